@@ -103,7 +103,10 @@ class Caller:
                 break
             await asyncio.sleep(pause)
         failure.error.maybe, failure.error._sent = unsure, sent
-        raise failure.error from failure.__cause__
+        try:
+            raise failure.error from failure.__cause__
+        finally:
+            del failure  # or else the error's traceback keeps itself and the limiter
 
     async def _attempt(self, method: str, path: str, body: Json | None, limit: float, connect: float) -> Json:
         try:
