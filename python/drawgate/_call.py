@@ -151,9 +151,8 @@ class Caller:
                 del self._clients[old]
                 self._background.pop(old, None)
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP_ALIVE)
-            transport = self._transport or httpx.AsyncHTTPTransport(
-                verify=self._base.startswith("https:"), limits=limits
-            )
+            plain = self._base.startswith("http:")  # reading certificates takes time
+            transport = self._transport or httpx.AsyncHTTPTransport(verify=not plain, limits=limits)
             client = self._clients[loop] = httpx.AsyncClient(transport=transport, follow_redirects=False)
         return client
 

@@ -226,7 +226,7 @@ def server_url(address: str) -> str:
         right = False
     if not right:
         raise ValueError(f"{address!r} is not the address of a server: give one such as {DEFAULT_SERVER}")
-    return address.rstrip("/")
+    return u.geturl().rstrip("/")  # with a scheme in small letters
 
 
 def millis(name: str, seconds: float) -> int:

@@ -136,3 +136,15 @@ def await_nothing_held(server: Server, key: str) -> None:
     while (held := server.status("llm", key)["open"]) and time.monotonic() < end:
         time.sleep(0.01)
     assert held == 0
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_certificates_are_checked(scheme: str) -> None:
+    limiter = Limiter(f"{scheme}://127.0.0.1:1")
+
+    async def verifies() -> bool:
+        transport: Any = limiter._inner._caller._client()._transport
+        return bool(transport._pool._ssl_context.check_hostname)
+
+    with limiter:
+        assert limiter._loop.run(verifies())
