@@ -359,7 +359,7 @@ class AsyncLimiter:
 
     def _give_up(self, body: Json) -> None:
         """Cancels in the background a take that may be open without anybody knowing its token."""
-        if self._caller.busy < MAX_GIVE_UPS:
+        if len(self._caller.background) < MAX_GIVE_UPS:
             self._caller.spawn(self._settle({"take": body, "cancel": True}, GIVE_UP_TIMEOUT))
 
     async def _settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:

@@ -58,9 +58,9 @@ class Caller:
         return task
 
     @property
-    def busy(self) -> int:
-        """How much is done in the background."""
-        return len(self._background.get(asyncio.get_running_loop(), ()))
+    def background(self) -> set[asyncio.Task[Any]]:
+        """What is done in the background of the running event loop."""
+        return self._background.get(asyncio.get_running_loop(), set())
 
     async def call(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
 import weakref
@@ -52,6 +53,8 @@ class _Loop:
         future = self.start(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise _Closed("the limiter was closed during this call") from None
         except BaseException:
             future.cancel()
             raise
@@ -78,10 +81,19 @@ class _Loop:
         return thread
 
     async def _end(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
+            calls = asyncio.all_tasks() - {asyncio.current_task()} - self._inner._caller.background
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
             await self._inner.aclose()
         finally:
-            asyncio.get_running_loop().stop()
+            loop.stop()
+
+
+class _Closed(RuntimeError):
+    """Another thread closed the limiter."""
 
 
 _loops: weakref.WeakSet[_Loop] = weakref.WeakSet()
@@ -232,7 +244,7 @@ class Reservation(ReservationBase):
         self._check_new()
         try:
             self._loop.run(self._start())
-        except Error:
+        except (Error, _Closed):
             raise
         except BaseException as error:  # the thread was interrupted, perhaps when the take had just been granted
             self._loop.run(self._abandon(error))
@@ -249,4 +261,5 @@ class Reservation(ReservationBase):
         if isinstance(threading.current_thread(), _Thread):  # the garbage collector ends a generator there
             self._loop.start(finish)
         else:
-            self._loop.run(finish)
+            with contextlib.suppress(_Closed):  # what has begun is finished in the background
+                self._loop.run(finish)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from drawgate import Limiter
@@ -56,3 +59,59 @@ def test_a_reservation_keeps_its_limiter(fake: FakeServer) -> None:
         gc.collect()
         assert r._loop._thread is thread is not None
     assert r.outcome == "settled"
+
+
+class Silent(httpx.AsyncBaseTransport):
+    """Never answers. It says when it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def test_another_thread_closes() -> None:
+    """The call that is in flight ends."""
+    silent = Silent()
+    limiter = Limiter(transport=silent, timeout=600)
+    thread, errors = in_thread(lambda: limiter.take("llm"))
+    silent.asked.wait()
+    limiter.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [str(e) for e in errors] == ["the limiter was closed during this call"]
+
+
+def test_closed_in_a_block(fake: FakeServer) -> None:
+    limiter = Limiter(transport=fake.transport)
+    with limiter.reserve("llm") as r:
+        limiter.close()
+    assert r.outcome == "settled"
+    assert fake.open == 0
+    limiter.close()
+
+
+def test_several_threads_close(fake: FakeServer) -> None:
+    limiter = Limiter(transport=fake.transport)
+    assert limiter.take("llm")
+    for thread, errors in [in_thread(limiter.close) for _ in range(8)]:
+        thread.join(60)
+        assert not thread.is_alive()
+        assert not errors
