@@ -7,6 +7,7 @@ import logging
 import secrets
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ log = logging.getLogger("drawgate")
 
 CLOCK_RATE = 0.001  # clocks run at different rates: a holder stops earlier by that part of its hold
 RENEW_AFTER = 1 / 3  # of the hold
+RENEW_AGAIN = 1.0  # seconds at most after a renewal that failed
 
 
 class ReservationBase:
@@ -130,30 +132,30 @@ class ReservationBase:
                 await self._finish(None)
                 raise
         if self._token:
-            self._keeper = asyncio.get_running_loop().create_task(self._keep(max(0.0, due)))
+            self._keeper = asyncio.get_running_loop().create_task(_keep(weakref.ref(self), max(0.0, due)))
 
     def _end_of(self, sent: float) -> float:
         return sent + self._hold * (1 - CLOCK_RATE)
 
-    async def _keep(self, pause: float) -> None:
-        """Renews the hold, at first after a pause, until the task is cancelled or the reservation is lost."""
-        while True:
-            await asyncio.sleep(max(0.0, min(pause, self._end - time.monotonic())))
-            sent = time.monotonic()
-            if sent >= self._end:
-                return self._lose("it could not be renewed in time")
-            try:
-                body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
-                data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
-            except Unavailable:
-                pause = min(self._hold / 30, 1.0)
-                continue
-            except Problem as problem:
-                return self._lose(str(problem))
-            if data.get("outcome") != "renewed":
-                return self._lose("it was reset, or its hold had ended")
-            self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
-            pause = self._hold * RENEW_AFTER
+    async def _renew(self) -> float | None:
+        """Renews the hold. Returns after how many seconds to do it again; None if the reservation is lost."""
+        sent = time.monotonic()
+        if sent >= self._end:
+            self._lose("it could not be renewed in time")
+            return None
+        try:
+            body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
+            data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
+        except Unavailable:
+            return min(self._hold / 30, RENEW_AGAIN)
+        except Problem as problem:
+            self._lose(str(problem))
+            return None
+        if data.get("outcome") != "renewed":
+            self._lose("it was reset, or its hold had ended")
+            return None
+        self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
+        return self._hold * RENEW_AFTER
 
     def _lose(self, why: str) -> None:
         self.lost = True
@@ -198,6 +200,22 @@ class ReservationBase:
             self.outcome = "cancelled" if self._cancelled else "settled"  # the earlier attempt arrived
         if self.outcome == "gone":
             log.warning("a reservation was gone before it was settled: it counts as estimated")
+
+
+async def _keep(reservation: weakref.ref[ReservationBase], pause: float | None) -> None:
+    """Renews a hold, at first after a pause, until the task is cancelled or nobody has the reservation any more."""
+    while pause is not None:
+        r = reservation()
+        if r is None:
+            return
+        pause = max(0.0, min(pause, r._end - time.monotonic()))
+        del r
+        await asyncio.sleep(pause)
+        r = reservation()
+        if r is None:
+            return
+        pause = await r._renew()
+        del r
 
 
 class AsyncReservation(ReservationBase):

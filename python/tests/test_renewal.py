@@ -1,0 +1,53 @@
+"""Renewals and settlements that fail in strange ways, as behind a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from drawgate import AsyncLimiter, _reservation
+
+Settle = Callable[[dict[str, Any]], httpx.Response]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_reservation, "RENEW_AFTER", 1e-5)
+    monkeypatch.setattr(_reservation, "RENEW_AGAIN", 0.0)
+
+
+def server(settle: Settle) -> AsyncLimiter:
+    """A limiter whose takes are granted."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/take":
+            return httpx.Response(200, json={"allowed": True, "reservation": "token"})
+        return settle(json.loads(request.content))
+
+    return AsyncLimiter(transport=httpx.MockTransport(handle))
+
+
+def renewed() -> httpx.Response:
+    return httpx.Response(200, json={"outcome": "renewed", "reservation": "token"})
+
+
+def test_nobody_renews_what_nobody_has() -> None:
+    """As after a KeyboardInterrupt at the end of a block."""
+
+    async def main() -> None:
+        async with server(lambda _: renewed()) as limiter:
+            r = limiter.reserve("llm", hold=600)
+            await r.__aenter__()
+            keeper = r._keeper
+            assert keeper
+            del r
+            gc.collect()
+            await asyncio.wait_for(keeper, 60)
+
+    asyncio.run(main())
