@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from ._errors import CircuitOpen, Error
+
+log = logging.getLogger("drawgate")
 
 
 class Breaker:
@@ -83,9 +86,16 @@ class Breaker:
             self._trial = self._trial or trial
             return _Attempt(self, trial)
 
+    def _counts(self, error: Exception) -> bool:
+        try:
+            return self._failed(error)
+        except Exception:  # the reservation and the trial have to end, whatever failed= does
+            log.exception("failed= of the breaker for %s raised: this counts as a failure", self._name)
+            return True
+
     def _end(self, attempt: _Attempt, error: BaseException | None) -> None:
         dropped = isinstance(error, Error) or (error is not None and not isinstance(error, Exception))
-        failed = isinstance(error, Exception) and not dropped and self._failed(error)
+        failed = isinstance(error, Exception) and not dropped and self._counts(error)
         with self._lock:
             if attempt.trial:
                 self._trial = False

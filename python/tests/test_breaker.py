@@ -91,3 +91,17 @@ def test_it_opens_while_a_call_waits(clock: SimpleNamespace) -> None:
 
     asyncio.run(main())
     assert (fake.used("llm"), fake.open) == ({"requests": 1}, 0)
+
+
+def test_failed_raises(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts as a failure: the work's own error is raised, and the breaker goes on."""
+    fake = FakeServer(llm={"requests": 100})
+    breaker = Breaker("gemini", failures=1, successes=1, failed=lambda error: error.nothing)  # type: ignore[attr-defined]
+    with Limiter(transport=fake.transport) as limiter:
+        for _ in range(2):
+            fail(limiter, breaker)
+            assert (breaker.state, fake.open) == ("open", 0)
+            clock.now += 60
+        succeed(limiter, breaker)
+    assert breaker.state == "closed"
+    assert "failed= of the breaker for gemini raised" in caplog.text
