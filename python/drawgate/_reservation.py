@@ -146,16 +146,17 @@ class ReservationBase:
         try:
             body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
             data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
-        except Unavailable:
-            return min(self._hold / 30, RENEW_AGAIN)
+            if data.get("outcome") == "renewed":
+                self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
+                return self._hold * RENEW_AFTER
         except Problem as problem:
             self._lose(str(problem))
             return None
-        if data.get("outcome") != "renewed":
-            self._lose("it was reset, or its hold had ended")
-            return None
-        self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
-        return self._hold * RENEW_AFTER
+        except Exception as error:
+            log.warning("a hold could not be renewed, and it is tried again: %s", error or repr(error))
+            return min(self._hold / 30, RENEW_AGAIN)
+        self._lose("it was reset, or its hold had ended")
+        return None
 
     def _lose(self, why: str) -> None:
         self.lost = True

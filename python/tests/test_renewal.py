@@ -37,6 +37,40 @@ def renewed() -> httpx.Response:
     return httpx.Response(200, json={"outcome": "renewed", "reservation": "token"})
 
 
+def compressed() -> httpx.Response:
+    return httpx.Response(200, stream=httpx.ByteStream(b"no zip"), headers={"Content-Encoding": "gzip"})
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        compressed,
+        lambda: httpx.Response(200, json={"outcome": "renewed"}),
+    ],
+)
+def test_a_strange_answer_does_not_end_the_renewals(strange: Callable[[], httpx.Response]) -> None:
+    calls = 0
+
+    async def main() -> None:
+        again = asyncio.Event()
+
+        def settle(body: dict[str, Any]) -> httpx.Response:
+            nonlocal calls
+            if "renew_ms" not in body:
+                return httpx.Response(200, json={"outcome": "settled"})
+            calls += 1
+            if calls == 1:
+                return strange()
+            again.set()
+            return renewed()
+
+        async with server(settle) as limiter, limiter.reserve("llm", hold=600) as r:
+            await asyncio.wait_for(again.wait(), 60)
+        assert (r.lost, r.outcome) == (False, "settled")
+
+    asyncio.run(main())
+
+
 def test_nobody_renews_what_nobody_has() -> None:
     """As after a KeyboardInterrupt at the end of a block."""
 
