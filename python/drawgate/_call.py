@@ -121,16 +121,16 @@ class Caller:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             text = f"{self._base} cannot be reached ({error}): is the server running, and is DRAWGATE_SERVER right?"
             raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
-        except (TimeoutError, httpx.TransportError) as error:
+        except (httpx.RequestError, OSError) as error:
             what = (
                 f"did not answer within {limit:.3g} s"
                 if isinstance(error, TimeoutError)
-                else f"did not answer ({error})"
+                else f"did not answer ({error or repr(error)})"
             )
             text = f"{self._base} {what} to {method} {path}: it may have been carried out"
             raise _Failed(ServerUnavailable(text, maybe=True)) from error
         data: Json | None = None
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             read = response.json()
             data = read if isinstance(read, dict) else None
         problem = _wire.problem(

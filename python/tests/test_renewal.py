@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drawgate import AsyncLimiter, _reservation
+from drawgate import AsyncLimiter, Problem, ServerUnavailable, _reservation
 
 Settle = Callable[[dict[str, Any]], httpx.Response]
 
@@ -83,5 +83,23 @@ def test_nobody_renews_what_nobody_has() -> None:
             del r
             gc.collect()
             await asyncio.wait_for(keeper, 60)
+
+    asyncio.run(main())
+
+
+def test_errors_are_of_the_package() -> None:
+    answers = [compressed(), httpx.Response(200, content=b"[" * 100_000, headers={"Content-Type": "application/json"})]
+
+    async def main() -> None:
+        async with server(lambda _: compressed()) as limiter:
+            async with limiter.reserve("llm") as r:
+                limiter._timeout = limiter._caller._timeout = 0.1
+            assert r.outcome == "unknown"
+        async with AsyncLimiter(transport=httpx.MockTransport(lambda _: answers.pop(0))) as limiter:
+            with pytest.raises(ServerUnavailable) as e:
+                await limiter.take("llm")
+            assert e.value.maybe
+            with pytest.raises(Problem, match="not from a Drawgate server"):
+                await limiter.take("llm")
 
     asyncio.run(main())
