@@ -25,6 +25,7 @@ log = logging.getLogger("drawgate")
 
 CLOCK_RATE = 0.001  # clocks run at different rates: a holder stops earlier by that part of its hold
 RENEW_AFTER = 1 / 3  # of the hold
+WRONG = ("bad_json", "invalid", "unknown_unit", "never_fits")  # what the block said as used
 RENEW_AGAIN = 1.0  # seconds at most after a renewal that failed
 
 
@@ -149,10 +150,10 @@ class ReservationBase:
             if data.get("outcome") == "renewed":
                 self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
                 return self._hold * RENEW_AFTER
-        except Problem as problem:
-            self._lose(str(problem))
-            return None
         except Exception as error:
+            if isinstance(error, Problem) and error.code and error.status not in (401, 403):
+                self._lose(str(error))
+                return None
             log.warning("a hold could not be renewed, and it is tried again: %s", error or repr(error))
             return min(self._hold / 30, RENEW_AGAIN)
         self._lose("it was reset, or its hold had ended")
@@ -192,8 +193,10 @@ class ReservationBase:
             body["used"] = self._used
         try:
             data, unsure = await self._limiter._settle(body)
-        except Unavailable as error:
+        except (Unavailable, Problem) as error:
             self.outcome = "unknown"
+            if isinstance(error, Problem) and error.code in WRONG:
+                raise
             log.warning("a reservation ends by itself, and counts as estimated: %s", error)
             return
         self.outcome = str(data.get("outcome", ""))

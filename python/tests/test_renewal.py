@@ -37,6 +37,10 @@ def renewed() -> httpx.Response:
     return httpx.Response(200, json={"outcome": "renewed", "reservation": "token"})
 
 
+def problem(status: int, code: str) -> httpx.Response:
+    return httpx.Response(status, json={"code": code}, headers={"Content-Type": "application/problem+json"})
+
+
 def compressed() -> httpx.Response:
     return httpx.Response(200, stream=httpx.ByteStream(b"no zip"), headers={"Content-Encoding": "gzip"})
 
@@ -46,6 +50,8 @@ def compressed() -> httpx.Response:
     [
         compressed,
         lambda: httpx.Response(200, json={"outcome": "renewed"}),
+        lambda: httpx.Response(429, text="slow down"),
+        lambda: problem(401, "unauthorized"),
     ],
 )
 def test_a_strange_answer_does_not_end_the_renewals(strange: Callable[[], httpx.Response]) -> None:
@@ -67,6 +73,20 @@ def test_a_strange_answer_does_not_end_the_renewals(strange: Callable[[], httpx.
         async with server(settle) as limiter, limiter.reserve("llm", hold=600) as r:
             await asyncio.wait_for(again.wait(), 60)
         assert (r.lost, r.outcome) == (False, "settled")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [httpx.Response(404, text="no"), problem(401, "unauthorized"), problem(422, "bad_token")],
+)
+def test_only_a_wrong_settlement_fails_work_that_was_done(answer: httpx.Response) -> None:
+    async def main() -> None:
+        async with server(lambda _: answer) as limiter:
+            async with limiter.reserve("llm", hold=600) as r:
+                pass
+        assert r.outcome == "unknown"
 
     asyncio.run(main())
 
