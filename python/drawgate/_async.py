@@ -65,6 +65,8 @@ class AsyncLimiter:
     ) -> None:
         self._base = _wire.server_url(server or os.environ.get("DRAWGATE_SERVER") or _wire.DEFAULT_SERVER)
         token = token if token is not None else os.environ.get("DRAWGATE_TOKEN", "")
+        if not all("!" <= c <= "~" for c in token):  # its text must not be part of any error
+            raise ValueError("the access token has a character that no header can have, such as a space or a line end")
         if not 0 < timeout < float("inf"):
             raise ValueError(f"timeout is {timeout}: give a number of seconds")
         self._timeout = timeout

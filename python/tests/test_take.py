@@ -193,3 +193,10 @@ def test_nobody_listens(key: str) -> None:
     with pytest.raises(ServerUnavailable, match="is the server running, and is DRAWGATE_SERVER right") as e:
         Limiter("http://127.0.0.1:1", timeout=0.2).take("few", key)
     assert not e.value.maybe
+
+
+@pytest.mark.parametrize("token", ["secret\n", " secret", "sécret"])
+def test_a_token_that_no_header_can_have(token: str) -> None:
+    with pytest.raises(ValueError, match="access token") as e:
+        Limiter(token=token)
+    assert "cret" not in str(e.value)
