@@ -73,6 +73,8 @@ def limited(
         )
 
     def decorate(function: F) -> F:
+        if not callable(function):
+            raise TypeError(f"limited decorates a function, not {function!r}: write @limited(…), with parentheses")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
                 f"{function.__qualname__} is a generator: use reserve inside of it, where you know when it ends"

@@ -117,3 +117,10 @@ def test_mistakes() -> None:
 
         @limited("llm", limiter=AsyncLimiter())
         def call() -> None: ...
+
+    @limited
+    def bare(prompt: str) -> str:
+        return prompt
+
+    with pytest.raises(TypeError, match="with parentheses"):
+        bare("hello")  # type: ignore[type-var]
