@@ -327,6 +327,8 @@ class AsyncLimiter:
         except asyncio.CancelledError:
             self._offline_until = now
             raise
+        except Problem:
+            pass  # a proxy may not have the path, but something answers
         self._offline_until = 0.0
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import httpx
 import pytest
 
 from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
@@ -59,6 +60,21 @@ def test_the_server_is_not_asked_every_time(fake: FakeServer, monkeypatch: pytes
         limiter._inner._offline_until = 1.0  # that time has passed
         assert not limiter.take("llm").fallback
     assert fake.used("llm") == {"requests": 1}
+
+
+def test_a_proxy_without_the_path_for_health() -> None:
+    up = True
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if not up:
+            raise httpx.ConnectError("down")
+        return httpx.Response(200, json={"allowed": True}) if request.url.path == "/v1/take" else httpx.Response(404)
+
+    with Limiter(transport=httpx.MockTransport(handle), timeout=1, fallback="open") as limiter:
+        up = False
+        assert limiter.take("llm").fallback
+        up = True
+        assert not limiter.take("llm").fallback
 
 
 def test_share(fake: FakeServer) -> None:
