@@ -116,9 +116,9 @@ class Share:
     def _wait(self, limit: LimitSpec, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
         share = (min(limit.amount, limit.most) if limit.kind == "bucket" else limit.most) // self._instances
-        if n > share:
-            return _AGAIN
         window = _CALENDAR.get(limit.every, 0.0) if limit.kind == "calendar" else limit.window
+        if n > share or (limit.kind != "concurrency" and not window):  # or a limit that only newer clients know
+            return _AGAIN
         ends: list[tuple[float, int]] = []  # when units leave the window, and how many
         for e in entries:
             if limit.kind == "concurrency":
