@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import random
 import time
 from collections.abc import Coroutine
@@ -30,6 +31,7 @@ class Caller:
     def __init__(self, base: str, token: str, timeout: float, transport: httpx.AsyncBaseTransport | None) -> None:
         self._base, self._timeout, self._transport = base, timeout, transport
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._pid = 0  # of the process that uses the transport
         self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
         self._background: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
 
@@ -147,6 +149,12 @@ class Caller:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
+            if self._transport and self._pid not in (0, os.getpid()):
+                raise RuntimeError(
+                    "transport= was used before this process was forked, and its connections belong to the parent:"
+                    " make a limiter in each process"
+                )
+            self._pid = os.getpid()
             for old in [old for old in self._clients if old.is_closed()]:
                 del self._clients[old]
                 self._background.pop(old, None)

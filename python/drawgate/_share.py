@@ -116,13 +116,19 @@ class Share:
     def _wait(self, limit: LimitSpec, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
         share = (min(limit.amount, limit.most) if limit.kind == "bucket" else limit.most) // self._instances
-        window = _CALENDAR.get(limit.every, 0.0) if limit.kind == "calendar" else limit.window
-        if n > share or (limit.kind != "concurrency" and not window):  # or a limit that only newer clients know
+        windows = {
+            "bucket": limit.window,
+            "rolling": limit.window,
+            "calendar": _CALENDAR.get(limit.every, 0.0),
+            "concurrency": _AGAIN,  # while a slot is held
+        }
+        window = windows.get(limit.kind, 0.0)
+        if n > share or not window:  # of a kind that only newer clients know
             return _AGAIN
         ends: list[tuple[float, int]] = []  # when units leave the window, and how many
         for e in entries:
             if limit.kind == "concurrency":
-                end = now + _AGAIN if e.open else now
+                end = now + window if e.open else now
             else:
                 end = (now if e.open else e.at) + window
             if end > now:

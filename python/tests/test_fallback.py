@@ -119,7 +119,7 @@ def unused(most: int) -> Answer:
         (policy("p", "rolling", 9, 60), [3, 0, 3]),
         (policy("p", "calendar", 9, every="minute"), [3, 0, 3]),
         (policy("p", "bucket", 60, 60, burst=9), [3, 0, 3]),
-        (policy("p", "another", 9), [0, 0, 0]),  # of a server of another version
+        (policy("p", "another", 9, 60), [0, 0, 0]),  # of a server of another version
         (policy("p", "calendar", 9, every="year"), [0, 0, 0]),
         (policy("p", "rolling", 2, 60), [0, 0, 0]),  # a share of less than one unit is nothing
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -115,3 +116,20 @@ def test_several_threads_close(fake: FakeServer) -> None:
         thread.join(60)
         assert not thread.is_alive()
         assert not errors
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_transport_is_not_used_after_a_fork(fake: FakeServer) -> None:
+    """Its connections are the parent's."""
+    with Limiter(transport=fake.transport) as limiter:
+        assert limiter.take("llm")
+        child = os.fork()
+        if child == 0:
+            try:
+                limiter.take("llm")
+            except RuntimeError as error:
+                os._exit(42 if "make a limiter in each process" in str(error) else 2)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+        assert limiter.take("llm")
