@@ -223,7 +223,7 @@ class AsyncLimiter:
         name, limit_name = await self._rolling(limit, window, policy)
         answer = await self.take(name, identifier)
         found = next((m for m in answer.limits if m.name == limit_name), None)
-        if found is None or found.amount != limit:
+        if not answer.fallback and (found is None or found.amount != limit):
             self._policies = ()  # the server's configuration has changed: look again next time
         return answer.allowed, {
             "limit": found.amount if found else limit,
@@ -244,7 +244,15 @@ class AsyncLimiter:
 
         found = matches()
         if not found:
-            self._policies = await self.policies()
+            if self._offline_until and not await self._reachable():
+                return policy, ""  # the fallback decides
+            try:
+                self._policies = await self.policies()
+            except Unavailable as error:
+                if self._fallback == "closed":
+                    raise
+                self._went_offline(error)
+                return policy, ""
             found = matches()
         if len(found) == 1:
             return found[0]

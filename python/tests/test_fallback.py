@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import ANY
 
 import httpx
 import pytest
@@ -75,6 +76,21 @@ def test_a_proxy_without_the_path_for_health() -> None:
         assert limiter.take("llm").fallback
         up = True
         assert not limiter.take("llm").fallback
+
+
+def test_is_allowed(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+    with Limiter(transport=fake.transport, timeout=0.1, fallback="open") as limiter:
+        fake.unavailable = True
+        for _ in range(3):
+            assert limiter.is_allowed("user", 10, 60)[0]
+        fake.unavailable = False
+        limiter._inner._offline_until = 1.0  # that time has passed
+        assert limiter.is_allowed("user", 10, 60) == (True, ANY)
+        fake.unavailable = True
+        assert limiter.is_allowed("user", 10, 60)[0]
+        assert limiter._inner._policies
+    assert fake.used("llm", "user") == {"requests": 1}
 
 
 def test_share(fake: FakeServer) -> None:
