@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -124,3 +125,18 @@ def test_mistakes() -> None:
 
     with pytest.raises(TypeError, match="with parentheses"):
         bare("hello")  # type: ignore[type-var]
+
+
+def test_a_plain_function_that_returns_a_coroutine() -> None:
+    fake = FakeServer(llm={"requests": 5})
+
+    async def work(prompt: str) -> str:
+        return prompt
+
+    with Limiter(transport=fake.transport) as limiter:
+        call = limited("llm", limiter=limiter)(lambda prompt: work(prompt))
+        with pytest.raises(TypeError, match="returns an awaitable"):
+            call("hello")
+        with pytest.raises(TypeError, match="give it an AsyncLimiter"):
+            limited("llm", limiter=limiter)(functools.partial(work, "hello"))
+    assert (fake.used("llm"), fake.open) == ({}, 0)
