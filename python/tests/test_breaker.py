@@ -105,3 +105,21 @@ def test_failed_raises(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture)
         succeed(limiter, breaker)
     assert breaker.state == "closed"
     assert "failed= of the breaker for gemini raised" in caplog.text
+
+
+def test_old_failures(clock: SimpleNamespace) -> None:
+    """Calls that began before it opened do not open it again."""
+    fake = FakeServer(llm={"requests": 100})
+    breaker = Breaker(failures=2, successes=1)
+    with Limiter(transport=fake.transport) as limiter:
+        old = [limiter.reserve("llm", breaker=breaker) for _ in range(4)]
+        for r in old:
+            r.__enter__()
+        for r in old[:2]:
+            r.__exit__(OSError, OSError(), None)
+        assert breaker.state == "open"
+        clock.now += 60
+        succeed(limiter, breaker)
+        for r in old[2:]:
+            r.__exit__(OSError, OSError(), None)
+        assert breaker.state == "closed"
