@@ -42,11 +42,12 @@ class _Loop:
 
     def __init__(self, inner: AsyncLimiter) -> None:
         self._inner = inner
+        self.renew()
+        _loops.add(self)
+
+    def renew(self) -> None:
         self._lock = threading.RLock()  # the garbage collector may end a block while its thread holds the lock
         self._thread: _Thread | None = None
-        self._pid = os.getpid()
-        self._left: list[object] = []  # of the parent process: finalizing it here would disturb it there
-        _loops.add(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs work to its end. If this thread is interrupted meanwhile, the work is cancelled."""
@@ -61,9 +62,6 @@ class _Loop:
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Runs work in the background."""
-        if self._pid != os.getpid():
-            self._left.append(self._thread)
-            self._lock, self._thread, self._pid = threading.RLock(), None, os.getpid()
         with self._lock:
             if self._thread is None:
                 self._thread = _Thread()
@@ -74,7 +72,7 @@ class _Loop:
         """Lets the thread end what it does in the background, and then itself. Nobody may wait in a finalizer."""
         with self._lock:
             thread, self._thread = self._thread, None
-        if thread is None or self._pid != os.getpid():
+        if thread is None:
             return None
         _ending.add(thread)
         asyncio.run_coroutine_threadsafe(self._end(), thread.loop)
@@ -98,6 +96,19 @@ class _Closed(RuntimeError):
 
 _loops: weakref.WeakSet[_Loop] = weakref.WeakSet()
 _ending: set[_Thread] = set()
+_left: list[object] = []  # of the parent process: finalizing it here would disturb it there
+
+
+def _forked() -> None:
+    _left.extend(_ending)
+    _ending.clear()
+    for loop in list(_loops):
+        _left.append(loop._thread)
+        loop.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @atexit.register

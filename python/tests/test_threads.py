@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -133,3 +134,28 @@ def test_a_transport_is_not_used_after_a_fork(fake: FakeServer) -> None:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
         assert limiter.take("llm")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_starts_one_thread(fake: FakeServer) -> None:
+    with Limiter("http://127.0.0.1:1", timeout=0.01) as limiter:
+        limiter._loop.run(collect())
+        child = os.fork()
+        if child == 0:
+            try:
+                together = threading.Barrier(8)
+                started = set()
+
+                def use() -> None:
+                    together.wait()
+                    limiter._loop.run(collect())
+                    started.add(limiter._loop._thread)
+
+                sys.setswitchinterval(1e-6)
+                for thread, errors in [in_thread(use) for _ in range(8)]:
+                    thread.join(60)
+                    assert not errors
+                os._exit(len(started))
+            finally:
+                os._exit(100)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
