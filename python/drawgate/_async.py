@@ -277,7 +277,7 @@ class AsyncLimiter:
     def _read(self, reader: Callable[[Json], T], data: Json) -> T:
         try:
             return reader(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:
             raise ServerUnavailable(
                 f"the answer of {self._base} cannot be read: is the server of another version? ({error!r})", maybe=True
             ) from error

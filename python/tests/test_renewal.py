@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drawgate import AsyncLimiter, Problem, ServerUnavailable, _reservation
+from drawgate import AsyncLimiter, Problem, Refused, ServerUnavailable, _reservation
 
 Settle = Callable[[dict[str, Any]], httpx.Response]
 
@@ -73,6 +73,26 @@ def test_a_strange_answer_does_not_end_the_renewals(strange: Callable[[], httpx.
         async with server(settle) as limiter, limiter.reserve("llm", hold=600) as r:
             await asyncio.wait_for(again.wait(), 60)
         assert (r.lost, r.outcome) == (False, "settled")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"allowed": False, "reason": None, "message": None}, Refused),
+        ({"allowed": False, "retry_after_ms": 10**400}, ServerUnavailable),
+        ({"allowed": False, "limits": [1]}, ServerUnavailable),
+    ],
+)
+def test_strange_values(answer: dict[str, Any], error: type[Exception]) -> None:
+    async def main() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+        async with AsyncLimiter(transport=transport) as limiter:
+            with pytest.raises(error):
+                await limiter.wait("llm")
+            with pytest.raises(ServerUnavailable, match="another version"):
+                await limiter.status("llm")
 
     asyncio.run(main())
 
