@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,11 +48,13 @@ class Share:
     def __init__(self, instances: int, now: float) -> None:
         self._instances, self._start = instances, now
         self._policies: dict[str, Policy] = {}
+        self._longest = math.inf  # window
         self._entries: dict[tuple[str, str, str], list[Entry]] = {}
 
     def learn(self, policies: Sequence[Policy]) -> None:
         """Notes what the policies are."""
         self._policies = {p.name: p for p in policies if not p.shadow}
+        self._longest = max((_window(m) for p in policies for m in p.limits), default=math.inf)
 
     def knows(self, buckets: Sequence[Bucket]) -> bool:
         """Says whether the policies of these buckets are known."""
@@ -64,9 +67,11 @@ class Share:
             entries = self._entries.get(_name(bucket))
             if entries is None:
                 if len(self._entries) >= MAX_BUCKETS:
-                    self._entries.clear()
+                    self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
                     self._start = now
                 entries = self._entries[_name(bucket)] = [self._before(bucket, i, answer, now)]
+            while entries and not entries[0].open and entries[0].at + self._longest < now:
+                del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
             entries.append(made[-1])
             if len(entries) > MAX_ENTRIES:
@@ -116,13 +121,7 @@ class Share:
     def _wait(self, limit: LimitSpec, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
         share = (min(limit.amount, limit.most) if limit.kind == "bucket" else limit.most) // self._instances
-        windows = {
-            "bucket": limit.window,
-            "rolling": limit.window,
-            "calendar": _CALENDAR.get(limit.every, 0.0),
-            "concurrency": _AGAIN,  # while a slot is held
-        }
-        window = windows.get(limit.kind, 0.0)
+        window = _window(limit)
         if n > share or not window:  # of a kind that only newer clients know
             return _AGAIN
         ends: list[tuple[float, int]] = []  # when units leave the window, and how many
@@ -145,6 +144,17 @@ class Share:
         if not bucket.policy and len(self._policies) == 1:
             return next(iter(self._policies.values()))
         return self._policies.get(bucket.policy)
+
+
+def _window(limit: LimitSpec) -> float:
+    """Returns for how long units count, in seconds."""
+    windows = {
+        "bucket": limit.window,
+        "rolling": limit.window,
+        "calendar": _CALENDAR.get(limit.every, 0.0),
+        "concurrency": _AGAIN,  # while a slot is held
+    }
+    return windows.get(limit.kind, 0.0)
 
 
 def _name(bucket: Bucket) -> tuple[str, str, str]:

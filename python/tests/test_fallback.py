@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
-from drawgate._share import MAX_ENTRIES, Share
+from drawgate._share import MAX_BUCKETS, MAX_ENTRIES, Share
 from drawgate._wire import Answer, Limit
 from drawgate.testing import FakeServer
 
@@ -191,3 +191,24 @@ def test_what_is_kept_is_bounded() -> None:
     entries = share._entries["p", "", ""]
     assert len(entries) <= MAX_ENTRIES
     assert sum(e.costs["requests"] for e in entries if e.costs) == 10 * MAX_ENTRIES - 1 + 1
+
+
+def test_slots_are_kept_when_buckets_are_forgotten() -> None:
+    share = Share(1, 0)
+    share.learn([policy("p", "concurrency", 1)])
+    one = [Bucket("p", "k")]
+    share.granted(one, unused(1), True, 1)
+    for i in range(MAX_BUCKETS):
+        share.granted([Bucket("p", str(i))], unused(1), False, 1)
+    assert not share.take(one, 2)
+    assert len(share._entries) < MAX_BUCKETS
+
+
+def test_what_counts_no_longer_is_dropped() -> None:
+    share = Share(1, 0)
+    share.learn([policy("p", "rolling", 1000, 60)])
+    one = [Bucket("p")]
+    for i in range(100):
+        share.granted(one, unused(1000), False, 50.0 * i)
+    (entries,) = share._entries.values()
+    assert len(entries) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from conftest import Server
@@ -134,9 +135,13 @@ def test_a_plain_function_that_returns_a_coroutine() -> None:
         return prompt
 
     with Limiter(transport=fake.transport) as limiter:
-        call = limited("llm", limiter=limiter)(lambda prompt: work(prompt))
+
+        @limited("llm", limiter=limiter)
+        def call() -> Any:
+            return work("hello")
+
         with pytest.raises(TypeError, match="returns an awaitable"):
-            call("hello")
+            call()
         with pytest.raises(TypeError, match="give it an AsyncLimiter"):
             limited("llm", limiter=limiter)(functools.partial(work, "hello"))
     assert (fake.used("llm"), fake.open) == ({}, 0)
