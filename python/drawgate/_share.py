@@ -53,7 +53,7 @@ class Share:
 
     def learn(self, policies: Sequence[Policy]) -> None:
         """Notes what the policies are."""
-        self._policies = {p.name: p for p in policies if not p.shadow}
+        self._policies = {p.name: p for p in policies}
         self._longest = max((_window(m) for p in policies for m in p.limits), default=math.inf)
 
     def knows(self, buckets: Sequence[Bucket]) -> bool:
@@ -95,6 +95,8 @@ class Share:
         for bucket in buckets:
             policy = self._policy(bucket)
             assert policy is not None
+            if policy.shadow:
+                continue
             entries = self._entries.get(_name(bucket)) or [Entry(_everything(policy), self._start)]
             for limit in policy.limits:
                 w = self._wait(limit, entries, _cost(bucket.costs, limit.unit), now)

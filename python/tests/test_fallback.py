@@ -212,3 +212,9 @@ def test_what_counts_no_longer_is_dropped() -> None:
         share.granted(one, unused(1000), False, 50.0 * i)
     (entries,) = share._entries.values()
     assert len(entries) == 2
+
+
+def test_a_shadow_policy_refuses_nothing() -> None:
+    share = Share(2, 0)
+    share.learn([policy("p", "rolling", 4, 60), Policy("s", policy("s", "rolling", 1, 60).limits, shadow=True)])
+    assert share.take([Bucket("p", "k"), Bucket("s", "k")], 100)
