@@ -15,6 +15,8 @@ MAX_ENTRIES = 1_000  # of a bucket
 # The longest that a calendar window lasts, in seconds, with an hour for a change of the clocks.
 _CALENDAR = {"minute": 60, "hour": 3600, "day": 25 * 3600, "week": (7 * 24 + 1) * 3600, "month": (31 * 24 + 1) * 3600}
 
+DEFAULT_KEY = "default"  # of a bucket that names none
+
 _AGAIN = 1.0  # seconds after which to ask again if nobody knows when a take fits
 
 
@@ -54,6 +56,9 @@ class Share:
     def learn(self, policies: Sequence[Policy]) -> None:
         """Notes what the policies are."""
         self._policies = {p.name: p for p in policies}
+        entries, self._entries = self._entries, {}
+        for (name, key, tenant), old in entries.items():  # "" may have a name by now
+            self._entries.setdefault(self._name(Bucket(name, key, tenant=tenant)), []).extend(old)
         self._longest = max((_window(m) for p in policies for m in p.limits), default=math.inf)
 
     def knows(self, buckets: Sequence[Bucket]) -> bool:
@@ -64,12 +69,13 @@ class Share:
         """Notes what was granted, by the server or by this share."""
         made = []
         for i, bucket in enumerate(buckets):
-            entries = self._entries.get(_name(bucket))
+            name = self._name(bucket)
+            entries = self._entries.get(name)
             if entries is None:
                 if len(self._entries) >= MAX_BUCKETS:
                     self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
                     self._start = now
-                entries = self._entries[_name(bucket)] = [self._before(bucket, i, answer, now)]
+                entries = self._entries[name] = [self._before(bucket, i, answer, now)]
             while entries and not entries[0].open and entries[0].at + self._longest < now:
                 del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
@@ -97,7 +103,7 @@ class Share:
             assert policy is not None
             if policy.shadow:
                 continue
-            entries = self._entries.get(_name(bucket)) or [Entry(_everything(policy), self._start)]
+            entries = self._entries.get(self._name(bucket)) or [Entry(_everything(policy), self._start)]
             for limit in policy.limits:
                 w = self._wait(limit, entries, _cost(bucket.costs, limit.unit), now)
                 if w > wait:
@@ -142,6 +148,11 @@ class Share:
             excess, wait = excess - units, end - now
         return wait
 
+    def _name(self, bucket: Bucket) -> tuple[str, str, str]:
+        """Returns the same for all names of a bucket."""
+        policy = self._policy(bucket)
+        return policy.name if policy else bucket.policy, bucket.key or DEFAULT_KEY, bucket.tenant
+
     def _policy(self, bucket: Bucket) -> Policy | None:
         if not bucket.policy and len(self._policies) == 1:
             return next(iter(self._policies.values()))
@@ -157,10 +168,6 @@ def _window(limit: LimitSpec) -> float:
         "concurrency": _AGAIN,  # while a slot is held
     }
     return windows.get(limit.kind, 0.0)
-
-
-def _name(bucket: Bucket) -> tuple[str, str, str]:
-    return bucket.policy, bucket.key, bucket.tenant
 
 
 def _cost(costs: Mapping[str, int], unit: str) -> int:

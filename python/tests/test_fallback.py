@@ -188,7 +188,7 @@ def test_what_is_kept_is_bounded() -> None:
     one = [Bucket("p")]
     for i in range(10 * MAX_ENTRIES):
         share.granted(one, unused(1_000_000), False, i)
-    entries = share._entries["p", "", ""]
+    entries = share._entries["p", "default", ""]
     assert len(entries) <= MAX_ENTRIES
     assert sum(e.costs["requests"] for e in entries if e.costs) == 10 * MAX_ENTRIES - 1 + 1
 
@@ -218,3 +218,14 @@ def test_a_shadow_policy_refuses_nothing() -> None:
     share = Share(2, 0)
     share.learn([policy("p", "rolling", 4, 60), Policy("s", policy("s", "rolling", 1, 60).limits, shadow=True)])
     assert share.take([Bucket("p", "k"), Bucket("s", "k")], 100)
+
+
+def test_a_bucket_has_one_share_by_all_of_its_names() -> None:
+    share = Share(1, 0)
+    share.granted([Bucket()], unused(4), False, 100)  # before the policies are known
+    share.learn([policy("p", "rolling", 4, 60)])
+    for bucket in (Bucket("p"), Bucket("p", "default"), Bucket("", "default")):
+        answer = share.take([bucket], 100)
+        assert answer
+        share.granted([bucket], answer, False, 100)
+    assert not share.take([Bucket()], 100)
