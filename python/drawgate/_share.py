@@ -52,6 +52,7 @@ class Share:
         self._policies: dict[str, Policy] = {}
         self._longest = math.inf  # window
         self._entries: dict[tuple[str, str, str], list[Entry]] = {}
+        self._most: dict[tuple[str, str, str], dict[str, int]] = {}  # by limit, of the last answer: overrides
 
     def learn(self, policies: Sequence[Policy]) -> None:
         """Notes what the policies are."""
@@ -74,8 +75,11 @@ class Share:
             if entries is None:
                 if len(self._entries) >= MAX_BUCKETS:
                     self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
+                    self._most = {n: most for n, most in self._most.items() if n in self._entries}
                     self._start = now
                 entries = self._entries[name] = [self._before(bucket, i, answer, now)]
+            if not answer.fallback:
+                self._most[name] = {m.name: m.most for m in answer.limits if m.bucket == i}
             while entries and not entries[0].open and entries[0].at + self._longest < now:
                 del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
@@ -103,9 +107,11 @@ class Share:
             assert policy is not None
             if policy.shadow:
                 continue
-            entries = self._entries.get(self._name(bucket)) or [Entry(_everything(policy), self._start)]
+            name = self._name(bucket)
+            entries = self._entries.get(name) or [Entry(_everything(policy), self._start)]
             for limit in policy.limits:
-                w = self._wait(limit, entries, _cost(bucket.costs, limit.unit), now)
+                most = self._most.get(name, {}).get(limit.name, limit.most)
+                w = self._wait(limit, most, entries, _cost(bucket.costs, limit.unit), now)
                 if w > wait:
                     wait, by = w, (policy.name, limit.name)
         if wait == 0:
@@ -126,9 +132,9 @@ class Share:
             now,
         )
 
-    def _wait(self, limit: LimitSpec, entries: list[Entry], n: int, now: float) -> float:
+    def _wait(self, limit: LimitSpec, most: int, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
-        share = (min(limit.amount, limit.most) if limit.kind == "bucket" else limit.most) // self._instances
+        share = min(most, limit.most, limit.amount if limit.kind == "bucket" else limit.most) // self._instances
         window = _window(limit)
         if n > share or not window:  # of a kind that only newer clients know
             return _AGAIN

@@ -229,3 +229,12 @@ def test_a_bucket_has_one_share_by_all_of_its_names() -> None:
         assert answer
         share.granted([bucket], answer, False, 100)
     assert not share.take([Bucket()], 100)
+
+
+def test_an_override_lowers_the_share() -> None:
+    share = Share(2, 0)
+    share.learn([policy("p", "rolling", 100, 60)])
+    one = [Bucket("p", "k")]
+    share.granted(one, unused(4), False, 0)
+    assert share.take([Bucket("p", "k", {"requests": 2})], 60)
+    assert not share.take([Bucket("p", "k", {"requests": 3})], 60)
