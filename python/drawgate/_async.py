@@ -27,6 +27,7 @@ Fallback: TypeAlias = Literal["closed", "open", "share"]
 GIVE_UP_TIMEOUT = 10.0  # seconds for a cancellation in the background
 MAX_GIVE_UPS = 128  # at once; further holds end by themselves
 ATTEMPTS = 3  # of a take that the fallback decides otherwise
+LEARN_AFTER = 60.0  # seconds at least between questions for the policies
 OFFLINE = 1.0  # seconds after which the server is tried again
 
 
@@ -356,9 +357,10 @@ class AsyncLimiter:
         if self._share is None or buckets is None:
             return []
         now = time.monotonic()
-        if not answer.fallback and not self._share.knows(buckets) and now > self._learned_at + 60:
-            self._learned_at = now
-            self._caller.spawn(self._learn(self._share))
+        if not answer.fallback and now > self._learned_at + LEARN_AFTER:
+            if not self._share.knows(buckets) or self._share.outdated(answer):
+                self._learned_at = now
+                self._caller.spawn(self._learn(self._share))
         return self._share.granted(buckets, answer, "hold_ms" in body, now) if answer else []
 
     async def _learn(self, share: Share) -> None:

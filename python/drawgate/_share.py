@@ -66,6 +66,11 @@ class Share:
         """Says whether the policies of these buckets are known."""
         return all(self._policy(b) for b in buckets)
 
+    def outdated(self, answer: Answer) -> bool:
+        """Says whether an answer has other amounts than the policies: they were reloaded, or have an override."""
+        amounts = {(p.name, m.name): m.amount for p in self._policies.values() for m in p.limits}
+        return any(amounts.get((m.policy, m.name)) != m.amount for m in answer.limits)
+
     def granted(self, buckets: Sequence[Bucket], answer: Answer, held: bool, now: float) -> list[Entry]:
         """Notes what was granted, by the server or by this share."""
         made = []
@@ -79,7 +84,7 @@ class Share:
                     self._start = now
                 entries = self._entries[name] = [self._before(bucket, i, answer, now)]
             if not answer.fallback:
-                self._most[name] = {m.name: m.most for m in answer.limits if m.bucket == i}
+                self._most[name] = {m.name: min(m.amount, m.most) for m in answer.limits if m.bucket == i}
             while entries and not entries[0].open and entries[0].at + self._longest < now:
                 del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))

@@ -113,6 +113,19 @@ def test_share(fake: FakeServer) -> None:
     assert fake.used("llm", "a") == {"requests": 3, "tokens": 10}
 
 
+def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_async, "LEARN_AFTER", -1.0)
+    asked = []
+    learn = Share.learn
+    monkeypatch.setattr(Share, "learn", lambda self, policies: asked.append(learn(self, policies)))
+    limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
+    for amount in (10, 10, 6):
+        fake._policies = {"llm": {"requests": amount}}
+        assert limiter.take("llm")
+        limiter.close()  # waits for what is done in the background
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize(("fallback", "instances"), [("share", None), ("closed", 2), ("share", 0), ("perhaps", None)])
 def test_settings(fallback: str, instances: int | None) -> None:
     with pytest.raises(ValueError, match="fallback"):
