@@ -102,6 +102,9 @@ class ReservationBase:
 
         It may be called again, as a stream goes on: the last number of each unit counts.
         """
+        for unit, n in costs.items():
+            if not isinstance(n, int) or n < 0:
+                raise ValueError(f"used({unit}={n!r}): give a whole number that is not negative")
         self._used.update(costs)
         self._cancelled = False
 

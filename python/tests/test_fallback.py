@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 from unittest.mock import ANY
 
 import httpx
@@ -251,3 +252,13 @@ def test_an_override_lowers_the_share() -> None:
     share.granted(one, unused(4), False, 0)
     assert share.take([Bucket("p", "k", {"requests": 2})], 60)
     assert not share.take([Bucket("p", "k", {"requests": 3})], 60)
+
+
+@pytest.mark.parametrize("wrong", [None, -50, 4.5, "4"])
+def test_wrong_numbers_are_not_counted(fake: FakeServer, wrong: Any) -> None:
+    with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1) as limiter:
+        with pytest.raises(ValueError, match="give a whole number"), limiter.reserve("llm", tokens=5) as r:
+            r.used(tokens=wrong)
+        fake.unavailable = True
+        assert limiter.take("llm", tokens=95)
+        assert not limiter.take("llm", tokens=1)
