@@ -357,10 +357,10 @@ class AsyncLimiter:
         if self._share is None or buckets is None:
             return []
         now = time.monotonic()
-        if not answer.fallback and now > self._learned_at + LEARN_AFTER:
-            if not self._share.knows(buckets) or self._share.outdated(answer):
-                self._learned_at = now
-                self._caller.spawn(self._learn(self._share))
+        outdated = not self._share.knows(buckets) or self._share.outdated(answer)
+        if outdated and not answer.fallback and now > self._learned_at + LEARN_AFTER:
+            self._learned_at = now
+            self._caller.spawn(self._learn(self._share))
         return self._share.granted(buckets, answer, "hold_ms" in body, now) if answer else []
 
     async def _learn(self, share: Share) -> None:

@@ -155,13 +155,15 @@ class Caller:
                     " make a limiter in each process"
                 )
             self._pid = os.getpid()
-            for old in [old for old in self._clients if old.is_closed()]:
-                del self._clients[old]
-                self._background.pop(old, None)
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP_ALIVE)
             plain = self._base.startswith("http:")  # reading certificates takes time
             transport = self._transport or httpx.AsyncHTTPTransport(verify=not plain, limits=limits)
-            client = self._clients[loop] = httpx.AsyncClient(transport=transport, follow_redirects=False)
+            client = httpx.AsyncClient(transport=transport, follow_redirects=False)
+            for old in list(self._clients):  # other loops run in other threads
+                if old.is_closed():
+                    self._clients.pop(old, None)
+                    self._background.pop(old, None)
+            self._clients[loop] = client
         return client
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import ANY
 
@@ -116,9 +117,14 @@ def test_share(fake: FakeServer) -> None:
 
 def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_async, "LEARN_AFTER", -1.0)
-    asked = []
+    asked: list[object] = []
     learn = Share.learn
-    monkeypatch.setattr(Share, "learn", lambda self, policies: asked.append(learn(self, policies)))
+
+    def count(self: Share, policies: Sequence[Policy]) -> None:
+        asked.append(policies)
+        learn(self, policies)
+
+    monkeypatch.setattr(Share, "learn", count)
     limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
     for amount in (10, 10, 6):
         fake._policies = {"llm": {"requests": amount}}

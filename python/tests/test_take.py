@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from typing import Any
 
 import httpx
 import pytest
@@ -209,3 +210,23 @@ def test_only_an_unknown_field_is_of_another_version(limiter: Limiter) -> None:
     assert "version" not in str(e.value)
     with pytest.raises(Problem, match="is the server of another version"):
         limiter._loop.run(limiter._inner._ask({"policy": "llm", "newer": 1}, None, 0))
+
+
+def test_several_event_loops_begin_at_once() -> None:
+    """Another thread adds its loop while this one looks for loops that have ended."""
+    limiter = AsyncLimiter()
+    clients: dict[Any, Any] = limiter._caller._clients
+
+    class Ended:
+        def is_closed(self) -> bool:
+            clients[Ended()] = None
+            return True
+
+    clients[Ended()] = None
+
+    async def main() -> None:
+        limiter._caller._client()
+        await limiter.aclose()
+
+    asyncio.run(main())
+    assert len(clients) == 1
