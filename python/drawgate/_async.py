@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 Fallback: TypeAlias = Literal["closed", "open", "share"]
 
 GIVE_UP_TIMEOUT = 10.0  # seconds for a cancellation in the background
-MAX_GIVE_UPS = 128  # at once; further holds end by themselves
+MAX_GIVE_UPS = 128  # at once
 ATTEMPTS = 3  # of a take that the fallback decides otherwise
 LEARN_AFTER = 60.0  # seconds at least between questions for the policies
 OFFLINE = 1.0  # seconds after which the server is tried again
@@ -81,6 +82,9 @@ class AsyncLimiter:
         self._warned = False
         self._learned_at = float("-inf")  # when the policies were asked for
         self._policies: tuple[Policy, ...] = ()
+        self._giving_up: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
         self._caller = Caller(self._base, token, timeout, transport)
 
     async def __aenter__(self) -> AsyncLimiter:
@@ -373,8 +377,15 @@ class AsyncLimiter:
 
     def _give_up(self, body: Json) -> None:
         """Cancels in the background a take that may be open without anybody knowing its token."""
-        if len(self._caller.background) < MAX_GIVE_UPS:
-            self._caller.spawn(self._settle({"take": body, "cancel": True}, GIVE_UP_TIMEOUT))
+        gate = self._giving_up.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_GIVE_UPS))
+        self._caller.spawn(self._cancel(body, gate, time.monotonic() + GIVE_UP_TIMEOUT))
+
+    async def _cancel(self, body: Json, gate: asyncio.Semaphore, end: float) -> None:
+        async with gate:
+            if (left := end - time.monotonic()) > 0:
+                await self._settle({"take": body, "cancel": True}, left)
+            else:
+                log.warning("a reservation that was given up may be open until its hold ends")
 
     async def _settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:
         return await self._caller.call("POST", "/v1/settle", body, again=True, timeout=timeout)
