@@ -59,11 +59,6 @@ class Caller:
         task.add_done_callback(done)
         return task
 
-    @property
-    def background(self) -> set[asyncio.Task[Any]]:
-        """What is done in the background of the running event loop."""
-        return self._background.get(asyncio.get_running_loop(), set())
-
     async def call(
         self,
         method: str,

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -30,6 +30,16 @@ class _Thread(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="drawgate", daemon=True)
         self.loop = asyncio.new_event_loop()
+        self.calls: set[asyncio.Task[Any]] = set()
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task
+        self.calls.add(task)
+        try:
+            return await work
+        finally:
+            self.calls.discard(task)
 
     def run(self) -> None:
         self.loop.run_forever()
@@ -66,7 +76,7 @@ class _Loop:
             if self._thread is None:
                 self._thread = _Thread()
                 self._thread.start()
-            return asyncio.run_coroutine_threadsafe(work, self._thread.loop)
+            return asyncio.run_coroutine_threadsafe(self._thread.call(work), self._thread.loop)
 
     def stop(self) -> _Thread | None:
         """Lets the thread end what it does in the background, and then itself. Nobody may wait in a finalizer."""
@@ -75,19 +85,23 @@ class _Loop:
         if thread is None:
             return None
         _ending.add(thread)
-        asyncio.run_coroutine_threadsafe(self._end(), thread.loop)
+        asyncio.run_coroutine_threadsafe(self._end(thread.calls), thread.loop)
         return thread
 
-    async def _end(self) -> None:
-        loop = asyncio.get_running_loop()
+    async def _end(self, calls: set[asyncio.Task[Any]]) -> None:
         try:
-            calls = asyncio.all_tasks() - {asyncio.current_task()} - self._inner._caller.background
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
+            await _cancel(calls)
             await self._inner.aclose()
+            await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
         finally:
-            loop.stop()
+            asyncio.get_running_loop().stop()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any] | None]) -> None:
+    some = [task for task in tasks if task]
+    for task in some:
+        task.cancel()
+    await asyncio.gather(*some, return_exceptions=True)
 
 
 class _Closed(RuntimeError):
