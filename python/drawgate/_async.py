@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -25,8 +26,9 @@ T = TypeVar("T")
 Fallback: TypeAlias = Literal["closed", "open", "share"]
 
 GIVE_UP_TIMEOUT = 10.0  # seconds for a cancellation in the background
-MAX_GIVE_UPS = 128  # at once; further holds end by themselves
+MAX_GIVE_UPS = 128  # at once
 ATTEMPTS = 3  # of a take that the fallback decides otherwise
+LEARN_AFTER = 60.0  # seconds at least between questions for the policies
 OFFLINE = 1.0  # seconds after which the server is tried again
 
 
@@ -65,6 +67,8 @@ class AsyncLimiter:
     ) -> None:
         self._base = _wire.server_url(server or os.environ.get("DRAWGATE_SERVER") or _wire.DEFAULT_SERVER)
         token = token if token is not None else os.environ.get("DRAWGATE_TOKEN", "")
+        if not all("!" <= c <= "~" for c in token):  # its text must not be part of any error
+            raise ValueError("the access token has a character that no header can have, such as a space or a line end")
         if not 0 < timeout < float("inf"):
             raise ValueError(f"timeout is {timeout}: give a number of seconds")
         self._timeout = timeout
@@ -78,6 +82,9 @@ class AsyncLimiter:
         self._warned = False
         self._learned_at = float("-inf")  # when the policies were asked for
         self._policies: tuple[Policy, ...] = ()
+        self._giving_up: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
         self._caller = Caller(self._base, token, timeout, transport)
 
     async def __aenter__(self) -> AsyncLimiter:
@@ -221,7 +228,7 @@ class AsyncLimiter:
         name, limit_name = await self._rolling(limit, window, policy)
         answer = await self.take(name, identifier)
         found = next((m for m in answer.limits if m.name == limit_name), None)
-        if found is None or found.amount != limit:
+        if not answer.fallback and (found is None or found.amount != limit):
             self._policies = ()  # the server's configuration has changed: look again next time
         return answer.allowed, {
             "limit": found.amount if found else limit,
@@ -242,7 +249,15 @@ class AsyncLimiter:
 
         found = matches()
         if not found:
-            self._policies = await self.policies()
+            if self._offline_until and not await self._reachable():
+                return policy, ""  # the fallback decides
+            try:
+                self._policies = await self.policies()
+            except Unavailable as error:
+                if self._fallback == "closed":
+                    raise
+                self._went_offline(error)
+                return policy, ""
             found = matches()
         if len(found) == 1:
             return found[0]
@@ -267,7 +282,7 @@ class AsyncLimiter:
     def _read(self, reader: Callable[[Json], T], data: Json) -> T:
         try:
             return reader(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:
             raise ServerUnavailable(
                 f"the answer of {self._base} cannot be read: is the server of another version? ({error!r})", maybe=True
             ) from error
@@ -325,6 +340,8 @@ class AsyncLimiter:
         except asyncio.CancelledError:
             self._offline_until = now
             raise
+        except Problem:
+            pass  # a proxy may not have the path, but something answers
         self._offline_until = 0.0
         return True
 
@@ -344,7 +361,8 @@ class AsyncLimiter:
         if self._share is None or buckets is None:
             return []
         now = time.monotonic()
-        if not answer.fallback and not self._share.knows(buckets) and now > self._learned_at + 60:
+        outdated = not self._share.knows(buckets) or self._share.outdated(answer)
+        if outdated and not answer.fallback and now > self._learned_at + LEARN_AFTER:
             self._learned_at = now
             self._caller.spawn(self._learn(self._share))
         return self._share.granted(buckets, answer, "hold_ms" in body, now) if answer else []
@@ -359,8 +377,15 @@ class AsyncLimiter:
 
     def _give_up(self, body: Json) -> None:
         """Cancels in the background a take that may be open without anybody knowing its token."""
-        if self._caller.busy < MAX_GIVE_UPS:
-            self._caller.spawn(self._settle({"take": body, "cancel": True}, GIVE_UP_TIMEOUT))
+        gate = self._giving_up.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_GIVE_UPS))
+        self._caller.spawn(self._cancel(body, gate, time.monotonic() + GIVE_UP_TIMEOUT))
+
+    async def _cancel(self, body: Json, gate: asyncio.Semaphore, end: float) -> None:
+        async with gate:
+            if (left := end - time.monotonic()) > 0:
+                await self._settle({"take": body, "cancel": True}, left)
+            else:
+                log.warning("a reservation that was given up may be open until its hold ends")
 
     async def _settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:
         return await self._caller.call("POST", "/v1/settle", body, again=True, timeout=timeout)

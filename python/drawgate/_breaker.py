@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from ._errors import CircuitOpen, Error
+
+log = logging.getLogger("drawgate")
 
 
 class Breaker:
@@ -48,6 +51,7 @@ class Breaker:
         self._count = 0  # failures in a row while it is closed, successes while it is half-open
         self._since: float | None = None  # when it opened, or when a trial failed; None: closed
         self._trial = False  # one is under way
+        self._opened = 0  # how often
 
     @property
     def state(self) -> str:
@@ -81,22 +85,29 @@ class Breaker:
             self._refuse()
             trial = self._since is not None
             self._trial = self._trial or trial
-            return _Attempt(self, trial)
+            return _Attempt(self, trial, self._opened)
+
+    def _counts(self, error: Exception) -> bool:
+        try:
+            return self._failed(error)
+        except Exception:  # the reservation and the trial have to end, whatever failed= does
+            log.exception("failed= of the breaker for %s raised: this counts as a failure", self._name)
+            return True
 
     def _end(self, attempt: _Attempt, error: BaseException | None) -> None:
         dropped = isinstance(error, Error) or (error is not None and not isinstance(error, Exception))
-        failed = isinstance(error, Exception) and not dropped and self._failed(error)
+        failed = isinstance(error, Exception) and not dropped and self._counts(error)
         with self._lock:
             if attempt.trial:
                 self._trial = False
-            elif self._since is not None:
+            elif attempt.opened != self._opened:
                 return  # it opened while the call ran
             if dropped or (error is not None and not failed):
                 return
             if failed:
                 self._count = 0 if attempt.trial else self._count + 1
                 if attempt.trial or self._count >= self._failures:
-                    self._count, self._since = 0, time.monotonic()
+                    self._count, self._since, self._opened = 0, time.monotonic(), self._opened + 1
             elif not attempt.trial:
                 self._count = 0
             else:
@@ -108,8 +119,8 @@ class Breaker:
 class _Attempt:
     """A call that was let through."""
 
-    def __init__(self, breaker: Breaker, trial: bool) -> None:
-        self.breaker, self.trial = breaker, trial
+    def __init__(self, breaker: Breaker, trial: bool, opened: int) -> None:
+        self.breaker, self.trial, self.opened = breaker, trial, opened
 
     def end(self, error: BaseException | None) -> None:
         """Says how the call ended: it is called once."""

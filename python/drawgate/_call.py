@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import random
 import time
 from collections.abc import Coroutine
@@ -30,6 +31,7 @@ class Caller:
     def __init__(self, base: str, token: str, timeout: float, transport: httpx.AsyncBaseTransport | None) -> None:
         self._base, self._timeout, self._transport = base, timeout, transport
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._pid = 0  # of the process that uses the transport
         self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
         self._background: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
 
@@ -56,11 +58,6 @@ class Caller:
 
         task.add_done_callback(done)
         return task
-
-    @property
-    def busy(self) -> int:
-        """How much is done in the background."""
-        return len(self._background.get(asyncio.get_running_loop(), ()))
 
     async def call(
         self,
@@ -103,7 +100,10 @@ class Caller:
                 break
             await asyncio.sleep(pause)
         failure.error.maybe, failure.error._sent = unsure, sent
-        raise failure.error from failure.__cause__
+        try:
+            raise failure.error from failure.__cause__
+        finally:
+            del failure  # or else the error's traceback keeps itself and the limiter
 
     async def _attempt(self, method: str, path: str, body: Json | None, limit: float, connect: float) -> Json:
         try:
@@ -118,16 +118,16 @@ class Caller:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             text = f"{self._base} cannot be reached ({error}): is the server running, and is DRAWGATE_SERVER right?"
             raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
-        except (TimeoutError, httpx.TransportError) as error:
+        except (httpx.RequestError, OSError) as error:
             what = (
                 f"did not answer within {limit:.3g} s"
                 if isinstance(error, TimeoutError)
-                else f"did not answer ({error})"
+                else f"did not answer ({error or repr(error)})"
             )
             text = f"{self._base} {what} to {method} {path}: it may have been carried out"
             raise _Failed(ServerUnavailable(text, maybe=True)) from error
         data: Json | None = None
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             read = response.json()
             data = read if isinstance(read, dict) else None
         problem = _wire.problem(
@@ -144,14 +144,21 @@ class Caller:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            for old in [old for old in self._clients if old.is_closed()]:
-                del self._clients[old]
-                self._background.pop(old, None)
+            if self._transport and self._pid not in (0, os.getpid()):
+                raise RuntimeError(
+                    "transport= was used before this process was forked, and its connections belong to the parent:"
+                    " make a limiter in each process"
+                )
+            self._pid = os.getpid()
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP_ALIVE)
-            transport = self._transport or httpx.AsyncHTTPTransport(
-                verify=self._base.startswith("https:"), limits=limits
-            )
-            client = self._clients[loop] = httpx.AsyncClient(transport=transport, follow_redirects=False)
+            plain = self._base.startswith("http:")  # reading certificates takes time
+            transport = self._transport or httpx.AsyncHTTPTransport(verify=not plain, limits=limits)
+            client = httpx.AsyncClient(transport=transport, follow_redirects=False)
+            for old in list(self._clients):  # other loops run in other threads
+                if old.is_closed():
+                    self._clients.pop(old, None)
+                    self._background.pop(old, None)
+            self._clients[loop] = client
         return client
 
 

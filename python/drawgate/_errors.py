@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._wire import Answer, Limit
@@ -19,6 +19,15 @@ class Error(Exception):
 
     maybe: bool = False
     _sent = True  # at least one attempt has reached a server
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)  # without arguments that only make the text
+
+
+def _restore(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class Refused(Error):

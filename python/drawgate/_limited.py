@@ -73,10 +73,11 @@ def limited(
         )
 
     def decorate(function: F) -> F:
+        if not callable(function):
+            raise TypeError(f"limited decorates a function, not {function!r}: write @limited(…), with parentheses")
+        name = getattr(function, "__qualname__", repr(function))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(
-                f"{function.__qualname__} is a generator: use reserve inside of it, where you know when it ends"
-            )
+            raise TypeError(f"{name} is a generator: use reserve inside of it, where you know when it ends")
         asynchronous = inspect.iscoroutinefunction(function)
         if isinstance(limiter, Limiter if asynchronous else AsyncLimiter):
             kind = (
@@ -84,7 +85,7 @@ def limited(
                 if asynchronous
                 else "no coroutine function: give it a Limiter"
             )
-            raise TypeError(f"{function.__qualname__} is {kind}")
+            raise TypeError(f"{name} is {kind}")
 
         if asynchronous:
 
@@ -102,6 +103,11 @@ def limited(
         def call(*args: Any, **kwargs: Any) -> Any:
             with reserve(limiter or default_sync(), args, kwargs) as r:
                 result = function(*args, **kwargs)
+                if inspect.isawaitable(result):
+                    r.cancel()  # nothing has run
+                    if inspect.iscoroutine(result):
+                        result.close()
+                    raise TypeError(f"{name} returns an awaitable: make it a coroutine function (async def)")
                 if used:
                     r.used(**used(result))
                 return result

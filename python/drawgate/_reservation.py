@@ -7,6 +7,7 @@ import logging
 import secrets
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ log = logging.getLogger("drawgate")
 
 CLOCK_RATE = 0.001  # clocks run at different rates: a holder stops earlier by that part of its hold
 RENEW_AFTER = 1 / 3  # of the hold
+WRONG = ("bad_json", "invalid", "unknown_unit", "never_fits")  # what the block said as used
+RENEW_AGAIN = 1.0  # seconds at most after a renewal that failed
 
 
 class ReservationBase:
@@ -99,6 +102,9 @@ class ReservationBase:
 
         It may be called again, as a stream goes on: the last number of each unit counts.
         """
+        for unit, n in costs.items():
+            if not isinstance(n, int) or n < 0:
+                raise ValueError(f"used({unit}={n!r}): give a whole number that is not negative")
         self._used.update(costs)
         self._cancelled = False
 
@@ -130,30 +136,31 @@ class ReservationBase:
                 await self._finish(None)
                 raise
         if self._token:
-            self._keeper = asyncio.get_running_loop().create_task(self._keep(max(0.0, due)))
+            self._keeper = asyncio.get_running_loop().create_task(_keep(weakref.ref(self), max(0.0, due)))
 
     def _end_of(self, sent: float) -> float:
         return sent + self._hold * (1 - CLOCK_RATE)
 
-    async def _keep(self, pause: float) -> None:
-        """Renews the hold, at first after a pause, until the task is cancelled or the reservation is lost."""
-        while True:
-            await asyncio.sleep(max(0.0, min(pause, self._end - time.monotonic())))
-            sent = time.monotonic()
-            if sent >= self._end:
-                return self._lose("it could not be renewed in time")
-            try:
-                body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
-                data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
-            except Unavailable:
-                pause = min(self._hold / 30, 1.0)
-                continue
-            except Problem as problem:
-                return self._lose(str(problem))
-            if data.get("outcome") != "renewed":
-                return self._lose("it was reset, or its hold had ended")
-            self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
-            pause = self._hold * RENEW_AFTER
+    async def _renew(self) -> float | None:
+        """Renews the hold. Returns after how many seconds to do it again; None if the reservation is lost."""
+        sent = time.monotonic()
+        if sent >= self._end:
+            self._lose("it could not be renewed in time")
+            return None
+        try:
+            body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
+            data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
+            if data.get("outcome") == "renewed":
+                self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
+                return self._hold * RENEW_AFTER
+        except Exception as error:
+            if isinstance(error, Problem) and error.code and error.status not in (401, 403):
+                self._lose(str(error))
+                return None
+            log.warning("a hold could not be renewed, and it is tried again: %s", error or repr(error))
+            return min(self._hold / 30, RENEW_AGAIN)
+        self._lose("it was reset, or its hold had ended")
+        return None
 
     def _lose(self, why: str) -> None:
         self.lost = True
@@ -189,8 +196,10 @@ class ReservationBase:
             body["used"] = self._used
         try:
             data, unsure = await self._limiter._settle(body)
-        except Unavailable as error:
+        except (Unavailable, Problem) as error:
             self.outcome = "unknown"
+            if isinstance(error, Problem) and error.code in WRONG:
+                raise
             log.warning("a reservation ends by itself, and counts as estimated: %s", error)
             return
         self.outcome = str(data.get("outcome", ""))
@@ -198,6 +207,22 @@ class ReservationBase:
             self.outcome = "cancelled" if self._cancelled else "settled"  # the earlier attempt arrived
         if self.outcome == "gone":
             log.warning("a reservation was gone before it was settled: it counts as estimated")
+
+
+async def _keep(reservation: weakref.ref[ReservationBase], pause: float | None) -> None:
+    """Renews a hold, at first after a pause, until the task is cancelled or nobody has the reservation any more."""
+    while pause is not None:
+        r = reservation()
+        if r is None:
+            return
+        pause = max(0.0, min(pause, r._end - time.monotonic()))
+        del r
+        await asyncio.sleep(pause)
+        r = reservation()
+        if r is None:
+            return
+        pause = await r._renew()
+        del r
 
 
 class AsyncReservation(ReservationBase):

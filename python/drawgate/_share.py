@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ MAX_ENTRIES = 1_000  # of a bucket
 
 # The longest that a calendar window lasts, in seconds, with an hour for a change of the clocks.
 _CALENDAR = {"minute": 60, "hour": 3600, "day": 25 * 3600, "week": (7 * 24 + 1) * 3600, "month": (31 * 24 + 1) * 3600}
+
+DEFAULT_KEY = "default"  # of a bucket that names none
 
 _AGAIN = 1.0  # seconds after which to ask again if nobody knows when a take fits
 
@@ -47,26 +50,43 @@ class Share:
     def __init__(self, instances: int, now: float) -> None:
         self._instances, self._start = instances, now
         self._policies: dict[str, Policy] = {}
+        self._longest = math.inf  # window
         self._entries: dict[tuple[str, str, str], list[Entry]] = {}
+        self._most: dict[tuple[str, str, str], dict[str, int]] = {}  # by limit, of the last answer: overrides
 
     def learn(self, policies: Sequence[Policy]) -> None:
         """Notes what the policies are."""
-        self._policies = {p.name: p for p in policies if not p.shadow}
+        self._policies = {p.name: p for p in policies}
+        entries, self._entries = self._entries, {}
+        for (name, key, tenant), old in entries.items():  # "" may have a name by now
+            self._entries.setdefault(self._name(Bucket(name, key, tenant=tenant)), []).extend(old)
+        self._longest = max((_window(m) for p in policies for m in p.limits), default=math.inf)
 
     def knows(self, buckets: Sequence[Bucket]) -> bool:
         """Says whether the policies of these buckets are known."""
         return all(self._policy(b) for b in buckets)
 
+    def outdated(self, answer: Answer) -> bool:
+        """Says whether an answer has other amounts than the policies: they were reloaded, or have an override."""
+        amounts = {(p.name, m.name): m.amount for p in self._policies.values() for m in p.limits}
+        return any(amounts.get((m.policy, m.name)) != m.amount for m in answer.limits)
+
     def granted(self, buckets: Sequence[Bucket], answer: Answer, held: bool, now: float) -> list[Entry]:
         """Notes what was granted, by the server or by this share."""
         made = []
         for i, bucket in enumerate(buckets):
-            entries = self._entries.get(_name(bucket))
+            name = self._name(bucket)
+            entries = self._entries.get(name)
             if entries is None:
                 if len(self._entries) >= MAX_BUCKETS:
-                    self._entries.clear()
+                    self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
+                    self._most = {n: most for n, most in self._most.items() if n in self._entries}
                     self._start = now
-                entries = self._entries[_name(bucket)] = [self._before(bucket, i, answer, now)]
+                entries = self._entries[name] = [self._before(bucket, i, answer, now)]
+            if not answer.fallback:
+                self._most[name] = {m.name: min(m.amount, m.most) for m in answer.limits if m.bucket == i}
+            while entries and not entries[0].open and entries[0].at + self._longest < now:
+                del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
             entries.append(made[-1])
             if len(entries) > MAX_ENTRIES:
@@ -90,9 +110,13 @@ class Share:
         for bucket in buckets:
             policy = self._policy(bucket)
             assert policy is not None
-            entries = self._entries.get(_name(bucket)) or [Entry(_everything(policy), self._start)]
+            if policy.shadow:
+                continue
+            name = self._name(bucket)
+            entries = self._entries.get(name) or [Entry(_everything(policy), self._start)]
             for limit in policy.limits:
-                w = self._wait(limit, entries, _cost(bucket.costs, limit.unit), now)
+                most = self._most.get(name, {}).get(limit.name, limit.most)
+                w = self._wait(limit, most, entries, _cost(bucket.costs, limit.unit), now)
                 if w > wait:
                     wait, by = w, (policy.name, limit.name)
         if wait == 0:
@@ -113,16 +137,16 @@ class Share:
             now,
         )
 
-    def _wait(self, limit: LimitSpec, entries: list[Entry], n: int, now: float) -> float:
+    def _wait(self, limit: LimitSpec, most: int, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
-        share = (min(limit.amount, limit.most) if limit.kind == "bucket" else limit.most) // self._instances
-        if n > share:
+        share = min(most, limit.most, limit.amount if limit.kind == "bucket" else limit.most) // self._instances
+        window = _window(limit)
+        if n > share or not window:  # of a kind that only newer clients know
             return _AGAIN
-        window = _CALENDAR.get(limit.every, 0.0) if limit.kind == "calendar" else limit.window
         ends: list[tuple[float, int]] = []  # when units leave the window, and how many
         for e in entries:
             if limit.kind == "concurrency":
-                end = now + _AGAIN if e.open else now
+                end = now + window if e.open else now
             else:
                 end = (now if e.open else e.at) + window
             if end > now:
@@ -135,14 +159,26 @@ class Share:
             excess, wait = excess - units, end - now
         return wait
 
+    def _name(self, bucket: Bucket) -> tuple[str, str, str]:
+        """Returns the same for all names of a bucket."""
+        policy = self._policy(bucket)
+        return policy.name if policy else bucket.policy, bucket.key or DEFAULT_KEY, bucket.tenant
+
     def _policy(self, bucket: Bucket) -> Policy | None:
         if not bucket.policy and len(self._policies) == 1:
             return next(iter(self._policies.values()))
         return self._policies.get(bucket.policy)
 
 
-def _name(bucket: Bucket) -> tuple[str, str, str]:
-    return bucket.policy, bucket.key, bucket.tenant
+def _window(limit: LimitSpec) -> float:
+    """Returns for how long units count, in seconds."""
+    windows = {
+        "bucket": limit.window,
+        "rolling": limit.window,
+        "calendar": _CALENDAR.get(limit.every, 0.0),
+        "concurrency": _AGAIN,  # while a slot is held
+    }
+    return windows.get(limit.kind, 0.0)
 
 
 def _cost(costs: Mapping[str, int], unit: str) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures
+import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -21,52 +24,113 @@ from ._wire import Answer, Policy, Status, Target
 T = TypeVar("T")
 
 
+class _Thread(threading.Thread):
+    """Runs an event loop until it is stopped, and closes it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="drawgate", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self.calls: set[asyncio.Task[Any]] = set()
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task
+        self.calls.add(task)
+        try:
+            return await work
+        finally:
+            self.calls.discard(task)
+
+    def run(self) -> None:
+        self.loop.run_forever()
+        self.loop.close()
+        _ending.discard(self)
+
+
 class _Loop:
     """An event loop in a thread, which is started when it is first used, and again in a process that was forked."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
-        self._left: list[object] = []  # of the parent process: finalizing it here would disturb it there
+    def __init__(self, inner: AsyncLimiter) -> None:
+        self._inner = inner
+        self.renew()
+        _loops.add(self)
+
+    def renew(self) -> None:
+        self._lock = threading.RLock()  # the garbage collector may end a block while its thread holds the lock
+        self._thread: _Thread | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs work to its end. If this thread is interrupted meanwhile, the work is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(work, self._start())
+        future = self.start(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise _Closed("the limiter was closed during this call") from None
         except BaseException:
             future.cancel()
             raise
 
-    def _start(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():
-            self._left += [self._loop, self._thread]
-            self._lock, self._loop, self._pid = threading.Lock(), None, os.getpid()
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Runs work in the background."""
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="drawgate", daemon=True)
+            if self._thread is None:
+                self._thread = _Thread()
                 self._thread.start()
-            return self._loop
+            return asyncio.run_coroutine_threadsafe(self._thread.call(work), self._thread.loop)
 
-    def stop(self, last: Coroutine[Any, Any, None]) -> None:
-        """Runs the last work and ends the thread."""
-        if self._loop is None or self._pid != os.getpid():
-            last.close()
-            return
-        self.run(last)
-        loop, thread = self._loop, self._thread
-        self._loop = None
-        loop.call_soon_threadsafe(loop.stop)
-        if thread:
-            thread.join()
-        loop.close()
+    def stop(self) -> _Thread | None:
+        """Lets the thread end what it does in the background, and then itself. Nobody may wait in a finalizer."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is None:
+            return None
+        _ending.add(thread)
+        asyncio.run_coroutine_threadsafe(self._end(thread.calls), thread.loop)
+        return thread
+
+    async def _end(self, calls: set[asyncio.Task[Any]]) -> None:
+        try:
+            await _cancel(calls)
+            await self._inner.aclose()
+            await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
+        finally:
+            asyncio.get_running_loop().stop()
 
 
-def _stop(loop: _Loop, inner: AsyncLimiter) -> None:
-    loop.stop(inner.aclose())
+async def _cancel(tasks: Collection[asyncio.Task[Any] | None]) -> None:
+    some = [task for task in tasks if task]
+    for task in some:
+        task.cancel()
+    await asyncio.gather(*some, return_exceptions=True)
+
+
+class _Closed(RuntimeError):
+    """Another thread closed the limiter."""
+
+
+_loops: weakref.WeakSet[_Loop] = weakref.WeakSet()
+_ending: set[_Thread] = set()
+_left: list[object] = []  # of the parent process: finalizing it here would disturb it there
+
+
+def _forked() -> None:
+    _left.extend(_ending)
+    _ending.clear()
+    for loop in list(_loops):
+        _left.append(loop._thread)
+        loop.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+@atexit.register
+def _stop_all() -> None:
+    for loop in list(_loops):
+        loop.stop()
+    for thread in list(_ending):
+        thread.join()
 
 
 class Limiter:
@@ -89,8 +153,8 @@ class Limiter:
         self._inner = AsyncLimiter(
             server, token=token, timeout=timeout, fallback=fallback, instances=instances, transport=transport
         )
-        self._loop = _Loop()
-        self._end = weakref.finalize(self, _stop, self._loop, self._inner)  # at the end of the process at the latest
+        self._loop = _Loop(self._inner)
+        weakref.finalize(self, self._loop.stop).atexit = False  # then _stop_all waits as well
 
     def __enter__(self) -> Limiter:
         return self
@@ -100,7 +164,8 @@ class Limiter:
 
     def close(self) -> None:
         """Waits for what is done in the background, for a few seconds at most, and closes connections."""
-        _stop(self._loop, self._inner)
+        if thread := self._loop.stop():
+            thread.join()
 
     def take(
         self,
@@ -146,7 +211,7 @@ class Limiter:
     ) -> Reservation:
         """Holds units, or slots, while a block runs: see `AsyncLimiter.reserve`."""
         return Reservation(
-            self._loop,
+            self,
             self._inner,
             policy,
             key,
@@ -196,15 +261,15 @@ class Reservation(ReservationBase):
     lost, the block goes on. Long work looks at `lost` and stops.
     """
 
-    def __init__(self, loop: _Loop, *arguments: Any, **options: Any) -> None:
+    def __init__(self, outer: Limiter, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._loop = loop
+        self._outer, self._loop = outer, outer._loop  # the limiter is needed as long as its reservation
 
     def __enter__(self) -> Reservation:
         self._check_new()
         try:
             self._loop.run(self._start())
-        except Error:
+        except (Error, _Closed):
             raise
         except BaseException as error:  # the thread was interrupted, perhaps when the take had just been granted
             self._loop.run(self._abandon(error))
@@ -217,4 +282,9 @@ class Reservation(ReservationBase):
             await self._finish(error)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._loop.run(self._finish(error))
+        finish = self._finish(error)
+        if isinstance(threading.current_thread(), _Thread):  # the garbage collector ends a generator there
+            self._loop.start(finish)
+        else:
+            with contextlib.suppress(_Closed):  # what has begun is finished in the background
+                self._loop.run(finish)

@@ -226,7 +226,7 @@ def server_url(address: str) -> str:
         right = False
     if not right:
         raise ValueError(f"{address!r} is not the address of a server: give one such as {DEFAULT_SERVER}")
-    return address.rstrip("/")
+    return u.geturl().rstrip("/")  # with a scheme in small letters
 
 
 def millis(name: str, seconds: float) -> int:
@@ -321,8 +321,8 @@ def answer(d: Json) -> Answer:
     by = d.get("refused_by") or {}
     return Answer(
         allowed=d["allowed"] is True,
-        reason=d.get("reason", ""),
-        message=d.get("message", ""),
+        reason=d.get("reason") or "",
+        message=d.get("message") or "",
         policy=by.get("policy", ""),
         limit=by.get("limit", ""),
         retry_after=_seconds(d.get("retry_after_ms", 0)),
@@ -341,7 +341,8 @@ def answer(d: Json) -> Answer:
 def status(d: Json) -> Status:
     """Reads the answer to a status."""
     at = instant(d["at"])
-    assert at is not None
+    if at is None:
+        raise ValueError("no instant")
     paused = d.get("paused") or {}
     return Status(
         policy=d["policy"],
@@ -375,7 +376,7 @@ PROBLEM_TYPE = "application/problem+json"
 HINTS = {
     "unauthorized": "set DRAWGATE_TOKEN, or the argument token, to an access token of the server",
     "not_found": "this server does not have the path: is it of another version?",
-    "bad_json": "is the server of another version?",
+    "unknown field": "is the server of another version?",
 }
 
 
@@ -390,8 +391,8 @@ def problem(base: str, call: str, http_status: int, content_type: str, body: Jso
             return StoreUnavailable(f"{base} could not decide, because its store is unavailable: {detail}", maybe=True)
         if code == "closing":
             return ServerUnavailable(f"{base} is stopping: try again, or ask another server", maybe=False)
-        hint = f"; {HINTS[code]}" if code in HINTS else ""
-        return Problem(f"{detail} ({code}){hint}", code=code, status=http_status)
+        hints = "".join(f"; {hint}" for what, hint in HINTS.items() if what == code or what in str(detail))
+        return Problem(f"{detail} ({code}){hints}", code=code, status=http_status)
     what = f"the answer of {base} to {call} has status {http_status}"
     text = f"{what} and is not from a Drawgate server: is DRAWGATE_SERVER right?"
     if http_status >= 500:  # a proxy that has no answer itself

@@ -188,6 +188,11 @@ class FakeServer:
             raise _ProblemAnswer(
                 422, "unknown_policy", f"unknown policy {policy!r} (have: {', '.join(self._policies)})"
             )
+        for unit, n in body.get("costs", {}).items():
+            if not isinstance(n, int):
+                raise _ProblemAnswer(400, "bad_json", f"costs.{unit} must be an integer")
+            if n < 0:
+                raise _ProblemAnswer(422, "invalid", f"costs.{unit} is {n}, which is negative")
         costs = {UNIT_REQUESTS: 1} | body.get("costs", {})
         if unknown := body.get("costs", {}).keys() - self._policies[policy].keys():
             raise _ProblemAnswer(422, "unknown_unit", f"policy {policy!r} does not count {sorted(unknown)}")

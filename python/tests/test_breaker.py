@@ -91,3 +91,35 @@ def test_it_opens_while_a_call_waits(clock: SimpleNamespace) -> None:
 
     asyncio.run(main())
     assert (fake.used("llm"), fake.open) == ({"requests": 1}, 0)
+
+
+def test_failed_raises(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts as a failure: the work's own error is raised, and the breaker goes on."""
+    fake = FakeServer(llm={"requests": 100})
+    breaker = Breaker("gemini", failures=1, successes=1, failed=lambda error: error.nothing)  # type: ignore[attr-defined]
+    with Limiter(transport=fake.transport) as limiter:
+        for _ in range(2):
+            fail(limiter, breaker)
+            assert (breaker.state, fake.open) == ("open", 0)
+            clock.now += 60
+        succeed(limiter, breaker)
+    assert breaker.state == "closed"
+    assert "failed= of the breaker for gemini raised" in caplog.text
+
+
+def test_old_failures(clock: SimpleNamespace) -> None:
+    """Calls that began before it opened do not open it again."""
+    fake = FakeServer(llm={"requests": 100})
+    breaker = Breaker(failures=2, successes=1)
+    with Limiter(transport=fake.transport) as limiter:
+        old = [limiter.reserve("llm", breaker=breaker) for _ in range(4)]
+        for r in old:
+            r.__enter__()
+        for r in old[:2]:
+            r.__exit__(OSError, OSError(), None)
+        assert breaker.state == "open"
+        clock.now += 60
+        succeed(limiter, breaker)
+        for r in old[2:]:
+            r.__exit__(OSError, OSError(), None)
+        assert breaker.state == "closed"

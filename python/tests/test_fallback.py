@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import ANY
 
+import httpx
 import pytest
 
 from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
-from drawgate._share import MAX_ENTRIES, Share
+from drawgate._share import MAX_BUCKETS, MAX_ENTRIES, Share
 from drawgate._wire import Answer, Limit
 from drawgate.testing import FakeServer
 
@@ -61,6 +65,36 @@ def test_the_server_is_not_asked_every_time(fake: FakeServer, monkeypatch: pytes
     assert fake.used("llm") == {"requests": 1}
 
 
+def test_a_proxy_without_the_path_for_health() -> None:
+    up = True
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if not up:
+            raise httpx.ConnectError("down")
+        return httpx.Response(200, json={"allowed": True}) if request.url.path == "/v1/take" else httpx.Response(404)
+
+    with Limiter(transport=httpx.MockTransport(handle), timeout=1, fallback="open") as limiter:
+        up = False
+        assert limiter.take("llm").fallback
+        up = True
+        assert not limiter.take("llm").fallback
+
+
+def test_is_allowed(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+    with Limiter(transport=fake.transport, timeout=0.1, fallback="open") as limiter:
+        fake.unavailable = True
+        for _ in range(3):
+            assert limiter.is_allowed("user", 10, 60)[0]
+        fake.unavailable = False
+        limiter._inner._offline_until = 1.0  # that time has passed
+        assert limiter.is_allowed("user", 10, 60) == (True, ANY)
+        fake.unavailable = True
+        assert limiter.is_allowed("user", 10, 60)[0]
+        assert limiter._inner._policies
+    assert fake.used("llm", "user") == {"requests": 1}
+
+
 def test_share(fake: FakeServer) -> None:
     """A process of two has five of ten requests, less what it was granted before."""
     with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
@@ -79,6 +113,24 @@ def test_share(fake: FakeServer) -> None:
         fake.unavailable = False
         assert limiter.take("llm", "b")
     assert fake.used("llm", "a") == {"requests": 3, "tokens": 10}
+
+
+def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_async, "LEARN_AFTER", -1.0)
+    asked: list[object] = []
+    learn = Share.learn
+
+    def count(self: Share, policies: Sequence[Policy]) -> None:
+        asked.append(policies)
+        learn(self, policies)
+
+    monkeypatch.setattr(Share, "learn", count)
+    limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
+    for amount in (10, 10, 6):
+        fake._policies = {"llm": {"requests": amount}}
+        assert limiter.take("llm")
+        limiter.close()  # waits for what is done in the background
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(("fallback", "instances"), [("share", None), ("closed", 2), ("share", 0), ("perhaps", None)])
@@ -103,6 +155,8 @@ def unused(most: int) -> Answer:
         (policy("p", "rolling", 9, 60), [3, 0, 3]),
         (policy("p", "calendar", 9, every="minute"), [3, 0, 3]),
         (policy("p", "bucket", 60, 60, burst=9), [3, 0, 3]),
+        (policy("p", "another", 9, 60), [0, 0, 0]),  # of a server of another version
+        (policy("p", "calendar", 9, every="year"), [0, 0, 0]),
         (policy("p", "rolling", 2, 60), [0, 0, 0]),  # a share of less than one unit is nothing
     ],
 )
@@ -154,6 +208,63 @@ def test_what_is_kept_is_bounded() -> None:
     one = [Bucket("p")]
     for i in range(10 * MAX_ENTRIES):
         share.granted(one, unused(1_000_000), False, i)
-    entries = share._entries["p", "", ""]
+    entries = share._entries["p", "default", ""]
     assert len(entries) <= MAX_ENTRIES
     assert sum(e.costs["requests"] for e in entries if e.costs) == 10 * MAX_ENTRIES - 1 + 1
+
+
+def test_slots_are_kept_when_buckets_are_forgotten() -> None:
+    share = Share(1, 0)
+    share.learn([policy("p", "concurrency", 1)])
+    one = [Bucket("p", "k")]
+    share.granted(one, unused(1), True, 1)
+    for i in range(MAX_BUCKETS):
+        share.granted([Bucket("p", str(i))], unused(1), False, 1)
+    assert not share.take(one, 2)
+    assert len(share._entries) < MAX_BUCKETS
+
+
+def test_what_counts_no_longer_is_dropped() -> None:
+    share = Share(1, 0)
+    share.learn([policy("p", "rolling", 1000, 60)])
+    one = [Bucket("p")]
+    for i in range(100):
+        share.granted(one, unused(1000), False, 50.0 * i)
+    (entries,) = share._entries.values()
+    assert len(entries) == 2
+
+
+def test_a_shadow_policy_refuses_nothing() -> None:
+    share = Share(2, 0)
+    share.learn([policy("p", "rolling", 4, 60), Policy("s", policy("s", "rolling", 1, 60).limits, shadow=True)])
+    assert share.take([Bucket("p", "k"), Bucket("s", "k")], 100)
+
+
+def test_a_bucket_has_one_share_by_all_of_its_names() -> None:
+    share = Share(1, 0)
+    share.granted([Bucket()], unused(4), False, 100)  # before the policies are known
+    share.learn([policy("p", "rolling", 4, 60)])
+    for bucket in (Bucket("p"), Bucket("p", "default"), Bucket("", "default")):
+        answer = share.take([bucket], 100)
+        assert answer
+        share.granted([bucket], answer, False, 100)
+    assert not share.take([Bucket()], 100)
+
+
+def test_an_override_lowers_the_share() -> None:
+    share = Share(2, 0)
+    share.learn([policy("p", "rolling", 100, 60)])
+    one = [Bucket("p", "k")]
+    share.granted(one, unused(4), False, 0)
+    assert share.take([Bucket("p", "k", {"requests": 2})], 60)
+    assert not share.take([Bucket("p", "k", {"requests": 3})], 60)
+
+
+@pytest.mark.parametrize("wrong", [None, -50, 4.5, "4"])
+def test_wrong_numbers_are_not_counted(fake: FakeServer, wrong: Any) -> None:
+    with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1) as limiter:
+        with pytest.raises(ValueError, match="give a whole number"), limiter.reserve("llm", tokens=5) as r:
+            r.used(tokens=wrong)
+        fake.unavailable = True
+        assert limiter.take("llm", tokens=95)
+        assert not limiter.take("llm", tokens=1)

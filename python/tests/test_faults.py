@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+import httpx
 import pytest
 from conftest import Proxy, Server
 
@@ -136,3 +137,39 @@ def await_nothing_held(server: Server, key: str) -> None:
     while (held := server.status("llm", key)["open"]) and time.monotonic() < end:
         time.sleep(0.01)
     assert held == 0
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_certificates_are_checked(scheme: str) -> None:
+    limiter = Limiter(f"{scheme}://127.0.0.1:1")
+
+    async def verifies() -> bool:
+        transport: Any = limiter._inner._caller._client()._transport
+        return bool(transport._pool._ssl_context.check_hostname)
+
+    with limiter:
+        assert limiter._loop.run(verifies())
+
+
+def test_everything_that_is_given_up_is_given_back() -> None:
+    takes = settlements = 0
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        nonlocal takes, settlements
+        if request.url.path == "/v1/take":
+            takes += 1
+            await asyncio.Event().wait()
+        settlements += 1
+        return httpx.Response(200, json={"outcome": "cancelled"})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=httpx.MockTransport(handle), timeout=600) as limiter:
+            tasks = [asyncio.create_task(limiter.reserve("llm").__aenter__()) for _ in range(300)]
+            while takes < len(tasks):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert settlements == takes

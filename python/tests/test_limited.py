@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from conftest import Server
@@ -117,3 +119,29 @@ def test_mistakes() -> None:
 
         @limited("llm", limiter=AsyncLimiter())
         def call() -> None: ...
+
+    @limited
+    def bare(prompt: str) -> str:
+        return prompt
+
+    with pytest.raises(TypeError, match="with parentheses"):
+        bare("hello")  # type: ignore[type-var]
+
+
+def test_a_plain_function_that_returns_a_coroutine() -> None:
+    fake = FakeServer(llm={"requests": 5})
+
+    async def work(prompt: str) -> str:
+        return prompt
+
+    with Limiter(transport=fake.transport) as limiter:
+
+        @limited("llm", limiter=limiter)
+        def call() -> Any:
+            return work("hello")
+
+        with pytest.raises(TypeError, match="returns an awaitable"):
+            call()
+        with pytest.raises(TypeError, match="give it an AsyncLimiter"):
+            limited("llm", limiter=limiter)(functools.partial(work, "hello"))
+    assert (fake.used("llm"), fake.open) == ({}, 0)

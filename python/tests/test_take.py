@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from typing import Any
 
 import httpx
 import pytest
@@ -137,7 +138,7 @@ def test_one_limiter_for_many_threads_and_loops(server: Server, key: str) -> Non
         (lambda limiter: limiter.take("few", requests=4), "never_fits", "more than|never|at most"),
         (lambda limiter: limiter.take("few", tokens=4), "unknown_unit", "tokens"),
         (lambda limiter: limiter.take("slots"), "needs_hold", "hold"),
-        (lambda limiter: limiter.take("few", requests="1"), "bad_json", "of another version"),
+        (lambda limiter: limiter.take("few", requests="1"), "bad_json", "must be an integer"),
     ],
 )
 def test_problems_say_what_to_do(limiter: Limiter, call: Callable[[Limiter], object], code: str, says: str) -> None:
@@ -193,3 +194,39 @@ def test_nobody_listens(key: str) -> None:
     with pytest.raises(ServerUnavailable, match="is the server running, and is DRAWGATE_SERVER right") as e:
         Limiter("http://127.0.0.1:1", timeout=0.2).take("few", key)
     assert not e.value.maybe
+
+
+@pytest.mark.parametrize("token", ["secret\n", " secret", "sécret"])
+def test_a_token_that_no_header_can_have(token: str) -> None:
+    with pytest.raises(ValueError, match="access token") as e:
+        Limiter(token=token)
+    assert "cret" not in str(e.value)
+
+
+def test_only_an_unknown_field_is_of_another_version(limiter: Limiter) -> None:
+    with pytest.raises(Problem) as e:
+        limiter.take("llm", tokens="4")  # type: ignore[arg-type]
+    assert e.value.code == "bad_json"
+    assert "version" not in str(e.value)
+    with pytest.raises(Problem, match="is the server of another version"):
+        limiter._loop.run(limiter._inner._ask({"policy": "llm", "newer": 1}, None, 0))
+
+
+def test_several_event_loops_begin_at_once() -> None:
+    """Another thread adds its loop while this one looks for loops that have ended."""
+    limiter = AsyncLimiter()
+    clients: dict[Any, Any] = limiter._caller._clients
+
+    class Ended:
+        def is_closed(self) -> bool:
+            clients[Ended()] = None
+            return True
+
+    clients[Ended()] = None
+
+    async def main() -> None:
+        limiter._caller._client()
+        await limiter.aclose()
+
+    asyncio.run(main())
+    assert len(clients) == 1

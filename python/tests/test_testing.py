@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from conftest import Server
@@ -46,6 +47,13 @@ def test_the_fake_is_like_a_server(either: Limiter, key: str) -> None:
         raise AssertionError
     assert e.value.code == "unknown_unit"
     assert [p.name for p in either.policies()][:1] in (["few"], ["llm"])
+
+
+@pytest.mark.parametrize(("tokens", "code"), [(-5, "invalid"), (4.5, "bad_json"), (None, "bad_json")])
+def test_wrong_numbers(either: Limiter, key: str, tokens: Any, code: str) -> None:
+    with pytest.raises(Problem) as e:
+        either.take("llm", key, tokens=tokens)
+    assert e.value.code == code
 
 
 def test_what_a_test_looks_at() -> None:

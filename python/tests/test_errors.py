@@ -1,0 +1,29 @@
+"""Errors as values."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from datetime import datetime, timezone
+
+import pytest
+
+from drawgate import Answer, CircuitOpen, Error, HoldLost, Problem, Refused, ServerUnavailable, StoreUnavailable
+
+ERRORS = [
+    CircuitOpen("gemini", 3.0, datetime.now(timezone.utc)),
+    HoldLost("lost"),
+    Problem("wrong", code="invalid", status=422),
+    Refused(Answer(allowed=False, reason="limited", policy="llm", retry_after=4.0)),
+    ServerUnavailable("no answer", maybe=True),
+    StoreUnavailable("no store", maybe=True),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+def test_errors_survive_pickling(error: Error) -> None:
+    """As between processes of a pool."""
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert str(other) == str(error)
+        assert vars(other) == vars(error)
