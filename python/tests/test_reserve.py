@@ -176,6 +176,7 @@ def test_a_cancellation_is_not_a_loss(server: Server, key: str) -> None:
 
 
 def test_a_signal_interrupts_a_thread_that_waits(server: Server, key: str) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     with Limiter(server.url, timeout=60) as limiter, limiter.reserve("slots", key):
 
         def interrupt() -> None:
@@ -189,6 +190,7 @@ def test_a_signal_interrupts_a_thread_that_waits(server: Server, key: str) -> No
         with pytest.raises(KeyboardInterrupt), limiter.reserve("slots", key, max_wait=600):
             raise AssertionError
         thread.join()
+    signal.signal(signal.SIGINT, before)
     assert server.status("slots", key)["open"] == 0
 
 
