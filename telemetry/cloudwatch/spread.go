@@ -2,13 +2,13 @@ package cloudwatch
 
 import "math"
 
-// A spread has eight bins per power of two, from lowest to highest. Whole numbers up to 15 each
-// have a bin of their own.
+// A spread has eight bins per power of two, from lowest to highest, one for what is below them and
+// one for what is above. Whole numbers up to 15 each have a bin of their own.
 const (
 	steps   = 3   // 2^3 bins per power of two
 	lowest  = -10 // of latencies: 2^-10 ms is a microsecond
 	highest = 17  // two minutes
-	bins    = (highest-lowest)<<steps + 1
+	bins    = (highest-lowest)<<steps + 2
 )
 
 // spread is a distribution of values that are not negative. A bin knows the sum of its values, so
@@ -19,8 +19,8 @@ type spread struct {
 	sum [bins]float64
 }
 
-// binOf returns the bin of a value. The first bin also has everything below the lowest bound, and
-// the last one everything above the highest.
+// binOf returns the bin of a value. The first bin has everything below the lowest bound, and the
+// last one everything from the highest on.
 func binOf(v float64) int {
 	const (
 		mantissa = 52

@@ -71,6 +71,26 @@ func TestSpreadOfSmallNumbers(t *testing.T) {
 	}
 }
 
+// Values beyond the last bound are in no bin of values within it.
+//
+// req: A15
+func TestSpreadAtItsBounds(t *testing.T) {
+	t.Parallel()
+	for _, list := range [][]float64{
+		{122880, 153600.5}, // the highest bound is 131072
+		{math.Nextafter(131072, 0), 131072},
+		{math.Nextafter(1.0/1024, 0), 1.0 / 1024},
+	} {
+		var s spread
+		for _, v := range list {
+			s.add(v)
+		}
+		if values, _ := s.values(100); !slices.Equal(values, list) {
+			t.Errorf("got %v, want %v", values, list)
+		}
+	}
+}
+
 // A level keeps its least and greatest value, and the sum of as many values as fit.
 func TestLevel(t *testing.T) {
 	t.Parallel()
