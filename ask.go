@@ -66,5 +66,6 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 	if err != nil {
 		return Status{}, l.storeError(ctx, "peek", err)
 	}
+	l.queue.describe(&b, int8(priority), &out[0])
 	return out[0], nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -41,6 +42,50 @@ func ExampleLimiter_Wait() {
 	// three took 100ms or more: true
 	// one a day, within a minute: true false
 	// one a day, within a minute: false true
+}
+
+// A take says what it waits for.
+func ExampleWithProgress() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.Rate("api", 20, time.Second, 1), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := drawgate.WithProgress(context.Background(), func(p drawgate.Progress) {
+		fmt.Printf("place %d, %v by limit %q of policy %q, for 50ms at most: %v\n", p.Place, p.Reason, p.Limit, p.Policy, p.Estimate <= 50*time.Millisecond)
+	})
+	for range 2 {
+		if _, err := lim.Wait(ctx, "api"); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// place 1, limited by limit "rate" of policy "api", for 50ms at most: true
+}
+
+// What a process waits for: the longest line first.
+func ExampleLimiter_Lines() {
+	lim, err := drawgate.New(memstore.New(nil), drawgate.PerDay("reports", 1), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	waits := make(chan struct{}, 1)
+	for range 2 { // the first passes
+		done.Go(func() {
+			_, _ = lim.Wait(drawgate.WithProgress(ctx, func(drawgate.Progress) { waits <- struct{}{} }), "team-a")
+		})
+	}
+	<-waits
+	for _, line := range lim.Lines() {
+		fmt.Printf("%d wait for %s: %v by %q\n", line.Waiting, line.Key.Name, line.Reason, line.Limit)
+	}
+	cancel()
+	done.Wait()
+	// Output:
+	// 1 wait for team-a: limited by "day"
 }
 
 // A handle on one key stands in where code expects a limiter that knows only one.

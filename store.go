@@ -119,6 +119,7 @@ type Settlement struct {
 	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
 	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long
 	Reason  string        // OpPause: why, for people; at most MaxReason bytes
+	Labels  []Label       // OpCharge, OpRefund: for the history
 }
 
 // Outcome answers a [Settlement].
@@ -136,6 +137,11 @@ type Status struct {
 	States   []LimitUsage // per limit
 	Open     int          // open reservations
 	Pause    Pause        // zero if the bucket is not paused
+
+	// The limiter adds what it knows of the callers that wait for the bucket in this process.
+
+	Waiting int           // how many
+	NextTry time.Duration // until the first of them tries again; 0: it is doing so, or nobody waits
 }
 
 // LimitUsage is what one limit of a bucket has used.
@@ -210,5 +216,5 @@ type Event struct {
 	ID     string // of the reservation, if any
 	Key    Key
 	Units  []Cost  // take: admitted; settle: used; refund: given back; per unit
-	Labels []Label // of the take
+	Labels []Label // of the take; charge, refund: its own
 }

@@ -41,8 +41,8 @@ func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, waited
 	if w == nil || err != nil {
 		return d, at, 0, err
 	}
-	d, err = l.waitTurn(ctx, t, w, d)
-	l.queue.leave(t, w)
+	w.progress = l.reporter(ctx, w)
+	d, err = l.waitTurn(ctx, w, d)
 	if err == nil && d.Delay() > 0 {
 		err = l.queue.untilStart(ctx, t, &d)
 	}
@@ -121,9 +121,11 @@ func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
 	return e
 }
 
-// waitTurn waits in line until t passes. last is the refusal that brought it here; empty if it has
-// not asked yet.
-func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decision) (Decision, error) {
+// waitTurn waits in line until w's take passes, and leaves the line, even if a report of its
+// progress panics. last is the refusal that brought it here; empty if it has not asked yet.
+func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decision, error) {
+	defer l.queue.leave(w)
+	t := w.take
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
@@ -132,11 +134,11 @@ func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decisio
 		if ctx.Err() != nil {
 			refusal := last
 			if last.Buckets() == 0 { // it never was in front
-				refusal = l.queue.stillBehind(t, w)
+				refusal = l.queue.stillBehind(w)
 			}
 			return last, t.ended(ctx, &refusal)
 		}
-		if l.queue.front(t, w) {
+		if l.queue.front(w) {
 			if ask {
 				if err := t.refresh(); err != nil {
 					return last, err
@@ -152,7 +154,7 @@ func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decisio
 				last = d
 			}
 			delay := inTime(ctx, last.pause(attempt), last.RetryAfter)
-			mine := l.queue.plan(t, w, &last, delay)
+			mine := l.queue.plan(w, &last, delay)
 			if last.early(t) { // a little earlier: it may be granted ahead then
 				if delay -= lookAhead; delay <= 0 && mine {
 					continue
@@ -162,13 +164,31 @@ func (l *Limiter) waitTurn(ctx context.Context, t *Take, w *waiter, last Decisio
 				timer.Reset(delay + l.queue.late)
 			}
 		}
+		timedOut, err := l.turn(ctx, w, timer)
+		if err != nil {
+			return Decision{}, err
+		}
+		if timedOut {
+			attempt++
+		}
+	}
+}
+
+// turn waits until w should try, or ctx ends. It reports whether the timer ended the wait.
+func (l *Limiter) turn(ctx context.Context, w *waiter, timer *time.Timer) (timedOut bool, err error) {
+	w.progress.begin(ctx)
+	for {
 		select {
 		case <-w.Turn:
+			return false, nil
 		case <-timer.C:
-			attempt++
+			return true, nil
 		case <-l.queue.ended:
-			return Decision{}, ErrClosed
+			return false, ErrClosed
 		case <-ctx.Done():
+			return false, nil
+		case <-w.progress.due():
+			w.progress.report(ctx)
 		}
 	}
 }

@@ -37,15 +37,21 @@ type line struct {
 	queue.Line
 	next     time.Time // it is going to try again
 	earliest time.Time // it passes no earlier
+	by       obstacle  // what refused the first one last, whoever that was
 }
 
 // waiter is a take that waits: in the line of its bucket at, which is the one that refused it
 // longest, or has others in front.
 type waiter struct {
 	*queue.Waiter
-	at    int
-	since time.Time
+	take     *Take
+	at       int
+	since    time.Time
+	progress *reporter // nil: nobody wants to know
 }
+
+// bucket returns the bucket in whose line w waits.
+func (w *waiter) bucket() *BucketCost { return &w.take.Buckets[w.at] }
 
 func newWaitQueue(s Store) *waitQueue {
 	w, _ := s.(Watcher)
@@ -124,10 +130,10 @@ func (q *waitQueue) inFront(t *Take, at int) Decision {
 }
 
 // stillBehind is inFront for a take that has waited.
-func (q *waitQueue) stillBehind(t *Take, w *waiter) Decision {
+func (q *waitQueue) stillBehind(w *waiter) Decision {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inFront(t, w.at)
+	return q.inFront(w.take, w.at)
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.
@@ -143,19 +149,21 @@ func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 	if len(q.lines) == 0 {
 		q.listen()
 	}
-	w := &waiter{queue.NewWaiter(p), i, time.Now()}
+	w := &waiter{Waiter: queue.NewWaiter(p), take: t, at: i, since: time.Now()}
 	q.waiters[w] = struct{}{}
-	q.add(b.Key, w)
+	q.add(w)
 	q.some.Add(1)
 	return w, nil
 }
 
-// add puts a waiter into a line. q.mu is held.
-func (q *waitQueue) add(key Key, w *waiter) {
-	ln := q.lines[key]
+// add puts a waiter into its line. q.mu is held.
+func (q *waitQueue) add(w *waiter) {
+	b := w.bucket()
+	w.Units = b.N[:]
+	ln := q.lines[b.Key]
 	if ln == nil {
 		ln = &line{}
-		q.lines[key] = ln
+		q.lines[b.Key] = ln
 	}
 	if ln.Add(w.Waiter); ln.Front() == w.Waiter {
 		ln.next, ln.earliest = time.Time{}, time.Time{}
@@ -164,7 +172,8 @@ func (q *waitQueue) add(key Key, w *waiter) {
 
 // remove takes a waiter out of its line: whoever comes to the front by that gets its turn. q.mu is
 // held.
-func (q *waitQueue) remove(key Key, w *waiter) {
+func (q *waitQueue) remove(w *waiter) {
+	key := w.bucket().Key
 	ln := q.lines[key]
 	if ln.Front() == w.Waiter {
 		ln.next, ln.earliest = time.Time{}, time.Time{}
@@ -174,11 +183,11 @@ func (q *waitQueue) remove(key Key, w *waiter) {
 	}
 }
 
-// leave ends the waiting of t.
-func (q *waitQueue) leave(t *Take, w *waiter) {
+// leave ends the waiting of w.
+func (q *waitQueue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.remove(t.Buckets[w.at].Key, w)
+	q.remove(w)
 	delete(q.waiters, w)
 	q.some.Add(-1)
 	if len(q.lines) == 0 && q.stop != nil {
@@ -187,13 +196,13 @@ func (q *waitQueue) leave(t *Take, w *waiter) {
 	}
 }
 
-// move lets t wait for its bucket i instead, at the same place among all. q.mu is held.
+// move lets w wait for its bucket i instead, at the same place among all. q.mu is held.
 //
 // A line's bound does not count for who moves: it has been let in already.
-func (q *waitQueue) move(t *Take, w *waiter, i int) {
-	q.remove(t.Buckets[w.at].Key, w)
+func (q *waitQueue) move(w *waiter, i int) {
+	q.remove(w)
 	w.at = i
-	q.add(t.Buckets[i].Key, w)
+	q.add(w)
 }
 
 // listen passes the store's hints on for as long as somebody waits. q.mu is held.
@@ -239,18 +248,18 @@ func (q *waitQueue) wakeAll() {
 	}
 }
 
-// front reports whether it is t's turn. If t is first in its own line, but another of its buckets
-// has a line with somebody ahead of t, then t moves to that line: otherwise it would pass those who
+// front reports whether it is w's turn. If w is first in its own line, but another of its buckets
+// has a line with somebody ahead of w, then w moves to that line: otherwise it would pass those who
 // wait for that bucket.
-func (q *waitQueue) front(t *Take, w *waiter) bool {
+func (q *waitQueue) front(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines[t.Buckets[w.at].Key].Front() != w.Waiter {
+	if q.lines[w.bucket().Key].Front() != w.Waiter {
 		return false
 	}
-	i := q.ahead(t, w.Place)
+	i := q.ahead(w.take, w.Place)
 	if i >= 0 {
-		q.move(t, w, i)
+		q.move(w, i)
 	}
 	return i < 0
 }
@@ -266,23 +275,23 @@ func (q *waitQueue) waiting() (n int, oldest time.Duration) {
 	return len(q.waiters), oldest
 }
 
-// plan notes when t, in front, is going to try again. If another of its buckets refuses it for
-// longer, it goes to wait there, and plan is false unless it is in front there as well: those who
-// need only this bucket need not wait for that one.
-func (q *waitQueue) plan(t *Take, w *waiter, d *Decision, delay time.Duration) bool {
+// plan notes when w, in front, is going to try again, and why it was refused. If another of its
+// buckets refuses it for longer, it goes to wait there, and plan is false unless it is in front
+// there as well: those who need only this bucket need not wait for that one.
+func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines[t.Buckets[w.at].Key].Front() != w.Waiter {
+	if q.lines[w.bucket().Key].Front() != w.Waiter {
 		return false
 	}
 	if at := d.refusingBucket(); at != w.at {
-		q.move(t, w, at)
+		q.move(w, at)
 	}
-	ln := q.lines[t.Buckets[w.at].Key]
+	ln := q.lines[w.bucket().Key]
 	if ln.Front() != w.Waiter {
 		return false
 	}
 	now := time.Now()
-	ln.next, ln.earliest = now.Add(delay), now.Add(d.EarliestRetry)
+	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
 	return true
 }

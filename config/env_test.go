@@ -192,7 +192,7 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 // req: C10, B8
 func TestVariablesWithoutEffect(t *testing.T) {
 	t.Parallel()
-	const breaker, queue = "They are about calls to an upstream, and the configuration has no gateway", "Drawgate has no task queue yet"
+	const breaker, queue = "They are about calls to an upstream, and the configuration has no gateway", "only programs with a task queue use it"
 	for environ, want := range map[string][]string{
 		"CIRCUIT_BREAKER_ENABLED=true":                                   {"no effect: CIRCUIT_BREAKER_ENABLED. " + breaker},
 		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=60": {"no effect: CIRCUIT_BREAKER_FAILURE_THRESHOLD, CIRCUIT_BREAKER_TIMEOUT. " + breaker},

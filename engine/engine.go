@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,21 @@ func (e *Engine) Limiter(policy string) *drawgate.Limiter {
 		return nil
 	}
 	return p.plain.own
+}
+
+// Plan returns the plan by which a bucket is counted unless a rule has other amounts, or nil if
+// there is no such policy. A policy with [ShadowSuffix] is the one that rules in shadow count by.
+func (e *Engine) Plan(policy, tenant, key string) *drawgate.Plan {
+	name, shadow := strings.CutSuffix(policy, ShadowSuffix)
+	p := e.state.Load().policies[name]
+	if p == nil {
+		return nil
+	}
+	l := p.of(e.tenant(tenant), key, p.plain).limiter(shadow)
+	if l == nil || l.Plan().Name() != policy {
+		return nil
+	}
+	return l.Plan()
 }
 
 // Ask returns an ask for units from one bucket, with the amounts for this key, to be used in a
@@ -179,6 +195,9 @@ func (e *Engine) Enable(policy string) error {
 // Waiting returns how many callers wait in this process, and the longest time that one has been
 // waiting.
 func (e *Engine) Waiting() (callers int, oldest time.Duration) { return e.base.Waiting() }
+
+// Lines describes who waits in this process, the longest line first.
+func (e *Engine) Lines() []drawgate.Line { return e.base.Lines() }
 
 // Close ends all waiting with drawgate.ErrClosed, as it does every later take. It does not close
 // the store.

@@ -31,7 +31,12 @@ func checkPause(p *drawgate.Pause) error {
 		return fmt.Errorf("%w: give either For or Until for a pause", drawgate.ErrInvalid)
 	case p.For != 0 && p.For < time.Millisecond:
 		return fmt.Errorf("%w: a pause of %v is shorter than 1ms", drawgate.ErrInvalid, p.For)
-	case !utf8.ValidString(p.Reason) || strings.ContainsFunc(p.Reason, unicode.IsControl):
+	}
+	return checkReason(p.Reason)
+}
+
+func checkReason(reason string) error {
+	if !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
 		return fmt.Errorf("%w: the reason has control characters, or is not UTF-8", drawgate.ErrInvalid)
 	}
 	return nil

@@ -302,7 +302,7 @@ func (l *Ledger) keepCharge(now Now, st *drawgate.Settlement) bool {
 		return false
 	}
 	it := &item{kind: callerItem, st: *st}
-	it.st.Buckets, it.st.ID, it.st.Grant = slices.Clone(st.Buckets), "", 0
+	it.st.Buckets, it.st.Labels, it.st.ID, it.st.Grant = slices.Clone(st.Buckets), slices.Clone(st.Labels), "", 0
 	parts := l.parts(now, it.st.Buckets, true)
 	es := l.entriesOf(now, parts)
 	if len(es) == 0 {

@@ -41,7 +41,8 @@ func (p *Places) Next(priority int8, now int64) Place {
 type Waiter struct {
 	Turn  chan struct{} // receives one element when the waiter has come to the front, or should try at once; holds one
 	Place Place
-	index int // position in the heap
+	Units []int64 // what it asks for of its line's bucket, per limit; it is only read
+	index int     // position in the heap
 }
 
 // NewWaiter returns a waiter that is in no line yet.
@@ -72,6 +73,9 @@ func (l *Line) Front() *Waiter {
 // Leads reports whether nobody in the line is before p.
 func (l *Line) Leads(p Place) bool { return len(l.h) == 0 || !l.h[0].Place.Before(p) }
 
+// Before returns how many waiters are before p, and how many units of a limit they ask for in all.
+func (l *Line) Before(p Place, limit int) (n int, units int64) { return l.h.before(0, p, limit) }
+
 // Add adds a waiter.
 func (l *Line) Add(w *Waiter) { heap.Push(&l.h, w) }
 
@@ -99,6 +103,19 @@ func (h waiters) Less(i, j int) bool { return h[i].Place.Before(h[j].Place) }
 func (h waiters) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
+}
+
+// before is [Line.Before] for the part of the heap below element i, itself included.
+func (h waiters) before(i int, p Place, limit int) (n int, units int64) {
+	if i >= len(h) || !h[i].Place.Before(p) {
+		return 0, 0 // nor are those below it
+	}
+	n, units = 1, h[i].Units[limit]
+	for _, child := range [...]int{2*i + 1, 2*i + 2} {
+		m, more := h.before(child, p, limit)
+		n, units = n+m, units+more
+	}
+	return n, units
 }
 
 func (h *waiters) Push(x any) {

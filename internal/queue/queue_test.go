@@ -55,6 +55,7 @@ func TestLineIsSorted(t *testing.T) {
 			seq++
 			p := &person{priority: int8(rapid.IntRange(0, 9).Draw(t, "priority")), at: now, seq: seq}
 			p.w = queue.NewWaiter(places.Next(p.priority, now))
+			p.w.Units = []int64{0, int64(seq)}
 			return p
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -103,6 +104,13 @@ func TestLineIsSorted(t *testing.T) {
 				}
 				if f := line.Front(); f == nil && len(model) > 0 || f != nil && f != model[0].w {
 					t.Fatal("somebody else is in front")
+				}
+				units := int64(0)
+				for i, p := range model {
+					if n, u := line.Before(p.w.Place, 1); n != i || u != units {
+						t.Fatalf("%d waiters with %d units are before the one at position %d, want %d", n, u, i, units)
+					}
+					units += p.w.Units[1]
 				}
 				for _, p := range model[min(1, len(model)):] {
 					if p.woken() {

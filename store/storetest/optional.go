@@ -220,16 +220,24 @@ func testJournalOps(e *env) {
 	e.advance(time.Millisecond)
 	b.refund(2)
 	e.of("unused", b.plan).refund(2)
+	because := []drawgate.Label{{Name: "reason", Value: "the console says so"}}
+	e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(4), Labels: because})
+	e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: b.costs(1), Labels: because})
 	e.advance(time.Minute)
 	e.allowed("somebody looks", b.take(1))
 	e.advance(tick)
 	var got []string
 	for _, ev := range e.events(start, e.now()) {
-		got = append(got, fmt.Sprintf("%s %s %s", ev.Op, ev.ID, unitsOf(ev)))
+		line := []string{fmt.Sprintf("%s %s %s", ev.Op, ev.ID, unitsOf(ev))}
+		for _, l := range ev.Labels {
+			line = append(line, l.Name+": "+l.Value)
+		}
+		got = append(got, strings.Join(line, " "))
 	}
 	sort.Strings(got)
 	want := []string{
-		"cancel cancelled ", "charge  requests=7", "expire ended requests=5", "refund  requests=2", "settle settled requests=3",
+		"cancel cancelled ", "charge  requests=4 reason: the console says so", "charge  requests=7", "expire ended requests=5",
+		"refund  requests=1 reason: the console says so", "refund  requests=2", "settle settled requests=3",
 		"take  requests=1", "take cancelled requests=5", "take ended requests=5", "take settled requests=5",
 	}
 	if !slices.Equal(got, want) {

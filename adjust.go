@@ -1,0 +1,111 @@
+package drawgate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Adjusted says what an adjustment changed.
+type Adjusted struct {
+	Limit string // its name
+	Was   int64  // used before
+	Used  int64  // used after: more than what was asked for if open reservations hold more, which keep what they hold
+}
+
+// Adjust corrects what one limit of the bucket that a names has used: to what the provider's
+// console says, for example, or to what was used elsewhere before. limit is its name; it may be ""
+// if the policy has only one limit that can be corrected. The slots of a concurrency limit cannot:
+// they are counted by who holds them. reason is for people, at most MaxReason bytes; a store that
+// keeps a history keeps it there, as the label "reason" of a charge or of a refund.
+//
+// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does:
+// what others take or give back in between is counted in addition. used may be more than the limit:
+// then takes wait until it has been worked off. What is given back is a responsibility of the
+// caller: the limit may be exceeded by it. The Costs are ignored.
+//
+// It reads the store, and fails while that is away. With an error that is [ErrStoreUnavailable] it
+// may have arrived; look at the status, or call it again, which reads again first. Two adjustments
+// at the same time may both count the difference.
+func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string) (Adjusted, error) {
+	b, err := a.bucket()
+	if err != nil {
+		return Adjusted{}, err
+	}
+	j, err := b.Plan.adjustable(limit)
+	if err == nil {
+		err = checkAdjust(used, reason)
+	}
+	if err != nil {
+		return Adjusted{}, err
+	}
+	a.Costs = nil
+	st, err := a.Status(ctx, 0)
+	if err == nil && st.Fallback {
+		err = fmt.Errorf("%w: what is used cannot be read now", ErrStoreUnavailable)
+	}
+	if err != nil {
+		return Adjusted{}, err
+	}
+	out := Adjusted{Limit: b.Plan.policy.Limits[j].Name, Was: st.States[j].Used, Used: used}
+	s := &Settlement{Op: OpCharge, At: time.UnixMicro(st.at), Labels: []Label{{"reason", reason}, {"limit", out.Limit}}}
+	if b.N[j] = used - out.Was; b.N[j] < 0 {
+		s.Op, b.N[j] = OpRefund, -b.N[j]
+	}
+	if b.N[j] == 0 {
+		return out, nil
+	}
+	s.Buckets = []BucketCost{b}
+	done, err := a.Limiter.settle(ctx, s)
+	if err != nil {
+		return Adjusted{}, err
+	}
+	if s.Op == OpRefund {
+		out.Used = out.Was
+		if done.Back != nil {
+			out.Used -= done.Back[0][j]
+		}
+		a.Limiter.queue.wake(b.Key)
+	}
+	return out, nil
+}
+
+// adjustable returns the position of the limit of that name.
+func (p *Plan) adjustable(limit string) (at int, err error) {
+	at = -1
+	var names []string
+	for j := range p.policy.Limits {
+		l := &p.policy.Limits[j]
+		switch {
+		case l.Kind == Concurrency && l.Name == limit && limit != "":
+			return 0, fmt.Errorf("%w: limit %q of policy %q counts who holds its slots, so it cannot be adjusted", ErrInvalid, limit, p.policy.Name)
+		case l.Kind == Concurrency:
+		case l.Name == limit:
+			return j, nil
+		default:
+			names, at = append(names, l.Name), j
+		}
+	}
+	switch {
+	case limit == "" && len(names) == 1:
+		return at, nil
+	case len(names) == 0:
+		return 0, fmt.Errorf("%w: policy %q has only slots, which are counted by who holds them and cannot be adjusted", ErrInvalid, p.policy.Name)
+	case limit == "":
+		return 0, fmt.Errorf("%w: policy %q has several limits: name one of %s", ErrInvalid, p.policy.Name, strings.Join(names, ", "))
+	}
+	return 0, fmt.Errorf("%w: policy %q has no limit %q; it has %s", ErrInvalid, p.policy.Name, limit, strings.Join(names, ", "))
+}
+
+func checkAdjust(used int64, reason string) error {
+	switch {
+	case used < 0 || used > MaxAmount:
+		return fmt.Errorf("%w: %d units are not between 0 and %d", ErrInvalid, used, int64(MaxAmount))
+	case reason == "":
+		return fmt.Errorf("%w: an adjustment needs a reason", ErrInvalid)
+	case len(reason) > MaxReason:
+		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(reason), MaxReason)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package drawgate
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Progress says what a take waits for: see [WithProgress].
+type Progress struct {
+	// Place is the position in the line of its bucket: 1 is the first. It counts the callers of
+	// this process. Nothing is known of those that wait in other processes.
+	Place int
+	// Reason says what holds up the line: Limited, Unavailable or Paused. It is Queued until the
+	// first of the line was refused there.
+	Reason Reason
+	// Held means that the first of the line would pass if open reservations were settled, or
+	// cancelled. That may happen at any time.
+	Held bool
+	// Bucket is the position of the bucket in the take.
+	Bucket int
+	Policy string
+	Limit  string // that refuses the first of the line; "" if none does
+	Pause  string // the reason of the pause, if there is one
+	// Estimate is how long it takes at least until the take passes: until the first of the line
+	// fits, and the units have come back that those in front ask for. 0 means that this is not
+	// known, or that it may pass at any time. Units that are given back shorten it, and takes of
+	// other processes or of a higher priority make it longer.
+	Estimate time.Duration
+	Waited   time.Duration
+}
+
+// progressKey is the key of a context's func(Progress).
+type progressKey struct{}
+
+// WithProgress returns a context whose takes report what they wait for. A take that has to wait
+// calls f when it begins to, and then when something has changed, at most once a second; one that
+// is far behind looks less often, the hundredth every two seconds. The calls are made by the
+// goroutine that waits, which holds no lock meanwhile; f must not block, because a take that is
+// first in its line keeps all others waiting.
+func WithProgress(ctx context.Context, f func(Progress)) context.Context {
+	return context.WithValue(ctx, progressKey{}, f)
+}
+
+// progressEvery is the shortest time between two reports of a take. The further behind a take is,
+// the less often it looks: looking takes time in proportion to the place.
+const (
+	progressEvery    = time.Second
+	progressPerPlace = 10 * time.Millisecond
+)
+
+// reporter reports the progress of a waiter. It is used by the goroutine that waits. A nil reporter
+// reports nothing.
+type reporter struct {
+	l        *Limiter
+	w        *waiter
+	f        func(Progress)
+	timer    *time.Timer
+	last     Progress // as it was reported
+	reported time.Time
+}
+
+// reporter returns what reports w's progress, or nil if nobody wants to know.
+func (l *Limiter) reporter(ctx context.Context, w *waiter) *reporter {
+	f, _ := ctx.Value(progressKey{}).(func(Progress))
+	if f == nil {
+		return nil
+	}
+	return &reporter{l: l, w: w, f: f}
+}
+
+// begin makes the first report.
+func (r *reporter) begin(ctx context.Context) {
+	if r != nil && r.timer == nil {
+		r.timer = time.NewTimer(0)
+		<-r.timer.C
+		r.report(ctx)
+	}
+}
+
+// due says when to report again.
+func (r *reporter) due() <-chan time.Time {
+	if r == nil {
+		return nil
+	}
+	return r.timer.C
+}
+
+// report reports what has changed.
+func (r *reporter) report(ctx context.Context) {
+	p := r.l.queue.progress(r.w)
+	if p.Reason == Paused {
+		if p.Pause = r.last.Pause; r.last.Reason != Paused {
+			p.Pause = r.pause(ctx)
+		}
+	}
+	if now := time.Now(); !p.like(&r.last, now.Sub(r.reported)) {
+		r.last, r.reported = p, now
+		r.f(p)
+	}
+	r.timer.Reset(progressEvery + time.Duration(p.Place)*progressPerPlace)
+}
+
+// pause returns the reason of the pause of the bucket for which r's take waits, if the store says
+// it.
+func (r *reporter) pause(ctx context.Context) string {
+	var out [1]Status
+	err := r.l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+		return r.l.store.Peek(ctx, []BucketCost{*r.w.bucket()}, r.w.take.Priority, out[:])
+	})
+	if err != nil {
+		return ""
+	}
+	return out[0].Pause.Reason
+}
+
+// like reports whether p says the same as last, which was reported some time ago.
+func (p *Progress) like(last *Progress, ago time.Duration) bool {
+	moved := p.Estimate - max(0, last.Estimate-ago)
+	was := *last
+	was.Estimate, was.Waited = p.Estimate, p.Waited
+	return was == *p && -progressEvery < moved && moved < progressEvery
+}
+
+// obstacle is what refused the first waiter of a line.
+type obstacle struct {
+	reason Reason
+	held   bool
+	plan   *Plan // of the line's bucket
+	limit  int   // -1: none refuses
+}
+
+func obstacleOf(d *Decision) obstacle {
+	o := obstacle{reason: d.Reason, held: d.Reason == Limited && d.EarliestRetry < d.RetryAfter, plan: d.bucket(d.refusingBucket() - int(d.first)), limit: -1}
+	if r, ok := d.Refusing(); ok && d.Reason != Paused {
+		o.limit = slices.IndexFunc(o.plan.policy.Limits, func(l Limit) bool { return l.Name == r.Limit.Name })
+	}
+	return o
+}
+
+// name returns the name of the limit, or "".
+func (o *obstacle) name() string {
+	if o.plan == nil || o.limit < 0 {
+		return ""
+	}
+	return o.plan.policy.Limits[o.limit].Name
+}
+
+// refill returns how long it takes at least until units have come back after others have passed.
+// all are the units of everybody in front, and of who asks; rest are those of them that were not
+// asked for by the first. A limit whose holder may give units back at any time takes no time.
+func (o *obstacle) refill(all, rest int64) time.Duration {
+	if o.plan == nil || o.limit < 0 {
+		return 0
+	}
+	times := 0.0 // the window
+	switch spec := &o.plan.specs[o.limit]; o.plan.policy.Limits[o.limit].Kind {
+	case Bucket:
+		times = float64(rest) / float64(spec.Rate)
+	case Rolling:
+		times = float64(max(0, all-1) / max(1, spec.Effective[MaxPriority]))
+	default:
+	}
+	return time.Duration(min(times*float64(o.plan.policy.Limits[o.limit].Window), math.MaxInt64/2))
+}
+
+// progress describes what w waits for.
+func (q *waitQueue) progress(w *waiter) Progress {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := w.bucket()
+	ln := q.lines[b.Key]
+	p := Progress{Reason: Queued, Bucket: w.at, Policy: b.Key.Policy, Limit: ln.by.name(), Waited: time.Since(w.since)}
+	if ln.by.plan != nil {
+		p.Reason, p.Held = ln.by.reason, ln.by.held
+	}
+	if !ln.earliest.IsZero() {
+		p.Estimate = max(0, time.Until(ln.earliest))
+	}
+	limit := max(0, ln.by.limit)
+	before, units := ln.Before(w.Place, limit)
+	if p.Place = before + 1; before > 0 {
+		all := units + w.Units[limit]
+		p.Estimate += ln.by.refill(all, all-ln.Front().Units[limit])
+	}
+	return p
+}
+
+// describe adds to a status who waits for its bucket. Where others come first, a take that would
+// pass otherwise is refused.
+func (q *waitQueue) describe(b *BucketCost, priority int8, s *Status) {
+	if q.some.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lines[b.Key]
+	if ln == nil {
+		return
+	}
+	s.Waiting, s.NextTry = ln.Len(), max(0, time.Until(ln.next))
+	if s.Allowed && !b.Plan.policy.Wait.Barge && !ln.Leads(q.places.Next(priority, q.now())) {
+		s.Allowed, s.Reason = false, Queued
+		s.RetryAfter, s.EarliestRetry = max(time.Millisecond, s.NextTry), max(0, time.Until(ln.earliest))
+	}
+}
+
+// Line describes the callers of this process that wait for one bucket.
+type Line struct {
+	Key     Key
+	Waiting int
+	Longest time.Duration // the longest-waiting one has been waiting
+	Next    time.Duration // until the first tries again; 0: it is doing so
+	Reason  Reason        // this and the rest as in [Progress]
+	Held    bool
+	Limit   string
+}
+
+// Lines describes who waits in this process, in all the queues that l shares with the limiters it
+// was made from or with: the longest line first.
+func (l *Limiter) Lines() []Line {
+	all := l.queue.describeLines()
+	slices.SortFunc(all, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Longest, a.Longest),
+			strings.Compare(a.Key.Policy, b.Key.Policy), strings.Compare(a.Key.Tenant, b.Key.Tenant), strings.Compare(a.Key.Name, b.Key.Name))
+	})
+	return all
+}
+
+func (q *waitQueue) describeLines() []Line {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, at := make([]Line, 0, len(q.lines)), make(map[Key]int, len(q.lines))
+	for key, ln := range q.lines {
+		at[key] = len(all)
+		x := Line{Key: key, Waiting: ln.Len(), Next: max(0, time.Until(ln.next)), Reason: Queued, Limit: ln.by.name()}
+		if ln.by.plan != nil {
+			x.Reason, x.Held = ln.by.reason, ln.by.held
+		}
+		all = append(all, x)
+	}
+	for w := range q.waiters {
+		x := &all[at[w.bucket().Key]]
+		x.Longest = max(x.Longest, time.Since(w.since))
+	}
+	return all
+}
