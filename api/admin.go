@@ -62,3 +62,20 @@ type ReloadAnswer struct {
 	Changes []string `json:"changes,omitempty"` // one sentence each; the first MaxChanges
 	Restart []string `json:"restart,omitempty"` // keys whose new values need a restart, and are not in force yet
 }
+
+// AdjustRequest corrects what a limit of a bucket has used.
+type AdjustRequest struct {
+	Policy string `json:"policy,omitempty"` // optional if there is only one
+	Tenant string `json:"tenant,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Limit  string `json:"limit,omitempty"` // its name; optional if the policy has only one that can be adjusted
+	Used   *int64 `json:"used"`            // what it has used from now on
+	Reason string `json:"reason"`          // for people and the history: 1 to 256 bytes, without control characters
+}
+
+// AdjustAnswer says what was changed.
+type AdjustAnswer struct {
+	Limit string `json:"limit"`
+	Was   int64  `json:"was"`
+	Used  int64  `json:"used"` // more than requested if open reservations hold more
+}

@@ -16,6 +16,8 @@
 //	POST /v1/policies/{name}/disable  DisableRequest  -> Policy
 //	POST /v1/policies/{name}/enable   -> Policy
 //	GET  /v1/buckets    ?policy=&tenant=&limit=&after=   -> BucketsAnswer
+//	GET  /v1/usage      ?policy=&tenant=&match=&limit=   -> UsageAnswer
+//	GET  /v1/waiting    ?policy=&tenant=  -> WaitingAnswer
 //	POST /v1/reset      ResetRequest    -> ResetAnswer
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
 //	GET  /v1/incidents       ?since=  -> IncidentsAnswer
@@ -171,6 +173,9 @@ type StatusAnswer struct {
 	Paused *Pause        `json:"paused,omitempty"` // it refuses every take
 	Take   Answer        `json:"take"`             // what a take of the costs would get now, without its Limits
 	Limits []LimitStatus `json:"limits"`           // in the policy's order
+
+	Waiting   int   `json:"waiting,omitempty"`     // takes that wait for the bucket in this server process
+	NextTryMS int64 `json:"next_try_ms,omitempty"` // until the first of them tries again
 }
 
 // Pause has the end of a bucket's pause, and the reason.

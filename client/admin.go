@@ -41,18 +41,42 @@ type BucketsQuery struct {
 
 // Buckets lists keys of a policy whose buckets are in use: one page. See [Client.Keys] for all.
 func (c *Client) Buckets(ctx context.Context, q BucketsQuery) (out api.BucketsAnswer, err error) {
+	v := listValues(q.Limit, map[string]string{"policy": q.Policy, "tenant": q.Tenant, "after": q.After})
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/buckets?" + v.Encode(), wait: listTime, again: true}, &out)
+	return out, err
+}
+
+// listValues returns the parameters of a list that are not at their defaults.
+func listValues(limit int, texts map[string]string) url.Values {
 	v := url.Values{}
-	for name, s := range map[string]string{"policy": q.Policy, "tenant": q.Tenant, "after": q.After} {
+	for name, s := range texts {
 		if s != "" {
 			v.Set(name, s)
 		}
 	}
-	if q.Limit != 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
+	if limit != 0 {
+		v.Set("limit", strconv.Itoa(limit))
 	}
-	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/buckets?" + v.Encode(), wait: listTime, again: true}, &out)
+	return v
+}
+
+// UsageQuery selects buckets in use.
+type UsageQuery struct {
+	Policy string // "": all
+	Tenant string // "": the server's own
+	Match  string // only those whose policy, tenant or key has this text; capitals and small letters are the same
+	Limit  int    // buckets in an answer: 0 means api.DefaultBuckets, at most api.MaxBuckets
+}
+
+// Usage lists buckets in use with what is used of their limits, the most used first.
+func (c *Client) Usage(ctx context.Context, q UsageQuery) (out api.UsageAnswer, err error) {
+	v := listValues(q.Limit, map[string]string{"policy": q.Policy, "tenant": q.Tenant, "match": q.Match})
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/usage?" + v.Encode(), wait: usageTime, again: true}, &out)
 	return out, err
 }
+
+// usageTime is how long a server may take to read all buckets.
+const usageTime = 10 * time.Second
 
 // listTime is how long a server may take to list its keys.
 const listTime = 30 * time.Second
@@ -79,6 +103,14 @@ func (c *Client) Keys(ctx context.Context, q BucketsQuery) iter.Seq2[string, err
 	}
 }
 
+// Waiting describes the takes that wait in the server process: a line for each bucket, the longest
+// first. With a policy or a tenant, it describes only their buckets.
+func (c *Client) Waiting(ctx context.Context, policy, tenant string) (out api.WaitingAnswer, err error) {
+	v := listValues(0, map[string]string{"policy": policy, "tenant": tenant})
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/waiting?" + v.Encode(), again: true}, &out)
+	return out, err
+}
+
 // Reset forgets everything about buckets, including open reservations, and returns their number. It
 // is sent only once: a second reset would forget what was counted since the first.
 func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
@@ -93,6 +125,13 @@ func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time
 	var out api.PauseAnswer
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/pause", body: q, again: true}, &out)
 	return out.Until, err
+}
+
+// Adjust corrects what a limit of a bucket has used, and returns what it changed. It is sent only
+// once. If the answer is lost, send it again: the server looks again at what is used first.
+func (c *Client) Adjust(ctx context.Context, q api.AdjustRequest) (out api.AdjustAnswer, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/adjust", body: q}, &out)
+	return out, err
 }
 
 // Incidents lists the latest incidents of the server's gateway since an instant, the newest first,

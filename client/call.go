@@ -35,6 +35,8 @@ type call struct {
 	body         any           // nil: none
 	wait         time.Duration // how long the server may take to answer, in addition to the client's timeout
 	again        bool          // it may safely be carried out twice
+
+	progress func(api.Progress) // is told what a take waits for; may be nil
 }
 
 // do sends a call until there is an answer, and decodes it into out. unsure reports that an earlier
@@ -92,38 +94,67 @@ func (c *Client) attempt(ctx context.Context, q call, body []byte, out any) (pau
 		ctx, cancel = context.WithTimeout(ctx, c.timeout+q.wait)
 		defer cancel()
 	}
-	req, err := http.NewRequestWithContext(ctx, q.method, c.base+q.path, bytes.NewReader(body))
+	res, err := c.send(ctx, &q, body)
 	if err != nil {
-		return 0, q.failed(false, err)
-	}
-	if q.body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return 0, q.failed(!refused(err), err)
+		return 0, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	text, err := q.answer(res)
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return 0, p
+	}
 	if err != nil {
 		return 0, q.failed(true, err)
 	}
 	return retryAfter(res.Header), q.read(res, text, out)
 }
 
+// send sends a request, and returns the answer's beginning.
+func (c *Client) send(ctx context.Context, q *call, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, q.method, c.base+q.path, bytes.NewReader(body))
+	if err != nil {
+		return nil, q.failed(false, err)
+	}
+	if q.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if q.progress != nil {
+		req.Header.Set("Accept", api.ProgressType+", application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, q.failed(!refused(err), err)
+	}
+	return res, nil
+}
+
+// answer reads an answer. Of lines of progress it is the last one.
+func (q *call) answer(res *http.Response) ([]byte, error) {
+	body := io.LimitReader(res.Body, maxAnswer)
+	if q.progress != nil && mediaType(res) == api.ProgressType {
+		return lastLine(body, q.progress)
+	}
+	return io.ReadAll(body)
+}
+
+func mediaType(res *http.Response) string {
+	media, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
+	return media
+}
+
 // read decodes an answer.
 func (q *call) read(res *http.Response, text []byte, out any) error {
-	switch media, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";"); {
+	switch media := mediaType(res); {
 	case media == api.ProblemType:
 		var p api.Problem
 		if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
 			return q.failed(true, errors.New("a malformed problem"))
 		}
 		return &p
-	case res.StatusCode == http.StatusOK && media == "application/json", res.StatusCode == http.StatusServiceUnavailable && media == "application/json":
+	case res.StatusCode == http.StatusOK && (media == "application/json" || q.progress != nil && media == api.ProgressType), res.StatusCode == http.StatusServiceUnavailable && media == "application/json":
 		if err := json.Unmarshal(text, out); err != nil {
 			return q.failed(true, err)
 		}

@@ -167,6 +167,10 @@ func TestAdministration(t *testing.T) {
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}
+	u, err := c.Usage(t.Context(), client.UsageQuery{Policy: "llm", Match: "D E", Limit: 2})
+	if err != nil || len(u.Buckets) != 1 || u.Buckets[0].Key != "c/d e" || u.Buckets[0].Limits[1].Used != 1 || u.More {
+		t.Errorf("got %+v, %v", u, err)
+	}
 	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}

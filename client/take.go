@@ -16,11 +16,11 @@ import (
 // chosen here if it is missing. If the take then ends without an answer (ctx ended, or no attempt
 // was answered), it is cancelled in the background: see [Client.Close]. A caller that sets Grant
 // may send the take again with it, and must cancel it otherwise. With WaitMS it waits in the
-// server's queue.
+// server's queue; [WithProgress] tells what it waits for.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 	own := chooseGrant(&t)
 	var out api.Answer
-	unsure, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != ""}, &out)
+	unsure, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != "", progress: progressOf(ctx, &t)}, &out)
 	if own && mayHold(unsure, out.Allowed, err) {
 		c.giveUp(ctx, t)
 	}

@@ -186,7 +186,7 @@ func TestWhatTheStoreCannot(t *testing.T) {
 	t.Parallel()
 	f := setup{store: bare{memstore.New(nil)}}.start(t)
 	var p api.Problem
-	for _, c := range [][3]string{{"GET", "/v1/buckets?policy=llm", ""}, {"POST", "/v1/reset", `{"policy":"llm"}`}, {"POST", "/v1/reload", ""}} {
+	for _, c := range [][3]string{{"GET", "/v1/buckets?policy=llm", ""}, {"POST", "/v1/reset", `{"policy":"llm"}`}, {"POST", "/v1/reload", ""}, {"GET", "/v1/history", ""}} {
 		if got := f.do(c[0], c[1], c[2], &p); got != 501 || p.Code != api.CodeNotSupported {
 			t.Errorf("%s: %d %+v", c[1], got, p)
 		}

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"context"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
+	"weak"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -90,3 +93,26 @@ func Parse(body []byte) (q api.TakeRequest, p *api.Problem) {
 
 // SameMark reports whether the memory takes two grants of an id for one reservation.
 func SameMark(id string, a, b drawgate.Grant) bool { return markOf(id, a, nil) == markOf(id, b, nil) }
+
+// ReadingsInMemory makes n readings of what buckets have used, one after the other, and returns how
+// many of them are still in memory.
+func ReadingsInMemory(n int) (alive int) {
+	u := newUsages(context.Background(), time.Nanosecond)
+	defer u.close()
+	var all []weak.Pointer[reading]
+	for range n {
+		r, _ := u.latest("", func(context.Context, *reading) error { return nil })
+		<-r.done
+		time.Sleep(time.Until(r.until))
+		all = append(all, weak.Make(r))
+	}
+	runtime.GC()
+	runtime.GC()
+	for _, p := range all {
+		if p.Value() != nil {
+			alive++
+		}
+	}
+	runtime.KeepAlive(u)
+	return alive
+}

@@ -130,14 +130,30 @@ func TestTakeWithoutAnAnswerIsCancelled(t *testing.T) {
 	}
 }
 
-// A cancellation that comes before the take does: the server looks again when the take cannot come
-// any more.
+// A cancellation that comes before the take does: the take opens nothing at the same server,
+// however late it is, and another one looks again when it cannot come any more.
 func TestCancellationThatOvertakesItsTake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := setup{}.inBubble(t)
+		store := memstore.New(nil)
+		same, f := setup{store: store}.inBubble(t), setup{store: store}.inBubble(t)
+		late := `{"policy":"slots","hold_ms":600000,"id":"late","grant":"00000000000000a2"}`
+		if got := same.settle(`{"cancel":true,"take":` + late + `}`).Outcome; got != api.OutcomeGone {
+			t.Errorf("got %q", got)
+		}
+		for range 2 {
+			time.Sleep(time.Minute)
+			var p api.Problem
+			if got := same.do("POST", "/v1/take", late, &p); got != 499 || p.Code != api.CodeCancelled || !strings.Contains(p.Detail, "this grant was cancelled") {
+				t.Errorf("a cancelled take: %d %+v", got, p)
+			}
+			synctest.Wait()
+			if got := same.used("slots", api.DefaultKey)["slots"]; got != 0 {
+				t.Errorf("%d slots are held", got)
+			}
+		}
 		take := `{"policy":"slots","hold_ms":600000,"id":"job","grant":"00000000000000a1"}`
-		if got := f.settle(`{"cancel":true,"take":` + take + `}`).Outcome; got != api.OutcomeGone {
+		if got := same.settle(`{"cancel":true,"take":` + take + `}`).Outcome; got != api.OutcomeGone {
 			t.Errorf("got %q", got)
 		}
 		time.Sleep(drawgate.SendLife / 2)

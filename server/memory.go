@@ -81,6 +81,14 @@ func (m *memory) claim(k mark) (shadows *engine.Result, ok bool) {
 	return shadows, true
 }
 
+// has reports whether it remembers k.
+func (m *memory) has(k mark) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.at[k]
+	return ok
+}
+
 // shadows returns the shadows' reservation, if it is known.
 func (m *memory) shadows(k mark) *engine.Result {
 	m.mu.Lock()

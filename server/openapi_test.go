@@ -86,12 +86,12 @@ var schemas = map[string]any{
 	"Shadow": api.Shadow{}, "Answer": api.Answer{}, "SettleRequest": api.SettleRequest{}, "SettleAnswer": api.SettleAnswer{}, "StatusRequest": api.StatusRequest{},
 	"LimitStatus": api.LimitStatus{}, "StatusAnswer": api.StatusAnswer{}, "ExplainRequest": api.ExplainRequest{}, "Explanation": api.Explanation{},
 	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{}, "PoliciesAnswer": api.PoliciesAnswer{},
-	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
+	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "UsageAnswer": api.UsageAnswer{}, "BucketUsage": api.BucketUsage{}, "LimitUse": api.LimitUse{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
 	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Quota": api.Quota{},
-	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{},
+	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{}, "AdjustRequest": api.AdjustRequest{}, "AdjustAnswer": api.AdjustAnswer{}, "Event": api.Event{},
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
 	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{}, "Incident": api.Incident{},
-	"IncidentsAnswer": api.IncidentsAnswer{},
+	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{}, "WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{},
 }
 
 // The document has every field of every type, and no other.
@@ -214,9 +214,21 @@ func (c *checker) reservation(body string) string {
 	return a.Reservation
 }
 
+// lastLine decodes the last line of what is sent line by line.
+func lastLine(body io.Reader, _ http.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (v any, err error) {
+	for d := json.NewDecoder(body); err == nil; {
+		err = d.Decode(&v)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return v, err
+}
+
 // Real questions and real answers of every operation are what the document says.
 func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	t.Parallel()
+	openapi3filter.RegisterBodyDecoder(api.HistoryType, lastLine)
 	doc := document(t)
 	doc.Servers = nil
 	for _, item := range doc.Paths.Map() {
@@ -263,6 +275,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.administration()
 	fail = true
 	c.ask("POST", "/v1/reload", "", 422, false)
+	c.history()
 	for _, item := range doc.Paths.Map() {
 		for _, op := range item.Operations() {
 			if !c.seen[op.OperationID] {
@@ -354,11 +367,17 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/policies/nope/enable", "", 422, false)
 	c.ask("POST", "/v1/policies/llm/disable", `{}`, 422, false)
 	c.ask("POST", "/v1/policies/llm/disable", `{"for_ms":0}`, 422, true)
+	c.ask("GET", "/v1/waiting?policy=llm&tenant=t", "", 200, false)
+	c.ask("GET", "/v1/waiting?policy=nope", "", 422, false)
+	c.ask("GET", "/v1/waiting?key=k", "", 422, false)
 	c.ask("GET", "/v1/upstreams", "", 200, false)
 	c.ask("GET", "/v1/upstreams?name=openai", "", 200, false)
 	c.ask("GET", "/v1/upstreams?name=nobody", "", 422, false)
 	c.ask("GET", "/v1/buckets?policy=llm&limit=1", "", 200, false)
 	c.ask("GET", "/v1/buckets?policy=llm&limit=0", "", 422, true)
+	c.ask("GET", "/v1/usage", "", 200, false)
+	c.ask("GET", "/v1/usage?policy=llm&match=K&limit=2", "", 200, false)
+	c.ask("GET", "/v1/usage?limit=1001", "", 422, true)
 	c.ask("POST", "/v1/reset", `{"policy":"llm","keys":["a","b"]}`, 200, false)
 	c.ask("POST", "/v1/reset", `{"policy":"llm","keys":[]}`, 422, true)
 	c.ask("POST", "/v1/pause", `{"policy":"llm","key":"paused","for_ms":60000,"reason":"an incident"}`, 200, false)
@@ -366,10 +385,21 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/take", `{"policy":"llm","key":"paused"}`, 200, false)
 	c.ask("POST", "/v1/pause", `{"policy":"llm"}`, 422, true)
 	c.ask("POST", "/v1/pause", `{"policy":"llm","for_ms":1,"until":"2026-01-01T00:00:00Z"}`, 422, true)
+	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"rpm","used":3,"reason":"seen"}`, 200, false)
+	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"none","used":3,"reason":"seen"}`, 422, false)
+	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"rpm","reason":"seen"}`, 422, true)
 	c.ask("GET", "/v1/incidents", "", 200, false)
 	c.ask("GET", "/v1/incidents?since=2026-01-01T00:00:00Z", "", 200, false)
 	c.ask("GET", "/v1/incidents?before=now", "", 422, false)
 	c.ask("GET", "/v1/incidents/last", "", 200, false)
 	c.ask("GET", "/v1/incidents/none", "", 422, false)
 	c.ask("POST", "/v1/reload", "", 200, false)
+}
+
+func (c *checker) history() {
+	c.ask("GET", "/v1/history", "", 501, false)
+	c.handler = setup{store: sqlite(c.t)}.make(c.t).AdminHandler()
+	c.ask("POST", "/v1/adjust", `{"policy":"llm","limit":"rpm","used":3,"reason":"seen"}`, 200, false)
+	c.ask("GET", "/v1/history?last=3&op=charge&label=reason=seen&label=limit=rpm&since=2026-01-01T00:00:00Z", "", 200, false)
+	c.ask("GET", "/v1/history?last=0", "", 422, true)
 }

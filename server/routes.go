@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/web"
 )
 
 // route is one path of the protocol.
@@ -30,8 +31,12 @@ func (s *Server) routes() []route {
 		{"/v1/policies/{name}/disable", post, RoleAdmin, true, s.disable},
 		{"/v1/policies/{name}/enable", post, RoleAdmin, true, s.enable},
 		{"/v1/buckets", get, RoleAdmin, true, s.buckets},
+		{"/v1/usage", get, RoleAdmin, true, s.usage},
+		{"/v1/waiting", get, RoleAdmin, true, s.waiting},
 		{"/v1/reset", post, RoleAdmin, true, s.reset},
 		{"/v1/pause", post, RoleAdmin, true, s.pause},
+		{"/v1/adjust", post, RoleAdmin, true, s.adjust},
+		{"/v1/history", get, RoleAdmin, true, s.history},
 		{"/v1/incidents", get, RoleRead, true, s.incidents},
 		{"/v1/incidents/{id}", get, RoleRead, true, s.incident},
 		{"/v1/upstreams", get, RoleRead, true, s.upstreams},
@@ -81,6 +86,10 @@ func (s *Server) mux(admin bool) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem(api.CodeNotFound, "there is no %s here: see %s, %s", r.URL.Path, strings.Join(paths, ", "), forwardPath))
 	})
+	if admin { // the page has no data, so that links to it may be anywhere; its parts are for itself
+		d.byPath[web.Path] = answerTo([]string{http.MethodGet}, web.Handler().ServeHTTP)
+		mux.HandleFunc(web.Parts, answerTo([]string{http.MethodGet}, web.Handler().ServeHTTP))
+	}
 	// On the path for proxies, the headers are those of a visitor of the site behind the proxy. It
 	// requires a header that no browser sends.
 	d.byPath[forwardPath] = http.HandlerFunc(s.forwardAuth)

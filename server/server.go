@@ -43,6 +43,9 @@ type Options struct {
 	// Upstreams lists the upstreams of the gateway that this process runs, without the status of
 	// their quotas; nil: it runs none.
 	Upstreams func() []api.Upstream
+	// UsageEvery is the shortest time between two readings of all buckets for /v1/usage; 0 means
+	// one second. Choose more if each reading costs money.
+	UsageEvery time.Duration
 	// Metrics is served at /metrics of the admin handler; may be nil.
 	Metrics http.Handler
 	// Incidents returns the latest incidents of the gateway in this process, the newest first; nil:
@@ -60,24 +63,26 @@ const cacheLine = 64
 
 // Server answers takes with an engine. It is safe for concurrent use.
 type Server struct {
-	engine  *engine.Engine
-	store   drawgate.Store // for operations that the engine does not offer
-	opts    Options
-	gate    gatekeeper
-	forward forwarding
-	log     *slog.Logger
-	issued  *memory
-	pool    sync.Pool // of *work
-	warned  warnings
-	serving atomic.Int64 // listeners
-	closed  atomic.Bool
-	start   time.Time
-	read    time.Duration
-	public  http.Handler
-	admin   http.Handler
-	reload  sync.Mutex    // held during a reload
-	listing chan struct{} // capacity 1: held during a listing
-	giveUps *giveUps
+	engine    *engine.Engine
+	store     drawgate.Store // for operations that the engine does not offer
+	opts      Options
+	gate      gatekeeper
+	forward   forwarding
+	log       *slog.Logger
+	issued    *memory
+	cancelled *memory   // takes that their clients cancelled by their grants: the newest
+	pool      sync.Pool // of *work
+	warned    warnings
+	serving   atomic.Int64 // listeners
+	closed    atomic.Bool
+	start     time.Time
+	read      time.Duration
+	public    http.Handler
+	admin     http.Handler
+	reload    sync.Mutex    // held during a reload
+	listing   chan struct{} // capacity 1: held during a listing
+	usages    *usages
+	giveUps   *giveUps
 
 	_    [cacheLine]byte
 	busy atomic.Int64 // requests that have arrived and are not answered yet
@@ -93,7 +98,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	if e == nil || store == nil {
 		return nil, errors.New("server: the engine and the engine's store are required")
 	}
-	s := &Server{engine: e, store: store, issued: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
+	s := &Server{engine: e, store: store, issued: newMemory(remembered), cancelled: newMemory(remembered), start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -110,6 +115,7 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	s.forward.class = s.opts.Class
 	s.pool.New = func() any { return new(work) }
 	s.drain, s.endWaits = context.WithCancel(context.Background())
+	s.usages = newUsages(s.drain, s.opts.UsageEvery)
 	s.public, s.admin = s.mux(false), s.mux(true)
 	return s, nil
 }
@@ -134,6 +140,7 @@ func (s *Server) Close() error {
 	s.closed.Store(true)
 	s.endWaits()
 	s.giveUps.wait()
+	s.usages.close()
 	return nil
 }
 

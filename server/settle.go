@@ -63,6 +63,7 @@ func (s *Server) settleTake(w http.ResponseWriter, r *http.Request, who *access,
 		return
 	}
 	out := api.SettleAnswer{Outcome: api.OutcomeGone}
+	s.cancelled.add(cancelledMark(&req), nil) // first: a take that arrives from now on gives back what it opens
 	l, err := s.engine.Lost(&req)
 	if err == nil {
 		err = l.Cancel(r.Context())

@@ -60,8 +60,11 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, who *access) {
 	var out api.TakeAnswer
 	switch {
 	case p != nil:
+	case k.q.Takes == nil && k.q.WaitMS > 0 && wantsProgress(r):
+		s.takeTelling(w, r, who, arrived, k)
+		return
 	case k.q.Takes == nil:
-		out.Answer, p = &k.job.answer, s.takeOne(w, r, who, arrived, k)
+		out.Answer, p = &k.job.answer, s.takeOne(r.Context(), w, who, arrived, k)
 	default:
 		out.Answers, p = s.takeBatch(w, r, who, arrived, &k.q)
 	}
@@ -73,13 +76,38 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, who *access) {
 	write(w, http.StatusOK, jsonType, k.text)
 }
 
-func (s *Server) takeOne(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, k *work) *api.Problem {
+// takeTelling answers a take that waits with its progress, and then the answer.
+func (s *Server) takeTelling(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, k *work) {
 	s.extendDeadlines(w, arrived, k.q.WaitMS)
-	held, p := s.decide(r.Context(), who, arrived, &k.q.Take, &k.job)
-	if s.leave(r.Context(), held) {
-		return problem(api.CodeCancelled, "the client closed the connection; what was held for it is given back")
+	lines := newProgress(w)
+	defer lines.end()
+	held, p := s.decide(drawgate.WithProgress(r.Context(), lines.tell), who, arrived, &k.q.Take, &k.job)
+	lines.end()
+	if s.leave(r.Context(), held) { // whoever has not read the lines may have left only now
+		p = leftProblem()
+	}
+	if p != nil && !lines.started {
+		writeProblem(w, p)
+		return
+	}
+	if p != nil {
+		k.job.answer = api.Answer{Error: p}
+	}
+	k.text = append(appendTakeAnswer(k.text[:0], &api.TakeAnswer{Answer: &k.job.answer}), '\n')
+	lines.answer(k.text)
+}
+
+func (s *Server) takeOne(ctx context.Context, w http.ResponseWriter, who *access, arrived time.Time, k *work) *api.Problem {
+	s.extendDeadlines(w, arrived, k.q.WaitMS)
+	held, p := s.decide(ctx, who, arrived, &k.q.Take, &k.job)
+	if s.leave(ctx, held) {
+		return leftProblem()
 	}
 	return p
+}
+
+func leftProblem() *api.Problem {
+	return problem(api.CodeCancelled, "the client closed the connection; what was held for it is given back")
 }
 
 func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, q *api.TakeRequest) ([]api.Answer, *api.Problem) {
@@ -170,11 +198,19 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		j.answer = api.Answer{}
 		return nil, p
 	}
-	if t.Grant == "" {
+	switch {
+	case t.Grant == "":
 		held = &j.res
+	case s.cancelled.has(cancelledMark(&j.req)): // before it arrived, or while it was decided
+		s.giveBack(ctx, &j.res)
+		j.answer = api.Answer{}
+		return nil, problem(api.CodeCancelled, "this grant was cancelled before its take was answered; what was held for it is given back")
 	}
 	return held, nil
 }
+
+// cancelledMark identifies a take that its client cancels by its grant, or has cancelled.
+func cancelledMark(r *engine.Request) mark { return markOf(r.ID, r.Grant, nil) }
 
 // hold adds to an answer how to settle the reservation.
 func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result) *api.Problem {

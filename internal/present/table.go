@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/drawgate/drawgate/api"
 )
@@ -25,6 +26,9 @@ func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
 	Printf(out, "policy %s, %s%s, %s\n", w.Policy, Owner(w.Tenant, w.Key), mode, Count(w.Open, "open reservation"))
 	if line := PauseLine(w); line != "" {
 		Printf(out, "%s\n", line)
+	}
+	if w.Waiting > 0 {
+		Printf(out, "%s in this server; the first tries again in %s\n", Count(w.Waiting, "waiting take"), Duration(time.Duration(w.NextTryMS)*time.Millisecond))
 	}
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")

@@ -61,7 +61,7 @@ func WriteUpstreams(out io.Writer, list []api.Upstream) {
 		if i > 0 {
 			Printf(out, "\n")
 		}
-		Printf(out, "upstream %s (%s), owner %s%s\n", u.Name, u.Provider, u.Owner, callsLine(u.Calls))
+		Printf(out, "upstream %s\n", UpstreamLine(u))
 		t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		_, _ = fmt.Fprintln(t, "MODELS\tPOLICY\tLIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tRESETS")
 		for k := range u.Quotas {
@@ -72,6 +72,11 @@ func WriteUpstreams(out io.Writer, list []api.Upstream) {
 			writeNotes(out, &u.Quotas[k])
 		}
 	}
+}
+
+// UpstreamLine describes an upstream and its circuit in one line.
+func UpstreamLine(u *api.Upstream) string {
+	return fmt.Sprintf("%s (%s), owner %s", u.Name, u.Provider, u.Owner) + callsLine(u.Calls)
 }
 
 // callsLine says in words what a process does with an upstream, or "" if that is not known.

@@ -1,0 +1,57 @@
+package present
+
+import (
+	"fmt"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+)
+
+// Progress converts the progress of a waiting take to its wire form.
+func Progress(p *drawgate.Progress) api.Progress {
+	return api.Progress{
+		Place: p.Place, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit, Pause: p.Pause, EstimateMS: Millis(p.Estimate), WaitedMS: Millis(p.Waited),
+	}
+}
+
+// Waiting converts a line of waiting callers to its wire form.
+func Waiting(l *drawgate.Line) api.WaitingLine {
+	return api.WaitingLine{
+		Policy: l.Key.Policy, Tenant: l.Key.Tenant, Key: l.Key.Name, Waiting: l.Waiting, LongestMS: Millis(l.Longest), NextMS: Millis(l.Next),
+		Reason: reason(l.Reason, l.Held), Limit: l.Limit,
+	}
+}
+
+// reason returns the wire form of what holds up a line.
+func reason(r drawgate.Reason, held bool) string {
+	if held {
+		return api.ReasonHeld
+	}
+	return r.String()
+}
+
+// Obstacle says in words what holds up a take.
+func Obstacle(p *api.Progress) string {
+	text := line(p.Reason, p.Policy, p.Limit)
+	if p.Pause != "" {
+		text += " (" + p.Pause + ")"
+	}
+	return text
+}
+
+// LineObstacle says in words what holds up a line.
+func LineObstacle(l *api.WaitingLine) string { return line(l.Reason, l.Policy, l.Limit) }
+
+func line(reason, policy, limit string) string {
+	switch {
+	case reason == api.ReasonPaused:
+		return fmt.Sprintf("policy %q is paused for this key", policy)
+	case reason == api.ReasonAway:
+		return fmt.Sprintf("the store is unavailable, and policy %q has no share left", policy)
+	case limit == "":
+		return fmt.Sprintf("others are in front, for policy %q", policy)
+	case reason == api.ReasonHeld:
+		return fmt.Sprintf("open reservations hold limit %q of policy %q", limit, policy)
+	}
+	return fmt.Sprintf("limit %q of policy %q is used up", limit, policy)
+}

@@ -1,0 +1,92 @@
+// Questions to the server.
+
+const storage = 'drawgate-token';
+const patience = 20_000; // milliseconds for an answer: some have to wait for a slow store
+
+let token = '';
+try {
+  token = sessionStorage.getItem(storage) ?? '';
+} catch {
+  // the browser keeps nothing for this page: then the token is lost when the page is loaded again
+}
+
+// hasToken reports whether there is an access token.
+export const hasToken = () => token !== '';
+
+// setToken uses an access token from now on; '' forgets it.
+export function setToken(t) {
+  token = t.trim();
+  try {
+    if (token === '') sessionStorage.removeItem(storage);
+    else sessionStorage.setItem(storage, token);
+  } catch {
+    // as above
+  }
+}
+
+// Problem is an answer that says why there is no answer.
+export class Problem extends Error {
+  constructor(status, code, detail) {
+    super(detail);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+// ask returns the server's answer. The error is a Problem, or that there was no answer.
+export async function ask(path, { signal, body, text } = {}) {
+  const options = {
+    method: body === undefined ? 'GET' : 'POST', cache: 'no-store', redirect: 'error', referrerPolicy: 'no-referrer',
+    signal: AbortSignal.any([AbortSignal.timeout(patience), ...(signal ? [signal] : [])]),
+    headers: {},
+  };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers['Content-Type'] = 'application/json';
+  }
+  if (/[^\x21-\x7e]/.test(token)) throw new Problem(401, 'unauthorized', 'The access token has characters that no token has.');
+  if (token !== '') options.headers.Authorization = `Bearer ${token}`;
+  const res = await fetch(path, options);
+  const answer = await res.text();
+  const type = res.headers.get('Content-Type') ?? '';
+  if (!res.ok && !(path.endsWith('readyz') && type.startsWith('application/json'))) {
+    let p = {};
+    if (type.startsWith('application/problem+json')) p = JSON.parse(answer);
+    throw new Problem(res.status, p.code, p.detail ?? `The server answered ${res.status}.`);
+  }
+  return text ? answer : JSON.parse(answer);
+}
+
+// poll asks again and again while the page is visible, and never twice at the same time. path
+// returns what to ask, show gets the answer, and fail the error: it returns how many milliseconds
+// to wait before the next try, or nothing for the usual time.
+export function poll({ path, every, show, fail, text }) {
+  let timer = 0;
+  let running = null;
+  function stop() {
+    clearTimeout(timer);
+    running?.abort();
+    running = null;
+  }
+  async function now() {
+    stop();
+    if (document.hidden) return;
+    const mine = new AbortController();
+    running = mine;
+    let next = every;
+    let answer;
+    let error;
+    try {
+      answer = await ask(path(), { signal: mine.signal, text });
+    } catch (e) {
+      error = e;
+    }
+    if (running !== mine) return;
+    running = null;
+    if (error) next = fail(error) ?? every;
+    if (next !== Infinity) timer = setTimeout(now, next);
+    if (!error) show(answer);
+  }
+  document.addEventListener('visibilitychange', () => (document.hidden ? stop() : now()));
+  return { now, stop };
+}
