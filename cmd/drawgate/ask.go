@@ -58,7 +58,7 @@ func (f *askFlags) take(cmd *cobra.Command) {
 	f.amounts(cmd)
 	cmd.Flags().StringArrayVar(&f.buckets, "bucket", nil, "POLICY/KEY: instead of --policy and --key; may be given several times: all or nothing")
 	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: a note for the history, such as task=embed; may be given several times")
-	durationVar(cmd, &f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m)")
+	durationVar(cmd, &f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m); it is refused at once if it cannot fit by then")
 }
 
 // request converts the flags to a request to the engine.

@@ -16,7 +16,7 @@ import (
 const (
 	exitOK          = 0
 	exitUsage       = 64 // the command line is wrong, or what it asks can never be granted
-	exitUnavailable = 69 // the store cannot be reached, so nothing was decided; or the port of serve is in use
+	exitUnavailable = 69 // the store or the server cannot be reached, so nothing was decided; or the port of serve is in use
 	exitInternal    = 70
 	exitRefused     = 75 // try again later
 	exitConfig      = 78 // the configuration is wrong
@@ -34,7 +34,7 @@ const (
 const exitHelp = `Exit codes:
   0   allowed, or done
   64  the command line is wrong, or asks for more than a limit can ever grant
-  69  the store cannot be reached, so nothing was decided; serve: its port is in use
+  69  the store or the server cannot be reached, so nothing was decided; serve: its port is in use
   70  an error inside drawgate
   75  refused: try again later
   78  the configuration is wrong

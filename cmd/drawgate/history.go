@@ -6,8 +6,8 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
@@ -26,6 +28,7 @@ type historyFlags struct {
 	anyKey       bool // key says nothing
 	anyTenant    bool // tenant says nothing
 	labels       []string
+	last         int
 	csv          bool
 }
 
@@ -36,14 +39,16 @@ func (a *app) historyCmd() *cobra.Command {
 		Short: "Show what was taken and settled, from the store's history",
 		Long: `Show what was admitted, the oldest first: takes, what reservations that were settled have used (settle), those that were cancelled (cancel) or that nobody
 ended (expire), what was used beyond an estimate (charge), and what was given back without a reservation (refund). UNITS are those that were admitted, used or
-given back. Refusals are not in the history.
+given back. Refusals are not in the history. What drawgate adjust changed is a charge or a refund with the label reason.
 
-Only the SQLite store keeps a history, for 35 days. The labels are those of the take: drawgate run --label, or "labels" of the HTTP API.
+Only the SQLite store keeps a history, for 35 days. The labels are those of the take: drawgate run --label, or "labels" of the HTTP API. With --server, name the
+server's address for administrators.
 
 With --json each event is one line. With --csv the first line has the names of the columns.`,
 		Example: `  drawgate history --since 1h --label task=nightly
   drawgate history --since 7d --policy gpt --key team-a --op settle --csv > used.csv
-  drawgate history --since 2d --until 1d --json`,
+  drawgate history --since 2d --until 1d --json
+  drawgate history --last 20 --server http://` + defaultAdmin,
 		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
 			f.anyKey, f.anyTenant = !cmd.Flags().Changed("key"), !cmd.Flags().Changed("tenant")
@@ -55,38 +60,46 @@ With --json each event is one line. With --csv the first line has the names of t
 	durationVar(cmd, &f.until, "until", 0, "how far back to end")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "only those of this policy")
 	cmd.Flags().StringVar(&f.key, "key", "", "only those of this key")
-	cmd.Flags().StringVar(&f.op, "op", "", "only these: "+strings.Join(historyOps, ", "))
+	cmd.Flags().StringVar(&f.op, "op", "", "only these: "+strings.Join(api.EventOps(), ", "))
 	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: only those with this label; may be given several times")
 	a.completePolicy(cmd)
+	cmd.Flags().IntVar(&f.last, "last", 0, "only so many, the newest (default: all)")
 	cmd.Flags().BoolVar(&f.csv, "csv", false, "print comma-separated values")
 	return cmd
 }
 
-var historyOps = []string{"take", "settle", "cancel", "charge", "refund", "expire"}
-
-// past is an event as JSON.
-type past struct {
-	At     time.Time         `json:"at"`
-	Op     string            `json:"op"`
-	Policy string            `json:"policy"`
-	Tenant string            `json:"tenant,omitempty"`
-	Key    string            `json:"key"`
-	ID     string            `json:"id,omitempty"`
-	Units  map[string]int64  `json:"units"`
-	Labels map[string]string `json:"labels,omitempty"`
-}
-
 func (a *app) history(ctx context.Context, f *historyFlags) error {
-	labels, err := f.check()
+	want, err := f.events()
 	if err != nil {
 		return err
 	}
 	if f.csv && a.json {
 		return usage("give either --csv or --json")
 	}
+	read := a.historyHere
 	if a.serverURL() != "" {
-		return usage("a server does not show its history: run this where its SQLite file is, with --config or --store")
+		read = a.historyRemote
 	}
+	out := bufio.NewWriter(a.out)
+	w := a.historyWriter(out, f)
+	some := false
+	err = read(ctx, f, &want, func(e *api.Event) bool {
+		some = true
+		w.event(e)
+		return ctx.Err() == nil
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil || some { // a header alone would say that nothing was admitted
+		w.end()
+		_ = out.Flush() // nothing can be done if the output is closed
+	}
+	return err
+}
+
+// historyHere reads the history of this process's store.
+func (a *app) historyHere(ctx context.Context, f *historyFlags, want *present.Events, yield func(*api.Event) bool) error {
 	s, err := a.open(true)
 	if err != nil {
 		return err
@@ -99,54 +112,83 @@ func (a *app) history(ctx context.Context, f *historyFlags) error {
 	if !ok {
 		return usage("this store keeps no history: only SQLite does")
 	}
-	now := time.Now()
-	to := time.Time{}
-	if f.until > 0 {
-		to = now.Add(-f.until)
+	newest := present.Newest{Most: f.last}
+	show := func(e *drawgate.Event) bool {
+		w := present.Event(e)
+		return yield(&w)
 	}
-	out := bufio.NewWriter(a.out)
-	w := a.historyWriter(out, f)
-	err = journal.Read(ctx, now.Add(-f.since), to, func(e drawgate.Event) bool {
-		if f.wants(&e, labels) {
-			w.event(&e)
+	since, until := f.span()
+	err = journal.Read(ctx, since, until, func(e drawgate.Event) bool {
+		switch {
+		case !want.Want(&e):
+		case f.last > 0:
+			newest.Add(&e)
+		default:
+			return show(&e)
 		}
 		return ctx.Err() == nil
 	})
-	w.end()
-	_ = out.Flush() // nothing can be done if the output is closed
 	if err == nil {
-		err = ctx.Err()
+		newest.All(show)
 	}
 	return err
 }
 
-// check returns the labels that events must have.
-func (f *historyFlags) check() (labels []drawgate.Label, err error) {
-	switch {
-	case f.since < 0 || f.until < 0:
-		return nil, usage("--since %v and --until %v must not be negative", f.since, f.until)
-	case f.since <= f.until:
-		return nil, usage("--since %v is not before --until %v: nothing lies between them", f.since, f.until)
-	case f.op != "" && !slices.Contains(historyOps, f.op):
-		return nil, usage("--op %q is not one of %s", f.op, strings.Join(historyOps, ", "))
+// historyRemote reads the history of a server's store.
+func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *present.Events, yield func(*api.Event) bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
 	}
-	return parseLabels(f.labels)
-}
-
-// wants reports whether an event is to be shown.
-func (f *historyFlags) wants(e *drawgate.Event, labels []drawgate.Label) bool {
-	for _, l := range labels {
-		if !slices.Contains(e.Labels, l) {
-			return false
+	defer c.Close()
+	q := client.HistoryQuery{Policy: want.Policy, Op: want.Op, Tenant: want.Tenant, Key: want.Key, Labels: f.labels, Last: f.last}
+	q.Since, q.Until = f.span()
+	for e, err := range c.History(ctx, q) {
+		if err != nil {
+			return adminError(err)
+		}
+		if !yield(&e) {
+			break
 		}
 	}
-	return (f.policy == "" || e.Key.Policy == f.policy) && (f.anyKey || e.Key.Name == f.key) &&
-		(f.anyTenant || e.Key.Tenant == f.tenant) && (f.op == "" || e.Op == f.op)
+	return nil
+}
+
+// span returns what lies between --since and --until; the zero time means no end.
+func (f *historyFlags) span() (since, until time.Time) {
+	now := time.Now()
+	if f.until > 0 {
+		until = now.Add(-f.until)
+	}
+	return now.Add(-f.since), until
+}
+
+// events checks the flags, and returns which events they want.
+func (f *historyFlags) events() (want present.Events, err error) {
+	switch {
+	case f.since < 0 || f.until < 0:
+		return want, usage("--since %v and --until %v must not be negative", f.since, f.until)
+	case f.since <= f.until:
+		return want, usage("--since %v is not before --until %v: nothing lies between them", f.since, f.until)
+	case f.op != "" && !slices.Contains(api.EventOps(), f.op):
+		return want, usage("--op %q is not one of %s", f.op, strings.Join(api.EventOps(), ", "))
+	case f.last < 0 || f.last > api.MaxLast:
+		return want, usage("--last %d is not between 1 and %d", f.last, api.MaxLast)
+	}
+	want = present.Events{Policy: f.policy, Op: f.op}
+	if !f.anyKey {
+		want.Key = &f.key
+	}
+	if !f.anyTenant {
+		want.Tenant = &f.tenant
+	}
+	want.Labels, err = parseLabels(f.labels)
+	return want, err
 }
 
 // historyWriter prints events.
 type historyWriter interface {
-	event(e *drawgate.Event)
+	event(e *api.Event)
 	end()
 }
 
@@ -166,19 +208,7 @@ func (a *app) historyWriter(out io.Writer, f *historyFlags) historyWriter {
 
 type historyJSON struct{ a *app }
 
-func (w historyJSON) event(e *drawgate.Event) {
-	p := past{At: e.At.UTC(), Op: e.Op, Policy: e.Key.Policy, Tenant: e.Key.Tenant, Key: e.Key.Name, ID: e.ID, Units: map[string]int64{}}
-	for _, u := range e.Units {
-		p.Units[u.Unit] = u.N
-	}
-	for _, l := range e.Labels {
-		if p.Labels == nil {
-			p.Labels = map[string]string{}
-		}
-		p.Labels[l.Name] = l.Value
-	}
-	w.a.printJSON(p)
-}
+func (w historyJSON) event(e *api.Event) { w.a.printJSON(e) }
 
 func (historyJSON) end() {}
 
@@ -186,20 +216,20 @@ var historyColumns = []string{"at", "op", "policy", "tenant", "key", "units", "l
 
 type historyCSV struct{ *csv.Writer }
 
-func (w historyCSV) event(e *drawgate.Event) {
-	_ = w.Write([]string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Key.Policy, e.Key.Tenant, e.Key.Name, unitsText(e.Units), labelsText(e.Labels), e.ID})
+func (w historyCSV) event(e *api.Event) {
+	_ = w.Write([]string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units), pairs(e.Labels), e.ID})
 }
 
 func (w historyCSV) end() { w.Flush() }
 
 type historyTable struct{ *tabwriter.Writer }
 
-func (w historyTable) event(e *drawgate.Event) {
-	key := e.Key.Name
-	if e.Key.Tenant != "" {
-		key = e.Key.Tenant + "/" + key
+func (w historyTable) event(e *api.Event) {
+	key := e.Key
+	if e.Tenant != "" {
+		key = e.Tenant + "/" + key
 	}
-	cells := []string{present.Clock(e.At), e.Op, e.Key.Policy, key, unitsText(e.Units), labelsText(e.Labels), e.ID}
+	cells := []string{present.Clock(e.At), e.Op, e.Policy, key, pairs(e.Units), pairs(e.Labels), e.ID}
 	for i := range cells {
 		if cells[i] = present.Escape(cells[i], ""); cells[i] == "" {
 			cells[i] = "-"
@@ -210,18 +240,11 @@ func (w historyTable) event(e *drawgate.Event) {
 
 func (w historyTable) end() { _ = w.Flush() }
 
-func unitsText(units []drawgate.Cost) string {
+// pairs writes a map as NAME=VALUE, sorted by name.
+func pairs[V int64 | string](m map[string]V) string {
 	var list []string
-	for _, u := range units {
-		list = append(list, u.Unit+"="+strconv.FormatInt(u.N, 10))
-	}
-	return strings.Join(list, " ")
-}
-
-func labelsText(labels []drawgate.Label) string {
-	var list []string
-	for _, l := range labels {
-		list = append(list, l.Name+"="+l.Value)
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, fmt.Sprintf("%s=%v", name, m[name]))
 	}
 	return strings.Join(list, " ")
 }

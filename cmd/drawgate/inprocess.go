@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
 )
@@ -22,6 +23,16 @@ func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*i
 		return nil, err
 	}
 	return &inProcess{h}, nil
+}
+
+// administer returns a server of an open store with the paths for administrators, called without a
+// network, and what ends it.
+func (s *session) administer(ups []api.Upstream) (_ *inProcess, end func(), err error) {
+	h, err := server.New(s.engine, s.opened, &server.Options{Tenant: s.tenant, UsageEvery: usageEvery(s.Store), Upstreams: func() []api.Upstream { return ups }})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &inProcess{h.AdminHandler()}, func() { _ = h.Close() }, nil
 }
 
 // engine returns an engine with the rules and policies of s, as a server uses it.

@@ -51,6 +51,9 @@ func remoteError(err error) error {
 	switch client.Code(err) {
 	case "", api.CodeStoreAway, api.CodeClosing: // there was no answer, or no decision
 		code = exitUnavailable
+		if _, ok := errors.AsType[*client.Error](err); ok {
+			err = fmt.Errorf("%s: is a drawgate server running there? The address is that of --server or $%s", strings.TrimPrefix(err.Error(), "client: "), envServer)
+		}
 	case api.CodeUnauthorized:
 		return &exitError{exitConfig, fmt.Errorf("%w: set %s to an access token of the server", err, envToken)}
 	case api.CodeForbidden, api.CodeNotReloaded, api.CodeNotSupported, api.CodeCrossOrigin, api.CodeNotFound:
@@ -130,7 +133,9 @@ func (a *app) takeRemote(ctx context.Context, cmd *cobra.Command, f *askFlags) e
 	if err != nil {
 		return err
 	}
-	w, err := c.Take(ctx, t)
+	shown, end := a.showWait(ctx)
+	w, err := c.Take(shown, t)
+	end()
 	if client.Code(err) == api.CodeNeedsHold {
 		return usage("%s: use drawgate run -- COMMAND", err)
 	} else if err != nil {
@@ -208,7 +213,9 @@ func (a *app) reserveThere(ctx context.Context, cmd *cobra.Command, f *runFlags)
 		return nil, err
 	}
 	t.HoldMS = f.hold.Milliseconds()
-	res, w, err := c.Reserve(ctx, t)
+	shown, end := a.showWait(ctx)
+	res, w, err := c.Reserve(shown, t)
+	end()
 	if err != nil {
 		c.Close() // Close waits until a hold that may exist is cancelled
 		return nil, remoteError(err)

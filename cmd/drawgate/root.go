@@ -92,10 +92,10 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Rules, "rules", "", "file that contains only rules (default $"+config.EnvRules+")")
 	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
-	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL instead of a store (default $"+envServer+"; its access token is $"+envToken+")")
+	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL instead of a store (default $"+envServer+", unless --store is given; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(), a.auditCmd(), a.simulateCmd(), a.policyCmd(), a.historyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(), a.tableCmd(),
+	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(), a.adjustCmd(), a.queueCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(), a.auditCmd(), a.simulateCmd(), a.policyCmd(), a.historyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(), a.tableCmd(),
 		a.schemaCmd(), a.manCmd(), a.versionCmd())
 	return root
 }
@@ -156,10 +156,13 @@ func (a *app) report(e *exitError, command string) {
 	}
 }
 
-// text returns an error's text, without the name of the library or of the engine, and without
-// secrets.
+// text returns an error's text, without the name of a package, and without secrets.
 func text(err error) string {
-	return config.RedactURL(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "drawgate: "), "engine: "))
+	s := err.Error()
+	for _, name := range []string{"drawgate: ", "engine: ", "taskqueue: "} {
+		s = strings.TrimPrefix(s, name)
+	}
+	return config.RedactURL(s)
 }
 
 // errorAnswer is an error as JSON.

@@ -31,7 +31,7 @@ type runFlags struct {
 }
 
 // storeVariables hold URLs that may contain a password.
-var storeVariables = []string{"DRAWGATE_STORE", "RATE_LIMIT_REDIS_URL"}
+var storeVariables = []string{"DRAWGATE_STORE", "RATE_LIMIT_REDIS_URL", envBroker}
 
 const (
 	onLostTerminate = "terminate"
@@ -188,7 +188,9 @@ func (a *app) reserveHere(ctx context.Context, cmd *cobra.Command, f *runFlags, 
 	r.Hold = f.hold
 	ctx, cancel := f.waitContext(ctx)
 	defer cancel()
-	res, err := s.engine.Take(ctx, r)
+	shown, end := a.showWait(ctx)
+	res, err := s.engine.Take(shown, r)
+	end()
 	w, err := present.Result(ctx, r, &res, err)
 	switch {
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -90,6 +91,7 @@ func (v *service) open() (err error) {
 		}
 		opts.TLS = v.tls
 	}
+	opts.UsageEvery = usageEvery(c.Store)
 	if v.run.Guard != nil {
 		instances := max(1, c.SharedBy().Number)
 		opts.Fallback = func(p *drawgate.Policy, i int) drawgate.Fallback { return guard.Mode(p, i, instances) }
@@ -228,4 +230,13 @@ func loadEnvoy(s *config.Config) (*rls.Config, error) {
 		return nil, nil //nolint:nilnil // a rate of 0 refuses without a policy
 	}
 	return c, nil
+}
+
+// usageEvery returns how often the buckets of a store may be read for everybody who looks; 0 means
+// the server's default.
+func usageEvery(store string) time.Duration {
+	if strings.HasPrefix(store, "dynamodb:") { // each bucket that is read costs money
+		return time.Minute
+	}
+	return 0
 }

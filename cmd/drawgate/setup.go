@@ -169,6 +169,11 @@ type session struct {
 // open opens what a command needs. A command that only reads needs the store even if the
 // configuration switches all limits off. The others must pass then, whatever the store does.
 func (a *app) open(looks bool) (*session, error) {
+	return a.openLogging(looks, slog.New(slog.NewTextHandler(a.errOut, nil)))
+}
+
+// openLogging is open with another logger.
+func (a *app) openLogging(looks bool, log *slog.Logger) (*session, error) {
 	s, err := a.resolveLimits(a.flags)
 	if err != nil {
 		return nil, err
@@ -177,7 +182,6 @@ func (a *app) open(looks bool) (*session, error) {
 		return &session{settings: s}, nil
 	}
 	a.tell(&s)
-	log := slog.New(slog.NewTextHandler(a.errOut, nil))
 	var store drawgate.Store
 	switch {
 	case s.Off && !looks:

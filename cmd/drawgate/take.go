@@ -29,6 +29,8 @@ func (a *app) takeCmd() *cobra.Command {
 		Long: `Take units from a bucket, or from several, all or nothing. A refusal costs nothing, says which limit refused and when the take would fit, and has
 the exit code 75.
 
+With --wait, a line of the terminal says what the take waits for, until it is answered.
+
 What is taken counts as used immediately. To give units back when work fails, or to count slots, hold them with drawgate run.
 
 ` + exitHelp,
@@ -63,7 +65,9 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 	}
 	ctx, cancel := f.waitContext(cmd.Context())
 	defer cancel()
-	res, err := s.engine.Take(ctx, r)
+	shown, end := a.showWait(ctx)
+	res, err := s.engine.Take(shown, r)
+	end()
 	if errors.Is(err, drawgate.ErrNeedsReserve) {
 		return s.needsRun(&res)
 	}
