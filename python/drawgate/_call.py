@@ -22,6 +22,7 @@ from ._wire import Json
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts; doubling, with jitter
 LAST = 1.0  # so many seconds before the deadline the time is not divided among attempts any more
 LONGEST_RETRY_AFTER = 5.0  # seconds
+CLOSE_TIMEOUT = 10.0  # seconds at least for what is done in the background when a limiter is closed
 KEEP_ALIVE = 256  # idle connections
 
 
@@ -38,8 +39,12 @@ class Caller:
     async def aclose(self) -> None:
         """Waits for what is done in the background, and closes connections."""
         loop = asyncio.get_running_loop()
+        end = time.monotonic() + max(self._timeout, CLOSE_TIMEOUT)
         while tasks := self._background.get(loop):
-            await asyncio.wait(tasks)
+            if (left := end - time.monotonic()) <= 0:
+                for task in tasks:
+                    task.cancel()
+            await asyncio.wait(tasks, timeout=max(left, 0.0) or None)
         self._background.pop(loop, None)
         if client := self._clients.pop(loop, None):
             await client.aclose()
@@ -75,7 +80,8 @@ class Caller:
         An error has maybe set if any attempt may have been carried out. again says that more than
         one may be.
         """
-        waited = time.monotonic() + wait_ms / 1000  # when the server has answered at the latest
+        begun = time.monotonic()
+        waited = begun + wait_ms / 1000  # when the server has answered at the latest
         timeout = timeout or self._timeout
         deadline = give_up = waited + timeout
         unsure = sent = False
@@ -100,6 +106,8 @@ class Caller:
                 break
             await asyncio.sleep(pause)
         failure.error.maybe, failure.error._sent = unsure, sent
+        if attempt > 1:
+            failure.error.args = (f"{failure.error} ({attempt} attempts in {time.monotonic() - begun:.3g} s)",)
         try:
             raise failure.error from failure.__cause__
         finally:

@@ -43,8 +43,8 @@ def limited(
         model: the model that is called, for the history as the label `model`. It is also the policy
             if none is named, as policies are often named after models.
         key: who is counted.
-        limiter: an AsyncLimiter for coroutine functions, a Limiter for others; by default one for
-            the server that DRAWGATE_SERVER names.
+        limiter: a Limiter, or for coroutine functions also an AsyncLimiter; by default one for the
+            server that DRAWGATE_SERVER names.
         used: returns what was really used, from what the function returned.
         max_wait: as in `AsyncLimiter.reserve`, and so are the others.
         hold: see there.
@@ -79,13 +79,8 @@ def limited(
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{name} is a generator: use reserve inside of it, where you know when it ends")
         asynchronous = inspect.iscoroutinefunction(function)
-        if isinstance(limiter, Limiter if asynchronous else AsyncLimiter):
-            kind = (
-                "a coroutine function: give it an AsyncLimiter"
-                if asynchronous
-                else "no coroutine function: give it a Limiter"
-            )
-            raise TypeError(f"{name} is {kind}")
+        if isinstance(limiter, AsyncLimiter) and not asynchronous:
+            raise TypeError(f"{name} is no coroutine function: give it a Limiter")
 
         if asynchronous:
 
@@ -115,6 +110,34 @@ def limited(
         return cast("F", call)
 
     return decorate
+
+
+class LimitedAgent:
+    """Makes each call of an agent wait for its units and hold them while it runs.
+
+    An agent is any object with `invoke`, `ainvoke`, or both. Each may be a coroutine function:
+
+        agent = LimitedAgent(agent, "gemini-2.5-flash", breaker=Breaker("the model"))
+        answer = agent.invoke("why?")
+
+    Args:
+        agent: the agent.
+        policy: as in `limited`, and so are all others.
+        limiter: by default one for the server that DRAWGATE_SERVER names.
+        **options: those of `limited`.
+    """
+
+    def __init__(self, agent: Any, policy: Name = "", *, limiter: Limiter | None = None, **options: Any) -> None:
+        self._agent = agent
+        self._limited = limited(policy, limiter=limiter or default_sync(), **options)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls `invoke` of the agent. It returns what that returns: a coroutine if it is a coroutine function."""
+        return self._limited(self._agent.invoke)(*args, **kwargs)
+
+    async def ainvoke(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls `ainvoke` of the agent."""
+        return await self._limited(self._agent.ainvoke)(*args, **kwargs)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import sys
 import time
@@ -77,6 +78,8 @@ class ReservationBase:
         self._attempt: _Attempt | None = None
         self._entries: list[Entry] = []
         self._task: asyncio.Task[Any] | None = None  # to interrupt when the reservation is lost
+        self._until = math.inf  # when renewals end, in this process's time
+        self._abandoned = False
         self.lost = False
         self.outcome = ""
 
@@ -125,6 +128,10 @@ class ReservationBase:
         if not answer:
             raise Refused(answer)
         self._answer, self._token = answer, answer.reservation
+        if self._abandoned:
+            self.cancel()
+            await self._finish(None)
+            return
         now = time.monotonic()
         due = self._hold * RENEW_AFTER - (now - sent)
         self._end = self._end_of(sent if due > 0 else now)  # after a long wait nobody knows the time of the grant
@@ -142,8 +149,10 @@ class ReservationBase:
         return sent + self._hold * (1 - CLOCK_RATE)
 
     async def _renew(self) -> float | None:
-        """Renews the hold. Returns after how many seconds to do it again; None if the reservation is lost."""
+        """Renews the hold. Returns after how many seconds to do it again; None if it is not done any more."""
         sent = time.monotonic()
+        if sent >= self._until:
+            return None
         if sent >= self._end:
             self._lose("it could not be renewed in time")
             return None

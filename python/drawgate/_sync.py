@@ -23,6 +23,8 @@ from ._wire import Answer, Policy, Status, Target
 
 T = TypeVar("T")
 
+CLOSED = "the limiter was closed during this call"
+
 
 class _Thread(threading.Thread):
     """Runs an event loop until it is stopped, and closes it."""
@@ -65,10 +67,23 @@ class _Loop:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise _Closed("the limiter was closed during this call") from None
+            raise _Closed(CLOSED) from None
         except BaseException:
             future.cancel()
             raise
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs work to its end, for a coroutine of another event loop. If that is cancelled, so is the work."""
+        future = self.start(work)
+        here = asyncio.wrap_future(future)
+        try:
+            await asyncio.wait((here,))
+        except BaseException:
+            future.cancel()
+            raise
+        if here.cancelled():
+            raise _Closed(CLOSED)
+        return here.result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Runs work in the background."""
@@ -258,7 +273,8 @@ class Reservation(ReservationBase):
     """Units, or slots, that are held while the block of a `with` runs.
 
     It is as `AsyncReservation`, except that a thread cannot be interrupted: if the reservation is
-    lost, the block goes on. Long work looks at `lost` and stops.
+    lost, the block goes on. Long work looks at `lost` and stops. The same holds in an `async with`,
+    which is for objects that programs use with and without asyncio.
     """
 
     def __init__(self, outer: Limiter, *arguments: Any, **options: Any) -> None:
@@ -277,6 +293,7 @@ class Reservation(ReservationBase):
         return self
 
     async def _abandon(self, error: BaseException) -> None:
+        self._abandoned = True  # for a take that is being granted
         if self._answer is not None:
             self.cancel()
             await self._finish(error)
@@ -288,3 +305,20 @@ class Reservation(ReservationBase):
         else:
             with contextlib.suppress(_Closed):  # what has begun is finished in the background
                 self._loop.run(finish)
+
+    async def __aenter__(self) -> Reservation:
+        self._check_new()
+        try:
+            await self._loop.wait(self._start())
+        except (Error, _Closed):
+            raise
+        except BaseException as error:
+            self._loop.start(self._abandon(error))
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(_Closed):
+            await self._loop.wait(self._finish(error))

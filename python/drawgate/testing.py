@@ -6,14 +6,17 @@
     assert server.used("gemini") == {"requests": 1, "tokens": 321}
 
 The limiter is the real one. Nothing comes back with time: a test that wants full buckets makes a new
-server.
+server. A take that may wait does so while others hold something, and gets what they give back, in no
+particular order.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
@@ -22,6 +25,7 @@ import httpx
 from ._wire import PROBLEM_TYPE, UNIT_REQUESTS, Json
 
 RETRY_AFTER_MS = 60_000
+LOOK_AGAIN = 0.005  # seconds after which a take that waits looks again
 
 
 class FakeServer:
@@ -41,7 +45,7 @@ class FakeServer:
         self._lock = threading.Lock()
         self._open: dict[str, _Held] = {}  # by token
         self._used: dict[tuple[str, str], dict[str, int]] = {}
-        self.transport = httpx.MockTransport(self._answer)
+        self.transport = _Transport(self)
         self.takes: list[Json] = []
         self.unavailable = False
 
@@ -85,14 +89,17 @@ class FakeServer:
                     raise _ProblemAnswer(409, "id_open", f"the id {body['id']!r} is open")
                 return self._granted(held.take, token) | {"replayed": True}
         buckets = self._buckets(body)
-        refused = [
-            (policy, unit)
-            for policy, key, costs in buckets
-            for unit, n in costs.items()
-            if n > self._left(policy, key, unit)
-        ]
+        for policy, _, costs in buckets:
+            for unit, n in costs.items():
+                if n > (most := self._policies[policy][unit]):
+                    detail = (
+                        f'{n} {unit} can never fit limit "{unit}" of policy "{policy}", which grants at most {most}'
+                    )
+                    raise _ProblemAnswer(422, "never_fits", detail)
+        refused = self._refused(buckets)
         if refused:
-            policy, unit = refused[0]
+            i, unit = refused[0]
+            policy = buckets[i][0]
             return {
                 "allowed": False,
                 "reason": "limited",
@@ -101,7 +108,7 @@ class FakeServer:
                 "retry_after_ms": RETRY_AFTER_MS,
                 "reset_at": _instant(RETRY_AFTER_MS),
                 "remaining": 0,
-                "limits": self._limits(buckets),
+                "limits": self._limits(buckets, refused),
             }
         for policy, key, costs in buckets:
             used = self._used.setdefault((policy, key), {})
@@ -112,6 +119,25 @@ class FakeServer:
             token = f"reservation-{len(self.takes)}"
             self._open[token] = _Held(body, buckets)
         return self._granted(body, token)
+
+    def _refused(self, buckets: list[tuple[str, str, dict[str, int]]]) -> list[tuple[int, str]]:
+        """Returns the limits that refuse, by position of the bucket and by unit."""
+        return [
+            (i, unit)
+            for i, (policy, key, costs) in enumerate(buckets)
+            for unit, n in costs.items()
+            if n > self._left(policy, key, unit)
+        ]
+
+    def _waits(self, body: Json) -> bool:
+        """Says whether a take would be refused now, and something may come back."""
+        with self._lock:
+            if not self._open or body.get("id") in [held.take.get("id") for held in self._open.values()]:
+                return False
+            try:
+                return bool(self._refused(self._buckets(body)))
+            except _ProblemAnswer:
+                return False
 
     def _granted(self, body: Json, token: str) -> Json:
         answer = {"allowed": True, "retry_after_ms": 0, "limits": self._limits(self._buckets(body))}
@@ -204,7 +230,9 @@ class FakeServer:
     def _left(self, policy: str, key: str, unit: str) -> int:
         return self._policies[policy][unit] - self._used.get((policy, key), {}).get(unit, 0)
 
-    def _limits(self, buckets: list[tuple[str, str, dict[str, int]]]) -> list[Json]:
+    def _limits(
+        self, buckets: list[tuple[str, str, dict[str, int]]], refused: Sequence[tuple[int, str]] = ()
+    ) -> list[Json]:
         return [
             {
                 "bucket": i,
@@ -214,13 +242,27 @@ class FakeServer:
                 "amount": n,
                 "most": n,
                 "remaining": self._left(policy, key, unit),
-                "retry_after_ms": 0,
+                "retry_after_ms": RETRY_AFTER_MS if (i, unit) in refused else 0,
                 "reset_at": _instant(RETRY_AFTER_MS),
-                "refused": False,
+                "refused": (i, unit) in refused,
             }
             for i, (policy, key, _) in enumerate(buckets)
             for unit, n in self._policies[policy].items()
         ]
+
+
+class _Transport(httpx.MockTransport):
+    def __init__(self, server: FakeServer) -> None:
+        super().__init__(server._answer)
+        self._server = server
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body: Json = json.loads(await request.aread() or b"{}")
+        end = time.monotonic() + body.get("wait_ms", 0) / 1000
+        waits = self._server._waits if request.url.path == "/v1/take" else lambda _: False
+        while time.monotonic() < end and waits(body):  # noqa: ASYNC110 - an event belongs to one loop
+            await asyncio.sleep(LOOK_AGAIN)
+        return self.handle_request(request)
 
 
 @dataclass

@@ -60,9 +60,10 @@ def test_states(clock: SimpleNamespace) -> None:
 
 
 def test_what_is_no_failure() -> None:
-    fake = FakeServer(llm={"requests": 100}, none={"requests": 0})
+    fake = FakeServer(llm={"requests": 100}, none={"requests": 1})
     breaker = Breaker(failures=1, failed=lambda error: not isinstance(error, ValueError))
     with Limiter(transport=fake.transport) as limiter:
+        assert limiter.take("none")
         with pytest.raises(Refused), limiter.reserve("none", breaker=breaker):
             raise AssertionError
         for error in (ValueError, KeyboardInterrupt, asyncio.CancelledError):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from conftest import Server
 
-from drawgate import AsyncLimiter, Breaker, CircuitOpen, Limiter, Refused, _limited, limited
+from drawgate import AsyncLimiter, Breaker, CircuitOpen, LimitedAgent, Limiter, Refused, _limited, limited
 from drawgate.testing import FakeServer
 
 
@@ -110,11 +112,6 @@ def test_mistakes() -> None:
         async def generate_async() -> AsyncIterator[int]:
             yield 1
 
-    with pytest.raises(TypeError, match="give it an AsyncLimiter"):
-
-        @limited("llm", limiter=Limiter())
-        async def call_async() -> None: ...
-
     with pytest.raises(TypeError, match="give it a Limiter"):
 
         @limited("llm", limiter=AsyncLimiter())
@@ -142,6 +139,140 @@ def test_a_plain_function_that_returns_a_coroutine() -> None:
 
         with pytest.raises(TypeError, match="returns an awaitable"):
             call()
-        with pytest.raises(TypeError, match="give it an AsyncLimiter"):
-            limited("llm", limiter=limiter)(functools.partial(work, "hello"))
-    assert (fake.used("llm"), fake.open) == ({}, 0)
+        assert asyncio.run(limited("llm", limiter=limiter)(functools.partial(work, "hello"))()) == "hello"
+    assert (fake.used("llm"), fake.open) == ({"requests": 1}, 0)
+
+
+class Agent:
+    """The model of it fails if the prompt is empty."""
+
+    def invoke(self, prompt: str) -> str:
+        if not prompt:
+            raise TimeoutError
+        return prompt.upper()
+
+    async def ainvoke(self, prompt: str) -> str:
+        await asyncio.sleep(0)
+        return self.invoke(prompt)
+
+
+def test_an_agent(server: Server, limiter: Limiter, key: str) -> None:
+    """Limiter and breaker around any agent's calls. req: C5 C6."""
+    agent = LimitedAgent(
+        Agent(),
+        "llm",
+        limiter=limiter,
+        key=key,
+        tokens=100,
+        used=lambda answer: {"tokens": len(answer)},
+        breaker=Breaker("the model", failures=2),
+    )
+    assert agent.invoke("hello") == "HELLO"
+    assert asyncio.run(agent.ainvoke("hi")) == "HI"
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            agent.invoke("")
+    with pytest.raises(CircuitOpen):
+        asyncio.run(agent.ainvoke("hi"))
+    assert server.used("llm", key) == {"rpm": 4, "tpm": 207}
+    assert server.status("llm", key)["open"] == 0
+
+
+def test_an_agent_whose_invoke_is_a_coroutine_function(server: Server, limiter: Limiter, key: str) -> None:
+    """req: C6."""
+
+    class Remote:
+        async def invoke(self, prompt: str) -> str:
+            assert server.status("slots", key)["open"] == 1
+            return prompt
+
+    agent = LimitedAgent(Remote(), "slots", limiter=limiter, key=key)
+    assert asyncio.run(agent.invoke("hello")) == "hello"
+    assert server.status("slots", key)["open"] == 0
+    with pytest.raises(AttributeError):
+        asyncio.run(agent.ainvoke("hello"))
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_an_agent_that_is_cancelled_while_it_waits(granted: bool) -> None:
+    """What it may have been granted is given back. req: C6."""
+    fake = FakeServer(slots={"requests": 1})
+    asked = threading.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/v1/take":
+            return fake.transport.handle_request(request)
+        if granted:
+            fake.transport.handle_request(request)
+        asked.set()
+        await asyncio.Event().wait()  # the answer never comes
+        raise AssertionError
+
+    async def main(agent: LimitedAgent) -> None:
+        waiting = asyncio.create_task(agent.ainvoke("x"))
+        await asyncio.to_thread(asked.wait)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    with Limiter(transport=httpx.MockTransport(answer)) as limiter:
+        asyncio.run(main(LimitedAgent(Agent(), "slots", limiter=limiter)))
+    assert (fake.open, fake.used("slots")) == (0, {})
+
+
+def test_an_agent_that_is_cancelled_while_it_is_granted_its_units() -> None:
+    """req: C6."""
+    fake = FakeServer(slots={"requests": 1})
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/take":
+            await reservation._abandon(asyncio.CancelledError())  # as if it had been cancelled just now
+        return fake.transport.handle_request(request)
+
+    with Limiter(transport=httpx.MockTransport(answer)) as limiter:
+        reservation = limiter.reserve("slots")
+        limiter._loop.run(reservation._start())
+    assert (fake.open, fake.used("slots")) == (0, {})
+    assert reservation.outcome == "cancelled"
+
+
+def test_an_agent_that_is_cancelled_while_it_runs() -> None:
+    """req: C6."""
+    fake = FakeServer(slots={"requests": 1})
+
+    class Busy:
+        async def ainvoke(self) -> None:
+            inside.set()
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        running = asyncio.create_task(LimitedAgent(Busy(), "slots", limiter=limiter).ainvoke())
+        await inside.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    with Limiter(transport=fake.transport) as limiter:
+        inside = asyncio.Event()
+        asyncio.run(main())
+    assert (fake.open, fake.used("slots")) == (0, {"requests": 1})
+
+
+def test_an_agent_when_its_limiter_is_closed() -> None:
+    asked = threading.Event()
+
+    async def answer(_: httpx.Request) -> httpx.Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def main() -> None:
+        waiting = asyncio.create_task(agent.ainvoke("x"))
+        await asyncio.to_thread(asked.wait)
+        limiter._loop.stop()
+        with pytest.raises(RuntimeError, match="was closed during this call"):
+            await waiting
+
+    limiter = Limiter(transport=httpx.MockTransport(answer), timeout=0.5)
+    agent = LimitedAgent(Agent(), "few", limiter=limiter)
+    asyncio.run(main())

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from conftest import Server
 
-from drawgate import AsyncLimiter, Attributes, Bucket, Limiter, Problem, Refused, ServerUnavailable
+from drawgate import AsyncLimiter, Attributes, Bucket, Limiter, Problem, Refused, ServerUnavailable, _async, _call
+from drawgate.testing import FakeServer
 
 
 def test_a_refusal_is_an_answer(limiter: Limiter, server: Server, key: str) -> None:
@@ -230,3 +232,51 @@ def test_several_event_loops_begin_at_once() -> None:
 
     asyncio.run(main())
     assert len(clients) == 1
+
+
+def test_one_deadline_for_all_requests_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, timeouts = SimpleNamespace(now=1000.0), []
+    fake = FakeServer(few={"requests": 3})
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        clock.now += 3
+        return fake.transport.handle_request(request)
+
+    async def main() -> None:
+        limiter = AsyncLimiter(transport=httpx.MockTransport(answer), timeout=10)
+        limiter._offline_until = 1.0
+        call = limiter._caller.call
+
+        async def recorded(*args: Any, **kwargs: Any) -> Any:
+            timeouts.append(kwargs["timeout"])
+            return await call(*args, **kwargs)
+
+        monkeypatch.setattr(limiter._caller, "call", recorded)
+        monkeypatch.setattr(_async, "time", SimpleNamespace(monotonic=lambda: clock.now))
+        assert await limiter.is_allowed("ada", 3, 60)
+
+    asyncio.run(main())
+    assert timeouts == [10, 7, 4]
+
+
+def test_an_error_says_how_long_it_was_tried() -> None:
+    def broken(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("broken")
+
+    with (
+        Limiter(transport=httpx.MockTransport(broken), timeout=0.3) as limiter,
+        pytest.raises(ServerUnavailable, match=r"may have been carried out \(\d+ attempts in [\d.]+ s\)$"),
+        limiter.reserve("few"),
+    ):
+        raise AssertionError
+
+
+def test_closing_ends_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_call, "CLOSE_TIMEOUT", 0.01)
+
+    async def main() -> None:
+        async with AsyncLimiter(timeout=0.01) as limiter:
+            task = limiter._caller.spawn(asyncio.Event().wait())
+        assert task.cancelled()
+
+    asyncio.run(main())

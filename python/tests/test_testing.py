@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from conftest import Server
 
-from drawgate import Bucket, Limiter, Problem
+from drawgate import Bucket, Limiter, Problem, Refused
 from drawgate.testing import FakeServer
 
 
@@ -46,6 +48,10 @@ def test_the_fake_is_like_a_server(either: Limiter, key: str) -> None:
     with pytest.raises(Problem) as e, either.reserve("few", key, tokens=1):
         raise AssertionError
     assert e.value.code == "unknown_unit"
+    with pytest.raises(Problem) as e:
+        either.take("few", key, requests=4)
+    assert e.value.code == "never_fits"
+    assert [m.refused for m in either.take("few", key, requests=2).limits] == [True]
     assert [p.name for p in either.policies()][:1] in (["few"], ["llm"])
 
 
@@ -63,3 +69,15 @@ def test_what_a_test_looks_at() -> None:
             assert fake.open == 1
         assert fake.used("llm") == {"requests": 1, "tokens": 10}
         assert fake.takes[0]["labels"] == {"task": "x"}
+
+
+def test_a_take_waits_for_what_others_hold(either: Limiter, key: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        with either.reserve("few", key, requests=3) as r:
+            waiting = pool.submit(either.wait, "few", key, max_wait=60)
+            while not (either._loop._thread and either._loop._thread.calls):
+                time.sleep(0)
+            r.cancel()
+        assert waiting.result()
+    with pytest.raises(Refused):
+        either.wait("few", key, requests=3, max_wait=0.01)

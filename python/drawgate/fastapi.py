@@ -1,0 +1,184 @@
+"""Limits of routes, users and keys in FastAPI, as dependencies.
+
+    from drawgate.fastapi import reserve, take
+
+    @app.post("/ask", dependencies=[Depends(take(limiter, "user", key=current_user))])
+    async def ask(): ...
+
+The limits of addresses and of the whole API are in `drawgate.asgi`. The manual is docs/python.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, TypeAlias
+
+from fastapi import Depends, HTTPException, Request, Response
+
+from . import _http
+from ._async import AsyncLimiter
+from ._breaker import Breaker
+from ._errors import CircuitOpen, Error, HoldLost, Refused
+from ._reservation import AsyncReservation
+from ._wire import Answer
+
+Name: TypeAlias = str | Callable[..., Any]
+Units: TypeAlias = int | Callable[..., Any]
+
+KEY = "key"  # the name of a dependency's parameter; those of units have the prefix, as units may have any name
+COST = "cost_"
+
+
+def route(request: Request) -> str:
+    """Returns the route of a request, such as /users/{id}: a key that limits each route."""
+    return str(request.scope["route"].path)
+
+
+def take(
+    limiter: AsyncLimiter,
+    policy: str = "",
+    *,
+    key: Name = "",
+    max_wait: float = 0.0,
+    priority: int = 0,
+    labels: Mapping[str, str] | None = None,
+    **costs: Units,
+) -> Callable[..., Any]:
+    """Makes a dependency that takes units before a route runs. Its value is the `Answer`.
+
+    A refusal is an `HTTPException` with status 429; if nobody can decide, the status is 503. The
+    X-RateLimit headers describe the limit of the key.
+
+    Args:
+        limiter: closed by whoever made it.
+        policy: which policy counts the request.
+        key: who is counted: a name, or a dependency that returns it. Requests for which it returns
+            None are not limited. Without a key all callers share the limit.
+        max_wait: seconds for which a request that does not pass waits in the server's queue.
+        priority: 0 to 9.
+        labels: for the history.
+        **costs: units by name: numbers, or dependencies that return them.
+    """
+
+    async def dependency(request: Request, response: Response, **values: Any) -> Answer | None:
+        who, units = _values(values, key, costs)
+        if who is None:
+            return None
+        own = 0 if who else None
+        with _refusals(own):
+            if max_wait:
+                answer = await limiter.wait(policy, who, max_wait=max_wait, priority=priority, labels=labels, **units)
+            else:
+                answer = await limiter.take(policy, who, priority=priority, labels=labels, **units)
+            if not answer:
+                raise Refused(answer)
+        response.headers.update(_http.describe(answer, own))
+        return answer
+
+    return _with_parameters(dependency, key, costs)
+
+
+def reserve(
+    limiter: AsyncLimiter,
+    policy: str = "",
+    *,
+    key: Name = "",
+    max_wait: float = 0.0,
+    hold: float = 30.0,
+    priority: int = 0,
+    labels: Mapping[str, str] | None = None,
+    cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    breaker: Breaker | None = None,
+    **costs: Units,
+) -> Callable[..., Any]:
+    """Makes a dependency that holds units, or slots, while a route runs, until its response is sent.
+
+    Its value is the `AsyncReservation`, so that the route can say what it really used. What counts
+    at the end is described there. If the hold is lost, the route is cancelled, and the status is
+    503.
+
+    Args:
+        limiter: as in `take`, and so are the others.
+        policy: see there.
+        key: see there.
+        max_wait: see there.
+        hold: as in `AsyncLimiter.reserve`.
+        priority: as in `take`.
+        labels: as in `take`.
+        cancel_on: as in `AsyncLimiter.reserve`.
+        breaker: see there.
+        **costs: as in `take`.
+    """
+
+    async def dependency(request: Request, response: Response, **values: Any) -> AsyncIterator[AsyncReservation | None]:
+        who, units = _values(values, key, costs)
+        if who is None:
+            yield None
+            return
+        own = 0 if who else None
+        reservation = limiter.reserve(
+            policy,
+            who,
+            max_wait=max_wait,
+            hold=hold,
+            priority=priority,
+            labels=labels,
+            cancel_on=cancel_on,
+            breaker=breaker,
+            **units,
+        )
+        try:
+            async with AsyncExitStack() as stack:
+                with _refusals(own):
+                    await stack.enter_async_context(reservation)
+                response.headers.update(_http.describe(reservation.answer, own))
+                yield reservation
+        except HoldLost as lost:
+            raise _exception(_http.unavailable(), {}) from lost
+
+    return _with_parameters(dependency, key, costs)
+
+
+def _with_parameters(dependency: Callable[..., Any], key: Name, costs: Mapping[str, Units]) -> Callable[..., Any]:
+    """Gives a dependency its parameters: the request, the response, and what other dependencies find."""
+    kinds = inspect.Parameter
+    parameters = [
+        kinds("request", kinds.POSITIONAL_OR_KEYWORD, annotation=Request),
+        kinds("response", kinds.POSITIONAL_OR_KEYWORD, annotation=Response),
+    ]
+    found = {KEY: key} | {f"{COST}{i}": n for i, n in enumerate(costs.values())}
+    for name, value in found.items():
+        if callable(value):
+            parameters.append(kinds(name, kinds.KEYWORD_ONLY, default=Depends(value), annotation=Any))
+    dependency.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return dependency
+
+
+def _values(values: Mapping[str, Any], key: Name, costs: Mapping[str, Units]) -> tuple[str | None, dict[str, Any]]:
+    """Returns the key and the costs of a request."""
+    who = values.get(KEY, key)
+    units = {unit: values.get(f"{COST}{i}", n) for i, (unit, n) in enumerate(costs.items())}
+    return None if who is None else str(who), units
+
+
+@contextmanager
+def _refusals(own: int | None) -> Iterator[None]:
+    """Turns errors of the limiter into answers."""
+    try:
+        yield
+    except Refused as refused:
+        raise _exception(_http.refusal(refused.answer, own), _http.describe(refused.answer, own)) from refused
+    except CircuitOpen as error:
+        after = max(1, math.ceil(error.retry_after))
+        text = f"The service behind this one fails. Try again in {after} s."
+        raise _exception(_http.Refusal(503, "circuit_open", text, after=after), {}) from error
+    except Error as error:
+        raise _exception(_http.failure(error), {}) from error
+
+
+def _exception(refusal: _http.Refusal, headers: Mapping[str, str]) -> HTTPException:
+    retry = {"Retry-After": str(refusal.after)} if refusal.after else {}
+    return HTTPException(refusal.status, refusal.detail, {**headers, **retry, "Cache-Control": "no-store"})
