@@ -7,7 +7,7 @@ GO ?= go
 export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/sbin
 
 # Separate modules, so that nobody downloads frameworks that they do not use.
-MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod taskqueue/*/go.mod web/*/go.mod))
 
 # Packages whose tests do less under the race detector, because it is slow and allocates. Their tests run again without it.
 FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/model ./internal/record ./engine/rules ./server ./store/sqlitestore
@@ -70,6 +70,8 @@ fuzz:
 
 long: traefik
 	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
+	cd taskqueue/asynqlimit && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run TestFleet .
+	cd web/browsertest && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run Long ./...
 
 bench:
 	cd benchmarks && ./run.sh

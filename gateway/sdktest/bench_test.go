@@ -210,12 +210,17 @@ func (b *bench) spend(ctx context.Context) {
 	}
 }
 
-// last returns the simulator's record of the last call.
-func (b *bench) last() simulator.Call {
+// last returns the simulator's record of the last call, once it has ended there: a caller may see
+// the end before the simulator has noted it.
+func (b *bench) last() (call simulator.Call) {
 	b.Helper()
-	calls := b.sim.Calls()
-	if len(calls) == 0 {
-		b.Fatal("no call has reached the upstream")
-	}
-	return calls[len(calls)-1]
+	b.until("the provider has noted the end of the call", func() bool {
+		calls := b.sim.Calls()
+		if len(calls) == 0 {
+			b.Fatal("no call has reached the upstream")
+		}
+		call = calls[len(calls)-1]
+		return call.Outcome != simulator.Running
+	})
+	return call
 }

@@ -1,0 +1,41 @@
+package browsertest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+var pictures = flag.Bool("pictures", false, "write the pictures of docs/images again")
+
+// TestPictures writes the pictures of the documentation. Run it when the page has changed:
+//
+//	go test -run TestPictures -pictures
+func TestPictures(t *testing.T) {
+	if !*pictures {
+		t.Skip("it writes files: run it with -pictures")
+	}
+	s := lively(t)
+	b := newTab(t)
+	b.must(chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 940)))
+	b.visit(s.admin + "/")
+	b.shows("#incidents", "the provider says")
+	for i := range 20 { // lines that show something
+		s.take(fields{"policy": "llm", "key": "team-d", "costs": fields{"tokens": 200 + 10*i}})
+		before := b.asked("/v1/usage")
+		b.await("document.querySelectorAll('#buckets tbody tr').length > 0")
+		for b.asked("/v1/usage") < before+3 {
+			b.await("true")
+		}
+	}
+	for name, dark := range map[string]bool{"light": false, "dark": true} {
+		b.dark(dark)
+		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		b.must(err)
+		b.must(os.WriteFile(filepath.Join("../../docs/images", fmt.Sprintf("page-%s.png", name)), picture, 0o644))
+	}
+}
