@@ -188,9 +188,10 @@ type (
 	Lister interface {
 		List(ctx context.Context, tenant, policy string, yield func(Key) bool) error
 	}
-	// Journal keeps a history of what was admitted.
+	// Journal keeps a history of what was admitted. Read yields the events that match, the oldest
+	// first, until yield returns false.
 	Journal interface {
-		Read(ctx context.Context, from, to time.Time, yield func(Event) bool) error
+		Read(ctx context.Context, want EventQuery, yield func(Event) bool) error
 	}
 	// Pinger checks that the store can decide.
 	Pinger interface {
@@ -207,14 +208,4 @@ type (
 // to its buckets directly.
 type opener interface {
 	Open(tenant string, plan *Plan) *cells.Buckets
-}
-
-// Event is one line of a store's history.
-type Event struct {
-	At     time.Time
-	Op     string // "take", "settle", "cancel", "charge", "refund" or "expire"
-	ID     string // of the reservation, if any
-	Key    Key
-	Units  []Cost  // take: admitted; settle: used; refund: given back; per unit
-	Labels []Label // of the take; charge, refund: its own
 }

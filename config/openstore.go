@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/dynamostore"
@@ -93,7 +92,7 @@ func (s *lostStore) List(context.Context, string, string, func(drawgate.Key) boo
 }
 
 // Read implements [drawgate.Journal].
-func (s *lostStore) Read(context.Context, time.Time, time.Time, func(drawgate.Event) bool) error {
+func (s *lostStore) Read(context.Context, drawgate.EventQuery, func(drawgate.Event) bool) error {
 	return s.err
 }
 

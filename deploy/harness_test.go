@@ -340,7 +340,7 @@ func (s *testbed) admitted(policy string) map[string][]time.Time {
 	}
 	defer func() { _ = st.Close() }()
 	all := map[string][]time.Time{}
-	err = st.Read(s.t.Context(), time.Time{}, time.Now().Add(time.Hour), func(e drawgate.Event) bool {
+	err = st.Read(s.t.Context(), drawgate.EventQuery{}, func(e drawgate.Event) bool {
 		if e.Key.Policy == policy && e.Op == "take" {
 			for _, u := range e.Units {
 				for range u.N {

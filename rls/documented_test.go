@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
@@ -331,7 +330,7 @@ func labelled(t *testing.T, store *sqlitestore.Store, s *rls.Service, seen *int,
 	}
 	*seen += len(descriptors)
 	lines := 0
-	err := store.Read(t.Context(), time.Time{}, time.Now().Add(time.Hour), func(e drawgate.Event) bool {
+	err := store.Read(t.Context(), drawgate.EventQuery{}, func(e drawgate.Event) bool {
 		lines, names = lines+1, nil
 		for _, l := range e.Labels {
 			names = append(names, l.Name+" "+l.Value)

@@ -37,9 +37,8 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request, who *access) {
 		return
 	}
 	out := newLines(w)
-	err := journal.Read(r.Context(), q.since, q.until, func(e drawgate.Event) bool {
+	err := journal.Read(r.Context(), q.EventQuery, func(e drawgate.Event) bool {
 		switch {
-		case !q.Want(&e):
 		case q.newest.Most > 0:
 			q.newest.Add(&e)
 		default:
@@ -116,22 +115,21 @@ func (l *lines) end() {
 
 // events says which events are asked for.
 type events struct {
-	present.Events
-	since, until time.Time
-	newest       present.Newest
+	drawgate.EventQuery
+	newest present.Newest
 }
 
 func historyQuery(values url.Values, who *access) (q events, p *api.Problem) {
-	q.since = time.Now().Add(-historyDefault)
+	q.From = time.Now().Add(-historyDefault)
 	tenant := ""
 	for name, all := range values {
 		v := all[len(all)-1]
 		var err error
 		switch name {
 		case "since":
-			q.since, err = time.Parse(time.RFC3339, v)
+			q.From, err = time.Parse(time.RFC3339, v)
 		case "until":
-			q.until, err = time.Parse(time.RFC3339, v)
+			q.To, err = time.Parse(time.RFC3339, v)
 		case "policy":
 			q.Policy = v
 		case "tenant":
@@ -159,7 +157,7 @@ func historyQuery(values url.Values, who *access) (q events, p *api.Problem) {
 	switch {
 	case q.Op != "" && !slices.Contains(api.EventOps(), q.Op):
 		return q, problem(api.CodeInvalid, "op %q is not one of %s", q.Op, strings.Join(api.EventOps(), ", "))
-	case !q.until.IsZero() && !q.until.After(q.since):
+	case !q.To.IsZero() && !q.To.After(q.From):
 		return q, problem(api.CodeInvalid, "until is not after since: nothing lies between them")
 	}
 	if tenant, p = who.tenantOf(tenant); values.Has("tenant") || tenant != "" {

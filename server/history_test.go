@@ -145,9 +145,9 @@ type failing struct {
 	after   int
 }
 
-func (s failing) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
+func (s failing) Read(ctx context.Context, want drawgate.EventQuery, yield func(drawgate.Event) bool) error {
 	n := 0
-	err := s.journal.Read(ctx, from, to, func(e drawgate.Event) bool {
+	err := s.journal.Read(ctx, want, func(e drawgate.Event) bool {
 		n++
 		return n <= s.after && yield(e)
 	})

@@ -99,7 +99,7 @@ func (a *app) history(ctx context.Context, f *historyFlags) error {
 }
 
 // historyHere reads the history of this process's store.
-func (a *app) historyHere(ctx context.Context, f *historyFlags, want *present.Events, yield func(*api.Event) bool) error {
+func (a *app) historyHere(ctx context.Context, f *historyFlags, want *drawgate.EventQuery, yield func(*api.Event) bool) error {
 	s, err := a.open(true)
 	if err != nil {
 		return err
@@ -117,15 +117,11 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *present.Ev
 		w := present.Event(e)
 		return yield(&w)
 	}
-	since, until := f.span()
-	err = journal.Read(ctx, since, until, func(e drawgate.Event) bool {
-		switch {
-		case !want.Want(&e):
-		case f.last > 0:
-			newest.Add(&e)
-		default:
+	err = journal.Read(ctx, *want, func(e drawgate.Event) bool {
+		if f.last == 0 {
 			return show(&e)
 		}
+		newest.Add(&e)
 		return ctx.Err() == nil
 	})
 	if err == nil {
@@ -135,14 +131,15 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *present.Ev
 }
 
 // historyRemote reads the history of a server's store.
-func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *present.Events, yield func(*api.Event) bool) error {
+func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *drawgate.EventQuery, yield func(*api.Event) bool) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	q := client.HistoryQuery{Policy: want.Policy, Op: want.Op, Tenant: want.Tenant, Key: want.Key, Labels: f.labels, Last: f.last}
-	q.Since, q.Until = f.span()
+	q := client.HistoryQuery{
+		Since: want.From, Until: want.To, Policy: want.Policy, Op: want.Op, Tenant: want.Tenant, Key: want.Key, Labels: f.labels, Last: f.last,
+	}
 	for e, err := range c.History(ctx, q) {
 		if err != nil {
 			return adminError(err)
@@ -154,17 +151,8 @@ func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *present.
 	return nil
 }
 
-// span returns what lies between --since and --until; the zero time means no end.
-func (f *historyFlags) span() (since, until time.Time) {
-	now := time.Now()
-	if f.until > 0 {
-		until = now.Add(-f.until)
-	}
-	return now.Add(-f.since), until
-}
-
 // events checks the flags, and returns which events they want.
-func (f *historyFlags) events() (want present.Events, err error) {
+func (f *historyFlags) events() (want drawgate.EventQuery, err error) {
 	switch {
 	case f.since < 0 || f.until < 0:
 		return want, usage("--since %v and --until %v must not be negative", f.since, f.until)
@@ -175,7 +163,11 @@ func (f *historyFlags) events() (want present.Events, err error) {
 	case f.last < 0 || f.last > api.MaxLast:
 		return want, usage("--last %d is not between 1 and %d", f.last, api.MaxLast)
 	}
-	want = present.Events{Policy: f.policy, Op: f.op}
+	now := time.Now()
+	want = drawgate.EventQuery{From: now.Add(-f.since), Policy: f.policy, Op: f.op}
+	if f.until > 0 {
+		want.To = now.Add(-f.until)
+	}
 	if !f.anyKey {
 		want.Key = &f.key
 	}

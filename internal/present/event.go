@@ -1,29 +1,9 @@
 package present
 
 import (
-	"slices"
-
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 )
-
-// Events says which events of a history are wanted. The zero value wants all of them.
-type Events struct {
-	Policy, Op  string
-	Key, Tenant *string
-	Labels      []drawgate.Label // all of them
-}
-
-// Want reports whether an event is wanted.
-func (w *Events) Want(e *drawgate.Event) bool {
-	for _, l := range w.Labels {
-		if !slices.Contains(e.Labels, l) {
-			return false
-		}
-	}
-	return (w.Policy == "" || e.Key.Policy == w.Policy) && (w.Op == "" || e.Op == w.Op) &&
-		(w.Key == nil || e.Key.Name == *w.Key) && (w.Tenant == nil || e.Key.Tenant == *w.Tenant)
-}
 
 // Event describes an event of a history.
 func Event(e *drawgate.Event) api.Event {

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/drawgate/drawgate"
 )
@@ -112,10 +111,10 @@ func (l lister) List(ctx context.Context, tenant, policy string, yield func(draw
 type reader struct{ s *Store }
 
 // Read implements [drawgate.Journal].
-func (r reader) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
+func (r reader) Read(ctx context.Context, want drawgate.EventQuery, yield func(drawgate.Event) bool) error {
 	inner, ok := r.s.store().(drawgate.Journal)
 	if !ok {
 		return errLacks("keep a history")
 	}
-	return r.s.through(ctx, "read", func(ctx context.Context) error { return inner.Read(ctx, from, to, yield) })
+	return r.s.through(ctx, "read", func(ctx context.Context) error { return inner.Read(ctx, want, yield) })
 }

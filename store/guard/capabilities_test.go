@@ -77,7 +77,7 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 			}
 			g.Replace(plain) // which has none of the interfaces
 			if reset && !errors.Is(r.Reset(t.Context(), nil), drawgate.ErrInvalid) || list && !errors.Is(l.List(t.Context(), "", "", nil), drawgate.ErrInvalid) ||
-				read && !errors.Is(j.Read(t.Context(), time.Time{}, time.Time{}, nil), drawgate.ErrInvalid) {
+				read && !errors.Is(j.Read(t.Context(), drawgate.EventQuery{}, nil), drawgate.ErrInvalid) {
 				t.Errorf("store %d: replaced, it claims what the new one lacks", i)
 			}
 		}

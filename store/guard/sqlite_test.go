@@ -315,7 +315,7 @@ func TestSQLiteGone(t *testing.T) {
 			}
 			for end := time.Now().Add(patience); !permanent() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// Pages that are in memory reveal nothing: somebody has to read others.
-				_ = g.Full().(drawgate.Journal).Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true })
+				_ = g.Full().(drawgate.Journal).Read(t.Context(), drawgate.EventQuery{}, func(drawgate.Event) bool { return true })
 			}
 			if !permanent() {
 				t.Errorf("it is away by %v", g.State().Err)

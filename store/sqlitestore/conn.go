@@ -207,6 +207,7 @@ const (
 	qFirstSeq
 	qLastSeq
 	qAtFrom
+	qPageEnd
 	qEvents
 	qOldEvents
 	qDropEvents
@@ -246,13 +247,16 @@ var statements = [stmtCount]string{
 	qDropOpen:    `DELETE FROM open WHERE key = ? AND id = ?`,
 	qDropAllOpen: `DELETE FROM open WHERE key = ?`,
 
-	qAddPlain:   `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)`,
-	qAddMany:    `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)` + strings.Repeat(`, (?, ?, ?, ?, ?, ?)`, many-1),
-	qAddEvent:   `INSERT INTO history (at, op, tenant, policy, name, units, id, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-	qFirstSeq:   `SELECT min(seq) FROM history`,
-	qLastSeq:    `SELECT max(seq) FROM history`,
-	qAtFrom:     `SELECT at FROM history WHERE seq >= ? ORDER BY seq LIMIT 1`,
-	qEvents:     `SELECT seq, at, op, tenant, policy, name, units, id, labels FROM history WHERE seq > ? ORDER BY seq LIMIT 512`,
+	qAddPlain: `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)`,
+	qAddMany:  `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)` + strings.Repeat(`, (?, ?, ?, ?, ?, ?)`, many-1),
+	qAddEvent: `INSERT INTO history (at, op, tenant, policy, name, units, id, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	qFirstSeq: `SELECT min(seq) FROM history WHERE seq > ?`,
+	qLastSeq:  `SELECT max(seq) FROM history`,
+	qAtFrom:   `SELECT at FROM history WHERE seq >= ? ORDER BY seq LIMIT 1`,
+	qPageEnd:  `SELECT seq, at FROM history WHERE seq <= ? ORDER BY seq DESC LIMIT 1`,
+	qEvents: `SELECT at, op, tenant, policy, name, units, id, labels FROM history WHERE seq BETWEEN ? AND ? AND at >= ? AND at < ?
+		AND coalesce(?, policy) = policy AND coalesce(?, op) = op AND coalesce(?, tenant) = tenant AND coalesce(?, name) = name
+		AND instr(coalesce(labels, x''), coalesce(?, x'')) ORDER BY seq`,
 	qOldEvents:  `SELECT seq, at FROM history ORDER BY seq LIMIT 512`,
 	qDropEvents: `DELETE FROM history WHERE seq <= ?`,
 

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/sqlitestore"
@@ -190,7 +189,7 @@ func (d *disk) back() error {
 		return err
 	}
 	events := int64(0)
-	err := d.s.Read(context.Background(), time.Time{}, time.Time{}, func(drawgate.Event) bool { events++; return true })
+	err := d.s.Read(context.Background(), drawgate.EventQuery{}, func(drawgate.Event) bool { events++; return true })
 	if used := out[0].States[0].Used; used != d.granted || events != d.granted || err != nil {
 		return fmt.Errorf("%d used, %d in the history, %d granted, %w", used, events, d.granted, err)
 	}

@@ -262,7 +262,7 @@ func TestGoneUnderneath(t *testing.T) {
 				}
 			}
 			wantUnavailable(t, s.Ping(t.Context()), c.says)
-			wantUnavailable(t, s.Read(t.Context(), time.Time{}, time.Time{}, nil), c.says)
+			wantUnavailable(t, s.Read(t.Context(), drawgate.EventQuery{}, nil), c.says)
 		})
 	}
 }
@@ -289,7 +289,7 @@ func TestDamagedUnderneath(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := compile(t, rolling(10, time.Hour))
-	wantUnavailable(t, s.Read(t.Context(), time.Time{}, time.Time{}, nil), "restore") // the pages that takes need may be in memory still
+	wantUnavailable(t, s.Read(t.Context(), drawgate.EventQuery{}, nil), "restore") // the pages that takes need may be in memory still
 	for range 2 {
 		_, err = take(t.Context(), s, plan, "user-3", 1)
 		wantUnavailable(t, err, "restore")

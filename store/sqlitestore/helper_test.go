@@ -116,7 +116,7 @@ func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) int
 
 func history(tb testing.TB, s *sqlitestore.Store, from, to time.Time) (events []drawgate.Event) {
 	tb.Helper()
-	err := s.Read(tb.Context(), from, to, func(e drawgate.Event) bool {
+	err := s.Read(tb.Context(), drawgate.EventQuery{From: from, To: to}, func(e drawgate.Event) bool {
 		events = append(events, e)
 		return true
 	})

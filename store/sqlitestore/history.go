@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,31 +191,30 @@ func parseLabels(b []byte) (labels []drawgate.Label, err error) {
 // event.
 const clockSlack = int64(time.Hour / time.Microsecond)
 
-// Read implements [drawgate.Journal]. It yields what was admitted in [from, to), oldest first,
-// including what is written during the call if to lies ahead. A zero to means no end. The end of a
-// hold appears when the store noticed it.
+// pageRows is how many rows of the history are searched at a time.
+const pageRows = 2048
+
+// Read implements [drawgate.Journal]. It yields what was admitted, including what is written during
+// the call if want.To lies ahead. The end of a hold appears when the store noticed it.
 //
-// The history has no index: Read finds from by bisection, which is correct as long as clocks were
-// not set back by more than an hour.
-func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgate.Event) bool) error {
-	last := int64(forever)
-	if !to.IsZero() {
-		last = ceilMicro(to)
-	}
-	first, seq := ceilMicro(from), int64(0)
+// The history has no index: Read finds want.From by bisection, which is correct as long as clocks
+// were not set back by more than an hour.
+func (s *Store) Read(ctx context.Context, want drawgate.EventQuery, yield func(drawgate.Event) bool) error {
+	f := filterOf(&want)
+	var seq int64
 	err := s.read(ctx, "read", func(c *conn) (err error) {
-		seq, err = before(c, first-clockSlack)
+		seq, err = before(c, f.from-clockSlack)
 		return err
 	})
 	for err == nil {
 		var page []drawgate.Event
-		var more bool
+		more := false
 		err = s.read(ctx, "read", func(c *conn) (err error) {
-			page, seq, more, err = events(c, seq, first, last)
+			page, seq, more, err = f.events(c, seq)
 			return err
 		})
 		for i := range page {
-			if !yield(page[i]) {
+			if want.Match(&page[i]) && !yield(page[i]) {
 				return nil
 			}
 		}
@@ -225,12 +225,42 @@ func (s *Store) Read(ctx context.Context, from, to time.Time, yield func(drawgat
 	return err
 }
 
+// filter is the part of a query that SQLite decides. It admits no less than the query.
+type filter struct {
+	from, to                 int64
+	policy, op, tenant, name any    // nil: any
+	label                    []byte // bytes that a row's labels contain
+}
+
+func filterOf(q *drawgate.EventQuery) *filter {
+	f := &filter{from: ceilMicro(q.From), to: forever}
+	if !q.To.IsZero() {
+		f.to = ceilMicro(q.To)
+	}
+	if q.Policy != "" {
+		f.policy = q.Policy
+	}
+	if q.Op != "" {
+		f.op = int64(slices.Index(opNames[:], q.Op))
+	}
+	if q.Tenant != nil {
+		f.tenant = *q.Tenant
+	}
+	if q.Key != nil {
+		f.name = *q.Key
+	}
+	if len(q.Labels) > 0 {
+		f.label = appendLabels(nil, q.Labels[:1])
+	}
+	return f
+}
+
 // ceilMicro returns the first µs at or after t.
 func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
 // before returns a sequence number after which every event at or after instant at lies.
 func before(c *conn, at int64) (int64, error) {
-	lo, _, err := c.number(qFirstSeq)
+	lo, _, err := c.number(qFirstSeq, int64(-1<<63))
 	if err != nil {
 		return 0, err
 	}
@@ -254,23 +284,29 @@ func before(c *conn, at int64) (int64, error) {
 	return lo - 1, nil
 }
 
-// events returns the events among the next rows that lie in [from, to), the number of the last row,
-// and whether there may be more.
-func events(c *conn, seq, from, to int64) (page []drawgate.Event, last int64, more bool, err error) {
-	last, rows, over := seq, 0, false
-	err = c.query(qEvents, func(row []driver.Value) error {
-		rows++
+// events returns what the filter admits of the next rows after a number, the number of the last
+// row, and whether there may be more.
+func (f *filter) events(c *conn, seq int64) (page []drawgate.Event, end int64, more bool, err error) {
+	first, ok, err := c.number(qFirstSeq, seq) // others may have dropped rows
+	if err != nil || !ok {
+		return nil, seq, false, err
+	}
+	last, over := first, false
+	err = c.query(qPageEnd, func(row []driver.Value) error {
 		last, _ = row[0].(int64)
 		at, _ := row[1].(int64)
-		over = over || to < forever-clockSlack && at >= to+clockSlack
-		if over || at < from || at >= to {
-			return nil
-		}
-		e, err := eventOf(row[1:])
+		over = f.to < forever-clockSlack && at >= f.to+clockSlack
+		return nil
+	}, first+pageRows-1)
+	if err != nil {
+		return nil, seq, false, err
+	}
+	err = c.query(qEvents, func(row []driver.Value) error {
+		e, err := eventOf(row)
 		page = append(page, e)
 		return err
-	}, seq)
-	return page, last, rows > 0 && !over, err
+	}, first, last, f.from, f.to, f.policy, f.op, f.tenant, f.name, f.label)
+	return page, last, !over, err
 }
 
 func eventOf(row []driver.Value) (e drawgate.Event, err error) {

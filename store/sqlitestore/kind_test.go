@@ -80,7 +80,7 @@ func TestStatementThatCannotBePrepared(t *testing.T) {
 	defer s.Close()
 	execSQL(t, path, "DROP TABLE history")
 	for range 2 {
-		wantUnavailable(t, s.Read(t.Context(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true }), "history")
+		wantUnavailable(t, s.Read(t.Context(), drawgate.EventQuery{}, func(drawgate.Event) bool { return true }), "history")
 		_, err = take(t.Context(), s, compile(t, rolling(10, time.Hour)), "k", 1)
 		wantUnavailable(t, err, "history")
 	}

@@ -222,7 +222,7 @@ func testClose(e *env) {
 			e.closed("List", s.List(e.ctx(), "t", "p", func(drawgate.Key) bool { return true }))
 		}
 		if s, ok := e.s.(drawgate.Journal); ok {
-			e.closed("Read", s.Read(e.ctx(), time.Time{}, time.Now(), func(drawgate.Event) bool { return true }))
+			e.closed("Read", s.Read(e.ctx(), drawgate.EventQuery{}, func(drawgate.Event) bool { return true }))
 		}
 		if s, ok := e.s.(drawgate.Pinger); ok {
 			e.closed("Ping", s.Ping(e.ctx()))

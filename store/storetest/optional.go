@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -18,6 +20,7 @@ var optionalCases = []testCase{
 	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not", testJournal, false},
 	{"journal of reservations", "what became of reservations is in the history as well", testJournalOps, false},
 	{"journal from and to", "a read covers the instants from its start up to, but not including, its end", testJournalRange, false},
+	{"journal of some events", "a read with any conditions yields what a read of all has that meets them", testJournalQuery, false},
 	{"ping", "a store that can decide answers a ping", testPing, true},
 	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch, true},
 	{"open", "takes that are decided in the caller's process are the same takes", testOpener, false},
@@ -131,7 +134,7 @@ func testListStops(e *env) {
 // events returns the history of an interval.
 func (e *env) events(from, to time.Time) (all []drawgate.Event) {
 	e.Helper()
-	if err := e.s.(drawgate.Journal).Read(e.ctx(), from, to, func(ev drawgate.Event) bool { all = append(all, ev); return true }); err != nil {
+	if err := e.s.(drawgate.Journal).Read(e.ctx(), drawgate.EventQuery{From: from, To: to}, func(ev drawgate.Event) bool { all = append(all, ev); return true }); err != nil {
 		e.Fatal(err)
 	}
 	for i := 1; i < len(all); i++ {
@@ -259,8 +262,77 @@ func testJournalRange(e *env) {
 		e.Errorf("%d events in [2 s, 5 s), want 3", n)
 	}
 	n := 0
-	if err := e.s.(drawgate.Journal).Read(e.ctx(), start, e.now(), func(drawgate.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
+	if err := e.s.(drawgate.Journal).Read(e.ctx(), drawgate.EventQuery{From: start, To: e.now()}, func(drawgate.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
 		e.Errorf("%d events, error %v; want 4", n, err)
+	}
+}
+
+// testJournalQuery compares what a store yields of its history with what matches of all of it. Some
+// names and values are parts of others.
+//
+// req: D5
+func testJournalQuery(e *env) {
+	j, implemented := e.s.(drawgate.Journal)
+	if !implemented {
+		return
+	}
+	names, start := []string{"a", "ab", "b=a", "", "\x00\xff"}, e.now()
+	plan := e.plan(rolling(1000, time.Hour))
+	other := e.compile(drawgate.Policy{Name: "other", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Amount: 1000, Window: time.Hour}}})
+	buckets := []*bucket{e.of("a", plan), e.of("ab", plan), e.of("a", other)}
+	pick := rand.New(rand.NewPCG(1, 2))
+	labels := func(most int) (out []drawgate.Label) {
+		for _, k := range pick.Perm(len(names))[:pick.IntN(most+1)] {
+			out = append(out, drawgate.Label{Name: "n" + names[k], Value: names[pick.IntN(len(names))]})
+		}
+		return out
+	}
+	for i := range 100 {
+		b := buckets[pick.IntN(len(buckets))]
+		switch pick.IntN(3) {
+		case 0:
+			e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(1), Labels: labels(2)})
+		default:
+			t := drawgate.Take{Labels: labels(3), Buckets: b.costs(1)}
+			if i%5 == 0 {
+				t.ID, t.Hold = fmt.Sprint("id", i), time.Hour
+			}
+			e.allowed("take", e.take(t))
+		}
+		e.advance(time.Second)
+	}
+	all, found := e.events(start, e.now()), 0
+	for range 300 {
+		q := drawgate.EventQuery{From: start.Add(time.Duration(pick.IntN(60)) * time.Second), Labels: labels(2)}
+		q.To = q.From.Add(time.Duration(1+pick.IntN(100)) * time.Second)
+		if pick.IntN(3) == 0 {
+			q.Policy = []string{"p", "other", "nobody's"}[pick.IntN(3)]
+		}
+		if pick.IntN(3) == 0 {
+			q.Op = []string{"take", "charge", "cancel", "nothing"}[pick.IntN(4)]
+		}
+		if pick.IntN(3) == 0 {
+			q.Key = &[]string{"a", "ab", ""}[pick.IntN(3)]
+		}
+		if pick.IntN(3) == 0 {
+			q.Tenant = &[]string{"t", ""}[pick.IntN(2)]
+		}
+		var got, want []drawgate.Event
+		if err := j.Read(e.ctx(), q, func(ev drawgate.Event) bool { got = append(got, ev); return true }); err != nil {
+			e.Fatal(err)
+		}
+		for i := range all {
+			if q.Match(&all[i]) {
+				want = append(want, all[i])
+			}
+		}
+		found += len(want)
+		if !reflect.DeepEqual(got, want) {
+			e.Fatalf("%+v: got\n%v\nwant\n%v", q, got, want)
+		}
+	}
+	if len(all) != 100 || found < 300 {
+		e.Errorf("%d events, %d found: the case is wrong", len(all), found)
 	}
 }
 
