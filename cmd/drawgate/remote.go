@@ -65,7 +65,8 @@ func remoteError(err error) error {
 // adminError is remoteError for requests to an address for administrators.
 func adminError(err error) error {
 	if client.Code(err) == api.CodeNotFound {
-		err = fmt.Errorf("%w: name the server's address for administrators with --server, such as --server http://127.0.0.1:%s", err, adminPort)
+		err = fmt.Errorf("%w: name the server's address for administrators with --server, such as --server http://127.0.0.1:%s; "+
+			"if it is that, update the server: its version does not have this yet", err, adminPort)
 	}
 	return remoteError(err)
 }

@@ -241,7 +241,7 @@ func reasonOf(err error) string {
 	case api.CodeForbidden:
 		return "the access token does not allow it"
 	case api.CodeNotFound:
-		return "this is not the server's address for administrators"
+		return "this is not the server's address for administrators, or its version does not have this yet"
 	}
 	p, _ := errors.AsType[*api.Problem](err)
 	return p.Detail

@@ -176,7 +176,7 @@ func TestTopLeavesOut(t *testing.T) {
 	}{
 		{"", d.admin, []string{"store ok", "left out: buckets, upstreams, waiting takes, incidents: set DRAWGATE_TOKEN to an access token of the server"}},
 		{"secret-of-the-reader", d.admin, []string{"policies: 2 ok", "left out: buckets, waiting takes: the access token does not allow it"}},
-		{"secret-of-the-reader", d.public, []string{"policies: 2 ok", "left out: buckets, upstreams, waiting takes, incidents: this is not the server's address for administrators"}},
+		{"secret-of-the-reader", d.public, []string{"policies: 2 ok", "left out: buckets, upstreams, waiting takes, incidents: this is not the server's address for administrators, or its version does not have this yet"}},
 	} {
 		cmd := b.command("top", "--once", "--server", c.address)
 		cmd.Env = slices.Concat(b.env, []string{"DRAWGATE_TOKEN=" + c.token})
