@@ -21,12 +21,12 @@ type Guard struct {
 	maxDepth int64
 }
 
-// NewGuard returns a Guard that refuses tasks while their queue has more than maxDepth that wait;
-// 0 means 50 (QUEUE_MAX_DEPTH), and negative means that no task may wait. If limiter is not nil, a
-// task also takes one request of it, with the queue's name as the key, and is refused if none is
-// left. The client is of the Redis server of asynq.
+// NewGuard returns a Guard that refuses tasks while maxDepth or more wait in their queue; 0 means 50
+// (QUEUE_MAX_DEPTH), and less counts as 1. If limiter is not nil, a task also takes one request of
+// it, with the queue's name as the key, and is refused if none is left. The client is of the Redis
+// server of asynq.
 func NewGuard(client redis.UniversalClient, limiter *drawgate.Limiter, maxDepth int) *Guard {
-	return &Guard{redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter, maxDepth: int64(max(0, cmp.Or(maxDepth, defaultMaxDepth)))}
+	return &Guard{redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter, maxDepth: int64(max(1, cmp.Or(maxDepth, defaultMaxDepth)))}
 }
 
 // TooDeepError is the refusal of a task whose queue is too deep.
@@ -62,7 +62,7 @@ func (g *Guard) Enqueue(ctx context.Context, queue string, task *asynq.Task, opt
 	if err != nil {
 		return nil, err
 	}
-	if depth > g.maxDepth {
+	if depth >= g.maxDepth {
 		return nil, &TooDeepError{Queue: queue, Depth: depth, Max: g.maxDepth}
 	}
 	if g.limiter != nil {
