@@ -3,7 +3,8 @@ package drawgate
 import "context"
 
 // Ask names one bucket, by a limiter and a key, and what to take from it. It is one bucket's part
-// of a [Request]; [Ask.Status], [Ask.Refund] and [Ask.Pause] concern its bucket alone.
+// of a [Request]; [Ask.Status], [Ask.Refund], [Ask.Adjust] and [Ask.Pause] concern its bucket
+// alone.
 type Ask struct {
 	Limiter *Limiter // nil: in a Request, the one that is asked
 	Tenant  string   // "": the limiter's own; at most MaxTenant bytes

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,7 +66,7 @@ func (c *Client) History(ctx context.Context, query HistoryQuery) iter.Seq2[api.
 			yield(api.Event{}, q.notLines(res))
 			return
 		}
-		for d := json.NewDecoder(bufio.NewReader(res.Body)); ; {
+		for d := json.NewDecoder(res.Body); ; {
 			var e api.Event
 			switch err := d.Decode(&e); {
 			case errors.Is(err, io.EOF):

@@ -94,6 +94,7 @@ func TestCloudWatchMistakes(t *testing.T) {
 		"telemetry: {cloudwatch: {emf: true, put: true}}":         "cloudwatch needs either emf or put",
 		"telemetry: {cloudwatch: {emf: true, region: us-east-1}}": "cloudwatch uses region and endpoint with put only",
 		"telemetry: {cloudwatch: {put: true, region: 'us/?x'}}":   "is not the name of a region of AWS",
+		"telemetry: {cloudwatch: {put: true, region: [a]}}":       "region must be",
 	} {
 		_, problems := config.Parse("f", []byte(policies+text))
 		if len(problems) != 1 || !strings.Contains(problems[0].Message, want) {

@@ -52,9 +52,10 @@ func (s *SNS) settings(d *decoder) []setting {
 	}
 }
 
+// region reads the name of a region of AWS. without says what is used if it is left out.
 func (d *decoder) region(e entry, without string) string {
-	text := d.short(e)
-	if !regions.MatchString(text) {
+	text, ok := d.text(e)
+	if ok && !regions.MatchString(text) {
 		d.problem(spanOf(e.value), "such as eu-central-1; "+without, "region %s is not the name of a region of AWS", shorten(text))
 	}
 	return text

@@ -117,11 +117,9 @@ func (s *Server) listQuery(r *http.Request, who *access) (q listQuery, p *api.Pr
 			}
 			q.after = string(after)
 		case "limit":
-			n, err := strconv.Atoi(v)
-			if err != nil || n < 1 || n > api.MaxBuckets {
-				return q, problem(api.CodeInvalid, "limit %q is not a number from 1 to %d", v, api.MaxBuckets)
+			if q.limit, p = listLimit(v); p != nil {
+				return q, p
 			}
-			q.limit = n
 		default:
 			return q, problem(api.CodeInvalid, "%q is not one of policy, tenant, limit and after", name)
 		}
@@ -137,4 +135,13 @@ func (s *Server) listQuery(r *http.Request, who *access) (q listQuery, p *api.Pr
 		q.tenant = s.opts.Tenant
 	}
 	return q, p
+}
+
+// listLimit reads the largest number of buckets in an answer.
+func listLimit(text string) (int, *api.Problem) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > api.MaxBuckets {
+		return 0, problem(api.CodeInvalid, "limit %q is not a number from 1 to %d", text, api.MaxBuckets)
+	}
+	return n, nil
 }

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +79,24 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 	slices.Sort(served)
 	if diff := cmp.Diff(described, served); diff != "" {
 		t.Errorf("(-described +served)\n%s", diff)
+	}
+}
+
+// The documentation of package api lists every path that is served, with its methods, but for
+// metrics, which have a format of their own.
+func TestPackageListsEveryPath(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../api/api.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, _ := strings.Cut(string(text), "\npackage api")
+	for _, r := range everyRoute(t).Routes() {
+		for _, m := range r.Methods {
+			if r.Path != "/metrics" && !regexp.MustCompile(`(?m)^//\t(`+m+`)? +`+regexp.QuoteMeta(r.Path)+` `).MatchString(list) {
+				t.Errorf("%s %s is missing", m, r.Path)
+			}
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -87,11 +86,9 @@ func (s *Server) usageQuery(r *http.Request, who *access) (q usageQuery, p *api.
 		case "match":
 			q.match = strings.ToLower(v)
 		case "limit":
-			n, err := strconv.Atoi(v)
-			if err != nil || n < 1 || n > api.MaxBuckets {
-				return q, problem(api.CodeInvalid, "limit %q is not a number from 1 to %d", v, api.MaxBuckets)
+			if q.limit, p = listLimit(v); p != nil {
+				return q, p
 			}
-			q.limit = n
 		default:
 			return q, problem(api.CodeInvalid, "%q is not one of policy, tenant, match and limit", name)
 		}

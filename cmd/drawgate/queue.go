@@ -328,25 +328,26 @@ func (a *app) printWorkers(st *queueState, args bool) {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%s\n", present.Escape(w.Name, ""), present.Escape(strings.Join(w.Queues, ","), ""), len(w.Active), len(w.Reserved), len(w.Scheduled), present.Escape(w.Error, ""))
 	}
 	_ = t.Flush()
-	if tasks == 0 {
-		return
+	if tasks > 0 {
+		printTasks(t, st, args)
 	}
-	a.printf("\n")
-	fmt.Fprint(t, "STATE\tTASK\tID\tWORKER\tTIME")
+}
+
+func printTasks(t *tabwriter.Writer, st *queueState, args bool) {
+	fmt.Fprint(t, "\nSTATE\tTASK\tID\tWORKER\tTIME")
 	if args {
 		fmt.Fprint(t, "\tARGUMENTS")
 	}
 	fmt.Fprintln(t)
 	for i := range st.Workers {
 		w := &st.Workers[i]
-		for j := range w.Active {
-			fmt.Fprintln(t, taskLine("active", w, &w.Active[j], st.At))
-		}
-		for j := range w.Reserved {
-			fmt.Fprintln(t, taskLine("reserved", w, &w.Reserved[j], st.At))
-		}
-		for j := range w.Scheduled {
-			fmt.Fprintln(t, taskLine("scheduled", w, &w.Scheduled[j], st.At))
+		for _, list := range []struct {
+			state string
+			tasks []taskqueue.Task
+		}{{"active", w.Active}, {"reserved", w.Reserved}, {"scheduled", w.Scheduled}} {
+			for k := range list.tasks {
+				fmt.Fprintln(t, taskLine(list.state, w, &list.tasks[k], st.At))
+			}
 		}
 	}
 	_ = t.Flush()

@@ -5,8 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,7 +71,7 @@ func (r *Rabbit) start(program, dir, names string) bool {
 		"RABBITMQ_CONFIG_FILE="+write("r.conf", "listeners.tcp.1 = "+r.Addr+"\n"), "RABBITMQ_ENABLED_PLUGINS_FILE="+write("plugins", "[].\n"),
 		"ERL_EPMD_ADDRESS=127.0.0.1", "ERL_EPMD_PORT="+names, "RABBITMQ_DIST_PORT="+dist,
 		"RUNNING_UNDER_SYSTEMD=1") // the script then becomes the server, instead of starting it
-	out := &output{ready: make(chan struct{})}
+	out := redistest.NewOutput("completed with")
 	r.cmd.Stdout, r.cmd.Stderr, r.cmd.SysProcAttr = out, out, redistest.DieWithParent()
 	if err := r.cmd.Start(); err != nil {
 		r.tb.Fatal(err)
@@ -84,7 +82,7 @@ func (r *Rabbit) start(program, dir, names string) bool {
 	}()
 	r.tb.Cleanup(r.Kill9)
 	select {
-	case <-out.ready:
+	case <-out.Shown():
 		return true
 	case <-r.done:
 		r.tb.Logf("RabbitMQ has ended:\n%s", out)
@@ -92,31 +90,6 @@ func (r *Rabbit) start(program, dir, names string) bool {
 		r.tb.Fatalf("RabbitMQ does not come up:\n%s", out)
 	}
 	return false
-}
-
-// output is what a server writes.
-type output struct {
-	mu    sync.Mutex
-	text  strings.Builder
-	up    bool
-	ready chan struct{} // closed when the server accepts connections
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text.Write(b)
-	if !o.up && strings.Contains(o.text.String(), "completed with") {
-		o.up = true
-		close(o.ready)
-	}
-	return len(b), nil
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // URL returns the server's URL.

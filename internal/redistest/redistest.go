@@ -8,8 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +22,7 @@ type Server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
-	out  *output
+	out  *Output
 	done chan struct{} // closed when the process has ended
 }
 
@@ -78,7 +76,9 @@ func (s *Server) start() error {
 	args := append([]string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.args...)
-	s.out = &output{ready: make(chan struct{})}
+	// Only what it writes shows that it is the one on its port: another test's server may have taken
+	// it.
+	s.out = NewOutput("Ready to accept connections")
 	s.cmd = exec.Command(program, args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	s.cmd.SysProcAttr = DieWithParent()
@@ -92,7 +92,7 @@ func (s *Server) start() error {
 		close(done)
 	}(s.cmd)
 	select {
-	case <-s.out.ready:
+	case <-s.out.Shown():
 		return nil
 	case <-done:
 		return fmt.Errorf("it ended")
@@ -102,32 +102,6 @@ func (s *Server) start() error {
 }
 
 const patience = 2 * time.Minute
-
-// output is what a server writes. Only that shows whether this server is the one on its port:
-// another test's server may have taken it.
-type output struct {
-	mu    sync.Mutex
-	text  strings.Builder
-	up    bool
-	ready chan struct{} // closed when the server accepts connections
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text.Write(b)
-	if !o.up && strings.Contains(o.text.String(), "Ready to accept connections") {
-		o.up = true
-		close(o.ready)
-	}
-	return len(b), nil
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 func (s *Server) stop() {
 	if s.cmd == nil || s.cmd.Process == nil {

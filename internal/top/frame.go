@@ -201,7 +201,11 @@ func (v *View) buckets(u *api.UsageAnswer, room int) []string {
 		list, more = list[:max(1, room-2)], true
 	}
 	if len(list) == 0 {
-		return []string{faint.Styled("no bucket is in use")}
+		text := "no bucket is in use"
+		if v.Filter != "" {
+			text += fmt.Sprintf(" with %q in its policy, tenant or key", v.Filter)
+		}
+		return []string{faint.Styled(text)}
 	}
 	table := [][]string{{"USE", "POLICY", "LIMIT", "USED", "HELD", "OPEN", "KEY"}}
 	for i := range list {

@@ -208,7 +208,7 @@ func TestKeysFilter(t *testing.T) {
 		return full()
 	})
 	m.keys("/", "A", "c", "q", "backspace", "m", "s")
-	m.shows(t, "filter: Acms", "no bucket is in use", "-WAITING")
+	m.shows(t, "filter: Acms", `no bucket is in use with "Acms" in its policy, tenant or key`, "-WAITING")
 	m.keys("backspace")
 	m.shows(t, "user-17 of acme", "1 for key user-17", "-team-a")
 	m.keys("enter")

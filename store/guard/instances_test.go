@@ -202,11 +202,7 @@ func TestATakeDoesNotWaitForASlowCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
-		store := &stalledCount{Store: memstore.New(nil)}
-		g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
-		plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
-		take(t, g, plan, "k", 1)
-		store.stalled.Store(true)
+		g, plan := stalled(t, timeout)
 		time.Sleep(time.Minute)
 		for range 20 {
 			for _, most := range []time.Duration{time.Hour, 100 * time.Millisecond} {
@@ -222,6 +218,17 @@ func TestATakeDoesNotWaitForASlowCount(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 	})
+}
+
+// stalled returns a guard whose process is counted, and whose store then answers no renewals.
+func stalled(t *testing.T, timeout time.Duration) (*guard.Store, *drawgate.Plan) {
+	t.Helper()
+	store := &stalledCount{Store: memstore.New(nil)}
+	g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
+	plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
+	take(t, g, plan, "k", 1)
+	store.stalled.Store(true)
+	return g, plan
 }
 
 // stalledCount is a store that does not answer renewals while stalled is set.
@@ -267,12 +274,7 @@ func TestATakeWaitsUntilItsProcessIsCounted(t *testing.T) {
 func TestTakesDoNotWaitForRetriesOfTheCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const timeout = time.Second
-		store := &stalledCount{Store: memstore.New(nil)}
-		g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
-		plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
-		take(t, g, plan, "k", 1)
-		store.stalled.Store(true)
+		g, plan := stalled(t, time.Second)
 		slow := 0
 		for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); {
 			began := time.Now()

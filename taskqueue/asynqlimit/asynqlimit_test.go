@@ -480,6 +480,10 @@ func TestGuard(t *testing.T) {
 	if q, err := b.tasks.GetQueueInfo("mail"); err != nil || q.Pending != 1 || q.Scheduled != 1 {
 		t.Errorf("the queue is %+v, %v", q, err)
 	}
+	few := append(make([]asynq.Option, 0, 2), asynq.MaxRetry(1))
+	if _, err := asynqlimit.NewGuard(b.client, nil, 0).Enqueue(t.Context(), "mail", asynq.NewTask("x", nil), few...); err != nil || few[:2][1] != nil {
+		t.Errorf("the caller's options have become %v, %v", few[:2], err)
+	}
 	b.redis.Kill9()
 	if err := send(); err == nil {
 		t.Error("without Redis: no error")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -74,5 +75,5 @@ func (g *Guard) Enqueue(ctx context.Context, queue string, task *asynq.Task, opt
 			return nil, err
 		}
 	}
-	return g.client.EnqueueContext(ctx, task, append(opts, asynq.Queue(queue))...)
+	return g.client.EnqueueContext(ctx, task, slices.Concat(opts, []asynq.Option{asynq.Queue(queue)})...)
 }

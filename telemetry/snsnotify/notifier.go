@@ -161,23 +161,20 @@ func (n *Notifier) enqueue(in *api.Incident) bool {
 // could not be sent, since the last Flush; or it is ctx's, and those that wait are sent later.
 func (n *Notifier) Flush(ctx context.Context) error {
 	n.mu.Lock()
-	w := waiter{n.accepted, make(chan struct{})}
-	if n.finished >= w.upTo {
-		close(w.done)
-	} else {
-		n.waiters = append(n.waiters, w)
-	}
-	n.mu.Unlock()
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.waiters = slices.DeleteFunc(n.waiters, func(other waiter) bool { return other.done == w.done })
-		return fmt.Errorf("snsnotify: not all incidents were sent yet: %w", ctx.Err())
-	}
-	n.mu.Lock()
 	defer n.mu.Unlock()
+	if w := (waiter{n.accepted, make(chan struct{})}); n.finished < w.upTo {
+		n.waiters = append(n.waiters, w)
+		n.mu.Unlock()
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+		}
+		n.mu.Lock()
+		if n.finished < w.upTo {
+			n.waiters = slices.DeleteFunc(n.waiters, func(other waiter) bool { return other.done == w.done })
+			return fmt.Errorf("snsnotify: not all incidents were sent yet: %w", ctx.Err())
+		}
+	}
 	lost := n.lost - n.reported
 	n.reported = n.lost
 	return lostError(lost)

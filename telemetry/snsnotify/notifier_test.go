@@ -272,6 +272,19 @@ func TestFlush(t *testing.T) {
 	})
 }
 
+// What was sent counts as sent, every time, also if the context has ended.
+func TestFlushOfNothingAfterItsTime(t *testing.T) {
+	t.Parallel()
+	n := notifier(t, (&script{}).client(), testARN, nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if err := n.Flush(ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Close gives up after CloseTimeout, and says how many incidents are lost.
 func TestCloseGivesUp(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,26 +25,8 @@ type server struct {
 
 	dir, config string
 	cmd         *exec.Cmd
-	log         *output
+	log         *redistest.Output
 	done        chan struct{}
-}
-
-// output collects what a process writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // serve starts a server with a configuration, in a folder of its own.
@@ -64,7 +45,7 @@ func (s *server) start(admin string) {
 	if err := os.WriteFile(path, []byte(s.config), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	s.log, s.done = &output{}, make(chan struct{})
+	s.log, s.done = redistest.NewOutput(""), make(chan struct{})
 	s.cmd = exec.Command(program, "serve", "--config", path, "--listen", "127.0.0.1:0", "--admin", admin)
 	s.cmd.Dir, s.cmd.Stderr, s.cmd.SysProcAttr = s.dir, s.log, redistest.DieWithParent()
 	if err := s.cmd.Start(); err != nil {
