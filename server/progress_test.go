@@ -90,6 +90,26 @@ func TestProgressOfATakeThatDoesNotWait(t *testing.T) {
 	}
 }
 
+// Lines are for those who accept them: a quality of 0 says the opposite.
+func TestProgressIsAccepted(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	for accept, want := range map[string]string{
+		"application/x-ndjson":                               api.ProgressType,
+		"application/json, Application/X-NDJSON ; q=0.001":   api.ProgressType,
+		"application/x-ndjson;q=none":                        api.ProgressType,
+		"application/x-ndjson;q=0":                           "application/json",
+		"application/x-ndjson;v=1; Q=0.000":                  "application/json",
+		"application/x-ndjson;q=0, application/json, */*":    "application/json",
+		"application/x-ndjson;q=0, application/x-ndjson;q=1": api.ProgressType,
+		"*/*": "application/json",
+	} {
+		if got := ask(f.srv, "POST", "/v1/take", `{"policy":"tiers","key":"`+strings.ReplaceAll(accept, `"`, "")+`","wait_ms":1000}`, "Accept: "+accept).Header().Get("Content-Type"); got != want {
+			t.Errorf("%s is answered with %s, want %s", accept, got, want)
+		}
+	}
+}
+
 // A take that fails while it waits has the problem in its last line.
 func TestProgressEndsWithAProblem(t *testing.T) {
 	t.Parallel()
