@@ -325,6 +325,43 @@ func TestUsageEndsWithTheServer(t *testing.T) {
 	})
 }
 
+// However many tenants are asked about at once, few readings are begun.
+func TestUsageOfManyTenants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &reluctant{Store: memstore.New(nil), list: 500 * time.Millisecond}
+		f := setup{store: store}.inBubble(t)
+		var answered, refused atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				var p api.Problem
+				switch got := f.do("GET", fmt.Sprintf("/v1/usage?tenant=t%d", i), "", &p); {
+				case got == 200:
+					answered.Add(1)
+				case got == 503 && p.Code == api.CodeStoreAway && strings.Contains(p.Detail, "8 other tenants"):
+					refused.Add(1)
+				case got != 503 || !strings.Contains(p.Detail, "takes more than"):
+					t.Errorf("%d: %d %+v", i, got, p)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := refused.Load(); n != 1000-8 {
+			t.Errorf("%d of 1000 were refused at once, want all but 8", n)
+		}
+		wg.Wait()
+		if answered.Load() == 0 {
+			t.Error("nobody was answered")
+		}
+		time.Sleep(5 * time.Minute)
+		if got := f.usage("tenant=t0"); got.Partial {
+			t.Errorf("afterwards: %+v", got)
+		}
+		_ = f.srv.Close()
+	})
+}
+
 // Of very many buckets each policy has a share.
 func TestUsageIsBounded(t *testing.T) {
 	t.Parallel()
