@@ -76,7 +76,7 @@ func TestProgressArrivesWhileTheTakeWaits(t *testing.T) {
 func TestProgressOfATakeThatDoesNotWait(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
-	_, in := f.askLines(`{"policy":"tiers","wait_ms":1000}`)
+	_, in := f.askLines(`{"policy":"tiers","wait_ms":600000}`)
 	var a api.Answer
 	if oneLine(t, in, &a); !a.Allowed || in.Scan() {
 		t.Errorf("got %+v, and then %s", a, in.Bytes())
@@ -104,7 +104,7 @@ func TestProgressIsAccepted(t *testing.T) {
 		"application/x-ndjson;q=0, application/x-ndjson;q=1": api.ProgressType,
 		"*/*": "application/json",
 	} {
-		if got := ask(f.srv, "POST", "/v1/take", `{"policy":"tiers","key":"`+strings.ReplaceAll(accept, `"`, "")+`","wait_ms":1000}`, "Accept: "+accept).Header().Get("Content-Type"); got != want {
+		if got := ask(f.srv, "POST", "/v1/take", `{"policy":"tiers","key":"`+strings.ReplaceAll(accept, `"`, "")+`","wait_ms":600000}`, "Accept: "+accept).Header().Get("Content-Type"); got != want {
 			t.Errorf("%s is answered with %s, want %s", accept, got, want)
 		}
 	}

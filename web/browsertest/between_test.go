@@ -14,23 +14,18 @@ import (
 // the page.
 type proxy struct {
 	*httptest.Server
+	to      atomic.Pointer[url.URL]
 	instead atomic.Pointer[http.HandlerFunc]
 }
 
 func (s *server) behindProxy() *proxy {
 	s.t.Helper()
-	to, err := url.Parse(s.admin)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	on := httputil.NewSingleHostReverseProxy(to)
-	direct := on.Director
-	on.Director = func(r *http.Request) {
-		direct(r)
-		r.Host = to.Host
-		r.Header.Del("Origin")
-	}
 	p := &proxy{}
+	p.forward(s)
+	on := &httputil.ReverseProxy{
+		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(p.to.Load()) },
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := p.instead.Load(); f != nil && r.URL.Path != "/" && !strings.HasPrefix(r.URL.Path, "/page/") {
 			(*f)(w, r)
@@ -40,6 +35,16 @@ func (s *server) behindProxy() *proxy {
 	}))
 	s.t.Cleanup(p.Close)
 	return p
+}
+
+// forward chooses the server.
+func (p *proxy) forward(s *server) {
+	s.t.Helper()
+	to, err := url.Parse(s.admin)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p.to.Store(to)
 }
 
 // answer lets the proxy answer in place of the server; nil: no longer.
