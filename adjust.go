@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // Adjusted says what an adjustment changed.
 type Adjusted struct {
 	Limit string // its name
 	Was   int64  // used before
-	Used  int64  // used after: more than what was asked for if open reservations hold more, which keep what they hold
+	Used  int64  // used after: more than what was asked for if open reservations hold more, which keep what they hold, or a window has ended meanwhile
 }
 
 // Adjust corrects what one limit of the bucket that a names has used: to what the provider's
@@ -22,8 +24,10 @@ type Adjusted struct {
 //
 // It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does:
 // what others take or give back in between is counted in addition. used may be more than the limit:
-// then takes wait until it has been worked off. What is given back is a responsibility of the
-// caller: the limit may be exceeded by it. The Costs are ignored.
+// then takes wait until it has been worked off; a bucket limit with a burst holds less than
+// MaxAmount, and the answer says how much. What is given back is a responsibility of the caller:
+// the limit may be exceeded by it. Nothing is given back in a calendar window that was opened after
+// the look, nor [SendLife] after it. The Costs are ignored.
 //
 // It reads the store, and fails while that is away. With an error that is [ErrStoreUnavailable] it
 // may have arrived; look at the status, or call it again, which reads again first. Two adjustments
@@ -61,12 +65,15 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	if err != nil {
 		return Adjusted{}, err
 	}
-	if s.Op == OpRefund {
+	switch l := &b.Plan.specs[j]; {
+	case s.Op == OpRefund:
 		out.Used = out.Was
 		if done.Back != nil {
 			out.Used -= done.Back[0][j]
 		}
 		a.Limiter.queue.wake(b.Key)
+	case l.Kind == record.Bucket:
+		out.Used = min(used, max(out.Was, l.Full()))
 	}
 	return out, nil
 }

@@ -173,6 +173,48 @@ func TestAdjustCountsWhatComesBetween(t *testing.T) {
 	}
 }
 
+// TestAdjustSeesAnEarlierWindow: what was used in the hour that was looked at is not given back in
+// the next one, nor is anything long after the look.
+func TestAdjustSeesAnEarlierWindow(t *testing.T) {
+	t.Parallel()
+	for i, limit := range []drawgate.Limit{drawgate.CalendarLimit("c", 10, drawgate.Hour, "UTC"), rolling(10, time.Minute), leaky(10, time.Hour, 10)} {
+		synctest.Test(t, func(t *testing.T) { // it begins at the beginning of an hour
+			s := &between{Store: memory(t)}
+			l := over(t, s, policy(limit))
+			time.Sleep(time.Hour - time.Second)
+			take(t, l, "k", 10)
+			late := []time.Duration{time.Second, time.Minute, time.Hour}[i]
+			s.do = func() {
+				time.Sleep(late)
+				take(t, l, "k", 9)
+			}
+			if out, err := l.Ask("k").Adjust(t.Context(), "", 1, "seen"); err != nil || out.Was != 10 || out.Used != 10 {
+				t.Errorf("%v: %+v, %v; want nothing given back", limit.Kind, out, err)
+			}
+			wantUsed(t, l, "k", 9)
+		})
+	}
+}
+
+// TestAdjustBeyondABucket: a bucket with a burst cannot hold the largest amount, and the answer
+// says what it holds.
+func TestAdjustBeyondABucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, policy(leaky(7, time.Hour, 5)))
+		take(t, l, "k", 5)
+		out, err := l.Ask("k").Adjust(t.Context(), "", drawgate.MaxAmount, "seen")
+		if err != nil || out.Was != 5 || out.Used <= 5 || out.Used >= drawgate.MaxAmount {
+			t.Errorf("%+v, %v", out, err)
+		}
+		wantUsed(t, l, "k", out.Used)
+		again, err := l.Ask("k").Adjust(t.Context(), "", drawgate.MaxAmount, "seen")
+		if want := (drawgate.Adjusted{Limit: out.Limit, Was: out.Used, Used: out.Used}); err != nil || again != want {
+			t.Errorf("again: %+v, %v", again, err)
+		}
+	})
+}
+
 // between does something after the first peek.
 type between struct {
 	drawgate.Store

@@ -91,11 +91,11 @@ func (r *reporter) due() <-chan time.Time {
 
 // report reports what has changed.
 func (r *reporter) report(ctx context.Context) {
-	p := r.l.queue.progress(r.w)
-	if p.Reason == Paused {
-		if p.Pause = r.last.Pause; r.last.Reason != Paused {
-			p.Pause = r.pause(ctx)
-		}
+	p, look := r.l.queue.progress(r.w)
+	if look != nil {
+		reason, ok := r.pause(ctx)
+		r.l.queue.looked(r.w.bucket().Key, look, reason, ok)
+		p.Pause = reason
 	}
 	if now := time.Now(); !p.like(&r.last, now.Sub(r.reported)) {
 		r.last, r.reported = p, now
@@ -104,17 +104,17 @@ func (r *reporter) report(ctx context.Context) {
 	r.timer.Reset(progressEvery + time.Duration(p.Place)*progressPerPlace)
 }
 
-// pause returns the reason of the pause of the bucket for which r's take waits, if the store says
-// it.
-func (r *reporter) pause(ctx context.Context) string {
+// pause returns the reason of the pause of the bucket for which r's take waits, and whether the
+// store has said it.
+func (r *reporter) pause(ctx context.Context) (reason string, ok bool) {
 	var out [1]Status
 	err := r.l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
 		return r.l.store.Peek(ctx, []BucketCost{*r.w.bucket()}, r.w.take.Priority, out[:])
 	})
-	if err != nil {
-		return ""
+	if err != nil || out[0].Fail != nil {
+		return "", false
 	}
-	return out[0].Pause.Reason
+	return out[0].Pause.Reason, true
 }
 
 // like reports whether p says the same as last, which was reported some time ago.
@@ -167,13 +167,20 @@ func (o *obstacle) refill(all, rest int64) time.Duration {
 	return time.Duration(min(times*float64(o.plan.policy.Limits[o.limit].Window), math.MaxInt64/2))
 }
 
-// progress describes what w waits for.
-func (q *waitQueue) progress(w *waiter) Progress {
+// pauseReason is the reason of the pause that holds up a line. One of those who wait in it asks the
+// store, for all of them.
+type pauseReason struct {
+	text string // "" while somebody asks
+}
+
+// progress describes what w waits for. If look is not nil, the caller asks for the reason of the
+// line's pause, and passes it to looked.
+func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := w.bucket()
 	ln := q.lines[b.Key]
-	p := Progress{Reason: Queued, Bucket: w.at, Policy: b.Key.Policy, Limit: ln.by.name(), Waited: time.Since(w.since)}
+	p = Progress{Reason: Queued, Bucket: w.at, Policy: b.Key.Policy, Limit: ln.by.name(), Waited: time.Since(w.since)}
 	if ln.by.plan != nil {
 		p.Reason, p.Held = ln.by.reason, ln.by.held
 	}
@@ -186,7 +193,25 @@ func (q *waitQueue) progress(w *waiter) Progress {
 		all := units + w.Units[limit]
 		p.Estimate += ln.by.refill(all, all-ln.Front().Units[limit])
 	}
-	return p
+	switch {
+	case p.Reason != Paused:
+	case ln.pause == nil:
+		ln.pause = &pauseReason{}
+		look = ln.pause
+	default:
+		p.Pause = ln.pause.text
+	}
+	return p, look
+}
+
+// looked notes the reason of a line's pause. If the store did not say it, the next one asks.
+func (q *waitQueue) looked(key Key, look *pauseReason, text string, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	look.text = text
+	if ln := q.lines[key]; !ok && ln != nil && ln.pause == look {
+		ln.pause = nil
+	}
 }
 
 // describe adds to a status who waits for its bucket. Where others come first, a take that would

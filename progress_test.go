@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,4 +237,68 @@ func TestProgressMayPanic(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestProgressTellsTheNextPause: the pause of another bucket has a reason of its own.
+func TestProgressTellsTheNextPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := local(t, policy(rolling(1, time.Second)))
+		pause := func(key string, d time.Duration, reason string) {
+			if err := l.Pause(t.Context(), key, d, reason); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pause("a", 10*time.Second, "first")
+		var r reports
+		c := newCrowd(t, l)
+		c.join(r.context(t.Context()), "both", drawgate.Request{Buckets: []drawgate.Ask{l.Ask("a"), l.Ask("b")}})
+		pause("b", 30*time.Second, "second")
+		c.passed()
+		r.want(t,
+			"0s: place 1, paused, p/, bucket 0, pause first, in 10s, waited 0s",
+			"5s: place 1, paused, p/, bucket 1, pause second, in 25s, waited 5s") // when it tried again
+	})
+}
+
+// peeks counts the looks.
+type peeks struct {
+	drawgate.Store
+	n, fail int
+}
+
+func (s *peeks) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+	if s.n++; s.n <= s.fail {
+		return &drawgate.StoreError{Store: "test", Op: "peek", Err: context.DeadlineExceeded}
+	}
+	return s.Store.Peek(ctx, buckets, priority, out)
+}
+
+// TestProgressLooksOncePerPause: the reason of a pause is asked for once, for all who wait; again
+// only if the store did not say it.
+func TestProgressLooksOncePerPause(t *testing.T) {
+	t.Parallel()
+	for _, fail := range []int{0, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &peeks{Store: memory(t), fail: fail}
+			l := over(t, s, policy(rolling(100, time.Hour)))
+			if err := l.Pause(t.Context(), "k", 20*time.Second, "maintenance"); err != nil {
+				t.Fatal(err)
+			}
+			c := newCrowd(t, l)
+			var list [50]reports
+			for i := range list {
+				c.join(list[i].context(t.Context()), fmt.Sprint(i), requests(l, 1))
+			}
+			c.passed()
+			if s.n != 1+fail {
+				t.Errorf("%d looks, %d of which failed", s.n, fail)
+			}
+			for i := range list {
+				if all := list[i].all; !strings.Contains(all[len(all)-1], "paused, p/, bucket 0, pause maintenance") {
+					t.Errorf("the %d. heard %q", i, all)
+				}
+			}
+		})
+	}
 }

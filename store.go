@@ -111,13 +111,16 @@ func (o Op) String() string {
 }
 
 // Settlement changes an open reservation, or charges or gives back units.
+//
+// An OpRefund with an instant At gives nothing back in a calendar window that was opened after it,
+// and nothing at all [SendLife] after it: what others have used since was not seen.
 type Settlement struct {
 	Op      Op
 	ID      string        // of the reservation; for OpSettle, OpCancel and OpRenew
 	Grant   Grant         // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
 	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([KeepEstimate] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
 	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
-	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long
+	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long; OpRefund: when the units were seen
 	Reason  string        // OpPause: why, for people; at most MaxReason bytes
 	Labels  []Label       // OpCharge, OpRefund: for the history
 }

@@ -35,9 +35,11 @@ type waitQueue struct {
 // until it has been refused there.
 type line struct {
 	queue.Line
-	next     time.Time // it is going to try again
-	earliest time.Time // it passes no earlier
-	by       obstacle  // what refused the first one last, whoever that was
+	next     time.Time    // it is going to try again
+	earliest time.Time    // it passes no earlier
+	by       obstacle     // what refused the first one last, whoever that was
+	pause    *pauseReason // nil: nobody has asked for it
+	ends     time.Time    // the pause, by what the first one was told
 }
 
 // waiter is a take that waits: in the line of its bucket at, which is the one that refused it
@@ -293,5 +295,8 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	}
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
+	if end := now.Add(d.RetryAfter); d.Reason != Paused || end.Sub(ln.ends).Abs() > progressEvery {
+		ln.pause, ln.ends = nil, end // it may be another pause
+	}
 	return true
 }

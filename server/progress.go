@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -12,15 +13,29 @@ import (
 
 var progressType = []string{api.ProgressType}
 
-// wantsProgress reports whether a request accepts lines of progress.
+// wantsProgress reports whether a request accepts lines of progress: whether it names them, unless
+// with quality 0.
 func wantsProgress(r *http.Request) bool {
 	for _, list := range r.Header["Accept"] {
 		for media := range strings.SplitSeq(list, ",") {
-			media, _, _ = strings.Cut(media, ";")
-			if strings.EqualFold(strings.TrimSpace(media), api.ProgressType) {
+			media, params, _ := strings.Cut(media, ";")
+			if strings.EqualFold(strings.TrimSpace(media), api.ProgressType) && !qualityZero(params) {
 				return true
 			}
 		}
+	}
+	return false
+}
+
+// qualityZero reports whether the parameters of a media type say that it is not acceptable.
+func qualityZero(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(param, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "q") {
+			continue
+		}
+		q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		return err == nil && q == 0
 	}
 	return false
 }

@@ -76,7 +76,7 @@ func TestProgressArrivesWhileTheTakeWaits(t *testing.T) {
 func TestProgressOfATakeThatDoesNotWait(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
-	_, in := f.askLines(`{"policy":"tiers","wait_ms":1000}`)
+	_, in := f.askLines(`{"policy":"tiers","wait_ms":600000}`)
 	var a api.Answer
 	if oneLine(t, in, &a); !a.Allowed || in.Scan() {
 		t.Errorf("got %+v, and then %s", a, in.Bytes())
@@ -86,6 +86,26 @@ func TestProgressOfATakeThatDoesNotWait(t *testing.T) {
 	} {
 		if got, _ := f.askLines(body); got != want {
 			t.Errorf("%s is answered with %s, want %s", body, got, want)
+		}
+	}
+}
+
+// Lines are for those who accept them: a quality of 0 says the opposite.
+func TestProgressIsAccepted(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	for accept, want := range map[string]string{
+		"application/x-ndjson":                               api.ProgressType,
+		"application/json, Application/X-NDJSON ; q=0.001":   api.ProgressType,
+		"application/x-ndjson;q=none":                        api.ProgressType,
+		"application/x-ndjson;q=0":                           "application/json",
+		"application/x-ndjson;v=1; Q=0.000":                  "application/json",
+		"application/x-ndjson;q=0, application/json, */*":    "application/json",
+		"application/x-ndjson;q=0, application/x-ndjson;q=1": api.ProgressType,
+		"*/*": "application/json",
+	} {
+		if got := ask(f.srv, "POST", "/v1/take", `{"policy":"tiers","key":"`+strings.ReplaceAll(accept, `"`, "")+`","wait_ms":600000}`, "Accept: "+accept).Header().Get("Content-Type"); got != want {
+			t.Errorf("%s is answered with %s, want %s", accept, got, want)
 		}
 	}
 }

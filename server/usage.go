@@ -42,6 +42,9 @@ func (s *Server) reading(ctx context.Context, lister drawgate.Lister, q *usageQu
 	r, before := s.usages.latest(tenant, func(ctx context.Context, r *reading) error { //nolint:contextcheck // a reading is for all who ask, and outlives the request that begins it
 		return s.readUsage(ctx, lister, tenant, r)
 	})
+	if r == nil {
+		return nil, problem(api.CodeStoreAway, "the buckets of %d other tenants are to be read first: try again later", usageBegun)
+	}
 	patience := usageWait
 	if q.match == "" {
 		before = nil

@@ -24,6 +24,7 @@ const (
 	usageBatch   = 100             // buckets in a call of the store, so that takes need not wait long behind it
 	usageTenants = 4               // whose latest readings are kept
 	usageKept    = time.Minute     // how long a reading is kept, at most
+	usageBegun   = 8               // readings that are not done, of which all but one wait for their turn
 )
 
 // usages reads what all buckets have used, once for everybody who asks at about the same time.
@@ -70,7 +71,8 @@ func newUsages(ctx context.Context, every time.Duration) *usages {
 }
 
 // latest returns the latest reading for a tenant. If it is too old, another one is begun with read.
-// While that is not done, before is the one that was too old, unless it is so by far, or failed.
+// While that is not done, before is the one that was too old, unless it is so by far, or failed. r
+// is nil if too many others are not done.
 func (u *usages) latest(tenant string, read func(context.Context, *reading) error) (r, before *reading) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,6 +82,15 @@ func (u *usages) latest(tenant string, read func(context.Context, *reading) erro
 	}
 	if old != nil && (old.err != nil || time.Since(old.until) > 2*u.every) {
 		old = nil
+	}
+	begun := 0
+	for _, other := range u.readings {
+		if !other.isDone() {
+			begun++
+		}
+	}
+	if begun >= usageBegun {
+		return nil, nil
 	}
 	for t, other := range u.readings {
 		if t == tenant || len(u.readings) >= usageTenants && other.isDone() {

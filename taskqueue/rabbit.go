@@ -50,6 +50,8 @@ func (r *rabbitBroker) failure(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %s did not answer in time", ErrBroker, r.where)
 	case errors.Is(err, amqp091.ErrClosed):
 		return fmt.Errorf("%w: %s cannot be reached: the connection was lost", ErrBroker, r.where)
+	case refused && !said.Server && (said.Code == amqp091.FrameError || said.Code == amqp091.SyntaxError):
+		return fmt.Errorf("%w: %s does not answer as RabbitMQ does: is it another server?", ErrBroker, r.where)
 	case refused:
 		return fmt.Errorf("%w: %s refused: %s (%d)", ErrBroker, r.where, said.Reason, said.Code)
 	}

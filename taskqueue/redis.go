@@ -69,6 +69,9 @@ func (r *redisBroker) failure(ctx context.Context, err error) error {
 	if said, ok := rueidis.IsRedisErr(err); ok {
 		return fmt.Errorf("%w: %s refused: %s", ErrBroker, r.where, said.Error())
 	}
+	if strings.Contains(err.Error(), "unknown message type") { // the client has no error of its own for this
+		return fmt.Errorf("%w: %s does not answer as Redis does: is it another server?", ErrBroker, r.where)
+	}
 	return fmt.Errorf("%w: %s cannot be reached: %w", ErrBroker, r.where, err)
 }
 

@@ -336,3 +336,34 @@ func testAway(t *testing.T, url string) {
 		t.Errorf("a broker that is away: %v", err)
 	}
 }
+
+// TestAnotherServer: what answers is no broker of the URL's kind, and the message says so, without
+// the password.
+func TestAnotherServer(t *testing.T) {
+	t.Parallel()
+	web, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = web.Close() })
+	go func() {
+		for {
+			c, err := web.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.ReadFull(c, make([]byte, 8))
+				_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+				_, _ = io.Copy(io.Discard, c) // until the client has closed it
+				_ = c.Close()
+			}()
+		}
+	}()
+	for scheme, want := range map[string]string{"redis": "does not answer as Redis does", "amqp": "does not answer as RabbitMQ does"} {
+		_, err := taskqueue.Open(t.Context(), scheme+"://u:hunter2@"+web.Addr().String())
+		if !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", scheme, err)
+		}
+	}
+}

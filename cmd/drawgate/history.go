@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -209,7 +210,23 @@ var historyColumns = []string{"at", "op", "policy", "tenant", "key", "units", "l
 type historyCSV struct{ *csv.Writer }
 
 func (w historyCSV) event(e *api.Event) {
-	_ = w.Write([]string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units), pairs(e.Labels), e.ID})
+	cells := []string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units), pairs(e.Labels), e.ID}
+	for i := range cells {
+		cells[i] = noFormula(cells[i])
+	}
+	_ = w.Write(cells)
+}
+
+// noFormula puts an apostrophe in front of a cell that a spreadsheet would take for a formula, and
+// of one that begins with an apostrophe. Anybody may have chosen a key or a label.
+func noFormula(cell string) string {
+	if cell == "" || !strings.ContainsRune("=@+-'\t\r\n", rune(cell[0])) {
+		return cell
+	}
+	if _, err := strconv.ParseFloat(cell, 64); err == nil && strings.Trim(cell, "+-.0123456789") == "" {
+		return cell
+	}
+	return "'" + cell
 }
 
 func (w historyCSV) end() { w.Flush() }

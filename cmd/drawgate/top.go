@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -70,9 +71,12 @@ func (a *app) top(ctx context.Context, interval time.Duration, once bool) error 
 	}
 	defer w.close()
 	if !once && !a.json && term.IsTerminal(os.Stdout.Fd()) && term.IsTerminal(os.Stdin.Fd()) {
-		err := top.Run(ctx, top.View{Source: w.source, Store: !w.waiting, Interval: interval}, w.read)
-		if errors.Is(err, tea.ErrInterrupted) {
-			return done128(os.Interrupt)
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, topSignals()...)
+		defer signal.Stop(signals)
+		got, err := top.Run(ctx, top.View{Source: w.source, Store: !w.waiting, Interval: interval}, w.read, signals)
+		if err == nil && got != nil {
+			return done128(got)
 		}
 		return err
 	}
@@ -88,6 +92,15 @@ func (a *app) top(ctx context.Context, interval time.Duration, once bool) error 
 	out := colorprofile.NewWriter(os.Stdout, os.Environ())
 	_, _ = io.WriteString(out, v.Frame(s, top.Lost{})+"\n") // nothing can be done if the output is closed
 	return nil
+}
+
+// topSignals returns the signals that end the display, which then restores the terminal.
+func topSignals() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
 }
 
 // columns returns the width of a terminal. Elsewhere lines are as long as they are.

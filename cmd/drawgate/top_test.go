@@ -4,10 +4,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -115,6 +118,37 @@ func TestTopInATerminal(t *testing.T) {
 	p.keys("q")
 	if got := p.until(`^ended with 0$`); got != "ended with 0" {
 		t.Errorf("it left behind\n%s", got)
+	}
+}
+
+// Whatever ends it, the terminal is as it was, and the exit code says what it was.
+func TestTopRestoresTheTerminal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.write("drawgate.yaml", topConfig)
+	d := b.daemon()
+	d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{Policy: "llm", Key: "team-a"}})
+	for _, c := range []struct {
+		signal string
+		code   int
+	}{{"INT", 130}, {"TERM", 143}, {"HUP", 129}} {
+		pid := "pid-" + c.signal
+		p := b.pane(120, 24, "stty -a > before\nsh -c 'echo $$ > "+pid+"; exec drawgate top --interval 200ms --server "+d.admin+"'\n"+
+			"set -- $?; stty -a | cmp before - && (exit $1)")
+		p.until(`  team-a$`)
+		text, err := os.ReadFile(filepath.Join(b.dir, pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := p.command("run-shell", "kill -"+c.signal+" "+strings.TrimSpace(string(text))).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if got := p.until(`^ended with`); got != fmt.Sprintf("ended with %d", c.code) {
+			t.Errorf("%s left behind\n%s", c.signal, got)
+		}
+		if got := p.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}"); strings.TrimSpace(got) != "0 1" {
+			t.Errorf("%s: alternate screen and cursor are %s", c.signal, got)
+		}
 	}
 }
 

@@ -112,13 +112,22 @@ func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64)
 		record.Charge(asks, s.At.UnixMicro(), now)
 		return drawgate.Outcome{}
 	case drawgate.OpRefund:
-		record.Refund(asks, now)
+		record.Refund(asks, SeenAt(s), now)
 		return Refunded(asks)
 	case drawgate.OpPause:
 		end, _ := record.PauseUntil(asks, pauseEnd(s, now), s.Reason, now)
 		return drawgate.Outcome{End: Instant(end)}
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
+}
+
+// SeenAt returns when the units of an OpRefund were seen to be used, in Unix µs; 0 if it does not
+// say so.
+func SeenAt(s *drawgate.Settlement) int64 {
+	if s.At.IsZero() {
+		return 0
+	}
+	return min(max(1, s.At.UnixMicro()), MaxInstant)
 }
 
 // Instant returns an instant in Unix µs as a time; 0 is the zero time.

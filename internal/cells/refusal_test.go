@@ -67,7 +67,7 @@ func TestRefusalIsTakenBack(t *testing.T) {
 		"time": func(_ *testing.T, _ *Store, b *Buckets) *Buckets { time.Sleep(time.Hour); return b },
 		"a settlement": func(_ *testing.T, s *Store, b *Buckets) *Buckets {
 			s.Among([]Named{{Name{"t", "p", "k"}, b.specs}}, false, func(recs []*record.Record) {
-				record.Refund([]record.Ask{{Rec: recs[0], Specs: b.specs, N: record.Amounts{1}}}, s.Now())
+				record.Refund([]record.Ask{{Rec: recs[0], Specs: b.specs, N: record.Amounts{1}}}, 0, s.Now())
 			})
 			return b
 		},

@@ -9,13 +9,23 @@ import (
 
 // Refund takes units off the list, the latest first, except for those of open holds. a.Got is how
 // many. Partly drained units of a bucket count as whole ones. A calendar limit gives back only in
-// the current window.
-func Refund(asks []Ask, now int64) {
+// the current window. If at is not 0, it does so only soon after that instant, and a calendar limit
+// only if at is in the window as well.
+func Refund(asks []Ask, at, now int64) {
 	now = begin(asks, now)
 	for i := range asks {
 		a := &asks[i]
 		a.Granted = record.Amounts{}
+		if at != 0 && now > at+record.RefundLife {
+			continue
+		}
 		for j := range a.Specs {
+			lim := a.Ledger.limits[a.Specs[j].ID]
+			if at != 0 && lim.spec.Kind == record.Calendar {
+				if start, _ := lim.spec.Rule.Window(now); at < start {
+					continue
+				}
+			}
 			if n := a.N[j]; n > 0 {
 				a.Granted[j] = a.Ledger.refund(a.Ledger.limits[a.Specs[j].ID], n, now)
 			}

@@ -128,7 +128,7 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 		Charge(asks, b.At.UnixMicro(), now)
 		return drawgate.Outcome{}
 	case drawgate.OpRefund:
-		Refund(asks, now)
+		Refund(asks, answer.SeenAt(b), now)
 		return answer.Refunded(plain(asks))
 	case drawgate.OpPause:
 		until := b.At.UnixMicro()

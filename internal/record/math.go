@@ -58,6 +58,9 @@ func rescale(used, from, to int64) int64 {
 
 func mulCap(a, b int64) int64 { return min(mulSat(a, b), maxUsed) }
 
+// Full returns the most units that a bucket limit can have used: more are not counted.
+func (s *Spec) Full() int64 { return CeilDiv(maxUsed, s.Scale) }
+
 // forever is a time in µs that never passes, and that every store counts exactly.
 const forever = maxUsed
 

@@ -265,9 +265,10 @@ func (w *twin) charge() {
 
 func (w *twin) refund() {
 	ra, ma := w.asks(w.costs())
-	w.note("refund %v", ra[0].N)
-	record.Refund(ra, w.now)
-	model.Refund(ma, w.now)
+	at := w.c.pick("seen", 0, 1) * (w.now - w.c.pick("ago", 0, 1)*w.c.pick("ago", 0, w.span))
+	w.note("refund %v at %d", ra[0].N, at)
+	record.Refund(ra, at, w.now)
+	model.Refund(ma, at, w.now)
 	for i := range ra {
 		if ra[i].Granted != ma[i].Granted {
 			w.fail("refund: bucket %d: got %v back, want %v", i, ra[i].Granted, ma[i].Granted)

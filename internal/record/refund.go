@@ -1,5 +1,9 @@
 package record
 
+// RefundLife is how long after an instant a refund that names it may arrive, in µs. It is the same
+// as drawgate.SendLife.
+const RefundLife = 2_000_000
+
 // Refund gives back asks[i].N units that were taken without an ID, as far as they are there.
 // asks[i].Got is what it gave back.
 //
@@ -7,14 +11,21 @@ package record
 // count longest: the newest entries of a rolling limit, the open window of a calendar limit (not
 // the one that is charged ahead), the level of a bucket. Units of open reservations stay: their own
 // settlements give them back. Concurrency limits and limits without a state are left alone.
-func Refund(asks []Ask, now int64) int64 {
+//
+// at, if it is not 0, is when somebody saw that the units are used: calendar windows that were
+// opened later are left alone, and later than RefundLife nothing is given back.
+func Refund(asks []Ask, at, now int64) int64 {
 	now = latest(asks, now)
 	advance(asks, now)
 	for i := range asks {
 		a := &asks[i]
 		a.Granted = Amounts{}
+		if at != 0 && now-at > RefundLife {
+			continue
+		}
 		for j := range a.Specs {
-			if st := a.Rec.state(&a.Specs[j], j); st != nil && a.N[j] > 0 {
+			st := a.Rec.state(&a.Specs[j], j)
+			if st != nil && a.N[j] > 0 && (at == 0 || st.Kind != Calendar || st.At <= at) {
 				a.Granted[j] = a.Rec.refund(st, a.N[j])
 			}
 		}

@@ -131,7 +131,7 @@ func TestRefusalAtEdges(t *testing.T) {
 	}
 	for name, f := range map[string]func(b *bucket){
 		"over":       func(b *bucket) { b.now += mnt },
-		"given back": func(b *bucket) { record.Refund([]record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(1)}}, b.now) },
+		"given back": func(b *bucket) { record.Refund([]record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(1)}}, 0, b.now) },
 	} {
 		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 5}, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5})
 		b.allow(1, 5)

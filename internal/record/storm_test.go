@@ -450,7 +450,7 @@ func (s *storm) refund() string {
 	n := 1 + s.d.upTo(s.spec.Effective[9]/2)
 	now := s.look()
 	ask := s.ask(n)
-	record.Refund(ask, s.now)
+	record.Refund(ask, 0, s.now)
 	s.note("refund %d: %d", n, ask[0].Granted[0])
 	if got := ask[0].Granted[0]; got < 0 || got > n || got > 0 && s.ledger.kind == record.Concurrency {
 		return fmt.Sprintf("refund of %d: %d", n, got)

@@ -2,6 +2,8 @@ package top
 
 import (
 	"context"
+	"os"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -12,11 +14,23 @@ import (
 // called again before it has returned.
 type Reader func(ctx context.Context, filter string) *Snapshot
 
-// Run draws snapshots until the user quits, or ctx ends.
-func Run(ctx context.Context, v View, read Reader) error {
-	m := &model{ctx: ctx, view: v, read: read}
-	_, err := tea.NewProgram(m, tea.WithContext(ctx)).Run()
-	return err
+// Run draws snapshots until the user quits, ctx ends, or a signal arrives, which it returns. The
+// terminal is then as it was.
+func Run(ctx context.Context, v View, read Reader, signals <-chan os.Signal) (got os.Signal, err error) {
+	p := tea.NewProgram(&model{ctx: ctx, view: v, read: read}, tea.WithContext(ctx), tea.WithoutSignalHandler())
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case got = <-signals:
+			p.Quit()
+		case <-ended:
+		}
+	})
+	_, err = p.Run()
+	close(ended)
+	wg.Wait()
+	return got, err
 }
 
 // model is the state of the program. It reads, waits for the interval, and reads again.

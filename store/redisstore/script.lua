@@ -1336,12 +1336,15 @@ local function refundOf(r, st, n)
   return back
 end
 
-local function refund()
+-- seen is when somebody saw that the units are used, or 0.
+local function refund(seen)
+  local late = seen > 0 and now - seen > 2000000
   for i, r in ipairs(rs) do
     local got = {}
     for j, s in ipairs(sss[i]) do
       local st = r.by[s.id]
-      got[j] = st and s.n > 0 and refundOf(r, st, s.n) or 0
+      local open = st and not late and (seen == 0 or st.kind ~= 3 or st.at <= seen)
+      got[j] = open and s.n > 0 and refundOf(r, st, s.n) or 0
       if got[j] > 0 then r.dirty = true end
     end
     res[3 + i] = got
@@ -1367,7 +1370,7 @@ elseif op == 'z' then
   local hold, till, p = unpack_('<dd', common)
   res[1] = pause(hold, till, sub(common, p))
 elseif op == 'b' then
-  res[1] = refund()
+  res[1] = refund((unpack_('<d', common)))
 else
   res[1] = 7
 end

@@ -138,6 +138,7 @@ func settleRequest(st *drawgate.Settlement) request {
 		r.extra = string(appendNum(nil, min(max(st.At.UnixMicro(), -answer.MaxHold.Microseconds()), answer.MaxInstant)))
 	case drawgate.OpRefund:
 		r.op, r.id = opRefund, ""
+		r.extra = string(appendNum(nil, answer.SeenAt(st)))
 	case drawgate.OpPause:
 		r.op, r.id = opPause, ""
 		until := int64(0)

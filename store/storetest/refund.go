@@ -15,6 +15,7 @@ var refundCases = []testCase{
 	{"a refund leaves what is held", "units of open reservations stay, whether they count already or not; their settlements give them back once", testRefundHeld, false},
 	{"a refund comes off the newest", "in a rolling limit the units come back that would count longest", testRefundNewest, false},
 	{"a refund and the window that is over", "nothing is given back in a window that has ended, nor in one that was charged ahead", testRefundOver, false},
+	{"a refund of what was seen", "nothing is given back in a calendar window that was opened after the instant that a refund names, nor SendLife after it", testRefundSeen, false},
 	{"a refund of a bucket", "what drained is not given back, and a part of a unit counts as one in the outcome", testRefundBucket, false},
 	{"a refund of debt", "units that were charged beyond a limit come back too", testRefundDebt, true},
 	{"a refund of nothing", "slots, unused limits and unused buckets stay as they are", testRefundNothing, true},
@@ -147,6 +148,31 @@ func testRefundOver(e *env) {
 	e.until(midnight.Add(24 * time.Hour))
 	e.wantBack("all are over", b.refund(9, 9, 9), 0, 0, 0)
 	e.allowed("all", b.take(10, 10, 10))
+}
+
+func testRefundSeen(e *env) {
+	back := func(b *bucket, seen time.Time) drawgate.Amounts {
+		out := e.settle(drawgate.Settlement{Op: drawgate.OpRefund, At: seen, Buckets: b.costs(1, 1, 1, 1)})
+		if out.Back == nil {
+			return drawgate.Amounts{}
+		}
+		return out.Back[0]
+	}
+	month := e.month(10)
+	month.Name = "month"
+	b := e.bucket("k", calendar(10, drawgate.Hour, "UTC"), month, rolling(10, time.Hour), leaky(10, 24*time.Hour, 0))
+	edge := nextEdge(e.now(), drawgate.Hour, "UTC", 1)
+	e.until(edge.Add(-time.Second))
+	e.allowed("take", b.take(5, 5, 5, 5))
+	seen := e.now()
+	e.wantBack("at once", back(b, seen), 1, 1, 1, 1)
+	e.until(edge)
+	e.allowed("in the next hour", b.take(4, 4, 4, 4))
+	e.wantBack("in the hour that was not seen", back(b, seen), 0, 1, 1, 1)
+	e.advance(seen.Add(drawgate.SendLife + tick).Sub(e.now()))
+	e.wantBack("too late", back(b, seen), 0, 0, 0, 0)
+	e.wantBack("seen again", back(b, e.now()), 1, 1, 1, 1)
+	e.wantBack("by a clock that is ahead", back(b, e.now().Add(time.Second)), 1, 1, 1, 1)
 }
 
 func testRefundBucket(e *env) {

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds what a test waits for. Nothing is measured by it.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // browser is the context of the one browser of all tests.
 var browser context.Context

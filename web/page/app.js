@@ -1,7 +1,7 @@
 // The page: which part shows which answer of the server, and when it is asked for.
 
 import { Memory, draw, fullest, spark, use } from './bars.js';
-import { ask, hasToken, poll, setToken } from './net.js';
+import { Foreign, ask, hasToken, poll, setToken } from './net.js';
 import { arrows, rows } from './table.js';
 import { clock, count, duration, has, list, make, number, put, until } from './text.js';
 
@@ -77,7 +77,8 @@ function failed(error) {
   if (error.status === undefined) {
     if (state.away === 0) state.away = Date.now();
     $('away').hidden = false;
-    put($('away'), `The server has not answered since ${clock(state.away)}. What is shown is from before. Trying again every ${again / 1000} s.`);
+    const what = error instanceof Foreign ? `Something else answers in place of the server since ${clock(state.away)}, perhaps a proxy (${error.message})` : `The server has not answered since ${clock(state.away)}`;
+    put($('away'), `${what}. What is shown is from before. Trying again every ${again / 1000} s.`);
     document.body.classList.add('stale');
     return again;
   }
@@ -93,6 +94,9 @@ function failed(error) {
   }
   return Infinity;
 }
+
+// unanswered says why there is no answer of the server.
+const unanswered = (error) => (error instanceof Foreign ? `Something else answers in place of the server (${error.message}).` : 'The server does not answer.');
 
 // answered notes that the server is there.
 function answered() {
@@ -240,7 +244,7 @@ async function detail(b) {
       return row;
     }));
   } catch (error) {
-    if (mine === details) put(note, error.status === undefined ? 'The server does not answer.' : `${error.message}.`);
+    if (mine === details) put(note, error.status === undefined ? unanswered(error) : `${error.message}.`);
   }
 }
 
@@ -390,18 +394,25 @@ const pairs = (o) => Object.entries(o ?? {}).map(([k, v]) => `${k}=${v}`).join('
 const newest = 200; // events that are shown
 const since = (ms) => new Date(Date.now() - ms).toISOString();
 
+let reading = new AbortController(); // the last reading: an earlier one is not waited for
+
 async function readHistory() {
+  reading.abort();
+  const mine = new AbortController();
+  reading = mine;
   history.note('Reading …');
   try {
-    const text = await ask(`v1/history?${query({ since: since($('since').value), last: newest })}`, { text: true });
+    const text = await ask(`v1/history?${query({ since: since($('since').value), last: newest })}`, { text: true, signal: mine.signal });
+    if (mine !== reading) return;
     const events = text.split('\n').filter(Boolean).map((line, n) => ({ ...JSON.parse(line), n })).reverse();
     history.section.querySelector('table').hidden = events.length === 0;
     history.body.replaceChildren();
     history.set(events);
     history.note(events.length === 0 ? 'Nothing was taken.' : `${count(events.length, 'event')}, the newest first${events.length === newest ? '; older ones are not shown' : ''}.`);
   } catch (error) {
+    if (mine !== reading) return;
     history.fail(error);
-    if (error.status === undefined) history.note('The server does not answer.');
+    if (error.status === undefined) history.note(unanswered(error));
   }
 }
 $('load').addEventListener('click', readHistory);

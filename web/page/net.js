@@ -33,10 +33,16 @@ export class Problem extends Error {
   }
 }
 
-// ask returns the server's answer. The error is a Problem, or that there was no answer.
+// Foreign is an answer that is not one of this server: of a proxy in between, for example. Its text
+// says what it is.
+export class Foreign extends Error {}
+
+const between = [401, 403, 407, 502, 503, 504]; // what proxies answer for themselves
+
+// ask returns the server's answer. The error is a Problem, Foreign, or that there was no answer.
 export async function ask(path, { signal, body, text } = {}) {
   const options = {
-    method: body === undefined ? 'GET' : 'POST', cache: 'no-store', redirect: 'error', referrerPolicy: 'no-referrer',
+    method: body === undefined ? 'GET' : 'POST', cache: 'no-store', redirect: 'manual', referrerPolicy: 'no-referrer',
     signal: AbortSignal.any([AbortSignal.timeout(patience), ...(signal ? [signal] : [])]),
     headers: {},
   };
@@ -47,14 +53,26 @@ export async function ask(path, { signal, body, text } = {}) {
   if (/[^\x21-\x7e]/.test(token)) throw new Problem(401, 'unauthorized', 'The access token has characters that no token has.');
   if (token !== '') options.headers.Authorization = `Bearer ${token}`;
   const res = await fetch(path, options);
+  if (res.type === 'opaqueredirect') throw new Foreign('a redirect');
   const answer = await res.text();
   const type = res.headers.get('Content-Type') ?? '';
+  const foreign = new Foreign([`status ${res.status}`, type.split(';')[0]].filter(Boolean).join(', '));
   if (!res.ok && !(path.endsWith('readyz') && type.startsWith('application/json'))) {
     let p = {};
-    if (type.startsWith('application/problem+json')) p = JSON.parse(answer);
+    if (type.startsWith('application/problem+json')) p = parse(answer, foreign);
+    else if (between.includes(res.status)) throw foreign;
     throw new Problem(res.status, p.code, p.detail ?? `The server answered ${res.status}.`);
   }
-  return text ? answer : JSON.parse(answer);
+  if (text && type.startsWith('text/html')) throw foreign;
+  return text ? answer : parse(answer, foreign);
+}
+
+function parse(answer, foreign) {
+  try {
+    return JSON.parse(answer);
+  } catch {
+    throw foreign;
+  }
 }
 
 // poll asks again and again while the page is visible, and never twice at the same time. path
