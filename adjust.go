@@ -12,6 +12,7 @@ type Adjusted struct {
 	Limit string // its name
 	Was   int64  // used before
 	Used  int64  // used after: more than what was asked for if open reservations hold more, which keep what they hold
+	Debt  int64  // how far Used exceeds what may be used: nothing is granted until it has been worked off
 }
 
 // Adjust corrects what one limit of the bucket that a names has used: to what the provider's
@@ -41,7 +42,7 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 		return Adjusted{}, err
 	}
 	a.Costs = nil
-	st, err := a.Status(ctx, 0)
+	st, err := a.Status(ctx, MaxPriority) // what the highest priority may use is what may be used at all
 	if err == nil && st.Fallback {
 		err = fmt.Errorf("%w: what is used cannot be read now", ErrStoreUnavailable)
 	}
@@ -53,6 +54,7 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	if b.N[j] = used - out.Was; b.N[j] < 0 {
 		s.Op, b.N[j] = OpRefund, -b.N[j]
 	}
+	out.Debt = max(0, out.Used-st.States[j].Max)
 	if b.N[j] == 0 {
 		return out, nil
 	}
@@ -66,6 +68,7 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 		if done.Back != nil {
 			out.Used -= done.Back[0][j]
 		}
+		out.Debt = max(0, out.Used-st.States[j].Max)
 		a.Limiter.queue.wake(b.Key)
 	}
 	return out, nil
