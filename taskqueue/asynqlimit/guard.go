@@ -37,7 +37,7 @@ type TooDeepError struct {
 
 // Error implements error.
 func (e *TooDeepError) Error() string {
-	return fmt.Sprintf("asynqlimit: queue %q has %d tasks that wait, and at most %d may: send the task later", e.Queue, e.Depth, e.Max)
+	return fmt.Sprintf("asynqlimit: queue %q has %d tasks that wait, more than %d: send the task later", e.Queue, e.Depth, e.Max)
 }
 
 // Depth returns how many tasks of a queue wait: those that are pending or will be retried. Tasks
