@@ -14,6 +14,7 @@ type Adjusted struct {
 	Limit string // its name
 	Was   int64  // used before
 	Used  int64  // used after: more than what was asked for if open reservations hold more, which keep what they hold, or a window has ended meanwhile
+	Debt  int64  // how far Used exceeds what may be used: nothing is granted until it has been worked off
 }
 
 // Adjust corrects what one limit of the bucket that a names has used: to what the provider's
@@ -45,37 +46,49 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 		return Adjusted{}, err
 	}
 	a.Costs = nil
-	st, err := a.Status(ctx, 0)
+	st, err := a.Status(ctx, MaxPriority) // what the highest priority may use is what may be used at all
 	if err == nil && st.Fallback {
 		err = fmt.Errorf("%w: what is used cannot be read now", ErrStoreUnavailable)
 	}
 	if err != nil {
 		return Adjusted{}, err
 	}
-	out := Adjusted{Limit: b.Plan.policy.Limits[j].Name, Was: st.States[j].Used, Used: used}
+	was := st.States[j].Used
+	out := Adjusted{Limit: b.Plan.policy.Limits[j].Name, Was: was, Used: used}
 	s := &Settlement{Op: OpCharge, At: time.UnixMicro(st.at), Labels: []Label{{"reason", reason}, {"limit", out.Limit}}}
-	if b.N[j] = used - out.Was; b.N[j] < 0 {
+	if b.N[j] = used - was; b.N[j] < 0 {
 		s.Op, b.N[j] = OpRefund, -b.N[j]
 	}
-	if b.N[j] == 0 {
-		return out, nil
-	}
-	s.Buckets = []BucketCost{b}
-	done, err := a.Limiter.settle(ctx, s)
-	if err != nil {
-		return Adjusted{}, err
-	}
-	switch l := &b.Plan.specs[j]; {
-	case s.Op == OpRefund:
-		out.Used = out.Was
-		if done.Back != nil {
-			out.Used -= done.Back[0][j]
+	if b.N[j] != 0 {
+		s.Buckets = []BucketCost{b}
+		if out.Used, err = a.Limiter.correct(ctx, s, j, was); err != nil {
+			return Adjusted{}, err
 		}
-		a.Limiter.queue.wake(b.Key)
-	case l.Kind == record.Bucket:
-		out.Used = min(used, max(out.Was, l.Full()))
 	}
+	out.Debt = max(0, out.Used-st.States[j].Max)
 	return out, nil
+}
+
+// correct carries out the charge or the refund of an adjustment of limit j, and returns what is
+// used then.
+func (l *Limiter) correct(ctx context.Context, s *Settlement, j int, was int64) (used int64, err error) {
+	done, err := l.settle(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	b := &s.Buckets[0]
+	if s.Op == OpRefund {
+		l.queue.wake(b.Key)
+		if done.Back != nil {
+			was -= done.Back[0][j]
+		}
+		return was, nil
+	}
+	used = was + b.N[j]
+	if spec := &b.Plan.specs[j]; spec.Kind == record.Bucket {
+		used = min(used, max(was, spec.Full()))
+	}
+	return used, nil
 }
 
 // adjustable returns the position of the limit of that name.

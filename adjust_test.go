@@ -23,19 +23,22 @@ func TestAdjust(t *testing.T) {
 		for step, c := range []struct {
 			limit     int
 			used, was int64
+			debt      int64
 			want      []int64
 		}{
-			{0, 7, 0, []int64{7, 0, 0}},
-			{1, 90, 0, []int64{7, 90, 0}}, // more than the limit: takes wait
-			{2, 42, 0, []int64{7, 90, 42}},
-			{2, 40, 42, []int64{7, 90, 40}},
-			{0, 7, 7, []int64{7, 90, 40}}, // nothing to do
-			{1, 0, 90, []int64{7, 0, 40}},
-			{0, 2, 7, []int64{2, 0, 40}},
+			{0, 7, 0, 0, []int64{7, 0, 0}},
+			{1, 90, 0, 30, []int64{7, 90, 0}}, // more than the limit: takes wait
+			{1, 90, 90, 30, []int64{7, 90, 0}},
+			{1, 80, 90, 20, []int64{7, 80, 0}},
+			{2, 42, 0, 0, []int64{7, 80, 42}},
+			{2, 40, 42, 0, []int64{7, 80, 40}},
+			{0, 7, 7, 0, []int64{7, 80, 40}}, // nothing to do
+			{1, 0, 80, 0, []int64{7, 0, 40}},
+			{0, 2, 7, 0, []int64{2, 0, 40}},
 		} {
 			name := limits[c.limit].Name
 			out, err := l.Ask("k").Adjust(t.Context(), name, c.used, "the console says so")
-			if want := (drawgate.Adjusted{Limit: name, Was: c.was, Used: c.used}); err != nil || out != want {
+			if want := (drawgate.Adjusted{Limit: name, Was: c.was, Used: c.used, Debt: c.debt}); err != nil || out != want {
 				t.Errorf("step %d: %+v, %v; want %+v", step, out, err, want)
 			}
 			wantUsed(t, l, "k", c.want...)
@@ -204,12 +207,12 @@ func TestAdjustBeyondABucket(t *testing.T) {
 		l := local(t, policy(leaky(7, time.Hour, 5)))
 		take(t, l, "k", 5)
 		out, err := l.Ask("k").Adjust(t.Context(), "", drawgate.MaxAmount, "seen")
-		if err != nil || out.Was != 5 || out.Used <= 5 || out.Used >= drawgate.MaxAmount {
+		if err != nil || out.Was != 5 || out.Used <= 5 || out.Used >= drawgate.MaxAmount || out.Debt != out.Used-5 {
 			t.Errorf("%+v, %v", out, err)
 		}
 		wantUsed(t, l, "k", out.Used)
 		again, err := l.Ask("k").Adjust(t.Context(), "", drawgate.MaxAmount, "seen")
-		if want := (drawgate.Adjusted{Limit: out.Limit, Was: out.Used, Used: out.Used}); err != nil || again != want {
+		if want := (drawgate.Adjusted{Limit: out.Limit, Was: out.Used, Used: out.Used, Debt: out.Debt}); err != nil || again != want {
 			t.Errorf("again: %+v, %v", again, err)
 		}
 	})

@@ -75,7 +75,9 @@ type AdjustRequest struct {
 
 // AdjustAnswer says what was changed.
 type AdjustAnswer struct {
-	Limit string `json:"limit"`
-	Was   int64  `json:"was"`
-	Used  int64  `json:"used"` // more than requested if open reservations hold more
+	Policy string `json:"policy"`
+	Limit  string `json:"limit"`
+	Was    int64  `json:"was"`
+	Used   int64  `json:"used"` // more than requested if open reservations hold more
+	Debt   int64  `json:"debt"` // by how much use exceeds the limit: nothing is granted until it has been worked off
 }

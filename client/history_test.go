@@ -35,7 +35,7 @@ func TestHistoryAndAdjust(t *testing.T) {
 	}
 	used := int64(100)
 	out, err := c.Adjust(t.Context(), api.AdjustRequest{Policy: "llm", Key: "k1", Limit: "tpm", Used: &used, Reason: "seen"})
-	if want := (api.AdjustAnswer{Limit: "tpm", Was: 7, Used: 100}); err != nil || out != want {
+	if want := (api.AdjustAnswer{Policy: "llm", Limit: "tpm", Was: 7, Used: 100}); err != nil || out != want {
 		t.Errorf("%+v, %v; want %+v", out, err, want)
 	}
 	key, none := "k1", ""

@@ -20,7 +20,7 @@ import (
 func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Problem {
 	switch {
 	case t.ID != "" && t.HoldMS == 0:
-		return problem(api.CodeInvalid, "an id needs hold_ms")
+		return problem(api.CodeInvalid, "an id needs hold_ms, which is missing or 0")
 	case t.Grant != "" && t.ID == "":
 		return problem(api.CodeInvalid, "a grant needs an id and hold_ms")
 	}
@@ -180,10 +180,14 @@ func (s *Server) whose(who *access, policy, tenant *string, p *api.Problem) *api
 // policy checks a policy's name; "" means the only one.
 func (s *Server) policy(name string) (string, *api.Problem) {
 	if name == "" {
-		if c := s.engine.Config(); len(c.Policies) == 1 {
-			return c.Policies[0].Name, nil
+		names := s.names()
+		switch len(names) {
+		case 0:
+			return "", problem(api.CodeUnknownPolicy, "there are no policies")
+		case 1:
+			return names[0], nil
 		}
-		return "", problem(api.CodeUnknownPolicy, "the policy is missing (have: %s)", strings.Join(s.names(), ", "))
+		return "", problem(api.CodeUnknownPolicy, "there are several policies: name one of %s", strings.Join(names, ", "))
 	}
 	if s.engine.Limiter(name) == nil {
 		return "", problem(api.CodeUnknownPolicy, "unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))

@@ -77,7 +77,7 @@ func TestHistory(t *testing.T) {
 	r := open.take(`{"policy":"tiers","key":"<&é>","hold_ms":60000,"id":"job"}`)
 	open.settle(`{"reservation":"` + r.Reservation + `","cancel":true}`)
 	var done api.AdjustAnswer
-	if got := open.do("POST", "/v1/adjust", `{"policy":"llm","key":"b","limit":"tpm","used":500,"reason":"the console says so"}`, &done); got != 200 || done != (api.AdjustAnswer{Limit: "tpm", Was: 0, Used: 500}) {
+	if got := open.do("POST", "/v1/adjust", `{"policy":"llm","key":"b","limit":"tpm","used":500,"reason":"the console says so"}`, &done); got != 200 || done != (api.AdjustAnswer{Policy: "llm", Limit: "tpm", Was: 0, Used: 500}) {
 		t.Errorf("adjusted: %d, %+v", got, done)
 	}
 	if used := open.used("llm", "b"); used["tpm"] != 500 || used["rpm"] != 1 {

@@ -36,7 +36,7 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/take", `{"policy":"llm","costs":[]}`, 400, api.CodeBadJSON, "costs must be an object, not array"},
 		{"POST", "/v1/settle", `{"reservation":"e30","used":{"tokens":null}}`, 400, api.CodeBadJSON, "used.tokens must be an integer, not null"},
 		{"POST", "/v1/take", `{"policy":"llm","wait_ms":"5s"}`, 400, api.CodeBadJSON, "^wait_ms must be an integer, not string"},
-		{"POST", "/v1/take", `{}`, 422, api.CodeUnknownPolicy, "the policy is missing (have: llm, slots, tiers"},
+		{"POST", "/v1/take", `{}`, 422, api.CodeUnknownPolicy, "there are several policies: name one of llm, slots, tiers"},
 		{"POST", "/v1/take", `{"policy":"gpt"}`, 422, api.CodeUnknownPolicy, `"gpt"`},
 		{"POST", "/v1/take", `{"policy":"llm","costs":{"bytes":1}}`, 422, api.CodeUnknownUnit, `"bytes"`},
 		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":-1}}`, 422, api.CodeInvalid, "-1"},

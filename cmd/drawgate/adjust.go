@@ -60,7 +60,10 @@ func (a *app) adjust(cmd *cobra.Command, f *adjustFlags) error {
 		a.printJSON(done)
 		return nil
 	}
-	a.printf("limit %s of key %s: %d used, was %d\n", done.Limit, f.key, done.Used, done.Was)
+	a.printf("policy %s, limit %s, key %s: %d used, was %d\n", done.Policy, done.Limit, f.key, done.Used, done.Was)
+	if done.Debt > 0 {
+		a.printf("that is %d more than the limit: nothing is granted until this debt has been worked off\n", done.Debt)
+	}
 	if done.Used > f.used {
 		a.warnf("open reservations hold %d, which they keep until they are settled", done.Used)
 	}
@@ -82,7 +85,7 @@ func (a *app) adjustHere(cmd *cobra.Command, f *adjustFlags) (out api.AdjustAnsw
 		return out, err
 	}
 	done, err := s.engine.Adjust(cmd.Context(), engine.Ask{Policy: name, Tenant: s.tenant, Key: f.key}, f.limit, f.used, f.reason)
-	return api.AdjustAnswer{Limit: done.Limit, Was: done.Was, Used: done.Used}, err
+	return api.AdjustAnswer{Policy: name, Limit: done.Limit, Was: done.Was, Used: done.Used, Debt: done.Debt}, err
 }
 
 func (a *app) adjustRemote(cmd *cobra.Command, f *adjustFlags) (out api.AdjustAnswer, err error) {

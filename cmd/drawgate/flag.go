@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,4 +60,19 @@ func (k *keyValue) Set(text string) error {
 	}
 	*k = keyValue(text)
 	return nil
+}
+
+// plainFlagError replaces what package strconv says about a flag's number.
+func plainFlagError(err error) error {
+	number, ok := errors.AsType[*strconv.NumError](err)
+	if !ok || number.Func == "ParseBool" {
+		return err
+	}
+	text := "give a whole number"
+	if errors.Is(number, strconv.ErrRange) {
+		text = "the number is too large or too small"
+	} else if number.Func == "ParseFloat" {
+		text = "give a number"
+	}
+	return errors.New(strings.Replace(err.Error(), number.Error(), text, 1))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
@@ -110,6 +111,9 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *drawgate.E
 		return usage("limits are switched off, and there are no policies: there is no history")
 	}
 	journal, ok := s.opened.(drawgate.Journal)
+	if _, sqlite := config.SQLitePath(s.Store); !ok && sqlite {
+		return nil // there is no database yet, which was printed
+	}
 	if !ok {
 		return usage("this store keeps no history: only SQLite does")
 	}

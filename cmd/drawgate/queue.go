@@ -146,7 +146,7 @@ func (a *app) queueStatus(cmd *cobra.Command, f *queueFlags) error {
 	for i := range st.Queues {
 		if q := &st.Queues[i]; q.Missing && len(f.queues) > 0 {
 			code = exitUsage
-			a.warnf("there is no queue %q%s", q.Name, similar.Suggest(q.Name, st.known()))
+			a.warnf("there is no queue %q%s", q.Name, st.suggest(q.Name))
 		}
 	}
 	if len(st.TooDeep) > 0 && code == exitOK {
@@ -182,6 +182,24 @@ func (st *queueState) known() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// suggest completes the message that there is no queue of a name. Others may exist: only those that
+// were asked for, and those of the workers, are known.
+func (st *queueState) suggest(name string) string {
+	known := st.known()
+	if meant := similar.To(name, known, len(name)/2); meant != "" {
+		return fmt.Sprintf("; did you mean %q?", meant)
+	}
+	var used []string
+	for i := range st.Workers {
+		used = append(used, st.Workers[i].Queues...)
+	}
+	if len(used) == 0 {
+		return ""
+	}
+	slices.Sort(used)
+	return "; the workers use " + strings.Join(slices.Compact(used), ", ")
 }
 
 // read asks the broker and the workers.

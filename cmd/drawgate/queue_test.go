@@ -16,6 +16,7 @@ import (
 
 	"github.com/drawgate/drawgate/internal/celerytest"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/taskqueue"
 )
 
 // askQueues asks until the JSON is as wanted: workers need time to start and to fetch tasks.
@@ -161,5 +162,22 @@ func TestQueueStatusOfAsynq(t *testing.T) {
 	}
 	if _, code = b.do("queue", "status", "--max-depth", "6", "--queue", "low"); code != exitOK {
 		t.Errorf("the other queue: exit code %d", code)
+	}
+}
+
+// TestQueueThatIsMissing: a queue that no worker uses may exist although it was not asked for, so
+// nothing is said about which queues there are.
+func TestQueueThatIsMissing(t *testing.T) {
+	t.Parallel()
+	st := queueState{Queues: []taskqueue.Queue{{Name: "x", Missing: true}}}
+	for _, c := range []struct{ name, want string }{
+		{"nightly", ""}, {"mial", `; did you mean "mail"?`}, {"nightly", "; the workers use celery, mail"},
+	} {
+		if strings.HasPrefix(c.want, ";") {
+			st.Workers = []taskqueue.Worker{{Queues: []string{"mail", "celery"}}, {Queues: []string{"celery"}}}
+		}
+		if got := st.suggest(c.name); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
 	}
 }

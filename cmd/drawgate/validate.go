@@ -18,7 +18,7 @@ func (a *app) validateCmd() *cobra.Command {
 		Long: `Check a file (default: --config, $` + config.EnvConfig + `) together with the environment variables, as the other commands would read them. All mistakes
 are reported at once, each with its position. Warnings point out what is allowed but seldom intended.
 
-Relative paths are printed in their absolute form. A path in a file is relative to the file's folder. So is a path in a variable, or, without a
+Notes print relative paths in their absolute form; they are no mistakes. A path in a file is relative to the file's folder. So is a path in a variable, or, without a
 file, relative to the state folder, $XDG_STATE_HOME/drawgate or ~/.local/state/drawgate. A path in a flag is relative to the working directory. Other
 commands print the paths of variables and flags on standard error.
 
@@ -87,7 +87,7 @@ func (a *app) validate(args []string, show bool) error {
 		a.printf("warning: %v\n", w)
 	}
 	for _, o := range v.Paths {
-		a.printf("relative path of %s: %s  # %s\n", o.Setting, o.Value, o.From)
+		a.printf("note: relative path of %s: %s  # %s\n", o.Setting, o.Value, o.From)
 	}
 	for _, o := range v.Settings {
 		a.printf("%s: %s  # %s\n", o.Setting, o.Value, o.From)

@@ -124,7 +124,8 @@ class Caller:
                     timeout=httpx.Timeout(None, connect=connect),
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            text = f"{self._base} cannot be reached ({error}): is the server running, and is DRAWGATE_SERVER right?"
+            what = f"{self._base} cannot be reached ({error})"
+            text = f"{what}: is the server running, and is the address (server=, or DRAWGATE_SERVER) right?"
             raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
         except (httpx.RequestError, OSError) as error:
             what = (

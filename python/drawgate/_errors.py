@@ -99,7 +99,7 @@ class Problem(Error):
         status: the HTTP status.
     """
 
-    def __init__(self, message: str, *, code: str, status: int) -> None:
+    def __init__(self, message: str, *, code: str = "", status: int = 0) -> None:  # Celery knows only the message
         super().__init__(message)
         self.code = code
         self.status = status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import TypeAlias
 
 from ._errors import Error, Problem, Unavailable
 from ._wire import PROBLEM_TYPE, Answer, Json
+
+log = logging.getLogger("drawgate")
 
 QUOTA = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -124,6 +127,26 @@ def failure(error: Error) -> Refusal:
     if isinstance(error, Problem) and error.code == "never_fits":
         return _never_fits()
     return Refusal(500, "invalid", "The server's limits are not set up correctly.")
+
+
+class Reporter:
+    """Logs why requests are answered with an error: a mistake each time, an outage once, until a take is answered."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def answered(self) -> None:
+        """Notes that a take was answered."""
+        self._warned = False
+
+    def failed(self, error: Error, status: int) -> None:
+        """Logs an error, unless it is the request's own: one that costs too much."""
+        if isinstance(error, Unavailable):
+            if not self._warned:
+                log.warning("requests are answered with %d, because nobody decides: %s", status, error)
+            self._warned = True
+        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.error("requests are answered with %d, because limits cannot be checked: %s", status, error)
 
 
 class Proxies:

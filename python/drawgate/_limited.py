@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from ._async import AsyncLimiter
 from ._breaker import Breaker
+from ._reservation import by_unit
 from ._sync import Limiter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,9 +73,9 @@ def limited(
             **{unit: value(n) for unit, n in costs.items()},
         )
 
-    def decorate(function: F) -> F:
-        if not callable(function):
-            raise TypeError(f"limited decorates a function, not {function!r}: write @limited(…), with parentheses")
+    def decorate(function: Any = None, *more: Any, **named: Any) -> Any:
+        if more or named or not callable(function):  # without parentheses it is called in place of the function
+            raise TypeError("limited decorates one function: write @limited(…), with parentheses")
         name = getattr(function, "__qualname__", repr(function))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{name} is a generator: use reserve inside of it, where you know when it ends")
@@ -89,10 +90,10 @@ def limited(
                 async with reserve(limiter or default_async(), args, kwargs) as r:
                     result = await function(*args, **kwargs)
                     if used:
-                        r.used(**used(result))
+                        r.used(**by_unit(used(result)))
                     return result
 
-            return cast("F", call_async)
+            return call_async
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -104,10 +105,10 @@ def limited(
                         result.close()
                     raise TypeError(f"{name} returns an awaitable: make it a coroutine function (async def)")
                 if used:
-                    r.used(**used(result))
+                    r.used(**by_unit(used(result)))
                 return result
 
-        return cast("F", call)
+        return call
 
     return decorate
 

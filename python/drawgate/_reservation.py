@@ -30,6 +30,13 @@ WRONG = ("bad_json", "invalid", "unknown_unit", "never_fits")  # what the block 
 RENEW_AGAIN = 1.0  # seconds at most after a renewal that failed
 
 
+def by_unit(used: Any) -> Mapping[str, int]:
+    """Returns what a function that was given as used= has returned, if it may be used as it is."""
+    if not isinstance(used, Mapping):
+        raise TypeError(f"used= returned {used!r}: it has to return units by name, such as {{'tokens': 500}}")
+    return used
+
+
 class ReservationBase:
     """What reservations for asyncio and for threads have in common.
 
@@ -72,6 +79,7 @@ class ReservationBase:
         self._answer: Answer | None = None
         self._used: dict[str, int] = {}
         self._cancelled = False
+        self._ended = False
         self._token = ""
         self._end = 0.0  # until when it is certainly open, in this process's time
         self._keeper: asyncio.Task[None] | None = None
@@ -108,6 +116,9 @@ class ReservationBase:
         for unit, n in costs.items():
             if not isinstance(n, int) or n < 0:
                 raise ValueError(f"used({unit}={n!r}): give a whole number that is not negative")
+        if self._ended:
+            log.warning("used was called after the reservation had ended, so it changes nothing: call it in the block")
+            return
         self._used.update(costs)
         self._cancelled = False
 
@@ -179,6 +190,7 @@ class ReservationBase:
 
     async def _finish(self, error: BaseException | None) -> None:
         """Ends the reservation. It is carried out even if the caller is cancelled."""
+        self._ended = True
         if self._keeper:
             self._keeper.cancel()
         if self._attempt:

@@ -394,7 +394,7 @@ def problem(base: str, call: str, http_status: int, content_type: str, body: Jso
         hints = "".join(f"; {hint}" for what, hint in HINTS.items() if what == code or what in str(detail))
         return Problem(f"{detail} ({code}){hints}", code=code, status=http_status)
     what = f"the answer of {base} to {call} has status {http_status}"
-    text = f"{what} and is not from a Drawgate server: is DRAWGATE_SERVER right?"
+    text = f"{what} and is not from a Drawgate server: is the address (server=, or DRAWGATE_SERVER) right?"
     if http_status >= 500:  # a proxy that has no answer itself
         return ServerUnavailable(text, maybe=True)
     return Problem(text, code="", status=http_status)

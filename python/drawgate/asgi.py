@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from . import _http
 from ._async import AsyncLimiter
-from ._errors import Error, Refused, Unavailable
+from ._errors import Error, Refused
 from ._wire import Answer, Bucket
-
-log = logging.getLogger("drawgate")
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -76,7 +73,7 @@ class RateLimitMiddleware:
         self._proxies = _http.Proxies(trusted_proxies, proxy_header)
         self._max_wait, self._free = max_wait, queue
         self._own = 0 if ip else None  # the position of the client's own bucket
-        self._warned = False
+        self._reporter = _http.Reporter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request."""
@@ -86,10 +83,11 @@ class RateLimitMiddleware:
         try:
             answer, receive = await self._take(self._buckets(scope), receive)
         except Error as error:
-            self._report(error)
-            await _refuse(_http.failure(error), {}, scope, send)
+            refusal = _http.failure(error)
+            self._reporter.failed(error, refusal.status)
+            await _refuse(refusal, {}, scope, send)
             return
-        self._warned = False
+        self._reporter.answered()
         if answer is None:
             return  # the client has left
         headers = _http.describe(answer, self._own)
@@ -129,13 +127,6 @@ class RateLimitMiddleware:
             for task in (waiting, leaving):
                 task.cancel()
             await asyncio.gather(waiting, leaving, return_exceptions=True)
-
-    def _report(self, error: Error) -> None:
-        if not isinstance(error, Unavailable):
-            log.error("requests are answered with 500, because limits cannot be checked: %s", error)
-        elif not self._warned:
-            self._warned = True
-            log.warning("requests are answered with 503, because nobody decides: %s", error)
 
 
 class _Listener:

@@ -32,6 +32,7 @@ from kombu.utils.url import maybe_sanitize_url
 
 from ._errors import Error, Problem, Refused, Unavailable
 from ._limited import default_sync
+from ._reservation import by_unit
 from ._sync import Limiter, Reservation, _stop_all
 
 log = logging.getLogger("drawgate")
@@ -165,7 +166,7 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
                     r.cancel()
                 raise
             if used := inspect.getattr_static(self, "used"):
-                r.used(**used(result))
+                r.used(**by_unit(used(result)))
             return result
 
     def _reserve(self, args: tuple[Any, ...], kwargs: dict[str, Any], queued: bool) -> Reservation:

@@ -62,13 +62,14 @@ def take(
         labels: for the history.
         **costs: units by name: numbers, or dependencies that return them.
     """
+    reporter = _http.Reporter()
 
     async def dependency(request: Request, response: Response, **values: Any) -> Answer | None:
         who, units = _values(values, key, costs)
         if who is None:
             return None
         own = 0 if who else None
-        with _refusals(own):
+        with _refusals(own, reporter):
             if max_wait:
                 answer = await limiter.wait(policy, who, max_wait=max_wait, priority=priority, labels=labels, **units)
             else:
@@ -112,6 +113,7 @@ def reserve(
         breaker: see there.
         **costs: as in `take`.
     """
+    reporter = _http.Reporter()
 
     async def dependency(request: Request, response: Response, **values: Any) -> AsyncIterator[AsyncReservation | None]:
         who, units = _values(values, key, costs)
@@ -132,7 +134,7 @@ def reserve(
         )
         try:
             async with AsyncExitStack() as stack:
-                with _refusals(own):
+                with _refusals(own, reporter):
                     await stack.enter_async_context(reservation)
                 response.headers.update(_http.describe(reservation.answer, own))
                 yield reservation
@@ -165,18 +167,22 @@ def _values(values: Mapping[str, Any], key: Name, costs: Mapping[str, Units]) ->
 
 
 @contextmanager
-def _refusals(own: int | None) -> Iterator[None]:
+def _refusals(own: int | None, reporter: _http.Reporter) -> Iterator[None]:
     """Turns errors of the limiter into answers."""
     try:
         yield
+        reporter.answered()
     except Refused as refused:
+        reporter.answered()
         raise _exception(_http.refusal(refused.answer, own), _http.describe(refused.answer, own)) from refused
     except CircuitOpen as error:
         after = max(1, math.ceil(error.retry_after))
         text = f"The service behind this one fails. Try again in {after} s."
         raise _exception(_http.Refusal(503, "circuit_open", text, after=after), {}) from error
     except Error as error:
-        raise _exception(_http.failure(error), {}) from error
+        refusal = _http.failure(error)
+        reporter.failed(error, refusal.status)
+        raise _exception(refusal, {}) from error
 
 
 def _exception(refusal: _http.Refusal, headers: Mapping[str, str]) -> HTTPException:

@@ -28,9 +28,11 @@ from langchain_core.outputs import LLMResult
 from langchain_core.rate_limiters import BaseRateLimiter
 from langchain_core.tracers.context import register_configure_hook
 
+from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._errors import Error, Refused
 from ._limited import default_sync
+from ._reservation import by_unit
 from ._sync import Limiter, Reservation
 
 log = logging.getLogger("drawgate")
@@ -116,6 +118,8 @@ class RateLimiter(BaseRateLimiter):
         breaker: Breaker | None = None,
         **costs: Units,
     ) -> None:
+        if isinstance(limiter, AsyncLimiter):
+            raise TypeError("give RateLimiter a Limiter: it serves coroutines as well")
         self._policy, self._key, self._limiter, self._used, self._max_wait = policy, key, limiter, used, max_wait
         self._hold, self._priority, self._labels, self._costs = hold, priority, labels or {}, costs
         self._cancel_on, self._breaker = cancel_on, breaker
@@ -270,7 +274,7 @@ class _Run:
             reservation.cancel()
         elif error is None and usage and self._units:
             try:
-                reservation.used(**self._units(usage))
+                reservation.used(**by_unit(self._units(usage)))
             except Exception:
                 log.exception("what a call has used cannot be read, so the estimate counts")
         _settle(reservation, error)

@@ -461,7 +461,7 @@ def test_what_a_route_holds(limits: Server, monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(main())
 
 
-def test_a_dependency_without_the_server(proxy: Proxy, limits: Server) -> None:
+def test_a_dependency_without_the_server(proxy: Proxy, limits: Server, caplog: pytest.LogCaptureFixture) -> None:
     """req: B11."""
     limits.kill()
 
@@ -473,5 +473,34 @@ def test_a_dependency_without_the_server(proxy: Proxy, limits: Server) -> None:
                 answer = await c.get("/")
                 assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
                 assert "cannot check" in answer.json()["detail"]
+                assert (await c.get("/")).status_code == 503
+                assert sum("with 503, because nobody decides: http" in m for m in caplog.messages) == 1  # of the outage
+
+    asyncio.run(main())
+
+
+def test_a_dependency_that_is_wrong(limits: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """The answer does not say why. The log does."""
+
+    async def main() -> None:
+        async with AsyncLimiter(limits.url, timeout=60) as limiter:
+            app = FastAPI()
+            app.get("/take", dependencies=[Depends(take(limiter, "users"))])(lambda: None)
+            app.get("/reserve", dependencies=[Depends(reserve(limiter, "user", token=5))])(lambda: None)
+            app.get("/large", dependencies=[Depends(take(limiter, "user", tokens=1001))])(lambda: None)
+            async with client(app) as c:
+                for path, status, why in (
+                    ("/take", 500, 'unknown policy "users"'),
+                    ("/reserve", 500, 'unknown unit: "token"'),
+                    ("/large", 413, ""),
+                ):
+                    caplog.clear()
+                    answer = await c.get(path)
+                    told = [r.getMessage() for r in caplog.records if r.name == "drawgate"]
+                    want = (
+                        [f"requests are answered with {status}, because limits cannot be checked: {why}"] if why else []
+                    )
+                    assert (answer.status_code, len(told)) == (status, len(want))
+                    assert all(line.startswith(w) for line, w in zip(told, want, strict=True))
 
     asyncio.run(main())

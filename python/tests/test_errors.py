@@ -7,6 +7,7 @@ import pickle
 from datetime import datetime, timezone
 
 import pytest
+from celery import Celery
 
 from drawgate import Answer, CircuitOpen, Error, HoldLost, Problem, Refused, ServerUnavailable, StoreUnavailable
 
@@ -27,3 +28,10 @@ def test_errors_survive_pickling(error: Error) -> None:
         assert type(other) is type(error)
         assert str(other) == str(error)
         assert vars(other) == vars(error)
+
+
+def test_problems_survive_a_result_backend_of_celery() -> None:
+    """It stores exceptions as JSON, and makes them again from their arguments alone."""
+    backend = Celery(backend="cache+memory://").backend
+    found = backend.exception_to_python(backend.prepare_exception(ERRORS[2], serializer="json"))
+    assert (type(found), str(found), found.code) == (Problem, "wrong", "")

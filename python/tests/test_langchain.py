@@ -26,7 +26,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from drawgate import Breaker, CircuitOpen, Limiter, Refused
+from drawgate import AsyncLimiter, Breaker, CircuitOpen, Limiter, Refused
 from drawgate import langchain as adapter
 from drawgate.langchain import Call, RateLimiter
 from drawgate.testing import FakeServer
@@ -558,3 +558,8 @@ def test_a_fork_while_a_call_begins() -> None:
     forked.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_wrong_limiter() -> None:
+    with pytest.raises(TypeError, match="give RateLimiter a Limiter: it serves coroutines as well"):
+        RateLimiter("llm", limiter=AsyncLimiter())  # type: ignore[arg-type]

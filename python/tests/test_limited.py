@@ -123,6 +123,19 @@ def test_mistakes() -> None:
 
     with pytest.raises(TypeError, match="with parentheses"):
         bare("hello")  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="with parentheses"):
+        bare()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="with parentheses"):
+        bare(prompt="hello")  # type: ignore[call-arg]
+
+    with Limiter(transport=FakeServer(llm={"requests": 5}).transport) as limiter:
+
+        @limited("llm", limiter=limiter, used=lambda n: n)
+        def work() -> int:
+            return 500
+
+        with pytest.raises(TypeError, match=r"^used= returned 500: it has to return units by name, such as {'tokens'"):
+            work()
 
 
 def test_a_plain_function_that_returns_a_coroutine() -> None:

@@ -45,6 +45,16 @@ def test_what_counts_after_the_block(limiter: Limiter, server: Server, key: str)
     assert server.status("llm", key)["open"] == 0
 
 
+def test_used_after_the_block(limiter: Limiter, server: Server, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It changes nothing any more, and says so."""
+    with limiter.reserve("llm", key, tokens=100) as r:
+        r.used(tokens=20)
+    assert not caplog.messages
+    r.used(tokens=30)
+    assert [m for m in caplog.messages if "used was called after the reservation had ended" in m]
+    assert server.used("llm", key)["tpm"] == 20
+
+
 class NotSent(Exception):
     pass
 

@@ -467,6 +467,8 @@ func TestGuard(t *testing.T) {
 	deep, ok := errors.AsType[*asynqlimit.TooDeepError](send())
 	if !ok || deep.Depth != 50 || deep.Max != 50 || deep.Queue != "mail" {
 		t.Errorf("a queue that is too deep: %+v", deep)
+	} else if want := `asynqlimit: queue "mail" has 50 tasks that wait, and at most 50 may: send the task later`; deep.Error() != want {
+		t.Errorf("%v, want %s", deep, want)
 	}
 	if n, err := b.tasks.DeleteAllPendingTasks("mail"); n != 50 || err != nil {
 		t.Fatal(n, err)
