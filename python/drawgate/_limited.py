@@ -45,7 +45,8 @@ def limited(
         key: who is counted.
         limiter: a Limiter, or for coroutine functions also an AsyncLimiter; by default one for the
             server that DRAWGATE_SERVER names.
-        used: returns what was really used, from what the function returned.
+        used: returns what was really used, from what the function returned. If it fails, that is logged, and
+            the estimate counts.
         max_wait: as in `AsyncLimiter.reserve`, and so are the others.
         hold: see there.
         priority: see there.
@@ -88,8 +89,7 @@ def limited(
             async def call_async(*args: Any, **kwargs: Any) -> Any:
                 async with reserve(limiter or default_async(), args, kwargs) as r:
                     result = await function(*args, **kwargs)
-                    if used:
-                        r.used(**used(result))
+                    r._count(used, result)
                     return result
 
             return cast("F", call_async)
@@ -103,8 +103,7 @@ def limited(
                     if inspect.iscoroutine(result):
                         result.close()
                     raise TypeError(f"{name} returns an awaitable: make it a coroutine function (async def)")
-                if used:
-                    r.used(**used(result))
+                r._count(used, result)
                 return result
 
         return cast("F", call)

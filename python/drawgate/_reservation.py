@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,7 @@ class ReservationBase:
         self._task: asyncio.Task[Any] | None = None  # to interrupt when the reservation is lost
         self._until = math.inf  # when renewals end, in this process's time
         self._abandoned = False
+        self._settles_quietly = False
         self.lost = False
         self.outcome = ""
 
@@ -110,6 +111,15 @@ class ReservationBase:
                 raise ValueError(f"used({unit}={n!r}): give a whole number that is not negative")
         self._used.update(costs)
         self._cancelled = False
+
+    def _count(self, used: Callable[[Any], Mapping[str, int]] | None, result: Any) -> None:
+        """Says what a call has used that was made. Nothing that is wrong with it fails the call from here on."""
+        self._settles_quietly = True
+        if used:
+            try:
+                self.used(**used(result))
+            except Exception:
+                log.exception("what a call has used cannot be read, so the estimate counts")
 
     def cancel(self) -> None:
         """Says that nothing was used: the block's end gives everything back."""
@@ -193,7 +203,7 @@ class ReservationBase:
         try:
             await asyncio.shield(self._limiter._caller.spawn(self._close()))
         except Problem:
-            if error is None:
+            if error is None and not self._settles_quietly:
                 raise
             log.exception("what was used could not be settled, so the estimate counts")
 
