@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
 
 from ._errors import Error, Problem, Unavailable
-from ._wire import PROBLEM_TYPE, Answer, Json
+from ._wire import PROBLEM_TYPE, Answer, Json, Limit
+
+log = logging.getLogger("drawgate")
 
 QUOTA = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -68,15 +71,20 @@ class Refusal:
 def describe(answer: Answer, bucket: int | None) -> dict[str, str]:
     """Returns the X-RateLimit headers. They describe the tightest limit of the bucket at this position."""
     headers = {"X-RateLimit-Fallback": "true"} if answer.fallback else {}
-    limits = [m for m in answer.limits if m.bucket == bucket]
-    if not limits:
-        return headers
-    # The one that refuses longest, otherwise the one with the smallest part left.
-    tightest = max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.most)))
-    headers["X-RateLimit-Limit"] = str(tightest.amount)
-    headers["X-RateLimit-Remaining"] = str(tightest.remaining)
-    if tightest.reset_at:
-        headers["X-RateLimit-Reset"] = str(math.ceil(tightest.reset_at.timestamp()))
+    limit = tightest(m for m in answer.limits if m.bucket == bucket)
+    return headers | (describe_limit(limit) if limit else {})
+
+
+def tightest(limits: Iterable[Limit]) -> Limit | None:
+    """Returns the limit that refuses longest, otherwise the one with the smallest part left."""
+    return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.most)), default=None)
+
+
+def describe_limit(limit: Limit) -> dict[str, str]:
+    """Returns the X-RateLimit headers of one limit."""
+    headers = {"X-RateLimit-Limit": str(limit.amount), "X-RateLimit-Remaining": str(limit.remaining)}
+    if limit.reset_at:
+        headers["X-RateLimit-Reset"] = str(math.ceil(limit.reset_at.timestamp()))
     return headers
 
 
@@ -124,6 +132,25 @@ def failure(error: Error) -> Refusal:
     if isinstance(error, Problem) and error.code == "never_fits":
         return _never_fits()
     return Refusal(500, "invalid", "The server's limits are not set up correctly.")
+
+
+class Failures:
+    """Logs why requests are not decided: an outage once, and a mistake each time."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def report(self, error: Error) -> None:
+        """Logs an error of the limiter."""
+        if not isinstance(error, Unavailable):
+            log.error("requests are answered with %d, because of a mistake: %s", failure(error).status, error)
+        elif not self._warned:
+            self._warned = True
+            log.warning("requests are answered with 503, because nobody decides: %s", error)
+
+    def decided(self) -> None:
+        """Ends an outage."""
+        self._warned = False
 
 
 class Proxies:
