@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
@@ -47,11 +49,16 @@ class Breaker:
             successes,
             failed,
         )
-        self._lock = threading.Lock()
         self._count = 0  # failures in a row while it is closed, successes while it is half-open
         self._since: float | None = None  # when it opened, or when a trial failed; None: closed
-        self._trial = False  # one is under way
         self._opened = 0  # how often
+        self._renew()
+        _breakers.add(self)
+
+    def _renew(self) -> None:
+        """Begins a process: in a forked one, another thread may have held the lock, and a trial is the parent's."""
+        self._lock = threading.Lock()
+        self._trial = False  # one is under way
 
     @property
     def state(self) -> str:
@@ -114,6 +121,18 @@ class Breaker:
                 self._count += 1
                 if self._count >= self._successes:
                     self._count, self._since = 0, None
+
+
+_breakers: weakref.WeakSet[Breaker] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for breaker in list(_breakers):
+        breaker._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _Attempt:

@@ -7,6 +7,7 @@ import logging
 import math
 import secrets
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -65,6 +66,7 @@ class ReservationBase:
             breaker,
         )
         self._own = grant is None
+        self._unused = threading.Lock()
         self._body = _wire.take_body(policy, key, costs, priority=priority, labels=labels)
         self._body["hold_ms"] = _wire.millis("hold", hold)
         self._body |= {"id": id or secrets.token_hex(16), "grant": grant or _wire.new_grant()}
@@ -126,11 +128,11 @@ class ReservationBase:
         self._cancelled = True
 
     def _check_new(self) -> None:
-        if self._answer is not None:
+        # A second take with the same grant would be the same one, also while the first one is being given up.
+        if not self._unused.acquire(blocking=False):
             raise RuntimeError("a reservation is entered once: call reserve again")
 
     async def _start(self) -> None:
-        self._check_new()
         if self._breaker:
             self._breaker._check()
         sent = time.monotonic()
@@ -262,6 +264,7 @@ class AsyncReservation(ReservationBase):
     _cancelling = 0
 
     async def __aenter__(self) -> AsyncReservation:
+        self._check_new()
         await self._start()
         self._task = asyncio.current_task()
         if self._task and sys.version_info >= (3, 11):

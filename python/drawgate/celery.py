@@ -327,6 +327,7 @@ def _enter(r: Reservation) -> None:
     stop = _stop.future()
     if stop.done():
         raise _Stopping
+    r._check_new()
     entered = r._loop.start(r._start())
     try:
         concurrent.futures.wait((entered, stop), return_when=concurrent.futures.FIRST_COMPLETED)

@@ -214,7 +214,7 @@ def test_an_error_of_the_connection_reaches_a_request_that_passes() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("max_wait", [-1, float("nan"), float("inf")])
+@pytest.mark.parametrize("max_wait", [-1, float("nan"), float("inf"), 1e306])
 def test_a_wrong_time_to_wait_is_noticed_at_the_start(max_wait: float) -> None:
     with pytest.raises(ValueError, match="max_wait"):
         RateLimitMiddleware(site(), AsyncLimiter(), max_wait=max_wait)

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drawgate import Limiter
+from drawgate import Breaker, Limiter
 from drawgate.testing import FakeServer
 
 
@@ -204,3 +204,22 @@ def test_an_exit_that_is_interrupted_settles(fake: FakeServer, monkeypatch: pyte
             r.__exit__(None, None, None)
         gate.set()
     assert (r.outcome, fake.open) == ("settled", 0)
+
+
+def test_a_call_in_the_thread_of_the_limiter_is_refused(fake: FakeServer) -> None:
+    """It would wait for itself."""
+    with Limiter(transport=fake.transport) as limiter:
+        errors: list[BaseException] = []
+
+        def failed(_: Exception) -> bool:
+            try:
+                limiter.take("llm")
+            except RuntimeError as error:
+                errors.append(error)
+            return True
+
+        with pytest.raises(ValueError, match="of the work"):
+            with limiter.reserve("llm", breaker=Breaker(failed=failed)):
+                raise ValueError("of the work")
+    assert "in its own thread" in str(errors[0])
+    assert fake.open == 0
