@@ -58,7 +58,7 @@ class Breaker:
     def _renew(self) -> None:
         """Begins a process: in a forked one, another thread may have held the lock, and a trial is the parent's."""
         self._lock = threading.Lock()
-        self._trial = False  # one is under way
+        self._trial: weakref.ref[_Attempt] | None = None  # under way, unless nobody has it any more
 
     @property
     def state(self) -> str:
@@ -81,7 +81,7 @@ class Breaker:
             return
         wait = self._wait()
         if wait <= 0:
-            if not self._trial:
+            if not self._trial or not self._trial():
                 return
             wait = 1.0  # the trial may take any time
         raise CircuitOpen(self._name, wait, datetime.now(timezone.utc) + timedelta(seconds=wait))
@@ -90,9 +90,10 @@ class Breaker:
         """Lets a call through, which must be ended. While the breaker is half-open it is the trial."""
         with self._lock:
             self._refuse()
-            trial = self._since is not None
-            self._trial = self._trial or trial
-            return _Attempt(self, trial, self._opened)
+            attempt = _Attempt(self, self._since is not None, self._opened)
+            if attempt.trial:
+                self._trial = weakref.ref(attempt)
+            return attempt
 
     def _counts(self, error: Exception) -> bool:
         try:
@@ -106,7 +107,7 @@ class Breaker:
         failed = isinstance(error, Exception) and not dropped and self._counts(error)
         with self._lock:
             if attempt.trial:
-                self._trial = False
+                self._trial = None
             elif attempt.opened != self._opened:
                 return  # it opened while the call ran
             if dropped or (error is not None and not failed):

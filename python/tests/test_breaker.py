@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from types import SimpleNamespace
@@ -147,4 +148,17 @@ def test_a_forked_process_has_its_own_trial() -> None:
     with pytest.raises(CircuitOpen):  # as long as the parent's own trial runs
         breaker._begin()
     trial.end(None)
+    assert breaker.state == "closed"
+
+
+def test_a_trial_whose_end_nobody_reports() -> None:
+    """As of a stream of LangChain that was dropped: the next call may try."""
+    breaker = Breaker(failures=1, successes=1, open_for=0)
+    breaker._begin().end(ValueError())
+    trial = breaker._begin()
+    with pytest.raises(CircuitOpen):
+        breaker._begin()
+    del trial
+    gc.collect()
+    breaker._begin().end(None)
     assert breaker.state == "closed"
