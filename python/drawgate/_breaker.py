@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
@@ -47,11 +49,16 @@ class Breaker:
             successes,
             failed,
         )
-        self._lock = threading.Lock()
         self._count = 0  # failures in a row while it is closed, successes while it is half-open
         self._since: float | None = None  # when it opened, or when a trial failed; None: closed
-        self._trial = False  # one is under way
         self._opened = 0  # how often
+        self._renew()
+        _breakers.add(self)
+
+    def _renew(self) -> None:
+        """Begins a process: in a forked one, another thread may have held the lock, and a trial is the parent's."""
+        self._lock = threading.Lock()
+        self._trial: weakref.ref[_Attempt] | None = None  # under way, unless nobody has it any more
 
     @property
     def state(self) -> str:
@@ -74,7 +81,7 @@ class Breaker:
             return
         wait = self._wait()
         if wait <= 0:
-            if not self._trial:
+            if not self._trial or not self._trial():
                 return
             wait = 1.0  # the trial may take any time
         raise CircuitOpen(self._name, wait, datetime.now(timezone.utc) + timedelta(seconds=wait))
@@ -83,9 +90,10 @@ class Breaker:
         """Lets a call through, which must be ended. While the breaker is half-open it is the trial."""
         with self._lock:
             self._refuse()
-            trial = self._since is not None
-            self._trial = self._trial or trial
-            return _Attempt(self, trial, self._opened)
+            attempt = _Attempt(self, self._since is not None, self._opened)
+            if attempt.trial:
+                self._trial = weakref.ref(attempt)
+            return attempt
 
     def _counts(self, error: Exception) -> bool:
         try:
@@ -99,7 +107,7 @@ class Breaker:
         failed = isinstance(error, Exception) and not dropped and self._counts(error)
         with self._lock:
             if attempt.trial:
-                self._trial = False
+                self._trial = None
             elif attempt.opened != self._opened:
                 return  # it opened while the call ran
             if dropped or (error is not None and not failed):
@@ -114,6 +122,18 @@ class Breaker:
                 self._count += 1
                 if self._count >= self._successes:
                     self._count, self._since = 0, None
+
+
+_breakers: weakref.WeakSet[Breaker] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for breaker in list(_breakers):
+        breaker._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _Attempt:

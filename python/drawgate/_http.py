@@ -5,13 +5,15 @@ from __future__ import annotations
 import ipaddress
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
 
 from ._errors import Error, Problem, Unavailable
-from ._wire import PROBLEM_TYPE, Answer, Json
+from ._wire import PROBLEM_TYPE, Answer, Json, Limit
+
+log = logging.getLogger("drawgate")
 
 log = logging.getLogger("drawgate")
 
@@ -71,15 +73,20 @@ class Refusal:
 def describe(answer: Answer, bucket: int | None) -> dict[str, str]:
     """Returns the X-RateLimit headers. They describe the tightest limit of the bucket at this position."""
     headers = {"X-RateLimit-Fallback": "true"} if answer.fallback else {}
-    limits = [m for m in answer.limits if m.bucket == bucket]
-    if not limits:
-        return headers
-    # The one that refuses longest, otherwise the one with the smallest part left.
-    tightest = max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.most)))
-    headers["X-RateLimit-Limit"] = str(tightest.amount)
-    headers["X-RateLimit-Remaining"] = str(tightest.remaining)
-    if tightest.reset_at:
-        headers["X-RateLimit-Reset"] = str(math.ceil(tightest.reset_at.timestamp()))
+    limit = tightest(m for m in answer.limits if m.bucket == bucket)
+    return headers | (describe_limit(limit) if limit else {})
+
+
+def tightest(limits: Iterable[Limit]) -> Limit | None:
+    """Returns the limit that refuses longest, otherwise the one with the smallest part left."""
+    return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.most)), default=None)
+
+
+def describe_limit(limit: Limit) -> dict[str, str]:
+    """Returns the X-RateLimit headers of one limit."""
+    headers = {"X-RateLimit-Limit": str(limit.amount), "X-RateLimit-Remaining": str(limit.remaining)}
+    if limit.reset_at:
+        headers["X-RateLimit-Reset"] = str(math.ceil(limit.reset_at.timestamp()))
     return headers
 
 
@@ -129,24 +136,25 @@ def failure(error: Error) -> Refusal:
     return Refusal(500, "invalid", "The server's limits are not set up correctly.")
 
 
-class Reporter:
-    """Logs why requests are answered with an error: a mistake each time, an outage once, until a take is answered."""
+class Failures:
+    """Logs why requests are not decided: an outage once until it ends, and a mistake each time."""
 
     def __init__(self) -> None:
         self._warned = False
 
-    def answered(self) -> None:
-        """Notes that a take was answered."""
-        self._warned = False
-
-    def failed(self, error: Error, status: int) -> None:
-        """Logs an error, unless it is the request's own: one that costs too much."""
+    def report(self, error: Error) -> None:
+        """Logs an error of the limiter, unless it is the request's own: one that costs too much."""
+        status = failure(error).status
         if isinstance(error, Unavailable):
             if not self._warned:
                 log.warning("requests are answered with %d, because nobody decides: %s", status, error)
             self._warned = True
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.error("requests are answered with %d, because limits cannot be checked: %s", status, error)
+
+    def decided(self) -> None:
+        """Ends an outage."""
+        self._warned = False
 
 
 class Proxies:

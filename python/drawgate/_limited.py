@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from ._async import AsyncLimiter
 from ._breaker import Breaker
-from ._reservation import by_unit
 from ._sync import Limiter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,7 +45,8 @@ def limited(
         key: who is counted.
         limiter: a Limiter, or for coroutine functions also an AsyncLimiter; by default one for the
             server that DRAWGATE_SERVER names.
-        used: returns what was really used, from what the function returned.
+        used: returns what was really used, from what the function returned. If it fails, that is logged, and
+            the estimate counts.
         max_wait: as in `AsyncLimiter.reserve`, and so are the others.
         hold: see there.
         priority: see there.
@@ -89,8 +89,7 @@ def limited(
             async def call_async(*args: Any, **kwargs: Any) -> Any:
                 async with reserve(limiter or default_async(), args, kwargs) as r:
                     result = await function(*args, **kwargs)
-                    if used:
-                        r.used(**by_unit(used(result)))
+                    r._count(used, result)
                     return result
 
             return call_async
@@ -104,8 +103,7 @@ def limited(
                     if inspect.iscoroutine(result):
                         result.close()
                     raise TypeError(f"{name} returns an awaitable: make it a coroutine function (async def)")
-                if used:
-                    r.used(**by_unit(used(result)))
+                r._count(used, result)
                 return result
 
         return call

@@ -7,9 +7,10 @@ import logging
 import math
 import secrets
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,7 @@ class ReservationBase:
             breaker,
         )
         self._own = grant is None
+        self._unused = threading.Lock()
         self._body = _wire.take_body(policy, key, costs, priority=priority, labels=labels)
         self._body["hold_ms"] = _wire.millis("hold", hold)
         self._body |= {"id": id or secrets.token_hex(16), "grant": grant or _wire.new_grant()}
@@ -88,6 +90,7 @@ class ReservationBase:
         self._task: asyncio.Task[Any] | None = None  # to interrupt when the reservation is lost
         self._until = math.inf  # when renewals end, in this process's time
         self._abandoned = False
+        self._settles_quietly = False
         self.lost = False
         self.outcome = ""
 
@@ -122,16 +125,25 @@ class ReservationBase:
         self._used.update(costs)
         self._cancelled = False
 
+    def _count(self, used: Callable[[Any], Mapping[str, int]] | None, result: Any) -> None:
+        """Says what a call has used that was made. Nothing that is wrong with it fails the call from here on."""
+        self._settles_quietly = True
+        if used:
+            try:
+                self.used(**by_unit(used(result)))
+            except Exception:
+                log.exception("what a call has used cannot be read, so the estimate counts")
+
     def cancel(self) -> None:
         """Says that nothing was used: the block's end gives everything back."""
         self._cancelled = True
 
     def _check_new(self) -> None:
-        if self._answer is not None:
+        # A second take with the same grant would be the same one, also while the first one is being given up.
+        if not self._unused.acquire(blocking=False):
             raise RuntimeError("a reservation is entered once: call reserve again")
 
     async def _start(self) -> None:
-        self._check_new()
         if self._breaker:
             self._breaker._check()
         sent = time.monotonic()
@@ -205,7 +217,7 @@ class ReservationBase:
         try:
             await asyncio.shield(self._limiter._caller.spawn(self._close()))
         except Problem:
-            if error is None:
+            if error is None and not self._settles_quietly:
                 raise
             log.exception("what was used could not be settled, so the estimate counts")
 
@@ -264,6 +276,7 @@ class AsyncReservation(ReservationBase):
     _cancelling = 0
 
     async def __aenter__(self) -> AsyncReservation:
+        self._check_new()
         await self._start()
         self._task = asyncio.current_task()
         if self._task and sys.version_info >= (3, 11):

@@ -63,6 +63,9 @@ class _Loop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs work to its end. If this thread is interrupted meanwhile, the work is cancelled."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a limiter cannot be called in its own thread, such as by failed= of a breaker")
         future = self.start(work)
         try:
             return future.result()

@@ -216,7 +216,7 @@ class Policy:
 def server_url(address: str) -> str:
     """Returns the base of all paths. An address that cannot be right is a ValueError."""
     u = urlsplit(address)
-    if u.username or u.password or u.query or u.fragment:
+    if "@" in address or u.query or u.fragment:
         raise ValueError(
             "the address of a server must not have a user, query or fragment: put an access token into DRAWGATE_TOKEN"
         )
@@ -231,7 +231,7 @@ def server_url(address: str) -> str:
 
 def millis(name: str, seconds: float) -> int:
     """Converts seconds for the wire, rounded up."""
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds * 1000 < math.inf:
         raise ValueError(f"{name} is {seconds}: give a number of seconds that is not negative")
     return math.ceil(seconds * 1000)
 
@@ -397,4 +397,6 @@ def problem(base: str, call: str, http_status: int, content_type: str, body: Jso
     text = f"{what} and is not from a Drawgate server: is the address (server=, or DRAWGATE_SERVER) right?"
     if http_status >= 500:  # a proxy that has no answer itself
         return ServerUnavailable(text, maybe=True)
-    return Problem(text, code="", status=http_status)
+    error = Problem(text, code="", status=http_status)
+    error.maybe = http_status < 300  # a proxy may have spoilt the answer
+    return error

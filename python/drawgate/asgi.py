@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from . import _http
+import anyio
+
+from . import _http, _wire
 from ._async import AsyncLimiter
 from ._errors import Error, Refused
 from ._wire import Answer, Bucket
 
+T = TypeVar("T")
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -71,9 +74,10 @@ class RateLimitMiddleware:
         self._app, self._limiter, self._ip, self._api, self._enabled = app, limiter, ip, api, enabled
         self._exempt = _http.Exempt(exempt)
         self._proxies = _http.Proxies(trusted_proxies, proxy_header)
+        _wire.millis("max_wait", max_wait)  # says now what is wrong with it
         self._max_wait, self._free = max_wait, queue
         self._own = 0 if ip else None  # the position of the client's own bucket
-        self._reporter = _http.Reporter()
+        self._failures = _http.Failures()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request."""
@@ -83,13 +87,12 @@ class RateLimitMiddleware:
         try:
             answer, receive = await self._take(self._buckets(scope), receive)
         except Error as error:
-            refusal = _http.failure(error)
-            self._reporter.failed(error, refusal.status)
-            await _refuse(refusal, {}, scope, send)
+            self._failures.report(error)
+            await _refuse(_http.failure(error), {}, scope, send)
             return
-        self._reporter.answered()
-        if answer is None:
-            return  # the client has left
+        except ClientLeft:
+            return
+        self._failures.decided()
         headers = _http.describe(answer, self._own)
         if not answer:
             await _refuse(_http.refusal(answer, self._own), headers, scope, send)
@@ -107,47 +110,68 @@ class RateLimitMiddleware:
         key = self._proxies.key(peer[0] if peer else "", scope["headers"])
         return [Bucket(*b) for b in ((self._ip, key), (self._api, GLOBAL)) if b[0]]
 
-    async def _take(self, buckets: list[Bucket], receive: Receive) -> tuple[Answer | None, Receive]:
-        """Asks for the units. No answer: the client has left. What it has sent is in the Receive that is returned."""
+    async def _take(self, buckets: list[Bucket], receive: Receive) -> tuple[Answer, Receive]:
+        """Asks for the units. What the client has sent meanwhile is in the Receive that is returned."""
         if not self._max_wait or self._free <= 0:
             return await self._limiter.take(buckets), receive
         self._free -= 1
-        waiting = asyncio.ensure_future(self._limiter.wait(buckets, max_wait=self._max_wait))
-        listener = _Listener(receive)
-        leaving = asyncio.ensure_future(listener.until_disconnect())
+        listener = Listener(receive)
         try:
-            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                return None, receive
-            return waiting.result(), listener.replay
+            return await listener.during(self._limiter.wait(buckets, max_wait=self._max_wait)), listener.replay
         except Refused as refused:
             return refused.answer, receive
         finally:
             self._free += 1
-            for task in (waiting, leaving):
-                task.cancel()
-            await asyncio.gather(waiting, leaving, return_exceptions=True)
 
 
-class _Listener:
+class ClientLeft(Exception):
+    """The client has left, so nobody waits for an answer."""
+
+
+class Listener:
     """Reads from a client while its request waits: what it sends is kept for the application."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._read: list[Message] = []
+        self._left = False
+        self._error: Exception | None = None  # of receive
+        self._task: asyncio.Task[None] | None = None
 
-    async def until_disconnect(self) -> None:
-        """Returns when the client has left. That can be noticed only when its whole body was read."""
-        while True:
-            message = await self._receive()
-            self._read.append(message)
-            if message["type"] == "http.disconnect":
-                return
-            if message.get("more_body"):  # the body stays with the server: here it would fill the memory
-                await asyncio.Event().wait()
+    async def during(self, work: Awaitable[T]) -> T:
+        """Does the work. If the client leaves meanwhile, the work is cancelled, and this raises ClientLeft.
+
+        That can be noticed only when the client's whole body was read.
+        """
+        with anyio.CancelScope() as scope:  # this task does the work itself, as a reservation belongs to its task
+            self._task = asyncio.ensure_future(self._listen(scope))
+            try:
+                return await work
+            finally:
+                self._task.cancel()
+        raise self._error or ClientLeft
+
+    async def _listen(self, scope: anyio.CancelScope) -> None:
+        try:
+            more = False
+            while not self._left and not more:  # the body stays with the server: here it would fill the memory
+                message = await self._receive()
+                self._read.append(message)
+                self._left, more = message["type"] == "http.disconnect", bool(message.get("more_body"))
+        except Exception as error:
+            self._error = error
+        if self._left or self._error:
+            scope.cancel()
 
     async def replay(self) -> Message:
-        return self._read.pop(0) if self._read else await self._receive()
+        """Receives for the application."""
+        if self._task and not self._task.done():
+            await asyncio.wait((self._task,))  # it was cancelled, and ends now
+        if self._read:
+            return self._read.pop(0)
+        if self._error:
+            raise self._error
+        return await self._receive()
 
 
 def _path(scope: Scope) -> str:

@@ -32,7 +32,6 @@ from kombu.utils.url import maybe_sanitize_url
 
 from ._errors import Error, Problem, Refused, Unavailable
 from ._limited import default_sync
-from ._reservation import by_unit
 from ._sync import Limiter, Reservation, _stop_all
 
 log = logging.getLogger("drawgate")
@@ -65,7 +64,7 @@ HIGHEST = 9  # priority, of takes and of messages
 
 
 class GivenUp(Error):
-    """A task got no units, however often it was queued again. Its body has not run since."""
+    """A task got no units, however often it was queued again, or it could not be. Its body has not run since."""
 
 
 class QueueFull(Error):
@@ -99,7 +98,7 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
         used: a function that returns what was really used, from what the body returned.
         cancel_on: exceptions of the body which mean that nothing was used.
         limiter: by default one for the server that DRAWGATE_SERVER names.
-        max_wait: seconds to wait for the units; at most half of the task's time limit.
+        max_wait: seconds to wait for the units; at most half of the task's shorter time limit.
         hold: seconds after which the units of a worker that died count as used, and its slots are
             free. While the body runs, the hold is renewed.
         requeue_delay: seconds after which a task that got no units is in the queue again.
@@ -165,8 +164,7 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
                 if isinstance(retry.exc, self.cancel_on) and not r._used:
                     r.cancel()
                 raise
-            if used := inspect.getattr_static(self, "used"):
-                r.used(**by_unit(used(result)))
+            r._count(inspect.getattr_static(self, "used"), result)
             return result
 
     def _reserve(self, args: tuple[Any, ...], kwargs: dict[str, Any], queued: bool) -> Reservation:
@@ -184,7 +182,8 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
             if len(ident.encode()) > MAX_ID:
                 ident = hashlib.sha256(ident.encode()).hexdigest()
             hard, soft = request.timelimit or (None, None)
-            if limit := soft or self.soft_time_limit or hard or self.time_limit:
+            limits = (hard or self.time_limit or _worker.hard, soft or self.soft_time_limit or _worker.soft)
+            for limit in filter(None, limits):
                 max_wait = min(max_wait, limit / 2)  # Celery counts the wait as well
         return (self.limiter or default_sync()).reserve(
             value("policy"),
@@ -247,15 +246,29 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
         headers = {**(request.as_execution_options()["headers"] or {}), **headers}
         again = self.signature_from_request(request, countdown=countdown, retries=request.retries, headers=headers)
         try:
-            again.apply_async()
+            again.apply_async(retry=True)
         except Exception as error:
-            raise Reject(error, requeue=True) from error
+            if self.acks_late:  # the broker still has it
+                raise Reject(error, requeue=True) from error
+            text = f"task {self.name}[{request.id}] got no units, and could not be queued again: {error or repr(error)}"
+            log.error(text)
+            raise GivenUp(text) from error
 
 
 _current: ContextVar[Reservation | None] = ContextVar("drawgate_reservation", default=None)
 
 
-# Workers that stop.
+# Workers.
+
+
+class _Worker:
+    """What a worker's command line says, for the processes that are forked from it: Celery does not tell them."""
+
+    hard: float | None = None
+    soft: float | None = None
+
+
+_worker = _Worker()
 
 
 class _Stopping(Exception):
@@ -314,6 +327,7 @@ def _enter(r: Reservation) -> None:
     stop = _stop.future()
     if stop.done():
         raise _Stopping
+    r._check_new()
     entered = r._loop.start(r._start())
     try:
         concurrent.futures.wait((entered, stop), return_when=concurrent.futures.FIRST_COMPLETED)
@@ -336,6 +350,7 @@ def _begin(sender: Any, **_: Any) -> None:
             "drawgate: limited tasks need threads or processes, and the pools gevent and eventlet replace threads:"
             " start the worker with --pool=prefork or --pool=threads"
         )
+    _worker.hard, _worker.soft = sender.time_limit, sender.soft_time_limit
     _stop.prepare()
 
 

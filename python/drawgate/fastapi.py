@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fastapi import Depends, HTTPException, Request, Response
 
@@ -24,12 +24,16 @@ from ._breaker import Breaker
 from ._errors import CircuitOpen, Error, HoldLost, Refused
 from ._reservation import AsyncReservation
 from ._wire import Answer
+from .asgi import ClientLeft, Listener
 
+T = TypeVar("T")
 Name: TypeAlias = str | Callable[..., Any]
 Units: TypeAlias = int | Callable[..., Any]
 
 KEY = "key"  # the name of a dependency's parameter; those of units have the prefix, as units may have any name
 COST = "cost_"
+TIGHTEST = "drawgate.tightest"  # the limit that the headers of a request describe, in its scope
+CLIENT_LEFT = 499  # nobody sees it but logs
 
 
 def route(request: Request) -> str:
@@ -62,21 +66,22 @@ def take(
         labels: for the history.
         **costs: units by name: numbers, or dependencies that return them.
     """
-    reporter = _http.Reporter()
+    failures = _http.Failures()
 
     async def dependency(request: Request, response: Response, **values: Any) -> Answer | None:
         who, units = _values(values, key, costs)
         if who is None:
             return None
         own = 0 if who else None
-        with _refusals(own, reporter):
+        with _refusals(own, failures):
             if max_wait:
-                answer = await limiter.wait(policy, who, max_wait=max_wait, priority=priority, labels=labels, **units)
+                wait = limiter.wait(policy, who, max_wait=max_wait, priority=priority, labels=labels, **units)
+                answer = await _while_connected(request, wait)
             else:
                 answer = await limiter.take(policy, who, priority=priority, labels=labels, **units)
             if not answer:
                 raise Refused(answer)
-        response.headers.update(_http.describe(answer, own))
+        _describe(request, response, answer, own)
         return answer
 
     return _with_parameters(dependency, key, costs)
@@ -113,7 +118,7 @@ def reserve(
         breaker: see there.
         **costs: as in `take`.
     """
-    reporter = _http.Reporter()
+    failures = _http.Failures()
 
     async def dependency(request: Request, response: Response, **values: Any) -> AsyncIterator[AsyncReservation | None]:
         who, units = _values(values, key, costs)
@@ -134,9 +139,10 @@ def reserve(
         )
         try:
             async with AsyncExitStack() as stack:
-                with _refusals(own, reporter):
-                    await stack.enter_async_context(reservation)
-                response.headers.update(_http.describe(reservation.answer, own))
+                with _refusals(own, failures):
+                    enter = stack.enter_async_context(reservation)
+                    await (_while_connected(request, enter) if max_wait else enter)
+                _describe(request, response, reservation.answer, own)
                 yield reservation
         except HoldLost as lost:
             raise _exception(_http.unavailable(), {}) from lost
@@ -166,23 +172,42 @@ def _values(values: Mapping[str, Any], key: Name, costs: Mapping[str, Units]) ->
     return None if who is None else str(who), units
 
 
+async def _while_connected(request: Request, work: Awaitable[T]) -> T:
+    """Does the work, as long as the client has not left."""
+    listener = Listener(request.receive)
+    request._receive = listener.replay  # the route may still read the body
+    return await listener.during(work)
+
+
+def _describe(request: Request, response: Response, answer: Answer, own: int | None) -> None:
+    """Sets the headers, which describe the tightest limit of all dependencies."""
+    own_limits = [m for m in answer.limits if m.bucket == own]
+    limit = _http.tightest([*request.scope.get(TIGHTEST, ()), *own_limits])
+    if answer.fallback:
+        response.headers["X-RateLimit-Fallback"] = "true"
+    if limit:
+        request.scope[TIGHTEST] = (limit,)
+        response.headers.update(_http.describe_limit(limit))
+
+
 @contextmanager
-def _refusals(own: int | None, reporter: _http.Reporter) -> Iterator[None]:
+def _refusals(own: int | None, failures: _http.Failures) -> Iterator[None]:
     """Turns errors of the limiter into answers."""
     try:
         yield
-        reporter.answered()
+        failures.decided()
+    except ClientLeft as left:
+        raise HTTPException(CLIENT_LEFT, "The client has left.") from left
     except Refused as refused:
-        reporter.answered()
+        failures.decided()
         raise _exception(_http.refusal(refused.answer, own), _http.describe(refused.answer, own)) from refused
     except CircuitOpen as error:
         after = max(1, math.ceil(error.retry_after))
         text = f"The service behind this one fails. Try again in {after} s."
         raise _exception(_http.Refusal(503, "circuit_open", text, after=after), {}) from error
     except Error as error:
-        refusal = _http.failure(error)
-        reporter.failed(error, refusal.status)
-        raise _exception(refusal, {}) from error
+        failures.report(error)
+        raise _exception(_http.failure(error), {}) from error
 
 
 def _exception(refusal: _http.Refusal, headers: Mapping[str, str]) -> HTTPException:

@@ -32,7 +32,6 @@ from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._errors import Error, Refused
 from ._limited import default_sync
-from ._reservation import by_unit
 from ._sync import Limiter, Reservation
 
 log = logging.getLogger("drawgate")
@@ -273,10 +272,7 @@ class _Run:
         if error is not None and _not_sent(error):
             reservation.cancel()
         elif error is None and usage and self._units:
-            try:
-                reservation.used(**by_unit(self._units(usage)))
-            except Exception:
-                log.exception("what a call has used cannot be read, so the estimate counts")
+            reservation._count(self._units, usage)
         _settle(reservation, error)
 
 

@@ -99,9 +99,10 @@ def gated(self: Any, key: str) -> None:
     note("end", self)
 
 
-@app.task(base=Task, bind=True, policy="llm", key=lambda key: key)
+@app.task(base=Task, bind=True, policy="llm", key=lambda key: key, max_wait=3600)
 def ranked(self: Any, key: str) -> None:
-    note("run", self, priority=self.reservation._body.get("priority", 0))
+    r = self.reservation
+    note("run", self, priority=r._body.get("priority", 0), max_wait=r._max_wait)
 
 
 @app.task(base=Task, policy="llm", key=lambda numbers: "chord")

@@ -7,16 +7,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio
 import httpx
 import pytest
 from conftest import Proxy, Server
-from fastapi import Depends, FastAPI, Header, WebSocket
+from fastapi import Body, Depends, FastAPI, Header, Request, WebSocket
 from fastapi.responses import StreamingResponse
 
 from drawgate import AsyncLimiter, AsyncReservation, Breaker, _reservation
 from drawgate._http import Exempt, Proxies
-from drawgate.asgi import Message, RateLimitMiddleware, Scope
+from drawgate.asgi import Listener, Message, RateLimitMiddleware, Scope
 from drawgate.fastapi import reserve, route, take
+from drawgate.testing import FakeServer
 
 # Each test has policies of its own, as its limits are small.
 LIMITS = """
@@ -27,6 +29,7 @@ policies:
   user: {limits: [{name: rpm, rolling: 1h, amount: 2}, {name: tpm, unit: tokens, rolling: 1h, amount: 1000}]}
   soon: {limits: [{name: rate, rolling: 1s, amount: 1}]}
   slots: {limits: [{name: at-once, concurrency: 1}]}
+  pair: {limits: [{name: rate, rolling: 2h, amount: 2, charge: end}]}
 """
 
 
@@ -153,6 +156,68 @@ def test_a_client_that_leaves_while_it_waits(limits: Server) -> None:
         assert limits.used("user", "192.0.2.9") == {"rpm": 2, "tpm": 0}
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("after_body", [True, False])
+def test_an_error_of_the_connection_while_it_waits(after_body: bool) -> None:
+    """It is not taken for a client that has left."""
+    fake = FakeServer(slots={"requests": 1})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport) as limiter, limiter.reserve("slots", "192.0.2.9"):
+            called: list[object] = []
+
+            async def inner(*_: object) -> None:
+                called.append(True)
+
+            async def receive() -> Message:
+                if after_body and not called:
+                    called.append(False)
+                    return {"type": "http.request", "body": b"", "more_body": False}
+                raise ConnectionResetError("the connection broke")
+
+            async def send(_: Message) -> None:
+                raise AssertionError
+
+            app = RateLimitMiddleware(inner, limiter, ip="slots", api="", max_wait=3000)
+            scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.9", 1)}
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(app(scope, receive, send), 60)
+            assert True not in called
+            assert app._free == 1000
+
+    asyncio.run(main())
+    assert fake.open == 0
+
+
+def test_an_error_of_the_connection_reaches_a_request_that_passes() -> None:
+    async def main() -> None:
+        answers: list[Message] = [{"type": "http.request", "body": b"hello", "more_body": False}]
+
+        async def receive() -> Message:
+            if not answers:
+                raise ConnectionResetError
+            return answers.pop()
+
+        async def granted_at_the_same_moment() -> str:
+            with anyio.CancelScope(shield=True):
+                assert listener._task
+                await asyncio.wait((listener._task,))
+            return "granted"
+
+        listener = Listener(receive)
+        assert await listener.during(granted_at_the_same_moment()) == "granted"
+        assert (await listener.replay())["body"] == b"hello"
+        with pytest.raises(ConnectionResetError):
+            await listener.replay()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("max_wait", [-1, float("nan"), float("inf"), 1e306])
+def test_a_wrong_time_to_wait_is_noticed_at_the_start(max_wait: float) -> None:
+    with pytest.raises(ValueError, match="max_wait"):
+        RateLimitMiddleware(site(), AsyncLimiter(), max_wait=max_wait)
 
 
 def test_nobody_decides(server: Server, limits: Server) -> None:
@@ -502,5 +567,96 @@ def test_a_dependency_that_is_wrong(limits: Server, caplog: pytest.LogCaptureFix
                     )
                     assert (answer.status_code, len(told)) == (status, len(want))
                     assert all(line.startswith(w) for line, w in zip(told, want, strict=True))
+
+    asyncio.run(main())
+
+
+def test_headers_of_several_dependencies(limits: Server) -> None:
+    """They describe the tightest limit, whatever the order."""
+
+    async def main() -> None:
+        async with AsyncLimiter(limits.url, timeout=60) as limiter:
+            app = FastAPI()
+            tight, wide = take(limiter, "user", key=user_name), take(limiter, "large", key=user_name)
+            for path, both in {"/tight-last": (wide, tight), "/tight-first": (tight, wide)}.items():
+                app.get(path, dependencies=[Depends(d) for d in both])(lambda: None)
+            async with client(app) as c:
+                for path in ("/tight-last", "/tight-first"):
+                    answer = await c.get(path, headers={"X-User": path})
+                    assert answer.headers["X-RateLimit-Limit"] == "2", path
+                    assert answer.headers["X-RateLimit-Remaining"] == "1", path
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [take, reserve])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_client_that_leaves_while_a_dependency_waits(kind: Any, method: str, limits: Server) -> None:
+    """It gives up its place. What was read of its body is still there for a route that passes."""
+
+    def waiting() -> int:
+        return int(httpx.get(limits.admin + "/readyz", timeout=60, verify=False).json()["waiting"])
+
+    async def until(n: int) -> None:
+        while waiting() != n:
+            await asyncio.sleep(0.001)
+
+    async def main() -> None:
+        async with AsyncLimiter(limits.url, timeout=60) as limiter:
+            app, bodies, sent = FastAPI(), [], list[Message]()
+
+            @app.post("/", dependencies=[Depends(kind(limiter, "pair", max_wait=3000))])
+            async def post(body: Annotated[dict[str, int], Body()]) -> None:
+                bodies.append(body)
+
+            @app.get("/", dependencies=[Depends(kind(limiter, "pair", max_wait=3000))])
+            async def get(request: Request) -> None:
+                bodies.append(await request.json())
+
+            async def send(message: Message) -> None:
+                sent.append(message)
+
+            scope = {
+                "type": "http",
+                "method": method,
+                "path": "/",
+                "headers": [(b"content-type", b"application/json")],
+                "query_string": b"",
+                "client": ("192.0.2.9", 1),
+            }
+            messages: asyncio.Queue[Message] = asyncio.Queue()
+            body = {"type": "http.request", "body": b'{"n": 1}', "more_body": False}
+            messages.put_nowait(body)
+            await app(dict(scope), messages.get, send)
+            assert (bodies, sent[0]["status"]) == ([{"n": 1}], 200)
+            async with limiter.reserve("pair"):
+                messages.put_nowait(body)
+                task = asyncio.create_task(app(dict(scope), messages.get, send))
+                await asyncio.wait_for(until(1), 60)
+                messages.put_nowait({"type": "http.disconnect"})
+                await asyncio.wait_for(task, 60)
+                await asyncio.wait_for(until(0), 60)
+            assert len(bodies) == 1
+        assert limits.status("pair", "")["open"] == 0
+
+    asyncio.run(main())
+
+
+def test_mistakes_of_dependencies_are_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """An outage once, and a mistake each time."""
+
+    async def main() -> None:
+        fake = FakeServer(user={"requests": 9})
+        async with AsyncLimiter(transport=fake.transport, timeout=0.2) as limiter:
+            app = FastAPI()
+            app.get("/right", dependencies=[Depends(take(limiter, "user"))])(lambda: None)
+            app.get("/wrong", dependencies=[Depends(take(limiter, "nowhere"))])(lambda: None)
+            async with client(app) as c:
+                assert (await c.get("/wrong")).status_code == 500
+                assert "nowhere" in caplog.text
+                for away, status in ((True, 503), (True, 503), (False, 200), (True, 503)):
+                    fake.unavailable = away
+                    assert (await c.get("/right")).status_code == status
+                assert caplog.text.count("requests are answered with 503") == 2
 
     asyncio.run(main())

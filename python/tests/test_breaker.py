@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -124,3 +127,38 @@ def test_old_failures(clock: SimpleNamespace) -> None:
         for r in old[2:]:
             r.__exit__(OSError, OSError(), None)
         assert breaker.state == "closed"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_its_own_trial() -> None:
+    """It also has a lock of its own: another thread may have held the parent's."""
+    breaker = Breaker(failures=1, successes=1, open_for=0)
+    breaker._begin().end(ValueError())
+    trial = breaker._begin()
+    with breaker._lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(60)  # it waits for nobody
+                breaker._begin().end(None)
+                os._exit(0 if breaker.state == "closed" else 2)
+            finally:
+                os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with pytest.raises(CircuitOpen):  # as long as the parent's own trial runs
+        breaker._begin()
+    trial.end(None)
+    assert breaker.state == "closed"
+
+
+def test_a_trial_whose_end_nobody_reports() -> None:
+    """As of a stream of LangChain that was dropped: the next call may try."""
+    breaker = Breaker(failures=1, successes=1, open_for=0)
+    breaker._begin().end(ValueError())
+    trial = breaker._begin()
+    with pytest.raises(CircuitOpen):
+        breaker._begin()
+    del trial
+    gc.collect()
+    breaker._begin().end(None)
+    assert breaker.state == "closed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -16,10 +17,12 @@ import httpx
 import pytest
 from brokers import HANG, Workers, rabbitmq_broker, redis_broker, until
 from celery import Celery, chord
+from celery.app.trace import trace_task
 from conftest import CONFIG, Server
 
+import drawgate.celery
 from drawgate import Limiter, Refused
-from drawgate.celery import BrokerUnavailable, LimitedTask, QueueFull, QueueGuard
+from drawgate.celery import BrokerUnavailable, GivenUp, LimitedTask, QueueFull, QueueGuard
 from drawgate.celery import _begin as signals_begin
 from drawgate.testing import FakeServer
 
@@ -276,6 +279,16 @@ def test_priorities(workers: Workers, broker: str) -> None:
     assert {e["id"]: e["priority"] for e in workers.log("run")} == want
 
 
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+@pytest.mark.parametrize("options", [["--time-limit=600"], ["--soft-time-limit=600", "--time-limit=6000"]])
+def test_time_limits_of_the_command_line(workers: Workers, options: list[str]) -> None:
+    """A task waits for at most half of them, as for those of the configuration."""
+    workers.start("-c", "1", *options)
+    workers.send("ranked", workers.queue)
+    until(lambda: workers.log("run"), "it runs")
+    assert [e["max_wait"] for e in workers.log("run")] == [300.0]
+
+
 # Queues.
 
 
@@ -402,6 +415,73 @@ def test_called_without_a_queue(fake: FakeServer, app: Any, call: Callable[..., 
     assert ask.run("why") == "whywhy"  # the bare body
 
 
+def run(task: Any) -> Any:
+    """Runs a task as a worker does. Returns how it ended: nothing if it succeeded."""
+    delivery = {"exchange": "", "routing_key": "celery"}
+    request = {"id": "1-2", "is_eager": False, "delivery_info": delivery, "headers": {}}
+    return trace_task(task, "1-2", (), {}, request=request, app=task.app)[1]
+
+
+@pytest.mark.parametrize("acks_late", [True, False])
+@pytest.mark.parametrize("why", ["no units", "no server", "worker stops"])
+def test_a_task_that_cannot_be_queued_again_is_not_lost(
+    fake: FakeServer,
+    app: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    acks_late: bool,
+    why: str,
+) -> None:
+    """The broker delivers it again if it still has it. Otherwise it fails, and says so."""
+    failures, policies = [], []
+
+    @app.task(
+        name="ask",
+        shared=False,
+        acks_late=acks_late,
+        max_wait=0,
+        costs={"requests": 2},
+        on_failure=lambda self, error, *_: failures.append(error),
+    )
+    def ask() -> None: ...
+
+    def away(*_: Any, **options: Any) -> None:
+        policies.append(options["retry"])
+        raise OSError("the broker is away")
+
+    monkeypatch.setattr(LimitedTask, "apply_async", away)
+    if why == "no units":
+        ask()
+    elif why == "no server":
+        fake.unavailable = True
+        monkeypatch.setattr(ask.limiter._inner, "_timeout", 0.05)
+    else:
+        monkeypatch.setattr(drawgate.celery._stop, "_future", (stopped := concurrent.futures.Future[None]()))
+        stopped.set_result(None)
+    end = run(ask)
+    if acks_late:
+        assert (end.state, end.retval.requeue, failures) == ("REJECTED", True, [])
+        return
+    assert policies == [True]
+    assert end.state == "FAILURE"
+    assert [type(e) for e in failures] == [GivenUp]
+    text = "task ask[1-2] got no units, and could not be queued again: the broker is away"
+    assert str(failures[0]) == text
+    assert text in [r.getMessage() for r in caplog.records if r.levelname == "ERROR" and r.name == "drawgate"]
+
+
+@pytest.mark.parametrize("used", [lambda _: {"tokens": None}, lambda _: {"tokenz": 1}, lambda _: 1 / 0])
+def test_a_count_that_fails_does_not_fail_a_task(
+    fake: FakeServer, app: Any, used: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="ask", shared=False, costs={"tokens": 10}, used=used)
+    def ask() -> None: ...
+
+    assert run(ask) is None
+    assert fake.used("llm") == {"requests": 1, "tokens": 10}
+    assert "so the estimate counts" in caplog.text
+
+
 def test_reservation_of_the_body(fake: FakeServer, app: Any) -> None:
     @app.task(bind=True, shared=False)
     def ask(self: Any) -> None:
@@ -429,7 +509,7 @@ def test_what_a_task_asks_for(fake: FakeServer, app: Any) -> None:
     assert r._max_wait == 20  # half of the time limit
     assert r._body["labels"] == {"task": "asked", "task_id": "1-2"}
     assert len(asked(id="i" * 200).id) == 64
-    assert asked(id="1", timelimit=(30, None))._max_wait == 20
+    assert asked(id="1", timelimit=(30, None))._max_wait == 15  # that ends it earlier
     assert asked(id="1", timelimit=(30, 10))._max_wait == 5
     ask.push_request(retries=2000)
     assert ask.default_retry_delay == 600
@@ -437,7 +517,12 @@ def test_what_a_task_asks_for(fake: FakeServer, app: Any) -> None:
 
 
 def test_pools_without_threads_are_refused(app: Any) -> None:
-    worker = SimpleNamespace(app=Celery(broker="memory://"), pool_cls="celery.concurrency.gevent:TaskPool")
+    worker = SimpleNamespace(
+        app=Celery(broker="memory://"),
+        pool_cls="celery.concurrency.gevent:TaskPool",
+        time_limit=None,
+        soft_time_limit=None,
+    )
     signals_begin(sender=worker)  # it has no limited task
     worker.app = app
     with pytest.raises(SystemExit, match="start the worker with --pool=prefork or --pool=threads"):

@@ -289,3 +289,25 @@ def test_an_agent_when_its_limiter_is_closed() -> None:
     limiter = Limiter(transport=httpx.MockTransport(answer), timeout=0.5)
     agent = LimitedAgent(Agent(), "few", limiter=limiter)
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "used",
+    [lambda answer: {"tokens": answer.missing}, lambda answer: {"tokens": 1.5}, lambda answer: {"tokenz": 3}, len],
+)
+def test_a_count_that_fails_does_not_fail_the_work(
+    limiter: Limiter, server: Server, key: str, used: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the estimate counts."""
+
+    @limited("llm", key=key, tokens=100, used=used, limiter=limiter)
+    def ask() -> str:
+        return "done"
+
+    @limited("llm", key=key, tokens=100, used=used, limiter=limiter)
+    async def ask_async() -> str:
+        return "done"
+
+    assert ask() == asyncio.run(ask_async()) == "done"
+    assert server.used("llm", key)["tpm"] == 200
+    assert caplog.text.count("so the estimate counts") == 2

@@ -143,3 +143,28 @@ def test_errors_are_of_the_package() -> None:
                 await limiter.take("llm")
 
     asyncio.run(main())
+
+
+def test_a_spoilt_answer_may_have_been_a_grant() -> None:
+    """What it may hold is given up, and the caller hears of it."""
+    cancelled = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/take":
+            return httpx.Response(200, text="<html>", headers={"Content-Type": "text/html"})
+        cancelled.append(json.loads(request.content)["cancel"])
+        return httpx.Response(200, json={"outcome": "cancelled"})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=httpx.MockTransport(handle)) as limiter:
+            with pytest.raises(Problem) as e:
+                await limiter.reserve("llm").__aenter__()
+            assert e.value.maybe
+        assert cancelled == [True]
+        redirect = httpx.MockTransport(lambda _: httpx.Response(307, headers={"Location": "http://other/"}))
+        async with AsyncLimiter(transport=redirect) as limiter:
+            with pytest.raises(Problem) as e:
+                await limiter.take("llm")
+            assert not e.value.maybe
+
+    asyncio.run(main())

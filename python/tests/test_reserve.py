@@ -12,6 +12,7 @@ import pytest
 from conftest import Server
 
 from drawgate import AsyncLimiter, HoldLost, Limiter, Problem, Refused, _reservation
+from drawgate.testing import FakeServer
 
 
 def test_what_counts_after_the_block(limiter: Limiter, server: Server, key: str) -> None:
@@ -219,3 +220,24 @@ def test_a_forked_process_has_its_own_connection(limiter: Limiter, server: Serve
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert limiter.take("llm", key)
     assert server.used("llm", key) == {"rpm": 3, "tpm": 3}
+
+
+def test_a_reservation_that_is_being_given_up_is_not_entered_again() -> None:
+    """It would have the same grant, so it would be given up as well, or two blocks would share one slot."""
+    fake = FakeServer(slots={"requests": 1})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport) as limiter, limiter.reserve("slots"):
+            r = limiter.reserve("slots")
+            first = asyncio.create_task(r.__aenter__())
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="entered once"):
+                await r.__aenter__()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            with pytest.raises(RuntimeError, match="entered once"):
+                await r.__aenter__()
+
+    asyncio.run(main())
+    assert fake.open == 0

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drawgate import Limiter
+from drawgate import Breaker, Limiter
 from drawgate.testing import FakeServer
 
 
@@ -159,3 +159,67 @@ def test_a_forked_process_starts_one_thread(fake: FakeServer) -> None:
             finally:
                 os._exit(100)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_an_exit_that_is_cancelled_settles(fake: FakeServer) -> None:
+    """Also if the cancellation comes before the limiter's thread has begun with it."""
+    with Limiter(transport=fake.transport) as limiter:
+
+        async def main(gate: threading.Event) -> str:
+            async def busy() -> None:
+                gate.wait(60)
+
+            r = limiter.reserve("llm")
+            await r.__aenter__()
+            limiter._loop.start(busy())
+            leaving = asyncio.ensure_future(r.__aexit__(None, None, None))
+            await asyncio.sleep(0)  # it waits
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            gate.set()
+            while not r.outcome:
+                await asyncio.sleep(0)
+            return r.outcome
+
+        assert asyncio.run(asyncio.wait_for(main(threading.Event()), 60)) == "settled"
+    assert fake.open == 0
+
+
+def test_an_exit_that_is_interrupted_settles(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+
+    async def busy() -> None:
+        gate.wait(60)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Limiter(transport=fake.transport) as limiter:
+        r = limiter.reserve("llm")
+        r.__enter__()
+        limiter._loop.start(busy())
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr("concurrent.futures.Future.result", interrupted)
+            r.__exit__(None, None, None)
+        gate.set()
+    assert (r.outcome, fake.open) == ("settled", 0)
+
+
+def test_a_call_in_the_thread_of_the_limiter_is_refused(fake: FakeServer) -> None:
+    """It would wait for itself."""
+    with Limiter(transport=fake.transport) as limiter:
+        errors: list[BaseException] = []
+
+        def failed(_: Exception) -> bool:
+            try:
+                limiter.take("llm")
+            except RuntimeError as error:
+                errors.append(error)
+            return True
+
+        with pytest.raises(ValueError, match="of the work"):
+            with limiter.reserve("llm", breaker=Breaker(failed=failed)):
+                raise ValueError("of the work")
+    assert "in its own thread" in str(errors[0])
+    assert fake.open == 0
