@@ -76,7 +76,7 @@ func (s *Server) start() error {
 	args := append([]string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.args...)
-	// Only what it writes shows that it is the one on its port: another test's server may have taken
+	// Another test's server may have taken the port: only what this one writes shows that it has
 	// it.
 	s.out = NewOutput("Ready to accept connections")
 	s.cmd = exec.Command(program, args...)

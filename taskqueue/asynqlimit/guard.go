@@ -22,10 +22,10 @@ type Guard struct {
 	maxDepth int64
 }
 
-// NewGuard returns a Guard that refuses tasks while maxDepth or more wait in their queue; 0 means 50
-// (QUEUE_MAX_DEPTH), and less counts as 1. If limiter is not nil, a task also takes one request of
-// it, with the queue's name as the key, and is refused if none is left. The client is of the Redis
-// server of asynq.
+// NewGuard returns a Guard that refuses tasks while maxDepth or more wait in their queue; 0 means
+// 50 (QUEUE_MAX_DEPTH), and less counts as 1. If limiter is not nil, a task also takes one request
+// of it, with the queue's name as the key, and is refused if none is left. The client is of the
+// Redis server of asynq.
 func NewGuard(client redis.UniversalClient, limiter *drawgate.Limiter, maxDepth int) *Guard {
 	return &Guard{redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter, maxDepth: int64(max(1, cmp.Or(maxDepth, defaultMaxDepth)))}
 }
