@@ -55,7 +55,7 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	}
 	was := st.States[j].Used
 	out := Adjusted{Limit: b.Plan.policy.Limits[j].Name, Was: was, Used: used}
-	s := &Settlement{Op: OpCharge, At: time.UnixMicro(st.at), Labels: []Label{{"reason", reason}, {"limit", out.Limit}}}
+	s := &Settlement{Op: OpCharge, Once: true, At: time.UnixMicro(st.at), Labels: []Label{{"reason", reason}, {"limit", out.Limit}}}
 	if b.N[j] = used - was; b.N[j] < 0 {
 		s.Op, b.N[j] = OpRefund, -b.N[j]
 	}

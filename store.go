@@ -123,6 +123,10 @@ type Settlement struct {
 	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long; OpRefund: when the units were seen
 	Reason  string        // OpPause: why, for people; at most MaxReason bytes
 	Labels  []Label       // OpCharge, OpRefund: for the history
+
+	// Once says that an OpCharge is not to be kept and delivered later by a store that does so
+	// while another one is away: its caller learns that it failed, and looks what is used first.
+	Once bool
 }
 
 // Outcome answers a [Settlement].

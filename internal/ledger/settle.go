@@ -271,7 +271,7 @@ func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kep
 	case drawgate.OpSettle, drawgate.OpCancel:
 		return o, l.keepEnd(now, st)
 	case drawgate.OpCharge:
-		return o, l.keepCharge(now, st)
+		return o, !st.Once && l.keepCharge(now, st)
 	case drawgate.OpPause:
 		end, ok := l.keepPause(now, st)
 		return drawgate.Outcome{End: answer.Instant(end)}, ok
