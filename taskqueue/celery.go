@@ -53,8 +53,11 @@ func newInquiry(args bool) (*inquiry, error) {
 // replyQueue is the queue of the answers.
 func (q *inquiry) replyQueue() string { return q.id + "." + replyExchange }
 
-// add adds an answer: {"worker's name": what it says}.
+// add adds an answer: {"worker's name": what it says}. Answers to what was not asked are ignored.
 func (q *inquiry) add(ticket, contentType string, body []byte) error {
+	if q.requests[ticket] == nil {
+		return nil
+	}
 	if contentType != jsonType {
 		return fmt.Errorf("%w: a worker answered as %s: only JSON can be read; set Celery's task_serializer to json", ErrBroker, contentType)
 	}

@@ -239,7 +239,7 @@ func (r *redisBroker) collect(ctx context.Context, q *inquiry, workers int, wait
 		if left <= 0 {
 			return nil
 		}
-		got, err := r.client.Do(ctx, r.client.B().Brpop().Key(q.replyQueue()).Timeout(left.Seconds()).Build()).AsStrSlice()
+		got, err := r.client.Do(ctx, r.client.B().Brpop().Key(q.replyQueue()).Timeout(max(left, time.Millisecond).Seconds()).Build()).AsStrSlice()
 		if rueidis.IsRedisNil(err) {
 			return nil
 		}

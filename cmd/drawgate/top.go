@@ -220,7 +220,7 @@ func (p *parts) ask(name string, f func() error) {
 	p.wg.Go(func() { *err = f() })
 }
 
-// wait returns which parts are left out, and why. If nobody answered at all, it is an error.
+// wait returns which parts are left out, and why. A part that nobody answered is an error.
 func (p *parts) wait() (leftOut []string, err error) {
 	p.wg.Wait()
 	var reasons []string

@@ -18,7 +18,7 @@ import (
 )
 
 // showWait returns a context whose takes show what they wait for, in a line of the terminal. end
-// erases it. If the standard error is no terminal, nothing is shown: it may be a log.
+// erases it, unless the terminal is stopped. If the standard error is no terminal, nothing is shown: it may be a log.
 func (a *app) showWait(ctx context.Context) (_ context.Context, end func()) {
 	f, ok := a.errOut.(*os.File)
 	if !ok || a.json || !term.IsTerminal(f.Fd()) || os.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" { // whose console may not know the sequences
@@ -51,9 +51,16 @@ func (l *waitLine) tell(p api.Progress) {
 	l.latest <- p
 }
 
+// patience is how long the end of a wait may be held up by a terminal that is stopped: the units
+// are held already.
+const patience = time.Second
+
 func (l *waitLine) end() {
 	close(l.stop)
-	<-l.done
+	select {
+	case <-l.done:
+	case <-time.After(patience):
+	}
 }
 
 // eraseLine moves to the start of the line and erases it.

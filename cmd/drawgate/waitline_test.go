@@ -3,8 +3,10 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
@@ -30,6 +32,26 @@ func TestWaitIsShownOnATerminal(t *testing.T) {
 	if got := p.until(`^ended with 0$`); !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+}
+
+// A terminal that is stopped does not hold up who has waited.
+func TestWaitLineOnAStoppedTerminal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		terminal, writer := io.Pipe() // nobody reads
+		l := &waitLine{out: writer, columns: func() int { return 80 }, latest: make(chan api.Progress, 1), stop: make(chan struct{}), done: make(chan struct{})}
+		go l.run()
+		l.tell(api.Progress{Reason: "limited"})
+		synctest.Wait()
+		l.end()
+		select {
+		case <-l.done:
+			t.Error("nothing was written")
+		default:
+		}
+		_ = terminal.Close()
+		<-l.done
+	})
 }
 
 // In a server's line the place is worth knowing. A log gets nothing.
