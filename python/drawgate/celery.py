@@ -418,7 +418,7 @@ class QueueGuard:
         queue: str | None = None,
         **options: Any,
     ) -> Any:
-        """Sends a task. Another queue than the task's own, and more options, are those of apply_async.
+        """Sends a task, or one by its name. Another queue than the task's own, and other options, are apply_async's.
 
         Returns:
             Celery's AsyncResult.
@@ -430,8 +430,11 @@ class QueueGuard:
             Unavailable: nobody decides.
         """
         args, kwargs = tuple(args), dict(kwargs or {})
+        if isinstance(task, str):
+            task = self._app.tasks.get(task) or self._app.signature(task)
+        here = task if isinstance(task, celery.Task) else None
         options = self._app.amqp.router.route(
-            {"queue": queue or getattr(task, "queue", None), **options}, task.name, args, kwargs, task
+            {"queue": queue or getattr(here, "queue", None), **options}, task.name, args, kwargs, here
         )
         name = getattr(options["queue"], "name", options["queue"])
         if (depth := self.depth(name)) >= self._max_depth:

@@ -315,10 +315,10 @@ def test_guard(workers: Workers, server: Server) -> None:
         assert server.used("llm", queue)["rpm"] == used  # a refusal takes nothing
 
         small = QueueGuard(workers.app, limiter, policy="few", max_depth=1000)
-        for _ in range(3):
-            small.submit(task, queue=queue)
+        for named in (task, "nothing", "of another program"):
+            small.submit(named, queue=queue)
         with pytest.raises(Refused):
-            small.submit(task, queue=queue)
+            small.submit("of another program", queue=queue)
         assert not small.can_submit(queue)
         until(lambda: guard.depth(queue) == 53, "the broker has three more")
 
