@@ -18,7 +18,8 @@ import (
 )
 
 // showWait returns a context whose takes show what they wait for, in a line of the terminal. end
-// erases it, unless the terminal is stopped. If the standard error is no terminal, nothing is shown: it may be a log.
+// erases it, unless the terminal is stopped. If the standard error is no terminal, nothing is
+// shown: it may be a log.
 func (a *app) showWait(ctx context.Context) (_ context.Context, end func()) {
 	f, ok := a.errOut.(*os.File)
 	if !ok || a.json || !term.IsTerminal(f.Fd()) || os.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" { // whose console may not know the sequences
