@@ -65,7 +65,7 @@ func (a *app) adjust(cmd *cobra.Command, f *adjustFlags) error {
 		a.printf("that is %d more than the limit: nothing is granted until this debt has been worked off\n", done.Debt)
 	}
 	if done.Used > f.used {
-		a.warnf("open reservations hold %d, which they keep until they are settled", done.Used)
+		a.warnf("%d of these were not given back: open reservations hold them until they are settled, or their window has ended meanwhile", done.Used-f.used)
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func TestFleet(t *testing.T) {
 func TestKilledWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	o := &orders{Addr: b.redis.Addr, Limit: drawgate.ConcurrencyLimit("slots", 1), Workers: 1, Hold: time.Second}
+	o := &orders{Addr: b.redis.Addr, Limit: drawgate.ConcurrencyLimit("slots", 1), Workers: 1, Hold: 5 * time.Second}
 	b.send("hang", asynq.MaxRetry(3))
 	kill := start(t, o)
 	await(t, "it runs", func() bool { return b.client.LLen(t.Context(), logKey).Val() == 1 })
