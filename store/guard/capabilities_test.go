@@ -20,7 +20,7 @@ type (
 
 func (resets) Reset(context.Context, []drawgate.Key) error                        { return nil }
 func (lists) List(context.Context, string, string, func(drawgate.Key) bool) error { return nil }
-func (journal) Read(context.Context, time.Time, time.Time, func(drawgate.Event) bool) error {
+func (journal) Read(context.Context, drawgate.EventQuery, func(drawgate.Event) bool) error {
 	return nil
 }
 
