@@ -2,11 +2,13 @@ package drawgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/sleep"
 )
 
 // Adjusted says what an adjustment changed.
@@ -28,11 +30,12 @@ type Adjusted struct {
 // then takes wait until it has been worked off; a bucket limit with a burst holds less than
 // MaxAmount, and the answer says how much. What is given back is a responsibility of the caller:
 // the limit may be exceeded by it. Nothing is given back in a calendar window that was opened after
-// the look, nor [SendLife] after it. The Costs are ignored.
+// the look. Nothing is counted or given back [SendLife] after it. The Costs are ignored.
 //
 // It reads the store, and fails while that is away. With an error that is [ErrStoreUnavailable] it
-// may have arrived; look at the status, or call it again, which reads again first. Two adjustments
-// at the same time may both count the difference.
+// may have arrived; look at the status, or call it again, which reads again first. It returns such
+// an error only when the message cannot arrive any more, [SendLife] after the look, or when ctx
+// ends. Two adjustments at the same time may both count the difference.
 func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string) (Adjusted, error) {
 	b, err := a.bucket()
 	if err != nil {
@@ -53,6 +56,7 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	if err != nil {
 		return Adjusted{}, err
 	}
+	looked := time.Now()
 	was := st.States[j].Used
 	out := Adjusted{Limit: b.Plan.policy.Limits[j].Name, Was: was, Used: used}
 	s := &Settlement{Op: OpCharge, Once: true, At: time.UnixMicro(st.at), Labels: []Label{{"reason", reason}, {"limit", out.Limit}}}
@@ -61,7 +65,11 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	}
 	if b.N[j] != 0 {
 		s.Buckets = []BucketCost{b}
-		if out.Used, err = a.Limiter.correct(ctx, s, j, was); err != nil {
+		out.Used, err = a.Limiter.correct(ctx, s, j, was)
+		if errors.Is(err, ErrStoreUnavailable) { // it may be on its way, and count in addition to the next adjustment
+			sleep.For(ctx, time.Until(looked.Add(SendLife+time.Millisecond)))
+		}
+		if err != nil {
 			return Adjusted{}, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -133,6 +134,67 @@ func TestAdjustAgain(t *testing.T) {
 				wantUsed(t, l, "k", used)
 			}
 		}
+	})
+}
+
+// heldUp is a store whose next settlement is held up: its caller gets an error at once, and the
+// store gets the message later.
+type heldUp struct {
+	drawgate.Store
+	late time.Duration // 0: it is not held up
+}
+
+func (s *heldUp) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	if s.late == 0 {
+		return s.Store.Settle(ctx, batch, out)
+	}
+	sent := slices.Clone(batch)
+	time.AfterFunc(s.late, func() {
+		_ = s.Store.Settle(context.WithoutCancel(ctx), sent, make([]drawgate.Outcome, len(sent))) // nobody waits for the answer
+	})
+	s.late = 0
+	return &drawgate.StoreError{Store: "held up", Op: "settle", Err: errors.New("connection lost")}
+}
+
+// TestAdjustHeldUp: a message that arrives after the same adjustment was made again changes
+// nothing: neither up nor down does the difference count twice, because the error comes when the
+// message is too late.
+func TestAdjustHeldUp(t *testing.T) {
+	t.Parallel()
+	limits := []drawgate.Limit{rolling(10, time.Hour), leaky(10, 24*time.Hour, 10), drawgate.CalendarLimit("c", 10, drawgate.Day, "UTC")}
+	for i := range limits {
+		for _, used := range []int64{8, 2} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &heldUp{Store: memory(t)}
+				l := over(t, s, policy(limits[i]))
+				take(t, l, "k", 5)
+				s.late = drawgate.SendLife + time.Second
+				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+					t.Errorf("%+v, %v; want one that is ErrStoreUnavailable", out, err)
+				}
+				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); err != nil || out.Used != used {
+					t.Errorf("again: %+v, %v", out, err)
+				}
+				time.Sleep(time.Minute)
+				wantUsed(t, l, "k", used)
+			})
+		}
+	}
+}
+
+// TestAdjustTooLate: what is to be counted long after the look is not, and that is an error which
+// says so.
+func TestAdjustTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &between{Store: memory(t)}
+		l := over(t, s, policy(rolling(10, time.Hour)))
+		take(t, l, "k", 3)
+		s.do = func() { time.Sleep(drawgate.SendLife + time.Millisecond) }
+		if out, err := l.Ask("k").Adjust(t.Context(), "", 6, "seen"); !errors.Is(err, drawgate.ErrTooLate) || !errors.Is(err, drawgate.ErrStoreUnavailable) {
+			t.Errorf("%+v, %v; want one that is ErrTooLate, and ErrStoreUnavailable", out, err)
+		}
+		wantUsed(t, l, "k", 3)
 	})
 }
 

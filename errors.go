@@ -38,9 +38,9 @@ var (
 	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
 	// the id that has not ended. Nothing was taken.
 	ErrIDOpen = errors.New("drawgate: the id is in use: settle or cancel that reservation first, or use another id")
-	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter]. Nothing was taken;
-	// it may be sent again.
-	ErrTooLate = errors.New("drawgate: the take arrived too late")
+	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter], or a charge with
+	// [Settlement.Once] more than [SendLife] after its At. Nothing was taken; it may be sent again.
+	ErrTooLate = errors.New("drawgate: it arrived too late, and nothing was taken")
 	// ErrIDReused means that a reservation with this id and grant is open, with different content.
 	// Nothing was taken.
 	ErrIDReused = errors.New("drawgate: this grant of the id is open with different content: give each take its own grant")

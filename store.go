@@ -113,7 +113,8 @@ func (o Op) String() string {
 // Settlement changes an open reservation, or charges or gives back units.
 //
 // An OpRefund with an instant At gives nothing back in a calendar window that was opened after it,
-// and nothing at all [SendLife] after it: what others have used since was not seen.
+// and nothing at all [SendLife] after it: what others have used since was not seen. An OpCharge
+// with Once counts nothing [SendLife] after At, and fails with [ErrTooLate].
 type Settlement struct {
 	Op      Op
 	ID      string        // of the reservation; for OpSettle, OpCancel and OpRenew
@@ -125,7 +126,8 @@ type Settlement struct {
 	Labels  []Label       // OpCharge, OpRefund: for the history
 
 	// Once says that an OpCharge is not to be kept and delivered later by a store that does so
-	// while another one is away: its caller learns that it failed, and looks what is used first.
+	// while another one is away, nor to be carried out if it was held up: its caller learns that it
+	// failed, and looks what is used first.
 	Once bool
 }
 

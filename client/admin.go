@@ -128,7 +128,8 @@ func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time
 }
 
 // Adjust corrects what a limit of a bucket has used, and returns what it changed. It is sent only
-// once. If the answer is lost, send it again: the server looks again at what is used first.
+// once. If the answer is lost, send it again after two seconds: the server looks again at what is
+// used first.
 func (c *Client) Adjust(ctx context.Context, q api.AdjustRequest) (out api.AdjustAnswer, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/adjust", body: q}, &out)
 	return out, err

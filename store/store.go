@@ -146,7 +146,7 @@ func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outco
 	for i, r := range recs {
 		switch s.Op {
 		case drawgate.OpCharge:
-			r.changed = r.changed || s.Buckets[i].N != drawgate.Amounts{}
+			r.changed = r.changed || out.Err == nil && s.Buckets[i].N != drawgate.Amounts{}
 		case drawgate.OpRefund:
 			r.changed = r.changed || out.Back != nil && out.Back[i] != drawgate.Amounts{}
 		case drawgate.OpPause:

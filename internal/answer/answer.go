@@ -109,6 +109,9 @@ func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64)
 		}
 		return drawgate.Outcome{End: time.UnixMicro(end)}
 	case drawgate.OpCharge:
+		if s.Once && record.TooLate(asks, SeenAt(s), now) {
+			return drawgate.Outcome{Err: drawgate.ErrTooLate}
+		}
 		record.Charge(asks, s.At.UnixMicro(), now)
 		return drawgate.Outcome{}
 	case drawgate.OpRefund:
@@ -121,8 +124,8 @@ func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64)
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
 }
 
-// SeenAt returns when the units of an OpRefund were seen to be used, in Unix µs; 0 if it does not
-// say so.
+// SeenAt returns when somebody saw how much is used, from which an OpRefund, or an OpCharge with
+// Once, follows, in Unix µs; 0 if it does not say so.
 func SeenAt(s *drawgate.Settlement) int64 {
 	if s.At.IsZero() {
 		return 0

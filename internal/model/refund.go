@@ -16,7 +16,7 @@ func Refund(asks []Ask, at, now int64) {
 	for i := range asks {
 		a := &asks[i]
 		a.Granted = record.Amounts{}
-		if at != 0 && now > at+record.RefundLife {
+		if at != 0 && now > at+record.SeenLife {
 			continue
 		}
 		for j := range a.Specs {

@@ -125,6 +125,11 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 		}
 		return drawgate.Outcome{End: time.UnixMicro(end)}
 	case drawgate.OpCharge:
+		for i := range asks {
+			if b.Once && max(now, asks[i].Ledger.last) > answer.SeenAt(b)+record.SeenLife {
+				return drawgate.Outcome{Err: drawgate.ErrTooLate}
+			}
+		}
 		Charge(asks, b.At.UnixMicro(), now)
 		return drawgate.Outcome{}
 	case drawgate.OpRefund:

@@ -1,8 +1,12 @@
 package record
 
-// RefundLife is how long after an instant a refund that names it may arrive, in µs. It is the same
-// as drawgate.SendLife.
-const RefundLife = 2_000_000
+// SeenLife is how long after an instant a refund, or a charge, that follows from what was seen then
+// may arrive, in µs. It is the same as drawgate.SendLife.
+const SeenLife = 2_000_000
+
+// TooLate reports whether what was seen at an instant was seen too long ago to charge or to give
+// back something because of it.
+func TooLate(asks []Ask, at, now int64) bool { return latest(asks, now)-at > SeenLife }
 
 // Refund gives back asks[i].N units that were taken without an ID, as far as they are there.
 // asks[i].Got is what it gave back.
@@ -13,14 +17,14 @@ const RefundLife = 2_000_000
 // settlements give them back. Concurrency limits and limits without a state are left alone.
 //
 // at, if it is not 0, is when somebody saw that the units are used: calendar windows that were
-// opened later are left alone, and later than RefundLife nothing is given back.
+// opened later are left alone, and later than SeenLife nothing is given back.
 func Refund(asks []Ask, at, now int64) int64 {
 	now = latest(asks, now)
 	advance(asks, now)
 	for i := range asks {
 		a := &asks[i]
 		a.Granted = Amounts{}
-		if at != 0 && now-at > RefundLife {
+		if at != 0 && now-at > SeenLife {
 			continue
 		}
 		for j := range a.Specs {

@@ -215,7 +215,7 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 	v.effect = disturbing
 	switch t.Op {
 	case drawgate.OpCharge:
-		v.write = b.N != drawgate.Amounts{}
+		v.write = v.outcome.Err == nil && b.N != drawgate.Amounts{}
 	case drawgate.OpRefund:
 		v.write = v.outcome.Back != nil
 	case drawgate.OpPause:

@@ -1270,7 +1270,8 @@ local function pause(hold, till, why)
   return 5
 end
 
-local function charge(at)
+local function charge(at, notAfter)
+  if notAfter > 0 and now > notAfter then return 11 end
   for i, r in ipairs(rs) do
     for _, s in ipairs(sss[i]) do
       if s.n > 0 and s.kind ~= 4 then
@@ -1365,7 +1366,7 @@ elseif op == 's' or op == 'x' then
 elseif op == 'r' then
   res[1] = renew(unpack_('<c8d', common))
 elseif op == 'c' then
-  res[1] = charge((unpack_('<d', common)))
+  res[1] = charge(unpack_('<dd', common))
 elseif op == 'z' then
   local hold, till, p = unpack_('<dd', common)
   res[1] = pause(hold, till, sub(common, p))

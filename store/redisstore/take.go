@@ -135,7 +135,11 @@ func settleRequest(st *drawgate.Settlement) request {
 		r.op, r.extra = opRenew, string(appendNum(grant, st.Hold.Microseconds()))
 	case drawgate.OpCharge:
 		r.op, r.id = opCharge, ""
-		r.extra = string(appendNum(nil, min(max(st.At.UnixMicro(), -answer.MaxHold.Microseconds()), answer.MaxInstant)))
+		notAfter := int64(0)
+		if st.Once {
+			notAfter = answer.SeenAt(st) + record.SeenLife
+		}
+		r.extra = string(appendNums(nil, min(max(st.At.UnixMicro(), -answer.MaxHold.Microseconds()), answer.MaxInstant), notAfter))
 	case drawgate.OpRefund:
 		r.op, r.id = opRefund, ""
 		r.extra = string(appendNum(nil, answer.SeenAt(st)))
@@ -439,6 +443,9 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 	switch code {
 	case gotGone:
 		o.Gone = true
+		return nil
+	case gotLate:
+		o.Err = drawgate.ErrTooLate
 		return nil
 	case gotKept:
 		end, err := rest[0].AsInt64()

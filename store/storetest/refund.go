@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ var refundCases = []testCase{
 	{"a refund comes off the newest", "in a rolling limit the units come back that would count longest", testRefundNewest, false},
 	{"a refund and the window that is over", "nothing is given back in a window that has ended, nor in one that was charged ahead", testRefundOver, false},
 	{"a refund of what was seen", "nothing is given back in a calendar window that was opened after the instant that a refund names, nor SendLife after it", testRefundSeen, false},
+	{"a charge of what was seen", "a charge with Once counts nothing SendLife after the instant that it names, and fails with ErrTooLate", testChargeSeen, false},
 	{"a refund of a bucket", "what drained is not given back, and a part of a unit counts as one in the outcome", testRefundBucket, false},
 	{"a refund of debt", "units that were charged beyond a limit come back too", testRefundDebt, true},
 	{"a refund of nothing", "slots, unused limits and unused buckets stay as they are", testRefundNothing, true},
@@ -173,6 +175,34 @@ func testRefundSeen(e *env) {
 	e.wantBack("too late", back(b, seen), 0, 0, 0, 0)
 	e.wantBack("seen again", back(b, e.now()), 1, 1, 1, 1)
 	e.wantBack("by a clock that is ahead", back(b, e.now().Add(time.Second)), 1, 1, 1, 1)
+}
+
+func testChargeSeen(e *env) {
+	b := e.bucket("k", calendar(10, drawgate.Day, "UTC"), rolling(10, time.Hour), leaky(10, 24*time.Hour, 0))
+	seen := e.now()
+	charge := func(of *bucket, once bool) error {
+		s := []drawgate.Settlement{{Op: drawgate.OpCharge, Once: once, At: seen, Buckets: of.costs(1, 1, 1)}}
+		var out [1]drawgate.Outcome
+		if err := e.s.Settle(e.ctx(), s, out[:]); err != nil {
+			e.Fatal(err)
+		}
+		return out[0].Err
+	}
+	wants := func(what string, err, want error, used ...int64) {
+		e.Helper()
+		if !errors.Is(err, want) {
+			e.Errorf("%s: %v, want %v", what, err, want)
+		}
+		b.wantUsed(what, used...)
+	}
+	e.advance(drawgate.SendLife)
+	wants("in time", charge(b, true), nil, 1, 1, 1)
+	e.advance(tick)
+	wants("too late", charge(b, true), drawgate.ErrTooLate, 1, 1, 1)
+	wants("late, and kept by its sender", charge(b, false), nil, 2, 2, 2)
+	other := e.bucket("unused", calendar(10, drawgate.Day, "UTC"), rolling(10, time.Hour), leaky(10, 24*time.Hour, 0))
+	wants("too late for an unused bucket", charge(other, true), drawgate.ErrTooLate, 2, 2, 2)
+	other.wantUsed("too late", 0, 0, 0)
 }
 
 func testRefundBucket(e *env) {
