@@ -165,7 +165,9 @@ const topIncidents = 24 * time.Hour
 // read asks for everything at once.
 func (w *watch) read(ctx context.Context, filter string) *top.Snapshot {
 	s := &top.Snapshot{At: time.Now().UTC()}
-	var list parts
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list := parts{stop: cancel}
 	list.ask("the store's health", func() error {
 		h, err := w.client.Ready(ctx)
 		if err == nil {
@@ -207,30 +209,40 @@ func (w *watch) read(ctx context.Context, filter string) *top.Snapshot {
 	return s
 }
 
-// parts are requests that are made at the same time.
+// parts are requests that are made at the same time. If one of them has no answer the others end:
+// some may take longer than people want to wait for a server that hangs.
 type parts struct {
 	wg    sync.WaitGroup
 	names []string
 	errs  []*error
+	stop  context.CancelFunc // ends the requests
+	once  sync.Once
+	none  error // of the first that nobody answered; to be read when all have ended
 }
 
 func (p *parts) ask(name string, f func() error) {
 	err := new(error)
 	p.names, p.errs = append(p.names, name), append(p.errs, err)
-	p.wg.Go(func() { *err = f() })
+	p.wg.Go(func() {
+		if *err = f(); *err != nil && client.Code(*err) == "" {
+			p.once.Do(func() { p.none = *err })
+			p.stop()
+		}
+	})
 }
 
 // wait returns which parts are left out, and why. A part that nobody answered is an error.
 func (p *parts) wait() (leftOut []string, err error) {
 	p.wg.Wait()
+	if p.none != nil {
+		return nil, p.none
+	}
 	var reasons []string
 	named := map[string][]string{} // by reason
 	for i, e := range p.errs {
 		switch code := client.Code(*e); {
 		case *e == nil:
 			continue
-		case code == "":
-			return nil, *e
 		case code == api.CodeNotSupported && p.names[i] == "incidents":
 			continue // a server without a gateway has none
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/internal/top"
 )
 
@@ -220,5 +222,31 @@ func TestTopLeavesOut(t *testing.T) {
 				t.Errorf("%v: want %s in\n%s", err, want, out)
 			}
 		}
+	}
+}
+
+// When one request has no answer, the others are not waited for, and its error is the one that is
+// shown.
+func TestTopEndsWithTheFirstThatHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, dead := range []string{"/readyz", "/v1/usage", "/v1/upstreams", "/v1/waiting", "/v1/incidents"} {
+		ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == dead {
+				panic(http.ErrAbortHandler) // closes the connection
+			}
+			<-r.Context().Done()
+		}))
+		c, err := client.New(ts.URL, &client.Options{Attempts: 1, Timeout: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), endTime)
+		w := &watch{client: c, waiting: true}
+		if s := w.read(ctx, ""); ctx.Err() != nil || s.Err == nil || !strings.Contains(s.Err.Error(), dead) {
+			t.Errorf("%s: %v, %v", dead, s.Err, ctx.Err())
+		}
+		cancel()
+		c.Close()
+		ts.Close()
 	}
 }
