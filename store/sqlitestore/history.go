@@ -159,7 +159,7 @@ func chargedUnits(bc *drawgate.BucketCost) string {
 	return formatUnits(bc.Plan.Policy().Limits, bc.N, drawgate.Concurrency)
 }
 
-func appendLabels(buf []byte, labels []drawgate.Label) []byte {
+func labelBytes(labels []drawgate.Label) (buf []byte) {
 	for _, l := range labels {
 		for _, s := range [...]string{l.Name, l.Value} {
 			buf = binary.AppendUvarint(buf, uint64(len(s)))
@@ -250,7 +250,7 @@ func filterOf(q *drawgate.EventQuery) *filter {
 		f.name = *q.Key
 	}
 	if len(q.Labels) > 0 {
-		f.label = appendLabels(nil, q.Labels[:1])
+		f.label = labelBytes(q.Labels[:1])
 	}
 	return f
 }

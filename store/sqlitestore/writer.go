@@ -353,7 +353,7 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 	}
 	var labels []byte
 	if len(t.Labels) > 0 {
-		labels = appendLabels(nil, t.Labels)
+		labels = labelBytes(t.Labels)
 	}
 	for i, b := range w.bkts {
 		n := t.Buckets[i].N
@@ -399,7 +399,7 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
 		case out.Back != nil && out.Back[i] != drawgate.Amounts{}:
 			w.mark(b, now)
-			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0), labels: appendLabels(nil, st.Labels)})
+			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0), labels: labelBytes(st.Labels)})
 		}
 	}
 	return out, nil
@@ -435,7 +435,7 @@ func (w *writer) noteSettled(st *drawgate.Settlement, bc *drawgate.BucketCost, b
 	case drawgate.OpCancel:
 		e.op = opCancel
 	case drawgate.OpCharge:
-		e.op, e.units, e.id, e.labels = opCharge, chargedUnits(bc), "", appendLabels(nil, st.Labels)
+		e.op, e.units, e.id, e.labels = opCharge, chargedUnits(bc), "", labelBytes(st.Labels)
 	}
 	w.note(e)
 	if st.Op != drawgate.OpCharge {
