@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 )
@@ -15,11 +14,7 @@ func (s *Server) adjust(w http.ResponseWriter, r *http.Request, who *access) {
 	var q api.AdjustRequest
 	p := s.whose(who, &q.Policy, &q.Tenant, s.decode(w, r, &q))
 	q.Key = cmp.Or(q.Key, api.DefaultKey)
-	switch {
-	case p != nil:
-	case len(q.Key) > drawgate.MaxKey:
-		p = problem(api.CodeInvalid, "the key has more than %d bytes", drawgate.MaxKey)
-	case q.Used == nil:
+	if p == nil && q.Used == nil {
 		p = problem(api.CodeInvalid, "used is missing: what the limit has used from now on")
 	}
 	if p != nil {

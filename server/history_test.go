@@ -130,6 +130,7 @@ func TestHistory(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"policy":"llm","limit":"rpm","reason":"r"}`: "used is missing", `{"policy":"llm","limit":"rpm","used":1}`: "needs a reason", `{"policy":"llm","used":1,"reason":"r"}`: "name one of rpm, tpm",
+		`{"policy":"llm","limit":"rpm","used":1,"reason":"r","key":"` + strings.Repeat("k", drawgate.MaxKey+1) + `"}`: "key has 65537 bytes, more than 65536",
 		`{"policy":"slots","used":1,"reason":"r"}`: "slots", `{"policy":"llm","limit":"rpm","used":1,"reason":"a\nb"}`: "control characters", `{"policy":"llm","limit":"rpm","used":-1,"reason":"r"}`: "between 0 and",
 	} {
 		if got := open.do("POST", "/v1/adjust", body, &p); got != 422 || !strings.Contains(p.Detail, want) {

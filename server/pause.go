@@ -35,9 +35,6 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 // pauseOf converts a pause for the engine, which checks the rest.
 func pauseOf(q *api.PauseRequest) (p drawgate.Pause, _ *api.Problem) {
 	q.Key = cmp.Or(q.Key, api.DefaultKey)
-	if len(q.Key) > drawgate.MaxKey {
-		return p, problem(api.CodeInvalid, "the key has more than %d bytes", drawgate.MaxKey)
-	}
 	switch {
 	case q.ForMS == 0 && q.Until == nil:
 		return p, problem(api.CodeInvalid, "give one of for_ms and until: a pause needs an end")

@@ -70,7 +70,7 @@ func TestPausesAreChecked(t *testing.T) {
 		`{"policy":"llm","until":"` + far + `"}`:                                       "a pause ends in the future",
 		`{"policy":"llm","for_ms":1000,"reason":"` + strings.Repeat("x", 257) + `"}`:   "257 bytes",
 		`{"policy":"llm","for_ms":1000,"reason":"a\u001b[2J"}`:                         "control characters",
-		`{"policy":"llm","for_ms":1000,"key":"` + strings.Repeat("k", 64<<10+1) + `"}`: "key has more than",
+		`{"policy":"llm","for_ms":1000,"key":"` + strings.Repeat("k", 64<<10+1) + `"}`: "key has 65537 bytes, more than 65536",
 		`{"policy":"nope","for_ms":1000}`:                                              "nope",
 	} {
 		var p api.Problem

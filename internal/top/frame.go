@@ -264,7 +264,11 @@ func bar(part float64) string {
 	case part >= 0.7:
 		style = warm
 	}
-	return style.Styled(strings.Repeat("█", full)) + faint.Styled(strings.Repeat("░", barWidth-full)) + fmt.Sprintf(" %3.0f%%", min(999, 100*part))
+	text := fmt.Sprintf(" %3.0f%%", 100*part)
+	if part >= 9.995 { // by an adjustment, for example
+		text = ">999%"
+	}
+	return style.Styled(strings.Repeat("█", full)) + faint.Styled(strings.Repeat("░", barWidth-full)) + text
 }
 
 // widest is how wide a column may be, except for the last one.

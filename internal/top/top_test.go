@@ -53,6 +53,16 @@ func lines(v View, s *Snapshot, lost Lost) []string {
 	return strings.Split(ansi.Strip(v.Frame(s, lost)), "\n")
 }
 
+// An adjustment may say that much more is used than the limit allows.
+func TestBar(t *testing.T) {
+	t.Parallel()
+	for part, want := range map[float64]string{0.5: "█████░░░░░  50%", 9.99: "██████████ 999%", 9.996: "██████████>999%", 20: "██████████>999%"} {
+		if got := ansi.Strip(bar(part)); got != want {
+			t.Errorf("%v: %q, want %q", part, got, want)
+		}
+	}
+}
+
 func TestFrame(t *testing.T) {
 	t.Parallel()
 	v := view()
