@@ -15,8 +15,6 @@ from ._wire import PROBLEM_TYPE, Answer, Json, Limit
 
 log = logging.getLogger("drawgate")
 
-log = logging.getLogger("drawgate")
-
 QUOTA = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
