@@ -53,6 +53,8 @@ func lines(list []string) (text string) {
 
 // TestProgressTellsPlaceAndEstimate: a caller hears how many are in front, and the estimate is when
 // it passes.
+//
+// req: U13
 func TestProgressTellsPlaceAndEstimate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,6 +153,8 @@ func TestProgressDoesNotAsk(t *testing.T) {
 }
 
 // TestStatusSaysWhoWaits, and that a take which does not wait would be refused because of that.
+//
+// req: U13
 func TestStatusSaysWhoWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -44,6 +44,8 @@ func oneLine(t *testing.T, in *bufio.Scanner, v any) {
 }
 
 // A take hears at once what it waits for, before its answer is there.
+//
+// req: U13
 func TestProgressArrivesWhileTheTakeWaits(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
@@ -134,6 +136,8 @@ func TestProgressEndsWithAProblem(t *testing.T) {
 }
 
 // /v1/waiting and a status say who waits, each tenant's token for its own.
+//
+// req: U13
 func TestWaitingLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

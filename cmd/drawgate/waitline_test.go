@@ -14,6 +14,8 @@ import (
 )
 
 // A command that waits says on a terminal what for, and how long; then the line is gone.
+//
+// req: U13
 func TestWaitIsShownOnATerminal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_CONFIG=slots.yaml")
@@ -55,6 +57,8 @@ func TestWaitLineOnAStoppedTerminal(t *testing.T) {
 }
 
 // In a server's line the place is worth knowing. A log gets nothing.
+//
+// req: U13
 func TestWaitInAServersLine(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
