@@ -3,7 +3,7 @@
     from drawgate import AsyncLimiter, Limiter, limited
 
     with Limiter() as limiter:
-        with limiter.reserve("gemini", tokens=2000) as r:
+        with limiter.reserve("gemini", costs={"tokens": 2000}) as r:
             answer = call()
             r.used(tokens=answer.tokens)
 

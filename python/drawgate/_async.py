@@ -18,7 +18,7 @@ from ._call import Caller
 from ._errors import Error, Problem, Refused, ServerUnavailable, Unavailable
 from ._reservation import AsyncReservation
 from ._share import Entry, Share
-from ._wire import Answer, Bucket, Json, Policy, Status, Target
+from ._wire import Answer, Bucket, Json, Key, Policy, Status, Target
 
 log = logging.getLogger("drawgate")
 
@@ -101,20 +101,20 @@ class AsyncLimiter:
     async def take(
         self,
         policy: Target = "",
-        key: str = "",
+        key: Key = "",
         *,
+        costs: Mapping[str, int] | None = None,
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
-        **costs: int,
     ) -> Answer:
         """Takes units now, or none. A refusal is an answer: look whether it is true.
 
         Args:
             policy: by its name; or a list of buckets, all or nothing; or attributes for the rules.
-            key: who is counted.
+            key: who is counted: text, or an id such as an int or a UUID.
+            costs: units by name, such as {"tokens": 400}.
             priority: 0 to 9.
             labels: for the history.
-            **costs: units by name, such as tokens=400.
         """
         body = _wire.take_body(policy, key, costs, priority=priority, labels=labels)
         answer, _ = await self._ask(body, _wire.buckets_of(policy, key, costs), 0.0)
@@ -123,12 +123,12 @@ class AsyncLimiter:
     async def wait(
         self,
         policy: Target = "",
-        key: str = "",
+        key: Key = "",
         *,
+        costs: Mapping[str, int] | None = None,
         max_wait: float = 60.0,
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
-        **costs: int,
     ) -> Answer:
         """Takes units, and waits for them in the server's queue for at most max_wait seconds.
 
@@ -144,8 +144,9 @@ class AsyncLimiter:
     def reserve(
         self,
         policy: Target = "",
-        key: str = "",
+        key: Key = "",
         *,
+        costs: Mapping[str, int] | None = None,
         max_wait: float = 60.0,
         hold: float = 30.0,
         id: str | None = None,  # noqa: A002 - as the protocol calls it
@@ -154,13 +155,13 @@ class AsyncLimiter:
         labels: Mapping[str, str] | None = None,
         cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         breaker: Breaker | None = None,
-        **costs: int,
     ) -> AsyncReservation:
         """Holds units, or slots, while a block runs: see `AsyncReservation`.
 
         Args:
             policy: as in `take`.
             key: as in `take`.
+            costs: an estimate, by unit.
             max_wait: seconds to wait in the server's queue; 0 answers now.
             hold: seconds after which the units of a process that died count as used, and its slots
                 are free. While the block runs, the hold is renewed.
@@ -171,7 +172,6 @@ class AsyncLimiter:
             labels: for the history.
             cancel_on: exceptions which mean that nothing was used.
             breaker: stops calls to an upstream that fails.
-            **costs: an estimate, by unit.
         """
         return AsyncReservation(
             self,
@@ -190,7 +190,7 @@ class AsyncLimiter:
 
     async def acquire(
         self,
-        identifier: str,
+        identifier: Key,
         tokens: int = 1,
         wait: bool = True,
         timeout: float = 60.0,
@@ -213,7 +213,7 @@ class AsyncLimiter:
         return answer.allowed
 
     async def is_allowed(
-        self, identifier: str, limit: int, window: float, *, policy: str = ""
+        self, identifier: Key, limit: int, window: float, *, policy: str = ""
     ) -> tuple[bool, dict[str, Any]]:
         """Takes one request under the policy that has a rolling limit of `limit` requests in `window` seconds.
 
@@ -270,10 +270,18 @@ class AsyncLimiter:
         raise LookupError(f"no policy {policy or 'of the server'} has {what}: add one to the server's file")
 
     async def status(
-        self, policy: str = "", key: str = "", *, priority: int = 0, tenant: str = "", **costs: int
+        self,
+        policy: str = "",
+        key: Key = "",
+        *,
+        costs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        tenant: str = "",
     ) -> Status:
         """Describes a bucket, and what a take of these costs would get. Nothing is spent."""
-        body = Bucket(policy, key, costs, tenant).body() | ({"priority": priority} if priority else {})
+        body = Bucket(policy, key, {} if costs is None else costs, tenant).body() | (
+            {"priority": priority} if priority else {}
+        )
         data, _ = await self._caller.call("POST", "/v1/status", body, again=True)
         return self._read(_wire.status, data)
 

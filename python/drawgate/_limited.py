@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._sync import Limiter
+from ._wire import Key
 
 F = TypeVar("F", bound=Callable[..., Any])
 Name: TypeAlias = str | Callable[..., str]
@@ -20,7 +21,8 @@ def limited(
     policy: Name = "",
     *,
     model: Name = "",
-    key: Name = "",
+    key: Name | Key = "",
+    costs: Mapping[str, Units] | None = None,
     limiter: Limiter | AsyncLimiter | None = None,
     used: Callable[[Any], Mapping[str, int]] | None = None,
     max_wait: float = 60.0,
@@ -29,13 +31,12 @@ def limited(
     labels: Mapping[str, str] | None = None,
     cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     breaker: Breaker | None = None,
-    **costs: Units,
 ) -> Callable[[F], F]:
     """Makes each call of a function, or of a coroutine function, wait for its units and hold them while it runs.
 
     A name or a number may also be a function, which is called with the arguments of the call:
 
-        @limited("gemini-2.5-flash", tokens=lambda prompt: len(prompt), used=lambda answer: {"tokens": answer.total})
+        @limited("gemini-2.5-flash", costs={"tokens": len}, used=lambda answer: {"tokens": answer.total})
         async def ask(prompt): ...
 
     Args:
@@ -43,6 +44,7 @@ def limited(
         model: the model that is called, for the history as the label `model`. It is also the policy
             if none is named, as policies are often named after models.
         key: who is counted.
+        costs: units by name.
         limiter: a Limiter, or for coroutine functions also an AsyncLimiter; by default one for the
             server that DRAWGATE_SERVER names.
         used: returns what was really used, from what the function returned. If it fails, that is logged, and
@@ -53,7 +55,6 @@ def limited(
         labels: see there.
         cancel_on: see there.
         breaker: see there.
-        **costs: units by name.
     """
 
     def reserve(limiter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -70,7 +71,7 @@ def limited(
             labels={**({"model": name} if name else {}), **(labels or {})},
             cancel_on=cancel_on,
             breaker=breaker,
-            **{unit: value(n) for unit, n in costs.items()},
+            costs={unit: value(n) for unit, n in (costs or {}).items()},
         )
 
     def decorate(function: Any = None, *more: Any, **named: Any) -> Any:

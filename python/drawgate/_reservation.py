@@ -9,6 +9,7 @@ import secrets
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -18,7 +19,7 @@ from . import _wire
 from ._breaker import Breaker, _Attempt
 from ._errors import Error, HoldLost, Problem, Refused, Unavailable
 from ._share import Entry
-from ._wire import Answer, Json, Target
+from ._wire import Answer, Json, Key, Target
 
 if TYPE_CHECKING:
     from ._async import AsyncLimiter
@@ -28,6 +29,7 @@ log = logging.getLogger("drawgate")
 CLOCK_RATE = 0.001  # clocks run at different rates: a holder stops earlier by that part of its hold
 RENEW_AFTER = 1 / 3  # of the hold
 WRONG = ("bad_json", "invalid", "unknown_unit", "never_fits")  # what the block said as used
+ENTER = "write `with limiter.reserve(…) as r:`, or `async with`"
 RENEW_AGAIN = 1.0  # seconds at most after a renewal that failed
 
 
@@ -53,8 +55,8 @@ class ReservationBase:
         self,
         limiter: AsyncLimiter,
         policy: Target,
-        key: str,
-        costs: Mapping[str, int],
+        key: Key,
+        costs: Mapping[str, int] | None,
         *,
         max_wait: float,
         hold: float,
@@ -98,7 +100,7 @@ class ReservationBase:
     def answer(self) -> Answer:
         """The answer to the take."""
         if self._answer is None:
-            raise RuntimeError("the reservation has not been entered: use it in a with statement")
+            raise RuntimeError(f"the reservation has not been entered: {ENTER}")
         return self._answer
 
     @property
@@ -116,6 +118,7 @@ class ReservationBase:
 
         It may be called again, as a stream goes on: the last number of each unit counts.
         """
+        self._check_entered("used")
         for unit, n in costs.items():
             if not isinstance(n, int) or n < 0:
                 raise ValueError(f"used({unit}={n!r}): give a whole number that is not negative")
@@ -136,7 +139,17 @@ class ReservationBase:
 
     def cancel(self) -> None:
         """Says that nothing was used: the block's end gives everything back."""
+        self._check_entered("cancel")
         self._cancelled = True
+
+    def _check_entered(self, call: str) -> None:
+        if not self._unused.locked():
+            raise RuntimeError(f"{call} was called before the reservation was entered, so nothing is held: {ENTER}")
+
+    def __del__(self) -> None:
+        if hasattr(self, "outcome") and not self._unused.locked():  # the end of __init__ was reached
+            warnings.warn(f"a reservation was never entered, so it limited nothing: {ENTER}", ResourceWarning, 2, self)
+            log.warning("a reservation was never entered, so it limited nothing: %s", ENTER)
 
     def _check_new(self) -> None:
         # A second take with the same grant would be the same one, also while the first one is being given up.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ._wire import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy
+from ._wire import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy, key_text
 
 # Bounds on what a process keeps. Beyond them it forgets, and then counts too much rather than too little.
 MAX_BUCKETS = 10_000
@@ -162,7 +162,7 @@ class Share:
     def _name(self, bucket: Bucket) -> tuple[str, str, str]:
         """Returns the same for all names of a bucket."""
         policy = self._policy(bucket)
-        return policy.name if policy else bucket.policy, bucket.key or DEFAULT_KEY, bucket.tenant
+        return policy.name if policy else bucket.policy, key_text(bucket.key) or DEFAULT_KEY, bucket.tenant
 
     def _policy(self, bucket: Bucket) -> Policy | None:
         if not bucket.policy and len(self._policies) == 1:

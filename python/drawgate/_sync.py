@@ -19,7 +19,7 @@ from ._async import AsyncLimiter, Fallback
 from ._breaker import Breaker
 from ._errors import Error
 from ._reservation import ReservationBase
-from ._wire import Answer, Policy, Status, Target
+from ._wire import Answer, Key, Policy, Status, Target
 
 T = TypeVar("T")
 
@@ -188,35 +188,36 @@ class Limiter:
     def take(
         self,
         policy: Target = "",
-        key: str = "",
+        key: Key = "",
         *,
+        costs: Mapping[str, int] | None = None,
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
-        **costs: int,
     ) -> Answer:
         """Takes units now, or none: see `AsyncLimiter.take`."""
-        return self._loop.run(self._inner.take(policy, key, priority=priority, labels=labels, **costs))
+        return self._loop.run(self._inner.take(policy, key, costs=costs, priority=priority, labels=labels))
 
     def wait(
         self,
         policy: Target = "",
-        key: str = "",
+        key: Key = "",
         *,
+        costs: Mapping[str, int] | None = None,
         max_wait: float = 60.0,
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
-        **costs: int,
     ) -> Answer:
         """Takes units, and waits for them: see `AsyncLimiter.wait`."""
         return self._loop.run(
-            self._inner.wait(policy, key, max_wait=max_wait, priority=priority, labels=labels, **costs)
+            self._inner.wait(policy, key, costs=costs, max_wait=max_wait, priority=priority, labels=labels)
         )
 
     def reserve(
         self,
         policy: Target = "",
-        key: str = "",
+        key: Key = "",
         *,
+        costs: Mapping[str, int] | None = None,
         max_wait: float = 60.0,
         hold: float = 30.0,
         id: str | None = None,  # noqa: A002 - as the protocol calls it
@@ -225,7 +226,6 @@ class Limiter:
         labels: Mapping[str, str] | None = None,
         cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         breaker: Breaker | None = None,
-        **costs: int,
     ) -> Reservation:
         """Holds units, or slots, while a block runs: see `AsyncLimiter.reserve`."""
         return Reservation(
@@ -246,7 +246,7 @@ class Limiter:
 
     def acquire(
         self,
-        identifier: str,
+        identifier: Key,
         tokens: int = 1,
         wait: bool = True,
         timeout: float = 60.0,
@@ -258,14 +258,22 @@ class Limiter:
         return self._loop.run(self._inner.acquire(identifier, tokens, wait, timeout, policy=policy, unit=unit))
 
     def is_allowed(
-        self, identifier: str, limit: int, window: float, *, policy: str = ""
+        self, identifier: Key, limit: int, window: float, *, policy: str = ""
     ) -> tuple[bool, dict[str, Any]]:
         """Takes one request under a rolling limit: see `AsyncLimiter.is_allowed`."""
         return self._loop.run(self._inner.is_allowed(identifier, limit, window, policy=policy))
 
-    def status(self, policy: str = "", key: str = "", *, priority: int = 0, tenant: str = "", **costs: int) -> Status:
+    def status(
+        self,
+        policy: str = "",
+        key: Key = "",
+        *,
+        costs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        tenant: str = "",
+    ) -> Status:
         """Describes a bucket: see `AsyncLimiter.status`."""
-        return self._loop.run(self._inner.status(policy, key, priority=priority, tenant=tenant, **costs))
+        return self._loop.run(self._inner.status(policy, key, costs=costs, priority=priority, tenant=tenant))
 
     def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""

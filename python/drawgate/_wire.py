@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from ._errors import Error, Problem, ServerUnavailable, StoreUnavailable
 
@@ -19,21 +20,51 @@ DEFAULT_SERVER = "http://127.0.0.1:7878"
 UNIT_REQUESTS = "requests"  # counts 1 if a take does not name it
 
 
+Key: TypeAlias = str | int | UUID
+"""Who is counted. Any object that can be made text by its own `__str__` is taken as well."""
+
+
+def key_text(key: Any) -> str:
+    """Returns a key as text."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    # Values without a text of their own have Python's notation, such as "[1, 2]" or "<object at 0x…>".
+    notation: Any = object.__str__
+    if key is None or isinstance(key, bool | float | bytes | bytearray) or type(key).__str__ is notation:
+        raise TypeError(
+            f"key is of type {type(key).__name__}: give text, an int or a UUID, or leave it out for the default key"
+        )
+    return str(key)
+
+
+def check_costs(costs: Any) -> None:
+    """Raises a TypeError if costs are not by unit."""
+    if not isinstance(costs, Mapping):
+        raise TypeError(f"costs is {costs!r}: give units by name, such as {{'tokens': 400}}")
+
+
 @dataclass(frozen=True)
 class Bucket:
     """A bucket, and what to take from it.
 
     Attributes:
         policy: its policy; "" is the only one of the server.
-        key: who is counted; "" is the default key.
+        key: who is counted: text, or an id such as an int or a UUID, which becomes text; "" is the
+            default key. None is an error: who has no key must not share a bucket by accident.
         costs: units by name. `requests` counts 1 if it is not named, any other unit 0.
         tenant: "" is the server's own, or the one that the access token is bound to.
     """
 
     policy: str = ""
-    key: str = ""
+    key: Key = ""
     costs: Mapping[str, int] = field(default_factory=dict)
     tenant: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", key_text(self.key))
+        check_costs(self.costs)
 
     def body(self) -> Json:
         """Returns the fields that are set."""
@@ -231,6 +262,8 @@ def server_url(address: str) -> str:
 
 def millis(name: str, seconds: float) -> int:
     """Converts seconds for the wire, rounded up."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name} is {seconds!r}: give a number of seconds")
     if not 0 <= seconds * 1000 < math.inf:
         raise ValueError(f"{name} is {seconds}: give a number of seconds that is not negative")
     return math.ceil(seconds * 1000)
@@ -241,20 +274,25 @@ def new_grant() -> str:
     return f"{1 + secrets.randbelow(2**64 - 1):016x}"
 
 
-def buckets_of(target: Target, key: str, costs: Mapping[str, int]) -> list[Bucket] | None:
+def buckets_of(target: Target, key: Key, costs: Mapping[str, int] | None) -> list[Bucket] | None:
     """Returns what a take takes from; None if the rules choose."""
     if isinstance(target, Attributes):
         return None
     if isinstance(target, str):
-        return [Bucket(target, key, costs)]
+        return [Bucket(target, key, {} if costs is None else costs)]
     return list(target)
 
 
 def take_body(
-    target: Target, key: str, costs: Mapping[str, int], *, priority: int = 0, labels: Mapping[str, str] | None = None
+    target: Target,
+    key: Key,
+    costs: Mapping[str, int] | None,
+    *,
+    priority: int = 0,
+    labels: Mapping[str, str] | None = None,
 ) -> Json:
     """Makes a take that neither waits nor holds."""
-    body = _target_body(target, key, costs)
+    body = _target_body(target, key, {} if costs is None else costs)
     if priority:
         body["priority"] = priority
     if labels:
@@ -262,11 +300,12 @@ def take_body(
     return body
 
 
-def _target_body(target: Target, key: str, costs: Mapping[str, int]) -> Json:
+def _target_body(target: Target, key: Key, costs: Mapping[str, int]) -> Json:
     if isinstance(target, str):
         return Bucket(target, key, costs).body()
-    if key:
+    if key_text(key):
         raise ValueError("a key belongs to one policy: put it into each Bucket; of Attributes the rules choose it")
+    check_costs(costs)
     if isinstance(target, Attributes):
         return {"attributes": target.body()} | ({"costs": dict(costs)} if costs else {})
     if costs:

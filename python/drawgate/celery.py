@@ -33,6 +33,7 @@ from kombu.utils.url import maybe_sanitize_url
 from ._errors import Error, Problem, Refused, Unavailable
 from ._limited import default_sync
 from ._sync import Limiter, Reservation, _stop_all
+from ._wire import Key
 
 log = logging.getLogger("drawgate")
 
@@ -104,15 +105,17 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
         requeue_delay: seconds after which a task that got no units is in the queue again.
         max_requeues: how often that may happen; then it fails with `GivenUp`.
 
-    Celery's own attributes have other defaults. A task is acknowledged when it has ended, and goes
-    back to the queue if its worker is lost. Any exception of the body is retried, max_retries times,
-    after 1, 2, 4 … seconds.
+        retries: how often the body is run again after an exception, after 1, 2, 4 … seconds.
+
+    Only a task that got no units is queued again. All else is as in other tasks: by default a body
+    that raises fails the task, and a task of a worker that was killed is lost. Give it acks_late and
+    reject_on_worker_lost if it may be run twice.
     """
 
     abstract = True
 
     policy: Name = ""
-    key: Name = ""
+    key: Name | Key = ""
     costs: Costs = {}  # noqa: RUF012 - nobody changes it
     used: Callable[[Any], Mapping[str, int]] | None = None
     cancel_on: type[BaseException] | tuple[type[BaseException], ...] = ()
@@ -122,15 +125,26 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
     requeue_delay: float = RETRY_DELAY
     max_requeues: int = MAX_ATTEMPTS
 
-    acks_late = True
-    reject_on_worker_lost = True
-    max_retries = MAX_ATTEMPTS
-    autoretry_for = (Exception,)
+    retries: int = 0
+
     dont_autoretry_for = (Reject,)
 
     @property
+    def autoretry_for(self) -> tuple[type[BaseException], ...]:
+        """Exceptions after which the body is run again."""
+        return (Exception,) if self.retries else ()
+
+    @property
+    def max_retries(self) -> int | None:
+        """How often the body is run again at most."""
+        most: int | None = self.retries or celery.Task.max_retries
+        return most
+
+    @property
     def default_retry_delay(self) -> float:
-        """Seconds before the next retry."""
+        """Seconds before the body is run again."""
+        if not self.retries:
+            return float(celery.Task.default_retry_delay)
         retries: int = min(self.request.retries, 100)  # a larger number has no power
         return min(MULTIPLIER**retries, LONGEST_BACKOFF)
 
@@ -194,7 +208,7 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
             priority=self._priority() if queued else 0,
             labels=labels,
             cancel_on=self.cancel_on,
-            **value("costs"),
+            costs=value("costs"),
         )
 
     def _priority(self) -> int:

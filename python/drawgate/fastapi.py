@@ -23,7 +23,7 @@ from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._errors import CircuitOpen, Error, HoldLost, Refused
 from ._reservation import AsyncReservation
-from ._wire import Answer
+from ._wire import Answer, Key, key_text
 from .asgi import ClientLeft, Listener
 
 T = TypeVar("T")
@@ -45,11 +45,11 @@ def take(
     limiter: AsyncLimiter,
     policy: str = "",
     *,
-    key: Name = "",
+    key: Name | Key = "",
+    costs: Mapping[str, Units] | None = None,
     max_wait: float = 0.0,
     priority: int = 0,
     labels: Mapping[str, str] | None = None,
-    **costs: Units,
 ) -> Callable[..., Any]:
     """Makes a dependency that takes units before a route runs. Its value is the `Answer`.
 
@@ -60,13 +60,14 @@ def take(
         limiter: closed by whoever made it.
         policy: which policy counts the request.
         key: who is counted: a name, or a dependency that returns it. Requests for which it returns
-            None are not limited. Without a key all callers share the limit.
+            None are not limited. Without a key all callers share the limit. None itself is an error.
+        costs: units by name: numbers, or dependencies that return them.
         max_wait: seconds for which a request that does not pass waits in the server's queue.
         priority: 0 to 9.
         labels: for the history.
-        **costs: units by name: numbers, or dependencies that return them.
     """
-    failures = _http.Failures()
+    failures, costs = _http.Failures(), costs or {}
+    _check(key)
 
     async def dependency(request: Request, response: Response, **values: Any) -> Answer | None:
         who, units = _values(values, key, costs)
@@ -75,10 +76,10 @@ def take(
         own = 0 if who else None
         with _refusals(own, failures):
             if max_wait:
-                wait = limiter.wait(policy, who, max_wait=max_wait, priority=priority, labels=labels, **units)
+                wait = limiter.wait(policy, who, max_wait=max_wait, priority=priority, labels=labels, costs=units)
                 answer = await _while_connected(request, wait)
             else:
-                answer = await limiter.take(policy, who, priority=priority, labels=labels, **units)
+                answer = await limiter.take(policy, who, priority=priority, labels=labels, costs=units)
             if not answer:
                 raise Refused(answer)
         _describe(request, response, answer, own)
@@ -91,14 +92,14 @@ def reserve(
     limiter: AsyncLimiter,
     policy: str = "",
     *,
-    key: Name = "",
+    key: Name | Key = "",
+    costs: Mapping[str, Units] | None = None,
     max_wait: float = 0.0,
     hold: float = 30.0,
     priority: int = 0,
     labels: Mapping[str, str] | None = None,
     cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     breaker: Breaker | None = None,
-    **costs: Units,
 ) -> Callable[..., Any]:
     """Makes a dependency that holds units, or slots, while a route runs, until its response is sent.
 
@@ -110,15 +111,16 @@ def reserve(
         limiter: as in `take`, and so are the others.
         policy: see there.
         key: see there.
+        costs: see there.
         max_wait: see there.
         hold: as in `AsyncLimiter.reserve`.
         priority: as in `take`.
         labels: as in `take`.
         cancel_on: as in `AsyncLimiter.reserve`.
         breaker: see there.
-        **costs: as in `take`.
     """
-    failures = _http.Failures()
+    failures, costs = _http.Failures(), costs or {}
+    _check(key)
 
     async def dependency(request: Request, response: Response, **values: Any) -> AsyncIterator[AsyncReservation | None]:
         who, units = _values(values, key, costs)
@@ -135,7 +137,7 @@ def reserve(
             labels=labels,
             cancel_on=cancel_on,
             breaker=breaker,
-            **units,
+            costs=units,
         )
         try:
             async with AsyncExitStack() as stack:
@@ -150,7 +152,7 @@ def reserve(
     return _with_parameters(dependency, key, costs)
 
 
-def _with_parameters(dependency: Callable[..., Any], key: Name, costs: Mapping[str, Units]) -> Callable[..., Any]:
+def _with_parameters(dependency: Callable[..., Any], key: Name | Key, costs: Mapping[str, Units]) -> Callable[..., Any]:
     """Gives a dependency its parameters: the request, the response, and what other dependencies find."""
     kinds = inspect.Parameter
     parameters = [
@@ -165,11 +167,19 @@ def _with_parameters(dependency: Callable[..., Any], key: Name, costs: Mapping[s
     return dependency
 
 
-def _values(values: Mapping[str, Any], key: Name, costs: Mapping[str, Units]) -> tuple[str | None, dict[str, Any]]:
+def _check(key: Any) -> None:
+    """Raises a TypeError for a key that no request can have."""
+    if not callable(key):
+        key_text(key)
+
+
+def _values(
+    values: Mapping[str, Any], key: Name | Key, costs: Mapping[str, Units]
+) -> tuple[str | None, dict[str, Any]]:
     """Returns the key and the costs of a request."""
     who = values.get(KEY, key)
     units = {unit: values.get(f"{COST}{i}", n) for i, (unit, n) in enumerate(costs.items())}
-    return None if who is None else str(who), units
+    return None if who is None else key_text(who), units
 
 
 async def _while_connected(request: Request, work: Awaitable[T]) -> T:

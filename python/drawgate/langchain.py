@@ -33,6 +33,7 @@ from ._breaker import Breaker
 from ._errors import Error, Refused
 from ._limited import default_sync
 from ._sync import Limiter, Reservation
+from ._wire import Key
 
 log = logging.getLogger("drawgate")
 
@@ -90,6 +91,7 @@ class RateLimiter(BaseRateLimiter):
     Args:
         policy: which policy counts the call: a name, or a function of the `Call`.
         key: who is counted, likewise.
+        costs: an estimate, by unit: numbers, or functions of the `Call`.
         limiter: by default one for the server that DRAWGATE_SERVER names.
         used: what counts, from the `usage_metadata`; by default tokens, input_tokens and
             output_tokens, each if it is among the costs.
@@ -99,14 +101,14 @@ class RateLimiter(BaseRateLimiter):
         labels: for the history. The label `model` is added.
         cancel_on: more exceptions which mean that nothing was used.
         breaker: stops calls to a model that fails.
-        **costs: an estimate, by unit: numbers, or functions of the `Call`.
     """
 
     def __init__(
         self,
         policy: Name = "",
         *,
-        key: Name = "",
+        key: Name | Key = "",
+        costs: Mapping[str, Units] | None = None,
         limiter: Limiter | None = None,
         used: Callable[[Mapping[str, Any]], Mapping[str, int]] | None = None,
         max_wait: float = 60.0,
@@ -115,12 +117,11 @@ class RateLimiter(BaseRateLimiter):
         labels: Mapping[str, str] | None = None,
         cancel_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         breaker: Breaker | None = None,
-        **costs: Units,
     ) -> None:
         if isinstance(limiter, AsyncLimiter):
             raise TypeError("give RateLimiter a Limiter: it serves coroutines as well")
         self._policy, self._key, self._limiter, self._used, self._max_wait = policy, key, limiter, used, max_wait
-        self._hold, self._priority, self._labels, self._costs = hold, priority, labels or {}, costs
+        self._hold, self._priority, self._labels, self._costs = hold, priority, labels or {}, dict(costs or {})
         self._cancel_on, self._breaker = cancel_on, breaker
 
     def __deepcopy__(self, _: Any) -> RateLimiter:
@@ -162,7 +163,7 @@ class RateLimiter(BaseRateLimiter):
         run = runs[0] if len(runs) == 1 and runs[0].claim() else None
         calls = [r.call for r in runs] or [Call()]
 
-        def name(v: Name) -> str:
+        def name(v: Any) -> Any:
             return v(calls[-1]) if callable(v) else v
 
         model = calls[-1].model
@@ -176,7 +177,7 @@ class RateLimiter(BaseRateLimiter):
             labels={**({"model": model} if model else {}), **self._labels},
             cancel_on=self._cancel_on,
             breaker=self._breaker,
-            **costs,
+            costs=costs,
         )
 
     def _granted(self, run: _Run | None, reservation: Reservation) -> None:

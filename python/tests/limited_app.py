@@ -43,6 +43,8 @@ def note(event: str, task: Any, **more: Any) -> None:
 class Task(LimitedTask):
     """Writes down how it ends."""
 
+    acks_late = True
+    reject_on_worker_lost = True
     limiter = limiter
     hold = float(os.environ.get("LIMITED_HOLD", "300"))  # longer than a busy machine may pause
     requeue_delay = 1.0
@@ -77,7 +79,7 @@ def once(self: Any, key: str) -> None:
     note("run", self)
 
 
-@app.task(base=Task, bind=True, policy="llm", key=lambda key, fail: key, costs={"tokens": 10})
+@app.task(base=Task, bind=True, policy="llm", key=lambda key, fail: key, costs={"tokens": 10}, retries=3)
 def flaky(self: Any, key: str, fail: int) -> None:
     note("run", self)
     self.reservation.used(tokens=3)
@@ -85,9 +87,15 @@ def flaky(self: Any, key: str, fail: int) -> None:
         raise ValueError("it fails")
 
 
-@app.task(base=Task, bind=True, policy="llm", key=lambda key: key, cancel_on=ConnectionError)
+@app.task(base=Task, bind=True, policy="llm", key=lambda key: key, cancel_on=ConnectionError, retries=3)
 def unreachable(self: Any, key: str) -> None:
     raise ConnectionError("nothing was sent")
+
+
+@app.task(base=Task, bind=True, policy="llm", key=lambda key: key)
+def failing(self: Any, key: str) -> None:
+    note("run", self)
+    raise ValueError("it fails")
 
 
 @app.task(base=Task, bind=True, policy="slots", key=lambda key: key, max_wait=3600, hold=10)

@@ -399,7 +399,7 @@ def test_limits_of_users_and_routes(limits: Server) -> None:
             def size(text: str) -> int:
                 return len(text)
 
-            per_user = take(limiter, "user", key=user_name, tokens=size)
+            per_user = take(limiter, "user", key=user_name, costs={"tokens": size})
 
             @app.post("/ask", dependencies=[Depends(per_user)])
             async def ask() -> str:
@@ -409,7 +409,7 @@ def test_limits_of_users_and_routes(limits: Server) -> None:
             async def item(n: int) -> int:
                 return n
 
-            @app.get("/shared", dependencies=[Depends(take(limiter, "user", requests=2))])
+            @app.get("/shared", dependencies=[Depends(take(limiter, "user", costs={"requests": 2}))])
             async def shared() -> None: ...
 
             @app.get("/soon", dependencies=[Depends(take(limiter, "soon", max_wait=60))])
@@ -460,7 +460,7 @@ def test_what_a_route_holds(limits: Server, monkeypatch: pytest.MonkeyPatch) -> 
 
             monkeypatch.setattr(_reservation.ReservationBase, "_renew", counted)
             held = reserve(limiter, "slots", key=user_name, hold=30)
-            model = reserve(limiter, "user", tokens=500, breaker=Breaker("the model", failures=1))
+            model = reserve(limiter, "user", costs={"tokens": 500}, breaker=Breaker("the model", failures=1))
 
             @app.get("/stream", dependencies=[Depends(held)])
             async def stream() -> StreamingResponse:
@@ -551,8 +551,8 @@ def test_a_dependency_that_is_wrong(limits: Server, caplog: pytest.LogCaptureFix
         async with AsyncLimiter(limits.url, timeout=60) as limiter:
             app = FastAPI()
             app.get("/take", dependencies=[Depends(take(limiter, "users"))])(lambda: None)
-            app.get("/reserve", dependencies=[Depends(reserve(limiter, "user", token=5))])(lambda: None)
-            app.get("/large", dependencies=[Depends(take(limiter, "user", tokens=1001))])(lambda: None)
+            app.get("/reserve", dependencies=[Depends(reserve(limiter, "user", costs={"token": 5}))])(lambda: None)
+            app.get("/large", dependencies=[Depends(take(limiter, "user", costs={"tokens": 1001}))])(lambda: None)
             async with client(app) as c:
                 for path, status, why in (
                     ("/take", 500, 'unknown policy "users"'),

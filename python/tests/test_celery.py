@@ -131,9 +131,10 @@ def test_counts_of_attempts(workers: Workers, server: Server) -> None:
     twice = workers.send("flaky", key + "-twice", 2)
     always = workers.send("flaky", key + "-always", 99)
     unreachable = workers.send("unreachable", key + "-unreachable")
+    failing = workers.send("failing", key + "-failing")
     wrong = workers.send("wrong")
-    until(lambda: len(workers.log("failure")) == 5 + 3, "eight tasks fail")
-    until(lambda: len(workers.log("run")) == 3 + 3 + 4, "ten runs")
+    until(lambda: len(workers.log("failure")) == 5 + 4, "nine tasks fail")
+    until(lambda: len(workers.log("run")) == 3 + 3 + 4 + 1, "eleven runs")
 
     runs, retries, failures = (Counter(e["id"] for e in workers.log(name)) for name in ("run", "retry", "failure"))
     why = {e["id"]: e["why"] for e in workers.log("failure")}
@@ -144,6 +145,8 @@ def test_counts_of_attempts(workers: Workers, server: Server) -> None:
     assert (runs[twice], retries[twice], failures[twice]) == (3, 2, 0)
     assert (runs[always], retries[always], failures[always], why[always]) == (4, 3, 1, "ValueError")
     assert (retries[unreachable], why[unreachable]) == (3, "ConnectionError")
+    # A limit changes no retry of its task.
+    assert (runs[failing], retries[failing], why[failing]) == (1, 0, "ValueError")
     assert (retries[wrong], why[wrong]) == (0, "Problem")
     # What the body said counts; if nothing was used, nothing counts.
     until(lambda: server.status("llm", key + "-always")["open"] == 0, "the last run is settled")
@@ -236,7 +239,7 @@ def test_revoked_while_it_waits(workers: Workers, server: Server) -> None:
     next_one = workers.send("gated", key)
     until(lambda: workers.log("end"), "the next task ends")
     assert {e["id"] for e in workers.log("begin")} == {next_one}
-    assert server.status("slots", key)["open"] == 0
+    until(lambda: server.status("slots", key)["open"] == 0, "the slot is free")
 
 
 @pytest.mark.parametrize("broker", ["redis"], indirect=True)
@@ -493,8 +496,9 @@ def test_reservation_of_the_body(fake: FakeServer, app: Any) -> None:
         _ = ask.reservation
 
 
+@pytest.mark.filterwarnings("ignore:a reservation was never entered")
 def test_what_a_task_asks_for(fake: FakeServer, app: Any) -> None:
-    @app.task(name="asked", shared=False, soft_time_limit=40, max_retries=None)
+    @app.task(name="asked", shared=False, soft_time_limit=40, retries=5)
     def ask() -> None: ...
 
     def asked(**request: Any) -> Any:
@@ -514,6 +518,7 @@ def test_what_a_task_asks_for(fake: FakeServer, app: Any) -> None:
     ask.push_request(retries=2000)
     assert ask.default_retry_delay == 600
     ask.pop_request()
+    assert ask.max_retries == 5
 
 
 def test_pools_without_threads_are_refused(app: Any) -> None:
@@ -551,7 +556,7 @@ def test_wrong_environment(name: str, value: str, problem: str) -> None:
 def test_environment() -> None:
     program = (
         "import drawgate.celery as c; t = c.LimitedTask(); g = c.QueueGuard.__init__.__kwdefaults__;"
-        "print(g['max_depth'], t.requeue_delay, t.max_requeues, t.max_retries, c.MULTIPLIER)"
+        "print(g['max_depth'], t.requeue_delay, t.max_requeues, c.MULTIPLIER)"
     )
     env = {
         "QUEUE_MAX_DEPTH": "60",
@@ -559,7 +564,7 @@ def test_environment() -> None:
         "RATE_LIMIT_RETRY_MAX_ATTEMPTS": "4",
         "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER": "2.5",
     }
-    for changed, want in ({}, "50 60 3 3 2.0\n"), (env, "60 90 4 4 2.5\n"):
+    for changed, want in ({}, "50 60 3 2.0\n"), (env, "60 90 4 2.5\n"):
         assert (
             subprocess.check_output([sys.executable, "-c", program], env={**os.environ, **changed}, text=True) == want
         )

@@ -41,14 +41,14 @@ def test_open(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
     with Limiter(transport=fake.transport, timeout=1, fallback="open") as limiter:
         fake.unavailable = True
         for _ in range(2):
-            answer = limiter.take("llm", tokens=1000)
+            answer = limiter.take("llm", costs={"tokens": 1000})
             assert answer
             assert answer.fallback
-        with limiter.reserve("llm", tokens=5) as r:
+        with limiter.reserve("llm", costs={"tokens": 5}) as r:
             r.used(tokens=3)
         assert r.outcome == "local"
         fake.unavailable = False
-        assert limiter.take("llm", requests=10)
+        assert limiter.take("llm", costs={"requests": 10})
         assert not limiter.take("llm")
     assert fake.used("llm") == {"requests": 10}
     assert [r.levelno for r in caplog.records if "fallback open" in r.message] == [logging.WARNING]
@@ -99,12 +99,12 @@ def test_is_allowed(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_share(fake: FakeServer) -> None:
     """A process of two has five of ten requests, less what it was granted before."""
     with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
-        assert limiter.take("llm", "a", tokens=10)
-        assert limiter.take("llm", "a", requests=2)
+        assert limiter.take("llm", "a", costs={"tokens": 10})
+        assert limiter.take("llm", "a", costs={"requests": 2})
         fake.unavailable = True
-        with limiter.reserve("llm", "a", tokens=10) as r:
+        with limiter.reserve("llm", "a", costs={"tokens": 10}) as r:
             r.used(tokens=40)  # with the 10 before, nothing of the 50 is left
-        assert not limiter.take("llm", "a", tokens=1)
+        assert not limiter.take("llm", "a", costs={"tokens": 1})
         assert limiter.take("llm", "a")
         answer = limiter.take("llm", "a")
         assert (answer.reason, answer.policy, answer.limit) == ("away", "llm", "requests")
@@ -264,8 +264,8 @@ def test_an_override_lowers_the_share() -> None:
 @pytest.mark.parametrize("wrong", [None, -50, 4.5, "4"])
 def test_wrong_numbers_are_not_counted(fake: FakeServer, wrong: Any) -> None:
     with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1) as limiter:
-        with pytest.raises(ValueError, match="give a whole number"), limiter.reserve("llm", tokens=5) as r:
+        with pytest.raises(ValueError, match="give a whole number"), limiter.reserve("llm", costs={"tokens": 5}) as r:
             r.used(tokens=wrong)
         fake.unavailable = True
-        assert limiter.take("llm", tokens=95)
-        assert not limiter.take("llm", tokens=1)
+        assert limiter.take("llm", costs={"tokens": 95})
+        assert not limiter.take("llm", costs={"tokens": 1})

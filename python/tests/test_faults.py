@@ -19,7 +19,7 @@ from drawgate import AsyncLimiter, Limiter, ServerUnavailable
 def test_lost_answers_cost_nothing(server: Server, proxy: Proxy, key: str, end: str, want: int) -> None:
     with Limiter(proxy.url, timeout=60) as limiter:
         proxy.lose = 2
-        with limiter.reserve("llm", key, max_wait=5, tokens=100) as r:
+        with limiter.reserve("llm", key, max_wait=5, costs={"tokens": 100}) as r:
             assert r.answer.replayed
             assert server.used("llm", key) == {"rpm": 1, "tpm": 100}
             if end == "cancel":
@@ -36,7 +36,7 @@ def test_a_plain_take_is_sent_once(server: Server, proxy: Proxy, key: str) -> No
     with Limiter(proxy.url, timeout=60) as limiter:
         proxy.lose = 1
         with pytest.raises(ServerUnavailable, match="it may have been carried out") as e:
-            limiter.take("llm", key, tokens=100)
+            limiter.take("llm", key, costs={"tokens": 100})
         assert e.value.maybe
         assert key not in str(e.value)
         assert proxy.requests == 1
@@ -56,7 +56,7 @@ def test_no_call_outlives_its_deadline(server: Server, proxy: Proxy, key: str, a
                 with pytest.raises(ServerUnavailable, match="did not answer within"):
                     await call
             with pytest.raises(ServerUnavailable):
-                async with limiter.reserve("llm", key, max_wait=0, hold=600, tokens=100):
+                async with limiter.reserve("llm", key, max_wait=0, hold=600, costs={"tokens": 100}):
                     raise AssertionError
             proxy.silent = 0
 
@@ -66,7 +66,10 @@ def test_no_call_outlives_its_deadline(server: Server, proxy: Proxy, key: str, a
         with Limiter(proxy.url, timeout=0.5) as limiter:
             with pytest.raises(ServerUnavailable, match="did not answer within"):
                 limiter.take("llm", key)
-            with pytest.raises(ServerUnavailable), limiter.reserve("llm", key, max_wait=0, hold=600, tokens=100):
+            with (
+                pytest.raises(ServerUnavailable),
+                limiter.reserve("llm", key, max_wait=0, hold=600, costs={"tokens": 100}),
+            ):
                 raise AssertionError
             proxy.silent = 0
     await_nothing_held(server, key)
@@ -75,7 +78,7 @@ def test_no_call_outlives_its_deadline(server: Server, proxy: Proxy, key: str, a
 
 def test_the_settlement_is_not_answered(server: Server, proxy: Proxy, key: str) -> None:
     with Limiter(proxy.url, timeout=0.5) as limiter:
-        with limiter.reserve("llm", key, tokens=100) as r:
+        with limiter.reserve("llm", key, costs={"tokens": 100}) as r:
             r.used(tokens=10)
             proxy.silent = 1000
         assert r.outcome == "unknown"  # and the work is not failed
@@ -85,14 +88,16 @@ def test_the_settlement_is_not_answered(server: Server, proxy: Proxy, key: str) 
 def test_the_server_is_killed_and_started_again(own_server: Server, key: str) -> None:
     server = own_server
     with Limiter(server.url, timeout=600) as limiter:
-        assert limiter.take("llm", key, tokens=50)
-        with limiter.reserve("llm", key, hold=600, tokens=100) as r:
+        assert limiter.take("llm", key, costs={"tokens": 50})
+        with limiter.reserve("llm", key, hold=600, costs={"tokens": 100}) as r:
             r.used(tokens=30)
             server.kill()
             again = threading.Thread(target=server.start)
             again.start()
         assert r.outcome == "settled"
-        assert limiter.take("llm", key, tokens=7)  # nothing was sent while nobody listened, so it was tried again
+        assert limiter.take(
+            "llm", key, costs={"tokens": 7}
+        )  # nothing was sent while nobody listened, so it was tried again
         again.join()
     assert server.used("llm", key) == {"rpm": 3, "tpm": 87}
 
@@ -106,7 +111,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
 
     async def work(limiter: AsyncLimiter) -> None:
         nonlocal entered
-        async with limiter.reserve("llm", key, hold=600, tokens=10):
+        async with limiter.reserve("llm", key, hold=600, costs={"tokens": 10}):
             entered += 1
             await asyncio.sleep(chance.random() / 100)
 
@@ -123,7 +128,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
                 assert {type(r) for r in results} <= {asyncio.CancelledError, type(None)}
             await limiter.aclose()
             proxy.lose = 0
-            assert await limiter.take("llm", key, tokens=0)
+            assert await limiter.take("llm", key, costs={"tokens": 0})
             pool: Any = limiter._caller._client()._transport
             assert all(c.is_idle() for c in pool._pool.connections)
 

@@ -136,7 +136,7 @@ def test_langchain_through_the_gateway(gateway: str) -> None:
 
 def test_langchain_with_the_rate_limiter(server: Server, limiter: Limiter, key: str, provider: str) -> None:
     """What the provider reports counts, of whole answers and of streams. req: C6."""
-    rate = RateLimiter("llm", key=key, limiter=limiter, tokens=lambda call: call.estimate(1000))
+    rate = RateLimiter("llm", key=key, limiter=limiter, costs={"tokens": lambda call: call.estimate(1000)})
     model = chat(provider, rate_limiter=rate, max_retries=0, stream_usage=True)
     before = reported(provider)
     model.batch(["How does a lock work?", "And a key?"])

@@ -85,7 +85,7 @@ class Bench:
         self.waits = threading.Semaphore(0)  # released when a call is granted its units
 
     def limiter(self, policy: str = "llm", **options: Any) -> RateLimiter:
-        usual = {"tokens": ESTIMATE} if policy == "llm" else {}
+        usual = {"costs": {"tokens": ESTIMATE}} if policy == "llm" else {}
         key = {"key": lambda c: self._prefix + name_of(c)}
         return RateLimiter(policy, limiter=self._limiter, **{**usual, **key, **options})
 
@@ -433,8 +433,10 @@ def test_an_estimate_of_the_call_and_the_name_of_the_model() -> None:
         rate = RateLimiter(
             lambda call: call.model,
             limiter=limiter,
-            input_tokens=lambda call: len(call.messages) * 100,
-            output_tokens=lambda call: call.max_tokens or 50,
+            costs={
+                "input_tokens": lambda call: len(call.messages) * 100,
+                "output_tokens": lambda call: call.max_tokens or 50,
+            },
         )
         Gemini(rate_limiter=rate, max_tokens=20).invoke([HumanMessage("a"), HumanMessage("p 9")])
         Gemini(rate_limiter=rate).invoke("p 9")

@@ -23,7 +23,7 @@ def test_a_function(server: Server, limiter: Limiter, key: str) -> None:
     @limited(
         "llm",
         key=key,
-        tokens=lambda prompt: 10 * len(prompt),
+        costs={"tokens": lambda prompt: 10 * len(prompt)},
         used=lambda answer: {"tokens": len(answer)},
         limiter=limiter,
         breaker=breaker,
@@ -176,7 +176,7 @@ def test_an_agent(server: Server, limiter: Limiter, key: str) -> None:
         "llm",
         limiter=limiter,
         key=key,
-        tokens=100,
+        costs={"tokens": 100},
         used=lambda answer: {"tokens": len(answer)},
         breaker=Breaker("the model", failures=2),
     )
@@ -244,6 +244,7 @@ def test_an_agent_that_is_cancelled_while_it_is_granted_its_units() -> None:
 
     with Limiter(transport=httpx.MockTransport(answer)) as limiter:
         reservation = limiter.reserve("slots")
+        reservation._check_new()
         limiter._loop.run(reservation._start())
     assert (fake.open, fake.used("slots")) == (0, {})
     assert reservation.outcome == "cancelled"
@@ -300,11 +301,11 @@ def test_a_count_that_fails_does_not_fail_the_work(
 ) -> None:
     """It is logged, and the estimate counts."""
 
-    @limited("llm", key=key, tokens=100, used=used, limiter=limiter)
+    @limited("llm", key=key, costs={"tokens": 100}, used=used, limiter=limiter)
     def ask() -> str:
         return "done"
 
-    @limited("llm", key=key, tokens=100, used=used, limiter=limiter)
+    @limited("llm", key=key, costs={"tokens": 100}, used=used, limiter=limiter)
     async def ask_async() -> str:
         return "done"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -23,22 +24,22 @@ def test_what_counts_after_the_block(limiter: Limiter, server: Server, key: str)
         used += more
         assert server.used("llm", key)["tpm"] == used
 
-    with limiter.reserve("llm", key, tokens=100) as r:
+    with limiter.reserve("llm", key, costs={"tokens": 100}) as r:
         check(100)
         r.used(tokens=10)
         r.used(tokens=30)
     assert r.outcome == "settled"
     check(-70)
-    with limiter.reserve("llm", key, tokens=100):
+    with limiter.reserve("llm", key, costs={"tokens": 100}):
         pass
     check(100)  # the estimate
-    with limiter.reserve("llm", key, tokens=100) as r:
+    with limiter.reserve("llm", key, costs={"tokens": 100}) as r:
         r.used(tokens=250)
     check(250)  # more than the estimate
-    with limiter.reserve("llm", key, tokens=100) as r:
+    with limiter.reserve("llm", key, costs={"tokens": 100}) as r:
         r.used(tokens=0)
     assert server.used("llm", key)["rpm"] == 4
-    with limiter.reserve("llm", key, tokens=100) as r:
+    with limiter.reserve("llm", key, costs={"tokens": 100}) as r:
         r.cancel()
     assert r.outcome == "cancelled"
     check(0)
@@ -48,7 +49,7 @@ def test_what_counts_after_the_block(limiter: Limiter, server: Server, key: str)
 
 def test_used_after_the_block(limiter: Limiter, server: Server, key: str, caplog: pytest.LogCaptureFixture) -> None:
     """It changes nothing any more, and says so."""
-    with limiter.reserve("llm", key, tokens=100) as r:
+    with limiter.reserve("llm", key, costs={"tokens": 100}) as r:
         r.used(tokens=20)
     assert not caplog.messages
     r.used(tokens=30)
@@ -70,7 +71,7 @@ def test_a_failed_block_keeps_its_estimate(limiter: Limiter, server: Server, key
         (NotSent, 20, 20),
     ]:
         before = server.used("llm", key)["tpm"]
-        with pytest.raises(error), limiter.reserve("llm", key, tokens=100, cancel_on=NotSent) as r:
+        with pytest.raises(error), limiter.reserve("llm", key, costs={"tokens": 100}, cancel_on=NotSent) as r:
             if used is not None:
                 r.used(tokens=used)
             raise error
@@ -84,28 +85,26 @@ def test_entering_may_be_refused(limiter: Limiter, server: Server, key: str) -> 
     assert e.value.limit == "at-once"
     with pytest.raises(RuntimeError, match="entered once"), r:
         pass
-    with pytest.raises(RuntimeError, match="not been entered"):
-        _ = limiter.reserve("slots", key).answer
     with limiter.reserve("slots", key, max_wait=0):
         pass
     assert server.used("slots", key) == {"at-once": 0}
 
 
 def test_a_wrong_settlement_is_raised(limiter: Limiter, server: Server, key: str) -> None:
-    with pytest.raises(Problem, match="tokenz"), limiter.reserve("llm", key, tokens=5) as r:
+    with pytest.raises(Problem, match="tokenz"), limiter.reserve("llm", key, costs={"tokens": 5}) as r:
         r.used(tokenz=3)
-    with pytest.raises(ValueError, match="of the work"), limiter.reserve("llm", key, tokens=5) as r:
+    with pytest.raises(ValueError, match="of the work"), limiter.reserve("llm", key, costs={"tokens": 5}) as r:
         r.used(tokenz=3)
         raise ValueError("of the work")
     assert server.used("llm", key)["tpm"] == 10
 
 
 def test_id_and_grant(limiter: Limiter, server: Server, key: str) -> None:
-    with limiter.reserve("llm", key, tokens=5, id=key) as r:
-        with pytest.raises(Problem) as e, limiter.reserve("llm", key, tokens=5, id=key):
+    with limiter.reserve("llm", key, costs={"tokens": 5}, id=key) as r:
+        with pytest.raises(Problem) as e, limiter.reserve("llm", key, costs={"tokens": 5}, id=key):
             raise AssertionError
         assert e.value.code == "id_open"
-        with limiter.reserve("llm", key, tokens=5, id=r.id, grant=r.grant) as again:  # as after a crash
+        with limiter.reserve("llm", key, costs={"tokens": 5}, id=r.id, grant=r.grant) as again:  # as after a crash
             assert again.answer.replayed
             again.used(tokens=4)
     assert server.used("llm", key) == {"rpm": 1, "tpm": 4}
@@ -171,7 +170,7 @@ def test_a_cancellation_is_not_a_loss(server: Server, key: str) -> None:
             entered = asyncio.Event()
 
             async def work() -> None:
-                async with limiter.reserve("llm", key, tokens=7):
+                async with limiter.reserve("llm", key, costs={"tokens": 7}):
                     entered.set()
                     await asyncio.Event().wait()
 
@@ -212,7 +211,7 @@ def test_a_forked_process_has_its_own_connection(limiter: Limiter, server: Serve
     if child == 0:
         code = 1
         try:
-            with limiter.reserve("llm", key, tokens=5) as r:
+            with limiter.reserve("llm", key, costs={"tokens": 5}) as r:
                 r.used(tokens=3)
             code = 0
         finally:
@@ -241,3 +240,28 @@ def test_a_reservation_that_is_being_given_up_is_not_entered_again() -> None:
 
     asyncio.run(main())
     assert fake.open == 0
+
+
+def test_a_reservation_that_is_never_entered(caplog: pytest.LogCaptureFixture) -> None:
+    """It limits nothing, and does not do so in silence."""
+    server = FakeServer(llm={"requests": 1, "tokens": 10})
+    with Limiter(transport=server.transport) as limiter:
+        r = limiter.reserve("llm", costs={"tokens": 5})
+        with pytest.raises(RuntimeError, match="before the reservation was entered"):
+            r.used(tokens=3)
+        with pytest.raises(RuntimeError, match="before the reservation was entered"):
+            r.cancel()
+        with pytest.raises(RuntimeError, match="has not been entered"):
+            _ = r.answer
+        with pytest.warns(ResourceWarning, match="a reservation was never entered, so it limited nothing"):
+            del r  # nobody else has it
+        assert "never entered" in caplog.text
+        caplog.clear()
+        with limiter.reserve("llm", costs={"tokens": 5}):
+            pass
+        with pytest.raises(Refused), limiter.reserve("llm", max_wait=0):
+            pass
+        with pytest.raises(TypeError):
+            limiter.reserve("llm", None)  # type: ignore[arg-type]
+        gc.collect()
+        assert "never entered" not in caplog.text

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -18,8 +19,8 @@ from drawgate.testing import FakeServer
 
 
 def test_a_refusal_is_an_answer(limiter: Limiter, server: Server, key: str) -> None:
-    assert limiter.take("llm", key, tokens=90_000)
-    answer = limiter.take("llm", key, tokens=20_000)
+    assert limiter.take("llm", key, costs={"tokens": 90_000})
+    answer = limiter.take("llm", key, costs={"tokens": 20_000})
     assert not answer
     assert (answer.reason, answer.policy, answer.limit, answer.remaining) == ("limited", "llm", "tpm", 10_000)
     assert answer.retry_after is not None
@@ -35,7 +36,7 @@ def test_a_refusal_is_an_answer(limiter: Limiter, server: Server, key: str) -> N
 
 def test_wait_raises_what_refused(limiter: Limiter, key: str) -> None:
     """req: C7."""
-    assert limiter.wait("few", key, requests=3)
+    assert limiter.wait("few", key, costs={"requests": 3})
     with pytest.raises(Refused, match=r'limit "hourly" of policy "few" .* has 0 left.*\(try again in ') as e:
         limiter.wait("few", key, max_wait=0.2)
     assert (e.value.policy, e.value.limit, e.value.reason) == ("few", "hourly", "limited")
@@ -52,19 +53,19 @@ def test_several_buckets_all_or_nothing(limiter: Limiter, server: Server, key: s
     assert [m.bucket for m in answer.limits] == [0, 1, 1]
     assert server.used("llm", key) == {"rpm": 1, "tpm": 5}
     with pytest.raises(ValueError, match="costs into each Bucket"):
-        limiter.take([Bucket("few", key)], tokens=3)
+        limiter.take([Bucket("few", key)], costs={"tokens": 3})
 
 
 def test_rules_choose(limiter: Limiter, server: Server, key: str) -> None:
-    assert limiter.take(Attributes(path="/upload", user=key), requests=2)
+    assert limiter.take(Attributes(path="/upload", user=key), costs={"requests": 2})
     assert server.used("few", key) == {"hourly": 2}
     assert limiter.take(Attributes(path="/other", user=key)).unmatched
 
 
 def test_status(limiter: Limiter, key: str) -> None:
-    limiter.take("llm", key, tokens=10)
-    with limiter.reserve("llm", key, tokens=20):
-        status = limiter.status("llm", key, tokens=100_001)
+    limiter.take("llm", key, costs={"tokens": 10})
+    with limiter.reserve("llm", key, costs={"tokens": 20}):
+        status = limiter.status("llm", key, costs={"tokens": 100_001})
     assert (status.policy, status.key, status.open, status.paused_until) == ("llm", key, 1, None)
     rpm, tpm = status.limits
     assert (tpm.used, tpm.debt, tpm.kind, tpm.window, tpm.remaining) == (30, 0, "rolling", 3600.0, 99_970)
@@ -96,7 +97,7 @@ def test_wait_ends_when_units_come_back(server: Server, key: str) -> None:
 
     async def main() -> None:
         async with AsyncLimiter(server.url, timeout=60) as limiter:
-            async with limiter.reserve("few", key, requests=3) as r:
+            async with limiter.reserve("few", key, costs={"requests": 3}) as r:
                 r.cancel()
                 waiting = asyncio.create_task(limiter.acquire(key, 3, timeout=600, policy="few"))
                 while (await limiter.take("few", key)).reason != "queued":
@@ -137,10 +138,10 @@ def test_one_limiter_for_many_threads_and_loops(server: Server, key: str) -> Non
     [
         (lambda limiter: limiter.take("nope"), "unknown_policy", 'unknown policy "nope"'),
         (lambda limiter: limiter.take(), "invalid|unknown_policy", "several policies|policy"),
-        (lambda limiter: limiter.take("few", requests=4), "never_fits", "more than|never|at most"),
-        (lambda limiter: limiter.take("few", tokens=4), "unknown_unit", "tokens"),
+        (lambda limiter: limiter.take("few", costs={"requests": 4}), "never_fits", "more than|never|at most"),
+        (lambda limiter: limiter.take("few", costs={"tokens": 4}), "unknown_unit", "tokens"),
         (lambda limiter: limiter.take("slots"), "needs_hold", "hold"),
-        (lambda limiter: limiter.take("few", requests="1"), "bad_json", "must be an integer"),
+        (lambda limiter: limiter.take("few", costs={"requests": "1"}), "bad_json", "must be an integer"),
     ],
 )
 def test_problems_say_what_to_do(limiter: Limiter, call: Callable[[Limiter], object], code: str, says: str) -> None:
@@ -213,7 +214,7 @@ def test_a_token_that_no_header_can_have(token: str) -> None:
 
 def test_only_an_unknown_field_is_of_another_version(limiter: Limiter) -> None:
     with pytest.raises(Problem) as e:
-        limiter.take("llm", tokens="4")  # type: ignore[arg-type]
+        limiter.take("llm", costs={"tokens": "4"})  # type: ignore[dict-item]
     assert e.value.code == "bad_json"
     assert "version" not in str(e.value)
     with pytest.raises(Problem, match="is the server of another version"):
@@ -286,3 +287,56 @@ def test_closing_ends_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> No
         assert task.cancelled()
 
     asyncio.run(main())
+
+
+class Ident:
+    def __str__(self) -> str:
+        return "abc"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [(7, "7"), (UUID(int=1), str(UUID(int=1))), (Ident(), "abc"), ("", "default")]
+)
+def test_keys_are_made_text(key: Any, text: str) -> None:
+    server = FakeServer(few={"requests": 1})
+    with Limiter(transport=server.transport) as limiter:
+        assert limiter.take("few", key)
+        assert limiter.acquire(key, policy="few") is False
+        assert limiter.status("few", key).key == text
+    assert server.used("few", text) == {"requests": 1}
+
+
+@pytest.mark.parametrize("key", [None, True, 1.5, b"alice", ["alice"], object()])
+def test_keys_that_are_no_names(key: Any) -> None:
+    server = FakeServer(few={"requests": 1})
+    with Limiter(transport=server.transport) as limiter:
+        calls: list[Callable[[], Any]] = [
+            lambda: limiter.take("few", key),
+            lambda: limiter.wait("few", key),
+            lambda: limiter.reserve("few", key),
+            lambda: limiter.status("few", key),
+            lambda: limiter.acquire(key, policy="few"),
+            lambda: limiter.take([Bucket("few", key)]),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError, match=r"key is of type .*: give text, an int or a UUID"):
+                call()
+    assert not server.takes
+
+
+def test_misspelt_arguments_are_no_units() -> None:
+    server = FakeServer(few={"requests": 1})
+    with Limiter(transport=server.transport) as limiter:
+        for wrong in ({"tenant": "a"}, {"priorty": 3}, {"tokens": 5}):
+            for call in (limiter.take, limiter.wait, limiter.reserve):
+                with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(wrong))}'"):
+                    call("few", **wrong)
+        with pytest.raises(TypeError, match="costs is 5: give units by name"):
+            limiter.take("few", costs=5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="costs is 5: give units by name"):
+            limiter.take(Attributes(path="/"), costs=5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="max_wait is None: give a number of seconds"):
+            limiter.wait("few", max_wait=None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="hold is '3': give a number of seconds"):
+            limiter.reserve("few", hold="3")  # type: ignore[arg-type]
+    assert not server.takes
