@@ -24,6 +24,9 @@ func (c *call) classify(d *domain) error {
 			p.rule, p.limiter = rule, limiter
 			c.carries = true
 		}
+		if p.rule != nil && p.rule.counts() {
+			c.followCheck(descriptor, p, p.rule.policy.Name)
+		}
 		if err := c.match(p); err != nil {
 			return err
 		}

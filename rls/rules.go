@@ -27,6 +27,9 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 		p := &c.parts[len(c.parts)-1]
 		c.hits(d, p)
 		p.own = d.GetHitsAddend() != nil || c.request.GetHitsAddend() > 0
+		if d.GetHitsAddend() != nil && p.action == peeks {
+			c.s.checks.add(c.shape(p))
+		}
 		if p.action == takes {
 			took = true
 		} else if err := c.find(p); err != nil {
@@ -50,7 +53,22 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 			return nil, status.Error(codes.Unavailable, public(err))
 		}
 	}
+	c.warnOfLostReports()
 	return c.answer(), nil
+}
+
+// warnOfLostReports logs hits that were refused although their limit was checked with 0 hits before:
+// if they were used already, they do not count. With rules a take cannot be told from a report.
+func (c *call) warnOfLostReports() {
+	if !c.refused {
+		return
+	}
+	for i, d := range c.request.GetDescriptors() {
+		if p := &c.parts[i]; p.action == takes && d.GetHitsAddend() != nil && c.s.checks.has(c.shape(p)) {
+			c.s.log(c.request.GetDomain(), errLostReport)
+			return
+		}
+	}
 }
 
 // rulesTake takes for all descriptors in one step, or for none. If the request is already refused,

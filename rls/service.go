@@ -38,6 +38,7 @@ type Service struct {
 	rates  atomic.Pointer[rates]
 	pool   sync.Pool // of *call
 	logged sampler.Sampler
+	checks checks
 }
 
 var _ ratelimit.RateLimitServiceServer = (*Service)(nil)
@@ -194,6 +195,6 @@ const logEvery = 10 * time.Second
 
 func (s *Service) log(domain string, err error) {
 	if quiet, ok := s.logged.Pass(time.Now(), logEvery, 1); ok {
-		s.opts.Logger.Warn("a rate limit request was not decided", "domain", domain, "err", err, "suppressed", quiet)
+		s.opts.Logger.Warn("a rate limit request was not decided as asked", "domain", domain, "err", err, "suppressed", quiet)
 	}
 }

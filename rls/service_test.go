@@ -184,6 +184,7 @@ func TestReportsCountOverTheLimit(t *testing.T) {
 		report *common.RateLimitDescriptor
 	}{
 		"marked":   {nil, hits(descriptor("user=ann,"+rls.ReportKey+"=x"), 2)},
+		"checked":  {nil, hits(descriptor("user=ann"), 2)},
 		"own hits": {&rls.Options{Reports: rls.ReportOwnHits}, hits(descriptor("user=ann"), 2)},
 	} {
 		c := client(t, users, x.opts)
@@ -199,6 +200,18 @@ func TestReportsCountOverTheLimit(t *testing.T) {
 			if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCode() != want.report || a.GetStatuses()[0].GetLimitRemaining() != want.left {
 				t.Errorf("%s: report %d of 2 hits of 3: %v", name, i+1, a)
 			}
+		}
+	}
+}
+
+// Weights that are sent with a request, and of which no check came first, are refused if they do not fit.
+func TestWeightsAreNoReports(t *testing.T) {
+	t.Parallel()
+	c := client(t, users, nil)
+	weight := request("d", hits(descriptor("user=ann"), 2))
+	for i, want := range []ratelimit.RateLimitResponse_Code{ok, over, over} {
+		if a := answered(t, c, weight); a.GetOverallCode() != want {
+			t.Errorf("weight %d of 2 of 3: %v, want %v", i+1, a, want)
 		}
 	}
 }
