@@ -82,6 +82,7 @@ func readEnvironment(environ []string) *environment {
 	e.global()
 	e.httpAPI()
 	e.misspelt()
+	e.otherServer()
 	return e
 }
 
@@ -193,7 +194,9 @@ func (p *envPolicy) origin(setting, variable string) {
 }
 
 func isOurs(name string) bool {
-	return slices.ContainsFunc([]string{"RATE_LIMIT_", "GEMINI_", "DRAWGATE_"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.ContainsFunc([]string{
+		"RATE_LIMIT_", "GEMINI_", "DRAWGATE_", "IP_RE", "IP_BURST", "API_RE", "API_BURST", "USER_RE", "USER_BURST", "QUEUE_MAX", "QUEUE_RETRY", "CIRCUIT_BREAKER_",
+	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // prefixed returns the names that begin with a prefix.

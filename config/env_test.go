@@ -312,6 +312,12 @@ func TestMisspeltVariableIsAWarning(t *testing.T) {
 	if len(c.Warnings) != 1 || c.Warnings[0].Error() != `environment: RATE_LIMIT_PER_MONT is not known; did you mean "RATE_LIMIT_PER_MONTH"?` {
 		t.Errorf("got %v", c.Warnings)
 	}
+	for _, name := range []string{"IP_REQUEST_PER_MINUTE", "USER_BURSTSIZE", "QUEUE_MAXDEPTH", "CIRCUIT_BREAKER_TIMEOUTS"} {
+		c, err := config.FromEnv([]string{name + "=5"})
+		if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(), name+` is not known; did you mean "`) {
+			t.Errorf("%s: got %v, %v", name, c.Warnings, err)
+		}
+	}
 	// What resembles none of them would be a limit all the same.
 	c, err = config.FromEnv([]string{"RATE_LIMIT_PER_FORTNIGHT=5"})
 	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(), "RATE_LIMIT_PER_FORTNIGHT is not known; the variables are RATE_LIMIT_PER_MINUTE, ") {
@@ -459,5 +465,20 @@ func TestPresetsHaveTheRequiredLimits(t *testing.T) {
 	}
 	if _, err := config.Preset("multitier"); err == nil || !strings.Contains(err.Error(), `did you mean "multi-tier"?`) {
 		t.Errorf("Preset(multitier) = %v", err)
+	}
+}
+
+// TestVariablesOfAnotherServerAreListed: who comes from envoyproxy/ratelimit would believe that they
+// have an effect.
+func TestVariablesOfAnotherServerAreListed(t *testing.T) {
+	t.Parallel()
+	c, err := config.FromEnv([]string{"REDIS_URL=localhost:6379", "SHADOW_MODE=true", "RUNTIME_ROOT=/data", "LIMIT_LIMIT_HEADER="})
+	const want = "environment: variables of envoyproxy/ratelimit have no effect: RUNTIME_ROOT (here: envoy.configs), SHADOW_MODE (here: envoy.shadow), " +
+		"REDIS_URL (here: store); write them as settings in the file: see docs/envoy.md"
+	if err != nil || len(c.Warnings) != 1 || c.Warnings[0].Error() != want {
+		t.Errorf("got %v, %v", c.Warnings, err)
+	}
+	if c, err = config.FromEnv([]string{"REDIS_URL=localhost:6379", "GRPC_PORT=8081"}); err != nil || len(c.Warnings) > 0 {
+		t.Errorf("variables that many programs have: got %v, %v", c.Warnings, err)
 	}
 }

@@ -220,7 +220,7 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 	of := map[string]string{
 		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/usage": own, "/v1/waiting": own, "/v1/reset": own,
 		"/v1/pause": own, "/v1/adjust": own, "/v1/history": own,
-		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/openapi.json": nothing,
+		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/healthcheck": nothing, "/openapi.json": nothing,
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused, "/v1/upstreams": refused,
 		"/v1/incidents": refused, "/v1/incidents/{id}": refused,
 	}
@@ -276,7 +276,7 @@ func decode(t *testing.T, w *httptest.ResponseRecorder, to any) {
 func TestHealthTellsStrangersLittle(t *testing.T) {
 	t.Parallel()
 	s := setup{options: &server.Options{Tokens: tokens()}}.make(t)
-	for _, path := range []string{"/healthz", "/readyz"} {
+	for _, path := range []string{"/healthz", "/readyz", "/healthcheck"} {
 		if w := ask(s, "GET", path, ""); w.Code != 200 || strings.Contains(w.Body.String(), "llm") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}

@@ -23,6 +23,17 @@ func (s *Server) health() api.Health {
 	return api.Health{Status: api.StatusOK, Waiting: int64(waiting), UptimeMS: time.Since(s.start).Milliseconds()}
 }
 
+// healthcheck answers as envoyproxy/ratelimit does, for its users' probes: 200 with OK, and 500 while
+// the server stops.
+func (s *Server) healthcheck(w http.ResponseWriter, _ *http.Request, _ *access) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if s.drain.Err() != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write([]byte("OK"))
+}
+
 // readyTimeout bounds the time for the store to answer.
 const readyTimeout = 2 * time.Second
 

@@ -357,7 +357,7 @@ func (c *checker) settlements() {
 }
 
 func (c *checker) questions() {
-	for _, path := range []string{"/v1/status?policy=llm&key=k&priority=3", "/v1/status?policy=tiers&tenant=t&key=k", "/v1/policies", "/healthz", "/readyz", "/openapi.json", "/metrics"} {
+	for _, path := range []string{"/v1/status?policy=llm&key=k&priority=3", "/v1/status?policy=tiers&tenant=t&key=k", "/v1/policies", "/healthz", "/readyz", "/healthcheck", "/openapi.json", "/metrics"} {
 		c.ask("GET", path, "", 200, false)
 	}
 	c.ask("GET", "/v1/status?policy=nope", "", 422, false)

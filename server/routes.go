@@ -43,6 +43,7 @@ func (s *Server) routes() []route {
 		{"/v1/reload", post, RoleAdmin, true, s.reloadConfig},
 		{"/healthz", get, "", false, s.healthz},
 		{"/readyz", get, "", false, s.readyz},
+		{"/healthcheck", get, "", false, s.healthcheck},
 		{"/openapi.json", get, "", false, openAPI},
 	}
 	if s.opts.Metrics != nil {
