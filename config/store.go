@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate/store/dynamostore"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 func (d *decoder) store(e entry) {
@@ -60,6 +61,9 @@ func checkStore(url string) (hint string, err error) {
 	case scheme == "redis" || scheme == "rediss":
 		if host := strings.TrimPrefix(rest, "//"); host == rest || host == "" {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
+		}
+		if err := redisstore.CheckURL(url); err != nil {
+			return "such as redis://localhost:6379/0", fmt.Errorf("store %s cannot be used: %w", shorten(RedactURL(url)), err)
 		}
 	case scheme == "dynamodb":
 		if _, err := dynamostore.ParseURL(url); err != nil {

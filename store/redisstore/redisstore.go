@@ -42,6 +42,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,19 +85,15 @@ var (
 	_ drawgate.Pinger   = (*Store)(nil)
 )
 
-// Open returns a store on the server that url names: redis://user:password@host:port/db, or
+// Open returns a store on the server that a URL names: redis://user:password@host:port/db, or
 // rediss:// for TLS, valkey://, valkeys://, or unix:///path?db=n. opts may be nil.
 //
 // It does not connect, so that a process can start while the server is unavailable: then calls
 // fail, and each tries again. Use [Store.Ping] to find out.
-func Open(url string, opts *Options) (*Store, error) {
-	o, err := rueidis.ParseURL(url)
+func Open(serverURL string, opts *Options) (*Store, error) {
+	o, err := parse(serverURL)
 	if err != nil {
-		// The text of the error may repeat the URL, password included.
-		return nil, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db", drawgate.ErrInvalid)
-	}
-	if o.Sentinel.MasterSet != "" || len(o.InitAddress) != 1 {
-		return nil, fmt.Errorf("%w: redisstore: the URL names several servers; one standalone server is supported", drawgate.ErrInvalid)
+		return nil, err
 	}
 	s := newStore(opts)
 	o.ForceSingleClient = true
@@ -107,6 +106,46 @@ func Open(url string, opts *Options) (*Store, error) {
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil
+}
+
+// CheckURL reports whether [Open] accepts a URL, without connecting. The error is
+// [drawgate.ErrInvalid], and never shows a password.
+func CheckURL(serverURL string) error {
+	_, err := parse(serverURL)
+	return err
+}
+
+func parse(text string) (rueidis.ClientOption, error) {
+	o, err := rueidis.ParseURL(text)
+	if name := unknownParameter(text); err == nil && name != "" {
+		return o, fmt.Errorf("%w: redisstore: the URL has an unknown parameter %q (known: %s)", drawgate.ErrInvalid, name, strings.Join(parameters, ", "))
+	}
+	switch {
+	case err == nil && o.Sentinel.MasterSet == "" && len(o.InitAddress) == 1 && !strings.Contains(o.InitAddress[0], ","):
+		return o, nil
+	case err == nil || strings.Contains(text, ",") || strings.Contains(text, "master_"):
+		return o, fmt.Errorf("%w: redisstore: the URL names several servers or a Sentinel: name one server, without a list or master_set", drawgate.ErrInvalid)
+	}
+	// The text of the error may repeat the URL, password included.
+	return o, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db", drawgate.ErrInvalid)
+}
+
+// parameters are those of a URL that have an effect.
+var parameters = []string{"db", "dial_timeout", "write_timeout", "protocol", "client_name", "skip_verify"}
+
+// unknownParameter returns a parameter that would be ignored, or "". Those that name other servers
+// have an error of their own.
+func unknownParameter(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
+		if !slices.Contains(parameters, name) && name != "master_set" && name != "addr" {
+			return name
+		}
+	}
+	return ""
 }
 
 // dialTimeout bounds the time for a connection. Callers wait no longer than their own deadlines.
@@ -171,7 +210,7 @@ func (s *Store) Close() error {
 
 // check checks the server before its first use.
 func (s *Store) check(ctx context.Context, c rueidis.Client) error {
-	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(), c.B().Info().Section("replication").Build()) {
+	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(), c.B().Info().Section("replication").Build(), c.B().Info().Section("cluster").Build()) {
 		text, err := r.ToString()
 		if err != nil {
 			if _, answered := rueidis.IsRedisErr(err); !answered {
@@ -204,6 +243,10 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	return err
 }
 
+// errCluster is the error for a node of a cluster. A take of several buckets would fail there if they
+// are in different slots.
+var errCluster = fmt.Errorf("%w: the server is a node of a Redis Cluster, which is not supported: use one server that is not in a cluster", ErrMisconfigured)
+
 // errOld is the error for a server that is too old.
 var errOld = errors.New("the server is older than Redis 6.2")
 
@@ -216,6 +259,9 @@ func (s *Store) checkInfo(text string) error {
 	}
 	if v, ok := info["redis_version"]; ok && older(v, 6, 2) {
 		return fmt.Errorf("%w: it is %s", errOld, v)
+	}
+	if info["cluster_enabled"] == "1" {
+		return errCluster
 	}
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
 		s.logger.Warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
