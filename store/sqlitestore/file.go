@@ -31,6 +31,8 @@ type file struct {
 	wal, shm fs.FileInfo
 	schema   int64 // its version
 	repaired repairMark
+	commits  int64 // transactions that had changed it when it was opened
+	undone   bool  // a loss of power has undone the last ones, which [Normal] allows
 }
 
 // prepare checks the file at path, makes it if it does not exist, locks it, brings its schema up to
@@ -232,6 +234,14 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	} else if err := m.fits(path, identity); err != nil {
 		return nil, err
 	}
+	commits, err := readCommits(c) // after the mark was read: others may be committing
+	if err != nil {
+		return nil, err
+	}
+	missing := m.commits - commits
+	if missing > 0 && !m.unsynced {
+		return nil, lost(path, missing)
+	}
 	schema, err := ready(c, o)
 	if err != nil {
 		return nil, err
@@ -251,7 +261,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 			return nil, err
 		}
 	}
-	f := &file{path: path, schema: schema, repaired: u}
+	f := &file{path: path, schema: schema, repaired: u, commits: commits, undone: missing > 0}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
 		if *info, err = os.Stat(path + end); err != nil {
 			return nil, err

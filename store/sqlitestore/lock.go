@@ -60,7 +60,7 @@ func (l *lock) free() {
 	defer l.mu.Unlock()
 	for _, f := range [...]*os.File{l.owner, l.user} {
 		if f != nil {
-			unlockFile(f)
+			closeLock(f)
 		}
 	}
 	l.owner, l.user = nil, nil
@@ -79,14 +79,14 @@ func (l *lock) alone() bool {
 		if err != nil {
 			return false
 		}
-		unlockFile(l.user)
+		closeLock(l.user)
 		l.owner, l.user = f, nil
 	}
 	f, err := openLockPatiently(l.path, users, true)
 	if err != nil {
 		return false
 	}
-	unlockFile(f)
+	closeLock(f)
 	return true
 }
 
@@ -112,6 +112,11 @@ func lockForRepair(path string, force bool) (unlock func(), used bool, err error
 	}
 	return nil, false, fmt.Errorf("%w: a program has %s open, and would go on with the old file: stop the programs that use it, then run this again "+
 		"(fuser %[2]s lists them); --force does it nevertheless", ErrInUse, path)
+}
+
+func closeLock(f *os.File) {
+	unlockFile(f)
+	_ = f.Close() // nothing was written
 }
 
 // openLock opens a lock file, makes it if it does not exist, and locks it.

@@ -26,11 +26,10 @@ func lockFile(f *os.File, alone bool) error {
 	}
 }
 
-// unlockFile ends a lock and closes its file. Closing is not enough: a process that is being started
-// has a copy of the descriptor for a moment.
+// unlockFile ends a lock. Closing the file is not enough: a process that is being started has a copy
+// of the descriptor for a moment.
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // it fails only for a file that has no lock
-	_ = f.Close()                                   // nothing was written
 }
 
 // likeDatabase gives a new lock file the owner and the mode of its database, so that whoever may use

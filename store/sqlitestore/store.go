@@ -33,9 +33,10 @@ type Options struct {
 	Logger      *slog.Logger  // logs when a file is created, cleaning fails, or the file is damaged; nil discards
 	Existing    bool          // open an existing database only; without one the error is fs.ErrNotExist
 
-	pragmas []string // for tests: set on the writing connection
-	weight  int      // for tests: size of the cache; 0 means maxWeight
-	schema  fs.FS    // for tests: the migrations; nil means those in migrations
+	pragmas   []string // for tests: set on the writing connection
+	committed func()   // for tests: called after a commit, before its number is in the mark
+	weight    int      // for tests: size of the cache; 0 means maxWeight
+	schema    fs.FS    // for tests: the migrations; nil means those in migrations
 }
 
 func (o *Options) busyTimeout() time.Duration {
@@ -117,11 +118,31 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	s.lock = l
 	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	w := &writer{s: s, repaired: f.repaired, conn: c, cache: newCache(s.opts.weight)}
+	w := &writer{s: s, repaired: f.repaired, conn: c, cache: newCache(s.opts.weight), commits: f.commits, counter: s.count(f)}
 	w.next = next
 	s.writer = w
 	go w.run()
 	return s, nil
+}
+
+// count opens the mark for the number of transactions. Without it the store works, but nobody will
+// notice that the log was lost.
+func (s *Store) count(f *file) *counter {
+	c, err := openCounter(f.path, s.opts.Synchronous)
+	if f.undone {
+		s.opts.Logger.Warn("sqlitestore: a loss of power has undone the last transactions, because they were not synced: their units are granted again", "path", f.path)
+		if err == nil {
+			err = c.set(f.commits)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without a mark the reason was logged before
+		s.uncounted(err)
+	}
+	return c
+}
+
+func (s *Store) uncounted(err error) {
+	s.opts.Logger.Warn("sqlitestore: the mark next to the database cannot be changed: if the -wal of the database is lost, nobody will notice", "error", err)
 }
 
 // now returns the process's time in µs, which never runs backwards.
