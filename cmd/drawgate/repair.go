@@ -18,12 +18,13 @@ func (a *app) repairCmd() *cobra.Command {
 		Use:   "repair",
 		Short: "Replace a damaged SQLite file with an intact one",
 		Long: `Replace a damaged SQLite file with a new one. Programs do not do this by themselves, because an empty file would grant every limit once more. Stop them
-first.
+first: a file that a program has open is only repaired with --force, and such a program then admits more than the limits until you restart it.
 
 The damaged file is renamed, not deleted, and whatever can be read of it is copied. Something may be missing, so every bucket counts as used up now. It
 becomes free again as its limits allow: a rolling limit after its window, a calendar limit in its next one. drawgate reset frees one bucket immediately.
 An intact file is not changed. If the file was deleted, --hold creates one in which everything counts as used up. An intact file that is not the one that
-was there before, as its mark says (the file with .mark after its name), also counts as used up. To start again with nothing used: drawgate reset --all.
+was there before, as its mark says (the file with .mark after its name), also counts as used up, and so does one whose last transactions are missing because
+its -wal was lost or an older copy was put in its place. To start again with nothing used: drawgate reset --all.
 
 A repair that fails changes nothing. If a repair was interrupted, run it again: until then programs refuse the file.`,
 		Example: `  drawgate repair --store sqlite:///var/lib/drawgate/state.db`,
@@ -32,13 +33,16 @@ A repair that fails changes nothing. If a repair was interrupted, run it again: 
 	}
 	cmd.Flags().BoolVar(&o.Trust, "trust", false, "trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")
 	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is intact, for example after restoring a backup; create the file if it was deleted")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "repair the file even though a program has it open")
 	return cmd
 }
 
 // repaired is the result as JSON.
 type repaired struct {
 	Whole        bool      `json:"whole"`
-	Other        bool      `json:"other,omitempty"` // the file is not the one that its mark names, so it counts as used up
+	InUse        bool      `json:"in_use,omitempty"` // a program has the file open
+	Lost         int64     `json:"lost,omitempty"`   // transactions that are missing from the end, as the mark says
+	Other        bool      `json:"other,omitempty"`  // the file is not the one that its mark names, so it counts as used up
 	Aside        []string  `json:"aside,omitempty"`
 	Since        time.Time `json:"since,omitzero"` // unknown usage counts as of this instant
 	Buckets      int       `json:"buckets"`
@@ -46,6 +50,7 @@ type repaired struct {
 	Reservations int       `json:"reservations"`
 	Events       int       `json:"events"`
 	Incomplete   []string  `json:"incomplete,omitempty"`
+	Known        bool      `json:"known,omitempty"` // the mark has a number, so that lost is known
 }
 
 func (a *app) repair(o *sqlitestore.RepairOptions) error {
@@ -60,12 +65,20 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	if err != nil {
 		return err
 	}
+	a.warnInUse(path, r.InUse)
 	if a.json {
-		a.printJSON(repaired{r.Whole, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete})
+		a.printJSON(repaired{r.Whole, r.InUse, r.Lost, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete, r.Known})
 		return nil
 	}
 	a.printRepaired(path, o, r)
 	return nil
+}
+
+// warnInUse warns that a program still has the old file.
+func (a *app) warnInUse(path string, inUse bool) {
+	if inUse {
+		a.warnf("a program had %s open, or it could not be found out: restart it now, it may admit more than the limits", path)
+	}
 }
 
 // sqlitePath returns the path of the file to repair or reset.
@@ -92,6 +105,16 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	switch {
 	case r.Other:
 		a.printf("%s is intact, but it is not the file that was here before\n", path)
+	case r.Lost > 0 && r.Since.IsZero():
+		a.printf("the last %s of %s are missing, after a loss of power or because its -wal was lost: nothing was done, because they had not been synced; "+
+			"--hold counts everything as used up\n", present.Count(int(r.Lost), "transaction"), path)
+		return
+	case r.Lost > 0:
+		a.printf("the last %s of %s are missing: its -wal was lost, or an older copy was put in its place\n", present.Count(int(r.Lost), "transaction"), path)
+	case r.Whole && !o.Hold && !r.Known:
+		a.printf("%s can be read completely: nothing was done; whether its last transactions are missing is not known, because its mark does not have their number "+
+			"(--hold counts everything as used up)\n", path)
+		return
 	case r.Whole && !o.Hold:
 		a.printf("%s is intact: nothing was done\n", path)
 		return

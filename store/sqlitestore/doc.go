@@ -42,6 +42,10 @@
 // keeps its buckets in memory and reads them again after another process has written. While another
 // process writes, a caller waits for at most [Options.BusyTimeout].
 //
+// Each store holds a lock of the operating system on one of two empty files next to the database,
+// state.db.owner and state.db.users. So [Repair] refuses a database that is open ([ErrInUse]), and
+// [Store.SoleOwner] tells whether anybody else has it open.
+//
 // New files have mode 0600, because they hold keys. Processes of other users can share a file after
 // a chmod, done while nobody has it open. The -wal and -shm files have the mode of the database; a
 // repaired file has the mode of the damaged one.
@@ -61,15 +65,20 @@
 // # The mark
 //
 // Next to a database state.db there is a small file, state.db.mark, with a number that is also in
-// the database. It is written once, when the database is durable. It shows that a missing database
+// the database. It is made when the database is durable. It shows that a missing database
 // was deleted, rather than never created: [Open] creates a new database only if both are missing.
 // If there is a mark but no database, an empty file, or a database with another number, Open fails
 // with [ErrDamaged]. [Repair] makes a database that fits the mark: with [RepairOptions.Hold]
 // everything in it counts as used up, with [RepairOptions.Fresh] nothing does.
 //
+// The mark also has the number of transactions that the database had, written after each commit,
+// without a sync. A database that has had fewer, because its -wal was lost or an older copy was put in
+// its place, is refused as well, and [Repair] counts everything in it as used up. With [Normal] a loss
+// of power may undo transactions; then the store logs a warning and continues.
+//
 // When you move a database, move its mark with it. A database that was moved alone gets a new mark
-// at its new place, and at the old place none is made. A backup has the same number: it fits the
-// mark but does not know what was used since, so restore it with Hold. A file without a mark, made
+// at its new place, and at the old place none is made. A backup that was restored together with its
+// mark cannot be noticed, and does not know what was used since, so restore it with Hold. A file without a mark, made
 // by an older version, gets one when it is opened. If a mark cannot be written, the store works
 // without it and logs a warning.
 package sqlitestore

@@ -31,13 +31,32 @@ type file struct {
 	wal, shm fs.FileInfo
 	schema   int64 // its version
 	repaired repairMark
+	commits  int64 // transactions that had changed it when it was opened
+	undone   bool  // a loss of power has undone the last ones, which [Normal] allows
 }
 
-// prepare checks the file at path, makes it if it does not exist, brings its schema up to date, and
-// opens a connection.
-func prepare(path string, o *Options) (*file, *conn, error) {
+// prepare checks the file at path, makes it if it does not exist, locks it, brings its schema up to
+// date, and opens a connection.
+func prepare(path string, o *Options) (*file, *conn, *lock, error) {
 	found, err := locate(path, o)
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	l, err := lockDatabase(found, o.Logger)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	f, c, err := connect(found, o)
+	if err != nil {
+		l.free()
+		return nil, nil, nil, err
+	}
+	return f, c, l, nil
+}
+
+// connect checks a locked file and opens a connection.
+func connect(found string, o *Options) (*file, *conn, error) {
+	if err := unrepaired(found); err != nil {
 		return nil, nil, err
 	}
 	if err := oneName(found); err != nil {
@@ -82,10 +101,7 @@ func locate(path string, o *Options) (string, error) {
 	case info.Size() <= empty:
 		return "", fmt.Errorf("%w: %s is empty: restore it from a backup; or %s", ErrDamaged, path, waysOut(path))
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return "", err
-	}
-	return path, unrepaired(path)
+	return filepath.EvalSymlinks(path)
 }
 
 // unfinished is the suffix of a database that is still being made.
@@ -218,6 +234,14 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	} else if err := m.fits(path, identity); err != nil {
 		return nil, err
 	}
+	commits, err := readCommits(c) // after the mark was read: others may be committing
+	if err != nil {
+		return nil, err
+	}
+	missing := m.commits - commits
+	if missing > 0 && !m.unsynced {
+		return nil, lost(path, missing)
+	}
 	schema, err := ready(c, o)
 	if err != nil {
 		return nil, err
@@ -237,7 +261,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 			return nil, err
 		}
 	}
-	f := &file{path: path, schema: schema, repaired: u}
+	f := &file{path: path, schema: schema, repaired: u, commits: commits, undone: missing > 0}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
 		if *info, err = os.Stat(path + end); err != nil {
 			return nil, err

@@ -15,11 +15,15 @@ import (
 
 // A mark next to the file says that there is a database, and which one. Without it nobody could
 // distinguish a deleted file, whose quotas may be used up, from one that never existed. The mark is
-// written once, when the file is durable, and never removed. Only [RepairOptions.Fresh] and
-// [RepairOptions.Hold] make another file that fits it.
+// made once, when the file is durable, and never removed. Only [RepairOptions.Fresh] and
+// [RepairOptions.Hold] make another file that fits it. It also says how many transactions the database
+// had: see counter.
 
 // marked is the suffix of a mark's name.
 const marked = ".mark"
+
+// metaCommits is the name under which a database stores how many transactions have changed it.
+const metaCommits = "commits"
 
 // metaIdentity is the name under which a database stores the number of its mark.
 const metaIdentity = "identity"
@@ -55,6 +59,8 @@ func command(what, path string) string {
 type mark struct {
 	there    bool
 	identity int64 // 0: it cannot be read
+	commits  int64 // transactions that the database had, at least; 0 if it is not known
+	unsynced bool  // with [Normal], so a loss of power may have undone the last ones
 }
 
 // readMark reads the mark of the database at path.
@@ -69,13 +75,17 @@ func readMark(path string) (mark, error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	digits, ours := strings.CutPrefix(strings.TrimSuffix(line, "\r"), markFirst)
 	if id, err := strconv.ParseInt(digits, 16, 64); ours && err == nil && id > 0 {
-		return mark{true, id}, nil
+		m := mark{there: true, identity: id}
+		if len(text) > markCountAt {
+			m.commits, m.unsynced = parseCount(text[markCountAt:])
+		}
+		return m, nil
 	}
 	return mark{there: true}, nil
 }
 
 // writeMark durably records that the database at path is the one with this identity. The database
-// must be durable already. An existing readable mark stays: another process wrote it meanwhile.
+// must be durable already. A counter writes the number of its transactions. An existing readable mark stays: another process wrote it meanwhile.
 func writeMark(path string, identity int64) error {
 	dir := filepath.Dir(path)
 	if err := syncDir(dir); err != nil { // the process that made the database may not have synced its name

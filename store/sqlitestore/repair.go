@@ -20,7 +20,7 @@ type RepairOptions struct {
 
 	// Hold counts everything as used up even if the file is undamaged. Use it for a file that was
 	// restored from a backup, or whose -wal was lost, because that does not know what was used
-	// since.
+	// since. If the mark shows the loss (see [Repaired]), that happens without Hold as well.
 	//
 	// A missing file is made: perhaps everything had been used in the deleted one.
 	Hold bool
@@ -28,6 +28,10 @@ type RepairOptions struct {
 	// Fresh starts again with nothing used: an existing file is renamed, damaged or not, and a new
 	// one takes its place. Everything that was used may be admitted once more.
 	Fresh bool
+
+	// Force repairs a file that a process has open. That process goes on with the old file until it
+	// notices, so more may be admitted than the limits allow.
+	Force bool
 
 	step func() // for tests: called after each change of the directory
 }
@@ -40,7 +44,10 @@ func (o *RepairOptions) changed() {
 
 // Repaired describes what a repair did.
 type Repaired struct {
-	Whole bool      // the file was undamaged: nothing was done, except for a hold; nothing was copied, so nothing below is counted
+	Whole bool      // the file can be read completely: nothing was done, except for a hold; nothing was copied, so nothing below is counted
+	Lost  int64     // transactions that are missing from an undamaged file, as its mark says: it was held, unless they were not synced ([Normal])
+	Known bool      // the mark has a number of transactions, so Lost is known
+	InUse bool      // a process has the file open, and Force was set: restart it
 	Other bool      // the file is not the one that its mark names: it was held
 	Aside []string  // where the damaged files are now, the database first; none of them was deleted
 	Since time.Time // unknown use counts as used at this time, and ages from then on; zero if nothing was done
@@ -56,7 +63,8 @@ type Repaired struct {
 }
 
 // Repair replaces a damaged database ([ErrDamaged]). No process may have it open: stop the programs
-// that use it first.
+// that use it first. Otherwise the error is [ErrInUse], unless [RepairOptions.Force] is set. A store
+// that has found its file to be damaged, and so never uses it again, does not count.
 //
 // The damaged file and its log are renamed, not changed, and what can be read is copied into a new
 // file: buckets, open reservations, history. It is not known whether that is everything, or the
@@ -68,7 +76,8 @@ type Repaired struct {
 //
 // An undamaged file is left alone, and a missing one is an error (fs.ErrNotExist), unless
 // [RepairOptions.Hold] or [RepairOptions.Fresh] is set or its log still exists. An undamaged file
-// that is not the one named by its mark (see [Open]) was put there by somebody: it is held.
+// that is not the one named by its mark (see [Open]) was put there by somebody: it is held. So is one
+// that has lost transactions, as the number in the mark shows.
 //
 // The error is a *[drawgate.StoreError]. A failed repair has changed nothing. After an interrupted
 // repair, [Open] refuses the file until Repair runs again, which starts over.
@@ -88,7 +97,12 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Repaired{}
+	unlock, used, err := lockForRepair(path, opts.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r := &Repaired{InUse: used}
 	if err := resume(path, r); err != nil {
 		return nil, err
 	}
@@ -97,22 +111,27 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 		return nil, err
 	}
 	id := cmp.Or(m.identity, newIdentity()) // the mark stays right, so nothing can happen between changing it and the file
+	commits := m.commits + 1                // of the repaired file
 	readable, whole, err := inspect(path)
 	switch {
 	case err != nil:
 	case whole && !opts.Fresh:
 		r.Whole = true
-		err = holdWhole(path, m, id, opts, now, r)
+		commits, err = holdWhole(path, m, id, opts, now, r)
 	case !opts.Hold && !opts.Fresh && !exists(path) && !exists(path+"-wal"):
 		err = fmt.Errorf("there is no file %s to repair; if it was deleted, %s: %w", path, waysOut(path), fs.ErrNotExist)
 	default:
-		err = replace(path, readable && !opts.Fresh, id, opts, now, r)
+		err = replace(path, readable && !opts.Fresh, id, commits, opts, now, r)
 	}
 	if err == nil && m.there && m.identity == 0 { // it could not be read
 		err = writeMark(path, id)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c, failed := openCounter(path, Full); failed == nil { // an older number does no harm
+		_ = c.raise(commits)
+		c.close()
 	}
 	return r, nil
 }
@@ -187,31 +206,46 @@ func damage(err error) error {
 }
 
 // holdWhole counts everything in an undamaged file as used up, if that is requested or the file is
-// not the one that its mark names.
-func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r *Repaired) error {
+// not the one that its mark names, or has lost transactions. It returns the number of transactions
+// that the file has afterwards.
+func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r *Repaired) (commits int64, err error) {
 	c, err := dial(path, "rw")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	err = settings(c, &Options{})
 	own := int64(0)
 	if err == nil {
 		own, err = readIdentity(c)
 	}
+	if err == nil {
+		commits, err = readCommits(c)
+	}
 	r.Other = m.fits(path, own) != nil
-	if err == nil && (opts.Hold || r.Other) {
+	r.Known, r.Lost = m.commits > 0, max(0, m.commits-commits)
+	if err == nil && (opts.Hold || r.Other || r.Lost > 0 && !m.unsynced) {
+		commits = max(commits, m.commits) + 1
 		err = c.script("BEGIN IMMEDIATE")
 		if err == nil {
 			err = r.hold(c, opts, now)
 		}
 		if err == nil {
-			_, err = c.exec(qSetMeta, metaIdentity, id)
+			err = describe(c, id, commits)
 		}
 		if err == nil {
 			err = c.script("COMMIT") // otherwise closing rolls it back
 		}
 	}
-	return errors.Join(err, c.close())
+	return commits, errors.Join(err, c.close())
+}
+
+// describe stores what a mark is compared with.
+func describe(c *conn, id, commits int64) error {
+	_, err := c.exec(qSetMeta, metaIdentity, id)
+	if err == nil {
+		_, err = c.exec(qSetMeta, metaCommits, commits)
+	}
+	return err
 }
 
 // hold stores the repair's time as the instant before which use is unknown. It is later than every

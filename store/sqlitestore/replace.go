@@ -45,10 +45,10 @@ func exists(path string) bool {
 
 // replace replaces the database at path with a new one that has what can be read of the old one. If
 // it fails, nothing has changed.
-func replace(path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
+func replace(path string, readable bool, id, commits int64, opts *RepairOptions, now int64, r *Repaired) error {
 	temp := path + unfinished + "repaired"
 	defer dropFiles(temp)
-	if err := build(temp, path, readable, id, opts, now, r); err != nil {
+	if err := build(temp, path, readable, id, commits, opts, now, r); err != nil {
 		return err
 	}
 	opts.changed()
@@ -77,7 +77,7 @@ func dropFiles(temp string) {
 }
 
 // build makes the new database.
-func build(temp, path string, readable bool, id int64, opts *RepairOptions, now int64, r *Repaired) error {
+func build(temp, path string, readable bool, id, commits int64, opts *RepairOptions, now int64, r *Repaired) error {
 	mode := private
 	if info, err := os.Stat(path); err == nil {
 		mode |= info.Mode().Perm() // whoever shares the file can still do so
@@ -94,7 +94,7 @@ func build(temp, path string, readable bool, id int64, opts *RepairOptions, now 
 		err = r.hold(c, opts, now)
 	}
 	if err == nil {
-		_, err = c.exec(qSetMeta, metaIdentity, id)
+		err = describe(c, id, commits)
 	}
 	if err == nil {
 		err = c.emptyLog()

@@ -25,6 +25,10 @@ type writer struct {
 	conn     *conn // nil after an error that the connection may have caused: the next transaction opens it again
 	cache    *cache
 
+	commits   int64    // how many transactions have changed the database
+	counter   *counter // nil: none
+	uncounted bool     // it was logged that the counter fails
+
 	version   int64     // of the data, as of the last transaction; 0: unknown. A write by another process changes it
 	epoch     int64     // incremented when version changes
 	contended bool      // another process recently wrote, or held the lock
@@ -70,8 +74,10 @@ func (w *writer) run() {
 }
 
 // closeConn closes the connection, which moves the log into the file if no other process has it
-// open.
+// open. The mark is closed with it, so that a disk that fails can be mounted again.
 func (w *writer) closeConn() {
+	w.counter.close()
+	w.counter = nil
 	if w.conn != nil {
 		if err := w.conn.close(); err != nil {
 			w.s.opts.Logger.Warn("sqlitestore: closing the database", "error", explain(err))
@@ -167,7 +173,7 @@ func (w *writer) dial() error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	w.conn, w.version = c, 0
+	w.conn, w.version, w.counter = c, 0, w.s.count(f)
 	w.s.file.Store(f)
 	return nil
 }
@@ -226,6 +232,14 @@ func (w *writer) look() error {
 		if schema, _, err := w.conn.number(qSchema); err != nil || schema != known {
 			return cmp.Or(err, newer(schema, known)) // a newer program has opened the file
 		}
+		commits, err := readCommits(w.conn)
+		if err != nil {
+			return err
+		}
+		if commits < w.commits {
+			return lost(w.s.file.Load().path, w.commits-commits)
+		}
+		w.commits = commits
 		w.epoch++
 		w.contended = w.version != 0
 		w.version = version
@@ -241,15 +255,34 @@ func (w *writer) look() error {
 
 // commit writes the changes of the batch.
 func (w *writer) commit() error {
+	changed := w.wrote || len(w.dirty) > 0 || len(w.events) > 0
 	err := w.write()
+	if err == nil && changed {
+		_, err = w.conn.exec(qSetMeta, metaCommits, w.commits+1)
+	}
 	if err == nil {
 		_, err = w.conn.exec(qCommit)
 	}
 	if err != nil {
 		w.abort(err)
+	} else if changed {
+		w.count()
 	}
 	w.reset()
 	return err
+}
+
+// count writes the number of a transaction that was committed into the mark. That it cannot be
+// written is no reason to refuse what was taken.
+func (w *writer) count() {
+	w.commits++
+	if w.s.opts.committed != nil {
+		w.s.opts.committed()
+	}
+	if err := w.counter.raise(w.commits); err != nil && !w.uncounted {
+		w.uncounted = true
+		w.s.uncounted(err)
+	}
 }
 
 func (w *writer) write() error {
