@@ -18,7 +18,7 @@ func (a *app) repairCmd() *cobra.Command {
 		Use:   "repair",
 		Short: "Replace a damaged SQLite file with an intact one",
 		Long: `Replace a damaged SQLite file with a new one. Programs do not do this by themselves, because an empty file would grant every limit once more. Stop them
-first.
+first: a file that a program has open is only repaired with --force, and such a program then admits more than the limits until you restart it.
 
 The damaged file is renamed, not deleted, and whatever can be read of it is copied. Something may be missing, so every bucket counts as used up now. It
 becomes free again as its limits allow: a rolling limit after its window, a calendar limit in its next one. drawgate reset frees one bucket immediately.
@@ -32,12 +32,14 @@ A repair that fails changes nothing. If a repair was interrupted, run it again: 
 	}
 	cmd.Flags().BoolVar(&o.Trust, "trust", false, "trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")
 	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is intact, for example after restoring a backup; create the file if it was deleted")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "repair the file even though a program has it open")
 	return cmd
 }
 
 // repaired is the result as JSON.
 type repaired struct {
 	Whole        bool      `json:"whole"`
+	InUse        bool      `json:"in_use,omitempty"` // a program has the file open
 	Other        bool      `json:"other,omitempty"` // the file is not the one that its mark names, so it counts as used up
 	Aside        []string  `json:"aside,omitempty"`
 	Since        time.Time `json:"since,omitzero"` // unknown usage counts as of this instant
@@ -60,12 +62,20 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	if err != nil {
 		return err
 	}
+	a.warnInUse(path, r.InUse)
 	if a.json {
-		a.printJSON(repaired{r.Whole, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete})
+		a.printJSON(repaired{r.Whole, r.InUse, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete})
 		return nil
 	}
 	a.printRepaired(path, o, r)
 	return nil
+}
+
+// warnInUse warns that a program still has the old file.
+func (a *app) warnInUse(path string, inUse bool) {
+	if inUse {
+		a.warnf("a program had %s open, or it could not be found out: restart it now, it may admit more than the limits", path)
+	}
 }
 
 // sqlitePath returns the path of the file to repair or reset.

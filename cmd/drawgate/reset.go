@@ -12,7 +12,7 @@ import (
 
 func (a *app) resetCmd() *cobra.Command {
 	var f askFlags
-	var yes, all bool
+	var yes, all, force bool
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Forget what a bucket has used",
@@ -20,20 +20,24 @@ func (a *app) resetCmd() *cobra.Command {
 units of it finds out that they are gone: drawgate run ends its command. With --server, name the server's address for administrators.
 
 With --all a new SQLite file replaces whatever is at its path: a database, a damaged one, or none if it was deleted. Nothing is used then, and the history
-is empty. Stop the programs that use the file first. The old file is renamed, not deleted. Everything that was used may be admitted once more; drawgate
+is empty. Stop the programs that use the file first (--force replaces it nevertheless). The old file is renamed, not deleted. Everything that was used may be admitted once more; drawgate
 repair --hold counts everything as used up instead.`,
 		Example: `  drawgate reset --policy gpt --key team-a --yes
   drawgate reset --all --store sqlite:///var/lib/drawgate/state.db --yes`,
 		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
+			if force && !all {
+				return usage("--force is for --all")
+			}
 			if all {
-				return a.resetAll(cmd, yes)
+				return a.resetAll(cmd, yes, force)
 			}
 			return a.reset(cmd, &f, yes)
 		}),
 	}
 	a.bucketFlags(cmd, &f)
 	cmd.Flags().BoolVar(&all, "all", false, "start again with a new SQLite file, in which nothing is used")
+	cmd.Flags().BoolVar(&force, "force", false, "with --all, replace the file even though a program has it open")
 	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the data may be lost")
 	return cmd
 }
@@ -109,7 +113,7 @@ func (a *app) resetRemote(cmd *cobra.Command, f *askFlags, yes bool) error {
 }
 
 // resetAll replaces whatever is at the path with a new database.
-func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
+func (a *app) resetAll(cmd *cobra.Command, yes, force bool) error {
 	for _, flag := range []string{"policy", "key"} {
 		if cmd.Flags().Changed(flag) {
 			return usage("give either --all or --%s", flag)
@@ -122,10 +126,11 @@ func (a *app) resetAll(cmd *cobra.Command, yes bool) error {
 	if !yes {
 		return usage("this would forget everything that %s has counted: add --yes to confirm", path)
 	}
-	r, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Fresh: true})
+	r, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Fresh: true, Force: force})
 	if err != nil {
 		return err
 	}
+	a.warnInUse(path, r.InUse)
 	if a.json {
 		a.printJSON(struct {
 			Reset bool     `json:"reset"`

@@ -21,6 +21,7 @@ import (
 var children = map[string]func(path string, args []string) error{
 	"crash":    crashChild,
 	"disk":     diskChild,
+	"hold":     holdChild,
 	"repair":   repairChild,
 	"share":    shareChild,
 	"scribble": scribbleChild,

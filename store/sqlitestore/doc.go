@@ -42,6 +42,10 @@
 // keeps its buckets in memory and reads them again after another process has written. While another
 // process writes, a caller waits for at most [Options.BusyTimeout].
 //
+// Each store holds a lock of the operating system on one of two empty files next to the database,
+// state.db.owner and state.db.users. So [Repair] refuses a database that is open ([ErrInUse]), and
+// [Store.SoleOwner] tells whether anybody else has it open.
+//
 // New files have mode 0600, because they hold keys. Processes of other users can share a file after
 // a chmod, done while nobody has it open. The -wal and -shm files have the mode of the database; a
 // repaired file has the mode of the damaged one.

@@ -33,11 +33,28 @@ type file struct {
 	repaired repairMark
 }
 
-// prepare checks the file at path, makes it if it does not exist, brings its schema up to date, and
-// opens a connection.
-func prepare(path string, o *Options) (*file, *conn, error) {
+// prepare checks the file at path, makes it if it does not exist, locks it, brings its schema up to
+// date, and opens a connection.
+func prepare(path string, o *Options) (*file, *conn, *lock, error) {
 	found, err := locate(path, o)
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	l, err := lockDatabase(found, o.Logger)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	f, c, err := connect(found, o)
+	if err != nil {
+		l.free()
+		return nil, nil, nil, err
+	}
+	return f, c, l, nil
+}
+
+// connect checks a locked file and opens a connection.
+func connect(found string, o *Options) (*file, *conn, error) {
+	if err := unrepaired(found); err != nil {
 		return nil, nil, err
 	}
 	if err := oneName(found); err != nil {
@@ -82,10 +99,7 @@ func locate(path string, o *Options) (string, error) {
 	case info.Size() <= empty:
 		return "", fmt.Errorf("%w: %s is empty: restore it from a backup; or %s", ErrDamaged, path, waysOut(path))
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return "", err
-	}
-	return path, unrepaired(path)
+	return filepath.EvalSymlinks(path)
 }
 
 // unfinished is the suffix of a database that is still being made.

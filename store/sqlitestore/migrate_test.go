@@ -172,7 +172,7 @@ func TestMigrationUnderneath(t *testing.T) {
 			t.Errorf("got %v, want ErrForeign", err)
 		}
 	}
-	if _, err := sqlitestore.Repair(v.path, &sqlitestore.RepairOptions{Hold: true}); !errors.Is(err, sqlitestore.ErrForeign) {
+	if _, err := sqlitestore.Repair(v.path, &sqlitestore.RepairOptions{Hold: true, Force: true}); !errors.Is(err, sqlitestore.ErrForeign) {
 		t.Errorf("repairing a newer version: %v, want ErrForeign", err)
 	}
 }

@@ -29,6 +29,10 @@ type RepairOptions struct {
 	// one takes its place. Everything that was used may be admitted once more.
 	Fresh bool
 
+	// Force repairs a file that a process has open. That process goes on with the old file until it
+	// notices, so more may be admitted than the limits allow.
+	Force bool
+
 	step func() // for tests: called after each change of the directory
 }
 
@@ -41,6 +45,7 @@ func (o *RepairOptions) changed() {
 // Repaired describes what a repair did.
 type Repaired struct {
 	Whole bool      // the file was undamaged: nothing was done, except for a hold; nothing was copied, so nothing below is counted
+	InUse bool      // a process has the file open, and Force was set: restart it
 	Other bool      // the file is not the one that its mark names: it was held
 	Aside []string  // where the damaged files are now, the database first; none of them was deleted
 	Since time.Time // unknown use counts as used at this time, and ages from then on; zero if nothing was done
@@ -56,7 +61,8 @@ type Repaired struct {
 }
 
 // Repair replaces a damaged database ([ErrDamaged]). No process may have it open: stop the programs
-// that use it first.
+// that use it first. Otherwise the error is [ErrInUse], unless [RepairOptions.Force] is set. A store
+// that has found its file to be damaged, and so never uses it again, does not count.
 //
 // The damaged file and its log are renamed, not changed, and what can be read is copied into a new
 // file: buckets, open reservations, history. It is not known whether that is everything, or the
@@ -88,7 +94,12 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Repaired{}
+	unlock, used, err := lockForRepair(path, opts.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r := &Repaired{InUse: used}
 	if err := resume(path, r); err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ const historyFor = 35 * 24 * time.Hour
 type Store struct {
 	file atomic.Pointer[file]
 	opts Options
+	lock *lock
 	wall func() int64 // µs
 	last atomic.Int64 // the latest instant that was used
 
@@ -86,7 +87,8 @@ var (
 // is durable.
 //
 // A file that is empty, truncated, damaged, of another program or of a newer version of this one is
-// refused ([ErrDamaged], [ErrForeign]), and not changed. Opening a file of less than 16 MiB checks
+// refused ([ErrDamaged], [ErrForeign]), and not changed. While it is being repaired the error is
+// [ErrInUse]. Opening a file of less than 16 MiB checks
 // its structure.
 func Open(path string, opts *Options) (*Store, error) {
 	return open(path, opts, func() int64 { return time.Now().UnixMicro() })
@@ -103,14 +105,16 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if s.opts.HistoryFor == 0 {
 		s.opts.HistoryFor = historyFor
 	}
-	f, c, err := prepare(path, &s.opts)
+	f, c, l, err := prepare(path, &s.opts)
 	if err != nil {
 		return nil, storeError("open", err)
 	}
 	next, err := firstPass(c, s.now())
 	if err != nil {
+		defer l.free()
 		return nil, storeError("open", errors.Join(explain(err), c.close()))
 	}
+	s.lock = l
 	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	w := &writer{s: s, repaired: f.repaired, conn: c, cache: newCache(s.opts.weight)}
@@ -211,6 +215,7 @@ func (s *Store) Close() error {
 	err := s.closeReader() // the writer is closed last: it moves the log into the file
 	s.signal()
 	<-s.done
+	s.lock.free()
 	if err != nil {
 		return storeError("close", explain(err))
 	}
@@ -227,6 +232,13 @@ func (s *Store) closeReader() error {
 	s.reader = nil
 	return err
 }
+
+// SoleOwner reports whether this store is the only one, in this process or another, that has the
+// database open at this moment, by locks of the operating system that end with their process. While it
+// is true no [Repair] can begin; another process may open the database at any time, and then it is
+// false. It is false after [Store.Close], once the file was found to be damaged, and where such locks
+// do not work: in a directory in which no file can be created, and on systems without flock (Windows).
+func (s *Store) SoleOwner() bool { return s.lock.alone() }
 
 // usable returns why the store cannot decide, as far as it is known.
 func (s *Store) usable() error {
@@ -250,6 +262,7 @@ func (s *Store) setBroken(err error) {
 	}
 	s.mu.Unlock()
 	if first {
+		s.lock.free() // so that it can be repaired: this store never uses it again
 		s.opts.Logger.Error("sqlitestore: the database is damaged", "error", err)
 	}
 }

@@ -1,0 +1,208 @@
+package sqlitestore_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/store/sqlitestore"
+)
+
+// holdChild has a database open until it is killed, and prints whether it is alone.
+func holdChild(path string, _ []string) error {
+	s, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.SoleOwner())
+	select {}
+}
+
+// held starts a process that has a database open, and returns what ends it and whether it was alone.
+func held(t *testing.T, path string) (kill func(), alone bool) {
+	t.Helper()
+	cmd := child(t.Context(), "hold", path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+	}, line == "true\n"
+}
+
+// TestRepairInUse: neither a repair nor a new beginning touches a file that a process has open, as its
+// first user or a later one, until it was killed or the operator insists.
+//
+// req: D10
+func TestRepairInUse(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]sqlitestore.RepairOptions{"hold": {Hold: true}, "fresh": {Fresh: true}, "plain": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, c := filled(t), newClock()
+			before := content(t, path)
+			kill, _ := held(t, path)
+			killSecond, alone := held(t, path)
+			if alone {
+				t.Error("the second process takes itself for the only one")
+			}
+			refused := func(who string) {
+				t.Helper()
+				_, err := sqlitestore.RepairAt(path, &opts, c.now())
+				if !errors.Is(err, sqlitestore.ErrInUse) || !strings.Contains(err.Error(), "stop the programs") || !strings.Contains(err.Error(), "--force") {
+					t.Errorf("repaired with %s: %v", who, err)
+				}
+				if string(content(t, path)) != string(before) {
+					t.Errorf("changed with %s", who)
+				}
+			}
+			refused("two processes")
+			kill()
+			refused("the second process")
+			forced := opts
+			forced.Force = true
+			if r := repair(t, path, &forced, c); !r.InUse {
+				t.Errorf("forced: %+v", r)
+			}
+			killSecond()
+			if r := repair(t, path, &opts, c); r.InUse {
+				t.Errorf("after both were killed: %+v", r)
+			}
+		})
+	}
+}
+
+// TestSoleOwner: a store is alone while nobody else has the database open, whoever came first.
+func TestSoleOwner(t *testing.T) {
+	t.Parallel()
+	path := dbPath(t)
+	open := func() *sqlitestore.Store {
+		t.Helper()
+		s, err := sqlitestore.Open(path, withLongTimeout(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	want := func(when string, s *sqlitestore.Store, alone bool) {
+		t.Helper()
+		if got := s.SoleOwner(); got != alone {
+			t.Errorf("%s: %v, want %v", when, got, alone)
+		}
+	}
+	first := open()
+	want("the only one", first, true)
+	kill, alone := held(t, path)
+	if alone {
+		t.Error("another process: it takes itself for the only one")
+	}
+	want("with another process", first, false)
+	kill()
+	want("after that was killed", first, true)
+	second := open()
+	want("with a second store", first, false)
+	want("the second store", second, false)
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	want("closed", first, false)
+	want("the second store, left alone", second, true)
+	third := open()
+	want("with a third store", second, false)
+	if err := errors.Join(second.Close(), third.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenFreesLock: a store that has found its file to be damaged does not keep anybody from
+// repairing it.
+//
+// req: D10
+func TestBrokenFreesLock(t *testing.T) {
+	t.Parallel()
+	path, c := filled(t), newClock()
+	s := openAt(t, path, nil, c)
+	if err := os.Rename(path, path+"-gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, sqlitestore.ErrDamaged) {
+		t.Fatal(err)
+	}
+	if s.SoleOwner() {
+		t.Error("it takes itself for the owner of a file that is gone")
+	}
+	repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c)
+	if o := openAt(t, path, nil, c); !o.SoleOwner() {
+		t.Error("the repaired file is not open alone")
+	}
+}
+
+// TestOpenDuringRepair: nobody opens a file that is being repaired.
+//
+// req: D10
+func TestOpenDuringRepair(t *testing.T) {
+	t.Parallel()
+	path, tried := filled(t), 0
+	flip(t, path, 3)
+	_, err := sqlitestore.RepairAt(path, sqlitestore.Stepwise(func() {
+		if _, err := os.Stat(path); err != nil || tried > 0 {
+			return
+		}
+		tried++
+		if s, err := sqlitestore.Open(path, nil); !errors.Is(err, sqlitestore.ErrInUse) {
+			t.Errorf("opened: %v", err)
+			if err == nil {
+				_ = s.Close()
+			}
+		}
+	}), time.Now().UnixMicro())
+	if err != nil || tried == 0 {
+		t.Errorf("%v, tried %d times", err, tried)
+	}
+}
+
+// TestLockThatCannotBeTaken: a database without lock files works, says so, and takes no store for its
+// only one; a repair is refused because nobody knows who uses the file.
+func TestLockThatCannotBeTaken(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	for _, end := range []string{".owner", ".users"} {
+		_ = os.Remove(path + end) // the second one is only made when somebody else comes
+		if err := os.Symlink(path+"-nowhere/"+end, path+end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said syncWriter
+	s, err := sqlitestore.Open(path, &sqlitestore.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.SoleOwner() || !strings.Contains(said.String(), "a repair will not notice") {
+		t.Errorf("sole owner: %v; said: %s", s.SoleOwner(), said.String())
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := sqlitestore.Repair(path, nil); !errors.Is(err, sqlitestore.ErrInUse) || !strings.Contains(err.Error(), "cannot be found out") {
+		t.Errorf("repaired: %v", err)
+	}
+	if _, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Force: true}); err != nil {
+		t.Errorf("forced: %v", err)
+	}
+}
