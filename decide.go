@@ -53,8 +53,8 @@ func newDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
 	}
 	d.head(&v)
 	d.priority = uint8(t.Priority)
-	if len(asks) > 1 || v.End != 0 || d.Allowed && v.Start > v.Now {
-		d.more = &details{start: v.Start, end: v.End}
+	if len(asks) > 1 || v.End != 0 || d.Allowed && v.Start > v.Now || v.Unknown {
+		d.more = &details{start: v.Start, end: v.End, unknown: v.Unknown}
 	}
 	d.results(t.Buckets[0].Plan, &asks[0].Out)
 	for i := range asks {

@@ -62,6 +62,7 @@ type details struct {
 	end     int64     // of the hold
 	sent    time.Time // before the store was asked
 	got     []Amounts // per bucket: units charged
+	unknown bool
 	rest    [MaxLimits - inline]record.Result
 	buckets []bucketResult
 }
@@ -126,6 +127,10 @@ func (d *Decision) Limits() iter.Seq[LimitResult] {
 		}
 	}
 }
+
+// UsageUnknown reports whether a refusal without the store counts use that this process does not
+// know of, but has to assume: it started during the outage, or shortly before it: see [Start].
+func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
 
 // Left returns what remains of limit i of the first bucket, as [Decision.Limits] says: for programs
 // that know their policy.

@@ -19,3 +19,24 @@ const (
 
 // String returns the name used in configuration files; "" for FallbackDefault.
 func (f Fallback) String() string { return [...]string{"", "closed", "share", "open"}[min(f, 3)] }
+
+// Start says what a process that does not know a bucket's usage may admit of its share of it while
+// the store is unavailable. That is so if it has started since, or if it started so short a time
+// before that it has not met the bucket. What the store has answered about the bucket is known.
+type Start uint8
+
+const (
+	// StartDefault means the guard's: see the options of package guard.
+	StartDefault Start = iota
+	// StartClosed admits nothing of what may have been used before the process started: the share
+	// counts as used at that instant.
+	StartClosed
+	// StartCold admits a part of the share at once, the share divided by the number of instances
+	// (at least by 2), and at least one unit. The rest counts as used when the process started.
+	StartCold
+	// StartFull admits the whole share at once. It is for the only process that uses a store.
+	StartFull
+)
+
+// String returns the name used in configuration files; "" for StartDefault.
+func (s Start) String() string { return [...]string{"", "closed", "cold", "full"}[min(s, 3)] }

@@ -19,6 +19,7 @@ type Policy struct {
 	Wait   Wait    // how callers wait
 
 	Fallback Fallback // while the store is unavailable, for limits that do not set their own
+	Start    Start    // while the store is unavailable, in a process that does not know what was used before
 }
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
@@ -61,6 +62,9 @@ func (p Policy) Compile() (*Plan, error) {
 	errs = append(errs, p.Wait.check(p.Name)...)
 	if p.Fallback > FallbackOpen {
 		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown fallback %d: use closed, share or open", p.Name, p.Fallback))
+	}
+	if p.Start > StartFull {
+		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown start %d: use closed, cold or full", p.Name, p.Start))
 	}
 	seen := map[string]bool{}
 	for i := range p.Limits {

@@ -22,7 +22,7 @@ func TestCompareListsEveryDifference(t *testing.T) {
 		"envoy: {headers: draft}\n")
 	want := []config.Difference{
 		{"store", "redis://:xxxxx@localhost/0", "redis://:xxxxx@localhost/1"},
-		{"start_full", "true", "false"},
+		{"start", "full", "default"},
 		{"server.insecure", "true", "false"},
 		{"prefix", "default", "p"},
 		{"enabled", "true", "false"},

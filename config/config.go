@@ -28,11 +28,11 @@ type Config struct {
 	Store  string // "memory:", "sqlite:///absolute/path", "redis://…", "rediss://…" or "dynamodb://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
-	MaxBuckets   int           // most buckets in use at once in the store memory:
-	Instances    Instances     // how many processes share the limits, for the fallback share
-	StoreTimeout time.Duration // of a take that does not wait
-	WarnEvery    time.Duration // at most one warning per this time while the store is unavailable
-	StartFull    bool          // a process that starts during an outage of the store assumes that nothing was admitted before
+	MaxBuckets   int            // most buckets in use at once in the store memory:
+	Instances    Instances      // how many processes share the limits, for the fallback share
+	StoreTimeout time.Duration  // of a take that does not wait
+	WarnEvery    time.Duration  // at most one warning per this time while the store is unavailable
+	Start        drawgate.Start // how policies start that do not say it themselves; start_full: true is StartFull
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced

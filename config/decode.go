@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
@@ -124,7 +125,13 @@ func (d *decoder) file(root ast.Node) {
 		{"max_buckets", func(e entry) { c.MaxBuckets = int(d.integer(e, 1, maxBuckets)) }},
 		{"instances", d.instances},
 		{"store_timeout", func(e entry) { c.StoreTimeout = d.between(e, time.Millisecond, maxTimeout) }},
-		{"start_full", func(e entry) { c.StartFull = d.boolean(e) }},
+		{"start", func(e entry) { d.defaultStart(e, d.start(e)) }},
+		{"start_full", func(e entry) {
+			if d.boolean(e) {
+				d.defaultStart(e, drawgate.StartFull)
+				d.origin("start", spanOf(e.value))
+			}
+		}},
 		{"warn_every", func(e entry) { c.WarnEvery = d.between(e, time.Second, maxStep) }},
 	}), []field{
 		{"policies", d.policies},

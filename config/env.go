@@ -28,7 +28,7 @@ const (
 var variables = []string{
 	EnvConfig, EnvRules, EnvStore, envOn,
 	envListen, envAdmin, envGRPC, envCert, envKey, envClientCA, envProxies, envTakeToken, envReadToken, envAdminToken,
-	envInstances, envStoreTimeout, envWarnEvery,
+	envInstances, envStoreTimeout, envWarnEvery, envStart,
 	envEnabled, envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH", envStorage, envStrategy, envConcurrency,
 	"GEMINI_FLASH_RPM_LIMIT", "GEMINI_FLASH_RPD_LIMIT", "GEMINI_PRO_RPM_LIMIT", "GEMINI_PRO_RPD_LIMIT", envRedisURL, envRedisPrefix,
 	envDistributed, envCapacity, envRefill,

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate"
 )
 
 // The variables of settings that are not about a preset's policies.
@@ -24,6 +26,7 @@ const (
 	envInstances    = "DRAWGATE_INSTANCES"
 	envStoreTimeout = "DRAWGATE_STORE_TIMEOUT"
 	envWarnEvery    = "DRAWGATE_WARN_EVERY"
+	envStart        = "DRAWGATE_START"
 	envMonitoring   = "MONITORING_ENABLED"
 	envQueueDepth   = "QUEUE_MAX_DEPTH"
 	envQueueDelay   = "QUEUE_RETRY_DELAY_SECONDS"
@@ -53,6 +56,7 @@ func (e *environment) settle(c *Config) Problems {
 	set(envInstances, "instances", func(value string) { c.Instances = e.instances(value) })
 	set(envStoreTimeout, "store_timeout", func(string) { c.StoreTimeout = e.duration(envStoreTimeout, time.Millisecond, maxTimeout) })
 	set(envWarnEvery, "warn_every", func(string) { c.WarnEvery = e.duration(envWarnEvery, time.Second, maxStep) })
+	set(envStart, "start", func(value string) { e.start(c, value) })
 	set(envMonitoring, "telemetry.metrics", func(string) { c.Telemetry.MetricsOff = !e.boolean(envMonitoring, true) })
 	set(envQueueDepth, "queue.max_depth", func(string) { c.Queue.MaxDepth = int(e.number(envQueueDepth, maxDepth)) })
 	set(envQueueDelay, "queue.retry_delay", func(string) {
@@ -106,6 +110,27 @@ func (e *environment) settleServer(c *Config, set func(name, setting string, f f
 			}
 			s.Tokens = append(s.Tokens, Token{Roles: []Role{t.role}, Secret: Secret{Env: t.name}, Sum: sha256.Sum256([]byte(value))})
 		})
+	}
+}
+
+// start says how all policies start, whatever the file or a preset says.
+func (e *environment) start(c *Config, value string) {
+	switch strings.ToLower(value) {
+	case "closed":
+		c.Start = drawgate.StartClosed
+	case "cold":
+		c.Start = drawgate.StartCold
+	case "full":
+		c.Start = drawgate.StartFull
+	default:
+		e.problem(envStart, "is none of closed, cold, full")
+		return
+	}
+	for i := range c.Policies {
+		if p := &c.Policies[i]; p.Start != drawgate.StartDefault {
+			p.Start = c.Start
+			c.origins[policySetting(p.Name)+".start"] = "environment: " + envStart
+		}
 	}
 }
 

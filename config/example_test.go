@@ -53,4 +53,5 @@ func ExampleFromEnv() {
 	// policies.multi-tier.limits.day: {name: day, rolling: 1d, amount: 400, precision: exact, fallback: open}
 	// policies.multi-tier.limits.month: {name: month, rolling: 30d, amount: 7500, precision: exact, fallback: open}
 	// policies.multi-tier.fallback: share
+	// policies.multi-tier.start: full
 }

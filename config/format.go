@@ -26,6 +26,7 @@ func (c *Config) GoString() string { return c.String() }
 // modeItems are the keys of a policy other than limits and wait.
 func modeItems(p *drawgate.Policy, m Mode) (b mapping) {
 	b.add("fallback", p.Fallback.String())
+	b.add("start", p.Start.String())
 	b.node("shadow", flagNode(m.Shadow))
 	b.node("disabled", flagNode(m.Disabled))
 	var list node

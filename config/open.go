@@ -238,12 +238,26 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 	}
 	r.Guard = guard.New(inner, &guard.Options{ //nolint:contextcheck // as above
 		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, CountInCalls: onDynamoDB(c.Store),
-		StartFull: c.StartFull, Timeout: c.storeTimeout(), WarnEvery: -1,
+		Start: c.Start, Owner: r.owner(c, inner), Timeout: c.storeTimeout(), WarnEvery: -1,
 		Observer: r.guardObserver(), Logger: log,
 	})
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
 	return lost, nil
+}
+
+// owner returns what reports whether policies may start full: this process alone has the store's
+// file open.
+func (r *Runtime) owner(c *Config, store drawgate.Store) func() bool {
+	o, ok := store.(interface{ SoleOwner() bool })
+	full := c.Start == drawgate.StartFull || slices.ContainsFunc(c.Policies, func(p drawgate.Policy) bool { return p.Start == drawgate.StartFull })
+	if !c.ownFile() || !ok {
+		o = nil
+	}
+	if full && c.ownFile() && (o == nil || !o.SoleOwner()) {
+		r.opts.Logger.Warn("policies cannot start full while the file cannot be used, and start cold: this process is not the only one that has it open, or cannot lock it")
+	}
+	return func() bool { return o != nil && o.SoleOwner() }
 }
 
 // How long the store may take for a take that does not wait, before the fallback decides. A disk

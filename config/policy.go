@@ -60,6 +60,7 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 		{"wait", func(e entry) { p.Wait = d.wait(p.Name, e) }},
 	}, d.noted(policySetting(p.Name), []field{
 		{"fallback", func(e entry) { p.Fallback = d.fallback(e) }},
+		{"start", func(e entry) { p.Start = d.start(e) }},
 		{"shadow", func(e entry) { m.Shadow = d.boolean(e) }},
 		{"disabled", func(e entry) { m.Disabled = d.boolean(e) }},
 		{"overrides", func(e entry) { overrides = &e }},
@@ -84,6 +85,27 @@ func (d *decoder) fallback(e entry) drawgate.Fallback {
 		return drawgate.FallbackOpen
 	}
 	return drawgate.FallbackDefault
+}
+
+// start reads what a process admits that starts while the store is unavailable.
+func (d *decoder) start(e entry) drawgate.Start {
+	switch d.oneOf(e, "closed", "cold", "full") {
+	case "closed":
+		return drawgate.StartClosed
+	case "cold":
+		return drawgate.StartCold
+	case "full":
+		return drawgate.StartFull
+	}
+	return drawgate.StartDefault
+}
+
+// defaultStart sets how policies start that do not say it themselves.
+func (d *decoder) defaultStart(e entry, s drawgate.Start) {
+	if before := d.config.Start; before != drawgate.StartDefault && s != drawgate.StartDefault && before != s {
+		d.problem(spanOf(e.value), "leave start_full out", "start_full: true means start: full, and start is something else")
+	}
+	d.config.Start = s
 }
 
 func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {

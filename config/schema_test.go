@@ -30,7 +30,8 @@ type (
 		MaxBuckets   int64             `json:"max_buckets,omitempty" jsonschema:"minimum=1,maximum=1000000000" jsonschema_description:"Most buckets in use at once in the store memory:, of 80 bytes (one bucket limit) to 900 each. Default 10 million. Takes that need another bucket are refused; a bucket that still limits is never dropped."`
 		Instances    *instances        `json:"instances,omitempty" jsonschema_description:"How many processes share the limits: a number, or auto to count them in the store. While the store is unavailable each admits its share: see fallback. Default: auto on Redis and DynamoDB, 1 on any other store."`
 		StoreTimeout duration          `json:"store_timeout,omitempty" jsonschema_description:"How long a take that does not wait may take, all attempts included (1ms to 1m). Then the fallback decides. Default 40ms, on SQLite 500ms, on DynamoDB 1s."`
-		StartFull    bool              `json:"start_full,omitempty" jsonschema:"default=false" jsonschema_description:"A process that starts while the store is unavailable assumes that nothing was admitted before. Otherwise its share counts as used when it starts."`
+		Start        starting          `json:"start,omitempty"`
+		StartFull    bool              `json:"start_full,omitempty" jsonschema:"default=false" jsonschema_description:"Means start: full."`
 		WarnEvery    duration          `json:"warn_every,omitempty" jsonschema_description:"At most one warning per this time while the store is unavailable (1s to 24h). Default 5m."`
 		Policies     map[string]policy `json:"policies,omitempty" jsonschema_description:"Policies by name. A policy is a set of limits that must all pass, and how callers wait for them."`
 		Rules        []rule            `json:"rules,omitempty" jsonschema:"maxItems=10000" jsonschema_description:"Which requests are counted by which policies, under which keys. Rules are checked in order, and a policy that an earlier rule applied is not applied again: put special rules first."`
@@ -45,6 +46,7 @@ type (
 		Limits    []limit    `json:"limits" jsonschema:"minItems=1,maxItems=6" jsonschema_description:"The limits that must all pass. A take that one of them refuses costs nothing in the others."`
 		Wait      *wait      `json:"wait,omitempty"`
 		Fallback  fallback   `json:"fallback,omitempty"`
+		Start     starting   `json:"start,omitempty"`
 		Shadow    bool       `json:"shadow,omitempty" jsonschema:"default=false" jsonschema_description:"Evaluated and reported with buckets of its own, never enforced."`
 		Disabled  bool       `json:"disabled,omitempty" jsonschema:"default=false" jsonschema_description:"Switched off from the start, and left out of every take."`
 		Overrides []override `json:"overrides,omitempty" jsonschema:"minItems=1,maxItems=10000" jsonschema_description:"Other amounts for some keys. The most specific one decides."`

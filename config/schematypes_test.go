@@ -13,6 +13,7 @@ type (
 	}
 	varying   string
 	fallback  string
+	starting  string
 	instances struct{}
 
 	rule struct {
@@ -170,6 +171,14 @@ func (varying) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: append(n.AnyOf, &jsonschema.Schema{
 		Type: "object", Properties: pairs, AdditionalProperties: jsonschema.FalseSchema, MinProperties: &least,
 	})}
+}
+
+func (starting) JSONSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{
+		Type: "string", Enum: []any{"closed", "cold", "full"},
+		Description: "What a process admits of its share that starts while the store is unavailable, and so does not know what was used: closed (nothing), cold (a part of the share; " +
+			"drawgate bound --starts prints what that may admit too much), full (all of it; only on SQLite with instances: 1, otherwise cold). Default: closed.",
+	}
 }
 
 func (fallback) JSONSchema() *jsonschema.Schema {

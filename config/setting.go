@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate"
 )
 
 // setting is a key of a section: what reads its value, and the value that it has, if it is set.
@@ -42,7 +44,7 @@ func (c *Config) general() (b mapping) {
 	b.node("instances", c.Instances.node())
 	b.node("store_timeout", durationNode(c.StoreTimeout))
 	b.node("warn_every", durationNode(c.WarnEvery))
-	b.node("start_full", flagNode(c.StartFull))
+	b.node("start", wordNode(c.Start != drawgate.StartDefault, c.Start.String()))
 	return b
 }
 

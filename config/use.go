@@ -102,7 +102,7 @@ var fixed = []struct {
 	{"instances", func(c *Config) any { return c.Instances }},
 	{"store_timeout", func(c *Config) any { return c.StoreTimeout }},
 	{"warn_every", func(c *Config) any { return c.WarnEvery }},
-	{"start_full", func(c *Config) any { return c.StartFull }},
+	{"start", func(c *Config) any { return c.Start }},
 	{"server", func(c *Config) any { return c.Server }},
 	{"telemetry", func(c *Config) any { return c.Telemetry }},
 	{"gateway", func(c *Config) any { return c.Gateway.withUse(&Gateway{}) }},
@@ -144,7 +144,7 @@ func (g *Gateway) withUse(of *Gateway) Gateway {
 func (c *Config) keeping(now *Config, restart []string) *Config {
 	k := *c
 	k.Store, k.Prefix, k.MaxBuckets, k.Instances = now.Store, now.Prefix, now.MaxBuckets, now.Instances
-	k.StoreTimeout, k.WarnEvery, k.StartFull = now.StoreTimeout, now.WarnEvery, now.StartFull
+	k.StoreTimeout, k.WarnEvery, k.Start = now.StoreTimeout, now.WarnEvery, now.Start
 	k.Server, k.Telemetry, k.Envoy = now.Server, now.Telemetry, now.Envoy.withFiles(&c.Envoy)
 	k.Gateway = now.Gateway.withUse(&c.Gateway)
 	kept := func(setting string) bool {

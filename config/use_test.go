@@ -148,6 +148,8 @@ func alter(t *testing.T, v reflect.Value, name string) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(1)
+	case reflect.Uint8:
+		v.SetUint(1)
 	case reflect.Float64:
 		v.SetFloat(1)
 	case reflect.Slice:

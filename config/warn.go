@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,9 +25,7 @@ func (c *Config) warn() {
 		}
 	}
 	c.warnInstances()
-	if c.StartFull {
-		c.warnOf("start_full", "", "each process that starts while the store is unavailable admits its share again, whatever was admitted before")
-	}
+	c.warnStart()
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()
@@ -53,6 +52,45 @@ func (c *Config) warnInstances() {
 	case !n.Auto && n.Number > 1 && !c.shared():
 		c.warnOf("instances", hint, "instances is %d, but the store %s cannot be shared by several machines", n.Number, RedactURL(c.Store))
 	}
+}
+
+// warnStart warns of starts that admit everything again, or cannot.
+func (c *Config) warnStart() {
+	if c.local() {
+		return
+	}
+	full := func(setting, whose string) {
+		switch {
+		case !c.ownFile():
+			c.warnOf(setting, "", "%s cannot start full, which needs a SQLite file that one process uses (instances: 1): they start cold", whose)
+		case c.stands(setting): // presets do it on purpose
+			c.warnOf(setting, "", "%s start full: each process that starts while the file cannot be used admits the whole limit again, whatever was admitted before", whose)
+		}
+	}
+	if c.Start == drawgate.StartFull {
+		full("start", "policies")
+	}
+	for i := range c.Policies {
+		if p := &c.Policies[i]; p.Start == drawgate.StartFull {
+			full(policySetting(p.Name)+".start", "the buckets of policy "+shorten(p.Name))
+		}
+	}
+}
+
+// ownFile reports whether the store is a file that only one process uses.
+func (c *Config) ownFile() bool {
+	_, onDisk := SQLitePath(c.Store)
+	return onDisk && c.SharedBy() == Instances{Number: 1}
+}
+
+// StartOf returns how a policy starts during an outage: never StartDefault, and StartFull only with
+// a store that only one process uses.
+func (c *Config) StartOf(p *drawgate.Policy) drawgate.Start {
+	s := cmp.Or(p.Start, c.Start, drawgate.StartClosed)
+	if s == drawgate.StartFull && !c.ownFile() {
+		return drawgate.StartCold
+	}
+	return s
 }
 
 // shared reports whether several machines may have the same store.

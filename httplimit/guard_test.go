@@ -20,7 +20,7 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{Store: memstore.New(nil)}
-		g := guard.New(f, &guard.Options{Instances: 1, StartFull: true})
+		g := guard.New(f, &guard.Options{Instances: 1, Start: drawgate.StartFull})
 		t.Cleanup(func() { _ = g.Close() })
 		share := policy("share", rolling(2, time.Hour))
 		share.Fallback = drawgate.FallbackShare

@@ -56,7 +56,7 @@ trap 'rm -f "$out"' EXIT
 echo "$runs" | xargs -P 2 -L 1 ./run.sh --one | tee "$out"
 case ${1-} in
 '' | --quick)
-  for enumeration in instances told commute; do
+  for enumeration in instances told commute cold; do
     echo "$enumeration.py"
     python3 $enumeration.py $quick | tee -a "$out"
   done
@@ -64,7 +64,7 @@ case ${1-} in
 esac
 wanted=$(echo "$runs" | wc -l)
 programs=0
-[ -n "${1#--quick}" ] || programs=3
+[ -n "${1#--quick}" ] || programs=4
 if grep -q MISMATCH "$out" || [ "$(grep -c '^ok expected=. got=. .*\.pml' "$out")" -ne "$wanted" ] ||
   [ "$(grep -c '^ALL AS EXPECTED' "$out")" -ne "$programs" ]; then
   echo "SOME RUNS ARE NOT AS EXPECTED"

@@ -268,7 +268,7 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 		r := newRig(t, &telemetry.Options{Guard: func() guard.State { return g.State() }})
 		warnings := make(chan string, 100)
 		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { warnings <- line(w) })
-		g = guard.New(r.store, &guard.Options{Instances: 1, StartFull: true, Observer: telemetry.JoinGuards(r.m.Guard(), w.Guard())})
+		g = guard.New(r.store, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: telemetry.JoinGuards(r.m.Guard(), w.Guard())})
 		defer g.Close()
 		share := rolling("share", "rpm", 8, time.Minute)
 		share.Fallback = drawgate.FallbackShare

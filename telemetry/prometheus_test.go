@@ -59,7 +59,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { _ = h.Close() })
 	s.w = telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: s.m, Every: time.Second}, h.Warn)
 	t.Cleanup(func() { _ = s.w.Close() })
-	g = guard.New(s.store, &guard.Options{Instances: 2, StartFull: true, Observer: telemetry.JoinGuards(s.m.Guard(), s.w.Guard())})
+	g = guard.New(s.store, &guard.Options{Instances: 2, Start: drawgate.StartFull, Observer: telemetry.JoinGuards(s.m.Guard(), s.w.Guard())})
 	t.Cleanup(func() { _ = g.Close() })
 	tasks := tiers("tasks", 20)
 	tasks.Limits = append(tasks.Limits, drawgate.Limit{Name: "rpm-month", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 1_000_000})

@@ -272,7 +272,7 @@ func TestRefusalByAShareSaysSo(t *testing.T) {
 		w := telemetry.NewWarner(nil, telemetry.Log(slog.New(slog.NewTextHandler(&out, nil))))
 		s := &store{Store: memstore.New(nil)}
 		s.down.Store(true)
-		g := guard.New(s, &guard.Options{Instances: 5, StartFull: true, Observer: w.Guard(), WarnEvery: -1})
+		g := guard.New(s, &guard.Options{Instances: 5, Start: drawgate.StartFull, Observer: w.Guard(), WarnEvery: -1})
 		l, err := drawgate.New(g.Full(), tiers("p", 5), &drawgate.Options{Observer: w.Observer()})
 		if err != nil {
 			t.Fatal(err)

@@ -12,42 +12,56 @@ import (
 )
 
 func (a *app) boundCmd() *cobra.Command {
-	var instances int
+	var assume assumed
 	cmd := &cobra.Command{
 		Use:   "bound [FILE]",
 		Short: "Show the worst-case overrun during an outage of the store",
 		Long: `Show, for each limit, how many units its fallback may admit beyond the limit in the worst case: in the window in which the store becomes unavailable, in
 later windows while all instances are cut off, and while only some of them are. 0 means never. If rules and overrides give a limit different amounts, the
 worst of them is shown. Limits in Envoy's files are included; rates that requests carry are not. For instances that are counted (auto), --instances says how
-many to assume. The store is not opened.`,
-		Example: `  drawgate bound drawgate.yaml --instances 3`,
-		Args:    cobra.MaximumNArgs(1),
-		RunE:    action(func(_ *cobra.Command, args []string) error { return a.bound(args, instances) }),
+many to assume. The store is not opened.
+
+--starts says how many processes start in one window without being able to ask the store, such as functions of AWS Lambda or after crashes: "start" of their
+policy says what each of them admits. For a bucket they are those of the whole outage.`,
+		Example: `  drawgate bound drawgate.yaml --instances 3
+  drawgate bound drawgate.yaml --starts 5`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: action(func(_ *cobra.Command, args []string) error { return a.bound(args, assume) }),
 	}
-	cmd.Flags().IntVar(&instances, "instances", 0, "how many processes share the limits; with auto, how many to assume (default: what the configuration says)")
+	cmd.Flags().IntVar(&assume.instances, "instances", 0, "how many processes share the limits; with auto, how many to assume (default: what the configuration says)")
+	cmd.Flags().IntVar(&assume.starts, "starts", 0, "how many processes start while the store is unavailable")
+	cmd.Flags().IntVar(&assume.returns, "returns", 1, "with --starts: how many times the store comes back within one window")
 	return cmd
 }
 
-func (a *app) bound(args []string, instances int) error {
+// assumed is what bound takes for granted.
+type assumed struct{ instances, starts, returns int }
+
+func (a *app) bound(args []string, assume assumed) error {
 	flags := a.flags
 	if len(args) > 0 {
 		flags.Config = args[0]
 	}
-	if instances < 0 {
-		return usage("--instances %d is negative", instances)
+	for flag, n := range map[string]int{"instances": assume.instances, "starts": assume.starts, "returns": assume.returns} {
+		if n < 0 || n > maxAssumed {
+			return usage("--%s %d is not between 0 and %d", flag, n, maxAssumed)
+		}
 	}
 	s, err := a.resolveLimits(flags)
 	if err != nil {
 		return err
 	}
-	lines, err := s.bound(instances)
+	lines, err := s.bound(assume.instances)
 	if err != nil {
 		return err
+	}
+	for i := range lines {
+		lines[i] = lines[i].AfterStarts(assume.starts, assume.returns)
 	}
 	if a.json {
 		out := []excess{}
 		for _, l := range lines {
-			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.AtLeast, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.String()})
+			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.AtLeast, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.Start.String(), l.Cold, l.Returned, l.String()})
 		}
 		a.printJSON(out)
 		return nil
@@ -57,6 +71,9 @@ func (a *app) bound(args []string, instances int) error {
 	}
 	return nil
 }
+
+// maxAssumed is the most processes that may share a limit, and more than ever start.
+const maxAssumed = 1_000_000
 
 // bound returns the worst case of each limit for so many instances (0: as many as the configuration
 // says), over the amounts of the policies, rules and overrides, and those of Envoy's files. Limits
@@ -81,6 +98,9 @@ func (s *settings) bound(instances int) (lines []guard.Line, err error) {
 		return nil, err
 	}
 	for _, policies := range lists {
+		for i := range policies {
+			policies[i].Start = s.StartOf(&policies[i])
+		}
 		l, err := bound(policies)
 		if err != nil {
 			return nil, err
@@ -107,6 +127,9 @@ type excess struct {
 	Extra     *int64 `json:"extra"`  // in the window in which the store becomes unavailable
 	Later     *int64 `json:"later"`  // in each later window, while all instances are cut off
 	Partly    *int64 `json:"partly"` // in each window in which only some are cut off
+	Start     string `json:"start,omitempty"`
+	Cold      int64  `json:"cold,omitempty"`     // what a process that starts admits without knowing what was used
+	Returned  int64  `json:"returned,omitempty"` // with --starts: in addition, if the store comes back in between
 	Text      string `json:"text"`
 }
 

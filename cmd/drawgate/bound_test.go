@@ -259,7 +259,7 @@ func TestAdmissionsReachTheBoundWithoutRedis(t *testing.T) {
 						t.Fatal(err)
 					}
 					return s
-				}, guard.Options{StartFull: true, Timeout: 30 * time.Second})
+				}, guard.Options{Start: drawgate.StartFull, Timeout: 30 * time.Second})
 				n := f.rush(w, 0)
 				redis.Kill9()
 				n += f.rush(w, 0, 1, 2)
@@ -286,7 +286,7 @@ func bounds(t *testing.T, window string) (*config.Config, map[string]excess) {
 	}
 	var out bytes.Buffer
 	a := &app{json: true, out: &out, errOut: &out}
-	if err := a.bound([]string{path}, 0); err != nil {
+	if err := a.bound([]string{path}, assumed{}); err != nil {
 		t.Fatal(err)
 	}
 	var list []excess

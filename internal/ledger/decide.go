@@ -22,14 +22,14 @@ const (
 // local is a take that this process decides.
 type local struct {
 	*Request
-	l         *Ledger
-	now       Now
-	mayShare  bool
-	asks      []record.Ask              // of the buckets with an entry and recorded limits
-	of        []int                     // for each: its bucket
-	uncounted [drawgate.MaxBuckets]bool // for each bucket: the use of its share is unknown
-	shut      bool                      // a limit admits nothing of the take, or there is no room to count it
-	full      bool                      // there is no room to keep it
+	l        *Ledger
+	now      Now
+	mayShare bool
+	asks     []record.Ask              // of the buckets with an entry and recorded limits
+	of       []int                     // for each: its bucket
+	noShare  [drawgate.MaxBuckets]bool // for each bucket: this process admits no share of it, or cannot count it
+	shut     bool                      // a limit admits nothing of the take, or there is no room to count it
+	full     bool                      // there is no room to keep it
 }
 
 // Decide decides a request locally, by the fallback of each limit.
@@ -81,15 +81,25 @@ func (c *local) decide() drawgate.Decision {
 func (c *local) prepare() {
 	for k := range c.parts {
 		p := &c.parts[k]
-		c.shut = c.shut || p.plan.shut(&p.n, c.mayShare)
+		uncounted := !c.mayShare && c.l.startsUncounted(p.plan)
+		if uncounted {
+			if p.e != nil { // until now it drained as a share does
+				p.e.rec.Advance(p.plan.share, c.now.Store)
+			}
+			p.plan = c.l.plans.uncounted(p.plan)
+		}
+		c.noShare[k] = !c.mayShare && !uncounted
+		c.shut = c.shut || p.plan.shut(&p.n, !c.noShare[k])
 		if !p.plan.records() {
 			continue
 		}
-		if p.e != nil && p.e.fresh {
-			c.l.assumePriorUse(c.now, p, everything)
+		// The entry of a process that is not counted stays fresh: what it does not know counts once
+		// it may admit its share.
+		if p.e != nil && p.e.fresh && !uncounted {
+			c.l.assumePriorUse(c.now, p, nil)
 		}
-		if p.e == nil || p.e.fresh { // a share cannot be counted
-			c.uncounted[k] = true
+		if p.e == nil || p.e.fresh && !uncounted { // a share cannot be counted
+			c.noShare[k] = true
 			c.shut = c.shut || p.plan.needsShare(&p.n)
 		}
 		if p.e == nil {
@@ -290,6 +300,7 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	unavailable := false
 	if !v.Allowed && !v.Reused && !v.Late && !v.Full {
 		unavailable = c.blame(all, v)
+		v.Unknown = !unavailable && c.unknown(all)
 	}
 	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit applies
 		v.End = v.Now + c.take.Hold.Microseconds()
@@ -324,7 +335,7 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 		p := &c.parts[k]
 		for j := range answer.Specs(p.plan.Plan, false) {
 			out, mode := &all[k].Out[j], p.plan.Mode[j]
-			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && (c.uncounted[k] || !c.mayShare)
+			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && c.noShare[k]
 			if p.n[j] > 0 && (none || c.full || out.RetryAfter == record.Never) {
 				out.RetryAfter, unavailable = tryAgain, true
 			}
@@ -333,6 +344,22 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 	}
 	v.EarliestRetry = min(v.RetryAfter, v.EarliestRetry, earliestReturn)
 	return unavailable
+}
+
+// unknown reports whether a limit refuses a take because of use that this process had to assume.
+func (c *local) unknown(all []record.Ask) bool {
+	for k := range all {
+		p := &c.parts[k]
+		if p.e == nil || !p.e.fresh && p.e.unknown <= c.now.Store {
+			continue
+		}
+		for j, spec := range answer.Specs(p.plan.Plan, false) {
+			if all[k].Out[j].RetryAfter > 0 && p.plan.Mode[j] == drawgate.FallbackShare && spec.Kind != record.Concurrency {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Describe returns what a take of b would get here. It spends nothing.

@@ -19,7 +19,7 @@ func one() (int, bool) { return 1, true }
 func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		l := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: 1000})
+		l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 1000})
 		m, p := newModel(), plan(rapid.Int64Range(1, 12).Draw(rt, "units"), rapid.Int64Range(1, 3).Draw(rt, "slots"))
 		now := ledger.Now{Own: 1, Store: 1_000 * second}
 		grants := map[string]drawgate.Grant{}

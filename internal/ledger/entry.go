@@ -13,6 +13,8 @@ type entry struct {
 	pos     int           // in table.all
 	rec     record.Record // what this process was admitted, by the store or here
 	fresh   bool          // the use by earlier processes has not been assumed yet
+	known   int64         // until then, on the store's clock, it matters that the store has said what was used
+	unknown int64         // until then, on the store's clock, use that nobody has seen is assumed
 	asked   []*part       // takes that the store is being asked for
 	items   []*item       // pending or in flight: the store must have them before it decides about the bucket again
 	charges []*item       // those of items that charge plain takes; some may be in flight
@@ -26,7 +28,7 @@ type entry struct {
 
 // blank reports whether the entry says no more than a missing one.
 func (e *entry) blank() bool {
-	return e.idle() && len(e.rec.Limits) == 0 && !e.rec.Held() && e.paused == 0
+	return e.idle() && len(e.rec.Limits) == 0 && !e.rec.Held() && e.paused == 0 && e.known == 0
 }
 
 // idle reports whether nothing is in flight or pending.
@@ -35,6 +37,7 @@ func (e *entry) idle() bool { return len(e.asked) == 0 && len(e.items) == 0 }
 // reset forgets everything but what is in flight.
 func (e *entry) reset() {
 	e.rec, e.fresh = record.Record{Last: e.rec.Last}, false
+	e.known, e.unknown = 0, 0
 	e.paused, e.reason, e.fault = 0, "", nil
 }
 
@@ -45,8 +48,10 @@ func (e *entry) leave(p *part) {
 }
 
 // over reports whether everything in the entry has aged, so that it can be removed.
-func (e *entry) over(now Now) bool {
-	if !e.idle() || e.paused > now.Store {
+//
+// What is known of a bucket that is not used goes first if there is no room.
+func (e *entry) over(now Now, crowded bool) bool {
+	if !e.idle() || e.paused > now.Store || e.known > now.Store && !crowded {
 		return false
 	}
 	if end := e.rec.NextEnd(); end != 0 && end <= now.Store {
@@ -83,9 +88,9 @@ func (t *table) ensure(key drawgate.Key, now Now) *entry {
 		return e
 	}
 	if n := len(t.all); n >= t.max {
-		t.sweep(sweepFull, now)
+		t.sweep(sweepFull, now, true)
 	} else if n >= firstSweep {
-		t.sweep(sweepStep, now)
+		t.sweep(sweepStep, now, false)
 	}
 	if len(t.all) >= t.max {
 		t.lose(now.Own)
@@ -102,7 +107,7 @@ func (t *table) ensure(key drawgate.Key, now Now) *entry {
 func (t *table) lose(until int64) { t.lost = max(t.lost, until) }
 
 // sweep looks at some entries, and removes those whose content has aged.
-func (t *table) sweep(steps int, now Now) {
+func (t *table) sweep(steps int, now Now, crowded bool) {
 	for range steps {
 		if len(t.all) == 0 {
 			return
@@ -110,7 +115,7 @@ func (t *table) sweep(steps int, now Now) {
 		if t.hand >= len(t.all) {
 			t.hand = 0
 		}
-		if e := t.all[t.hand]; e.over(now) {
+		if e := t.all[t.hand]; e.over(now, crowded) {
 			t.remove(e)
 		} else {
 			t.hand++

@@ -24,8 +24,14 @@ type Options struct {
 	// every take.
 	Instances func() (n int, mayShare bool)
 
-	// StartFull assumes that nothing was admitted before this process started.
-	StartFull bool
+	// AtLeast is the least number of instances that is assumed, if they are counted.
+	AtLeast int
+
+	// Start is the start of policies that name none. StartDefault means StartClosed.
+	Start drawgate.Start
+	// Full reports whether a policy may start full; otherwise it starts cold. nil means that it
+	// may.
+	Full func() bool
 
 	MaxEntries int // most buckets
 	MaxHeld    int // most reservations, cancellations and callers' charges
@@ -46,7 +52,7 @@ type Ledger struct {
 // New returns an empty ledger.
 func New(opts Options) *Ledger {
 	l := &Ledger{opts: opts, cancels: make(map[string]*item)}
-	l.plans.instances = opts.Instances
+	l.plans.instances, l.plans.atLeast, l.plans.start = opts.Instances, opts.AtLeast, opts.Start
 	l.entries.init(max(1, opts.MaxEntries))
 	l.held.init(max(1, opts.MaxHeld))
 	return l

@@ -72,6 +72,7 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 			h.entry.at = now
 		}
 		v.Allowed, v.Replayed, v.End = true, true, h.end
+		m.remains(t, &asks[0], now)
 		return answer.New(t, v, asks)
 	}
 	if t.ID != "" && !t.NotAfter.IsZero() && now > t.NotAfter.UnixMicro() {
@@ -89,12 +90,22 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 		v.End = now + t.Hold.Microseconds()
 		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
 	}
+	m.remains(t, &asks[0], now)
 	return answer.New(t, v, asks)
+}
+
+// remains says what is left of both limits.
+func (m *modelStore) remains(t *drawgate.Take, a *record.Ask, now int64) {
+	units, slots := m.used(now)
+	for i, used := range []int64{units, slots} {
+		a.Out[i].Remaining = max(0, answer.Specs(t.Buckets[0].Plan, true)[i].Effective[t.Priority]-used)
+	}
 }
 
 func (m *modelStore) refuse(t *drawgate.Take, now int64) drawgate.Decision {
 	asks := []record.Ask{{}}
 	asks[0].Out[0].RetryAfter = 1
+	m.remains(t, &asks[0], now)
 	d := answer.New(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
 	if m.paused > now {
 		d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond

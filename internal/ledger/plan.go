@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -20,7 +21,9 @@ type FallbackPlan struct {
 	Mode [drawgate.MaxLimits]drawgate.Fallback // closed, share or open; a share of less than one unit is closed
 
 	instances int
-	at        []int // for each recorded limit: its position in the plan
+	start     drawgate.Start
+	cold      *FallbackPlan // see planCache.uncounted
+	at        []int         // for each recorded limit: its position in the plan
 	share     []record.Spec
 	unbounded []record.Spec
 	forced    *drawgate.Plan // see force
@@ -31,12 +34,18 @@ const unlimited = 1 << 60
 
 // NewFallbackPlan divides a policy among instances; 0 means that their number is unknown.
 func NewFallbackPlan(plan *drawgate.Plan, instances int) *FallbackPlan {
-	f := &FallbackPlan{Plan: plan, instances: instances}
+	return newFallbackPlan(plan, instances, 1)
+}
+
+// newFallbackPlan divides a policy among instances, and a share into parts. A part of a share is at
+// least one unit.
+func newFallbackPlan(plan *drawgate.Plan, instances, parts int) *FallbackPlan {
+	f := &FallbackPlan{Plan: plan, instances: instances * parts}
 	policy, specs := plan.Policy(), answer.Specs(plan, false)
 	for i := range specs {
 		mode := Mode(&policy, i, instances)
 		share := specs[i]
-		if mode == drawgate.FallbackShare && !divide(&share, instances) {
+		if mode == drawgate.FallbackShare && !divide(&share, int64(instances), int64(parts)) {
 			mode = drawgate.FallbackClosed
 		}
 		f.Mode[i] = mode
@@ -74,20 +83,21 @@ func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
 	return mode
 }
 
-// divide turns a limit into the share of one of n instances. It reports whether that is at least
-// one unit.
+// divide turns a limit into the share of one of n instances, or into a part of it. It reports
+// whether the share is at least one unit; then a part is, too.
 //
 // What may be used at once is rounded down. A bucket's rate is divided exactly, by using a longer
 // period, so that all shares together drain as fast as the limit.
-func divide(s *record.Spec, n int) bool {
+func divide(s *record.Spec, n, parts int64) bool {
 	for p := range s.Effective {
-		s.Effective[p] /= int64(n)
+		share := s.Effective[p] / n
+		s.Effective[p] = min(share, max(1, share/parts))
 	}
-	if s.Kind == record.Bucket {
-		if s.Window > math.MaxInt64/4/int64(n) {
+	if n *= parts; s.Kind == record.Bucket {
+		if s.Window > math.MaxInt64/4/n {
 			return false
 		}
-		s.Window *= int64(n)
+		s.Window *= n
 		s.Scale, s.Drain = record.BucketScale(s.Rate, s.Window)
 	}
 	return s.Effective[record.Priorities-1] > 0
@@ -256,6 +266,8 @@ func stateOf(rec *record.Record, id uint64) *record.State {
 // again whenever a configuration is loaded.
 type planCache struct {
 	instances func() (int, bool)
+	atLeast   int
+	start     drawgate.Start
 	plans     map[*drawgate.Plan]*FallbackPlan
 }
 
@@ -271,6 +283,26 @@ func (c *planCache) of(plan *drawgate.Plan, instances int) *FallbackPlan {
 		c.plans = make(map[*drawgate.Plan]*FallbackPlan)
 	}
 	f = NewFallbackPlan(plan, instances)
+	f.start = cmp.Or(plan.Policy().Start, c.start, drawgate.StartClosed)
 	c.plans[plan] = f
 	return f
+}
+
+// uncounted returns what a process admits of a policy that does not start closed as long as the
+// process is not among the instances that are counted: in each window the part of a share with
+// which it starts. It is never more than that, because any number of such processes may exist
+// beside those that are counted.
+func (c *planCache) uncounted(f *FallbackPlan) *FallbackPlan {
+	if f.cold == nil {
+		n := max(2, c.atLeast)
+		f.cold = newFallbackPlan(f.Plan, n, n)
+		f.cold.start = f.start
+	}
+	return f.cold
+}
+
+// ColdPart returns how much of a share of limit units a process may admit that starts cold, with so
+// many instances: see [drawgate.StartCold].
+func ColdPart(share int64, instances int) int64 {
+	return min(share, max(1, share/int64(max(2, instances))))
 }

@@ -7,11 +7,12 @@ import (
 )
 
 // A process does not know what earlier processes were admitted. The store may have said how much of
-// a limit everybody uses, which is no less; otherwise the whole amount may be used. In both cases
-// the use was before this process started, and ages from then on.
+// a limit everybody uses, which is no less; otherwise the whole amount may be used, and the policy
+// says how much of its share a process admits nevertheless. In all cases the use was before this
+// process started, and ages from then on. models/cold.py shows how far that leads.
 
-// usedByOthers returns how much of each limit of bucket k others have used, besides this take,
-// according to the store. If nothing was left, it is more than any limit.
+// usedByOthers returns how much of each limit of bucket k others have used, besides what this take
+// was granted, according to the store. If nothing was left before, it is more than any limit.
 func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amounts) func(f *FallbackPlan, i int) int64 {
 	return func(f *FallbackPlan, i int) int64 {
 		j := 0
@@ -20,8 +21,8 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 				continue
 			}
 			if j == i {
-				if r.Remaining == 0 {
-					return unlimited
+				if spent := d.Allowed && !d.Replayed && d.Delay() == 0 && took[i] > 0; r.Remaining == 0 && !spent {
+					return unlimited // it may be in debt, which a take that was granted shows that it is not
 				}
 				return max(0, answer.Specs(f.Plan, false)[i].Effective[priority]-r.Remaining-took[i])
 			}
@@ -31,11 +32,10 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 	}
 }
 
-// everything assumes that the whole amount was used.
-func everything(*FallbackPlan, int) int64 { return unlimited }
-
 // assumePriorUse enters into a fresh entry what earlier processes may have used: at most a share.
-// used returns how much of limit i of the plan.
+// used returns how much of limit i of the plan; if it is nil, that is unknown, and the policy says
+// how a process starts. That is for use before this process started. If there was no room for an entry later, it
+// may have been this process that used everything, so then everything counts.
 //
 // Slots are not entered: an earlier process that held them has ended, and its slots with it. But
 // what the store granted while there was no room for an entry may still be held, and count later.
@@ -46,24 +46,73 @@ func (l *Ledger) assumePriorUse(now Now, p *part, used func(f *FallbackPlan, i i
 		return
 	}
 	p.e.fresh = false
-	if !l.opts.StartFull {
-		from = max(from, 1)
-	}
-	if from == 0 {
-		return
-	}
-	at, f := now.at(from), p.plan
+	at, f := now.at(max(from, 1)), p.plan
 	ask := [1]record.Ask{{Rec: &p.e.rec, Specs: f.unbounded}}
-	some := false
+	some, until := false, int64(0)
 	for k, i := range f.at {
 		spec := &f.share[k]
 		if f.Mode[i] != drawgate.FallbackShare || spec.Kind == record.Concurrency || !spec.Lasts(at, now.Store) {
 			continue
 		}
-		ask[0].N[k] = min(spec.Effective[drawgate.MaxPriority], used(f, i))
-		some = some || ask[0].N[k] > 0
+		share := spec.Effective[drawgate.MaxPriority]
+		switch {
+		case used != nil && f.start == drawgate.StartFull && f.instances > 1: // it may be the use of other instances
+		case used != nil:
+			ask[0].N[k] = min(share, used(f, i))
+		case from > 0:
+			ask[0].N[k] = share
+		default:
+			ask[0].N[k] = share - l.initial(f, share)
+		}
+		some, until = some || ask[0].N[k] > 0, max(until, spec.LastsUntil(at))
+	}
+	switch {
+	case used != nil:
+		p.e.known = until
+	case some:
+		p.e.unknown = until
 	}
 	if some {
 		record.Charge(ask[:], at, at)
+	}
+}
+
+// initial returns how much of a share this process may admit although it does not know what was
+// used before it started.
+func (l *Ledger) initial(f *FallbackPlan, share int64) int64 {
+	switch {
+	case f.start == drawgate.StartClosed:
+		return 0
+	case f.start == drawgate.StartFull && (l.opts.Full == nil || l.opts.Full()):
+		return share
+	}
+	return ColdPart(share, f.instances)
+}
+
+// startsUncounted reports whether a policy lets a process go on that is not counted. It may not
+// while the use of its own is unknown, because there was no room for an entry.
+func (l *Ledger) startsUncounted(f *FallbackPlan) bool {
+	return f.start != drawgate.StartClosed && l.entries.lost == 0
+}
+
+// learn enters into a fresh entry what the store says about a bucket without having granted
+// anything of it: in a refusal, or a peek.
+func (l *Ledger) learn(now Now, p *part, d *drawgate.Decision, k int, priority int8) {
+	if p.e != nil && p.e.fresh && p.plan.records() {
+		l.assumePriorUse(now, p, usedByOthers(d, k, priority, &drawgate.Amounts{}))
+	}
+}
+
+// Peeked records what the store says about a bucket.
+func (l *Ledger) Peeked(now Now, b *drawgate.BucketCost, priority int8, st *drawgate.Status) {
+	l.Pause(now, b.Key, st.Pause, st.At().UnixMicro())
+	n, _ := l.plans.instances()
+	p := part{plan: l.plans.of(b.Plan, n), key: b.Key}
+	if !p.plan.records() {
+		return
+	}
+	if p.e = l.entries.ensure(b.Key, now); p.e != nil {
+		l.learn(now, &p, &st.Decision, 0, priority)
+		l.entries.release(p.e)
 	}
 }

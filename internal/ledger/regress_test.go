@@ -16,7 +16,7 @@ import (
 // These are cases that the simulation found, or finds only seldom.
 
 func newLedger() *ledger.Ledger {
-	return ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: 100})
+	return ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 100})
 }
 
 // slot is a take of one slot for a second.
@@ -113,7 +113,7 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, mayShare := 1, true
-	l := ledger.New(ledger.Options{Instances: func() (int, bool) { return n, mayShare }, StartFull: true, MaxEntries: 10, MaxHeld: 10})
+	l := ledger.New(ledger.Options{Instances: func() (int, bool) { return n, mayShare }, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 10})
 	take := func(us, units int64) bool {
 		var r ledger.Request
 		r.Init(&drawgate.Take{Buckets: bucket(pl, units, 0)})
@@ -258,7 +258,7 @@ func TestATakeOfNothingIsAdmittedHere(t *testing.T) {
 // store gave and renewed. Until the renewed hold is over, nobody else gets the slot here.
 func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 	t.Parallel()
-	l, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 1, MaxHeld: 100}), plan(1, 1)
+	l, p := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 1, MaxHeld: 100}), plan(1, 1)
 	slotOf := func(key, id string, g drawgate.Grant) *drawgate.Take {
 		tk := slot(p, id, g)
 		tk.Buckets[0].Key.Name = key
@@ -357,7 +357,7 @@ func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 func TestWhatIsOverMakesRoom(t *testing.T) {
 	t.Parallel()
 	const room = 10
-	l, m, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: room}), newModel(), plan(100, 100)
+	l, m, p := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: room}), newModel(), plan(100, 100)
 	give := func(id string, now int64) {
 		tk := &drawgate.Take{ID: id, Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
 		var r ledger.Request
@@ -387,7 +387,7 @@ func TestWhatIsOverMakesRoom(t *testing.T) {
 // number.
 func TestHugeTakesUnderWay(t *testing.T) {
 	t.Parallel()
-	l, p := ledger.New(ledger.Options{Instances: one, StartFull: true, MaxEntries: 10, MaxHeld: 10}), plan(10, 10)
+	l, p := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 10}), plan(10, 10)
 	for _, n := range []int64{10, math.MaxInt64, math.MaxInt64} {
 		var r ledger.Request
 		r.Init(&drawgate.Take{Buckets: bucket(p, n, 0)})

@@ -134,8 +134,15 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 			l.storeGave(now, r, d)
 		}
 		l.enter(now, r, d)
-	} else if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier message may have opened it, or may do so yet
-		l.pendCancel(now, r)
+	} else {
+		if d.Fail == nil {
+			for k := range r.parts {
+				l.learn(now, &r.parts[k], d, k, r.take.Priority)
+			}
+		}
+		if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier message may have opened it, or may do so yet
+			l.pendCancel(now, r)
+		}
 	}
 	l.notePauses(now, r, d)
 	l.leave(r)

@@ -222,8 +222,8 @@ func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 		if p.e == nil || !p.plan.records() {
 			continue
 		}
-		if p.e.fresh {
-			l.assumePriorUse(now, p, everything)
+		if _, mayShare := l.plans.instances(); p.e.fresh && (mayShare || !l.startsUncounted(p.plan)) {
+			l.assumePriorUse(now, p, nil)
 		}
 		p.plan.adapt(&p.e.rec, now.Store)
 		before[k] = p.plan.used(&p.e.rec)

@@ -132,9 +132,9 @@ func (s *sim) repeated(g drawgate.Grant) {
 	}
 }
 
-func (s *sim) start(i, n int, full bool) *proc {
+func (s *sim) start(i, n int, start drawgate.Start) *proc {
 	p := &proc{s: s, name: i, started: s.now}
-	p.l = ledger.New(ledger.Options{Instances: func() (int, bool) { return n, true }, StartFull: full, MaxEntries: 100, MaxHeld: 10_000})
+	p.l = ledger.New(ledger.Options{Instances: func() (int, bool) { return n, true }, Start: start, MaxEntries: 100, MaxHeld: 10_000})
 	return p
 }
 
@@ -303,7 +303,7 @@ func (s *sim) crash(p *proc) {
 		}
 	}
 	i := slices.Index(s.procs, p)
-	next := s.start(p.name+10, len(s.procs), false)
+	next := s.start(p.name+10, len(s.procs), drawgate.StartClosed)
 	next.cut = p.cut
 	s.procs[i] = next
 }
@@ -430,7 +430,7 @@ func simulateOnce(t *testing.T, n int, f faults) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &sim{t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{}, plan: plan(rapid.Int64Range(3, 20).Draw(rt, "units"), rapid.Int64Range(1, 4).Draw(rt, "slots"))}
 		for i := range n {
-			s.procs = append(s.procs, s.start(i, n, true))
+			s.procs = append(s.procs, s.start(i, n, drawgate.StartFull))
 		}
 		for range rapid.IntRange(20, 80).Draw(rt, "steps") {
 			s.step()

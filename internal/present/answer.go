@@ -19,7 +19,10 @@ func Answer(d *drawgate.Decision) api.Answer {
 }
 
 // Draft makes answers of decisions. It can be reused, so that nothing is allocated.
-type Draft struct{ results []drawgate.LimitResult }
+type Draft struct {
+	results []drawgate.LimitResult
+	unknown bool // see [drawgate.Decision.UsageUnknown]
+}
 
 func (f *Draft) add(r drawgate.LimitResult) { f.results = append(f.results, r) }
 
@@ -36,6 +39,7 @@ func (f *Draft) Decide(a *api.Answer, d *drawgate.Decision) {
 func (f *Draft) decided(a *api.Answer, d *drawgate.Decision) {
 	f.describe(a)
 	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
+	f.unknown = d.UsageUnknown()
 	if a.RetryAfterMS = retryAfter(d.RetryAfter); d.Reason == drawgate.Paused {
 		a.RefusedBy = nil // no limit is the reason
 	}
@@ -92,6 +96,8 @@ func (f *Draft) refuse(a *api.Answer, reason string) {
 		a.Message = fmt.Sprintf("%s is paused; try again in %s", f.paused(), wait)
 	case reason == api.ReasonAway:
 		a.Message = fmt.Sprintf("the store is unavailable, and a fallback does not admit this take; try again in %s", wait)
+	case a.Fallback && f.unknown:
+		a.Message = fmt.Sprintf("the store is unavailable, and usage before this outage is unknown: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.Fallback:
 		a.Message = fmt.Sprintf("the store is unavailable, and this server's share is used up: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.RefusedBy == nil:

@@ -54,6 +54,7 @@ type Verdict struct {
 	Other         bool  // the id is open by another grant: nothing was decided
 	Late          bool  // it came after its NotAfter: nothing was decided
 	Full          bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
+	Unknown       bool  // refused because of use that was assumed: nobody has seen it
 	Paused        bool  // refused because a bucket is paused; a limit may refuse it, too
 	PausedAt      int   // position of the bucket whose pause ends last
 	Start         int64 // allowed: the instant from which the units count; Now, unless it was granted ahead

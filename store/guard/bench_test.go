@@ -82,7 +82,7 @@ func BenchmarkReserve(b *testing.B) {
 // BenchmarkFallback is a plain take during an outage.
 func BenchmarkFallback(b *testing.B) {
 	store := &faulty{Store: memstore.New(nil), mood: refuses}
-	g := guard.New(store, &guard.Options{Instances: 1, StartFull: true})
+	g := guard.New(store, &guard.Options{Instances: 1, Start: drawgate.StartFull})
 	b.Cleanup(func() { _ = g.Close() })
 	plan := policy(b, drawgate.FallbackShare, rolling(1e9, time.Minute), rolling(1e9, time.Hour))
 	b.ReportAllocs()

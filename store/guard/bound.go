@@ -6,6 +6,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -24,6 +25,13 @@ type Line struct {
 	Extra               int64 // excess units in the window in which the outage starts, over all processes
 	After               int64 // the same in every later window while all processes are cut off
 	Partly              int64 // the same in every window in which only some processes are cut off; for a bucket, in every period of its Window
+
+	Start    drawgate.Start // how its policy starts: closed, cold or full; of instances that are counted never full
+	Cold     int64          // with a share: what a process admits of it that starts during the outage, in its first window and without knowing what was used
+	Starts   int            // starts that are included: see Line.AfterStarts
+	Returned int64          // what these starts may admit in addition, because the store came back in between
+
+	drain int64 // the same as Cold for a bucket, in addition, in every period of its Window
 }
 
 // Bound returns, for each limit of policies, the worst case of what this many instances may admit
@@ -33,6 +41,8 @@ type Line struct {
 // takes of one bucket may use them in turn, so the line of a limit is the worst case over them.
 // If each bucket always has the same one of several amounts, as with overrides, call Bound for
 // each and pass all lines to [Worst].
+// The policies start as they say, and closed if they say nothing. Bound is for processes that do not
+// start during an outage: [Line.AfterStarts] adds those that do.
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	return bound(policies, instances, 0)
 }
@@ -96,6 +106,46 @@ func (l *Line) among(lines []Line) int {
 func (l *Line) worsen(o *Line) {
 	l.Most, l.Share = max(l.Most, o.Most), max(l.Share, o.Share)
 	l.Extra, l.After, l.Partly = max(l.Extra, o.Extra), max(l.After, o.After), max(l.Partly, o.Partly)
+	l.Start, l.Cold, l.drain, l.Returned = max(l.Start, o.Start), max(l.Cold, o.Cold), max(l.drain, o.drain), max(l.Returned, o.Returned)
+}
+
+// AfterStarts returns the line if, in one window, starts processes start that cannot ask the store:
+// in place of others that ended, or, if instances are counted, also in addition to them. For a
+// bucket they are those of the whole outage. If the store came back so many times within that
+// window, Returned is what may be admitted in addition, because processes ended without having
+// delivered what they had admitted; that is so for all starts, closed ones too.
+// models/cold.py enumerates that these numbers are exact.
+func (l Line) AfterStarts(starts, returns int) Line {
+	if l.Mode != drawgate.FallbackShare {
+		return l
+	}
+	n, k := int64(l.Instances), int64(starts)
+	more := k * (l.Cold + l.drain)
+	l.Starts = starts
+	l.Extra, l.After, l.Partly = l.Extra+more, max(0, n*l.Share+more-l.Most), l.Partly+more
+	l.Returned = min(k, n*int64(returns)) * max(0, l.Share-l.Cold)
+	return l
+}
+
+// cold says how a policy starts, and what a process may admit that does.
+func (l *Line) cold(policy *drawgate.Policy, spec *record.Spec) {
+	l.Start = cmp.Or(policy.Start, drawgate.StartClosed)
+	if l.AtLeast > 0 {
+		l.Start = min(l.Start, drawgate.StartCold)
+		if n := int64(max(2, l.AtLeast)); l.Start == drawgate.StartCold && l.Most >= n {
+			l.Cold = ledger.ColdPart(l.Most/n, int(n))
+			if spec.Kind == record.Bucket {
+				l.drain = record.CeilDiv(spec.Rate, n*n)
+			}
+		}
+		return
+	}
+	switch {
+	case spec.Kind == record.Concurrency, l.Start == drawgate.StartFull: // which slots are held is not known, but not assumed either
+		l.Cold = l.Share
+	case l.Start == drawgate.StartCold && l.Share > 0:
+		l.Cold = ledger.ColdPart(l.Share, l.Instances)
+	}
 }
 
 // line returns the line of limit i, with a Partly that leaves out how the bucket of those that are
@@ -123,13 +173,33 @@ func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 		if spec := &answer.Specs(t.plan, false)[i]; spec.Kind == record.Bucket && l.Partly > 0 {
 			drain = (n - 1) * (spec.Rate / divisor)
 		}
+		l.cold(&policy, &answer.Specs(t.plan, false)[i])
 	case drawgate.FallbackDefault, drawgate.FallbackClosed:
 	}
 	return l, drain
 }
 
-// String explains the line in one or two sentences.
+// String explains the line in a few sentences.
 func (l Line) String() string {
+	text := l.withoutStarts()
+	if l.Starts == 0 || l.Mode != drawgate.FallbackShare {
+		return text
+	}
+	if l.Cold == 0 {
+		text += fmt.Sprintf(". Processes that start meanwhile (%s) admit nothing that they do not know to be free", l.Start)
+	} else {
+		text += fmt.Sprintf(". With %d processes that start meanwhile (%s: each admits %d without knowing what was used), at most %d beyond the limit in the window in which the outage "+
+			"starts, and %d in later ones", l.Starts, l.Start, l.Cold, l.Extra, l.After)
+	}
+	if l.Returned > 0 {
+		text += fmt.Sprintf("; at most %d more if the store was back in between, because processes that end forget what they have not delivered", l.Returned)
+	}
+	return text
+}
+
+func (l Line) withoutStarts() string {
+	more := int64(l.Starts) * (l.Cold + l.drain)
+	l.Extra, l.Partly = l.Extra-more, l.Partly-more
 	head := fmt.Sprintf("policy %s, limit %s (%d %s): %s", l.Policy, l.Limit, l.Most, l.Unit, l.Mode)
 	switch {
 	case l.Mode == drawgate.FallbackOpen:

@@ -51,7 +51,7 @@ func TestBound(t *testing.T) {
 			if s := l.String(); !strings.Contains(s, c.says[i]) || !strings.Contains(s, "limit "+l.Limit) {
 				t.Errorf("%d instances, line %d: %q does not say %q", c.instances, i, s, c.says[i])
 			}
-			l.Policy, l.Limit, l.Unit, l.Instances = "", "", "", 0
+			l.Policy, l.Limit, l.Unit, l.Instances, l.Start, l.Cold = "", "", "", 0, 0, 0
 			if l != c.want[i] {
 				t.Errorf("%d instances, line %d: %+v, want %+v", c.instances, i, l, c.want[i])
 			}

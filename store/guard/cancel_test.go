@@ -90,7 +90,7 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late, slow} {
-		bubble(t, &guard.Options{Instances: 1, StartFull: true, Failures: 1000}, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, store *faulty) {
 			plan := policy(t, 0, rolling(1000, 24*time.Hour))
 			store.set(m)
 			for i := range 60 {
@@ -116,7 +116,7 @@ func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 func TestGivingUpASettlement(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, stalls} {
-		bubble(t, &guard.Options{Instances: 1, StartFull: true, Failures: 1000}, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, store *faulty) {
 			plan := policy(t, 0, rolling(1000, 24*time.Hour))
 			hold(t, g, "id", time.Hour, plan, "k", 10)
 			store.set(m)
@@ -137,7 +137,7 @@ func TestGivingUpASettlement(t *testing.T) {
 // TestCancellationsAreBounded: their number is bounded. Holds without room end by themselves.
 func TestCancellationsAreBounded(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxHeld: 2, Failures: 100}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2, Failures: 100}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, drawgate.FallbackClosed, rolling(100, 24*time.Hour))
 		store.only = func(op string, _ bool) mood {
 			if op == "take" {

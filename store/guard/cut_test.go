@@ -30,7 +30,7 @@ func newHerd(t *testing.T, l drawgate.Limit) *herd {
 	for range 3 {
 		f := &faulty{Store: store}
 		h.stores = append(h.stores, f)
-		h.guards = append(h.guards, guarded(t, f, &guard.Options{Instances: 3, StartFull: true, Failures: 1}))
+		h.guards = append(h.guards, guarded(t, f, &guard.Options{Instances: 3, Start: drawgate.StartFull, Failures: 1}))
 	}
 	return h
 }

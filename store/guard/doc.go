@@ -19,9 +19,9 @@
 // Each limit's [drawgate.Fallback] decides: nothing (closed), this process's share (share), or
 // everything (open). Shares are counted by limits of the same kinds, which record what this process
 // was admitted even while the store works, so a share that was used before the outage stays used. A
-// process does not know what earlier processes admitted; it assumes that they used the share at the
-// moment when it started, see [Options.StartFull]. A take is admitted by all of its limits, in all
-// of its buckets, or not at all. [Bound] returns the worst case.
+// process does not know what earlier processes admitted; unless a policy says otherwise, it assumes
+// that they used the share at the moment when it started: see [drawgate.Start]. A take is admitted
+// by all of its limits, in all of its buckets, or not at all. [Bound] returns the worst case.
 //
 // A decision made by the guard has Fallback set. A refusal has the reason [drawgate.Limited] if a
 // share is used up, [drawgate.Paused] if a bucket is paused, and [drawgate.Unavailable] if a limit

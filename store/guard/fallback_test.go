@@ -102,7 +102,7 @@ func TestCallerMistakesAreNoOutage(t *testing.T) {
 // against the store.
 func TestAHurriedCaller(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(100, time.Minute))
 		store.set(stalls)
 		n := 0
@@ -170,7 +170,7 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, &guard.Options{Instances: c.instances, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+			bubble(t, &guard.Options{Instances: c.instances, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
 				plan := policy(t, c.policy, c.limits...)
 				store.set(refuses)
 				n := int64(0)
@@ -198,7 +198,7 @@ func TestModes(t *testing.T) {
 // RetryAfter must not say "never".
 func TestWhatIsTooLargeForAShare(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(30, time.Minute))
 		store.set(refuses)
 		if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != drawgate.Unavailable {
@@ -292,7 +292,7 @@ func TestPriorUseIsAssumed(t *testing.T) {
 					t.Errorf("a window after the start: %d admitted, want 9", n)
 				}
 			})
-			bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+			bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
 				store.set(refuses)
 				if n := drain(t, g, policy(t, 0, l), "unseen"); n != 9 {
 					t.Errorf("if it is trusted that there was none: %d admitted, want 9", n)
@@ -305,7 +305,7 @@ func TestPriorUseIsAssumed(t *testing.T) {
 // TestSeveralBucketsAllOrNothing: as in the store.
 func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(5, time.Hour), leaky(100, time.Hour, 0))
 		small := compile(t, drawgate.Policy{Name: "small", Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling, Window: time.Hour, Amount: 2}}})
 		store.set(refuses)
@@ -341,7 +341,7 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var decided uint64
 	observer := &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, Observer: observer}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: observer}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(5, time.Hour))
 		store.blocked = func(b drawgate.BucketCost) error {
 			if b.Key.Name == "bad" {

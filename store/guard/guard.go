@@ -40,10 +40,13 @@ type Options struct {
 	// Failures is how many failures in a row open the breaker. 0 means 3.
 	Failures int
 
-	// StartFull assumes that nothing was admitted before the process started. Without it, the share
-	// of a bucket that the process first sees during an outage counts as used when the process
-	// started; otherwise every restart during an outage would admit another share.
-	StartFull bool
+	// Start says how policies start that do not say it themselves: what the process admits of a
+	// bucket that it first sees during an outage. StartDefault means StartClosed. With StartFull each
+	// start during an outage admits a share again.
+	Start drawgate.Start
+	// Owner reports whether this process alone uses the store, so that policies may start full.
+	// Otherwise they start cold. nil means that they may: whoever sets StartFull vouches for it.
+	Owner func() bool
 
 	MaxBuckets int // most buckets that are recorded: 0 means a million. A bucket without room has no share
 	MaxHeld    int // most reservations and settlements that are kept: 0 means 100,000. Without room, no reservations are given during an outage
@@ -110,7 +113,7 @@ func New(store drawgate.Store, opts *Options) *Store {
 	}
 	s.timeout = cmp.Or(max(0, s.opts.Timeout), defaultTimeout)
 	s.ledger = ledger.New(ledger.Options{
-		Instances: s.sharing.share, StartFull: s.opts.StartFull,
+		Instances: s.sharing.share, AtLeast: s.opts.Instances, Start: s.opts.Start, Full: s.opts.Owner,
 		MaxEntries: cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000), MaxHeld: cmp.Or(max(0, s.opts.MaxHeld), 100_000),
 	})
 	s.delivered = make(chan struct{})

@@ -16,7 +16,7 @@ import (
 // store too little time. Over gRPC it is the client that chooses the deadline.
 func TestHastyCallersDoNotOpen(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, StartFull: true}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, drawgate.FallbackOpen, rolling(30, time.Hour))
 		drain(t, store, plan, "k")
 		store.during = func() { time.Sleep(2 * time.Millisecond) }
@@ -53,7 +53,7 @@ func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memstore.New(nil)}
-		g := guarded(t, single{store}, &guard.Options{Instances: 3, StartFull: true})
+		g := guarded(t, single{store}, &guard.Options{Instances: 3, Start: drawgate.StartFull})
 		plan := policy(t, drawgate.FallbackOpen, rolling(3, time.Hour))
 		hurry := func(what string) {
 			t.Helper()

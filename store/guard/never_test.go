@@ -277,11 +277,14 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 		w.tb = t
 		defer w.close()
 		defer func() { stopped = recover() }()
-		store := memstore.New(nil)
+		store, start := memstore.New(nil), drawgate.StartClosed
+		if instances > 1 {
+			start = drawgate.StartFull
+		}
 		for range instances {
 			f := &faulty{Store: store}
 			w.stores = append(w.stores, f)
-			w.guards = append(w.guards, guard.New(f, guard.Steady(&guard.Options{Instances: instances, StartFull: instances > 1})))
+			w.guards = append(w.guards, guard.New(f, guard.Steady(&guard.Options{Instances: instances, Start: start})))
 		}
 		time.Sleep(time.Duration(rapid.Int64Range(0, 90_000).Draw(rt, "start")) * time.Millisecond) // windows begin anywhere
 		w.run(steps)

@@ -158,7 +158,7 @@ func TestAResetEndsAPause(t *testing.T) {
 // TestNoRoomForAPause: it is an error, because the guard cannot keep the pause.
 func TestNoRoomForAPause(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		take(t, g, plan, "other", 1)
 		store.set(refuses)

@@ -44,7 +44,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	for i := range buckets {
 		switch b := &buckets[i]; {
 		case answered && out[i].Fail == nil:
-			s.ledger.Pause(now, b.Key, out[i].Pause, out[i].At().UnixMicro())
+			s.ledger.Peeked(now, b, priority, &out[i])
 		case answered && !ledger.Unavailable(out[i].Fail):
 		default:
 			if err := answer.CheckPeek(b, priority); err != nil {

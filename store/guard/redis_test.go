@@ -132,7 +132,7 @@ func TestRedisFaults(t *testing.T) {
 			t.Parallel()
 			const amount = 10
 			s := newSite(t, f.args...)
-			opts := &guard.Options{Instances: 1, StartFull: true}
+			opts := &guard.Options{Instances: 1, Start: drawgate.StartFull}
 			if f.none {
 				opts.Timeout = patience // no take should need the guard; their duration is measured
 			}
@@ -191,7 +191,7 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	var guards []*guard.Store
-	opts := &guard.Options{Instances: 3, StartFull: true}
+	opts := &guard.Options{Instances: 3, Start: drawgate.StartFull}
 	if !long {
 		opts.Timeout = time.Second // a take that is given up counts in the store without having been admitted: leave enough for a busy machine
 	}
@@ -228,7 +228,7 @@ func TestRedisUnavailableAtTheStart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.Kill9()
-	g := s.guard(t, &guard.Options{Instances: 1, StartFull: true})
+	g := s.guard(t, &guard.Options{Instances: 1, Start: drawgate.StartFull})
 	plan := faultPlans(t, 10)[0]
 	for range 5 {
 		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {

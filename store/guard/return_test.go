@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-func full(n int) *guard.Options { return &guard.Options{Instances: n, StartFull: true} }
+func full(n int) *guard.Options { return &guard.Options{Instances: n, Start: drawgate.StartFull} }
 
 // back makes the store answer again and waits until nothing is pending.
 func back(t *testing.T, g *guard.Store, store *faulty) {
@@ -357,7 +357,7 @@ func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	open := rolling(10, time.Hour)
 	open.Fallback = drawgate.FallbackOpen
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		step := compile(t, drawgate.Policy{Name: "open", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
 		store.set(refuses)
@@ -382,7 +382,7 @@ func TestNoRoom(t *testing.T) {
 			t.Errorf("when nothing is used any more there is room again: %v", d.Err())
 		}
 	})
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		hold(t, g, "a", time.Minute, plan, "k", 1)
 		hold(t, g, "b", time.Minute, plan, "k", 1)
@@ -415,7 +415,7 @@ func TestNoRoom(t *testing.T) {
 func TestHoldsWithoutRoomStillCount(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []bool{false, true} {
-		bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
 			others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
 			for i := range 1000 {
 				take(t, g, others, fmt.Sprint(i), 1)
@@ -587,7 +587,7 @@ func (unclosed) Close() error { return nil }
 // req: A11
 func TestFullLedgerCountsFromTheAnswer(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, StartFull: true, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
 		others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
 		for i := range 1000 {
 			take(t, g, others, fmt.Sprint(i), 1)

@@ -26,7 +26,7 @@ func openFile(t *testing.T, path string) *guard.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return guarded(t, s, &guard.Options{Instances: 1, StartFull: true})
+	return guarded(t, s, &guard.Options{Instances: 1, Start: drawgate.StartFull})
 }
 
 // tiers returns document D's limits: during an outage the long ones are open and the short ones
@@ -113,7 +113,7 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	var doubtful atomic.Int64 // charges that may have been carried out although the answer was late: on a slow machine
-	g := guarded(t, s, &guard.Options{Instances: 1, StartFull: true, Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
+	g := guarded(t, s, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
 		if e.Op == "charge" && !errors.Is(e.Err, drawgate.ErrNothingDone) {
 			doubtful.Add(1)
 		}

@@ -1,0 +1,73 @@
+//go:build unix
+
+package main
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/config"
+)
+
+// A server with the preset of document D that is killed, and starts again while another program
+// locks its file, goes on at its full rate. A second server does not: it is not the only one with
+// the file, and starts cold. When the file is free again, it knows what both admitted.
+//
+// req: D10, D2
+func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
+	t.Parallel()
+	text, err := config.Preset(config.MultiTier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, "DRAWGATE_STORE_TIMEOUT=500ms")
+	b.write("drawgate.yaml", string(text))
+	first := b.daemon()
+	if a := decoded[api.Answer](first, first.public+"/v1/take", take(config.MultiTier, "k")); !a.Allowed || a.Fallback {
+		t.Fatalf("with its file: %+v", a)
+	}
+	first.kill()
+	db, err := sql.Open("sqlite", filepath.Join(b.dir, "rate_limits.db")+"?_pragma=busy_timeout(60000)&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	admits := func(d *daemon, key string, want int) {
+		t.Helper()
+		n := 0
+		var a api.Answer
+		for a.Allowed = true; a.Allowed; n++ {
+			if a = decoded[api.Answer](d, d.public+"/v1/take", take(config.MultiTier, key)); a.Allowed && !a.Fallback {
+				t.Fatalf("decided by the file, which is locked: %+v", a)
+			}
+		}
+		if n--; n < want || n > want+1 { // a long test may reach the next minute's units
+			t.Errorf("%d are admitted, want %d", n, want)
+		}
+		if cold := want < 20; cold != strings.Contains(a.Message, "usage before this outage is unknown") {
+			t.Errorf("it says %q", a.Message)
+		}
+	}
+	again := b.daemon()
+	admits(again, "k", 20)
+	second := b.daemon()
+	admits(second, "other", 10)
+	second.log.await(t, `(policies cannot start full)`)
+	_ = tx.Rollback()
+	eventually(t, "the file's decision", func() bool {
+		return !decoded[api.Answer](again, again.public+"/v1/take", take(config.MultiTier, "k")).Fallback
+	})
+	if a := decoded[api.Answer](again, again.public+"/v1/take", take(config.MultiTier, "k")); a.Allowed || a.Fallback {
+		t.Errorf("with its file again: %+v", a)
+	}
+}
