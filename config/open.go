@@ -72,6 +72,8 @@ type OpenOptions struct {
 	Registerer prometheus.Registerer
 	// EMF receives the lines of telemetry.cloudwatch.emf; nil means the standard output.
 	EMF io.Writer
+	// Observer is told of every decision, beside the metrics and warnings; may be nil.
+	Observer *drawgate.Observer
 	// Version and Revision are of the program, for drawgate_build_info.
 	Version, Revision string
 }
@@ -275,6 +277,7 @@ func (r *Runtime) decide(c *Config) (err error) {
 	if r.CloudWatch != nil {
 		obs = telemetry.Join(obs, r.CloudWatch.Observer())
 	}
+	obs = telemetry.Join(obs, r.opts.Observer)
 	conf := c.Engine()
 	r.Engine, err = engine.New(r.Store, conf, &engine.Options{
 		Tenant: r.opts.Tenant, StoreTimeout: c.storeTimeout() + answerTime, Observer: obs, Diverged: r.diverged, Logger: r.opts.Logger,

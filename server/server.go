@@ -51,6 +51,9 @@ type Options struct {
 	// Incidents returns the latest incidents of the gateway in this process, the newest first; nil:
 	// there is no gateway.
 	Incidents func() []api.Incident
+	// Refusals returns what was refused lately, the latest first, and whether older ones were
+	// dropped, as Refusals.List of package telemetry does; nil: /v1/refusals is not supported.
+	Refusals func() (list []api.Refusal, dropped bool)
 	// ForwardAuth configures /auth; nil means its defaults.
 	ForwardAuth *ForwardAuth
 	// Logger receives messages for operators; nil discards. Keys, costs and tokens are never
