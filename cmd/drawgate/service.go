@@ -79,7 +79,7 @@ func (v *service) close() (err error) {
 func (v *service) open() (err error) {
 	c := v.run.Config()
 	s := &c.Server
-	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Refusals: v.refusals.List, Logger: v.log}
+	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Refusals: v.refusals.List, Logger: v.log}
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {
