@@ -21,7 +21,7 @@ func TestPictures(t *testing.T) {
 	}
 	s := lively(t)
 	b := newTab(t)
-	b.must(chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 940)))
+	b.must(chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 1400)))
 	b.visit(s.admin + "/")
 	b.shows("#incidents", "the provider says")
 	for i := range 20 { // lines that show something

@@ -3,9 +3,10 @@
 import { Memory, draw, fullest, spark, use } from './bars.js';
 import { Foreign, ask, hasToken, poll, setToken } from './net.js';
 import { arrows, rows } from './table.js';
-import { clock, count, duration, has, list, make, number, put, until } from './text.js';
+import { clock, count, duration, has, list, make, number, put, units, until } from './text.js';
 
 const few = 20; // rows that a part shows at first
+const news = 10; // and those parts that stand above the others
 const some = 200; // after "Show more"
 const many = 1000; // the most that the server sends
 const often = 500; // milliseconds between two questions for use, which the server reads once a second
@@ -110,7 +111,8 @@ function part({ id, title, key, cells, fill, items, enlarge, total }) {
       const old = self.answer !== undefined && error.status !== 403;
       section.classList.toggle('old', old);
       table.hidden = self.shown === 0;
-      self.note(error.status === 403 ? `This access token may not see this: ${error.message}.` : `${error.message}.${old ? ` What is shown is from ${clock(self.at)}.` : ''}`);
+      const reason = error.code === 'store_away' && health.store?.status === 'away' ? 'The store is unavailable' : error.message;
+      self.note(error.status === 403 ? `This access token may not see this: ${error.message}.` : `${reason}.${old ? ` What is shown is from ${clock(self.at)}.` : ''}`);
       return error.status === 403 ? absentFor : wait;
     },
   };
@@ -180,7 +182,7 @@ const past = new Memory();
 // Refusals. They are asked for more often than most of the rest: they are news.
 
 const why = (r) => ({
-  limited: `${r.limit}: asked for ${number(r.asked ?? 0)} ${r.unit ?? 'units'}, ${number(r.remaining)} of ${number(r.max ?? 0)} left`,
+  limited: `${r.limit}: asked for ${units(r.asked ?? 0, r.unit ?? 'units')}, ${number(r.remaining)} of ${number(r.max ?? 0)} left`,
   paused: 'a pause', away: 'the store was unavailable', queued: 'others waited before it',
 }[r.reason] ?? r.reason);
 
@@ -196,16 +198,18 @@ const refusals = part({
     put(policy, r.policy);
     put(n, number(r.count));
     put(last, clock(r.last));
-    put(by, `${why(r)}${r.fallback ? ' (this server’s own count)' : ''}`);
+    put(by, `${why(r)}${r.fallback && r.reason === 'limited' ? ' (this server’s own count)' : ''}`);
   },
 });
+
+refusals.limit = news;
 
 function showRefusals(answer) {
   refusals.set(answer);
   const all = list(answer.refusals);
   refusals.badge(answer.total);
   refusals.note(all.length === 0 ? `Nothing was refused since ${clock(Date.parse(answer.at) - (health.uptime_ms ?? 0))}, when this server started.`
-    : `The latest first: ${refusals.of('bucket')} and their limits, with how many takes each refused.${answer.dropped ? ' Older ones were dropped.' : ''}`);
+    : `${refusals.of('line')}, the latest first: one for each bucket and limit that refused.${answer.dropped ? ' Older ones were dropped.' : ''}`);
 }
 
 const buckets = part({
@@ -331,7 +335,7 @@ async function detail(b) {
 
 // Waiting callers.
 
-const reasons = { limited: 'a limit', held: 'reservations to end', queued: 'the first to be decided', paused: 'a pause to end', away: 'the store' };
+const reasons = { limited: 'a limit', held: 'reservations to end', queued: 'the first to be decided', paused: 'a pause to end', away: 'the store to be back' };
 
 const waiting = part({
   id: 'waiting', title: 'Waiting callers', key: identity,
@@ -344,9 +348,10 @@ const waiting = part({
     put(n, number(l.waiting));
     put(longest, duration(l.longest_ms));
     put(next, l.next_ms > 0 ? duration(l.next_ms) : 'now');
-    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit ? `: ${l.limit}` : ''}`);
+    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit && l.reason !== 'away' ? `: ${l.limit}` : ''}`);
   },
 });
+waiting.limit = news;
 
 // Upstreams and their circuits.
 
@@ -393,6 +398,8 @@ const incidents = part({
     lines.forEach((line, k) => put(what.lastElementChild.children[k], line));
   },
 });
+
+incidents.limit = news;
 
 // Policies, and how each is decided right now.
 
