@@ -32,6 +32,10 @@ func TestPictures(t *testing.T) {
 			b.await("true")
 		}
 	}
+	for _, tokens := range []int{500, 900, 700} { // more than is left
+		s.take(fields{"policy": "llm", "key": "team-a", "costs": fields{"tokens": tokens}})
+	}
+	b.shows("#refusals", "team-a")
 	for name, dark := range map[string]bool{"light": false, "dark": true} {
 		b.dark(dark)
 		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
