@@ -19,7 +19,6 @@ import (
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store/guard"
-	"github.com/drawgate/drawgate/telemetry"
 )
 
 // service is what serve runs: a configuration in force, and the servers of its engine.
@@ -34,7 +33,6 @@ type service struct {
 	rates *rls.Config  // of Envoy's files, as they were read at the start
 	envoy *rls.Service // nil: there is no listener for it
 
-	refusals  *telemetry.Refusals
 	gateway   *gateway.Handler   // nil: there is none
 	incidents *incident.Recorder // of the gateway; nil as well
 	ledger    *ledgerfile.Writer // nil: there is none
@@ -42,13 +40,13 @@ type service struct {
 
 // newService makes the parts. close closes them.
 func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *service, err error) {
-	v = &service{app: a, log: log, names: s.configured(), refusals: telemetry.NewRefusals()}
+	v = &service{app: a, log: log, names: s.configured()}
 	if v.rates, err = loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}
 	v.skipped(v.rates)
 	version, _, revision := build()
-	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision, EMF: a.out, Observer: v.refusals.Observer()})
+	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision, EMF: a.out, KeepRefusals: true})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +77,7 @@ func (v *service) close() (err error) {
 func (v *service) open() (err error) {
 	c := v.run.Config()
 	s := &c.Server
-	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Refusals: v.refusals.List, Logger: v.log}
+	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Refusals: v.run.Refusals.List, Logger: v.log}
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {
