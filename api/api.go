@@ -18,6 +18,7 @@
 //	GET  /v1/buckets    ?policy=&tenant=&limit=&after=   -> BucketsAnswer
 //	GET  /v1/usage      ?policy=&tenant=&match=&limit=   -> UsageAnswer
 //	GET  /v1/waiting    ?policy=&tenant=  -> WaitingAnswer
+//	GET  /v1/refusals   ?policy=&tenant=&limit=   -> RefusalsAnswer
 //	POST /v1/reset      ResetRequest    -> ResetAnswer
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
 //	POST /v1/unpause    UnpauseRequest  -> UnpauseAnswer

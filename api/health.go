@@ -3,8 +3,8 @@ package api
 // States of a process, its store or a policy.
 const (
 	StatusOK       = "ok"
-	StatusDegraded = "degraded" // the store is unavailable; every policy has a fallback that still admits something
-	StatusAway     = "away"     // it cannot decide
+	StatusDegraded = "degraded" // the store is unavailable; fallbacks decide: of a process, about some policies at least
+	StatusAway     = "away"     // nothing can be decided
 	StatusDisabled = "disabled" // a policy: switched off
 )
 

@@ -7,6 +7,7 @@ import "time"
 type UsageAnswer struct {
 	At      time.Time     `json:"at"` // when reading the buckets began, according to the server's clock
 	Buckets []BucketUsage `json:"buckets"`
+	Total   int           `json:"total"`             // of those that were asked for, how many are in use: at least so many with Partial
 	More    bool          `json:"more"`              // there are others, which are used less, unless Partial is set
 	Partial bool          `json:"partial,omitempty"` // not all buckets in use were read, because there are too many, or it takes too long
 }

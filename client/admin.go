@@ -111,6 +111,20 @@ func (c *Client) Waiting(ctx context.Context, policy, tenant string) (out api.Wa
 	return out, err
 }
 
+// RefusalsQuery selects refusals.
+type RefusalsQuery struct {
+	Policy string // "": all
+	Tenant string // "": all that the access token may see
+	Limit  int    // refusals in an answer: 0 means 100, at most api.MaxRefusals
+}
+
+// Refusals lists what the server process refused lately, the latest first.
+func (c *Client) Refusals(ctx context.Context, q RefusalsQuery) (out api.RefusalsAnswer, err error) {
+	v := listValues(q.Limit, map[string]string{"policy": q.Policy, "tenant": q.Tenant})
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/refusals?" + v.Encode(), again: true}, &out)
+	return out, err
+}
+
 // Reset forgets everything about buckets, including open reservations, and returns their number. It
 // is sent only once: a second reset would forget what was counted since the first.
 func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
@@ -78,7 +81,8 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 }
 
 // watched returns the buckets whose usage metrics show: those that are configured, and as far as
-// there is room the quotas of the gateway's upstreams, under their owners' names.
+// there is room the quotas of the gateway's upstreams, under their owners' names. Without a file,
+// which could name any, those are watched that takes without a key count in.
 func (r *Runtime) watched(c *Config) (list []telemetry.Watched) {
 	seen := map[drawgate.Key]bool{}
 	add := func(policy, tenant, key, name string) {
@@ -98,7 +102,21 @@ func (r *Runtime) watched(c *Config) (list []telemetry.Watched) {
 			add(u.Models[k].Policy, r.opts.Tenant, owner, owner)
 		}
 	}
+	if c.file == "" {
+		for i := range c.Policies {
+			if name := c.Policies[i].Name; !c.applied(name) {
+				add(name, r.opts.Tenant, api.DefaultKey, "")
+			}
+		}
+	}
 	return list
+}
+
+// applied reports whether a rule applies a policy, under keys that the rule makes.
+func (c *Config) applied(policy string) bool {
+	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+		return slices.ContainsFunc(r.Apply, func(a rules.Apply) bool { return a.Policy == policy })
+	})
 }
 
 // Outbound returns an observer of calls to upstreams, for [outbound.Options] and the options of a

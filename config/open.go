@@ -36,6 +36,8 @@ type Runtime struct {
 	Metrics *telemetry.Metrics // nil where the configuration switches metrics off
 	Scrape  http.Handler       // serves Metrics to Prometheus; nil without metrics, and with OpenOptions.Registerer
 
+	Refusals *telemetry.Refusals // nil without OpenOptions.KeepRefusals
+
 	// CloudWatch reports to Amazon CloudWatch; nil unless the configuration asks for it. A function
 	// of AWS Lambda calls its Flush at the end of each invocation.
 	CloudWatch *cloudwatch.Metrics
@@ -72,6 +74,8 @@ type OpenOptions struct {
 	Registerer prometheus.Registerer
 	// EMF receives the lines of telemetry.cloudwatch.emf; nil means the standard output.
 	EMF io.Writer
+	// KeepRefusals keeps the latest refusals, for [Runtime.Refusals].
+	KeepRefusals bool
 	// Version and Revision are of the program, for drawgate_build_info.
 	Version, Revision string
 }
@@ -288,6 +292,10 @@ func (r *Runtime) decide(c *Config) (err error) {
 	}
 	if r.CloudWatch != nil {
 		obs = telemetry.Join(obs, r.CloudWatch.Observer())
+	}
+	if r.opts.KeepRefusals {
+		r.Refusals = telemetry.NewRefusals()
+		obs = telemetry.Join(obs, r.Refusals.Observer())
 	}
 	conf := c.Engine()
 	r.Engine, err = engine.New(r.Store, conf, &engine.Options{

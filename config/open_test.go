@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -440,4 +441,36 @@ func hasDecisions(t *testing.T, reg prometheus.Gatherer) bool {
 		}
 	}
 	return false
+}
+
+// The gauges of a policy from the environment stay when a second key is used: they are those of
+// takes without a key.
+//
+// req: D7
+func TestUsageOfTheEnvironmentsPolicyStays(t *testing.T) {
+	t.Parallel()
+	c, err := config.FromEnv([]string{"DRAWGATE_STORE=memory:", "RATE_LIMIT_PER_MINUTE=10", "RATE_LIMIT_PER_DAY=100"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := config.Start(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	for _, key := range []string{"default", "default", "user-17"} {
+		if d, err := r.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: config.MultiTier, Key: key}}}); err != nil || !d.Decision.Allowed {
+			t.Fatal(d, err)
+		}
+	}
+	w := httptest.NewRecorder()
+	r.Scrape.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	for _, name := range []string{"current_usage", "max_allowed", "window_reset_seconds"} {
+		if n := strings.Count(w.Body.String(), "\nrate_limit_"+name+"{"); n != 5 {
+			t.Errorf("rate_limit_%s has %d series, want 5 periods of the key default", name, n)
+		}
+	}
+	if !regexp.MustCompile(`(?m)^rate_limit_current_usage\{.*period="day",policy="multi-tier"\} 2$`).MatchString(w.Body.String()) {
+		t.Errorf("it is not the usage of default:\n%s", w.Body)
+	}
 }

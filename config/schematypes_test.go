@@ -74,6 +74,7 @@ type (
 		GRPC        string       `json:"grpc,omitempty"         jsonschema:"default=off" jsonschema_description:"host:port of the rate limit service for Envoy; off for none."`
 		TLS         *tlsFiles    `json:"tls,omitempty"`
 		Tokens      []token      `json:"tokens,omitempty"       jsonschema:"minItems=1,maxItems=1000" jsonschema_description:"Access tokens. Without any, whoever reaches a listener may do everything, and only loopback addresses are served."`
+		Ready       string       `json:"ready,omitempty"        jsonschema:"enum=any,enum=all,default=any" jsonschema_description:"While the store is unavailable /readyz answers 200 if any policy can be decided, or only if all can."`
 		Insecure    bool         `json:"insecure,omitempty"     jsonschema:"default=false" jsonschema_description:"Serve addresses other than loopback without tokens and client certificates."`
 		Proxies     *proxies     `json:"proxies,omitempty"`
 		ForwardAuth *forwardAuth `json:"forward_auth,omitempty"`

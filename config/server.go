@@ -25,6 +25,7 @@ type Server struct {
 	TLS      TLS
 	Tokens   []Token // none: whoever reaches a listener may do everything
 	Insecure bool    // listen on addresses other than loopback without tokens and client certificates
+	ReadyAll bool    // /readyz answers 503 if any policy cannot be decided; false: if none can
 
 	Proxies     Proxies
 	ForwardAuth ForwardAuth
@@ -102,6 +103,7 @@ func (s *Server) settings(d *decoder) []setting {
 		{"tls", func(e entry) { s.TLS = d.tls(e) }, settingsNode(s.TLS.settings(d))},
 		{"tokens", func(e entry) { s.Tokens = d.tokens(e) }, tokens},
 		{"insecure", func(e entry) { s.Insecure = d.boolean(e) }, flagNode(s.Insecure)},
+		{"ready", func(e entry) { s.ReadyAll = d.oneOf(e, "any", "all") == "all" }, wordNode(s.ReadyAll, "all")},
 		{"proxies", func(e entry) { s.Proxies = d.proxies(e) }, settingsNode(s.Proxies.settings(d))},
 		{"forward_auth", func(e entry) { s.ForwardAuth = d.forwardAuth(e) }, settingsNode(s.ForwardAuth.settings(d))},
 	}

@@ -18,7 +18,7 @@ type Role string
 const (
 	RoleTake  Role = "take"  // take, settle, and forward-auth
 	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics and incidents (unless the token is bound to a tenant)
-	RoleAdmin Role = "admin" // reset, pause, unpause, adjust, disable, enable, buckets, usage, waiting, history, reload
+	RoleAdmin Role = "admin" // reset, pause, unpause, adjust, disable, enable, buckets, usage, waiting, refusals, history, reload
 )
 
 // Token is an access token in the server's configuration, given by its secret or by the SHA-256 of

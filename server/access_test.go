@@ -219,7 +219,7 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 	s := setup{options: &server.Options{Tokens: list, Metrics: metrics}}.make(t)
 	const own, nothing, refused = "answers for its tenant", "shows nothing of tenants", "refuses"
 	of := map[string]string{
-		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/usage": own, "/v1/waiting": own, "/v1/reset": own,
+		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/usage": own, "/v1/waiting": own, "/v1/refusals": own, "/v1/reset": own,
 		"/v1/pause": own, "/v1/unpause": own, "/v1/adjust": own, "/v1/history": own,
 		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/healthcheck": nothing, "/openapi.json": nothing,
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused, "/v1/upstreams": refused,

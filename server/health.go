@@ -37,8 +37,10 @@ func (s *Server) healthcheck(w http.ResponseWriter, _ *http.Request, _ *access) 
 // readyTimeout bounds the time for the store to answer.
 const readyTimeout = 2 * time.Second
 
-// readyz says whether this process can decide. If access tokens are needed, it lists policies only
-// for the role read.
+// readyz says whether this process can decide about any policy, or about all of them if the options
+// say so. If one policy that nothing decides took a process out of service, an outage of the store
+// would do so with all processes, and with all other policies. If access tokens are needed, it
+// lists policies only for the role read.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	h := s.health()
 	sent := time.Now()
@@ -51,9 +53,11 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	h.States = s.policyHealth(err != nil)
 	for i := range h.States {
 		h.Policies = append(h.Policies, h.States[i].Name)
-		h.Status = worse(h.Status, h.States[i].Status)
 	}
-	if s.drain.Err() != nil || err != nil && h.Status == api.StatusOK {
+	if err != nil {
+		h.Status = s.withoutStore(h.States)
+	}
+	if s.drain.Err() != nil {
 		h.Status = api.StatusAway
 	}
 	if !who.read {
@@ -67,13 +71,16 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, status, h)
 }
 
-// worse returns the worse of two states. A policy that is switched off does not need a store.
-func worse(a, b string) string {
-	order := []string{api.StatusDisabled, api.StatusOK, api.StatusDegraded, api.StatusAway}
-	if slices.Index(order, b) > slices.Index(order, a) {
-		return b
+// withoutStore returns the state of the process while the store is unavailable. Policies that are
+// switched off decide nothing.
+func (s *Server) withoutStore(states []api.PolicyHealth) string {
+	has := func(status string) bool {
+		return slices.ContainsFunc(states, func(h api.PolicyHealth) bool { return h.Status == status })
 	}
-	return a
+	if !has(api.StatusDegraded) || s.opts.ReadyAll && has(api.StatusAway) {
+		return api.StatusAway
+	}
+	return api.StatusDegraded
 }
 
 // policyHealth returns how each policy is decided, by name.

@@ -63,8 +63,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A process whose policies are decided by fallbacks can decide: it must not be taken out of service
-// with all of its like.
+// A process some of whose policies are decided by fallbacks can decide: it must not be taken out of
+// service with all of its like, unless the options say so.
 //
 // req: D8, B11
 func TestReadyWithFallbacks(t *testing.T) {
@@ -87,12 +87,15 @@ func TestReadyWithFallbacks(t *testing.T) {
 		status int
 		health string
 		states string
+		strict bool
 	}{
-		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:share "},
-		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open "},
-		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open "},
+		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:share ", true},
+		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded, "mixed:away:closed open:degraded:open ", false},
+		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open ", true},
+		{downStore{}, []drawgate.Policy{mixed}, 503, api.StatusAway, "mixed:away:closed ", false},
+		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open ", true},
 	} {
-		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)}, options: &server.Options{Fallback: mode}}.start(t)
+		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)}, options: &server.Options{Fallback: mode, ReadyAll: c.strict}}.start(t)
 		var h api.Health
 		states := ""
 		got := f.do("GET", "/readyz", "", &h)

@@ -112,6 +112,7 @@ var schemas = map[string]any{
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
 	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{}, "Incident": api.Incident{},
 	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{}, "WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{},
+	"RefusalsAnswer": api.RefusalsAnswer{}, "Refusal": api.Refusal{},
 }
 
 // The document has every field of every type, and no other.
@@ -273,6 +274,10 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 				_, _ = io.WriteString(w, "up 1\n")
 			}),
 			Incidents: func() []api.Incident { return []api.Incident{incident("one", time.Now())} },
+			Refusals: func() ([]api.Refusal, bool) {
+				at := time.Now().UTC()
+				return []api.Refusal{{Policy: "llm", Tenant: "t", Key: "k", Reason: "limited", Limit: "rpm", Unit: "requests", Count: 2, First: at, Last: at, Asked: 1, Max: 10, Fallback: true}}, true
+			},
 			Upstreams: func() []api.Upstream {
 				return []api.Upstream{{
 					Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1},
@@ -390,6 +395,9 @@ func (c *checker) administration() {
 	c.ask("GET", "/v1/waiting?policy=llm&tenant=t", "", 200, false)
 	c.ask("GET", "/v1/waiting?policy=nope", "", 422, false)
 	c.ask("GET", "/v1/waiting?key=k", "", 422, false)
+	c.ask("GET", "/v1/refusals?policy=llm&tenant=&limit=10", "", 200, false)
+	c.ask("GET", "/v1/refusals?limit=0", "", 422, true)
+	c.ask("GET", "/v1/refusals?key=k", "", 422, false)
 	c.ask("GET", "/v1/upstreams", "", 200, false)
 	c.ask("GET", "/v1/upstreams?name=openai", "", 200, false)
 	c.ask("GET", "/v1/upstreams?name=nobody", "", 422, false)

@@ -33,6 +33,7 @@ func (s *Server) routes() []route {
 		{"/v1/buckets", get, RoleAdmin, true, s.buckets},
 		{"/v1/usage", get, RoleAdmin, true, s.usage},
 		{"/v1/waiting", get, RoleAdmin, true, s.waiting},
+		{"/v1/refusals", get, RoleAdmin, true, s.refusals},
 		{"/v1/reset", post, RoleAdmin, true, s.reset},
 		{"/v1/pause", post, RoleAdmin, true, s.pause},
 		{"/v1/unpause", post, RoleAdmin, true, s.unpause},

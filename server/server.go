@@ -32,6 +32,9 @@ type Options struct {
 	// Fallback returns what limit i of a policy does during an outage, if the store is guarded: see
 	// package guard. nil: nothing is decided then.
 	Fallback func(policy *drawgate.Policy, i int) drawgate.Fallback
+	// ReadyAll makes /readyz answer 503 while the store is unavailable and any policy cannot be
+	// decided without it. Otherwise it does so if no policy can.
+	ReadyAll bool
 	// Reload puts a new configuration in force, if it is valid, and returns the keys whose new
 	// values need a restart. Its error is answered and not logged. nil: /v1/reload is not
 	// supported.
@@ -51,6 +54,9 @@ type Options struct {
 	// Incidents returns the latest incidents of the gateway in this process, the newest first; nil:
 	// there is no gateway.
 	Incidents func() []api.Incident
+	// Refusals returns what was refused lately, the latest first, and whether older ones were
+	// dropped, as Refusals.List of package telemetry does; nil: /v1/refusals is not supported.
+	Refusals func() (list []api.Refusal, dropped bool)
 	// ForwardAuth configures /auth; nil means its defaults.
 	ForwardAuth *ForwardAuth
 	// Logger receives messages for operators; nil discards. Keys, costs and tokens are never

@@ -115,9 +115,9 @@ func (q *usageQuery) choose(all *reading) api.UsageAnswer {
 		if q.policy != "" && b.Policy != q.policy || !b.has(q.match) {
 			continue
 		}
-		if len(out.Buckets) == q.limit {
+		if out.Total++; out.Total > q.limit {
 			out.More = true
-			break
+			continue
 		}
 		out.Buckets = append(out.Buckets, b.BucketUsage)
 	}

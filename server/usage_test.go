@@ -80,7 +80,7 @@ func TestUsageOfEveryStore(t *testing.T) {
 				t.Errorf("got %+v", u)
 			}
 			u.At = time.Time{}
-			want := api.UsageAnswer{Buckets: []api.BucketUsage{
+			want := api.UsageAnswer{Total: 5, Buckets: []api.BucketUsage{
 				{Policy: "slots", Key: "only", Open: 1, Limits: []api.LimitUse{{Name: "slots", Unit: "requests", Used: 1, Max: 1, Held: 1}}},
 				{Policy: "llm", Key: "a", Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1, Max: 10}, {Name: "tpm", Unit: "tokens", Used: 900, Max: 1000}}},
 				{Policy: "tiers", Key: "a", Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Used: 1, Max: 3}, {Name: "day", Unit: "requests", Used: 1, Max: 5}}},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
@@ -10,7 +11,7 @@ import (
 
 // waiting serves GET /v1/waiting.
 func (s *Server) waiting(w http.ResponseWriter, r *http.Request, who *access) {
-	policy, tenant, p := s.lineQuery(r, who)
+	policy, tenant, p := s.lineQuery(r.URL.Query(), who, "policy and tenant")
 	if p != nil {
 		writeProblem(w, p)
 		return
@@ -29,9 +30,10 @@ func (s *Server) waiting(w http.ResponseWriter, r *http.Request, who *access) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// lineQuery returns whose lines a request asks for; "" means all.
-func (s *Server) lineQuery(r *http.Request, who *access) (policy, tenant string, p *api.Problem) {
-	for name, values := range r.URL.Query() {
+// lineQuery returns whose lines a request asks for; "" means all. known names the parameters that
+// there are.
+func (s *Server) lineQuery(query url.Values, who *access, known string) (policy, tenant string, p *api.Problem) {
+	for name, values := range query {
 		v := values[len(values)-1]
 		switch name {
 		case "policy":
@@ -39,7 +41,7 @@ func (s *Server) lineQuery(r *http.Request, who *access) (policy, tenant string,
 		case "tenant":
 			tenant = v
 		default:
-			p = problem(api.CodeInvalid, "%q is not one of policy and tenant", name)
+			p = problem(api.CodeInvalid, "%q is not one of %s", name, known)
 		}
 		if p != nil {
 			return "", "", p

@@ -84,7 +84,7 @@ func BenchmarkObserver(b *testing.B) {
 			if c.warn {
 				w := telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: m})
 				defer w.Close()
-				o = telemetry.Join(o, w.Observer())
+				o = telemetry.Join(o, w.Observer(), telemetry.NewRefusals().Observer())
 			}
 			call := &drawgate.StoreCall{Op: "take", Took: 50 * time.Microsecond}
 			b.ReportAllocs()

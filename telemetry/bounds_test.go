@@ -129,7 +129,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 	w := telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: m})
 	defer w.Close()
 	yes, no := decisions(t, 2)
-	o := telemetry.Join(m.Observer(), w.Observer())
+	o := telemetry.Join(m.Observer(), w.Observer(), telemetry.NewRefusals().Observer())
 	call := &drawgate.StoreCall{Op: "take"}
 	observe := func() {
 		o.Taken(yes)

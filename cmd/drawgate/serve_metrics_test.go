@@ -236,8 +236,8 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	d.shows(`drawgate_fallback_buckets`, 1) // of api: paid needs none
 	hook.awaits(telemetry.FallbackActivated)
 	h := decoded[api.Health](d, d.public+"/readyz", nil)
-	if h.Status != api.StatusAway || h.Store.Status != api.StatusAway || len(h.States) != 3 {
-		t.Errorf("got %+v, want the status away and three policies", h)
+	if h.Status != api.StatusDegraded || h.Store.Status != api.StatusAway || len(h.States) != 3 {
+		t.Errorf("got %+v, want the status degraded and three policies", h)
 	}
 	for _, s := range h.States {
 		want := api.PolicyHealth{Name: s.Name, Status: api.StatusDegraded, Fallback: "share", Shadow: s.Shadow}
@@ -252,7 +252,7 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	d.shows(`drawgate_store_breaker_state{state="closed"}`, 1)
 	d.shows(`drawgate_store_probes_total{result="success"}`, 1)
 	hook.awaits(telemetry.FallbackEnded)
-	eventually(t, "readiness", func() bool { return d.must(d.public+"/readyz", nil).code == http.StatusOK })
+	eventually(t, "health", func() bool { return decoded[api.Health](d, d.public+"/readyz", nil).Status == api.StatusOK })
 }
 
 // take takes one request from a policy, and from others that are in shadow, for a key.

@@ -46,7 +46,7 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 	}
 	v.skipped(v.rates)
 	version, _, revision := build()
-	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision, EMF: a.out})
+	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision, EMF: a.out, KeepRefusals: true})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (v *service) close() (err error) {
 func (v *service) open() (err error) {
 	c := v.run.Config()
 	s := &c.Server
-	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Logger: v.log}
+	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Refusals: v.run.Refusals.List, Logger: v.log}
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {

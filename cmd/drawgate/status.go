@@ -18,7 +18,7 @@ func (a *app) statusCmd() *cobra.Command {
 		Use:   "status",
 		Short: "Show what is used and what is left",
 		Long: `Show, for each limit of a bucket, what is used and what is left. Nothing is spent. Without --policy all policies are shown; as JSON, in an
-array. Without --key they are shown for the key "default". What counts a caller of a gateway or a server, and what is left of it, follows from the rules:
+array. Without --key they are shown for the key "default". If nothing is used under a key, it says which keys are in use. What counts a caller of a gateway or a server, and what is left of it, follows from the rules:
 drawgate explain --attr attrs.key=NAME.
 
 USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that.
@@ -50,7 +50,7 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 	if a.serverURL() != "" {
 		statuses = a.statusRemote
 	}
-	all, modes, err := statuses(cmd, f)
+	all, modes, hint, err := statuses(cmd, f)
 	switch {
 	case errors.Is(err, errNothingCounted):
 		return nil
@@ -58,23 +58,27 @@ func (a *app) status(cmd *cobra.Command, f *askFlags) error {
 		return err
 	}
 	a.printStatuses(all, f.policy != "", modes)
+	if hint != "" {
+		a.warnf("%s", hint)
+	}
 	return nil
 }
 
 // errNothingCounted says that there is no status, and that this was printed.
 var errNothingCounted = errors.New("nothing is counted")
 
-// statusHere looks at the store of this process. It returns how the policies are in force, by name,
-// too; and errNothingCounted if the limits are switched off.
-func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, err error) {
+// statusHere looks at the store of this process. It also returns how the policies are in force, by
+// name; which keys are in use if nothing is under this one; and errNothingCounted if the limits are
+// switched off.
+func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, hint string, err error) {
 	s, err := a.open(true)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	defer s.close()
 	if s.empty {
 		a.statusOff(f, s.allowedOff())
-		return nil, nil, errNothingCounted
+		return nil, nil, "", errNothingCounted
 	}
 	a.caution(&s.settings)
 	names := s.names()
@@ -84,16 +88,19 @@ func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswe
 	all, modes = []api.StatusAnswer{}, map[string]string{}
 	for _, name := range names {
 		if name, err = s.policy(name); err != nil {
-			return nil, nil, err
+			return nil, nil, "", err
 		}
 		w, err := s.look(cmd.Context(), name, f)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, "", err
 		}
 		info := s.info(name)
 		all, modes[name] = append(all, w), present.Mode(!info.DisabledUntil.IsZero(), info.Shadow)
 	}
-	return all, modes, nil
+	if !a.json && unused(all) {
+		hint = s.keysInUse(cmd.Context(), f)
+	}
+	return all, modes, hint, nil
 }
 
 // look reads the status of a bucket.
@@ -144,10 +151,10 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 }
 
 // statusRemote is statusHere by a server.
-func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, err error) {
+func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, hint string, err error) {
 	c, err := a.client()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	defer c.Close()
 	names := []string{f.policy}
@@ -155,7 +162,7 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAns
 	if f.policy == "" || !a.json {
 		policies, err := c.Policies(cmd.Context())
 		if err != nil {
-			return nil, nil, remoteError(err)
+			return nil, nil, "", remoteError(err)
 		}
 		if f.policy == "" {
 			names = nil
@@ -171,9 +178,12 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAns
 	for _, name := range names {
 		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant, Key: f.key}})
 		if err != nil {
-			return nil, nil, remoteError(err)
+			return nil, nil, "", remoteError(err)
 		}
 		all = append(all, w)
 	}
-	return all, modes, nil
+	if !a.json && unused(all) {
+		hint = keysInUse(cmd.Context(), c, f, a.tenant)
+	}
+	return all, modes, hint, nil
 }

@@ -30,11 +30,11 @@ func (a *app) topCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch the limits in a terminal",
-		Long: `Show in a terminal, again and again: the buckets in use, the most used first; who waits, and for what; the store and the policies; the circuits of a
-gateway's upstreams; and incidents. Nothing is spent.
+		Long: `Show in a terminal, again and again: the buckets in use, the most used first; who waits, and for what; what was refused lately, and by which limit; the
+store and the policies; the circuits of a gateway's upstreams; and incidents. Nothing is spent.
 
 With --server, its address for administrators, it shows what that server knows. What the access token does not allow is left out. Otherwise it shows the
-buckets of a store: callers wait in their own processes, which only a server tells.
+buckets of a store: callers wait and are refused in their own processes, which only a server tells.
 
 USE is the part of a bucket's most used limit; HELD of it is held by open reservations, of which there are OPEN.
 
@@ -194,6 +194,13 @@ func (w *watch) read(ctx context.Context, filter string) *top.Snapshot {
 			}
 			return err
 		})
+		list.ask("refusals", func() error {
+			r, err := w.client.Refusals(ctx, client.RefusalsQuery{})
+			if err == nil {
+				s.Refusals = &r
+			}
+			return err
+		})
 		list.ask("incidents", func() (err error) {
 			s.Incidents, err = w.client.Incidents(ctx, s.At.Add(-topIncidents))
 			return err
@@ -204,7 +211,7 @@ func (w *watch) read(ctx context.Context, filter string) *top.Snapshot {
 		return &top.Snapshot{At: s.At, Err: s.Err}
 	}
 	if !w.waiting {
-		s.LeftOut = append(s.LeftOut, "waiting takes and incidents: only a server knows them, see --server")
+		s.LeftOut = append(s.LeftOut, "waiting takes, refusals and incidents: only a server knows them, see --server")
 	}
 	return s
 }

@@ -80,6 +80,10 @@ func TestTopInATerminal(t *testing.T) {
 	p.until(`^█████░░░░░  50%  llm     rpd      2/4 requests  0     0     evil\\x1b\[2Jred$`)
 	p.until(`^1 for key default, the longest for .*: open reservations hold limit "at-once" of policy "builds"$`)
 	p.until(`^s: sorted by use  /: filter  space: pause  q: quit  every 200ms$`)
+	for range 2 {
+		d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{Policy: "llm", Key: "team-a", Costs: api.Costs{"requests": 3}}})
+	}
+	p.until(`(?s)^REFUSED$.*^\S+ \S+Z  2 for key team-a: limit "rpd" of policy "llm" \(asked for 3 requests, 1 of 4 left\)$`)
 
 	p.tmux("resize-window", "-x", "60", "-y", "12")
 	small := p.until(`^there are more buckets$`)
@@ -183,7 +187,7 @@ func TestTopOfAStore(t *testing.T) {
 	for _, args := range [][]string{{"top"}, {"top", "--once"}} {
 		got, code := b.do(args...)
 		want := `(?s)^drawgate top  sqlite:\S+top\.db  \d{4}-[^\n]+\nstore ok, \d+ ms   policies: 1 ok\n.*\n█████████░  90%  sample  minute  9/10 requests  0     0     k\\x1b\n` +
-			`left out: waiting takes and incidents: only a server knows them, see --server\n$`
+			`left out: waiting takes, refusals and incidents: only a server knows them, see --server\n$`
 		if code != 0 || !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%v: %d\n%s", args, code, got)
 		}
@@ -210,9 +214,9 @@ func TestTopLeavesOut(t *testing.T) {
 		token, address string
 		want           []string
 	}{
-		{"", d.admin, []string{"store ok", "left out: buckets, upstreams, waiting takes, incidents: set DRAWGATE_TOKEN to an access token of the server"}},
-		{"secret-of-the-reader", d.admin, []string{"policies: 2 ok", "left out: buckets, waiting takes: the access token does not allow it"}},
-		{"secret-of-the-reader", d.public, []string{"policies: 2 ok", "left out: buckets, upstreams, waiting takes, incidents: this is not the server's address for administrators, or its version does not have this yet"}},
+		{"", d.admin, []string{"store ok", "left out: buckets, upstreams, waiting takes, refusals, incidents: set DRAWGATE_TOKEN to an access token of the server"}},
+		{"secret-of-the-reader", d.admin, []string{"policies: 2 ok", "left out: buckets, waiting takes, refusals: the access token does not allow it"}},
+		{"secret-of-the-reader", d.public, []string{"policies: 2 ok", "left out: buckets, upstreams, waiting takes, refusals, incidents: this is not the server's address for administrators, or its version does not have this yet"}},
 	} {
 		cmd := b.command("top", "--once", "--server", c.address)
 		cmd.Env = slices.Concat(b.env, []string{"DRAWGATE_TOKEN=" + c.token})

@@ -55,3 +55,18 @@ func line(reason, policy, limit string) string {
 	}
 	return fmt.Sprintf("limit %q of policy %q is used up", limit, policy)
 }
+
+// RefusalLine says in words what refused the takes of a bucket, the last time.
+func RefusalLine(r *api.Refusal) string {
+	switch r.Reason {
+	case api.ReasonLimited:
+		text := fmt.Sprintf("limit %q of policy %q (asked for %s, %d of %d left)", r.Limit, r.Policy, Units(r.Asked, r.Unit), r.Remaining, r.Max)
+		if r.Fallback {
+			text += ", by this server's own count, because the store was unavailable"
+		}
+		return text
+	case api.ReasonAway:
+		return fmt.Sprintf("the store was unavailable, and the fallback of policy %q admitted nothing", r.Policy)
+	}
+	return line(r.Reason, r.Policy, "")
+}

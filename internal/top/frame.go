@@ -65,7 +65,7 @@ func (v *View) Frame(s *Snapshot, lost Lost) string {
 	}
 	head = append(head, v.health(s.Health), "")
 	var rest []string
-	for _, section := range [][]string{v.waiting(s), upstreams(s.Upstreams), incidents(s.Incidents)} {
+	for _, section := range [][]string{v.waiting(s), v.refusals(s), upstreams(s.Upstreams), incidents(s.Incidents)} {
 		if len(section) > 0 {
 			rest = append(append(rest, ""), v.shorten(section)...)
 		}
@@ -311,6 +311,20 @@ func (v *View) waiting(s *Snapshot) (lines []string) {
 			l.Waiting, visible(present.Owner(l.Tenant, l.Key)), millis(l.LongestMS), millis(l.NextMS), visible(present.LineObstacle(l))))
 	}
 	return titled("WAITING", lines)
+}
+
+// refusals draws what was refused lately, the latest first, below a title.
+func (v *View) refusals(s *Snapshot) (lines []string) {
+	if s.Refusals == nil {
+		return nil
+	}
+	for i := range s.Refusals.Refusals {
+		r := &s.Refusals.Refusals[i]
+		if v.has(r.Policy, r.Tenant, r.Key) {
+			lines = append(lines, fmt.Sprintf("%s  %d for %s: %s", present.Clock(r.Last), r.Count, visible(present.Owner(r.Tenant, r.Key)), visible(present.RefusalLine(r))))
+		}
+	}
+	return titled("REFUSED", lines)
 }
 
 // upstreams draws upstreams and their circuits.

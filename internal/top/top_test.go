@@ -35,6 +35,11 @@ func full() *Snapshot {
 			{Policy: "llm", Key: "team-a", Waiting: 2, LongestMS: 12_000, NextMS: 350, Reason: api.ReasonLimited, Limit: "rpm"},
 			{Policy: "api", Tenant: "acme", Key: "user-17", Waiting: 1, Reason: api.ReasonPaused},
 		}},
+		Refusals: &api.RefusalsAnswer{Total: 3, Refusals: []api.Refusal{
+			{Policy: "llm", Key: "team-a", Reason: api.ReasonLimited, Limit: "tpm", Unit: "tokens", Count: 1234, Last: at, Asked: 60, Remaining: 50, Max: 1000},
+			{Policy: "api", Tenant: "acme", Key: "user-17", Reason: api.ReasonPaused, Count: 1, Last: at},
+			{Policy: "api", Key: "team-a", Reason: api.ReasonAway, Count: 2, Last: at},
+		}},
 		Upstreams: []api.Upstream{
 			{Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1, Waiting: 2}},
 			{Name: "gemini", Provider: "gemini", Owner: "project", Quotas: []api.Quota{{Error: &api.Problem{}}}},
@@ -80,6 +85,11 @@ WAITING
 2 for key team-a, the longest for 12s, next try in 350ms: limit "rpm" of policy "llm" is used up
 1 for key user-17, tenant acme, the longest for 0ms, next try in 0ms: policy "api" is paused for this key
 
+REFUSED
+2026-01-02 03:04:05Z  1234 for key team-a: limit "tpm" of policy "llm" (asked for 60 tokens, 50 of 1000 left)
+2026-01-02 03:04:05Z  1 for key user-17, tenant acme: policy "api" is paused for this key
+2026-01-02 03:04:05Z  2 for key team-a: the store was unavailable, and the fallback of policy "api" admitted nothing
+
 UPSTREAMS
 openai (openai), owner project: circuit open, a call may try in 5s, 1 call under way, 2 waiting
 gemini (gemini), owner project; 1 quota cannot be read
@@ -103,6 +113,7 @@ func TestFrameShowsNoControlCharacters(t *testing.T) {
 	evil := "\x1b[2J\x9b31m\r\n\x00\u202e"
 	s.Usage.Buckets[0].Policy, s.Usage.Buckets[0].Tenant, s.Usage.Buckets[0].Limits[1].Name, s.Usage.Buckets[0].Limits[1].Unit = evil, evil, evil, evil
 	s.Waiting.Lines[0].Key, s.Waiting.Lines[0].Limit = evil, evil
+	s.Refusals.Refusals[0].Key, s.Refusals.Refusals[0].Limit, s.Refusals.Refusals[0].Unit = evil, evil, evil
 	s.Upstreams[0].Name, s.Upstreams[0].Calls.Circuit = evil, evil
 	s.Incidents[0].Severity, s.Health.States[1].Name, s.Health.Status, s.LeftOut[0] = evil, evil, evil, evil
 	for _, editing := range []bool{false, true} {

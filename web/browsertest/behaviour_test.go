@@ -80,9 +80,10 @@ func TestKeyboard(t *testing.T) {
 	focus("Skip to the buckets")
 	b.keys(kb.Tab)
 	focus("filter")
-	for _, want := range []string{"tenant", "Key", "Policy", "Used", "Reservations", "key-0"} {
+	for _, want := range []string{"tenant", "Refusals", "Waiting callers", "Buckets in use 3", "Policies", "refusals", "waiting", "Key", "Policy", "Used", "Reservations", "key-0"} {
 		b.keys(kb.Tab)
-		focus(want)
+		b.await(fmt.Sprintf("(document.activeElement.id || document.activeElement.closest('[role=region]')?.closest('section').id || document.activeElement.textContent) === %s ||"+
+			" document.activeElement.textContent === %[1]s", quote(want)))
 		if !eval[bool](b, "document.activeElement.matches(':focus-visible') && getComputedStyle(document.activeElement).outlineStyle === 'solid'") {
 			t.Errorf("nobody sees that %s has the focus", want)
 		}
@@ -308,10 +309,14 @@ func TestManyBuckets(t *testing.T) {
 	s := serve(t, simple)
 	s.fill(1500)
 	b := open(t, s.admin+"/")
-	b.shows("#buckets .note", "200 buckets", "These are the most used ones: filter to see others.")
-	b.must(click(b, "#more"))
-	b.shows("#buckets .note", "1,000 buckets", "filter to see others")
-	b.hides("#more")
+	b.shows("#buckets .note", "20 of 1,500 buckets", "These are the most used ones: filter to see others.")
+	b.await("document.querySelectorAll('#buckets tbody tr').length === 20")
+	for _, c := range []struct{ button, shown string }{{"Show 200", "200 of 1,500 buckets"}, {"Show all up to 1,000", "1,000 of 1,500 buckets"}} {
+		b.shows("#buckets .more", c.button)
+		b.must(click(b, "#buckets .more"))
+		b.shows("#buckets .note", c.shown, "filter to see others")
+	}
+	b.hides("#buckets .more")
 	b.must(chromedp.Do(b.ctx, chromedp.SendKeys(chromedp.CSS("#filter"), "USER-0142", chromedp.NodeVisible)))
 	b.await("document.querySelectorAll('#buckets tbody tr').length === 10")
 	b.quiet(s.admin, "/v1/history")

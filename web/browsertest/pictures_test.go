@@ -21,7 +21,7 @@ func TestPictures(t *testing.T) {
 	}
 	s := lively(t)
 	b := newTab(t)
-	b.must(chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 940)))
+	b.must(chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 1400)))
 	b.visit(s.admin + "/")
 	b.shows("#incidents", "the provider says")
 	for i := range 20 { // lines that show something
@@ -32,6 +32,10 @@ func TestPictures(t *testing.T) {
 			b.await("true")
 		}
 	}
+	for _, tokens := range []int{500, 900, 700} { // more than is left
+		s.take(fields{"policy": "llm", "key": "team-a", "costs": fields{"tokens": tokens}})
+	}
+	b.shows("#refusals", "team-a")
 	for name, dark := range map[string]bool{"light": false, "dark": true} {
 		b.dark(dark)
 		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

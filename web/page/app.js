@@ -3,9 +3,11 @@
 import { Memory, draw, fullest, spark, use } from './bars.js';
 import { Foreign, ask, hasToken, poll, setToken } from './net.js';
 import { arrows, rows } from './table.js';
-import { clock, count, duration, has, list, make, number, put, until } from './text.js';
+import { clock, count, duration, has, list, make, number, put, units, until } from './text.js';
 
-const few = 200; // buckets that are shown at first
+const few = 20; // rows that a part shows at first
+const news = 10; // and those parts that stand above the others
+const some = 200; // after "Show more"
 const many = 1000; // the most that the server sends
 const often = 500; // milliseconds between two questions for use, which the server reads once a second
 const soon = 1000; // for who waits
@@ -14,19 +16,51 @@ const again = 2000; // after no answer
 const absentFor = 30_000; // after an answer that this server does not have something
 
 const $ = (id) => document.getElementById(id);
-const state = { filter: '', limit: few, sort: 'use', down: true, away: 0, refused: false };
+const state = { filter: '', sort: 'use', down: true, away: 0, refused: false };
 const polls = [];
 
+// named gives the elements of a table the roles that they have anyway: on a narrow screen they are
+// not laid out as a table, and browsers take the roles away then.
+function named(element) {
+  const roles = { TABLE: 'table', THEAD: 'rowgroup', TBODY: 'rowgroup', TR: 'row', TD: 'cell' };
+  const role = element.tagName === 'TH' ? { col: 'columnheader', row: 'rowheader' }[element.scope] : roles[element.tagName];
+  if (role) element.setAttribute('role', role);
+}
+
 // part is a section of the page. Its table shows what items makes of the last answer; cells makes
-// the elements of a row, of which the first is its head, and fill fills them with an item.
-function part({ id, title, key, cells, fill, items }) {
+// the elements of a row, of which the first is its head, and fill fills them with an item. At first
+// it shows only a few rows; enlarge is called when somebody wants more, and total returns how many
+// there are if the answer may not have all of them.
+function part({ id, title, key, cells, fill, items, enlarge, total }) {
   const section = $(id);
-  const body = section.querySelector('tbody');
+  const table = section.querySelector('table');
+  const body = table.querySelector('tbody');
+  const titles = [...table.querySelectorAll('thead th')].map((th) => th.textContent);
+  for (const element of [table, ...table.querySelectorAll('*')]) named(element);
+  const link = make('a', '', make('span', '', title), make('span', 'count'));
+  link.href = `#${id}`;
+  const place = make('li', '', link);
+  place.hidden = true;
+  $('parts').append(place);
+  const more = make('button', 'more');
+  more.type = 'button';
+  more.hidden = true;
+  more.addEventListener('click', () => {
+    self.limit = self.limit < some ? some : many;
+    self.render();
+    enlarge?.();
+  });
+  section.append(more);
   const show = rows(body, {
     key,
     make: () => {
       const row = document.createElement('tr');
       row.append(...cells(row));
+      [...row.children].forEach((cell, i) => {
+        if (i > 0) cell.dataset.title = titles[i]; // what a narrow screen shows in place of the column's head
+        named(cell);
+      });
+      named(row);
       return row;
     },
     update: (row, item) => {
@@ -35,29 +69,50 @@ function part({ id, title, key, cells, fill, items }) {
     },
   });
   const self = {
-    section, body, answer: undefined,
+    section, body, answer: undefined, limit: few, shown: 0, total: 0,
     render() {
-      if (self.answer !== undefined) show(items(self.answer));
+      if (self.answer === undefined) return;
+      const all = items(self.answer);
+      self.total = Math.max(all.length, total?.(self.answer) ?? 0);
+      self.shown = Math.min(all.length, self.limit);
+      show(all.slice(0, self.limit));
+      table.hidden = self.shown === 0;
+      more.hidden = self.total <= self.shown || self.limit >= many;
+      put(more, `Show ${self.total <= some || self.limit >= some ? 'all' : number(some)}${self.total > many && self.limit >= some ? ` up to ${number(many)}` : ''}`);
     },
     set(answer) {
       self.answer = answer;
-      section.hidden = false;
+      self.at = answer.at ?? new Date();
+      section.classList.remove('old');
+      self.visible(true);
       absent(title);
       self.render();
     },
+    visible(yes) {
+      section.hidden = !yes;
+      place.hidden = !yes;
+    },
+    // badge shows a number in the link to the part.
+    badge: (n) => put(link.lastElementChild, n > 0 ? ` ${number(n)}` : ''),
+    // of says how many rows of how many are shown.
+    of: (noun) => (self.shown < self.total ? `${number(self.shown)} of ${count(self.total, noun)}` : count(self.shown, noun)),
     note: (text) => put(section.querySelector('.note'), text),
     // fail says why there is no answer, and returns when to try again.
     fail(error) {
       const wait = failed(error);
       if (error.status === 404 || error.status === 501) {
-        section.hidden = true;
+        self.visible(false);
         absent(title, error.status === 404 ? 'this server does not have it' : error.message);
         return absentFor;
       }
       if (error.status === 401 || error.status === undefined) return wait;
-      section.hidden = false;
+      self.visible(true);
       absent(title);
-      self.note(error.status === 403 ? `This access token may not see this: ${error.message}.` : `${error.message}.`);
+      const old = self.answer !== undefined && error.status !== 403;
+      section.classList.toggle('old', old);
+      table.hidden = self.shown === 0;
+      const reason = error.code === 'store_away' && health.store?.status === 'away' ? 'The store is unavailable' : error.message;
+      self.note(error.status === 403 ? `This access token may not see this: ${error.message}.` : `${reason}.${old ? ` What is shown is from ${clock(self.at)}.` : ''}`);
       return error.status === 403 ? absentFor : wait;
     },
   };
@@ -124,8 +179,43 @@ function absent(title, reason) {
 const identity = (b) => JSON.stringify([b.policy, b.tenant ?? '', b.key]);
 const past = new Memory();
 
+// Refusals. They are asked for more often than most of the rest: they are news.
+
+const why = (r) => ({
+  limited: `${r.limit}: asked for ${units(r.asked ?? 0, r.unit ?? 'units')}, ${number(r.remaining)} of ${number(r.max ?? 0)} left`,
+  paused: 'a pause', away: 'the store was unavailable', queued: 'others waited before it',
+}[r.reason] ?? r.reason);
+
+const refusals = part({
+  id: 'refusals', title: 'Refusals', key: (r) => JSON.stringify([r.policy, r.tenant ?? '', r.key, r.limit ?? '', r.reason]),
+  items: (answer) => list(answer.refusals).filter((r) => has(state.filter, r.policy, r.tenant, r.key, r.limit)),
+  total: (answer) => (state.filter === '' ? answer.total : 0),
+  enlarge: () => refused.now(),
+  cells: () => [head(name(), make('span', 'tenant')), td(), td('number'), td(), td()],
+  fill([key, policy, n, last, by], r) {
+    put(key.firstElementChild, r.key);
+    put(key.lastElementChild, r.tenant ? `of tenant ${r.tenant}` : '');
+    put(policy, r.policy);
+    put(n, number(r.count));
+    put(last, clock(r.last));
+    put(by, `${why(r)}${r.fallback && r.reason === 'limited' ? ' (this server’s own count)' : ''}`);
+  },
+});
+
+refusals.limit = news;
+
+function showRefusals(answer) {
+  refusals.set(answer);
+  const all = list(answer.refusals);
+  refusals.badge(answer.total);
+  refusals.note(all.length === 0 ? `Nothing was refused since ${clock(Date.parse(answer.at) - (health.uptime_ms ?? 0))}, when this server started.`
+    : `${refusals.of('line')}, the latest first: one for each bucket and limit that refused.${answer.dropped ? ' Older ones were dropped.' : ''}`);
+}
+
 const buckets = part({
   id: 'buckets', title: 'Buckets in use', key: identity,
+  total: (answer) => answer.total,
+  enlarge: () => usage.now(),
   items: (answer) => sorted(list(answer.buckets).filter((b) => has(state.filter, b.policy, b.tenant, b.key))),
   cells(row) {
     const button = make('button', 'key');
@@ -182,19 +272,14 @@ function showBuckets(answer) {
 function noteBuckets() {
   const answer = buckets.answer;
   if (!answer) return;
-  const shown = buckets.body.children.length;
-  const words = [shown === 0 ? 'No bucket is in use' : `${count(shown, 'bucket')}, as of ${clock(answer.at)}`];
+  const shown = buckets.shown;
+  const words = [shown === 0 ? 'No bucket is in use' : `${buckets.of('bucket')}, as of ${clock(answer.at)}`];
   if (state.filter !== '') words[0] += `, with “${$('filter').value}” in its policy, tenant or key`;
-  if (answer.more && !answer.partial) words.push(`These are the most used ones: filter to see others${state.sort === 'use' ? '' : '. Only these are sorted'}`);
+  if (shown < buckets.total && !answer.partial) words.push(`These are the most used ones: filter to see others${state.sort === 'use' ? '' : '. Only these are sorted'}`);
   if (answer.partial) words.push('There are too many buckets, or reading them takes too long: some are missing');
   buckets.note(`${words.join('. ')}.`);
-  $('more').hidden = !(answer.more && state.limit === few);
+  buckets.badge(buckets.total);
 }
-
-$('more').addEventListener('click', () => {
-  state.limit = many;
-  usage.now();
-});
 
 for (const button of document.querySelectorAll('[data-sort]')) {
   button.addEventListener('click', () => {
@@ -250,7 +335,7 @@ async function detail(b) {
 
 // Waiting callers.
 
-const reasons = { limited: 'a limit', held: 'reservations to end', queued: 'the first to be decided', paused: 'a pause to end', away: 'the store' };
+const reasons = { limited: 'a limit', held: 'reservations to end', queued: 'the first to be decided', paused: 'a pause to end', away: 'the store to be back' };
 
 const waiting = part({
   id: 'waiting', title: 'Waiting callers', key: identity,
@@ -263,9 +348,10 @@ const waiting = part({
     put(n, number(l.waiting));
     put(longest, duration(l.longest_ms));
     put(next, l.next_ms > 0 ? duration(l.next_ms) : 'now');
-    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit ? `: ${l.limit}` : ''}`);
+    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit && l.reason !== 'away' ? `: ${l.limit}` : ''}`);
   },
 });
+waiting.limit = news;
 
 // Upstreams and their circuits.
 
@@ -313,9 +399,12 @@ const incidents = part({
   },
 });
 
+incidents.limit = news;
+
 // Policies, and how each is decided right now.
 
 let health = {};
+const fallbacks = { closed: 'every take is refused', share: 'this server admits its share', open: 'every take is admitted' };
 const endless = 2 ** 31 * 1000 - 1000; // the end that the server names where there is none
 
 const policies = part({
@@ -333,8 +422,7 @@ const policies = part({
     const words = [];
     if (p.disabled_until) words.push(Date.parse(p.disabled_until) >= endless ? 'off' : `off until ${clock(p.disabled_until)}`);
     if (p.shadow) words.push('shadow: refuses nothing');
-    if (now?.status === 'degraded') words.push('decided by its fallback');
-    if (now?.status === 'away') words.push('cannot be decided');
+    if (now?.status === 'degraded' || now?.status === 'away') words.push(`store unavailable: ${fallbacks[now.fallback] ?? fallbacks.closed}`);
     put(mode, words.join(', ') || 'enforced');
     mode.className = words.length > 0 ? 'warn' : '';
     put(fallback, now?.fallback || p.fallback || '');
@@ -390,8 +478,10 @@ const history = part({
   },
 });
 
-const pairs = (o) => Object.entries(o ?? {}).map(([k, v]) => `${k}=${v}`).join(' ');
 const newest = 200; // events that are shown
+history.limit = newest;
+
+const pairs = (o) => Object.entries(o ?? {}).map(([k, v]) => `${k}=${v}`).join(' ');
 const since = (ms) => new Date(Date.now() - ms).toISOString();
 
 let reading = new AbortController(); // the last reading: an earlier one is not waited for
@@ -405,7 +495,6 @@ async function readHistory() {
     const text = await ask(`v1/history?${query({ since: since($('since').value), last: newest })}`, { text: true, signal: mine.signal });
     if (mine !== reading) return;
     const events = text.split('\n').filter(Boolean).map((line, n) => ({ ...JSON.parse(line), n })).reverse();
-    history.section.querySelector('table').hidden = events.length === 0;
     history.body.replaceChildren();
     history.set(events);
     history.note(events.length === 0 ? 'Nothing was taken.' : `${count(events.length, 'event')}, the newest first${events.length === newest ? '; older ones are not shown' : ''}.`);
@@ -424,12 +513,31 @@ function showHealth(h) {
   const facts = [];
   const fact = (className, text) => facts.push(make('li', className, text));
   const store = h.store?.status === 'ok' ? `store ok, ${number(h.store.latency_ms)} ms` : 'store unavailable';
-  fact(h.status === 'ok' ? 'good' : 'bad', { ok: 'decides', degraded: 'decides by fallbacks', away: 'cannot decide' }[h.status] ?? h.status);
+  fact(h.status === 'ok' ? 'good' : 'bad', h.store?.status === 'ok' ? { ok: 'decides', away: 'stopping' }[h.status] ?? h.status : 'decides by fallbacks');
   fact(h.store?.status === 'ok' ? 'good' : 'bad', store);
   fact('', `${number(h.waiting ?? 0)} waiting`);
   fact('', `up ${duration(h.uptime_ms)}`);
   $('facts').replaceChildren(...facts);
+  outage(h);
   policies.render();
+}
+
+let unavailable = 0; // since when the store is, as far as this page has seen
+
+// outage says what the fallback of each policy does while the store is unavailable.
+function outage(h) {
+  const away = h.store !== undefined && h.store.status !== 'ok';
+  $('outage').hidden = !away;
+  if (!away) unavailable = 0;
+  else unavailable ||= Date.now();
+  const words = [];
+  for (const [mode, what] of Object.entries(fallbacks)) {
+    const those = list(h.states).filter((s) => (s.fallback ?? 'closed') === mode && s.status !== 'disabled').map((s) => s.name);
+    if (those.length > 0) words.push(make('li', '', `${those.join(', ')}: ${what} (fallback: ${mode}).`));
+  }
+  if (!away) return;
+  const text = `The store has been unavailable since ${clock(unavailable)} or longer. Until it is back, ${words.length > 0 ? 'the fallback of each policy decides:' : 'fallbacks decide.'}`;
+  $('outage').replaceChildren(make('p', '', text), make('ul', '', ...words), make('p', '', 'What is grey was read before that.'));
 }
 
 // What is asked, and how often.
@@ -451,23 +559,27 @@ function watch(part, path, every, show, text) {
 // query returns the parameters that have a value.
 const query = (parameters) => new URLSearchParams(Object.entries(parameters).filter(([, v]) => v !== '')).toString();
 
-const usage = watch(buckets, () => `v1/usage?${query({ limit: state.limit, match: state.filter, tenant: $('tenant').value })}`, often, showBuckets);
+const usage = watch(buckets, () => `v1/usage?${query({ limit: buckets.limit, match: state.filter, tenant: $('tenant').value })}`, often, showBuckets);
+const refused = watch(refusals, () => `v1/refusals?${query({ limit: state.filter === '' ? refusals.limit : many, tenant: $('tenant').value })}`, soon, showRefusals);
 watch(waiting, 'v1/waiting', soon, (answer) => {
   waiting.set(answer);
-  waiting.note(list(answer.lines).length === 0 ? 'Nobody is waiting.' : '');
+  const callers = list(answer.lines).reduce((n, l) => n + l.waiting, 0);
+  waiting.badge(callers);
+  waiting.note(callers === 0 ? 'Nobody is waiting.' : `${count(callers, 'caller')}. Those whose bucket most callers wait for come first: ${waiting.of('bucket')}.`);
 });
-let refusals; // is asked for only where there is a gateway
+let found; // incidents are asked for only where there is a gateway
 watch(upstreams, 'v1/upstreams', seldom, (answer) => {
   const gateway = list(answer.upstreams).length > 0;
   upstreams.set(answer);
-  upstreams.section.hidden = !gateway;
+  upstreams.visible(gateway);
   absent('Upstreams and incidents', gateway ? undefined : 'there is no gateway in this process');
-  if (gateway && !refusals) {
-    refusals = watch(incidents, 'v1/incidents', seldom, (found) => {
-      incidents.set(found);
-      incidents.note(list(found.incidents).length === 0 ? 'There are none.' : '');
+  if (gateway && !found) {
+    found = watch(incidents, 'v1/incidents', seldom, (answer) => {
+      incidents.set(answer);
+      incidents.badge(list(answer.incidents).length);
+      incidents.note(list(answer.incidents).length === 0 ? 'There are none.' : incidents.shown < incidents.total ? `${incidents.of('incident')}, the newest first.` : '');
     });
-    refusals.now();
+    found.now();
   }
 });
 watch(policies, 'v1/policies', seldom, (answer) => policies.set(answer));
@@ -475,11 +587,11 @@ watch(shadows, 'metrics', 3 * seldom, (text) => {
   const shadowed = new Set(list(policies.answer?.policies).filter((p) => p.shadow).map((p) => p.name));
   const all = parseShadows(text).filter((s) => shadowed.has(s.policy) || s.would_refuse > 0 || s.would_allow > 0);
   shadows.set(all);
-  shadows.section.hidden = all.length === 0;
+  shadows.visible(all.length > 0);
   shadows.note('Since this server started. What a shadow decides is not enforced.');
 }, true);
 watch(history, () => `v1/history?${query({ since: since(1000), last: 1 })}`, Infinity, () => {
-  history.section.hidden = false;
+  history.visible(true);
   absent('History');
 }, true);
 const pulse = poll({ path: () => 'readyz', every: seldom, show(h) { answered(); showHealth(h); }, fail: failed });
@@ -493,13 +605,17 @@ function askAll() {
 
 $('filter').addEventListener('input', () => {
   state.filter = $('filter').value.toLowerCase();
-  for (const p of [buckets, waiting, upstreams, incidents, policies, shadows, history]) p.render();
+  for (const p of [refusals, buckets, waiting, upstreams, incidents, policies, shadows, history]) p.render();
   reachable();
   noteBuckets();
   usage.now();
+  refused.now();
 });
 
-$('tenant').addEventListener('change', () => usage.now());
+$('tenant').addEventListener('change', () => {
+  usage.now();
+  refused.now();
+});
 
 document.addEventListener('keydown', (e) => {
   if (e.key === '/' && !e.ctrlKey && !e.metaKey && !e.altKey && !e.target.closest('input, select, dialog')) {
@@ -527,6 +643,10 @@ $('forget').addEventListener('click', () => {
   setToken('');
 });
 
+for (const section of document.querySelectorAll('main > section')) {
+  const place = document.querySelector(`#parts a[href="#${section.id}"]`)?.parentElement;
+  if (place) $('parts').append(place);
+}
 put($('host'), location.host);
 $('forget').hidden = !hasToken();
 askAll();

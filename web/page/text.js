@@ -52,6 +52,9 @@ export const number = (n) => digits.format(n);
 
 export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? '' : 's'}`;
 
+// units returns a number of units, whose name is a plural.
+export const units = (n, unit) => `${number(n)} ${n === 1 ? unit.replace(/s$/, '') : unit}`;
+
 // duration returns milliseconds in the two largest units.
 export function duration(ms) {
   if (ms === null || ms === undefined) return 'never';
