@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml/ast"
+
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
 )
@@ -61,7 +63,7 @@ type Upstream struct {
 	Breaker   Breaker
 	Retries   int
 	Hold      time.Duration // 0 means 30s
-	Others    bool          // pass on what nothing counts
+	Others    []string      // paths of what is passed on though nothing counts it, exact or with a * at the end
 	Silence   time.Duration // 0 means 10m
 	Duration  time.Duration // 0 means 1h
 
@@ -211,12 +213,26 @@ func (u *Upstream) settings(d *decoder) []setting {
 		{"breaker", func(e entry) { d.settings(e.value, "breaker", "", u.Breaker.settings(d)) }, settingsNode(u.Breaker.settings(d))},
 		{"retries", func(e entry) { u.Retries = int(d.integer(e, 0, maxRetries)) }, numberNode(u.Retries)},
 		{"hold", func(e entry) { u.Hold = d.between(e, time.Second, time.Hour) }, durationNode(u.Hold)},
-		{"others", func(e entry) { u.Others = d.boolean(e) }, flagNode(u.Others)},
+		{"others", func(e entry) { u.Others = d.others(e) }, texts(u.Others)},
 		{"silence", func(e entry) { u.Silence = d.between(e, time.Second, maxStep) }, durationNode(u.Silence)},
 		{"duration", func(e entry) { u.Duration = d.between(e, time.Second, maxStep) }, durationNode(u.Duration)},
 		{"credit_pause", func(e entry) { u.CreditPause = d.between(e, time.Second, maxStep) }, durationNode(u.CreditPause)},
 		{"generic", func(e entry) { u.Generic = d.generic(e) }, settingsNode(genericSettings(&u.Generic, d))},
 	}, u.APIKey.settings(d, "api_key")...)
+}
+
+// others reads paths that are passed on uncounted.
+func (d *decoder) others(e entry) (list []string) {
+	if _, ok := e.value.(*ast.BoolNode); ok {
+		d.problem(spanOf(e.value), `such as others: [/v1/files, "/v1/files/*"]`, "others is a list of paths that are passed on though nothing counts them")
+		return nil
+	}
+	d.texts(e, maxModels, func(e entry) {
+		if text := d.pattern(e); text != "" {
+			list = append(list, text)
+		}
+	})
+	return list
 }
 
 // apiURL reads the URL of an API. It is shown, so it must not have a secret.
@@ -333,10 +349,28 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 			}
 		}
 	}
+	for i := range g.Upstreams {
+		u := &g.Upstreams[i]
+		p, err := u.Provider()
+		if err != nil {
+			continue // it was reported
+		}
+		for _, other := range u.Others {
+			if err := p.CheckOther(other); err != nil {
+				problems = append(problems, c.note(upstreamSetting(u.Name)+".others", strings.TrimPrefix(err.Error(), "llm: "), "write paths that begin with /, behind the url"))
+			}
+		}
+	}
 	for i := range g.Keys {
+		for _, o := range g.Keys[i].Others {
+			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(o, upstream) }) {
+				problems = append(problems, c.note(keySetting(i)+".others", fmt.Sprintf("key %s may call %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(o)),
+					"write UPSTREAM/PATH, such as "+example(names)+"/v1/files/*"))
+			}
+		}
 		for _, m := range g.Keys[i].Models {
 			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) }) {
-				problems = append(problems, c.note("gateway.keys", fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
+				problems = append(problems, c.note(keySetting(i)+".models", fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
 					"write UPSTREAM/MODEL, such as "+example(names)+"/*"))
 			}
 		}
@@ -408,6 +442,11 @@ func (c *Config) warnGateway() {
 		}
 		if n := len(u.Models); n > 0 && u.Models[n-1].Model != "*" {
 			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`, "models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
+		}
+		for _, other := range u.Others {
+			if path, all := strings.CutSuffix(other, "*"); all && slices.Contains([]string{"", "/v1", "/v1beta", "/v1alpha", "/openai", "/openai/v1"}, strings.TrimRight(path, "/")) {
+				c.warnOf(upstreamSetting(u.Name)+".others", "list what is needed, such as /v1/files/*", "others of %s has %s: nearly all calls of that account pass uncounted", shorten(u.Name), shorten(other))
+			}
 		}
 		if end := u.doubled(); end != "" {
 			c.warnOf(upstreamSetting(u.Name)+".url", "leave "+end+" out of url", "the url of %s ends with %s, and the paths of SDKs begin with it: calls would go to …%s%[2]s/…", shorten(u.Name), end, end)

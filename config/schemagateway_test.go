@@ -30,20 +30,20 @@ type (
 		Dir string `json:"dir" jsonschema:"minLength=1" jsonschema_description:"The folder in which each gateway writes down what it reserved and what calls used, for drawgate audit. Several gateways can share it. Without it nothing is written."`
 	}
 	upstream struct {
-		Profile    string   `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini,enum=generic" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol; generic describes another one. Default: the upstream's name."`
-		URL        string   `json:"url,omitempty"          jsonschema:"pattern=^https?://" jsonschema_description:"Of the API. Default: the provider's."`
-		APIKeyEnv  string   `json:"api_key_env,omitempty"  jsonschema_description:"The environment variable that holds the provider's key. It never reaches callers."`
-		APIKeyFile string   `json:"api_key_file,omitempty" jsonschema_description:"The file that holds it."`
-		KeyHeader  string   `json:"key_header,omitempty"   jsonschema_description:"The header that carries it, such as api-key for Azure. Default: the provider's own."`
-		Owner      string   `json:"owner,omitempty"        jsonschema:"maxLength=1024" jsonschema_description:"Whose quota it is, such as a project: the key of the policies' buckets. Default: the upstream's name."`
-		Models     []model  `json:"models"                 jsonschema:"minItems=1,maxItems=1000" jsonschema_description:"How calls are counted. The first entry that fits a call's model decides; a call that fits none is refused."`
-		Estimate   string   `json:"estimate,omitempty"     jsonschema:"enum=upper,enum=likely,default=upper" jsonschema_description:"What a call reserves before it is made: the most that it can use, or what it will likely use, learned from answers."`
-		Breaker    *circuit `json:"breaker,omitempty"`
-		Retries    int      `json:"retries,omitempty"      jsonschema:"minimum=0,maximum=10,default=0" jsonschema_description:"How often a call that failed, or was refused for the quota, is made again. Each attempt counts."`
-		Hold       duration `json:"hold,omitempty"         jsonschema_description:"How long a call's units stay held if this process dies (1s to 1h). Default 30s."`
-		Others     bool     `json:"others,omitempty"       jsonschema:"default=false" jsonschema_description:"Pass on what no quota counts, such as files and batches. Otherwise only lists of models and counts of tokens."`
-		Silence    duration `json:"silence,omitempty"      jsonschema_description:"Longest time without anything from the provider (1s to 24h). Default 10m."`
-		Duration   duration `json:"duration,omitempty"     jsonschema_description:"Longest time of a whole answer (1s to 24h). Default 1h."`
+		Profile    string    `json:"profile,omitempty"      jsonschema:"enum=openai,enum=anthropic,enum=gemini,enum=generic" jsonschema_description:"What the provider counts, and how it says so. Also of what speaks the same protocol; generic describes another one. Default: the upstream's name."`
+		URL        string    `json:"url,omitempty"          jsonschema:"pattern=^https?://" jsonschema_description:"Of the API. Default: the provider's."`
+		APIKeyEnv  string    `json:"api_key_env,omitempty"  jsonschema_description:"The environment variable that holds the provider's key. It never reaches callers."`
+		APIKeyFile string    `json:"api_key_file,omitempty" jsonschema_description:"The file that holds it."`
+		KeyHeader  string    `json:"key_header,omitempty"   jsonschema_description:"The header that carries it, such as api-key for Azure. Default: the provider's own."`
+		Owner      string    `json:"owner,omitempty"        jsonschema:"maxLength=1024" jsonschema_description:"Whose quota it is, such as a project: the key of the policies' buckets. Default: the upstream's name."`
+		Models     []model   `json:"models"                 jsonschema:"minItems=1,maxItems=1000" jsonschema_description:"How calls are counted. The first entry that fits a call's model decides; a call that fits none is refused."`
+		Estimate   string    `json:"estimate,omitempty"     jsonschema:"enum=upper,enum=likely,default=upper" jsonschema_description:"What a call reserves before it is made: the most that it can use, or what it will likely use, learned from answers."`
+		Breaker    *circuit  `json:"breaker,omitempty"`
+		Retries    int       `json:"retries,omitempty"      jsonschema:"minimum=0,maximum=10,default=0" jsonschema_description:"How often a call that failed, or was refused for the quota, is made again. Each attempt counts."`
+		Hold       duration  `json:"hold,omitempty"         jsonschema_description:"How long a call's units stay held if this process dies (1s to 1h). Default 30s."`
+		Others     oneOrMore `json:"others,omitempty"      jsonschema_description:"Paths that are passed on though no quota counts them, exact or with * at the end: /v1/files, /v1/files/*. Otherwise only lists of models and counts of tokens."`
+		Silence    duration  `json:"silence,omitempty"      jsonschema_description:"Longest time without anything from the provider (1s to 24h). Default 10m."`
+		Duration   duration  `json:"duration,omitempty"     jsonschema_description:"Longest time of a whole answer (1s to 24h). Default 1h."`
 
 		CreditPause duration `json:"credit_pause,omitempty" jsonschema_description:"How long no call is made after the provider's credit was exhausted (1s to 24h). Default 5m."`
 		Generic     *generic `json:"generic,omitempty"`
@@ -51,7 +51,7 @@ type (
 	generic struct {
 		Name      string         `json:"name,omitempty"       jsonschema:"maxLength=1024" jsonschema_description:"What rules (attr provider) call the provider. Default: the upstream's name."`
 		Units     []genericUnit  `json:"units,omitempty"      jsonschema:"minItems=1,maxItems=32" jsonschema_description:"That its quotas count. Default: requests and tokens."`
-		Paths     oneOrMore      `json:"paths"                jsonschema_description:"Ends of the URL paths of calls that count."`
+		Paths     oneOrMore      `json:"paths"                jsonschema_description:"URL paths of calls that count, behind url."`
 		Model     string         `json:"model"                jsonschema_description:"Path of the model's name. A path is a list of keys, separated by dots; * is every element of a list."`
 		MaxOutput string         `json:"max_output,omitempty" jsonschema_description:"Path of the largest output in tokens."`
 		Answers   string         `json:"answers,omitempty"    jsonschema_description:"Path of the number of answers."`
@@ -118,6 +118,7 @@ type (
 		Class      string    `json:"class,omitempty"       jsonschema:"maxLength=1024" jsonschema_description:"For rules: class."`
 		Priority   int       `json:"priority,omitempty"    jsonschema:"minimum=0,maximum=9,default=0" jsonschema_description:"Of its calls. Drawgate-Priority can lower it."`
 		Models     oneOrMore `json:"models,omitempty"      jsonschema_description:"What it may use: UPSTREAM/MODEL, with * at the end. Default: everything."`
+		Others     oneOrMore `json:"others,omitempty"      jsonschema_description:"Which of the upstreams' others it may use: UPSTREAM/PATH, with * at the end. Default: all."`
 	}
 	prices struct {
 		Currency string           `json:"currency,omitempty" jsonschema:"pattern=^[a-z]{1\\,8}$,default=usd" jsonschema_description:"Costs are counted in millionths of it: usd_micros."`

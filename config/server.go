@@ -288,10 +288,11 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 		report(upstreamSetting(u.Name), u.APIKey.lookUp(env, &c.read))
 	}
 	for i := range c.Gateway.Keys {
-		report("gateway.keys", c.Gateway.Keys[i].lookUp(env, &c.read))
+		report(keySetting(i), c.Gateway.Keys[i].lookUp(env, &c.read))
 	}
 	if len(problems) == 0 {
-		report("gateway.keys", sameKey(c.Gateway.Keys))
+		i, err := sameKey(c.Gateway.Keys)
+		report(keySetting(i), err)
 	}
 	t := &c.Telemetry
 	report("telemetry.salt_"+t.Salt.kind(), t.Salt.lookUp(env, &c.read))

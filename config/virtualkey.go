@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -16,6 +17,7 @@ type VirtualKey struct {
 	Team, User, Class string
 	Priority          int
 	Models            []string // "upstream/model", with * at the end; none means everything
+	Others            []string // "upstream/path", with * at the end, of the upstreams' Others; none means all
 
 	Sum    [sha256.Size]byte // as in [Token]
 	Secret Secret            // where the secret is; empty if the file has its SHA-256
@@ -24,8 +26,8 @@ type VirtualKey struct {
 func (d *decoder) virtualKeys(e entry) (list []VirtualKey) {
 	items, _ := d.list(e, maxKeys)
 	first := map[string]int{}
-	for _, n := range items {
-		k := d.virtualKey(n)
+	for i, n := range items {
+		k := d.virtualKey(n, keySetting(i))
 		if line := first[k.Name]; line != 0 && k.Name != "" {
 			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key name %s is used twice", shorten(k.Name))
 		}
@@ -35,10 +37,14 @@ func (d *decoder) virtualKeys(e entry) (list []VirtualKey) {
 	return list
 }
 
-func (d *decoder) virtualKey(n ast.Node) (k VirtualKey) {
+// keySetting is the name of a key's settings.
+func keySetting(i int) string { return "gateway.keys[" + strconv.Itoa(i) + "]" }
+
+func (d *decoder) virtualKey(n ast.Node, setting string) (k VirtualKey) {
+	d.origin(setting, spanOf(n))
 	before := len(d.problems)
 	hash := ""
-	seen := d.settings(n, "a key", "", k.settings(d, &hash))
+	seen := d.settings(n, "a key", setting, k.settings(d, &hash))
 	wrong := len(d.problems) > before
 	d.oneSecret(spanOf(n), "a key", "secret", hash, k.Secret, wrong)
 	if !seen["name"] && !wrong {
@@ -66,6 +72,13 @@ func (k *VirtualKey) settings(d *decoder, hash *string) []setting {
 				}
 			})
 		}, texts(k.Models)},
+		{"others", func(e entry) {
+			d.texts(e, maxModels, func(e entry) {
+				if text := d.pattern(e); text != "" {
+					k.Others = append(k.Others, text)
+				}
+			})
+		}, texts(k.Others)},
 		{"sha256", func(e entry) { *hash, k.Sum = d.digest(e) }, sum},
 	}, k.Secret.settings(d, "secret")...)
 }
@@ -83,14 +96,14 @@ func (k *VirtualKey) lookUp(env *environment, read *readFiles) error {
 	return nil
 }
 
-// sameKey returns an error if two keys have the same secret.
-func sameKey(list []VirtualKey) error {
+// sameKey returns an error if two keys have the same secret, and the second of them.
+func sameKey(list []VirtualKey) (second int, err error) {
 	first := map[[sha256.Size]byte]string{}
 	for i := range list {
 		if other, same := first[list[i].Sum]; same {
-			return fmt.Errorf("keys %s and %s are the same", shorten(other), shorten(list[i].Name))
+			return i, fmt.Errorf("keys %s and %s are the same", shorten(other), shorten(list[i].Name))
 		}
 		first[list[i].Sum] = list[i].Name
 	}
-	return nil
+	return 0, nil
 }

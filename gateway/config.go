@@ -37,7 +37,7 @@ type Upstream struct {
 	Breaker  outbound.Breaker
 	Retries  int           // how often a call that failed, or was refused for the quota, is made again
 	Hold     time.Duration // how long units stay held if this process dies; 0 means 30s
-	Others   bool          // pass on what no quota counts, such as files or batches; otherwise only lists of models and counts of tokens
+	Others   []string      // paths that are passed on though no quota counts them, exact or with a * at the end, such as /v1/files and /v1/files/*
 	Silence  time.Duration // longest time without anything from the provider, 0 means 10m
 	Duration time.Duration // longest time of a whole answer, 0 means 1h
 }
@@ -70,6 +70,7 @@ type Key struct {
 	Class    string            // class
 	Priority int               // the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
 	Models   []string          // what it may use: "upstream/model", with * at the end; none means everything
+	Others   []string          // which of the upstreams' Others it may use: "upstream/path", with * at the end; none means all
 }
 
 // Secret is a text that is not printed.
@@ -137,6 +138,11 @@ func (u *Upstream) check() error {
 		return fmt.Errorf("gateway: upstream %q has no models: name at least one, such as *, with the policy that counts it", u.Name)
 	case u.Retries < 0 || u.Retries > maxRetries:
 		return fmt.Errorf("gateway: upstream %q: retries %d is not between 0 and %d", u.Name, u.Retries, maxRetries)
+	}
+	for _, pattern := range u.Others {
+		if err := u.Profile.CheckOther(pattern); err != nil {
+			return fmt.Errorf("gateway: upstream %q: others: %w", u.Name, err)
+		}
 	}
 	for i := range u.Models {
 		m := &u.Models[i]

@@ -39,6 +39,12 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " cannot be passed on: tell whoever runs this gateway"})
 		return
 	}
+	if !plain(resp) && x.up.secret != nil && resp.StatusCode < http.StatusBadRequest && resp.StatusCode != http.StatusNotModified {
+		// It was not asked for, and nobody sees what is in it.
+		x.h.warn("the upstream compresses its answers, although it was asked not to", "upstream", x.up.config.Name)
+		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " is compressed, and cannot be passed on: tell whoever runs this gateway"})
+		return
+	}
 	x.result = resultOf(c, resp.StatusCode)
 	h := x.w.Header()
 	x.answerHeader(h, c, resp)
@@ -84,14 +90,7 @@ func resultOf(c *call, status int) string {
 
 // answerHeader sets the headers of an answer.
 func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
-	secret := string(x.up.config.Key)
-	for name, values := range resp.Header {
-		for _, v := range values {
-			if secret == "" || !strings.Contains(v, secret) {
-				h.Add(name, v)
-			}
-		}
-	}
+	x.up.secret.header(h, resp.Header)
 	remove(h, ownSite)
 	if c.entry == nil {
 		return
@@ -111,9 +110,9 @@ func (x *exchange) deliverError(resp *http.Response) {
 		body = nil
 		x.w.Header().Del("Content-Encoding")
 	}
-	if secret := []byte(x.up.config.Key); len(secret) > 0 {
-		body = bytes.ReplaceAll(body, secret, []byte("(secret)"))
-	}
+	secret := redacting{redactor: x.up.secret}
+	body = secret.next(body)
+	body = append(body, secret.rest()...)
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
 	x.w.WriteHeader(resp.StatusCode)
@@ -124,8 +123,12 @@ func (x *exchange) deliverError(resp *http.Response) {
 
 // plain reports whether an answer is not compressed.
 func plain(resp *http.Response) bool {
-	enc := resp.Header.Get("Content-Encoding")
-	return enc == "" || strings.EqualFold(enc, "identity")
+	for _, enc := range resp.Header["Content-Encoding"] {
+		if enc != "" && !strings.EqualFold(enc, "identity") {
+			return false
+		}
+	}
+	return true
 }
 
 // errCaller is what writing to the caller failed with.
@@ -136,9 +139,13 @@ var errCaller = errors.New("gateway: the caller has left, or does not read its a
 func (x *exchange) copy(f *usageFilter, k *keep, body io.Reader) error {
 	buf, _ := pieces.Get().(*[]byte)
 	defer pieces.Put(buf)
+	secret := redacting{redactor: x.up.secret}
 	for {
 		n, err := body.Read(*buf)
-		piece := (*buf)[:n]
+		piece := secret.next((*buf)[:n])
+		if errors.Is(err, io.EOF) {
+			piece = append(piece, secret.rest()...)
+		}
 		if f != nil {
 			piece = f.next(piece)
 			if errors.Is(err, io.EOF) {

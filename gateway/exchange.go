@@ -10,7 +10,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +43,7 @@ type call struct {
 	*llm.Call
 
 	up     *upstream
-	path   string // of the URL, without the upstream's name; as the caller escaped it
+	path   string // of the URL, without the upstream's name; plain: see plainPath
 	body   []byte
 	entry  *Model // how it is counted; nil: it is not
 	filter bool   // the usage was asked for on the caller's behalf: leave it out of the stream
@@ -80,7 +79,7 @@ func (x *exchange) unknownPath(name string) {
 	}
 	if p := profileOf(x.r.URL.Path); p != nil {
 		x.up = &upstream{config: &Upstream{Profile: p}}
-		x.refuse(&refusal{kind: llm.NotFound, message: noUpstream})
+		x.refuse(&refusal{kind: llm.NoSuchPath, message: noUpstream})
 		return
 	}
 	h := x.w.Header()
@@ -116,7 +115,11 @@ func (x *exchange) serve(path string) {
 		x.refuse(&refusal{kind: llm.Unauthorized, message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider"})
 		return
 	}
-	if why := x.options(path); why != nil {
+	path, why := plainPath(path)
+	if why == nil {
+		why = x.options()
+	}
+	if why != nil {
 		x.refuse(why)
 		return
 	}
@@ -138,15 +141,10 @@ func (x *exchange) serve(path string) {
 	}
 }
 
-// options reads what the request says in its path and headers.
-func (x *exchange) options(escaped string) *refusal {
-	for s := range strings.SplitSeq(strings.ReplaceAll(x.r.URL.Path, `\`, "/"), "/") {
-		if s == "." || s == ".." {
-			return &refusal{kind: llm.BadRequest, message: "the path has the segment . or ..: send it resolved"}
-		}
-	}
-	if strings.Contains(escaped, "//") {
-		return &refusal{kind: llm.BadRequest, message: "the path has an empty segment: look at the slash at the end of the base URL"}
+// options reads what the request says in its headers.
+func (x *exchange) options() *refusal {
+	if why := oneBody(x.r.Header); why != nil {
+		return why
 	}
 	x.ask.level = x.key.Priority
 	if text := x.r.Header.Get(HeaderPriority); text != "" {
@@ -281,22 +279,20 @@ func (x *exchange) tooLarge() *refusal {
 	return &refusal{kind: llm.TooLarge, message: fmt.Sprintf("the request is larger than the %d bytes that this gateway reads: make it shorter, or have gateway.max_body raised", x.h.opts.MaxBody)}
 }
 
-// parse reads what a request asks an upstream for, and finds out how it is counted.
+// parse reads what a request asks an upstream for, and finds out how it is counted. path is plain.
 func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusal) {
-	plain, err := url.PathUnescape(path)
-	if err != nil {
-		return nil, &refusal{kind: llm.BadRequest, message: "the path is not valid"}
-	}
-	parsed, err := up.config.Profile.Parse(x.r.Method, plain, x.r.Header, body)
+	profile := up.config.Profile
+	parsed, err := profile.Parse(x.r.Method, path, x.r.Header, body)
 	if err != nil {
 		return nil, &refusal{kind: llm.BadRequest, message: err.Error()}
 	}
 	parsed.Owner = "" // the upstream's: headers that choose another one are not passed on
 	c := &call{Call: parsed, up: up, path: path, body: body}
-	if parsed.Operation == llm.OpOther {
-		if !up.config.Others && !lists(x.r.Method, plain) {
-			return nil, &refusal{kind: llm.NotFound, message: "this gateway does not pass on " + x.r.Method + " calls of this path: nothing would count them"}
-		}
+	switch documented := profile.Documented(x.r.Method, path); {
+	case !documented:
+		return c, x.other(c)
+	case parsed.Operation == llm.OpOther: // a list of models: whatever a body of it may mean, it is not sent
+		c.body = nil
 		return c, nil
 	}
 	if kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type")); err == nil && kind != "application/json" && !strings.HasSuffix(kind, "+json") {
@@ -305,20 +301,21 @@ func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusa
 	return c, x.route(c)
 }
 
-// lists reports whether a request only lists models, or shows one.
-func lists(method, p string) bool {
-	return (method == http.MethodGet || method == http.MethodHead) && (path.Base(p) == "models" || path.Base(path.Dir(p)) == "models")
-}
-
 // route finds out how a call's model is counted.
 func (x *exchange) route(c *call) *refusal {
 	if c.Model == "" {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
 	}
+	if c.Other != "" {
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf("the path names the model %.80q and the body %.80q: send the same in both", c.Model, c.Other)}
+	}
 	up := c.up.config
 	c.entry = up.model(c.Model)
 	if c.entry == nil || !x.key.may(up.Name, c.Model) {
-		return &refusal{kind: llm.NotFound, message: fmt.Sprintf("there is no model %.80q for this key at %s", c.Model, up.Name)}
+		return noModel(c.Model, up.Name)
+	}
+	if c.Background {
+		return &refusal{kind: llm.BadRequest, message: "background: true is not supported: the answer would be paid for, and could not be fetched through this gateway. Leave it out"}
 	}
 	if !c.NeedsUsage() {
 		return nil
@@ -336,8 +333,7 @@ func (x *exchange) as(c *call, fallback string) *call {
 	name, model := x.state.config.fallback(c.up.config.Name, fallback)
 	up := x.state.upstreams[name]
 	// The usage may have been asked for in the body, so the call is read again.
-	plain, _ := url.PathUnescape(c.path) // it was before
-	again, err := up.config.Profile.Parse(x.r.Method, plain, x.r.Header, c.body)
+	again, err := up.config.Profile.Parse(x.r.Method, c.path, x.r.Header, c.body)
 	if err != nil {
 		return nil
 	}
@@ -368,7 +364,7 @@ func (x *exchange) send(c *call, wait time.Duration) (*http.Response, error) {
 func (x *exchange) request(c *call) *http.Request {
 	u := *x.up.config.URL
 	u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + c.path
-	u.Path, _ = url.PathUnescape(u.RawPath) // it was escaped before
+	u.Path, _ = url.PathUnescape(u.RawPath) // of the configuration, and plain
 	u.RawQuery = outQuery(x.r.URL.RawQuery, x.up.config.Profile)
 	out := &http.Request{
 		Method: x.r.Method, URL: &u, Host: u.Host, Header: x.up.config.outHeader(x.r.Header), Body: http.NoBody,

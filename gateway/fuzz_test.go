@@ -110,6 +110,10 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/openai/v1/chat/completions", "key=x", "Bearer secret", "1.5", "7", `{"model":"m"}`)
 	f.Add("GET", "/openai/v1/models", "", "bearer secret", "1m", "", "")
 	f.Add("POST", "/openai//evil.test/v1/..%2f", "%zz=%", "Bearer secret", "NaN", "-1", "\x00")
+	for _, path := range oddPaths {
+		f.Add("POST", "/openai"+path, "", "Bearer secret", "", "", `{"model":"m"}`)
+		f.Add("GET", "/openai"+path, "", "Bearer secret", "", "", "")
+	}
 	f.Add("POST", "/openai/@evil.test:80/v1/models", "key=secret&fields=x", "", "1e400", "9", `{`)
 	u := &Upstream{Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{Scheme: "https", Host: "provider.test", Path: "/base"}, Key: "the-key", Models: []Model{{Name: "*", Policy: "p"}}}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, timeout, priority, body string) {
@@ -129,7 +133,11 @@ func FuzzRequest(f *testing.F) {
 		x.rc = http.NewResponseController(x.w)
 		_ = secretOf(r)
 		name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-		if name != "openai" || x.options("/"+rest) != nil {
+		if name != "openai" || x.options() != nil {
+			return
+		}
+		plain, why := plainPath("/" + rest)
+		if why != nil {
 			return
 		}
 		if x.ask.level > 5 || x.ask.level < 0 || x.wait < 0 || x.wait > time.Minute {
@@ -139,9 +147,12 @@ func FuzzRequest(f *testing.F) {
 		if why != nil {
 			return
 		}
-		c, why := x.parse(x.up, "/"+rest, data)
+		c, why := x.parse(x.up, plain, data)
 		if why != nil {
 			return
+		}
+		if !u.Profile.Documented(method, c.path) {
+			t.Fatalf("%s %s passes", method, c.path)
 		}
 		out := x.request(c)
 		if out.URL.Host != "provider.test" || out.Host != "provider.test" || out.URL.Scheme != "https" || !strings.HasPrefix(out.URL.Path, "/base/") {

@@ -232,7 +232,7 @@ func (b *bench) request(ctx context.Context, name string, stream bool, prompt st
 	return b.raw(ctx, http.MethodPost, "/"+a.upstream+path, fmt.Sprintf(a.body, prompt, more), append([]string{a.key + alice}, headers...)...)
 }
 
-// raw writes any request.
+// raw writes any request. A header that begins with a + is one more of its name.
 func (b *bench) raw(ctx context.Context, method, path, body string, headers ...string) *http.Request {
 	b.Helper()
 	base := "http://gateway.test"
@@ -247,6 +247,10 @@ func (b *bench) raw(ctx context.Context, method, path, body string, headers ...s
 	r.Header.Set("Anthropic-Version", "2023-06-01")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
+		if more, ok := strings.CutPrefix(name, "+"); ok {
+			r.Header.Add(more, value)
+			continue
+		}
 		r.Header.Set(name, value)
 	}
 	return r

@@ -152,8 +152,8 @@ func TestTooLargeUploads(t *testing.T) {
 	})
 }
 
-// TestCompressionBombs: a compressed request is refused unread, and a compressed answer passes as
-// it is, without being unpacked here.
+// TestCompressionBombs: a compressed request is refused unread, and so is a compressed answer, which
+// nobody asked for and which may have the provider's key in it, without being unpacked here.
 //
 // req: C12
 func TestCompressionBombs(t *testing.T) {
@@ -177,8 +177,8 @@ func TestCompressionBombs(t *testing.T) {
 		t.Errorf("got %d %s, want 400", got.status, got.body)
 	}
 	r := b.request(t.Context(), "openai", false, "Hello!", "Accept-Encoding: gzip")
-	if got := b.do(r); got.status != http.StatusOK || got.body != bomb.String() || got.header.Get("Content-Encoding") != "gzip" {
-		t.Errorf("got %d with %d bytes, want the %d compressed ones", got.status, len(got.body), bomb.Len())
+	if got := b.do(r); got.status != http.StatusBadGateway || !strings.Contains(got.body, "compressed") || got.header.Get("Content-Encoding") != "" {
+		t.Errorf("got %d with %d bytes, want 502", got.status, len(got.body))
 	}
 	b.settled()
 	if used := b.used("upstream", "account"); used["rpm"] != 1 || used["tokens"] < 200 {

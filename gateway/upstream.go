@@ -18,6 +18,7 @@ type upstream struct {
 	config    *Upstream
 	client    *outbound.Client
 	transport *outbound.Transport
+	secret    *redactor // of its key
 }
 
 // upstream puts one in force.
@@ -25,15 +26,16 @@ func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 	client := outbound.New(&quota{h, u.owner()}, &outbound.Options{
 		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
 	})
+	secret := newRedactor(string(u.Key))
 	opts := &outbound.TransportOptions{
-		Base:   &watch{base: h.opts.Base, key: string(u.Key), silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
+		Base:   &watch{base: h.opts.Base, secret: secret, silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
 		Prices: prices, Call: countCaller,
 	}
 	if u.Likely {
 		e := &llm.Estimator{}
 		opts.Estimate, opts.Ended = e.Likely, e.Learn
 	}
-	return &upstream{u, client, outbound.NewTransport(client, u.Profile, opts)}
+	return &upstream{u, client, outbound.NewTransport(client, u.Profile, opts), secret}
 }
 
 // ask is how a call is counted, and what was granted. It is in the context of the call.

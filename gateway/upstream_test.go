@@ -158,19 +158,63 @@ func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {
 	}
 }
 
-// TestOtherCalls: an upstream may pass on what nothing counts.
+// TestOtherCalls: an upstream passes on the calls that are listed, though nothing counts them, if
+// the key may use them and the models that they name.
 func TestOtherCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		s.config.Upstreams[0].Others = true
+		s.config.Upstreams[0].Others = []string{"/v1/files", "/v1/files/*", "/v1/images/generations", "/v1/audio/*", "/v1/*"}
+		s.config.Keys[0].Models = []string{"openai/gpt-image-*"}
+		s.config.Keys[1].Others = []string{"openai/v1/files/*"}
 		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type")+" "+string(body))
 		})
 	})
-	got := b.do(b.raw(t.Context(), http.MethodPut, "/openai/v1/files/x", "contents", "Authorization: Bearer "+alice, "Content-Type: text/plain"))
+	asAlice, asBob := "Authorization: Bearer "+alice, "Authorization: Bearer "+bob
+	got := b.do(b.raw(t.Context(), http.MethodPut, "/openai/v1/files/x", "contents", asBob, "Content-Type: text/plain"))
 	if got.status != http.StatusOK || got.body != "PUT /v1/files/x text/plain contents" {
 		t.Errorf("got %d %s", got.status, got.body)
+	}
+	form := func(text string) string { return strings.ReplaceAll(text, "\n", "\r\n") }
+	const multipart = "Content-Type: multipart/form-data; boundary=b"
+	for _, c := range []struct {
+		path, body, as, kind string
+		want                 int
+	}{
+		{"/v1/images/generations", `{"model":"gpt-image-1"}`, asAlice, "", 200},
+		{"/v1/images/generations", `{"prompt":"x"}`, asAlice, "", 200},
+		{"/v1/images/generations", `{"model":"dall-e-3"}`, asAlice, "", 404},
+		{"/v1/images/generations", `{"model":"gpt-image-1","\u006dodel":"dall-e-3"}`, asAlice, "", 404},
+		{"/v1/images/generations", `{"Model":"dall-e-3"}`, asAlice, "", 404},
+		{"/v1/images/generations", `{"requests":[{"params":{"x":"model","model":"dall-e-3"}}]}`, asAlice, "", 404},
+		{"/v1/images/generations", `{"models":["gpt-image-1","dall-e-3"]}`, asAlice, "", 404},
+		{"/v1/images/generations", `model=dall-e-3`, asAlice, "Content-Type: application/x-www-form-urlencoded", 400},
+		{"/v1/images/generations", `{"model":`, asAlice, "", 400},
+		{"/v1/images/generations?model=dall-e-3", `{}`, asAlice, "", 404},
+		{"/v1/engines/dall-e-3/edits", `{}`, asAlice, "", 404},
+		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b--\n"), asAlice, multipart, 404},
+		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\ngpt-image-1\n--b--\n"), asAlice, multipart, 200},
+		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"\n\n{\n{\"body\":{\"model\":\"o3\"}}\n--b--\n"), asAlice, multipart, 404},
+		{"/v1/audio/speech", "--b\nx", asAlice, multipart, 400},
+		{"/v1/audio/speech", `{"model":"x"}`, asBob, "", 404}, // not one of the key's
+		{"/v1/files", ``, asBob, "", 404},
+		// What contains a known call is never another one.
+		{"/v1/chat/completions/x", `{}`, asAlice, "", 404},
+		{"/v1/responses/compact", `{}`, asAlice, "", 404},
+		{"/v1/messages/batches", `{}`, asAlice, "", 404},
+		{"/v1/x/Embeddings", `{}`, asAlice, "", 404},
+		{"/v1/chat/completions;x", `{}`, asAlice, "", 400},
+		{"/v1/chat/completions%20", `{}`, asAlice, "", 400},
+		{"/files", `{}`, asAlice, "", 404},
+	} {
+		headers := []string{c.as}
+		if c.kind != "" {
+			headers = append(headers, c.kind)
+		}
+		if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai"+c.path, c.body, headers...)); got.status != c.want {
+			t.Errorf("%s %q: got %d %s, want %d", c.path, c.body, got.status, got.body, c.want)
+		}
 	}
 	if used := b.used("upstream", "account"); used["rpm"] != 0 {
 		t.Errorf("%v used, want nothing", used)
@@ -194,6 +238,10 @@ func TestMistakesInAConfiguration(t *testing.T) {
 			c.Upstreams[0].Models[0].Fallbacks = []string{"anthropic/claude-sonnet-4-5"}
 		},
 		"a fallback without a model": func(c *gateway.Config) { c.Upstreams[0].Models[0].Fallbacks = []string{"openai/"} },
+		"others, no path":            func(c *gateway.Config) { c.Upstreams[0].Others = []string{"files"} },
+		"others, odd":                func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/*/x"} },
+		"others, a call":             func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/responses/*"} },
+		"others, called twice":       func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/models"} },
 		"many retries":               func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
 		"two upstreams":              func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
 		"no key's name":              func(c *gateway.Config) { c.Keys[0].Name = "" },

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -22,30 +21,26 @@ var (
 
 // callError is a failure on the way to the provider, or of it, after a call was granted.
 type callError struct {
-	err error
-	key string // the provider's, which a damaged answer may quote; "" if there is none
+	err    error
+	secret *redactor // of the provider's key, which a damaged answer may quote
 }
 
 func (e *callError) Error() string {
-	text := e.err.Error()
-	if e.key != "" {
-		text = strings.ReplaceAll(text, e.key, "(secret)")
-	}
-	return "gateway: the call to the upstream failed: " + text
+	return "gateway: the call to the upstream failed: " + e.secret.text(e.err.Error())
 }
 func (e *callError) Unwrap() error { return e.err }
 
 // watch is a RoundTripper that gives answers up that take too long.
 type watch struct {
 	base           http.RoundTripper
-	key            string // of the provider
+	secret         *redactor // of the provider's key
 	silence, whole time.Duration
 }
 
 // RoundTrip implements http.RoundTripper.
 func (w *watch) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	b := &watched{ctx: ctx, cancel: cancel, silence: w.silence, key: w.key}
+	b := &watched{ctx: ctx, cancel: cancel, silence: w.silence, secret: w.secret}
 	b.whole = time.AfterFunc(w.whole, func() { cancel(errTooLong) })
 	b.quiet = time.AfterFunc(w.silence, func() { cancel(errSilent) })
 	resp, err := w.base.RoundTrip(r.WithContext(ctx))
@@ -53,7 +48,7 @@ func (w *watch) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		err = b.why(err)
 		b.end()
-		return nil, &callError{err, w.key}
+		return nil, &callError{err, w.secret}
 	}
 	b.body, resp.Body = resp.Body, b
 	return resp, nil
@@ -64,7 +59,7 @@ type watched struct {
 	ctx          context.Context //nolint:containedctx // of the call to the provider, which is ended from here
 	cancel       context.CancelCauseFunc
 	silence      time.Duration
-	key          string
+	secret       *redactor
 	whole, quiet *time.Timer
 	body         io.ReadCloser
 }
@@ -89,7 +84,7 @@ func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	b.quiet.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = &callError{b.why(err), b.key}
+		err = &callError{b.why(err), b.secret}
 	}
 	return n, err
 }

@@ -67,6 +67,7 @@ type Media struct {
 type Call struct {
 	Operation Operation
 	Model     string // as the call names it; "" for OpOther
+	Other     string // another model that the body names beside the one of the path, which is Model; "" if there is none
 	Family    string // of models that share a limit: see Profile.Families
 	Owner     string // of the quota, by the profile's OwnerHeaders; "" if the call names none
 

@@ -19,7 +19,8 @@ const (
 	Overloaded                    // too much is waiting here, or the provider is overloaded
 	ServerError                   // something failed here, before anything was sent
 	TimedOut                      // no answer in time
-	NotFound                      // there is no such model or operation, as far as the caller may know
+	NotFound                      // there is no such model, as far as the caller may know
+	NoSuchPath                    // there is no such operation, as far as the caller may know
 	Forbidden                     // the key may not do this
 	TooLarge                      // the request has more bytes than are read
 	Unavailable                   // nothing was sent: the provider is left alone for a time, or a quota could not be asked
@@ -51,6 +52,7 @@ var (
 		ServerError:  {http.StatusInternalServerError, "server_error", "server_error"},
 		TimedOut:     {http.StatusGatewayTimeout, "server_error", "timeout"},
 		NotFound:     {http.StatusNotFound, "invalid_request_error", "model_not_found"},
+		NoSuchPath:   {http.StatusNotFound, "invalid_request_error", "unknown_url"},
 		Forbidden:    {http.StatusForbidden, "invalid_request_error", "permission_denied"},
 		TooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large"},
 		Unavailable:  {http.StatusServiceUnavailable, "server_error", "unavailable"},
@@ -64,6 +66,7 @@ var (
 		ServerError:  {http.StatusInternalServerError, "api_error", ""},
 		TimedOut:     {http.StatusGatewayTimeout, "timeout_error", ""},
 		NotFound:     {http.StatusNotFound, "not_found_error", ""},
+		NoSuchPath:   {http.StatusNotFound, "not_found_error", ""},
 		Forbidden:    {http.StatusForbidden, "permission_error", ""},
 		TooLarge:     {http.StatusRequestEntityTooLarge, "request_too_large", ""},
 		Unavailable:  {http.StatusServiceUnavailable, "api_error", ""},
@@ -77,6 +80,7 @@ var (
 		ServerError:  {http.StatusInternalServerError, "INTERNAL", ""},
 		TimedOut:     {http.StatusGatewayTimeout, "DEADLINE_EXCEEDED", ""},
 		NotFound:     {http.StatusNotFound, "NOT_FOUND", ""},
+		NoSuchPath:   {http.StatusNotFound, "NOT_FOUND", ""},
 		Forbidden:    {http.StatusForbidden, "PERMISSION_DENIED", ""},
 		TooLarge:     {http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT", ""},
 		Unavailable:  {http.StatusServiceUnavailable, "UNAVAILABLE", ""},
@@ -90,6 +94,7 @@ var (
 		ServerError:  {http.StatusInternalServerError, "server error", ""},
 		TimedOut:     {http.StatusGatewayTimeout, "timed out", ""},
 		NotFound:     {http.StatusNotFound, "not found", ""},
+		NoSuchPath:   {http.StatusNotFound, "not found", ""},
 		Forbidden:    {http.StatusForbidden, "forbidden", ""},
 		TooLarge:     {http.StatusRequestEntityTooLarge, "too large", ""},
 		Unavailable:  {http.StatusServiceUnavailable, "unavailable", ""},

@@ -15,6 +15,7 @@ const (
 	reqSchema          // of a tool's definition, or of the answer's format
 	reqSkip            // does not reach the model
 	reqModel           //
+	reqModelAgain      // the model, which the path has as well
 	reqMaxOutput       //
 	reqAnswers         //
 	reqStream          //
@@ -164,7 +165,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.edit.body = offset + 1
 	case reqOptions:
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
-	case reqModel, reqMaxOutput, reqBoth, reqAnswers, reqStream, reqUsage:
+	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqAnswers, reqStream, reqUsage:
 		return errKind
 	case reqHidden:
 		r.call.Hidden++
@@ -333,16 +334,22 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		}
 		r.flush()
 		r.tapped(t).Add(string(value))
-	case reqModel:
+	case reqModel, reqModelAgain:
 		if kind != '"' && !null {
 			return errKind
 		}
 		if !whole || len(value) > maxModel {
 			return errModel
 		}
-		c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
-		if c.Model == "" && !null { // the model in the path decides, as at Azure
-			c.Model = string(value)
+		if ro == reqModel {
+			c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
+		}
+		switch name := string(value); {
+		case null:
+		case c.Model == "": // the model in the path decides, as at Azure
+			c.Model = name
+		case name != c.Model && name != "models/"+c.Model:
+			c.Other = name
 		}
 	case reqMaxOutput, reqBoth:
 		// Responses and chat completions name their largest output differently, and some servers
@@ -370,6 +377,9 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errKind
 		}
 	case reqBackground:
+		if kind != 't' && kind != 'f' && !null {
+			return errKind
+		}
 		c.Background = kind == 't'
 	case reqRoot:
 		return errKind

@@ -132,7 +132,7 @@ func anthropicBlocks(list *node, levels int) {
 }
 
 func geminiRequest() *node {
-	root := newRequest("model", "safetySettings", "store", "taskType", "outputDimensionality", "labels")
+	root := newRequest("safetySettings", "store", "taskType", "outputDimensionality", "labels")
 	geminiFields(root)
 	// countTokens and batchEmbedContents wrap the same fields.
 	geminiFields(root.at("generateContentRequest"))
@@ -149,6 +149,7 @@ func geminiFields(root *node) {
 	geminiParts(root.subtree(reqText, "contents").at("parts")) // a single content is accepted as well
 	geminiParts(root.subtree(reqText, "content").at("parts"))
 	geminiParts(root.subtree(reqText, "systemInstruction").at("parts"))
+	root.at("model").role = reqModelAgain
 	root.at("cachedContent").role = reqHidden
 	root.at("serviceTier").role = reqTier
 	config := root.at("generationConfig").set(reqSkip)

@@ -1,7 +1,10 @@
 package llm
 
 import (
+	"fmt"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +31,138 @@ func (p *Profile) route(path string) (op Operation, model string, stream bool) {
 		}
 	}
 	return OpOther, "", false
+}
+
+// forms are the paths of a provider's documentation. A {} is one segment, or its part, without a
+// colon; a {:} may have one.
+type forms struct{ prefixes, calls, lists []string }
+
+var (
+	openAIForms = forms{
+		prefixes: []string{"", "/v1", "/openai", "/openai/v1"},
+		calls: []string{
+			"/chat/completions", "/completions", "/responses", "/embeddings",
+			"/deployments/{}/chat/completions", "/deployments/{}/completions", "/deployments/{}/embeddings", // Azure
+		},
+		lists: []string{"/models", "/models/{:}"},
+	}
+	anthropicForms = forms{
+		prefixes: []string{"", "/v1"},
+		calls:    []string{"/messages", "/messages/count_tokens"},
+		lists:    []string{"/models", "/models/{:}"},
+	}
+	geminiForms = forms{
+		prefixes: []string{
+			"", "/v1beta", "/v1", "/v1alpha",
+			"/v1/projects/{}/locations/{}/publishers/{}", "/v1beta1/projects/{}/locations/{}/publishers/{}", // Vertex AI
+		},
+		calls: []string{
+			"/models/{}:generateContent", "/models/{}:streamGenerateContent", "/models/{}:countTokens",
+			"/models/{}:embedContent", "/models/{}:batchEmbedContents",
+		},
+		lists: []string{"/models", "/models/{}"},
+	}
+)
+
+// Documented reports whether a request is a call that Parse understands, or lists models, and has
+// exactly the path of the provider's documentation: nothing in front of it, behind it or in other
+// capitals. path is decoded, and without the query. A server that takes requests of callers whom it
+// does not trust refuses all others: what Parse does not know, and what it only knows by the end of
+// its path, may be another call to the provider.
+func (p *Profile) Documented(method, path string) bool {
+	f := forms{prefixes: []string{""}, lists: openAIForms.lists}
+	switch p.wire {
+	case wireOpenAI:
+		f = openAIForms
+	case wireAnthropic:
+		f = anthropicForms
+	case wireGemini:
+		f = geminiForms
+	case wireGeneric:
+		f.calls = p.generic.Paths
+	}
+	var ends []string
+	switch method {
+	case http.MethodPost:
+		ends = f.calls
+	case http.MethodGet, http.MethodHead:
+		ends = f.lists
+	}
+	for _, prefix := range f.prefixes {
+		for _, end := range ends {
+			if sameForm(prefix+end, path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sameForm reports whether a path has a form.
+func sameForm(form, path string) bool {
+	for {
+		var want, got string
+		var more, also bool
+		want, form, more = strings.Cut(form, "/")
+		got, path, also = strings.Cut(path, "/")
+		if more != also {
+			return false
+		}
+		if end, ok := strings.CutPrefix(want, "{:}"); ok {
+			if got == "" || end != "" {
+				return false
+			}
+		} else if end, ok := strings.CutPrefix(want, "{}"); ok {
+			name, fits := strings.CutSuffix(got, end)
+			if !fits || name == "" || strings.Contains(name, ":") {
+				return false
+			}
+		} else if want != got {
+			return false
+		}
+		if !more {
+			return true
+		}
+	}
+}
+
+// pathChars may be in a plain path. Programs agree on what these mean.
+const pathChars = modelChars + "~+=,"
+
+// PlainPath reports whether a decoded path has no other characters than letters, digits and
+// -._~:@+=,/ and no empty segment at its end or within it.
+func PlainPath(path string) bool {
+	return strings.HasPrefix(path, "/") && !strings.Contains(path, "//") &&
+		!strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(pathChars, r) })
+}
+
+// CheckOther returns why a pattern cannot stand for paths that are passed on though no quota counts
+// them: it is no plain path, exact or with a "*" at its end, or it contains that of a call which is
+// counted, or lists models.
+func (p *Profile) CheckOther(pattern string) error {
+	switch path := strings.TrimSuffix(pattern, "*"); {
+	case !PlainPath(path):
+		return fmt.Errorf("%q is not a path such as /v1/files or /v1/files/*", pattern)
+	case p.HasCall(path):
+		return fmt.Errorf("%q contains the path of a call that is counted, and no such path is passed on as another call", pattern)
+	case p.Documented(http.MethodGet, pattern):
+		return fmt.Errorf("%q lists models, which is passed on anyway", pattern)
+	}
+	return nil
+}
+
+// callWords are in the paths of calls, of any provider: many servers have several protocols.
+var callWords = []string{"/completions", "/responses", "/embeddings", "/messages", "generatecontent", "counttokens", "embedcontent"}
+
+// HasCall reports whether a path contains that of a call which a quota counts, in any capitals and
+// with anything in front of it and behind it. path is decoded.
+func (p *Profile) HasCall(path string) bool {
+	path = strings.ToLower(path)
+	has := func(word string) bool { return strings.Contains(path, word) }
+	if slices.ContainsFunc(callWords, has) {
+		return true
+	}
+	return p.wire == wireGeneric && slices.ContainsFunc(p.generic.Paths, func(call string) bool { return has(strings.ToLower(strings.TrimRight(call, "/"))) })
 }
 
 // endsWith reports whether a path is that of an operation, for a server that passes over capitals.

@@ -207,6 +207,7 @@ var twoMeanings = []string{
 	"/health/..;/login", "/health/%2e%2e;x/login", "/health/..;x=1;y/login", "/health/..%3b/login", "/health/..%253bx/login", "/health/.;/login", "/.;x/login",
 	`/health/..\login`, `/health\..\login`, "/health/..%5clogin", "/health%5C..%5Clogin", "/health/%252e%252e/login", "/health/..%252flogin", "/health/..%255clogin",
 	"/health%252f%252e%252e%252flogin", "/%252e%252e%252fa", "/a%25/%252e%252e/login", "/a%25zz/..%5c", "/%252e/login", `/a/.\b`, "/health%00", "/login%00.png", "/login%2500",
+	"/;/login", "/;x/login", "/%3b/login", "/%253B/login", "/health/;/login", `/\;/login`, "/health%2f;/login",
 }
 
 // oneMeaning are odd addresses that all programs take for the same path.

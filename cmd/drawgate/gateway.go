@@ -191,7 +191,7 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 	}
 	for i := range g.Keys {
 		k := &g.Keys[i]
-		c.Keys = append(c.Keys, gateway.Key{Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Priority: k.Priority, Models: k.Models})
+		c.Keys = append(c.Keys, gateway.Key{Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Priority: k.Priority, Models: k.Models, Others: k.Others})
 	}
 	return c, nil
 }

@@ -132,6 +132,7 @@ var (
 	errFragment = errors.New(`the path has a raw "#", where some programs end it and others do not`)
 	errDots     = errors.New(`the path has a "..", or something that some programs read as one: programs do not agree which path it is`)
 	errHost     = errors.New(`the path begins with "//" or "/\", after which some programs expect a host`)
+	errNoName   = errors.New(`the path has a segment that begins with ";": to some programs it is empty, so that "/;/a" is "//a" or "/a"`)
 	errNUL      = errors.New("the path has a NUL byte, where some programs end it and others do not")
 )
 
@@ -145,10 +146,12 @@ var (
 //   - "/" and "\" separate segments, "%2f" and "%5c" do so for some, and some leave out what
 //     follows ";" in a segment. A segment that then is ".." is refused, and one that is "." unless
 //     it is between two plain slashes.
+//   - A segment that begins with ";" is empty for those that leave out what follows it, so that
+//     "/;/login" is "//login" or "/login".
 //   - What follows "//" or "/\" at the start is a host for some, and the path begins after it.
 //   - A NUL byte ends the path for some.
 //
-// A path that only has a "\" is fine, and so is one that only has a "%2f" or a ";".
+// A path that only has a "\" is fine, and so is one that only has a "%2f", or a ";" behind a name.
 func CheckRequestPath(p string) error {
 	if strings.IndexByte(p, '#') >= 0 {
 		return errFragment
@@ -165,6 +168,9 @@ func CheckRequestPath(p string) error {
 		}
 		if hasDots(p, decoded == 0) {
 			return errDots
+		}
+		if hasNoName(p) {
+			return errNoName
 		}
 		next := unescape(cleanPath(p))
 		if next == p {
@@ -200,6 +206,16 @@ func hasDots(p string, plain bool) bool {
 		}
 		p, before = p[i+1:], after
 	}
+}
+
+// hasNoName reports whether a segment of p has parameters, but no name.
+func hasNoName(p string) bool {
+	for i := range len(p) {
+		if p[i] == ';' && (i == 0 || p[i-1] == '/' || p[i-1] == '\\') {
+			return true
+		}
+	}
+	return false
 }
 
 // unescape decodes p once. Invalid escapes stay as they are, as in lenient programs.
