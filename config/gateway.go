@@ -71,7 +71,7 @@ type Upstream struct {
 // Breaker says when calls to an upstream that fails are stopped. The zero value is the default.
 type Breaker struct {
 	Off       bool
-	Failures  int           // in a row; 0 means 5
+	Failures  int           // by which they outnumber successes; 0 means 5
 	Open      time.Duration // 0 means 60s
 	Successes int           // 0 means 2
 }

@@ -104,7 +104,7 @@ type (
 	}
 	circuit struct {
 		Enabled   bool     `json:"enabled,omitempty"   jsonschema:"default=true" jsonschema_description:"false never stops calls."`
-		Failures  int      `json:"failures,omitempty"  jsonschema:"minimum=1,maximum=1000,default=5" jsonschema_description:"In a row, until calls are stopped."`
+		Failures  int      `json:"failures,omitempty"  jsonschema:"minimum=1,maximum=1000,default=5" jsonschema_description:"Calls are stopped when failures outnumber successes by so many: in a row, for example."`
 		Open      duration `json:"open,omitempty"      jsonschema_description:"How long they are stopped (1ms to 24h). Then one at a time may try. Default 60s."`
 		Successes int      `json:"successes,omitempty" jsonschema:"minimum=1,maximum=1000,default=2" jsonschema_description:"In a row, until all may pass again."`
 	}

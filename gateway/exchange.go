@@ -131,6 +131,7 @@ func (x *exchange) serve(path string) {
 		return
 	}
 	x.ask.labels = []drawgate.Label{{Name: "key", Value: x.key.Name}}
+	x.ask.from = x.state.from(x.key)
 	if x.up.config.Profile.Counts(c.Operation) {
 		x.ladder(c, body)
 	} else {

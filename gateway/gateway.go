@@ -77,6 +77,7 @@ type state struct {
 	config    Config
 	upstreams map[string]*upstream
 	keys      map[[sha256.Size]byte]*Key
+	teams     int // teams, and keys without one
 }
 
 // New returns a Handler that takes from an engine, which the caller closes later. opts may be nil.
@@ -143,6 +144,7 @@ func (h *Handler) Use(c Config) error {
 	for i := range c.Keys {
 		s.keys[c.Keys[i].Sum] = &c.Keys[i]
 	}
+	s.teams = countTeams(c.Keys)
 	h.state.Store(s)
 	return nil
 }
@@ -156,6 +158,34 @@ func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Durati
 	}
 	state, retryAfter = u.client.Circuit()
 	return state, retryAfter, true
+}
+
+// from returns who makes the calls of a key, as in [outbound.Call]. A level of which there is only
+// one is left out: its circuit is everybody's.
+func (s *state) from(k *Key) (list []string) {
+	if len(s.keys) > 1 {
+		list = append(list, "key "+k.Name)
+	}
+	if k.Team != "" && s.teams > 1 {
+		list = append(list, k.team())
+	}
+	return list
+}
+
+// team names a key's team, or the key if it has none.
+func (k *Key) team() string {
+	if k.Team == "" {
+		return "key " + k.Name
+	}
+	return "team " + k.Team
+}
+
+func countTeams(keys []Key) int {
+	teams := map[string]bool{}
+	for i := range keys {
+		teams[keys[i].team()] = true
+	}
+	return len(teams)
 }
 
 // UnderWay returns how many calls hold units now.

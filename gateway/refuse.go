@@ -30,7 +30,14 @@ type refusal struct {
 // logged.
 func errorOf(err error, upstream string) (why *refusal, known bool) {
 	if open, ok := errors.AsType[*outbound.CircuitOpenError](err); ok {
-		return &refusal{kind: llm.Unavailable, message: "calls to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
+		calls := "calls"
+		if open.Caller != "" {
+			calls += " by " + open.Caller
+		}
+		if open.Model != "" {
+			calls += " of " + open.Model
+		}
+		return &refusal{kind: llm.Unavailable, message: calls + " to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
 	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
