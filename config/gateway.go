@@ -33,6 +33,7 @@ type Gateway struct {
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
 	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
 	MaxWait time.Duration // longest wait in the queue; 0 means 60s
+	Drain   time.Duration // how long running answers may take when the process stops; 0 means 30s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
 	Ledger  Ledger
 
@@ -120,6 +121,7 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"max_body", func(e entry) { g.MaxBody = d.integer(e, 1, maxRequest) }, numberNode(g.MaxBody)},
 		{"max_bodies", func(e entry) { g.Bodies = d.integer(e, 1, maxCache) }, numberNode(g.Bodies)},
 		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
+		{"drain", func(e entry) { g.Drain = d.between(e, time.Millisecond, maxStep) }, durationNode(g.Drain)},
 		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
 		{"ledger", func(e entry) { g.Ledger = d.ledger(e) }, settingsNode(g.Ledger.settings(d))},
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},

@@ -70,6 +70,8 @@ type Handler struct {
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
 	stop context.CancelFunc
+	rest context.Context //nolint:containedctx // ends the calls that are left when the handler waits no longer
+	cut  context.CancelCauseFunc
 }
 
 // state is a configuration in force.
@@ -102,6 +104,7 @@ func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
 	// Callers see how much is left of the tightest limit, and no other one.
 	h.headers = httplimit.NewHeaders(&httplimit.HeaderOptions{Fields: httplimit.RateLimit, MaxBytes: 1})
 	h.life, h.stop = context.WithCancel(context.Background())
+	h.rest, h.cut = context.WithCancelCause(context.Background())
 	if err := h.Use(c); err != nil {
 		h.stop()
 		return nil, err
