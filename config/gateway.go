@@ -32,7 +32,7 @@ type Gateway struct {
 	TLS     TLS           // ClientCA: callers need a certificate, and a key
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
 	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
-	MaxWait time.Duration // longest wait in the queue; 0 means 60s
+	MaxWait time.Duration // longest wait in the queue; 0 means 90s
 	Drain   time.Duration // how long running answers may take when the process stops; 0 means 30s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
 	Ledger  Ledger
@@ -424,6 +424,7 @@ func (c *Config) warnGateway() {
 			if p, ok := c.Policy(m.Policy); ok && !warned[m.Policy] {
 				warned[m.Policy] = true
 				c.warnQuota(&p, modelSetting(u.Name, k)+".policy")
+				c.warnProvider(&p)
 			}
 			if _, known := g.Prices.Models[m.Model]; !known && len(g.Prices.Models) > 0 && !strings.HasSuffix(m.Model, "*") {
 				c.warnOf(modelSetting(u.Name, k)+".model", "add it to gateway.prices.models, unless its family is there", "model %s has no price of its own: without any its calls are refused", shorten(m.Model))

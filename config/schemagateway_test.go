@@ -9,7 +9,7 @@ type (
 		TLS       *tlsFiles           `json:"tls,omitempty"`
 		MaxBody   int64               `json:"max_body,omitempty" jsonschema:"minimum=1,maximum=1073741824,default=33554432" jsonschema_description:"Largest request in bytes."`
 		MaxBodies int64               `json:"max_bodies,omitempty" jsonschema:"minimum=1,maximum=1099511627776,default=1073741824" jsonschema_description:"Bytes of all requests whose answers have not begun, beyond which more are refused. At least max_body."`
-		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 60s."`
+		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 90s."`
 		Drain     duration            `json:"drain,omitempty" jsonschema_description:"How long running answers may take when the process stops (1ms to 24h). Then they are cut off. Default 30s."`
 		Cache     int64               `json:"cache,omitempty"    jsonschema:"minimum=1,maximum=1099511627776,default=67108864" jsonschema_description:"Bytes of answers that are kept, for models that have a cache."`
 		Ledger    *callLedger         `json:"ledger,omitempty"`

@@ -25,7 +25,7 @@ type Options struct {
 	Base     http.RoundTripper
 	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
 	Bodies   int64         // bytes of all requests whose answers have not begun, beyond which more are refused; 0 means 1 GiB
-	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 60s
+	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
 	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
 	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
@@ -52,7 +52,7 @@ const (
 const (
 	defaultBody  = 32 << 20
 	defaultAll   = 1 << 30
-	defaultWait  = time.Minute
+	defaultWait  = 90 * time.Second // longer than a minute with its margin: behind a burst calls wait
 	defaultCache = 64 << 20
 	defaultDrain = 30 * time.Second
 )
