@@ -26,10 +26,19 @@ const (
 
 // Calls says what one process does with an upstream. Other processes have circuits of their own.
 type Calls struct {
-	Circuit      string `json:"circuit"`
-	RetryAfterMS Millis `json:"retry_after_ms"` // while the circuit is open: until a call may try
-	UnderWay     int    `json:"under_way"`      // calls that hold units
-	Waiting      int    `json:"waiting"`        // calls that are not granted yet
+	Circuit      string    `json:"circuit"`            // of the connections and the models: the one that is open longest
+	RetryAfterMS Millis    `json:"retry_after_ms"`     // while that is open: until a call may try
+	Circuits     []Circuit `json:"circuits,omitempty"` // all that are not closed, also of single callers
+	UnderWay     int       `json:"under_way"`          // calls that hold units
+	Waiting      int       `json:"waiting"`            // calls that are not granted yet
+}
+
+// Circuit is a circuit that is not closed: calls of a model fail, or no connection can be made.
+type Circuit struct {
+	Model        string `json:"model,omitempty"`  // absent: no connection to the upstream can be made
+	Caller       string `json:"caller,omitempty"` // "key NAME" or "team NAME": only their calls fail; absent: everybody's
+	State        string `json:"state"`            // open or half-open
+	RetryAfterMS Millis `json:"retry_after_ms"`   // while it is open: until a call may try
 }
 
 // Quota is the bucket that counts some models of an upstream.

@@ -34,7 +34,8 @@ type Gateway struct {
 	TLS     TLS           // ClientCA: callers need a certificate, and a key
 	MaxBody int64         // largest request in bytes; 0 means 32 MiB
 	Bodies  int64         // bytes of all requests whose answers have not begun; 0 means 1 GiB
-	MaxWait time.Duration // longest wait in the queue; 0 means 60s
+	MaxWait time.Duration // longest wait in the queue; 0 means 90s
+	Drain   time.Duration // how long running answers may take when the process stops; 0 means 30s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
 	Ledger  Ledger
 
@@ -73,7 +74,7 @@ type Upstream struct {
 // Breaker says when calls to an upstream that fails are stopped. The zero value is the default.
 type Breaker struct {
 	Off       bool
-	Failures  int           // in a row; 0 means 5
+	Failures  int           // by which they outnumber successes; 0 means 5
 	Open      time.Duration // 0 means 60s
 	Successes int           // 0 means 2
 }
@@ -122,6 +123,7 @@ func (g *Gateway) settings(d *decoder) []setting {
 		{"max_body", func(e entry) { g.MaxBody = d.integer(e, 1, maxRequest) }, numberNode(g.MaxBody)},
 		{"max_bodies", func(e entry) { g.Bodies = d.integer(e, 1, maxCache) }, numberNode(g.Bodies)},
 		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
+		{"drain", func(e entry) { g.Drain = d.between(e, time.Millisecond, maxStep) }, durationNode(g.Drain)},
 		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
 		{"ledger", func(e entry) { g.Ledger = d.ledger(e) }, settingsNode(g.Ledger.settings(d))},
 		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
@@ -461,6 +463,7 @@ func (c *Config) warnGateway() {
 			if p, ok := c.Policy(m.Policy); ok && !warned[m.Policy] {
 				warned[m.Policy] = true
 				c.warnQuota(&p, modelSetting(u.Name, k)+".policy")
+				c.warnProvider(&p)
 			}
 			if _, known := g.Prices.Models[m.Model]; !known && len(g.Prices.Models) > 0 && !strings.HasSuffix(m.Model, "*") {
 				c.warnOf(modelSetting(u.Name, k)+".model", "add it to gateway.prices.models, unless its family is there", "model %s has no price of its own: without any its calls are refused", shorten(m.Model))

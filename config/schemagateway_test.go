@@ -9,7 +9,8 @@ type (
 		TLS       *tlsFiles           `json:"tls,omitempty"`
 		MaxBody   int64               `json:"max_body,omitempty" jsonschema:"minimum=1,maximum=1073741824,default=33554432" jsonschema_description:"Largest request in bytes."`
 		MaxBodies int64               `json:"max_bodies,omitempty" jsonschema:"minimum=1,maximum=1099511627776,default=1073741824" jsonschema_description:"Bytes of all requests whose answers have not begun, beyond which more are refused. At least max_body."`
-		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 60s."`
+		MaxWait   duration            `json:"max_wait,omitempty" jsonschema_description:"Longest wait in the queue (1ms to 24h), which wait.up_to of a policy and Drawgate-Timeout of a caller can shorten. Default 90s."`
+		Drain     duration            `json:"drain,omitempty" jsonschema_description:"How long running answers may take when the process stops (1ms to 24h). Then they are cut off. Default 30s."`
 		Cache     int64               `json:"cache,omitempty"    jsonschema:"minimum=1,maximum=1099511627776,default=67108864" jsonschema_description:"Bytes of answers that are kept, for models that have a cache."`
 		Ledger    *callLedger         `json:"ledger,omitempty"`
 		Upstreams map[string]upstream `json:"upstreams"          jsonschema:"minProperties=1" jsonschema_description:"Accounts of providers by name. The name is the first segment of callers' paths: http://gateway:7881/openai/v1."`
@@ -104,7 +105,7 @@ type (
 	}
 	circuit struct {
 		Enabled   bool     `json:"enabled,omitempty"   jsonschema:"default=true" jsonschema_description:"false never stops calls."`
-		Failures  int      `json:"failures,omitempty"  jsonschema:"minimum=1,maximum=1000,default=5" jsonschema_description:"In a row, until calls are stopped."`
+		Failures  int      `json:"failures,omitempty"  jsonschema:"minimum=1,maximum=1000,default=5" jsonschema_description:"Calls are stopped when failures outnumber successes by so many: in a row, for example."`
 		Open      duration `json:"open,omitempty"      jsonschema_description:"How long they are stopped (1ms to 24h). Then one at a time may try. Default 60s."`
 		Successes int      `json:"successes,omitempty" jsonschema:"minimum=1,maximum=1000,default=2" jsonschema_description:"In a row, until all may pass again."`
 	}

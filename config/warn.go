@@ -20,6 +20,7 @@ func (c *Config) warn() {
 	}
 	for i := range c.Policies {
 		c.warnFallback(&c.Policies[i])
+		c.warnShortWait(&c.Policies[i])
 		if c.Modes[c.Policies[i].Name].Disabled && !c.Off {
 			c.warnOf(policySetting(c.Policies[i].Name)+".disabled", "", "policy %s is switched off: it limits nothing", shorten(c.Policies[i].Name))
 		}
@@ -110,6 +111,47 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 			c.warnOf(setting, "", "limit %s of policy %s is open: while the store is unavailable it does not limit at all", shorten(l.Name), shorten(p.Name))
 		case mode != drawgate.FallbackClosed && c.Instances.Number > 1:
 			c.warnShare(l, setting)
+		}
+	}
+}
+
+// warnShortWait warns about a longest wait within which a limit that is used up need not free a
+// unit: takes that come behind a burst are then refused at once.
+func (c *Config) warnShortWait(p *drawgate.Policy) {
+	var shortest *drawgate.Limit
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Kind == drawgate.Rolling && (shortest == nil || l.Window+l.Margin < shortest.Window+shortest.Margin) {
+			shortest = l
+		}
+	}
+	if shortest == nil || p.Wait.MaxWait == 0 || p.Wait.MaxWait >= shortest.Window+shortest.Margin {
+		return
+	}
+	whole := formatDuration(shortest.Window + shortest.Margin)
+	c.warnOf(policySetting(p.Name)+".wait.up_to", "make it longer than "+whole, "policy %s waits up to %s, but the units of a burst leave limit %s after %s: takes behind it are refused at once",
+		shorten(p.Name), formatDuration(p.Wait.MaxWait), shorten(shortest.Name), whole)
+}
+
+// warnProvider warns about a policy of an upstream that may be exceeded while the store is
+// unavailable: what is over is refused by the provider, or paid for.
+func (c *Config) warnProvider(p *drawgate.Policy) {
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		mode := l.Fallback
+		if mode == drawgate.FallbackDefault {
+			mode = p.Fallback
+		}
+		how := ""
+		switch {
+		case mode == drawgate.FallbackOpen:
+			how = "open"
+		case mode != drawgate.FallbackClosed && (c.Instances.Auto || c.Instances.Number > 1):
+			how = "share, with several instances"
+		}
+		if how != "" {
+			c.warnOf(limitSetting(p.Name, l.Name), "set fallback: closed", "limit %s of policy %s is an upstream's, and its fallback is %s: it may be exceeded when the store is unavailable",
+				shorten(l.Name), shorten(p.Name), how)
+			return // one for the policy
 		}
 	}
 }

@@ -44,10 +44,20 @@ func (h *Handler) Upstreams() []api.Upstream {
 	for i := range list {
 		now := s.upstreams[list[i].Name].client.State()
 		list[i].Calls = &api.Calls{
-			Circuit: now.Circuit, RetryAfterMS: api.Millis((now.RetryAfter + time.Millisecond - 1).Milliseconds()), UnderWay: now.UnderWay, Waiting: now.Waiting,
+			Circuit: now.Circuit, RetryAfterMS: wholeMillis(now.RetryAfter), UnderWay: now.UnderWay, Waiting: now.Waiting,
+		}
+		for _, k := range now.Circuits {
+			list[i].Calls.Circuits = append(list[i].Calls.Circuits, api.Circuit{
+				Model: k.Model, Caller: k.Caller, State: k.State, RetryAfterMS: wholeMillis(k.RetryAfter),
+			})
 		}
 	}
 	return list
+}
+
+// wholeMillis rounds up: a call that comes so much later may try.
+func wholeMillis(d time.Duration) api.Millis {
+	return api.Millis((d + time.Millisecond - 1).Milliseconds())
 }
 
 // States returns what this process does with each upstream now, for metrics.

@@ -30,6 +30,7 @@ type exchange struct {
 	rc    *http.ResponseController
 	r     *http.Request
 
+	ctx    context.Context //nolint:containedctx // of its calls: the request's, which ends when the handler cuts answers off as well
 	ask    ask
 	result string        // how it was answered
 	wait   time.Duration // longest wait in the queue
@@ -53,6 +54,10 @@ type call struct {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r}
+	ctx, end := context.WithCancelCause(r.Context())
+	defer end(nil)
+	defer context.AfterFunc(h.rest, func() { end(errCut) })() //nolint:contextcheck // it is the handler's
+	x.ctx = ctx
 	// Deadlines are the connection's, and stay from its previous request. Of a request that is
 	// refused unread net/http reads on before it answers: not for longer than that. A test's
 	// recorder has none.
@@ -134,6 +139,7 @@ func (x *exchange) serve(path string) {
 		return
 	}
 	x.ask.labels = []drawgate.Label{{Name: "key", Value: x.key.Name}}
+	x.ask.from = x.state.from(x.key)
 	if x.up.config.Profile.Counts(c.Operation) {
 		x.ladder(c, body)
 	} else {
@@ -370,7 +376,7 @@ func (x *exchange) request(c *call) *http.Request {
 		Method: x.r.Method, URL: &u, Host: u.Host, Header: x.up.config.outHeader(x.r.Header), Body: http.NoBody,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	return out.WithContext(context.WithValue(x.r.Context(), askKey{}, &x.ask))
+	return out.WithContext(context.WithValue(x.ctx, askKey{}, &x.ask))
 }
 
 // pass makes a call that nothing counts.

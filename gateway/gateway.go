@@ -25,7 +25,7 @@ type Options struct {
 	Base     http.RoundTripper
 	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
 	Bodies   int64         // bytes of all requests whose answers have not begun, beyond which more are refused; 0 means 1 GiB
-	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 60s
+	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
 	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
 	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
@@ -52,7 +52,7 @@ const (
 const (
 	defaultBody  = 32 << 20
 	defaultAll   = 1 << 30
-	defaultWait  = time.Minute
+	defaultWait  = 90 * time.Second // longer than a minute with its margin: behind a burst calls wait
 	defaultCache = 64 << 20
 	defaultDrain = 30 * time.Second
 )
@@ -70,6 +70,8 @@ type Handler struct {
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
 	stop context.CancelFunc
+	rest context.Context //nolint:containedctx // ends the calls that are left when the handler waits no longer
+	cut  context.CancelCauseFunc
 }
 
 // state is a configuration in force.
@@ -77,6 +79,7 @@ type state struct {
 	config    Config
 	upstreams map[string]*upstream
 	keys      map[[sha256.Size]byte]*Key
+	teams     int // teams, and keys without one
 }
 
 // New returns a Handler that takes from an engine, which the caller closes later. opts may be nil.
@@ -101,6 +104,7 @@ func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
 	// Callers see how much is left of the tightest limit, and no other one.
 	h.headers = httplimit.NewHeaders(&httplimit.HeaderOptions{Fields: httplimit.RateLimit, MaxBytes: 1})
 	h.life, h.stop = context.WithCancel(context.Background())
+	h.rest, h.cut = context.WithCancelCause(context.Background())
 	if err := h.Use(c); err != nil {
 		h.stop()
 		return nil, err
@@ -143,6 +147,7 @@ func (h *Handler) Use(c Config) error {
 	for i := range c.Keys {
 		s.keys[c.Keys[i].Sum] = &c.Keys[i]
 	}
+	s.teams = countTeams(c.Keys)
 	h.state.Store(s)
 	return nil
 }
@@ -156,6 +161,34 @@ func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Durati
 	}
 	state, retryAfter = u.client.Circuit()
 	return state, retryAfter, true
+}
+
+// from returns who makes the calls of a key, as in [outbound.Call]. A level of which there is only
+// one is left out: its circuit is everybody's.
+func (s *state) from(k *Key) (list []string) {
+	if len(s.keys) > 1 {
+		list = append(list, "key "+k.Name)
+	}
+	if k.Team != "" && s.teams > 1 {
+		list = append(list, k.team())
+	}
+	return list
+}
+
+// team names a key's team, or the key if it has none.
+func (k *Key) team() string {
+	if k.Team == "" {
+		return "key " + k.Name
+	}
+	return "team " + k.Team
+}
+
+func countTeams(keys []Key) int {
+	teams := map[string]bool{}
+	for i := range keys {
+		teams[keys[i].team()] = true
+	}
+	return len(teams)
 }
 
 // UnderWay returns how many calls hold units now.

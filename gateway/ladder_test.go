@@ -276,8 +276,8 @@ func TestOpenCircuitIsDegraded(t *testing.T) {
 		if got := b.step("openai", false, "Hello!"); got != "200 stale" {
 			t.Errorf("got %s, want the older answer", got)
 		}
-		if got := b.step("openai", false, "Good morning!"); got != "503" {
-			t.Errorf("got %s, want 503: the circuit is that of the whole upstream", got)
+		if got := b.step("openai", false, "Good morning!"); got != "200 gpt-4o-mini, sent as gpt-4o-mini" {
+			t.Errorf("got %s, want another model: its circuit is closed", got)
 		}
 	})
 }

@@ -30,7 +30,14 @@ type refusal struct {
 // logged.
 func errorOf(err error, upstream string) (why *refusal, known bool) {
 	if open, ok := errors.AsType[*outbound.CircuitOpenError](err); ok {
-		return &refusal{kind: llm.Unavailable, message: "calls to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
+		calls := "calls"
+		if open.Caller != "" {
+			calls += " by " + open.Caller
+		}
+		if open.Model != "" {
+			calls += " of " + open.Model
+		}
+		return &refusal{kind: llm.Unavailable, message: calls + " to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
 	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
@@ -41,6 +48,8 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		return &refusal{kind: llm.NotFound, message: strings.TrimPrefix(err.Error(), "outbound: ")}, true
 	case errors.Is(err, errStopping):
 		return &refusal{kind: llm.Unavailable, message: errStopping.Error(), after: time.Second}, true
+	case errors.Is(err, errCut):
+		return &refusal{kind: llm.Lost, message: "this gateway is stopping, and cut the answer of " + upstream + " off; the call may have been counted there"}, true
 	case errors.Is(err, outbound.ErrLate):
 		return &refusal{kind: llm.Unavailable, message: "the call could not be sent in time, and nothing was spent", after: time.Second}, false
 	case errors.Is(err, outbound.ErrHoldLost):

@@ -118,6 +118,7 @@ func TestWhatProvidersFailWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, func(s *setup) {
+				s.config.Keys = s.config.Keys[:1]
 				for i := range s.config.Upstreams {
 					s.config.Upstreams[i].Breaker = outbound.Breaker{Failures: 3, Open: time.Hour}
 				}

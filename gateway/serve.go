@@ -15,11 +15,16 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
+	cutTime       = 5 * time.Second // to tell callers whose answers are cut off
 )
+
+// errCut ends calls that have not ended when a handler that stops waits no longer.
+var errCut = errors.New("gateway: this process is stopping, and the answer was cut off")
 
 // Serve answers requests on ln until ctx ends. Then it stops accepting connections, refuses calls
 // that wait in the queue, lets the others end for [Options].Drain, cuts off what is left, and
-// closes ln. It returns nil if it was stopped by ctx and nothing was cut off.
+// closes ln. A stream of events that is cut off ends with an event that is an error. It returns nil
+// if it was stopped by ctx and nothing was cut off.
 func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -40,10 +45,18 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	_ = h.Close() // it has no error
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Drain)
 	defer cancel()
-	if err := srv.Shutdown(end); err != nil {
-		return errors.Join(fmt.Errorf("gateway: running answers were cut off after %v: %w", h.opts.Drain, err), srv.Close())
+	err := srv.Shutdown(end)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("gateway: running answers were cut off after %v: %w", h.opts.Drain, err)
+	h.cut(errCut)
+	end, cancel = context.WithTimeout(context.WithoutCancel(ctx), cutTime)
+	defer cancel()
+	if srv.Shutdown(end) != nil { // callers that do not read
+		return errors.Join(err, srv.Close())
+	}
+	return err
 }
 
 // Close refuses calls that wait in the queue, and all later ones that would. Running calls end by

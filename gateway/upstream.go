@@ -43,6 +43,7 @@ type ask struct {
 	model  *Model
 	caller *rules.Attributes
 	labels []drawgate.Label
+	from   []string      // as in [outbound.Call]
 	level  int           // its priority
 	wait   time.Duration // longest wait in the queue; 0: none
 
@@ -62,7 +63,7 @@ func askOf(ctx context.Context) *ask {
 func countCaller(r *http.Request, _ *llm.Call, count *outbound.Call) error {
 	a := askOf(r.Context())
 	count.Series = a.model.Name
-	count.Caller, count.Labels, count.Priority, count.NoWait = a.caller, a.labels, a.level, a.wait <= 0
+	count.Caller, count.Labels, count.Priority, count.NoWait, count.From = a.caller, a.labels, a.level, a.wait <= 0, a.from
 	return nil
 }
 

@@ -66,7 +66,7 @@ type watched struct {
 
 // why returns why the answer ended: err, unless it was given up.
 func (b *watched) why(err error) error {
-	if cause := context.Cause(b.ctx); errors.Is(cause, errSilent) || errors.Is(cause, errTooLong) {
+	if cause := context.Cause(b.ctx); errors.Is(cause, errSilent) || errors.Is(cause, errTooLong) || errors.Is(cause, errCut) {
 		return cause
 	}
 	return err

@@ -43,7 +43,7 @@ const (
 type Client struct {
 	quota    Quota
 	opts     Options
-	circuit  *circuit
+	circuits *circuits
 	underWay atomic.Int64
 	waiting  atomic.Int64
 	lastID   atomic.Uint64
@@ -57,14 +57,25 @@ func New(quota Quota, opts *Options) *Client {
 	}
 	c.opts.Upstream = cmp.Or(c.opts.Upstream, "upstream")
 	c.opts.Hold = max(hold.Min, cmp.Or(c.opts.Hold, defaultHold))
-	c.circuit = newCircuit(c.opts.Breaker)
+	c.circuits = newCircuits(c.opts.Breaker)
 	return c
 }
 
 // Circuit returns [CircuitClosed], [CircuitOpen] or [CircuitHalfOpen], and after which time a call
-// may try.
+// may try: of the circuit that is open longest, of the connections and the models. Those of single
+// callers are not considered.
 func (c *Client) Circuit() (state string, retryAfter time.Duration) {
-	return c.circuit.state(time.Now())
+	return worst(c.circuits.list(time.Now()))
+}
+
+func worst(list []Circuit) (state string, retryAfter time.Duration) {
+	state = CircuitClosed
+	for _, k := range list {
+		if k.Caller == "" && (state == CircuitClosed || k.RetryAfter > retryAfter) {
+			state, retryAfter = k.State, k.RetryAfter
+		}
+	}
+	return state, retryAfter
 }
 
 // UnderWay returns how many calls of this process hold units now.
@@ -73,16 +84,17 @@ func (c *Client) UnderWay() int { return int(c.underWay.Load()) }
 // State is what a [Client] does at an instant.
 type State struct {
 	Upstream   string
-	Circuit    string        // [CircuitClosed], [CircuitOpen] or [CircuitHalfOpen]
+	Circuit    string        // as [Client.Circuit] returns it, with RetryAfter
 	RetryAfter time.Duration // after which a call may try; 0 unless the circuit is open
+	Circuits   []Circuit     // those that are not closed, also of single callers
 	UnderWay   int           // calls that hold units
 	Waiting    int           // calls that are not granted yet: in the queue, or while the store is asked
 }
 
 // State returns what the client does now, in this process.
 func (c *Client) State() State {
-	s := State{Upstream: c.opts.Upstream, UnderWay: c.UnderWay(), Waiting: int(c.waiting.Load())}
-	s.Circuit, s.RetryAfter = c.Circuit()
+	s := State{Upstream: c.opts.Upstream, UnderWay: c.UnderWay(), Waiting: int(c.waiting.Load()), Circuits: c.circuits.list(time.Now())}
+	s.Circuit, s.RetryAfter = worst(s.Circuits)
 	return s
 }
 
@@ -185,8 +197,8 @@ type running struct {
 // not keep the others from trying.
 func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	began := time.Now()
-	if wait, ok := c.circuit.ask(began); !ok {
-		return nil, c.turnedAway(call, began, wait)
+	if open := c.circuits.ask(call, began); open != nil {
+		return nil, c.turnedAway(call, began, open)
 	}
 	g, err := c.take(ctx, call)
 	if err != nil {
@@ -194,10 +206,10 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 		return nil, err
 	}
 	now := time.Now()
-	a, wait, ok := c.circuit.begin(now)
-	if !ok {
+	a, open := c.circuits.begin(call, now)
+	if open != nil {
 		c.cancel(ctx, call, g)
-		return nil, c.turnedAway(call, began, wait)
+		return nil, c.turnedAway(call, began, open)
 	}
 	r := &running{c: c, call: call, attempt: a, grant: g, began: began}
 	r.granted = g.Deadline().Add(-c.opts.Hold + c.opts.Hold/1000)
@@ -225,8 +237,10 @@ func (c *Client) take(ctx context.Context, call *Call) (Grant, error) {
 }
 
 // turnedAway is the error of a call that an open circuit stopped.
-func (c *Client) turnedAway(call *Call, began time.Time, wait time.Duration) error {
-	err := &CircuitOpenError{Upstream: c.opts.Upstream, RetryAfter: wait, Recovery: time.Now().Add(wait)}
+func (c *Client) turnedAway(call *Call, began time.Time, open *Circuit) error {
+	err := &CircuitOpenError{
+		Upstream: c.opts.Upstream, Model: open.Model, Caller: open.Caller, RetryAfter: open.RetryAfter, Recovery: time.Now().Add(open.RetryAfter),
+	}
 	c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 	return err
 }
@@ -265,18 +279,12 @@ func (r *running) succeeded(used []drawgate.Cost) {
 	})
 }
 
-// upstreamAnswered tells the circuit that the upstream is up.
-func (r *running) upstreamAnswered() {
-	if r.attempt.succeeded() {
-		r.c.circuitChanged(CircuitClosed)
-	}
-}
+// upstreamAnswered tells the circuits that the upstream is up.
+func (r *running) upstreamAnswered() { r.c.circuitsChanged(r.attempt.succeeded(time.Now())) }
 
 func (r *running) failed(used []drawgate.Cost) {
 	r.end(Failed, func() {
-		if r.attempt.failed(time.Now()) {
-			r.c.circuitChanged(CircuitOpen)
-		}
+		r.c.circuitsChanged(r.attempt.failed(time.Now()))
 		r.settle(used)
 	})
 }
@@ -289,18 +297,21 @@ func (r *running) dropped(used []drawgate.Cost) {
 	})
 }
 
-// unsent is for a call of which nothing reached the upstream. failed says that this is the
-// upstream's fault.
-func (r *running) unsent(failed bool) {
+// unsent is for a call of which nothing reached the upstream. failed says that this is not the
+// caller's fault, and connected that there was a connection.
+func (r *running) unsent(failed, connected bool) {
 	outcome := GaveUp
 	if failed {
 		outcome = Failed
 	}
 	r.end(outcome, func() {
-		if !failed {
+		switch now := time.Now(); {
+		case !failed:
 			r.attempt.dropped()
-		} else if r.attempt.failed(time.Now()) {
-			r.c.circuitChanged(CircuitOpen)
+		case connected:
+			r.c.circuitsChanged(r.attempt.failed(now))
+		default:
+			r.c.circuitsChanged(r.attempt.unreachable(now))
 		}
 		r.c.opts.Observer.ended(&r.event)
 		r.hold.Cancel()

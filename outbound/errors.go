@@ -34,12 +34,22 @@ var (
 // CircuitOpenError says when the next call may try. It is [ErrCircuitOpen].
 type CircuitOpenError struct {
 	Upstream   string
+	Model      string // whose calls failed; "": no connection to the upstream could be made
+	Caller     string // one of [Call].From, if only this caller's calls failed
 	RetryAfter time.Duration
 	Recovery   time.Time // when a call may try; whether it succeeds, nobody knows
 }
 
 func (e *CircuitOpenError) Error() string {
-	return fmt.Sprintf("%s: calls to %s failed; the next one may try in %v", ErrCircuitOpen, e.Upstream, e.RetryAfter.Round(time.Millisecond))
+	calls := "calls"
+	if e.Model != "" {
+		calls += " of " + e.Model
+	}
+	calls += " to " + e.Upstream
+	if e.Caller != "" {
+		calls += " by " + e.Caller
+	}
+	return fmt.Sprintf("%s: %s failed; the next one may try in %v", ErrCircuitOpen, calls, e.RetryAfter.Round(time.Millisecond))
 }
 
 // Is makes the error match ErrCircuitOpen.

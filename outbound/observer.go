@@ -68,10 +68,10 @@ func (e *Event) Spent() []drawgate.Cost {
 // perhaps by many goroutines at once: it must be quick. Nothing that it is given may be changed, or
 // kept.
 type Observer struct {
-	Granted func(*Event)                 // a call was granted; nothing was sent yet. Its end is not known
-	Ended   func(*Event)                 // a call that was granted has ended; it is settled after this. Took is not known
-	Called  func(*Event)                 // a call has ended and was settled, or it was not granted
-	Circuit func(upstream, state string) // the circuit opened or closed
+	Granted func(*Event)                      // a call was granted; nothing was sent yet. Its end is not known
+	Ended   func(*Event)                      // a call that was granted has ended; it is settled after this. Took is not known
+	Called  func(*Event)                      // a call has ended and was settled, or it was not granted
+	Circuit func(upstream string, c *Circuit) // a circuit opened or closed
 	// Lowered tells that takes now obey less than what is configured, because the upstream said so:
 	// once for each set of amounts that a [Transport] lowers a policy to.
 	Lowered func(*Lowered)
@@ -105,9 +105,9 @@ func Join(list ...*Observer) *Observer {
 				o.called(e)
 			}
 		},
-		Circuit: func(upstream, state string) {
+		Circuit: func(upstream string, c *Circuit) {
 			for _, o := range list {
-				o.circuit(upstream, state)
+				o.circuit(upstream, c)
 			}
 		},
 		Lowered: func(l *Lowered) {
@@ -136,9 +136,9 @@ func (o *Observer) called(e *Event) {
 	}
 }
 
-func (o *Observer) circuit(upstream, state string) {
+func (o *Observer) circuit(upstream string, c *Circuit) {
 	if o != nil && o.Circuit != nil {
-		o.Circuit(upstream, state)
+		o.Circuit(upstream, c)
 	}
 }
 
@@ -154,4 +154,8 @@ func (c *Client) observe(e *Event) {
 	c.opts.Observer.called(e)
 }
 
-func (c *Client) circuitChanged(state string) { c.opts.Observer.circuit(c.opts.Upstream, state) }
+func (c *Client) circuitsChanged(list []Circuit) {
+	for i := range list {
+		c.opts.Observer.circuit(c.opts.Upstream, &list[i])
+	}
+}

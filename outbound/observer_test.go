@@ -41,7 +41,7 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 				Called: func(e *outbound.Event) {
 					heard, ids, ended = append(heard, who+" "+e.Outcome.String()), append(ids, e.ID), *e
 				},
-				Circuit: func(_, state string) { heard = append(heard, who+" "+state) },
+				Circuit: func(_ string, c *outbound.Circuit) { heard = append(heard, who+" "+c.State) },
 			}
 		}
 		c := outbound.New(outbound.PerModel("project", limiter(t, tokens("m", 1, 100))), &outbound.Options{

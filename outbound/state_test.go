@@ -2,6 +2,7 @@ package outbound_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ func TestState(t *testing.T) {
 		want := outbound.State{Upstream: "api", Circuit: outbound.CircuitClosed}
 		check := func(when string) {
 			t.Helper()
-			if got := c.State(); got != want {
+			if got := c.State(); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %+v, want %+v", when, got, want)
 			}
 		}
@@ -43,12 +44,14 @@ func TestState(t *testing.T) {
 		end <- struct{}{}
 		synctest.Wait()
 		want.UnderWay, want.Circuit, want.RetryAfter = 0, outbound.CircuitOpen, time.Minute
+		want.Circuits = []outbound.Circuit{{Model: "model", Series: "model", State: outbound.CircuitOpen, RetryAfter: time.Minute}}
 		check("the first one failed")
 		time.Sleep(time.Minute - time.Second)
-		want.RetryAfter = time.Second
+		want.RetryAfter, want.Circuits[0].RetryAfter = time.Second, time.Second
 		check("a second before a call may try")
 		time.Sleep(time.Second)
 		want.Circuit, want.RetryAfter = outbound.CircuitHalfOpen, 0
+		want.Circuits[0].State, want.Circuits[0].RetryAfter = outbound.CircuitHalfOpen, 0
 		time.Sleep(time.Second) // the other call leaves the queue, and tries
 		synctest.Wait()
 		want.Waiting, want.UnderWay = 0, 1
@@ -67,7 +70,7 @@ func TestRefusedTrialClosesTheCircuit(t *testing.T) {
 		l := limiter(t, tokens("model", 10, 1000))
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
 			Breaker:  outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1},
-			Observer: &outbound.Observer{Circuit: func(_, state string) { heard = append(heard, state) }},
+			Observer: &outbound.Observer{Circuit: func(_ string, c *outbound.Circuit) { heard = append(heard, c.State) }},
 		})
 		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, answer(nil, errBroken))
 		time.Sleep(time.Minute)

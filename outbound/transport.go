@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -265,6 +266,11 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	if err != nil {
 		return nil, err, false
 	}
+	connected := atomic.Bool{}
+	sending := httptrace.WithClientTrace(run.hold.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { connected.Store(false) }, // another one, if the first was stale
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
 	over := false
 	defer func() {
 		if !over { // the base panicked
@@ -273,7 +279,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	}()
 	g := &gate{late: run.late}
 	now := time.Now()
-	resp, err = t.opts.Base.RoundTrip(withBody(run.hold.Context(), r.http, r.body, g))
+	resp, err = t.opts.Base.RoundTrip(withBody(sending, r.http, r.body, g))
 	over = true
 	if at := g.opened.Load(); at != 0 {
 		run.event.Sent = time.Unix(0, at)
@@ -285,7 +291,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		err = ErrLate
 	}
 	if err != nil {
-		again, err = t.lost(ctx, run, g, err)
+		again, err = t.lost(ctx, run, g, connected.Load(), err)
 		return nil, err, again
 	}
 	now = time.Now()
@@ -300,7 +306,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 }
 
 // lost ends a call that got no answer.
-func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) (again bool, _ error) {
+func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected bool, err error) (again bool, _ error) {
 	if cause := context.Cause(run.hold.Context()); errors.Is(cause, ErrHoldLost) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -308,10 +314,10 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, err error) 
 	left := errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, ErrHoldLost)
 	switch {
 	case g.closed.Load():
-		run.unsent(false)
+		run.unsent(false, connected)
 		return false, ErrLate
 	case g.opened.Load() == 0 && g.reader.Load() != nil:
-		run.unsent(!left)
+		run.unsent(!left, connected)
 	case left:
 		run.dropped(nil)
 	default:

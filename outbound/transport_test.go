@@ -106,7 +106,7 @@ func newBench(t *testing.T, name string, p *drawgate.Policy, o outbound.Options,
 	b.lim = b.limiter(*p)
 	o.Observer = &outbound.Observer{
 		Called:  func(e *outbound.Event) { b.events = append(b.events, *e) },
-		Circuit: func(_, state string) { b.circuits = append(b.circuits, state) },
+		Circuit: func(_ string, c *outbound.Circuit) { b.circuits = append(b.circuits, c.State) },
 	}
 	b.client = outbound.New(outbound.PerModel("project", b.lim), &o)
 	to := &outbound.TransportOptions{Base: b.sim.Transport()}

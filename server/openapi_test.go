@@ -107,7 +107,7 @@ var schemas = map[string]any{
 	"LimitStatus": api.LimitStatus{}, "StatusAnswer": api.StatusAnswer{}, "ExplainRequest": api.ExplainRequest{}, "Explanation": api.Explanation{},
 	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{}, "PoliciesAnswer": api.PoliciesAnswer{},
 	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "UsageAnswer": api.UsageAnswer{}, "BucketUsage": api.BucketUsage{}, "LimitUse": api.LimitUse{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
-	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Quota": api.Quota{},
+	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Circuit": api.Circuit{}, "Quota": api.Quota{},
 	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{}, "UnpauseRequest": api.UnpauseRequest{}, "UnpauseAnswer": api.UnpauseAnswer{}, "AdjustRequest": api.AdjustRequest{}, "AdjustAnswer": api.AdjustAnswer{}, "Event": api.Event{},
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
 	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{}, "Incident": api.Incident{},
@@ -280,7 +280,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 			},
 			Upstreams: func() []api.Upstream {
 				return []api.Upstream{{
-					Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1},
+					Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1, Circuits: []api.Circuit{{Model: "gpt-4o", Caller: "key a", State: api.CircuitOpen, RetryAfterMS: 5000}, {State: api.CircuitHalfOpen}}},
 					Quotas: []api.Quota{{Policy: "llm", Models: []string{"gpt-*"}}, {Policy: "none", Models: []string{"o3"}}},
 				}}
 			},

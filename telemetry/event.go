@@ -34,6 +34,8 @@ type Event struct {
 	Decided      int64      `json:"decided,omitempty"`
 	Fault        string     `json:"fault,omitempty"`
 	Upstream     string     `json:"upstream,omitempty"`
+	Model        string     `json:"model,omitempty"`
+	Caller       string     `json:"caller,omitempty"`
 
 	Incident *api.Incident `json:"incident,omitempty"`
 }
@@ -45,7 +47,7 @@ func event(w *Warning, instance string) *Event {
 		Policy: w.Policy, Limit: w.Limit, Period: w.Period, Unit: w.Unit, Identifier: w.Identifier,
 		Percent: w.Percent, Used: w.Used, Most: w.Most, RetryAfterMS: (w.RetryAfter + time.Millisecond - 1).Milliseconds(),
 		Suppressed: w.Suppressed, WouldRefuse: w.WouldRefuse, WouldAllow: w.WouldAllow, OutageMS: w.Outage.Milliseconds(), Decided: w.Decided, Fault: w.Fault, Upstream: w.Upstream,
-		Incident: w.Incident,
+		Model: w.Model, Caller: w.Caller, Incident: w.Incident,
 	}
 	if w.RetryAfter > time.Duration(1<<63-1)-time.Millisecond {
 		e.RetryAfterMS = w.RetryAfter.Milliseconds()

@@ -66,6 +66,8 @@ func attributes(w *Warning) []slog.Attr {
 	number("decided", w.Decided)
 	text("fault", w.Fault)
 	text("upstream", w.Upstream)
+	text("model", w.Model)
+	text("caller", w.Caller)
 	if w.Err != nil {
 		text("error", w.Err.Error())
 	}

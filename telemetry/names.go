@@ -1,6 +1,10 @@
 package telemetry
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // names bounds the values of a label that do not all come from a configuration: the first ones that
 // are added keep their name, and all others are [other]. It is safe for concurrent use.
@@ -25,4 +29,11 @@ func (n *names) get(name string, add bool) string {
 	}
 	n.known[name] = label(name)
 	return n.known[name]
+}
+
+// list returns the labels.
+func (n *names) list() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.known))
 }

@@ -61,7 +61,7 @@ func newCalls() *calls {
 	c.tokens = counter("drawgate_upstream_tokens_total", "Tokens that the upstream said were used. Those read from or written to a cache are input as well, and reasoning is output as well.", "model", "kind")
 	c.used = counter("drawgate_upstream_used_units_total", "Units that calls were settled with: requests, tokens, and money in millionths.", "model", "unit")
 	c.incidents = counter("drawgate_incidents_total", "Calls that the upstream refused for its quota although they were granted here.", "model", "meaning")
-	c.transitions = counter("drawgate_upstream_circuit_transitions_total", "How many times the circuit of an upstream opened or closed.", "state")
+	c.transitions = counter("drawgate_upstream_circuit_transitions_total", "How many times a circuit of an upstream opened or closed: of its connections, of a model, or of a single caller.", "model", "scope", "state")
 	c.holds = counter("drawgate_upstream_hold_failures_total", "Calls whose hold could not be renewed, settled or given back.", "model")
 	c.answers = counter("drawgate_gateway_answers_total", "Calls to the gateway that a quota counts, by how they were answered.", "model", "result")
 	c.queued = seconds("drawgate_upstream_queue_seconds", "How long calls waited until they were granted, or were not.", queueBuckets)
@@ -111,7 +111,7 @@ func (m *Metrics) DeclareCalls(upstream string, models ...string) {
 func (c *calls) upstream(name string) string {
 	u := c.upstreams.get(name, true)
 	for _, state := range []string{outbound.CircuitClosed, outbound.CircuitOpen} {
-		c.transitions.WithLabelValues(u, state)
+		c.transitions.WithLabelValues(u, "", scopeConnections, state)
 	}
 	return u
 }
@@ -147,6 +147,11 @@ func (c *calls) rare(upstream, model string) {
 		c.incidents.WithLabelValues(upstream, model, meaning)
 	}
 	c.holds.WithLabelValues(upstream, model)
+	for _, scope := range []string{scopeModel, scopeCaller} {
+		for _, state := range []string{outbound.CircuitClosed, outbound.CircuitOpen} {
+			c.transitions.WithLabelValues(upstream, model, scope, state)
+		}
+	}
 }
 
 // called counts the end of a call.
@@ -215,9 +220,22 @@ func (c *calls) unit(cost drawgate.Cost) string {
 	return c.units.get(cost.Unit, true)
 }
 
-func (c *calls) circuit(upstream, state string) {
-	if state == outbound.CircuitOpen || state == outbound.CircuitClosed {
-		c.transitions.WithLabelValues(c.upstream(upstream), state).Inc()
+// The scopes of circuits, as labels.
+const (
+	scopeConnections = "connections"
+	scopeModel       = "model"
+	scopeCaller      = "caller"
+)
+
+func (c *calls) circuit(upstream string, k *outbound.Circuit) {
+	u := c.upstream(upstream)
+	switch {
+	case k.Model == "":
+		c.transitions.WithLabelValues(u, "", scopeConnections, k.State).Inc()
+	case k.Caller == "":
+		c.transitions.WithLabelValues(u, c.ofUpstream(u).get(k.Series, true), scopeModel, k.State).Inc()
+	default:
+		c.transitions.WithLabelValues(u, c.ofUpstream(u).get(k.Series, true), scopeCaller, k.State).Inc()
 	}
 }
 
@@ -248,23 +266,24 @@ func (m *Metrics) WatchOutbound(states func() []outbound.State) {
 
 // underWay exports what clients do when metrics are read.
 type underWay struct {
-	m                         *Metrics
-	state, calls, wait, until *prometheus.Desc
+	m                                  *Metrics
+	state, callers, calls, wait, until *prometheus.Desc
 }
 
 func newUnderWay(m *Metrics) *underWay {
 	return &underWay{
-		m:     m,
-		state: usageDesc("drawgate_upstream_circuit_state", "1 for the state of an upstream's circuit, in this process.", "upstream", "state"),
-		calls: usageDesc("drawgate_upstream_calls_under_way", "Calls of this process that hold units.", "upstream"),
-		wait:  usageDesc("drawgate_upstream_calls_waiting", "Calls of this process that are not granted yet.", "upstream"),
-		until: usageDesc("drawgate_upstream_circuit_retry_seconds", "Time until a call may try, while the circuit is open.", "upstream"),
+		m:       m,
+		state:   usageDesc("drawgate_upstream_circuit_state", "1 for the state of the circuit of a model, or without a model of the connections to the upstream, in this process.", "upstream", "model", "state"),
+		callers: usageDesc("drawgate_upstream_caller_circuits", "Circuits of single callers, such as keys and teams, that are not closed in this process.", "upstream", "model"),
+		calls:   usageDesc("drawgate_upstream_calls_under_way", "Calls of this process that hold units.", "upstream"),
+		wait:    usageDesc("drawgate_upstream_calls_waiting", "Calls of this process that are not granted yet.", "upstream"),
+		until:   usageDesc("drawgate_upstream_circuit_retry_seconds", "Time until a call may try, while the circuit is open.", "upstream"),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (u *underWay) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{u.state, u.calls, u.wait, u.until} {
+	for _, d := range []*prometheus.Desc{u.state, u.callers, u.calls, u.wait, u.until} {
 		ch <- d
 	}
 }
@@ -279,12 +298,18 @@ func (u *underWay) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	for name, s := range u.m.toUpstreams.together((*states)()) {
-		for _, state := range circuitStates {
-			v := 0.0
-			if state == s.Circuit {
-				v = 1
+		shared, callers := u.m.toUpstreams.circuits(name, s.Circuits)
+		for model, now := range shared {
+			for _, state := range circuitStates {
+				v := 0.0
+				if state == now {
+					v = 1
+				}
+				gauge(u.state, v, name, model, state)
 			}
-			gauge(u.state, v, name, state)
+			if model != "" {
+				gauge(u.callers, float64(callers[model]), name, model)
+			}
 		}
 		gauge(u.calls, float64(s.UnderWay), name)
 		gauge(u.wait, float64(s.Waiting), name)
@@ -297,15 +322,36 @@ func (c *calls) together(states []outbound.State) map[string]outbound.State {
 	sum := map[string]outbound.State{}
 	for _, s := range states {
 		name := c.upstreams.get(s.Upstream, true)
-		t, ok := sum[name]
-		if !ok {
-			t.Circuit = outbound.CircuitClosed
-		}
+		t := sum[name]
 		t.UnderWay, t.Waiting, t.RetryAfter = t.UnderWay+s.UnderWay, t.Waiting+s.Waiting, max(t.RetryAfter, s.RetryAfter)
-		if slices.Index(circuitStates[:], s.Circuit) > slices.Index(circuitStates[:], t.Circuit) {
-			t.Circuit = s.Circuit
-		}
+		t.Circuits = append(t.Circuits, s.Circuits...)
 		sum[name] = t
 	}
 	return sum
+}
+
+// circuits returns the worst state of the circuits that concern everybody, by model, and how many of
+// single callers are not closed. The models are those that have a label; "" is the connections.
+func (c *calls) circuits(upstream string, list []outbound.Circuit) (shared map[string]string, callers map[string]int) {
+	of := c.ofUpstream(upstream)
+	shared, callers = map[string]string{"": outbound.CircuitClosed}, map[string]int{}
+	for _, model := range of.list() {
+		shared[model] = outbound.CircuitClosed
+	}
+	for i := range list {
+		model := ""
+		if k := &list[i]; k.Model != "" {
+			model = of.get(k.Series, true)
+		}
+		switch k := &list[i]; {
+		case k.Caller != "":
+			callers[model]++
+			if _, ok := shared[model]; !ok {
+				shared[model] = outbound.CircuitClosed
+			}
+		case slices.Index(circuitStates[:], k.State) > slices.Index(circuitStates[:], shared[model]):
+			shared[model] = k.State
+		}
+	}
+	return shared, callers
 }

@@ -23,7 +23,10 @@ import (
 // its circuit opens and closes.
 func reportCalls(m *telemetry.Metrics) func(i int) {
 	o := m.Outbound()
-	state := outbound.State{Upstream: "llm", Circuit: outbound.CircuitOpen, RetryAfter: time.Minute, UnderWay: 1, Waiting: 1}
+	state := outbound.State{
+		Upstream: "llm", Circuit: outbound.CircuitOpen, RetryAfter: time.Minute, UnderWay: 1, Waiting: 1,
+		Circuits: []outbound.Circuit{{State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen}},
+	}
 	m.WatchOutbound(func() []outbound.State { return []outbound.State{state} })
 	return func(i int) {
 		now := time.Now()
@@ -35,7 +38,10 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 		}
 		o.Granted(e)
 		o.Called(e)
-		o.Circuit("llm", [2]string{outbound.CircuitOpen, outbound.CircuitClosed}[i%2])
+		for _, k := range state.Circuits {
+			k.State = [2]string{outbound.CircuitOpen, outbound.CircuitClosed}[i%2]
+			o.Circuit("llm", &k)
+		}
 		m.GatewayAnswered("llm", "m", [3]string{"answered", "cache_hit", "refused"}[i%3])
 	}
 }
@@ -103,8 +109,8 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 		r := newRig(t, nil)
 		p := r.newProvider(&outbound.Options{Upstream: "openai", Breaker: outbound.Breaker{Failures: 2}}, r.limiter(quota("gpt-4o", 5)))
 		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{p.client.State()} })
-		r.want(1, "drawgate_upstream_circuit_state", "upstream", "openai", "state", "closed")
-		r.want(0, "drawgate_upstream_circuit_transitions_total", "upstream", "openai", "state", "open")
+		r.want(1, "drawgate_upstream_circuit_state", "upstream", "openai", "model", "", "state", "closed")
+		r.want(0, "drawgate_upstream_circuit_transitions_total", "upstream", "openai", "model", "", "scope", "connections", "state", "open")
 		const up, model = "openai", "gpt-4o"
 		ended := func(want float64, outcome, status string) {
 			t.Helper()
@@ -157,19 +163,19 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 		}
 		ended(2, "failed", "5xx")
 		ended(1, "turned_away", "none")
-		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "state", "open")
-		r.want(1, "drawgate_upstream_circuit_state", "upstream", up, "state", "open")
-		r.want(0, "drawgate_upstream_circuit_state", "upstream", up, "state", "closed")
+		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "model", model, "scope", "model", "state", "open")
+		r.want(1, "drawgate_upstream_circuit_state", "upstream", up, "model", model, "state", "open")
+		r.want(0, "drawgate_upstream_circuit_state", "upstream", up, "model", model, "state", "closed")
 		r.want(60, "drawgate_upstream_circuit_retry_seconds", "upstream", up)
 		r.want(5, "drawgate_upstream_queue_seconds", "upstream", up, "model", model)
 		time.Sleep(time.Minute)
-		r.want(1, "drawgate_upstream_circuit_state", "upstream", up, "state", "half-open")
+		r.want(1, "drawgate_upstream_circuit_state", "upstream", up, "model", model, "state", "half-open")
 		for range 2 {
 			if err := p.call("output=1"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "state", "closed")
+		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "model", model, "scope", "model", "state", "closed")
 		r.want(0, "drawgate_upstream_circuit_retry_seconds", "upstream", up)
 		ended(3, "succeeded", "2xx")
 	})
@@ -183,7 +189,9 @@ func TestFailedHoldsAndRunningCallsAreCounted(t *testing.T) {
 		l := r.limiter(quota("m", 1))
 		defer l.Close()
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "up", Observer: r.m.Outbound()})
-		worst := outbound.State{Upstream: "up", Circuit: outbound.CircuitOpen}
+		worst := outbound.State{Upstream: "up", Circuits: []outbound.Circuit{
+			{State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key b", State: outbound.CircuitHalfOpen},
+		}}
 		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{c.State(), worst, c.State()} })
 		end := make(chan struct{})
 		var wg sync.WaitGroup
@@ -200,7 +208,9 @@ func TestFailedHoldsAndRunningCallsAreCounted(t *testing.T) {
 		synctest.Wait()
 		r.want(2, "drawgate_upstream_calls_under_way", "upstream", "up") // two clients have this name
 		r.want(2, "drawgate_upstream_calls_waiting", "upstream", "up")
-		r.want(1, "drawgate_upstream_circuit_state", "upstream", "up", "state", "open") // of the worst one
+		r.want(1, "drawgate_upstream_circuit_state", "upstream", "up", "model", "", "state", "open") // of the worst one
+		r.want(1, "drawgate_upstream_circuit_state", "upstream", "up", "model", "m", "state", "closed")
+		r.want(2, "drawgate_upstream_caller_circuits", "upstream", "up", "model", "m")
 		r.want(0, "drawgate_upstream_hold_failures_total", "upstream", "up", "model", "m")
 		r.store.down.Store(true)
 		close(end)
@@ -219,8 +229,9 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 	r := newRig(t, nil)
 	o := r.m.Outbound()
 	const secret = "sk-secret-0123456789"
+	name := func(i int) string { return fmt.Sprintf("made-up-%d-%s", i, secret) }
 	for i := range 10_000 {
-		name := fmt.Sprintf("made-up-%d-%s", i, secret)
+		name := name(i)
 		o.Called(&outbound.Event{Upstream: "openai", Model: name, Outcome: outbound.NotGranted, Err: errors.New(secret), Reason: secret})
 		o.Called(&outbound.Event{Upstream: "openai", Model: name, Series: "gpt-*", Outcome: outbound.Refused, Reason: secret, Granted: time.Now()})
 		r.m.GatewayAnswered("openai", "gpt-*", name)
@@ -235,7 +246,7 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 		}
 		o.Granted(e)
 		o.Called(e)
-		o.Circuit(fmt.Sprint("circuit", i), outbound.CircuitOpen)
+		o.Circuit(fmt.Sprint("circuit", i), &outbound.Circuit{Model: name(i), Series: "gpt-*", Caller: name(i), State: outbound.CircuitOpen})
 	}
 	if n := len(r.family("drawgate_upstream_calls_total").GetMetric()); n > 2+50*101 {
 		t.Errorf("calls have %d series, want 100 models of each of 50 upstreams, and one more", n)
@@ -243,7 +254,7 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 	if n := len(r.family("drawgate_upstream_used_units_total").GetMetric()); n > 50*101 {
 		t.Errorf("units have %d series", n)
 	}
-	if n := len(r.family("drawgate_upstream_circuit_transitions_total").GetMetric()); n > 2*101 {
+	if n := len(r.family("drawgate_upstream_circuit_transitions_total").GetMetric()); n > 101*2+50*101*4+2*101 {
 		t.Errorf("circuits have %d series", n)
 	}
 	all, err := r.reg.Gather()
@@ -284,7 +295,7 @@ func TestRareEventsOfDeclaredModelsStartAtZero(t *testing.T) {
 func TestCircuitsAreReported(t *testing.T) {
 	t.Parallel()
 	warned(t, rolling("p", "rpm", 1, time.Minute), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
-		circuit := w.Outbound().Circuit
+		circuit := func(upstream, state string) { w.Outbound().Circuit(upstream, &outbound.Circuit{State: state}) }
 		check(t, news())
 		circuit("gemini", outbound.CircuitClosed)
 		check(t, news())

@@ -54,7 +54,7 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
-	circuits  *table[circuitWatch]    // by upstream
+	circuits  *table[circuitWatch]    // by upstream, model and caller
 	fallback  sampler.Sampler         // announcements of fallbacks
 	backend   [faults]sampler.Sampler // errors and outages of the store, by kind of fault
 	announced atomic.Bool             // an outage was reported that has not ended
@@ -90,7 +90,7 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 		opts = &WarnerOptions{}
 	}
 	w := &Warner{
-		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(), circuits: newTable(maxUpstreams, newCircuitWatch),
+		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(), circuits: newTable(maxCircuits, newCircuitWatch),
 		out: make(chan *Warning, pending), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if w.opts.Hasher == nil {

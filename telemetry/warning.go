@@ -64,7 +64,9 @@ type Warning struct {
 	Outage  time.Duration // FallbackEnded: how long the store was unavailable
 	Decided int64         // FallbackEnded: takes that were decided without it
 
-	Upstream string // CircuitOpened, CircuitClosed: the name of the upstream
+	Upstream string // CircuitOpened, CircuitClosed: the name of the upstream, as are Model and Caller
+	Model    string // whose calls fail; "": no connection can be made
+	Caller   string // such as "key alice" or "team red": only their calls fail; "": everybody's
 
 	Fault string // BackendError, FallbackActivated: the class of the error, as in drawgate_store_errors_total
 	Err   error  // BackendError, FallbackActivated: the store's error; it may name hosts, so it is for the log only
@@ -110,11 +112,23 @@ func (w *Warning) event() string {
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)
 	case CircuitOpened:
-		return fmt.Sprintf("calls to upstream %q fail: its circuit has opened, and this process makes none for a while", w.Upstream)
+		return fmt.Sprintf("%s fail: their circuit has opened, and this process makes none for a while", w.calls())
 	case CircuitClosed:
-		return fmt.Sprintf("calls to upstream %q succeed again: its circuit has closed", w.Upstream)
+		return fmt.Sprintf("%s succeed again: their circuit has closed", w.calls())
 	case Incident:
 		return w.Incident.Summary
 	}
 	return string(w.Kind)
+}
+
+// calls says in words which calls a circuit stops.
+func (w *Warning) calls() string {
+	switch to := fmt.Sprintf("to upstream %q", w.Upstream); {
+	case w.Model == "":
+		return "connections " + to
+	case w.Caller == "":
+		return fmt.Sprintf("calls of model %q %s", w.Model, to)
+	default:
+		return fmt.Sprintf("calls by %s of model %q %s", w.Caller, w.Model, to)
+	}
 }

@@ -77,7 +77,7 @@ func (v *service) openGateway() (err error) {
 		}
 		observer = outbound.Join(v.ledger.Observer(), observer)
 	}
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Cache: g.Cache, Observer: observer, Logger: v.log}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache, Observer: observer, Logger: v.log}
 	if v.run.Metrics != nil {
 		o.Answered = v.run.Metrics.GatewayAnswered
 	}

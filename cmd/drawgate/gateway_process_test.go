@@ -209,25 +209,25 @@ func (w *world) reports(d *daemon) {
 	t := w.t
 	t.Helper()
 	shown(d, map[string]float64{
-		`drawgate_upstream_calls_total{model="*",outcome="failed",status="5xx",upstream="broken"}`:              2,
-		`drawgate_upstream_calls_total{model="*",outcome="turned_away",status="none",upstream="broken"}`:        2,
-		`drawgate_upstream_circuit_state{state="open",upstream="broken"}`:                                       1,
-		`drawgate_upstream_circuit_state{state="closed",upstream="gemini"}`:                                     1,
-		`drawgate_upstream_circuit_transitions_total{state="open",upstream="broken"}`:                           1,
-		`drawgate_gateway_answers_total{model="*",result="error",upstream="broken"}`:                            2,
-		`drawgate_gateway_answers_total{model="*",result="refused",upstream="broken"}`:                          2,
-		`drawgate_upstream_calls_under_way{upstream="gemini"}`:                                                  0,
-		`rate_limit_max_allowed{identifier="project",limit="rpd",period="day",policy="gemini-2.5-flash"}`:       50,
-		`rate_limit_max_allowed{identifier="elsewhere",limit="rpm",period="minute",policy="spare"}`:             1000,
-		`drawgate_incidents_total{meaning="minute",model="gemini-2.5-flash*",upstream="gemini"}`:                0,
-		`drawgate_upstream_circuit_transitions_total{state="open",upstream="gemini"}`:                           0,
-		`drawgate_upstream_hold_failures_total{model="gemini-2.5-flash*",upstream="gemini"}`:                    0,
-		`drawgate_warnings_total{kind="circuit_opened",result="told"}`:                                          1,
-		`rate_limit_rejections_total{reason="paused"}`:                                                          0,
-		`drawgate_upstream_tokens_total{kind="cache_read",model="gemini-2.5-flash*",upstream="gemini"}`:         -1,
-		`drawgate_gateway_answers_total{model="gemini-2.5-flash*",result="other_model",upstream="gemini"}`:      -1,
-		`drawgate_upstream_calls_total{model="gemini-2.0",outcome="failed",status="5xx",upstream="broken"}`:     -1,
-		`drawgate_upstream_calls_total{model="gemini-2.5-flash",outcome="failed",status="5xx",upstream="none"}`: -1,
+		`drawgate_upstream_calls_total{model="*",outcome="failed",status="5xx",upstream="broken"}`:                 2,
+		`drawgate_upstream_calls_total{model="*",outcome="turned_away",status="none",upstream="broken"}`:           2,
+		`drawgate_upstream_circuit_state{model="*",state="open",upstream="broken"}`:                                1,
+		`drawgate_upstream_circuit_state{model="",state="closed",upstream="gemini"}`:                               1,
+		`drawgate_upstream_circuit_transitions_total{model="*",scope="model",state="open",upstream="broken"}`:      1,
+		`drawgate_gateway_answers_total{model="*",result="error",upstream="broken"}`:                               2,
+		`drawgate_gateway_answers_total{model="*",result="refused",upstream="broken"}`:                             2,
+		`drawgate_upstream_calls_under_way{upstream="gemini"}`:                                                     0,
+		`rate_limit_max_allowed{identifier="project",limit="rpd",period="day",policy="gemini-2.5-flash"}`:          50,
+		`rate_limit_max_allowed{identifier="elsewhere",limit="rpm",period="minute",policy="spare"}`:                1000,
+		`drawgate_incidents_total{meaning="minute",model="gemini-2.5-flash*",upstream="gemini"}`:                   0,
+		`drawgate_upstream_circuit_transitions_total{model="",scope="connections",state="open",upstream="gemini"}`: 0,
+		`drawgate_upstream_hold_failures_total{model="gemini-2.5-flash*",upstream="gemini"}`:                       0,
+		`drawgate_warnings_total{kind="circuit_opened",result="told"}`:                                             1,
+		`rate_limit_rejections_total{reason="paused"}`:                                                             0,
+		`drawgate_upstream_tokens_total{kind="cache_read",model="gemini-2.5-flash*",upstream="gemini"}`:            -1,
+		`drawgate_gateway_answers_total{model="gemini-2.5-flash*",result="other_model",upstream="gemini"}`:         -1,
+		`drawgate_upstream_calls_total{model="gemini-2.0",outcome="failed",status="5xx",upstream="broken"}`:        -1,
+		`drawgate_upstream_calls_total{model="gemini-2.5-flash",outcome="failed",status="5xx",upstream="none"}`:    -1,
 	})
 	for _, series := range []string{
 		`drawgate_upstream_calls_total{model="gemini-2.5-flash*",outcome="succeeded",status="2xx",upstream="gemini"}`,
@@ -249,7 +249,7 @@ func (w *world) reports(d *daemon) {
 	if e := w.hook.awaits(telemetry.Milestone); !strings.HasPrefix(e.Policy, "gemini-2.5-") || e.Percent != 100 {
 		t.Errorf("got %+v, want a limit that is used up", e)
 	}
-	d.log.await(t, `(calls to upstream ..broken.. fail: its circuit has opened)`)
+	d.log.await(t, `(calls of model ..\*.. to upstream ..broken.. fail: their circuit has opened)`)
 	for what, text := range map[string]string{
 		"metrics": d.must(d.admin+"/metrics", nil).body, "usage": d.must(d.admin+"/v1/upstreams", nil).body, "log": d.log.String(), "webhook calls": fmt.Sprint(w.hook.all()),
 	} {

@@ -31,8 +31,8 @@ var calls = board{
 			},
 			{
 				title: "Open circuits", kind: number, unit: units.Short, marks: alarm,
-				about:   "Circuits that are open: calls failed, and none is made for a while. Each server has its own.",
-				queries: one(`sum(drawgate_upstream_circuit_state{instance=~"$instance",upstream=~"$upstream",state="open"})`, ""),
+				about:   "Circuits of models and connections that are open, and those of single keys and teams that are not closed: calls failed, and none is made for a while. Each server has its own.",
+				queries: one(`sum(drawgate_upstream_circuit_state{instance=~"$instance",upstream=~"$upstream",state="open"}) + (sum(drawgate_upstream_caller_circuits{instance=~"$instance",upstream=~"$upstream"}) or vector(0))`, ""),
 			},
 			{
 				title: "Incidents", kind: number, unit: units.Short, marks: alarm,
@@ -124,9 +124,9 @@ var calls = board{
 			},
 			{
 				title: "Circuits", kind: timeline,
-				about:   "Closed: calls are made. Open: calls failed, and none is made. Half-open: one call at a time tries.",
+				about:   "Of the connections to each upstream, and of each model. Closed: calls are made. Open: calls failed, and none is made. Half-open: one call at a time tries.",
 				states:  []mark{{0, "green", "closed"}, {1, "orange", "half-open"}, {2, "red", "open"}},
-				queries: one(`max by (instance, upstream) (drawgate_upstream_circuit_state{instance=~"$instance",upstream=~"$upstream",state="half-open"}) + 2 * max by (instance, upstream) (drawgate_upstream_circuit_state{instance=~"$instance",upstream=~"$upstream",state="open"})`, "{{upstream}} {{instance}}"),
+				queries: one(`max by (instance, upstream, model) (drawgate_upstream_circuit_state{instance=~"$instance",upstream=~"$upstream",state="half-open"}) + 2 * max by (instance, upstream, model) (drawgate_upstream_circuit_state{instance=~"$instance",upstream=~"$upstream",state="open"})`, "{{upstream}} {{model}} {{instance}}"),
 			},
 			{
 				title: "Holds that failed", kind: bars, unit: units.Short,

@@ -62,6 +62,11 @@ func WriteUpstreams(out io.Writer, list []api.Upstream) {
 			Printf(out, "\n")
 		}
 		Printf(out, "upstream %s\n", UpstreamLine(u))
+		if u.Calls != nil {
+			for k := range u.Calls.Circuits {
+				Printf(out, "%s\n", CircuitLine(&u.Calls.Circuits[k]))
+			}
+		}
 		t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		_, _ = fmt.Fprintln(t, "MODELS\tPOLICY\tLIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tRESETS")
 		for k := range u.Quotas {
@@ -84,11 +89,27 @@ func callsLine(c *api.Calls) string {
 	if c == nil {
 		return ""
 	}
-	text := ": circuit " + c.Circuit
-	if c.RetryAfterMS > 0 {
-		text += ", a call may try in " + Duration(c.RetryAfterMS.Duration().Round(time.Millisecond))
-	}
+	text := ": circuit " + c.Circuit + tryIn(c.RetryAfterMS)
 	return text + fmt.Sprintf(", %s under way, %d waiting", Count(c.UnderWay, "call"), c.Waiting)
+}
+
+func tryIn(wait api.Millis) string {
+	if wait <= 0 {
+		return ""
+	}
+	return ", a call may try in " + Duration(wait.Duration().Round(time.Millisecond))
+}
+
+// CircuitLine describes a circuit that is not closed in one line.
+func CircuitLine(k *api.Circuit) string {
+	text := "connections"
+	if k.Model != "" {
+		text = "calls of " + k.Model
+	}
+	if k.Caller != "" {
+		text += " by " + k.Caller
+	}
+	return text + ": circuit " + k.State + tryIn(k.RetryAfterMS)
 }
 
 // writeQuota writes a line for each limit.

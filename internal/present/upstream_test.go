@@ -21,7 +21,9 @@ func TestWriteUpstreams(t *testing.T) {
 	var out strings.Builder
 	present.WriteUpstreams(&out, []api.Upstream{
 		{
-			Name: "gemini", Provider: "gemini", Owner: "project-1", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 58_000, UnderWay: 1, Waiting: 2},
+			Name: "gemini", Provider: "gemini", Owner: "project-1", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 58_000, UnderWay: 1, Waiting: 2, Circuits: []api.Circuit{
+				{State: api.CircuitOpen, RetryAfterMS: 58_000}, {Model: "flash\x1b", Caller: "key alice", State: api.CircuitHalfOpen},
+			}},
 			Quotas: []api.Quota{
 				{Policy: "flash", Models: []string{"a", "b*"}, Status: &api.StatusAnswer{
 					At: now, Limits: []api.LimitStatus{limit, day}, Paused: &api.Pause{Until: now.Add(time.Minute), Reason: "day"},
@@ -32,6 +34,8 @@ func TestWriteUpstreams(t *testing.T) {
 		{Name: "openai", Provider: "openai", Owner: "me"},
 	})
 	const want = `upstream gemini (gemini), owner project-1: circuit open, a call may try in 58s, 1 call under way, 2 waiting
+connections: circuit open, a call may try in 58s
+calls of flash\x1b by key alice: circuit half-open
 MODELS  POLICY    LIMIT  UNIT      USED  MOST  LEFT  HELD  RESETS
 a b*    flash     rpm    requests  3     8     5     1     in 41s (2026-11-22 09:30:41Z)
                   rpd    requests  57    200   143   0     in 1h (2026-11-22 10:30:00Z)

@@ -344,6 +344,11 @@ func upstreams(list []api.Upstream) (lines []string) {
 			text += warm.Styled(fmt.Sprintf("; %s cannot be read", present.Count(unread, "quota")))
 		}
 		lines = append(lines, text)
+		if u.Calls != nil {
+			for k := range u.Calls.Circuits {
+				lines = append(lines, hot.Styled(visible("  "+present.CircuitLine(&u.Calls.Circuits[k]))))
+			}
+		}
 	}
 	return titled("UPSTREAMS", lines)
 }

@@ -276,7 +276,7 @@ func undecided(r *ledger.Request, err error) bool {
 // replace decides a take that the store did not decide.
 func (s *Store) replace(ctx context.Context, r *ledger.Request, d *drawgate.Decision, hasty bool) {
 	cause := asStoreError("take", d.Fail)
-	if hasty && r.Opens() { // see opens: left undecided
+	if gaveUp(ctx) || hasty && r.Opens() { // nobody wants it any more, or see opens: left undecided
 		s.mu.Lock()
 		s.ledger.Abandon(s.clock.now(), r)
 		s.mu.Unlock()

@@ -358,13 +358,14 @@ waiting.limit = news;
 const upstreams = part({
   id: 'upstreams', title: 'Upstreams', key: (u) => u.name,
   items: (answer) => list(answer.upstreams).filter((u) => has(state.filter, u.name, u.provider, u.owner, ...list(u.quotas).map((q) => q.policy))),
-  cells: () => [head(name(), make('span', 'tenant')), td(), td('number'), td('number'), td()],
+  cells: () => [head(name(), make('span', 'tenant')), make('td', '', make('div'), make('div')), td('number'), td('number'), td()],
   fill([upstream, circuit, going, wait, quotas], u) {
     put(upstream.firstElementChild, u.name);
     put(upstream.lastElementChild, `${u.provider}, owner ${u.owner}`);
     const c = u.calls;
-    put(circuit, c ? `${c.circuit}${c.retry_after_ms > 0 ? `, a call may try in ${duration(c.retry_after_ms)}` : ''}` : 'not known');
-    circuit.className = c && c.circuit !== 'closed' ? 'bad' : '';
+    put(circuit.firstElementChild, c ? `${c.circuit}${c.retry_after_ms > 0 ? `, a call may try in ${duration(c.retry_after_ms)}` : ''}` : 'not known');
+    circuit.className = c && (c.circuit !== 'closed' || c.circuits) ? 'bad' : '';
+    put(circuit.lastElementChild, list(c?.circuits).map((k) => `${[k.model ?? 'connections', k.caller].filter(Boolean).join(', ')}: ${k.state}`).join('; '));
     put(going, c ? number(c.under_way) : '');
     put(wait, c ? number(c.waiting) : '');
     const all = list(u.quotas);
