@@ -274,6 +274,7 @@ func (d *Decision) Delay() time.Duration {
 }
 
 // HoldEnd returns when the hold ends, according to the store's clock; the zero time without a hold.
+// A holder may rely on it for HoldEnd - At from when it asked: see [Reservation.Deadline].
 func (d *Decision) HoldEnd() time.Time {
 	if d.more == nil || d.more.end == 0 {
 		return time.Time{}

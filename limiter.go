@@ -11,7 +11,8 @@ import (
 
 // Times that a caller may spend on the store.
 const (
-	defaultTimeout = 50 * time.Millisecond // Allow, all of it
+	defaultTimeout = 50 * time.Millisecond // Allow, all of it, if the store does not say what it needs
+	answerTime     = 10 * time.Millisecond // for the answer, beyond what the store needs
 	stepTimeout    = 2 * time.Second       // one store call of Wait, Reserve, Settle, Status, Reset
 )
 
@@ -20,8 +21,8 @@ type Options struct {
 	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too. It has at
 	// most 256 bytes.
 	Tenant string
-	// StoreTimeout bounds an Allow, all attempts included: 0 means 50ms, negative means that only
-	// the caller's context bounds it. A Reserve that does not wait is bounded like an Allow. A
+	// StoreTimeout bounds an Allow, all attempts included: 0 means what the store needs (see
+	// [Timed]), or 50ms if it does not say; negative means that only the caller's context bounds it. A Reserve that does not wait is bounded like an Allow. A
 	// store in memory needs none.
 	StoreTimeout time.Duration
 	// Observer is notified of every decision; nil costs nothing.
@@ -62,11 +63,16 @@ func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 		return nil, err
 	}
 	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(store), given: newAbandoned(), watch: opts.Observer}
+	s, timed := store.(Timed)
 	switch {
-	case base.timeout == 0:
-		base.timeout = defaultTimeout
 	case base.timeout < 0:
 		base.timeout = 0
+	case timed && base.timeout == 0:
+		base.timeout = s.TakeTime(0) + answerTime
+	case timed:
+		base.timeout = s.TakeTime(base.timeout)
+	case base.timeout == 0:
+		base.timeout = defaultTimeout
 	}
 	return base.With(policy)
 }

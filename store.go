@@ -207,6 +207,12 @@ type (
 	Pinger interface {
 		Ping(ctx context.Context) error
 	}
+	// Timed says how long a take that does not wait may need, all attempts of the store included.
+	// Limiters and guards are set to a time or, if it is 0, use what the store returns. The store
+	// returns what it is given otherwise, and logs a warning if that is too short.
+	Timed interface {
+		TakeTime(set time.Duration) time.Duration
+	}
 	// Watcher reports when units of a bucket become free early, by sending its key on the channel.
 	// The store never blocks on the channel, so some keys may be missed.
 	Watcher interface {

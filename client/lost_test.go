@@ -40,6 +40,24 @@ func TestPlainTakeIsSentOnce(t *testing.T) {
 	}
 }
 
+// TestAReplayedHoldEndsAsBefore: a process that asks again with the same id and grant is told the
+// end of the hold as it is, not a whole hold from now.
+func TestAReplayedHoldEndsAsBefore(t *testing.T) {
+	t.Parallel()
+	c := dial(t, listen(t, newServer(t, memstore.New(nil), nil)), nil)
+	ask := api.Take{Bucket: take("k", 1).Bucket, HoldMS: 60_000, ID: "a", Grant: "00000000000000ab"}
+	if _, _, err := c.Reserve(t.Context(), ask); err != nil {
+		t.Fatal(err)
+	}
+	res, a, err := c.Reserve(t.Context(), ask)
+	if err != nil || !a.Replayed || a.HoldEnd == nil {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if res.Deadline().After(*a.HoldEnd) {
+		t.Errorf("it may be used until %v, but its hold ends at %v", res.Deadline(), a.HoldEnd)
+	}
+}
+
 // What has an id costs nothing more when it is sent again.
 func TestLostRepliesCostNothing(t *testing.T) {
 	t.Parallel()

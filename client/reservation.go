@@ -42,7 +42,11 @@ func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Ans
 	if err != nil || !a.Allowed {
 		return nil, a, err
 	}
-	return &Reservation{Answer: a, c: c, token: a.Reservation, end: endOf(sent, t.WaitMS, t.HoldMS, a.HoldEnd)}, a, nil
+	end := endOf(sent, t.WaitMS, t.HoldMS, a.HoldEnd)
+	if a.Replayed && a.HoldEnd != nil && a.HoldEnd.Before(end) { // its hold began with an earlier take
+		end = *a.HoldEnd
+	}
+	return &Reservation{Answer: a, c: c, token: a.Reservation, end: end}, a, nil
 }
 
 // endOf returns the end of a hold on this process's clock, from the time when it was requested: not

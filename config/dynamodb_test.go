@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/store/dynamostore"
+	"github.com/drawgate/drawgate/store/guard"
 )
 
 // A mistake in the URL of a table says what to write, and shows no password.
@@ -70,19 +72,27 @@ func TestTableOfDynamoDB(t *testing.T) {
 // means pauses. What is configured comes first.
 func TestTimeForATable(t *testing.T) {
 	t.Parallel()
-	const table = "store: 'dynamodb://quotas?region=eu-central-1'\n"
+	const table = "store: 'dynamodb://quotas?region=local&endpoint=http://127.0.0.1:1'\n"
 	for text, want := range map[string]time.Duration{
-		table:                             time.Second,
-		table + "store_timeout: 200ms\n":  200 * time.Millisecond,
-		"store: redis://127.0.0.1:6379\n": 40 * time.Millisecond,
-		"store: sqlite:///tmp/quotas.db":  500 * time.Millisecond,
+		table:                            time.Second,
+		table + "store_timeout: 200ms\n": 200 * time.Millisecond,
+		"store: redis://127.0.0.1:1\n":   40 * time.Millisecond,
+		"store: 'sqlite://" + filepath.Join(t.TempDir(), "q.db") + "'\n": 500 * time.Millisecond,
 	} {
 		c, problems := config.Parse("f.yaml", []byte(text))
 		if len(problems) > 0 {
 			t.Fatal(config.Problems(problems))
 		}
-		if got := c.HowLong(); got != want {
+		store, err := c.OpenStore(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := guard.New(store, &guard.Options{Timeout: c.StoreTimeout})
+		if got := g.TakeTime(0); got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -18,6 +18,3 @@ func (o WatchOptions) ClosedWithin(d time.Duration) *WatchOptions {
 	o.closing = d
 	return &o
 }
-
-// HowLong returns how long the store of a configuration has for a take that does not wait.
-func (c *Config) HowLong() time.Duration { return c.storeTimeout() }

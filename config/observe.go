@@ -72,7 +72,7 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 		Plan: r.plan, Waiting: r.waiting, Version: r.opts.Version, Revision: r.opts.Revision,
 	}
 	if r.Guard != nil {
-		o.Guard, o.StoreTimeout = r.Guard.State, c.storeTimeout()
+		o.Guard, o.StoreTimeout = r.Guard.State, r.Guard.TakeTime(0)
 	}
 	if r.Metrics, err = telemetry.NewMetrics(own, o); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -242,7 +241,7 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 	}
 	r.Guard = guard.New(inner, &guard.Options{ //nolint:contextcheck // as above
 		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, CountInCalls: onDynamoDB(c.Store),
-		Start: c.Start, Owner: r.owner(c, inner), Timeout: c.storeTimeout(), WarnEvery: -1,
+		Start: c.Start, Owner: r.owner(c, inner), Timeout: c.StoreTimeout, WarnEvery: -1,
 		Observer: r.guardObserver(), Logger: log,
 	})
 	r.Store = r.Guard.Full()
@@ -264,25 +263,16 @@ func (r *Runtime) owner(c *Config, store drawgate.Store) func() bool {
 	return func() bool { return o != nil && o.SoleOwner() }
 }
 
-// How long the store may take for a take that does not wait, before the fallback decides. A disk
-// gets more time, because it is sometimes slow. A table of DynamoDB needs a read and a write over
-// TLS, and up to four pauses between attempts.
-const (
-	answerTime         = 10 * time.Millisecond // for the answer, beyond the store's time
-	defaultStoreTime   = 40 * time.Millisecond
-	defaultDiskTimeout = 500 * time.Millisecond
-	defaultTableTime   = time.Second
-)
-
-func (c *Config) storeTimeout() time.Duration {
-	if _, ok := SQLitePath(c.Store); ok {
-		return cmp.Or(c.StoreTimeout, defaultDiskTimeout)
+// engineTime is how long a take that does not wait may take in all: with the store's own time, or
+// if the guard is set to a time, a little more for the answer. 0: what the store needs.
+func (c *Config) engineTime() time.Duration {
+	if c.StoreTimeout == 0 {
+		return 0
 	}
-	if onDynamoDB(c.Store) {
-		return cmp.Or(c.StoreTimeout, defaultTableTime)
-	}
-	return cmp.Or(c.StoreTimeout, defaultStoreTime)
+	return c.StoreTimeout + answerTime
 }
+
+const answerTime = 10 * time.Millisecond
 
 // decide makes the engine.
 func (r *Runtime) decide(c *Config) (err error) {
@@ -299,7 +289,7 @@ func (r *Runtime) decide(c *Config) (err error) {
 	}
 	conf := c.Engine()
 	r.Engine, err = engine.New(r.Store, conf, &engine.Options{
-		Tenant: r.opts.Tenant, StoreTimeout: c.storeTimeout() + answerTime, Observer: obs, Diverged: r.diverged, Logger: r.opts.Logger,
+		Tenant: r.opts.Tenant, StoreTimeout: c.engineTime(), Observer: obs, Diverged: r.diverged, Logger: r.opts.Logger,
 	})
 	if err != nil {
 		return err

@@ -31,8 +31,9 @@ type Engine struct {
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
 
-	local   bool          // the store does no I/O
-	shadows chan struct{} // holds an element for each shadow being evaluated; full when the engine is closed
+	local   bool           // the store does no I/O
+	timed   drawgate.Timed // the store, if it says what it needs; else nil
+	shadows chan struct{}  // holds an element for each shadow being evaluated; full when the engine is closed
 	close   sync.Once
 
 	mu sync.Mutex // held while the state is replaced
@@ -45,6 +46,7 @@ type Engine struct {
 func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
 	_, e.local = store.(answer.Opener)
+	e.timed, _ = store.(drawgate.Timed)
 	if opts != nil {
 		e.opts = *opts
 	}

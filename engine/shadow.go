@@ -15,7 +15,7 @@ import (
 
 // Bounds on the cost of shadows.
 const (
-	shadowTime  = 50 * time.Millisecond // for a store call for shadows, if no StoreTimeout is set
+	shadowTime  = 50 * time.Millisecond // for a store call for shadows, if neither StoreTimeout nor the store says more
 	shadowGrace = 5 * time.Millisecond  // how long an answer waits for its shadows, if no ShadowGrace is set
 	maxShadows  = 256                   // store calls for shadows at once
 )
@@ -122,6 +122,9 @@ func shadow(ctx context.Context, r *Request, asks []drawgate.Ask) (a shadowAnswe
 func (e *Engine) shadowTime() time.Duration {
 	if t := e.opts.StoreTimeout; t > 0 {
 		return t
+	}
+	if e.timed != nil {
+		return e.timed.TakeTime(0)
 	}
 	return shadowTime
 }

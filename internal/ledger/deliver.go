@@ -101,7 +101,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		st := drawgate.Settlement{Op: drawgate.OpRenew, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
-		st.Hold = micros(h.end - now.Store)
+		st.Hold, it.end = micros(h.end-now.Store), h.end
 		d.settle(it, st)
 	case replayItem:
 		if it.h.end <= now.Store {
@@ -240,7 +240,7 @@ func (l *Ledger) renewed(now Now, it *item, o *drawgate.Outcome) {
 		h.stored = false
 		h.it = &item{kind: replayItem, h: h}
 		l.pend(now, h.it, l.entriesOf(now, h.parts))
-	case o.Err == nil && o.End.UnixMicro() < h.end: // renewed here again meanwhile
+	case o.Err == nil && it.end < h.end: // renewed here again meanwhile; what the store's clock says may differ a little
 		h.it = &item{kind: renewItem, h: h}
 		l.pend(now, h.it, l.entriesOf(now, h.parts))
 	}

@@ -180,6 +180,43 @@ func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 	}
 }
 
+// TestARenewalIsDeliveredOnce: a store whose clock is a little behind what this process thinks
+// answers with an end that is a little earlier than what was asked for.
+func TestARenewalIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(1, 1)
+	const behind = 1000 // µs
+	var r ledger.Request
+	r.Init(slot(p, "a", 1))
+	if d := l.Decide(at(0), &r); !d.Allowed {
+		t.Fatal("refused")
+	}
+	renew := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	if o, mine := l.Settle(at(1), &renew); !mine || o.Gone {
+		t.Fatalf("%+v, mine %v", o, mine)
+	}
+	renewals := 0
+	for us := int64(2); us < 20; us += 2 {
+		d := l.Next(at(us))
+		if d == nil {
+			break
+		}
+		renewals += len(d.Settlements)
+		out, got := make([]drawgate.Outcome, len(d.Settlements)), make([]drawgate.Decision, len(d.Takes))
+		for i := range out {
+			out[i] = m.settle(&d.Settlements[i], at(us-behind).Store)
+		}
+		l.Delivered(at(us+1), d, out, &ledger.Report{})
+		for i := range got {
+			got[i] = m.take(&d.Takes[i], at(us-behind).Store)
+		}
+		l.Replayed(at(us+1), d, got, &ledger.Report{})
+	}
+	if renewals != 1 {
+		t.Errorf("the renewal was delivered %d times", renewals)
+	}
+}
+
 // TestARepetitionThatMayComeLateIsCancelled: a take that the store granted was sent again and not
 // answered, so it was answered here. If that message arrives after the settlement it opens the
 // grant again, and nobody uses it.

@@ -111,11 +111,12 @@ func (st *State) settleCalendar(p *Part, d int64) {
 }
 
 // Renew sets the end of a reservation's hold to now + hold, but never earlier than it was, in every
-// bucket that knows it. It reports whether the grant was open anywhere, and the end. See
-// [KeptLease] for leases that are not renewed.
+// bucket that knows it. It reports whether the grant was open anywhere, and the end that its holder
+// is told: see blurOf. See [KeptLease] for leases that are not renewed.
 func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, end, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
+	blur := blurOf(asks)
 	for i := range asks {
 		r := asks[i].Rec
 		o := r.Open[id]
@@ -124,10 +125,10 @@ func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, 
 		}
 		renewed = true
 		r.unorder(o)
-		o.End = max(o.End, now+hold)
+		o.End = max(o.End, now+hold+blur)
 		r.enorder(o)
 		r.touch(id)
-		end = max(end, o.End)
+		end = max(end, o.End-blur)
 	}
 	return renewed, end, now
 }
@@ -143,8 +144,8 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 			continue
 		}
 		kept = kept || o.Lease && r.Pause != nil
-		if end == 0 || o.End < end {
-			end = o.End
+		if told := o.End - blurOf(asks); end == 0 || told < end {
+			end = told
 		}
 	}
 	return end, kept

@@ -58,7 +58,7 @@ type Verdict struct {
 	Paused        bool  // refused because a bucket is paused; a limit may refuse it, too
 	PausedAt      int   // position of the bucket whose pause ends last
 	Start         int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
-	End           int64 // when the hold ends
+	End           int64 // when its holder must have stopped: the hold ends then, or later by the clock's blur
 	RetryAfter    int64 // the largest of the refusing limits
 	EarliestRetry int64 // µs until it could pass if every open hold ended now; at most RetryAfter
 }
@@ -97,7 +97,7 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 			if full(asks) {
 				return Verdict{Now: now, Full: true}
 			}
-			v.End = v.Start + t.Hold
+			v.End = v.Start + t.Hold + blurOf(asks)
 		}
 		for i := range asks {
 			asks[i].charge(t, &v)
@@ -107,9 +107,21 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	return v
 }
 
+// blurOf returns by how much the clock may be ahead of the instant that the store says. A hold is
+// kept that much longer than its holder is told: the holder's time begins when it asks, which may
+// be that much later than the instant of the decision.
+func blurOf(asks []Ask) (blur int64) {
+	for i := range asks {
+		for j := range asks[i].Specs {
+			blur = max(blur, asks[i].Specs[j].Blur)
+		}
+	}
+	return blur
+}
+
 // Enter counts a take that was allowed before, with all of its units, whatever the limits say now:
 // for stores that write down what they granted before they count it. A take whose ID is open is
-// counted already.
+// counted already. Its hold is kept for as long as t says: what [Decide] adds to it is in it.
 func Enter(a *Ask, t *Take, now int64) {
 	now = max(now, a.Rec.Last)
 	a.Rec.Advance(a.Specs, now)
@@ -216,8 +228,11 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 	}
 }
 
-// answer fills in the decision's result for each limit.
+// answer fills in what the holder is told, and the decision's result for each limit.
 func answer(asks []Ask, t *Take, v *Verdict) {
+	if v.End != 0 {
+		v.End -= blurOf(asks)
+	}
 	for i := range asks {
 		a := &asks[i]
 		for j := range a.Specs {

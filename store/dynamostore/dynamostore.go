@@ -55,6 +55,8 @@ type Store struct {
 
 	entries bool // for tests: every item has entries
 
+	hasty sync.Once // the warning that takes have too little time
+
 	mu      sync.Mutex
 	lines   map[string]*line           // by key
 	plans   map[planKey]*drawgate.Plan // see variant
@@ -78,6 +80,7 @@ var (
 	_ drawgate.Resetter = (*Store)(nil)
 	_ drawgate.Lister   = (*Store)(nil)
 	_ drawgate.Pinger   = (*Store)(nil)
+	_ drawgate.Timed    = (*Store)(nil)
 )
 
 // New returns a store that uses the caller's client, which must not retry by itself: see [Client].

@@ -19,8 +19,13 @@ func NewWithClock(client *dynamodb.Client, table string, opts *Options, clock fu
 
 // NewWithError returns a store whose clock is behind by that much, and knows that it may be.
 func NewWithError(client *dynamodb.Client, table string, opts *Options, behind, most time.Duration) *Store {
+	return NewWithErrorOf(client, table, opts, behind, most, func() int64 { return time.Now().UnixMicro() })
+}
+
+// NewWithErrorOf is NewWithError for a service whose clock is a function, in Unix µs.
+func NewWithErrorOf(client *dynamodb.Client, table string, opts *Options, behind, most time.Duration, clock func() int64) *Store {
 	s := New(client, table, opts)
-	s.clock.fixed = func() instant { return instant{early: time.Now().Add(-behind).UnixMicro(), blur: most.Microseconds()} }
+	s.clock.fixed = func() instant { return instant{early: clock() - behind.Microseconds(), blur: most.Microseconds()} }
 	return s
 }
 

@@ -277,7 +277,12 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 		if err != nil {
 			return drawgate.Outcome{Err: failure("settle", err)}
 		}
-		if o := answer.Apply(t, recs, false, at.early); o.Kept {
+		c := *t
+		c.Buckets = slices.Clone(t.Buckets)
+		for i := range c.Buckets {
+			c.Buckets[i].Plan = s.variant(planKey{t.Buckets[i].Plan, at.blur, false})
+		}
+		if o := answer.Apply(&c, recs, false, at.early); o.Kept {
 			return o
 		}
 	}
@@ -297,7 +302,7 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 			}
 		}
 	}
-	out.Gone, out.Kept = ends || t.Op == drawgate.OpRenew, t.Op == drawgate.OpPause
+	out.Gone, out.Kept = ends, t.Op == drawgate.OpPause
 	var errs []error
 	for i, j := range jobs {
 		if err := s.wait(j); err != nil {
@@ -305,7 +310,12 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 			continue
 		}
 		o := &j.verdict.outcome
-		out.Gone, out.Kept = out.Gone && o.Gone, out.Kept && o.Kept
+		if ends {
+			out.Gone = out.Gone && o.Gone
+		} else { // each bucket has an end of its own: a holder that lost one of its slots must stop
+			out.Gone = out.Gone || o.Gone
+		}
+		out.Kept = out.Kept && o.Kept
 		if o.End.After(out.End) {
 			out.End = o.End
 		}

@@ -66,6 +66,7 @@ type worker struct {
 	Wrong          time.Duration // the wall clock is ahead by so much when the process starts
 	Behind, Blur   time.Duration // see NewWithError; a Blur of 0 means that the store finds out the time
 	Leap           bool          // the clock of workers and service is leap
+	Slot           bool          // it does nothing but hold the one slot of a bucket: see holdSlot
 }
 
 // report is what a worker counted from a second after its beginning.
@@ -118,6 +119,11 @@ func work(spec string) error {
 		w.stores = append(w.stores, w.open(conn))
 	}
 	time.Sleep(time.Until(w.Begin))
+	if w.Slot {
+		if err := w.holdSlots(conn); err != nil {
+			return err
+		}
+	}
 	var wg sync.WaitGroup
 	for _, s := range w.stores {
 		for range w.Callers {

@@ -113,6 +113,17 @@ func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
 			return on(t, s.(*clocked).now, s.(*clocked).prefix)
 		},
+		Apart: func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store) {
+			t.Helper()
+			const most = time.Second
+			with := func(behind time.Duration) drawgate.Store {
+				now := s.(*clocked).now
+				o := dynamostore.NewWithErrorOf(c, name, &dynamostore.Options{Prefix: s.(*clocked).prefix}, behind, most, now.Load)
+				t.Cleanup(func() { _ = o.Close() })
+				return &clocked{o, now, s.(*clocked).prefix}
+			}
+			return with(most), with(0)
+		},
 		Without: leftOut(server.Name),
 		Room:    room,
 	}
@@ -132,7 +143,7 @@ func TestContestedStore(t *testing.T) {
 
 // contested makes the stores of a harness write as if others did so at the same time.
 func contested(h storetest.Harness) storetest.Harness {
-	open, second := h.New, h.Second
+	open, second, apart := h.New, h.Second, h.Apart
 	h.New = func(t *testing.T) drawgate.Store {
 		s := open(t)
 		s.(*clocked).Contest()
@@ -142,6 +153,13 @@ func contested(h storetest.Harness) storetest.Harness {
 		o := second(t, s)
 		o.(*clocked).Contest()
 		return o
+	}
+	h.Apart = func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store) {
+		t.Helper()
+		behind, right = apart(t, s)
+		behind.(*clocked).Contest()
+		right.(*clocked).Contest()
+		return behind, right
 	}
 	return h
 }

@@ -108,24 +108,22 @@ func (s *Store) takeJob(ctx context.Context, t *drawgate.Take, p part) *job {
 		b := c
 		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
 		s.blur(&b, at, p.plain)
-		return decide(&b, p, rec, at.early)
+		return decide(&b, p, rec, at)
 	}}
 }
 
-// blur makes a take fit for an inexact clock: its hold is longer by what the clock may be wrong, as
-// its units count longer.
+// blur makes a take fit for an inexact clock: its units count longer by what the clock may be
+// wrong, and its hold is kept longer than its holder is told.
 func (s *Store) blur(t *drawgate.Take, at instant, plain bool) {
 	for i := range t.Buckets {
 		t.Buckets[i].Plan = s.variant(planKey{t.Buckets[i].Plan, at.blur, plain})
 	}
-	if t.Hold > 0 {
-		t.Hold += microseconds(at.blur)
-	}
 }
 
 // decide decides a take of one bucket.
-func decide(t *drawgate.Take, p part, rec *record.Record, now int64) verdict {
-	b := &t.Buckets[0]
+func decide(t *drawgate.Take, p part, rec *record.Record, at instant) verdict {
+	b, now := &t.Buckets[0], at.early
+	hold := t.Hold + microseconds(at.blur) // as the item keeps it
 	persist := rec.MustPersist(answer.Specs(b.Plan, false), max(now, rec.Last))
 	var since int64 // when the units of a take that is open already were taken
 	if o := rec.Open[t.ID]; o != nil {
@@ -145,11 +143,11 @@ func decide(t *drawgate.Take, p part, rec *record.Record, now int64) verdict {
 	for i := range b.Plan.Policy().Limits {
 		v.left[i] = d.Left(i)
 	}
-	if t.Hold > longestHold { // others do not expect that the item must be kept so long
+	if hold > longestHold { // others do not expect that the item must be kept so long
 		v.effect = disturbing
 	}
-	if !t.Lease && !p.plain && t.Hold <= longestHold {
-		v.op = &op{kind: opTake, id: t.ID, grant: uint64(t.Grant), content: p.content, hold: t.Hold.Microseconds(), n: record.Amounts(b.N)}
+	if !t.Lease && !p.plain && hold <= longestHold {
+		v.op = &op{kind: opTake, id: t.ID, grant: uint64(t.Grant), content: p.content, hold: hold.Microseconds(), n: record.Amounts(b.N)}
 	}
 	return v
 }
@@ -195,9 +193,6 @@ func (s *Store) settleJob(ctx context.Context, t *drawgate.Settlement, i int) *j
 		b := c
 		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
 		b.Buckets[0].Plan = s.variant(planKey{plan, at.blur, false})
-		if b.Op == drawgate.OpRenew {
-			b.Hold += microseconds(at.blur)
-		}
 		return apply(&b, rec, at.early)
 	}}
 }

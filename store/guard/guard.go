@@ -32,7 +32,8 @@ type Options struct {
 	// Timeout. The 40 s are then at least two minutes.
 	CountInCalls bool
 
-	// Timeout is how long a caller waits for the store, all attempts included. 0 means 40ms, so
+	// Timeout is how long a caller waits for the store, all attempts included. 0 means what the
+	// store needs (see [drawgate.Timed]): 1s for DynamoDB, 500ms for SQLite, and otherwise 40ms, so
 	// that Allow answers within 50 ms. A caller with an earlier deadline is answered shortly before
 	// that deadline.
 	Timeout time.Duration
@@ -74,6 +75,7 @@ type Store struct {
 	clock   clock
 	sharing sharing
 	news    *reporter
+	hasty   sync.Once // the warning that a limiter has less time
 	hints   watchers
 
 	inner atomic.Pointer[drawgate.Store]
@@ -97,6 +99,7 @@ var (
 	_ drawgate.Store   = (*Store)(nil)
 	_ drawgate.Pinger  = (*Store)(nil)
 	_ drawgate.Watcher = (*Store)(nil)
+	_ drawgate.Timed   = (*Store)(nil)
 )
 
 // New returns a guard for store. The guard owns the store and closes it. opts may be nil.
@@ -111,7 +114,11 @@ func New(store drawgate.Store, opts *Options) *Store {
 	if s.opts.random == nil {
 		s.opts.random = rand.Float64
 	}
-	s.timeout = cmp.Or(max(0, s.opts.Timeout), defaultTimeout)
+	s.timeout = max(0, s.opts.Timeout)
+	if t, ok := store.(drawgate.Timed); ok {
+		s.timeout = t.TakeTime(s.timeout)
+	}
+	s.timeout = cmp.Or(s.timeout, defaultTimeout)
 	s.ledger = ledger.New(ledger.Options{
 		Instances: s.sharing.share, AtLeast: s.opts.Instances, Start: s.opts.Start, Full: s.opts.Owner,
 		MaxEntries: cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000), MaxHeld: cmp.Or(max(0, s.opts.MaxHeld), 100_000),
@@ -124,6 +131,17 @@ func New(store drawgate.Store, opts *Options) *Store {
 	s.sharing.start(&s.opts, s.store, s.news.uncounted)
 	go s.run()
 	return s
+}
+
+// TakeTime implements [drawgate.Timed]: a caller waits for Timeout.
+func (s *Store) TakeTime(set time.Duration) time.Duration {
+	if set <= 0 {
+		return s.timeout
+	}
+	if set < s.timeout {
+		s.hasty.Do(func() { s.news.hasty(set, s.timeout) })
+	}
+	return set
 }
 
 // store returns the store that is guarded.

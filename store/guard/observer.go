@@ -110,6 +110,11 @@ func (r *reporter) started(o *Options) {
 	}
 }
 
+// hasty logs that a limiter gives up before the guard has asked the store and decided.
+func (r *reporter) hasty(set, needs time.Duration) {
+	r.log.Warn("guard: a limiter is set to less time than the guard waits for the store: leave StoreTimeout out, or shorten Timeout as well", "timeout", set, "needs", needs)
+}
+
 // uncounted logs that this process has no slot among the counted instances.
 func (r *reporter) uncounted(err error) {
 	r.log.Error("guard: this instance is not counted, and has no share while the store is unavailable: set instances to the number of instances", "err", err)

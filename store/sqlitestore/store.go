@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -46,6 +47,13 @@ func (o *Options) busyTimeout() time.Duration {
 	return max(0, o.BusyTimeout)
 }
 
+// takeTime is how long a take may need: a disk is sometimes slow.
+const takeTime = 500 * time.Millisecond
+
+// TakeTime implements [drawgate.Timed]. A take that is cut off before its turn is withdrawn, so
+// less time is no reason for a warning.
+func (s *Store) TakeTime(set time.Duration) time.Duration { return cmp.Or(max(0, set), takeTime) }
+
 const historyFor = 35 * 24 * time.Hour
 
 // Store keeps buckets in a SQLite file. It is safe for concurrent use, and several processes may
@@ -79,6 +87,7 @@ var (
 	_ drawgate.Lister   = (*Store)(nil)
 	_ drawgate.Journal  = (*Store)(nil)
 	_ drawgate.Pinger   = (*Store)(nil)
+	_ drawgate.Timed    = (*Store)(nil)
 )
 
 // Open opens the database at path; opts may be nil. A missing file is created, but its directory

@@ -53,4 +53,9 @@ type Harness struct {
 	// Second returns another client of the same buckets and the same clock, as another process
 	// would have. It is nil if the store has none.
 	Second func(t *testing.T, s drawgate.Store) drawgate.Store
+
+	// Apart returns two more clients of the same buckets as s, such as two processes have whose
+	// clocks differ by as much as the store allows. Both clocks move with that of s. It is nil if
+	// the store asks one clock only.
+	Apart func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store)
 }

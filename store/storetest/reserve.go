@@ -17,6 +17,7 @@ var reserveCases = []testCase{
 	{"unknown id", "an id that was never taken is gone, and charges and credits nothing", testUnknownID, true},
 	{"hold ends", "a hold that ends without settlement counts as used; a later settlement finds it gone", testHoldEnds, false},
 	{"renew", "a renewed hold ends that long from now, but never earlier than before; one that has ended is gone", testRenew, false},
+	{"hold outlasts its holder", "what a holder is told lies before the end that the store keeps: nobody gets its slot before, whatever their clock says", testHoldOutlasts, false},
 	{"id replay", "a take with an id that is open gets its answer again and is not charged again", testReplay, false},
 	{"id partly open", "if the id of a take is open in only some of its buckets, it belongs to another take: nothing is granted", testPartlyOpen, false},
 	{"id reuse", "a take with an id that is open with different content fails, and nothing is taken", testReuse, true},
@@ -191,6 +192,68 @@ func testRenew(e *env) {
 	}
 	e.allowed("free", b.hold("next", time.Second, 1))
 	e.allowed("free", c.hold("next", time.Second, 1))
+}
+
+// testHoldOutlasts looks at the slot of a holder, by both clocks, shortly before the instant until
+// which the holder may rely on it: that is HoldEnd - At after it was asked for, and the length of
+// the hold after a renewal.
+func testHoldOutlasts(e *env) {
+	behind, right := e.s, e.s
+	if e.h.Apart != nil {
+		behind, right = e.h.Apart(e.T, e.s)
+	}
+	clients := []*env{{T: e.T, h: e.h, s: behind}, {T: e.T, h: e.h, s: right}}
+	for i, holder := range clients {
+		for n := range 2 {
+			holdOutlasts(holder, clients[1-i], fmt.Sprintf("client %d, %d buckets", i, n+1), n+1)
+		}
+	}
+}
+
+func holdOutlasts(e, other *env, what string, n int) {
+	const hold = 3 * time.Second
+	ask := drawgate.Take{ID: "id", Hold: hold}
+	for i := range n {
+		ask.Buckets = append(ask.Buckets, e.bucket(fmt.Sprint(what, i), slots(1)).cost(1))
+	}
+	held := func(when string) {
+		e.Helper()
+		for _, client := range []*env{e, other} {
+			for i := range n {
+				if client.take(drawgate.Take{ID: "next", Hold: time.Second, Buckets: ask.Buckets[i : i+1]}).Allowed {
+					e.Fatalf("%s: %s: its slot in bucket %d was given to somebody else", what, when, i)
+				}
+			}
+		}
+	}
+	d := e.take(ask)
+	e.allowed("reserve", d)
+	if told := d.HoldEnd().Sub(d.At()); told != hold {
+		e.Errorf("%s: its holder is told %v, want %v", what, told, hold)
+	}
+	e.advance(hold - tick)
+	held("after the take")
+	renew := settlement(drawgate.OpRenew, "id", ask.Buckets...)
+	renew.Hold = hold
+	if e.settle(renew).Gone {
+		e.Fatalf("%s: gone while its holder may rely on it", what)
+	}
+	e.advance(hold - tick)
+	held("after a renewal")
+	if e.settle(renew).Gone {
+		e.Fatalf("%s: gone when it was renewed", what)
+	}
+	for _, client := range []*env{e, other} { // a take that is sent again may be answered by another process
+		d := client.take(ask)
+		if !d.Replayed {
+			e.Fatalf("%s: it is not open any more", what)
+		}
+		e.advance(max(0, min(time.Second, d.HoldEnd().Sub(d.At()))-tick))
+		held("after a replay")
+	}
+	d = other.take(ask)
+	e.advance(max(0, d.HoldEnd().Sub(d.At())-tick))
+	held("shortly before the end that the other client was told")
 }
 
 // req: A12

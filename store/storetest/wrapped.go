@@ -36,5 +36,12 @@ func Wrapped(h Harness, wrap func(*testing.T, drawgate.Store) drawgate.Store) Ha
 			return in(t, h.Second(t, of(s)))
 		}
 	}
+	if h.Apart != nil {
+		w.Apart = func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store) {
+			t.Helper()
+			behind, right = h.Apart(t, of(s))
+			return in(t, behind), in(t, right)
+		}
+	}
 	return w
 }
