@@ -100,6 +100,8 @@ type Call struct {
 	Exact int64
 
 	profile string
+	unseen  bool  // its answer may have output that is not shown: see Profile.unseen
+	thinks  bool  // asks for reasoning, where the model reasons only then
 	fast    bool  // asks for Anthropic's fast mode, which has limits of its own
 	flex    bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
 	size    int   // of the body
@@ -134,6 +136,9 @@ type Usage struct {
 	Reasoning   int64 // of Output, as far as the provider tells
 	// Total is the provider's own sum, 0 if it tells none.
 	Total int64
+	// SoFar says that Output, before it is Final, is the provider's own count of all output so far,
+	// hidden output included.
+	SoFar bool
 	// Final says that the provider told the usage of the whole call.
 	Final bool
 	// Ended says that the whole answer was read.

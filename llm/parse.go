@@ -49,6 +49,8 @@ const (
 	reqModality        //
 	reqVoice           //
 	reqFallbacks       //
+	reqThinking        // asks for reasoning
+	reqThinks          // whether it does
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -79,6 +81,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	c.Messages = max(1, c.Messages)
 	c.Family = p.Family(c.Model).Name
 	c.finishPrice()
+	c.unseen = p.unseen(c)
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
 	}
@@ -166,6 +169,8 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
 	case reqModel, reqMaxOutput, reqBoth, reqAnswers, reqStream, reqUsage:
 		return errKind
+	case reqThinking, reqThinks:
+		r.call.thinks = true
 	case reqHidden:
 		r.call.Hidden++
 	case reqSearch:
@@ -394,6 +399,10 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		}
 	case reqBlock:
 		r.block, r.level = string(value[:min(len(value), maxModel)]), len(r.scan.stack)
+	case reqThinking:
+		c.thinks = !null
+	case reqThinks:
+		c.thinks = string(value) != "disabled"
 	case reqHidden:
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++

@@ -87,7 +87,19 @@ type Family struct {
 	Images, Audio, Video, Files int64
 	// Weights are the tokenizer's; nil means the profile's default.
 	Weights *Weights
+	// Reasons says whether its models make output that is billed and not shown.
+	Reasons Reasoning
 }
+
+// Reasoning says when models make output that is billed and not shown, or only in a summary.
+type Reasoning uint8
+
+// When models reason. The zero value holds for every model of which nothing else is known.
+const (
+	ReasonsAlways Reasoning = iota
+	ReasonsAsked            // if the call asks for it, as Anthropic's do
+	ReasonsNever
+)
 
 // Overhead is what a prompt has in addition to its text, in tokens. The bounds are for
 // [Profile.Upper], the others for [Estimator.Likely].
@@ -130,6 +142,9 @@ func (p *Profile) Family(model string) Family {
 		}
 	}
 	d := &p.Default
+	if longest < 0 {
+		best.Reasons = d.Reasons
+	}
 	best.Name = cmp.Or(best.Name, model)
 	best.CacheReads = best.CacheReads || d.CacheReads
 	for _, v := range []struct {
@@ -193,6 +208,14 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 		n = mul(n, max(1, c.Inputs))
 	}
 	return mul(n, c.Answers)
+}
+
+// unseen reports whether a call may have output that its answer does not show: reasoning, answers
+// of which only the best are returned or which come one after another, and what the model writes
+// for tools of the provider. Unless the provider tells how much that is, its reservation stands.
+func (p *Profile) unseen(c *Call) bool {
+	reasons := p.Family(c.Model).Reasons
+	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 || c.Searches > 0
 }
 
 func (p *Profile) unit(name string) bool { return slices.Contains(p.Units, name) }

@@ -84,12 +84,13 @@ func openAIFile(n *node) {
 }
 
 func anthropicRequest() *node {
-	root := newRequest("metadata", "service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p", "inference_geo", "speed")
+	root := newRequest("metadata", "service_tier", "stop_sequences", "temperature", "top_k", "top_p", "inference_geo", "speed")
 	root.at("model").role = reqModel
 	root.at("stream").role = reqStream
 	root.at("max_tokens").role = reqMaxOutput
 	root.at("service_tier").role = reqTier
 	root.at("speed").role = reqSpeed
+	root.at("thinking").set(reqThinking).at("type").role = reqThinks
 	root.at("inference_geo").role = reqGeo
 	root.subtree(reqText, "fallbacks").role = reqFallbacks
 	root.subtree(reqText, "cache_control").at("ttl").role = reqTTL
