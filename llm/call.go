@@ -93,19 +93,25 @@ type Call struct {
 	// Searches counts tools that put results into the prompt at the provider's side, such as a
 	// search of the web. They make the prompt longer than what is sent.
 	Searches int64
+	// Unknown counts what is not understood of the request. A call that has any reserves the most that
+	// it can cost.
+	Unknown int64
 	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
 	// "service_tier"; "" if there is nothing.
 	Unpriced string
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
-	profile string
-	unseen  bool  // its answer may have output that is not shown: see Profile.unseen
-	thinks  bool  // asks for reasoning, where the model reasons only then
-	fast    bool  // asks for Anthropic's fast mode, which has limits of its own
-	flex    bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
-	size    int   // of the body
-	edit    edits // where the body says whether a stream tells its usage
+	profile  string
+	unseen   bool  // its answer may have output that is not shown: see Profile.unseen
+	thinks   bool  // asks for reasoning, where the model reasons only then
+	predicts bool  // the answer may have had output that was predicted wrongly
+	sound    bool  // it has audio
+	sounds   int64 // inputs that may have audio
+	fast     bool  // asks for Anthropic's fast mode, which has limits of its own
+	flex     bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
+	size     int   // of the body
+	edit     edits // where the body says whether a stream tells its usage
 }
 
 // Estimate is how many tokens a call is expected to use. [Profile.Upper] and [Estimator.Likely]

@@ -330,7 +330,10 @@ func TestAnswersInUnknownFields(t *testing.T) {
 	for name, path := range map[string]string{"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "gemini": "/v1beta/models/gemini-2.0-flash:generateContent"} {
 		for most, want := range map[string]int64{"100": 100, "1000": 325} { // the bytes of the answer
 			p := profile(t, name)
-			c := parse(t, p, path, `{"model":"`+models[name]+`","max_tokens":`+most+`,"generationConfig":{"maxOutputTokens":`+most+`}}`)
+			c := parse(t, p, path, `{"model":"`+models[name]+`","max_tokens":`+most+`}`)
+			if name == "gemini" {
+				c = parse(t, p, path, `{"generationConfig":{"maxOutputTokens":`+most+`}}`)
+			}
 			held := p.Upper(c)
 			stream := `data: {"answer":"` + text + `"}` + "\n\n" +
 				`data: {"type":"message_stop","candidates":[{"finishReason":"STOP"}]}` + "\n\ndata: [DONE]\n\n"

@@ -122,7 +122,7 @@ type ratios struct {
 // a tokenizer, its count replaces the estimate of text.
 func (e *Estimator) Likely(p *Profile, c *Call) Estimate {
 	upper := p.Upper(c)
-	if c.Operation == OpOther {
+	if c.Operation == OpOther || c.Unknown > 0 {
 		return upper
 	}
 	est, class := p.likely(c)

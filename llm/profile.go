@@ -69,6 +69,7 @@ type Profile struct {
 	location *time.Location // of ResetZone, as it was at first
 	wire     wire
 	request  *node
+	table    *known
 	response *node
 	generic  *Generic
 }
@@ -200,9 +201,9 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 		return 0
 	}
 	n := c.MaxOutput
-	if n < 0 {
+	if n < 0 || c.Unknown > 0 { // nobody knows what else says how long it may be
 		f := p.Family(c.Model)
-		n = f.MaxOutput
+		n = max(n, f.MaxOutput)
 	}
 	if c.Operation == OpCompletions { // each prompt has its own
 		n = mul(n, max(1, c.Inputs))
@@ -215,7 +216,7 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 // for tools of the provider. Unless the provider tells how much that is, its reservation stands.
 func (p *Profile) unseen(c *Call) bool {
 	reasons := p.Family(c.Model).Reasons
-	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 || c.Searches > 0
+	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 || c.Searches+c.Unknown > 0 || c.predicts
 }
 
 func (p *Profile) unit(name string) bool { return slices.Contains(p.Units, name) }

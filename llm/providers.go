@@ -79,6 +79,7 @@ func OpenAI() *Profile {
 		},
 		Correction: 1,
 		wire:       wireOpenAI,
+		table:      openAIKnown,
 		request:    openAIRequest(),
 		response:   openAIResponse(),
 	}
@@ -126,10 +127,13 @@ func Anthropic() *Profile {
 		// corrects this.
 		Correction: 1.15,
 		wire:       wireAnthropic,
+		table:      anthropicKnown,
 		request:    anthropicRequest(),
 		response:   anthropicResponse(),
 	}
 }
+
+const geminiName = "gemini"
 
 // Gemini returns the profile of the Gemini Developer API.
 //
@@ -137,7 +141,7 @@ func Anthropic() *Profile {
 // Pacific time. Whether cached input and results of tools count is not documented: they do here.
 func Gemini() *Profile {
 	return &Profile{
-		Name:  "gemini",
+		Name:  geminiName,
 		Units: []string{drawgate.UnitRequests, UnitInputTokens},
 		Families: []Family{
 			// ai.google.dev/gemini-api/docs/models, 2026-06.
@@ -177,6 +181,7 @@ func Gemini() *Profile {
 		},
 		Correction: 1.1,
 		wire:       wireGemini,
+		table:      geminiKnown,
 		request:    geminiRequest(),
 		response:   geminiResponse(),
 	}

@@ -472,6 +472,10 @@ func (r *responseReader) begin(ro role, _ bool, _ int64) error {
 
 func (r *responseReader) end(role, bool, int64) error { return nil }
 
+func (r *responseReader) unknown([]byte) {}
+
+func (r *responseReader) note(*node, int) {}
+
 func (r *responseReader) text(ro role, key bool) (*Text, bool) {
 	if key {
 		return nil, false
