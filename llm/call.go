@@ -68,6 +68,7 @@ type Call struct {
 	Operation Operation
 	Model     string // as the call names it; "" for OpOther
 	Family    string // of models that share a limit: see Profile.Families
+	Caller    string // who makes the call, as far as its reader knows: an [Estimator] learns for each
 	Owner     string // of the quota, by the profile's OwnerHeaders; "" if the call names none
 
 	Stream       bool // the answer comes in pieces

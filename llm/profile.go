@@ -61,6 +61,9 @@ type Profile struct {
 	// Correction multiplies the likely number of tokens of text before anything is learned: for
 	// tokenizers that nobody outside the provider can measure.
 	Correction float64
+	// LeastRatio bounds how far what is learned lowers the likely number of tokens, whoever calls:
+	// 0.7 is a part of 0.7. 0 means that nothing lowers it.
+	LeastRatio float64
 	// Tokenizer counts a text's tokens exactly; nil means that there is none. It must not keep the
 	// text, and must be safe for concurrent use. A result of less than 1 for a text is not
 	// believed.
