@@ -167,3 +167,36 @@ func TestReasoningOfAStreamThatIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// TestPromptOfAStreamThatIsLeft: whoever leaves a stream before the provider has told the size of
+// the prompt pays for what its text can have at most, and not for a token for each of its bytes.
+//
+// req: C1
+func TestPromptOfAStreamThatIsLeft(t *testing.T) {
+	t.Parallel()
+	prompt := strings.Repeat("Please summarise the minutes of the meeting, and say what was decided. ", 150)
+	for name, body := range map[string]string{
+		"chat/completions": `{"model":"gpt-4o","stream":true,"max_tokens":100,"messages":[{"role":"user","content":%q}]}`,
+		"responses":        `{"model":"gpt-4o","stream":true,"max_output_tokens":100,"input":%q}`,
+	} {
+		for _, likely := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, likely %v", name, likely), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(s *setup) {
+					counting("gpt-4o")(s)
+					s.config.Upstreams[0].Likely = likely
+				}, func(t *testing.T, b *bench) {
+					r := b.raw(t.Context(), http.MethodPost, "/openai/v1/"+name, fmt.Sprintf(body, prompt+"\nsimulate: output=90 chunk=10ms"), "Authorization: Bearer "+alice, "X-Call: one")
+					b.visit(r, 2000, 0)
+					got, last := b.settledWith("one"), b.last()
+					if last.Outcome != simulator.Left || got["usd_micros"] < bill(&last) || got[llm.UnitTokens] < last.Input+last.Output {
+						t.Errorf("settled with %v, the provider bills %d (%+v)", got, bill(&last), last)
+					}
+					if most := int64(len(prompt)) / 2; got[llm.UnitTokens] > most || got["usd_micros"] > most*inputPrice+100*outputPrice {
+						t.Errorf("settled with %v, want at most half of a token for each byte: %d", got, most)
+					}
+				})
+			})
+		}
+	}
+}

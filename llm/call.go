@@ -122,6 +122,7 @@ type Estimate struct {
 	Output int64 // the largest number of tokens of all answers together
 	Upper  bool  // Input is an upper bound; never of a call with Searches: see [Profile.Upper]
 
+	told   int64   // what Input is at most if the provider does not tell it; 0: Input
 	likely float64 // Input before the correction, of text alone
 	fixed  float64 // Input of everything that is not text
 }

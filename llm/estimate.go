@@ -28,12 +28,15 @@ func (p *Profile) Upper(c *Call) Estimate {
 	}
 	f := p.Family(c.Model)
 	o := &p.Overhead
-	if c.Exact >= 0 {
-		e.Input = c.Exact
-	} else {
-		e.Input = add(c.Text.Bytes, c.Text.Pieces, c.Schemas.Bytes, c.Schemas.Pieces)
+	text := add(c.Text.Bytes, c.Text.Pieces, c.Schemas.Bytes, c.Schemas.Pieces)
+	most := text
+	switch {
+	case c.Exact >= 0:
+		text, most = c.Exact, c.Exact
+	case p.Most != nil:
+		most = min(most, ceil(p.Most.Tokens(&c.Text)+p.Most.Tokens(&c.Schemas)))
 	}
-	e.Input = add(e.Input, o.CallBound, mul(c.Messages, o.MessageBound), mul(c.Tools, o.ToolBound))
+	e.Input = add(text, o.CallBound, mul(c.Messages, o.MessageBound), mul(c.Tools, o.ToolBound))
 	if c.Tools+c.Searches > 0 {
 		e.Input = add(e.Input, o.ToolsBound)
 	}
@@ -50,6 +53,7 @@ func (p *Profile) Upper(c *Call) Estimate {
 		e.Input = add(e.Input, min(mul(c.Reasonings, max(f.MaxOutput, p.Default.MaxOutput)), f.Context))
 	}
 	e.Input = max(1, e.Input)
+	e.told = max(1, e.Input-(text-most))
 	return e
 }
 
@@ -89,7 +93,7 @@ const (
 	learnMost     = 8.0  // the largest correction; the smallest is the profile's
 	learnTokens   = 16   // a prompt with less text says nothing about the tokenizer
 	learnEntries  = 4096 // callers, models and classes in all
-	learnModels   = 256   // models and classes of one caller
+	learnModels   = 256  // models and classes of one caller
 )
 
 // Estimator estimates how many tokens a prompt will likely have, and learns from calls that were
@@ -130,6 +134,7 @@ func (e *Estimator) Likely(p *Profile, c *Call) Estimate {
 		return upper
 	}
 	est, class := p.likely(c)
+	est.told = upper.told
 	text := est.likely
 	if c.Exact >= 0 {
 		text = float64(c.Exact)

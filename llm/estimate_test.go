@@ -372,3 +372,23 @@ func TestNobodyLowersTheEstimatesOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestMostIsABound: no text that was measured has as many tokens as the profile's Most says, by
+// either tokenizer, and it says less than a token for each byte.
+//
+// req: C1
+func TestMostIsABound(t *testing.T) {
+	t.Parallel()
+	most := llm.OpenAI().Most
+	texts := append(countedTexts(t), counted{"digits", 2000, 2000, strings.Repeat("1 ", 1000)}, counted{"tabs", 2000, 2000, strings.Repeat("1\t", 1000)})
+	for _, c := range texts {
+		m := llm.Measure(c.Text)
+		bound := most.Tokens(&m)
+		if want := max(c.O200k, c.Cl100k); bound < float64(want) {
+			t.Errorf("%s: at most %.0f tokens, it has %d", c.Kind, bound, want)
+		}
+		if strings.HasPrefix(c.Kind, "prose") && bound > 0.6*float64(len(c.Text)) {
+			t.Errorf("%s: at most %.0f tokens of %d bytes, want about a third", c.Kind, bound, len(c.Text))
+		}
+	}
+}

@@ -64,6 +64,9 @@ type Profile struct {
 	// LeastRatio bounds how far what is learned lowers the likely number of tokens, whoever calls:
 	// 0.7 is a part of 0.7. 0 means that nothing lowers it.
 	LeastRatio float64
+	// Most are weights of which texts have no more tokens, whatever they are; nil: only their bytes
+	// bound them. A call whose prompt the provider did not tell is settled by them.
+	Most *Weights
 	// Tokenizer counts a text's tokens exactly; nil means that there is none. It must not keep the
 	// text, and must be safe for concurrent use. A result of less than 1 for a text is not
 	// believed.

@@ -78,6 +78,7 @@ func OpenAI() *Profile {
 			Image: 765, AudioBytes: 1600, VideoBytes: 1000, FileBytes: 50,
 		},
 		Correction: 1,
+		Most:       openAIBound(),
 		LeastRatio: 0.7, // measured: the smallest true ÷ estimate of a kind of text is 0.74
 		wire:       wireOpenAI,
 		table:      openAIKnown,
