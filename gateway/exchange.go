@@ -292,6 +292,7 @@ func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusa
 	if err != nil {
 		return nil, &refusal{kind: llm.BadRequest, message: err.Error()}
 	}
+	parsed.Caller = x.key.Name
 	parsed.Owner = "" // the upstream's: headers that choose another one are not passed on
 	c := &call{Call: parsed, up: up, path: path, body: body}
 	switch documented := profile.Documented(x.r.Method, path); {

@@ -117,3 +117,28 @@ func tokensOf(costs []drawgate.Cost) (n int64) {
 	}
 	return n
 }
+
+// TestKeysLearnApart: what one key's calls show of a prompt's size does not lower what calls of
+// another key reserve.
+//
+// req: C1
+func TestKeysLearnApart(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		s.config.Upstreams[0].Likely = true
+		s.sim.Tokens = func(_, text string) int { return simulator.CountTokens(text) / 4 }
+	}, func(t *testing.T, b *bench) {
+		reserved := func(key string) int64 {
+			b.call("openai", false, strings.Repeat("The river was calm. ", 100)+"\nsimulate: output=1", "Authorization: Bearer "+key)
+			return b.reservedFor()[llm.UnitTokens]
+		}
+		first := reserved(alice)
+		last := first
+		for range 100 {
+			last = reserved(bob)
+		}
+		if got := reserved(alice); got != first || last >= first {
+			t.Errorf("alice's calls reserve %d, at first %d; bob's reserve %d", got, first, last)
+		}
+	})
+}

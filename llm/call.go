@@ -69,6 +69,7 @@ type Call struct {
 	Model     string // as the call names it; "" for OpOther
 	Other     string // another model that the body names beside the one of the path, which is Model; "" if there is none
 	Family    string // of models that share a limit: see Profile.Families
+	Caller    string // who makes the call, as far as its reader knows: an [Estimator] learns for each
 	Owner     string // of the quota, by the profile's OwnerHeaders; "" if the call names none
 
 	Stream       bool // the answer comes in pieces
@@ -94,17 +95,25 @@ type Call struct {
 	// Searches counts tools that put results into the prompt at the provider's side, such as a
 	// search of the web. They make the prompt longer than what is sent.
 	Searches int64
+	// Unknown counts what is not understood of the request. A call that has any reserves the most that
+	// it can cost.
+	Unknown int64
 	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
 	// "service_tier"; "" if there is nothing.
 	Unpriced string
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
-	profile string
-	fast    bool  // asks for Anthropic's fast mode, which has limits of its own
-	flex    bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
-	size    int   // of the body
-	edit    edits // where the body says whether a stream tells its usage
+	profile  string
+	unseen   bool  // its answer may have output that is not shown: see Profile.unseen
+	thinks   bool  // asks for reasoning, where the model reasons only then
+	predicts bool  // the answer may have had output that was predicted wrongly
+	sound    bool  // it has audio
+	sounds   int64 // inputs that may have audio
+	fast     bool  // asks for Anthropic's fast mode, which has limits of its own
+	flex     bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
+	size     int   // of the body
+	edit     edits // where the body says whether a stream tells its usage
 }
 
 // Estimate is how many tokens a call is expected to use. [Profile.Upper] and [Estimator.Likely]
@@ -114,6 +123,7 @@ type Estimate struct {
 	Output int64 // the largest number of tokens of all answers together
 	Upper  bool  // Input is an upper bound; never of a call with Searches: see [Profile.Upper]
 
+	told   int64   // what Input is at most if the provider does not tell it; 0: Input
 	likely float64 // Input before the correction, of text alone
 	fixed  float64 // Input of everything that is not text
 }
@@ -135,6 +145,9 @@ type Usage struct {
 	Reasoning   int64 // of Output, as far as the provider tells
 	// Total is the provider's own sum, 0 if it tells none.
 	Total int64
+	// SoFar says that Output, before it is Final, is the provider's own count of all output so far,
+	// hidden output included.
+	SoFar bool
 	// Final says that the provider told the usage of the whole call.
 	Final bool
 	// Ended says that the whole answer was read.

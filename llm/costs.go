@@ -71,12 +71,14 @@ func (p *Profile) atStart(c *Call) int64 {
 //
 //   - tokens: at least what OpenAI counted when the call started.
 //   - input_tokens: the whole input, without what was read from a cache if the family's CacheReads
-//     is false. If the provider did not tell, the estimate stands.
+//     is false. If the provider did not tell, it is the most that the prompt can have: by the
+//     profile's Most, where it has them, which is less than what was reserved by bytes.
 //   - output_tokens: the whole output. If the provider did not tell the final number, it is what
 //     was delivered by an answer that ended, or by a stream that was cut off after it had begun.
 //     Otherwise the provider may still be working, or has answered in fields that are not known
 //     here, and the reservation stands: no answer was heard, or no text in it, or it is made in
-//     the background.
+//     the background. It also stands if the answer may have output that is not shown, such as the
+//     reasoning of models that are not known to do without, and the provider has not told how much.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
 // is cancelled, not settled.
@@ -116,9 +118,12 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 }
 
 // settledInput returns the tokens of a call's prompt, as far as they are known. What the provider
-// told of a prompt that searches make longer is not all of it until the answer has ended.
+// told of a prompt that searches make longer is not all of it until the answer has ended. What it
+// did not tell is the most that the prompt can have.
 func settledInput(c *Call, held Estimate, u Usage) int64 {
 	switch {
+	case !u.InputKnown && held.told > 0:
+		return held.told
 	case !u.InputKnown:
 		return held.Input
 	case c.Searches > 0 && !u.Final:
@@ -141,7 +146,7 @@ func settledOutput(c *Call, held Estimate, u Usage) int64 {
 	}
 	// An answer without usage and without any text has it where nobody looks for it.
 	begun := u.Ended && (u.Output > 0 || u.OutputKnown) || c.Stream && u.Output > 0
-	if c.Background || !begun {
+	if c.Background || !begun || c.unseen && !u.SoFar {
 		n = max(n, held.Output)
 	}
 	return n

@@ -28,12 +28,15 @@ func (p *Profile) Upper(c *Call) Estimate {
 	}
 	f := p.Family(c.Model)
 	o := &p.Overhead
-	if c.Exact >= 0 {
-		e.Input = c.Exact
-	} else {
-		e.Input = add(c.Text.Bytes, c.Text.Pieces, c.Schemas.Bytes, c.Schemas.Pieces)
+	text := add(c.Text.Bytes, c.Text.Pieces, c.Schemas.Bytes, c.Schemas.Pieces)
+	most := text
+	switch {
+	case c.Exact >= 0:
+		text, most = c.Exact, c.Exact
+	case p.Most != nil:
+		most = min(most, ceil(p.Most.Tokens(&c.Text)+p.Most.Tokens(&c.Schemas)))
 	}
-	e.Input = add(e.Input, o.CallBound, mul(c.Messages, o.MessageBound), mul(c.Tools, o.ToolBound))
+	e.Input = add(text, o.CallBound, mul(c.Messages, o.MessageBound), mul(c.Tools, o.ToolBound))
 	if c.Tools+c.Searches > 0 {
 		e.Input = add(e.Input, o.ToolsBound)
 	}
@@ -50,6 +53,7 @@ func (p *Profile) Upper(c *Call) Estimate {
 		e.Input = add(e.Input, min(mul(c.Reasonings, max(f.MaxOutput, p.Default.MaxOutput)), f.Context))
 	}
 	e.Input = max(1, e.Input)
+	e.told = max(1, e.Input-(text-most))
 	return e
 }
 
@@ -83,18 +87,19 @@ func (p *Profile) likely(c *Call) (e Estimate, class Class) {
 
 // Bounds of what an Estimator keeps and believes.
 const (
-	learnWindow   = 256  // calls per model family and class of content
+	learnWindow   = 256  // calls per caller, model and class of content
 	learnQuantile = 0.95 // of actual ÷ estimate: the part of the calls for which the estimate suffices
 	learnFrom     = 24   // calls before an estimate is made smaller; it is made larger at once
-	learnLeast    = 0.25 // corrections are between these, whatever is learned
-	learnMost     = 8.0
+	learnMost     = 8.0  // the largest correction; the smallest is the profile's
 	learnTokens   = 16   // a prompt with less text says nothing about the tokenizer
-	learnEntries  = 4096 // families and classes in all
+	learnEntries  = 4096 // callers, models and classes in all
+	learnModels   = 256  // models and classes of one caller
 )
 
 // Estimator estimates how many tokens a prompt will likely have, and learns from calls that were
-// settled how far its estimates are off, per model family and class of content. The zero value is
-// ready to use. It is safe for concurrent use.
+// settled how far its estimates are off, per caller, model and class of content: what one caller's
+// calls show moves nobody else's estimates. The zero value is ready to use. It is safe for
+// concurrent use.
 //
 // An estimate is a sum over the features of the text, by the tokenizer's [Weights], with a term for
 // each message, tool, image and so on. The correction is a high quantile of actual ÷ estimate over
@@ -102,12 +107,15 @@ const (
 type Estimator struct {
 	mu      sync.Mutex
 	learned map[learnKey]*ratios
+	callers map[string]int // entries of learned, by caller
 }
 
 type learnKey struct {
-	profile, family string
-	class           Class
+	profile, caller, model string
+	class                  Class
 }
+
+func (c *Call) learnKey(class Class) learnKey { return learnKey{c.profile, c.Caller, c.Model, class} }
 
 // ratios are the last ones, and their quantile.
 type ratios struct {
@@ -122,18 +130,27 @@ type ratios struct {
 // a tokenizer, its count replaces the estimate of text.
 func (e *Estimator) Likely(p *Profile, c *Call) Estimate {
 	upper := p.Upper(c)
-	if c.Operation == OpOther {
+	if c.Operation == OpOther || c.Unknown > 0 {
 		return upper
 	}
 	est, class := p.likely(c)
+	est.told = upper.told
 	text := est.likely
 	if c.Exact >= 0 {
 		text = float64(c.Exact)
 	} else {
-		text *= e.correction(learnKey{c.profile, c.Family, class})
+		text *= max(e.correction(c.learnKey(class)), p.leastRatio())
 	}
 	est.Input = max(1, min(ceil(text+est.fixed), upper.Input))
 	return est
+}
+
+// leastRatio is the smallest correction.
+func (p *Profile) leastRatio() float64 {
+	if p.LeastRatio <= 0 {
+		return 1
+	}
+	return min(p.LeastRatio, 1)
 }
 
 // correction returns what to multiply an estimate with.
@@ -167,19 +184,20 @@ func (e *Estimator) Learn(p *Profile, c *Call, u Usage) {
 		return
 	}
 	ratio := (float64(u.Input) - est.fixed) / est.likely
-	ratio = min(max(ratio, learnLeast), learnMost)
-	k := learnKey{c.profile, c.Family, class}
+	ratio = min(max(ratio, p.leastRatio()), learnMost)
+	k := c.learnKey(class)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := e.learned[k]
 	if r == nil {
-		if len(e.learned) >= learnEntries {
+		if len(e.learned) >= learnEntries || e.callers[k.caller] >= learnModels {
 			return
 		}
 		if e.learned == nil {
-			e.learned = map[learnKey]*ratios{}
+			e.learned, e.callers = map[learnKey]*ratios{}, map[string]int{}
 		}
 		r = &ratios{}
+		e.callers[k.caller]++
 		e.learned[k] = r
 	}
 	r.note(ratio)

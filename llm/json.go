@@ -37,6 +37,11 @@ type sink interface {
 	// ('n'). value is what was kept of it: up to maxKeep bytes of a string. whole is false if the
 	// string was longer.
 	scalar(r role, kind byte, value []byte, whole bool, offset int64) error
+	// unknown is called for a key, or a value in the place of one of another kind, that is not
+	// known where it is: see [node]. key is nil for a value, or if it is too long.
+	unknown(key []byte)
+	// note is called for a key of an object whose keys are noted: the i-th of n.kids.
+	note(n *node, i int)
 }
 
 // frame is an array or object that is open.
@@ -45,7 +50,7 @@ type frame struct {
 	node  *node // nil below everything that matters
 	role  role
 	rest  role
-	seen  uint64 // keys that matter, by their index in node.kids
+	seen  [2]uint64 // keys that matter, by their index in node.kids
 }
 
 type scanState uint8
@@ -264,6 +269,14 @@ func (s *scanner) value(c byte) error {
 		if len(s.stack) >= maxDepth {
 			return errDepth
 		}
+		if n := s.next; n != nil {
+			switch {
+			case c == '{' && n.each != nil && len(n.keys) == 0:
+				s.enter(n.each, s.rest) // an object in the place of a list is a list of one
+			case c == '[' && n.each == nil && n.closed:
+				s.sink.unknown(nil)
+			}
+		}
 		f := frame{array: c == '[', node: s.next, role: s.role, rest: s.rest}
 		s.stack = append(s.stack, f)
 		if err := s.sink.begin(f.role, f.array, s.offset); err != nil {
@@ -434,10 +447,13 @@ func (s *scanner) endString() error {
 	f := &s.stack[len(s.stack)-1]
 	if f.node != nil && s.whole {
 		if i, ok := f.node.keys[string(s.kept)]; ok {
-			if bit := uint64(1) << i; f.seen&bit != 0 && s.strict {
+			seen, bit := &f.seen[i/64], uint64(1)<<(i%64)
+			if *seen&bit != 0 && s.strict {
 				return errDuplicate
-			} else { //nolint:revive // bit belongs to both branches
-				f.seen |= bit
+			}
+			*seen |= bit
+			if f.node.noted {
+				s.sink.note(f.node, i)
 			}
 			s.enter(f.node.kids[i], f.rest)
 			return nil
@@ -445,6 +461,13 @@ func (s *scanner) endString() error {
 		if s.strict && f.node.resembles(s.kept) {
 			return errCapitals
 		}
+	}
+	if f.node != nil && f.node.closed {
+		key := s.kept
+		if !s.whole {
+			key = nil
+		}
+		s.sink.unknown(key)
 	}
 	s.enter(nil, f.rest)
 	return nil
@@ -454,6 +477,9 @@ func (s *scanner) endScalar(kind byte) error {
 	s.state = wantComma
 	if len(s.stack) == 0 {
 		s.state = finished
+	}
+	if n := s.next; n != nil && n.closed && !n.scalar && kind != 'n' {
+		s.sink.unknown(nil)
 	}
 	value := s.kept
 	if kind == '"' && !s.keep {

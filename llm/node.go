@@ -10,16 +10,23 @@ type role uint8
 
 // node is a position in a document that matters: what is there, and which positions below it
 // matter. Whatever is not mentioned has the role rest of the closest node above it.
+//
+// An object may be closed: then whoever reads is told of every key that it does not have, of a list
+// in its place, and of a scalar unless scalar is set. A list of objects may be written as one of
+// them, as Protocol Buffers' JSON can be.
 type node struct {
-	role role
-	rest role
-	keys map[string]int // index in kids, by key
-	kids []*node
-	each *node // the elements of an array
+	role   role
+	rest   role
+	keys   map[string]int // index in kids, by key
+	kids   []*node        // nil: nothing below it matters
+	each   *node          // the elements of an array
+	closed bool
+	scalar bool // a scalar may take the place of what is closed
+	noted  bool // the keys that it has are told as well
 }
 
 // at returns the node at a path, and makes it if there is none. "*" stands for every element of an
-// array. A node has at most 64 keys: see frame.seen.
+// array. A node has at most 128 keys: see frame.seen.
 func (n *node) at(path ...string) *node {
 	for _, key := range path {
 		if key == "*" {
@@ -29,19 +36,40 @@ func (n *node) at(path ...string) *node {
 			n = n.each
 			continue
 		}
-		i, ok := n.keys[key]
-		if !ok {
-			if n.keys == nil {
-				n.keys = map[string]int{}
-			}
-			i = len(n.kids)
-			n.keys[key] = i
-			if alias := snake(key); alias != key {
-				n.keys[alias] = i
-			}
-			n.kids = append(n.kids, &node{rest: n.rest})
+		i := n.opaque(key)
+		if n.kids[i] == nil {
+			n.kids[i] = &node{rest: n.rest}
 		}
 		n = n.kids[i]
+	}
+	return n
+}
+
+// opaque makes a key known, and returns its index in n.kids. Everything below it has n's rest.
+func (n *node) opaque(key string) int {
+	i, ok := n.keys[key]
+	if !ok {
+		if n.keys == nil {
+			n.keys = map[string]int{}
+		}
+		i = len(n.kids)
+		n.keys[key] = i
+		if alias := snake(key); alias != key {
+			n.keys[alias] = i
+		}
+		n.kids = append(n.kids, nil)
+	}
+	return i
+}
+
+// link makes a key of n lead to a node that is elsewhere, or above it.
+func (n *node) link(key string, to *node) { n.kids[n.opaque(key)] = to }
+
+// list makes n a list, in the place of which nothing else is known but one of its elements.
+func (n *node) list() *node {
+	n.closed = true
+	if n.each == nil {
+		n.each = &node{rest: n.rest}
 	}
 	return n
 }
@@ -80,7 +108,7 @@ func (n *node) set(r role) *node {
 
 // open reports whether the keys of the object at n are a part of the prompt, as those of a tool's
 // parameters are.
-func (n *node) open() bool { return n.role == reqTool || n.role == reqSchema }
+func (n *node) open() bool { return n.role == reqTool || n.role == reqFunction || n.role == reqSchema }
 
 // resembles reports whether a key that is not known is one in small letters, which a server that
 // is written in Go may take for it.

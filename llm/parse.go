@@ -23,26 +23,27 @@ const (
 	reqOptions         // stream_options
 	reqUsage           // stream_options.include_usage
 	reqMessage         // an element of the list of messages
-	reqTool            // an element of the list of tools
-	reqSearch          // a tool of the provider, by its type
-	reqInput           // an element of the input of an embeddings call
+	reqPart            // a part of a message, with a type
+	reqTool            // an element of the list of tools, with a type
+	reqFunction        // a tool without one, which the caller runs
+	reqInput           // an element of the input of a response or an embeddings call
+	reqBlock           // the type of a part or an element
+	reqToolType        // the type of a tool
+	reqSearch          // a tool of the provider that has a fee
+	reqRun             // a tool of the provider that has none
 	reqHidden          // names a part of the prompt that the provider has
 	reqImage           // media whose kind is known
 	reqAudio           //
-	reqVideo           //
 	reqFile            //
 	reqInline          // media whose kind is told by its type
 	reqData            // the content of media
 	reqMime            // the type of media
 	reqSource          // how media are given
+	reqNamed           // an id or an address of media
 	reqBoth            // the largest output of chat completions, which has an older name as well
-	reqBlock           // the type of a block that has media
-	reqNamed           // an id of media
 	reqBackground      // the answer is made after the response
 	reqItemID          // of an element of the input of a response
-	reqItemType        // of that element
 	reqSealed          // its reasoning, encrypted
-	reqRun             // a tool of the provider that has no fee
 	reqTier            // what changes the price of tokens: see unpricedFields
 	reqSpeed           //
 	reqGeo             //
@@ -50,6 +51,10 @@ const (
 	reqModality        //
 	reqVoice           //
 	reqFallbacks       //
+	reqThinking        // asks for reasoning
+	reqThinks          // whether it does
+	reqPrediction      // of the answer: what is wrong in it is billed, and not shown
+	reqEdit            // the type of an edit of the context
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -73,13 +78,14 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	if len(body) > maxBody {
 		return nil, fmt.Errorf("llm: the body of a %s call has %d bytes, at most %d are read", op, len(body), maxBody)
 	}
-	r := &requestReader{call: c, exact: -1}
+	r := &requestReader{call: c, table: p.table, exact: -1}
 	if err := r.read(p.request, body); err != nil {
 		return nil, fmt.Errorf("llm: the body of a %s call cannot be counted: %w at byte %d", op, err, r.scan.offset)
 	}
 	c.Messages = max(1, c.Messages)
 	c.Family = p.Family(c.Model).Name
 	c.finishPrice()
+	c.unseen = p.unseen(c)
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
 	}
@@ -90,7 +96,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 // texts, or -1 if the tokenizer cannot be believed.
 func (p *Profile) countExactly(c *Call, body []byte) int64 {
 	twin := *c // the counts of the second reading are not needed
-	r := &requestReader{call: &twin, exact: 0}
+	r := &requestReader{call: &twin, table: p.table, exact: 0}
 	r.count = func(text string) int { return p.Tokenizer(c.Model, text) }
 	if r.read(p.request, body) != nil {
 		return -1
@@ -101,29 +107,15 @@ func (p *Profile) countExactly(c *Call, body []byte) int64 {
 // requestReader is the sink of a request's scanner.
 type requestReader struct {
 	call   *Call
+	table  *known // nil: a generic profile, of which only what it names is known
 	scan   scanner
 	media  media
 	inMed  bool
-	block  string // the type of the block that is being read
-	level  int    // how deep that block is
-	keys   int    // of the element of the input that is being read
-	named  bool   // one of them is its id
-	kind   string // its type
-	sealed bool   // it has its reasoning, encrypted
+	blocks []block
 
 	exact int64 // tokens by count, or -1
 	count func(string) int
 	tap   []byte // the text that is being read, for count
-}
-
-// media is an input that is being read.
-type media struct {
-	kind   MediaKind
-	depth  int  // at which it began
-	text   Text // of its content
-	head   string
-	mime   string
-	source string
 }
 
 func (r *requestReader) read(root *node, body []byte) error {
@@ -154,10 +146,31 @@ func (r *requestReader) flush() {
 }
 
 func (r *requestReader) begin(ro role, array bool, offset int64) error {
-	r.item(ro)
+	r.element(ro)
+	if b := r.top(); b != nil {
+		b.value(len(r.scan.stack), true, false)
+	}
 	switch ro {
-	case reqInput:
-		r.keys, r.named, r.kind, r.sealed = 0, false, "", false
+	case reqPart, reqTool, reqInput:
+		switch {
+		case !array:
+			r.blocks = append(r.blocks, block{role: ro, depth: len(r.scan.stack), key: -1, open: -1})
+		case ro == reqInput && r.call.Operation == OpResponses:
+			r.unknown(nil)
+		}
+		if ro == reqTool {
+			r.structure(&r.call.Schemas)
+		}
+	case reqBlock, reqToolType:
+		if b := r.top(); b != nil {
+			b.odd = true
+		}
+	case reqEdit:
+		r.unknown(nil)
+	case reqPrediction:
+		r.call.predicts = true
+	case reqNamed:
+		r.named()
 	case reqRoot:
 		if array {
 			return errSyntax
@@ -167,6 +180,8 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
 	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqAnswers, reqStream, reqUsage:
 		return errKind
+	case reqThinking, reqThinks:
+		r.call.thinks = true
 	case reqHidden:
 		r.call.Hidden++
 	case reqSearch:
@@ -176,12 +191,12 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.Searches++
 	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
 		r.call.dearer(ro, 0, nil)
-	case reqImage, reqAudio, reqVideo, reqFile, reqInline:
+	case reqImage, reqAudio, reqFile, reqInline:
 		if !r.inMed {
 			r.inMed = true
 			r.media = media{kind: kindOfRole(ro), depth: len(r.scan.stack)}
 		}
-	case reqSchema, reqTool:
+	case reqSchema, reqFunction:
 		r.structure(&r.call.Schemas)
 	case reqText:
 		if r.raw() {
@@ -199,50 +214,36 @@ func (r *requestReader) raw() bool {
 }
 
 func (r *requestReader) end(ro role, _ bool, offset int64) error {
-	switch {
-	case ro == reqOptions:
+	if ro == reqOptions {
 		r.call.edit.optionsEnd = offset + 1
-	case ro == reqInput && r.named:
-		r.namedItem()
 	}
 	if r.inMed && len(r.scan.stack) < r.media.depth {
 		r.inMed = false
 		r.commit(&r.media)
 	}
-	if len(r.scan.stack) < r.level { // its type says nothing about the next block
-		r.block, r.level = "", 0
+	if b := r.top(); b != nil && len(r.scan.stack) < b.depth {
+		ended := *b
+		r.blocks = r.blocks[:len(r.blocks)-1]
+		r.leave(&ended)
 	}
 	return nil
 }
 
-// namedItem counts what an element of the input of a response names by its id, and does not have.
-func (r *requestReader) namedItem() {
-	switch {
-	case r.kind == "reasoning":
-		if !r.sealed { // the provider has it; a summary says nothing of its size
-			r.call.Reasonings++
-		}
-	case r.keys <= 2, searchItem(r.kind): // an id, perhaps with a type: what it names is the prompt
-		r.call.Hidden++
+// named counts an input of which there is only an id or an address.
+func (r *requestReader) named() {
+	if r.inMed {
+		r.media.named = true
+		return
 	}
+	r.commit(&media{kind: File, named: true})
 }
 
-// searchItem reports whether an item of this type is what a tool of the provider has found or made,
-// which the item need not have.
-func searchItem(kind string) bool {
-	switch kind {
-	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call":
-		return true
-	}
-	return false
-}
-
-// item counts an element of a list that matters.
-func (r *requestReader) item(ro role) {
+// element counts an element of a list that matters.
+func (r *requestReader) element(ro role) {
 	switch ro {
 	case reqMessage:
 		r.call.Messages++
-	case reqTool:
+	case reqTool, reqFunction:
 		r.call.Tools++
 	case reqInput:
 		r.call.Inputs++
@@ -263,9 +264,6 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 	c := r.call
 	if key {
 		top := r.scan.stack[len(r.scan.stack)-1]
-		if top.role == reqInput {
-			r.keys++
-		}
 		if top.node != nil && !top.node.open() {
 			return nil, false
 		}
@@ -280,15 +278,15 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return nil, false
 	}
 	switch ro {
-	case reqText, reqMessage, reqInput, reqItemID:
+	case reqText, reqMessage, reqPart, reqInput, reqItemID, reqPrediction:
 		return r.tapped(&c.Text), false
-	case reqSchema, reqTool:
+	case reqSchema, reqTool, reqFunction, reqRun:
 		return r.tapped(&c.Schemas), false
-	case reqSearch:
+	case reqSearch, reqToolType:
 		return r.tapped(&c.Schemas), true
-	case reqBlock, reqTTL, reqFallbacks, reqItemType, reqSealed:
+	case reqBlock, reqTTL, reqFallbacks, reqSealed:
 		return r.tapped(&c.Text), true
-	case reqData, reqImage, reqAudio, reqVideo, reqFile, reqInline:
+	case reqData, reqImage, reqAudio, reqFile, reqInline:
 		if !r.inMed {
 			r.media = media{kind: kindOfRole(ro), depth: -1}
 		}
@@ -312,18 +310,30 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	c := r.call
 	null := kind == 'n'
 	if ro != reqInput || kind == '"' { // a number is a token of a text that is given as tokens
-		r.item(ro)
+		r.element(ro)
+	}
+	b := r.top()
+	if b != nil {
+		b.value(len(r.scan.stack), false, null || kind == '"' && r.scan.offset == offset+1)
 	}
 	switch ro {
 	case reqItemID:
-		r.named = true
-	case reqItemType:
-		r.kind = string(value[:min(len(value), maxModel)])
 	case reqSealed:
-		r.sealed = kind == '"' && len(value) > 0
-	case reqText, reqSchema, reqMessage, reqTool, reqInput:
+		if b != nil {
+			b.sealed = kind == '"' && len(value) > 0
+		}
+	case reqEdit:
+		if kind != '"' || r.table == nil || !r.table.edits[string(value)] {
+			r.unknown(nil)
+		}
+	case reqPrediction:
+		c.predicts = c.predicts || !null
+	case reqText, reqSchema, reqMessage, reqPart, reqTool, reqFunction, reqInput:
+		if (ro == reqTool || ro == reqFunction) && !null {
+			r.unknown(nil)
+		}
 		t := &c.Text
-		if ro == reqSchema || ro == reqTool {
+		if ro == reqSchema || ro == reqTool || ro == reqFunction {
 			t = &c.Schemas
 		}
 		if r.raw() {
@@ -395,15 +405,29 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		c.IncludeUsage = kind == 't'
 		c.edit.usage, c.edit.usageEnd = offset, offset+int64(len(value))
 	case reqSearch:
-		if kind == '"' {
-			c.search(string(value))
+		if !null {
+			c.Searches++
+			c.Unpriced = feeTools
+		}
+	case reqRun:
+		if !null {
+			c.Searches++
 		}
 	case reqNamed:
-		if kind == '"' {
-			r.commit(&media{kind: File})
+		if !null && r.scan.offset > offset+1 {
+			r.named()
 		}
-	case reqBlock:
-		r.block, r.level = string(value[:min(len(value), maxModel)]), len(r.scan.stack)
+	case reqBlock, reqToolType:
+		if b != nil {
+			b.kind, b.odd = string(value), !null && (kind != '"' || !whole)
+			if null {
+				b.kind = ""
+			}
+		}
+	case reqThinking:
+		c.thinks = !null
+	case reqThinks:
+		c.thinks = string(value) != "disabled"
 	case reqHidden:
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++
@@ -421,61 +445,24 @@ func (r *requestReader) mediaScalar(ro role, kind byte, value []byte) {
 		return
 	}
 	m := &r.media
+	text := string(value[:min(len(value), maxModel)])
 	switch ro {
 	case reqMime:
-		m.mime = string(value[:min(len(value), maxModel)])
+		m.mime = text
 	case reqSource:
-		m.source = string(value[:min(len(value), maxModel)])
+		m.source = text
 	case reqData:
-		m.head = string(value[:min(len(value), maxModel)])
-		if !r.inMed {
-			r.commit(m)
+		m.twice = m.twice || m.head != ""
+		m.head = text
+	case reqImage, reqAudio, reqFile, reqInline:
+		m.head = text
+		b := r.top()
+		if ro == reqFile && b != nil && b.role == reqPart && r.table == anthropicKnown {
+			b.source.plus(&m.text)
+			return
 		}
-	case reqImage, reqAudio, reqVideo, reqFile, reqInline:
-		m.head = string(value[:min(len(value), maxModel)])
-		if !r.inMed || m.depth < 0 {
-			r.commit(m)
-		}
+		r.commit(m)
 	}
-}
-
-// commit counts an input that was read.
-func (r *requestReader) commit(m *media) {
-	switch {
-	case m.source == "text", r.block == "search_result": // a document that is given as text; where a result is from
-		m.text.tap = nil
-		r.call.Text.plus(&m.text)
-		return
-	case m.source == "content": // its blocks were counted
-		return
-	}
-	r.tap = r.tap[:0]
-	head := m.head
-	if rest, ok := strings.CutPrefix(head, "data:"); ok {
-		if m.mime == "" {
-			m.mime, _, _ = strings.Cut(rest, ";")
-		}
-	}
-	kind := m.kind
-	if r.block == "image" || r.block == "input_image" {
-		kind = Image
-	}
-	r.block = ""
-	switch {
-	case strings.HasPrefix(m.mime, "image/"):
-		kind = Image
-	case strings.HasPrefix(m.mime, "audio/"):
-		kind = Audio
-	case strings.HasPrefix(m.mime, "video/"):
-		kind = Video
-	}
-	in := &r.call.Media[kind]
-	in.Count++
-	if head == "" || strings.Contains(head, "://") || m.source == "url" || m.source == "file" {
-		in.Named++
-		return
-	}
-	in.Bytes = add(in.Bytes, m.text.Bytes/4*3+3)
 }
 
 func kindOfRole(ro role) MediaKind {
@@ -484,8 +471,6 @@ func kindOfRole(ro role) MediaKind {
 		return Image
 	case reqAudio:
 		return Audio
-	case reqVideo:
-		return Video
 	}
 	return File
 }
@@ -507,15 +492,4 @@ func count(kind byte, value []byte) (int64, error) {
 		return 0, errCount
 	}
 	return n, nil
-}
-
-// plainTool reports whether a tool of this type only has what its definition says. Others run at
-// the provider, and put what they find into the prompt.
-func plainTool(kind string) bool {
-	for _, client := range []string{"function", "custom", "bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"} {
-		if strings.HasPrefix(kind, client) {
-			return true
-		}
-	}
-	return false
 }

@@ -61,6 +61,12 @@ type Profile struct {
 	// Correction multiplies the likely number of tokens of text before anything is learned: for
 	// tokenizers that nobody outside the provider can measure.
 	Correction float64
+	// LeastRatio bounds how far what is learned lowers the likely number of tokens, whoever calls:
+	// 0.7 is a part of 0.7. 0 means that nothing lowers it.
+	LeastRatio float64
+	// Most are weights of which texts have no more tokens, whatever they are; nil: only their bytes
+	// bound them. A call whose prompt the provider did not tell is settled by them.
+	Most *Weights
 	// Tokenizer counts a text's tokens exactly; nil means that there is none. It must not keep the
 	// text, and must be safe for concurrent use. A result of less than 1 for a text is not
 	// believed.
@@ -69,6 +75,7 @@ type Profile struct {
 	location *time.Location // of ResetZone, as it was at first
 	wire     wire
 	request  *node
+	table    *known
 	response *node
 	generic  *Generic
 }
@@ -87,7 +94,19 @@ type Family struct {
 	Images, Audio, Video, Files int64
 	// Weights are the tokenizer's; nil means the profile's default.
 	Weights *Weights
+	// Reasons says whether its models make output that is billed and not shown.
+	Reasons Reasoning
 }
+
+// Reasoning says when models make output that is billed and not shown, or only in a summary.
+type Reasoning uint8
+
+// When models reason. The zero value holds for every model of which nothing else is known.
+const (
+	ReasonsAlways Reasoning = iota
+	ReasonsAsked            // if the call asks for it, as Anthropic's do
+	ReasonsNever
+)
 
 // Overhead is what a prompt has in addition to its text, in tokens. The bounds are for
 // [Profile.Upper], the others for [Estimator.Likely].
@@ -130,6 +149,9 @@ func (p *Profile) Family(model string) Family {
 		}
 	}
 	d := &p.Default
+	if longest < 0 {
+		best.Reasons = d.Reasons
+	}
 	best.Name = cmp.Or(best.Name, model)
 	best.CacheReads = best.CacheReads || d.CacheReads
 	for _, v := range []struct {
@@ -185,14 +207,22 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 		return 0
 	}
 	n := c.MaxOutput
-	if n < 0 {
+	if n < 0 || c.Unknown > 0 { // nobody knows what else says how long it may be
 		f := p.Family(c.Model)
-		n = f.MaxOutput
+		n = max(n, f.MaxOutput)
 	}
 	if c.Operation == OpCompletions { // each prompt has its own
 		n = mul(n, max(1, c.Inputs))
 	}
 	return mul(n, c.Answers)
+}
+
+// unseen reports whether a call may have output that its answer does not show: reasoning, answers
+// of which only the best are returned or which come one after another, and what the model writes
+// for tools of the provider. Unless the provider tells how much that is, its reservation stands.
+func (p *Profile) unseen(c *Call) bool {
+	reasons := p.Family(c.Model).Reasons
+	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 || c.Searches+c.Unknown > 0 || c.predicts
 }
 
 func (p *Profile) unit(name string) bool { return slices.Contains(p.Units, name) }

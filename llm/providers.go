@@ -22,15 +22,15 @@ func OpenAI() *Profile {
 			{Name: "gpt-5", Prefixes: []string{"gpt-5"}, Context: 400_000, MaxOutput: 128_000},
 			{Name: "gpt-5-mini", Prefixes: []string{"gpt-5-mini"}, Context: 400_000, MaxOutput: 128_000},
 			{Name: "gpt-5-nano", Prefixes: []string{"gpt-5-nano"}, Context: 400_000, MaxOutput: 128_000},
-			{Name: "gpt-4.1", Prefixes: []string{"gpt-4.1"}, Context: 1_047_576, MaxOutput: 32_768},
-			{Name: "gpt-4.1-mini", Prefixes: []string{"gpt-4.1-mini"}, Context: 1_047_576, MaxOutput: 32_768},
-			{Name: "gpt-4.1-nano", Prefixes: []string{"gpt-4.1-nano"}, Context: 1_047_576, MaxOutput: 32_768},
-			{Name: "gpt-4o", Prefixes: []string{"gpt-4o", "chatgpt-4o"}, Context: 128_000, MaxOutput: 16_384},
-			{Name: "gpt-4o-mini", Prefixes: []string{"gpt-4o-mini"}, Context: 128_000, MaxOutput: 16_384},
-			{Name: "gpt-4-turbo", Prefixes: []string{"gpt-4-turbo", "gpt-4-1106", "gpt-4-0125"}, Context: 128_000, MaxOutput: 4096, Weights: Cl100k()},
-			{Name: "gpt-4-32k", Prefixes: []string{"gpt-4-32k"}, Context: 32_768, MaxOutput: 32_768, Weights: Cl100k()},
-			{Name: "gpt-4", Prefixes: []string{"gpt-4"}, Context: 8192, MaxOutput: 8192, Weights: Cl100k()},
-			{Name: "gpt-3.5-turbo", Prefixes: []string{"gpt-3.5"}, Context: 16_385, MaxOutput: 4096, Weights: Cl100k()},
+			{Name: "gpt-4.1", Prefixes: []string{"gpt-4.1"}, Context: 1_047_576, MaxOutput: 32_768, Reasons: ReasonsNever},
+			{Name: "gpt-4.1-mini", Prefixes: []string{"gpt-4.1-mini"}, Context: 1_047_576, MaxOutput: 32_768, Reasons: ReasonsNever},
+			{Name: "gpt-4.1-nano", Prefixes: []string{"gpt-4.1-nano"}, Context: 1_047_576, MaxOutput: 32_768, Reasons: ReasonsNever},
+			{Name: "gpt-4o", Prefixes: []string{"gpt-4o", "chatgpt-4o"}, Context: 128_000, MaxOutput: 16_384, Reasons: ReasonsNever},
+			{Name: "gpt-4o-mini", Prefixes: []string{"gpt-4o-mini"}, Context: 128_000, MaxOutput: 16_384, Reasons: ReasonsNever},
+			{Name: "gpt-4-turbo", Prefixes: []string{"gpt-4-turbo", "gpt-4-1106", "gpt-4-0125"}, Context: 128_000, MaxOutput: 4096, Weights: Cl100k(), Reasons: ReasonsNever},
+			{Name: "gpt-4-32k", Prefixes: []string{"gpt-4-32k"}, Context: 32_768, MaxOutput: 32_768, Weights: Cl100k(), Reasons: ReasonsNever},
+			{Name: "gpt-4", Prefixes: []string{"gpt-4"}, Context: 8192, MaxOutput: 8192, Weights: Cl100k(), Reasons: ReasonsNever},
+			{Name: "gpt-3.5-turbo", Prefixes: []string{"gpt-3.5"}, Context: 16_385, MaxOutput: 4096, Weights: Cl100k(), Reasons: ReasonsNever},
 			{Name: "o1", Prefixes: []string{"o1"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o3", Prefixes: []string{"o3"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o4-mini", Prefixes: []string{"o4-mini"}, Context: 200_000, MaxOutput: 100_000},
@@ -42,18 +42,18 @@ func OpenAI() *Profile {
 			{Name: "gpt-5.2-pro", Prefixes: []string{"gpt-5.2-pro"}},
 			{Name: "gpt-5.4-pro", Prefixes: []string{"gpt-5.4-pro"}},
 			{Prefixes: []string{"gpt-5."}},
-			{Name: "gpt-4.5", Prefixes: []string{"gpt-4.5"}},
-			{Name: "gpt-4o-audio", Prefixes: []string{"gpt-4o-audio"}},
-			{Name: "gpt-4o-mini-audio", Prefixes: []string{"gpt-4o-mini-audio"}},
-			{Name: "gpt-4o-search", Prefixes: []string{"gpt-4o-search"}},
-			{Name: "gpt-4o-mini-search", Prefixes: []string{"gpt-4o-mini-search"}},
+			{Name: "gpt-4.5", Prefixes: []string{"gpt-4.5"}, Reasons: ReasonsNever},
+			{Name: "gpt-4o-audio", Prefixes: []string{"gpt-4o-audio"}, Reasons: ReasonsNever},
+			{Name: "gpt-4o-mini-audio", Prefixes: []string{"gpt-4o-mini-audio"}, Reasons: ReasonsNever},
+			{Name: "gpt-4o-search", Prefixes: []string{"gpt-4o-search"}, Reasons: ReasonsNever},
+			{Name: "gpt-4o-mini-search", Prefixes: []string{"gpt-4o-mini-search"}, Reasons: ReasonsNever},
 			{Name: "o1-mini", Prefixes: []string{"o1-mini"}},
 			{Name: "o1-pro", Prefixes: []string{"o1-pro"}},
 			{Name: "o3-mini", Prefixes: []string{"o3-mini"}},
 			{Name: "o3-pro", Prefixes: []string{"o3-pro"}},
 			{Name: "o3-deep-research", Prefixes: []string{"o3-deep-research"}},
 			{Name: "o4-mini-deep-research", Prefixes: []string{"o4-mini-deep-research"}},
-			{Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k()},
+			{Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k(), Reasons: ReasonsNever},
 		},
 		Default: Family{
 			Context: 1_050_000, MaxOutput: 128_000, CacheReads: true,
@@ -78,7 +78,10 @@ func OpenAI() *Profile {
 			Image: 765, AudioBytes: 1600, VideoBytes: 1000, FileBytes: 50,
 		},
 		Correction: 1,
+		Most:       openAIBound(),
+		LeastRatio: 0.7, // measured: the smallest true ÷ estimate of a kind of text is 0.74
 		wire:       wireOpenAI,
+		table:      openAIKnown,
 		request:    openAIRequest(),
 		response:   openAIResponse(),
 	}
@@ -96,12 +99,12 @@ func Anthropic() *Profile {
 		Families: []Family{
 			// docs.anthropic.com, rate limits and models, 2026-02 to 2026-05: all Opus 4.x share
 			// one limit, all Sonnet 4.x another.
-			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}},
-			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}},
-			{Name: "claude-haiku-4.5", Prefixes: []string{"claude-haiku-4-5"}, Context: 200_000, MaxOutput: 64_000},
-			{Name: "claude-sonnet-3.7", Prefixes: []string{"claude-3-7-sonnet"}, Context: 200_000, MaxOutput: 128_000},
-			{Name: "claude-haiku-3.5", Prefixes: []string{"claude-3-5-haiku"}, Context: 200_000, MaxOutput: 8192, CacheReads: true},
-			{Name: "claude-haiku-3", Prefixes: []string{"claude-3-haiku"}, Context: 200_000, MaxOutput: 4096, CacheReads: true},
+			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}, Reasons: ReasonsAsked},
+			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}, Reasons: ReasonsAsked},
+			{Name: "claude-haiku-4.5", Prefixes: []string{"claude-haiku-4-5"}, Context: 200_000, MaxOutput: 64_000, Reasons: ReasonsAsked},
+			{Name: "claude-sonnet-3.7", Prefixes: []string{"claude-3-7-sonnet"}, Context: 200_000, MaxOutput: 128_000, Reasons: ReasonsAsked},
+			{Name: "claude-haiku-3.5", Prefixes: []string{"claude-3-5-haiku"}, Context: 200_000, MaxOutput: 8192, CacheReads: true, Reasons: ReasonsNever},
+			{Name: "claude-haiku-3", Prefixes: []string{"claude-3-haiku"}, Context: 200_000, MaxOutput: 4096, CacheReads: true, Reasons: ReasonsNever},
 		},
 		Default: Family{
 			Context: 1_000_000, MaxOutput: 128_000,
@@ -125,11 +128,15 @@ func Anthropic() *Profile {
 		// Nobody outside can measure the tokenizer. Others report more tokens than GPT's; learning
 		// corrects this.
 		Correction: 1.15,
+		LeastRatio: 0.7,
 		wire:       wireAnthropic,
+		table:      anthropicKnown,
 		request:    anthropicRequest(),
 		response:   anthropicResponse(),
 	}
 }
+
+const geminiName = "gemini"
 
 // Gemini returns the profile of the Gemini Developer API.
 //
@@ -137,15 +144,15 @@ func Anthropic() *Profile {
 // Pacific time. Whether cached input and results of tools count is not documented: they do here.
 func Gemini() *Profile {
 	return &Profile{
-		Name:  "gemini",
+		Name:  geminiName,
 		Units: []string{drawgate.UnitRequests, UnitInputTokens},
 		Families: []Family{
 			// ai.google.dev/gemini-api/docs/models, 2026-06.
 			{Name: "gemini-2.5-pro", Prefixes: []string{"gemini-2.5-pro"}, MaxOutput: 65_536},
 			{Name: "gemini-2.5-flash", Prefixes: []string{"gemini-2.5-flash"}, MaxOutput: 65_536},
 			{Name: "gemini-2.5-flash-lite", Prefixes: []string{"gemini-2.5-flash-lite"}, MaxOutput: 65_536},
-			{Name: "gemini-2.0-flash", Prefixes: []string{"gemini-2.0-flash"}, MaxOutput: 8192},
-			{Name: "gemini-2.0-flash-lite", Prefixes: []string{"gemini-2.0-flash-lite"}, MaxOutput: 8192},
+			{Name: "gemini-2.0-flash", Prefixes: []string{"gemini-2.0-flash"}, MaxOutput: 8192, Reasons: ReasonsNever},
+			{Name: "gemini-2.0-flash-lite", Prefixes: []string{"gemini-2.0-flash-lite"}, MaxOutput: 8192, Reasons: ReasonsNever},
 			// Models for images and speech, which are no versions of those either.
 			{Name: "gemini-2.5-flash-image", Prefixes: []string{"gemini-2.5-flash-image"}},
 			{Name: "gemini-2.5-flash-tts", Prefixes: []string{"gemini-2.5-flash-preview-tts", "gemini-2.5-flash-tts"}},
@@ -176,7 +183,9 @@ func Gemini() *Profile {
 			Image: 4 * 258, AudioBytes: 250, VideoBytes: 400, FileBytes: 50,
 		},
 		Correction: 1.1,
+		LeastRatio: 0.7,
 		wire:       wireGemini,
+		table:      geminiKnown,
 		request:    geminiRequest(),
 		response:   geminiResponse(),
 	}

@@ -49,6 +49,9 @@ type Stream struct {
 	seen      [numUsage]int64
 	known     [numUsage]bool
 	finish    bool
+	finishes  int64  // reasons why an answer is over
+	toldAt    int64  // bytes that were delivered when usage was told last; -1: none was
+	toldLast  bool   // it was told when an answer was over
 	failure   []byte // the first event that is an error
 	status    int    // that the error would have had
 }
@@ -102,13 +105,14 @@ type event struct {
 	errorID string
 	isError bool
 	finish  bool
+	reasons int64
 	usage   [numUsage]int64
 	has     [numUsage]bool
 }
 
 // NewStream returns a Stream for the answer to a call. Answers must be given to it decompressed.
 func (p *Profile) NewStream(c *Call) *Stream {
-	s := &Stream{p: p, call: c}
+	s := &Stream{p: p, call: c, toldAt: -1}
 	s.scan = scanner{sink: (*responseReader)(s), root: p.response}
 	return s
 }
@@ -188,7 +192,7 @@ func (s *Stream) arrayByte(c byte) {
 			s.startEvent()
 			s.feedByte(c)
 		case ']':
-			s.finish = true
+			s.finish, s.finishes, s.toldLast = true, maxAnswers, s.toldAt >= 0
 		}
 		return
 	}
@@ -307,8 +311,11 @@ func (s *Stream) endEvent() {
 			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i]), true
 		}
 	}
-	s.finish = s.finish || e.finish
+	s.finish, s.finishes = s.finish || e.finish, s.finishes+e.reasons
 	s.ended = s.ended || s.p.ends(s.form, e)
+	if e.has[useInput] || e.has[useOutput] {
+		s.toldAt, s.toldLast = s.delivered.Bytes, s.finish || s.ended
+	}
 	if (e.isError || e.kind == "error") && s.failure == nil {
 		s.failure = bytes.Clone(s.evBytes)
 		s.status = statusOf(e.errorID)
@@ -388,11 +395,12 @@ func (s *Stream) Usage() Usage {
 	if most := s.p.MaxOutput(s.call); most > 0 {
 		least = min(least, most)
 	}
-	switch {
-	case !u.Final:
+	u.SoFar = s.p.wire == wireGemini && u.OutputKnown && !u.Final
+	if u.Final && u.Output == 0 && least > 0 { // a provider that says so of text that it delivered is not believed
+		u.Final, u.OutputKnown, u.SoFar = false, false, false
+	}
+	if !u.Final {
 		u.Output = max(u.Output, least)
-	case u.Output == 0: // a provider that says so of text that it delivered is not believed
-		u.Output = least
 	}
 	return u
 }
@@ -404,15 +412,16 @@ func (s *Stream) final(u Usage) bool {
 		return false
 	case s.p.wire == wireGemini:
 		// Gemini tells the numbers so far in every piece, and leaves out those that are 0.
-		return s.finish || s.form == formJSON && s.ended
+		return s.toldLast && s.finishes >= s.call.Answers || s.form == formJSON && s.ended
 	case !u.OutputKnown:
 		return false
 	case s.p.wire == wireGeneric || s.form == formJSON:
 		return true
+	case s.p.wire == wireAnthropic: // message_start has a provisional output
+		return s.toldLast
 	}
-	// Anthropic's message_start has a provisional output, and some servers that speak OpenAI's
-	// protocol tell the numbers so far in every chunk.
-	return s.ended || s.finish
+	// Some servers that speak OpenAI's protocol tell the numbers so far in every chunk.
+	return (s.ended || s.finishes >= s.call.Answers) && s.toldAt == s.delivered.Bytes
 }
 
 // Refusal returns what an error inside the answer means: providers send one after the status 200 if
@@ -463,6 +472,10 @@ func (r *responseReader) begin(ro role, _ bool, _ int64) error {
 
 func (r *responseReader) end(role, bool, int64) error { return nil }
 
+func (r *responseReader) unknown([]byte) {}
+
+func (r *responseReader) note(*node, int) {}
+
 func (r *responseReader) text(ro role, key bool) (*Text, bool) {
 	if key {
 		return nil, false
@@ -482,8 +495,11 @@ func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ 
 			e.usage[i], e.has[i] = max(e.usage[i], n), true
 		}
 	case kind == 'n' || kind == 'f':
-	case ro == resFinish || ro == resBlocked:
+	case ro == resFinish:
 		e.finish = true
+		e.reasons++
+	case ro == resBlocked:
+		e.finish, e.reasons = true, maxAnswers // no answer comes
 	case ro == resError:
 		e.isError = true
 	case !whole:

@@ -43,7 +43,7 @@ var answers = []struct {
 	{
 		"a server that fills in zeros", "openai", "/v1/responses", `{"model":"gpt-5"}`,
 		`{"output":[{"content":[{"text":"Hello"}]}],"error":null,"status":"completed","usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}`,
-		llm.Usage{Output: 139, OutputKnown: true, Final: true}, // the answer's bytes
+		llm.Usage{Output: 139}, // the answer's bytes
 		true, 5,
 	},
 	{
@@ -147,7 +147,7 @@ var answers = []struct {
 	{
 		"a generation that is cut off", "gemini", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", `{}`,
 		"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]}}],\"usageMetadata\":{\"promptTokenCount\":10,\"candidatesTokenCount\":1,\"totalTokenCount\":11}}\r\n\r\n",
-		llm.Usage{Input: 10, InputKnown: true, Output: 3, OutputKnown: true, Total: 11},
+		llm.Usage{Input: 10, InputKnown: true, Output: 3, OutputKnown: true, Total: 11, SoFar: true},
 		false, 2,
 	},
 	{
@@ -178,7 +178,7 @@ var answers = []struct {
 	{
 		"an output of 0 for text", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"choices":[{"message":{"content":"Hello"}}],"usage":{"prompt_tokens":3,"completion_tokens":0}}`,
-		llm.Usage{Input: 3, InputKnown: true, Output: 6, OutputKnown: true, Final: true},
+		llm.Usage{Input: 3, InputKnown: true, Output: 6},
 		true, 5,
 	},
 }

@@ -55,32 +55,14 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 const (
 	feeTools = "tools that have a fee per use"
 	feeModel = "a model that searches for a fee"
-	feeAudio = "audio"
+	feeAudio = "audio, or media that may have it"
 )
-
-// noFee are the types of tools that run at the provider and cost only their tokens (OpenAI: MCP;
-// Anthropic: MCP, fetching pages, searching tools).
-var noFee = []string{"mcp", "web_fetch", "tool_search"}
-
-// search counts a tool of a type that the provider runs.
-func (c *Call) search(kind string) {
-	if plainTool(kind) {
-		return
-	}
-	c.Searches++
-	for _, prefix := range noFee {
-		if strings.HasPrefix(kind, prefix) {
-			return
-		}
-	}
-	c.Unpriced = feeTools
-}
 
 // finishPrice notes what only the whole request shows.
 func (c *Call) finishPrice() {
 	switch {
 	case c.Unpriced != "":
-	case c.Media[Audio].Count > 0: // dearer than text at OpenAI and Gemini
+	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.profile == geminiName: // dearer than text at OpenAI and Gemini
 		c.Unpriced = feeAudio
 	case strings.Contains(c.Model, "-search-preview"), strings.Contains(c.Model, "-search-api"): // OpenAI
 		c.Unpriced = feeModel

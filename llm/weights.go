@@ -23,6 +23,17 @@ func Cl100k() *Weights {
 	}
 }
 
+// openAIBound returns weights that no text which was measured exceeds, by either of OpenAI's
+// tokenizers: the largest true count of a text is 0.7 of what they say. What can be a token for
+// each of its bytes costs its bytes. A blank in front of digits, or a tab in front of punctuation,
+// is a token of its own.
+func openAIBound() *Weights {
+	return &Weights{
+		Words: 1.5, LongLetters: 0.35, Capitals: 1, RareLetters: 1, Digits: 2, Punctuation: 2, PunctuationOn: 1, PunctuationLong: 1,
+		PunctuationSame: 1, Spaces: 1, SpacesOn: 1, Lines: 2, LinesOn: 1, Han: 3, Kana: 3, Hangul: 3, OtherWords: 1, OtherLetters: 2, OtherBytes: 1,
+	}
+}
+
 // commonAfter has a bit for each letter that often follows one in English and code: together they
 // make up 93 % of the pairs that the letter begins. It is printed by benchmarks/cmd/tokens -pairs.
 var commonAfter = [26]uint32{

@@ -60,6 +60,10 @@ type Call struct {
 	// what follows is known when the call has ended.
 	Input  int64 `json:"input"`
 	Output int64 `json:"output"`
+	// CacheRead and CacheWrite are of Input, Reasoning is of Output: billed, and never shown.
+	CacheRead  int64 `json:"cache_read,omitempty"`
+	CacheWrite int64 `json:"cache_write,omitempty"`
+	Reasoning  int64 `json:"reasoning,omitempty"`
 	// Delivered is how many of the output's tokens were written to the client, and Bytes how long
 	// the body of the answer was.
 	Delivered int64 `json:"delivered"`
