@@ -386,14 +386,41 @@ func isOf(pattern, upstream string) bool {
 	return ok && name == upstream || !ok && strings.HasSuffix(pattern, "*") && fits(pattern, upstream)
 }
 
-// checkFallback returns what is wrong with a fallback of an upstream's model, and a hint.
-func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
-	to, model := u, name
+// fallback returns the upstream and the model that a fallback of an upstream means.
+func (g *Gateway) fallback(u *Upstream, name string) (to *Upstream, model string) {
 	if first, rest, ok := strings.Cut(name, "/"); ok {
 		if i := slices.IndexFunc(g.Upstreams, func(u Upstream) bool { return u.Name == first }); i >= 0 {
-			to, model = &g.Upstreams[i], rest
+			return &g.Upstreams[i], rest
 		}
 	}
+	return u, name
+}
+
+// doubtful returns what speaks against a fallback of an upstream's model that may be right, and a
+// hint: it has no price, or nobody here knows it and only an entry for all models counts it.
+func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
+	to, model := g.fallback(u, name)
+	entry := to.model(model)
+	p, err := to.Provider()
+	if entry == nil || err != nil {
+		return "", "" // it was reported
+	}
+	if len(g.Prices.Models) > 0 {
+		_, _, err := g.Prices.Table().Hold(&llm.Call{Operation: llm.OpChat, Model: model, Family: p.Family(model).Name}, llm.Estimate{})
+		if err != nil {
+			return fmt.Sprintf("the fallback %s has no price: its calls are refused", shorten(name)), "look at its spelling, or add it to gateway.prices.models"
+		}
+	}
+	if entry.Model == "*" && to.URL == addresses[to.Profile] && len(p.Families) > 0 && !p.Knows(model) {
+		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it", shorten(name), shorten(to.Name)),
+			"look at its spelling; if it is right, give it an entry of its own"
+	}
+	return "", ""
+}
+
+// checkFallback returns what is wrong with a fallback of an upstream's model, and a hint.
+func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
+	to, model := g.fallback(u, name)
 	switch {
 	case model == "" || to.model(model) == nil:
 		hint = "add it to the models, with its policy"
@@ -458,6 +485,8 @@ func (c *Config) warnGateway() {
 			for _, f := range m.Fallbacks {
 				if hint := g.meantFallback(f); hint != "" {
 					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint, "the fallback %s is a model of upstream %s itself: there is no upstream of that name", shorten(f), shorten(u.Name))
+				} else if text, hint := g.doubtful(u, f); text != "" {
+					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint, "%s", text)
 				}
 			}
 			if p, ok := c.Policy(m.Policy); ok && !warned[m.Policy] {

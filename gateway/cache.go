@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -94,10 +95,8 @@ func (c *cache) remove(e *list.Element) {
 	c.size -= gone.answer.size()
 }
 
-// answering are the headers of a request that change its answer.
-var answering = []string{"Anthropic-Version", "Anthropic-Beta", "Openai-Beta", "Accept"}
-
-// cacheKey returns the key of a call. body is the caller's own.
+// cacheKey returns the key of a call: of all that the provider gets of it, but for headers that
+// change no answer. body is the caller's own.
 func (x *exchange) cacheKey(c *call, body []byte) (k cacheKey) {
 	u := x.up.config
 	caller := ""
@@ -105,8 +104,11 @@ func (x *exchange) cacheKey(c *call, body []byte) (k cacheKey) {
 		caller = "key " + x.key.Name
 	}
 	parts := []string{caller, u.Name, u.URL.String(), u.Owner, c.path, outQuery(x.r.URL.RawQuery, u.Profile)}
-	for _, name := range answering {
-		parts = append(parts, strings.Join(x.r.Header[name], ","))
+	headers := u.passed(x.r.Header)
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if !slices.Contains(untold, name) && !strings.HasPrefix(name, "X-Stainless-") {
+			parts = append(append(parts, name, strconv.Itoa(len(headers[name]))), headers[name]...)
+		}
 	}
 	h := sha256.New()
 	for _, p := range append(parts, string(body)) { // with their lengths, so that no two lists are the same

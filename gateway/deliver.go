@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,7 +34,7 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
 		return
 	}
-	if resp.StatusCode < http.StatusOK || c.entry != nil && resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest {
+	if resp.StatusCode < http.StatusOK || redirects(resp.StatusCode) {
 		// A caller that follows would take its key and its prompt elsewhere.
 		x.h.warn("the upstream does not answer, or sends callers elsewhere: look at its url", "upstream", x.up.config.Name, "status", resp.StatusCode)
 		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " cannot be passed on: tell whoever runs this gateway"})
@@ -69,6 +70,11 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	}
 }
 
+// redirects reports whether a status sends a caller elsewhere.
+func redirects(status int) bool {
+	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
+}
+
 // keyRefused says what to do after a 401 of the provider.
 func (u *Upstream) keyRefused() string {
 	if u.Key == "" {
@@ -92,6 +98,11 @@ func resultOf(c *call, status int) string {
 func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	x.up.secret.header(h, resp.Header)
 	remove(h, ownSite)
+	for name := range h {
+		if x.up.config.Profile.QuotaHeader(name) { // the account's, not the caller's
+			delete(h, name)
+		}
+	}
 	if c.entry == nil {
 		return
 	}
@@ -113,12 +124,30 @@ func (x *exchange) deliverError(resp *http.Response) {
 	secret := redacting{redactor: x.up.secret}
 	body = secret.next(body)
 	body = append(body, secret.rest()...)
+	body = withoutAccount(body, resp.Header)
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
 	x.w.WriteHeader(resp.StatusCode)
 	if x.r.Method != http.MethodHead {
 		_, _ = x.w.Write(body) // whoever has left needs no answer
 	}
+}
+
+// accounts are the names of an account in the errors of OpenAI, Anthropic and Google.
+var accounts = regexp.MustCompile(`\borg-[A-Za-z0-9]{6,}|\bproj_[A-Za-z0-9]{6,}|\bprojects/[A-Za-z0-9-]+|\bproject_number:[0-9]+|` +
+	`\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
+
+// withoutAccount returns an error without the names of the account of which it speaks: callers
+// share that, and need not know it.
+func withoutAccount(body []byte, h http.Header) []byte {
+	const hidden = "(account)"
+	body = accounts.ReplaceAll(body, []byte(hidden))
+	for _, name := range []string{"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id"} {
+		if v := h.Get(name); len(v) >= 4 {
+			body = bytes.ReplaceAll(body, []byte(v), []byte(hidden))
+		}
+	}
+	return body
 }
 
 // plain reports whether an answer is not compressed.

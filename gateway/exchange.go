@@ -117,6 +117,7 @@ func profileOf(path string) *llm.Profile {
 
 func (x *exchange) serve(path string) {
 	if x.key = x.state.caller(x.r); x.key == nil {
+		x.h.wrongKey(x.up.config.Name, x.r)
 		x.refuse(&refusal{kind: llm.Unauthorized, message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider"})
 		return
 	}

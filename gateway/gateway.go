@@ -34,6 +34,8 @@ type Options struct {
 	// below. model is the [Model] that the call was meant for, as the configuration names it. It
 	// runs on the caller's path, in many goroutines at once; may be nil.
 	Answered func(upstream, model, result string)
+	// WrongKey is called for each call whose key is missing or unknown, like Answered; may be nil.
+	WrongKey func(upstream string)
 	Logger   *slog.Logger // nil discards
 }
 
@@ -65,7 +67,8 @@ type Handler struct {
 	cache   *cache
 	headers *httplimit.Headers
 	logged  sampler.Sampler
-	bodies  atomic.Int64 // bytes of the requests whose answers have not begun
+	wrong   sampler.Sampler // lines about wrong keys, which must not keep others out of the log
+	bodies  atomic.Int64    // bytes of the requests whose answers have not begun
 
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
@@ -201,6 +204,17 @@ func (h *Handler) UnderWay() (calls int) {
 
 // logEvery is the shortest time between two lines about failures that callers or providers cause.
 const logEvery = 10 * time.Second
+
+// wrongKey counts and logs a call whose key is missing or unknown: somebody may be trying keys. The
+// key is not logged: it may be a real one of another place.
+func (h *Handler) wrongKey(upstream string, r *http.Request) {
+	if h.opts.WrongKey != nil {
+		h.opts.WrongKey(upstream)
+	}
+	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
+		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream, "client", clientIP(r), "shown", secretOf(r) != "", "not_logged", skipped)
+	}
+}
 
 // warn logs what went wrong with a call, though not every time.
 func (h *Handler) warn(message string, args ...any) {

@@ -44,8 +44,19 @@ var private = []string{
 	"X-Goog-Fieldmask", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
 }
 
-// ownSite are headers of answers that are about the provider's site, not about the call.
-var ownSite = []string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", HeaderCache, HeaderModel, HeaderQueued}
+// ownSite are headers of answers that are about the provider's site or the account there, not about
+// the call, or that send callers past the gateway.
+var ownSite = []string{
+	"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", HeaderCache, HeaderModel, HeaderQueued,
+	"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id", "X-Goog-User-Project",
+	"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation", "Refresh",
+}
+
+// untold are headers of requests that do not change an answer: two calls that differ in them alone
+// are the same to the cache. Those of SDKs that begin with X-Stainless- are as well.
+var untold = []string{
+	"User-Agent", "Cache-Control", "Pragma", "Traceparent", "Tracestate", "Baggage", "X-Request-Id", "X-Client-Request-Id", "Idempotency-Key", "X-Goog-Api-Client",
+}
 
 // remove removes headers, and those that Connection names.
 func remove(h http.Header, lists ...[]string) {
@@ -83,13 +94,24 @@ func (u *Upstream) keyHeader() string {
 	return "Authorization"
 }
 
-// outHeader returns the headers of a call to the provider.
-func (u *Upstream) outHeader(in http.Header) http.Header {
+// passed returns the headers of a caller that the provider gets.
+func (u *Upstream) passed(in http.Header) http.Header {
 	h := in.Clone()
 	remove(h, credentials, private)
 	for _, name := range u.Profile.OwnerHeaders {
 		h.Del(name)
 	}
+	for name := range h {
+		if strings.Contains(name, "_") { // to some servers X_Api_Key is X-Api-Key
+			delete(h, name)
+		}
+	}
+	return h
+}
+
+// outHeader returns the headers of a call to the provider.
+func (u *Upstream) outHeader(in http.Header) http.Header {
+	h := u.passed(in)
 	if u.Key != "" {
 		value := string(u.Key)
 		if name := u.keyHeader(); http.CanonicalHeaderKey(name) == "Authorization" {

@@ -26,32 +26,38 @@ func each(text, format string) string {
 
 // encodings write a key in ways in which a provider may quote it.
 var encodings = map[string]func(key string) string{
-	"as it is":            func(key string) string { return key },
-	"capitals":            strings.ToUpper,
-	"no capitals":         strings.ToLower,
-	"JSON, each":          func(key string) string { return each(key, `\u%04x`) },
-	"JSON, capitals":      func(key string) string { return each(key, `\u%04X`) },
-	"JSON in JSON":        func(key string) string { return each(key, `\\u%04x`) },
-	"JSON, slashes":       func(key string) string { return strings.ReplaceAll(key, "/", `\/`) },
-	"Go":                  func(key string) string { return each(key, `\x%02x`) },
-	"octal":               func(key string) string { return each(key, `\%03o`) },
-	"URL":                 url.QueryEscape,
-	"URL, each":           func(key string) string { return each(key, "%%%02x") },
-	"URL, capitals":       func(key string) string { return each(key, "%%%02X") },
-	"URL, twice":          func(key string) string { return url.QueryEscape(url.QueryEscape(key)) },
-	"URL, JavaScript":     func(key string) string { return each(key, "%%u%04x") },
-	"HTML, decimal":       func(key string) string { return each(key, "&#%d;") },
-	"HTML, hexadecimal":   func(key string) string { return each(key, "&#x%X;") },
-	"HTML, by name":       func(key string) string { return strings.NewReplacer("_", "&lowbar;", "/", "&sol;", "+", "&plus;").Replace(key) },
-	"HTML, twice":         func(key string) string { return each(key, "&amp;#%d;") },
-	"hex":                 func(key string) string { return hex.EncodeToString([]byte(key)) },
-	"hex, capitals":       func(key string) string { return strings.ToUpper(hex.EncodeToString([]byte(key))) },
-	"Base64":              func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) },
-	"Base64, bearer":      func(key string) string { return base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n")) },
-	"Base64, basic":       func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("ab" + key)) },
-	"Base64 in a URL":     func(key string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key))) },
-	"Base64 in JSON":      func(key string) string { return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte("x"+key)), "/", `\/`) },
-	"every second escape": func(key string) string { return key[:3] + each(key[3:9], `\u%04x`) + each(key[9:12], "%%%02x") + key[12:] },
+	"as it is":          func(key string) string { return key },
+	"capitals":          strings.ToUpper,
+	"no capitals":       strings.ToLower,
+	"JSON, each":        func(key string) string { return each(key, `\u%04x`) },
+	"JSON, capitals":    func(key string) string { return each(key, `\u%04X`) },
+	"JSON in JSON":      func(key string) string { return each(key, `\\u%04x`) },
+	"JSON, slashes":     func(key string) string { return strings.ReplaceAll(key, "/", `\/`) },
+	"Go":                func(key string) string { return each(key, `\x%02x`) },
+	"octal":             func(key string) string { return each(key, `\%03o`) },
+	"URL":               url.QueryEscape,
+	"URL, each":         func(key string) string { return each(key, "%%%02x") },
+	"URL, capitals":     func(key string) string { return each(key, "%%%02X") },
+	"URL, twice":        func(key string) string { return url.QueryEscape(url.QueryEscape(key)) },
+	"URL, JavaScript":   func(key string) string { return each(key, "%%u%04x") },
+	"HTML, decimal":     func(key string) string { return each(key, "&#%d;") },
+	"HTML, hexadecimal": func(key string) string { return each(key, "&#x%X;") },
+	"HTML, by name": func(key string) string {
+		return strings.NewReplacer("_", "&lowbar;", "/", "&sol;", "+", "&plus;").Replace(key)
+	},
+	"HTML, twice":     func(key string) string { return each(key, "&amp;#%d;") },
+	"hex":             func(key string) string { return hex.EncodeToString([]byte(key)) },
+	"hex, capitals":   func(key string) string { return strings.ToUpper(hex.EncodeToString([]byte(key))) },
+	"Base64":          func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) },
+	"Base64, bearer":  func(key string) string { return base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n")) },
+	"Base64, basic":   func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("ab" + key)) },
+	"Base64 in a URL": func(key string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key))) },
+	"Base64 in JSON": func(key string) string {
+		return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte("x"+key)), "/", `\/`)
+	},
+	"every second escape": func(key string) string {
+		return key[:3] + each(key[3:9], `\u%04x`) + each(key[9:12], "%%%02x") + key[12:]
+	},
 }
 
 // TestRedactor: a key is removed in each encoding, however the answer is cut into pieces, and the

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,6 +51,20 @@ func (p *Profile) Observed(h http.Header, now time.Time) []Observed {
 		out = append(out, o)
 	}
 	return out
+}
+
+// quotaHeaders begin the names of headers about an account's quota, at any provider.
+var quotaHeaders = []string{"X-Ratelimit-", "Ratelimit", "X-Rate-Limit-", "Anthropic-Ratelimit-", "Anthropic-Priority-", "Anthropic-Fast-"}
+
+// QuotaHeader reports whether a header of an answer, by its canonical name, is about the account's
+// quota.
+func (p *Profile) QuotaHeader(name string) bool {
+	if slices.ContainsFunc(quotaHeaders, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		return true
+	}
+	return slices.ContainsFunc(p.limitHeaders(), func(l limitHeader) bool {
+		return name == l.limit || name == l.remaining || name == l.reset && name != "Retry-After"
+	})
 }
 
 // limitHeaders returns the headers of a provider's limits, with their canonical names.

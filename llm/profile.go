@@ -178,6 +178,14 @@ func (p *Profile) Family(model string) Family {
 	return best
 }
 
+// Knows reports whether a model is of a family of the profile. The provider may have others.
+func (p *Profile) Knows(model string) bool {
+	model = bareModel(model)
+	return slices.ContainsFunc(p.Families, func(f Family) bool {
+		return slices.ContainsFunc(f.Prefixes, func(prefix string) bool { return strings.HasPrefix(model, prefix) })
+	})
+}
+
 // bareModel removes what names a model's place: models/gemini-2.5-pro is gemini-2.5-pro, and
 // ft:gpt-4o:acme:x is gpt-4o.
 func bareModel(model string) string {

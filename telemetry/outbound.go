@@ -45,8 +45,8 @@ type calls struct {
 	mu     sync.Mutex
 	models map[string]*names // guarded by mu: by the upstream's label
 
-	ended, tokens, used, incidents, transitions, holds, answers *prometheus.CounterVec
-	queued, answered, lasted, estimates                         *prometheus.HistogramVec
+	ended, tokens, used, incidents, transitions, holds, answers, wrongKeys *prometheus.CounterVec
+	queued, answered, lasted, estimates                                    *prometheus.HistogramVec
 }
 
 func newCalls() *calls {
@@ -64,6 +64,7 @@ func newCalls() *calls {
 	c.transitions = counter("drawgate_upstream_circuit_transitions_total", "How many times a circuit of an upstream opened or closed: of its connections, of a model, or of a single caller.", "model", "scope", "state")
 	c.holds = counter("drawgate_upstream_hold_failures_total", "Calls whose hold could not be renewed, settled or given back.", "model")
 	c.answers = counter("drawgate_gateway_answers_total", "Calls to the gateway that a quota counts, by how they were answered.", "model", "result")
+	c.wrongKeys = counter("drawgate_gateway_wrong_keys_total", "Calls to the gateway whose key is missing or unknown.")
 	c.queued = seconds("drawgate_upstream_queue_seconds", "How long calls waited until they were granted, or were not.", queueBuckets)
 	c.answered = seconds("drawgate_upstream_answer_seconds", "Time from sending a call until its answer begins.", callBuckets)
 	c.lasted = seconds("drawgate_upstream_call_seconds", "How long granted calls lasted, to the end of the answer.", callBuckets)
@@ -74,7 +75,7 @@ func newCalls() *calls {
 
 func (c *calls) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		c.ended, c.tokens, c.used, c.incidents, c.transitions, c.holds, c.answers, c.queued, c.answered, c.lasted, c.estimates,
+		c.ended, c.tokens, c.used, c.incidents, c.transitions, c.holds, c.answers, c.wrongKeys, c.queued, c.answered, c.lasted, c.estimates,
 	}
 }
 
@@ -97,11 +98,18 @@ func (m *Metrics) GatewayAnswered(upstream, model, result string) {
 	m.toUpstreams.answers.WithLabelValues(u, m.toUpstreams.ofUpstream(u).get(model, true), result).Inc()
 }
 
+// GatewayWrongKey counts a call to a gateway whose key is missing or unknown: for the gateway's
+// options.
+func (m *Metrics) GatewayWrongKey(upstream string) {
+	m.toUpstreams.wrongKeys.WithLabelValues(m.toUpstreams.upstream(upstream)).Inc()
+}
+
 // DeclareCalls names an upstream of a configuration and its models, as in [outbound.Call]'s Series.
 // The series of what happens rarely then start at zero before any call is made, so that alerts see
 // the first incident. Call it at the start and after each change of the configuration.
 func (m *Metrics) DeclareCalls(upstream string, models ...string) {
 	u := m.toUpstreams.upstream(upstream)
+	m.toUpstreams.wrongKeys.WithLabelValues(u)
 	for _, model := range models {
 		m.toUpstreams.rare(u, m.toUpstreams.ofUpstream(u).get(model, true))
 	}

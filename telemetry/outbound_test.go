@@ -43,6 +43,7 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 			o.Circuit("llm", &k)
 		}
 		m.GatewayAnswered("llm", "m", [3]string{"answered", "cache_hit", "refused"}[i%3])
+		m.GatewayWrongKey("llm")
 	}
 }
 
@@ -276,6 +277,9 @@ func TestRareEventsOfDeclaredModelsStartAtZero(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.m.DeclareCalls("openai", "gpt-*", "o3")
+	r.want(0, "drawgate_gateway_wrong_keys_total", "upstream", "openai")
+	r.m.GatewayWrongKey("openai")
+	r.want(1, "drawgate_gateway_wrong_keys_total", "upstream", "openai")
 	for _, model := range []string{"gpt-*", "o3"} {
 		r.want(0, "drawgate_incidents_total", "upstream", "openai", "model", model, "meaning", "day")
 		r.want(0, "drawgate_upstream_hold_failures_total", "upstream", "openai", "model", model)

@@ -79,7 +79,7 @@ func (v *service) openGateway() (err error) {
 	}
 	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache, Observer: observer, Logger: v.log}
 	if v.run.Metrics != nil {
-		o.Answered = v.run.Metrics.GatewayAnswered
+		o.Answered, o.WrongKey = v.run.Metrics.GatewayAnswered, v.run.Metrics.GatewayWrongKey
 	}
 	if g.TLS != (config.TLS{}) {
 		var t *tls.Config
