@@ -146,7 +146,7 @@ func TestNames(t *testing.T) {
 	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.Op(0)); got != "settle cancel renew charge pause none" {
+	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.OpUnpause, drawgate.Op(0)); got != "settle cancel renew charge pause unpause none" {
 		t.Error(got)
 	}
 }

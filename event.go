@@ -8,11 +8,11 @@ import (
 // Event is one line of a store's history.
 type Event struct {
 	At     time.Time
-	Op     string // "take", "settle", "cancel", "charge", "refund" or "expire"
+	Op     string // "take", "settle", "cancel", "charge", "refund", "pause", "unpause" or "expire"
 	ID     string // of the reservation, if any
 	Key    Key
 	Units  []Cost  // take: admitted; settle: used; refund: given back; per unit
-	Labels []Label // of the take; charge, refund: its own
+	Labels []Label // of the take; charge, refund, pause, unpause: its own; for pauses with "until" and "reason"
 }
 
 // EventQuery says which events of a history are wanted. The zero value wants all of them.

@@ -101,7 +101,14 @@ func ExampleReservation_Renew() {
 	if errors.Is(lease.Renew(ctx, time.Minute), drawgate.ErrPaused) {
 		fmt.Println("returned:", lease.Settle(ctx, drawgate.Requests(7)))
 	}
+	st, err := lim.Status(ctx, "project")
+	if err != nil {
+		fmt.Println(err)
+	}
+	left, err := lim.Unpause(ctx, "project", st.Pause.Until, "the provider is back")
+	fmt.Println("ended:", left.IsZero(), err)
 	// Output:
 	// <nil>
 	// returned: <nil>
+	// ended: true <nil>
 }

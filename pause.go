@@ -8,9 +8,16 @@ import (
 
 // Pause says until when a bucket refuses every take, and why. The zero value is no pause.
 type Pause struct {
-	Until  time.Time     // according to the store's clock
+	Until  time.Time     // according to the store's clock; for [Ask.Unpause]: the end of the pause to end
 	For    time.Duration // for [Ask.Pause]: how long, in place of Until
 	Reason string        // for people, at most MaxReason bytes
+	By     string        // for [Ask.Pause] and [Ask.Unpause]: who does it, for the history; may be empty
+}
+
+// PauseOutcome answers [Ask.Pause] and [Ask.Unpause].
+type PauseOutcome struct {
+	Until time.Time // when the bucket's pause ends now, according to the store's clock; zero: it is not paused
+	Kept  bool      // nothing was changed: the pause that the bucket had lasts longer, or ends at another instant than the one to end
 }
 
 // Pause makes the bucket of key refuse every take for d, for everybody who uses the store, for
@@ -19,33 +26,70 @@ type Pause struct {
 //
 // It stops takes only: settlements, renewals and repeated takes with an open grant still work; a
 // lease is not renewed. A bucket that is already paused for longer stays paused. The pause ends by
-// itself, or with [Limiter.Reset]. Takes are refused with the reason [Paused], from the first that
-// is decided after Pause returned.
+// itself, or with [Limiter.Unpause]. Takes are refused with the reason [Paused], from the first
+// that is decided after Pause returned.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
 	_, err := l.Ask(key).Pause(ctx, Pause{For: d, Reason: reason})
 	return err
 }
 
+// Unpause ends the pause of the bucket of key that ends at until: the Pause.Until of a [Status]. A
+// pause with another end is left, because somebody else made it meanwhile, and left is its end; the
+// zero time says that the bucket is not paused. So Unpause may be called again if its answer was
+// lost. reason is for people, at most MaxReason bytes.
+//
+// Waiting callers of this process try again at once, those of others within five seconds. A process
+// without contact to the store goes on honouring the pause that it knows.
+func (l *Limiter) Unpause(ctx context.Context, key string, until time.Time, reason string) (left time.Time, err error) {
+	out, err := l.Ask(key).Unpause(ctx, Pause{Until: until, Reason: reason})
+	return out.Until, err
+}
+
 // Pause is [Limiter.Pause] for the bucket that a names, for a time or until an instant of the
-// store's clock. It returns when the pause ends, according to that clock. An instant that is
-// already past on this process's clock is ErrInvalid. The Costs are ignored.
-func (a Ask) Pause(ctx context.Context, p Pause) (until time.Time, err error) {
+// store's clock. An instant that is already past on this process's clock is ErrInvalid. The Costs
+// are ignored.
+func (a Ask) Pause(ctx context.Context, p Pause) (PauseOutcome, error) {
+	return a.setPause(ctx, &p, p.check(), Settlement{Op: OpPause, Hold: p.For, At: p.Until})
+}
+
+// Unpause is [Limiter.Unpause] for the bucket that a names: it ends the pause that ends at p.Until.
+// The Costs are ignored.
+func (a Ask) Unpause(ctx context.Context, p Pause) (PauseOutcome, error) {
+	invalid := p.checkReason()
+	if p.Until.IsZero() || p.For != 0 {
+		invalid = fmt.Errorf("%w: name the pause to end by its Until, as a Status shows it", ErrInvalid)
+	}
+	return a.setPause(ctx, &p, invalid, Settlement{Op: OpUnpause, At: p.Until})
+}
+
+func (a Ask) setPause(ctx context.Context, p *Pause, invalid error, s Settlement) (PauseOutcome, error) {
 	b, err := a.bucket()
 	if err == nil {
-		err = p.check()
+		err = invalid
 	}
 	if err != nil {
-		return until, err
+		return PauseOutcome{}, err
 	}
-	s := &Settlement{Op: OpPause, Buckets: []BucketCost{b}, Hold: p.For, At: p.Until, Reason: p.Reason}
-	out, err := a.Limiter.settle(ctx, s)
-	return out.End, err
+	s.Buckets, s.Reason = []BucketCost{b}, p.Reason
+	if p.By != "" {
+		s.Labels = []Label{{Name: "by", Value: p.By}}
+	}
+	out, err := a.Limiter.settle(ctx, &s)
+	if err == nil && s.Op == OpUnpause {
+		a.Limiter.queue.wake(b.Key)
+	}
+	return PauseOutcome{Until: out.End, Kept: out.Kept}, err
+}
+
+func (p *Pause) checkReason() error {
+	if len(p.Reason) > MaxReason {
+		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(p.Reason), MaxReason)
+	}
+	return nil
 }
 
 func (p *Pause) check() error {
 	switch {
-	case len(p.Reason) > MaxReason:
-		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(p.Reason), MaxReason)
 	case p.For != 0 && !p.Until.IsZero():
 		return fmt.Errorf("%w: give either For or Until for a pause", ErrInvalid)
 	case p.For < 0 || p.For > MaxHold || p.For == 0 && p.Until.IsZero():
@@ -53,5 +97,5 @@ func (p *Pause) check() error {
 	case p.For == 0 && (!p.Until.After(time.Now()) || time.Until(p.Until) > MaxHold):
 		return fmt.Errorf("%w: a pause ends in the future, within 31 days", ErrInvalid)
 	}
-	return nil
+	return p.checkReason()
 }

@@ -103,3 +103,64 @@ func TestPause(t *testing.T) {
 		}
 	})
 }
+
+// TestUnpause ends the pause whose end it names, and no other. What was used still counts. Who
+// waits is granted at once in this process, and soon in another one.
+//
+// req: A1
+func TestUnpause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := remote(t) // it gives no hints
+		l := over(t, shared, drawgate.PerHour("hour", 3))
+		other := over(t, shared, drawgate.PerHour("hour", 3)) // of another process
+		take(t, l, "k", 1)
+		month := 31 * 24 * time.Hour
+		if err := l.Pause(t.Context(), "k", month, "a typo"); err != nil {
+			t.Fatal(err)
+		}
+		out, err := l.Ask("k").Pause(t.Context(), drawgate.Pause{For: time.Minute, Reason: "shorter"})
+		if err != nil || !out.Kept || !out.Until.Equal(time.Now().Add(month)) {
+			t.Errorf("a shorter pause: %+v, %v; want that it changed nothing", out, err)
+		}
+		took := make(chan time.Duration, 2)
+		start := time.Now()
+		for _, l := range []*drawgate.Limiter{l, other} {
+			go func() {
+				if _, err := l.Wait(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				took <- time.Since(start)
+			}()
+		}
+		time.Sleep(12 * time.Second)
+		st, err := l.Status(t.Context(), "k")
+		if err != nil || st.Pause.Reason != "a typo" {
+			t.Fatalf("%+v, %v", st.Pause, err)
+		}
+		for _, end := range []time.Time{st.Pause.Until.Add(-time.Second), time.Now()} {
+			if left, err := l.Unpause(t.Context(), "k", end, ""); err != nil || !left.Equal(st.Pause.Until) {
+				t.Errorf("another pause: %v is left, %v; want %v", left, err, st.Pause.Until)
+			}
+		}
+		for range 2 {
+			if left, err := l.Unpause(t.Context(), "k", st.Pause.Until, "it was a typo"); err != nil || !left.IsZero() {
+				t.Errorf("its own pause: %v is left, %v; want none", left, err)
+			}
+		}
+		if mine := <-took; mine != 12*time.Second {
+			t.Errorf("who waits in this process was granted after %v, want 12s", mine)
+		}
+		if theirs := <-took; theirs != 15*time.Second {
+			t.Errorf("who waits in another process was granted after %v, want 15s: it looks every five seconds", theirs)
+		}
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
+			t.Errorf("more than the limit: allowed %v, %v", d.Allowed, err)
+		}
+
+		_, err = l.Unpause(t.Context(), "k", time.Time{}, "")
+		wantErr(t, err, drawgate.ErrInvalid)
+		_, err = l.Unpause(t.Context(), "k", time.Now(), strings.Repeat("x", 257))
+		wantErr(t, err, drawgate.ErrInvalid)
+	})
+}

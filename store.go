@@ -92,18 +92,19 @@ type Op uint8
 
 // The ways to end or change a reservation, and to count what was used without one.
 const (
-	OpSettle Op = iota + 1 // end it with what was used
-	OpCancel               // end it and give everything back
-	OpRenew                // hold it for longer
-	OpCharge               // count units unconditionally
-	OpRefund               // give back units that were taken without an id; see [Ask.Refund]
-	OpPause                // make the buckets refuse takes until an instant; see [Limiter.Pause]
+	OpSettle  Op = iota + 1 // end it with what was used
+	OpCancel                // end it and give everything back
+	OpRenew                 // hold it for longer
+	OpCharge                // count units unconditionally
+	OpRefund                // give back units that were taken without an id; see [Ask.Refund]
+	OpPause                 // make the buckets refuse takes until an instant; see [Limiter.Pause]
+	OpUnpause               // end the pause that ends at an instant; see [Limiter.Unpause]
 )
 
-// String returns "settle", "cancel", "renew", "charge", "refund" or "pause"; "none" for a value
-// that is not an Op.
+// String returns "settle", "cancel", "renew", "charge", "refund", "pause" or "unpause"; "none" for
+// a value that is not an Op.
 func (o Op) String() string {
-	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund", "pause"}
+	names := [...]string{"none", "settle", "cancel", "renew", "charge", "refund", "pause", "unpause"}
 	if int(o) >= len(names) {
 		o = 0
 	}
@@ -121,9 +122,9 @@ type Settlement struct {
 	Grant   Grant         // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
 	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([KeepEstimate] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
 	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
-	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long; OpRefund: when the units were seen
-	Reason  string        // OpPause: why, for people; at most MaxReason bytes
-	Labels  []Label       // OpCharge, OpRefund: for the history
+	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long; OpUnpause: the end of the pause to end, to the microsecond; OpRefund: when the units were seen
+	Reason  string        // OpPause, OpUnpause: why, for people; at most MaxReason bytes
+	Labels  []Label       // OpCharge, OpRefund, OpPause, OpUnpause: for the history
 
 	// Once says that an OpCharge is not to be kept and delivered later by a store that does so
 	// while another one is away, nor to be carried out if it was held up: its caller learns that it
@@ -134,8 +135,8 @@ type Settlement struct {
 // Outcome answers a [Settlement].
 type Outcome struct {
 	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
-	Kept bool      // OpRenew, for a lease with a paused bucket: nothing was renewed; End is unchanged, the earliest of all buckets
-	End  time.Time // OpRenew: when the hold ends now; OpPause: when the pause ends, the latest of all buckets; zero if none is paused
+	Kept bool      // OpRenew, for a lease with a paused bucket: nothing was renewed; End is unchanged, the earliest of all buckets. OpPause: all buckets are paused for longer already. OpUnpause: a bucket stays paused, until another instant
+	End  time.Time // OpRenew: when the hold ends now; OpPause, OpUnpause: when the pause ends, the latest of all buckets; zero if none is paused
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // why this settlement failed; the others in the batch may have succeeded
 }

@@ -36,7 +36,7 @@ type ResetAnswer struct {
 const MaxPause = 31 * 24 * time.Hour
 
 // PauseRequest makes a bucket refuse every take until an instant. A pause is never shortened by
-// another one; a reset ends it.
+// another one; an [UnpauseRequest] ends it.
 type PauseRequest struct {
 	Policy string     `json:"policy,omitempty"` // optional if there is only one
 	Tenant string     `json:"tenant,omitempty"`
@@ -49,7 +49,25 @@ type PauseRequest struct {
 // PauseAnswer has the end of the pause: later than requested if the bucket was already paused for
 // longer.
 type PauseAnswer struct {
-	Until time.Time `json:"until"`
+	Until   time.Time `json:"until"`
+	Kept    bool      `json:"kept,omitempty"`    // it was paused for longer already: nothing was changed
+	Message string    `json:"message,omitempty"` // for people: how to end that pause
+}
+
+// UnpauseRequest ends the pause of a bucket that ends at Until, and no other.
+type UnpauseRequest struct {
+	Policy string     `json:"policy,omitempty"` // optional if there is only one
+	Tenant string     `json:"tenant,omitempty"`
+	Key    string     `json:"key,omitempty"`
+	Until  *time.Time `json:"until"`            // the end of the pause, as a status shows it, to the microsecond
+	Reason string     `json:"reason,omitempty"` // for people: at most 256 bytes, without control characters
+}
+
+// UnpauseAnswer has the end of the pause that was left because it ends at another instant. It has
+// none if the bucket is not paused now.
+type UnpauseAnswer struct {
+	Until   *time.Time `json:"until,omitempty"`
+	Message string     `json:"message,omitempty"` // for people
 }
 
 // ReloadAnswer lists what a new configuration changed: names of policies, and whether the rules

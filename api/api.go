@@ -20,6 +20,7 @@
 //	GET  /v1/waiting    ?policy=&tenant=  -> WaitingAnswer
 //	POST /v1/reset      ResetRequest    -> ResetAnswer
 //	POST /v1/pause      PauseRequest    -> PauseAnswer
+//	POST /v1/unpause    UnpauseRequest  -> UnpauseAnswer
 //	POST /v1/adjust     AdjustRequest   -> AdjustAnswer
 //	GET  /v1/history    ?since=&until=&policy=&tenant=&key=&op=&label=&last=  -> lines, each an Event
 //	GET  /v1/incidents       ?since=  -> IncidentsAnswer

@@ -16,11 +16,14 @@ const (
 	EventExpire = "expire" // a hold ended without a settlement
 	EventCharge = "charge" // what was used beyond an estimate, or an adjustment up
 	EventRefund = "refund" // given back without a reservation, or an adjustment down
+
+	EventPause   = "pause"   // a pause began, or lasts longer
+	EventUnpause = "unpause" // a pause was ended
 )
 
 // EventOps lists the names of events.
 func EventOps() []string {
-	return []string{EventTake, EventSettle, EventCancel, EventCharge, EventRefund, EventExpire}
+	return []string{EventTake, EventSettle, EventCancel, EventCharge, EventRefund, EventExpire, EventPause, EventUnpause}
 }
 
 // Event is one line of the store's history.

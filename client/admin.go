@@ -119,12 +119,18 @@ func (c *Client) Reset(ctx context.Context, q api.ResetRequest) (int, error) {
 	return out.Reset, err
 }
 
-// Pause makes a bucket refuse every take for a time, and returns the end: later than requested if
-// the bucket was already paused for longer.
-func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (until time.Time, err error) {
-	var out api.PauseAnswer
+// Pause makes a bucket refuse every take for a time. The answer has the end: later than requested
+// if the bucket was already paused for longer, which only [Client.Unpause] changes.
+func (c *Client) Pause(ctx context.Context, q api.PauseRequest) (out api.PauseAnswer, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/pause", body: q, again: true}, &out)
-	return out.Until, err
+	return out, err
+}
+
+// Unpause ends the pause of a bucket that ends at q.Until, as [Client.Status] shows it. A pause
+// with another end is left, and the answer has that end; otherwise it has none.
+func (c *Client) Unpause(ctx context.Context, q api.UnpauseRequest) (out api.UnpauseAnswer, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/unpause", body: q, again: true}, &out)
+	return out, err
 }
 
 // Adjust corrects what a limit of a bucket has used, and returns what it changed. It is sent only

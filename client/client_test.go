@@ -174,9 +174,24 @@ func TestAdministration(t *testing.T) {
 	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}
-	until, err := c.Pause(t.Context(), api.PauseRequest{Policy: "llm", Key: "a", ForMS: 600_000, Reason: "an incident"})
-	if err != nil || time.Until(until) < 9*time.Minute {
-		t.Errorf("paused until %v, %v", until, err)
+	month, err := c.Pause(t.Context(), api.PauseRequest{Policy: "llm", Key: "a", ForMS: 31 * 86_400_000, Reason: "a typo"})
+	if err != nil || time.Until(month.Until) < 30*24*time.Hour || month.Kept {
+		t.Errorf("paused: %+v, %v", month, err)
+	}
+	q := api.PauseRequest{Policy: "llm", Key: "a", ForMS: 600_000, Reason: "an incident"}
+	if p, err := c.Pause(t.Context(), q); err != nil || !p.Kept || !p.Until.Equal(month.Until) || !strings.Contains(p.Message, "use unpause") {
+		t.Errorf("a shorter pause: %+v, %v", p, err)
+	}
+	un := api.UnpauseRequest{Policy: "llm", Key: "a", Until: new(month.Until.Add(time.Microsecond)), Reason: "a typo"}
+	if u, err := c.Unpause(t.Context(), un); err != nil || u.Until == nil || !u.Until.Equal(month.Until) {
+		t.Errorf("another pause: %+v, %v", u, err)
+	}
+	un.Until = &month.Until
+	if u, err := c.Unpause(t.Context(), un); err != nil || u.Until != nil {
+		t.Errorf("ended: %+v, %v", u, err)
+	}
+	if p, err := c.Pause(t.Context(), q); err != nil || p.Kept || time.Until(p.Until) < 9*time.Minute || time.Until(p.Until) > time.Hour {
+		t.Errorf("paused: %+v, %v", p, err)
 	}
 	if a, err := c.Take(t.Context(), take("a", 1)); err != nil || a.Allowed || a.Reason != api.ReasonPaused {
 		t.Errorf("a paused bucket: %+v, %v", a, err)

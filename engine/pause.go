@@ -12,17 +12,31 @@ import (
 )
 
 // Pause makes the bucket of a policy's key refuse every take for a time: see
-// [drawgate.Limiter.Pause]. It returns when the pause ends, according to the store's clock. The
-// Costs of a are ignored. The reason must be UTF-8 without control characters.
-func (e *Engine) Pause(ctx context.Context, a Ask, p drawgate.Pause) (until time.Time, err error) {
+// [drawgate.Limiter.Pause]. The Costs of a are ignored. The reason must be UTF-8 without control
+// characters.
+func (e *Engine) Pause(ctx context.Context, a Ask, p drawgate.Pause) (out drawgate.PauseOutcome, err error) {
 	if err := checkPause(&p); err != nil {
-		return until, err
+		return out, err
 	}
 	ask, err := e.Ask(a.Policy, a.Tenant, a.Key)
 	if err != nil {
-		return until, err
+		return out, err
 	}
 	return ask.Pause(ctx, p)
+}
+
+// Unpause ends the pause of the bucket of a policy's key that ends at p.Until: see
+// [drawgate.Limiter.Unpause]. The Costs of a are ignored. The reason must be UTF-8 without control
+// characters.
+func (e *Engine) Unpause(ctx context.Context, a Ask, p drawgate.Pause) (out drawgate.PauseOutcome, err error) {
+	if err := checkReason(p.Reason); err != nil {
+		return out, err
+	}
+	ask, err := e.Ask(a.Policy, a.Tenant, a.Key)
+	if err != nil {
+		return out, err
+	}
+	return ask.Unpause(ctx, p)
 }
 
 func checkPause(p *drawgate.Pause) error {

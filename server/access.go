@@ -18,7 +18,7 @@ type Role string
 const (
 	RoleTake  Role = "take"  // take, settle, and forward-auth
 	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics and incidents (unless the token is bound to a tenant)
-	RoleAdmin Role = "admin" // reset, pause, adjust, disable, enable, buckets, usage, waiting, history, reload
+	RoleAdmin Role = "admin" // reset, pause, unpause, adjust, disable, enable, buckets, usage, waiting, history, reload
 )
 
 // Token is an access token in the server's configuration, given by its secret or by the SHA-256 of
@@ -41,7 +41,7 @@ var everyone = &access{take: true, read: true, admin: true}
 type access struct {
 	sum               [sha256.Size]byte
 	take, read, admin bool
-	tenant            string
+	name, tenant      string
 }
 
 // newAccess checks a token. Its error never shows the secret.
@@ -50,7 +50,7 @@ func newAccess(i int, t *Token) (*access, error) {
 	if t.Name != "" {
 		name = fmt.Sprintf("access token %q", t.Name)
 	}
-	a := &access{tenant: t.Tenant}
+	a := &access{name: t.Name, tenant: t.Tenant}
 	switch {
 	case (t.Secret == "") == (t.SHA256 == ""):
 		return nil, fmt.Errorf("server: %s: give either its secret or the secret's SHA-256", name)

@@ -180,6 +180,7 @@ func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 		{"/v1/status", `{"policy":"llm","tenant":"other"}`, 403},
 		{"/v1/reset", `{"policy":"llm","tenant":"other"}`, 403},
 		{"/v1/pause", `{"policy":"llm","tenant":"other","for_ms":1000}`, 403},
+		{"/v1/unpause", `{"policy":"llm","tenant":"other","until":"2026-01-01T00:00:00Z"}`, 403},
 		{"/v1/adjust", `{"policy":"llm","tenant":"other","used":0,"reason":"r"}`, 403},
 		{"/v1/policies/llm/disable", `{"for_ms":1}`, 403},
 		{"/v1/policies/llm/enable", ``, 403},
@@ -219,7 +220,7 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 	const own, nothing, refused = "answers for its tenant", "shows nothing of tenants", "refuses"
 	of := map[string]string{
 		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/usage": own, "/v1/waiting": own, "/v1/reset": own,
-		"/v1/pause": own, "/v1/adjust": own, "/v1/history": own,
+		"/v1/pause": own, "/v1/unpause": own, "/v1/adjust": own, "/v1/history": own,
 		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/openapi.json": nothing,
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused, "/v1/upstreams": refused,
 		"/v1/incidents": refused, "/v1/incidents/{id}": refused,

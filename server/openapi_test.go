@@ -108,7 +108,7 @@ var schemas = map[string]any{
 	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{}, "PoliciesAnswer": api.PoliciesAnswer{},
 	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "UsageAnswer": api.UsageAnswer{}, "BucketUsage": api.BucketUsage{}, "LimitUse": api.LimitUse{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
 	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Quota": api.Quota{},
-	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{}, "AdjustRequest": api.AdjustRequest{}, "AdjustAnswer": api.AdjustAnswer{}, "Event": api.Event{},
+	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{}, "UnpauseRequest": api.UnpauseRequest{}, "UnpauseAnswer": api.UnpauseAnswer{}, "AdjustRequest": api.AdjustRequest{}, "AdjustAnswer": api.AdjustAnswer{}, "Event": api.Event{},
 	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
 	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{}, "Incident": api.Incident{},
 	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{}, "WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{},
@@ -405,6 +405,10 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/take", `{"policy":"llm","key":"paused"}`, 200, false)
 	c.ask("POST", "/v1/pause", `{"policy":"llm"}`, 422, true)
 	c.ask("POST", "/v1/pause", `{"policy":"llm","for_ms":1,"until":"2026-01-01T00:00:00Z"}`, 422, true)
+	c.ask("POST", "/v1/pause", `{"policy":"llm","key":"paused","for_ms":1}`, 200, false)
+	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"paused","until":"2026-01-01T00:00:00Z","reason":"a mistake"}`, 200, false)
+	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"unused","until":"2026-01-01T00:00:00Z"}`, 200, false)
+	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"paused"}`, 422, true)
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"rpm","used":3,"reason":"seen"}`, 200, false)
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"none","used":3,"reason":"seen"}`, 422, false)
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"rpm","reason":"seen"}`, 422, true)

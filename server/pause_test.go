@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/server"
 )
 
 // A paused bucket refuses whatever its limits have left; its status and the explanation say until
@@ -26,6 +29,9 @@ func TestPausedBucketRefuses(t *testing.T) {
 	var shorter api.PauseAnswer
 	if got := f.do("POST", "/v1/pause", `{"policy":"llm","key":"k","for_ms":1000}`, &shorter); got != 200 || !shorter.Until.Equal(p.Until) {
 		t.Errorf("a shorter pause: %d, %v", got, shorter.Until)
+	}
+	if !shorter.Kept || !strings.Contains(shorter.Message, "nothing was changed: this key is already paused for longer") {
+		t.Errorf("a shorter pause: %+v", shorter)
 	}
 	a := f.take(`{"policy":"llm","key":"k"}`)
 	if a.Allowed || a.Reason != api.ReasonPaused || a.RefusedBy != nil || a.RetryAfterMS.Duration() < 9*time.Minute || !strings.HasPrefix(a.Message, `this key of policy "llm" is paused; try again in `) {
@@ -54,6 +60,42 @@ func TestPausedBucketRefuses(t *testing.T) {
 	f.do("POST", "/v1/reset", `{"policy":"llm","key":"k"}`, &r)
 	if a := f.take(`{"policy":"llm","key":"k"}`); !a.Allowed {
 		t.Errorf("after a reset: %+v", a)
+	}
+}
+
+// An unpause ends the pause whose end it names, and no other, and waiting takes pass at once. The
+// history and the log say by whom and why.
+func TestUnpause(t *testing.T) {
+	t.Parallel()
+	list := append(tokens(), server.Token{Name: "on call", Secret: "secret-of-on-call", Roles: []server.Role{server.RoleAdmin}})
+	var log bytes.Buffer
+	h := setup{options: &server.Options{Tokens: list, Logger: slog.New(slog.NewTextHandler(&log, nil))}}.make(t).AdminHandler()
+	var p api.PauseAnswer
+	decode(t, ask(h, "POST", "/v1/pause", `{"policy":"llm","key":"k","for_ms":2678400000,"reason":"a typo"}`, bearer("secret-of-on-call")), &p)
+	unpause := func(until time.Time) (a api.UnpauseAnswer) {
+		body := `{"policy":"llm","key":"k","reason":"it was a typo","until":"` + until.Format(time.RFC3339Nano) + `"}`
+		decode(t, ask(h, "POST", "/v1/unpause", body, bearer("secret-of-on-call")), &a)
+		return a
+	}
+	if a := unpause(p.Until.Add(-time.Microsecond)); a.Until == nil || !a.Until.Equal(p.Until) || !strings.HasPrefix(a.Message, "nothing was changed: ") {
+		t.Errorf("another end: %+v, want the pause until %v", a, p.Until)
+	}
+	if strings.Contains(log.String(), "pause was ended") {
+		t.Errorf("log: %s", &log)
+	}
+	for range 2 { // the second is a resend
+		if a := unpause(p.Until); a != (api.UnpauseAnswer{}) {
+			t.Errorf("ended: %+v, want nothing left", a)
+		}
+	}
+	var a api.Answer
+	if decode(t, ask(h, "POST", "/v1/take", `{"policy":"llm","key":"k"}`, bearer("secret-of-on-call")), &a); !a.Allowed {
+		t.Errorf("after the pause: %+v", a)
+	}
+	for _, want := range []string{`by="on call"`, `reason="it was a typo"`, "a bucket's pause was ended"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %s:\n%s", want, &log)
+		}
 	}
 }
 

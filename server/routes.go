@@ -35,6 +35,7 @@ func (s *Server) routes() []route {
 		{"/v1/waiting", get, RoleAdmin, true, s.waiting},
 		{"/v1/reset", post, RoleAdmin, true, s.reset},
 		{"/v1/pause", post, RoleAdmin, true, s.pause},
+		{"/v1/unpause", post, RoleAdmin, true, s.unpause},
 		{"/v1/adjust", post, RoleAdmin, true, s.adjust},
 		{"/v1/history", get, RoleAdmin, true, s.history},
 		{"/v1/incidents", get, RoleRead, true, s.incidents},

@@ -137,10 +137,11 @@ func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outco
 		return drawgate.Outcome{Err: err}
 	}
 	at, rs := begin(s.Buckets, recs, now)
-	open := make([]bool, len(recs))
+	open, paused := make([]bool, len(recs)), make([]bool, len(recs))
 	for i, r := range rs {
 		o := r.Open[s.ID]
 		open[i] = o != nil && o.Grant == uint64(s.Grant) && o.End > at
+		paused[i] = r.Pause != nil
 	}
 	out := answer.Apply(s, rs, false, at)
 	for i, r := range recs {
@@ -151,6 +152,8 @@ func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outco
 			r.changed = r.changed || out.Back != nil && out.Back[i] != drawgate.Amounts{}
 		case drawgate.OpPause:
 			r.changed = true
+		case drawgate.OpUnpause:
+			r.changed = r.changed || paused[i] && r.rec.Pause == nil
 		default:
 			r.changed = r.changed || open[i]
 		}

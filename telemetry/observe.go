@@ -195,12 +195,13 @@ const (
 	charged
 	refunded
 	pausedBucket
+	unpausedBucket
 	gone
 	unsettled
 	settlements
 )
 
-var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused", "gone", "error"}
+var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused", "unpaused", "gone", "error"}
 
 // ended counts how a reservation ended.
 func (m *Metrics) ended(e *drawgate.Settled) {
@@ -223,6 +224,9 @@ func (m *Metrics) ended(e *drawgate.Settled) {
 		return
 	case s.Op == drawgate.OpPause:
 		m.settled[pausedBucket].Inc()
+		return
+	case s.Op == drawgate.OpUnpause:
+		m.settled[unpausedBucket].Inc()
 		return
 	case s.Op == drawgate.OpCancel:
 		m.settled[cancelled].Inc()

@@ -24,9 +24,9 @@ func (a *app) pauseCmd() *cobra.Command {
 		Use:   "pause",
 		Short: "Make a bucket refuse every take for a time",
 		Long: `Make a bucket refuse every take for a time, for all callers and in every process that shares the store: after an upstream's 429, for example. Only
-takes are refused; what is held can still be settled, renewed and given back. The pause ends by itself, and a second pause never shortens it.
-drawgate reset ends it early, but also forgets what the bucket has used. drawgate status shows it. With --server, name the server's address for
-administrators.`,
+takes are refused; what is held can still be settled, renewed and given back. The pause ends by itself, and a second pause never shortens it:
+drawgate unpause ends it early. drawgate status shows it, and drawgate history who made it and why (SQLite). With --server, name the server's address
+for administrators.`,
 		Example: `  drawgate pause --policy gpt --key team-a --for 30s --reason "429 of the provider"
   drawgate pause --policy gpt --until 2026-07-01T00:00:00Z --reason maintenance`,
 		Args: noArgs,
@@ -73,11 +73,12 @@ func (a *app) pause(cmd *cobra.Command, f *pauseFlags) error {
 	if err != nil {
 		return err
 	}
-	until, err := s.engine.Pause(cmd.Context(), engine.Ask{Policy: name, Tenant: s.tenant, Key: f.key}, p)
+	p.By = operator()
+	out, err := s.engine.Pause(cmd.Context(), engine.Ask{Policy: name, Tenant: s.tenant, Key: f.key}, p)
 	if err != nil {
 		return err
 	}
-	a.paused(f.key, until)
+	a.paused(f, present.Pause(&out))
 	return nil
 }
 
@@ -91,19 +92,23 @@ func (a *app) pauseRemote(cmd *cobra.Command, f *pauseFlags, p drawgate.Pause) e
 	if q.ForMS = p.For.Milliseconds(); q.ForMS == 0 {
 		q.Until = &p.Until
 	}
-	until, err := c.Pause(cmd.Context(), q)
+	out, err := c.Pause(cmd.Context(), q)
 	if err != nil {
 		return adminError(err)
 	}
-	a.paused(f.key, until)
+	a.paused(f, out)
 	return nil
 }
 
 // paused prints until when a bucket is paused.
-func (a *app) paused(key string, until time.Time) {
-	if a.json {
-		a.printJSON(api.PauseAnswer{Until: until.UTC()})
-		return
+func (a *app) paused(f *pauseFlags, p api.PauseAnswer) {
+	switch {
+	case a.json:
+		a.printJSON(p)
+	case p.Kept:
+		a.printf("nothing was changed: key %s is already paused for longer, until %s\n", f.key, present.Clock(p.Until))
+		a.printf("to shorten that pause, end it first with drawgate unpause\n")
+	default:
+		a.printf("paused: key %s, until %s\n", f.key, present.Clock(p.Until))
 	}
-	a.printf("paused: key %s, until %s\n", key, present.Clock(until))
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // Once a pause was answered, the next take in every process is refused, whichever process was
-// asked. Each server has used the bucket before, so that anything it caches exists. A reset ends
-// the pause for all.
+// asked. Each server has used the bucket before, so that anything it caches exists. An unpause
+// ends the pause for all.
 func TestPauseHoldsInEveryProcess(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) string{
@@ -46,7 +46,8 @@ policies: {api: {limits: [{name: rph, rolling: 1h, amount: 1000}, {name: rate, b
 					}
 				}
 				pause := []string{"pause", "--key", "k", "--for", "1h", "--reason", "429 of the provider"}
-				if by := servers[round%3]; round%2 == 0 { // through a server, or by the command itself
+				by := servers[round%3]
+				if round%2 == 0 { // through a server, or by the command itself
 					pause = append(pause, "--server", by.admin)
 				}
 				if out, code := b.do(pause...); code != 0 || !strings.HasPrefix(out, "paused: key k, until 20") {
@@ -70,8 +71,17 @@ policies: {api: {limits: [{name: rph, rolling: 1h, amount: 1000}, {name: rate, b
 				if a := servers[0].took(t, "other"); !a.Allowed {
 					t.Errorf("another key: %+v", a)
 				}
-				if out, code := b.do("reset", "--key", "k", "--yes"); code != 0 {
-					t.Fatalf("reset: %d %s", code, out)
+				unpause := []string{"unpause", "--key", "k", "--reason", "over"}
+				if round%2 == 1 {
+					unpause = append(unpause, "--server", by.admin)
+				}
+				if out, code := b.do(unpause...); code != 0 || !strings.HasPrefix(out, "ended: the pause of policy api, key k until 20") {
+					t.Fatalf("unpause: %d %s", code, out)
+				}
+				for _, d := range servers {
+					if a := d.took(t, "k"); !a.Allowed {
+						t.Errorf("after the pause: %+v", a)
+					}
 				}
 			}
 		})

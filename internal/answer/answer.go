@@ -118,8 +118,11 @@ func Apply(s *drawgate.Settlement, recs []*record.Record, exact bool, now int64)
 		record.Refund(asks, SeenAt(s), now)
 		return Refunded(asks)
 	case drawgate.OpPause:
-		end, _ := record.PauseUntil(asks, pauseEnd(s, now), s.Reason, now)
-		return drawgate.Outcome{End: Instant(end)}
+		end, kept := record.PauseUntil(asks, pauseEnd(s, now), s.Reason, now)
+		return drawgate.Outcome{End: Instant(end), Kept: kept}
+	case drawgate.OpUnpause:
+		end := record.Unpause(asks, s.At.UnixMicro(), now)
+		return drawgate.Outcome{End: Instant(end), Kept: end > 0}
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
 }
@@ -204,7 +207,8 @@ func Check(t *drawgate.Take) error {
 // CheckSettlement is Check for a settlement.
 func CheckSettlement(s *drawgate.Settlement) error {
 	switch s.Op {
-	case drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund, drawgate.OpPause:
+	case drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund, drawgate.OpPause,
+		drawgate.OpUnpause:
 	default:
 		return fmt.Errorf("%w: there is no operation %d", drawgate.ErrInvalid, s.Op)
 	}
@@ -214,7 +218,7 @@ func CheckSettlement(s *drawgate.Settlement) error {
 	if s.Hold < 0 || s.Hold > MaxHold {
 		return fmt.Errorf("%w: a hold of %v is not 0 to %v", drawgate.ErrInvalid, s.Hold, MaxHold)
 	}
-	if s.Op == drawgate.OpPause && (len(s.Reason) > drawgate.MaxReason || s.At.After(time.UnixMicro(MaxInstant))) {
+	if (s.Op == drawgate.OpPause || s.Op == drawgate.OpUnpause) && (len(s.Reason) > drawgate.MaxReason || s.At.After(time.UnixMicro(MaxInstant))) {
 		return fmt.Errorf("%w: a pause until %v, for a reason of %d bytes", drawgate.ErrInvalid, s.At, len(s.Reason))
 	}
 	if err := checkBuckets(s.Buckets); err != nil {

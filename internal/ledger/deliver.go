@@ -79,8 +79,8 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			st.Buckets = []drawgate.BucketCost{{Key: st.Buckets[0].Key, Plan: st.Buckets[0].Plan, N: n}}
 		}
 		d.settle(it, st)
-	case pauseItem:
-		if !it.st.At.After(answer.Instant(now.Store)) {
+	case pauseItem, unpauseItem:
+		if it.spent || !it.st.At.After(answer.Instant(now.Store)) {
 			l.finish(it)
 			return
 		}
@@ -207,6 +207,11 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Re
 			}
 			l.finish(it)
 		case pauseItem:
+			l.finish(it)
+		case unpauseItem: // a look at the store may have shown the pause again meanwhile
+			for _, e := range it.entries {
+				e.endPause(it.st.At.UnixMicro())
+			}
 			l.finish(it)
 		case cancelItem:
 			l.cancelled(now, it, o)

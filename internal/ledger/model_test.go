@@ -111,6 +111,14 @@ func (m *modelStore) settle(s *drawgate.Settlement, now int64) drawgate.Outcome 
 		m.entries = append(m.entries, &entry{at: now, n: b.N[0]})
 		m.charged += b.N[0]
 		return drawgate.Outcome{}
+	case drawgate.OpUnpause:
+		if m.paused == s.At.UnixMicro() {
+			m.paused = 0
+		}
+		if m.paused <= now {
+			return drawgate.Outcome{}
+		}
+		return drawgate.Outcome{Kept: true, End: time.UnixMicro(m.paused)}
 	case drawgate.OpPause:
 		m.paused = max(m.paused, s.At.UnixMicro())
 		return drawgate.Outcome{End: time.UnixMicro(m.paused)}

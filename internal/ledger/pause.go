@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -35,6 +36,13 @@ func (e *entry) clearPause(at int64) {
 		}
 	}
 	e.paused, e.reason = 0, ""
+}
+
+// endPause ends the pause that ends at until, and no other.
+func (e *entry) endPause(until int64) {
+	if e.paused == until {
+		e.paused, e.reason = 0, ""
+	}
 }
 
 // Pause records the store's answer about a bucket's pause, as of an instant.
@@ -120,9 +128,8 @@ func (c *local) refusePaused(until int64) drawgate.Decision {
 	return d
 }
 
-// keepPause keeps a pause that was set during an outage, and returns when it ends. It is not ok if
-// there is no room.
-func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool) {
+// keepPause keeps a pause that was set during an outage. It is not ok if there is no room.
+func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (o drawgate.Outcome, ok bool) {
 	until := st.At.UnixMicro()
 	if st.Hold > 0 {
 		until = now.Store + st.Hold.Microseconds()
@@ -134,30 +141,66 @@ func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (end int64, ok bool
 			for _, e := range es {
 				l.entries.release(e)
 			}
-			return 0, false
+			return o, false
 		}
 		es = append(es, e)
 	}
+	end := int64(0)
+	o.Kept = true
 	for i, e := range es {
 		if until > max(now.Store, e.paused) {
 			e.setPause(until, st.Reason, now.Store)
-			l.pendPause(now, e, &st.Buckets[i])
+			l.pendPause(now, e, &st.Buckets[i], st.Labels)
 		}
-		end = max(end, e.paused)
+		end, o.Kept = max(end, e.paused), o.Kept && e.paused > max(now.Store, until)
 		l.entries.release(e)
 	}
-	return end, true
+	o.End = answer.Instant(end)
+	return o, true
 }
 
 // pendPause makes an entry's pause pending.
-func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost) {
-	st := drawgate.Settlement{Op: drawgate.OpPause, At: answer.Instant(e.paused), Reason: e.reason}
+func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost, labels []drawgate.Label) {
+	st := drawgate.Settlement{Op: drawgate.OpPause, At: answer.Instant(e.paused), Reason: e.reason, Labels: slices.Clone(labels)}
 	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}
 	for _, it := range e.items {
 		if it.kind == pauseItem && !it.inFlight {
-			it.st = st
+			it.st, it.spent = st, false
 			return
 		}
 	}
 	l.pend(now, &item{kind: pauseItem, st: st}, []*entry{e})
+}
+
+// keepUnpause ends pauses during an outage, here and, once the store is back, there. A bucket that
+// is paused until another instant, as far as this process knows, is left as it is: it returns when
+// the last of these pauses ends. It is not ok if there is no room.
+func (l *Ledger) keepUnpause(now Now, st *drawgate.Settlement) (end int64, ok bool) {
+	until, ok := st.At.UnixMicro(), true
+	for i := range st.Buckets {
+		e := l.entries.ensure(st.Buckets[i].Key, now)
+		switch {
+		case e == nil:
+			ok = false
+			continue
+		case e.paused > now.Store && e.paused != until:
+			end = max(end, e.paused)
+		default:
+			e.endPause(until)
+			l.pendUnpause(now, e, &st.Buckets[i], st)
+		}
+		l.entries.release(e)
+	}
+	return end, ok
+}
+
+// pendUnpause makes the end of an entry's pause pending. A pause that is itself pending need not be
+// delivered any more, but the store may have it: its delivery may be under way, or its answer lost.
+func (l *Ledger) pendUnpause(now Now, e *entry, b *drawgate.BucketCost, st *drawgate.Settlement) {
+	for _, it := range e.items {
+		it.spent = it.spent || it.kind == pauseItem && it.st.At.Equal(st.At)
+	}
+	one := *st
+	one.Buckets, one.Labels = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}, slices.Clone(st.Labels)
+	l.pend(now, &item{kind: unpauseItem, st: one}, []*entry{e})
 }

@@ -11,13 +11,14 @@ import (
 type kind uint8
 
 const (
-	chargeItem kind = iota // units that were admitted here without an ID, of one bucket
-	callerItem             // a caller's charge
-	pauseItem              // a pause that was set here
-	replayItem             // a reservation that was given here
-	renewItem              // a renewal, made here, of a reservation that the store has by now
-	endItem                // the end of a reservation
-	cancelItem             // the cancellation of a grant that the store may have, and that nobody uses
+	chargeItem  kind = iota // units that were admitted here without an ID, of one bucket
+	callerItem              // a caller's charge
+	pauseItem               // a pause that was set here
+	unpauseItem             // the end of a pause, which was ended here
+	replayItem              // a reservation that was given here
+	renewItem               // a renewal, made here, of a reservation that the store has by now
+	endItem                 // the end of a reservation
+	cancelItem              // the cancellation of a grant that the store may have, and that nobody uses
 )
 
 // item is one thing to be delivered to the store.
@@ -30,7 +31,7 @@ type item struct {
 	whole     bool          // chargeItem: all of it counts, whatever has aged here
 	several   bool          // cancelItem: several messages that may open the grant were not answered
 	until     int64         // cancelItem: messages on their way may open the grant until then; replayItem: see mayPass; on the own clock
-	spent     bool          // cancelItem: it has been carried out
+	spent     bool          // cancelItem: it has been carried out; pauseItem: it was ended here
 	doubt     int64         // cancelItem: a copy of it may arrive until then, on the own clock
 	notBefore int64         // on the own clock
 	inFlight  bool

@@ -149,11 +149,25 @@ func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawga
 
 // Settled records a settlement that the store carried out.
 func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) {
-	if st.Op == drawgate.OpPause {
+	switch st.Op {
+	case drawgate.OpPause:
+		reason := st.Reason
+		if o.Kept { // it is another pause
+			reason = ""
+		}
 		for i := range st.Buckets {
-			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: st.Reason}, now.Store)
+			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: reason}, now.Store)
 		}
 		return
+	case drawgate.OpUnpause:
+		for i := range st.Buckets {
+			if e := l.entries.byKey[st.Buckets[i].Key]; e != nil {
+				e.endPause(st.At.UnixMicro())
+				l.entries.release(e)
+			}
+		}
+		return
+	default:
 	}
 	if h := l.held.find(st.ID, st.Grant); h != nil && st.ID != "" && h.stored && h.last == nil {
 		switch {
@@ -273,8 +287,10 @@ func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kep
 	case drawgate.OpCharge:
 		return o, !st.Once && l.keepCharge(now, st)
 	case drawgate.OpPause:
-		end, ok := l.keepPause(now, st)
-		return drawgate.Outcome{End: answer.Instant(end)}, ok
+		return l.keepPause(now, st)
+	case drawgate.OpUnpause:
+		end, ok := l.keepUnpause(now, st)
+		return drawgate.Outcome{End: answer.Instant(end), Kept: end > 0}, ok
 	default:
 		return o, false
 	}

@@ -72,6 +72,7 @@ type sim struct {
 	ids        int
 	pausedFrom int64
 	paused     int64 // a caller was told that the bucket is paused until then
+	unpaused   int64 // a caller was told that the pause that ended then is over
 	log        strings.Builder
 }
 
@@ -160,8 +161,12 @@ func (s *sim) step() {
 			s.crash(p)
 		}
 	case "pause":
-		if s.f.pauses && s.chance(30, "pause") {
+		switch {
+		case !s.f.pauses:
+		case s.chance(30, "pause"):
 			s.pause(p)
+		case s.chance(30, "unpause"):
+			s.unpause(p)
 		}
 	}
 }
@@ -289,6 +294,27 @@ func (s *sim) pause(p *proc) {
 	})
 }
 
+// unpause ends the pause that was answered last, or one that ended at another instant: that must
+// change nothing.
+func (s *sim) unpause(p *proc) {
+	if len(s.procs) > 1 || s.paused == 0 {
+		return
+	}
+	until := s.paused
+	if s.chance(30, "another") {
+		until += second
+	} else {
+		s.paused = 0 // from now on it may be over
+	}
+	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: time.UnixMicro(until), Buckets: bucket(s.plan, 0, 0)}
+	p.settle(st, func(o drawgate.Outcome, ok bool) {
+		s.note("process %d: no pause until %v: paused until %v, %v", p.name, float64(until)/1e6, o.End.UnixMicro(), ok)
+		if ok && !o.Kept {
+			s.unpaused = until
+		}
+	})
+}
+
 // crash ends a process, and starts another in its place. What was pending is lost: docs/fallback.md
 // has the bound.
 func (s *sim) crash(p *proc) {
@@ -362,7 +388,11 @@ func (s *sim) settledUp() {
 		p.cut = false
 		p.kick()
 	}
-	s.run(s.now + 40*second) // pauses included
+	s.run(s.now + 10*second)
+	if s.store.paused > s.now && s.store.paused == s.unpaused && !s.f.lost {
+		s.failf("the store still has the pause until %v, which was ended", float64(s.unpaused)/1e6)
+	}
+	s.run(s.now + 30*second) // pauses included
 	for _, p := range s.procs {
 		if p.l.Pending() > 0 || p.down {
 			s.failf("process %d still has items pending for %d buckets at the end", p.name, p.l.Pending())

@@ -411,20 +411,43 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 }
 
 // PauseUntil makes the buckets refuse every take until an instant, but never shortens a pause. It
-// returns when the last pause ends.
-func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64) {
+// returns when the last pause ends, and whether all of them last longer.
+func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64, kept bool) {
+	now = begin(asks, now)
+	longer := 0
+	for i := range asks {
+		l := asks[i].Ledger
+		l.endPause(now)
+		if until > now && until > l.pause.Until {
+			l.pause = record.Pause{Until: until, Reason: reason}
+		}
+		if l.pause.Until > max(now, until) {
+			longer++
+		}
+		end = max(end, l.pause.Until)
+	}
+	return end, longer == len(asks)
+}
+
+// Unpause ends the pauses that end at until, and no other. It returns when the last one that is
+// left ends.
+func Unpause(asks []Ask, until, now int64) (end int64) {
 	now = begin(asks, now)
 	for i := range asks {
 		l := asks[i].Ledger
-		if l.pause.Until <= now {
+		if l.endPause(now); l.pause.Until == until {
 			l.pause = record.Pause{}
-		}
-		if until > now && until > l.pause.Until {
-			l.pause = record.Pause{Until: until, Reason: reason}
 		}
 		end = max(end, l.pause.Until)
 	}
 	return end
+}
+
+// endPause forgets a pause that is over.
+func (l *Ledger) endPause(now int64) {
+	if l.pause.Until <= now {
+		l.pause = record.Pause{}
+	}
 }
 
 // Charge counts units that were used at instant at: calendar limits in the window of that instant,

@@ -151,7 +151,7 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 				for j, l := range b.Buckets[k].Plan.Policy().Limits {
 					o.keep[k] = o.keep[k] || l.Kind != drawgate.Concurrency && b.Buckets[k].N[j] > 0
 				}
-			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now || b.Op == drawgate.OpPause {
+			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now || b.Op == drawgate.OpPause || b.Op == drawgate.OpUnpause {
 				o.keep[k] = true
 			}
 		}

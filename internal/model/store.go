@@ -143,7 +143,11 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 			}
 			until = now + b.Hold.Microseconds()
 		}
-		return drawgate.Outcome{End: answer.Instant(PauseUntil(asks, until, b.Reason, now))}
+		end, kept := PauseUntil(asks, until, b.Reason, now)
+		return drawgate.Outcome{End: answer.Instant(end), Kept: kept}
+	case drawgate.OpUnpause:
+		end := Unpause(asks, b.At.UnixMicro(), now)
+		return drawgate.Outcome{End: answer.Instant(end), Kept: end > 0}
 	}
 	return drawgate.Outcome{Err: drawgate.ErrInvalid}
 }

@@ -280,8 +280,8 @@ func (w *twin) pause() {
 	ra, ma := w.asks(make([]record.Amounts, len(w.specs)))
 	until := w.now + w.c.pick("pause", -3, w.span/20)
 	w.note("pause until %d", until-epoch)
-	end, _ := record.PauseUntil(ra, until, "why", w.now)
-	if want := model.PauseUntil(ma, until, "why", w.now); end != want {
+	end, kept := record.PauseUntil(ra, until, "why", w.now)
+	if want, stays := model.PauseUntil(ma, until, "why", w.now); end != want || kept != stays {
 		w.fail("pause: until %d, want %d", end-epoch, want-epoch)
 	}
 }

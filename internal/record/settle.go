@@ -151,19 +151,34 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 }
 
 // PauseUntil makes the buckets refuse every take until an instant, or longer if they are already
-// paused for longer. It returns when the last of these pauses ends. An instant in the past changes
-// nothing.
-func PauseUntil(asks []Ask, until int64, reason string, now int64) (end, at int64) {
+// paused for longer. It returns when the last of these pauses ends, and whether all buckets are
+// paused for longer. An instant in the past changes nothing.
+func PauseUntil(asks []Ask, until int64, reason string, now int64) (end int64, kept bool) {
 	now = latest(asks, now)
 	advance(asks, now)
+	kept = true
 	for i := range asks {
 		r := asks[i].Rec
 		if until > max(now, r.pausedUntil()) {
 			r.Pause = &Pause{Until: until, Reason: reason}
 		}
+		end, kept = max(end, r.pausedUntil()), kept && r.pausedUntil() > max(now, until)
+	}
+	return end, kept
+}
+
+// Unpause ends the pauses that end at until. It returns when the last of the pauses that are left
+// ends; 0 if none is.
+func Unpause(asks []Ask, until, now int64) (end int64) {
+	advance(asks, latest(asks, now))
+	for i := range asks {
+		r := asks[i].Rec
+		if r.pausedUntil() == until {
+			r.Pause = nil
+		}
 		end = max(end, r.pausedUntil())
 	}
-	return end, now
+	return end
 }
 
 // Charge counts asks[i].N units that were used at instant at, whatever the limits say: calendar

@@ -297,7 +297,7 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 			}
 		}
 	}
-	out.Gone = ends || t.Op == drawgate.OpRenew
+	out.Gone, out.Kept = ends || t.Op == drawgate.OpRenew, t.Op == drawgate.OpPause
 	var errs []error
 	for i, j := range jobs {
 		if err := s.wait(j); err != nil {
@@ -305,7 +305,7 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 			continue
 		}
 		o := &j.verdict.outcome
-		out.Gone = out.Gone && o.Gone
+		out.Gone, out.Kept = out.Gone && o.Gone, out.Kept && o.Kept
 		if o.End.After(out.End) {
 			out.End = o.End
 		}
@@ -321,6 +321,9 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 		return drawgate.Outcome{Err: failure("settle", err)}
 	}
 	out.Gone = out.Gone || late
+	if t.Op == drawgate.OpUnpause {
+		out.Kept = !out.End.IsZero()
+	}
 	return out
 }
 

@@ -211,6 +211,7 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 	open := o != nil && o.Grant == uint64(t.Grant) && o.End > at
 	n, credit := credited(t, o)
 	credit = credit && open
+	paused := rec.Pause
 	v.outcome = answer.Apply(t, []*record.Record{rec}, false, now)
 	v.effect = disturbing
 	switch t.Op {
@@ -220,6 +221,8 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 		v.write = v.outcome.Back != nil
 	case drawgate.OpPause:
 		v.write = true
+	case drawgate.OpUnpause:
+		v.write = paused != nil && rec.Pause == nil
 	case drawgate.OpSettle, drawgate.OpCancel:
 		v.write = open
 		if credit {

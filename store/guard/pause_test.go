@@ -194,3 +194,75 @@ func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 		})
 	}
 }
+
+// unpause ends the pause that ends at until, and returns the end of the pause that is left.
+func unpause(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.Time) time.Time {
+	t.Helper()
+	var out [1]drawgate.Outcome
+	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: until, Reason: "a mistake", Buckets: []drawgate.BucketCost{cost(plan, "k")}}
+	if err := s.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
+		t.Fatal(err, out[0].Err)
+	}
+	return out[0].End
+}
+
+// TestAPauseIsEndedWhileTheStoreIsUnavailable: in this process at once, at the store when it is
+// back. A pause that somebody else made at the store meanwhile stays.
+func TestAPauseIsEndedWhileTheStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mood{refuses, mute, stalls} {
+		for _, when := range []string{"before the outage", "in the outage", "replaced meanwhile"} {
+			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+				plan := policy(t, 0, rolling(100, time.Hour))
+				take(t, g, plan, "k", 1)
+				if when == "in the outage" {
+					store.set(m)
+				}
+				until := pause(t, g, plan, time.Hour)
+				store.set(m)
+				wantPaused(t, g, plan, until, true)
+				if left := unpause(t, g, plan, until.Add(time.Microsecond)); !left.Equal(until) {
+					t.Errorf("%s: another end: the pause until %v is left, want %v", when, left, until)
+				}
+				wantPaused(t, g, plan, until, true)
+				if left := unpause(t, g, plan, until); !left.IsZero() {
+					t.Errorf("%s: paused until %v, want no pause", when, left)
+				}
+				if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
+					t.Errorf("%s: allowed %v, reason %v, want it allowed here", when, d.Allowed, d.Reason)
+				}
+				var want time.Time
+				if when == "replaced meanwhile" {
+					want = pause(t, store.Store, plan, 2*time.Hour)
+				}
+				store.set(well)
+				for g.State().Unavailable {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(5 * time.Second)
+				if st := look(t, store.Store, plan); !st.Pause.Until.Equal(want) {
+					t.Errorf("%s: the store knows of a pause until %v, want %v", when, st.Pause.Until, want)
+				}
+				if d := take(t, g, plan, "k", 1); d.Allowed != want.IsZero() || d.Fallback {
+					t.Errorf("%s: allowed %v, fallback %v", when, d.Allowed, d.Fallback)
+				}
+			})
+		}
+	}
+}
+
+// TestUnpauseIsRemembered: a pause that was ended at the store does not come back in an outage.
+func TestUnpauseIsRemembered(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		until := pause(t, g, plan, time.Hour)
+		if left := unpause(t, g, plan, until); !left.IsZero() {
+			t.Errorf("paused until %v, want no pause", left)
+		}
+		store.set(refuses)
+		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
+			t.Errorf("allowed %v, reason %v, want it allowed here", d.Allowed, d.Reason)
+		}
+	})
+}

@@ -111,7 +111,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 		if err != nil {
 			out[i] = drawgate.Outcome{Err: fail(st.Op.String(), err)}
 		}
-		if st.Op == drawgate.OpSettle || st.Op == drawgate.OpCancel || st.Op == drawgate.OpRefund {
+		if st.Op == drawgate.OpSettle || st.Op == drawgate.OpCancel || st.Op == drawgate.OpRefund || st.Op == drawgate.OpUnpause {
 			s.hint(st.Buckets)
 		}
 	}

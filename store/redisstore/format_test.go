@@ -28,7 +28,7 @@ var (
 		{record.Calendar, drawgate.CalendarLimit("l", 5, drawgate.Day, ""), 3, 5},
 		{record.Concurrency, drawgate.ConcurrencyLimit("l", 5), 2, 0},
 	}
-	operations = []string{opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opRefund, opPeek}
+	operations = []string{opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund, opPeek}
 	// Per code of an answer, where the script gives it.
 	answers = map[int]string{
 		gotShort: "return { 0, now, head or '' }", gotAllowed: "return 1, at", gotRefused: "return 2", gotReplayed: "return 3, from", gotReused: "return 4",

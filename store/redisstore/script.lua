@@ -1263,11 +1263,21 @@ end
 
 local function pause(hold, till, why)
   if hold > 0 then till = now + hold end
+  local kept = true
   for _, r in ipairs(rs) do
     if till > max(now, r.pause or 0) then r.pause, r.why, r.dirty = till, why, true end
     res[3] = max(res[3], r.pause or 0)
+    kept = kept and (r.pause or 0) > max(now, till)
   end
-  return 5
+  return kept and 12 or 5
+end
+
+local function unpause(till)
+  for _, r in ipairs(rs) do
+    if r.pause == till then r.pause, r.why, r.dirty = nil, nil, true end
+    res[3] = max(res[3], r.pause or 0)
+  end
+  return res[3] > 0 and 12 or 5
 end
 
 local function charge(at, notAfter)
@@ -1370,6 +1380,8 @@ elseif op == 'c' then
 elseif op == 'z' then
   local hold, till, p = unpack_('<dd', common)
   res[1] = pause(hold, till, sub(common, p))
+elseif op == 'u' then
+  res[1] = unpause((unpack_('<d', common)))
 elseif op == 'b' then
   res[1] = refund((unpack_('<d', common)))
 else

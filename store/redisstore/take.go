@@ -150,6 +150,9 @@ func settleRequest(st *drawgate.Settlement) request {
 			until = max(st.At.UnixMicro(), 0)
 		}
 		r.extra = string(appendNums(nil, st.Hold.Microseconds(), until)) + st.Reason
+	case drawgate.OpUnpause:
+		r.op, r.id = opUnpause, ""
+		r.extra = string(appendNum(nil, max(st.At.UnixMicro(), 0)))
 	}
 	return r
 }
@@ -456,7 +459,7 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 		return nil
 	case gotDone:
 		switch st.Op {
-		case drawgate.OpRenew, drawgate.OpPause:
+		case drawgate.OpRenew, drawgate.OpPause, drawgate.OpUnpause:
 			end, err := rest[0].AsInt64()
 			if err != nil {
 				return errAnswer

@@ -26,16 +26,17 @@ import (
 
 // Operations of the script.
 const (
-	opGCRA   = "l" // plain take from one bucket that has one limit, of kind bucket; the script may have to take the long way
-	opHot    = "h" // plain take from one bucket
-	opTake   = "t" // extra: grant, fingerprint, hold, not after, ahead, flags
-	opSettle = "s" // extra: grant
-	opCancel = "x" // extra: grant
-	opRenew  = "r" // extra: grant, hold
-	opCharge = "c" // extra: the instant at which the units were used
-	opPause  = "z" // extra: for how long, until when, reason
-	opRefund = "b"
-	opPeek   = "p"
+	opGCRA    = "l" // plain take from one bucket that has one limit, of kind bucket; the script may have to take the long way
+	opHot     = "h" // plain take from one bucket
+	opTake    = "t" // extra: grant, fingerprint, hold, not after, ahead, flags
+	opSettle  = "s" // extra: grant
+	opCancel  = "x" // extra: grant
+	opRenew   = "r" // extra: grant, hold
+	opCharge  = "c" // extra: the instant at which the units were used
+	opPause   = "z" // extra: for how long, until when, reason
+	opUnpause = "u" // extra: when the pause to end would end
+	opRefund  = "b"
+	opPeek    = "p"
 )
 
 // What the script answers: an array that starts with one of these and the instant. A plain take
@@ -46,14 +47,14 @@ const (
 	gotRefused  = 2
 	gotReplayed = 3 // as gotAllowed
 	gotReused   = 4
-	gotDone     = 5 // settled; renewed: end of the hold; paused: end of the pause; refunded: units given back per bucket
+	gotDone     = 5 // settled; renewed: end of the hold; paused, unpaused: end of the pause, 0 if there is none; refunded: units given back per bucket
 	gotGone     = 6
 	gotPeek     = 7
 	gotFull     = 8 // record.MaxOpen reservations are open
 	gotWindows  = 9 // followed by the instants whose calendar windows the script needs; nothing was done
 	gotOther    = 10
 	gotLate     = 11
-	gotKept     = 12 // end of the lease, which was not renewed
+	gotKept     = 12 // end of the lease that was not renewed, or of the pause that was left
 )
 
 const flagChargeEnd = 1

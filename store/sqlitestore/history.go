@@ -24,9 +24,11 @@ const (
 	opCharge
 	opExpire
 	opRefund
+	opPause
+	opUnpause
 )
 
-var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refund"}
+var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refund", "pause", "unpause"}
 
 // event is a row of the history.
 type event struct {
@@ -167,6 +169,16 @@ func labelBytes(labels []drawgate.Label) (buf []byte) {
 		}
 	}
 	return buf
+}
+
+// pauseLabels returns the labels of an event that begins or ends a pause: the caller's, until when
+// the pause lasts or would have lasted, and why.
+func pauseLabels(st *drawgate.Settlement, p *record.Pause) []byte {
+	labels := append(slices.Clone(st.Labels), drawgate.Label{Name: "until", Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano)})
+	if st.Reason != "" {
+		labels = append(labels, drawgate.Label{Name: "reason", Value: st.Reason})
+	}
+	return labelBytes(labels)
 }
 
 var errLabels = errors.New("labels of the history are damaged")

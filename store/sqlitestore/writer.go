@@ -382,12 +382,14 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 		return drawgate.Outcome{}, err
 	}
 	var open [drawgate.MaxBuckets]*record.Open
+	var paused [drawgate.MaxBuckets]*record.Pause
 	now = w.keepMustPersist(st.Buckets, now)
 	for i, rec := range w.recs {
 		rec.Advance(answer.Specs(st.Buckets[i].Plan, true), now) // a hold that is over by now is not settled
 		if o := rec.Open[st.ID]; o != nil && o.Grant == uint64(st.Grant) {
 			open[i] = o
 		}
+		paused[i] = rec.Pause
 	}
 	out := answer.Apply(st, w.recs, true, now)
 	if out.Gone || out.Err != nil {
@@ -395,6 +397,8 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 	}
 	for i, b := range w.bkts {
 		switch {
+		case st.Op == drawgate.OpPause, st.Op == drawgate.OpUnpause:
+			w.notePause(st, b, paused[i], now)
 		case st.Op != drawgate.OpRefund:
 			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
 		case out.Back != nil && out.Back[i] != drawgate.Amounts{}:
@@ -420,15 +424,31 @@ func (w *writer) keepMustPersist(buckets []drawgate.BucketCost, now int64) int64
 	return now
 }
 
+// notePause records in the history that a bucket's pause began or ended, if it did. before is its
+// pause until then.
+func (w *writer) notePause(st *drawgate.Settlement, b *bucket, before *record.Pause, now int64) {
+	e := event{at: now, op: opPause, key: b.key}
+	switch after := b.rec.Pause; {
+	case after == before:
+		return
+	case after == nil:
+		e.op, e.labels = opUnpause, pauseLabels(st, before)
+	default:
+		e.labels = pauseLabels(st, after)
+	}
+	w.mark(b, now)
+	w.note(e)
+}
+
 // noteSettled records in the history what a settlement did to one bucket.
 func (w *writer) noteSettled(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
-	if open == nil && st.Op != drawgate.OpCharge && st.Op != drawgate.OpPause {
+	if open == nil && st.Op != drawgate.OpCharge {
 		return
 	}
 	w.mark(b, now)
 	e := event{at: now, key: b.key, id: st.ID, labels: b.notes[st.ID].labels}
 	switch st.Op {
-	case drawgate.OpRenew, drawgate.OpPause:
+	case drawgate.OpRenew:
 		return
 	case drawgate.OpSettle:
 		e.op, e.units = opSettle, settledUnits(bc, open)

@@ -226,6 +226,13 @@ func testJournalOps(e *env) {
 	because := []drawgate.Label{{Name: "reason", Value: "the console says so"}}
 	e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(4), Labels: because})
 	e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: b.costs(1), Labels: because})
+	by := []drawgate.Label{{Name: "by", Value: "ann"}}
+	paused := e.settle(drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Hour, Reason: "429", Labels: by, Buckets: b.costs()}).End
+	e.settle(drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Minute, Reason: "shorter", Buckets: b.costs()})
+	e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: paused.Add(tick), Reason: "of another pause", Buckets: b.costs()})
+	e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: paused, Reason: "a mistake", Labels: by, Buckets: b.costs()})
+	e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: paused, Reason: "again", Buckets: b.costs()})
+	until := "until: " + paused.UTC().Format(time.RFC3339Nano)
 	e.advance(time.Minute)
 	e.allowed("somebody looks", b.take(1))
 	e.advance(tick)
@@ -240,8 +247,9 @@ func testJournalOps(e *env) {
 	sort.Strings(got)
 	want := []string{
 		"cancel cancelled ", "charge  requests=4 reason: the console says so", "charge  requests=7", "expire ended requests=5",
-		"refund  requests=1 reason: the console says so", "refund  requests=2", "settle settled requests=3",
+		"pause   by: ann " + until + " reason: 429", "refund  requests=1 reason: the console says so", "refund  requests=2", "settle settled requests=3",
 		"take  requests=1", "take cancelled requests=5", "take ended requests=5", "take settled requests=5",
+		"unpause   by: ann " + until + " reason: a mistake",
 	}
 	if !slices.Equal(got, want) {
 		e.Errorf("history %q, want %q", got, want)

@@ -11,6 +11,10 @@ var pauseCases = []testCase{
 	{"the longest pause counts", "a shorter pause, or one that would have ended already, changes nothing", testPauseLongest, false},
 	{"a pause of several buckets", "each is paused, and a take of one of them together with another is refused as a whole", testPauseMany, false},
 	{"a pause stops takes only", "settlements and renewals go on, answers are repeated; a lease is kept as it is, and not renewed", testPauseOthers, false},
+	{"unpause", "ends the pause whose end it names; takes are decided as before, and what was used still counts", testUnpause, false},
+	{"unpause leaves another pause", "one that ends at another instant stays, and the answer says until when; a bucket without a pause stays as it is", testUnpauseOther, false},
+	{"unpause of several buckets", "each whose pause ends then; the answer has the latest end of the pauses that are left", testUnpauseMany, false},
+	{"unpause and leases", "a lease is renewed again", testUnpauseLease, false},
 	{"reset ends a pause", "if the store can reset buckets", testPauseReset, false},
 }
 
@@ -65,8 +69,13 @@ func testPauseLongest(e *env) {
 	}
 	e.allowed("after a pause that is over", b.take(1))
 	until := b.pause(time.Minute, "long")
-	if got := b.pause(time.Second, "short"); !got.Equal(until) {
-		e.Errorf("a shorter pause: paused until %v, want %v", got, until)
+	short := drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Second, Reason: "short", Buckets: b.costs()}
+	if o := e.settle(short); !o.End.Equal(until) || !o.Kept {
+		e.Errorf("a shorter pause: paused until %v, kept %v; want until %v, and kept", o.End, o.Kept, until)
+	}
+	same := drawgate.Settlement{Op: drawgate.OpPause, At: until, Reason: "same", Buckets: b.costs()}
+	if o := e.settle(same); !o.End.Equal(until) || o.Kept {
+		e.Errorf("the same pause again: paused until %v, kept %v; want until %v, and not kept", o.End, o.Kept, until)
 	}
 	if got := e.settle(past).End; !got.Equal(until) {
 		e.Errorf("a pause that is over: paused until %v, want %v", got, until)
@@ -75,6 +84,77 @@ func testPauseLongest(e *env) {
 	b.wantPause(b.pause(time.Hour, "longer"), "longer")
 	e.advance(time.Hour - tick)
 	e.wantPaused("the longest", b.take(1), tick)
+}
+
+// unpause ends a bucket's pause that ends at until.
+func (b *bucket) unpause(until time.Time) drawgate.Outcome {
+	b.e.Helper()
+	return b.e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: until, Reason: "a mistake", Buckets: b.costs()})
+}
+
+// wantLeft checks which pause an OpUnpause left: none if until is the zero time.
+func (e *env) wantLeft(what string, o drawgate.Outcome, until time.Time) {
+	e.Helper()
+	if o.Gone || o.Kept == until.IsZero() || !o.End.Equal(until) {
+		e.Errorf("%s: gone %v, kept %v, paused until %v; want until %v", what, o.Gone, o.Kept, o.End, until)
+	}
+}
+
+func testUnpause(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	e.allowed("before", b.take(3))
+	until := b.pause(31*24*time.Hour, "a typo")
+	e.advance(time.Second)
+	e.wantPaused("paused", b.take(1), 31*24*time.Hour-time.Second)
+	e.wantLeft("its pause", b.unpause(until), time.Time{})
+	b.wantPause(time.Time{}, "")
+	b.wantUsed("what was used still counts", 3)
+	e.wantLeft("sent again", b.unpause(until), time.Time{})
+	e.allowed("the rest", b.take(7))
+	e.refused("as before", b.take(1), -1)
+	b.wantPause(b.pause(time.Minute, "again"), "again")
+	e.wantPaused("paused again", b.take(1), time.Hour-time.Second)
+}
+
+func testUnpauseOther(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	e.wantLeft("a bucket that nobody used", b.unpause(e.now().Add(time.Minute)), time.Time{})
+	first := b.pause(time.Minute, "first")
+	second := b.pause(time.Hour, "second")
+	for _, other := range []time.Time{first, second.Add(tick), second.Add(-tick), e.now()} {
+		e.wantLeft("another pause", b.unpause(other), second)
+	}
+	b.wantPause(second, "second")
+	e.wantPaused("still", b.take(1), time.Hour)
+	e.advance(time.Hour)
+	e.wantLeft("over", b.unpause(second), time.Time{})
+	e.allowed("afterwards", b.take(1))
+}
+
+func testUnpauseMany(e *env) {
+	plan := e.plan(rolling(10, time.Hour))
+	a, b, c := e.of("a", plan), e.of("b", plan), e.of("c", plan)
+	minute, hour := a.pause(time.Minute, ""), b.pause(time.Hour, "")
+	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: minute, Buckets: []drawgate.BucketCost{a.cost(), b.cost(), c.cost()}}
+	e.wantLeft("one of three", e.settle(st), hour)
+	e.allowed("a", a.take(1))
+	e.wantPaused("b", b.take(1), time.Hour)
+	st.At = hour
+	e.wantLeft("the other", e.settle(st), time.Time{})
+	e.allowed("b", b.take(1))
+}
+
+func testUnpauseLease(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	e.allowed("lease", b.lease("lease", time.Minute, 3))
+	until := b.pause(time.Hour, "")
+	if o := b.renew("lease"); !o.Kept {
+		e.Errorf("a lease of a paused bucket: %+v; want it kept", o)
+	}
+	b.unpause(until)
+	if o := b.renew("lease"); o.Gone || o.Kept || !o.End.Equal(e.now().Add(time.Hour)) {
+		e.Errorf("a lease of a bucket that is not paused any more: %+v; want it renewed for an hour", o)
+	}
 }
 
 func testPauseMany(e *env) {

@@ -57,7 +57,7 @@ type step struct {
 	early       time.Duration // minus this
 	takes       []drawgate.Take
 	settlements []drawgate.Settlement
-	at          time.Duration // OpCharge: from now; OpPause: from now, unless it has a duration
+	at          time.Duration // OpCharge: from now; OpPause: from now, unless it has a duration; OpUnpause: see player.paused
 	notAfter    time.Duration // for takes with an ID: from now; 0: no bound
 	peek        []drawgate.BucketCost
 	priority    int8
@@ -237,8 +237,11 @@ func (m *maker) settlement() drawgate.Settlement {
 		Grant:   drawgate.Grant(1 + m.IntN(2)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
 	}
-	if m.IntN(12) == 0 {
+	switch m.IntN(12) {
+	case 0:
 		s.Op, s.Reason, s.Hold = drawgate.OpPause, pick(m, "", "the provider said 429"), pick(m, 0, tick, 3*time.Second, time.Minute)
+	case 1: // of the pause that was answered last
+		s.Op, s.Hold = drawgate.OpUnpause, 0
 	}
 	for k := range s.Buckets {
 		for i := range s.Buckets[k].Plan.Policy().Limits {
@@ -335,6 +338,7 @@ type player struct {
 	*env
 	start, at time.Time
 	retry     time.Duration                     // the last one
+	paused    time.Time                         // the end of the last pause that was answered
 	versions  map[drawgate.Key][]*drawgate.Plan // that used a bucket, the last one first
 	free      bool                              // of the script
 }
@@ -437,11 +441,17 @@ func (p *player) step(s *step) string {
 		batch, out := slices.Clone(s.settlements), make([]drawgate.Outcome, len(s.settlements))
 		for i := range batch {
 			batch[i].At = p.at.Add(s.at)
+			if batch[i].Op == drawgate.OpUnpause && !p.paused.IsZero() {
+				batch[i].At = p.paused
+			}
 		}
 		if err := p.s.Settle(ctx, batch, out); err != nil {
 			p.Fatalf("Settle: %v", err)
 		}
-		for _, o := range out {
+		for i, o := range out {
+			if batch[i].Op == drawgate.OpPause {
+				p.paused = o.End
+			}
 			lines = append(lines, fmt.Sprintf("gone %v, kept %v, end %s, back %v, error %v", o.Gone, o.Kept, p.since(o.End), o.Back, o.Err))
 		}
 	case s.peek != nil:
