@@ -8,6 +8,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import httpx
@@ -276,6 +277,33 @@ class AsyncLimiter:
         body = Bucket(policy, key, costs, tenant).body() | ({"priority": priority} if priority else {})
         data, _ = await self._caller.call("POST", "/v1/status", body, again=True)
         return self._read(_wire.status, data)
+
+    async def pause(
+        self, policy: str, key: str = "", *, seconds: float, reason: str = "", tenant: str = ""
+    ) -> datetime:
+        """Makes a bucket refuse every take for a time, for everybody, and returns until when.
+
+        That is later than asked for if the bucket was already paused for longer: only `unpause`
+        ends a pause early. For administrators: the server's address is its address for them.
+        """
+        body = Bucket(policy, key, {}, tenant).body() | {"for_ms": _wire.millis("seconds", seconds), "reason": reason}
+        data, _ = await self._caller.call("POST", "/v1/pause", body, again=True)
+        return self._read(_wire.paused, data)
+
+    async def unpause(
+        self, policy: str, key: str = "", *, until: datetime, reason: str = "", tenant: str = ""
+    ) -> datetime | None:
+        """Ends the pause of a bucket that ends at `until`, the `paused_until` of its status.
+
+        A pause with another end is left, because somebody else made it meanwhile: then its end is
+        returned. None says that the bucket is not paused now. What is used still counts. For
+        administrators, as `pause`.
+        """
+        if until.tzinfo is None:
+            raise ValueError("until has no time zone: give the paused_until of a status")
+        body = Bucket(policy, key, {}, tenant).body() | {"until": until.isoformat(), "reason": reason}
+        data, _ = await self._caller.call("POST", "/v1/unpause", body, again=True)
+        return self._read(lambda d: _wire.instant(d.get("until")), data)
 
     async def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""

@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Collection, Coroutine, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -266,6 +267,16 @@ class Limiter:
     def status(self, policy: str = "", key: str = "", *, priority: int = 0, tenant: str = "", **costs: int) -> Status:
         """Describes a bucket: see `AsyncLimiter.status`."""
         return self._loop.run(self._inner.status(policy, key, priority=priority, tenant=tenant, **costs))
+
+    def pause(self, policy: str, key: str = "", *, seconds: float, reason: str = "", tenant: str = "") -> datetime:
+        """Makes a bucket refuse every take for a time: see `AsyncLimiter.pause`."""
+        return self._loop.run(self._inner.pause(policy, key, seconds=seconds, reason=reason, tenant=tenant))
+
+    def unpause(
+        self, policy: str, key: str = "", *, until: datetime, reason: str = "", tenant: str = ""
+    ) -> datetime | None:
+        """Ends the pause of a bucket that ends at `until`: see `AsyncLimiter.unpause`."""
+        return self._loop.run(self._inner.unpause(policy, key, until=until, reason=reason, tenant=tenant))
 
     def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""

@@ -287,6 +287,14 @@ def instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(f"{m[1]}.{(m[2] or '0')[:6]:0<6}").replace(tzinfo=timezone.utc)
 
 
+def paused(d: Json) -> datetime:
+    """Reads the answer to a pause: until when it lasts."""
+    until = instant(d["until"])
+    if until is None:
+        raise ValueError("no instant")
+    return until
+
+
 def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +79,21 @@ def test_paused(limiter: Limiter, server: Server, key: str) -> None:
     status = limiter.status("few", key)
     assert status.paused_until is not None
     assert status.pause_reason == "a test"
+
+
+def test_unpause(server: Server, key: str) -> None:
+    """It ends the pause that it names, and no other."""
+    with Limiter(server.admin, timeout=60) as admin:
+        until = admin.pause("few", key, seconds=31 * 86_400, reason="a typo")
+        assert admin.status("few", key).paused_until == until
+        assert admin.pause("few", key, seconds=60) == until
+        assert admin.unpause("few", key, until=until - timedelta(microseconds=1)) == until
+        assert admin.take("few", key).reason == "paused"
+        for _ in range(2):
+            assert admin.unpause("few", key, until=until, reason="it was a typo") is None
+        assert admin.take("few", key)
+        with pytest.raises(ValueError, match="time zone"):
+            admin.unpause("few", key, until=until.replace(tzinfo=None))
 
 
 def test_acquire(limiter: Limiter, server: Server, key: str) -> None:
