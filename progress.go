@@ -167,6 +167,23 @@ func (o *obstacle) refill(all, rest int64) time.Duration {
 	return time.Duration(min(times*float64(o.plan.policy.Limits[o.limit].Window), math.MaxInt64/2))
 }
 
+// passed returns how long it takes at least after the first one fits until n units fit, where firm
+// units of others come before them. left units count already when the first one fits, without its
+// own. The limit is one whose units come back by themselves.
+func (o *obstacle) passed(firm, n, left int64, priority int8) time.Duration {
+	const rounding = time.Millisecond
+	spec := &o.plan.specs[o.limit]
+	times := 0.0 // the window
+	switch o.plan.policy.Limits[o.limit].Kind {
+	case Bucket:
+		times = float64(max(0, left+firm+n-spec.Effective[priority])) / float64(spec.Rate)
+	case Rolling:
+		times = float64(max(0, firm+n-1) / max(1, spec.Effective[MaxPriority]))
+	default:
+	}
+	return max(0, time.Duration(min(times*float64(o.plan.policy.Limits[o.limit].Window), math.MaxInt64/2))-rounding)
+}
+
 // pauseReason is the reason of the pause that holds up a line. One of those who wait in it asks the
 // store, for all of them.
 type pauseReason struct {
@@ -188,7 +205,7 @@ func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 		p.Estimate = max(0, time.Until(ln.earliest))
 	}
 	limit := max(0, ln.by.limit)
-	before, units := ln.Before(w.Place, limit)
+	before, units, _ := ln.Before(w.Place, limit)
 	if p.Place = before + 1; before > 0 {
 		all := units + w.Units[limit]
 		p.Estimate += ln.by.refill(all, all-ln.Front().Units[limit])

@@ -85,7 +85,7 @@ func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at
 	place := q.places.Next(t.Priority, q.now())
 	if at = q.ahead(t, place); at >= 0 {
 		defer q.mu.Unlock()
-		front := q.inFront(t, at)
+		front := q.inFront(t, at, place)
 		if err = reachable(ctx, front.EarliestRetry, &front); err == nil {
 			w, err = q.join(t, at, place)
 		}
@@ -102,6 +102,11 @@ func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if behind, ok := q.afterOthers(t, &d, place); ok {
+		if err = reachable(ctx, behind.EarliestRetry, &behind); err != nil {
+			return nil, behind, at, err
+		}
+	}
 	if w, err = q.join(t, at, place); err == nil && q.wakeups.Load() != news {
 		w.Wake() // what has come free since the question was put may not have found anybody in the line
 	}
@@ -162,6 +167,11 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 			}
 			if mine {
 				timer.Reset(delay + l.queue.late)
+			}
+		} else {
+			d := l.queue.stillBehind(w)
+			if err := reachable(ctx, d.EarliestRetry, &d); err != nil {
+				return d, err
 			}
 		}
 		timedOut, err := l.turn(ctx, w, timer)

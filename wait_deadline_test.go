@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -216,4 +217,106 @@ func TestUpTo(t *testing.T) {
 		wantErr(t, err, drawgate.ErrDeadline) // the shortest bound of all policies counts
 		wantTook(t, start, 0, 0)
 	})
+}
+
+// TestDeadlineBehindOthers: who stands behind others is refused when it is known that those before
+// it take too long: at once, or once the first of the line has been refused. req: B1, C7
+func TestDeadlineBehindOthers(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []bool{false, true} { // all of them ask the store before anybody waits
+		synctest.Test(t, func(t *testing.T) {
+			s := remote(t)
+			l := over(t, s, policy(leaky(10, time.Minute, 1)))
+			take(t, l, "k", 1)
+			if slow {
+				s.script(time.Second)
+			}
+			c := newCrowd(t, l)
+			start := time.Now()
+			ended := make(chan time.Duration, 3)
+			for range 3 {
+				c.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					_, err := l.Wait(ctx, "k")
+					if err != nil && !strings.Contains(err.Error(), "other callers are ahead in the queue for at least 1") {
+						t.Error(err)
+					}
+					ended <- time.Since(start)
+				})
+			}
+			for range 2 {
+				if d := <-ended; d > time.Second {
+					t.Errorf("slow %v: refused after %v, which was known at once", slow, d)
+				}
+			}
+			if d := <-ended; d < 5*time.Second {
+				t.Errorf("slow %v: the first was answered after %v", slow, d)
+			}
+			c.Wait()
+		})
+	}
+}
+
+// TestDeadlineBehindOthersIsNoGuess: nobody is refused because of those before it who would have
+// passed in time if these had all stayed. req: B1
+func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		limit := leaky(10, time.Minute, r.Int64N(10)+5)
+		if seed%2 == 0 {
+			limit = rolling(10, time.Minute)
+		}
+		if seed%4 > 1 {
+			limit.ReservedByPriority = map[int]drawgate.Share{3: {Units: 2}}
+		}
+		type caller struct {
+			at   time.Duration
+			r    drawgate.Request
+			last time.Duration
+		}
+		callers := make([]caller, 12)
+		for i := range callers {
+			c := &callers[i]
+			c.at, c.last = time.Duration(r.IntN(60))*time.Second, time.Duration(r.IntN(180)+1)*time.Second+time.Millisecond
+			c.r = drawgate.Request{Priority: r.IntN(5), Wait: true}
+			c.r.Buckets = []drawgate.Ask{{Key: "k", Costs: []drawgate.Cost{{N: 1 + r.Int64N(3)}}}}
+			if r.IntN(4) == 0 {
+				c.r.Hold = drawgate.Hold{For: time.Hour}
+			}
+		}
+		run := func(patient bool) []time.Duration { // how long each waited; -1: it was refused
+			out := make([]time.Duration, len(callers))
+			synctest.Test(t, func(t *testing.T) {
+				l := local(t, policy(limit))
+				var all sync.WaitGroup
+				for i, c := range callers {
+					all.Go(func() {
+						time.Sleep(c.at + time.Duration(i)*time.Microsecond)
+						ctx, cancel := context.WithCancel(t.Context())
+						if !patient {
+							ctx, cancel = context.WithTimeout(t.Context(), c.last)
+						}
+						defer cancel()
+						start := time.Now()
+						if _, _, err := l.Take(ctx, c.r); err != nil {
+							wantErr(t, err, drawgate.ErrDeadline)
+							out[i] = -1
+							return
+						}
+						out[i] = time.Since(start)
+					})
+				}
+				all.Wait()
+			})
+			return out
+		}
+		want, got := run(true), run(false)
+		for i := range want {
+			if got[i] < 0 && want[i]+time.Second < callers[i].last {
+				t.Errorf("seed %d: caller %d was refused, and would have waited %v of %v", seed, i, want[i], callers[i].last)
+			}
+		}
+	}
 }

@@ -35,11 +35,13 @@ type waitQueue struct {
 // until it has been refused there.
 type line struct {
 	queue.Line
-	next     time.Time    // it is going to try again
-	earliest time.Time    // it passes no earlier
-	by       obstacle     // what refused the first one last, whoever that was
-	pause    *pauseReason // nil: nobody has asked for it
-	ends     time.Time    // the pause, by what the first one was told
+	next     time.Time              // it is going to try again
+	earliest time.Time              // it passes no earlier
+	by       obstacle               // what refused the first one last, whoever that was
+	pause    *pauseReason           // nil: nobody has asked for it
+	ends     time.Time              // the pause, by what the first one was told
+	left     int64                  // units of the limit in by that count once the first one fits, without its own
+	news     map[*queue.Waiter]bool // who came to stand behind others before the first one was refused: it was not known for how long
 }
 
 // waiter is a take that waits: in the line of its bucket at, which is the one that refused it
@@ -123,19 +125,46 @@ func behind(t *Take, at int, after, earliest time.Duration) Decision {
 	return d
 }
 
-// inFront is the refusal of a take that waits, or would wait, in the line of bucket at: others are
-// in front, who try again at the instants that the line knows. q.mu is held.
-func (q *waitQueue) inFront(t *Take, at int) Decision {
-	ln := q.lines[t.Buckets[at].Key]
+// inFront is the refusal of a take that waits, or would wait, at p in the line of bucket at: others
+// are in front, who try again at the instants that the line knows. q.mu is held.
+func (q *waitQueue) inFront(t *Take, at int, p queue.Place) Decision {
+	b := &t.Buckets[at]
+	ln := q.lines[b.Key]
 	earliest := max(0, time.Until(ln.earliest))
+	if !ln.earliest.IsZero() && ln.by.plan == b.Plan && ln.by.limit >= 0 && !ln.by.held {
+		_, _, firm := ln.Before(p, ln.by.limit)
+		earliest += ln.by.passed(firm, b.N[ln.by.limit], ln.left, t.Priority)
+	}
 	return behind(t, at, max(time.Millisecond, earliest, time.Until(ln.next)), earliest)
+}
+
+// afterOthers is inFront for a take that the store has just refused: its own refusal says when it
+// would fit alone. It is false if the others take no time for sure. q.mu is held.
+func (q *waitQueue) afterOthers(t *Take, d *Decision, p queue.Place) (Decision, bool) {
+	at, o := d.refusingBucket(), obstacleOf(d)
+	b := &t.Buckets[at]
+	ln := q.lines[b.Key]
+	if ln == nil || o.plan != b.Plan || o.limit < 0 || o.held {
+		return Decision{}, false
+	}
+	_, _, firm := ln.Before(p, o.limit)
+	if firm == 0 {
+		return Decision{}, false
+	}
+	n := b.N[o.limit]
+	more := o.passed(firm, n, o.plan.specs[o.limit].Effective[t.Priority]-n, t.Priority)
+	if o.plan.policy.Limits[o.limit].Kind == Bucket {
+		more += d.EarliestRetry
+	}
+	earliest := max(d.EarliestRetry, more)
+	return behind(t, at, max(time.Millisecond, earliest), earliest), true
 }
 
 // stillBehind is inFront for a take that has waited.
 func (q *waitQueue) stillBehind(w *waiter) Decision {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inFront(w.take, w.at)
+	return q.inFront(w.take, w.at, w.Place)
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.
@@ -152,6 +181,8 @@ func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 		q.listen()
 	}
 	w := &waiter{Waiter: queue.NewWaiter(p), take: t, at: i, since: time.Now()}
+	// Held units may come back at any time, and who waits for several buckets may go to another line.
+	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
 	q.waiters[w] = struct{}{}
 	q.add(w)
 	q.some.Add(1)
@@ -164,11 +195,18 @@ func (q *waitQueue) add(w *waiter) {
 	w.Units = b.N[:]
 	ln := q.lines[b.Key]
 	if ln == nil {
-		ln = &line{}
+		ln = &line{news: make(map[*queue.Waiter]bool)}
 		q.lines[b.Key] = ln
 	}
-	if ln.Add(w.Waiter); ln.Front() == w.Waiter {
+	was := ln.Front()
+	switch ln.Add(w.Waiter); {
+	case ln.Front() == w.Waiter:
 		ln.next, ln.earliest = time.Time{}, time.Time{}
+		if was != nil {
+			ln.news[was] = true
+		}
+	case ln.earliest.IsZero():
+		ln.news[w.Waiter] = true
 	}
 }
 
@@ -180,6 +218,7 @@ func (q *waitQueue) remove(w *waiter) {
 	if ln.Front() == w.Waiter {
 		ln.next, ln.earliest = time.Time{}, time.Time{}
 	}
+	delete(ln.news, w.Waiter)
 	if ln.Remove(w.Waiter); ln.Len() == 0 {
 		delete(q.lines, key)
 	}
@@ -295,6 +334,13 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	}
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
+	if ln.by.plan == w.bucket().Plan && ln.by.limit >= 0 {
+		ln.left = ln.by.plan.specs[ln.by.limit].Effective[w.take.Priority] - w.Units[ln.by.limit]
+	}
+	for other := range ln.news {
+		other.Wake() // it looks whether it can pass in time
+	}
+	clear(ln.news)
 	if end := now.Add(d.RetryAfter); d.Reason != Paused || end.Sub(ln.ends).Abs() > progressEvery {
 		ln.pause, ln.ends = nil, end // it may be another pause
 	}

@@ -42,6 +42,7 @@ type Waiter struct {
 	Turn  chan struct{} // receives one element when the waiter has come to the front, or should try at once; holds one
 	Place Place
 	Units []int64 // what it asks for of its line's bucket, per limit; it is only read
+	Firm  bool    // once it has passed nobody gives its units back
 	index int     // position in the heap
 }
 
@@ -73,8 +74,9 @@ func (l *Line) Front() *Waiter {
 // Leads reports whether nobody in the line is before p.
 func (l *Line) Leads(p Place) bool { return len(l.h) == 0 || !l.h[0].Place.Before(p) }
 
-// Before returns how many waiters are before p, and how many units of a limit they ask for in all.
-func (l *Line) Before(p Place, limit int) (n int, units int64) { return l.h.before(0, p, limit) }
+// Before returns how many waiters are before p, how many units of a limit they ask for in all, and
+// how many of these are firm.
+func (l *Line) Before(p Place, limit int) (n int, units, firm int64) { return l.h.before(0, p, limit) }
 
 // Add adds a waiter.
 func (l *Line) Add(w *Waiter) { heap.Push(&l.h, w) }
@@ -106,16 +108,18 @@ func (h waiters) Swap(i, j int) {
 }
 
 // before is [Line.Before] for the part of the heap below element i, itself included.
-func (h waiters) before(i int, p Place, limit int) (n int, units int64) {
+func (h waiters) before(i int, p Place, limit int) (n int, units, firm int64) {
 	if i >= len(h) || !h[i].Place.Before(p) {
-		return 0, 0 // nor are those below it
+		return 0, 0, 0 // nor are those below it
 	}
-	n, units = 1, h[i].Units[limit]
+	if n, units = 1, h[i].Units[limit]; h[i].Firm {
+		firm = units
+	}
 	for _, child := range [...]int{2*i + 1, 2*i + 2} {
-		m, more := h.before(child, p, limit)
-		n, units = n+m, units+more
+		m, more, sure := h.before(child, p, limit)
+		n, units, firm = n+m, units+more, firm+sure
 	}
-	return n, units
+	return n, units, firm
 }
 
 func (h *waiters) Push(x any) {

@@ -55,7 +55,7 @@ func TestLineIsSorted(t *testing.T) {
 			seq++
 			p := &person{priority: int8(rapid.IntRange(0, 9).Draw(t, "priority")), at: now, seq: seq}
 			p.w = queue.NewWaiter(places.Next(p.priority, now))
-			p.w.Units = []int64{0, int64(seq)}
+			p.w.Units, p.w.Firm = []int64{0, int64(seq)}, seq%3 == 0
 			return p
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -105,12 +105,14 @@ func TestLineIsSorted(t *testing.T) {
 				if f := line.Front(); f == nil && len(model) > 0 || f != nil && f != model[0].w {
 					t.Fatal("somebody else is in front")
 				}
-				units := int64(0)
+				units, firm := int64(0), int64(0)
 				for i, p := range model {
-					if n, u := line.Before(p.w.Place, 1); n != i || u != units {
-						t.Fatalf("%d waiters with %d units are before the one at position %d, want %d", n, u, i, units)
+					if n, u, f := line.Before(p.w.Place, 1); n != i || u != units || f != firm {
+						t.Fatalf("%d waiters with %d units, %d of them firm, are before the one at position %d; want %d and %d", n, u, f, i, units, firm)
 					}
-					units += p.w.Units[1]
+					if units += p.w.Units[1]; p.w.Firm {
+						firm += p.w.Units[1]
+					}
 				}
 				for _, p := range model[min(1, len(model)):] {
 					if p.woken() {

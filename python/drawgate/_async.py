@@ -31,6 +31,7 @@ MAX_GIVE_UPS = 128  # at once
 ATTEMPTS = 3  # of a take that the fallback decides otherwise
 LEARN_AFTER = 60.0  # seconds at least between questions for the policies
 LAST_REQUEST = 0.05  # seconds for a request of a call whose time is over
+WARN_EVERY = 60.0  # seconds at least between warnings of the same
 OFFLINE = 1.0  # seconds after which the server is tried again
 
 
@@ -87,6 +88,9 @@ class AsyncLimiter:
         self._giving_up: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
         )
+        self._not_given_back = 0  # reservations, since the last warning
+        self._not_given_back_of = ""
+        self._warned_of_holds = float("-inf")
         self._caller = Caller(self._base, token, timeout, transport)
 
     async def __aenter__(self) -> AsyncLimiter:
@@ -96,8 +100,10 @@ class AsyncLimiter:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Waits for what is done in the background, for a few seconds at most, and closes connections."""
+        """Waits for what is done in the background, at most 10 s or `timeout`, and closes connections."""
         await self._caller.aclose()
+        if self._not_given_back:
+            self._warn_of_holds()
 
     async def take(
         self,
@@ -438,11 +444,29 @@ class AsyncLimiter:
         self._caller.spawn(self._cancel(body, gate, time.monotonic() + GIVE_UP_TIMEOUT))
 
     async def _cancel(self, body: Json, gate: asyncio.Semaphore, end: float) -> None:
-        async with gate:
-            if (left := end - time.monotonic()) > 0:
-                await self._settle({"take": body, "cancel": True}, left)
-            else:
-                log.warning("a reservation that was given up may be open until its hold ends")
+        given_back = False
+        try:
+            async with gate:
+                if (left := end - time.monotonic()) > 0:
+                    await self._settle({"take": body, "cancel": True}, left)
+                    given_back = True
+        finally:
+            if not given_back:
+                self._not_given_back += 1
+                self._not_given_back_of = _wire.policies_of(body)
+                if time.monotonic() >= self._warned_of_holds + WARN_EVERY:
+                    self._warn_of_holds()
+
+    def _warn_of_holds(self) -> None:
+        """Says whose units may be held for nothing. Keys are not logged."""
+        self._warned_of_holds = time.monotonic()
+        log.warning(
+            "%d reservations that were given up could not be cancelled, the last one of %s: they may be held, "
+            "and count, until their holds end",
+            self._not_given_back,
+            self._not_given_back_of,
+        )
+        self._not_given_back = 0
 
     async def _settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:
         return await self._caller.call("POST", "/v1/settle", body, again=True, timeout=timeout)

@@ -182,7 +182,7 @@ class Limiter:
         self.close()
 
     def close(self) -> None:
-        """Waits for what is done in the background, for a few seconds at most, and closes connections."""
+        """Waits for what is done in the background, at most 10 s or `timeout`, and closes connections."""
         if thread := self._loop.stop():
             thread.join()
 

@@ -326,6 +326,14 @@ def instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(f"{m[1]}.{(m[2] or '0')[:6]:0<6}").replace(tzinfo=timezone.utc)
 
 
+def policies_of(take: Json) -> str:
+    """Names the policies of a take, for people."""
+    names = {take.get("policy", ""), *(b.get("policy", "") for b in take.get("buckets", ()))} - {""}
+    if "attributes" in take:
+        return "the policies that the rules chose"
+    return f"policy {', '.join(sorted(names))}" if names else "the server's only policy"
+
+
 def paused(d: Json) -> datetime:
     """Reads the answer to a pause: until when it lasts."""
     until = instant(d["until"])

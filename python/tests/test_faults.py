@@ -12,7 +12,7 @@ import httpx
 import pytest
 from conftest import Proxy, Server
 
-from drawgate import AsyncLimiter, Limiter, ServerUnavailable
+from drawgate import AsyncLimiter, Limiter, ServerUnavailable, _async
 
 
 @pytest.mark.parametrize(("end", "want"), [("used", 30), ("more", 300), ("cancel", 0)])
@@ -43,6 +43,29 @@ def test_a_plain_take_is_sent_once(server: Server, proxy: Proxy, key: str) -> No
         assert server.used("llm", key)["tpm"] == 100
         proxy.lose = 2
         assert limiter.status("llm", key).limits[1].used == 100  # a query is sent again
+
+
+def test_given_up_holds_are_reported_once(
+    proxy: Proxy, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many cannot be cancelled: one warning at once, and one that counts the others, without a key."""
+    monkeypatch.setattr(_async, "GIVE_UP_TIMEOUT", 0.01)
+    proxy.silent = 100_000
+
+    async def one(limiter: AsyncLimiter) -> None:
+        with pytest.raises(ServerUnavailable):
+            async with limiter.reserve("llm", key, hold=1, tokens=1):
+                raise AssertionError
+
+    async def main() -> None:
+        async with AsyncLimiter(proxy.url, timeout=0.5) as limiter:
+            await asyncio.gather(*(one(limiter) for _ in range(300)))
+
+    asyncio.run(main())
+    lines = [r.getMessage() for r in caplog.records if "could not be cancelled" in r.getMessage()]
+    assert len(lines) == 2
+    assert sum(int(line.split()[0]) for line in lines) == 300
+    assert all("of policy llm:" in line and key not in line for line in lines)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
