@@ -143,8 +143,8 @@ func (e *LimitedError) Error() string {
 			e.Limit, e.Policy, e.RetryAfter)
 	}
 	if e.Decision.UsageUnknown() {
-		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and usage before this outage is unknown: limit %q of policy %q; retry after %v",
-			e.Limit, e.Policy, e.RetryAfter)
+		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and usage before this outage is unknown: "+
+			"limit %q of policy %q; retry after %v", e.Limit, e.Policy, e.RetryAfter)
 	}
 	after := "retry after " + e.RetryAfter.String()
 	if e.RetryAfter == Never {

@@ -253,12 +253,14 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 // file open.
 func (r *Runtime) owner(c *Config, store drawgate.Store) func() bool {
 	o, ok := store.(interface{ SoleOwner() bool })
-	full := c.Start == drawgate.StartFull || slices.ContainsFunc(c.Policies, func(p drawgate.Policy) bool { return p.Start == drawgate.StartFull })
+	startsFull := func(p drawgate.Policy) bool { return c.StartOf(&p) == drawgate.StartFull }
 	if !c.ownFile() || !ok {
 		o = nil
 	}
+	full := c.Start == drawgate.StartFull || slices.ContainsFunc(c.Policies, startsFull)
 	if full && c.ownFile() && (o == nil || !o.SoleOwner()) {
-		r.opts.Logger.Warn("policies cannot start full while the file cannot be used, and start cold: this process is not the only one that has it open, or cannot lock it")
+		r.opts.Logger.Warn("policies cannot start full while the file cannot be used, and start cold: " +
+			"this process is not the only one that has it open, or cannot lock it")
 	}
 	return func() bool { return o != nil && o.SoleOwner() }
 }

@@ -103,7 +103,7 @@ func (d *decoder) start(e entry) drawgate.Start {
 // defaultStart sets how policies start that do not say it themselves.
 func (d *decoder) defaultStart(e entry, s drawgate.Start) {
 	if before := d.config.Start; before != drawgate.StartDefault && s != drawgate.StartDefault && before != s {
-		d.problem(spanOf(e.value), "leave start_full out", "start_full: true means start: full, and start is something else")
+		d.problem(spanOf(e.value), "leave start_full out", "start_full: true means start: full, but start is not full")
 	}
 	d.config.Start = s
 }

@@ -177,8 +177,10 @@ func (varying) JSONSchema() *jsonschema.Schema {
 func (starting) JSONSchema() *jsonschema.Schema {
 	return &jsonschema.Schema{
 		Type: "string", Enum: []any{"closed", "cold", "full"},
-		Description: "What a process admits of its share that starts while the store is unavailable, and so does not know what was used: closed (nothing), cold (a part of the share; " +
-			"drawgate bound --starts prints what that may admit too much), full (all of it; only on SQLite with instances: 1, otherwise cold). Default: closed.",
+		Description: "What a process admits of its share that starts while the store is unavailable, " +
+			"and so does not know what was used: closed (nothing), cold (a part of the share; " +
+			"drawgate bound --starts prints what that may admit too much), " +
+			"full (all of it; only on SQLite with instances: 1, otherwise cold). Default: closed.",
 	}
 }
 

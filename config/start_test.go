@@ -8,7 +8,10 @@ import (
 	"github.com/drawgate/drawgate/config"
 )
 
-const startPolicies = "policies:\n  one: {start: cold, limits: [{name: l, rolling: 1m, amount: 10}]}\n  other: {limits: [{name: l, rolling: 1m, amount: 10}]}\n"
+const startPolicies = `policies:
+  one: {start: cold, limits: [{name: l, rolling: 1m, amount: 10}]}
+  other: {limits: [{name: l, rolling: 1m, amount: 10}]}
+`
 
 // A policy says how a process starts during an outage, or the file does for all, or a variable
 // whatever they say. Full needs a file that one process uses.
@@ -85,7 +88,9 @@ func TestPresetsStart(t *testing.T) {
 		t.Errorf("multi-tier from variables starts %v, want full", got)
 	}
 	for name, want := range map[string]drawgate.Start{
-		config.MultiTier: drawgate.StartFull, config.GeminiTranslation: drawgate.StartCold, config.GeminiTranslationBucket: drawgate.StartCold,
+		config.MultiTier:               drawgate.StartFull,
+		config.GeminiTranslation:       drawgate.StartCold,
+		config.GeminiTranslationBucket: drawgate.StartCold,
 	} {
 		text, err := config.Preset(name)
 		if err != nil {

@@ -63,9 +63,11 @@ func (c *Config) warnStart() {
 	full := func(setting, whose string) {
 		switch {
 		case !c.ownFile():
-			c.warnOf(setting, "", "%s cannot start full, which needs a SQLite file that one process uses (instances: 1): they start cold", whose)
+			c.warnOf(setting, "", "%s cannot start full, which needs a SQLite file that one process uses "+
+				"(instances: 1): they start cold", whose)
 		case c.stands(setting): // presets do it on purpose
-			c.warnOf(setting, "", "%s start full: each process that starts while the file cannot be used admits the whole limit again, whatever was admitted before", whose)
+			c.warnOf(setting, "", "%s start full: each process that starts while the file cannot be used admits "+
+				"the whole limit again, whatever was admitted before", whose)
 		}
 	}
 	if c.Start == drawgate.StartFull {

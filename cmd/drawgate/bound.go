@@ -21,16 +21,19 @@ later windows while all instances are cut off, and while only some of them are. 
 worst of them is shown. Limits in Envoy's files are included; rates that requests carry are not. For instances that are counted (auto), --instances says how
 many to assume. The store is not opened.
 
---starts says how many processes start in one window without being able to ask the store, such as functions of AWS Lambda or after crashes: "start" of their
-policy says what each of them admits. For a bucket they are those of the whole outage.`,
+--starts says how many processes start in one window without being able to ask the store,
+such as functions of AWS Lambda or after crashes: "start" of their policy says what each of
+them admits. For a bucket they are those of the whole outage.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3
   drawgate bound drawgate.yaml --starts 5`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: action(func(_ *cobra.Command, args []string) error { return a.bound(args, assume) }),
 	}
-	cmd.Flags().IntVar(&assume.instances, "instances", 0, "how many processes share the limits; with auto, how many to assume (default: what the configuration says)")
-	cmd.Flags().IntVar(&assume.starts, "starts", 0, "how many processes start while the store is unavailable")
-	cmd.Flags().IntVar(&assume.returns, "returns", 1, "with --starts: how many times the store comes back within one window")
+	number := cmd.Flags().IntVar
+	number(&assume.instances, "instances", 0,
+		"how many processes share the limits; with auto, how many to assume (default: what the configuration says)")
+	number(&assume.starts, "starts", 0, "how many processes start while the store is unavailable")
+	number(&assume.returns, "returns", 1, "with --starts: how many times the store comes back within one window")
 	return cmd
 }
 
@@ -42,9 +45,12 @@ func (a *app) bound(args []string, assume assumed) error {
 	if len(args) > 0 {
 		flags.Config = args[0]
 	}
-	for flag, n := range map[string]int{"instances": assume.instances, "starts": assume.starts, "returns": assume.returns} {
-		if n < 0 || n > maxAssumed {
-			return usage("--%s %d is not between 0 and %d", flag, n, maxAssumed)
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"instances", assume.instances}, {"starts", assume.starts}, {"returns", assume.returns}} {
+		if f.n < 0 || f.n > maxAssumed {
+			return usage("--%s %d is not between 0 and %d", f.name, f.n, maxAssumed)
 		}
 	}
 	s, err := a.resolveLimits(flags)
@@ -61,7 +67,11 @@ func (a *app) bound(args []string, assume assumed) error {
 	if a.json {
 		out := []excess{}
 		for _, l := range lines {
-			out = append(out, excess{l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.AtLeast, l.Most, bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly), l.Start.String(), l.Cold, l.Returned, l.String()})
+			out = append(out, excess{
+				l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.AtLeast, l.Most,
+				bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly),
+				l.Start.String(), l.Cold, l.Returned, l.String(),
+			})
 		}
 		a.printJSON(out)
 		return nil

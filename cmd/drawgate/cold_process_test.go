@@ -32,7 +32,8 @@ func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 		t.Fatalf("with its file: %+v", a)
 	}
 	first.kill()
-	db, err := sql.Open("sqlite", filepath.Join(b.dir, "rate_limits.db")+"?_pragma=busy_timeout(60000)&_txlock=immediate")
+	file := filepath.Join(b.dir, "rate_limits.db")
+	db, err := sql.Open("sqlite", file+"?_pragma=busy_timeout(60000)&_txlock=immediate")
 	if err != nil {
 		t.Fatal(err)
 	}

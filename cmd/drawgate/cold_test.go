@@ -61,7 +61,8 @@ func coldFunctions(t *testing.T, c *config.Config, lines []excess, mature, cold 
 		w := &cuttable{Store: shared}
 		w.cut.Store(cut)
 		g := guard.New(w, &guard.Options{
-			Instances: said.Number, CountInstances: said.Auto, CountInCalls: true, Start: c.Start, Owner: func() bool { return false },
+			Instances: said.Number, CountInstances: said.Auto, CountInCalls: true,
+			Start: c.Start, Owner: func() bool { return false },
 		})
 		lim, err := drawgate.New(g.Full(), c.Policies[0], nil)
 		if err != nil {

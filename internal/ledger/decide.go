@@ -354,7 +354,8 @@ func (c *local) unknown(all []record.Ask) bool {
 			continue
 		}
 		for j, spec := range answer.Specs(p.plan.Plan, false) {
-			if all[k].Out[j].RetryAfter > 0 && p.plan.Mode[j] == drawgate.FallbackShare && spec.Kind != record.Concurrency {
+			shared := p.plan.Mode[j] == drawgate.FallbackShare && spec.Kind != record.Concurrency
+			if shared && all[k].Out[j].RetryAfter > 0 {
 				return true
 			}
 		}

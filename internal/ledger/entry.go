@@ -50,8 +50,8 @@ func (e *entry) leave(p *part) {
 // over reports whether everything in the entry has aged, so that it can be removed.
 //
 // What is known of a bucket that is not used goes first if there is no room.
-func (e *entry) over(now Now, crowded bool) bool {
-	if !e.idle() || e.paused > now.Store || e.known > now.Store && !crowded {
+func (e *entry) over(now Now, noRoom bool) bool {
+	if !e.idle() || e.paused > now.Store || e.known > now.Store && !noRoom {
 		return false
 	}
 	if end := e.rec.NextEnd(); end != 0 && end <= now.Store {
@@ -107,7 +107,7 @@ func (t *table) ensure(key drawgate.Key, now Now) *entry {
 func (t *table) lose(until int64) { t.lost = max(t.lost, until) }
 
 // sweep looks at some entries, and removes those whose content has aged.
-func (t *table) sweep(steps int, now Now, crowded bool) {
+func (t *table) sweep(steps int, now Now, noRoom bool) {
 	for range steps {
 		if len(t.all) == 0 {
 			return
@@ -115,7 +115,7 @@ func (t *table) sweep(steps int, now Now, crowded bool) {
 		if t.hand >= len(t.all) {
 			t.hand = 0
 		}
-		if e := t.all[t.hand]; e.over(now, crowded) {
+		if e := t.all[t.hand]; e.over(now, noRoom) {
 			t.remove(e)
 		} else {
 			t.hand++

@@ -34,8 +34,8 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 
 // assumePriorUse enters into a fresh entry what earlier processes may have used: at most a share.
 // used returns how much of limit i of the plan; if it is nil, that is unknown, and the policy says
-// how a process starts. That is for use before this process started. If there was no room for an entry later, it
-// may have been this process that used everything, so then everything counts.
+// how a process starts. That is for use before this process started. If there was no room for an
+// entry later, it may have been this process that used everything, so then everything counts.
 //
 // Slots are not entered: an earlier process that held them has ended, and its slots with it. But
 // what the store granted while there was no room for an entry may still be held, and count later.

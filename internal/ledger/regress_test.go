@@ -113,7 +113,8 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, mayShare := 1, true
-	l := ledger.New(ledger.Options{Instances: func() (int, bool) { return n, mayShare }, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 10})
+	count := func() (int, bool) { return n, mayShare }
+	l := ledger.New(ledger.Options{Instances: count, MaxEntries: 10, MaxHeld: 10, Start: drawgate.StartFull})
 	take := func(us, units int64) bool {
 		var r ledger.Request
 		r.Init(&drawgate.Take{Buckets: bucket(pl, units, 0)})
@@ -295,7 +296,8 @@ func TestATakeOfNothingIsAdmittedHere(t *testing.T) {
 // store gave and renewed. Until the renewed hold is over, nobody else gets the slot here.
 func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 	t.Parallel()
-	l, p := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 1, MaxHeld: 100}), plan(1, 1)
+	p := plan(1, 1)
+	l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 1, MaxHeld: 100})
 	slotOf := func(key, id string, g drawgate.Grant) *drawgate.Take {
 		tk := slot(p, id, g)
 		tk.Buckets[0].Key.Name = key
@@ -394,7 +396,8 @@ func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 func TestWhatIsOverMakesRoom(t *testing.T) {
 	t.Parallel()
 	const room = 10
-	l, m, p := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: room}), newModel(), plan(100, 100)
+	m, p := newModel(), plan(100, 100)
+	l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: room})
 	give := func(id string, now int64) {
 		tk := &drawgate.Take{ID: id, Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
 		var r ledger.Request
@@ -424,7 +427,8 @@ func TestWhatIsOverMakesRoom(t *testing.T) {
 // number.
 func TestHugeTakesUnderWay(t *testing.T) {
 	t.Parallel()
-	l, p := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 10}), plan(10, 10)
+	p := plan(10, 10)
+	l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 10})
 	for _, n := range []int64{10, math.MaxInt64, math.MaxInt64} {
 		var r ledger.Request
 		r.Init(&drawgate.Take{Buckets: bucket(p, n, 0)})

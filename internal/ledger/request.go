@@ -140,7 +140,8 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 				l.learn(now, &r.parts[k], d, k, r.take.Priority)
 			}
 		}
-		if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) { // an earlier message may have opened it, or may do so yet
+		// An earlier message may have opened it, or may do so yet.
+		if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) {
 			l.pendCancel(now, r)
 		}
 	}

@@ -31,6 +31,7 @@ type faults struct {
 	lost    bool // requests and answers
 	late    bool // messages arrive late or twice
 	crashes bool
+	cold    bool // who starts after a crash starts cold
 	plain   bool // some takes have no ID
 	pauses  bool
 }
@@ -70,6 +71,7 @@ type sim struct {
 	spoiled    map[string]bool // IDs for which the store may hold a grant that nobody uses
 	calm       bool            // nothing goes wrong any more
 	ids        int
+	starts     int // after crashes
 	pausedFrom int64
 	paused     int64 // a caller was told that the bucket is paused until then
 	unpaused   int64 // a caller was told that the pause that ended then is over
@@ -329,7 +331,12 @@ func (s *sim) crash(p *proc) {
 		}
 	}
 	i := slices.Index(s.procs, p)
-	next := s.start(p.name+10, len(s.procs), drawgate.StartClosed)
+	start := drawgate.StartClosed
+	if s.f.cold {
+		start = drawgate.StartCold
+	}
+	s.starts++
+	next := s.start(p.name+10, len(s.procs), start)
 	next.cut = p.cut
 	s.procs[i] = next
 }
@@ -469,7 +476,10 @@ func simulateOnce(t *testing.T, n int, f faults) {
 		s.settledUp()
 		extra := [2]int64{}
 		for i, spec := range answer.Specs(s.plan, true)[:2] {
-			extra[i] = int64(n-1) * (spec.Effective[9] / int64(n))
+			share := spec.Effective[9] / int64(n)
+			if extra[i] = int64(n-1) * share; f.cold && i == 0 {
+				extra[i] += int64(s.starts) * ledger.ColdPart(share, n)
+			}
 		}
 		s.within(extra)
 	})
@@ -514,4 +524,14 @@ func TestSimulatedCrashes(t *testing.T) {
 func TestSimulatedProcesses(t *testing.T) {
 	t.Parallel()
 	simulate(t, 3, faults{plain: true, lost: true, late: true, crashes: long})
+}
+
+// TestSimulatedColdStarts: processes crash, and others start cold in their places, during an outage
+// or not. They go beyond the limit by the parts of the starts at most.
+//
+// req: A10
+func TestSimulatedColdStarts(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, faults{plain: true, crashes: true, cold: true})
+	simulate(t, 3, faults{plain: true, lost: true, late: true, crashes: true, cold: true})
 }

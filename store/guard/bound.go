@@ -41,8 +41,8 @@ type Line struct {
 // takes of one bucket may use them in turn, so the line of a limit is the worst case over them.
 // If each bucket always has the same one of several amounts, as with overrides, call Bound for
 // each and pass all lines to [Worst].
-// The policies start as they say, and closed if they say nothing. Bound is for processes that do not
-// start during an outage: [Line.AfterStarts] adds those that do.
+// The policies start as they say, and closed if they say nothing. Bound is for processes that do
+// not start during an outage: [Line.AfterStarts] adds those that do.
 func Bound(policies []drawgate.Policy, instances int) ([]Line, error) {
 	return bound(policies, instances, 0)
 }

@@ -42,8 +42,8 @@ type Options struct {
 	Failures int
 
 	// Start says how policies start that do not say it themselves: what the process admits of a
-	// bucket that it first sees during an outage. StartDefault means StartClosed. With StartFull each
-	// start during an outage admits a share again.
+	// bucket that it first sees during an outage. StartDefault means StartClosed. With StartFull
+	// each start during an outage admits a share again.
 	Start drawgate.Start
 	// Owner reports whether this process alone uses the store, so that policies may start full.
 	// Otherwise they start cold. nil means that they may: whoever sets StartFull vouches for it.
