@@ -11,12 +11,12 @@ import (
 )
 
 // impatient makes o close a connection when the call that dialled it ends before the server has
-// answered anything on it.
+// answered anything on it. It counts the connections in dials.
 //
 // A client that gives up its handshake with a server that hangs waits up to another second for the
 // answer to its last command (rueidis, pipe.Close), and so does everybody who waits for the same
 // connection: a deadline of 40 ms would become a second. A closed connection fails at once.
-func impatient(o *rueidis.ClientOption, calls *atomic.Int64) {
+func impatient(o *rueidis.ClientOption, calls *atomic.Int64, dials *atomic.Uint64) {
 	dial := o.DialCtxFn // set for a Unix socket
 	if dial == nil {
 		dial = dialTCP
@@ -26,6 +26,7 @@ func impatient(o *rueidis.ClientOption, calls *atomic.Int64) {
 		if err != nil {
 			return nil, err
 		}
+		dials.Add(1)
 		g := &greeted{Conn: c, calls: calls}
 		g.stop = context.AfterFunc(ctx, func() { _ = c.Close() })
 		return g, nil

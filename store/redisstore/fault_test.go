@@ -78,6 +78,9 @@ func TestLostReplyIsNotChargedTwice(t *testing.T) {
 	}
 	lose := func(f func() error) {
 		t.Helper()
+		for range 20 { // until no connection is new: the mark is read first on those, and then nothing is sent
+			again(func() error { return s.Ping(t.Context()) })
+		}
 		p.Mute.Store(true)
 		err := f()
 		p.Mute.Store(false)
@@ -252,8 +255,8 @@ func TestForeignContentIsLeftAlone(t *testing.T) {
 		}
 	}
 	n, err := c.Do(t.Context(), c.B().Dbsize().Build()).AsInt64()
-	if err != nil || n != 12 {
-		t.Errorf("%d keys are left, %v; want 12", n, err)
+	if err != nil || n != 13 {
+		t.Errorf("%d keys are left, %v; want 13 with the mark", n, err)
 	}
 }
 

@@ -72,6 +72,9 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	defer s.end()
+	if err := s.waitForMark(ctx, c); err != nil {
+		return failure("ping", err, []string{s.markKey()})
+	}
 	denied, wrong, err := s.probe(ctx, c)
 	switch {
 	case err != nil:

@@ -10,7 +10,9 @@
 //
 // Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced
 // every second, a fail-over to a replica that lags) may be admitted again, but no more than was
-// lost. A server that evicts keys grants quotas again: set maxmemory-policy to noeviction. The
+// lost. A process notices when data was lost while it runs, by a key with a random number, the mark:
+// it logs an error, and with [Options.RequireMark] the store is unavailable until [Store.Init]. A
+// server that evicts keys grants quotas again: set maxmemory-policy to noeviction. The
 // store warns if it is not.
 //
 // # Unknown outcomes
@@ -58,7 +60,15 @@ import (
 // Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
 	Prefix string       // of every key; "" means "drawgate"; stores with different prefixes share nothing
-	Logger *slog.Logger // receives warnings about server settings that endanger limits; nil discards
+	Logger *slog.Logger // receives warnings about server settings that endanger limits, and errors about lost data; nil discards
+
+	// RequireMark makes the store unavailable ([ErrLost]) while the server has no mark of it: before
+	// [Store.Init], and after the server lost its data. Without it a missing mark is made, and a
+	// process that had seen another one logs an error.
+	RequireMark bool
+	// Lost is called when this process notices that the server lost its data. It must be quick and
+	// must not call the store. nil: only the log says so.
+	Lost func(Loss)
 }
 
 // Store keeps buckets in Redis. It is safe for concurrent use.
@@ -70,6 +80,11 @@ type Store struct {
 	clock  func() int64 // for tests: the time in Unix µs, instead of the server's
 	link   link
 	loader loader
+	mark   marker
+
+	requireMark bool
+	lost        func(Loss)
+
 	offset atomic.Int64 // estimate of how many µs the server's clock is ahead of ours, used to choose calendar windows
 
 	mu      sync.RWMutex
@@ -102,7 +117,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = dialTimeout
 	}
-	impatient(&o, &s.calls)
+	impatient(&o, &s.calls, &s.mark.dials)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil
@@ -167,6 +182,9 @@ func newStore(opts *Options) *Store {
 	if opts != nil && opts.Logger != nil {
 		s.logger = opts.Logger
 	}
+	if opts != nil {
+		s.requireMark, s.lost = opts.RequireMark, opts.Lost
+	}
 	s.link.check = s.check
 	return s
 }
@@ -182,6 +200,9 @@ func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 	s.mu.RUnlock()
 	s.calls.Add(1)
 	c, err := s.link.client(ctx)
+	if err == nil {
+		err = s.checkMark(ctx, c)
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -240,7 +261,10 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	if denied != nil {
 		return denied
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.readMark(ctx, c)
 }
 
 // errCluster is the error for a node of a cluster. A take of several buckets would fail there if they

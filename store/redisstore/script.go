@@ -103,6 +103,7 @@ type loader struct {
 type loading struct {
 	done chan struct{}
 	res  rueidis.RedisResult
+	err  error // the mark is missing, or cannot be read: the script was not sent
 }
 
 // loadTimeout bounds the time for loading the script. Callers wait no longer than their own
@@ -119,6 +120,9 @@ func (s *Store) load(ctx context.Context, c rueidis.Client, loads uint64, res *r
 	select {
 	case <-l.done:
 	case <-ctx.Done():
+		return false
+	}
+	if l.err != nil {
 		return false
 	}
 	if err := l.res.Error(); err != nil {
@@ -147,10 +151,12 @@ func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *lo
 	s.running.Go(func() { // ends by its timeout. The call still counts as running: Close waits for both
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 		defer cancel()
-		l.res = c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())
+		if l.err = s.readMark(ctx, c); l.err == nil { // the server may have been restarted, and empty
+			l.res = c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())
+		}
 		ld.mu.Lock()
 		defer ld.mu.Unlock()
-		if l.res.Error() == nil {
+		if l.err == nil && l.res.Error() == nil {
 			ld.done.Add(1)
 		}
 		ld.way = nil

@@ -1,0 +1,199 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+)
+
+// A server that lost its data answers like one that nobody has used: every quota would be granted
+// again without anybody noticing. So there is a key with a random number, the mark, which processes
+// remember. It is read at the first connection, after each new connection, before the script is sent
+// again to a server that does not know it (a server that was restarted knows no scripts, so nothing is
+// taken from it before), by each ping, and otherwise once a second while the store is used.
+
+//go:embed mark.lua
+var markBody string
+
+var markScript = newScript(markBody)
+
+// markKey is the key of the mark.
+func (s *Store) markKey() string { return s.prefix + ":%mark" }
+
+// ErrLost means that the server lost its data: the mark is missing that [Options.RequireMark] asks
+// for. The store is unavailable until [Store.Init] makes a mark.
+var ErrLost = errors.New("the server has no mark of this store, so it lost its data or was never used: every quota would be granted again; " +
+	"restore the data, or accept that and run drawgate store init")
+
+// Loss describes a loss of data that a process noticed.
+type Loss struct {
+	At      time.Time
+	Refused bool // the store is unavailable until it is initialized: [Options.RequireMark]
+}
+
+const (
+	markEvery   = time.Second            // how often the mark is read without a reason
+	markTimeout = 500 * time.Millisecond // bounds one reading. Callers wait no longer than their own deadlines
+)
+
+// marker is what a process knows of the mark.
+type marker struct {
+	dials  atomic.Uint64 // connections that were made
+	seen   atomic.Uint64 // the same, when the mark was last read
+	next   atomic.Int64  // when it is read next, in Unix ns
+	absent atomic.Bool   // it is required and was missing
+	made   atomic.Bool   // this process has made one
+
+	mu      sync.Mutex
+	attempt *attempt // guarded by mu: in progress, nil if none
+	id      string   // guarded by mu: the mark that was seen last, "" if none was
+	gone    bool     // guarded by mu: the loss was reported, and no mark has been seen since
+}
+
+// checkMark reads the mark if there is reason to. It waits for the answer only if the server may have
+// lost its data since the mark was read.
+func (s *Store) checkMark(ctx context.Context, c rueidis.Client) error {
+	m := &s.mark
+	if m.absent.Load() || m.seen.Load() != m.dials.Load() {
+		return s.waitForMark(ctx, c)
+	}
+	if now := time.Now().UnixNano(); now >= m.next.Load() {
+		m.next.Store(now + int64(markEvery))
+		s.tryMark(c)
+	}
+	return nil
+}
+
+// waitForMark reads the mark, together with all callers that want to know it.
+func (s *Store) waitForMark(ctx context.Context, c rueidis.Client) error {
+	a := s.tryMark(c)
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tryMark returns the reading of the mark that is in progress, and starts one if there is none. The
+// caller must be a running call.
+func (s *Store) tryMark(c rueidis.Client) *attempt {
+	m := &s.mark
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.attempt != nil {
+		return m.attempt
+	}
+	a := &attempt{done: make(chan struct{})}
+	m.attempt = a
+	s.running.Go(func() { // ends by its timeout; Close waits for it
+		ctx, cancel := context.WithTimeout(context.Background(), markTimeout)
+		defer cancel()
+		a.err = s.readMark(ctx, c)
+		m.mu.Lock()
+		m.attempt = nil
+		m.mu.Unlock()
+		close(a.done)
+	})
+	return a
+}
+
+// readMark reads the mark, and makes it if it may be made.
+func (s *Store) readMark(ctx context.Context, c rueidis.Client) error {
+	m := &s.mark
+	dials := m.dials.Load()
+	fresh := ""
+	if !s.requireMark {
+		fresh = rand.Text()
+	}
+	id, err := s.runMark(ctx, c, fresh)
+	if _, answered := rueidis.IsRedisErr(err); answered && !s.requireMark {
+		err = nil // a take would say the same, and better
+	} else if err == nil {
+		err = s.sawMark(id, id != "" && id == fresh)
+	}
+	if err == nil {
+		m.seen.Store(dials)
+		m.next.Store(time.Now().UnixNano() + int64(markEvery))
+	}
+	return err
+}
+
+// runMark returns the mark, or "" if there is none. fresh is the mark that is made then; if it is
+// empty, none is made.
+func (s *Store) runMark(ctx context.Context, c rueidis.Client, fresh string) (string, error) {
+	id, err := c.Do(ctx, c.B().Hget().Key(s.markKey()).Field("id").Build()).ToString()
+	if !rueidis.IsRedisNil(err) {
+		return id, err
+	}
+	if fresh == "" {
+		return "", nil
+	}
+	run := func() rueidis.RedisResult {
+		return c.Do(ctx, c.B().Evalsha().Sha1(markScript.sha).Numkeys(1).Key(s.markKey()).Arg(fresh).Build())
+	}
+	res := run()
+	if unknownScript(&res) {
+		if err := c.Do(ctx, c.B().ScriptLoad().Script(markScript.body).Build()).Error(); err != nil {
+			return "", err
+		}
+		res = run()
+	}
+	return res.ToString()
+}
+
+// sawMark compares a mark with the one that was seen before, and reports a loss. id is "" if there is
+// none; made says that this process has just made it.
+func (s *Store) sawMark(id string, made bool) error {
+	m := &s.mark
+	m.mu.Lock()
+	was, reported := m.id, m.gone
+	lost := was != "" && id != was && !reported
+	m.gone = id == "" && (reported || was != "")
+	if id != "" {
+		m.id = id
+	}
+	m.mu.Unlock()
+	if made {
+		m.made.Store(true)
+		s.logger.Info("redisstore: the server had no mark of this store and now has one: nothing is used yet, as far as it knows")
+	}
+	m.absent.Store(id == "" && s.requireMark)
+	if lost {
+		s.logger.Error("redisstore: the server lost its data: its mark is missing or another one, so what was used before may be granted again",
+			"event", "store_lost", "mark_made_again", made, "unavailable", id == "" && s.requireMark)
+		if s.lost != nil {
+			s.lost(Loss{At: time.Now(), Refused: id == "" && s.requireMark})
+		}
+	}
+	if id == "" && s.requireMark {
+		return ErrLost
+	}
+	return nil
+}
+
+// Init makes the mark of a store, unless there is one. made reports whether it did. A store with
+// [Options.RequireMark] is unavailable until somebody has done so, and again after the server lost its
+// data.
+func (s *Store) Init(ctx context.Context) (made bool, err error) {
+	if s.requireMark {
+		return false, fmt.Errorf("%w: redisstore: Init is for a store without RequireMark", drawgate.ErrInvalid)
+	}
+	c, err := s.begin(ctx, "init")
+	if err != nil {
+		return false, err
+	}
+	defer s.end()
+	fresh := rand.Text()
+	id, err := s.runMark(ctx, c, fresh)
+	return id == fresh || s.mark.made.Load(), failure("init", err, []string{s.markKey()})
+}
