@@ -36,6 +36,7 @@ type call struct {
 	wait         time.Duration // how long the server may take to answer, in addition to the client's timeout
 	again        bool          // it may safely be carried out twice
 
+	server   string             // its address; set when the call is sent
 	progress func(api.Progress) // is told what a take waits for; may be nil
 }
 
@@ -111,6 +112,7 @@ func (c *Client) attempt(ctx context.Context, q call, body []byte, out any) (pau
 
 // send sends a request, and returns the answer's beginning.
 func (c *Client) send(ctx context.Context, q *call, body []byte) (*http.Response, error) {
+	q.server = c.base
 	req, err := http.NewRequestWithContext(ctx, q.method, c.base+q.path, bytes.NewReader(body))
 	if err != nil {
 		return nil, q.failed(false, err)
@@ -165,7 +167,7 @@ func (q *call) read(res *http.Response, text []byte, out any) error {
 
 func (q *call) failed(maybe bool, err error) error {
 	path, _, _ := strings.Cut(q.path, "?") // a query may contain keys
-	return &Error{Op: q.method + " " + path, Maybe: maybe, Err: withoutURL(err)}
+	return &Error{Op: q.method + " " + path, Server: q.server, Maybe: maybe, Err: withoutURL(err)}
 }
 
 // withoutURL removes what [http.Client] adds to errors: the address, which may contain keys.

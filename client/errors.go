@@ -13,16 +13,17 @@ var ErrGone = errors.New("client: the reservation is gone")
 
 // Error means that a call had no usable answer.
 type Error struct {
-	Op    string // "POST /v1/take"
-	Maybe bool   // it may have been carried out anyway
-	Err   error
+	Op     string // "POST /v1/take"
+	Server string // its address
+	Maybe  bool   // it may have been carried out anyway
+	Err    error
 }
 
 func (e *Error) Error() string {
 	if e.Maybe {
-		return fmt.Sprintf("client: %s: no answer, and it may have been carried out: %v", e.Op, e.Err)
+		return fmt.Sprintf("client: %s of %s: no answer, and it may have been carried out: %v", e.Op, e.Server, e.Err)
 	}
-	return fmt.Sprintf("client: %s: %v", e.Op, e.Err)
+	return fmt.Sprintf("client: %s of %s: %v", e.Op, e.Server, e.Err)
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -54,7 +54,7 @@ func Example() {
 	// Output:
 	// level=INFO msg="a bucket has used 50% of limit \"minute\" of policy \"api\": 1 of 2 requests" identifier=c984f2b44716
 	// level=WARN msg="a bucket has used 100% of limit \"minute\" of policy \"api\": 2 of 2 requests" identifier=c984f2b44716
-	// level=WARN msg="limit \"minute\" of policy \"api\" was exceeded: 2 of 2 requests are used" identifier=c984f2b44716
+	// level=WARN msg="limit \"minute\" of policy \"api\" refused a take of 1 requests: 2 of 2 are used" identifier=c984f2b44716
 	// level=WARN msg="limit \"minute\" of policy \"api\" refused takes; 1 more since the last report"
 	// rate_limit_current_usage{identifier="c984f2b44716",limit="minute",period="minute",policy="api"} 2
 	// rate_limit_hits_total{identifier="c984f2b44716",type="api"} 2

@@ -98,10 +98,7 @@ func (w *Warning) event() string {
 		if w.Fallback {
 			return fmt.Sprintf("this process's share of %s is used up while the store is unavailable", limit)
 		}
-		if w.Used < w.Most {
-			return fmt.Sprintf("%s refused a take of %d %s: %d of %d are used", limit, w.Asked, w.Unit, w.Used, w.Most)
-		}
-		return fmt.Sprintf("%s was exceeded: %d of %d %s are used", limit, w.Used, w.Most, w.Unit)
+		return fmt.Sprintf("%s refused a take of %d %s: %d of %d are used", limit, w.Asked, w.Unit, w.Used, w.Most)
 	case BackendError:
 		return fmt.Sprintf("the store failed (%s)", w.Fault)
 	case FallbackActivated:

@@ -47,7 +47,9 @@ class Refused(Error):
 
     def __init__(self, answer: Answer) -> None:
         when = "waiting does not help" if answer.retry_after is None else f"try again in {answer.retry_after:.3g} s"
-        super().__init__(f"{answer.message or 'refused: ' + answer.reason} ({when})")
+        message = answer.message or f"refused: {answer.reason}"
+        known = ("fits in ", "try again in ", "can never fit")  # a server's message says it already
+        super().__init__(message if any(text in message for text in known) else f"{message} ({when})")
         self.answer = answer
         self.reason: str = answer.reason
         self.policy: str = answer.policy

@@ -69,7 +69,7 @@ class GivenUp(Error):
 
 
 class QueueFull(Error):
-    """A queue is as deep as it may be, so nothing was submitted.
+    """A queue is deeper than it may be, so nothing was submitted.
 
     Attributes:
         queue: its name.
@@ -388,7 +388,7 @@ class QueueGuard:
         app: the Celery application.
         limiter: by default one for the server that DRAWGATE_SERVER names.
         policy: which policy counts submissions; the key is the queue's name.
-        max_depth: how many messages may wait in a queue; by default QUEUE_MAX_DEPTH, or else 50.
+        max_depth: tasks are refused while a queue is deeper than this; by default QUEUE_MAX_DEPTH, or else 50.
     """
 
     def __init__(
@@ -421,7 +421,7 @@ class QueueGuard:
             Unavailable: nobody decides.
         """
         limiter = self._limiter or default_sync()
-        return self.depth(queue) < self._max_depth and limiter.take(self._policy, queue).allowed
+        return self.depth(queue) <= self._max_depth and limiter.take(self._policy, queue).allowed
 
     def submit(
         self,
@@ -438,7 +438,7 @@ class QueueGuard:
             Celery's AsyncResult.
 
         Raises:
-            QueueFull: as many messages as may wait are waiting.
+            QueueFull: more messages are waiting than max_depth.
             Refused: there is no unit.
             BrokerUnavailable: the broker cannot be reached. The unit was given back.
             Unavailable: nobody decides.
@@ -451,7 +451,7 @@ class QueueGuard:
             {"queue": queue or getattr(here, "queue", None), **options}, task.name, args, kwargs, here
         )
         name = getattr(options["queue"], "name", options["queue"])
-        if (depth := self.depth(name)) >= self._max_depth:
+        if (depth := self.depth(name)) > self._max_depth:
             raise QueueFull(name, depth, self._max_depth)
         limiter = self._limiter or default_sync()
         labels = {"task": task.name}

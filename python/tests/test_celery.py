@@ -303,18 +303,18 @@ def test_guard(workers: Workers, server: Server) -> None:
         guard = QueueGuard(workers.app, limiter, policy="llm")
         assert guard.depth(queue) == 0  # there is none
         assert guard.can_submit(queue)
-        for n in range(49):
+        for n in range(50):
             workers.app.send_task("nothing", queue=queue, priority=n % 10)
-        until(lambda: guard.depth(queue) == 49, "the broker has them")
+        until(lambda: guard.depth(queue) == 50, "the broker has them")
         assert guard.can_submit(queue)
         guard.submit(task, queue=queue, priority=9)
-        until(lambda: guard.depth(queue) == 50, "the broker has it")
+        until(lambda: guard.depth(queue) == 51, "the broker has it")
         used = server.used("llm", queue)["rpm"]
         assert used == 3
         assert not guard.can_submit(queue)
-        with pytest.raises(QueueFull, match=r"has 50 waiting messages, and at most 50 may wait") as full:
+        with pytest.raises(QueueFull, match=r"has 51 waiting messages, and at most 50 may wait") as full:
             guard.submit(task, queue=queue)
-        assert (full.value.queue, full.value.depth, full.value.max_depth) == (queue, 50, 50)
+        assert (full.value.queue, full.value.depth, full.value.max_depth) == (queue, 51, 50)
         assert server.used("llm", queue)["rpm"] == used  # a refusal takes nothing
 
         small = QueueGuard(workers.app, limiter, policy="few", max_depth=1000)
@@ -323,7 +323,7 @@ def test_guard(workers: Workers, server: Server) -> None:
         with pytest.raises(Refused):
             small.submit("of another program", queue=queue)
         assert not small.can_submit(queue)
-        until(lambda: guard.depth(queue) == 53, "the broker has three more")
+        until(lambda: guard.depth(queue) == 54, "the broker has three more")
 
 
 # req: B6

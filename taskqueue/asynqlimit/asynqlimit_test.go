@@ -444,13 +444,13 @@ func TestOutageCountsNothing(t *testing.T) {
 	}
 }
 
-// TestGuard: a task is sent only if fewer than 50 wait in its queue and a unit is left.
+// TestGuard: a task is sent only if its queue is not deeper than 50 and a unit is left.
 //
 // req: B6, B8
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	lim := limiter(t, drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 52})
+	lim := limiter(t, drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 53})
 	g := asynqlimit.NewGuard(b.client, lim, 0)
 	send := func(opts ...asynq.Option) error {
 		_, err := g.Enqueue(t.Context(), "mail", asynq.NewTask("x", nil), opts...)
@@ -459,18 +459,18 @@ func TestGuard(t *testing.T) {
 	if err := send(asynq.ProcessIn(time.Hour)); err != nil { // it is not in the way
 		t.Fatal(err)
 	}
-	for i := range 50 {
+	for i := range 51 {
 		if err := send(); err != nil {
 			t.Fatalf("task %d: %v", i+1, err)
 		}
 	}
 	deep, ok := errors.AsType[*asynqlimit.TooDeepError](send())
-	if !ok || deep.Depth != 50 || deep.Max != 50 || deep.Queue != "mail" {
+	if !ok || deep.Depth != 51 || deep.Max != 50 || deep.Queue != "mail" {
 		t.Errorf("a queue that is too deep: %+v", deep)
-	} else if want := `asynqlimit: queue "mail" has 50 tasks that wait, and at most 50 may: send the task later`; deep.Error() != want {
+	} else if want := `asynqlimit: queue "mail" has 51 tasks that wait, and at most 50 may: send the task later`; deep.Error() != want {
 		t.Errorf("%v, want %s", deep, want)
 	}
-	if n, err := b.tasks.DeleteAllPendingTasks("mail"); n != 50 || err != nil {
+	if n, err := b.tasks.DeleteAllPendingTasks("mail"); n != 51 || err != nil {
 		t.Fatal(n, err)
 	}
 	if err := send(); err != nil { // the refusal has spent nothing

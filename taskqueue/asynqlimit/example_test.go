@@ -39,7 +39,7 @@ func server(client redis.UniversalClient, store drawgate.Store, mux *asynq.Serve
 	}), nil
 }
 
-// send sends a task, unless 50 or more wait already.
+// send sends a task, unless more than 50 wait already.
 func send(ctx context.Context, guard *asynqlimit.Guard, recording string) error {
 	_, err := guard.Enqueue(ctx, "default", asynq.NewTask("transcribe", []byte(recording)), asynq.MaxRetry(3))
 	return err

@@ -22,7 +22,7 @@ type Guard struct {
 	maxDepth int64
 }
 
-// NewGuard returns a Guard that refuses tasks while maxDepth or more wait in their queue; 0 means
+// NewGuard returns a Guard that refuses tasks while more than maxDepth wait in their queue; 0 means
 // 50 (QUEUE_MAX_DEPTH), and less counts as 1. If limiter is not nil, a task also takes one request
 // of it, with the queue's name as the key, and is refused if none is left. The client is of the
 // Redis server of asynq.
@@ -63,7 +63,7 @@ func (g *Guard) Enqueue(ctx context.Context, queue string, task *asynq.Task, opt
 	if err != nil {
 		return nil, err
 	}
-	if depth >= g.maxDepth {
+	if depth > g.maxDepth {
 		return nil, &TooDeepError{Queue: queue, Depth: depth, Max: g.maxDepth}
 	}
 	if g.limiter != nil {
