@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +35,7 @@ type exchange struct {
 	wait   time.Duration // longest wait in the queue
 	tail   []byte        // of the answer, as far as it was written
 	crlf   bool          // its lines end with \r\n
-	size   int64         // bytes of Handler.bodies that are this request's
+	size   int64         // bytes of Handler.bodies that are reserved for this request
 }
 
 // call is what goes to the provider: the caller's own call, or that of another model.
@@ -198,6 +197,7 @@ const (
 	discardTime = 5 * time.Second // for the next piece of a request that is not wanted
 	discardMost = 64 << 20        // bytes of a request that is too large, which are read so that its sender reads the answer
 	firstBuffer = 64 << 10
+	believed    = 8 // a length is believed, and memory taken for all of it, once so great a part of it has come
 )
 
 // readBody reads the request, to its end: net/http would read what is left of it before the answer
@@ -212,10 +212,9 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		x.discard()
 		return nil, x.tooLarge()
 	}
-	var b bytes.Buffer
-	b.Grow(int(min(max(x.r.ContentLength, 0)+bytes.MinRead, firstBuffer)))
-	switch n, err := b.ReadFrom(io.LimitReader(&reserving{x, &steady{x, readTimeout, time.Now().Add(readWhole)}}, most+1)); {
-	case n > most:
+	body, err := x.readWhole(&steady{x, readTimeout, time.Now().Add(readWhole)}, most)
+	switch {
+	case errors.Is(err, errTooLarge):
 		x.discard()
 		return nil, x.tooLarge()
 	case errors.Is(err, errFull):
@@ -225,33 +224,7 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		return nil, &refusal{kind: llm.BadRequest, message: "the request could not be read to its end: it was cut off, or came too slowly"}
 	}
 	_ = x.rc.SetReadDeadline(time.Time{}) // from here on only its caller's leaving is read
-	return b.Bytes(), nil
-}
-
-// errFull is that all requests together have too many bytes.
-var errFull = errors.New("gateway: too many bytes of requests")
-
-// reserving reserves memory for a request as it comes: one that comes slowly, or not at all, takes
-// none from the others.
-type reserving struct {
-	x *exchange
-	r io.Reader
-}
-
-// Read implements io.Reader.
-func (v *reserving) Read(p []byte) (int, error) {
-	n, err := v.r.Read(p)
-	v.x.size += int64(n)
-	if v.x.h.bodies.Add(int64(n)) > v.x.h.opts.Bodies {
-		return n, errFull
-	}
-	return n, err
-}
-
-// release gives the memory of the request back.
-func (x *exchange) release() {
-	x.h.bodies.Add(-x.size)
-	x.size = 0
+	return body, nil
 }
 
 // steady reads a request that has to keep coming.

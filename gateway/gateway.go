@@ -24,7 +24,7 @@ type Options struct {
 	// decompress answers.
 	Base     http.RoundTripper
 	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
-	Bodies   int64         // bytes of all requests whose answers have not begun, beyond which more are refused; 0 means 1 GiB
+	Bodies   int64         // memory of all requests whose answers have not begun, in bytes, beyond which more are refused; one team may have half of it; 0 means 1 GiB
 	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
 	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
@@ -68,7 +68,7 @@ type Handler struct {
 	headers *httplimit.Headers
 	logged  sampler.Sampler
 	wrong   sampler.Sampler // lines about wrong keys, which must not keep others out of the log
-	bodies  atomic.Int64    // bytes of the requests whose answers have not begun
+	bodies  bodies
 
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops

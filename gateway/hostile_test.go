@@ -66,8 +66,8 @@ func TestManyLargeRequests(t *testing.T) {
 		onePerMinute(s)
 		s.options.MaxBody, s.options.Bodies = size, 5*size/2
 	}, func(t *testing.T, b *bench) {
-		call := func(size int64) reply {
-			r := b.request(t.Context(), "openai", false, strings.Repeat("x", int(size)-1000))
+		call := func(size int64, key string) reply {
+			r := b.request(t.Context(), "openai", false, strings.Repeat("x", int(size)-1000), "Authorization: Bearer "+key)
 			if size%2 == 1 {
 				r.ContentLength = -1
 			}
@@ -75,23 +75,23 @@ func TestManyLargeRequests(t *testing.T) {
 		}
 		b.call("openai", false, "first")
 		var group sync.WaitGroup
-		for range 2 {
+		for _, key := range []string{alice, bob} {
 			group.Go(func() {
-				if got := call(size); got.status != http.StatusOK {
+				if got := call(size, key); got.status != http.StatusOK {
 					t.Errorf("got %d %s", got.status, got.body)
 				}
 			})
 		}
 		synctest.Wait() // they wait in the queue
 		for _, n := range []int64{size, size - 1, 10_000} {
-			got := call(n)
+			got := call(n, alice)
 			if n > 10_000 && (got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "1") {
 				t.Errorf("%d bytes: got %d %v %s, want 503", n, got.status, got.header, got.body)
 			}
 		}
 		group.Wait()
 		for range 4 {
-			if got := call(size - 1); got.status != http.StatusOK {
+			if got := call(size-1, alice); got.status != http.StatusOK {
 				t.Errorf("afterwards: got %d %s", got.status, got.body)
 			}
 		}

@@ -94,18 +94,18 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it meas
 //
 // req: C12
 func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it measures the heap
-	const size, requests, most = 8 * mib, 16, 48 * mib // buffers grow to twice what is in them
+	const size, requests, most = 8 * mib, 16, 40 * mib // two, and what the loopback has
 	b := newBench(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size })
 	before := heap()
 	var group sync.WaitGroup
 	statuses := make(chan int, requests)
 	stopped := make(chan struct{})
 	var sending sync.WaitGroup
-	for range requests {
+	for i := range requests {
 		sending.Add(1)
 		body, pipe := io.Pipe()
 		group.Go(func() {
-			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", "", "Authorization: Bearer "+alice)
+			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", "", "Authorization: Bearer "+[]string{alice, bob}[i%2])
 			r.Body, r.ContentLength, r.GetBody = body, -1, nil
 			got := b.do(r)
 			body.Close() // whoever was refused need not send the rest
@@ -135,4 +135,50 @@ func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it 
 	if used > most || all[http.StatusOK] < 2 || all[http.StatusOK]+all[http.StatusServiceUnavailable] != requests {
 		t.Errorf("%d bytes are in use, want at most %d; answers by status: %v", used, most, all)
 	}
+}
+
+// TestLargeRequestsTakeTheirSize: requests that wait for their answers take little more memory than
+// they have bytes, and when they have ended their memory is returned.
+//
+// req: C12
+func TestLargeRequestsTakeTheirSize(t *testing.T) { // not parallel: it measures the heap
+	const size, requests = 8 * mib, 12
+	held, end := make(chan struct{}, requests), make(chan struct{})
+	b := newBench(t, func(s *setup) {
+		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.CopyN(io.Discard, r.Body, size/2) // the rest is in the gateway
+			held <- struct{}{}
+			<-end
+			io.Copy(io.Discard, r.Body)
+			io.WriteString(w, "{}")
+		})
+	})
+	body := `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"` + string(bytes.Repeat([]byte("x"), size-1000)) + `"}]}`
+	before := heap()
+	var was, is runtime.MemStats
+	runtime.ReadMemStats(&was)
+	var group sync.WaitGroup
+	for range requests {
+		group.Go(func() {
+			b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice))
+		})
+	}
+	for range requests {
+		<-held
+	}
+	runtime.ReadMemStats(&is)
+	used, made := heap()-before, int64(is.TotalAlloc-was.TotalAlloc)
+	runtime.ReadMemStats(&was)
+	close(end)
+	group.Wait()
+	b.settled()
+	const sent = requests * size
+	t.Logf("%d MiB of requests: %d MiB in use, %d MiB were allocated", sent/mib, used/mib, made/mib)
+	if used > sent*5/4 || made > sent*3/2 {
+		t.Errorf("%d bytes are in use for %d bytes of requests, and %d were allocated", used, sent, made)
+	}
+	b.until("memory is returned", func() bool {
+		runtime.ReadMemStats(&is)
+		return is.NumForcedGC > was.NumForcedGC
+	})
 }

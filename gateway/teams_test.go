@@ -3,11 +3,13 @@ package gateway_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,11 +32,17 @@ type troubles struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (troubles) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, fmt.Errorf("the request: %w", err)
+	var tail []byte
+	for buf, err := make([]byte, 64<<10), error(nil); err == nil; {
+		var n int
+		n, err = r.Body.Read(buf)
+		tail = append(tail, buf[:n]...)
+		tail = slices.Clone(tail[max(0, len(tail)-200):])
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("the request: %w", err)
+		}
 	}
-	prompt := string(body[max(0, len(body)-200):])
+	prompt := string(tail)
 	answer := func(status int, kind, text string) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
@@ -60,8 +68,7 @@ func (troubles) RoundTrip(r *http.Request) (*http.Response, error) {
 		case <-time.After(90 * time.Second):
 		}
 	}
-	_, prompt, _ = strings.Cut(prompt, `"content":`)
-	prompt = strings.TrimSuffix(prompt, "}]}")
+	prompt = `"` + strings.TrimSuffix(prompt[max(0, strings.LastIndex(prompt, "call ")):], "}]}")
 	return answer(http.StatusOK, "application/json", `{"choices":[{"message":{"role":"assistant","content":`+prompt+`}}],"usage":{"prompt_tokens":5,"completion_tokens":5}}`)
 }
 
@@ -79,7 +86,7 @@ type historyStep struct {
 
 // history returns a random history of two teams: red's calls go wrong, blue's do not.
 func history(rnd *rand.Rand) (list []historyStep) {
-	kinds := []string{"500", "503", "429", "lost", "cut", "slow", "hang-up", "large", "none"}
+	kinds := []string{"500", "503", "429", "lost", "cut", "slow", "hang-up", "large", "many", "none"}
 	favourite := kinds[rnd.IntN(len(kinds))]
 	for range 20 + rnd.IntN(60) {
 		s := historyStep{model: []string{"gpt-4o", "gpt-4o", "gpt-4.1"}[rnd.IntN(3)], after: []time.Duration{0, 0, time.Second, 30 * time.Second}[rnd.IntN(4)]}
@@ -102,6 +109,10 @@ func play(t *testing.T, list []historyStep, withRed bool, large int) (blue []rep
 		s.options.MaxBody, s.options.Bodies = int64(large)+4096, 4*(int64(large)+4096)
 	}, func(b *bench) {
 		filler := strings.Repeat("word ", large/5)
+		bodies := map[string]string{} // they are large, and in use at once
+		for _, model := range []string{"gpt-4o", "gpt-4.1"} {
+			bodies["large"+model], bodies["many"+model] = chat(model, filler+"trouble: slow."), chat(model, filler[:large/8]+"trouble: slow.")
+		}
 		var group sync.WaitGroup
 		var mu sync.Mutex
 		blue = make([]reply, len(list))
@@ -111,28 +122,32 @@ func play(t *testing.T, list []historyStep, withRed bool, large int) (blue []rep
 				continue
 			}
 			group.Go(func() {
-				ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-				defer cancel()
-				text := ""
+				ctx, cancel := context.WithCancel(t.Context())
+				context.AfterFunc(t.Context(), cancel)
+				body, calls := bodies[s.trouble+s.model], 1 // these wait long for their answers
 				switch s.trouble {
-				case "large":
-					text = filler
+				case "many": // they take all memory that they can get
+					calls = 64
 				case "hang-up":
 					time.AfterFunc(time.Second, cancel)
 				}
 				if s.blue {
-					got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", chat(s.model, fmt.Sprintf("call %d", i)), "Authorization: Bearer "+s.key))
+					got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", chat(s.model, filler[:50_000]+fmt.Sprintf("call %d", i)), "Authorization: Bearer "+s.key))
 					blue[i] = reply{status: got.status, body: got.body, err: got.err}
 					return
 				}
-				body := chat(s.model, text+"trouble: "+s.trouble+".")
-				if s.trouble == "large" { // it comes slowly, and waits long for its answer
-					body = chat(s.model, text+"trouble: slow.")
+				if body == "" {
+					body = chat(s.model, "trouble: "+s.trouble+".")
 				}
-				if got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+s.key)); got.status != http.StatusOK || got.err != nil {
-					mu.Lock()
-					trouble++
-					mu.Unlock()
+				for range calls {
+					group.Go(func() {
+						got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+s.key))
+						if got.status != http.StatusOK || got.err != nil {
+							mu.Lock()
+							trouble++
+							mu.Unlock()
+						}
+					})
 				}
 			})
 		}

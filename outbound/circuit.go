@@ -121,8 +121,8 @@ func newCircuits(o Breaker) *circuits {
 	}
 }
 
-// attempt is a call that the circuits let through. Exactly one of succeeded, failed, unreachable and
-// dropped is called.
+// attempt is a call that the circuits let through. Exactly one of succeeded, failed, unreachable
+// and dropped is called.
 type attempt struct {
 	c      *circuits
 	series string
@@ -229,7 +229,8 @@ func (a attempt) succeeded(now time.Time) (closed []Circuit) {
 	return a.each(func(p part, k *circuit) bool { return k != nil && a.good(p, k, now) })
 }
 
-// failed returns the circuits that the call opened or, that of the connections, closed: it was sent.
+// failed returns the circuits that the call opened or, that of the connections, closed: it was
+// sent.
 func (a attempt) failed(now time.Time) (changed []Circuit) {
 	return a.each(func(p part, k *circuit) bool {
 		if p.scope == (scope{}) {
@@ -383,8 +384,8 @@ func (c *circuits) remember(k *circuit, o outcome) {
 	k.past = append(k.past, o)
 }
 
-// failing reports whether, counted back from the latest call, failures outnumber successes by n, and
-// by others whichever child is left out.
+// failing reports whether, counted back from the latest call, failures outnumber successes by n,
+// and by others whichever child is left out.
 func (k *circuit) failing(n, others int, now time.Time) bool {
 	sum, by := 0, map[string]int{}
 	for _, o := range slices.Backward(k.past) {

@@ -290,8 +290,8 @@ func TestOthersMayTry(t *testing.T) {
 	})
 }
 
-// TestConnectionsHaveACircuitOfTheirOwn: calls for which there is no connection, whoever makes them,
-// stop all calls; calls that failed otherwise show that there was one.
+// TestConnectionsHaveACircuitOfTheirOwn: calls for which there is no connection, whoever makes
+// them, stop all calls; calls that failed otherwise show that there was one.
 func TestConnectionsHaveACircuitOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -338,8 +338,8 @@ func (c *calls) together(states []outbound.State) map[string]outbound.State {
 	return sum
 }
 
-// circuits returns the worst state of the circuits that concern everybody, by model, and how many of
-// single callers are not closed. The models are those that have a label; "" is the connections.
+// circuits returns the worst state of the circuits that concern everybody, by model, and how many
+// of single callers are not closed. The models are those that have a label; "" is the connections.
 func (c *calls) circuits(upstream string, list []outbound.Circuit) (shared map[string]string, callers map[string]int) {
 	of := c.ofUpstream(upstream)
 	shared, callers = map[string]string{"": outbound.CircuitClosed}, map[string]int{}

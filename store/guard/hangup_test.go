@@ -22,7 +22,7 @@ func TestHangingUpIsNoOutage(t *testing.T) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		hangUp(t, memstore.New(nil))
+		leaveEarly(t, memstore.New(nil))
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -30,11 +30,11 @@ func TestHangingUpIsNoOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hangUp(t, store)
+		leaveEarly(t, store)
 	})
 }
 
-func hangUp(t *testing.T, store drawgate.Store) {
+func leaveEarly(t *testing.T, store drawgate.Store) {
 	t.Helper()
 	var errs sync.Map
 	const slow = 10 * time.Second // a machine that is slow is no outage either
