@@ -58,6 +58,7 @@ type leaver struct {
 	got    strings.Builder
 	after  int
 	leave  context.CancelFunc
+	err    error // why the answer broke off
 }
 
 var errLeft = errors.New("the caller has left")
@@ -91,7 +92,7 @@ func (b *bench) visit(r *http.Request, after int, stay time.Duration) *leaver {
 	}
 	r.RemoteAddr = "192.0.2.1:1234"
 	l := &leaver{header: http.Header{}, after: after, leave: cancel}
-	_ = b.serve(l, r.WithContext(ctx)) // it breaks off an answer whose caller leaves
+	l.err = b.serve(l, r.WithContext(ctx))
 	synctest.Wait()
 	return l
 }

@@ -123,6 +123,7 @@ func TestWhatIsNotUnderstoodCostsTheMost(t *testing.T) {
 		{response(`"tools":[{"type":"function_shell"}]`), both},
 		{response(`"tools":[{"name":"f"}]`), both},
 		{response(`"tools":["web_search"]`), both},
+		{response(`"tools":[[{"type":"web_search"}]]`), both},
 		{response(`"tools":[{"type":"mcp","server_label":"a"}]`), whole},
 		{response(`"tools":[{"type":"function","name":"f","parameters":{"type":"web_search"}}]`), 0},
 		{chat(`"modalities":"audio"`), both},

@@ -155,7 +155,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		switch {
 		case !array:
 			r.blocks = append(r.blocks, block{role: ro, depth: len(r.scan.stack), key: -1, open: -1})
-		case ro == reqInput && r.call.Operation == OpResponses:
+		case ro == reqTool, ro == reqInput && r.call.Operation == OpResponses: // a list in a list
 			r.unknown(nil)
 		}
 		if ro == reqTool {
@@ -197,6 +197,9 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 			r.media = media{kind: kindOfRole(ro), depth: len(r.scan.stack)}
 		}
 	case reqSchema, reqFunction:
+		if ro == reqFunction && array {
+			r.unknown(nil)
+		}
 		r.structure(&r.call.Schemas)
 	case reqText:
 		if r.raw() {

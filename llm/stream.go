@@ -395,9 +395,12 @@ func (s *Stream) Usage() Usage {
 	if most := s.p.MaxOutput(s.call); most > 0 {
 		least = min(least, most)
 	}
-	u.SoFar = s.p.wire == wireGemini && u.OutputKnown && !u.Final
+	u.SoFar = s.p.wire == wireGemini && u.OutputKnown && !u.Final && s.call.Answers == 1
 	if u.Final && u.Output == 0 && least > 0 { // a provider that says so of text that it delivered is not believed
 		u.Final, u.OutputKnown, u.SoFar = false, false, false
+	}
+	if u.SoFar { // the provider may be further than what came: so is a token for each byte
+		least = add(least, u.Reasoning)
 	}
 	if !u.Final {
 		u.Output = max(u.Output, least)

@@ -291,7 +291,7 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 		err = ErrLate
 	}
 	if err != nil {
-		again, err = t.lost(ctx, run, g, connected.Load(), err)
+		again, err = t.lost(ctx, run, g, connected.Load(), err, t.unheard(r))
 		return nil, err, again
 	}
 	now = time.Now()
@@ -305,8 +305,8 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	return resp, nil, false
 }
 
-// lost ends a call that got no answer.
-func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected bool, err error) (again bool, _ error) {
+// lost ends a call that got no answer, with what it may have used.
+func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected bool, err error, used []drawgate.Cost) (again bool, _ error) {
 	if cause := context.Cause(run.hold.Context()); errors.Is(cause, ErrHoldLost) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -319,9 +319,9 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected b
 	case g.opened.Load() == 0 && g.reader.Load() != nil:
 		run.unsent(!left, connected)
 	case left:
-		run.dropped(nil)
+		run.dropped(used)
 	default:
-		run.failed(nil)
+		run.failed(used)
 	}
 	return !left && ctx.Err() == nil, err
 }
@@ -336,7 +336,7 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	}
 	used := t.failed(r)
 	if unheard(resp.StatusCode) {
-		used = nil // the estimate stands
+		used = t.unheard(r)
 	}
 	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), used)
 }
@@ -354,6 +354,15 @@ func (t *Transport) failed(r *request) []drawgate.Cost {
 		used = append(used, drawgate.Units(p.Unit(), 0))
 	}
 	return used
+}
+
+// unheard returns what a call may have used of which the provider has told nothing: nil, for the
+// estimate stands, unless that was no bound.
+func (t *Transport) unheard(r *request) []drawgate.Cost {
+	if r.est.Upper {
+		return nil
+	}
+	return t.settlement(r, llm.Usage{})
 }
 
 // settlement returns what a call used.
@@ -476,7 +485,7 @@ func (b *answerBody) finish(err error) {
 		return
 	}
 	if b.stream == nil { // the estimate stands
-		b.end(err, errors.Is(err, io.EOF), nil)
+		b.end(err, errors.Is(err, io.EOF), b.t.unheard(b.r))
 		return
 	}
 	_ = b.stream.Close() // it has no error

@@ -1,7 +1,6 @@
 package simulator
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,10 +28,10 @@ type messagesRequest struct {
 		Role    string  `json:"role"`
 		Content content `json:"content"`
 	} `json:"messages"`
-	System    content           `json:"system"`
-	MaxTokens *int64            `json:"max_tokens"`
-	Stream    bool              `json:"stream"`
-	Tools     []json.RawMessage `json:"tools"`
+	System    content  `json:"system"`
+	MaxTokens *int64   `json:"max_tokens"`
+	Stream    bool     `json:"stream"`
+	Tools     jsonList `json:"tools"`
 }
 
 func parseMessages(r *http.Request, body []byte, q *request) error {

@@ -2,9 +2,11 @@ package simulator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -136,9 +138,14 @@ func (x *exchange) read() *failure {
 	o := &x.s.options
 	x.q = request{choices: 1, steer: steer{output: o.Output, thoughts: o.Thoughts, delay: o.Delay, pause: o.ChunkDelay, size: o.ChunkTokens}}
 	if err = x.api.parse(x.r, body, &x.q); err == nil {
+		var all any
+		if json.Unmarshal(body, &all) == nil {
+			x.q.look("", all)
+		}
 		err = x.q.count(o.Tokens)
 	}
 	x.call.Model, x.call.Stream, x.call.Input = clip(x.q.model), x.q.stream, x.q.input
+	x.call.Surcharges = slices.Compact(slices.Sorted(slices.Values(x.q.surcharges)))
 	if err != nil {
 		f := &failure{reason: invalid, message: err.Error()}
 		if e, ok := errors.AsType[*fieldError](err); ok {

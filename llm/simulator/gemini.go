@@ -41,6 +41,8 @@ type geminiPart struct {
 	Text             *string         `json:"text"`
 	FunctionCall     json.RawMessage `json:"functionCall"`
 	FunctionResponse json.RawMessage `json:"functionResponse"`
+	ExecutableCode   json.RawMessage `json:"executableCode"`
+	CodeResult       json.RawMessage `json:"codeExecutionResult"`
 }
 
 type geminiConfig struct {
@@ -50,11 +52,11 @@ type geminiConfig struct {
 }
 
 type geminiRequest struct {
-	Contents               []geminiContent   `json:"contents"`
-	SystemInstruction      *geminiContent    `json:"systemInstruction"`
-	SystemInstructionSnake *geminiContent    `json:"system_instruction"`
-	GenerationConfig       geminiConfig      `json:"generationConfig"`
-	Tools                  []json.RawMessage `json:"tools"`
+	Contents               []geminiContent `json:"contents"`
+	SystemInstruction      *geminiContent  `json:"systemInstruction"`
+	SystemInstructionSnake *geminiContent  `json:"system_instruction"`
+	GenerationConfig       geminiConfig    `json:"generationConfig"`
+	Tools                  jsonList        `json:"tools"`
 	// GenerateContentRequest is what countTokens may have instead of contents.
 	GenerateContentRequest *geminiRequest `json:"generateContentRequest"`
 }
@@ -126,6 +128,8 @@ func (q *request) turn(t *geminiContent) {
 			c.texts = append(c.texts, *p.Text)
 		case len(p.FunctionCall) > 0 || len(p.FunctionResponse) > 0:
 			c.texts = append(c.texts, string(p.FunctionCall), string(p.FunctionResponse))
+		case len(p.ExecutableCode) > 0 || len(p.CodeResult) > 0:
+			c.texts = append(c.texts, string(p.ExecutableCode), string(p.CodeResult))
 		default:
 			c.files++
 		}

@@ -64,6 +64,8 @@ type Call struct {
 	CacheRead  int64 `json:"cache_read,omitempty"`
 	CacheWrite int64 `json:"cache_write,omitempty"`
 	Reasoning  int64 `json:"reasoning,omitempty"`
+	// Surcharges names what costs beyond the tokens: "tools" that have a fee per use, a tier …
+	Surcharges []string `json:"surcharges,omitempty"`
 	// Delivered is how many of the output's tokens were written to the client, and Bytes how long
 	// the body of the answer was.
 	Delivered int64 `json:"delivered"`
@@ -179,7 +181,7 @@ func (l *ledger) after(id int64, most int) []Call {
 
 func (c *Call) clone() Call {
 	d := *c
-	d.Refusals, d.Later = slices.Clone(c.Refusals), slices.Clone(c.Later)
+	d.Refusals, d.Later, d.Surcharges = slices.Clone(c.Refusals), slices.Clone(c.Later), slices.Clone(c.Surcharges)
 	return d
 }
 

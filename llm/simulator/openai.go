@@ -80,7 +80,7 @@ type chatRequest struct {
 		IncludeUsage       bool  `json:"include_usage"`
 		IncludeObfuscation *bool `json:"include_obfuscation"`
 	} `json:"stream_options"`
-	Tools []json.RawMessage `json:"tools"`
+	Tools jsonList `json:"tools"`
 }
 
 var chatRoles = map[string]bool{"system": true, "developer": true, "user": true, "assistant": true, "tool": true, "function": true}

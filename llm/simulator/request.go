@@ -28,6 +28,7 @@ type request struct {
 	choices   int64 // how many answers it wants, at least 1
 
 	steer
+	stored
 	// Of some APIs only.
 	usage     bool // OpenAI: the stream ends with the usage
 	obfuscate bool // OpenAI: chunks are padded
@@ -41,6 +42,7 @@ type request struct {
 type steer struct {
 	output     int64 // words
 	thoughts   int64 // tokens of thoughts before the words
+	hidden     int64 // tokens of what a request refers to, or its tools find
 	cacheRead  int64 // tokens of the input that are read from a cache, and written to it
 	cacheWrite int64
 	delay      time.Duration // before the first word
@@ -94,6 +96,8 @@ func (s *steer) set(name, value string) (err error) {
 		s.output, err = number(value, maxOutput)
 	case "thoughts":
 		s.thoughts, err = number(value, maxOutput)
+	case "stored":
+		s.hidden, err = number(value, maxOutput)
 	case "cache_read":
 		s.cacheRead, err = number(value, maxOutput)
 	case "cache_write":
@@ -114,7 +118,7 @@ func (s *steer) set(name, value string) (err error) {
 	case "stall":
 		s.fault.Delay, err = interval(value)
 	default:
-		err = fmt.Errorf("there is no such word (have: output, thoughts, cache_read, cache_write, size, delay, chunk, fault, after, stall)")
+		err = fmt.Errorf("there is no such word (have: output, thoughts, stored, cache_read, cache_write, size, delay, chunk, fault, after, stall)")
 	}
 	return err
 }
@@ -149,6 +153,9 @@ func (q *request) count(tokens func(model, text string) int) error {
 		return err
 	}
 	q.texts = nil
+	if q.refers {
+		q.input += q.hidden
+	}
 	q.cacheRead = min(q.cacheRead, q.input)
 	q.cacheWrite = min(q.cacheWrite, q.input-q.cacheRead)
 	if q.maxTokens > 0 {
@@ -188,8 +195,7 @@ type content struct {
 	given bool
 }
 
-// UnmarshalJSON reads null, text, or a list of objects. Whatever has a "type" that is not text is
-// counted as a file, if it is not a part of a tool's call.
+// UnmarshalJSON reads null, text, or a list of objects. What has the type of a file is counted as one.
 func (c *content) UnmarshalJSON(body []byte) error {
 	*c = content{}
 	if string(body) == "null" {
@@ -221,6 +227,7 @@ type part struct {
 	Content   *content        `json:"content"`
 	Name      string          `json:"name"`
 	Arguments string          `json:"arguments"`
+	Source    json.RawMessage `json:"source"`
 }
 
 func (c *content) part(p *part) {
@@ -235,9 +242,26 @@ func (c *content) part(p *part) {
 		c.files += p.Content.files
 	case len(p.Input) > 0: // the call of a tool
 		c.texts = append(c.texts, p.Name, string(p.Input))
-	case p.Text == nil && p.Refusal == nil && p.Thinking == nil && p.Type != "tool_result":
+	case p.Text == nil && p.Refusal == nil && p.Thinking == nil && isFile(p.Type):
+		var source struct {
+			Type string `json:"type"`
+			Data string `json:"data"`
+		}
+		if json.Unmarshal(p.Source, &source) == nil && (source.Type == "text" || source.Type == "content") {
+			c.texts = append(c.texts, source.Data)
+			return
+		}
 		c.files++
 	}
+}
+
+// isFile reports whether a part of this type has a file, as far as its type says.
+func isFile(kind string) bool {
+	switch kind {
+	case "", "image", "image_url", "input_image", "input_audio", "input_file", "file", "document", "computer_screenshot", "container_upload":
+		return true
+	}
+	return false
 }
 
 // message takes one message into account.

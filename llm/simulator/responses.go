@@ -15,7 +15,7 @@ type responsesRequest struct {
 	StreamOptions   *struct {
 		IncludeObfuscation *bool `json:"include_obfuscation"`
 	} `json:"stream_options"`
-	Tools []json.RawMessage `json:"tools"`
+	Tools jsonList `json:"tools"`
 }
 
 // inputItem is one item of the input: a message, a tool's call or its result.

@@ -1,0 +1,327 @@
+package gateway_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/llm/simulator"
+)
+
+var update = flag.Bool("update", false, "write what the calls of testdata/estimates reserve and are settled with")
+
+// row is what a call of the table has beyond its prompt: a field, a part of its message, or an
+// element of its input.
+type row struct {
+	API, At, JSON string
+}
+
+// table returns the rows of a provider: at least 60.
+func table(t *testing.T, provider string) (rows []row) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/estimates/" + provider + ".jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var r row
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) < 60 {
+		t.Fatalf("%s: %d rows, want 60", provider, len(rows))
+	}
+	return rows
+}
+
+// twins are ways to write what a row has that no provider documents.
+var twins = []struct {
+	name string
+	of   func(text string) string
+}{
+	{"plain", func(text string) string { return text }},
+	{"an object for a list", func(text string) string {
+		text = strings.Replace(text, "[{", "{", 1)
+		return strings.Replace(text, "}]", "}", 1)
+	}},
+	{"other case", func(text string) string {
+		i := strings.IndexByte(text, '"') + 1
+		return text[:i] + strings.ToUpper(text[i:i+1]) + text[i+1:]
+	}},
+	{"nested", func(text string) string {
+		name, value, ok := strings.Cut(text, ":")
+		if !ok || strings.HasPrefix(text, "{") {
+			return "[" + text + "]"
+		}
+		return name + ":[" + strings.Replace(value, ",\"", "],\"", 1) + strings.Repeat("]", 1-min(1, strings.Count(value, ",\"")))
+	}},
+	{"twice", func(text string) string { return text + "," + text }},
+	{"one more field", func(text string) string {
+		if i := strings.IndexByte(text, '{'); i >= 0 && !strings.HasPrefix(text[i:], "{}") {
+			return text[:i+1] + `"zz_extra":{"a":1},` + text[i+1:]
+		}
+		return text + `,"zz_extra":1`
+	}},
+}
+
+// models of the table, by API: the first reasons.
+var models = map[string][]string{
+	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {"claude-opus-4-1", "claude-sonnet-4-5"},
+	"generate": {"gemini-2.5-pro", "gemini-2.5-flash"},
+}
+
+// reasons reports whether a model reasons for a call of some rows.
+func reasons(api, model string, rows []row) bool {
+	switch api {
+	case "chat", "responses":
+		return model == models[api][0]
+	case "messages":
+		return slices.ContainsFunc(rows, func(r row) bool {
+			return strings.HasPrefix(r.JSON, `"thinking"`) && !strings.Contains(r.JSON, "disabled")
+		})
+	}
+	return true
+}
+
+// written returns the path and the body of a call with some rows, which may be no JSON: a twin need
+// not be.
+func written(api, model string, stream bool, prompt string, rows []row, twin func(string) string) (path, body string) {
+	add := map[string]string{}
+	for _, r := range rows {
+		add[r.At] += "," + twin(r.JSON)
+	}
+	text, _ := json.Marshal(prompt)
+	flow := fmt.Sprintf(`"stream":%v`, stream)
+	switch api {
+	case "chat":
+		return "/openai/v1/chat/completions", fmt.Sprintf(`{"model":%q,%s,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+	case "responses":
+		return "/openai/v1/responses", fmt.Sprintf(`{"model":%q,%s,"input":[{"role":"user","content":[{"type":"input_text","text":%s}%s]}%s]%s}`, model, flow, text, add["part"], add["item"], add["field"])
+	case "messages":
+		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+	}
+	path = "/gemini/v1beta/models/" + model + ":generateContent"
+	if stream {
+		path = "/gemini/v1beta/models/" + model + ":streamGenerateContent?alt=sse"
+	}
+	return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"], add["field"])
+}
+
+// referee compares what calls are settled with and what the provider bills.
+type referee struct {
+	*bench
+	n     int
+	money bool
+}
+
+// judged makes a call, and returns what it reserved and was settled with, in tokens and in money:
+// "refused" if it did not reach the provider.
+func (b *referee) judged(path, body string, after int, stay time.Duration) (reserved, settled string, got *leaver) {
+	b.Helper()
+	b.n++
+	key := fmt.Sprintf("call-%d", b.n)
+	before := len(b.sim.Calls())
+	r := b.raw(b.Context(), http.MethodPost, path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice, "X-Call: "+key)
+	got = b.visit(r, after, stay)
+	if len(b.sim.Calls()) == before {
+		if got.status < http.StatusBadRequest {
+			b.Errorf("%s %s: %d without a call", path, body, got.status)
+		}
+		return "refused", "", got
+	}
+	used, held, last := b.settledWith(key), b.reservedFor(), b.last()
+	reserved, settled = amounts(held), amounts(used)
+	if last.Outcome == simulator.Rejected || last.Outcome == simulator.Failed {
+		return reserved, settled, got // the provider bills nothing
+	}
+	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body, after, stay, last.Outcome, used, held, bill(&last), last)
+	short := false
+	switch last.Provider {
+	case simulator.OpenAI:
+		short = used[llm.UnitTokens] < last.Input+last.Output
+	case simulator.Anthropic:
+		short = used[llm.UnitInputTokens] < last.Input-last.CacheRead || used[llm.UnitOutputTokens] < last.Output
+	default:
+		short = used[llm.UnitInputTokens] < last.Input
+	}
+	if short || b.money && used["usd_micros"] < bill(&last) {
+		b.Errorf("too little: %s", at)
+	}
+	if b.money && len(last.Surcharges) > 0 {
+		b.Errorf("%v cost more than the prices say: %s", last.Surcharges, at)
+	}
+	if last.Outcome == simulator.Answered && last.Fault != simulator.FaultNoUsage && got.err == nil && b.money && used["usd_micros"] != bill(&last) {
+		b.Errorf("a full answer is not settled with its bill: %s", at)
+	}
+	return reserved, settled, got
+}
+
+// amounts writes units.
+func amounts(units map[string]int64) string {
+	var all []string
+	for _, unit := range []string{llm.UnitTokens, llm.UnitInputTokens, llm.UnitOutputTokens, "usd_micros"} {
+		if n := units[unit]; n > 0 {
+			all = append(all, fmt.Sprintf("%s %d", unit, n))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// quietly makes a gateway log nothing: callers leave thousands of answers.
+func quietly(change func(s *setup)) func(s *setup) {
+	return func(s *setup) {
+		change(s)
+		s.options.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func allModels() (all []string) {
+	for _, m := range models {
+		all = append(all, m...)
+	}
+	return all
+}
+
+// TestEstimates: each call of the tables, and its malformed twins, reserves and is settled with what
+// testdata says: after a full answer, when its caller leaves before it, in its middle and after its
+// last token, and when the provider cuts it. Nothing is settled below what the provider bills, what
+// costs more than the prices say does not reach it, and a full answer is settled with its bill.
+//
+// req: B12 C1 D12
+func TestEstimates(t *testing.T) {
+	t.Parallel()
+	for _, provider := range []string{"openai", "anthropic", "gemini"} {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			rows := table(t, provider)
+			inBubble(t, quietly(counting(allModels()...)), func(t *testing.T, b *bench) {
+				ref := &referee{bench: b, money: true}
+				var out bytes.Buffer
+				const prompt = "What does a gate do?\nsimulate: stored=20000 output=40 "
+				for _, r := range rows {
+					for i, twin := range twins {
+						for _, model := range models[r.API][:2-min(i, 1)] { // twins are of the model that reasons
+							call := func(more string, after int, stay time.Duration) (string, string, *leaver) {
+								if reasons(r.API, model, []row{r}) {
+									more += " thoughts=300"
+								}
+								path, body := written(r.API, model, true, prompt+more, []row{r}, twin.of)
+								return ref.judged(path, body, after, stay)
+							}
+							held, full, got := call("", -1, 0)
+							if held == "refused" {
+								fmt.Fprintf(&out, "%s %s (%s): refused\n", model, r.JSON, twin.name)
+								continue
+							}
+							_, before, _ := call("delay=1s", -1, time.Second/2)
+							_, middle, _ := call("", got.got.Len()/2, 0)
+							_, last, _ := call("", got.got.Len(), 0)
+							_, cut, _ := call("fault=cut after=3", -1, 0)
+							fmt.Fprintf(&out, "%s %s (%s): %s\n\tfull %s\n\tbefore %s\n\tmiddle %s\n\tlast %s\n\tcut %s\n", model, r.JSON, twin.name, held, full, before, middle, last, cut)
+						}
+					}
+				}
+				file := "testdata/estimates/" + provider + ".txt"
+				if *update {
+					if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(out.Bytes(), want) {
+					t.Errorf("%s is not what the calls reserve and are settled with: look at it with go test -run TestEstimates ./gateway -update", file)
+				}
+			})
+		})
+	}
+}
+
+// TestRandomEstimates: calls that are put together from the tables at random, which are answered,
+// left and cut at random, with and without prices, by bounds and by what is likely: none is settled
+// below what the provider bills.
+//
+// req: B12 C1 D12
+func TestRandomEstimates(t *testing.T) {
+	t.Parallel()
+	calls := 500
+	if os.Getenv("DRAWGATE_LONG") != "" {
+		calls = 10_000
+	}
+	rows := map[string][]row{}
+	for _, provider := range []string{"openai", "anthropic", "gemini"} {
+		for _, r := range table(t, provider) {
+			rows[r.API] = append(rows[r.API], r)
+		}
+	}
+	for part := range 4 {
+		money, likely := part%2 == 0, part >= 2
+		t.Run(fmt.Sprintf("prices %v, likely %v", money, likely), func(t *testing.T) {
+			t.Parallel()
+			priced := allModels()
+			if !money {
+				priced = nil
+			}
+			inBubble(t, func(s *setup) {
+				quietly(counting(priced...))(s)
+				for i := range s.config.Upstreams {
+					s.config.Upstreams[i].Likely = likely
+				}
+			}, func(t *testing.T, b *bench) {
+				ref := &referee{bench: b, money: money}
+				random := rand.New(rand.NewPCG(uint64(part), 4))
+				apis := []string{"chat", "responses", "messages", "generate"}
+				reached := 0
+				for range calls / 4 {
+					api := apis[random.IntN(len(apis))]
+					var some []row
+					for range 1 + random.IntN(3) {
+						some = append(some, rows[api][random.IntN(len(rows[api]))])
+					}
+					twin := twins[0]
+					if random.IntN(3) == 0 {
+						twin = twins[random.IntN(len(twins))]
+					}
+					prompt := strings.Repeat("Say what was decided, at 10:30 on 2026-01-15! ", random.IntN(40)) +
+						fmt.Sprintf("\nsimulate: stored=%d output=%d size=%d cache_read=%d", random.IntN(60_000), 1+random.IntN(200), 1+random.IntN(4), random.IntN(30))
+					after, stay := -1, time.Duration(0)
+					switch random.IntN(5) {
+					case 0:
+						after = 1 + random.IntN(12_000)
+					case 1:
+						prompt, stay = prompt+" delay=1s", time.Duration(1+random.IntN(999))*time.Millisecond
+					case 2:
+						prompt += fmt.Sprintf(" fault=cut after=%d", random.IntN(40))
+					case 3:
+						prompt += " fault=no_usage"
+					}
+					model := models[api][random.IntN(2)]
+					if reasons(api, model, some) {
+						prompt += fmt.Sprintf(" thoughts=%d", random.IntN(500))
+					}
+					path, body := written(api, model, random.IntN(4) > 0, prompt, some, twin.of)
+					if held, _, _ := ref.judged(path, body, after, stay); held != "refused" {
+						reached++
+					}
+				}
+				if reached < calls/20 {
+					t.Errorf("%d of %d calls reached the provider", reached, calls/4)
+				}
+			})
+		})
+	}
+}
