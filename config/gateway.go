@@ -226,7 +226,8 @@ func (u *Upstream) settings(d *decoder) []setting {
 // others reads paths that are passed on uncounted.
 func (d *decoder) others(e entry) (list []string) {
 	if _, ok := e.value.(*ast.BoolNode); ok {
-		d.problem(spanOf(e.value), `such as others: [/v1/files, "/v1/files/*"]`, "others is a list of paths that are passed on though nothing counts them")
+		d.problem(spanOf(e.value), `such as others: [/v1/files, "/v1/files/*"]`,
+			"others is a list of paths that are passed on though nothing counts them")
 		return nil
 	}
 	d.texts(e, maxModels, func(e entry) {
@@ -359,20 +360,23 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		}
 		for _, other := range u.Others {
 			if err := p.CheckOther(other); err != nil {
-				problems = append(problems, c.note(upstreamSetting(u.Name)+".others", strings.TrimPrefix(err.Error(), "llm: "), "write paths that begin with /, behind the url"))
+				problems = append(problems, c.note(upstreamSetting(u.Name)+".others", err.Error(),
+					"write paths that begin with /, behind the url"))
 			}
 		}
 	}
 	for i := range g.Keys {
 		for _, o := range g.Keys[i].Others {
 			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(o, upstream) }) {
-				problems = append(problems, c.note(keySetting(i)+".others", fmt.Sprintf("key %s may call %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(o)),
+				problems = append(problems, c.note(keySetting(i)+".others",
+					fmt.Sprintf("key %s may call %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(o)),
 					"write UPSTREAM/PATH, such as "+example(names)+"/v1/files/*"))
 			}
 		}
 		for _, m := range g.Keys[i].Models {
 			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) }) {
-				problems = append(problems, c.note(keySetting(i)+".models", fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
+				problems = append(problems, c.note(keySetting(i)+".models",
+					fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
 					"write UPSTREAM/MODEL, such as "+example(names)+"/*"))
 			}
 		}
@@ -406,13 +410,15 @@ func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
 		return "", "" // it was reported
 	}
 	if len(g.Prices.Models) > 0 {
-		_, _, err := g.Prices.Table().Hold(&llm.Call{Operation: llm.OpChat, Model: model, Family: p.Family(model).Name}, llm.Estimate{})
-		if err != nil {
-			return fmt.Sprintf("the fallback %s has no price: its calls are refused", shorten(name)), "look at its spelling, or add it to gateway.prices.models"
+		call := &llm.Call{Operation: llm.OpChat, Model: model, Family: p.Family(model).Name}
+		if _, _, err := g.Prices.Table().Hold(call, llm.Estimate{}); err != nil {
+			return fmt.Sprintf("the fallback %s has no price: its calls are refused", shorten(name)),
+				"look at its spelling, or add it to gateway.prices.models"
 		}
 	}
 	if entry.Model == "*" && to.URL == addresses[to.Profile] && len(p.Families) > 0 && !p.Knows(model) {
-		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it", shorten(name), shorten(to.Name)),
+		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it",
+				shorten(name), shorten(to.Name)),
 			"look at its spelling; if it is right, give it an entry of its own"
 	}
 	return "", ""
@@ -473,8 +479,10 @@ func (c *Config) warnGateway() {
 			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`, "models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
 		}
 		for _, other := range u.Others {
-			if path, all := strings.CutSuffix(other, "*"); all && slices.Contains([]string{"", "/v1", "/v1beta", "/v1alpha", "/openai", "/openai/v1"}, strings.TrimRight(path, "/")) {
-				c.warnOf(upstreamSetting(u.Name)+".others", "list what is needed, such as /v1/files/*", "others of %s has %s: nearly all calls of that account pass uncounted", shorten(u.Name), shorten(other))
+			wide := []string{"", "/v1", "/v1beta", "/v1alpha", "/openai", "/openai/v1"}
+			if path, all := strings.CutSuffix(other, "*"); all && slices.Contains(wide, strings.TrimRight(path, "/")) {
+				c.warnOf(upstreamSetting(u.Name)+".others", "list what is needed, such as /v1/files/*",
+					"others of %s has %s: nearly all calls of that account pass uncounted", shorten(u.Name), shorten(other))
 			}
 		}
 		if end := u.doubled(); end != "" {

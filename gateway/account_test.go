@@ -110,8 +110,8 @@ func TestCacheKnowsWhatIsPassedOn(t *testing.T) {
 	})
 }
 
-// TestWrongKeysAreSeen: each call with a wrong key counts, and the log says so without the keys, and
-// not each time.
+// TestWrongKeysAreSeen: each call with a wrong key counts, and the log says so without the keys,
+// and not each time.
 func TestWrongKeysAreSeen(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -40,10 +40,11 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " cannot be passed on: tell whoever runs this gateway"})
 		return
 	}
-	if !plain(resp) && x.up.secret != nil && resp.StatusCode < http.StatusBadRequest && resp.StatusCode != http.StatusNotModified {
+	if !plain(resp) && x.up.secret != nil && resp.StatusCode < http.StatusMultipleChoices {
 		// It was not asked for, and nobody sees what is in it.
 		x.h.warn("the upstream compresses its answers, although it was asked not to", "upstream", x.up.config.Name)
-		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " is compressed, and cannot be passed on: tell whoever runs this gateway"})
+		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name +
+			" is compressed, and cannot be passed on: tell whoever runs this gateway"})
 		return
 	}
 	x.result = resultOf(c, resp.StatusCode)
@@ -134,7 +135,8 @@ func (x *exchange) deliverError(resp *http.Response) {
 }
 
 // accounts are the names of an account in the errors of OpenAI, Anthropic and Google.
-var accounts = regexp.MustCompile(`\borg-[A-Za-z0-9]{6,}|\bproj_[A-Za-z0-9]{6,}|\bprojects/[A-Za-z0-9-]+|\bproject_number:[0-9]+|` +
+var accounts = regexp.MustCompile(`\borg-[A-Za-z0-9]{6,}|\bproj_[A-Za-z0-9]{6,}|` +
+	`\bprojects/[A-Za-z0-9-]+|\bproject_number:[0-9]+|` +
 	`\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 
 // withoutAccount returns an error without the names of the account of which it speaks: callers

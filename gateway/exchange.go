@@ -288,7 +288,8 @@ func (x *exchange) route(c *call) *refusal {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
 	}
 	if c.Other != "" {
-		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf("the path names the model %.80q and the body %.80q: send the same in both", c.Model, c.Other)}
+		message := fmt.Sprintf("the path names the model %.80q and the body %.80q: send the same in both", c.Model, c.Other)
+		return &refusal{kind: llm.BadRequest, message: message}
 	}
 	up := c.up.config
 	c.entry = up.model(c.Model)
@@ -296,7 +297,8 @@ func (x *exchange) route(c *call) *refusal {
 		return noModel(c.Model, up.Name)
 	}
 	if c.Background {
-		return &refusal{kind: llm.BadRequest, message: "background: true is not supported: the answer would be paid for, and could not be fetched through this gateway. Leave it out"}
+		return &refusal{kind: llm.BadRequest, message: "background: true is not supported: the answer would be paid for, " +
+			"and could not be fetched through this gateway. Leave it out"}
 	}
 	if !c.NeedsUsage() {
 		return nil

@@ -212,7 +212,8 @@ func (h *Handler) wrongKey(upstream string, r *http.Request) {
 		h.opts.WrongKey(upstream)
 	}
 	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
-		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream, "client", clientIP(r), "shown", secretOf(r) != "", "not_logged", skipped)
+		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream,
+			"client", clientIP(r), "shown", secretOf(r) != "", "not_logged", skipped)
 	}
 }
 

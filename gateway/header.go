@@ -55,7 +55,8 @@ var ownSite = []string{
 // untold are headers of requests that do not change an answer: two calls that differ in them alone
 // are the same to the cache. Those of SDKs that begin with X-Stainless- are as well.
 var untold = []string{
-	"User-Agent", "Cache-Control", "Pragma", "Traceparent", "Tracestate", "Baggage", "X-Request-Id", "X-Client-Request-Id", "Idempotency-Key", "X-Goog-Api-Client",
+	"User-Agent", "Cache-Control", "Pragma", "Traceparent", "Tracestate", "Baggage",
+	"X-Request-Id", "X-Client-Request-Id", "Idempotency-Key", "X-Goog-Api-Client",
 }
 
 // remove removes headers, and those that Connection names.

@@ -152,8 +152,8 @@ func TestTooLargeUploads(t *testing.T) {
 	})
 }
 
-// TestCompressionBombs: a compressed request is refused unread, and so is a compressed answer, which
-// nobody asked for and which may have the provider's key in it, without being unpacked here.
+// TestCompressionBombs: a compressed request is refused unread, and so is a compressed answer,
+// which nobody asked for and which may have the provider's key in it, without being unpacked here.
 //
 // req: C12
 func TestCompressionBombs(t *testing.T) {

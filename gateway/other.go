@@ -24,10 +24,10 @@ func (x *exchange) other(c *call) *refusal {
 	}
 	switch {
 	case c.Operation != llm.OpOther, up.Profile.HasCall(c.path):
-		return &refusal{kind: llm.NoSuchPath, message: "this gateway does not pass on " + x.r.Method + " calls of this path: " +
-			"it is like that of a call which is counted, but not the same; what precedes it at the provider belongs into the url of the upstream"}
+		return x.notPassed("it is like that of a call which is counted, but not the same; " +
+			"what precedes it at the provider belongs into the url of the upstream")
 	case !listed(up.Others, c.path), len(x.key.Others) > 0 && !listed(x.key.Others, up.Name+c.path):
-		return &refusal{kind: llm.NoSuchPath, message: "this gateway does not pass on " + x.r.Method + " calls of this path: nothing would count them"}
+		return x.notPassed("nothing would count them")
 	case len(x.key.Models) == 0:
 		return nil
 	}
@@ -43,9 +43,16 @@ func (x *exchange) other(c *call) *refusal {
 	return nil
 }
 
+// notPassed refuses a path.
+func (x *exchange) notPassed(why string) *refusal {
+	message := "this gateway does not pass on " + x.r.Method + " calls of this path: " + why
+	return &refusal{kind: llm.NoSuchPath, message: message}
+}
+
 // noModel refuses a model that does not exist, as far as a key may know.
 func noModel(name, upstream string) *refusal {
-	return &refusal{kind: llm.NotFound, message: fmt.Sprintf("there is no model %.80q for this key at %s", name, upstream)}
+	message := fmt.Sprintf("there is no model %.80q for this key at %s", name, upstream)
+	return &refusal{kind: llm.NotFound, message: message}
 }
 
 // modelFields are the names of fields, parameters and segments of paths whose values, or next
@@ -54,7 +61,8 @@ var modelFields = []string{"model", "models", "engine", "engines", "deployment",
 
 func isModelField(name string) bool { return slices.Contains(modelFields, strings.ToLower(name)) }
 
-var errUnreadable = errors.New("this key may use certain models only, and it cannot be read which ones this request names: send JSON or a form (multipart/form-data)")
+var errUnreadable = errors.New("this key may use certain models only, and it cannot be read which ones " +
+	"this request names: send JSON or a form (multipart/form-data)")
 
 // namedModels returns the models that a call names which nothing counts: in its path, its query and
 // its body. The error is for a body that may name some, but cannot be read.

@@ -49,7 +49,8 @@ func oneBody(h http.Header) *refusal {
 		return bad("the request has more than one Content-Type")
 	case len(types) == 1 && types[0] != "":
 		_, params, err := mime.ParseMediaType(types[0])
-		if charset := params["charset"]; err != nil || charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
+		charset := strings.ToLower(params["charset"])
+		if err != nil || charset != "" && charset != "utf-8" && charset != "us-ascii" {
 			return bad("the Content-Type is not valid, or its charset is not UTF-8")
 		}
 	}

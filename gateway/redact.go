@@ -138,8 +138,8 @@ const (
 	maxEntity  = 12 // bytes of a character of HTML
 )
 
-// escaped returns the character that b begins with if that is escaped, and the length of the escape,
-// or 0. short is true if b ends within one.
+// escaped returns the character that b begins with if that is escaped, and the length of the
+// escape, or 0. short is true if b ends within one.
 func escaped(b []byte) (c byte, n int, short bool) {
 	switch b[0] {
 	case '\\':

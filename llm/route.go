@@ -54,7 +54,8 @@ var (
 	geminiForms = forms{
 		prefixes: []string{
 			"", "/v1beta", "/v1", "/v1alpha",
-			"/v1/projects/{}/locations/{}/publishers/{}", "/v1beta1/projects/{}/locations/{}/publishers/{}", // Vertex AI
+			"/v1/projects/{}/locations/{}/publishers/{}", // Vertex AI
+			"/v1beta1/projects/{}/locations/{}/publishers/{}",
 		},
 		calls: []string{
 			"/models/{}:generateContent", "/models/{}:streamGenerateContent", "/models/{}:countTokens",
@@ -144,7 +145,8 @@ func (p *Profile) CheckOther(pattern string) error {
 	case !PlainPath(path):
 		return fmt.Errorf("%q is not a path such as /v1/files or /v1/files/*", pattern)
 	case p.HasCall(path):
-		return fmt.Errorf("%q contains the path of a call that is counted, and no such path is passed on as another call", pattern)
+		return fmt.Errorf("%q contains the path of a call that is counted, "+
+			"and no such path is passed on as another call", pattern)
 	case p.Documented(http.MethodGet, pattern):
 		return fmt.Errorf("%q lists models, which is passed on anyway", pattern)
 	}
@@ -152,7 +154,9 @@ func (p *Profile) CheckOther(pattern string) error {
 }
 
 // callWords are in the paths of calls, of any provider: many servers have several protocols.
-var callWords = []string{"/completions", "/responses", "/embeddings", "/messages", "generatecontent", "counttokens", "embedcontent"}
+var callWords = []string{
+	"/completions", "/responses", "/embeddings", "/messages", "generatecontent", "counttokens", "embedcontent",
+}
 
 // HasCall reports whether a path contains that of a call which a quota counts, in any capitals and
 // with anything in front of it and behind it. path is decoded.
@@ -162,7 +166,9 @@ func (p *Profile) HasCall(path string) bool {
 	if slices.ContainsFunc(callWords, has) {
 		return true
 	}
-	return p.wire == wireGeneric && slices.ContainsFunc(p.generic.Paths, func(call string) bool { return has(strings.ToLower(strings.TrimRight(call, "/"))) })
+	return p.wire == wireGeneric && slices.ContainsFunc(p.generic.Paths, func(call string) bool {
+		return has(strings.ToLower(strings.TrimRight(call, "/")))
+	})
 }
 
 // endsWith reports whether a path is that of an operation, for a server that passes over capitals.

@@ -75,7 +75,8 @@ func newCalls() *calls {
 
 func (c *calls) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		c.ended, c.tokens, c.used, c.incidents, c.transitions, c.holds, c.answers, c.wrongKeys, c.queued, c.answered, c.lasted, c.estimates,
+		c.ended, c.tokens, c.used, c.incidents, c.transitions, c.holds, c.answers, c.wrongKeys,
+		c.queued, c.answered, c.lasted, c.estimates,
 	}
 }
 
