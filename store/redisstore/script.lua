@@ -772,9 +772,9 @@ local function until_(r, st)
   return need
 end
 
--- Entries that were not read have expired. If the bucket needs no field but its header, the whole key
--- is deleted, which is much faster than field by field; PEXPIRE with 0 does that, and needs no further
--- right. Then it returns true, and the header has to be written anew.
+-- Entries that were not read have expired. If the bucket needs no field but its header, the whole
+-- key is deleted, which is much faster than field by field; PEXPIRE with 0 does that, and needs no
+-- further right. Then it returns true, and the header has to be written anew.
 local function replace(r)
   local simple = r.m == 0
   for _, st in ipairs(r.ls) do
