@@ -286,7 +286,7 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 				c.r.Hold = drawgate.Hold{For: time.Hour}
 			}
 		}
-		run := func(patient bool) []time.Duration { // how long each waited; -1: it was refused
+		run := func(forever bool) []time.Duration { // how long each waited; -1: it was refused
 			out := make([]time.Duration, len(callers))
 			synctest.Test(t, func(t *testing.T) {
 				l := local(t, policy(limit))
@@ -295,7 +295,7 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 					all.Go(func() {
 						time.Sleep(c.at + time.Duration(i)*time.Microsecond)
 						ctx, cancel := context.WithCancel(t.Context())
-						if !patient {
+						if !forever {
 							ctx, cancel = context.WithTimeout(t.Context(), c.last)
 						}
 						defer cancel()

@@ -181,7 +181,8 @@ func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 		q.listen()
 	}
 	w := &waiter{Waiter: queue.NewWaiter(p), take: t, at: i, since: time.Now()}
-	// Held units may come back at any time, and who waits for several buckets may go to another line.
+	// Held units may come back at any time, and who waits for several buckets may go to another
+	// line.
 	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
 	q.waiters[w] = struct{}{}
 	q.add(w)

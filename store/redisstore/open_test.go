@@ -168,3 +168,59 @@ func TestPartsAreReadTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiredEntriesTakeFewCommands: if all entries have expired since the take before, the server
+// neither reads nor deletes them one by one. req: E7
+func TestExpiredEntriesTakeFewCommands(t *testing.T) {
+	t.Parallel()
+	const many = 3000
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	s := redisstore.NewWithClock(conn, nil, clock.now)
+	plan := compile(t, "p", drawgate.Limit{Name: "units", Kind: drawgate.Rolling, Window: time.Hour, Amount: many, Precision: drawgate.Exact})
+	calls := regexp.MustCompile(`cmdstat_(?:hget|hmget|hset|hdel|pexpire):calls=(\d+)`)
+	for _, c := range []struct {
+		what string
+		wait time.Duration
+		used int64 // after a take
+	}{
+		{"all of them", 2 * time.Hour, 1},
+		{"two thirds", time.Hour - time.Second, many/3 + 1},
+		{"all but the last", time.Hour - time.Millisecond, 2},
+	} {
+		for range many {
+			clock.advance(time.Millisecond)
+			take(t, s, takeOf(plan, c.what, 1))
+		}
+		clock.advance(c.wait)
+		if err := conn.Do(t.Context(), conn.B().ConfigResetstat().Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, takeOf(plan, c.what, 1))
+		stats, err := conn.Do(t.Context(), conn.B().Info().Section("commandstats").Build()).ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, m := range calls.FindAllStringSubmatch(stats, -1) {
+			n, _ := strconv.Atoi(m[1])
+			sum += n
+		}
+		if c.used == 1 && sum > 10 {
+			t.Errorf("%s: %d commands", c.what, sum)
+		}
+		if got := peek(t, s, takeOf(plan, c.what).Buckets[0]).States[0].Used; got < c.used-1 || got > c.used {
+			t.Errorf("%s: %d are used, want %d", c.what, got, c.used)
+		}
+	}
+	keys, err := conn.Do(t.Context(), conn.B().Keys().Pattern("*").Build()).AsStrSlice()
+	if err != nil || len(keys) != 3 {
+		t.Fatal(keys, err)
+	}
+	for _, k := range keys {
+		n, err := conn.Do(t.Context(), conn.B().Hlen().Key(k).Build()).AsInt64()
+		ttl, no := conn.Do(t.Context(), conn.B().Pttl().Key(k).Build()).AsInt64()
+		if err != nil || no != nil || n > many/3+1 || ttl < time.Hour.Milliseconds() {
+			t.Errorf("%s: %d fields, which live for %d ms; %v, %v", k, n, ttl, err, no)
+		}
+	}
+}

@@ -396,6 +396,12 @@ local function drain(st, s, now)
 end
 
 local function expire(r, st, now)
+  if st.head < st.tail and st.lst + st.win <= now then -- all of them, of which none need be read
+    r.gone = r.gone or {}
+    r.gone[#r.gone + 1] = { st.id, st.head, st.tail - 1 }
+    st.used, st.head = 0, st.tail + 1
+    return
+  end
   while st.head <= st.tail do
     local n
     if st.head == st.tail then
@@ -766,6 +772,25 @@ local function until_(r, st)
   return need
 end
 
+-- Entries that were not read have expired. If the bucket needs no field but its header, the whole
+-- key is deleted, which is much faster than field by field; PEXPIRE with 0 does that, and needs no
+-- further right. Then it returns true, and the header has to be written anew.
+local function replace(r)
+  local simple = r.m == 0
+  for _, st in ipairs(r.ls) do
+    if st.kind == 2 and st.head < st.tail then simple = false end
+  end
+  if simple then
+    call('PEXPIRE', r.key, 0)
+    r.put = {}
+    return true
+  end
+  for _, g in ipairs(r.gone) do
+    for k = g[2], g[3] do r.put['e' .. g[1] .. k] = false end
+  end
+  return false
+end
+
 local function write(r, ss, key)
   local need = r.ends
   if #r.ls > 16 and r.m == 0 then -- limits of old versions of the policy
@@ -785,6 +810,7 @@ local function write(r, ss, key)
   local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
   if short then r.ttl = keep(need) end
   local set, del = { 'h', header(r, ss) }, {}
+  if r.gone and replace(r) then short, r.new = true, true end
   if r.new and key ~= '' then set[3], set[4] = 'k', key end
   for f, v in pairs(r.put) do
     if v then
