@@ -26,10 +26,10 @@ import (
 const slotHold = 1500 * time.Millisecond
 
 // holdSlots holds the only slot of a bucket whenever it can. Some workers do so each time with a
-// new store, whose clock knows little, and leave the end of the hold to the store, as a process does
-// that ends; every second hold is renewed once. The others know the time well, as a process does
-// that has asked for a while: they are the ones to get the slot early if it can be had early, and
-// give it back.
+// new store, whose clock knows little, and leave the end of the hold to the store, as a process
+// does that ends; every second hold is renewed once. The others know the time well, as a process
+// does that has asked for a while: they are the ones to get the slot early if it can be had early,
+// and give it back.
 func (w *running) holdSlots(conn http.RoundTripper) error {
 	policy := drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}
 	open := func() (*drawgate.Limiter, error) {
