@@ -22,8 +22,8 @@ type Options struct {
 	// most 256 bytes.
 	Tenant string
 	// StoreTimeout bounds an Allow, all attempts included: 0 means what the store needs (see
-	// [Timed]), or 50ms if it does not say; negative means that only the caller's context bounds it. A Reserve that does not wait is bounded like an Allow. A
-	// store in memory needs none.
+	// [Timed]), or 50ms if it does not say; negative means that only the caller's context bounds
+	// it. A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
 	StoreTimeout time.Duration
 	// Observer is notified of every decision; nil costs nothing.
 	Observer *Observer

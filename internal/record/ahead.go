@@ -96,6 +96,7 @@ func (st *State) enterAhead(s *Spec, now, at, n int64) (ref int64, both bool) {
 		// The present level drains until then, and the new units follow it: so all of them are
 		// there at that instant.
 		at += s.Blur
+		st.Lead, st.LeadEnd = 0, 0
 		st.Used = min(addSat(max(st.Used, mulCap(at-now, s.Drain)), mulCap(n, st.Scale)), maxUsed)
 		st.Ahead = max(st.Ahead, at)
 		return at, false

@@ -46,6 +46,7 @@ func (r *Record) refund(st *State, n int64) (back int64) {
 		// theirs are assumed to be still there.
 		parts := min(st.spared(mulCap(n, st.Scale), r.Last), max(0, st.Used-mulCap(st.Loose, st.Scale)))
 		st.Used -= parts
+		st.Lead, st.LeadEnd = 0, 0
 		return CeilDiv(parts, st.Scale)
 	case Rolling:
 		return st.refundRolling(r.reserved(st), n)

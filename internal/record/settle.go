@@ -70,6 +70,7 @@ func (st *State) settleBucket(p *Part, n, now int64) {
 		st.Used = min(addSat(st.Used, mulCap(n-p.N, st.Scale)), maxUsed)
 		return
 	}
+	st.Lead, st.LeadEnd = 0, 0 // it may have belonged to what is given back
 	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(max(0, now-p.Ref)))
 	back := st.spared(mulCap(p.N-n, st.Scale), max(now, p.Ref))
 	st.Used = max(0, st.Used-min(back, undrained))
@@ -144,8 +145,8 @@ func KeptLease(asks []Ask, id string, grant uint64, now int64) (end int64, kept 
 			continue
 		}
 		kept = kept || o.Lease && r.Pause != nil
-		if told := o.End - blurOf(asks); end == 0 || told < end {
-			end = told
+		if promised := o.End - blurOf(asks); end == 0 || promised < end {
+			end = promised
 		}
 	}
 	return end, kept

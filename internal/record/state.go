@@ -22,6 +22,11 @@ type State struct {
 	Late   int64 // rolling, calendar: the largest margin of what was held since nothing was open
 	Ahead  int64 // bucket: the latest instant for which units were granted ahead; see raise
 
+	// Only stores with a Blur have these, and keep them beside the record: without them the lead
+	// counts as used, which is safe.
+	Lead    int64 // bucket, in 1/Scale units: what of Used is no use but stands for units that may come later; see lead
+	LeadEnd int64 // bucket: the latest instant at which they come; 0: none may
+
 	Log *Log // rolling: recorded unless nil, for stores that keep entries one by one
 }
 
@@ -103,6 +108,7 @@ func (st *State) Leak(s *Spec, now int64) {
 func (st *State) adopt(s *Spec) {
 	st.Used = rescale(st.Used, st.Scale, s.Scale)
 	st.Rate, st.Scale = s.Rate, s.Scale
+	st.Lead, st.LeadEnd = 0, 0
 	if st.Peak > 0 {
 		st.Peak = max(st.Peak, s.Rate)
 	}
@@ -136,12 +142,23 @@ func (st *State) roll(s *Spec, now int64) {
 }
 
 // used returns the units that count now, rounded up.
-func (st *State) used() int64 {
+func (st *State) used(now int64) int64 {
 	u := st.Used
 	if st.Kind == Bucket {
-		u = CeilDiv(u, st.Scale)
+		u = CeilDiv(u-st.lead(now), st.Scale)
 	}
 	return addSat(u, st.Held)
+}
+
+// lead returns how much of what is used, in 1/Scale units, stands for units that may come later
+// than now. A unit of a store whose clock may be behind by Blur comes up to that much later, and
+// what drains until then is entered together with it: it keeps the units from draining before they
+// have come, but it is no use, and nobody who comes meanwhile has to leave room for it.
+func (st *State) lead(now int64) int64 {
+	if st.LeadEnd <= now {
+		return 0
+	}
+	return min(st.Lead, st.Used, mulSat(st.LeadEnd-now, st.Rate/(st.Window/st.Scale)))
 }
 
 // excess returns by how much n more units would exceed what may be used: 0 if they fit. For a
@@ -149,7 +166,7 @@ func (st *State) used() int64 {
 func (st *State) excess(s *Spec, now, n int64, priority int8) int64 {
 	eff := s.Effective[priority]
 	if s.Kind == Bucket {
-		return max(0, addSat(st.Used, mulSat(addSat(st.Held, n), s.Scale))-eff*s.Scale)
+		return max(0, addSat(st.Used-st.lead(now), mulSat(addSat(st.Held, n), s.Scale))-eff*s.Scale)
 	}
 	over := addSat(addSat(st.Used, st.Held), n) - eff
 	if s.Kind == Calendar && now+s.reach() >= st.End {
@@ -162,7 +179,7 @@ func (st *State) excess(s *Spec, now, n int64, priority int8) int64 {
 func (st *State) room(s *Spec, now int64, priority int8) int64 {
 	eff := s.Effective[priority]
 	if s.Kind == Bucket {
-		return max(0, (eff*s.Scale-st.Used)/s.Scale-st.Held)
+		return max(0, (eff*s.Scale-st.Used+st.lead(now))/s.Scale-st.Held)
 	}
 	used := st.Used
 	if s.Kind == Calendar && now+s.reach() >= st.End {
@@ -181,7 +198,9 @@ func (st *State) enter(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	switch st.Kind {
 	case Bucket:
 		if s != nil && s.Blur > 0 { // the units may only come then, and what is there drains until then
-			st.Used = max(st.Used, mulCap(s.Blur, st.Rate/(st.Window/st.Scale)))
+			if lead := mulCap(s.Blur, st.Rate/(st.Window/st.Scale)); lead > st.Used {
+				st.Lead, st.LeadEnd, st.Used = lead-st.Used, at+s.Blur, lead
+			}
 			st.Ahead = max(st.Ahead, at+s.Blur)
 		}
 		st.Used = min(addSat(st.Used, mulCap(n, st.Scale)), maxUsed)

@@ -322,7 +322,7 @@ func (r *Record) Usage(s *Spec, priority int8) Usage {
 	if st == nil {
 		return u
 	}
-	u.Used, u.Held = st.used(), st.Held
+	u.Used, u.Held = st.used(r.Last), st.Held
 	u.Debt = max(0, u.Used-s.Effective[Priorities-1])
 	if s.Kind == Calendar {
 		u.Start, u.End = st.At, st.End

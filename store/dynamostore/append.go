@@ -189,6 +189,9 @@ func (s *Store) folding(l *line, a, first *attempt, quiet bool) *update {
 	u.add(attrBase, 1)
 	u.grant(l, a)
 	u.set(attrRecord, &types.AttributeValueMemberB{Value: a.image.record})
+	if a.image.lead != nil {
+		u.set(attrLead, &types.AttributeValueMemberB{Value: a.image.lead})
+	}
 	u.set(attrTokens, tokens(a.rec, a.plan))
 	u.set(TTLAttribute, num(ttl(img, a)))
 	for name := range img.entries {

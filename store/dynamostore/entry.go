@@ -192,6 +192,9 @@ func (s *Store) bucket(img *image, now int64) (*record.Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errItem, err)
 	}
+	if img.lead != nil {
+		setLeads(r, img.record, img.lead)
+	}
 	if len(img.entries) == 0 {
 		return r, nil
 	}

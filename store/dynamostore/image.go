@@ -26,6 +26,7 @@ const (
 	attrParts  = "keyParts"            // the key's parts, if the key does not show them
 	attrWrites = "writes"              // how often the item was written
 	attrLife   = "life"                // random: another item of the same key has another
+	attrLead   = "lead"                // what the clock's width adds to the record's limits and is no use, see leads
 	lanePrefix = "p_"                  // and a process: the instant of its last write, in µs of its own
 
 	// While several processes write an item at the same time it has entries beside its record: see
@@ -54,6 +55,7 @@ type image struct {
 	writes int64
 	life   int64
 	ttl    int64            // Unix s
+	lead   []byte           // see leads; nil: none
 	lanes  map[string]int64 // by attribute
 
 	limits      string // "": no entries, nor any of the following
@@ -125,6 +127,11 @@ func (img *image) readExtra(name string, v types.AttributeValue) error {
 	switch {
 	case name == attrClosed:
 		img.closed, ok = true, true
+	case name == attrLead:
+		var b *types.AttributeValueMemberB
+		if b, ok = v.(*types.AttributeValueMemberB); ok {
+			img.lead = b.Value
+		}
 	case name == attrFloor:
 		img.floor = n
 	case strings.HasPrefix(name, lanePrefix):
@@ -173,6 +180,7 @@ func whole(text string) (int64, bool) {
 // next returns the image that a write makes of this one.
 func (img *image) next(rec *record.Record, plan *drawgate.Plan, lane string, seq, now int64) *image {
 	n := &image{found: true, record: record.Append(nil, rec, record.Whole), writes: img.writes + 1, life: img.life, lanes: map[string]int64{lane: seq}}
+	n.lead = leads(rec, n.record)
 	if !img.found {
 		n.writes, n.life = 1, rand.Int64N(1<<53) //nolint:gosec // it must be another one, not a secret
 	}
@@ -224,6 +232,9 @@ func (img *image) item(key, parts string, rec *record.Record, plan *drawgate.Pla
 	}
 	for name, at := range img.lanes {
 		item[name] = num(at)
+	}
+	if img.lead != nil {
+		item[attrLead] = &types.AttributeValueMemberB{Value: img.lead}
 	}
 	if img.limits == "" {
 		return item

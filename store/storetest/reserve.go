@@ -228,8 +228,8 @@ func holdOutlasts(e, other *env, what string, n int) {
 	}
 	d := e.take(ask)
 	e.allowed("reserve", d)
-	if told := d.HoldEnd().Sub(d.At()); told != hold {
-		e.Errorf("%s: its holder is told %v, want %v", what, told, hold)
+	if left := d.HoldEnd().Sub(d.At()); left != hold {
+		e.Errorf("%s: its holder is told %v, want %v", what, left, hold)
 	}
 	e.advance(hold - tick)
 	held("after the take")
