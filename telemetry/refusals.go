@@ -94,7 +94,8 @@ func pausedAt(t *drawgate.Take, d *drawgate.Decision) int {
 		return 0
 	}
 	why, _ := errors.AsType[*drawgate.LimitedError](d.Err())
-	return max(0, slices.IndexFunc(t.Buckets, func(b drawgate.BucketCost) bool { return why != nil && b.Key.Policy == why.Policy }))
+	at := slices.IndexFunc(t.Buckets, func(b drawgate.BucketCost) bool { return why != nil && b.Key.Policy == why.Policy })
+	return max(0, at)
 }
 
 // latest returns a row, which becomes the first of the ring.
@@ -124,7 +125,9 @@ func (r *Refusals) begin(row *refusalRow, is refusalKey, now time.Time) {
 	k := &is.key
 	k.Policy, k.Tenant, k.Name = strings.Clone(k.Policy), strings.Clone(k.Tenant), strings.Clone(k.Name)
 	row.is = is
-	row.about = api.Refusal{Policy: k.Policy, Tenant: k.Tenant, Key: k.Name, Reason: is.reason.String(), Limit: is.limit, First: now.UTC()}
+	row.about = api.Refusal{
+		Policy: k.Policy, Tenant: k.Tenant, Key: k.Name, Reason: is.reason.String(), Limit: is.limit, First: now.UTC(),
+	}
 	r.rows[is] = row
 }
 

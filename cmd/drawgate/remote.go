@@ -38,7 +38,8 @@ func (a *app) serverURL() string {
 // client returns a client of the server. The token is never an argument, which other users of the
 // machine could read.
 func (a *app) client() (*client.Client, error) {
-	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken), HTTPClient: &http.Client{Transport: &patient{a: a, base: http.DefaultTransport}}})
+	notice := &unreachedNotice{a: a, base: http.DefaultTransport}
+	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken), HTTPClient: &http.Client{Transport: notice}})
 	if err != nil {
 		return nil, usage("%s", strings.TrimPrefix(err.Error(), "client: "))
 	}
@@ -48,28 +49,28 @@ func (a *app) client() (*client.Client, error) {
 // unreached is how long a command tries to reach a server before it says so.
 const unreached = time.Second
 
-// patient says once if a server cannot be reached for a while: the client tries again for several
-// seconds, and people should not wait without knowing for what.
-type patient struct {
+// unreachedNotice says once if a server cannot be reached for a while: the client tries again for
+// several seconds, and people should not wait without knowing for what.
+type unreachedNotice struct {
 	a     *app
 	base  http.RoundTripper
 	begun sync.Once
-	told  *time.Timer
+	timer *time.Timer
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *unreachedNotice) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.begun.Do(func() {
-		p.told = time.AfterFunc(unreached, func() { p.a.warnf("%s cannot be reached yet; trying again …", p.a.serverURL()) })
+		p.timer = time.AfterFunc(unreached, func() { p.a.warnf("%s cannot be reached yet; trying again …", p.a.serverURL()) })
 	})
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.told.Stop() }}
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.timer.Stop() }}
 	return p.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
 // CloseIdleConnections closes them, and ends the wait.
-func (p *patient) CloseIdleConnections() {
-	p.begun.Do(func() { p.told = time.NewTimer(0) })
-	p.told.Stop()
+func (p *unreachedNotice) CloseIdleConnections() {
+	p.begun.Do(func() { p.timer = time.NewTimer(0) })
+	p.timer.Stop()
 	if c, ok := p.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

@@ -19,7 +19,7 @@ func TestServerThatCannotBeReachedIsNamedAfterASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out syncBuffer
-		p := &patient{a: &app{errOut: &out, server: "http://192.0.2.1:7878"}, base: roundTrip(func(r *http.Request) (*http.Response, error) {
+		p := &unreachedNotice{a: &app{errOut: &out, server: "http://192.0.2.1:7878"}, base: roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})}
