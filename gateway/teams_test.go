@@ -184,6 +184,7 @@ func chat(model, prompt string) string {
 // req: C4
 func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
+	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for them.
 	rounds, large := uint64(40), 300_000
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		rounds = 1000
@@ -191,7 +192,7 @@ func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 	total := 0
 	for seed := range rounds {
 		size := large
-		if seed%50 == 49 {
+		if seed%200 == 199 {
 			size = 30_000_000
 		}
 		list := history(rand.New(rand.NewPCG(seed, 0)))
