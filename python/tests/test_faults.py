@@ -54,7 +54,7 @@ def test_given_up_holds_are_reported_once(
 
     async def one(limiter: AsyncLimiter) -> None:
         with pytest.raises(ServerUnavailable):
-            async with limiter.reserve("llm", key, hold=1, tokens=1):
+            async with limiter.reserve("llm", key, hold=1, costs={"tokens": 1}):
                 raise AssertionError
 
     async def main() -> None:
