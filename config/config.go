@@ -32,6 +32,7 @@ type Config struct {
 	Instances    Instances     // how many processes share the limits, for the fallback share
 	StoreTimeout time.Duration // of a take that does not wait
 	WarnEvery    time.Duration // at most one warning per this time while the store is unavailable
+	RequireMark  bool          // Redis: unavailable while the server has no mark: before drawgate store init, and after it lost its data
 	StartFull    bool          // a process that starts during an outage of the store assumes that nothing was admitted before
 
 	Policies []drawgate.Policy // in the order of the file; names are unique

@@ -27,6 +27,9 @@ func (c *Config) warn() {
 	if c.StartFull {
 		c.warnOf("start_full", "", "each process that starts while the store is unavailable admits its share again, whatever was admitted before")
 	}
+	if c.RequireMark && !c.onRedis() {
+		c.warnOf("store_mark", "", "store_mark is for Redis and has no effect on the store %s", RedactURL(c.Store))
+	}
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()
