@@ -33,6 +33,7 @@ type Config struct {
 	StoreTimeout time.Duration  // of a take that does not wait
 	WarnEvery    time.Duration  // at most one warning per this time while the store is unavailable
 	Start        drawgate.Start // how policies start that do not say it themselves; start_full: true is StartFull
+	RequireMark  bool           // Redis: unavailable while the server has no mark: before drawgate store init, and after it lost its data
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced

@@ -125,6 +125,7 @@ func (d *decoder) file(root ast.Node) {
 		{"max_buckets", func(e entry) { c.MaxBuckets = int(d.integer(e, 1, maxBuckets)) }},
 		{"instances", d.instances},
 		{"store_timeout", func(e entry) { c.StoreTimeout = d.between(e, time.Millisecond, maxTimeout) }},
+		{"store_mark", func(e entry) { c.RequireMark = d.oneOf(e, "optional", "required") == "required" }},
 		{"start", func(e entry) { d.defaultStart(e, d.start(e)) }},
 		{"start_full", func(e entry) {
 			if d.boolean(e) {

@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/telemetry"
 )
 
@@ -177,6 +178,11 @@ func (r *Runtime) guardObserver() *guard.Observer {
 		Closed:            forward(r, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
 		Charged:           forward(r, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
 	}
+}
+
+// lost passes it on that the store lost its data.
+func (r *Runtime) lost(l redisstore.Loss) {
+	forward(r, func(o *guard.Observer) func(*guard.Lost) { return o.Lost })(&guard.Lost{At: l.At, Refused: l.Refused})
 }
 
 // forward returns a func that passes an event on to the observer that exists when the event

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,11 +19,17 @@ import (
 // OpenStore opens the store that the configuration names. It creates a SQLite file that does not
 // exist, and its folder only within the [StateFolder].
 func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
-	return c.openNewStore(log, nil)
+	return c.openNewStore(log, storeObserver{})
 }
 
-// openNewStore is OpenStore with an observer of a table of DynamoDB, or nil.
-func (c *Config) openNewStore(log *slog.Logger, obs *dynamostore.Observer) (drawgate.Store, error) {
+// storeObserver receives events of a store. Each part may be nil.
+type storeObserver struct {
+	table *dynamostore.Observer
+	lost  func(redisstore.Loss)
+}
+
+// openNewStore is OpenStore with an observer.
+func (c *Config) openNewStore(log *slog.Logger, obs storeObserver) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -36,10 +43,10 @@ func (c *Config) openNewStore(log *slog.Logger, obs *dynamostore.Observer) (draw
 // OpenExistingStore is [Config.OpenStore] for a reader: it creates nothing. Without a database the
 // error is [io/fs.ErrNotExist].
 func (c *Config) OpenExistingStore(log *slog.Logger) (drawgate.Store, error) {
-	return c.openStore(log, nil, true)
+	return c.openStore(log, storeObserver{}, true)
 }
 
-func (c *Config) openStore(log *slog.Logger, obs *dynamostore.Observer, existing bool) (drawgate.Store, error) {
+func (c *Config) openStore(log *slog.Logger, obs storeObserver, existing bool) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: existing})
 	}
@@ -47,9 +54,29 @@ func (c *Config) openStore(log *slog.Logger, obs *dynamostore.Observer, existing
 		return memstore.New(&memstore.Options{MaxBuckets: c.MaxBuckets}), nil
 	}
 	if onDynamoDB(c.Store) {
-		return dynamostore.Open(context.Background(), c.Store, &dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: obs})
+		return dynamostore.Open(context.Background(), c.Store, &dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: obs.table})
 	}
-	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log})
+	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, Lost: obs.lost})
+}
+
+// InitStore makes the mark of a store on Redis, unless there is one: see store_mark. made reports whether
+// it did. Other stores have none: the error is [drawgate.ErrInvalid].
+func (c *Config) InitStore(ctx context.Context, log *slog.Logger) (made bool, err error) {
+	if !c.onRedis() {
+		return false, fmt.Errorf("%w: %s is not on Redis: only a store there has to be initialized", drawgate.ErrInvalid, RedactURL(c.Store))
+	}
+	s, err := redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log})
+	if err != nil {
+		return false, err
+	}
+	made, err = s.Init(ctx)
+	return made, errors.Join(err, s.Close())
+}
+
+// onRedis reports whether the store is a server of Redis or Valkey.
+func (c *Config) onRedis() bool {
+	_, file := SQLitePath(c.Store)
+	return !file && !c.local() && !onDynamoDB(c.Store)
 }
 
 // onDynamoDB reports whether a store URL names a table of DynamoDB.

@@ -32,6 +32,7 @@ type (
 		StoreTimeout duration          `json:"store_timeout,omitempty" jsonschema_description:"How long a take that does not wait may take, all attempts included (1ms to 1m). Then the fallback decides. Default 40ms, on SQLite 500ms, on DynamoDB 1s."`
 		Start        starting          `json:"start,omitempty"`
 		StartFull    bool              `json:"start_full,omitempty" jsonschema:"default=false" jsonschema_description:"Means start: full."`
+		StoreMark    string            `json:"store_mark,omitempty" jsonschema:"enum=optional,enum=required,default=optional" jsonschema_description:"Redis and Valkey only. required: while the server has no mark of this store the store is unavailable and the fallback decides: before 'drawgate store init', and again after the server lost its data. optional: a missing mark is made, and a process that had seen another one logs an error."`
 		WarnEvery    duration          `json:"warn_every,omitempty" jsonschema_description:"At most one warning per this time while the store is unavailable (1s to 24h). Default 5m."`
 		Policies     map[string]policy `json:"policies,omitempty" jsonschema_description:"Policies by name. A policy is a set of limits that must all pass, and how callers wait for them."`
 		Rules        []rule            `json:"rules,omitempty" jsonschema:"maxItems=10000" jsonschema_description:"Which requests are counted by which policies, under which keys. Rules are checked in order, and a policy that an earlier rule applied is not applied again: put special rules first."`

@@ -225,7 +225,7 @@ func (roleList) JSONSchema() *jsonschema.Schema {
 func (kindList) JSONSchema() *jsonschema.Schema {
 	return oneOrList(&jsonschema.Schema{Type: "string", Enum: []any{
 		"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence",
-		"circuit_opened", "circuit_closed", "incident",
+		"circuit_opened", "circuit_closed", "store_lost", "incident",
 	}})
 }
 

@@ -43,6 +43,7 @@ func (c *Config) general() (b mapping) {
 	b.node("max_buckets", numberNode(c.MaxBuckets))
 	b.node("instances", c.Instances.node())
 	b.node("store_timeout", durationNode(c.StoreTimeout))
+	b.node("store_mark", wordNode(c.RequireMark, "required"))
 	b.node("warn_every", durationNode(c.WarnEvery))
 	b.node("start", wordNode(c.Start != drawgate.StartDefault, c.Start.String()))
 	return b

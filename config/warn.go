@@ -27,6 +27,9 @@ func (c *Config) warn() {
 	}
 	c.warnInstances()
 	c.warnStart()
+	if c.RequireMark && !c.onRedis() {
+		c.warnOf("store_mark", "", "store_mark is for Redis and has no effect on the store %s", RedactURL(c.Store))
+	}
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()

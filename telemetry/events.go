@@ -34,6 +34,7 @@ func (m *Metrics) Guard() *guard.Observer {
 				m.probes[1].Inc()
 			}
 		},
+		Lost:    func(*guard.Lost) { m.losses.Inc() },
 		Charged: func(c *guard.Charged) { m.charges.Add(float64(len(c.Buckets))) },
 	}
 }

@@ -39,6 +39,7 @@ func JoinGuards(obs ...*guard.Observer) *guard.Observer {
 		Opened:            each(obs, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
 		Probed:            each(obs, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
 		Closed:            each(obs, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
+		Lost:              each(obs, func(o *guard.Observer) func(*guard.Lost) { return o.Lost }),
 		Charged:           each(obs, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
 	}
 }

@@ -78,6 +78,7 @@ type Metrics struct {
 	guarded     atomic.Bool           // the guard reports errors of the store
 	state       atomic.Uint32         // of the guard's breaker
 	charges     prometheus.Counter
+	losses      prometheus.Counter
 	activations prometheus.Counter
 	undecided   [len(undecidedCodes)]prometheus.Counter
 	probes      [2]prometheus.Counter // failed, done

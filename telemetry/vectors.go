@@ -90,9 +90,12 @@ func (m *Metrics) plain() []prometheus.Collector {
 	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "drawgate_fallback_charged_buckets_total", Help: "How many times admissions of a bucket during an outage were charged to the store afterwards.",
 	})
+	m.losses = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "drawgate_store_losses_total", Help: "How many times this process noticed that the store had lost its data, so that what was used before may be granted again.",
+	})
 	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded, in Unix seconds.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
-	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.activations, m.loaded, m.lastLoad, newUsage(m)}
+	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "drawgate_open_reservations", Help: "Open reservations that this process made or renewed.",
 	}, func() float64 { return float64(m.holds.open()) }))

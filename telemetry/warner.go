@@ -235,6 +235,7 @@ func (w *Warner) Guard() *guard.Observer {
 				w.warn(&Warning{Kind: FallbackActivated, At: f.At, Suppressed: held, Err: f.Err, Fault: faultOf(f.Err)})
 			}
 		},
+		Lost: func(l *guard.Lost) { w.warn(&Warning{Kind: StoreLost, At: l.At}) },
 		Closed: func(c *guard.Closed) {
 			if w.announced.Swap(false) {
 				w.warn(&Warning{Kind: FallbackEnded, At: c.At, Outage: c.Outage, Decided: int64(c.Decided)})

@@ -21,11 +21,12 @@ const (
 	ShadowDivergence  Kind = "shadow_divergence"  // a shadow policy would have decided differently
 	CircuitOpened     Kind = "circuit_opened"     // calls to an upstream fail: none is made for a while
 	CircuitClosed     Kind = "circuit_closed"     // calls to it succeed again
+	StoreLost         Kind = "store_lost"         // the store lost its data: what was used before may be granted again
 	Incident          Kind = "incident"           // an upstream refused a call that our limits had allowed
 )
 
 // kinds are all of them.
-var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, CircuitOpened, CircuitClosed, Incident}
+var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, CircuitOpened, CircuitClosed, StoreLost, Incident}
 
 // position returns the index of a kind in kinds.
 func (k Kind) position() int {
@@ -112,6 +113,8 @@ func (w *Warning) event() string {
 		return fmt.Sprintf("%s fail: their circuit has opened, and this process makes none for a while", w.calls())
 	case CircuitClosed:
 		return fmt.Sprintf("%s succeed again: their circuit has closed", w.calls())
+	case StoreLost:
+		return "the store lost its data, so what was used before may be granted again"
 	case Incident:
 		return w.Incident.Summary
 	}

@@ -17,6 +17,7 @@ type Observer struct {
 	Opened            func(*Opened)            // callers are no longer sent to the store
 	Probed            func(*Probe)             // the guard tried the store
 	Closed            func(*Closed)            // callers are sent to the store again
+	Lost              func(*Lost)              // the store lost its data. The guard itself does not call it: whoever opens the store passes it on
 	Charged           func(*Charged)           // the store has been charged with what the guard admitted
 }
 
@@ -54,6 +55,12 @@ type Closed struct {
 	Outage  time.Duration // length of the outage
 	Decided uint64        // takes that the guard decided since the store's first failure
 	Pending int           // buckets with something pending for the store
+}
+
+// Lost says that the store lost its data: what was used before may be granted again.
+type Lost struct {
+	At      time.Time
+	Refused bool // the store is unavailable until it is initialized
 }
 
 // Charged lists units that the guard admitted and that have now been charged to the store.
