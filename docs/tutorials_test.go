@@ -186,7 +186,7 @@ func tools(t *testing.T, name string) string {
 // changed returns a page with free ports, folders of the test, and windows that do not end while a
 // busy machine runs it.
 func (r *reader) changed(page string) string {
-	list := []string{"rolling: 1m", "rolling: 1h", "per rolling 1m", "per rolling 1h", "/usr/local/bin", built, "/home/me", r.dir}
+	list := []string{"rolling: 1m", "rolling: 1h", "up_to: 90s", "up_to: 90m", "per rolling 1m", "per rolling 1h", "/usr/local/bin", built, "/home/me", r.dir}
 	for from, to := range r.ports {
 		list = append(list, from, to)
 	}
