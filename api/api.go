@@ -8,6 +8,7 @@
 //	GET  /v1/policies   -> PoliciesAnswer
 //	GET  /healthz       -> Health: this process is alive
 //	GET  /readyz        -> Health: it can decide; 503 if not
+//	GET  /healthcheck   -> OK, as envoyproxy/ratelimit answers it
 //	GET  /openapi.json  -> the document that describes all of this
 //	     /auth          ?status=&route=  for proxies: headers in, 200 or 429 and headers out
 //

@@ -338,10 +338,10 @@ os.register_at_fork(after_in_child=_stop.renew)
 
 def _enter(r: Reservation) -> None:
     """Enters a reservation, unless the worker stops first."""
+    r._check_new()
     stop = _stop.future()
     if stop.done():
         raise _Stopping
-    r._check_new()
     entered = r._loop.start(r._start())
     try:
         concurrent.futures.wait((entered, stop), return_when=concurrent.futures.FIRST_COMPLETED)

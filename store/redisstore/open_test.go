@@ -212,7 +212,7 @@ func TestExpiredEntriesTakeFewCommands(t *testing.T) {
 			t.Errorf("%s: %d are used, want %d", c.what, got, c.used)
 		}
 	}
-	keys, err := conn.Do(t.Context(), conn.B().Keys().Pattern("*").Build()).AsStrSlice()
+	keys, err := conn.Do(t.Context(), conn.B().Keys().Pattern("drawgate::*").Build()).AsStrSlice()
 	if err != nil || len(keys) != 3 {
 		t.Fatal(keys, err)
 	}
