@@ -284,7 +284,7 @@ func (q *waitQueue) describeLines() []Line {
 		}
 		all = append(all, x)
 	}
-	for w := range q.waiters {
+	for _, w := range q.waiters {
 		x := &all[at[w.bucket().Key]]
 		x.Longest = max(x.Longest, time.Since(w.since))
 	}

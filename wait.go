@@ -87,7 +87,7 @@ func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at
 		defer q.mu.Unlock()
 		front := q.inFront(t, at, place)
 		if err = reachable(ctx, front.EarliestRetry, &front); err == nil {
-			w, err = q.join(t, at, place)
+			w, err = q.join(ctx, t, at, place)
 		}
 		return w, d, at, err
 	}
@@ -107,7 +107,7 @@ func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at
 			return nil, behind, at, err
 		}
 	}
-	if w, err = q.join(t, at, place); err == nil && q.wakeups.Load() != news {
+	if w, err = q.join(ctx, t, at, place); err == nil && q.wakeups.Load() != news {
 		w.Wake() // what has come free since the question was put may not have found anybody in the line
 	}
 	return w, d, at, err

@@ -1,6 +1,7 @@
 package drawgate
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -25,10 +26,10 @@ type waitQueue struct {
 	late    time.Duration // for tests: by how much every timer is late
 
 	mu      sync.Mutex
-	lines   map[Key]*line        // guarded by mu; none is empty
-	waiters map[*waiter]struct{} // guarded by mu: all who wait in them
-	places  queue.Places         // guarded by mu
-	stop    func()               // guarded by mu: ends the hints
+	lines   map[Key]*line             // guarded by mu; none is empty
+	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
+	places  queue.Places              // guarded by mu
+	stop    func()                    // guarded by mu: ends the hints
 }
 
 // line is who waits for one bucket, and what is known about the first one; both times are zero
@@ -41,7 +42,7 @@ type line struct {
 	pause    *pauseReason           // nil: nobody has asked for it
 	ends     time.Time              // the pause, by what the first one was told
 	left     int64                  // units of the limit in by that count once the first one fits, without its own
-	news     map[*queue.Waiter]bool // who came to stand behind others before the first one was refused: it was not known for how long
+	unsure   map[*queue.Waiter]bool // who have a deadline, and came to stand behind others before the first one was refused: it was not known for how long
 }
 
 // waiter is a take that waits: in the line of its bucket at, which is the one that refused it
@@ -51,6 +52,7 @@ type waiter struct {
 	take     *Take
 	at       int
 	since    time.Time
+	deadline time.Time // zero: none
 	progress *reporter // nil: nobody wants to know
 }
 
@@ -59,7 +61,7 @@ func (w *waiter) bucket() *BucketCost { return &w.take.Buckets[w.at] }
 
 func newWaitQueue(s Store) *waitQueue {
 	w, _ := s.(Watcher)
-	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), waiters: make(map[*waiter]struct{})}
+	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), waiters: make(map[*queue.Waiter]*waiter)}
 }
 
 // idle reports whether nobody waits and the queue is open.
@@ -131,11 +133,36 @@ func (q *waitQueue) inFront(t *Take, at int, p queue.Place) Decision {
 	b := &t.Buckets[at]
 	ln := q.lines[b.Key]
 	earliest := max(0, time.Until(ln.earliest))
-	if !ln.earliest.IsZero() && ln.by.plan == b.Plan && ln.by.limit >= 0 && !ln.by.held {
+	if ln.counts(b.Plan) {
 		_, _, firm := ln.Before(p, ln.by.limit)
 		earliest += ln.by.passed(firm, b.N[ln.by.limit], ln.left, t.Priority)
 	}
 	return behind(t, at, max(time.Millisecond, earliest, time.Until(ln.next)), earliest)
+}
+
+// counts reports whether it is known how long the units of those in front take.
+func (ln *line) counts(p *Plan) bool {
+	return !ln.earliest.IsZero() && ln.by.plan == p && ln.by.limit >= 0 && !ln.by.held
+}
+
+// wakeLate wakes those of the unsure who cannot pass in time, so that they leave. It looks at all in
+// one go, because a line may have thousands. q.mu is held.
+func (ln *line) wakeLate(q *waitQueue, now time.Time) {
+	if len(ln.unsure) > 0 {
+		ln.InOrder(max(0, ln.by.limit), func(other *queue.Waiter, firm int64) {
+			if !ln.unsure[other] {
+				return
+			}
+			w, earliest := q.waiters[other], ln.earliest
+			if b := w.bucket(); ln.counts(b.Plan) {
+				earliest = earliest.Add(ln.by.passed(firm, b.N[ln.by.limit], ln.left, w.take.Priority))
+			}
+			if !w.deadline.After(earliest) {
+				other.Wake()
+			}
+		})
+	}
+	clear(ln.unsure)
 }
 
 // afterOthers is inFront for a take that the store has just refused: its own refusal says when it
@@ -168,7 +195,7 @@ func (q *waitQueue) stillBehind(w *waiter) Decision {
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.
-func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
+func (q *waitQueue) join(ctx context.Context, t *Take, i int, p queue.Place) (*waiter, error) {
 	b := &t.Buckets[i]
 	most := b.Plan.policy.Wait.Queue
 	if most == 0 {
@@ -184,7 +211,8 @@ func (q *waitQueue) join(t *Take, i int, p queue.Place) (*waiter, error) {
 	// Held units may come back at any time, and who waits for several buckets may go to another
 	// line.
 	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
-	q.waiters[w] = struct{}{}
+	w.deadline, _ = ctx.Deadline()
+	q.waiters[w.Waiter] = w
 	q.add(w)
 	q.some.Add(1)
 	return w, nil
@@ -196,18 +224,18 @@ func (q *waitQueue) add(w *waiter) {
 	w.Units = b.N[:]
 	ln := q.lines[b.Key]
 	if ln == nil {
-		ln = &line{news: make(map[*queue.Waiter]bool)}
+		ln = &line{unsure: make(map[*queue.Waiter]bool)}
 		q.lines[b.Key] = ln
 	}
 	was := ln.Front()
 	switch ln.Add(w.Waiter); {
 	case ln.Front() == w.Waiter:
 		ln.next, ln.earliest = time.Time{}, time.Time{}
-		if was != nil {
-			ln.news[was] = true
+		if was != nil && !q.waiters[was].deadline.IsZero() {
+			ln.unsure[was] = true
 		}
-	case ln.earliest.IsZero():
-		ln.news[w.Waiter] = true
+	case ln.earliest.IsZero() && !w.deadline.IsZero():
+		ln.unsure[w.Waiter] = true
 	}
 }
 
@@ -219,7 +247,7 @@ func (q *waitQueue) remove(w *waiter) {
 	if ln.Front() == w.Waiter {
 		ln.next, ln.earliest = time.Time{}, time.Time{}
 	}
-	delete(ln.news, w.Waiter)
+	delete(ln.unsure, w.Waiter)
 	if ln.Remove(w.Waiter); ln.Len() == 0 {
 		delete(q.lines, key)
 	}
@@ -230,7 +258,7 @@ func (q *waitQueue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.remove(w)
-	delete(q.waiters, w)
+	delete(q.waiters, w.Waiter)
 	q.some.Add(-1)
 	if len(q.lines) == 0 && q.stop != nil {
 		q.stop()
@@ -311,7 +339,7 @@ func (q *waitQueue) front(w *waiter) bool {
 func (q *waitQueue) waiting() (n int, oldest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for w := range q.waiters {
+	for _, w := range q.waiters {
 		oldest = max(oldest, time.Since(w.since))
 	}
 	return len(q.waiters), oldest
@@ -338,10 +366,7 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.by.plan == w.bucket().Plan && ln.by.limit >= 0 {
 		ln.left = ln.by.plan.specs[ln.by.limit].Effective[w.take.Priority] - w.Units[ln.by.limit]
 	}
-	for other := range ln.news {
-		other.Wake() // it looks whether it can pass in time
-	}
-	clear(ln.news)
+	ln.wakeLate(q, now)
 	if end := now.Add(d.RetryAfter); d.Reason != Paused || end.Sub(ln.ends).Abs() > progressEvery {
 		ln.pause, ln.ends = nil, end // it may be another pause
 	}

@@ -6,6 +6,7 @@ package queue
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -58,7 +59,25 @@ func (w *Waiter) Wake() {
 }
 
 // Line holds the waiters for one bucket. The zero value is an empty line.
-type Line struct{ h waiters }
+type Line struct {
+	h    waiters
+	last Place // nobody in the line is after it
+	all  sums  // of all waiters
+}
+
+// sums are units per limit.
+type sums struct{ units, firm []int64 }
+
+func (s *sums) add(w *Waiter, sign int64) {
+	for len(s.units) < len(w.Units) {
+		s.units, s.firm = append(s.units, 0), append(s.firm, 0)
+	}
+	for i, n := range w.Units {
+		if s.units[i] += sign * n; w.Firm {
+			s.firm[i] += sign * n
+		}
+	}
+}
 
 // Len returns the number of waiters.
 func (l *Line) Len() int { return len(l.h) }
@@ -76,14 +95,45 @@ func (l *Line) Leads(p Place) bool { return len(l.h) == 0 || !l.h[0].Place.Befor
 
 // Before returns how many waiters are before p, how many units of a limit they ask for in all, and
 // how many of these are firm.
-func (l *Line) Before(p Place, limit int) (n int, units, firm int64) { return l.h.before(0, p, limit) }
+func (l *Line) Before(p Place, limit int) (n int, units, firm int64) {
+	if len(l.h) > 0 && l.last.Before(p) { // as for most newcomers, however long the line is
+		return len(l.h), l.all.units[limit], l.all.firm[limit]
+	}
+	return l.h.before(0, p, limit)
+}
 
-// Add adds a waiter.
-func (l *Line) Add(w *Waiter) { heap.Push(&l.h, w) }
+// InOrder yields the waiters from the front on, each with the firm units of a limit that those
+// before it ask for.
+func (l *Line) InOrder(limit int, yield func(w *Waiter, firm int64)) {
+	order := slices.Clone(l.h)
+	slices.SortFunc(order, func(a, b *Waiter) int {
+		if a.Place.Before(b.Place) {
+			return -1
+		}
+		return 1
+	})
+	firm := int64(0)
+	for _, w := range order {
+		yield(w, firm)
+		if w.Firm {
+			firm += w.Units[limit]
+		}
+	}
+}
+
+// Add adds a waiter. Its units must not change while it is in the line.
+func (l *Line) Add(w *Waiter) {
+	if len(l.h) == 0 || l.last.Before(w.Place) {
+		l.last = w.Place
+	}
+	l.all.add(w, 1)
+	heap.Push(&l.h, w)
+}
 
 // Remove removes a waiter. If another one comes to the front because of that, it gets its turn.
 func (l *Line) Remove(w *Waiter) {
 	was := l.Front()
+	l.all.add(w, -1)
 	heap.Remove(&l.h, w.index)
 	if was == w {
 		l.Wake()
