@@ -178,8 +178,8 @@ func (b bench) queueMetrics(args ...string) *daemon {
 	return d
 }
 
-// TestQueueMetrics: Prometheus reads the depth of queues, of a real Redis. A queue that becomes empty
-// has the depth 0, though Redis forgets it, and no depth is reported while Redis is away.
+// TestQueueMetrics: Prometheus reads the depth of queues, of a real Redis. A queue that becomes
+// empty has the depth 0, though Redis forgets it, and no depth is reported while Redis is down.
 //
 // req: B6, B10
 func TestQueueMetrics(t *testing.T) {
@@ -213,7 +213,7 @@ func TestQueueMetrics(t *testing.T) {
 	s.Kill9()
 	eventually(t, "fault", func() bool { return d.metric(up) == 0 })
 	if got := d.metric(jobs); got != -1 {
-		t.Errorf("Redis is away, and the depth is said to be %v", got)
+		t.Errorf("Redis cannot be reached, and the depth is said to be %v", got)
 	}
 	s.Restart()
 	do("RPUSH", "jobs", "1")
@@ -221,8 +221,8 @@ func TestQueueMetrics(t *testing.T) {
 	if strings.Contains(d.log.String(), "hunter2") {
 		t.Errorf("the password was logged: %s", d.log)
 	}
-	away := newBench(t, "CELERY_BROKER_URL=redis://127.0.0.1:1").queueMetrics()
-	if got := away.metric(up); got != 0 {
+	down := newBench(t, "CELERY_BROKER_URL=redis://127.0.0.1:1").queueMetrics()
+	if got := down.metric(up); got != 0 {
 		t.Errorf("a broker that cannot be reached at the start: got %v", got)
 	}
 }

@@ -41,7 +41,9 @@ Exit codes:
 		Example: `  drawgate queue metrics --broker redis://127.0.0.1:6379/0 --queue celery --queue mail
   curl http://` + defaultQueueMetrics + `/metrics`,
 		Args: noArgs,
-		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.queueMetrics(cmd.Context(), &f, listen) }),
+		RunE: action(func(cmd *cobra.Command, _ []string) error {
+			return a.queueMetrics(cmd.Context(), &f, listen)
+		}),
 	}
 	f.define(cmd)
 	cmd.Flags().StringVar(&listen, "listen", defaultQueueMetrics, "address for Prometheus; port 0 chooses one")
@@ -100,13 +102,14 @@ type queueCollector struct {
 	mu    sync.Mutex
 	state *queueState // guarded by mu: as last read, nil if the broker could not be read
 	next  time.Time   // guarded by mu: before that, nothing is read again
-	away  bool        // guarded by mu: that it cannot be read was logged
+	down  bool        // guarded by mu: that it cannot be read was logged
 }
 
 var (
 	queueDepthDesc = prometheus.NewDesc("drawgate_task_queue_depth",
 		"Tasks that wait for a worker. Tasks that workers of Celery have fetched do not count.", []string{"kind", "queue"}, nil)
-	queueUpDesc = prometheus.NewDesc("drawgate_task_queue_broker_up", "1 if the broker could be read, otherwise 0.", nil, nil)
+	queueUpDesc = prometheus.NewDesc("drawgate_task_queue_broker_up",
+		"1 if the broker could be read, otherwise 0.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -131,7 +134,8 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range c.state.Queues {
 		if q := &c.state.Queues[i]; !q.Missing {
 			name := strings.ToValidUTF8(q.Name, "\uFFFD")
-			ch <- prometheus.MustNewConstMetric(queueDepthDesc, prometheus.GaugeValue, float64(q.Depth), string(c.state.Kind), name)
+			ch <- prometheus.MustNewConstMetric(queueDepthDesc, prometheus.GaugeValue, float64(q.Depth),
+				string(c.state.Kind), name)
 		}
 	}
 }
@@ -140,13 +144,13 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 func (c *queueCollector) keep(st *queueState, err error) {
 	c.next = time.Now().Add(time.Second)
 	switch {
-	case err != nil && !c.away:
+	case err != nil && !c.down:
 		c.log.Error("the task queues cannot be read", "error", err)
-	case err == nil && c.away:
+	case err == nil && c.down:
 		c.log.Info("the task queues can be read again")
 	}
-	c.away = err != nil
-	if c.state = st; c.away {
+	c.down = err != nil
+	if c.state = st; c.down {
 		c.state = nil
 		return
 	}
