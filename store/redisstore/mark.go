@@ -69,14 +69,14 @@ func (s *Store) checkMark(ctx context.Context, c rueidis.Client) error {
 	}
 	if now := time.Now().UnixNano(); now >= m.next.Load() {
 		m.next.Store(now + int64(markEvery))
-		s.tryMark(c)
+		s.tryMark(c) //nolint:contextcheck // it is for all callers, not for this one
 	}
 	return nil
 }
 
 // waitForMark reads the mark, together with all callers that want to know it.
 func (s *Store) waitForMark(ctx context.Context, c rueidis.Client) error {
-	a := s.tryMark(c)
+	a := s.tryMark(c) //nolint:contextcheck // as above
 	select {
 	case <-a.done:
 		return a.err
