@@ -169,8 +169,8 @@ func TestPartsAreReadTogether(t *testing.T) {
 	}
 }
 
-// TestExpiredEntriesTakeFewCommands: entries that have expired since the take before are neither read
-// nor deleted one by one. If all have, they are not read at all. req: E7
+// TestExpiredEntriesTakeFewCommands: entries that have expired since the take before are neither
+// read nor deleted one by one. If all have, they are not read at all. req: E7
 func TestExpiredEntriesTakeFewCommands(t *testing.T) {
 	t.Parallel()
 	const many = 3000
