@@ -16,6 +16,7 @@ import (
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/rueidis"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -48,12 +49,17 @@ gateway:
     narrow: {profile: openai, url: %[6]s, models: [{model: "*", policy: narrow}]}
     single: {profile: openai, url: %[6]s, hold: 3s, models: [{model: "*", policy: single}]}
     broken: {profile: openai, url: %[6]s, breaker: {failures: 2, open: 1s}, models: [{model: "*", policy: quota}]}
+    half: {profile: openai, url: %[6]s, breaker: {failures: 2, open: 1s}, models: [{model: "*", policy: quota}]}
     refusing: {profile: openai, url: %[6]s, models: [{model: "*", policy: quota}]}
-  keys: [{name: somebody, sha256: "%[7]x"}]
+  keys: [{name: somebody, sha256: "%[7]x"}, {name: another, sha256: "%[8]x"}]
   prices: {models: {gpt-4o: {input: "2.50", output: "10"}}}
 `
 
-const virtualKey = "a virtual key"
+// The keys of the gateway's callers.
+const (
+	virtualKey = "a virtual key"
+	anotherKey = "another virtual key"
+)
 
 // watched is a server whose metrics Prometheus reads.
 type watched struct {
@@ -64,6 +70,7 @@ type watched struct {
 	config  string
 	gateway string // address
 	admin   string // address
+	queues  string // address of the metrics of task queues
 	wg      sync.WaitGroup
 }
 
@@ -79,9 +86,10 @@ func newWatched(t *testing.T) *watched {
 	s := &testbed{t: t, dir: t.TempDir(), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t), swap: strings.NewReplacer()}
 	w := &watched{testbed: s, redis: redistest.Start(t), gateway: redistest.FreeAddr(t), admin: redistest.FreeAddr(t)}
 	w.line = redistest.NewProxy(t, w.redis.Addr)
-	w.config = fmt.Sprintf(observed, w.line.Addr, s.gate, w.admin, s.rpc, w.gateway, upstream.URL, sha256.Sum256([]byte(virtualKey)))
+	w.config = fmt.Sprintf(observed, w.line.Addr, s.gate, w.admin, s.rpc, w.gateway, upstream.URL, sha256.Sum256([]byte(virtualKey)), sha256.Sum256([]byte(anotherKey)))
 	s.write("drawgate.yaml", w.config)
 	s.startGate()
+	w.watchQueue()
 	var stop context.CancelFunc
 	w.ctx, stop = context.WithCancel(t.Context())
 	t.Cleanup(func() {
@@ -89,6 +97,26 @@ func newWatched(t *testing.T) *watched {
 		w.wg.Wait()
 	})
 	return w
+}
+
+// watchQueue sends two tasks to a queue of Celery that has no worker, and reports its depth.
+func (w *watched) watchQueue() {
+	w.t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{w.redis.Addr}, DisableCache: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Do(w.t.Context(), c.B().Rpush().Key("jobs").Element("1", "2").Build()).Error(); err != nil {
+		w.t.Fatal(err)
+	}
+	path, err := binary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.queues = redistest.FreeAddr(w.t)
+	w.start(path, "queue", "metrics", "--broker", w.redis.URL(), "--queue", "jobs", "--listen", w.queues)
+	w.await("http://"+w.queues+"/metrics", http.StatusOK)
 }
 
 // post sends JSON until the load ends, and decodes the answer unless into is nil.
@@ -138,7 +166,12 @@ func take(policies ...string) (t api.Take) {
 // call calls an upstream through the gateway, with directives for the simulator, however it is
 // answered. wait is the longest wait in the queue.
 func (w *watched) call(upstream, directives, wait string) {
-	w.post("http://"+w.gateway+"/"+upstream+"/v1/chat/completions", http.Header{"Authorization": {"Bearer " + virtualKey}, "Drawgate-Timeout": {wait}}, map[string]any{
+	w.callAs(virtualKey, upstream, directives, wait)
+}
+
+// callAs is call with a key.
+func (w *watched) callAs(key, upstream, directives, wait string) {
+	w.post("http://"+w.gateway+"/"+upstream+"/v1/chat/completions", http.Header{"Authorization": {"Bearer " + key}, "Drawgate-Timeout": {wait}}, map[string]any{
 		"model": "gpt-4o", "max_tokens": 20,
 		"messages": []map[string]string{{"role": "user", "content": "Hello!\nsimulate: " + directives}},
 	}, nil)
@@ -174,7 +207,12 @@ func (w *watched) load() {
 	w.again(func(i int) { w.call("good", fmt.Sprint("output=", i%20+1, " thoughts=", i/20%1000), "1m") })
 	w.again(func(int) { w.call("good", "output=1", "1m") }) // from the cache
 	w.again(func(int) { w.call("narrow", "output=1", "0") })
-	w.again(func(int) { w.call("broken", "fault=500", "0") })
+	for _, key := range []string{virtualKey, anotherKey} { // the failures of one key open no circuit but its own
+		w.again(func(int) { w.callAs(key, "broken", "fault=500", "0") })
+	}
+	w.again(func(int) { w.call("half", "fault=500", "0") })
+	w.again(func(int) { w.callAs(anotherKey, "half", "output=1", "0") })
+	w.again(func(int) { w.callAs("a wrong key", "good", "output=1", "0") })
 	w.again(func(int) { w.call("refusing", "fault=minute", "0") })
 	for range 2 { // one waits for the other
 		w.again(func(int) { w.call("single", "delay=1m", "10m") })
@@ -216,7 +254,7 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := promtest.Start(t, w.admin, &promtest.Options{Rules: []string{rules}})
+	p := promtest.Start(t, w.admin, &promtest.Options{Rules: []string{rules}, More: []string{w.queues}})
 	raised := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
@@ -225,7 +263,8 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	}
 	w.load()
 	w.somebodyWaits(p)
-	raised("DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateEnvoyUndecided", "DrawgateCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
+	p.Eventually(`drawgate_task_queue_depth > 0`)
+	raised("DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateEnvoyUndecided", "DrawgateCircuitOpen", "DrawgateCallerCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
 	w.write("drawgate.yaml", "policies: a mistake\n")
 	raised("DrawgateConfigRejected")
 	w.write("drawgate.yaml", w.config)
@@ -236,7 +275,8 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	w.redis.Kill9()
 	raised("DrawgateStoreUnavailable", "DrawgateFallbackActive", "DrawgateStoreErrors", "DrawgateHoldFailures")
 	p.Eventually(`drawgate_fallback_owed_buckets > 0`)
-	w.redis.Restart()
+	w.redis.Restart() // it is empty: its data is lost
+	raised("DrawgateStoreLostData")
 	p.Eventually(`drawgate_store_probes_total{result="success"} > 0`)
 	for _, a := range alerts(t) {
 		raised(a.Alert)

@@ -21,21 +21,21 @@ import (
 // echoedKey is a provider's key that is written differently in each encoding.
 const echoedKey = "sk-proj_Ab9/x+Y.z42QRS-end"
 
-// inEachByte writes every byte of a text in a format.
-func inEachByte(text, format string) string {
+// inEachByte writes every byte of the key in a format.
+func inEachByte(format string) string {
 	var b strings.Builder
-	for i := range len(text) {
-		fmt.Fprintf(&b, format, text[i])
+	for i := range len(echoedKey) {
+		fmt.Fprintf(&b, format, echoedKey[i])
 	}
 	return b.String()
 }
 
 // echoes are the encodings in which a provider quotes its key.
 var echoes = map[string]string{
-	"plain": echoedKey, "capitals": strings.ToUpper(echoedKey), "small": strings.ToLower(echoedKey), "json": inEachByte(echoedKey, `\u%04x`),
-	"slashes": strings.ReplaceAll(echoedKey, "/", `\/`), "url": url.QueryEscape(echoedKey), "urltwice": url.QueryEscape(url.QueryEscape(echoedKey)), "percent": inEachByte(echoedKey, "%%%02X"),
-	"html": inEachByte(echoedKey, "&#%d;"), "htmlhex": inEachByte(echoedKey, "&#x%x;"), "hex": hex.EncodeToString([]byte(echoedKey)),
-	"base64": base64.StdEncoding.EncodeToString([]byte(echoedKey)), "bearer": base64.URLEncoding.EncodeToString([]byte("Bearer " + echoedKey)), "go": inEachByte(echoedKey, `\x%02x`),
+	"plain": echoedKey, "capitals": strings.ToUpper(echoedKey), "small": strings.ToLower(echoedKey), "json": inEachByte(`\u%04x`),
+	"slashes": strings.ReplaceAll(echoedKey, "/", `\/`), "url": url.QueryEscape(echoedKey), "urltwice": url.QueryEscape(url.QueryEscape(echoedKey)), "percent": inEachByte("%%%02X"),
+	"html": inEachByte("&#%d;"), "htmlhex": inEachByte("&#x%x;"), "hex": hex.EncodeToString([]byte(echoedKey)),
+	"base64": base64.StdEncoding.EncodeToString([]byte(echoedKey)), "bearer": base64.URLEncoding.EncodeToString([]byte("Bearer " + echoedKey)), "go": inEachByte(`\x%02x`),
 }
 
 // echo answers with the key at a place and in an encoding, as the path of the model says: as a

@@ -35,7 +35,7 @@ func (a *app) queueCmd() *cobra.Command {
 		Use: "queue", Short: "Look at task queues of Celery and asynq", Args: noArgs,
 		Long: `Look at the task queues of programs whose tasks are limited: those of Celery, on Redis or RabbitMQ, and those of asynq. See drawgate queue status --help.`,
 	}
-	cmd.AddCommand(a.queueStatusCmd())
+	cmd.AddCommand(a.queueStatusCmd(), a.queueMetricsCmd())
 	return cmd
 }
 
@@ -46,6 +46,26 @@ type queueFlags struct {
 	maxDepth     int64
 	wait         time.Duration
 	args         bool
+	depths       bool     // only depths: workers are asked only for the names of queues
+	seen         []string // queues that existed before. They still do, even if the broker forgot them
+}
+
+// define defines the flags that say which queues, and where.
+func (f *queueFlags) define(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.broker, "broker", "", "broker: redis://HOST:PORT/DB, rediss://, amqp://HOST:PORT/VHOST or amqps:// (default $"+envBroker+", then $"+envCeleryBroker+")")
+	cmd.Flags().StringArrayVar(&f.queues, "queue", nil, "queue; may be given several times (default: those that workers use)")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "celery or asynq (default: what the broker has)")
+	durationVar(cmd, &f.wait, "wait", time.Second, "the most to wait for the workers' answers")
+	// Errors while completing a command line are not shown to the user.
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{string(taskqueue.Celery), string(taskqueue.Asynq)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		f.queues = nil
+		st, err := f.read(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return st.names(), cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 func (a *app) queueStatusCmd() *cobra.Command {
@@ -80,22 +100,9 @@ Exit codes:
 		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.queueStatus(cmd, &f) }),
 	}
-	cmd.Flags().StringVar(&f.broker, "broker", "", "broker: redis://HOST:PORT/DB, rediss://, amqp://HOST:PORT/VHOST or amqps:// (default $"+envBroker+", then $"+envCeleryBroker+")")
-	cmd.Flags().StringArrayVar(&f.queues, "queue", nil, "queue; may be given several times (default: those that workers use)")
-	cmd.Flags().StringVar(&f.kind, "kind", "", "celery or asynq (default: what the broker has)")
+	f.define(cmd)
 	cmd.Flags().Int64Var(&f.maxDepth, "max-depth", 0, "exit with code 75 if a queue is deeper (default $"+envMaxDepth+")")
-	durationVar(cmd, &f.wait, "wait", time.Second, "the most to wait for the workers' answers")
 	cmd.Flags().BoolVar(&f.args, "args", false, "show the tasks' arguments, as JSON; they may be personal data")
-	// Errors while completing a command line are not shown to the user.
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{string(taskqueue.Celery), string(taskqueue.Asynq)}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		f.queues = nil
-		st, err := f.read(cmd.Context())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return st.names(), cobra.ShellCompDirectiveNoFileComp
-	})
 	return cmd
 }
 
@@ -174,9 +181,9 @@ func (f *queueFlags) limit(given bool) (*int64, error) {
 	return &n, nil
 }
 
-// known returns the names of queues that somebody may have meant.
-func (st *queueState) known() []string {
-	names := st.names()
+// known returns the names of queues that exist or that workers use, and others.
+func (st *queueState) known(others ...string) []string {
+	names := append(st.names(), others...)
 	for i := range st.Workers {
 		names = append(names, st.Workers[i].Queues...)
 	}
@@ -244,12 +251,15 @@ func (f *queueFlags) readAsynq(ctx context.Context, b *taskqueue.Broker, st *que
 }
 
 func (f *queueFlags) readCelery(ctx context.Context, b *taskqueue.Broker, st *queueState) error {
-	w, err := b.Workers(ctx, taskqueue.Inspect{Wait: f.wait, Args: f.args})
-	if err != nil {
-		return err
+	var w taskqueue.Workers
+	var err error
+	if !f.depths || len(f.queues) == 0 {
+		if w, err = b.Workers(ctx, taskqueue.Inspect{Wait: f.wait, Args: f.args}); err != nil {
+			return err
+		}
 	}
 	st.Workers, st.Silent = w.Workers, w.Silent
-	names, used := f.queues, st.known()
+	names, used := f.queues, st.known(f.seen...)
 	switch {
 	case len(names) == 0 && len(used) > 0:
 		names = used

@@ -124,6 +124,11 @@ for p in 0, 7, 8:
 			t.Fatalf("completion: %d, %s", code, out)
 		}
 	}
+	d := b.queueMetrics()
+	d.shows(`drawgate_task_queue_depth{kind="celery",queue="mail"}`, 0) // a queue of the worker
+	if got := d.metric(`drawgate_task_queue_broker_up`); got != 1 {
+		t.Errorf("broker up: got %v", got)
+	}
 	stop()
 	if out, code := b.do("queue", "status", "--json"); code != exitUnavailable || !strings.Contains(out, "did not answer in time") || strings.Contains(out, "hunter2") {
 		t.Errorf("a broker that hangs: %d, %s", code, out)
@@ -162,6 +167,63 @@ func TestQueueStatusOfAsynq(t *testing.T) {
 	}
 	if _, code = b.do("queue", "status", "--max-depth", "6", "--queue", "low"); code != exitOK {
 		t.Errorf("the other queue: exit code %d", code)
+	}
+}
+
+// queueMetrics starts drawgate queue metrics on a free port, until the test ends.
+func (b bench) queueMetrics(args ...string) *daemon {
+	b.t.Helper()
+	d := b.background(append([]string{"queue", "metrics", "--listen", "127.0.0.1:0"}, args...)...)
+	d.admin = d.log.await(b.t, `metrics of task queues at (http://[^"/]+)/metrics`)
+	return d
+}
+
+// TestQueueMetrics: Prometheus reads the depth of queues, of a real Redis. A queue that becomes
+// empty has the depth 0, though Redis forgets it, and no depth is reported while Redis is down.
+//
+// req: B6, B10
+func TestQueueMetrics(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	do := func(command ...string) {
+		t.Helper()
+		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, Password: "hunter2", DisableCache: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.Do(t.Context(), c.B().Arbitrary(command...).Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("RPUSH", "jobs", "1", "2", "3")
+	do("RPUSH", "jobs\x06\x166", "4", "5")
+	b := newBench(t, "CELERY_BROKER_URL=redis://:hunter2@"+s.Addr+"/0")
+	d := b.queueMetrics("--queue", "jobs", "--queue", "jbos")
+	const jobs, typo, up = `drawgate_task_queue_depth{kind="celery",queue="jobs"}`, `drawgate_task_queue_depth{kind="celery",queue="jbos"}`, `drawgate_task_queue_broker_up`
+	if got := d.metric(jobs); got != 5 {
+		t.Errorf("got %v, want the tasks of all priorities", got)
+	}
+	if got := d.metric(typo); got != -1 {
+		t.Errorf("a queue that does not exist has the depth %v", got)
+	}
+	d.log.await(t, `there is no such queue.*(jbos)`)
+	do("DEL", "jobs", "jobs\x06\x166")
+	eventually(t, "depth 0", func() bool { return d.metric(jobs) == 0 })
+	s.Kill9()
+	eventually(t, "fault", func() bool { return d.metric(up) == 0 })
+	if got := d.metric(jobs); got != -1 {
+		t.Errorf("Redis cannot be reached, and the depth is said to be %v", got)
+	}
+	s.Restart()
+	do("RPUSH", "jobs", "1")
+	d.shows(jobs, 1)
+	if strings.Contains(d.log.String(), "hunter2") {
+		t.Errorf("the password was logged: %s", d.log)
+	}
+	down := newBench(t, "CELERY_BROKER_URL=redis://127.0.0.1:1").queueMetrics()
+	if got := down.metric(up); got != 0 {
+		t.Errorf("a broker that cannot be reached at the start: got %v", got)
 	}
 }
 

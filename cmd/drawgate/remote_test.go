@@ -25,7 +25,7 @@ func TestServerThatCannotBeReachedIsNamedAfterASecond(t *testing.T) {
 		})}
 		for i := range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-			_, err := p.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://192.0.2.1:7878/readyz", http.NoBody))
+			_, err := p.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://192.0.2.1:7878/readyz", http.NoBody)) //nolint:bodyclose // nobody answers
 			cancel()
 			if err == nil {
 				t.Error("somebody answered")

@@ -77,8 +77,11 @@ var calls = board{
 			},
 			{
 				title: "Answers of the gateway", kind: bars, unit: units.RequestsPerMinute,
-				about:   "Each call to the gateway once. cache_hit and cache_stale are from the cache; other_model, if one of fallbacks answered; cut, if the answer broke off; left, if the caller did not wait.",
-				queries: one(`sum by (result) (rate(drawgate_gateway_answers_total{instance=~"$instance",upstream=~"$upstream"}[$__rate_interval])) * 60`, "{{result}}"),
+				about: "Each call to the gateway once. cache_hit and cache_stale are from the cache; other_model, if one of fallbacks answered; cut, if the answer broke off; left, if the caller did not wait; wrong key, if the virtual key is missing or unknown.",
+				queries: []question{
+					{`sum by (result) (rate(drawgate_gateway_answers_total{instance=~"$instance",upstream=~"$upstream"}[$__rate_interval])) * 60`, "{{result}}"},
+					{`sum(rate(drawgate_gateway_wrong_keys_total{instance=~"$instance",upstream=~"$upstream"}[$__rate_interval])) * 60`, "wrong key"},
+				},
 			},
 			{
 				title: "Calls under way", unit: units.Short,

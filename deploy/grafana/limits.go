@@ -49,8 +49,8 @@ var limits = board{
 				queries: one(`sum(rate(rate_limit_rejections_total{instance=~"$instance"}[$__rate_interval])) / sum(rate(rate_limit_check_duration_seconds_count{instance=~"$instance"}[$__rate_interval]))`, ""),
 			},
 			{
-				title: "Queue depth", kind: number, unit: units.Short, marks: waiter,
-				about:   "Callers that wait.",
+				title: "Waiting callers", kind: number, unit: units.Short, marks: waiter,
+				about:   "Takes that wait for their units, in all servers.",
 				queries: one(`sum(drawgate_queue_length{instance=~"$instance"})`, ""),
 			},
 			{
@@ -135,14 +135,19 @@ var limits = board{
 				queries: one(`sum by (type) (rate(rate_limit_wait_duration_seconds_sum{instance=~"$instance",type=~"$policy"}[$__rate_interval])) / (sum by (type) (rate(rate_limit_wait_duration_seconds_count{instance=~"$instance",type=~"$policy"}[$__rate_interval])) > 0)`, "{{type}}"),
 			},
 			{
-				title: "Queue depth", unit: units.Short,
-				about:   "Callers that wait, by server.",
+				title: "Waiting callers", unit: units.Short,
+				about:   "Takes that wait for their units, by server.",
 				queries: one(`sum by (instance) (drawgate_queue_length{instance=~"$instance"})`, "{{instance}}"),
 			},
 			{
 				title: "Longest wait so far", unit: units.Seconds,
 				about:   "How long the caller that has waited longest has been waiting, by server.",
 				queries: one(`max by (instance) (drawgate_queue_oldest_seconds{instance=~"$instance"})`, "{{instance}}"),
+			},
+			{
+				title: "Queue depth", unit: units.Short,
+				about:   "Tasks that wait for a worker in queues of Celery or asynq. Empty unless Prometheus scrapes drawgate queue metrics.",
+				queries: one(`max by (kind, queue) (drawgate_task_queue_depth)`, "{{queue}}"),
 			},
 		}},
 		{"Store and fallback", []panel{
@@ -176,9 +181,12 @@ var limits = board{
 				queries: one(`sum by (instance) (drawgate_fallback_owed_buckets{instance=~"$instance"})`, "{{instance}}"),
 			},
 			{
-				title: "Probes of an unavailable store", kind: bars, unit: units.Short,
-				about:   "failure: it is still unavailable. success: it decides again.",
-				queries: one(`sum by (result) (increase(drawgate_store_probes_total{instance=~"$instance"}[$__rate_interval]))`, "{{result}}"),
+				title: "Probes and losses of the store", kind: bars, unit: units.Short,
+				about: "Probes of an unavailable store: failure, it is still unavailable; success, it decides again. lost its data: each server that had used the store counts each loss.",
+				queries: []question{
+					{`sum by (result) (increase(drawgate_store_probes_total{instance=~"$instance"}[$__rate_interval]))`, "{{result}}"},
+					{`sum(increase(drawgate_store_losses_total{instance=~"$instance"}[$__rate_interval]))`, "lost its data"},
+				},
 			},
 		}},
 		{"Reservations and configuration", []panel{

@@ -124,7 +124,7 @@ func TestPanelsThatWereAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
 		"drawgate-limits.json": {
-			"Hits by type", "Average wait", "Queue depth", "Units available per bucket", "Usage against limits", "Refusals by reason",
+			"Hits by type", "Average wait", "Queue depth", "Waiting callers", "Units available per bucket", "Usage against limits", "Refusals by reason",
 			"Store latency", "Breaker of the store", "Fallback",
 		},
 		"drawgate-gateway.json": {"Incidents", "Circuits", "Average wait", "Queue depth", "Usage against limits"},

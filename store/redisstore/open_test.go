@@ -169,8 +169,8 @@ func TestPartsAreReadTogether(t *testing.T) {
 	}
 }
 
-// TestExpiredEntriesTakeFewCommands: if all entries have expired since the take before, the server
-// neither reads nor deletes them one by one. req: E7
+// TestExpiredEntriesTakeFewCommands: entries that have expired since the take before are neither
+// read nor deleted one by one. If all have, they are not read at all. req: E7
 func TestExpiredEntriesTakeFewCommands(t *testing.T) {
 	t.Parallel()
 	const many = 3000
@@ -205,7 +205,7 @@ func TestExpiredEntriesTakeFewCommands(t *testing.T) {
 			n, _ := strconv.Atoi(m[1])
 			sum += n
 		}
-		if c.used == 1 && sum > 10 {
+		if c.used == 1 && sum > 10 || sum > 40 {
 			t.Errorf("%s: %d commands", c.what, sum)
 		}
 		if got := peek(t, s, takeOf(plan, c.what).Buckets[0]).States[0].Used; got < c.used-1 || got > c.used {

@@ -124,17 +124,22 @@ if op == 'h' then
               if first < tail then fits = false break end
               used, first = 0, tail + 1
             elseif first < tail and old + win <= now then
-              local e = 'e' .. sub(id, 1, 8)
+              local e, list, from, step = 'e' .. sub(id, 1, 8), {}, first, 2
               repeat
-                local _, _, gone = unpack_('<ddd', call('HGET', KEYS[1], e .. first))
+                if not list[first - from + 1] then -- more at a time, the more there are
+                  list, from = {}, first
+                  for i = first, math.min(first + step, tail) - 1 do list[#list + 1] = e .. i end
+                  list, step = call('HMGET', KEYS[1], unpack(list)), math.min(4 * step, 2000)
+                end
+                local _, gone
+                _, old, gone = unpack_('<ddd', list[first - from + 1])
+                if old + win > now then break end
                 used = used - gone
                 if used < 0 then used = 0 end
                 del = del or {}
                 del[#del + 1] = e .. first
                 first = first + 1
-                if first == tail then break end
-                _, old = unpack_('<dd', call('HGET', KEYS[1], e .. first))
-              until old + win > now
+              until first == tail
             end
           end
         end
@@ -402,6 +407,7 @@ local function expire(r, st, now)
     st.used, st.head = 0, st.tail + 1
     return
   end
+  local step = 2
   while st.head <= st.tail do
     local n
     if st.head == st.tail then
@@ -409,10 +415,17 @@ local function expire(r, st, now)
       n = st.n
     else
       if st.old + st.win > now then return end
-      local f, _ = 'e' .. st.id .. st.head
+      local e, _ = 'e' .. st.id
+      local f = e .. st.head
+      if r.put[f] == nil and r.cache[f] == nil then -- more at a time, the more there are
+        local names = {}
+        for i = st.head, min(st.head + step, st.tail) - 1 do names[#names + 1] = e .. i end
+        fields(r, names)
+        step = min(4 * step, 1000)
+      end
       _, _, n = unpack_('<ddd', get(r, f))
       r.put[f] = false
-      if st.head + 1 < st.tail then _, st.old = unpack_('<dd', get(r, 'e' .. st.id .. st.head + 1)) end
+      if st.head + 1 < st.tail then _, st.old = unpack_('<dd', get(r, e .. st.head + 1)) end
     end
     st.used = max(0, st.used - n)
     st.head = st.head + 1

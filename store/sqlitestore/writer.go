@@ -461,10 +461,10 @@ func (w *writer) keepMustPersist(buckets []drawgate.BucketCost, now int64) int64
 // pause until then.
 func (w *writer) notePause(st *drawgate.Settlement, b *bucket, before *record.Pause, now int64) {
 	e := event{at: now, op: opPause, key: b.key}
-	switch after := b.rec.Pause; {
-	case after == before:
+	switch after := b.rec.Pause; after {
+	case before:
 		return
-	case after == nil:
+	case nil:
 		e.op, e.labels = opUnpause, pauseLabels(st, before)
 	default:
 		e.labels = pauseLabels(st, after)

@@ -34,6 +34,7 @@ const patience = 2 * time.Minute
 type Options struct {
 	Rules []string // absolute paths of files with rules, which are evaluated every second
 	Args  []string // further arguments
+	More  []string // further targets, host:port
 }
 
 // Start starts a Prometheus that scrapes /metrics of host:port every second, and stops it at the
@@ -49,7 +50,8 @@ func Start(tb testing.TB, target string, opts *Options) *Server {
 		opts = &Options{}
 	}
 	config := fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [%s]\n"+
-		"scrape_configs:\n- {job_name: test, static_configs: [{targets: ['%s']}]}\n", strings.Join(opts.Rules, ", "), target)
+		"scrape_configs:\n- {job_name: test, static_configs: [{targets: ['%s']}]}\n",
+		strings.Join(opts.Rules, ", "), strings.Join(append([]string{target}, opts.More...), "', '"))
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
