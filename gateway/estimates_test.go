@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -124,6 +126,7 @@ type referee struct {
 	*bench
 	n     int
 	money bool
+	calls []simulator.Call // that reached the provider
 }
 
 // judged makes a call, and returns what it reserved and was settled with, in tokens and in money:
@@ -132,19 +135,21 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	b.Helper()
 	b.n++
 	key := fmt.Sprintf("call-%d", b.n)
-	before := len(b.sim.Calls())
+	b.sim.Reset() // a copy of all calls, after each of them, would take most of the test's time
 	r := b.raw(b.Context(), http.MethodPost, path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice, "X-Call: "+key)
 	got = b.visit(r, after, stay)
-	if len(b.sim.Calls()) == before {
+	calls := b.sim.Calls()
+	b.calls = append(b.calls, calls...)
+	if len(calls) == 0 {
 		if got.status < http.StatusBadRequest {
 			b.Errorf("%s %s: %d without a call", path, body, got.status)
 		}
 		return "refused", "", got
 	}
-	used, held, last := b.settledWith(key), b.reservedFor(), b.last()
+	used, held, last := b.settledWith(key), b.reservedFor(), calls[len(calls)-1]
 	reserved, settled = amounts(held), amounts(used)
-	if last.Outcome == simulator.Rejected || last.Outcome == simulator.Failed {
-		return reserved, settled, got // the provider bills nothing
+	if !billed(&last) {
+		return reserved, settled, got
 	}
 	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body, after, stay, last.Outcome, used, held, bill(&last), last)
 	short := false
@@ -166,6 +171,82 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 		b.Errorf("a full answer is not settled with its bill: %s", at)
 	}
 	return reserved, settled, got
+}
+
+// billed reports whether the provider bills a call.
+func billed(c *simulator.Call) bool {
+	return c.Outcome != simulator.Rejected && c.Outcome != simulator.Failed
+}
+
+// counted returns what the provider counts of a call, by unit.
+func (b *referee) counted(c *simulator.Call) map[string]int64 {
+	units := map[string]int64{drawgate.UnitRequests: 1}
+	switch c.Provider {
+	case simulator.OpenAI:
+		units[llm.UnitTokens] = c.Input + c.Output
+	case simulator.Anthropic:
+		units[llm.UnitInputTokens], units[llm.UnitOutputTokens] = c.Input-c.CacheRead, c.Output
+	default:
+		units[llm.UnitInputTokens] = c.Input
+	}
+	if b.money {
+		units["usd_micros"] = bill(c)
+	}
+	return units
+}
+
+// audited lets package audit judge the ledger of all calls, which are within one month. It must
+// know of each call; of no unit may the least that it finds be more than the provider counted, nor
+// the most be less. So a limit of what was counted is never exceeded for certain, and it is never
+// certain that a limit of one unit less was kept.
+func (b *referee) audited(dir string) {
+	b.Helper()
+	b.h.Close()
+	if err := b.ledger.Close(); err != nil {
+		b.Fatal(err)
+	}
+	total := map[simulator.Provider]map[string]int64{}
+	for i := range b.calls {
+		c := &b.calls[i]
+		if !billed(c) {
+			continue
+		}
+		if total[c.Provider] == nil {
+			total[c.Provider] = map[string]int64{}
+		}
+		for unit, n := range b.counted(c) {
+			total[c.Provider][unit] += n
+		}
+	}
+	var quotas []audit.Quota
+	for provider, units := range total {
+		family := map[simulator.Provider]string{simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*", simulator.Gemini: "gemini-*"}
+		q := audit.Quota{Name: string(provider), Policy: "upstream", Models: []string{family[provider]}, Shared: true}
+		for unit, n := range units {
+			for less, name := range []string{"enough", "short"} {
+				q.Limits = append(q.Limits, audit.Limit{Name: name, Unit: unit, Amount: n - int64(less), Window: audit.Month})
+			}
+		}
+		quotas = append(quotas, q)
+	}
+	r, err := audit.Replay(b.Context(), []string{dir}, quotas, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	missing := r.Missing + r.Damaged + r.Orphans + r.Late + r.Unknown + r.Uncounted + r.Unended + r.Refused + r.Refunded
+	if n := int64(len(b.calls)); r.Calls != n || r.Settled != n || missing != 0 {
+		b.Errorf("%d calls reached the provider; the audit has %+v", n, r)
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		n := total[simulator.Provider(l.Quota)][l.Unit]
+		if l.Least.Units > n || l.Most.Units < n || l.Total < n {
+			b.Errorf("the provider counts %d %s of %s; the audit finds %+v", n, l.Unit, l.Quota, l)
+		}
+		if l.Limit == "enough" && l.Verdict == audit.Over || l.Limit == "short" && l.Verdict == audit.Within {
+			b.Errorf("the provider counts %d %s of %s; the audit says %q of %s", n, l.Unit, l.Quota, l.Verdict, l.Counts)
+		}
+	}
 }
 
 // amounts writes units.
@@ -206,7 +287,11 @@ func TestEstimates(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
 			rows := table(t, provider)
-			inBubble(t, quietly(counting(allModels()...)), func(t *testing.T, b *bench) {
+			dir := t.TempDir()
+			inBubble(t, func(s *setup) {
+				quietly(counting(allModels()...))(s)
+				s.ledger = dir
+			}, func(t *testing.T, b *bench) {
 				ref := &referee{bench: b, money: true}
 				var out bytes.Buffer
 				const prompt = "What does a gate do?\nsimulate: stored=20000 output=40 "
@@ -233,6 +318,7 @@ func TestEstimates(t *testing.T) {
 						}
 					}
 				}
+				ref.audited(dir)
 				file := "testdata/estimates/" + provider + ".txt"
 				if *update {
 					if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
@@ -276,8 +362,10 @@ func TestRandomEstimates(t *testing.T) {
 			if !money {
 				priced = nil
 			}
+			dir := t.TempDir()
 			inBubble(t, func(s *setup) {
 				quietly(counting(priced...))(s)
+				s.ledger = dir
 				for i := range s.config.Upstreams {
 					s.config.Upstreams[i].Likely = likely
 				}
@@ -318,6 +406,7 @@ func TestRandomEstimates(t *testing.T) {
 						reached++
 					}
 				}
+				ref.audited(dir)
 				if reached < calls/20 {
 					t.Errorf("%d of %d calls reached the provider", reached, calls/4)
 				}
