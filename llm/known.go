@@ -114,7 +114,7 @@ var anthropicKnown = &known{
 // Gemini has no types: a part or a tool is what its field's name says.
 var geminiKnown = &known{
 	free: map[string]string{
-		"request": "model safetySettings store taskType outputDimensionality labels",
+		"request": "safetySettings store taskType outputDimensionality labels",
 		"generationConfig": "audioTimestamp enableEnhancedCivicAnswers frequencyPenalty imageConfig logprobs mediaResolution presencePenalty " +
 			"responseLogprobs responseMimeType seed speechConfig stopSequences temperature thinkingConfig topK topP",
 		"media": "displayName",
