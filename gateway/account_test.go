@@ -79,6 +79,61 @@ func TestAccountStaysHere(t *testing.T) {
 	}
 }
 
+// TestAccountOfAnErrorInAStream: an error that comes after a stream has begun does not show the
+// account either, and the other events pass as they are, whatever is in them.
+func TestAccountOfAnErrorInAStream(t *testing.T) {
+	t.Parallel()
+	const (
+		organization, uuid = "org-4bcDEF0123456789", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+		text               = "error: org-4bcDEF0123456789 of acme-account, " + uuid
+		message            = "no quota for " + organization + ", projects/acme-1 and acme-account (" + uuid + ")"
+		hidden             = "no quota for (account), (account) and (account) ((account))"
+	)
+	chunk := `data: {"id":"` + uuid + `","choices":[{"index":0,"delta":{"content":"` + text + `"}}]}`
+	completed := `data: {"type":"response.completed","response":{"error":null,"output":"` + text + `"}}`
+	for _, c := range []struct{ name, path, before, failure string }{
+		{"chat", "/openai/v1/chat/completions", chunk, `data: {"error":{"message":"%s","type":"tokens"}}`},
+		{"message", "/anthropic/v1/messages", chunk, "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"%s\"}}"},
+		{"generation", "/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", chunk, `data: {"error": {"code": 429, "message": "%s"}}`},
+		{"response", "/openai/v1/responses", completed, `data: {"type":"error","code":"x","message":"%s"}`},
+		{
+			"failed response", "/openai/v1/responses", completed,
+			`data: {"type":"response.failed","response":{"id":"` + uuid + `","error":{"code":"x","message":"%s"}}}`,
+		},
+		{"several lines", "/openai/v1/responses", completed, "data: {\"response\":{\"error\":{\"code\":\"x\",\ndata: \"message\":\"%s\"}}}"},
+		{"damaged", "/anthropic/v1/messages", chunk, "event: error\ndata: {\"error\":\"%s"},
+	} {
+		for _, end := range []string{"\n", "\r\n", "\r"} {
+			stream := func(message string) string {
+				events := c.before + "\n\n" + fmt.Sprintf(c.failure, message)
+				return strings.ReplaceAll(events+"\n\n", "\n", end)
+			}
+			b := newBench(t, func(s *setup) {
+				s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					w.Header().Set("Content-Type", "text/event-stream")
+					w.Header().Set("Openai-Organization", "acme-account")
+					for piece := range strings.SplitAfterSeq(stream(message), "e") { // in the middle of names, too
+						io.WriteString(w, piece)
+						http.NewResponseController(w).Flush()
+					}
+				})
+			})
+			body := `{"model":"gpt-4o","stream":true,"messages":[],"input":"a"}`
+			switch {
+			case strings.HasPrefix(c.path, "/gemini"):
+				body = `{"contents":[]}`
+			case strings.HasPrefix(c.path, "/anthropic"):
+				body = `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5,"messages":[]}`
+			}
+			r := b.raw(t.Context(), http.MethodPost, c.path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice)
+			if got := b.do(r); got.status != http.StatusOK || got.body != stream(hidden) {
+				t.Errorf("%s: got %d %q\nwant %q", c.name, got.status, got.body, stream(hidden))
+			}
+		}
+	}
+}
+
 // TestCacheKnowsWhatIsPassedOn: a call is only the same as another one if the provider got the same
 // headers, but for those that change no answer.
 func TestCacheKnowsWhatIsPassedOn(t *testing.T) {
