@@ -189,7 +189,7 @@ func TestErrorEventsStandAlone(t *testing.T) {
 		"data: {}\r\n\r\n":      "data: {}\r\n\r\n",
 		"data: {}\n":            "",
 		"data: {}\n\ndata: {\"": "data: {}\n\n",
-		"data: {}\n\n" + long:  "data: {}\n\n" + long + "\n\n",
+		"data: {}\n\n" + long:   "data: {}\n\n" + long + "\n\n",
 		"":                      "",
 	} {
 		b := newBench(t, func(s *setup) {
