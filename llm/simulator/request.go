@@ -195,7 +195,8 @@ type content struct {
 	given bool
 }
 
-// UnmarshalJSON reads null, text, or a list of objects. What has the type of a file is counted as one.
+// UnmarshalJSON reads null, text, or a list of objects. What has the type of a file is counted as
+// one.
 func (c *content) UnmarshalJSON(body []byte) error {
 	*c = content{}
 	if string(body) == "null" {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// jsonList is a list of JSON values. One value that is no list is a list of one: Google's JSON reads it
-// so, and a provider may.
+// jsonList is a list of JSON values. One value that is no list is a list of one: Google's JSON
+// reads it so, and a provider may.
 type jsonList []json.RawMessage
 
 // UnmarshalJSON implements [json.Unmarshaler].
