@@ -275,10 +275,11 @@ func allModels() (all []string) {
 	return all
 }
 
-// TestEstimates: each call of the tables, and its malformed twins, reserves and is settled with what
-// testdata says: after a full answer, when its caller leaves before it, in its middle and after its
-// last token, and when the provider cuts it. Nothing is settled below what the provider bills, what
-// costs more than the prices say does not reach it, and a full answer is settled with its bill.
+// TestEstimates: each call of the tables, and its malformed twins, reserves and is settled with
+// what testdata says: after a full answer, when its caller leaves before it, in its middle and
+// after its last token, and when the provider cuts it. Nothing is settled below what the provider
+// bills, what costs more than the prices say does not reach it, and a full answer is settled with
+// its bill.
 //
 // req: B12 C1 D12
 func TestEstimates(t *testing.T) {

@@ -184,7 +184,8 @@ func chat(model, prompt string) string {
 // req: C4
 func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
-	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for them.
+	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for
+	// them.
 	rounds, large := uint64(40), 300_000
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		rounds = 1000
