@@ -84,7 +84,8 @@ func onlyUsage(event []byte) bool {
 		Choices *[]json.RawMessage `json:"choices"`
 		Usage   *json.RawMessage   `json:"usage"`
 	}
-	return json.Unmarshal(dataOf(event), &chunk) == nil && chunk.Choices != nil && len(*chunk.Choices) == 0 && chunk.Usage != nil
+	return json.Unmarshal(dataOf(event), &chunk) == nil &&
+		chunk.Choices != nil && len(*chunk.Choices) == 0 && chunk.Usage != nil
 }
 
 // dataOf returns the data of an event.

@@ -67,10 +67,12 @@ type Media struct {
 type Call struct {
 	Operation Operation
 	Model     string // as the call names it; "" for OpOther
-	Other     string // another model that the body names beside the one of the path, which is Model; "" if there is none
-	Family    string // of models that share a limit: see Profile.Families
-	Caller    string // who makes the call, as far as its reader knows: an [Estimator] learns for each
-	Owner     string // of the quota, by the profile's OwnerHeaders; "" if the call names none
+	// Other is another model that the body names beside the one of the path, which is Model; "" if
+	// there is none.
+	Other  string
+	Family string // of models that share a limit: see Profile.Families
+	Caller string // who makes the call, as far as its reader knows: an [Estimator] learns for each
+	Owner  string // of the quota, by the profile's OwnerHeaders; "" if the call names none
 
 	Stream       bool // the answer comes in pieces
 	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
