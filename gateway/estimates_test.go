@@ -67,7 +67,8 @@ var twins = []struct {
 		if !ok || strings.HasPrefix(text, "{") {
 			return "[" + text + "]"
 		}
-		return name + ":[" + strings.Replace(value, ",\"", "],\"", 1) + strings.Repeat("]", 1-min(1, strings.Count(value, ",\"")))
+		return name + ":[" + strings.Replace(value, ",\"", "],\"", 1) +
+			strings.Repeat("]", 1-min(1, strings.Count(value, ",\"")))
 	}},
 	{"twice", func(text string) string { return text + "," + text }},
 	{"one more field", func(text string) string {
@@ -80,7 +81,8 @@ var twins = []struct {
 
 // models of the table, by API: the first reasons.
 var models = map[string][]string{
-	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {"claude-opus-4-1", "claude-sonnet-4-5"},
+	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {"claude-opus-4-1",
+		"claude-sonnet-4-5"},
 	"generate": {"gemini-2.5-pro", "gemini-2.5-flash"},
 }
 
@@ -108,9 +110,13 @@ func written(api, model string, stream bool, prompt string, rows []row, twin fun
 	flow := fmt.Sprintf(`"stream":%v`, stream)
 	switch api {
 	case "chat":
-		return "/openai/v1/chat/completions", fmt.Sprintf(`{"model":%q,%s,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+		return "/openai/v1/chat/completions",
+			fmt.Sprintf(`{"model":%q,%s,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`,
+				model, flow, text, add["part"], add["field"])
 	case "responses":
-		return "/openai/v1/responses", fmt.Sprintf(`{"model":%q,%s,"input":[{"role":"user","content":[{"type":"input_text","text":%s}%s]}%s]%s}`, model, flow, text, add["part"], add["item"], add["field"])
+		return "/openai/v1/responses",
+			fmt.Sprintf(`{"model":%q,%s,"input":[{"role":"user","content":[{"type":"input_text","text":%s}%s]}%s]%s}`,
+				model, flow, text, add["part"], add["item"], add["field"])
 	case "messages":
 		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
 	}
@@ -118,7 +124,8 @@ func written(api, model string, stream bool, prompt string, rows []row, twin fun
 	if stream {
 		path = "/gemini/v1beta/models/" + model + ":streamGenerateContent?alt=sse"
 	}
-	return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"], add["field"])
+	return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"],
+		add["field"])
 }
 
 // referee compares what calls are settled with and what the provider bills.
@@ -136,7 +143,8 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	b.n++
 	key := fmt.Sprintf("call-%d", b.n)
 	b.sim.Reset() // a copy of all calls, after each of them, would take most of the test's time
-	r := b.raw(b.Context(), http.MethodPost, path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice, "X-Call: "+key)
+	r := b.raw(b.Context(), http.MethodPost, path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice,
+		"X-Goog-Api-Key: "+alice, "X-Call: "+key)
 	got = b.visit(r, after, stay)
 	calls := b.sim.Calls()
 	b.calls = append(b.calls, calls...)
@@ -151,7 +159,8 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	if !billed(&last) {
 		return reserved, settled, got
 	}
-	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body, after, stay, last.Outcome, used, held, bill(&last), last)
+	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body,
+		after, stay, last.Outcome, used, held, bill(&last), last)
 	short := false
 	switch last.Provider {
 	case simulator.OpenAI:
@@ -167,7 +176,8 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	if b.money && len(last.Surcharges) > 0 {
 		b.Errorf("%v cost more than the prices say: %s", last.Surcharges, at)
 	}
-	if last.Outcome == simulator.Answered && last.Fault != simulator.FaultNoUsage && got.err == nil && b.money && used["usd_micros"] != bill(&last) {
+	if last.Outcome == simulator.Answered && last.Fault != simulator.FaultNoUsage && got.err == nil && b.money &&
+		used["usd_micros"] != bill(&last) {
 		b.Errorf("a full answer is not settled with its bill: %s", at)
 	}
 	return reserved, settled, got
@@ -220,11 +230,13 @@ func (b *referee) audited(dir string) {
 	}
 	var quotas []audit.Quota
 	for provider, units := range total {
-		family := map[simulator.Provider]string{simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*", simulator.Gemini: "gemini-*"}
+		family := map[simulator.Provider]string{simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*",
+			simulator.Gemini: "gemini-*"}
 		q := audit.Quota{Name: string(provider), Policy: "upstream", Models: []string{family[provider]}, Shared: true}
 		for unit, n := range units {
 			for less, name := range []string{"enough", "short"} {
-				q.Limits = append(q.Limits, audit.Limit{Name: name, Unit: unit, Amount: n - int64(less), Window: audit.Month})
+				q.Limits = append(q.Limits,
+					audit.Limit{Name: name, Unit: unit, Amount: n - int64(less), Window: audit.Month})
 			}
 		}
 		quotas = append(quotas, q)
@@ -244,7 +256,8 @@ func (b *referee) audited(dir string) {
 			b.Errorf("the provider counts %d %s of %s; the audit finds %+v", n, l.Unit, l.Quota, l)
 		}
 		if l.Limit == "enough" && l.Verdict == audit.Over || l.Limit == "short" && l.Verdict == audit.Within {
-			b.Errorf("the provider counts %d %s of %s; the audit says %q of %s", n, l.Unit, l.Quota, l.Verdict, l.Counts)
+			b.Errorf("the provider counts %d %s of %s; the audit says %q of %s", n, l.Unit, l.Quota, l.Verdict,
+				l.Counts)
 		}
 	}
 }
@@ -315,7 +328,9 @@ func TestEstimates(t *testing.T) {
 							_, middle, _ := call("", got.got.Len()/2, 0)
 							_, last, _ := call("", got.got.Len(), 0)
 							_, cut, _ := call("fault=cut after=3", -1, 0)
-							fmt.Fprintf(&out, "%s %s (%s): %s\n\tfull %s\n\tbefore %s\n\tmiddle %s\n\tlast %s\n\tcut %s\n", model, r.JSON, twin.name, held, full, before, middle, last, cut)
+							fmt.Fprintf(&out,
+								"%s %s (%s): %s\n\tfull %s\n\tbefore %s\n\tmiddle %s\n\tlast %s\n\tcut %s\n", model,
+								r.JSON, twin.name, held, full, before, middle, last, cut)
 						}
 					}
 				}
@@ -386,7 +401,8 @@ func TestRandomEstimates(t *testing.T) {
 						twin = twins[random.IntN(len(twins))]
 					}
 					prompt := strings.Repeat("Say what was decided, at 10:30 on 2026-01-15! ", random.IntN(40)) +
-						fmt.Sprintf("\nsimulate: stored=%d output=%d size=%d cache_read=%d", random.IntN(60_000), 1+random.IntN(200), 1+random.IntN(4), random.IntN(30))
+						fmt.Sprintf("\nsimulate: stored=%d output=%d size=%d cache_read=%d", random.IntN(60_000),
+							1+random.IntN(200), 1+random.IntN(4), random.IntN(30))
 					after, stay := -1, time.Duration(0)
 					switch random.IntN(5) {
 					case 0:

@@ -99,7 +99,8 @@ func FuzzUsageFilter(f *testing.F) {
 		if len(got) > len(stream) || len(want) > len(stream) {
 			t.Fatalf("%d and %d bytes passed of %d", len(got), len(want), len(stream))
 		}
-		if !bytes.Contains(stream, []byte(`"usage"`)) && !bytes.Contains(stream, []byte("error")) && (!bytes.Equal(got, stream) || !bytes.Equal(want, stream)) {
+		if !bytes.Contains(stream, []byte(`"usage"`)) && !bytes.Contains(stream, []byte("error")) &&
+			(!bytes.Equal(got, stream) || !bytes.Equal(want, stream)) {
 			t.Fatalf("something is missing: %q, then %q and %q", stream, want, got)
 		}
 	})
@@ -129,7 +130,8 @@ func FuzzRequest(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 		r.Method, r.URL = method, at
 		r.Header = http.Header{"Authorization": {authorization}, HeaderTimeout: {timeout}, HeaderPriority: {priority}}
-		x := &exchange{h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{}, ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r}
+		x := &exchange{h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{},
+			ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r}
 		x.w = httptest.NewRecorder()
 		x.rc = http.NewResponseController(x.w)
 		_ = secretOf(r)
