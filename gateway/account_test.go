@@ -39,7 +39,8 @@ func TestAccountStaysHere(t *testing.T) {
 			status := 0
 			fmt.Sscan(r.Header.Get("X-Status"), &status)
 			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"error":{"message":"Rate limit reached for gpt-4o in organization %s on requests per min of acme-account, projects/acme-1, your organization (%s), proj_Ab1234567"}}`, organization, uuid)
+			fmt.Fprintf(w, `{"error":{"message":"Rate limit reached for gpt-4o in organization %s on requests per `+
+				`min of acme-account, projects/acme-1, your organization (%s), proj_Ab1234567"}}`, organization, uuid)
 		})
 	})
 	for _, c := range []struct {
@@ -97,17 +98,23 @@ func TestAccountOfAnErrorInAStream(t *testing.T) {
 	completed := `data: {"type":"response.completed","response":{"error":null,"output":"` + text + `"}}`
 	for _, c := range []struct{ name, path, before, failure string }{
 		{"chat", "/openai/v1/chat/completions", chunk, `data: {"error":{"message":"%s","type":"tokens"}}`},
-		{"message", "/anthropic/v1/messages", chunk,
-			"event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"%s\"}}"},
-		{"generation", "/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", chunk,
-			`data: {"error": {"code": 429, "message": "%s"}}`},
+		{
+			"message", "/anthropic/v1/messages", chunk,
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"%s\"}}",
+		},
+		{
+			"generation", "/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", chunk,
+			`data: {"error": {"code": 429, "message": "%s"}}`,
+		},
 		{"response", "/openai/v1/responses", completed, `data: {"type":"error","code":"x","message":"%s"}`},
 		{
 			"failed response", "/openai/v1/responses", completed,
 			`data: {"type":"response.failed","response":{"id":"` + uuid + `","error":{"code":"x","message":"%s"}}}`,
 		},
-		{"several lines", "/openai/v1/responses", completed,
-			"data: {\"response\":{\"error\":{\"code\":\"x\",\ndata: \"message\":\"%s\"}}}"},
+		{
+			"several lines", "/openai/v1/responses", completed,
+			"data: {\"response\":{\"error\":{\"code\":\"x\",\ndata: \"message\":\"%s\"}}}",
+		},
 		{"damaged", "/anthropic/v1/messages", chunk, "event: error\ndata: {\"error\":\"%s"},
 	} {
 		for _, end := range []string{"\n", "\r\n", "\r"} {
@@ -155,8 +162,10 @@ func TestCacheKnowsWhatIsPassedOn(t *testing.T) {
 		}{
 			{"", nil},
 			{gateway.CacheHit, nil},
-			{gateway.CacheHit, []string{"User-Agent: sdk/2", "X-Stainless-Retry-Count: 1", "Traceparent: 00-1",
-				"X-Forwarded-For: 192.0.2.7", "Authorization: Bearer " + bob}},
+			{gateway.CacheHit, []string{
+				"User-Agent: sdk/2", "X-Stainless-Retry-Count: 1", "Traceparent: 00-1",
+				"X-Forwarded-For: 192.0.2.7", "Authorization: Bearer " + bob,
+			}},
 			{"", []string{"X-Project: a"}},
 			{"", []string{"X-Project: b"}},
 			{"", []string{"X-Project: a", "+X-Project: b"}},

@@ -31,8 +31,10 @@ func TestUpstreams(t *testing.T) {
 		if len(got) != 2 || got[0].Name != "openai" || got[0].Owner != "openai" || got[1].Owner != "account" || got[1].Provider != "anthropic" {
 			t.Fatalf("got %+v", got)
 		}
-		want := &wire.Calls{Circuit: wire.CircuitClosed, Circuits: []wire.Circuit{{Model: "gpt-4o",
-			Caller: "key alice", State: wire.CircuitOpen, RetryAfterMS: 59_000}}}
+		want := &wire.Calls{Circuit: wire.CircuitClosed, Circuits: []wire.Circuit{{
+			Model:  "gpt-4o",
+			Caller: "key alice", State: wire.CircuitOpen, RetryAfterMS: 59_000,
+		}}}
 		if !reflect.DeepEqual(got[0].Calls, want) || got[1].Calls.Circuit != wire.CircuitClosed ||
 			got[1].Calls.Circuits != nil {
 			t.Errorf("got %+v and %+v, want %+v and a closed one", got[0].Calls, got[1].Calls, want)

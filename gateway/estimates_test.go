@@ -81,8 +81,10 @@ var twins = []struct {
 
 // models of the table, by API: the first reasons.
 var models = map[string][]string{
-	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {"claude-opus-4-1",
-		"claude-sonnet-4-5"},
+	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {
+		"claude-opus-4-1",
+		"claude-sonnet-4-5",
+	},
 	"generate": {"gemini-2.5-pro", "gemini-2.5-flash"},
 }
 
@@ -118,7 +120,8 @@ func written(api, model string, stream bool, prompt string, rows []row, twin fun
 			fmt.Sprintf(`{"model":%q,%s,"input":[{"role":"user","content":[{"type":"input_text","text":%s}%s]}%s]%s}`,
 				model, flow, text, add["part"], add["item"], add["field"])
 	case "messages":
-		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user",`+
+			`"content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
 	}
 	path = "/gemini/v1beta/models/" + model + ":generateContent"
 	if stream {
@@ -161,7 +164,7 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	}
 	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body,
 		after, stay, last.Outcome, used, held, bill(&last), last)
-	short := false
+	var short bool
 	switch last.Provider {
 	case simulator.OpenAI:
 		short = used[llm.UnitTokens] < last.Input+last.Output
@@ -230,8 +233,10 @@ func (b *referee) audited(dir string) {
 	}
 	var quotas []audit.Quota
 	for provider, units := range total {
-		family := map[simulator.Provider]string{simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*",
-			simulator.Gemini: "gemini-*"}
+		family := map[simulator.Provider]string{
+			simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*",
+			simulator.Gemini: "gemini-*",
+		}
 		q := audit.Quota{Name: string(provider), Policy: "upstream", Models: []string{family[provider]}, Shared: true}
 		for unit, n := range units {
 			for less, name := range []string{"enough", "short"} {
@@ -346,7 +351,8 @@ func TestEstimates(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !bytes.Equal(out.Bytes(), want) {
-					t.Errorf("%s is not what the calls reserve and are settled with: look at it with go test -run TestEstimates ./gateway -update", file)
+					t.Errorf("%s is not what the calls reserve and are settled with: look at it with go test -run "+
+						"TestEstimates ./gateway -update", file)
 				}
 			})
 		})

@@ -130,8 +130,10 @@ func FuzzRequest(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 		r.Method, r.URL = method, at
 		r.Header = http.Header{"Authorization": {authorization}, HeaderTimeout: {timeout}, HeaderPriority: {priority}}
-		x := &exchange{h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{},
-			ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r}
+		x := &exchange{
+			h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{},
+			ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r,
+		}
 		x.w = httptest.NewRecorder()
 		x.rc = http.NewResponseController(x.w)
 		_ = secretOf(r)

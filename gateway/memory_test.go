@@ -38,8 +38,10 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it meas
 		stream             bool
 	}{
 		"events": {event, event, "text/event-stream", true},
-		"a line without end": {`data: {"choices":[{"index":0,"delta":{"content":"`, "word ", "text/event-stream",
-			true},
+		"a line without end": {
+			`data: {"choices":[{"index":0,"delta":{"content":"`, "word ", "text/event-stream",
+			true,
+		},
 		"an event without end":    {event, "data: {}\n", "text/event-stream", true},
 		"a name without end":      {"", "data", "text/event-stream", true},
 		"comments":                {"", ": still there\n", "text/event-stream", true},

@@ -43,8 +43,10 @@ func TestOddPaths(t *testing.T) {
 	for _, p := range llm.Profiles() {
 		for _, path := range oddPaths {
 			plain, why := plainPath(path)
-			for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodHead, http.MethodPut,
-				http.MethodDelete, http.MethodPatch, http.MethodOptions, "post"} {
+			for _, method := range []string{
+				http.MethodPost, http.MethodGet, http.MethodHead, http.MethodPut,
+				http.MethodDelete, http.MethodPatch, http.MethodOptions, "post",
+			} {
 				if why == nil && p.Documented(method, plain) {
 					t.Errorf("%s: %s %q passes", p.Name, method, path)
 				}
@@ -62,8 +64,10 @@ func TestUncountedPaths(t *testing.T) {
 			"GET /openai/v1/models/m",
 			"GET /v1/models", "GET /v1/models/ft:m:x",
 		},
-		"anthropic": {"GET /models", "GET /models/m", "GET /v1/models", "GET /v1/models/m",
-			"POST /messages/count_tokens", "POST /v1/messages/count_tokens"},
+		"anthropic": {
+			"GET /models", "GET /models/m", "GET /v1/models", "GET /v1/models/m",
+			"POST /messages/count_tokens", "POST /v1/messages/count_tokens",
+		},
 		"gemini": {
 			"GET /models", "GET /models/m", "GET /v1/models", "GET /v1/models/m", "GET /v1beta/models",
 			"GET /v1beta/models/m", "GET /v1alpha/models",

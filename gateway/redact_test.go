@@ -52,8 +52,10 @@ var encodings = map[string]func(key string) string{
 	"Base64, bearer": func(key string) string {
 		return base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n"))
 	},
-	"Base64, basic":   func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("ab" + key)) },
-	"Base64 in a URL": func(key string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key))) },
+	"Base64, basic": func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("ab" + key)) },
+	"Base64 in a URL": func(key string) string {
+		return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key)))
+	},
 	"Base64 in JSON": func(key string) string {
 		return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte("x"+key)), "/", `\/`)
 	},
@@ -97,8 +99,10 @@ func TestRedactor(t *testing.T) {
 func TestRedactorPasses(t *testing.T) {
 	t.Parallel()
 	r := newRedactor(testSecret)
-	parts := []string{"sk-", "sk-proj_Ab9", `\`, `\u`, `\u0073`, "%7", "%25", "&", "&#1", "&amp;", "\n", "\n\n",
-		"text ", base64.StdEncoding.EncodeToString([]byte(testSecret))[:9], "736b"}
+	parts := []string{
+		"sk-", "sk-proj_Ab9", `\`, `\u`, `\u0073`, "%7", "%25", "&", "&#1", "&amp;", "\n", "\n\n",
+		"text ", base64.StdEncoding.EncodeToString([]byte(testSecret))[:9], "736b",
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		stream := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 20).Draw(t, "parts"), "")
 		s := redacting{redactor: r}

@@ -132,28 +132,46 @@ func TestReasoningOfAStreamThatIsLeft(t *testing.T) {
 		name, path, body string
 		whole            bool // all that was reserved stays
 	}{
-		{"chat", "/openai/v1/chat/completions",
-			`{"model":"gpt-5-mini","stream":true,"messages":[{"role":"user","content":"` + words + `"}]}`, true},
-		{"chat with max_tokens", "/openai/v1/chat/completions",
+		{
+			"chat", "/openai/v1/chat/completions",
+			`{"model":"gpt-5-mini","stream":true,"messages":[{"role":"user","content":"` + words + `"}]}`, true,
+		},
+		{
+			"chat with max_tokens", "/openai/v1/chat/completions",
 			`{"model":"o3","stream":true,"max_completion_tokens":4000,"messages":[{"role":"user","content":"` +
-				words + `"}]}`, true},
-		{"a chat of a model that is not known", "/openai/v1/chat/completions",
+				words + `"}]}`, true,
+		},
+		{
+			"a chat of a model that is not known", "/openai/v1/chat/completions",
 			`{"model":"next","stream":true,"max_tokens":4000,"messages":[{"role":"user","content":"` + words +
-				`"}]}`, true},
+				`"}]}`, true,
+		},
 		{"response", "/openai/v1/responses", `{"model":"gpt-5","stream":true,"input":"` + words + `"}`, true},
-		{"message", "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000},"messages":[{"role":"user","content":"` + words + `"}]}`, true},
-		{"generation that does not tell", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
-			`{"contents":[{"role":"user","parts":[{"text":"` + words + ` fault=no_usage"}]}]}`, true},
-		{"several answers", "/openai/v1/chat/completions",
+		{"message", "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,` +
+			`"thinking":{"type":"enabled","budget_tokens":4000},"messages":[{"role":"user",` +
+			`"content":"` + words + `"}]}`, true},
+		{
+			"generation that does not tell", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+			`{"contents":[{"role":"user","parts":[{"text":"` + words + ` fault=no_usage"}]}]}`, true,
+		},
+		{
+			"several answers", "/openai/v1/chat/completions",
 			`{"model":"gpt-4o","stream":true,"n":8,"max_tokens":100,"messages":[{"role":"user","content":"` + plain +
-				`"}]}`, true},
-		{"chat without reasoning", "/openai/v1/chat/completions",
-			`{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"` + plain + `"}]}`, false},
-		{"message without reasoning", "/anthropic/v1/messages",
+				`"}]}`, true,
+		},
+		{
+			"chat without reasoning", "/openai/v1/chat/completions",
+			`{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"` + plain + `"}]}`, false,
+		},
+		{
+			"message without reasoning", "/anthropic/v1/messages",
 			`{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,"messages":[{"role":"user","content":"` +
-				plain + `"}]}`, false},
-		{"generation that tells", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
-			`{"contents":[{"role":"user","parts":[{"text":"` + words + `"}]}]}`, false},
+				plain + `"}]}`, false,
+		},
+		{
+			"generation that tells", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+			`{"contents":[{"role":"user","parts":[{"text":"` + words + `"}]}]}`, false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -195,8 +213,9 @@ func TestPromptOfAStreamThatIsLeft(t *testing.T) {
 	t.Parallel()
 	prompt := strings.Repeat("Please summarise the minutes of the meeting, and say what was decided. ", 150)
 	for name, body := range map[string]string{
-		"chat/completions": `{"model":"gpt-4o","stream":true,"max_tokens":100,"messages":[{"role":"user","content":%q}]}`,
-		"responses":        `{"model":"gpt-4o","stream":true,"max_output_tokens":100,"input":%q}`,
+		"chat/completions": `{"model":"gpt-4o","stream":true,"max_tokens":100,"messages":[{"role":"user",` +
+			`"content":%q}]}`,
+		"responses": `{"model":"gpt-4o","stream":true,"max_output_tokens":100,"input":%q}`,
 	} {
 		for _, likely := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, likely %v", name, likely), func(t *testing.T) {

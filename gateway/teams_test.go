@@ -71,7 +71,8 @@ func (troubles) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	prompt = `"` + strings.TrimSuffix(prompt[max(0, strings.LastIndex(prompt, "call ")):], "}]}")
-	return answer(http.StatusOK, "application/json", `{"choices":[{"message":{"role":"assistant","content":`+prompt+`}}],"usage":{"prompt_tokens":5,"completion_tokens":5}}`)
+	return answer(http.StatusOK, "application/json", `{"choices":[{"message":{"role":"assistant",`+
+		`"content":`+prompt+`}}],"usage":{"prompt_tokens":5,"completion_tokens":5}}`)
 }
 
 type breaking struct{}
@@ -91,8 +92,10 @@ func history(rnd *rand.Rand) (list []historyStep) {
 	kinds := []string{"500", "503", "429", "lost", "cut", "slow", "hang-up", "large", "many", "none"}
 	favourite := kinds[rnd.IntN(len(kinds))]
 	for range 20 + rnd.IntN(60) {
-		s := historyStep{model: []string{"gpt-4o", "gpt-4o", "gpt-4.1"}[rnd.IntN(3)],
-			after: []time.Duration{0, 0, time.Second, 30 * time.Second}[rnd.IntN(4)]}
+		s := historyStep{
+			model: []string{"gpt-4o", "gpt-4o", "gpt-4.1"}[rnd.IntN(3)],
+			after: []time.Duration{0, 0, time.Second, 30 * time.Second}[rnd.IntN(4)],
+		}
 		if s.blue = rnd.IntN(4) == 0; s.blue {
 			s.key, s.trouble = blueKeys[rnd.IntN(2)], "none"
 		} else if s.key, s.trouble = redKeys[rnd.IntN(2)], favourite; rnd.IntN(3) == 0 {
@@ -167,8 +170,10 @@ func teams(t *testing.T, change func(*setup), test func(b *bench)) {
 	t.Helper()
 	s := newSetup(func(s *setup) {
 		s.config.Keys = []gateway.Key{
-			{Name: "alice", Sum: sum(redKeys[0]), Team: "red"}, {Name: "anna", Sum: sum(redKeys[1]), Team: "red"},
-			{Name: "bob", Sum: sum(blueKeys[0]), Team: "blue"}, {Name: "ben", Sum: sum(blueKeys[1]), Team: "blue"},
+			{Name: "alice", Sum: sum(redKeys[0]), Team: "red"},
+			{Name: "anna", Sum: sum(redKeys[1]), Team: "red"},
+			{Name: "bob", Sum: sum(blueKeys[0]), Team: "blue"},
+			{Name: "ben", Sum: sum(blueKeys[1]), Team: "blue"},
 		}
 		change(s)
 	})
@@ -241,8 +246,11 @@ func TestDeadUpstreamGetsTenCalls(t *testing.T) {
 		},
 		"cannot connect": func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
 	} {
-		for _, keys := range [][]string{{redKeys[0], blueKeys[0]},
-			{redKeys[0], redKeys[1], redKeys[0], blueKeys[0], blueKeys[1]}, {redKeys[0]}} {
+		for _, keys := range [][]string{
+			{redKeys[0], blueKeys[0]},
+			{redKeys[0], redKeys[1], redKeys[0], blueKeys[0], blueKeys[1]},
+			{redKeys[0]},
+		} {
 			t.Run(fmt.Sprint(name, len(keys)), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {

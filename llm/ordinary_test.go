@@ -54,6 +54,8 @@ func TestOrdinaryCallsReserveNoMore(t *testing.T) {
 
 // prices cost something for every token of a model.
 func prices(model string) *llm.Prices {
-	return &llm.Prices{Currency: "usd", Models: map[string]llm.Price{model: {Input: 2_000_000, CacheRead: 1_000_000,
-		CacheWrite: 2_500_000, Output: 8_000_000}}}
+	return &llm.Prices{Currency: "usd", Models: map[string]llm.Price{model: {
+		Input: 2_000_000, CacheRead: 1_000_000,
+		CacheWrite: 2_500_000, Output: 8_000_000,
+	}}}
 }

@@ -157,7 +157,8 @@ func TestOpenCircuitSpendsNothing(t *testing.T) {
 		var states []string
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
 			Upstream: "api", Observer: &outbound.Observer{Circuit: func(name string,
-				k *outbound.Circuit) {
+				k *outbound.Circuit,
+			) {
 				states = append(states, name+" "+k.State)
 			}},
 		})
@@ -377,8 +378,10 @@ func TestWaitingIsNoTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, free := limiter(t, drawgate.PerHour("full", 1)), limiter(t, drawgate.PerHour("free", 100))
 		quota := outbound.Buckets(func(c *outbound.Call) ([]drawgate.Ask, error) {
-			return []drawgate.Ask{{Limiter: map[string]*drawgate.Limiter{"full": full, "free": free}[c.Series],
-				Key: "project"}}, nil
+			return []drawgate.Ask{{
+				Limiter: map[string]*drawgate.Limiter{"full": full, "free": free}[c.Series],
+				Key:     "project",
+			}}, nil
 		})
 		c := outbound.New(quota,
 			&outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1}})

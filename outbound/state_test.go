@@ -44,8 +44,10 @@ func TestState(t *testing.T) {
 		end <- struct{}{}
 		synctest.Wait()
 		want.UnderWay, want.Circuit, want.RetryAfter = 0, outbound.CircuitOpen, time.Minute
-		want.Circuits = []outbound.Circuit{{Model: "model", Series: "model", State: outbound.CircuitOpen,
-			RetryAfter: time.Minute}}
+		want.Circuits = []outbound.Circuit{{
+			Model: "model", Series: "model", State: outbound.CircuitOpen,
+			RetryAfter: time.Minute,
+		}}
 		check("the first one failed")
 		time.Sleep(time.Minute - time.Second)
 		want.RetryAfter, want.Circuits[0].RetryAfter = time.Second, time.Second
@@ -72,7 +74,8 @@ func TestRefusedTrialClosesTheCircuit(t *testing.T) {
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
 			Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1},
 			Observer: &outbound.Observer{Circuit: func(_ string,
-				c *outbound.Circuit) {
+				c *outbound.Circuit,
+			) {
 				heard = append(heard, c.State)
 			}},
 		})

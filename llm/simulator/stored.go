@@ -49,20 +49,20 @@ var hosted = map[string]bool{
 	"code_execution": true, "mcp": false, "fetch": false, "urlcontext": false, "codeexecution": false,
 }
 
-// look looks through a value. key is the name of the field that has it.
-func (s *stored) look(key string, v any) {
+// look looks through a value.
+func (s *stored) look(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, inner := range v {
 			s.field(strings.ReplaceAll(strings.ToLower(k), "_", ""), inner)
-			s.look(k, inner)
+			s.look(inner)
 		}
 		if kind, ok := v["type"].(string); ok && slices.Contains(storedTypes, strings.ToLower(kind)) {
 			s.refers = true
 		}
 	case []any:
 		for _, inner := range v {
-			s.look(key, inner)
+			s.look(inner)
 		}
 	case string:
 		s.content(v)
