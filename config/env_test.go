@@ -468,8 +468,8 @@ func TestPresetsHaveTheRequiredLimits(t *testing.T) {
 	}
 }
 
-// TestVariablesOfAnotherServerAreListed: who comes from envoyproxy/ratelimit would believe that they
-// have an effect.
+// TestVariablesOfAnotherServerAreListed: who comes from envoyproxy/ratelimit would believe that
+// they have an effect.
 func TestVariablesOfAnotherServerAreListed(t *testing.T) {
 	t.Parallel()
 	c, err := config.FromEnv([]string{"REDIS_URL=localhost:6379", "SHADOW_MODE=true", "RUNTIME_ROOT=/data", "LIMIT_LIMIT_HEADER="})

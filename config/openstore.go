@@ -59,8 +59,8 @@ func (c *Config) openStore(log *slog.Logger, obs storeObserver, existing bool) (
 	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, Lost: obs.lost})
 }
 
-// InitStore makes the mark of a store on Redis, unless there is one: see store_mark. made reports whether
-// it did. Other stores have none: the error is [drawgate.ErrInvalid].
+// InitStore makes the mark of a store on Redis, unless there is one: see store_mark. made reports
+// whether it did. Other stores have none: the error is [drawgate.ErrInvalid].
 func (c *Config) InitStore(ctx context.Context, log *slog.Logger) (made bool, err error) {
 	if !c.onRedis() {
 		return false, fmt.Errorf("%w: %s is not on Redis: only a store there has to be initialized", drawgate.ErrInvalid, RedactURL(c.Store))

@@ -16,8 +16,9 @@ var errLostReport = errors.New(`hits were refused, and did not count, of a limit
 const maxChecks = 10_000
 
 // checks remembers the limits that a proxy checks with 0 hits before the work. Hits that it sends
-// for the same limit afterwards were used already, as with apply_on_stream_done: nothing else in the
-// protocol says so. If they did not count because they no longer fit, the limit would stop nothing.
+// for the same limit afterwards were used already, as with apply_on_stream_done: nothing else in
+// the protocol says so. If they did not count because they no longer fit, the limit would stop
+// nothing.
 type checks struct {
 	mu     sync.RWMutex
 	limits map[string]struct{}

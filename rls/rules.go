@@ -57,8 +57,9 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 	return c.answer(), nil
 }
 
-// warnOfLostReports logs hits that were refused although their limit was checked with 0 hits before:
-// if they were used already, they do not count. With rules a take cannot be told from a report.
+// warnOfLostReports logs hits that were refused although their limit was checked with 0 hits
+// before: if they were used already, they do not count. With rules a take cannot be told from a
+// report.
 func (c *call) warnOfLostReports() {
 	if !c.refused {
 		return

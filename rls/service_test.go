@@ -204,7 +204,8 @@ func TestReportsCountOverTheLimit(t *testing.T) {
 	}
 }
 
-// Weights that are sent with a request, and of which no check came first, are refused if they do not fit.
+// Weights that are sent with a request, and of which no check came first, are refused if they do
+// not fit.
 func TestWeightsAreNoReports(t *testing.T) {
 	t.Parallel()
 	c := client(t, users, nil)

@@ -23,8 +23,8 @@ func (s *Server) health() api.Health {
 	return api.Health{Status: api.StatusOK, Waiting: int64(waiting), UptimeMS: time.Since(s.start).Milliseconds()}
 }
 
-// healthcheck answers as envoyproxy/ratelimit does, for its users' probes: 200 with OK, and 500 while
-// the server stops.
+// healthcheck answers as envoyproxy/ratelimit does, for its users' probes: 200 with OK, and 500
+// while the server stops.
 func (s *Server) healthcheck(w http.ResponseWriter, _ *http.Request, _ *access) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if s.drain.Err() != nil {

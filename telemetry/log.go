@@ -7,8 +7,8 @@ import (
 
 // Log returns a sink that writes warnings to logger: a milestone below 95 %, a divergence, the end
 // of a fallback and a circuit that closes at level Info, everything else at Warn. Keys appear as
-// hashes only, in the attribute "identifier". It leaves out incidents and lost data: who notices them
-// has logged them.
+// hashes only, in the attribute "identifier". It leaves out incidents and lost data: who notices
+// them has logged them.
 func Log(logger *slog.Logger) func(*Warning) {
 	return func(w *Warning) {
 		if w.Kind == Incident || w.Kind == StoreLost {

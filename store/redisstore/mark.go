@@ -17,9 +17,10 @@ import (
 
 // A server that lost its data answers like one that nobody has used: every quota would be granted
 // again without anybody noticing. So there is a key with a random number, the mark, which processes
-// remember. It is read at the first connection, after each new connection, before the script is sent
-// again to a server that does not know it (a server that was restarted knows no scripts, so nothing is
-// taken from it before), by each ping, and otherwise once a second while the store is used.
+// remember. It is read at the first connection, after each new connection, before the script is
+// sent again to a server that does not know it (a server that was restarted knows no scripts, so
+// nothing is taken from it before), by each ping, and otherwise once a second while the store is
+// used.
 
 //go:embed mark.lua
 var markBody string
@@ -59,8 +60,8 @@ type marker struct {
 	gone    bool     // guarded by mu: the loss was reported, and no mark has been seen since
 }
 
-// checkMark reads the mark if there is reason to. It waits for the answer only if the server may have
-// lost its data since the mark was read.
+// checkMark reads the mark if there is reason to. It waits for the answer only if the server may
+// have lost its data since the mark was read.
 func (s *Store) checkMark(ctx context.Context, c rueidis.Client) error {
 	m := &s.mark
 	if m.absent.Load() || m.seen.Load() != m.dials.Load() {
@@ -151,8 +152,8 @@ func (s *Store) runMark(ctx context.Context, c rueidis.Client, fresh string) (st
 	return res.ToString()
 }
 
-// sawMark compares a mark with the one that was seen before, and reports a loss. id is "" if there is
-// none; made says that this process has just made it.
+// sawMark compares a mark with the one that was seen before, and reports a loss. id is "" if there
+// is none; made says that this process has just made it.
 func (s *Store) sawMark(id string, made bool) error {
 	m := &s.mark
 	m.mu.Lock()
@@ -182,8 +183,8 @@ func (s *Store) sawMark(id string, made bool) error {
 }
 
 // Init makes the mark of a store, unless there is one. made reports whether it did. A store with
-// [Options.RequireMark] is unavailable until somebody has done so, and again after the server lost its
-// data.
+// [Options.RequireMark] is unavailable until somebody has done so, and again after the server lost
+// its data.
 func (s *Store) Init(ctx context.Context) (made bool, err error) {
 	if s.requireMark {
 		return false, fmt.Errorf("%w: redisstore: Init is for a store without RequireMark", drawgate.ErrInvalid)

@@ -65,8 +65,8 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// TestDataLost: each process that had used the server before it lost its data logs an error and counts
-// the loss, once per loss; the store goes on.
+// TestDataLost: each process that had used the server before it lost its data logs an error and
+// counts the loss, once per loss; the store goes on.
 //
 // req: E5, A10
 func TestDataLost(t *testing.T) {
@@ -103,8 +103,8 @@ func TestDataLost(t *testing.T) {
 	}
 }
 
-// TestDataKept: a server that was restarted with its data, cut off for a while or lost only its scripts
-// is no alarm.
+// TestDataKept: a server that was restarted with its data, cut off for a while or lost only its
+// scripts is no alarm.
 //
 // req: E5
 func TestDataKept(t *testing.T) {
@@ -137,8 +137,8 @@ func TestDataKept(t *testing.T) {
 	h.want(t, "afterwards", 0)
 }
 
-// TestRequiredMark: a store that requires the mark is unavailable before it is initialized. After the
-// server was restarted empty it grants nothing at all, until it is initialized again.
+// TestRequiredMark: a store that requires the mark is unavailable before it is initialized. After
+// the server was restarted empty it grants nothing at all, until it is initialized again.
 //
 // req: E5, A10, D10
 func TestRequiredMark(t *testing.T) {

@@ -10,10 +10,10 @@
 //
 // Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced
 // every second, a fail-over to a replica that lags) may be admitted again, but no more than was
-// lost. A process notices when data was lost while it runs, by a key with a random number, the mark:
-// it logs an error, and with [Options.RequireMark] the store is unavailable until [Store.Init]. A
-// server that evicts keys grants quotas again: set maxmemory-policy to noeviction. The
-// store warns if it is not.
+// lost. A process notices when data was lost while it runs, by a key with a random number, the
+// mark: it logs an error, and with [Options.RequireMark] the store is unavailable until
+// [Store.Init]. A server that evicts keys grants quotas again: set maxmemory-policy to noeviction.
+// The store warns if it is not.
 //
 // # Unknown outcomes
 //
@@ -62,9 +62,9 @@ type Options struct {
 	Prefix string       // of every key; "" means "drawgate"; stores with different prefixes share nothing
 	Logger *slog.Logger // receives warnings about server settings that endanger limits, and errors about lost data; nil discards
 
-	// RequireMark makes the store unavailable ([ErrLost]) while the server has no mark of it: before
-	// [Store.Init], and after the server lost its data. Without it a missing mark is made, and a
-	// process that had seen another one logs an error.
+	// RequireMark makes the store unavailable ([ErrLost]) while the server has no mark of it:
+	// before [Store.Init], and after the server lost its data. Without it a missing mark is made,
+	// and a process that had seen another one logs an error.
 	RequireMark bool
 	// Lost is called when this process notices that the server lost its data. It must be quick and
 	// must not call the store. nil: only the log says so.
@@ -267,8 +267,8 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	return s.readMark(ctx, c)
 }
 
-// errCluster is the error for a node of a cluster. A take of several buckets would fail there if they
-// are in different slots.
+// errCluster is the error for a node of a cluster. A take of several buckets would fail there if
+// they are in different slots.
 var errCluster = fmt.Errorf("%w: the server is a node of a Redis Cluster, which is not supported: use one server that is not in a cluster", ErrMisconfigured)
 
 // errOld is the error for a server that is too old.

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A database whose log was lost looks intact: it is the one from the last checkpoint, and everything
-// used since would be granted again. So each transaction increments a number in the database, and
-// after the commit, which is durable, the number is written into the mark as well, without a sync. A
-// database whose number is lower than its mark's has lost transactions. A mark that is behind means
-// nothing: the process was killed between the two, or power failed.
+// A database whose log was lost looks intact: it is the one from the last checkpoint, and
+// everything used since would be granted again. So each transaction increments a number in the
+// database, and after the commit, which is durable, the number is written into the mark as well,
+// without a sync. A database whose number is lower than its mark's has lost transactions. A mark
+// that is behind means nothing: the process was killed between the two, or power failed.
 
-// markCountAt is where the number is in a mark: fixed, so that it is overwritten in place, and within
-// one sector of the disk.
+// markCountAt is where the number is in a mark: fixed, so that it is overwritten in place, and
+// within one sector of the disk.
 const markCountAt = 1024
 
 // What follows the number: whether the transaction was durable when it was written.
@@ -42,7 +42,8 @@ func parseCount(text []byte) (n int64, unsynced bool) {
 	return n, f[3] == countUnsynced
 }
 
-// counter writes the number of a database's transactions into its mark. A nil counter writes nothing.
+// counter writes the number of a database's transactions into its mark. A nil counter writes
+// nothing.
 type counter struct {
 	f    *os.File
 	sync string // countSynced or countUnsynced

@@ -14,8 +14,8 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// unswept makes a database that a store does not clean at the time of a new clock, so that only takes
-// change it.
+// unswept makes a database that a store does not clean at the time of a new clock, so that only
+// takes change it.
 func unswept(t *testing.T) string {
 	t.Helper()
 	path := dbPath(t)
@@ -23,8 +23,8 @@ func unswept(t *testing.T) string {
 	return execSQL(t, path, fmt.Sprintf("INSERT OR REPLACE INTO meta (name, value) VALUES ('swept', %d)", newClock().now()))
 }
 
-// unclosed returns a database with a log, as a process that was killed leaves it: 10 of 10 are used,
-// in one transaction each.
+// unclosed returns a database with a log, as a process that was killed leaves it: 10 of 10 are
+// used, in one transaction each.
 func unclosed(t *testing.T) string {
 	t.Helper()
 	path := unswept(t)
@@ -70,9 +70,9 @@ func checkpointed(t *testing.T, path string) {
 	}
 }
 
-// TestLostTransactions: a database that has lost transactions that were answered is refused as damaged,
-// whichever way they were lost, and grants nothing again. A repair does not call it intact, and counts
-// everything as used up; afterwards the database and its mark agree.
+// TestLostTransactions: a database that has lost transactions that were answered is refused as
+// damaged, whichever way they were lost, and grants nothing again. A repair does not call it
+// intact, and counts everything as used up; afterwards the database and its mark agree.
 //
 // req: D2, D10, D11
 func TestLostTransactions(t *testing.T) {
@@ -202,8 +202,8 @@ func cutMark(t *testing.T, path string) {
 	write(t, path+".mark", append(bytes.TrimRight(m[:1024], "\n"), '\n'))
 }
 
-// TestPowerLost: a copy of everything at the instant between a commit and the mark, as a loss of power
-// may leave it, is used, with what was committed.
+// TestPowerLost: a copy of everything at the instant between a commit and the mark, as a loss of
+// power may leave it, is used, with what was committed.
 //
 // req: D2, D11
 func TestPowerLost(t *testing.T) {
@@ -229,8 +229,8 @@ func TestPowerLost(t *testing.T) {
 	}
 }
 
-// TestUnsynced: with Normal a loss of power may undo transactions. The store says so once and goes on;
-// a repair reports it and changes nothing.
+// TestUnsynced: with Normal a loss of power may undo transactions. The store says so once and goes
+// on; a repair reports it and changes nothing.
 //
 // req: D11
 func TestUnsynced(t *testing.T) {
@@ -257,7 +257,8 @@ func TestUnsynced(t *testing.T) {
 	}
 }
 
-// TestCountByMany: of many processes that write at once, the mark has the highest number in the end.
+// TestCountByMany: of many processes that write at once, the mark has the highest number in the
+// end.
 //
 // req: D2
 func TestCountByMany(t *testing.T) {

@@ -72,13 +72,13 @@
 // everything in it counts as used up, with [RepairOptions.Fresh] nothing does.
 //
 // The mark also has the number of transactions that the database had, written after each commit,
-// without a sync. A database that has had fewer, because its -wal was lost or an older copy was put in
-// its place, is refused as well, and [Repair] counts everything in it as used up. With [Normal] a loss
-// of power may undo transactions; then the store logs a warning and continues.
+// without a sync. A database that has had fewer, because its -wal was lost or an older copy was put
+// in its place, is refused as well, and [Repair] counts everything in it as used up. With [Normal]
+// a loss of power may undo transactions; then the store logs a warning and continues.
 //
 // When you move a database, move its mark with it. A database that was moved alone gets a new mark
 // at its new place, and at the old place none is made. A backup that was restored together with its
-// mark cannot be noticed, and does not know what was used since, so restore it with Hold. A file without a mark, made
-// by an older version, gets one when it is opened. If a mark cannot be written, the store works
-// without it and logs a warning.
+// mark cannot be noticed, and does not know what was used since, so restore it with Hold. A file
+// without a mark, made by an older version, gets one when it is opened. If a mark cannot be
+// written, the store works without it and logs a warning.
 package sqlitestore

@@ -113,7 +113,8 @@ func RepairAt(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 // Stepwise returns options that call step after each change that a repair makes to the directory.
 func Stepwise(step func()) *RepairOptions { return &RepairOptions{step: step} }
 
-// Committed returns options of a store that calls f after each commit, before the mark has its number.
+// Committed returns options of a store that calls f after each commit, before the mark has its
+// number.
 func Committed(f func()) *Options { return &Options{committed: f} }
 
 // Counts returns how many transactions a database had, and how many its mark says.

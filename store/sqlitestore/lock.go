@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Two empty files next to a database show who has it open, by locks of the operating system that end
-// with the process. SQLite's own locks cannot show it: they only last for a transaction.
+// Two empty files next to a database show who has it open, by locks of the operating system that
+// end with the process. SQLite's own locks cannot show it: they only last for a transaction.
 //
-// The first process to open the database locks .owner for itself. Those that come later share a lock
-// of .users instead. So nobody has the database open if both can be locked, as a repair does, and the
-// owner is alone if it can lock .users. One file is not enough: flock cannot turn a lock that excludes
-// others into a shared one without a moment in which there is none.
+// The first process to open the database locks .owner for itself. Those that come later share a
+// lock of .users instead. So nobody has the database open if both can be locked, as a repair does,
+// and the owner is alone if it can lock .users. One file is not enough: flock cannot turn a lock
+// that excludes others into a shared one without a moment in which there is none.
 const (
 	owned = ".owner"
 	users = ".users"

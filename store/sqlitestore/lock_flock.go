@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockFile locks a file, shared or for this process alone, without waiting. Each opened file has its
-// own lock, within one process as well. errLocked means that another one excludes it.
+// lockFile locks a file, shared or for this process alone, without waiting. Each opened file has
+// its own lock, within one process as well. errLocked means that another one excludes it.
 func lockFile(f *os.File, alone bool) error {
 	how := syscall.LOCK_SH
 	if alone {
@@ -26,14 +26,14 @@ func lockFile(f *os.File, alone bool) error {
 	}
 }
 
-// unlockFile ends a lock. Closing the file is not enough: a process that is being started has a copy
-// of the descriptor for a moment.
+// unlockFile ends a lock. Closing the file is not enough: a process that is being started has a
+// copy of the descriptor for a moment.
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // it fails only for a file that has no lock
 }
 
-// likeDatabase gives a new lock file the owner and the mode of its database, so that whoever may use
-// the database may lock it.
+// likeDatabase gives a new lock file the owner and the mode of its database, so that whoever may
+// use the database may lock it.
 func likeDatabase(f *os.File, path string) {
 	info, err := os.Stat(path)
 	if err != nil {

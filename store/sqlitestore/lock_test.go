@@ -23,7 +23,8 @@ func holdChild(path string, _ []string) error {
 	select {}
 }
 
-// held starts a process that has a database open, and returns what ends it and whether it was alone.
+// held starts a process that has a database open, and returns what ends it and whether it was
+// alone.
 func held(t *testing.T, path string) (kill func(), alone bool) {
 	t.Helper()
 	cmd := child(t.Context(), "hold", path)
@@ -46,8 +47,8 @@ func held(t *testing.T, path string) (kill func(), alone bool) {
 	}, line == "true\n"
 }
 
-// TestRepairInUse: neither a repair nor a new beginning touches a file that a process has open, as its
-// first user or a later one, until it was killed or the operator insists.
+// TestRepairInUse: neither a repair nor a new beginning touches a file that a process has open, as
+// its first user or a later one, until it was killed or the operator insists.
 //
 // req: D10
 func TestRepairInUse(t *testing.T) {
@@ -177,8 +178,8 @@ func TestOpenDuringRepair(t *testing.T) {
 	}
 }
 
-// TestLockThatCannotBeTaken: a database without lock files works, says so, and takes no store for its
-// only one; a repair is refused because nobody knows who uses the file.
+// TestLockThatCannotBeTaken: a database without lock files works, says so, and takes no store for
+// its only one; a repair is refused because nobody knows who uses the file.
 func TestLockThatCannotBeTaken(t *testing.T) {
 	t.Parallel()
 	path := filled(t)

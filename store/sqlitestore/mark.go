@@ -16,8 +16,8 @@ import (
 // A mark next to the file says that there is a database, and which one. Without it nobody could
 // distinguish a deleted file, whose quotas may be used up, from one that never existed. The mark is
 // made once, when the file is durable, and never removed. Only [RepairOptions.Fresh] and
-// [RepairOptions.Hold] make another file that fits it. It also says how many transactions the database
-// had: see counter.
+// [RepairOptions.Hold] make another file that fits it. It also says how many transactions the
+// database had: see counter.
 
 // marked is the suffix of a mark's name.
 const marked = ".mark"
@@ -85,7 +85,8 @@ func readMark(path string) (mark, error) {
 }
 
 // writeMark durably records that the database at path is the one with this identity. The database
-// must be durable already. A counter writes the number of its transactions. An existing readable mark stays: another process wrote it meanwhile.
+// must be durable already. A counter writes the number of its transactions. An existing readable
+// mark stays: another process wrote it meanwhile.
 func writeMark(path string, identity int64) error {
 	dir := filepath.Dir(path)
 	if err := syncDir(dir); err != nil { // the process that made the database may not have synced its name

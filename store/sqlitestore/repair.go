@@ -63,8 +63,8 @@ type Repaired struct {
 }
 
 // Repair replaces a damaged database ([ErrDamaged]). No process may have it open: stop the programs
-// that use it first. Otherwise the error is [ErrInUse], unless [RepairOptions.Force] is set. A store
-// that has found its file to be damaged, and so never uses it again, does not count.
+// that use it first. Otherwise the error is [ErrInUse], unless [RepairOptions.Force] is set. A
+// store that has found its file to be damaged, and so never uses it again, does not count.
 //
 // The damaged file and its log are renamed, not changed, and what can be read is copied into a new
 // file: buckets, open reservations, history. It is not known whether that is everything, or the
@@ -76,8 +76,8 @@ type Repaired struct {
 //
 // An undamaged file is left alone, and a missing one is an error (fs.ErrNotExist), unless
 // [RepairOptions.Hold] or [RepairOptions.Fresh] is set or its log still exists. An undamaged file
-// that is not the one named by its mark (see [Open]) was put there by somebody: it is held. So is one
-// that has lost transactions, as the number in the mark shows.
+// that is not the one named by its mark (see [Open]) was put there by somebody: it is held. So is
+// one that has lost transactions, as the number in the mark shows.
 //
 // The error is a *[drawgate.StoreError]. A failed repair has changed nothing. After an interrupted
 // repair, [Open] refuses the file until Repair runs again, which starts over.

@@ -264,10 +264,11 @@ func (s *Store) closeReader() error {
 }
 
 // SoleOwner reports whether this store is the only one, in this process or another, that has the
-// database open at this moment, by locks of the operating system that end with their process. While it
-// is true no [Repair] can begin; another process may open the database at any time, and then it is
-// false. It is false after [Store.Close], once the file was found to be damaged, and where such locks
-// do not work: in a directory in which no file can be created, and on systems without flock (Windows).
+// database open at this moment, by locks of the operating system that end with their process. While
+// it is true no [Repair] can begin; another process may open the database at any time, and then it
+// is false. It is false after [Store.Close], once the file was found to be damaged, and where such
+// locks do not work: in a directory in which no file can be created, and on systems without flock
+// (Windows).
 func (s *Store) SoleOwner() bool { return s.lock.alone() }
 
 // usable returns why the store cannot decide, as far as it is known.
