@@ -27,8 +27,10 @@ func TestAccountStaysHere(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 			h := w.Header()
 			for _, name := range []string{
-				"openai-organization", "openai-project", "anthropic-organization-id", "x-ratelimit-remaining-tokens", "x-ratelimit-limit-project-tokens",
-				"anthropic-ratelimit-requests-remaining", "anthropic-priority-input-tokens-limit", "ratelimit-policy", "location", "content-location", "operation-location", "refresh",
+				"openai-organization", "openai-project", "anthropic-organization-id", "x-ratelimit-remaining-tokens",
+				"x-ratelimit-limit-project-tokens",
+				"anthropic-ratelimit-requests-remaining", "anthropic-priority-input-tokens-limit", "ratelimit-policy",
+				"location", "content-location", "operation-location", "refresh",
 			} {
 				h.Set(name, "acme-account")
 			}
@@ -37,7 +39,8 @@ func TestAccountStaysHere(t *testing.T) {
 			status := 0
 			fmt.Sscan(r.Header.Get("X-Status"), &status)
 			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"error":{"message":"Rate limit reached for gpt-4o in organization %s on requests per min of acme-account, projects/acme-1, your organization (%s), proj_Ab1234567"}}`, organization, uuid)
+			fmt.Fprintf(w, `{"error":{"message":"Rate limit reached for gpt-4o in organization %s on requests per `+
+				`min of acme-account, projects/acme-1, your organization (%s), proj_Ab1234567"}}`, organization, uuid)
 		})
 	})
 	for _, c := range []struct {
@@ -54,7 +57,8 @@ func TestAccountStaysHere(t *testing.T) {
 		{"GET", "/v1/models", 403, 403},
 		{"POST", "/v1/chat/completions", 429, 429},
 	} {
-		r := b.raw(t.Context(), c.method, "/openai"+c.path, `{"model":"gpt-4o","messages":[]}`, "Authorization: Bearer "+alice, "X-Status: "+fmt.Sprint(c.status))
+		r := b.raw(t.Context(), c.method, "/openai"+c.path, `{"model":"gpt-4o","messages":[]}`,
+			"Authorization: Bearer "+alice, "X-Status: "+fmt.Sprint(c.status))
 		resp, err := b.server.Client().Transport.RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +68,8 @@ func TestAccountStaysHere(t *testing.T) {
 		all := fmt.Sprint(resp.Header)
 		if c.status >= http.StatusBadRequest {
 			all += string(body)
-			if !strings.Contains(string(body), "Rate limit reached for gpt-4o in organization (account) on requests per min") {
+			if !strings.Contains(string(body),
+				"Rate limit reached for gpt-4o in organization (account) on requests per min") {
 				t.Errorf("%d: got %s, want the rest of the message as it is", c.status, body)
 			}
 		}
@@ -75,6 +80,71 @@ func TestAccountStaysHere(t *testing.T) {
 		}
 		if resp.StatusCode != c.want || c.want != http.StatusBadGateway && resp.Header.Get("X-Request-Id") != "req_1" {
 			t.Errorf("%s answered by %d: got %d %v, want %d", c.path, c.status, resp.StatusCode, resp.Header, c.want)
+		}
+	}
+}
+
+// TestAccountOfAnErrorInAStream: an error that comes after a stream has begun does not show the
+// account either, and the other events pass as they are, whatever is in them.
+func TestAccountOfAnErrorInAStream(t *testing.T) {
+	t.Parallel()
+	const (
+		organization, uuid = "org-4bcDEF0123456789", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+		text               = "error: org-4bcDEF0123456789 of acme-account, " + uuid
+		message            = "no quota for " + organization + ", projects/acme-1 and acme-account (" + uuid + ")"
+		hidden             = "no quota for (account), (account) and (account) ((account))"
+	)
+	chunk := `data: {"id":"` + uuid + `","choices":[{"index":0,"delta":{"content":"` + text + `"}}]}`
+	completed := `data: {"type":"response.completed","response":{"error":null,"output":"` + text + `"}}`
+	for _, c := range []struct{ name, path, before, failure string }{
+		{"chat", "/openai/v1/chat/completions", chunk, `data: {"error":{"message":"%s","type":"tokens"}}`},
+		{
+			"message", "/anthropic/v1/messages", chunk,
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"%s\"}}",
+		},
+		{
+			"generation", "/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", chunk,
+			`data: {"error": {"code": 429, "message": "%s"}}`,
+		},
+		{"response", "/openai/v1/responses", completed, `data: {"type":"error","code":"x","message":"%s"}`},
+		{
+			"failed response", "/openai/v1/responses", completed,
+			`data: {"type":"response.failed","response":{"id":"` + uuid + `","error":{"code":"x","message":"%s"}}}`,
+		},
+		{
+			"several lines", "/openai/v1/responses", completed,
+			"data: {\"response\":{\"error\":{\"code\":\"x\",\ndata: \"message\":\"%s\"}}}",
+		},
+		{"damaged", "/anthropic/v1/messages", chunk, "event: error\ndata: {\"error\":\"%s"},
+	} {
+		for _, end := range []string{"\n", "\r\n", "\r"} {
+			stream := func(message string) string {
+				events := c.before + "\n\n" + fmt.Sprintf(c.failure, message)
+				return strings.ReplaceAll(events+"\n\n", "\n", end)
+			}
+			b := newBench(t, func(s *setup) {
+				s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					w.Header().Set("Content-Type", "text/event-stream")
+					w.Header().Set("Openai-Organization", "acme-account")
+					for piece := range strings.SplitAfterSeq(stream(message), "e") { // in the middle of names, too
+						io.WriteString(w, piece)
+						http.NewResponseController(w).Flush()
+					}
+				})
+			})
+			body := `{"model":"gpt-4o","stream":true,"messages":[],"input":"a"}`
+			switch {
+			case strings.HasPrefix(c.path, "/gemini"):
+				body = `{"contents":[]}`
+			case strings.HasPrefix(c.path, "/anthropic"):
+				body = `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5,"messages":[]}`
+			}
+			r := b.raw(t.Context(), http.MethodPost, c.path, body, "Authorization: Bearer "+alice,
+				"X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice)
+			if got := b.do(r); got.status != http.StatusOK || got.body != stream(hidden) {
+				t.Errorf("%s: got %d %q\nwant %q", c.name, got.status, got.body, stream(hidden))
+			}
 		}
 	}
 }
@@ -92,7 +162,10 @@ func TestCacheKnowsWhatIsPassedOn(t *testing.T) {
 		}{
 			{"", nil},
 			{gateway.CacheHit, nil},
-			{gateway.CacheHit, []string{"User-Agent: sdk/2", "X-Stainless-Retry-Count: 1", "Traceparent: 00-1", "X-Forwarded-For: 192.0.2.7", "Authorization: Bearer " + bob}},
+			{gateway.CacheHit, []string{
+				"User-Agent: sdk/2", "X-Stainless-Retry-Count: 1", "Traceparent: 00-1",
+				"X-Forwarded-For: 192.0.2.7", "Authorization: Bearer " + bob,
+			}},
 			{"", []string{"X-Project: a"}},
 			{"", []string{"X-Project: b"}},
 			{"", []string{"X-Project: a", "+X-Project: b"}},
@@ -104,7 +177,8 @@ func TestCacheKnowsWhatIsPassedOn(t *testing.T) {
 		} {
 			got := b.call("openai", false, "Hello!", c.headers...)
 			if got.status != http.StatusOK || got.header.Get(gateway.HeaderCache) != c.hit {
-				t.Errorf("with %q: got %d, from the cache %q, want %q", c.headers, got.status, got.header.Get(gateway.HeaderCache), c.hit)
+				t.Errorf("with %q: got %d, from the cache %q, want %q", c.headers, got.status,
+					got.header.Get(gateway.HeaderCache), c.hit)
 			}
 		}
 	})
@@ -139,7 +213,8 @@ func TestWrongKeysAreSeen(t *testing.T) {
 		t.Errorf("counted %v, want 60 and 1", counted)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], "upstream=openai client=192.0.2.1 shown=true") || !strings.Contains(lines[1], "shown=false not_logged=59") || strings.Contains(log.String(), "guess") {
+	if len(lines) != 2 || !strings.Contains(lines[0], "upstream=openai client=192.0.2.1 shown=true") ||
+		!strings.Contains(lines[1], "shown=false not_logged=59") || strings.Contains(log.String(), "guess") {
 		t.Errorf("the log says\n%s", &log)
 	}
 }

@@ -32,12 +32,14 @@ type Upstream struct {
 	KeyHeader string       // the header that carries Key; "" means the provider's own
 	Owner     string       // whose quota it is: the key of the policies' buckets; "" means Name
 
-	Models   []Model // the first that fits a call's model, or names a version of it, decides; a call that fits none is refused
-	Likely   bool    // reserve what a call will likely use, and learn from its answer; otherwise the most that it can
-	Breaker  outbound.Breaker
-	Retries  int           // how often a call that failed, or was refused for the quota, is made again
-	Hold     time.Duration // how long units stay held if this process dies; 0 means 30s
-	Others   []string      // paths that are passed on though no quota counts them, exact or with a * at the end, such as /v1/files and /v1/files/*
+	Models  []Model // the first that fits a call's model, or names a version of it, decides; others are refused
+	Likely  bool    // reserve what a call will likely use, and learn from its answer; otherwise the most that it can
+	Breaker outbound.Breaker
+	Retries int           // how often a call that failed, or was refused for the quota, is made again
+	Hold    time.Duration // how long units stay held if this process dies; 0 means 30s
+	// Others are paths that are passed on though no quota counts them, exact or with a * at the
+	// end, such as /v1/files and /v1/files/*
+	Others   []string
 	Silence  time.Duration // longest time without anything from the provider, 0 means 10m
 	Duration time.Duration // longest time of a whole answer, 0 means 1h
 }
@@ -70,7 +72,9 @@ type Key struct {
 	Class    string            // class
 	Priority int               // the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
 	Models   []string          // what it may use: "upstream/model", with * at the end; none means everything
-	Others   []string          // which of the upstreams' Others it may use: "upstream/path", with * at the end; none means all
+	// Others are those of the upstreams' Others that it may use: "upstream/path", with * at the
+	// end; none means all.
+	Others []string
 }
 
 // Secret is a text that is not printed.

@@ -54,9 +54,10 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		x.deliverError(resp)
 		return
 	}
-	f := (*usageFilter)(nil)
-	if c.filter && resp.StatusCode == http.StatusOK && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && plain(resp) {
-		f = &usageFilter{}
+	f := (*eventFilter)(nil)
+	usage := c.filter && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json")
+	if resp.StatusCode == http.StatusOK && (usage || isEvents(resp)) && plain(resp) {
+		f = &eventFilter{header: resp.Header, usage: usage}
 		h.Del("Content-Length")
 	}
 	x.w.WriteHeader(resp.StatusCode)
@@ -130,7 +131,7 @@ func (x *exchange) deliverError(resp *http.Response) {
 	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
 	x.w.WriteHeader(resp.StatusCode)
 	if x.r.Method != http.MethodHead {
-		_, _ = x.w.Write(body) // whoever has left needs no answer
+		_, _ = x.w.Write(body) //nolint:gosec // the provider says of what type its answer is; who has left needs none
 	}
 }
 
@@ -162,12 +163,17 @@ func plain(resp *http.Response) bool {
 	return true
 }
 
+// isEvents reports whether an answer is a stream of events.
+func isEvents(resp *http.Response) bool {
+	return strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+}
+
 // errCaller is what writing to the caller failed with.
 var errCaller = errors.New("gateway: the caller has left, or does not read its answer")
 
 // copy passes a body on, and flushes each piece. f and k may be nil. An error that is not
 // errCaller is the provider's.
-func (x *exchange) copy(f *usageFilter, k *keep, body io.Reader) error {
+func (x *exchange) copy(f *eventFilter, k *keep, body io.Reader) error {
 	buf, _ := pieces.Get().(*[]byte)
 	defer pieces.Put(buf)
 	secret := redacting{redactor: x.up.secret}
@@ -229,7 +235,7 @@ func (x *exchange) cut(c *call, resp *http.Response, err error) {
 		x.result = ResultCut
 		why, _ := errorOf(err, x.up.config.Name)
 		x.h.warn("an answer was cut off", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
-		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		if isEvents(resp) {
 			body := bytes.TrimSpace(x.up.config.Profile.Error(why.kind, why.message, 0).Body)
 			event := "data: " + string(body)
 			if c.Operation == llm.OpMessages {

@@ -44,7 +44,8 @@ func (h *Handler) Upstreams() []api.Upstream {
 	for i := range list {
 		now := s.upstreams[list[i].Name].client.State()
 		list[i].Calls = &api.Calls{
-			Circuit: now.Circuit, RetryAfterMS: wholeMillis(now.RetryAfter), UnderWay: now.UnderWay, Waiting: now.Waiting,
+			Circuit: now.Circuit, RetryAfterMS: wholeMillis(now.RetryAfter), UnderWay: now.UnderWay,
+			Waiting: now.Waiting,
 		}
 		for _, k := range now.Circuits {
 			list[i].Calls.Circuits = append(list[i].Calls.Circuits, api.Circuit{

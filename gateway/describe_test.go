@@ -31,8 +31,12 @@ func TestUpstreams(t *testing.T) {
 		if len(got) != 2 || got[0].Name != "openai" || got[0].Owner != "openai" || got[1].Owner != "account" || got[1].Provider != "anthropic" {
 			t.Fatalf("got %+v", got)
 		}
-		want := &wire.Calls{Circuit: wire.CircuitClosed, Circuits: []wire.Circuit{{Model: "gpt-4o", Caller: "key alice", State: wire.CircuitOpen, RetryAfterMS: 59_000}}}
-		if !reflect.DeepEqual(got[0].Calls, want) || got[1].Calls.Circuit != wire.CircuitClosed || got[1].Calls.Circuits != nil {
+		want := &wire.Calls{Circuit: wire.CircuitClosed, Circuits: []wire.Circuit{{
+			Model:  "gpt-4o",
+			Caller: "key alice", State: wire.CircuitOpen, RetryAfterMS: 59_000,
+		}}}
+		if !reflect.DeepEqual(got[0].Calls, want) || got[1].Calls.Circuit != wire.CircuitClosed ||
+			got[1].Calls.Circuits != nil {
 			t.Errorf("got %+v and %+v, want %+v and a closed one", got[0].Calls, got[1].Calls, want)
 		}
 		for _, key := range []string{bob, alice} { // alice's trial fails as well: it is not hers alone
@@ -40,7 +44,8 @@ func TestUpstreams(t *testing.T) {
 			b.call("openai", false, "Hello!\nsimulate: fault=500", "Authorization: Bearer "+key)
 		}
 		got = b.h.Upstreams()
-		if c := got[0].Calls; c.Circuit != wire.CircuitOpen || len(c.Circuits) != 3 || c.Circuits[0].Caller != "" || c.Circuits[0].Model != "gpt-4o" {
+		if c := got[0].Calls; c.Circuit != wire.CircuitOpen || len(c.Circuits) != 3 || c.Circuits[0].Caller != "" ||
+			c.Circuits[0].Model != "gpt-4o" {
 			t.Errorf("got %+v, want the model's circuit open", c)
 		}
 		text := fmt.Sprint(got[0].Quotas)

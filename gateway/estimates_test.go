@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -65,7 +67,8 @@ var twins = []struct {
 		if !ok || strings.HasPrefix(text, "{") {
 			return "[" + text + "]"
 		}
-		return name + ":[" + strings.Replace(value, ",\"", "],\"", 1) + strings.Repeat("]", 1-min(1, strings.Count(value, ",\"")))
+		return name + ":[" + strings.Replace(value, ",\"", "],\"", 1) +
+			strings.Repeat("]", 1-min(1, strings.Count(value, ",\"")))
 	}},
 	{"twice", func(text string) string { return text + "," + text }},
 	{"one more field", func(text string) string {
@@ -78,7 +81,10 @@ var twins = []struct {
 
 // models of the table, by API: the first reasons.
 var models = map[string][]string{
-	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {"claude-opus-4-1", "claude-sonnet-4-5"},
+	"chat": {"gpt-5-mini", "gpt-4o"}, "responses": {"gpt-5", "gpt-4.1"}, "messages": {
+		"claude-opus-4-1",
+		"claude-sonnet-4-5",
+	},
 	"generate": {"gemini-2.5-pro", "gemini-2.5-flash"},
 }
 
@@ -106,17 +112,23 @@ func written(api, model string, stream bool, prompt string, rows []row, twin fun
 	flow := fmt.Sprintf(`"stream":%v`, stream)
 	switch api {
 	case "chat":
-		return "/openai/v1/chat/completions", fmt.Sprintf(`{"model":%q,%s,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+		return "/openai/v1/chat/completions",
+			fmt.Sprintf(`{"model":%q,%s,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`,
+				model, flow, text, add["part"], add["field"])
 	case "responses":
-		return "/openai/v1/responses", fmt.Sprintf(`{"model":%q,%s,"input":[{"role":"user","content":[{"type":"input_text","text":%s}%s]}%s]%s}`, model, flow, text, add["part"], add["item"], add["field"])
+		return "/openai/v1/responses",
+			fmt.Sprintf(`{"model":%q,%s,"input":[{"role":"user","content":[{"type":"input_text","text":%s}%s]}%s]%s}`,
+				model, flow, text, add["part"], add["item"], add["field"])
 	case "messages":
-		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user","content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user",`+
+			`"content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
 	}
 	path = "/gemini/v1beta/models/" + model + ":generateContent"
 	if stream {
 		path = "/gemini/v1beta/models/" + model + ":streamGenerateContent?alt=sse"
 	}
-	return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"], add["field"])
+	return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"],
+		add["field"])
 }
 
 // referee compares what calls are settled with and what the provider bills.
@@ -124,6 +136,7 @@ type referee struct {
 	*bench
 	n     int
 	money bool
+	calls []simulator.Call // that reached the provider
 }
 
 // judged makes a call, and returns what it reserved and was settled with, in tokens and in money:
@@ -132,22 +145,26 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	b.Helper()
 	b.n++
 	key := fmt.Sprintf("call-%d", b.n)
-	before := len(b.sim.Calls())
-	r := b.raw(b.Context(), http.MethodPost, path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice, "X-Call: "+key)
+	b.sim.Reset() // a copy of all calls, after each of them, would take most of the test's time
+	r := b.raw(b.Context(), http.MethodPost, path, body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice,
+		"X-Goog-Api-Key: "+alice, "X-Call: "+key)
 	got = b.visit(r, after, stay)
-	if len(b.sim.Calls()) == before {
+	calls := b.sim.Calls()
+	b.calls = append(b.calls, calls...)
+	if len(calls) == 0 {
 		if got.status < http.StatusBadRequest {
 			b.Errorf("%s %s: %d without a call", path, body, got.status)
 		}
 		return "refused", "", got
 	}
-	used, held, last := b.settledWith(key), b.reservedFor(), b.last()
+	used, held, last := b.settledWith(key), b.reservedFor(), calls[len(calls)-1]
 	reserved, settled = amounts(held), amounts(used)
-	if last.Outcome == simulator.Rejected || last.Outcome == simulator.Failed {
-		return reserved, settled, got // the provider bills nothing
+	if !billed(&last) {
+		return reserved, settled, got
 	}
-	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body, after, stay, last.Outcome, used, held, bill(&last), last)
-	short := false
+	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body,
+		after, stay, last.Outcome, used, held, bill(&last), last)
+	var short bool
 	switch last.Provider {
 	case simulator.OpenAI:
 		short = used[llm.UnitTokens] < last.Input+last.Output
@@ -162,10 +179,92 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	if b.money && len(last.Surcharges) > 0 {
 		b.Errorf("%v cost more than the prices say: %s", last.Surcharges, at)
 	}
-	if last.Outcome == simulator.Answered && last.Fault != simulator.FaultNoUsage && got.err == nil && b.money && used["usd_micros"] != bill(&last) {
+	if last.Outcome == simulator.Answered && last.Fault != simulator.FaultNoUsage && got.err == nil && b.money &&
+		used["usd_micros"] != bill(&last) {
 		b.Errorf("a full answer is not settled with its bill: %s", at)
 	}
 	return reserved, settled, got
+}
+
+// billed reports whether the provider bills a call.
+func billed(c *simulator.Call) bool {
+	return c.Outcome != simulator.Rejected && c.Outcome != simulator.Failed
+}
+
+// counted returns what the provider counts of a call, by unit.
+func (b *referee) counted(c *simulator.Call) map[string]int64 {
+	units := map[string]int64{drawgate.UnitRequests: 1}
+	switch c.Provider {
+	case simulator.OpenAI:
+		units[llm.UnitTokens] = c.Input + c.Output
+	case simulator.Anthropic:
+		units[llm.UnitInputTokens], units[llm.UnitOutputTokens] = c.Input-c.CacheRead, c.Output
+	default:
+		units[llm.UnitInputTokens] = c.Input
+	}
+	if b.money {
+		units["usd_micros"] = bill(c)
+	}
+	return units
+}
+
+// audited lets package audit judge the ledger of all calls, which are within one month. It must
+// know of each call; of no unit may the least that it finds be more than the provider counted, nor
+// the most be less. So a limit of what was counted is never exceeded for certain, and it is never
+// certain that a limit of one unit less was kept.
+func (b *referee) audited(dir string) {
+	b.Helper()
+	b.h.Close()
+	if err := b.ledger.Close(); err != nil {
+		b.Fatal(err)
+	}
+	total := map[simulator.Provider]map[string]int64{}
+	for i := range b.calls {
+		c := &b.calls[i]
+		if !billed(c) {
+			continue
+		}
+		if total[c.Provider] == nil {
+			total[c.Provider] = map[string]int64{}
+		}
+		for unit, n := range b.counted(c) {
+			total[c.Provider][unit] += n
+		}
+	}
+	var quotas []audit.Quota
+	for provider, units := range total {
+		family := map[simulator.Provider]string{
+			simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*",
+			simulator.Gemini: "gemini-*",
+		}
+		q := audit.Quota{Name: string(provider), Policy: "upstream", Models: []string{family[provider]}, Shared: true}
+		for unit, n := range units {
+			for less, name := range []string{"enough", "short"} {
+				q.Limits = append(q.Limits,
+					audit.Limit{Name: name, Unit: unit, Amount: n - int64(less), Window: audit.Month})
+			}
+		}
+		quotas = append(quotas, q)
+	}
+	r, err := audit.Replay(b.Context(), []string{dir}, quotas, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	missing := r.Missing + r.Damaged + r.Orphans + r.Late + r.Unknown + r.Uncounted + r.Unended + r.Refused + r.Refunded
+	if n := int64(len(b.calls)); r.Calls != n || r.Settled != n || missing != 0 {
+		b.Errorf("%d calls reached the provider; the audit has %+v", n, r)
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		n := total[simulator.Provider(l.Quota)][l.Unit]
+		if l.Least.Units > n || l.Most.Units < n || l.Total < n {
+			b.Errorf("the provider counts %d %s of %s; the audit finds %+v", n, l.Unit, l.Quota, l)
+		}
+		if l.Limit == "enough" && l.Verdict == audit.Over || l.Limit == "short" && l.Verdict == audit.Within {
+			b.Errorf("the provider counts %d %s of %s; the audit says %q of %s", n, l.Unit, l.Quota, l.Verdict,
+				l.Counts)
+		}
+	}
 }
 
 // amounts writes units.
@@ -194,10 +293,11 @@ func allModels() (all []string) {
 	return all
 }
 
-// TestEstimates: each call of the tables, and its malformed twins, reserves and is settled with what
-// testdata says: after a full answer, when its caller leaves before it, in its middle and after its
-// last token, and when the provider cuts it. Nothing is settled below what the provider bills, what
-// costs more than the prices say does not reach it, and a full answer is settled with its bill.
+// TestEstimates: each call of the tables, and its malformed twins, reserves and is settled with
+// what testdata says: after a full answer, when its caller leaves before it, in its middle and
+// after its last token, and when the provider cuts it. Nothing is settled below what the provider
+// bills, what costs more than the prices say does not reach it, and a full answer is settled with
+// its bill.
 //
 // req: B12 C1 D12
 func TestEstimates(t *testing.T) {
@@ -206,7 +306,11 @@ func TestEstimates(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
 			rows := table(t, provider)
-			inBubble(t, quietly(counting(allModels()...)), func(t *testing.T, b *bench) {
+			dir := t.TempDir()
+			inBubble(t, func(s *setup) {
+				quietly(counting(allModels()...))(s)
+				s.ledger = dir
+			}, func(t *testing.T, b *bench) {
 				ref := &referee{bench: b, money: true}
 				var out bytes.Buffer
 				const prompt = "What does a gate do?\nsimulate: stored=20000 output=40 "
@@ -229,10 +333,13 @@ func TestEstimates(t *testing.T) {
 							_, middle, _ := call("", got.got.Len()/2, 0)
 							_, last, _ := call("", got.got.Len(), 0)
 							_, cut, _ := call("fault=cut after=3", -1, 0)
-							fmt.Fprintf(&out, "%s %s (%s): %s\n\tfull %s\n\tbefore %s\n\tmiddle %s\n\tlast %s\n\tcut %s\n", model, r.JSON, twin.name, held, full, before, middle, last, cut)
+							fmt.Fprintf(&out,
+								"%s %s (%s): %s\n\tfull %s\n\tbefore %s\n\tmiddle %s\n\tlast %s\n\tcut %s\n", model,
+								r.JSON, twin.name, held, full, before, middle, last, cut)
 						}
 					}
 				}
+				ref.audited(dir)
 				file := "testdata/estimates/" + provider + ".txt"
 				if *update {
 					if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
@@ -244,7 +351,8 @@ func TestEstimates(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !bytes.Equal(out.Bytes(), want) {
-					t.Errorf("%s is not what the calls reserve and are settled with: look at it with go test -run TestEstimates ./gateway -update", file)
+					t.Errorf("%s is not what the calls reserve and are settled with: look at it with go test -run "+
+						"TestEstimates ./gateway -update", file)
 				}
 			})
 		})
@@ -276,8 +384,10 @@ func TestRandomEstimates(t *testing.T) {
 			if !money {
 				priced = nil
 			}
+			dir := t.TempDir()
 			inBubble(t, func(s *setup) {
 				quietly(counting(priced...))(s)
+				s.ledger = dir
 				for i := range s.config.Upstreams {
 					s.config.Upstreams[i].Likely = likely
 				}
@@ -297,7 +407,8 @@ func TestRandomEstimates(t *testing.T) {
 						twin = twins[random.IntN(len(twins))]
 					}
 					prompt := strings.Repeat("Say what was decided, at 10:30 on 2026-01-15! ", random.IntN(40)) +
-						fmt.Sprintf("\nsimulate: stored=%d output=%d size=%d cache_read=%d", random.IntN(60_000), 1+random.IntN(200), 1+random.IntN(4), random.IntN(30))
+						fmt.Sprintf("\nsimulate: stored=%d output=%d size=%d cache_read=%d", random.IntN(60_000),
+							1+random.IntN(200), 1+random.IntN(4), random.IntN(30))
 					after, stay := -1, time.Duration(0)
 					switch random.IntN(5) {
 					case 0:
@@ -318,6 +429,7 @@ func TestRandomEstimates(t *testing.T) {
 						reached++
 					}
 				}
+				ref.audited(dir)
 				if reached < calls/20 {
 					t.Errorf("%d of %d calls reached the provider", reached, calls/4)
 				}

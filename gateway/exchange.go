@@ -29,7 +29,8 @@ type exchange struct {
 	rc    *http.ResponseController
 	r     *http.Request
 
-	ctx    context.Context //nolint:containedctx // of its calls: the request's, which ends when the handler cuts answers off as well
+	// Of its calls: the request's, which ends when the handler cuts answers off as well.
+	ctx    context.Context //nolint:containedctx // an exchange ends with its request
 	ask    ask
 	result string        // how it was answered
 	wait   time.Duration // longest wait in the queue
@@ -288,7 +289,8 @@ func (x *exchange) route(c *call) *refusal {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
 	}
 	if c.Other != "" {
-		message := fmt.Sprintf("the path names the model %.80q and the body %.80q: send the same in both", c.Model, c.Other)
+		const same = "the path names the model %.80q and the body %.80q: send the same in both"
+		message := fmt.Sprintf(same, c.Model, c.Other)
 		return &refusal{kind: llm.BadRequest, message: message}
 	}
 	up := c.up.config
@@ -297,8 +299,9 @@ func (x *exchange) route(c *call) *refusal {
 		return noModel(c.Model, up.Name)
 	}
 	if c.Background {
-		return &refusal{kind: llm.BadRequest, message: "background: true is not supported: the answer would be paid for, " +
-			"and could not be fetched through this gateway. Leave it out"}
+		const message = "background: true is not supported: the answer would be paid for, " +
+			"and could not be fetched through this gateway. Leave it out"
+		return &refusal{kind: llm.BadRequest, message: message}
 	}
 	if !c.NeedsUsage() {
 		return nil

@@ -18,7 +18,7 @@ import (
 // filtered gives a stream to a filter in pieces, and returns what passes. It reports what had
 // passed after each piece.
 func filtered(stream []byte, cuts []int, passed func(in, out int)) []byte {
-	var f usageFilter
+	f := eventFilter{usage: true}
 	var out []byte
 	for _, n := range cuts {
 		n = min(n, len(stream))
@@ -84,8 +84,9 @@ func TestUsageFilter(t *testing.T) {
 func FuzzUsageFilter(f *testing.F) {
 	f.Add([]byte("data: {\"choices\":[],\"usage\":{}}\n\ndata: [DONE]\n\n"), uint8(3))
 	f.Add([]byte(": x\r\n\r\ndata: \"usage\"\r\r\n\n"), uint8(1))
+	f.Add([]byte("event: error\ndata: {\"error\":{\"message\":\"of org-4bcDEF0123456789\"}}\r\r"), uint8(5))
 	f.Fuzz(func(t *testing.T, stream []byte, size uint8) {
-		var whole, pieces usageFilter
+		whole, pieces := eventFilter{usage: true}, eventFilter{usage: true}
 		want := append(bytes.Clone(whole.next(bytes.Clone(stream))), whole.rest()...)
 		var got []byte
 		for piece := range slices.Chunk(stream, int(size)+1) {
@@ -98,7 +99,8 @@ func FuzzUsageFilter(f *testing.F) {
 		if len(got) > len(stream) || len(want) > len(stream) {
 			t.Fatalf("%d and %d bytes passed of %d", len(got), len(want), len(stream))
 		}
-		if !bytes.Contains(stream, []byte(`"usage"`)) && (!bytes.Equal(got, stream) || !bytes.Equal(want, stream)) {
+		if !bytes.Contains(stream, []byte(`"usage"`)) && !bytes.Contains(stream, []byte("error")) &&
+			(!bytes.Equal(got, stream) || !bytes.Equal(want, stream)) {
 			t.Fatalf("something is missing: %q, then %q and %q", stream, want, got)
 		}
 	})
@@ -128,7 +130,10 @@ func FuzzRequest(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 		r.Method, r.URL = method, at
 		r.Header = http.Header{"Authorization": {authorization}, HeaderTimeout: {timeout}, HeaderPriority: {priority}}
-		x := &exchange{h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{}, ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r}
+		x := &exchange{
+			h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{},
+			ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r,
+		}
 		x.w = httptest.NewRecorder()
 		x.rc = http.NewResponseController(x.w)
 		_ = secretOf(r)

@@ -22,9 +22,11 @@ import (
 type Options struct {
 	// Base makes the calls; nil means a transport of its own. It must not follow redirects or
 	// decompress answers.
-	Base     http.RoundTripper
-	MaxBody  int64         // largest request in bytes; 0 means 32 MiB
-	Bodies   int64         // memory of all requests whose answers have not begun, in bytes, beyond which more are refused; one team may have half of it; 0 means 1 GiB
+	Base    http.RoundTripper
+	MaxBody int64 // largest request in bytes; 0 means 32 MiB
+	// Bodies is the memory of all requests whose answers have not begun, in bytes, beyond which
+	// more are refused; one team may have half of it; 0 means 1 GiB
+	Bodies   int64
 	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
 	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
 	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS

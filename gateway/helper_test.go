@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/gateway"
@@ -94,6 +95,7 @@ type setup struct {
 	sim      simulator.Options
 	upstream http.Handler // in the place of the simulator
 	store    drawgate.Store
+	ledger   string // the folder of a ledger of all calls; "" is none
 }
 
 // bench is a gateway in front of the simulator.
@@ -102,6 +104,7 @@ type bench struct {
 	h      *gateway.Handler
 	engine *engine.Engine
 	sim    *simulator.Server
+	ledger *ledgerfile.Writer
 	server *httptest.Server // the gateway's; nil in a bubble
 	behind *httptest.Server // the provider's; nil in a bubble
 
@@ -203,6 +206,13 @@ func (b *bench) build(s *setup, at string) {
 		defer b.mu.Unlock()
 		b.events = append(b.events, *e)
 	}}
+	if s.ledger != "" {
+		if b.ledger, err = ledgerfile.Open(s.ledger, nil); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { b.ledger.Close() })
+		s.options.Observer = outbound.Join(b.ledger.Observer(), s.options.Observer)
+	}
 	if s.options.Logger == nil {
 		s.options.Logger = slog.New(slog.NewTextHandler(b.Output(), nil))
 	}

@@ -67,7 +67,8 @@ func TestManyLargeRequests(t *testing.T) {
 		s.options.MaxBody, s.options.Bodies = size, 5*size/2
 	}, func(t *testing.T, b *bench) {
 		call := func(size int64, key string) reply {
-			r := b.request(t.Context(), "openai", false, strings.Repeat("x", int(size)-1000), "Authorization: Bearer "+key)
+			r := b.request(t.Context(), "openai", false, strings.Repeat("x", int(size)-1000),
+				"Authorization: Bearer "+key)
 			if size%2 == 1 {
 				r.ContentLength = -1
 			}
@@ -177,7 +178,8 @@ func TestCompressionBombs(t *testing.T) {
 		t.Errorf("got %d %s, want 400", got.status, got.body)
 	}
 	r := b.request(t.Context(), "openai", false, "Hello!", "Accept-Encoding: gzip")
-	if got := b.do(r); got.status != http.StatusBadGateway || !strings.Contains(got.body, "compressed") || got.header.Get("Content-Encoding") != "" {
+	if got := b.do(r); got.status != http.StatusBadGateway || !strings.Contains(got.body, "compressed") ||
+		got.header.Get("Content-Encoding") != "" {
 		t.Errorf("got %d with %d bytes, want 502", got.status, len(got.body))
 	}
 	b.settled()

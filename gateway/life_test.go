@@ -147,7 +147,9 @@ func TestServeStops(t *testing.T) {
 			if err == nil {
 				t.Error("the stream ended by itself, want that it was cut off")
 			}
-			if event := "\n\ndata: {\"error\":"; !strings.Contains(string(body), event) || !strings.Contains(string(body), "this gateway is stopping") || !strings.HasSuffix(string(body), "\n\n") {
+			if event := "\n\ndata: {\"error\":"; !strings.Contains(string(body), event) ||
+				!strings.Contains(string(body), "this gateway is stopping") ||
+				!strings.HasSuffix(string(body), "\n\n") {
 				t.Errorf("the stream ends with %q, want an event that is an error", body)
 			}
 			if err := <-done; err == nil {

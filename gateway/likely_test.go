@@ -129,7 +129,8 @@ func TestKeysLearnApart(t *testing.T) {
 		s.sim.Tokens = func(_, text string) int { return simulator.CountTokens(text) / 4 }
 	}, func(t *testing.T, b *bench) {
 		reserved := func(key string) int64 {
-			b.call("openai", false, strings.Repeat("The river was calm. ", 100)+"\nsimulate: output=1", "Authorization: Bearer "+key)
+			b.call("openai", false, strings.Repeat("The river was calm. ", 100)+"\nsimulate: output=1",
+				"Authorization: Bearer "+key)
 			return b.reservedFor()[llm.UnitTokens]
 		}
 		first := reserved(alice)

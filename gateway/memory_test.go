@@ -37,8 +37,11 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it meas
 		first, again, kind string
 		stream             bool
 	}{
-		"events":                  {event, event, "text/event-stream", true},
-		"a line without end":      {`data: {"choices":[{"index":0,"delta":{"content":"`, "word ", "text/event-stream", true},
+		"events": {event, event, "text/event-stream", true},
+		"a line without end": {
+			`data: {"choices":[{"index":0,"delta":{"content":"`, "word ", "text/event-stream",
+			true,
+		},
 		"an event without end":    {event, "data: {}\n", "text/event-stream", true},
 		"a name without end":      {"", "data", "text/event-stream", true},
 		"comments":                {"", ": still there\n", "text/event-stream", true},
@@ -105,7 +108,8 @@ func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it 
 		sending.Add(1)
 		body, pipe := io.Pipe()
 		group.Go(func() {
-			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", "", "Authorization: Bearer "+[]string{alice, bob}[i%2])
+			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", "",
+				"Authorization: Bearer "+[]string{alice, bob}[i%2])
 			r.Body, r.ContentLength, r.GetBody = body, -1, nil
 			got := b.do(r)
 			body.Close() // whoever was refused need not send the rest
@@ -153,14 +157,16 @@ func TestLargeRequestsTakeTheirSize(t *testing.T) { // not parallel: it measures
 			io.WriteString(w, "{}")
 		})
 	})
-	body := `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"` + string(bytes.Repeat([]byte("x"), size-1000)) + `"}]}`
+	body := `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"` +
+		string(bytes.Repeat([]byte("x"), size-1000)) + `"}]}`
 	before := heap()
 	var was, is runtime.MemStats
 	runtime.ReadMemStats(&was)
 	var group sync.WaitGroup
 	for range requests {
 		group.Go(func() {
-			b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice))
+			b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
+				"Authorization: Bearer "+alice))
 		})
 	}
 	for range requests {

@@ -123,7 +123,7 @@ func (f *secretForm) at(b []byte) (n int, more bool) {
 				return 0, true
 			}
 		}
-		if c := b[n]; c != want && !(f.fold && upper(c) == upper(want)) {
+		if c := b[n]; c != want && (!f.fold || upper(c) != upper(want)) {
 			return 0, false
 		}
 		n++

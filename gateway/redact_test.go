@@ -45,13 +45,17 @@ var encodings = map[string]func(key string) string{
 	"HTML, by name": func(key string) string {
 		return strings.NewReplacer("_", "&lowbar;", "/", "&sol;", "+", "&plus;").Replace(key)
 	},
-	"HTML, twice":     func(key string) string { return each(key, "&amp;#%d;") },
-	"hex":             func(key string) string { return hex.EncodeToString([]byte(key)) },
-	"hex, capitals":   func(key string) string { return strings.ToUpper(hex.EncodeToString([]byte(key))) },
-	"Base64":          func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) },
-	"Base64, bearer":  func(key string) string { return base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n")) },
-	"Base64, basic":   func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("ab" + key)) },
-	"Base64 in a URL": func(key string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key))) },
+	"HTML, twice":   func(key string) string { return each(key, "&amp;#%d;") },
+	"hex":           func(key string) string { return hex.EncodeToString([]byte(key)) },
+	"hex, capitals": func(key string) string { return strings.ToUpper(hex.EncodeToString([]byte(key))) },
+	"Base64":        func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) },
+	"Base64, bearer": func(key string) string {
+		return base64.StdEncoding.EncodeToString([]byte("Bearer " + key + "\n"))
+	},
+	"Base64, basic": func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("ab" + key)) },
+	"Base64 in a URL": func(key string) string {
+		return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(key)))
+	},
 	"Base64 in JSON": func(key string) string {
 		return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte("x"+key)), "/", `\/`)
 	},
@@ -75,7 +79,8 @@ func TestRedactor(t *testing.T) {
 				got = append(got, s.next(bytes.Clone(piece))...)
 			}
 			got = append(got, s.rest()...)
-			if bytes.Contains(got, []byte(text)) || !bytes.HasPrefix(got, []byte(before)) || !bytes.HasSuffix(got, []byte(after)) || len(got) != len(before+text+after) {
+			if bytes.Contains(got, []byte(text)) || !bytes.HasPrefix(got, []byte(before)) ||
+				!bytes.HasSuffix(got, []byte(after)) || len(got) != len(before+text+after) {
 				t.Fatalf("%s in pieces of %d: %q", name, size, got)
 			}
 			left := got[len(before) : len(got)-len(after)]
@@ -94,7 +99,10 @@ func TestRedactor(t *testing.T) {
 func TestRedactorPasses(t *testing.T) {
 	t.Parallel()
 	r := newRedactor(testSecret)
-	parts := []string{"sk-", "sk-proj_Ab9", `\`, `\u`, `\u0073`, "%7", "%25", "&", "&#1", "&amp;", "\n", "\n\n", "text ", base64.StdEncoding.EncodeToString([]byte(testSecret))[:9], "736b"}
+	parts := []string{
+		"sk-", "sk-proj_Ab9", `\`, `\u`, `\u0073`, "%7", "%25", "&", "&#1", "&amp;", "\n", "\n\n",
+		"text ", base64.StdEncoding.EncodeToString([]byte(testSecret))[:9], "736b",
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		stream := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 20).Draw(t, "parts"), "")
 		s := redacting{redactor: r}

@@ -37,7 +37,8 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		if open.Model != "" {
 			calls += " of " + open.Model
 		}
-		return &refusal{kind: llm.Unavailable, message: calls + " to " + upstream + " fail, and none is made for a while", after: open.RetryAfter}, true
+		message := calls + " to " + upstream + " fail, and none is made for a while"
+		return &refusal{kind: llm.Unavailable, message: message, after: open.RetryAfter}, true
 	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
@@ -49,7 +50,9 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 	case errors.Is(err, errStopping):
 		return &refusal{kind: llm.Unavailable, message: errStopping.Error(), after: time.Second}, true
 	case errors.Is(err, errCut):
-		return &refusal{kind: llm.Lost, message: "this gateway is stopping, and cut the answer of " + upstream + " off; the call may have been counted there"}, true
+		message := "this gateway is stopping, and cut the answer of " + upstream + " off; " +
+			"the call may have been counted there"
+		return &refusal{kind: llm.Lost, message: message}, true
 	case errors.Is(err, outbound.ErrLate):
 		return &refusal{kind: llm.Unavailable, message: "the call could not be sent in time, and nothing was spent", after: time.Second}, false
 	case errors.Is(err, outbound.ErrHoldLost):

@@ -42,44 +42,144 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 		status             int
 		says               string
 	}{
-		"no key":         {"POST", chat, `{}`, nil, http.StatusUnauthorized, `"code":"invalid_api_key"`},
-		"a wrong key":    {"POST", "/anthropic/v1/messages", `{}`, []string{"X-Api-Key: guess"}, http.StatusUnauthorized, `"type":"authentication_error"`},
-		"the upstream's": {"POST", chat, `{}`, []string{"Authorization: Bearer " + upstreamKey}, http.StatusUnauthorized, "virtual key"},
-		"no upstream":    {"POST", "/other/v1/files", `{}`, []string{key}, http.StatusNotFound, `"status":404`},
-		"not JSON":       {"POST", chat, `{"model":`, []string{key}, http.StatusBadRequest, "invalid_request_error"},
-		"not its type":   {"POST", chat, `{"model":"gpt-4o"}`, []string{key, "Content-Type: text/plain"}, http.StatusBadRequest, "application/json"},
-		"compressed":     {"POST", chat, "\x1f\x8b\x08", []string{key, "Content-Encoding: gzip"}, http.StatusBadRequest, "compressed"},
-		"no model":       {"POST", chat, `{"messages":[]}`, []string{key}, http.StatusBadRequest, "name its model"},
-		"no such model":  {"POST", chat, `{"model":"o3","messages":[]}`, []string{key}, http.StatusNotFound, `"code":"model_not_found"`},
-		"not its model":  {"POST", chat, `{"model":"gpt-5","messages":[]}`, []string{key}, http.StatusNotFound, `"code":"model_not_found"`},
-		"uncounted":      {"POST", "/openai/v1/files", `{}`, []string{key}, http.StatusNotFound, "nothing would count them"},
-		"not a model":    {"POST", "/openai/v1/files", `{}`, []string{key}, http.StatusNotFound, `"code":"unknown_url"`},
-		"two models":     {"POST", "/openai/openai/deployments/gpt-4o/chat/completions", `{"model":"gpt-4.1"}`, []string{key}, http.StatusBadRequest, "send the same in both"},
+		"no key": {"POST", chat, `{}`, nil, http.StatusUnauthorized, `"code":"invalid_api_key"`},
+		"a wrong key": {
+			"POST", "/anthropic/v1/messages", `{}`,
+			[]string{"X-Api-Key: guess"},
+			http.StatusUnauthorized, `"type":"authentication_error"`,
+		},
+		"the upstream's": {
+			"POST", chat, `{}`,
+			[]string{"Authorization: Bearer " + upstreamKey},
+			http.StatusUnauthorized, "virtual key",
+		},
+		"no upstream": {"POST", "/other/v1/files", `{}`, []string{key}, http.StatusNotFound, `"status":404`},
+		"not JSON":    {"POST", chat, `{"model":`, []string{key}, http.StatusBadRequest, "invalid_request_error"},
+		"not its type": {
+			"POST", chat, `{"model":"gpt-4o"}`,
+			[]string{key, "Content-Type: text/plain"},
+			http.StatusBadRequest, "application/json",
+		},
+		"compressed": {
+			"POST", chat, "\x1f\x8b\x08",
+			[]string{key, "Content-Encoding: gzip"},
+			http.StatusBadRequest, "compressed",
+		},
+		"no model": {"POST", chat, `{"messages":[]}`, []string{key}, http.StatusBadRequest, "name its model"},
+		"no such model": {
+			"POST", chat, `{"model":"o3","messages":[]}`,
+			[]string{key},
+			http.StatusNotFound,
+			`"code":"model_not_found"`,
+		},
+		"not its model": {
+			"POST", chat, `{"model":"gpt-5","messages":[]}`,
+			[]string{key},
+			http.StatusNotFound,
+			`"code":"model_not_found"`,
+		},
+		"uncounted": {
+			"POST", "/openai/v1/files", `{}`,
+			[]string{key},
+			http.StatusNotFound,
+			"nothing would count them",
+		},
+		"not a model": {
+			"POST", "/openai/v1/files", `{}`,
+			[]string{key},
+			http.StatusNotFound,
+			`"code":"unknown_url"`,
+		},
+		"two models": {
+			"POST", "/openai/openai/deployments/gpt-4o/chat/completions", `{"model":"gpt-4.1"}`,
+			[]string{key},
+			http.StatusBadRequest, "send the same in both",
+		},
 		"an engine": {
-			"POST", "/openai/v1/engines/gpt-4o/chat/completions", `{"model":"gpt-4.1"}`, []string{key},
+			"POST", "/openai/v1/engines/gpt-4o/chat/completions", `{"model":"gpt-4.1"}`,
+			[]string{key},
 			http.StatusNotFound, "like that of a call which is counted",
 		},
 		"two models, gemini": {
-			"POST", "/gemini/v1beta/models/gemini-2.5-flash:countTokens", `{"generateContentRequest":{"model":"models/gemini-2.5-pro"}}`,
-			[]string{key}, http.StatusBadRequest, "send the same in both",
+			"POST", "/gemini/v1beta/models/gemini-2.5-flash:countTokens",
+			`{"generateContentRequest":{"model":"models/gemini-2.5-pro"}}`,
+			[]string{key},
+			http.StatusBadRequest, "send the same in both",
 		},
 		"two models, batch": {
-			"POST", "/gemini/v1beta/models/gemini-embedding:batchEmbedContents", `{"requests":[{"model":"models/gemini-embedding"},{"model":"models/gemini-2"}]}`,
-			[]string{key}, http.StatusBadRequest, "send the same in both",
+			"POST", "/gemini/v1beta/models/gemini-embedding:batchEmbedContents",
+			`{"requests":[{"model":"models/gemini-embedding"},{"model":"models/gemini-2"}]}`,
+			[]string{key},
+			http.StatusBadRequest, "send the same in both",
 		},
-		"background":        {"POST", "/openai/v1/responses", `{"model":"gpt-4o","input":"x","background":true}`, []string{key}, http.StatusBadRequest, "background"},
-		"background, a 1":   {"POST", "/openai/v1/responses", `{"model":"gpt-4o","input":"x","background":1}`, []string{key}, http.StatusBadRequest, "another type"},
-		"not a type":        {"POST", chat, `{"model":"gpt-4o"}`, []string{key, "Content-Type: application/json; x"}, http.StatusBadRequest, "Content-Type"},
-		"another charset":   {"POST", chat, `{"model":"gpt-4o"}`, []string{key, "Content-Type: application/json; charset=utf-7"}, http.StatusBadRequest, "charset"},
-		"compressed, twice": {"POST", chat, `{}`, []string{key, "Content-Encoding: identity", "+Content-Encoding: gzip"}, http.StatusBadRequest, "compressed"},
-		"two types":         {"POST", chat, `{}`, []string{key, "+Content-Type: text/plain"}, http.StatusBadRequest, "more than one Content-Type"},
-		"deletion":          {"DELETE", "/openai/v1/models/ft:gpt-4o", ``, []string{key}, http.StatusNotFound, "nothing would count them"},
-		"upwards":           {"POST", "/openai/v1/../chat/completions", `{}`, []string{key}, http.StatusBadRequest, `\"..\"`},
-		"upwards, escaped":  {"POST", "/openai/v1/%2e%2e%2fchat/completions", `{}`, []string{key}, http.StatusBadRequest, `\"..\"`},
-		"two slashes":       {"POST", "/openai//v1/chat/completions", `{}`, []string{key}, http.StatusBadRequest, "slash"},
-		"a priority":        {"POST", chat, `{}`, []string{key, gateway.HeaderPriority + ": high"}, http.StatusBadRequest, gateway.HeaderPriority},
-		"a timeout":         {"POST", chat, `{}`, []string{key, gateway.HeaderTimeout + ": soon"}, http.StatusBadRequest, gateway.HeaderTimeout},
-		"a timeout, NaN":    {"POST", chat, `{}`, []string{key, gateway.HeaderTimeout + ": NaN"}, http.StatusBadRequest, gateway.HeaderTimeout},
+		"background": {
+			"POST", "/openai/v1/responses", `{"model":"gpt-4o","input":"x","background":true}`,
+			[]string{key},
+			http.StatusBadRequest, "background",
+		},
+		"background, a 1": {
+			"POST", "/openai/v1/responses", `{"model":"gpt-4o","input":"x","background":1}`,
+			[]string{key},
+			http.StatusBadRequest, "another type",
+		},
+		"not a type": {
+			"POST", chat, `{"model":"gpt-4o"}`,
+			[]string{key, "Content-Type: application/json; x"},
+			http.StatusBadRequest, "Content-Type",
+		},
+		"another charset": {
+			"POST", chat, `{"model":"gpt-4o"}`,
+			[]string{key, "Content-Type: application/json; charset=utf-7"},
+			http.StatusBadRequest, "charset",
+		},
+		"compressed, twice": {"POST", chat, `{}`, []string{
+			key, "Content-Encoding: identity",
+			"+Content-Encoding: gzip",
+		}, http.StatusBadRequest, "compressed"},
+		"two types": {
+			"POST", chat, `{}`,
+			[]string{key, "+Content-Type: text/plain"},
+			http.StatusBadRequest,
+			"more than one Content-Type",
+		},
+		"deletion": {
+			"DELETE", "/openai/v1/models/ft:gpt-4o", ``,
+			[]string{key},
+			http.StatusNotFound,
+			"nothing would count them",
+		},
+		"upwards": {
+			"POST", "/openai/v1/../chat/completions", `{}`,
+			[]string{key},
+			http.StatusBadRequest,
+			`\"..\"`,
+		},
+		"upwards, escaped": {
+			"POST", "/openai/v1/%2e%2e%2fchat/completions", `{}`,
+			[]string{key},
+			http.StatusBadRequest, `\"..\"`,
+		},
+		"two slashes": {
+			"POST", "/openai//v1/chat/completions", `{}`,
+			[]string{key},
+			http.StatusBadRequest,
+			"slash",
+		},
+		"a priority": {
+			"POST", chat, `{}`,
+			[]string{key, gateway.HeaderPriority + ": high"},
+			http.StatusBadRequest, gateway.HeaderPriority,
+		},
+		"a timeout": {
+			"POST", chat, `{}`,
+			[]string{key, gateway.HeaderTimeout + ": soon"},
+			http.StatusBadRequest, gateway.HeaderTimeout,
+		},
+		"a timeout, NaN": {
+			"POST", chat, `{}`,
+			[]string{key, gateway.HeaderTimeout + ": NaN"},
+			http.StatusBadRequest, gateway.HeaderTimeout,
+		},
 		"too large": {
 			"POST", "/gemini/v1beta/models/gemini-2.5-flash:generateContent", strings.Repeat(" ", 2<<20),
 			[]string{"X-Goog-Api-Key: " + alice},
@@ -180,14 +280,16 @@ func TestAnswersThatAreCutOff(t *testing.T) {
 
 // TestErrorEventsStandAlone: the event that says that a stream was cut off is an event of its own,
 // wherever the stream broke off, no empty line that ends nothing precedes it, and its lines end as
-// those of the stream.
+// those of the stream. Of an event that has not ended nothing passes, unless it is very long.
 func TestErrorEventsStandAlone(t *testing.T) {
 	t.Parallel()
+	long := "data: " + strings.Repeat("x", 100<<10)
 	for sent, want := range map[string]string{
 		"data: {}\n\n":          "data: {}\n\n",
 		"data: {}\r\n\r\n":      "data: {}\r\n\r\n",
-		"data: {}\n":            "data: {}\n\n\n",
-		"data: {}\n\ndata: {\"": "data: {}\n\ndata: {\"\n\n",
+		"data: {}\n":            "",
+		"data: {}\n\ndata: {\"": "data: {}\n\n",
+		"data: {}\n\n" + long:   "data: {}\n\n" + long + "\n\n",
 		"":                      "",
 	} {
 		b := newBench(t, func(s *setup) {
@@ -206,7 +308,7 @@ func TestErrorEventsStandAlone(t *testing.T) {
 			end = "\r\n\r\n"
 		}
 		if !ok || strings.Index(rest, "}"+end) != len(rest)-len(end)-1 || got.err == nil {
-			t.Errorf("after %q: got %q, %v", sent, got.body, got.err)
+			t.Errorf("after %.100q: got %.100q, %v", sent, got.body, got.err)
 		}
 	}
 }

@@ -22,7 +22,8 @@ const (
 
 // bill is what the provider bills for a call, in millionths.
 func bill(c *simulator.Call) int64 {
-	return (c.Input-c.CacheRead-c.CacheWrite)*inputPrice + c.CacheRead*readPrice + c.CacheWrite*writePrice + c.Output*outputPrice
+	return (c.Input-c.CacheRead-c.CacheWrite)*inputPrice + c.CacheRead*readPrice + c.CacheWrite*writePrice +
+		c.Output*outputPrice
 }
 
 // counting makes every call be counted under a key of its own, which its header X-Call names, in
@@ -44,7 +45,8 @@ func counting(models ...string) func(s *setup) {
 		s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{}}
 		for _, m := range models {
 			s.config.Prices.Models[m] = llm.Price{
-				Input: inputPrice * 1_000_000, CacheRead: readPrice * 1_000_000, CacheWrite: writePrice * 1_000_000, Output: outputPrice * 1_000_000,
+				Input: inputPrice * 1_000_000, CacheRead: readPrice * 1_000_000, CacheWrite: writePrice * 1_000_000,
+				Output: outputPrice * 1_000_000,
 			}
 		}
 	}
@@ -130,23 +132,55 @@ func TestReasoningOfAStreamThatIsLeft(t *testing.T) {
 		name, path, body string
 		whole            bool // all that was reserved stays
 	}{
-		{"chat", "/openai/v1/chat/completions", `{"model":"gpt-5-mini","stream":true,"messages":[{"role":"user","content":"` + words + `"}]}`, true},
-		{"chat with max_tokens", "/openai/v1/chat/completions", `{"model":"o3","stream":true,"max_completion_tokens":4000,"messages":[{"role":"user","content":"` + words + `"}]}`, true},
-		{"a chat of a model that is not known", "/openai/v1/chat/completions", `{"model":"next","stream":true,"max_tokens":4000,"messages":[{"role":"user","content":"` + words + `"}]}`, true},
+		{
+			"chat", "/openai/v1/chat/completions",
+			`{"model":"gpt-5-mini","stream":true,"messages":[{"role":"user","content":"` + words + `"}]}`, true,
+		},
+		{
+			"chat with max_tokens", "/openai/v1/chat/completions",
+			`{"model":"o3","stream":true,"max_completion_tokens":4000,"messages":[{"role":"user","content":"` +
+				words + `"}]}`, true,
+		},
+		{
+			"a chat of a model that is not known", "/openai/v1/chat/completions",
+			`{"model":"next","stream":true,"max_tokens":4000,"messages":[{"role":"user","content":"` + words +
+				`"}]}`, true,
+		},
 		{"response", "/openai/v1/responses", `{"model":"gpt-5","stream":true,"input":"` + words + `"}`, true},
-		{"message", "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000},"messages":[{"role":"user","content":"` + words + `"}]}`, true},
-		{"generation that does not tell", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", `{"contents":[{"role":"user","parts":[{"text":"` + words + ` fault=no_usage"}]}]}`, true},
-		{"several answers", "/openai/v1/chat/completions", `{"model":"gpt-4o","stream":true,"n":8,"max_tokens":100,"messages":[{"role":"user","content":"` + plain + `"}]}`, true},
-		{"chat without reasoning", "/openai/v1/chat/completions", `{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"` + plain + `"}]}`, false},
-		{"message without reasoning", "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,"messages":[{"role":"user","content":"` + plain + `"}]}`, false},
-		{"generation that tells", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", `{"contents":[{"role":"user","parts":[{"text":"` + words + `"}]}]}`, false},
+		{"message", "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,` +
+			`"thinking":{"type":"enabled","budget_tokens":4000},"messages":[{"role":"user",` +
+			`"content":"` + words + `"}]}`, true},
+		{
+			"generation that does not tell", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+			`{"contents":[{"role":"user","parts":[{"text":"` + words + ` fault=no_usage"}]}]}`, true,
+		},
+		{
+			"several answers", "/openai/v1/chat/completions",
+			`{"model":"gpt-4o","stream":true,"n":8,"max_tokens":100,"messages":[{"role":"user","content":"` + plain +
+				`"}]}`, true,
+		},
+		{
+			"chat without reasoning", "/openai/v1/chat/completions",
+			`{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"` + plain + `"}]}`, false,
+		},
+		{
+			"message without reasoning", "/anthropic/v1/messages",
+			`{"model":"claude-sonnet-4-5","stream":true,"max_tokens":5000,"messages":[{"role":"user","content":"` +
+				plain + `"}]}`, false,
+		},
+		{
+			"generation that tells", "/gemini/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+			`{"contents":[{"role":"user","parts":[{"text":"` + words + `"}]}]}`, false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, counting("gpt-5-mini", "o3", "next", "gpt-5", "gpt-4o", "claude-sonnet-4-5", "gemini-2.5-pro"), func(t *testing.T, b *bench) {
+			inBubble(t, counting("gpt-5-mini", "o3", "next", "gpt-5", "gpt-4o", "claude-sonnet-4-5",
+				"gemini-2.5-pro"), func(t *testing.T, b *bench) {
 				for i, after := range []int{700, 2500} {
 					key := fmt.Sprintf("call-%d", i)
-					r := b.raw(t.Context(), http.MethodPost, c.path, c.body, "Authorization: Bearer "+alice, "X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice, "X-Call: "+key)
+					r := b.raw(t.Context(), http.MethodPost, c.path, c.body, "Authorization: Bearer "+alice,
+						"X-Api-Key: "+alice, "X-Goog-Api-Key: "+alice, "X-Call: "+key)
 					if l := b.visit(r, after, 0); l.status != http.StatusOK || l.got.Len() < after {
 						t.Fatalf("%d: %s", l.status, l.got.String())
 					}
@@ -157,8 +191,10 @@ func TestReasoningOfAStreamThatIsLeft(t *testing.T) {
 					outputHeld := (held["usd_micros"] - got["usd_micros"])
 					switch {
 					case got["usd_micros"] < bill(&last):
-						t.Errorf("after %d bytes: settled with %d, the provider bills %d (%+v)", after, got["usd_micros"], bill(&last), last)
-					case c.whole && (outputHeld > held["usd_micros"]/10 && outputHeld > 4*inputPrice*200 || got[llm.UnitOutputTokens] < held[llm.UnitOutputTokens]):
+						t.Errorf("after %d bytes: settled with %d, the provider bills %d (%+v)", after,
+							got["usd_micros"], bill(&last), last)
+					case c.whole && (outputHeld > held["usd_micros"]/10 && outputHeld > 4*inputPrice*200 ||
+						got[llm.UnitOutputTokens] < held[llm.UnitOutputTokens]):
 						t.Errorf("after %d bytes: settled with %v of %v, want all of the output", after, got, held)
 					case !c.whole && 2*got["usd_micros"] > held["usd_micros"]:
 						t.Errorf("after %d bytes: settled with %v of %v, want what was delivered", after, got, held)
@@ -177,8 +213,9 @@ func TestPromptOfAStreamThatIsLeft(t *testing.T) {
 	t.Parallel()
 	prompt := strings.Repeat("Please summarise the minutes of the meeting, and say what was decided. ", 150)
 	for name, body := range map[string]string{
-		"chat/completions": `{"model":"gpt-4o","stream":true,"max_tokens":100,"messages":[{"role":"user","content":%q}]}`,
-		"responses":        `{"model":"gpt-4o","stream":true,"max_output_tokens":100,"input":%q}`,
+		"chat/completions": `{"model":"gpt-4o","stream":true,"max_tokens":100,"messages":[{"role":"user",` +
+			`"content":%q}]}`,
+		"responses": `{"model":"gpt-4o","stream":true,"max_output_tokens":100,"input":%q}`,
 	} {
 		for _, likely := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, likely %v", name, likely), func(t *testing.T) {
@@ -187,13 +224,16 @@ func TestPromptOfAStreamThatIsLeft(t *testing.T) {
 					counting("gpt-4o")(s)
 					s.config.Upstreams[0].Likely = likely
 				}, func(t *testing.T, b *bench) {
-					r := b.raw(t.Context(), http.MethodPost, "/openai/v1/"+name, fmt.Sprintf(body, prompt+"\nsimulate: output=90 chunk=10ms"), "Authorization: Bearer "+alice, "X-Call: one")
+					r := b.raw(t.Context(), http.MethodPost, "/openai/v1/"+name, fmt.Sprintf(body,
+						prompt+"\nsimulate: output=90 chunk=10ms"), "Authorization: Bearer "+alice, "X-Call: one")
 					b.visit(r, 2000, 0)
 					got, last := b.settledWith("one"), b.last()
-					if last.Outcome != simulator.Left || got["usd_micros"] < bill(&last) || got[llm.UnitTokens] < last.Input+last.Output {
+					if last.Outcome != simulator.Left || got["usd_micros"] < bill(&last) ||
+						got[llm.UnitTokens] < last.Input+last.Output {
 						t.Errorf("settled with %v, the provider bills %d (%+v)", got, bill(&last), last)
 					}
-					if most := int64(len(prompt)) / 2; got[llm.UnitTokens] > most || got["usd_micros"] > most*inputPrice+100*outputPrice {
+					if most := int64(len(prompt)) / 2; got[llm.UnitTokens] > most ||
+						got["usd_micros"] > most*inputPrice+100*outputPrice {
 						t.Errorf("settled with %v, want at most half of a token for each byte: %d", got, most)
 					}
 				})

@@ -45,14 +45,16 @@ func (troubles) RoundTrip(r *http.Request) (*http.Response, error) {
 	prompt := string(tail)
 	answer := func(status int, kind, text string) (*http.Response, error) {
 		return &http.Response{
-			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
+			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {kind}},
+			Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
 		}, nil
 	}
 	_, trouble, _ := strings.Cut(prompt, "trouble: ")
 	trouble, _, _ = strings.Cut(trouble, ".")
 	switch trouble {
 	case "500", "503", "429":
-		resp, _ := answer(map[string]int{"500": 500, "503": 503, "429": 429}[trouble], "application/json", `{"error":{"message":"trouble","type":"requests","code":"rate_limit_exceeded"}}`)
+		resp, _ := answer(map[string]int{"500": 500, "503": 503, "429": 429}[trouble], "application/json",
+			`{"error":{"message":"trouble","type":"requests","code":"rate_limit_exceeded"}}`)
 		resp.Header.Set("Retry-After", "2")
 		return resp, nil
 	case "lost":
@@ -69,7 +71,8 @@ func (troubles) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	prompt = `"` + strings.TrimSuffix(prompt[max(0, strings.LastIndex(prompt, "call ")):], "}]}")
-	return answer(http.StatusOK, "application/json", `{"choices":[{"message":{"role":"assistant","content":`+prompt+`}}],"usage":{"prompt_tokens":5,"completion_tokens":5}}`)
+	return answer(http.StatusOK, "application/json", `{"choices":[{"message":{"role":"assistant",`+
+		`"content":`+prompt+`}}],"usage":{"prompt_tokens":5,"completion_tokens":5}}`)
 }
 
 type breaking struct{}
@@ -89,7 +92,10 @@ func history(rnd *rand.Rand) (list []historyStep) {
 	kinds := []string{"500", "503", "429", "lost", "cut", "slow", "hang-up", "large", "many", "none"}
 	favourite := kinds[rnd.IntN(len(kinds))]
 	for range 20 + rnd.IntN(60) {
-		s := historyStep{model: []string{"gpt-4o", "gpt-4o", "gpt-4.1"}[rnd.IntN(3)], after: []time.Duration{0, 0, time.Second, 30 * time.Second}[rnd.IntN(4)]}
+		s := historyStep{
+			model: []string{"gpt-4o", "gpt-4o", "gpt-4.1"}[rnd.IntN(3)],
+			after: []time.Duration{0, 0, time.Second, 30 * time.Second}[rnd.IntN(4)],
+		}
 		if s.blue = rnd.IntN(4) == 0; s.blue {
 			s.key, s.trouble = blueKeys[rnd.IntN(2)], "none"
 		} else if s.key, s.trouble = redKeys[rnd.IntN(2)], favourite; rnd.IntN(3) == 0 {
@@ -111,7 +117,8 @@ func play(t *testing.T, list []historyStep, withRed bool, large int) (blue []rep
 		filler := strings.Repeat("word ", large/5)
 		bodies := map[string]string{} // they are large, and in use at once
 		for _, model := range []string{"gpt-4o", "gpt-4.1"} {
-			bodies["large"+model], bodies["many"+model] = chat(model, filler+"trouble: slow."), chat(model, filler[:large/8]+"trouble: slow.")
+			bodies["large"+model], bodies["many"+model] = chat(model, filler+"trouble: slow."), chat(model,
+				filler[:large/8]+"trouble: slow.")
 		}
 		var group sync.WaitGroup
 		var mu sync.Mutex
@@ -132,7 +139,8 @@ func play(t *testing.T, list []historyStep, withRed bool, large int) (blue []rep
 					time.AfterFunc(time.Second, cancel)
 				}
 				if s.blue {
-					got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", chat(s.model, filler[:50_000]+fmt.Sprintf("call %d", i)), "Authorization: Bearer "+s.key))
+					got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions",
+						chat(s.model, filler[:50_000]+fmt.Sprintf("call %d", i)), "Authorization: Bearer "+s.key))
 					blue[i] = reply{status: got.status, body: got.body, err: got.err}
 					return
 				}
@@ -141,7 +149,8 @@ func play(t *testing.T, list []historyStep, withRed bool, large int) (blue []rep
 				}
 				for range calls {
 					group.Go(func() {
-						got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+s.key))
+						got := b.do(b.raw(ctx, http.MethodPost, "/openai/v1/chat/completions", body,
+							"Authorization: Bearer "+s.key))
 						if got.status != http.StatusOK || got.err != nil {
 							mu.Lock()
 							trouble++
@@ -161,8 +170,10 @@ func teams(t *testing.T, change func(*setup), test func(b *bench)) {
 	t.Helper()
 	s := newSetup(func(s *setup) {
 		s.config.Keys = []gateway.Key{
-			{Name: "alice", Sum: sum(redKeys[0]), Team: "red"}, {Name: "anna", Sum: sum(redKeys[1]), Team: "red"},
-			{Name: "bob", Sum: sum(blueKeys[0]), Team: "blue"}, {Name: "ben", Sum: sum(blueKeys[1]), Team: "blue"},
+			{Name: "alice", Sum: sum(redKeys[0]), Team: "red"},
+			{Name: "anna", Sum: sum(redKeys[1]), Team: "red"},
+			{Name: "bob", Sum: sum(blueKeys[0]), Team: "blue"},
+			{Name: "ben", Sum: sum(blueKeys[1]), Team: "blue"},
 		}
 		change(s)
 	})
@@ -184,7 +195,8 @@ func chat(model, prompt string) string {
 // req: C4
 func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
-	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for them.
+	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for
+	// them.
 	rounds, large := uint64(40), 300_000
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		rounds = 1000
@@ -206,7 +218,8 @@ func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 		for i := range list {
 			same := with[i].status == without[i].status && with[i].body == without[i].body && with[i].err == nil
 			if list[i].blue && (!same || with[i].status != http.StatusOK) {
-				t.Errorf("seed %d: call %d of blue: got %d %s %v with red, %d %s without", seed, i, with[i].status, with[i].body, with[i].err, without[i].status, without[i].body)
+				t.Errorf("seed %d: call %d of blue: got %d %s %v with red, %d %s without", seed, i, with[i].status,
+					with[i].body, with[i].err, without[i].status, without[i].body)
 			}
 		}
 	}
@@ -223,14 +236,21 @@ func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 func TestDeadUpstreamGetsTenCalls(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(r *http.Request) (*http.Response, error){
-		"fails": func(r *http.Request) (*http.Response, error) { return status(r, http.StatusInternalServerError), nil },
+		"fails": func(r *http.Request) (*http.Response, error) {
+			return status(r, http.StatusInternalServerError),
+				nil
+		},
 		"lost": func(r *http.Request) (*http.Response, error) {
 			io.Copy(io.Discard, r.Body)
 			return nil, syscall.ECONNRESET
 		},
 		"cannot connect": func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED },
 	} {
-		for _, keys := range [][]string{{redKeys[0], blueKeys[0]}, {redKeys[0], redKeys[1], redKeys[0], blueKeys[0], blueKeys[1]}, {redKeys[0]}} {
+		for _, keys := range [][]string{
+			{redKeys[0], blueKeys[0]},
+			{redKeys[0], redKeys[1], redKeys[0], blueKeys[0], blueKeys[1]},
+			{redKeys[0]},
+		} {
 			t.Run(fmt.Sprint(name, len(keys)), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -242,7 +262,8 @@ func TestDeadUpstreamGetsTenCalls(t *testing.T) {
 						})
 					}, func(b *bench) {
 						for i := range 40 {
-							b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", chat("gpt-4o", "Hello!"), "Authorization: Bearer "+keys[i%len(keys)]))
+							b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions",
+								chat("gpt-4o", "Hello!"), "Authorization: Bearer "+keys[i%len(keys)]))
 							time.Sleep(time.Second)
 						}
 						now := b.h.Upstreams()[0].Calls

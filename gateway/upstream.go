@@ -28,7 +28,10 @@ func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 	})
 	secret := newRedactor(string(u.Key))
 	opts := &outbound.TransportOptions{
-		Base:   &watch{base: h.opts.Base, secret: secret, silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration)},
+		Base: &watch{
+			base: h.opts.Base, secret: secret,
+			silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration),
+		},
 		Prices: prices, Call: countCaller,
 	}
 	if u.Likely {
@@ -63,7 +66,8 @@ func askOf(ctx context.Context) *ask {
 func countCaller(r *http.Request, _ *llm.Call, count *outbound.Call) error {
 	a := askOf(r.Context())
 	count.Series = a.model.Name
-	count.Caller, count.Labels, count.Priority, count.NoWait, count.From = a.caller, a.labels, a.level, a.wait <= 0, a.from
+	count.Caller, count.Labels, count.From = a.caller, a.labels, a.from
+	count.Priority, count.NoWait = a.level, a.wait <= 0
 	return nil
 }
 

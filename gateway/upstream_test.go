@@ -163,7 +163,10 @@ func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {
 func TestOtherCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		s.config.Upstreams[0].Others = []string{"/v1/files", "/v1/files/*", "/v1/images/generations", "/v1/audio/*", "/v1/*"}
+		s.config.Upstreams[0].Others = []string{
+			"/v1/files", "/v1/files/*", "/v1/images/generations", "/v1/audio/*",
+			"/v1/*",
+		}
 		s.config.Keys[0].Models = []string{"openai/gpt-image-*"}
 		s.config.Keys[1].Others = []string{"openai/v1/files/*"}
 		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,9 +196,16 @@ func TestOtherCalls(t *testing.T) {
 		{"/v1/images/generations", `{"model":`, asAlice, "", 400},
 		{"/v1/images/generations?model=dall-e-3", `{}`, asAlice, "", 404},
 		{"/v1/engines/dall-e-3/edits", `{}`, asAlice, "", 404},
-		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b--\n"), asAlice, multipart, 404},
-		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\ngpt-image-1\n--b--\n"), asAlice, multipart, 200},
-		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"\n\n{\n{\"body\":{\"model\":\"o3\"}}\n--b--\n"), asAlice, multipart, 404},
+		{
+			"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b--\n"),
+			asAlice, multipart, 404,
+		},
+		{
+			"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\ngpt-image-1\n--b--\n"),
+			asAlice, multipart, 200,
+		},
+		{"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"file\"; " +
+			"filename=\"x\"\n\n{\n{\"body\":{\"model\":\"o3\"}}\n--b--\n"), asAlice, multipart, 404},
 		{"/v1/audio/speech", "--b\nx", asAlice, multipart, 400},
 		{"/v1/audio/speech", `{"model":"x"}`, asBob, "", 404}, // not one of the key's
 		{"/v1/files", ``, asBob, "", 404},
@@ -212,7 +222,8 @@ func TestOtherCalls(t *testing.T) {
 		if c.kind != "" {
 			headers = append(headers, c.kind)
 		}
-		if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai"+c.path, c.body, headers...)); got.status != c.want {
+		if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai"+c.path, c.body,
+			headers...)); got.status != c.want {
 			t.Errorf("%s %q: got %d %s, want %d", c.path, c.body, got.status, got.body, c.want)
 		}
 	}

@@ -66,7 +66,8 @@ type watched struct {
 
 // why returns why the answer ended: err, unless it was given up.
 func (b *watched) why(err error) error {
-	if cause := context.Cause(b.ctx); errors.Is(cause, errSilent) || errors.Is(cause, errTooLong) || errors.Is(cause, errCut) {
+	cause := context.Cause(b.ctx)
+	if errors.Is(cause, errSilent) || errors.Is(cause, errTooLong) || errors.Is(cause, errCut) {
 		return cause
 	}
 	return err

@@ -67,10 +67,12 @@ type Media struct {
 type Call struct {
 	Operation Operation
 	Model     string // as the call names it; "" for OpOther
-	Other     string // another model that the body names beside the one of the path, which is Model; "" if there is none
-	Family    string // of models that share a limit: see Profile.Families
-	Caller    string // who makes the call, as far as its reader knows: an [Estimator] learns for each
-	Owner     string // of the quota, by the profile's OwnerHeaders; "" if the call names none
+	// Other is another model that the body names beside the one of the path, which is Model; "" if
+	// there is none.
+	Other  string
+	Family string // of models that share a limit: see Profile.Families
+	Caller string // who makes the call, as far as its reader knows: an [Estimator] learns for each
+	Owner  string // of the quota, by the profile's OwnerHeaders; "" if the call names none
 
 	Stream       bool // the answer comes in pieces
 	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
@@ -95,8 +97,8 @@ type Call struct {
 	// Searches counts tools that put results into the prompt at the provider's side, such as a
 	// search of the web. They make the prompt longer than what is sent.
 	Searches int64
-	// Unknown counts what is not understood of the request. A call that has any reserves the most that
-	// it can cost.
+	// Unknown counts what is not understood of the request. A call that has any reserves the most
+	// that it can cost.
 	Unknown int64
 	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
 	// "service_tier"; "" if there is nothing.
@@ -123,9 +125,9 @@ type Estimate struct {
 	Output int64 // the largest number of tokens of all answers together
 	Upper  bool  // Input is an upper bound; never of a call with Searches: see [Profile.Upper]
 
-	told   int64   // what Input is at most if the provider does not tell it; 0: Input
-	likely float64 // Input before the correction, of text alone
-	fixed  float64 // Input of everything that is not text
+	inputMost int64   // what Input is at most if the provider does not tell it; 0: Input
+	likely    float64 // Input before the correction, of text alone
+	fixed     float64 // Input of everything that is not text
 }
 
 // Usage is what a call has used, by the provider's word or, where that is missing, by what it has

@@ -122,8 +122,8 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 // did not tell is the most that the prompt can have.
 func settledInput(c *Call, held Estimate, u Usage) int64 {
 	switch {
-	case !u.InputKnown && held.told > 0:
-		return held.told
+	case !u.InputKnown && held.inputMost > 0:
+		return held.inputMost
 	case !u.InputKnown:
 		return held.Input
 	case c.Searches > 0 && !u.Final:

@@ -37,22 +37,76 @@ func TestCosts(t *testing.T) {
 		{"OpenAI without max_tokens", "openai", "/v1/responses", `{"model":"gpt-4o"}`, final(20, 0, 0, 5), units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 25)},
 		{"OpenAI keeps its own estimate", "openai", "/v1/responses", `{"input":"` + strings.Repeat("a", 400) + `","max_output_tokens":1}`, final(20, 0, 0, 1), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100)},
 		{"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`, llm.Usage{Input: 20, InputKnown: true, Output: 5, OutputKnown: true, Total: 90, Final: true}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90)},
-		{"OpenAI cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","max_tokens":5,"stream":true}`, llm.Usage{Output: 30}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 130)},
+		{
+			"OpenAI cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","max_tokens":5,"stream":true}`,
+			llm.Usage{Output: 30},
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 130),
+		},
 		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`, llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 100), units("requests", 1, "tokens", 8)},
 		{"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 30, "output_tokens", 30)},
 		{"Haiku 3.5 with cache reads", "anthropic", "/v1/messages", `{"model":"claude-3-5-haiku-latest","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 30)},
 		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 500}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
 		{"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Input: 80, InputKnown: true, Output: 70, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 70)},
-		{"Anthropic cut off early", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 5, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 5)},
-		{"a model that reasons, cut off", "openai", "/v1/chat/completions", `{"model":"gpt-5","max_tokens":50,"stream":true}`, llm.Usage{Output: 3}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 150)},
-		{"a model of which nothing is known, cut off", "anthropic", "/v1/messages", `{"model":"claude-next","max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 5}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
-		{"Anthropic that was asked to think, cut off", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","thinking":{"type":"enabled","budget_tokens":1024},"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 5}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
-		{"Anthropic that was asked not to", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","thinking":{"type":"disabled"},"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 5}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 5)},
-		{"several answers, cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","max_tokens":25,"n":2,"stream":true}`, llm.Usage{Output: 3}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 150)},
+		{
+			"Anthropic cut off early", "anthropic", "/v1/messages",
+			`{"model":"claude-sonnet-4-5","max_tokens":50,"stream":true}`,
+			llm.Usage{
+				Input: 80, InputKnown: true,
+				Output: 5, OutputKnown: true,
+			},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 80, "output_tokens", 5),
+		},
+		{
+			"a model that reasons, cut off", "openai", "/v1/chat/completions",
+			`{"model":"gpt-5","max_tokens":50,"stream":true}`,
+			llm.Usage{Output: 3},
+			units("requests", 1, "tokens",
+				150), units("requests", 1, "tokens", 150),
+		},
+		{
+			"a model of which nothing is known, cut off", "anthropic", "/v1/messages",
+			`{"model":"claude-next","max_tokens":50,"stream":true}`,
+			llm.Usage{
+				Input: 80, InputKnown: true,
+				Output: 5,
+			},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 80, "output_tokens", 50),
+		},
+		{
+			"Anthropic that was asked to think, cut off", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5",` +
+				`"thinking":{"type":"enabled","budget_tokens":1024},"max_tokens":50,"stream":true}`,
+			llm.Usage{
+				Input:      80,
+				InputKnown: true, Output: 5,
+			},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 80, "output_tokens", 50),
+		},
+		{
+			"Anthropic that was asked not to", "anthropic", "/v1/messages",
+			`{"model":"claude-sonnet-4-5","thinking":{"type":"disabled"},"max_tokens":50,"stream":true}`,
+			llm.Usage{Input: 80, InputKnown: true, Output: 5},
+			units("requests", 1, "input_tokens", 100,
+				"output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 5),
+		},
+		{
+			"several answers, cut off", "openai", "/v1/chat/completions",
+			`{"model":"gpt-4o","max_tokens":25,"n":2,"stream":true}`,
+			llm.Usage{Output: 3},
+			units("requests", 1,
+				"tokens", 150), units("requests", 1, "tokens", 150),
+		},
 		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
 		{"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
 		{"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
-		{"an answer without usage", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`, llm.Usage{Output: 7, Ended: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 7)},
+		{
+			"an answer without usage", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`,
+			llm.Usage{Output: 7, Ended: true},
+			units("requests", 1, "input_tokens", 100, "output_tokens",
+				50), units("requests", 1, "input_tokens", 100, "output_tokens", 7),
+		},
 		{"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`, llm.Usage{Ended: true}, units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384)},
 		{"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`, final(90, 40, 0, 1000), units("requests", 1, "input_tokens", 100), units("requests", 1, "input_tokens", 90)},
 		{"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`, final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9)},
@@ -327,7 +381,10 @@ func TestAnswersInUnknownFields(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 300)
 	models := map[string]string{"openai": "gpt-4o", "anthropic": "claude-sonnet-4-5"}
-	for name, path := range map[string]string{"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "gemini": "/v1beta/models/gemini-2.0-flash:generateContent"} {
+	for name, path := range map[string]string{
+		"openai": "/v1/chat/completions", "anthropic": "/v1/messages",
+		"gemini": "/v1beta/models/gemini-2.0-flash:generateContent",
+	} {
 		for most, want := range map[string]int64{"100": 100, "1000": 325} { // the bytes of the answer
 			p := profile(t, name)
 			c := parse(t, p, path, `{"model":"`+models[name]+`","max_tokens":`+most+`}`)

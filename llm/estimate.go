@@ -53,7 +53,7 @@ func (p *Profile) Upper(c *Call) Estimate {
 		e.Input = add(e.Input, min(mul(c.Reasonings, max(f.MaxOutput, p.Default.MaxOutput)), f.Context))
 	}
 	e.Input = max(1, e.Input)
-	e.told = max(1, e.Input-(text-most))
+	e.inputMost = max(1, e.Input-(text-most))
 	return e
 }
 
@@ -134,7 +134,7 @@ func (e *Estimator) Likely(p *Profile, c *Call) Estimate {
 		return upper
 	}
 	est, class := p.likely(c)
-	est.told = upper.told
+	est.inputMost = upper.inputMost
 	text := est.likely
 	if c.Exact >= 0 {
 		text = float64(c.Exact)

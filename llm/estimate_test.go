@@ -346,12 +346,14 @@ func TestNobodyLowersTheEstimatesOfOthers(t *testing.T) {
 	text := strings.Repeat("The river was calm that evening, and nobody spoke. ", 20)
 	for _, p := range llm.Profiles() {
 		call := func(caller, model string) *llm.Call {
-			path, body := "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"`+text+`"}]}`
+			path, body := "/v1/chat/completions",
+				`{"model":"`+model+`","messages":[{"role":"user","content":"`+text+`"}]}`
 			switch p.Name {
 			case "anthropic":
 				path = "/v1/messages"
 			case "gemini":
-				path, body = "/v1beta/models/"+model+":generateContent", `{"contents":[{"parts":[{"text":"`+text+`"}]}]}`
+				path, body = "/v1beta/models/"+model+":generateContent",
+					`{"contents":[{"parts":[{"text":"`+text+`"}]}]}`
 			}
 			c := parse(t, p, path, body)
 			c.Caller = caller
@@ -380,7 +382,8 @@ func TestNobodyLowersTheEstimatesOfOthers(t *testing.T) {
 func TestMostIsABound(t *testing.T) {
 	t.Parallel()
 	most := llm.OpenAI().Most
-	texts := append(countedTexts(t), counted{"digits", 2000, 2000, strings.Repeat("1 ", 1000)}, counted{"tabs", 2000, 2000, strings.Repeat("1\t", 1000)})
+	texts := append(countedTexts(t), counted{"digits", 2000, 2000, strings.Repeat("1 ", 1000)},
+		counted{"tabs", 2000, 2000, strings.Repeat("1\t", 1000)})
 	for _, c := range texts {
 		m := llm.Measure(c.Text)
 		bound := most.Tokens(&m)

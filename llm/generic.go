@@ -72,7 +72,8 @@ func NewGeneric(g Generic) (*Profile, error) {
 	}
 	p := &Profile{
 		Name: g.Name, Units: g.Units, Default: g.Default, FailedInput: true, OutputAtStart: true, ResetZone: "UTC",
-		CreditPause: creditPause, MinutePause: time.Minute, Correction: 1.1, LeastRatio: 0.5, wire: wireGeneric, generic: &g,
+		CreditPause: creditPause, MinutePause: time.Minute, Correction: 1.1, LeastRatio: 0.5, wire: wireGeneric,
+		generic: &g,
 		Overhead: Overhead{
 			Call: 4, CallBound: 64, Message: 4, MessageBound: 16, Tool: 16, ToolBound: 1024, Tools: 346, ToolsBound: 1024, Search: 10_000,
 			Image: 1600, AudioBytes: 250, VideoBytes: 400, FileBytes: 50,

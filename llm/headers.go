@@ -54,7 +54,9 @@ func (p *Profile) Observed(h http.Header, now time.Time) []Observed {
 }
 
 // quotaHeaders begin the names of headers about an account's quota, at any provider.
-var quotaHeaders = []string{"X-Ratelimit-", "Ratelimit", "X-Rate-Limit-", "Anthropic-Ratelimit-", "Anthropic-Priority-", "Anthropic-Fast-"}
+var quotaHeaders = []string{
+	"X-Ratelimit-", "Ratelimit", "X-Rate-Limit-", "Anthropic-Ratelimit-", "Anthropic-Priority-", "Anthropic-Fast-",
+}
 
 // QuotaHeader reports whether a header of an answer, by its canonical name, is about the account's
 // quota.

@@ -119,12 +119,34 @@ func TestMedia(t *testing.T) {
 		kind                llm.MediaKind
 		bytes, likely, most int64 // of the estimate, without what surrounds it
 	}{
-		{"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgoA%s","detail":"low"}}]}]}`, llm.Image, 15_000, 765, 48_169},
-		{"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"input_audio","input_audio":{"data":"SUQzBAAA%s","format":"mp3"}}]}]}`, llm.Audio, 15_000, 9, 15_000},
-		{"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"file","file":{"file_data":"JVBERi0xLjQK%s","filename":"a.pdf"}}]}]}`, llm.File, 15_000, 300, 1_050_000},
-		{"openai", "/v1/responses", `{"input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,iVBORw0KGgoA%s"}]}]}`, llm.Image, 15_000, 765, 48_169},
-		{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"image","source":{"data":"iVBORw0KGgoA%s","type":"base64","media_type":"image/png"}}]}]}]}`, llm.Image, 15_000, 1600, 4784},
-		{"gemini", "/v1beta/models/g:generateContent", `{"contents":[{"parts":[{"inlineData":{"data":"AAAAGGZ0eXBtcDQy%s","mimeType":"video/mp4"}}]}]}`, llm.Video, 15_000, 37, 1_048_576},
+		{
+			"openai", "/v1/chat/completions", `{"messages":[{"content":[{"type":"image_url",` +
+				`"image_url":{"url":"data:image/png;base64,iVBORw0KGgoA%s","detail":"low"}}]}]}`,
+			llm.Image, 15_000, 765,
+			48_169,
+		},
+		{
+			"openai", "/v1/chat/completions",
+			`{"messages":[{"content":[{"type":"input_audio","input_audio":{"data":"SUQzBAAA%s","format":"mp3"}}]}]}`,
+			llm.Audio, 15_000, 9, 15_000,
+		},
+		{
+			"openai", "/v1/chat/completions",
+			`{"messages":[{"content":[{"type":"file","file":{"file_data":"JVBERi0xLjQK%s","filename":"a.pdf"}}]}]}`,
+			llm.File, 15_000, 300, 1_050_000,
+		},
+		{"openai", "/v1/responses", `{"input":[{"role":"user","content":[{"type":"input_image",` +
+			`"image_url":"data:image/png;base64,iVBORw0KGgoA%s"}]}]}`, llm.Image, 15_000, 765, 48_169},
+		{
+			"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"image",` +
+				`"source":{"data":"iVBORw0KGgoA%s","type":"base64","media_type":"image/png"}}]}]}]}`, llm.Image, 15_000,
+			1600, 4784,
+		},
+		{
+			"gemini", "/v1beta/models/g:generateContent",
+			`{"contents":[{"parts":[{"inlineData":{"data":"AAAAGGZ0eXBtcDQy%s","mimeType":"video/mp4"}}]}]}`,
+			llm.Video, 15_000, 37, 1_048_576,
+		},
 	} {
 		p := profile(t, c.profile)
 		call := parse(t, p, c.path, strings.Replace(c.body, "%s", data, 1))

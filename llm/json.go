@@ -37,8 +37,9 @@ type sink interface {
 	// ('n'). value is what was kept of it: up to maxKeep bytes of a string. whole is false if the
 	// string was longer.
 	scalar(r role, kind byte, value []byte, whole bool, offset int64) error
-	// unknown is called for a key, or a value in the place of one of another kind, that is not
-	// known where it is: see [node]. key is nil for a value, or if it is too long.
+	// unknown is called for a key whose value is not null, or a value in the place of one of
+	// another kind, that is not known where it is: see [node]. key is nil for a value, or if it is
+	// too long.
 	unknown(key []byte)
 	// note is called for a key of an object whose keys are noted: the i-th of n.kids.
 	note(n *node, i int)
@@ -86,6 +87,7 @@ type scanner struct {
 	rest   role
 
 	isKey   bool
+	odd     bool // the key that was read is not known where it is
 	count   *Text
 	keep    bool
 	kept    []byte
@@ -262,6 +264,14 @@ func (s *scanner) element(f frame) {
 
 // value reads the first byte of a value.
 func (s *scanner) value(c byte) error {
+	if s.odd && c != 'n' { // a field that is null is as good as absent: SDKs write fields that nobody has set
+		key := s.kept
+		if !s.whole {
+			key = nil
+		}
+		s.sink.unknown(key)
+	}
+	s.odd = false
 	s.start = s.offset
 	s.kept = s.kept[:0]
 	switch {
@@ -462,13 +472,7 @@ func (s *scanner) endString() error {
 			return errCapitals
 		}
 	}
-	if f.node != nil && f.node.closed {
-		key := s.kept
-		if !s.whole {
-			key = nil
-		}
-		s.sink.unknown(key)
-	}
+	s.odd = f.node != nil && f.node.closed
 	s.enter(nil, f.rest)
 	return nil
 }

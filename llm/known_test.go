@@ -29,25 +29,43 @@ func TestWhatIsNotUnderstoodCostsTheMost(t *testing.T) {
 		both    = whole | refused
 	)
 	gemini := func(fields string) [3]string {
-		return [3]string{"gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{"contents":[{"parts":[{"text":"Hello!"}]}],` + fields + `}`}
+		return [3]string{
+			"gemini", "/v1beta/models/gemini-2.5-flash:generateContent",
+			`{"contents":[{"parts":[{"text":"Hello!"}]}],` + fields + `}`,
+		}
 	}
 	part := func(part string) [3]string {
-		return [3]string{"gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{"contents":[{"parts":[` + part + `]}]}`}
+		return [3]string{"gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{"contents":[{"parts":[` +
+			part + `]}]}`}
 	}
 	item := func(item string) [3]string {
-		return [3]string{"openai", "/v1/responses", `{"model":"gpt-5","max_output_tokens":5,"input":[{"role":"user","content":"Hello!"},` + item + `]}`}
+		return [3]string{
+			"openai", "/v1/responses",
+			`{"model":"gpt-5","max_output_tokens":5,"input":[{"role":"user","content":"Hello!"},` + item + `]}`,
+		}
 	}
 	response := func(fields string) [3]string {
-		return [3]string{"openai", "/v1/responses", `{"model":"gpt-5","max_output_tokens":5,"input":"Hello!",` + fields + `}`}
+		return [3]string{"openai", "/v1/responses", `{"model":"gpt-5","max_output_tokens":5,"input":"Hello!",` +
+			fields + `}`}
 	}
 	chat := func(fields string) [3]string {
-		return [3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","max_completion_tokens":5,"messages":[{"role":"user","content":"Hello!"}],` + fields + `}`}
+		return [3]string{
+			"openai", "/v1/chat/completions",
+			`{"model":"gpt-5","max_completion_tokens":5,"messages":[{"role":"user","content":"Hello!"}],` + fields +
+				`}`,
+		}
 	}
 	block := func(block string) [3]string {
-		return [3]string{"anthropic", "/v1/messages", `{"model":"claude-opus-4-1","max_tokens":5,"messages":[{"role":"user","content":[` + block + `]}]}`}
+		return [3]string{
+			"anthropic", "/v1/messages",
+			`{"model":"claude-opus-4-1","max_tokens":5,"messages":[{"role":"user","content":[` + block + `]}]}`,
+		}
 	}
 	message := func(fields string) [3]string {
-		return [3]string{"anthropic", "/v1/messages", `{"model":"claude-opus-4-1","max_tokens":5,"messages":[{"role":"user","content":"Hello!"}],` + fields + `}`}
+		return [3]string{
+			"anthropic", "/v1/messages",
+			`{"model":"claude-opus-4-1","max_tokens":5,"messages":[{"role":"user","content":"Hello!"}],` + fields + `}`,
+		}
 	}
 	result := func(inner string) string { return `{"type":"tool_result","tool_use_id":"t","content":[` + inner + `]}` }
 	contexts := map[string]int64{"openai": 400_000, "anthropic": 1_000_000, "gemini": 1_048_576}
@@ -131,10 +149,19 @@ func TestWhatIsNotUnderstoodCostsTheMost(t *testing.T) {
 		{chat(`"something_new":1`), both},
 		{chat(`"functions":[{"name":"f"}],"function_call":"auto"`), 0},
 		{chat(`"functions":"f"`), both},
-		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]}`}, whole},
-		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + aPDF + `"}}]}]}`}, whole},
-		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file-1"}}]}]}`}, whole},
-		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"HTTPS://a.test/b.png"}}]}]}`}, 0},
+		{
+			[3]string{
+				"openai", "/v1/chat/completions",
+				`{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]}`,
+			},
+			whole,
+		},
+		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user",` +
+			`"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + aPDF + `"}}]}]}`}, whole},
+		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user",` +
+			`"content":[{"type":"image_url","image_url":{"url":"file-1"}}]}]}`}, whole},
+		{[3]string{"openai", "/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user",` +
+			`"content":[{"type":"image_url","image_url":{"url":"HTTPS://a.test/b.png"}}]}]}`}, 0},
 		{[3]string{"openai", "/v1/embeddings", `{"model":"text-embedding-3-small","input":[[1,2,3],[4]]}`}, 0},
 
 		// Of Claude's blocks.
@@ -142,8 +169,12 @@ func TestWhatIsNotUnderstoodCostsTheMost(t *testing.T) {
 		{block(`{"type":"document","source":{"type":"file","file_id":"f","media_type":"image/png"}}`), whole},
 		{block(`{"type":"image","source":{"type":"file","file_id":"f"}}`), whole},
 		{block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + aPDF + `"}}`), whole},
-		{block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + aPNG + `","url":"https://a.test/b"}}`), whole},
-		{block(`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"a","file_id":"f"}}`), whole},
+		{block(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + aPNG +
+			`","url":"https://a.test/b"}}`), whole},
+		{
+			block(`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"a","file_id":"f"}}`),
+			whole,
+		},
 		{block(`{"source":{"url":"https://a.test/b","type":"url"},"type":"document"}`), whole},
 		{block(`{"source":{"url":"https://a.test/b","type":"url"},"type":"image"}`), 0},
 		{block(`{"source":"file_1","type":"document"}`), whole},
@@ -153,6 +184,18 @@ func TestWhatIsNotUnderstoodCostsTheMost(t *testing.T) {
 		{block(`{"type":"container_upload","file_id":"f"}`), both},
 		{block(`{"type":"TEXT","text":"a"}`), both},
 		{block(`{"type":"text","text":"a","file":"f"}`), both},
+		// SDKs write fields that are not set, when the answers of models are sent back to them.
+		{block(`{"type":"tool_use","id":"x","name":"f","input":{},"caller":null,"toolset_name":null,"zz":null}`), 0},
+		{block(`{"type":"tool_use","id":"x","name":"f","input":{},"toolset_name":"t"}`), 0},
+		{block(`{"type":"tool_use","id":"x","name":"f","input":{},"zz":{}}`), both},
+		{block(`{"type":"tool_search_tool_result","tool_use_id":"x",` +
+			`"content":{"type":"tool_search_tool_search_result","tool_references":[{"type":"tool_reference",` +
+			`"tool_name":"f"}]}}`), 0},
+		{message(`"zz":null`), 0},
+		{message(`"zz":null,"zz":1`), both},
+		{chat(`"zz": null`), 0},
+		{item(`{"type":"function_call","arguments":"{}","call_id":"c","name":"f","async_":null,"namespace":null}`), 0},
+		{gemini(`"zz":null,"tools":[{"enterpriseWebSearch":null}]`), 0},
 		{message(`"container":"c"`), whole},
 		{message(`"tools":[{"type":"web_search_20250305","name":"web_search"}]`), both},
 		{message(`"tools":[{"type":"web_search_2025","name":"web_search"}]`), both},

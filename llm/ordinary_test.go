@@ -38,7 +38,8 @@ func TestOrdinaryCallsReserveNoMore(t *testing.T) {
 		p := profile(t, c.Profile)
 		call := parse(t, p, c.Path, string(c.Body))
 		upper, likely := p.Upper(call), new(llm.Estimator).Likely(p, call)
-		if upper.Input > c.Input || upper.Output > c.Output || likely.Input > c.Likely || likely.Output > c.Output || !upper.Upper {
+		if upper.Input > c.Input || upper.Output > c.Output || likely.Input > c.Likely || likely.Output > c.Output ||
+			!upper.Upper {
 			t.Errorf("%s %.300s: reserved %d (likely %d) and %d, recorded are %d (%d) and %d",
 				c.Path, c.Body, upper.Input, likely.Input, upper.Output, c.Input, c.Likely, c.Output)
 		}
@@ -53,5 +54,8 @@ func TestOrdinaryCallsReserveNoMore(t *testing.T) {
 
 // prices cost something for every token of a model.
 func prices(model string) *llm.Prices {
-	return &llm.Prices{Currency: "usd", Models: map[string]llm.Price{model: {Input: 2_000_000, CacheRead: 1_000_000, CacheWrite: 2_500_000, Output: 8_000_000}}}
+	return &llm.Prices{Currency: "usd", Models: map[string]llm.Price{model: {
+		Input: 2_000_000, CacheRead: 1_000_000,
+		CacheWrite: 2_500_000, Output: 8_000_000,
+	}}}
 }

@@ -55,8 +55,14 @@ func TestParse(t *testing.T) {
 			int64(len("hellobe kind")),
 		},
 		{
-			"openai", "/v1/responses", `{"model":"gpt-5-mini","input":[{"role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_image","image_url":"data:image/png;base64,iVBORw0KGgoA"},{"type":"input_file","file_id":"file_1"}]}],"previous_response_id":null}`,
-			llm.Call{Operation: llm.OpResponses, Model: "gpt-5-mini", Family: "gpt-5-mini", MaxOutput: -1, Answers: 1, Inputs: 1, Messages: 1, Media: [4]llm.Media{{Count: 1, Bytes: 27}, {}, {}, {Count: 1, Named: 1}}},
+			"openai", "/v1/responses", `{"model":"gpt-5-mini","input":[{"role":"user",` +
+				`"content":[{"type":"input_text","text":"x"},{"type":"input_image",` +
+				`"image_url":"data:image/png;base64,iVBORw0KGgoA"},{"type":"input_file","file_id":"file_1"}]}],` +
+				`"previous_response_id":null}`,
+			llm.Call{
+				Operation: llm.OpResponses, Model: "gpt-5-mini", Family: "gpt-5-mini", MaxOutput: -1, Answers: 1,
+				Inputs: 1, Messages: 1, Media: [4]llm.Media{{Count: 1, Bytes: 27}, {}, {}, {Count: 1, Named: 1}},
+			},
 			int64(len("userinput_textxinput_imageinput_file")),
 		},
 		{
@@ -65,8 +71,15 @@ func TestParse(t *testing.T) {
 			6,
 		},
 		{
-			"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5-20250929","max_tokens":1024,"system":"s","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"q":[1,true]}}]},{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"IMAGE/png","data":"iVBORw0KGgoA"}},{"type":"document","source":{"type":"text","media_type":"text/plain","data":"plain"}}]}]}`,
-			llm.Call{Operation: llm.OpMessages, Model: "claude-sonnet-4-5-20250929", Family: "claude-sonnet-4", MaxOutput: 1024, Answers: 1, Messages: 3, Media: [4]llm.Media{{Count: 1, Bytes: 12}}},
+			"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5-20250929","max_tokens":1024,"system":"s",` +
+				`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use",` +
+				`"id":"t","name":"f","input":{"q":[1,true]}}]},{"role":"user","content":[{"type":"image",` +
+				`"source":{"type":"base64","media_type":"IMAGE/png","data":"iVBORw0KGgoA"}},{"type":"document",` +
+				`"source":{"type":"text","media_type":"text/plain","data":"plain"}}]}]}`,
+			llm.Call{
+				Operation: llm.OpMessages, Model: "claude-sonnet-4-5-20250929", Family: "claude-sonnet-4",
+				MaxOutput: 1024, Answers: 1, Messages: 3, Media: [4]llm.Media{{Count: 1, Bytes: 12}},
+			},
 			int64(len("suserhiassistanttool_usetfq1trueuserimagedocumentplain")),
 		},
 		{
@@ -76,8 +89,19 @@ func TestParse(t *testing.T) {
 		},
 		{"anthropic", "/v1/messages/count_tokens", `{"model":"claude-haiku-4-5","messages":[]}`, llm.Call{Operation: llm.OpCountTokens, Model: "claude-haiku-4-5", Family: "claude-haiku-4.5", MaxOutput: -1, Answers: 1, Messages: 1}, 0},
 		{
-			"gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{"contents":[{"role":"user","parts":[{"text":"hello"},{"inlineData":{"mimeType":"audio/wav","data":"UklGRgAAAABXQVZF"}},{"file_data":{"file_uri":"https://x/y","mime_type":"video/mp4"}}]}],"generation_config":{"max_output_tokens":50,"candidateCount":2},"cachedContent":"cachedContents/x"}`,
-			llm.Call{Operation: llm.OpGenerate, Model: "gemini-2.5-flash", Family: "gemini-2.5-flash", MaxOutput: 50, Answers: 2, Messages: 1, Hidden: 1, Media: [4]llm.Media{{}, {Count: 1, Bytes: 15}, {}, {Count: 1, Named: 1}}},
+			"gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{"contents":[{"role":"user",` +
+				`"parts":[{"text":"hello"},{"inlineData":{"mimeType":"audio/wav","data":"UklGRgAAAABXQVZF"}},` +
+				`{"file_data":{"file_uri":"https://x/y","mime_type":"video/mp4"}}]}],` +
+				`"generation_config":{"max_output_tokens":50,"candidateCount":2},"cachedContent":"cachedContents/x"}`,
+			llm.Call{
+				Operation: llm.OpGenerate, Model: "gemini-2.5-flash", Family: "gemini-2.5-flash", MaxOutput: 50,
+				Answers: 2, Messages: 1, Hidden: 1, Media: [4]llm.Media{
+					{},
+					{Count: 1, Bytes: 15},
+					{},
+					{Count: 1, Named: 1},
+				},
+			},
 			int64(len("userhello")),
 		},
 		{

@@ -230,7 +230,8 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 // for tools of the provider. Unless the provider tells how much that is, its reservation stands.
 func (p *Profile) unseen(c *Call) bool {
 	reasons := p.Family(c.Model).Reasons
-	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 || c.Searches+c.Unknown > 0 || c.predicts
+	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 ||
+		c.Searches+c.Unknown > 0 || c.predicts
 }
 
 func (p *Profile) unit(name string) bool { return slices.Contains(p.Units, name) }

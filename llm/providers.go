@@ -22,15 +22,42 @@ func OpenAI() *Profile {
 			{Name: "gpt-5", Prefixes: []string{"gpt-5"}, Context: 400_000, MaxOutput: 128_000},
 			{Name: "gpt-5-mini", Prefixes: []string{"gpt-5-mini"}, Context: 400_000, MaxOutput: 128_000},
 			{Name: "gpt-5-nano", Prefixes: []string{"gpt-5-nano"}, Context: 400_000, MaxOutput: 128_000},
-			{Name: "gpt-4.1", Prefixes: []string{"gpt-4.1"}, Context: 1_047_576, MaxOutput: 32_768, Reasons: ReasonsNever},
-			{Name: "gpt-4.1-mini", Prefixes: []string{"gpt-4.1-mini"}, Context: 1_047_576, MaxOutput: 32_768, Reasons: ReasonsNever},
-			{Name: "gpt-4.1-nano", Prefixes: []string{"gpt-4.1-nano"}, Context: 1_047_576, MaxOutput: 32_768, Reasons: ReasonsNever},
-			{Name: "gpt-4o", Prefixes: []string{"gpt-4o", "chatgpt-4o"}, Context: 128_000, MaxOutput: 16_384, Reasons: ReasonsNever},
-			{Name: "gpt-4o-mini", Prefixes: []string{"gpt-4o-mini"}, Context: 128_000, MaxOutput: 16_384, Reasons: ReasonsNever},
-			{Name: "gpt-4-turbo", Prefixes: []string{"gpt-4-turbo", "gpt-4-1106", "gpt-4-0125"}, Context: 128_000, MaxOutput: 4096, Weights: Cl100k(), Reasons: ReasonsNever},
-			{Name: "gpt-4-32k", Prefixes: []string{"gpt-4-32k"}, Context: 32_768, MaxOutput: 32_768, Weights: Cl100k(), Reasons: ReasonsNever},
-			{Name: "gpt-4", Prefixes: []string{"gpt-4"}, Context: 8192, MaxOutput: 8192, Weights: Cl100k(), Reasons: ReasonsNever},
-			{Name: "gpt-3.5-turbo", Prefixes: []string{"gpt-3.5"}, Context: 16_385, MaxOutput: 4096, Weights: Cl100k(), Reasons: ReasonsNever},
+			{
+				Name: "gpt-4.1", Prefixes: []string{"gpt-4.1"}, Context: 1_047_576, MaxOutput: 32_768,
+				Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4.1-mini", Prefixes: []string{"gpt-4.1-mini"}, Context: 1_047_576, MaxOutput: 32_768,
+				Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4.1-nano", Prefixes: []string{"gpt-4.1-nano"}, Context: 1_047_576, MaxOutput: 32_768,
+				Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4o", Prefixes: []string{"gpt-4o", "chatgpt-4o"}, Context: 128_000, MaxOutput: 16_384,
+				Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4o-mini", Prefixes: []string{"gpt-4o-mini"}, Context: 128_000, MaxOutput: 16_384,
+				Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4-turbo", Prefixes: []string{"gpt-4-turbo", "gpt-4-1106", "gpt-4-0125"}, Context: 128_000,
+				MaxOutput: 4096, Weights: Cl100k(), Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4-32k", Prefixes: []string{"gpt-4-32k"}, Context: 32_768, MaxOutput: 32_768,
+				Weights: Cl100k(), Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-4", Prefixes: []string{"gpt-4"}, Context: 8192, MaxOutput: 8192, Weights: Cl100k(),
+				Reasons: ReasonsNever,
+			},
+			{
+				Name: "gpt-3.5-turbo", Prefixes: []string{"gpt-3.5"}, Context: 16_385, MaxOutput: 4096,
+				Weights: Cl100k(), Reasons: ReasonsNever,
+			},
 			{Name: "o1", Prefixes: []string{"o1"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o3", Prefixes: []string{"o3"}, Context: 200_000, MaxOutput: 100_000},
 			{Name: "o4-mini", Prefixes: []string{"o4-mini"}, Context: 200_000, MaxOutput: 100_000},
@@ -53,7 +80,10 @@ func OpenAI() *Profile {
 			{Name: "o3-pro", Prefixes: []string{"o3-pro"}},
 			{Name: "o3-deep-research", Prefixes: []string{"o3-deep-research"}},
 			{Name: "o4-mini-deep-research", Prefixes: []string{"o4-mini-deep-research"}},
-			{Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k(), Reasons: ReasonsNever},
+			{
+				Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k(),
+				Reasons: ReasonsNever,
+			},
 		},
 		Default: Family{
 			Context: 1_050_000, MaxOutput: 128_000, CacheReads: true,
@@ -101,10 +131,22 @@ func Anthropic() *Profile {
 			// one limit, all Sonnet 4.x another.
 			{Name: "claude-opus-4", Prefixes: []string{"claude-opus-4"}, Reasons: ReasonsAsked},
 			{Name: "claude-sonnet-4", Prefixes: []string{"claude-sonnet-4"}, Reasons: ReasonsAsked},
-			{Name: "claude-haiku-4.5", Prefixes: []string{"claude-haiku-4-5"}, Context: 200_000, MaxOutput: 64_000, Reasons: ReasonsAsked},
-			{Name: "claude-sonnet-3.7", Prefixes: []string{"claude-3-7-sonnet"}, Context: 200_000, MaxOutput: 128_000, Reasons: ReasonsAsked},
-			{Name: "claude-haiku-3.5", Prefixes: []string{"claude-3-5-haiku"}, Context: 200_000, MaxOutput: 8192, CacheReads: true, Reasons: ReasonsNever},
-			{Name: "claude-haiku-3", Prefixes: []string{"claude-3-haiku"}, Context: 200_000, MaxOutput: 4096, CacheReads: true, Reasons: ReasonsNever},
+			{
+				Name: "claude-haiku-4.5", Prefixes: []string{"claude-haiku-4-5"}, Context: 200_000, MaxOutput: 64_000,
+				Reasons: ReasonsAsked,
+			},
+			{
+				Name: "claude-sonnet-3.7", Prefixes: []string{"claude-3-7-sonnet"}, Context: 200_000,
+				MaxOutput: 128_000, Reasons: ReasonsAsked,
+			},
+			{
+				Name: "claude-haiku-3.5", Prefixes: []string{"claude-3-5-haiku"}, Context: 200_000, MaxOutput: 8192,
+				CacheReads: true, Reasons: ReasonsNever,
+			},
+			{
+				Name: "claude-haiku-3", Prefixes: []string{"claude-3-haiku"}, Context: 200_000, MaxOutput: 4096,
+				CacheReads: true, Reasons: ReasonsNever,
+			},
 		},
 		Default: Family{
 			Context: 1_000_000, MaxOutput: 128_000,
@@ -152,7 +194,10 @@ func Gemini() *Profile {
 			{Name: "gemini-2.5-flash", Prefixes: []string{"gemini-2.5-flash"}, MaxOutput: 65_536},
 			{Name: "gemini-2.5-flash-lite", Prefixes: []string{"gemini-2.5-flash-lite"}, MaxOutput: 65_536},
 			{Name: "gemini-2.0-flash", Prefixes: []string{"gemini-2.0-flash"}, MaxOutput: 8192, Reasons: ReasonsNever},
-			{Name: "gemini-2.0-flash-lite", Prefixes: []string{"gemini-2.0-flash-lite"}, MaxOutput: 8192, Reasons: ReasonsNever},
+			{
+				Name: "gemini-2.0-flash-lite", Prefixes: []string{"gemini-2.0-flash-lite"}, MaxOutput: 8192,
+				Reasons: ReasonsNever,
+			},
 			// Models for images and speech, which are no versions of those either.
 			{Name: "gemini-2.5-flash-image", Prefixes: []string{"gemini-2.5-flash-image"}},
 			{Name: "gemini-2.5-flash-tts", Prefixes: []string{"gemini-2.5-flash-preview-tts", "gemini-2.5-flash-tts"}},

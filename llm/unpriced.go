@@ -62,7 +62,8 @@ const (
 func (c *Call) finishPrice() {
 	switch {
 	case c.Unpriced != "":
-	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.profile == geminiName: // dearer than text at OpenAI and Gemini
+	// dearer than text at OpenAI and Gemini
+	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.profile == geminiName:
 		c.Unpriced = feeAudio
 	case strings.Contains(c.Model, "-search-preview"), strings.Contains(c.Model, "-search-api"): // OpenAI
 		c.Unpriced = feeModel

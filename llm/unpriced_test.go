@@ -59,7 +59,11 @@ func TestDearerThanTheTable(t *testing.T) {
 		{"gemini", gemini, `{"tools":[{"googleSearch":{}}]}`, "fee per use"},
 		{"gemini", gemini, `{"tools":[{"codeExecution":{}},{"urlContext":{}}]}`, ""},
 		{"gemini", gemini, `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AAAA"}}]}]}`, "audio"},
-		{"gemini", gemini, `{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"iVBORw0KGgoA"}}]}]}`, ""},
+		{
+			"gemini", gemini, `{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png",` +
+				`"data":"iVBORw0KGgoA"}}]}]}`,
+			"",
+		},
 	} {
 		call := parse(t, profile(t, c.profile), c.path, c.body)
 		if call.Model == "" {

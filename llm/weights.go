@@ -29,8 +29,9 @@ func Cl100k() *Weights {
 // is a token of its own.
 func openAIBound() *Weights {
 	return &Weights{
-		Words: 1.5, LongLetters: 0.35, Capitals: 1, RareLetters: 1, Digits: 2, Punctuation: 2, PunctuationOn: 1, PunctuationLong: 1,
-		PunctuationSame: 1, Spaces: 1, SpacesOn: 1, Lines: 2, LinesOn: 1, Han: 3, Kana: 3, Hangul: 3, OtherWords: 1, OtherLetters: 2, OtherBytes: 1,
+		Words: 1.5, LongLetters: 0.35, Capitals: 1, RareLetters: 1, Digits: 2, Punctuation: 2, PunctuationOn: 1,
+		PunctuationLong: 1, PunctuationSame: 1, Spaces: 1, SpacesOn: 1, Lines: 2, LinesOn: 1, Han: 3, Kana: 3,
+		Hangul: 3, OtherWords: 1, OtherLetters: 2, OtherBytes: 1,
 	}
 }
 

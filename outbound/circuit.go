@@ -116,8 +116,9 @@ type outcome struct {
 
 func newCircuits(o Breaker) *circuits {
 	return &circuits{
-		failures: max(0, cmp.Or(o.Failures, 5)), open: cmp.Or(o.Open, 60*time.Second), successes: cmp.Or(o.Successes, 2),
-		all: map[scope]*circuit{},
+		failures: max(0, cmp.Or(o.Failures, 5)), open: cmp.Or(o.Open, 60*time.Second),
+		successes: cmp.Or(o.Successes, 2),
+		all:       map[scope]*circuit{},
 	}
 }
 
@@ -177,7 +178,9 @@ func (c *circuits) refusal(list []part, now time.Time) (stopped *Circuit) {
 			continue
 		}
 		if wait := k.wait(p.child, now); wait > 0 && (stopped == nil || wait > stopped.RetryAfter) {
-			stopped = &Circuit{Model: p.model, Series: k.series, Caller: p.caller, State: k.state(now), RetryAfter: wait}
+			stopped = &Circuit{
+				Model: p.model, Series: k.series, Caller: p.caller, State: k.state(now), RetryAfter: wait,
+			}
 		}
 	}
 	return stopped
@@ -215,11 +218,15 @@ func (c *circuits) list(now time.Time) (list []Circuit) {
 	defer c.mu.Unlock()
 	for s, k := range c.all {
 		if k.open {
-			list = append(list, Circuit{Model: s.model, Series: k.series, Caller: s.caller, State: k.state(now), RetryAfter: max(0, k.next.Sub(now))})
+			list = append(list, Circuit{
+				Model: s.model, Series: k.series, Caller: s.caller, State: k.state(now),
+				RetryAfter: max(0, k.next.Sub(now)),
+			})
 		}
 	}
 	slices.SortFunc(list, func(a, b Circuit) int {
-		return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.Series, b.Series), strings.Compare(a.Caller, b.Caller))
+		return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.Series, b.Series),
+			strings.Compare(a.Caller, b.Caller))
 	})
 	return list
 }

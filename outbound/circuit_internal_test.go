@@ -147,7 +147,8 @@ func TestCircuitAgainstAList(t *testing.T) {
 						passed, since = 0, now
 					case current && !open:
 						if above++; (above == o.Failures) != opened {
-							t.Fatalf("opened %v when failures outnumber successes by %d of %d", opened, above, o.Failures)
+							t.Fatalf("opened %v when failures outnumber successes by %d of %d", opened, above,
+								o.Failures)
 						} else if opened {
 							open, since, passed, above, phase = true, now, 0, 0, phase+1
 						}
@@ -253,7 +254,8 @@ func TestDeadUpstreamGetsFewCalls(t *testing.T) {
 		calls, now := 0, time.Unix(0, 0)
 		for range 200 {
 			key := rapid.IntRange(0, 8).Draw(t, "key")
-			a, stopped := c.begin(&Call{Model: "m", From: []string{strconv.Itoa(key), "team" + strconv.Itoa(key%3)}}, now)
+			a, stopped := c.begin(&Call{Model: "m", From: []string{strconv.Itoa(key), "team" + strconv.Itoa(key%3)}},
+				now)
 			if stopped == nil {
 				a.failed(now)
 				calls++

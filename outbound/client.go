@@ -93,7 +93,10 @@ type State struct {
 
 // State returns what the client does now, in this process.
 func (c *Client) State() State {
-	s := State{Upstream: c.opts.Upstream, UnderWay: c.UnderWay(), Waiting: int(c.waiting.Load()), Circuits: c.circuits.list(time.Now())}
+	s := State{
+		Upstream: c.opts.Upstream, UnderWay: c.UnderWay(), Waiting: int(c.waiting.Load()),
+		Circuits: c.circuits.list(time.Now()),
+	}
 	s.Circuit, s.RetryAfter = worst(s.Circuits)
 	return s
 }
@@ -239,7 +242,8 @@ func (c *Client) take(ctx context.Context, call *Call) (Grant, error) {
 // turnedAway is the error of a call that an open circuit stopped.
 func (c *Client) turnedAway(call *Call, began time.Time, open *Circuit) error {
 	err := &CircuitOpenError{
-		Upstream: c.opts.Upstream, Model: open.Model, Caller: open.Caller, RetryAfter: open.RetryAfter, Recovery: time.Now().Add(open.RetryAfter),
+		Upstream: c.opts.Upstream, Model: open.Model, Caller: open.Caller, RetryAfter: open.RetryAfter,
+		Recovery: time.Now().Add(open.RetryAfter),
 	}
 	c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 	return err

@@ -156,7 +156,11 @@ func TestOpenCircuitSpendsNothing(t *testing.T) {
 		l := limiter(t, drawgate.PerMinute("model", 100))
 		var states []string
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
-			Upstream: "api", Observer: &outbound.Observer{Circuit: func(name string, k *outbound.Circuit) { states = append(states, name+" "+k.State) }},
+			Upstream: "api", Observer: &outbound.Observer{Circuit: func(name string,
+				k *outbound.Circuit,
+			) {
+				states = append(states, name+" "+k.State)
+			}},
 		})
 		for range 5 {
 			outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, answer(nil, errBroken))
@@ -374,9 +378,13 @@ func TestWaitingIsNoTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, free := limiter(t, drawgate.PerHour("full", 1)), limiter(t, drawgate.PerHour("free", 100))
 		quota := outbound.Buckets(func(c *outbound.Call) ([]drawgate.Ask, error) {
-			return []drawgate.Ask{{Limiter: map[string]*drawgate.Limiter{"full": full, "free": free}[c.Series], Key: "project"}}, nil
+			return []drawgate.Ask{{
+				Limiter: map[string]*drawgate.Limiter{"full": full, "free": free}[c.Series],
+				Key:     "project",
+			}}, nil
 		})
-		c := outbound.New(quota, &outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1}})
+		c := outbound.New(quota,
+			&outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1}})
 		do := func(series string, f func(context.Context) (string, []drawgate.Cost, error)) error {
 			_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model", Series: series}, f)
 			return err

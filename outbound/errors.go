@@ -49,7 +49,8 @@ func (e *CircuitOpenError) Error() string {
 	if e.Caller != "" {
 		calls += " by " + e.Caller
 	}
-	return fmt.Sprintf("%s: %s failed; the next one may try in %v", ErrCircuitOpen, calls, e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("%s: %s failed; the next one may try in %v", ErrCircuitOpen, calls,
+		e.RetryAfter.Round(time.Millisecond))
 }
 
 // Is makes the error match ErrCircuitOpen.

@@ -68,8 +68,9 @@ func (e *Event) Spent() []drawgate.Cost {
 // perhaps by many goroutines at once: it must be quick. Nothing that it is given may be changed, or
 // kept.
 type Observer struct {
-	Granted func(*Event)                      // a call was granted; nothing was sent yet. Its end is not known
-	Ended   func(*Event)                      // a call that was granted has ended; it is settled after this. Took is not known
+	Granted func(*Event) // a call was granted; nothing was sent yet. Its end is not known
+	// Ended: a call that was granted has ended; it is settled after this. Took is not known.
+	Ended   func(*Event)
 	Called  func(*Event)                      // a call has ended and was settled, or it was not granted
 	Circuit func(upstream string, c *Circuit) // a circuit opened or closed
 	// Lowered tells that takes now obey less than what is configured, because the upstream said so:

@@ -21,7 +21,9 @@ type Call struct {
 	Labels   []drawgate.Label  // for the store's history
 	Caller   *rules.Attributes // who calls, for the rules of an engine; may be nil
 	NoWait   bool              // refuse at once instead of waiting in the queue
-	From     []string          // who makes it, the narrowest first, such as a key and its team: the failures of one of them do not stop the others. See [Breaker]
+	// From is who makes it, the narrowest first, such as a key and its team: the failures of one of
+	// them do not stop the others. See [Breaker].
+	From []string
 
 	// Adapt returns the limiter that counts the call in the place of one of the upstream's own,
 	// before each attempt to take: see [engine.Ask]. nil changes nothing. [Transport] sets it, so

@@ -44,7 +44,10 @@ func TestState(t *testing.T) {
 		end <- struct{}{}
 		synctest.Wait()
 		want.UnderWay, want.Circuit, want.RetryAfter = 0, outbound.CircuitOpen, time.Minute
-		want.Circuits = []outbound.Circuit{{Model: "model", Series: "model", State: outbound.CircuitOpen, RetryAfter: time.Minute}}
+		want.Circuits = []outbound.Circuit{{
+			Model: "model", Series: "model", State: outbound.CircuitOpen,
+			RetryAfter: time.Minute,
+		}}
 		check("the first one failed")
 		time.Sleep(time.Minute - time.Second)
 		want.RetryAfter, want.Circuits[0].RetryAfter = time.Second, time.Second
@@ -69,8 +72,12 @@ func TestRefusedTrialClosesTheCircuit(t *testing.T) {
 		var heard []string
 		l := limiter(t, tokens("model", 10, 1000))
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
-			Breaker:  outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1},
-			Observer: &outbound.Observer{Circuit: func(_ string, c *outbound.Circuit) { heard = append(heard, c.State) }},
+			Breaker: outbound.Breaker{Failures: 1, Open: time.Minute, Successes: 1},
+			Observer: &outbound.Observer{Circuit: func(_ string,
+				c *outbound.Circuit,
+			) {
+				heard = append(heard, c.State)
+			}},
 		})
 		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, answer(nil, errBroken))
 		time.Sleep(time.Minute)

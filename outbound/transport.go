@@ -306,7 +306,9 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 }
 
 // lost ends a call that got no answer, with what it may have used.
-func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected bool, err error, used []drawgate.Cost) (again bool, _ error) {
+func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected bool, err error,
+	used []drawgate.Cost,
+) (again bool, _ error) {
 	if cause := context.Cause(run.hold.Context()); errors.Is(cause, ErrHoldLost) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}

@@ -2,6 +2,7 @@ package ledgerfile
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -66,12 +67,15 @@ func end(l *audit.Line, e *outbound.Event) {
 }
 
 // reported says what the upstream said of the usage. A function that says what its call used knows
-// it.
+// it. What it said of the input is not all of it if the call was settled with more: searches add to
+// the prompt until the answer ends.
 func reported(e *outbound.Event) audit.Reported {
 	switch {
 	case e.Usage.Final && e.Usage.InputKnown, e.Status == 0 && e.Outcome == outbound.Succeeded && e.Used != nil:
 		return audit.ReportedAll
-	case e.Usage.InputKnown:
+	case e.Usage.InputKnown && !slices.ContainsFunc(e.Used, func(c drawgate.Cost) bool {
+		return c.Unit == llm.UnitInputTokens && c.N > e.Usage.Input
+	}):
 		return audit.ReportedInput
 	}
 	return ""

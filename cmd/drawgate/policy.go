@@ -48,7 +48,7 @@ func (a *app) policyDisableCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "disable NAME --for DURATION", Short: "Switch a policy off for a time", Args: cobra.ExactArgs(1),
 		Long: `Switch a policy off for a time: takes pass as if it were not there, and nothing is counted under it. It comes back by itself. This
-affects only this server.`,
+affects only this server, not others with the same store: name each of them.`,
 		Example: `  drawgate policy disable per-ip --for 1h`,
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			if d <= 0 {
@@ -83,7 +83,7 @@ func (a *app) switched(p *api.Policy, err error) error {
 	case a.json:
 		a.printJSON(p)
 	default:
-		a.printf("policy %s is %s\n", p.Name, present.State(p))
+		a.printf("policy %s is %s, on %s alone\n", p.Name, present.State(p), a.serverURL())
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (x *exchange) read() *failure {
 	if err = x.api.parse(x.r, body, &x.q); err == nil {
 		var all any
 		if json.Unmarshal(body, &all) == nil {
-			x.q.look("", all)
+			x.q.look(all)
 		}
 		err = x.q.count(o.Tokens)
 	}

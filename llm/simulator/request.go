@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -118,7 +119,8 @@ func (s *steer) set(name, value string) (err error) {
 	case "stall":
 		s.fault.Delay, err = interval(value)
 	default:
-		err = fmt.Errorf("there is no such word (have: output, thoughts, stored, cache_read, cache_write, size, delay, chunk, fault, after, stall)")
+		err = errors.New("there is no such word (have: output, thoughts, stored, cache_read, cache_write, size, " +
+			"delay, chunk, fault, after, stall)")
 	}
 	return err
 }
@@ -195,7 +197,8 @@ type content struct {
 	given bool
 }
 
-// UnmarshalJSON reads null, text, or a list of objects. What has the type of a file is counted as one.
+// UnmarshalJSON reads null, text, or a list of objects. What has the type of a file is counted as
+// one.
 func (c *content) UnmarshalJSON(body []byte) error {
 	*c = content{}
 	if string(body) == "null" {
@@ -258,7 +261,8 @@ func (c *content) part(p *part) {
 // isFile reports whether a part of this type has a file, as far as its type says.
 func isFile(kind string) bool {
 	switch kind {
-	case "", "image", "image_url", "input_image", "input_audio", "input_file", "file", "document", "computer_screenshot", "container_upload":
+	case "", "image", "image_url", "input_image", "input_audio", "input_file", "file", "document",
+		"computer_screenshot", "container_upload":
 		return true
 	}
 	return false

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// jsonList is a list of JSON values. One value that is no list is a list of one: Google's JSON reads it
-// so, and a provider may.
+// jsonList is a list of JSON values. One value that is no list is a list of one: Google's JSON
+// reads it so, and a provider may.
 type jsonList []json.RawMessage
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -33,34 +33,36 @@ type stored struct {
 // references are names of fields, in small letters and without underscores, that refer to what the
 // provider has.
 var references = []string{
-	"fileid", "fileuri", "fileurl", "previousresponseid", "conversation", "cachedcontent", "container", "containerid", "vectorstoreids",
+	"fileid", "fileuri", "fileurl", "previousresponseid", "conversation", "cachedcontent", "container", "containerid",
+	"vectorstoreids",
 }
 
 // storedTypes are types of what refers to it.
 var storedTypes = []string{
-	"item_reference", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "container_upload",
+	"item_reference", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
+	"container_upload",
 }
 
 // hosted are parts of the names of tools that the provider runs; those that are true have a fee.
 var hosted = map[string]bool{
-	"search": true, "retrieval": true, "maps": true, "interpreter": true, "image_generation": true, "code_execution": true,
-	"mcp": false, "fetch": false, "urlcontext": false, "codeexecution": false,
+	"search": true, "retrieval": true, "maps": true, "interpreter": true, "image_generation": true,
+	"code_execution": true, "mcp": false, "fetch": false, "urlcontext": false, "codeexecution": false,
 }
 
-// look looks through a value. key is the name of the field that has it.
-func (s *stored) look(key string, v any) {
+// look looks through a value.
+func (s *stored) look(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, inner := range v {
 			s.field(strings.ReplaceAll(strings.ToLower(k), "_", ""), inner)
-			s.look(k, inner)
+			s.look(inner)
 		}
 		if kind, ok := v["type"].(string); ok && slices.Contains(storedTypes, strings.ToLower(kind)) {
 			s.refers = true
 		}
 	case []any:
 		for _, inner := range v {
-			s.look(key, inner)
+			s.look(inner)
 		}
 	case string:
 		s.content(v)
@@ -81,7 +83,8 @@ func (s *stored) field(name string, v any) {
 	case name == "websearchoptions":
 		s.refers = true
 		s.extra("tools")
-	case name == "servicetier" && (text == "priority" || text == "scale"), name == "speed" && text == "fast", name == "inferencegeo" && text == "us":
+	case name == "servicetier" && (text == "priority" || text == "scale"),
+		name == "speed" && text == "fast", name == "inferencegeo" && text == "us":
 		s.extra(name)
 	case name == "ttl" && text == "1h":
 		s.extra(name)
