@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -547,6 +548,45 @@ func TestReplace(t *testing.T) {
 			t.Errorf("%d charged to the new store, want the 3 that the old one does not know", got)
 		}
 	})
+}
+
+// TestReplaceWhileAsked: a store is replaced and closed just before a call reaches it. The call is
+// carried out by the new one, and its caller notices nothing.
+func TestReplaceWhileAsked(t *testing.T) {
+	t.Parallel()
+	plan := policy(t, 0, rolling(10, time.Hour))
+	buckets := []drawgate.BucketCost{cost(plan, "k", 1)}
+	for name, call := range map[string]func(ctx context.Context, g *guard.Store) error{
+		"a take": func(ctx context.Context, g *guard.Store) error {
+			var out [1]drawgate.Decision
+			err := g.Take(ctx, []drawgate.Take{{Buckets: buckets}}, out[:])
+			if err == nil && (!out[0].Allowed || out[0].Fallback) {
+				t.Errorf("allowed %v, fallback %v", out[0].Allowed, out[0].Fallback)
+			}
+			return errors.Join(err, out[0].Fail)
+		},
+		"a charge": func(ctx context.Context, g *guard.Store) error {
+			var out [1]drawgate.Outcome
+			err := g.Settle(ctx, []drawgate.Settlement{{Op: drawgate.OpCharge, At: time.Now(), Buckets: buckets}}, out[:])
+			return errors.Join(err, out[0].Err)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			old, next := &faulty{Store: memstore.New(nil)}, memstore.New(nil)
+			g := guarded(t, old, full(1))
+			old.during = func() {
+				if err := g.Replace(next).Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := call(t.Context(), g); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := used(t, next, plan, "k")[0]; got != 1 {
+				t.Errorf("%s: %d used in the new store, want 1", name, got)
+			}
+		})
+	}
 }
 
 // TestClose: Close delivers what is pending. Nothing is decided afterwards.
