@@ -550,6 +550,52 @@ func TestReplace(t *testing.T) {
 	})
 }
 
+// trips is a store whose checks need several round trips.
+type trips struct {
+	*faulty
+	n    int
+	trip time.Duration
+}
+
+func (s *trips) Ping(ctx context.Context) error {
+	for range s.n {
+		select {
+		case <-time.After(s.trip):
+		case <-ctx.Done():
+			return &drawgate.StoreError{Store: "trips", Op: "ping", Err: ctx.Err()}
+		}
+	}
+	return s.faulty.Ping(ctx)
+}
+
+// TestBackThoughTheCheckTakesLonger: a store that answers a call in time is used again, although
+// its check, of several round trips, takes longer than a call may. One that does not is not.
+//
+// req: A11
+func TestBackThoughTheCheckTakesLonger(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		trip time.Duration
+		back bool
+	}{{25 * time.Millisecond, true}, {45 * time.Millisecond, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &trips{faulty: &faulty{Store: memstore.New(nil)}, n: 4, trip: c.trip}
+			store.during = func() { time.Sleep(c.trip) }
+			g := guarded(t, store, full(1))
+			plan := policy(t, 0, rolling(10, time.Hour))
+			store.set(refuses)
+			for range 3 {
+				take(t, g, plan, "k", 1)
+			}
+			store.set(well)
+			time.Sleep(5 * time.Second)
+			if back := !g.State().Unavailable; back != c.back {
+				t.Errorf("round trips of %v: in use again: %v, want %v", c.trip, back, c.back)
+			}
+		})
+	}
+}
+
 // TestReplaceWhileAsked: a store is replaced and closed just before a call reaches it. The call is
 // carried out by the new one, and its caller notices nothing.
 func TestReplaceWhileAsked(t *testing.T) {
