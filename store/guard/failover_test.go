@@ -30,7 +30,11 @@ func TestFailOver(t *testing.T) {
 	l := drive(t, pace(t, 3*time.Millisecond, g), 5, plans, g)
 	l.awaits()
 	for _, plan := range plans {
-		l.counts(plan, amount)
+		for end := time.Now().Add(patience); used(t, g, plan, l.name(0, 0))[0] < amount; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the first bucket is not used up", plan.Name())
+			}
+		}
 	}
 	s.inSync(t) // later takes of these buckets are refused, and write nothing
 	s.Kill9()

@@ -82,9 +82,9 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 	})
 }
 
-// TestAnIDThatACrashedProcessHasOpen: a process crashes with a slot, and another one is given a slot
-// with the same ID during an outage. When the hold of the first is over, nobody else gets the slot
-// of the second, who renews and settles it at the store.
+// TestAnIDThatACrashedProcessHasOpen: a process crashes with a slot, and another one is given a
+// slot with the same ID during an outage. When the hold of the first is over, nobody else gets the
+// slot of the second, who renews and settles it at the store.
 //
 // req: A10
 func TestAnIDThatACrashedProcessHasOpen(t *testing.T) {
