@@ -261,7 +261,8 @@ func (d *Decision) refusingBucket() int {
 	return r.Bucket
 }
 
-// At returns when the decision was made, according to the store's clock.
+// At returns when the decision was made, according to the store's clock. A take that was granted
+// ahead counts later, from At + [Decision.Delay].
 func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
 
 // Delay returns how long after the decision its units count, and its work may start: more than 0

@@ -75,7 +75,8 @@ type Take struct {
 
 	// Ahead lets the take be granted for a later instant, at most this far ahead, if it does not
 	// fit now: its units count from then, and its work must not start earlier. See
-	// [Decision.Delay]. Zero: now or not.
+	// [Decision.Delay]. Takes of a higher priority that are granted until then may use what is kept
+	// for them. Zero: now or not.
 	Ahead time.Duration
 
 	// Given says that the take was already allowed without the store, which learns of it only now:

@@ -25,8 +25,15 @@ func (l *Ledger) pendCancel(now Now, r *Request) {
 // cancelLate cancels a grant that is over, once no message on its way can open it again.
 func (l *Ledger) cancelLate(now Now, h *reservation) {
 	if h.until > now.Own {
-		l.cancel(now, &h.take, h.until, h.until)
+		l.cancelHeld(now, h)
 	}
+}
+
+// cancelHeld cancels a grant once no message on its way can open it any more.
+func (l *Ledger) cancelHeld(now Now, h *reservation) {
+	t := h.take
+	t.ID = h.storeID()
+	l.cancel(now, &t, h.until, h.until)
 }
 
 // cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by

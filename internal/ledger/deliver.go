@@ -100,7 +100,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			l.finish(it)
 			return
 		}
-		st := drawgate.Settlement{Op: drawgate.OpRenew, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
+		st := drawgate.Settlement{Op: drawgate.OpRenew, ID: h.storeID(), Grant: h.take.Grant, Buckets: h.take.Buckets}
 		st.Hold, it.end = micros(h.end-now.Store), h.end
 		d.settle(it, st)
 	case replayItem:
@@ -110,7 +110,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		t := it.h.take
-		t.Priority, t.Ahead, t.NotAfter, t.Given = drawgate.MaxPriority, 0, time.Time{}, true
+		t.ID, t.Priority, t.Ahead, t.NotAfter, t.Given = it.h.storeID(), drawgate.MaxPriority, 0, time.Time{}, true
 		t.Buckets = append([]drawgate.BucketCost(nil), t.Buckets...)
 		for k := range t.Buckets {
 			t.Buckets[k].Plan = it.h.parts[k].plan.force()
@@ -296,8 +296,14 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 		if it.dropped {
 			continue
 		}
+		if errors.Is(o.Fail, drawgate.ErrIDOpen) && h.name == "" {
+			l.held.rename(h)
+			h.unsure = false // the store does not have it by its own id
+			l.again(now, it)
+			continue
+		}
 		l.finish(it)
-		if !o.Allowed { // the ID is in use there, or too many are open
+		if !o.Allowed { // too many are open there
 			l.refusedThere(now, h)
 			continue
 		}
@@ -345,7 +351,7 @@ func (it *item) mayPass(now Now) bool {
 	if it.until == 0 {
 		it.until = now.Own + 2*drawgate.SendLife.Microseconds()
 	}
-	return now.Own < it.until
+	return now.Own < max(it.until, it.h.until)
 }
 
 // refusedThere charges a reservation that the store does not accept: it is settled here.

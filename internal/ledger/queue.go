@@ -227,6 +227,7 @@ func (l *Ledger) pendEnd(now Now, h *reservation) (ok bool) {
 		return false
 	}
 	h.it = &item{kind: endItem, h: h, st: *h.last}
+	h.it.st.ID = h.storeID()
 	l.pend(now, h.it, es)
 	return true
 }

@@ -218,6 +218,76 @@ func TestARenewalIsDeliveredOnce(t *testing.T) {
 	}
 }
 
+// TestASlotWhoseIDACrashedProcessHasOpen: a process crashed with an open reservation, and another
+// was given one with the same ID during an outage. The store holds a slot for each of them, and
+// knows the second one's settlement.
+//
+// req: A10
+func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(10, 1)
+	crashed := slot(p, "a", 1)
+	crashed.Hold = 20 * time.Second
+	if d := m.take(crashed, at(0).Store); !d.Allowed {
+		t.Fatal("refused")
+	}
+	given := &drawgate.Take{ID: "a", Grant: 2, Hold: time.Hour, Buckets: bucket(p, 3, 1)}
+	var r ledger.Request
+	r.Init(given)
+	if d := l.Decide(at(1), &r); !d.Allowed {
+		t.Fatal("refused here")
+	}
+	us := int64(2)
+	deliver := func() {
+		t.Helper()
+		for wait := l.Wait(at(us)); wait >= 0; wait = l.Wait(at(us)) {
+			us += wait
+			d := l.Next(at(us))
+			if d == nil {
+				continue
+			}
+			out, got := make([]drawgate.Outcome, len(d.Settlements)), make([]drawgate.Decision, len(d.Takes))
+			for i := range out {
+				out[i] = m.settle(&d.Settlements[i], at(us).Store)
+			}
+			l.Delivered(at(us), d, out, &ledger.Report{})
+			for i := range got {
+				got[i] = m.take(&d.Takes[i], at(us).Store)
+			}
+			l.Replayed(at(us), d, got, &ledger.Report{})
+		}
+	}
+	deliver()
+	if us >= 20*second {
+		t.Errorf("the bucket was decided here for %d s", us/second)
+	}
+	if units, slots := m.used(at(us).Store); units != 3 || slots != 2 {
+		t.Errorf("%d units and %d slots are used while both are open, want 3 and 2", units, slots)
+	}
+	us = 30 * second
+	if _, slots := m.used(at(us).Store); slots != 1 {
+		t.Errorf("%d slots are held when the first one is over, want that of the second", slots)
+	}
+	again := l.NameTakes([]drawgate.Take{*given})
+	if d := m.take(&again[0], at(us).Store); !d.Allowed || !d.Replayed {
+		t.Errorf("its take is answered %+v when it is sent again", d)
+	}
+	renew := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 2, Hold: 2 * time.Hour, Buckets: bucket(p, 0, 0)}
+	if _, mine := l.Settle(at(us), &renew); mine {
+		t.Error("it is renewed here, although the store has it")
+	}
+	if o := m.settle(&l.NameSettlements([]drawgate.Settlement{renew})[0], at(us).Store); o.Gone {
+		t.Error("its renewal is gone")
+	}
+	if _, mine := l.Settle(at(us), &drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 2, Buckets: bucket(p, 1, 1)}); !mine {
+		t.Error("its settlement is not kept")
+	}
+	deliver()
+	if units, slots := m.used(at(us).Store); units != 1 || slots != 0 {
+		t.Errorf("%d units and %d slots are used after the settlement with 1 unit, want 1 and 0", units, slots)
+	}
+}
+
 // TestARepetitionThatMayComeLateIsCancelled: a take that the store granted was sent again and not
 // answered, so it was answered here. If that message arrives after the settlement it opens the
 // grant again, and nobody uses it.

@@ -1,9 +1,13 @@
 package ledger
 
 import (
+	"cmp"
 	"container/heap"
+	"fmt"
+	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/answer"
 )
 
 // reservation is a grant of this process.
@@ -14,6 +18,7 @@ type reservation struct {
 	given   int64 // when it was given here, on the store's clock; 0: the store gave it
 	end     int64 // end of the hold, on the store's clock
 
+	name    string               // its id at the store, where another grant has its own; "": its own
 	stored  bool                 // the store has it
 	unsure  bool                 // the store was asked for it and did not answer: it may have it
 	until   int64                // if unsure: messages on their way may open it until then, on the own clock
@@ -32,6 +37,7 @@ func (h *reservation) open(now int64) bool { return !h.closed && h.last == nil &
 type reservations struct {
 	max     int
 	n       int
+	renamed int // how many have another id at the store
 	sweepAt int
 	ids     map[string]*reservation
 	ends    endHeap // of those that were given here and that the store does not have
@@ -51,6 +57,46 @@ func (t *reservations) find(id string, g drawgate.Grant) *reservation {
 		}
 	}
 	return nil
+}
+
+// rename gives a reservation an id at the store that no other grant has. It was given here while a
+// grant of the same id was open there, which another process has or had before it crashed. Each may
+// have a holder, so each counts, until it ends.
+func (t *reservations) rename(h *reservation) {
+	const most = answer.MaxID - len("#0123456789abcdef")
+	h.name = fmt.Sprintf("%s#%016x", h.take.ID[:min(len(h.take.ID), most)], uint64(h.take.Grant))
+	t.renamed++
+}
+
+// storeID returns the reservation's id at the store.
+func (h *reservation) storeID() string { return cmp.Or(h.name, h.take.ID) }
+
+// NameTakes returns takes with the ids under which the store knows their grants.
+func (l *Ledger) NameTakes(batch []drawgate.Take) []drawgate.Take {
+	if l.held.renamed == 0 {
+		return batch
+	}
+	batch = slices.Clone(batch)
+	for i := range batch {
+		if h := l.held.find(batch[i].ID, batch[i].Grant); h != nil {
+			batch[i].ID = h.storeID()
+		}
+	}
+	return batch
+}
+
+// NameSettlements is NameTakes for settlements.
+func (l *Ledger) NameSettlements(batch []drawgate.Settlement) []drawgate.Settlement {
+	if l.held.renamed == 0 {
+		return batch
+	}
+	batch = slices.Clone(batch)
+	for i := range batch {
+		if h := l.held.find(batch[i].ID, batch[i].Grant); h != nil {
+			batch[i].ID = h.storeID()
+		}
+	}
+	return batch
 }
 
 // idOpen reports whether another grant of the request's ID is open in one of its buckets, as far as
@@ -83,6 +129,9 @@ func (t *reservations) remove(h *reservation) {
 	}
 	h.closed = true
 	t.n--
+	if h.name != "" {
+		t.renamed--
+	}
 	first := t.ids[h.take.ID]
 	if first == h {
 		if h.next == nil {

@@ -70,7 +70,7 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	l.chargeParts(now, h.parts, n, false)
 	h.charged = true
 	if h.unsure { // a message may have arrived after all
-		l.cancel(now, &h.take, h.until, h.until)
+		l.cancelHeld(now, h)
 	}
 }
 

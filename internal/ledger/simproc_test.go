@@ -228,6 +228,7 @@ func (p *proc) ask(r *ledger.Request, tk *drawgate.Take, leaves int64, done func
 	sent := *tk
 	sent.NotAfter = time.UnixMicro(s.now).Add(drawgate.SendLife)
 	over := false
+	sent.ID = p.l.NameTakes([]drawgate.Take{sent})[0].ID
 	p.call(func(again bool) {
 		o := s.store.take(&sent, s.now)
 		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant, tk.Buckets[0].N, o.Allowed, o.Replayed, o.Fail)
@@ -283,8 +284,9 @@ func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok b
 		return
 	}
 	var o drawgate.Outcome
+	sent := p.l.NameSettlements([]drawgate.Settlement{st})[0]
 	p.call(func(again bool) {
-		out := p.s.store.settle(&st, p.s.now)
+		out := p.s.store.settle(&sent, p.s.now)
 		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N, out.Gone)
 		if !again {
 			o = out

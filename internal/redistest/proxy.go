@@ -16,8 +16,8 @@ type Proxy struct {
 	Delay atomic.Int64 // of each later answer of the server, in ns
 	Mute  atomic.Bool  // close a connection instead of passing on its next answer; the first one, to HELLO, is passed on
 
-	server string
 	mu     sync.Mutex
+	server string     // guarded by mu
 	conns  []net.Conn // guarded by mu
 	wg     sync.WaitGroup
 }
@@ -46,7 +46,10 @@ func (p *Proxy) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		s, err := net.Dial("tcp", p.server)
+		p.mu.Lock()
+		server := p.server
+		p.mu.Unlock()
+		s, err := net.Dial("tcp", server)
 		if err != nil {
 			_ = c.Close()
 			continue
@@ -60,6 +63,14 @@ func (p *Proxy) accept(l net.Listener) {
 		})
 		p.wg.Go(func() { p.answers(c, s) })
 	}
+}
+
+// Switch leads all later connections to another server, and cuts those that there are.
+func (p *Proxy) Switch(server string) {
+	p.mu.Lock()
+	p.server = server
+	p.mu.Unlock()
+	p.Cut()
 }
 
 // Cut closes all current connections.

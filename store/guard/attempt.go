@@ -30,8 +30,11 @@ func (s *Store) limit(ctx context.Context) (_ context.Context, cancel context.Ca
 // attempt calls the store once and decides from the result whether it is unavailable. If the caller
 // gives up, the result says nothing about the store.
 func (s *Store) attempt(ctx, caller context.Context, op string, fair bool, f func(context.Context) error) error {
-	epoch := s.epoch.Load()
+	epoch, was := s.epoch.Load(), s.inner.Load()
 	err := f(ctx)
+	for now := s.inner.Load(); now != was && errors.Is(err, drawgate.ErrClosed); now = s.inner.Load() {
+		was, err = now, f(ctx) // the one that was asked had been replaced and closed, and did nothing
+	}
 	if err == nil {
 		if s.shaky.Load() || s.news.active.Load() {
 			s.succeeded(epoch)

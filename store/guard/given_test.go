@@ -82,6 +82,65 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 	})
 }
 
+// TestAnIDThatACrashedProcessHasOpen: a process crashes with a slot, and another one is given a
+// slot with the same ID during an outage. When the hold of the first is over, nobody else gets the
+// slot of the second, who renews and settles it at the store.
+//
+// req: A10
+func TestAnIDThatACrashedProcessHasOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := memstore.New(nil)
+		store := &faulty{Store: shared}
+		g, plan := guarded(t, store, full(1)), policy(t, 0, slots(1))
+		crashed, again := reserve(plan, "job", 1, 1), reserve(plan, "job", 2, 1)
+		crashed.Hold, again.Hold = 20*time.Second, time.Minute
+		if d := send(t, shared, crashed); !d.Allowed {
+			t.Fatal("refused")
+		}
+		store.set(refuses)
+		if d := send(t, g, again); !d.Allowed {
+			t.Fatal("refused while the store is unavailable")
+		}
+		store.set(well)
+		wantBack(t, g, 15*time.Second)
+		time.Sleep(30 * time.Second)
+		for _, s := range []drawgate.Store{shared, g} {
+			if d := send(t, s, reserve(plan, "other", 3, 1)); d.Allowed {
+				t.Error("one slot has two holders")
+			}
+		}
+		if d := send(t, g, again); !d.Allowed || !d.Replayed || d.Fallback {
+			t.Errorf("sent again: %+v", d)
+		}
+		settle := func(op drawgate.Op) drawgate.Outcome {
+			var out [1]drawgate.Outcome
+			st := drawgate.Settlement{Op: op, ID: "job", Grant: 2, Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}
+			if op == drawgate.OpRenew {
+				st.Hold = time.Hour
+			}
+			if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil {
+				t.Fatal(err)
+			}
+			return out[0]
+		}
+		if o := settle(drawgate.OpRenew); o.Err != nil || o.Gone || time.Until(o.End) < 59*time.Minute {
+			t.Errorf("renewed: %+v", o)
+		}
+		time.Sleep(time.Minute)
+		if d := send(t, shared, reserve(plan, "other", 4, 1)); d.Allowed {
+			t.Error("the renewed slot has two holders")
+		}
+		if o := settle(drawgate.OpSettle); o.Err != nil || o.Gone {
+			t.Errorf("settled: %+v", o)
+		}
+		wantBack(t, g, time.Second)
+		if d := send(t, shared, reserve(plan, "other", 5, 1)); !d.Allowed {
+			t.Error("the slot is not free after its settlement")
+		}
+	})
+}
+
 // limiters returns one of ten a minute and one of two slots.
 func limiters(t *testing.T, g *guard.Store) (a, b *drawgate.Limiter) {
 	t.Helper()

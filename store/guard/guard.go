@@ -149,7 +149,8 @@ func (s *Store) store() drawgate.Store { return *s.inner.Load() }
 
 // Replace puts another store in place of the guarded one, and returns the old store, which the
 // caller must close. It serves to replace a store that stays unavailable until it is repaired and
-// opened again. What is pending for the old store is delivered to the new one.
+// opened again. What is pending for the old store is delivered to the new one, and a call that
+// finds the old one closed is made again.
 func (s *Store) Replace(store drawgate.Store) (old drawgate.Store) {
 	was := s.inner.Swap(&store)
 	s.wake()

@@ -105,15 +105,25 @@ func (s *Store) probe() {
 // probeKey is a bucket that nobody uses. Peeking at it takes the same path as any other call.
 var probeKey = drawgate.Key{Policy: "drawgate.guard", Name: "probe"}
 
+// A check of a store writes, and may first connect and load a script: several round trips, which
+// have the time of pingTrips calls together, but no more than pingTime if one call has less. The
+// look that follows has the time of one call, as takes have.
+const (
+	pingTrips = 6
+	pingTime  = time.Second
+)
+
 func (s *Store) try() error {
 	store := s.store()
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
 	if p, ok := store.(drawgate.Pinger); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), max(s.timeout, min(pingTrips*s.timeout, pingTime)))
+		defer cancel()
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
 	plan, err := drawgate.PerSecond(probeKey.Policy, 1).Compile()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -547,6 +548,91 @@ func TestReplace(t *testing.T) {
 			t.Errorf("%d charged to the new store, want the 3 that the old one does not know", got)
 		}
 	})
+}
+
+// trips is a store whose checks need several round trips.
+type trips struct {
+	*faulty
+	n    int
+	trip time.Duration
+}
+
+func (s *trips) Ping(ctx context.Context) error {
+	for range s.n {
+		select {
+		case <-time.After(s.trip):
+		case <-ctx.Done():
+			return &drawgate.StoreError{Store: "trips", Op: "ping", Err: ctx.Err()}
+		}
+	}
+	return s.faulty.Ping(ctx)
+}
+
+// TestBackThoughTheCheckTakesLonger: a store that answers a call in time is used again, although
+// its check, of several round trips, takes longer than a call may. One that does not is not.
+//
+// req: A11
+func TestBackThoughTheCheckTakesLonger(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		trip time.Duration
+		back bool
+	}{{25 * time.Millisecond, true}, {45 * time.Millisecond, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &trips{faulty: &faulty{Store: memstore.New(nil)}, n: 4, trip: c.trip}
+			store.during = func() { time.Sleep(c.trip) }
+			g := guarded(t, store, full(1))
+			plan := policy(t, 0, rolling(10, time.Hour))
+			store.set(refuses)
+			for range 3 {
+				take(t, g, plan, "k", 1)
+			}
+			store.set(well)
+			time.Sleep(5 * time.Second)
+			if back := !g.State().Unavailable; back != c.back {
+				t.Errorf("round trips of %v: in use again: %v, want %v", c.trip, back, c.back)
+			}
+		})
+	}
+}
+
+// TestReplaceWhileAsked: a store is replaced and closed just before a call reaches it. The call is
+// carried out by the new one, and its caller notices nothing.
+func TestReplaceWhileAsked(t *testing.T) {
+	t.Parallel()
+	plan := policy(t, 0, rolling(10, time.Hour))
+	buckets := []drawgate.BucketCost{cost(plan, "k", 1)}
+	for name, call := range map[string]func(ctx context.Context, g *guard.Store) error{
+		"a take": func(ctx context.Context, g *guard.Store) error {
+			var out [1]drawgate.Decision
+			err := g.Take(ctx, []drawgate.Take{{Buckets: buckets}}, out[:])
+			if err == nil && (!out[0].Allowed || out[0].Fallback) {
+				t.Errorf("allowed %v, fallback %v", out[0].Allowed, out[0].Fallback)
+			}
+			return errors.Join(err, out[0].Fail)
+		},
+		"a charge": func(ctx context.Context, g *guard.Store) error {
+			var out [1]drawgate.Outcome
+			err := g.Settle(ctx, []drawgate.Settlement{{Op: drawgate.OpCharge, At: time.Now(), Buckets: buckets}}, out[:])
+			return errors.Join(err, out[0].Err)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			old, next := &faulty{Store: memstore.New(nil)}, memstore.New(nil)
+			g := guarded(t, old, full(1))
+			old.during = func() {
+				if err := g.Replace(next).Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := call(t.Context(), g); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := used(t, next, plan, "k")[0]; got != 1 {
+				t.Errorf("%s: %d used in the new store, want 1", name, got)
+			}
+		})
+	}
 }
 
 // TestClose: Close delivers what is pending. Nothing is decided afterwards.

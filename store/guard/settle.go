@@ -67,8 +67,11 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 	if cause == nil {
 		actx, cancel, fair := s.limit(ctx)
 		defer cancel()
+		s.mu.Lock()
+		sent := s.ledger.NameSettlements(batch)
+		s.mu.Unlock()
 		cause = s.attempt(actx, ctx, batch[0].Op.String(), fair, func(ctx context.Context) error {
-			if err := s.store().Settle(ctx, batch, out); err != nil {
+			if err := s.store().Settle(ctx, sent, out); err != nil {
 				return err
 			}
 			answered = true

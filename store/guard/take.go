@@ -172,6 +172,11 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Re
 	if err := s.begin(ctx, reqs); err != nil {
 		return false, !fair && errors.Is(err, context.DeadlineExceeded), err
 	}
+	if batch[0].ID != "" || len(batch) > 1 {
+		s.mu.Lock()
+		batch = s.ledger.NameTakes(batch)
+		s.mu.Unlock()
+	}
 	for try := 1; ; try++ {
 		answered = false
 		err = s.attempt(ctx, caller, "take", fair, func(ctx context.Context) error {
