@@ -335,10 +335,12 @@ func (l *Ledger) cancelled(lim *limit) *limit {
 }
 
 // credit returns what a settlement of p with n gives back to a bucket, times Window: at most what
-// cannot have drained since the take, at the highest rate that applied.
+// cannot have drained, at the highest rate that applied, between the take and the latest instant
+// for which others may have been granted units.
 func (lim *limit) credit(p *part, n, now int64) *big.Int {
-	back := lim.spared(product(p.n-n, lim.spec.Window), max(now, p.at))
-	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, max(0, now-p.at))))
+	back := product(p.n-n, lim.spec.Window)
+	dt := max(0, max(now, lim.ahead)-p.at)
+	undrained := atLeast0(new(big.Int).Sub(product(p.n, lim.spec.Window), product(lim.peak, dt)))
 	if back.Cmp(undrained) > 0 {
 		return undrained
 	}

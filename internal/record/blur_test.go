@@ -2,7 +2,9 @@ package record_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -46,9 +48,12 @@ func TestBlurIsNoUse(t *testing.T) {
 // the units that were used fit the bucket by the true time.
 func TestNeverOverWithBlur(t *testing.T) {
 	t.Parallel()
-	rounds := uint64(20_000)
-	if testing.Short() {
+	rounds := uint64(40_000)
+	switch {
+	case testing.Short():
 		rounds = 2000
+	case os.Getenv("DRAWGATE_LONG") != "":
+		rounds = 1_000_000
 	}
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -63,12 +68,22 @@ func TestNeverOverWithBlur(t *testing.T) {
 			now := truth - r.Int64N(blur+1)
 			asks := []record.Ask{{Rec: rec, Specs: blurred(amount, blur)}}
 			if len(open) > 0 && r.IntN(3) == 0 {
-				for id, k := range open {
-					asks[0].N[0] = uses[k].n
-					record.Settle(asks, id, 1, false, now)
-					delete(open, id)
-					break
+				ids := slices.Sorted(maps.Keys(open))
+				id := ids[r.IntN(len(ids))]
+				k := open[id]
+				asks[0].N[0] = r.Int64N(uses[k].n + 1)
+				cancel := r.IntN(3) == 0
+				if settled, _ := record.Settle(asks, id, 1, cancel, now); settled && cancel {
+					uses[k].n = 0
+				} else if settled {
+					uses[k].n = asks[0].N[0]
 				}
+				delete(open, id)
+				continue
+			}
+			if len(open) > 0 && r.IntN(8) == 0 {
+				ids := slices.Sorted(maps.Keys(open))
+				record.Renew(asks, ids[r.IntN(len(ids))], 1, 60_000_000, now)
 				continue
 			}
 			asks[0].N[0] = 1 + r.Int64N(amount)

@@ -62,18 +62,19 @@ func (r *Record) settlePart(specs []Spec, p *Part, n, now int64) {
 	}
 }
 
-// settleBucket gives back at most what has not drained since the take. At most rate × elapsed can
-// have drained, at the highest rate since. (Limiting what is used to the burst instead would create
-// units.) What exceeds the estimate is debt.
+// settleBucket gives back at most what cannot have drained between the take and the latest instant
+// at which others may have been granted units: now, or State.Ahead if that is later. Those who came
+// after the take rely on no more. At most rate × elapsed can have drained, at the highest rate
+// since. (Limiting what is used to the burst instead would create units.) What exceeds the estimate
+// is debt.
 func (st *State) settleBucket(p *Part, n, now int64) {
 	if n >= p.N {
 		st.Used = min(addSat(st.Used, mulCap(n-p.N, st.Scale)), maxUsed)
 		return
 	}
 	st.Lead, st.LeadEnd = 0, 0 // it may have belonged to what is given back
-	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(max(0, now-p.Ref)))
-	back := st.spared(mulCap(p.N-n, st.Scale), max(now, p.Ref))
-	st.Used = max(0, st.Used-min(back, undrained))
+	undrained := max(0, mulCap(p.N, st.Scale)-st.drained(max(0, max(now, st.Ahead)-p.Ref)))
+	st.Used = max(0, st.Used-min(mulCap(p.N-n, st.Scale), undrained))
 }
 
 // spared returns how many of the parts that come free at instant at may be given back: not those

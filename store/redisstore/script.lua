@@ -946,9 +946,8 @@ local function settleBucket(st, q, n)
     st.used = min(st.used + min((n - q.n) * st.scale, MAX), MAX)
     return
   end
-  local undrained = max(0, min(q.n * st.scale, MAX) - drained(st, max(0, now - q.ref)))
-  local back = spared(st, min((q.n - n) * st.scale, MAX), max(now, q.ref))
-  st.used = max(0, st.used - min(back, undrained))
+  local undrained = max(0, min(q.n * st.scale, MAX) - drained(st, max(0, max(now, st.ahead) - q.ref)))
+  st.used = max(0, st.used - min((q.n - n) * st.scale, MAX, undrained))
 end
 
 local function settleCalendar(st, q, d)
