@@ -145,8 +145,8 @@ func (ln *line) counts(p *Plan) bool {
 	return !ln.earliest.IsZero() && ln.by.plan == p && ln.by.limit >= 0 && !ln.by.held
 }
 
-// wakeLate wakes those of the unsure who cannot pass in time, so that they leave. It looks at all in
-// one go, because a line may have thousands. q.mu is held.
+// wakeLate wakes those of the unsure who cannot pass in time, so that they leave. It looks at all
+// in one go, because a line may have thousands. q.mu is held.
 func (ln *line) wakeLate(q *waitQueue, now time.Time) {
 	if len(ln.unsure) > 0 {
 		ln.InOrder(max(0, ln.by.limit), func(other *queue.Waiter, firm int64) {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestQueuedRefusalsDescribeTheRules: a take that cannot wait long enough behind others is answered
-// with the amounts and costs of the rule that counts it, and with when it fits after those in front.
+// with the amounts and costs of the rule that counts it, and with when it fits after the others.
 func TestQueuedRefusalsDescribeTheRules(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
