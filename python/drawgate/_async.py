@@ -293,7 +293,7 @@ class AsyncLimiter:
         return self._read(_wire.status, data)
 
     async def pause(
-        self, policy: str, key: str = "", *, seconds: float, reason: str = "", tenant: str = ""
+        self, policy: str, key: Key = "", *, seconds: float, reason: str = "", tenant: str = ""
     ) -> datetime:
         """Makes a bucket refuse every take for a time, for everybody, and returns until when.
 
@@ -305,7 +305,7 @@ class AsyncLimiter:
         return self._read(_wire.paused, data)
 
     async def unpause(
-        self, policy: str, key: str = "", *, until: datetime, reason: str = "", tenant: str = ""
+        self, policy: str, key: Key = "", *, until: datetime, reason: str = "", tenant: str = ""
     ) -> datetime | None:
         """Ends the pause of a bucket that ends at `until`, the `paused_until` of its status.
 

@@ -276,12 +276,12 @@ class Limiter:
         """Describes a bucket: see `AsyncLimiter.status`."""
         return self._loop.run(self._inner.status(policy, key, costs=costs, priority=priority, tenant=tenant))
 
-    def pause(self, policy: str, key: str = "", *, seconds: float, reason: str = "", tenant: str = "") -> datetime:
+    def pause(self, policy: str, key: Key = "", *, seconds: float, reason: str = "", tenant: str = "") -> datetime:
         """Makes a bucket refuse every take for a time: see `AsyncLimiter.pause`."""
         return self._loop.run(self._inner.pause(policy, key, seconds=seconds, reason=reason, tenant=tenant))
 
     def unpause(
-        self, policy: str, key: str = "", *, until: datetime, reason: str = "", tenant: str = ""
+        self, policy: str, key: Key = "", *, until: datetime, reason: str = "", tenant: str = ""
     ) -> datetime | None:
         """Ends the pause of a bucket that ends at `until`: see `AsyncLimiter.unpause`."""
         return self._loop.run(self._inner.unpause(policy, key, until=until, reason=reason, tenant=tenant))

@@ -2,7 +2,8 @@
 
     from drawgate.langchain import RateLimiter
 
-    model = ChatOpenAI(model="gpt-4.1-mini", max_retries=0, rate_limiter=RateLimiter("gpt", tokens=2_000))
+    limiter = RateLimiter("gpt", costs={"tokens": 2_000})
+    model = ChatOpenAI(model="gpt-4.1-mini", max_retries=0, rate_limiter=limiter)
 
 The manual is docs/python.md.
 """
