@@ -64,7 +64,7 @@ var rules = map[string]struct{ own, others []string }{
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
 	"grpclimit":               {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold", "internal/failure"}, others: grpcs},
 	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
-	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/breaker", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
+	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
 	"gateway":                 {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
 	"incident":                {own: []string{"", "api", "internal/regular", "internal/sampler", "llm", "outbound"}},
 	"audit":                   {},
