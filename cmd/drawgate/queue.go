@@ -48,6 +48,7 @@ type queueFlags struct {
 	args         bool
 	depths       bool     // only depths: workers are asked only for the names of queues
 	seen         []string // queues that existed before. They still do, even if the broker forgot them
+	missing      []string // queues that were named and have never existed, when depths were read last
 }
 
 // define defines the flags that say which queues, and where.

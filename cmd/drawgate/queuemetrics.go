@@ -3,20 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/taskqueue"
-	"github.com/drawgate/drawgate/telemetry"
+	"github.com/drawgate/drawgate/taskqueue/queuemetrics"
 )
 
 // defaultQueueMetrics is where queue metrics listens by default.
@@ -55,25 +52,15 @@ func (a *app) queueMetrics(ctx context.Context, f *queueFlags, listen string) er
 	defer stop()
 	log := a.logger()
 	f.depths = true
-	c := &queueCollector{ctx: ctx, flags: f, log: log}
-	st, err := f.read(ctx)
-	if err != nil && !errors.Is(err, taskqueue.ErrBroker) { // a broker that cannot be reached may come back
+	c := queuemetrics.New(ctx, log, f.readDepths)
+	if err := c.Read(); err != nil && !errors.Is(err, taskqueue.ErrBroker) { // a broker that cannot be reached may come back
 		return err
 	}
-	c.keep(st, err)
-	if err == nil && len(f.queues) > 0 {
-		for i := range st.Queues {
-			if q := &st.Queues[i]; q.Missing {
-				log.Warn("there is no such queue, so it is left out until it exists", "queue", q.Name)
-			}
-		}
-	}
-	reg := prometheus.NewRegistry()
-	if err := reg.Register(c); err != nil {
-		return err
+	for _, name := range f.missing {
+		log.Warn("there is no such queue, so it is left out until it exists", "queue", name)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", telemetry.Handler(reg))
+	mux.Handle("GET /metrics", c.Handler())
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return listenError("--listen", listen, err)
@@ -93,66 +80,20 @@ func (a *app) queueMetrics(ctx context.Context, f *queueFlags, listen string) er
 	return nil
 }
 
-// queueCollector reads the depths of task queues when metrics are read.
-type queueCollector struct {
-	ctx   context.Context //nolint:containedctx // collectors have none; it ends with the command
-	log   *slog.Logger
-	flags *queueFlags // guarded by mu once the server listens
-
-	mu    sync.Mutex
-	state *queueState // guarded by mu: as last read, nil if the broker could not be read
-	next  time.Time   // guarded by mu: before that, nothing is read again
-	down  bool        // guarded by mu: that it cannot be read was logged
-}
-
-var (
-	queueDepthDesc = prometheus.NewDesc("drawgate_task_queue_depth",
-		"Tasks that wait for a worker. Tasks that workers of Celery have fetched do not count.", []string{"kind", "queue"}, nil)
-	queueUpDesc = prometheus.NewDesc("drawgate_task_queue_broker_up",
-		"1 if the broker could be read, otherwise 0.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- queueDepthDesc
-	ch <- queueUpDesc
-}
-
-// Collect implements prometheus.Collector. While the broker cannot be read there is no depth,
-// because an old one would look like a fact.
-func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Now().After(c.next) {
-		c.keep(c.flags.read(c.ctx))
+// readDepths reads the depths of the queues, of those that were seen before as well.
+func (f *queueFlags) readDepths(ctx context.Context) (depths []queuemetrics.Depth, err error) {
+	st, err := f.read(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if c.state == nil {
-		ch <- prometheus.MustNewConstMetric(queueUpDesc, prometheus.GaugeValue, 0)
-		return
-	}
-	ch <- prometheus.MustNewConstMetric(queueUpDesc, prometheus.GaugeValue, 1)
-	for i := range c.state.Queues {
-		if q := &c.state.Queues[i]; !q.Missing {
-			name := strings.ToValidUTF8(q.Name, "\uFFFD")
-			ch <- prometheus.MustNewConstMetric(queueDepthDesc, prometheus.GaugeValue, float64(q.Depth),
-				string(c.state.Kind), name)
+	f.seen, f.missing = st.known(f.seen...), nil
+	for i := range st.Queues {
+		switch q := &st.Queues[i]; {
+		case !q.Missing:
+			depths = append(depths, queuemetrics.Depth{Kind: string(st.Kind), Queue: q.Name, Tasks: int64(q.Depth)})
+		case len(f.queues) > 0:
+			f.missing = append(f.missing, q.Name)
 		}
 	}
-}
-
-// keep remembers what was read. The caller holds mu, or is the only one.
-func (c *queueCollector) keep(st *queueState, err error) {
-	c.next = time.Now().Add(time.Second)
-	switch {
-	case err != nil && !c.down:
-		c.log.Error("the task queues cannot be read", "error", err)
-	case err == nil && c.down:
-		c.log.Info("the task queues can be read again")
-	}
-	c.down = err != nil
-	if c.state = st; c.down {
-		c.state = nil
-		return
-	}
-	c.flags.seen = st.known(c.flags.seen...)
+	return depths, nil
 }
