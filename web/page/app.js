@@ -529,14 +529,16 @@ let unavailable = 0; // since when the store is, as far as this page has seen
 function outage(h) {
   const away = h.store !== undefined && h.store.status !== 'ok';
   $('outage').hidden = !away;
-  if (!away) unavailable = 0;
-  else unavailable ||= Date.now();
+  if (!away) {
+    unavailable = 0;
+    return;
+  }
+  unavailable ||= Date.now();
   const words = [];
   for (const [mode, what] of Object.entries(fallbacks)) {
     const those = list(h.states).filter((s) => (s.fallback ?? 'closed') === mode && s.status !== 'disabled').map((s) => s.name);
     if (those.length > 0) words.push(make('li', '', `${those.join(', ')}: ${what} (fallback: ${mode}).`));
   }
-  if (!away) return;
   const text = `The store has been unavailable since ${clock(unavailable)} or longer. Until it is back, ${words.length > 0 ? 'the fallback of each policy decides:' : 'fallbacks decide.'}`;
   $('outage').replaceChildren(make('p', '', text), make('ul', '', ...words), make('p', '', 'What is grey was read before that.'));
 }
