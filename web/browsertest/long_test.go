@@ -2,8 +2,6 @@ package browsertest
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -27,32 +25,9 @@ store: %q
 policies: {p: {limits: [{name: day, rolling: 24h, amount: 1000}, {name: tokens, unit: tokens, rolling: 1h, amount: 1_000_000}]}}
 `
 
-// load takes 500 times a second, until the test ends.
-func (s *server) load() {
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			res, err := http.Post(s.public+"/v1/take", "application/json", body(fmt.Sprintf(`{"policy":"p","key":"user-%05d","costs":{"tokens":10}}`, i%10_000)))
-			if err != nil {
-				s.t.Error(err)
-				return
-			}
-			_, _ = io.Copy(io.Discard, res.Body)
-			_ = res.Body.Close()
-		}
-	})
-	s.t.Cleanup(func() {
-		close(done)
-		wg.Wait()
-	})
+// user is the take with a number of a load of 500 takes a second.
+func user(i int) string {
+	return fmt.Sprintf(`{"policy":"p","key":"user-%05d","costs":{"tokens":10}}`, i%10_000)
 }
 
 // report prints what was measured, and checks the slowest.
@@ -73,7 +48,7 @@ func TestLongUseIsShownWithinTwoSeconds(t *testing.T) {
 	for name, url := range stores {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, fmt.Sprintf(loaded, url))
-			s.load()
+			s.takes(2*time.Millisecond, user)
 			b := open(t, s.admin+"/")
 			b.shows("#buckets", "user-")
 			var all []time.Duration
@@ -103,7 +78,7 @@ func TestLongTenThousandBucketsAreFiltered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, fmt.Sprintf(loaded, url))
 			s.fill(10_000)
-			s.load()
+			s.takes(2*time.Millisecond, user)
 			b := open(t, s.admin+"/")
 			b.shows("#buckets .note", "200 buckets", "filter to see others")
 			var all []time.Duration

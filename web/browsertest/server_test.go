@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -141,6 +142,34 @@ func (s *server) has(path string) bool {
 }
 
 func body(text string) io.Reader { return bytes.NewReader([]byte(text)) }
+
+// takes sends a take at each interval, the i-th with the body take(i), until the test ends.
+func (s *server) takes(every time.Duration, take func(i int) string) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			res, err := http.Post(s.public+"/v1/take", "application/json", body(take(i)))
+			if err != nil {
+				s.t.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+	})
+	s.t.Cleanup(func() {
+		close(done)
+		wg.Wait()
+	})
+}
 
 // listen serves a site, and returns its URL.
 func listen(t *testing.T, srv *http.Server) string {

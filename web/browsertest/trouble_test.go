@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -150,33 +149,6 @@ func TestNarrowScreen(t *testing.T) {
 	b.quiet(s.admin, "/v1/history")
 }
 
-// refuse is refused ten times a second, until the test ends.
-func (s *server) refuse() {
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			res, err := http.Post(s.public+"/v1/take", "application/json", body(fmt.Sprintf(`{"policy":"llm","key":"customer-%03d"}`, i%7)))
-			if err != nil {
-				s.t.Error(err)
-				return
-			}
-			_ = res.Body.Close()
-		}
-	})
-	s.t.Cleanup(func() {
-		close(done)
-		wg.Wait()
-	})
-}
-
 // With many buckets, while takes are refused and then without the store: on every kind of screen
 // nobody is kept from reading it. With -pictures the pictures are written to the folder
 // DRAWGATE_PICTURES, to look at.
@@ -184,7 +156,9 @@ func (s *server) refuse() {
 // req: A13
 func TestTroubleOnEveryScreen(t *testing.T) {
 	s, redis := troubled(t)
-	s.refuse()
+	s.takes(100*time.Millisecond, func(i int) string { // they are refused
+		return fmt.Sprintf(`{"policy":"llm","key":"customer-%03d"}`, i%7)
+	})
 	b := open(t, s.admin+"/")
 	b.shows("#buckets .note", "20 of ")
 	b.shows("#waiting", "deploy")
