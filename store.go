@@ -137,7 +137,7 @@ type Settlement struct {
 type Outcome struct {
 	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
 	Kept bool      // OpRenew, for a lease with a paused bucket: nothing was renewed; End is unchanged, the earliest of all buckets. OpPause: all buckets are paused for longer already. OpUnpause: a bucket stays paused, until another instant
-	End  time.Time // OpRenew: when the hold ends now; OpPause, OpUnpause: when the pause ends, the latest of all buckets; zero if none is paused
+	End  time.Time // OpRenew: when the hold ends now, the earliest of all buckets; OpPause, OpUnpause: when the pause ends, the latest of all buckets; zero if none is paused
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // why this settlement failed; the others in the batch may have succeeded
 }
