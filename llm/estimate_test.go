@@ -398,7 +398,7 @@ func TestMostIsABound(t *testing.T) {
 			t.Errorf("%s: at most %.0f tokens, it has %d", c.Kind, bound, want)
 		}
 		if strings.HasPrefix(c.Kind, "prose") && bound > 0.75*float64(len(c.Text)) {
-			t.Errorf("%s: at most %.0f tokens of %d bytes, want about two thirds", c.Kind, bound, len(c.Text))
+			t.Errorf("%s: at most %.0f tokens of %d bytes, want at most three quarters", c.Kind, bound, len(c.Text))
 		}
 	}
 }
