@@ -382,6 +382,13 @@ func (s *Stream) Usage() Usage {
 	}
 	if s.call.Operation == OpEmbeddings && u.InputKnown {
 		u.OutputKnown = true
+	} else if u.InputKnown && u.OutputKnown {
+		// Some who speak OpenAI's protocol tell the reasoning beside the output, not as a part of
+		// it: xAI (docs.x.ai, consumption and rate limits), and Google. Their total has it.
+		if u.Reasoning > u.Output {
+			u.Output = add(u.Output, u.Reasoning)
+		}
+		u.Output = max(u.Output, u.Total-u.Input)
 	}
 	u.Final = u.InputKnown && s.final(u)
 	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros
