@@ -85,6 +85,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	c.Messages = max(1, c.Messages)
 	c.Family = p.Family(c.Model).Name
 	c.finishPrice()
+	c.headerPrice(header)
 	c.unseen = p.unseen(c)
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
