@@ -100,7 +100,9 @@ func openAIAudio(part *node) {
 func anthropicRequest() *node {
 	k := anthropicKnown
 	root := &node{role: reqRoot, rest: reqText}
-	root.at("thinking").set(reqThinking).at("type").role = reqThinks
+	thinking := root.at("thinking").set(reqThinking)
+	thinking.at("type").role = reqThinks
+	thinking.at("budget_tokens").role = reqBudget
 	root.at("model").role = reqModel
 	root.at("stream").role = reqStream
 	root.at("max_tokens").role = reqMaxOutput

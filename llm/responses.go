@@ -45,6 +45,8 @@ func openAIResponse() *node {
 	item.at("summary", "*", "text").role = resText
 	item.at("arguments").role = resText
 	item.at("input").role = resText
+	item.at("name").role = resText
+	root.at("item", "name").role = resText // of a tool that is called: no delta has it
 
 	root.at("type").role = resType
 	errorFields(root.at("error"), "type", "code")
