@@ -165,7 +165,7 @@ func anthropicBlocks(list *node) {
 
 func geminiRequest() *node {
 	k := geminiKnown
-	root := &node{role: reqRoot, rest: reqText}
+	root := &node{role: reqRoot, rest: reqText, proto: true}
 	geminiFields(root)
 	// countTokens and batchEmbedContents wrap the same fields.
 	inner := root.at("generateContentRequest")

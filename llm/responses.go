@@ -78,7 +78,7 @@ func anthropicResponse() *node {
 }
 
 func geminiResponse() *node {
-	root := &node{role: resDoc}
+	root := &node{role: resDoc, proto: true}
 	usage := root.at("usageMetadata")
 	for name, n := range map[string]role{
 		"promptTokenCount":        useInput,
