@@ -146,6 +146,14 @@ func (s *Stream) Write(piece []byte) (int, error) {
 // document reads the next piece of a document, but not beyond its end, and returns how many bytes
 // it has read.
 func (s *Stream) document(p []byte) (n int) {
+	if s.scan.state == finished && !s.broken {
+		if rest := bytes.TrimLeft(p, " \t\r\n"); len(rest) < len(p) || len(rest) > 0 && rest[0] == '{' {
+			if len(rest) > 0 && rest[0] == '{' { // a document in each line: the first one is not the answer
+				s.form, s.ended, s.toldLast = formArray, false, false
+			}
+			return len(p) - len(rest)
+		}
+	}
 	n = len(p)
 	if !s.broken {
 		read, err := s.scan.writeValue(p)

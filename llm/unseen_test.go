@@ -42,3 +42,24 @@ func TestBudgetOfReasoning(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentsInARow: of an answer that is a document in each line, the first one is not the whole.
+//
+// req: C1
+func TestDocumentsInARow(t *testing.T) {
+	t.Parallel()
+	p := llm.OpenAI()
+	c := parse(t, p, "/v1/chat/completions", `{"model":"gpt-4o","stream":true}`)
+	const (
+		first = `{"choices":[{"delta":{"content":"Hel"},"finish_reason":null}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}` + "\n"
+		last  = ` {"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}],"usage":{"prompt_tokens":50,"completion_tokens":20,"total_tokens":70}}` + "\r\n"
+	)
+	for _, cuts := range [][]int{nil, {len(first) - 1}, {len(first)}, {len(first) + 1}, {len(first) + 2}} {
+		if u := read(p, c, first+last, cuts...).Usage(); u.Input != 50 || u.Output != 20 || !u.Final {
+			t.Errorf("in pieces of %v: %+v", cuts, u)
+		}
+	}
+	if u := read(p, c, first+first).Usage(); u.Final || u.Output < 6 {
+		t.Errorf("without its end: %+v", u)
+	}
+}
