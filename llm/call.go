@@ -108,6 +108,7 @@ type Call struct {
 
 	profile  string
 	unseen   bool  // its answer may have output that is not shown: see Profile.unseen
+	budget   int64 // of reasoning, which may be larger than MaxOutput
 	thinks   bool  // asks for reasoning, where the model reasons only then
 	predicts bool  // the answer may have had output that was predicted wrongly
 	sound    bool  // it has audio

@@ -344,6 +344,29 @@ func TestPricesOfTunedModels(t *testing.T) {
 	}
 }
 
+// TestPricesOfVariants: what a name has behind a colon may cost more than the model, and so do some
+// of its versions.
+func TestPricesOfVariants(t *testing.T) {
+	t.Parallel()
+	p := llm.OpenAI()
+	for _, name := range []string{
+		"openai/gpt-4o:online", "gpt-4o:online", "gpt-4o:ft-acme-2023-01-01", "openai/gpt-4o-2024-05-13",
+		"chatgpt-4o-latest",
+	} {
+		c := &llm.Call{Operation: llm.OpChat, Model: name, Family: p.Family(name).Name}
+		prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1_000_000}}}
+		if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil {
+			t.Errorf("%s costs what gpt-4o does, want an error", name)
+		}
+		for _, own := range []string{name, strings.TrimPrefix(name, "openai/")} {
+			prices.Models = map[string]llm.Price{own: {Input: 3_000_000}}
+			if _, micros, err := prices.Hold(c, llm.Estimate{Input: 1}); err != nil || micros != 3 {
+				t.Errorf("with a price of %s: %d, %v, want 3", own, micros, err)
+			}
+		}
+	}
+}
+
 // TestSearchesOfCutStreams: what a stream told first of its prompt is not all of it if the model
 // searches: the results are told at the end.
 func TestSearchesOfCutStreams(t *testing.T) {

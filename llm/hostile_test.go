@@ -276,6 +276,33 @@ func TestLargeBody(t *testing.T) { // not parallel: it counts allocations
 	}
 }
 
+// TestSpellingsOfGeneric: a field of another spelling than the described one is another field, and
+// one in other capitals, which some servers take for it, is an error.
+//
+// req: C1
+func TestSpellingsOfGeneric(t *testing.T) {
+	t.Parallel()
+	p, err := llm.NewGeneric(llm.Generic{
+		Name: "ours", Paths: []string{"/generate"}, MaxOutput: "maxTokens", Prompt: []string{"userPrompt"},
+		Default: llm.Family{Context: 1000, MaxOutput: 77},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for body, want := range map[string]int64{
+		`{"userPrompt":"a","maxTokens":5}`: 5, `{"userPrompt":"a","max_tokens":5}`: 77, `{"userPrompt":"a","maxtokens":5}`: -1,
+		`{"userPrompt":"a","MaxTokens":5}`: -1, `{"userprompt":"a"}`: -1, `{"USERPROMPT":"a"}`: -1,
+	} {
+		c, err := p.Parse(http.MethodPost, "/generate", nil, []byte(body))
+		switch {
+		case (err != nil) != (want < 0):
+			t.Errorf("%s: %v", body, err)
+		case err == nil && p.Upper(c).Output != want:
+			t.Errorf("%s: reserves %d, want %d", body, p.Upper(c).Output, want)
+		}
+	}
+}
+
 // TestGeneric: a provider that is described by paths is parsed, estimated, read and settled as the
 // others are.
 func TestGeneric(t *testing.T) {

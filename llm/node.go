@@ -1,9 +1,6 @@
 package llm
 
-import (
-	"bytes"
-	"strings"
-)
+import "strings"
 
 // role is what a value means to whoever reads it. Each reader has its own roles; 0 means nothing.
 type role uint8
@@ -23,6 +20,7 @@ type node struct {
 	closed bool
 	scalar bool // a scalar may take the place of what is closed
 	noted  bool // the keys that it has are told as well
+	proto  bool // of Protocol Buffers' JSON, in which each key has two spellings: see snake
 }
 
 // at returns the node at a path, and makes it if there is none. "*" stands for every element of an
@@ -31,14 +29,14 @@ func (n *node) at(path ...string) *node {
 	for _, key := range path {
 		if key == "*" {
 			if n.each == nil {
-				n.each = &node{rest: n.rest}
+				n.each = &node{rest: n.rest, proto: n.proto}
 			}
 			n = n.each
 			continue
 		}
 		i := n.opaque(key)
 		if n.kids[i] == nil {
-			n.kids[i] = &node{rest: n.rest}
+			n.kids[i] = &node{rest: n.rest, proto: n.proto}
 		}
 		n = n.kids[i]
 	}
@@ -54,8 +52,8 @@ func (n *node) opaque(key string) int {
 		}
 		i = len(n.kids)
 		n.keys[key] = i
-		if alias := snake(key); alias != key {
-			n.keys[alias] = i
+		if n.proto {
+			n.keys[snake(key)] = i
 		}
 		n.kids = append(n.kids, nil)
 	}
@@ -69,7 +67,7 @@ func (n *node) link(key string, to *node) { n.kids[n.opaque(key)] = to }
 func (n *node) list() *node {
 	n.closed = true
 	if n.each == nil {
-		n.each = &node{rest: n.rest}
+		n.each = &node{rest: n.rest, proto: n.proto}
 	}
 	return n
 }
@@ -110,13 +108,16 @@ func (n *node) set(r role) *node {
 // parameters are.
 func (n *node) open() bool { return n.role == reqTool || n.role == reqFunction || n.role == reqSchema }
 
-// resembles reports whether a key that is not known is one in small letters, which a server that
-// is written in Go may take for it.
+// resembles reports whether a key that is not known is one in other capitals, which a server that is
+// written in Go may take for it.
 func (n *node) resembles(key []byte) bool {
-	small := func(r rune) bool { return r >= 'a' && r <= 'z' || r == '_' }
-	if bytes.IndexFunc(key, func(r rune) bool { return !small(r) }) < 0 {
-		return false
+	for known := range n.keys {
+		if n.proto && strings.ToLower(known) != known {
+			continue // no such server: what is not known costs the most
+		}
+		if len(known) <= len(key) && strings.EqualFold(known, string(key)) { // ſ is a small S, and K a capital k
+			return true
+		}
 	}
-	_, ok := n.keys[strings.ToLower(strings.ToUpper(string(key)))] // ſ is a small S, and K a capital k
-	return ok
+	return false
 }

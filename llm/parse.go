@@ -55,6 +55,7 @@ const (
 	reqThinks          // whether it does
 	reqPrediction      // of the answer: what is wrong in it is billed, and not shown
 	reqEdit            // the type of an edit of the context
+	reqBudget          // of reasoning
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -85,6 +86,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	c.Messages = max(1, c.Messages)
 	c.Family = p.Family(c.Model).Name
 	c.finishPrice()
+	c.headerPrice(header)
 	c.unseen = p.unseen(c)
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
@@ -178,7 +180,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.edit.body = offset + 1
 	case reqOptions:
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
-	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqAnswers, reqStream, reqUsage:
+	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqBudget, reqAnswers, reqStream, reqUsage:
 		return errKind
 	case reqThinking, reqThinks:
 		r.call.thinks = true
@@ -375,6 +377,12 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return err
 		}
 		c.MaxOutput = max(c.MaxOutput, n)
+	case reqBudget:
+		n, err := count(kind, value)
+		if err != nil && !null {
+			return err
+		}
+		c.budget = n
 	case reqAnswers:
 		if null {
 			return nil

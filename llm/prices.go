@@ -3,6 +3,7 @@ package llm
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,7 +23,7 @@ const MaxPrice = 1_000_000_000_000
 // Prices are what models cost. There are none here: give what your provider charges.
 type Prices struct {
 	Currency string           // such as "usd"; the unit of a cost is "usd_micros"
-	Models   map[string]Price // by the model's name, or else by its family's; "ft:" and one of them is for fine-tuned models
+	Models   map[string]Price // by the model's name, or else by its family's; "ft:" and one of them is for fine-tuned models, and a variant such as "gpt-4o:online" has only a price of its own
 }
 
 // ParsePrice reads a price per million tokens, such as "2.50" or "0.075": at most six decimals.
@@ -79,12 +80,28 @@ func (t *Prices) price(c *Call) (Price, error) {
 	if strings.HasPrefix(c.Model, "ft:") {
 		tuned = "ft:"
 	}
-	for _, name := range []string{c.Model, tuned + bareModel(c.Model), tuned + c.Family} {
+	names := []string{c.Model, tuned + bareModel(c.Model), tuned + c.Family}
+	if tuned == "" && strings.Contains(c.Model, ":") {
+		// A variant may cost more than its model, such as OpenRouter's :online, which searches for
+		// a fee, or a model that was fine-tuned when names were gpt-3.5-turbo:ft-acme.
+		names = []string{c.Model, c.Model[strings.LastIndexByte(c.Model, '/')+1:]}
+	}
+	if slices.ContainsFunc(dearer, func(prefix string) bool { return strings.HasPrefix(bareModel(c.Model), prefix) }) {
+		names = names[:2]
+	}
+	for _, name := range names {
 		if p, ok := t.Models[name]; ok {
 			return p, nil
 		}
 	}
 	return Price{}, fmt.Errorf("llm: model %.80q has no price: add one for it or for its family %.80q", c.Model, c.Family)
+}
+
+// dearer are versions that cost more than the models that their families are named after, and need
+// prices of their own (openai.com/api/pricing).
+var dearer = []string{
+	"gpt-4o-2024-05-13", "chatgpt-4o", "gpt-3.5-turbo-16k", "gpt-3.5-turbo-instruct", "gpt-3.5-turbo-0301",
+	"gpt-3.5-turbo-0613", "gpt-3.5-turbo-1106",
 }
 
 // sum adds up tokens times prices, in 128 bits, and rounds up.

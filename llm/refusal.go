@@ -68,6 +68,10 @@ type Refusal struct {
 	Limit   int64  // the provider's number, or -1 if not told
 	// Oversize says that the call asks for more than the limit: it never fits.
 	Oversize bool
+	// Billed says that the provider may bill the call all the same, with an answer: one that took
+	// too long, or was filtered (learn.microsoft.com/azure, Azure OpenAI, "Plan and manage costs" and
+	// "Content filtering").
+	Billed bool
 	// ReopenAt is until when the quota is closed, by the meaning of the refusal rather than by the
 	// hint in it. It is zero if the meaning is no quota's, or if nothing but an operator ends it.
 	ReopenAt time.Time
@@ -86,9 +90,20 @@ const (
 type errorBody struct {
 	Type    string          `json:"type"`
 	Code    json.RawMessage `json:"code"`
-	Status  string          `json:"status"`
+	Status  plainText       `json:"status"` // Azure's is a number
 	Message string          `json:"message"`
 	Details json.RawMessage `json:"details"`
+}
+
+// plainText is a text. Anything else in its place is passed over.
+type plainText string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *plainText) UnmarshalJSON(raw []byte) error {
+	if raw[0] != '"' {
+		return nil
+	}
+	return json.Unmarshal(raw, (*string)(t))
 }
 
 // Refusal says what a response with an error means. status is its status, header may be nil, body
@@ -99,6 +114,7 @@ func (p *Profile) Refusal(status int, header http.Header, body []byte, now time.
 	e := readError(body)
 	r := Refusal{Status: status, Limit: -1}
 	r.RetryAfter, _ = retryAfter(header, now)
+	r.Billed = status == http.StatusRequestTimeout || p.wire == wireOpenAI && e.code() == "content_filter"
 	switch p.wire {
 	case wireAnthropic:
 		p.anthropicRefusal(&r, &e, header, now)

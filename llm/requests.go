@@ -100,7 +100,9 @@ func openAIAudio(part *node) {
 func anthropicRequest() *node {
 	k := anthropicKnown
 	root := &node{role: reqRoot, rest: reqText}
-	root.at("thinking").set(reqThinking).at("type").role = reqThinks
+	thinking := root.at("thinking").set(reqThinking)
+	thinking.at("type").role = reqThinks
+	thinking.at("budget_tokens").role = reqBudget
 	root.at("model").role = reqModel
 	root.at("stream").role = reqStream
 	root.at("max_tokens").role = reqMaxOutput
@@ -163,7 +165,7 @@ func anthropicBlocks(list *node) {
 
 func geminiRequest() *node {
 	k := geminiKnown
-	root := &node{role: reqRoot, rest: reqText}
+	root := &node{role: reqRoot, rest: reqText, proto: true}
 	geminiFields(root)
 	// countTokens and batchEmbedContents wrap the same fields.
 	inner := root.at("generateContentRequest")

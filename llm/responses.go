@@ -45,6 +45,8 @@ func openAIResponse() *node {
 	item.at("summary", "*", "text").role = resText
 	item.at("arguments").role = resText
 	item.at("input").role = resText
+	item.at("name").role = resText
+	root.at("item", "name").role = resText // of a tool that is called: no delta has it
 
 	root.at("type").role = resType
 	errorFields(root.at("error"), "type", "code")
@@ -76,7 +78,7 @@ func anthropicResponse() *node {
 }
 
 func geminiResponse() *node {
-	root := &node{role: resDoc}
+	root := &node{role: resDoc, proto: true}
 	usage := root.at("usageMetadata")
 	for name, n := range map[string]role{
 		"promptTokenCount":        useInput,

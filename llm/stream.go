@@ -146,6 +146,14 @@ func (s *Stream) Write(piece []byte) (int, error) {
 // document reads the next piece of a document, but not beyond its end, and returns how many bytes
 // it has read.
 func (s *Stream) document(p []byte) (n int) {
+	if s.scan.state == finished && !s.broken {
+		if rest := bytes.TrimLeft(p, " \t\r\n"); len(rest) < len(p) || len(rest) > 0 && rest[0] == '{' {
+			if len(rest) > 0 && rest[0] == '{' { // a document in each line: the first one is not the answer
+				s.form, s.ended, s.toldLast = formArray, false, false
+			}
+			return len(p) - len(rest)
+		}
+	}
 	n = len(p)
 	if !s.broken {
 		read, err := s.scan.writeValue(p)
@@ -382,6 +390,13 @@ func (s *Stream) Usage() Usage {
 	}
 	if s.call.Operation == OpEmbeddings && u.InputKnown {
 		u.OutputKnown = true
+	} else if u.InputKnown && u.OutputKnown {
+		// Some who speak OpenAI's protocol tell the reasoning beside the output, not as a part of
+		// it: xAI (docs.x.ai, consumption and rate limits), and Google. Their total has it.
+		if u.Reasoning > u.Output {
+			u.Output = add(u.Output, u.Reasoning)
+		}
+		u.Output = max(u.Output, u.Total-u.Input)
 	}
 	u.Final = u.InputKnown && s.final(u)
 	u.InputKnown = u.InputKnown && u.Input > 0 // no prompt is empty: some servers fill in zeros

@@ -26,6 +26,24 @@ var answers = []struct {
 		true, 6,
 	},
 	{
+		"a chat whose reasoning is beside its output", "openai", "/v1/chat/completions", `{"model":"grok-4"}`,
+		`{"choices":[{"message":{"content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":32,"completion_tokens":9,"total_tokens":135,"completion_tokens_details":{"reasoning_tokens":94}}}`,
+		llm.Usage{Input: 32, InputKnown: true, Output: 103, OutputKnown: true, Reasoning: 94, Total: 135, Final: true},
+		true, 6,
+	},
+	{
+		"a chat whose total has more than its parts", "openai", "/v1/chat/completions", `{"model":"gemini-2.5-pro"}`,
+		`{"choices":[{"message":{"content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":10,"total_tokens":520}}`,
+		llm.Usage{Input: 8, InputKnown: true, Output: 512, OutputKnown: true, Total: 520, Final: true},
+		true, 6,
+	},
+	{
+		"a chat that tells no total", "openai", "/v1/chat/completions", `{"model":"grok-4"}`,
+		`{"choices":[{"message":{"content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":32,"completion_tokens":9,"completion_tokens_details":{"reasoning_tokens":94}}}`,
+		llm.Usage{Input: 32, InputKnown: true, Output: 103, OutputKnown: true, Reasoning: 94, Final: true},
+		true, 6,
+	},
+	{
 		"a chat in pieces", "openai", "/v1/chat/completions", `{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true}}`,
 		"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}],\"usage\":null}\n\n" +
 			"data: {\"choices\":[{\"delta\":{\"content\":\"Hel\\u006co\"},\"finish_reason\":null}],\"usage\":null,\"obfuscation\":\"abcdefgh\"}\n\n" +

@@ -34,6 +34,9 @@ const (
 	OtherWords                     // runs of other letters: accented, Greek, Cyrillic, Arabic, …
 	OtherLetters                   // their letters
 	OtherBytes                     // bytes of everything else, such as emoji and control characters
+	// Those below are counted for bounds: no text that was measured needs them for an estimate.
+	ShortLetters // letters of a word from the 2nd to the 6th
+	LongBytes    // bytes of rare characters beyond the usual two or three, and a blank before such a one
 
 	numFeatures
 )
@@ -161,6 +164,7 @@ func (t *Text) word(p []byte) (n int) {
 	}
 	t.Counts[RareLetters] += rare
 	t.Counts[LongLetters] += int64(max(t.run+n, shortWord) - max(t.run, shortWord))
+	t.Counts[ShortLetters] += int64(min(t.run+n, shortWord) - min(t.run, shortWord))
 	t.prev, t.upper, t.run = rune('a'+prev), false, t.run+n
 	return n
 }
@@ -176,6 +180,9 @@ var asciiKinds = func() (kinds [utf8.RuneSelf]charKind) {
 // feature counts a character by its kind.
 func (t *Text) feature(kind charKind, r rune, size int) {
 	if kind != t.last {
+		if kind == kindOther {
+			t.blankBefore()
+		}
 		t.run, t.prev, t.upper = 0, 0, false
 	}
 	t.last = kind
@@ -204,6 +211,7 @@ func (t *Text) feature(kind charKind, r rune, size int) {
 			t.Counts[OtherWords]++
 		}
 		t.Counts[OtherLetters]++
+		t.Counts[LongBytes] += int64(max(0, size-2))
 	default:
 		if r < utf8.RuneSelf {
 			size = 2 // a control character is a token, which two of these bytes are worth
@@ -245,8 +253,11 @@ func (t *Text) letter(r rune) {
 	} else if upper {
 		t.Counts[Capitals]++
 	}
-	if t.run > shortWord {
+	switch {
+	case t.run > shortWord:
 		t.Counts[LongLetters]++
+	case t.run > 1:
+		t.Counts[ShortLetters]++
 	}
 	if t.prev != 0 && commonAfter[t.prev-'a']&(1<<(low-'a')) == 0 {
 		t.Counts[RareLetters]++
@@ -256,6 +267,8 @@ func (t *Text) letter(r rune) {
 
 // wide counts a character of a script in which a word has few characters.
 func (t *Text) wide(r rune, size int) {
+	t.blankBefore()
+	t.Counts[LongBytes] += int64(max(0, size-3))
 	switch {
 	case unicode.Is(unicode.Han, r):
 		t.Counts[Han]++
@@ -265,6 +278,13 @@ func (t *Text) wide(r rune, size int) {
 		t.Counts[Hangul]++
 	default:
 		t.Counts[OtherBytes] += int64(size)
+	}
+}
+
+// blankBefore counts a single blank before a character with which it may be a token of its own.
+func (t *Text) blankBefore() {
+	if t.last == kindBlank && t.run == 1 {
+		t.Counts[LongBytes]++
 	}
 }
 

@@ -1,7 +1,9 @@
 package llm
 
 import (
+	"cmp"
 	"errors"
+	"net/http"
 	"strings"
 )
 
@@ -49,6 +51,17 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 		}
 	}
 	c.Unpriced = f.field
+}
+
+// headerPrice notes what headers ask for that is not at the table's price: at Vertex AI calls of the
+// type "priority" cost more (docs.cloud.google.com/vertex-ai, Priority PayGo).
+func (c *Call) headerPrice(header http.Header) {
+	const shared = "X-Vertex-Ai-Llm-Shared-Request-Type"
+	for _, v := range header[shared] {
+		if !strings.EqualFold(strings.TrimSpace(v), "flex") {
+			c.Unpriced = cmp.Or(c.Unpriced, "the header X-Vertex-AI-LLM-Shared-Request-Type")
+		}
+	}
 }
 
 // Fees are per use of a tool, or per call of a model that always searches.

@@ -2,6 +2,7 @@ package llm_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -73,6 +74,24 @@ func TestDearerThanTheTable(t *testing.T) {
 		_, _, err := prices.Hold(call, llm.Estimate{Input: 1})
 		if errors.Is(err, llm.ErrUnpriced) != (c.field != "") || c.field == "" && err != nil || err != nil && !strings.Contains(err.Error(), c.field) {
 			t.Errorf("%s %s: %v, want an error that names %q", c.path, c.body, err, c.field)
+		}
+	}
+}
+
+// TestDearerByHeader: a header asks for priority at Vertex AI, which costs more.
+//
+// req: B12
+func TestDearerByHeader(t *testing.T) {
+	t.Parallel()
+	for value, dear := range map[string]bool{"priority": true, "Priority ": true, "dedicated": true, "flex": false, "Flex": false} {
+		h := http.Header{}
+		h.Set("X-Vertex-AI-LLM-Shared-Request-Type", value)
+		c, err := llm.Gemini().Parse(http.MethodPost, "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (c.Unpriced != "") != dear {
+			t.Errorf("%q: unpriced is %q", value, c.Unpriced)
 		}
 	}
 }

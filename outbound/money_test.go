@@ -123,3 +123,54 @@ func TestCallsThatDoNotWait(t *testing.T) {
 		}
 	})
 }
+
+// errorAnswer answers every call with an error.
+type errorAnswer struct {
+	status int
+	body   string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a errorAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, r.Body)
+	return &http.Response{
+		StatusCode: a.status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(a.body)),
+	}, err
+}
+
+// TestErrorsThatAreBilled: what Azure bills although it answers with an error stays counted.
+//
+// req: B12 C1
+func TestErrorsThatAreBilled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		errorAnswer
+		stands bool
+	}{
+		{errorAnswer{http.StatusBadRequest, `{"error":{"message":"The response was filtered","param":"prompt","code":"content_filter","status":400}}`}, true},
+		{errorAnswer{http.StatusRequestTimeout, `{"error":{"code":"Timeout","message":"The operation was timeout."}}`}, true},
+		{errorAnswer{http.StatusBadRequest, `{"error":{"message":"Invalid value","code":"invalid_value"}}`}, false},
+		{errorAnswer{http.StatusTooManyRequests, `{"error":{"code":"429","message":"Try again in 3 seconds."}}`}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, money(1))
+			prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000, Output: 10_000_000}}}
+			rt := outbound.NewTransport(outbound.New(outbound.PerModel("project", l), nil), llm.OpenAI(),
+				&outbound.TransportOptions{Base: c.errorAnswer, Prices: prices})
+			const body = `{"model":"gpt-4o","max_tokens":1000,"messages":[{"role":"user","content":"Hello!"}]}`
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if spent := spentOf(t, l); spent >= 10*1000 != c.stands {
+				t.Errorf("after %d %s: %d are spent", c.status, c.body, spent)
+			}
+		})
+	}
+}

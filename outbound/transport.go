@@ -336,11 +336,12 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	if resp.Header.Get("Content-Length") != "" {
 		resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
 	}
+	what := t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now())
 	used := t.failed(r)
-	if unheard(resp.StatusCode) {
+	if what.Billed || unheard(resp.StatusCode) {
 		used = t.unheard(r)
 	}
-	return t.ended(run, r, t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now()), used)
+	return t.ended(run, r, what, used)
 }
 
 // unheard reports whether a status is that of a proxy that did not get the provider's answer: the
@@ -349,7 +350,8 @@ func unheard(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
 }
 
-// failed returns what a call used that was answered with an error: no provider is paid for one.
+// failed returns what a call used that was answered with an error for which no provider is
+// paid.
 func (t *Transport) failed(r *request) []drawgate.Cost {
 	used := t.profile.Failed(r.call, r.est)
 	if p := t.opts.Prices; p != nil {

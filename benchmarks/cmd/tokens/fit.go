@@ -9,7 +9,7 @@ import (
 
 var featureNames = []string{
 	"Words", "LongLetters", "Capitals", "RareLetters", "Digits", "Punctuation", "PunctuationOn", "PunctuationLong", "PunctuationSame", "Spaces", "SpacesOn", "Lines", "LinesOn",
-	"Han", "Kana", "Hangul", "OtherWords", "OtherLetters", "OtherBytes",
+	"Han", "Kana", "Hangul", "OtherWords", "OtherLetters", "OtherBytes", "ShortLetters", "LongBytes",
 }
 
 // tooLittle is how much worse it is to reserve too little than too much: the weights come out at
@@ -23,8 +23,8 @@ var least = map[llm.Feature]float64{llm.LongLetters: 0.1, llm.Capitals: 0.1, llm
 // fixed are features that the texts here hardly have. Their weights are what o200k_base and
 // cl100k_base need for a few sentences of Russian, Greek and Korean.
 var fixed = map[string]map[llm.Feature]float64{
-	"o200k":  {llm.Hangul: 0.8, llm.OtherWords: 0.8, llm.OtherLetters: 0.3},
-	"cl100k": {llm.Hangul: 1.3, llm.OtherWords: 0.9, llm.OtherLetters: 0.75},
+	"o200k":  {llm.Hangul: 0.8, llm.OtherWords: 0.8, llm.OtherLetters: 0.3, llm.ShortLetters: 0, llm.LongBytes: 0},
+	"cl100k": {llm.Hangul: 1.3, llm.OtherWords: 0.9, llm.OtherLetters: 0.75, llm.ShortLetters: 0, llm.LongBytes: 0},
 }
 
 // setWeights finds weights by descent along one weight at a time. Every corpus counts the same.
