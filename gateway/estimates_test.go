@@ -134,9 +134,10 @@ func written(api, model string, stream bool, prompt string, rows []row, twin fun
 // referee compares what calls are settled with and what the provider bills.
 type referee struct {
 	*bench
-	n     int
-	money bool
-	calls []simulator.Call // that reached the provider
+	n      int
+	money  bool
+	calls  []simulator.Call // that reached the provider
+	turned int64            // calls that did not, since a circuit was open
 }
 
 // judged makes a call, and returns what it reserved and was settled with, in tokens and in money:
@@ -152,8 +153,11 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	calls := b.sim.Calls()
 	b.calls = append(b.calls, calls...)
 	if len(calls) == 0 {
-		if got.status < http.StatusBadRequest {
+		switch {
+		case got.status < http.StatusBadRequest:
 			b.Errorf("%s %s: %d without a call", path, body, got.status)
+		case got.status == http.StatusServiceUnavailable:
+			b.turned++
 		}
 		return "refused", "", got
 	}
@@ -250,9 +254,9 @@ func (b *referee) audited(dir string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	missing := r.Missing + r.Damaged + r.Orphans + r.Late + r.Unknown + r.Uncounted + r.Unended + r.Refused + r.Refunded
-	if n := int64(len(b.calls)); r.Calls != n || r.Settled != n || missing != 0 {
-		b.Errorf("%d calls reached the provider; the audit has %+v", n, r)
+	missing := r.Missing + r.Damaged + r.Orphans + r.Late + r.Unknown + r.Uncounted + r.Unended + r.Refunded
+	if n := int64(len(b.calls)); r.Calls != n || r.Settled != n || r.Refused != b.turned || missing != 0 {
+		b.Errorf("%d calls reached the provider, %d met an open circuit; the audit has %+v", n, b.turned, r)
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
