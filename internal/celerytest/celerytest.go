@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/drawgate/drawgate/internal/redistest"
@@ -99,7 +98,5 @@ func (w *Worker) Kill9() { w.kill() }
 // Stop makes the worker hang (SIGSTOP).
 func (w *Worker) Stop() {
 	w.app.tb.Helper()
-	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		w.app.tb.Fatal(err)
-	}
+	redistest.Hang(w.app.tb, w.cmd.Process.Pid)
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -104,7 +103,5 @@ func (r *Rabbit) Kill9() {
 // Stop makes the server hang (SIGSTOP): connections stay open, and nothing answers.
 func (r *Rabbit) Stop() {
 	r.tb.Helper()
-	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		r.tb.Fatal(err)
-	}
+	redistest.Hang(r.tb, r.cmd.Process.Pid)
 }

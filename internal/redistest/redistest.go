@@ -130,7 +130,10 @@ func (s *Server) Restart() {
 }
 
 // Stop makes the server hang (SIGSTOP): connections stay open, and nothing answers.
-func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Stop() {
+	s.tb.Helper()
+	Hang(s.tb, s.PID())
+}
 
 // Continue lets a stopped server continue.
 func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
