@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // TestPython builds and installs the package by its own metadata, checks its types and its style,
@@ -17,13 +19,7 @@ import (
 // req: B1 B4 B5 B6 B7 B8 B11 C2 C3 C4 C5 C6 C7
 func TestPython(t *testing.T) {
 	t.Parallel()
-	bin, err := filepath.Abs("../.tools/python/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(bin); err != nil {
-		t.Fatalf("%v: install it with \"make deps\" in the root of the repository", err)
-	}
+	bin := needs.Tool(t, "python/bin")
 	dir := t.TempDir()
 	program, installed := filepath.Join(dir, "drawgate"), filepath.Join(dir, "installed")
 	env := append(

@@ -21,6 +21,7 @@ from ._wire import Json
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts; doubling, with jitter
 LAST = 1.0  # so many seconds before the deadline the time is not divided among attempts any more
+SHORTEST = 0.05  # seconds; with less time left no further attempt begins
 LONGEST_RETRY_AFTER = 5.0  # seconds
 CLOSE_TIMEOUT = 10.0  # seconds at least for what is done in the background when a limiter is closed
 KEEP_ALIVE = 256  # idle connections
@@ -102,9 +103,11 @@ class Caller:
             unsure, sent = unsure or failure.error.maybe, sent or failure.sent
             pause = max(failure.pause, min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * (0.5 + random.random()))
             retry = (again and isinstance(failure.error, Unavailable)) or not failure.sent
-            if not retry or attempt == attempts or time.monotonic() + pause >= give_up:
+            if not retry or attempt == attempts or time.monotonic() + pause + SHORTEST > give_up:
                 break
             await asyncio.sleep(pause)
+            if time.monotonic() + SHORTEST > give_up:  # a busy machine sleeps for longer
+                break
         failure.error.maybe, failure.error._sent = unsure, sent
         if attempt > 1:
             failure.error.args = (f"{failure.error} ({attempt} attempts in {time.monotonic() - begun:.3g} s)",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -212,11 +213,22 @@ def test_not_a_drawgate_server(key: str) -> None:
         limiter.take("few", key)
 
 
-def test_nobody_listens(key: str) -> None:
+@pytest.mark.parametrize("oversleep", [0.0, 100.0])
+def test_nobody_listens(key: str, oversleep: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error tells of the connection that was refused, though a busy machine slept beyond the deadline."""
+    slept = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds + oversleep
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + slept)
+    monkeypatch.setattr(_call, "time", clock)
+    monkeypatch.setattr(_call, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
     with pytest.raises(
         ServerUnavailable, match=r"running, and is the address \(server=, or DRAWGATE_SERVER\) right"
     ) as e:
-        Limiter("http://127.0.0.1:1", timeout=0.2).take("few", key)
+        Limiter("http://127.0.0.1:1", timeout=60).take("few", key)
     assert not e.value.maybe
 
 
