@@ -28,11 +28,12 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/cells":      {own: []string{"internal/record"}},
 	"internal/answer":     {own: []string{"", "internal/bridge", "internal/cells", "internal/record"}},
 	"internal/model":      {own: []string{"", "internal/answer", "internal/calendar", "internal/record"}},
-	"internal/redistest":  {},
-	"internal/celerytest": {own: []string{"internal/redistest"}},
+	"internal/needs":      {},
+	"internal/redistest":  {own: []string{"internal/needs"}},
+	"internal/celerytest": {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/regular":    {},
 	"internal/storekey":   {own: []string{""}},
-	"internal/awstest":    {own: []string{"internal/redistest"}},
+	"internal/awstest":    {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/lambdaext":  {},
 	"internal/lambdatest": {own: []string{"", "config", "internal/awstest", "internal/redistest", "llm/simulator", "store/dynamostore"}},
 	"store":               {own: []string{"", "internal/answer", "internal/record"}},
@@ -71,6 +72,7 @@ var rules = map[string]struct{ own, others []string }{
 	"audit/ledgerfile":        {own: []string{"", "audit", "llm", "outbound"}},
 	"telemetry":               {own: []string{"", "api", "engine", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"telemetry/cloudwatch":    {own: []string{"", "internal/sampler", "outbound", "store/dynamostore", "store/guard"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"telemetry/promtest":      {own: []string{"internal/needs"}},
 	"telemetry/snsnotify":     {own: []string{"api", "internal/sampler", "internal/sleep"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"config": {
 		own: []string{

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // The rules for Prometheus, and their tests.
@@ -56,7 +58,7 @@ func readYAML(t *testing.T, path string, into any) {
 // promtool runs promtool and returns what it printed. A failure fails the test.
 func promtool(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), needs.Program(t, "promtool"), args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool %q: %v\n%s", args, err, out)
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -156,11 +157,7 @@ type process struct {
 // start runs a program in the testbed's folder.
 func (s *testbed) start(name string, args ...string) *process {
 	s.t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		s.t.Fatalf("%v: make deps installs it", err)
-	}
-	p := &process{cmd: exec.Command(path, args...), log: &bytes.Buffer{}, done: make(chan struct{})}
+	p := &process{cmd: exec.Command(needs.Program(s.t, name), args...), log: &bytes.Buffer{}, done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.log, p.log
 	p.cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
 	if err := p.cmd.Start(); err != nil {

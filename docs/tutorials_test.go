@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -156,7 +157,7 @@ func newReader(t *testing.T) *reader {
 		_, r.ports[port], _ = net.SplitHostPort(redistest.FreeAddr(t))
 	}
 	r.env = []string{
-		"PATH=" + strings.Join([]string{built, tools(t, "sdk-python/bin"), tools(t, "node/bin"), os.Getenv("PATH")}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir, "XDG_CONFIG_HOME=" + r.dir,
+		"PATH=" + strings.Join([]string{built, needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin"), os.Getenv("PATH")}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir, "XDG_CONFIG_HOME=" + r.dir,
 		"DRAWGATE_LISTEN=127.0.0.1:" + r.ports["7878"], "DRAWGATE_ADMIN_LISTEN=127.0.0.1:" + r.ports["7879"],
 		"DRAWGATE_STORE_TIMEOUT=30s", // a busy machine may have a slow disk
 		"PYTHONUNBUFFERED=1",
@@ -168,19 +169,6 @@ func newReader(t *testing.T) *reader {
 	}
 	r.env = append(r.env, "GOMODCACHE="+folders[0], "GOCACHE="+folders[1])
 	return r
-}
-
-// tools returns the path of something that "make deps" installs.
-func tools(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", ".tools", name))
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		t.Fatalf("%v: install it with \"make deps\" in the root of the repository", err)
-	}
-	return path
 }
 
 // changed returns a page with free ports, folders of the test, and windows that do not end while a
@@ -249,13 +237,13 @@ func (r *reader) install(command string) {
 			r.t.Fatal(err)
 		}
 		path := strings.TrimPrefix(r.env[0], "PATH=")
-		r.env = append(r.env, "PATH="+tools(r.t, "python/bin")+":"+path, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+		r.env = append(r.env, "PATH="+needs.Tool(r.t, "python/bin")+":"+path, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
 		return
 	case words[0] == "pip":
 		list, end = "../tools/sdk/python.txt", "=="
 	case words[0] == "npm":
 		list, end = "../tools/sdk/package.json", `": "`
-		err = os.Symlink(tools(r.t, "sdk-node/node_modules"), filepath.Join(r.dir, "node_modules"))
+		err = os.Symlink(needs.Tool(r.t, "sdk-node/node_modules"), filepath.Join(r.dir, "node_modules"))
 	case words[0] == "go" && words[1] == "get":
 		list, end = "../examples/gateway/go.mod", " v"
 		for _, name := range []string{"go.mod", "go.sum"} {

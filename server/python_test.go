@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // pythonExample returns the program in docs/http.md, with some of its lines replaced.
@@ -67,10 +68,7 @@ func (c *cutOff) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // becomes of its messages and of its call.
 func TestPythonExample(t *testing.T) {
 	t.Parallel()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("there is no python3")
-	}
+	python := needs.Program(t, "python3")
 	const call, prepare = "used = 321", `prompt = "Summarise the report."`
 	for name, c := range map[string]struct {
 		replace          []string

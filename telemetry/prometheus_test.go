@@ -19,6 +19,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
@@ -221,7 +222,7 @@ func TestPromtoolFindsNoFault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+	cmd := exec.CommandContext(t.Context(), needs.Program(t, "promtool"), "check", "metrics")
 	cmd.Stdin = strings.NewReader(text.String())
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v\n%s", err, out)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
@@ -25,9 +26,7 @@ type pane struct {
 // pane runs a script in a terminal of its own. When it has ended, the screen stays.
 func (b bench) pane(width, height int, script string) *pane {
 	b.t.Helper()
-	if _, err := exec.LookPath("tmux"); err != nil {
-		b.t.Fatalf("tmux is missing: make deps installs it: %v", err)
-	}
+	needs.Program(b.t, "tmux")
 	dir, err := os.MkdirTemp("", "pane") // the path of a socket must be short
 	if err != nil {
 		b.t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/lambdatest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -83,9 +84,7 @@ type world struct{ *lambdatest.World }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("there is no python3")
-	}
+	needs.Program(t, "python3")
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	// Only the first test waits for this.
@@ -354,9 +353,7 @@ func TestRefusal(t *testing.T) { //nolint:paralleltest // credentials come from 
 // asked for what is on this machine.
 func TestHangingExtension(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("there is no python3")
-	}
+	needs.Program(t, "python3")
 	var takes, settlements atomic.Int64
 	ended := make(chan struct{})
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // TestAimock: the gateway works in front of a mock of the providers that somebody else wrote, which
 // has its own idea of their protocols. What the SDKs say was used is what is settled.
 func TestAimock(t *testing.T) {
 	t.Parallel()
-	p := start(t, "node/bin/node", filepath.Join("testdata", "aimock.mjs"), installed(t, "sdk-node"))
+	p := start(t, "node/bin/node", filepath.Join("testdata", "aimock.mjs"), needs.Tool(t, "sdk-node"))
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
 		t.Fatal(err)

@@ -5,10 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // The operations that the SDKs are used for.
@@ -79,7 +80,7 @@ func (p *process) call(_ context.Context, j *job) (*result, error) {
 // start starts a program of make deps, which ends with the test.
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), installed(t, program), args...)
+	cmd := exec.CommandContext(t.Context(), needs.Tool(t, program), args...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -100,19 +101,6 @@ func start(t *testing.T, program string, args ...string) *process {
 	return &process{in, bufio.NewReader(out)}
 }
 
-// installed returns the path of something that make deps installs.
-func installed(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", "..", ".tools", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: install it with \"make deps\" in the root of the repository", err)
-	}
-	return path
-}
-
 // python starts the SDK for Python.
 func python(t *testing.T, operation string) client {
 	t.Helper()
@@ -122,5 +110,5 @@ func python(t *testing.T, operation string) client {
 // typescript starts the SDK for TypeScript.
 func typescript(t *testing.T, operation string) client {
 	t.Helper()
-	return start(t, "node/bin/node", filepath.Join("testdata", "client.mjs"), installed(t, "sdk-node"), operation)
+	return start(t, "node/bin/node", filepath.Join("testdata", "client.mjs"), needs.Tool(t, "sdk-node"), operation)
 }

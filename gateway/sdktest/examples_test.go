@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
 
@@ -40,7 +41,7 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	base := serve(t, dir, "gateway", "--config", "drawgate.yaml", "--listen", "127.0.0.1:0")
-	if err := os.Symlink(installed(t, "sdk-node/node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(needs.Tool(t, "sdk-node/node_modules"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	programs := programs(t)
@@ -83,7 +84,7 @@ func program(t *testing.T, dir, path string) func(base, key string) *exec.Cmd {
 	var args []string
 	switch filepath.Ext(path) {
 	case ".py":
-		args = []string{installed(t, "sdk-python/bin/python"), examples + path}
+		args = []string{needs.Tool(t, "sdk-python/bin/python"), examples + path}
 	case ".mts": // a copy: Node looks for packages next to the file
 		text, err := os.ReadFile(examples + path)
 		here := filepath.Join(dir, filepath.Base(path))
@@ -93,7 +94,7 @@ func program(t *testing.T, dir, path string) func(base, key string) *exec.Cmd {
 		if err != nil {
 			t.Fatal(err)
 		}
-		args = []string{installed(t, "node/bin/node"), here}
+		args = []string{needs.Tool(t, "node/bin/node"), here}
 	case ".go":
 		binary := filepath.Join(dir, filepath.Base(filepath.Dir(path)))
 		output(t, exec.CommandContext(t.Context(), "go", "-C", examples, "build", "-o", binary, "./"+filepath.Dir(path)))

@@ -12,13 +12,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -42,8 +42,8 @@ func Dynalite(tb testing.TB) *Server {
 	for range 5 { // a port that was free a moment ago may be taken
 		addr := redistest.FreeAddr(tb)
 		host, port, _ := net.SplitHostPort(addr)
-		s = start(tb, "dynalite", regexp.MustCompile(`listening at: (http://\S+)`), tool(tb, "node/bin/node"),
-			tool(tb, "aws-node/node_modules/dynalite/cli.js"), "--host", host, "--port", port, "--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0")
+		s = start(tb, "dynalite", regexp.MustCompile(`listening at: (http://\S+)`), needs.Tool(tb, "node/bin/node"),
+			needs.Tool(tb, "aws-node/node_modules/dynalite/cli.js"), "--host", host, "--port", port, "--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0")
 		if s.URL != "" {
 			return s
 		}
@@ -55,7 +55,7 @@ func Dynalite(tb testing.TB) *Server {
 // Moto starts a moto, and stops it at the test's end.
 func Moto(tb testing.TB) *Server {
 	tb.Helper()
-	s := start(tb, "moto", regexp.MustCompile(`listening on (\d+)`), tool(tb, "aws-python/bin/python"), "-I", "-c", moto)
+	s := start(tb, "moto", regexp.MustCompile(`listening on (\d+)`), needs.Tool(tb, "aws-python/bin/python"), "-I", "-c", moto)
 	if s.URL == "" {
 		tb.Fatal("moto does not start")
 	}
@@ -66,7 +66,7 @@ func Moto(tb testing.TB) *Server {
 // CFNLint returns the path of cfn-lint.
 func CFNLint(tb testing.TB) string {
 	tb.Helper()
-	return tool(tb, "aws-python/bin/cfn-lint")
+	return needs.Tool(tb, "aws-python/bin/cfn-lint")
 }
 
 // patience is how long to wait for something that must happen.
@@ -116,21 +116,3 @@ func start(tb testing.TB, name string, ready *regexp.Regexp, program string, arg
 
 // PID returns the process's id.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
-
-// tool returns the path of something that "make deps" installs in .tools, in the root of the
-// repository.
-func tool(tb testing.TB, name string) string {
-	tb.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for ; filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
-		path := filepath.Join(dir, ".tools", name)
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	tb.Fatalf("this test needs .tools/%s: run \"make deps\" in the root of the repository", name)
-	return ""
-}

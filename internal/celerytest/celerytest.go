@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -37,21 +38,7 @@ func New(tb testing.TB, broker string) *App {
 // python makes a command of Python, from .tools in the root of the repository.
 func (a *App) python(args ...string) *exec.Cmd {
 	a.tb.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		a.tb.Fatal(err)
-	}
-	program := ""
-	for ; program == "" && filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
-		path := filepath.Join(dir, ".tools/python/bin/python")
-		if _, err := os.Stat(path); err == nil {
-			program = path
-		}
-	}
-	if program == "" {
-		a.tb.Fatal(`this test needs .tools/python: run "make deps" in the root of the repository`)
-	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(needs.Tool(a.tb, "python/bin/python"), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = a.dir, append(os.Environ(), "CELERY_BROKER_URL="+a.broker), redistest.DieWithParent()
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -27,10 +28,7 @@ const patience = 5 * time.Minute
 func StartRabbit(tb testing.TB) *Rabbit {
 	tb.Helper()
 	// The script of the package's name wants to be run by a service.
-	found, err := filepath.Glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server")
-	if err != nil || len(found) == 0 {
-		tb.Fatalf(`this test needs a real RabbitMQ: run "make deps" (%v)`, err)
-	}
+	program := needs.Match(tb, "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server")
 	dir, names := tb.TempDir(), redistest.FreeAddr(tb)
 	_, port, _ := net.SplitHostPort(names)
 	// Otherwise the server would start one that outlives it.
@@ -45,7 +43,7 @@ func StartRabbit(tb testing.TB) *Rabbit {
 	})
 	for range 3 { // a port that was free a moment ago may be taken
 		r := &Rabbit{Addr: redistest.FreeAddr(tb), tb: tb, done: make(chan struct{})}
-		if r.start(found[0], dir, port) {
+		if r.start(program, dir, port) {
 			return r
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // Server is its own redis-server process on a free port of the loopback interface, without
@@ -31,12 +33,10 @@ type Server struct {
 var program = cmp.Or(os.Getenv("DRAWGATE_REDIS_SERVER"), "redis-server")
 
 // Start starts a server, with further arguments for redis-server, and stops it at the test's end.
-// Without redis-server the test fails, because a skipped test would show nothing.
+// The test is left out where package needs leaves it out.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		tb.Fatalf("this test needs a real Redis: install redis-server (%v)", err)
-	}
+	needs.Program(tb, program)
 	s := &Server{tb: tb, dir: tb.TempDir(), args: args}
 	tb.Cleanup(s.stop)
 	var err error

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // Server is a Prometheus process of its own on a free port of the loopback interface.
@@ -42,9 +44,7 @@ type Options struct {
 // machine the test fails, because a skipped test would prove nothing.
 func Start(tb testing.TB, target string, opts *Options) *Server {
 	tb.Helper()
-	if _, err := exec.LookPath("prometheus"); err != nil {
-		tb.Fatalf("this test needs a real Prometheus: install prometheus (%v)", err)
-	}
+	needs.Program(tb, "prometheus")
 	dir := tb.TempDir()
 	if opts == nil {
 		opts = &Options{}

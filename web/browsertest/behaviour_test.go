@@ -13,19 +13,16 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-)
 
-// axe is the checker of accessibility, which "make deps" installs.
-const axe = "../../.tools/web-node/node_modules/axe-core/axe.min.js"
+	"github.com/drawgate/drawgate/internal/needs"
+)
 
 // accessible checks that nobody is kept from using what the page shows: axe finds nothing serious
 // or critical.
 func (b *tab) accessible(what string) {
 	b.t.Helper()
-	code, err := os.ReadFile(axe)
-	if err != nil {
-		b.t.Fatalf("this test needs axe-core, which make deps installs: %v", err)
-	}
+	code, err := os.ReadFile(needs.Tool(b.t, "web-node/node_modules/axe-core/axe.min.js"))
+	b.must(err)
 	eval[bool](b, string(code)+"; true")
 	found := eval[string](b, `axe.run(document).then((r) => JSON.stringify(r.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical')
 		.map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.map((n) => n.html + ' ' + n.failureSummary) }))))`)
