@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // numbered returns n rolling limits, each of its own unit: the i-th allows 10·(i+1) per i+1
@@ -153,10 +154,7 @@ func TestNames(t *testing.T) {
 
 // TestAllowDoesNotAllocate is a budget. req: E2
 func TestAllowDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun counts for the whole process
-	if raceEnabled {
-		t.Log("not counted under the race detector")
-		return
-	}
+	needs.NoRace(t)
 	const much = 1_000_000_000
 	day := drawgate.Limit{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: much}
 	once := rolling(1, time.Hour)

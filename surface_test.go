@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // surface is what the package exports: names, and methods as "Type.Method".
@@ -144,6 +146,10 @@ func TestSurfaceNamesNoInternalType(t *testing.T) {
 // such a function returns, so that there is none which nobody needs. Packages are type-checked: a
 // method is not used because another type has one of that name.
 func TestSurfaceIsUsed(t *testing.T) {
+	needs.NoRace(t) // one goroutine
+	if testing.Short() {
+		t.Skip("compiles the whole module")
+	}
 	t.Parallel()
 	implicit := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true} // the standard library calls them
 	s, used := readSurface(t), usedOutside(t)

@@ -6,6 +6,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 func bench(t testing.TB) *engine.Engine {
@@ -59,9 +60,7 @@ func BenchmarkTake(b *testing.B) {
 // TestTakesDoNotAllocate: with a Result that is used again, one policy costs no allocation;
 // without, one.
 func TestTakesDoNotAllocate(t *testing.T) {
-	if raceEnabled {
-		return // the detector allocates
-	}
+	needs.NoRace(t)
 	e := bench(t)
 	for name, r := range map[string]*engine.Request{"a rule": from("u"), "a name": ask("fast", "u")} {
 		var res engine.Result

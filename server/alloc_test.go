@@ -1,5 +1,3 @@
-//go:build !race
-
 package server_test
 
 import (
@@ -12,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/server"
 )
 
 // A take costs net/http some 25 allocations; the server must not add as many again.
 func TestTakeAllocatesLittle(t *testing.T) {
+	needs.NoRace(t)
 	s := setup{config: benched()}.make(t)
 	for _, c := range []struct {
 		path, body string

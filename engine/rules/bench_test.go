@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // many returns 200 rules as an API may have them, five of them with an expression.
@@ -85,9 +87,7 @@ func BenchmarkMatch(b *testing.B) {
 // TestMatchingDoesNotAllocate for 200 rules and keys of a single attribute; a key of several parts
 // is one allocation.
 func TestMatchingDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
-		return // the detector allocates
-	}
+	needs.NoRace(t)
 	for name, c := range map[string]struct {
 		set  *Set
 		want float64

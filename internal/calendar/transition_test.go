@@ -5,7 +5,6 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -211,7 +210,7 @@ func checkNeighbours(t fatalist, rule Rule, start, end int64) {
 func TestEveryTransitionOfEveryZone(t *testing.T) {
 	t.Parallel()
 	every := 1
-	if testing.Short() || raceEnabled() {
+	if testing.Short() {
 		every = 16
 	}
 	for i, zone := range allZones(t) {
@@ -270,9 +269,4 @@ func grain(length int64, all ...change) int64 {
 		}
 	}
 	return step
-}
-
-func raceEnabled() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

@@ -41,9 +41,6 @@ func TestEngine(t *testing.T) {
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		n = 5000
 	}
-	if raceEnabled {
-		n /= 10
-	}
 	keeping := records
 	keeping.Keeps = true
 	keeping.New = func(t *testing.T) drawgate.Store {

@@ -22,9 +22,6 @@ const (
 
 // scale cuts a number of random steps where every step is slow.
 func scale(n int) int {
-	if raceEnabled {
-		n /= 25
-	}
 	if testing.Short() {
 		n /= 5
 	}

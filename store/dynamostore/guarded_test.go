@@ -1,7 +1,3 @@
-//go:build !race
-
-// The suite is slow under the race detector, which sees guard and stores in their own tests.
-
 package dynamostore_test
 
 import (
@@ -10,6 +6,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -19,6 +16,7 @@ import (
 //
 // req: A10
 func TestGuardedStore(t *testing.T) {
+	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
 	h := harness(t, awstest.Dynalite(t))
 	h.Without = lengthy()

@@ -1,7 +1,3 @@
-//go:build !race
-
-// The suite is slow under the race detector, which sees guard and stores in their own tests.
-
 package sqlitestore_test
 
 import (
@@ -9,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -18,6 +15,7 @@ import (
 //
 // req: A8 B1
 func TestGuardedStore(t *testing.T) {
+	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
 	storetest.Run(t, storetest.Wrapped(harness(), func(t *testing.T, s drawgate.Store) drawgate.Store {
 		t.Helper()

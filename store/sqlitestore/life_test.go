@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -150,7 +151,7 @@ func TestRestart(t *testing.T) {
 }
 
 // enough reports whether a property that needs the disk was tried often enough.
-func enough(run int) bool { return raceEnabled && run > 10 || testing.Short() && run > 20 }
+func enough(run int) bool { return needs.Race && run > 10 || testing.Short() && run > 20 }
 
 // step asks the same of both.
 func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripted) (got, want string) {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package drawgate_test
-
-const raceEnabled = false
