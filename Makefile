@@ -1,5 +1,7 @@
+# make quick  the tests that need no other program than Go, in their short form: a few minutes
 # make test   installs what the tests need, then runs all of them: they check everything that the README promises
-# make check  the same, and the linters
+# make long   larger forms of the same tests, and fuzzing: hours
+# make check  make test, and the linters
 # make build  bin/drawgate
 
 GO ?= go
@@ -8,9 +10,6 @@ export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/
 
 # Separate modules, so that nobody downloads frameworks that they do not use.
 MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod taskqueue/*/go.mod web/*/go.mod))
-
-# Packages whose tests do less under the race detector, because it is slow and allocates. Their tests run again without it.
-FULL := . ./cmd/drawgate ./engine ./internal/calendar ./internal/model ./internal/record ./engine/rules ./server ./store/sqlitestore
 
 # The servers that redisstore is tested with, in addition to the redis-server in the PATH.
 SERVERS := redis-server valkey-server
@@ -21,7 +20,7 @@ LDFLAGS := -s -w
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 52000000
 
-.PHONY: build size run test check deps traefik lint words fuzz long bench
+.PHONY: build size run quick test check deps testtools traefik lint words fuzz long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
@@ -41,16 +40,24 @@ deps:
 traefik:
 	./tools/traefik.sh
 
-test: deps size
+quick:
 	$(GO) vet ./...
-	./tools/test.sh -race ./...
-	./tools/test.sh $(FULL)
-	./tools/test.sh -run TestGuardedStore ./store/dynamostore
+	$(GO) test -short ./...
+
+# testlog judges the output of tests; concurrent finds the packages in which goroutines meet, for the race detector.
+testtools:
+	$(GO) -C tools test ./testlog ./concurrent
+	$(GO) -C tools build -o ../bin/ ./testlog ./concurrent
+
+test: deps size testtools
+	$(GO) vet ./...
+	TESTLOG='-later bin/later' ./tools/test.sh -race $$(bin/concurrent)
+	./tools/test.sh $$(bin/concurrent -not)
+	./tools/test.sh $$(cat bin/later)
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		./tools/test.sh ./store/redisstore && ./tools/test.sh -run Redis ./store/guard || exit 1; done
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) test ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(GO) test ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
-	./tools/fuzz.sh 10s
 
 check: test lint words
 	$(GO) mod tidy -diff
@@ -68,7 +75,7 @@ words:
 fuzz:
 	./tools/fuzz.sh 10m
 
-long: traefik
+long: traefik fuzz
 	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
 	cd taskqueue/asynqlimit && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run TestFleet .
 	cd web/browsertest && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run Long ./...

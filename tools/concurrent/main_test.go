@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// files is a module of packages that start goroutines, or do not.
+var files = map[string]string{
+	"go.mod":              "module m\n\ngo 1.26\n",
+	"code/a.go":           "package code\nfunc F() { go func() {}() }\n",
+	"group/a.go":          "package group\nimport \"sync\"\nfunc F() { var g sync.WaitGroup; g.Go(func() {}) }\n",
+	"test/a.go":           "package test\n",
+	"test/a_test.go":      "package test\nfunc f() { go f() }\n",
+	"outer/a.go":          "package outer\n",
+	"outer/a_test.go":     "package outer_test\nimport \"time\"\nfunc f() { time.AfterFunc(1, f) }\n",
+	"server/a_test.go":    "package server\nimport _ \"net/http/httptest\"\n",
+	"pure/a.go":           "package pure\nimport \"sync\"\ntype T struct{ mu sync.Mutex }\n",
+	"pure/a_test.go":      "package pure\nimport \"testing\"\nfunc TestT(t *testing.T) { t.Parallel() }\n",
+	"comment/a.go":        "package comment // go f()\n",
+	"pure/testdata/a.go":  "package x\nfunc f() { go f() }\n",
+	"pure/below/below.go": "package below\nfunc f() { go f() }\n",
+}
+
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for not, want := range map[bool]string{
+		false: "m/code\nm/group\nm/outer\nm/pure/below\nm/server\nm/test\n",
+		true:  "m/comment\nm/pure\n",
+	} {
+		var w bytes.Buffer
+		if err := run(&w, dir, not, nil); err != nil || w.String() != want {
+			t.Errorf("not %v: got %q, %v, want %q", not, w.String(), err, want)
+		}
+	}
+	if err := run(&bytes.Buffer{}, dir, false, []string{"./none"}); err == nil {
+		t.Error("a pattern that matches nothing is no error")
+	}
+}

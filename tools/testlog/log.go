@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// withoutRace is what needs.NoRace says when it leaves a test out.
+const withoutRace = "left to the run without the race detector"
+
+// Of the output of a test that failed the first bytes are printed; of a package that failed without
+// a failed test, the last lines.
+const (
+	maxBytes  = 100_000
+	lastLines = 60
+)
+
+// log has what has ended, and the output of what has not.
+type log struct {
+	w      io.Writer
+	texts  map[name]*bytes.Buffer
+	ended  []result
+	builds map[string]*bytes.Buffer // by the import path of what was built
+}
+
+// name is that of a test, or of a package: then test is "".
+type name struct{ pkg, test string }
+
+type result struct {
+	name
+	action  string // "pass", "fail" or "skip"
+	seconds float64
+	text    string // what it printed, unless it passed
+}
+
+func newLog(w io.Writer) *log {
+	return &log{w: w, texts: map[name]*bytes.Buffer{}, builds: map[string]*bytes.Buffer{}}
+}
+
+// add takes an event.
+func (l *log) add(e event) {
+	n := name{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		buffer(l.builds, e.ImportPath).WriteString(e.Output)
+	case "output":
+		buffer(l.texts, n).WriteString(e.Output)
+	case "pass", "fail", "skip":
+		r := result{name: n, action: e.Action, seconds: e.Elapsed}
+		if e.Action != "pass" {
+			r.text = buffer(l.texts, n).String()
+			if e.FailedBuild != "" {
+				r.text += buffer(l.builds, e.FailedBuild).String()
+			}
+		}
+		l.ended = append(l.ended, r)
+		if e.Test == "" {
+			l.printPackage(r)
+		}
+		delete(l.texts, n)
+	}
+}
+
+func buffer[K comparable](m map[K]*bytes.Buffer, k K) *bytes.Buffer {
+	if m[k] == nil {
+		m[k] = &bytes.Buffer{}
+	}
+	return m[k]
+}
+
+// isTop reports whether n is a test, and none within another.
+func (n name) isTop() bool { return n.test != "" && !strings.Contains(n.test, "/") }
+
+// noTests reports whether a result is a package's that has no tests.
+func (r result) noTests() bool { return r.test == "" && r.action == "skip" }
+
+// isLater reports whether a test left itself to the run without the race detector.
+func (r result) isLater() bool { return r.action == "skip" && strings.Contains(r.text, withoutRace) }
+
+func (l *log) printPackage(r result) {
+	if !r.noTests() {
+		fmt.Fprintf(l.w, "%-4s %s %.1fs\n", map[string]string{"pass": "ok", "fail": "FAIL"}[r.action], r.pkg, r.seconds)
+	}
+}
+
+// printFailures prints what failed, innermost tests first.
+func (l *log) printFailures() {
+	failed := map[string]bool{} // packages with a failed test
+	for _, r := range l.ended {
+		if r.action != "fail" {
+			continue
+		}
+		text := r.text
+		switch {
+		case r.test == "" && failed[r.pkg]:
+			continue // its tests have said why
+		case r.test == "":
+			text = lastOf(text)
+		default:
+			failed[r.pkg] = true
+			text = text[:min(len(text), maxBytes)]
+		}
+		fmt.Fprintf(l.w, "\n---- FAIL %s %s\n%s", r.pkg, r.test, text)
+	}
+	for n, text := range l.texts { // a package that was killed says no more of its tests
+		if n.test != "" {
+			fmt.Fprintf(l.w, "\n---- not ended: %s %s\n%s", n.pkg, n.test, lastOf(text.String()))
+		}
+	}
+}
+
+func lastOf(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-lastLines-1):], "")
+}
+
+// printSlowest prints which packages and which tests took longest. Parallel tests share the
+// processors.
+func (l *log) printSlowest(n int) {
+	for _, part := range []struct {
+		title string
+		of    func(result) bool
+	}{
+		{"packages", func(r result) bool { return r.test == "" && !r.noTests() }},
+		{"tests", func(r result) bool { return r.isTop() }},
+	} {
+		rows := slices.DeleteFunc(slices.Clone(l.ended), func(r result) bool { return !part.of(r) })
+		slices.SortStableFunc(rows, func(a, b result) int { return cmp.Compare(b.seconds, a.seconds) })
+		sum := 0.0
+		for _, r := range rows {
+			sum += r.seconds
+		}
+		fmt.Fprintf(l.w, "\n%d %s, %.0f s together; the slowest:\n", len(rows), part.title, sum)
+		for _, r := range rows[:min(n, len(rows))] {
+			fmt.Fprintf(l.w, "%8.1f s  %s %s\n", r.seconds, r.pkg, r.test)
+		}
+	}
+}
+
+// later returns the arguments of "go test" for the tests that left themselves to a run without the
+// race detector: one line, or none.
+func (l *log) later() []byte {
+	var tests, packages []string
+	for _, r := range l.ended {
+		if r.isLater() && r.isTop() {
+			tests, packages = append(tests, r.test), append(packages, r.pkg)
+		}
+	}
+	if len(tests) == 0 {
+		return nil
+	}
+	slices.Sort(tests)
+	slices.Sort(packages)
+	return fmt.Appendf(nil, "-run ^(%s)$ %s\n", strings.Join(slices.Compact(tests), "|"), strings.Join(slices.Compact(packages), " "))
+}
+
+// verdict prints the failures, the skipped tests that may not be, and the counts, and reports whether
+// all is well.
+func (l *log) verdict(maySkip func(result) bool) bool {
+	l.printFailures()
+	counts, packages := map[string]int{}, 0
+	for _, r := range l.ended {
+		switch {
+		case r.test == "":
+			if packages++; r.action == "fail" {
+				counts["broken"]++
+			}
+		case r.action == "skip" && maySkip(r):
+			counts["left out"]++
+		default:
+			counts[r.action]++
+			if r.action == "skip" {
+				fmt.Fprintf(l.w, "skipped, install what it needs: %s %s\n%s", r.pkg, r.test, r.text)
+			}
+		}
+	}
+	if counts["left out"] > 0 {
+		fmt.Fprintf(l.w, "%d left out\n", counts["left out"])
+	}
+	fmt.Fprintf(l.w, "%d passed, %d failed, %d skipped\n", counts["pass"], max(counts["fail"], counts["broken"]), counts["skip"])
+	return packages > 0 && counts["fail"]+counts["broken"]+counts["skip"] == 0
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// files is a module in which everything happens that testlog tells apart.
+var files = map[string]string{
+	"go.mod": "module m\n\ngo 1.26\n",
+	"good/a_test.go": `package good
+import "testing"
+func TestGood(t *testing.T) { t.Run("sub", func(t *testing.T) {}) }`,
+	"none/a.go": `package none`,
+	"later/a_test.go": `package later
+import "testing"
+func TestOne(t *testing.T) { t.Skip("left to the run without the race detector") }
+func TestTwo(t *testing.T) { t.Skip("left to the run without the race detector") }
+func TestThree(t *testing.T) {}`,
+	"skip/a_test.go": `package skip
+import "testing"
+func TestMissing(t *testing.T) { t.Skip("needs nothing-of-the-kind") }`,
+	"fail/a_test.go": `package fail
+import "testing"
+func TestBad(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("got 1, want 2") }) }
+func TestGood(t *testing.T) { t.Log("nobody wants to read this") }`,
+	"dies/a_test.go": `package dies
+import ("os"; "testing")
+func TestMain(m *testing.M) { println("fatal error: out of luck"); os.Exit(3) }`,
+	"hangs/a_test.go": `package hangs
+import ("fmt"; "os"; "testing")
+func TestExit(t *testing.T) { fmt.Println("the last words"); os.Exit(4) }`,
+	"wrong/a_test.go": `package wrong
+var x int = "text"`,
+}
+
+// judge runs the tests of some of its packages, and testlog on their output.
+func judge(t *testing.T, o options, packages ...string) (out string, ok bool) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-json"}, packages...)...)
+	cmd.Dir = dir
+	in, _ := cmd.Output() // what failed is in the output
+	var w bytes.Buffer
+	ok, err := run(&w, bytes.NewReader(in), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.String(), ok
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		packages string
+		o        options
+		ok       bool
+		want     []string
+	}{
+		"passed":            {"./good ./none", options{}, true, []string{"ok   m/good", "2 passed, 0 failed, 0 skipped\n"}},
+		"skipped":           {"./good ./skip", options{}, false, []string{"m/skip TestMissing", "needs nothing-of-the-kind", "1 skipped"}},
+		"failed":            {"./good ./fail", options{}, false, []string{"FAIL m/fail TestBad/sub", "got 1, want 2"}},
+		"died at once":      {"./dies", options{}, false, []string{"FAIL m/dies", "fatal error: out of luck"}},
+		"ended in a test":   {"./hangs", options{}, false, []string{"m/hangs", "the last words"}},
+		"did not compile":   {"./wrong ./good", options{}, false, []string{"FAIL m/wrong", "cannot use"}},
+		"nothing ran":       {"", options{}, false, []string{"0 passed"}},
+		"nothing for later": {"./later", options{}, false, []string{"2 skipped"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, ok := judge(t, c.o, strings.Fields(c.packages)...)
+			if ok != c.ok {
+				t.Errorf("all is well: %v, want %v", ok, c.ok)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(out, w) {
+					t.Errorf("the output lacks %q:\n%s", w, out)
+				}
+			}
+			if strings.Contains(out, "nobody wants") {
+				t.Errorf("the output of a test that passed is printed:\n%s", out)
+			}
+		})
+	}
+}
+
+func TestLater(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "later")
+	if out, ok := judge(t, options{later: path}, "./good", "./later"); !ok || !strings.Contains(out, "2 left out") {
+		t.Errorf("all is well: %v\n%s", ok, out)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "-run ^(TestOne|TestTwo)$ m/later\n"; string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, ok := judge(t, options{later: path}, "./later", "./skip"); ok {
+		t.Error("a test that is skipped for something else is well")
+	}
+}
+
+func TestSlowest(t *testing.T) {
+	t.Parallel()
+	in := `{"Action":"pass","Package":"a","Test":"TestA","Elapsed":1.5}
+{"Action":"pass","Package":"a","Test":"TestB","Elapsed":9}
+{"Action":"pass","Package":"a","Test":"TestB/sub","Elapsed":9}
+{"Action":"pass","Package":"a","Elapsed":10}
+`
+	var w bytes.Buffer
+	if ok, err := run(&w, strings.NewReader(in), options{slowest: 1}); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	for _, want := range []string{"1 packages, 10 s together", "2 tests, 10 s together", "9.0 s  a TestB\n"} {
+		if !strings.Contains(w.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, w.String())
+		}
+	}
+}
