@@ -3,7 +3,6 @@ package model_test
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -39,10 +39,7 @@ func TestRecords(t *testing.T) {
 // req: A5, E10
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	n := 300
-	if os.Getenv("DRAWGATE_LONG") != "" {
-		n = 10_000
-	}
+	n := needs.Rounds(20, 150, 10_000)
 	open := func(t *testing.T) *memstore.Store {
 		t.Helper()
 		s := memstore.New(nil)

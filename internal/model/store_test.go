@@ -1,13 +1,13 @@
 package model_test
 
 import (
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
@@ -37,10 +37,7 @@ func TestStore(t *testing.T) {
 // req: A5, D3, D11, E10
 func TestEngine(t *testing.T) {
 	t.Parallel()
-	n := 300
-	if os.Getenv("DRAWGATE_LONG") != "" {
-		n = 5000
-	}
+	n := needs.Rounds(20, 150, 5000)
 	keeping := records
 	keeping.Keeps = true
 	keeping.New = func(t *testing.T) drawgate.Store {

@@ -1,4 +1,5 @@
-// Package needs lets a test say what it needs: programs besides Go, or that the race detector is off.
+// Package needs lets a test say what it needs: programs besides Go, no race detector, and how many
+// rounds in each of the three sizes of the proof.
 //
 // The quick proof, "go test -short", leaves out each test that asks for one, whether it is installed
 // or not. Without -short such a test is skipped if its program is missing, so that "go test ./..."
@@ -60,6 +61,22 @@ func NoRace(tb testing.TB) {
 	tb.Helper()
 	if Race {
 		tb.Skip("left to the run without the race detector") // tools/testlog knows these words
+	}
+}
+
+// Long reports whether the larger forms of tests run, as in "make long".
+func Long() bool { return os.Getenv("DRAWGATE_LONG") != "" }
+
+// Rounds returns how many rounds a test makes: in the quick proof, in "make test", and in "make
+// long".
+func Rounds(quick, test, long int) int {
+	switch {
+	case testing.Short():
+		return quick
+	case Long():
+		return long
+	default:
+		return test
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -20,13 +21,8 @@ const (
 	epoch = 1_790_812_800 * sec
 )
 
-// scale cuts a number of random steps where every step is slow.
-func scale(n int) int {
-	if testing.Short() {
-		n /= 5
-	}
-	return max(n, 1)
-}
+// scale cuts a number of random steps, which is for the long form.
+func scale(n int) int { return max(1, needs.Rounds(n/25, n/3, n)) }
 
 // dice is a seeded source of choices.
 type dice struct{ *rand.Rand }
