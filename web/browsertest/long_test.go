@@ -1,21 +1,16 @@
+//go:build long
+
+// These tests measure time: "make long" runs them.
+
 package browsertest
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 )
-
-// long skips tests that measure, which "make long" runs.
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("DRAWGATE_LONG") == "" {
-		t.Skip("it measures time: set DRAWGATE_LONG=1")
-	}
-}
 
 // stores are those whose buckets the page is measured with.
 var stores = map[string]string{"memory": "memory:", "sqlite": "sqlite:state.db"}
@@ -44,7 +39,6 @@ func report(t *testing.T, what string, all []time.Duration, most time.Duration) 
 //
 // req: A13
 func TestLongUseIsShownWithinTwoSeconds(t *testing.T) {
-	long(t)
 	for name, url := range stores {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, fmt.Sprintf(loaded, url))
@@ -73,7 +67,6 @@ func thousands(n int) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }
 //
 // req: A13
 func TestLongTenThousandBucketsAreFiltered(t *testing.T) {
-	long(t)
 	for name, url := range stores {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, fmt.Sprintf(loaded, url))
@@ -105,7 +98,6 @@ func TestLongTenThousandBucketsAreFiltered(t *testing.T) {
 
 // Ten pages that are open do not slow down takes much: the buckets are read once for all of them.
 func TestLongTenPagesAndTakes(t *testing.T) {
-	long(t)
 	s := serve(t, fmt.Sprintf(loaded, "memory:"))
 	s.fill(10_000)
 	measure := func() []time.Duration {

@@ -1,7 +1,8 @@
+//go:build pictures
+
 package browsertest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,15 +11,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var pictures = flag.Bool("pictures", false, "write the pictures of docs/images again")
-
 // TestPictures writes the pictures of the documentation. Run it when the page has changed:
 //
-//	go test -run TestPictures -pictures
+//	go test -tags pictures -run TestPictures
 func TestPictures(t *testing.T) {
-	if !*pictures {
-		t.Skip("it writes files: run it with -pictures")
-	}
 	s := lively(t)
 	b := newTab(t)
 	b.must(chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 1400)))
