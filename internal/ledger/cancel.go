@@ -68,7 +68,9 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	case it.inFlight, it.doubt > now.Own:
 		return true
 	}
-	r.sent, r.several, r.until = true, it.several, max(r.until, it.until)
+	if !it.spent { // otherwise the store has nothing, and no message on its way can change that
+		r.sent, r.several, r.until = true, it.several, max(r.until, it.until)
+	}
 	l.finish(it)
 	return false
 }
