@@ -117,6 +117,11 @@ func (p *Plan) sameLimits(o *Plan) bool {
 	return p.policy.Name == o.policy.Name && slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool { return a.ID == b.ID })
 }
 
+// sameAmounts reports whether both count the same limits with the same amounts.
+func (p *Plan) sameAmounts(o *Plan) bool {
+	return p == o || slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool { return a.ID == b.ID && a.Effective == b.Effective && a.Rate == b.Rate })
+}
+
 // NeedsHold reports whether the policy has a concurrency limit, so that a take needs a hold.
 func (p *Plan) NeedsHold() bool { return p.needs }
 

@@ -176,6 +176,9 @@ func (o *obstacle) passed(firm, n, left int64, priority int8) time.Duration {
 	times := 0.0 // the window
 	switch o.plan.policy.Limits[o.limit].Kind {
 	case Bucket:
+		if n == 0 { // only those before it need to fit
+			priority = MaxPriority
+		}
 		times = float64(max(0, left+firm+n-spec.Effective[priority])) / float64(spec.Rate)
 	case Rolling:
 		times = float64(max(0, firm+n-1) / max(1, spec.Effective[MaxPriority]))

@@ -320,3 +320,97 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadlineBehindThoseWhoLeave: whoever is behind one that cannot pass in time, and so leaves, is
+// not refused because of its units. req: B1
+func TestDeadlineBehindThoseWhoLeave(t *testing.T) {
+	t.Parallel()
+	for range 20 { // they leave in any order
+		synctest.Test(t, func(t *testing.T) {
+			s := remote(t)
+			l := over(t, s, policy(leaky(10, time.Minute, 10)))
+			take(t, l, "k", 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			within := func(d time.Duration) context.Context {
+				c, cancel := context.WithTimeout(t.Context(), d)
+				t.Cleanup(cancel)
+				return c
+			}
+			c := newCrowd(t, l)
+			c.join(ctx, "was in front", requests(l, 1))
+			c.join(t.Context(), "first", requests(l, 1))
+			s.script(100 * time.Millisecond)
+			cancel()
+			synctest.Wait() // the first asks
+			c.join(within(10*time.Second), "too much", requests(l, 10))
+			for i := range 3 { // at 12, 18 and 24 s
+				c.join(within(30*time.Second), fmt.Sprint("behind ", i), requests(l, 1))
+			}
+			c.Wait()
+			wantErr(t, c.errs["too much"], drawgate.ErrDeadline)
+			for i := range 3 {
+				if err := c.errs[fmt.Sprint("behind ", i)]; err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// TestDeadlineBehindOthersWithLess: whoever needs less of the limit than it asks for, or may use more
+// or less of it than others, is not refused although it passes in time. req: B1
+func TestDeadlineBehindOthersWithLess(t *testing.T) {
+	t.Parallel()
+	minute := func(amount int64) drawgate.Policy { return policy(rolling(amount, time.Minute)) }
+	kept := leaky(10, time.Minute, 10)
+	kept.Name, kept.Unit, kept.ReservedByPriority = "tokens", "tokens", map[int]drawgate.Share{5: {Units: 5}}
+	many := leaky(1000, time.Minute, 1000)
+	many.Name = "requests"
+	ask := func(l *drawgate.Limiter, n int64) drawgate.Request { return requests(l, n) }
+	for _, c := range []struct {
+		name   string
+		policy drawgate.Policy
+		used   int64
+		unit   string
+		others func(l, large *drawgate.Limiter) []drawgate.Request
+		last   func(l *drawgate.Limiter) drawgate.Request
+		within time.Duration
+	}{
+		{"a lease may be granted in part", minute(10), 10, "", func(l, _ *drawgate.Limiter) []drawgate.Request {
+			return []drawgate.Request{ask(l, 5)}
+		}, func(l *drawgate.Limiter) drawgate.Request {
+			r := ask(l, 10)
+			r.Hold = drawgate.Hold{For: time.Hour, Lease: true}
+			return r
+		}, 70 * time.Second},
+		{"others have a larger amount", minute(10), 100, "", func(l, large *drawgate.Limiter) []drawgate.Request {
+			return []drawgate.Request{ask(l, 10), ask(large, 30)}
+		}, func(l *drawgate.Limiter) drawgate.Request { return ask(l, 1) }, 130 * time.Second},
+		{"it needs none of it", drawgate.Policy{Name: "p", Limits: []drawgate.Limit{many, kept}}, 10, "tokens", func(l, _ *drawgate.Limiter) []drawgate.Request {
+			return []drawgate.Request{{Priority: 9, Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "tokens", N: 5})}}}
+		}, func(l *drawgate.Limiter) drawgate.Request { return ask(l, 1) }, 35 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := local(t, c.policy)
+			large := l
+			if c.used > 10 {
+				large = with(t, l, minute(c.used))
+			}
+			use := drawgate.Request{Priority: 9, Buckets: []drawgate.Ask{large.Ask("k", drawgate.Cost{Unit: c.unit, N: c.used})}}
+			if d, _, err := l.Take(t.Context(), use); err != nil || !d.Allowed {
+				t.Fatal(d.Allowed, err)
+			}
+			crowd := newCrowd(t, l)
+			for i, r := range c.others(l, large) {
+				crowd.join(t.Context(), fmt.Sprint("other ", i), r)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
+			defer cancel()
+			crowd.join(ctx, "last", c.last(l))
+			crowd.Wait()
+			if err := crowd.errs["last"]; err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		})
+	}
+}

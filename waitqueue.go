@@ -41,6 +41,8 @@ type line struct {
 	by       obstacle               // what refused the first one last, whoever that was
 	pause    *pauseReason           // nil: nobody has asked for it
 	ends     time.Time              // the pause, by what the first one was told
+	amounts  *Plan                  // of the first who came
+	mixed    bool                   // others have different amounts: it is not known how long their units take
 	left     int64                  // units of the limit in by that count once the first one fits, without its own
 	unsure   map[*queue.Waiter]bool // who have a deadline, and came to stand behind others before the first one was refused: it was not known for how long
 }
@@ -135,14 +137,22 @@ func (q *waitQueue) inFront(t *Take, at int, p queue.Place) Decision {
 	earliest := max(0, time.Until(ln.earliest))
 	if ln.counts(b.Plan) {
 		_, _, firm := ln.Before(p, ln.by.limit)
-		earliest += ln.by.passed(firm, b.N[ln.by.limit], ln.left, t.Priority)
+		earliest += ln.by.passed(firm, t.least(b, ln.by.limit), ln.left, t.Priority)
 	}
 	return behind(t, at, max(time.Millisecond, earliest, time.Until(ln.next)), earliest)
 }
 
+// least returns the least units of a limit of bucket b that let t pass.
+func (t *Take) least(b *BucketCost, limit int) int64 {
+	if t.Lease {
+		return min(1, b.N[limit])
+	}
+	return b.N[limit]
+}
+
 // counts reports whether it is known how long the units of those in front take.
 func (ln *line) counts(p *Plan) bool {
-	return !ln.earliest.IsZero() && ln.by.plan == p && ln.by.limit >= 0 && !ln.by.held
+	return !ln.earliest.IsZero() && ln.by.plan == p && ln.by.limit >= 0 && !ln.by.held && !ln.mixed
 }
 
 // wakeLate wakes those of the unsure who cannot pass in time, so that they leave. It looks at all
@@ -155,9 +165,10 @@ func (ln *line) wakeLate(q *waitQueue, now time.Time) {
 			}
 			w, earliest := q.waiters[other], ln.earliest
 			if b := w.bucket(); ln.counts(b.Plan) {
-				earliest = earliest.Add(ln.by.passed(firm, b.N[ln.by.limit], ln.left, w.take.Priority))
+				earliest = earliest.Add(ln.by.passed(firm, w.take.least(b, ln.by.limit), ln.left, w.take.Priority))
 			}
 			if !w.deadline.After(earliest) {
+				ln.Loosen(other) // for those behind it, too, which may be awake before it
 				other.Wake()
 			}
 		})
@@ -171,14 +182,14 @@ func (q *waitQueue) afterOthers(t *Take, d *Decision, p queue.Place) (Decision, 
 	at, o := d.refusingBucket(), obstacleOf(d)
 	b := &t.Buckets[at]
 	ln := q.lines[b.Key]
-	if ln == nil || o.plan != b.Plan || o.limit < 0 || o.held {
+	if ln == nil || o.plan != b.Plan || o.limit < 0 || o.held || ln.mixed {
 		return Decision{}, false
 	}
 	_, _, firm := ln.Before(p, o.limit)
 	if firm == 0 {
 		return Decision{}, false
 	}
-	n := b.N[o.limit]
+	n := t.least(b, o.limit)
 	more := o.passed(firm, n, o.plan.specs[o.limit].Effective[t.Priority]-n, t.Priority)
 	if o.plan.policy.Limits[o.limit].Kind == Bucket {
 		more += d.EarliestRetry
@@ -227,6 +238,10 @@ func (q *waitQueue) add(w *waiter) {
 		ln = &line{unsure: make(map[*queue.Waiter]bool)}
 		q.lines[b.Key] = ln
 	}
+	if ln.amounts == nil {
+		ln.amounts = b.Plan
+	}
+	ln.mixed = ln.mixed || !ln.amounts.sameAmounts(b.Plan)
 	was := ln.Front()
 	switch ln.Add(w.Waiter); {
 	case ln.Front() == w.Waiter:

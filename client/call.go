@@ -36,6 +36,7 @@ type call struct {
 	wait         time.Duration // how long the server may take to answer, in addition to the client's timeout
 	again        bool          // it may safely be carried out twice
 
+	sent     *time.Time         // is set to when the last attempt was sent; may be nil
 	server   string             // its address; set when the call is sent
 	progress func(api.Progress) // is told what a take waits for; may be nil
 }
@@ -113,6 +114,9 @@ func (c *Client) attempt(ctx context.Context, q call, body []byte, out any) (pau
 // send sends a request, and returns the answer's beginning.
 func (c *Client) send(ctx context.Context, q *call, body []byte) (*http.Response, error) {
 	q.server = c.base
+	if q.sent != nil {
+		*q.sent = time.Now()
+	}
 	req, err := http.NewRequestWithContext(ctx, q.method, c.base+q.path, bytes.NewReader(body))
 	if err != nil {
 		return nil, q.failed(false, err)

@@ -2,9 +2,11 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,6 +57,41 @@ func TestAReplayedHoldEndsAsBefore(t *testing.T) {
 	}
 	if res.Deadline().After(*a.HoldEnd) {
 		t.Errorf("it may be used until %v, but its hold ends at %v", res.Deadline(), a.HoldEnd)
+	}
+}
+
+// TestEndOfAHoldWithOtherClocks: a holder's end does not depend on the server's clock: it is counted
+// from when the request was sent.
+func TestEndOfAHoldWithOtherClocks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		ask      api.Take
+		replayed bool
+		holdMS   int64 // as the server says
+	}{
+		{"at once", api.Take{HoldMS: 60_000}, false, 60_000},
+		{"after a wait", api.Take{HoldMS: 60_000, WaitMS: 30_000}, false, 80_000},
+		{"again", api.Take{HoldMS: 60_000, ID: "a", Grant: "00000000000000ab"}, true, 5_000},
+	} {
+		for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} { // the server's clock
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				end := time.Now().Add(ahead + time.Duration(c.holdMS)*time.Millisecond)
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(api.Answer{Allowed: true, Reservation: "token", HoldEnd: &end, HoldMS: c.holdMS, Replayed: c.replayed})
+			}))
+			c.ask.Bucket = take("k", 1).Bucket
+			before := time.Now()
+			res, _, err := dial(t, s.URL, nil).Reserve(t.Context(), c.ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hold := time.Duration(c.holdMS) * time.Millisecond
+			if end := res.Deadline(); end.Before(before.Add(hold-hold/100)) || end.After(time.Now().Add(hold)) {
+				t.Errorf("%s, a clock that is %v ahead: it ends %v after it was sent, want %v", c.name, ahead, end.Sub(before), hold)
+			}
+			s.Close()
+		}
 	}
 }
 

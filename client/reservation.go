@@ -37,25 +37,24 @@ func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Ans
 	if t.ID == "" {
 		t.ID = rand.Text()
 	}
-	sent := time.Now()
-	a, err := c.Take(ctx, t)
+	a, sent, err := c.take(ctx, t)
 	if err != nil || !a.Allowed {
 		return nil, a, err
 	}
-	end := endOf(sent, t.WaitMS, t.HoldMS, a.HoldEnd)
-	if a.Replayed && a.HoldEnd != nil && a.HoldEnd.Before(end) { // its hold began with an earlier take
-		end = *a.HoldEnd
+	hold := t.HoldMS
+	if a.HoldMS > 0 { // it waited, or the hold began with an earlier take
+		hold = a.HoldMS
+	}
+	end := endOf(sent, hold)
+	if old := a.HoldMS == 0 && a.HoldEnd != nil; old && (t.WaitMS > 0 || a.Replayed && a.HoldEnd.Before(end)) {
+		end = *a.HoldEnd // an older server: its clock must do
 	}
 	return &Reservation{Answer: a, c: c, token: a.Reservation, end: end}, a, nil
 }
 
 // endOf returns the end of a hold on this process's clock, from the time when it was requested: not
-// later than on the server's clock. A take that waited was granted later; then the server's clock
-// must do.
-func endOf(sent time.Time, waitMS, holdMS int64, end *time.Time) time.Time {
-	if waitMS > 0 && end != nil {
-		return *end
-	}
+// later than on the server's clock.
+func endOf(sent time.Time, holdMS int64) time.Time {
 	hold := time.Duration(holdMS) * time.Millisecond
 	return sent.Add(hold - hold/1000) // clocks also run at different rates
 }
@@ -131,7 +130,7 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.token = out.Reservation
-	if end := endOf(sent, 0, q.RenewMS, nil); end.After(r.end) {
+	if end := endOf(sent, q.RenewMS); end.After(r.end) {
 		r.end = end
 	}
 	return nil

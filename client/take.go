@@ -18,13 +18,19 @@ import (
 // may send the take again with it, and must cancel it otherwise. With WaitMS it waits in the
 // server's queue; [WithProgress] tells what it waits for.
 func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
+	a, _, err := c.take(ctx, t)
+	return a, err
+}
+
+// take is Take, and returns when it was sent that was answered.
+func (c *Client) take(ctx context.Context, t api.Take) (out api.Answer, sent time.Time, err error) {
 	own := chooseGrant(&t)
-	var out api.Answer
-	unsure, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != "", progress: progressOf(ctx, &t)}, &out)
+	q := call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != "", progress: progressOf(ctx, &t), sent: &sent}
+	unsure, err := c.do(ctx, q, &out)
 	if own && mayHold(unsure, out.Allowed, err) {
 		c.giveUp(ctx, t)
 	}
-	return out, err
+	return out, sent, err
 }
 
 // TakeBatch asks for up to api.MaxTakes takes, which are decided one after the other, separately.

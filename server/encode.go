@@ -66,6 +66,9 @@ func appendFields(b []byte, a *api.Answer) []byte {
 	b = appendText(b, `,"reservation":`, a.Reservation)
 	b = appendText(b, `,"grant":`, a.Grant)
 	b = appendInstant(b, `,"hold_end":`, a.HoldEnd)
+	if a.HoldMS != 0 {
+		b = strconv.AppendInt(append(b, `,"hold_ms":`...), a.HoldMS, 10)
+	}
 	b = appendFlag(b, `,"replayed":true`, a.Replayed)
 	b = appendFlag(b, `,"fallback":true`, a.Fallback)
 	b = appendFlag(b, `,"exempt":true`, a.Exempt)

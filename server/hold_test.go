@@ -56,6 +56,35 @@ func TestCancelGivesEverythingBack(t *testing.T) {
 	}
 }
 
+// The length of a hold counts from when the request came, also of one that waited, or that repeats
+// an earlier one: so no clock is needed to know its end.
+func TestLengthOfAHold(t *testing.T) {
+	t.Parallel()
+	f := plain(t)
+	first := f.take(`{"policy":"slots","hold_ms":60000,"id":"a","grant":"00000000000000a1"}`)
+	if first.HoldMS > 60_000 || first.HoldMS < 30_000 {
+		t.Errorf("a hold of a minute lasts %d ms", first.HoldMS)
+	}
+	if again := f.take(`{"policy":"slots","hold_ms":60000,"id":"a","grant":"00000000000000a1"}`); !again.Replayed || again.HoldMS > first.HoldMS {
+		t.Errorf("a hold that began %d ms before its end, asked for again: %+v", first.HoldMS, again)
+	}
+	var waited api.Answer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		waited = f.take(`{"policy":"slots","hold_ms":60000,"wait_ms":60000}`)
+	}()
+	f.waitFor(func(h api.Health) bool { return h.Waiting == 1 })
+	began := time.Now()
+	time.Sleep(100 * time.Millisecond)
+	f.settle(`{"reservation":"` + first.Reservation + `"}`)
+	least := 59_900 + time.Since(began).Milliseconds() // clocks run at different rates, so a little less than was asked for
+	<-done
+	if most := waited.HoldEnd.Sub(began).Milliseconds() + 60_000; waited.HoldMS < least || waited.HoldMS > most {
+		t.Errorf("after a wait of at least %d ms the hold lasts %d ms, want %d to %d", least-59_900, waited.HoldMS, least, most)
+	}
+}
+
 func TestTokenAloneSettlesAsEstimated(t *testing.T) {
 	t.Parallel()
 	f := plain(t)

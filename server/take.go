@@ -194,7 +194,7 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	if j.res.Reservation == nil {
 		return nil, nil
 	}
-	if p := s.hold(ctx, &j.answer, &j.res); p != nil {
+	if p := s.hold(ctx, &j.answer, &j.res, arrived); p != nil {
 		j.answer = api.Answer{}
 		return nil, p
 	}
@@ -213,10 +213,10 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 func cancelledMark(r *engine.Request) mark { return markOf(r.ID, r.Grant, nil) }
 
 // hold adds to an answer how to settle the reservation.
-func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result) *api.Problem {
+func (s *Server) hold(ctx context.Context, out *api.Answer, res *engine.Result, arrived time.Time) *api.Problem {
 	buckets := heldBuckets(res)
 	end := res.Reservation.Deadline()
-	out.HoldEnd = new(end.UTC().Truncate(time.Millisecond))
+	out.HoldEnd, out.HoldMS = new(end.UTC().Truncate(time.Millisecond)), max(1, end.Sub(arrived).Milliseconds())
 	id, grant := res.Reservation.ID(), res.Reservation.Grant()
 	out.Reservation, out.Grant = newToken(id, grant, end, buckets), grant.String()
 	if n := len(out.Reservation); n > maxToken { // only possible with attributes, because the rules choose the buckets

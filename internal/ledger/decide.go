@@ -95,7 +95,7 @@ func (c *local) prepare() {
 		}
 		// The entry of a process that is not counted stays fresh: what it does not know counts once
 		// it may admit its share.
-		if p.e != nil && p.e.fresh && !uncounted {
+		if p.e != nil && !uncounted && p.e.assumes(p.plan) {
 			c.l.assumePriorUse(c.now, p, nil)
 		}
 		if p.e == nil || p.e.fresh && !uncounted { // a share cannot be counted

@@ -338,7 +338,7 @@ func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
 	for _, e := range it.entries {
 		e.fault = errPostponed
 		if d.Reason == drawgate.Paused && len(it.entries) == 1 {
-			e.setPause(pauseEnd(d), "", now.Store)
+			e.learnPause(pauseEnd(d), "", d.At().UnixMicro(), now)
 		}
 	}
 	it.notBefore = now.Own + retryPause

@@ -13,6 +13,8 @@ type entry struct {
 	pos     int           // in table.all
 	rec     record.Record // what this process was admitted, by the store or here
 	fresh   bool          // the use by earlier processes has not been assumed yet
+	prior   *FallbackPlan // by which it was assumed last
+	uses    []priorUse    // what was assumed
 	known   int64         // until then, on the store's clock, it matters that the store has said what was used
 	unknown int64         // until then, on the store's clock, use that nobody has seen is assumed
 	asked   []*part       // takes that the store is being asked for
@@ -22,6 +24,8 @@ type entry struct {
 	paused  int64         // the bucket refuses takes until then, according to the store's clock
 	since   int64         // when this process learned of the pause
 	reason  string        // of the pause
+
+	wasReset bool // earlier use does not count
 
 	oneAsked [1]*part // storage for asked, enough for most entries
 }
@@ -37,7 +41,7 @@ func (e *entry) idle() bool { return len(e.asked) == 0 && len(e.items) == 0 }
 // reset forgets everything but what is in flight.
 func (e *entry) reset() {
 	e.rec, e.fresh = record.Record{Last: e.rec.Last}, false
-	e.known, e.unknown = 0, 0
+	e.known, e.unknown, e.prior, e.uses, e.wasReset = 0, 0, nil, nil, true
 	e.paused, e.reason, e.fault = 0, "", nil
 }
 

@@ -38,11 +38,27 @@ func (e *entry) clearPause(at int64) {
 	e.paused, e.reason = 0, ""
 }
 
-// endPause ends the pause that ends at until, and no other.
-func (e *entry) endPause(until int64) {
-	if e.paused == until {
-		e.paused, e.reason = 0, ""
+// learnPause records a pause that the store had at an instant. One that lasts longer, and of which
+// this process had learned before, was ended there meanwhile.
+func (e *entry) learnPause(until int64, reason string, at int64, now Now) {
+	if until != e.paused {
+		e.clearPause(at)
+		e.setPause(until, reason, now.Store)
 	}
+}
+
+// endPause ends the pause that ends at until, and no other, unless a pause with the same end is
+// still pending: it was made later.
+func (e *entry) endPause(until int64) {
+	if e.paused != until {
+		return
+	}
+	for _, it := range e.items {
+		if it.kind == pauseItem && !it.spent && it.st.At.UnixMicro() == until {
+			return
+		}
+	}
+	e.paused, e.reason = 0, ""
 }
 
 // Pause records the store's answer about a bucket's pause, as of an instant.
@@ -59,7 +75,7 @@ func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
 		return
 	}
 	if e := l.entries.ensure(key, now); e != nil {
-		e.setPause(until, p.Reason, now.Store)
+		e.learnPause(until, p.Reason, at, now)
 	}
 }
 
@@ -81,7 +97,7 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 			p.e = l.entries.ensure(p.key, now)
 		}
 		if p.e != nil {
-			p.e.setPause(pauseEnd(d), "", now.Store)
+			p.e.learnPause(pauseEnd(d), "", d.At().UnixMicro(), now)
 		}
 	}
 }
@@ -128,6 +144,27 @@ func (c *local) refusePaused(until int64) drawgate.Decision {
 	return d
 }
 
+// pausePending reports whether the store must first have a pause of one of the buckets, or the end
+// of one.
+func (l *Ledger) pausePending(buckets []drawgate.BucketCost) bool {
+	for i := range buckets {
+		if e := l.entries.byKey[buckets[i].Key]; e != nil && e.lastPause() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// lastPause returns the last item that is a pause, or ends one.
+func (e *entry) lastPause() *item {
+	for _, it := range slices.Backward(e.items) {
+		if it.kind == pauseItem || it.kind == unpauseItem {
+			return it
+		}
+	}
+	return nil
+}
+
 // keepPause keeps a pause that was set during an outage. It is not ok if there is no room.
 func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (o drawgate.Outcome, ok bool) {
 	until := st.At.UnixMicro()
@@ -163,11 +200,10 @@ func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (o drawgate.Outcome
 func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost, labels []drawgate.Label) {
 	st := drawgate.Settlement{Op: drawgate.OpPause, At: answer.Instant(e.paused), Reason: e.reason, Labels: slices.Clone(labels)}
 	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}
-	for _, it := range e.items {
-		if it.kind == pauseItem && !it.inFlight {
-			it.st, it.spent = st, false
-			return
-		}
+	// The store must have an unpause that was made before this pause before it, too.
+	if it := e.lastPause(); it != nil && it.kind == pauseItem && !it.inFlight {
+		it.st, it.spent = st, false
+		return
 	}
 	l.pend(now, &item{kind: pauseItem, st: st}, []*entry{e})
 }
@@ -186,8 +222,8 @@ func (l *Ledger) keepUnpause(now Now, st *drawgate.Settlement) (end int64, ok bo
 		case e.paused > now.Store && e.paused != until:
 			end = max(end, e.paused)
 		default:
-			e.endPause(until)
 			l.pendUnpause(now, e, &st.Buckets[i], st)
+			e.endPause(until)
 		}
 		l.entries.release(e)
 	}

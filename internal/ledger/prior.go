@@ -32,49 +32,81 @@ func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amo
 	}
 }
 
-// assumePriorUse enters into a fresh entry what earlier processes may have used: at most a share.
-// used returns how much of limit i of the plan; if it is nil, that is unknown, and the policy says
-// how a process starts. That is for use before this process started. If there was no room for an
-// entry later, it may have been this process that used everything, so then everything counts.
+// priorUse is what earlier processes may have used of one limit of a bucket.
+type priorUse struct {
+	id      uint64 // of the limit
+	used    int64  // units, at most
+	start   bool   // nothing is known: the policy's start says how much is admitted nevertheless
+	entered int64  // what the record has of it
+}
+
+// assumes reports whether the entry lacks what earlier processes may have used of a plan's limits.
+func (e *entry) assumes(f *FallbackPlan) bool { return e.fresh || e.prior != f && !e.wasReset }
+
+// assumePriorUse enters into an entry what earlier processes may have used: at most a share. used
+// returns how much of limit i of the plan; if it is nil, that is unknown, and the policy says how a
+// process starts. That is for use before this process started. If there was no room for an entry
+// later, it may have been this process that used everything, so then everything counts.
+//
+// Takes of one bucket may have plans with different amounts. For a larger share more is entered,
+// unless it is known that no more was used.
 //
 // Slots are not entered: an earlier process that held them has ended, and its slots with it. But
 // what the store granted while there was no room for an entry may still be held, and count later.
 // The entry stays fresh until it no longer can.
 func (l *Ledger) assumePriorUse(now Now, p *part, used func(f *FallbackPlan, i int) int64) {
 	from := l.entries.lost
-	if from > now.Own {
+	if from > now.Own && p.e.fresh {
 		return
 	}
-	p.e.fresh = false
+	p.e.fresh, p.e.prior = false, p.plan
 	at, f := now.at(max(from, 1)), p.plan
 	ask := [1]record.Ask{{Rec: &p.e.rec, Specs: f.unbounded}}
-	some, until := false, int64(0)
+	some, start, until := false, false, int64(0)
 	for k, i := range f.at {
 		spec := &f.share[k]
 		if f.Mode[i] != drawgate.FallbackShare || spec.Kind == record.Concurrency || !spec.Lasts(at, now.Store) {
 			continue
 		}
-		share := spec.Effective[drawgate.MaxPriority]
+		u := p.e.priorUse(spec.ID)
 		switch {
+		case u.id == spec.ID: // it was assumed before, perhaps for a smaller share
 		case used != nil && f.start == drawgate.StartFull && f.instances > 1: // it may be the use of other instances
+			*u = priorUse{id: spec.ID}
 		case used != nil:
-			ask[0].N[k] = min(share, used(f, i))
-		case from > 0:
-			ask[0].N[k] = share
+			*u = priorUse{id: spec.ID, used: used(f, i)}
 		default:
-			ask[0].N[k] = share - l.initial(f, share)
+			*u = priorUse{id: spec.ID, used: unlimited, start: from <= 0}
 		}
-		some, until = some || ask[0].N[k] > 0, max(until, spec.LastsUntil(at))
+		share := spec.Effective[drawgate.MaxPriority]
+		n := min(share, u.used)
+		if u.start {
+			n -= l.initial(f, share)
+		}
+		ask[0].N[k] = max(0, n-u.entered)
+		u.entered += ask[0].N[k]
+		some, start, until = some || ask[0].N[k] > 0, start || u.start, max(until, spec.LastsUntil(at))
 	}
 	switch {
-	case used != nil:
-		p.e.known = until
+	case used != nil && !start:
+		p.e.known = max(p.e.known, until)
 	case some:
-		p.e.unknown = until
+		p.e.unknown = max(p.e.unknown, until)
 	}
 	if some {
 		record.Charge(ask[:], at, at)
 	}
+}
+
+// priorUse returns what was assumed of a limit; its id is 0 if nothing was.
+func (e *entry) priorUse(id uint64) *priorUse {
+	for i := range e.uses {
+		if e.uses[i].id == id {
+			return &e.uses[i]
+		}
+	}
+	e.uses = append(e.uses, priorUse{})
+	return &e.uses[len(e.uses)-1]
 }
 
 // initial returns how much of a share this process may admit although it does not know what was
@@ -95,10 +127,10 @@ func (l *Ledger) startsUncounted(f *FallbackPlan) bool {
 	return f.start != drawgate.StartClosed && l.entries.lost == 0
 }
 
-// learn enters into a fresh entry what the store says about a bucket without having granted
+// learn enters into an entry what the store says about a bucket without having granted
 // anything of it: in a refusal, or a peek.
 func (l *Ledger) learn(now Now, p *part, d *drawgate.Decision, k int, priority int8) {
-	if p.e != nil && p.e.fresh && p.plan.records() {
+	if p.e != nil && p.plan.records() && p.e.assumes(p.plan) {
 		l.assumePriorUse(now, p, usedByOthers(d, k, priority, &drawgate.Amounts{}))
 	}
 }

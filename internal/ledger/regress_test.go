@@ -38,7 +38,7 @@ func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
 	l.Answered(at(0), &r, &d)
 	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
 	o := m.settle(&st, at(second-1).Store)
-	l.Settled(at(second+1), &st, &o)
+	l.Settled(at(second+1), at(second).Store, &st, &o)
 	var other ledger.Request
 	other.Init(slot(p, "b", 2))
 	if d := l.Decide(at(2*second), &other); d.Allowed {
@@ -310,7 +310,7 @@ func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
 		t.Fatal("the store is not told of the settlement")
 	}
 	o := m.settle(&st, at(4).Store)
-	l.Settled(at(4), &st, &o)
+	l.Settled(at(4), at(4).Store, &st, &o)
 	if d := l.Next(at(5)); d != nil {
 		t.Errorf("%+v is delivered while the message may still come", d)
 	}
@@ -384,7 +384,7 @@ func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 	}
 	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 2, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
 	o := m.settle(&st, at(second/2).Store)
-	l.Settled(at(second/2), &st, &o)
+	l.Settled(at(second/2), at(second/2).Store, &st, &o)
 	for _, us := range []int64{30 * second, 61 * second} {
 		want := us > 60*second
 		var r ledger.Request
@@ -510,4 +510,133 @@ func TestHugeTakesUnderWay(t *testing.T) {
 	if d := l.Decide(at(2), &r); d.Allowed {
 		t.Error("2 of 10 were admitted while the store is asked for 10 and more")
 	}
+}
+
+// pauseOf is a pause of the bucket until an instant, unpauseOf the end of one.
+func pauseOf(p *drawgate.Plan, until int64) *drawgate.Settlement {
+	return &drawgate.Settlement{Op: drawgate.OpPause, At: time.UnixMicro(at(until).Store), Buckets: bucket(p, 0, 0)}
+}
+
+func unpauseOf(p *drawgate.Plan, until int64) *drawgate.Settlement {
+	st := pauseOf(p, until)
+	st.Op = drawgate.OpUnpause
+	return st
+}
+
+// deliver has the store carry out what is pending. Without an answer it is pending again.
+func deliver(t *testing.T, l *ledger.Ledger, m *modelStore, us int64, answered bool) {
+	t.Helper()
+	for range 3 {
+		d := l.Next(at(us))
+		if d == nil {
+			return
+		}
+		out := make([]drawgate.Outcome, len(d.Settlements))
+		for i := range out {
+			out[i] = m.settle(&d.Settlements[i], at(us).Store)
+		}
+		if !answered {
+			l.Failed(at(us), d)
+			return
+		}
+		l.Delivered(at(us), d, out, &ledger.Report{})
+	}
+	t.Fatal("there is no end of what is to be delivered")
+}
+
+// wantPause checks until when the bucket is paused at the store and here; 0 means not at all.
+func wantPause(t *testing.T, l *ledger.Ledger, m *modelStore, p *drawgate.Plan, us, until int64) {
+	t.Helper()
+	want := int64(0)
+	if until > 0 {
+		want = at(until).Store
+	}
+	if m.paused != want {
+		t.Errorf("the store has a pause until %d, want %d", m.paused, want)
+	}
+	st := l.Describe(at(us), &bucket(p, 0, 0)[0], 0)
+	if st.Pause.Until.IsZero() != (want == 0) || want > 0 && st.Pause.Until.UnixMicro() != want {
+		t.Errorf("here the bucket is paused until %v, want %v", st.Pause.Until, time.UnixMicro(want))
+	}
+}
+
+// TestAPauseAfterAnUnpauseStays: whatever the unpause ends, and whichever of the two pauses lasts
+// longer, the store gets them in the order in which they were made.
+func TestAPauseAfterAnUnpauseStays(t *testing.T) {
+	t.Parallel()
+	for _, delivered := range []bool{false, true} { // before the unpause, without an answer
+		for _, again := range []int64{30 * second, 60 * second, 90 * second} {
+			for _, back := range []bool{false, true} { // the store is back, but does not have the unpause yet
+				l, m, p := newLedger(), newModel(), plan(1, 1)
+				keep := func(us int64, st *drawgate.Settlement) {
+					t.Helper()
+					if o, kept := l.Keep(at(us), st); !kept || o.Kept {
+						t.Fatalf("%v: kept %v, %+v", st.Op, kept, o)
+					}
+				}
+				keep(0, pauseOf(p, 60*second))
+				if delivered {
+					deliver(t, l, m, 1, false)
+				}
+				keep(2, unpauseOf(p, 60*second))
+				if st := pauseOf(p, again); !back {
+					keep(3, st)
+				} else if o, mine := l.Settle(at(3), st); !mine {
+					t.Errorf("the store is asked for a pause before it has the unpause")
+				} else if o.End.UnixMicro() != at(again).Store {
+					t.Errorf("paused until %v", o.End)
+				}
+				deliver(t, l, m, 4, true)
+				wantPause(t, l, m, p, 5, again)
+			}
+		}
+	}
+}
+
+// TestAShorterPauseWhileAnUnpauseHasNoAnswer: the store's answer to the pause shows that the longer
+// one is over there.
+func TestAShorterPauseWhileAnUnpauseHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, answers := range []string{"pause", "refusal"} {
+		l, m, p := newLedger(), newModel(), plan(1, 1)
+		settle := func(us int64, st *drawgate.Settlement) drawgate.Outcome {
+			return m.settle(st, at(us).Store)
+		}
+		o := settle(0, pauseOf(p, 60*second))
+		l.Settled(at(1), at(0).Store, pauseOf(p, 60*second), &o)
+		settle(2, unpauseOf(p, 60*second)) // its answer is lost
+		o = settle(3, pauseOf(p, 30*second))
+		if answers == "pause" {
+			l.Settled(at(4), at(3).Store, pauseOf(p, 30*second), &o)
+		} else {
+			take(t, l, m, slot(p, "a", 1), 4)
+		}
+		wantPause(t, l, m, p, 5, 30*second)
+		l.Keep(at(5), unpauseOf(p, 60*second))
+		deliver(t, l, m, 6, true)
+		wantPause(t, l, m, p, 7, 30*second)
+	}
+}
+
+// TestALateAnswerDoesNotShortenAPause: an answer of before this process learned of a longer pause
+// says nothing about that one.
+func TestALateAnswerDoesNotShortenAPause(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(1, 1)
+	short := m.settle(pauseOf(p, 30*second), at(0).Store)
+	long := m.settle(pauseOf(p, 60*second), at(1).Store)
+	l.Settled(at(2), at(1).Store, pauseOf(p, 60*second), &long)
+	l.Settled(at(3), at(0).Store, pauseOf(p, 30*second), &short)
+	wantPause(t, l, m, p, 4, 60*second)
+}
+
+// take has the store decide a take.
+func take(t *testing.T, l *ledger.Ledger, m *modelStore, tk *drawgate.Take, us int64) drawgate.Decision {
+	t.Helper()
+	var r ledger.Request
+	r.Init(tk)
+	l.Begin(at(us), &r)
+	d := m.take(tk, at(us).Store)
+	l.Answered(at(us), &r, &d)
+	return d
 }

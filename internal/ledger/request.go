@@ -246,7 +246,7 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 		if r.take.ID != "" {
 			n = d.Granted(k)
 		}
-		if p.e.fresh {
+		if p.e.assumes(p.plan) {
 			took := n // n itself should not escape to the heap
 			l.assumePriorUse(now, p, usedByOthers(d, k, r.take.Priority, &took))
 		}

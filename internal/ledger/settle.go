@@ -11,6 +11,12 @@ import (
 // Settle carries out a settlement of a reservation if this process knows more about it than the
 // store. If mine is false, the store must be asked.
 func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, mine bool) {
+	if st.Op == drawgate.OpPause || st.Op == drawgate.OpUnpause {
+		if !l.pausePending(st.Buckets) {
+			return o, false
+		}
+		return l.Keep(now, st) // otherwise the store would have it before what was done earlier
+	}
 	if st.ID == "" || st.Op != drawgate.OpSettle && st.Op != drawgate.OpCancel && st.Op != drawgate.OpRenew {
 		return o, false
 	}
@@ -147,8 +153,9 @@ func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawga
 	return n
 }
 
-// Settled records a settlement that the store carried out.
-func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) {
+// Settled records a settlement that was sent at an instant of the store's clock, and that the store
+// carried out.
+func (l *Ledger) Settled(now Now, sent int64, st *drawgate.Settlement, o *drawgate.Outcome) {
 	switch st.Op {
 	case drawgate.OpPause:
 		reason := st.Reason
@@ -156,7 +163,7 @@ func (l *Ledger) Settled(now Now, st *drawgate.Settlement, o *drawgate.Outcome) 
 			reason = ""
 		}
 		for i := range st.Buckets {
-			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: reason}, now.Store)
+			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: reason}, sent)
 		}
 		return
 	case drawgate.OpUnpause:

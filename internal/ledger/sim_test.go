@@ -75,11 +75,8 @@ type sim struct {
 	pausedFrom int64
 	paused     int64          // a caller was told that the bucket is paused until then
 	ending     map[int64]bool // the ends of pauses that callers wanted to be over before
-	// Unpauses without an answer: a shorter pause that is made meanwhile may be forgotten here with
-	// the one that they end.
-	unpausing int
-	unpaused  int64 // a caller was told that the pause that ended then is over
-	log       strings.Builder
+	unpaused   int64          // a caller was told that the pause that ended then is over
+	log        strings.Builder
 }
 
 // grant is one logical take, from its caller's point of view.
@@ -291,7 +288,7 @@ func (s *sim) pause(p *proc) {
 	st := drawgate.Settlement{Op: drawgate.OpPause, At: time.UnixMicro(until), Reason: "a test", Buckets: bucket(s.plan, 0, 0)}
 	p.settle(st, func(o drawgate.Outcome, ok bool) {
 		s.note("process %d: paused until %v: %v", p.name, float64(until)/1e6, ok)
-		if ok && o.End.UnixMicro() > s.paused && !s.ending[o.End.UnixMicro()] && s.unpausing == 0 {
+		if ok && o.End.UnixMicro() > s.paused && !s.ending[o.End.UnixMicro()] {
 			if s.paused <= s.now {
 				s.pausedFrom = s.now
 			}
@@ -313,9 +310,7 @@ func (s *sim) unpause(p *proc) {
 		s.paused, s.ending[until] = 0, true // from now on it may be over, whatever answers are on their way
 	}
 	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: time.UnixMicro(until), Buckets: bucket(s.plan, 0, 0)}
-	s.unpausing++
 	p.settle(st, func(o drawgate.Outcome, ok bool) {
-		s.unpausing--
 		s.note("process %d: no pause until %v: paused until %v, %v", p.name, float64(until)/1e6, o.End.UnixMicro(), ok)
 		if ok && !o.Kept {
 			s.unpaused = until

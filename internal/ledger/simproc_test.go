@@ -284,6 +284,7 @@ func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok b
 		return
 	}
 	var o drawgate.Outcome
+	began := p.s.now
 	sent := p.l.NameSettlements([]drawgate.Settlement{st})[0]
 	p.call(func(again bool) {
 		out := p.s.store.settle(&sent, p.s.now)
@@ -298,7 +299,7 @@ func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok b
 			return
 		}
 		p.failures = 0
-		p.l.Settled(p.now(), &st, &o)
+		p.l.Settled(p.now(), began, &st, &o)
 		done(o, true)
 	})
 }

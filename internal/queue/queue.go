@@ -43,7 +43,7 @@ type Waiter struct {
 	Turn  chan struct{} // receives one element when the waiter has come to the front, or should try at once; holds one
 	Place Place
 	Units []int64 // what it asks for of its line's bucket, per limit; it is only read
-	Firm  bool    // once it has passed nobody gives its units back
+	Firm  bool    // it will pass, and once it has nobody gives its units back
 	index int     // position in the heap
 }
 
@@ -103,7 +103,7 @@ func (l *Line) Before(p Place, limit int) (n int, units, firm int64) {
 }
 
 // InOrder yields the waiters from the front on, each with the firm units of a limit that those
-// before it ask for.
+// before it ask for. One that is loosened meanwhile does not count for those after it.
 func (l *Line) InOrder(limit int, yield func(w *Waiter, firm int64)) {
 	order := slices.Clone(l.h)
 	slices.SortFunc(order, func(a, b *Waiter) int {
@@ -138,6 +138,13 @@ func (l *Line) Remove(w *Waiter) {
 	if was == w {
 		l.Wake()
 	}
+}
+
+// Loosen says that a waiter will leave without having passed: it is not firm any more.
+func (l *Line) Loosen(w *Waiter) {
+	l.all.add(w, -1)
+	w.Firm = false
+	l.all.add(w, 1)
 }
 
 // Wake gives the first waiter its turn.

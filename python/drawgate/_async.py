@@ -344,6 +344,7 @@ class AsyncLimiter:
         max_wait: float,
         own: bool = False,
         deadline: float | None = None,
+        times: list[float] | None = None,
     ) -> tuple[Answer, list[Entry]]:
         """Asks for units. own says that body has a grant that was chosen here: it is given up if nobody can use it.
 
@@ -363,6 +364,7 @@ class AsyncLimiter:
                 wait_ms=wait_ms,
                 timeout=_left(deadline),
                 attempts=None if closed else ATTEMPTS,
+                times=times,
             )
             answer = self._read(_wire.answer, data)
         except Problem as problem:

@@ -75,8 +75,11 @@ class Caller:
         wait_ms: int = 0,
         timeout: float | None = None,
         attempts: int | None = None,
+        times: list[float] | None = None,
     ) -> tuple[Json, bool]:
         """Sends a request until there is an answer. unsure says that an earlier attempt may have been carried out.
+
+        times gets the time of each attempt.
 
         An error has maybe set if any attempt may have been carried out. again says that more than
         one may be.
@@ -88,6 +91,8 @@ class Caller:
         unsure = sent = False
         for attempt in itertools.count(1):
             now = time.monotonic()
+            if times is not None:
+                times.append(now)
             wait = max(0.0, waited - now)
             if wait_ms and body is not None:
                 body = body | {"wait_ms": _wire.millis("max_wait", wait)}

@@ -159,8 +159,9 @@ class ReservationBase:
     async def _start(self) -> None:
         if self._breaker:
             self._breaker._check()
-        sent = time.monotonic()
-        answer, self._entries = await self._limiter._ask(self._body, self._buckets, self._max_wait, self._own)
+        sent, times = time.monotonic(), list[float]()
+        ask = self._limiter._ask(self._body, self._buckets, self._max_wait, self._own, times=times)
+        answer, self._entries = await ask
         if not answer:
             raise Refused(answer)
         self._answer, self._token = answer, answer.reservation
@@ -170,7 +171,11 @@ class ReservationBase:
             return
         now = time.monotonic()
         due = self._hold * RENEW_AFTER - (now - sent)
-        self._end = self._end_of(sent if due > 0 else now)  # after a long wait nobody knows the time of the grant
+        if answer.hold:  # it may have waited, or its hold may have begun with an earlier take
+            self._end = times[-1] + answer.hold * (1 - CLOCK_RATE)
+            due = (self._end - now) * RENEW_AFTER
+        else:  # an older server; after a long wait nobody knows the time of the grant
+            self._end = self._end_of(sent if due > 0 else now)
         if self._breaker:
             try:
                 self._attempt = self._breaker._begin()

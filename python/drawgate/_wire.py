@@ -145,6 +145,7 @@ class Answer:
         unmatched: no rule applies a policy to it.
         reservation: the token to settle with.
         hold_end: by when to settle, on the server's clock.
+        hold: the same in seconds from when the take was sent; 0 if the server does not say it.
     """
 
     allowed: bool
@@ -162,6 +163,7 @@ class Answer:
     unmatched: bool = False
     reservation: str = field(default="", repr=False)
     hold_end: datetime | None = None
+    hold: float = 0.0
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -390,6 +392,7 @@ def answer(d: Json) -> Answer:
         unmatched=d.get("unmatched", False),
         reservation=d.get("reservation", ""),
         hold_end=instant(d.get("hold_end")),
+        hold=d.get("hold_ms", 0) / 1000,
     )
 
 

@@ -142,7 +142,8 @@ class FakeServer:
     def _granted(self, body: Json, token: str) -> Json:
         answer = {"allowed": True, "retry_after_ms": 0, "limits": self._limits(self._buckets(body))}
         if token:
-            answer |= {"reservation": token, "grant": body.get("grant", ""), "hold_end": _instant(body["hold_ms"])}
+            answer |= {"reservation": token, "grant": body.get("grant", "")}
+            answer |= {"hold_end": _instant(body["hold_ms"]), "hold_ms": body["hold_ms"]}
         return answer
 
     def _settle(self, body: Json) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -166,5 +167,25 @@ def test_a_spoilt_answer_may_have_been_a_grant() -> None:
             with pytest.raises(Problem) as e:
                 await limiter.take("llm")
             assert not e.value.maybe
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("wait", "hold_ms"), [(0.0, 5_000), (60.0, 80_000)])
+def test_a_hold_ends_when_the_server_says(monkeypatch: pytest.MonkeyPatch, wait: float, hold_ms: int) -> None:
+    """Not a whole hold after the answer: it may have begun with an earlier take, or before a slow answer."""
+    monkeypatch.setattr(_reservation, "RENEW_AFTER", 1 / 3)
+    sent: list[float] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/take":
+            sent.append(time.monotonic())
+            return httpx.Response(200, json={"allowed": True, "reservation": "token", "hold_ms": hold_ms})
+        return httpx.Response(200, json={"outcome": "settled"})
+
+    async def main() -> None:
+        limiter = AsyncLimiter(transport=httpx.MockTransport(handle))
+        async with limiter.reserve("slots", max_wait=wait, hold=60) as r:
+            assert sent[0] + hold_ms / 2000 < r._end <= sent[0] + hold_ms / 1000
 
     asyncio.run(main())

@@ -291,3 +291,55 @@ func TestARefusalSaysThatUsageIsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// TestUnknownUseWithSeveralAmounts: takes of one bucket may have several amounts, by rules. What a
+// process does not know counts for each of them, in whichever order they come: those who start are
+// admitted what the bound says.
+//
+// req: A10
+func TestUnknownUseWithSeveralAmounts(t *testing.T) {
+	t.Parallel()
+	for _, start := range []drawgate.Start{drawgate.StartClosed, drawgate.StartCold} {
+		for _, kind := range []func(n int64) drawgate.Limit{
+			func(n int64) drawgate.Limit { return rolling(n, time.Hour) },
+			func(n int64) drawgate.Limit { return leaky(n, time.Hour, 0) },
+			daily,
+		} {
+			for _, seen := range []string{"nothing", "refusal", "look"} {
+				laterBubble(t, func(t *testing.T) {
+					store, opts := memstore.New(nil), guard.Options{Instances: 1}
+					_, small := starting(t, start, kind(10))
+					p, large := starting(t, start, kind(100))
+					line := bounded(t, p, 1, 1, 0)
+					drain(t, store, large, "k")
+					m := well
+					if seen == "nothing" {
+						m = refuses
+					}
+					g, way := begin(t, store, m, opts)
+					switch seen {
+					case "refusal":
+						take(t, g, small, "k", 1)
+					case "look":
+						look(t, g, small)
+					}
+					way.set(refuses)
+					n := drain(t, g, small, "k")
+					n += drain(t, g, large, "k")
+					if most := line.Extra; n > most || seen != "nothing" && n > 0 {
+						t.Errorf("%v, %v, %s: %d beyond the limit, want at most %d", start, large.Policy().Limits[0].Kind, seen, n, most)
+					}
+				})
+			}
+		}
+	}
+}
+
+// laterBubble runs a test two days after its clock began, so that instants of before are no special case.
+func laterBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(48 * time.Hour)
+		f(t)
+	})
+}

@@ -63,7 +63,7 @@ func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) 
 // settleThere has the store carry out settlements, or keeps them until the store is back.
 func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	cause := s.refusedBy()
-	answered := false
+	answered, began := false, s.clock.now().Store
 	if cause == nil {
 		actx, cancel, fair := s.limit(ctx)
 		defer cancel()
@@ -94,7 +94,7 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 		case ledger.Unavailable(out[i].Err):
 			kept = s.keep(now, &batch[i], &out[i], out[i].Err) || kept
 		case out[i].Err == nil:
-			s.ledger.Settled(now, &batch[i], &out[i])
+			s.ledger.Settled(now, began, &batch[i], &out[i])
 		}
 	}
 	s.mu.Unlock()

@@ -267,6 +267,33 @@ func TestGoneUnderneath(t *testing.T) {
 	}
 }
 
+// TestDeletedLog: what a running store has in a log that was deleted is not lost when it is closed,
+// and the advice names the database, not the log: a repair would make a database of that name.
+//
+// req: D2, D10
+func TestDeletedLog(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{"-wal", "-shm"} {
+		path, plan, c := unswept(t), compile(t, rolling(10, time.Hour)), newClock()
+		s := openAt(t, path, nil, c)
+		for range 4 {
+			if d, err := take(t.Context(), s, plan, "k", 1); err != nil || !d.Allowed {
+				t.Fatal(d.Allowed, err)
+			}
+		}
+		remove(t, path+part)
+		sqlitestore.CheckLogs(s)
+		err := s.Ping(t.Context())
+		wantUnavailable(t, err, "drawgate repair --store sqlite://"+path+")")
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := used(t, openAt(t, path, nil, c), plan, "k"); n != 4 {
+			t.Errorf("%s: %d used afterwards, want 4", part, n)
+		}
+	}
+}
+
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {

@@ -381,27 +381,31 @@ func step(c *conn, from int64, text string) error {
 // writes into a deleted file would lose everything, and one that continues with another file would
 // grant its quota again.
 func (f *file) check(logs bool) error {
-	if err := same(f.main, f.path); err != nil || !logs {
+	if err := same(f.main, f.path, ""); err != nil || !logs {
 		return err
 	}
-	if err := same(f.wal, f.path+"-wal"); err != nil {
+	if err := same(f.wal, f.path, "-wal"); err != nil {
 		return err
 	}
 	if err := oneName(f.path); err != nil {
 		return err
 	}
-	return same(f.shm, f.path+"-shm")
+	return same(f.shm, f.path, "-shm")
 }
 
-func same(was fs.FileInfo, path string) error {
-	now, err := os.Stat(path)
+// same checks that a part of the database at path, by its suffix, is still the one that was opened.
+func same(was fs.FileInfo, path, part string) error {
+	now, err := os.Stat(path + part)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && part == "":
 		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or create a new one (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %s was deleted while it was in use: stop the programs that use it, which writes what they still have of it into %s; "+
+			"if they cannot open it afterwards, repair it (%s)", ErrDamaged, path+part, path, command("repair", path))
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):
-		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it if the new file is the right one", ErrDamaged, path)
+		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it if the new file is the right one", ErrDamaged, path+part)
 	}
 	return nil
 }

@@ -82,12 +82,25 @@ func (l *lock) alone() bool {
 		closeLock(l.user)
 		l.owner, l.user = f, nil
 	}
+	if !inPlace(l.owner, l.path+owned) { // another process can become the owner of a new file
+		return false
+	}
 	f, err := openLockPatiently(l.path, users, true)
 	if err != nil {
 		return false
 	}
 	closeLock(f)
 	return true
+}
+
+// inPlace reports whether a file is the one that has this name.
+func inPlace(f *os.File, name string) bool {
+	has, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(name)
+	return err == nil && os.SameFile(has, named)
 }
 
 // lockForRepair locks a database that nobody may have open. used is true if somebody does, which is

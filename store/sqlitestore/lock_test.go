@@ -131,6 +131,24 @@ func TestSoleOwner(t *testing.T) {
 	}
 }
 
+// TestSoleOwnerWithoutItsFile: a store whose lock file was deleted does not take itself for the only
+// one, because another one can be that.
+//
+// req: A10
+func TestSoleOwnerWithoutItsFile(t *testing.T) {
+	t.Parallel()
+	path, c := filled(t), newClock()
+	first := openAt(t, path, nil, c)
+	if !first.SoleOwner() {
+		t.Error("the only store is not the owner")
+	}
+	remove(t, path+".owner")
+	second := openAt(t, path, nil, c)
+	if first.SoleOwner() && second.SoleOwner() {
+		t.Error("both are the only one")
+	}
+}
+
 // TestBrokenFreesLock: a store that has found its file to be damaged does not keep anybody from
 // repairing it.
 //

@@ -168,7 +168,7 @@ func (w *writer) dial() error {
 	}
 	f, err := vet(path, c, &w.s.opts)
 	if err == nil {
-		err = same(main, path)
+		err = same(main, path, "")
 	}
 	if err != nil {
 		return errors.Join(err, c.close())

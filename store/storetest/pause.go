@@ -14,6 +14,8 @@ var pauseCases = []testCase{
 	{"unpause", "ends the pause whose end it names; takes are decided as before, and what was used still counts", testUnpause, false},
 	{"unpause leaves another pause", "one that ends at another instant stays, and the answer says until when; a bucket without a pause stays as it is", testUnpauseOther, false},
 	{"unpause of several buckets", "each whose pause ends then; the answer has the latest end of the pauses that are left", testUnpauseMany, false},
+	{"pauses in one batch", "are made and ended in their order", testPauseOrder, false},
+	{"pauses of another process", "are in force, and over, in the next take, whatever this process remembers", testPauseElsewhere, false},
 	{"unpause and leases", "a lease is renewed again", testUnpauseLease, false},
 	{"reset ends a pause", "if the store can reset buckets", testPauseReset, false},
 }
@@ -142,6 +144,63 @@ func testUnpauseMany(e *env) {
 	st.At = hour
 	e.wantLeft("the other", e.settle(st), time.Time{})
 	e.allowed("b", b.take(1))
+}
+
+func testPauseOrder(e *env) {
+	b := e.bucket("k", rolling(10, time.Hour))
+	batch := func(steps ...drawgate.Settlement) {
+		e.Helper()
+		out := make([]drawgate.Outcome, len(steps))
+		for i := range steps {
+			steps[i].Buckets = b.costs()
+		}
+		if err := e.s.Settle(e.ctx(), steps, out); err != nil {
+			e.Fatalf("Settle: %v", err)
+		}
+		for i := range out {
+			if out[i].Err != nil {
+				e.Errorf("%v: %v", steps[i].Op, out[i].Err)
+			}
+		}
+	}
+	long := b.pause(time.Hour, "long")
+	short := e.now().Add(time.Minute)
+	batch(drawgate.Settlement{Op: drawgate.OpUnpause, At: long}, drawgate.Settlement{Op: drawgate.OpPause, At: short, Reason: "short"})
+	b.wantPause(short, "short")
+	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "long"}, drawgate.Settlement{Op: drawgate.OpUnpause, At: long})
+	b.wantPause(time.Time{}, "")
+	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long}, drawgate.Settlement{Op: drawgate.OpUnpause, At: long},
+		drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "again"})
+	b.wantPause(long, "again")
+}
+
+func testPauseElsewhere(e *env) {
+	b := e.bucket("k", rolling(100, time.Hour), slots(5))
+	other := b
+	if e.h.Second != nil {
+		second := *e
+		second.s = e.h.Second(e.T, e.s)
+		other = &bucket{e: &second, key: b.key, plan: b.plan}
+	}
+	e.allowed("here", b.take(1))
+	e.allowed("there", other.take(1))
+	for _, by := range [][2]*bucket{{b, other}, {other, b}, {b, b}, {other, other}} {
+		until := by[0].pause(time.Hour, "a typo")
+		for _, at := range []*bucket{b, other} {
+			e.wantPaused("paused", at.take(1), time.Hour)
+			at.wantPause(until, "a typo")
+		}
+		e.wantLeft("the end", by[1].unpause(until), time.Time{})
+		for _, at := range []*bucket{other, b} {
+			e.allowed("afterwards", at.take(1))
+			e.allowed("afterwards, held", at.hold("id", time.Minute, 1, 1))
+			at.cancel("id")
+		}
+		later := by[1].pause(time.Minute, "later")
+		e.wantLeft("the end of the first, late", by[0].unpause(until), later)
+		e.wantPaused("paused again", b.take(1), time.Minute)
+		e.wantLeft("the end", by[0].unpause(later), time.Time{})
+	}
 }
 
 func testUnpauseLease(e *env) {
