@@ -210,7 +210,9 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Re
 			l.finish(it)
 		case unpauseItem: // a look at the store may have shown the pause again meanwhile
 			for _, e := range it.entries {
-				e.endPause(it.st.At.UnixMicro())
+				if !it.spent {
+					e.endPause(it.st.At.UnixMicro())
+				}
 			}
 			l.finish(it)
 		case cancelItem:

@@ -159,15 +159,23 @@ func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (o drawgate.Outcome
 	return o, true
 }
 
-// pendPause makes an entry's pause pending.
+// pendPause makes an entry's pause pending. If the same pause was ended before, that end need not be
+// delivered any more: it would end this one.
 func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost, labels []drawgate.Label) {
 	st := drawgate.Settlement{Op: drawgate.OpPause, At: answer.Instant(e.paused), Reason: e.reason, Labels: slices.Clone(labels)}
 	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}
+	var pending *item
 	for _, it := range e.items {
-		if it.kind == pauseItem && !it.inFlight {
-			it.st, it.spent = st, false
-			return
+		switch {
+		case it.kind == unpauseItem && it.st.At.Equal(st.At):
+			it.spent = true
+		case it.kind == pauseItem && !it.inFlight:
+			pending = it
 		}
+	}
+	if pending != nil {
+		pending.st, pending.spent = st, false
+		return
 	}
 	l.pend(now, &item{kind: pauseItem, st: st}, []*entry{e})
 }

@@ -31,7 +31,7 @@ type item struct {
 	whole     bool          // chargeItem: all of it counts, whatever has aged here
 	several   bool          // cancelItem: several messages that may open the grant were not answered
 	until     int64         // cancelItem: messages on their way may open the grant until then; replayItem: see mayPass; on the own clock
-	spent     bool          // cancelItem: it has been carried out; pauseItem: it was ended here
+	spent     bool          // cancelItem: it has been carried out; pauseItem: it was ended here; unpauseItem: the pause was made here again
 	end       int64         // renewItem: the end that was asked for
 	doubt     int64         // cancelItem: a copy of it may arrive until then, on the own clock
 	notBefore int64         // on the own clock
