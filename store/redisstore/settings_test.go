@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
@@ -57,6 +58,7 @@ func TestClusterNodeIsRefused(t *testing.T) {
 	node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(t.TempDir(), "nodes.conf"))
 	s := open(t, node, nil)
 	err := s.Ping(t.Context())
+	wantFault(t, "a node of a cluster", err, drawgate.FaultConfiguration)
 	if !errors.Is(err, redisstore.ErrMisconfigured) || !strings.Contains(err.Error(), "use one server that is not in a cluster") {
 		t.Errorf("got %v", err)
 	}
