@@ -71,6 +71,8 @@ func TestURLsThatCannotWork(t *testing.T) {
 		"redis://a:1?addr=b:2":             "name one server",
 		"redis://a:1?master_set=m":         "name one server",
 		"redis://u:hush@a:1?master_name=m": `unknown parameter "master_name" (known: db, `,
+		"redis://:?hush@a:1":               "write \"?\" as %3F",
+		"redis://u:12?hush=x@a:1/0":        "write \"?\" as %3F",
 		"redis://u:hush@a:port":            "is not of the form redis://user:password@host:port/db",
 		"redis://a:1/3?dial_timeout=1s":    "",
 		"rediss://a:1?skip_verify":         "",
