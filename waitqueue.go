@@ -155,23 +155,35 @@ func (ln *line) counts(p *Plan) bool {
 	return !ln.earliest.IsZero() && ln.by.plan == p && ln.by.limit >= 0 && !ln.by.held && !ln.mixed
 }
 
+// doubt notes that w may find out later that it cannot pass in time.
+func (ln *line) doubt(w *waiter) {
+	if w.deadline.IsZero() {
+		return
+	}
+	if ln.unsure == nil {
+		ln.unsure = make(map[*queue.Waiter]bool)
+	}
+	ln.unsure[w.Waiter] = true
+}
+
 // wakeLate wakes those of the unsure who cannot pass in time, so that they leave. It looks at all
 // in one go, because a line may have thousands. q.mu is held.
-func (ln *line) wakeLate(q *waitQueue, now time.Time) {
-	if len(ln.unsure) > 0 {
-		ln.InOrder(max(0, ln.by.limit), func(other *queue.Waiter, firm int64) {
-			if !ln.unsure[other] {
-				return
-			}
-			w, earliest := q.waiters[other], ln.earliest
-			if b := w.bucket(); ln.counts(b.Plan) {
-				earliest = earliest.Add(ln.by.passed(firm, w.take.least(b, ln.by.limit), ln.left, w.take.Priority))
-			}
-			if !w.deadline.After(earliest) {
-				ln.Loosen(other) // for those behind it, too, which may be awake before it
-				other.Wake()
-			}
-		})
+func (q *waitQueue) wakeLate(ln *line) {
+	if len(ln.unsure) == 0 {
+		return
+	}
+	for other, firm := range ln.InOrder(max(0, ln.by.limit)) {
+		if !ln.unsure[other] {
+			continue
+		}
+		w, earliest := q.waiters[other], ln.earliest
+		if b := w.bucket(); ln.counts(b.Plan) {
+			earliest = earliest.Add(ln.by.passed(firm, w.take.least(b, ln.by.limit), ln.left, w.take.Priority))
+		}
+		if !w.deadline.After(earliest) {
+			ln.Loosen(other) // for those behind it, too, which may be awake before it
+			other.Wake()
+		}
 	}
 	clear(ln.unsure)
 }
@@ -235,7 +247,7 @@ func (q *waitQueue) add(w *waiter) {
 	w.Units = b.N[:]
 	ln := q.lines[b.Key]
 	if ln == nil {
-		ln = &line{unsure: make(map[*queue.Waiter]bool)}
+		ln = &line{}
 		q.lines[b.Key] = ln
 	}
 	if ln.amounts == nil {
@@ -246,11 +258,11 @@ func (q *waitQueue) add(w *waiter) {
 	switch ln.Add(w.Waiter); {
 	case ln.Front() == w.Waiter:
 		ln.next, ln.earliest = time.Time{}, time.Time{}
-		if was != nil && !q.waiters[was].deadline.IsZero() {
-			ln.unsure[was] = true
+		if was != nil {
+			ln.doubt(q.waiters[was])
 		}
-	case ln.earliest.IsZero() && !w.deadline.IsZero():
-		ln.unsure[w.Waiter] = true
+	case ln.earliest.IsZero():
+		ln.doubt(w)
 	}
 }
 
@@ -381,7 +393,7 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.by.plan == w.bucket().Plan && ln.by.limit >= 0 {
 		ln.left = ln.by.plan.specs[ln.by.limit].Effective[w.take.Priority] - w.Units[ln.by.limit]
 	}
-	ln.wakeLate(q, now)
+	q.wakeLate(ln)
 	if end := now.Add(d.RetryAfter); d.Reason != Paused || end.Sub(ln.ends).Abs() > progressEvery {
 		ln.pause, ln.ends = nil, end // it may be another pause
 	}

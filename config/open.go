@@ -265,17 +265,6 @@ func (r *Runtime) owner(c *Config, store drawgate.Store) func() bool {
 	return func() bool { return o != nil && o.SoleOwner() }
 }
 
-// engineTime is how long a take that does not wait may take in all: with the store's own time, or
-// if the guard is set to a time, a little more for the answer. 0: what the store needs.
-func (c *Config) engineTime() time.Duration {
-	if c.StoreTimeout == 0 {
-		return 0
-	}
-	return c.StoreTimeout + answerTime
-}
-
-const answerTime = 10 * time.Millisecond
-
 // decide makes the engine.
 func (r *Runtime) decide(c *Config) (err error) {
 	obs := r.warner.Observer()
@@ -291,7 +280,7 @@ func (r *Runtime) decide(c *Config) (err error) {
 	}
 	conf := c.Engine()
 	r.Engine, err = engine.New(r.Store, conf, &engine.Options{
-		Tenant: r.opts.Tenant, StoreTimeout: c.engineTime(), Observer: obs, Diverged: r.diverged, Logger: r.opts.Logger,
+		Tenant: r.opts.Tenant, Observer: obs, Diverged: r.diverged, Logger: r.opts.Logger,
 	})
 	if err != nil {
 		return err

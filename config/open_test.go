@@ -474,3 +474,27 @@ func TestUsageOfTheEnvironmentsPolicyStays(t *testing.T) {
 		t.Errorf("it is not the usage of default:\n%s", w.Body)
 	}
 }
+
+// A file that is damaged at the start has the time of a disk once it was repaired: the guard's time
+// does not change.
+//
+// req: A1, D10
+func TestTimeForADamagedFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "q.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.FromEnv([]string{"DRAWGATE_STORE=sqlite://" + path, "RATE_LIMIT_PER_MINUTE=10"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := config.Start(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if got := r.Guard.TakeTime(0); got != 500*time.Millisecond {
+		t.Errorf("takes have %v, want 500ms", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/dynamostore"
@@ -95,6 +96,7 @@ var (
 	_ drawgate.Lister   = (*lostStore)(nil)
 	_ drawgate.Journal  = (*lostStore)(nil)
 	_ drawgate.Pinger   = (*lostStore)(nil)
+	_ drawgate.Timed    = (*lostStore)(nil)
 )
 
 // Take implements [drawgate.Store].
@@ -125,6 +127,12 @@ func (s *lostStore) Read(context.Context, drawgate.EventQuery, func(drawgate.Eve
 
 // Ping implements [drawgate.Pinger].
 func (s *lostStore) Ping(context.Context) error { return s.err }
+
+// TakeTime implements [drawgate.Timed]. The guard asks once, and keeps its time when the file has
+// been repaired.
+func (s *lostStore) TakeTime(set time.Duration) time.Duration {
+	return new(sqlitestore.Store).TakeTime(set)
+}
 
 // Close implements [drawgate.Store].
 func (s *lostStore) Close() error { return nil }

@@ -6,6 +6,7 @@ package queue
 
 import (
 	"container/heap"
+	"iter"
 	"slices"
 	"time"
 )
@@ -104,19 +105,23 @@ func (l *Line) Before(p Place, limit int) (n int, units, firm int64) {
 
 // InOrder yields the waiters from the front on, each with the firm units of a limit that those
 // before it ask for. One that is loosened meanwhile does not count for those after it.
-func (l *Line) InOrder(limit int, yield func(w *Waiter, firm int64)) {
-	order := slices.Clone(l.h)
-	slices.SortFunc(order, func(a, b *Waiter) int {
-		if a.Place.Before(b.Place) {
-			return -1
-		}
-		return 1
-	})
-	firm := int64(0)
-	for _, w := range order {
-		yield(w, firm)
-		if w.Firm {
-			firm += w.Units[limit]
+func (l *Line) InOrder(limit int) iter.Seq2[*Waiter, int64] {
+	return func(yield func(*Waiter, int64) bool) {
+		order := slices.Clone(l.h)
+		slices.SortFunc(order, func(a, b *Waiter) int {
+			if a.Place.Before(b.Place) {
+				return -1
+			}
+			return 1
+		})
+		firm := int64(0)
+		for _, w := range order {
+			if !yield(w, firm) {
+				return
+			}
+			if w.Firm {
+				firm += w.Units[limit]
+			}
 		}
 	}
 }

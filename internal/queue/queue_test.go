@@ -115,14 +115,14 @@ func TestLineIsSorted(t *testing.T) {
 					}
 				}
 				i, sum := 0, int64(0)
-				line.InOrder(1, func(w *queue.Waiter, firm int64) {
+				for w, firm := range line.InOrder(1) {
 					if w != model[i].w || firm != sum {
 						t.Fatalf("position %d: another waiter, or %d firm units before it, want %d", i, firm, sum)
 					}
 					if i++; w.Firm {
 						sum += w.Units[1]
 					}
-				})
+				}
 				for _, p := range model[min(1, len(model)):] {
 					if p.woken() {
 						t.Fatal("somebody was told who is not in front")

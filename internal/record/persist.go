@@ -54,7 +54,7 @@ func (r *Record) clone() *Record {
 		st := &c.Limits[i]
 		st.Entries.buf = slices.Clone(st.Entries.buf)
 		if st.Log != nil {
-			st.Log = &Log{Dirty: slices.Clone(st.Log.Dirty), Popped: st.Log.Popped}
+			st.Log = &Log{Dirty: slices.Clone(st.Log.Dirty), Older: st.Log.Older, Popped: st.Log.Popped}
 		}
 	}
 	c.Open = maps.Clone(r.Open)

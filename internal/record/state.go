@@ -42,6 +42,7 @@ func (st *State) lateness(s *Spec) int64 {
 // Log records what happened to the entries of a rolling limit since a store cleared it.
 type Log struct {
 	Dirty  []int64 // First of those that were added or changed
+	Older  bool    // one of these was not the newest when it was changed
 	Popped int64   // First of the newest entry that was dropped; all before it were dropped, too
 }
 
@@ -238,7 +239,12 @@ func (st *State) push(at, join, n int64) int64 {
 }
 
 func (st *State) touch(first int64) {
-	if l := st.Log; l != nil && (len(l.Dirty) == 0 || l.Dirty[len(l.Dirty)-1] != first) {
+	l := st.Log
+	if l == nil {
+		return
+	}
+	l.Older = l.Older || first != st.Entries.At(st.Entries.Len()-1).First
+	if len(l.Dirty) == 0 || l.Dirty[len(l.Dirty)-1] != first {
 		l.Dirty = append(l.Dirty, first)
 	}
 }

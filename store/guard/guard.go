@@ -46,7 +46,8 @@ type Options struct {
 	// each start during an outage admits a share again.
 	Start drawgate.Start
 	// Owner reports whether this process alone uses the store, so that policies may start full.
-	// Otherwise they start cold. nil means that they may: whoever sets StartFull vouches for it.
+	// Otherwise they start cold. nil means that they may: whoever sets StartFull vouches for it. It
+	// is called during an outage, while takes wait: it must be quick, and must not call the store.
 	Owner func() bool
 
 	MaxBuckets int // most buckets that are recorded: 0 means a million. A bucket without room has no share

@@ -207,15 +207,16 @@ func unpause(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.Tim
 }
 
 // TestAPauseIsEndedWhileTheStoreIsUnavailable: in this process at once, at the store when it is
-// back. A pause that somebody else made at the store meanwhile stays.
+// back. A pause that somebody else made at the store meanwhile stays, and so does the same pause if
+// it is made again.
 func TestAPauseIsEndedWhileTheStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, mute, stalls} {
-		for _, when := range []string{"before the outage", "in the outage", "replaced meanwhile"} {
+		for _, when := range []string{"before the outage", "in the outage", "replaced meanwhile", "made again"} {
 			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 				plan := policy(t, 0, rolling(100, time.Hour))
 				take(t, g, plan, "k", 1)
-				if when == "in the outage" {
+				if when == "in the outage" || when == "made again" {
 					store.set(m)
 				}
 				until := pause(t, g, plan, time.Hour)
@@ -232,8 +233,14 @@ func TestAPauseIsEndedWhileTheStoreIsUnavailable(t *testing.T) {
 					t.Errorf("%s: allowed %v, reason %v, want it allowed here", when, d.Allowed, d.Reason)
 				}
 				var want time.Time
-				if when == "replaced meanwhile" {
+				switch when {
+				case "replaced meanwhile":
 					want = pause(t, store.Store, plan, 2*time.Hour)
+				case "made again":
+					want = pause(t, g, plan, time.Until(until))
+					if !want.Equal(until) {
+						t.Fatalf("paused until %v, want %v", want, until)
+					}
 				}
 				store.set(well)
 				for g.State().Unavailable {

@@ -94,7 +94,7 @@ func reported(op, text string, keys []string) error {
 
 // ours reports whether the error arose in this process: in reading an answer, or before a call.
 func ours(err error) bool {
-	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) || errors.Is(err, errDenied) || errors.Is(err, ErrLost) ||
+	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) || errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrLost) ||
 		errors.Is(err, drawgate.ErrInvalid)
 }
 
@@ -120,7 +120,7 @@ func notSent(op string, err error) error {
 func storeError(op string, err error) error {
 	fault := drawgate.FaultTransient
 	switch {
-	case errors.Is(err, errOld), errors.Is(err, errDenied), errors.Is(err, ErrLost):
+	case errors.Is(err, errOld), errors.Is(err, ErrMisconfigured), errors.Is(err, ErrLost):
 		fault = drawgate.FaultConfiguration
 	case errors.Is(err, errAnswer), errors.Is(err, errDamaged), errors.Is(err, errDisagree):
 		fault = drawgate.FaultBucket

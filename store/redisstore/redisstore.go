@@ -132,8 +132,8 @@ func CheckURL(serverURL string) error {
 
 func parse(text string) (rueidis.ClientOption, error) {
 	o, err := rueidis.ParseURL(text)
-	if name := unknownParameter(text); err == nil && name != "" {
-		return o, fmt.Errorf("%w: redisstore: the URL has an unknown parameter %q (known: %s)", drawgate.ErrInvalid, name, strings.Join(parameters, ", "))
+	if what := ignored(text); err == nil && what != "" {
+		return o, fmt.Errorf("%w: redisstore: the URL has %s", drawgate.ErrInvalid, what)
 	}
 	switch {
 	case err == nil && o.Sentinel.MasterSet == "" && len(o.InitAddress) == 1 && !strings.Contains(o.InitAddress[0], ","):
@@ -148,16 +148,20 @@ func parse(text string) (rueidis.ClientOption, error) {
 // parameters are those of a URL that have an effect.
 var parameters = []string{"db", "dial_timeout", "write_timeout", "protocol", "client_name", "skip_verify"}
 
-// unknownParameter returns a parameter that would be ignored, or "". Those that name other servers
-// have an error of their own.
-func unknownParameter(text string) string {
+// ignored says which parameter of a URL would be ignored, or "". Those that name other servers have
+// an error of their own.
+func ignored(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
-		if !slices.Contains(parameters, name) && name != "master_set" && name != "addr" {
-			return name
+		switch {
+		case slices.Contains(parameters, name) || name == "master_set" || name == "addr":
+		case strings.Contains(u.RawQuery, "@"): // the name may be a part of the password
+			return `an "@" behind its first "?": in a password, write "?" as %3F`
+		default:
+			return fmt.Sprintf("an unknown parameter %q (known: %s)", name, strings.Join(parameters, ", "))
 		}
 	}
 	return ""

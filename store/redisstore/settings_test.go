@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
@@ -57,6 +58,7 @@ func TestClusterNodeIsRefused(t *testing.T) {
 	node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(t.TempDir(), "nodes.conf"))
 	s := open(t, node, nil)
 	err := s.Ping(t.Context())
+	wantFault(t, "a node of a cluster", err, drawgate.FaultConfiguration)
 	if !errors.Is(err, redisstore.ErrMisconfigured) || !strings.Contains(err.Error(), "use one server that is not in a cluster") {
 		t.Errorf("got %v", err)
 	}
@@ -69,6 +71,8 @@ func TestURLsThatCannotWork(t *testing.T) {
 		"redis://a:1?addr=b:2":             "name one server",
 		"redis://a:1?master_set=m":         "name one server",
 		"redis://u:hush@a:1?master_name=m": `unknown parameter "master_name" (known: db, `,
+		"redis://:?hush@a:1":               "write \"?\" as %3F",
+		"redis://u:12?hush=x@a:1/0":        "write \"?\" as %3F",
 		"redis://u:hush@a:port":            "is not of the form redis://user:password@host:port/db",
 		"redis://a:1/3?dial_timeout=1s":    "",
 		"rediss://a:1?skip_verify":         "",

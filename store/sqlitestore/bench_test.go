@@ -49,9 +49,9 @@ func BenchmarkTake(b *testing.B) {
 // month, at the end of a month of 100,000 tasks: checked against all five, counted, and durable
 // before it is answered. The figures are those of single calls.
 //
-// Of two processes that take turns each has to read the bucket again, because the other has
-// written; so does a program that is started for each batch. An exact limit has an entry for each
-// batch, 12,700 in all five, one with a precision of 128 about so many.
+// Of two processes that take turns each has to read what the other has added; a program that is
+// started for each batch reads all. An exact limit has an entry for each batch, 12,700 in all five,
+// one with a precision of 128 about so many.
 //
 // req: D11
 func BenchmarkBatchCheck(b *testing.B) {

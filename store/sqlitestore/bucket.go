@@ -20,7 +20,7 @@ type bucket struct {
 	dirty  bool            // to be written in this transaction
 	gone   bool            // reset
 	reset  int64           // µs: when it was reset since the file was repaired; 0: never, or no longer relevant
-	rev    int64           // revision of its row: a write by another process changes it
+	rev    int64           // revision of its row: a write by another process changes it, see revise
 	seen   int64           // writer.epoch when the record was last known to be current
 	weight int
 }
@@ -91,13 +91,14 @@ func isBucket(err error) bool {
 
 // fetch returns the bucket of a key, from memory if possible.
 func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
-	if b := w.cache.buckets[key]; b != nil {
-		if ok, err := w.fresh(b); ok || err != nil {
-			return b, err
+	old := w.cache.buckets[key]
+	if old != nil {
+		if ok, err := w.fresh(old); ok || err != nil {
+			return old, err
 		}
-		w.cache.remove(b)
+		w.cache.remove(old)
 	}
-	b, err := load(w.conn, key)
+	b, err := load(w.conn, key, old)
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +128,10 @@ func (w *writer) fresh(b *bucket) (bool, error) {
 	return true, err
 }
 
-// load reads a bucket. A bucket without a row is empty.
-func load(c *conn, key drawgate.Key) (*bucket, error) {
+// load reads a bucket. A bucket without a row is empty. old is the bucket as this process knew it
+// last, or nil, and is not valid afterwards: entries that cannot have changed since are taken from
+// it.
+func load(c *conn, key drawgate.Key, old *bucket) (*bucket, error) {
 	b := &bucket{key: key, rec: &record.Record{}, notes: map[string]note{}}
 	err := c.query(qKey, func(row []driver.Value) (err error) {
 		b.id, _ = row[0].(int64)
@@ -142,7 +145,10 @@ func load(c *conn, key drawgate.Key) (*bucket, error) {
 		return err
 	}, key.Tenant, key.Policy, key.Name)
 	if err == nil && b.id != 0 {
-		err = b.complete(c)
+		err = b.complete(c, old)
+	}
+	if old != nil && isBucket(err) { // a clock that was set back may have dropped entries here only
+		return load(c, key, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -152,40 +158,108 @@ func load(c *conn, key drawgate.Key) (*bucket, error) {
 }
 
 // complete adds the rows of entries and reservations.
-func (b *bucket) complete(c *conn) error {
-	rolling := map[int64]*record.State{}
-	for i := range b.rec.Limits {
-		if st := &b.rec.Limits[i]; st.Kind == record.Rolling {
-			rolling[int64(st.ID)] = st // an identity: all 64 bits are kept
-			st.Log = &record.Log{}
-		}
+func (b *bucket) complete(c *conn, old *bucket) error {
+	rolling := rollingOf(b.rec)
+	for _, st := range rolling {
+		st.Log = &record.Log{}
 	}
-	if len(rolling) > 0 {
-		if err := b.entries(c, rolling); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case len(rolling) == 0:
+	case old != nil && b.onlyAddedTo(old):
+		err = b.newEntries(c, rolling, rollingOf(old.rec))
+	default:
+		err = b.entries(c, rolling)
 	}
-	if b.rec.Missing() > 0 {
-		if err := b.reservations(c); err != nil {
-			return err
-		}
+	if err == nil && b.rec.Missing() > 0 {
+		err = b.reservations(c)
+	}
+	if err != nil {
+		return err
 	}
 	return b.rec.Complete()
 }
 
+// rollingOf returns the states of rolling limits by their identities, of which all 64 bits are
+// kept.
+func rollingOf(rec *record.Record) map[int64]*record.State {
+	rolling := map[int64]*record.State{}
+	for i := range rec.Limits {
+		if st := &rec.Limits[i]; st.Kind == record.Rolling {
+			rolling[int64(st.ID)] = st
+		}
+	}
+	return rolling
+}
+
 func (b *bucket) entries(c *conn, rolling map[int64]*record.State) error {
 	return c.query(qEntries, func(row []driver.Value) error {
-		var n [4]int64
-		for i := range n {
-			n[i], _ = row[i].(int64)
-		}
-		st := rolling[n[0]]
+		lim, _ := row[0].(int64)
+		st := rolling[lim]
 		if st == nil {
 			return fmt.Errorf("%w: an entry without a limit", record.ErrDamaged)
 		}
-		st.Entries.Push(record.Entry{First: n[1], Last: n[2], N: n[3]})
+		st.Entries.Push(entryOf(row[1:]))
 		return nil
 	}, b.id)
+}
+
+// newEntries takes the entries from those that were known, and reads the newest of these and what
+// came after it. It drops those that were over when the bucket was written.
+func (b *bucket) newEntries(c *conn, rolling, known map[int64]*record.State) error {
+	for lim, st := range rolling {
+		newest := int64(-1) // none
+		if was := known[lim]; was != nil && was.Entries.Len() > 0 && len(was.Log.Dirty) == 0 {
+			st.Entries, st.Log.Popped = was.Entries, was.Log.Popped
+			newest = st.Entries.At(st.Entries.Len() - 1).First
+		}
+		err := c.query(qNewEntries, func(row []driver.Value) error {
+			if e := entryOf(row); e.First == newest {
+				*st.Entries.At(st.Entries.Len() - 1) = e
+			} else {
+				st.Entries.Push(e)
+			}
+			return nil
+		}, b.id, lim, newest)
+		if err != nil {
+			return err
+		}
+		for st.Entries.Len() > 0 && st.Entries.At(0).Last+st.Window <= b.rec.Last {
+			st.Log.Popped = st.Entries.At(0).First // its row may still be there
+			st.Entries.Pop()
+		}
+	}
+	return nil
+}
+
+func entryOf(row []driver.Value) (e record.Entry) {
+	e.First, _ = row[0].(int64)
+	e.Last, _ = row[1].(int64)
+	e.N, _ = row[2].(int64)
+	return e
+}
+
+// revise makes the revision for a writing. Its lower half counts them, and its upper half counts
+// those that changed an entry that was not the newest; both begin with a random number. Older
+// programs make a random number each time.
+func (b *bucket) revise() {
+	if b.rev == 0 {
+		b.rev = rand.Int64()
+	}
+	added, changed := uint32(b.rev), uint32(b.rev>>32)
+	for i := range b.rec.Limits {
+		if l := b.rec.Limits[i].Log; l != nil && l.Older {
+			l.Older = false
+			changed++
+		}
+	}
+	b.rev = int64(uint64(changed)<<32 | uint64(added+1))
+}
+
+// onlyAddedTo reports whether since old at most the newest entry of each limit was changed, and
+// newer ones were added.
+func (b *bucket) onlyAddedTo(old *bucket) bool {
+	return old.id == b.id && old.rev != 0 && old.rev>>32 == b.rev>>32
 }
 
 func (b *bucket) reservations(c *conn) error {
@@ -222,7 +296,7 @@ func (w *writer) flush(b *bucket) error {
 		}
 	}
 	w.buf = record.Append(w.buf[:0], b.rec, record.Header)
-	b.rev = rand.Int64()
+	b.revise()
 	if _, err := w.conn.exec(qSetState, b.id, b.rev, b.rec.Until(), w.buf); err != nil {
 		return err
 	}

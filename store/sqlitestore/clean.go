@@ -232,7 +232,7 @@ func (w *writer) cleanStates(now int64, most int) error {
 // over reports whether a bucket that had open reservations when it was written is now unused, and
 // records that they ended.
 func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
-	b, err := load(w.conn, key)
+	b, err := load(w.conn, key, nil)
 	if err != nil {
 		return false, err
 	}

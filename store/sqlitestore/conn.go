@@ -194,6 +194,7 @@ const (
 	qSetState
 	qDropState
 	qEntries
+	qNewEntries
 	qSetEntry
 	qDropEntries
 	qDropAllEntries
@@ -237,6 +238,7 @@ var statements = [stmtCount]string{
 	qDropState: `DELETE FROM state WHERE key = ?`,
 
 	qEntries:        `SELECT lim, first, last, n FROM entry WHERE key = ? ORDER BY lim, first`,
+	qNewEntries:     `SELECT first, last, n FROM entry WHERE key = ? AND lim = ? AND first >= ? ORDER BY first`,
 	qSetEntry:       `INSERT INTO entry (key, lim, first, last, n) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET last = excluded.last, n = excluded.n`,
 	qDropEntries:    `DELETE FROM entry WHERE key = ? AND lim = ? AND first <= ?`,
 	qDropAllEntries: `DELETE FROM entry WHERE key = ?`,

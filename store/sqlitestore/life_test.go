@@ -476,7 +476,7 @@ func TestSchema(t *testing.T) {
 		t.Errorf("%d rows in the history, want 300", n)
 	}
 	left, err := filepath.Glob(path + "*")
-	if err != nil || !slices.Equal(left, []string{path, path + ".mark", path + ".owner"}) {
+	if err != nil || !slices.Equal(left, []string{path, path + ".mark", path + ".owner", path + ".users"}) {
 		t.Errorf("left beside the file: %q, %v", strings.Join(left, " "), err)
 	}
 }

@@ -111,7 +111,7 @@ func page(c *conn, q query, tenant, policy, after string, now int64) (names []st
 		return nil
 	}, args...)
 	for _, name := range held { // the hold may have ended since the record was written
-		b, fault := load(c, drawgate.Key{Tenant: tenant, Policy: policy, Name: name})
+		b, fault := load(c, drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, nil)
 		if fault != nil {
 			return nil, "", false, errors.Join(err, fault)
 		}

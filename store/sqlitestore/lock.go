@@ -28,22 +28,40 @@ var ErrInUse = errors.New("the database is in use")
 // errLocked means that another process has a lock.
 var errLocked = errors.New("locked by another process")
 
-// lock shows that a store has a database open.
+// lock shows that a store has a database open. Its files stay open, so that [lock.alone] needs no
+// disk: it is called while the disk fails.
 type lock struct {
-	path string
-
 	mu    sync.Mutex
-	owner *os.File // locked for this store alone, or nil
-	user  *os.File // shared, or nil
+	owner *os.File // nil: there are no locks
+	users *os.File // nil with owner
+	owns  bool     // owner is locked for this store alone; otherwise users is shared with others
+}
+
+// openLocks opens the lock files next to the database at path, and makes those that do not exist.
+func openLocks(path string) (l *lock, err error) {
+	l = &lock{}
+	if l.owner, err = openLock(path, owned); err == nil {
+		l.users, err = openLock(path, users)
+	}
+	if err != nil {
+		l.free()
+	}
+	return l, err
 }
 
 // lockDatabase locks the database at path for a store. Without lock files the store works, but a
 // repair cannot notice that the database is in use. It fails only while a repair is in progress.
 func lockDatabase(path string, log *slog.Logger) (*lock, error) {
-	l := &lock{path: path}
-	var err error
-	if l.owner, err = openLock(path, owned, true); errors.Is(err, errLocked) {
-		l.user, err = openLockPatiently(path, users, false)
+	l, err := openLocks(path)
+	if err == nil {
+		err = lockFile(l.owner, true)
+		l.owns = err == nil
+	}
+	if errors.Is(err, errLocked) {
+		err = lockPatiently(l.users, false)
+	}
+	if err != nil {
+		l.free()
 	}
 	switch {
 	case errors.Is(err, errLocked):
@@ -58,60 +76,52 @@ func lockDatabase(path string, log *slog.Logger) (*lock, error) {
 func (l *lock) free() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range [...]*os.File{l.owner, l.user} {
+	for _, f := range [...]*os.File{l.owner, l.users} {
 		if f != nil {
-			closeLock(f)
+			unlockFile(f)
+			_ = f.Close() // nothing was written
 		}
 	}
-	l.owner, l.user = nil, nil
+	l.owner, l.users, l.owns = nil, nil, false
 }
 
 // alone reports whether nobody else has the database open. If the owner has ended meanwhile, this
-// store becomes the owner.
+// store becomes the owner. It does not wait.
 func (l *lock) alone() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.owner == nil {
-		if l.user == nil {
-			return false
-		}
-		f, err := openLock(l.path, owned, true)
-		if err != nil {
-			return false
-		}
-		closeLock(l.user)
-		l.owner, l.user = f, nil
-	}
-	if !inPlace(l.owner, l.path+owned) { // another process can become the owner of a new file
 		return false
 	}
-	f, err := openLockPatiently(l.path, users, true)
-	if err != nil {
+	if !l.owns {
+		if lockFile(l.owner, true) != nil {
+			return false
+		}
+		unlockFile(l.users)
+		l.owns = true
+	}
+	if deleted(l.owner) { // another process can become the owner of a new file
 		return false
 	}
-	closeLock(f)
+	if lockFile(l.users, true) != nil {
+		return false
+	}
+	unlockFile(l.users)
 	return true
-}
-
-// inPlace reports whether a file is the one that has this name.
-func inPlace(f *os.File, name string) bool {
-	has, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Stat(name)
-	return err == nil && os.SameFile(has, named)
 }
 
 // lockForRepair locks a database that nobody may have open. used is true if somebody does, which is
 // an error unless force is set.
 func lockForRepair(path string, force bool) (unlock func(), used bool, err error) {
-	l := &lock{path: path}
 	if !exists(path) && !exists(path+owned) { // nobody has it open
-		return l.free, false, nil
+		return func() {}, false, nil
 	}
-	if l.owner, err = openLock(path, owned, true); err == nil {
-		l.user, err = openLockPatiently(path, users, true)
+	l, err := openLocks(path)
+	if err == nil {
+		err = lockFile(l.owner, true)
+	}
+	if err == nil {
+		err = lockPatiently(l.users, true)
 	}
 	switch {
 	case err == nil || errors.Is(err, errors.ErrUnsupported):
@@ -127,13 +137,8 @@ func lockForRepair(path string, force bool) (unlock func(), used bool, err error
 		"(fuser %[2]s lists them); --force does it nevertheless", ErrInUse, path)
 }
 
-func closeLock(f *os.File) {
-	unlockFile(f)
-	_ = f.Close() // nothing was written
-}
-
-// openLock opens a lock file, makes it if it does not exist, and locks it.
-func openLock(path, suffix string, alone bool) (*os.File, error) {
+// openLock opens a lock file, and makes it if it does not exist.
+func openLock(path, suffix string) (*os.File, error) {
 	name := path + suffix
 	f, err := os.Open(name) //nolint:gosec // beside the file that the caller named
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,14 +149,7 @@ func openLock(path, suffix string, alone bool) (*os.File, error) {
 			likeDatabase(f, path)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := lockFile(f, alone); err != nil {
-		_ = f.Close() // nothing was written
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // How often, and how far apart, a lock is tried that others hold only for a moment: while a store
@@ -161,12 +159,12 @@ const (
 	lockPause = 5 * time.Millisecond
 )
 
-func openLockPatiently(path, suffix string, alone bool) (f *os.File, err error) {
+func lockPatiently(f *os.File, alone bool) (err error) {
 	for range lockTries {
-		if f, err = openLock(path, suffix, alone); !errors.Is(err, errLocked) {
-			return f, err
+		if err = lockFile(f, alone); !errors.Is(err, errLocked) {
+			return err
 		}
 		time.Sleep(lockPause)
 	}
-	return nil, err
+	return err
 }

@@ -44,3 +44,13 @@ func likeDatabase(f *os.File, path string) {
 		_ = f.Chown(int(st.Uid), int(st.Gid)) // as above
 	}
 }
+
+// deleted reports whether an open file has no name any more. It needs no disk.
+func deleted(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0
+}

@@ -13,3 +13,5 @@ func lockFile(*os.File, bool) error { return errors.ErrUnsupported }
 func unlockFile(*os.File) {}
 
 func likeDatabase(*os.File, string) {}
+
+func deleted(*os.File) bool { return false }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,31 @@ func TestSoleOwnerWithoutItsFile(t *testing.T) {
 	}
 }
 
+// TestSoleOwnerNeedsNoDisk: whether a store is alone is asked while its disk fails, and while takes
+// wait for the answer. So it opens no file.
+//
+// req: A6, D10
+func TestSoleOwnerNeedsNoDisk(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "mounted")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlitestore.Open(filepath.Join(folder, "state.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(folder, folder+"-gone"); err != nil {
+		t.Fatal(err)
+	}
+	if !s.SoleOwner() {
+		t.Error("it looked for files that cannot be reached")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBrokenFreesLock: a store that has found its file to be damaged does not keep anybody from
 // repairing it.
 //
@@ -202,8 +228,7 @@ func TestLockThatCannotBeTaken(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
 	for _, end := range []string{".owner", ".users"} {
-		_ = os.Remove(path + end) // the second one is only made when somebody else comes
-		if err := os.Symlink(path+"-nowhere/"+end, path+end); err != nil {
+		if err := errors.Join(os.Remove(path+end), os.Symlink(path+"-nowhere/"+end, path+end)); err != nil {
 			t.Fatal(err)
 		}
 	}

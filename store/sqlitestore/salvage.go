@@ -115,7 +115,7 @@ func sift(c *conn, r *Repaired) error {
 		return err
 	}
 	for _, k := range keys {
-		b, err := load(c, k)
+		b, err := load(c, k, nil)
 		switch {
 		case err == nil && b.rec.Last > 0:
 			r.Buckets++

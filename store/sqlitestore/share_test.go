@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -62,4 +63,45 @@ func TestProcesses(t *testing.T) {
 	t.Logf("%d processes × %d goroutines for %v, slowest take %v", processes, goroutines, d, time.Duration(slowest)*time.Microsecond)
 	t.Logf("tight: %d granted in all, %d used of %d, %d left", tightSum, tightUsed, amount, amount-tightUsed)
 	t.Logf("wide: %d granted in all, %d used", wideSum, wideUsed)
+}
+
+// TestOnlyNewEntriesAreReadAgain: after another process has added entries, a store reads these, and
+// not all that it knows: an entry that somebody changed without a trace stays as it was. It reads
+// all of them once it cannot know what was changed, as after the writing of an older program.
+//
+// req: D11
+func TestOnlyNewEntriesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	limit := rolling(1000, time.Hour)
+	limit.Precision = drawgate.Exact
+	path, c, plan := dbPath(t), newClock(), compile(t, limit)
+	a, b := openAt(t, path, nil, c), openAt(t, path, nil, c)
+	add := func(s *sqlitestore.Store, n int64) {
+		t.Helper()
+		c.advance(time.Second)
+		if d, err := take(t.Context(), s, plan, "k", n); err != nil || !d.Allowed {
+			t.Fatalf("%v, %v", d.Err(), err)
+		}
+	}
+	want := func(when string, s *sqlitestore.Store, n int64) {
+		t.Helper()
+		if got := used(t, s, plan, "k"); got != n {
+			t.Errorf("%s: %d used, want %d", when, got, n)
+		}
+	}
+	sql := func(text string) {
+		t.Helper()
+		if err := sqlitestore.Exec(path, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(a, 1)
+	add(a, 2)
+	want("another store", b, 1+2)
+	sql("UPDATE entry SET n = n + 100 WHERE first = (SELECT min(first) FROM entry)")
+	add(b, 4)
+	add(b, 8)
+	want("entries were added", a, 1+2+4+8)
+	sql("UPDATE state SET rev = rev + (1 << 40)")
+	want("an older program wrote", a, 101+2+4+8)
 }

@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -46,8 +47,9 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, harness())
 }
 
-// TestScripts compares the store with the engine on the scripts of the suite: once as it is, and
-// once with a cache that holds nothing, where all that is known is what was written.
+// TestScripts compares the store with the engine on the scripts of the suite: once as it is, once
+// with a cache that holds nothing, where all that is known is what was written, and once with two
+// stores that take turns on a file.
 //
 // req: A5 E10
 func TestScripts(t *testing.T) {
@@ -68,25 +70,46 @@ func TestScripts(t *testing.T) {
 		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
 	}
 	unused := uncleaned(t)
-	for name, opts := range map[string]*sqlitestore.Options{"cached": sqlitestore.With(0, "synchronous = OFF"), "written": sqlitestore.With(1, "synchronous = OFF")} {
+	for name, opts := range map[string]*sqlitestore.Options{
+		"cached": sqlitestore.With(0, "synchronous = OFF"), "written": sqlitestore.With(1, "synchronous = OFF"),
+		"in turn": sqlitestore.With(0, "synchronous = OFF"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			type clocked struct {
-				*sqlitestore.Store
-				clock *clock
-			}
 			storetest.Scripts(t, storetest.Harness{
 				New: func(t *testing.T) drawgate.Store {
 					c, path := newClock(), dbPath(t)
 					if err := os.WriteFile(path, unused, 0o600); err != nil {
 						t.Fatal(err)
 					}
-					return &clocked{openAt(t, path, opts, c), c}
+					s := openAt(t, path, opts, c)
+					both := &inTurn{Store: s, other: s, clock: c}
+					if name == "in turn" {
+						both.other = openAt(t, path, opts, c)
+					}
+					return both
 				},
-				Advance: func(s drawgate.Store, d time.Duration) { s.(*clocked).clock.advance(d) },
+				Advance: func(s drawgate.Store, d time.Duration) { s.(*inTurn).clock.advance(d) },
 			}, records, n)
 		})
 	}
+}
+
+// inTurn is two stores on one file, of which each call uses the other one.
+type inTurn struct {
+	*sqlitestore.Store
+	other *sqlitestore.Store
+	clock *clock
+}
+
+func (s *inTurn) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+	s.Store, s.other = s.other, s.Store
+	return s.Store.Take(ctx, batch, out)
+}
+
+func (s *inTurn) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+	s.Store, s.other = s.other, s.Store
+	return s.Store.Settle(ctx, batch, out)
 }
 
 // makeUncleaned makes a database that is not cleaned for a century.
