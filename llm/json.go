@@ -1,8 +1,10 @@
 package llm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -169,12 +171,28 @@ var plainASCII = func() (plain [1 << 8]bool) {
 	return plain
 }()
 
-// plain reads the ASCII characters at the start of p that need no care, and returns their number.
-func (s *scanner) plain(p []byte) int {
-	n := 0
+// plainLength returns how many of plainASCII's characters p begins with.
+func plainLength(p []byte) (n int) {
+	// Of eight at a time: the high bit of a byte is set if it is the first that is something else,
+	// and of those after it perhaps.
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; n+8 <= len(p); n += 8 {
+		x := binary.LittleEndian.Uint64(p[n:])
+		quote, escape := x^ones*'"', x^ones*'\\'
+		odd := (x - ones*' ') | (quote - ones) | (escape - ones)
+		if odd = (odd&^x | x) & highs; odd != 0 {
+			return n + bits.TrailingZeros64(odd)/8
+		}
+	}
 	for n < len(p) && plainASCII[p[n]] {
 		n++
 	}
+	return n
+}
+
+// plain reads the ASCII characters at the start of p that need no care, and returns their number.
+func (s *scanner) plain(p []byte) int {
+	n := plainLength(p)
 	if s.count != nil {
 		s.count.addASCII(p[:n])
 	}
