@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"html"
+	"math/bits"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -26,6 +27,7 @@ type redactor struct {
 	forms []secretForm
 	// first has a bit for each form that can begin with a byte.
 	first [256]uint16
+	least int // bytes that a form has at least, escaped or not
 }
 
 // secretForm is one way to write the key.
@@ -54,7 +56,9 @@ func newRedactor(key string) *redactor {
 			r.forms = append(r.forms, secretForm{text: enc.EncodeToString(padded)[from:to]})
 		}
 	}
+	r.least = len(key)
 	for i, f := range r.forms {
+		r.least = min(r.least, len(f.text))
 		bit := uint16(1) << i
 		c := f.text[0]
 		r.first[c] |= bit
@@ -85,13 +89,13 @@ func (r *redactor) find(b []byte, end bool) (at, n, partial int) {
 		return 0, 0, len(b)
 	}
 	partial = len(b)
-	for i, c := range b {
-		forms := r.first[c]
-		for k := 0; forms != 0; k, forms = k+1, forms>>1 {
-			if forms&1 == 0 {
-				continue
-			}
-			switch n, more := r.forms[k].at(b[i:]); {
+	starts := b // where the key may begin
+	if end {
+		starts = b[:max(0, len(b)-r.least+1)]
+	}
+	for i, c := range starts {
+		for forms := r.first[c]; forms != 0; forms &= forms - 1 {
+			switch n, more := r.forms[bits.TrailingZeros16(forms)].at(b[i:]); {
 			case n > 0:
 				return i, n, len(b)
 			case more && !end:
@@ -236,6 +240,9 @@ func entity(b []byte) (c byte, n int, short bool) {
 
 // in reports whether a text has the key.
 func (r *redactor) in(text string) bool {
+	if r == nil || len(text) < r.least { // most headers
+		return false
+	}
 	_, n, _ := r.find([]byte(text), true)
 	return n > 0
 }

@@ -140,13 +140,16 @@ func ByName(name string) (*Profile, bool) {
 func (p *Profile) Family(model string) Family {
 	model = bareModel(model)
 	var best Family
-	longest := -1
-	for _, f := range p.Families {
-		for _, prefix := range f.Prefixes {
+	longest, at := -1, 0
+	for i := range p.Families { // copying each takes longer than looking at it
+		for _, prefix := range p.Families[i].Prefixes {
 			if len(prefix) > longest && strings.HasPrefix(model, prefix) {
-				best, longest = f, len(prefix)
+				longest, at = len(prefix), i
 			}
 		}
+	}
+	if longest >= 0 {
+		best = p.Families[at]
 	}
 	d := &p.Default
 	if longest < 0 {
