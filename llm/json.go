@@ -176,15 +176,21 @@ func plainLength(p []byte) (n int) {
 	// Of eight at a time: the high bit of a byte is set if it is the first that is something else,
 	// and of those after it perhaps.
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	for ; n+8 <= len(p); n += 8 {
-		x := binary.LittleEndian.Uint64(p[n:])
+	rest := p
+	for len(rest) >= 8 {
+		x := binary.LittleEndian.Uint64(rest)
 		quote, escape := x^ones*'"', x^ones*'\\'
 		odd := (x - ones*' ') | (quote - ones) | (escape - ones)
 		if odd = (odd&^x | x) & highs; odd != 0 {
-			return n + bits.TrailingZeros64(odd)/8
+			return len(p) - len(rest) + bits.TrailingZeros64(odd)/8
 		}
+		rest = rest[8:]
 	}
-	for n < len(p) && plainASCII[p[n]] {
+	n = len(p) - len(rest)
+	for _, c := range rest {
+		if !plainASCII[c] {
+			break
+		}
 		n++
 	}
 	return n
