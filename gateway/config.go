@@ -200,8 +200,11 @@ func (c *Config) upstream(name string) *Upstream {
 // if it names another version of the model: the provider counts all versions together.
 func (u *Upstream) model(name string) *Model {
 	at := slices.IndexFunc(u.Models, func(m Model) bool { return fits(m.Name, name) })
-	if at < 0 {
+	switch {
+	case at < 0:
 		return nil
+	case at == 0:
+		return &u.Models[0]
 	}
 	family := u.Profile.Family(name).Name
 	version := slices.IndexFunc(u.Models[:at], func(m Model) bool {

@@ -99,7 +99,7 @@ func resultOf(c *call, status int) string {
 // answerHeader sets the headers of an answer.
 func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	x.up.secret.header(h, resp.Header)
-	remove(h, ownSite)
+	remove(h, notAnswered)
 	for name := range h {
 		if x.up.config.Profile.QuotaHeader(name) { // the account's, not the caller's
 			delete(h, name)

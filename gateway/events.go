@@ -61,13 +61,19 @@ func (f *eventFilter) whole(event []byte) []byte {
 // event returns how many bytes of p belong to the event that has begun, up to and with the empty
 // line, and whether it ends there.
 func (f *eventFilter) event(p []byte) (n int, ended bool) {
+	inner, cr := f.inner, f.cr
 	for i, c := range p {
-		if c == '\n' && !f.inner || c == '\r' && f.cr {
+		if c != '\n' && c != '\r' {
+			inner, cr = true, false
+			continue
+		}
+		if c == '\n' && !inner || c == '\r' && cr {
 			f.inner, f.cr = false, false
 			return i + 1, true
 		}
-		f.inner, f.cr = c != '\n' && (c != '\r' || f.inner), c == '\r'
+		inner, cr = inner && c == '\r', c == '\r'
 	}
+	f.inner, f.cr = inner, cr
 	return len(p), false
 }
 

@@ -59,18 +59,28 @@ var untold = []string{
 	"X-Request-Id", "X-Client-Request-Id", "Idempotency-Key", "X-Goog-Api-Client",
 }
 
+// What is removed from requests and from answers.
+var (
+	notPassed   = setOf(credentials, private, hop)
+	notAnswered = setOf(ownSite, hop)
+)
+
+func setOf(lists ...[]string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range slices.Concat(lists...) {
+		set[name] = true
+	}
+	return set
+}
+
 // remove removes headers, and those that Connection names.
-func remove(h http.Header, lists ...[]string) {
+func remove(h http.Header, names map[string]bool) {
 	for _, v := range h["Connection"] {
 		for name := range strings.SplitSeq(v, ",") {
 			h.Del(textproto.TrimString(name))
 		}
 	}
-	for _, list := range append(lists, hop) {
-		for _, name := range list {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return names[name] })
 }
 
 // withoutKeys returns the headers without keys. It shares their values with h.
@@ -98,7 +108,7 @@ func (u *Upstream) keyHeader() string {
 // passed returns the headers of a caller that the provider gets.
 func (u *Upstream) passed(in http.Header) http.Header {
 	h := in.Clone()
-	remove(h, credentials, private)
+	remove(h, notPassed)
 	for _, name := range u.Profile.OwnerHeaders {
 		h.Del(name)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"html"
+	"math/bits"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -24,8 +25,11 @@ const secretMark = "(secret)"
 // a key whose parts are apart. A nil one removes nothing.
 type redactor struct {
 	forms []secretForm
-	// first has a bit for each form that can begin with a byte.
-	first [256]uint16
+	// Bits of forms by a byte: begin of those that begin with it, second of those that can have it
+	// behind a first byte that is not escaped, and first of those that can begin with it, escaped
+	// or not.
+	begin, second, first [256]uint16
+	least                int // bytes that a form has at least, escaped or not
 }
 
 // secretForm is one way to write the key.
@@ -54,20 +58,50 @@ func newRedactor(key string) *redactor {
 			r.forms = append(r.forms, secretForm{text: enc.EncodeToString(padded)[from:to]})
 		}
 	}
+	r.least = len(key)
 	for i, f := range r.forms {
+		r.least = min(r.least, len(f.text))
 		bit := uint16(1) << i
-		c := f.text[0]
-		r.first[c] |= bit
-		if f.fold {
-			r.first[upper(c)] |= bit
+		note := func(table *[256]uint16, c byte) {
+			table[c] |= bit
+			if f.fold {
+				table[upper(c)] |= bit
+			}
 		}
+		note(&r.begin, f.text[0])
+		note(&r.first, f.text[0])
+		note(&r.second, f.text[1])
 		if !f.literal {
-			for _, escape := range []byte(`\%&`) {
+			for _, escape := range []byte(escapes) {
 				r.first[escape] |= bit
+				r.second[escape] |= bit
 			}
 		}
 	}
 	return r
+}
+
+// escapes are the bytes with which an escaped character begins.
+const escapes = `\%&`
+
+// candidates returns the bits of the forms that may be at the start of b, by its first character or
+// two. The others are not.
+func (r *redactor) candidates(b []byte) uint16 {
+	forms := r.first[b[0]]
+	switch {
+	case forms == 0:
+	case strings.IndexByte(escapes, b[0]) >= 0:
+		c, n, short := escaped(b)
+		if short {
+			return forms
+		}
+		if forms = r.begin[b[0]]; n > 0 {
+			forms |= r.begin[c]
+		}
+	case len(b) > 1:
+		forms &= r.second[b[1]]
+	}
+	return forms
 }
 
 // upper returns the capital of a letter of ASCII, and any other byte as it is.
@@ -85,13 +119,16 @@ func (r *redactor) find(b []byte, end bool) (at, n, partial int) {
 		return 0, 0, len(b)
 	}
 	partial = len(b)
-	for i, c := range b {
-		forms := r.first[c]
-		for k := 0; forms != 0; k, forms = k+1, forms>>1 {
-			if forms&1 == 0 {
-				continue
-			}
-			switch n, more := r.forms[k].at(b[i:]); {
+	starts := b // where the key may begin
+	if end {
+		starts = b[:max(0, len(b)-r.least+1)]
+	}
+	for i, c := range starts {
+		if r.first[c] == 0 {
+			continue
+		}
+		for forms := r.candidates(b[i:]); forms != 0; forms &= forms - 1 {
+			switch n, more := r.forms[bits.TrailingZeros16(forms)].at(b[i:]); {
 			case n > 0:
 				return i, n, len(b)
 			case more && !end:
@@ -236,6 +273,9 @@ func entity(b []byte) (c byte, n int, short bool) {
 
 // in reports whether a text has the key.
 func (r *redactor) in(text string) bool {
+	if r == nil || len(text) < r.least { // most headers
+		return false
+	}
 	_, n, _ := r.find([]byte(text), true)
 	return n > 0
 }

@@ -127,6 +127,31 @@ func TestRedactorPasses(t *testing.T) {
 	}
 }
 
+// TestCandidates: no form is left out that is at the start of a text, or may be if more follows.
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.SampledFrom([]string{testSecret, `\%&\%&\%&`, `a\a%a&aA`, "AAAAAAAAA"}).Draw(t, "key")
+		r := newRedactor(key)
+		var parts []string
+		for _, f := range r.forms {
+			for _, text := range []string{f.text, strings.ToUpper(f.text)} {
+				for at := range 3 {
+					c := text[at]
+					parts = append(parts, text[at:at+1], fmt.Sprintf(`\u%04x`, c), fmt.Sprintf("%%%02x", c), fmt.Sprintf("&#%d;", c))
+				}
+			}
+		}
+		parts = append(parts, key, `\`, `\\\\\\\\`, `\u`, "%", "%25", "&", "&amp;", "x")
+		text := []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 6).Draw(t, "parts"), ""))
+		for i := range r.forms {
+			if n, more := r.forms[i].at(text); (n > 0 || more) && r.candidates(text)>>i&1 == 0 {
+				t.Fatalf("%q, form %q: %d bytes, more: %t", text, r.forms[i].text, n, more)
+			}
+		}
+	})
+}
+
 // FuzzRedactor: whatever a provider sends and however it is cut, the length stays, no key passes,
 // and little is held back.
 func FuzzRedactor(f *testing.F) {

@@ -107,7 +107,7 @@ type Call struct {
 	Exact int64
 
 	profile  string
-	unseen   bool  // its answer may have output that is not shown: see Profile.unseen
+	unseen   bool  // its answer may have output that is not shown: see mayHide
 	budget   int64 // of reasoning, which may be larger than MaxOutput
 	thinks   bool  // asks for reasoning, where the model reasons only then
 	predicts bool  // the answer may have had output that was predicted wrongly

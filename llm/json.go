@@ -1,8 +1,10 @@
 package llm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -136,12 +138,11 @@ func (s *scanner) write(p []byte) error {
 func (s *scanner) writeValue(p []byte) (n int, err error) {
 	for i := 0; i < len(p); i++ {
 		if s.state == inString && s.nPart == 0 && s.high == 0 {
-			if n := s.plain(p[i:]); n > 0 {
-				i += n
-				s.offset += int64(n)
-				if i == len(p) {
-					return i, nil
-				}
+			n := s.characters(p[i:])
+			i += n
+			s.offset += int64(n)
+			if i == len(p) {
+				return i, nil
 			}
 		}
 		again, err := s.step(p[i])
@@ -161,6 +162,24 @@ func (s *scanner) writeValue(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
+// characters reads those at the start of p that stand for themselves in a string, as far as they are
+// whole, and returns how many bytes they have.
+func (s *scanner) characters(p []byte) (n int) {
+	for n < len(p) {
+		if plainASCII[p[n]] {
+			n += s.plain(p[n:])
+			continue
+		}
+		r, size := utf8.DecodeRune(p[n:])
+		if size == 1 { // ASCII, or not whole, or damaged
+			break
+		}
+		s.rune(r)
+		n += size
+	}
+	return n
+}
+
 // plainASCII has the ASCII characters that stand for themselves in a string.
 var plainASCII = func() (plain [1 << 8]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
@@ -169,12 +188,34 @@ var plainASCII = func() (plain [1 << 8]bool) {
 	return plain
 }()
 
-// plain reads the ASCII characters at the start of p that need no care, and returns their number.
-func (s *scanner) plain(p []byte) int {
-	n := 0
-	for n < len(p) && plainASCII[p[n]] {
+// plainLength returns how many of plainASCII's characters p begins with.
+func plainLength(p []byte) (n int) {
+	// Of eight at a time: the high bit of a byte is set if it is the first that is something else,
+	// and of those after it perhaps.
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	rest := p
+	for len(rest) >= 8 {
+		x := binary.LittleEndian.Uint64(rest)
+		quote, escape := x^ones*'"', x^ones*'\\'
+		odd := (x - ones*' ') | (quote - ones) | (escape - ones)
+		if odd = (odd&^x | x) & highs; odd != 0 {
+			return len(p) - len(rest) + bits.TrailingZeros64(odd)/8
+		}
+		rest = rest[8:]
+	}
+	n = len(p) - len(rest)
+	for _, c := range rest {
+		if !plainASCII[c] {
+			break
+		}
 		n++
 	}
+	return n
+}
+
+// plain reads the ASCII characters at the start of p that need no care, and returns their number.
+func (s *scanner) plain(p []byte) int {
+	n := plainLength(p)
 	if s.count != nil {
 		s.count.addASCII(p[:n])
 	}

@@ -84,10 +84,11 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 		return nil, fmt.Errorf("llm: the body of a %s call cannot be counted: %w at byte %d", op, err, r.scan.offset)
 	}
 	c.Messages = max(1, c.Messages)
-	c.Family = p.Family(c.Model).Name
+	family := p.Family(c.Model)
+	c.Family = family.Name
 	c.finishPrice()
 	c.headerPrice(header)
-	c.unseen = p.unseen(c)
+	c.unseen = c.mayHide(family.Reasons)
 	if p.Tokenizer != nil {
 		c.Exact = p.countExactly(c, body)
 	}

@@ -140,13 +140,16 @@ func ByName(name string) (*Profile, bool) {
 func (p *Profile) Family(model string) Family {
 	model = bareModel(model)
 	var best Family
-	longest := -1
-	for _, f := range p.Families {
-		for _, prefix := range f.Prefixes {
+	longest, at := -1, 0
+	for i := range p.Families { // copying each takes longer than looking at it
+		for _, prefix := range p.Families[i].Prefixes {
 			if len(prefix) > longest && strings.HasPrefix(model, prefix) {
-				best, longest = f, len(prefix)
+				longest, at = len(prefix), i
 			}
 		}
+	}
+	if longest >= 0 {
+		best = p.Families[at]
 	}
 	d := &p.Default
 	if longest < 0 {
@@ -230,11 +233,10 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 	return mul(n, c.Answers)
 }
 
-// unseen reports whether a call may have output that its answer does not show: reasoning, answers
+// mayHide reports whether a call may have output that its answer does not show: reasoning, answers
 // of which only the best are returned or which come one after another, and what the model writes
 // for tools of the provider. Unless the provider tells how much that is, its reservation stands.
-func (p *Profile) unseen(c *Call) bool {
-	reasons := p.Family(c.Model).Reasons
+func (c *Call) mayHide(reasons Reasoning) bool {
 	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 ||
 		c.Searches+c.Unknown > 0 || c.predicts
 }

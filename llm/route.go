@@ -35,34 +35,45 @@ func (p *Profile) route(path string) (op Operation, model string, stream bool) {
 
 // forms are the paths of a provider's documentation. A {} is one segment, or its part, without a
 // colon; a {:} may have one.
-type forms struct{ prefixes, calls, lists []string }
+type forms struct{ calls, lists []string }
+
+// behind puts each of the prefixes in front of each path.
+func (f forms) behind(prefixes ...string) forms {
+	each := func(ends []string) (all []string) {
+		for _, prefix := range prefixes {
+			for _, end := range ends {
+				all = append(all, prefix+end)
+			}
+		}
+		return all
+	}
+	return forms{each(f.calls), each(f.lists)}
+}
 
 var (
 	openAIForms = forms{
-		prefixes: []string{"", "/v1", "/openai", "/openai/v1"},
 		calls: []string{
 			"/chat/completions", "/completions", "/responses", "/embeddings",
 			"/deployments/{}/chat/completions", "/deployments/{}/completions", "/deployments/{}/embeddings", // Azure
 		},
 		lists: []string{"/models", "/models/{:}"},
-	}
+	}.behind("", "/v1", "/openai", "/openai/v1")
 	anthropicForms = forms{
-		prefixes: []string{"", "/v1"},
-		calls:    []string{"/messages", "/messages/count_tokens"},
-		lists:    []string{"/models", "/models/{:}"},
-	}
+		calls: []string{"/messages", "/messages/count_tokens"},
+		lists: []string{"/models", "/models/{:}"},
+	}.behind("", "/v1")
 	geminiForms = forms{
-		prefixes: []string{
-			"", "/v1beta", "/v1", "/v1alpha",
-			"/v1/projects/{}/locations/{}/publishers/{}", // Vertex AI
-			"/v1beta1/projects/{}/locations/{}/publishers/{}",
-		},
 		calls: []string{
 			"/models/{}:generateContent", "/models/{}:streamGenerateContent", "/models/{}:countTokens",
 			"/models/{}:embedContent", "/models/{}:batchEmbedContents",
 		},
 		lists: []string{"/models", "/models/{}"},
-	}
+	}.behind(
+		"", "/v1beta", "/v1", "/v1alpha",
+		"/v1/projects/{}/locations/{}/publishers/{}", // Vertex AI
+		"/v1beta1/projects/{}/locations/{}/publishers/{}",
+	)
+	genericLists = []string{"/models", "/models/{:}"}
 )
 
 // Documented reports whether a request is a call that Parse understands, or lists models, and has
@@ -71,7 +82,7 @@ var (
 // does not trust refuses all others: what Parse does not know, and what it only knows by the end of
 // its path, may be another call to the provider.
 func (p *Profile) Documented(method, path string) bool {
-	f := forms{prefixes: []string{""}, lists: openAIForms.lists}
+	var f forms
 	switch p.wire {
 	case wireOpenAI:
 		f = openAIForms
@@ -80,23 +91,20 @@ func (p *Profile) Documented(method, path string) bool {
 	case wireGemini:
 		f = geminiForms
 	case wireGeneric:
-		f.calls = p.generic.Paths
+		f = forms{p.generic.Paths, genericLists}
 	}
-	var ends []string
+	list := f.calls
 	switch method {
 	case http.MethodPost:
-		ends = f.calls
 	case http.MethodGet, http.MethodHead:
-		ends = f.lists
+		list = f.lists
+	default:
+		return false
 	}
-	for _, prefix := range f.prefixes {
-		for _, end := range ends {
-			if sameForm(prefix+end, path) {
-				return true
-			}
-		}
+	if slices.Contains(list, path) && !strings.Contains(path, "{") { // most are
+		return true
 	}
-	return false
+	return slices.ContainsFunc(list, func(form string) bool { return sameForm(form, path) })
 }
 
 // sameForm reports whether a path has a form.

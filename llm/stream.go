@@ -123,10 +123,13 @@ func (s *Stream) Write(piece []byte) (int, error) {
 	n := len(piece)
 	for len(piece) > 0 && !s.shut {
 		if s.form == formEvents && s.line == lineData && s.nHead == len(s.head) {
-			if end := bytes.IndexAny(piece, "\r\n"); end != 0 {
-				if end < 0 {
-					end = len(piece)
+			end := len(piece) // of the line
+			for _, c := range []byte("\n\r") {
+				if i := bytes.IndexByte(piece[:end], c); i >= 0 {
+					end = i
 				}
+			}
+			if end > 0 {
 				s.feed(piece[:end])
 				s.cr = false
 				piece = piece[end:]

@@ -131,43 +131,65 @@ func (t *Text) addASCII(p []byte) {
 		*t.tap = append(*t.tap, p...)
 	}
 	for i := 0; i < len(p); {
-		switch c := p[i]; {
-		case c == ' ' && t.last != kindBlank: // between words: it is not counted
-			t.last, t.run, t.prev, t.upper = kindBlank, 1, 0, false
-		case t.last == kindLetter && 'a' <= c && c <= 'z':
-			i += t.word(p[i:])
-			continue
-		case 'a' <= c && c <= 'z': // a word begins
-			t.Counts[Words]++
-			t.last, t.run, t.prev, t.upper = kindLetter, 1, rune(c), false
-		default:
+		if c := p[i]; c-'a' < 26 || c == ' ' && t.last != kindBlank {
+			i += t.words(p[i:])
+		} else {
 			t.feature(asciiKinds[c], rune(c), 1)
+			i++
 		}
-		i++
 	}
 }
 
-// word counts the small letters at the start of p, which follow a letter, and returns their number.
-func (t *Text) word(p []byte) (n int) {
-	prev := byte(t.prev) - 'a'
-	rare := int64(0)
-	for n < len(p) {
-		c := p[n] - 'a'
-		if c >= 26 || prev >= 26 { // prev is a letter: the compiler cannot know
+// words counts the small letters and the single blanks between words at the start of p, and returns
+// their number. There is at least one.
+func (t *Text) words(p []byte) (n int) {
+	var rare, long, blanks int
+	begun, from, after := 0, 0, &rareAfter[0]
+	if t.last == kindLetter { // the first word began before p
+		begun, from, after = 1, -t.run, &rareAfter[t.prev&31]
+		long = -max(t.run-shortWord, 0)
+	} else if p[0] == ' ' {
+		begun = 1
+	}
+	n = len(p)
+	for i, c := range p {
+		if c-'a' < 26 {
+			rare += int(after[c&31])
+			after = &rareAfter[c&31]
+			continue
+		}
+		if c != ' ' || i == from && i > 0 {
+			n = i
 			break
 		}
-		if commonAfter[prev]>>c&1 == 0 {
-			rare++
-		}
-		prev = c
-		n++
+		blanks++ // it ends a word
+		long += max(i-from-shortWord, 0)
+		from, after = i+1, &rareAfter[0]
 	}
-	t.Counts[RareLetters] += rare
-	t.Counts[LongLetters] += int64(max(t.run+n, shortWord) - max(t.run, shortWord))
-	t.Counts[ShortLetters] += int64(min(t.run+n, shortWord) - min(t.run, shortWord))
-	t.prev, t.upper, t.run = rune('a'+prev), false, t.run+n
+	words := blanks - begun
+	t.last, t.run, t.prev, t.upper = kindBlank, 1, 0, false
+	if n > from {
+		words++
+		long += max(n-from-shortWord, 0)
+		t.last, t.run, t.prev = kindLetter, n-from, rune(p[n-1])
+	}
+	t.Counts[Words] += int64(words)
+	t.Counts[RareLetters] += int64(rare)
+	t.Counts[LongLetters] += int64(long)
+	t.Counts[ShortLetters] += int64(n - blanks - words - long)
 	return n
 }
+
+// rareAfter has a 1 for each letter that seldom follows another one: a is 1, z is 26. Nothing is
+// rare after 0, which is a blank.
+var rareAfter = func() (rare [32][32]uint8) {
+	for i, common := range commonAfter {
+		for c := range 26 {
+			rare[i+1][c+1] = uint8(^common >> c & 1)
+		}
+	}
+	return rare
+}()
 
 // asciiKinds is kindOf for ASCII.
 var asciiKinds = func() (kinds [utf8.RuneSelf]charKind) {
@@ -270,7 +292,7 @@ func (t *Text) wide(r rune, size int) {
 	t.blankBefore()
 	t.Counts[LongBytes] += int64(max(0, size-3))
 	switch {
-	case unicode.Is(unicode.Han, r):
+	case isHan(r):
 		t.Counts[Han]++
 	case unicode.In(r, unicode.Hiragana, unicode.Katakana):
 		t.Counts[Kana]++
@@ -302,13 +324,16 @@ func kindOf(r rune) charKind {
 		return kindPunct
 	case r < utf8.RuneSelf:
 		return kindOther
-	case r >= 0x1100 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
+	case r >= 0x1100 && (isHan(r) || unicode.In(r, unicode.Hiragana, unicode.Katakana, unicode.Hangul)):
 		return kindNone
 	case unicode.IsLetter(r) || unicode.IsMark(r):
 		return kindOtherLetter
 	}
 	return kindOther
 }
+
+// isHan is unicode.Is(unicode.Han, r), and faster for the block of the usual ones.
+func isHan(r rune) bool { return r >= 0x4E00 && r <= 0x9FFF || unicode.Is(unicode.Han, r) }
 
 // Weights say how many tokens each feature of a text costs.
 type Weights [numFeatures]float64

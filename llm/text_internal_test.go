@@ -1,7 +1,9 @@
 package llm
 
 import (
+	"bytes"
 	"testing"
+	"unicode"
 
 	"pgregory.net/rapid"
 )
@@ -35,4 +37,39 @@ func TestASCIICountsAlike(t *testing.T) {
 			t.Fatalf("%q: got %+v, want %+v", text, got, want)
 		}
 	})
+}
+
+// TestIsHan: the short cut is right for every character.
+func TestIsHan(t *testing.T) {
+	t.Parallel()
+	for r := range rune(unicode.MaxRune) {
+		if isHan(r) != unicode.Is(unicode.Han, r) {
+			t.Fatalf("%U: got %t", r, isHan(r))
+		}
+	}
+}
+
+// TestPlainLength: looking at eight characters at a time finds the same as looking at each.
+func TestPlainLength(t *testing.T) {
+	t.Parallel()
+	for c := range 1 << 8 {
+		for size := range 20 {
+			for at := range size {
+				for _, next := range []byte{0, 'a', '"', '!', ' ', 0x7f, 0x80, 0xff} {
+					text := bytes.Repeat([]byte("a"), size)
+					text[at] = byte(c)
+					if at+1 < size {
+						text[at+1] = next
+					}
+					want := 0
+					for want < size && plainASCII[text[want]] {
+						want++
+					}
+					if got := plainLength(text); got != want {
+						t.Fatalf("%q: got %d, want %d", text, got, want)
+					}
+				}
+			}
+		}
+	}
 }

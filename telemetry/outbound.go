@@ -44,13 +44,23 @@ type calls struct {
 
 	mu     sync.Mutex
 	models map[string]*names // guarded by mu: by the upstream's label
+	zero   map[rareOf]bool   // guarded by mu: those whose series of what happens rarely exist
 
 	ended, tokens, used, incidents, transitions, holds, answers, wrongKeys *prometheus.CounterVec
 	queued, answered, lasted, estimates                                    *prometheus.HistogramVec
 }
 
+// rareOf is an upstream, or one of its models, by their labels.
+type rareOf struct {
+	upstream, model string
+	ofModel         bool
+}
+
 func newCalls() *calls {
-	c := &calls{upstreams: newNames(maxUpstreams), units: newNames(maxUnits), models: map[string]*names{}}
+	c := &calls{
+		upstreams: newNames(maxUpstreams), units: newNames(maxUnits),
+		models: map[string]*names{}, zero: map[rareOf]bool{},
+	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"upstream"}, labels...))
 	}
@@ -119,10 +129,24 @@ func (m *Metrics) DeclareCalls(upstream string, models ...string) {
 // upstream returns the label of an upstream. What can only happen rarely there starts at zero.
 func (c *calls) upstream(name string) string {
 	u := c.upstreams.get(name, true)
-	for _, state := range []string{outbound.CircuitClosed, outbound.CircuitOpen} {
-		c.transitions.WithLabelValues(u, "", scopeConnections, state)
+	if c.first(rareOf{upstream: u}) {
+		for _, state := range []string{outbound.CircuitClosed, outbound.CircuitOpen} {
+			c.transitions.WithLabelValues(u, "", scopeConnections, state)
+		}
 	}
 	return u
+}
+
+// first reports whether it is called for the first time with its argument. Each look at a vector
+// takes ten times as long.
+func (c *calls) first(of rareOf) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.zero[of] {
+		return false
+	}
+	c.zero[of] = true
+	return true
 }
 
 // ofUpstream returns the models of an upstream, by its label.
@@ -152,6 +176,9 @@ func (c *calls) granted(e *outbound.Event) { c.rare(c.labels(e)) }
 
 // rare makes the series of what happens rarely, so that rates show the first event.
 func (c *calls) rare(upstream, model string) {
+	if !c.first(rareOf{upstream, model, true}) {
+		return
+	}
 	for _, meaning := range meanings {
 		c.incidents.WithLabelValues(upstream, model, meaning)
 	}
