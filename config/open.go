@@ -220,7 +220,7 @@ const greetTime = 5 * time.Second
 // cannot be opened until somebody repairs it; meanwhile the fallback decides.
 func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err error) {
 	log := r.opts.Logger
-	inner, err := c.openNewStore(log, storeObserver{table: r.cloudWatchStore(), lost: r.lost}) //nolint:contextcheck // as above
+	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, later: true}) //nolint:contextcheck // as above
 	if lost = errors.Is(err, sqlitestore.ErrDamaged); lost {
 		inner, err = &lostStore{err}, nil
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,12 +16,25 @@ import (
 )
 
 // A server with the preset of document D that is killed, and starts again while another program
-// locks its file, goes on at its full rate. A second server does not: it is not the only one with
-// the file, and starts cold. When the file is free again, it knows what both admitted.
+// locks its file, goes on at its full rate, even if it cannot open the file. A second server does
+// not: it is not the only one with the file, and starts cold. When the file is free again, it knows
+// what both admitted.
 //
 // req: D10, D2
 func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 	t.Parallel()
+	for name, dsn := range map[string]string{
+		"a transaction":  "?_pragma=busy_timeout(60000)&_txlock=immediate",
+		"the whole file": "?_pragma=busy_timeout(60000)&_pragma=locking_mode(exclusive)&_txlock=exclusive",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			startLocked(t, dsn)
+		})
+	}
+}
+
+func startLocked(t *testing.T, dsn string) {
 	text, err := config.Preset(config.MultiTier)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +47,7 @@ func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 	}
 	first.kill()
 	file := filepath.Join(b.dir, "rate_limits.db")
-	db, err := sql.Open("sqlite", file+"?_pragma=busy_timeout(60000)&_txlock=immediate")
+	db, err := sql.Open("sqlite", file+dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +78,9 @@ func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 	second := b.daemon()
 	admits(second, "other", 10)
 	second.log.await(t, `(policies cannot start full)`)
-	_ = tx.Rollback()
+	if err := errors.Join(tx.Rollback(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the file's decision", func() bool {
 		return !decoded[api.Answer](again, again.public+"/v1/take", take(config.MultiTier, "k")).Fallback
 	})

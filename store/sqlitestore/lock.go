@@ -82,6 +82,9 @@ func (l *lock) alone() bool {
 		closeLock(l.user)
 		l.owner, l.user = f, nil
 	}
+	if !exists(l.path + users) {
+		return true // so nobody has a lock of it; on a disk that cannot be written none can be made
+	}
 	f, err := openLockPatiently(l.path, users, true)
 	if err != nil {
 		return false

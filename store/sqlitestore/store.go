@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"math"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +36,11 @@ type Options struct {
 	Logger      *slog.Logger  // logs when a file is created, cleaning fails, or the file is damaged; nil discards
 	Existing    bool          // open an existing database only; without one the error is fs.ErrNotExist
 
+	// OpenLater makes Open succeed if there is a database that cannot be used at the moment, because
+	// it is locked, or its disk is full, read-only or failing. Each call tries to open it again, and
+	// fails until that works. A missing database that cannot be created is an error all the same.
+	OpenLater bool
+
 	pragmas   []string // for tests: set on the writing connection
 	committed func()   // for tests: called after a commit, before its number is in the mark
 	weight    int      // for tests: size of the cache; 0 means maxWeight
@@ -59,7 +66,9 @@ const historyFor = 35 * 24 * time.Hour
 // Store keeps buckets in a SQLite file. It is safe for concurrent use, and several processes may
 // use one file.
 type Store struct {
-	file atomic.Pointer[file]
+	file atomic.Pointer[file] // nil until the database was opened: see Options.OpenLater
+	path string               // absolute, without symbolic links
+	main fs.FileInfo          // the file that was found there
 	opts Options
 	lock *lock
 	wall func() int64 // µs
@@ -71,6 +80,7 @@ type Store struct {
 	queue  []*call
 	closed bool
 	broken error // set for good once the file is found damaged
+	held   error // why no transaction can begin at the moment, as far as is known; nil if one can
 
 	writer *writer       // for tests: only its goroutine may touch it
 	wake   chan struct{} // holds a token when the writer has work
@@ -115,23 +125,36 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if s.opts.HistoryFor == 0 {
 		s.opts.HistoryFor = historyFor
 	}
-	f, c, l, err := prepare(path, &s.opts)
-	if err != nil {
+	if err := s.claim(path); err != nil {
 		return nil, storeError("open", err)
 	}
-	next, err := firstPass(c, s.now())
-	if err != nil {
-		defer l.free()
-		return nil, storeError("open", errors.Join(explain(err), c.close()))
-	}
-	s.lock = l
-	s.file.Store(f)
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	w := &writer{s: s, repaired: f.repaired, conn: c, cache: newCache(s.opts.weight), commits: f.commits, counter: s.count(f)}
-	w.next = next
-	s.writer = w
-	go w.run()
+	s.writer = &writer{s: s, cache: newCache(s.opts.weight)}
+	err := s.writer.open()
+	if err != nil && (!s.opts.OpenLater || !passes(err)) {
+		s.lock.free()
+		return nil, storeError("open", err)
+	}
+	if err != nil {
+		s.writer.hold(err)
+		s.writer.next = s.now() + cleanRetry.Microseconds()
+	}
+	go s.writer.run()
 	return s, nil
+}
+
+// claim finds the database, or makes it, and locks it.
+func (s *Store) claim(path string) (err error) {
+	if s.path, err = locate(path, &s.opts); err != nil {
+		return err
+	}
+	if s.lock, err = lockDatabase(s.path, s.opts.Logger); err != nil {
+		return err
+	}
+	if s.main, err = os.Stat(s.path); err != nil {
+		s.lock.free()
+	}
+	return err
 }
 
 // count opens the mark for the number of transactions. Without it the store works, but nobody will
@@ -296,6 +319,26 @@ func (s *Store) setBroken(err error) {
 		s.lock.free() // so that it can be repaired: this store never uses it again
 		s.opts.Logger.Error("sqlitestore: the database is damaged", "error", err)
 	}
+}
+
+// opened returns the database, or why it could not be opened yet: see [Options.OpenLater].
+func (s *Store) opened() (*file, error) {
+	if f := s.file.Load(); f != nil {
+		return f, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file.Load(), s.held // it is opened before held becomes nil
+}
+
+// nothingDone is the error for a call whose caller left before its transaction began.
+func (s *Store) nothingDone(left error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		return fmt.Errorf("%w: %w", drawgate.ErrNothingDone, left)
+	}
+	return fmt.Errorf("%w: %w (%w)", drawgate.ErrNothingDone, left, explain(s.held))
 }
 
 func (s *Store) isBroken() error {
