@@ -216,14 +216,11 @@ func (r *Runtime) ClassOf(entries map[string]string) string {
 // greetTime is how long the store has to answer before a program starts without it.
 const greetTime = 5 * time.Second
 
-// openStore opens the store, with a guard in front of it unless it is in memory. lost means that it
-// cannot be opened until somebody repairs it; meanwhile the fallback decides.
+// openStore opens the store, with a guard in front of it unless it is in memory. lost means that
+// somebody has to repair it; meanwhile the fallback decides.
 func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err error) {
 	log := r.opts.Logger
 	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, later: true}) //nolint:contextcheck // as above
-	if lost = errors.Is(err, sqlitestore.ErrDamaged); lost {
-		inner, err = &lostStore{err}, nil
-	}
 	if err != nil {
 		return false, err
 	}
@@ -234,6 +231,7 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 		defer cancel()
 		if err := p.Ping(ctx); err != nil {
 			log.Error("the store does not answer; the program starts without it", "error", err)
+			lost = errors.Is(err, sqlitestore.ErrDamaged)
 		}
 	}
 	if c.local() {
@@ -260,7 +258,7 @@ func (r *Runtime) owner(c *Config, store drawgate.Store) func() bool {
 	full := c.Start == drawgate.StartFull || slices.ContainsFunc(c.Policies, startsFull)
 	if full && c.ownFile() && (o == nil || !o.SoleOwner()) {
 		r.opts.Logger.Warn("policies cannot start full while the file cannot be used, and start cold: " +
-			"this process is not the only one that has it open, or cannot lock it")
+			"this process is not the only one that uses it, or cannot lock it")
 	}
 	return func() bool { return o != nil && o.SoleOwner() }
 }

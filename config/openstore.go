@@ -27,7 +27,7 @@ type storeOptions struct {
 	table    *dynamostore.Observer
 	lost     func(redisstore.Loss)
 	existing bool // create nothing
-	later    bool // a SQLite file that cannot be used now is opened later
+	later    bool // a SQLite file that cannot be used is no error: the store's calls fail
 }
 
 // openNewStore is OpenStore with options.
@@ -86,47 +86,3 @@ func onDynamoDB(store string) bool { return strings.HasPrefix(store, "dynamodb:"
 
 // local reports whether buckets exist only in this process.
 func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }
-
-// lostStore takes the place of a store that cannot be opened until somebody repairs it. It answers
-// every call with the reason. A server starts with it so that the fallback decides.
-type lostStore struct{ err error }
-
-var (
-	_ drawgate.Store    = (*lostStore)(nil)
-	_ drawgate.Resetter = (*lostStore)(nil)
-	_ drawgate.Lister   = (*lostStore)(nil)
-	_ drawgate.Journal  = (*lostStore)(nil)
-	_ drawgate.Pinger   = (*lostStore)(nil)
-)
-
-// Take implements [drawgate.Store].
-func (s *lostStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return s.err }
-
-// Settle implements [drawgate.Store].
-func (s *lostStore) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome) error {
-	return s.err
-}
-
-// Peek implements [drawgate.Store].
-func (s *lostStore) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
-	return s.err
-}
-
-// Reset implements [drawgate.Resetter].
-func (s *lostStore) Reset(context.Context, []drawgate.Key) error { return s.err }
-
-// List implements [drawgate.Lister].
-func (s *lostStore) List(context.Context, string, string, func(drawgate.Key) bool) error {
-	return s.err
-}
-
-// Read implements [drawgate.Journal].
-func (s *lostStore) Read(context.Context, drawgate.EventQuery, func(drawgate.Event) bool) error {
-	return s.err
-}
-
-// Ping implements [drawgate.Pinger].
-func (s *lostStore) Ping(context.Context) error { return s.err }
-
-// Close implements [drawgate.Store].
-func (s *lostStore) Close() error { return nil }

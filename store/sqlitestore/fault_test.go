@@ -382,7 +382,7 @@ func TestOpenLaterLocked(t *testing.T) {
 }
 
 // TestOpenLaterDamaged: a database that is deleted before it could be opened is damaged, and stays
-// so, and one that is damaged from the start is not opened at all.
+// so. One that is damaged from the start answers every call with that.
 //
 // req: D2, D10
 func TestOpenLaterDamaged(t *testing.T) {
@@ -406,8 +406,17 @@ func TestOpenLaterDamaged(t *testing.T) {
 			t.Errorf("got %v, want ErrDamaged", err)
 		}
 	}
+	again, err := sqlitestore.Open(path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := again.Ping(t.Context()); !errors.Is(err, sqlitestore.ErrDamaged) {
+		t.Errorf("got %v, want ErrDamaged", err)
+	}
+	opts.OpenLater = false
 	if s, err := sqlitestore.Open(path, opts); !errors.Is(err, sqlitestore.ErrDamaged) {
-		t.Errorf("got %v, %v, want ErrDamaged", s, err)
+		t.Errorf("without OpenLater: got %v, %v, want ErrDamaged", s, err)
 	}
 }
 

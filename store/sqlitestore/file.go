@@ -92,12 +92,8 @@ const unfinished = ".new-"
 // dangling returns the error for a symbolic link to a missing file. If a mark says that the file
 // existed, the error says so.
 func dangling(path string) error {
-	target, err := os.Readlink(path)
-	if err == nil && !filepath.IsAbs(target) {
-		target = filepath.Join(filepath.Dir(path), target)
-	}
-	if err == nil {
-		if err = missing(target); err != nil {
+	if target := intended(path); target != path {
+		if err := missing(target); err != nil {
 			return err
 		}
 	}

@@ -17,9 +17,14 @@ import (
 // lock of .users instead. So nobody has the database open if both can be locked, as a repair does,
 // and the owner is alone if it can lock .users. One file is not enough: flock cannot turn a lock
 // that excludes others into a shared one without a moment in which there is none.
+//
+// A store that has found its database to be damaged gives up both, so that it can be repaired. It
+// has the same locks on .lost.owner and .lost.users instead, by which those that go on without the
+// database know of each other.
 const (
 	owned = ".owner"
 	users = ".users"
+	gone  = ".lost"
 )
 
 // ErrInUse means that a repair was refused because a process has the database open.
@@ -35,6 +40,7 @@ type lock struct {
 	mu    sync.Mutex
 	owner *os.File // locked for this store alone, or nil
 	user  *os.File // shared, or nil
+	lost  *lock    // set once the database is damaged; owner and user are nil then
 }
 
 // lockDatabase locks the database at path for a store. Without lock files the store works, but a
@@ -64,13 +70,28 @@ func (l *lock) free() {
 		}
 	}
 	l.owner, l.user = nil, nil
+	if l.lost != nil {
+		l.lost.free()
+		l.lost = nil
+	}
 }
 
-// alone reports whether nobody else has the database open. If the owner has ended meanwhile, this
-// store becomes the owner.
+// lose ends the lock of a database that is damaged.
+func (l *lock) lose() {
+	l.free()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost, _ = lockDatabase(l.path+gone, slog.New(slog.DiscardHandler)) // without it the store is never alone
+}
+
+// alone reports whether nobody else has the database open, or goes on without it if it is damaged.
+// If the owner has ended meanwhile, this store becomes the owner.
 func (l *lock) alone() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lost != nil {
+		return l.lost.alone() && unused(l.path)
+	}
 	if l.owner == nil {
 		if l.user == nil {
 			return false
@@ -90,6 +111,16 @@ func (l *lock) alone() bool {
 		return false
 	}
 	closeLock(f)
+	return true
+}
+
+// unused reports whether nobody has the database open at the moment.
+func unused(path string) bool {
+	unlock, _, err := lockForRepair(path, false)
+	if err != nil {
+		return false
+	}
+	unlock()
 	return true
 }
 

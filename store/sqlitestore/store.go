@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,8 @@ type Options struct {
 
 	// OpenLater makes Open succeed if there is a database that cannot be used at the moment, because
 	// it is locked, or its disk is full, read-only or failing. Each call tries to open it again, and
-	// fails until that works. A missing database that cannot be created is an error all the same.
+	// fails until that works. If the database is damaged, each call fails until it is repaired and
+	// opened again. A missing database that cannot be created is an error all the same.
 	OpenLater bool
 
 	pragmas   []string // for tests: set on the writing connection
@@ -125,36 +127,60 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if s.opts.HistoryFor == 0 {
 		s.opts.HistoryFor = historyFor
 	}
-	if err := s.claim(path); err != nil {
-		return nil, storeError("open", err)
-	}
 	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	s.writer = &writer{s: s, cache: newCache(s.opts.weight)}
-	err := s.writer.open()
-	if err != nil && (!s.opts.OpenLater || !passes(err)) {
-		s.lock.free()
-		return nil, storeError("open", err)
+	err := s.claim(path)
+	claimed := err == nil
+	if claimed {
+		err = s.writer.open()
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case s.opts.OpenLater && errors.Is(err, ErrDamaged):
+		s.broken = err
+		s.lock.lose()
+	case s.opts.OpenLater && claimed && passes(err):
 		s.writer.hold(err)
 		s.writer.next = s.now() + cleanRetry.Microseconds()
+	default:
+		s.lock.free()
+		return nil, storeError("open", err)
 	}
 	go s.writer.run()
 	return s, nil
 }
 
 // claim finds the database, or makes it, and locks it.
-func (s *Store) claim(path string) (err error) {
-	if s.path, err = locate(path, &s.opts); err != nil {
+func (s *Store) claim(path string) error {
+	found, err := locate(path, &s.opts)
+	if err != nil {
+		found = intended(path)
+	}
+	s.path, s.lock = found, &lock{path: found}
+	if err != nil {
 		return err
 	}
-	if s.lock, err = lockDatabase(s.path, s.opts.Logger); err != nil {
+	l, err := lockDatabase(found, s.opts.Logger)
+	if err != nil {
 		return err
 	}
-	if s.main, err = os.Stat(s.path); err != nil {
-		s.lock.free()
-	}
+	s.lock = l
+	s.main, err = os.Stat(found)
 	return err
+}
+
+// intended returns where a database that is missing should be.
+func intended(path string) string {
+	if target, err := os.Readlink(path); err == nil {
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return path
 }
 
 // count opens the mark for the number of transactions. Without it the store works, but nobody will
@@ -289,9 +315,11 @@ func (s *Store) closeReader() error {
 // SoleOwner reports whether this store is the only one, in this process or another, that has the
 // database open at this moment, by locks of the operating system that end with their process. While
 // it is true no [Repair] can begin; another process may open the database at any time, and then it
-// is false. It is false after [Store.Close], once the file was found to be damaged, and where such
-// locks do not work: in a directory in which no file can be created, and on systems without flock
-// (Windows).
+// is false. If the database is damaged, it reports whether this store is the only one that found it
+// so, and nobody has the database open; a repair can begin.
+//
+// It is false after [Store.Close], and where such locks do not work: in a directory in which no
+// file can be created, and on systems without flock (Windows).
 func (s *Store) SoleOwner() bool { return s.lock.alone() }
 
 // usable returns why the store cannot decide, as far as it is known.
@@ -316,7 +344,7 @@ func (s *Store) setBroken(err error) {
 	}
 	s.mu.Unlock()
 	if first {
-		s.lock.free() // so that it can be repaired: this store never uses it again
+		s.lock.lose() // so that it can be repaired: this store never uses it again
 		s.opts.Logger.Error("sqlitestore: the database is damaged", "error", err)
 	}
 }
