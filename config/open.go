@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,7 +246,24 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 	})
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
+	c.logOpen(log)
 	return lost, nil
+}
+
+// logOpen logs which limits are not applied during an outage.
+func (c *Config) logOpen(log *slog.Logger) {
+	var open []string
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		for k := range p.Limits {
+			if cmp.Or(p.Limits[k].Fallback, p.Fallback) == drawgate.FallbackOpen {
+				open = append(open, p.Name+"."+p.Limits[k].Name)
+			}
+		}
+	}
+	if len(open) > 0 {
+		log.Info("while the store is unavailable these limits are not applied, because their fallback is open", "limits", strings.Join(open, ", "))
+	}
 }
 
 // owner returns what reports whether policies may start full: this process alone has the store's
