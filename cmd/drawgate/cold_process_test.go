@@ -59,6 +59,7 @@ func startLocked(t *testing.T, dsn string) {
 	}
 	defer func() { _ = tx.Rollback() }()
 	again := b.daemon()
+	again.shows(`drawgate_store_breaker_state{state="open"}`, 1) // nobody has asked for anything yet
 	admits(t, again, "k", 20)
 	second := b.daemon()
 	admits(t, second, "other", 10)
