@@ -88,7 +88,7 @@ WAITING
 REFUSED
 2026-01-02 03:04:05Z  1234 for key team-a: limit "tpm" of policy "llm" (asked for 60 tokens, 50 of 1000 left)
 2026-01-02 03:04:05Z  1 for key user-17, tenant acme: policy "api" is paused for this key
-2026-01-02 03:04:05Z  2 for key team-a: the store was unavailable, and the fallback of policy "api" admitted nothing
+2026-01-02 03:04:05Z  2 for key team-a: the store was unavailable, and the fallback of policy "api" did not admit it
 
 UPSTREAMS
 openai (openai), owner project: circuit open, a call may try in 5s, 1 call under way, 2 waiting
