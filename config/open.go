@@ -274,7 +274,8 @@ func (c *Config) logOpen(log *slog.Logger) {
 		}
 	}
 	if len(open) > 0 {
-		log.Info("while the store is unavailable these limits are not applied, because their fallback is open", "limits", strings.Join(open, ", "))
+		log.Info("while the store is unavailable these limits are not applied, because their fallback is open",
+			"limits", strings.Join(open, ", "))
 	}
 }
 

@@ -30,7 +30,8 @@ func (c *Config) warn() {
 	c.warnStart()
 	c.warnCold()
 	if need := (*dynamostore.Store)(nil).TakeTime(0); onDynamoDB(c.Store) && c.StoreTimeout > 0 && c.StoreTimeout < need {
-		c.warnOf("store_timeout", "leave it out", "store_timeout is %s, but a take on DynamoDB may need %s: units of takes that are cut off may be spent for nobody",
+		c.warnOf("store_timeout", "leave it out", "store_timeout is %s, but a take on DynamoDB may need %s: "+
+			"units of takes that are cut off may be spent for nobody",
 			formatDuration(c.StoreTimeout), formatDuration(need))
 	}
 	if c.RequireMark && !c.onRedis() {
@@ -105,7 +106,8 @@ func (c *Config) warnCold() {
 		case shares:
 			started = setting
 		case p.Start != drawgate.StartDefault && c.stands(setting):
-			c.warnOf(setting, "leave it out, or set fallback: share", "start has no effect on policy %s: none of its limits has fallback: share", shorten(p.Name))
+			c.warnOf(setting, "leave it out, or set fallback: share",
+				"start has no effect on policy %s: none of its limits has fallback: share", shorten(p.Name))
 		}
 	}
 	switch {
@@ -113,7 +115,8 @@ func (c *Config) warnCold() {
 		c.warnOf(started, "leave it out", "start has no effect on the store %s, which is never unavailable", Memory)
 	case started != "" && c.shared() && c.SharedBy().Auto && c.SharedBy().Number < 2:
 		c.warnOf(started, "set instances: {auto: true, at_least: N} with the number of processes",
-			"processes that start while the store is unavailable are not counted, and each admits about a quarter of each limit at once, because at_least is not set")
+			"processes that start while the store is unavailable are not counted, "+
+				"and each admits about a quarter of each limit at once, because at_least is not set")
 	}
 }
 

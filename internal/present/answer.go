@@ -113,7 +113,8 @@ func (f *Draft) without() string {
 		switch r := &f.results[i]; {
 		case !r.Refused():
 		case r.Remaining > 0:
-			return fmt.Sprintf("limit %q of policy %q admits only %d %s without it", r.Limit.Name, r.Policy, r.Remaining, Unit(r.Limit))
+			return fmt.Sprintf("limit %q of policy %q admits only %d %s without it",
+				r.Limit.Name, r.Policy, r.Remaining, Unit(r.Limit))
 		default:
 			return fmt.Sprintf("limit %q of policy %q admits nothing without it", r.Limit.Name, r.Policy)
 		}

@@ -189,9 +189,11 @@ func (l Line) String() string {
 	case l.Cold == 0:
 		text += fmt.Sprintf(". Processes that start meanwhile (%s) admit nothing that they do not know to be free", l.Start)
 	case l.Starts == 1:
-		text += fmt.Sprintf(". If a process starts meanwhile (%s: it admits %d without knowing what was used), ", l.Start, l.Cold)
+		text += fmt.Sprintf(". If a process starts meanwhile (%s: it admits %d without knowing what was used), ",
+			l.Start, l.Cold)
 	default:
-		text += fmt.Sprintf(". If %d processes start meanwhile (%s: each admits %d without knowing what was used), ", l.Starts, l.Start, l.Cold)
+		text += fmt.Sprintf(". If %d processes start meanwhile (%s: each admits %d without knowing what was used), ",
+			l.Starts, l.Start, l.Cold)
 	}
 	if l.Cold > 0 {
 		text += fmt.Sprintf("at most %d beyond the limit in the window in which the outage starts, and %d in later ones", l.Extra, l.After)

@@ -57,9 +57,9 @@
 // # Failures
 //
 // A *[drawgate.StoreError] says what is wrong and what to do. If the file is locked, full,
-// read-only or on a failing disk, each call tries again, so the store recovers by itself. Open fails
-// then, unless [Options.OpenLater] is set, which is for programs with a fallback. A file that is
-// corrupt, or was deleted or replaced while it was open, stays unavailable ([ErrDamaged])
+// read-only or on a failing disk, each call tries again, so the store recovers by itself. Open
+// fails then, unless [Options.OpenLater] is set, which is for programs with a fallback. A file that
+// is corrupt, or was deleted or replaced while it was open, stays unavailable ([ErrDamaged])
 // until somebody repairs it ([Repair]) and opens it again, because continuing with an empty one
 // would grant every quota again. A single bucket whose record is damaged fails alone; [Store.Reset]
 // removes it.
