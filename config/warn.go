@@ -84,8 +84,10 @@ func (c *Config) warnStart() {
 		full("start", "policies")
 	}
 	for i := range c.Policies {
-		if p := &c.Policies[i]; p.Start == drawgate.StartFull {
-			full(policySetting(p.Name)+".start", "the buckets of policy "+shorten(p.Name))
+		p := &c.Policies[i]
+		setting := policySetting(p.Name) + ".start"
+		if p.Start == drawgate.StartFull && (c.Start != drawgate.StartFull || c.stands(setting)) {
+			full(setting, "the buckets of policy "+shorten(p.Name))
 		}
 	}
 }
