@@ -139,7 +139,7 @@ func (e *LimitedError) Error() string {
 		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
 	}
 	if e.Decision.Reason == Unavailable {
-		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and limit %q of policy %q admits nothing without it; retry after %v",
+		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and limit %q of policy %q does not admit this take without it; retry after %v",
 			e.Limit, e.Policy, e.RetryAfter)
 	}
 	if e.Decision.UsageUnknown() {

@@ -30,4 +30,7 @@ type PolicyHealth struct {
 	Status   string `json:"status"`             // ok: by the store; degraded: by its fallback; away: not at all; disabled
 	Fallback string `json:"fallback,omitempty"` // what decides during an outage: closed, share, open; missing: nothing
 	Shadow   bool   `json:"shadow,omitempty"`
+
+	// NotApplied are the limits that are open during an outage, if others are not.
+	NotApplied []string `json:"not_applied,omitempty"`
 }

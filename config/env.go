@@ -204,6 +204,15 @@ func prefixed(names []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 }
 
+// onlyInFile are variables that one would expect, but do not exist.
+var onlyInFile = map[string]string{
+	"DRAWGATE_FALLBACK":    "set fallback of a policy in the file",
+	"DRAWGATE_STORE_MARK":  "set store_mark in the file",
+	"DRAWGATE_PREFIX":      "set prefix in the file",
+	"DRAWGATE_MAX_BUCKETS": "set max_buckets in the file",
+	"RATE_LIMIT_START":     "did you mean \"DRAWGATE_START\"?",
+}
+
 // misspelt warns of variables that look like one of ours but are not: of any that would be a limit.
 // A limit that is silently not set is worse than a program that fails to start.
 func (e *environment) misspelt() {
@@ -214,6 +223,9 @@ func (e *environment) misspelt() {
 		hint, _ := didYouMean(name, variables)
 		if hint == "" && strings.HasPrefix(name, envPer) {
 			hint = "the variables are " + strings.Join(prefixed(variables, envPer), ", ")
+		}
+		if hint == "" {
+			hint = onlyInFile[name]
 		}
 		if hint != "" {
 			e.warnings = append(e.warnings, Problem{File: "environment", Message: fmt.Sprintf("%s is not known", name), Hint: hint})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,7 +151,7 @@ func (r *Runtime) start(ctx context.Context, c *Config) error {
 	if err := r.openCloudWatch(ctx, &c.Telemetry.CloudWatch); err != nil {
 		return err
 	}
-	lost, err := r.openStore(ctx, c)
+	away, err := r.openStore(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -159,10 +161,23 @@ func (r *Runtime) start(ctx context.Context, c *Config) error {
 	if err := r.publish(ctx, c); err != nil {
 		return err
 	}
-	if lost {
-		_ = r.Guard.Ping(ctx) // so that the guard's observer learns of an outage now, not at the first take
+	switch {
+	case errors.Is(away, sqlitestore.ErrDamaged):
+		r.noticeOutage(ctx) // at once: it fails without waiting
+	case away != nil:
+		r.ending.Go(func() { r.noticeOutage(context.WithoutCancel(ctx)) })
 	}
 	return r.decide(c)
+}
+
+// noticeOutage lets the guard find out that the store is unavailable. Its observer then knows it
+// without a take, and no take waits for the store.
+func (r *Runtime) noticeOutage(ctx context.Context) {
+	for range 3 { // failures, after which the guard sends no more callers to the store
+		if r.Guard.Ping(ctx) == nil || r.Guard.State().Unavailable {
+			return
+		}
+	}
 }
 
 // Close stops watching the files, ends all waits, and closes the store. Later calls of the engine
@@ -216,28 +231,25 @@ func (r *Runtime) ClassOf(entries map[string]string) string {
 // greetTime is how long the store has to answer before a program starts without it.
 const greetTime = 5 * time.Second
 
-// openStore opens the store, with a guard in front of it unless it is in memory. lost means that it
-// cannot be opened until somebody repairs it; meanwhile the fallback decides.
-func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err error) {
+// openStore opens the store, with a guard in front of it unless it is in memory. away says why the
+// store does not answer; meanwhile the fallback decides.
+func (r *Runtime) openStore(ctx context.Context, c *Config) (away, err error) {
 	log := r.opts.Logger
-	inner, err := c.openNewStore(log, storeObserver{table: r.cloudWatchStore(), lost: r.lost}) //nolint:contextcheck // as above
-	if lost = errors.Is(err, sqlitestore.ErrDamaged); lost {
-		inner, err = &lostStore{err}, nil
-	}
+	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, later: true}) //nolint:contextcheck // as above
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	r.Store = inner
 	r.closers = append(r.closers, inner.Close)
 	if p, ok := inner.(drawgate.Pinger); ok { // so that the first take does not wait for the first connection
 		ctx, cancel := context.WithTimeout(ctx, greetTime)
 		defer cancel()
-		if err := p.Ping(ctx); err != nil {
-			log.Error("the store does not answer; the program starts without it", "error", err)
+		if away = p.Ping(ctx); away != nil {
+			log.Error("the store does not answer; the program starts without it", "error", away)
 		}
 	}
 	if c.local() {
-		return lost, nil
+		return nil, nil
 	}
 	r.Guard = guard.New(inner, &guard.Options{ //nolint:contextcheck // as above
 		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, CountInCalls: onDynamoDB(c.Store),
@@ -246,7 +258,25 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (lost bool, err erro
 	})
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
-	return lost, nil
+	c.logOpen(log)
+	return away, nil
+}
+
+// logOpen logs which limits are not applied during an outage.
+func (c *Config) logOpen(log *slog.Logger) {
+	var open []string
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		for k := range p.Limits {
+			if cmp.Or(p.Limits[k].Fallback, p.Fallback) == drawgate.FallbackOpen {
+				open = append(open, p.Name+"."+p.Limits[k].Name)
+			}
+		}
+	}
+	if len(open) > 0 {
+		log.Info("while the store is unavailable these limits are not applied, because their fallback is open",
+			"limits", strings.Join(open, ", "))
+	}
 }
 
 // owner returns what reports whether policies may start full: this process alone has the store's
@@ -260,7 +290,7 @@ func (r *Runtime) owner(c *Config, store drawgate.Store) func() bool {
 	full := c.Start == drawgate.StartFull || slices.ContainsFunc(c.Policies, startsFull)
 	if full && c.ownFile() && (o == nil || !o.SoleOwner()) {
 		r.opts.Logger.Warn("policies cannot start full while the file cannot be used, and start cold: " +
-			"this process is not the only one that has it open, or cannot lock it")
+			"this process is not the only one that uses it, or cannot lock it")
 	}
 	return func() bool { return o != nil && o.SoleOwner() }
 }

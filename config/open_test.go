@@ -386,6 +386,27 @@ func TestOpenLogsWarnings(t *testing.T) {
 	}
 }
 
+// Open says which limits an outage switches off: those of the preset of document D, for example.
+//
+// req: D10
+func TestOpenSaysWhatAnOutageSwitchesOff(t *testing.T) {
+	t.Parallel()
+	text, err := config.Preset(config.MultiTier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	write(t, path, string(text))
+	var log strings.Builder
+	c, err := config.Open(t.Context(), path, &config.OpenOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil || !strings.Contains(log.String(), `limits="multi-tier.day, multi-tier.week, multi-tier.month"`) {
+		t.Errorf("%v, logged %s", err, log.String())
+	}
+}
+
 // Open registers its metrics with the program's own, and can do so again after Close.
 func TestOpenRegistersMetrics(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/dynamostore"
@@ -20,17 +19,19 @@ import (
 // OpenStore opens the store that the configuration names. It creates a SQLite file that does not
 // exist, and its folder only within the [StateFolder].
 func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
-	return c.openNewStore(log, storeObserver{})
+	return c.openNewStore(log, storeOptions{})
 }
 
-// storeObserver receives events of a store. Each part may be nil.
-type storeObserver struct {
-	table *dynamostore.Observer
-	lost  func(redisstore.Loss)
+// storeOptions says how a store is opened, and who receives its events: each may be nil.
+type storeOptions struct {
+	table    *dynamostore.Observer
+	lost     func(redisstore.Loss)
+	existing bool // create nothing
+	later    bool // a SQLite file that cannot be used is no error: the store's calls fail
 }
 
-// openNewStore is OpenStore with an observer.
-func (c *Config) openNewStore(log *slog.Logger, obs storeObserver) (drawgate.Store, error) {
+// openNewStore is OpenStore with options.
+func (c *Config) openNewStore(log *slog.Logger, o storeOptions) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
 		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -38,26 +39,26 @@ func (c *Config) openNewStore(log *slog.Logger, obs storeObserver) (drawgate.Sto
 			}
 		}
 	}
-	return c.openStore(log, obs, false)
+	return c.openStore(log, o)
 }
 
 // OpenExistingStore is [Config.OpenStore] for a reader: it creates nothing. Without a database the
 // error is [io/fs.ErrNotExist].
 func (c *Config) OpenExistingStore(log *slog.Logger) (drawgate.Store, error) {
-	return c.openStore(log, storeObserver{}, true)
+	return c.openStore(log, storeOptions{existing: true})
 }
 
-func (c *Config) openStore(log *slog.Logger, obs storeObserver, existing bool) (drawgate.Store, error) {
+func (c *Config) openStore(log *slog.Logger, o storeOptions) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
-		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: existing})
+		return sqlitestore.Open(path, &sqlitestore.Options{Logger: log, Existing: o.existing, OpenLater: o.later})
 	}
 	if c.local() {
 		return memstore.New(&memstore.Options{MaxBuckets: c.MaxBuckets}), nil
 	}
 	if onDynamoDB(c.Store) {
-		return dynamostore.Open(context.Background(), c.Store, &dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: obs.table})
+		return dynamostore.Open(context.Background(), c.Store, &dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: o.table})
 	}
-	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, Lost: obs.lost})
+	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, Lost: o.lost})
 }
 
 // InitStore makes the mark of a store on Redis, unless there is one: see store_mark. made reports
@@ -85,54 +86,3 @@ func onDynamoDB(store string) bool { return strings.HasPrefix(store, "dynamodb:"
 
 // local reports whether buckets exist only in this process.
 func (c *Config) local() bool { return c.Store == Memory || c.Store == "" }
-
-// lostStore takes the place of a store that cannot be opened until somebody repairs it. It answers
-// every call with the reason. A server starts with it so that the fallback decides.
-type lostStore struct{ err error }
-
-var (
-	_ drawgate.Store    = (*lostStore)(nil)
-	_ drawgate.Resetter = (*lostStore)(nil)
-	_ drawgate.Lister   = (*lostStore)(nil)
-	_ drawgate.Journal  = (*lostStore)(nil)
-	_ drawgate.Pinger   = (*lostStore)(nil)
-	_ drawgate.Timed    = (*lostStore)(nil)
-)
-
-// Take implements [drawgate.Store].
-func (s *lostStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return s.err }
-
-// Settle implements [drawgate.Store].
-func (s *lostStore) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome) error {
-	return s.err
-}
-
-// Peek implements [drawgate.Store].
-func (s *lostStore) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
-	return s.err
-}
-
-// Reset implements [drawgate.Resetter].
-func (s *lostStore) Reset(context.Context, []drawgate.Key) error { return s.err }
-
-// List implements [drawgate.Lister].
-func (s *lostStore) List(context.Context, string, string, func(drawgate.Key) bool) error {
-	return s.err
-}
-
-// Read implements [drawgate.Journal].
-func (s *lostStore) Read(context.Context, drawgate.EventQuery, func(drawgate.Event) bool) error {
-	return s.err
-}
-
-// Ping implements [drawgate.Pinger].
-func (s *lostStore) Ping(context.Context) error { return s.err }
-
-// TakeTime implements [drawgate.Timed]. The guard asks once, and keeps its time when the file has
-// been repaired.
-func (s *lostStore) TakeTime(set time.Duration) time.Duration {
-	return new(sqlitestore.Store).TakeTime(set)
-}
-
-// Close implements [drawgate.Store].
-func (s *lostStore) Close() error { return nil }

@@ -47,11 +47,13 @@ func TestStart(t *testing.T) {
 				t.Errorf("%s%s: policy %s starts %v, want %v", c.top, c.environ, got.Policies[i].Name, start, want)
 			}
 		}
-		warns := false
+		warned := 0
 		for _, w := range got.Warnings {
-			warns = warns || strings.Contains(w.Message, "start full")
+			if strings.Contains(w.Message, "start full") {
+				warned++
+			}
 		}
-		if warns != c.warns {
+		if warned > 1 || (warned > 0) != c.warns {
 			t.Errorf("%s%s: warnings %v, want one about starting full: %v", c.top, c.environ, got.Warnings, c.warns)
 		}
 	}
@@ -71,6 +73,76 @@ func TestMistypedStart(t *testing.T) {
 	} {
 		if _, err := resolveText(t, c.text, c.environ); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s%s: got %v, want %q", c.text, c.environ, err, c.want)
+		}
+	}
+}
+
+// A start that changes nothing, and parts whose size nobody has chosen, are warned about.
+//
+// req: A10, D4
+func TestStartWithoutEffect(t *testing.T) {
+	t.Parallel()
+	const nothing, quarter = "start has no effect", "about a quarter of each limit"
+	for _, c := range []struct{ top, policy, want string }{
+		{"store: redis://h/0", "{start: cold, fallback: closed, LIMITS}", nothing + ` on policy "p"`},
+		{"store: redis://h/0", "{start: cold, fallback: open, LIMITS}", nothing + ` on policy "p"`},
+		{"store: redis://h/0\nstart: cold", "{fallback: closed, LIMITS}", ""},
+		{`store: "memory:"`, "{start: cold, LIMITS}", nothing + " on the store memory:"},
+		{"store: \"memory:\"\nstart: full", "{LIMITS}", nothing + " on the store memory:"},
+		{`store: "memory:"`, "{start: closed, LIMITS}", ""},
+		{"store: redis://h/0", "{start: cold, LIMITS}", quarter},
+		{"store: redis://h/0\nstart: cold", "{LIMITS}", quarter},
+		{"store: dynamodb://quotas\nstart: cold\ninstances: auto", "{LIMITS}", quarter},
+		{"store: redis://h/0\nstart: cold\ninstances: {auto: true, at_least: 3}", "{LIMITS}", ""},
+		{"store: redis://h/0\nstart: cold\ninstances: 3", "{LIMITS}", ""},
+		{"store: sqlite:/a.db\nstart: cold", "{LIMITS}", ""},
+		{"store: redis://h/0", "{LIMITS}", ""},
+		{"store: dynamodb://quotas\nstore_timeout: 40ms", "{LIMITS}", "a take on DynamoDB may need 1s"},
+		{"store: dynamodb://quotas\nstore_timeout: 1s", "{LIMITS}", ""},
+	} {
+		text := c.top + "\npolicies: {p: " + strings.Replace(c.policy, "LIMITS", "limits: [{name: l, rolling: 1m, amount: 10}]", 1) + "}\n"
+		got, err := resolveText(t, text, "")
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		said := ""
+		for _, w := range got.Warnings {
+			for _, part := range []string{nothing, quarter, "may need"} {
+				if strings.Contains(w.Message, part) {
+					said += w.Message
+				}
+			}
+		}
+		if (said == "") != (c.want == "") || !strings.Contains(said, c.want) {
+			t.Errorf("%s: warned %q, want %q", text, said, c.want)
+		}
+	}
+}
+
+// Keys about outages in the wrong place, and variables that do not exist, say where they belong.
+//
+// req: D4
+func TestOutageKeysElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ text, want string }{
+		{"fallback: share\n" + startPolicies, `unknown key "fallback" in the file; "fallback" belongs in a policy`},
+		{"at_least: 3\n" + startPolicies, `"at_least" belongs in instances: {auto: true, at_least: 3}`},
+		{strings.Replace(startPolicies, "amount: 10}", "amount: 10, start: full}", 1), `"start" belongs in a policy, or at the top of the file`},
+		{strings.Replace(startPolicies, "start: cold", "store_mark: required", 1), `"store_mark" belongs at the top of the file`},
+	} {
+		if _, err := resolveText(t, c.text, ""); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.text, err, c.want)
+		}
+	}
+	for _, c := range []struct{ environ, want string }{
+		{"DRAWGATE_FALLBACK=open", "DRAWGATE_FALLBACK is not known; set fallback of a policy in the file"},
+		{"DRAWGATE_STORE_MARK=required", "DRAWGATE_STORE_MARK is not known; set store_mark in the file"},
+		{"RATE_LIMIT_START=full", `RATE_LIMIT_START is not known; did you mean "DRAWGATE_START"?`},
+	} {
+		got, err := resolveText(t, "store: sqlite:/a.db\n"+startPolicies, c.environ)
+		if err != nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0].Error(), c.want) {
+			t.Errorf("%s: %v, %v, want %q", c.environ, got, err, c.want)
 		}
 	}
 }

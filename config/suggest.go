@@ -48,5 +48,17 @@ func unknownKey(got string, known []string) (hint, meant string) {
 			return fmt.Sprintf("this is called %q here", word), word
 		}
 	}
+	if place := places[got]; place != "" && !slices.Contains(known, got) {
+		return fmt.Sprintf("%q belongs %s", got, place), ""
+	}
 	return "known keys: " + strings.Join(known, ", "), ""
 }
+
+// places says where keys about outages belong, which are easily put elsewhere.
+var places = map[string]string{
+	"fallback": "in a policy or in one of its limits", "start": "in a policy, or at the top of the file", "ready": "in server",
+	"at_least":  "in instances: {auto: true, at_least: 3}",
+	"instances": atTop, "store_mark": atTop, "store_timeout": atTop, "warn_every": atTop,
+}
+
+const atTop = "at the top of the file"

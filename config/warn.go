@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
 // warn adds warnings about what works but is perhaps not intended, and that concern several parts
@@ -27,6 +28,12 @@ func (c *Config) warn() {
 	}
 	c.warnInstances()
 	c.warnStart()
+	c.warnCold()
+	if need := (*dynamostore.Store)(nil).TakeTime(0); onDynamoDB(c.Store) && c.StoreTimeout > 0 && c.StoreTimeout < need {
+		c.warnOf("store_timeout", "leave it out", "store_timeout is %s, but a take on DynamoDB may need %s: "+
+			"units of takes that are cut off may be spent for nobody",
+			formatDuration(c.StoreTimeout), formatDuration(need))
+	}
 	if c.RequireMark && !c.onRedis() {
 		c.warnOf("store_mark", "", "store_mark is for Redis and has no effect on the store %s", RedactURL(c.Store))
 	}
@@ -77,9 +84,41 @@ func (c *Config) warnStart() {
 		full("start", "policies")
 	}
 	for i := range c.Policies {
-		if p := &c.Policies[i]; p.Start == drawgate.StartFull {
-			full(policySetting(p.Name)+".start", "the buckets of policy "+shorten(p.Name))
+		p := &c.Policies[i]
+		setting := policySetting(p.Name) + ".start"
+		if p.Start == drawgate.StartFull && (c.Start != drawgate.StartFull || c.stands(setting)) {
+			full(setting, "the buckets of policy "+shorten(p.Name))
 		}
+	}
+}
+
+// warnCold warns of a start that has no effect, and of parts whose size nobody has chosen.
+func (c *Config) warnCold() {
+	started := ""
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		setting := policySetting(p.Name) + ".start"
+		if p.Start == drawgate.StartDefault {
+			setting = "start"
+		}
+		switch shares := slices.ContainsFunc(p.Limits, func(l drawgate.Limit) bool {
+			return cmp.Or(l.Fallback, p.Fallback, drawgate.FallbackShare) == drawgate.FallbackShare
+		}); {
+		case c.StartOf(p) != drawgate.StartCold && c.StartOf(p) != drawgate.StartFull:
+		case shares:
+			started = setting
+		case p.Start != drawgate.StartDefault && c.stands(setting):
+			c.warnOf(setting, "leave it out, or set fallback: share",
+				"start has no effect on policy %s: none of its limits has fallback: share", shorten(p.Name))
+		}
+	}
+	switch {
+	case c.local() && (started == "start" || c.stands(started)):
+		c.warnOf(started, "leave it out", "start has no effect on the store %s, which is never unavailable", Memory)
+	case started != "" && c.shared() && c.SharedBy().Auto && c.SharedBy().Number < 2:
+		c.warnOf(started, "set instances: {auto: true, at_least: N} with the number of processes",
+			"processes that start while the store is unavailable are not counted, "+
+				"and each admits about a quarter of each limit at once, because at_least is not set")
 	}
 }
 

@@ -88,8 +88,8 @@ func (s *Server) policyHealth(unavailable bool) []api.PolicyHealth {
 	var all []api.PolicyHealth
 	for _, info := range s.engine.Policies() {
 		h := api.PolicyHealth{Name: info.Name, Status: api.StatusOK, Shadow: info.Shadow}
-		fallback := s.fallback(&info.Policy)
-		h.Fallback = fallback.String()
+		fallback, open := s.fallback(&info.Policy)
+		h.Fallback, h.NotApplied = fallback.String(), open
 		switch {
 		case !info.DisabledUntil.IsZero():
 			h.Status = api.StatusDisabled
@@ -105,17 +105,24 @@ func (s *Server) policyHealth(unavailable bool) []api.PolicyHealth {
 }
 
 // fallback returns what decides about a policy during an outage: of its limits' fallbacks the one
-// that admits least, or FallbackDefault if nothing does.
-func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback) {
+// that admits least, or FallbackDefault if nothing does. If others are open, it names their limits.
+func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback, open []string) {
 	if s.opts.Fallback == nil {
-		return drawgate.FallbackDefault
+		return drawgate.FallbackDefault, nil
 	}
 	for i := range p.Limits {
-		if f := s.opts.Fallback(p, i); i == 0 || f < least {
+		f := s.opts.Fallback(p, i)
+		if i == 0 || f < least {
 			least = f
 		}
+		if f == drawgate.FallbackOpen {
+			open = append(open, p.Limits[i].Name)
+		}
 	}
-	return least
+	if least != drawgate.FallbackShare { // all are open, or nothing is admitted anyway
+		open = nil
+	}
+	return least, open
 }
 
 // ping pings the store. A store without a ping counts as available.

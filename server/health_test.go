@@ -89,7 +89,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 		states string
 		strict bool
 	}{
-		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:share ", true},
+		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:sharel1 ", true},
 		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded, "mixed:away:closed open:degraded:open ", false},
 		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open ", true},
 		{downStore{}, []drawgate.Policy{mixed}, 503, api.StatusAway, "mixed:away:closed ", false},
@@ -100,7 +100,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 		states := ""
 		got := f.do("GET", "/readyz", "", &h)
 		for _, s := range h.States {
-			states += s.Name + ":" + s.Status + ":" + s.Fallback + " "
+			states += s.Name + ":" + s.Status + ":" + s.Fallback + strings.Join(s.NotApplied, "-") + " "
 		}
 		if got != c.status || h.Status != c.health || states != c.states {
 			t.Errorf("got %d %+v, want %+v", got, h, c)

@@ -105,7 +105,7 @@ func (w *Warning) event() string {
 	case FallbackActivated:
 		return guard.FallbackEvent + ": the store is unavailable, this process decides by itself, as the fallback of each limit says"
 	case FallbackEnded:
-		return fmt.Sprintf("the store is back after %s; %d takes were decided without it", w.Outage.Round(time.Millisecond), w.Decided)
+		return fmt.Sprintf("the store is back after %s; takes decided without it: %d", w.Outage.Round(time.Millisecond), w.Decided)
 	case ShadowDivergence:
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)

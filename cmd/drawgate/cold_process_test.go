@@ -4,6 +4,8 @@ package main
 
 import (
 	"database/sql"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,12 +17,25 @@ import (
 )
 
 // A server with the preset of document D that is killed, and starts again while another program
-// locks its file, goes on at its full rate. A second server does not: it is not the only one with
-// the file, and starts cold. When the file is free again, it knows what both admitted.
+// locks its file, goes on at its full rate, even if it cannot open the file. A second server does
+// not: it is not the only one with the file, and starts cold. When the file is free again, it knows
+// what both admitted.
 //
 // req: D10, D2
 func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 	t.Parallel()
+	for name, dsn := range map[string]string{
+		"a transaction":  "?_pragma=busy_timeout(60000)&_txlock=immediate",
+		"the whole file": "?_pragma=busy_timeout(60000)&_pragma=locking_mode(exclusive)&_txlock=exclusive",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			startLocked(t, dsn)
+		})
+	}
+}
+
+func startLocked(t *testing.T, dsn string) {
 	text, err := config.Preset(config.MultiTier)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +48,7 @@ func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 	}
 	first.kill()
 	file := filepath.Join(b.dir, "rate_limits.db")
-	db, err := sql.Open("sqlite", file+"?_pragma=busy_timeout(60000)&_txlock=immediate")
+	db, err := sql.Open("sqlite", file+dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,32 +58,75 @@ func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	admits := func(d *daemon, key string, want int) {
-		t.Helper()
-		n := 0
-		var a api.Answer
-		for a.Allowed = true; a.Allowed; n++ {
-			if a = decoded[api.Answer](d, d.public+"/v1/take", take(config.MultiTier, key)); a.Allowed && !a.Fallback {
-				t.Fatalf("decided by the file, which is locked: %+v", a)
-			}
-		}
-		if n--; n < want || n > want+1 { // a long test may reach the next minute's units
-			t.Errorf("%d are admitted, want %d", n, want)
-		}
-		if cold := want < 20; cold != strings.Contains(a.Message, "usage before this outage is unknown") {
-			t.Errorf("it says %q", a.Message)
-		}
-	}
 	again := b.daemon()
-	admits(again, "k", 20)
+	again.shows(`drawgate_store_breaker_state{state="open"}`, 1) // nobody has asked for anything yet
+	admits(t, again, "k", 20)
 	second := b.daemon()
-	admits(second, "other", 10)
+	admits(t, second, "other", 10)
 	second.log.await(t, `(policies cannot start full)`)
-	_ = tx.Rollback()
+	if err := errors.Join(tx.Rollback(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the file's decision", func() bool {
 		return !decoded[api.Answer](again, again.public+"/v1/take", take(config.MultiTier, "k")).Fallback
 	})
 	if a := decoded[api.Answer](again, again.public+"/v1/take", take(config.MultiTier, "k")); a.Allowed || a.Fallback {
 		t.Errorf("with its file again: %+v", a)
+	}
+}
+
+// admits checks how much a server without its file admits at once.
+func admits(t *testing.T, d *daemon, key string, want int) {
+	t.Helper()
+	n := 0
+	var a api.Answer
+	for a.Allowed = true; a.Allowed; n++ {
+		if a = decoded[api.Answer](d, d.public+"/v1/take", take(config.MultiTier, key)); a.Allowed && !a.Fallback {
+			t.Fatalf("decided by the file, which is locked: %+v", a)
+		}
+	}
+	if n--; n < want || n > want+1 { // a long test may reach the next minute's units
+		t.Errorf("%d are admitted, want %d", n, want)
+	}
+	if cold := want < 20; cold != strings.Contains(a.Message, "usage before this outage is unknown") {
+		t.Errorf("it says %q", a.Message)
+	}
+}
+
+// A server with the preset of document D goes on at its full rate without its file: deleted,
+// damaged, or both found only at the next start. A second one that starts then starts cold.
+//
+// req: D10, D2
+func TestAServerThatStartsWithoutItsFileGoesOn(t *testing.T) {
+	t.Parallel()
+	text, err := config.Preset(config.MultiTier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(file string) error{
+		"deleted": os.Remove,
+		"damaged": func(file string) error {
+			return os.WriteFile(file, []byte("this is no database, and longer than one byte"), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "DRAWGATE_STORE_TIMEOUT=500ms")
+			b.write("drawgate.yaml", string(text))
+			first := b.daemon()
+			if a := decoded[api.Answer](first, first.public+"/v1/take", take(config.MultiTier, "k")); !a.Allowed || a.Fallback {
+				t.Fatalf("with its file: %+v", a)
+			}
+			first.kill()
+			if err := spoil(filepath.Join(b.dir, "rate_limits.db")); err != nil {
+				t.Fatal(err)
+			}
+			again := b.daemon()
+			admits(t, again, "k", 20)
+			again.log.await(t, `(stays unavailable until it is repaired)`)
+			second := b.daemon()
+			admits(t, second, "other", 10)
+			second.log.await(t, `(policies cannot start full)`)
+		})
 	}
 }

@@ -106,11 +106,11 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	case r.Other:
 		a.printf("%s is intact, but it is not the file that was here before\n", path)
 	case r.Lost > 0 && r.Since.IsZero():
-		a.printf("the last %s of %s are missing, after a loss of power or because its -wal was lost: nothing was done, because they had not been synced; "+
-			"--hold counts everything as used up\n", present.Count(int(r.Lost), "transaction"), path)
+		a.printf("the last transactions of %s are missing (%d), after a loss of power or because its -wal was lost: nothing was done, because they had not been synced; "+
+			"--hold counts everything as used up\n", path, r.Lost)
 		return
 	case r.Lost > 0:
-		a.printf("the last %s of %s are missing: its -wal was lost, or an older copy was put in its place\n", present.Count(int(r.Lost), "transaction"), path)
+		a.printf("the last transactions of %s are missing (%d): its -wal was lost, or an older copy was put in its place\n", path, r.Lost)
 	case r.Whole && !o.Hold && !r.Known:
 		a.printf("%s can be read completely: nothing was done; whether its last transactions are missing is not known, because its mark does not have their number "+
 			"(--hold counts everything as used up)\n", path)

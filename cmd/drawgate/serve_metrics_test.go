@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -244,7 +245,7 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 		if s.Name == "paid" {
 			want.Status, want.Fallback = api.StatusAway, "closed"
 		}
-		if s != want {
+		if !reflect.DeepEqual(s, want) {
 			t.Errorf("%+v, want %+v", s, want)
 		}
 	}

@@ -95,7 +95,7 @@ func (f *Draft) refuse(a *api.Answer, reason string) {
 	case reason == api.ReasonPaused:
 		a.Message = fmt.Sprintf("%s is paused; try again in %s", f.paused(), wait)
 	case reason == api.ReasonAway:
-		a.Message = fmt.Sprintf("the store is unavailable, and a fallback does not admit this take; try again in %s", wait)
+		a.Message = fmt.Sprintf("the store is unavailable, and %s; try again in %s", f.without(), wait)
 	case a.Fallback && f.unknown:
 		a.Message = fmt.Sprintf("the store is unavailable, and usage before this outage is unknown: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.Fallback:
@@ -105,6 +105,21 @@ func (f *Draft) refuse(a *api.Answer, reason string) {
 	default:
 		a.Message = fmt.Sprintf("%s; this take fits in %s", strings.Join(f.refusing(), ", "), wait)
 	}
+}
+
+// without says which limit refuses because the store is unavailable, and what it admits without it.
+func (f *Draft) without() string {
+	for i := range f.results {
+		switch r := &f.results[i]; {
+		case !r.Refused():
+		case r.Remaining > 0:
+			return fmt.Sprintf("limit %q of policy %q admits only %d %s without it",
+				r.Limit.Name, r.Policy, r.Remaining, Unit(r.Limit))
+		default:
+			return fmt.Sprintf("limit %q of policy %q admits nothing without it", r.Limit.Name, r.Policy)
+		}
+	}
+	return "a fallback does not admit this take"
 }
 
 // paused names the paused bucket, as far as the decision shows it.

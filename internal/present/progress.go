@@ -66,7 +66,7 @@ func RefusalLine(r *api.Refusal) string {
 		}
 		return text
 	case api.ReasonAway:
-		return fmt.Sprintf("the store was unavailable, and the fallback of policy %q admitted nothing", r.Policy)
+		return fmt.Sprintf("the store was unavailable, and the fallback of policy %q did not admit it", r.Policy)
 	}
 	return line(r.Reason, r.Policy, "")
 }

@@ -1,6 +1,7 @@
 package present_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -37,6 +39,37 @@ func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 	} {
 		if got := present.Sentence(&c.answer); got != c.want {
 			t.Errorf("%+v:\ngot  %s\nwant %s", c.answer, got, c.want)
+		}
+	}
+}
+
+// downStore is a store that is unavailable.
+type downStore struct{ drawgate.Store }
+
+func (downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+	return &drawgate.StoreError{Store: "down", Op: "take"}
+}
+
+// A refusal without the store names the limit, and how much it would have admitted.
+func TestRefusalWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	g := guard.New(downStore{memstore.New(nil)}, &guard.Options{Instances: 4, Start: drawgate.StartCold})
+	defer g.Close()
+	rpm, tpm := drawgate.RollingLimit("rpm", 100, time.Minute), drawgate.RollingLimit("tpm", 160, time.Minute).Of("tokens")
+	for mode, want := range map[drawgate.Fallback]string{
+		drawgate.FallbackShare:  `the store is unavailable, and limit "tpm" of policy "share" admits only 10 tokens without it; try again in 1s`,
+		drawgate.FallbackClosed: `the store is unavailable, and limit "rpm" of policy "closed" admits nothing without it; try again in 1s`,
+	} {
+		lim, err := drawgate.New(g, drawgate.Policy{Name: mode.String(), Fallback: mode, Limits: []drawgate.Limit{rpm, tpm}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := lim.Allow(t.Context(), "k", drawgate.Tokens(60))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := present.Answer(&d); a.Reason != api.ReasonAway || a.Message != want {
+			t.Errorf("%s: %q, want %q", a.Reason, a.Message, want)
 		}
 	}
 }

@@ -176,10 +176,21 @@ func policies(list []api.PolicyHealth) string {
 		if p.Status == api.StatusOK {
 			good++
 		} else {
-			others += warm.Styled(fmt.Sprintf(", %s %s", visible(p.Name), visible(p.Status)))
+			others += warm.Styled(fmt.Sprintf(", %s %s", visible(p.Name), visible(p.Status)) + decidedBy(&p))
 		}
 	}
 	return fmt.Sprintf("policies: %d ok", good) + others
+}
+
+// decidedBy says what decides about a policy while the store is unavailable.
+func decidedBy(p *api.PolicyHealth) string {
+	switch {
+	case p.Status != api.StatusDegraded || p.Fallback == "":
+		return ""
+	case len(p.NotApplied) > 0:
+		return fmt.Sprintf(" (fallback: %s; not applied: %s)", visible(p.Fallback), visible(strings.Join(p.NotApplied, ", ")))
+	}
+	return fmt.Sprintf(" (fallback: %s)", visible(p.Fallback))
 }
 
 // buckets draws the buckets, in at most room lines; -1 is no bound.

@@ -22,7 +22,7 @@ func full() *Snapshot {
 		At: at,
 		Health: &api.Health{
 			Status: api.StatusDegraded, Store: &api.StoreHealth{Status: api.StatusOK, LatencyMS: 3}, Waiting: 3, UptimeMS: 65_000,
-			States: []api.PolicyHealth{{Name: "llm", Status: api.StatusOK}, {Name: "api", Status: api.StatusDegraded}},
+			States: []api.PolicyHealth{{Name: "llm", Status: api.StatusOK}, {Name: "api", Status: api.StatusDegraded, Fallback: "share", NotApplied: []string{"day", "week"}}},
 		},
 		Usage: &api.UsageAnswer{At: at, More: true, Buckets: []api.BucketUsage{
 			{Policy: "llm", Key: "team-a", Open: 2, Limits: []api.LimitUse{
@@ -73,7 +73,7 @@ func TestFrame(t *testing.T) {
 	v := view()
 	v.Height = 0
 	want := `drawgate top  http://127.0.0.1:7879  2026-01-02 03:04:05Z
-store ok, 3 ms   policies: 1 ok, api degraded   status degraded   3 waiting   up 1m5s
+store ok, 3 ms   policies: 1 ok, api degraded (fallback: share; not applied: day, week)   status degraded   3 waiting   up 1m5s
 
 USE              POLICY  LIMIT  USED                  HELD  OPEN  KEY
 █████████░  95%  llm     tpm    950/1000 tokens       40    2     team-a
@@ -88,7 +88,7 @@ WAITING
 REFUSED
 2026-01-02 03:04:05Z  1234 for key team-a: limit "tpm" of policy "llm" (asked for 60 tokens, 50 of 1000 left)
 2026-01-02 03:04:05Z  1 for key user-17, tenant acme: policy "api" is paused for this key
-2026-01-02 03:04:05Z  2 for key team-a: the store was unavailable, and the fallback of policy "api" admitted nothing
+2026-01-02 03:04:05Z  2 for key team-a: the store was unavailable, and the fallback of policy "api" did not admit it
 
 UPSTREAMS
 openai (openai), owner project: circuit open, a call may try in 5s, 1 call under way, 2 waiting

@@ -185,11 +185,18 @@ func (l Line) String() string {
 	if l.Starts == 0 || l.Mode != drawgate.FallbackShare {
 		return text
 	}
-	if l.Cold == 0 {
+	switch {
+	case l.Cold == 0:
 		text += fmt.Sprintf(". Processes that start meanwhile (%s) admit nothing that they do not know to be free", l.Start)
-	} else {
-		text += fmt.Sprintf(". With %d processes that start meanwhile (%s: each admits %d without knowing what was used), at most %d beyond the limit in the window in which the outage "+
-			"starts, and %d in later ones", l.Starts, l.Start, l.Cold, l.Extra, l.After)
+	case l.Starts == 1:
+		text += fmt.Sprintf(". If a process starts meanwhile (%s: it admits %d without knowing what was used), ",
+			l.Start, l.Cold)
+	default:
+		text += fmt.Sprintf(". If %d processes start meanwhile (%s: each admits %d without knowing what was used), ",
+			l.Starts, l.Start, l.Cold)
+	}
+	if l.Cold > 0 {
+		text += fmt.Sprintf("at most %d beyond the limit in the window in which the outage starts, and %d in later ones", l.Extra, l.After)
 	}
 	if l.Returned > 0 {
 		text += fmt.Sprintf("; at most %d more if the store was back in between, because processes that end forget what they have not delivered", l.Returned)

@@ -132,3 +132,16 @@ func TestBoundOfInstancesThatAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundSaysHowManyStart checks the sentence about processes that start during an outage.
+func TestBoundSaysHowManyStart(t *testing.T) {
+	t.Parallel()
+	l := guard.Line{Mode: drawgate.FallbackShare, Start: drawgate.StartFull, Most: 20, Share: 20, Instances: 1, Cold: 20, Extra: 20, After: 20, Starts: 1}
+	if s := l.String(); !strings.Contains(s, "If a process starts meanwhile (full: it admits 20 without") {
+		t.Error(s)
+	}
+	l.Starts, l.Extra, l.After = 2, 40, 40
+	if s := l.String(); !strings.Contains(s, "If 2 processes start meanwhile (full: each admits 20 without knowing what was used), at most 40 beyond") {
+		t.Error(s)
+	}
+}

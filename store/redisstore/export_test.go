@@ -22,6 +22,9 @@ func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Sto
 	return s
 }
 
+// ScriptSHA is the hash of the script that decides.
+func ScriptSHA() string { return production.sha }
+
 // KeyOf returns the server's key of a bucket.
 func KeyOf(prefix string, k drawgate.Key) string {
 	key, _ := storekey.Format(prefix, k)

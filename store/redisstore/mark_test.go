@@ -188,3 +188,37 @@ func TestRequiredMark(t *testing.T) {
 		t.Errorf("a store that requires the mark initializes itself: %v", err)
 	}
 }
+
+// TestRequiredMarkOfAnother: a process that starts after the server was restarted empty, and
+// requires the mark, does not give it the script. Those that run would be granted takes by it,
+// because they connect again within a take, and so read the mark too late.
+//
+// req: A10
+func TestRequiredMarkOfAnother(t *testing.T) {
+	t.Parallel()
+	server, plan := redistest.Start(t, "--save", "", "--appendonly", "no"), day(t, 10)
+	if made, err := open(t, server, nil).Init(t.Context()); err != nil || !made {
+		t.Fatal(made, err)
+	}
+	var h, other heard
+	s := open(t, server, h.options(true))
+	take(t, s, takeOf(plan, "k", 1))
+	server.Kill9()
+	server.Restart()
+	starts := open(t, server, other.options(true))
+	until(t, "it knows that there is no mark", func() bool {
+		return errors.Is(starts.Ping(t.Context()), redisstore.ErrLost)
+	})
+	c := client(t, server)
+	known, err := c.Do(t.Context(), c.B().ScriptExists().Sha1(redisstore.ScriptSHA()).Build()).AsIntSlice()
+	if err != nil || len(known) != 1 || known[0] != 0 {
+		t.Errorf("the script is known: %v, %v", known, err)
+	}
+	until(t, "it is missing", func() bool {
+		err := tryTake(t.Context(), s, takeOf(plan, "k", 1))
+		if err == nil {
+			t.Fatal("a take was granted by the empty server")
+		}
+		return errors.Is(err, redisstore.ErrLost)
+	})
+}

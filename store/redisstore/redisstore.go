@@ -248,6 +248,17 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 			return err
 		}
 	}
+	denied, _, err := s.probe(ctx, c)
+	if denied != nil {
+		return denied
+	}
+	if err != nil {
+		return err
+	}
+	// A server that lost its data must not get the script: others may ask it before they notice.
+	if err := s.readMark(ctx, c); err != nil {
+		return err
+	}
 	res := c.DoMulti(ctx, c.B().ScriptLoad().Script(s.script.body).Build(), c.B().Time().Build())
 	if err := res[0].Error(); err != nil {
 		return err
@@ -261,14 +272,7 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 	if s.clock == nil {
 		s.learn(t[0]*1e6 + t[1])
 	}
-	denied, _, err := s.probe(ctx, c)
-	if denied != nil {
-		return denied
-	}
-	if err != nil {
-		return err
-	}
-	return s.readMark(ctx, c)
+	return nil
 }
 
 // errCluster is the error for a node of a cluster. A take of several buckets would fail there if

@@ -56,6 +56,21 @@ func TestOpenReadOnly(t *testing.T) {
 	}
 }
 
+// TestOpenLater opens a database whose disk is read-only or full, as a machine that restarts does.
+// Each call fails with what to do, reading ones too, and the first one after the disk comes back
+// finds what was granted before.
+//
+// req: D2, D10
+func TestOpenLater(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"later modes", "later mounted", "later mounted full"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			onDisk(t, filepath.Join(ownDir(t), "state.db"), mode)
+		})
+	}
+}
+
 // ownDir returns a directory of the user that a child becomes.
 func ownDir(t *testing.T) string {
 	t.Helper()
@@ -120,6 +135,14 @@ func diskChild(path string, args []string) error {
 		return err
 	}
 	d := &disk{s: s, path: path, plan: widePlan()}
+	switch mode {
+	case "later modes":
+		return d.later(func(away bool) error { return closedModes(path, away) })
+	case "later mounted":
+		return d.later(func(away bool) error { return remount(dir, away) })
+	case "later mounted full":
+		return d.later(func(away bool) error { return ballast(dir, away) })
+	}
 	switch mode {
 	case "full":
 		err = d.full()
@@ -249,6 +272,57 @@ func (d *disk) readOnly(set func(ro bool) error) error {
 	}
 	err = errors.Join(d.fails("read-only", "written"), d.fails("still read-only", "written"))
 	return errors.Join(err, set(false), d.back())
+}
+
+// later closes the store, and opens it again while its disk is away.
+func (d *disk) later(set func(away bool) error) error {
+	if err := errors.Join(d.take(), d.s.Close(), set(true)); err != nil {
+		return err
+	}
+	if _, err := sqlitestore.Open(d.path, nil); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+		return fmt.Errorf("without OpenLater: got %w, want ErrStoreUnavailable", err)
+	}
+	s, err := sqlitestore.Open(d.path, &sqlitestore.Options{OpenLater: true})
+	if err != nil {
+		return err
+	}
+	d.s = s
+	list := s.List(context.Background(), "", "p", func(drawgate.Key) bool { return true })
+	if errors.Is(list, drawgate.ErrStoreUnavailable) {
+		list = nil
+	} else {
+		list = fmt.Errorf("listing: got %w, want ErrStoreUnavailable", list)
+	}
+	if !s.SoleOwner() {
+		err = errors.New("it is not the sole owner")
+	}
+	err = errors.Join(err, list, d.fails("not open yet", "check"), d.fails("still not open", "recovers by itself"), set(false), d.back())
+	return errors.Join(err, s.Close())
+}
+
+// closedModes is modes for a database that nobody has open, which has no log.
+func closedModes(path string, ro bool) error {
+	dir := filepath.Dir(path)
+	if ro {
+		return errors.Join(os.Chmod(path, 0o400), os.Chmod(dir, 0o500))
+	}
+	return errors.Join(os.Chmod(dir, 0o700), os.Chmod(path, 0o600))
+}
+
+// ballast fills a disk to the last byte, or frees it.
+func ballast(dir string, full bool) error {
+	path := filepath.Join(dir, "ballast")
+	if !full {
+		return os.Remove(path)
+	}
+	f, err := os.Create(path)
+	for err == nil {
+		_, err = f.Write(make([]byte, 512))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	return f.Close()
 }
 
 // TestRepairOnAFullDisk fails, wherever the room ends, and changes nothing by it: the damaged file

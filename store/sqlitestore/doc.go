@@ -44,7 +44,8 @@
 //
 // Each store holds a lock of the operating system on one of two empty files next to the database,
 // state.db.owner and state.db.users. So [Repair] refuses a database that is open ([ErrInUse]), and
-// [Store.SoleOwner] tells whether anybody else has it open.
+// [Store.SoleOwner] tells whether anybody else has it open. Once a store has found its
+// database to be damaged it has such a lock on state.db.lost.owner or state.db.lost.users instead.
 //
 // New files have mode 0600, because they hold keys. Processes of other users can share a file after
 // a chmod, done while nobody has it open. The -wal and -shm files have the mode of the database; a
@@ -56,8 +57,9 @@
 // # Failures
 //
 // A *[drawgate.StoreError] says what is wrong and what to do. If the file is locked, full,
-// read-only or on a failing disk, each call tries again, so the store recovers by itself. A file
-// that is corrupt, or was deleted or replaced while it was open, stays unavailable ([ErrDamaged])
+// read-only or on a failing disk, each call tries again, so the store recovers by itself. Open
+// fails then, unless [Options.OpenLater] is set, which is for programs with a fallback. A file that
+// is corrupt, or was deleted or replaced while it was open, stays unavailable ([ErrDamaged])
 // until somebody repairs it ([Repair]) and opens it again, because continuing with an empty one
 // would grant every quota again. A single bucket whose record is damaged fails alone; [Store.Reset]
 // removes it.

@@ -42,9 +42,9 @@ var advice = map[int]string{
 	codeBusy:     "another process holds a lock on the database: the store recovers by itself when the lock is released",
 	codeLocked:   "another connection holds a lock on the database: the store recovers by itself when the lock is released",
 	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store recovers by itself",
-	codeIOErr:    "the disk failed, or a size limit was reached (a quota, ulimit -f): check the disk; the store recovers by itself when writing works again",
+	codeIOErr:    "the disk failed or is full, or a size limit was reached (a quota, ulimit -f): check the disk; the store recovers by itself when writing works again",
 	codeFull:     "the disk is full: free some space; the store recovers by itself",
-	codeCantOpen: "the database cannot be opened: check that its directory exists and can be written; the store recovers by itself",
+	codeCantOpen: "the database cannot be opened: check that its directory exists and can be written, and that the disk is not mounted read-only; the store recovers by itself",
 	codeProtocol: "the database cannot be locked: check that it is on a local disk",
 	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or repair it (drawgate repair), and restart the programs that use it",
 	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or repair it (drawgate repair), and restart the programs that use it",
@@ -63,8 +63,24 @@ func busy(err error) bool {
 	return c == codeBusy || c == codeLocked
 }
 
-// explain adds what an error means and what to do about it.
+// explained is an error that says what it means and what to do about it.
+type explained struct{ error }
+
+func (e explained) Unwrap() error { return e.error }
+
+// explain adds what an error means and what to do about it, once.
 func explain(err error) error {
+	if _, ok := errors.AsType[explained](err); ok || err == nil {
+		return err
+	}
+	if more := meaning(err); more != nil {
+		return explained{more}
+	}
+	return err
+}
+
+// meaning returns err with what it means and what to do about it, or nil.
+func meaning(err error) error {
 	c := code(err)
 	switch {
 	case c == codeCorrupt || c == codeNotADB:
@@ -76,7 +92,7 @@ func explain(err error) error {
 	case advice[c] != "":
 		return fmt.Errorf("%s: %w", advice[c], err)
 	}
-	return err
+	return nil
 }
 
 // explainOpen is explain for a file that is being opened: SQLite's errors do not name it.
@@ -89,6 +105,13 @@ func explainOpen(path string, err error) error {
 
 func storeError(op string, err error) error {
 	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err, Fault: faultOf(err)}
+}
+
+// passes reports whether a file that could not be opened may be usable later, without anybody
+// having repaired it.
+func passes(err error) bool {
+	f := faultOf(err)
+	return code(err) != 0 && (f == drawgate.FaultTransient || f == drawgate.FaultConfiguration)
 }
 
 // faultOf returns what kind of failure an error is.

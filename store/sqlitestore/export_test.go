@@ -75,6 +75,16 @@ func Lock(path string) (unlock func() error, err error) {
 	}, nil
 }
 
+// LockWhole keeps everybody else from the database, readers too, until the function it returns is
+// called. It needs a database that nobody has open.
+func LockWhole(path string) (unlock func() error, err error) {
+	c, err := dial(path, "rw")
+	if err != nil {
+		return nil, err
+	}
+	return c.close, c.script("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT")
+}
+
 // CheckLogs has the next transaction check the identity of the log, which it otherwise does once a
 // second.
 func CheckLogs(s *Store) { s.checkLogs.Store(true) }

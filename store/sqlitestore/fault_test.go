@@ -360,6 +360,7 @@ func TestLocked(t *testing.T) {
 		start := time.Now()
 		_, err = take(ctx, waiting, plan, "k", 1)
 		wantUnavailable(t, err, "nothing was done")
+		wantUnavailable(t, err, "another process holds a lock")
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 20*time.Second {
 			t.Errorf("got %v after %v, want the deadline", err, time.Since(start))
 		}
@@ -370,6 +371,80 @@ func TestLocked(t *testing.T) {
 			t.Errorf("%d granted, want 10", n)
 		}
 	})
+}
+
+// TestOpenLaterLocked opens a database that another program has for itself, as a restart does.
+//
+// req: D10
+func TestOpenLaterLocked(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	unlock, err := sqlitestore.LockWhole(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := &sqlitestore.Options{BusyTimeout: time.Millisecond}
+	_, err = sqlitestore.Open(path, opts)
+	wantUnavailable(t, err, "another process holds a lock")
+	opts.OpenLater = true
+	s, err := sqlitestore.Open(path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Ping(t.Context())
+	wantUnavailable(t, err, "another process holds a lock")
+	if n := strings.Count(err.Error(), "another process"); n != 1 {
+		t.Errorf("%v: the reason is there %d times", err, n)
+	}
+	if !s.SoleOwner() {
+		t.Error("it is not the sole owner")
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); err != nil || !s.SoleOwner() {
+		t.Errorf("afterwards: %v, sole owner: %v", err, s.SoleOwner())
+	}
+}
+
+// TestOpenLaterDamaged: a database that is deleted before it could be opened is damaged, and stays
+// so. One that is damaged from the start answers every call with that.
+//
+// req: D2, D10
+func TestOpenLaterDamaged(t *testing.T) {
+	t.Parallel()
+	path := filled(t)
+	unlock, err := sqlitestore.LockWhole(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := &sqlitestore.Options{BusyTimeout: time.Millisecond, OpenLater: true}
+	s, err := sqlitestore.Open(path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := errors.Join(os.Remove(path), unlock()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Ping(t.Context()); !errors.Is(err, sqlitestore.ErrDamaged) {
+			t.Errorf("got %v, want ErrDamaged", err)
+		}
+	}
+	again, err := sqlitestore.Open(path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := again.Ping(t.Context()); !errors.Is(err, sqlitestore.ErrDamaged) {
+		t.Errorf("got %v, want ErrDamaged", err)
+	}
+	opts.OpenLater = false
+	if s, err := sqlitestore.Open(path, opts); !errors.Is(err, sqlitestore.ErrDamaged) {
+		t.Errorf("without OpenLater: got %v, %v, want ErrDamaged", s, err)
+	}
 }
 
 // TestLockedForEachCaller: each waits for as long as it may by itself. Who comes while another one

@@ -35,26 +35,7 @@ type file struct {
 	undone   bool  // a loss of power has undone the last ones, which [Normal] allows
 }
 
-// prepare checks the file at path, makes it if it does not exist, locks it, brings its schema up to
-// date, and opens a connection.
-func prepare(path string, o *Options) (*file, *conn, *lock, error) {
-	found, err := locate(path, o)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	l, err := lockDatabase(found, o.Logger)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	f, c, err := connect(found, o)
-	if err != nil {
-		l.free()
-		return nil, nil, nil, err
-	}
-	return f, c, l, nil
-}
-
-// connect checks a locked file and opens a connection.
+// connect checks a locked file, brings its schema up to date, and opens a connection.
 func connect(found string, o *Options) (*file, *conn, error) {
 	if err := unrepaired(found); err != nil {
 		return nil, nil, err
@@ -74,7 +55,8 @@ func connect(found string, o *Options) (*file, *conn, error) {
 	return f, c, nil
 }
 
-// locate returns the path without symbolic links if the file exists and is not empty.
+// locate returns the path without symbolic links if the file exists and is not empty. It makes one
+// that does not exist.
 func locate(path string, o *Options) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -110,12 +92,8 @@ const unfinished = ".new-"
 // dangling returns the error for a symbolic link to a missing file. If a mark says that the file
 // existed, the error says so.
 func dangling(path string) error {
-	target, err := os.Readlink(path)
-	if err == nil && !filepath.IsAbs(target) {
-		target = filepath.Join(filepath.Dir(path), target)
-	}
-	if err == nil {
-		if err = missing(target); err != nil {
+	if target := intended(path); target != path {
+		if err := missing(target); err != nil {
 			return err
 		}
 	}

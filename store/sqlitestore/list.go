@@ -39,7 +39,10 @@ func (s *Store) readLocked(f func(c *conn) error) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	file := s.file.Load()
+	file, err := s.opened()
+	if err != nil {
+		return err
+	}
 	if err := file.check(false); err != nil {
 		return err
 	}

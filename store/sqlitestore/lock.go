@@ -17,9 +17,14 @@ import (
 // lock of .users instead. So nobody has the database open if both can be locked, as a repair does,
 // and the owner is alone if it can lock .users. One file is not enough: flock cannot turn a lock
 // that excludes others into a shared one without a moment in which there is none.
+//
+// A store that has found its database to be damaged gives up both, so that it can be repaired. It
+// has the same locks on .lost.owner and .lost.users instead, by which those that go on without the
+// database know of each other.
 const (
 	owned = ".owner"
 	users = ".users"
+	gone  = ".lost"
 )
 
 // ErrInUse means that a repair was refused because a process has the database open.
@@ -31,22 +36,35 @@ var errLocked = errors.New("locked by another process")
 // lock shows that a store has a database open. Its files stay open, so that [lock.alone] needs no
 // disk: it is called while the disk fails.
 type lock struct {
+	path string
+
 	mu    sync.Mutex
 	owner *os.File // nil: there are no locks
-	users *os.File // nil with owner
+	users *os.File // nil with owner, or if there is none, and none can be made
 	owns  bool     // owner is locked for this store alone; otherwise users is shared with others
+	lost  *lock    // set once the database is damaged; owner and users are nil then
 }
 
 // openLocks opens the lock files next to the database at path, and makes those that do not exist.
-func openLocks(path string) (l *lock, err error) {
-	l = &lock{}
+func openLocks(path string) (*lock, error) {
+	l := &lock{path: path}
+	var err error
 	if l.owner, err = openLock(path, owned); err == nil {
 		l.users, err = openLock(path, users)
 	}
-	if err != nil {
+	if err != nil && (l.owner == nil || exists(path+users)) {
 		l.free()
+		return l, err
 	}
-	return l, err
+	return l, nil // on a disk that cannot be written the owner does without the second file
+}
+
+// lockUsers locks the second file, shared or for this process alone.
+func (l *lock) lockUsers(alone bool) error {
+	if l.users == nil {
+		return fmt.Errorf("%s cannot be made", l.path+users)
+	}
+	return lockPatiently(l.users, alone)
 }
 
 // lockDatabase locks the database at path for a store. Without lock files the store works, but a
@@ -58,7 +76,7 @@ func lockDatabase(path string, log *slog.Logger) (*lock, error) {
 		l.owns = err == nil
 	}
 	if errors.Is(err, errLocked) {
-		err = lockPatiently(l.users, false)
+		err = l.lockUsers(false)
 	}
 	if err != nil {
 		l.free()
@@ -83,13 +101,31 @@ func (l *lock) free() {
 		}
 	}
 	l.owner, l.users, l.owns = nil, nil, false
+	if l.lost != nil {
+		l.lost.free()
+		l.lost = nil
+	}
 }
 
-// alone reports whether nobody else has the database open. If the owner has ended meanwhile, this
-// store becomes the owner. It does not wait.
+// lose ends the lock of a database that is damaged. The one for those that go on without it comes
+// first: at each moment others see one of the two.
+func (l *lock) lose() {
+	lost, _ := lockDatabase(l.path+gone, slog.New(slog.DiscardHandler)) // without it the store is never alone
+	l.free()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = lost
+}
+
+// alone reports whether nobody else has the database open, or goes on without it if it is damaged.
+// If the owner has ended meanwhile, this store becomes the owner. It does not wait, and unless the
+// database is damaged, or a lock file is missing, it needs no disk.
 func (l *lock) alone() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lost != nil {
+		return l.lost.alone() && unused(l.path)
+	}
 	if l.owner == nil {
 		return false
 	}
@@ -103,10 +139,23 @@ func (l *lock) alone() bool {
 	if deleted(l.owner) { // another process can become the owner of a new file
 		return false
 	}
+	if l.users == nil {
+		return !exists(l.path + users) // so nobody has a lock of it
+	}
 	if lockFile(l.users, true) != nil {
 		return false
 	}
 	unlockFile(l.users)
+	return true
+}
+
+// unused reports whether nobody has the database open at the moment.
+func unused(path string) bool {
+	unlock, _, err := lockForRepair(path, false)
+	if err != nil {
+		return false
+	}
+	unlock()
 	return true
 }
 
@@ -121,7 +170,7 @@ func lockForRepair(path string, force bool) (unlock func(), used bool, err error
 		err = lockFile(l.owner, true)
 	}
 	if err == nil {
-		err = lockPatiently(l.users, true)
+		err = l.lockUsers(true)
 	}
 	switch {
 	case err == nil || errors.Is(err, errors.ErrUnsupported):

@@ -156,22 +156,14 @@ func TestSoleOwnerWithoutItsFile(t *testing.T) {
 // req: A6, D10
 func TestSoleOwnerNeedsNoDisk(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "mounted")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	s, err := sqlitestore.Open(filepath.Join(folder, "state.db"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := unswept(t) // nothing but the test makes the store look for its file
+	folder := filepath.Dir(path)
+	s := openAt(t, path, nil, newClock())
 	if err := os.Rename(folder, folder+"-gone"); err != nil {
 		t.Fatal(err)
 	}
 	if !s.SoleOwner() {
 		t.Error("it looked for files that cannot be reached")
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -189,12 +181,54 @@ func TestBrokenFreesLock(t *testing.T) {
 	if err := s.Ping(t.Context()); !errors.Is(err, sqlitestore.ErrDamaged) {
 		t.Fatal(err)
 	}
-	if s.SoleOwner() {
-		t.Error("it takes itself for the owner of a file that is gone")
+	if !s.SoleOwner() {
+		t.Error("nobody else goes on without the file")
 	}
 	repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c)
 	if o := openAt(t, path, nil, c); !o.SoleOwner() {
 		t.Error("the repaired file is not open alone")
+	}
+}
+
+// TestSoleOwnerOfADamagedFile: of several stores that go on without a damaged file none is alone,
+// and neither is one while somebody still has the file open.
+//
+// req: D10
+func TestSoleOwnerOfADamagedFile(t *testing.T) {
+	t.Parallel()
+	path, later := unswept(t), &sqlitestore.Options{OpenLater: true}
+	ping := func(s *sqlitestore.Store) {
+		t.Helper()
+		if err := s.Ping(t.Context()); !errors.Is(err, sqlitestore.ErrDamaged) {
+			t.Fatal(err)
+		}
+	}
+	c := newClock()
+	running := openAt(t, path, nil, c)
+	if err := os.Rename(path, path+"-gone"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := sqlitestore.Open(path, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ping(first)
+	if first.SoleOwner() {
+		t.Error("another store has the file open")
+	}
+	ping(running) // it finds out, too
+	if first.SoleOwner() || running.SoleOwner() {
+		t.Errorf("both go on without the file: %v, %v", first.SoleOwner(), running.SoleOwner())
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !running.SoleOwner() || first.SoleOwner() {
+		t.Errorf("one has ended: %v, %v", running.SoleOwner(), first.SoleOwner())
+	}
+	repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c)
+	if again := openAt(t, path, later, c); again.Ping(t.Context()) != nil || running.SoleOwner() {
+		t.Error("somebody has the repaired file open")
 	}
 }
 

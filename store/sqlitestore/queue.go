@@ -120,7 +120,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 	case <-c.done:
 	case <-ctx.Done():
 		if !s.leave(c) {
-			return storeError(c.op, fmt.Errorf("%w: %w", drawgate.ErrNothingDone, ctx.Err()))
+			return storeError(c.op, s.nothingDone(ctx.Err()))
 		}
 		select {
 		case <-c.done: // just in time

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +37,12 @@ type Options struct {
 	Logger      *slog.Logger  // logs when a file is created, cleaning fails, or the file is damaged; nil discards
 	Existing    bool          // open an existing database only; without one the error is fs.ErrNotExist
 
+	// OpenLater makes Open succeed if there is a database that cannot be used at the moment, because
+	// it is locked, or its disk is full, read-only or failing. Each call tries to open it again, and
+	// fails until that works. If the database is damaged, each call fails until it is repaired and
+	// opened again. A missing database that cannot be created is an error all the same.
+	OpenLater bool
+
 	pragmas   []string // for tests: set on the writing connection
 	committed func()   // for tests: called after a commit, before its number is in the mark
 	weight    int      // for tests: size of the cache; 0 means maxWeight
@@ -59,7 +68,9 @@ const historyFor = 35 * 24 * time.Hour
 // Store keeps buckets in a SQLite file. It is safe for concurrent use, and several processes may
 // use one file.
 type Store struct {
-	file atomic.Pointer[file]
+	file atomic.Pointer[file] // nil until the database was opened: see Options.OpenLater
+	path string               // absolute, without symbolic links
+	main fs.FileInfo          // the file that was found there
 	opts Options
 	lock *lock
 	wall func() int64 // µs
@@ -71,6 +82,7 @@ type Store struct {
 	queue  []*call
 	closed bool
 	broken error // set for good once the file is found damaged
+	held   error // why no transaction can begin at the moment, as far as is known; nil if one can
 
 	writer *writer       // for tests: only its goroutine may touch it
 	wake   chan struct{} // holds a token when the writer has work
@@ -115,23 +127,60 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	if s.opts.HistoryFor == 0 {
 		s.opts.HistoryFor = historyFor
 	}
-	f, c, l, err := prepare(path, &s.opts)
-	if err != nil {
+	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	s.writer = &writer{s: s, cache: newCache(s.opts.weight)}
+	err := s.claim(path)
+	claimed := err == nil
+	if claimed {
+		err = s.writer.open()
+	}
+	switch {
+	case err == nil:
+	case s.opts.OpenLater && errors.Is(err, ErrDamaged):
+		s.broken = err
+		s.lock.lose()
+	case s.opts.OpenLater && claimed && passes(err):
+		s.writer.hold(err)
+		s.writer.next = s.now() + cleanRetry.Microseconds()
+	default:
+		s.lock.free()
 		return nil, storeError("open", err)
 	}
-	next, err := firstPass(c, s.now())
+	go s.writer.run()
+	return s, nil
+}
+
+// claim finds the database, or makes it, and locks it.
+func (s *Store) claim(path string) error {
+	found, err := locate(path, &s.opts)
 	if err != nil {
-		defer l.free()
-		return nil, storeError("open", errors.Join(explain(err), c.close()))
+		found = intended(path)
+	}
+	s.path, s.lock = found, &lock{path: found}
+	if err != nil {
+		return err
+	}
+	l, err := lockDatabase(found, s.opts.Logger)
+	if err != nil {
+		return err
 	}
 	s.lock = l
-	s.file.Store(f)
-	s.pool.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	w := &writer{s: s, repaired: f.repaired, conn: c, cache: newCache(s.opts.weight), commits: f.commits, counter: s.count(f)}
-	w.next = next
-	s.writer = w
-	go w.run()
-	return s, nil
+	s.main, err = os.Stat(found)
+	return err
+}
+
+// intended returns where a database that is missing should be.
+func intended(path string) string {
+	if target, err := os.Readlink(path); err == nil {
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return path
 }
 
 // count opens the mark for the number of transactions. Without it the store works, but nobody will
@@ -266,9 +315,11 @@ func (s *Store) closeReader() error {
 // SoleOwner reports whether this store is the only one, in this process or another, that has the
 // database open at this moment, by locks of the operating system that end with their process. While
 // it is true no [Repair] can begin; another process may open the database at any time, and then it
-// is false. It is false after [Store.Close], once the file was found to be damaged, and where such
-// locks do not work: in a directory in which no file can be created, and on systems without flock
-// (Windows).
+// is false. If the database is damaged, it reports whether this store is the only one that found it
+// so, and nobody has the database open; a repair can begin.
+//
+// It is false after [Store.Close], and where such locks do not work: in a directory in which no
+// file can be created, and on systems without flock (Windows).
 func (s *Store) SoleOwner() bool { return s.lock.alone() }
 
 // usable returns why the store cannot decide, as far as it is known.
@@ -293,9 +344,29 @@ func (s *Store) setBroken(err error) {
 	}
 	s.mu.Unlock()
 	if first {
-		s.lock.free() // so that it can be repaired: this store never uses it again
+		s.lock.lose() // so that it can be repaired: this store never uses it again
 		s.opts.Logger.Error("sqlitestore: the database is damaged", "error", err)
 	}
+}
+
+// opened returns the database, or why it could not be opened yet: see [Options.OpenLater].
+func (s *Store) opened() (*file, error) {
+	if f := s.file.Load(); f != nil {
+		return f, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file.Load(), s.held // it is opened before held becomes nil
+}
+
+// nothingDone is the error for a call whose caller left before its transaction began.
+func (s *Store) nothingDone(left error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		return fmt.Errorf("%w: %w", drawgate.ErrNothingDone, left)
+	}
+	return fmt.Errorf("%w: %w (%w)", drawgate.ErrNothingDone, left, explain(s.held))
 }
 
 func (s *Store) isBroken() error {

@@ -33,6 +33,7 @@ type writer struct {
 	epoch     int64     // incremented when version changes
 	contended bool      // another process recently wrote, or held the lock
 	logsAt    time.Time // when the log's identity was last checked
+	held      bool      // no transaction can begin: Store.held says why
 	locked    time.Time // since when another process has had the lock, as far as known; zero if it does not
 
 	batch  []*call
@@ -137,6 +138,25 @@ func (w *writer) begin(reads bool) error {
 	if err := w.s.isBroken(); err != nil {
 		return err
 	}
+	err := w.tryBegin(reads)
+	if !errors.Is(err, errNobody) {
+		w.hold(err)
+	}
+	return err
+}
+
+// hold records why no transaction can begin, or nil if one can.
+func (w *writer) hold(err error) {
+	if err == nil && !w.held {
+		return
+	}
+	w.held = err != nil
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.s.held = err
+}
+
+func (w *writer) tryBegin(reads bool) error {
 	if err := w.dial(); err != nil {
 		return err
 	}
@@ -153,10 +173,31 @@ func (w *writer) begin(reads bool) error {
 	return nil
 }
 
+// open opens the database for the first time.
+func (w *writer) open() error {
+	if err := same(w.s.main, w.s.path, ""); err != nil {
+		return err
+	}
+	f, c, err := connect(w.s.path, &w.s.opts)
+	if err != nil {
+		return err
+	}
+	next, err := firstPass(c, w.s.now())
+	if err != nil {
+		return errors.Join(explain(err), c.close())
+	}
+	w.conn, w.repaired, w.commits, w.counter, w.next = c, f.repaired, f.commits, w.s.count(f), next
+	w.s.file.Store(f)
+	return nil
+}
+
 // dial opens the connection again, and only to the same file.
 func (w *writer) dial() error {
 	if w.conn != nil {
 		return nil
+	}
+	if w.s.file.Load() == nil {
+		return w.open()
 	}
 	if err := w.s.file.Load().check(false); err != nil {
 		return err
@@ -208,6 +249,7 @@ func (w *writer) lock(reads bool) error {
 		now := time.Now()
 		if w.locked.IsZero() {
 			w.locked = now
+			w.hold(err)
 		}
 		asked, waiting := w.s.oldest()
 		if !waiting {

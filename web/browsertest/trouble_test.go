@@ -67,6 +67,7 @@ instances: 1
 policies:
   p: {fallback: share, limits: [{name: day, rolling: 24h, amount: 1000}]}
   llm: {fallback: closed, limits: [{name: rpm, rolling: 24h, amount: 2}]}
+  tiers: {limits: [{name: minute, rolling: 1m, amount: 20, fallback: share}, {name: month, rolling: 30d, amount: 900, fallback: open}]}
   free: {fallback: open, limits: [{name: day, rolling: 24h, amount: 10}]}
   builds: {fallback: closed, limits: [{name: at-once, concurrency: 1}]}
 `, redis.URL()))
@@ -99,7 +100,8 @@ func TestStoreAway(t *testing.T) {
 	b.hides("#outage")
 	redis.Kill9()
 	b.shows("#outage", "The store has been unavailable since", "builds, llm: every take is refused (fallback: closed).",
-		"p: this server admits its share (fallback: share).", "free: every take is admitted (fallback: open).")
+		"p: this server admits its share (fallback: share).",
+		"tiers: this server admits its share (fallback: share); not applied: month (fallback: open).", "free: every take is admitted (fallback: open).")
 	b.shows("#facts", "decides by fallbacks", "store unavailable")
 	b.shows("#buckets .note", "What is shown is from")
 	b.await("document.querySelector('#buckets').classList.contains('old') && document.querySelectorAll('#buckets tbody tr').length === 20")

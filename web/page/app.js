@@ -406,6 +406,7 @@ incidents.limit = news;
 
 let health = {};
 const fallbacks = { closed: 'every take is refused', share: 'this server admits its share', open: 'every take is admitted' };
+const notApplied = (s) => (list(s.not_applied).length > 0 ? `; not applied: ${list(s.not_applied).join(', ')} (fallback: open)` : '');
 const endless = 2 ** 31 * 1000 - 1000; // the end that the server names where there is none
 
 const policies = part({
@@ -423,7 +424,7 @@ const policies = part({
     const words = [];
     if (p.disabled_until) words.push(Date.parse(p.disabled_until) >= endless ? 'off' : `off until ${clock(p.disabled_until)}`);
     if (p.shadow) words.push('shadow: refuses nothing');
-    if (now?.status === 'degraded' || now?.status === 'away') words.push(`store unavailable: ${fallbacks[now.fallback] ?? fallbacks.closed}`);
+    if (now?.status === 'degraded' || now?.status === 'away') words.push(`store unavailable: ${fallbacks[now.fallback] ?? fallbacks.closed}${notApplied(now)}`);
     put(mode, words.join(', ') || 'enforced');
     mode.className = words.length > 0 ? 'warn' : '';
     put(fallback, now?.fallback || p.fallback || '');
@@ -536,8 +537,10 @@ function outage(h) {
   unavailable ||= Date.now();
   const words = [];
   for (const [mode, what] of Object.entries(fallbacks)) {
-    const those = list(h.states).filter((s) => (s.fallback ?? 'closed') === mode && s.status !== 'disabled').map((s) => s.name);
-    if (those.length > 0) words.push(make('li', '', `${those.join(', ')}: ${what} (fallback: ${mode}).`));
+    const those = list(h.states).filter((s) => (s.fallback ?? 'closed') === mode && s.status !== 'disabled');
+    const alike = those.filter((s) => list(s.not_applied).length === 0).map((s) => s.name);
+    if (alike.length > 0) words.push(make('li', '', `${alike.join(', ')}: ${what} (fallback: ${mode}).`));
+    for (const s of those.filter((s) => list(s.not_applied).length > 0)) words.push(make('li', '', `${s.name}: ${what} (fallback: ${mode})${notApplied(s)}.`));
   }
   const text = `The store has been unavailable since ${clock(unavailable)} or longer. Until it is back, ${words.length > 0 ? 'the fallback of each policy decides:' : 'fallbacks decide.'}`;
   $('outage').replaceChildren(make('p', '', text), make('ul', '', ...words), make('p', '', 'What is grey was read before that.'));
