@@ -44,7 +44,7 @@ var advice = map[int]string{
 	codeReadOnly: "the database cannot be written: check the permissions of the file and its directory, and that the disk is not mounted read-only; the store recovers by itself",
 	codeIOErr:    "the disk failed or is full, or a size limit was reached (a quota, ulimit -f): check the disk; the store recovers by itself when writing works again",
 	codeFull:     "the disk is full: free some space; the store recovers by itself",
-	codeCantOpen: "the database cannot be opened: check that its directory exists and can be written, and that the disk is not mounted read-only; the store recovers by itself",
+	codeCantOpen: "the database cannot be opened: check that its directory exists and can be written, that this user may write the file, and that the disk is not mounted read-only; the store recovers by itself",
 	codeProtocol: "the database cannot be locked: check that it is on a local disk",
 	codeCorrupt:  "restore the file, its -wal and its -shm from a backup, or repair it (drawgate repair), and restart the programs that use it",
 	codeNotADB:   "restore the file, its -wal and its -shm from a backup, or repair it (drawgate repair), and restart the programs that use it",
