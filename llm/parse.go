@@ -376,7 +376,9 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if err != nil {
 			return err
 		}
-		c.MaxOutput = max(c.MaxOutput, n)
+		if n > 0 { // to some servers 0 means that nothing is set; providers refuse it
+			c.MaxOutput = max(c.MaxOutput, n)
+		}
 	case reqBudget:
 		n, err := count(kind, value)
 		if err != nil && !null {
