@@ -269,7 +269,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 	} {
 		s := newSetup(nil)
 		for i := range s.config.Upstreams {
-			s.config.Upstreams[i].URL = closedPort(t)
+			s.config.Upstreams[i].URL = closedURL()
 		}
 		change(&s.config)
 		err := b.h.Use(s.config)
