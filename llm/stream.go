@@ -442,6 +442,19 @@ func (s *Stream) final(u Usage) bool {
 	return (s.ended || s.finishes >= s.call.Answers) && s.toldAt == s.delivered.Bytes
 }
 
+// ErrorUsage returns what an answer that is an error says of the usage of its call. ok is false if
+// it says nothing, as nearly all errors do: then nothing is billed. What it leaves out counts as
+// the most that it can be.
+func (p *Profile) ErrorUsage(c *Call, body []byte) (u Usage, ok bool) {
+	s := p.NewStream(c)
+	_, _ = s.Write(body) // it takes everything
+	_ = s.Close()        // it has no error
+	u = s.Usage()
+	told := s.known[useOutput] || s.known[useReasoning] || c.Operation == OpEmbeddings
+	u.Final = u.InputKnown && (told || p.wire == wireGemini) // which leaves out numbers that are 0
+	return u, u.InputKnown || s.seen[useOutput]+s.seen[useReasoning]+u.Total > 0
+}
+
 // Refusal returns what an error inside the answer means: providers send one after the status 200 if
 // something fails later. ok is false if there was none. now is the time at which it came.
 func (s *Stream) Refusal(now time.Time) (r Refusal, ok bool) {

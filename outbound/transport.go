@@ -338,10 +338,25 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	}
 	what := t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now())
 	used := t.failed(r)
-	if what.Billed || unheard(resp.StatusCode) {
+	if u, ok := t.profile.ErrorUsage(r.call, body); ok {
+		run.event.Usage = u
+		used = atLeast(t.settlement(r, u), used)
+	} else if what.Billed || unheard(resp.StatusCode) {
 		used = t.unheard(r)
 	}
 	return t.ended(run, r, what, used)
+}
+
+// atLeast returns costs, of each unit no less than least says.
+func atLeast(costs, least []drawgate.Cost) []drawgate.Cost {
+	for i := range costs {
+		for _, l := range least {
+			if l.Unit == costs[i].Unit {
+				costs[i].N = max(costs[i].N, l.N)
+			}
+		}
+	}
+	return costs
 }
 
 // unheard reports whether a status is that of a proxy that did not get the provider's answer: the
@@ -350,8 +365,8 @@ func unheard(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
 }
 
-// failed returns what a call used that was answered with an error for which no provider is
-// paid.
+// failed returns what a call used that was answered with an error which says nothing of usage: no
+// provider is paid for it.
 func (t *Transport) failed(r *request) []drawgate.Cost {
 	used := t.profile.Failed(r.call, r.est)
 	if p := t.opts.Prices; p != nil {

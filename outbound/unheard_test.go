@@ -1,7 +1,9 @@
 package outbound_test
 
 import (
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -20,8 +22,9 @@ type proxy struct {
 // RoundTrip implements http.RoundTripper.
 func (p proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := p.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.StatusCode = p.status
+	if err == nil { // it read the answer, and gives one of its own
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.StatusCode, resp.Body = p.status, io.NopCloser(strings.NewReader("failed"))
 	}
 	return resp, err
 }
