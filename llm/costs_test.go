@@ -367,6 +367,23 @@ func TestPricesOfVariants(t *testing.T) {
 	}
 }
 
+// TestPricesOfOldOpus: the first versions of Opus 4 cost three times as much as later ones, and need
+// prices of their own beside that of their family.
+func TestPricesOfOldOpus(t *testing.T) {
+	t.Parallel()
+	p := llm.Anthropic()
+	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"claude-opus-4": {Input: 5_000_000}}}
+	for name, same := range map[string]bool{
+		"claude-opus-4-0": false, "claude-opus-4-20250514": false, "claude-opus-4-1": false,
+		"claude-opus-4-1-20250805": false, "claude-opus-4-5": true, "claude-opus-4-5-20251101": true, "claude-opus-4-8": true,
+	} {
+		c := &llm.Call{Operation: llm.OpMessages, Model: name, Family: p.Family(name).Name}
+		if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); (err == nil) != same {
+			t.Errorf("%s at the price of its family: %v", name, err)
+		}
+	}
+}
+
 // TestSearchesOfCutStreams: what a stream told first of its prompt is not all of it if the model
 // searches: the results are told at the end.
 func TestSearchesOfCutStreams(t *testing.T) {
