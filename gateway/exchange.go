@@ -298,6 +298,10 @@ func (x *exchange) route(c *call) *refusal {
 	if c.entry == nil || !x.key.may(up.Name, c.Model) {
 		return noModel(c.Model, up.Name)
 	}
+	if c.Elsewhere != "" && !x.everyModel(up) {
+		const message = "this key may use certain models only, and the call has what may choose another one (%s): leave it out"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
+	}
 	if c.Background {
 		const message = "background: true is not supported: the answer would be paid for, " +
 			"and could not be fetched through this gateway. Leave it out"
@@ -312,6 +316,12 @@ func (x *exchange) route(c *call) *refusal {
 	}
 	c.body, c.filter = body, true
 	return nil
+}
+
+// everyModel reports whether a key may use every model that an upstream has, whatever its name.
+func (x *exchange) everyModel(up *Upstream) bool {
+	const any = "\x00" // no model: only patterns for all fit
+	return up.model(any) != nil && x.key.may(up.Name, any)
 }
 
 // as returns the call for a fallback, or nil if this key may not use that.

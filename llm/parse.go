@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -32,6 +33,7 @@ const (
 	reqSearch          // a tool of the provider that has a fee
 	reqRun             // a tool of the provider that has none
 	reqHidden          // names a part of the prompt that the provider has
+	reqStored          // the same, which may have tools as well
 	reqImage           // media whose kind is known
 	reqAudio           //
 	reqFile            //
@@ -186,6 +188,8 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.thinks = true
 	case reqHidden:
 		r.call.Hidden++
+	case reqStored:
+		r.call.stored()
 	case reqSearch:
 		r.call.Searches++
 		r.call.Unpriced = feeTools
@@ -445,12 +449,23 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++
 		}
+	case reqStored:
+		if !null && (kind != '"' || len(value) > 0) {
+			c.stored()
+		}
 	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
 		c.dearer(ro, kind, value)
 	default:
 		r.mediaScalar(ro, kind, value)
 	}
 	return nil
+}
+
+// stored counts a stored prompt, or cached content, which may have tools that have a fee.
+func (c *Call) stored() {
+	c.Hidden++
+	c.Searches++
+	c.Unpriced = cmp.Or(c.Unpriced, feeStored)
 }
 
 func (r *requestReader) mediaScalar(ro role, kind byte, value []byte) {

@@ -51,6 +51,9 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 		}
 	}
 	c.Unpriced = f.field
+	if ro == reqFallbacks {
+		c.elsewhere(f.field)
+	}
 }
 
 // headerPrice notes what headers ask for that is not at the table's price: at Vertex AI calls of the
@@ -66,9 +69,10 @@ func (c *Call) headerPrice(header http.Header) {
 
 // Fees are per use of a tool, or per call of a model that always searches.
 const (
-	feeTools = "tools that have a fee per use"
-	feeModel = "a model that searches for a fee"
-	feeAudio = "audio, or media that may have it"
+	feeTools  = "tools that have a fee per use"
+	feeStored = "a stored prompt or cached content, which may have tools that have a fee per use"
+	feeModel  = "a model that searches for a fee"
+	feeAudio  = "audio, or media that may have it"
 )
 
 // finishPrice notes what only the whole request shows.
