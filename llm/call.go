@@ -158,4 +158,7 @@ type Usage struct {
 	Final bool
 	// Ended says that the whole answer was read.
 	Ended bool
+	// Unread says that more of the answer may have come than was read: its reader paused, and then
+	// left. What is not Final counts as the most that it can be.
+	Unread bool
 }

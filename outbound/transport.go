@@ -465,14 +465,30 @@ type answerBody struct {
 	r    *request
 	body io.ReadCloser
 
-	mu     sync.Mutex
-	stream *llm.Stream // guarded by mu; nil: compressed, though we asked for it as it is
-	over   bool        // guarded by mu
+	mu      sync.Mutex
+	stream  *llm.Stream // guarded by mu; nil: compressed, though we asked for it as it is
+	over    bool        // guarded by mu
+	reading bool        // guarded by mu
+	read    time.Time   // guarded by mu: when the latest read ended; zero: there was none
+	behind  bool        // guarded by mu: the provider may have sent more than was read
 }
 
+// A reader that pauses for longer than pausedTime leaves what the provider sends meanwhile on its
+// way, perhaps a whole answer. It has caught up once it had to wait for the provider for waitedTime.
+const (
+	pausedTime = time.Second
+	waitedTime = 5 * time.Millisecond
+)
+
 func (b *answerBody) Read(p []byte) (int, error) {
+	begun := time.Now()
+	b.mu.Lock()
+	b.behind, b.reading = b.isBehind(begun), true
+	b.mu.Unlock()
 	n, err := b.body.Read(p)
 	b.mu.Lock()
+	b.reading, b.read = false, time.Now()
+	b.behind = b.behind && (err != nil || b.read.Sub(begun) < waitedTime)
 	if b.stream != nil && n > 0 && !b.over {
 		_, _ = b.stream.Write(p[:n]) // it never fails
 	}
@@ -486,6 +502,11 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// isBehind reports whether the provider may have sent more than was read. The caller holds b.mu.
+func (b *answerBody) isBehind(now time.Time) bool {
+	return b.behind || !b.reading && !b.read.IsZero() && now.Sub(b.read) > pausedTime
+}
+
 // Close ends the call. What was delivered counts.
 func (b *answerBody) Close() error {
 	err := b.body.Close()
@@ -497,7 +518,7 @@ func (b *answerBody) Close() error {
 // if it was closed before its end.
 func (b *answerBody) finish(err error) {
 	b.mu.Lock()
-	over := b.over
+	over, behind := b.over, b.isBehind(time.Now())
 	b.over = true
 	b.mu.Unlock()
 	if over {
@@ -509,6 +530,7 @@ func (b *answerBody) finish(err error) {
 	}
 	_ = b.stream.Close() // it has no error
 	used := b.stream.Usage()
+	used.Unread = behind && !b.stream.Ended() && !errors.Is(err, io.EOF)
 	b.run.event.Usage = used
 	if what, ok := b.stream.Refusal(time.Now()); ok {
 		b.t.ended(b.run, b.r, what, b.t.settlement(b.r, used))
