@@ -62,6 +62,13 @@ func anthropicResponse() *node {
 		usage.at("cache_read_input_tokens").role = resUsage + useCacheRead
 		usage.at("cache_creation_input_tokens").role = resUsage + useCacheWrite
 		usage.at("output_tokens").role = resUsage + useOutput
+		// What is billed is the sum of these, where there are any: the numbers above are without
+		// those of compaction (platform.claude.com/docs, compaction).
+		each := usage.at("iterations", "*")
+		each.at("input_tokens").role = resRepeated + useInput
+		each.at("cache_read_input_tokens").role = resRepeated + useCacheRead
+		each.at("cache_creation_input_tokens").role = resRepeated + useCacheWrite
+		each.at("output_tokens").role = resRepeated + useOutput
 	}
 	for _, block := range []*node{root.at("content", "*"), root.at("content_block"), root.at("delta")} {
 		for _, text := range []string{"text", "thinking", "partial_json", "name", "data"} {

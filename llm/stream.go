@@ -97,6 +97,7 @@ const (
 	resErrorID      // its type, code or status
 	resBlocked      // Gemini: why there is no answer
 	resUsage
+	resRepeated = resUsage + numUsage // a part of what resUsage tells, or is beside it
 )
 
 // event is what one event, or document, says.
@@ -108,6 +109,7 @@ type event struct {
 	reasons int64
 	usage   [numUsage]int64
 	has     [numUsage]bool
+	sum     [numUsage]int64 // of resRepeated
 }
 
 // NewStream returns a Stream for the answer to a call. Answers must be given to it decompressed.
@@ -315,8 +317,8 @@ func (s *Stream) endEvent() {
 	}
 	e := &s.ev
 	for i := range e.usage {
-		if e.has[i] { // counts are cumulative: the last is the largest
-			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i]), true
+		if e.has[i] || e.sum[i] > 0 { // counts are cumulative: the last is the largest
+			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i], e.sum[i]), true
 		}
 	}
 	s.finish, s.finishes = s.finish || e.finish, s.finishes+e.reasons
@@ -524,6 +526,10 @@ func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ 
 		if n, err := count(kind, value); err == nil {
 			i := ro - resUsage
 			e.usage[i], e.has[i] = max(e.usage[i], n), true
+		}
+	case ro >= resRepeated && ro < resRepeated+numUsage:
+		if n, err := count(kind, value); err == nil {
+			e.sum[ro-resRepeated] = add(e.sum[ro-resRepeated], n)
 		}
 	case kind == 'n' || kind == 'f':
 	case ro == resFinish:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -75,6 +76,10 @@ const (
 	feeAudio  = "audio, or media that may have it"
 )
 
+// searching are in the names of models that use tools by themselves: of OpenAI, of Perplexity
+// (docs.perplexity.ai, pricing) and of Groq (console.groq.com/docs, compound).
+var searching = []string{"-search-preview", "-search-api", "sonar", "compound"}
+
 // finishPrice notes what only the whole request shows.
 func (c *Call) finishPrice() {
 	switch {
@@ -82,7 +87,9 @@ func (c *Call) finishPrice() {
 	// dearer than text at OpenAI and Gemini
 	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.profile == geminiName:
 		c.Unpriced = feeAudio
-	case strings.Contains(c.Model, "-search-preview"), strings.Contains(c.Model, "-search-api"): // OpenAI
+	case c.profile == "openai" && slices.ContainsFunc(searching, func(name string) bool {
+		return strings.Contains(bareModel(c.Model), name)
+	}):
 		c.Unpriced = feeModel
 	}
 }

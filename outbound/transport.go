@@ -341,7 +341,7 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	if u, ok := t.profile.ErrorUsage(r.call, body); ok {
 		run.event.Usage = u
 		used = atLeast(t.settlement(r, u), used)
-	} else if what.Billed || unheard(resp.StatusCode) {
+	} else if what.Billed || unheard(resp.StatusCode, body) {
 		used = t.unheard(r)
 	}
 	return t.ended(run, r, what, used)
@@ -359,10 +359,15 @@ func atLeast(costs, least []drawgate.Cost) []drawgate.Cost {
 	return costs
 }
 
-// unheard reports whether a status is that of a proxy that did not get the provider's answer: the
-// provider may still be working on it. 520 to 524 are Cloudflare's.
-func unheard(status int) bool {
-	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
+// unheard reports whether an error is that of a proxy that did not get the provider's answer: the
+// provider may still be working on it. 520 to 524 are Cloudflare's, 499 is Google's for a call that
+// was given up (google.rpc.Code). Envoy answers 503 if it lost a connection, and says how.
+func unheard(status int, body []byte) bool {
+	if _, why, ok := bytes.Cut(body, []byte("disconnect/reset before headers")); ok {
+		return !bytes.Contains(why, []byte("connection failure")) && !bytes.Contains(why, []byte("connection timeout")) &&
+			!bytes.Contains(why, []byte("overflow"))
+	}
+	return status == 499 || status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
 }
 
 // failed returns what a call used that was answered with an error which says nothing of usage: no
