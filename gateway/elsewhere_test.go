@@ -68,7 +68,7 @@ func TestKeysReachNoOtherModel(t *testing.T) {
 }
 
 // TestNoHeadersInQueries: what stands for headers in a query does not reach Google, and neither
-// does the name of another deployment reach Azure.
+// does the name of another deployment or server.
 //
 // req: C12
 func TestNoHeadersInQueries(t *testing.T) {
@@ -87,8 +87,12 @@ func TestNoHeadersInQueries(t *testing.T) {
 		t.Errorf("the provider got %q", r.URL.RawQuery)
 	}
 	b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", `{"model":"gpt-4o","messages":[]}`,
-		"Authorization: Bearer "+alice, "x-ms-spillover-deployment: gpt-5-pro"))
-	if r := <-got; r.Header.Get("X-Ms-Spillover-Deployment") != "" {
-		t.Error("the provider got the name of another deployment")
+		"Authorization: Bearer "+alice, "x-ms-spillover-deployment: gpt-5-pro", "Helicone-Target-URL: https://evil.test",
+		"x-portkey-custom-host: https://evil.test"))
+	r := <-got
+	for _, name := range []string{"X-Ms-Spillover-Deployment", "Helicone-Target-Url", "X-Portkey-Custom-Host"} {
+		if r.Header.Get(name) != "" {
+			t.Errorf("the provider got %s", name)
+		}
 	}
 }

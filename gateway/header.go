@@ -39,11 +39,13 @@ var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-
 // private are headers of callers that providers do not get: they say where the caller is or whose
 // quota is used, or let a request do something else than its path and method say. Azure's names a
 // deployment, so another model, that answers if this one has no room (learn.microsoft.com/azure,
-// "Manage traffic with spillover").
+// "Manage traffic with spillover"). Those of Helicone and Portkey, proxies which may be an upstream,
+// name the server that gets the call, with the provider's key.
 var private = []string{
 	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
 	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
-	"X-Goog-Fieldmask", "X-Ms-Spillover-Deployment", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
+	"X-Goog-Fieldmask", "X-Ms-Spillover-Deployment",
+	"Helicone-Target-Url", "Helicone-Openai-Api-Base", "X-Portkey-Custom-Host", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
 }
 
 // ownSite are headers of answers that are about the provider's site or the account there, not about

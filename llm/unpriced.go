@@ -58,12 +58,24 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 }
 
 // headerPrice notes what headers ask for that is not at the table's price: at Vertex AI calls of the
-// type "priority" cost more (docs.cloud.google.com/vertex-ai, Priority PayGo).
+// type "priority" (docs.cloud.google.com/vertex-ai, Priority PayGo), at Bedrock tiers, low latency
+// and guardrails (docs.aws.amazon.com/bedrock, InvokeModel).
 func (c *Call) headerPrice(header http.Header) {
-	const shared = "X-Vertex-Ai-Llm-Shared-Request-Type"
-	for _, v := range header[shared] {
-		if !strings.EqualFold(strings.TrimSpace(v), "flex") {
-			c.Unpriced = cmp.Or(c.Unpriced, "the header X-Vertex-AI-LLM-Shared-Request-Type")
+	const vertex, bedrock = "X-Vertex-Ai-Llm-Shared-Request-Type", "X-Amzn-Bedrock-"
+	for name, values := range header {
+		var plain []string
+		switch rest, ok := strings.CutPrefix(name, bedrock); {
+		case name == vertex:
+			plain = []string{"flex"}
+		case !ok, rest == "Trace":
+			continue
+		case rest == "Service-Tier":
+			plain = []string{"default", "flex"}
+		}
+		for _, v := range values {
+			if !slices.Contains(plain, strings.ToLower(strings.TrimSpace(v))) {
+				c.Unpriced = cmp.Or(c.Unpriced, "the header "+name)
+			}
 		}
 	}
 }

@@ -81,20 +81,37 @@ func TestDearerThanTheTable(t *testing.T) {
 	}
 }
 
-// TestDearerByHeader: a header asks for priority at Vertex AI, which costs more.
+// TestDearerByHeader: headers ask for what costs more at Vertex AI and at Bedrock.
 //
 // req: B12
 func TestDearerByHeader(t *testing.T) {
 	t.Parallel()
-	for value, dear := range map[string]bool{"priority": true, "Priority ": true, "dedicated": true, "flex": false, "Flex": false} {
+	const vertex, tier = "X-Vertex-AI-LLM-Shared-Request-Type", "X-Amzn-Bedrock-Service-Tier"
+	for _, c := range []struct {
+		name, value string
+		dear        bool
+	}{
+		{vertex, "priority", true},
+		{vertex, "Priority ", true},
+		{vertex, "dedicated", true},
+		{vertex, "flex", false},
+		{vertex, "Flex", false},
+		{tier, "priority", true},
+		{tier, "default", false},
+		{tier, "Flex", false},
+		{"X-Amzn-Bedrock-PerformanceConfig-Latency", "optimized", true},
+		{"X-Amzn-Bedrock-GuardrailIdentifier", "g", true},
+		{"X-Amzn-Bedrock-Trace", "ENABLED", false},
+		{"X-Amzn-Trace-Id", "a", false},
+	} {
 		h := http.Header{}
-		h.Set("X-Vertex-AI-LLM-Shared-Request-Type", value)
-		c, err := llm.Gemini().Parse(http.MethodPost, "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
+		h.Set(c.name, c.value)
+		call, err := llm.Gemini().Parse(http.MethodPost, "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (c.Unpriced != "") != dear {
-			t.Errorf("%q: unpriced is %q", value, c.Unpriced)
+		if (call.Unpriced != "") != c.dear {
+			t.Errorf("%s: %q: unpriced is %q", c.name, c.value, call.Unpriced)
 		}
 	}
 }

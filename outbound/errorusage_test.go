@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -70,6 +72,36 @@ func TestErrorsThatTellUsage(t *testing.T) {
 					t.Errorf("used %v, want %d tokens and %d usd_micros", got.Used, c.tokens, c.micros)
 				}
 			})
+		})
+	}
+}
+
+// TestErrorsTeachNothing: an error that is no refusal may be of a model that does not exist.
+func TestErrorsTeachNothing(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]int64{200: 7, 429: 7, 404: 1000, 400: 1000, 500: 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			var limits llm.Learned
+			client := outbound.New(outbound.PerModel("project", limiter(t, drawgate.PerMinute("gpt-4o", 1000))), nil)
+			rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{
+				Learned: &limits,
+				Base: roundTripper(func(*http.Request) (*http.Response, error) {
+					h := http.Header{"X-Ratelimit-Limit-Requests": {"7"}}
+					return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+				}),
+			})
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(`{"model":"gpt-4o"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if got := limits.Amount(llm.LimitKey{Family: "gpt-4o", Unit: "requests"}, 1000, time.Now()); got != want {
+				t.Errorf("after %d: %d requests per minute, want %d", status, got, want)
+			}
 		})
 	}
 }

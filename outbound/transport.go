@@ -296,7 +296,11 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	}
 	now = time.Now()
 	run.event.Answered = now
-	t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
+	if resp.StatusCode < http.StatusBadRequest || resp.StatusCode == http.StatusTooManyRequests {
+		// Other errors may be of a model that does not exist: callers could name any number of them,
+		// and nothing more would be learned of those that do.
+		t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
+	}
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, t.refusal(run, r, resp)
 	}
