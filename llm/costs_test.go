@@ -403,6 +403,25 @@ func TestSearchesOfCutStreams(t *testing.T) {
 	}
 }
 
+// TestCitationsOfCutStreams: what the model quotes, and what it writes in place of the prompt, are
+// output as well where nothing is told of it.
+func TestCitationsOfCutStreams(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	c := parse(t, p, "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":1000,"stream":true,"messages":[]}`)
+	for delta, least := range map[string]int64{
+		`{"type":"citations_delta","citation":{"type":"char_location","cited_text":"a few words","document_index":0}}`: 11,
+		`{"type":"compaction_delta","content":"a few words"}`:                                                          11,
+		`{"type":"signature_delta","signature":"EqoBCkgIARAB"}`:                                                        0,
+	} {
+		s := read(p, c, "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":1}}}\n\n"+
+			"data: {\"type\":\"content_block_delta\",\"delta\":"+delta+"}\n\n")
+		if n := outputOf(c, p.Upper(c), s.Usage()); n < least || n > least+20 {
+			t.Errorf("%s: %d tokens of output, want at least %d", delta, n, least)
+		}
+	}
+}
+
 // outputOf returns the tokens of output that a call is settled with.
 func outputOf(c *llm.Call, held llm.Estimate, u llm.Usage) int64 {
 	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{c.Model: {Output: 1_000_000}}}

@@ -74,9 +74,12 @@ func anthropicResponse() *node {
 		for _, text := range []string{"text", "thinking", "partial_json", "name", "data"} {
 			block.at(text).role = resText
 		}
-		block.at("input").rest = resText // of a tool, in a document
-		block.at("input").role = resText
+		for _, tree := range []string{"input", "citation", "citations"} { // input is of a tool, in a document
+			block.at(tree).rest = resText
+			block.at(tree).role = resText
+		}
 	}
+	root.at("delta", "content").role = resText // a summary that replaces the prompt
 	root.at("delta", "stop_reason").role = resFinish
 	root.at("stop_reason").role = resFinish
 	root.at("type").role = resType
