@@ -298,7 +298,8 @@ func (x *exchange) route(c *call) *refusal {
 	if c.entry == nil || !x.key.may(up.Name, c.Model) {
 		return noModel(c.Model, up.Name)
 	}
-	if c.Elsewhere != "" && !x.everyModel(up) {
+	const anyName = "\x00" // of no model: only patterns for all fit
+	if c.Elsewhere != "" && !x.key.may(up.Name, anyName) {
 		const message = "this key may use certain models only, and the call has what may choose another one (%s): leave it out"
 		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
 	}
@@ -316,12 +317,6 @@ func (x *exchange) route(c *call) *refusal {
 	}
 	c.body, c.filter = body, true
 	return nil
-}
-
-// everyModel reports whether a key may use every model that an upstream has, whatever its name.
-func (x *exchange) everyModel(up *Upstream) bool {
-	const any = "\x00" // no model: only patterns for all fit
-	return up.model(any) != nil && x.key.may(up.Name, any)
 }
 
 // as returns the call for a fallback, or nil if this key may not use that.
