@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -287,6 +289,10 @@ func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusa
 func (x *exchange) route(c *call) *refusal {
 	if c.Model == "" {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
+	}
+	if strings.ContainsFunc(c.Model, func(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
+		const message = "the model %.80q has a blank, or a character that cannot be seen: programs do not agree on what it names"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Model)}
 	}
 	if c.Other != "" {
 		const same = "the path names the model %.80q and the body %.80q: send the same in both"
