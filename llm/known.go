@@ -51,14 +51,16 @@ var openAIKnown = &known{
 		"request": `
 			audio dimensions echo encoding_format frequency_penalty function_call include logit_bias logprobs
 			max_tool_calls metadata moderation parallel_tool_calls presence_penalty prompt_cache_key
-			prompt_cache_options prompt_cache_retention reasoning reasoning_effort safety_identifier seed stop store
+			prompt_cache_retention reasoning_effort safety_identifier seed stop store
 			temperature top_logprobs top_p truncation user verbosity
 			top_k min_p repetition_penalty length_penalty min_tokens ignore_eos stop_token_ids skip_special_tokens
 			spaces_between_special_tokens include_stop_str_in_output include_reasoning reasoning_format
 			enable_thinking`,
-		"stream_options": "include_obfuscation",
-		"image_url":      "detail",
-		"input_audio":    "format",
+		"stream_options":       "include_obfuscation",
+		"image_url":            "detail",
+		"input_audio":          "format",
+		"prompt_cache_options": "mode",
+		"reasoning":            "effort summary generate_summary context enabled exclude max_tokens",
 	},
 	text: map[string]string{
 		"request": "suffix chat_template_kwargs guided_json guided_regex guided_choice guided_grammar",

@@ -54,6 +54,7 @@ const (
 	reqVoice           //
 	reqFallbacks       //
 	reqThinking        // asks for reasoning
+	reqMode            // of reasoning: "pro" reasons several times, or is another model
 	reqThinks          // whether it does
 	reqPrediction      // of the answer: what is wrong in it is billed, and not shown
 	reqEdit            // the type of an edit of the context
@@ -169,7 +170,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		if b := r.top(); b != nil {
 			b.odd = true
 		}
-	case reqEdit:
+	case reqEdit, reqMode:
 		r.unknown(nil)
 	case reqPrediction:
 		r.call.predicts = true
@@ -334,6 +335,10 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	case reqEdit:
 		if kind != '"' || r.table == nil || !r.table.edits[string(value)] {
 			r.unknown(nil)
+		}
+	case reqMode:
+		if !null && (kind != '"' || string(value) != "standard") {
+			r.unknown([]byte("reasoning_mode"))
 		}
 	case reqPrediction:
 		c.predicts = c.predicts || !null

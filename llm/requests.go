@@ -49,6 +49,12 @@ func openAIRequest() *node {
 	instructions.role, instructions.closed = reqText, true
 	instructions.scalar = true
 	root.at("prediction").role = reqPrediction
+	reasoning := root.at("reasoning").set(reqSkip)
+	reasoning.at("mode").role = reqMode
+	k.close(reasoning, "reasoning")
+	cache := root.at("prompt_cache_options").set(reqSkip)
+	cache.at("ttl").role = reqTTL
+	k.close(cache, "prompt_cache_options")
 	root.at("previous_response_id").role = reqHidden
 	root.at("conversation").role = reqHidden
 

@@ -29,7 +29,7 @@ var unpricedFields = map[role]unpriced{
 	reqTier:      {"service_tier", []string{"auto", "default", "flex", "standard", "standard_only", "unspecified"}},
 	reqSpeed:     {"speed", []string{"standard"}},
 	reqGeo:       {"inference_geo", []string{"global"}},
-	reqTTL:       {"cache_control.ttl", []string{"5m"}},
+	reqTTL:       {"the ttl of a cache", []string{"5m", "30m"}},
 	reqModality:  {"modalities", []string{"text"}},
 	reqVoice:     {"messages.audio", nil},
 	reqFallbacks: {"fallbacks", nil},
