@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
-	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/server"
 )
@@ -110,17 +108,12 @@ func (v *service) openGateway() (err error) {
 
 // connectionLog receives what net/http logs about connections to upstreams by itself. A line may
 // quote an answer, and so the provider's key or a prompt: that part is cut off.
-type connectionLog struct {
-	log    *slog.Logger
-	logged sampler.Sampler
-}
+type connectionLog struct{ log *slog.Logger }
 
 // Write takes one line.
 func (l *connectionLog) Write(line []byte) (int, error) {
 	text, _, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " starting with ")
-	if skipped, ok := l.logged.Pass(time.Now(), 10*time.Second, 1); ok {
-		l.log.Warn(text, "not_logged", skipped)
-	}
+	l.log.Warn(text)
 	return len(line), nil
 }
 
