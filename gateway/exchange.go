@@ -290,8 +290,10 @@ func (x *exchange) route(c *call) *refusal {
 	if c.Model == "" {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
 	}
-	if strings.ContainsFunc(c.Model, func(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
-		const message = "the model %.80q has a blank, or a character that cannot be seen: programs do not agree on what it names"
+	unseen := func(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
+	if strings.ContainsFunc(c.Model, unseen) {
+		const message = "the model %.80q has a blank, or a character that cannot be seen: " +
+			"programs do not agree on what it names"
 		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Model)}
 	}
 	if c.Other != "" {
@@ -306,7 +308,8 @@ func (x *exchange) route(c *call) *refusal {
 	}
 	const anyName = "\x00" // of no model: only patterns for all fit
 	if c.Elsewhere != "" && !x.key.may(up.Name, anyName) {
-		const message = "this key may use certain models only, and the call has what may choose another one (%s): leave it out"
+		const message = "this key may use certain models only, " +
+			"and the call has what may choose another one (%s): leave it out"
 		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
 	}
 	if c.Background {

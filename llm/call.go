@@ -78,7 +78,9 @@ type Call struct {
 	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
 	Background   bool // the response only says that the answer will be made
 
-	MaxOutput int64 // largest number of tokens of one answer, as the call says; -1 if it does not, or says 0
+	// MaxOutput is the largest number of tokens of one answer, as the call says; -1 if it does not,
+	// or says 0.
+	MaxOutput int64
 	Answers   int64 // how many are asked for, at least 1: n, candidateCount
 	Inputs    int64 // texts of a list: of embeddings, of completions, items of responses; otherwise 0
 

@@ -367,8 +367,8 @@ func TestPricesOfVariants(t *testing.T) {
 	}
 }
 
-// TestPricesOfOldOpus: the first versions of Opus 4 cost three times as much as later ones, and need
-// prices of their own beside that of their family.
+// TestPricesOfOldOpus: the first versions of Opus 4 cost three times as much as later ones, and
+// need prices of their own beside that of their family.
 func TestPricesOfOldOpus(t *testing.T) {
 	t.Parallel()
 	p := llm.Anthropic()

@@ -191,7 +191,8 @@ func (k *known) close(n *node, place string) *node {
 	return n
 }
 
-// tool returns who runs a tool of a type, which may have a date such as _20250124; 0 if nobody knows.
+// tool returns who runs a tool of a type, which may have a date such as _20250124; 0 if nobody
+// knows.
 func (k *known) tool(kind string) toolKind {
 	if run, ok := k.tools[kind]; ok {
 		return run

@@ -452,8 +452,8 @@ func (p *Profile) ErrorUsage(c *Call, body []byte) (u Usage, ok bool) {
 	_, _ = s.Write(body) // it takes everything
 	_ = s.Close()        // it has no error
 	u = s.Usage()
-	told := s.known[useOutput] || s.known[useReasoning] || c.Operation == OpEmbeddings
-	u.Final = u.InputKnown && (told || p.wire == wireGemini) // which leaves out numbers that are 0
+	all := s.known[useOutput] || s.known[useReasoning] || c.Operation == OpEmbeddings
+	u.Final = u.InputKnown && (all || p.wire == wireGemini) // which leaves out numbers that are 0
 	return u, u.InputKnown || s.seen[useOutput]+s.seen[useReasoning]+u.Total > 0
 }
 

@@ -50,12 +50,16 @@ func TestErrorsThatTellUsage(t *testing.T) {
 					Observer: &outbound.Observer{Called: func(e *outbound.Event) { got = *e }},
 				})
 				rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{
-					Prices: &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000, Output: 10_000_000}}},
+					Prices: &llm.Prices{Currency: "USD", Models: map[string]llm.Price{
+						"gpt-4o": {Input: 2_000_000, Output: 10_000_000},
+					}},
 					Base: roundTripper(func(*http.Request) (*http.Response, error) {
-						return &http.Response{StatusCode: c.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(c.answer))}, nil
+						body := io.NopCloser(strings.NewReader(c.answer))
+						return &http.Response{StatusCode: c.status, Header: http.Header{}, Body: body}, nil
 					}),
 				})
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(body))
+				const url = "http://upstream.test/v1/chat/completions"
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -90,7 +94,8 @@ func TestErrorsTeachNothing(t *testing.T) {
 					return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 				}),
 			})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(`{"model":"gpt-4o"}`))
+			const url = "http://upstream.test/v1/chat/completions"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{"model":"gpt-4o"}`))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,8 @@ import (
 )
 
 // TestReadersThatPause: whoever reads nothing for a while and then leaves pays for the longest
-// answer that the call allowed: the provider may have sent it meanwhile. Who reads on, and waits for
-// the provider again, pays for what came.
+// answer that the call allowed: the provider may have sent it meanwhile. Who reads on, and waits
+// for the provider again, pays for what came.
 //
 // req: B12 C1
 func TestReadersThatPause(t *testing.T) {
@@ -70,7 +70,8 @@ func TestReadersThatPause(t *testing.T) {
 						return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: from}, nil
 					}),
 				})
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(body))
+				const url = "http://upstream.test/v1/chat/completions"
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}

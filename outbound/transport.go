@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -368,10 +369,15 @@ func atLeast(costs, least []drawgate.Cost) []drawgate.Cost {
 // was given up (google.rpc.Code). Envoy answers 503 if it lost a connection, and says how.
 func unheard(status int, body []byte) bool {
 	if _, why, ok := bytes.Cut(body, []byte("disconnect/reset before headers")); ok {
-		return !bytes.Contains(why, []byte("connection failure")) && !bytes.Contains(why, []byte("connection timeout")) &&
-			!bytes.Contains(why, []byte("overflow"))
+		return !slices.ContainsFunc([]string{"connection failure", "connection timeout", "overflow"}, func(unsent string) bool {
+			return bytes.Contains(why, []byte(unsent))
+		})
 	}
-	return status == 499 || status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
+	switch status {
+	case 499, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return status >= 520 && status <= 524
 }
 
 // failed returns what a call used that was answered with an error which says nothing of usage: no
