@@ -75,7 +75,7 @@ func TestNoHeadersInQueries(t *testing.T) {
 		})
 	})
 	const path = "/gemini/v1beta/models/gemini-2.5-flash:generateContent"
-	const query = "?$alt=json&%24httpHeaders=X-Goog-FieldMask:candidates%0D%0A&$httpMethod=GET&$ct=text/plain&$fields=a&fields=b&a=b"
+	const query = "?$alt=json&%24httpHeaders=X-Goog-FieldMask:candidates%0D%0A&$httpMethod=GET&$ct=text/plain&$fields=a&fields=b&userProject=p&$key=k&a=b"
 	b.do(b.raw(t.Context(), http.MethodPost, path+query, `{"contents":[]}`, "X-Goog-Api-Key: "+alice))
 	if r := <-got; r.URL.RawQuery != "$alt=json&a=b" {
 		t.Errorf("the provider got %q", r.URL.RawQuery)

@@ -166,7 +166,7 @@ func outQuery(raw string, p *llm.Profile) string {
 	drop := []string{"key", "access_token", "oauth_token"}
 	gemini := p.Name == "gemini"
 	if gemini {
-		drop = append(drop, "fields")
+		drop = append(drop, "fields", "userProject", "bearer_token")
 	}
 	var kept []string
 	for part := range strings.SplitSeq(raw, "&") {
