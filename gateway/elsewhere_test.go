@@ -82,9 +82,9 @@ func TestNoHeadersInQueries(t *testing.T) {
 	}
 	b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", `{"model":"gpt-4o","messages":[]}`,
 		"Authorization: Bearer "+alice, "x-ms-spillover-deployment: gpt-5-pro", "Helicone-Target-URL: https://evil.test",
-		"x-portkey-custom-host: https://evil.test"))
+		"x-portkey-custom-host: https://evil.test", "X-Original-URL: /v1/responses"))
 	r := <-got
-	for _, name := range []string{"X-Ms-Spillover-Deployment", "Helicone-Target-Url", "X-Portkey-Custom-Host"} {
+	for _, name := range []string{"X-Ms-Spillover-Deployment", "Helicone-Target-Url", "X-Portkey-Custom-Host", "X-Original-Url"} {
 		if r.Header.Get(name) != "" {
 			t.Errorf("the provider got %s", name)
 		}

@@ -44,7 +44,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-
 var private = []string{
 	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
 	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
-	"X-Goog-Fieldmask", "X-Ms-Spillover-Deployment",
+	"X-Original-Url", "X-Rewrite-Url", "X-Goog-Fieldmask", "X-Ms-Spillover-Deployment",
 	"Helicone-Target-Url", "Helicone-Openai-Api-Base", "X-Portkey-Custom-Host",
 	"Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
 }
