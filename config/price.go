@@ -63,23 +63,27 @@ func (d *decoder) prices(e entry) map[string]llm.Price {
 		if !seen["input"] && len(d.problems) == before {
 			d.missing(e.at, `such as {input: "2.00", output: "8.00"}: per million tokens`, "the price of %s has no input", shorten(e.key))
 		}
-		// Without a price of its own, what a cache is involved with costs as much as other input.
+		// Without a price of its own, what was read from a cache costs as much as other input.
 		if !seen["cache_read"] {
 			p.CacheRead = p.Input
 		}
 		if !seen["cache_write"] {
-			p.CacheWrite = p.Input
+			p.CacheWrite = usualWrite(p.Input)
 		}
 		list[e.key] = p
 	}
 	return list
 }
 
+// usualWrite is what tokens cost that are written to a cache, unless the file says otherwise: a
+// quarter more than other input (platform.claude.com/docs, pricing).
+func usualWrite(input int64) int64 { return min(input+(input+3)/4, llm.MaxPrice) }
+
 func priceSettings(p *llm.Price, d *decoder) []setting {
 	return []setting{
 		{"input", func(e entry) { p.Input = d.price(e) }, priceNode(p.Input, -1)},
 		{"cache_read", func(e entry) { p.CacheRead = d.price(e) }, priceNode(p.CacheRead, p.Input)},
-		{"cache_write", func(e entry) { p.CacheWrite = d.price(e) }, priceNode(p.CacheWrite, p.Input)},
+		{"cache_write", func(e entry) { p.CacheWrite = d.price(e) }, priceNode(p.CacheWrite, usualWrite(p.Input))},
 		{"output", func(e entry) { p.Output = d.price(e) }, priceNode(p.Output, 0)},
 	}
 }

@@ -128,7 +128,7 @@ type (
 	price struct {
 		Input      amount `json:"input"                 jsonschema_description:"Per million tokens of the prompt."`
 		CacheRead  amount `json:"cache_read,omitempty"  jsonschema_description:"Of tokens that were read from a cache. Default: as input."`
-		CacheWrite amount `json:"cache_write,omitempty" jsonschema_description:"Of tokens that were written to a cache. Default: as input."`
+		CacheWrite amount `json:"cache_write,omitempty" jsonschema_description:"Of tokens that were written to a cache. Default: a quarter more than input."`
 		Output     amount `json:"output,omitempty"      jsonschema_description:"Of tokens of the answer, reasoning included."`
 	}
 	amount string

@@ -40,7 +40,7 @@ func TestAccountStaysHere(t *testing.T) {
 			fmt.Sscan(r.Header.Get("X-Status"), &status)
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"error":{"message":"Rate limit reached for gpt-4o in organization %s on requests per `+
-				`min of acme-account, projects/acme-1, your organization (%s), proj_Ab1234567"}}`, organization, uuid)
+				`min of acme-account, projects/acme-1, your organization (%s), proj_Ab1234567"},"user_id":"user_3D0IVsejFIV6kOYwkxFE9nKiq0g"}`, organization, uuid)
 		})
 	})
 	for _, c := range []struct {
@@ -73,7 +73,7 @@ func TestAccountStaysHere(t *testing.T) {
 				t.Errorf("%d: got %s, want the rest of the message as it is", c.status, body)
 			}
 		}
-		for _, secret := range []string{"acme", organization, uuid, "proj_"} {
+		for _, secret := range []string{"acme", organization, uuid, "proj_", "user_3D"} {
 			if strings.Contains(all, secret) {
 				t.Errorf("%s answered by %d shows %s: %s", c.path, c.status, secret, all)
 			}

@@ -197,7 +197,8 @@ func (c *Config) upstream(name string) *Upstream {
 }
 
 // model returns how calls of a model are counted, or nil. An entry before the one that fits decides
-// if it names another version of the model: the provider counts all versions together.
+// if it names another version of the model, as the provider counts all versions together; and if it
+// fits but for capitals, which Azure passes over.
 func (u *Upstream) model(name string) *Model {
 	at := slices.IndexFunc(u.Models, func(m Model) bool { return fits(m.Name, name) })
 	switch {
@@ -206,9 +207,11 @@ func (u *Upstream) model(name string) *Model {
 	case at == 0:
 		return &u.Models[0]
 	}
-	family := u.Profile.Family(name).Name
+	lower := strings.ToLower(name)
+	family := u.Profile.Family(lower).Name
 	version := slices.IndexFunc(u.Models[:at], func(m Model) bool {
-		return !strings.HasSuffix(m.Name, "*") && u.Profile.Family(m.Name).Name == family
+		entry := strings.ToLower(m.Name)
+		return fits(entry, lower) || !strings.HasSuffix(entry, "*") && u.Profile.Family(entry).Name == family
 	})
 	if version >= 0 {
 		at = version

@@ -135,9 +135,9 @@ func (x *exchange) deliverError(resp *http.Response) {
 	}
 }
 
-// accounts are the names of an account in the errors of OpenAI, Anthropic and Google.
+// accounts are the names of an account in the errors of OpenAI, Anthropic, Google and OpenRouter.
 var accounts = regexp.MustCompile(`\borg-[A-Za-z0-9]{6,}|\bproj_[A-Za-z0-9]{6,}|` +
-	`\bprojects/[A-Za-z0-9-]+|\bproject_number:[0-9]+|` +
+	`\buser_[A-Za-z0-9]{24,}|\bprojects/[A-Za-z0-9-]+|\bproject_number:[0-9]+|` +
 	`\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 
 // withoutAccount returns an error without the names of the account of which it speaks: callers

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -288,6 +290,12 @@ func (x *exchange) route(c *call) *refusal {
 	if c.Model == "" {
 		return &refusal{kind: llm.BadRequest, message: "the call does not name its model"}
 	}
+	unseen := func(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
+	if strings.ContainsFunc(c.Model, unseen) {
+		const message = "the model %.80q has a blank, or a character that cannot be seen: " +
+			"programs do not agree on what it names"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Model)}
+	}
 	if c.Other != "" {
 		const same = "the path names the model %.80q and the body %.80q: send the same in both"
 		message := fmt.Sprintf(same, c.Model, c.Other)
@@ -297,6 +305,12 @@ func (x *exchange) route(c *call) *refusal {
 	c.entry = up.model(c.Model)
 	if c.entry == nil || !x.key.may(up.Name, c.Model) {
 		return noModel(c.Model, up.Name)
+	}
+	const anyName = "\x00" // of no model: only patterns for all fit
+	if c.Elsewhere != "" && !x.key.may(up.Name, anyName) {
+		const message = "this key may use certain models only, " +
+			"and the call has what may choose another one (%s): leave it out"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
 	}
 	if c.Background {
 		const message = "background: true is not supported: the answer would be paid for, " +

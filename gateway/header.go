@@ -37,11 +37,16 @@ var hop = []string{
 var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"}
 
 // private are headers of callers that providers do not get: they say where the caller is or whose
-// quota is used, or let a request do something else than its path and method say.
+// quota is used, or let a request do something else than its path and method say. Azure's names a
+// deployment, so another model, that answers if this one has no room (learn.microsoft.com/azure,
+// "Manage traffic with spillover"). Those of Helicone and Portkey, proxies that may be an upstream,
+// name the server that gets the call, with the provider's key.
 var private = []string{
 	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
 	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
-	"X-Goog-Fieldmask", "Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
+	"X-Original-Url", "X-Rewrite-Url", "X-Goog-Fieldmask", "X-Ms-Spillover-Deployment",
+	"Helicone-Target-Url", "Helicone-Openai-Api-Base", "X-Portkey-Custom-Host",
+	"Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
 }
 
 // ownSite are headers of answers that are about the provider's site or the account there, not about
@@ -169,21 +174,28 @@ func outQuery(raw string, p *llm.Profile) string {
 		return ""
 	}
 	drop := []string{"key", "access_token", "oauth_token"}
-	if p.Name == "gemini" {
-		drop = append(drop, "fields", "$fields", "$httpMethod")
+	gemini := p.Name == "gemini"
+	if gemini {
+		drop = append(drop, "fields", "userProject", "bearer_token")
 	}
 	var kept []string
 	for part := range strings.SplitSeq(raw, "&") {
 		name, _, _ := strings.Cut(part, "=")
 		plain, err := url.QueryUnescape(name)
 		control := func(r rune) bool { return r <= ' ' || r == 0x7f }
-		if err != nil || part == "" || slices.Contains(drop, plain) || strings.ContainsFunc(part, control) {
+		dropped := slices.Contains(drop, plain) || gemini && googleParam(plain)
+		if err != nil || part == "" || dropped || strings.ContainsFunc(part, control) {
 			continue
 		}
 		kept = append(kept, part)
 	}
 	return strings.Join(kept, "&")
 }
+
+// googleParam reports whether a parameter changes how Google's servers read a call, other than the
+// form of its answer: $httpHeaders and $httpMethod stand for headers and the method
+// (goog.net.rpc.HttpCors of Google's Closure Library).
+func googleParam(name string) bool { return strings.HasPrefix(name, "$") && name != "$alt" }
 
 // clientIP returns the address from which a request came.
 func clientIP(r *http.Request) netip.Addr {

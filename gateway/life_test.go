@@ -50,7 +50,7 @@ func TestReloadKeepsStreams(t *testing.T) {
 	var conf gateway.Config
 	b := newBench(t, func(s *setup) {
 		s.upstream = steps(next)
-		s.config.Upstreams[1].URL = closedPort(t)
+		s.config.Upstreams[1].URL = closedURL()
 		s.config.Upstreams[1].Breaker = outbound.Breaker{Failures: 1, Open: time.Hour}
 		conf = s.config
 	})

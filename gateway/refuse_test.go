@@ -31,7 +31,7 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 			u.Models = []gateway.Model{{Name: "gpt-*", Policy: "upstream"}, {Name: "claude-*", Policy: "upstream"}, {Name: "gemini-*", Policy: "upstream"}}
 		}
 		closed := s.config.Upstreams[0]
-		closed.Name, closed.URL = "closed", closedPort(t)
+		closed.Name, closed.URL = "closed", closedURL()
 		s.config.Upstreams = append(s.config.Upstreams, closed)
 	}
 	const chat = "/openai/v1/chat/completions"

@@ -101,14 +101,15 @@ func TestKeyHeader(t *testing.T) {
 }
 
 // TestVersionsOfAModel: a dated version, or a fine-tuned one, is counted by the entry of its model,
-// though only a later pattern fits its name. What no pattern fits is refused as before.
+// though only a later pattern fits its name; so is one in other capitals. What no pattern fits is
+// refused as before, and so is a name with blanks.
 //
 // req: C1
 func TestVersionsOfAModel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
 		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}})
-		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"}, {Name: "gpt-4*", Policy: "upstream"}, {Name: "ft:*", Policy: "upstream"}}
+		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"}, {Name: "gpt-4*", Policy: "upstream"}, {Name: "*", Policy: "upstream"}}
 		s.config.Upstreams[1].Models = []gateway.Model{{Name: "claude-sonnet-4-5", Policy: "mini"}}
 	})
 	call := func(model string) int {
@@ -117,11 +118,16 @@ func TestVersionsOfAModel(t *testing.T) {
 	for i, c := range []struct {
 		model string
 		mini  int64
-	}{{"gpt-4.1-mini", 1}, {"gpt-4.1-mini-2025-04-14", 2}, {"ft:gpt-4.1-mini-2025-04-14:acme::1", 3}, {"gpt-4.1", 3}, {"gpt-4o-mini", 3}} {
+	}{{"gpt-4.1-mini", 1}, {"gpt-4.1-mini-2025-04-14", 2}, {"ft:gpt-4.1-mini-2025-04-14:acme::1", 3}, {"gpt-4.1", 3}, {"gpt-4o-mini", 3}, {"GPT-4.1-Mini", 4}} {
 		call(c.model)
 		b.settled()
 		if mini, all := b.used("mini", "account")["rpm"], b.used("upstream", "account")["rpm"]; mini != c.mini || mini+all != int64(i)+1 {
 			t.Errorf("after %s: %d and %d requests", c.model, mini, all)
+		}
+	}
+	for _, model := range []string{" gpt-4.1-mini", "gpt-4.1-mini\t", "gpt-4.1-mini\u200b", "gpt-4.1 mini", "\u00a0gpt-4.1"} {
+		if got := call(model); got != http.StatusBadRequest {
+			t.Errorf("%q: got %d, want 400", model, got)
 		}
 	}
 	if got := b.do(b.raw(t.Context(), http.MethodPost, "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5-20250929","max_tokens":5,"messages":[]}`, "X-Api-Key: "+alice)).status; got != http.StatusNotFound {
@@ -269,7 +275,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 	} {
 		s := newSetup(nil)
 		for i := range s.config.Upstreams {
-			s.config.Upstreams[i].URL = closedPort(t)
+			s.config.Upstreams[i].URL = closedURL()
 		}
 		change(&s.config)
 		err := b.h.Use(s.config)

@@ -1,5 +1,7 @@
 package llm
 
+import "cmp"
+
 // block is an object with a type that is being read: a part of a message, an element of a
 // response's input, or a tool. What it is follows when it ends: its type may come last.
 type block struct {
@@ -65,14 +67,16 @@ func (r *requestReader) unknown(key []byte) {
 	c := r.call
 	c.Hidden++
 	c.Unknown++
-	if c.Unpriced != "" {
-		return
-	}
-	c.Unpriced = "something that this gateway does not know"
+	what := "something that this gateway does not know"
 	if plainKey(string(key)) {
-		c.Unpriced = "the field " + string(key) + ", which is not known here"
+		what = "the field " + string(key) + ", which is not known here"
 	}
+	c.elsewhere(what)
+	c.Unpriced = cmp.Or(c.Unpriced, what)
 }
+
+// elsewhere notes what may choose another model.
+func (c *Call) elsewhere(what string) { c.Elsewhere = cmp.Or(c.Elsewhere, what) }
 
 // leave judges a block that has ended.
 func (r *requestReader) leave(b *block) {
@@ -111,8 +115,9 @@ func (r *requestReader) leave(b *block) {
 			c.Searches++
 		default:
 			c.Searches++
-			if c.Unpriced == "" {
-				c.Unpriced = feeTools
+			c.Unpriced = cmp.Or(c.Unpriced, feeTools)
+			if run != toolFee { // it may be a model, such as one for images
+				c.elsewhere("a tool that is not known here")
 			}
 		}
 	case reqInput:

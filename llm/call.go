@@ -78,7 +78,9 @@ type Call struct {
 	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
 	Background   bool // the response only says that the answer will be made
 
-	MaxOutput int64 // largest number of tokens of one answer, as the call says; -1 if it does not
+	// MaxOutput is the largest number of tokens of one answer, as the call says; -1 if it does not,
+	// or says 0.
+	MaxOutput int64
 	Answers   int64 // how many are asked for, at least 1: n, candidateCount
 	Inputs    int64 // texts of a list: of embeddings, of completions, items of responses; otherwise 0
 
@@ -103,6 +105,9 @@ type Call struct {
 	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
 	// "service_tier"; "" if there is nothing.
 	Unpriced string
+	// Elsewhere names what may choose another model than Model, such as a fallback or a field that is
+	// not known; "" if there is nothing.
+	Elsewhere string
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
@@ -155,4 +160,7 @@ type Usage struct {
 	Final bool
 	// Ended says that the whole answer was read.
 	Ended bool
+	// Unread says that more of the answer may have come than was read: its reader paused, and then
+	// left. What is not Final counts as the most that it can be.
+	Unread bool
 }

@@ -77,8 +77,9 @@ func (p *Profile) atStart(c *Call) int64 {
 //     was delivered by an answer that ended, or by a stream that was cut off after it had begun.
 //     Otherwise the provider may still be working, or has answered in fields that are not known
 //     here, and the reservation stands: no answer was heard, or no text in it, or it is made in
-//     the background. It also stands if the answer may have output that is not shown, such as the
-//     reasoning of models that are not known to do without, and the provider has not told how much.
+//     the background, or more of it may have come than was read. It also stands if the answer may
+//     have output that is not shown, such as the reasoning of models that are not known to do
+//     without, and the provider has not told how much.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
 // is cancelled, not settled.
@@ -146,7 +147,7 @@ func settledOutput(c *Call, held Estimate, u Usage) int64 {
 	}
 	// An answer without usage and without any text has it where nobody looks for it.
 	begun := u.Ended && (u.Output > 0 || u.OutputKnown) || c.Stream && u.Output > 0
-	if c.Background || !begun || c.unseen && !u.SoFar {
+	if c.Background || !begun || u.Unread || c.unseen && !u.SoFar {
 		n = max(n, held.Output)
 	}
 	return n

@@ -367,6 +367,23 @@ func TestPricesOfVariants(t *testing.T) {
 	}
 }
 
+// TestPricesOfOldOpus: the first versions of Opus 4 cost three times as much as later ones, and
+// need prices of their own beside that of their family.
+func TestPricesOfOldOpus(t *testing.T) {
+	t.Parallel()
+	p := llm.Anthropic()
+	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"claude-opus-4": {Input: 5_000_000}}}
+	for name, same := range map[string]bool{
+		"claude-opus-4-0": false, "claude-opus-4-20250514": false, "claude-opus-4-1": false,
+		"claude-opus-4-1-20250805": false, "claude-opus-4-5": true, "claude-opus-4-5-20251101": true, "claude-opus-4-8": true,
+	} {
+		c := &llm.Call{Operation: llm.OpMessages, Model: name, Family: p.Family(name).Name}
+		if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); (err == nil) != same {
+			t.Errorf("%s at the price of its family: %v", name, err)
+		}
+	}
+}
+
 // TestSearchesOfCutStreams: what a stream told first of its prompt is not all of it if the model
 // searches: the results are told at the end.
 func TestSearchesOfCutStreams(t *testing.T) {
@@ -382,6 +399,25 @@ func TestSearchesOfCutStreams(t *testing.T) {
 			if got := p.Settlement(c, held, s.Usage()); got[1].N != want[i] {
 				t.Errorf("%s after %q: settled with %v, want %d input tokens", tool, text, got, want[i])
 			}
+		}
+	}
+}
+
+// TestCitationsOfCutStreams: what the model quotes, and what it writes in place of the prompt, are
+// output as well where nothing is told of it.
+func TestCitationsOfCutStreams(t *testing.T) {
+	t.Parallel()
+	p := profile(t, "anthropic")
+	c := parse(t, p, "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":1000,"stream":true,"messages":[]}`)
+	for delta, least := range map[string]int64{
+		`{"type":"citations_delta","citation":{"type":"char_location","cited_text":"a few words","document_index":0}}`: 11,
+		`{"type":"compaction_delta","content":"a few words"}`:                                                          11,
+		`{"type":"signature_delta","signature":"EqoBCkgIARAB"}`:                                                        0,
+	} {
+		s := read(p, c, "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":1}}}\n\n"+
+			"data: {\"type\":\"content_block_delta\",\"delta\":"+delta+"}\n\n")
+		if n := outputOf(c, p.Upper(c), s.Usage()); n < least || n > least+20 {
+			t.Errorf("%s: %d tokens of output, want at least %d", delta, n, least)
 		}
 	}
 }

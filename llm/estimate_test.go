@@ -219,12 +219,14 @@ func TestLargestOutput(t *testing.T) {
 	t.Parallel()
 	p := profile(t, "openai")
 	for body, want := range map[string]int64{
-		`{"model":"gpt-4o","max_tokens":10,"n":3}`:                      30,
-		`{"model":"gpt-4o","max_tokens":10,"max_completion_tokens":70}`: 70,
-		`{"model":"gpt-4o-2024-08-06","n":2}`:                           2 * 16_384,
-		`{"model":"new"}`:                                               128_000,
-		`{"model":"gpt-4o","max_tokens":null}`:                          16_384,
-		`{"model":"gpt-4o","max_tokens":0}`:                             0,
+		`{"model":"gpt-4o","max_tokens":10,"n":3}`:                       30,
+		`{"model":"gpt-4o","max_tokens":10,"max_completion_tokens":70}`:  70,
+		`{"model":"gpt-4o-2024-08-06","n":2}`:                            2 * 16_384,
+		`{"model":"new"}`:                                                128_000,
+		`{"model":"gpt-4o","max_tokens":null}`:                           16_384,
+		`{"model":"gpt-4o","max_tokens":0}`:                              16_384,
+		`{"model":"gpt-4o","max_tokens":-0.0,"max_completion_tokens":0}`: 16_384,
+		`{"model":"gpt-4o","max_tokens":0,"max_completion_tokens":7}`:    7,
 	} {
 		if got := p.MaxOutput(parse(t, p, "/v1/chat/completions", body)); got != want {
 			t.Errorf("%s: %d, want %d", body, got, want)

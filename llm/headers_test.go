@@ -165,8 +165,14 @@ func TestLearnedFromTheWire(t *testing.T) {
 		t.Errorf("%d requests per day, want 20", got)
 	}
 	l.NoteRefusal(gc, g.Refusal(429, nil, []byte(geminiError("x", "", violation(freeTier, perMinute, "0"))), now), now)
-	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "requests"}, 10, now); got != 0 {
-		t.Errorf("%d requests per minute of a model that is not offered", got)
+	if l.Offered(gc, now) {
+		t.Error("a model with a limit of 0 is offered")
+	}
+	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "requests"}, 10, now); got != 10 {
+		t.Errorf("%d requests per minute of its family", got)
+	}
+	if preview := parse(t, g, "/v1beta/models/gemini-2.5-flash-preview-05-20:generateContent", `{}`); !l.Offered(preview, now) {
+		t.Error("another version of a model with a limit of 0 is not offered")
 	}
 	l.NoteRefusal(gc, llm.Refusal{Meaning: llm.Minute, Unit: "input_tokens", Limit: -1}, now)
 	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "input_tokens"}, 10, now); got != 10 {

@@ -38,6 +38,7 @@ const (
 	_          toolKind = iota
 	toolClient          // the caller
 	toolRun             // the provider, for no more than the tokens
+	toolFee             // the provider, for a fee per use
 )
 
 // openAIPart are the fields of parts of a response's input, in messages and in outputs of tools.
@@ -50,17 +51,19 @@ var openAIKnown = &known{
 		"request": `
 			audio dimensions echo encoding_format frequency_penalty function_call include logit_bias logprobs
 			max_tool_calls metadata moderation parallel_tool_calls presence_penalty prompt_cache_key
-			prompt_cache_options prompt_cache_retention reasoning reasoning_effort safety_identifier seed stop store
+			prompt_cache_retention reasoning_effort safety_identifier seed stop store
 			temperature top_logprobs top_p truncation user verbosity
 			top_k min_p repetition_penalty length_penalty min_tokens ignore_eos stop_token_ids skip_special_tokens
 			spaces_between_special_tokens include_stop_str_in_output include_reasoning reasoning_format
 			enable_thinking`,
-		"stream_options": "include_obfuscation",
-		"image_url":      "detail",
-		"input_audio":    "format",
+		"stream_options":       "include_obfuscation",
+		"image_url":            "detail",
+		"input_audio":          "format",
+		"prompt_cache_options": "mode",
+		"reasoning":            "effort summary generate_summary context enabled exclude max_tokens",
 	},
 	text: map[string]string{
-		"request": "instructions suffix chat_template_kwargs guided_json guided_regex guided_choice guided_grammar",
+		"request": "suffix chat_template_kwargs guided_json guided_regex guided_choice guided_grammar",
 		"message": `
 			role name tool_calls tool_call_id function_call refusal annotations reasoning reasoning_content prefix`,
 		"part": "text refusal prompt_cache_breakpoint",
@@ -104,6 +107,9 @@ var openAIKnown = &known{
 	tools: kinds(map[toolKind]string{
 		toolClient: "function custom local_shell apply_patch computer computer_use_preview namespace",
 		toolRun:    "mcp tool_search",
+		toolFee: `
+			web_search web_search_2025_08_26 web_search_preview web_search_preview_2025_03_11 file_search
+			code_interpreter`,
 	}),
 }
 
@@ -135,6 +141,7 @@ var anthropicKnown = &known{
 	tools: kinds(map[toolKind]string{
 		toolClient: "- custom bash text_editor computer memory",
 		toolRun:    "web_fetch tool_search_tool_regex tool_search_tool_bm25 mcp_toolset",
+		toolFee:    "web_search code_execution",
 	}),
 	edits: map[string]bool{"clear_tool_uses_20250919": true, "clear_thinking_20251015": true},
 }
@@ -184,8 +191,8 @@ func (k *known) close(n *node, place string) *node {
 	return n
 }
 
-// tool returns who runs a tool of a type, which may have a date such as _20250124; 0 if it is the
-// provider for a fee, or nobody knows.
+// tool returns who runs a tool of a type, which may have a date such as _20250124; 0 if nobody
+// knows.
 func (k *known) tool(kind string) toolKind {
 	if run, ok := k.tools[kind]; ok {
 		return run

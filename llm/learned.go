@@ -84,9 +84,10 @@ func (l *Learned) Offered(c *Call, now time.Time) bool {
 	return l.Amount(notOffered(c), 1, now) > 0
 }
 
-// notOffered is the limit that is 0 if a model is not offered.
+// notOffered is the limit that is 0 if a model is not offered. Others of its family may be: plans
+// leave out single versions.
 func notOffered(c *Call) LimitKey {
-	return LimitKey{Owner: c.Owner, Family: c.Family, Unit: drawgate.UnitRequests}
+	return LimitKey{Owner: c.Owner, Family: c.Model, Unit: "offered"}
 }
 
 // Amount returns the amount of a limit of which so much is configured: what was learned within the

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -32,6 +33,7 @@ const (
 	reqSearch          // a tool of the provider that has a fee
 	reqRun             // a tool of the provider that has none
 	reqHidden          // names a part of the prompt that the provider has
+	reqStored          // the same, which may have tools as well
 	reqImage           // media whose kind is known
 	reqAudio           //
 	reqFile            //
@@ -52,6 +54,7 @@ const (
 	reqVoice           //
 	reqFallbacks       //
 	reqThinking        // asks for reasoning
+	reqMode            // of reasoning: "pro" reasons several times, or is another model
 	reqThinks          // whether it does
 	reqPrediction      // of the answer: what is wrong in it is billed, and not shown
 	reqEdit            // the type of an edit of the context
@@ -168,7 +171,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		if b := r.top(); b != nil {
 			b.odd = true
 		}
-	case reqEdit:
+	case reqEdit, reqMode:
 		r.unknown(nil)
 	case reqPrediction:
 		r.call.predicts = true
@@ -187,6 +190,8 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.thinks = true
 	case reqHidden:
 		r.call.Hidden++
+	case reqStored:
+		r.call.stored()
 	case reqSearch:
 		r.call.Searches++
 		r.call.Unpriced = feeTools
@@ -332,6 +337,10 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if kind != '"' || r.table == nil || !r.table.edits[string(value)] {
 			r.unknown(nil)
 		}
+	case reqMode:
+		if !null && (kind != '"' || string(value) != "standard") {
+			r.unknown([]byte("reasoning_mode"))
+		}
 	case reqPrediction:
 		c.predicts = c.predicts || !null
 	case reqText, reqSchema, reqMessage, reqPart, reqTool, reqFunction, reqInput:
@@ -377,7 +386,9 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if err != nil {
 			return err
 		}
-		c.MaxOutput = max(c.MaxOutput, n)
+		if n > 0 { // to some servers 0 means that nothing is set; providers refuse it
+			c.MaxOutput = max(c.MaxOutput, n)
+		}
 	case reqBudget:
 		n, err := count(kind, value)
 		if err != nil && !null {
@@ -444,12 +455,23 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !null && (kind != '"' || len(value) > 0) {
 			c.Hidden++
 		}
+	case reqStored:
+		if !null && (kind != '"' || len(value) > 0) {
+			c.stored()
+		}
 	case reqTier, reqSpeed, reqGeo, reqTTL, reqModality, reqVoice, reqFallbacks:
 		c.dearer(ro, kind, value)
 	default:
 		r.mediaScalar(ro, kind, value)
 	}
 	return nil
+}
+
+// stored counts a stored prompt, or cached content, which may have tools that have a fee.
+func (c *Call) stored() {
+	c.Hidden++
+	c.Searches++
+	c.Unpriced = cmp.Or(c.Unpriced, feeStored)
 }
 
 func (r *requestReader) mediaScalar(ro role, kind byte, value []byte) {

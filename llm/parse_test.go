@@ -95,7 +95,7 @@ func TestParse(t *testing.T) {
 				`"generation_config":{"max_output_tokens":50,"candidateCount":2},"cachedContent":"cachedContents/x"}`,
 			llm.Call{
 				Operation: llm.OpGenerate, Model: "gemini-2.5-flash", Family: "gemini-2.5-flash", MaxOutput: 50,
-				Answers: 2, Messages: 1, Hidden: 1, Media: [4]llm.Media{
+				Answers: 2, Messages: 1, Hidden: 1, Searches: 1, Media: [4]llm.Media{
 					{},
 					{Count: 1, Bytes: 15},
 					{},

@@ -102,6 +102,8 @@ func (t *Prices) price(c *Call) (Price, error) {
 var dearer = []string{
 	"gpt-4o-2024-05-13", "chatgpt-4o", "gpt-3.5-turbo-16k", "gpt-3.5-turbo-instruct", "gpt-3.5-turbo-0301",
 	"gpt-3.5-turbo-0613", "gpt-3.5-turbo-1106",
+	// Three times as much as later ones of Opus 4 (platform.claude.com/docs, pricing).
+	"claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-2025",
 }
 
 // sum adds up tokens times prices, in 128 bits, and rounds up.

@@ -219,11 +219,8 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 	}
 	// Where reasoning alternates with calls of tools its budget may exceed max_tokens, and then
 	// bounds the answer (platform.claude.com/docs, interleaved thinking).
-	n := c.MaxOutput
-	if n >= 0 {
-		n = max(n, c.budget)
-	}
-	if n < 0 || c.Unknown > 0 { // nobody knows what else says how long it may be
+	n := max(c.MaxOutput, c.budget)
+	if c.MaxOutput < 0 || c.Unknown > 0 { // nobody knows what else says how long it may be
 		f := p.Family(c.Model)
 		n = max(n, f.MaxOutput)
 	}

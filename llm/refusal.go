@@ -219,6 +219,9 @@ func (p *Profile) credit(r *Refusal, now time.Time) {
 var (
 	openAILimit = regexp.MustCompile(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)(?:, Used:? (?:\d[\d,]{0,15}\d|\d))?(?:, Requested:? (\d[\d,]{0,15}\d|\d))?`)
 	openAITry   = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
+	// afford is OpenRouter's word for a call whose largest output costs more than the credit that is
+	// left: smaller ones pass.
+	afford      = regexp.MustCompile(`can only afford [1-9]`)
 	openAIModel = regexp.MustCompile(`limit reached for ([\w.:/-]{1,128})`)
 )
 
@@ -229,6 +232,7 @@ func (p *Profile) openAIRefusal(r *Refusal, e *errorBody, header http.Header, no
 	case code == "insufficient_quota", e.Type == "insufficient_quota", code == "billing_hard_limit_reached", code == "billing_not_active",
 		r.Meaning == Credit:
 		p.credit(r, now)
+		r.Oversize = afford.MatchString(e.Message)
 		return
 	case decided, r.Status != http.StatusTooManyRequests:
 		return

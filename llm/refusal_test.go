@@ -205,6 +205,12 @@ func TestRefusalDetails(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 15, 20, 0, 0, 0, time.UTC)
 	r := profile(t, "openai").Refusal(429, nil, []byte(`{"error":{"message":"Rate limit reached for gpt-4.1 in organization org-x on tokens per min (TPM): Limit 30000, Used 0, Requested 39060. Please try again in 18.1s.","type":"tokens"}}`), now)
+	for afford, oversize := range map[string]bool{"3919": true, "0": false} {
+		const text = `{"error":{"message":"This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford %s. To increase, visit","code":402}}`
+		if r := llm.OpenAI().Refusal(402, nil, fmt.Appendf(nil, text, afford), now); r.Meaning != llm.Credit || r.Oversize != oversize {
+			t.Errorf("credit for %s tokens: %+v", afford, r)
+		}
+	}
 	if r.Model != "gpt-4.1" || !r.Oversize || r.RetryAfter != 18_100*time.Millisecond {
 		t.Errorf("%+v: it asked for more than the limit, of gpt-4.1", r)
 	}

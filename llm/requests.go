@@ -42,10 +42,19 @@ func openAIRequest() *node {
 	k.close(message, "message")
 
 	prompt := root.subtree(reqText, "prompt") // completions: texts; responses: a stored prompt
-	prompt.at("id").role = reqHidden
+	prompt.at("id").role = reqStored
 	prompt.at("*").role = reqInput
 	k.close(prompt, "prompt").scalar = true
+	instructions := root.at("instructions") // only a text: a list of items may name files
+	instructions.role, instructions.closed = reqText, true
+	instructions.scalar = true
 	root.at("prediction").role = reqPrediction
+	reasoning := root.at("reasoning").set(reqSkip)
+	reasoning.at("mode").role = reqMode
+	k.close(reasoning, "reasoning")
+	cache := root.at("prompt_cache_options").set(reqSkip)
+	cache.at("ttl").role = reqTTL
+	k.close(cache, "prompt_cache_options")
 	root.at("previous_response_id").role = reqHidden
 	root.at("conversation").role = reqHidden
 
@@ -186,7 +195,7 @@ func geminiFields(root *node) {
 	geminiContent(root.subtree(reqText, "content"))
 	geminiContent(root.subtree(reqText, "systemInstruction"))
 	root.at("model").role = reqModelAgain
-	root.at("cachedContent").role = reqHidden
+	root.at("cachedContent").role = reqStored
 	root.at("serviceTier").role = reqTier
 	config := root.at("generationConfig").set(reqSkip)
 	config.at("maxOutputTokens").role = reqMaxOutput

@@ -62,14 +62,24 @@ func anthropicResponse() *node {
 		usage.at("cache_read_input_tokens").role = resUsage + useCacheRead
 		usage.at("cache_creation_input_tokens").role = resUsage + useCacheWrite
 		usage.at("output_tokens").role = resUsage + useOutput
+		// What is billed is the sum of these, where there are any: the numbers above are without
+		// those of compaction (platform.claude.com/docs, compaction).
+		each := usage.at("iterations", "*")
+		each.at("input_tokens").role = resRepeated + useInput
+		each.at("cache_read_input_tokens").role = resRepeated + useCacheRead
+		each.at("cache_creation_input_tokens").role = resRepeated + useCacheWrite
+		each.at("output_tokens").role = resRepeated + useOutput
 	}
 	for _, block := range []*node{root.at("content", "*"), root.at("content_block"), root.at("delta")} {
 		for _, text := range []string{"text", "thinking", "partial_json", "name", "data"} {
 			block.at(text).role = resText
 		}
-		block.at("input").rest = resText // of a tool, in a document
-		block.at("input").role = resText
+		for _, tree := range []string{"input", "citation", "citations"} { // input is of a tool, in a document
+			block.at(tree).rest = resText
+			block.at(tree).role = resText
+		}
 	}
+	root.at("delta", "content").role = resText // a summary that replaces the prompt
 	root.at("delta", "stop_reason").role = resFinish
 	root.at("stop_reason").role = resFinish
 	root.at("type").role = resType

@@ -97,6 +97,7 @@ const (
 	resErrorID      // its type, code or status
 	resBlocked      // Gemini: why there is no answer
 	resUsage
+	resRepeated = resUsage + numUsage // a part of what resUsage tells, or is beside it
 )
 
 // event is what one event, or document, says.
@@ -108,6 +109,7 @@ type event struct {
 	reasons int64
 	usage   [numUsage]int64
 	has     [numUsage]bool
+	sum     [numUsage]int64 // of resRepeated
 }
 
 // NewStream returns a Stream for the answer to a call. Answers must be given to it decompressed.
@@ -318,8 +320,8 @@ func (s *Stream) endEvent() {
 	}
 	e := &s.ev
 	for i := range e.usage {
-		if e.has[i] { // counts are cumulative: the last is the largest
-			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i]), true
+		if e.has[i] || e.sum[i] > 0 { // counts are cumulative: the last is the largest
+			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i], e.sum[i]), true
 		}
 	}
 	s.finish, s.finishes = s.finish || e.finish, s.finishes+e.reasons
@@ -445,6 +447,19 @@ func (s *Stream) final(u Usage) bool {
 	return (s.ended || s.finishes >= s.call.Answers) && s.toldAt == s.delivered.Bytes
 }
 
+// ErrorUsage returns what an answer that is an error says of the usage of its call. ok is false if
+// it says nothing, as nearly all errors do: then nothing is billed. What it leaves out counts as
+// the most that it can be.
+func (p *Profile) ErrorUsage(c *Call, body []byte) (u Usage, ok bool) {
+	s := p.NewStream(c)
+	_, _ = s.Write(body) // it takes everything
+	_ = s.Close()        // it has no error
+	u = s.Usage()
+	all := s.known[useOutput] || s.known[useReasoning] || c.Operation == OpEmbeddings
+	u.Final = u.InputKnown && (all || p.wire == wireGemini) // which leaves out numbers that are 0
+	return u, u.InputKnown || s.seen[useOutput]+s.seen[useReasoning]+u.Total > 0
+}
+
 // Refusal returns what an error inside the answer means: providers send one after the status 200 if
 // something fails later. ok is false if there was none. now is the time at which it came.
 func (s *Stream) Refusal(now time.Time) (r Refusal, ok bool) {
@@ -514,6 +529,10 @@ func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ 
 		if n, err := count(kind, value); err == nil {
 			i := ro - resUsage
 			e.usage[i], e.has[i] = max(e.usage[i], n), true
+		}
+	case ro >= resRepeated && ro < resRepeated+numUsage:
+		if n, err := count(kind, value); err == nil {
+			e.sum[ro-resRepeated] = add(e.sum[ro-resRepeated], n)
 		}
 	case kind == 'n' || kind == 'f':
 	case ro == resFinish:

@@ -98,6 +98,13 @@ var answers = []struct {
 		true, 7,
 	},
 	{
+		"a message after compaction, whose usage is told apart", "anthropic", "/v1/messages", `{"model":"claude-opus-4-8","max_tokens":100}`,
+		`{"type":"message","content":[{"type":"text","text":"Hi!"}],"stop_reason":"end_turn","usage":{"input_tokens":23,"output_tokens":10,` +
+			`"iterations":[{"type":"compaction","input_tokens":180,"cache_read_input_tokens":7,"output_tokens":35},{"type":"message","input_tokens":23,"output_tokens":10}]}}`,
+		llm.Usage{Input: 210, InputKnown: true, CacheRead: 7, Output: 45, OutputKnown: true, Final: true},
+		true, 3,
+	},
+	{
 		"a message in pieces", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":100,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"stop_reason\":null,\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":0,\"output_tokens\":1}}}\n\n" +
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n" +

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ var unpricedFields = map[role]unpriced{
 	reqTier:      {"service_tier", []string{"auto", "default", "flex", "standard", "standard_only", "unspecified"}},
 	reqSpeed:     {"speed", []string{"standard"}},
 	reqGeo:       {"inference_geo", []string{"global"}},
-	reqTTL:       {"cache_control.ttl", []string{"5m"}},
+	reqTTL:       {"the ttl of a cache", []string{"5m", "30m"}},
 	reqModality:  {"modalities", []string{"text"}},
 	reqVoice:     {"messages.audio", nil},
 	reqFallbacks: {"fallbacks", nil},
@@ -51,25 +52,45 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 		}
 	}
 	c.Unpriced = f.field
+	if ro == reqFallbacks {
+		c.elsewhere(f.field)
+	}
 }
 
 // headerPrice notes what headers ask for that is not at the table's price: at Vertex AI calls of the
-// type "priority" cost more (docs.cloud.google.com/vertex-ai, Priority PayGo).
+// type "priority" (docs.cloud.google.com/vertex-ai, Priority PayGo), at Bedrock tiers, low latency
+// and guardrails (docs.aws.amazon.com/bedrock, InvokeModel).
 func (c *Call) headerPrice(header http.Header) {
-	const shared = "X-Vertex-Ai-Llm-Shared-Request-Type"
-	for _, v := range header[shared] {
-		if !strings.EqualFold(strings.TrimSpace(v), "flex") {
-			c.Unpriced = cmp.Or(c.Unpriced, "the header X-Vertex-AI-LLM-Shared-Request-Type")
+	const vertex, bedrock = "X-Vertex-Ai-Llm-Shared-Request-Type", "X-Amzn-Bedrock-"
+	for name, values := range header {
+		var plain []string
+		switch rest, ok := strings.CutPrefix(name, bedrock); {
+		case name == vertex:
+			plain = []string{"flex"}
+		case !ok, rest == "Trace":
+			continue
+		case rest == "Service-Tier":
+			plain = []string{"default", "flex"}
+		}
+		for _, v := range values {
+			if !slices.Contains(plain, strings.ToLower(strings.TrimSpace(v))) {
+				c.Unpriced = cmp.Or(c.Unpriced, "the header "+name)
+			}
 		}
 	}
 }
 
 // Fees are per use of a tool, or per call of a model that always searches.
 const (
-	feeTools = "tools that have a fee per use"
-	feeModel = "a model that searches for a fee"
-	feeAudio = "audio, or media that may have it"
+	feeTools  = "tools that have a fee per use"
+	feeStored = "a stored prompt or cached content, which may have tools that have a fee per use"
+	feeModel  = "a model that searches for a fee"
+	feeAudio  = "audio, or media that may have it"
 )
+
+// searching are in the names of models that use tools by themselves: of OpenAI, of Perplexity
+// (docs.perplexity.ai, pricing) and of Groq (console.groq.com/docs, compound).
+var searching = []string{"-search-preview", "-search-api", "sonar", "compound"}
 
 // finishPrice notes what only the whole request shows.
 func (c *Call) finishPrice() {
@@ -78,7 +99,9 @@ func (c *Call) finishPrice() {
 	// dearer than text at OpenAI and Gemini
 	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.profile == geminiName:
 		c.Unpriced = feeAudio
-	case strings.Contains(c.Model, "-search-preview"), strings.Contains(c.Model, "-search-api"): // OpenAI
+	case c.profile == "openai" && slices.ContainsFunc(searching, func(name string) bool {
+		return strings.Contains(bareModel(c.Model), name)
+	}):
 		c.Unpriced = feeModel
 	}
 }

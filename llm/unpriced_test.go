@@ -36,6 +36,15 @@ func TestDearerThanTheTable(t *testing.T) {
 		{"openai", chat, `{"messages":[{"role":"assistant","audio":{"id":"audio_1"}}]}`, "messages.audio"},
 		{"openai", chat, `{"web_search_options":{}}`, "fee per use"},
 		{"openai", chat, `{"model":"gpt-4o-search-preview-2025-03-11"}`, "searches"},
+		{"openai", chat, `{"model":"sonar-pro"}`, "searches"},
+		{"openai", res, `{"reasoning":{"effort":"high","mode":"standard","summary":"auto"}}`, ""},
+		{"openai", res, `{"reasoning":{"mode":"pro"}}`, "reasoning"},
+		{"openai", chat, `{"reasoning":{"mode":["pro"]}}`, "not know"},
+		{"openai", chat, `{"reasoning":{"model":"gpt-5-pro"}}`, "model"},
+		{"openai", chat, `{"prompt_cache_options":{"mode":"explicit","ttl":"30m"}}`, ""},
+		{"openai", chat, `{"prompt_cache_options":{"ttl":"24h"}}`, "ttl"},
+		{"openai", chat, `{"model":"groq/compound-mini"}`, "searches"},
+		{"openai", res, `{"prompt":{"id":"p"}}`, "stored prompt"},
 		{"openai", res, `{"tools":[{"type":"web_search"}]}`, "fee per use"},
 		{"openai", res, `{"tools":[{"type":"mcp","server_label":"a"},{"type":"function","name":"f"}]}`, ""},
 		{"openai", res, `{"tools":[{"type":"file_search"},{"type":"mcp"}]}`, "fee per use"},
@@ -45,11 +54,11 @@ func TestDearerThanTheTable(t *testing.T) {
 		{"anthropic", messages, `{"inference_geo":"us"}`, "inference_geo"},
 		{"anthropic", messages, `{"fallbacks":[{"model":"claude-opus-4-8"}]}`, "fallbacks"},
 		{"anthropic", messages, `{"fallbacks":"default"}`, "fallbacks"},
-		{"anthropic", messages, `{` + long + `}`, "cache_control.ttl"},
-		{"anthropic", messages, `{"system":[{"type":"text","text":"a",` + long + `}]}`, "cache_control.ttl"},
-		{"anthropic", messages, `{"tools":[{"name":"f",` + long + `}]}`, "cache_control.ttl"},
-		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a",` + long + `}]}]}`, "cache_control.ttl"},
-		{"anthropic", messages, `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":"a",` + long + `}]}]}]}`, "cache_control.ttl"},
+		{"anthropic", messages, `{` + long + `}`, "the ttl of a cache"},
+		{"anthropic", messages, `{"system":[{"type":"text","text":"a",` + long + `}]}`, "the ttl of a cache"},
+		{"anthropic", messages, `{"tools":[{"name":"f",` + long + `}]}`, "the ttl of a cache"},
+		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a",` + long + `}]}]}`, "the ttl of a cache"},
+		{"anthropic", messages, `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":"a",` + long + `}]}]}]}`, "the ttl of a cache"},
 		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"5m"}}]}]}`, ""},
 		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}]}`, ""},
 		{"anthropic", messages, `{"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, "fee per use"},
@@ -78,20 +87,37 @@ func TestDearerThanTheTable(t *testing.T) {
 	}
 }
 
-// TestDearerByHeader: a header asks for priority at Vertex AI, which costs more.
+// TestDearerByHeader: headers ask for what costs more at Vertex AI and at Bedrock.
 //
 // req: B12
 func TestDearerByHeader(t *testing.T) {
 	t.Parallel()
-	for value, dear := range map[string]bool{"priority": true, "Priority ": true, "dedicated": true, "flex": false, "Flex": false} {
+	const vertex, tier = "X-Vertex-AI-LLM-Shared-Request-Type", "X-Amzn-Bedrock-Service-Tier"
+	for _, c := range []struct {
+		name, value string
+		dear        bool
+	}{
+		{vertex, "priority", true},
+		{vertex, "Priority ", true},
+		{vertex, "dedicated", true},
+		{vertex, "flex", false},
+		{vertex, "Flex", false},
+		{tier, "priority", true},
+		{tier, "default", false},
+		{tier, "Flex", false},
+		{"X-Amzn-Bedrock-PerformanceConfig-Latency", "optimized", true},
+		{"X-Amzn-Bedrock-GuardrailIdentifier", "g", true},
+		{"X-Amzn-Bedrock-Trace", "ENABLED", false},
+		{"X-Amzn-Trace-Id", "a", false},
+	} {
 		h := http.Header{}
-		h.Set("X-Vertex-AI-LLM-Shared-Request-Type", value)
-		c, err := llm.Gemini().Parse(http.MethodPost, "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
+		h.Set(c.name, c.value)
+		call, err := llm.Gemini().Parse(http.MethodPost, "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (c.Unpriced != "") != dear {
-			t.Errorf("%q: unpriced is %q", value, c.Unpriced)
+		if (call.Unpriced != "") != c.dear {
+			t.Errorf("%s: %q: unpriced is %q", c.name, c.value, call.Unpriced)
 		}
 	}
 }

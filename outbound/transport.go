@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,7 +297,11 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	}
 	now = time.Now()
 	run.event.Answered = now
-	t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
+	if resp.StatusCode < http.StatusBadRequest || resp.StatusCode == http.StatusTooManyRequests {
+		// Other errors may be of a model that does not exist: callers could name any number of them,
+		// and nothing more would be learned of those that do.
+		t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
+	}
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, t.refusal(run, r, resp)
 	}
@@ -338,20 +343,45 @@ func (t *Transport) refusal(run *running, r *request, resp *http.Response) (agai
 	}
 	what := t.profile.Refusal(resp.StatusCode, resp.Header, body, time.Now())
 	used := t.failed(r)
-	if what.Billed || unheard(resp.StatusCode) {
+	if u, ok := t.profile.ErrorUsage(r.call, body); ok {
+		run.event.Usage = u
+		used = atLeast(t.settlement(r, u), used)
+	} else if what.Billed || unheard(resp.StatusCode, body) {
 		used = t.unheard(r)
 	}
 	return t.ended(run, r, what, used)
 }
 
-// unheard reports whether a status is that of a proxy that did not get the provider's answer: the
-// provider may still be working on it. 520 to 524 are Cloudflare's.
-func unheard(status int) bool {
-	return status == http.StatusBadGateway || status == http.StatusGatewayTimeout || status >= 520 && status <= 524
+// atLeast returns costs, of each unit no less than least says.
+func atLeast(costs, least []drawgate.Cost) []drawgate.Cost {
+	for i := range costs {
+		for _, l := range least {
+			if l.Unit == costs[i].Unit {
+				costs[i].N = max(costs[i].N, l.N)
+			}
+		}
+	}
+	return costs
 }
 
-// failed returns what a call used that was answered with an error for which no provider is
-// paid.
+// unheard reports whether an error is that of a proxy that did not get the provider's answer: the
+// provider may still be working on it. 520 to 524 are Cloudflare's, 499 is Google's for a call that
+// was given up (google.rpc.Code). Envoy answers 503 if it lost a connection, and says how.
+func unheard(status int, body []byte) bool {
+	if _, why, ok := bytes.Cut(body, []byte("disconnect/reset before headers")); ok {
+		return !slices.ContainsFunc([]string{"connection failure", "connection timeout", "overflow"}, func(unsent string) bool {
+			return bytes.Contains(why, []byte(unsent))
+		})
+	}
+	switch status {
+	case 499, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return status >= 520 && status <= 524
+}
+
+// failed returns what a call used that was answered with an error which says nothing of usage: no
+// provider is paid for it.
 func (t *Transport) failed(r *request) []drawgate.Cost {
 	used := t.profile.Failed(r.call, r.est)
 	if p := t.opts.Prices; p != nil {
@@ -450,14 +480,30 @@ type answerBody struct {
 	r    *request
 	body io.ReadCloser
 
-	mu     sync.Mutex
-	stream *llm.Stream // guarded by mu; nil: compressed, though we asked for it as it is
-	over   bool        // guarded by mu
+	mu      sync.Mutex
+	stream  *llm.Stream // guarded by mu; nil: compressed, though we asked for it as it is
+	over    bool        // guarded by mu
+	reading bool        // guarded by mu
+	read    time.Time   // guarded by mu: when the latest read ended; zero: there was none
+	behind  bool        // guarded by mu: the provider may have sent more than was read
 }
 
+// A reader that pauses for longer than pausedTime leaves what the provider sends meanwhile on its
+// way, perhaps a whole answer. It has caught up once it had to wait for the provider for waitedTime.
+const (
+	pausedTime = time.Second
+	waitedTime = 5 * time.Millisecond
+)
+
 func (b *answerBody) Read(p []byte) (int, error) {
+	begun := time.Now()
+	b.mu.Lock()
+	b.behind, b.reading = b.isBehind(begun), true
+	b.mu.Unlock()
 	n, err := b.body.Read(p)
 	b.mu.Lock()
+	b.reading, b.read = false, time.Now()
+	b.behind = b.behind && (err != nil || b.read.Sub(begun) < waitedTime)
 	if b.stream != nil && n > 0 && !b.over {
 		_, _ = b.stream.Write(p[:n]) // it never fails
 	}
@@ -471,6 +517,11 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// isBehind reports whether the provider may have sent more than was read. The caller holds b.mu.
+func (b *answerBody) isBehind(now time.Time) bool {
+	return b.behind || !b.reading && !b.read.IsZero() && now.Sub(b.read) > pausedTime
+}
+
 // Close ends the call. What was delivered counts.
 func (b *answerBody) Close() error {
 	err := b.body.Close()
@@ -482,7 +533,7 @@ func (b *answerBody) Close() error {
 // if it was closed before its end.
 func (b *answerBody) finish(err error) {
 	b.mu.Lock()
-	over := b.over
+	over, behind := b.over, b.isBehind(time.Now())
 	b.over = true
 	b.mu.Unlock()
 	if over {
@@ -494,6 +545,7 @@ func (b *answerBody) finish(err error) {
 	}
 	_ = b.stream.Close() // it has no error
 	used := b.stream.Usage()
+	used.Unread = behind && !b.stream.Ended() && !errors.Is(err, io.EOF)
 	b.run.event.Usage = used
 	if what, ok := b.stream.Refusal(time.Now()); ok {
 		b.t.ended(b.run, b.r, what, b.t.settlement(b.r, used))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
+	"log"
+	"log/slog"
 	"net/url"
 	"strings"
 
@@ -77,6 +79,8 @@ func (v *service) openGateway() (err error) {
 		}
 		observer = outbound.Join(v.ledger.Observer(), observer)
 	}
+	log.SetFlags(0)                           //nolint:forbidigo // net/http takes no other logger for its transport
+	log.SetOutput(&connectionLog{log: v.log}) //nolint:forbidigo // as above
 	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache, Observer: observer, Logger: v.log}
 	if v.run.Metrics != nil {
 		o.Answered, o.WrongKey = v.run.Metrics.GatewayAnswered, v.run.Metrics.GatewayWrongKey
@@ -100,6 +104,17 @@ func (v *service) openGateway() (err error) {
 	}
 	v.declareCalls(&conf)
 	return nil
+}
+
+// connectionLog receives what net/http logs about connections to upstreams by itself. A line may
+// quote an answer, and so the provider's key or a prompt: that part is cut off.
+type connectionLog struct{ log *slog.Logger }
+
+// Write takes one line.
+func (l *connectionLog) Write(line []byte) (int, error) {
+	text, _, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " starting with ")
+	l.log.Warn(text)
+	return len(line), nil
 }
 
 // declareCalls names the upstreams and their models to the metrics.

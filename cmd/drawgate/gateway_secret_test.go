@@ -70,8 +70,17 @@ func echo(w http.ResponseWriter, r *http.Request) {
 			answer = "data: {\"error\":{\"message\":\"" + text + "\",\"code\":\"server_error\"}}\n\n"
 		}
 	}
-	w.WriteHeader(status)
 	rc := http.NewResponseController(w)
+	if place == "behind" { // more than the length that it has told
+		conn, _, err := rc.Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"+text+strings.Repeat("x", 100))
+		return
+	}
+	w.WriteHeader(status)
 	for len(answer) > 0 {
 		n := len(answer)
 		if place == "pieces" {
@@ -143,7 +152,7 @@ gateway:
 		}
 	}
 	for name := range echoes {
-		for _, place := range []string{"header", "trailer", "body", "stream", "pieces", "failed", "cut", "400", "401", "403", "500"} {
+		for _, place := range []string{"header", "trailer", "body", "stream", "pieces", "failed", "cut", "behind", "400", "401", "403", "500"} {
 			got := call("/v1/chat/completions", name, place)
 			hidden("the answer with the key in "+place, got)
 			if place == "body" && (!strings.Contains(got, "200") || !strings.Contains(got, `"choices":[{"message":{"content":"`)) {
