@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -24,6 +25,18 @@ func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Sto
 
 // ScriptSHA is the hash of the script that decides.
 func ScriptSHA() string { return production.sha }
+
+// RemoveAtMost makes the store remove no more than n expired entries in a call of the script, and
+// returns the store.
+func (s *Store) RemoveAtMost(n int) *Store {
+	const most = "local MOST = 1000\n"
+	if !strings.Contains(s.script.body, most) {
+		panic("the script bounds the entries that it removes in another way")
+	}
+	sc := newScript(strings.Replace(s.script.body, most, fmt.Sprintf("local MOST = %d\n", n), 1))
+	s.script = &sc
+	return s
+}
 
 // KeyOf returns the server's key of a bucket.
 func KeyOf(prefix string, k drawgate.Key) string {

@@ -34,6 +34,7 @@ var (
 		gotShort: "return { 0, now, head or '' }", gotAllowed: "return 1, at", gotRefused: "return 2", gotReplayed: "return 3, from", gotReused: "return 4",
 		gotDone: "return found and 5 or 6", gotGone: "return found and 5 or 6", gotPeek: "res[1] = 7", gotFull: "return 8", gotWindows: "return { 9, now, asked }",
 		gotOther: "return 10", gotLate: "return 11", gotKept: "return 12",
+		gotMore: "return 13",
 	}
 )
 

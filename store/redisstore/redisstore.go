@@ -4,7 +4,12 @@
 // Every decision is one call of one script, which the server runs atomically: it reads the server's
 // clock once, decides about all buckets of the take, and at the end writes at most one hash per
 // bucket. A refusal writes nothing, except for the first one after a change of rate, or one that
-// finds many ended holds. A bucket's key expires by itself once nothing in it is used or held.
+// finds many ended holds or expired entries. A bucket's key expires by itself once nothing in it is
+// used or held.
+//
+// A call removes at most 1,000 expired entries of rolling limits; with the default precision there
+// are fewer. A take that does not fit before more of them are removed needs several calls, between
+// which the server answers others.
 //
 // # What is lost with the server
 //

@@ -1,5 +1,6 @@
 -- One decision on the buckets KEYS. It reads everything, decides, and writes last. A refusal writes
--- nothing, unless advancing a record for this caller changes what others would find.
+-- nothing, unless advancing a record for this caller changes what others would find, or is much
+-- work that others would have to do again.
 --
 -- It is the counterpart of internal/record, function by function: see there for what is not
 -- explained here. Numbers are doubles. All stored numbers stay below 2^53. Where an intermediate
@@ -20,6 +21,17 @@
 --   u<limit><c>  what they hold of a limit; what is missing at the end is nothing
 --   k            the key's parts, if the key itself is a digest
 --
+-- Expired entries of rolling limits: a call removes at most MOST of them, the oldest first, because
+-- tens of thousands keep the server busy for a tenth of a second and more. The header says which
+-- entry is the oldest. Those that are left still count as used, until later calls remove them. So
+-- what a record says is used is never less than what is used.
+--   A take that fits is granted. If it does not, and there are expired entries left in a limit that
+-- does not let it pass, it is undecided: what was removed is written, and the caller sends the take
+-- again. So a take is refused only by what really is used, and its wait is right. What remains of
+-- a limit that lets a take pass may be more than the answer says.
+--   Settlements remove at most MOST as well. A refund takes no units from expired entries. A peek
+-- has no such bound, because it writes nothing and its answer is exact.
+--
 -- ARGV[1] is the operation, ARGV[2] the first bucket's request; wire.go describes both.
 local call = redis.call
 local op, blob = ARGV[1], ARGV[2]
@@ -27,6 +39,7 @@ local time = call('TIME')
 local raw = time[1] * 1000000 + time[2]
 local pack, unpack_ = struct.pack, struct.unpack
 local MAX = 9007199254740991
+local MOST = 1000
 local head
 
 -- Returns the instant until which a key lives that is needed until need. It is later by a quarter
@@ -125,18 +138,18 @@ if op == 'h' then
               used, first = 0, tail + 1
             elseif first < tail and old + win <= now then
               local e, list, from, step = 'e' .. sub(id, 1, 8), {}, first, 2
+              del = del or {}
               repeat
                 if not list[first - from + 1] then -- more at a time, the more there are
                   list, from = {}, first
-                  for i = first, math.min(first + step, tail) - 1 do list[#list + 1] = e .. i end
-                  list, step = call('HMGET', KEYS[1], unpack(list)), math.min(4 * step, 2000)
+                  for i = first, math.min(first + math.min(step, MOST - #del + 1), tail) - 1 do list[#list + 1] = e .. i end
+                  list, step = call('HMGET', KEYS[1], unpack(list)), 4 * step
                 end
                 local _, gone
                 _, old, gone = unpack_('<ddd', list[first - from + 1])
-                if old + win > now then break end
+                if old + win > now or #del == MOST then break end
                 used = used - gone
                 if used < 0 then used = 0 end
-                del = del or {}
                 del[#del + 1] = e .. first
                 first = first + 1
               until first == tail
@@ -217,9 +230,7 @@ if op == 'h' then
     else
       call('HSET', KEYS[1], 'h', head)
     end
-    if del then
-      for i = 1, #del, 2000 do call('HDEL', KEYS[1], unpack(del, i, math.min(i + 1999, #del))) end
-    end
+    if del and del[1] then call('HDEL', KEYS[1], unpack(del)) end
     if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
     return head
   until true
@@ -228,6 +239,7 @@ end
 -- The long way: any operation, any record.
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local instant -- the instant of this operation, once the records are read
+local budget = op == 'p' and math.huge or MOST -- entries that this call may still remove
 local asked = {} -- instants whose calendar windows are unknown; if there are any, nothing is written
 
 local function gcd(a, b)
@@ -282,7 +294,7 @@ local function specs(b)
 end
 
 local function load(key, h)
-  local r = { key = key, last = 0, ttl = 0, m = 0, next = 0, ends = 0, ls = {}, by = {}, put = {}, cache = {}, os = {} }
+  local r = { key = key, last = 0, ttl = 0, m = 0, next = 0, ends = 0, ls = {}, by = {}, put = {}, cache = {}, os = {}, removed = 0 }
   if h == nil then h = call('HGET', key, 'h') end
   if not h then
     r.new = true
@@ -400,36 +412,52 @@ local function drain(st, s, now)
   end
 end
 
+-- Reports whether the oldest entry of a rolling limit has expired.
+local function oldestExpired(st, now)
+  return st.head <= st.tail and (st.head < st.tail and st.old or st.lst) + st.win <= now
+end
+
 local function expire(r, st, now)
-  if st.head < st.tail and st.lst + st.win <= now then -- all of them, of which none need be read
-    r.gone = r.gone or {}
-    r.gone[#r.gone + 1] = { st.id, st.head, st.tail - 1 }
-    st.used, st.head = 0, st.tail + 1
-    return
-  end
-  local step = 2
+  if budget == 0 or not oldestExpired(st, now) then return end
+  local e, names, i, step, _ = 'e' .. st.id, {}, 1, 2
   while st.head <= st.tail do
-    local n
-    if st.head == st.tail then
-      if st.lst + st.win > now then return end
-      n = st.n
-    else
-      if st.old + st.win > now then return end
-      local e, _ = 'e' .. st.id
-      local f = e .. st.head
-      if r.put[f] == nil and r.cache[f] == nil then -- more at a time, the more there are
-        local names = {}
-        for i = st.head, min(st.head + step, st.tail) - 1 do names[#names + 1] = e .. i end
+    local last, n, f = st.lst, st.n
+    if st.head < st.tail then
+      if not names[i] then -- more at a time, the more there are
+        names, i = {}, 1
+        for k = st.head, min(st.head + min(step, budget + 1), st.tail) - 1 do names[#names + 1] = e .. k end
         fields(r, names)
-        step = min(4 * step, 1000)
+        step = 4 * step
       end
-      _, _, n = unpack_('<ddd', get(r, f))
-      r.put[f] = false
-      if st.head + 1 < st.tail then _, st.old = unpack_('<dd', get(r, e .. st.head + 1)) end
+      f = names[i]
+      _, last, n = unpack_('<ddd', get(r, f))
+      st.old = last
     end
+    if budget == 0 or last + st.win > now then return end
+    if f then r.put[f] = false end
     st.used = max(0, st.used - n)
     st.head = st.head + 1
+    i, budget, r.removed = i + 1, budget - 1, r.removed + 1
   end
+end
+
+-- Removes all entries without reading them, if the header's have expired too and nothing was open
+-- before this call: then write deletes the key and sets what this call has added, which is much
+-- faster than field by field. A limit whose only entry is in the header is left as it is.
+local function clear(r, now)
+  if r.m > 0 then return end
+  local any = false
+  for _, st in ipairs(r.ls) do
+    if st.kind == 2 and st.head < st.tail then
+      if st.lst + st.win > now then return end
+      any = true
+    end
+  end
+  if not any then return end
+  for _, st in ipairs(r.ls) do
+    if st.kind == 2 and st.head < st.tail then st.used, st.head = 0, st.tail + 1 end
+  end
+  r.cleared = true
 end
 
 local function advance(r, st, s, now)
@@ -715,10 +743,14 @@ local function strange(r, ss, now)
   return #r.over > MANY
 end
 
+-- As MANY, for expired entries. Reading so few again costs a tenth of a millisecond.
+local MANYREMOVED = 100
+
 local function advanceAll(r, ss, now)
   now = max(now, r.last)
   r.last = now
   if r.pause and now >= r.pause then r.pause, r.why = nil, nil end
+  clear(r, now)
   for _, o in ipairs(r.over) do
     for _, q in ipairs(o.parts) do closePart(r, ss, q, q.n, o.fin) end
     forget(r, o)
@@ -785,36 +817,17 @@ local function until_(r, st)
   return need
 end
 
--- Entries that were not read have expired. If the bucket needs no field but its header, the whole
--- key is deleted, which is much faster than field by field; PEXPIRE with 0 does that, and needs no
--- further right. Then it returns true, and the header has to be written anew.
-local function replace(r)
-  local simple = r.m == 0
-  for _, st in ipairs(r.ls) do
-    if st.kind == 2 and st.head < st.tail then simple = false end
-  end
-  if simple then
-    call('PEXPIRE', r.key, 0)
-    r.put = {}
-    return true
-  end
-  for _, g in ipairs(r.gone) do
-    for k = g[2], g[3] do r.put['e' .. g[1] .. k] = false end
-  end
-  return false
-end
-
 local function write(r, ss, key)
   local need = r.ends
   if #r.ls > 16 and r.m == 0 then -- limits of old versions of the policy
     local ls = {}
     for _, st in ipairs(r.ls) do
-      if ss.by[st.id] or until_(r, st) > r.last then
-        ls[#ls + 1] = st
-      else
-        r.by[st.id] = nil
-        if st.kind == 2 then expire(r, st, r.last) end
+      local old = not ss.by[st.id] and until_(r, st) <= r.last
+      if old and st.kind == 2 then
+        expire(r, st, r.last)
+        old = st.head > st.tail
       end
+      if old then r.by[st.id] = nil else ls[#ls + 1] = st end
     end
     r.ls = ls
   end
@@ -823,7 +836,10 @@ local function write(r, ss, key)
   local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
   if short then r.ttl = keep(need) end
   local set, del = { 'h', header(r, ss) }, {}
-  if r.gone and replace(r) then short, r.new = true, true end
+  if r.cleared then
+    call('PEXPIRE', r.key, 0) -- deletes it, and needs no further right
+    short, r.new = true, true
+  end
   if r.new and key ~= '' then set[3], set[4] = 'k', key end
   for f, v in pairs(r.put) do
     if v then
@@ -908,6 +924,7 @@ for i, r in ipairs(rs) do
   r.dirty = op ~= 'p' and strange(r, sss[i], now)
   r.next = next
   advanceAll(r, sss[i], now)
+  r.dirty = r.dirty or op ~= 'p' and r.removed > MANYREMOVED
 end
 
 local res = { 0, now, 0 }
@@ -1014,6 +1031,19 @@ local function paused()
   return false
 end
 
+-- Reports whether a take cannot be decided yet: it does not fit, and this call may not remove any
+-- more of the expired entries. A limit that could never let it pass is none that it has to fit.
+local function undecided(lease)
+  if budget > 0 then return false end
+  for i, r in ipairs(rs) do
+    for _, s in ipairs(sss[i]) do
+      local st, n = r.by[s.id], lease == 1 and min(s.n, s.eff) or s.n
+      if st and st.kind == 2 and n > 0 and n <= s.eff and oldestExpired(st, now) and excess(st, s, now, n) then return true end
+    end
+  end
+  return false
+end
+
 local given = false -- the take was allowed before, elsewhere: a pause does not refuse it
 local undo -- restores what a refused replay gave back, after it was explained
 
@@ -1047,6 +1077,7 @@ local function replay(from, notAfter)
   local fin = res[3]
   res[3] = 0
   if notAfter > 0 and raw > notAfter then return 11 end
+  if undecided(0) then return 13 end
   local before = {}
   for i, r in ipairs(rs) do
     before[i] = { put = copy(r.put), ls = {} }
@@ -1203,6 +1234,7 @@ local function take(grant, print, hold, notAfter, ahead, lease)
     if code then return code end
     if notAfter > 0 and raw > notAfter then return 11 end
   end
+  if undecided(lease) then return 13 end
   if not given and paused() then return 2 end
   local at = start(hold, ahead, lease)
   if not at then return 2 end
@@ -1353,8 +1385,9 @@ end
 local function refundRolling(r, st, n)
   local kept, back, seq = reserved(r, st), 0, st.tail
   while seq >= st.head and back < n do
-    local f, a, z, c = 'e' .. st.id .. seq, 0, 0, st.n
+    local f, a, z, c = 'e' .. st.id .. seq, 0, st.lst, st.n
     if seq < st.tail then a, z, c = unpack_('<ddd', get(r, f)) end
+    if z + st.win <= now then break end -- it has expired, as all before it
     local d = min(n - back, max(0, c - (kept[seq] or 0)))
     if d > 0 then
       back = back + d
@@ -1440,6 +1473,6 @@ if op == 't' and res[1] < 4 or op == 'p' then
 end
 if undo then undo() end
 for i, r in ipairs(rs) do
-  if r.dirty then write(r, sss[i], keys[i]) end
+  if r.dirty or res[1] == 13 and r.removed > 0 then write(r, sss[i], keys[i]) end
 end
 return res

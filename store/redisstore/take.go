@@ -26,6 +26,7 @@ type request struct {
 	priority int8
 	buckets  []drawgate.BucketCost
 	times    []int64 // the script asked for their calendar windows
+	rounds   int     // how often it did
 	call
 	msg    rueidis.RedisMessage // what the script answered
 	answer func(*rueidis.RedisMessage) error
@@ -179,15 +180,15 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 }
 
 // mostRounds is how often the script may ask for further calendar windows: once if the estimate of
-// the server's clock was wrong, and again if the clock moved meanwhile. The rest of a batch is
-// carried out before the request that needs another round.
+// the server's clock was wrong, and again if the clock moved meanwhile.
 const mostRounds = 5
 
 // errRounds is the error if the script keeps asking.
 var errRounds = fmt.Errorf("%w: it keeps asking for calendar windows", errAnswer)
 
-// carryOut sends requests until each is answered, and sets err for those that failed. If it returns
-// an error, nothing was sent.
+// carryOut sends requests until each is answered, and sets err for those that failed. The rest of a
+// batch is carried out before a request that has to be sent again. If carryOut returns an error,
+// nothing was sent.
 func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	c, err := s.begin(ctx, op)
 	if err != nil {
@@ -209,7 +210,7 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		}
 		todo = append(todo, r)
 	}
-	for round := 0; len(todo) > 0; round++ {
+	for len(todo) > 0 {
 		for _, r := range todo {
 			s.fill(r)
 		}
@@ -219,11 +220,8 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		for i, r := range todo {
 			err := s.read(r, &res[i])
 			if errors.Is(err, errAgain) {
-				if round < mostRounds {
-					again = append(again, r)
-					continue
-				}
-				err = errRounds
+				again = append(again, r)
+				continue
 			}
 			r.err = failure(op, err, r.keys)
 		}
@@ -302,8 +300,10 @@ func (s *Store) learn(now int64) {
 }
 
 var (
-	// errAgain means that the script needs further calendar windows.
-	errAgain = errors.New("further calendar windows are needed")
+	// errAgain means that the request has to be sent again, with the calendar windows that the
+	// script asked for, or because it did not get through with the expired entries. Each call
+	// removes many of these, so there is an end to it.
+	errAgain = errors.New("the script has to be called again")
 	// errDisagree is a bug: the script refused what this side would allow.
 	errDisagree = errors.New("the script and the store disagree")
 )
@@ -323,8 +323,15 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 		return errAnswer
 	}
 	code, err := parts[0].AsInt64()
+	if err == nil && code == gotMore {
+		r.op = opTake // the short way would not get through either
+		return errAgain
+	}
 	if err != nil || code != gotWindows {
 		return r.answer(m)
+	}
+	if r.rounds++; r.rounds > mostRounds {
+		return errRounds
 	}
 	now, err := parts[1].AsInt64()
 	if err != nil || len(parts) < 3 {

@@ -55,6 +55,7 @@ const (
 	gotOther    = 10
 	gotLate     = 11
 	gotKept     = 12 // end of the lease that was not renewed, or of the pause that was left
+	gotMore     = 13 // expired entries were removed, and more of them are in the way: the take has to be sent again
 )
 
 const flagChargeEnd = 1
