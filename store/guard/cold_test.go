@@ -80,7 +80,11 @@ func TestStartsInAnOutageReachTheirBound(t *testing.T) {
 				for i := range guards {
 					guards[i], ways[i] = begin(t, store, well, opts)
 				}
-				time.Sleep(48 * hour) // nothing counts any more of what may have been used before they started
+				window := c.limit.Window
+				if c.limit.Kind == drawgate.Calendar {
+					window = 24 * hour
+				}
+				time.Sleep(2 * window) // nothing counts any more of what may have been used before they started
 				n := drain(t, guards[0], plan, "k")
 				for _, w := range ways {
 					w.set(refuses)
@@ -96,7 +100,7 @@ func TestStartsInAnOutageReachTheirBound(t *testing.T) {
 					}
 				}
 				reached(t, "the window of the loss", n-line.Most, line.Extra)
-				time.Sleep(24 * hour)
+				time.Sleep(window)
 				n = 0
 				for _, g := range guards {
 					n += drain(t, g, plan, "k")
@@ -181,7 +185,7 @@ func TestInstancesThatAreNotCountedGoOn(t *testing.T) {
 				}
 				add(well)
 				add(well)
-				time.Sleep(24 * time.Hour)
+				time.Sleep(3 * time.Hour)
 				young := add(well)
 				if got := drain(t, young, plan, "its own"); got != c.limit.Amount {
 					t.Errorf("the store admits %d, want %d", got, c.limit.Amount)
@@ -220,7 +224,7 @@ func TestInstancesThatAreNotCountedGoOn(t *testing.T) {
 				for _, w := range ways {
 					w.set(well)
 				}
-				time.Sleep(24 * time.Hour)
+				time.Sleep(3 * time.Hour)
 				for _, w := range ways {
 					w.set(refuses)
 				}
