@@ -73,8 +73,10 @@ func (s *stored) field(name string, v any) {
 	if v == nil {
 		return
 	}
-	text, _ := v.(string)
-	text = strings.ToLower(text)
+	lower := func() string { // texts can be long, and few matter
+		text, _ := v.(string)
+		return strings.ToLower(text)
+	}
 	switch {
 	case slices.Contains(references, name):
 		s.refers = true
@@ -83,17 +85,17 @@ func (s *stored) field(name string, v any) {
 	case name == "websearchoptions":
 		s.refers = true
 		s.extra("tools")
-	case name == "servicetier" && (text == "priority" || text == "scale"),
-		name == "speed" && text == "fast", name == "inferencegeo" && text == "us":
+	case name == "servicetier" && (lower() == "priority" || lower() == "scale"),
+		name == "speed" && lower() == "fast", name == "inferencegeo" && lower() == "us":
 		s.extra(name)
-	case name == "ttl" && text == "1h":
+	case name == "ttl" && lower() == "1h":
 		s.extra(name)
 	case strings.HasSuffix(name, "modalities"):
 		all, _ := json.Marshal(v)
 		if text := strings.ToLower(string(all)); strings.Contains(text, "audio") || strings.Contains(text, "image") {
 			s.extra(name)
 		}
-	case name == "mimetype" && strings.HasPrefix(text, "audio/"), name == "inputaudio":
+	case name == "mimetype" && strings.HasPrefix(lower(), "audio/"), name == "inputaudio":
 		s.extra("audio")
 	}
 }

@@ -50,6 +50,43 @@ func tokenLength(text string) int {
 		}
 		return 1 + tokenLength(text[1:])
 	}
+	if text[0] < utf8.RuneSelf {
+		return asciiLength(text)
+	}
+	return runeLength(text)
+}
+
+// asciiLength is runeLength for a text that begins with an ASCII character, and faster. No other
+// character is of the same class.
+func asciiLength(text string) (n int) {
+	first := text[0]
+	kind := asciiClasses[first]
+	most := min(kind.most, len(text))
+	for n = 1; n < most; n++ {
+		c := text[n]
+		if c >= utf8.RuneSelf || asciiClasses[c] != kind || kind.class == sign && c != first ||
+			kind.class == letter && text[n-1] >= 'a' && c <= 'Z' {
+			break
+		}
+	}
+	return n
+}
+
+type classAndMost struct {
+	class class
+	most  int
+}
+
+// asciiClasses is classOf for ASCII.
+var asciiClasses = func() (all [utf8.RuneSelf]classAndMost) {
+	for c := range all {
+		all[c].class, all[c].most = classOf(rune(c))
+	}
+	return all
+}()
+
+// runeLength returns how many bytes the first token of a text has that begins with no single blank.
+func runeLength(text string) int {
 	first, size := utf8.DecodeRuneInString(text)
 	class, most := classOf(first)
 	n, last := size, first
