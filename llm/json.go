@@ -138,12 +138,11 @@ func (s *scanner) write(p []byte) error {
 func (s *scanner) writeValue(p []byte) (n int, err error) {
 	for i := 0; i < len(p); i++ {
 		if s.state == inString && s.nPart == 0 && s.high == 0 {
-			if n := s.plain(p[i:]); n > 0 {
-				i += n
-				s.offset += int64(n)
-				if i == len(p) {
-					return i, nil
-				}
+			n := s.characters(p[i:])
+			i += n
+			s.offset += int64(n)
+			if i == len(p) {
+				return i, nil
 			}
 		}
 		again, err := s.step(p[i])
@@ -161,6 +160,24 @@ func (s *scanner) writeValue(p []byte) (n int, err error) {
 		}
 	}
 	return len(p), nil
+}
+
+// characters reads those at the start of p that stand for themselves in a string, as far as they are
+// whole, and returns how many bytes they have.
+func (s *scanner) characters(p []byte) (n int) {
+	for n < len(p) {
+		if plainASCII[p[n]] {
+			n += s.plain(p[n:])
+			continue
+		}
+		r, size := utf8.DecodeRune(p[n:])
+		if size == 1 { // ASCII, or not whole, or damaged
+			break
+		}
+		s.rune(r)
+		n += size
+	}
+	return n
 }
 
 // plainASCII has the ASCII characters that stand for themselves in a string.

@@ -292,7 +292,7 @@ func (t *Text) wide(r rune, size int) {
 	t.blankBefore()
 	t.Counts[LongBytes] += int64(max(0, size-3))
 	switch {
-	case unicode.Is(unicode.Han, r):
+	case isHan(r):
 		t.Counts[Han]++
 	case unicode.In(r, unicode.Hiragana, unicode.Katakana):
 		t.Counts[Kana]++
@@ -324,13 +324,16 @@ func kindOf(r rune) charKind {
 		return kindPunct
 	case r < utf8.RuneSelf:
 		return kindOther
-	case r >= 0x1100 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
+	case r >= 0x1100 && (isHan(r) || unicode.In(r, unicode.Hiragana, unicode.Katakana, unicode.Hangul)):
 		return kindNone
 	case unicode.IsLetter(r) || unicode.IsMark(r):
 		return kindOtherLetter
 	}
 	return kindOther
 }
+
+// isHan is unicode.Is(unicode.Han, r), and faster for the block of the usual ones.
+func isHan(r rune) bool { return r >= 0x4E00 && r <= 0x9FFF || unicode.Is(unicode.Han, r) }
 
 // Weights say how many tokens each feature of a text costs.
 type Weights [numFeatures]float64

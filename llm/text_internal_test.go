@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"testing"
+	"unicode"
 
 	"pgregory.net/rapid"
 )
@@ -36,6 +37,16 @@ func TestASCIICountsAlike(t *testing.T) {
 			t.Fatalf("%q: got %+v, want %+v", text, got, want)
 		}
 	})
+}
+
+// TestIsHan: the short cut is right for every character.
+func TestIsHan(t *testing.T) {
+	t.Parallel()
+	for r := range rune(unicode.MaxRune) {
+		if isHan(r) != unicode.Is(unicode.Han, r) {
+			t.Fatalf("%U: got %t", r, isHan(r))
+		}
+	}
 }
 
 // TestPlainLength: looking at eight characters at a time finds the same as looking at each.
