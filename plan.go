@@ -119,7 +119,9 @@ func (p *Plan) sameLimits(o *Plan) bool {
 
 // sameAmounts reports whether both count the same limits with the same amounts.
 func (p *Plan) sameAmounts(o *Plan) bool {
-	return p == o || slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool { return a.ID == b.ID && a.Effective == b.Effective && a.Rate == b.Rate })
+	return p == o || slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool {
+		return a.ID == b.ID && a.Effective == b.Effective && a.Rate == b.Rate
+	})
 }
 
 // NeedsHold reports whether the policy has a concurrency limit, so that a take needs a hold.

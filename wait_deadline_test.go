@@ -321,8 +321,8 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 	}
 }
 
-// TestDeadlineBehindThoseWhoLeave: whoever is behind one that cannot pass in time, and so leaves, is
-// not refused because of its units. req: B1
+// TestDeadlineBehindThoseWhoLeave: whoever is behind one that cannot pass in time, and so leaves,
+// is not refused because of its units. req: B1
 func TestDeadlineBehindThoseWhoLeave(t *testing.T) {
 	t.Parallel()
 	for range 20 { // they leave in any order
@@ -357,8 +357,8 @@ func TestDeadlineBehindThoseWhoLeave(t *testing.T) {
 	}
 }
 
-// TestDeadlineBehindOthersWithLess: whoever needs less of the limit than it asks for, or may use more
-// or less of it than others, is not refused although it passes in time. req: B1
+// TestDeadlineBehindOthersWithLess: whoever needs less of the limit than it asks for, or may use
+// more or less of it than others, is not refused although it passes in time. req: B1
 func TestDeadlineBehindOthersWithLess(t *testing.T) {
 	t.Parallel()
 	minute := func(amount int64) drawgate.Policy { return policy(rolling(amount, time.Minute)) }
@@ -366,6 +366,7 @@ func TestDeadlineBehindOthersWithLess(t *testing.T) {
 	kept.Name, kept.Unit, kept.ReservedByPriority = "tokens", "tokens", map[int]drawgate.Share{5: {Units: 5}}
 	many := leaky(1000, time.Minute, 1000)
 	many.Name = "requests"
+	both := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{many, kept}}
 	ask := func(l *drawgate.Limiter, n int64) drawgate.Request { return requests(l, n) }
 	for _, c := range []struct {
 		name   string
@@ -386,7 +387,7 @@ func TestDeadlineBehindOthersWithLess(t *testing.T) {
 		{"others have a larger amount", minute(10), 100, "", func(l, large *drawgate.Limiter) []drawgate.Request {
 			return []drawgate.Request{ask(l, 10), ask(large, 30)}
 		}, func(l *drawgate.Limiter) drawgate.Request { return ask(l, 1) }, 130 * time.Second},
-		{"it needs none of it", drawgate.Policy{Name: "p", Limits: []drawgate.Limit{many, kept}}, 10, "tokens", func(l, _ *drawgate.Limiter) []drawgate.Request {
+		{"it needs none of it", both, 10, "tokens", func(l, _ *drawgate.Limiter) []drawgate.Request {
 			return []drawgate.Request{{Priority: 9, Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "tokens", N: 5})}}}
 		}, func(l *drawgate.Limiter) drawgate.Request { return ask(l, 1) }, 35 * time.Second},
 	} {

@@ -101,7 +101,7 @@ type Answer struct {
 	Reservation  string     `json:"reservation,omitempty"` // with hold_ms: the token to settle it with. Its content is not part of the interface
 	Grant        string     `json:"grant,omitempty"`       // of the reservation: as sent, or chosen by the server
 	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, according to this server's clock
-	HoldMS       int64      `json:"hold_ms,omitempty"`     // the same without clocks: counted from when the request was sent, it ends no later
+	HoldMS       int64      `json:"hold_ms,omitempty"`     // the same without clocks: from when the request was sent
 	Replayed     bool       `json:"replayed,omitempty"`    // this grant of the id was already open: this repeats its answer
 	Fallback     bool       `json:"fallback,omitempty"`    // the store was unavailable: this server decided, as the policies say
 	Exempt       bool       `json:"exempt,omitempty"`      // with attributes: a rule exempts the request from all limits

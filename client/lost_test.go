@@ -60,8 +60,8 @@ func TestAReplayedHoldEndsAsBefore(t *testing.T) {
 	}
 }
 
-// TestEndOfAHoldWithOtherClocks: a holder's end does not depend on the server's clock: it is counted
-// from when the request was sent.
+// TestEndOfAHoldWithOtherClocks: a holder's end does not depend on the server's clock. It is
+// counted from when the request was sent.
 func TestEndOfAHoldWithOtherClocks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -78,7 +78,9 @@ func TestEndOfAHoldWithOtherClocks(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				end := time.Now().Add(ahead + time.Duration(c.holdMS)*time.Millisecond)
 				w.Header().Set("Content-Type", "application/json")
-				_ = json.NewEncoder(w).Encode(api.Answer{Allowed: true, Reservation: "token", HoldEnd: &end, HoldMS: c.holdMS, Replayed: c.replayed})
+				_ = json.NewEncoder(w).Encode(api.Answer{
+					Allowed: true, Reservation: "token", HoldEnd: &end, HoldMS: c.holdMS, Replayed: c.replayed,
+				})
 			}))
 			c.ask.Bucket = take("k", 1).Bucket
 			before := time.Now()
@@ -88,7 +90,7 @@ func TestEndOfAHoldWithOtherClocks(t *testing.T) {
 			}
 			hold := time.Duration(c.holdMS) * time.Millisecond
 			if end := res.Deadline(); end.Before(before.Add(hold-hold/100)) || end.After(time.Now().Add(hold)) {
-				t.Errorf("%s, a clock that is %v ahead: it ends %v after it was sent, want %v", c.name, ahead, end.Sub(before), hold)
+				t.Errorf("%s, a clock that is %v ahead: it ends after %v, want %v", c.name, ahead, end.Sub(before), hold)
 			}
 			s.Close()
 		}

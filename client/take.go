@@ -25,7 +25,10 @@ func (c *Client) Take(ctx context.Context, t api.Take) (api.Answer, error) {
 // take is Take, and returns when it was sent that was answered.
 func (c *Client) take(ctx context.Context, t api.Take) (out api.Answer, sent time.Time, err error) {
 	own := chooseGrant(&t)
-	q := call{method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != "", progress: progressOf(ctx, &t), sent: &sent}
+	q := call{
+		method: http.MethodPost, path: "/v1/take", body: t, wait: waitOf(&t), again: t.ID != "",
+		progress: progressOf(ctx, &t), sent: &sent,
+	}
 	unsure, err := c.do(ctx, q, &out)
 	if own && mayHold(unsure, out.Allowed, err) {
 		c.giveUp(ctx, t)

@@ -339,7 +339,8 @@ func TestUnknownUseWithSeveralAmounts(t *testing.T) {
 	}
 }
 
-// laterBubble runs a test two days after its clock began, so that instants of before are no special case.
+// laterBubble runs a test two days after its clock began, so that instants of before are no special
+// case.
 func laterBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

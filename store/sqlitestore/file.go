@@ -378,12 +378,14 @@ func same(was fs.FileInfo, path, part string) error {
 	case errors.Is(err, fs.ErrNotExist) && part == "":
 		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or create a new one (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s was deleted while it was in use: stop the programs that use it, which writes what they still have of it into %s; "+
-			"if they cannot open it afterwards, repair it (%s)", ErrDamaged, path+part, path, command("repair", path))
+		return fmt.Errorf("%w: %s was deleted while it was in use: stop the programs that use it, which writes "+
+			"what they still have of it into %s; if they cannot open it afterwards, repair it (%s)",
+			ErrDamaged, path+part, path, command("repair", path))
 	case err != nil:
 		return err
 	case !os.SameFile(was, now):
-		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it if the new file is the right one", ErrDamaged, path+part)
+		return fmt.Errorf("%w: %s was replaced while it was in use: restart the programs that use it "+
+			"if the new file is the right one", ErrDamaged, path+part)
 	}
 	return nil
 }

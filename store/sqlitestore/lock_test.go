@@ -132,8 +132,8 @@ func TestSoleOwner(t *testing.T) {
 	}
 }
 
-// TestSoleOwnerWithoutItsFile: a store whose lock file was deleted does not take itself for the only
-// one, because another one can be that.
+// TestSoleOwnerWithoutItsFile: a store whose lock file was deleted does not take itself for the
+// only one, because another one can be that.
 //
 // req: A10
 func TestSoleOwnerWithoutItsFile(t *testing.T) {

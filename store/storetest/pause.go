@@ -15,7 +15,7 @@ var pauseCases = []testCase{
 	{"unpause leaves another pause", "one that ends at another instant stays, and the answer says until when; a bucket without a pause stays as it is", testUnpauseOther, false},
 	{"unpause of several buckets", "each whose pause ends then; the answer has the latest end of the pauses that are left", testUnpauseMany, false},
 	{"pauses in one batch", "are made and ended in their order", testPauseOrder, false},
-	{"pauses of another process", "are in force, and over, in the next take, whatever this process remembers", testPauseElsewhere, false},
+	{"pauses of another process", "are in force, and over, in the next take, whatever is remembered", testPauseElsewhere, false},
 	{"unpause and leases", "a lease is renewed again", testUnpauseLease, false},
 	{"reset ends a pause", "if the store can reset buckets", testPauseReset, false},
 }
@@ -165,9 +165,11 @@ func testPauseOrder(e *env) {
 	}
 	long := b.pause(time.Hour, "long")
 	short := e.now().Add(time.Minute)
-	batch(drawgate.Settlement{Op: drawgate.OpUnpause, At: long}, drawgate.Settlement{Op: drawgate.OpPause, At: short, Reason: "short"})
+	batch(drawgate.Settlement{Op: drawgate.OpUnpause, At: long},
+		drawgate.Settlement{Op: drawgate.OpPause, At: short, Reason: "short"})
 	b.wantPause(short, "short")
-	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "long"}, drawgate.Settlement{Op: drawgate.OpUnpause, At: long})
+	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "long"},
+		drawgate.Settlement{Op: drawgate.OpUnpause, At: long})
 	b.wantPause(time.Time{}, "")
 	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long}, drawgate.Settlement{Op: drawgate.OpUnpause, At: long},
 		drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "again"})
