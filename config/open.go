@@ -151,7 +151,7 @@ func (r *Runtime) start(ctx context.Context, c *Config) error {
 	if err := r.openCloudWatch(ctx, &c.Telemetry.CloudWatch); err != nil {
 		return err
 	}
-	away, err := r.openStore(ctx, c)
+	unavailable, err := r.openStore(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -162,9 +162,9 @@ func (r *Runtime) start(ctx context.Context, c *Config) error {
 		return err
 	}
 	switch {
-	case errors.Is(away, sqlitestore.ErrDamaged):
+	case errors.Is(unavailable, sqlitestore.ErrDamaged):
 		r.noticeOutage(ctx) // at once: it fails without waiting
-	case away != nil:
+	case unavailable != nil:
 		r.ending.Go(func() { r.noticeOutage(context.WithoutCancel(ctx)) })
 	}
 	return r.decide(c)
@@ -231,9 +231,9 @@ func (r *Runtime) ClassOf(entries map[string]string) string {
 // greetTime is how long the store has to answer before a program starts without it.
 const greetTime = 5 * time.Second
 
-// openStore opens the store, with a guard in front of it unless it is in memory. away says why the
+// openStore opens the store, with a guard in front of it unless it is in memory. unavailable says why the
 // store does not answer; meanwhile the fallback decides.
-func (r *Runtime) openStore(ctx context.Context, c *Config) (away, err error) {
+func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err error) {
 	log := r.opts.Logger
 	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, later: true}) //nolint:contextcheck // as above
 	if err != nil {
@@ -244,8 +244,8 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (away, err error) {
 	if p, ok := inner.(drawgate.Pinger); ok { // so that the first take does not wait for the first connection
 		ctx, cancel := context.WithTimeout(ctx, greetTime)
 		defer cancel()
-		if away = p.Ping(ctx); away != nil {
-			log.Error("the store does not answer; the program starts without it", "error", away)
+		if unavailable = p.Ping(ctx); unavailable != nil {
+			log.Error("the store does not answer; the program starts without it", "error", unavailable)
 		}
 	}
 	if c.local() {
@@ -259,7 +259,7 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (away, err error) {
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
 	c.logOpen(log)
-	return away, nil
+	return unavailable, nil
 }
 
 // logOpen logs which limits are not applied during an outage.

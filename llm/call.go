@@ -105,8 +105,8 @@ type Call struct {
 	// Unpriced names what the call asks for that costs more than [Prices] can say, such as
 	// "service_tier"; "" if there is nothing.
 	Unpriced string
-	// Elsewhere names what may choose another model than Model, such as a fallback or a field that is
-	// not known; "" if there is nothing.
+	// Elsewhere names what may choose another model than Model, such as a fallback or a field that
+	// is not known; "" if there is nothing.
 	Elsewhere string
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64

@@ -162,8 +162,8 @@ func (s *scanner) writeValue(p []byte) (n int, err error) {
 	return len(p), nil
 }
 
-// characters reads those at the start of p that stand for themselves in a string, as far as they are
-// whole, and returns how many bytes they have.
+// characters reads those at the start of p that stand for themselves in a string, as far as they
+// are whole, and returns how many bytes they have.
 func (s *scanner) characters(p []byte) (n int) {
 	for n < len(p) {
 		if plainASCII[p[n]] {

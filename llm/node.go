@@ -108,8 +108,8 @@ func (n *node) set(r role) *node {
 // parameters are.
 func (n *node) open() bool { return n.role == reqTool || n.role == reqFunction || n.role == reqSchema }
 
-// resembles reports whether a key that is not known is one in other capitals, which a server that is
-// written in Go may take for it.
+// resembles reports whether a key that is not known is one in other capitals, which a server that
+// is written in Go may take for it.
 func (n *node) resembles(key []byte) bool {
 	for known := range n.keys {
 		if n.proto && strings.ToLower(known) != known {

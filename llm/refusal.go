@@ -69,8 +69,8 @@ type Refusal struct {
 	// Oversize says that the call asks for more than the limit: it never fits.
 	Oversize bool
 	// Billed says that the provider may bill the call all the same, with an answer: one that took
-	// too long, or was filtered (learn.microsoft.com/azure, Azure OpenAI, "Plan and manage costs" and
-	// "Content filtering").
+	// too long, or was filtered (learn.microsoft.com/azure, Azure OpenAI, "Plan and manage costs"
+	// and "Content filtering").
 	Billed bool
 	// ReopenAt is until when the quota is closed, by the meaning of the refusal rather than by the
 	// hint in it. It is zero if the meaning is no quota's, or if nothing but an operator ends it.
@@ -219,8 +219,8 @@ func (p *Profile) credit(r *Refusal, now time.Time) {
 var (
 	openAILimit = regexp.MustCompile(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)(?:, Used:? (?:\d[\d,]{0,15}\d|\d))?(?:, Requested:? (\d[\d,]{0,15}\d|\d))?`)
 	openAITry   = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
-	// afford is OpenRouter's word for a call whose largest output costs more than the credit that is
-	// left: smaller ones pass.
+	// afford is OpenRouter's word for a call whose largest output costs more than the credit that
+	// is left: smaller ones pass.
 	afford      = regexp.MustCompile(`can only afford [1-9]`)
 	openAIModel = regexp.MustCompile(`limit reached for ([\w.:/-]{1,128})`)
 )

@@ -57,9 +57,9 @@ func (c *Call) dearer(ro role, kind byte, value []byte) {
 	}
 }
 
-// headerPrice notes what headers ask for that is not at the table's price: at Vertex AI calls of the
-// type "priority" (docs.cloud.google.com/vertex-ai, Priority PayGo), at Bedrock tiers, low latency
-// and guardrails (docs.aws.amazon.com/bedrock, InvokeModel).
+// headerPrice notes what headers ask for that is not at the table's price: at Vertex AI calls of
+// the type "priority" (docs.cloud.google.com/vertex-ai, Priority PayGo), at Bedrock tiers, low
+// latency and guardrails (docs.aws.amazon.com/bedrock, InvokeModel).
 func (c *Call) headerPrice(header http.Header) {
 	const vertex, bedrock = "X-Vertex-Ai-Llm-Shared-Request-Type", "X-Amzn-Bedrock-"
 	for name, values := range header {

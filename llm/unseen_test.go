@@ -43,7 +43,8 @@ func TestBudgetOfReasoning(t *testing.T) {
 	}
 }
 
-// TestDocumentsInARow: of an answer that is a document in each line, the first one is not the whole.
+// TestDocumentsInARow: of an answer that is a document in each line, the first one is not the
+// whole.
 //
 // req: C1
 func TestDocumentsInARow(t *testing.T) {

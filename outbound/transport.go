@@ -298,8 +298,8 @@ func (t *Transport) send(ctx context.Context, r *request) (resp *http.Response, 
 	now = time.Now()
 	run.event.Answered = now
 	if resp.StatusCode < http.StatusBadRequest || resp.StatusCode == http.StatusTooManyRequests {
-		// Other errors may be of a model that does not exist: callers could name any number of them,
-		// and nothing more would be learned of those that do.
+		// Other errors may be of a model that does not exist: callers could name any number of
+		// them, and nothing more would be learned of those that do.
 		t.learned.limits.NoteObserved(t.profile, r.call, t.profile.Observed(resp.Header, now), now)
 	}
 	if run.event.Status = resp.StatusCode; resp.StatusCode >= http.StatusBadRequest {
@@ -489,7 +489,8 @@ type answerBody struct {
 }
 
 // A reader that pauses for longer than pausedTime leaves what the provider sends meanwhile on its
-// way, perhaps a whole answer. It has caught up once it had to wait for the provider for waitedTime.
+// way, perhaps a whole answer. It has caught up once it had to wait for the provider for
+// waitedTime.
 const (
 	pausedTime = time.Second
 	waitedTime = 5 * time.Millisecond

@@ -1,9 +1,10 @@
 // Package needs lets a test say what it needs: programs besides Go, no race detector, and how many
 // rounds in each of the three sizes of the proof.
 //
-// The quick proof, "go test -short", leaves out each test that asks for one, whether it is installed
-// or not. Without -short such a test is skipped if its program is missing, so that "go test ./..."
-// passes on a fresh clone; tools/test.sh, and so "make test", counts a skipped test as a failure.
+// The quick proof, "go test -short", leaves out each test that asks for one, whether it is
+// installed or not. Without -short such a test is skipped if its program is missing, so that "go
+// test ./..." passes on a fresh clone; tools/test.sh, and so "make test", counts a skipped test as
+// a failure.
 package needs
 
 import (

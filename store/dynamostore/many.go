@@ -316,7 +316,8 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 			out.Gone = out.Gone || o.Gone
 		}
 		out.Kept = out.Kept && o.Kept
-		// A holder may rely on the hold that ends first; a pause lasts until the last one has ended.
+		// A holder may rely on the hold that ends first; a pause lasts until the last one has
+		// ended.
 		first := t.Op == drawgate.OpRenew && (out.End.IsZero() || o.End.Before(out.End))
 		if first || t.Op != drawgate.OpRenew && o.End.After(out.End) {
 			out.End = o.End

@@ -56,8 +56,8 @@ func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 }
 
 // TestARefusedTakeMayBeSentAgain: a waiting caller sends the same grant again. What is held then
-// stays held. First no copy of a cancellation may be on its way any more: one that was not answered,
-// one that came before the take, and a last one if several messages might open the grant.
+// stays held. First no copy of a cancellation may be on its way any more: one that was not
+// answered, one that came before the take, and a last one if several messages might open the grant.
 func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {

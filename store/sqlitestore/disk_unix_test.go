@@ -137,11 +137,11 @@ func diskChild(path string, args []string) error {
 	d := &disk{s: s, path: path, plan: widePlan()}
 	switch mode {
 	case "later modes":
-		return d.later(func(away bool) error { return closedModes(path, away) })
+		return d.later(func(failing bool) error { return closedModes(path, failing) })
 	case "later mounted":
-		return d.later(func(away bool) error { return remount(dir, away) })
+		return d.later(func(failing bool) error { return remount(dir, failing) })
 	case "later mounted full":
-		return d.later(func(away bool) error { return ballast(dir, away) })
+		return d.later(func(failing bool) error { return ballast(dir, failing) })
 	}
 	switch mode {
 	case "full":
@@ -274,8 +274,8 @@ func (d *disk) readOnly(set func(ro bool) error) error {
 	return errors.Join(err, set(false), d.back())
 }
 
-// later closes the store, and opens it again while its disk is away.
-func (d *disk) later(set func(away bool) error) error {
+// later closes the store, and opens it again while its disk fails.
+func (d *disk) later(set func(failing bool) error) error {
 	if err := errors.Join(d.take(), d.s.Close(), set(true)); err != nil {
 		return err
 	}

@@ -37,10 +37,11 @@ type Options struct {
 	Logger      *slog.Logger  // logs when a file is created, cleaning fails, or the file is damaged; nil discards
 	Existing    bool          // open an existing database only; without one the error is fs.ErrNotExist
 
-	// OpenLater makes Open succeed if there is a database that cannot be used at the moment, because
-	// it is locked, or its disk is full, read-only or failing. Each call tries to open it again, and
-	// fails until that works. If the database is damaged, each call fails until it is repaired and
-	// opened again. A missing database that cannot be created is an error all the same.
+	// OpenLater makes Open succeed if there is a database that cannot be used at the moment,
+	// because it is locked, or its disk is full, read-only or failing. Each call tries to open it
+	// again, and fails until that works. If the database is damaged, each call fails until it is
+	// repaired and opened again. A missing database that cannot be created is an error all the
+	// same.
 	OpenLater bool
 
 	pragmas   []string // for tests: set on the writing connection

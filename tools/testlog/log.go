@@ -158,8 +158,8 @@ func (l *log) later() []byte {
 	return fmt.Appendf(nil, "-run ^(%s)$ %s\n", strings.Join(slices.Compact(tests), "|"), strings.Join(slices.Compact(packages), " "))
 }
 
-// verdict prints the failures, the skipped tests that may not be, and the counts, and reports whether
-// all is well.
+// verdict prints the failures, the skipped tests that may not be, and the counts, and reports
+// whether all is well.
 func (l *log) verdict(maySkip func(result) bool) bool {
 	l.printFailures()
 	counts, packages := map[string]int{}, 0

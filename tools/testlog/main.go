@@ -6,8 +6,8 @@
 // It prints a line for each package, then the whole output of each test that failed, and the last
 // lines of a package that failed without a failed test, such as after a fatal error.
 //
-// Tests that leave themselves to a run without the race detector (needs.NoRace) are no skipped tests
-// if -later names a file: it gets the arguments of "go test" that run them.
+// Tests that leave themselves to a run without the race detector (needs.NoRace) are no skipped
+// tests if -later names a file: it gets the arguments of "go test" that run them.
 package main
 
 import (
