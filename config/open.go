@@ -231,8 +231,8 @@ func (r *Runtime) ClassOf(entries map[string]string) string {
 // greetTime is how long the store has to answer before a program starts without it.
 const greetTime = 5 * time.Second
 
-// openStore opens the store, with a guard in front of it unless it is in memory. unavailable says why the
-// store does not answer; meanwhile the fallback decides.
+// openStore opens the store, with a guard in front of it unless it is in memory. unavailable says
+// why the store does not answer; meanwhile the fallback decides.
 func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err error) {
 	log := r.opts.Logger
 	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, later: true}) //nolint:contextcheck // as above

@@ -27,7 +27,7 @@ const (
 	tabWidth   = 4
 	maxSubject = 70
 	// firstCommit is the last one before subjects were bounded.
-	firstCommit = "cbcbbcc"
+	firstCommit = "ba51dbc"
 )
 
 func main() {
