@@ -57,9 +57,14 @@ func TestThousandWaitersAreIdle(t *testing.T) {
 		time.Sleep(time.Millisecond) // until all have come
 	}
 	start, cpu, before := time.Now(), processorTime(t), served.Load()
-	time.Sleep(2 * time.Second)
-	took, worked, n := time.Since(start), processorTime(t)-cpu, served.Load()-before
-	if left, _ := l.Waiting(); left < thousand || n < 10 {
+	took, n := time.Duration(0), int64(0)
+	for took < 2*time.Second || n < 10 { // on a busy machine fewer are served
+		time.Sleep(100 * time.Millisecond)
+		took, n = time.Since(start), served.Load()-before
+	}
+	worked := processorTime(t) - cpu
+	most = time.Duration(float64(most) * took.Seconds() / 2)
+	if left, _ := l.Waiting(); left < thousand {
 		t.Errorf("%d were served and %d are left: this shows nothing", n, left)
 	}
 	t.Logf("%v of processor time in %v, %d were served; to ask all the time would take %v", worked, took, n, most)
