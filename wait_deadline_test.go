@@ -367,7 +367,6 @@ func TestDeadlineBehindOthersWithLess(t *testing.T) {
 	many := leaky(1000, time.Minute, 1000)
 	many.Name = "requests"
 	both := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{many, kept}}
-	ask := func(l *drawgate.Limiter, n int64) drawgate.Request { return requests(l, n) }
 	for _, c := range []struct {
 		name   string
 		policy drawgate.Policy
@@ -378,18 +377,18 @@ func TestDeadlineBehindOthersWithLess(t *testing.T) {
 		within time.Duration
 	}{
 		{"a lease may be granted in part", minute(10), 10, "", func(l, _ *drawgate.Limiter) []drawgate.Request {
-			return []drawgate.Request{ask(l, 5)}
+			return []drawgate.Request{requests(l, 5)}
 		}, func(l *drawgate.Limiter) drawgate.Request {
-			r := ask(l, 10)
+			r := requests(l, 10)
 			r.Hold = drawgate.Hold{For: time.Hour, Lease: true}
 			return r
 		}, 70 * time.Second},
 		{"others have a larger amount", minute(10), 100, "", func(l, large *drawgate.Limiter) []drawgate.Request {
-			return []drawgate.Request{ask(l, 10), ask(large, 30)}
-		}, func(l *drawgate.Limiter) drawgate.Request { return ask(l, 1) }, 130 * time.Second},
+			return []drawgate.Request{requests(l, 10), requests(large, 30)}
+		}, func(l *drawgate.Limiter) drawgate.Request { return requests(l, 1) }, 130 * time.Second},
 		{"it needs none of it", both, 10, "tokens", func(l, _ *drawgate.Limiter) []drawgate.Request {
 			return []drawgate.Request{{Priority: 9, Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "tokens", N: 5})}}}
-		}, func(l *drawgate.Limiter) drawgate.Request { return ask(l, 1) }, 35 * time.Second},
+		}, func(l *drawgate.Limiter) drawgate.Request { return requests(l, 1) }, 35 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := local(t, c.policy)

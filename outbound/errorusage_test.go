@@ -46,7 +46,7 @@ func TestErrorsThatTellUsage(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var got outbound.Event
-				client := outbound.New(outbound.PerModel("project", limiter(t, money(1))), &outbound.Options{
+				client := outbound.New(outbound.PerModel("project", limiter(t, money())), &outbound.Options{
 					Observer: &outbound.Observer{Called: func(e *outbound.Event) { got = *e }},
 				})
 				rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{

@@ -16,9 +16,9 @@ import (
 	"github.com/drawgate/drawgate/outbound"
 )
 
-// money is a policy of dollars a day.
-func money(dollars int64) drawgate.Policy {
-	return drawgate.Policy{Name: "gpt-4o", Limits: []drawgate.Limit{drawgate.CalendarLimit("budget", dollars*1_000_000, drawgate.Day, "UTC").Of("usd_micros")}}
+// money is a policy of a dollar a day.
+func money() drawgate.Policy {
+	return drawgate.Policy{Name: "gpt-4o", Limits: []drawgate.Limit{drawgate.CalendarLimit("budget", 1_000_000, drawgate.Day, "UTC").Of("usd_micros")}}
 }
 
 // spentOf returns what is used of a budget.
@@ -41,7 +41,7 @@ func TestBudgetInMoney(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := limiter(t, money(1))
+		l := limiter(t, money())
 		var events []outbound.Event
 		client := outbound.New(outbound.PerModel("project", l), &outbound.Options{
 			Observer: &outbound.Observer{Called: func(e *outbound.Event) { events = append(events, *e) }},
@@ -154,7 +154,7 @@ func TestErrorsThatAreBilled(t *testing.T) {
 		{errorAnswer{http.StatusTooManyRequests, `{"error":{"code":"429","message":"Try again in 3 seconds."}}`}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiter(t, money(1))
+			l := limiter(t, money())
 			prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000, Output: 10_000_000}}}
 			rt := outbound.NewTransport(outbound.New(outbound.PerModel("project", l), nil), llm.OpenAI(),
 				&outbound.TransportOptions{Base: c.errorAnswer, Prices: prices})

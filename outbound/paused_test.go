@@ -35,7 +35,7 @@ func TestReadersThatPause(t *testing.T) {
 		"pauses, reads a little and leaves": {func(r io.Reader, w io.Writer) {
 			piece(t, r)
 			time.Sleep(2 * time.Second)
-			go io.WriteString(w, event) //nolint:errcheck // it is read
+			go io.WriteString(w, event)
 			synctest.Wait()
 			piece(t, r)
 		}, 1000},
@@ -51,7 +51,7 @@ func TestReadersThatPause(t *testing.T) {
 		"pauses and reads to the end": {func(r io.Reader, w io.Writer) {
 			piece(t, r)
 			time.Sleep(2 * time.Second)
-			go io.WriteString(w, usage) //nolint:errcheck // it is read
+			go io.WriteString(w, usage)
 			synctest.Wait()
 			piece(t, r)
 		}, 4},
@@ -60,7 +60,7 @@ func TestReadersThatPause(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var got outbound.Event
-				client := outbound.New(outbound.PerModel("project", limiter(t, money(1))), &outbound.Options{
+				client := outbound.New(outbound.PerModel("project", limiter(t, money())), &outbound.Options{
 					Observer: &outbound.Observer{Called: func(e *outbound.Event) { got = *e }},
 				})
 				from, to := io.Pipe()
@@ -79,7 +79,7 @@ func TestReadersThatPause(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				go io.WriteString(to, event) //nolint:errcheck // it is read
+				go io.WriteString(to, event)
 				c.read(resp.Body, to)
 				resp.Body.Close()
 				if used := fmt.Sprint(got.Used[len(got.Used)-1].N); used != fmt.Sprint(c.tokens) {

@@ -36,6 +36,7 @@ func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 }
 
 func startLocked(t *testing.T, dsn string) {
+	t.Helper()
 	text, err := config.Preset(config.MultiTier)
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func (f *queueFlags) readDepths(ctx context.Context) (depths []queuemetrics.Dept
 	for i := range st.Queues {
 		switch q := &st.Queues[i]; {
 		case !q.Missing:
-			depths = append(depths, queuemetrics.Depth{Kind: string(st.Kind), Queue: q.Name, Tasks: int64(q.Depth)})
+			depths = append(depths, queuemetrics.Depth{Kind: string(st.Kind), Queue: q.Name, Tasks: q.Depth})
 		case len(f.queues) > 0:
 			f.missing = append(f.missing, q.Name)
 		}

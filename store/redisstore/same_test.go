@@ -300,6 +300,7 @@ func TestSameWithExpiredEntries(t *testing.T) {
 }
 
 func sameAsEngine(t *testing.T, few bool) {
+	t.Helper()
 	server := redistest.Start(t)
 	conn := client(t, server)
 	rapid.Check(t, func(t *rapid.T) {
