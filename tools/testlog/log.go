@@ -181,6 +181,10 @@ func (l *log) verdict(maySkip func(result) bool) bool {
 	if counts["left out"] > 0 {
 		fmt.Fprintf(l.w, "%d left out\n", counts["left out"])
 	}
-	fmt.Fprintf(l.w, "%d passed, %d failed, %d skipped\n", counts["pass"], max(counts["fail"], counts["broken"]), counts["skip"])
+	if passed, failed := counts["pass"], max(counts["fail"], counts["broken"]); passed+failed+counts["skip"] > 0 {
+		fmt.Fprintf(l.w, "%d passed, %d failed, %d skipped\n", passed, failed, counts["skip"])
+	} else {
+		fmt.Fprintln(l.w, "there are no tests")
+	}
 	return packages > 0 && counts["fail"]+counts["broken"]+counts["skip"] == 0
 }
