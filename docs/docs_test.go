@@ -154,7 +154,10 @@ func TestTroubleshootingNamesRealMessages(t *testing.T) {
 	}
 }
 
-// source returns all Go code that ships.
+// concatenation is between two parts of a text that is written in several lines.
+var concatenation = regexp.MustCompile(`"\s*\+\s*"`)
+
+// source returns all Go code that ships, with its texts in one piece each.
 func source(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -174,7 +177,8 @@ func source(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.ReplaceAll(all.String(), `\"`, `"`)
+	joined := concatenation.ReplaceAllString(all.String(), "")
+	return strings.ReplaceAll(joined, `\"`, `"`)
 }
 
 // TestCalendarWindowsAreNamedEverywhere: each place that lists the calendar windows lists all of

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // heap returns how many bytes of memory are in use, without what can be collected.
@@ -31,6 +32,7 @@ const mib = 1 << 20
 //
 // req: C12
 func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it measures the heap
+	needs.NoRace(t)
 	const size, most = 16 * mib, 4 * mib
 	event := `data: {"choices":[{"index":0,"delta":{"content":"word"}}]}` + "\n\n"
 	for name, c := range map[string]struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -41,6 +42,7 @@ func dayLimit(n int64) drawgate.Limit {
 // once they have expired. It logs the figures; with DRAWGATE_LONG=1 of 200,000 buckets, as in
 // docs/results/memory.txt. The heap is counted after a collection, so that no other test may run.
 func TestSizeOfABucket(t *testing.T) { //nolint:paralleltest // it counts the memory of the process
+	needs.NoRace(t)
 	all := 20_000
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		all = 200_000

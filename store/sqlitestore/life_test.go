@@ -198,6 +198,7 @@ func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripte
 //
 // req: A7 A9 D6 D11
 func TestClean(t *testing.T) {
+	needs.NoRace(t) // some ten thousand passes
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

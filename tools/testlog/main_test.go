@@ -76,7 +76,7 @@ func TestVerdicts(t *testing.T) {
 		"died at once":      {"./dies", options{}, false, []string{"FAIL m/dies", "fatal error: out of luck"}},
 		"ended in a test":   {"./hangs", options{}, false, []string{"m/hangs", "the last words"}},
 		"did not compile":   {"./wrong ./good", options{}, false, []string{"FAIL m/wrong", "cannot use"}},
-		"nothing ran":       {"", options{}, false, []string{"there are no tests"}},
+		"no tests":          {"./none", options{}, true, []string{"there are no tests"}},
 		"nothing for later": {"./later", options{}, false, []string{"2 skipped"}},
 	} {
 		t.Run(name, func(t *testing.T) {
