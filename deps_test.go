@@ -33,6 +33,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/celerytest": {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/regular":    {},
 	"internal/storekey":   {own: []string{""}},
+	"internal/awsbody":    {others: []string{"github.com/aws/smithy-go"}},
 	"internal/awstest":    {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/lambdaext":  {},
 	"internal/lambdatest": {own: []string{"", "config", "internal/awstest", "internal/redistest", "llm/simulator", "store/dynamostore"}},
@@ -41,7 +42,7 @@ var rules = map[string]struct{ own, others []string }{
 	"store/memstore":      {own: []string{"", "internal/answer", "internal/cells", "internal/record"}},
 	"store/sqlitestore":   {own: []string{"", "internal/answer", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore":    {own: []string{"", "internal/answer", "internal/record", "internal/calendar", "internal/storekey"}, others: []string{"github.com/redis/rueidis"}},
-	"store/dynamostore":   {own: []string{"", "internal/answer", "internal/record", "internal/storekey"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"store/dynamostore":   {own: []string{"", "internal/answer", "internal/awsbody", "internal/record", "internal/storekey"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"llm":                 {own: []string{""}},
 	"engine/rules":        {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
 	"engine":              {own: []string{"", "internal/answer", "engine/rules", "internal/shadow", "internal/similar", "internal/sleep"}},
@@ -71,9 +72,9 @@ var rules = map[string]struct{ own, others []string }{
 	"audit":                   {},
 	"audit/ledgerfile":        {own: []string{"", "audit", "llm", "outbound"}},
 	"telemetry":               {own: []string{"", "api", "engine", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
-	"telemetry/cloudwatch":    {own: []string{"", "internal/sampler", "outbound", "store/dynamostore", "store/guard"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"telemetry/cloudwatch":    {own: []string{"", "internal/awsbody", "internal/sampler", "outbound", "store/dynamostore", "store/guard"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"telemetry/promtest":      {own: []string{"internal/needs"}},
-	"telemetry/snsnotify":     {own: []string{"api", "internal/sampler", "internal/sleep"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"telemetry/snsnotify":     {own: []string{"api", "internal/awsbody", "internal/sampler", "internal/sleep"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"config": {
 		own: []string{
 			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,12 +13,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
+
+	"github.com/drawgate/drawgate/internal/awsbody"
 )
 
 // read reads an item, consistently.
 func (s *Store) read(ctx context.Context, key string) (*image, error) {
 	sent := s.clock.real()
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: primary(key), ConsistentRead: &yes})
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: primary(key), ConsistentRead: &yes}, plainBody)
 	if err != nil {
 		_, _ = s.heard(sent, middleware.Metadata{}, err) // the call's own error is the one to report
 		return nil, err
@@ -29,6 +32,11 @@ func (s *Store) read(ctx context.Context, key string) (*image, error) {
 }
 
 var yes = true
+
+// plainBody keeps a call that was carried out from failing: see [awsbody.WithoutWriteTo].
+func plainBody(o *dynamodb.Options) {
+	o.APIOptions = append(slices.Clip(o.APIOptions), awsbody.WithoutWriteTo)
+}
 
 func primary(key string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{KeyAttribute: &types.AttributeValueMemberS{Value: key}}
@@ -43,12 +51,12 @@ func (s *Store) write(ctx context.Context, l *line, a, first *attempt) (*image, 
 	written := a.image
 	if a.form == replace {
 		var out *dynamodb.PutItemOutput
-		if out, err = s.client.PutItem(ctx, s.replacing(l, a)); err == nil {
+		if out, err = s.client.PutItem(ctx, s.replacing(l, a), plainBody); err == nil {
 			meta = out.ResultMetadata
 		}
 	} else {
 		var out *dynamodb.UpdateItemOutput
-		if out, err = s.client.UpdateItem(ctx, s.updating(l, a, first)); err == nil {
+		if out, err = s.client.UpdateItem(ctx, s.updating(l, a, first), plainBody); err == nil {
 			meta = out.ResultMetadata
 			written, err = readImage(out.Attributes)
 			if err != nil { // it was carried out; the next read says what is wrong

@@ -245,7 +245,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	defer s.calls.Done()
 	for _, k := range keys {
 		key, _ := storekey.Format(s.prefix, k)
-		if _, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &s.table, Key: primary(key)}); err != nil {
+		if _, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &s.table, Key: primary(key)}, plainBody); err != nil {
 			return failure("reset", s.explain(err))
 		}
 	}

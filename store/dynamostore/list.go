@@ -19,7 +19,7 @@ func (s *Store) list(ctx context.Context, tenant, policy string, yield func(draw
 	}
 	for {
 		sent := s.clock.real()
-		out, err := s.client.Scan(ctx, in)
+		out, err := s.client.Scan(ctx, in, plainBody)
 		if err != nil {
 			return s.explain(err)
 		}

@@ -106,7 +106,10 @@ func newTableAdmin(client *dynamodb.Client, name string) *tableAdmin {
 }
 
 // withRetries lets a call be tried three times, which the client itself does not.
-func withRetries(o *dynamodb.Options) { o.Retryer = retry.NewStandard() }
+func withRetries(o *dynamodb.Options) {
+	plainBody(o)
+	o.Retryer = retry.NewStandard()
+}
 
 func (t *tableAdmin) describe(ctx context.Context) (*types.TableDescription, error) {
 	out, err := t.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &t.name}, withRetries)

@@ -18,8 +18,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/middleware"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/awsbody"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
@@ -27,7 +29,7 @@ import (
 // tableClient returns a client of a server. transport may be nil.
 func tableClient(url string, transport http.RoundTripper) *dynamodb.Client {
 	o := dynamodb.Options{
-		Region: "eu-central-1", Retryer: aws.NopRetryer{},
+		Region: "eu-central-1", Retryer: aws.NopRetryer{}, APIOptions: []func(*middleware.Stack) error{awsbody.WithoutWriteTo},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "AKIATEST", SecretAccessKey: "hunter2"}, nil
 		}),

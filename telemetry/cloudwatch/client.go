@@ -8,6 +8,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/awsbody"
 )
 
 // Client returns a client of CloudWatch with the credentials that AWS's own tools would use. region
@@ -26,6 +27,7 @@ func Client(ctx context.Context, region, endpoint string) (*sdk.Client, error) {
 		return nil, fmt.Errorf("%w: cloudwatch: no region is known: set telemetry.cloudwatch.region, or AWS_REGION", drawgate.ErrInvalid)
 	}
 	return sdk.NewFromConfig(c, func(o *sdk.Options) {
+		o.APIOptions = append(o.APIOptions, awsbody.WithoutWriteTo)
 		if endpoint != "" {
 			o.BaseEndpoint = &endpoint
 		}

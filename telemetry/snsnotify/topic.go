@@ -12,6 +12,8 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
+
+	"github.com/drawgate/drawgate/internal/awsbody"
 )
 
 // Topic says where messages are sent.
@@ -58,6 +60,7 @@ func Open(ctx context.Context, t Topic, opts *Options) (*Notifier, error) {
 	pool.MaxIdleConns = 2
 	client := sns.NewFromConfig(c, func(o *sns.Options) {
 		o.HTTPClient = &http.Client{Transport: pool}
+		o.APIOptions = append(o.APIOptions, awsbody.WithoutWriteTo)
 		if t.Endpoint != "" {
 			o.BaseEndpoint = aws.String(t.Endpoint)
 		}
