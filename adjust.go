@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Adjusted says what an adjustment changed.
@@ -30,18 +31,18 @@ type Adjusted struct {
 // then takes wait until it has been worked off; a bucket limit with a burst holds less than
 // MaxAmount, and the answer says how much. What is given back is a responsibility of the caller:
 // the limit may be exceeded by it. Nothing is given back in a calendar window that was opened after
-// the look. Nothing is counted or given back [SendLife] after it. The Costs are ignored.
+// the look. Nothing is counted or given back [store.SendLife] after it. The Costs are ignored.
 //
 // It reads the store, and fails while that is away. With an error that is [ErrStoreUnavailable] it
 // may have arrived; look at the status, or call it again, which reads again first. It returns such
-// an error only when the message cannot arrive any more, [SendLife] after the look, or when ctx
+// an error only when the message cannot arrive any more, [store.SendLife] after the look, or when ctx
 // ends. Two adjustments at the same time may both count the difference.
 func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string) (Adjusted, error) {
 	b, err := a.bucket()
 	if err != nil {
 		return Adjusted{}, err
 	}
-	j, err := b.Plan.adjustable(limit)
+	j, err := a.Limiter.plan.adjustable(limit)
 	if err == nil {
 		err = checkAdjust(used, reason)
 	}
@@ -58,16 +59,16 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	}
 	looked := time.Now()
 	was := st.States[j].Used
-	out := Adjusted{Limit: b.Plan.policy.Limits[j].Name, Was: was, Used: used}
-	s := &Settlement{Op: OpCharge, Once: true, At: time.UnixMicro(st.at), Labels: []Label{{"reason", reason}, {"limit", out.Limit}}}
+	out := Adjusted{Limit: a.Limiter.plan.policy.Limits[j].Name, Was: was, Used: used}
+	s := &store.Settlement{Op: store.OpCharge, Once: true, At: time.UnixMicro(st.at), Labels: []Label{{Name: "reason", Value: reason}, {Name: "limit", Value: out.Limit}}}
 	if b.N[j] = used - was; b.N[j] < 0 {
-		s.Op, b.N[j] = OpRefund, -b.N[j]
+		s.Op, b.N[j] = store.OpRefund, -b.N[j]
 	}
 	if b.N[j] != 0 {
-		s.Buckets = []BucketCost{b}
+		s.Buckets = []store.BucketCost{b}
 		out.Used, err = a.Limiter.correct(ctx, s, j, was)
 		if errors.Is(err, ErrStoreUnavailable) { // it may be on its way, and count in addition to the next adjustment
-			sleep.For(ctx, time.Until(looked.Add(SendLife+time.Millisecond)))
+			sleep.For(ctx, time.Until(looked.Add(store.SendLife+time.Millisecond)))
 		}
 		if err != nil {
 			return Adjusted{}, err
@@ -79,13 +80,13 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 
 // correct carries out the charge or the refund of an adjustment of limit j, and returns what is
 // used then.
-func (l *Limiter) correct(ctx context.Context, s *Settlement, j int, was int64) (used int64, err error) {
+func (l *Limiter) correct(ctx context.Context, s *store.Settlement, j int, was int64) (used int64, err error) {
 	done, err := l.settle(ctx, s)
 	if err != nil {
 		return 0, err
 	}
 	b := &s.Buckets[0]
-	if s.Op == OpRefund {
+	if s.Op == store.OpRefund {
 		l.queue.wake(b.Key)
 		if done.Back != nil {
 			was -= done.Back[0][j]
@@ -93,7 +94,7 @@ func (l *Limiter) correct(ctx context.Context, s *Settlement, j int, was int64) 
 		return was, nil
 	}
 	used = was + b.N[j]
-	if spec := &b.Plan.specs[j]; spec.Kind == record.Bucket {
+	if spec := &l.plan.specs[j]; spec.Kind == record.Bucket {
 		used = min(used, max(was, spec.Full()))
 	}
 	return used, nil
@@ -132,8 +133,8 @@ func checkAdjust(used int64, reason string) error {
 		return fmt.Errorf("%w: %d units are not between 0 and %d", ErrInvalid, used, int64(MaxAmount))
 	case reason == "":
 		return fmt.Errorf("%w: an adjustment needs a reason", ErrInvalid)
-	case len(reason) > MaxReason:
-		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(reason), MaxReason)
+	case len(reason) > store.MaxReason:
+		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(reason), store.MaxReason)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // TestAdjust sets what one limit has used, up and down, and leaves the others alone.
@@ -191,7 +192,7 @@ func TestAdjustTooLate(t *testing.T) {
 		l := over(t, s, policy(rolling(10, time.Hour)))
 		take(t, l, "k", 3)
 		s.do = func() { time.Sleep(drawgate.SendLife + time.Millisecond) }
-		if out, err := l.Ask("k").Adjust(t.Context(), "", 6, "seen"); !errors.Is(err, drawgate.ErrTooLate) || !errors.Is(err, drawgate.ErrStoreUnavailable) {
+		if out, err := l.Ask("k").Adjust(t.Context(), "", 6, "seen"); !errors.Is(err, store.ErrTooLate) || !errors.Is(err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("%+v, %v; want one that is ErrTooLate, and ErrStoreUnavailable", out, err)
 		}
 		wantUsed(t, l, "k", 3)
@@ -286,7 +287,7 @@ type between struct {
 	do func()
 }
 
-func (s *between) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *between) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	err := s.Store.Peek(ctx, buckets, priority, out)
 	if do := s.do; do != nil {
 		s.do = nil

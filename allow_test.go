@@ -3,13 +3,17 @@ package drawgate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 const secret = "sk-secret-key"
@@ -124,7 +128,7 @@ func TestAllow(t *testing.T) {
 		for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute("minute", 10)), over(t, remote(t), drawgate.PerMinute("minute", 10))} {
 			for i := range int64(10) {
 				d, err := l.Allow(t.Context(), "k")
-				if err != nil || !d.Allowed || d.Remaining() != 9-i || d.Err() != nil || d.Reason != drawgate.Passed {
+				if err != nil || !d.Allowed || d.Remaining() != 9-i || d.Err() != nil || d.Reason != store.Passed {
 					t.Fatalf("take %d: %v, %v, %d remaining", i, err, d.Err(), d.Remaining())
 				}
 			}
@@ -395,6 +399,44 @@ func TestHandle(t *testing.T) {
 		s.script(0, fails)
 		if over(t, s, drawgate.PerMinute("minute", 1)).Key("k").Allow() {
 			t.Error("allowed although nobody decided")
+		}
+	})
+}
+
+// TestAllowSaysWhatStatusSays: a take that is decided in the caller's process, even one whose bucket
+// is a single word, is described as the store describes it.
+func TestAllowSaysWhatStatusSays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		day := drawgate.Limit{Name: "hour", Unit: "days", Kind: drawgate.Calendar, Amount: 30, Every: drawgate.Hour}
+		for i, limits := range [][]drawgate.Limit{{leaky(10, time.Minute, 7)}, {rolling(10, time.Minute)}, {leaky(10, time.Minute, 7), day}} {
+			lim, err := drawgate.New(s, drawgate.Policy{Name: fmt.Sprint("p", i), Limits: limits}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step := range 60 {
+				costs := []drawgate.Cost{drawgate.Requests(int64(step*5%4 + 1))}
+				if len(limits) > 1 {
+					costs = append(costs, drawgate.Units("days", 1))
+				}
+				st, err := lim.Status(t.Context(), "k", costs...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err := lim.Allow(t.Context(), "k", costs...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Allowed != st.Allowed || d.RetryAfter != st.RetryAfter || d.Reason != st.Reason || !d.At().Equal(st.At()) {
+					t.Fatalf("policy %d, step %d: the status says %+v, the take %+v", i, step, st.Decision, d)
+				}
+				was, is := slices.Collect(st.Limits()), slices.Collect(d.Limits())
+				if !d.Allowed && fmt.Sprint(was) != fmt.Sprint(is) {
+					t.Fatalf("policy %d, step %d: the status says %+v, the take %+v", i, step, was, is)
+				}
+				time.Sleep(4 * time.Second)
+			}
 		}
 	})
 }

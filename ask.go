@@ -1,6 +1,10 @@
 package drawgate
 
-import "context"
+import (
+	"context"
+
+	"github.com/drawgate/drawgate/store"
+)
 
 // Ask names one bucket, by a limiter and a key, and what to take from it. It is one bucket's part
 // of a [Request]; [Ask.Status], [Ask.Refund], [Ask.Adjust] and [Ask.Pause] concern its bucket
@@ -18,14 +22,14 @@ func (l *Limiter) Ask(key string, costs ...Cost) Ask {
 }
 
 // bucket checks what names the bucket.
-func (a *Ask) bucket() (BucketCost, error) {
+func (a *Ask) bucket() (store.BucketCost, error) {
 	if a.Limiter == nil {
-		return BucketCost{}, errNoLimiter
+		return store.BucketCost{}, errNoLimiter
 	}
 	if err := checkKey(a.Tenant, a.Key); err != nil {
-		return BucketCost{}, err
+		return store.BucketCost{}, err
 	}
-	return BucketCost{Key: a.Limiter.keyOf(a), Plan: a.Limiter.plan}, nil
+	return store.BucketCost{Key: a.Limiter.keyOf(a), Plan: a.Limiter.plan.Plan}, nil
 }
 
 // keyOf returns the key of what is asked of this limiter's policy.
@@ -51,15 +55,15 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 		err = checkPriority(priority)
 	}
 	if err == nil {
-		b.N, err = b.Plan.Amounts(a.Costs)
+		b.N, err = a.Limiter.plan.Amounts(a.Costs)
 	}
 	if err != nil {
 		return Status{}, err
 	}
 	l := a.Limiter
-	var out [1]Status
+	var out [1]store.State
 	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
-		if err := l.store.Peek(ctx, []BucketCost{b}, int8(priority), out[:]); err != nil {
+		if err := l.store.Peek(ctx, []store.BucketCost{b}, int8(priority), out[:]); err != nil {
 			return err
 		}
 		return out[0].Fail
@@ -67,6 +71,7 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 	if err != nil {
 		return Status{}, l.storeError(ctx, "peek", err)
 	}
-	l.queue.describe(&b, int8(priority), &out[0])
-	return out[0], nil
+	st := status(&out[0], l.plan, priority)
+	l.queue.describe(b.Key, l.plan, int8(priority), &st)
+	return st, nil
 }

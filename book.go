@@ -25,7 +25,7 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 	if maxDelay < 0 || maxDelay > MaxHold {
 		return nil, fmt.Errorf("%w: a delay of %v is not between 0 and %v", ErrInvalid, maxDelay, MaxHold)
 	}
-	if l.plan.needs {
+	if l.plan.NeedsHold() {
 		return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
 	}
 	t, err := l.take(&Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: Hold{For: MinHold}})

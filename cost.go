@@ -1,10 +1,10 @@
 package drawgate
 
-// Cost is a number of units. [Requests], [Tokens] and [Units] make one.
-type Cost struct {
-	Unit string // "" means requests
-	N    int64  // 0 to MaxAmount
-}
+import "github.com/drawgate/drawgate/store"
+
+// Cost is a number of units: N, from 0 to MaxAmount, of a Unit, of which "" means requests.
+// [Requests], [Tokens] and [Units] make one.
+type Cost = store.Cost
 
 // Requests is a cost of n requests.
 func Requests(n int64) Cost { return Units(UnitRequests, n) }

@@ -4,87 +4,84 @@ import (
 	"errors"
 	"time"
 
-	"github.com/drawgate/drawgate/internal/bridge"
 	"github.com/drawgate/drawgate/internal/cells"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
-// This file is where decisions are made. Stores reach its functions through package answer.
-var _ = func() struct{} {
-	bridge.LimitSpec, bridge.Specs, bridge.Variant = Limit.spec, (*Plan).specsFor, (*Plan).variant
-	bridge.Decide, bridge.NewDecision, bridge.NewPlain = decide, newDecision, newPlain
-	bridge.Describe, bridge.TakeLocal = describe, takeLocal
-	return struct{}{}
-}()
+// This file is where decisions are made: of a store's verdicts, and here if the store lets us.
 
-// decide decides a checked take over the records of its buckets, in the order of t.Buckets. exact
-// says that a rolling limit without a precision is exact. It is granted for no instant before from.
-// Both are in Unix microseconds.
-func decide(t *Take, fingerprint uint64, recs []*record.Record, exact bool, from, now int64) Decision {
-	var one [1]record.Ask
-	asks := one[:]
-	if len(recs) > 1 {
-		asks = make([]record.Ask, len(recs))
-	}
-	fill(asks, t.Buckets, recs, exact)
-	rt := record.Take{
-		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), From: from, Lease: t.Lease,
-		Given: t.Given, Priority: t.Priority,
-	}
-	if t.ID != "" {
-		rt.Fingerprint = fingerprint
-		rt.NotAfter = record.Latest(t.NotAfter)
-	}
-	v := record.Decide(asks, &rt, now)
-	return newDecision(t, v, asks)
+// take is a take on its way to the store, with what concerns its caller only.
+type take struct {
+	store.Take
+	plans          []*Plan            // of its buckets
+	refreshLimiter func(int) *Limiter // of who waits; may be nil
+	lost           time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
+	mine           bool               // the caller chose the grant: it may be sending the take again, and cancels it if not
+	one            [1]*Plan           // room for plans, for most takes
 }
 
-// newDecision makes a decision of what was decided. Of asks, Out and Granted are used.
-func newDecision(t *Take, v record.Verdict, asks []record.Ask) (d Decision) {
-	switch {
-	case v.Reused:
-		return Decision{Fail: ErrIDReused, at: v.Now}
-	case v.Other:
-		return Decision{Fail: ErrIDOpen, at: v.Now}
-	case v.Late:
-		return Decision{Fail: ErrTooLate, at: v.Now}
-	case v.Full:
-		return Decision{Fail: ErrTooManyOpen, at: v.Now}
-	}
-	d.head(&v)
+// decision makes a decision of what the store said of t.
+func (t *take) decision(v *store.Verdict) (d Decision) {
+	d = decisionOf(v, t.plans)
 	d.priority = uint8(t.Priority)
-	if len(asks) > 1 || v.End != 0 || d.Allowed && v.Start > v.Now || v.Unknown {
-		d.more = &details{start: v.Start, end: v.End, unknown: v.Unknown}
+	return d
+}
+
+func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
+	d.Allowed, d.Fallback, d.Replayed, d.Reason, d.Fail = v.Allowed, v.Fallback, v.Replayed, v.Reason, v.Fail
+	d.RetryAfter, d.EarliestRetry, d.at, d.pausedAt = v.RetryAfter, v.EarliestRetry, v.Now, uint8(v.PausedAt)
+	if v.Fail != nil {
+		return d
 	}
-	d.results(t.Buckets[0].Plan, &asks[0].Out)
-	for i := range asks {
-		if i > 0 {
-			d.more.buckets = append(d.more.buckets, bucketResult{plan: t.Buckets[i].Plan, res: asks[i].Out})
-		}
-		if v.End != 0 {
-			d.more.got = append(d.more.got, Amounts(asks[i].Granted))
+	if len(plans) > 1 || v.End != 0 || v.Start > v.Now || v.UsageUnknown {
+		d.more = &details{start: v.Start, end: v.End, unknown: v.UsageUnknown}
+	}
+	out := results(&v.First)
+	d.results(plans[0], &out)
+	rest := min(len(v.Rest), len(plans)-1)
+	for i := range v.Rest[:rest] {
+		d.more.buckets = append(d.more.buckets, bucketResult{plan: plans[i+1], res: results(&v.Rest[i])})
+	}
+	if v.End != 0 {
+		for i := range 1 + rest {
+			d.more.got = append(d.more.got, v.Bucket(i).Granted)
 		}
 	}
 	return d
 }
 
-// newPlain is newDecision for a plain take of one bucket.
-func newPlain(t *Take, v record.Verdict, out [MaxLimits]record.Result) Decision {
-	return newDecision(t, v, []record.Ask{{Out: out}})
+// results returns what a verdict says of a bucket as the arithmetic has it.
+func results(a *store.Answer) (out [MaxLimits]record.Result) {
+	for i := range a.Limits {
+		r := &a.Limits[i]
+		out[i] = record.Result{Remaining: r.Remaining, RetryAfter: r.RetryAfter.Microseconds(), ResetAt: r.ResetAt}
+		if r.RetryAfter == Never {
+			out[i].RetryAfter = record.Never
+		}
+	}
+	return out
+}
+
+// status makes a status of what the store said of a bucket.
+func status(s *store.State, plan *Plan, priority int) Status {
+	st := Status{Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open, Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason}}
+	st.priority = uint8(priority)
+	return st
 }
 
 func (d *Decision) head(v *record.Verdict) {
-	d.Allowed, d.Replayed, d.at = v.Allowed, v.Replayed, v.Now
+	d.Allowed, d.at = v.Allowed, v.Now
 	if !v.Allowed {
 		d.Reason, d.RetryAfter, d.EarliestRetry = Limited, duration(v.RetryAfter), duration(v.EarliestRetry)
 		if v.Paused {
-			d.Reason, d.pausedAt = Paused, uint8(v.PausedAt)
+			d.Reason = Paused
 		}
 	}
 }
 
 // takeLocal decides a plain take of one bucket in this process, as [Limiter.Allow] does.
-func takeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority int8) (d Decision, err error) {
+func takeLocal(b *cells.Buckets, plan *Plan, name string, n store.Amounts, priority int8) (d Decision, err error) {
 	if len(plan.specs) != 1 || !d.lean(b, plan, name, n[0], priority) {
 		err = d.local(b, plan, name, &n, priority)
 	}
@@ -96,7 +93,7 @@ func takeLocal(b *cells.Buckets, plan *Plan, name string, n Amounts, priority in
 
 // local decides a plain take of one bucket in this process. d must be zero. It does not allocate
 // for up to three limits.
-func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
+func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *store.Amounts, priority int8) error {
 	if len(plan.specs) > inline {
 		return d.localMany(b, plan, name, n, priority)
 	}
@@ -115,7 +112,7 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *Amounts, 
 }
 
 // localMany is local for more limits than a decision holds by itself.
-func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *Amounts, priority int8) error {
+func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *store.Amounts, priority int8) error {
 	var out [MaxLimits]record.Result
 	allowed, paused, at, after, earliest, err := b.Take(name, (*record.Amounts)(n), priority, out[:])
 	if err != nil {
@@ -154,35 +151,4 @@ func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, prio
 	d.RetryAfter = duration(d.res[0].RetryAfter)
 	d.EarliestRetry = d.RetryAfter // nothing is held that could come back
 	return true
-}
-
-// describe describes a bucket by its record, which may be advanced to now.
-func describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) Status {
-	asks := []record.Ask{{Rec: rec, Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N)}}
-	v := record.Peek(&asks[0], priority, now)
-	t := Take{Buckets: []BucketCost{*b}, Priority: priority}
-	s := Status{Decision: newDecision(&t, v, asks), Open: len(asks[0].Rec.Open)}
-	if p := asks[0].Rec.Pause; p != nil {
-		s.Pause = Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
-	}
-	for i := range b.Plan.specs {
-		u := asks[0].Rec.Usage(&asks[0].Specs[i], priority)
-		s.States = append(s.States, LimitUsage{
-			Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: micros(u.Start), End: micros(u.End),
-		})
-	}
-	return s
-}
-
-func micros(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us)
-}
-
-func fill(asks []record.Ask, buckets []BucketCost, recs []*record.Record, exact bool) {
-	for i := range asks {
-		asks[i] = record.Ask{Rec: recs[i], Specs: buckets[i].Plan.specsFor(exact), N: record.Amounts(buckets[i].N)}
-	}
 }

@@ -6,24 +6,20 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Reason says why a take was refused.
-type Reason uint8
+// Reason says why a take was refused; 0 if it was not. Its String is "passed", "limited", "queued", "away" or
+// "paused".
+type Reason = store.Reason
 
 // The reasons.
 const (
-	Passed      Reason = iota // not refused
-	Limited                   // a limit does not have enough left
-	Queued                    // other callers are ahead in the queue
-	Unavailable               // the store is unavailable, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
-	Paused                    // a bucket is paused: see [Limiter.Pause]
+	Limited     = store.Limited     // a limit does not have enough left
+	Queued      = store.Queued      // other callers are ahead in the queue
+	Unavailable = store.Unavailable // the store is unavailable, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
+	Paused      = store.Paused      // a bucket is paused: see [Limiter.Pause]
 )
-
-// String returns "passed", "limited", "queued", "away" or "paused".
-func (r Reason) String() string {
-	return [...]string{"passed", "limited", "queued", "away", "paused"}[min(r, Paused)]
-}
 
 // Decision answers a take. Being over the limit is a normal answer, not an error.
 //
@@ -58,10 +54,10 @@ const inline = 3
 // details are what most decisions do not have; apart, so that a Decision is small enough to be
 // copied without a thought.
 type details struct {
-	start   int64     // from when the units count; 0 or not after the decision: at once
-	end     int64     // of the hold
-	sent    time.Time // before the store was asked
-	got     []Amounts // per bucket: units charged
+	start   int64           // from when the units count; 0 or not after the decision: at once
+	end     int64           // of the hold
+	sent    time.Time       // before the store was asked
+	got     []store.Amounts // per bucket: units charged
 	unknown bool
 	rest    [MaxLimits - inline]record.Result
 	buckets []bucketResult
@@ -197,9 +193,9 @@ func (d *Decision) limit(b, i int) LimitResult {
 
 // Granted returns the units that a hold was granted per limit of bucket b: for a lease they may be
 // fewer than asked. It is zero for a plain take.
-func (d *Decision) Granted(b int) Amounts {
+func (d *Decision) Granted(b int) store.Amounts {
 	if d.more == nil || b >= len(d.more.got) {
-		return Amounts{}
+		return store.Amounts{}
 	}
 	return d.more.got[b]
 }
@@ -266,7 +262,7 @@ func (d *Decision) refusingBucket() int {
 func (d *Decision) At() time.Time { return time.UnixMicro(d.at) }
 
 // Delay returns how long after the decision its units count, and its work may start: more than 0
-// only for a take that was granted ahead, see [Take.Ahead].
+// only for a take that was granted ahead, see [Limiter.Book].
 func (d *Decision) Delay() time.Duration {
 	if d.more == nil || d.more.start <= d.at {
 		return 0
@@ -274,9 +270,9 @@ func (d *Decision) Delay() time.Duration {
 	return duration(d.more.start - d.at)
 }
 
-// HoldEnd returns when the hold ends, according to the store's clock; the zero time without a hold.
-// A holder may rely on it for HoldEnd - At from when it asked: see [Reservation.Deadline].
-func (d *Decision) HoldEnd() time.Time {
+// holdEnd returns when the hold ends, according to the store's clock; the zero time without a hold.
+// A holder may rely on it for holdEnd - At from when it asked: see deadline.
+func (d *Decision) holdEnd() time.Time {
 	if d.more == nil || d.more.end == 0 {
 		return time.Time{}
 	}

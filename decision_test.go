@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/internal/needs"
 )
 
@@ -144,7 +145,7 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
+	if got := fmt.Sprint(store.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.OpUnpause, drawgate.Op(0)); got != "settle cancel renew charge pause unpause none" {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/store"
 )
 
 // Errors. A refusal is not one of them: it is a [Decision].
@@ -17,15 +19,12 @@ var (
 	// names none and none of its policies counts requests.
 	ErrUnknownUnit = errors.New("drawgate: unknown unit")
 	// ErrInvalid means that an argument is out of bounds.
-	ErrInvalid = errors.New("drawgate: invalid argument")
+	ErrInvalid = store.ErrInvalid
 	// ErrNeedsReserve means that a policy with a concurrency limit was used without a hold.
-	ErrNeedsReserve = errors.New("drawgate: the policy has a concurrency limit: use Reserve")
+	ErrNeedsReserve = store.ErrNeedsReserve
 	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not
 	// answer in time, or failed. See [StoreError].
-	ErrStoreUnavailable = errors.New("drawgate: the store is unavailable")
-	// ErrNothingDone is in a [StoreError] whose store is certain that the call was not carried
-	// out.
-	ErrNothingDone = errors.New("nothing was done")
+	ErrStoreUnavailable = store.ErrStoreUnavailable
 	// ErrPaused means that a lease was not renewed because one of its buckets is paused: its
 	// deadline does not change, and it should be returned with Settle before then.
 	ErrPaused = errors.New("drawgate: the bucket is paused: the lease is not renewed")
@@ -37,37 +36,21 @@ var (
 	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
 	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
 	// the id that has not ended. Nothing was taken.
-	ErrIDOpen = errors.New("drawgate: the id is in use: settle or cancel that reservation first, or use another id")
-	// ErrTooLate means that a take with an id arrived after its [Take.NotAfter], or a charge with
-	// [Settlement.Once] more than [SendLife] after its At. Nothing was taken; it may be sent again.
-	ErrTooLate = errors.New("drawgate: it arrived too late, and nothing was taken")
+	ErrIDOpen = store.ErrIDOpen
 	// ErrIDReused means that a reservation with this id and grant is open, with different content.
 	// Nothing was taken.
-	ErrIDReused = errors.New("drawgate: this grant of the id is open with different content: give each take its own grant")
+	ErrIDReused = store.ErrIDReused
 	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing
 	// was taken. A take can succeed again when one of them is settled or ends.
-	ErrTooManyOpen = errors.New("drawgate: too many reservations are open in this bucket")
+	ErrTooManyOpen = store.ErrTooManyOpen
 	// ErrGone means that a reservation is no longer open: it was settled, its hold ended, or its
 	// bucket was reset.
 	ErrGone = errors.New("drawgate: the reservation is gone")
 	// ErrClosed means that the limiter or the store was closed.
-	ErrClosed = errors.New("drawgate: closed")
+	ErrClosed = store.ErrClosed
 	// ErrLimited is what [Decision.Err] returns for a refusal. See [LimitedError].
 	ErrLimited = errors.New("drawgate: rate limit exceeded")
 )
-
-// LimitError is a mistake in a limit.
-type LimitError struct {
-	Policy, Limit string
-	Index         int // of the limit in its policy
-	Err           error
-}
-
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("drawgate: policy %q, limit %d (%q): %v", e.Policy, e.Index+1, e.Limit, e.Err)
-}
-
-func (e *LimitError) Unwrap() error { return e.Err }
 
 // NeverFitsError says which limit can never grant a take. It matches [ErrNeverFits].
 type NeverFitsError struct {
@@ -83,47 +66,12 @@ func (e *NeverFitsError) Error() string {
 // Is makes the error match ErrNeverFits.
 func (e *NeverFitsError) Is(target error) bool { return target == ErrNeverFits }
 
+// LimitError is a mistake in a limit.
+type LimitError = store.LimitError
+
 // StoreError says which store failed, and in which operation. No decision was made; if the outcome
 // is unknown, the units count as spent. It matches [ErrStoreUnavailable].
-type StoreError struct {
-	Store, Op string // "sqlite", "take"
-	Err       error
-	Fault     Fault // what kind of failure it is, as far as the store knows
-}
-
-// Fault says what kind of failure a [StoreError] is: who must do something before the store comes
-// back.
-type Fault uint8
-
-const (
-	// FaultTransient goes away by itself: no connection, no answer in time, a busy or loading
-	// server, a locked file.
-	FaultTransient Fault = iota
-	// FaultConfiguration goes away once somebody has fixed the store; this process need not be
-	// restarted: credentials, permissions, full memory or a full disk, a server or file that is
-	// read-only.
-	FaultConfiguration
-	// FaultBucket concerns the buckets of this call only: a record that is damaged, of a newer
-	// version, or something else.
-	FaultBucket
-	// FaultPermanent stays until the store is repaired and opened again: its data are damaged, or
-	// were removed.
-	FaultPermanent
-)
-
-// String returns "transient", "configuration", "bucket" or "lasting".
-func (f Fault) String() string {
-	return [...]string{"transient", "configuration", "bucket", "lasting"}[min(f, FaultPermanent)]
-}
-
-func (e *StoreError) Error() string {
-	return fmt.Sprintf("drawgate: %s store: %s: %v", e.Store, e.Op, e.Err)
-}
-
-func (e *StoreError) Unwrap() error { return e.Err }
-
-// Is makes the error match ErrStoreUnavailable.
-func (e *StoreError) Is(target error) bool { return target == ErrStoreUnavailable }
+type StoreError = store.Error
 
 // LimitedError is a refusal as an error. It matches [ErrLimited].
 type LimitedError struct {

@@ -26,16 +26,16 @@ func ExampleLimiter_Book() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println("starts in", b.Delay().Round(time.Second))
+		fmt.Println("starts in", b.Delay().Round(time.Second), "and counts in", b.Decision.Delay().Round(time.Second))
 		last = b
 	}
 	fmt.Println("cancelled:", last.Cancel(ctx) == nil)
 	_, err = lim.Book(ctx, "api", 0)
 	fmt.Println("not now:", errors.Is(err, drawgate.ErrLimited))
 	// Output:
-	// starts in 0s
-	// starts in 1s
-	// starts in 2s
+	// starts in 0s and counts in 0s
+	// starts in 1s and counts in 1s
+	// starts in 2s and counts in 2s
 	// cancelled: true
 	// not now: true
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // TestAllowWhileTheStoreIsAway: 50 ms in all, one attempt, an error that says so, and nothing
@@ -433,11 +434,11 @@ type failing struct {
 	whole bool // the whole batch fails
 }
 
-func (s *failing) Take(_ context.Context, _ []drawgate.Take, out []drawgate.Decision) error {
+func (s *failing) Take(_ context.Context, _ []drawgate.Take, out []store.Verdict) error {
 	if s.whole {
 		return s.err
 	}
-	out[0] = drawgate.Decision{Fail: s.err}
+	out[0] = store.Verdict{Fail: s.err}
 	return nil
 }
 
@@ -449,11 +450,11 @@ func (s *failing) Settle(_ context.Context, _ []drawgate.Settlement, out []drawg
 	return nil
 }
 
-func (s *failing) Peek(_ context.Context, _ []drawgate.BucketCost, _ int8, out []drawgate.Status) error {
+func (s *failing) Peek(_ context.Context, _ []drawgate.BucketCost, _ int8, out []store.State) error {
 	if s.whole {
 		return s.err
 	}
-	out[0] = drawgate.Status{Decision: drawgate.Decision{Fail: s.err}}
+	out[0] = store.State{Verdict: store.Verdict{Fail: s.err}}
 	return nil
 }
 

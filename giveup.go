@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/drawgate/drawgate/store"
 )
 
 // GaveUpError means that a caller's ctx ended while the store was being asked, so that nobody knows
@@ -53,7 +55,7 @@ const (
 	abandonTimeout  = 10 * time.Second // for one
 	abandonPause    = 100 * time.Millisecond
 	abandonOnClose  = 2 * time.Second // what Close gives them
-	abandonTooLate  = SendLife + SendLife/4
+	abandonTooLate  = store.SendLife + store.SendLife/4
 	abandonAttempts = 5
 )
 
@@ -61,21 +63,21 @@ const (
 // own; Close ends them.
 type abandoned struct {
 	mu      sync.Mutex
-	over    bool                               // guarded by mu: no more are taken on
-	running map[*Settlement]context.CancelFunc // guarded by mu
-	closing chan struct{}                      // closed by close: who waits for not_after stops waiting
-	group   sync.WaitGroup                     // of the goroutines
+	over    bool                                     // guarded by mu: no more are taken on
+	running map[*store.Settlement]context.CancelFunc // guarded by mu
+	closing chan struct{}                            // closed by close: who waits for not_after stops waiting
+	group   sync.WaitGroup                           // of the goroutines
 }
 
 func newAbandoned() *abandoned {
-	return &abandoned{running: make(map[*Settlement]context.CancelFunc), closing: make(chan struct{})}
+	return &abandoned{running: make(map[*store.Settlement]context.CancelFunc), closing: make(chan struct{})}
 }
 
 // cancel cancels a take with an id whose answer is not known, if there is room.
-func (a *abandoned) cancel(l *Limiter, t *Take) {
-	s := &Settlement{Op: OpCancel, ID: t.ID, Grant: t.Grant, Buckets: append([]BucketCost(nil), t.Buckets...)}
+func (a *abandoned) cancel(l *Limiter, t *take) {
+	s := &store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: append([]store.BucketCost(nil), t.Buckets...)}
 	for i := range s.Buckets {
-		s.Buckets[i].N = Amounts{}
+		s.Buckets[i].N = store.Amounts{}
 	}
 	last := t.lost
 	a.mu.Lock()
@@ -104,7 +106,7 @@ func (a *abandoned) cancel(l *Limiter, t *Take) {
 
 // run cancels until the store says that the grant was open and is not any more, or until a message
 // that is still under way to it cannot open it.
-func (a *abandoned) run(ctx context.Context, l *Limiter, s *Settlement, last time.Time) {
+func (a *abandoned) run(ctx context.Context, l *Limiter, s *store.Settlement, last time.Time) {
 	for failures := 0; failures < abandonAttempts; {
 		out, err := l.settle(ctx, s)
 		switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // deaf is a store whose answers are lost; what it is asked in the meantime it carries out at the
@@ -18,7 +19,7 @@ type deaf struct {
 	atOnce bool
 }
 
-func (s *deaf) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s *deaf) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	if !time.Now().Before(s.until) {
 		return s.Store.Take(ctx, takes, out)
 	}

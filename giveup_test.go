@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // lossy is a store at the end of a slow network that loses one message in five: half of them on
@@ -73,8 +74,8 @@ func (s *lossy) call(ctx context.Context, op, id string, f func(context.Context)
 	}
 }
 
-func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	own := make([]drawgate.Decision, len(batch))
+func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+	own := make([]store.Verdict, len(batch))
 	batch = slices.Clone(batch) // it may arrive when its sender has long left
 	sent := time.Now().Add(drawgate.SendLife)
 	for i := range batch {
@@ -113,7 +114,7 @@ func (s *lossy) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return err
 }
 
-func (s *lossy) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *lossy) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	return s.Store.Peek(ctx, buckets, priority, out)
 }
 
@@ -261,11 +262,11 @@ type slowTake struct {
 	by time.Duration
 }
 
-func (s *slowTake) Take(ctx context.Context, batch []drawgate.Take, _ []drawgate.Decision) error {
+func (s *slowTake) Take(ctx context.Context, batch []drawgate.Take, _ []store.Verdict) error {
 	batch = slices.Clone(batch)
 	go func() { // ends after by
 		time.Sleep(s.by)
-		_ = s.Store.Take(context.WithoutCancel(ctx), batch, make([]drawgate.Decision, len(batch)))
+		_ = s.Store.Take(context.WithoutCancel(ctx), batch, make([]store.Verdict, len(batch)))
 	}()
 	<-ctx.Done()
 	return &drawgate.StoreError{Store: "slow", Op: "take", Err: ctx.Err()}

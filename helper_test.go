@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -66,7 +67,7 @@ func over(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
 // untimed is a store that carries out a take however late it comes to it.
 type untimed struct{ drawgate.Store }
 
-func (u untimed) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (u untimed) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	return u.Store.Take(context.WithoutCancel(ctx), batch, out)
 }
 
@@ -209,7 +210,7 @@ func (s *faulty) call(ctx context.Context, op string, do func() error) error {
 	return nil
 }
 
-func (s *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *faulty) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	s.takes.Add(1)
 	return s.call(ctx, "take", func() error {
 		err := s.Store.Take(ctx, batch, out)
@@ -247,7 +248,7 @@ func (s *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []
 	return s.call(ctx, "settle", func() error { return s.Store.Settle(ctx, batch, out) })
 }
 
-func (s *faulty) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *faulty) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	return s.call(ctx, "peek", func() error { return s.Store.Peek(ctx, buckets, priority, out) })
 }
 

@@ -2,131 +2,75 @@ package drawgate
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-	"fmt"
-	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate/internal/calendar"
-	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // UnitRequests is the unit of a limit or cost that names none.
-const UnitRequests = "requests"
+const UnitRequests = store.UnitRequests
 
 // Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the
 // largest integer that all stores count exactly.
 const (
-	MaxLimits    = 6      // limits in a policy
-	MaxBuckets   = 64     // buckets in one take
-	MaxOpen      = 10_000 // reservations that are open in one bucket: see ErrTooManyOpen
-	MaxAmount    = 1_000_000_000_000
-	MaxWindow    = 366 * 24 * time.Hour
-	MinPrecision = 100
-	MaxPrecision = 10_000
-	MaxPriority  = 9
-)
-
-// What the arithmetic assumes of these bounds, of the kinds and of the calendar windows. Where they
-// differ, this does not compile.
-var (
-	_ [MaxLimits]struct{}   = [record.MaxLimits]struct{}{}
-	_ [MaxOpen]struct{}     = [record.MaxOpen]struct{}{}
-	_ [MaxPriority]struct{} = [record.Priorities - 1]struct{}{}
-	_ [Concurrency]struct{} = [record.Concurrency]struct{}{}
-	_ [endOfEvery]struct{}  = [calendar.End]struct{}{}
+	MaxLimits    = store.MaxLimits  // limits in a policy
+	MaxBuckets   = store.MaxBuckets // buckets in one take
+	MaxOpen      = store.MaxOpen    // reservations that are open in one bucket: see ErrTooManyOpen
+	MaxAmount    = store.MaxAmount
+	MaxWindow    = store.MaxWindow
+	MinPrecision = store.MinPrecision
+	MaxPrecision = store.MaxPrecision
+	MaxPriority  = store.MaxPriority
 )
 
 // Kind says how a limit counts, and when used units become available again.
-type Kind uint8
+type Kind = store.Kind
 
 // The four kinds. See [Limit] for what each admits.
 const (
-	Bucket      Kind = iota + 1 // rate with burst: used drains at Amount per Window
-	Rolling                     // at most Amount in every interval of length Window
-	Calendar                    // at most Amount per calendar minute, hour, day, week or month
-	Concurrency                 // at most Amount slots held at once
+	Bucket      = store.Bucket      // rate with burst: used drains at Amount per Window
+	Rolling     = store.Rolling     // at most Amount in every interval of length Window
+	Calendar    = store.Calendar    // at most Amount per calendar minute, hour, day, week or month
+	Concurrency = store.Concurrency // at most Amount slots held at once
 )
 
-var kindNames = map[Kind]string{Bucket: "bucket", Rolling: "rolling", Calendar: "calendar", Concurrency: "concurrency"}
-
-// String returns the name used in configuration files.
-func (k Kind) String() string { return kindNames[k] }
-
 // Every is the length of a calendar limit's window.
-type Every uint8
+type Every = store.Every
 
 // The calendar windows. A week starts on Monday; a month is a real one and may start on any day
 // ([Limit.Anchor]).
 const (
-	Minute Every = iota + 1
-	Hour
-	Day
-	Week
-	Month
-
-	endOfEvery // one more than the last
+	Minute = store.Minute
+	Hour   = store.Hour
+	Day    = store.Day
+	Week   = store.Week
+	Month  = store.Month
 )
 
-// String returns the name used in configuration files.
-func (e Every) String() string { return calendar.Unit(e).String() }
-
 // Charge says when a unit counts.
-type Charge uint8
+type Charge = store.Charge
 
 const (
 	// ChargeDefault is ChargeEnd for what is only known afterwards (output_tokens, and money: units
 	// that start with usd, eur, gbp, cny or jpy), ChargeStart for everything else.
-	ChargeDefault Charge = iota
+	ChargeDefault = store.ChargeDefault
 	// ChargeStart counts a unit from the decision on (plus Margin). A settlement changes the
 	// amount, never the time.
-	ChargeStart
+	ChargeStart = store.ChargeStart
 	// ChargeEnd counts a unit from its settlement on. Until then it is held: it counts in every
 	// window and does not age.
-	ChargeEnd
+	ChargeEnd = store.ChargeEnd
 )
 
-// Share is a part of an amount, in units or in per cent, whichever is not zero. Percent is used to
-// four decimals.
-type Share struct {
-	Units   int64
-	Percent float64
-}
+// Share is a part of an amount: of its fields Units and Percent the one that is not zero. Percent is
+// used to four decimals.
+type Share = store.Share
 
 // Percent is a share of p per cent, from 0 up to, but not including, 100.
 func Percent(p float64) Share { return Share{Percent: p} }
 
-// String returns the form used in configuration files: "10" or "12.5%".
-func (s Share) String() string {
-	if s.Percent != 0 {
-		return fmt.Sprintf("%g%%", s.Percent)
-	}
-	return fmt.Sprintf("%d", s.Units)
-}
-
-// of returns the share of amount, rounded up.
-func (s Share) of(amount int64) int64 {
-	if s.Percent == 0 {
-		return s.Units
-	}
-	const million = 1_000_000
-	ppm := int64(s.Percent*10_000 + 0.5)
-	return amount/million*ppm + (amount%million*ppm+million-1)/million
-}
-
-func (s Share) check() error {
-	switch {
-	case s.Units < 0 || s.Percent < 0 || s.Percent >= 100 || s.Percent != s.Percent:
-		return fmt.Errorf("%s is not between 0 and 100%%", s)
-	case s.Units != 0 && s.Percent != 0:
-		return fmt.Errorf("both %d units and %g%% are given", s.Units, s.Percent)
-	}
-	return nil
-}
-
 // Exact as a [Limit.Precision] gives every take an entry of its own.
-const Exact = -1
+const Exact = store.Exact
 
 // Limit is one rule: at most Amount of a unit per window.
 //
@@ -203,33 +147,14 @@ func (l Limit) WithHeadroom(s Share) Limit {
 	return l
 }
 
+// Check reports what is wrong with a limit, as [Policy.Compile] does for each of a policy's.
+func (l Limit) Check() error {
+	s := store.Limit(l)
+	return s.Check()
+}
+
 // unit returns the unit, by its default.
 func (l *Limit) unit() string { return cmp.Or(l.Unit, UnitRequests) }
-
-func (l *Limit) chargeEnd() bool {
-	if l.Charge != ChargeDefault {
-		return l.Charge == ChargeEnd
-	}
-	unit, _, _ := strings.Cut(l.unit(), "_")
-	switch unit {
-	case "usd", "eur", "gbp", "cny", "jpy":
-		return true
-	}
-	return l.unit() == "output_tokens"
-}
-
-// identity names the state that the limit uses.
-func (l *Limit) identity() uint64 {
-	zone, anchor := "", 0
-	if l.Kind == Calendar {
-		zone = cmp.Or(l.Zone, "UTC")
-		if l.Every == Month {
-			anchor = max(1, l.Anchor)
-		}
-	}
-	h := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d %d %q %d", l.Name, l.unit(), l.Kind, l.Window.Microseconds(), l.Every, zone, anchor))
-	return max(1, binary.BigEndian.Uint64(h[:]))
-}
 
 // PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests
 // in every interval of that length.

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // TestBadLimits: a mistake is reported when a policy is compiled, with the limit, what is wrong and
@@ -159,10 +160,19 @@ func TestUnits(t *testing.T) {
 	for unit, end := range map[string]bool{"": false, "tokens": false, "input_tokens": false, "output_tokens": true, "usd_micros": true, "eur": true, "usdc": false} {
 		l := rolling(10, time.Minute)
 		l.Unit = unit
-		if s, err := answer.LimitSpec(l); err != nil || s.ChargeEnd != end {
+		if s, err := specOf(l); err != nil || s.ChargeEnd != end {
 			t.Errorf("%q is charged at the end: %v, %v", unit, s.ChargeEnd, err)
 		}
 	}
+}
+
+// specOf returns a limit as the arithmetic has it.
+func specOf(l drawgate.Limit) (record.Spec, error) {
+	plan, err := policy(l).Compile()
+	if err != nil {
+		return record.Spec{}, err
+	}
+	return store.Internal.Specs(plan.Plan, false)[0], nil
 }
 
 // TestIdentity: what may change keeps the state, what makes another limit does not.
@@ -172,7 +182,7 @@ func TestIdentity(t *testing.T) {
 	id := func(change func(l *drawgate.Limit)) uint64 {
 		l := base
 		change(&l)
-		s, err := answer.LimitSpec(l)
+		s, err := specOf(l)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/cells"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Times that a caller may spend on the store.
@@ -22,7 +23,7 @@ type Options struct {
 	// most 256 bytes.
 	Tenant string
 	// StoreTimeout bounds an Allow, all attempts included: 0 means what the store needs (see
-	// [Timed]), or 50ms if it does not say; negative means that only the caller's context bounds
+	// [store.Timed]), or 50ms if it does not say; negative means that only the caller's context bounds
 	// it. A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
 	StoreTimeout time.Duration
 	// Observer is notified of every decision; nil costs nothing.
@@ -37,12 +38,12 @@ type Options struct {
 // several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue,
 // and may be mixed in one take.
 type Limiter struct {
-	store   Store
+	store   store.Store
 	local   *cells.Buckets // nil: the store does I/O
 	plan    *Plan
 	tenant  string
 	timeout time.Duration // 0: none
-	one     Amounts       // what a take without costs asks
+	one     store.Amounts // what a take without costs asks
 	plain   bool          // local, not observed, and such a take asks for something, needs no hold and fits at priority 0
 	lean    bool          // plain, and the only limit is a bucket
 	queue   *waitQueue
@@ -50,10 +51,10 @@ type Limiter struct {
 	watch   *Observer  // may be nil
 }
 
-// New returns a Limiter over store. The caller remains responsible for closing store. opts may be
+// New returns a Limiter over s. The caller remains responsible for closing s. opts may be
 // nil. It reports bad limits here, so that no later call has to.
-func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
-	if store == nil {
+func New(s store.Store, policy Policy, opts *Options) (*Limiter, error) {
+	if s == nil {
 		return nil, fmt.Errorf("%w: the store is nil: pass one, such as memstore.New(nil)", ErrInvalid)
 	}
 	if opts == nil {
@@ -62,15 +63,15 @@ func New(store Store, policy Policy, opts *Options) (*Limiter, error) {
 	if err := checkKey(opts.Tenant, ""); err != nil {
 		return nil, err
 	}
-	base := &Limiter{store: store, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(store), given: newAbandoned(), watch: opts.Observer}
-	s, timed := store.(Timed)
+	base := &Limiter{store: s, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(s), given: newAbandoned(), watch: opts.Observer}
+	st, timed := s.(store.Timed)
 	switch {
 	case base.timeout < 0:
 		base.timeout = 0
 	case timed && base.timeout == 0:
-		base.timeout = s.TakeTime(0) + answerTime
+		base.timeout = st.TakeTime(0) + answerTime
 	case timed:
-		base.timeout = s.TakeTime(base.timeout)
+		base.timeout = st.TakeTime(base.timeout)
 	case base.timeout == 0:
 		base.timeout = defaultTimeout
 	}
@@ -86,10 +87,10 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 	o := *l
 	o.plan, o.local = plan, nil
 	if s, ok := l.store.(opener); ok {
-		o.local = s.Open(l.tenant, plan)
+		o.local = s.Open(l.tenant, plan.Plan)
 	}
 	o.one, _ = plan.Amounts(nil)
-	o.plain = o.local != nil && o.watch == nil && !plan.needs && plan.counts && plan.neverFits(&o.one, 0) == nil
+	o.plain = o.local != nil && o.watch == nil && !plan.NeedsHold() && plan.counts && plan.neverFits(&o.one, 0) == nil
 	o.lean = o.plain && len(plan.specs) == 1 && policy.Limits[0].Kind == Bucket
 	return &o, nil
 }
@@ -206,7 +207,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, *Reservation, 
 }
 
 // decide decides now, or waits, and tells the observer.
-func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, err error) {
+func (l *Limiter) decide(ctx context.Context, t *take, wait bool) (d Decision, err error) {
 	if t.ID != "" && !t.mine {
 		defer func() { //nolint:contextcheck // the cancellation goes on when the caller has left
 			if !t.lost.IsZero() && (err != nil || !d.Allowed) {
@@ -221,7 +222,7 @@ func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, e
 		}
 		return l.try(ctx, t)
 	}
-	e := Taken{Take: t, Wait: wait}
+	e := Taken{Take: &t.Take, Wait: wait}
 	start := time.Now()
 	if wait {
 		d, e.QueuedAt, e.Queued, err = l.wait(ctx, t)
@@ -234,7 +235,7 @@ func (l *Limiter) decide(ctx context.Context, t *Take, wait bool) (d Decision, e
 }
 
 // take checks a request and makes the store's form of it.
-func (l *Limiter) take(r *Request) (*Take, error) {
+func (l *Limiter) take(r *Request) (*take, error) {
 	if n := len(r.Buckets); n == 0 || n > MaxBuckets {
 		return nil, fmt.Errorf("%w: the take has %d buckets: give 1 to %d", ErrInvalid, n, MaxBuckets)
 	}
@@ -245,7 +246,13 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		return nil, err
 	}
 	some, empty := false, true
-	t := &Take{Buckets: make([]BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels, refreshLimiter: r.RefreshLimiter}
+	t := &take{
+		Take:           store.Take{Buckets: make([]store.BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels},
+		refreshLimiter: r.RefreshLimiter,
+	}
+	if t.plans = t.one[:]; len(r.Buckets) > 1 {
+		t.plans = make([]*Plan, len(r.Buckets))
+	}
 	r.Hold.of(t)
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
@@ -263,11 +270,11 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 		if err != nil {
 			return nil, err
 		}
-		if o.plan.needs && t.Hold == 0 {
+		if o.plan.NeedsHold() && t.Hold == 0 {
 			return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, o.plan.policy.Name)
 		}
-		some, empty = some || n != Amounts{}, empty && len(b.Costs) == 0 && !o.plan.counts
-		t.Buckets[i] = BucketCost{Key: o.keyOf(b), Plan: o.plan, N: n}
+		some, empty = some || n != store.Amounts{}, empty && len(b.Costs) == 0 && !o.plan.counts
+		t.Buckets[i], t.plans[i] = store.BucketCost{Key: o.keyOf(b), Plan: o.plan.Plan, N: n}, o.plan
 		for j := range i {
 			if t.Buckets[j].Key == t.Buckets[i].Key {
 				return nil, fmt.Errorf("%w: a bucket of policy %q is named twice", ErrInvalid, o.plan.policy.Name)
@@ -285,10 +292,10 @@ func (l *Limiter) take(r *Request) (*Take, error) {
 
 // unnamed is the mistake of a take that asks for nothing, because it names no unit and its policies
 // count others than requests.
-func unnamed(t *Take) error {
+func unnamed(t *take) error {
 	var all []string
-	for i := range t.Buckets {
-		all = append(all, t.Buckets[i].Plan.units...)
+	for i := range t.plans {
+		all = append(all, t.plans[i].units...)
 	}
 	return fmt.Errorf("%w: the take names no unit, so it would take nothing: its policies do not count requests; name a cost in %s", ErrUnknownUnit, units(all))
 }
@@ -307,7 +314,7 @@ func checkPriority(priority int) error {
 }
 
 // fits returns an error if t can never be granted. Of a lease any part is welcome.
-func (t *Take) fits() error {
+func (t *take) fits() error {
 	for i := range t.Buckets {
 		b := &t.Buckets[i]
 		n := b.N
@@ -316,7 +323,7 @@ func (t *Take) fits() error {
 				n[j] = min(n[j], 1)
 			}
 		}
-		if err := b.Plan.neverFits(&n, t.Priority); err != nil {
+		if err := t.plans[i].neverFits(&n, t.Priority); err != nil {
 			return err
 		}
 	}
@@ -347,7 +354,7 @@ func (l *Limiter) key(name string) Key {
 }
 
 // try decides now, behind those who wait.
-func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
+func (l *Limiter) try(ctx context.Context, t *take) (Decision, error) {
 	if d, refused := l.queue.queued(t); refused {
 		return d, nil
 	}
@@ -355,7 +362,7 @@ func (l *Limiter) try(ctx context.Context, t *Take) (Decision, error) {
 }
 
 // once makes one store call within timeout. It notes in t if nobody knows what has come of it.
-func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Decision, error) {
+func (l *Limiter) once(ctx context.Context, t *take, timeout time.Duration) (Decision, error) {
 	if ctx.Err() != nil {
 		return Decision{}, t.ended(ctx, nil)
 	}
@@ -366,22 +373,22 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if t.Hold > 0 {
 		sent = time.Now()
 	}
-	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.Buckets[0].Plan == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
+	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.plans[0] == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
 		b := &t.Buckets[0]
 		d, err := takeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
 		if err != nil || d.Allowed || d.RetryAfter > t.Ahead {
 			return d, err
 		}
 	}
-	var out [1]Decision
+	var out [1]store.Verdict
 	err := l.within(ctx, "take", timeout, func(ctx context.Context) error {
-		if err := l.store.Take(ctx, []Take{*t}, out[:]); err != nil {
+		if err := l.store.Take(ctx, []store.Take{t.Take}, out[:]); err != nil {
 			return err
 		}
 		return out[0].Fail
 	})
 	if err != nil {
-		if l.local == nil && !decided(err) && !errors.Is(err, ErrNothingDone) {
+		if l.local == nil && !decided(err) && !errors.Is(err, store.ErrNothingDone) {
 			t.lost = time.Now()
 		}
 		stored := l.storeError(ctx, "take", err)
@@ -393,15 +400,16 @@ func (l *Limiter) once(ctx context.Context, t *Take, timeout time.Duration) (Dec
 	if out[0].Allowed {
 		t.lost = time.Time{}
 	}
-	if t.Hold > 0 && out[0].more != nil {
-		out[0].more.sent = sent
+	d := t.decision(&out[0])
+	if t.Hold > 0 && d.more != nil {
+		d.more.sent = sent
 	}
-	return out[0], nil
+	return d, nil
 }
 
 // ended says why waiting for t ended with ctx, and if nobody knows what has come of it. last may be
 // nil.
-func (t *Take) ended(ctx context.Context, last *Decision) error {
+func (t *take) ended(ctx context.Context, last *Decision) error {
 	err := ended(ctx, last)
 	if t.lost.IsZero() {
 		return err
@@ -417,7 +425,7 @@ func over(ctx context.Context) bool {
 
 // gaveUp is ended for a call that was running when the caller's time ran out, or when it
 // left.
-func (t *Take) gaveUp(ctx context.Context, err error) error {
+func (t *take) gaveUp(ctx context.Context, err error) error {
 	ended := t.ended(ctx, nil)
 	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ErrStoreUnavailable) {
 		g.Store = err
@@ -463,7 +471,7 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 // Reset forgets everything about the buckets of keys, including open reservations. The error is
 // ErrInvalid if the store cannot reset buckets.
 func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
-	s, ok := l.store.(Resetter)
+	s, ok := l.store.(store.Resetter)
 	if !ok {
 		return fmt.Errorf("%w: the store cannot reset buckets", ErrInvalid)
 	}

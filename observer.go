@@ -1,6 +1,10 @@
 package drawgate
 
-import "time"
+import (
+	"time"
+
+	"github.com/drawgate/drawgate/store"
+)
 
 // Observer is notified of what limiters do: see [Options.Observer]. Each func may be nil, and is
 // called on the caller's path, perhaps by many goroutines at the same time: it must be quick and
@@ -16,7 +20,7 @@ type Observer struct {
 // Taken describes one [Limiter.Allow], Wait, Take or Reserve that was sent to the store, or
 // refused without asking it. Invalid calls are not reported.
 type Taken struct {
-	Take     *Take
+	Take     *store.Take
 	Decision *Decision     // empty if Err is not nil and not a refusal
 	Err      error         // why it was not decided, or how waiting ended
 	Wait     bool          // it would have waited
@@ -27,8 +31,8 @@ type Taken struct {
 
 // Settled describes the end or change of a reservation, a charge, or a refund.
 type Settled struct {
-	Settlement *Settlement
-	Outcome    Outcome
+	Settlement *store.Settlement
+	Outcome    store.Outcome
 	Err        error
 	Took       time.Duration // one store call
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/drawgate/drawgate/store"
 )
 
 // Pause says until when a bucket refuses every take, and why. The zero value is no pause.
@@ -49,7 +51,7 @@ func (l *Limiter) Unpause(ctx context.Context, key string, until time.Time, reas
 // store's clock. An instant that is already past on this process's clock is ErrInvalid. The Costs
 // are ignored.
 func (a Ask) Pause(ctx context.Context, p Pause) (PauseOutcome, error) {
-	return a.setPause(ctx, &p, p.check(), Settlement{Op: OpPause, Hold: p.For, At: p.Until})
+	return a.setPause(ctx, &p, p.check(), store.Settlement{Op: store.OpPause, Hold: p.For, At: p.Until})
 }
 
 // Unpause is [Limiter.Unpause] for the bucket that a names: it ends the pause that ends at p.Until.
@@ -59,10 +61,10 @@ func (a Ask) Unpause(ctx context.Context, p Pause) (PauseOutcome, error) {
 	if p.Until.IsZero() || p.For != 0 {
 		invalid = fmt.Errorf("%w: name the pause to end by its Until, as a Status shows it", ErrInvalid)
 	}
-	return a.setPause(ctx, &p, invalid, Settlement{Op: OpUnpause, At: p.Until})
+	return a.setPause(ctx, &p, invalid, store.Settlement{Op: store.OpUnpause, At: p.Until})
 }
 
-func (a Ask) setPause(ctx context.Context, p *Pause, invalid error, s Settlement) (PauseOutcome, error) {
+func (a Ask) setPause(ctx context.Context, p *Pause, invalid error, s store.Settlement) (PauseOutcome, error) {
 	b, err := a.bucket()
 	if err == nil {
 		err = invalid
@@ -70,20 +72,20 @@ func (a Ask) setPause(ctx context.Context, p *Pause, invalid error, s Settlement
 	if err != nil {
 		return PauseOutcome{}, err
 	}
-	s.Buckets, s.Reason = []BucketCost{b}, p.Reason
+	s.Buckets, s.Reason = []store.BucketCost{b}, p.Reason
 	if p.By != "" {
 		s.Labels = []Label{{Name: "by", Value: p.By}}
 	}
 	out, err := a.Limiter.settle(ctx, &s)
-	if err == nil && s.Op == OpUnpause {
+	if err == nil && s.Op == store.OpUnpause {
 		a.Limiter.queue.wake(b.Key)
 	}
 	return PauseOutcome{Until: out.End, Kept: out.Kept}, err
 }
 
 func (p *Pause) checkReason() error {
-	if len(p.Reason) > MaxReason {
-		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(p.Reason), MaxReason)
+	if len(p.Reason) > store.MaxReason {
+		return fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInvalid, len(p.Reason), store.MaxReason)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // What others get wrong, and callers notice. Line 18 is in TestThousandWaiters.
@@ -248,9 +248,9 @@ func TestClockBack(t *testing.T) {
 		}
 		rec := &record.Record{}
 		n, _ := plan.Amounts(nil)
-		ask := func(now time.Time) drawgate.Decision {
-			t := drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan, N: n}}}
-			return answer.Decide(&t, []*record.Record{rec}, true, now.UnixMicro())
+		ask := func(now time.Time) store.Verdict {
+			t := drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan.Plan, N: n}}}
+			return store.Internal.Decide(&t, []*record.Record{rec}, true, now.UnixMicro())
 		}
 		noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		granted := 0

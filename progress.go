@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/store"
 )
 
 // Progress says what a take waits for: see [WithProgress].
@@ -107,9 +109,9 @@ func (r *reporter) report(ctx context.Context) {
 // pause returns the reason of the pause of the bucket for which r's take waits, and whether the
 // store has said it.
 func (r *reporter) pause(ctx context.Context) (reason string, ok bool) {
-	var out [1]Status
+	var out [1]store.State
 	err := r.l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
-		return r.l.store.Peek(ctx, []BucketCost{*r.w.bucket()}, r.w.take.Priority, out[:])
+		return r.l.store.Peek(ctx, []store.BucketCost{*r.w.bucket()}, r.w.take.Priority, out[:])
 	})
 	if err != nil || out[0].Fail != nil {
 		return "", false
@@ -236,18 +238,18 @@ func (q *waitQueue) looked(key Key, look *pauseReason, text string, ok bool) {
 
 // describe adds to a status who waits for its bucket. Where others come first, a take that would
 // pass otherwise is refused.
-func (q *waitQueue) describe(b *BucketCost, priority int8, s *Status) {
+func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
 	if q.some.Load() == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lines[b.Key]
+	ln := q.lines[key]
 	if ln == nil {
 		return
 	}
 	s.Waiting, s.NextTry = ln.Len(), max(0, time.Until(ln.next))
-	if s.Allowed && !b.Plan.policy.Wait.Barge && !ln.Leads(q.places.Next(priority, q.now())) {
+	if s.Allowed && !plan.policy.Wait.Barge && !ln.Leads(q.places.Next(priority, q.now())) {
 		s.Allowed, s.Reason = false, Queued
 		s.RetryAfter, s.EarliestRetry = max(time.Millisecond, s.NextTry), max(0, time.Until(ln.earliest))
 	}

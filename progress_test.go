@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // reports notes what one take is told, with the time since the test began.
@@ -271,7 +272,7 @@ type peeks struct {
 	n, fail int
 }
 
-func (s *peeks) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *peeks) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	if s.n++; s.n <= s.fail {
 		return &drawgate.StoreError{Store: "test", Op: "peek", Err: context.DeadlineExceeded}
 	}

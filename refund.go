@@ -1,6 +1,10 @@
 package drawgate
 
-import "context"
+import (
+	"context"
+
+	"github.com/drawgate/drawgate/store"
+)
 
 // Refund returns units that were taken without a reservation to the bucket that a names.
 // Without costs it gives back one request; otherwise the units that are named, and no others.
@@ -20,12 +24,12 @@ import "context"
 func (a Ask) Refund(ctx context.Context) error {
 	b, err := a.bucket()
 	if err == nil {
-		b.N, err = b.Plan.refund(a.Costs)
+		b.N, err = a.Limiter.plan.refund(a.Costs)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = a.Limiter.settle(ctx, &Settlement{Op: OpRefund, Buckets: []BucketCost{b}})
+	_, err = a.Limiter.settle(ctx, &store.Settlement{Op: store.OpRefund, Buckets: []store.BucketCost{b}})
 	if err == nil {
 		a.Limiter.queue.wake(b.Key)
 	}
@@ -33,7 +37,7 @@ func (a Ask) Refund(ctx context.Context) error {
 }
 
 // refund says what costs give back per limit: nothing where they name no unit.
-func (p *Plan) refund(costs []Cost) (Amounts, error) {
+func (p *Plan) refund(costs []Cost) (store.Amounts, error) {
 	if len(costs) == 0 {
 		return p.resolve(nil, UnitRequests, 0)
 	}

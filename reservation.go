@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate/internal/ending"
 	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/store"
 )
 
 // clockRate is by how much a process's clock may run wrong, in parts per million: a holder's
@@ -25,7 +26,7 @@ const clockRate = 1000
 type Reservation struct {
 	Decision Decision // as it was granted
 	l        *Limiter
-	take     *Take
+	take     *take
 
 	mu   sync.Mutex
 	end  time.Time // guarded by mu: when the holder must have stopped
@@ -67,7 +68,7 @@ func errHold(hold time.Duration) error {
 }
 
 // of makes t a take that is held like this.
-func (h *Hold) of(t *Take) {
+func (h *Hold) of(t *take) {
 	if h.For == 0 {
 		return
 	}
@@ -81,7 +82,7 @@ func (h *Hold) of(t *Take) {
 }
 
 // reservation makes one of a take that was allowed and is held.
-func (l *Limiter) reservation(t *Take, d Decision) *Reservation {
+func (l *Limiter) reservation(t *take, d Decision) *Reservation {
 	for i := range t.Buckets {
 		t.Buckets[i].N = d.Granted(i) // what is used beyond that is excess
 	}
@@ -91,7 +92,7 @@ func (l *Limiter) reservation(t *Take, d Decision) *Reservation {
 // deadline returns until when a holder may rely on a hold. The store's time began to run no earlier
 // than the question was sent.
 func (d *Decision) deadline() time.Time {
-	return d.more.sent.Add(holderLife(d.HoldEnd().Sub(d.At())))
+	return d.more.sent.Add(holderLife(d.holdEnd().Sub(d.At())))
 }
 
 // holderLife is how long a holder may rely on a hold of d, given that clocks differ in rate.
@@ -144,7 +145,7 @@ func (r *Reservation) Deadline() time.Time {
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
-	s, err := r.settlement(OpSettle, used)
+	s, err := r.settlement(store.OpSettle, used)
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 func (r *Reservation) Cancel(ctx context.Context) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
-	s, err := r.settlement(OpCancel, nil)
+	s, err := r.settlement(store.OpCancel, nil)
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // finish carries out a settlement or cancellation, the first that is answered. late says that it
 // came to nothing because the hold had ended; whether it had, nobody knows if an answer was lost
 // before the end and the next one came after it: then too.
-func (r *Reservation) finish(ctx context.Context, s *Settlement) (late bool, err error) {
+func (r *Reservation) finish(ctx context.Context, s *store.Settlement) (late bool, err error) {
 	r.mu.Lock()
 	over := r.over
 	r.mu.Unlock()
@@ -209,7 +210,7 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 	if hold < MinHold || hold > MaxHold {
 		return errHold(hold)
 	}
-	s, err := r.settlement(OpRenew, nil)
+	s, err := r.settlement(store.OpRenew, nil)
 	if err != nil {
 		return err
 	}
@@ -234,12 +235,12 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 }
 
 // settlement makes the store's form. A unit must be known to one of the buckets.
-func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
-	s := &Settlement{Op: op, ID: r.take.ID, Grant: r.take.Grant, Buckets: make([]BucketCost, len(r.take.Buckets))}
+func (r *Reservation) settlement(op store.Op, used []Cost) (*store.Settlement, error) {
+	s := &store.Settlement{Op: op, ID: r.take.ID, Grant: r.take.Grant, Buckets: make([]store.BucketCost, len(r.take.Buckets))}
 	copy(s.Buckets, r.take.Buckets)
 	known := make([]bool, len(used))
 	for i := range s.Buckets {
-		plan := s.Buckets[i].Plan
+		plan := r.take.plans[i]
 		mine := make([]Cost, 0, len(used))
 		for k, c := range used {
 			if _, err := plan.actual(used[k : k+1]); errors.Is(err, ErrUnknownUnit) {
@@ -262,12 +263,12 @@ func (r *Reservation) settlement(op Op, used []Cost) (*Settlement, error) {
 
 // send sends a settlement until it is answered: the id makes repeating safe. again says that the
 // first answer was lost.
-func (r *Reservation) send(ctx context.Context, s *Settlement) (out Outcome, again bool, err error) {
+func (r *Reservation) send(ctx context.Context, s *store.Settlement) (out store.Outcome, again bool, err error) {
 	for i := range attempts {
 		again = i > 0
 		out, err = r.l.settle(ctx, s)
 		if err == nil {
-			if s.Op != OpRenew {
+			if s.Op != store.OpRenew {
 				for k := range s.Buckets {
 					r.l.queue.wake(s.Buckets[k].Key)
 				}
@@ -282,7 +283,7 @@ func (r *Reservation) send(ctx context.Context, s *Settlement) (out Outcome, aga
 }
 
 // settle makes one store call, and tells the observer.
-func (l *Limiter) settle(ctx context.Context, s *Settlement) (Outcome, error) {
+func (l *Limiter) settle(ctx context.Context, s *store.Settlement) (store.Outcome, error) {
 	if l.watch == nil || l.watch.Settled == nil {
 		return l.settleOnce(ctx, s)
 	}
@@ -292,19 +293,19 @@ func (l *Limiter) settle(ctx context.Context, s *Settlement) (Outcome, error) {
 	return out, err
 }
 
-func (l *Limiter) settleOnce(ctx context.Context, s *Settlement) (Outcome, error) {
+func (l *Limiter) settleOnce(ctx context.Context, s *store.Settlement) (store.Outcome, error) {
 	if ctx.Err() != nil {
-		return Outcome{}, ended(ctx, nil)
+		return store.Outcome{}, ended(ctx, nil)
 	}
-	var out [1]Outcome
+	var out [1]store.Outcome
 	err := l.within(ctx, s.Op.String(), stepTimeout, func(ctx context.Context) error {
-		if err := l.store.Settle(ctx, []Settlement{*s}, out[:]); err != nil {
+		if err := l.store.Settle(ctx, []store.Settlement{*s}, out[:]); err != nil {
 			return err
 		}
 		return out[0].Err
 	})
 	if err != nil {
-		return Outcome{}, l.storeError(ctx, s.Op.String(), err)
+		return store.Outcome{}, l.storeError(ctx, s.Op.String(), err)
 	}
 	return out[0], nil
 }
@@ -312,12 +313,12 @@ func (l *Limiter) settleOnce(ctx context.Context, s *Settlement) (Outcome, error
 // chargeExcess charges what a holder whose hold had ended used beyond what it was granted. It is
 // sent once, because a charge has no id: a lost answer leaves it charged. It is sent whatever has
 // become of ctx: the units are used.
-func (r *Reservation) chargeExcess(ctx context.Context, s *Settlement) error {
-	c := &Settlement{Op: OpCharge, Buckets: make([]BucketCost, len(s.Buckets)), At: r.Deadline()}
+func (r *Reservation) chargeExcess(ctx context.Context, s *store.Settlement) error {
+	c := &store.Settlement{Op: store.OpCharge, Buckets: make([]store.BucketCost, len(s.Buckets)), At: r.Deadline()}
 	copy(c.Buckets, s.Buckets)
 	more := false
 	for i := range c.Buckets {
-		for j := range c.Buckets[i].Plan.specs {
+		for j := range r.take.plans[i].specs {
 			n := max(0, s.Buckets[i].N[j]-r.take.Buckets[i].N[j])
 			c.Buckets[i].N[j] = n
 			more = more || n > 0

@@ -19,7 +19,7 @@ const (
 // ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A
 // take with an id is sent again if the store is unavailable: if it had arrived, it is answered
 // again at no cost. A plain take may have been spent, and is not sent again.
-func (l *Limiter) ask(ctx context.Context, t *Take, step, all time.Duration) (Decision, error) {
+func (l *Limiter) ask(ctx context.Context, t *take, step, all time.Duration) (Decision, error) {
 	if t.ID == "" {
 		return l.once(ctx, t, step)
 	}
@@ -66,7 +66,7 @@ const pausePoll = 5 * time.Second
 // early reports whether t may be granted a little before it fits: not if it was refused although it
 // could have been, not where what is held may come back at any time, and not where the policy says
 // when to ask.
-func (d *Decision) early(t *Take) bool {
+func (d *Decision) early(t *take) bool {
 	r, ok := d.Refusing()
 	return ok && d.RetryAfter > t.Ahead && d.EarliestRetry == d.RetryAfter && len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
 }

@@ -19,7 +19,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decis
 	if most.N < 1 {
 		return d, 0, fmt.Errorf("%w: cannot take up to %d units: ask for at least 1", ErrInvalid, most.N)
 	}
-	if l.plan.needs {
+	if l.plan.NeedsHold() {
 		return d, 0, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
 	}
 	d, res, err := l.Take(ctx, Request{

@@ -17,13 +17,13 @@ func (l *Limiter) WakeAll() { l.queue.wakeAll() }
 
 // refresh lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
 // cannot fit any more.
-func (t *Take) refresh() error {
+func (t *take) refresh() error {
 	if t.refreshLimiter == nil {
 		return nil
 	}
 	for i := range t.Buckets {
-		if l := t.refreshLimiter(i); l != nil && l.plan != t.Buckets[i].Plan && l.plan.sameLimits(t.Buckets[i].Plan) {
-			t.Buckets[i].Plan = l.plan
+		if l := t.refreshLimiter(i); l != nil && l.plan != t.plans[i] && l.plan.sameLimits(t.plans[i]) {
+			t.Buckets[i].Plan, t.plans[i] = l.plan.Plan, l.plan
 		}
 	}
 	return t.fits()
@@ -31,7 +31,7 @@ func (t *Take) refresh() error {
 
 // wait asks for t until it passes, and says in the line of which bucket it waited last, or found no
 // place, and how long it waited there.
-func (l *Limiter) wait(ctx context.Context, t *Take) (d Decision, at int, waited time.Duration, err error) {
+func (l *Limiter) wait(ctx context.Context, t *take) (d Decision, at int, waited time.Duration, err error) {
 	if most := l.maxWait(t); most > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, most))
@@ -55,7 +55,7 @@ const lookAhead = 10 * time.Millisecond
 
 // untilStart waits until a take may start that was granted ahead. The store decided before it
 // answered, so this is late rather than early.
-func (q *waitQueue) untilStart(ctx context.Context, t *Take, d *Decision) error {
+func (q *waitQueue) untilStart(ctx context.Context, t *take, d *Decision) error {
 	if sleep.For(ctx, d.Delay()+q.late) {
 		return nil
 	}
@@ -65,9 +65,9 @@ func (q *waitQueue) untilStart(ctx context.Context, t *Take, d *Decision) error 
 }
 
 // maxWait returns the shortest bound that the policies of t set on waiting; 0 if none does.
-func (l *Limiter) maxWait(t *Take) (most time.Duration) {
-	for i := range t.Buckets {
-		if d := t.Buckets[i].Plan.policy.Wait.MaxWait; d > 0 && (most == 0 || d < most) {
+func (l *Limiter) maxWait(t *take) (most time.Duration) {
+	for i := range t.plans {
+		if d := t.plans[i].policy.Wait.MaxWait; d > 0 && (most == 0 || d < most) {
 			most = d
 		}
 	}
@@ -76,7 +76,7 @@ func (l *Limiter) maxWait(t *Take) (most time.Duration) {
 
 // enter asks once if nobody is in front, and otherwise, or if refused, takes a place in the line of
 // bucket at. It is nil if there is nothing to wait for.
-func (l *Limiter) enter(ctx context.Context, t *Take) (w *waiter, d Decision, at int, err error) {
+func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at int, err error) {
 	if ctx.Err() != nil {
 		return nil, d, 0, ended(ctx, nil)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate/internal/queue"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // defaultQueue bounds a bucket's line where the policy does not.
@@ -17,8 +18,8 @@ const defaultQueue = 10_000
 // waitQueue is where the callers of one process wait: a line per bucket. Only the first waiter of a
 // line asks the store.
 type waitQueue struct {
-	start   time.Time // for ranks
-	watch   Watcher   // nil: the store gives no hints
+	start   time.Time     // for ranks
+	watch   store.Watcher // nil: the store gives no hints
 	closed  atomic.Bool
 	ended   chan struct{} // closed by close
 	some    atomic.Int64  // waiters in all lines, and one more once it is closed
@@ -51,18 +52,21 @@ type line struct {
 // longest, or has others in front.
 type waiter struct {
 	*queue.Waiter
-	take     *Take
+	take     *take
 	at       int
 	since    time.Time
 	deadline time.Time // zero: none
 	progress *reporter // nil: nobody wants to know
 }
 
-// bucket returns the bucket in whose line w waits.
-func (w *waiter) bucket() *BucketCost { return &w.take.Buckets[w.at] }
+// plan returns the policy of the bucket in whose line w waits.
+func (w *waiter) plan() *Plan { return w.take.plans[w.at] }
 
-func newWaitQueue(s Store) *waitQueue {
-	w, _ := s.(Watcher)
+// bucket returns the bucket in whose line w waits.
+func (w *waiter) bucket() *store.BucketCost { return &w.take.Buckets[w.at] }
+
+func newWaitQueue(s store.Store) *waitQueue {
+	w, _ := s.(store.Watcher)
 	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), waiters: make(map[*queue.Waiter]*waiter)}
 }
 
@@ -80,7 +84,7 @@ func (q *waitQueue) now() int64 { return int64(time.Since(q.start)) }
 
 // ahead returns the position of the first bucket of t for which others wait that come before p, and
 // -1 if there is none. q.mu is held.
-func (q *waitQueue) ahead(t *Take, p queue.Place) int {
+func (q *waitQueue) ahead(t *take, p queue.Place) int {
 	for i := range t.Buckets {
 		if ln := q.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(p) {
 			return i
@@ -91,7 +95,7 @@ func (q *waitQueue) ahead(t *Take, p queue.Place) int {
 
 // queued refuses a take that will not wait, where others do: until the last of those in front tries
 // again. It describes only that bucket.
-func (q *waitQueue) queued(t *Take) (Decision, bool) {
+func (q *waitQueue) queued(t *take) (Decision, bool) {
 	if q.some.Load() == 0 {
 		return Decision{}, false
 	}
@@ -102,7 +106,7 @@ func (q *waitQueue) queued(t *Take) (Decision, bool) {
 	for i := range t.Buckets {
 		b := &t.Buckets[i]
 		ln := q.lines[b.Key]
-		if ln == nil || ln.Leads(p) || b.Plan.policy.Wait.Barge {
+		if ln == nil || ln.Leads(p) || t.plans[i].policy.Wait.Barge {
 			continue
 		}
 		if w := max(time.Millisecond, time.Until(ln.next)); w > after {
@@ -117,9 +121,9 @@ func (q *waitQueue) queued(t *Take) (Decision, bool) {
 
 // behind is the refusal of a take because others wait in front at bucket at. It describes only that
 // bucket.
-func behind(t *Take, at int, after, earliest time.Duration) Decision {
+func behind(t *take, at int, after, earliest time.Duration) Decision {
 	d := Decision{
-		Reason: Queued, RetryAfter: after, EarliestRetry: earliest, at: time.Now().UnixMicro(), plan: t.Buckets[at].Plan, first: uint8(at), priority: uint8(t.Priority),
+		Reason: Queued, RetryAfter: after, EarliestRetry: earliest, at: time.Now().UnixMicro(), plan: t.plans[at], first: uint8(at), priority: uint8(t.Priority),
 	}
 	var out [MaxLimits]record.Result
 	for j := range out {
@@ -131,11 +135,11 @@ func behind(t *Take, at int, after, earliest time.Duration) Decision {
 
 // inFront is the refusal of a take that waits, or would wait, at p in the line of bucket at: others
 // are in front, who try again at the instants that the line knows. q.mu is held.
-func (q *waitQueue) inFront(t *Take, at int, p queue.Place) Decision {
+func (q *waitQueue) inFront(t *take, at int, p queue.Place) Decision {
 	b := &t.Buckets[at]
 	ln := q.lines[b.Key]
 	earliest := max(0, time.Until(ln.earliest))
-	if ln.counts(b.Plan) {
+	if ln.counts(t.plans[at]) {
 		_, _, firm := ln.Before(p, ln.by.limit)
 		earliest += ln.by.passed(firm, t.least(b, ln.by.limit), ln.left, t.Priority)
 	}
@@ -143,7 +147,7 @@ func (q *waitQueue) inFront(t *Take, at int, p queue.Place) Decision {
 }
 
 // least returns the least units of a limit of bucket b that let t pass.
-func (t *Take) least(b *BucketCost, limit int) int64 {
+func (t *take) least(b *store.BucketCost, limit int) int64 {
 	if t.Lease {
 		return min(1, b.N[limit])
 	}
@@ -177,8 +181,8 @@ func (q *waitQueue) wakeLate(ln *line) {
 			continue
 		}
 		w, earliest := q.waiters[other], ln.earliest
-		if b := w.bucket(); ln.counts(b.Plan) {
-			earliest = earliest.Add(ln.by.passed(firm, w.take.least(b, ln.by.limit), ln.left, w.take.Priority))
+		if ln.counts(w.plan()) {
+			earliest = earliest.Add(ln.by.passed(firm, w.take.least(w.bucket(), ln.by.limit), ln.left, w.take.Priority))
 		}
 		if !w.deadline.After(earliest) {
 			ln.Loosen(other) // for those behind it, too, which may be awake before it
@@ -190,11 +194,11 @@ func (q *waitQueue) wakeLate(ln *line) {
 
 // afterOthers is inFront for a take that the store has just refused: its own refusal says when it
 // would fit alone. It is false if the others take no time for sure. q.mu is held.
-func (q *waitQueue) afterOthers(t *Take, d *Decision, p queue.Place) (Decision, bool) {
+func (q *waitQueue) afterOthers(t *take, d *Decision, p queue.Place) (Decision, bool) {
 	at, o := d.refusingBucket(), obstacleOf(d)
 	b := &t.Buckets[at]
 	ln := q.lines[b.Key]
-	if ln == nil || o.plan != b.Plan || o.limit < 0 || o.held || ln.mixed {
+	if ln == nil || o.plan != t.plans[at] || o.limit < 0 || o.held || ln.mixed {
 		return Decision{}, false
 	}
 	_, _, firm := ln.Before(p, o.limit)
@@ -218,14 +222,14 @@ func (q *waitQueue) stillBehind(w *waiter) Decision {
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.
-func (q *waitQueue) join(ctx context.Context, t *Take, i int, p queue.Place) (*waiter, error) {
+func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*waiter, error) {
 	b := &t.Buckets[i]
-	most := b.Plan.policy.Wait.Queue
+	most := t.plans[i].policy.Wait.Queue
 	if most == 0 {
 		most = defaultQueue
 	}
 	if ln := q.lines[b.Key]; ln != nil && ln.Len() >= most {
-		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most, b.Plan.policy.Name)
+		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most, b.Plan.Name())
 	}
 	if len(q.lines) == 0 {
 		q.listen()
@@ -251,9 +255,9 @@ func (q *waitQueue) add(w *waiter) {
 		q.lines[b.Key] = ln
 	}
 	if ln.amounts == nil {
-		ln.amounts = b.Plan
+		ln.amounts = w.plan()
 	}
-	ln.mixed = ln.mixed || !ln.amounts.sameAmounts(b.Plan)
+	ln.mixed = ln.mixed || !ln.amounts.sameAmounts(w.plan())
 	was := ln.Front()
 	switch ln.Add(w.Waiter); {
 	case ln.Front() == w.Waiter:
@@ -390,7 +394,7 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	}
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
-	if ln.by.plan == w.bucket().Plan && ln.by.limit >= 0 {
+	if ln.by.plan == w.plan() && ln.by.limit >= 0 {
 		ln.left = ln.by.plan.specs[ln.by.limit].Effective[w.take.Priority] - w.Units[ln.by.limit]
 	}
 	q.wakeLate(ln)

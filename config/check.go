@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/store"
 )
 
 // finish checks what depends on several parts of a configuration, or on several files: whether
@@ -176,7 +177,7 @@ func (c *Config) tryEngine() Problems {
 // nowhere is a store that is never called.
 type nowhere struct{}
 
-func (nowhere) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+func (nowhere) Take(context.Context, []drawgate.Take, []store.Verdict) error {
 	return drawgate.ErrClosed
 }
 
@@ -184,7 +185,7 @@ func (nowhere) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome
 	return drawgate.ErrClosed
 }
 
-func (nowhere) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
+func (nowhere) Peek(context.Context, []drawgate.BucketCost, int8, []store.State) error {
 	return drawgate.ErrClosed
 }
 

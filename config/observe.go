@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/telemetry"
@@ -147,7 +148,7 @@ func (r *Runtime) register(own *prometheus.Registry) error {
 }
 
 // plan returns the policy that a key is counted under at present.
-func (r *Runtime) plan(k drawgate.Key) *drawgate.Plan {
+func (r *Runtime) plan(k drawgate.Key) *store.Plan {
 	e := r.decides.Load()
 	if e == nil {
 		return nil
@@ -156,7 +157,7 @@ func (r *Runtime) plan(k drawgate.Key) *drawgate.Plan {
 	if err != nil {
 		return nil
 	}
-	return ask.Limiter.Plan()
+	return ask.Limiter.Plan().Plan
 }
 
 // waiting returns the queue at present.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 )
 
 // What is the kind of a [Change].
@@ -169,11 +169,11 @@ func compareLimits(policy string, l, k *drawgate.Limit) (list []Change) {
 
 // identity identifies the state that a limit uses; it is 0 for an invalid limit.
 func identity(l *drawgate.Limit) uint64 {
-	s, err := answer.LimitSpec(*l)
+	plan, err := drawgate.Policy{Name: "one", Limits: []drawgate.Limit{*l}}.Compile()
 	if err != nil {
 		return 0
 	}
-	return s.ID
+	return store.Internal.Specs(plan.Plan, false)[0].ID
 }
 
 func unit(l *drawgate.Limit) string { return cmp.Or(l.Unit, drawgate.UnitRequests) }

@@ -20,7 +20,8 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/cells"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
@@ -39,14 +40,16 @@ type Engine struct {
 	mu sync.Mutex // held while the state is replaced
 }
 
-// New returns an engine over store, which the caller closes. opts may be nil.
+// New returns an engine over st, which the caller closes. opts may be nil.
 //
 // The error joins all mistakes of the configuration: [*Error], [*rules.Error] and
 // [*drawgate.LimitError].
-func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
+func New(st store.Store, c Config, opts *Options) (*Engine, error) {
 	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
-	_, e.local = store.(answer.Opener)
-	e.timed, _ = store.(drawgate.Timed)
+	_, e.local = st.(interface {
+		Open(tenant string, plan *store.Plan) *cells.Buckets
+	})
+	e.timed, _ = st.(store.Timed)
 	if opts != nil {
 		e.opts = *opts
 	}
@@ -55,7 +58,7 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	}
 	o := drawgate.Options{Tenant: e.opts.Tenant, StoreTimeout: e.opts.StoreTimeout, Observer: e.opts.Observer}
 	var err error
-	if e.base, err = drawgate.New(store, drawgate.PerSecond("base", 1), &o); err != nil {
+	if e.base, err = drawgate.New(st, drawgate.PerSecond("base", 1), &o); err != nil {
 		return nil, err
 	}
 	if o.Observer != nil && o.Observer.Called != nil {
@@ -63,7 +66,7 @@ func New(store drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	} else {
 		o.Observer = nil
 	}
-	if e.shadow, err = drawgate.New(store, drawgate.PerSecond("base", 1), &o); err != nil {
+	if e.shadow, err = drawgate.New(st, drawgate.PerSecond("base", 1), &o); err != nil {
 		return nil, err
 	}
 	if err := e.Replace(c); err != nil {

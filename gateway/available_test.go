@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm/simulator"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -42,7 +43,7 @@ func (m *moody) call(ctx context.Context, f func() error) error {
 	return &drawgate.StoreError{Store: "test", Op: "call", Err: errors.New("connection reset")}
 }
 
-func (m *moody) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (m *moody) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	return m.call(ctx, func() error { return m.Store.Take(ctx, takes, out) })
 }
 

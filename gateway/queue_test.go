@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -238,7 +239,7 @@ type failing struct {
 	down bool
 }
 
-func (f *failing) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (f *failing) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	f.mu.Lock()
 	down := f.down
 	f.mu.Unlock()
@@ -273,7 +274,7 @@ func TestStoreUnavailable(t *testing.T) {
 type tardy struct{ drawgate.Store }
 
 // Take implements drawgate.Store.
-func (s tardy) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s tardy) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
 		return s.Store.Take(ctx, takes, out)

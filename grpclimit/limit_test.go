@@ -22,6 +22,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/grpclimit"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -349,7 +350,7 @@ func TestCallMayWait(t *testing.T) {
 // downStore is a store that decides nothing.
 type downStore struct{ drawgate.Store }
 
-func (downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+func (downStore) Take(context.Context, []drawgate.Take, []store.Verdict) error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("the link is down")}
 }
 
@@ -480,7 +481,7 @@ func TestPauseIsSaid(t *testing.T) {
 	}
 	pause := drawgate.Settlement{
 		Op: drawgate.OpPause, Hold: 40 * time.Minute, Reason: "an incident",
-		Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "slots", Name: "all"}, Plan: l.Plan()}},
+		Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "slots", Name: "all"}, Plan: l.Plan().Plan}},
 	}
 	if err := store.Settle(t.Context(), []drawgate.Settlement{pause}, make([]drawgate.Outcome, 1)); err != nil {
 		t.Fatal(err)

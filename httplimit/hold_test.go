@@ -13,6 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -25,7 +26,7 @@ type flaky struct {
 
 var errDown = &drawgate.StoreError{Store: "flaky", Op: "take", Err: errors.New("a test")}
 
-func (f *flaky) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (f *flaky) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	if f.down.Load() {
 		return errDown
 	}

@@ -9,10 +9,11 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/httplimit"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-func (f *flaky) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (f *flaky) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	if f.down.Load() {
 		return errDown
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/store"
 )
 
 // byRules serves an engine with rules of its own.
@@ -94,7 +95,7 @@ type dying struct {
 
 var errDead = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("dead")}
 
-func (d *dying) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (d *dying) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	d.takes.Add(1)
 	if d.lives.Add(-1) < 0 {
 		return errDead

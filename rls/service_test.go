@@ -24,6 +24,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/store"
 )
 
 const users = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 3}}\n"
@@ -475,7 +476,7 @@ func TestDisabledPolicyDoesNotCount(t *testing.T) {
 // what is in shadow.
 type lazy struct{ drawgate.Store }
 
-func (l lazy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (l lazy) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	if strings.HasSuffix(batch[0].Buckets[0].Key.Policy, "soft") {
 		time.Sleep(10 * time.Millisecond) // longer than an engine waits for shadows
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -94,8 +95,8 @@ func TestBucketsOfRulesInShadowAreListed(t *testing.T) {
 // A page of long keys has fewer of them, and no two pages go through the store at once.
 func TestPagesOfBucketsAreBounded(t *testing.T) {
 	t.Parallel()
-	store := &listed{Store: memstore.New(nil)}
-	f := setup{store: store}.start(t)
+	st := &listed{Store: memstore.New(nil)}
+	f := setup{store: st}.start(t)
 	var want []string
 	all := policies()
 	plan, err := all[slices.IndexFunc(all, func(p drawgate.Policy) bool { return p.Name == "llm" })].Compile()
@@ -105,9 +106,9 @@ func TestPagesOfBucketsAreBounded(t *testing.T) {
 	batch := make([]drawgate.Take, 20)
 	for i := range batch { // past a limiter, which would cut them
 		want = append(want, string(rune('a'+i))+strings.Repeat("k", drawgate.MaxKey-1))
-		batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan, N: drawgate.Amounts{1}}}
+		batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan, N: drawgate.Amounts{1}}}
 	}
-	if err := store.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+	if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -127,8 +128,8 @@ func TestPagesOfBucketsAreBounded(t *testing.T) {
 	for range 8 {
 		wg.Go(func() { ask(f.srv.AdminHandler(), "GET", "/v1/buckets?policy=llm", "") })
 	}
-	if wg.Wait(); store.most.Load() != 1 {
-		t.Errorf("%d at once", store.most.Load())
+	if wg.Wait(); st.most.Load() != 1 {
+		t.Errorf("%d at once", st.most.Load())
 	}
 }
 

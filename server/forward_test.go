@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -368,7 +369,7 @@ type local struct {
 	refuses drawgate.Reason // why; 0: as the store says
 }
 
-func (s local) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s local) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	err := s.Store.Take(ctx, takes, out)
 	for i := range out {
 		if out[i].Fallback = true; !out[i].Allowed && s.refuses != 0 {

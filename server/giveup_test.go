@@ -22,6 +22,7 @@ import (
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -98,8 +99,8 @@ func (s *lossy) over(ctx context.Context, op string, f func(context.Context) err
 	}
 }
 
-func (s *lossy) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
-	got := make([]drawgate.Decision, len(out))
+func (s *lossy) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+	got := make([]store.Verdict, len(out))
 	err := s.over(ctx, "take", func(ctx context.Context) error { return s.Store.Take(ctx, takes, got) })
 	if err == nil {
 		copy(out, got)
@@ -268,7 +269,7 @@ func reserveRaw(t *testing.T, ctx context.Context, c *client.Client, raw *http.C
 // slowly is a store whose answers take a second.
 type slowly struct{ drawgate.Store }
 
-func (s slowly) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s slowly) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	err := s.Store.Take(ctx, takes, out)
 	select {
 	case <-time.After(time.Second):

@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -23,7 +24,7 @@ type noting struct {
 	settled []drawgate.Settlement
 }
 
-func (s *noting) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s *noting) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	s.mu.Lock()
 	s.takes = append(s.takes, takes...)
 	s.mu.Unlock()

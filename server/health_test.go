@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -25,9 +26,9 @@ func (downStore) err() error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("secret-host: connection refused")}
 }
 
-func (s downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return s.err() }
+func (s downStore) Take(context.Context, []drawgate.Take, []store.Verdict) error { return s.err() }
 
-func (s downStore) Peek(context.Context, []drawgate.BucketCost, int8, []drawgate.Status) error {
+func (s downStore) Peek(context.Context, []drawgate.BucketCost, int8, []store.State) error {
 	return s.err()
 }
 func (s downStore) Ping(context.Context) error { return s.err() }
@@ -118,7 +119,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 // hanging is a store that never answers.
 type hanging struct{ drawgate.Store }
 
-func (hanging) Take(ctx context.Context, _ []drawgate.Take, _ []drawgate.Decision) error {
+func (hanging) Take(ctx context.Context, _ []drawgate.Take, _ []store.Verdict) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

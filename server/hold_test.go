@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
@@ -211,7 +212,7 @@ type leaving struct {
 	leave  func()
 }
 
-func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	if s.before {
 		s.leave()
 		return s.Store.Take(ctx, takes, out)

@@ -16,6 +16,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -97,7 +98,7 @@ type slow struct {
 
 func newSlow() slow { return slow{memstore.New(nil), make(chan struct{}, 10)} }
 
-func (s slow) Take(ctx context.Context, takes []drawgate.Take, out []drawgate.Decision) error {
+func (s slow) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
 	s.asked <- struct{}{}
 	time.Sleep(3 * time.Second)
 	return s.Store.Take(ctx, takes, out)

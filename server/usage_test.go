@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
@@ -217,7 +218,7 @@ func (s *reluctant) List(ctx context.Context, tenant, policy string, yield func(
 	return linger(ctx, s.list)
 }
 
-func (s *reluctant) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *reluctant) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	s.peeks.Add(1)
 	s.largest.Store(max(s.largest.Load(), int64(len(buckets))))
 	if err := linger(ctx, s.peek); err != nil {
@@ -370,8 +371,8 @@ func TestUsageOfManyTenants(t *testing.T) {
 func TestUsageIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(nil)
-		f := setup{store: store}.inBubble(t)
+		st := memstore.New(nil)
+		f := setup{store: st}.inBubble(t)
 		all := policies()
 		for _, p := range all[:2] {
 			plan, err := p.Compile()
@@ -380,9 +381,9 @@ func TestUsageIsBounded(t *testing.T) {
 			}
 			batch := make([]drawgate.Take, 40_000)
 			for i := range batch {
-				batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)}, Plan: plan, N: drawgate.Amounts{1}}}
+				batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)}, Plan: plan.Plan, N: drawgate.Amounts{1}}}
 			}
-			if err := store.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+			if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 				t.Fatal(err)
 			}
 		}

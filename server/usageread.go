@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
-	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bounds on reading what all buckets have used.
@@ -233,7 +233,7 @@ func (s *Server) listAll(ctx context.Context, lister drawgate.Lister, tenant str
 		slices.Sort(names) // a store that changes during a listing may yield a key again
 		for _, name := range slices.Compact(names) {
 			if plan := s.engine.Plan(policy, tenant, name); plan != nil { // a reload may have removed the policy
-				all = append(all, drawgate.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, Plan: plan})
+				all = append(all, drawgate.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, Plan: plan.Plan})
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func (s *Server) counted() (policies []string) {
 
 // peekAll adds buckets to a reading.
 func (s *Server) peekAll(ctx context.Context, buckets []drawgate.BucketCost, r *reading) error {
-	all := make([]drawgate.Status, len(buckets))
+	all := make([]store.State, len(buckets))
 	if err := s.store.Peek(ctx, buckets, 0, all); err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (s *Server) peekAll(ctx context.Context, buckets []drawgate.BucketCost, r *
 }
 
 // used describes a bucket.
-func used(b *drawgate.BucketCost, st *drawgate.Status) usedBucket {
+func used(b *drawgate.BucketCost, st *store.State) usedBucket {
 	u := usedBucket{lower: strings.ToLower(b.Key.Name)}
 	u.Policy, u.Tenant, u.Key, u.Open, u.Fallback = b.Key.Policy, b.Key.Tenant, b.Key.Name, st.Open, st.Fallback
 	if !st.Pause.Until.IsZero() {
@@ -276,7 +276,7 @@ func used(b *drawgate.BucketCost, st *drawgate.Status) usedBucket {
 	}
 	limits := b.Plan.Policy().Limits
 	for i, l := range st.States {
-		u.Limits = append(u.Limits, api.LimitUse{Name: limits[i].Name, Unit: present.Unit(&limits[i]), Used: l.Used, Max: l.Max, Held: l.Held, Debt: l.Debt})
+		u.Limits = append(u.Limits, api.LimitUse{Name: limits[i].Name, Unit: cmp.Or(limits[i].Unit, drawgate.UnitRequests), Used: l.Used, Max: l.Max, Held: l.Held, Debt: l.Debt})
 		u.part = max(u.part, float64(l.Used)/float64(max(1, l.Max)))
 	}
 	return u

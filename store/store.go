@@ -1,7 +1,8 @@
-// Package store has what you need to write your own [drawgate.Store] over any technology
-// that can change some bytes per bucket in one transaction.
+// Package store is the contract between package drawgate and its stores, and what you need to write
+// your own [Store] over any technology that can change some bytes per bucket in one transaction.
+// Programs that only use a store do not need it.
 //
-// A store keeps one [Record] per [drawgate.Key], as bytes. For a take it reads the records of the
+// A store keeps one [Record] per [Key], as bytes. For a take it reads the records of the
 // take's buckets, calls [Decide], and writes back those that [Record.Changed] names, all within one
 // transaction; [Apply] does the same for a settlement, and [Describe] looks at one bucket and
 // writes nothing. What a limit admits, what a reservation holds and what is answered is decided by
@@ -16,7 +17,7 @@
 //	for i, b := range t.Buckets {
 //		recs[i], err = store.Decode(tx.Get(b.Key)) // no bytes: an unused bucket
 //	}
-//	decision := store.Decide(t, recs, now)
+//	verdict := store.Decide(t, recs, now)
 //	for i, b := range t.Buckets {
 //		if recs[i].Changed() {
 //			tx.Put(b.Key, recs[i].Append(nil))
@@ -24,171 +25,74 @@
 //	}
 //	err = tx.Commit()
 //
-// Return the decision only after the transaction is durable. If the transaction failed, the
-// answer is a [drawgate.StoreError], with [drawgate.ErrNothingDone] if that is certain.
+// Return the verdict only after the transaction is durable. If the transaction failed, the
+// answer is an [Error], with [ErrNothingDone] if that is certain.
 //
-// What else a store must do is the contract of [drawgate.Store], which package storetest checks.
+// What else a store must do is the contract of [Store], which package storetest checks.
 // In the repository, examples/boltstore is such a store on a bbolt file, in about 300 lines, with
 // the suite as its test and a README that explains it step by step.
 //
 // To be faster, the stores of this module store parts of a record separately, or decide in a
-// script; they reach the same decisions.
+// script; they reach the same verdicts.
 package store
 
 import (
-	"errors"
-	"fmt"
-	"math"
+	"context"
 	"time"
-
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
-	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Errors of [Decode] for bytes that it cannot read. Neither means an unused bucket: a store answers
-// them with a [drawgate.StoreError] of [drawgate.FaultBucket].
-var (
-	ErrVersion = record.ErrVersion // written by a newer version of this module
-	ErrDamaged = record.ErrDamaged // not the bytes that were written
+// Store is where buckets live. It is safe for concurrent use. Package storetest is the definition
+// of what an implementation must do.
+//
+// A batch may be answered in part: each element has an error of its own, and the method's error
+// says that nothing at all was done. If the outcome of a take is unknown (a reply was lost), the
+// error is a [Error] and the units may be spent. Neither arguments nor results are kept.
+type Store interface {
+	// Take decides each take of the batch in one atomic step, in order. If ctx has ended before a
+	// step begins, nothing is done. len(out) == len(batch). A take that fits, but would open more
+	// reservations in a bucket than allowed, fails with ErrTooManyOpen.
+	Take(ctx context.Context, batch []Take, out []Verdict) error
+	// Settle carries out each settlement in one atomic step, in order. len(out) == len(batch). For
+	// an OpRefund the history and the outcome say how much was really given back.
+	Settle(ctx context.Context, batch []Settlement, out []Outcome) error
+	// Peek describes buckets, each separately: what a take of N at this priority would get. It
+	// spends nothing. len(out) == len(buckets).
+	Peek(ctx context.Context, buckets []BucketCost, priority int8, out []State) error
+	// Close ends the store; calls under way are finished, later ones fail with ErrClosed.
+	Close() error
+}
+
+// Optional features of a store. A limiter checks for each of them once.
+type (
+	// Resetter forgets everything about buckets, open reservations included: their ids are gone.
+	// Each bucket is a step of its own.
+	Resetter interface {
+		Reset(ctx context.Context, keys []Key) error
+	}
+	// Lister lists the keys of buckets that are in use, in no particular order, until yield returns
+	// false. A bucket is in use if it would behave differently without its record. yield must not
+	// call the store.
+	Lister interface {
+		List(ctx context.Context, tenant, policy string, yield func(Key) bool) error
+	}
+	// Journal keeps a history of what was admitted. Read yields the events that match, the oldest
+	// first, until yield returns false.
+	Journal interface {
+		Read(ctx context.Context, want EventQuery, yield func(Event) bool) error
+	}
+	// Pinger checks that the store can decide.
+	Pinger interface {
+		Ping(ctx context.Context) error
+	}
+	// Timed says how long a take that does not wait may need, all attempts of the store included.
+	// Limiters and guards are set to a time or, if it is 0, use what the store returns. The store
+	// returns what it is given otherwise, and logs a warning if that is too short.
+	Timed interface {
+		TakeTime(set time.Duration) time.Duration
+	}
+	// Watcher reports when units of a bucket become free early, by sending its key on the channel.
+	// The store never blocks on the channel, so some keys may be missed.
+	Watcher interface {
+		Watch(keys chan<- Key) (stop func())
+	}
 )
-
-// Record is the state of one bucket: what is used of each limit, and the reservations that are
-// open. The zero value is an unused bucket.
-//
-// It is not safe for concurrent use. A store may keep records in memory instead of decoding them
-// again, as long as nothing else writes the bucket; one that was used for a transaction that failed
-// must be dropped.
-type Record struct {
-	rec     record.Record
-	changed bool
-}
-
-// Decode reads what [Record.Append] wrote. No bytes at all mean an unused bucket. It does not keep
-// b.
-func Decode(b []byte) (*Record, error) {
-	r := &Record{}
-	if len(b) == 0 {
-		return r, nil
-	}
-	rec, form, err := record.Decode(b)
-	if err != nil {
-		return nil, err
-	}
-	if form != record.Whole {
-		return nil, ErrDamaged
-	}
-	r.rec = *rec
-	return r, nil
-}
-
-// Append appends the record's bytes to b and returns the extended slice. Their first byte is the
-// version of their format, and they end with a checksum. From then on the record counts as written:
-// if that fails, drop it.
-func (r *Record) Append(b []byte) []byte {
-	r.changed = false
-	return record.Append(b, &r.rec, record.Whole)
-}
-
-// Changed reports whether the record has changed since it was decoded or last appended, and must be
-// written. After a refusal it usually need not be written: only time has passed for the record, and
-// that is computed again.
-func (r *Record) Changed() bool { return r.changed }
-
-// Until returns the instant from which the record means the same as none, so that its bytes may be
-// deleted. It is the zero time while a reservation is open: then they must stay.
-func (r *Record) Until() time.Time {
-	until := r.rec.Until()
-	if until == math.MaxInt64 {
-		return time.Time{}
-	}
-	return time.UnixMicro(until)
-}
-
-// Decide decides one take over the records of its buckets, in the order of t.Buckets, and changes
-// them. A take that no store can decide is a Decision with Fail: [drawgate.ErrInvalid] or
-// [drawgate.ErrNeedsReserve].
-//
-// now is the store's clock, which all clients of the store should share; if it was set back, the
-// latest instant that a record has seen counts.
-func Decide(t *drawgate.Take, recs []*Record, now time.Time) drawgate.Decision {
-	if err := errors.Join(answer.Check(t), check(t.Buckets, recs, now)); err != nil {
-		return drawgate.Decision{Fail: err}
-	}
-	_, rs := begin(t.Buckets, recs, now)
-	var since int64 // when the units of a take that is open already were taken
-	if o := rs[0].Open[t.ID]; o != nil {
-		since = o.At
-	}
-	d := answer.Decide(t, rs, false, now.UnixMicro())
-	again := d.Replayed && rs[0].Open[t.ID].At != since
-	for i, r := range recs {
-		if d.Allowed && !d.Replayed && (t.Hold > 0 || t.Buckets[i].N != drawgate.Amounts{}) || again {
-			r.changed = true
-		}
-	}
-	return d
-}
-
-// Apply carries out one settlement on the records of its buckets, in the order of s.Buckets. For
-// now see [Decide].
-func Apply(s *drawgate.Settlement, recs []*Record, now time.Time) drawgate.Outcome {
-	if err := errors.Join(answer.CheckSettlement(s), check(s.Buckets, recs, now)); err != nil {
-		return drawgate.Outcome{Err: err}
-	}
-	at, rs := begin(s.Buckets, recs, now)
-	open, paused := make([]bool, len(recs)), make([]bool, len(recs))
-	for i, r := range rs {
-		o := r.Open[s.ID]
-		open[i] = o != nil && o.Grant == uint64(s.Grant) && o.End > at
-		paused[i] = r.Pause != nil
-	}
-	out := answer.Apply(s, rs, false, at)
-	for i, r := range recs {
-		switch s.Op {
-		case drawgate.OpCharge:
-			r.changed = r.changed || out.Err == nil && s.Buckets[i].N != drawgate.Amounts{}
-		case drawgate.OpRefund:
-			r.changed = r.changed || out.Back != nil && out.Back[i] != drawgate.Amounts{}
-		case drawgate.OpPause:
-			r.changed = true
-		case drawgate.OpUnpause:
-			r.changed = r.changed || paused[i] && r.rec.Pause == nil
-		default:
-			r.changed = r.changed || open[i]
-		}
-	}
-	return out
-}
-
-// Describe describes a bucket without spending anything: what a take of b.N would get at this
-// priority. It changes nothing that must be written.
-func Describe(b *drawgate.BucketCost, r *Record, priority int8, now time.Time) drawgate.Status {
-	if err := answer.CheckPeek(b, priority); err != nil {
-		return drawgate.Status{Decision: drawgate.Decision{Fail: err}}
-	}
-	return answer.Describe(b, &r.rec, priority, false, now.UnixMicro())
-}
-
-func check(buckets []drawgate.BucketCost, recs []*Record, now time.Time) error {
-	if now.After(time.UnixMicro(answer.MaxInstant)) {
-		return fmt.Errorf("%w: the store's clock says %v", drawgate.ErrInvalid, now)
-	}
-	if len(recs) != len(buckets) {
-		return fmt.Errorf("%w: %d records for %d buckets", drawgate.ErrInvalid, len(recs), len(buckets))
-	}
-	return nil
-}
-
-// begin returns the records as the arithmetic has them, and the instant of the step. It marks those
-// that others would advance differently than this caller.
-func begin(buckets []drawgate.BucketCost, recs []*Record, now time.Time) (int64, []*record.Record) {
-	at, rs := now.UnixMicro(), make([]*record.Record, len(recs))
-	for i, r := range recs {
-		rs[i], at = &r.rec, max(at, r.rec.Last)
-	}
-	for i, r := range recs {
-		r.changed = r.changed || r.rec.MustPersist(answer.Specs(buckets[i].Plan, false), at)
-	}
-	return at, rs
-}

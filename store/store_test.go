@@ -30,7 +30,7 @@ func (s *mapped) begin(ctx context.Context) error {
 	}
 	if err := ctx.Err(); err != nil {
 		s.mu.Unlock()
-		return &drawgate.StoreError{Store: "map", Op: "begin", Err: errors.Join(drawgate.ErrNothingDone, err)}
+		return &drawgate.StoreError{Store: "map", Op: "begin", Err: errors.Join(store.ErrNothingDone, err)}
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (s *mapped) keep(buckets []drawgate.BucketCost, recs []*store.Record) {
 	}
 }
 
-func (s *mapped) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *mapped) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *mapped) Settle(ctx context.Context, batch []drawgate.Settlement, out []
 	return nil
 }
 
-func (s *mapped) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *mapped) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func minute(t *testing.T) *drawgate.Plan {
 func TestChangedOnlyByWhatMustBeKept(t *testing.T) {
 	t.Parallel()
 	r, now := &store.Record{}, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t), N: drawgate.Amounts{2}}}}
+	take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: drawgate.Amounts{2}}}}
 	for i, want := range []bool{true, false} {
 		d := store.Decide(take, []*store.Record{r}, now)
 		if d.Allowed != want || r.Changed() != want {
@@ -171,7 +171,7 @@ func TestChangedOnlyByWhatMustBeKept(t *testing.T) {
 func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	r := &store.Record{}
-	take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t), N: drawgate.Amounts{1}}}}
+	take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: drawgate.Amounts{1}}}}
 	store.Decide(take, []*store.Record{r}, time.Now())
 	b := r.Append(nil)
 	newer := append([]byte{b[0] + 1}, b[1:]...)
@@ -192,7 +192,7 @@ func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
 // What a store must not be asked is an answer, and changes nothing.
 func TestDecideRefusesWhatNoStoreCanDecide(t *testing.T) {
 	t.Parallel()
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t), N: drawgate.Amounts{1}}
+	b := drawgate.BucketCost{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: drawgate.Amounts{1}}
 	for name, take := range map[string]drawgate.Take{
 		"no bucket":           {},
 		"no plan":             {Buckets: []drawgate.BucketCost{{}}},
@@ -231,7 +231,7 @@ func TestRecordsOfWindowsThatStartedBefore1970(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan, N: drawgate.Amounts{2}}}}
+		take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: drawgate.Amounts{2}}}}
 		r := &store.Record{}
 		for _, now := range []time.Time{time.Unix(60, 0), time.Unix(120, 0), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)} {
 			d := store.Decide(take, []*store.Record{r}, now)
@@ -253,7 +253,7 @@ func TestClocksThatAreWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan, N: drawgate.Amounts{1}}}
+	b := []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: drawgate.Amounts{1}}}
 	now, r := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), &store.Record{}
 	if d := store.Decide(&drawgate.Take{Buckets: b}, []*store.Record{r}, now.Add(time.Minute)); !d.Allowed {
 		t.Fatal(d.Fail)

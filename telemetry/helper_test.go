@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -21,7 +22,7 @@ type rig struct {
 	*testing.T
 	m     *telemetry.Metrics
 	reg   *prometheus.Registry
-	store *store
+	store *fallible
 }
 
 // newRig makes a rig. opts may be nil; its Store is set.
@@ -30,7 +31,7 @@ func newRig(t *testing.T, opts *telemetry.Options) *rig {
 	if opts == nil {
 		opts = &telemetry.Options{}
 	}
-	r := &rig{T: t, reg: prometheus.NewPedanticRegistry(), store: &store{Store: memstore.New(nil)}}
+	r := &rig{T: t, reg: prometheus.NewPedanticRegistry(), store: &fallible{Store: memstore.New(nil)}}
 	opts.Store = r.store
 	var err error
 	if r.m, err = telemetry.NewMetrics(r.reg, opts); err != nil {
@@ -110,8 +111,8 @@ func amount(m *dto.Metric) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// store is a store that limiters treat as one with I/O, and that can fail.
-type store struct {
+// fallible is a store that limiters treat as one with I/O, and that can fail.
+type fallible struct {
 	drawgate.Store
 	down  atomic.Bool
 	peeks atomic.Int64
@@ -119,21 +120,21 @@ type store struct {
 
 var errDown = &drawgate.StoreError{Store: "test", Op: "any", Err: errors.New("connection refused"), Fault: drawgate.FaultTransient}
 
-func (s *store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *fallible) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Take(ctx, batch, out)
 }
 
-func (s *store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *fallible) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
 	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Settle(ctx, batch, out)
 }
 
-func (s *store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *fallible) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	s.peeks.Add(1)
 	if s.down.Load() {
 		return errDown

@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -38,7 +39,7 @@ type Options struct {
 	Watch []Watched
 	// Plan returns the policy that a key is counted under at present, with its overrides, or nil if
 	// there is none. If Plan itself is nil, the policy that was last seen is used.
-	Plan func(drawgate.Key) *drawgate.Plan
+	Plan func(drawgate.Key) *store.Plan
 	// Waiting is [drawgate.Limiter.Waiting], or an engine's; nil: the queue is not shown.
 	Waiting func() (callers int, oldest time.Duration)
 	// Guard is the State of the store's guard; nil: what the guard has recorded is not shown.

@@ -32,7 +32,7 @@ type site struct {
 	*engine.Engine
 	web   *httptest.Server
 	t     *testing.T
-	store *store
+	store *fallible
 	m     *telemetry.Metrics
 	w     *telemetry.Warner
 	reg   *prometheus.Registry
@@ -40,7 +40,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, store: &store{Store: memstore.New(nil)}, reg: prometheus.NewRegistry()}
+	s := &site{t: t, store: &fallible{Store: memstore.New(nil)}, reg: prometheus.NewRegistry()}
 	var g *guard.Store
 	var err error
 	s.m, err = telemetry.NewMetrics(s.reg, &telemetry.Options{

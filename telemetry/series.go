@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // milestones are the shares of a limit, in per cent, that are reported.
@@ -26,7 +27,7 @@ type policySeries struct {
 	limits row[limitSeries]
 
 	remaining atomic.Int64 // of the tightest limit, as last seen; negative: never
-	plan      atomic.Pointer[drawgate.Plan]
+	plan      atomic.Pointer[store.Plan]
 	only      atomic.Pointer[drawgate.Key] // the first key; meaningless once there are several
 	many      atomic.Bool
 }

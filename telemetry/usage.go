@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // MaxWatched is the maximum number of buckets that are read, in one call of the store, when metrics
@@ -43,7 +45,7 @@ type reading struct {
 	at      time.Time
 	names   []string
 	buckets []drawgate.BucketCost
-	states  []drawgate.Status
+	states  []store.State
 }
 
 func newUsage(m *Metrics) *usage {
@@ -103,19 +105,20 @@ func (u *usage) show(ch chan<- prometheus.Metric, r *reading, i int, left map[st
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	j := 0
-	for l := range st.Limits() {
-		period, name := Period(l.Limit), label(l.Limit.Name)
+	tightest, least := int64(0), math.Inf(1)
+	for j, l := range r.buckets[i].Plan.Policy().Limits {
+		limit, is := drawgate.Limit(l), &st.First.Limits[j]
+		period, name := Period(&limit), label(l.Name)
 		gauge(u.used, float64(st.States[j].Used), period, policy, name, id)
 		gauge(u.most, float64(st.States[j].Max), period, policy, name, id)
-		gauge(u.reset, l.ResetAfter().Seconds(), period, policy, name, id)
-		j++
+		gauge(u.reset, time.Duration(max(0, is.ResetAt-st.Now)*1000).Seconds(), period, policy, name, id)
+		if part := float64(is.Remaining) / float64(max(1, st.States[j].Max)); part < least {
+			tightest, least = is.Remaining, part
+		}
 	}
 	gauge(u.holds, float64(st.Open), policy, id)
-	if t, ok := st.Tightest(); ok {
-		if n, seen := left[policy]; !seen || t.Remaining < n {
-			left[policy] = t.Remaining
-		}
+	if n, seen := left[policy]; !seen || tightest < n {
+		left[policy] = tightest
 	}
 }
 
@@ -125,7 +128,7 @@ func (u *usage) read() *reading {
 	if len(r.buckets) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), u.m.opts.ScrapeTimeout)
 		defer cancel()
-		r.states = make([]drawgate.Status, len(r.buckets))
+		r.states = make([]store.State, len(r.buckets))
 		if err := u.m.opts.Store.Peek(ctx, r.buckets, drawgate.MaxPriority, r.states); err != nil {
 			r.states = nil
 			u.failed.Add(float64(len(r.buckets)))
@@ -183,7 +186,7 @@ func (u *usage) watched() *reading {
 
 // plan returns the policy that a key is counted under; nil if there is none, or it was not seen
 // yet.
-func (m *Metrics) plan(k drawgate.Key) *drawgate.Plan {
+func (m *Metrics) plan(k drawgate.Key) *store.Plan {
 	if m.opts.Plan != nil {
 		return m.opts.Plan(k)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/telemetry"
 )
 
@@ -105,15 +106,15 @@ func TestUnavailableStoreShowsNoUsage(t *testing.T) {
 // is not shown.
 func TestWatchedBucketsDoNotClash(t *testing.T) {
 	t.Parallel()
-	plans := map[string]*drawgate.Plan{}
+	plans := map[string]*store.Plan{}
 	r := newRig(t, &telemetry.Options{
-		Plan: func(k drawgate.Key) *drawgate.Plan { return plans[k.Policy] },
+		Plan: func(k drawgate.Key) *store.Plan { return plans[k.Policy] },
 		Watch: []telemetry.Watched{
 			{Policy: "p", Key: "a", Name: "x"}, {Policy: "p", Key: "b", Name: "x"}, {Policy: "q", Key: "a"}, {Policy: "p", Tenant: "t", Key: "a"},
 		},
 	})
 	l := r.limiter(rolling("p", "rpm", 10, time.Minute))
-	plans["p"] = l.Plan()
+	plans["p"] = l.Plan().Plan
 	if n := len(r.family("rate_limit_current_usage").GetMetric()); n != 2 {
 		t.Errorf("got %d series", n)
 	}

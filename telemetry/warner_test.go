@@ -213,7 +213,7 @@ func TestMarksAreBounded(t *testing.T) {
 func TestStoreErrorsAreReportedOncePerInterval(t *testing.T) {
 	t.Parallel()
 	warned(t, tiers("p", 1), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
-		s := &store{Store: memstore.New(nil)}
+		s := &fallible{Store: memstore.New(nil)}
 		s.down.Store(true)
 		l, err := drawgate.New(s, tiers("q", 1), &drawgate.Options{Observer: w.Observer()})
 		if err != nil {
@@ -270,7 +270,7 @@ func TestRefusalByAShareSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		w := telemetry.NewWarner(nil, telemetry.Log(slog.New(slog.NewTextHandler(&out, nil))))
-		s := &store{Store: memstore.New(nil)}
+		s := &fallible{Store: memstore.New(nil)}
 		s.down.Store(true)
 		g := guard.New(s, &guard.Options{Instances: 5, Start: drawgate.StartFull, Observer: w.Guard(), WarnEvery: -1})
 		l, err := drawgate.New(g.Full(), tiers("p", 5), &drawgate.Options{Observer: w.Observer()})
@@ -344,7 +344,7 @@ func TestLogHidesKeys(t *testing.T) {
 	logger := slog.New(slog.NewJSONHandler(&out, nil))
 	h := telemetry.NewHasher(nil)
 	w := telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: h}, telemetry.Log(logger))
-	s := &store{Store: memstore.New(nil)}
+	s := &fallible{Store: memstore.New(nil)}
 	l, err := drawgate.New(s, tiers("per-user", 2), &drawgate.Options{Observer: w.Observer(), Tenant: "tenant-7"})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -111,7 +112,7 @@ func (s switched) fail(op string) error {
 	return nil
 }
 
-func (s switched) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s switched) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	return errors.Join(s.fail("take"), ifUp(s, func() error { return s.Store.Take(ctx, batch, out) }))
 }
 
@@ -119,7 +120,7 @@ func (s switched) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 	return errors.Join(s.fail("settle"), ifUp(s, func() error { return s.Store.Settle(ctx, batch, out) }))
 }
 
-func (s switched) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s switched) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []store.State) error {
 	return errors.Join(s.fail("peek"), ifUp(s, func() error { return s.Store.Peek(ctx, b, priority, out) }))
 }
 

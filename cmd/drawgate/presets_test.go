@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -30,7 +31,7 @@ func (s *cuttable) err(op string) error {
 	return nil
 }
 
-func (s *cuttable) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *cuttable) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	if err := s.err("take"); err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (s *cuttable) Settle(ctx context.Context, batch []drawgate.Settlement, out 
 	return s.Store.Settle(ctx, batch, out)
 }
 
-func (s *cuttable) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *cuttable) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []store.State) error {
 	if err := s.err("peek"); err != nil {
 		return err
 	}

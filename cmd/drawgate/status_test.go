@@ -10,13 +10,14 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // alone is a store that marks every status as this process's own.
 type alone struct{ drawgate.Store }
 
-func (a alone) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (a alone) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
 	err := a.Store.Peek(ctx, buckets, priority, out)
 	for i := range out {
 		out[i].Fallback = true

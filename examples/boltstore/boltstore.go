@@ -1,4 +1,4 @@
-// Package boltstore keeps buckets in a bbolt file: an example of a [drawgate.Store] that is written
+// Package boltstore keeps buckets in a bbolt file: an example of a [store.Store] that is written
 // outside Drawgate's own module, with package store.
 //
 // The file belongs to one process at a time. Every call that spends is one transaction, and is
@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/store"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/drawgate/drawgate/store"
 )
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
@@ -40,10 +40,10 @@ type Store struct {
 }
 
 var (
-	_ drawgate.Store    = (*Store)(nil)
-	_ drawgate.Resetter = (*Store)(nil)
-	_ drawgate.Lister   = (*Store)(nil)
-	_ drawgate.Pinger   = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Resetter = (*Store)(nil)
+	_ store.Lister   = (*Store)(nil)
+	_ store.Pinger   = (*Store)(nil)
 )
 
 // records is the only bucket of the file, in bbolt's sense: our buckets are its entries.
@@ -76,13 +76,13 @@ func Open(path string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// Take implements [drawgate.Store].
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// Take implements [store.Store].
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	return s.update(ctx, "take", func(tx *step) error {
 		for i := range batch {
 			recs, err := tx.load(batch[i].Buckets)
 			if err != nil {
-				out[i] = drawgate.Decision{Fail: err}
+				out[i] = store.Verdict{Fail: err}
 				continue
 			}
 			out[i] = store.Decide(&batch[i], recs, s.now())
@@ -91,13 +91,13 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	})
 }
 
-// Settle implements [drawgate.Store].
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	return s.update(ctx, "settle", func(tx *step) error {
 		for i := range batch {
 			recs, err := tx.load(batch[i].Buckets)
 			if err != nil {
-				out[i] = drawgate.Outcome{Err: err}
+				out[i] = store.Outcome{Err: err}
 				continue
 			}
 			out[i] = store.Apply(&batch[i], recs, s.now())
@@ -106,13 +106,13 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	})
 }
 
-// Peek implements [drawgate.Store].
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements [store.Store].
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	return s.view(ctx, "peek", func(tx *step) error {
 		for i := range buckets {
 			recs, err := tx.load(buckets[i : i+1])
 			if err != nil {
-				out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+				out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 				continue
 			}
 			out[i] = store.Describe(&buckets[i], recs[0], priority, s.now())
@@ -121,8 +121,8 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	})
 }
 
-// Reset implements [drawgate.Resetter].
-func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements [store.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	return s.update(ctx, "reset", func(tx *step) error {
 		for _, k := range keys {
 			if err := tx.all.Delete(digest(encodeKey(k))); err != nil {
@@ -133,8 +133,8 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	})
 }
 
-// List implements [drawgate.Lister]. Writers wait until it ends.
-func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+// List implements [store.Lister]. Writers wait until it ends.
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	return s.view(ctx, "list", func(tx *step) error {
 		c, now := tx.all.Cursor(), s.now()
 		for _, value := c.First(); value != nil; _, value = c.Next() {
@@ -153,12 +153,12 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 	})
 }
 
-// Ping implements [drawgate.Pinger].
+// Ping implements [store.Pinger].
 func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, "ping", func(*step) error { return nil })
 }
 
-// Close implements [drawgate.Store]. Running transactions finish first.
+// Close implements [store.Store]. Running transactions finish first.
 func (s *Store) Close() error {
 	s.close.Do(func() { close(s.stop) })
 	s.done.Wait()
@@ -168,18 +168,18 @@ func (s *Store) Close() error {
 // step is one transaction.
 type step struct {
 	all  *bolt.Bucket
-	recs map[drawgate.Key]*store.Record // that it has read: a batch may use a bucket more than once
+	recs map[store.Key]*store.Record // that it has read: a batch may use a bucket more than once
 }
 
 // load returns the records of buckets. The error concerns only these.
-func (tx *step) load(buckets []drawgate.BucketCost) ([]*store.Record, error) {
+func (tx *step) load(buckets []store.BucketCost) ([]*store.Record, error) {
 	recs := make([]*store.Record, len(buckets))
 	for i := range buckets {
 		k := buckets[i].Key
 		if tx.recs[k] == nil {
 			r, err := tx.read(encodeKey(k))
 			if err != nil {
-				return nil, &drawgate.StoreError{Store: "bolt", Op: "read", Err: err, Fault: drawgate.FaultBucket}
+				return nil, &store.Error{Store: "bolt", Op: "read", Err: err, Fault: store.FaultBucket}
 			}
 			tx.recs[k] = r
 		}
@@ -229,15 +229,15 @@ func (s *Store) in(ctx context.Context, op string, run func(func(*bolt.Tx) error
 		if err := ctx.Err(); err != nil { // it may have ended while others had the file
 			return err
 		}
-		return f(&step{all: tx.Bucket(records), recs: map[drawgate.Key]*store.Record{}})
+		return f(&step{all: tx.Bucket(records), recs: map[store.Key]*store.Record{}})
 	})
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	}
-	return &drawgate.StoreError{Store: "bolt", Op: op, Err: errors.Join(drawgate.ErrNothingDone, err)}
+	return &store.Error{Store: "bolt", Op: op, Err: errors.Join(store.ErrNothingDone, err)}
 }
 
 // sweepOften deletes what is unused, until the store is closed.
@@ -293,7 +293,7 @@ func digest(key []byte) []byte {
 
 // encodeKey returns the bytes that stand for a key: its parts may hold any bytes, so each is
 // preceded by its length.
-func encodeKey(k drawgate.Key) (b []byte) {
+func encodeKey(k store.Key) (b []byte) {
 	for _, part := range [...]string{k.Tenant, k.Policy, k.Name} {
 		b = binary.AppendUvarint(b, uint64(len(part)))
 		b = append(b, part...)
@@ -302,7 +302,7 @@ func encodeKey(k drawgate.Key) (b []byte) {
 }
 
 // decodeKey reads the key in front of an entry's record.
-func decodeKey(b []byte) (k drawgate.Key, rec []byte, err error) {
+func decodeKey(b []byte) (k store.Key, rec []byte, err error) {
 	for _, part := range [...]*string{&k.Tenant, &k.Policy, &k.Name} {
 		n, size := binary.Uvarint(b)
 		if size <= 0 || uint64(len(b)-size) < n {

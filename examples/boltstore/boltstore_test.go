@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/examples/boltstore"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
@@ -20,7 +21,7 @@ type clocked struct {
 	now *atomic.Int64 // Unix µs
 }
 
-func open(t *testing.T) drawgate.Store {
+func open(t *testing.T) store.Store {
 	t.Helper()
 	now := &atomic.Int64{}
 	now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
@@ -43,19 +44,19 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New:     open,
-		Advance: func(s drawgate.Store, d time.Duration) { s.(clocked).now.Add(d.Microseconds()) },
+		Advance: func(s store.Store, d time.Duration) { s.(clocked).now.Add(d.Microseconds()) },
 	})
 }
 
-func take(t *testing.T, s drawgate.Store, n int64) (drawgate.Decision, error) {
+func take(t *testing.T, s store.Store, n int64) (store.Verdict, error) {
 	t.Helper()
 	plan, err := drawgate.PerDay("api", 10).Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([]drawgate.Decision, 1)
-	bucket := drawgate.BucketCost{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan, N: drawgate.Amounts{n}}
-	err = s.Take(t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{bucket}}}, out)
+	out := make([]store.Verdict, 1)
+	bucket := store.BucketCost{Key: store.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: store.Amounts{n}}
+	err = s.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{bucket}}}, out)
 	return out[0], errors.Join(err, out[0].Fail)
 }
 
@@ -67,8 +68,8 @@ func TestWhatIsUsedSurvivesARestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d, err := take(t, s, 4); err != nil || d.Remaining() != want {
-			t.Errorf("remaining %d, %v; want %d", d.Remaining(), err, want)
+		if d, err := take(t, s, 4); err != nil || d.First.Limits[0].Remaining != want {
+			t.Errorf("remaining %d, %v; want %d", d.First.Limits[0].Remaining, err, want)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -105,7 +106,7 @@ func TestADamagedRecordIsNoUnusedBucket(t *testing.T) {
 	}
 	s.Damage(t)
 	d, err := take(t, s, 4)
-	if stored, ok := errors.AsType[*drawgate.StoreError](err); !ok || d.Allowed || stored.Fault != drawgate.FaultBucket {
+	if stored, ok := errors.AsType[*store.Error](err); !ok || d.Allowed || stored.Fault != store.FaultBucket {
 		t.Errorf("allowed %v, %v; want a StoreError of the bucket", d.Allowed, err)
 	}
 	if err := s.Sweep(); err != nil || s.Entries(t) != 1 {

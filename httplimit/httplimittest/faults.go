@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // faulty is a store that can fail, and that can decide like a fallback.
@@ -17,7 +18,7 @@ type faulty struct {
 
 var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is unavailable")}
 
-func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
 	if f.down.Load() {
 		return errDown
 	}

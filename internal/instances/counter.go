@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Policy is the name of the policy with the bucket of slots. No configured policy can have it.
@@ -23,9 +23,9 @@ type Options struct {
 // Counter holds a slot in a store. It is safe for concurrent use. It runs a goroutine, which Close
 // ends.
 type Counter struct {
-	store  func() drawgate.Store
+	store  func() store.Store
 	report func(error)
-	plan   *drawgate.Plan
+	plan   *store.Plan
 
 	mu      sync.Mutex
 	machine Machine       // guarded by mu
@@ -35,7 +35,7 @@ type Counter struct {
 
 	// Only used by the goroutine, until done is closed.
 	id      string // of the slot; "" before it was first requested
-	grant   drawgate.Grant
+	grant   store.Grant
 	open    bool // it was open at the last look
 	anew    bool // it was opened since the others were last counted
 	refused bool // there was none, and that was reported
@@ -53,14 +53,14 @@ const (
 	closeTimeout = time.Second
 )
 
-// Start begins to count. store returns the current store; opts may be nil.
-func Start(store func() drawgate.Store, opts *Options) (*Counter, error) {
+// Start begins to count. current returns the current store; opts may be nil.
+func Start(current func() store.Store, opts *Options) (*Counter, error) {
 	// The limit is larger than [record.MaxOpen], so it never refuses.
-	plan, err := drawgate.Policy{Name: Policy, Limits: []drawgate.Limit{{Name: "instances", Kind: drawgate.Concurrency, Amount: 1_000_000}}}.Compile()
+	plan, err := store.Policy{Name: Policy, Limits: []store.Limit{{Name: "instances", Kind: store.Concurrency, Amount: 1_000_000}}}.Compile()
 	if err != nil {
 		return nil, err
 	}
-	c := &Counter{store: store, plan: plan, ended: make(chan struct{}), due: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &Counter{store: current, plan: plan, ended: make(chan struct{}), due: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	c.machine.Pace = Steady
 	if opts != nil {
 		c.machine.AtLeast, c.report, c.inCalls = opts.AtLeast, opts.Report, opts.InCalls
@@ -227,23 +227,23 @@ var errRefused = errors.New("the store has no slot for this instance")
 // hold renews the slot, or opens one.
 func (c *Counter) hold(ctx context.Context) error {
 	if c.open {
-		gone, err := c.settle(ctx, drawgate.OpRenew)
+		gone, err := c.settle(ctx, store.OpRenew)
 		if err != nil || !gone {
 			return err
 		}
 		c.open, c.id = false, ""
 	}
 	if c.id == "" {
-		c.grant = drawgate.NewGrant()
+		c.grant = store.NewGrant()
 		c.id = c.grant.String()
 	}
-	var out [1]drawgate.Decision
-	t := drawgate.Take{ID: c.id, Grant: c.grant, Buckets: c.bucket(1), Hold: Hold}
-	if err := c.store().Take(ctx, []drawgate.Take{t}, out[:]); err != nil {
+	var out [1]store.Verdict
+	t := store.Take{ID: c.id, Grant: c.grant, Buckets: c.bucket(1), Hold: Hold}
+	if err := c.store().Take(ctx, []store.Take{t}, out[:]); err != nil {
 		return err
 	}
 	switch d := &out[0]; {
-	case errors.Is(d.Fail, drawgate.ErrTooManyOpen):
+	case errors.Is(d.Fail, store.ErrTooManyOpen):
 		return fmt.Errorf("%w: %w", errRefused, d.Fail)
 	case d.Fail == nil && !d.Allowed:
 		return errRefused
@@ -256,7 +256,7 @@ func (c *Counter) hold(ctx context.Context) error {
 
 // count returns how many slots are open.
 func (c *Counter) count(ctx context.Context) (int, error) {
-	var out [1]drawgate.Status
+	var out [1]store.State
 	if err := c.store().Peek(ctx, c.bucket(0), 0, out[:]); err != nil {
 		return 0, err
 	}
@@ -264,22 +264,22 @@ func (c *Counter) count(ctx context.Context) (int, error) {
 }
 
 // settle renews or cancels the slot. It reports whether the slot was no longer open.
-func (c *Counter) settle(ctx context.Context, op drawgate.Op) (gone bool, err error) {
-	var out [1]drawgate.Outcome
-	st := drawgate.Settlement{Op: op, ID: c.id, Grant: c.grant, Buckets: c.bucket(0), Hold: Hold}
-	if op == drawgate.OpCancel {
+func (c *Counter) settle(ctx context.Context, op store.Op) (gone bool, err error) {
+	var out [1]store.Outcome
+	st := store.Settlement{Op: op, ID: c.id, Grant: c.grant, Buckets: c.bucket(0), Hold: Hold}
+	if op == store.OpCancel {
 		st.Hold = 0
 	}
-	if err := c.store().Settle(ctx, []drawgate.Settlement{st}, out[:]); err != nil {
+	if err := c.store().Settle(ctx, []store.Settlement{st}, out[:]); err != nil {
 		return false, err
 	}
 	return out[0].Gone, out[0].Err
 }
 
-func (c *Counter) bucket(n int64) []drawgate.BucketCost {
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: Policy, Name: "all"}, Plan: c.plan}
+func (c *Counter) bucket(n int64) []store.BucketCost {
+	b := store.BucketCost{Key: store.Key{Policy: Policy, Name: "all"}, Plan: c.plan}
 	b.N[0] = n
-	return []drawgate.BucketCost{b}
+	return []store.BucketCost{b}
 }
 
 // leave gives the slot back. If the store did not answer last time, it is not asked: the slot ends
@@ -290,5 +290,5 @@ func (c *Counter) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	_, _ = c.settle(ctx, drawgate.OpCancel)
+	_, _ = c.settle(ctx, store.OpCancel)
 }

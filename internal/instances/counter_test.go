@@ -10,12 +10,13 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/instances"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // wire is a process's way to the store, which can be cut.
 type wire struct {
-	drawgate.Store
+	store.Store
 
 	cut    atomic.Bool
 	stalls atomic.Bool  // does not answer
@@ -37,21 +38,21 @@ func (w *wire) pass(ctx context.Context) error {
 	return nil
 }
 
-func (w *wire) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (w *wire) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := w.pass(ctx); err != nil {
 		return err
 	}
 	return w.Store.Take(ctx, batch, out)
 }
 
-func (w *wire) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (w *wire) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if err := w.pass(ctx); err != nil {
 		return err
 	}
 	return w.Store.Settle(ctx, batch, out)
 }
 
-func (w *wire) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (w *wire) Peek(ctx context.Context, b []store.BucketCost, priority int8, out []store.State) error {
 	if err := w.pass(ctx); err != nil {
 		return err
 	}
@@ -62,10 +63,10 @@ func (w *wire) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8,
 }
 
 // start starts a counter over a way of its own to a store.
-func start(t *testing.T, store drawgate.Store, opts *instances.Options) (*instances.Counter, *wire) {
+func start(t *testing.T, st store.Store, opts *instances.Options) (*instances.Counter, *wire) {
 	t.Helper()
-	w := &wire{Store: store}
-	c, err := instances.Start(func() drawgate.Store { return w }, opts)
+	w := &wire{Store: st}
+	c, err := instances.Start(func() store.Store { return w }, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +76,9 @@ func start(t *testing.T, store drawgate.Store, opts *instances.Options) (*instan
 }
 
 // reset does what an operator's reset does, or a server that loses the bucket.
-func reset(t *testing.T, store drawgate.Store) {
+func reset(t *testing.T, st store.Store) {
 	t.Helper()
-	if err := store.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{{Policy: instances.Policy, Name: "all"}}); err != nil {
+	if err := st.(store.Resetter).Reset(t.Context(), []store.Key{{Policy: instances.Policy, Name: "all"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -94,10 +95,10 @@ func check(t *testing.T, c *instances.Counter, n int, ready bool) {
 func TestCountersCountEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(nil)
-		a, _ := start(t, store, nil)
-		b, _ := start(t, store, nil)
-		c, _ := start(t, store, &instances.Options{AtLeast: 5})
+		st := memstore.New(nil)
+		a, _ := start(t, st, nil)
+		b, _ := start(t, st, nil)
+		c, _ := start(t, st, &instances.Options{AtLeast: 5})
 		check(t, a, 1, false)
 		check(t, b, 2, false)
 		check(t, c, 5, false)
@@ -119,12 +120,12 @@ func TestCountersCountEachOther(t *testing.T) {
 		check(t, a, 2, true)
 		a.Close()
 		b.Close()
-		var out [1]drawgate.Status
+		var out [1]store.State
 		plan, err := drawgate.Policy{Name: instances.Policy, Limits: []drawgate.Limit{{Name: "instances", Kind: drawgate.Concurrency, Amount: 1}}}.Compile()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Peek(t.Context(), []drawgate.BucketCost{{Key: drawgate.Key{Policy: instances.Policy, Name: "all"}, Plan: plan}}, 0, out[:]); err != nil || out[0].Open != 0 {
+		if err := st.Peek(t.Context(), []store.BucketCost{{Key: store.Key{Policy: instances.Policy, Name: "all"}, Plan: plan.Plan}}, 0, out[:]); err != nil || out[0].Open != 0 {
 			t.Errorf("%d slots are open after all have closed (%v), want none", out[0].Open, err)
 		}
 	})
@@ -137,17 +138,17 @@ func TestCountersCountEachOther(t *testing.T) {
 func TestACounterThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(nil)
-		a, wa := start(t, store, nil)
-		start(t, store, nil)
+		st := memstore.New(nil)
+		a, wa := start(t, st, nil)
+		start(t, st, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		wa.cut.Store(true)
 		a.Unavailable()
 		check(t, a, 2, true)
-		late := &wire{Store: store}
+		late := &wire{Store: st}
 		late.cut.Store(true)
-		c, err := instances.Start(func() drawgate.Store { return late }, nil)
+		c, err := instances.Start(func() store.Store { return late }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +251,7 @@ func TestMoreProcessesThanCanBeCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reports atomic.Int64
 		w := &wire{Store: full{memstore.New(nil)}}
-		c, err := instances.Start(func() drawgate.Store { return w }, &instances.Options{Report: func(error) { reports.Add(1) }})
+		c, err := instances.Start(func() store.Store { return w }, &instances.Options{Report: func(error) { reports.Add(1) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,10 +266,10 @@ func TestMoreProcessesThanCanBeCounted(t *testing.T) {
 }
 
 // full is a store in which as many reservations are open as may be.
-type full struct{ drawgate.Store }
+type full struct{ store.Store }
 
-func (full) Take(_ context.Context, _ []drawgate.Take, out []drawgate.Decision) error {
-	out[0] = drawgate.Decision{Fail: drawgate.ErrTooManyOpen}
+func (full) Take(_ context.Context, _ []store.Take, out []store.Verdict) error {
+	out[0] = store.Verdict{Fail: store.ErrTooManyOpen}
 	return nil
 }
 

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/drawgate/drawgate"
+import "github.com/drawgate/drawgate/store"
 
 // A cancellation is pending for each grant that the store may have opened, or may yet open, and
 // that nobody uses: the guard refused its take, or its caller has left. Nobody waits for
@@ -38,17 +38,17 @@ func (l *Ledger) cancelHeld(now Now, h *reservation) {
 
 // cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by
 // itself.
-func (l *Ledger) cancel(now Now, t *drawgate.Take, notBefore, until int64) *item {
+func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64) *item {
 	id := openID(t.ID, t.Grant)
 	if l.cancels[id] != nil || !l.room(now) {
 		return nil
 	}
-	buckets := append([]drawgate.BucketCost(nil), t.Buckets...)
+	buckets := append([]store.BucketCost(nil), t.Buckets...)
 	for i := range buckets {
-		buckets[i].N = drawgate.Amounts{}
+		buckets[i].N = store.Amounts{}
 	}
 	it := &item{kind: cancelItem, notBefore: notBefore, until: until}
-	it.st = drawgate.Settlement{Op: drawgate.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets}
+	it.st = store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets}
 	l.cancels[id] = it
 	l.queue.push(it, now)
 	return it
@@ -77,7 +77,7 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 
 // cancelled records the outcome of a cancellation. The item stays until no copy of it can arrive
 // any more, so that nobody uses the grant.
-func (l *Ledger) cancelled(now Now, it *item, o *drawgate.Outcome) {
+func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 	it.notBefore = it.doubt
 	if again := o.Gone || it.several; again && it.until > now.Own { // it arrived before the take, or before another copy of it
 		it.notBefore = max(it.notBefore, it.until)

@@ -3,9 +3,8 @@ package ledger
 import (
 	"errors"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 const (
@@ -16,7 +15,7 @@ const (
 	earliestReturn = 100_000
 	// mostAsked is how many units of one take count while the store is asked for them: more than
 	// any limit has, and so few that no sum of them overflows.
-	mostAsked = 2 * drawgate.MaxAmount
+	mostAsked = 2 * store.MaxAmount
 )
 
 // local is a take that this process decides.
@@ -25,19 +24,19 @@ type local struct {
 	l        *Ledger
 	now      Now
 	mayShare bool
-	asks     []record.Ask              // of the buckets with an entry and recorded limits
-	of       []int                     // for each: its bucket
-	noShare  [drawgate.MaxBuckets]bool // for each bucket: this process admits no share of it, or cannot count it
-	shut     bool                      // a limit admits nothing of the take, or there is no room to count it
-	full     bool                      // there is no room to keep it
+	asks     []record.Ask           // of the buckets with an entry and recorded limits
+	of       []int                  // for each: its bucket
+	noShare  [store.MaxBuckets]bool // for each bucket: this process admits no share of it, or cannot count it
+	shut     bool                   // a limit admits nothing of the take, or there is no room to count it
+	full     bool                   // there is no room to keep it
 }
 
 // Decide decides a request locally, by the fallback of each limit.
-func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
-	if err := answer.Check(r.take); err != nil {
+func (l *Ledger) Decide(now Now, r *Request) store.Verdict {
+	if err := r.take.Check(); err != nil {
 		l.leave(r)
 		l.release(r)
-		return drawgate.Decision{Fail: err}
+		return store.Verdict{Fail: err}
 	}
 	mayShare := l.resolve(now, r)
 	l.leave(r)
@@ -50,17 +49,17 @@ func (l *Ledger) Decide(now Now, r *Request) drawgate.Decision {
 		if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 			h.unsure, h.until = true, max(h.until, r.until)
 		}
-	case !errors.Is(d.Fail, drawgate.ErrIDReused):
+	case !errors.Is(d.Fail, store.ErrIDReused):
 		l.pendCancel(now, r)
 	}
 	l.release(r)
 	return d
 }
 
-func (c *local) decide() drawgate.Decision {
+func (c *local) decide() store.Verdict {
 	c.prepare()
 	if c.take.ID != "" && c.l.idOpen(c.now, c.Request) {
-		return drawgate.Decision{Fail: drawgate.ErrIDOpen}
+		return store.Verdict{Fail: store.ErrIDOpen}
 	}
 	if c.full { // its grant is being cancelled
 		v := c.refuse()
@@ -271,8 +270,8 @@ func (c *local) bind(v *record.Verdict) bool {
 
 // granted returns what each bucket was granted, per limit of its plan. A lease may be granted in
 // part.
-func (c *local) granted() []drawgate.Amounts {
-	got := make([]drawgate.Amounts, len(c.parts))
+func (c *local) granted() []store.Amounts {
+	got := make([]store.Amounts, len(c.parts))
 	for k := range c.parts {
 		got[k] = c.parts[k].n
 	}
@@ -285,12 +284,12 @@ func (c *local) granted() []drawgate.Amounts {
 }
 
 // answer makes the decision. For limits that are not recorded, it follows from their mode.
-func (c *local) answer(v *record.Verdict) drawgate.Decision {
+func (c *local) answer(v *record.Verdict) store.Verdict {
 	all := make([]record.Ask, len(c.parts))
 	for k := range c.parts {
 		p := &c.parts[k]
 		all[k].Granted = record.Amounts(p.n)
-		for j := range answer.Specs(p.plan.Plan, false) {
+		for j := range store.Internal.Specs(p.plan.Plan, false) {
 			all[k].Out[j] = record.Result{ResetAt: v.Now + tryAgain}
 		}
 	}
@@ -305,10 +304,10 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 	if v.Allowed && c.take.Hold > 0 && v.End == 0 { // no recorded limit applies
 		v.End = v.Now + c.take.Hold.Microseconds()
 	}
-	d := answer.New(c.take, *v, all)
+	d := store.Internal.Verdict(v, all)
 	d.Fallback = d.Fail == nil
 	if unavailable {
-		d.Reason = drawgate.Unavailable
+		d.Reason = store.Unavailable
 	}
 	return d
 }
@@ -316,10 +315,10 @@ func (c *local) answer(v *record.Verdict) drawgate.Decision {
 // place copies the result of the i-th bucket with recorded limits to its position.
 func (c *local) place(all *record.Ask, i, k int) {
 	f := c.parts[k].plan
-	specs := answer.Specs(f.Plan, false)
+	specs := store.Internal.Specs(f.Plan, false)
 	for j, at := range f.at {
 		out := c.asks[i].Out[j]
-		if f.Mode[at] == drawgate.FallbackOpen {
+		if f.Mode[at] == store.FallbackOpen {
 			used := c.asks[i].Rec.Usage(&f.share[j], c.take.Priority).Used
 			out.Remaining = max(0, specs[at].Effective[c.take.Priority]-used)
 		}
@@ -333,9 +332,9 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 	unavailable, v.RetryAfter = c.full, 0
 	for k := range all {
 		p := &c.parts[k]
-		for j := range answer.Specs(p.plan.Plan, false) {
+		for j := range store.Internal.Specs(p.plan.Plan, false) {
 			out, mode := &all[k].Out[j], p.plan.Mode[j]
-			none := mode == drawgate.FallbackClosed || mode == drawgate.FallbackShare && c.noShare[k]
+			none := mode == store.FallbackClosed || mode == store.FallbackShare && c.noShare[k]
 			if p.n[j] > 0 && (none || c.full || out.RetryAfter == record.Never) {
 				out.RetryAfter, unavailable = tryAgain, true
 			}
@@ -353,8 +352,8 @@ func (c *local) unknown(all []record.Ask) bool {
 		if p.e == nil || !p.e.fresh && p.e.unknown <= c.now.Store {
 			continue
 		}
-		for j, spec := range answer.Specs(p.plan.Plan, false) {
-			shared := p.plan.Mode[j] == drawgate.FallbackShare && spec.Kind != record.Concurrency
+		for j, spec := range store.Internal.Specs(p.plan.Plan, false) {
+			shared := p.plan.Mode[j] == store.FallbackShare && spec.Kind != record.Concurrency
 			if shared && all[k].Out[j].RetryAfter > 0 {
 				return true
 			}
@@ -364,15 +363,15 @@ func (c *local) unknown(all []record.Ask) bool {
 }
 
 // Describe returns what a take of b would get here. It spends nothing.
-func (l *Ledger) Describe(now Now, b *drawgate.BucketCost, priority int8) (st drawgate.Status) {
-	r := &Request{take: &drawgate.Take{Buckets: []drawgate.BucketCost{*b}, Priority: priority}}
+func (l *Ledger) Describe(now Now, b *store.BucketCost, priority int8) (st store.State) {
+	r := &Request{take: &store.Take{Buckets: []store.BucketCost{*b}, Priority: priority}}
 	c := &local{Request: r, l: l, now: now, mayShare: l.resolve(now, r)}
 	c.prepare()
 	v := c.look(now.Store)
 	v.Allowed = v.Allowed && !c.shut
-	st.Decision = c.answer(&v)
+	st.Verdict = c.answer(&v)
 	if until := c.paused(); until > 0 {
-		st.Decision = c.refusePaused(until)
+		st.Verdict = c.refusePaused(until)
 	}
 	st.States = c.usage()
 	if e := r.parts[0].e; e != nil {
@@ -384,17 +383,17 @@ func (l *Ledger) Describe(now Now, b *drawgate.BucketCost, priority int8) (st dr
 }
 
 // usage returns what each limit of the first bucket has used, as far as it is recorded here.
-func (c *local) usage() []drawgate.LimitUsage {
+func (c *local) usage() []store.LimitUsage {
 	f := c.parts[0].plan
-	specs := answer.Specs(f.Plan, false)
-	us := make([]drawgate.LimitUsage, len(specs))
+	specs := store.Internal.Specs(f.Plan, false)
+	us := make([]store.LimitUsage, len(specs))
 	if len(c.asks) == 0 {
 		return us
 	}
 	for j, at := range f.at {
 		u := c.asks[0].Rec.Usage(&f.share[j], c.take.Priority)
-		us[at] = drawgate.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: answer.Instant(u.Start), End: answer.Instant(u.End)}
-		if f.Mode[at] == drawgate.FallbackOpen {
+		us[at] = store.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: store.Internal.Instant(u.Start), End: store.Internal.Instant(u.End)}
+		if f.Mode[at] == store.FallbackOpen {
 			us[at].Max = specs[at].Effective[c.take.Priority]
 			us[at].Debt = max(0, u.Used-specs[at].Effective[record.Priorities-1])
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 func one() (int, bool) { return 1, true }
@@ -22,14 +23,14 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 		l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 1000})
 		m, p := newModel(), plan(rapid.Int64Range(1, 12).Draw(rt, "units"), rapid.Int64Range(1, 3).Draw(rt, "slots"))
 		now := ledger.Now{Own: 1, Store: 1_000 * second}
-		grants := map[string]drawgate.Grant{}
+		grants := map[string]store.Grant{}
 		for range 80 {
 			d := rapid.SampledFrom([]int64{0, 1, second, window / 3, window}).Draw(rt, "sleep")
 			now.Own, now.Store = now.Own+d, now.Store+d
 			id := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "id")
 			switch op := rapid.SampledFrom([]string{"take", "take", "again", "settle", "cancel", "renew", "old"}).Draw(rt, "op"); op {
 			case "take", "again":
-				tk := drawgate.Take{ID: id, Buckets: bucket(p, rapid.Int64Range(0, 4).Draw(rt, "n"), 0)}
+				tk := store.Take{ID: id, Buckets: bucket(p, rapid.Int64Range(0, 4).Draw(rt, "n"), 0)}
 				if id != "" {
 					if grants[id] == 0 || op == "take" {
 						grants[id]++
@@ -44,11 +45,11 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 						got.Allowed, got.Replayed, got.Fail, want.Allowed, want.Replayed, want.Fail)
 				}
 			default:
-				st := drawgate.Settlement{ID: id, Grant: grants[id], Buckets: bucket(p, rapid.Int64Range(0, 3).Draw(rt, "used"), 1), Hold: time.Minute}
+				st := store.Settlement{ID: id, Grant: grants[id], Buckets: bucket(p, rapid.Int64Range(0, 3).Draw(rt, "used"), 1), Hold: time.Minute}
 				if op == "old" && st.Grant > 1 {
 					st.Grant--
 				}
-				st.Op = map[string]drawgate.Op{"settle": drawgate.OpSettle, "old": drawgate.OpSettle, "cancel": drawgate.OpCancel, "renew": drawgate.OpRenew}[op]
+				st.Op = map[string]store.Op{"settle": store.OpSettle, "old": store.OpSettle, "cancel": store.OpCancel, "renew": store.OpRenew}[op]
 				if id == "" {
 					continue
 				}

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // maxDelivery is the size of the largest delivery: large enough to share a round trip, small enough
@@ -22,17 +21,17 @@ const retryPause = 1_000_000
 // call. Settlements go first because they give units back, and may free an ID that is used again.
 // Report each part with [Ledger.Delivered], [Ledger.Replayed] or [Ledger.Failed].
 type Delivery struct {
-	Settlements []drawgate.Settlement
-	Takes       []drawgate.Take
+	Settlements []store.Settlement
+	Takes       []store.Take
 
 	settled, taken []*item
 }
 
 // Report is the result of a delivery.
 type Report struct {
-	Charged [][]drawgate.BucketCost // units that are now charged at the store
-	Refused []error                 // what the store will never accept
-	Fault   error                   // why a bucket's items could not be delivered, if there was one
+	Charged [][]store.BucketCost // units that are now charged at the store
+	Refused []error              // what the store will never accept
+	Fault   error                // why a bucket's items could not be delivered, if there was one
 }
 
 // Next returns the next delivery, or nil if nothing is due. Report its result before calling Next
@@ -69,18 +68,18 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 	switch it.kind {
 	case chargeItem:
 		st := it.st
-		st.At = answer.Instant(now.Store)
+		st.At = store.Internal.Instant(now.Store)
 		if !it.whole {
 			n := l.counting(now, it)
-			if n == (drawgate.Amounts{}) { // all of it has aged
+			if n == (store.Amounts{}) { // all of it has aged
 				l.finish(it)
 				return
 			}
-			st.Buckets = []drawgate.BucketCost{{Key: st.Buckets[0].Key, Plan: st.Buckets[0].Plan, N: n}}
+			st.Buckets = []store.BucketCost{{Key: st.Buckets[0].Key, Plan: st.Buckets[0].Plan, N: n}}
 		}
 		d.settle(it, st)
 	case pauseItem, unpauseItem:
-		if it.spent || !it.st.At.After(answer.Instant(now.Store)) {
+		if it.spent || !it.st.At.After(store.Internal.Instant(now.Store)) {
 			l.finish(it)
 			return
 		}
@@ -90,7 +89,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			l.finish(it)
 			return
 		}
-		it.doubt = now.Own + drawgate.SendLife.Microseconds()
+		it.doubt = now.Own + store.SendLife.Microseconds()
 		d.settle(it, it.st)
 	case callerItem, endItem:
 		d.settle(it, it.st)
@@ -100,7 +99,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			l.finish(it)
 			return
 		}
-		st := drawgate.Settlement{Op: drawgate.OpRenew, ID: h.storeID(), Grant: h.take.Grant, Buckets: h.take.Buckets}
+		st := store.Settlement{Op: store.OpRenew, ID: h.storeID(), Grant: h.take.Grant, Buckets: h.take.Buckets}
 		st.Hold, it.end = micros(h.end-now.Store), h.end
 		d.settle(it, st)
 	case replayItem:
@@ -110,8 +109,8 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		t := it.h.take
-		t.ID, t.Priority, t.Ahead, t.NotAfter, t.Given = it.h.storeID(), drawgate.MaxPriority, 0, time.Time{}, true
-		t.Buckets = append([]drawgate.BucketCost(nil), t.Buckets...)
+		t.ID, t.Priority, t.Ahead, t.NotAfter, t.Given = it.h.storeID(), store.MaxPriority, 0, time.Time{}, true
+		t.Buckets = append([]store.BucketCost(nil), t.Buckets...)
 		for k := range t.Buckets {
 			t.Buckets[k].Plan = it.h.parts[k].plan.force()
 		}
@@ -120,14 +119,14 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 	}
 }
 
-func (d *Delivery) settle(it *item, st drawgate.Settlement) {
+func (d *Delivery) settle(it *item, st store.Settlement) {
 	d.Settlements = append(d.Settlements, st)
 	d.settled = append(d.settled, it)
 }
 
 // counting returns how much of a charge still counts: at most what is used here. Units that have
 // aged need not be charged.
-func (l *Ledger) counting(now Now, it *item) (n drawgate.Amounts) {
+func (l *Ledger) counting(now Now, it *item) (n store.Amounts) {
 	e, f, b := it.entries[0], it.plan, &it.st.Buckets[0]
 	f.adapt(&e.rec, now.Store)
 	e.rec.Advance(f.unbounded, now.Store)
@@ -150,7 +149,7 @@ func (l *Ledger) counting(now Now, it *item) (n drawgate.Amounts) {
 func (l *Ledger) Failed(now Now, d *Delivery) {
 	if d.settled == nil {
 		for _, it := range d.taken {
-			it.h.unsure, it.h.until = true, now.Own+drawgate.SendLife.Microseconds()
+			it.h.unsure, it.h.until = true, now.Own+store.SendLife.Microseconds()
 		}
 	}
 	for _, it := range d.settled {
@@ -166,7 +165,7 @@ func (l *Ledger) Failed(now Now, d *Delivery) {
 // doubted notes that an item was sent and not answered.
 func (it *item) doubted(now Now) {
 	if it.kind == cancelItem {
-		it.doubt = now.Own + drawgate.SendLife.Microseconds()
+		it.doubt = now.Own + store.SendLife.Microseconds()
 		it.notBefore = now.Own + retryPause
 	}
 }
@@ -186,7 +185,7 @@ func (l *Ledger) again(now Now, it *item) {
 }
 
 // Delivered records the outcomes of a delivery's settlements.
-func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Report) {
+func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Report) {
 	for i, it := range d.settled {
 		o := &out[i]
 		if Unavailable(o.Err) {
@@ -227,7 +226,7 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []drawgate.Outcome, rep *Re
 
 // renewed records the outcome of a renewal. If the hold had ended at the store before the renewal
 // arrived, the reservation is replayed again, because its holder was promised more time.
-func (l *Ledger) renewed(now Now, it *item, o *drawgate.Outcome) {
+func (l *Ledger) renewed(now Now, it *item, o *store.Outcome) {
 	h := it.h
 	if h.last != nil {
 		l.settleGiven(now, h, h.last)
@@ -258,9 +257,9 @@ func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 }
 
 // ended records the outcome of the end of a reservation.
-func (l *Ledger) ended(now Now, it *item, o *drawgate.Outcome) {
+func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 	h := it.h
-	n := make([]drawgate.Amounts, len(h.parts))
+	n := make([]store.Amounts, len(h.parts))
 	if o.Gone {
 		for k := range n {
 			switch used := usedOf(h.last, k, &h.granted[k]); {
@@ -280,15 +279,15 @@ func (l *Ledger) ended(now Now, it *item, o *drawgate.Outcome) {
 }
 
 // Replayed records the results of a delivery's takes.
-func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Report) {
+func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report) {
 	for i, it := range d.taken {
 		o, h := &out[i], it.h
 		if Unavailable(o.Fail) {
-			h.unsure, h.until = true, now.Own+drawgate.SendLife.Microseconds()
+			h.unsure, h.until = true, now.Own+store.SendLife.Microseconds()
 			l.faulty(now, it, o.Fail, rep)
 			continue
 		}
-		if o.Fail == nil && o.Reason == drawgate.Paused || errors.Is(o.Fail, drawgate.ErrIDOpen) && it.mayPass(now) {
+		if o.Fail == nil && o.Reason == store.Paused || errors.Is(o.Fail, store.ErrIDOpen) && it.mayPass(now) {
 			l.postpone(now, it, o)
 			continue
 		}
@@ -296,7 +295,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 		if it.dropped {
 			continue
 		}
-		if errors.Is(o.Fail, drawgate.ErrIDOpen) && h.name == "" {
+		if errors.Is(o.Fail, store.ErrIDOpen) && h.name == "" {
 			l.held.rename(h)
 			h.unsure = false // the store does not have it by its own id
 			l.again(now, it)
@@ -308,7 +307,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 			continue
 		}
 		h.stored = true
-		missing := make([]drawgate.Amounts, len(h.parts)) // if the store grants a lease only in part
+		missing := make([]store.Amounts, len(h.parts)) // if the store grants a lease only in part
 		for k := range missing {
 			got := o.Granted(k)
 			for j := range got {
@@ -328,16 +327,16 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []drawgate.Decision, rep *Re
 }
 
 // errPostponed is why a bucket is decided here for a while although the store works.
-var errPostponed = &drawgate.StoreError{
-	Store: "guard", Op: "take", Err: errors.New("the store does not yet accept a reservation that was given during the outage"), Fault: drawgate.FaultBucket,
+var errPostponed = &store.Error{
+	Store: "guard", Op: "take", Err: errors.New("the store does not yet accept a reservation that was given during the outage"), Fault: store.FaultBucket,
 }
 
 // postpone schedules another replay of a reservation that the store does not accept yet. Until then
 // its buckets are decided here.
-func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
+func (l *Ledger) postpone(now Now, it *item, d *store.Verdict) {
 	for _, e := range it.entries {
 		e.fault = errPostponed
-		if d.Reason == drawgate.Paused && len(it.entries) == 1 {
+		if d.Reason == store.Paused && len(it.entries) == 1 {
 			e.learnPause(pauseEnd(d), "", d.At().UnixMicro(), now)
 		}
 	}
@@ -349,7 +348,7 @@ func (l *Ledger) postpone(now Now, it *item, d *drawgate.Decision) {
 // grant that nobody uses, and that will be cancelled once nothing can open it any more.
 func (it *item) mayPass(now Now) bool {
 	if it.until == 0 {
-		it.until = now.Own + 2*drawgate.SendLife.Microseconds()
+		it.until = now.Own + 2*store.SendLife.Microseconds()
 	}
 	return now.Own < max(it.until, it.h.until)
 }
@@ -366,17 +365,17 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 
 // Classify reports whether an error means that the store did not decide, and what kind of failure
 // it is. Mistakes of callers are not failures of the store.
-func Classify(err error) (fault drawgate.Fault, unavailable bool) {
+func Classify(err error) (fault store.Fault, unavailable bool) {
 	if kind := failure.Of(err); kind == failure.None || kind == failure.Closed || kind.Mistake() {
 		return 0, false
 	}
-	if errors.Is(err, drawgate.ErrTooLate) { // one message was late: nothing was done
-		return drawgate.FaultBucket, true
+	if errors.Is(err, store.ErrTooLate) { // one message was late: nothing was done
+		return store.FaultBucket, true
 	}
-	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
+	if se, ok := errors.AsType[*store.Error](err); ok {
 		return se.Fault, true
 	}
-	return drawgate.FaultTransient, true
+	return store.FaultTransient, true
 }
 
 // Unavailable reports whether an error means that the store did not decide.

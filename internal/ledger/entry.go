@@ -3,13 +3,13 @@ package ledger
 import (
 	"slices"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // entry is what this process knows of one bucket.
 type entry struct {
-	key     drawgate.Key
+	key     store.Key
 	pos     int           // in table.all
 	rec     record.Record // what this process was admitted, by the store or here
 	fresh   bool          // the use by earlier processes has not been assumed yet
@@ -68,7 +68,7 @@ func (e *entry) over(now Now, noRoom bool) bool {
 // a bucket without room has no entry, and therefore no share.
 type table struct {
 	max     int
-	byKey   map[drawgate.Key]*entry
+	byKey   map[store.Key]*entry
 	all     []*entry
 	hand    int   // position in all where the next sweep continues
 	pending int   // entries with items
@@ -82,11 +82,11 @@ const (
 )
 
 func (t *table) init(most int) {
-	t.max, t.byKey = most, make(map[drawgate.Key]*entry)
+	t.max, t.byKey = most, make(map[store.Key]*entry)
 }
 
 // ensure returns the entry of a key, or nil if there is no room for one.
-func (t *table) ensure(key drawgate.Key, now Now) *entry {
+func (t *table) ensure(key store.Key, now Now) *entry {
 	e := t.byKey[key]
 	if e != nil {
 		return e

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Now is one instant on two clocks, in µs.
@@ -28,7 +28,7 @@ type Options struct {
 	AtLeast int
 
 	// Start is the start of policies that name none. StartDefault means StartClosed.
-	Start drawgate.Start
+	Start store.Start
 	// Full reports whether a policy may start full; otherwise it starts cold. nil means that it
 	// may.
 	Full func() bool
@@ -66,7 +66,7 @@ func (l *Ledger) Pending() int { return l.entries.pending }
 
 // Forget drops everything that is known and pending about buckets that were reset, including
 // pauses.
-func (l *Ledger) Forget(keys []drawgate.Key) {
+func (l *Ledger) Forget(keys []store.Key) {
 	for _, k := range keys {
 		e := l.entries.byKey[k]
 		if e == nil {

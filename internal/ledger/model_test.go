@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 const (
@@ -17,12 +17,12 @@ const (
 // entry is one admission in a model store: the units of a take or of a charge.
 type entry struct {
 	at, n int64
-	grant drawgate.Grant // 0: a plain take or a charge
+	grant store.Grant // 0: a plain take or a charge
 }
 
 // hold is an open reservation of a model store.
 type hold struct {
-	grant      drawgate.Grant
+	grant      store.Grant
 	entry      *entry
 	slots, end int64
 }
@@ -57,28 +57,28 @@ func (m *modelStore) used(now int64) (units, slots int64) {
 }
 
 // take decides a take of one bucket.
-func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
+func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
 	units, slots := m.used(now)
 	b := &t.Buckets[0]
 	v, asks := record.Verdict{Now: now}, []record.Ask{{Granted: record.Amounts(b.N)}}
 	if h := m.open[t.ID]; t.ID != "" && h != nil {
 		if h.grant != t.Grant {
-			return drawgate.Decision{Fail: drawgate.ErrIDOpen}
+			return store.Verdict{Fail: store.ErrIDOpen}
 		}
 		if now > h.entry.at { // a later replay is a cancellation and a take in one
-			if units > answer.Specs(b.Plan, true)[0].Effective[t.Priority] || m.paused > now {
+			if units > store.Internal.Specs(b.Plan, true)[0].Effective[t.Priority] || m.paused > now {
 				return m.refuse(t, now)
 			}
 			h.entry.at = now
 		}
 		v.Allowed, v.Replayed, v.End = true, true, h.end
 		m.remains(t, &asks[0], now)
-		return answer.New(t, v, asks)
+		return store.Internal.Verdict(&v, asks)
 	}
 	if t.ID != "" && !t.NotAfter.IsZero() && now > t.NotAfter.UnixMicro() {
-		return drawgate.Decision{Fail: drawgate.ErrTooLate}
+		return store.Verdict{Fail: store.ErrTooLate}
 	}
-	specs := answer.Specs(b.Plan, true)
+	specs := store.Internal.Specs(b.Plan, true)
 	over := func(i int, used int64) bool { return b.N[i] > 0 && used+b.N[i] > specs[i].Effective[t.Priority] }
 	if over(0, units) || over(1, slots) || m.paused > now {
 		return m.refuse(t, now)
@@ -91,73 +91,73 @@ func (m *modelStore) take(t *drawgate.Take, now int64) drawgate.Decision {
 		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
 	}
 	m.remains(t, &asks[0], now)
-	return answer.New(t, v, asks)
+	return store.Internal.Verdict(&v, asks)
 }
 
 // remains says what is left of both limits.
-func (m *modelStore) remains(t *drawgate.Take, a *record.Ask, now int64) {
+func (m *modelStore) remains(t *store.Take, a *record.Ask, now int64) {
 	units, slots := m.used(now)
 	for i, used := range []int64{units, slots} {
-		a.Out[i].Remaining = max(0, answer.Specs(t.Buckets[0].Plan, true)[i].Effective[t.Priority]-used)
+		a.Out[i].Remaining = max(0, store.Internal.Specs(t.Buckets[0].Plan, true)[i].Effective[t.Priority]-used)
 	}
 }
 
-func (m *modelStore) refuse(t *drawgate.Take, now int64) drawgate.Decision {
+func (m *modelStore) refuse(t *store.Take, now int64) store.Verdict {
 	asks := []record.Ask{{}}
 	asks[0].Out[0].RetryAfter = 1
 	m.remains(t, &asks[0], now)
-	d := answer.New(t, record.Verdict{Now: now, RetryAfter: 1}, asks)
+	d := store.Internal.Verdict(&record.Verdict{Now: now, RetryAfter: 1}, asks)
 	if m.paused > now {
-		d.Reason, d.RetryAfter = drawgate.Paused, time.Duration(m.paused-now)*time.Microsecond
+		d.Reason, d.RetryAfter = store.Paused, time.Duration(m.paused-now)*time.Microsecond
 	}
 	return d
 }
 
 // settle carries out a settlement.
-func (m *modelStore) settle(s *drawgate.Settlement, now int64) drawgate.Outcome {
+func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
 	m.used(now)
 	b := &s.Buckets[0]
 	switch s.Op {
-	case drawgate.OpCharge:
+	case store.OpCharge:
 		m.entries = append(m.entries, &entry{at: now, n: b.N[0]})
 		m.charged += b.N[0]
-		return drawgate.Outcome{}
-	case drawgate.OpUnpause:
+		return store.Outcome{}
+	case store.OpUnpause:
 		if m.paused == s.At.UnixMicro() {
 			m.paused = 0
 		}
 		if m.paused <= now {
-			return drawgate.Outcome{}
+			return store.Outcome{}
 		}
-		return drawgate.Outcome{Kept: true, End: time.UnixMicro(m.paused)}
-	case drawgate.OpPause:
+		return store.Outcome{Kept: true, End: time.UnixMicro(m.paused)}
+	case store.OpPause:
 		m.paused = max(m.paused, s.At.UnixMicro())
-		return drawgate.Outcome{End: time.UnixMicro(m.paused)}
+		return store.Outcome{End: time.UnixMicro(m.paused)}
 	default:
 	}
 	h := m.open[s.ID]
 	if h == nil || h.grant != s.Grant {
-		return drawgate.Outcome{Gone: true}
+		return store.Outcome{Gone: true}
 	}
 	switch s.Op {
-	case drawgate.OpCancel:
+	case store.OpCancel:
 		h.entry.n = 0
 		delete(m.open, s.ID)
-	case drawgate.OpSettle:
-		if b.N[0] != drawgate.KeepEstimate {
+	case store.OpSettle:
+		if b.N[0] != store.KeepEstimate {
 			h.entry.n = b.N[0]
 		}
 		delete(m.open, s.ID)
-	case drawgate.OpRenew:
+	case store.OpRenew:
 		h.end = max(h.end, now+s.Hold.Microseconds())
-		return drawgate.Outcome{End: time.UnixMicro(h.end)}
+		return store.Outcome{End: time.UnixMicro(h.end)}
 	default:
 	}
-	return drawgate.Outcome{}
+	return store.Outcome{}
 }
 
 // plan has the limits of a model store.
-func plan(units, slots int64) *drawgate.Plan {
+func plan(units, slots int64) *store.Plan {
 	p, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
 		{Name: "units", Kind: drawgate.Rolling, Amount: units, Window: 10 * time.Minute, Precision: drawgate.Exact},
 		{Name: "slots", Kind: drawgate.Concurrency, Amount: slots},
@@ -165,9 +165,9 @@ func plan(units, slots int64) *drawgate.Plan {
 	if err != nil {
 		panic(fmt.Sprint("a plan of the tests: ", err))
 	}
-	return p
+	return p.Plan
 }
 
-func bucket(p *drawgate.Plan, units, slots int64) []drawgate.BucketCost {
-	return []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: p, N: drawgate.Amounts{units, slots}}}
+func bucket(p *store.Plan, units, slots int64) []store.BucketCost {
+	return []store.BucketCost{{Key: store.Key{Policy: "p", Name: "k"}, Plan: p, N: store.Amounts{units, slots}}}
 }

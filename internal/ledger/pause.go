@@ -5,16 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 )
 
 // pause returns the entry's pause, if it is in force.
-func (e *entry) pause(now int64) drawgate.Pause {
+func (e *entry) pause(now int64) store.Pause {
 	if e.paused <= now {
-		return drawgate.Pause{}
+		return store.Pause{}
 	}
-	return drawgate.Pause{Until: answer.Instant(e.paused), Reason: e.reason}
+	return store.Pause{Until: store.Internal.Instant(e.paused), Reason: e.reason}
 }
 
 // setPause makes a pause last until an instant, or longer if it already does.
@@ -62,7 +61,7 @@ func (e *entry) endPause(until int64) {
 }
 
 // Pause records the store's answer about a bucket's pause, as of an instant.
-func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
+func (l *Ledger) Pause(now Now, key store.Key, p store.Pause, at int64) {
 	until := int64(0)
 	if !p.Until.IsZero() {
 		until = p.Until.UnixMicro()
@@ -81,7 +80,7 @@ func (l *Ledger) Pause(now Now, key drawgate.Key, p drawgate.Pause, at int64) {
 
 // notePauses learns of pauses from the store's decisions. A refusal because of a pause says until
 // when; a take that is allowed, and was not open before, shows that there is none.
-func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
+func (l *Ledger) notePauses(now Now, r *Request, d *store.Verdict) {
 	switch {
 	case d.Fail != nil || d.Replayed:
 	case d.Allowed:
@@ -90,7 +89,7 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 				e.clearPause(d.At().UnixMicro())
 			}
 		}
-	case d.Reason == drawgate.Paused && len(r.parts) == 1:
+	case d.Reason == store.Paused && len(r.parts) == 1:
 		// With several buckets, the decision does not say which one is paused; a peek at each does.
 		p := &r.parts[0]
 		if p.e == nil {
@@ -103,7 +102,7 @@ func (l *Ledger) notePauses(now Now, r *Request, d *drawgate.Decision) {
 }
 
 // pauseEnd returns until when a bucket is paused, according to a decision.
-func pauseEnd(d *drawgate.Decision) int64 {
+func pauseEnd(d *store.Verdict) int64 {
 	at, us := d.At().UnixMicro(), d.RetryAfter.Microseconds()
 	if us > math.MaxInt64-at {
 		return math.MaxInt64
@@ -123,7 +122,7 @@ func (c *local) paused() (until int64) {
 }
 
 // pausedAny reports whether one of the buckets is paused.
-func (l *Ledger) pausedAny(now Now, buckets []drawgate.BucketCost) bool {
+func (l *Ledger) pausedAny(now Now, buckets []store.BucketCost) bool {
 	for i := range buckets {
 		if e := l.entries.byKey[buckets[i].Key]; e != nil && e.paused > now.Store {
 			return true
@@ -133,20 +132,20 @@ func (l *Ledger) pausedAny(now Now, buckets []drawgate.BucketCost) bool {
 }
 
 // refusePaused refuses a take because a bucket is paused.
-func (c *local) refusePaused(until int64) drawgate.Decision {
+func (c *local) refusePaused(until int64) store.Verdict {
 	v := c.refuse()
 	d := c.answer(&v)
 	wait := time.Duration(math.MaxInt64)
 	if us := until - v.Now; us < math.MaxInt64/1000 {
 		wait = time.Duration(us) * time.Microsecond
 	}
-	d.Reason, d.RetryAfter = drawgate.Paused, max(wait, d.RetryAfter)
+	d.Reason, d.RetryAfter = store.Paused, max(wait, d.RetryAfter)
 	return d
 }
 
 // pausePending reports whether the store must first have a pause of one of the buckets, or the end
 // of one.
-func (l *Ledger) pausePending(buckets []drawgate.BucketCost) bool {
+func (l *Ledger) pausePending(buckets []store.BucketCost) bool {
 	for i := range buckets {
 		if e := l.entries.byKey[buckets[i].Key]; e != nil && e.lastPause() != nil {
 			return true
@@ -166,7 +165,7 @@ func (e *entry) lastPause() *item {
 }
 
 // keepPause keeps a pause that was set during an outage. It is not ok if there is no room.
-func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (o drawgate.Outcome, ok bool) {
+func (l *Ledger) keepPause(now Now, st *store.Settlement) (o store.Outcome, ok bool) {
 	until := st.At.UnixMicro()
 	if st.Hold > 0 {
 		until = now.Store + st.Hold.Microseconds()
@@ -192,14 +191,14 @@ func (l *Ledger) keepPause(now Now, st *drawgate.Settlement) (o drawgate.Outcome
 		end, o.Kept = max(end, e.paused), o.Kept && e.paused > max(now.Store, until)
 		l.entries.release(e)
 	}
-	o.End = answer.Instant(end)
+	o.End = store.Internal.Instant(end)
 	return o, true
 }
 
 // pendPause makes an entry's pause pending.
-func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost, labels []drawgate.Label) {
-	st := drawgate.Settlement{Op: drawgate.OpPause, At: answer.Instant(e.paused), Reason: e.reason, Labels: slices.Clone(labels)}
-	st.Buckets = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}
+func (l *Ledger) pendPause(now Now, e *entry, b *store.BucketCost, labels []store.Label) {
+	st := store.Settlement{Op: store.OpPause, At: store.Internal.Instant(e.paused), Reason: e.reason, Labels: slices.Clone(labels)}
+	st.Buckets = []store.BucketCost{{Key: b.Key, Plan: b.Plan}}
 	// The store must have an unpause that was made before this pause before it, too.
 	if it := e.lastPause(); it != nil && it.kind == pauseItem && !it.inFlight {
 		it.st, it.spent = st, false
@@ -211,7 +210,7 @@ func (l *Ledger) pendPause(now Now, e *entry, b *drawgate.BucketCost, labels []d
 // keepUnpause ends pauses during an outage, here and, once the store is back, there. A bucket that
 // is paused until another instant, as far as this process knows, is left as it is: it returns when
 // the last of these pauses ends. It is not ok if there is no room.
-func (l *Ledger) keepUnpause(now Now, st *drawgate.Settlement) (end int64, ok bool) {
+func (l *Ledger) keepUnpause(now Now, st *store.Settlement) (end int64, ok bool) {
 	until, ok := st.At.UnixMicro(), true
 	for i := range st.Buckets {
 		e := l.entries.ensure(st.Buckets[i].Key, now)
@@ -232,11 +231,11 @@ func (l *Ledger) keepUnpause(now Now, st *drawgate.Settlement) (end int64, ok bo
 
 // pendUnpause makes the end of an entry's pause pending. A pause that is itself pending need not be
 // delivered any more, but the store may have it: its delivery may be under way, or its answer lost.
-func (l *Ledger) pendUnpause(now Now, e *entry, b *drawgate.BucketCost, st *drawgate.Settlement) {
+func (l *Ledger) pendUnpause(now Now, e *entry, b *store.BucketCost, st *store.Settlement) {
 	for _, it := range e.items {
 		it.spent = it.spent || it.kind == pauseItem && it.st.At.Equal(st.At)
 	}
 	one := *st
-	one.Buckets, one.Labels = []drawgate.BucketCost{{Key: b.Key, Plan: b.Plan}}, slices.Clone(st.Labels)
+	one.Buckets, one.Labels = []store.BucketCost{{Key: b.Key, Plan: b.Plan}}, slices.Clone(st.Labels)
 	l.pend(now, &item{kind: unpauseItem, st: one}, []*entry{e})
 }

@@ -6,9 +6,8 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // FallbackPlan is what a policy admits during an outage.
@@ -17,44 +16,44 @@ import (
 // that they count in one state: share bounds what is decided here, and unbounded records what the
 // store has decided.
 type FallbackPlan struct {
-	Plan *drawgate.Plan
-	Mode [drawgate.MaxLimits]drawgate.Fallback // closed, share or open; a share of less than one unit is closed
+	Plan *store.Plan
+	Mode [store.MaxLimits]store.Fallback // closed, share or open; a share of less than one unit is closed
 
 	instances int
-	start     drawgate.Start
+	start     store.Start
 	cold      *FallbackPlan // see planCache.uncounted
 	at        []int         // for each recorded limit: its position in the plan
 	share     []record.Spec
 	unbounded []record.Spec
-	forced    *drawgate.Plan // see force
+	forced    *store.Plan // see force
 }
 
 // unlimited is more than any limit ever counts.
 const unlimited = 1 << 60
 
 // NewFallbackPlan divides a policy among instances; 0 means that their number is unknown.
-func NewFallbackPlan(plan *drawgate.Plan, instances int) *FallbackPlan {
+func NewFallbackPlan(plan *store.Plan, instances int) *FallbackPlan {
 	return newFallbackPlan(plan, instances, 1)
 }
 
 // newFallbackPlan divides a policy among instances, and a share into parts. A part of a share is at
 // least one unit.
-func newFallbackPlan(plan *drawgate.Plan, instances, parts int) *FallbackPlan {
+func newFallbackPlan(plan *store.Plan, instances, parts int) *FallbackPlan {
 	f := &FallbackPlan{Plan: plan, instances: instances * parts}
-	policy, specs := plan.Policy(), answer.Specs(plan, false)
+	policy, specs := plan.Policy(), store.Internal.Specs(plan, false)
 	for i := range specs {
 		mode := Mode(&policy, i, instances)
 		share := specs[i]
-		if mode == drawgate.FallbackShare && !divide(&share, int64(instances), int64(parts)) {
-			mode = drawgate.FallbackClosed
+		if mode == store.FallbackShare && !divide(&share, int64(instances), int64(parts)) {
+			mode = store.FallbackClosed
 		}
 		f.Mode[i] = mode
-		if mode == drawgate.FallbackClosed {
+		if mode == store.FallbackClosed {
 			continue
 		}
 		unbounded := share
 		unbound(&unbounded)
-		if mode == drawgate.FallbackOpen {
+		if mode == store.FallbackOpen {
 			// If the policy changes, it drains at another rate than a share of the same limit.
 			share.ID = ^share.ID
 			unbounded.ID = share.ID
@@ -67,18 +66,18 @@ func newFallbackPlan(plan *drawgate.Plan, instances, parts int) *FallbackPlan {
 
 // Mode returns what limit i of a policy does during an outage, with so many processes (0: unknown).
 // It is never FallbackDefault.
-func Mode(p *drawgate.Policy, i, instances int) drawgate.Fallback {
+func Mode(p *store.Policy, i, instances int) store.Fallback {
 	mode := p.Limits[i].Fallback
-	if mode == drawgate.FallbackDefault {
+	if mode == store.FallbackDefault {
 		mode = p.Fallback
 	}
 	switch {
 	case p.Limits[i].Amount == 0: // an outage does not open what lets nothing pass
-		return drawgate.FallbackClosed
-	case mode == drawgate.FallbackDefault && instances > 0:
-		return drawgate.FallbackShare
-	case mode == drawgate.FallbackDefault, mode == drawgate.FallbackShare && instances <= 0:
-		return drawgate.FallbackClosed
+		return store.FallbackClosed
+	case mode == store.FallbackDefault && instances > 0:
+		return store.FallbackShare
+	case mode == store.FallbackDefault, mode == store.FallbackShare && instances <= 0:
+		return store.FallbackClosed
 	}
 	return mode
 }
@@ -117,7 +116,7 @@ func unbound(s *record.Spec) {
 // it, what was admitted here is recorded at the store, whatever the store admitted to others
 // meanwhile. Amounts are not part of a limit's identity. A bucket keeps its rate, because that is
 // how it drains.
-func (f *FallbackPlan) force() *drawgate.Plan {
+func (f *FallbackPlan) force() *store.Plan {
 	if f.forced != nil {
 		return f.forced
 	}
@@ -126,11 +125,11 @@ func (f *FallbackPlan) force() *drawgate.Plan {
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		l.ReservedByPriority = nil
-		if l.Kind == drawgate.Bucket {
+		if l.Kind == store.Bucket {
 			l.Amount = max(1, l.Amount) // an amount of 0 drains like 1
-			l.Burst = min(drawgate.MaxAmount, 1<<53/answer.Specs(f.Plan, false)[i].Scale)
+			l.Burst = min(store.MaxAmount, 1<<53/store.Internal.Specs(f.Plan, false)[i].Scale)
 		} else {
-			l.Amount, l.Headroom = drawgate.MaxAmount, drawgate.Share{}
+			l.Amount, l.Headroom = store.MaxAmount, store.Share{}
 		}
 	}
 	f.forced = f.Plan
@@ -144,7 +143,7 @@ func (f *FallbackPlan) force() *drawgate.Plan {
 func (f *FallbackPlan) records() bool { return len(f.at) > 0 }
 
 // pick returns the amounts of n that belong to recorded limits, in their order.
-func (f *FallbackPlan) pick(n *drawgate.Amounts) (k drawgate.Amounts) {
+func (f *FallbackPlan) pick(n *store.Amounts) (k store.Amounts) {
 	for i, at := range f.at {
 		k[i] = n[at]
 	}
@@ -152,7 +151,7 @@ func (f *FallbackPlan) pick(n *drawgate.Amounts) (k drawgate.Amounts) {
 }
 
 // only returns n with the amounts of limits that are not recorded set to zero.
-func (f *FallbackPlan) only(n *drawgate.Amounts) (k drawgate.Amounts) {
+func (f *FallbackPlan) only(n *store.Amounts) (k store.Amounts) {
 	for _, at := range f.at {
 		k[at] = n[at]
 	}
@@ -160,9 +159,9 @@ func (f *FallbackPlan) only(n *drawgate.Amounts) (k drawgate.Amounts) {
 }
 
 // shut reports whether a limit admits nothing of n.
-func (f *FallbackPlan) shut(n *drawgate.Amounts, mayShare bool) bool {
-	for i := range answer.Specs(f.Plan, false) {
-		if n[i] > 0 && (f.Mode[i] == drawgate.FallbackClosed || f.Mode[i] == drawgate.FallbackShare && !mayShare) {
+func (f *FallbackPlan) shut(n *store.Amounts, mayShare bool) bool {
+	for i := range store.Internal.Specs(f.Plan, false) {
+		if n[i] > 0 && (f.Mode[i] == store.FallbackClosed || f.Mode[i] == store.FallbackShare && !mayShare) {
 			return true
 		}
 	}
@@ -170,9 +169,9 @@ func (f *FallbackPlan) shut(n *drawgate.Amounts, mayShare bool) bool {
 }
 
 // needsShare reports whether a take of n uses up a share.
-func (f *FallbackPlan) needsShare(n *drawgate.Amounts) bool {
+func (f *FallbackPlan) needsShare(n *store.Amounts) bool {
 	for _, at := range f.at {
-		if n[at] > 0 && f.Mode[at] == drawgate.FallbackShare {
+		if n[at] > 0 && f.Mode[at] == store.FallbackShare {
 			return true
 		}
 	}
@@ -180,7 +179,7 @@ func (f *FallbackPlan) needsShare(n *drawgate.Amounts) bool {
 }
 
 // Opens reports whether one of the limits has FallbackOpen.
-func (f *FallbackPlan) Opens() bool { return slices.Contains(f.Mode[:], drawgate.FallbackOpen) }
+func (f *FallbackPlan) Opens() bool { return slices.Contains(f.Mode[:], store.FallbackOpen) }
 
 // clamp forgets what was used of buckets beyond the share's burst: a process that was given more
 // than its share by the store continues from an empty bucket, not from debt. A process that is
@@ -188,13 +187,13 @@ func (f *FallbackPlan) Opens() bool { return slices.Contains(f.Mode[:], drawgate
 //
 // In units per share, use never falls below before. Otherwise settling a reservation under a rule
 // with a smaller amount than that of other takes would free the difference again.
-func (f *FallbackPlan) clamp(rec *record.Record, before *drawgate.Amounts) {
+func (f *FallbackPlan) clamp(rec *record.Record, before *store.Amounts) {
 	if f.instances <= 1 {
 		return
 	}
 	for i := range f.share {
 		s := &f.share[i]
-		if s.Kind != record.Bucket || f.Mode[f.at[i]] != drawgate.FallbackShare {
+		if s.Kind != record.Bucket || f.Mode[f.at[i]] != store.FallbackShare {
 			continue
 		}
 		most := max(before[i], s.Effective[record.Priorities-1])
@@ -205,7 +204,7 @@ func (f *FallbackPlan) clamp(rec *record.Record, before *drawgate.Amounts) {
 }
 
 // used returns the units that are used of the buckets of a share, rounded up.
-func (f *FallbackPlan) used(rec *record.Record) (n drawgate.Amounts) {
+func (f *FallbackPlan) used(rec *record.Record) (n store.Amounts) {
 	if f.instances <= 1 {
 		return n
 	}
@@ -267,23 +266,23 @@ func stateOf(rec *record.Record, id uint64) *record.State {
 type planCache struct {
 	instances func() (int, bool)
 	atLeast   int
-	start     drawgate.Start
-	plans     map[*drawgate.Plan]*FallbackPlan
+	start     store.Start
+	plans     map[*store.Plan]*FallbackPlan
 }
 
 const maxPlans = 4096
 
 // of returns the fallback plan for a number of instances.
-func (c *planCache) of(plan *drawgate.Plan, instances int) *FallbackPlan {
+func (c *planCache) of(plan *store.Plan, instances int) *FallbackPlan {
 	f := c.plans[plan]
 	if f != nil && f.instances == instances {
 		return f
 	}
 	if c.plans == nil || len(c.plans) >= maxPlans {
-		c.plans = make(map[*drawgate.Plan]*FallbackPlan)
+		c.plans = make(map[*store.Plan]*FallbackPlan)
 	}
 	f = NewFallbackPlan(plan, instances)
-	f.start = cmp.Or(plan.Policy().Start, c.start, drawgate.StartClosed)
+	f.start = cmp.Or(plan.Policy().Start, c.start, store.StartClosed)
 	c.plans[plan] = f
 	return f
 }
@@ -302,7 +301,7 @@ func (c *planCache) uncounted(f *FallbackPlan) *FallbackPlan {
 }
 
 // ColdPart returns how much of a share of limit units a process may admit that starts cold, with so
-// many instances: see [drawgate.StartCold].
+// many instances: see [store.StartCold].
 func ColdPart(share int64, instances int) int64 {
 	return min(share, max(1, share/int64(max(2, instances))))
 }

@@ -1,9 +1,8 @@
 package ledger
 
 import (
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // A process does not know what earlier processes were admitted. The store may have said how much of
@@ -13,22 +12,13 @@ import (
 
 // usedByOthers returns how much of each limit of bucket k others have used, besides what this take
 // was granted, according to the store. If nothing was left before, it is more than any limit.
-func usedByOthers(d *drawgate.Decision, k int, priority int8, took *drawgate.Amounts) func(f *FallbackPlan, i int) int64 {
+func usedByOthers(d *store.Verdict, k int, priority int8, took *store.Amounts) func(f *FallbackPlan, i int) int64 {
 	return func(f *FallbackPlan, i int) int64 {
-		j := 0
-		for r := range d.Limits() {
-			if r.Bucket != k {
-				continue
-			}
-			if j == i {
-				if spent := d.Allowed && !d.Replayed && d.Delay() == 0 && took[i] > 0; r.Remaining == 0 && !spent {
-					return unlimited // it may be in debt, which a take that was granted shows that it is not
-				}
-				return max(0, answer.Specs(f.Plan, false)[i].Effective[priority]-r.Remaining-took[i])
-			}
-			j++
+		left := d.Bucket(k).Limits[i].Remaining
+		if spent := d.Allowed && !d.Replayed && d.Delay() == 0 && took[i] > 0; left == 0 && !spent {
+			return unlimited // it may be in debt, which a take that was granted shows that it is not
 		}
-		return unlimited
+		return max(0, store.Internal.Specs(f.Plan, false)[i].Effective[priority]-left-took[i])
 	}
 }
 
@@ -65,20 +55,20 @@ func (l *Ledger) assumePriorUse(now Now, p *part, used func(f *FallbackPlan, i i
 	some, start, until := false, false, int64(0)
 	for k, i := range f.at {
 		spec := &f.share[k]
-		if f.Mode[i] != drawgate.FallbackShare || spec.Kind == record.Concurrency || !spec.Lasts(at, now.Store) {
+		if f.Mode[i] != store.FallbackShare || spec.Kind == record.Concurrency || !spec.Lasts(at, now.Store) {
 			continue
 		}
 		u := p.e.priorUse(spec.ID)
 		switch {
 		case u.id == spec.ID: // it was assumed before, perhaps for a smaller share
-		case used != nil && f.start == drawgate.StartFull && f.instances > 1: // it may be the use of other instances
+		case used != nil && f.start == store.StartFull && f.instances > 1: // it may be the use of other instances
 			*u = priorUse{id: spec.ID}
 		case used != nil:
 			*u = priorUse{id: spec.ID, used: used(f, i)}
 		default:
 			*u = priorUse{id: spec.ID, used: unlimited, start: from <= 0}
 		}
-		share := spec.Effective[drawgate.MaxPriority]
+		share := spec.Effective[store.MaxPriority]
 		n := min(share, u.used)
 		if u.start {
 			n -= l.initial(f, share)
@@ -113,9 +103,9 @@ func (e *entry) priorUse(id uint64) *priorUse {
 // used before it started.
 func (l *Ledger) initial(f *FallbackPlan, share int64) int64 {
 	switch {
-	case f.start == drawgate.StartClosed:
+	case f.start == store.StartClosed:
 		return 0
-	case f.start == drawgate.StartFull && (l.opts.Full == nil || l.opts.Full()):
+	case f.start == store.StartFull && (l.opts.Full == nil || l.opts.Full()):
 		return share
 	}
 	return ColdPart(share, f.instances)
@@ -124,19 +114,19 @@ func (l *Ledger) initial(f *FallbackPlan, share int64) int64 {
 // startsUncounted reports whether a policy lets a process go on that is not counted. It may not
 // while the use of its own is unknown, because there was no room for an entry.
 func (l *Ledger) startsUncounted(f *FallbackPlan) bool {
-	return f.start != drawgate.StartClosed && l.entries.lost == 0
+	return f.start != store.StartClosed && l.entries.lost == 0
 }
 
 // learn enters into an entry what the store says about a bucket without having granted
 // anything of it: in a refusal, or a peek.
-func (l *Ledger) learn(now Now, p *part, d *drawgate.Decision, k int, priority int8) {
+func (l *Ledger) learn(now Now, p *part, d *store.Verdict, k int, priority int8) {
 	if p.e != nil && p.plan.records() && p.e.assumes(p.plan) {
-		l.assumePriorUse(now, p, usedByOthers(d, k, priority, &drawgate.Amounts{}))
+		l.assumePriorUse(now, p, usedByOthers(d, k, priority, &store.Amounts{}))
 	}
 }
 
 // Peeked records what the store says about a bucket.
-func (l *Ledger) Peeked(now Now, b *drawgate.BucketCost, priority int8, st *drawgate.Status) {
+func (l *Ledger) Peeked(now Now, b *store.BucketCost, priority int8, st *store.State) {
 	l.Pause(now, b.Key, st.Pause, st.At().UnixMicro())
 	n, _ := l.plans.instances()
 	p := part{plan: l.plans.of(b.Plan, n), key: b.Key}
@@ -144,7 +134,7 @@ func (l *Ledger) Peeked(now Now, b *drawgate.BucketCost, priority int8, st *draw
 		return
 	}
 	if p.e = l.entries.ensure(b.Key, now); p.e != nil {
-		l.learn(now, &p, &st.Decision, 0, priority)
+		l.learn(now, &p, &st.Verdict, 0, priority)
 		l.entries.release(p.e)
 	}
 }

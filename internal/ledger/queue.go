@@ -4,7 +4,7 @@ import (
 	"container/heap"
 	"slices"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // kind is the kind of an item.
@@ -26,7 +26,7 @@ type item struct {
 	kind      kind
 	entries   []*entry     // the store must have the item before it decides about them; none for a cancelItem
 	h         *reservation // replayItem, renewItem, endItem
-	st        drawgate.Settlement
+	st        store.Settlement
 	plan      *FallbackPlan // chargeItem
 	whole     bool          // chargeItem: all of it counts, whatever has aged here
 	several   bool          // cancelItem: several messages that may open the grant were not answered
@@ -187,9 +187,9 @@ func (l *Ledger) entriesOf(now Now, parts []part) (es []*entry) {
 
 // charge makes units pending that were admitted here: all of them (whole), or only those that still
 // count at delivery.
-func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *drawgate.Amounts, whole bool) {
+func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, whole bool) {
 	some := f.only(n)
-	if some == (drawgate.Amounts{}) {
+	if some == (store.Amounts{}) {
 		return
 	}
 	e.charges = slices.DeleteFunc(e.charges, func(it *item) bool { return it.inFlight || it.dropped })
@@ -202,13 +202,13 @@ func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *drawgate.Amounts,
 		}
 	}
 	it := &item{kind: chargeItem, plan: f, whole: whole}
-	it.st = drawgate.Settlement{Op: drawgate.OpCharge, Buckets: []drawgate.BucketCost{{Key: e.key, Plan: f.Plan, N: some}}}
+	it.st = store.Settlement{Op: store.OpCharge, Buckets: []store.BucketCost{{Key: e.key, Plan: f.Plan, N: some}}}
 	e.charges = append(e.charges, it)
 	l.pend(now, it, []*entry{e})
 }
 
 // chargeParts makes units of several buckets pending.
-func (l *Ledger) chargeParts(now Now, parts []part, n []drawgate.Amounts, whole bool) {
+func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, whole bool) {
 	for k := range parts {
 		if e := l.entries.ensure(parts[k].key, now); e != nil {
 			l.charge(now, e, parts[k].plan, &n[k], whole)

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // These are cases that the simulation found, or finds only seldom.
@@ -20,8 +20,8 @@ func newLedger() *ledger.Ledger {
 }
 
 // slot is a take of one slot for a second.
-func slot(p *drawgate.Plan, id string, g drawgate.Grant) *drawgate.Take {
-	return &drawgate.Take{ID: id, Grant: g, Hold: time.Second, Buckets: bucket(p, 0, 1)}
+func slot(p *store.Plan, id string, g store.Grant) *store.Take {
+	return &store.Take{ID: id, Grant: g, Hold: time.Second, Buckets: bucket(p, 0, 1)}
 }
 
 func at(us int64) ledger.Now { return ledger.Now{Own: us + 1, Store: 1_000*second + us} }
@@ -36,7 +36,7 @@ func TestARenewalInTheLastInstantKeepsTheSlot(t *testing.T) {
 	l.Begin(at(0), &r)
 	d := m.take(slot(p, "a", 1), at(0).Store)
 	l.Answered(at(0), &r, &d)
-	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	st := store.Settlement{Op: store.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
 	o := m.settle(&st, at(second-1).Store)
 	l.Settled(at(second+1), at(second).Store, &st, &o)
 	var other ledger.Request
@@ -58,18 +58,18 @@ func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
 		l.Unanswered(at(0), &r)
 		l.Abandon(at(0), &r)
 		d := l.Next(at(0))
-		if d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != drawgate.OpCancel || d.Settlements[0].Grant != 1 {
+		if d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != store.OpCancel || d.Settlements[0].Grant != 1 {
 			t.Fatalf("%+v is to be delivered, want a cancellation", d)
 		}
 		if answered {
-			l.Delivered(at(1), d, []drawgate.Outcome{{}}, &ledger.Report{})
+			l.Delivered(at(1), d, []store.Outcome{{}}, &ledger.Report{})
 		} else {
 			l.Failed(at(1), d)
 		}
 		for _, c := range []struct {
 			us   int64
 			free bool
-		}{{second, false}, {drawgate.SendLife.Microseconds() + 2, true}} {
+		}{{second, false}, {store.SendLife.Microseconds() + 2, true}} {
 			var again ledger.Request
 			again.Init(slot(p, "a", 1))
 			if blocked := l.Begin(at(c.us), &again); blocked == c.free {
@@ -86,7 +86,7 @@ func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
 func TestUnitsThatTheStoreIsAskedForCount(t *testing.T) {
 	t.Parallel()
 	l, p := newLedger(), plan(1, 1)
-	asked, here := &drawgate.Take{Buckets: bucket(p, 1, 0)}, &drawgate.Take{Buckets: bucket(p, 1, 0)}
+	asked, here := &store.Take{Buckets: bucket(p, 1, 0)}, &store.Take{Buckets: bucket(p, 1, 0)}
 	var r, q ledger.Request
 	r.Init(asked)
 	q.Init(here)
@@ -117,7 +117,7 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 	l := ledger.New(ledger.Options{Instances: count, MaxEntries: 10, MaxHeld: 10, Start: drawgate.StartFull})
 	take := func(us, units int64) bool {
 		var r ledger.Request
-		r.Init(&drawgate.Take{Buckets: bucket(pl, units, 0)})
+		r.Init(&store.Take{Buckets: bucket(pl.Plan, units, 0)})
 		d := l.Decide(at(us), &r)
 		return d.Allowed
 	}
@@ -152,7 +152,7 @@ func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 	if d := l.Decide(at(0), &r); !d.Allowed {
 		t.Fatal("refused")
 	}
-	renew := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	renew := store.Settlement{Op: store.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
 	if o, mine := l.Settle(at(1), &renew); !mine || o.Gone {
 		t.Fatalf("%+v, mine %v", o, mine)
 	}
@@ -162,7 +162,7 @@ func TestARenewalThatComesTooLateIsReplayed(t *testing.T) {
 		if d == nil {
 			t.Fatalf("nothing is delivered after %d µs", sent)
 		}
-		out, got := make([]drawgate.Outcome, len(d.Settlements)), make([]drawgate.Decision, len(d.Takes))
+		out, got := make([]store.Outcome, len(d.Settlements)), make([]store.Verdict, len(d.Takes))
 		for i := range out {
 			out[i] = m.settle(&d.Settlements[i], at(arrives).Store)
 		}
@@ -192,7 +192,7 @@ func TestARenewalIsDeliveredOnce(t *testing.T) {
 	if d := l.Decide(at(0), &r); !d.Allowed {
 		t.Fatal("refused")
 	}
-	renew := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	renew := store.Settlement{Op: store.OpRenew, ID: "a", Grant: 1, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
 	if o, mine := l.Settle(at(1), &renew); !mine || o.Gone {
 		t.Fatalf("%+v, mine %v", o, mine)
 	}
@@ -203,7 +203,7 @@ func TestARenewalIsDeliveredOnce(t *testing.T) {
 			break
 		}
 		renewals += len(d.Settlements)
-		out, got := make([]drawgate.Outcome, len(d.Settlements)), make([]drawgate.Decision, len(d.Takes))
+		out, got := make([]store.Outcome, len(d.Settlements)), make([]store.Verdict, len(d.Takes))
 		for i := range out {
 			out[i] = m.settle(&d.Settlements[i], at(us-behind).Store)
 		}
@@ -231,7 +231,7 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 	if d := m.take(crashed, at(0).Store); !d.Allowed {
 		t.Fatal("refused")
 	}
-	given := &drawgate.Take{ID: "a", Grant: 2, Hold: time.Hour, Buckets: bucket(p, 3, 1)}
+	given := &store.Take{ID: "a", Grant: 2, Hold: time.Hour, Buckets: bucket(p, 3, 1)}
 	var r ledger.Request
 	r.Init(given)
 	if d := l.Decide(at(1), &r); !d.Allowed {
@@ -246,7 +246,7 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 			if d == nil {
 				continue
 			}
-			out, got := make([]drawgate.Outcome, len(d.Settlements)), make([]drawgate.Decision, len(d.Takes))
+			out, got := make([]store.Outcome, len(d.Settlements)), make([]store.Verdict, len(d.Takes))
 			for i := range out {
 				out[i] = m.settle(&d.Settlements[i], at(us).Store)
 			}
@@ -268,18 +268,18 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 	if _, slots := m.used(at(us).Store); slots != 1 {
 		t.Errorf("%d slots are held when the first one is over, want that of the second", slots)
 	}
-	again := l.NameTakes([]drawgate.Take{*given})
+	again := l.NameTakes([]store.Take{*given})
 	if d := m.take(&again[0], at(us).Store); !d.Allowed || !d.Replayed {
 		t.Errorf("its take is answered %+v when it is sent again", d)
 	}
-	renew := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 2, Hold: 2 * time.Hour, Buckets: bucket(p, 0, 0)}
+	renew := store.Settlement{Op: store.OpRenew, ID: "a", Grant: 2, Hold: 2 * time.Hour, Buckets: bucket(p, 0, 0)}
 	if _, mine := l.Settle(at(us), &renew); mine {
 		t.Error("it is renewed here, although the store has it")
 	}
-	if o := m.settle(&l.NameSettlements([]drawgate.Settlement{renew})[0], at(us).Store); o.Gone {
+	if o := m.settle(&l.NameSettlements([]store.Settlement{renew})[0], at(us).Store); o.Gone {
 		t.Error("its renewal is gone")
 	}
-	if _, mine := l.Settle(at(us), &drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 2, Buckets: bucket(p, 1, 1)}); !mine {
+	if _, mine := l.Settle(at(us), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 2, Buckets: bucket(p, 1, 1)}); !mine {
 		t.Error("its settlement is not kept")
 	}
 	deliver()
@@ -305,7 +305,7 @@ func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
 	if d := l.Decide(at(3), &again); !d.Allowed {
 		t.Fatalf("the repetition is refused: %+v", d)
 	}
-	st := drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 0, 1)}
+	st := store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 0, 1)}
 	if _, mine := l.Settle(at(4), &st); mine {
 		t.Fatal("the store is not told of the settlement")
 	}
@@ -314,8 +314,8 @@ func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
 	if d := l.Next(at(5)); d != nil {
 		t.Errorf("%+v is delivered while the message may still come", d)
 	}
-	late := l.Next(at(2 + drawgate.SendLife.Microseconds()))
-	if late == nil || len(late.Settlements) != 1 || late.Settlements[0].Op != drawgate.OpCancel || late.Settlements[0].Grant != 1 {
+	late := l.Next(at(2 + store.SendLife.Microseconds()))
+	if late == nil || len(late.Settlements) != 1 || late.Settlements[0].Op != store.OpCancel || late.Settlements[0].Grant != 1 {
 		t.Errorf("%+v is delivered then, want a cancellation", late)
 	}
 }
@@ -324,14 +324,14 @@ func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
 // slot is free here at once.
 func TestAnEndKeptHereFreesItsSlotHere(t *testing.T) {
 	t.Parallel()
-	for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel} {
+	for _, op := range []store.Op{store.OpSettle, store.OpCancel} {
 		l, m, p := newLedger(), newModel(), plan(1, 1)
 		var r, next ledger.Request
 		r.Init(slot(p, "a", 1))
 		l.Begin(at(0), &r)
 		d := m.take(slot(p, "a", 1), at(0).Store)
 		l.Answered(at(0), &r, &d)
-		st := drawgate.Settlement{Op: op, ID: "a", Grant: 1, Buckets: bucket(p, 0, 1)}
+		st := store.Settlement{Op: op, ID: "a", Grant: 1, Buckets: bucket(p, 0, 1)}
 		if _, kept := l.Keep(at(1), &st); !kept {
 			t.Fatalf("%v is not kept", op)
 		}
@@ -355,7 +355,7 @@ func TestATakeOfNothingIsAdmittedHere(t *testing.T) {
 	l := newLedger()
 	for n := range int64(2) {
 		var r ledger.Request
-		r.Init(&drawgate.Take{Buckets: bucket(p, n, 0)})
+		r.Init(&store.Take{Buckets: bucket(p.Plan, n, 0)})
 		if d := l.Decide(at(0), &r); d.Allowed != (n == 0) || d.Fail != nil {
 			t.Errorf("%d units: allowed %v, %v", n, d.Allowed, d.Fail)
 		}
@@ -368,13 +368,13 @@ func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 	t.Parallel()
 	p := plan(1, 1)
 	l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 1, MaxHeld: 100})
-	slotOf := func(key, id string, g drawgate.Grant) *drawgate.Take {
+	slotOf := func(key, id string, g store.Grant) *store.Take {
 		tk := slot(p, id, g)
 		tk.Buckets[0].Key.Name = key
 		return tk
 	}
 	var m *modelStore
-	for i, tk := range []*drawgate.Take{slotOf("has the entry", "first", 1), slotOf("k", "a", 2)} {
+	for i, tk := range []*store.Take{slotOf("has the entry", "first", 1), slotOf("k", "a", 2)} {
 		var r ledger.Request
 		m = newModel()
 		r.Init(tk)
@@ -382,7 +382,7 @@ func TestARenewedHoldWithoutAnEntryCounts(t *testing.T) {
 		d := m.take(tk, at(int64(i)).Store)
 		l.Answered(at(int64(i)), &r, &d)
 	}
-	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: "a", Grant: 2, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
+	st := store.Settlement{Op: store.OpRenew, ID: "a", Grant: 2, Hold: time.Minute, Buckets: bucket(p, 0, 0)}
 	o := m.settle(&st, at(second/2).Store)
 	l.Settled(at(second/2), at(second/2).Store, &st, &o)
 	for _, us := range []int64{30 * second, 61 * second} {
@@ -401,15 +401,15 @@ func TestWhatTheStoreSaysIsUnusedIsGivenHere(t *testing.T) {
 	t.Parallel()
 	p := plan(3, 1)
 	l := ledger.New(ledger.Options{Instances: one, MaxEntries: 10, MaxHeld: 10})
-	first := &drawgate.Take{Buckets: bucket(p, 1, 0)}
+	first := &store.Take{Buckets: bucket(p, 1, 0)}
 	var r, rest ledger.Request
 	r.Init(first)
 	l.Begin(at(0), &r)
-	asks := []record.Ask{{Rec: &record.Record{}, Specs: answer.Specs(p, false), N: record.Amounts{1}}}
+	asks := []record.Ask{{Rec: &record.Record{}, Specs: store.Internal.Specs(p, false), N: record.Amounts{1}}}
 	v := record.Decide(asks, &record.Take{}, at(0).Store)
-	d := answer.New(first, v, asks)
+	d := store.Internal.Verdict(&v, asks)
 	l.Answered(at(0), &r, &d)
-	rest.Init(&drawgate.Take{Buckets: bucket(p, 2, 0)})
+	rest.Init(&store.Take{Buckets: bucket(p, 2, 0)})
 	if d := l.Decide(at(1), &rest); !d.Allowed {
 		t.Errorf("the other two of three units are refused: %+v", d)
 	}
@@ -421,7 +421,7 @@ func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
 	t.Parallel()
 	l, p := newLedger(), plan(1, 1)
 	var r ledger.Request
-	r.Init(&drawgate.Take{Buckets: bucket(p, 1, 0)})
+	r.Init(&store.Take{Buckets: bucket(p, 1, 0)})
 	if d := l.Decide(at(0), &r); !d.Allowed {
 		t.Fatal("refused")
 	}
@@ -429,13 +429,13 @@ func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
 	if d == nil || len(d.Settlements) != 1 {
 		t.Fatalf("%+v is to be delivered, want a charge", d)
 	}
-	fault := &drawgate.StoreError{Store: "test", Op: "settle", Fault: drawgate.FaultBucket}
+	fault := &store.Error{Store: "test", Op: "settle", Fault: store.FaultBucket}
 	var rep ledger.Report
-	l.Delivered(at(2), d, []drawgate.Outcome{{Err: fault}}, &rep)
+	l.Delivered(at(2), d, []store.Outcome{{Err: fault}}, &rep)
 	if !errors.Is(rep.Fault, fault) || len(rep.Refused) != 0 {
 		t.Errorf("%+v is reported, want a fault", rep)
 	}
-	if d := l.Next(at(2 * second)); d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != drawgate.OpCharge {
+	if d := l.Next(at(2 * second)); d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != store.OpCharge {
 		t.Errorf("%+v is delivered later, want the charge", d)
 	}
 }
@@ -445,18 +445,18 @@ func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
 func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 	t.Parallel()
 	l, m, p := newLedger(), newModel(), plan(10, 1)
-	tk := &drawgate.Take{ID: "a", Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
+	tk := &store.Take{ID: "a", Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
 	var r ledger.Request
 	r.Init(tk)
 	l.Begin(at(0), &r)
 	d := m.take(tk, at(0).Store)
 	l.Answered(at(0), &r, &d)
-	if _, kept := l.Keep(at(1), &drawgate.Settlement{Op: drawgate.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 5, 0)}); !kept {
+	if _, kept := l.Keep(at(1), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 5, 0)}); !kept {
 		t.Fatal("the settlement is not kept")
 	}
-	l.Delivered(at(second), l.Next(at(2)), []drawgate.Outcome{{Gone: true}}, &ledger.Report{})
+	l.Delivered(at(second), l.Next(at(2)), []store.Outcome{{Gone: true}}, &ledger.Report{})
 	next := l.Next(at(second))
-	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != drawgate.OpCharge || next.Settlements[0].Buckets[0].N[0] != 4 {
+	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != store.OpCharge || next.Settlements[0].Buckets[0].N[0] != 4 {
 		t.Errorf("%+v is delivered, want a charge of 4", next)
 	}
 }
@@ -469,7 +469,7 @@ func TestWhatIsOverMakesRoom(t *testing.T) {
 	m, p := newModel(), plan(100, 100)
 	l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: room})
 	give := func(id string, now int64) {
-		tk := &drawgate.Take{ID: id, Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
+		tk := &store.Take{ID: id, Grant: 1, Hold: time.Second, Buckets: bucket(p, 1, 0)}
 		var r ledger.Request
 		r.Init(tk)
 		l.Begin(at(now), &r)
@@ -477,7 +477,7 @@ func TestWhatIsOverMakesRoom(t *testing.T) {
 		l.Answered(at(now), &r, &d)
 	}
 	settle := func(id string, now int64) bool {
-		_, kept := l.Keep(at(now), &drawgate.Settlement{Op: drawgate.OpSettle, ID: id, Grant: 1, Buckets: bucket(p, 1, 0)})
+		_, kept := l.Keep(at(now), &store.Settlement{Op: store.OpSettle, ID: id, Grant: 1, Buckets: bucket(p, 1, 0)})
 		return kept
 	}
 	for i := range room {
@@ -501,11 +501,11 @@ func TestHugeTakesUnderWay(t *testing.T) {
 	l := ledger.New(ledger.Options{Instances: one, Start: drawgate.StartFull, MaxEntries: 10, MaxHeld: 10})
 	for _, n := range []int64{10, math.MaxInt64, math.MaxInt64} {
 		var r ledger.Request
-		r.Init(&drawgate.Take{Buckets: bucket(p, n, 0)})
+		r.Init(&store.Take{Buckets: bucket(p, n, 0)})
 		l.Begin(at(0), &r)
 	}
 	var r ledger.Request
-	r.Init(&drawgate.Take{Buckets: bucket(p, 2, 0)})
+	r.Init(&store.Take{Buckets: bucket(p, 2, 0)})
 	l.Begin(at(1), &r)
 	if d := l.Decide(at(2), &r); d.Allowed {
 		t.Error("2 of 10 were admitted while the store is asked for 10 and more")
@@ -513,13 +513,13 @@ func TestHugeTakesUnderWay(t *testing.T) {
 }
 
 // pauseOf is a pause of the bucket until an instant, unpauseOf the end of one.
-func pauseOf(p *drawgate.Plan, until int64) *drawgate.Settlement {
-	return &drawgate.Settlement{Op: drawgate.OpPause, At: time.UnixMicro(at(until).Store), Buckets: bucket(p, 0, 0)}
+func pauseOf(p *store.Plan, until int64) *store.Settlement {
+	return &store.Settlement{Op: store.OpPause, At: time.UnixMicro(at(until).Store), Buckets: bucket(p, 0, 0)}
 }
 
-func unpauseOf(p *drawgate.Plan, until int64) *drawgate.Settlement {
+func unpauseOf(p *store.Plan, until int64) *store.Settlement {
 	st := pauseOf(p, until)
-	st.Op = drawgate.OpUnpause
+	st.Op = store.OpUnpause
 	return st
 }
 
@@ -531,7 +531,7 @@ func deliver(t *testing.T, l *ledger.Ledger, m *modelStore, us int64, answered b
 		if d == nil {
 			return
 		}
-		out := make([]drawgate.Outcome, len(d.Settlements))
+		out := make([]store.Outcome, len(d.Settlements))
 		for i := range out {
 			out[i] = m.settle(&d.Settlements[i], at(us).Store)
 		}
@@ -545,7 +545,7 @@ func deliver(t *testing.T, l *ledger.Ledger, m *modelStore, us int64, answered b
 }
 
 // wantPause checks until when the bucket is paused at the store and here; 0 means not at all.
-func wantPause(t *testing.T, l *ledger.Ledger, m *modelStore, p *drawgate.Plan, us, until int64) {
+func wantPause(t *testing.T, l *ledger.Ledger, m *modelStore, p *store.Plan, us, until int64) {
 	t.Helper()
 	want := int64(0)
 	if until > 0 {
@@ -568,7 +568,7 @@ func TestAPauseAfterAnUnpauseStays(t *testing.T) {
 		for _, again := range []int64{30 * second, 60 * second, 90 * second} {
 			for _, back := range []bool{false, true} { // the store is back, but does not have the unpause yet
 				l, m, p := newLedger(), newModel(), plan(1, 1)
-				keep := func(us int64, st *drawgate.Settlement) {
+				keep := func(us int64, st *store.Settlement) {
 					t.Helper()
 					if o, kept := l.Keep(at(us), st); !kept || o.Kept {
 						t.Fatalf("%v: kept %v, %+v", st.Op, kept, o)
@@ -599,7 +599,7 @@ func TestAShorterPauseWhileAnUnpauseHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	for _, answers := range []string{"pause", "refusal"} {
 		l, m, p := newLedger(), newModel(), plan(1, 1)
-		settle := func(us int64, st *drawgate.Settlement) drawgate.Outcome {
+		settle := func(us int64, st *store.Settlement) store.Outcome {
 			return m.settle(st, at(us).Store)
 		}
 		o := settle(0, pauseOf(p, 60*second))
@@ -631,7 +631,7 @@ func TestALateAnswerDoesNotShortenAPause(t *testing.T) {
 }
 
 // take has the store decide a take.
-func take(t *testing.T, l *ledger.Ledger, m *modelStore, tk *drawgate.Take, us int64) drawgate.Decision {
+func take(t *testing.T, l *ledger.Ledger, m *modelStore, tk *store.Take, us int64) store.Verdict {
 	t.Helper()
 	var r ledger.Request
 	r.Init(tk)

@@ -6,14 +6,13 @@ import (
 	"math"
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Request is a take in progress. It must not be copied after [Ledger.Begin].
 type Request struct {
-	take    *drawgate.Take
+	take    *store.Take
 	parts   []part
 	one     [1]part // storage for parts, enough for most takes
 	begun   bool
@@ -25,8 +24,8 @@ type Request struct {
 // part is one bucket of a take or settlement.
 type part struct {
 	plan *FallbackPlan
-	n    drawgate.Amounts
-	key  drawgate.Key
+	n    store.Amounts
+	key  store.Key
 	e    *entry // nil if there is none
 }
 
@@ -41,7 +40,7 @@ func (r *Request) Opens() bool {
 }
 
 // Init makes r the request for a take. It keeps t until the request is over.
-func (r *Request) Init(t *drawgate.Take) { r.take = t }
+func (r *Request) Init(t *store.Take) { r.take = t }
 
 // resolve finds the plans and entries of a request's buckets. It makes entries for policies with
 // recorded limits.
@@ -70,7 +69,7 @@ func (l *Ledger) resolve(now Now, r *Request) (mayShare bool) {
 
 // parts finds the plans and entries of a settlement's buckets. With ensure, it makes missing
 // entries.
-func (l *Ledger) parts(now Now, buckets []drawgate.BucketCost, ensure bool) []part {
+func (l *Ledger) parts(now Now, buckets []store.BucketCost, ensure bool) []part {
 	n, _ := l.plans.instances()
 	ps := make([]part, len(buckets))
 	for i := range buckets {
@@ -122,13 +121,13 @@ func (l *Ledger) Blocked(now Now, r *Request) (blocked bool, fault error) {
 }
 
 // Unanswered notes that the store was asked and did not answer: the message may have opened
-// something, or may do so within [drawgate.SendLife].
+// something, or may do so within [store.SendLife].
 func (l *Ledger) Unanswered(now Now, r *Request) {
-	r.sent, r.several, r.until = true, r.sent, now.Own+drawgate.SendLife.Microseconds()
+	r.sent, r.several, r.until = true, r.sent, now.Own+store.SendLife.Microseconds()
 }
 
 // Answered records the store's decision about a request.
-func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
+func (l *Ledger) Answered(now Now, r *Request, d *store.Verdict) {
 	if d.Allowed {
 		if r.take.ID != "" {
 			l.storeGave(now, r, d)
@@ -141,7 +140,7 @@ func (l *Ledger) Answered(now Now, r *Request, d *drawgate.Decision) {
 			}
 		}
 		// An earlier message may have opened it, or may do so yet.
-		if r.sent && !errors.Is(d.Fail, drawgate.ErrIDReused) {
+		if r.sent && !errors.Is(d.Fail, store.ErrIDReused) {
 			l.pendCancel(now, r)
 		}
 	}
@@ -178,15 +177,15 @@ func (l *Ledger) release(r *Request) { l.releaseParts(r.parts) }
 
 // openID returns the key under which records keep a reservation. Grants of one ID are different
 // reservations.
-func openID(id string, g drawgate.Grant) string {
+func openID(id string, g store.Grant) string {
 	return string(binary.BigEndian.AppendUint64(append(make([]byte, 0, len(id)+9), id...), uint64(g)))
 }
 
 // recordTake converts a take for package record.
-func recordTake(t *drawgate.Take, priority int8) record.Take {
+func recordTake(t *store.Take, priority int8) record.Take {
 	rt := record.Take{Hold: t.Hold.Microseconds(), Lease: t.Lease, Priority: priority}
 	if t.ID != "" {
-		rt.ID, rt.Fingerprint = openID(t.ID, t.Grant), answer.Fingerprint(t)
+		rt.ID, rt.Fingerprint = openID(t.ID, t.Grant), t.Fingerprint()
 	}
 	return rt
 }
@@ -194,7 +193,7 @@ func recordTake(t *drawgate.Take, priority int8) record.Take {
 // asksFor returns a slice of n asks, which is used again.
 func (l *Ledger) asksFor(n int) []record.Ask {
 	if cap(l.asks) < n {
-		l.asks = make([]record.Ask, n, drawgate.MaxBuckets)
+		l.asks = make([]record.Ask, n, store.MaxBuckets)
 	}
 	return l.asks[:0]
 }
@@ -234,7 +233,7 @@ func bookAhead(asks []record.Ask, delay, at int64) {
 }
 
 // enter records what the store has allowed, whatever is left of this process's share.
-func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
+func (l *Ledger) enter(now Now, r *Request, d *store.Verdict) {
 	asks := l.asksFor(len(r.parts))
 	for k := range r.parts {
 		p := &r.parts[k]
@@ -256,7 +255,7 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 	if len(asks) == 0 {
 		return
 	}
-	t := recordTake(r.take, drawgate.MaxPriority)
+	t := recordTake(r.take, store.MaxPriority)
 	if t.ID != "" {
 		t.Hold = d.HoldEnd().Sub(d.At()).Microseconds()
 	}
@@ -267,10 +266,10 @@ func (l *Ledger) enter(now Now, r *Request, d *drawgate.Decision) {
 	clear(asks)
 	for k := range r.parts {
 		if p := &r.parts[k]; p.e != nil {
-			p.plan.clamp(&p.e.rec, &drawgate.Amounts{})
+			p.plan.clamp(&p.e.rec, &store.Amounts{})
 		}
 	}
 }
 
 // Take returns the request's take.
-func (r *Request) Take() *drawgate.Take { return r.take }
+func (r *Request) Take() *store.Take { return r.take }

@@ -6,26 +6,25 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 )
 
 // reservation is a grant of this process.
 type reservation struct {
-	take    drawgate.Take // a copy
-	parts   []part        // their entries are looked up when needed
-	granted []drawgate.Amounts
+	take    store.Take // a copy
+	parts   []part     // their entries are looked up when needed
+	granted []store.Amounts
 	given   int64 // when it was given here, on the store's clock; 0: the store gave it
 	end     int64 // end of the hold, on the store's clock
 
-	name    string               // its id at the store, where another grant has its own; "": its own
-	stored  bool                 // the store has it
-	unsure  bool                 // the store was asked for it and did not answer: it may have it
-	until   int64                // if unsure: messages on their way may open it until then, on the own clock
-	charged bool                 // given here; its units were charged to the store, which does not have it
-	last    *drawgate.Settlement // how it ended
-	closed  bool                 // nothing of it is left to deliver
-	it      *item                // its pending item
+	name    string            // its id at the store, where another grant has its own; "": its own
+	stored  bool              // the store has it
+	unsure  bool              // the store was asked for it and did not answer: it may have it
+	until   int64             // if unsure: messages on their way may open it until then, on the own clock
+	charged bool              // given here; its units were charged to the store, which does not have it
+	last    *store.Settlement // how it ended
+	closed  bool              // nothing of it is left to deliver
+	it      *item             // its pending item
 
 	next *reservation // another grant of the same ID
 }
@@ -50,7 +49,7 @@ func (t *reservations) init(most int) {
 }
 
 // find returns a grant, or nil.
-func (t *reservations) find(id string, g drawgate.Grant) *reservation {
+func (t *reservations) find(id string, g store.Grant) *reservation {
 	for h := t.ids[id]; h != nil; h = h.next {
 		if h.take.Grant == g {
 			return h
@@ -63,7 +62,7 @@ func (t *reservations) find(id string, g drawgate.Grant) *reservation {
 // grant of the same id was open there, which another process has or had before it crashed. Each may
 // have a holder, so each counts, until it ends.
 func (t *reservations) rename(h *reservation) {
-	const most = answer.MaxID - len("#0123456789abcdef")
+	const most = store.MaxID - len("#0123456789abcdef")
 	h.name = fmt.Sprintf("%s#%016x", h.take.ID[:min(len(h.take.ID), most)], uint64(h.take.Grant))
 	t.renamed++
 }
@@ -72,7 +71,7 @@ func (t *reservations) rename(h *reservation) {
 func (h *reservation) storeID() string { return cmp.Or(h.name, h.take.ID) }
 
 // NameTakes returns takes with the ids under which the store knows their grants.
-func (l *Ledger) NameTakes(batch []drawgate.Take) []drawgate.Take {
+func (l *Ledger) NameTakes(batch []store.Take) []store.Take {
 	if l.held.renamed == 0 {
 		return batch
 	}
@@ -86,7 +85,7 @@ func (l *Ledger) NameTakes(batch []drawgate.Take) []drawgate.Take {
 }
 
 // NameSettlements is NameTakes for settlements.
-func (l *Ledger) NameSettlements(batch []drawgate.Settlement) []drawgate.Settlement {
+func (l *Ledger) NameSettlements(batch []store.Settlement) []store.Settlement {
 	if l.held.renamed == 0 {
 		return batch
 	}
@@ -169,18 +168,18 @@ func (l *Ledger) room(now Now) bool {
 // newReservation copies what is needed from a request, because its caller may reuse it.
 func newReservation(r *Request, end int64) *reservation {
 	h := &reservation{take: *r.take, parts: make([]part, len(r.parts)), end: end}
-	h.take.Buckets = append([]drawgate.BucketCost(nil), r.take.Buckets...)
-	h.take.Labels = append([]drawgate.Label(nil), r.take.Labels...)
+	h.take.Buckets = append([]store.BucketCost(nil), r.take.Buckets...)
+	h.take.Labels = append([]store.Label(nil), r.take.Labels...)
 	copy(h.parts, r.parts)
 	for i := range h.parts {
 		h.parts[i].e = nil
 	}
-	h.granted = make([]drawgate.Amounts, len(r.parts))
+	h.granted = make([]store.Amounts, len(r.parts))
 	return h
 }
 
 // storeGave keeps a reservation that the store granted, if there is room.
-func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
+func (l *Ledger) storeGave(now Now, r *Request, d *store.Verdict) {
 	end := d.HoldEnd().UnixMicro()
 	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 		h.until = max(h.until, r.until)
@@ -205,7 +204,7 @@ func (l *Ledger) storeGave(now Now, r *Request, d *drawgate.Decision) {
 }
 
 // give keeps a reservation that is granted here. It returns nil if there is no room.
-func (l *Ledger) give(now Now, r *Request, granted []drawgate.Amounts) *reservation {
+func (l *Ledger) give(now Now, r *Request, granted []store.Amounts) *reservation {
 	if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 		l.Expire(now)
 		if h.it != nil || h.open(now.Store) && h.given != 0 {
@@ -243,8 +242,8 @@ func (l *Ledger) Expire(now Now) {
 // lapse ends a reservation whose hold is over, and that the store may not have.
 func (l *Ledger) lapse(now Now, h *reservation) {
 	if h.unsure {
-		st := &drawgate.Settlement{Op: drawgate.OpSettle, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
-		st.Buckets = append([]drawgate.BucketCost(nil), h.take.Buckets...)
+		st := &store.Settlement{Op: store.OpSettle, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
+		st.Buckets = append([]store.BucketCost(nil), h.take.Buckets...)
 		for k := range st.Buckets {
 			st.Buckets[k].N = h.granted[k]
 		}

@@ -3,51 +3,50 @@ package ledger
 import (
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Settle carries out a settlement of a reservation if this process knows more about it than the
 // store. If mine is false, the store must be asked.
-func (l *Ledger) Settle(now Now, st *drawgate.Settlement) (o drawgate.Outcome, mine bool) {
-	if st.Op == drawgate.OpPause || st.Op == drawgate.OpUnpause {
+func (l *Ledger) Settle(now Now, st *store.Settlement) (o store.Outcome, mine bool) {
+	if st.Op == store.OpPause || st.Op == store.OpUnpause {
 		if !l.pausePending(st.Buckets) {
 			return o, false
 		}
 		return l.Keep(now, st) // otherwise the store would have it before what was done earlier
 	}
-	if st.ID == "" || st.Op != drawgate.OpSettle && st.Op != drawgate.OpCancel && st.Op != drawgate.OpRenew {
+	if st.ID == "" || st.Op != store.OpSettle && st.Op != store.OpCancel && st.Op != store.OpRenew {
 		return o, false
 	}
 	h := l.held.find(st.ID, st.Grant)
 	switch {
-	case h == nil && st.Op == drawgate.OpCancel && l.cancels[openID(st.ID, st.Grant)] != nil:
-		return drawgate.Outcome{Gone: true}, true // it was refused here, and is being cancelled
+	case h == nil && st.Op == store.OpCancel && l.cancels[openID(st.ID, st.Grant)] != nil:
+		return store.Outcome{Gone: true}, true // it was refused here, and is being cancelled
 	case h == nil:
 		return o, false
 	case h.last != nil: // it was settled already
-		return drawgate.Outcome{Gone: true}, true
-	case h.given == 0, h.stored && st.Op == drawgate.OpRenew && h.end > now.Store && h.it == nil:
+		return store.Outcome{Gone: true}, true
+	case h.given == 0, h.stored && st.Op == store.OpRenew && h.end > now.Store && h.it == nil:
 		return o, false
 	case h.end <= now.Store:
-		return drawgate.Outcome{Gone: true}, true
+		return store.Outcome{Gone: true}, true
 	}
 	mineSt := h.inOrder(st)
-	if st.Op == drawgate.OpRenew && h.take.Lease && l.pausedAny(now, mineSt.Buckets) {
-		return drawgate.Outcome{Kept: true, End: answer.Instant(h.end)}, true
+	if st.Op == store.OpRenew && h.take.Lease && l.pausedAny(now, mineSt.Buckets) {
+		return store.Outcome{Kept: true, End: store.Internal.Instant(h.end)}, true
 	}
 	l.apply(now, &mineSt, l.parts(now, mineSt.Buckets, true))
-	if st.Op == drawgate.OpRenew {
+	if st.Op == store.OpRenew {
 		h.end = max(h.end, now.Store+st.Hold.Microseconds())
-		return drawgate.Outcome{End: answer.Instant(h.end)}, true
+		return store.Outcome{End: store.Internal.Instant(h.end)}, true
 	}
 	l.settleGiven(now, h, h.late(&mineSt, now.Store))
-	return drawgate.Outcome{}, true
+	return store.Outcome{}, true
 }
 
 // settleGiven makes the end of a reservation pending that was given here.
-func (l *Ledger) settleGiven(now Now, h *reservation, st *drawgate.Settlement) {
+func (l *Ledger) settleGiven(now Now, h *reservation, st *store.Settlement) {
 	h.last = st
 	switch {
 	case h.it != nil && h.it.inFlight: // the answer decides what has to be delivered
@@ -61,7 +60,7 @@ func (l *Ledger) settleGiven(now Now, h *reservation, st *drawgate.Settlement) {
 // chargeUsed makes a charge pending for what a reservation used, because the store does not have
 // it.
 func (l *Ledger) chargeUsed(now Now, h *reservation) {
-	n := make([]drawgate.Amounts, len(h.parts))
+	n := make([]store.Amounts, len(h.parts))
 	for k := range n {
 		n[k] = usedOf(h.last, k, &h.granted[k])
 		for j := range n[k] {
@@ -82,13 +81,13 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 
 // late converts a settlement of a reservation that was given here to what the store must record
 // when it learns of it later: a bucket gives nothing back that has drained since the grant.
-func (h *reservation) late(st *drawgate.Settlement, now int64) *drawgate.Settlement {
+func (h *reservation) late(st *store.Settlement, now int64) *store.Settlement {
 	delivery := *st
-	delivery.Op, delivery.Buckets = drawgate.OpSettle, slices.Clone(st.Buckets)
+	delivery.Op, delivery.Buckets = store.OpSettle, slices.Clone(st.Buckets)
 	for k := range delivery.Buckets {
 		b := &delivery.Buckets[k]
 		b.N = usedOf(st, k, &h.granted[k])
-		specs := answer.Specs(b.Plan, false)
+		specs := store.Internal.Specs(b.Plan, false)
 		for j := range specs {
 			if s := &specs[j]; s.Kind == record.Bucket && !s.ChargeEnd && !h.take.Lease {
 				b.N[j] = max(b.N[j], drained(s, h.granted[k][j], now-h.given))
@@ -108,15 +107,15 @@ func drained(s *record.Spec, n, dt int64) int64 {
 
 // inOrder returns a settlement with the reservation's buckets in their order. Where the settlement
 // has no amount, the estimate stands.
-func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
+func (h *reservation) inOrder(st *store.Settlement) store.Settlement {
 	mine := *st
-	mine.Buckets = make([]drawgate.BucketCost, len(h.take.Buckets))
+	mine.Buckets = make([]store.BucketCost, len(h.take.Buckets))
 	for k := range mine.Buckets {
 		b := h.take.Buckets[k]
 		for j := range b.N {
-			b.N[j] = drawgate.KeepEstimate
+			b.N[j] = store.KeepEstimate
 		}
-		i := slices.IndexFunc(st.Buckets, func(o drawgate.BucketCost) bool { return o.Key == b.Key })
+		i := slices.IndexFunc(st.Buckets, func(o store.BucketCost) bool { return o.Key == b.Key })
 		if i >= 0 && st.Buckets[i].Plan != nil {
 			b.N = said(&st.Buckets[i], b.Plan)
 		}
@@ -128,10 +127,10 @@ func (h *reservation) inOrder(st *drawgate.Settlement) drawgate.Settlement {
 // said returns the amounts that a settlement has for a bucket, in the order of a plan's limits. Its
 // caller may use another plan, because the configuration was replaced or because an override or
 // rule changes amounts. Limits are matched by their identity.
-func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
-	theirs := answer.Specs(b.Plan, false)
-	for j, spec := range answer.Specs(plan, false) {
-		n[j] = drawgate.KeepEstimate
+func said(b *store.BucketCost, plan *store.Plan) (n store.Amounts) {
+	theirs := store.Internal.Specs(b.Plan, false)
+	for j, spec := range store.Internal.Specs(plan, false) {
+		n[j] = store.KeepEstimate
 		if i := slices.IndexFunc(theirs, func(s record.Spec) bool { return s.ID == spec.ID }); i >= 0 {
 			n[j] = b.N[i]
 		}
@@ -141,12 +140,12 @@ func said(b *drawgate.BucketCost, plan *drawgate.Plan) (n drawgate.Amounts) {
 
 // usedOf returns the amounts used of bucket k by a settlement, or what was granted where the
 // settlement has none.
-func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawgate.Amounts) {
-	if st.Op == drawgate.OpCancel {
+func usedOf(st *store.Settlement, k int, granted *store.Amounts) (n store.Amounts) {
+	if st.Op == store.OpCancel {
 		return n
 	}
 	for j := range n {
-		if n[j] = st.Buckets[k].N[j]; n[j] == drawgate.KeepEstimate {
+		if n[j] = st.Buckets[k].N[j]; n[j] == store.KeepEstimate {
 			n[j] = granted[j]
 		}
 	}
@@ -155,18 +154,18 @@ func usedOf(st *drawgate.Settlement, k int, granted *drawgate.Amounts) (n drawga
 
 // Settled records a settlement that was sent at an instant of the store's clock, and that the store
 // carried out.
-func (l *Ledger) Settled(now Now, sent int64, st *drawgate.Settlement, o *drawgate.Outcome) {
+func (l *Ledger) Settled(now Now, sent int64, st *store.Settlement, o *store.Outcome) {
 	switch st.Op {
-	case drawgate.OpPause:
+	case store.OpPause:
 		reason := st.Reason
 		if o.Kept { // it is another pause
 			reason = ""
 		}
 		for i := range st.Buckets {
-			l.Pause(now, st.Buckets[i].Key, drawgate.Pause{Until: o.End, Reason: reason}, sent)
+			l.Pause(now, st.Buckets[i].Key, store.Pause{Until: o.End, Reason: reason}, sent)
 		}
 		return
-	case drawgate.OpUnpause:
+	case store.OpUnpause:
 		for i := range st.Buckets {
 			if e := l.entries.byKey[st.Buckets[i].Key]; e != nil {
 				e.endPause(st.At.UnixMicro())
@@ -178,10 +177,10 @@ func (l *Ledger) Settled(now Now, sent int64, st *drawgate.Settlement, o *drawga
 	}
 	if h := l.held.find(st.ID, st.Grant); h != nil && st.ID != "" && h.stored && h.last == nil {
 		switch {
-		case st.Op == drawgate.OpSettle, st.Op == drawgate.OpCancel, o.Gone:
+		case st.Op == store.OpSettle, st.Op == store.OpCancel, o.Gone:
 			l.held.remove(h)
 			l.cancelLate(now, h)
-		case st.Op == drawgate.OpRenew:
+		case st.Op == store.OpRenew:
 			h.end = max(h.end, o.End.UnixMicro())
 			l.reopen(now, h)
 		}
@@ -189,13 +188,13 @@ func (l *Ledger) Settled(now Now, sent int64, st *drawgate.Settlement, o *drawga
 	if o.Gone || o.Kept || !valid(st.Buckets) {
 		return
 	}
-	l.apply(now, st, l.parts(now, st.Buckets, st.Op == drawgate.OpCharge))
+	l.apply(now, st, l.parts(now, st.Buckets, st.Op == store.OpCharge))
 }
 
 // reopen enters a reservation again that the store renewed just before its end, and that has ended
 // here. Its slots are still held, and so are units that do not age while held.
 func (l *Ledger) reopen(now Now, h *reservation) {
-	id, t := openID(h.take.ID, h.take.Grant), recordTake(&h.take, drawgate.MaxPriority)
+	id, t := openID(h.take.ID, h.take.Grant), recordTake(&h.take, store.MaxPriority)
 	t.Hold = h.end - now.Store
 	for k := range h.parts {
 		p := &h.parts[k]
@@ -218,12 +217,12 @@ func (l *Ledger) reopen(now Now, h *reservation) {
 }
 
 // valid reports whether the buckets of a settlement are distinct.
-func valid(buckets []drawgate.BucketCost) bool {
-	if len(buckets) == 0 || len(buckets) > drawgate.MaxBuckets {
+func valid(buckets []store.BucketCost) bool {
+	if len(buckets) == 0 || len(buckets) > store.MaxBuckets {
 		return false
 	}
 	for i := range buckets {
-		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i], func(b drawgate.BucketCost) bool { return b.Key == buckets[i].Key }) {
+		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i], func(b store.BucketCost) bool { return b.Key == buckets[i].Key }) {
 			return false
 		}
 	}
@@ -231,13 +230,13 @@ func valid(buckets []drawgate.BucketCost) bool {
 }
 
 // apply carries out a settlement on the records of its buckets.
-func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
+func (l *Ledger) apply(now Now, st *store.Settlement, parts []part) {
 	id := openID(st.ID, st.Grant)
 	asks := l.asksFor(len(parts))
-	before := make([]drawgate.Amounts, len(parts))
+	before := make([]store.Amounts, len(parts))
 	for k := range parts {
 		p := &parts[k]
-		if st.Op == drawgate.OpRenew && l.entries.lost > 0 && (p.e == nil || p.e.rec.Open[id] == nil) {
+		if st.Op == store.OpRenew && l.entries.lost > 0 && (p.e == nil || p.e.rec.Open[id] == nil) {
 			l.unrecorded(now, p, st.Hold.Microseconds())
 		}
 		if p.e == nil || !p.plan.records() {
@@ -255,11 +254,11 @@ func (l *Ledger) apply(now Now, st *drawgate.Settlement, parts []part) {
 		return
 	}
 	switch st.Op {
-	case drawgate.OpSettle, drawgate.OpCancel:
-		record.Settle(asks, id, 0, st.Op == drawgate.OpCancel, now.Store)
-	case drawgate.OpRenew:
+	case store.OpSettle, store.OpCancel:
+		record.Settle(asks, id, 0, st.Op == store.OpCancel, now.Store)
+	case store.OpRenew:
 		record.Renew(asks, id, 0, st.Hold.Microseconds(), now.Store)
-	case drawgate.OpCharge:
+	case store.OpCharge:
 		record.Charge(asks, st.At.UnixMicro(), now.Store)
 	default:
 	}
@@ -284,27 +283,27 @@ func (l *Ledger) releaseParts(parts []part) {
 
 // Keep keeps a settlement that could not be sent to the store, until it can. It does not if only
 // the store knows the outcome, or if there is no room.
-func (l *Ledger) Keep(now Now, st *drawgate.Settlement) (o drawgate.Outcome, kept bool) {
+func (l *Ledger) Keep(now Now, st *store.Settlement) (o store.Outcome, kept bool) {
 	if !valid(st.Buckets) {
 		return o, false
 	}
 	switch st.Op {
-	case drawgate.OpSettle, drawgate.OpCancel:
+	case store.OpSettle, store.OpCancel:
 		return o, l.keepEnd(now, st)
-	case drawgate.OpCharge:
+	case store.OpCharge:
 		return o, !st.Once && l.keepCharge(now, st)
-	case drawgate.OpPause:
+	case store.OpPause:
 		return l.keepPause(now, st)
-	case drawgate.OpUnpause:
+	case store.OpUnpause:
 		end, ok := l.keepUnpause(now, st)
-		return drawgate.Outcome{End: answer.Instant(end), Kept: end > 0}, ok
+		return store.Outcome{End: store.Internal.Instant(end), Kept: end > 0}, ok
 	default:
 		return o, false
 	}
 }
 
 // keepEnd keeps the end of a reservation that the store has.
-func (l *Ledger) keepEnd(now Now, st *drawgate.Settlement) bool {
+func (l *Ledger) keepEnd(now Now, st *store.Settlement) bool {
 	h := l.held.find(st.ID, st.Grant)
 	if h == nil || !h.stored || h.last != nil || h.end <= now.Store {
 		return false
@@ -320,7 +319,7 @@ func (l *Ledger) keepEnd(now Now, st *drawgate.Settlement) bool {
 }
 
 // keepCharge keeps a caller's charge.
-func (l *Ledger) keepCharge(now Now, st *drawgate.Settlement) bool {
+func (l *Ledger) keepCharge(now Now, st *store.Settlement) bool {
 	if !l.room(now) {
 		return false
 	}

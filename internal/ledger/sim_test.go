@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 // The simulation runs processes against a model store over a network that loses requests and
@@ -64,7 +64,7 @@ type sim struct {
 	seq        int64
 	queue      events
 	store      *modelStore
-	plan       *drawgate.Plan
+	plan       *store.Plan
 	procs      []*proc
 	grants     []*grant
 	plains     []*grant        // admissions without an ID
@@ -81,7 +81,7 @@ type sim struct {
 
 // grant is one logical take, from its caller's point of view.
 type grant struct {
-	take    drawgate.Take
+	take    store.Take
 	owner   *proc
 	asking  bool
 	allowed bool
@@ -127,7 +127,7 @@ func (s *sim) failf(format string, args ...any) {
 
 // repeated notes that the network repeated a take. It may open a hold that nobody uses, which
 // blocks other grants of its ID.
-func (s *sim) repeated(g drawgate.Grant) {
+func (s *sim) repeated(g store.Grant) {
 	for _, o := range s.grants {
 		if o.take.Grant == g {
 			o.repeats = true
@@ -177,8 +177,8 @@ func (s *sim) step() {
 func (s *sim) caller(p *proc) {
 	g := &grant{owner: p, n: rapid.Int64Range(1, 3).Draw(s.t, "n")}
 	if s.f.plain && s.chance(40, "plain") {
-		g.take = drawgate.Take{Buckets: bucket(s.plan, g.n, 0)}
-		p.take(g.take, 0, func(d drawgate.Decision, _ bool) {
+		g.take = store.Take{Buckets: bucket(s.plan, g.n, 0)}
+		p.take(g.take, 0, func(d store.Verdict, _ bool) {
 			s.note("process %d: a plain take of %d: allowed %v, fallback %v", p.name, g.n, d.Allowed, d.Fallback)
 			s.mayAllow(&d)
 			if d.Allowed {
@@ -192,7 +192,7 @@ func (s *sim) caller(p *proc) {
 	s.ids++
 	id := fmt.Sprintf("id%d", rapid.IntRange(0, 7).Draw(s.t, "id")) // processes use the same IDs
 	hold := rapid.SampledFrom([]time.Duration{time.Second, 5 * time.Second, time.Hour}).Draw(s.t, "hold")
-	g.take = drawgate.Take{ID: id, Grant: drawgate.Grant(s.ids), Hold: hold, Buckets: bucket(s.plan, g.n, g.slots)}
+	g.take = store.Take{ID: id, Grant: store.Grant(s.ids), Hold: hold, Buckets: bucket(s.plan, g.n, g.slots)}
 	s.grants = append(s.grants, g)
 	s.ask(g)
 }
@@ -205,7 +205,7 @@ func (s *sim) ask(g *grant) {
 	}
 	p := g.owner
 	g.asking = true
-	p.take(g.take, leaves, func(d drawgate.Decision, left bool) {
+	p.take(g.take, leaves, func(d store.Verdict, left bool) {
 		s.note("process %d: %s/%d of %d units and %d slots: allowed %v, fallback %v, left %v, %v, %v", p.name, g.take.ID, g.take.Grant, g.n, g.slots, d.Allowed, d.Fallback, left, d.Reason, d.Fail)
 		g.asking = false
 		if left {
@@ -225,7 +225,7 @@ func (s *sim) ask(g *grant) {
 }
 
 // mayAllow fails the test if a take was allowed in a bucket that everybody knows to be paused.
-func (s *sim) mayAllow(d *drawgate.Decision) {
+func (s *sim) mayAllow(d *store.Verdict) {
 	if d.Allowed && s.pausedFrom <= d.At().UnixMicro() && d.At().UnixMicro() < s.paused {
 		s.failf("allowed at %v, though paused until %v", float64(d.At().UnixMicro())/1e6, float64(s.paused)/1e6)
 	}
@@ -247,13 +247,13 @@ func (s *sim) settleOne() {
 		return
 	}
 	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
-	st := drawgate.Settlement{Op: drawgate.OpSettle, ID: g.take.ID, Grant: g.take.Grant, Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots)}
+	st := store.Settlement{Op: store.OpSettle, ID: g.take.ID, Grant: g.take.Grant, Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots)}
 	if s.chance(30, "cancel") {
-		st.Op, st.Buckets[0].N[0] = drawgate.OpCancel, 0
+		st.Op, st.Buckets[0].N[0] = store.OpCancel, 0
 	}
 	g.settled, g.stopped = true, s.now
 	sent := s.now
-	g.owner.settle(st, func(o drawgate.Outcome, ok bool) {
+	g.owner.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: %v %s/%d with %d: gone %v, ok %v", g.owner.name, st.Op, g.take.ID, g.take.Grant, st.Buckets[0].N[0], o.Gone, ok)
 		if ok && o.Gone && g.end > s.now && !g.repeats {
 			s.failf("%s/%d is gone at %v, though it was granted until %v", g.take.ID, g.take.Grant, float64(sent)/1e6, float64(g.end)/1e6)
@@ -269,8 +269,8 @@ func (s *sim) renewOne() {
 		return
 	}
 	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
-	st := drawgate.Settlement{Op: drawgate.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second, Buckets: bucket(s.plan, 0, 0)}
-	g.owner.settle(st, func(o drawgate.Outcome, ok bool) {
+	st := store.Settlement{Op: store.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second, Buckets: bucket(s.plan, 0, 0)}
+	g.owner.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: renew %s/%d: gone %v, ok %v, until %v", g.owner.name, g.take.ID, g.take.Grant, o.Gone, ok, o.End.UnixMicro())
 		if ok && !o.Gone {
 			g.end = max(g.end, o.End.UnixMicro())
@@ -285,8 +285,8 @@ func (s *sim) pause(p *proc) {
 		return // the others learn of it from the store
 	}
 	until := s.now + int64(rapid.IntRange(1, 30).Draw(s.t, "seconds"))*second
-	st := drawgate.Settlement{Op: drawgate.OpPause, At: time.UnixMicro(until), Reason: "a test", Buckets: bucket(s.plan, 0, 0)}
-	p.settle(st, func(o drawgate.Outcome, ok bool) {
+	st := store.Settlement{Op: store.OpPause, At: time.UnixMicro(until), Reason: "a test", Buckets: bucket(s.plan, 0, 0)}
+	p.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: paused until %v: %v", p.name, float64(until)/1e6, ok)
 		if ok && o.End.UnixMicro() > s.paused && !s.ending[o.End.UnixMicro()] {
 			if s.paused <= s.now {
@@ -309,8 +309,8 @@ func (s *sim) unpause(p *proc) {
 	} else {
 		s.paused, s.ending[until] = 0, true // from now on it may be over, whatever answers are on their way
 	}
-	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: time.UnixMicro(until), Buckets: bucket(s.plan, 0, 0)}
-	p.settle(st, func(o drawgate.Outcome, ok bool) {
+	st := store.Settlement{Op: store.OpUnpause, At: time.UnixMicro(until), Buckets: bucket(s.plan, 0, 0)}
+	p.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: no pause until %v: paused until %v, %v", p.name, float64(until)/1e6, o.End.UnixMicro(), ok)
 		if ok && !o.Kept {
 			s.unpaused = until
@@ -342,7 +342,7 @@ func (s *sim) crash(p *proc) {
 	s.procs[i] = next
 }
 
-func (m *modelStore) entryOf(g drawgate.Grant) *entry {
+func (m *modelStore) entryOf(g store.Grant) *entry {
 	for _, e := range slices.Backward(m.entries) {
 		if e.grant == g {
 			return e
@@ -365,7 +365,7 @@ func (s *sim) admitted() (all []*grant) {
 // window, or extra slots at once.
 func (s *sim) within(extra [2]int64) {
 	all := s.admitted()
-	specs := answer.Specs(s.plan, true)
+	specs := store.Internal.Specs(s.plan, true)
 	for _, g := range all {
 		units, slots := int64(0), int64(0)
 		for _, o := range all {
@@ -427,7 +427,7 @@ func (s *sim) settledUp() {
 	if exact := !s.f.lost && !s.f.late && !s.f.crashes; exact && units > want+ended {
 		s.failf("the store knows of %d units, and %d were used (or %d): nothing got lost", units, want, want+ended)
 	}
-	holders := map[drawgate.Grant]*grant{}
+	holders := map[store.Grant]*grant{}
 	for _, g := range s.grants {
 		holders[g.take.Grant] = g
 	}
@@ -437,7 +437,7 @@ func (s *sim) settledUp() {
 			s.failf("the store holds %s/%d for nobody", id, h.grant)
 		}
 	}
-	held := map[drawgate.Grant]bool{}
+	held := map[store.Grant]bool{}
 	for _, h := range s.store.open {
 		held[h.grant] = true
 	}
@@ -480,7 +480,7 @@ func simulateOnce(t *testing.T, n int, f faults) {
 		}
 		s.settledUp()
 		extra := [2]int64{}
-		for i, spec := range answer.Specs(s.plan, true)[:2] {
+		for i, spec := range store.Internal.Specs(s.plan, true)[:2] {
 			share := spec.Effective[9] / int64(n)
 			if extra[i] = int64(n-1) * share; f.cold && i == 0 {
 				extra[i] += int64(s.starts) * ledger.ColdPart(share, n)

@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 // proc is a process. It does what package guard does around a ledger, without goroutines.
@@ -135,7 +135,7 @@ func (p *proc) settlements(d *ledger.Delivery) {
 		p.takes(d)
 		return
 	}
-	out := make([]drawgate.Outcome, len(d.Settlements))
+	out := make([]store.Outcome, len(d.Settlements))
 	p.call(func(again bool) {
 		for i := range d.Settlements {
 			o := p.s.store.settle(&d.Settlements[i], p.s.now)
@@ -160,9 +160,9 @@ func (p *proc) takes(d *ledger.Delivery) {
 		p.over(false)
 		return
 	}
-	out := make([]drawgate.Decision, len(d.Takes))
+	out := make([]store.Verdict, len(d.Takes))
 	for i := range d.Takes {
-		d.Takes[i].NotAfter = time.UnixMicro(p.s.now).Add(drawgate.SendLife)
+		d.Takes[i].NotAfter = time.UnixMicro(p.s.now).Add(store.SendLife)
 	}
 	p.call(func(again bool) {
 		for i := range d.Takes {
@@ -186,7 +186,7 @@ func (p *proc) takes(d *ledger.Delivery) {
 }
 
 // take has the process decide a take, as guard.Store does.
-func (p *proc) take(tk drawgate.Take, leaves int64, done func(d drawgate.Decision, left bool)) {
+func (p *proc) take(tk store.Take, leaves int64, done func(d store.Verdict, left bool)) {
 	r := new(ledger.Request)
 	r.Init(&tk)
 	decide := func() { done(p.l.Decide(p.now(), r), false) }
@@ -222,13 +222,13 @@ func (p *proc) take(tk drawgate.Take, leaves int64, done func(d drawgate.Decisio
 	}
 }
 
-func (p *proc) ask(r *ledger.Request, tk *drawgate.Take, leaves int64, done func(d drawgate.Decision, left bool), decide func()) {
+func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d store.Verdict, left bool), decide func()) {
 	s := p.s
-	var d drawgate.Decision
+	var d store.Verdict
 	sent := *tk
-	sent.NotAfter = time.UnixMicro(s.now).Add(drawgate.SendLife)
+	sent.NotAfter = time.UnixMicro(s.now).Add(store.SendLife)
 	over := false
-	sent.ID = p.l.NameTakes([]drawgate.Take{sent})[0].ID
+	sent.ID = p.l.NameTakes([]store.Take{sent})[0].ID
 	p.call(func(again bool) {
 		o := s.store.take(&sent, s.now)
 		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant, tk.Buckets[0].N, o.Allowed, o.Replayed, o.Fail)
@@ -242,7 +242,7 @@ func (p *proc) ask(r *ledger.Request, tk *drawgate.Take, leaves int64, done func
 			return
 		}
 		over = true
-		if !ok || errors.Is(d.Fail, drawgate.ErrTooLate) {
+		if !ok || errors.Is(d.Fail, store.ErrTooLate) {
 			p.l.Unanswered(p.now(), r)
 			p.failed()
 			decide()
@@ -262,13 +262,13 @@ func (p *proc) ask(r *ledger.Request, tk *drawgate.Take, leaves int64, done func
 			p.l.Unanswered(p.now(), r)
 			p.l.Abandon(p.now(), r)
 			p.kick()
-			done(drawgate.Decision{}, true)
+			done(store.Verdict{}, true)
 		})
 	}
 }
 
 // settle has the process carry out a settlement. ok reports whether it was answered.
-func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok bool)) {
+func (p *proc) settle(st store.Settlement, done func(o store.Outcome, ok bool)) {
 	if o, mine := p.l.Settle(p.now(), &st); mine {
 		p.kick()
 		done(o, true)
@@ -283,9 +283,9 @@ func (p *proc) settle(st drawgate.Settlement, done func(o drawgate.Outcome, ok b
 		keep()
 		return
 	}
-	var o drawgate.Outcome
+	var o store.Outcome
 	began := p.s.now
-	sent := p.l.NameSettlements([]drawgate.Settlement{st})[0]
+	sent := p.l.NameSettlements([]store.Settlement{st})[0]
 	p.call(func(again bool) {
 		out := p.s.store.settle(&sent, p.s.now)
 		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N, out.Gone)

@@ -7,7 +7,7 @@
 // same.
 //
 // [Decide], [Settle], [Renew], [Charge], [Refund] and [Peek] work on a [Ledger] as the functions of
-// the same names do on a record. [Store] wraps them as a drawgate.Store, so that a real store can
+// the same names do on a record. [Store] wraps them as a store.Store, so that a real store can
 // be compared with it step by step.
 //
 // Nothing is rounded except a bucket's level after a change of its rate, or after units were given

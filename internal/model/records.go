@@ -7,12 +7,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Records is the simplest drawgate.Store that decides with package record: the bytes of one record
+// Records is the simplest store.Store that decides with package record: the bytes of one record
 // per bucket. It is the reference for what a store must keep: what was admitted or settled, and how
 // a record was advanced if others would advance it differently ([record.Record.MustPersist]). What
 // any other refusal or a peek did to a record is discarded.
@@ -25,19 +24,19 @@ type Records struct {
 	all   bool // see Keeping
 
 	mu   sync.Mutex
-	kept map[drawgate.Key][]byte
+	kept map[store.Key][]byte
 	done bool
 }
 
 var (
-	_ drawgate.Store    = (*Records)(nil)
-	_ drawgate.Resetter = (*Records)(nil)
+	_ store.Store    = (*Records)(nil)
+	_ store.Resetter = (*Records)(nil)
 )
 
 // NewRecords returns an empty store with a clock, in Unix microseconds. exact says that a rolling
 // limit without a precision is exact.
 func NewRecords(now func() int64, exact bool) *Records {
-	return &Records{now: now, exact: exact, kept: map[drawgate.Key][]byte{}}
+	return &Records{now: now, exact: exact, kept: map[store.Key][]byte{}}
 }
 
 // Keeping makes a store keep what every take and settlement did to a record, whatever was decided,
@@ -51,9 +50,9 @@ func (s *Records) begin(ctx context.Context) (end func(), err error) {
 	s.mu.Lock()
 	switch {
 	case s.done:
-		err = drawgate.ErrClosed
+		err = store.ErrClosed
 	case ctx.Err() != nil:
-		err = &drawgate.StoreError{Store: "records", Op: "begin", Err: ctx.Err()}
+		err = &store.Error{Store: "records", Op: "begin", Err: ctx.Err()}
 	}
 	if err != nil {
 		s.mu.Unlock()
@@ -64,13 +63,13 @@ func (s *Records) begin(ctx context.Context) (end func(), err error) {
 // opened holds the records of some buckets during one step.
 type opened struct {
 	s       *Records
-	buckets []drawgate.BucketCost
+	buckets []store.BucketCost
 	recs    []*record.Record
 	now     int64  // of the step
 	keep    []bool // the record is to be written back
 }
 
-func (s *Records) open(buckets []drawgate.BucketCost) *opened {
+func (s *Records) open(buckets []store.BucketCost) *opened {
 	o := &opened{s: s, buckets: buckets, now: s.now(), keep: make([]bool, len(buckets))}
 	for i := range buckets {
 		rec := s.record(buckets[i].Key)
@@ -78,7 +77,7 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 		o.recs, o.now = append(o.recs, rec), max(o.now, rec.Last)
 	}
 	for i := range buckets {
-		specs := answer.Specs(buckets[i].Plan, s.exact)
+		specs := store.Internal.Specs(buckets[i].Plan, s.exact)
 		if o.keep[i] = s.all || o.recs[i].MustPersist(specs, o.now); s.all {
 			o.recs[i].Advance(specs, o.now) // even if nothing is decided, for example in a refund of nothing
 		}
@@ -86,7 +85,7 @@ func (s *Records) open(buckets []drawgate.BucketCost) *opened {
 	return o
 }
 
-func (s *Records) record(k drawgate.Key) *record.Record {
+func (s *Records) record(k store.Key) *record.Record {
 	b, ok := s.kept[k]
 	if !ok {
 		return &record.Record{}
@@ -106,8 +105,8 @@ func (o *opened) close() {
 	}
 }
 
-// Take implements drawgate.Store.
-func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// Take implements store.Store.
+func (s *Records) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return err
@@ -115,17 +114,17 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 	defer end()
 	for i := range batch {
 		t := &batch[i]
-		if err := answer.Check(t); err != nil {
-			out[i] = drawgate.Decision{Fail: err}
+		if err := t.Check(); err != nil {
+			out[i] = store.Verdict{Fail: err}
 			continue
 		}
 		o := s.open(t.Buckets)
-		d := answer.Decide(t, o.recs, s.exact, o.now)
+		d := store.Internal.Decide(t, o.recs, s.exact, o.now)
 		for k := range o.keep {
 			// A replay that does not take its units anew changes nothing, though a hold may have
 			// ended.
 			moved := slices.Contains(o.recs[k].Changes.Touched, t.ID)
-			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) && (t.Hold > 0 || t.Buckets[k].N != drawgate.Amounts{})
+			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) && (t.Hold > 0 || t.Buckets[k].N != store.Amounts{})
 		}
 		o.close()
 		out[i] = d
@@ -133,8 +132,8 @@ func (s *Records) Take(ctx context.Context, batch []drawgate.Take, out []drawgat
 	return nil
 }
 
-// Settle implements drawgate.Store.
-func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements store.Store.
+func (s *Records) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return err
@@ -142,47 +141,47 @@ func (s *Records) Settle(ctx context.Context, batch []drawgate.Settlement, out [
 	defer end()
 	for i := range batch {
 		b := &batch[i]
-		if out[i].Err = answer.CheckSettlement(b); out[i].Err != nil {
+		if out[i].Err = b.Check(); out[i].Err != nil {
 			continue
 		}
 		o := s.open(b.Buckets)
 		for k, rec := range o.recs {
-			if b.Op == drawgate.OpCharge {
+			if b.Op == store.OpCharge {
 				for j, l := range b.Buckets[k].Plan.Policy().Limits {
-					o.keep[k] = o.keep[k] || l.Kind != drawgate.Concurrency && b.Buckets[k].N[j] > 0
+					o.keep[k] = o.keep[k] || l.Kind != store.Concurrency && b.Buckets[k].N[j] > 0
 				}
-			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now || b.Op == drawgate.OpPause || b.Op == drawgate.OpUnpause {
+			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now || b.Op == store.OpPause || b.Op == store.OpUnpause {
 				o.keep[k] = true
 			}
 		}
-		out[i] = answer.Apply(b, o.recs, s.exact, o.now)
+		out[i] = store.Internal.Apply(b, o.recs, s.exact, o.now)
 		for k, back := range out[i].Back {
-			o.keep[k] = o.keep[k] || back != drawgate.Amounts{}
+			o.keep[k] = o.keep[k] || back != store.Amounts{}
 		}
 		o.close()
 	}
 	return nil
 }
 
-// Peek implements drawgate.Store.
-func (s *Records) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements store.Store.
+func (s *Records) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
 	for i := range buckets {
-		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+		if err := buckets[i].Check(priority); err != nil {
+			out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 			continue
 		}
-		out[i] = answer.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
+		out[i] = store.Internal.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
 	}
 	return nil
 }
 
-// Reset implements drawgate.Resetter.
-func (s *Records) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements store.Resetter.
+func (s *Records) Reset(ctx context.Context, keys []store.Key) error {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return err
@@ -195,7 +194,7 @@ func (s *Records) Reset(ctx context.Context, keys []drawgate.Key) error {
 }
 
 // All calls yield with the record of every bucket that was kept.
-func (s *Records) All(yield func(drawgate.Key, *record.Record) bool) {
+func (s *Records) All(yield func(store.Key, *record.Record) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.kept {
@@ -215,7 +214,7 @@ func (s *Records) Fork(now func() int64) *Records {
 // Equal reports whether two stores have the same content.
 func (s *Records) Equal(o *Records) bool { return maps.EqualFunc(s.kept, o.kept, bytes.Equal) }
 
-// Close implements drawgate.Store.
+// Close implements store.Store.
 func (s *Records) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

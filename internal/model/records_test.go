@@ -7,17 +7,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/localtest"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
 // records is the engine as a store that keeps no more than it must.
 var records = storetest.Harness{
-	New: func(*testing.T) drawgate.Store {
+	New: func(*testing.T) store.Store {
 		return model.NewRecords(func() int64 { return time.Now().UnixMicro() }, false)
 	},
 	Advance: obvious.Advance,
@@ -46,9 +46,9 @@ func TestMemory(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
-	for name, newStore := range map[string]func(t *testing.T) drawgate.Store{
-		"batches": func(t *testing.T) drawgate.Store { return open(t) },
-		"limiter": func(t *testing.T) drawgate.Store { return limiter{open(t)} },
+	for name, newStore := range map[string]func(t *testing.T) store.Store{
+		"batches": func(t *testing.T) store.Store { return open(t) },
+		"limiter": func(t *testing.T) store.Store { return limiter{open(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,13 +60,12 @@ func TestMemory(t *testing.T) {
 // limiter decides plain takes of one bucket in the caller's process.
 type limiter struct{ *memstore.Store }
 
-func (l limiter) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (l limiter) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	for i := range batch {
 		t := &batch[i]
 		var err error
 		if t.ID == "" && t.Ahead == 0 && len(t.Buckets) == 1 {
-			b := &t.Buckets[0]
-			out[i], err = answer.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
+			out[i], err = localtest.Take(l, t)
 		} else {
 			err = l.Store.Take(ctx, batch[i:i+1], out[i:i+1])
 		}

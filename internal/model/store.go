@@ -5,44 +5,43 @@ import (
 	"sync"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Store is a drawgate.Store made of ledgers.
+// Store is a store.Store made of ledgers.
 type Store struct {
 	now   func() int64 // Unix µs
 	exact bool
 
 	mu      sync.Mutex
-	ledgers map[drawgate.Key]*Ledger
+	ledgers map[store.Key]*Ledger
 	closed  bool
 }
 
 var (
-	_ drawgate.Store    = (*Store)(nil)
-	_ drawgate.Resetter = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Resetter = (*Store)(nil)
 )
 
 // New returns an empty store with a clock, in Unix microseconds. exact says that a rolling limit
 // without a precision is exact.
 func New(now func() int64, exact bool) *Store {
-	return &Store{now: now, exact: exact, ledgers: map[drawgate.Key]*Ledger{}}
+	return &Store{now: now, exact: exact, ledgers: map[store.Key]*Ledger{}}
 }
 
 // usable returns why a call cannot be carried out.
 func (s *Store) usable(ctx context.Context) error {
 	switch {
 	case s.closed:
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	case ctx.Err() != nil:
-		return &drawgate.StoreError{Store: "model", Op: "begin", Err: ctx.Err()}
+		return &store.Error{Store: "model", Op: "begin", Err: ctx.Err()}
 	}
 	return nil
 }
 
-func (s *Store) asks(buckets []drawgate.BucketCost) []Ask {
+func (s *Store) asks(buckets []store.BucketCost) []Ask {
 	asks := make([]Ask, len(buckets))
 	for i, b := range buckets {
 		l := s.ledgers[b.Key]
@@ -50,13 +49,13 @@ func (s *Store) asks(buckets []drawgate.BucketCost) []Ask {
 			l = &Ledger{}
 			s.ledgers[b.Key] = l
 		}
-		asks[i] = Ask{Ledger: l, Specs: answer.Specs(b.Plan, s.exact), N: record.Amounts(b.N)}
+		asks[i] = Ask{Ledger: l, Specs: store.Internal.Specs(b.Plan, s.exact), N: record.Amounts(b.N)}
 	}
 	return asks
 }
 
-// Take implements drawgate.Store.
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// Take implements store.Store.
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
@@ -65,8 +64,8 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	now := s.now()
 	for i := range batch {
 		t := &batch[i]
-		if err := answer.Check(t); err != nil {
-			out[i] = drawgate.Decision{Fail: err}
+		if err := t.Check(); err != nil {
+			out[i] = store.Verdict{Fail: err}
 			continue
 		}
 		rt := record.Take{
@@ -74,12 +73,12 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 			Given: t.Given, Priority: t.Priority,
 		}
 		if t.ID != "" {
-			rt.Fingerprint = answer.Fingerprint(t)
+			rt.Fingerprint = t.Fingerprint()
 			rt.NotAfter = record.Latest(t.NotAfter)
 		}
 		asks := s.asks(t.Buckets)
 		v := Decide(asks, &rt, now)
-		out[i] = answer.New(t, v, plain(asks))
+		out[i] = store.Internal.Verdict(&v, plain(asks))
 	}
 	return nil
 }
@@ -93,8 +92,8 @@ func plain(asks []Ask) []record.Ask {
 	return out
 }
 
-// Settle implements drawgate.Store.
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
@@ -107,35 +106,35 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return nil
 }
 
-func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
-	if err := answer.CheckSettlement(b); err != nil {
-		return drawgate.Outcome{Err: err}
+func (s *Store) settle(b *store.Settlement, now int64) store.Outcome {
+	if err := b.Check(); err != nil {
+		return store.Outcome{Err: err}
 	}
 	asks := s.asks(b.Buckets)
 	switch b.Op {
-	case drawgate.OpSettle, drawgate.OpCancel:
-		return drawgate.Outcome{Gone: !Settle(asks, b.ID, uint64(b.Grant), b.Op == drawgate.OpCancel, now)}
-	case drawgate.OpRenew:
+	case store.OpSettle, store.OpCancel:
+		return store.Outcome{Gone: !Settle(asks, b.ID, uint64(b.Grant), b.Op == store.OpCancel, now)}
+	case store.OpRenew:
 		if end, kept := KeptLease(asks, b.ID, uint64(b.Grant), now); kept {
-			return drawgate.Outcome{Kept: true, End: time.UnixMicro(end)}
+			return store.Outcome{Kept: true, End: time.UnixMicro(end)}
 		}
 		renewed, end := Renew(asks, b.ID, uint64(b.Grant), b.Hold.Microseconds(), now)
 		if !renewed {
-			return drawgate.Outcome{Gone: true}
+			return store.Outcome{Gone: true}
 		}
-		return drawgate.Outcome{End: time.UnixMicro(end)}
-	case drawgate.OpCharge:
+		return store.Outcome{End: time.UnixMicro(end)}
+	case store.OpCharge:
 		for i := range asks {
-			if b.Once && max(now, asks[i].Ledger.last) > answer.SeenAt(b)+record.SeenLife {
-				return drawgate.Outcome{Err: drawgate.ErrTooLate}
+			if b.Once && max(now, asks[i].Ledger.last) > store.Internal.SeenAt(b)+record.SeenLife {
+				return store.Outcome{Err: store.ErrTooLate}
 			}
 		}
 		Charge(asks, b.At.UnixMicro(), now)
-		return drawgate.Outcome{}
-	case drawgate.OpRefund:
-		Refund(asks, answer.SeenAt(b), now)
-		return answer.Refunded(plain(asks))
-	case drawgate.OpPause:
+		return store.Outcome{}
+	case store.OpRefund:
+		Refund(asks, store.Internal.SeenAt(b), now)
+		return store.Internal.Refunded(plain(asks))
+	case store.OpPause:
 		until := b.At.UnixMicro()
 		if b.Hold > 0 {
 			for i := range asks {
@@ -144,16 +143,16 @@ func (s *Store) settle(b *drawgate.Settlement, now int64) drawgate.Outcome {
 			until = now + b.Hold.Microseconds()
 		}
 		end, kept := PauseUntil(asks, until, b.Reason, now)
-		return drawgate.Outcome{End: answer.Instant(end), Kept: kept}
-	case drawgate.OpUnpause:
+		return store.Outcome{End: store.Internal.Instant(end), Kept: kept}
+	case store.OpUnpause:
 		end := Unpause(asks, b.At.UnixMicro(), now)
-		return drawgate.Outcome{End: answer.Instant(end), Kept: end > 0}
+		return store.Outcome{End: store.Internal.Instant(end), Kept: end > 0}
 	}
-	return drawgate.Outcome{Err: drawgate.ErrInvalid}
+	return store.Outcome{Err: store.ErrInvalid}
 }
 
-// Peek implements drawgate.Store.
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements store.Store.
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
@@ -161,16 +160,15 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	}
 	now := s.now()
 	for i := range buckets {
-		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+		if err := buckets[i].Check(priority); err != nil {
+			out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 			continue
 		}
 		asks := s.asks(buckets[i : i+1])
 		v := Peek(&asks[0], priority, now)
-		t := drawgate.Take{Buckets: buckets[i : i+1]}
-		st := drawgate.Status{Decision: answer.New(&t, v, plain(asks)), Open: len(asks[0].Ledger.holds)}
+		st := store.State{Verdict: store.Internal.Verdict(&v, plain(asks)), Open: len(asks[0].Ledger.holds)}
 		if p := asks[0].Ledger.pause; p.Until > v.Now {
-			st.Pause = drawgate.Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
+			st.Pause = store.Pause{Until: time.UnixMicro(p.Until), Reason: p.Reason}
 		}
 		for j := range asks[0].Specs {
 			st.States = append(st.States, asks[0].Ledger.usage(&asks[0].Specs[j], priority))
@@ -180,9 +178,9 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return nil
 }
 
-func (l *Ledger) usage(s *record.Spec, priority int8) drawgate.LimitUsage {
+func (l *Ledger) usage(s *record.Spec, priority int8) store.LimitUsage {
 	lim, held := l.know(s), l.pending(s.ID)
-	u := drawgate.LimitUsage{Max: s.Effective[priority]}
+	u := store.LimitUsage{Max: s.Effective[priority]}
 	if s.Kind == record.Calendar {
 		start, end := s.Rule.Window(l.last)
 		u.Start, u.End = time.UnixMicro(start), time.UnixMicro(end)
@@ -197,8 +195,8 @@ func (l *Ledger) usage(s *record.Spec, priority int8) drawgate.LimitUsage {
 	return u
 }
 
-// Reset implements drawgate.Resetter.
-func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements store.Resetter.
+func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
@@ -210,7 +208,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	return nil
 }
 
-// Close implements drawgate.Store.
+// Close implements store.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,18 +5,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
 // obvious is the model as a store, in a bubble whose clock moves when everybody sleeps.
 var obvious = storetest.Harness{
-	New: func(*testing.T) drawgate.Store {
+	New: func(*testing.T) store.Store {
 		return model.New(func() int64 { return time.Now().UnixMicro() }, false)
 	},
-	Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
+	Advance: func(_ store.Store, d time.Duration) { time.Sleep(d) },
 	Wrap:    synctest.Test,
 	Keeps:   true,
 	Without: map[string]string{"too many open": "it looks at all reservations at each step"},
@@ -40,7 +40,7 @@ func TestEngine(t *testing.T) {
 	n := needs.Rounds(20, 150, 5000)
 	keeping := records
 	keeping.Keeps = true
-	keeping.New = func(t *testing.T) drawgate.Store {
+	keeping.New = func(t *testing.T) store.Store {
 		t.Helper()
 		return model.NewRecords(func() int64 { return time.Now().UnixMicro() }, false).Keeping()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -46,7 +47,7 @@ func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 // downStore is a store that is unavailable.
 type downStore struct{ drawgate.Store }
 
-func (downStore) Take(context.Context, []drawgate.Take, []drawgate.Decision) error {
+func (downStore) Take(context.Context, []drawgate.Take, []store.Verdict) error {
 	return &drawgate.StoreError{Store: "down", Op: "take"}
 }
 

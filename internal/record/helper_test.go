@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Lengths in µs, and an instant to start from: Thursday 2026-10-01 00:00 UTC.
@@ -49,11 +49,11 @@ func spec(t testing.TB, l drawgate.Limit) record.Spec {
 	if l.Name == "" {
 		l.Name = "l"
 	}
-	s, err := answer.LimitSpec(l)
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}}.Compile()
 	if err != nil {
 		t.Fatalf("limit %+v: %v", l, err)
 	}
-	return s
+	return store.Internal.Specs(plan.Plan, false)[0]
 }
 
 // bucket is one record with its limits, and a clock.

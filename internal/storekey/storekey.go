@@ -1,4 +1,4 @@
-// Package storekey gives each [drawgate.Key] a readable name of its own in a store that others use,
+// Package storekey gives each [store.Key] a readable name of its own in a store that others use,
 // too.
 //
 // A name is prefix:tenant:policy:name. Any character in a part that we, Redis SCAN's patterns or a
@@ -14,7 +14,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // The longest parts that are written in full, in escaped bytes: with the default prefix a key has
@@ -26,7 +26,7 @@ const (
 
 // Format returns a bucket's key, and what to store in the bucket so that its parts can be found
 // again ("" if the key has them).
-func Format(prefix string, k drawgate.Key) (key, raw string) {
+func Format(prefix string, k store.Key) (key, raw string) {
 	buf := make([]byte, 0, 64)
 	buf = append(buf, prefix...)
 	whole := true
@@ -83,7 +83,7 @@ func plain(c byte) bool {
 var ErrKey = errors.New("not a key of this store")
 
 // Parse is the inverse of Format. raw is what was stored in the bucket.
-func Parse(prefix, key, raw string) (k drawgate.Key, err error) {
+func Parse(prefix, key, raw string) (k store.Key, err error) {
 	rest, ok := strings.CutPrefix(key, prefix+":")
 	parts := strings.Split(rest, ":")
 	if !ok || len(parts) != 3 {
@@ -98,7 +98,7 @@ func Parse(prefix, key, raw string) (k drawgate.Key, err error) {
 	}
 	for i, dst := range [...]*string{&k.Tenant, &k.Policy, &k.Name} {
 		if *dst, err = unescape(parts[i]); err != nil {
-			return drawgate.Key{}, err
+			return store.Key{}, err
 		}
 	}
 	return k, nil
@@ -127,7 +127,7 @@ func unescape(part string) (string, error) {
 	return string(buf), nil
 }
 
-func packKey(k drawgate.Key) string {
+func packKey(k store.Key) string {
 	var buf []byte
 	for _, part := range [...]string{k.Tenant, k.Policy, k.Name} {
 		buf = binary.AppendUvarint(buf, uint64(len(part)))
@@ -136,18 +136,18 @@ func packKey(k drawgate.Key) string {
 	return string(buf)
 }
 
-func unpackKey(raw string) (k drawgate.Key, err error) {
+func unpackKey(raw string) (k store.Key, err error) {
 	buf := []byte(raw)
 	for _, dst := range [...]*string{&k.Tenant, &k.Policy, &k.Name} {
 		n, size := binary.Uvarint(buf)
 		if size <= 0 || n > uint64(len(buf)-size) {
-			return drawgate.Key{}, ErrKey
+			return store.Key{}, ErrKey
 		}
 		*dst = string(buf[size : size+int(n)])
 		buf = buf[size+int(n):]
 	}
 	if len(buf) > 0 {
-		return drawgate.Key{}, ErrKey
+		return store.Key{}, ErrKey
 	}
 	return k, nil
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // req: E4
@@ -12,14 +12,14 @@ func TestKeysAreReadable(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 101)
 	for _, c := range []struct {
-		key  drawgate.Key
+		key  store.Key
 		want string
 	}{
-		{drawgate.Key{Tenant: "acme", Policy: "per-ip", Name: "192.0.2.1"}, "rl:acme:per-ip:192.0.2.1"},
-		{drawgate.Key{Policy: "p", Name: "2001:db8::1"}, "rl::p:2001%3Adb8%3A%3A1"},
-		{drawgate.Key{Tenant: "a{b}", Policy: "50%", Name: "é \x00"}, "rl:a%7Bb%7D:50%25:%C3%A9%20%00"},
-		{drawgate.Key{Policy: "p", Name: "*?[]\\"}, "rl::p:%2A%3F%5B%5D%5C"},
-		{drawgate.Key{Policy: "p", Name: long}, "rl::p:%~PxUeQZ2NjabISX68mlz-5OAa_CnG2lI4iCfRpPLrYUM"},
+		{store.Key{Tenant: "acme", Policy: "per-ip", Name: "192.0.2.1"}, "rl:acme:per-ip:192.0.2.1"},
+		{store.Key{Policy: "p", Name: "2001:db8::1"}, "rl::p:2001%3Adb8%3A%3A1"},
+		{store.Key{Tenant: "a{b}", Policy: "50%", Name: "é \x00"}, "rl:a%7Bb%7D:50%25:%C3%A9%20%00"},
+		{store.Key{Policy: "p", Name: "*?[]\\"}, "rl::p:%2A%3F%5B%5D%5C"},
+		{store.Key{Policy: "p", Name: long}, "rl::p:%~PxUeQZ2NjabISX68mlz-5OAa_CnG2lI4iCfRpPLrYUM"},
 	} {
 		got, raw := Format("rl", c.key)
 		if c.key.Name == long {
@@ -44,12 +44,12 @@ func TestKeysAreReadable(t *testing.T) {
 // req: E4
 func TestKeysDoNotCollide(t *testing.T) {
 	t.Parallel()
-	seen := map[string]drawgate.Key{}
+	seen := map[string]store.Key{}
 	parts := []string{"", "a", "b", "a:b", ":", "a:", ":a", "a%3Ab", "%", "%3A", "a_b", "%~", "%~PxUe", strings.Repeat("a", 41), strings.Repeat(":", 14), strings.Repeat("a", 101)}
 	for _, tenant := range parts {
 		for _, policy := range parts {
 			for _, name := range parts {
-				k := drawgate.Key{Tenant: tenant, Policy: policy, Name: name}
+				k := store.Key{Tenant: tenant, Policy: policy, Name: name}
 				key, raw := Format("drawgate", k)
 				if other, ok := seen[key]; ok {
 					t.Fatalf("%+v and %+v are both %q", k, other, key)
@@ -68,7 +68,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("a", "b:c", "d", "a:b", "c", "d")
 	f.Add("%~x", strings.Repeat("%", 30), "\x00\xff", "{t}", "*", strings.Repeat("é", 60))
 	f.Fuzz(func(t *testing.T, t1, p1, n1, t2, p2, n2 string) {
-		a, b := drawgate.Key{Tenant: t1, Policy: p1, Name: n1}, drawgate.Key{Tenant: t2, Policy: p2, Name: n2}
+		a, b := store.Key{Tenant: t1, Policy: p1, Name: n1}, store.Key{Tenant: t2, Policy: p2, Name: n2}
 		ka, ra := Format("x", a)
 		kb, _ := Format("x", b)
 		if (ka == kb) != (a == b) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -21,8 +22,8 @@ func TestTakesRefundsAndAdjusterAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cost := func(n int64) []drawgate.BucketCost {
-		return []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan, N: drawgate.Amounts{n}}}
+	cost := func(n int64) []store.BucketCost {
+		return []store.BucketCost{{Key: store.Key{Policy: "p", Name: "k"}, Plan: plan.Plan, N: store.Amounts{n}}}
 	}
 	open := func() *dynamostore.Store {
 		s := dynamostore.New(c, table, nil)
@@ -43,7 +44,7 @@ func TestTakesRefundsAndAdjusterAtOnce(t *testing.T) {
 	}
 	for range 4 {
 		work(func(s *dynamostore.Store) error {
-			d, err := take(t.Context(), s, drawgate.Take{Buckets: cost(1)})
+			d, err := take(t.Context(), s, store.Take{Buckets: cost(1)})
 			if d.Allowed {
 				granted.Add(1)
 			}
@@ -51,14 +52,14 @@ func TestTakesRefundsAndAdjusterAtOnce(t *testing.T) {
 		})
 	}
 	work(func(s *dynamostore.Store) error {
-		o, err := settle(t.Context(), s, drawgate.Settlement{Op: drawgate.OpRefund, Buckets: cost(1)})
+		o, err := settle(t.Context(), s, store.Settlement{Op: store.OpRefund, Buckets: cost(1)})
 		if len(o.Back) > 0 {
 			back.Add(o.Back[0][0])
 		}
 		return err
 	})
 	work(func(s *dynamostore.Store) error {
-		_, err := settle(t.Context(), s, drawgate.Settlement{Op: drawgate.OpCharge, At: time.Now(), Buckets: cost(1)})
+		_, err := settle(t.Context(), s, store.Settlement{Op: store.OpCharge, At: time.Now(), Buckets: cost(1)})
 		charged.Add(1)
 		return err
 	})
@@ -66,7 +67,7 @@ func TestTakesRefundsAndAdjusterAtOnce(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	out := make([]drawgate.Status, 1)
+	out := make([]store.State, 1)
 	if err := open().Peek(t.Context(), cost(0), 0, out); err != nil || out[0].Fail != nil {
 		t.Fatal(err, out[0].Fail)
 	}

@@ -11,9 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // A write that replaces the whole item fails if another process was faster. That is rare, until
@@ -257,11 +256,11 @@ func changed(have map[string]int64, rec *record.Record) (set map[string]int64, d
 // ttl returns when the service may delete an item with entries: a week after everything that
 // anybody who may add an entry may have used.
 func ttl(img *image, a *attempt) int64 {
-	specs := answer.Specs(a.plan, false)
+	specs := store.Internal.Specs(a.plan, false)
 	all := record.Ask{Rec: &record.Record{}, Specs: specs}
 	for i := range specs {
 		if specs[i].Kind != record.Concurrency {
-			all.N[i] = specs[i].Effective[drawgate.MaxPriority]
+			all.N[i] = specs[i].Effective[store.MaxPriority]
 		}
 	}
 	now := max(a.at.early, a.rec.Last)
@@ -329,7 +328,7 @@ func (l *line) count(img *image) {
 }
 
 // sameLimits returns the limits of plans, "" if they differ.
-func (s *Store) sameLimits(plans []*drawgate.Plan) string {
+func (s *Store) sameLimits(plans []*store.Plan) string {
 	limits := s.limitsOf(plans[0])
 	for _, p := range plans[1:] {
 		if p != plans[0] && s.limitsOf(p) != limits {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -63,7 +64,7 @@ func (c *badConn) arrive() {
 // hold is a reservation in a history.
 type hold struct {
 	id      string
-	grant   drawgate.Grant
+	grant   store.Grant
 	at, end int64
 	n       int64
 	known   bool // its taker was told that it has it
@@ -76,7 +77,7 @@ type history struct {
 	*testing.T
 	rng    *rand.Rand
 	now    *atomic.Int64
-	plan   *drawgate.Plan
+	plan   *store.Plan
 	stores []*dynamostore.Store
 	conns  []*badConn
 
@@ -128,7 +129,7 @@ func newHistory(t *testing.T, server *awstest.Server, table string, seed uint64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &history{T: t, rng: rand.New(rand.NewPCG(seed, 1)), now: &atomic.Int64{}, plan: plan}
+	h := &history{T: t, rng: rand.New(rand.NewPCG(seed, 1)), now: &atomic.Int64{}, plan: plan.Plan}
 	h.now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
 	opts := &dynamostore.Options{Prefix: prefix()}
 	for i := range 3 {
@@ -171,13 +172,13 @@ func (h *history) run(steps int) {
 	}
 }
 
-func (h *history) costs(n, slots int64) []drawgate.BucketCost {
-	return []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: h.plan, N: drawgate.Amounts{n, slots, n}}}
+func (h *history) costs(n, slots int64) []store.BucketCost {
+	return []store.BucketCost{{Key: store.Key{Policy: "p", Name: "k"}, Plan: h.plan, N: store.Amounts{n, slots, n}}}
 }
 
 func (h *history) take(s *dynamostore.Store) {
 	n := 1 + h.rng.Int64N(6)
-	d, err := take(h.Context(), s, drawgate.Take{Buckets: h.costs(n, 0)})
+	d, err := take(h.Context(), s, store.Take{Buckets: h.costs(n, 0)})
 	h.granted(&d, err, n)
 	h.Logf("%d %p: take %d: %t, %v", h.now.Load(), s, n, d.Allowed, err)
 	if err == nil && d.Allowed {
@@ -186,9 +187,9 @@ func (h *history) take(s *dynamostore.Store) {
 }
 
 // granted checks an answer to a take.
-func (h *history) granted(d *drawgate.Decision, err error, n int64) {
+func (h *history) granted(d *store.Verdict, err error, n int64) {
 	switch {
-	case errors.Is(err, drawgate.ErrNothingDone):
+	case errors.Is(err, store.ErrNothingDone):
 	case err != nil:
 		h.maybe += n
 	case d.Allowed && h.now.Load() < h.paused:
@@ -198,19 +199,19 @@ func (h *history) granted(d *drawgate.Decision, err error, n int64) {
 
 func (h *history) reserve(s *dynamostore.Store) {
 	h.takes++
-	r := &hold{id: fmt.Sprint("id ", h.rng.IntN(8)), grant: drawgate.NewGrant(), n: 1 + h.rng.Int64N(6), at: h.now.Load()}
+	r := &hold{id: fmt.Sprint("id ", h.rng.IntN(8)), grant: store.NewGrant(), n: 1 + h.rng.Int64N(6), at: h.now.Load()}
 	length := time.Duration(1+h.rng.Int64N(20)) * time.Second
 	r.end = r.at + length.Microseconds()
 	defer func() {
 		h.Logf("%d %p: reserve %s %x, %d units for %v: %v", h.now.Load(), s, r.id, uint64(r.grant), r.n, length, r.known)
 	}()
-	d, err := take(h.Context(), s, drawgate.Take{ID: r.id, Grant: r.grant, Hold: length, Buckets: h.costs(r.n, 1)})
-	if errors.Is(err, drawgate.ErrIDOpen) || errors.Is(err, drawgate.ErrIDReused) || d.Replayed {
+	d, err := take(h.Context(), s, store.Take{ID: r.id, Grant: r.grant, Hold: length, Buckets: h.costs(r.n, 1)})
+	if errors.Is(err, store.ErrIDOpen) || errors.Is(err, store.ErrIDReused) || d.Replayed {
 		return
 	}
 	h.granted(&d, err, r.n)
 	r.known = err == nil && d.Allowed
-	if r.known || err != nil && !errors.Is(err, drawgate.ErrNothingDone) {
+	if r.known || err != nil && !errors.Is(err, store.ErrNothingDone) {
 		h.holds = append(h.holds, r)
 	}
 }
@@ -220,15 +221,15 @@ func (h *history) settle(s *dynamostore.Store) {
 		return
 	}
 	r := h.holds[h.rng.IntN(len(h.holds))]
-	set := drawgate.Settlement{Op: drawgate.OpSettle, ID: r.id, Grant: r.grant, Buckets: h.costs(h.rng.Int64N(r.n+1), 0)}
+	set := store.Settlement{Op: store.OpSettle, ID: r.id, Grant: r.grant, Buckets: h.costs(h.rng.Int64N(r.n+1), 0)}
 	n := set.Buckets[0].N[0]
 	if h.rng.IntN(3) == 0 {
-		set.Op, n = drawgate.OpCancel, 0
+		set.Op, n = store.OpCancel, 0
 	}
 	o, err := settle(h.Context(), s, set)
 	h.Logf("%d %p: %v %s %x with %d: gone %t, %v", h.now.Load(), s, set.Op, r.id, uint64(r.grant), n, o.Gone, err)
 	switch {
-	case errors.Is(err, drawgate.ErrNothingDone):
+	case errors.Is(err, store.ErrNothingDone):
 	case err != nil: // whether it is settled or not, it may not be counted on
 		h.maybe += r.n
 		r.ended = true
@@ -247,7 +248,7 @@ func (h *history) renew(s *dynamostore.Store) {
 	}
 	r := h.holds[h.rng.IntN(len(h.holds))]
 	length := time.Duration(1+h.rng.Int64N(30)) * time.Second
-	o, err := settle(h.Context(), s, drawgate.Settlement{Op: drawgate.OpRenew, ID: r.id, Grant: r.grant, Hold: length, Buckets: h.costs(0, 0)})
+	o, err := settle(h.Context(), s, store.Settlement{Op: store.OpRenew, ID: r.id, Grant: r.grant, Hold: length, Buckets: h.costs(0, 0)})
 	h.Logf("%d %p: renew %s %x for %v: gone %t, %v", h.now.Load(), s, r.id, uint64(r.grant), length, o.Gone, err)
 	if err == nil && !o.Gone {
 		if r.settled {
@@ -259,7 +260,7 @@ func (h *history) renew(s *dynamostore.Store) {
 
 func (h *history) pause(s *dynamostore.Store) {
 	length := time.Duration(1+h.rng.Int64N(5)) * time.Second
-	if _, err := settle(h.Context(), s, drawgate.Settlement{Op: drawgate.OpPause, Hold: length, Buckets: h.costs(0, 0)}); err == nil {
+	if _, err := settle(h.Context(), s, store.Settlement{Op: store.OpPause, Hold: length, Buckets: h.costs(0, 0)}); err == nil {
 		h.paused = max(h.paused, h.now.Load()+length.Microseconds())
 	}
 }
@@ -292,7 +293,7 @@ func (h *history) check() {
 		return
 	}
 	s := h.stores[h.rng.IntN(len(h.stores))]
-	st := make([]drawgate.Status, 1)
+	st := make([]store.State, 1)
 	if err := s.Peek(h.Context(), h.costs(0, 0), 0, st); err != nil || st[0].Fail != nil {
 		h.Fatal(err, st[0].Fail)
 	}
@@ -341,18 +342,18 @@ func TestRefusalBesideAGrant(t *testing.T) {
 	t.Parallel()
 	a, b := contestedStores(t, direct)
 	plan := planOf(t, 10)
-	held := drawgate.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 8, "k")}
+	held := store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 8, "k")}
 	if d, err := take(t.Context(), a, held); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	if d, err := takeOf(t.Context(), b, plan, "k", 1); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if o, err := settle(t.Context(), a, drawgate.Settlement{Op: drawgate.OpCancel, ID: "id", Grant: 7, Buckets: bucketsOf(plan, 0, "k")}); err != nil || o.Gone {
+	if o, err := settle(t.Context(), a, store.Settlement{Op: store.OpCancel, ID: "id", Grant: 7, Buckets: bucketsOf(plan, 0, "k")}); err != nil || o.Gone {
 		t.Fatal(o, err)
 	}
-	out := make([]drawgate.Decision, 2)
-	if err := b.Take(t.Context(), []drawgate.Take{{Buckets: bucketsOf(plan, 1, "k")}, {Buckets: bucketsOf(plan, 5, "k")}}, out); err != nil || !out[0].Allowed || !out[1].Allowed {
+	out := make([]store.Verdict, 2)
+	if err := b.Take(t.Context(), []store.Take{{Buckets: bucketsOf(plan, 1, "k")}, {Buckets: bucketsOf(plan, 5, "k")}}, out); err != nil || !out[0].Allowed || !out[1].Allowed {
 		t.Errorf("1 and 5 of 9: allowed %t and %t, %v", out[0].Allowed, out[1].Allowed, err)
 	}
 }
@@ -365,19 +366,19 @@ func TestTwoVersionsInABatch(t *testing.T) {
 	t.Parallel()
 	a, b := contestedStores(t, direct)
 	first := planOf(t, 10)
-	second, err := drawgate.Policy{Name: first.Name(), Limits: append(slices.Clone(first.Policy().Limits), drawgate.Limit{Name: "more", Kind: drawgate.Rolling, Amount: 9, Window: time.Hour})}.Compile()
+	second, err := store.Policy{Name: first.Name(), Limits: append(slices.Clone(first.Policy().Limits), store.Limit{Name: "more", Kind: drawgate.Rolling, Amount: 9, Window: time.Hour})}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([]drawgate.Decision, 2)
+	out := make([]store.Verdict, 2)
 	two := bucketsOf(second, 1, "k")
 	two[0].N[1] = 1
-	if err := a.Take(t.Context(), []drawgate.Take{{Buckets: bucketsOf(first, 11, "k")}, {Buckets: two}}, out); err != nil || out[0].Allowed || !out[1].Allowed {
+	if err := a.Take(t.Context(), []store.Take{{Buckets: bucketsOf(first, 11, "k")}, {Buckets: two}}, out); err != nil || out[0].Allowed || !out[1].Allowed {
 		t.Fatal(err, out[0].Allowed, out[1].Allowed)
 	}
 	for i, s := range []*dynamostore.Store{a, b, a, b} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		if d, err := take(ctx, s, drawgate.Take{Buckets: two}); err != nil || !d.Allowed {
+		if d, err := take(ctx, s, store.Take{Buckets: two}); err != nil || !d.Allowed {
 			t.Errorf("take %d: %t, %v", i, d.Allowed, err)
 		}
 		cancel()
@@ -417,16 +418,16 @@ func TestManyReservationsAtOnce(t *testing.T) {
 	a, b := contestedStores(t, bounded{direct})
 	plan := planOf(t, 1_000_000)
 	const many = 300
-	takes, ends := make([]drawgate.Take, many), make([]drawgate.Settlement, many)
+	takes, ends := make([]store.Take, many), make([]store.Settlement, many)
 	for i := range takes {
-		takes[i] = drawgate.Take{ID: fmt.Sprint(i), Grant: drawgate.Grant(i + 1), Hold: time.Hour, Buckets: bucketsOf(plan, 2, "k")}
-		ends[i] = drawgate.Settlement{ID: takes[i].ID, Grant: takes[i].Grant, Op: drawgate.OpSettle, Buckets: bucketsOf(plan, 1, "k")}
+		takes[i] = store.Take{ID: fmt.Sprint(i), Grant: store.Grant(i + 1), Hold: time.Hour, Buckets: bucketsOf(plan, 2, "k")}
+		ends[i] = store.Settlement{ID: takes[i].ID, Grant: takes[i].Grant, Op: store.OpSettle, Buckets: bucketsOf(plan, 1, "k")}
 	}
 	for round, n := range []int{1, 50, 150, many} {
 		for i := range takes {
 			takes[i].ID, ends[i].ID = fmt.Sprint(round, " ", i), fmt.Sprint(round, " ", i)
 		}
-		got := make([]drawgate.Decision, n)
+		got := make([]store.Verdict, n)
 		if err := a.Take(t.Context(), takes[:n], got); err != nil {
 			t.Fatal(err)
 		}
@@ -435,7 +436,7 @@ func TestManyReservationsAtOnce(t *testing.T) {
 				t.Fatalf("reservation %d of %d: %v", i, n, got[i].Fail)
 			}
 		}
-		out := make([]drawgate.Outcome, n)
+		out := make([]store.Outcome, n)
 		if err := b.Settle(t.Context(), ends[:n], out); err != nil {
 			t.Fatal(err)
 		}

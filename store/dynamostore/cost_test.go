@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -116,7 +117,7 @@ func TestCostOfADecision(t *testing.T) {
 	}
 	take := func(l *drawgate.Limiter) func() (bool, error) {
 		return func() (bool, error) {
-			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Key: "k", Costs: []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(1000)}}}})
+			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Key: "k", Costs: []store.Cost{drawgate.Requests(1), drawgate.Tokens(1000)}}}})
 			return d.Allowed, err
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/storekey"
 	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	cw "github.com/drawgate/drawgate/telemetry/cloudwatch"
 )
@@ -254,7 +255,7 @@ func (c *cloud) process(t *testing.T, prefix string, also ...*dynamostore.Observ
 }
 
 // limit gives the instance a limiter by the document's preset on a store. opts may be nil.
-func (in *instance) limit(store drawgate.Store, opts *drawgate.Options) {
+func (in *instance) limit(store store.Store, opts *drawgate.Options) {
 	in.t.Helper()
 	lim, err := drawgate.New(store, gemini(in.t), opts)
 	if err != nil {
@@ -288,7 +289,7 @@ const (
 
 const project = "project-1"
 
-func tokensOf(n int64) drawgate.Cost { return drawgate.Units(llm.UnitInputTokens, n) }
+func tokensOf(n int64) store.Cost { return drawgate.Units(llm.UnitInputTokens, n) }
 
 // acquire asks for one request with that many tokens.
 func (in *instance) acquire(tokens int64) drawgate.Decision {
@@ -348,7 +349,7 @@ type row struct {
 
 // key returns the bucket's key in the table.
 func (in *instance) key() map[string]types.AttributeValue {
-	key, _ := storekey.Format(in.store.Prefix(), drawgate.Key{Policy: in.lim.Plan().Name(), Name: project})
+	key, _ := storekey.Format(in.store.Prefix(), store.Key{Policy: in.lim.Plan().Name(), Name: project})
 	return map[string]types.AttributeValue{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: key}}
 }
 

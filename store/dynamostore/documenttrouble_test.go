@@ -12,6 +12,7 @@ import (
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
 	cw "github.com/drawgate/drawgate/telemetry/cloudwatch"
@@ -94,7 +95,7 @@ func outage(t *testing.T, c *cloud, prefix string, cause trouble) {
 	if admitted > 3+2 {
 		t.Errorf("%d were admitted in an outage, of which 3 in 90 s and more than 2 at once", admitted)
 	}
-	if d := in.acquire(1_000); d.Reason != drawgate.Limited || !d.Fallback {
+	if d := in.acquire(1_000); d.Reason != store.Limited || !d.Fallback {
 		t.Errorf("beyond the share: %v, by the fallback %v", d.Reason, d.Fallback)
 	}
 	time.Sleep(30 * time.Second)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -85,22 +86,22 @@ func on(t *testing.T, server *awstest.Server, n network, clock func() int64) (ba
 	return bad, good
 }
 
-func bucketsOf(plan *drawgate.Plan, n int64, names ...string) (list []drawgate.BucketCost) {
+func bucketsOf(plan *store.Plan, n int64, names ...string) (list []store.BucketCost) {
 	for _, name := range names {
-		list = append(list, drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan, N: drawgate.Amounts{n}})
+		list = append(list, store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan, N: store.Amounts{n}})
 	}
 	return list
 }
 
-func take(ctx context.Context, s drawgate.Store, t drawgate.Take) (drawgate.Decision, error) {
-	out := make([]drawgate.Decision, 1)
-	err := s.Take(ctx, []drawgate.Take{t}, out)
+func take(ctx context.Context, s store.Store, t store.Take) (store.Verdict, error) {
+	out := make([]store.Verdict, 1)
+	err := s.Take(ctx, []store.Take{t}, out)
 	return out[0], errors.Join(err, out[0].Fail)
 }
 
-func settle(ctx context.Context, s drawgate.Store, t drawgate.Settlement) (drawgate.Outcome, error) {
-	out := make([]drawgate.Outcome, 1)
-	err := s.Settle(ctx, []drawgate.Settlement{t}, out)
+func settle(ctx context.Context, s store.Store, t store.Settlement) (store.Outcome, error) {
+	out := make([]store.Outcome, 1)
+	err := s.Settle(ctx, []store.Settlement{t}, out)
 	return out[0], errors.Join(err, out[0].Err)
 }
 
@@ -126,7 +127,7 @@ func TestProxyRepeatsWrites(t *testing.T) {
 	if u := used(t, good, plan, "k"); u != 30 {
 		t.Errorf("%d used, want 30", u)
 	}
-	if o, err := settle(t.Context(), bad, drawgate.Settlement{Op: drawgate.OpRefund, Buckets: bucketsOf(plan, 10, "k")}); err != nil {
+	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund, Buckets: bucketsOf(plan, 10, "k")}); err != nil {
 		t.Fatal(o, err)
 	}
 	if u := used(t, good, plan, "k"); u != 20 {
@@ -166,7 +167,7 @@ func TestMarkIsForgotten(t *testing.T) {
 	for range 5 {
 		takeGood()
 	}
-	if o, err := settle(t.Context(), bad, drawgate.Settlement{Op: drawgate.OpRefund, Buckets: bucketsOf(plan, 10, "k")}); !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, drawgate.ErrNothingDone) {
+	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund, Buckets: bucketsOf(plan, 10, "k")}); !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("the refund: %+v, %v, want an unknown outcome", o, err)
 	}
 	if u := used(t, good, plan, "k"); u != 50 {
@@ -197,11 +198,11 @@ func TestSuspendedAndAnswerLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	granted := int64(0)
-	if d, err := takeOf(t.Context(), bad, plan, "k", 10); err == nil && d.Allowed {
+	if d, err := takeOf(t.Context(), bad, plan.Plan, "k", 10); err == nil && d.Allowed {
 		granted += 10 // it begins to use them now
 	}
 	now.Add((2 * time.Second).Microseconds())
-	if d, err := takeOf(t.Context(), good, plan, "k", 10); err != nil {
+	if d, err := takeOf(t.Context(), good, plan.Plan, "k", 10); err != nil {
 		t.Fatal(err)
 	} else if d.Allowed {
 		granted += 10
@@ -219,8 +220,8 @@ func TestUndoFails(t *testing.T) {
 	t.Parallel()
 	bad, good := on(t, empty(t), throttledAfter(1), nil)
 	plan := planOf(t, 100)
-	_, err := take(t.Context(), bad, drawgate.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 10, "a", "b")})
-	if u := used(t, good, plan, "a"); u == 10 && errors.Is(err, drawgate.ErrNothingDone) {
+	_, err := take(t.Context(), bad, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 10, "a", "b")})
+	if u := used(t, good, plan, "a"); u == 10 && errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("%d units are reserved, but the error says that nothing was done: %v", u, err)
 	}
 }
@@ -243,7 +244,7 @@ func TestPlainTakeIsGrantedByItsLastBucket(t *testing.T) {
 	t.Parallel()
 	bad, good := on(t, empty(t), throttledAfter(2), nil)
 	plan := planOf(t, 100)
-	d, err := take(t.Context(), bad, drawgate.Take{Buckets: bucketsOf(plan, 10, "a", "b")})
+	d, err := take(t.Context(), bad, store.Take{Buckets: bucketsOf(plan, 10, "a", "b")})
 	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); err != nil || !d.Allowed || a != 10 || b != 10 {
 		t.Errorf("got %+v, %v, and %d and %d units are used, want a grant of 10 and 10", d, err, a, b)
 	}
@@ -258,11 +259,11 @@ func TestPartOfASettlement(t *testing.T) {
 	bad, good := on(t, empty(t), throttledAfter(1), nil)
 	plan := planOf(t, 100)
 	buckets := bucketsOf(plan, 10, "a", "b")
-	if d, err := take(t.Context(), good, drawgate.Take{Buckets: buckets}); err != nil || !d.Allowed {
+	if d, err := take(t.Context(), good, store.Take{Buckets: buckets}); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	_, err := settle(t.Context(), bad, drawgate.Settlement{Op: drawgate.OpRefund, Buckets: buckets})
-	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); a+b != 10 || err == nil || errors.Is(err, drawgate.ErrNothingDone) {
+	_, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund, Buckets: buckets})
+	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); a+b != 10 || err == nil || errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("%d and %d units are used; the error is %v", a, b, err)
 	}
 }
@@ -279,8 +280,8 @@ func TestDeadlineOfSeveralBuckets(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := take(ctx, s, drawgate.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(planOf(t, 100), 10, "a", "b")})
-		if took := time.Since(began); took > time.Second || !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, drawgate.ErrNothingDone) {
+		_, err := take(ctx, s, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(planOf(t, 100), 10, "a", "b")})
+		if took := time.Since(began); took > time.Second || !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
@@ -315,7 +316,7 @@ func TestSlowAnswersAreNotMisconfiguration(t *testing.T) {
 		if err == nil || errors.Is(err, dynamostore.ErrMisconfigured) {
 			t.Errorf("a take: %v", err)
 		}
-		out := make([]drawgate.Status, 1)
+		out := make([]store.State, 1)
 		if err := errors.Join(s.Peek(ctx, bucketsOf(planOf(t, 100), 1, "k"), 0, out), out[0].Fail); errors.Is(err, dynamostore.ErrMisconfigured) {
 			t.Errorf("a peek: %v", err)
 		}
@@ -330,9 +331,9 @@ func TestRacingSettlements(t *testing.T) {
 	t.Parallel()
 	plan := planOf(t, 100)
 	buckets := bucketsOf(plan, 3, "a", "b")
-	end := drawgate.Settlement{Op: drawgate.OpSettle, ID: "id", Grant: 7, Buckets: buckets}
+	end := store.Settlement{Op: store.OpSettle, ID: "id", Grant: 7, Buckets: buckets}
 	var mu sync.Mutex
-	var other *drawgate.Outcome
+	var other *store.Outcome
 	var bad, good *dynamostore.Store
 	bad, good = on(t, empty(t), func(op string, send func() (*http.Response, error)) (*http.Response, error) {
 		if !writes(op) {
@@ -349,7 +350,7 @@ func TestRacingSettlements(t *testing.T) {
 		}
 		return resp, err
 	}, nil)
-	if d, err := take(t.Context(), good, drawgate.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 10, "a", "b")}); err != nil || !d.Allowed {
+	if d, err := take(t.Context(), good, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 10, "a", "b")}); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	o, err := settle(t.Context(), bad, end)
@@ -412,13 +413,13 @@ func TestCallersGiveUp(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					cancels.Store(calls.Load()+rand.Int64N(20), cancel)
 					names := []string{"a", "b", "c"}[:1+rand.IntN(3)]
-					_, err := take(ctx, s, drawgate.Take{Buckets: bucketsOf(plan, 1, names...)})
+					_, err := take(ctx, s, store.Take{Buckets: bucketsOf(plan, 1, names...)})
 					cancel()
 					mu.Lock()
 					for _, n := range names {
 						if err == nil {
 							granted[n]++
-						} else if !errors.Is(err, drawgate.ErrNothingDone) {
+						} else if !errors.Is(err, store.ErrNothingDone) {
 							unknown[n]++
 						}
 					}

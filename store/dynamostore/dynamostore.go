@@ -37,10 +37,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Store keeps buckets in a table. It is safe for concurrent use.
@@ -58,10 +57,10 @@ type Store struct {
 	hasty sync.Once // the warning that takes have too little time
 
 	mu      sync.Mutex
-	lines   map[string]*line           // by key
-	plans   map[planKey]*drawgate.Plan // see variant
-	texts   map[*drawgate.Plan]string  // see limitsOf
-	stored  map[string]*drawgate.Plan  // see planOf
+	lines   map[string]*line        // by key
+	plans   map[planKey]*store.Plan // see variant
+	texts   map[*store.Plan]string  // see limitsOf
+	stored  map[string]*store.Plan  // see planOf
 	lastSeq int64
 	closed  bool
 	calls   sync.WaitGroup // only added to while mu is held and the store is open
@@ -70,25 +69,25 @@ type Store struct {
 
 // planKey says which variant of a plan is wanted.
 type planKey struct {
-	plan   *drawgate.Plan
+	plan   *store.Plan
 	blur   int64 // of the clock, in µs
 	atOnce bool  // for a plain take that is held for a moment
 }
 
 var (
-	_ drawgate.Store    = (*Store)(nil)
-	_ drawgate.Resetter = (*Store)(nil)
-	_ drawgate.Lister   = (*Store)(nil)
-	_ drawgate.Pinger   = (*Store)(nil)
-	_ drawgate.Timed    = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Resetter = (*Store)(nil)
+	_ store.Lister   = (*Store)(nil)
+	_ store.Pinger   = (*Store)(nil)
+	_ store.Timed    = (*Store)(nil)
 )
 
 // New returns a store that uses the caller's client, which must not retry by itself: see [Client].
 // opts may be nil.
 func New(client *dynamodb.Client, table string, opts *Options) *Store {
 	s := &Store{
-		client: client, table: table, prefix: "drawgate", logger: slog.New(slog.DiscardHandler), clock: newClock(), lane: lanePrefix + drawgate.NewGrant().String()[:8],
-		lines: map[string]*line{}, plans: map[planKey]*drawgate.Plan{}, texts: map[*drawgate.Plan]string{}, stored: map[string]*drawgate.Plan{},
+		client: client, table: table, prefix: "drawgate", logger: slog.New(slog.DiscardHandler), clock: newClock(), lane: lanePrefix + store.NewGrant().String()[:8],
+		lines: map[string]*line{}, plans: map[planKey]*store.Plan{}, texts: map[*store.Plan]string{}, stored: map[string]*store.Plan{},
 	}
 	if opts != nil && opts.Prefix != "" {
 		s.prefix = opts.Prefix
@@ -106,18 +105,18 @@ func New(client *dynamodb.Client, table string, opts *Options) *Store {
 // begin counts a call as running.
 func (s *Store) begin(ctx context.Context, op string) error {
 	if err := ctx.Err(); err != nil {
-		return failure(op, errors.Join(drawgate.ErrNothingDone, err))
+		return failure(op, errors.Join(store.ErrNothingDone, err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	}
 	s.calls.Add(1)
 	return nil
 }
 
-// Close implements [drawgate.Store]. Running calls finish first. The client stays open.
+// Close implements [store.Store]. Running calls finish first. The client stays open.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -139,7 +138,7 @@ func (s *Store) next(now int64) int64 {
 const mostPlans = 1000
 
 // variant returns a plan as it is to be used.
-func (s *Store) variant(k planKey) *drawgate.Plan {
+func (s *Store) variant(k planKey) *store.Plan {
 	if k.blur == 0 && !k.atOnce {
 		return k.plan
 	}
@@ -150,19 +149,19 @@ func (s *Store) variant(k planKey) *drawgate.Plan {
 		if len(s.plans) >= mostPlans {
 			clear(s.plans)
 		}
-		b = answer.Variant(k.plan, k.blur, k.atOnce)
+		b = store.Internal.Variant(k.plan, k.blur, k.atOnce)
 		s.plans[k] = b
 	}
 	return b
 }
 
 // name returns the key of a bucket's item, and what else says which bucket it is.
-func (s *Store) name(b *drawgate.BucketCost) (key, parts string) {
+func (s *Store) name(b *store.BucketCost) (key, parts string) {
 	return storekey.Format(s.prefix, b.Key)
 }
 
-// Peek implements [drawgate.Store].
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements [store.Store].
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if err := s.begin(ctx, "peek"); err != nil {
 		return err
 	}
@@ -170,8 +169,8 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	var all sync.WaitGroup
 	limit := make(chan struct{}, 16)
 	for i := range buckets {
-		out[i] = drawgate.Status{}
-		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
+		out[i] = store.State{}
+		if err := buckets[i].Check(priority); err != nil {
 			out[i].Fail = err
 			continue
 		}
@@ -185,7 +184,7 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return nil
 }
 
-func (s *Store) peek(ctx context.Context, b *drawgate.BucketCost, priority int8) (st drawgate.Status) {
+func (s *Store) peek(ctx context.Context, b *store.BucketCost, priority int8) (st store.State) {
 	key, _ := s.name(b)
 	rec, at, err := s.look(ctx, key)
 	if err != nil {
@@ -194,7 +193,7 @@ func (s *Store) peek(ctx context.Context, b *drawgate.BucketCost, priority int8)
 	}
 	c := *b
 	c.Plan = s.variant(planKey{b.Plan, at.blur, false})
-	return answer.Describe(&c, rec, priority, false, at.early)
+	return store.Internal.Describe(&c, rec, priority, false, at.early)
 }
 
 // look reads a bucket.
@@ -237,8 +236,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Reset implements [drawgate.Resetter].
-func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements [store.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	if err := s.begin(ctx, "reset"); err != nil {
 		return err
 	}
@@ -252,8 +251,8 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	return nil
 }
 
-// List implements [drawgate.Lister]. It reads the whole table.
-func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+// List implements [store.Lister]. It reads the whole table.
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	if err := s.begin(ctx, "list"); err != nil {
 		return err
 	}

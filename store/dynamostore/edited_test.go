@@ -11,8 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
 )
@@ -84,7 +84,7 @@ func TestEditedItems(t *testing.T) {
 					t.Fatal(d, err)
 				}
 			}
-			k := drawgate.Key{Policy: "p", Name: "SECRET"}
+			k := store.Key{Policy: "p", Name: "SECRET"}
 			id, _ := storekey.Format(opts.Prefix, k)
 			key := item{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: id}}
 			get := func() item {
@@ -109,9 +109,9 @@ func TestEditedItems(t *testing.T) {
 				return
 			}
 			wantEdited(t, err, edit.says)
-			_, err = settle(t.Context(), s, drawgate.Settlement{Op: drawgate.OpCharge, Buckets: bucketsOf(plan, 1, "SECRET")})
+			_, err = settle(t.Context(), s, store.Settlement{Op: store.OpCharge, Buckets: bucketsOf(plan, 1, "SECRET")})
 			wantEdited(t, err, edit.says)
-			st := make([]drawgate.Status, 1)
+			st := make([]store.State, 1)
 			wantEdited(t, errors.Join(s.Peek(t.Context(), bucketsOf(plan, 0, "SECRET"), 0, st), st[0].Fail), edit.says)
 			if d, err := takeOf(t.Context(), s, plan, "other", 1); err != nil || !d.Allowed {
 				t.Errorf("another bucket: %v", err)
@@ -124,7 +124,7 @@ func TestEditedItems(t *testing.T) {
 			if d, err := takeOf(t.Context(), g, plan, "SECRET", 1); err != nil || !d.Fallback || g.State().Unavailable {
 				t.Errorf("behind a guard: by the fallback %v, unavailable %v, %v", d.Fallback, g.State().Unavailable, err)
 			}
-			if err := s.Reset(t.Context(), []drawgate.Key{k}); err != nil {
+			if err := s.Reset(t.Context(), []store.Key{k}); err != nil {
 				t.Fatal(err)
 			}
 			if d, err := takeOf(t.Context(), s, plan, "SECRET", 10); err != nil || !d.Allowed {
@@ -136,8 +136,8 @@ func TestEditedItems(t *testing.T) {
 
 func wantEdited(t *testing.T, err error, says string) {
 	t.Helper()
-	se, ok := errors.AsType[*drawgate.StoreError](err)
-	if !ok || se.Fault != drawgate.FaultBucket || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "SECRET") {
+	se, ok := errors.AsType[*store.Error](err)
+	if !ok || se.Fault != store.FaultBucket || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("got %v, want a failure of the bucket that says what to do", err)
 	}
 }

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // entry is what one write did to a bucket: takes that were granted and reservations that were
@@ -103,16 +102,16 @@ func readEntry(b []byte) (*entry, error) {
 		}
 		for i := range n {
 			o.n[i] = r.varint()
-			if o.n[i] < 0 && (o.kind != opSettle || o.n[i] != drawgate.KeepEstimate) || o.n[i] > drawgate.MaxAmount {
+			if o.n[i] < 0 && (o.kind != opSettle || o.n[i] != store.KeepEstimate) || o.n[i] > store.MaxAmount {
 				r.bad = true
 			}
 		}
-		if o.hold < 0 || o.hold > answer.MaxHold.Microseconds()*2 || (o.kind == opTake) != (o.id == "" || o.hold > 0) {
+		if o.hold < 0 || o.hold > store.MaxHold.Microseconds()*2 || (o.kind == opTake) != (o.id == "" || o.hold > 0) {
 			r.bad = true
 		}
 		e.ops = append(e.ops, o)
 	}
-	if r.bad || e.blur < 0 || e.blur > maxBlur || e.at <= 0 || e.at > answer.MaxInstant {
+	if r.bad || e.blur < 0 || e.blur > maxBlur || e.at <= 0 || e.at > store.MaxInstant {
 		return nil, fmt.Errorf("%w: an entry cannot be read", errItem)
 	}
 	return e, nil
@@ -163,8 +162,8 @@ func (r *reader) uvarint() uint64 {
 }
 
 // enter carries an entry over into a record.
-func (s *Store) enter(rec *record.Record, plan *drawgate.Plan, e *entry) {
-	specs := answer.Specs(s.variant(planKey{plan, e.blur, false}), false)
+func (s *Store) enter(rec *record.Record, plan *store.Plan, e *entry) {
+	specs := store.Internal.Specs(s.variant(planKey{plan, e.blur, false}), false)
 	for i := range e.ops {
 		o := &e.ops[i]
 		ask := record.Ask{Rec: rec, Specs: specs, N: o.n}
@@ -229,23 +228,23 @@ func (img *image) ordered() ([]*entry, error) {
 // limit is what of a limit decides how a bucket counts. An item with entries has those that the
 // amounts of its entries belong to: a process with others cannot append.
 type limit struct {
-	Name      string          `json:"name"`
-	Unit      string          `json:"unit,omitempty"`
-	Kind      drawgate.Kind   `json:"kind"`
-	Amount    int64           `json:"amount"`
-	Window    time.Duration   `json:"window,omitempty"`
-	Burst     int64           `json:"burst,omitempty"`
-	Every     drawgate.Every  `json:"every,omitempty"`
-	Zone      string          `json:"zone,omitempty"`
-	Anchor    int             `json:"anchor,omitempty"`
-	Precision int             `json:"precision,omitempty"`
-	Margin    time.Duration   `json:"margin,omitempty"`
-	Charge    drawgate.Charge `json:"charge,omitempty"`
-	Headroom  drawgate.Share  `json:"headroom,omitzero"`
+	Name      string        `json:"name"`
+	Unit      string        `json:"unit,omitempty"`
+	Kind      store.Kind    `json:"kind"`
+	Amount    int64         `json:"amount"`
+	Window    time.Duration `json:"window,omitempty"`
+	Burst     int64         `json:"burst,omitempty"`
+	Every     store.Every   `json:"every,omitempty"`
+	Zone      string        `json:"zone,omitempty"`
+	Anchor    int           `json:"anchor,omitempty"`
+	Precision int           `json:"precision,omitempty"`
+	Margin    time.Duration `json:"margin,omitempty"`
+	Charge    store.Charge  `json:"charge,omitempty"`
+	Headroom  store.Share   `json:"headroom,omitzero"`
 }
 
 // limitsOf returns a plan's limits as an item has them.
-func (s *Store) limitsOf(p *drawgate.Plan) string {
+func (s *Store) limitsOf(p *store.Plan) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if text, ok := s.texts[p]; ok {
@@ -267,7 +266,7 @@ func (s *Store) limitsOf(p *drawgate.Plan) string {
 }
 
 // planOf returns a plan with the limits that an item has.
-func (s *Store) planOf(limits string) (*drawgate.Plan, error) {
+func (s *Store) planOf(limits string) (*store.Plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.stored[limits]; p != nil {
@@ -282,9 +281,9 @@ func (s *Store) planOf(limits string) (*drawgate.Plan, error) {
 		}
 		return nil, fmt.Errorf("%w: its limits cannot be read", errItem)
 	}
-	policy := drawgate.Policy{Name: "stored"}
+	policy := store.Policy{Name: "stored"}
 	for _, l := range list {
-		policy.Limits = append(policy.Limits, drawgate.Limit{
+		policy.Limits = append(policy.Limits, store.Limit{
 			Name: l.Name, Unit: l.Unit, Kind: l.Kind, Amount: l.Amount, Window: l.Window, Burst: l.Burst, Every: l.Every,
 			Zone: l.Zone, Anchor: l.Anchor, Precision: l.Precision, Margin: l.Margin, Charge: l.Charge, Headroom: l.Headroom,
 		})

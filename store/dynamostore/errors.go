@@ -13,10 +13,10 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Errors that a [drawgate.StoreError] of this store may wrap.
+// Errors that a [store.Error] of this store may wrap.
 var (
 	// ErrUnknownOutcome means that a write was sent and that it is unknown whether it was carried
 	// out: its answer was lost, and there was no time to find out.
@@ -39,11 +39,11 @@ var (
 	errForgotten = errors.New("it took too long to find out: others drop a process's mark")
 )
 
-// undoneError is why a job was not carried out. It matches [drawgate.ErrNothingDone].
+// undoneError is why a job was not carried out. It matches [store.ErrNothingDone].
 type undoneError struct{ err error }
 
-func (e *undoneError) Error() string   { return drawgate.ErrNothingDone.Error() + ": " + e.err.Error() }
-func (e *undoneError) Unwrap() []error { return []error{drawgate.ErrNothingDone, e.err} }
+func (e *undoneError) Error() string   { return store.ErrNothingDone.Error() + ": " + e.err.Error() }
+func (e *undoneError) Unwrap() []error { return []error{store.ErrNothingDone, e.err} }
 
 // partly returns the error of a call of which other parts were carried out, or may have been.
 func partly(err error) error {
@@ -110,15 +110,15 @@ func failure(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, drawgate.ErrClosed) {
-		return drawgate.ErrClosed
+	if errors.Is(err, store.ErrClosed) {
+		return store.ErrClosed
 	}
-	se := &drawgate.StoreError{Store: "dynamodb", Op: op, Err: err, Fault: drawgate.FaultTransient}
+	se := &store.Error{Store: "dynamodb", Op: op, Err: err, Fault: store.FaultTransient}
 	switch {
 	case errors.Is(err, errItem), errors.Is(err, errNewer), errors.Is(err, errTooLong):
-		se.Fault = drawgate.FaultBucket
+		se.Fault = store.FaultBucket
 	case errors.Is(err, ErrMisconfigured):
-		se.Fault = drawgate.FaultConfiguration
+		se.Fault = store.FaultConfiguration
 	}
 	return se
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -131,11 +132,11 @@ func TestNeverOver(t *testing.T) {
 					wg.Go(func() {
 						for range takes {
 							n := 1 + rand.Int64N(3)
-							d, err := takeOf(t.Context(), s, plan, "k", n, n)
-							if errors.Is(err, drawgate.ErrNothingDone) {
+							d, err := takeOf(t.Context(), s, plan.Plan, "k", n, n)
+							if errors.Is(err, store.ErrNothingDone) {
 								continue // throttled five times in a row
 							}
-							if errors.Is(err, drawgate.ErrStoreUnavailable) { // after an answer that was lost
+							if errors.Is(err, store.ErrStoreUnavailable) { // after an answer that was lost
 								mu.Lock()
 								unknown += n
 								mu.Unlock()
@@ -160,9 +161,9 @@ func TestNeverOver(t *testing.T) {
 			wg.Wait()
 			check(t, granted, limit)
 			s := dynamostore.NewWithError(through(server, direct), name, opts, 0, blur)
-			st := make([]drawgate.Status, 1)
-			bucket := drawgate.BucketCost{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan}
-			if err := s.Peek(t.Context(), []drawgate.BucketCost{bucket}, 0, st); err != nil || st[0].Fail != nil {
+			st := make([]store.State, 1)
+			bucket := store.BucketCost{Key: store.Key{Policy: "p", Name: "k"}, Plan: plan.Plan}
+			if err := s.Peek(t.Context(), []store.BucketCost{bucket}, 0, st); err != nil || st[0].Fail != nil {
 				t.Fatal(err, st[0].Fail)
 			}
 			if used := st[0].States[1].Used; used < sum || used > sum+unknown || sum < amount {
@@ -172,11 +173,11 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-func takeOf(ctx context.Context, s drawgate.Store, plan *drawgate.Plan, name string, n ...int64) (drawgate.Decision, error) {
-	out := make([]drawgate.Decision, 1)
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan}
+func takeOf(ctx context.Context, s store.Store, plan *store.Plan, name string, n ...int64) (store.Verdict, error) {
+	out := make([]store.Verdict, 1)
+	b := store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan}
 	copy(b.N[:], n)
-	err := s.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{b}}}, out)
+	err := s.Take(ctx, []store.Take{{Buckets: []store.BucketCost{b}}}, out)
 	return out[0], errors.Join(err, out[0].Fail)
 }
 

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -20,7 +20,7 @@ func TestGuardedStore(t *testing.T) {
 	t.Parallel()
 	h := harness(t, awstest.Dynalite(t))
 	h.Without = lengthy()
-	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s drawgate.Store) drawgate.Store {
+	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
 		t.Cleanup(func() {

@@ -9,9 +9,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // The attributes of an item. Those that people may want to read have names that they know; what
@@ -62,7 +61,7 @@ type image struct {
 	closed      bool
 	epoch, base int64
 	floor       int64
-	sums        drawgate.Amounts
+	sums        store.Amounts
 	entries     map[string][]byte // by attribute
 	tokens      map[string]int64  // by attribute
 }
@@ -178,7 +177,7 @@ func whole(text string) (int64, bool) {
 }
 
 // next returns the image that a write makes of this one.
-func (img *image) next(rec *record.Record, plan *drawgate.Plan, lane string, seq, now int64) *image {
+func (img *image) next(rec *record.Record, plan *store.Plan, lane string, seq, now int64) *image {
 	n := &image{found: true, record: record.Append(nil, rec, record.Whole), writes: img.writes + 1, life: img.life, lanes: map[string]int64{lane: seq}}
 	n.lead = leads(rec, n.record)
 	if !img.found {
@@ -200,7 +199,7 @@ func (img *image) open(limits string, rec *record.Record) {
 }
 
 // lastUse returns until when something in a record may count, if nothing is taken any more.
-func lastUse(rec *record.Record, encoded []byte, plan *drawgate.Plan) int64 {
+func lastUse(rec *record.Record, encoded []byte, plan *store.Plan) int64 {
 	if !rec.Held() {
 		return rec.Until()
 	}
@@ -212,12 +211,12 @@ func lastUse(rec *record.Record, encoded []byte, plan *drawgate.Plan) int64 {
 	if err != nil { // it was written a moment ago
 		return last
 	}
-	after.Advance(answer.Specs(plan, false), last)
+	after.Advance(store.Internal.Specs(plan, false), last)
 	return max(last, after.Until())
 }
 
 // item returns the attributes of an image.
-func (img *image) item(key, parts string, rec *record.Record, plan *drawgate.Plan, now int64) map[string]types.AttributeValue {
+func (img *image) item(key, parts string, rec *record.Record, plan *store.Plan, now int64) map[string]types.AttributeValue {
 	item := map[string]types.AttributeValue{
 		KeyAttribute: &types.AttributeValueMemberS{Value: key},
 		TTLAttribute: num(img.ttl),
@@ -255,11 +254,11 @@ func num(n int64) *types.AttributeValueMemberN {
 }
 
 // tokens returns what remains of each limit, for people who read the item.
-func tokens(rec *record.Record, plan *drawgate.Plan) *types.AttributeValueMemberM {
+func tokens(rec *record.Record, plan *store.Plan) *types.AttributeValueMemberM {
 	limits := plan.Policy().Limits
 	m := make(map[string]types.AttributeValue, len(limits))
-	for i, s := range answer.Specs(plan, false) {
-		u := rec.Usage(&s, drawgate.MaxPriority)
+	for i, s := range store.Internal.Specs(plan, false) {
+		u := rec.Usage(&s, store.MaxPriority)
 		m[limits[i].Name] = num(max(0, u.Max-u.Used))
 	}
 	return &types.AttributeValueMemberM{Value: m}

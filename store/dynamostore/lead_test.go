@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -37,16 +38,16 @@ func TestWidthIsNoUse(t *testing.T) {
 					}
 					return s
 				}
-				cost := func(n int64) []drawgate.BucketCost {
-					return []drawgate.BucketCost{{Key: drawgate.Key{Policy: "llm", Name: "k"}, Plan: plan, N: drawgate.Amounts{n * 5 / takes, n * 250_000 / takes}}}
+				cost := func(n int64) []store.BucketCost {
+					return []store.BucketCost{{Key: store.Key{Policy: "llm", Name: "k"}, Plan: plan.Plan, N: store.Amounts{n * 5 / takes, n * 250_000 / takes}}}
 				}
 				for i := range takes {
 					now += 20_000
-					if d, err := take(t.Context(), open(time.Duration(i%3)*400*time.Millisecond), drawgate.Take{Buckets: cost(1)}); err != nil || !d.Allowed {
+					if d, err := take(t.Context(), open(time.Duration(i%3)*400*time.Millisecond), store.Take{Buckets: cost(1)}); err != nil || !d.Allowed {
 						t.Errorf("take %d of %d: allowed %t, %v", i+1, takes, d.Allowed, err)
 					}
 				}
-				s, out := open(0), make([]drawgate.Status, 1)
+				s, out := open(0), make([]store.State, 1)
 				if err := s.Peek(t.Context(), cost(0), 0, out); err != nil || out[0].Fail != nil {
 					t.Fatal(err, out[0].Fail)
 				}
@@ -55,7 +56,7 @@ func TestWidthIsNoUse(t *testing.T) {
 						t.Errorf("limit %d: %d used and %d debt, want %d and none", i, u.Used, u.Debt, want)
 					}
 				}
-				if d, err := take(t.Context(), s, drawgate.Take{Buckets: cost(1)}); err != nil || d.Allowed {
+				if d, err := take(t.Context(), s, store.Take{Buckets: cost(1)}); err != nil || d.Allowed {
 					t.Errorf("one more: allowed %t, %v", d.Allowed, err)
 				}
 			})

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // A process asks for one bucket in one line: while one write is under way the jobs of other callers
@@ -26,7 +26,7 @@ type job struct {
 	// decide decides by the record and changes it. It may be called several times; only the answer
 	// of the call that counts is used. It keeps nothing.
 	decide func(rec *record.Record, at instant) verdict
-	plan   *drawgate.Plan
+	plan   *store.Plan
 	holds  bool   // it opens a reservation
 	id     string // of it
 	// mark is an attribute that tells later settlements that this one has ended the reservation,
@@ -42,18 +42,18 @@ type job struct {
 
 // verdict is what a job was answered, by one record.
 type verdict struct {
-	decision drawgate.Decision
-	outcome  drawgate.Outcome
+	decision store.Verdict
+	outcome  store.Outcome
 	write    bool // the record must be written for the answer to hold
 	marked   bool // another settlement has left this one's mark
 
 	// The rest is for writes.
 	effect effect
-	op     *op              // what an entry would say; nil: it cannot be one
-	adds   drawgate.Amounts // units that were taken
-	left   drawgate.Amounts // where there are any: how many more could have been
-	bound  bool             // left is a bound where there are none, too
-	open   string           // token of a reservation that must be open still
+	op     *op           // what an entry would say; nil: it cannot be one
+	adds   store.Amounts // units that were taken
+	left   store.Amounts // where there are any: how many more could have been
+	bound  bool          // left is a bound where there are none, too
+	open   string        // token of a reservation that must be open still
 }
 
 // effect says what a write means to what other processes write at the same time.
@@ -190,18 +190,18 @@ type attempt struct {
 	// What is to be written.
 	rec       *record.Record // nil: nothing
 	image     *image         // of the whole item
-	plan      *drawgate.Plan // of one of the jobs
-	plans     []*drawgate.Plan
+	plan      *store.Plan    // of one of the jobs
+	plans     []*store.Plan
 	exclusive bool
-	bump      bool             // a verdict is disturbing
-	bounded   bool             // a verdict has a bound everywhere
-	commutes  bool             // ops are all that is written
-	ops       []op             //
-	entry     []byte           // the ops
-	adds      drawgate.Amounts // of all verdicts
-	left      drawgate.Amounts // the least of them, where units are added
-	open      map[string]bool  // tokens of reservations that must be open still
-	marks     map[string]bool  // attributes
+	bump      bool            // a verdict is disturbing
+	bounded   bool            // a verdict has a bound everywhere
+	commutes  bool            // ops are all that is written
+	ops       []op            //
+	entry     []byte          // the ops
+	adds      store.Amounts   // of all verdicts
+	left      store.Amounts   // the least of them, where units are added
+	open      map[string]bool // tokens of reservations that must be open still
+	marks     map[string]bool // attributes
 	form      form
 }
 
@@ -368,7 +368,7 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 		for i, j := range jobs {
 			v := &a.verdicts[i]
 			if full && j.holds && rec.Open[j.id] == nil {
-				*v = verdict{decision: drawgate.Decision{Fail: drawgate.ErrTooManyOpen}}
+				*v = verdict{decision: store.Verdict{Fail: store.ErrTooManyOpen}}
 				continue
 			}
 			*v = j.decide(rec, at)
@@ -424,7 +424,7 @@ func (a *attempt) all() bool {
 }
 
 // include adds what a verdict writes.
-func (a *attempt) include(v *verdict, plan *drawgate.Plan) {
+func (a *attempt) include(v *verdict, plan *store.Plan) {
 	a.plans = append(a.plans, plan)
 	a.exclusive = a.exclusive || v.effect == exclusive
 	a.bump = a.bump || v.effect == disturbing
@@ -447,12 +447,12 @@ func (a *attempt) include(v *verdict, plan *drawgate.Plan) {
 
 // fence makes an attempt write, although it changes nothing, so that earlier writes of this process
 // are refused when they arrive.
-func (s *Store) fence(l *line, a *attempt, plan *drawgate.Plan) error {
+func (s *Store) fence(l *line, a *attempt, plan *store.Plan) error {
 	rec, err := s.bucket(l.image, a.at.early)
 	if err != nil {
 		return err
 	}
-	a.rec, a.plans, a.image = rec, []*drawgate.Plan{plan}, l.image.next(rec, plan, s.lane, a.seq, a.at.early)
+	a.rec, a.plans, a.image = rec, []*store.Plan{plan}, l.image.next(rec, plan, s.lane, a.seq, a.at.early)
 	a.form = replace
 	if l.image.appendable(a.at.early) {
 		a.form = add // of no entry

@@ -6,12 +6,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 )
 
 // list reads the table page by page.
-func (s *Store) list(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+func (s *Store) list(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	filter := "begins_with(#key, :start)"
 	in := &dynamodb.ScanInput{
 		TableName: &s.table, ConsistentRead: &yes, FilterExpression: &filter, ExpressionAttributeNames: map[string]string{"#key": KeyAttribute},
@@ -41,7 +41,7 @@ func (s *Store) list(ctx context.Context, tenant, policy string, yield func(draw
 
 // inUse returns the key of an item, and whether it belongs to a policy and would be missed. What
 // cannot be read is in use.
-func (s *Store) inUse(item map[string]types.AttributeValue, tenant, policy string) (k drawgate.Key, ok bool) {
+func (s *Store) inUse(item map[string]types.AttributeValue, tenant, policy string) (k store.Key, ok bool) {
 	name, ok := item[KeyAttribute].(*types.AttributeValueMemberS)
 	if !ok {
 		return k, false

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // A take of several buckets looks at all of them and, if it fits, reserves in one after the other,
@@ -28,12 +27,12 @@ const (
 var errRounds = errors.New("its buckets changed each time")
 
 // takeMany decides a take of several buckets.
-func (s *Store) takeMany(ctx context.Context, t *drawgate.Take) drawgate.Decision {
+func (s *Store) takeMany(ctx context.Context, t *store.Take) store.Verdict {
 	order := s.order(t.Buckets)
 	for round := range mostRounds {
 		l, err := s.lookAtAll(ctx, t)
 		if err != nil {
-			return drawgate.Decision{Fail: err}
+			return store.Verdict{Fail: err}
 		}
 		if l.partly && round < mostRounds/2 { // another sending of this take is just reserving
 			pause(ctx, conflicted, round+1)
@@ -49,18 +48,18 @@ func (s *Store) takeMany(ctx context.Context, t *drawgate.Take) drawgate.Decisio
 		}
 		ok, err := s.reserveAll(ctx, t, order, &d)
 		if err != nil {
-			return drawgate.Decision{Fail: err}
+			return store.Verdict{Fail: err}
 		}
 		if ok {
 			return d
 		}
 		pause(ctx, conflicted, round+1)
 	}
-	return drawgate.Decision{Fail: fmt.Errorf("%w: %w", drawgate.ErrNothingDone, errRounds)}
+	return store.Verdict{Fail: fmt.Errorf("%w: %w", store.ErrNothingDone, errRounds)}
 }
 
 // order returns the order in which buckets are reserved and settled: that of their keys.
-func (s *Store) order(buckets []drawgate.BucketCost) []int {
+func (s *Store) order(buckets []store.BucketCost) []int {
 	order := make([]int, len(buckets))
 	for i := range order {
 		order[i] = i
@@ -78,14 +77,14 @@ func (s *Store) order(buckets []drawgate.BucketCost) []int {
 
 // looked is what a look at all buckets of a take says.
 type looked struct {
-	decision drawgate.Decision
+	decision store.Verdict
 	change   bool  // it only holds once the buckets are changed
 	partly   bool  // this very take is open in some of the buckets, but not in all
 	persist  []int // buckets whose records must be written whatever the decision is
 }
 
 // lookAtAll decides a take by its buckets as they are, and changes nothing.
-func (s *Store) lookAtAll(ctx context.Context, t *drawgate.Take) (l looked, err error) {
+func (s *Store) lookAtAll(ctx context.Context, t *store.Take) (l looked, err error) {
 	recs, at, err := s.lookAll(ctx, t.Buckets)
 	if err != nil {
 		return l, err
@@ -96,7 +95,7 @@ func (s *Store) lookAtAll(ctx context.Context, t *drawgate.Take) (l looked, err 
 	content := content(t)
 	since, open := make([]int64, len(recs)), 0
 	for i, r := range recs {
-		if r.MustPersist(answer.Specs(b.Buckets[i].Plan, false), max(at.early, r.Last)) {
+		if r.MustPersist(store.Internal.Specs(b.Buckets[i].Plan, false), max(at.early, r.Last)) {
 			l.persist = append(l.persist, i)
 		}
 		if o := r.Open[t.ID]; o != nil && o.Grant == uint64(t.Grant) && o.Fingerprint == content {
@@ -104,8 +103,8 @@ func (s *Store) lookAtAll(ctx context.Context, t *drawgate.Take) (l looked, err 
 			open++
 		}
 	}
-	l.decision = answer.DecidePart(&b, content, recs, false, 0, at.early)
-	l.partly = errors.Is(l.decision.Fail, drawgate.ErrIDReused) && open > 0
+	l.decision = store.Internal.DecidePart(&b, content, recs, false, 0, at.early)
+	l.partly = errors.Is(l.decision.Fail, store.ErrIDReused) && open > 0
 	l.change = !l.decision.Replayed
 	for i, r := range recs {
 		if o := r.Open[t.ID]; o != nil && o.At != since[i] {
@@ -117,12 +116,12 @@ func (s *Store) lookAtAll(ctx context.Context, t *drawgate.Take) (l looked, err 
 
 // persist writes records that this caller advances in another way than others would, although its
 // take was refused: see [record.Record.MustPersist]. If it fails, the next caller does it.
-func (s *Store) persist(ctx context.Context, t *drawgate.Take, buckets []int) {
+func (s *Store) persist(ctx context.Context, t *store.Take, buckets []int) {
 	jobs := make([]*job, len(buckets))
 	for n, i := range buckets {
 		plan := t.Buckets[i].Plan // the job may outlive the call, and so the take
 		jobs[n] = &job{op: "take", ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
-			specs := answer.Specs(plan, false)
+			specs := store.Internal.Specs(plan, false)
 			write := rec.MustPersist(specs, max(at.early, rec.Last))
 			rec.Advance(specs, at.early)
 			return verdict{write: write}
@@ -136,7 +135,7 @@ func (s *Store) persist(ctx context.Context, t *drawgate.Take, buckets []int) {
 }
 
 // lookAll reads buckets at the same time.
-func (s *Store) lookAll(ctx context.Context, buckets []drawgate.BucketCost) ([]*record.Record, instant, error) {
+func (s *Store) lookAll(ctx context.Context, buckets []store.BucketCost) ([]*record.Record, instant, error) {
 	recs, errs, ats := make([]*record.Record, len(buckets)), make([]error, len(buckets)), make([]instant, len(buckets))
 	var all sync.WaitGroup
 	for i := range buckets {
@@ -153,14 +152,14 @@ func (s *Store) lookAll(ctx context.Context, buckets []drawgate.BucketCost) ([]*
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, at, fmt.Errorf("%w: %w", drawgate.ErrNothingDone, err)
+		return nil, at, fmt.Errorf("%w: %w", store.ErrNothingDone, err)
 	}
 	return recs, at, nil
 }
 
 // reserveAll reserves what a decision granted. It is false, and nothing is reserved, if a bucket
 // has changed so that it does not grant that any more.
-func (s *Store) reserveAll(ctx context.Context, t *drawgate.Take, order []int, d *drawgate.Decision) (ok bool, err error) {
+func (s *Store) reserveAll(ctx context.Context, t *store.Take, order []int, d *store.Verdict) (ok bool, err error) {
 	one := *t
 	p := part{content: content(t), plain: t.ID == ""}
 	if d.Delay() > 0 {
@@ -169,7 +168,7 @@ func (s *Store) reserveAll(ctx context.Context, t *drawgate.Take, order []int, d
 		one.Ahead = 0
 	}
 	if one.ID == "" {
-		one.Grant, one.Hold = drawgate.NewGrant(), plainHold
+		one.Grant, one.Hold = store.NewGrant(), plainHold
 		one.ID = "\x00" + one.Grant.String()
 	}
 	for n, i := range order {
@@ -193,45 +192,45 @@ func (s *Store) reserveAll(ctx context.Context, t *drawgate.Take, order []int, d
 			return false, err
 		}
 		last := n
-		if err != nil && !errors.Is(err, drawgate.ErrNothingDone) {
+		if err != nil && !errors.Is(err, store.ErrNothingDone) {
 			last++ // it may hold units here, too
 		}
 		if failed := s.undo(ctx, &one, t, order[:last]); failed != nil {
 			return false, partly(cmp.Or(err, failed))
 		}
-		if errors.Is(got.Fail, drawgate.ErrTooManyOpen) { // a look does not show it if the item is full before [record.MaxOpen]
+		if errors.Is(got.Fail, store.ErrTooManyOpen) { // a look does not show it if the item is full before [record.MaxOpen]
 			err = got.Fail
 		}
 		return false, err
 	}
 	if t.ID == "" {
-		_ = s.endAll(ctx, &one, t, order, drawgate.OpSettle) // otherwise they end by themselves, to the same effect
+		_ = s.endAll(ctx, &one, t, order, store.OpSettle) // otherwise they end by themselves, to the same effect
 	}
 	return true, nil
 }
 
 // begin returns the instant from which the units of a granted take count, in Unix µs.
-func begin(d *drawgate.Decision) int64 { return d.At().Add(d.Delay()).UnixMicro() }
+func begin(d *store.Verdict) int64 { return d.At().Add(d.Delay()).UnixMicro() }
 
 // answered reports whether an error is the answer to a take and not a failure.
 func answered(err error) bool {
-	return errors.Is(err, drawgate.ErrIDOpen) || errors.Is(err, drawgate.ErrIDReused) || errors.Is(err, drawgate.ErrTooLate) || errors.Is(err, drawgate.ErrTooManyOpen) ||
-		errors.Is(err, drawgate.ErrInvalid)
+	return errors.Is(err, store.ErrIDOpen) || errors.Is(err, store.ErrIDReused) || errors.Is(err, store.ErrTooLate) || errors.Is(err, store.ErrTooManyOpen) ||
+		errors.Is(err, store.ErrInvalid)
 }
 
 // takeOne carries out a take of one bucket.
-func (s *Store) takeOne(ctx context.Context, t *drawgate.Take, p part) (drawgate.Decision, error) {
+func (s *Store) takeOne(ctx context.Context, t *store.Take, p part) (store.Verdict, error) {
 	j := s.takeJob(ctx, t, p)
 	key, parts := s.name(&t.Buckets[0])
 	s.submit(key, parts, j)
 	if err := s.wait(j); err != nil {
-		return drawgate.Decision{}, err
+		return store.Verdict{}, err
 	}
 	return j.verdict.decision, nil
 }
 
 // undo cancels reservations. It goes on if the caller leaves, who gets an error then.
-func (s *Store) undo(ctx context.Context, one, t *drawgate.Take, buckets []int) error {
+func (s *Store) undo(ctx context.Context, one, t *store.Take, buckets []int) error {
 	if len(buckets) == 0 {
 		return nil
 	}
@@ -240,7 +239,7 @@ func (s *Store) undo(ctx context.Context, one, t *drawgate.Take, buckets []int) 
 	b.Buckets = slices.Clone(t.Buckets) // the caller may use them again
 	s.working.Go(func() {
 		defer cancel()
-		done <- s.endAll(detached, &o, &b, buckets, drawgate.OpCancel)
+		done <- s.endAll(detached, &o, &b, buckets, store.OpCancel)
 	})
 	select {
 	case err := <-done:
@@ -251,14 +250,14 @@ func (s *Store) undo(ctx context.Context, one, t *drawgate.Take, buckets []int) 
 }
 
 // endAll settles the reservations in some buckets of a take as estimated, or cancels them.
-func (s *Store) endAll(ctx context.Context, one, t *drawgate.Take, buckets []int, op drawgate.Op) error {
+func (s *Store) endAll(ctx context.Context, one, t *store.Take, buckets []int, op store.Op) error {
 	jobs := make([]*job, len(buckets))
 	for n, i := range buckets {
 		b := t.Buckets[i]
 		for k := range b.N {
-			b.N[k] = drawgate.KeepEstimate
+			b.N[k] = store.KeepEstimate
 		}
-		jobs[n] = s.settleJob(ctx, &drawgate.Settlement{Op: op, ID: one.ID, Grant: one.Grant, Buckets: []drawgate.BucketCost{b}}, 0)
+		jobs[n] = s.settleJob(ctx, &store.Settlement{Op: op, ID: one.ID, Grant: one.Grant, Buckets: []store.BucketCost{b}}, 0)
 		key, parts := s.name(&b)
 		s.submit(key, parts, jobs[n])
 	}
@@ -271,24 +270,24 @@ func (s *Store) endAll(ctx context.Context, one, t *drawgate.Take, buckets []int
 
 // settleMany carries out a settlement of several buckets, in each separately. A settlement that
 // finds nothing open in the first bucket goes on: an earlier one may not have got further.
-func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out drawgate.Outcome) {
-	if t.Op == drawgate.OpRenew { // a lease with a paused bucket is renewed in none
+func (s *Store) settleMany(ctx context.Context, t *store.Settlement) (out store.Outcome) {
+	if t.Op == store.OpRenew { // a lease with a paused bucket is renewed in none
 		recs, at, err := s.lookAll(ctx, t.Buckets)
 		if err != nil {
-			return drawgate.Outcome{Err: failure("settle", err)}
+			return store.Outcome{Err: failure("settle", err)}
 		}
 		c := *t
 		c.Buckets = slices.Clone(t.Buckets)
 		for i := range c.Buckets {
 			c.Buckets[i].Plan = s.variant(planKey{t.Buckets[i].Plan, at.blur, false})
 		}
-		if o := answer.Apply(&c, recs, false, at.early); o.Kept {
+		if o := store.Internal.Apply(&c, recs, false, at.early); o.Kept {
 			return o
 		}
 	}
 	jobs := make([]*job, len(t.Buckets))
 	order := s.order(t.Buckets)
-	ends, late := t.Op == drawgate.OpSettle || t.Op == drawgate.OpCancel, false
+	ends, late := t.Op == store.OpSettle || t.Op == store.OpCancel, false
 	for n, i := range order {
 		jobs[i] = s.settleJob(ctx, t, i)
 		if n == 0 && ends {
@@ -302,7 +301,7 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 			}
 		}
 	}
-	out.Gone, out.Kept = ends, t.Op == drawgate.OpPause
+	out.Gone, out.Kept = ends, t.Op == store.OpPause
 	var errs []error
 	for i, j := range jobs {
 		if err := s.wait(j); err != nil {
@@ -318,30 +317,30 @@ func (s *Store) settleMany(ctx context.Context, t *drawgate.Settlement) (out dra
 		out.Kept = out.Kept && o.Kept
 		// A holder may rely on the hold that ends first; a pause lasts until the last one has
 		// ended.
-		first := t.Op == drawgate.OpRenew && (out.End.IsZero() || o.End.Before(out.End))
-		if first || t.Op != drawgate.OpRenew && o.End.After(out.End) {
+		first := t.Op == store.OpRenew && (out.End.IsZero() || o.End.Before(out.End))
+		if first || t.Op != store.OpRenew && o.End.After(out.End) {
 			out.End = o.End
 		}
 		if len(o.Back) > 0 {
 			if out.Back == nil {
-				out.Back = make([]drawgate.Amounts, len(t.Buckets))
+				out.Back = make([]store.Amounts, len(t.Buckets))
 			}
 			out.Back[i] = o.Back[0]
 		}
 		errs = append(errs, o.Err)
 	}
 	if err := joinParts(errs); err != nil {
-		return drawgate.Outcome{Err: failure("settle", err)}
+		return store.Outcome{Err: failure("settle", err)}
 	}
 	out.Gone = out.Gone || late
-	if t.Op == drawgate.OpUnpause {
+	if t.Op == store.OpUnpause {
 		out.Kept = !out.End.IsZero()
 	}
 	return out
 }
 
 // joinParts returns the error of a settlement of several buckets, each of which has an error or
-// nil. It matches [drawgate.ErrNothingDone] only if nothing was done in any of them.
+// nil. It matches [store.ErrNothingDone] only if nothing was done in any of them.
 func joinParts(errs []error) error {
 	err := errors.Join(errs...)
 	if err == nil {
@@ -349,7 +348,7 @@ func joinParts(errs []error) error {
 	}
 	undone := 0
 	for _, e := range errs {
-		if errors.Is(e, drawgate.ErrNothingDone) {
+		if errors.Is(e, store.ErrNothingDone) {
 			undone++
 		}
 	}

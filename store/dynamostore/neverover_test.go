@@ -22,6 +22,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -59,7 +60,7 @@ func (z size) limits(kind string) (limits []drawgate.Limit) {
 		panic(kind)
 	}
 	if z.Ledger {
-		limits = append(limits, drawgate.RollingLimit("all", drawgate.MaxAmount, 24*time.Hour).Of("units"))
+		limits = append(limits, drawgate.RollingLimit("all", store.MaxAmount, 24*time.Hour).Of("units"))
 	}
 	return limits
 }
@@ -254,7 +255,7 @@ func (n *neverOver) judge() {
 			if !n.worker.Size.Ledger {
 				continue
 			}
-			got := n.ledger(s, plan, item)
+			got := n.ledger(s, plan.Plan, item)
 			if got < low || got > high {
 				n.Errorf("%s, item %d: %d units are in the item, but %d to %d were taken: each must count exactly once", k, item, got, low, high)
 			}
@@ -279,11 +280,11 @@ func (n *neverOver) judge() {
 }
 
 // ledger returns what the last limit of a bucket counts.
-func (n *neverOver) ledger(s *dynamostore.Store, plan *drawgate.Plan, item int) int64 {
+func (n *neverOver) ledger(s *dynamostore.Store, plan *store.Plan, item int) int64 {
 	n.Helper()
-	st := make([]drawgate.Status, 1)
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: fmt.Sprint(item)}, Plan: plan}
-	if err := s.Peek(n.Context(), []drawgate.BucketCost{b}, 0, st); err != nil || st[0].Fail != nil {
+	st := make([]store.State, 1)
+	b := store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: fmt.Sprint(item)}, Plan: plan}
+	if err := s.Peek(n.Context(), []store.BucketCost{b}, 0, st); err != nil || st[0].Fail != nil {
 		n.Fatal(err, st[0].Fail)
 	}
 	return st[0].States[len(st[0].States)-1].Used

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
@@ -49,7 +49,7 @@ func (l Location) String() string {
 }
 
 // URLError says what is wrong with a store URL. It shows none of the URL's values, and matches
-// [drawgate.ErrInvalid].
+// [store.ErrInvalid].
 type URLError struct {
 	Reason string // such as "names no table"; the subject is the URL
 	Hint   string // what to write instead
@@ -57,11 +57,11 @@ type URLError struct {
 
 // Error implements error.
 func (e *URLError) Error() string {
-	return fmt.Sprintf("%v: dynamostore: the URL %s; %s", drawgate.ErrInvalid, e.Reason, e.Hint)
+	return fmt.Sprintf("%v: dynamostore: the URL %s; %s", store.ErrInvalid, e.Reason, e.Hint)
 }
 
-// Unwrap returns [drawgate.ErrInvalid].
-func (e *URLError) Unwrap() error { return drawgate.ErrInvalid }
+// Unwrap returns [store.ErrInvalid].
+func (e *URLError) Unwrap() error { return store.ErrInvalid }
 
 const exampleURL = "write dynamodb://TABLE?region=REGION, such as dynamodb://quotas?region=eu-central-1"
 
@@ -164,10 +164,10 @@ func Client(ctx context.Context, l Location) (*dynamodb.Client, error) {
 	}
 	c, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: dynamostore: AWS's configuration (its environment variables and files) cannot be used: %w", drawgate.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: dynamostore: AWS's configuration (its environment variables and files) cannot be used: %w", store.ErrInvalid, err)
 	}
 	if c.Region == "" {
-		return nil, fmt.Errorf("%w: dynamostore: no region is known: add ?region=REGION to the URL, or set AWS_REGION", drawgate.ErrInvalid)
+		return nil, fmt.Errorf("%w: dynamostore: no region is known: add ?region=REGION to the URL, or set AWS_REGION", store.ErrInvalid)
 	}
 	return dynamodb.NewFromConfig(c, func(o *dynamodb.Options) {
 		o.Retryer = aws.NopRetryer{}

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -71,7 +71,7 @@ func TestParseURLRefuses(t *testing.T) {
 		{"dynamodb://quotas?endpoint=http://a&endpoint=http://b/hunter", "does not give its endpoint exactly once"},
 	} {
 		_, err := dynamostore.ParseURL(c.text)
-		if !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(strings.ToLower(err.Error()), "hunter") {
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(strings.ToLower(err.Error()), "hunter") {
 			t.Errorf("%s: got %v, want %q", c.text, err, c.want)
 		}
 		if _, err := dynamostore.Open(t.Context(), c.text, nil); err == nil {
@@ -144,7 +144,7 @@ func holds(t *testing.T, c *dynamodb.Client, region, key string) {
 func TestClientUsesTheEnvironment(t *testing.T) {
 	dir := isolate(t)
 	_, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas"})
-	if !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), "no region is known: add ?region=REGION to the URL, or set AWS_REGION") {
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "no region is known: add ?region=REGION to the URL, or set AWS_REGION") {
 		t.Errorf("without a region: %v", err)
 	}
 	if got := dynamostore.CheckTable(t.Context(), clientOf(t, "dynamodb://quotas?region=eu-west-1"), "quotas"); codes(got) != "no-credentials" {
@@ -162,7 +162,7 @@ func TestClientUsesTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_PROFILE", "other")
 	holds(t, clientOf(t, "dynamodb://quotas"), "sa-east-1", "AKIAOTHER")
 	t.Setenv("AWS_PROFILE", "missing")
-	if _, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas"}); !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), "missing") {
+	if _, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas"}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("a profile that is not there: %v", err)
 	}
 	t.Setenv("AWS_PROFILE", "")
@@ -173,7 +173,7 @@ func TestClientUsesTheEnvironment(t *testing.T) {
 	holds(t, clientOf(t, "dynamodb://quotas?region=eu-central-1"), "eu-central-1", "AKIAENV")
 
 	for _, l := range []dynamostore.Location{{Table: "a"}, {Table: "quotas", Region: "a/b"}, {Table: "quotas", Region: "x", Endpoint: "host:8000"}} {
-		if _, err := dynamostore.Client(t.Context(), l); !errors.Is(err, drawgate.ErrInvalid) {
+		if _, err := dynamostore.Client(t.Context(), l); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}

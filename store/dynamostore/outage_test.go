@@ -20,6 +20,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
 	cw "github.com/drawgate/drawgate/telemetry/cloudwatch"
@@ -57,7 +58,7 @@ func newSite(t *testing.T) *site {
 
 // counted is a process that counts the others, and reports to CloudWatch.
 type counted struct {
-	drawgate.Store
+	store.Store
 
 	guard   *guard.Store
 	metrics *cw.Metrics
@@ -129,7 +130,7 @@ func (p *counted) fallbacks(t *testing.T) (n float64) {
 
 // drain takes until one is refused, and returns how many units it got. All must be decided by the
 // store, or all without it.
-func (p *counted) drain(t *testing.T, plan *drawgate.Plan, most int64, fallback bool) (n int64) {
+func (p *counted) drain(t *testing.T, plan *store.Plan, most int64, fallback bool) (n int64) {
 	t.Helper()
 	for n < most {
 		d, err := takeOf(t.Context(), p, plan, "k", 1)
@@ -145,9 +146,9 @@ func (p *counted) drain(t *testing.T, plan *drawgate.Plan, most int64, fallback 
 }
 
 // tokens returns what the item says is left of a limit.
-func (s *site) tokens(t *testing.T, prefix string, plan *drawgate.Plan, limit string) string {
+func (s *site) tokens(t *testing.T, prefix string, plan *store.Plan, limit string) string {
 	t.Helper()
-	key, _ := storekey.Format(prefix, drawgate.Key{Policy: plan.Name(), Name: "k"})
+	key, _ := storekey.Format(prefix, store.Key{Policy: plan.Name(), Name: "k"})
 	out, err := s.admin.GetItem(t.Context(), &dynamodb.GetItemInput{
 		TableName: aws.String("drawgate"), ConsistentRead: aws.Bool(true),
 		Key: map[string]types.AttributeValue{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: key}},
@@ -176,7 +177,7 @@ func TestOutage(t *testing.T) {
 		}
 		processes := []*counted{s.process(t, prefix), s.process(t, prefix)}
 		for _, p := range processes { // what is used when a process first sees a bucket counts in its share
-			p.drain(t, plan, 1, false)
+			p.drain(t, plan.Plan, 1, false)
 		}
 		time.Sleep(6 * time.Minute)
 		for outage := range 2 {
@@ -184,24 +185,24 @@ func TestOutage(t *testing.T) {
 				if st := p.guard.State(); st.Instances != 2 || !st.MayShare || st.Unavailable {
 					t.Fatalf("outage %d: %+v, want 2 instances that may share", outage, st)
 				}
-				if got := p.drain(t, plan, before, false); got != before {
+				if got := p.drain(t, plan.Plan, before, false); got != before {
 					t.Fatalf("outage %d: %d were admitted by DynamoDB, want %d", outage, got, before)
 				}
 			}
 			s.cut.Store(true)
 			for i, p := range processes {
-				if got := p.drain(t, plan, amount, true); got != amount/2-before {
+				if got := p.drain(t, plan.Plan, amount, true); got != amount/2-before {
 					t.Errorf("outage %d: process %d was admitted %d, want its half of %d less %d", outage, i, got, amount, before)
 				}
 				<-p.opened
 			}
 			late := s.process(t, prefix)
-			if got := late.drain(t, plan, amount, true); got != 0 {
+			if got := late.drain(t, plan.Plan, amount, true); got != 0 {
 				t.Errorf("outage %d: a process that nobody has counted was admitted %d", outage, got)
 			}
 			time.Sleep(2 * time.Minute)
 			for i, p := range processes {
-				if got := p.drain(t, plan, amount, true); got != 0 {
+				if got := p.drain(t, plan.Plan, amount, true); got != 0 {
 					t.Errorf("outage %d: process %d was admitted %d more in the same window", outage, i, got)
 				}
 			}
@@ -212,14 +213,14 @@ func TestOutage(t *testing.T) {
 				if got, want := p.charged.Load(), int64(outage+1)*(amount/2-before); got != want || p.guard.State().Pending != 0 {
 					t.Errorf("outage %d: process %d told DynamoDB of %d units, want %d; %d are pending", outage, i, got, want, p.guard.State().Pending)
 				}
-				if got := p.drain(t, plan, amount, false); got != 0 {
+				if got := p.drain(t, plan.Plan, amount, false); got != 0 {
 					t.Errorf("outage %d: process %d was admitted %d by DynamoDB beyond the limit", outage, i, got)
 				}
 				if got, want := p.fallbacks(t), float64(outage+1); got != want {
 					t.Errorf("outage %d: process %d reported %s %v times, want %v", outage, i, cw.FallbackActivated, got, want)
 				}
 			}
-			if left := s.tokens(t, prefix, plan, "few"); left != "0" {
+			if left := s.tokens(t, prefix, plan.Plan, "few"); left != "0" {
 				t.Errorf("outage %d: the item has %s units left, want 0: %d were admitted", outage, left, amount)
 			}
 			if err := late.guard.Close(); err != nil {

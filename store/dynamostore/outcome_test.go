@@ -19,28 +19,29 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
-func tenADay(t *testing.T) *drawgate.Plan {
+func tenADay(t *testing.T) *store.Plan {
 	t.Helper()
 	return planOf(t, 10)
 }
 
 // planOf returns a plan of one rolling limit a day.
-func planOf(t *testing.T, amount int64) *drawgate.Plan {
+func planOf(t *testing.T, amount int64) *store.Plan {
 	t.Helper()
 	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling, Amount: amount, Window: 24 * time.Hour}}}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan
+	return plan.Plan
 }
 
-func used(t *testing.T, s drawgate.Store, plan *drawgate.Plan, name string) int64 {
+func used(t *testing.T, s store.Store, plan *store.Plan, name string) int64 {
 	t.Helper()
-	out := make([]drawgate.Status, 1)
-	err := s.Peek(t.Context(), []drawgate.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan}}, 0, out)
+	out := make([]store.State, 1)
+	err := s.Peek(t.Context(), []store.BucketCost{{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan}}, 0, out)
 	if err := errors.Join(err, out[0].Fail); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestWritesThatArriveLate(t *testing.T) {
 	server := awstest.Dynalite(t)
 	_, name := client(t, server)
 	plan := tenADay(t)
-	bucket := []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan, N: drawgate.Amounts{6}}}
+	bucket := []store.BucketCost{{Key: store.Key{Policy: "p", Name: "k"}, Plan: plan, N: store.Amounts{6}}}
 	open := func(t *testing.T) (*dynamostore.Store, *delayer) {
 		t.Helper()
 		d := &delayer{next: direct}
@@ -157,13 +158,13 @@ func TestWritesThatArriveLate(t *testing.T) {
 		s, d := open(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		d.hold, d.onFirst = 5, cancel // as often as it is tried
-		take := drawgate.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucket}
-		out := make([]drawgate.Decision, 1)
-		if err := errors.Join(s.Take(ctx, []drawgate.Take{take}, out), out[0].Fail); !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, drawgate.ErrNothingDone) {
+		take := store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucket}
+		out := make([]store.Verdict, 1)
+		if err := errors.Join(s.Take(ctx, []store.Take{take}, out), out[0].Fail); !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
 			t.Fatal(err)
 		}
-		sets := make([]drawgate.Outcome, 1)
-		if err := s.Settle(t.Context(), []drawgate.Settlement{{Op: drawgate.OpCancel, ID: "id", Grant: 7, Buckets: bucket}}, sets); err != nil || sets[0].Err != nil || !sets[0].Gone {
+		sets := make([]store.Outcome, 1)
+		if err := s.Settle(t.Context(), []store.Settlement{{Op: store.OpCancel, ID: "id", Grant: 7, Buckets: bucket}}, sets); err != nil || sets[0].Err != nil || !sets[0].Gone {
 			t.Fatal(err, sets)
 		}
 		for _, code := range d.arrive(t) {
@@ -214,7 +215,7 @@ func TestCallersLeave(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 			d, err := takeOf(ctx, s, plan, strconv.Itoa(i), 1)
 			cancel()
-			if _, ok := errors.AsType[*drawgate.StoreError](err); !ok || d.Allowed {
+			if _, ok := errors.AsType[*store.Error](err); !ok || d.Allowed {
 				t.Fatalf("allowed %v, %v", d.Allowed, err)
 			}
 			synctest.Wait()
@@ -234,8 +235,8 @@ func TestThrottled(t *testing.T) {
 		conn.fail = func(string) (int, string) { return 400, exception(code, "too much for SECRET") }
 		s := dynamostore.New(through(server, conn), name, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)
-		se, ok := errors.AsType[*drawgate.StoreError](err)
-		if !ok || se.Fault != drawgate.FaultTransient || !errors.Is(err, dynamostore.ErrThrottled) || !errors.Is(err, drawgate.ErrNothingDone) || conn.calls.Load() != 5 {
+		se, ok := errors.AsType[*store.Error](err)
+		if !ok || se.Fault != store.FaultTransient || !errors.Is(err, dynamostore.ErrThrottled) || !errors.Is(err, store.ErrNothingDone) || conn.calls.Load() != 5 {
 			t.Errorf("%s: %d calls, %v", code, conn.calls.Load(), err)
 		}
 		if strings.Contains(err.Error(), "SECRET") {
@@ -264,18 +265,18 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		table string
 		fail  func(string) (int, string)
-		fault drawgate.Fault
+		fault store.Fault
 		want  []string
 	}{
-		{"missing", nil, drawgate.FaultConfiguration, []string{`no table "missing"`, "drawgate table create"}},
-		{"another", nil, drawgate.FaultConfiguration, []string{`table "another" has another key`, `"bucketId"`}},
-		{name, denied, drawgate.FaultConfiguration, []string{"dynamodb:GetItem", "drawgate table policy"}},
-		{name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") }, drawgate.FaultConfiguration, []string{"credentials"}},
-		{name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") }, drawgate.FaultTransient, []string{"ServiceUnavailable"}},
+		{"missing", nil, store.FaultConfiguration, []string{`no table "missing"`, "drawgate table create"}},
+		{"another", nil, store.FaultConfiguration, []string{`table "another" has another key`, `"bucketId"`}},
+		{name, denied, store.FaultConfiguration, []string{"dynamodb:GetItem", "drawgate table policy"}},
+		{name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") }, store.FaultConfiguration, []string{"credentials"}},
+		{name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") }, store.FaultTransient, []string{"ServiceUnavailable"}},
 	} {
 		s := dynamostore.New(through(server, &faulty{next: direct, fail: c.fail}), c.table, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)
-		se, ok := errors.AsType[*drawgate.StoreError](err)
+		se, ok := errors.AsType[*store.Error](err)
 		if !ok || se.Fault != c.fault || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("table %s: %v", c.table, err)
 			continue

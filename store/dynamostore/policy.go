@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // PolicyOptions says what a [Policy] allows. The zero value allows what a [Store] needs.
@@ -46,10 +46,10 @@ type statement struct {
 
 // Policy returns the smallest IAM policy, as JSON, that allows a [Store] to work on a table, and
 // [CheckTable] to check it. arn is that of the table: see [TableARN]. The error is
-// [drawgate.ErrInvalid].
+// [store.ErrInvalid].
 func Policy(arn string, o PolicyOptions) ([]byte, error) {
 	if !tableARNs.MatchString(arn) {
-		return nil, fmt.Errorf("%w: dynamostore: %q is not the ARN of a table: write arn:aws:dynamodb:REGION:ACCOUNT:table/NAME, where an account has 12 digits", drawgate.ErrInvalid, arn)
+		return nil, fmt.Errorf("%w: dynamostore: %q is not the ARN of a table: write arn:aws:dynamodb:REGION:ACCOUNT:table/NAME, where an account has 12 digits", store.ErrInvalid, arn)
 	}
 	allow := func(sid string, actions ...string) statement {
 		for i := range actions {

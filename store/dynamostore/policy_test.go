@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -73,7 +73,7 @@ func TestPolicy(t *testing.T) {
 		allowed(t, got, dynamostore.PolicyOptions{})
 	}
 	for _, arn := range []string{"", "quotas", "arn:aws:s3:::quotas", "arn:aws:dynamodb:eu-central-1:12:table/quotas", "arn:aws:dynamodb:eu-central-1:123456789012:table/*", arn + "/index/x"} {
-		if _, err := dynamostore.Policy(arn, dynamostore.PolicyOptions{}); !errors.Is(err, drawgate.ErrInvalid) {
+		if _, err := dynamostore.Policy(arn, dynamostore.PolicyOptions{}); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v", arn, err)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -82,7 +83,7 @@ type report struct {
 // running is a worker at work.
 type running struct {
 	worker
-	plans  []*drawgate.Plan // by kind
+	plans  []*store.Plan // by kind
 	stores []*dynamostore.Store
 	seq    atomic.Int64
 
@@ -103,7 +104,7 @@ func work(spec string) error {
 		if err != nil {
 			return err
 		}
-		w.plans, w.due = append(w.plans, p), append(w.due, make([]time.Time, w.Items))
+		w.plans, w.due = append(w.plans, p.Plan), append(w.due, make([]time.Time, w.Items))
 	}
 	if w.Log != "" {
 		f, err := os.Create(w.Log)
@@ -223,10 +224,10 @@ func (w *running) ask(s *dynamostore.Store) {
 		return
 	}
 	n, seq := 1+rand.Int64N(w.Most), w.seq.Add(1)
-	t := drawgate.Take{Buckets: w.buckets(kind, item, n)}
+	t := store.Take{Buckets: w.buckets(kind, item, n)}
 	held := w.Holds && rand.IntN(3) == 0
 	if held {
-		t.ID, t.Grant, t.Hold = fmt.Sprint(os.Getpid(), "-", seq), drawgate.NewGrant(), 5*time.Second
+		t.ID, t.Grant, t.Hold = fmt.Sprint(os.Getpid(), "-", seq), store.NewGrant(), 5*time.Second
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.Timeout)
 	defer cancel()
@@ -262,21 +263,21 @@ func (w *running) ask(s *dynamostore.Store) {
 	}
 }
 
-func (w *running) buckets(kind, item int, n int64) []drawgate.BucketCost {
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: w.Kinds[kind], Name: fmt.Sprint(item)}, Plan: w.plans[kind]}
+func (w *running) buckets(kind, item int, n int64) []store.BucketCost {
+	b := store.BucketCost{Key: store.Key{Policy: w.Kinds[kind], Name: fmt.Sprint(item)}, Plan: w.plans[kind]}
 	for i := range w.plans[kind].Policy().Limits {
 		b.N[i] = n
 	}
-	return []drawgate.BucketCost{b}
+	return []store.BucketCost{b}
 }
 
 // end settles a reservation with what was used, or cancels it if that is nothing.
-func (w *running) end(s *dynamostore.Store, t *drawgate.Take, kind, item int, used int64) string {
+func (w *running) end(s *dynamostore.Store, t *store.Take, kind, item int, used int64) string {
 	ctx, cancel := context.WithTimeout(context.Background(), w.Timeout)
 	defer cancel()
-	e := drawgate.Settlement{Op: drawgate.OpSettle, ID: t.ID, Grant: t.Grant, Buckets: w.buckets(kind, item, used)}
+	e := store.Settlement{Op: store.OpSettle, ID: t.ID, Grant: t.Grant, Buckets: w.buckets(kind, item, used)}
 	if used == 0 {
-		e.Op, e.Buckets = drawgate.OpCancel, w.buckets(kind, item, drawgate.KeepEstimate)
+		e.Op, e.Buckets = store.OpCancel, w.buckets(kind, item, store.KeepEstimate)
 	}
 	o, err := settle(ctx, s, e)
 	switch {
@@ -290,10 +291,10 @@ func (w *running) end(s *dynamostore.Store, t *drawgate.Take, kind, item int, us
 
 // outcomeOf says what an error means for the units.
 func outcomeOf(err error) string {
-	if errors.Is(err, drawgate.ErrNothingDone) {
+	if errors.Is(err, store.ErrNothingDone) {
 		return "undone"
 	}
-	if errors.Is(err, drawgate.ErrStoreUnavailable) {
+	if errors.Is(err, store.ErrStoreUnavailable) {
 		return "unknown"
 	}
 	panic(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -75,7 +75,7 @@ func lengthy() map[string]string {
 // list.
 func TestEveryCaseRuns(t *testing.T) {
 	t.Parallel()
-	clock := func(drawgate.Store, time.Duration) {}
+	clock := func(store.Store, time.Duration) {}
 	ran := map[string]int{}
 	for _, name := range []string{"dynalite", "moto"} {
 		for _, c := range storetest.Cases(storetest.Harness{Advance: clock, Without: leftOut(name)}) {
@@ -97,26 +97,26 @@ func TestEveryCaseRuns(t *testing.T) {
 func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 	t.Helper()
 	c, name := client(t, server)
-	on := func(t *testing.T, now *atomic.Int64, prefix string) drawgate.Store {
+	on := func(t *testing.T, now *atomic.Int64, prefix string) store.Store {
 		t.Helper()
 		s := dynamostore.NewWithClock(c, name, &dynamostore.Options{Prefix: prefix}, now.Load)
 		t.Cleanup(func() { _ = s.Close() })
 		return &clocked{s, now, prefix}
 	}
 	return storetest.Harness{
-		New: func(t *testing.T) drawgate.Store {
+		New: func(t *testing.T) store.Store {
 			now := &atomic.Int64{}
 			now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
 			return on(t, now, prefix())
 		},
-		Advance: func(s drawgate.Store, d time.Duration) { s.(*clocked).now.Add(d.Microseconds()) },
-		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
+		Advance: func(s store.Store, d time.Duration) { s.(*clocked).now.Add(d.Microseconds()) },
+		Second: func(t *testing.T, s store.Store) store.Store {
 			return on(t, s.(*clocked).now, s.(*clocked).prefix)
 		},
-		Apart: func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store) {
+		Apart: func(t *testing.T, s store.Store) (behind, right store.Store) {
 			t.Helper()
 			const most = time.Second
-			with := func(behind time.Duration) drawgate.Store {
+			with := func(behind time.Duration) store.Store {
 				now := s.(*clocked).now
 				o := dynamostore.NewWithErrorOf(c, name, &dynamostore.Options{Prefix: s.(*clocked).prefix}, behind, most, now.Load)
 				t.Cleanup(func() { _ = o.Close() })
@@ -144,17 +144,17 @@ func TestContestedStore(t *testing.T) {
 // contested makes the stores of a harness write as if others did so at the same time.
 func contested(h storetest.Harness) storetest.Harness {
 	open, second, apart := h.New, h.Second, h.Apart
-	h.New = func(t *testing.T) drawgate.Store {
+	h.New = func(t *testing.T) store.Store {
 		s := open(t)
 		s.(*clocked).Contest()
 		return s
 	}
-	h.Second = func(t *testing.T, s drawgate.Store) drawgate.Store {
+	h.Second = func(t *testing.T, s store.Store) store.Store {
 		o := second(t, s)
 		o.(*clocked).Contest()
 		return o
 	}
-	h.Apart = func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store) {
+	h.Apart = func(t *testing.T, s store.Store) (behind, right store.Store) {
 		t.Helper()
 		behind, right = apart(t, s)
 		behind.(*clocked).Contest()
@@ -171,12 +171,12 @@ func TestScripts(t *testing.T) {
 		now *atomic.Int64
 	}
 	storetest.Scripts(t, harness(t, awstest.Dynalite(t)), storetest.Harness{
-		New: func(*testing.T) drawgate.Store {
+		New: func(*testing.T) store.Store {
 			now := &atomic.Int64{}
 			now.Store(time.Date(2026, 3, 28, 22, 58, 3, 0, time.UTC).UnixMicro())
 			return &reference{model.NewRecords(now.Load, false), now}
 		},
-		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).now.Add(d.Microseconds()) },
+		Advance: func(s store.Store, d time.Duration) { s.(*reference).now.Add(d.Microseconds()) },
 	}, scripts())
 }
 

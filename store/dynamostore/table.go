@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // TableOptions says how [CreateTable] makes a table. The zero value is ready to use.
@@ -56,7 +56,7 @@ const (
 // switches on the deletion if that is off.
 //
 // opts may be nil. Findings are warnings about the table that is there now. The error is a
-// [TableError], or [drawgate.ErrInvalid]; ctx bounds the wait.
+// [TableError], or [store.ErrInvalid]; ctx bounds the wait.
 func CreateTable(ctx context.Context, client *dynamodb.Client, name string, opts *TableOptions) (created bool, findings []Finding, err error) {
 	var o TableOptions
 	if opts != nil {
@@ -66,7 +66,7 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string, opts
 		return false, nil, err
 	}
 	if o.ReadUnits < 0 || o.WriteUnits < 0 || (o.ReadUnits == 0) != (o.WriteUnits == 0) {
-		return false, nil, fmt.Errorf("%w: dynamostore: read units %d and write units %d: give both, at least 1, or neither for on-demand capacity", drawgate.ErrInvalid, o.ReadUnits, o.WriteUnits)
+		return false, nil, fmt.Errorf("%w: dynamostore: read units %d and write units %d: give both, at least 1, or neither for on-demand capacity", store.ErrInvalid, o.ReadUnits, o.WriteUnits)
 	}
 	t := newTableAdmin(client, name)
 	if f := t.credentials(ctx); f != nil {

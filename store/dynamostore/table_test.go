@@ -20,9 +20,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awsbody"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -149,11 +149,11 @@ func TestTableOptions(t *testing.T) {
 	differs(t, c, "plain", o, dynamostore.CodeSettings, "has on-demand capacity, not 5 read and 7 write units and has no deletion protection")
 
 	for _, o := range []dynamostore.TableOptions{{ReadUnits: 5}, {WriteUnits: 5}, {ReadUnits: -1, WriteUnits: -1}} {
-		if _, _, err := dynamostore.CreateTable(t.Context(), c, "wrong", &o); !errors.Is(err, drawgate.ErrInvalid) {
+		if _, _, err := dynamostore.CreateTable(t.Context(), c, "wrong", &o); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, _, err := dynamostore.CreateTable(t.Context(), c, "a/b", nil); !errors.Is(err, drawgate.ErrInvalid) {
+	if _, _, err := dynamostore.CreateTable(t.Context(), c, "a/b", nil); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a/b: %v", err)
 	}
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Take implements [drawgate.Store].
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// Take implements [store.Store].
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.begin(ctx, "take"); err != nil {
 		return err
 	}
@@ -18,8 +17,8 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	r := run{s: s}
 	for i := range batch {
 		t := &batch[i]
-		out[i] = drawgate.Decision{}
-		if err := answer.Check(t); err != nil {
+		out[i] = store.Verdict{}
+		if err := t.Check(); err != nil {
 			out[i].Fail = err
 			continue
 		}
@@ -33,7 +32,7 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		j := s.takeJob(ctx, t, part{content: content(t)})
 		r.add(&t.Buckets[0], j, func(err error) {
 			if err != nil {
-				out[i] = drawgate.Decision{Fail: failure("take", err)}
+				out[i] = store.Verdict{Fail: failure("take", err)}
 				return
 			}
 			out[i] = j.verdict.decision
@@ -51,11 +50,11 @@ func refusal(op string, err error) error {
 	return failure(op, err)
 }
 
-func content(t *drawgate.Take) uint64 {
+func content(t *store.Take) uint64 {
 	if t.ID == "" {
 		return 0
 	}
-	return answer.Fingerprint(t)
+	return t.Fingerprint()
 }
 
 // run is a part of a batch whose elements have one bucket each. Those of one bucket are decided
@@ -71,7 +70,7 @@ type todo struct {
 	then func(err error) // takes the answer; with an error the job may not be done
 }
 
-func (r *run) add(b *drawgate.BucketCost, j *job, then func(error)) {
+func (r *run) add(b *store.BucketCost, j *job, then func(error)) {
 	key, parts := r.s.name(b)
 	if r.lines == nil {
 		r.lines = map[string][]*job{}
@@ -100,13 +99,13 @@ type part struct {
 }
 
 // takeJob returns the job of a take of one bucket.
-func (s *Store) takeJob(ctx context.Context, t *drawgate.Take, p part) *job {
+func (s *Store) takeJob(ctx context.Context, t *store.Take, p part) *job {
 	c := *t
 	c.Buckets = slices.Clone(t.Buckets)
 	plan := c.Buckets[0].Plan
 	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, id: c.ID, dated: true, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
 		b := c
-		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
+		b.Buckets = []store.BucketCost{c.Buckets[0]}
 		s.blur(&b, at, p.plain)
 		return decide(&b, p, rec, at)
 	}}
@@ -114,23 +113,23 @@ func (s *Store) takeJob(ctx context.Context, t *drawgate.Take, p part) *job {
 
 // blur makes a take fit for an inexact clock: its units count longer by what the clock may be
 // wrong, and its hold is kept longer than its holder is told.
-func (s *Store) blur(t *drawgate.Take, at instant, plain bool) {
+func (s *Store) blur(t *store.Take, at instant, plain bool) {
 	for i := range t.Buckets {
 		t.Buckets[i].Plan = s.variant(planKey{t.Buckets[i].Plan, at.blur, plain})
 	}
 }
 
 // decide decides a take of one bucket.
-func decide(t *drawgate.Take, p part, rec *record.Record, at instant) verdict {
+func decide(t *store.Take, p part, rec *record.Record, at instant) verdict {
 	b, now := &t.Buckets[0], at.early
 	hold := t.Hold + microseconds(at.blur) // as the item keeps it
-	persist := rec.MustPersist(answer.Specs(b.Plan, false), max(now, rec.Last))
+	persist := rec.MustPersist(store.Internal.Specs(b.Plan, false), max(now, rec.Last))
 	var since int64 // when the units of a take that is open already were taken
 	if o := rec.Open[t.ID]; o != nil {
 		since = o.At
 	}
-	d := answer.DecidePart(t, p.content, []*record.Record{rec}, false, p.from, now)
-	taken := d.Allowed && !d.Replayed && (t.Hold > 0 || b.N != drawgate.Amounts{})
+	d := store.Internal.DecidePart(t, p.content, []*record.Record{rec}, false, p.from, now)
+	taken := d.Allowed && !d.Replayed && (t.Hold > 0 || b.N != store.Amounts{})
 	again := d.Replayed && rec.Open[t.ID].At != since
 	v := verdict{decision: d, write: persist || taken || again}
 	if !taken || persist || d.Delay() > 0 {
@@ -141,7 +140,7 @@ func decide(t *drawgate.Take, p part, rec *record.Record, at instant) verdict {
 		v.adds = d.Granted(0)
 	}
 	for i := range b.Plan.Policy().Limits {
-		v.left[i] = d.Left(i)
+		v.left[i] = d.First.Limits[i].Remaining
 	}
 	if hold > longestHold { // others do not expect that the item must be kept so long
 		v.effect = disturbing
@@ -152,8 +151,8 @@ func decide(t *drawgate.Take, p part, rec *record.Record, at instant) verdict {
 	return v
 }
 
-// Settle implements [drawgate.Store].
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if err := s.begin(ctx, "settle"); err != nil {
 		return err
 	}
@@ -161,8 +160,8 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	r := run{s: s}
 	for i := range batch {
 		t := &batch[i]
-		out[i] = drawgate.Outcome{}
-		if err := answer.CheckSettlement(t); err != nil {
+		out[i] = store.Outcome{}
+		if err := t.Check(); err != nil {
 			out[i].Err = err
 			continue
 		}
@@ -174,7 +173,7 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 		j := s.settleJob(ctx, t, 0)
 		r.add(&t.Buckets[0], j, func(err error) {
 			if err != nil {
-				out[i] = drawgate.Outcome{Err: failure("settle", err)}
+				out[i] = store.Outcome{Err: failure("settle", err)}
 				return
 			}
 			out[i] = j.verdict.outcome
@@ -185,53 +184,53 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 }
 
 // settleJob returns the job of a settlement in its bucket number i.
-func (s *Store) settleJob(ctx context.Context, t *drawgate.Settlement, i int) *job {
+func (s *Store) settleJob(ctx context.Context, t *store.Settlement, i int) *job {
 	c := *t
-	c.Buckets = []drawgate.BucketCost{t.Buckets[i]}
+	c.Buckets = []store.BucketCost{t.Buckets[i]}
 	plan := c.Buckets[0].Plan
 	return &job{op: t.Op.String(), ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
 		b := c
-		b.Buckets = []drawgate.BucketCost{c.Buckets[0]}
+		b.Buckets = []store.BucketCost{c.Buckets[0]}
 		b.Buckets[0].Plan = s.variant(planKey{plan, at.blur, false})
 		return apply(&b, rec, at.early)
 	}}
 }
 
 // apply carries out a settlement of one bucket.
-func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
+func apply(t *store.Settlement, rec *record.Record, now int64) (v verdict) {
 	b := &t.Buckets[0]
 	at := max(now, rec.Last)
-	persist := rec.MustPersist(answer.Specs(b.Plan, false), at)
+	persist := rec.MustPersist(store.Internal.Specs(b.Plan, false), at)
 	o := rec.Open[t.ID]
 	open := o != nil && o.Grant == uint64(t.Grant) && o.End > at
 	n, credit := credited(t, o)
 	credit = credit && open
 	paused := rec.Pause
-	v.outcome = answer.Apply(t, []*record.Record{rec}, false, now)
+	v.outcome = store.Internal.Apply(t, []*record.Record{rec}, false, now)
 	v.effect = disturbing
 	switch t.Op {
-	case drawgate.OpCharge:
-		v.write = v.outcome.Err == nil && b.N != drawgate.Amounts{}
-	case drawgate.OpRefund:
+	case store.OpCharge:
+		v.write = v.outcome.Err == nil && b.N != store.Amounts{}
+	case store.OpRefund:
 		v.write = v.outcome.Back != nil
-	case drawgate.OpPause:
+	case store.OpPause:
 		v.write = true
-	case drawgate.OpUnpause:
+	case store.OpUnpause:
 		v.write = paused != nil && rec.Pause == nil
-	case drawgate.OpSettle, drawgate.OpCancel:
+	case store.OpSettle, store.OpCancel:
 		v.write = open
 		if credit {
 			v.effect = commuting
 			v.op = &op{kind: opSettle, id: t.ID, grant: uint64(t.Grant), n: n}
 		}
-		if credit && t.Op == drawgate.OpCancel {
+		if credit && t.Op == store.OpCancel {
 			v.op.kind, v.op.n = opCancel, record.Amounts{}
 		}
 	default: // a hold that lasts longer takes from those who counted on its end
 		v.write, v.bound = open, true
-		specs := answer.Specs(b.Plan, false)
+		specs := store.Internal.Specs(b.Plan, false)
 		for i := range specs {
-			u := rec.Usage(&specs[i], drawgate.MaxPriority)
+			u := rec.Usage(&specs[i], store.MaxPriority)
 			v.left[i] = max(0, u.Max-u.Used)
 		}
 	}
@@ -246,12 +245,12 @@ func apply(t *drawgate.Settlement, rec *record.Record, now int64) (v verdict) {
 
 // credited returns what a settlement or cancellation says of the limits of a reservation, and
 // whether it takes nothing more of any of them.
-func credited(t *drawgate.Settlement, o *record.Open) (n record.Amounts, ok bool) {
-	if o == nil || t.Op == drawgate.OpCancel {
+func credited(t *store.Settlement, o *record.Open) (n record.Amounts, ok bool) {
+	if o == nil || t.Op == store.OpCancel {
 		return n, true
 	}
 	b := &t.Buckets[0]
-	specs := answer.Specs(b.Plan, false)
+	specs := store.Internal.Specs(b.Plan, false)
 	for _, p := range o.Parts {
 		for j := range specs {
 			if specs[j].ID != p.Limit {

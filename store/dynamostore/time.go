@@ -6,7 +6,7 @@ import "time"
 // attempts.
 const takeTime = time.Second
 
-// TakeTime implements [drawgate.Timed]. In less time a take may be cut off when its units are
+// TakeTime implements [store.Timed]. In less time a take may be cut off when its units are
 // spent, and a throttled one has fewer than five attempts.
 func (s *Store) TakeTime(set time.Duration) time.Duration {
 	if set <= 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -36,7 +37,7 @@ func TestAdjustIsNotKept(t *testing.T) {
 					}
 					return well
 				}
-				if out, err := l.Ask("k").Adjust(t.Context(), "", want, "seen"); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+				if out, err := l.Ask("k").Adjust(t.Context(), "", want, "seen"); !errors.Is(err, store.ErrStoreUnavailable) {
 					t.Errorf("mood %d: %+v, %v", m, out, err)
 				}
 				f.mu.Lock()

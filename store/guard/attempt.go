@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 // reserve is how long before the caller's own deadline it gets its answer.
@@ -32,7 +32,7 @@ func (s *Store) limit(ctx context.Context) (_ context.Context, cancel context.Ca
 func (s *Store) attempt(ctx, caller context.Context, op string, fair bool, f func(context.Context) error) error {
 	epoch, was := s.epoch.Load(), s.inner.Load()
 	err := f(ctx)
-	for now := s.inner.Load(); now != was && errors.Is(err, drawgate.ErrClosed); now = s.inner.Load() {
+	for now := s.inner.Load(); now != was && errors.Is(err, store.ErrClosed); now = s.inner.Load() {
 		was, err = now, f(ctx) // the one that was asked had been replaced and closed, and did nothing
 	}
 	if err == nil {
@@ -46,7 +46,7 @@ func (s *Store) attempt(ctx, caller context.Context, op string, fair bool, f fun
 		return err
 	}
 	late := errors.Is(err, context.DeadlineExceeded)
-	s.failed(epoch, op, err, fault, fault != drawgate.FaultBucket && (fair || !late))
+	s.failed(epoch, op, err, fault, fault != store.FaultBucket && (fair || !late))
 	return err
 }
 
@@ -56,7 +56,7 @@ func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // isOutage reports whether an error means that the whole store is unavailable, not just one bucket.
 func isOutage(err error) bool {
 	fault, unavailable := ledger.Classify(err)
-	return unavailable && fault != drawgate.FaultBucket
+	return unavailable && fault != store.FaultBucket
 }
 
 func (s *Store) succeeded(epoch uint64) {
@@ -70,14 +70,14 @@ func (s *Store) succeeded(epoch uint64) {
 }
 
 // failed records a failure. It counts towards opening the breaker if counts is true.
-func (s *Store) failed(epoch uint64, op string, err error, fault drawgate.Fault, counts bool) {
+func (s *Store) failed(epoch uint64, op string, err error, fault store.Fault, counts bool) {
 	se := asStoreError(op, err)
 	opened := false
 	if counts {
 		s.mu.Lock()
 		s.fault = se
 		s.shaky.Store(true)
-		if fault == drawgate.FaultPermanent {
+		if fault == store.FaultPermanent {
 			opened = s.brk.Trip(epoch)
 		} else {
 			opened = s.brk.Failed(epoch)
@@ -100,22 +100,22 @@ func (s *Store) publishBreaker() {
 	s.open.Store(s.brk.Open())
 }
 
-// asStoreError returns err as a [drawgate.StoreError].
-func asStoreError(op string, err error) *drawgate.StoreError {
-	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
+// asStoreError returns err as a [store.Error].
+func asStoreError(op string, err error) *store.Error {
+	if se, ok := errors.AsType[*store.Error](err); ok {
 		return se
 	}
-	return &drawgate.StoreError{Store: "unknown", Op: op, Err: err}
+	return &store.Error{Store: "unknown", Op: op, Err: err}
 }
 
 // unavailable returns the error for an operation that is not sent to the store.
-func (s *Store) unavailable(op string) *drawgate.StoreError {
+func (s *Store) unavailable(op string) *store.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fault == nil {
-		return &drawgate.StoreError{Store: "unknown", Op: op, Err: errUnavailable}
+		return &store.Error{Store: "unknown", Op: op, Err: errUnavailable}
 	}
-	return &drawgate.StoreError{Store: s.fault.Store, Op: op, Err: s.fault.Err, Fault: s.fault.Fault}
+	return &store.Error{Store: s.fault.Store, Op: op, Err: s.fault.Err, Fault: s.fault.Fault}
 }
 
 var errUnavailable = errors.New("the store is unavailable, and is tried again in the background")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -38,10 +39,10 @@ func BenchmarkTake(b *testing.B) {
 			b.ReportAllocs()
 			var next atomic.Int64
 			b.RunParallel(func(pb *testing.PB) {
-				var out [1]drawgate.Decision
-				batch := make([]drawgate.Take, 1)
+				var out [1]store.Verdict
+				batch := make([]store.Take, 1)
 				for pb.Next() {
-					batch[0] = drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, names[int(next.Add(1))%keys], 1, 1)}}
+					batch[0] = store.Take{Buckets: []store.BucketCost{cost(plan, names[int(next.Add(1))%keys], 1, 1)}}
 					if err := g.Take(b.Context(), batch, out[:]); err != nil || !out[0].Allowed || out[0].Fallback {
 						b.Error(err, out[0].Allowed, out[0].Fallback)
 						return
@@ -59,19 +60,19 @@ func BenchmarkReserve(b *testing.B) {
 	b.ReportAllocs()
 	var next atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
-		var out [1]drawgate.Decision
-		var ends [1]drawgate.Outcome
+		var out [1]store.Verdict
+		var ends [1]store.Outcome
 		for pb.Next() {
 			i := next.Add(1)
-			buckets := []drawgate.BucketCost{cost(plan, names[i%1000], 1, 1)}
+			buckets := []store.BucketCost{cost(plan, names[i%1000], 1, 1)}
 			id := strconv.FormatInt(i, 10)
-			tk := drawgate.Take{ID: id, Grant: drawgate.Grant(i), Hold: time.Minute, Buckets: buckets}
-			if err := g.Take(b.Context(), []drawgate.Take{tk}, out[:]); err != nil || !out[0].Allowed {
+			tk := store.Take{ID: id, Grant: store.Grant(i), Hold: time.Minute, Buckets: buckets}
+			if err := g.Take(b.Context(), []store.Take{tk}, out[:]); err != nil || !out[0].Allowed {
 				b.Error(err, out[0].Allowed)
 				return
 			}
-			st := drawgate.Settlement{Op: drawgate.OpSettle, ID: id, Grant: tk.Grant, Buckets: buckets}
-			if err := g.Settle(b.Context(), []drawgate.Settlement{st}, ends[:]); err != nil || ends[0].Gone {
+			st := store.Settlement{Op: store.OpSettle, ID: id, Grant: tk.Grant, Buckets: buckets}
+			if err := g.Settle(b.Context(), []store.Settlement{st}, ends[:]); err != nil || ends[0].Gone {
 				b.Error(err, ends[0])
 				return
 			}
@@ -81,8 +82,8 @@ func BenchmarkReserve(b *testing.B) {
 
 // BenchmarkFallback is a plain take during an outage.
 func BenchmarkFallback(b *testing.B) {
-	store := &faulty{Store: memstore.New(nil), mood: refuses}
-	g := guard.New(store, &guard.Options{Instances: 1, Start: drawgate.StartFull})
+	inner := &faulty{Store: memstore.New(nil), mood: refuses}
+	g := guard.New(inner, &guard.Options{Instances: 1, Start: drawgate.StartFull})
 	b.Cleanup(func() { _ = g.Close() })
 	plan := policy(b, drawgate.FallbackShare, rolling(1e9, time.Minute), rolling(1e9, time.Hour))
 	b.ReportAllocs()

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Unbounded, as a number of units in a [Line], means that there is no bound.
@@ -17,7 +17,7 @@ const Unbounded = -1
 // unavailable. docs/fallback.md explains the numbers.
 type Line struct {
 	Policy, Limit, Unit string
-	Mode                drawgate.Fallback // closed, share or open
+	Mode                store.Fallback // closed, share or open
 	Instances           int
 	AtLeast             int   // if processes are counted: the least number that is assumed; 0: they are not counted
 	Most                int64 // what the limit admits per window (a bucket: in a burst): the largest amount in force less the headroom
@@ -26,10 +26,10 @@ type Line struct {
 	After               int64 // the same in every later window while all processes are cut off
 	Partly              int64 // the same in every window in which only some processes are cut off; for a bucket, in every period of its Window
 
-	Start    drawgate.Start // how its policy starts: closed, cold or full; of instances that are counted never full
-	Cold     int64          // with a share: what a process admits of it that starts during the outage, in its first window and without knowing what was used
-	Starts   int            // starts that are included: see Line.AfterStarts
-	Returned int64          // what these starts may admit in addition, because the store came back in between
+	Start    store.Start // how its policy starts: closed, cold or full; of instances that are counted never full
+	Cold     int64       // with a share: what a process admits of it that starts during the outage, in its first window and without knowing what was used
+	Starts   int         // starts that are included: see Line.AfterStarts
+	Returned int64       // what these starts may admit in addition, because the store came back in between
 
 	drain int64 // the same as Cold for a bucket, in addition, in every period of its Window
 }
@@ -61,7 +61,7 @@ func bound(policies []drawgate.Policy, instances, atLeast int) ([]Line, error) {
 		if err != nil {
 			return nil, fmt.Errorf("guard: policy %d: %w", i+1, err)
 		}
-		t := newPolicyBound(plan, instances)
+		t := newPolicyBound(plan.Plan, instances)
 		for j := range policies[i].Limits {
 			line, drain := t.line(j, instances, atLeast)
 			k := line.among(lines)
@@ -116,7 +116,7 @@ func (l *Line) worsen(o *Line) {
 // delivered what they had admitted; that is so for all starts, closed ones too.
 // models/cold.py enumerates that these numbers are exact.
 func (l Line) AfterStarts(starts, returns int) Line {
-	if l.Mode != drawgate.FallbackShare {
+	if l.Mode != store.FallbackShare {
 		return l
 	}
 	n, k := int64(l.Instances), int64(starts)
@@ -128,11 +128,11 @@ func (l Line) AfterStarts(starts, returns int) Line {
 }
 
 // cold says how a policy starts, and what a process may admit that does.
-func (l *Line) cold(policy *drawgate.Policy, spec *record.Spec) {
-	l.Start = cmp.Or(policy.Start, drawgate.StartClosed)
+func (l *Line) cold(policy *store.Policy, spec *record.Spec) {
+	l.Start = cmp.Or(policy.Start, store.StartClosed)
 	if l.AtLeast > 0 {
-		l.Start = min(l.Start, drawgate.StartCold)
-		if n := int64(max(2, l.AtLeast)); l.Start == drawgate.StartCold && l.Most >= n {
+		l.Start = min(l.Start, store.StartCold)
+		if n := int64(max(2, l.AtLeast)); l.Start == store.StartCold && l.Most >= n {
 			l.Cold = ledger.ColdPart(l.Most/n, int(n))
 			if spec.Kind == record.Bucket {
 				l.drain = record.CeilDiv(spec.Rate, n*n)
@@ -141,9 +141,9 @@ func (l *Line) cold(policy *drawgate.Policy, spec *record.Spec) {
 		return
 	}
 	switch {
-	case spec.Kind == record.Concurrency, l.Start == drawgate.StartFull: // which slots are held is not known, but not assumed either
+	case spec.Kind == record.Concurrency, l.Start == store.StartFull: // which slots are held is not known, but not assumed either
 		l.Cold = l.Share
-	case l.Start == drawgate.StartCold && l.Share > 0:
+	case l.Start == store.StartCold && l.Share > 0:
 		l.Cold = ledger.ColdPart(l.Share, l.Instances)
 	}
 }
@@ -153,15 +153,15 @@ func (l *Line) cold(policy *drawgate.Policy, spec *record.Spec) {
 func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{
-		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, drawgate.UnitRequests), Mode: Mode(&policy, i, instances),
-		Instances: instances, AtLeast: atLeast, Most: answer.Specs(t.plan, false)[i].Effective[record.Priorities-1],
+		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, store.UnitRequests), Mode: ledger.Mode(&policy, i, instances),
+		Instances: instances, AtLeast: atLeast, Most: store.Internal.Specs(t.plan, false)[i].Effective[record.Priorities-1],
 	}
 	switch l.Mode {
-	case drawgate.FallbackOpen:
+	case store.FallbackOpen:
 		l.Share, l.Extra, l.After, l.Partly = Unbounded, Unbounded, Unbounded, Unbounded
-	case drawgate.FallbackShare:
+	case store.FallbackShare:
 		l.Share = l.Most / n
-		if t.mode[i] == drawgate.FallbackClosed {
+		if t.mode[i] == store.FallbackClosed {
 			l.Share = 0
 		}
 		l.Extra, l.Partly = (n-1)*l.Share, (n-1)*l.Share
@@ -170,11 +170,11 @@ func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 			divisor = int64(atLeast) // it may have been alone when it was cut off
 			l.Partly = (n - 1) * (l.Most / divisor)
 		}
-		if spec := &answer.Specs(t.plan, false)[i]; spec.Kind == record.Bucket && l.Partly > 0 {
+		if spec := &store.Internal.Specs(t.plan, false)[i]; spec.Kind == record.Bucket && l.Partly > 0 {
 			drain = (n - 1) * (spec.Rate / divisor)
 		}
-		l.cold(&policy, &answer.Specs(t.plan, false)[i])
-	case drawgate.FallbackDefault, drawgate.FallbackClosed:
+		l.cold(&policy, &store.Internal.Specs(t.plan, false)[i])
+	case store.FallbackDefault, store.FallbackClosed:
 	}
 	return l, drain
 }
@@ -182,7 +182,7 @@ func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 // String explains the line in a few sentences.
 func (l Line) String() string {
 	text := l.withoutStarts()
-	if l.Starts == 0 || l.Mode != drawgate.FallbackShare {
+	if l.Starts == 0 || l.Mode != store.FallbackShare {
 		return text
 	}
 	switch {
@@ -209,9 +209,9 @@ func (l Line) withoutStarts() string {
 	l.Extra, l.Partly = l.Extra-more, l.Partly-more
 	head := fmt.Sprintf("policy %s, limit %s (%d %s): %s", l.Policy, l.Limit, l.Most, l.Unit, l.Mode)
 	switch {
-	case l.Mode == drawgate.FallbackOpen:
+	case l.Mode == store.FallbackOpen:
 		return head + ": while the store is unavailable this limit is not enforced; there is no bound"
-	case l.Mode == drawgate.FallbackClosed:
+	case l.Mode == store.FallbackClosed:
 		return head + ": while the store is unavailable nothing is admitted, so the limit is never exceeded"
 	case l.Share == 0 && l.Partly == 0:
 		return head + fmt.Sprintf(": with %d processes each share is less than one unit: while the store is unavailable nothing is admitted, so the limit is never exceeded", l.Instances)

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
 // reserve is a take with an ID that takes n units for an hour.
-func reserve(plan *drawgate.Plan, id string, g drawgate.Grant, n ...int64) drawgate.Take {
-	return drawgate.Take{ID: id, Grant: g, Hold: time.Hour, Buckets: []drawgate.BucketCost{cost(plan, "k", n...)}}
+func reserve(plan *store.Plan, id string, g store.Grant, n ...int64) store.Take {
+	return store.Take{ID: id, Grant: g, Hold: time.Hour, Buckets: []store.BucketCost{cost(plan, "k", n...)}}
 }
 
 // free waits until nothing is used in the store.
-func free(t *testing.T, store *faulty, plan *drawgate.Plan, within time.Duration) {
+func free(t *testing.T, store *faulty, plan *store.Plan, within time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(within); used(t, store.Store, plan, "k")[0] > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -33,24 +34,24 @@ func free(t *testing.T, store *faulty, plan *drawgate.Plan, within time.Duration
 func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, drawgate.FallbackClosed, rolling(10, 24*time.Hour))
-			store.set(m)
-			if d := send(t, g, reserve(plan, "id", 1, 10)); d.Allowed || d.Reason != drawgate.Unavailable {
+			inner.set(m)
+			if d := send(t, g, reserve(plan, "id", 1, 10)); d.Allowed || d.Reason != store.Unavailable {
 				t.Fatalf("allowed %v, reason %v, want a refusal for want of the store", d.Allowed, d.Reason)
 			}
-			store.set(well)
+			inner.set(well)
 			if m == late { // the cancellation comes first, and finds nothing
 				time.Sleep(500 * time.Millisecond)
-				if store.cancelled() == 0 {
+				if inner.cancelled() == 0 {
 					t.Error("it is not cancelled at once")
 				}
 				time.Sleep(600 * time.Millisecond)
-				if used(t, store.Store, plan, "k")[0] != 10 {
+				if used(t, inner.Store, plan, "k")[0] != 10 {
 					t.Error("the take did not arrive late")
 				}
 			}
-			free(t, store, plan, 2*drawgate.SendLife)
+			free(t, inner, plan, 2*store.SendLife)
 		})
 	}
 }
@@ -61,25 +62,25 @@ func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, drawgate.FallbackClosed, slots(1))
-			store.set(m)
+			inner.set(m)
 			if send(t, g, reserve(plan, "id", 1, 1)).Allowed {
 				t.Fatal("allowed by a limit that is closed")
 			}
 			for range 3 {
 				send(t, g, reserve(plan, "id", 1, 1)) // cancelled or not, nobody knows
 			}
-			store.set(well)
-			var d drawgate.Decision
-			for end := time.Now().Add(3*drawgate.SendLife + time.Second); !d.Allowed && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			inner.set(well)
+			var d store.Verdict
+			for end := time.Now().Add(3*store.SendLife + time.Second); !d.Allowed && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				d = send(t, g, reserve(plan, "id", 1, 1))
 			}
 			if !d.Allowed || d.Fallback {
 				t.Fatalf("%v: allowed %v, fallback %v", m, d.Allowed, d.Fallback)
 			}
 			time.Sleep(10 * time.Second)
-			if got := used(t, store.Store, plan, "k")[0]; got != 1 {
+			if got := used(t, inner.Store, plan, "k")[0]; got != 1 {
 				t.Errorf("%d slots are held, want the one that was granted", got)
 			}
 		})
@@ -91,21 +92,21 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late, slow} {
-		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(1000, 24*time.Hour))
-			store.set(m)
+			inner.set(m)
 			for i := range 60 {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(10*time.Millisecond, cancel)
-				var out [1]drawgate.Decision
-				err := g.Take(ctx, []drawgate.Take{reserve(plan, fmt.Sprint(i), drawgate.NewGrant(), 10)}, out[:])
+				var out [1]store.Verdict
+				err := g.Take(ctx, []store.Take{reserve(plan, fmt.Sprint(i), store.NewGrant(), 10)}, out[:])
 				if !errors.Is(err, context.Canceled) || err == context.Canceled { //nolint:errorlint // it must say more than the context does
 					t.Fatalf("%v, want an error that says more than that the caller gave up", err)
 				}
 			}
-			store.set(well)
+			inner.set(well)
 			time.Sleep(1100 * time.Millisecond) // until what is late has arrived
-			free(t, store, plan, 2*drawgate.SendLife)
+			free(t, inner, plan, 2*store.SendLife)
 			if st := g.State(); st.Unavailable || st.Pending > 0 {
 				t.Errorf("%+v", st)
 			}
@@ -117,18 +118,18 @@ func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 func TestGivingUpASettlement(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, stalls} {
-		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(1000, 24*time.Hour))
 			hold(t, g, "id", time.Hour, plan, "k", 10)
-			store.set(m)
+			inner.set(m)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(10*time.Millisecond, cancel)
-			st := drawgate.Settlement{Op: drawgate.OpSettle, ID: "id", Grant: grant("id"), Buckets: []drawgate.BucketCost{cost(plan, "k", 3)}}
-			if err := g.Settle(ctx, []drawgate.Settlement{st}, make([]drawgate.Outcome, 1)); !errors.Is(err, context.Canceled) {
+			st := store.Settlement{Op: store.OpSettle, ID: "id", Grant: grant("id"), Buckets: []store.BucketCost{cost(plan, "k", 3)}}
+			if err := g.Settle(ctx, []store.Settlement{st}, make([]store.Outcome, 1)); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
-			back(t, g, store)
-			if got := used(t, store.Store, plan, "k")[0]; got != 3 {
+			back(t, g, inner)
+			if got := used(t, inner.Store, plan, "k")[0]; got != 3 {
 				t.Errorf("%d used, want the 3 that were settled", got)
 			}
 		})
@@ -138,22 +139,22 @@ func TestGivingUpASettlement(t *testing.T) {
 // TestCancellationsAreBounded: their number is bounded. Holds without room end by themselves.
 func TestCancellationsAreBounded(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2, Failures: 100}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2, Failures: 100}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, drawgate.FallbackClosed, rolling(100, 24*time.Hour))
-		store.only = func(op string, _ bool) mood {
+		inner.only = func(op string, _ bool) mood {
 			if op == "take" {
 				return mute
 			}
 			return refuses
 		}
 		for i := range 10 {
-			send(t, g, reserve(plan, fmt.Sprint(i), drawgate.NewGrant(), 1))
+			send(t, g, reserve(plan, fmt.Sprint(i), store.NewGrant(), 1))
 		}
-		store.mu.Lock()
-		store.only, store.cancels = nil, 0
-		store.mu.Unlock()
+		inner.mu.Lock()
+		inner.only, inner.cancels = nil, 0
+		inner.mu.Unlock()
 		time.Sleep(10 * time.Second)
-		if got := used(t, store.Store, plan, "k")[0]; got != 8 {
+		if got := used(t, inner.Store, plan, "k")[0]; got != 8 {
 			t.Errorf("%d of 10 are held, want 8: two are cancelled", got)
 		}
 	})
@@ -164,9 +165,9 @@ func TestCancellationsAreBounded(t *testing.T) {
 func TestAGrantThatIsHeldHereIsNotCancelled(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(100, 24*time.Hour), slots(5))
-			store.set(m)
+			inner.set(m)
 			if d := send(t, g, reserve(plan, "id", 1, 10, 1)); !d.Allowed || !d.Fallback {
 				t.Fatalf("allowed %v, fallback %v", d.Allowed, d.Fallback)
 			}
@@ -176,21 +177,21 @@ func TestAGrantThatIsHeldHereIsNotCancelled(t *testing.T) {
 				t.Fatal("refused")
 			}
 			time.Sleep(1500 * time.Millisecond)
-			back(t, g, store)
+			back(t, g, inner)
 			time.Sleep(5 * time.Second)
-			if got := used(t, store.Store, plan, "k"); got[0] < 20 || got[0] > 30 || got[1] != 1 {
+			if got := used(t, inner.Store, plan, "k"); got[0] < 20 || got[0] > 30 || got[1] != 1 {
 				t.Errorf("%v used, want 10 that are held with a slot, and 10 of the hold that is over (or twice, if the store had it: nobody knows)", got)
 			}
-			if o := end(t, g, drawgate.OpSettle, "unknown", plan, "k", 0, 0); !o.Gone {
+			if o := end(t, g, store.OpSettle, "unknown", plan, "k", 0, 0); !o.Gone {
 				t.Errorf("a grant that nobody has: %+v", o)
 			}
-			st := drawgate.Settlement{Op: drawgate.OpCancel, ID: "id", Grant: 1, Buckets: []drawgate.BucketCost{cost(plan, "k")}}
-			var out [1]drawgate.Outcome
-			if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || out[0].Gone {
+			st := store.Settlement{Op: store.OpCancel, ID: "id", Grant: 1, Buckets: []store.BucketCost{cost(plan, "k")}}
+			var out [1]store.Outcome
+			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Gone {
 				t.Errorf("cancelled by its grant: %+v, %v", out[0], err)
 			}
 			wantBack(t, g, time.Second)
-			if got := used(t, store.Store, plan, "k"); got[1] != 0 {
+			if got := used(t, inner.Store, plan, "k"); got[1] != 0 {
 				t.Errorf("%v used, want no slot", got)
 			}
 		})

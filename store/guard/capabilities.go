@@ -4,20 +4,20 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Full returns the guard with the optional interfaces of the store behind it: whichever of
-// [drawgate.Resetter], [drawgate.Lister] and [drawgate.Journal] the store had when Full was called.
+// [store.Resetter], [store.Lister] and [store.Journal] the store had when Full was called.
 // Limiters and servers check for these interfaces, so pass them this value.
-// During an outage these methods return a [drawgate.StoreError]: they have no fallback.
+// During an outage these methods return a [store.Error]: they have no fallback.
 // What lets a limiter decide by the memory of its own process is never offered, because it would
 // bypass the guard.
-func (s *Store) Full() drawgate.Store {
+func (s *Store) Full() store.Store {
 	inner := s.store()
-	_, reset := inner.(drawgate.Resetter)
-	_, list := inner.(drawgate.Lister)
-	_, journal := inner.(drawgate.Journal)
+	_, reset := inner.(store.Resetter)
+	_, list := inner.(store.Lister)
+	_, journal := inner.(store.Journal)
 	r, l, j := resetter{s}, lister{s}, reader{s}
 	switch {
 	case reset && list && journal:
@@ -77,14 +77,14 @@ func (s *Store) through(ctx context.Context, op string, f func(context.Context) 
 
 // errLacks is the error if the store was replaced by one that cannot do this.
 func errLacks(what string) error {
-	return fmt.Errorf("%w: the store cannot %s", drawgate.ErrInvalid, what)
+	return fmt.Errorf("%w: the store cannot %s", store.ErrInvalid, what)
 }
 
 type resetter struct{ s *Store }
 
-// Reset implements [drawgate.Resetter]. It also forgets what is pending for these buckets.
-func (r resetter) Reset(ctx context.Context, keys []drawgate.Key) error {
-	inner, ok := r.s.store().(drawgate.Resetter)
+// Reset implements [store.Resetter]. It also forgets what is pending for these buckets.
+func (r resetter) Reset(ctx context.Context, keys []store.Key) error {
+	inner, ok := r.s.store().(store.Resetter)
 	if !ok {
 		return errLacks("reset buckets")
 	}
@@ -99,9 +99,9 @@ func (r resetter) Reset(ctx context.Context, keys []drawgate.Key) error {
 
 type lister struct{ s *Store }
 
-// List implements [drawgate.Lister].
-func (l lister) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
-	inner, ok := l.s.store().(drawgate.Lister)
+// List implements [store.Lister].
+func (l lister) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
+	inner, ok := l.s.store().(store.Lister)
 	if !ok {
 		return errLacks("list buckets")
 	}
@@ -110,9 +110,9 @@ func (l lister) List(ctx context.Context, tenant, policy string, yield func(draw
 
 type reader struct{ s *Store }
 
-// Read implements [drawgate.Journal].
-func (r reader) Read(ctx context.Context, want drawgate.EventQuery, yield func(drawgate.Event) bool) error {
-	inner, ok := r.s.store().(drawgate.Journal)
+// Read implements [store.Journal].
+func (r reader) Read(ctx context.Context, want store.EventQuery, yield func(store.Event) bool) error {
+	inner, ok := r.s.store().(store.Journal)
 	if !ok {
 		return errLacks("keep a history")
 	}

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/localtest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -18,9 +18,9 @@ type (
 	journal struct{}
 )
 
-func (resets) Reset(context.Context, []drawgate.Key) error                        { return nil }
-func (lists) List(context.Context, string, string, func(drawgate.Key) bool) error { return nil }
-func (journal) Read(context.Context, drawgate.EventQuery, func(drawgate.Event) bool) error {
+func (resets) Reset(context.Context, []store.Key) error                        { return nil }
+func (lists) List(context.Context, string, string, func(store.Key) bool) error { return nil }
+func (journal) Read(context.Context, store.EventQuery, func(store.Event) bool) error {
 	return nil
 }
 
@@ -28,34 +28,34 @@ func (journal) Read(context.Context, drawgate.EventQuery, func(drawgate.Event) b
 func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		plain := struct{ drawgate.Store }{memstore.New(nil)}
+		plain := struct{ store.Store }{memstore.New(nil)}
 		type rl struct {
-			drawgate.Store
+			store.Store
 			resets
 			lists
 		}
-		for i, s := range []drawgate.Store{
+		for i, s := range []store.Store{
 			plain,
 			struct {
-				drawgate.Store
+				store.Store
 				resets
 			}{plain, resets{}},
 			struct {
-				drawgate.Store
+				store.Store
 				lists
 			}{plain, lists{}},
 			rl{plain, resets{}, lists{}},
 			struct {
-				drawgate.Store
+				store.Store
 				journal
 			}{plain, journal{}},
 			struct {
-				drawgate.Store
+				store.Store
 				resets
 				journal
 			}{plain, resets{}, journal{}},
 			struct {
-				drawgate.Store
+				store.Store
 				lists
 				journal
 			}{plain, lists{}, journal{}},
@@ -66,18 +66,18 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 		} {
 			g := guarded(t, s, nil)
 			full := g.Full()
-			r, reset := full.(drawgate.Resetter)
-			l, list := full.(drawgate.Lister)
-			j, read := full.(drawgate.Journal)
-			_, ping := full.(drawgate.Pinger)
-			_, watch := full.(drawgate.Watcher)
-			_, opens := full.(answer.Opener)
+			r, reset := full.(store.Resetter)
+			l, list := full.(store.Lister)
+			j, read := full.(store.Journal)
+			_, ping := full.(store.Pinger)
+			_, watch := full.(store.Watcher)
+			_, opens := full.(localtest.Opener)
 			if reset != (i&1 > 0) || list != (i&2 > 0) || read != (i&4 > 0) || !ping || !watch || opens {
 				t.Errorf("store %d: reset %v, list %v, read %v, ping %v, watch %v, open %v", i, reset, list, read, ping, watch, opens)
 			}
 			g.Replace(plain) // which has none of the interfaces
-			if reset && !errors.Is(r.Reset(t.Context(), nil), drawgate.ErrInvalid) || list && !errors.Is(l.List(t.Context(), "", "", nil), drawgate.ErrInvalid) ||
-				read && !errors.Is(j.Read(t.Context(), drawgate.EventQuery{}, nil), drawgate.ErrInvalid) {
+			if reset && !errors.Is(r.Reset(t.Context(), nil), store.ErrInvalid) || list && !errors.Is(l.List(t.Context(), "", "", nil), store.ErrInvalid) ||
+				read && !errors.Is(j.Read(t.Context(), store.EventQuery{}, nil), store.ErrInvalid) {
 				t.Errorf("store %d: replaced, it claims what the new one lacks", i)
 			}
 		}
@@ -91,40 +91,40 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 func TestCapabilitiesDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		inner := memstore.New(nil)
-		store := &faulty{Store: inner}
+		mem := memstore.New(nil)
+		inner := &faulty{Store: mem}
 		g := guarded(t, struct {
 			*faulty
-			drawgate.Resetter
-			drawgate.Lister
-		}{store, inner, inner}, full(1))
+			store.Resetter
+			store.Lister
+		}{inner, mem, mem}, full(1))
 		plan := policy(t, 0, rolling(10, time.Hour))
 		key := cost(plan, "k").Key
 		s := g.Full()
 		if err := g.Ping(t.Context()); err != nil {
 			t.Error(err)
 		}
-		store.set(refuses)
+		inner.set(refuses)
 		for range 4 {
 			take(t, g, plan, "k", 1)
 		}
-		asked := store.count()
+		asked := inner.count()
 		for what, err := range map[string]error{
-			"reset": s.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{key}), "ping": g.Ping(t.Context()),
-			"list": s.(drawgate.Lister).List(t.Context(), "", "p", func(drawgate.Key) bool { return true }),
+			"reset": s.(store.Resetter).Reset(t.Context(), []store.Key{key}), "ping": g.Ping(t.Context()),
+			"list": s.(store.Lister).List(t.Context(), "", "p", func(store.Key) bool { return true }),
 		} {
-			if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Op != what {
+			if se, ok := errors.AsType[*store.Error](err); !ok || se.Op != what {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if store.count() != asked {
+		if inner.count() != asked {
 			t.Error("the store was asked")
 		}
-		store.set(well)
+		inner.set(well)
 		for g.State().Unavailable {
 			time.Sleep(time.Millisecond)
 		}
-		if err := s.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{key}); err != nil {
+		if err := s.(store.Resetter).Reset(t.Context(), []store.Key{key}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 // clock is the process's clock, adjusted to the store's.
@@ -27,7 +27,7 @@ func (c *clock) now() ledger.Now {
 
 // learn adjusts the clock to an answer of the store. It is never ahead of the store's clock, and
 // behind by at most one round trip.
-func (c *clock) learn(d *drawgate.Decision) {
+func (c *clock) learn(d *store.Verdict) {
 	const near = 10_000 // µs
 	off := d.At().UnixMicro() - c.base - int64(time.Since(c.epoch)/time.Microsecond)
 	if diff := off - c.offset.Load(); diff > near || diff < 0 {

@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // far is a store whose answers take a while to arrive.
 type far struct {
-	drawgate.Store
+	store.Store
 
 	way time.Duration
 }
 
-func (f *far) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (f *far) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	err := f.Store.Take(ctx, batch, out)
 	time.Sleep(f.way)
 	return err
@@ -35,8 +36,8 @@ func TestTheToleranceOfTheClock(t *testing.T) {
 	used := false
 	for early := time.Duration(0); early <= 3*tolerance; early += 5 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			store := &far{Store: memstore.New(nil), way: way}
-			g, f := begin(t, store, well, guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000})
+			inner := &far{Store: memstore.New(nil), way: way}
+			g, f := begin(t, inner, well, guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000})
 			plan := policy(t, 0, rolling(40, window))
 			take(t, g, plan, "other", 1) // the process's clock is behind by what the answer took
 			f.set(refuses)
@@ -46,7 +47,7 @@ func TestTheToleranceOfTheClock(t *testing.T) {
 			}
 			time.Sleep(time.Until(from.Add(window - early)))
 			f.set(well)
-			store.way = 0
+			inner.way = 0
 			take(t, g, plan, "other", 1) // now it is not
 			f.set(refuses)
 			if !take(t, g, plan, "k", 1).Allowed {

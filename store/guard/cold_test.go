@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // begin starts a process whose connection to a store has a mood.
-func begin(t *testing.T, store drawgate.Store, m mood, opts guard.Options) (*guard.Store, *faulty) {
+func begin(t *testing.T, store store.Store, m mood, opts guard.Options) (*guard.Store, *faulty) {
 	t.Helper()
 	f := &faulty{Store: store}
 	f.set(m)
@@ -20,7 +21,7 @@ func begin(t *testing.T, store drawgate.Store, m mood, opts guard.Options) (*gua
 }
 
 // starting returns a plan of one limit whose policy starts in this way.
-func starting(t *testing.T, start drawgate.Start, l drawgate.Limit) (drawgate.Policy, *drawgate.Plan) {
+func starting(t *testing.T, start drawgate.Start, l drawgate.Limit) (drawgate.Policy, *store.Plan) {
 	t.Helper()
 	l.Name = "l"
 	p := drawgate.Policy{Name: "p", Start: start, Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{l}}
@@ -243,13 +244,13 @@ func TestInstancesThatAreNotCountedGoOn(t *testing.T) {
 // req: A10, D10, E3
 func TestAnyAnswerOfTheStoreIsKnown(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(t *testing.T, g *guard.Store, plan *drawgate.Plan){
-		"a refusal": func(t *testing.T, g *guard.Store, plan *drawgate.Plan) {
+	for name, ask := range map[string]func(t *testing.T, g *guard.Store, plan *store.Plan){
+		"a refusal": func(t *testing.T, g *guard.Store, plan *store.Plan) {
 			if take(t, g, plan, "k", 11).Allowed {
 				t.Error("11 of 10 are admitted")
 			}
 		},
-		"a status": func(t *testing.T, g *guard.Store, plan *drawgate.Plan) { used(t, g, plan, "k") },
+		"a status": func(t *testing.T, g *guard.Store, plan *store.Plan) { used(t, g, plan, "k") },
 	} {
 		for _, start := range []drawgate.Start{drawgate.StartClosed, drawgate.StartCold, drawgate.StartFull} {
 			for _, before := range []int64{0, 3, 10} {
@@ -284,13 +285,13 @@ func TestARefusalSaysThatUsageIsUnknown(t *testing.T) {
 			g, _ := begin(t, memstore.New(nil), refuses, guard.Options{Instances: 1})
 			drain(t, g, plan, "k")
 			d := take(t, g, plan, "k", 1)
-			if want := start != drawgate.StartFull; d.UsageUnknown() != want || d.Reason != drawgate.Limited {
-				t.Errorf("%v: unknown %v, reason %v, want %v", start, d.UsageUnknown(), d.Reason, want)
+			if want := start != drawgate.StartFull; d.UsageUnknown != want || d.Reason != store.Limited {
+				t.Errorf("%v: unknown %v, reason %v, want %v", start, d.UsageUnknown, d.Reason, want)
 			}
 			time.Sleep(time.Hour)
 			drain(t, g, plan, "k")
-			if d := take(t, g, plan, "k", 1); d.Allowed || d.UsageUnknown() {
-				t.Errorf("%v, an hour later: allowed %v, unknown %v", start, d.Allowed, d.UsageUnknown())
+			if d := take(t, g, plan, "k", 1); d.Allowed || d.UsageUnknown {
+				t.Errorf("%v, an hour later: allowed %v, unknown %v", start, d.Allowed, d.UsageUnknown)
 			}
 		})
 	}

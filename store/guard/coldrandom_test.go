@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -18,13 +19,13 @@ import (
 type coldRun struct {
 	*testing.T
 	r       *rand.Rand
-	inner   drawgate.Store
+	inner   store.Store
 	opts    guard.Options
 	mood    mood
 	procs   []*coldProc
-	plans   []*drawgate.Plan // with different amounts, as by rules
-	used    [2]int64         // of the units
-	slots   int64            // most that were held at once
+	plans   []*store.Plan // with different amounts, as by rules
+	used    [2]int64      // of the units
+	slots   int64         // most that were held at once
 	starts  int
 	returns int
 	log     strings.Builder
@@ -63,10 +64,10 @@ func (c *coldRun) step() {
 	case 2:
 		time.Sleep(time.Duration(c.r.IntN(3000)) * time.Millisecond)
 	case 3: // the configuration is loaded again
-		c.plans[0] = compile(c.T, c.plans[0].Policy())
+		c.plans[0] = compile(c.T, policyOf(c.plans[0]))
 	case 4:
 		if n := len(p.held); n > 0 {
-			end(c.T, p.g, drawgate.OpSettle, p.held[n-1], c.plans[0], "k", drawgate.KeepEstimate, drawgate.KeepEstimate, 0)
+			end(c.T, p.g, store.OpSettle, p.held[n-1], c.plans[0], "k", store.KeepEstimate, store.KeepEstimate, 0)
 			p.held = p.held[:n-1]
 		}
 	default:
@@ -76,7 +77,7 @@ func (c *coldRun) step() {
 
 func (c *coldRun) take(i int, p *coldProc) {
 	plan, x, y := c.plans[c.r.IntN(2)], c.r.Int64N(4), c.r.Int64N(5)
-	tk := drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, "k", x, y)}}
+	tk := store.Take{Buckets: []store.BucketCost{cost(plan, "k", x, y)}}
 	if c.r.IntN(2) == 0 {
 		tk.ID, tk.Hold = fmt.Sprint(c.log.Len(), c.r.Uint64()), 30*time.Minute
 		tk.Grant, tk.Buckets[0].N[2] = grant(tk.ID), 1

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -16,7 +17,7 @@ import (
 // bucket drains.
 type herd struct {
 	t        *testing.T
-	plan     *drawgate.Plan
+	plan     *store.Plan
 	stores   []*faulty
 	guards   []*guard.Store
 	truths   []*truth // each admission is entered into these
@@ -26,9 +27,9 @@ type herd struct {
 func newHerd(t *testing.T, l drawgate.Limit) *herd {
 	t.Helper()
 	h := &herd{t: t, plan: policy(t, drawgate.FallbackShare, l)}
-	store := memstore.New(nil)
+	inner := memstore.New(nil)
 	for range 3 {
-		f := &faulty{Store: store}
+		f := &faulty{Store: inner}
 		h.stores = append(h.stores, f)
 		h.guards = append(h.guards, guarded(t, f, &guard.Options{Instances: 3, Start: drawgate.StartFull, Failures: 1}))
 	}
@@ -38,7 +39,7 @@ func newHerd(t *testing.T, l drawgate.Limit) *herd {
 // line returns the bound.
 func (h *herd) line() guard.Line {
 	h.t.Helper()
-	lines, err := guard.Bound([]drawgate.Policy{h.plan.Policy()}, 3)
+	lines, err := guard.Bound([]drawgate.Policy{policyOf(h.plan)}, 3)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func (h *herd) take(guards ...*guard.Store) (n int) {
 		n++
 		h.admitted = append(h.admitted, time.Now())
 		for _, tr := range h.truths {
-			if err := tr.admit("", 0, drawgate.Amounts{1}, time.Now()); err != nil {
+			if err := tr.admit("", 0, store.Amounts{1}, time.Now()); err != nil {
 				h.t.Fatalf("%v after the start: %v", time.Since(h.admitted[0]), err)
 			}
 		}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 // deliverFirst waits until the pending items that a take depends on have been delivered. It returns
@@ -26,12 +26,12 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 		select {
 		case <-done:
 		case <-s.quit:
-			return drawgate.ErrClosed
+			return store.ErrClosed
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return ctx.Err()
 			}
-			return &drawgate.StoreError{Store: "guard", Op: "charge", Err: ctx.Err()}
+			return &store.Error{Store: "guard", Op: "charge", Err: ctx.Err()}
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	out := make([]drawgate.Outcome, len(batch))
+	out := make([]store.Outcome, len(batch))
 	answered := false
 	err := s.attempt(ctx, ctx, batch[0].Op.String(), true, func(ctx context.Context) error {
 		if err := s.store().Settle(ctx, batch, out); err != nil {
@@ -126,7 +126,7 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	out := make([]drawgate.Decision, len(batch))
+	out := make([]store.Verdict, len(batch))
 	answered := false
 	err := s.attempt(ctx, ctx, "take", true, func(ctx context.Context) error {
 		if err := s.store().Take(ctx, batch, out); err != nil {
@@ -145,7 +145,7 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 }
 
 // settleOutage returns the first failure of a settlement that concerns more than its own buckets.
-func settleOutage(out []drawgate.Outcome) error {
+func settleOutage(out []store.Outcome) error {
 	for i := range out {
 		if out[i].Err != nil && isOutage(out[i].Err) {
 			return out[i].Err

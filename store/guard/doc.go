@@ -39,7 +39,7 @@
 // A reservation that the guard gave is settled, cancelled and renewed by the guard, and by the
 // store once the store has it. A settlement or cancellation of a reservation that the store gave is
 // kept and delivered when the store is back: it names a grant, so it counts once. A renewal of such
-// a reservation fails with a [drawgate.StoreError], because only the store can extend it. A take
+// a reservation fails with a [store.Error], because only the store can extend it. A take
 // with an ID that may have reached the store, and that nobody uses, is cancelled in the background.
 //
 // Pending items are lost with the process. Holds then end by themselves, and count as used.

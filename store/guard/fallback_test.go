@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -35,30 +36,30 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 	for _, m := range []mood{refuses, stalls, mute, slow} {
 		t.Run(fmt.Sprint(m), func(t *testing.T) {
 			t.Parallel()
-			bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			bubble(t, share(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 				plan := policy(t, 0, rolling(10, time.Minute))
 				if d := take(t, g, plan, "k", 1); !d.Allowed || d.Fallback {
 					t.Fatalf("while the store is there: allowed %v, fallback %v", d.Allowed, d.Fallback)
 				}
-				store.set(m)
-				asked := store.count()
+				inner.set(m)
+				asked := inner.count()
 				for i := range 9 {
 					start := time.Now()
 					d := take(t, g, plan, "k", 1)
 					if took := time.Since(start); took > 40*time.Millisecond || i >= 4 && took > 0 {
 						t.Errorf("take %d took %v", i, took)
 					}
-					if !d.Allowed || !d.Fallback || d.Remaining() != int64(8-i) {
-						t.Errorf("take %d: allowed %v, fallback %v, %d left", i, d.Allowed, d.Fallback, d.Remaining())
+					if !d.Allowed || !d.Fallback || d.First.Limits[0].Remaining != int64(8-i) {
+						t.Errorf("take %d: allowed %v, fallback %v, %d left", i, d.Allowed, d.Fallback, d.First.Limits[0].Remaining)
 					}
 				}
-				if d := take(t, g, plan, "k", 1); d.Allowed || !d.Fallback || d.Reason != drawgate.Limited || d.RetryAfter <= 0 {
+				if d := take(t, g, plan, "k", 1); d.Allowed || !d.Fallback || d.Reason != store.Limited || d.RetryAfter <= 0 {
 					t.Errorf("beyond the limit: allowed %v, fallback %v, reason %v, retry-after %v", d.Allowed, d.Fallback, d.Reason, d.RetryAfter)
 				}
-				if n := store.count() - asked; n > 3 {
+				if n := inner.count() - asked; n > 3 {
 					t.Errorf("callers asked %d times, want 3", n)
 				}
-				store.set(well)
+				inner.set(well)
 				wantBack(t, g, 2*time.Second)
 				if d := take(t, g, plan, "k", 1); d.Allowed || d.Fallback {
 					t.Errorf("the store is back, and knows: allowed %v, fallback %v", d.Allowed, d.Fallback)
@@ -72,28 +73,28 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 // store.
 func TestCallerMistakesAreNoOutage(t *testing.T) {
 	t.Parallel()
-	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, share(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(10, time.Minute))
-		var out [1]drawgate.Decision
-		for _, err := range []error{drawgate.ErrInvalid, drawgate.ErrClosed, drawgate.ErrIDReused} {
-			store.fail(fmt.Errorf("no: %w", err))
+		var out [1]store.Verdict
+		for _, err := range []error{store.ErrInvalid, store.ErrClosed, store.ErrIDReused} {
+			inner.fail(fmt.Errorf("no: %w", err))
 			for range 5 {
-				if got := g.Take(t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(got, err) {
+				if got := g.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(got, err) {
 					t.Errorf("got %v, want %v", got, err)
 				}
 			}
 		}
-		store.set(stalls)
+		inner.set(stalls)
 		for range 5 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(10*time.Millisecond, cancel)
-			if got := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(got, context.Canceled) {
+			if got := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(got, context.Canceled) {
 				t.Errorf("a caller that leaves: %v", got)
 			}
 		}
-		store.set(well)
-		if d := take(t, g, plan, "k", 1); d.Fallback || g.State().Unavailable || d.Remaining() != 9 {
-			t.Errorf("fallback %v, %+v, %d left", d.Fallback, g.State(), d.Remaining())
+		inner.set(well)
+		if d := take(t, g, plan, "k", 1); d.Fallback || g.State().Unavailable || d.First.Limits[0].Remaining != 9 {
+			t.Errorf("fallback %v, %+v, %d left", d.Fallback, g.State(), d.First.Limits[0].Remaining)
 		}
 	})
 }
@@ -102,9 +103,9 @@ func TestCallerMistakesAreNoOutage(t *testing.T) {
 // against the store.
 func TestAHurriedCaller(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(100, time.Minute))
-		store.set(stalls)
+		inner.set(stalls)
 		n := 0
 		hurry := func(d time.Duration) {
 			t.Helper()
@@ -112,8 +113,8 @@ func TestAHurriedCaller(t *testing.T) {
 			key := fmt.Sprint("k", n) // another bucket each time: what was admitted here must be delivered before the store is asked about the same bucket again
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
-			var out [1]drawgate.Decision
-			err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, key, 1)}}}, out[:])
+			var out [1]store.Verdict
+			err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, key, 1)}}}, out[:])
 			if err != nil || !out[0].Allowed || !out[0].Fallback || ctx.Err() != nil {
 				t.Errorf("with %v: %v, allowed %v, its deadline: %v", d, err, out[0].Allowed, ctx.Err())
 			}
@@ -146,35 +147,35 @@ func TestModes(t *testing.T) {
 		policy    drawgate.Fallback
 		limits    []drawgate.Limit
 		want      int64
-		reason    drawgate.Reason
+		reason    store.Reason
 	}{
-		{"by default a share of one", 1, 0, []drawgate.Limit{rolling(10, time.Minute)}, 10, drawgate.Limited},
-		{"by default a share of three", 3, 0, []drawgate.Limit{rolling(10, time.Minute)}, 3, drawgate.Limited},
-		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
-		{"a share where nobody knows of how many", 0, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
-		{"closed", 3, drawgate.FallbackClosed, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
-		{"open", 3, drawgate.FallbackOpen, []drawgate.Limit{rolling(10, time.Minute)}, 10_000, drawgate.Passed},
-		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, drawgate.Unavailable},
-		{"a bucket's share", 3, drawgate.FallbackShare, []drawgate.Limit{leaky(10, time.Minute, 20)}, 6, drawgate.Limited},
-		{"a day's share", 3, drawgate.FallbackShare, []drawgate.Limit{daily(10)}, 3, drawgate.Limited},
+		{"by default a share of one", 1, 0, []drawgate.Limit{rolling(10, time.Minute)}, 10, store.Limited},
+		{"by default a share of three", 3, 0, []drawgate.Limit{rolling(10, time.Minute)}, 3, store.Limited},
+		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{"a share where nobody knows of how many", 0, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{"closed", 3, drawgate.FallbackClosed, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{"open", 3, drawgate.FallbackOpen, []drawgate.Limit{rolling(10, time.Minute)}, 10_000, store.Passed},
+		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{"a bucket's share", 3, drawgate.FallbackShare, []drawgate.Limit{leaky(10, time.Minute, 20)}, 6, store.Limited},
+		{"a day's share", 3, drawgate.FallbackShare, []drawgate.Limit{daily(10)}, 3, store.Limited},
 		{
 			"the day steps aside, the minute stays", 2, drawgate.FallbackShare,
 			[]drawgate.Limit{rolling(20, time.Minute), rolling(100, time.Hour), mode(daily(3), drawgate.FallbackOpen)},
-			10, drawgate.Limited,
+			10, store.Limited,
 		},
 		{
 			"one closed limit is enough", 2, drawgate.FallbackOpen,
 			[]drawgate.Limit{rolling(20, time.Minute), mode(daily(3), drawgate.FallbackClosed)},
-			0, drawgate.Unavailable,
+			0, store.Unavailable,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, &guard.Options{Instances: c.instances, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
+			bubble(t, &guard.Options{Instances: c.instances, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
 				plan := policy(t, c.policy, c.limits...)
-				store.set(refuses)
+				inner.set(refuses)
 				n := int64(0)
-				var d drawgate.Decision
+				var d store.Verdict
 				for n < 10_000 {
 					if d = take(t, g, plan, "k", 1, 1, 1); !d.Allowed {
 						break
@@ -185,8 +186,8 @@ func TestModes(t *testing.T) {
 					t.Errorf("%d admitted, want %d; then %v, want %v", n, c.want, d.Reason, c.reason)
 				}
 				if !d.Allowed {
-					if l, ok := d.Refusing(); !ok || d.Err() == nil || d.RetryAfter <= 0 || d.EarliestRetry > d.RetryAfter || d.EarliestRetry > 100*time.Millisecond {
-						t.Errorf("refused by %+v: %v, retry-after %v, earliest %v", l, d.Err(), d.RetryAfter, d.EarliestRetry)
+					if d.Fail != nil || d.RetryAfter <= 0 || d.EarliestRetry > d.RetryAfter || d.EarliestRetry > 100*time.Millisecond {
+						t.Errorf("refused: %v, retry-after %v, earliest %v", d.Fail, d.RetryAfter, d.EarliestRetry)
 					}
 				}
 			})
@@ -198,19 +199,19 @@ func TestModes(t *testing.T) {
 // RetryAfter must not say "never".
 func TestWhatIsTooLargeForAShare(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(30, time.Minute))
-		store.set(refuses)
-		if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != drawgate.Unavailable {
+		inner.set(refuses)
+		if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != store.Unavailable {
 			t.Errorf("allowed %v, retry-after %v, reason %v", d.Allowed, d.RetryAfter, d.Reason)
 		}
-		lim, err := drawgate.New(g.Full(), plan.Policy(), nil)
+		lim, err := drawgate.New(g.Full(), policyOf(plan), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(10*time.Second, func() { store.set(well) })
+		time.AfterFunc(10*time.Second, func() { inner.set(well) })
 		start := time.Now()
-		d, err := lim.Wait(t.Context(), "k", drawgate.Cost{N: 11})
+		d, err := lim.Wait(t.Context(), "k", store.Cost{N: 11})
 		if took := time.Since(start); err != nil || !d.Allowed || d.Fallback || took > 12*time.Second {
 			t.Errorf("waiting for the store: %v after %v, fallback %v", err, took, d.Fallback)
 		}
@@ -305,29 +306,29 @@ func TestPriorUseIsAssumed(t *testing.T) {
 // TestSeveralBucketsAllOrNothing: as in the store.
 func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(5, time.Hour), leaky(100, time.Hour, 0))
 		small := compile(t, drawgate.Policy{Name: "small", Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling, Window: time.Hour, Amount: 2}}})
-		store.set(refuses)
-		both := drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, "k", 1, 1), cost(small, "k", 1)}}
+		inner.set(refuses)
+		both := store.Take{Buckets: []store.BucketCost{cost(plan, "k", 1, 1), cost(small, "k", 1)}}
 		for i, want := range []bool{true, true, false, false} {
 			d := send(t, g, both)
 			if d.Allowed != want || d.Buckets() != 2 || !d.Fallback {
 				t.Errorf("take %d: allowed %v over %d buckets, want %v", i, d.Allowed, d.Buckets(), want)
 			}
-			if !want && d.Err().Error() == "" {
+			if !want && d.Reason == store.Passed {
 				t.Error("no reason")
 			}
 		}
 		if got := used(t, g, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
 			t.Errorf("used %v by takes of which two were refused, want 2", got)
 		}
-		store.set(well)
+		inner.set(well)
 		wantBack(t, g, 2*time.Second)
-		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
+		if got := used(t, inner, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
 			t.Errorf("charged %v, want 2", got)
 		}
-		if got := used(t, store, small, "k"); !slices.Equal(got, []int64{2}) {
+		if got := used(t, inner, small, "k"); !slices.Equal(got, []int64{2}) {
 			t.Errorf("charged %v, want 2", got)
 		}
 	})
@@ -341,11 +342,11 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var decided uint64
 	observer := &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: observer}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: observer}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(5, time.Hour))
-		store.blocked = func(b drawgate.BucketCost) error {
+		inner.blocked = func(b store.BucketCost) error {
 			if b.Key.Name == "bad" {
-				return &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: drawgate.FaultBucket}
+				return &store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: store.FaultBucket}
 			}
 			return nil
 		}
@@ -360,18 +361,18 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 		if g.State().Unavailable {
 			t.Error("the store is taken to be away")
 		}
-		store.mu.Lock()
-		store.blocked = nil
-		store.mu.Unlock()
+		inner.mu.Lock()
+		inner.blocked = nil
+		inner.mu.Unlock()
 		wantBack(t, g, 3*time.Second)
 		if d := take(t, g, plan, "bad", 1); d.Fallback || d.Allowed {
 			t.Errorf("repaired: fallback %v, allowed %v", d.Fallback, d.Allowed)
 		}
-		store.set(refuses)
+		inner.set(refuses)
 		for range 4 {
 			take(t, g, plan, "good", 1)
 		}
-		back(t, g, store)
+		back(t, g, inner)
 		if decided != 4 {
 			t.Errorf("%d takes are told to have been decided while the store was away, want 4", decided)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -17,11 +18,11 @@ type tardy struct {
 	n int
 }
 
-func (s *tardy) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *tardy) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if s.n > 0 && s.is(well) && batch[0].ID != "" {
 		s.n--
 		for i := range out {
-			out[i] = drawgate.Decision{Fail: drawgate.ErrTooLate}
+			out[i] = store.Verdict{Fail: store.ErrTooLate}
 		}
 		return nil
 	}
@@ -91,21 +92,21 @@ func TestAnIDThatACrashedProcessHasOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := memstore.New(nil)
-		store := &faulty{Store: shared}
-		g, plan := guarded(t, store, full(1)), policy(t, 0, slots(1))
+		inner := &faulty{Store: shared}
+		g, plan := guarded(t, inner, full(1)), policy(t, 0, slots(1))
 		crashed, again := reserve(plan, "job", 1, 1), reserve(plan, "job", 2, 1)
 		crashed.Hold, again.Hold = 20*time.Second, time.Minute
 		if d := send(t, shared, crashed); !d.Allowed {
 			t.Fatal("refused")
 		}
-		store.set(refuses)
+		inner.set(refuses)
 		if d := send(t, g, again); !d.Allowed {
 			t.Fatal("refused while the store is unavailable")
 		}
-		store.set(well)
+		inner.set(well)
 		wantBack(t, g, 15*time.Second)
 		time.Sleep(30 * time.Second)
-		for _, s := range []drawgate.Store{shared, g} {
+		for _, s := range []store.Store{shared, g} {
 			if d := send(t, s, reserve(plan, "other", 3, 1)); d.Allowed {
 				t.Error("one slot has two holders")
 			}
@@ -113,25 +114,25 @@ func TestAnIDThatACrashedProcessHasOpen(t *testing.T) {
 		if d := send(t, g, again); !d.Allowed || !d.Replayed || d.Fallback {
 			t.Errorf("sent again: %+v", d)
 		}
-		settle := func(op drawgate.Op) drawgate.Outcome {
-			var out [1]drawgate.Outcome
-			st := drawgate.Settlement{Op: op, ID: "job", Grant: 2, Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}
-			if op == drawgate.OpRenew {
+		settle := func(op store.Op) store.Outcome {
+			var out [1]store.Outcome
+			st := store.Settlement{Op: op, ID: "job", Grant: 2, Buckets: []store.BucketCost{cost(plan, "k", 1)}}
+			if op == store.OpRenew {
 				st.Hold = time.Hour
 			}
-			if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil {
+			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil {
 				t.Fatal(err)
 			}
 			return out[0]
 		}
-		if o := settle(drawgate.OpRenew); o.Err != nil || o.Gone || time.Until(o.End) < 59*time.Minute {
+		if o := settle(store.OpRenew); o.Err != nil || o.Gone || time.Until(o.End) < 59*time.Minute {
 			t.Errorf("renewed: %+v", o)
 		}
 		time.Sleep(time.Minute)
 		if d := send(t, shared, reserve(plan, "other", 4, 1)); d.Allowed {
 			t.Error("the renewed slot has two holders")
 		}
-		if o := settle(drawgate.OpSettle); o.Err != nil || o.Gone {
+		if o := settle(store.OpSettle); o.Err != nil || o.Gone {
 			t.Errorf("settled: %+v", o)
 		}
 		wantBack(t, g, time.Second)
@@ -160,20 +161,20 @@ func limiters(t *testing.T, g *guard.Store) (a, b *drawgate.Limiter) {
 func TestALeaseIsNotRenewedWhilePaused(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{well, refuses} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			t.Helper()
 			a, _ := limiters(t, g)
-			store.set(m)
-			r, err := takeHeld(t.Context(), a, drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k", drawgate.Cost{N: 10})}, Hold: drawgate.Hold{For: 10 * time.Second, Lease: true}})
+			inner.set(m)
+			r, err := takeHeld(t.Context(), a, drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k", store.Cost{N: 10})}, Hold: drawgate.Hold{For: 10 * time.Second, Lease: true}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := a.Pause(t.Context(), "k", time.Hour, ""); err != nil {
 				t.Fatal(err)
 			}
-			st := drawgate.Settlement{Op: drawgate.OpRenew, ID: r.ID(), Grant: r.Grant(), Hold: time.Hour, Buckets: []drawgate.BucketCost{cost(a.Plan(), "k")}}
-			var out [1]drawgate.Outcome
-			if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || !out[0].Kept || out[0].Gone || time.Until(out[0].End) > 10*time.Second {
+			st := store.Settlement{Op: store.OpRenew, ID: r.ID(), Grant: r.Grant(), Hold: time.Hour, Buckets: []store.BucketCost{cost(a.Plan().Plan, "k")}}
+			var out [1]store.Outcome
+			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || !out[0].Kept || out[0].Gone || time.Until(out[0].End) > 10*time.Second {
 				t.Errorf("mood %v: %+v, %v", m, out[0], err)
 			}
 		})

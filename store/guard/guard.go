@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/breaker"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
@@ -33,7 +33,7 @@ type Options struct {
 	CountInCalls bool
 
 	// Timeout is how long a caller waits for the store, all attempts included. 0 means what the
-	// store needs (see [drawgate.Timed]): 1s for DynamoDB, 500ms for SQLite, and otherwise 40ms, so
+	// store needs (see [store.Timed]): 1s for DynamoDB, 500ms for SQLite, and otherwise 40ms, so
 	// that Allow answers within 50 ms. A caller with an earlier deadline is answered shortly before
 	// that deadline.
 	Timeout time.Duration
@@ -44,7 +44,7 @@ type Options struct {
 	// Start says how policies start that do not say it themselves: what the process admits of a
 	// bucket that it first sees during an outage. StartDefault means StartClosed. With StartFull
 	// each start during an outage admits a share again.
-	Start drawgate.Start
+	Start store.Start
 	// Owner reports whether this process alone uses the store, so that policies may start full.
 	// Otherwise they start cold. nil means that they may: whoever sets StartFull vouches for it. It
 	// is called during an outage, while takes wait: it must be quick, and must not call the store.
@@ -79,13 +79,13 @@ type Store struct {
 	hasty   sync.Once // the warning that a limiter has less time
 	hints   watchers
 
-	inner atomic.Pointer[drawgate.Store]
+	inner atomic.Pointer[store.Store]
 
-	mu        sync.Mutex           // the only lock that may be held while another (of news or hints) is taken; never held while the store is called
-	ledger    *ledger.Ledger       // guarded by mu
-	delivered chan struct{}        // guarded by mu: closed when the delivery that is running, or about to start, has ended
-	brk       *breaker.Breaker     // guarded by mu
-	fault     *drawgate.StoreError // guarded by mu: the last failure
+	mu        sync.Mutex       // the only lock that may be held while another (of news or hints) is taken; never held while the store is called
+	ledger    *ledger.Ledger   // guarded by mu
+	delivered chan struct{}    // guarded by mu: closed when the delivery that is running, or about to start, has ended
+	brk       *breaker.Breaker // guarded by mu
+	fault     *store.Error     // guarded by mu: the last failure
 
 	open   atomic.Bool   // copy of brk's state: callers are not sent to the store
 	epoch  atomic.Uint64 // copy of brk's epoch
@@ -97,26 +97,26 @@ type Store struct {
 }
 
 var (
-	_ drawgate.Store   = (*Store)(nil)
-	_ drawgate.Pinger  = (*Store)(nil)
-	_ drawgate.Watcher = (*Store)(nil)
-	_ drawgate.Timed   = (*Store)(nil)
+	_ store.Store   = (*Store)(nil)
+	_ store.Pinger  = (*Store)(nil)
+	_ store.Watcher = (*Store)(nil)
+	_ store.Timed   = (*Store)(nil)
 )
 
 // New returns a guard for store. The guard owns the store and closes it. opts may be nil.
 // A memory store needs no guard: it is always available, and behind a guard a limiter cannot use
 // its fast path.
-func New(store drawgate.Store, opts *Options) *Store {
+func New(inner store.Store, opts *Options) *Store {
 	s := &Store{woken: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	if opts != nil {
 		s.opts = *opts
 	}
-	s.inner.Store(&store)
+	s.inner.Store(&inner)
 	if s.opts.random == nil {
 		s.opts.random = rand.Float64
 	}
 	s.timeout = max(0, s.opts.Timeout)
-	if t, ok := store.(drawgate.Timed); ok {
+	if t, ok := inner.(store.Timed); ok {
 		s.timeout = t.TakeTime(s.timeout)
 	}
 	s.timeout = cmp.Or(s.timeout, defaultTimeout)
@@ -134,7 +134,7 @@ func New(store drawgate.Store, opts *Options) *Store {
 	return s
 }
 
-// TakeTime implements [drawgate.Timed]: a caller waits for Timeout.
+// TakeTime implements [store.Timed]: a caller waits for Timeout.
 func (s *Store) TakeTime(set time.Duration) time.Duration {
 	if set <= 0 {
 		return s.timeout
@@ -146,13 +146,13 @@ func (s *Store) TakeTime(set time.Duration) time.Duration {
 }
 
 // store returns the store that is guarded.
-func (s *Store) store() drawgate.Store { return *s.inner.Load() }
+func (s *Store) store() store.Store { return *s.inner.Load() }
 
 // Replace puts another store in place of the guarded one, and returns the old store, which the
 // caller must close. It serves to replace a store that stays unavailable until it is repaired and
 // opened again. What is pending for the old store is delivered to the new one, and a call that
 // finds the old one closed is made again.
-func (s *Store) Replace(store drawgate.Store) (old drawgate.Store) {
+func (s *Store) Replace(store store.Store) (old store.Store) {
 	was := s.inner.Swap(&store)
 	s.wake()
 	return *was
@@ -203,7 +203,7 @@ func (s *Store) State() State {
 // ready returns an error if the guard is closed or the caller has given up.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	}
 	return ctx.Err()
 }

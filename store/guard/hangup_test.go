@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -34,7 +35,7 @@ func TestHangingUpIsNoOutage(t *testing.T) {
 	})
 }
 
-func leaveEarly(t *testing.T, store drawgate.Store) {
+func leaveEarly(t *testing.T, store store.Store) {
 	t.Helper()
 	var errs sync.Map
 	const slow = 10 * time.Second // a machine that is slow is no outage either

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -16,14 +17,14 @@ import (
 // store too little time. Over gRPC it is the client that chooses the deadline.
 func TestHastyCallersDoNotOpen(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, drawgate.FallbackOpen, rolling(30, time.Hour))
-		drain(t, store, plan, "k")
-		store.during = func() { time.Sleep(2 * time.Millisecond) }
+		drain(t, inner, plan, "k")
+		inner.during = func() { time.Sleep(2 * time.Millisecond) }
 		for range 20 {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
-			var out [1]drawgate.Decision
-			err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:])
+			var out [1]store.Verdict
+			err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:])
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("%+v, %v", out[0].Allowed, err)
@@ -38,10 +39,10 @@ func TestHastyCallersDoNotOpen(t *testing.T) {
 // single is a store that reports the failure of each take individually, as Redis does.
 type single struct{ *faulty }
 
-func (s single) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s single) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.faulty.Take(ctx, batch, out); err != nil {
 		for i := range out {
-			out[i] = drawgate.Decision{Fail: err}
+			out[i] = store.Verdict{Fail: err}
 		}
 	}
 	return nil
@@ -52,34 +53,34 @@ func (s single) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memstore.New(nil)}
-		g := guarded(t, single{store}, &guard.Options{Instances: 3, Start: drawgate.StartFull})
+		inner := &faulty{Store: memstore.New(nil)}
+		g := guarded(t, single{inner}, &guard.Options{Instances: 3, Start: drawgate.StartFull})
 		plan := policy(t, drawgate.FallbackOpen, rolling(3, time.Hour))
 		hurry := func(what string) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
 			defer cancel()
-			var out [1]drawgate.Decision
-			err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:])
+			var out [1]store.Verdict
+			err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:])
 			if out[0].Allowed || err == nil && out[0].Fail == nil {
 				t.Errorf("%s: allowed %v, %v, %v", what, out[0].Allowed, err, out[0].Fail)
 			}
 		}
-		drain(t, store, plan, "k")
-		store.mu.Lock()
-		store.during = func() { time.Sleep(2 * time.Millisecond) }
-		store.mu.Unlock()
+		drain(t, inner, plan, "k")
+		inner.mu.Lock()
+		inner.during = func() { time.Sleep(2 * time.Millisecond) }
+		inner.mu.Unlock()
 		hurry("a store that is well")
-		store.mu.Lock()
-		store.during = nil
-		store.mu.Unlock()
-		store.set(refuses)
+		inner.mu.Lock()
+		inner.during = nil
+		inner.mu.Unlock()
+		inner.set(refuses)
 		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
 			t.Fatal("the limit does not step aside")
 		}
-		store.set(stalls) // for long enough that nothing is delivered
+		inner.set(stalls) // for long enough that nothing is delivered
 		hurry("a store that has to be told first")
-		store.set(well)
+		inner.set(well)
 		wantBack(t, g, 3*time.Second)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -33,15 +34,15 @@ var errRefused = errors.New("connection refused")
 
 // faulty is a store that fails on demand.
 type faulty struct {
-	drawgate.Store
+	store.Store
 
 	mu      sync.Mutex
 	mood    mood
 	err     error                                // what refuses returns; nil means errRefused
 	calls   int                                  // of any kind
-	blocked func(b drawgate.BucketCost) error    // fails takes and settlements of some buckets only
+	blocked func(b store.BucketCost) error       // fails takes and settlements of some buckets only
 	cancels int                                  // calls that cancelled
-	charges []drawgate.Settlement                // charges that were carried out
+	charges []store.Settlement                   // charges that were carried out
 	during  func()                               // called while a call is under way
 	only    func(op string, plain bool) (m mood) // overrides mood
 }
@@ -65,11 +66,11 @@ func (f *faulty) is(m mood) bool {
 }
 
 // noteEnds counts how often the store was asked to end something.
-func (f *faulty) noteEnds(batch []drawgate.Settlement) {
+func (f *faulty) noteEnds(batch []store.Settlement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range batch {
-		if batch[i].Op == drawgate.OpCancel {
+		if batch[i].Op == store.OpCancel {
 			f.cancels++
 		}
 	}
@@ -98,7 +99,7 @@ func (f *faulty) call(ctx context.Context, op string, plain bool, do func() erro
 	if during != nil {
 		during()
 	}
-	unavailable := func(err error) error { return &drawgate.StoreError{Store: "faulty", Op: op, Err: err} }
+	unavailable := func(err error) error { return &store.Error{Store: "faulty", Op: op, Err: err} }
 	switch m {
 	case refuses:
 		if refusal != nil {
@@ -127,7 +128,7 @@ func (f *faulty) call(ctx context.Context, op string, plain bool, do func() erro
 	return do()
 }
 
-func (f *faulty) block(b []drawgate.BucketCost) error {
+func (f *faulty) block(b []store.BucketCost) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range b {
@@ -140,38 +141,38 @@ func (f *faulty) block(b []drawgate.BucketCost) error {
 	return nil
 }
 
-func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
-	plain, store := batch[0].ID == "", ctx
+func (f *faulty) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	plain, inner := batch[0].ID == "", ctx
 	if f.is(late) { // nobody is waiting any more when it is done
-		batch, out, store = slices.Clone(batch), make([]drawgate.Decision, len(out)), context.WithoutCancel(ctx)
+		batch, out, inner = slices.Clone(batch), make([]store.Verdict, len(out)), context.WithoutCancel(ctx)
 	}
 	return f.call(ctx, "take", plain, func() error {
-		if err := f.Store.Take(store, batch, out); err != nil {
+		if err := f.Store.Take(inner, batch, out); err != nil {
 			return err
 		}
 		for i := range batch {
 			if err := f.block(batch[i].Buckets); err != nil {
-				out[i] = drawgate.Decision{Fail: err}
+				out[i] = store.Verdict{Fail: err}
 			}
 		}
 		return nil
 	})
 }
 
-func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (f *faulty) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	f.noteEnds(batch)
-	store := ctx
+	inner := ctx
 	if f.is(late) {
-		batch, out, store = slices.Clone(batch), make([]drawgate.Outcome, len(out)), context.WithoutCancel(ctx)
+		batch, out, inner = slices.Clone(batch), make([]store.Outcome, len(out)), context.WithoutCancel(ctx)
 	}
 	return f.call(ctx, batch[0].Op.String(), false, func() error {
-		if err := f.Store.Settle(store, batch, out); err != nil {
+		if err := f.Store.Settle(inner, batch, out); err != nil {
 			return err
 		}
 		for i := range batch {
 			if err := f.block(batch[i].Buckets); err != nil {
-				out[i] = drawgate.Outcome{Err: err}
-			} else if batch[i].Op == drawgate.OpCharge {
+				out[i] = store.Outcome{Err: err}
+			} else if batch[i].Op == store.OpCharge {
 				f.mu.Lock()
 				f.charges = append(f.charges, batch[i])
 				f.mu.Unlock()
@@ -181,7 +182,7 @@ func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []
 	})
 }
 
-func (f *faulty) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (f *faulty) Peek(ctx context.Context, b []store.BucketCost, priority int8, out []store.State) error {
 	return f.call(ctx, "peek", false, func() error { return f.Store.Peek(ctx, b, priority, out) })
 }
 
@@ -198,17 +199,27 @@ func takeHeld(ctx context.Context, l *drawgate.Limiter, r drawgate.Request) (*dr
 	return res, err
 }
 
-func compile(tb testing.TB, p drawgate.Policy) *drawgate.Plan {
+// policyOf returns the policy of a plan.
+func policyOf(plan *store.Plan) drawgate.Policy {
+	p := plan.Policy()
+	policy := drawgate.Policy{Name: p.Name, Fallback: p.Fallback, Start: p.Start}
+	for _, l := range p.Limits {
+		policy.Limits = append(policy.Limits, drawgate.Limit(l))
+	}
+	return policy
+}
+
+func compile(tb testing.TB, p drawgate.Policy) *store.Plan {
 	tb.Helper()
 	plan, err := p.Compile()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return plan
+	return plan.Plan
 }
 
 // policy returns a plan named "p" whose limits are named by their position.
-func policy(tb testing.TB, fallback drawgate.Fallback, limits ...drawgate.Limit) *drawgate.Plan {
+func policy(tb testing.TB, fallback drawgate.Fallback, limits ...drawgate.Limit) *store.Plan {
 	tb.Helper()
 	for i := range limits {
 		limits[i].Name = string(rune('a' + i))
@@ -230,17 +241,17 @@ func daily(n int64) drawgate.Limit {
 
 func slots(n int64) drawgate.Limit { return drawgate.Limit{Kind: drawgate.Concurrency, Amount: n} }
 
-func cost(plan *drawgate.Plan, name string, n ...int64) drawgate.BucketCost {
-	c := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan}
+func cost(plan *store.Plan, name string, n ...int64) store.BucketCost {
+	c := store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan}
 	copy(c.N[:], n)
 	return c
 }
 
 // send decides one take, and fails the test if that fails.
-func send(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
+func send(tb testing.TB, s store.Store, t store.Take) store.Verdict {
 	tb.Helper()
-	var out [1]drawgate.Decision
-	if err := s.Take(tb.Context(), []drawgate.Take{t}, out[:]); err != nil {
+	var out [1]store.Verdict
+	if err := s.Take(tb.Context(), []store.Take{t}, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	if out[0].Fail != nil {
@@ -249,42 +260,42 @@ func send(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
 	return out[0]
 }
 
-func take(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string, n ...int64) drawgate.Decision {
+func take(tb testing.TB, s store.Store, plan *store.Plan, name string, n ...int64) store.Verdict {
 	tb.Helper()
-	return send(tb, s, drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
+	return send(tb, s, store.Take{Buckets: []store.BucketCost{cost(plan, name, n...)}})
 }
 
-func hold(tb testing.TB, s drawgate.Store, id string, d time.Duration, plan *drawgate.Plan, name string, n ...int64) drawgate.Decision {
+func hold(tb testing.TB, s store.Store, id string, d time.Duration, plan *store.Plan, name string, n ...int64) store.Verdict {
 	tb.Helper()
-	return send(tb, s, drawgate.Take{ID: id, Grant: grant(id), Hold: d, Buckets: []drawgate.BucketCost{cost(plan, name, n...)}})
+	return send(tb, s, store.Take{ID: id, Grant: grant(id), Hold: d, Buckets: []store.BucketCost{cost(plan, name, n...)}})
 }
 
 // grant returns the grant that tests use for an ID.
-func grant(id string) drawgate.Grant {
+func grant(id string) store.Grant {
 	if id == "" {
 		return 0
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
-	return drawgate.Grant(h.Sum64())
+	return store.Grant(h.Sum64())
 }
 
 // end settles, cancels, renews or charges, and returns the outcome.
-func end(tb testing.TB, s drawgate.Store, op drawgate.Op, id string, plan *drawgate.Plan, name string, n ...int64) drawgate.Outcome {
+func end(tb testing.TB, s store.Store, op store.Op, id string, plan *store.Plan, name string, n ...int64) store.Outcome {
 	tb.Helper()
-	var out [1]drawgate.Outcome
-	st := drawgate.Settlement{Op: op, ID: id, Grant: grant(id), Buckets: []drawgate.BucketCost{cost(plan, name, n...)}, Hold: time.Hour, At: time.Now()}
-	if err := s.Settle(tb.Context(), []drawgate.Settlement{st}, out[:]); err != nil {
-		return drawgate.Outcome{Err: err}
+	var out [1]store.Outcome
+	st := store.Settlement{Op: op, ID: id, Grant: grant(id), Buckets: []store.BucketCost{cost(plan, name, n...)}, Hold: time.Hour, At: time.Now()}
+	if err := s.Settle(tb.Context(), []store.Settlement{st}, out[:]); err != nil {
+		return store.Outcome{Err: err}
 	}
 	return out[0]
 }
 
 // used returns what a store says is used of a bucket's limits.
-func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n []int64) {
+func used(tb testing.TB, s store.Store, plan *store.Plan, name string) (n []int64) {
 	tb.Helper()
-	var out [1]drawgate.Status
-	if err := s.Peek(tb.Context(), []drawgate.BucketCost{cost(plan, name)}, 0, out[:]); err != nil {
+	var out [1]store.State
+	if err := s.Peek(tb.Context(), []store.BucketCost{cost(plan, name)}, 0, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	if out[0].Fail != nil {
@@ -297,7 +308,7 @@ func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n 
 }
 
 // drain takes single units of the first limit until one is refused, and returns how many it got.
-func drain(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n int64) {
+func drain(tb testing.TB, s store.Store, plan *store.Plan, name string) (n int64) {
 	tb.Helper()
 	for take(tb, s, plan, name, 1).Allowed {
 		if n++; n > 10_000 {

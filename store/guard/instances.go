@@ -1,8 +1,8 @@
 package guard
 
 import (
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/instances"
+	"github.com/drawgate/drawgate/store"
 )
 
 // sharing knows the number of processes that share the limits.
@@ -12,7 +12,7 @@ type sharing struct {
 }
 
 // start begins to count instances, if configured.
-func (s *sharing) start(o *Options, store func() drawgate.Store, uncounted func(error)) {
+func (s *sharing) start(o *Options, store func() store.Store, uncounted func(error)) {
 	s.fixed = o.Instances
 	if !o.CountInstances {
 		return

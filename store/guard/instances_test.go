@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -15,8 +16,8 @@ import (
 // counting is several guards, each with its own connection to one store, which count each other.
 type counting struct {
 	t      *testing.T
-	store  drawgate.Store
-	plan   *drawgate.Plan
+	store  store.Store
+	plan   *store.Plan
 	ways   []*faulty
 	guards []*guard.Store
 }
@@ -122,7 +123,7 @@ func TestAnInstanceWithoutMaturityAdmitsNoShare(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		c.set(refuses)
 		d := take(t, c.guards[0], c.plan, "k", 1)
-		if d.Allowed || !d.Fallback || d.Reason != drawgate.Unavailable {
+		if d.Allowed || !d.Fallback || d.Reason != store.Unavailable {
 			t.Errorf("got %+v, want a refusal for want of the store", d)
 		}
 		open := policy(t, drawgate.FallbackOpen, rolling(1, time.Hour))
@@ -165,9 +166,9 @@ func TestABucketThatFailsDoesNotTouchTheCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCounting(t, 2, rolling(300, time.Second))
 		c.ways[0].mu.Lock()
-		c.ways[0].blocked = func(b drawgate.BucketCost) error {
+		c.ways[0].blocked = func(b store.BucketCost) error {
 			if b.Key.Name == "bad" {
-				return &drawgate.StoreError{Store: "faulty", Op: "take", Err: errRefused, Fault: drawgate.FaultBucket}
+				return &store.Error{Store: "faulty", Op: "take", Err: errRefused, Fault: store.FaultBucket}
 			}
 			return nil
 		}
@@ -186,11 +187,11 @@ func TestABucketThatFailsDoesNotTouchTheCount(t *testing.T) {
 
 // renewing is a store whose renewals take a moment.
 type renewing struct {
-	drawgate.Store
+	store.Store
 	renewed atomic.Int64
 }
 
-func (r *renewing) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (r *renewing) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	time.Sleep(20 * time.Millisecond)
 	defer r.renewed.Add(1)
 	return r.Store.Settle(ctx, batch, out)
@@ -207,9 +208,9 @@ func TestATakeDoesNotWaitForASlowCount(t *testing.T) {
 		for range 20 {
 			for _, most := range []time.Duration{time.Hour, 100 * time.Millisecond} {
 				ctx, cancel := context.WithTimeout(t.Context(), most)
-				var out [1]drawgate.Decision
+				var out [1]store.Verdict
 				began := time.Now()
-				err := g.Take(ctx, []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:])
+				err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:])
 				if took := time.Since(began); took > timeout || took >= most || err != nil || !out[0].Allowed || out[0].Fallback {
 					t.Errorf("with %v: %v, %+v, %v", most, took, out[0], err)
 				}
@@ -221,23 +222,23 @@ func TestATakeDoesNotWaitForASlowCount(t *testing.T) {
 }
 
 // stalled returns a guard whose process is counted, and whose store then answers no renewals.
-func stalled(t *testing.T, timeout time.Duration) (*guard.Store, *drawgate.Plan) {
+func stalled(t *testing.T, timeout time.Duration) (*guard.Store, *store.Plan) {
 	t.Helper()
-	store := &stalledCount{Store: memstore.New(nil)}
-	g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
+	inner := &stalledCount{Store: memstore.New(nil)}
+	g := guarded(t, inner, &guard.Options{CountInstances: true, CountInCalls: true, Timeout: timeout})
 	plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
 	take(t, g, plan, "k", 1)
-	store.stalled.Store(true)
+	inner.stalled.Store(true)
 	return g, plan
 }
 
 // stalledCount is a store that does not answer renewals while stalled is set.
 type stalledCount struct {
-	drawgate.Store
+	store.Store
 	stalled atomic.Bool
 }
 
-func (s *stalledCount) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *stalledCount) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if s.stalled.Load() {
 		<-ctx.Done()
 		return ctx.Err()
@@ -250,14 +251,14 @@ func (s *stalledCount) Settle(ctx context.Context, batch []drawgate.Settlement, 
 func TestATakeWaitsUntilItsProcessIsCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &renewing{Store: memstore.New(nil)}
-		g := guarded(t, store, &guard.Options{CountInstances: true, CountInCalls: true})
+		inner := &renewing{Store: memstore.New(nil)}
+		g := guarded(t, inner, &guard.Options{CountInstances: true, CountInCalls: true})
 		plan := policy(t, drawgate.FallbackShare, rolling(300, time.Second))
 		for minute := range int64(3) {
 			for range 5 {
 				began := time.Now()
 				take(t, g, plan, "k", 1)
-				if n, took := store.renewed.Load(), time.Since(began); n != minute || took > 20*time.Millisecond {
+				if n, took := inner.renewed.Load(), time.Since(began); n != minute || took > 20*time.Millisecond {
 					t.Errorf("minute %d: %d renewals, %v", minute, n, took)
 				}
 			}

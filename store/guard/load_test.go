@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -19,18 +19,18 @@ import (
 // The short form bounds the number under way, so that a slow machine sends fewer.
 type load struct {
 	t      *testing.T
-	guards []*guard.Store   // asked in turn
-	plans  []*drawgate.Plan // taken in turn
-	keys   int              // of each plan
+	guards []*guard.Store // asked in turn
+	plans  []*store.Plan  // taken in turn
+	keys   int            // of each plan
 	every  time.Duration
 	era    atomic.Int32 // another number means other buckets
 
 	mu       sync.Mutex
 	took     []time.Duration
-	allowed  map[drawgate.Key]int64
-	spared   map[drawgate.Key]int64 // the same, decided by the guards
-	refused  map[drawgate.Key]int64
-	counted  map[drawgate.Key]int64 // upper bound: what was allowed, and what the store may have carried out after its caller stopped waiting
+	allowed  map[store.Key]int64
+	spared   map[store.Key]int64 // the same, decided by the guards
+	refused  map[store.Key]int64
+	counted  map[store.Key]int64 // upper bound: what was allowed, and what the store may have carried out after its caller stopped waiting
 	fallback int
 	open     int       // allowed by a guard although the limit is closed
 	normal   time.Time // when the store last decided
@@ -42,16 +42,16 @@ type load struct {
 // mostUnderWay is how many takes of the short form may be under way.
 const mostUnderWay = 16
 
-func newLoad(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
+func newLoad(t *testing.T, every time.Duration, keys int, plans []*store.Plan, guards ...*guard.Store) *load {
 	t.Helper()
 	return &load{
 		t: t, guards: guards, plans: plans, keys: keys, every: every, quit: make(chan struct{}),
-		allowed: map[drawgate.Key]int64{}, spared: map[drawgate.Key]int64{}, refused: map[drawgate.Key]int64{}, counted: map[drawgate.Key]int64{},
+		allowed: map[store.Key]int64{}, spared: map[store.Key]int64{}, refused: map[store.Key]int64{}, counted: map[store.Key]int64{},
 	}
 }
 
 // drive starts to send takes to guards in turn.
-func drive(t *testing.T, every time.Duration, keys int, plans []*drawgate.Plan, guards ...*guard.Store) *load {
+func drive(t *testing.T, every time.Duration, keys int, plans []*store.Plan, guards ...*guard.Store) *load {
 	t.Helper()
 	l := newLoad(t, every, keys, plans, guards...)
 	l.start()
@@ -76,7 +76,7 @@ func pace(t *testing.T, short time.Duration, guards ...*guard.Store) time.Durati
 func capacity(t *testing.T, guards []*guard.Store) float64 {
 	t.Helper()
 	ample := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 1e9, Window: time.Hour}}})
-	l := newLoad(t, 0, 10, []*drawgate.Plan{ample}, guards...)
+	l := newLoad(t, 0, 10, []*store.Plan{ample}, guards...)
 	var sent atomic.Int64
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -123,9 +123,9 @@ func (l *load) send() {
 }
 
 // bucket returns what take i takes: a unit of each limit.
-func (l *load) bucket(i int) drawgate.BucketCost {
+func (l *load) bucket(i int) store.BucketCost {
 	plan := l.plans[i%len(l.plans)]
-	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys), slices.Repeat([]int64{1}, len(answer.Specs(plan, false)))...)
+	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys), slices.Repeat([]int64{1}, len(store.Internal.Specs(plan, false)))...)
 }
 
 func (*load) name(era int32, key int) string { return fmt.Sprintf("%d.%d", era, key) }
@@ -134,9 +134,9 @@ func (*load) name(era int32, key int) string { return fmt.Sprintf("%d.%d", era, 
 func (l *load) turn() { l.era.Add(1) }
 
 // take takes, and returns the decision.
-func (l *load) take(b drawgate.BucketCost, g *guard.Store) (*drawgate.Decision, error) {
-	var out [1]drawgate.Decision
-	err := g.Take(l.t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{b}}}, out[:])
+func (l *load) take(b store.BucketCost, g *guard.Store) (*store.Verdict, error) {
+	var out [1]store.Verdict
+	err := g.Take(l.t.Context(), []store.Take{{Buckets: []store.BucketCost{b}}}, out[:])
 	return &out[0], errors.Join(err, out[0].Fail)
 }
 
@@ -230,37 +230,37 @@ func (l *load) falters(before int) {
 }
 
 // least returns the smallest amount that was admitted of any current bucket of a plan.
-func (l *load) least(plan *drawgate.Plan, of map[drawgate.Key]int64) int64 {
+func (l *load) least(plan *store.Plan, of map[store.Key]int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	least := of[drawgate.Key{Policy: plan.Name(), Name: l.name(l.era.Load(), 0)}]
+	least := of[store.Key{Policy: plan.Name(), Name: l.name(l.era.Load(), 0)}]
 	for k := range l.keys {
-		least = min(least, of[drawgate.Key{Policy: plan.Name(), Name: l.name(l.era.Load(), k)}])
+		least = min(least, of[store.Key{Policy: plan.Name(), Name: l.name(l.era.Load(), k)}])
 	}
 	return least
 }
 
 // counts waits until the store may count at least n of each bucket of a plan.
-func (l *load) counts(plan *drawgate.Plan, n int64) {
+func (l *load) counts(plan *store.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.counted, n, "counted")
 }
 
 // admits waits until n of each bucket of a plan were admitted. After a turn those are decisions of
 // the guards.
-func (l *load) admits(plan *drawgate.Plan, n int64) {
+func (l *load) admits(plan *store.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.allowed, n, "admitted")
 }
 
 // presses waits until n of each bucket of a plan were refused: more would have been admitted if
 // possible.
-func (l *load) presses(plan *drawgate.Plan, n int64) {
+func (l *load) presses(plan *store.Plan, n int64) {
 	l.t.Helper()
 	l.until(plan, l.refused, n, "refused")
 }
 
-func (l *load) until(plan *drawgate.Plan, of map[drawgate.Key]int64, n int64, what string) {
+func (l *load) until(plan *store.Plan, of map[store.Key]int64, n int64, what string) {
 	l.t.Helper()
 	for start := time.Now(); l.least(plan, of) < n; time.Sleep(time.Millisecond) {
 		if time.Since(start) > patience {
@@ -295,7 +295,7 @@ func (l *load) stop() {
 
 // within checks that no bucket of a plan was admitted more than most, and no bucket that was new
 // after a turn more than later.
-func (l *load) within(plan *drawgate.Plan, most, later int64) {
+func (l *load) within(plan *store.Plan, most, later int64) {
 	l.t.Helper()
 	sum, spared, top := int64(0), int64(0), int64(0)
 	for k, n := range l.allowed {

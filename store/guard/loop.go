@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // run is the guard's goroutine. During an outage it tries the store; otherwise it delivers what is
@@ -103,7 +104,7 @@ func (s *Store) probe() {
 }
 
 // probeKey is a bucket that nobody uses. Peeking at it takes the same path as any other call.
-var probeKey = drawgate.Key{Policy: "drawgate.guard", Name: "probe"}
+var probeKey = store.Key{Policy: "drawgate.guard", Name: "probe"}
 
 // A check of a store writes, and may first connect and load a script: several round trips, which
 // have the time of pingTrips calls together, but no more than pingTime if one call has less. The
@@ -114,8 +115,8 @@ const (
 )
 
 func (s *Store) try() error {
-	store := s.store()
-	if p, ok := store.(drawgate.Pinger); ok {
+	inner := s.store()
+	if p, ok := inner.(store.Pinger); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), max(s.timeout, min(pingTrips*s.timeout, pingTime)))
 		defer cancel()
 		if err := p.Ping(ctx); err != nil {
@@ -128,14 +129,14 @@ func (s *Store) try() error {
 	if err != nil {
 		return err
 	}
-	var out [1]drawgate.Status
-	if err := store.Peek(ctx, []drawgate.BucketCost{{Key: probeKey, Plan: plan}}, 0, out[:]); err != nil {
+	var out [1]store.State
+	if err := inner.Peek(ctx, []store.BucketCost{{Key: probeKey, Plan: plan.Plan}}, 0, out[:]); err != nil {
 		return err
 	}
 	return out[0].Fail
 }
 
-// Ping implements [drawgate.Pinger]. During an outage it returns the reason without asking the
+// Ping implements [store.Pinger]. During an outage it returns the reason without asking the
 // store.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
@@ -144,7 +145,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if s.open.Load() {
 		return s.unavailable("ping")
 	}
-	p, ok := s.store().(drawgate.Pinger)
+	p, ok := s.store().(store.Pinger)
 	if !ok {
 		return nil
 	}

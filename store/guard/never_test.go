@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -20,14 +20,14 @@ import (
 // truth is the exact record of what was admitted of one bucket, by anybody: each admission is
 // entered regardless of the limits, and must then turn out to be within them.
 type truth struct {
-	plan      *drawgate.Plan
+	plan      *store.Plan
 	rec       record.Record
 	unbounded []record.Spec
 	over      func(limit int) int64 // how many units too many may be admitted
 }
 
-func newTruth(plan *drawgate.Plan) *truth {
-	tr := &truth{plan: plan, unbounded: slices.Clone(answer.Specs(plan, true)), over: func(int) int64 { return 0 }}
+func newTruth(plan *store.Plan) *truth {
+	tr := &truth{plan: plan, unbounded: slices.Clone(store.Internal.Specs(plan, true)), over: func(int) int64 { return 0 }}
 	for i := range tr.unbounded {
 		for p := range tr.unbounded[i].Effective {
 			tr.unbounded[i].Effective[p] = 1 << 40
@@ -40,11 +40,11 @@ func newTruth(plan *drawgate.Plan) *truth {
 }
 
 // admit enters an admission, and returns an error if it exceeds a limit.
-func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now time.Time) error {
+func (tr *truth) admit(id string, hold time.Duration, n store.Amounts, now time.Time) error {
 	asks := []record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: record.Amounts(n)}}
 	record.Decide(asks, &record.Take{ID: id, Hold: hold.Microseconds(), Priority: 9}, now.UnixMicro())
 	for i := range tr.unbounded {
-		most := answer.Specs(tr.plan, true)[i].Effective[9] + tr.over(i)
+		most := store.Internal.Specs(tr.plan, true)[i].Effective[9] + tr.over(i)
 		if u := tr.rec.Usage(&tr.unbounded[i], 9); n[i] > 0 && u.Used > most {
 			return fmt.Errorf("limit %d has used %d of %d", i, u.Used, most)
 		}
@@ -52,7 +52,7 @@ func (tr *truth) admit(id string, hold time.Duration, n drawgate.Amounts, now ti
 	return nil
 }
 
-func (tr *truth) settle(id string, cancel bool, n drawgate.Amounts, now time.Time) {
+func (tr *truth) settle(id string, cancel bool, n store.Amounts, now time.Time) {
 	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: record.Amounts(n)}}, id, 0, cancel, now.UnixMicro())
 }
 
@@ -88,7 +88,7 @@ func someLimits(t *rapid.T, kinds int, fallbacks ...drawgate.Fallback) drawgate.
 type world struct {
 	t      *rapid.T
 	tb     testing.TB // of the bubble
-	plan   *drawgate.Plan
+	plan   *store.Plan
 	truth  map[string]*truth
 	guards []*guard.Store
 	stores []*faulty
@@ -101,7 +101,7 @@ type world struct {
 type opened struct {
 	guard  int
 	key    string
-	n      drawgate.Amounts
+	n      store.Amounts
 	unsure bool // a renewal was not answered: only the store knows when the hold ends
 }
 
@@ -139,8 +139,8 @@ func (w *world) close() {
 
 func clock() string { return time.Now().UTC().Format("15:04:05.000") }
 
-func (w *world) amounts() (n drawgate.Amounts) {
-	specs := answer.Specs(w.plan, true)
+func (w *world) amounts() (n store.Amounts) {
+	specs := store.Internal.Specs(w.plan, true)
 	for i := range specs {
 		n[i] = min(rapid.Int64Range(0, 4).Draw(w.t, "n"), specs[i].Effective[9])
 	}
@@ -149,28 +149,28 @@ func (w *world) amounts() (n drawgate.Amounts) {
 
 func (w *world) take(g int, hold time.Duration) {
 	key, n := rapid.SampledFrom([]string{"a", "b"}).Draw(w.t, "key"), w.amounts()
-	for i, s := range answer.Specs(w.plan, true) {
+	for i, s := range store.Internal.Specs(w.plan, true) {
 		if hold == 0 && s.Kind == record.Concurrency {
 			n[i] = 0
 		}
 	}
-	tk := drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: key}, Plan: w.plan, N: n}}, Hold: hold}
+	tk := store.Take{Buckets: []store.BucketCost{{Key: store.Key{Policy: "p", Name: key}, Plan: w.plan, N: n}}, Hold: hold}
 	if hold > 0 {
-		if n == (drawgate.Amounts{}) {
+		if n == (store.Amounts{}) {
 			return
 		}
 		w.id++
 		tk.ID = fmt.Sprint("id", w.id)
 	}
-	var out [1]drawgate.Decision
-	if err := w.guards[g].Take(w.tb.Context(), []drawgate.Take{tk}, out[:]); err != nil || out[0].Fail != nil {
+	var out [1]store.Verdict
+	if err := w.guards[g].Take(w.tb.Context(), []store.Take{tk}, out[:]); err != nil || out[0].Fail != nil {
 		w.fail(fmt.Errorf("take: %w, %w", err, out[0].Fail))
 		return
 	}
 	fmt.Fprintf(&w.log, "%v: process %d: take %v of %s, hold %v: allowed %v, fallback %v\n", clock(), g, n, key, hold, out[0].Allowed, out[0].Fallback)
 	if !out[0].Allowed {
-		if out[0].RetryAfter <= 0 || out[0].Err() == nil {
-			w.fail(fmt.Errorf("refused with retry-after %v, error %w", out[0].RetryAfter, out[0].Err()))
+		if out[0].RetryAfter <= 0 || out[0].Reason == store.Passed {
+			w.fail(fmt.Errorf("refused with retry-after %v, reason %v", out[0].RetryAfter, out[0].Reason))
 		}
 		return
 	}
@@ -201,10 +201,10 @@ func (w *world) pick() (string, opened, bool) {
 	return id, w.open[id], true
 }
 
-func (w *world) send(id string, o opened, st drawgate.Settlement) drawgate.Outcome {
-	st.ID, st.Buckets = id, []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: o.key}, Plan: w.plan, N: st.Buckets[0].N}}
-	var out [1]drawgate.Outcome
-	if err := w.guards[o.guard].Settle(w.tb.Context(), []drawgate.Settlement{st}, out[:]); err != nil {
+func (w *world) send(id string, o opened, st store.Settlement) store.Outcome {
+	st.ID, st.Buckets = id, []store.BucketCost{{Key: store.Key{Policy: "p", Name: o.key}, Plan: w.plan, N: st.Buckets[0].N}}
+	var out [1]store.Outcome
+	if err := w.guards[o.guard].Settle(w.tb.Context(), []store.Settlement{st}, out[:]); err != nil {
 		out[0].Err = err
 	}
 	fmt.Fprintf(&w.log, "%v: process %d: %v %s with %v: %+v\n", clock(), o.guard, st.Op, id, st.Buckets[0].N, out[0])
@@ -222,19 +222,19 @@ func (w *world) settle() {
 			return
 		}
 	}
-	st := drawgate.Settlement{Op: drawgate.OpSettle, Buckets: make([]drawgate.BucketCost, 1)}
+	st := store.Settlement{Op: store.OpSettle, Buckets: make([]store.BucketCost, 1)}
 	if rapid.Bool().Draw(w.t, "cancel") {
-		st.Op = drawgate.OpCancel
+		st.Op = store.OpCancel
 	}
 	for i := range o.n {
-		if st.Buckets[0].N[i] = drawgate.KeepEstimate; o.n[i] > 0 && rapid.Bool().Draw(w.t, "named") {
+		if st.Buckets[0].N[i] = store.KeepEstimate; o.n[i] > 0 && rapid.Bool().Draw(w.t, "named") {
 			st.Buckets[0].N[i] = rapid.Int64Range(0, o.n[i]).Draw(w.t, "used") // no more than the estimate: that would be debt
 		}
 	}
 	if out := w.send(id, o, st); out.Err == nil {
 		delete(w.open, id)
 		if !out.Gone {
-			w.truth[o.key].settle(id, st.Op == drawgate.OpCancel, st.Buckets[0].N, time.Now())
+			w.truth[o.key].settle(id, st.Op == store.OpCancel, st.Buckets[0].N, time.Now())
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (w *world) renew() {
 	if !ok {
 		return
 	}
-	st := drawgate.Settlement{Op: drawgate.OpRenew, Hold: 30 * time.Second, Buckets: make([]drawgate.BucketCost, 1)}
+	st := store.Settlement{Op: store.OpRenew, Hold: 30 * time.Second, Buckets: make([]store.BucketCost, 1)}
 	switch out := w.send(id, o, st); {
 	case out.Err != nil:
 		o.unsure = true
@@ -267,9 +267,9 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 	if err != nil {
 		rt.Fatal(err)
 	}
-	w := &world{t: rt, plan: plan, truth: map[string]*truth{}, open: map[string]opened{}}
+	w := &world{t: rt, plan: plan.Plan, truth: map[string]*truth{}, open: map[string]opened{}}
 	for _, key := range []string{"a", "b"} {
-		w.truth[key] = newTruth(plan)
+		w.truth[key] = newTruth(plan.Plan)
 		w.truth[key].over = func(i int) int64 { return lines[i].Partly }
 	}
 	var stopped any // rapid ends a history with a panic, which must not happen inside the bubble
@@ -277,12 +277,12 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 		w.tb = t
 		defer w.close()
 		defer func() { stopped = recover() }()
-		store, start := memstore.New(nil), drawgate.StartClosed
+		inner, start := memstore.New(nil), drawgate.StartClosed
 		if instances > 1 {
 			start = drawgate.StartFull
 		}
 		for range instances {
-			f := &faulty{Store: store}
+			f := &faulty{Store: inner}
 			w.stores = append(w.stores, f)
 			w.guards = append(w.guards, guard.New(f, guard.Steady(&guard.Options{Instances: instances, Start: start})))
 		}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Observer receives a guard's events. Each func may be nil. Callers and the guard's goroutine call
@@ -24,8 +24,8 @@ type Observer struct {
 // BackendError is a failed attempt. rate_limit_backend_errors_total counts it.
 type BackendError struct {
 	Op    string // "take", "settle", "cancel", "renew", "charge", "peek", "ping", "reset", "list" or "read"
-	Err   error  // a *drawgate.StoreError
-	Fault drawgate.Fault
+	Err   error  // a *store.Error
+	Fault store.Fault
 }
 
 // FallbackActivated is the first take that the guard decides since the store last answered. Many
@@ -33,14 +33,14 @@ type BackendError struct {
 type FallbackActivated struct {
 	At    time.Time
 	Err   error
-	Fault drawgate.Fault
+	Fault store.Fault
 }
 
 // Opened says that an outage starts.
 type Opened struct {
 	At    time.Time
 	Err   error
-	Fault drawgate.Fault
+	Fault store.Fault
 }
 
 // Probe is one attempt of the guard to reach the store in the background.
@@ -65,7 +65,7 @@ type Lost struct {
 
 // Charged lists units that the guard admitted and that have now been charged to the store.
 type Charged struct {
-	Buckets []drawgate.BucketCost // must not be changed
+	Buckets []store.BucketCost // must not be changed
 }
 
 const defaultWarnEvery = 5 * time.Minute
@@ -109,11 +109,11 @@ func (r *reporter) started(o *Options) {
 			after = "two minutes"
 		}
 		r.log.Info(text+"; instances are counted in the store, and this one has a share after "+after+" of contact",
-			"fallback", drawgate.FallbackShare.String(), "instances", "auto", "at_least", max(1, o.Instances))
+			"fallback", store.FallbackShare.String(), "instances", "auto", "at_least", max(1, o.Instances))
 	case o.Instances > 0:
-		r.log.Info(text, "fallback", drawgate.FallbackShare.String(), "instances", o.Instances)
+		r.log.Info(text, "fallback", store.FallbackShare.String(), "instances", o.Instances)
 	default:
-		r.log.Info(text+": the number of instances is unknown", "fallback", drawgate.FallbackClosed.String())
+		r.log.Info(text+": the number of instances is unknown", "fallback", store.FallbackClosed.String())
 	}
 }
 
@@ -146,7 +146,7 @@ func (r *reporter) failed(e *BackendError) {
 	if r.to.BackendError != nil {
 		r.to.BackendError(e)
 	}
-	if e.Fault == drawgate.FaultBucket {
+	if e.Fault == store.FaultBucket {
 		if r.mayWarn(e.Fault.String()) {
 			r.log.Error("guard: the store cannot decide about one bucket; the guard decides", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
 		}
@@ -156,7 +156,7 @@ func (r *reporter) failed(e *BackendError) {
 }
 
 // warn logs that the store is unavailable, and why.
-func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
+func (r *reporter) warn(op string, err error, fault store.Fault) {
 	mayWarn := r.mayWarn(fault.String())
 	if op == "take" { // warn even if another operation just did: an alarm may wait for this event
 		mayWarn = r.mayWarn(FallbackEvent) || mayWarn
@@ -164,7 +164,7 @@ func (r *reporter) warn(op string, err error, fault drawgate.Fault) {
 	if !mayWarn {
 		return
 	}
-	if fault == drawgate.FaultTransient {
+	if fault == store.FaultTransient {
 		r.log.Warn("guard: the store is unavailable; the guard decides takes by each limit's fallback", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
 		return
 	}
@@ -176,9 +176,9 @@ const FallbackEvent = "RateLimiterFallbackActivated"
 
 // decidedHere counts takes that the guard decided. n leaves out those of shadows, which nobody acts
 // on.
-func (r *reporter) decidedHere(cause *drawgate.StoreError, n int) {
+func (r *reporter) decidedHere(cause *store.Error, n int) {
 	r.decided.Add(uint64(n))
-	if cause.Fault == drawgate.FaultBucket {
+	if cause.Fault == store.FaultBucket {
 		return // the store as a whole works
 	}
 	r.episode.Add(uint64(n))
@@ -199,7 +199,7 @@ func (r *reporter) calm(closed bool) {
 	}
 }
 
-func (r *reporter) opened(se *drawgate.StoreError) {
+func (r *reporter) opened(se *store.Error) {
 	now := time.Now()
 	r.mu.Lock()
 	r.outageStart = now
@@ -234,7 +234,7 @@ func (r *reporter) closed(pending int) {
 	}
 }
 
-func (r *reporter) charged(buckets []drawgate.BucketCost) {
+func (r *reporter) charged(buckets []store.BucketCost) {
 	if r.to.Charged != nil {
 		r.to.Charged(&Charged{Buckets: buckets})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -59,13 +60,13 @@ func TestAFailedDeliveryIsOneError(t *testing.T) {
 	e := &events{}
 	opts := full(1)
 	opts.Observer = e.observer()
-	bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(100, time.Hour))
-		store.mu.Lock()
-		store.blocked = func(drawgate.BucketCost) error {
-			return &drawgate.StoreError{Store: "faulty", Op: "take", Err: errRefused, Fault: drawgate.FaultTransient}
+		inner.mu.Lock()
+		inner.blocked = func(store.BucketCost) error {
+			return &store.Error{Store: "faulty", Op: "take", Err: errRefused, Fault: store.FaultTransient}
 		}
-		store.mu.Unlock()
+		inner.mu.Unlock()
 		take(t, g, plan, "k", 1)
 		time.Sleep(10 * time.Second) // deliveries fail until the breaker opens
 		e.mu.Lock()
@@ -88,16 +89,16 @@ func TestEvents(t *testing.T) {
 	e := &events{}
 	opts := full(1)
 	opts.Observer = e.observer()
-	bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(100, time.Hour))
 		take(t, g, plan, "k", 1)
-		store.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("NOAUTH"), Fault: drawgate.FaultConfiguration})
+		inner.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("NOAUTH"), Fault: store.FaultConfiguration})
 		for i := range 20 {
 			take(t, g, plan, fmt.Sprint(i), 1)
 			synctest.Wait() // the guard delivers in the background, which fails too
 		}
 		time.Sleep(time.Minute)
-		back(t, g, store)
+		back(t, g, inner)
 		time.Sleep(time.Second)
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -131,28 +132,28 @@ func TestOneWarningPerCause(t *testing.T) {
 		}
 		return a
 	}}))
-	bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(1000, time.Hour))
 		for round := range 4 { // flapping, for less than a minute
-			store.set(refuses)
+			inner.set(refuses)
 			for range 5 {
 				take(t, g, plan, "secret-key", 1)
 			}
 			if round == 2 {
-				store.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"), Fault: drawgate.FaultConfiguration})
+				inner.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"), Fault: store.FaultConfiguration})
 			}
 			time.Sleep(5 * time.Second)
-			back(t, g, store)
-			store.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"), Fault: drawgate.FaultConfiguration})
+			back(t, g, inner)
+			inner.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"), Fault: store.FaultConfiguration})
 			take(t, g, plan, "secret-key", 1)
-			back(t, g, store)
-			store.fail(nil)
+			back(t, g, inner)
+			inner.fail(nil)
 			take(t, g, plan, "secret-key", 0)
 		}
-		store.set(well)
+		inner.set(well)
 		wantBack(t, g, 3*time.Second)
 		time.Sleep(6 * time.Minute)
-		store.set(refuses)
+		inner.set(refuses)
 		take(t, g, plan, "secret-key", 1)
 	})
 	text := log.String()
@@ -179,16 +180,16 @@ func TestThreeOutagesWarnOnce(t *testing.T) {
 		var log bytes.Buffer
 		opts := full(1)
 		opts.Logger, opts.WarnEvery = slog.New(slog.NewTextHandler(&log, nil)), every
-		bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(1000, time.Hour))
 			for range 3 {
-				store.set(refuses)
+				inner.set(refuses)
 				for range 5 {
 					take(t, g, plan, "k", 1)
-					end(t, g, drawgate.OpCharge, "", plan, "k", 1)
+					end(t, g, store.OpCharge, "", plan, "k", 1)
 				}
 				time.Sleep(5 * time.Second)
-				back(t, g, store)
+				back(t, g, inner)
 			}
 		})
 		warned := strings.Count(log.String(), "level=WARN") + strings.Count(log.String(), "level=ERROR")

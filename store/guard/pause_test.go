@@ -7,25 +7,26 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // pause pauses a bucket for so long, and returns the end.
-func pause(t *testing.T, s drawgate.Store, plan *drawgate.Plan, d time.Duration) time.Time {
+func pause(t *testing.T, s store.Store, plan *store.Plan, d time.Duration) time.Time {
 	t.Helper()
-	var out [1]drawgate.Outcome
-	st := drawgate.Settlement{Op: drawgate.OpPause, Hold: d, Reason: "the upstream said 429", Buckets: []drawgate.BucketCost{cost(plan, "k")}}
-	if err := s.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
+	var out [1]store.Outcome
+	st := store.Settlement{Op: store.OpPause, Hold: d, Reason: "the upstream said 429", Buckets: []store.BucketCost{cost(plan, "k")}}
+	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}
 	return out[0].End
 }
 
-func look(t *testing.T, s drawgate.Store, plan *drawgate.Plan) drawgate.Status {
+func look(t *testing.T, s store.Store, plan *store.Plan) store.State {
 	t.Helper()
-	var out [1]drawgate.Status
-	if err := s.Peek(t.Context(), []drawgate.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
+	var out [1]store.State
+	if err := s.Peek(t.Context(), []store.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
 		t.Fatal(err, out[0].Fail)
 	}
 	return out[0]
@@ -33,10 +34,10 @@ func look(t *testing.T, s drawgate.Store, plan *drawgate.Plan) drawgate.Status {
 
 // wantPaused fails unless a take is refused because of a pause until then, by the guard (here) or
 // the store.
-func wantPaused(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.Time, here bool) {
+func wantPaused(t *testing.T, s store.Store, plan *store.Plan, until time.Time, here bool) {
 	t.Helper()
 	d := take(t, s, plan, "k", 1)
-	if d.Allowed || d.Reason != drawgate.Paused || d.Fallback != here || !d.At().Add(d.RetryAfter).Equal(until) {
+	if d.Allowed || d.Reason != store.Paused || d.Fallback != here || !d.At().Add(d.RetryAfter).Equal(until) {
 		t.Errorf("allowed %v, reason %v, fallback %v, until %v, want a pause until %v", d.Allowed, d.Reason, d.Fallback, d.At().Add(d.RetryAfter), until)
 	}
 }
@@ -48,10 +49,10 @@ func TestPausesAreHonoured(t *testing.T) {
 	t.Parallel()
 	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare, drawgate.FallbackOpen} {
 		for _, learned := range []string{"made", "take", "look"} {
-			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 				plan := policy(t, fallback, rolling(100, time.Hour))
 				hold(t, g, "id", time.Hour, plan, "k", 1)
-				by := store.Store // somebody else
+				by := inner.Store // somebody else
 				if learned == "made" {
 					by = g
 				}
@@ -62,16 +63,16 @@ func TestPausesAreHonoured(t *testing.T) {
 				case "look":
 					look(t, g, plan)
 				}
-				store.set(refuses)
+				inner.set(refuses)
 				wantPaused(t, g, plan, until, true)
-				if st := look(t, g, plan); !st.Pause.Until.Equal(until) || st.Allowed || st.Reason != drawgate.Paused {
+				if st := look(t, g, plan); !st.Pause.Until.Equal(until) || st.Allowed || st.Reason != store.Paused {
 					t.Errorf("a look says %+v, want a pause until %v", st.Pause, until)
 				}
-				if o := end(t, g, drawgate.OpSettle, "id", plan, "k", 1); o.Err != nil || o.Gone {
+				if o := end(t, g, store.OpSettle, "id", plan, "k", 1); o.Err != nil || o.Gone {
 					t.Errorf("settled while paused: %+v", o)
 				}
 				time.Sleep(time.Minute)
-				if d := take(t, g, plan, "k", 1); d.Allowed != (fallback != drawgate.FallbackClosed) || d.Reason == drawgate.Paused {
+				if d := take(t, g, plan, "k", 1); d.Allowed != (fallback != drawgate.FallbackClosed) || d.Reason == store.Paused {
 					t.Errorf("after the pause: allowed %v, reason %v", d.Allowed, d.Reason)
 				}
 			})
@@ -122,23 +123,23 @@ func TestAResetEndsAPause(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"reset", "look", "take"} {
 		synctest.Test(t, func(t *testing.T) {
-			inner := memstore.New(nil)
-			store := &faulty{Store: inner}
+			mem := memstore.New(nil)
+			inner := &faulty{Store: mem}
 			g := guarded(t, struct {
 				*faulty
-				drawgate.Resetter
-			}{store, inner}, full(1))
+				store.Resetter
+			}{inner, mem}, full(1))
 			plan := policy(t, 0, rolling(100, time.Hour))
 			pause(t, g, plan, time.Minute)
-			keys := []drawgate.Key{cost(plan, "k").Key}
+			keys := []store.Key{cost(plan, "k").Key}
 			time.Sleep(time.Millisecond)
 			switch by {
 			case "reset":
-				if err := g.Full().(drawgate.Resetter).Reset(t.Context(), keys); err != nil {
+				if err := g.Full().(store.Resetter).Reset(t.Context(), keys); err != nil {
 					t.Fatal(err)
 				}
 			default:
-				if err := inner.Reset(t.Context(), keys); err != nil { // somebody else
+				if err := mem.Reset(t.Context(), keys); err != nil { // somebody else
 					t.Fatal(err)
 				}
 				if by == "look" {
@@ -147,7 +148,7 @@ func TestAResetEndsAPause(t *testing.T) {
 					take(t, g, plan, "k", 1)
 				}
 			}
-			store.set(refuses)
+			inner.set(refuses)
 			if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
 				t.Errorf("%s: allowed %v, reason %v", by, d.Allowed, d.Reason)
 			}
@@ -158,13 +159,13 @@ func TestAResetEndsAPause(t *testing.T) {
 // TestNoRoomForAPause: it is an error, because the guard cannot keep the pause.
 func TestNoRoomForAPause(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		take(t, g, plan, "other", 1)
-		store.set(refuses)
-		st := drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k")}}
-		var out [1]drawgate.Outcome
-		if err := g.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || !errors.Is(out[0].Err, drawgate.ErrStoreUnavailable) {
+		inner.set(refuses)
+		st := store.Settlement{Op: store.OpPause, Hold: time.Minute, Buckets: []store.BucketCost{cost(plan, "k")}}
+		var out [1]store.Outcome
+		if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || !errors.Is(out[0].Err, store.ErrStoreUnavailable) {
 			t.Errorf("%v, %v, want the store's failure", err, out[0].Err)
 		}
 	})
@@ -175,14 +176,14 @@ func TestNoRoomForAPause(t *testing.T) {
 func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0), {Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, l)
 			take(t, g, plan, "k", 1)
-			d := send(t, g, drawgate.Take{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}, Ahead: 2 * time.Minute})
+			d := send(t, g, store.Take{Buckets: []store.BucketCost{cost(plan, "k", 1)}, Ahead: 2 * time.Minute})
 			if !d.Allowed || d.Delay() == 0 {
 				t.Fatalf("%v: allowed %v, with a delay of %v, want to be booked", l.Kind, d.Allowed, d.Delay())
 			}
-			store.set(refuses)
+			inner.set(refuses)
 			time.Sleep(d.Delay() + time.Minute - 2*time.Second)
 			if take(t, g, plan, "k", 1).Allowed {
 				t.Errorf("%v: allowed within a minute of what was booked", l.Kind)
@@ -196,11 +197,11 @@ func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 }
 
 // unpause ends the pause that ends at until, and returns the end of the pause that is left.
-func unpause(t *testing.T, s drawgate.Store, plan *drawgate.Plan, until time.Time) time.Time {
+func unpause(t *testing.T, s store.Store, plan *store.Plan, until time.Time) time.Time {
 	t.Helper()
-	var out [1]drawgate.Outcome
-	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: until, Reason: "a mistake", Buckets: []drawgate.BucketCost{cost(plan, "k")}}
-	if err := s.Settle(t.Context(), []drawgate.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
+	var out [1]store.Outcome
+	st := store.Settlement{Op: store.OpUnpause, At: until, Reason: "a mistake", Buckets: []store.BucketCost{cost(plan, "k")}}
+	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}
 	return out[0].End

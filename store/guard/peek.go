@@ -3,14 +3,13 @@ package guard
 import (
 	"context"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Peek implements [drawgate.Store]. During an outage it describes what this process knows, with
+// Peek implements [store.Store]. During an outage it describes what this process knows, with
 // Fallback set.
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -47,8 +46,8 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 			s.ledger.Peeked(now, b, priority, &out[i])
 		case answered && !ledger.Unavailable(out[i].Fail):
 		default:
-			if err := answer.CheckPeek(b, priority); err != nil {
-				out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+			if err := b.Check(priority); err != nil {
+				out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 				continue
 			}
 			out[i] = s.ledger.Describe(now, b, priority)

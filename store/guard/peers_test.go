@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -54,28 +55,28 @@ func TestPeers19StoreUnavailable(t *testing.T) {
 // req: E8
 func TestPeers20DegradedAllowIsMarked(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 		share, closed := policy(t, drawgate.FallbackShare, rolling(1, time.Hour)), policy(t, drawgate.FallbackClosed, rolling(1, time.Hour))
 		open := policy(t, drawgate.FallbackOpen, rolling(1, time.Hour))
-		said := func(what string, d drawgate.Decision, allowed, fallback bool, reason drawgate.Reason) {
+		said := func(what string, d store.Verdict, allowed, fallback bool, reason store.Reason) {
 			t.Helper()
 			if d.Allowed != allowed || d.Fallback != fallback || d.Reason != reason {
 				t.Errorf("%s: allowed %v, fallback %v, reason %v", what, d.Allowed, d.Fallback, d.Reason)
 			}
 		}
-		said("the store's", take(t, g, share, "a", 1), true, false, drawgate.Passed)
-		said("the store's", take(t, g, share, "a", 1), false, false, drawgate.Limited) // distributed_exhausted
-		store.set(refuses)
-		said("a share", take(t, g, share, "b", 1), true, true, drawgate.Passed)
-		said("a share that is used up", take(t, g, share, "b", 1), false, true, drawgate.Limited) // local_exhausted
-		said("closed", take(t, g, closed, "c", 1), false, true, drawgate.Unavailable)             // backend_error
-		said("open", take(t, g, open, "d", 1), true, true, drawgate.Passed)
-		said("a reservation", hold(t, g, "id", time.Hour, share, "e", 1), true, true, drawgate.Passed)
-		var out [1]drawgate.Status
-		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(share, "b", 1)}, 0, out[:]); err != nil || !out[0].Fallback || out[0].Allowed || out[0].States[0].Used != 1 {
+		said("the store's", take(t, g, share, "a", 1), true, false, store.Passed)
+		said("the store's", take(t, g, share, "a", 1), false, false, store.Limited) // distributed_exhausted
+		inner.set(refuses)
+		said("a share", take(t, g, share, "b", 1), true, true, store.Passed)
+		said("a share that is used up", take(t, g, share, "b", 1), false, true, store.Limited) // local_exhausted
+		said("closed", take(t, g, closed, "c", 1), false, true, store.Unavailable)             // backend_error
+		said("open", take(t, g, open, "d", 1), true, true, store.Passed)
+		said("a reservation", hold(t, g, "id", time.Hour, share, "e", 1), true, true, store.Passed)
+		var out [1]store.State
+		if err := g.Peek(t.Context(), []store.BucketCost{cost(share, "b", 1)}, 0, out[:]); err != nil || !out[0].Fallback || out[0].Allowed || out[0].States[0].Used != 1 {
 			t.Errorf("a look: %v, %+v", err, out[0])
 		}
-		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(open, "d", 1)}, 0, out[:]); err != nil || !out[0].Fallback || !out[0].Allowed || out[0].States[0].Used != 1 || out[0].States[0].Max != 1 {
+		if err := g.Peek(t.Context(), []store.BucketCost{cost(open, "d", 1)}, 0, out[:]); err != nil || !out[0].Fallback || !out[0].Allowed || out[0].States[0].Used != 1 || out[0].States[0].Max != 1 {
 			t.Errorf("a look: %v, %+v", err, out[0])
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -27,15 +28,15 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 	for round := range rounds {
 		synctest.Test(t, func(t *testing.T) {
 			const amount, callers, each = 300, 24, 60
-			store := &faulty{Store: memstore.New(nil)}
+			inner := &faulty{Store: memstore.New(nil)}
 			var calls atomic.Int64
-			store.only = func(string, bool) mood { // in turn, and differently in each round
+			inner.only = func(string, bool) mood { // in turn, and differently in each round
 				n := calls.Add(1)
 				return []mood{well, well, well, stalls, well, refuses, mute, slow}[(n*int64(round+1)/7+n/50)%8]
 			}
-			store.during = func() { time.Sleep(time.Duration(calls.Load()%5) * time.Millisecond) }
-			g := guarded(t, store, share(1))
-			plans := []*drawgate.Plan{
+			inner.during = func() { time.Sleep(time.Duration(calls.Load()%5) * time.Millisecond) }
+			g := guarded(t, inner, share(1))
+			plans := []*store.Plan{
 				policy(t, 0, rolling(amount, 24*time.Hour)),
 				compile(t, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{{Name: "b", Kind: drawgate.Bucket, Amount: 1, Window: 300 * 24 * time.Hour, Burst: amount}}}),
 			}
@@ -45,13 +46,13 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 			for c := range callers {
 				wg.Go(func() {
 					for i := range each {
-						tk := drawgate.Take{Buckets: []drawgate.BucketCost{cost(plans[c%2], "k", 1)}}
+						tk := store.Take{Buckets: []store.BucketCost{cost(plans[c%2], "k", 1)}}
 						if i%3 == 0 {
 							tk.ID, tk.Hold = fmt.Sprint(c, " ", i), time.Hour
 						}
 						start := time.Now()
-						var out [1]drawgate.Decision
-						if err := g.Take(t.Context(), []drawgate.Take{tk}, out[:]); err != nil || out[0].Fail != nil {
+						var out [1]store.Verdict
+						if err := g.Take(t.Context(), []store.Take{tk}, out[:]); err != nil || out[0].Fail != nil {
 							t.Error(err, out[0].Fail)
 							return
 						}
@@ -61,9 +62,9 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 						}
 						granted[c%2].Add(1)
 						if tk.ID != "" {
-							st := drawgate.Settlement{Op: drawgate.OpSettle, ID: tk.ID, Buckets: tk.Buckets}
-							var o [1]drawgate.Outcome
-							if err := g.Settle(t.Context(), []drawgate.Settlement{st}, o[:]); err != nil || o[0].Gone {
+							st := store.Settlement{Op: store.OpSettle, ID: tk.ID, Buckets: tk.Buckets}
+							var o [1]store.Outcome
+							if err := g.Settle(t.Context(), []store.Settlement{st}, o[:]); err != nil || o[0].Gone {
 								t.Errorf("settle: %v, %+v", err, o[0])
 							}
 						}
@@ -88,27 +89,27 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 func TestTakesUnderWayCount(t *testing.T) {
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(1, time.Hour), leaky(1, time.Hour, 1), daily(1)} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, l)
-			store.during = func() { time.Sleep(20 * time.Millisecond) }
-			var first drawgate.Decision
+			inner.during = func() { time.Sleep(20 * time.Millisecond) }
+			var first store.Verdict
 			var wg sync.WaitGroup
 			wg.Go(func() { first = take(t, g, plan, "k", 1) })
 			time.Sleep(10 * time.Millisecond)
-			store.mu.Lock()
-			store.during = nil
-			store.only = func(string, bool) mood { return refuses }
-			store.mu.Unlock()
+			inner.mu.Lock()
+			inner.during = nil
+			inner.only = func(string, bool) mood { return refuses }
+			inner.mu.Unlock()
 			second := take(t, g, plan, "k", 1)
-			store.mu.Lock()
-			store.only = nil
-			store.mu.Unlock()
+			inner.mu.Lock()
+			inner.only = nil
+			inner.mu.Unlock()
 			wg.Wait()
-			if !first.Allowed || first.Fallback || second.Allowed || !second.Fallback || second.RetryAfter <= 0 || second.Err() == nil {
-				t.Errorf("%v: the first allowed %v (fallback %v), the second %v (%v): %v", l.Kind, first.Allowed, first.Fallback, second.Allowed, second.Fallback, second.Err())
+			if !first.Allowed || first.Fallback || second.Allowed || !second.Fallback || second.RetryAfter <= 0 || second.Reason == store.Passed {
+				t.Errorf("%v: the first allowed %v (fallback %v), the second %v (%v): %v", l.Kind, first.Allowed, first.Fallback, second.Allowed, second.Fallback, second.Fail)
 			}
-			if l, ok := second.Refusing(); !ok || l.Limit.Name != "a" {
-				t.Errorf("refused by %+v", l)
+			if second.First.Limits[0].RetryAfter != second.RetryAfter {
+				t.Errorf("refused by %+v", second.First)
 			}
 		})
 	}
@@ -118,20 +119,20 @@ func TestTakesUnderWayCount(t *testing.T) {
 func TestRacingSettlementsAndReturns(t *testing.T) {
 	t.Parallel()
 	for range 10 {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
-			store.during = func() { time.Sleep(3 * time.Millisecond) }
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+			inner.during = func() { time.Sleep(3 * time.Millisecond) }
 			plan := policy(t, 0, rolling(1000, time.Hour), slots(500))
-			store.set(refuses)
+			inner.set(refuses)
 			const n = 400
 			for i := range n {
 				hold(t, g, fmt.Sprint(i), time.Hour, plan, "k", 2, 1)
 			}
-			store.set(well)
+			inner.set(well)
 			var wg sync.WaitGroup
 			for i := range n {
 				wg.Go(func() {
 					time.Sleep(time.Duration(i) * 5 * time.Millisecond)
-					op := []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel}[i%2]
+					op := []store.Op{store.OpSettle, store.OpCancel}[i%2]
 					if o := end(t, g, op, fmt.Sprint(i), plan, "k", 1, 1); o.Err != nil || o.Gone {
 						t.Errorf("%v: %+v", op, o)
 					}
@@ -141,8 +142,8 @@ func TestRacingSettlementsAndReturns(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			back(t, g, store)
-			if got := used(t, store, plan, "k"); got[0] != n/2 || got[1] != 0 {
+			back(t, g, inner)
+			if got := used(t, inner, plan, "k"); got[0] != n/2 || got[1] != 0 {
 				t.Errorf("%v used, want %d settled with one unit each", got, n/2)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
@@ -57,10 +58,10 @@ func (s *site) guard(t *testing.T, opts *guard.Options) *guard.Store {
 
 // faultPlans returns a limit with a share and a closed one. Nothing leaves their windows while a
 // test runs.
-func faultPlans(t *testing.T, amount int64) []*drawgate.Plan {
+func faultPlans(t *testing.T, amount int64) []*store.Plan {
 	t.Helper()
 	l := drawgate.Limit{Name: "h", Kind: drawgate.Rolling, Amount: amount, Window: time.Hour}
-	return []*drawgate.Plan{
+	return []*store.Plan{
 		compile(t, drawgate.Policy{Name: "share", Limits: []drawgate.Limit{l}, Fallback: drawgate.FallbackShare}),
 		compile(t, drawgate.Policy{Name: "closed", Limits: []drawgate.Limit{l}, Fallback: drawgate.FallbackClosed}),
 	}
@@ -186,7 +187,7 @@ func TestThreeGuardsOnRedis(t *testing.T) {
 	)
 	s := newSite(t)
 	plans := faultPlans(t, amount)
-	lines, err := guard.Bound([]drawgate.Policy{plans[0].Policy(), plans[1].Policy()}, 3)
+	lines, err := guard.Bound([]drawgate.Policy{policyOf(plans[0]), policyOf(plans[1])}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,8 +240,8 @@ func TestRedisUnavailableAtTheStart(t *testing.T) {
 	wantBack(t, g, patience)
 	for end := time.Now().Add(patience); ; {
 		if d := take(t, g, plan, "k", 0); !d.Fallback {
-			if d.Remaining() > 5 {
-				t.Errorf("%d left of 10 after 5 were admitted", d.Remaining())
+			if d.First.Limits[0].Remaining > 5 {
+				t.Errorf("%d left of 10 after 5 were admitted", d.First.Limits[0].Remaining)
 			}
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -29,20 +30,20 @@ func back(t *testing.T, g *guard.Store, store *faulty) {
 func TestReturnWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	for _, outage := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(1000, 24*time.Hour))
-			store.set(stalls)
+			inner.set(stalls)
 			for i := range 5 {
 				take(t, g, plan, fmt.Sprint(i), 1)
 			}
-			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, drawgate.ErrStoreUnavailable) || st.Decided != 5 || st.Pending != 5 {
+			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, store.ErrStoreUnavailable) || st.Decided != 5 || st.Pending != 5 {
 				t.Errorf("%+v", st)
 			}
 			time.Sleep(outage)
-			back(t, g, store)
+			back(t, g, inner)
 			for i := range 5 {
-				if d := take(t, g, plan, fmt.Sprint(i), 1); d.Fallback || d.Remaining() != 998 {
-					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, outage, d.Fallback, d.Remaining())
+				if d := take(t, g, plan, fmt.Sprint(i), 1); d.Fallback || d.First.Limits[0].Remaining != 998 {
+					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, outage, d.Fallback, d.First.Limits[0].Remaining)
 				}
 			}
 		})
@@ -122,36 +123,36 @@ func TestOnlyWhatStillCountsIsCharged(t *testing.T) {
 // TestReservationsGivenHere: they behave as in a store.
 func TestReservationsGivenHere(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour), slots(3))
-		store.set(refuses)
+		inner.set(refuses)
 		for i, want := range []bool{true, true, true, false} {
 			d := hold(t, g, fmt.Sprint("id", i), time.Minute, plan, "k", 2, 1)
 			if d.Allowed != want || !d.Fallback {
 				t.Errorf("reservation %d: allowed %v, fallback %v", i, d.Allowed, d.Fallback)
 			}
-			if want && (d.HoldEnd().Sub(d.At()) != time.Minute || d.Granted(0) != drawgate.Amounts{2, 1}) {
+			if want && (d.HoldEnd().Sub(d.At()) != time.Minute || d.Granted(0) != store.Amounts{2, 1}) {
 				t.Errorf("reservation %d: until %v, %v granted", i, d.HoldEnd(), d.Granted(0))
 			}
 		}
 		if d := hold(t, g, "id0", time.Minute, plan, "k", 2, 1); !d.Replayed || !d.Allowed {
 			t.Error("the same again is not answered again")
 		}
-		var out [1]drawgate.Decision
-		other := drawgate.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute, Buckets: []drawgate.BucketCost{cost(plan, "k", 1, 1)}}
-		if err := g.Take(t.Context(), []drawgate.Take{other}, out[:]); err != nil || !errors.Is(out[0].Fail, drawgate.ErrIDReused) {
+		var out [1]store.Verdict
+		other := store.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute, Buckets: []store.BucketCost{cost(plan, "k", 1, 1)}}
+		if err := g.Take(t.Context(), []store.Take{other}, out[:]); err != nil || !errors.Is(out[0].Fail, store.ErrIDReused) {
 			t.Errorf("the id with another content: %v, %v", err, out[0].Fail)
 		}
-		if o := end(t, g, drawgate.OpSettle, "id0", plan, "k", 1, 1); o.Err != nil || o.Gone {
+		if o := end(t, g, store.OpSettle, "id0", plan, "k", 1, 1); o.Err != nil || o.Gone {
 			t.Errorf("settle: %+v", o)
 		}
-		if o := end(t, g, drawgate.OpCancel, "id1", plan, "k"); o.Err != nil || o.Gone {
+		if o := end(t, g, store.OpCancel, "id1", plan, "k"); o.Err != nil || o.Gone {
 			t.Errorf("cancel: %+v", o)
 		}
-		if o := end(t, g, drawgate.OpRenew, "id2", plan, "k"); o.Err != nil || o.Gone || time.Until(o.End) < time.Hour-time.Millisecond {
+		if o := end(t, g, store.OpRenew, "id2", plan, "k"); o.Err != nil || o.Gone || time.Until(o.End) < time.Hour-time.Millisecond {
 			t.Errorf("renew: %+v", o)
 		}
-		for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel} {
+		for _, op := range []store.Op{store.OpSettle, store.OpCancel} {
 			if o := end(t, g, op, "id0", plan, "k", 0, 0); !o.Gone {
 				t.Errorf("%v of what is settled: %+v", op, o)
 			}
@@ -161,11 +162,11 @@ func TestReservationsGivenHere(t *testing.T) {
 		}
 		hold(t, g, "short", time.Second, plan, "k", 1, 1)
 		time.Sleep(2 * time.Second)
-		if o := end(t, g, drawgate.OpSettle, "short", plan, "k", 0, 0); !o.Gone {
+		if o := end(t, g, store.OpSettle, "short", plan, "k", 0, 0); !o.Gone {
 			t.Errorf("a hold that is over: %+v", o)
 		}
-		back(t, g, store)
-		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{4, 1}) {
+		back(t, g, inner)
+		if got := used(t, inner, plan, "k"); !slices.Equal(got, []int64{4, 1}) {
 			t.Errorf("the store knows of %v, want 4 and the slot that is open", got)
 		}
 		// The store has it now, with its renewed end.
@@ -173,14 +174,14 @@ func TestReservationsGivenHere(t *testing.T) {
 			t.Errorf("replayed %v, fallback %v", d.Replayed, d.Fallback)
 		}
 		time.Sleep(30 * time.Minute)
-		if o := end(t, g, drawgate.OpSettle, "id2", plan, "k", 0, 1); o.Err != nil || o.Gone {
+		if o := end(t, g, store.OpSettle, "id2", plan, "k", 0, 1); o.Err != nil || o.Gone {
 			t.Errorf("settled after the return: %+v", o)
 		}
 		wantBack(t, g, time.Second)
-		if o := end(t, g, drawgate.OpSettle, "id2", plan, "k", 2, 1); !o.Gone {
+		if o := end(t, g, store.OpSettle, "id2", plan, "k", 2, 1); !o.Gone {
 			t.Errorf("settled again: %+v", o)
 		}
-		if got := used(t, store, plan, "k"); !slices.Equal(got, []int64{2, 0}) {
+		if got := used(t, inner, plan, "k"); !slices.Equal(got, []int64{2, 0}) {
 			t.Errorf("the store knows of %v, want 2", got)
 		}
 	})
@@ -189,28 +190,28 @@ func TestReservationsGivenHere(t *testing.T) {
 // TestSlotsGivenHereCountInTheStore, even if others have meanwhile taken all of them.
 func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(2), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, full(2), func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, slots(4))
-		store.set(refuses)
+		inner.set(refuses)
 		for i := range 2 {
 			hold(t, g, fmt.Sprint("here", i), time.Hour, plan, "k", 1)
 		}
 		for i := range 4 { // another process
-			if d := hold(t, store.Store, fmt.Sprint("there", i), time.Hour, plan, "k", 1); !d.Allowed {
+			if d := hold(t, inner.Store, fmt.Sprint("there", i), time.Hour, plan, "k", 1); !d.Allowed {
 				t.Fatal("refused")
 			}
 		}
-		back(t, g, store)
-		if got := used(t, store, plan, "k"); got[0] != 6 {
+		back(t, g, inner)
+		if got := used(t, inner, plan, "k"); got[0] != 6 {
 			t.Errorf("%d slots in the store, want 6", got[0])
 		}
 		for i := range 2 {
-			end(t, store.Store, drawgate.OpCancel, fmt.Sprint("there", i), plan, "k")
+			end(t, inner.Store, store.OpCancel, fmt.Sprint("there", i), plan, "k")
 		}
 		if hold(t, g, "more", time.Hour, plan, "k", 1).Allowed {
 			t.Error("a fifth slot")
 		}
-		end(t, g, drawgate.OpCancel, "here0", plan, "k")
+		end(t, g, store.OpCancel, "here0", plan, "k")
 		wantBack(t, g, time.Second)
 		if !hold(t, g, "more", time.Hour, plan, "k", 1).Allowed {
 			t.Error("the slot did not come free")
@@ -223,14 +224,14 @@ func TestSlotsGivenHereCountInTheStore(t *testing.T) {
 func TestSettledDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{refuses, stalls, mute} {
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(10, time.Hour), slots(5))
 			for i := range 4 {
 				hold(t, g, fmt.Sprint("id", i), time.Minute, plan, "k", 2, 1)
 			}
-			end(t, store, drawgate.OpCancel, "id3", plan, "k") // by somebody else
-			store.set(m)
-			for i, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel} {
+			end(t, inner, store.OpCancel, "id3", plan, "k") // by somebody else
+			inner.set(m)
+			for i, op := range []store.Op{store.OpSettle, store.OpCancel} {
 				if o := end(t, g, op, fmt.Sprint("id", i), plan, "k", 1, 1); o.Err != nil || o.Gone {
 					t.Errorf("%v: %+v", op, o)
 				}
@@ -238,28 +239,28 @@ func TestSettledDuringAnOutage(t *testing.T) {
 					t.Errorf("%v again: %+v", op, o)
 				}
 			}
-			for what, o := range map[string]drawgate.Outcome{
-				"renew": end(t, g, drawgate.OpRenew, "id2", plan, "k"), "an id of another process": end(t, g, drawgate.OpSettle, "foreign", plan, "k"),
+			for what, o := range map[string]store.Outcome{
+				"renew": end(t, g, store.OpRenew, "id2", plan, "k"), "an id of another process": end(t, g, store.OpSettle, "foreign", plan, "k"),
 			} {
-				if !errors.Is(o.Err, drawgate.ErrStoreUnavailable) {
+				if !errors.Is(o.Err, store.ErrStoreUnavailable) {
 					t.Errorf("%s: %+v, want the store's failure", what, o)
 				}
 			}
 			if got := used(t, g, plan, "k"); !slices.Equal(got, []int64{5, 2}) {
 				t.Errorf("here %v are used, want 1 and two open ones", got)
 			}
-			if o := end(t, g, drawgate.OpCharge, "", plan, "k", 3); o.Err != nil {
+			if o := end(t, g, store.OpCharge, "", plan, "k", 3); o.Err != nil {
 				t.Errorf("charge: %+v", o)
 			}
-			back(t, g, store)
+			back(t, g, inner)
 			want := []int64{6, 1} // 1 settled, 2 open, 3 charged
 			if m == mute {
-				want = used(t, store, plan, "k") // the charge has no ID: see TestALostAnswer
+				want = used(t, inner, plan, "k") // the charge has no ID: see TestALostAnswer
 				if want[0] < 6 || want[0]%3 != 0 || want[1] != 1 {
 					t.Errorf("the store knows of %v", want)
 				}
 			}
-			if got := used(t, store, plan, "k"); !slices.Equal(got, want) {
+			if got := used(t, inner, plan, "k"); !slices.Equal(got, want) {
 				t.Errorf("the store knows of %v, want %v", got, want)
 			}
 		})
@@ -272,21 +273,21 @@ func TestSettledDuringAnOutageByAnotherPlan(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{9, 1} {
 		for _, given := range []mood{well, refuses} { // granted by the store, or here
-			bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+			bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 				limits := []drawgate.Limit{rolling(10, time.Hour), rolling(99, time.Minute)}
 				limits[0].Name, limits[1].Name = "hour", "minute"
 				plan := compile(t, drawgate.Policy{Name: "p", Limits: limits})
 				again := compile(t, drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limits[1], limits[0]}})
-				store.set(given)
+				inner.set(given)
 				if !hold(t, g, "id", time.Minute, plan, "k", 3, 3).Allowed {
 					t.Fatal("refused")
 				}
-				store.set(refuses)
-				if o := end(t, g, drawgate.OpSettle, "id", again, "k", n+1, n); o.Err != nil || o.Gone {
+				inner.set(refuses)
+				if o := end(t, g, store.OpSettle, "id", again, "k", n+1, n); o.Err != nil || o.Gone {
 					t.Fatalf("%+v", o)
 				}
-				back(t, g, store)
-				if got := used(t, store, plan, "k"); got[0] != n || got[1] != n+1 {
+				back(t, g, inner)
+				if got := used(t, inner, plan, "k"); got[0] != n || got[1] != n+1 {
 					t.Errorf("settled with %d and %d, the store has %d", n, n+1, got)
 				}
 			})
@@ -300,25 +301,25 @@ func TestSettledDuringAnOutageByAnotherPlan(t *testing.T) {
 // req: A12
 func TestALostAnswer(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(100, time.Hour))
-		store.set(mute)
+		inner.set(mute)
 		if d := hold(t, g, "id", time.Hour, plan, "reserved", 10); !d.Allowed || !d.Fallback {
 			t.Fatalf("allowed %v, fallback %v", d.Allowed, d.Fallback)
 		}
 		take(t, g, plan, "plain", 10)
-		back(t, g, store)
-		if got := used(t, store, plan, "reserved")[0]; got != 10 {
+		back(t, g, inner)
+		if got := used(t, inner, plan, "reserved")[0]; got != 10 {
 			t.Errorf("a reservation of 10 counts %d", got)
 		}
-		if o := end(t, g, drawgate.OpSettle, "id", plan, "reserved", 3); o.Gone || o.Err != nil {
+		if o := end(t, g, store.OpSettle, "id", plan, "reserved", 3); o.Gone || o.Err != nil {
 			t.Errorf("%+v", o)
 		}
 		wantBack(t, g, time.Second)
-		if got := used(t, store, plan, "reserved")[0]; got != 3 {
+		if got := used(t, inner, plan, "reserved")[0]; got != 3 {
 			t.Errorf("settled with 3, it counts %d", got)
 		}
-		if got := used(t, store, plan, "plain")[0]; got < 10 {
+		if got := used(t, inner, plan, "plain")[0]; got < 10 {
 			t.Errorf("a plain take of 10 counts %d: it may count more than once, and must not count less", got)
 		}
 	})
@@ -329,23 +330,23 @@ func TestALostAnswer(t *testing.T) {
 func TestABucketGivesNothingBackThatHasDrained(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} { // settled before, or after the return
-		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, leaky(60, time.Minute, 60)) // 1 a second
 			take(t, g, plan, "k", 20)
-			store.set(refuses)
+			inner.set(refuses)
 			hold(t, g, "id", time.Hour, plan, "k", 40)
 			time.Sleep(30 * time.Second) // 30 are left, of 60
-			settle := func() { end(t, g, drawgate.OpCancel, "id", plan, "k") }
+			settle := func() { end(t, g, store.OpCancel, "id", plan, "k") }
 			if !late {
 				settle()
 			}
-			back(t, g, store)
+			back(t, g, inner)
 			if late {
 				settle()
 				wantBack(t, g, time.Second)
 			}
 			// Had the store been there: 30 less the 10 of 40 that had not drained.
-			if got := used(t, store, plan, "k")[0]; got < 19 || got > 31 {
+			if got := used(t, inner, plan, "k")[0]; got < 19 || got > 31 {
 				t.Errorf("late %v: %d used, want about 20 and never less than 19", late, got)
 			}
 		})
@@ -358,15 +359,15 @@ func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	open := rolling(10, time.Hour)
 	open.Fallback = drawgate.FallbackOpen
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		step := compile(t, drawgate.Policy{Name: "open", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
-		store.set(refuses)
+		inner.set(refuses)
 		allowed := 0
 		for i := range 1000 {
 			if d := take(t, g, plan, fmt.Sprint(i), 1); d.Allowed {
 				allowed++
-			} else if d.Err() == nil || d.RetryAfter <= 0 {
+			} else if d.Reason == store.Passed || d.RetryAfter <= 0 {
 				t.Fatalf("reason %v, retry-after %v", d.Reason, d.RetryAfter)
 			}
 			if d := take(t, g, step, fmt.Sprint(i), 1); !d.Allowed {
@@ -376,34 +377,34 @@ func TestNoRoom(t *testing.T) {
 		if st := g.State(); allowed == 0 || allowed > 64 || st.Buckets > 64 {
 			t.Errorf("%d buckets admitted, %+v", allowed, st)
 		}
-		back(t, g, store)
-		store.set(refuses)
+		back(t, g, inner)
+		inner.set(refuses)
 		time.Sleep(2 * time.Hour)
 		if d := take(t, g, plan, "late", 1); !d.Allowed {
-			t.Errorf("when nothing is used any more there is room again: %v", d.Err())
+			t.Errorf("when nothing is used any more there is room again: %v", d.Fail)
 		}
 	})
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2}, func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2}, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(10, time.Hour))
 		hold(t, g, "a", time.Minute, plan, "k", 1)
 		hold(t, g, "b", time.Minute, plan, "k", 1)
 		hold(t, g, "c", time.Minute, plan, "k", 1)
-		store.set(refuses)
-		if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Unavailable {
+		inner.set(refuses)
+		if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable {
 			t.Errorf("no room for another: allowed %v, reason %v", d.Allowed, d.Reason)
 		}
 		if got := used(t, g, plan, "k")[0]; got != 3 {
 			t.Errorf("%d used after a refusal, want 3", got)
 		}
-		if o := end(t, g, drawgate.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, drawgate.ErrStoreUnavailable) {
+		if o := end(t, g, store.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, store.ErrStoreUnavailable) {
 			t.Errorf("the one that was not kept: %+v", o)
 		}
-		if o := end(t, g, drawgate.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, drawgate.ErrStoreUnavailable) {
+		if o := end(t, g, store.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, store.ErrStoreUnavailable) {
 			t.Errorf("a charge: %+v", o)
 		}
 		time.Sleep(2 * time.Minute)
 		if d := hold(t, g, "d", time.Minute, plan, "k", 1); !d.Allowed {
-			t.Errorf("when holds are over there is room again: %v", d.Err())
+			t.Errorf("when holds are over there is room again: %v", d.Fail)
 		}
 	})
 }
@@ -416,7 +417,7 @@ func TestNoRoom(t *testing.T) {
 func TestHoldsWithoutRoomStillCount(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []bool{false, true} {
-		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, inner *faulty) {
 			others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
 			for i := range 1000 {
 				take(t, g, others, fmt.Sprint(i), 1)
@@ -424,19 +425,19 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 			plan := policy(t, 0, slots(2))
 			for _, id := range []string{"a", "b"} {
 				if d := hold(t, g, id, 3*time.Hour, plan, "k", 1); !d.Allowed || d.Fallback {
-					t.Fatalf("the store gives a slot: %v", d.Err())
+					t.Fatalf("the store gives a slot: %v", d.Fail)
 				}
 			}
 			time.Sleep(150 * time.Minute) // nothing counts in the others any more, and there is room again
 			open := 30 * time.Minute
 			if renewed {
-				if o := end(t, g, drawgate.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
+				if o := end(t, g, store.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
 					t.Fatalf("renewed: %+v", o)
 				}
 				open = time.Hour
 			}
-			store.set(refuses)
-			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != drawgate.Unavailable || d.RetryAfter <= 0 {
+			inner.set(refuses)
+			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable || d.RetryAfter <= 0 {
 				t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed, d.Reason, d.RetryAfter)
 			}
 			time.Sleep(open - time.Minute)
@@ -445,7 +446,7 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 			if d := hold(t, g, "e", time.Minute, plan, "k", 1); !d.Allowed {
-				t.Errorf("renewed %v: after their end: %v", renewed, d.Err())
+				t.Errorf("renewed %v: after their end: %v", renewed, d.Fail)
 			}
 		})
 	}
@@ -478,37 +479,37 @@ func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 // never hangs.
 func TestReservationHandles(t *testing.T) {
 	t.Parallel()
-	bubble(t, share(1), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, share(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 		lim, err := drawgate.New(g.Full(), drawgate.PerHour("hour", 10), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := lim.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 4})
+		before, err := lim.Reserve(t.Context(), "k", time.Minute, store.Cost{N: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
-		store.set(stalls)
-		here, err := lim.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 5})
+		inner.set(stalls)
+		here, err := lim.Reserve(t.Context(), "k", time.Minute, store.Cost{N: 5})
 		if err != nil || !here.Decision.Fallback {
 			t.Fatal(err)
 		}
-		if _, err := takeHeld(t.Context(), lim, drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k", drawgate.Cost{N: 2})}, Hold: drawgate.Hold{For: time.Minute}}); !errors.Is(err, drawgate.ErrLimited) {
+		if _, err := takeHeld(t.Context(), lim, drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k", store.Cost{N: 2})}, Hold: drawgate.Hold{For: time.Minute}}); !errors.Is(err, drawgate.ErrLimited) {
 			t.Errorf("10 are 4, 5 and 2: %v", err)
 		}
 		if err := here.Renew(t.Context(), time.Hour); err != nil {
 			t.Error(err)
 		}
-		if err := before.Renew(t.Context(), time.Hour); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+		if err := before.Renew(t.Context(), time.Hour); !errors.Is(err, store.ErrStoreUnavailable) {
 			t.Errorf("only the store can give more time: %v", err)
 		}
-		if err := before.Settle(t.Context(), drawgate.Cost{N: 1}); err != nil {
+		if err := before.Settle(t.Context(), store.Cost{N: 1}); err != nil {
 			t.Error(err)
 		}
-		if err := before.Settle(t.Context(), drawgate.Cost{N: 1}); !errors.Is(err, drawgate.ErrGone) {
+		if err := before.Settle(t.Context(), store.Cost{N: 1}); !errors.Is(err, drawgate.ErrGone) {
 			t.Error(err)
 		}
-		back(t, g, store)
-		if err := here.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil {
+		back(t, g, inner)
+		if err := here.Settle(t.Context(), store.Cost{N: 2}); err != nil {
 			t.Error(err)
 		}
 		wantBack(t, g, time.Second)
@@ -528,7 +529,7 @@ func TestReplace(t *testing.T) {
 		g := guarded(t, broken, full(1))
 		plan := policy(t, 0, rolling(10, time.Hour))
 		take(t, g, plan, "k", 2)
-		broken.fail(&drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("corrupt"), Fault: drawgate.FaultPermanent})
+		broken.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("corrupt"), Fault: store.FaultPermanent})
 		if d := take(t, g, plan, "k", 3); !d.Allowed || !d.Fallback || !g.State().Unavailable {
 			t.Errorf("allowed %v, fallback %v, %+v: one failure that lasts is enough", d.Allowed, d.Fallback, g.State())
 		}
@@ -537,7 +538,7 @@ func TestReplace(t *testing.T) {
 			t.Error("it came back by itself")
 		}
 		repaired := memstore.New(nil)
-		if old := g.Replace(repaired); old != drawgate.Store(broken) {
+		if old := g.Replace(repaired); old != store.Store(broken) {
 			t.Error("another store was in place")
 		}
 		if err := broken.Close(); err != nil {
@@ -562,7 +563,7 @@ func (s *trips) Ping(ctx context.Context) error {
 		select {
 		case <-time.After(s.trip):
 		case <-ctx.Done():
-			return &drawgate.StoreError{Store: "trips", Op: "ping", Err: ctx.Err()}
+			return &store.Error{Store: "trips", Op: "ping", Err: ctx.Err()}
 		}
 	}
 	return s.faulty.Ping(ctx)
@@ -601,19 +602,19 @@ func TestBackThoughTheCheckTakesLonger(t *testing.T) {
 func TestReplaceWhileAsked(t *testing.T) {
 	t.Parallel()
 	plan := policy(t, 0, rolling(10, time.Hour))
-	buckets := []drawgate.BucketCost{cost(plan, "k", 1)}
+	buckets := []store.BucketCost{cost(plan, "k", 1)}
 	for name, call := range map[string]func(ctx context.Context, g *guard.Store) error{
 		"a take": func(ctx context.Context, g *guard.Store) error {
-			var out [1]drawgate.Decision
-			err := g.Take(ctx, []drawgate.Take{{Buckets: buckets}}, out[:])
+			var out [1]store.Verdict
+			err := g.Take(ctx, []store.Take{{Buckets: buckets}}, out[:])
 			if err == nil && (!out[0].Allowed || out[0].Fallback) {
 				t.Errorf("allowed %v, fallback %v", out[0].Allowed, out[0].Fallback)
 			}
 			return errors.Join(err, out[0].Fail)
 		},
 		"a charge": func(ctx context.Context, g *guard.Store) error {
-			var out [1]drawgate.Outcome
-			err := g.Settle(ctx, []drawgate.Settlement{{Op: drawgate.OpCharge, At: time.Now(), Buckets: buckets}}, out[:])
+			var out [1]store.Outcome
+			err := g.Settle(ctx, []store.Settlement{{Op: store.OpCharge, At: time.Now(), Buckets: buckets}}, out[:])
 			return errors.Join(err, out[0].Err)
 		},
 	} {
@@ -639,14 +640,14 @@ func TestReplaceWhileAsked(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		inner := memstore.New(nil)
-		defer inner.Close()
-		store := &faulty{Store: unclosed{inner}}
-		g := guard.New(store, full(1))
+		mem := memstore.New(nil)
+		defer mem.Close()
+		inner := &faulty{Store: unclosed{mem}}
+		g := guard.New(inner, full(1))
 		plan := policy(t, 0, rolling(10, time.Hour))
-		store.set(refuses)
+		inner.set(refuses)
 		take(t, g, plan, "k", 3)
-		store.set(well)
+		inner.set(well)
 		for range 2 {
 			if err := g.Close(); err != nil {
 				t.Fatal(err)
@@ -655,15 +656,15 @@ func TestClose(t *testing.T) {
 		if got := used(t, inner, plan, "k")[0]; got != 3 {
 			t.Errorf("%d charged, want 3", got)
 		}
-		var out [1]drawgate.Decision
-		if err := g.Take(t.Context(), []drawgate.Take{{Buckets: []drawgate.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(err, drawgate.ErrClosed) {
+		var out [1]store.Verdict
+		if err := g.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("a take after Close: %v", err)
 		}
 	})
 }
 
 // unclosed is a store that ignores Close.
-type unclosed struct{ drawgate.Store }
+type unclosed struct{ store.Store }
 
 func (unclosed) Close() error { return nil }
 

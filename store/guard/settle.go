@@ -4,17 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Settle implements [drawgate.Store].
+// Settle implements [store.Store].
 // During an outage, settlements and cancellations of this process's reservations are kept and
 // delivered when the store is back; so are charges and pauses. A renewal, or an operation on a
-// grant that this process does not know, fails with a [drawgate.StoreError], because only the store
+// grant that this process does not know, fails with a [store.Error], because only the store
 // can answer it.
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -28,14 +27,14 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	if len(theirs) == len(batch) {
 		return s.settleThere(ctx, batch, out)
 	}
-	some, outs := make([]drawgate.Settlement, len(theirs)), make([]drawgate.Outcome, len(theirs))
+	some, outs := make([]store.Settlement, len(theirs)), make([]store.Outcome, len(theirs))
 	for k, i := range theirs {
 		some[k] = batch[i]
 	}
 	err := s.settleThere(ctx, some, outs)
 	for k, i := range theirs {
 		if out[i] = outs[k]; err != nil { // the others in the batch have been carried out
-			out[i] = drawgate.Outcome{Err: err}
+			out[i] = store.Outcome{Err: err}
 		}
 	}
 	return nil
@@ -43,13 +42,13 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 
 // settleHere refuses the settlements that no store can carry out, carries out those about which the
 // ledger knows more than the store, and returns the positions of the others.
-func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) (theirs []int) {
+func (s *Store) settleHere(batch []store.Settlement, out []store.Outcome) (theirs []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.now()
 	for i := range batch {
-		if err := answer.CheckSettlement(&batch[i]); err != nil {
-			out[i] = drawgate.Outcome{Err: err}
+		if err := batch[i].Check(); err != nil {
+			out[i] = store.Outcome{Err: err}
 			continue
 		}
 		o, mine := s.ledger.Settle(now, &batch[i])
@@ -61,7 +60,7 @@ func (s *Store) settleHere(batch []drawgate.Settlement, out []drawgate.Outcome) 
 }
 
 // settleThere has the store carry out settlements, or keeps them until the store is back.
-func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *Store) settleThere(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	cause := s.refusedBy()
 	answered, began := false, s.clock.now().Store
 	if cause == nil {
@@ -106,11 +105,11 @@ func (s *Store) settleThere(ctx context.Context, batch []drawgate.Settlement, ou
 
 // settleLater keeps settlements and cancellations whose caller gave up during the call. They count
 // once, so it is safe to send them again.
-func (s *Store) settleLater(ctx context.Context, batch []drawgate.Settlement) error {
+func (s *Store) settleLater(ctx context.Context, batch []store.Settlement) error {
 	s.mu.Lock()
 	now := s.clock.now()
 	for i := range batch {
-		if op := batch[i].Op; op == drawgate.OpSettle || op == drawgate.OpCancel {
+		if op := batch[i].Op; op == store.OpSettle || op == store.OpCancel {
 			s.ledger.Keep(now, &batch[i])
 		}
 	}
@@ -120,10 +119,10 @@ func (s *Store) settleLater(ctx context.Context, batch []drawgate.Settlement) er
 }
 
 // keep keeps a settlement for later delivery, if it is of a kind that can be. mu is held.
-func (s *Store) keep(now ledger.Now, st *drawgate.Settlement, out *drawgate.Outcome, cause error) (kept bool) {
+func (s *Store) keep(now ledger.Now, st *store.Settlement, out *store.Outcome, cause error) (kept bool) {
 	o, kept := s.ledger.Keep(now, st)
 	if *out = o; !kept {
-		*out = drawgate.Outcome{Err: wrapped(st.Op.String(), cause)}
+		*out = store.Outcome{Err: wrapped(st.Op.String(), cause)}
 	}
 	return kept
 }
@@ -131,5 +130,5 @@ func (s *Store) keep(now ledger.Now, st *drawgate.Settlement, out *drawgate.Outc
 // wrapped returns a StoreError with the cause.
 func wrapped(op string, cause error) error {
 	se := asStoreError(op, cause)
-	return &drawgate.StoreError{Store: se.Store, Op: op, Err: se.Err, Fault: se.Fault}
+	return &store.Error{Store: se.Store, Op: op, Err: se.Err, Fault: se.Fault}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -14,7 +15,7 @@ import (
 // req: E7
 func TestSettlingUnderASmallerAmountGivesNothingBack(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(3), func(t *testing.T, g *guard.Store, store *faulty) {
+	bubble(t, full(3), func(t *testing.T, g *guard.Store, inner *faulty) {
 		small, large := policy(t, drawgate.FallbackShare, leaky(6, time.Minute, 6)), policy(t, drawgate.FallbackShare, leaky(6, time.Minute, 300))
 		for _, id := range []string{"x", "y"} {
 			hold(t, g, id, time.Hour, small, "k", 1)
@@ -22,12 +23,12 @@ func TestSettlingUnderASmallerAmountGivesNothingBack(t *testing.T) {
 		if got := drain(t, g, large, "k"); got != 298 {
 			t.Fatalf("the store gave %d, want 298", got)
 		}
-		end(t, g, drawgate.OpSettle, "x", small, "k", 1)
-		store.set(refuses)
+		end(t, g, store.OpSettle, "x", small, "k", 1)
+		inner.set(refuses)
 		if got := drain(t, g, large, "k"); got != 0 {
 			t.Errorf("%d more without the store, want none: the share is used", got)
 		}
-		end(t, g, drawgate.OpSettle, "y", small, "k", 1)
+		end(t, g, store.OpSettle, "y", small, "k", 1)
 		if got := drain(t, g, large, "k"); got != 0 {
 			t.Errorf("%d more after a settlement, want none", got)
 		}

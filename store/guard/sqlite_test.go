@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -31,7 +32,7 @@ func openFile(t *testing.T, path string) *guard.Store {
 
 // tiers returns document D's limits: during an outage the long ones are open and the short ones
 // stay.
-func tiers(t *testing.T, minute, day int64) *drawgate.Plan {
+func tiers(t *testing.T, minute, day int64) *store.Plan {
 	t.Helper()
 	return compile(t, drawgate.Policy{Name: "tiers", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
 		{Name: "hour", Kind: drawgate.Rolling, Amount: minute, Window: time.Hour},
@@ -114,7 +115,7 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 	}
 	var doubtful atomic.Int64 // charges that may have been carried out although the answer was late: on a slow machine
 	g := guarded(t, s, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
-		if e.Op == "charge" && !errors.Is(e.Err, drawgate.ErrNothingDone) {
+		if e.Op == "charge" && !errors.Is(e.Err, store.ErrNothingDone) {
 			doubtful.Add(1)
 		}
 	}}})
@@ -139,9 +140,9 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantBack(t, g, time.Minute)
-	var out [1]drawgate.Status
+	var out [1]store.State
 	for {
-		if err := g.Peek(t.Context(), []drawgate.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
+		if err := g.Peek(t.Context(), []store.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
 			t.Fatal(err, out[0].Fail)
 		}
 		if !out[0].Fallback {
@@ -247,17 +248,17 @@ func TestSQLiteOnAnAlmostFullDisk(t *testing.T) {
 const old = 2000
 
 // fill makes a file of many pages.
-func fill(t *testing.T, path string, plan *drawgate.Plan) {
+func fill(t *testing.T, path string, plan *store.Plan) {
 	t.Helper()
 	s, err := sqlitestore.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := make([]drawgate.Take, old)
+	batch := make([]store.Take, old)
 	for i := range batch {
-		batch[i].Buckets = []drawgate.BucketCost{cost(plan, fmt.Sprint("old ", i), 1)}
+		batch[i].Buckets = []store.BucketCost{cost(plan, fmt.Sprint("old ", i), 1)}
 	}
-	if err := errors.Join(s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))), s.Close()); err != nil {
+	if err := errors.Join(s.Take(t.Context(), batch, make([]store.Verdict, len(batch))), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -310,12 +311,12 @@ func TestSQLiteGone(t *testing.T) {
 			l.awaits()
 			harm(t, path)
 			permanent := func() bool { // on a busy machine it may first be unavailable because it is slow
-				se, ok := errors.AsType[*drawgate.StoreError](g.State().Err)
-				return ok && se.Fault == drawgate.FaultPermanent
+				se, ok := errors.AsType[*store.Error](g.State().Err)
+				return ok && se.Fault == store.FaultPermanent
 			}
 			for end := time.Now().Add(patience); !permanent() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// Pages that are in memory reveal nothing: somebody has to read others.
-				_ = g.Full().(drawgate.Journal).Read(t.Context(), drawgate.EventQuery{}, func(drawgate.Event) bool { return true })
+				_ = g.Full().(store.Journal).Read(t.Context(), store.EventQuery{}, func(store.Event) bool { return true })
 			}
 			if !permanent() {
 				t.Errorf("it is away by %v", g.State().Err)

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -17,7 +17,7 @@ import (
 )
 
 // guarded returns a store behind a guard, which closes both.
-func guarded(t *testing.T, s drawgate.Store, opts *guard.Options) *guard.Store {
+func guarded(t *testing.T, s store.Store, opts *guard.Options) *guard.Store {
 	t.Helper()
 	g := guard.New(s, opts)
 	t.Cleanup(func() {
@@ -33,10 +33,10 @@ func guarded(t *testing.T, s drawgate.Store, opts *guard.Options) *guard.Store {
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(t *testing.T) drawgate.Store {
+		New: func(t *testing.T) store.Store {
 			return guarded(t, memstore.New(nil), &guard.Options{Instances: 3}).Full()
 		},
-		Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
+		Advance: func(_ store.Store, d time.Duration) { time.Sleep(d) },
 		Wrap:    synctest.Test,
 	})
 }
@@ -45,7 +45,7 @@ func TestMemory(t *testing.T) {
 func TestSQLite(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
-		New: func(t *testing.T) drawgate.Store {
+		New: func(t *testing.T) store.Store {
 			s, err := sqlitestore.Open(filepath.Join(t.TempDir(), "state.db"), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func TestRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	storetest.Run(t, storetest.Harness{
-		New: func(t *testing.T) drawgate.Store {
+		New: func(t *testing.T) store.Store {
 			s, err := redisstore.Open(server.URL(), &redisstore.Options{Prefix: time.Unix(prefixes.Add(1), 0).UTC().Format("150405")})
 			if err != nil {
 				t.Fatal(err)

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/internal/shadow"
+	"github.com/drawgate/drawgate/store"
 )
 
 // requests returns a ledger request for each take of a batch.
-func requests(batch []drawgate.Take) []ledger.Request {
+func requests(batch []store.Take) []ledger.Request {
 	reqs := make([]ledger.Request, len(batch))
 	for i := range batch {
 		reqs[i].Init(&batch[i])
@@ -21,11 +20,11 @@ func requests(batch []drawgate.Take) []ledger.Request {
 	return reqs
 }
 
-// Take implements [drawgate.Store]. Neither it nor a decision returns a [drawgate.StoreError]: the
+// Take implements [store.Store]. Neither it nor a decision returns a [store.Error]: the
 // guard decides what the store does not.
 // If a caller gives up while the store is asked, the error matches its context's. The units may
 // have been taken; a take with an ID is then cancelled in the background, by its grant.
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -59,18 +58,18 @@ func (s *Store) awaitCount(ctx context.Context, counted <-chan struct{}) {
 
 // valid fails the takes that no store can decide. It returns the others with their positions, or
 // nil if there are no such takes.
-func valid(batch []drawgate.Take, out []drawgate.Decision) (some []drawgate.Take, at []int) {
+func valid(batch []store.Take, out []store.Verdict) (some []store.Take, at []int) {
 	for i := range batch {
-		err := answer.Check(&batch[i])
+		err := batch[i].Check()
 		if err != nil && some == nil {
-			some = append([]drawgate.Take{}, batch[:i]...)
+			some = append([]store.Take{}, batch[:i]...)
 			for k := range i {
 				at = append(at, k)
 			}
 		}
 		switch {
 		case err != nil:
-			out[i] = drawgate.Decision{Fail: err}
+			out[i] = store.Verdict{Fail: err}
 		case some != nil:
 			some, at = append(some, batch[i]), append(at, i)
 		}
@@ -80,19 +79,19 @@ func valid(batch []drawgate.Take, out []drawgate.Decision) (some []drawgate.Take
 
 // takeSome decides the takes of a batch that are valid. Each has an error of its own, because the
 // others have theirs.
-func (s *Store) takeSome(ctx context.Context, some []drawgate.Take, at []int, out []drawgate.Decision) error {
-	outs := make([]drawgate.Decision, len(some))
+func (s *Store) takeSome(ctx context.Context, some []store.Take, at []int, out []store.Verdict) error {
+	outs := make([]store.Verdict, len(some))
 	err := s.take(ctx, some, outs)
 	for k, i := range at {
 		if out[i] = outs[k]; err != nil {
-			out[i] = drawgate.Decision{Fail: err}
+			out[i] = store.Verdict{Fail: err}
 		}
 	}
 	return nil
 }
 
 // take is Take for valid takes.
-func (s *Store) take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *Store) take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -129,7 +128,7 @@ func (s *Store) take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 }
 
 // decidedHere reports takes that the guard decided.
-func (s *Store) decidedHere(ctx context.Context, batch []drawgate.Take, cause *drawgate.StoreError, out []drawgate.Decision) {
+func (s *Store) decidedHere(ctx context.Context, batch []store.Take, cause *store.Error, out []store.Verdict) {
 	for i := range out {
 		if !out[i].Allowed {
 			s.hints.note(batch[i].Buckets)
@@ -140,7 +139,7 @@ func (s *Store) decidedHere(ctx context.Context, batch []drawgate.Take, cause *d
 		n = 0
 	}
 	s.news.decidedHere(cause, n)
-	if cause.Fault != drawgate.FaultBucket { // otherwise the store as a whole works
+	if cause.Fault != store.FaultBucket { // otherwise the store as a whole works
 		s.sharing.unavailable()
 	}
 	s.wake()
@@ -165,7 +164,7 @@ func (s *Store) refusedBy() error {
 // the guard decides meanwhile cannot use them too.
 // It reports whether the store answered each take individually, possibly with a failure, and
 // whether the caller allowed less time than the store may need.
-func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Request, out []drawgate.Decision) (answered, hasty bool, err error) {
+func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Request, out []store.Verdict) (answered, hasty bool, err error) {
 	caller := ctx
 	ctx, cancel, fair := s.limit(ctx)
 	defer cancel()
@@ -201,12 +200,12 @@ func (s *Store) ask(ctx context.Context, batch []drawgate.Take, reqs []ledger.Re
 const attempts = 3
 
 // repeatable reports whether all takes of a batch have an ID.
-func repeatable(batch []drawgate.Take) bool {
-	return !slices.ContainsFunc(batch, func(t drawgate.Take) bool { return t.ID == "" })
+func repeatable(batch []store.Take) bool {
+	return !slices.ContainsFunc(batch, func(t store.Take) bool { return t.ID == "" })
 }
 
 // takeOutage returns the first failure of a take that concerns more than its own buckets.
-func takeOutage(out []drawgate.Decision) error {
+func takeOutage(out []store.Verdict) error {
 	for i := range out {
 		if out[i].Fail != nil && isOutage(out[i].Fail) {
 			return out[i].Fail
@@ -232,7 +231,7 @@ func (s *Store) begin(ctx context.Context, reqs []ledger.Request) error {
 }
 
 // unanswered notes the takes that the store may have carried out without answering.
-func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answered bool, err error) {
+func (s *Store) unanswered(reqs []ledger.Request, out []store.Verdict, answered bool, err error) {
 	if !answered && !ledger.Unavailable(err) {
 		return // it said that it did nothing
 	}
@@ -248,7 +247,7 @@ func (s *Store) unanswered(reqs []ledger.Request, out []drawgate.Decision, answe
 
 // took records what the store decided. The guard decides takes that failed because the store is
 // unavailable, even if only for their buckets.
-func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.Decision, hasty bool) {
+func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []store.Verdict, hasty bool) {
 	failed := false
 	for i := range out {
 		if out[i].Fail == nil {
@@ -275,11 +274,11 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []drawgate.
 // undecided reports whether the guard has to decide a take. It does not if the take arrived too
 // late for its caller.
 func undecided(r *ledger.Request, err error) bool {
-	return ledger.Unavailable(err) && (r.Take().NotAfter.IsZero() || !errors.Is(err, drawgate.ErrTooLate))
+	return ledger.Unavailable(err) && (r.Take().NotAfter.IsZero() || !errors.Is(err, store.ErrTooLate))
 }
 
 // replace decides a take that the store did not decide.
-func (s *Store) replace(ctx context.Context, r *ledger.Request, d *drawgate.Decision, hasty bool) {
+func (s *Store) replace(ctx context.Context, r *ledger.Request, d *store.Verdict, hasty bool) {
 	cause := asStoreError("take", d.Fail)
 	if gaveUp(ctx) || hasty && r.Opens() { // nobody wants it any more, or see opens: left undecided
 		s.mu.Lock()
@@ -287,13 +286,13 @@ func (s *Store) replace(ctx context.Context, r *ledger.Request, d *drawgate.Deci
 		s.mu.Unlock()
 		return
 	}
-	if cause.Fault == drawgate.FaultBucket {
+	if cause.Fault == store.FaultBucket {
 		s.news.failed(&BackendError{Op: "take", Err: cause, Fault: cause.Fault})
 	}
 	s.mu.Lock()
 	*d = s.ledger.Decide(s.clock.now(), r)
 	s.mu.Unlock()
-	s.decidedHere(ctx, []drawgate.Take{*r.Take()}, cause, []drawgate.Decision{*d})
+	s.decidedHere(ctx, []store.Take{*r.Take()}, cause, []store.Verdict{*d})
 }
 
 // abandon forgets takes that stay undecided.

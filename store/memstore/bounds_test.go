@@ -12,18 +12,19 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/localtest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
-func compile(t testing.TB, name string, limits ...drawgate.Limit) *drawgate.Plan {
+func compile(t testing.TB, name string, limits ...drawgate.Limit) *store.Plan {
 	t.Helper()
 	plan, err := drawgate.Policy{Name: name, Limits: limits}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan
+	return plan.Plan
 }
 
 func bucketLimit(n int64, window time.Duration) drawgate.Limit {
@@ -34,41 +35,50 @@ func rollingLimit(n int64, window time.Duration) drawgate.Limit {
 	return drawgate.Limit{Name: "rolling", Kind: drawgate.Rolling, Amount: n, Window: window}
 }
 
+// policyOf returns the policy of a plan.
+func policyOf(plan *store.Plan) drawgate.Policy {
+	p := drawgate.Policy{Name: plan.Name()}
+	for _, l := range plan.Policy().Limits {
+		p.Limits = append(p.Limits, drawgate.Limit(l))
+	}
+	return p
+}
+
 // client asks a store for units of one policy.
 type client struct {
 	store *memstore.Store
-	plan  *drawgate.Plan
+	plan  *store.Plan
 	t     testing.TB
 }
 
-func (c client) costs(name string, n int64) []drawgate.BucketCost {
-	b := drawgate.BucketCost{Key: drawgate.Key{Tenant: "t", Policy: c.plan.Name(), Name: name}, Plan: c.plan}
+func (c client) costs(name string, n int64) []store.BucketCost {
+	b := store.BucketCost{Key: store.Key{Tenant: "t", Policy: c.plan.Name(), Name: name}, Plan: c.plan}
 	for i := range c.plan.Policy().Limits {
 		b.N[i] = n
 	}
-	return []drawgate.BucketCost{b}
+	return []store.BucketCost{b}
 }
 
 // local takes as a limiter does, which may find the bucket to be a word.
-func (c client) local(name string, n int64) (drawgate.Decision, error) {
-	return answer.TakeLocal(c.store.Open("t", c.plan), c.plan, name, c.costs(name, n)[0].N, 0)
+func (c client) local(name string, n int64) (store.Verdict, error) {
+	return localtest.Take(c.store, &store.Take{Buckets: c.costs(name, n)})
 }
 
-func (c client) take(t drawgate.Take) (drawgate.Decision, error) {
-	out := make([]drawgate.Decision, 1)
-	if err := c.store.Take(context.Background(), []drawgate.Take{t}, out); err != nil {
+func (c client) take(t store.Take) (store.Verdict, error) {
+	out := make([]store.Verdict, 1)
+	if err := c.store.Take(context.Background(), []store.Take{t}, out); err != nil {
 		return out[0], err
 	}
 	return out[0], out[0].Fail
 }
 
-func (c client) hold(id, name string, n int64) (drawgate.Decision, error) {
-	return c.take(drawgate.Take{ID: id, Hold: time.Hour, Buckets: c.costs(name, n)})
+func (c client) hold(id, name string, n int64) (store.Verdict, error) {
+	return c.take(store.Take{ID: id, Hold: time.Hour, Buckets: c.costs(name, n)})
 }
 
-func (c client) settle(op drawgate.Op, id, name string, n int64) bool {
-	out := make([]drawgate.Outcome, 1)
-	if err := c.store.Settle(context.Background(), []drawgate.Settlement{{Op: op, ID: id, Buckets: c.costs(name, n)}}, out); err != nil || out[0].Err != nil {
+func (c client) settle(op store.Op, id, name string, n int64) bool {
+	out := make([]store.Outcome, 1)
+	if err := c.store.Settle(context.Background(), []store.Settlement{{Op: op, ID: id, Buckets: c.costs(name, n)}}, out); err != nil || out[0].Err != nil {
 		c.t.Errorf("%v %s: %v, %v", op, id, err, out[0].Err)
 	}
 	return !out[0].Gone
@@ -83,7 +93,7 @@ func (c client) mustAllow(name string, want bool) {
 
 func (c client) list() (n int) {
 	c.t.Helper()
-	if err := c.store.List(context.Background(), "t", c.plan.Name(), func(drawgate.Key) bool { n++; return true }); err != nil {
+	if err := c.store.List(context.Background(), "t", c.plan.Name(), func(store.Key) bool { n++; return true }); err != nil {
 		c.t.Error(err)
 	}
 	return n
@@ -106,7 +116,7 @@ func TestPeers11LimitingBucketsSurvive(t *testing.T) {
 			words.mustAllow(name, true)
 			records.mustAllow(name, true)
 			if d, err := slots.hold(name, name, 1); err != nil || !d.Allowed {
-				t.Fatalf("hold: %v, %v", d.Err(), err)
+				t.Fatalf("hold: %v, %v", d.Fail, err)
 			}
 		}
 		full := 0
@@ -134,7 +144,7 @@ func TestPeers11LimitingBucketsSurvive(t *testing.T) {
 			if d, err := slots.hold("other", name, 1); err != nil || d.Allowed {
 				t.Errorf("slot %s: allowed %v, error %v", name, d.Allowed, err)
 			}
-			if !slots.settle(drawgate.OpCancel, name, name, 0) {
+			if !slots.settle(store.OpCancel, name, name, 0) {
 				t.Errorf("reservation %s is gone", name)
 			}
 		}
@@ -194,19 +204,19 @@ func TestFull(t *testing.T) {
 		for _, c := range []client{words, records} {
 			for what, f := range map[string]func() error{
 				"local": func() error { _, err := c.local("new", 1); return err },
-				"take":  func() error { _, err := c.take(drawgate.Take{Buckets: c.costs("new", 1)}); return err },
+				"take":  func() error { _, err := c.take(store.Take{Buckets: c.costs("new", 1)}); return err },
 				"hold":  func() error { _, err := c.hold("id", "new", 1); return err },
 			} {
-				var store *drawgate.StoreError
-				if err := f(); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, drawgate.ErrStoreUnavailable) || !errors.As(err, &store) {
+				var st *store.Error
+				if err := f(); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, store.ErrStoreUnavailable) || !errors.As(err, &st) {
 					t.Errorf("%s of a new bucket: %v, want a StoreError with %v", what, err, memstore.ErrFull)
 				}
 			}
-			out := make([]drawgate.Status, 1)
+			out := make([]store.State, 1)
 			if err := s.Peek(t.Context(), c.costs("new", 1), 0, out); err != nil || out[0].Fail != nil || !out[0].Allowed {
 				t.Errorf("peek at a new bucket: %v, %v", err, out[0].Fail)
 			}
-			if c.settle(drawgate.OpCancel, "id", "new", 0) {
+			if c.settle(store.OpCancel, "id", "new", 0) {
 				t.Error("a reservation that was not made is open")
 			}
 			c.mustAllow("3", true)
@@ -246,12 +256,12 @@ func TestRacesWithUpgradesAndSweeps(t *testing.T) {
 					case err != nil && !errors.Is(err, memstore.ErrFull):
 						t.Error(err)
 					case d.Allowed && i%100 == 99:
-						if !hot.settle(drawgate.OpCancel, id, name, 0) {
+						if !hot.settle(store.OpCancel, id, name, 0) {
 							t.Errorf("reservation %s of key %s is gone", id, name)
 						}
 					case d.Allowed:
 						granted[k].Add(1)
-						if !hot.settle(drawgate.OpSettle, id, name, 1) {
+						if !hot.settle(store.OpSettle, id, name, 1) {
 							t.Errorf("reservation %s of key %s is gone", id, name)
 						}
 					}
@@ -301,7 +311,7 @@ func TestCloseWhileSweeping(t *testing.T) {
 			wg.Go(func() {
 				for i := range 3000 {
 					if _, err := c.local(fmt.Sprint(g, " ", i), 1); err != nil {
-						if !errors.Is(err, drawgate.ErrClosed) {
+						if !errors.Is(err, store.ErrClosed) {
 							t.Error(err)
 						}
 						return
@@ -326,8 +336,8 @@ func TestExtremeRates(t *testing.T) {
 		amount, burst int64
 		window        time.Duration
 	}{
-		{drawgate.MaxAmount, 0, time.Millisecond},
-		{drawgate.MaxAmount, 0, time.Second},
+		{store.MaxAmount, 0, time.Millisecond},
+		{store.MaxAmount, 0, time.Second},
 		{1_457_000, 0, time.Millisecond},
 		{1_459_000, 0, time.Millisecond},
 		{1, 0, year},
@@ -355,15 +365,15 @@ func TestExtremeRates(t *testing.T) {
 					time.Sleep(year)
 				}
 				time.Sleep(time.Duration(burst/c.amount+1) * c.window)
-				if d, err := b.local("k", burst); err != nil || !d.Allowed || d.Remaining() != 0 {
-					t.Fatalf("%+v after %v: %v, %v, %d remaining", c, age, err, d.Err(), d.Remaining())
+				if d, err := b.local("k", burst); err != nil || !d.Allowed || d.First.Limits[0].Remaining != 0 {
+					t.Fatalf("%+v after %v: %v, %v, %d remaining", c, age, err, d.Fail, d.First.Limits[0].Remaining)
 				}
 				if d, err := b.local("k", 1); err != nil || d.Allowed || d.RetryAfter != one {
 					t.Fatalf("%+v after %v: %v, allowed %v, retry-after %v, want %v", c, age, err, d.Allowed, d.RetryAfter, one)
 				}
 				time.Sleep(one)
 				if d, err := b.local("k", 1); err != nil || !d.Allowed {
-					t.Fatalf("%+v after %v: %v, %v", c, age, err, d.Err())
+					t.Fatalf("%+v after %v: %v, %v", c, age, err, d.Fail)
 				}
 			}
 		})
@@ -376,11 +386,11 @@ func TestWatch(t *testing.T) {
 	s := memstore.New(nil)
 	defer s.Close()
 	c := client{s, compile(t, "p", rollingLimit(10, time.Hour)), t}
-	key := func(name string) drawgate.Key { return drawgate.Key{Tenant: "t", Policy: "p", Name: name} }
-	hints, other := make(chan drawgate.Key, 10), make(chan drawgate.Key, 1)
+	key := func(name string) store.Key { return store.Key{Tenant: "t", Policy: "p", Name: name} }
+	hints, other := make(chan store.Key, 10), make(chan store.Key, 1)
 	stop := s.Watch(hints)
 	defer s.Watch(other)()
-	want := func(what string, keys ...drawgate.Key) {
+	want := func(what string, keys ...store.Key) {
 		t.Helper()
 		for _, k := range keys {
 			select {
@@ -402,18 +412,18 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	want("take")
-	c.settle(drawgate.OpSettle, "a", "k", 1)
+	c.settle(store.OpSettle, "a", "k", 1)
 	want("settle", key("k"))
-	c.settle(drawgate.OpRenew, "b", "k", 0)
+	c.settle(store.OpRenew, "b", "k", 0)
 	want("renew")
-	c.settle(drawgate.OpCancel, "b", "k", 0)
+	c.settle(store.OpCancel, "b", "k", 0)
 	want("cancel", key("k"))
-	if err := s.Reset(t.Context(), []drawgate.Key{key("k"), key("x")}); err != nil {
+	if err := s.Reset(t.Context(), []store.Key{key("k"), key("x")}); err != nil {
 		t.Fatal(err)
 	}
 	want("reset", key("k"), key("x"))
 	stop()
-	c.settle(drawgate.OpCancel, "b", "k", 0)
+	c.settle(store.OpCancel, "b", "k", 0)
 	want("stopped")
 	if got := <-other; got != key("k") {
 		t.Errorf("a watcher that is behind has %v first", got)
@@ -433,9 +443,12 @@ func TestTakeDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun count
 		{s, compile(t, "refused", full), t},
 		{s, compile(t, "three, refused", bucketLimit(1_000_000_000, time.Hour), full, day), t},
 	} {
-		b, n := s.Open("t", c.plan), c.costs("k", 1)[0].N
+		lim, err := drawgate.New(s, policyOf(c.plan), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got := testing.AllocsPerRun(1000, func() {
-			if _, err := answer.TakeLocal(b, c.plan, "k", n, 0); err != nil {
+			if _, err := lim.Allow(t.Context(), "k"); err != nil {
 				t.Error(err)
 			}
 		}); got != 0 {
@@ -445,7 +458,7 @@ func TestTakeDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun count
 }
 
 func BenchmarkStore(b *testing.B) {
-	storetest.Bench(b, func(b *testing.B) drawgate.Store {
+	storetest.Bench(b, func(b *testing.B) store.Store {
 		s := memstore.New(nil)
 		b.Cleanup(func() { _ = s.Close() })
 		return s

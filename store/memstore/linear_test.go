@@ -12,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -189,41 +190,39 @@ func (c client) carry(in call) reply {
 	}
 	switch in.op {
 	case "settle", "cancel":
-		op := map[string]drawgate.Op{"settle": drawgate.OpSettle, "cancel": drawgate.OpCancel}[in.op]
-		out := make([]drawgate.Outcome, 1)
-		if err := c.store.Settle(c.t.Context(), []drawgate.Settlement{{Op: op, ID: in.id, Buckets: costs}}, out); err != nil {
+		op := map[string]store.Op{"settle": store.OpSettle, "cancel": store.OpCancel}[in.op]
+		out := make([]store.Outcome, 1)
+		if err := c.store.Settle(c.t.Context(), []store.Settlement{{Op: op, ID: in.id, Buckets: costs}}, out); err != nil {
 			c.t.Error(err)
 		}
 		return reply{!out[0].Gone, -1}
 	case "reset":
-		if err := c.store.Reset(c.t.Context(), []drawgate.Key{costs[0].Key}); err != nil {
+		if err := c.store.Reset(c.t.Context(), []store.Key{costs[0].Key}); err != nil {
 			c.t.Error(err)
 		}
 		return reply{true, -1}
 	case "peek":
-		out := make([]drawgate.Status, 1)
+		out := make([]store.State, 1)
 		if err := c.store.Peek(c.t.Context(), costs, 0, out); err != nil {
 			c.t.Error(err)
 		}
 		return reply{true, max(0, quotaAmount-out[0].States[0].Used)}
 	}
-	var d drawgate.Decision
+	var d store.Verdict
 	var err error
 	switch {
 	case in.op == "hold":
-		d, err = c.take(drawgate.Take{ID: in.id, Hold: time.Hour, Buckets: costs})
+		d, err = c.take(store.Take{ID: in.id, Hold: time.Hour, Buckets: costs})
 	case in.both:
-		d, err = c.take(drawgate.Take{Buckets: costs})
+		d, err = c.take(store.Take{Buckets: costs})
 	default:
 		d, err = c.local(name, in.n)
 	}
 	if err != nil {
 		c.t.Error(err)
 	}
-	for r := range d.Limits() {
-		if r.Bucket == 0 && !in.both {
-			return reply{d.Allowed, r.Remaining}
-		}
+	if in.both || d.Fail != nil {
+		return reply{d.Allowed, -1}
 	}
-	return reply{d.Allowed, -1}
+	return reply{d.Allowed, d.First.Limits[0].Remaining}
 }

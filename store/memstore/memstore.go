@@ -10,16 +10,15 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/cells"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
 	// MaxBuckets is the largest number of buckets in use at once: 0 means 10 million. Takes that
-	// need another bucket are refused with a [drawgate.StoreError]; no bucket that still limits is
+	// need another bucket are refused with a [store.Error]; no bucket that still limits is
 	// ever dropped. Unused buckets are dropped when room is needed, and their memory is released
 	// within minutes.
 	//
@@ -39,12 +38,11 @@ type Store struct {
 }
 
 var (
-	_ drawgate.Store    = (*Store)(nil)
-	_ answer.Opener     = (*Store)(nil)
-	_ drawgate.Resetter = (*Store)(nil)
-	_ drawgate.Lister   = (*Store)(nil)
-	_ drawgate.Pinger   = (*Store)(nil)
-	_ drawgate.Watcher  = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Resetter = (*Store)(nil)
+	_ store.Lister   = (*Store)(nil)
+	_ store.Pinger   = (*Store)(nil)
+	_ store.Watcher  = (*Store)(nil)
 )
 
 // New returns an empty store. opts may be nil.
@@ -56,93 +54,94 @@ func New(opts *Options) *Store {
 	return &Store{cells: cells.New(int64(most))}
 }
 
-// Open implements [answer.Opener].
-func (s *Store) Open(tenant string, plan *drawgate.Plan) *cells.Buckets {
-	return s.cells.Space(tenant, plan.Name()).Bind(answer.Specs(plan, false))
+// Open returns the buckets of a policy: a [drawgate.Limiter] decides plain takes of one bucket in
+// them directly.
+func (s *Store) Open(tenant string, plan *store.Plan) *cells.Buckets {
+	return s.cells.Space(tenant, plan.Name()).Bind(store.Internal.Specs(plan, false))
 }
 
 // ready returns an error if the store is closed or the caller has given up.
 func (s *Store) ready(ctx context.Context) error {
 	if s.cells.Closed() {
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	}
 	return ctx.Err()
 }
 
-// Take implements [drawgate.Store]. It only ever waits for other takes of the same buckets.
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// Take implements [store.Store]. It only ever waits for other takes of the same buckets.
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	for i := range batch {
 		t := &batch[i]
-		if err := answer.Check(t); err != nil {
-			out[i] = drawgate.Decision{Fail: err}
+		if err := t.Check(); err != nil {
+			out[i] = store.Verdict{Fail: err}
 			continue
 		}
 		err := s.with(t.Buckets, s.cells.With, func(recs []*record.Record) {
-			out[i] = answer.Decide(t, recs, false, s.cells.Now())
+			out[i] = store.Internal.Decide(t, recs, false, s.cells.Now())
 		})
 		if err != nil {
-			out[i] = drawgate.Decision{Fail: fail("take", err)}
+			out[i] = store.Verdict{Fail: fail("take", err)}
 		}
 	}
 	return nil
 }
 
-// Settle implements [drawgate.Store].
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	for i := range batch {
 		st := &batch[i]
-		if err := answer.CheckSettlement(st); err != nil {
-			out[i] = drawgate.Outcome{Err: err}
+		if err := st.Check(); err != nil {
+			out[i] = store.Outcome{Err: err}
 			continue
 		}
 		in := s.among
-		if st.Op == drawgate.OpCharge || st.Op == drawgate.OpPause {
+		if st.Op == store.OpCharge || st.Op == store.OpPause {
 			in = s.cells.With
 		}
 		err := s.with(st.Buckets, in, func(recs []*record.Record) {
-			out[i] = answer.Apply(st, recs, false, s.cells.Now())
+			out[i] = store.Internal.Apply(st, recs, false, s.cells.Now())
 		})
 		if err != nil {
-			out[i] = drawgate.Outcome{Err: fail(st.Op.String(), err)}
+			out[i] = store.Outcome{Err: fail(st.Op.String(), err)}
 		}
-		if st.Op == drawgate.OpSettle || st.Op == drawgate.OpCancel || st.Op == drawgate.OpRefund || st.Op == drawgate.OpUnpause {
+		if st.Op == store.OpSettle || st.Op == store.OpCancel || st.Op == store.OpRefund || st.Op == store.OpUnpause {
 			s.hint(st.Buckets)
 		}
 	}
 	return nil
 }
 
-// Peek implements [drawgate.Store].
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements [store.Store].
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	for i := range buckets {
-		if err := answer.CheckPeek(&buckets[i], priority); err != nil {
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: err}}
+		if err := buckets[i].Check(priority); err != nil {
+			out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 			continue
 		}
 		err := s.with(buckets[i:i+1], s.look, func(recs []*record.Record) {
-			out[i] = answer.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
+			out[i] = store.Internal.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
 		})
 		if err != nil {
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: fail("peek", err)}}
+			out[i] = store.State{Verdict: store.Verdict{Fail: fail("peek", err)}}
 		}
 	}
 	return nil
 }
 
 func fail(op string, err error) error {
-	if errors.Is(err, drawgate.ErrInvalid) {
+	if errors.Is(err, store.ErrInvalid) {
 		return err
 	}
-	return &drawgate.StoreError{Store: "memory", Op: op, Err: err}
+	return &store.Error{Store: "memory", Op: op, Err: err}
 }
 
 // among and look are cells.Store.With without making missing buckets.
@@ -157,7 +156,7 @@ func (s *Store) look(names []cells.Named, f func([]*record.Record)) error {
 }
 
 // with calls f with the records of the buckets, in the order of buckets. in locks all of them.
-func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func([]*record.Record)) error, f func([]*record.Record)) error {
+func (s *Store) with(buckets []store.BucketCost, in func([]cells.Named, func([]*record.Record)) error, f func([]*record.Record)) error {
 	order := make([]int, len(buckets))
 	for i := range order {
 		order[i] = i
@@ -165,7 +164,7 @@ func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func(
 	slices.SortFunc(order, func(a, b int) int { return name(buckets[a].Key).Compare(name(buckets[b].Key)) })
 	names := make([]cells.Named, len(buckets))
 	for k, i := range order {
-		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: answer.Specs(buckets[i].Plan, false)}
+		names[k] = cells.Named{Name: name(buckets[i].Key), Specs: store.Internal.Specs(buckets[i].Plan, false)}
 	}
 	return in(names, func(sorted []*record.Record) {
 		recs := make([]*record.Record, len(sorted))
@@ -176,35 +175,35 @@ func (s *Store) with(buckets []drawgate.BucketCost, in func([]cells.Named, func(
 	})
 }
 
-func name(k drawgate.Key) cells.Name { return cells.Name(k) }
+func name(k store.Key) cells.Name { return cells.Name(k) }
 
-// Reset implements [drawgate.Resetter].
-func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements [store.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	for _, k := range keys {
 		s.cells.Reset(name(k))
-		s.hint([]drawgate.BucketCost{{Key: k}})
+		s.hint([]store.BucketCost{{Key: k}})
 	}
 	return nil
 }
 
-// List implements [drawgate.Lister].
-func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+// List implements [store.Lister].
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	s.cells.List(tenant, policy, func(name string) bool {
-		return ctx.Err() == nil && yield(drawgate.Key{Tenant: tenant, Policy: policy, Name: name})
+		return ctx.Err() == nil && yield(store.Key{Tenant: tenant, Policy: policy, Name: name})
 	})
 	return ctx.Err()
 }
 
-// Ping implements [drawgate.Pinger].
+// Ping implements [store.Pinger].
 func (s *Store) Ping(ctx context.Context) error { return s.ready(ctx) }
 
-// Close implements [drawgate.Store]. Running calls finish first.
+// Close implements [store.Store]. Running calls finish first.
 func (s *Store) Close() error {
 	s.cells.Close()
 	return nil

@@ -7,15 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/internal/localtest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
 // inBubble runs every case in a bubble of its own, whose clock moves when everybody sleeps.
 var inBubble = storetest.Harness{
-	New: func(t *testing.T) drawgate.Store {
+	New: func(t *testing.T) store.Store {
 		s := memstore.New(nil)
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {
@@ -24,7 +24,7 @@ var inBubble = storetest.Harness{
 		})
 		return s
 	},
-	Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
+	Advance: func(_ store.Store, d time.Duration) { time.Sleep(d) },
 	Wrap:    synctest.Test,
 }
 
@@ -42,17 +42,17 @@ func TestScripts(t *testing.T) { storetest.Scripts(t, steady(localInBubble), ste
 
 // localInBubble decides plain takes of one bucket as a limiter does.
 var localInBubble = storetest.Harness{
-	New:     func(t *testing.T) drawgate.Store { return &local{inBubble.New(t).(*memstore.Store)} },
+	New:     func(t *testing.T) store.Store { return &local{inBubble.New(t).(*memstore.Store)} },
 	Advance: inBubble.Advance,
 	Wrap:    inBubble.Wrap,
 }
 
 type local struct{ *memstore.Store }
 
-func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (l *local) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	for i := range batch {
 		t := &batch[i]
-		if t.ID != "" || t.Ahead != 0 || len(t.Buckets) > 1 || answer.Check(t) != nil {
+		if t.ID != "" || t.Ahead != 0 || len(t.Buckets) > 1 || t.Check() != nil {
 			if err := l.Store.Take(ctx, batch[i:i+1], out[i:i+1]); err != nil {
 				return err
 			}
@@ -61,13 +61,12 @@ func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b := &t.Buckets[0]
-		d, err := answer.TakeLocal(l.Open(b.Key.Tenant, b.Plan), b.Plan, b.Key.Name, b.N, t.Priority)
-		if errors.Is(err, drawgate.ErrClosed) {
+		d, err := localtest.Take(l, t)
+		if errors.Is(err, store.ErrClosed) {
 			return err
 		}
 		if out[i] = d; err != nil {
-			out[i] = drawgate.Decision{Fail: err}
+			out[i] = store.Verdict{Fail: err}
 		}
 	}
 	return nil
@@ -78,30 +77,30 @@ func (l *local) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 // since it was last seen, a word, which does not know when that was, drains at its own.
 func steady(h storetest.Harness) storetest.Harness {
 	open := h.New
-	h.New = func(t *testing.T) drawgate.Store {
+	h.New = func(t *testing.T) store.Store {
 		s := open(t)
-		return &steadyStore{Store: s, Resetter: s.(drawgate.Resetter), seen: map[drawgate.Key]drawgate.BucketCost{}}
+		return &steadyStore{Store: s, Resetter: s.(store.Resetter), seen: map[store.Key]store.BucketCost{}}
 	}
 	return h
 }
 
 type steadyStore struct {
-	drawgate.Store
-	drawgate.Resetter
-	seen map[drawgate.Key]drawgate.BucketCost
+	store.Store
+	store.Resetter
+	seen map[store.Key]store.BucketCost
 }
 
-func (s *steadyStore) see(ctx context.Context, buckets []drawgate.BucketCost) {
+func (s *steadyStore) see(ctx context.Context, buckets []store.BucketCost) {
 	for i := range buckets {
 		b := &buckets[i]
 		if old, ok := s.seen[b.Key]; ok && old.Plan != b.Plan {
-			_ = s.Store.Peek(ctx, []drawgate.BucketCost{old}, 0, make([]drawgate.Status, 1))
+			_ = s.Store.Peek(ctx, []store.BucketCost{old}, 0, make([]store.State, 1))
 		}
 		s.seen[b.Key] = *b
 	}
 }
 
-func (s *steadyStore) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *steadyStore) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	for i := range batch {
 		s.see(ctx, batch[i].Buckets)
 		if err := s.Store.Take(ctx, batch[i:i+1], out[i:i+1]); err != nil {
@@ -111,7 +110,7 @@ func (s *steadyStore) Take(ctx context.Context, batch []drawgate.Take, out []dra
 	return nil
 }
 
-func (s *steadyStore) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *steadyStore) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	for i := range batch {
 		s.see(ctx, batch[i].Buckets)
 		if err := s.Store.Settle(ctx, batch[i:i+1], out[i:i+1]); err != nil {
@@ -121,7 +120,7 @@ func (s *steadyStore) Settle(ctx context.Context, batch []drawgate.Settlement, o
 	return nil
 }
 
-func (s *steadyStore) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+func (s *steadyStore) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	for i := range buckets {
 		s.see(ctx, buckets[i:i+1])
 		if err := s.Store.Peek(ctx, buckets[i:i+1], priority, out[i:i+1]); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -61,7 +62,7 @@ func TestSizeOfABucket(t *testing.T) { //nolint:paralleltest // it counts the me
 						name := fmt.Sprintf("%0*d", c.key, i)
 						d, err := cl.local(name, 1)
 						if c.hold {
-							d, err = cl.take(drawgate.Take{ID: "job", Hold: 10 * time.Hour, Buckets: cl.costs(name, 1)})
+							d, err = cl.take(store.Take{ID: "job", Hold: 10 * time.Hour, Buckets: cl.costs(name, 1)})
 						}
 						if err != nil || !d.Allowed {
 							t.Fatal(d.Allowed, err)
@@ -76,7 +77,7 @@ func TestSizeOfABucket(t *testing.T) { //nolint:paralleltest // it counts the me
 					t.Logf("%8d buckets: %5d bytes each, %5d MB", n, size, (full-empty)>>20)
 				}
 				for i := 0; c.hold && i < n; i++ {
-					if !cl.settle(drawgate.OpCancel, "job", fmt.Sprintf("%0*d", c.key, i), 0) {
+					if !cl.settle(store.OpCancel, "job", fmt.Sprintf("%0*d", c.key, i), 0) {
 						t.Fatalf("reservation %d is gone", i)
 					}
 				}

@@ -4,22 +4,22 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // watchers receive buckets whose units may have come free early.
 type watchers struct {
 	mu    sync.Mutex
 	some  atomic.Bool
-	chans map[chan<- drawgate.Key]bool // guarded by mu
+	chans map[chan<- store.Key]bool // guarded by mu
 }
 
-// Watch implements [drawgate.Watcher].
-func (w *watchers) Watch(keys chan<- drawgate.Key) (stop func()) {
+// Watch implements [store.Watcher].
+func (w *watchers) Watch(keys chan<- store.Key) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.chans == nil {
-		w.chans = make(map[chan<- drawgate.Key]bool)
+		w.chans = make(map[chan<- store.Key]bool)
 	}
 	w.chans[keys] = true
 	w.some.Store(true)
@@ -32,7 +32,7 @@ func (w *watchers) Watch(keys chan<- drawgate.Key) (stop func()) {
 }
 
 // hint never blocks: a slow watcher misses it.
-func (w *watchers) hint(buckets []drawgate.BucketCost) {
+func (w *watchers) hint(buckets []store.BucketCost) {
 	if !w.some.Load() {
 		return
 	}

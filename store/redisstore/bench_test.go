@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 )
 
 // BenchmarkTake measures decisions, and the server's processor time for each (redis-µs/op).
@@ -24,7 +25,7 @@ func BenchmarkTake(b *testing.B) {
 		drawgate.Limit{Name: "t", Unit: "output_tokens", Kind: drawgate.Rolling, Amount: 1_000_000_000, Window: time.Minute})
 	for _, c := range []struct {
 		name          string
-		plan          *drawgate.Plan
+		plan          *store.Plan
 		callers, keys int
 		hold          bool
 	}{
@@ -59,7 +60,7 @@ func BenchmarkTake(b *testing.B) {
 				}
 				t = held(t, fmt.Sprint("id", i), time.Minute)
 				take(b, s, t)
-				settle(b, s, drawgate.Settlement{Op: drawgate.OpSettle, ID: t.ID, Buckets: t.Buckets})
+				settle(b, s, store.Settlement{Op: store.OpSettle, ID: t.ID, Buckets: t.Buckets})
 			}
 			b.ReportAllocs()
 			if c.callers == 1 {

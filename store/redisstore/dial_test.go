@@ -73,6 +73,6 @@ func TestSocket(t *testing.T) {
 	}
 	defer s.Close()
 	if d := take(t, s, takeOf(day(t, 5), "k", 1)); !d.Allowed {
-		t.Error(d.Err())
+		t.Error(d.Fail)
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Errors that a [drawgate.StoreError] of this store may wrap.
+// Errors that a [store.Error] of this store may wrap.
 var (
 	// ErrUnknownOutcome means that a call was sent and its answer was lost: it may have been
 	// carried out.
@@ -45,19 +45,19 @@ var configuration = append([]string{"READONLY", "OOM", "MISCONF", "NOAUTH", "WRO
 var ofBucket = [...]string{"WRONGTYPE", "DRAWGATE", "user_script", "Error running script", "Error compiling script"}
 
 // faultOf returns what kind of failure a server reports.
-func faultOf(text string) drawgate.Fault {
+func faultOf(text string) store.Fault {
 	has := func(words []string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	switch {
 	case has(configuration):
-		return drawgate.FaultConfiguration
+		return store.FaultConfiguration
 	case has(notExecuted[:]):
-		return drawgate.FaultTransient
+		return store.FaultTransient
 	case has(ofBucket[:]):
-		return drawgate.FaultBucket
+		return store.FaultBucket
 	}
-	return drawgate.FaultConfiguration // CROSSSLOT, EXECABORT, an unknown command
+	return store.FaultConfiguration // CROSSSLOT, EXECABORT, an unknown command
 }
 
 // failure returns the error of a call that was sent. err may be nil. Keys are removed from its
@@ -86,16 +86,16 @@ func reported(op, text string, keys []string) error {
 	fault := faultOf(text)
 	for _, word := range notExecuted {
 		if strings.Contains(text, word) {
-			return &drawgate.StoreError{Store: "redis", Op: op, Err: errors.New(text), Fault: fault}
+			return &store.Error{Store: "redis", Op: op, Err: errors.New(text), Fault: fault}
 		}
 	}
-	return &drawgate.StoreError{Store: "redis", Op: op, Err: fmt.Errorf("%w: %s", ErrMisconfigured, text), Fault: fault}
+	return &store.Error{Store: "redis", Op: op, Err: fmt.Errorf("%w: %s", ErrMisconfigured, text), Fault: fault}
 }
 
 // ours reports whether the error arose in this process: in reading an answer, or before a call.
 func ours(err error) bool {
 	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) || errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrLost) ||
-		errors.Is(err, drawgate.ErrInvalid)
+		errors.Is(err, store.ErrInvalid)
 }
 
 // neverSent reports whether the call cannot have reached the server.
@@ -118,12 +118,12 @@ func notSent(op string, err error) error {
 }
 
 func storeError(op string, err error) error {
-	fault := drawgate.FaultTransient
+	fault := store.FaultTransient
 	switch {
 	case errors.Is(err, errOld), errors.Is(err, ErrMisconfigured), errors.Is(err, ErrLost):
-		fault = drawgate.FaultConfiguration
+		fault = store.FaultConfiguration
 	case errors.Is(err, errAnswer), errors.Is(err, errDamaged), errors.Is(err, errDisagree):
-		fault = drawgate.FaultBucket
+		fault = store.FaultBucket
 	}
-	return &drawgate.StoreError{Store: "redis", Op: op, Err: err, Fault: fault}
+	return &store.Error{Store: "redis", Op: op, Err: err, Fault: fault}
 }

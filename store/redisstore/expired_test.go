@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -22,7 +23,7 @@ type crowd struct {
 	store  *redisstore.Store
 	conn   rueidis.Client
 	key    string // the server's
-	plan   *drawgate.Plan
+	plan   *store.Plan
 	clock  *fakeClock
 	many   int
 }
@@ -36,7 +37,7 @@ func newCrowd(tb testing.TB, many int, more ...drawgate.Limit) *crowd {
 	c.plan = compile(tb, "p", append([]drawgate.Limit{{
 		Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: int64(many), Precision: drawgate.Exact,
 	}}, more...)...)
-	c.key = redisstore.KeyOf(keys, drawgate.Key{Policy: "p", Name: "k"})
+	c.key = redisstore.KeyOf(keys, store.Key{Policy: "p", Name: "k"})
 	one := c.take(1)
 	for j := range more {
 		one.Buckets[0].N[1+j] = 1
@@ -44,13 +45,13 @@ func newCrowd(tb testing.TB, many int, more ...drawgate.Limit) *crowd {
 	for range many {
 		c.clock.advance(time.Millisecond)
 		if d := take(tb, c.store, one); !d.Allowed {
-			tb.Fatal(d.Err())
+			tb.Fatal(d.Fail)
 		}
 	}
 	return c
 }
 
-func (c *crowd) take(n ...int64) drawgate.Take { return takeOf(c.plan, "k", n...) }
+func (c *crowd) take(n ...int64) store.Take { return takeOf(c.plan, "k", n...) }
 
 // until returns how long it takes from the newest entry on until the n oldest have expired.
 func (c *crowd) until(n int) time.Duration {
@@ -160,7 +161,7 @@ func TestExpiredEntriesAreRemovedInParts(t *testing.T) {
 				if want := before.States[0].Used + tc.n; tc.fits && after.Used != want {
 					t.Errorf("take %d: then %d were used, want %d", i, after.Used, want)
 				}
-				for l := range d.Limits() {
+				for _, l := range d.First.Limits {
 					if l.Remaining > remains || l.Remaining < 0 {
 						t.Errorf("take %d: %d remain, want at most %d", i, l.Remaining, remains)
 					}
@@ -194,7 +195,7 @@ func TestAllExpiredEntriesAreRemovedAtOnce(t *testing.T) {
 				ask = held(ask, "id", time.Minute)
 			}
 			if d := take(t, c.store, ask); !d.Allowed {
-				t.Fatal(d.Err())
+				t.Fatal(d.Fail)
 			}
 			if calls, commands := len(c.calls(t)), c.commands(t); calls != 1 || commands > 10 {
 				t.Errorf("%d calls, %d commands", calls, commands)
@@ -208,7 +209,7 @@ func TestAllExpiredEntriesAreRemovedAtOnce(t *testing.T) {
 			if got := peek(t, c.store, ask.Buckets[0]); got.States[0].Used != 2 || got.Open != tc.left/3 {
 				t.Errorf("%d are used, %d reservations are open", got.States[0].Used, got.Open)
 			}
-			if st := (drawgate.Settlement{Op: drawgate.OpCancel, ID: "id", Buckets: ask.Buckets}); settle(t, c.store, st).Gone == tc.held {
+			if st := (store.Settlement{Op: store.OpCancel, ID: "id", Buckets: ask.Buckets}); settle(t, c.store, st).Gone == tc.held {
 				t.Errorf("gone: %v", !tc.held)
 			}
 		})
@@ -226,7 +227,7 @@ func TestExpiredEntriesBesideOthers(t *testing.T) {
 	ask := held(c.take(), "id", time.Hour)
 	take(t, c.store, ask)
 	c.clock.advance(2 * time.Minute)
-	settled := func(st drawgate.Settlement) bool {
+	settled := func(st store.Settlement) bool {
 		st.ID, st.Buckets = "id", ask.Buckets
 		return !settle(t, c.store, st).Gone
 	}
@@ -235,12 +236,12 @@ func TestExpiredEntriesBesideOthers(t *testing.T) {
 		do   func() bool
 		left int // fields, besides the header: entries, and three of the reservation
 	}{
-		{"renewal", func() bool { return settled(drawgate.Settlement{Op: drawgate.OpRenew, Hold: time.Hour}) }, 2*(many-1) + 3 - 1000},
+		{"renewal", func() bool { return settled(store.Settlement{Op: store.OpRenew, Hold: time.Hour}) }, 2*(many-1) + 3 - 1000},
 		{"take", func() bool { return take(t, c.store, c.take()).Allowed }, 2*(many-1) + 3 - 2000},
 		{"refund", func() bool {
-			return settle(t, c.store, drawgate.Settlement{Op: drawgate.OpRefund, Buckets: c.take(0, 7).Buckets}).Back == nil
+			return settle(t, c.store, store.Settlement{Op: store.OpRefund, Buckets: c.take(0, 7).Buckets}).Back == nil
 		}, many - 1 + 3},
-		{"settlement", func() bool { return settled(drawgate.Settlement{Op: drawgate.OpSettle}) }, many - 1},
+		{"settlement", func() bool { return settled(store.Settlement{Op: store.OpSettle}) }, many - 1},
 	} {
 		if !tc.do() {
 			t.Error(tc.what)
@@ -260,7 +261,7 @@ func TestExpiredEntriesOfOldLimits(t *testing.T) {
 	t.Parallel()
 	const many = 1500
 	c := newCrowd(t, many, drawgate.Limit{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: many, Precision: drawgate.Exact})
-	var newer drawgate.Take
+	var newer store.Take
 	for version := range 3 {
 		var ls []drawgate.Limit
 		for j := range 6 {
@@ -283,14 +284,14 @@ func TestExpiredEntriesOfOldLimits(t *testing.T) {
 func TestReplayWithExpiredEntries(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
-	store := redisstore.NewWithClock(client(t, redistest.Start(t)), nil, clock.now).RemoveAtMost(1)
+	st := redisstore.NewWithClock(client(t, redistest.Start(t)), nil, clock.now).RemoveAtMost(1)
 	plan := compile(t, "p", drawgate.Limit{Name: "few", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3, Precision: drawgate.Exact})
 	ask := held(takeOf(plan, "k", 1), "id", time.Hour)
-	take(t, store, ask)
+	take(t, st, ask)
 	clock.advance(time.Second)
-	settle(t, store, drawgate.Settlement{Op: drawgate.OpCharge, Buckets: takeOf(plan, "k", 3).Buckets, At: time.UnixMicro(clock.now())})
+	settle(t, st, store.Settlement{Op: store.OpCharge, Buckets: takeOf(plan, "k", 3).Buckets, At: time.UnixMicro(clock.now())})
 	clock.advance(2 * time.Minute)
-	if d := take(t, store, ask); !d.Allowed || !d.Replayed {
+	if d := take(t, st, ask); !d.Allowed || !d.Replayed {
 		t.Errorf("allowed: %v, replayed: %v", d.Allowed, d.Replayed)
 	}
 }
@@ -347,7 +348,7 @@ func BenchmarkExpired(b *testing.B) {
 				b.StopTimer()
 				cpu += c.of.server.CPU()
 				if d.Allowed == c.fails {
-					b.Fatal(d.Err())
+					b.Fatal(d.Fail)
 				}
 				var sum time.Duration
 				took := c.of.calls(b)

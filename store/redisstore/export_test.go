@@ -6,8 +6,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 )
 
 // NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the
@@ -39,7 +39,7 @@ func (s *Store) RemoveAtMost(n int) *Store {
 }
 
 // KeyOf returns the server's key of a bucket.
-func KeyOf(prefix string, k drawgate.Key) string {
+func KeyOf(prefix string, k store.Key) string {
 	key, _ := storekey.Format(prefix, k)
 	return key
 }

@@ -14,10 +14,11 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-func day(tb testing.TB, amount int64) *drawgate.Plan {
+func day(tb testing.TB, amount int64) *store.Plan {
 	tb.Helper()
 	return compile(tb, "day", drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: amount})
 }
@@ -26,8 +27,8 @@ func day(tb testing.TB, amount int64) *drawgate.Plan {
 // secret.
 func failed(t *testing.T, what string, err, is error) {
 	t.Helper()
-	var se *drawgate.StoreError
-	if !errors.As(err, &se) || !errors.Is(err, drawgate.ErrStoreUnavailable) || se.Store != "redis" {
+	var se *store.Error
+	if !errors.As(err, &se) || !errors.Is(err, store.ErrStoreUnavailable) || se.Store != "redis" {
 		t.Errorf("%s: %v (%T), want a StoreError", what, err, err)
 		return
 	}
@@ -40,9 +41,9 @@ func failed(t *testing.T, what string, err, is error) {
 }
 
 // tryTake takes, and returns the error that kept the take from being decided.
-func tryTake(ctx context.Context, s drawgate.Store, t drawgate.Take) error {
-	var d [1]drawgate.Decision
-	if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil {
+func tryTake(ctx context.Context, s store.Store, t store.Take) error {
+	var d [1]store.Verdict
+	if err := s.Take(ctx, []store.Take{t}, d[:]); err != nil {
 		return err
 	}
 	return d[0].Fail
@@ -103,10 +104,10 @@ func TestLostReplyIsNotChargedTwice(t *testing.T) {
 		t.Errorf("%d units are used after a replay, want 11", got)
 	}
 	// So is a settlement, which credits once.
-	st := drawgate.Settlement{Op: drawgate.OpSettle, ID: "id", Buckets: takeOf(plan, "k", 4).Buckets}
+	st := store.Settlement{Op: store.OpSettle, ID: "id", Buckets: takeOf(plan, "k", 4).Buckets}
 	trySettle := func() error {
-		var o [1]drawgate.Outcome
-		if err := s.Settle(t.Context(), []drawgate.Settlement{st}, o[:]); err != nil {
+		var o [1]store.Outcome
+		if err := s.Settle(t.Context(), []store.Settlement{st}, o[:]); err != nil {
 			return err
 		}
 		return o[0].Err
@@ -135,20 +136,20 @@ func TestScriptIsLoadedAgain(t *testing.T) {
 	take(t, s, takeOf(plan, "k", 1))
 	flush()
 	if d := take(t, s, takeOf(plan, "k", 1)); !d.Allowed {
-		t.Errorf("a take after SCRIPT FLUSH: %v", d.Err())
+		t.Errorf("a take after SCRIPT FLUSH: %v", d.Fail)
 	}
 	flush()
-	batch := make([]drawgate.Take, 10)
+	batch := make([]store.Take, 10)
 	for i := range batch {
 		batch[i] = takeOf(plan, fmt.Sprint("k", i%2), 1)
 	}
-	out := make([]drawgate.Decision, len(batch))
+	out := make([]store.Verdict, len(batch))
 	if err := s.Take(t.Context(), batch, out); err != nil {
 		t.Fatal(err)
 	}
 	for i := range out {
 		if !out[i].Allowed {
-			t.Errorf("take %d of a batch after SCRIPT FLUSH: %v", i, out[i].Err())
+			t.Errorf("take %d of a batch after SCRIPT FLUSH: %v", i, out[i].Fail)
 		}
 	}
 	if got := peek(t, s, takeOf(plan, "k0").Buckets[0]).States[0].Used; got != 5 {
@@ -179,7 +180,7 @@ func TestServerStandsStill(t *testing.T) {
 
 // comesBack waits until so many takes in a row are decided: each connection finds out by itself
 // that its server is there again.
-func comesBack(t *testing.T, s *redisstore.Store, plan *drawgate.Plan, inARow int) {
+func comesBack(t *testing.T, s *redisstore.Store, plan *store.Plan, inARow int) {
 	t.Helper()
 	end := time.Now().Add(2 * time.Minute)
 	for good := 0; good < inARow; {
@@ -220,9 +221,9 @@ func TestForeignContentIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s, c, plan := open(t, server, nil), client(t, server), day(t, 5)
-	two := compile(t, "two", plan.Policy().Limits[0], drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
+	two := compile(t, "two", drawgate.Limit(plan.Policy().Limits[0]), drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
 	gcra := compile(t, "lean", drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
-	for _, plan := range []*drawgate.Plan{plan, two, gcra} {
+	for _, plan := range []*store.Plan{plan, two, gcra} {
 		take(t, s, takeOf(plan, "newer", 1))
 		for _, f := range []struct {
 			name string
@@ -239,18 +240,18 @@ func TestForeignContentIsLeftAlone(t *testing.T) {
 			tk := takeOf(plan, f.name, 1)
 			failed(t, plan.Name()+", take from "+f.name, tryTake(t.Context(), s, tk), redisstore.ErrMisconfigured)
 			failed(t, plan.Name()+", hold of "+f.name, tryTake(t.Context(), s, held(tk, "id", time.Second)), redisstore.ErrMisconfigured)
-			out := make([]drawgate.Outcome, 1)
-			if err := s.Settle(t.Context(), []drawgate.Settlement{{Op: drawgate.OpCancel, ID: "id", Buckets: tk.Buckets}}, out); err != nil {
+			out := make([]store.Outcome, 1)
+			if err := s.Settle(t.Context(), []store.Settlement{{Op: store.OpCancel, ID: "id", Buckets: tk.Buckets}}, out); err != nil {
 				t.Fatal(err)
 			}
 			failed(t, plan.Name()+", cancel on "+f.name, out[0].Err, redisstore.ErrMisconfigured)
 			// The others of a batch are decided.
-			ds := make([]drawgate.Decision, 2)
-			if err := s.Take(t.Context(), []drawgate.Take{tk, takeOf(plan, "fine", 0)}, ds); err != nil {
+			ds := make([]store.Verdict, 2)
+			if err := s.Take(t.Context(), []store.Take{tk, takeOf(plan, "fine", 0)}, ds); err != nil {
 				t.Fatal(err)
 			}
 			if ds[0].Fail == nil || !ds[1].Allowed {
-				t.Errorf("a batch with %s: %v, %v", f.name, ds[0].Fail, ds[1].Err())
+				t.Errorf("a batch with %s: %v, %v", f.name, ds[0].Fail, ds[1].Fail)
 			}
 		}
 	}
@@ -305,14 +306,14 @@ func TestWrongPassword(t *testing.T) {
 	}
 	defer s.Close()
 	if d := take(t, s, takeOf(day(t, 5), "k", 1)); !d.Allowed {
-		t.Error(d.Err())
+		t.Error(d.Fail)
 	}
 }
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "http://localhost", "redis://user:sec ret@h:port", "redis://:secret@h/x", "redis://h?addr=h2:1", "redis://h?master_set=m"} {
-		if s, err := redisstore.Open(url, nil); err == nil || !errors.Is(err, drawgate.ErrInvalid) || strings.Contains(err.Error(), "sec") {
+		if s, err := redisstore.Open(url, nil); err == nil || !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "sec") {
 			t.Errorf("Open(%q): %v, %v", url, s, err)
 		}
 	}
@@ -327,7 +328,7 @@ func TestClose(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tryTake(t.Context(), s, takeOf(day(t, 5), "k", 1)); !errors.Is(err, drawgate.ErrClosed) {
+	if err := tryTake(t.Context(), s, takeOf(day(t, 5), "k", 1)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("a take after Close: %v", err)
 	}
 	if err := c.Do(t.Context(), c.B().Ping().Build()).Error(); err != nil {
@@ -341,11 +342,11 @@ func TestInvalid(t *testing.T) {
 	s, plan := open(t, redistest.Start(t), nil), day(t, 5)
 	twice := takeOf(plan, "k", 1)
 	twice.Buckets = append(twice.Buckets, twice.Buckets[0])
-	for what, tk := range map[string]drawgate.Take{
+	for what, tk := range map[string]store.Take{
 		"a bucket twice": twice, "no bucket": {}, "a hold without an id": held(takeOf(plan, "k", 1), "", time.Second),
 		"an id without a hold": held(takeOf(plan, "k", 1), "id", 0), "a hold of 100 years": held(takeOf(plan, "k", 1), "id", 100*365*24*time.Hour),
 	} {
-		if err := tryTake(t.Context(), s, tk); !errors.Is(err, drawgate.ErrInvalid) || errors.Is(err, redisstore.ErrUnknownOutcome) {
+		if err := tryTake(t.Context(), s, tk); !errors.Is(err, store.ErrInvalid) || errors.Is(err, redisstore.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

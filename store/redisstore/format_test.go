@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // What Go and the script both know of the formats. The tests below hold both to it.
@@ -80,7 +81,7 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bucket := drawgate.BucketCost{Plan: plan, N: drawgate.Amounts{1}}
+		bucket := store.BucketCost{Plan: plan.Plan, N: store.Amounts{1}}
 		request := appendRequest(nil, &bucket, 0, "", time.Now().UnixMicro(), nil)
 		size := 1 + 8 + 1 + 1 + 8*l.request
 		if l.kind == record.Calendar {

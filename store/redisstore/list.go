@@ -8,12 +8,12 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 )
 
-// Reset implements [drawgate.Resetter].
-func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements [store.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	c, err := s.begin(ctx, "reset")
 	if err != nil {
 		return err
@@ -36,9 +36,9 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 // pageSize is how many keys one step looks at.
 const pageSize = 500
 
-// List implements [drawgate.Lister]. It goes through all keys of the server's database in small
+// List implements [store.Lister]. It goes through all keys of the server's database in small
 // steps.
-func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	c, err := s.begin(ctx, "list")
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 }
 
 // inUse returns the keys of the buckets in which something is used or held.
-func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (keys []drawgate.Key, err error) {
+func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (keys []store.Key, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -59,44 +60,44 @@ func newClock() *fakeClock {
 func (c *fakeClock) now() int64              { return c.us.Load() }
 func (c *fakeClock) advance(d time.Duration) { c.us.Add(d.Microseconds()) }
 
-func compile(tb testing.TB, name string, limits ...drawgate.Limit) *drawgate.Plan {
+func compile(tb testing.TB, name string, limits ...drawgate.Limit) *store.Plan {
 	tb.Helper()
 	p, err := drawgate.Policy{Name: name, Limits: limits}.Compile()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return p
+	return p.Plan
 }
 
 // takeOf returns a plain take of n units per limit from one bucket.
-func takeOf(plan *drawgate.Plan, name string, n ...int64) drawgate.Take {
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: name}, Plan: plan}
+func takeOf(plan *store.Plan, name string, n ...int64) store.Take {
+	b := store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan}
 	copy(b.N[:], n)
-	return drawgate.Take{Buckets: []drawgate.BucketCost{b}}
+	return store.Take{Buckets: []store.BucketCost{b}}
 }
 
 // held makes a take one that is held.
-func held(t drawgate.Take, id string, hold time.Duration) drawgate.Take {
+func held(t store.Take, id string, hold time.Duration) store.Take {
 	t.ID, t.Hold = id, hold
 	return t
 }
 
-func take(tb testing.TB, s drawgate.Store, t drawgate.Take) drawgate.Decision {
+func take(tb testing.TB, s store.Store, t store.Take) store.Verdict {
 	tb.Helper()
-	var d [1]drawgate.Decision
-	if err := s.Take(tb.Context(), []drawgate.Take{t}, d[:]); err != nil {
+	var d [1]store.Verdict
+	if err := s.Take(tb.Context(), []store.Take{t}, d[:]); err != nil {
 		tb.Fatal(err)
 	}
-	if d[0].Fail != nil && !errors.Is(d[0].Fail, drawgate.ErrIDReused) {
+	if d[0].Fail != nil && !errors.Is(d[0].Fail, store.ErrIDReused) {
 		tb.Fatal(d[0].Fail)
 	}
 	return d[0]
 }
 
-func settle(tb testing.TB, s drawgate.Store, st drawgate.Settlement) drawgate.Outcome {
+func settle(tb testing.TB, s store.Store, st store.Settlement) store.Outcome {
 	tb.Helper()
-	var o [1]drawgate.Outcome
-	if err := s.Settle(tb.Context(), []drawgate.Settlement{st}, o[:]); err != nil {
+	var o [1]store.Outcome
+	if err := s.Settle(tb.Context(), []store.Settlement{st}, o[:]); err != nil {
 		tb.Fatal(err)
 	}
 	if o[0].Err != nil {
@@ -105,10 +106,10 @@ func settle(tb testing.TB, s drawgate.Store, st drawgate.Settlement) drawgate.Ou
 	return o[0]
 }
 
-func peek(tb testing.TB, s drawgate.Store, b drawgate.BucketCost) drawgate.Status {
+func peek(tb testing.TB, s store.Store, b store.BucketCost) store.State {
 	tb.Helper()
-	var st [1]drawgate.Status
-	if err := s.Peek(tb.Context(), []drawgate.BucketCost{b}, 0, st[:]); err != nil {
+	var st [1]store.State
+	if err := s.Peek(tb.Context(), []store.BucketCost{b}, 0, st[:]); err != nil {
 		tb.Fatal(err)
 	}
 	if st[0].Fail != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // A server that lost its data answers like one that nobody has used: every quota would be granted
@@ -187,7 +187,7 @@ func (s *Store) sawMark(id string, made bool) error {
 // its data.
 func (s *Store) Init(ctx context.Context) (made bool, err error) {
 	if s.requireMark {
-		return false, fmt.Errorf("%w: redisstore: Init is for a store without RequireMark", drawgate.ErrInvalid)
+		return false, fmt.Errorf("%w: redisstore: Init is for a store without RequireMark", store.ErrInvalid)
 	}
 	c, err := s.begin(ctx, "init")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -149,8 +149,8 @@ func TestRequiredMark(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		err := tryTake(t.Context(), s, takeOf(plan, "k", 1))
-		se, ok := errors.AsType[*drawgate.StoreError](err)
-		if !ok || !errors.Is(err, redisstore.ErrLost) || se.Fault != drawgate.FaultConfiguration || !strings.Contains(err.Error(), "drawgate store init") {
+		se, ok := errors.AsType[*store.Error](err)
+		if !ok || !errors.Is(err, redisstore.ErrLost) || se.Fault != store.FaultConfiguration || !strings.Contains(err.Error(), "drawgate store init") {
 			t.Errorf("%s: %v, want ErrLost", when, err)
 		}
 		if err := s.Ping(t.Context()); !errors.Is(err, redisstore.ErrLost) {
@@ -184,7 +184,7 @@ func TestRequiredMark(t *testing.T) {
 	initialize(true)
 	take(t, s, takeOf(plan, "k", 1))
 	h.want(t, "initialized again", 1)
-	if _, err := s.Init(t.Context()); !errors.Is(err, drawgate.ErrInvalid) {
+	if _, err := s.Init(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a store that requires the mark initializes itself: %v", err)
 	}
 }

@@ -16,11 +16,12 @@ import (
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // heldPlan is a policy of which everything is held in another way.
-func heldPlan(tb testing.TB) *drawgate.Plan {
+func heldPlan(tb testing.TB) *store.Plan {
 	tb.Helper()
 	return compile(tb, "p",
 		drawgate.Limit{Name: "slots", Unit: "slots", Kind: drawgate.Concurrency, Amount: 400},
@@ -47,7 +48,7 @@ func TestManyReservations(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			clock, d := newClock(), rand.New(rand.NewPCG(seed, 7))
-			store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
+			kept := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
 			same, plan := model.NewRecords(clock.now, false), heldPlan(t)
 			var open []string
 			most := 0
@@ -61,11 +62,11 @@ func TestManyReservations(t *testing.T) {
 				}
 				if d.IntN(10) < grow && len(open) > 0 {
 					i := d.IntN(len(open))
-					st := drawgate.Settlement{Op: drawgate.OpSettle, ID: open[i], Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute}
-					if st.Op = []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew}[d.IntN(3)]; st.Op != drawgate.OpRenew {
+					st := store.Settlement{Op: store.OpSettle, ID: open[i], Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute}
+					if st.Op = []store.Op{store.OpSettle, store.OpCancel, store.OpRenew}[d.IntN(3)]; st.Op != store.OpRenew {
 						open = slices.Delete(open, i, i+1)
 					}
-					if got, want := settle(t, store, st), settle(t, same, st); !cmp.Equal(got, want) {
+					if got, want := settle(t, kept, st), settle(t, same, st); !cmp.Equal(got, want) {
 						t.Fatalf("step %d: %v: %+v, want %+v", step, st.Op, got, want)
 					}
 				} else {
@@ -75,7 +76,7 @@ func TestManyReservations(t *testing.T) {
 					} else {
 						ask.Buckets[0].N[0] = 0
 					}
-					got, want := take(t, store, ask), take(t, same, ask)
+					got, want := take(t, kept, ask), take(t, same, ask)
 					if diff := cmp.Diff(answerOf(&want), answerOf(&got), results); diff != "" {
 						t.Fatalf("step %d: take %v (- engine, + store):\n%s", step, ask, diff)
 					}
@@ -83,8 +84,8 @@ func TestManyReservations(t *testing.T) {
 						open = append(open, ask.ID)
 					}
 				}
-				got, want := peek(t, store, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0]), peek(t, same, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0])
-				if diff := cmp.Diff(answerOf(&want.Decision), answerOf(&got.Decision), results); diff != "" ||
+				got, want := peek(t, kept, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0]), peek(t, same, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0])
+				if diff := cmp.Diff(answerOf(&want.Verdict), answerOf(&got.Verdict), results); diff != "" ||
 					got.Open != want.Open || !slices.Equal(got.States, want.States) {
 					t.Fatalf("step %d: %d open, want %d; %v, want %v (- engine, + store):\n%s", step, got.Open, want.Open, got.States, want.States, diff)
 				}
@@ -101,10 +102,10 @@ func TestManyReservations(t *testing.T) {
 func TestNothingIsLeftOfReservations(t *testing.T) {
 	t.Parallel()
 	conn, clock, keys := client(t, redistest.Start(t)), newClock(), prefix()
-	store, plan := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now), heldPlan(t)
+	st, plan := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now), heldPlan(t)
 	for i := range 200 {
-		if d := take(t, store, held(takeOf(plan, "k", 1, 1, int64(i%2), 1, 1), fmt.Sprint(i), time.Hour)); !d.Allowed {
-			t.Fatal(d.Err())
+		if d := take(t, st, held(takeOf(plan, "k", 1, 1, int64(i%2), 1, 1), fmt.Sprint(i), time.Hour)); !d.Allowed {
+			t.Fatal(d.Fail)
 		}
 	}
 	for i := range 200 {
@@ -112,10 +113,10 @@ func TestNothingIsLeftOfReservations(t *testing.T) {
 		if i == 150 {
 			clock.advance(time.Hour) // the rest ends
 		}
-		settle(t, store, drawgate.Settlement{Op: drawgate.OpCancel, ID: id, Buckets: takeOf(plan, "k").Buckets})
+		settle(t, st, store.Settlement{Op: store.OpCancel, ID: id, Buckets: takeOf(plan, "k").Buckets})
 	}
-	take(t, store, takeOf(plan, "k", 0, 1))
-	names, err := conn.Do(t.Context(), conn.B().Hkeys().Key(redisstore.KeyOf(keys, drawgate.Key{Policy: "p", Name: "k"})).Build()).AsStrSlice()
+	take(t, st, takeOf(plan, "k", 0, 1))
+	names, err := conn.Do(t.Context(), conn.B().Hkeys().Key(redisstore.KeyOf(keys, store.Key{Policy: "p", Name: "k"})).Build()).AsStrSlice()
 	if err != nil {
 		t.Fatal(err)
 	}

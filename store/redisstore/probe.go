@@ -64,7 +64,7 @@ func isDenied(text string) bool {
 	return slices.ContainsFunc(permission[:], func(w string) bool { return strings.Contains(text, w) })
 }
 
-// Ping implements drawgate.Pinger. It runs every command that a take runs, because a server that is
+// Ping implements store.Pinger. It runs every command that a take runs, because a server that is
 // read-only or lacks permissions cannot decide.
 func (s *Store) Ping(ctx context.Context) error {
 	c, err := s.begin(ctx, "ping")

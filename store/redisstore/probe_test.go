@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -37,8 +37,8 @@ func TestMissingPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for what, err := range map[string]error{"take": tryTake(t.Context(), s, takeOf(plan, "k", 1)), "ping": s.Ping(t.Context())} {
-			se, ok := errors.AsType[*drawgate.StoreError](err)
-			if !ok || se.Fault != drawgate.FaultConfiguration || !errors.Is(err, redisstore.ErrMisconfigured) ||
+			se, ok := errors.AsType[*store.Error](err)
+			if !ok || se.Fault != store.FaultConfiguration || !errors.Is(err, redisstore.ErrMisconfigured) ||
 				!strings.Contains(strings.ToLower(err.Error()), missing) || strings.Contains(err.Error(), "%probe") {
 				t.Errorf("%s without %s: %v; want an error of the configuration that names it", what, missing, err)
 			}
@@ -62,10 +62,10 @@ func TestMissingPermissions(t *testing.T) {
 	for range 5 { // these commands are all that is needed
 		take(t, s, takeOf(plan, "k", 1))
 	}
-	if err := s.Reset(t.Context(), []drawgate.Key{{Policy: plan.Name(), Name: "k"}}); err != nil {
+	if err := s.Reset(t.Context(), []store.Key{{Policy: plan.Name(), Name: "k"}}); err != nil {
 		t.Error(err)
 	}
-	if err := s.List(t.Context(), "", plan.Name(), func(drawgate.Key) bool { return true }); err != nil {
+	if err := s.List(t.Context(), "", plan.Name(), func(store.Key) bool { return true }); err != nil {
 		t.Error(err)
 	}
 	acl("-pexpire")

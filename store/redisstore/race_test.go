@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -45,12 +46,12 @@ func dayZone() string {
 	return "UTC"
 }
 
-func dayPlan(zone string) *drawgate.Plan {
+func dayPlan(zone string) *store.Plan {
 	p, err := drawgate.Policy{Name: "shared", Limits: []drawgate.Limit{{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: zone, Amount: quota}}}.Compile()
 	if err != nil {
 		panic(err)
 	}
-	return p
+	return p.Plan
 }
 
 // work takes for a while with several goroutines, and prints how many units it was granted.
@@ -72,8 +73,8 @@ func work(spec, url string) {
 		wg.Go(func() {
 			plan := dayPlan(zone)
 			for time.Now().Before(deadline) {
-				var d [1]drawgate.Decision
-				if err := s.Take(context.Background(), []drawgate.Take{takeOf(plan, "k", 1)}, d[:]); err != nil || d[0].Fail != nil {
+				var d [1]store.Verdict
+				if err := s.Take(context.Background(), []store.Take{takeOf(plan, "k", 1)}, d[:]); err != nil || d[0].Fail != nil {
 					panic(fmt.Sprint(err, d[0].Fail))
 				}
 				if d[0].Allowed {
@@ -133,8 +134,8 @@ func TestProcesses(t *testing.T) {
 // What the linearizability test does: an operation, and what it answered.
 type (
 	input struct {
-		take   *drawgate.Take
-		settle *drawgate.Settlement
+		take   *store.Take
+		settle *store.Settlement
 	}
 	output struct {
 		allowed, replayed, reused, gone bool
@@ -187,7 +188,7 @@ func TestLinearizable(t *testing.T) {
 		s := open(t, server, nil)
 		for g := range 3 {
 			wg.Go(func() {
-				mine := []drawgate.Take{}
+				mine := []store.Take{}
 				for i := range 16 {
 					var in input
 					switch {
@@ -196,9 +197,9 @@ func TestLinearizable(t *testing.T) {
 						if i%2 == 0 {
 							mine = mine[1:]
 						}
-						in.settle = &drawgate.Settlement{Op: drawgate.OpCancel, ID: tk.ID, Buckets: tk.Buckets}
+						in.settle = &store.Settlement{Op: store.OpCancel, ID: tk.ID, Buckets: tk.Buckets}
 						if used := [...]int64{0, 1, 3}[(i/3+g)%3]; used > 0 {
-							in.settle.Op, in.settle.Buckets = drawgate.OpSettle, takeOf(plan, "k", used, 1).Buckets
+							in.settle.Op, in.settle.Buckets = store.OpSettle, takeOf(plan, "k", used, 1).Buckets
 						}
 					case i%4 == 3:
 						tk := takeOf(plan, "k", 1, 0)

@@ -59,7 +59,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
@@ -99,10 +99,10 @@ type Store struct {
 }
 
 var (
-	_ drawgate.Store    = (*Store)(nil)
-	_ drawgate.Resetter = (*Store)(nil)
-	_ drawgate.Lister   = (*Store)(nil)
-	_ drawgate.Pinger   = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Resetter = (*Store)(nil)
+	_ store.Lister   = (*Store)(nil)
+	_ store.Pinger   = (*Store)(nil)
 )
 
 // Open returns a store on the server that a URL names: redis://user:password@host:port/db, or
@@ -129,7 +129,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 }
 
 // CheckURL reports whether [Open] accepts a URL, without connecting. The error is
-// [drawgate.ErrInvalid], and never shows a password.
+// [store.ErrInvalid], and never shows a password.
 func CheckURL(serverURL string) error {
 	_, err := parse(serverURL)
 	return err
@@ -138,16 +138,16 @@ func CheckURL(serverURL string) error {
 func parse(text string) (rueidis.ClientOption, error) {
 	o, err := rueidis.ParseURL(text)
 	if what := ignored(text); err == nil && what != "" {
-		return o, fmt.Errorf("%w: redisstore: the URL has %s", drawgate.ErrInvalid, what)
+		return o, fmt.Errorf("%w: redisstore: the URL has %s", store.ErrInvalid, what)
 	}
 	switch {
 	case err == nil && o.Sentinel.MasterSet == "" && len(o.InitAddress) == 1 && !strings.Contains(o.InitAddress[0], ","):
 		return o, nil
 	case err == nil || strings.Contains(text, ",") || strings.Contains(text, "master_"):
-		return o, fmt.Errorf("%w: redisstore: the URL names several servers or a Sentinel: name one server, without a list or master_set", drawgate.ErrInvalid)
+		return o, fmt.Errorf("%w: redisstore: the URL names several servers or a Sentinel: name one server, without a list or master_set", store.ErrInvalid)
 	}
 	// The text of the error may repeat the URL, password included.
-	return o, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db", drawgate.ErrInvalid)
+	return o, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db", store.ErrInvalid)
 }
 
 // parameters are those of a URL that have an effect.
@@ -203,7 +203,7 @@ func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 	s.mu.RLock()
 	if s.closed {
 		s.mu.RUnlock()
-		return nil, drawgate.ErrClosed
+		return nil, store.ErrClosed
 	}
 	s.running.Add(1)
 	s.mu.RUnlock()
@@ -228,7 +228,7 @@ func (s *Store) end() {
 	s.running.Done()
 }
 
-// Close implements [drawgate.Store]. Running calls finish first.
+// Close implements [store.Store]. Running calls finish first.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true

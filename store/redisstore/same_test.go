@@ -15,27 +15,24 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // answer is a decision as it can be compared.
 type answer struct {
 	Allowed, Replayed         bool
-	Reason                    drawgate.Reason
+	Reason                    store.Reason
 	RetryAfter, EarliestRetry time.Duration
 	Reused, NeedsHold         bool
 	At, End                   time.Time
-	Limits                    []drawgate.LimitResult
-	Granted                   []drawgate.Amounts
+	Limits                    []store.Answer
 }
 
-func answerOf(d *drawgate.Decision) answer {
+func answerOf(d *store.Verdict) answer {
 	a := answer{
 		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry,
-		Reused: errors.Is(d.Fail, drawgate.ErrIDReused), NeedsHold: errors.Is(d.Fail, drawgate.ErrNeedsReserve), At: d.At(), End: d.HoldEnd(), Limits: slices.Collect(d.Limits()),
-	}
-	for b := range d.Buckets() {
-		a.Granted = append(a.Granted, d.Granted(b))
+		Reused: errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve), At: d.At(), End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...),
 	}
 	return a
 }
@@ -88,46 +85,46 @@ func someLimits(t *rapid.T, large bool) []drawgate.Limit {
 // script is one random history.
 type script struct {
 	*rapid.T
-	store drawgate.Store
+	store store.Store
 	model *model.Records
 	clock *fakeClock
-	plans [][]*drawgate.Plan // per policy its versions
-	takes []drawgate.Take    // that were held
-	done  []string           // what was done, for the failure message
+	plans [][]*store.Plan // per policy its versions
+	takes []store.Take    // that were held
+	done  []string        // what was done, for the failure message
 	large bool
 	few   bool // the store removes expired entries one by one
 }
 
-func (s *script) buckets() []drawgate.BucketCost {
+func (s *script) buckets() []store.BucketCost {
 	n := 1
 	if rapid.IntRange(0, 3).Draw(s.T, "several") == 0 {
 		n = rapid.IntRange(2, 3).Draw(s.T, "buckets")
 	}
-	var bs []drawgate.BucketCost
+	var bs []store.BucketCost
 	for range n {
 		bs = append(bs, s.bucket())
 	}
-	slices.SortFunc(bs, func(a, b drawgate.BucketCost) int { return cmpKey(a.Key, b.Key) })
-	return slices.CompactFunc(bs, func(a, b drawgate.BucketCost) bool { return a.Key == b.Key })
+	slices.SortFunc(bs, func(a, b store.BucketCost) int { return cmpKey(a.Key, b.Key) })
+	return slices.CompactFunc(bs, func(a, b store.BucketCost) bool { return a.Key == b.Key })
 }
 
-func cmpKey(a, b drawgate.Key) int {
+func cmpKey(a, b store.Key) int {
 	return slices.Compare([]string{a.Policy, a.Name}, []string{b.Policy, b.Name})
 }
 
-func (s *script) bucket() drawgate.BucketCost {
+func (s *script) bucket() store.BucketCost {
 	versions := rapid.SampledFrom(s.plans).Draw(s.T, "policy")
 	plan := versions[0]
 	if rapid.IntRange(0, 4).Draw(s.T, "other version") == 0 {
 		plan = rapid.SampledFrom(versions).Draw(s.T, "version")
 	}
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: plan.Name(), Name: rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name")}, Plan: plan}
+	b := store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name")}, Plan: plan}
 	s.amounts(&b, 0)
 	return b
 }
 
-func (s *script) amounts(b *drawgate.BucketCost, least int64) {
-	b.N = drawgate.Amounts{}
+func (s *script) amounts(b *store.BucketCost, least int64) {
+	b.N = store.Amounts{}
 	for j, l := range b.Plan.Policy().Limits {
 		most := int64(4)
 		if s.large {
@@ -154,7 +151,7 @@ func join(lines []string) (text string) {
 }
 
 func (s *script) take() {
-	t := drawgate.Take{Buckets: s.buckets(), Priority: s.priority()}
+	t := store.Take{Buckets: s.buckets(), Priority: s.priority()}
 	if rapid.IntRange(0, 2).Draw(s.T, "held") > 0 {
 		t.ID = fmt.Sprint("id", rapid.IntRange(1, 12).Draw(s.T, "id"))
 		t.Hold = rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second, time.Hour, 50 * time.Hour}).Draw(s.T, "hold")
@@ -170,12 +167,12 @@ func (s *script) again() {
 	}
 }
 
-func (s *script) takeThis(t drawgate.Take) {
-	want, got := make([]drawgate.Decision, 1), make([]drawgate.Decision, 1)
-	if err := errors.Join(s.model.Take(s.Context(), []drawgate.Take{t}, want), s.store.Take(s.Context(), []drawgate.Take{t}, got)); err != nil {
+func (s *script) takeThis(t store.Take) {
+	want, got := make([]store.Verdict, 1), make([]store.Verdict, 1)
+	if err := errors.Join(s.model.Take(s.Context(), []store.Take{t}, want), s.store.Take(s.Context(), []store.Take{t}, got)); err != nil {
 		s.Fatal(err)
 	}
-	if f := got[0].Fail; f != nil && !errors.Is(f, drawgate.ErrIDReused) && !errors.Is(f, drawgate.ErrNeedsReserve) {
+	if f := got[0].Fail; f != nil && !errors.Is(f, store.ErrIDReused) && !errors.Is(f, store.ErrNeedsReserve) {
 		s.Fatalf("take: %v\nhistory:\n%v", got[0].Fail, join(s.done))
 	}
 	what := fmt.Sprintf("%d take id=%q hold=%v lease=%v priority=%d", s.clock.now(), t.ID, t.Hold, t.Lease, t.Priority)
@@ -184,29 +181,31 @@ func (s *script) takeThis(t drawgate.Take) {
 	}
 	a, b := answerOf(&got[0]), answerOf(&want[0])
 	if s.few {
-		a.leftLess(&b)
+		a.leftLess(&b, &t)
 	}
 	s.same(what+fmt.Sprintf(" -> %v", want[0].Allowed), a, b)
 }
 
 // leftLess accepts that less is left of a rolling limit than of the engine's, if the limit is not
 // one that made the take wait.
-func (a *answer) leftLess(want *answer) {
-	for i := range min(len(a.Limits), len(want.Limits)) {
-		l, w := &a.Limits[i], &want.Limits[i]
-		if waits := w.RetryAfter > 0 && w.RetryAfter < drawgate.Never; !waits && l.Limit.Kind == drawgate.Rolling {
-			l.Remaining = max(l.Remaining, w.Remaining)
+func (a *answer) leftLess(want *answer, t *store.Take) {
+	for b := range min(len(a.Limits), len(want.Limits)) {
+		for i, limit := range t.Buckets[b].Plan.Policy().Limits {
+			l, w := &a.Limits[b].Limits[i], &want.Limits[b].Limits[i]
+			if waits := w.RetryAfter > 0 && w.RetryAfter < drawgate.Never; !waits && limit.Kind == drawgate.Rolling {
+				l.Remaining = max(l.Remaining, w.Remaining)
+			}
 		}
 	}
 }
 
 func (s *script) settle() {
-	st := drawgate.Settlement{Op: rapid.SampledFrom([]drawgate.Op{
-		drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund,
+	st := store.Settlement{Op: rapid.SampledFrom([]store.Op{
+		store.OpSettle, store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpRefund,
 	}).Draw(s.T, "op")}
-	if st.Op == drawgate.OpCharge || st.Op == drawgate.OpRefund || len(s.takes) == 0 {
-		if st.Op != drawgate.OpRefund {
-			st.Op = drawgate.OpCharge
+	if st.Op == store.OpCharge || st.Op == store.OpRefund || len(s.takes) == 0 {
+		if st.Op != store.OpRefund {
+			st.Op = store.OpCharge
 		}
 		st.Buckets = s.buckets()
 		st.At = time.UnixMicro(s.clock.now() - rapid.SampledFrom([]int64{0, 0, 1e6, 60e6, 86400e6, -5e6}).Draw(s.T, "ago"))
@@ -218,11 +217,11 @@ func (s *script) settle() {
 			if rapid.IntRange(0, 5).Draw(s.T, "by another version") == 0 {
 				st.Buckets[i].Plan = rapid.SampledFrom(s.plans[st.Buckets[i].Key.Policy[0]-'p']).Draw(s.T, "version")
 			}
-			s.amounts(&st.Buckets[i], drawgate.KeepEstimate)
+			s.amounts(&st.Buckets[i], store.KeepEstimate)
 		}
 	}
-	want, got := make([]drawgate.Outcome, 1), make([]drawgate.Outcome, 1)
-	batch := []drawgate.Settlement{st}
+	want, got := make([]store.Outcome, 1), make([]store.Outcome, 1)
+	batch := []store.Settlement{st}
 	if err := errors.Join(s.model.Settle(s.Context(), batch, want), s.store.Settle(s.Context(), batch, got)); err != nil {
 		s.Fatal(err)
 	}
@@ -234,8 +233,8 @@ func (s *script) settle() {
 
 func (s *script) peek() {
 	b, priority := s.bucket(), s.priority()
-	want, got := make([]drawgate.Status, 1), make([]drawgate.Status, 1)
-	bs := []drawgate.BucketCost{b}
+	want, got := make([]store.State, 1), make([]store.State, 1)
+	bs := []store.BucketCost{b}
 	if err := errors.Join(s.model.Peek(s.Context(), bs, priority, want), s.store.Peek(s.Context(), bs, priority, got)); err != nil {
 		s.Fatal(err)
 	}
@@ -244,11 +243,11 @@ func (s *script) peek() {
 	}
 	type status struct {
 		A      answer
-		States []drawgate.LimitUsage
+		States []store.LimitUsage
 		Open   int
 	}
 	s.same(fmt.Sprintf("%d peek %s/%s%v priority=%d", s.clock.now(), b.Key.Policy, b.Key.Name, b.N, priority),
-		status{answerOf(&got[0].Decision), got[0].States, got[0].Open}, status{answerOf(&want[0].Decision), want[0].States, want[0].Open})
+		status{answerOf(&got[0].Verdict), got[0].States, got[0].Open}, status{answerOf(&want[0].Verdict), want[0].States, want[0].Open})
 }
 
 func (s *script) wait() {
@@ -305,20 +304,20 @@ func sameAsEngine(t *testing.T, few bool) {
 	conn := client(t, server)
 	rapid.Check(t, func(t *rapid.T) {
 		clock, keys := newClock(), prefix()
-		store := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
+		st := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
 		if few {
-			store.RemoveAtMost(1)
+			st.RemoveAtMost(1)
 		}
-		s := &script{T: t, store: store, clock: clock, model: model.NewRecords(clock.now, false), few: few}
+		s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false), few: few}
 		s.large = rapid.IntRange(0, 3).Draw(t, "large") == 0
 		for _, name := range []string{"p", "q"} {
-			var versions []*drawgate.Plan
+			var versions []*store.Plan
 			for range rapid.IntRange(1, 3).Draw(t, "versions") {
 				plan, err := drawgate.Policy{Name: name, Limits: someLimits(t, s.large)}.Compile()
 				if err != nil {
 					t.Skip(err)
 				}
-				versions = append(versions, plan)
+				versions = append(versions, plan.Plan)
 			}
 			s.plans = append(s.plans, versions)
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -58,7 +58,7 @@ func TestClusterNodeIsRefused(t *testing.T) {
 	node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(t.TempDir(), "nodes.conf"))
 	s := open(t, node, nil)
 	err := s.Ping(t.Context())
-	wantFault(t, "a node of a cluster", err, drawgate.FaultConfiguration)
+	wantFault(t, "a node of a cluster", err, store.FaultConfiguration)
 	if !errors.Is(err, redisstore.ErrMisconfigured) || !strings.Contains(err.Error(), "use one server that is not in a cluster") {
 		t.Errorf("got %v", err)
 	}

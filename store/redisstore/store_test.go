@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -23,7 +23,7 @@ func harness(t *testing.T) storetest.Harness {
 	t.Helper()
 	server := redistest.Start(t)
 	conn := client(t, server)
-	on := func(t *testing.T, clock *fakeClock, prefix string) drawgate.Store {
+	on := func(t *testing.T, clock *fakeClock, prefix string) store.Store {
 		t.Helper()
 		s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix}, clock.now)
 		if err := s.Ping(t.Context()); err != nil {
@@ -34,13 +34,13 @@ func harness(t *testing.T) storetest.Harness {
 		return &clocked{s, clock, prefix}
 	}
 	return storetest.Harness{
-		New: func(t *testing.T) drawgate.Store { return on(t, newClock(), prefix()) },
-		Advance: func(s drawgate.Store, d time.Duration) {
+		New: func(t *testing.T) store.Store { return on(t, newClock(), prefix()) },
+		Advance: func(s store.Store, d time.Duration) {
 			c := s.(*clocked)
 			c.clock.advance(d)
 			c.Learn() // a batch of which one take needs other calendar windows is not carried out in order
 		},
-		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
+		Second: func(t *testing.T, s store.Store) store.Store {
 			c := s.(*clocked)
 			return on(t, c.clock, c.prefix)
 		},
@@ -67,11 +67,11 @@ func TestScripts(t *testing.T) {
 		clock *fakeClock
 	}
 	storetest.Scripts(t, harness(t), storetest.Harness{
-		New: func(*testing.T) drawgate.Store {
+		New: func(*testing.T) store.Store {
 			clock := newClock()
 			return &reference{model.NewRecords(clock.now, false), clock}
 		},
-		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
+		Advance: func(s store.Store, d time.Duration) { s.(*reference).clock.advance(d) },
 	}, n)
 }
 
@@ -82,6 +82,6 @@ func TestServerClock(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	storetest.Run(t, storetest.Harness{
-		New: func(t *testing.T) drawgate.Store { return open(t, server, &redisstore.Options{Prefix: prefix()}) },
+		New: func(t *testing.T) store.Store { return open(t, server, &redisstore.Options{Prefix: prefix()}) },
 	})
 }

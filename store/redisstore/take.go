@@ -11,20 +11,19 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
 )
 
 // request is one element of a batch in progress.
 type request struct {
 	op       string
 	id       string
-	extra    string         // further arguments of the operation
-	take     *drawgate.Take // its extra is made when it is sent; nil: none
+	extra    string      // further arguments of the operation
+	take     *store.Take // its extra is made when it is sent; nil: none
 	priority int8
-	buckets  []drawgate.BucketCost
+	buckets  []store.BucketCost
 	times    []int64 // the script asked for their calendar windows
 	rounds   int     // how often it did
 	call
@@ -37,12 +36,12 @@ type request struct {
 	twoWords [2]string
 }
 
-// Take implements [drawgate.Store].
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+// Take implements [store.Store].
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	reqs := make([]request, len(batch))
 	for i := range batch {
 		t, d := &batch[i], &out[i]
-		*d = drawgate.Decision{}
+		*d = store.Verdict{}
 		reqs[i] = takeRequest(t)
 		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerTake(t, d, m) }
 	}
@@ -51,21 +50,21 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	}
 	for i := range reqs {
 		if reqs[i].err != nil {
-			out[i] = drawgate.Decision{Fail: reqs[i].err}
+			out[i] = store.Verdict{Fail: reqs[i].err}
 		}
 	}
 	return nil
 }
 
-func takeRequest(t *drawgate.Take) request {
+func takeRequest(t *store.Take) request {
 	r := request{op: opTake, id: t.ID, priority: t.Priority, buckets: t.Buckets}
-	if r.err = answer.Check(t); r.err != nil {
+	if r.err = t.Check(); r.err != nil {
 		return r
 	}
 	if t.ID == "" && t.Ahead <= 0 && !t.Given && len(t.Buckets) == 1 {
 		r.op = opHot
 		b := &t.Buckets[0]
-		if specs := answer.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
+		if specs := store.Internal.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
 			r.op = opGCRA
 		}
 		return r
@@ -78,19 +77,19 @@ func takeRequest(t *drawgate.Take) request {
 
 // takeExtra returns the further arguments of a take that is sent at about now, on the server's
 // clock.
-func takeExtra(t *drawgate.Take, about int64) string {
+func takeExtra(t *store.Take, about int64) string {
 	buf := make([]byte, 0, 41)
 	notAfter := int64(0)
 	if t.ID == "" {
 		buf = append(buf, make([]byte, 16)...)
 	} else {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
-		buf = binary.BigEndian.AppendUint64(buf, answer.Fingerprint(t))
-		if notAfter = about + drawgate.SendLife.Microseconds(); !t.NotAfter.IsZero() {
-			notAfter = min(record.Latest(t.NotAfter), answer.MaxInstant)
+		buf = binary.BigEndian.AppendUint64(buf, t.Fingerprint())
+		if notAfter = about + store.SendLife.Microseconds(); !t.NotAfter.IsZero() {
+			notAfter = min(record.Latest(t.NotAfter), store.MaxInstant)
 		}
 	}
-	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead, 0), answer.MaxHold).Microseconds())
+	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead, 0), store.MaxHold).Microseconds())
 	flags := byte(0)
 	if t.Lease {
 		flags |= flagLease
@@ -101,12 +100,12 @@ func takeExtra(t *drawgate.Take, about int64) string {
 	return string(append(buf, flags))
 }
 
-// Settle implements [drawgate.Store].
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements [store.Store].
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	reqs := make([]request, len(batch))
 	for i := range batch {
 		st, o := &batch[i], &out[i]
-		*o = drawgate.Outcome{}
+		*o = store.Outcome{}
 		reqs[i] = settleRequest(st)
 		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerSettle(st, o, m) }
 	}
@@ -115,65 +114,65 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	}
 	for i := range reqs {
 		if reqs[i].err != nil {
-			out[i] = drawgate.Outcome{Err: reqs[i].err}
+			out[i] = store.Outcome{Err: reqs[i].err}
 		}
 	}
 	return nil
 }
 
-func settleRequest(st *drawgate.Settlement) request {
+func settleRequest(st *store.Settlement) request {
 	r := request{id: st.ID, buckets: st.Buckets}
-	if r.err = answer.CheckSettlement(st); r.err != nil {
+	if r.err = st.Check(); r.err != nil {
 		return r
 	}
 	grant := binary.BigEndian.AppendUint64(nil, uint64(st.Grant))
 	switch st.Op {
-	case drawgate.OpSettle:
+	case store.OpSettle:
 		r.op, r.extra = opSettle, string(grant)
-	case drawgate.OpCancel:
+	case store.OpCancel:
 		r.op, r.extra = opCancel, string(grant)
-	case drawgate.OpRenew:
+	case store.OpRenew:
 		r.op, r.extra = opRenew, string(appendNum(grant, st.Hold.Microseconds()))
-	case drawgate.OpCharge:
+	case store.OpCharge:
 		r.op, r.id = opCharge, ""
 		notAfter := int64(0)
 		if st.Once {
-			notAfter = answer.SeenAt(st) + record.SeenLife
+			notAfter = store.Internal.SeenAt(st) + record.SeenLife
 		}
-		r.extra = string(appendNums(nil, min(max(st.At.UnixMicro(), -answer.MaxHold.Microseconds()), answer.MaxInstant), notAfter))
-	case drawgate.OpRefund:
+		r.extra = string(appendNums(nil, min(max(st.At.UnixMicro(), -store.MaxHold.Microseconds()), store.MaxInstant), notAfter))
+	case store.OpRefund:
 		r.op, r.id = opRefund, ""
-		r.extra = string(appendNum(nil, answer.SeenAt(st)))
-	case drawgate.OpPause:
+		r.extra = string(appendNum(nil, store.Internal.SeenAt(st)))
+	case store.OpPause:
 		r.op, r.id = opPause, ""
 		until := int64(0)
 		if st.Hold == 0 {
 			until = max(st.At.UnixMicro(), 0)
 		}
 		r.extra = string(appendNums(nil, st.Hold.Microseconds(), until)) + st.Reason
-	case drawgate.OpUnpause:
+	case store.OpUnpause:
 		r.op, r.id = opUnpause, ""
 		r.extra = string(appendNum(nil, max(st.At.UnixMicro(), 0)))
 	}
 	return r
 }
 
-// Peek implements [drawgate.Store].
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements [store.Store].
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	reqs := make([]request, len(buckets))
 	for i := range buckets {
 		b, st := &buckets[i], &out[i]
-		*st = drawgate.Status{}
+		*st = store.State{}
 		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
 		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerPeek(b, priority, st, m) }
-		reqs[i].err = answer.CheckPeek(b, priority)
+		reqs[i].err = b.Check(priority)
 	}
 	if err := s.carryOut(ctx, "peek", reqs); err != nil {
 		return err
 	}
 	for i := range reqs {
 		if reqs[i].err != nil {
-			out[i] = drawgate.Status{Decision: drawgate.Decision{Fail: reqs[i].err}}
+			out[i] = store.State{Verdict: store.Verdict{Fail: reqs[i].err}}
 		}
 	}
 	return nil
@@ -203,7 +202,7 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 			r.err = r.name(s.prefix)
 		}
 		if r.err != nil {
-			if !errors.Is(r.err, drawgate.ErrNeedsReserve) && !errors.Is(r.err, drawgate.ErrInvalid) { // mistakes, which are no failure of the store
+			if !errors.Is(r.err, store.ErrNeedsReserve) && !errors.Is(r.err, store.ErrInvalid) { // mistakes, which are no failure of the store
 				r.err = storeError(op, r.err)
 			}
 			continue
@@ -232,8 +231,8 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 
 // name finds the keys of a request's buckets.
 func (r *request) name(prefix string) error {
-	if len(r.buckets) == 0 || len(r.buckets) > drawgate.MaxBuckets {
-		return fmt.Errorf("%w: %d buckets, but 1 to %d are allowed", drawgate.ErrInvalid, len(r.buckets), drawgate.MaxBuckets)
+	if len(r.buckets) == 0 || len(r.buckets) > store.MaxBuckets {
+		return fmt.Errorf("%w: %d buckets, but 1 to %d are allowed", store.ErrInvalid, len(r.buckets), store.MaxBuckets)
 	}
 	r.keys = r.oneKey[:]
 	if len(r.buckets) > 1 {
@@ -243,7 +242,7 @@ func (r *request) name(prefix string) error {
 		key, raw := storekey.Format(prefix, r.buckets[i].Key)
 		r.keys[i] = key
 		if slices.Contains(r.keys[:i], key) {
-			return fmt.Errorf("%w: the same bucket is named twice", drawgate.ErrInvalid)
+			return fmt.Errorf("%w: the same bucket is named twice", store.ErrInvalid)
 		}
 		if raw != "" && (r.op == opGCRA || r.op == opHot) {
 			r.op = opTake // the short way does not store a key's parts
@@ -361,7 +360,7 @@ func answered(m *rueidis.RedisMessage) (code, now int64, rest []rueidis.RedisMes
 	return code, now, parts[2:], nil
 }
 
-func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.RedisMessage) error {
+func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMessage) error {
 	if m.IsString() {
 		return s.answerShort(t, d, m)
 	}
@@ -379,7 +378,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	}
 	switch code {
 	case gotReused, gotOther, gotLate, gotFull:
-		*d = answer.New(t, record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
+		*d = store.Internal.Verdict(&record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
 		return nil
 	}
 	if len(rest) < 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
@@ -404,7 +403,7 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 			return err
 		}
 		views[i] = st
-		asks[i] = record.Ask{Rec: &st.rec, Specs: answer.Specs(b.Plan, false), Granted: record.Amounts(got)}
+		asks[i] = record.Ask{Rec: &st.rec, Specs: store.Internal.Specs(b.Plan, false), Granted: record.Amounts(got)}
 		if code != gotRefused {
 			record.Peek(&asks[i], t.Priority, now)
 		}
@@ -412,12 +411,12 @@ func (s *Store) answerTake(t *drawgate.Take, d *drawgate.Decision, m *rueidis.Re
 	if code == gotRefused {
 		return refusal(t, d, views, now)
 	}
-	*d = answer.New(t, record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
+	*d = store.Internal.Verdict(&record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
 	return nil
 }
 
 // answerShort answers a plain take of one bucket that was allowed, from the bucket's new header.
-func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.RedisMessage) error {
+func (s *Store) answerShort(t *store.Take, d *store.Verdict, m *rueidis.RedisMessage) error {
 	st, err := header(m)
 	if err != nil {
 		return err
@@ -425,26 +424,26 @@ func (s *Store) answerShort(t *drawgate.Take, d *drawgate.Decision, m *rueidis.R
 	now := st.rec.Last
 	s.learn(now)
 	st.complete(nil)
-	ask := record.Ask{Rec: &st.rec, Specs: answer.Specs(t.Buckets[0].Plan, false)}
-	record.Peek(&ask, t.Priority, now)
-	*d = answer.Plain(t, record.Verdict{Now: now, Allowed: true}, ask.Out)
+	ask := [1]record.Ask{{Rec: &st.rec, Specs: store.Internal.Specs(t.Buckets[0].Plan, false)}}
+	record.Peek(&ask[0], t.Priority, now)
+	*d = store.Internal.Verdict(&record.Verdict{Now: now, Allowed: true}, ask[:])
 	return nil
 }
 
 // refusal explains a refusal by deciding once more, here, on what the script saw.
-func refusal(t *drawgate.Take, d *drawgate.Decision, views []*stored, now int64) error {
+func refusal(t *store.Take, d *store.Verdict, views []*stored, now int64) error {
 	recs := views[0].oneRecord[:0]
 	for _, st := range views {
 		recs = append(recs, &st.rec)
 	}
-	*d = answer.Decide(t, recs, false, now)
+	*d = store.Internal.Decide(t, recs, false, now)
 	if d.Allowed || d.Fail != nil {
 		return errDisagree
 	}
 	return nil
 }
 
-func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *rueidis.RedisMessage) error {
+func (s *Store) answerSettle(st *store.Settlement, o *store.Outcome, m *rueidis.RedisMessage) error {
 	code, now, rest, err := answered(m)
 	if err != nil {
 		return err
@@ -455,7 +454,7 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 		o.Gone = true
 		return nil
 	case gotLate:
-		o.Err = drawgate.ErrTooLate
+		o.Err = store.ErrTooLate
 		return nil
 	case gotKept:
 		end, err := rest[0].AsInt64()
@@ -466,13 +465,13 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 		return nil
 	case gotDone:
 		switch st.Op {
-		case drawgate.OpRenew, drawgate.OpPause, drawgate.OpUnpause:
+		case store.OpRenew, store.OpPause, store.OpUnpause:
 			end, err := rest[0].AsInt64()
 			if err != nil {
 				return errAnswer
 			}
-			o.End = answer.Instant(end)
-		case drawgate.OpRefund:
+			o.End = store.Internal.Instant(end)
+		case store.OpRefund:
 			*o, err = refunded(st, rest[1:])
 		}
 		return err
@@ -481,7 +480,7 @@ func (s *Store) answerSettle(st *drawgate.Settlement, o *drawgate.Outcome, m *ru
 }
 
 // refunded reads how much was given back per bucket.
-func refunded(st *drawgate.Settlement, parts []rueidis.RedisMessage) (o drawgate.Outcome, err error) {
+func refunded(st *store.Settlement, parts []rueidis.RedisMessage) (o store.Outcome, err error) {
 	asks := make([]record.Ask, len(st.Buckets))
 	if len(parts) != len(asks) {
 		return o, errAnswer
@@ -493,10 +492,10 @@ func refunded(st *drawgate.Settlement, parts []rueidis.RedisMessage) (o drawgate
 		}
 		copy(asks[i].Granted[:], ns)
 	}
-	return answer.Refunded(asks), nil
+	return store.Internal.Refunded(asks), nil
 }
 
-func (s *Store) answerPeek(b *drawgate.BucketCost, priority int8, out *drawgate.Status, m *rueidis.RedisMessage) error {
+func (s *Store) answerPeek(b *store.BucketCost, priority int8, out *store.State, m *rueidis.RedisMessage) error {
 	code, now, rest, err := answered(m)
 	if err != nil || code != gotPeek || len(rest) != 2 {
 		return errAnswer
@@ -506,7 +505,7 @@ func (s *Store) answerPeek(b *drawgate.BucketCost, priority int8, out *drawgate.
 	if err != nil {
 		return err
 	}
-	*out = answer.Describe(b, &st.rec, priority, false, now)
+	*out = store.Internal.Describe(b, &st.rec, priority, false, now)
 	out.Open = st.open
 	return nil
 }

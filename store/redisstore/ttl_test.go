@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -44,10 +45,7 @@ func TestKeysExpire(t *testing.T) {
 			tk = held(tk, "id", time.Hour)
 		}
 		d := take(t, s, tk)
-		needs := d.At().Add(time.Millisecond)
-		for r := range d.Limits() {
-			needs = r.ResetAt()
-		}
+		needs := time.UnixMicro(d.First.Limits[0].ResetAt)
 		key := redisstore.KeyOf("drawgate", tk.Buckets[0].Key)
 		ttl, need := pttl(t, c, key), needs.Sub(d.At())
 		if ttl < need-time.Second || ttl > need+need/4+2*time.Minute {
@@ -90,21 +88,21 @@ func TestExpiredKeys(t *testing.T) {
 		{Name: "n", Kind: drawgate.Concurrency, Amount: 60},
 	} {
 		plan := compile(t, l.Name, l)
-		all := func(id string) drawgate.Take { return held(takeOf(plan, "k", 60), id, time.Hour) }
+		all := func(id string) store.Take { return held(takeOf(plan, "k", 60), id, time.Hour) }
 		if d := take(t, s, all("first")); !d.Allowed {
-			t.Fatalf("%v: %v", l.Kind, d.Err())
+			t.Fatalf("%v: %v", l.Kind, d.Fail)
 		}
 		if d := take(t, s, all("second")); d.Allowed {
 			t.Errorf("%v: there was more", l.Kind)
 		}
 		expire(t, c, redisstore.KeyOf("drawgate", all("").Buckets[0].Key))
-		if d := take(t, s, all("third")); !d.Allowed || d.Remaining() != 0 {
-			t.Errorf("%v, expired: %v, %d remain", l.Kind, d.Err(), d.Remaining())
+		if d := take(t, s, all("third")); !d.Allowed || d.First.Limits[0].Remaining != 0 {
+			t.Errorf("%v, expired: %v, %d remain", l.Kind, d.Fail, d.First.Limits[0].Remaining)
 		}
 		if d := take(t, s, all("fourth")); d.Allowed {
 			t.Errorf("%v: there was more after the key had expired", l.Kind)
 		}
-		if o := settle(t, s, drawgate.Settlement{Op: drawgate.OpCancel, ID: "first", Buckets: all("first").Buckets}); !o.Gone {
+		if o := settle(t, s, store.Settlement{Op: store.OpCancel, ID: "first", Buckets: all("first").Buckets}); !o.Gone {
 			t.Errorf("%v: what was held before is not gone", l.Kind)
 		}
 	}
@@ -133,7 +131,7 @@ func TestOldLimitsAreDropped(t *testing.T) {
 	t.Parallel()
 	c, clock := client(t, redistest.Start(t)), newClock()
 	s := redisstore.NewWithClock(c, nil, clock.now)
-	key := redisstore.KeyOf("drawgate", drawgate.Key{Policy: "p", Name: "k"})
+	key := redisstore.KeyOf("drawgate", store.Key{Policy: "p", Name: "k"})
 	for i := range 100 {
 		plan := compile(t, "p",
 			drawgate.Limit{Name: "changing", Kind: drawgate.Rolling, Window: time.Duration(1000+i) * time.Millisecond, Amount: 10, Precision: drawgate.Exact},
@@ -141,7 +139,7 @@ func TestOldLimitsAreDropped(t *testing.T) {
 		)
 		for range 2 {
 			if d := take(t, s, takeOf(plan, "k", 1, 1)); !d.Allowed {
-				t.Fatal(d.Err())
+				t.Fatal(d.Fail)
 			}
 			clock.advance(100 * time.Millisecond)
 		}
@@ -161,7 +159,7 @@ func TestEntriesAreDropped(t *testing.T) {
 	c, clock := client(t, redistest.Start(t)), newClock()
 	s := redisstore.NewWithClock(c, nil, clock.now)
 	plan := compile(t, "p", drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Window: time.Second, Amount: 1_000_000})
-	key := redisstore.KeyOf("drawgate", drawgate.Key{Policy: "p", Name: "k"})
+	key := redisstore.KeyOf("drawgate", store.Key{Policy: "p", Name: "k"})
 	for i := range 3000 {
 		take(t, s, takeOf(plan, "k", 1))
 		clock.advance(time.Millisecond)
@@ -190,17 +188,17 @@ func TestList(t *testing.T) {
 	want = append(want, "", ":", "%", "a:b", "*", strings.Repeat("long", 100))
 	slices.Sort(want)
 	for _, tenant := range []string{"t", "t:day", strings.Repeat("T", 100)} {
-		batch := make([]drawgate.Take, len(want))
+		batch := make([]store.Take, len(want))
 		for i, name := range want {
 			batch[i] = takeOf(plan, name, 1)
 			batch[i].Buckets[0].Key.Tenant = tenant
 		}
-		out := make([]drawgate.Decision, len(batch))
+		out := make([]store.Verdict, len(batch))
 		if err := s.Take(t.Context(), batch, out); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		err := s.List(t.Context(), tenant, "day", func(k drawgate.Key) bool {
+		err := s.List(t.Context(), tenant, "day", func(k store.Key) bool {
 			if k.Tenant != tenant || k.Policy != "day" {
 				t.Errorf("listed %+v", k)
 			}

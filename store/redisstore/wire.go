@@ -10,9 +10,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // This file is the protocol between the store and its script. Numbers are doubles, little endian.
@@ -79,8 +78,8 @@ func appendNums(buf []byte, vs ...int64) []byte {
 
 // appendRequest appends one bucket's request. It has the calendar windows of the instant about now,
 // the following one, and those of times.
-func appendRequest(buf []byte, b *drawgate.BucketCost, priority int8, raw string, about int64, times []int64) []byte {
-	specs := answer.Specs(b.Plan, false)
+func appendRequest(buf []byte, b *store.BucketCost, priority int8, raw string, about int64, times []int64) []byte {
+	specs := store.Internal.Specs(b.Plan, false)
 	buf = append(buf, byte(len(specs)))
 	for i := range specs {
 		s := &specs[i]
@@ -355,7 +354,7 @@ func (st *stored) readHeld(lists []string, specs []record.Spec) error {
 }
 
 // readView reads the script's view of a bucket: enough of its record to answer with.
-func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got drawgate.Amounts, err error) {
+func readView(m *rueidis.RedisMessage, b *store.BucketCost) (st *stored, got store.Amounts, err error) {
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 4 {
 		return nil, got, errAnswer
@@ -363,7 +362,7 @@ func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got 
 	if st, err = header(&parts[0]); err != nil {
 		return nil, got, err
 	}
-	older, err := readEntries(&parts[1], answer.Specs(b.Plan, false))
+	older, err := readEntries(&parts[1], store.Internal.Specs(b.Plan, false))
 	if err != nil {
 		return nil, got, err
 	}
@@ -372,7 +371,7 @@ func readView(m *rueidis.RedisMessage, b *drawgate.BucketCost) (st *stored, got 
 	if err != nil {
 		return nil, got, errAnswer
 	}
-	if err := st.readHeld(lists, answer.Specs(b.Plan, false)); err != nil {
+	if err := st.readHeld(lists, store.Internal.Specs(b.Plan, false)); err != nil {
 		return nil, got, err
 	}
 	if len(parts) > 4 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -33,10 +34,10 @@ func BenchmarkTake(b *testing.B) {
 				defer s.Close()
 				plan := compile(b, drawgate.Limit{Name: "l", Kind: kind, Window: time.Second, Amount: 100_000_000})
 				load(b, keys, func(key string) error {
-					var out [1]drawgate.Decision
-					err := s.Take(context.Background(), []drawgate.Take{{Buckets: buckets(plan, key, 1)}}, out[:])
+					var out [1]store.Verdict
+					err := s.Take(context.Background(), []store.Take{{Buckets: buckets(plan, key, 1)}}, out[:])
 					if err == nil {
-						err = out[0].Err()
+						err = out[0].Fail
 					}
 					return err
 				})
@@ -80,7 +81,7 @@ func BenchmarkBatchCheck(b *testing.B) {
 				d, err := take(b.Context(), stores[len(took)%c.processes], m.plan, "tasks", m.cost...)
 				took = append(took, time.Since(start))
 				if err != nil || !d.Allowed {
-					b.Fatalf("%v, %v", d.Err(), err)
+					b.Fatalf("%v, %v", d.Fail, err)
 				}
 			}
 			slices.Sort(took)
@@ -101,7 +102,7 @@ const (
 type month struct {
 	file  []byte
 	clock *clock
-	plan  *drawgate.Plan
+	plan  *store.Plan
 	cost  []int64
 }
 
@@ -123,7 +124,7 @@ func filledMonth(b *testing.B, precision int) month {
 	for range batches {
 		m.clock.advance(batchEvery)
 		if d, err := take(b.Context(), s, m.plan, "tasks", m.cost...); err != nil || !d.Allowed {
-			b.Fatalf("%v, %v", d.Err(), err)
+			b.Fatalf("%v, %v", d.Fail, err)
 		}
 	}
 	if err := s.Close(); err != nil {

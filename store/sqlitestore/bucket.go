@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // bucket is a record in memory, with what is needed to store it.
 type bucket struct {
-	key    drawgate.Key
+	key    store.Key
 	id     int64 // its row; 0: not stored yet
 	rec    *record.Record
 	notes  map[string]note // for the open reservations
@@ -34,7 +34,7 @@ type note struct {
 // cache keeps records between transactions. After a write by another process, each record is
 // compared with its row before it is used again.
 type cache struct {
-	buckets map[drawgate.Key]*bucket
+	buckets map[store.Key]*bucket
 	weight  int
 	most    int // largest weight between transactions
 }
@@ -43,7 +43,7 @@ type cache struct {
 const maxWeight = 64 << 20
 
 func newCache(most int) *cache {
-	return &cache{buckets: map[drawgate.Key]*bucket{}, most: cmp.Or(most, maxWeight)}
+	return &cache{buckets: map[store.Key]*bucket{}, most: cmp.Or(most, maxWeight)}
 }
 
 func (c *cache) clear() {
@@ -90,7 +90,7 @@ func isBucket(err error) bool {
 }
 
 // fetch returns the bucket of a key, from memory if possible.
-func (w *writer) fetch(key drawgate.Key) (*bucket, error) {
+func (w *writer) fetch(key store.Key) (*bucket, error) {
 	old := w.cache.buckets[key]
 	if old != nil {
 		if ok, err := w.fresh(old); ok || err != nil {
@@ -131,7 +131,7 @@ func (w *writer) fresh(b *bucket) (bool, error) {
 // load reads a bucket. A bucket without a row is empty. old is the bucket as this process knew it
 // last, or nil, and is not valid afterwards: entries that cannot have changed since are taken from
 // it.
-func load(c *conn, key drawgate.Key, old *bucket) (*bucket, error) {
+func load(c *conn, key store.Key, old *bucket) (*bucket, error) {
 	b := &bucket{key: key, rec: &record.Record{}, notes: map[string]note{}}
 	err := c.query(qKey, func(row []driver.Value) (err error) {
 		b.id, _ = row[0].(int64)
@@ -358,7 +358,7 @@ func (w *writer) flushOpen(b *bucket) error {
 }
 
 // forget removes a bucket, even one that cannot be read, and ends the effect of a repair on it.
-func (w *writer) forget(key drawgate.Key, now int64) error {
+func (w *writer) forget(key store.Key, now int64) error {
 	if b := w.cache.buckets[key]; b != nil {
 		b.gone = true
 		w.cache.remove(b)

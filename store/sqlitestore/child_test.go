@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -48,17 +49,17 @@ func child(ctx context.Context, kind, path string, args ...string) *exec.Cmd {
 }
 
 // tightPlan returns a limit that is exhausted sooner or later.
-func tightPlan(amount int64) *drawgate.Plan { return dayLong("tight", amount) }
+func tightPlan(amount int64) *store.Plan { return dayLong("tight", amount) }
 
 // widePlan returns a limit that never is.
-func widePlan() *drawgate.Plan { return dayLong("wide", 1_000_000_000) }
+func widePlan() *store.Plan { return dayLong("wide", 1_000_000_000) }
 
-func dayLong(name string, amount int64) *drawgate.Plan {
+func dayLong(name string, amount int64) *store.Plan {
 	p, err := drawgate.Policy{Name: name, Limits: []drawgate.Limit{rolling(amount, 24*time.Hour)}}.Compile()
 	if err != nil {
 		panic(err)
 	}
-	return p
+	return p.Plan
 }
 
 // crashChild takes and settles with 8 goroutines until it is killed, and writes a line for whatever
@@ -89,18 +90,18 @@ func crashChild(path string, args []string) error {
 	return nil
 }
 
-func crashStep(s *sqlitestore.Store, tight, wide *drawgate.Plan, id string, i int) error {
+func crashStep(s *sqlitestore.Store, tight, wide *store.Plan, id string, i int) error {
 	ctx := context.Background()
-	var d [1]drawgate.Decision
+	var d [1]store.Verdict
 	plan := wide
 	if i%4 == 0 {
 		plan = tight
 	}
-	t := drawgate.Take{Buckets: buckets(plan, "k", 1), Labels: []drawgate.Label{{Name: "id", Value: id}}}
+	t := store.Take{Buckets: buckets(plan, "k", 1), Labels: []store.Label{{Name: "id", Value: id}}}
 	if i%3 == 0 {
 		t.ID, t.Hold, t.Buckets[0].N[0] = id, time.Hour, 3
 	}
-	if err := s.Take(ctx, []drawgate.Take{t}, d[:]); err != nil {
+	if err := s.Take(ctx, []store.Take{t}, d[:]); err != nil {
 		return err
 	}
 	if !d[0].Allowed {
@@ -109,8 +110,8 @@ func crashStep(s *sqlitestore.Store, tight, wide *drawgate.Plan, id string, i in
 	if err := ack("take", id); err != nil || t.ID == "" {
 		return err
 	}
-	var o [1]drawgate.Outcome
-	if err := s.Settle(ctx, []drawgate.Settlement{{Op: drawgate.OpSettle, ID: id, Buckets: buckets(plan, "k", 2)}}, o[:]); err != nil {
+	var o [1]store.Outcome
+	if err := s.Settle(ctx, []store.Settlement{{Op: store.OpSettle, ID: id, Buckets: buckets(plan, "k", 2)}}, o[:]); err != nil {
 		return err
 	}
 	if o[0].Gone {
@@ -129,14 +130,14 @@ func ack(op, id string) error {
 }
 
 // dayPlan returns a calendar day of so many units, in a zone whose midnight is not near.
-func dayPlan(amount int64, zone string) *drawgate.Plan {
+func dayPlan(amount int64, zone string) *store.Plan {
 	p, err := drawgate.Policy{Name: "day", Limits: []drawgate.Limit{
 		{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: zone, Amount: amount},
 	}}.Compile()
 	if err != nil {
 		panic(err)
 	}
-	return p
+	return p.Plan
 }
 
 // dayZone returns a zone in which it is neither within a minute of midnight now nor soon.
@@ -176,7 +177,7 @@ func shareChild(path string, args []string) error {
 	for range goroutines {
 		wg.Go(func() {
 			for i := 0; more(); i++ {
-				plan := []*drawgate.Plan{tight, wide}[i%2]
+				plan := []*store.Plan{tight, wide}[i%2]
 				start := time.Now()
 				d, err := take(context.Background(), s, plan, "k", 1)
 				if err != nil {

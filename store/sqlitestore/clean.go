@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Cleaning goes through the file in steps of a few milliseconds while the store is idle. If it
@@ -187,7 +187,7 @@ func (w *writer) cleanHistory(now int64) error {
 func (w *writer) cleanStates(now int64, most int) error {
 	type found struct {
 		id, until int64
-		key       drawgate.Key
+		key       store.Key
 	}
 	var idle []found
 	rows := 0
@@ -231,7 +231,7 @@ func (w *writer) cleanStates(now int64, most int) error {
 
 // over reports whether a bucket that had open reservations when it was written is now unused, and
 // records that they ended.
-func (w *writer) over(key drawgate.Key, now int64) (bool, error) {
+func (w *writer) over(key store.Key, now int64) (bool, error) {
 	b, err := load(w.conn, key, nil)
 	if err != nil {
 		return false, err

@@ -11,18 +11,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // flood takes once from so many buckets.
-func flood(t *testing.T, s *sqlitestore.Store, plan *drawgate.Plan, prefix string, n int) {
+func flood(t *testing.T, s *sqlitestore.Store, plan *store.Plan, prefix string, n int) {
 	t.Helper()
-	batch := make([]drawgate.Take, n)
+	batch := make([]store.Take, n)
 	for i := range batch {
 		batch[i].Buckets = buckets(plan, fmt.Sprint(prefix, i, strings.Repeat("k", 200)), 1)
 	}
-	if err := s.Take(t.Context(), batch, make([]drawgate.Decision, n)); err != nil {
+	if err := s.Take(t.Context(), batch, make([]store.Verdict, n)); err != nil {
 		t.Fatal(err)
 	}
 }

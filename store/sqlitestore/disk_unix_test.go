@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -162,10 +162,10 @@ func openReadOnly(path string, err error) error {
 		return err
 	}
 	_, err = sqlitestore.Open(path, nil)
-	if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Fault != drawgate.FaultConfiguration || !strings.Contains(err.Error(), "written") {
+	if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != store.FaultConfiguration || !strings.Contains(err.Error(), "written") {
 		return fmt.Errorf("got %w, want an error of the configuration that says that the file cannot be written", err)
 	}
-	if _, err = sqlitestore.Open(path+"2", nil); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+	if _, err = sqlitestore.Open(path+"2", nil); !errors.Is(err, store.ErrStoreUnavailable) {
 		return fmt.Errorf("another file: got %w, want ErrStoreUnavailable", err)
 	}
 	return nil
@@ -175,15 +175,15 @@ func openReadOnly(path string, err error) error {
 type disk struct {
 	s       *sqlitestore.Store
 	path    string
-	plan    *drawgate.Plan
+	plan    *store.Plan
 	granted int64
 }
 
 // take takes a unit with a large label.
 func (d *disk) take() error {
-	out := make([]drawgate.Decision, 1)
-	tk := drawgate.Take{Buckets: buckets(d.plan, "k", 1), Labels: []drawgate.Label{{Name: "pad", Value: strings.Repeat("x", 2000)}}}
-	err := d.s.Take(context.Background(), []drawgate.Take{tk}, out)
+	out := make([]store.Verdict, 1)
+	tk := store.Take{Buckets: buckets(d.plan, "k", 1), Labels: []store.Label{{Name: "pad", Value: strings.Repeat("x", 2000)}}}
+	err := d.s.Take(context.Background(), []store.Take{tk}, out)
 	if err == nil {
 		err = out[0].Fail
 	}
@@ -196,7 +196,7 @@ func (d *disk) take() error {
 // fails checks that a take fails, and says what to do.
 func (d *disk) fails(when, says string) error {
 	err := d.take()
-	if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Fault != drawgate.FaultConfiguration || !strings.Contains(err.Error(), says) {
+	if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != store.FaultConfiguration || !strings.Contains(err.Error(), says) {
 		return fmt.Errorf("%s: got %w, want an error of the configuration that says %q", when, err, says)
 	}
 	return nil
@@ -207,12 +207,12 @@ func (d *disk) back() error {
 	if err := d.take(); err != nil {
 		return fmt.Errorf("the disk is well again: %w", err)
 	}
-	out := make([]drawgate.Status, 1)
+	out := make([]store.State, 1)
 	if err := d.s.Peek(context.Background(), buckets(d.plan, "k", 1), 0, out); err != nil {
 		return err
 	}
 	events := int64(0)
-	err := d.s.Read(context.Background(), drawgate.EventQuery{}, func(drawgate.Event) bool { events++; return true })
+	err := d.s.Read(context.Background(), store.EventQuery{}, func(store.Event) bool { events++; return true })
 	if used := out[0].States[0].Used; used != d.granted || events != d.granted || err != nil {
 		return fmt.Errorf("%d used, %d in the history, %d granted, %w", used, events, d.granted, err)
 	}
@@ -279,7 +279,7 @@ func (d *disk) later(set func(failing bool) error) error {
 	if err := errors.Join(d.take(), d.s.Close(), set(true)); err != nil {
 		return err
 	}
-	if _, err := sqlitestore.Open(d.path, nil); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+	if _, err := sqlitestore.Open(d.path, nil); !errors.Is(err, store.ErrStoreUnavailable) {
 		return fmt.Errorf("without OpenLater: got %w, want ErrStoreUnavailable", err)
 	}
 	s, err := sqlitestore.Open(d.path, &sqlitestore.Options{OpenLater: true})
@@ -287,8 +287,8 @@ func (d *disk) later(set func(failing bool) error) error {
 		return err
 	}
 	d.s = s
-	list := s.List(context.Background(), "", "p", func(drawgate.Key) bool { return true })
-	if errors.Is(list, drawgate.ErrStoreUnavailable) {
+	list := s.List(context.Background(), "", "p", func(store.Key) bool { return true })
+	if errors.Is(list, store.ErrStoreUnavailable) {
 		list = nil
 	} else {
 		list = fmt.Errorf("listing: got %w, want ErrStoreUnavailable", list)

@@ -56,7 +56,7 @@
 //
 // # Failures
 //
-// A *[drawgate.StoreError] says what is wrong and what to do. If the file is locked, full,
+// A *[store.Error] says what is wrong and what to do. If the file is locked, full,
 // read-only or on a failing disk, each call tries again, so the store recovers by itself. Open
 // fails then, unless [Options.OpenLater] is set, which is for programs with a fallback. A file that
 // is corrupt, or was deleted or replaced while it was open, stays unavailable ([ErrDamaged])

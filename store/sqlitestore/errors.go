@@ -6,8 +6,8 @@ import (
 
 	"modernc.org/sqlite"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 var (
@@ -104,25 +104,25 @@ func explainOpen(path string, err error) error {
 }
 
 func storeError(op string, err error) error {
-	return &drawgate.StoreError{Store: "sqlite", Op: op, Err: err, Fault: faultOf(err)}
+	return &store.Error{Store: "sqlite", Op: op, Err: err, Fault: faultOf(err)}
 }
 
 // passes reports whether a file that could not be opened may be usable later, without anybody
 // having repaired it.
 func passes(err error) bool {
 	f := faultOf(err)
-	return code(err) != 0 && (f == drawgate.FaultTransient || f == drawgate.FaultConfiguration)
+	return code(err) != 0 && (f == store.FaultTransient || f == store.FaultConfiguration)
 }
 
 // faultOf returns what kind of failure an error is.
-func faultOf(err error) drawgate.Fault {
+func faultOf(err error) store.Fault {
 	switch c := code(err); {
 	case isBucket(err):
-		return drawgate.FaultBucket
+		return store.FaultBucket
 	case errors.Is(err, ErrDamaged), errors.Is(err, ErrForeign):
-		return drawgate.FaultPermanent
+		return store.FaultPermanent
 	case c == codeBusy || c == codeLocked || advice[c] == "":
-		return drawgate.FaultTransient
+		return store.FaultTransient
 	}
-	return drawgate.FaultConfiguration
+	return store.FaultConfiguration
 }

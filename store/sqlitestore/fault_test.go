@@ -15,14 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // wantUnavailable checks that an error is a StoreError that says what to do.
 func wantUnavailable(t *testing.T, err error, says string) {
 	t.Helper()
-	if _, ok := errors.AsType[*drawgate.StoreError](err); !ok || !errors.Is(err, drawgate.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
+	if _, ok := errors.AsType[*store.Error](err); !ok || !errors.Is(err, store.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
 		t.Errorf("got error %v, want a StoreError that says %q", err, says)
 	}
 }
@@ -36,11 +36,11 @@ func filled(t *testing.T) string {
 		t.Fatal(err)
 	}
 	plan := compile(t, rolling(10, time.Hour))
-	batch := make([]drawgate.Take, 300)
+	batch := make([]store.Take, 300)
 	for i := range batch {
 		batch[i].Buckets = buckets(plan, fmt.Sprint("user-", i), 1)
 	}
-	if err := s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+	if err := s.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -94,13 +94,13 @@ func TestOpenRefuses(t *testing.T) {
 		}, sqlitestore.ErrDamaged, "drawgate reset --all"},
 		{"a mark that cannot be read", func(t *testing.T, path string) string { write(t, path+".mark", nil); return path }, sqlitestore.ErrDamaged, ".mark"},
 		{"no directory", func(_ *testing.T, path string) string { return filepath.Join(filepath.Dir(path), "none", "state.db") }, os.ErrNotExist, "directory"},
-		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, drawgate.ErrStoreUnavailable, "regular file"},
+		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, store.ErrStoreUnavailable, "regular file"},
 		{"dangling link", func(t *testing.T, path string) string {
 			if err := os.Symlink(path+"-none", path+"-link"); err != nil {
 				t.Fatal(err)
 			}
 			return path + "-link"
-		}, drawgate.ErrStoreUnavailable, "symbolic link"},
+		}, store.ErrStoreUnavailable, "symbolic link"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +203,7 @@ func TestDamagedBucket(t *testing.T) {
 			if d, err := take(t.Context(), s, plan, "user-7", 1); err != nil || !d.Allowed {
 				t.Errorf("another bucket: %v, %v", d.Allowed, err)
 			}
-			if err := s.Reset(t.Context(), []drawgate.Key{buckets(plan, "user-6")[0].Key}); err != nil {
+			if err := s.Reset(t.Context(), []store.Key{buckets(plan, "user-6")[0].Key}); err != nil {
 				t.Fatal(err)
 			}
 			if n := takes(t, s, plan, "user-6"); n != 10 {
@@ -262,7 +262,7 @@ func TestGoneUnderneath(t *testing.T) {
 				}
 			}
 			wantUnavailable(t, s.Ping(t.Context()), c.says)
-			wantUnavailable(t, s.Read(t.Context(), drawgate.EventQuery{}, nil), c.says)
+			wantUnavailable(t, s.Read(t.Context(), store.EventQuery{}, nil), c.says)
 		})
 	}
 }
@@ -316,7 +316,7 @@ func TestDamagedUnderneath(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := compile(t, rolling(10, time.Hour))
-	wantUnavailable(t, s.Read(t.Context(), drawgate.EventQuery{}, nil), "restore") // the pages that takes need may be in memory still
+	wantUnavailable(t, s.Read(t.Context(), store.EventQuery{}, nil), "restore") // the pages that takes need may be in memory still
 	for range 2 {
 		_, err = take(t.Context(), s, plan, "user-3", 1)
 		wantUnavailable(t, err, "restore")
@@ -537,9 +537,9 @@ func TestFullDisk(t *testing.T) {
 	granted := int64(0)
 	for err = nil; err == nil; granted++ {
 		pad := strings.Repeat("x", 2000)
-		out := make([]drawgate.Decision, 1)
-		tk := drawgate.Take{Buckets: buckets(plan, "k", 1), Labels: []drawgate.Label{{Name: "pad", Value: pad}}}
-		err = s.Take(t.Context(), []drawgate.Take{tk}, out)
+		out := make([]store.Verdict, 1)
+		tk := store.Take{Buckets: buckets(plan, "k", 1), Labels: []store.Label{{Name: "pad", Value: pad}}}
+		err = s.Take(t.Context(), []store.Take{tk}, out)
 	}
 	granted--
 	wantUnavailable(t, err, "disk is full")
@@ -592,7 +592,7 @@ func TestDeadlines(t *testing.T) {
 					granted.Add(1)
 				case err != nil && strings.Contains(err.Error(), "nothing was done"):
 					nothing.Add(1)
-				case errors.Is(err, context.DeadlineExceeded) && errors.Is(err, drawgate.ErrStoreUnavailable):
+				case errors.Is(err, context.DeadlineExceeded) && errors.Is(err, store.ErrStoreUnavailable):
 					unanswered.Add(1)
 				default:
 					t.Errorf("%v, %v", d.Allowed, err)

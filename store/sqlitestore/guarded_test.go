@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -17,7 +17,7 @@ import (
 func TestGuardedStore(t *testing.T) {
 	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
-	storetest.Run(t, storetest.Wrapped(harness(), func(t *testing.T, s drawgate.Store) drawgate.Store {
+	storetest.Run(t, storetest.Wrapped(harness(), func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
 		t.Cleanup(func() {

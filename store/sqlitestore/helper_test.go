@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -55,13 +56,13 @@ func withLongTimeout(opts *sqlitestore.Options) *sqlitestore.Options {
 	return &o
 }
 
-func compile(tb testing.TB, limits ...drawgate.Limit) *drawgate.Plan {
+func compile(tb testing.TB, limits ...drawgate.Limit) *store.Plan {
 	tb.Helper()
 	p, err := drawgate.Policy{Name: "p", Limits: limits}.Compile()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return p
+	return p.Plan
 }
 
 func rolling(n int64, window time.Duration) drawgate.Limit {
@@ -72,23 +73,23 @@ func bucketLimit(n int64, window time.Duration) drawgate.Limit {
 	return drawgate.Limit{Name: "rate", Kind: drawgate.Bucket, Window: window, Amount: n}
 }
 
-func buckets(plan *drawgate.Plan, name string, n ...int64) []drawgate.BucketCost {
-	b := drawgate.BucketCost{Key: drawgate.Key{Tenant: "t", Policy: plan.Name(), Name: name}, Plan: plan}
+func buckets(plan *store.Plan, name string, n ...int64) []store.BucketCost {
+	b := store.BucketCost{Key: store.Key{Tenant: "t", Policy: plan.Name(), Name: name}, Plan: plan}
 	copy(b.N[:], n)
-	return []drawgate.BucketCost{b}
+	return []store.BucketCost{b}
 }
 
 // take takes n units per limit, and returns the decision or the error.
-func take(ctx context.Context, s drawgate.Store, plan *drawgate.Plan, name string, n ...int64) (drawgate.Decision, error) {
-	out := make([]drawgate.Decision, 1)
-	if err := s.Take(ctx, []drawgate.Take{{Buckets: buckets(plan, name, n...)}}, out); err != nil {
-		return drawgate.Decision{}, err
+func take(ctx context.Context, s store.Store, plan *store.Plan, name string, n ...int64) (store.Verdict, error) {
+	out := make([]store.Verdict, 1)
+	if err := s.Take(ctx, []store.Take{{Buckets: buckets(plan, name, n...)}}, out); err != nil {
+		return store.Verdict{}, err
 	}
 	return out[0], out[0].Fail
 }
 
 // takes takes units one by one until refused, and returns how many were granted.
-func takes(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n int64) {
+func takes(tb testing.TB, s store.Store, plan *store.Plan, name string) (n int64) {
 	tb.Helper()
 	for {
 		d, err := take(tb.Context(), s, plan, name, 1)
@@ -102,9 +103,9 @@ func takes(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) (n
 	}
 }
 
-func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) int64 {
+func used(tb testing.TB, s store.Store, plan *store.Plan, name string) int64 {
 	tb.Helper()
-	out := make([]drawgate.Status, 1)
+	out := make([]store.State, 1)
 	if err := s.Peek(tb.Context(), buckets(plan, name, 1), 0, out); err != nil {
 		tb.Fatal(err)
 	}
@@ -114,9 +115,9 @@ func used(tb testing.TB, s drawgate.Store, plan *drawgate.Plan, name string) int
 	return out[0].States[0].Used
 }
 
-func history(tb testing.TB, s *sqlitestore.Store, from, to time.Time) (events []drawgate.Event) {
+func history(tb testing.TB, s *sqlitestore.Store, from, to time.Time) (events []store.Event) {
 	tb.Helper()
-	err := s.Read(tb.Context(), drawgate.EventQuery{From: from, To: to}, func(e drawgate.Event) bool {
+	err := s.Read(tb.Context(), store.EventQuery{From: from, To: to}, func(e store.Event) bool {
 		events = append(events, e)
 		return true
 	})

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // The operations of the history. The numbers are stored and never change.
@@ -34,7 +33,7 @@ var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refun
 type event struct {
 	at     int64
 	op     int64
-	key    drawgate.Key
+	key    store.Key
 	units  string
 	id     string
 	labels []byte
@@ -85,7 +84,7 @@ func (c *conn) add(e *event) (err error) {
 
 // formatUnits writes amounts as "requests=1 tokens=250": one amount per unit, the largest if
 // several limits have that unit.
-func formatUnits(limits []drawgate.Limit, n drawgate.Amounts, skip drawgate.Kind) string {
+func formatUnits(limits []store.Limit, n store.Amounts, skip store.Kind) string {
 	var buf []byte
 	for i := range limits {
 		unit, most, first := unitOf(&limits[i]), int64(0), true
@@ -108,30 +107,30 @@ func formatUnits(limits []drawgate.Limit, n drawgate.Amounts, skip drawgate.Kind
 	return string(buf)
 }
 
-func unitOf(l *drawgate.Limit) string {
+func unitOf(l *store.Limit) string {
 	if l.Unit == "" {
-		return drawgate.UnitRequests
+		return store.UnitRequests
 	}
 	return l.Unit
 }
 
-func parseUnits(text string) (units []drawgate.Cost) {
+func parseUnits(text string) (units []store.Cost) {
 	for f := range strings.FieldsSeq(text) {
 		unit, n, _ := strings.Cut(f, "=")
 		v, _ := strconv.ParseInt(n, 10, 64)
-		units = append(units, drawgate.Cost{Unit: unit, N: v})
+		units = append(units, store.Cost{Unit: unit, N: v})
 	}
 	return units
 }
 
 // unitsMemo remembers the last text, because most takes of a batch have the same amounts.
 type unitsMemo struct {
-	plan *drawgate.Plan
-	n    drawgate.Amounts
+	plan *store.Plan
+	n    store.Amounts
 	text string
 }
 
-func (m *unitsMemo) units(plan *drawgate.Plan, n drawgate.Amounts) string {
+func (m *unitsMemo) units(plan *store.Plan, n store.Amounts) string {
 	if m.plan != plan || m.n != n {
 		*m = unitsMemo{plan, n, formatUnits(plan.Policy().Limits, n, 0)}
 	}
@@ -139,16 +138,16 @@ func (m *unitsMemo) units(plan *drawgate.Plan, n drawgate.Amounts) string {
 }
 
 // settledUnits returns what a settlement used of an open reservation.
-func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
-	var n drawgate.Amounts
-	specs := answer.Specs(bc.Plan, true)
+func settledUnits(bc *store.BucketCost, open *record.Open) string {
+	var n store.Amounts
+	specs := store.Internal.Specs(bc.Plan, true)
 	for i := range open.Parts {
 		p := &open.Parts[i]
 		for j := range specs {
 			if specs[j].ID != p.Limit {
 				continue
 			}
-			if n[j] = bc.N[j]; n[j] == drawgate.KeepEstimate {
+			if n[j] = bc.N[j]; n[j] == store.KeepEstimate {
 				n[j] = p.N
 			}
 		}
@@ -157,11 +156,11 @@ func settledUnits(bc *drawgate.BucketCost, open *record.Open) string {
 }
 
 // chargedUnits returns what a charge counted. Concurrency limits ignore charges.
-func chargedUnits(bc *drawgate.BucketCost) string {
-	return formatUnits(bc.Plan.Policy().Limits, bc.N, drawgate.Concurrency)
+func chargedUnits(bc *store.BucketCost) string {
+	return formatUnits(bc.Plan.Policy().Limits, bc.N, store.Concurrency)
 }
 
-func labelBytes(labels []drawgate.Label) (buf []byte) {
+func labelBytes(labels []store.Label) (buf []byte) {
 	for _, l := range labels {
 		for _, s := range [...]string{l.Name, l.Value} {
 			buf = binary.AppendUvarint(buf, uint64(len(s)))
@@ -173,17 +172,17 @@ func labelBytes(labels []drawgate.Label) (buf []byte) {
 
 // pauseLabels returns the labels of an event that begins or ends a pause: the caller's, until when
 // the pause lasts or would have lasted, and why.
-func pauseLabels(st *drawgate.Settlement, p *record.Pause) []byte {
-	labels := append(slices.Clone(st.Labels), drawgate.Label{Name: "until", Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano)})
+func pauseLabels(st *store.Settlement, p *record.Pause) []byte {
+	labels := append(slices.Clone(st.Labels), store.Label{Name: "until", Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano)})
 	if st.Reason != "" {
-		labels = append(labels, drawgate.Label{Name: "reason", Value: st.Reason})
+		labels = append(labels, store.Label{Name: "reason", Value: st.Reason})
 	}
 	return labelBytes(labels)
 }
 
 var errLabels = errors.New("labels of the history are damaged")
 
-func parseLabels(b []byte) (labels []drawgate.Label, err error) {
+func parseLabels(b []byte) (labels []store.Label, err error) {
 	for len(b) > 0 {
 		var parts [2]string
 		for i := range parts {
@@ -194,7 +193,7 @@ func parseLabels(b []byte) (labels []drawgate.Label, err error) {
 			parts[i] = string(b[k : k+int(n)])
 			b = b[k+int(n):]
 		}
-		labels = append(labels, drawgate.Label{Name: parts[0], Value: parts[1]})
+		labels = append(labels, store.Label{Name: parts[0], Value: parts[1]})
 	}
 	return labels, nil
 }
@@ -206,12 +205,12 @@ const clockSlack = int64(time.Hour / time.Microsecond)
 // pageRows is how many rows of the history are searched at a time.
 const pageRows = 2048
 
-// Read implements [drawgate.Journal]. It yields what was admitted, including what is written during
+// Read implements [store.Journal]. It yields what was admitted, including what is written during
 // the call if want.To lies ahead. The end of a hold appears when the store noticed it.
 //
 // The history has no index: Read finds want.From by bisection, which is correct as long as clocks
 // were not set back by more than an hour.
-func (s *Store) Read(ctx context.Context, want drawgate.EventQuery, yield func(drawgate.Event) bool) error {
+func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(store.Event) bool) error {
 	f := filterOf(&want)
 	var seq int64
 	err := s.read(ctx, "read", func(c *conn) (err error) {
@@ -219,7 +218,7 @@ func (s *Store) Read(ctx context.Context, want drawgate.EventQuery, yield func(d
 		return err
 	})
 	for err == nil {
-		var page []drawgate.Event
+		var page []store.Event
 		more := false
 		err = s.read(ctx, "read", func(c *conn) (err error) {
 			page, seq, more, err = f.events(c, seq)
@@ -244,7 +243,7 @@ type filter struct {
 	label                    []byte // bytes that a row's labels contain
 }
 
-func filterOf(q *drawgate.EventQuery) *filter {
+func filterOf(q *store.EventQuery) *filter {
 	f := &filter{from: ceilMicro(q.From), to: forever}
 	if !q.To.IsZero() {
 		f.to = ceilMicro(q.To)
@@ -298,7 +297,7 @@ func before(c *conn, at int64) (int64, error) {
 
 // events returns what the filter admits of the next rows after a number, the number of the last
 // row, and whether there may be more.
-func (f *filter) events(c *conn, seq int64) (page []drawgate.Event, end int64, more bool, err error) {
+func (f *filter) events(c *conn, seq int64) (page []store.Event, end int64, more bool, err error) {
 	first, ok, err := c.number(qFirstSeq, seq) // others may have dropped rows
 	if err != nil || !ok {
 		return nil, seq, false, err
@@ -321,7 +320,7 @@ func (f *filter) events(c *conn, seq int64) (page []drawgate.Event, end int64, m
 	return page, last, !over, err
 }
 
-func eventOf(row []driver.Value) (e drawgate.Event, err error) {
+func eventOf(row []driver.Value) (e store.Event, err error) {
 	at, _ := row[0].(int64)
 	e.At = time.UnixMicro(at)
 	op, _ := row[1].(int64)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -21,7 +21,7 @@ func TestKindsOfFaults(t *testing.T) {
 		opts *sqlitestore.Options
 		do   func(path string) error // before the file is opened
 		then func(path string) error
-		want drawgate.Fault
+		want store.Fault
 		ping bool // works all the same
 	}{
 		"locked": {&sqlitestore.Options{BusyTimeout: -1}, nil, func(path string) error {
@@ -30,15 +30,15 @@ func TestKindsOfFaults(t *testing.T) {
 				t.Cleanup(func() { _ = unlock() })
 			}
 			return err
-		}, drawgate.FaultTransient, false},
-		"read-only": {sqlitestore.With(0, "query_only = ON"), nil, nil, drawgate.FaultConfiguration, false},
+		}, store.FaultTransient, false},
+		"read-only": {sqlitestore.With(0, "query_only = ON"), nil, nil, store.FaultConfiguration, false},
 		"one bucket": {nil, func(path string) error {
 			return sqlitestore.Exec(path, "UPDATE state SET record = substr(record, 1, 20)")
-		}, nil, drawgate.FaultBucket, true},
+		}, nil, store.FaultBucket, true},
 		"deleted": {nil, nil, func(path string) error {
 			remove(t, path)
 			return nil
-		}, drawgate.FaultPermanent, false},
+		}, store.FaultPermanent, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestKindsOfFaults(t *testing.T) {
 				}
 			}
 			_, err = take(t.Context(), s, plan, "user-1", 1)
-			if se, ok := errors.AsType[*drawgate.StoreError](err); !ok || se.Fault != c.want {
+			if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != c.want {
 				t.Errorf("%v, want a fault that is %v", err, c.want)
 			}
 			if err := s.Ping(t.Context()); (err == nil) != c.ping {
@@ -80,7 +80,7 @@ func TestStatementThatCannotBePrepared(t *testing.T) {
 	defer s.Close()
 	execSQL(t, path, "DROP TABLE history")
 	for range 2 {
-		wantUnavailable(t, s.Read(t.Context(), drawgate.EventQuery{}, func(drawgate.Event) bool { return true }), "history")
+		wantUnavailable(t, s.Read(t.Context(), store.EventQuery{}, func(store.Event) bool { return true }), "history")
 		_, err = take(t.Context(), s, compile(t, rolling(10, time.Hour)), "k", 1)
 		wantUnavailable(t, err, "history")
 	}

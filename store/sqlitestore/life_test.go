@@ -13,26 +13,26 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // scripted is one store or the reference, as a random script sees it.
 type scripted interface {
-	take(t *drawgate.Take) string
-	settle(s *drawgate.Settlement) string
-	peek(b *drawgate.BucketCost) string
+	take(t *store.Take) string
+	settle(s *store.Settlement) string
+	peek(b *store.BucketCost) string
 }
 
 // reference decides with plain records, as the arithmetic says.
 type reference struct {
-	recs map[drawgate.Key]*record.Record
+	recs map[store.Key]*record.Record
 	now  func() int64
 }
 
-func (r *reference) of(bs []drawgate.BucketCost) (recs []*record.Record) {
+func (r *reference) of(bs []store.BucketCost) (recs []*record.Record) {
 	for i := range bs {
 		if r.recs[bs[i].Key] == nil {
 			r.recs[bs[i].Key] = &record.Record{}
@@ -42,18 +42,18 @@ func (r *reference) of(bs []drawgate.BucketCost) (recs []*record.Record) {
 	return recs
 }
 
-func (r *reference) take(t *drawgate.Take) string {
-	d := answer.Decide(t, r.of(t.Buckets), true, r.now())
+func (r *reference) take(t *store.Take) string {
+	d := store.Internal.Decide(t, r.of(t.Buckets), true, r.now())
 	return say(&d)
 }
 
-func (r *reference) settle(s *drawgate.Settlement) string {
-	return fmt.Sprint(answer.Apply(s, r.of(s.Buckets), true, r.now()))
+func (r *reference) settle(s *store.Settlement) string {
+	return fmt.Sprint(store.Internal.Apply(s, r.of(s.Buckets), true, r.now()))
 }
 
-func (r *reference) peek(b *drawgate.BucketCost) string {
-	st := answer.Describe(b, r.of([]drawgate.BucketCost{*b})[0], 0, true, r.now())
-	return say(&st.Decision) + fmt.Sprint(st.States, st.Open)
+func (r *reference) peek(b *store.BucketCost) string {
+	st := store.Internal.Describe(b, r.of([]store.BucketCost{*b})[0], 0, true, r.now())
+	return say(&st.Verdict) + fmt.Sprint(st.States, st.Open)
 }
 
 // stored asks a store.
@@ -62,37 +62,34 @@ type stored struct {
 	s *sqlitestore.Store
 }
 
-func (r stored) take(t *drawgate.Take) string {
-	var out [1]drawgate.Decision
-	if err := r.s.Take(r.Context(), []drawgate.Take{*t}, out[:]); err != nil {
+func (r stored) take(t *store.Take) string {
+	var out [1]store.Verdict
+	if err := r.s.Take(r.Context(), []store.Take{*t}, out[:]); err != nil {
 		r.Fatal(err)
 	}
 	return say(&out[0])
 }
 
-func (r stored) settle(s *drawgate.Settlement) string {
-	var out [1]drawgate.Outcome
-	if err := r.s.Settle(r.Context(), []drawgate.Settlement{*s}, out[:]); err != nil {
+func (r stored) settle(s *store.Settlement) string {
+	var out [1]store.Outcome
+	if err := r.s.Settle(r.Context(), []store.Settlement{*s}, out[:]); err != nil {
 		r.Fatal(err)
 	}
 	return fmt.Sprint(out[0])
 }
 
-func (r stored) peek(b *drawgate.BucketCost) string {
-	var out [1]drawgate.Status
-	if err := r.s.Peek(r.Context(), []drawgate.BucketCost{*b}, 0, out[:]); err != nil {
+func (r stored) peek(b *store.BucketCost) string {
+	var out [1]store.State
+	if err := r.s.Peek(r.Context(), []store.BucketCost{*b}, 0, out[:]); err != nil {
 		r.Fatal(err)
 	}
-	return say(&out[0].Decision) + fmt.Sprint(out[0].States, out[0].Open)
+	return say(&out[0].Verdict) + fmt.Sprint(out[0].States, out[0].Open)
 }
 
 // say writes a decision out.
-func say(d *drawgate.Decision) string {
+func say(d *store.Verdict) string {
 	text := fmt.Sprint(d.Allowed, d.Replayed, d.Reason, d.RetryAfter, d.EarliestRetry, d.Fail, d.At(), d.HoldEnd(), d.Granted(0))
-	for l := range d.Limits() {
-		text += fmt.Sprint("; ", l.Bucket, l.Limit.Name, l.Remaining, l.RetryAfter, l.ResetAt())
-	}
-	return text
+	return text + fmt.Sprint(d.First, d.Rest)
 }
 
 // TestRestart runs random scripts, over several buckets and every kind of limit, on two stores of
@@ -135,7 +132,7 @@ func TestRestart(t *testing.T) {
 			stores[0].Close()
 			stores[1].Close()
 		}()
-		ref := &reference{recs: map[drawgate.Key]*record.Record{}, now: c.now}
+		ref := &reference{recs: map[store.Key]*record.Record{}, now: c.now}
 		for i := range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			if rapid.IntRange(0, 9).Draw(rt, "reopen") == 0 {
 				reopen(rapid.IntRange(0, 1).Draw(rt, "which"))
@@ -154,7 +151,7 @@ func TestRestart(t *testing.T) {
 func enough(run int) bool { return needs.Race && run > 10 || testing.Short() && run > 20 }
 
 // step asks the same of both.
-func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripted) (got, want string) {
+func step(rt *rapid.T, plan *store.Plan, prefix string, i int, s, ref scripted) (got, want string) {
 	n := rapid.Int64Range(0, 12).Draw(rt, "n")
 	bs := buckets(plan, prefix+rapid.SampledFrom([]string{"a", "b", "\x00\xff"}).Draw(rt, "key"), n, n)
 	id := fmt.Sprint(rapid.IntRange(max(0, i-6), i).Draw(rt, "id"))
@@ -162,31 +159,31 @@ func step(rt *rapid.T, plan *drawgate.Plan, prefix string, i int, s, ref scripte
 	if op < 5 && rapid.Bool().Draw(rt, "two") {
 		bs = append(bs, buckets(plan, prefix+"c", 1, 1, 1)...)
 	}
-	st := drawgate.Settlement{ID: id, Buckets: bs}
+	st := store.Settlement{ID: id, Buckets: bs}
 	switch op {
 	case 0, 1:
-		t := drawgate.Take{Buckets: bs}
+		t := store.Take{Buckets: bs}
 		return s.take(&t), ref.take(&t)
 	case 2, 3:
 		for k := range bs {
 			bs[k].N[4], bs[k].N[5] = 1, 3
 		}
-		t := drawgate.Take{ID: id, Hold: 10 * time.Second, Buckets: bs, Lease: op == 3}
+		t := store.Take{ID: id, Hold: 10 * time.Second, Buckets: bs, Lease: op == 3}
 		if op == 3 {
 			for k := range bs {
-				bs[k].N = drawgate.Amounts{5, 5, 5, 5}
+				bs[k].N = store.Amounts{5, 5, 5, 5}
 			}
 		}
 		return s.take(&t), ref.take(&t)
 	case 4:
-		st.Op = drawgate.OpSettle
+		st.Op = store.OpSettle
 		for k := range bs {
-			bs[k].N = drawgate.Amounts{n, drawgate.KeepEstimate, n, n, drawgate.KeepEstimate, n}
+			bs[k].N = store.Amounts{n, store.KeepEstimate, n, n, store.KeepEstimate, n}
 		}
 	case 5:
-		st.Op = drawgate.OpCancel
+		st.Op = store.OpCancel
 	case 6:
-		st.Op, st.Hold = drawgate.OpRenew, time.Minute
+		st.Op, st.Hold = store.OpRenew, time.Minute
 	case 7:
 		return s.peek(&bs[0]), ref.peek(&bs[0])
 	}
@@ -210,19 +207,19 @@ func TestClean(t *testing.T) {
 		short, long := compile(t, rolling(5, time.Hour)), compile(t, rolling(5, 60*24*time.Hour))
 		start := time.Now()
 		for day := range 40 {
-			batch := make([]drawgate.Take, 0, 800)
+			batch := make([]store.Take, 0, 800)
 			most := 20
 			if day == 1 {
 				most = 700 // more than one step of cleaning
 			}
 			for i := range most {
-				batch = append(batch, drawgate.Take{Buckets: buckets(short, fmt.Sprint(day, "-", i), 1)})
+				batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint(day, "-", i), 1)})
 			}
-			batch = append(batch, drawgate.Take{Buckets: buckets(short, fmt.Sprint("held ", day), 1), ID: "x", Hold: time.Hour})
+			batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint("held ", day), 1), ID: "x", Hold: time.Hour})
 			if day < 2 {
-				batch = append(batch, drawgate.Take{Buckets: buckets(long, "long", 1)})
+				batch = append(batch, store.Take{Buckets: buckets(long, "long", 1)})
 			}
-			out := make([]drawgate.Decision, len(batch))
+			out := make([]store.Verdict, len(batch))
 			if err := s.Take(t.Context(), batch, out); err != nil {
 				t.Fatal(err)
 			}
@@ -277,9 +274,9 @@ func TestExpiredIsAbsent(t *testing.T) {
 		drawgate.Limit{Name: "day", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5},
 		drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Unit: "slots", Amount: 5})
 	all := []int64{5, 5, 5, 5}
-	held := drawgate.Take{ID: "held", Hold: time.Minute, Buckets: buckets(plan, "held", all...)}
+	held := store.Take{ID: "held", Hold: time.Minute, Buckets: buckets(plan, "held", all...)}
 	s := openAt(t, path, nil, c)
-	if err := s.Take(t.Context(), []drawgate.Take{held}, make([]drawgate.Decision, 1)); err != nil {
+	if err := s.Take(t.Context(), []store.Take{held}, make([]store.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := take(t.Context(), s, plan, "taken", all[:3]...); err != nil || !d.Allowed {
@@ -289,16 +286,16 @@ func TestExpiredIsAbsent(t *testing.T) {
 		t.Errorf("in use: %q", got)
 	}
 	c.advance(7 * 24 * time.Hour)
-	for _, store := range []*sqlitestore.Store{s, openAt(t, path, nil, c)} { // one that knows the buckets, and one that reads them
+	for _, st := range []*sqlitestore.Store{s, openAt(t, path, nil, c)} { // one that knows the buckets, and one that reads them
 		if n := sqlitestore.Count(t, path, "state"); n != 2 {
 			t.Fatalf("%d buckets are in the file, want 2", n)
 		}
-		if names := list(t, store, "p"); names != nil {
+		if names := list(t, st, "p"); names != nil {
 			t.Errorf("in use: %q", names)
 		}
-		got := make([]drawgate.Status, 3)
+		got := make([]store.State, 3)
 		of := slices.Concat(buckets(plan, "never", 1), buckets(plan, "held", 1), buckets(plan, "taken", 1))
-		if err := store.Peek(t.Context(), of, 0, got); err != nil {
+		if err := st.Peek(t.Context(), of, 0, got); err != nil {
 			t.Fatal(err)
 		}
 		for i := 1; i < 3; i++ {
@@ -316,7 +313,7 @@ func TestExpiredIsAbsent(t *testing.T) {
 
 func list(t *testing.T, s *sqlitestore.Store, policy string) (names []string) {
 	t.Helper()
-	err := s.List(t.Context(), "t", policy, func(k drawgate.Key) bool {
+	err := s.List(t.Context(), "t", policy, func(k store.Key) bool {
 		names = append(names, k.Name)
 		return true
 	})
@@ -333,14 +330,14 @@ func TestListPages(t *testing.T) {
 	s := openAt(t, dbPath(t), nil, c)
 	plan := compile(t, rolling(5, time.Hour))
 	var want []string
-	batch := []drawgate.Take{{Buckets: buckets(plan, "", 1)}}
+	batch := []store.Take{{Buckets: buckets(plan, "", 1)}}
 	want = append(want, "")
 	for i := range 700 {
 		want = append(want, fmt.Sprint("user-", i))
-		batch = append(batch, drawgate.Take{Buckets: buckets(plan, want[i+1], 1)})
+		batch = append(batch, store.Take{Buckets: buckets(plan, want[i+1], 1)})
 	}
-	batch = append(batch, drawgate.Take{Buckets: buckets(plan, "ended", 1), ID: "x", Hold: time.Minute})
-	if err := s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+	batch = append(batch, store.Take{Buckets: buckets(plan, "ended", 1), ID: "x", Hold: time.Minute})
+	if err := s.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(want)
@@ -366,7 +363,7 @@ func TestReadRange(t *testing.T) {
 	plan := compile(t, bucketLimit(1_000_000, time.Second))
 	start := time.UnixMicro(c.now())
 	var all []time.Time
-	batch, out := make([]drawgate.Take, 25), make([]drawgate.Decision, 25)
+	batch, out := make([]store.Take, 25), make([]store.Verdict, 25)
 	for i := range batch {
 		batch[i].Buckets = buckets(plan, "k", 1)
 	}
@@ -490,15 +487,15 @@ func TestHistoryOrder(t *testing.T) {
 	t.Parallel()
 	s := openAt(t, dbPath(t), nil, newClock())
 	plan := compile(t, rolling(1000, time.Hour))
-	var batch []drawgate.Take
+	var batch []store.Take
 	for i := range 100 {
-		tk := drawgate.Take{Buckets: buckets(plan, fmt.Sprint(i), 1)}
+		tk := store.Take{Buckets: buckets(plan, fmt.Sprint(i), 1)}
 		if i%20 == 17 {
-			tk.ID, tk.Hold, tk.Labels = fmt.Sprint("id ", i), time.Minute, []drawgate.Label{{Name: "task", Value: fmt.Sprint(i)}}
+			tk.ID, tk.Hold, tk.Labels = fmt.Sprint("id ", i), time.Minute, []store.Label{{Name: "task", Value: fmt.Sprint(i)}}
 		}
 		batch = append(batch, tk)
 	}
-	if err := s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+	if err := s.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)
 	}
 	events := history(t, s, time.Time{}, time.Time{})

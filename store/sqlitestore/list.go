@@ -5,7 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // read calls f with the reading connection. f must not call back into the store, nor call a
@@ -68,8 +68,8 @@ func readOnly(c *conn) error {
 	return nil
 }
 
-// List implements [drawgate.Lister] for keys of exactly this tenant and policy.
-func (s *Store) List(ctx context.Context, tenant, policy string, yield func(drawgate.Key) bool) error {
+// List implements [store.Lister] for keys of exactly this tenant and policy.
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	q, after := qNames, ""
 	for {
 		var names []string
@@ -82,7 +82,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(draw
 			return err
 		}
 		for _, name := range names {
-			if !yield(drawgate.Key{Tenant: tenant, Policy: policy, Name: name}) {
+			if !yield(store.Key{Tenant: tenant, Policy: policy, Name: name}) {
 				return nil
 			}
 		}
@@ -114,7 +114,7 @@ func page(c *conn, q query, tenant, policy, after string, now int64) (names []st
 		return nil
 	}, args...)
 	for _, name := range held { // the hold may have ended since the record was written
-		b, fault := load(c, drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, nil)
+		b, fault := load(c, store.Key{Tenant: tenant, Policy: policy, Name: name}, nil)
 		if fault != nil {
 			return nil, "", false, errors.Join(err, fault)
 		}

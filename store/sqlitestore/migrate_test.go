@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -50,9 +51,9 @@ const (
 type version1 struct {
 	path   string
 	clock  *clock
-	plan   *drawgate.Plan
-	status drawgate.Status
-	events []drawgate.Event
+	plan   *store.Plan
+	status store.State
+	events []store.Event
 }
 
 func fillVersion1(t *testing.T) version1 {
@@ -69,8 +70,8 @@ func fillVersion1(t *testing.T) version1 {
 			t.Fatalf("%v, %v", d.Allowed, err)
 		}
 	}
-	held := drawgate.Take{ID: "held", Hold: time.Hour, Buckets: buckets(v.plan, "k", 5, 5, 1), Labels: []drawgate.Label{{Name: "task", Value: "t1"}}}
-	if err := s.Take(t.Context(), []drawgate.Take{held}, make([]drawgate.Decision, 1)); err != nil {
+	held := store.Take{ID: "held", Hold: time.Hour, Buckets: buckets(v.plan, "k", 5, 5, 1), Labels: []store.Label{{Name: "task", Value: "t1"}}}
+	if err := s.Take(t.Context(), []store.Take{held}, make([]store.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}
 	v.status, v.events = v.ask(t, s)
@@ -83,9 +84,9 @@ func fillVersion1(t *testing.T) version1 {
 	return v
 }
 
-func (v version1) ask(t *testing.T, s *sqlitestore.Store) (drawgate.Status, []drawgate.Event) {
+func (v version1) ask(t *testing.T, s *sqlitestore.Store) (store.State, []store.Event) {
 	t.Helper()
-	out := make([]drawgate.Status, 1)
+	out := make([]store.State, 1)
 	if err := s.Peek(t.Context(), buckets(v.plan, "k", 1), 0, out); err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +108,9 @@ func (v version1) check(t *testing.T, opts *sqlitestore.Options) {
 	if diff := cmp.Diff(v.events, events); diff != "" {
 		t.Errorf("the history (-before +after):\n%s", diff)
 	}
-	var o [1]drawgate.Outcome
-	settle := drawgate.Settlement{Op: drawgate.OpSettle, ID: "held", Buckets: buckets(v.plan, "k", 3, 3)}
-	if err := s.Settle(t.Context(), []drawgate.Settlement{settle}, o[:]); err != nil || o[0].Gone || o[0].Err != nil {
+	var o [1]store.Outcome
+	settle := store.Settlement{Op: store.OpSettle, ID: "held", Buckets: buckets(v.plan, "k", 3, 3)}
+	if err := s.Settle(t.Context(), []store.Settlement{settle}, o[:]); err != nil || o[0].Gone || o[0].Err != nil {
 		t.Errorf("settling what was held before: %+v, %v", o[0], err)
 	}
 	if d, err := take(t.Context(), s, v.plan, "k", 57, 57); err != nil || !d.Allowed {

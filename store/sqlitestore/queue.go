@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // call is one caller's request. Its arguments are copies, and the caller copies its results,
@@ -18,22 +18,22 @@ type call struct {
 	done    chan struct{}
 	err     error
 
-	takes       []drawgate.Take
-	settlements []drawgate.Settlement
-	buckets     []drawgate.BucketCost // of the takes, of the settlements, or to peek at
-	labels      []drawgate.Label
+	takes       []store.Take
+	settlements []store.Settlement
+	buckets     []store.BucketCost // of the takes, of the settlements, or to peek at
+	labels      []store.Label
 	priority    int8
-	keys        []drawgate.Key
+	keys        []store.Key
 
-	decisions []drawgate.Decision
-	outcomes  []drawgate.Outcome
-	statuses  []drawgate.Status
+	decisions []store.Verdict
+	outcomes  []store.Outcome
+	statuses  []store.State
 }
 
 // size returns how many takes or settlements a call counts for in a transaction.
 func (c *call) size() int { return 1 + len(c.takes) + len(c.settlements) }
 
-func (c *call) setTakes(batch []drawgate.Take) {
+func (c *call) setTakes(batch []store.Take) {
 	c.takes = append(c.takes[:0], batch...)
 	buckets, labels := 0, 0
 	for i := range batch {
@@ -52,7 +52,7 @@ func (c *call) setTakes(batch []drawgate.Take) {
 	c.decisions = resize(c.decisions, len(batch))
 }
 
-func (c *call) setSettlements(batch []drawgate.Settlement) {
+func (c *call) setSettlements(batch []store.Settlement) {
 	c.settlements = append(c.settlements[:0], batch...)
 	buckets := 0
 	for i := range batch {
@@ -67,7 +67,7 @@ func (c *call) setSettlements(batch []drawgate.Settlement) {
 	c.outcomes = resize(c.outcomes, len(batch))
 }
 
-func (c *call) setPeek(buckets []drawgate.BucketCost, priority int8) {
+func (c *call) setPeek(buckets []store.BucketCost, priority int8) {
 	c.buckets, c.priority = append(c.buckets[:0], buckets...), priority
 	c.statuses = resize(c.statuses, len(buckets))
 }
@@ -101,14 +101,14 @@ func (s *Store) put(c *call) {
 // do hands a call to the writer and waits until it is answered or ctx ends.
 func (s *Store) do(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
-		return storeError(c.op, fmt.Errorf("%w: %w", drawgate.ErrNothingDone, err))
+		return storeError(c.op, fmt.Errorf("%w: %w", store.ErrNothingDone, err))
 	}
 	c.asked = time.Now()
 	s.mu.Lock()
 	switch {
 	case s.closed:
 		s.mu.Unlock()
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	case s.broken != nil:
 		s.mu.Unlock()
 		return storeError(c.op, s.broken)

@@ -79,7 +79,7 @@ type Repaired struct {
 // that is not the one named by its mark (see [Open]) was put there by somebody: it is held. So is
 // one that has lost transactions, as the number in the mark shows.
 //
-// The error is a *[drawgate.StoreError]. A failed repair has changed nothing. After an interrupted
+// The error is a *[store.Error]. A failed repair has changed nothing. After an interrupted
 // repair, [Open] refuses the file until Repair runs again, which starts over.
 func Repair(path string, opts *RepairOptions) (*Repaired, error) {
 	if opts == nil {

@@ -12,21 +12,22 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // scribbled makes a database with used buckets and open reservations, of which some pages are
 // overwritten.
-func scribbled(t *testing.T, c *clock, plan *drawgate.Plan, seed uint64) string {
+func scribbled(t *testing.T, c *clock, plan *store.Plan, seed uint64) string {
 	t.Helper()
 	path := dbPath(t)
 	s := openAt(t, path, nil, c)
-	var batch []drawgate.Take
+	var batch []store.Take
 	for i := range 400 {
 		name := fmt.Sprint("user-", i)
-		batch = append(batch, drawgate.Take{Buckets: buckets(plan, name, 3)}, drawgate.Take{ID: name, Hold: 24 * time.Hour, Buckets: buckets(plan, name, 4)})
+		batch = append(batch, store.Take{Buckets: buckets(plan, name, 3)}, store.Take{ID: name, Hold: 24 * time.Hour, Buckets: buckets(plan, name, 4)})
 	}
-	if err := errors.Join(s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))), s.Close()); err != nil {
+	if err := errors.Join(s.Take(t.Context(), batch, make([]store.Verdict, len(batch))), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b := content(t, path)
@@ -99,9 +100,9 @@ func TestRepairMintsNothing(t *testing.T) {
 			}
 			found := 0
 			for i := range 400 { // what could be read of reservations can be settled
-				out := make([]drawgate.Outcome, 1)
-				st := drawgate.Settlement{Op: drawgate.OpCancel, ID: fmt.Sprint("user-", i), Buckets: buckets(plan, fmt.Sprint("user-", i))}
-				if err := s.Settle(t.Context(), []drawgate.Settlement{st}, out); err != nil {
+				out := make([]store.Outcome, 1)
+				st := store.Settlement{Op: store.OpCancel, ID: fmt.Sprint("user-", i), Buckets: buckets(plan, fmt.Sprint("user-", i))}
+				if err := s.Settle(t.Context(), []store.Settlement{st}, out); err != nil {
 					t.Fatal(err)
 				}
 				if !out[0].Gone {
@@ -202,18 +203,18 @@ func TestRepairOptions(t *testing.T) {
 }
 
 // many makes a database in which so many users have used one unit.
-func many(t *testing.T, plan *drawgate.Plan, users int, c *clock) (path string) {
+func many(t *testing.T, plan *store.Plan, users int, c *clock) (path string) {
 	t.Helper()
 	path = dbPath(t)
 	s, err := sqlitestore.OpenAt(path, nil, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := make([]drawgate.Take, users)
+	batch := make([]store.Take, users)
 	for i := range batch {
 		batch[i].Buckets = buckets(plan, fmt.Sprint("user-", i), 1)
 	}
-	if err := errors.Join(s.Take(t.Context(), batch, make([]drawgate.Decision, len(batch))), s.Close()); err != nil {
+	if err := errors.Join(s.Take(t.Context(), batch, make([]store.Verdict, len(batch))), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -226,7 +227,7 @@ func TestRepairRefuses(t *testing.T) {
 	foreign := execSQL(t, filled(t), "PRAGMA application_id = 7")
 	before := content(t, foreign)
 	for path, says := range map[string]string{foreign: "another program", t.TempDir(): "regular file"} {
-		if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, drawgate.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
+		if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, store.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want one that says %q", err, says)
 		}
 	}

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // A repaired file does not know everything that was used before. So unknown use counts as used at
@@ -27,7 +26,7 @@ type repairMark struct{ absent, all int64 }
 func (u repairMark) last() int64 { return max(u.absent, u.all) }
 
 // resetName returns the name under which the reset of a bucket is stored.
-func resetName(k drawgate.Key) string {
+func resetName(k store.Key) string {
 	return fmt.Sprintf("%s %d %d %s%s%s", metaReset, len(k.Tenant), len(k.Policy), k.Tenant, k.Policy, k.Name)
 }
 
@@ -52,7 +51,7 @@ func (u repairMark) write(c *conn) (err error) {
 
 // fill enters the unknown use of a bucket, as far as it may still count. The result need not be
 // stored, because it can be computed again.
-func (u repairMark) fill(b *bucket, plan *drawgate.Plan, now int64) {
+func (u repairMark) fill(b *bucket, plan *store.Plan, now int64) {
 	since := u.all
 	if b.id == 0 && b.rec.Last == 0 {
 		since = max(since, u.absent)
@@ -60,7 +59,7 @@ func (u repairMark) fill(b *bucket, plan *drawgate.Plan, now int64) {
 	if since <= max(b.rec.Last, b.reset) {
 		return
 	}
-	specs := answer.Specs(plan, true)
+	specs := store.Internal.Specs(plan, true)
 	b.rec.Advance(specs, since)
 	ask := [1]record.Ask{{Rec: b.rec, Specs: specs}}
 	some := false

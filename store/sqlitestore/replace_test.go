@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -46,7 +47,7 @@ func wantFiles(t *testing.T, path string, want ...string) {
 }
 
 // wantHeld checks that a file grants nothing for now, and everything after a window.
-func wantHeld(t *testing.T, path string, c *clock, plan *drawgate.Plan, name string) {
+func wantHeld(t *testing.T, path string, c *clock, plan *store.Plan, name string) {
 	t.Helper()
 	s, err := sqlitestore.OpenAt(path, nil, c.now)
 	if err != nil {
@@ -120,7 +121,7 @@ func TestRepairOfAnyHeader(t *testing.T) {
 
 // unlike makes a database with a log that belongs to another one: it is damaged with the log, and
 // would pass for whole without it.
-func unlike(t *testing.T, plan *drawgate.Plan) (path string) {
+func unlike(t *testing.T, plan *store.Plan) (path string) {
 	t.Helper()
 	other := filled(t)
 	s, err := sqlitestore.Open(other, nil)
@@ -320,7 +321,7 @@ func TestResetAfterRepair(t *testing.T) {
 						t.Errorf("%s: %d granted", name, n)
 					}
 				}
-				if err := s.Reset(t.Context(), []drawgate.Key{buckets(plan, used)[0].Key, buckets(plan, unused)[0].Key}); err != nil {
+				if err := s.Reset(t.Context(), []store.Key{buckets(plan, used)[0].Key, buckets(plan, unused)[0].Key}); err != nil {
 					t.Fatal(err)
 				}
 				if a, b := takes(t, other, plan, used), takes(t, s, plan, used); a != 10 || b != 0 {

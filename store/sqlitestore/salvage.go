@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Each table of a damaged database is copied through its own tree, from both ends towards the part
@@ -102,9 +102,9 @@ func (c *conn) rows(text string, f func(row []driver.Value) error) (complete boo
 
 // sift drops buckets with incomplete rows, and counts the others.
 func sift(c *conn, r *Repaired) error {
-	var keys []drawgate.Key
+	var keys []store.Key
 	_, err := c.rows("SELECT tenant, policy, name FROM key", func(row []driver.Value) error {
-		var k drawgate.Key
+		var k store.Key
 		k.Tenant, _ = row[0].(string)
 		k.Policy, _ = row[1].(string)
 		k.Name, _ = row[2].(string)
@@ -147,7 +147,7 @@ func sift(c *conn, r *Repaired) error {
 	return nil
 }
 
-func dropKey(c *conn, k drawgate.Key) error {
+func dropKey(c *conn, k store.Key) error {
 	id, ok, err := c.number(qKey, k.Tenant, k.Policy, k.Name)
 	if err != nil || !ok {
 		return err

@@ -80,7 +80,7 @@ func TestOnlyNewEntriesAreReadAgain(t *testing.T) {
 		t.Helper()
 		c.advance(time.Second)
 		if d, err := take(t.Context(), s, plan, "k", n); err != nil || !d.Allowed {
-			t.Fatalf("%v, %v", d.Err(), err)
+			t.Fatalf("%v, %v", d.Fail, err)
 		}
 	}
 	want := func(when string, s *sqlitestore.Store, n int64) {

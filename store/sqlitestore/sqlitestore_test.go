@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -22,19 +22,19 @@ type home struct {
 // harness returns stores on files of their own.
 func harness() storetest.Harness {
 	var homes sync.Map // of stores
-	on := func(t *testing.T, h home) drawgate.Store {
+	on := func(t *testing.T, h home) store.Store {
 		t.Helper()
 		s := openAt(t, h.path, &sqlitestore.Options{Synchronous: sqlitestore.Normal}, h.clock)
 		homes.Store(s, h)
 		return s
 	}
 	return storetest.Harness{
-		New: func(t *testing.T) drawgate.Store { return on(t, home{dbPath(t), newClock()}) },
-		Advance: func(s drawgate.Store, d time.Duration) {
+		New: func(t *testing.T) store.Store { return on(t, home{dbPath(t), newClock()}) },
+		Advance: func(s store.Store, d time.Duration) {
 			h, _ := homes.Load(s)
 			h.(home).clock.advance(d)
 		},
-		Second: func(t *testing.T, s drawgate.Store) drawgate.Store {
+		Second: func(t *testing.T, s store.Store) store.Store {
 			h, _ := homes.Load(s)
 			return on(t, h.(home))
 		},
@@ -63,11 +63,11 @@ func TestScripts(t *testing.T) {
 		clock *clock
 	}
 	records := storetest.Harness{
-		New: func(*testing.T) drawgate.Store {
+		New: func(*testing.T) store.Store {
 			c := newClock()
 			return &reference{model.NewRecords(c.now, true), c}
 		},
-		Advance: func(s drawgate.Store, d time.Duration) { s.(*reference).clock.advance(d) },
+		Advance: func(s store.Store, d time.Duration) { s.(*reference).clock.advance(d) },
 	}
 	unused := uncleaned(t)
 	for name, opts := range map[string]*sqlitestore.Options{
@@ -77,7 +77,7 @@ func TestScripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Scripts(t, storetest.Harness{
-				New: func(t *testing.T) drawgate.Store {
+				New: func(t *testing.T) store.Store {
 					c, path := newClock(), dbPath(t)
 					if err := os.WriteFile(path, unused, 0o600); err != nil {
 						t.Fatal(err)
@@ -89,7 +89,7 @@ func TestScripts(t *testing.T) {
 					}
 					return both
 				},
-				Advance: func(s drawgate.Store, d time.Duration) { s.(*inTurn).clock.advance(d) },
+				Advance: func(s store.Store, d time.Duration) { s.(*inTurn).clock.advance(d) },
 			}, records, n)
 		})
 	}
@@ -102,12 +102,12 @@ type inTurn struct {
 	clock *clock
 }
 
-func (s *inTurn) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *inTurn) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	s.Store, s.other = s.other, s.Store
 	return s.Store.Take(ctx, batch, out)
 }
 
-func (s *inTurn) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *inTurn) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	s.Store, s.other = s.other, s.Store
 	return s.Store.Settle(ctx, batch, out)
 }

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Synchronous says how durable an answer must be before it is returned.
@@ -60,7 +60,7 @@ func (o *Options) busyTimeout() time.Duration {
 // takeTime is how long a take may need: a disk is sometimes slow.
 const takeTime = 500 * time.Millisecond
 
-// TakeTime implements [drawgate.Timed]. A take that is cut off before its turn is withdrawn, so
+// TakeTime implements [store.Timed]. A take that is cut off before its turn is withdrawn, so
 // less time is no reason for a warning.
 func (s *Store) TakeTime(set time.Duration) time.Duration { return cmp.Or(max(0, set), takeTime) }
 
@@ -95,12 +95,12 @@ type Store struct {
 }
 
 var (
-	_ drawgate.Store    = (*Store)(nil)
-	_ drawgate.Resetter = (*Store)(nil)
-	_ drawgate.Lister   = (*Store)(nil)
-	_ drawgate.Journal  = (*Store)(nil)
-	_ drawgate.Pinger   = (*Store)(nil)
-	_ drawgate.Timed    = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Resetter = (*Store)(nil)
+	_ store.Lister   = (*Store)(nil)
+	_ store.Journal  = (*Store)(nil)
+	_ store.Pinger   = (*Store)(nil)
+	_ store.Timed    = (*Store)(nil)
 )
 
 // Open opens the database at path; opts may be nil. A missing file is created, but its directory
@@ -217,9 +217,9 @@ func (s *Store) now() int64 {
 	}
 }
 
-// Take implements [drawgate.Store]. A call whose ctx ends before its transaction begins takes
+// Take implements [store.Store]. A call whose ctx ends before its transaction begins takes
 // nothing; one whose ctx ends later may have.
-func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.Decision) error {
+func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if len(batch) == 0 {
 		return s.usable()
 	}
@@ -233,8 +233,8 @@ func (s *Store) Take(ctx context.Context, batch []drawgate.Take, out []drawgate.
 	return nil
 }
 
-// Settle implements [drawgate.Store]. If ctx ends, it behaves as [Store.Take].
-func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+// Settle implements [store.Store]. If ctx ends, it behaves as [Store.Take].
+func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if len(batch) == 0 {
 		return s.usable()
 	}
@@ -248,8 +248,8 @@ func (s *Store) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return nil
 }
 
-// Peek implements [drawgate.Store]. It does not wait for other processes.
-func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []drawgate.Status) error {
+// Peek implements [store.Store]. It does not wait for other processes.
+func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if len(buckets) == 0 {
 		return s.usable()
 	}
@@ -263,8 +263,8 @@ func (s *Store) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 	return nil
 }
 
-// Reset implements [drawgate.Resetter].
-func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
+// Reset implements [store.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	if len(keys) == 0 {
 		return s.usable()
 	}
@@ -277,7 +277,7 @@ func (s *Store) Reset(ctx context.Context, keys []drawgate.Key) error {
 	return nil
 }
 
-// Ping implements [drawgate.Pinger]. It writes, because a file that can only be read cannot decide.
+// Ping implements [store.Pinger]. It writes, because a file that can only be read cannot decide.
 func (s *Store) Ping(ctx context.Context) error {
 	c := s.get("ping")
 	if err := s.do(ctx, c); err != nil {
@@ -287,7 +287,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close implements [drawgate.Store]. It waits for the writer.
+// Close implements [store.Store]. It waits for the writer.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -328,7 +328,7 @@ func (s *Store) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return drawgate.ErrClosed
+		return store.ErrClosed
 	}
 	return nil
 }
@@ -365,9 +365,9 @@ func (s *Store) nothingDone(left error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held == nil {
-		return fmt.Errorf("%w: %w", drawgate.ErrNothingDone, left)
+		return fmt.Errorf("%w: %w", store.ErrNothingDone, left)
 	}
-	return fmt.Errorf("%w: %w (%w)", drawgate.ErrNothingDone, left, explain(s.held))
+	return fmt.Errorf("%w: %w (%w)", store.ErrNothingDone, left, explain(s.held))
 }
 
 func (s *Store) isBroken() error {

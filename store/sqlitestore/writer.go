@@ -8,9 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // maxBatch is the most takes and settlements in one transaction: many enough to share a sync, few
@@ -390,7 +389,7 @@ func (w *writer) process(batch []*call, now int64) error {
 }
 
 // fetchAll loads the records of buckets into w.recs.
-func (w *writer) fetchAll(buckets []drawgate.BucketCost, now int64) error {
+func (w *writer) fetchAll(buckets []store.BucketCost, now int64) error {
 	w.recs, w.bkts = w.recs[:0], w.bkts[:0]
 	for i := range buckets {
 		b, err := w.fetch(buckets[i].Key)
@@ -404,18 +403,18 @@ func (w *writer) fetchAll(buckets []drawgate.BucketCost, now int64) error {
 }
 
 // take decides one take.
-func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
-	if err := answer.Check(t); err != nil {
-		return drawgate.Decision{Fail: err}, nil
+func (w *writer) take(t *store.Take, now int64) (store.Verdict, error) {
+	if err := t.Check(); err != nil {
+		return store.Verdict{Fail: err}, nil
 	}
 	if err := w.fetchAll(t.Buckets, now); err != nil {
 		if isBucket(err) {
-			return drawgate.Decision{Fail: storeError("take", explain(err))}, nil
+			return store.Verdict{Fail: storeError("take", explain(err))}, nil
 		}
-		return drawgate.Decision{}, err
+		return store.Verdict{}, err
 	}
 	w.keepMustPersist(t.Buckets, now)
-	d := answer.Decide(t, w.recs, true, now)
+	d := store.Internal.Decide(t, w.recs, true, now)
 	if d.Replayed {
 		for _, b := range w.bkts {
 			if slices.Contains(b.rec.Changes.Touched, t.ID) { // its units were newly taken
@@ -446,37 +445,37 @@ func (w *writer) take(t *drawgate.Take, now int64) (drawgate.Decision, error) {
 }
 
 // settle carries out one settlement.
-func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, error) {
-	if err := answer.CheckSettlement(st); err != nil {
-		return drawgate.Outcome{Err: err}, nil
+func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) {
+	if err := st.Check(); err != nil {
+		return store.Outcome{Err: err}, nil
 	}
 	if err := w.fetchAll(st.Buckets, now); err != nil {
 		if isBucket(err) {
-			return drawgate.Outcome{Err: storeError(st.Op.String(), explain(err))}, nil
+			return store.Outcome{Err: storeError(st.Op.String(), explain(err))}, nil
 		}
-		return drawgate.Outcome{}, err
+		return store.Outcome{}, err
 	}
-	var open [drawgate.MaxBuckets]*record.Open
-	var paused [drawgate.MaxBuckets]*record.Pause
+	var open [store.MaxBuckets]*record.Open
+	var paused [store.MaxBuckets]*record.Pause
 	now = w.keepMustPersist(st.Buckets, now)
 	for i, rec := range w.recs {
-		rec.Advance(answer.Specs(st.Buckets[i].Plan, true), now) // a hold that is over by now is not settled
+		rec.Advance(store.Internal.Specs(st.Buckets[i].Plan, true), now) // a hold that is over by now is not settled
 		if o := rec.Open[st.ID]; o != nil && o.Grant == uint64(st.Grant) {
 			open[i] = o
 		}
 		paused[i] = rec.Pause
 	}
-	out := answer.Apply(st, w.recs, true, now)
+	out := store.Internal.Apply(st, w.recs, true, now)
 	if out.Gone || out.Err != nil {
 		return out, nil
 	}
 	for i, b := range w.bkts {
 		switch {
-		case st.Op == drawgate.OpPause, st.Op == drawgate.OpUnpause:
+		case st.Op == store.OpPause, st.Op == store.OpUnpause:
 			w.notePause(st, b, paused[i], now)
-		case st.Op != drawgate.OpRefund:
+		case st.Op != store.OpRefund:
 			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
-		case out.Back != nil && out.Back[i] != drawgate.Amounts{}:
+		case out.Back != nil && out.Back[i] != store.Amounts{}:
 			w.mark(b, now)
 			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0), labels: labelBytes(st.Labels)})
 		}
@@ -486,13 +485,13 @@ func (w *writer) settle(st *drawgate.Settlement, now int64) (drawgate.Outcome, e
 
 // keepMustPersist has buckets written if this caller's limits advance them differently from other
 // callers' limits, whatever is decided. It returns the instant to which they are advanced.
-func (w *writer) keepMustPersist(buckets []drawgate.BucketCost, now int64) int64 {
+func (w *writer) keepMustPersist(buckets []store.BucketCost, now int64) int64 {
 	for _, rec := range w.recs {
 		now = max(now, rec.Last)
 	}
 	for i, b := range w.bkts {
-		if b.rec.MustPersist(answer.Specs(buckets[i].Plan, true), now) {
-			b.rec.Advance(answer.Specs(buckets[i].Plan, true), now)
+		if b.rec.MustPersist(store.Internal.Specs(buckets[i].Plan, true), now) {
+			b.rec.Advance(store.Internal.Specs(buckets[i].Plan, true), now)
 			w.mark(b, now)
 		}
 	}
@@ -501,7 +500,7 @@ func (w *writer) keepMustPersist(buckets []drawgate.BucketCost, now int64) int64
 
 // notePause records in the history that a bucket's pause began or ended, if it did. before is its
 // pause until then.
-func (w *writer) notePause(st *drawgate.Settlement, b *bucket, before *record.Pause, now int64) {
+func (w *writer) notePause(st *store.Settlement, b *bucket, before *record.Pause, now int64) {
 	e := event{at: now, op: opPause, key: b.key}
 	switch after := b.rec.Pause; after {
 	case before:
@@ -516,42 +515,42 @@ func (w *writer) notePause(st *drawgate.Settlement, b *bucket, before *record.Pa
 }
 
 // noteSettled records in the history what a settlement did to one bucket.
-func (w *writer) noteSettled(st *drawgate.Settlement, bc *drawgate.BucketCost, b *bucket, open *record.Open, now int64) {
-	if open == nil && st.Op != drawgate.OpCharge {
+func (w *writer) noteSettled(st *store.Settlement, bc *store.BucketCost, b *bucket, open *record.Open, now int64) {
+	if open == nil && st.Op != store.OpCharge {
 		return
 	}
 	w.mark(b, now)
 	e := event{at: now, key: b.key, id: st.ID, labels: b.notes[st.ID].labels}
 	switch st.Op {
-	case drawgate.OpRenew:
+	case store.OpRenew:
 		return
-	case drawgate.OpSettle:
+	case store.OpSettle:
 		e.op, e.units = opSettle, settledUnits(bc, open)
-	case drawgate.OpCancel:
+	case store.OpCancel:
 		e.op = opCancel
-	case drawgate.OpCharge:
+	case store.OpCharge:
 		e.op, e.units, e.id, e.labels = opCharge, chargedUnits(bc), "", labelBytes(st.Labels)
 	}
 	w.note(e)
-	if st.Op != drawgate.OpCharge {
+	if st.Op != store.OpCharge {
 		delete(b.notes, st.ID)
 	}
 }
 
 // peek describes one bucket.
-func (w *writer) peek(bc *drawgate.BucketCost, priority int8, now int64) (drawgate.Status, error) {
-	if err := answer.CheckPeek(bc, priority); err != nil {
-		return drawgate.Status{Decision: drawgate.Decision{Fail: err}}, nil
+func (w *writer) peek(bc *store.BucketCost, priority int8, now int64) (store.State, error) {
+	if err := bc.Check(priority); err != nil {
+		return store.State{Verdict: store.Verdict{Fail: err}}, nil
 	}
 	b, err := w.fetch(bc.Key)
 	switch {
 	case err == nil:
 		w.repaired.fill(b, bc.Plan, now)
-		return answer.Describe(bc, b.rec, priority, true, now), nil
+		return store.Internal.Describe(bc, b.rec, priority, true, now), nil
 	case isBucket(err):
-		return drawgate.Status{Decision: drawgate.Decision{Fail: storeError("peek", explain(err))}}, nil
+		return store.State{Verdict: store.Verdict{Fail: storeError("peek", explain(err))}}, nil
 	}
-	return drawgate.Status{}, err
+	return store.State{}, err
 }
 
 // mark has a bucket written in this transaction, and records the holds that ended.

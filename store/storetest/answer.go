@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var answerCases = []testCase{
@@ -47,17 +48,14 @@ func testResults(e *env) {
 	}
 	for i, r := range results(d) {
 		w := want[i]
-		if r.Remaining != w.remaining || r.RetryAfter != w.wait || !r.ResetAt().Equal(w.reset) || r.Limit.Name != b.plan.Policy().Limits[i].Name || r.Policy != "p" {
+		if r.Remaining != w.remaining || r.RetryAfter != w.wait || !r.ResetAt.Equal(w.reset) || r.Limit != i {
 			e.Errorf("limit %d: %+v; want remaining %d, retry-after %v, reset %v", i, r, w.remaining, w.wait, w.reset)
 		}
-	}
-	if r, _ := d.Refusing(); r.Limit.Name != "calendar" {
-		e.Errorf("refused by %q, want the limit that refuses longest", r.Limit.Name)
 	}
 	d = b.hold("c", time.Second, 8, 1, 1, 1)
 	e.refused("one of four", d, 55*time.Second)
 	for i, r := range results(d) {
-		if r.Refused() != (i == 0) {
+		if (r.RetryAfter > 0) != (i == 0) {
 			e.Errorf("limit %d refuses for %v", i, r.RetryAfter)
 		}
 	}
@@ -163,15 +161,15 @@ func testResetAt(e *env) {
 	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100), leaky(10, time.Minute, 7), calendar(10, drawgate.Hour, "UTC")} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		if l.Kind != drawgate.Calendar {
-			if st := b.peek(); !results(st.Decision)[0].ResetAt().Equal(st.At()) {
-				e.Errorf("%s: unused, reset at %v, want now, %v", l.Name, results(st.Decision)[0].ResetAt(), st.At())
+			if st := b.peek(); !results(st.Verdict)[0].ResetAt.Equal(st.At()) {
+				e.Errorf("%s: unused, reset at %v, want now, %v", l.Name, results(st.Verdict)[0].ResetAt, st.At())
 			}
 		}
 		e.allowed(l.Name, b.take(1))
 		e.advance(time.Second)
 		d := b.take(3)
 		e.allowed(l.Name, d)
-		e.advance(results(d)[0].ResetAt().Sub(d.At()) - tick)
+		e.advance(results(d)[0].ResetAt.Sub(d.At()) - tick)
 		b.wantUsed(l.Name+": a microsecond before the reset", max(1, b.used()))
 		e.advance(tick)
 		b.wantUsed(l.Name+": at the reset", 0)
@@ -192,13 +190,13 @@ func testPeek(e *env) {
 			}
 			d := b.hold(fmt.Sprint(step), 5*time.Second, n)
 			if ok(e, d) != st.Allowed || d.RetryAfter != st.RetryAfter || d.Reason != st.Reason || !d.At().Equal(st.At()) {
-				e.Fatalf("%s, step %d: peek says %+v, the take %+v", l.Name, step, st.Decision, d)
+				e.Fatalf("%s, step %d: peek says %+v, the take %+v", l.Name, step, st.Verdict, d)
 			}
-			if !d.Allowed && fmt.Sprint(results(d)) != fmt.Sprint(results(st.Decision)) {
-				e.Fatalf("%s, step %d: peek says %+v, the take %+v", l.Name, step, results(st.Decision), results(d))
+			if !d.Allowed && fmt.Sprint(results(d)) != fmt.Sprint(results(st.Verdict)) {
+				e.Fatalf("%s, step %d: peek says %+v, the take %+v", l.Name, step, results(st.Verdict), results(d))
 			}
 			if d.Allowed {
-				was, is := results(st.Decision)[0], results(d)[0]
+				was, is := results(st.Verdict)[0], results(d)[0]
 				if is.Remaining != was.Remaining-n {
 					e.Fatalf("%s, step %d: %d remain of %d after %d", l.Name, step, is.Remaining, was.Remaining, n)
 				}
@@ -210,7 +208,7 @@ func testPeek(e *env) {
 
 func testPeekMany(e *env) {
 	plan := e.plan(rolling(10, time.Hour))
-	var asks []drawgate.BucketCost
+	var asks []store.BucketCost
 	for i := range 20 {
 		b := e.of(fmt.Sprint("k", i), plan)
 		if i > 0 && i%11 > 0 {
@@ -219,7 +217,7 @@ func testPeekMany(e *env) {
 		asks = append(asks, b.cost(5))
 	}
 	asks = append(asks, asks[3]) // the same bucket again
-	out := make([]drawgate.Status, len(asks))
+	out := make([]store.State, len(asks))
 	if err := e.s.Peek(e.ctx(), asks, 0, out); err != nil {
 		e.Fatal(err)
 	}
@@ -279,12 +277,12 @@ func testHeadroom(e *env) {
 	} {
 		c.limit.Headroom = c.share
 		b := e.bucket(fmt.Sprint("k", i), c.limit)
-		if st := b.peekAt(drawgate.MaxPriority); st.States[0].Max != c.want {
+		if st := b.peekAt(store.MaxPriority); st.States[0].Max != c.want {
 			e.Errorf("limit %d: at most %d, want %d", i, st.States[0].Max, c.want)
 		}
 		e.allowed(fmt.Sprint("limit ", i), b.hold("a", time.Hour, c.want))
 		e.refused(fmt.Sprint("limit ", i), b.hold("b", time.Hour, 1), -1)
-		e.refused(fmt.Sprint("limit ", i, ", highest priority"), e.take(drawgate.Take{ID: "b", Hold: time.Hour, Priority: drawgate.MaxPriority, Buckets: b.costs(1)}), -1)
+		e.refused(fmt.Sprint("limit ", i, ", highest priority"), e.take(store.Take{ID: "b", Hold: time.Hour, Priority: store.MaxPriority, Buckets: b.costs(1)}), -1)
 	}
 }
 
@@ -309,7 +307,7 @@ func testPriorities(e *env) {
 					break
 				}
 				n++
-				d := e.take(drawgate.Take{ID: fmt.Sprint(n), Hold: time.Hour, Priority: step.priority, Buckets: b.costs(1)})
+				d := e.take(store.Take{ID: fmt.Sprint(n), Hold: time.Hour, Priority: step.priority, Buckets: b.costs(1)})
 				if ok(e, d) {
 					got++
 				}
@@ -317,7 +315,7 @@ func testPriorities(e *env) {
 			if got != step.want {
 				e.Errorf("%s: priority %d got %d, want %d", l.Name, step.priority, got, step.want)
 			}
-			if r := results(b.peekAt(step.priority).Decision)[0]; r.Remaining != 0 && step.priority != 7 {
+			if r := results(b.peekAt(step.priority).Verdict)[0]; r.Remaining != 0 && step.priority != 7 {
 				e.Errorf("%s: priority %d: %d remain", l.Name, step.priority, r.Remaining)
 			}
 		}
@@ -340,7 +338,7 @@ func testPriorityWait(e *env) {
 }
 
 func testRealTime(e *env) {
-	e.h.Advance = func(_ drawgate.Store, d time.Duration) { time.Sleep(d) }
+	e.h.Advance = func(_ store.Store, d time.Duration) { time.Sleep(d) }
 	start := time.Now()
 	r, l := e.bucket("rolling", rolling(2, time.Second)), e.bucket("bucket", leaky(2, time.Second, 0))
 	h := e.bucket("held", slots(1))

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 )
 
 var batchCases = []testCase{
@@ -24,7 +23,7 @@ var batchCases = []testCase{
 
 func testBatchOrder(e *env) {
 	b, c := e.bucket("k", rolling(5, time.Hour)), e.bucket("c", leaky(3, time.Hour, 0))
-	batch := []drawgate.Take{
+	batch := []store.Take{
 		{Buckets: b.costs(2)},
 		{Buckets: c.costs(2)},
 		{Buckets: b.costs(4)},
@@ -35,9 +34,9 @@ func testBatchOrder(e *env) {
 		{Buckets: c.costs(1)},
 		{ID: "id", Hold: time.Hour, Buckets: c.costs(1)},
 	}
-	out := make([]drawgate.Decision, len(batch))
+	out := make([]store.Verdict, len(batch))
 	for i := range out {
-		out[i] = drawgate.Decision{Allowed: true, Fail: errors.New("left from before"), RetryAfter: time.Hour}
+		out[i] = store.Verdict{Allowed: true, Fail: errors.New("left from before"), RetryAfter: time.Hour}
 	}
 	if err := e.s.Take(e.ctx(), batch, out); err != nil {
 		e.Fatal(err)
@@ -59,15 +58,15 @@ func testBatchSettle(e *env) {
 	for i := range 5 {
 		e.allowed("reserve", b.hold(fmt.Sprint(i), time.Hour, 10, 1))
 	}
-	renew, charge := settlement(drawgate.OpRenew, "3", b.cost()), settlement(drawgate.OpCharge, "", b.cost(7))
+	renew, charge := settlement(store.OpRenew, "3", b.cost()), settlement(store.OpCharge, "", b.cost(7))
 	renew.Hold, charge.At = 3*time.Hour, e.now()
-	batch := []drawgate.Settlement{
-		settlement(drawgate.OpSettle, "0", b.cost(4, 1)), settlement(drawgate.OpSettle, "unknown", b.cost(4, 1)), settlement(drawgate.OpCancel, "1", b.cost()),
-		settlement(drawgate.OpSettle, "0", b.cost(0, 0)), renew, charge, settlement(drawgate.OpSettle, "2", b.cost(12, 1)), settlement(drawgate.OpCancel, "2", b.cost()),
+	batch := []store.Settlement{
+		settlement(store.OpSettle, "0", b.cost(4, 1)), settlement(store.OpSettle, "unknown", b.cost(4, 1)), settlement(store.OpCancel, "1", b.cost()),
+		settlement(store.OpSettle, "0", b.cost(0, 0)), renew, charge, settlement(store.OpSettle, "2", b.cost(12, 1)), settlement(store.OpCancel, "2", b.cost()),
 	}
-	out := make([]drawgate.Outcome, len(batch))
+	out := make([]store.Outcome, len(batch))
 	for i := range out {
-		out[i] = drawgate.Outcome{Gone: true, End: time.Unix(1, 0), Err: errors.New("left from before")}
+		out[i] = store.Outcome{Gone: true, End: time.Unix(1, 0), Err: errors.New("left from before")}
 	}
 	if err := e.s.Settle(e.ctx(), batch, out); err != nil {
 		e.Fatal(err)
@@ -83,15 +82,15 @@ func testBatchSettle(e *env) {
 func testBatchFails(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour))
 	e.allowed("reserve", b.hold("id", time.Hour, 1))
-	batch := []drawgate.Take{
+	batch := []store.Take{
 		{Buckets: b.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: b.costs(2)}, {Buckets: b.costs(1)}, {Buckets: b.costs(9)}, {Buckets: b.costs(1)},
 	}
-	out := make([]drawgate.Decision, len(batch))
+	out := make([]store.Verdict, len(batch))
 	if err := e.s.Take(e.ctx(), batch, out); err != nil {
 		e.Fatal(err)
 	}
 	for i, want := range []bool{true, false, true, false, true} {
-		if out[i].Allowed != want || errors.Is(out[i].Fail, drawgate.ErrIDReused) != (i == 1) {
+		if out[i].Allowed != want || errors.Is(out[i].Fail, store.ErrIDReused) != (i == 1) {
 			e.Errorf("take %d: allowed %v, error %v", i, out[i].Allowed, out[i].Fail)
 		}
 	}
@@ -115,10 +114,10 @@ func testBatchMany(e *env) {
 	for i := range 6 {
 		buckets = append(buckets, e.bucket(fmt.Sprint("k", i), rolling(3, time.Hour), leaky(100, 24*time.Hour, 0)))
 	}
-	var batch []drawgate.Take
+	var batch []store.Take
 	want, used := []bool{}, make([]int64, 6)
 	for i := range 40 {
-		t := drawgate.Take{Buckets: []drawgate.BucketCost{buckets[i%6].cost(1, 1), buckets[(i*5+1)%6].cost(1, 1)}}
+		t := store.Take{Buckets: []store.BucketCost{buckets[i%6].cost(1, 1), buckets[(i*5+1)%6].cost(1, 1)}}
 		if i%6 == (i*5+1)%6 {
 			t.Buckets = t.Buckets[:1]
 		}
@@ -131,7 +130,7 @@ func testBatchMany(e *env) {
 		}
 		batch = append(batch, t)
 	}
-	out := make([]drawgate.Decision, len(batch))
+	out := make([]store.Verdict, len(batch))
 	if err := e.s.Take(e.ctx(), batch, out); err != nil {
 		e.Fatal(err)
 	}
@@ -147,25 +146,25 @@ func testBatchMany(e *env) {
 
 func testArguments(e *env) {
 	b, c := e.bucket("z", rolling(10, time.Hour), slots(5)), e.bucket("a", rolling(10, time.Hour))
-	t := drawgate.Take{
-		ID: "id", Hold: time.Hour, Lease: true, Buckets: []drawgate.BucketCost{b.cost(20, 2), c.cost(20)}, Labels: []drawgate.Label{{Name: "task", Value: "1"}},
+	t := store.Take{
+		ID: "id", Hold: time.Hour, Lease: true, Buckets: []store.BucketCost{b.cost(20, 2), c.cost(20)}, Labels: []store.Label{{Name: "task", Value: "1"}},
 	}
 	t.Buckets[0].N[1] = 0 // a lease of no slots
-	batch, out := []drawgate.Take{t}, make([]drawgate.Decision, 1)
+	batch, out := []store.Take{t}, make([]store.Verdict, 1)
 	before := fmt.Sprint(batch)
 	if err := e.s.Take(e.ctx(), batch, out); err != nil || !out[0].Allowed {
-		e.Fatalf("%v, %v", err, out[0].Err())
+		e.Fatalf("%v, %v", err, out[0].Fail)
 	}
 	if after := fmt.Sprint(batch); after != before {
 		e.Errorf("take: before %s, after %s", before, after)
 	}
-	batch[0].Buckets[0], batch[0].Buckets[1], batch[0].ID, batch[0].Labels[0] = c.cost(1), b.cost(1), "other", drawgate.Label{}
+	batch[0].Buckets[0], batch[0].Buckets[1], batch[0].ID, batch[0].Labels[0] = c.cost(1), b.cost(1), "other", store.Label{}
 	got := out[0].Granted(0)
-	out[0] = drawgate.Decision{}
+	out[0] = store.Verdict{}
 	if got[0] != 10 {
 		e.Errorf("granted %v, want 10", got)
 	}
-	if e.settle(settlement(drawgate.OpSettle, "id", b.cost(3), c.cost(4))).Gone {
+	if e.settle(settlement(store.OpSettle, "id", b.cost(3), c.cost(4))).Gone {
 		e.Error("gone after the take was overwritten")
 	}
 	b.wantUsed("z", 3)
@@ -182,13 +181,13 @@ func testCancelled(e *env) {
 	} {
 		ctx, cancel := end()
 		cancel()
-		if err := e.s.Take(ctx, []drawgate.Take{{Buckets: b.costs(1)}}, make([]drawgate.Decision, 1)); !isOver(err) {
+		if err := e.s.Take(ctx, []store.Take{{Buckets: b.costs(1)}}, make([]store.Verdict, 1)); !isOver(err) {
 			e.Errorf("%s: take: %v", what, err)
 		}
-		if err := e.s.Settle(ctx, []drawgate.Settlement{settlement(drawgate.OpCancel, "id", b.cost())}, make([]drawgate.Outcome, 1)); !isOver(err) {
+		if err := e.s.Settle(ctx, []store.Settlement{settlement(store.OpCancel, "id", b.cost())}, make([]store.Outcome, 1)); !isOver(err) {
 			e.Errorf("%s: settle: %v", what, err)
 		}
-		if err := e.s.Peek(ctx, b.costs(1), 0, make([]drawgate.Status, 1)); !isOver(err) {
+		if err := e.s.Peek(ctx, b.costs(1), 0, make([]store.State, 1)); !isOver(err) {
 			e.Errorf("%s: peek: %v", what, err)
 		}
 	}
@@ -212,32 +211,28 @@ func testClose(e *env) {
 		if err := e.s.Close(); err != nil {
 			e.Fatalf("Close: %v", err)
 		}
-		e.closed("Take", e.s.Take(e.ctx(), []drawgate.Take{{Buckets: b.costs(1)}}, make([]drawgate.Decision, 1)))
-		e.closed("Settle", e.s.Settle(e.ctx(), []drawgate.Settlement{settlement(drawgate.OpSettle, "id", b.cost(1))}, make([]drawgate.Outcome, 1)))
-		e.closed("Peek", e.s.Peek(e.ctx(), b.costs(1), 0, make([]drawgate.Status, 1)))
-		if s, ok := e.s.(drawgate.Resetter); ok {
-			e.closed("Reset", s.Reset(e.ctx(), []drawgate.Key{b.key}))
+		e.closed("Take", e.s.Take(e.ctx(), []store.Take{{Buckets: b.costs(1)}}, make([]store.Verdict, 1)))
+		e.closed("Settle", e.s.Settle(e.ctx(), []store.Settlement{settlement(store.OpSettle, "id", b.cost(1))}, make([]store.Outcome, 1)))
+		e.closed("Peek", e.s.Peek(e.ctx(), b.costs(1), 0, make([]store.State, 1)))
+		if s, ok := e.s.(store.Resetter); ok {
+			e.closed("Reset", s.Reset(e.ctx(), []store.Key{b.key}))
 		}
-		if s, ok := e.s.(drawgate.Lister); ok {
-			e.closed("List", s.List(e.ctx(), "t", "p", func(drawgate.Key) bool { return true }))
+		if s, ok := e.s.(store.Lister); ok {
+			e.closed("List", s.List(e.ctx(), "t", "p", func(store.Key) bool { return true }))
 		}
-		if s, ok := e.s.(drawgate.Journal); ok {
-			e.closed("Read", s.Read(e.ctx(), drawgate.EventQuery{}, func(drawgate.Event) bool { return true }))
+		if s, ok := e.s.(store.Journal); ok {
+			e.closed("Read", s.Read(e.ctx(), store.EventQuery{}, func(store.Event) bool { return true }))
 		}
-		if s, ok := e.s.(drawgate.Pinger); ok {
+		if s, ok := e.s.(store.Pinger); ok {
 			e.closed("Ping", s.Ping(e.ctx()))
-		}
-		if s, ok := e.s.(answer.Opener); ok {
-			_, err := answer.TakeLocal(s.Open("t", b.plan), b.plan, "k", drawgate.Amounts{1}, 0)
-			e.closed("TakeOne", err)
 		}
 	}
 }
 
 func (e *env) closed(what string, err error) {
 	e.Helper()
-	if !errors.Is(err, drawgate.ErrClosed) {
-		e.Errorf("%s after Close: %v, want %v", what, err, drawgate.ErrClosed)
+	if !errors.Is(err, store.ErrClosed) {
+		e.Errorf("%s after Close: %v, want %v", what, err, store.ErrClosed)
 	}
 }
 
@@ -245,13 +240,13 @@ func testCloseUnderLoad(e *env) {
 	plan := e.plan(leaky(1, time.Hour, 0))
 	started := make(chan struct{}, 8)
 	errs := e.start(8, func(g int) error {
-		out := make([]drawgate.Decision, 1)
+		out := make([]store.Verdict, 1)
 		for i := 0; ; i++ {
 			if i == 20 {
 				started <- struct{}{}
 			}
-			t := drawgate.Take{Buckets: e.of(fmt.Sprint(g, " ", i), plan).costs(1)}
-			if err := e.s.Take(e.ctx(), []drawgate.Take{t}, out); err != nil {
+			t := store.Take{Buckets: e.of(fmt.Sprint(g, " ", i), plan).costs(1)}
+			if err := e.s.Take(e.ctx(), []store.Take{t}, out); err != nil {
 				return err
 			}
 			if err := out[0].Fail; err != nil {
@@ -277,11 +272,11 @@ func testCloseUnderLoad(e *env) {
 func testBounds(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour), leaky(10, 1000*time.Hour, 0), e.month(10))
 	e.allowed("reserve", b.hold("id", time.Hour, 1, 1, 1))
-	for what, t := range map[string]drawgate.Take{
+	for what, t := range map[string]store.Take{
 		"negative":     {Buckets: b.costs(-1)},
 		"priority -1":  {Buckets: b.costs(1), Priority: -1},
 		"priority 10":  {Buckets: b.costs(1), Priority: 10},
-		"no plan":      {Buckets: []drawgate.BucketCost{{Key: b.key}}},
+		"no plan":      {Buckets: []store.BucketCost{{Key: b.key}}},
 		"no bucket":    {},
 		"twice":        {Buckets: append(b.costs(1), b.costs(1)...)},
 		"id, no hold":  {Buckets: b.costs(1), ID: "x", Grant: 1},
@@ -290,42 +285,42 @@ func testBounds(e *env) {
 		"hold of 1 ns": {Buckets: b.costs(1), ID: "x", Grant: 1, Hold: 1},
 		"a long hold":  {Buckets: b.costs(1), ID: "x", Grant: 1, Hold: 100 * 366 * 24 * time.Hour},
 		"a long id":    {Buckets: b.costs(1), ID: strings.Repeat("x", 1025), Grant: 1, Hold: time.Second},
-		"empty plan":   {Buckets: []drawgate.BucketCost{{Key: b.key, Plan: &drawgate.Plan{}}}},
+		"empty plan":   {Buckets: []store.BucketCost{{Key: b.key, Plan: &store.Plan{}}}},
 	} {
-		if d := e.take(t); d.Allowed || !errors.Is(d.Fail, drawgate.ErrInvalid) {
-			e.Errorf("%s: allowed %v, %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrInvalid)
+		if d := e.take(t); d.Allowed || !errors.Is(d.Fail, store.ErrInvalid) {
+			e.Errorf("%s: allowed %v, %v; want %v", what, d.Allowed, d.Fail, store.ErrInvalid)
 		}
 	}
 	for _, early := range []time.Time{time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 0)} {
-		if d := e.take(drawgate.Take{Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour, NotAfter: early}); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooLate) {
-			e.Errorf("a take of %v: allowed %v, %v; want %v", early, d.Allowed, d.Fail, drawgate.ErrTooLate)
+		if d := e.take(store.Take{Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour, NotAfter: early}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
+			e.Errorf("a take of %v: allowed %v, %v; want %v", early, d.Allowed, d.Fail, store.ErrTooLate)
 		}
 	}
-	sets := []drawgate.Settlement{
+	sets := []store.Settlement{
 		{Op: 77, Buckets: b.costs(1)},
-		{Op: drawgate.OpRenew, ID: "id", Grant: 1, Hold: -time.Second, Buckets: b.costs(1)},
-		{Op: drawgate.OpCancel, ID: strings.Repeat("x", 1025), Grant: 1, Buckets: b.costs(1)},
-		{Op: drawgate.OpPause, Hold: time.Second, Reason: strings.Repeat("x", drawgate.MaxReason+1), Buckets: b.costs(0)},
-		{Op: drawgate.OpPause, At: time.Date(50_000, 1, 1, 0, 0, 0, 0, time.UTC), Buckets: b.costs(0)},
-		{Op: drawgate.OpPause, Hold: 100 * 366 * 24 * time.Hour, Buckets: b.costs(0)},
-		{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(-2)},
-		{Op: drawgate.OpRefund, Buckets: b.costs(-2)},
-		{Op: drawgate.OpSettle, ID: "id", Buckets: b.costs(-2)},
-		{Op: drawgate.OpCharge, At: e.now()},
+		{Op: store.OpRenew, ID: "id", Grant: 1, Hold: -time.Second, Buckets: b.costs(1)},
+		{Op: store.OpCancel, ID: strings.Repeat("x", 1025), Grant: 1, Buckets: b.costs(1)},
+		{Op: store.OpPause, Hold: time.Second, Reason: strings.Repeat("x", store.MaxReason+1), Buckets: b.costs(0)},
+		{Op: store.OpPause, At: time.Date(50_000, 1, 1, 0, 0, 0, 0, time.UTC), Buckets: b.costs(0)},
+		{Op: store.OpPause, Hold: 100 * 366 * 24 * time.Hour, Buckets: b.costs(0)},
+		{Op: store.OpCharge, At: e.now(), Buckets: b.costs(-2)},
+		{Op: store.OpRefund, Buckets: b.costs(-2)},
+		{Op: store.OpSettle, ID: "id", Buckets: b.costs(-2)},
+		{Op: store.OpCharge, At: e.now()},
 	}
-	out := make([]drawgate.Outcome, len(sets))
+	out := make([]store.Outcome, len(sets))
 	if err := e.s.Settle(e.ctx(), sets, out); err != nil {
 		e.Fatal(err)
 	}
 	for i, o := range out {
-		if !errors.Is(o.Err, drawgate.ErrInvalid) {
-			e.Errorf("settlement %d: %v, want %v", i, o.Err, drawgate.ErrInvalid)
+		if !errors.Is(o.Err, store.ErrInvalid) {
+			e.Errorf("settlement %d: %v, want %v", i, o.Err, store.ErrInvalid)
 		}
 	}
-	looks := make([]drawgate.Status, 1)
+	looks := make([]store.State, 1)
 	for _, priority := range []int8{-1, 10} {
-		if err := e.s.Peek(e.ctx(), b.costs(1), priority, looks); err != nil || !errors.Is(looks[0].Fail, drawgate.ErrInvalid) {
-			e.Errorf("a look at priority %d: %v, %v; want %v", priority, err, looks[0].Fail, drawgate.ErrInvalid)
+		if err := e.s.Peek(e.ctx(), b.costs(1), priority, looks); err != nil || !errors.Is(looks[0].Fail, store.ErrInvalid) {
+			e.Errorf("a look at priority %d: %v, %v; want %v", priority, err, looks[0].Fail, store.ErrInvalid)
 		}
 	}
 	b.wantUsed("nothing of it counts", 1, 1, 1)
@@ -338,7 +333,7 @@ func testBounds(e *env) {
 		e.refused("after a huge settlement", b.take(one...), -1)
 	}
 	c := e.bucket("c", rolling(10, time.Hour), leaky(10, 1000*time.Hour, 0), e.month(10))
-	huge := []drawgate.Settlement{{Op: drawgate.OpCharge, At: e.now(), Buckets: c.costs(1<<60, 1<<60, 1<<60)}}
+	huge := []store.Settlement{{Op: store.OpCharge, At: e.now(), Buckets: c.costs(1<<60, 1<<60, 1<<60)}}
 	if err := e.s.Settle(e.ctx(), huge, out[:1]); err != nil || out[0].Err != nil {
 		e.Fatal(err, out[0].Err)
 	}

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bench measures plain takes of one unit: with policies of one limit and of three, on one key and
 // on ten thousand, allowed and refused, by one caller and by 64. open returns an empty store, which
 // b.Cleanup closes.
-func Bench(b *testing.B, open func(b *testing.B) drawgate.Store) {
+func Bench(b *testing.B, open func(b *testing.B) store.Store) {
 	for _, limits := range []int{1, 3} {
 		for _, keys := range []int{1, 10_000} {
 			for _, hit := range []string{"allowed", "denied"} {
@@ -27,7 +28,7 @@ func Bench(b *testing.B, open func(b *testing.B) drawgate.Store) {
 	}
 }
 
-func benchTake(b *testing.B, s drawgate.Store, limits, keys int, denied bool, callers int) {
+func benchTake(b *testing.B, s store.Store, limits, keys int, denied bool, callers int) {
 	b.Helper()
 	amount := int64(1_000_000_000)
 	if denied {
@@ -38,27 +39,27 @@ func benchTake(b *testing.B, s drawgate.Store, limits, keys int, denied bool, ca
 	if err != nil {
 		b.Fatal(err)
 	}
-	takes := make([]drawgate.Take, keys)
+	takes := make([]store.Take, keys)
 	for i := range takes {
-		takes[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Tenant: "t", Policy: "bench", Name: fmt.Sprint("key-", i)}, Plan: plan, N: drawgate.Amounts{1, 1, 1}}}
+		takes[i].Buckets = []store.BucketCost{{Key: store.Key{Tenant: "t", Policy: "bench", Name: fmt.Sprint("key-", i)}, Plan: plan.Plan, N: store.Amounts{1, 1, 1}}}
 	}
 	for first := 0; first < keys; first += 1000 { // the first take makes a bucket, and uses up a limit of one
 		batch := takes[first:min(first+1000, keys)]
-		if err := s.Take(b.Context(), batch, make([]drawgate.Decision, len(batch))); err != nil {
+		if err := s.Take(b.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 			b.Fatal(err)
 		}
 	}
-	one := func(i int, out []drawgate.Decision) {
+	one := func(i int, out []store.Verdict) {
 		if err := s.Take(b.Context(), takes[i:i+1], out); err != nil {
 			b.Error(err)
 		} else if out[0].Fail != nil || out[0].Allowed == denied {
-			b.Errorf("allowed %v, %v", out[0].Allowed, out[0].Err())
+			b.Errorf("allowed %v, %v", out[0].Allowed, out[0].Fail)
 		}
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	if callers == 1 {
-		out := make([]drawgate.Decision, 1)
+		out := make([]store.Verdict, 1)
 		for i := 0; b.Loop(); i++ {
 			one(i*7919%keys, out)
 		}
@@ -67,7 +68,7 @@ func benchTake(b *testing.B, s drawgate.Store, limits, keys int, denied bool, ca
 	var caller atomic.Int64
 	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
 	b.RunParallel(func(pb *testing.PB) {
-		out := make([]drawgate.Decision, 1)
+		out := make([]store.Verdict, 1)
 		for i := int(caller.Add(1)) * 97; pb.Next(); i++ {
 			one(i*7919%keys, out)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var bookCases = []testCase{
@@ -18,9 +19,9 @@ var bookCases = []testCase{
 }
 
 // ahead takes n units now or up to most ahead. The grant can be cancelled until then.
-func (b *bucket) ahead(id string, grant drawgate.Grant, most time.Duration, n ...int64) drawgate.Decision {
+func (b *bucket) ahead(id string, grant store.Grant, most time.Duration, n ...int64) store.Verdict {
 	b.e.Helper()
-	return b.e.take(drawgate.Take{ID: id, Grant: grant, Hold: time.Millisecond, Ahead: most, Buckets: b.costs(n...)})
+	return b.e.take(store.Take{ID: id, Grant: grant, Hold: time.Millisecond, Ahead: most, Buckets: b.costs(n...)})
 }
 
 // req: A5
@@ -59,7 +60,7 @@ func testNotAhead(e *env) {
 	e.refused("a slot ahead", b.ahead("b", 1, time.Hour, 1), -1)
 	l := e.bucket("lease", leaky(1, time.Second, 1))
 	e.allowed("the unit", l.take(1))
-	e.refused("a lease ahead", e.take(drawgate.Take{ID: "l", Hold: time.Minute, Lease: true, Ahead: time.Hour, Buckets: l.costs(1)}), -1)
+	e.refused("a lease ahead", e.take(store.Take{ID: "l", Hold: time.Minute, Lease: true, Ahead: time.Hour, Buckets: l.costs(1)}), -1)
 	c := e.bucket("calendar", calendar(1, drawgate.Minute, "UTC"))
 	e.until(nextEdge(e.now(), drawgate.Minute, "UTC", 1))
 	e.allowed("this minute", c.take(1))
@@ -92,7 +93,7 @@ func testCancelAhead(e *env) {
 	e.allowed("all", b.take(3))
 	e.allowed("first", b.ahead("a", 1, time.Minute, 3))
 	e.allowed("second", b.ahead("b", 2, time.Minute, 3))
-	if !b.end(drawgate.OpCancel, "a", 1) {
+	if !b.end(store.OpCancel, "a", 1) {
 		e.Error("a booking cannot be cancelled")
 	}
 	e.advance(6 * time.Second)
@@ -100,7 +101,7 @@ func testCancelAhead(e *env) {
 	c := e.bucket("last", leaky(3, 3*time.Second, 3))
 	e.allowed("all", c.take(3))
 	e.allowed("the only booking", c.ahead("a", 1, time.Minute, 3))
-	c.end(drawgate.OpCancel, "a", 1)
+	c.end(store.OpCancel, "a", 1)
 	e.advance(3 * time.Second)
 	e.allowed("what was cancelled", c.take(3))
 }
@@ -164,7 +165,7 @@ func (h *bookings) step() {
 			h.uses = append(h.uses, &bookedUse{d.At().Add(d.Delay()), n, id, d.Delay() > 0})
 		}
 	case 4:
-		d := h.e.take(drawgate.Take{Ahead: pickOne(h.Rand, 0, 10*time.Millisecond), Buckets: h.b.costs(n)})
+		d := h.e.take(store.Take{Ahead: pickOne(h.Rand, 0, 10*time.Millisecond), Buckets: h.b.costs(n)})
 		if d.Allowed {
 			h.uses = append(h.uses, &bookedUse{d.At().Add(d.Delay()), n, "", d.Delay() > 0})
 		}
@@ -173,7 +174,7 @@ func (h *bookings) step() {
 			return
 		}
 		u := h.uses[h.IntN(len(h.uses))]
-		if u.id != "" && u.n > 0 && h.e.now().Before(u.at) && h.b.end(drawgate.OpCancel, u.id, 1) {
+		if u.id != "" && u.n > 0 && h.e.now().Before(u.at) && h.b.end(store.OpCancel, u.id, 1) {
 			u.n = 0
 		}
 	}

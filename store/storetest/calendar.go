@@ -60,7 +60,7 @@ func testMarginEdge(e *env) {
 	e.allowed("in the zone: both windows", b.take(3))
 	e.allowed("in the zone: a reservation, both windows", b.hold("less", time.Hour, 4))
 	e.refused("full: the window after next is free", b.take(3), 2*time.Second)
-	if r := results(b.peek().Decision)[0]; r.Remaining != 2 {
+	if r := results(b.peek().Verdict)[0]; r.Remaining != 2 {
 		e.Errorf("%d remain, want 2", r.Remaining)
 	}
 	if !b.settle("less", 1) {
@@ -147,8 +147,8 @@ func testCalendarEdges(e *env) {
 			e.allowed("all", b.take(5))
 			d := b.take(1)
 			e.refused(fmt.Sprintf("limit %d, window %d", i, window), d, edge.Sub(e.now()))
-			if r := results(d)[0]; !r.ResetAt().Equal(edge) {
-				e.Errorf("limit %d: reset at %v, want %v", i, r.ResetAt(), edge)
+			if r := results(d)[0]; !r.ResetAt.Equal(edge) {
+				e.Errorf("limit %d: reset at %v, want %v", i, r.ResetAt, edge)
 			}
 			st := b.peek()
 			if s := st.States[0]; !s.End.Equal(edge) || s.Start.After(st.At()) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var changeCases = []testCase{
@@ -66,7 +67,7 @@ func testLoweredAmount(e *env) {
 	e.allowed("five more", b.take(5))
 	low := b.with(rolling(4, time.Minute))
 	st := low.peek(1)
-	if s := st.States[0]; s.Used != 10 || s.Debt != 6 || s.Max != 4 || results(st.Decision)[0].Remaining != 0 {
+	if s := st.States[0]; s.Used != 10 || s.Debt != 6 || s.Max != 4 || results(st.Verdict)[0].Remaining != 0 {
 		e.Errorf("%+v, want 10 used, debt 6 beyond 4, nothing remaining", s)
 	}
 	e.refused("low", low.take(1), time.Minute)
@@ -153,7 +154,7 @@ func testSeenRate(e *env) {
 			}
 		},
 		"an id that is used again": func(b *bucket) {
-			if d := b.hold("id", time.Hour, 59); !errors.Is(d.Fail, drawgate.ErrIDReused) {
+			if d := b.hold("id", time.Hour, 59); !errors.Is(d.Fail, store.ErrIDReused) {
 				e.Errorf("reused: %v", d.Fail)
 			}
 		},
@@ -162,7 +163,7 @@ func testSeenRate(e *env) {
 		"a renewal of what is gone":      func(b *bucket) { b.renew("nobody") },
 		"a refused take of two": func(b *bucket) {
 			other := b.e.of("other", b.plan)
-			e.refused("slow", e.take(drawgate.Take{Buckets: []drawgate.BucketCost{b.cost(60), other.cost(1)}}), -1)
+			e.refused("slow", e.take(store.Take{Buckets: []store.BucketCost{b.cost(60), other.cost(1)}}), -1)
 		},
 	}
 	for what, see := range ways {
@@ -315,7 +316,7 @@ func testMarginByOther(e *env) {
 	e.allowed("a lease that is settled", v1.lease("b", time.Hour, 2, 2))
 	e.advance(7*time.Second + time.Millisecond)
 	e.allowed("the other version finds the first one ended", v2.take(1))
-	if !v2.settle("b", drawgate.KeepEstimate) {
+	if !v2.settle("b", store.KeepEstimate) {
 		e.Error("gone")
 	}
 	v1.wantUsed("both ended", 5, 5)

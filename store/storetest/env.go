@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // env is the environment of a case, with a store of its own.
@@ -15,7 +16,7 @@ import (
 type env struct {
 	*testing.T
 	h Harness
-	s drawgate.Store
+	s store.Store
 }
 
 // tick is the smallest step of a store's clock.
@@ -46,17 +47,17 @@ func (e *env) until(at time.Time) {
 
 func (e *env) ctx() context.Context { return e.Context() }
 
-func (e *env) compile(p drawgate.Policy) *drawgate.Plan {
+func (e *env) compile(p drawgate.Policy) *store.Plan {
 	e.Helper()
 	plan, err := p.Compile()
 	if err != nil {
 		e.Fatal(err)
 	}
-	return plan
+	return plan.Plan
 }
 
 // plan compiles a policy named "p". Limits without a name get one.
-func (e *env) plan(limits ...drawgate.Limit) *drawgate.Plan {
+func (e *env) plan(limits ...drawgate.Limit) *store.Plan {
 	e.Helper()
 	for i := range limits {
 		if limits[i].Name == "" {
@@ -67,20 +68,20 @@ func (e *env) plan(limits ...drawgate.Limit) *drawgate.Plan {
 }
 
 // take decides any take.
-func (e *env) take(t drawgate.Take) drawgate.Decision {
+func (e *env) take(t store.Take) store.Verdict {
 	e.Helper()
-	out := make([]drawgate.Decision, 1)
-	if err := e.s.Take(e.ctx(), []drawgate.Take{t}, out); err != nil {
+	out := make([]store.Verdict, 1)
+	if err := e.s.Take(e.ctx(), []store.Take{t}, out); err != nil {
 		e.Fatalf("Take: %v", err)
 	}
 	return out[0]
 }
 
 // settle carries out any settlement.
-func (e *env) settle(s drawgate.Settlement) drawgate.Outcome {
+func (e *env) settle(s store.Settlement) store.Outcome {
 	e.Helper()
-	out := make([]drawgate.Outcome, 1)
-	if err := e.s.Settle(e.ctx(), []drawgate.Settlement{s}, out); err != nil {
+	out := make([]store.Outcome, 1)
+	if err := e.s.Settle(e.ctx(), []store.Settlement{s}, out); err != nil {
 		e.Fatalf("Settle: %v", err)
 	}
 	if out[0].Err != nil {
@@ -92,8 +93,8 @@ func (e *env) settle(s drawgate.Settlement) drawgate.Outcome {
 // bucket is one key under one policy.
 type bucket struct {
 	e    *env
-	key  drawgate.Key
-	plan *drawgate.Plan
+	key  store.Key
+	plan *store.Plan
 }
 
 func (e *env) bucket(name string, limits ...drawgate.Limit) *bucket {
@@ -101,8 +102,8 @@ func (e *env) bucket(name string, limits ...drawgate.Limit) *bucket {
 	return e.of(name, e.plan(limits...))
 }
 
-func (e *env) of(name string, plan *drawgate.Plan) *bucket {
-	return &bucket{e: e, key: drawgate.Key{Tenant: "t", Policy: plan.Name(), Name: name}, plan: plan}
+func (e *env) of(name string, plan *store.Plan) *bucket {
+	return &bucket{e: e, key: store.Key{Tenant: "t", Policy: plan.Name(), Name: name}, plan: plan}
 }
 
 // with returns the same bucket under another version of the policy.
@@ -112,64 +113,64 @@ func (b *bucket) with(limits ...drawgate.Limit) *bucket {
 }
 
 // cost is n units per limit; limits that are not given cost nothing.
-func (b *bucket) cost(n ...int64) drawgate.BucketCost {
-	c := drawgate.BucketCost{Key: b.key, Plan: b.plan}
+func (b *bucket) cost(n ...int64) store.BucketCost {
+	c := store.BucketCost{Key: b.key, Plan: b.plan}
 	copy(c.N[:], n)
 	return c
 }
 
-func (b *bucket) costs(n ...int64) []drawgate.BucketCost { return []drawgate.BucketCost{b.cost(n...)} }
+func (b *bucket) costs(n ...int64) []store.BucketCost { return []store.BucketCost{b.cost(n...)} }
 
-func (b *bucket) take(n ...int64) drawgate.Decision {
+func (b *bucket) take(n ...int64) store.Verdict {
 	b.e.Helper()
-	return b.e.take(drawgate.Take{Buckets: b.costs(n...)})
+	return b.e.take(store.Take{Buckets: b.costs(n...)})
 }
 
-func (b *bucket) takeAt(priority int8, n ...int64) drawgate.Decision {
+func (b *bucket) takeAt(priority int8, n ...int64) store.Verdict {
 	b.e.Helper()
-	return b.e.take(drawgate.Take{Buckets: b.costs(n...), Priority: priority})
+	return b.e.take(store.Take{Buckets: b.costs(n...), Priority: priority})
 }
 
-func (b *bucket) hold(id string, d time.Duration, n ...int64) drawgate.Decision {
+func (b *bucket) hold(id string, d time.Duration, n ...int64) store.Verdict {
 	b.e.Helper()
-	return b.e.take(drawgate.Take{ID: id, Hold: d, Buckets: b.costs(n...)})
+	return b.e.take(store.Take{ID: id, Hold: d, Buckets: b.costs(n...)})
 }
 
-func (b *bucket) lease(id string, d time.Duration, n ...int64) drawgate.Decision {
+func (b *bucket) lease(id string, d time.Duration, n ...int64) store.Verdict {
 	b.e.Helper()
-	return b.e.take(drawgate.Take{ID: id, Hold: d, Lease: true, Buckets: b.costs(n...)})
+	return b.e.take(store.Take{ID: id, Hold: d, Lease: true, Buckets: b.costs(n...)})
 }
 
 // settle reports whether the ID was open.
 func (b *bucket) settle(id string, n ...int64) bool {
 	b.e.Helper()
-	return !b.e.settle(drawgate.Settlement{Op: drawgate.OpSettle, ID: id, Buckets: b.costs(n...)}).Gone
+	return !b.e.settle(store.Settlement{Op: store.OpSettle, ID: id, Buckets: b.costs(n...)}).Gone
 }
 
 func (b *bucket) cancel(id string) bool {
 	b.e.Helper()
-	return !b.e.settle(drawgate.Settlement{Op: drawgate.OpCancel, ID: id, Buckets: b.costs()}).Gone
+	return !b.e.settle(store.Settlement{Op: store.OpCancel, ID: id, Buckets: b.costs()}).Gone
 }
 
 // renew makes a hold end in an hour.
-func (b *bucket) renew(id string) drawgate.Outcome {
+func (b *bucket) renew(id string) store.Outcome {
 	b.e.Helper()
-	return b.e.settle(drawgate.Settlement{Op: drawgate.OpRenew, ID: id, Hold: time.Hour, Buckets: b.costs()})
+	return b.e.settle(store.Settlement{Op: store.OpRenew, ID: id, Hold: time.Hour, Buckets: b.costs()})
 }
 
 func (b *bucket) charge(at time.Time, n ...int64) {
 	b.e.Helper()
-	b.e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: at, Buckets: b.costs(n...)})
+	b.e.settle(store.Settlement{Op: store.OpCharge, At: at, Buckets: b.costs(n...)})
 }
 
-func (b *bucket) peek(n ...int64) drawgate.Status {
+func (b *bucket) peek(n ...int64) store.State {
 	b.e.Helper()
 	return b.peekAt(0, n...)
 }
 
-func (b *bucket) peekAt(priority int8, n ...int64) drawgate.Status {
+func (b *bucket) peekAt(priority int8, n ...int64) store.State {
 	b.e.Helper()
-	out := make([]drawgate.Status, 1)
+	out := make([]store.State, 1)
 	if err := b.e.s.Peek(b.e.ctx(), b.costs(n...), priority, out); err != nil {
 		b.e.Fatalf("Peek: %v", err)
 	}
@@ -212,7 +213,7 @@ func (b *bucket) drain() (n int64) {
 }
 
 // ok reports whether a take was allowed, and fails the case if the take failed.
-func ok(e *env, d drawgate.Decision) bool {
+func ok(e *env, d store.Verdict) bool {
 	e.Helper()
 	if d.Fail != nil {
 		e.Fatalf("take: %v", d.Fail)
@@ -220,18 +221,18 @@ func ok(e *env, d drawgate.Decision) bool {
 	return d.Allowed
 }
 
-func (e *env) allowed(what string, d drawgate.Decision) {
+func (e *env) allowed(what string, d store.Verdict) {
 	e.Helper()
 	if !ok(e, d) {
-		e.Fatalf("%s: refused (%v), want allowed", what, d.Err())
+		e.Fatalf("%s: refused (%v, retry-after %v), want allowed", what, d.Reason, d.RetryAfter)
 	}
-	if d.RetryAfter != 0 || d.EarliestRetry != 0 || d.Reason != drawgate.Passed || d.Err() != nil {
-		e.Errorf("%s: allowed with retry-after %v, earliest %v, reason %v, error %v", what, d.RetryAfter, d.EarliestRetry, d.Reason, d.Err())
+	if d.RetryAfter != 0 || d.EarliestRetry != 0 || d.Reason != store.Passed {
+		e.Errorf("%s: allowed with retry-after %v, earliest %v, reason %v", what, d.RetryAfter, d.EarliestRetry, d.Reason)
 	}
 }
 
 // refused checks that a take was refused, and for how long. A negative wait is not checked.
-func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
+func (e *env) refused(what string, d store.Verdict, wait time.Duration) {
 	e.Helper()
 	if ok(e, d) {
 		e.Fatalf("%s: allowed, want refused", what)
@@ -242,22 +243,45 @@ func (e *env) refused(what string, d drawgate.Decision, wait time.Duration) {
 	if d.RetryAfter <= 0 { // a caller that waits for this would wait for ever
 		e.Fatalf("%s: refused with retry-after %v", what, d.RetryAfter)
 	}
-	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter || d.Reason != drawgate.Limited || d.Err() == nil {
-		e.Errorf("%s: refused with retry-after %v, earliest %v, reason %v, error %v", what, d.RetryAfter, d.EarliestRetry, d.Reason, d.Err())
+	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter || d.Reason != store.Limited {
+		e.Errorf("%s: refused with retry-after %v, earliest %v, reason %v", what, d.RetryAfter, d.EarliestRetry, d.Reason)
 	}
 	for b := range d.Buckets() {
-		if d.Granted(b) != (drawgate.Amounts{}) {
+		if d.Granted(b) != (store.Amounts{}) {
 			e.Errorf("%s: refused, and %v granted", what, d.Granted(b))
 		}
 	}
 }
 
-// results returns a decision's result for each limit.
-func results(d drawgate.Decision) (rs []drawgate.LimitResult) {
-	for r := range d.Limits() {
-		rs = append(rs, r)
+// result is what a verdict says of one limit.
+type result struct {
+	Bucket, Limit int
+	Remaining     int64
+	RetryAfter    time.Duration
+	ResetAt       time.Time
+}
+
+// results returns what a verdict says of each limit. A limit that exists has an instant at which
+// nothing is used.
+func results(v store.Verdict) (rs []result) {
+	for b := range v.Buckets() {
+		for i, r := range v.Bucket(b).Limits {
+			if r.ResetAt != 0 {
+				rs = append(rs, result{b, i, r.Remaining, r.RetryAfter, time.UnixMicro(r.ResetAt)})
+			}
+		}
 	}
 	return rs
+}
+
+// refusing returns the result of the limit that refuses longest.
+func refusing(v store.Verdict) (most result) {
+	for _, r := range results(v) {
+		if r.RetryAfter > most.RetryAfter {
+			most = r
+		}
+	}
+	return most
 }
 
 // The limits of the cases. Rolling limits name their precision, because the default is up to the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var grantCases = []testCase{
@@ -20,15 +21,15 @@ var grantCases = []testCase{
 }
 
 // granted is hold with a grant.
-func (b *bucket) granted(id string, grant drawgate.Grant, d time.Duration, n ...int64) drawgate.Decision {
+func (b *bucket) granted(id string, grant store.Grant, d time.Duration, n ...int64) store.Verdict {
 	b.e.Helper()
-	return b.e.take(drawgate.Take{ID: id, Grant: grant, Hold: d, Buckets: b.costs(n...)})
+	return b.e.take(store.Take{ID: id, Grant: grant, Hold: d, Buckets: b.costs(n...)})
 }
 
 // end carries out a settlement of a grant, and reports whether the grant was open.
-func (b *bucket) end(op drawgate.Op, id string, grant drawgate.Grant, n ...int64) bool {
+func (b *bucket) end(op store.Op, id string, grant store.Grant, n ...int64) bool {
 	b.e.Helper()
-	return !b.e.settle(drawgate.Settlement{Op: op, ID: id, Grant: grant, Hold: time.Hour, Buckets: b.costs(n...)}).Gone
+	return !b.e.settle(store.Settlement{Op: op, ID: id, Grant: grant, Hold: time.Hour, Buckets: b.costs(n...)}).Gone
 }
 
 // req: A12
@@ -36,13 +37,13 @@ func testOtherGrant(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour), slots(2))
 	e.allowed("first", b.granted("id", 1, time.Minute, 4, 1))
 	for what, c := range map[string]struct {
-		grant drawgate.Grant
+		grant store.Grant
 		n     int64
 		want  error
 	}{
-		"another grant":                     {2, 4, drawgate.ErrIDOpen},
-		"another grant, other content":      {2, 5, drawgate.ErrIDOpen},
-		"the same grant with other content": {1, 5, drawgate.ErrIDReused},
+		"another grant":                     {2, 4, store.ErrIDOpen},
+		"another grant, other content":      {2, 5, store.ErrIDOpen},
+		"the same grant with other content": {1, 5, store.ErrIDReused},
 	} {
 		if d := b.granted("id", c.grant, time.Minute, c.n, 1); d.Allowed || !errors.Is(d.Fail, c.want) {
 			e.Errorf("%s: allowed %v, error %v, want %v", what, d.Allowed, d.Fail, c.want)
@@ -53,8 +54,8 @@ func testOtherGrant(e *env) {
 	}
 	b.wantUsed("nothing more", 4, 1)
 	other := e.of("other", b.plan)
-	d := e.take(drawgate.Take{ID: "id", Grant: 2, Hold: time.Minute, Buckets: []drawgate.BucketCost{b.cost(1), other.cost(1)}})
-	if d.Allowed || !errors.Is(d.Fail, drawgate.ErrIDOpen) {
+	d := e.take(store.Take{ID: "id", Grant: 2, Hold: time.Minute, Buckets: []store.BucketCost{b.cost(1), other.cost(1)}})
+	if d.Allowed || !errors.Is(d.Fail, store.ErrIDOpen) {
 		e.Errorf("open in one of two buckets: allowed %v, error %v", d.Allowed, d.Fail)
 	}
 }
@@ -63,18 +64,18 @@ func testOtherGrant(e *env) {
 func testEarlierGrant(e *env) {
 	b := e.bucket("job", rolling(10, time.Hour), slots(1))
 	e.allowed("first use", b.granted("job-7", 1, time.Hour, 10, 1))
-	if !b.end(drawgate.OpSettle, "job-7", 1, 0, 1) {
+	if !b.end(store.OpSettle, "job-7", 1, 0, 1) {
 		e.Error("the first settlement is not carried out")
 	}
 	e.allowed("second use", b.granted("job-7", 2, time.Hour, 10, 1))
-	for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew} {
+	for _, op := range []store.Op{store.OpSettle, store.OpCancel, store.OpRenew} {
 		if b.end(op, "job-7", 1, 0, 0) {
 			e.Errorf("%v of the first use reaches the second", op)
 		}
 	}
 	e.refused("a third take", b.granted("job-8", 3, time.Hour, 10, 1), -1)
 	b.wantUsed("the second use", 10, 1)
-	if !b.end(drawgate.OpCancel, "job-7", 2) {
+	if !b.end(store.OpCancel, "job-7", 2) {
 		e.Error("the second use is gone")
 	}
 }
@@ -102,7 +103,7 @@ func testLateReplay(e *env) {
 	d := b.granted("id", 1, time.Hour, 6)
 	e.refused("what does not fit again", d, time.Minute+margin)
 	b.wantUsed("nothing is changed", 8)
-	if !b.end(drawgate.OpCancel, "id", 1) {
+	if !b.end(store.OpCancel, "id", 1) {
 		e.Error("a replay that was refused closed the reservation")
 	}
 }
@@ -110,15 +111,15 @@ func testLateReplay(e *env) {
 func testNotAfter(e *env) {
 	b := e.bucket("k", rolling(10, time.Minute))
 	late := e.now().Add(-tick)
-	if d := e.take(drawgate.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooLate) {
+	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
 		e.Errorf("allowed %v, error %v", d.Allowed, d.Fail)
 	}
 	b.wantUsed("a late take opens nothing", 0)
-	e.allowed("in time", e.take(drawgate.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second), Buckets: b.costs(1)}))
+	e.allowed("in time", e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second), Buckets: b.costs(1)}))
 	other := e.bucket("other", rolling(10, time.Minute))
-	e.allowed("at the last instant", e.take(drawgate.Take{ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(), Buckets: other.costs(1)}))
+	e.allowed("at the last instant", e.take(store.Take{ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(), Buckets: other.costs(1)}))
 	e.advance(30 * time.Second)
-	if d := e.take(drawgate.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooLate) {
+	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
 		e.Errorf("a late replay: allowed %v, error %v", d.Allowed, d.Fail)
 	}
 	e.advance(30 * time.Second)
@@ -170,7 +171,7 @@ type history struct {
 // caller takes, works and settles, again and again.
 type caller struct {
 	id    string
-	grant drawgate.Grant
+	grant store.Grant
 	state int
 	n     int64
 	hold  time.Duration
@@ -192,8 +193,8 @@ type use struct {
 
 // mail is a caller's message; from is nil if the caller does not wait for the answer.
 type mail struct {
-	take   *drawgate.Take
-	settle *drawgate.Settlement
+	take   *store.Take
+	settle *store.Settlement
 	from   *caller
 }
 
@@ -237,13 +238,13 @@ func (h *history) step() {
 	case 2, 3, 4:
 		if c.state == idle {
 			h.grants++
-			*c = caller{id: pickOne(h.Rand, "a", "b"), grant: drawgate.Grant(h.grants), state: asked, n: 1 + h.Int64N(3), hold: time.Duration(1+h.IntN(20)) * time.Second}
+			*c = caller{id: pickOne(h.Rand, "a", "b"), grant: store.Grant(h.grants), state: asked, n: 1 + h.Int64N(3), hold: time.Duration(1+h.IntN(20)) * time.Second}
 		}
 		fallthrough
 	case 5: // the same grant is sent again
 		if c.state == asked {
-			h.send(mail{take: &drawgate.Take{
-				ID: c.id, Grant: c.grant, Hold: c.hold, NotAfter: h.e.now().Add(drawgate.SendLife), Buckets: h.b.costs(1, c.n),
+			h.send(mail{take: &store.Take{
+				ID: c.id, Grant: c.grant, Hold: c.hold, NotAfter: h.e.now().Add(store.SendLife), Buckets: h.b.costs(1, c.n),
 			}, from: c})
 		}
 	case 6:
@@ -252,11 +253,11 @@ func (h *history) step() {
 		if c.state == works {
 			used := h.Int64N(c.n + 1)
 			c.use.n, c.state = used, idle
-			h.send(mail{settle: &drawgate.Settlement{Op: drawgate.OpSettle, ID: c.id, Grant: c.grant, Buckets: h.b.costs(1, used)}})
+			h.send(mail{settle: &store.Settlement{Op: store.OpSettle, ID: c.id, Grant: c.grant, Buckets: h.b.costs(1, used)}})
 		}
 	case 9:
 		if c.state == works {
-			h.send(mail{settle: &drawgate.Settlement{Op: drawgate.OpRenew, ID: c.id, Grant: c.grant, Hold: c.hold, Buckets: h.b.costs()}, from: c})
+			h.send(mail{settle: &store.Settlement{Op: store.OpRenew, ID: c.id, Grant: c.grant, Hold: c.hold, Buckets: h.b.costs()}, from: c})
 		}
 	case 10:
 		if len(h.mail) > 0 {
@@ -277,7 +278,7 @@ func (h *history) giveUp(c *caller) {
 	if c.state == asked {
 		h.note("%s %d gives up", c.id, c.grant)
 		c.state = idle
-		h.send(mail{settle: &drawgate.Settlement{Op: drawgate.OpCancel, ID: c.id, Grant: c.grant, Buckets: h.b.costs()}})
+		h.send(mail{settle: &store.Settlement{Op: store.OpCancel, ID: c.id, Grant: c.grant, Buckets: h.b.costs()}})
 	}
 }
 

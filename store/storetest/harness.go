@@ -1,12 +1,12 @@
-// Package storetest is the contract of every [drawgate.Store], as a test suite.
+// Package storetest is the contract of every [store.Store], as a test suite.
 //
 // A store's own test passes a [Harness] to [Run] and gets one subtest per promise; [Scripts]
 // compares the store with a reference on random sequences of operations; [Bench] measures it.
 //
 //	func TestStore(t *testing.T) { // the clock is the bubble's, so that sleeping moves it
 //		storetest.Run(t, storetest.Harness{
-//			New:     func(t *testing.T) drawgate.Store { return memstore.New(nil) },
-//			Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
+//			New:     func(t *testing.T) store.Store { return memstore.New(nil) },
+//			Advance: func(_ store.Store, d time.Duration) { time.Sleep(d) },
 //			Wrap:    synctest.Test,
 //		})
 //	}
@@ -19,19 +19,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Harness is what a store's test provides. Several subtests call its functions at once.
 type Harness struct {
 	// New returns an empty store. t.Cleanup must close it and remove what it leaves behind; if Wrap
 	// is set, that happens inside Wrap.
-	New func(t *testing.T) drawgate.Store
+	New func(t *testing.T) store.Store
 
 	// Advance moves the clock of one store forwards by whole microseconds. Otherwise that clock
 	// stands still; it may start anywhere. If Advance is nil the clock must be real: then only the
 	// cases run that need no other instant, and one that waits for a second.
-	Advance func(s drawgate.Store, d time.Duration)
+	Advance func(s store.Store, d time.Duration)
 
 	// Wrap runs a case: testing/synctest.Test for stores in this process. If it is nil, cases run
 	// directly and in parallel.
@@ -52,10 +52,10 @@ type Harness struct {
 
 	// Second returns another client of the same buckets and the same clock, as another process
 	// would have. It is nil if the store has none.
-	Second func(t *testing.T, s drawgate.Store) drawgate.Store
+	Second func(t *testing.T, s store.Store) store.Store
 
 	// Apart returns two more clients of the same buckets as s, such as two processes have whose
 	// clocks differ by as much as the store allows. Both clocks move with that of s. It is nil if
 	// the store asks one clock only.
-	Apart func(t *testing.T, s drawgate.Store) (behind, right drawgate.Store)
+	Apart func(t *testing.T, s store.Store) (behind, right store.Store)
 }

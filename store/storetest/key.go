@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var keyCases = []testCase{
@@ -75,7 +76,7 @@ func testPolicyNames(e *env) {
 }
 
 func testTenants(e *env) {
-	plans := map[string]*drawgate.Plan{}
+	plans := map[string]*store.Plan{}
 	var buckets []*bucket
 	add := func(tenant, policy, name string) {
 		if plans[policy] == nil {
@@ -85,7 +86,7 @@ func testTenants(e *env) {
 		b.key.Tenant = tenant
 		buckets = append(buckets, b)
 	}
-	for _, k := range []drawgate.Key{
+	for _, k := range []store.Key{
 		{Tenant: "a", Policy: "b", Name: "c"},
 		{Tenant: "a:b", Policy: "c", Name: ""},
 		{Tenant: "", Policy: "a", Name: "b:c"},
@@ -143,9 +144,9 @@ func testIDs(e *env) {
 
 func testManyKeys(e *env) {
 	plan := e.plan(leaky(1, 24*time.Hour, 0), rolling(1, 24*time.Hour))
-	batch, out := make([]drawgate.Take, 1000), make([]drawgate.Decision, 1000)
+	batch, out := make([]store.Take, 1000), make([]store.Verdict, 1000)
 	for i := range batch {
-		batch[i] = drawgate.Take{Buckets: e.of(fmt.Sprint("key ", i), plan).costs(1, 1)}
+		batch[i] = store.Take{Buckets: e.of(fmt.Sprint("key ", i), plan).costs(1, 1)}
 	}
 	for _, want := range []bool{true, false} {
 		if err := e.s.Take(e.ctx(), batch, out); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var kindCases = []testCase{
@@ -30,7 +31,7 @@ func testAbsent(e *env) {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		for range 2 {
 			st := b.peek(10)
-			r := results(st.Decision)[0]
+			r := results(st.Verdict)[0]
 			if !st.Allowed || st.Open != 0 || st.States[0].Used != 0 || st.States[0].Held != 0 || st.States[0].Debt != 0 || st.States[0].Max != 10 ||
 				r.Remaining != 10 || r.RetryAfter != 0 {
 				e.Errorf("%s: absent bucket: %+v, %+v", l.Name, st.States[0], r)
@@ -240,7 +241,7 @@ func testConcurrency(e *env) {
 }
 
 func testHuge(e *env) {
-	const most = drawgate.MaxAmount
+	const most = store.MaxAmount
 	for i, l := range []drawgate.Limit{
 		leaky(most, time.Second, 0), leaky(most, time.Millisecond, 0), leaky(3, 366*24*time.Hour, 280), rolling(most, 366*24*time.Hour), joined(most, time.Second, 100),
 		calendar(most, drawgate.Month, "UTC"), slots(most),
@@ -255,9 +256,9 @@ func testHuge(e *env) {
 		if l.Kind == drawgate.Concurrency {
 			continue
 		}
-		batch, out := make([]drawgate.Settlement, 1000), make([]drawgate.Outcome, 1000)
+		batch, out := make([]store.Settlement, 1000), make([]store.Outcome, 1000)
 		for k := range batch {
-			batch[k] = settlement(drawgate.OpCharge, "", b.cost(most))
+			batch[k] = settlement(store.OpCharge, "", b.cost(most))
 			batch[k].At = e.now()
 		}
 		for range 10 { // 10^16
@@ -266,7 +267,7 @@ func testHuge(e *env) {
 			}
 		}
 		st := b.peek(1)
-		if s := st.States[0]; s.Used < whole || s.Used > 1<<53 || s.Debt < 0 || st.Allowed || st.RetryAfter <= 0 || results(st.Decision)[0].Remaining != 0 {
+		if s := st.States[0]; s.Used < whole || s.Used > 1<<53 || s.Debt < 0 || st.Allowed || st.RetryAfter <= 0 || results(st.Verdict)[0].Remaining != 0 {
 			e.Errorf("%s: after charges of 10^16: %+v, allowed %v, retry-after %v", l.Name, s, st.Allowed, st.RetryAfter)
 		}
 		e.advance(tick)

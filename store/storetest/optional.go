@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 )
 
 var optionalCases = []testCase{
@@ -23,11 +23,10 @@ var optionalCases = []testCase{
 	{"journal of some events", "a read with any conditions yields what a read of all has that meets them", testJournalQuery, false},
 	{"ping", "a store that can decide answers a ping", testPing, true},
 	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch, true},
-	{"open", "takes that are decided in the caller's process are the same takes", testOpener, false},
 }
 
 func testReset(e *env) {
-	s, implemented := e.s.(drawgate.Resetter)
+	s, implemented := e.s.(store.Resetter)
 	if !implemented {
 		return
 	}
@@ -36,7 +35,7 @@ func testReset(e *env) {
 	e.allowed("take", other.take(10))
 	e.allowed("take", gcra.take(10))
 	never := e.bucket("never used", rolling(10, time.Hour))
-	if err := s.Reset(e.ctx(), []drawgate.Key{b.key, gcra.key, never.key}); err != nil {
+	if err := s.Reset(e.ctx(), []store.Key{b.key, gcra.key, never.key}); err != nil {
 		e.Fatal(err)
 	}
 	b.wantUsed("reset", 0, 0, 0)
@@ -59,13 +58,13 @@ func testReset(e *env) {
 }
 
 func testList(e *env) {
-	s, implemented := e.s.(drawgate.Lister)
+	s, implemented := e.s.(store.Lister)
 	if !implemented {
 		return
 	}
 	list := func(tenant, policy string) (got []string) {
 		e.Helper()
-		err := s.List(e.ctx(), tenant, policy, func(k drawgate.Key) bool {
+		err := s.List(e.ctx(), tenant, policy, func(k store.Key) bool {
 			if k.Tenant != tenant || k.Policy != policy {
 				e.Errorf("%+v among those of tenant %q, policy %q", k, tenant, policy)
 			}
@@ -117,7 +116,7 @@ func testList(e *env) {
 }
 
 func testListStops(e *env) {
-	s, implemented := e.s.(drawgate.Lister)
+	s, implemented := e.s.(store.Lister)
 	if !implemented {
 		return
 	}
@@ -126,15 +125,15 @@ func testListStops(e *env) {
 		e.allowed("take", e.of(fmt.Sprint(i), plan).take(1))
 	}
 	n := 0
-	if err := s.List(e.ctx(), "t", "p", func(drawgate.Key) bool { n++; return n < 7 }); err != nil || n != 7 {
+	if err := s.List(e.ctx(), "t", "p", func(store.Key) bool { n++; return n < 7 }); err != nil || n != 7 {
 		e.Errorf("%d keys, error %v; want 7", n, err)
 	}
 }
 
 // events returns the history of an interval.
-func (e *env) events(from, to time.Time) (all []drawgate.Event) {
+func (e *env) events(from, to time.Time) (all []store.Event) {
 	e.Helper()
-	if err := e.s.(drawgate.Journal).Read(e.ctx(), drawgate.EventQuery{From: from, To: to}, func(ev drawgate.Event) bool { all = append(all, ev); return true }); err != nil {
+	if err := e.s.(store.Journal).Read(e.ctx(), store.EventQuery{From: from, To: to}, func(ev store.Event) bool { all = append(all, ev); return true }); err != nil {
 		e.Fatal(err)
 	}
 	for i := 1; i < len(all); i++ {
@@ -146,7 +145,7 @@ func (e *env) events(from, to time.Time) (all []drawgate.Event) {
 }
 
 // unitsOf formats the units of an event in the order of their names, without those that are 0.
-func unitsOf(ev drawgate.Event) string {
+func unitsOf(ev store.Event) string {
 	sums := map[string]int64{}
 	for _, c := range ev.Units {
 		sums[c.Unit] += c.N
@@ -163,7 +162,7 @@ func unitsOf(ev drawgate.Event) string {
 
 // req: D5
 func testJournal(e *env) {
-	if _, implemented := e.s.(drawgate.Journal); !implemented {
+	if _, implemented := e.s.(store.Journal); !implemented {
 		return
 	}
 	tokens := leaky(100, time.Hour, 0)
@@ -172,7 +171,7 @@ func testJournal(e *env) {
 	start := e.now()
 	var want []string
 	for i := range 20 {
-		t := drawgate.Take{Labels: []drawgate.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}}, Buckets: b.costs(1, int64(i))}
+		t := store.Take{Labels: []store.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}}, Buckets: b.costs(1, int64(i))}
 		if i%4 == 1 {
 			t.Buckets = append(t.Buckets, c.cost(1))
 		}
@@ -205,7 +204,7 @@ func testJournal(e *env) {
 }
 
 func testJournalOps(e *env) {
-	if _, implemented := e.s.(drawgate.Journal); !implemented {
+	if _, implemented := e.s.(store.Journal); !implemented {
 		return
 	}
 	b := e.bucket("k", rolling(100, time.Hour))
@@ -223,15 +222,15 @@ func testJournalOps(e *env) {
 	e.advance(time.Millisecond)
 	b.refund(2)
 	e.of("unused", b.plan).refund(2)
-	because := []drawgate.Label{{Name: "reason", Value: "the console says so"}}
-	e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(4), Labels: because})
-	e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: b.costs(1), Labels: because})
-	by := []drawgate.Label{{Name: "by", Value: "ann"}}
-	paused := e.settle(drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Hour, Reason: "429", Labels: by, Buckets: b.costs()}).End
-	e.settle(drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Minute, Reason: "shorter", Buckets: b.costs()})
-	e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: paused.Add(tick), Reason: "of another pause", Buckets: b.costs()})
-	e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: paused, Reason: "a mistake", Labels: by, Buckets: b.costs()})
-	e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: paused, Reason: "again", Buckets: b.costs()})
+	because := []store.Label{{Name: "reason", Value: "the console says so"}}
+	e.settle(store.Settlement{Op: store.OpCharge, At: e.now(), Buckets: b.costs(4), Labels: because})
+	e.settle(store.Settlement{Op: store.OpRefund, Buckets: b.costs(1), Labels: because})
+	by := []store.Label{{Name: "by", Value: "ann"}}
+	paused := e.settle(store.Settlement{Op: store.OpPause, Hold: time.Hour, Reason: "429", Labels: by, Buckets: b.costs()}).End
+	e.settle(store.Settlement{Op: store.OpPause, Hold: time.Minute, Reason: "shorter", Buckets: b.costs()})
+	e.settle(store.Settlement{Op: store.OpUnpause, At: paused.Add(tick), Reason: "of another pause", Buckets: b.costs()})
+	e.settle(store.Settlement{Op: store.OpUnpause, At: paused, Reason: "a mistake", Labels: by, Buckets: b.costs()})
+	e.settle(store.Settlement{Op: store.OpUnpause, At: paused, Reason: "again", Buckets: b.costs()})
 	until := "until: " + paused.UTC().Format(time.RFC3339Nano)
 	e.advance(time.Minute)
 	e.allowed("somebody looks", b.take(1))
@@ -257,7 +256,7 @@ func testJournalOps(e *env) {
 }
 
 func testJournalRange(e *env) {
-	if _, implemented := e.s.(drawgate.Journal); !implemented {
+	if _, implemented := e.s.(store.Journal); !implemented {
 		return
 	}
 	b := e.bucket("k", rolling(100, time.Hour))
@@ -270,7 +269,7 @@ func testJournalRange(e *env) {
 		e.Errorf("%d events in [2 s, 5 s), want 3", n)
 	}
 	n := 0
-	if err := e.s.(drawgate.Journal).Read(e.ctx(), drawgate.EventQuery{From: start, To: e.now()}, func(drawgate.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
+	if err := e.s.(store.Journal).Read(e.ctx(), store.EventQuery{From: start, To: e.now()}, func(store.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
 		e.Errorf("%d events, error %v; want 4", n, err)
 	}
 }
@@ -280,7 +279,7 @@ func testJournalRange(e *env) {
 //
 // req: D5
 func testJournalQuery(e *env) {
-	j, implemented := e.s.(drawgate.Journal)
+	j, implemented := e.s.(store.Journal)
 	if !implemented {
 		return
 	}
@@ -289,9 +288,9 @@ func testJournalQuery(e *env) {
 	other := e.compile(drawgate.Policy{Name: "other", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Amount: 1000, Window: time.Hour}}})
 	buckets := []*bucket{e.of("a", plan), e.of("ab", plan), e.of("a", other)}
 	pick := rand.New(rand.NewPCG(1, 2))
-	labels := func(most int) (out []drawgate.Label) {
+	labels := func(most int) (out []store.Label) {
 		for _, k := range pick.Perm(len(names))[:pick.IntN(most+1)] {
-			out = append(out, drawgate.Label{Name: "n" + names[k], Value: names[pick.IntN(len(names))]})
+			out = append(out, store.Label{Name: "n" + names[k], Value: names[pick.IntN(len(names))]})
 		}
 		return out
 	}
@@ -299,9 +298,9 @@ func testJournalQuery(e *env) {
 		b := buckets[pick.IntN(len(buckets))]
 		switch pick.IntN(3) {
 		case 0:
-			e.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: e.now(), Buckets: b.costs(1), Labels: labels(2)})
+			e.settle(store.Settlement{Op: store.OpCharge, At: e.now(), Buckets: b.costs(1), Labels: labels(2)})
 		default:
-			t := drawgate.Take{Labels: labels(3), Buckets: b.costs(1)}
+			t := store.Take{Labels: labels(3), Buckets: b.costs(1)}
 			if i%5 == 0 {
 				t.ID, t.Hold = fmt.Sprint("id", i), time.Hour
 			}
@@ -311,7 +310,7 @@ func testJournalQuery(e *env) {
 	}
 	all, found := e.events(start, e.now()), 0
 	for range 300 {
-		q := drawgate.EventQuery{From: start.Add(time.Duration(pick.IntN(60)) * time.Second), Labels: labels(2)}
+		q := store.EventQuery{From: start.Add(time.Duration(pick.IntN(60)) * time.Second), Labels: labels(2)}
 		q.To = q.From.Add(time.Duration(1+pick.IntN(100)) * time.Second)
 		if pick.IntN(3) == 0 {
 			q.Policy = []string{"p", "other", "nobody's"}[pick.IntN(3)]
@@ -325,8 +324,8 @@ func testJournalQuery(e *env) {
 		if pick.IntN(3) == 0 {
 			q.Tenant = &[]string{"t", ""}[pick.IntN(2)]
 		}
-		var got, want []drawgate.Event
-		if err := j.Read(e.ctx(), q, func(ev drawgate.Event) bool { got = append(got, ev); return true }); err != nil {
+		var got, want []store.Event
+		if err := j.Read(e.ctx(), q, func(ev store.Event) bool { got = append(got, ev); return true }); err != nil {
 			e.Fatal(err)
 		}
 		for i := range all {
@@ -345,7 +344,7 @@ func testJournalQuery(e *env) {
 }
 
 func testPing(e *env) {
-	if s, implemented := e.s.(drawgate.Pinger); implemented {
+	if s, implemented := e.s.(store.Pinger); implemented {
 		if err := s.Ping(e.ctx()); err != nil {
 			e.Error(err)
 		}
@@ -353,12 +352,12 @@ func testPing(e *env) {
 }
 
 func testWatch(e *env) {
-	s, implemented := e.s.(drawgate.Watcher)
+	s, implemented := e.s.(store.Watcher)
 	if !implemented {
 		return
 	}
 	b := e.bucket("k", slots(1))
-	blocked, stopped := make(chan drawgate.Key), make(chan drawgate.Key, 100)
+	blocked, stopped := make(chan store.Key), make(chan store.Key, 100)
 	defer s.Watch(blocked)()
 	s.Watch(stopped)()
 	for i := range 20 {
@@ -369,37 +368,5 @@ func testWatch(e *env) {
 	}
 	if len(stopped) != 0 {
 		e.Errorf("%d keys after stop", len(stopped))
-	}
-}
-
-func testOpener(e *env) {
-	s, implemented := e.s.(answer.Opener)
-	if !implemented {
-		return
-	}
-	for i, limits := range [][]drawgate.Limit{{leaky(10, time.Minute, 7)}, {rolling(10, time.Minute)}, {leaky(10, time.Minute, 7), calendar(30, drawgate.Hour, "UTC")}} {
-		b := e.bucket(fmt.Sprint("k", i), limits...)
-		l := s.Open("t", b.plan)
-		for step := range 60 {
-			n := drawgate.Amounts{int64(step*5%4 + 1)}
-			if len(limits) > 1 {
-				n[1] = 1
-			}
-			st := b.peek(n[:len(limits)]...)
-			d, err := answer.TakeLocal(l, b.plan, b.key.Name, n, 0)
-			if err != nil {
-				e.Fatal(err)
-			}
-			if d.Allowed != st.Allowed || d.RetryAfter != st.RetryAfter || d.Reason != st.Reason || !d.At().Equal(st.At()) {
-				e.Fatalf("plan %d, step %d: peek says %+v, the take %+v", i, step, st.Decision, d)
-			}
-			if was, is := results(st.Decision), results(d); !d.Allowed && fmt.Sprint(was) != fmt.Sprint(is) {
-				e.Fatalf("plan %d, step %d: peek says %+v, the take %+v", i, step, was, is)
-			}
-			if step%3 == 0 {
-				b.take(n[:len(limits)]...)
-			}
-			e.advance(4 * time.Second)
-		}
 	}
 }

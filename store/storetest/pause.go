@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var pauseCases = []testCase{
@@ -23,7 +23,7 @@ var pauseCases = []testCase{
 // pause pauses a bucket and returns when its pause ends.
 func (b *bucket) pause(d time.Duration, reason string) time.Time {
 	b.e.Helper()
-	return b.e.settle(drawgate.Settlement{Op: drawgate.OpPause, Hold: d, Reason: reason, Buckets: b.costs()}).End
+	return b.e.settle(store.Settlement{Op: store.OpPause, Hold: d, Reason: reason, Buckets: b.costs()}).End
 }
 
 // wantPause checks what a look at the bucket says of its pause.
@@ -35,9 +35,9 @@ func (b *bucket) wantPause(until time.Time, reason string) {
 }
 
 // wantPaused checks that a take is refused because of a pause, and for how long.
-func (e *env) wantPaused(what string, d drawgate.Decision, wait time.Duration) {
+func (e *env) wantPaused(what string, d store.Verdict, wait time.Duration) {
 	e.Helper()
-	if ok(e, d) || d.Reason != drawgate.Paused || d.RetryAfter != wait {
+	if ok(e, d) || d.Reason != store.Paused || d.RetryAfter != wait {
 		e.Errorf("%s: allowed %v, reason %v, retry-after %v; want paused for %v", what, d.Allowed, d.Reason, d.RetryAfter, wait)
 	}
 }
@@ -65,17 +65,17 @@ func testPause(e *env) {
 
 func testPauseLongest(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour))
-	past := drawgate.Settlement{Op: drawgate.OpPause, At: e.now(), Reason: "late", Buckets: b.costs()}
+	past := store.Settlement{Op: store.OpPause, At: e.now(), Reason: "late", Buckets: b.costs()}
 	if got := e.settle(past).End; !got.IsZero() {
 		e.Errorf("a pause that is over: paused until %v, want the zero time", got)
 	}
 	e.allowed("after a pause that is over", b.take(1))
 	until := b.pause(time.Minute, "long")
-	short := drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Second, Reason: "short", Buckets: b.costs()}
+	short := store.Settlement{Op: store.OpPause, Hold: time.Second, Reason: "short", Buckets: b.costs()}
 	if o := e.settle(short); !o.End.Equal(until) || !o.Kept {
 		e.Errorf("a shorter pause: paused until %v, kept %v; want until %v, and kept", o.End, o.Kept, until)
 	}
-	same := drawgate.Settlement{Op: drawgate.OpPause, At: until, Reason: "same", Buckets: b.costs()}
+	same := store.Settlement{Op: store.OpPause, At: until, Reason: "same", Buckets: b.costs()}
 	if o := e.settle(same); !o.End.Equal(until) || o.Kept {
 		e.Errorf("the same pause again: paused until %v, kept %v; want until %v, and not kept", o.End, o.Kept, until)
 	}
@@ -89,13 +89,13 @@ func testPauseLongest(e *env) {
 }
 
 // unpause ends a bucket's pause that ends at until.
-func (b *bucket) unpause(until time.Time) drawgate.Outcome {
+func (b *bucket) unpause(until time.Time) store.Outcome {
 	b.e.Helper()
-	return b.e.settle(drawgate.Settlement{Op: drawgate.OpUnpause, At: until, Reason: "a mistake", Buckets: b.costs()})
+	return b.e.settle(store.Settlement{Op: store.OpUnpause, At: until, Reason: "a mistake", Buckets: b.costs()})
 }
 
 // wantLeft checks which pause an OpUnpause left: none if until is the zero time.
-func (e *env) wantLeft(what string, o drawgate.Outcome, until time.Time) {
+func (e *env) wantLeft(what string, o store.Outcome, until time.Time) {
 	e.Helper()
 	if o.Gone || o.Kept == until.IsZero() || !o.End.Equal(until) {
 		e.Errorf("%s: gone %v, kept %v, paused until %v; want until %v", what, o.Gone, o.Kept, o.End, until)
@@ -137,7 +137,7 @@ func testUnpauseMany(e *env) {
 	plan := e.plan(rolling(10, time.Hour))
 	a, b, c := e.of("a", plan), e.of("b", plan), e.of("c", plan)
 	minute, hour := a.pause(time.Minute, ""), b.pause(time.Hour, "")
-	st := drawgate.Settlement{Op: drawgate.OpUnpause, At: minute, Buckets: []drawgate.BucketCost{a.cost(), b.cost(), c.cost()}}
+	st := store.Settlement{Op: store.OpUnpause, At: minute, Buckets: []store.BucketCost{a.cost(), b.cost(), c.cost()}}
 	e.wantLeft("one of three", e.settle(st), hour)
 	e.allowed("a", a.take(1))
 	e.wantPaused("b", b.take(1), time.Hour)
@@ -148,9 +148,9 @@ func testUnpauseMany(e *env) {
 
 func testPauseOrder(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour))
-	batch := func(steps ...drawgate.Settlement) {
+	batch := func(steps ...store.Settlement) {
 		e.Helper()
-		out := make([]drawgate.Outcome, len(steps))
+		out := make([]store.Outcome, len(steps))
 		for i := range steps {
 			steps[i].Buckets = b.costs()
 		}
@@ -165,14 +165,14 @@ func testPauseOrder(e *env) {
 	}
 	long := b.pause(time.Hour, "long")
 	short := e.now().Add(time.Minute)
-	batch(drawgate.Settlement{Op: drawgate.OpUnpause, At: long},
-		drawgate.Settlement{Op: drawgate.OpPause, At: short, Reason: "short"})
+	batch(store.Settlement{Op: store.OpUnpause, At: long},
+		store.Settlement{Op: store.OpPause, At: short, Reason: "short"})
 	b.wantPause(short, "short")
-	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "long"},
-		drawgate.Settlement{Op: drawgate.OpUnpause, At: long})
+	batch(store.Settlement{Op: store.OpPause, At: long, Reason: "long"},
+		store.Settlement{Op: store.OpUnpause, At: long})
 	b.wantPause(time.Time{}, "")
-	batch(drawgate.Settlement{Op: drawgate.OpPause, At: long}, drawgate.Settlement{Op: drawgate.OpUnpause, At: long},
-		drawgate.Settlement{Op: drawgate.OpPause, At: long, Reason: "again"})
+	batch(store.Settlement{Op: store.OpPause, At: long}, store.Settlement{Op: store.OpUnpause, At: long},
+		store.Settlement{Op: store.OpPause, At: long, Reason: "again"})
 	b.wantPause(long, "again")
 }
 
@@ -221,11 +221,11 @@ func testUnpauseLease(e *env) {
 func testPauseMany(e *env) {
 	plan := e.plan(rolling(10, time.Hour))
 	a, b, c := e.of("a", plan), e.of("b", plan), e.of("c", plan)
-	e.settle(drawgate.Settlement{Op: drawgate.OpPause, Hold: time.Minute, Buckets: []drawgate.BucketCost{a.cost(), b.cost()}})
+	e.settle(store.Settlement{Op: store.OpPause, Hold: time.Minute, Buckets: []store.BucketCost{a.cost(), b.cost()}})
 	for _, p := range []*bucket{a, b} {
 		e.wantPaused(p.key.Name, p.take(1), time.Minute)
 	}
-	e.wantPaused("with another", e.take(drawgate.Take{Buckets: []drawgate.BucketCost{b.cost(1), c.cost(1)}}), time.Minute)
+	e.wantPaused("with another", e.take(store.Take{Buckets: []store.BucketCost{b.cost(1), c.cost(1)}}), time.Minute)
 	c.wantUsed("all or nothing", 0)
 }
 
@@ -257,13 +257,13 @@ func testPauseOthers(e *env) {
 }
 
 func testPauseReset(e *env) {
-	s, implemented := e.s.(drawgate.Resetter)
+	s, implemented := e.s.(store.Resetter)
 	if !implemented {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour))
 	b.pause(time.Hour, "")
-	if err := s.Reset(e.ctx(), []drawgate.Key{b.key}); err != nil {
+	if err := s.Reset(e.ctx(), []store.Key{b.key}); err != nil {
 		e.Fatal(err)
 	}
 	b.wantPause(time.Time{}, "")

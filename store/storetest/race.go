@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Racing cases have few callers and many rounds, so that they are cheap for stores that write to
@@ -46,9 +47,9 @@ func (e *env) race(f func(g int) error) {
 	}
 }
 
-func takeOf(e *env, s drawgate.Store, t drawgate.Take) (drawgate.Decision, error) {
-	out := make([]drawgate.Decision, 1)
-	if err := s.Take(e.ctx(), []drawgate.Take{t}, out); err != nil {
+func takeOf(e *env, s store.Store, t store.Take) (store.Verdict, error) {
+	out := make([]store.Verdict, 1)
+	if err := s.Take(e.ctx(), []store.Take{t}, out); err != nil {
 		return out[0], err
 	}
 	return out[0], out[0].Fail
@@ -66,7 +67,7 @@ func testPeers05RacingTakes(e *env) {
 		e.race(func(g int) error { // 16 callers ask for 10 times 1 or 2 units: 240
 			for k := range each {
 				n := int64(1 + g%2)
-				t := drawgate.Take{Buckets: b.costs(n)}
+				t := store.Take{Buckets: b.costs(n)}
 				if l.Kind == drawgate.Concurrency || k%2 == 1 {
 					t.ID, t.Hold = fmt.Sprint(g, " ", k), time.Hour
 				}
@@ -101,7 +102,7 @@ func testRaceRefill(e *env) {
 		e.advance(c.after)
 		var granted atomic.Int64
 		e.race(func(int) error {
-			d, err := takeOf(e, e.s, drawgate.Take{Buckets: b.costs(1, tokens/requests)})
+			d, err := takeOf(e, e.s, store.Take{Buckets: b.costs(1, tokens/requests)})
 			if d.Allowed {
 				granted.Add(1)
 			}
@@ -116,7 +117,7 @@ func testRaceRefill(e *env) {
 
 // req: E1
 func testTwoClients(e *env) {
-	stores := []drawgate.Store{e.s, e.s}
+	stores := []store.Store{e.s, e.s}
 	if e.h.Second != nil {
 		stores[1] = e.h.Second(e.T, e.s)
 	}
@@ -133,7 +134,7 @@ func testTwoClients(e *env) {
 	var granted atomic.Int64
 	e.race(func(g int) error {
 		for range 5 {
-			d, err := takeOf(e, stores[g%2], drawgate.Take{Buckets: b.costs(1, 1)})
+			d, err := takeOf(e, stores[g%2], store.Take{Buckets: b.costs(1, 1)})
 			if err != nil {
 				return err
 			}
@@ -158,7 +159,7 @@ func testRaceManyBuckets(e *env) {
 	var granted atomic.Int64
 	e.race(func(g int) error {
 		for k := range 8 {
-			t := drawgate.Take{}
+			t := store.Take{}
 			for i := range buckets {
 				t.Buckets = append(t.Buckets, buckets[(g+i*(1+g%2*2))%4].cost(1, 1))
 			}
@@ -187,15 +188,15 @@ func testRaceSettle(e *env) {
 	a, b := e.bucket("a", rolling(100, time.Hour)), e.bucket("b", chargeEnd(rolling(100, time.Hour)))
 	for round := range 10 {
 		id := fmt.Sprint(round)
-		e.allowed("reserve", e.take(drawgate.Take{ID: id, Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(10), b.cost(10)}}))
+		e.allowed("reserve", e.take(store.Take{ID: id, Hold: time.Hour, Buckets: []store.BucketCost{a.cost(10), b.cost(10)}}))
 		var settled atomic.Int64
 		e.race(func(g int) error {
-			s := settlement(drawgate.OpSettle, id, a.cost(3), b.cost(3))
+			s := settlement(store.OpSettle, id, a.cost(3), b.cost(3))
 			if g%2 == 1 {
 				s.Buckets[0], s.Buckets[1] = s.Buckets[1], s.Buckets[0]
 			}
-			out := make([]drawgate.Outcome, 1)
-			if err := e.s.Settle(e.ctx(), []drawgate.Settlement{s}, out); err != nil {
+			out := make([]store.Outcome, 1)
+			if err := e.s.Settle(e.ctx(), []store.Settlement{s}, out); err != nil {
 				return err
 			}
 			if !out[0].Gone {
@@ -217,7 +218,7 @@ func testRaceReplay(e *env) {
 	for round := range 10 {
 		var first, replayed atomic.Int64
 		e.race(func(int) error {
-			t := drawgate.Take{ID: fmt.Sprint(round), Hold: time.Hour, Buckets: []drawgate.BucketCost{b.cost(1), a.cost(7)}}
+			t := store.Take{ID: fmt.Sprint(round), Hold: time.Hour, Buckets: []store.BucketCost{b.cost(1), a.cost(7)}}
 			d, err := takeOf(e, e.s, t)
 			if d.Replayed {
 				replayed.Add(1)
@@ -240,19 +241,19 @@ func testRaceReserve(e *env) {
 	e.race(func(g int) error {
 		for k := range 15 {
 			id := fmt.Sprint(g, " ", k)
-			d, err := takeOf(e, e.s, drawgate.Take{ID: id, Hold: time.Hour, Buckets: b.costs(5, 500, 1)})
+			d, err := takeOf(e, e.s, store.Take{ID: id, Hold: time.Hour, Buckets: b.costs(5, 500, 1)})
 			if err != nil {
 				return err
 			}
 			if !d.Allowed {
 				continue
 			}
-			s := settlement(drawgate.OpSettle, id, b.cost(int64(k%4), int64(k%4), 1))
+			s := settlement(store.OpSettle, id, b.cost(int64(k%4), int64(k%4), 1))
 			if used.Add(int64(k % 4)); k%4 == 0 {
-				s = settlement(drawgate.OpCancel, id, b.cost())
+				s = settlement(store.OpCancel, id, b.cost())
 			}
-			out := make([]drawgate.Outcome, 1)
-			if err := e.s.Settle(e.ctx(), []drawgate.Settlement{s}, out); err != nil {
+			out := make([]store.Outcome, 1)
+			if err := e.s.Settle(e.ctx(), []store.Settlement{s}, out); err != nil {
 				return err
 			}
 			if out[0].Err != nil || out[0].Gone {
@@ -274,7 +275,7 @@ func testRaceVersions(e *env) {
 	e.race(func(g int) error {
 		for range 8 {
 			b := []*bucket{v1, v2}[g%2]
-			d, err := takeOf(e, e.s, drawgate.Take{Buckets: b.costs(1)})
+			d, err := takeOf(e, e.s, store.Take{Buckets: b.costs(1)})
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Refunds are the exception to the promise that an operator may allow: docs/semantics.md, The
@@ -25,23 +26,23 @@ var refundCases = []testCase{
 }
 
 // refund returns what was given back per limit.
-func (b *bucket) refund(n ...int64) drawgate.Amounts {
+func (b *bucket) refund(n ...int64) store.Amounts {
 	b.e.Helper()
-	out := b.e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: b.costs(n...)})
+	out := b.e.settle(store.Settlement{Op: store.OpRefund, Buckets: b.costs(n...)})
 	if out.Gone || !out.End.IsZero() {
 		b.e.Errorf("refund: %+v", out)
 	}
 	if out.Back == nil {
-		return drawgate.Amounts{}
+		return store.Amounts{}
 	}
-	if len(out.Back) != 1 || out.Back[0] == (drawgate.Amounts{}) {
+	if len(out.Back) != 1 || out.Back[0] == (store.Amounts{}) {
 		b.e.Fatalf("refund in one bucket: %v given back", out.Back)
 	}
 	return out.Back[0]
 }
 
 // wantBack checks what a refund gave back per limit.
-func (e *env) wantBack(what string, got drawgate.Amounts, want ...int64) {
+func (e *env) wantBack(what string, got store.Amounts, want ...int64) {
 	e.Helper()
 	if !slices.Equal(got[:len(want)], want) {
 		e.Errorf("%s: %v given back, want %v", what, got[:len(want)], want)
@@ -54,15 +55,15 @@ func testRefund(e *env) {
 	b, c := e.bucket("k", rolling(10, time.Hour), tokens, e.month(10)), e.bucket("other", rolling(10, time.Hour))
 	e.allowed("take", b.take(5, 60, 5))
 	e.allowed("take", c.take(4))
-	e.wantBack("tokens only", b.refund(drawgate.KeepEstimate, 20, 0), 0, 20, 0)
+	e.wantBack("tokens only", b.refund(store.KeepEstimate, 20, 0), 0, 20, 0)
 	b.wantUsed("20 of 60 tokens given back", 5, 40, 5)
 	e.wantBack("more than is used", b.refund(9, 1, 9), 5, 1, 5)
 	b.wantUsed("not below nothing", 0, 39, 0)
 	e.wantBack("again", b.refund(1, 0, 1), 0, 0, 0)
 	e.allowed("the room is there again", b.take(10, 61, 10))
 	c.wantUsed("another bucket", 4)
-	out := e.settle(drawgate.Settlement{Op: drawgate.OpRefund, Buckets: []drawgate.BucketCost{c.cost(1), b.cost(0, 1)}})
-	if len(out.Back) != 2 || out.Back[0] != (drawgate.Amounts{1}) || out.Back[1] != (drawgate.Amounts{0, 1}) {
+	out := e.settle(store.Settlement{Op: store.OpRefund, Buckets: []store.BucketCost{c.cost(1), b.cost(0, 1)}})
+	if len(out.Back) != 2 || out.Back[0] != (store.Amounts{1}) || out.Back[1] != (store.Amounts{0, 1}) {
 		e.Errorf("in two buckets: %v given back", out.Back)
 	}
 	c.wantUsed("two buckets", 3)
@@ -153,10 +154,10 @@ func testRefundOver(e *env) {
 }
 
 func testRefundSeen(e *env) {
-	back := func(b *bucket, seen time.Time) drawgate.Amounts {
-		out := e.settle(drawgate.Settlement{Op: drawgate.OpRefund, At: seen, Buckets: b.costs(1, 1, 1, 1)})
+	back := func(b *bucket, seen time.Time) store.Amounts {
+		out := e.settle(store.Settlement{Op: store.OpRefund, At: seen, Buckets: b.costs(1, 1, 1, 1)})
 		if out.Back == nil {
-			return drawgate.Amounts{}
+			return store.Amounts{}
 		}
 		return out.Back[0]
 	}
@@ -171,7 +172,7 @@ func testRefundSeen(e *env) {
 	e.until(edge)
 	e.allowed("in the next hour", b.take(4, 4, 4, 4))
 	e.wantBack("in the hour that was not seen", back(b, seen), 0, 1, 1, 1)
-	e.advance(seen.Add(drawgate.SendLife + tick).Sub(e.now()))
+	e.advance(seen.Add(store.SendLife + tick).Sub(e.now()))
 	e.wantBack("too late", back(b, seen), 0, 0, 0, 0)
 	e.wantBack("seen again", back(b, e.now()), 1, 1, 1, 1)
 	e.wantBack("by a clock that is ahead", back(b, e.now().Add(time.Second)), 1, 1, 1, 1)
@@ -181,8 +182,8 @@ func testChargeSeen(e *env) {
 	b := e.bucket("k", calendar(10, drawgate.Day, "UTC"), rolling(10, time.Hour), leaky(10, 24*time.Hour, 0))
 	seen := e.now()
 	charge := func(of *bucket, once bool) error {
-		s := []drawgate.Settlement{{Op: drawgate.OpCharge, Once: once, At: seen, Buckets: of.costs(1, 1, 1)}}
-		var out [1]drawgate.Outcome
+		s := []store.Settlement{{Op: store.OpCharge, Once: once, At: seen, Buckets: of.costs(1, 1, 1)}}
+		var out [1]store.Outcome
 		if err := e.s.Settle(e.ctx(), s, out[:]); err != nil {
 			e.Fatal(err)
 		}
@@ -195,13 +196,13 @@ func testChargeSeen(e *env) {
 		}
 		b.wantUsed(what, used...)
 	}
-	e.advance(drawgate.SendLife)
+	e.advance(store.SendLife)
 	wants("in time", charge(b, true), nil, 1, 1, 1)
 	e.advance(tick)
-	wants("too late", charge(b, true), drawgate.ErrTooLate, 1, 1, 1)
+	wants("too late", charge(b, true), store.ErrTooLate, 1, 1, 1)
 	wants("late, and kept by its sender", charge(b, false), nil, 2, 2, 2)
 	other := e.bucket("unused", calendar(10, drawgate.Day, "UTC"), rolling(10, time.Hour), leaky(10, 24*time.Hour, 0))
-	wants("too late for an unused bucket", charge(other, true), drawgate.ErrTooLate, 2, 2, 2)
+	wants("too late for an unused bucket", charge(other, true), store.ErrTooLate, 2, 2, 2)
 	other.wantUsed("too late", 0, 0, 0)
 }
 
@@ -231,8 +232,8 @@ func testRefundDebt(e *env) {
 func testRefundNothing(e *env) {
 	b := e.bucket("k", slots(3), rolling(10, time.Hour), leaky(10, time.Hour, 0), e.month(10))
 	e.wantBack("an unused bucket", b.refund(1, 1, 1, 1), 0, 0, 0, 0)
-	if s, implemented := e.s.(drawgate.Lister); implemented {
-		err := s.List(e.ctx(), "t", "p", func(k drawgate.Key) bool {
+	if s, implemented := e.s.(store.Lister); implemented {
+		err := s.List(e.ctx(), "t", "p", func(k store.Key) bool {
 			e.Errorf("a refund made the bucket %+v", k)
 			return true
 		})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var refusalCases = []testCase{
@@ -22,7 +23,7 @@ var refusalCases = []testCase{
 // unchanged returns a function that checks that the buckets' use has not changed.
 func (e *env) unchanged(buckets ...*bucket) func(what string) {
 	e.Helper()
-	look := func() (all [][]drawgate.LimitUsage) {
+	look := func() (all [][]store.LimitUsage) {
 		for _, b := range buckets {
 			all = append(all, b.peek().States)
 		}
@@ -64,16 +65,16 @@ func testRefusalManyBuckets(e *env) {
 	e.allowed("fill", global.take(3, 0))
 	same := e.unchanged(perIP, global)
 	for i := range 20 {
-		both := []drawgate.BucketCost{perIP.cost(1), global.cost(1)}
+		both := []store.BucketCost{perIP.cost(1), global.cost(1)}
 		if i%2 == 1 {
 			both[0], both[1] = both[1], both[0]
 		}
-		d := e.take(drawgate.Take{Buckets: both})
+		d := e.take(store.Take{Buckets: both})
 		e.refused("global is full", d, -1)
-		if r, _ := d.Refusing(); r.Bucket != 1-i%2 || r.Limit.Name != "rolling" {
-			e.Errorf("refused by bucket %d, limit %s; want %d, rolling", r.Bucket, r.Limit.Name, 1-i%2)
+		if r := refusing(d); r.Bucket != 1-i%2 {
+			e.Errorf("refused by bucket %d, want %d", r.Bucket, 1-i%2)
 		}
-		e.refused("global is full: reservation", e.take(drawgate.Take{ID: fmt.Sprint(i), Hold: time.Hour, Buckets: both}), -1)
+		e.refused("global is full: reservation", e.take(store.Take{ID: fmt.Sprint(i), Hold: time.Hour, Buckets: both}), -1)
 	}
 	same("after 40 refusals")
 	if n := perIP.drain(); n != 5 {
@@ -84,7 +85,7 @@ func testRefusalManyBuckets(e *env) {
 func testRefusedReservation(e *env) {
 	b, c := e.bucket("k", rolling(1, time.Hour)), e.bucket("other", rolling(1, time.Hour))
 	e.allowed("fill", b.take(1))
-	e.refused("reservation", e.take(drawgate.Take{ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{c.cost(1), b.cost(1)}}), -1)
+	e.refused("reservation", e.take(store.Take{ID: "id", Hold: time.Hour, Buckets: []store.BucketCost{c.cost(1), b.cost(1)}}), -1)
 	for _, x := range []*bucket{b, c} {
 		if x.settle("id", 0) || x.cancel("id") || !x.renew("id").Gone {
 			e.Error("a refused reservation is open")
@@ -99,19 +100,19 @@ func testRefusedReservation(e *env) {
 
 func testAllOrNothing(e *env) {
 	var buckets []*bucket
-	for i := range drawgate.MaxBuckets {
+	for i := range store.MaxBuckets {
 		// Bucket i has room for i+1 units; bucket 0 decides.
 		buckets = append(buckets, e.bucket(fmt.Sprint("k", i), rolling(int64(i+1), time.Hour), leaky(100, 1000*time.Hour, 0), e.month(100)))
 	}
-	costs := func(n int64) (cs []drawgate.BucketCost) {
+	costs := func(n int64) (cs []store.BucketCost) {
 		for i := range buckets {
 			cs = append(cs, buckets[(i+3)%len(buckets)].cost(n, 2*n, 3*n))
 		}
 		return cs
 	}
-	d := e.take(drawgate.Take{ID: "first", Hold: time.Hour, Buckets: costs(1)})
+	d := e.take(store.Take{ID: "first", Hold: time.Hour, Buckets: costs(1)})
 	e.allowed("one of each", d)
-	if d.Buckets() != drawgate.MaxBuckets {
+	if d.Buckets() != store.MaxBuckets {
 		e.Fatalf("%d buckets in the decision", d.Buckets())
 	}
 	for i := range buckets {
@@ -121,20 +122,20 @@ func testAllOrNothing(e *env) {
 		buckets[i].wantUsed(fmt.Sprint("bucket ", i), 1, 2, 3)
 	}
 	same := e.unchanged(buckets...)
-	d = e.take(drawgate.Take{ID: "id", Hold: time.Hour, Buckets: costs(1)})
+	d = e.take(store.Take{ID: "id", Hold: time.Hour, Buckets: costs(1)})
 	e.refused("bucket 0 is full", d, -1)
-	if r, _ := d.Refusing(); r.Bucket != len(buckets)-3 {
+	if r := refusing(d); r.Bucket != len(buckets)-3 {
 		e.Errorf("refused by bucket %d of the take, want %d", r.Bucket, len(buckets)-3)
 	}
 	same("after a refusal")
-	e.allowed("the others", e.take(drawgate.Take{Buckets: []drawgate.BucketCost{buckets[7].cost(7), buckets[1].cost(1)}}))
+	e.allowed("the others", e.take(store.Take{Buckets: []store.BucketCost{buckets[7].cost(7), buckets[1].cost(1)}}))
 	buckets[7].wantUsed("bucket 7", 8, 2, 3)
 }
 
 // req: A3, D1
 func testMostBuckets(e *env) {
 	const n = 64
-	costs := func(buckets []*bucket) (list []drawgate.BucketCost) {
+	costs := func(buckets []*bucket) (list []store.BucketCost) {
 		for _, b := range buckets {
 			list = append(list, b.cost(1))
 		}
@@ -145,20 +146,20 @@ func testMostBuckets(e *env) {
 		for i := range n {
 			buckets = append(buckets, e.bucket(fmt.Sprint(full, " ", i), rolling(2, time.Hour)))
 		}
-		e.allowed("one of each", e.take(drawgate.Take{Buckets: costs(buckets)}))
+		e.allowed("one of each", e.take(store.Take{Buckets: costs(buckets)}))
 		e.allowed("the last one of one bucket", buckets[full].take(1))
 		same := e.unchanged(buckets...)
-		for _, t := range []drawgate.Take{{}, {ID: "id", Hold: time.Hour}} {
+		for _, t := range []store.Take{{}, {ID: "id", Hold: time.Hour}} {
 			t.Buckets = costs(buckets)
 			d := e.take(t)
 			e.refused(fmt.Sprint("bucket ", full, " is full"), d, -1)
-			if r, _ := d.Refusing(); r.Bucket != full || d.Buckets() != n {
+			if r := refusing(d); r.Bucket != full || d.Buckets() != n {
 				e.Errorf("refused by bucket %d of %d, want %d of %d", r.Bucket, d.Buckets(), full, n)
 			}
 		}
 		same("after a refusal")
 		rest := append(append([]*bucket{}, buckets[:full]...), buckets[full+1:]...)
-		e.allowed("the others", e.take(drawgate.Take{Buckets: costs(rest)}))
+		e.allowed("the others", e.take(store.Take{Buckets: costs(rest)}))
 		for i, b := range buckets {
 			b.wantUsed(fmt.Sprint("bucket ", i), 2)
 		}
@@ -168,14 +169,14 @@ func testMostBuckets(e *env) {
 func testOversized(e *env) {
 	for i, l := range e.fourKinds(10) {
 		b := e.bucket(fmt.Sprint("k", i), l)
-		for _, n := range []int64{11, 1000, drawgate.MaxAmount} {
+		for _, n := range []int64{11, 1000, store.MaxAmount} {
 			e.refused(fmt.Sprint(l.Name, " ", n), b.hold("id", time.Hour, n), -1)
 		}
 		kept := l
 		kept.ReservedByPriority = map[int]drawgate.Share{1: {Units: 3}}
 		e.refused(l.Name+", for its priority", b.with(kept).hold("id", time.Hour, 8), -1)
 		e.allowed(l.Name, b.hold("id", time.Hour, 4))
-		e.refused(l.Name, b.hold("id2", time.Hour, drawgate.MaxAmount), -1)
+		e.refused(l.Name, b.hold("id2", time.Hour, store.MaxAmount), -1)
 		b.wantUsed(l.Name, 4)
 	}
 }
@@ -191,10 +192,10 @@ func testZeroAmount(e *env) {
 				e.refused(what, none.hold("b", time.Hour, n+1), drawgate.Never)
 			}
 			e.refused(what+", a lease", none.lease("b", time.Hour, 1), drawgate.Never)
-			e.refused(what+", at the highest priority", e.take(drawgate.Take{ID: "b", Hold: time.Hour, Priority: drawgate.MaxPriority, Buckets: none.costs(1)}), drawgate.Never)
+			e.refused(what+", at the highest priority", e.take(store.Take{ID: "b", Hold: time.Hour, Priority: store.MaxPriority, Buckets: none.costs(1)}), drawgate.Never)
 			e.allowed(what+", no unit", none.take(0))
 			st := none.peek(1)
-			if r := results(st.Decision)[0]; st.Allowed || r.Remaining != 0 || r.Max != 0 || st.States[0].Max != 0 {
+			if r := results(st.Verdict)[0]; st.Allowed || r.Remaining != 0 || st.States[0].Max != 0 {
 				e.Errorf("%s: allowed %v, %+v, %+v, want nothing remaining of at most 0", what, st.Allowed, r, st.States[0])
 			}
 		}
@@ -234,8 +235,8 @@ func testTiers(e *env) {
 			e.Fatalf("step %d: got %d, want %d", i, n, s.got)
 		}
 		d := b.take(1, 1, 1, 1, 1)
-		if r, _ := d.Refusing(); r.Limit.Name != s.limit.String() {
-			e.Errorf("step %d: refused by %s, want %v", i, r.Limit.Name, s.limit)
+		if name := b.plan.Policy().Limits[refusing(d).Limit].Name; name != s.limit.String() {
+			e.Errorf("step %d: refused by %s, want %v", i, name, s.limit)
 		}
 	}
 }

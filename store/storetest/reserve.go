@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var reserveCases = []testCase{
@@ -32,18 +33,18 @@ func (e *env) twoBuckets() (a, b *bucket) {
 	return e.bucket("a", rolling(10, time.Hour), tokens), e.bucket("b", e.month(10), slots(3))
 }
 
-func settlement(op drawgate.Op, id string, buckets ...drawgate.BucketCost) drawgate.Settlement {
-	return drawgate.Settlement{Op: op, ID: id, Buckets: buckets}
+func settlement(op store.Op, id string, buckets ...store.BucketCost) store.Settlement {
+	return store.Settlement{Op: op, ID: id, Buckets: buckets}
 }
 
 func testSettleLess(e *env) {
 	a, b := e.twoBuckets()
-	e.allowed("before", e.take(drawgate.Take{ID: "other", Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(1, 10), b.cost(1, 1)}}))
-	d := e.take(drawgate.Take{ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(5, 400), b.cost(5, 1)}})
+	e.allowed("before", e.take(store.Take{ID: "other", Hold: time.Hour, Buckets: []store.BucketCost{a.cost(1, 10), b.cost(1, 1)}}))
+	d := e.take(store.Take{ID: "id", Hold: time.Hour, Buckets: []store.BucketCost{a.cost(5, 400), b.cost(5, 1)}})
 	e.allowed("reserve", d)
 	a.wantUsed("reserved", 6, 410)
 	b.wantUsed("reserved", 6, 2)
-	if e.settle(settlement(drawgate.OpSettle, "id", a.cost(2, 100), b.cost(0, 1))).Gone {
+	if e.settle(settlement(store.OpSettle, "id", a.cost(2, 100), b.cost(0, 1))).Gone {
 		e.Error("settle: gone")
 	}
 	a.wantUsed("settled", 3, 110)
@@ -66,8 +67,8 @@ func testSettleMore(e *env) {
 			e.Error("settle: gone")
 		}
 		st := b.peek(1)
-		if s := st.States[0]; s.Used != 25 || s.Debt != 15 || s.Max != 10 || results(st.Decision)[0].Remaining != 0 {
-			e.Errorf("limit %d: %+v, remaining %d; want 25 used, debt 15, nothing remaining", i, s, results(st.Decision)[0].Remaining)
+		if s := st.States[0]; s.Used != 25 || s.Debt != 15 || s.Max != 10 || results(st.Verdict)[0].Remaining != 0 {
+			e.Errorf("limit %d: %+v, remaining %d; want 25 used, debt 15, nothing remaining", i, s, results(st.Verdict)[0].Remaining)
 		}
 		d := b.take(1)
 		e.refused("in debt", d, c.wait)
@@ -84,12 +85,12 @@ func testSettleMore(e *env) {
 func testSettleUnnamed(e *env) {
 	a, _ := e.twoBuckets()
 	e.allowed("reserve", a.hold("id", time.Hour, 4, 300))
-	if !a.settle("id", drawgate.KeepEstimate, 120) {
+	if !a.settle("id", store.KeepEstimate, 120) {
 		e.Error("settle: gone")
 	}
 	a.wantUsed("settled", 4, 120)
 	e.allowed("reserve", a.hold("id", time.Hour, 4, 300))
-	if !a.settle("id", drawgate.KeepEstimate, drawgate.KeepEstimate) {
+	if !a.settle("id", store.KeepEstimate, store.KeepEstimate) {
 		e.Error("settle: gone")
 	}
 	a.wantUsed("settled", 8, 420)
@@ -101,8 +102,8 @@ func testCancel(e *env) {
 	same := e.unchanged(a, b)
 	for i := range 20 {
 		id := fmt.Sprint(i)
-		e.allowed("reserve", e.take(drawgate.Take{ID: id, Hold: time.Hour, Buckets: []drawgate.BucketCost{b.cost(10, 3), a.cost(10, 1)}}))
-		if e.settle(settlement(drawgate.OpCancel, id, b.cost(), a.cost())).Gone {
+		e.allowed("reserve", e.take(store.Take{ID: id, Hold: time.Hour, Buckets: []store.BucketCost{b.cost(10, 3), a.cost(10, 1)}}))
+		if e.settle(settlement(store.OpCancel, id, b.cost(), a.cost())).Gone {
 			e.Error("cancel: gone")
 		}
 	}
@@ -134,7 +135,7 @@ func testUnknownID(e *env) {
 	a, b := e.twoBuckets()
 	e.allowed("take", a.take(3, 30))
 	same := e.unchanged(a, b)
-	for _, op := range []drawgate.Op{drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew} {
+	for _, op := range []store.Op{store.OpSettle, store.OpCancel, store.OpRenew} {
 		s := settlement(op, "unknown", a.cost(1, 1), b.cost(1, 1))
 		s.Hold = time.Hour
 		if out := e.settle(s); !out.Gone {
@@ -167,11 +168,11 @@ func testHoldEnds(e *env) {
 
 func testRenew(e *env) {
 	b, c := e.bucket("k", slots(1)), e.bucket("other", slots(1))
-	both := func() []drawgate.BucketCost { return []drawgate.BucketCost{b.cost(1), c.cost(1)} }
-	e.allowed("reserve", e.take(drawgate.Take{ID: "id", Hold: 10 * time.Second, Buckets: both()}))
-	renew := func(d time.Duration) drawgate.Outcome {
+	both := func() []store.BucketCost { return []store.BucketCost{b.cost(1), c.cost(1)} }
+	e.allowed("reserve", e.take(store.Take{ID: "id", Hold: 10 * time.Second, Buckets: both()}))
+	renew := func(d time.Duration) store.Outcome {
 		e.Helper()
-		s := settlement(drawgate.OpRenew, "id", both()...)
+		s := settlement(store.OpRenew, "id", both()...)
 		s.Hold = d
 		return e.settle(s)
 	}
@@ -212,7 +213,7 @@ func testHoldOutlasts(e *env) {
 
 func holdOutlasts(e, other *env, what string, n int) {
 	const hold = 3 * time.Second
-	ask := drawgate.Take{ID: "id", Hold: hold}
+	ask := store.Take{ID: "id", Hold: hold}
 	for i := range n {
 		ask.Buckets = append(ask.Buckets, e.bucket(fmt.Sprint(what, i), slots(1)).cost(1))
 	}
@@ -220,7 +221,7 @@ func holdOutlasts(e, other *env, what string, n int) {
 		e.Helper()
 		for _, client := range []*env{e, other} {
 			for i := range n {
-				if client.take(drawgate.Take{ID: "next", Hold: time.Second, Buckets: ask.Buckets[i : i+1]}).Allowed {
+				if client.take(store.Take{ID: "next", Hold: time.Second, Buckets: ask.Buckets[i : i+1]}).Allowed {
 					e.Fatalf("%s: %s: its slot in bucket %d was given to somebody else", what, when, i)
 				}
 			}
@@ -233,7 +234,7 @@ func holdOutlasts(e, other *env, what string, n int) {
 	}
 	e.advance(hold - tick)
 	held("after the take")
-	renew := settlement(drawgate.OpRenew, "id", ask.Buckets...)
+	renew := settlement(store.OpRenew, "id", ask.Buckets...)
 	renew.Hold = hold
 	if e.settle(renew).Gone {
 		e.Fatalf("%s: gone while its holder may rely on it", what)
@@ -259,7 +260,7 @@ func holdOutlasts(e, other *env, what string, n int) {
 // req: A12
 func testReplay(e *env) {
 	a, b := e.twoBuckets()
-	ask := drawgate.Take{ID: "id", Hold: 10 * time.Second, Buckets: []drawgate.BucketCost{a.cost(6, 300), b.cost(6, 2)}}
+	ask := store.Take{ID: "id", Hold: 10 * time.Second, Buckets: []store.BucketCost{a.cost(6, 300), b.cost(6, 2)}}
 	first := e.take(ask)
 	e.allowed("first", first)
 	if first.Replayed {
@@ -276,7 +277,7 @@ func testReplay(e *env) {
 		}
 	}
 	same("after five replays")
-	if e.settle(settlement(drawgate.OpSettle, "id", a.cost(1, 10), b.cost(1, 1))).Gone {
+	if e.settle(settlement(store.OpSettle, "id", a.cost(1, 10), b.cost(1, 1))).Gone {
 		e.Error("settle: gone")
 	}
 	a.wantUsed("settled", 1, 10)
@@ -286,18 +287,18 @@ func testReplay(e *env) {
 func testPartlyOpen(e *env) {
 	for what, end := range map[string]func(a, b *bucket){
 		"cancelled in one": func(a, b *bucket) {
-			if e.settle(settlement(drawgate.OpCancel, "id", a.cost(0, 0))).Gone {
+			if e.settle(settlement(store.OpCancel, "id", a.cost(0, 0))).Gone {
 				e.Error("cancel in one bucket: gone")
 			}
 		},
 	} {
 		a, b := e.twoBuckets()
-		ask := drawgate.Take{ID: "id", Hold: 10 * time.Second, Buckets: []drawgate.BucketCost{a.cost(1, 1), b.cost(1, 1)}}
+		ask := store.Take{ID: "id", Hold: 10 * time.Second, Buckets: []store.BucketCost{a.cost(1, 1), b.cost(1, 1)}}
 		e.allowed("first", e.take(ask))
 		end(a, b)
 		same := e.unchanged(a, b)
-		if d := e.take(ask); d.Allowed || !errors.Is(d.Fail, drawgate.ErrIDReused) {
-			e.Errorf("%s: allowed %v, error %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrIDReused)
+		if d := e.take(ask); d.Allowed || !errors.Is(d.Fail, store.ErrIDReused) {
+			e.Errorf("%s: allowed %v, error %v; want %v", what, d.Allowed, d.Fail, store.ErrIDReused)
 		}
 		same(what)
 	}
@@ -307,16 +308,16 @@ func testReuse(e *env) {
 	a, b := e.twoBuckets()
 	e.allowed("first", a.hold("id", time.Hour, 2, 30))
 	same := e.unchanged(a, b)
-	for what, t := range map[string]drawgate.Take{
+	for what, t := range map[string]store.Take{
 		"other amount":      {ID: "id", Hold: time.Hour, Buckets: a.costs(3, 30)},
 		"other limit":       {ID: "id", Hold: time.Hour, Buckets: a.costs(30, 2)},
 		"other hold":        {ID: "id", Hold: time.Hour + time.Second, Buckets: a.costs(2, 30)},
 		"a lease":           {ID: "id", Hold: time.Hour, Buckets: a.costs(2, 30), Lease: true},
-		"more buckets":      {ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{a.cost(2, 30), b.cost(1, 1)}},
-		"more buckets, too": {ID: "id", Hold: time.Hour, Buckets: []drawgate.BucketCost{b.cost(1, 1), a.cost(2, 30)}},
+		"more buckets":      {ID: "id", Hold: time.Hour, Buckets: []store.BucketCost{a.cost(2, 30), b.cost(1, 1)}},
+		"more buckets, too": {ID: "id", Hold: time.Hour, Buckets: []store.BucketCost{b.cost(1, 1), a.cost(2, 30)}},
 	} {
-		if d := e.take(t); !errors.Is(d.Fail, drawgate.ErrIDReused) || d.Allowed {
-			e.Errorf("%s: allowed %v, error %v; want %v", what, d.Allowed, d.Fail, drawgate.ErrIDReused)
+		if d := e.take(t); !errors.Is(d.Fail, store.ErrIDReused) || d.Allowed {
+			e.Errorf("%s: allowed %v, error %v; want %v", what, d.Allowed, d.Fail, store.ErrIDReused)
 		}
 	}
 	same("after the id was used for something else")
@@ -371,21 +372,21 @@ func testManyOpen(e *env) {
 func testTooManyOpen(e *env) {
 	room := e.h.Room
 	if room == 0 {
-		room = drawgate.MaxOpen
+		room = store.MaxOpen
 	}
-	b, other := e.bucket("k", calendar(drawgate.MaxAmount, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour))
+	b, other := e.bucket("k", calendar(store.MaxAmount, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour))
 	open := 0
-	for many := 500; many > 0 && open <= drawgate.MaxOpen; { // smaller batches near the end: a store may refuse all of one that has no room
-		batch, out := make([]drawgate.Take, many), make([]drawgate.Decision, many)
+	for many := 500; many > 0 && open <= store.MaxOpen; { // smaller batches near the end: a store may refuse all of one that has no room
+		batch, out := make([]store.Take, many), make([]store.Verdict, many)
 		for i := range batch {
-			batch[i] = drawgate.Take{ID: fmt.Sprint(open + i), Hold: time.Hour + time.Duration(open+i)*time.Second, Buckets: b.costs(1)}
+			batch[i] = store.Take{ID: fmt.Sprint(open + i), Hold: time.Hour + time.Duration(open+i)*time.Second, Buckets: b.costs(1)}
 		}
 		if err := e.s.Take(e.ctx(), batch, out); err != nil {
 			e.Fatal(err)
 		}
 		before := open
 		for i := range out {
-			if !errors.Is(out[i].Fail, drawgate.ErrTooManyOpen) {
+			if !errors.Is(out[i].Fail, store.ErrTooManyOpen) {
 				e.allowed("reserve", out[i])
 				open++
 			}
@@ -394,12 +395,12 @@ func testTooManyOpen(e *env) {
 			many /= 2
 		}
 	}
-	if open < room || open > drawgate.MaxOpen {
-		e.Errorf("%d were opened, want %d to %d", open, room, drawgate.MaxOpen)
+	if open < room || open > store.MaxOpen {
+		e.Errorf("%d were opened, want %d to %d", open, room, store.MaxOpen)
 	}
-	full := drawgate.Take{ID: "one more", Hold: time.Hour, Buckets: []drawgate.BucketCost{other.cost(1), b.cost(1)}}
-	if d := e.take(full); d.Allowed || !errors.Is(d.Fail, drawgate.ErrTooManyOpen) {
-		e.Errorf("one more: allowed %v, error %v; want %v", d.Allowed, d.Fail, drawgate.ErrTooManyOpen)
+	full := store.Take{ID: "one more", Hold: time.Hour, Buckets: []store.BucketCost{other.cost(1), b.cost(1)}}
+	if d := e.take(full); d.Allowed || !errors.Is(d.Fail, store.ErrTooManyOpen) {
+		e.Errorf("one more: allowed %v, error %v; want %v", d.Allowed, d.Fail, store.ErrTooManyOpen)
 	}
 	other.wantUsed("nothing was taken", 0)
 	if st := b.peek(); st.Open != open || st.States[0].Used != int64(open) {
@@ -409,9 +410,9 @@ func testTooManyOpen(e *env) {
 	if d := b.hold("0", time.Hour, 1); !d.Replayed {
 		e.Errorf("an open one again: %+v", d)
 	}
-	again := []drawgate.Take{{ID: "yet another", Hold: time.Hour, Buckets: b.costs(1)}, {ID: "1", Hold: time.Hour + time.Second, Buckets: b.costs(1)}}
-	out := make([]drawgate.Decision, len(again))
-	if err := e.s.Take(e.ctx(), again, out); err != nil || !errors.Is(out[0].Fail, drawgate.ErrTooManyOpen) || !out[1].Replayed {
+	again := []store.Take{{ID: "yet another", Hold: time.Hour, Buckets: b.costs(1)}, {ID: "1", Hold: time.Hour + time.Second, Buckets: b.costs(1)}}
+	out := make([]store.Verdict, len(again))
+	if err := e.s.Take(e.ctx(), again, out); err != nil || !errors.Is(out[0].Fail, store.ErrTooManyOpen) || !out[1].Replayed {
 		e.Errorf("yet another, and an open one again: %v, %v, replayed %t, %v", err, out[0].Fail, out[1].Replayed, out[1].Fail)
 	}
 	for _, id := range []string{"17", "18", "19"} {

@@ -33,8 +33,8 @@ func (h Harness) cases() []testCase {
 	return slices.DeleteFunc(all, func(c testCase) bool { return h.Without[c.name] != "" || h.Advance == nil && !c.still })
 }
 
-// Run checks every promise, one subtest each. Promises of [drawgate.Resetter], [drawgate.Lister],
-// [drawgate.Journal], [drawgate.Pinger] and [drawgate.Watcher] are checked if the store implements
+// Run checks every promise, one subtest each. Promises of [store.Resetter], [store.Lister],
+// [store.Journal], [store.Pinger] and [store.Watcher] are checked if the store implements
 // them.
 func Run(t *testing.T, h Harness) {
 	t.Helper()

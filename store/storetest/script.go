@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/internal/answer"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Scripts plays n random scripts on the store of h and on a reference, and compares all answers.
@@ -42,7 +42,7 @@ func Scripts(t *testing.T, h, reference Harness, n int) {
 
 // script is a sequence of operations on a few buckets, in some versions of their policy.
 type script struct {
-	plans  [versions]*drawgate.Plan
+	plans  [versions]*store.Plan
 	steps  []step
 	offset time.Duration // from Monday's midnight
 	free   bool          // versions alternate freely: see player.change
@@ -55,13 +55,13 @@ type step struct {
 	wait        time.Duration
 	retry       bool          // wait for the last retry-after as well
 	early       time.Duration // minus this
-	takes       []drawgate.Take
-	settlements []drawgate.Settlement
+	takes       []store.Take
+	settlements []store.Settlement
 	at          time.Duration // OpCharge: from now; OpPause: from now, unless it has a duration; OpUnpause: see player.paused
 	notAfter    time.Duration // for takes with an ID: from now; 0: no bound
-	peek        []drawgate.BucketCost
+	peek        []store.BucketCost
 	priority    int8
-	reset       []drawgate.Key
+	reset       []store.Key
 }
 
 // maker generates a script.
@@ -90,7 +90,7 @@ func (m *maker) plans() bool {
 		if err != nil {
 			return false
 		}
-		m.sc.plans[i] = plan
+		m.sc.plans[i] = plan.Plan
 		p = m.version(p)
 	}
 	return true
@@ -182,22 +182,22 @@ func (m *maker) step() step {
 	case kind < 19:
 		s.peek, s.priority = m.buckets(m.IntN(4), m.IntN(versions), 9), int8(m.IntN(10))
 	default:
-		s.reset = []drawgate.Key{m.key(m.IntN(3))}
+		s.reset = []store.Key{m.key(m.IntN(3))}
 	}
 	return s
 }
 
-func (m *maker) key(k int) drawgate.Key {
-	return drawgate.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}
+func (m *maker) key(k int) store.Key {
+	return store.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}
 }
 
 // buckets returns one or two buckets under a version of the policy: sets 0, 1 and 2 are one bucket
 // each, set 3 is two.
-func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCost) {
+func (m *maker) buckets(set, version int, priority int8) (bs []store.BucketCost) {
 	for k := range 3 {
 		if k == set || set == 3 && k < 2 {
-			b := drawgate.BucketCost{Key: m.key(k), Plan: m.sc.plans[version]}
-			for i, s := range answer.Specs(b.Plan, false) {
+			b := store.BucketCost{Key: m.key(k), Plan: m.sc.plans[version]}
+			for i, s := range store.Internal.Specs(b.Plan, false) {
 				if b.N[i] = pick(m, 0, 1, 1, 2, s.Effective[9]/3, s.Effective[9]); !s.Fits(b.N[i], priority) {
 					b.N[i] = 0 // a limiter would not send it
 				}
@@ -208,13 +208,13 @@ func (m *maker) buckets(set, version int, priority int8) (bs []drawgate.BucketCo
 	return bs
 }
 
-func (m *maker) take() drawgate.Take {
+func (m *maker) take() store.Take {
 	set, version := m.IntN(4), m.IntN(versions)
-	t := drawgate.Take{Priority: pick[int8](m, 0, 0, 5, 9)}
+	t := store.Take{Priority: pick[int8](m, 0, 0, 5, 9)}
 	t.Buckets = m.buckets(set, version, t.Priority)
 	if m.IntN(2) == 0 { // an ID belongs to a set of buckets
 		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)), pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
-		t.Grant = drawgate.Grant(1 + m.IntN(2))
+		t.Grant = store.Grant(1 + m.IntN(2))
 		t.Lease, t.Given = m.IntN(3) == 0, m.IntN(8) == 0
 	}
 	if m.IntN(3) == 0 {
@@ -230,23 +230,23 @@ func (m *maker) take() drawgate.Take {
 	return t
 }
 
-func (m *maker) settlement() drawgate.Settlement {
+func (m *maker) settlement() store.Settlement {
 	set, version := m.IntN(4), m.IntN(versions)
-	s := drawgate.Settlement{
-		Op: pick(m, drawgate.OpSettle, drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpRefund), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
-		Grant:   drawgate.Grant(1 + m.IntN(2)),
+	s := store.Settlement{
+		Op: pick(m, store.OpSettle, store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpRefund), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
+		Grant:   store.Grant(1 + m.IntN(2)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
 	}
 	switch m.IntN(12) {
 	case 0:
-		s.Op, s.Reason, s.Hold = drawgate.OpPause, pick(m, "", "the provider said 429"), pick(m, 0, tick, 3*time.Second, time.Minute)
+		s.Op, s.Reason, s.Hold = store.OpPause, pick(m, "", "the provider said 429"), pick(m, 0, tick, 3*time.Second, time.Minute)
 	case 1: // of the pause that was answered last
-		s.Op, s.Hold = drawgate.OpUnpause, 0
+		s.Op, s.Hold = store.OpUnpause, 0
 	}
 	for k := range s.Buckets {
 		for i := range s.Buckets[k].Plan.Policy().Limits {
-			if s.Op == drawgate.OpSettle && m.IntN(4) == 0 {
-				s.Buckets[k].N[i] = drawgate.KeepEstimate
+			if s.Op == store.OpSettle && m.IntN(4) == 0 {
+				s.Buckets[k].N[i] = store.KeepEstimate
 			}
 		}
 	}
@@ -286,7 +286,7 @@ func (sc *script) describe(s *step) string {
 	if s.retry {
 		fmt.Fprintf(&b, ", for the retry-after less %v", s.early)
 	}
-	costs := func(bs []drawgate.BucketCost) {
+	costs := func(bs []store.BucketCost) {
 		for _, c := range bs {
 			v := slices.Index(sc.plans[:], c.Plan)
 			fmt.Fprintf(&b, " %s v%d %v", c.Key.Name, v, c.N[:len(c.Plan.Policy().Limits)])
@@ -317,15 +317,15 @@ func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 	h.wrap(t, func(t *testing.T) {
 		e := &env{T: t, h: h, s: h.New(t)}
 		e.until(nextEdge(e.now(), drawgate.Week, "UTC", 1).Add(sc.offset))
-		p := &player{env: e, start: e.now(), versions: map[drawgate.Key][]*drawgate.Plan{}, free: sc.free}
+		p := &player{env: e, start: e.now(), versions: map[store.Key][]*store.Plan{}, free: sc.free}
 		p.at = p.start
 		for i := range sc.steps {
 			lines = append(lines, p.step(&sc.steps[i]))
 		}
-		var all []drawgate.BucketCost
+		var all []store.BucketCost
 		for _, plan := range sc.plans {
 			for k := range 3 {
-				all = append(all, drawgate.BucketCost{Key: drawgate.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}, Plan: plan})
+				all = append(all, store.BucketCost{Key: store.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}, Plan: plan})
 			}
 		}
 		lines = append(lines, p.step(&step{peek: all}))
@@ -337,10 +337,10 @@ func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 type player struct {
 	*env
 	start, at time.Time
-	retry     time.Duration                     // the last one
-	paused    time.Time                         // the end of the last pause that was answered
-	versions  map[drawgate.Key][]*drawgate.Plan // that used a bucket, the last one first
-	free      bool                              // of the script
+	retry     time.Duration               // the last one
+	paused    time.Time                   // the end of the last pause that was answered
+	versions  map[store.Key][]*store.Plan // that used a bucket, the last one first
+	free      bool                        // of the script
 }
 
 // change lets the versions that used a bucket charge a unit before another version uses it; except
@@ -349,7 +349,7 @@ type player struct {
 // version's margin applies to a hold that ended meanwhile; the charge makes this the same for all
 // stores. A store need not remember a peek either: it lets a bucket drain in ways that others,
 // which end a hold on it without knowing its rate, do not. So a peek also charges a unit.
-func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
+func (p *player) change(buckets []store.BucketCost, take, peek bool) {
 	p.Helper()
 	if p.free {
 		return
@@ -357,7 +357,7 @@ func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 	for i := range buckets {
 		b := &buckets[i]
 		used := p.versions[b.Key]
-		higher := take && !slices.ContainsFunc(used, func(old *drawgate.Plan) bool { return !raised(old, b.Plan) })
+		higher := take && !slices.ContainsFunc(used, func(old *store.Plan) bool { return !raised(old, b.Plan) })
 		if len(used) > 0 && used[0] != b.Plan && !higher {
 			for _, old := range used {
 				if old != b.Plan || peek {
@@ -366,20 +366,20 @@ func (p *player) change(buckets []drawgate.BucketCost, take, peek bool) {
 			}
 		}
 		if !peek {
-			used = slices.DeleteFunc(slices.Clone(used), func(v *drawgate.Plan) bool { return v == b.Plan })
+			used = slices.DeleteFunc(slices.Clone(used), func(v *store.Plan) bool { return v == b.Plan })
 			p.versions[b.Key] = slices.Insert(used, 0, b.Plan)
 		}
 	}
 }
 
 // charge charges one unit of the first limit that counts any.
-func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
+func (p *player) charge(key store.Key, plan *store.Plan) {
 	p.Helper()
-	b := drawgate.BucketCost{Key: key, Plan: plan}
+	b := store.BucketCost{Key: key, Plan: plan}
 	for j, l := range plan.Policy().Limits {
 		if l.Kind != drawgate.Concurrency {
 			b.N[j] = 1
-			p.settle(drawgate.Settlement{Op: drawgate.OpCharge, At: p.at, Buckets: []drawgate.BucketCost{b}})
+			p.settle(store.Settlement{Op: store.OpCharge, At: p.at, Buckets: []store.BucketCost{b}})
 			return
 		}
 	}
@@ -387,10 +387,10 @@ func (p *player) charge(key drawgate.Key, plan *drawgate.Plan) {
 
 // raised reports whether a later version differs only by new limits, changed amounts, and higher
 // bucket rates.
-func raised(old, later *drawgate.Plan) bool {
-	for _, s := range answer.Specs(old, false) {
+func raised(old, later *store.Plan) bool {
+	for _, s := range store.Internal.Specs(old, false) {
 		known := false
-		for _, t := range answer.Specs(later, false) {
+		for _, t := range store.Internal.Specs(later, false) {
 			known = known || s.ID == t.ID && s.Rate <= t.Rate && s.ChargeEnd == t.ChargeEnd && s.Margin == t.Margin && s.Join == t.Join
 		}
 		if !known {
@@ -422,7 +422,7 @@ func (p *player) step(s *step) string {
 	}
 	switch {
 	case s.takes != nil:
-		batch, out := slices.Clone(s.takes), make([]drawgate.Decision, len(s.takes))
+		batch, out := slices.Clone(s.takes), make([]store.Verdict, len(s.takes))
 		for i := range batch {
 			if batch[i].ID != "" && s.notAfter != 0 {
 				batch[i].NotAfter = p.at.Add(s.notAfter)
@@ -438,10 +438,10 @@ func (p *player) step(s *step) string {
 			lines = append(lines, p.decision(&out[i], s.takes[i].ID != ""))
 		}
 	case s.settlements != nil:
-		batch, out := slices.Clone(s.settlements), make([]drawgate.Outcome, len(s.settlements))
+		batch, out := slices.Clone(s.settlements), make([]store.Outcome, len(s.settlements))
 		for i := range batch {
 			batch[i].At = p.at.Add(s.at)
-			if batch[i].Op == drawgate.OpUnpause && !p.paused.IsZero() {
+			if batch[i].Op == store.OpUnpause && !p.paused.IsZero() {
 				batch[i].At = p.paused
 			}
 		}
@@ -449,29 +449,29 @@ func (p *player) step(s *step) string {
 			p.Fatalf("Settle: %v", err)
 		}
 		for i, o := range out {
-			if batch[i].Op == drawgate.OpPause {
+			if batch[i].Op == store.OpPause {
 				p.paused = o.End
 			}
 			lines = append(lines, fmt.Sprintf("gone %v, kept %v, end %s, back %v, error %v", o.Gone, o.Kept, p.since(o.End), o.Back, o.Err))
 		}
 	case s.peek != nil:
-		out := make([]drawgate.Status, len(s.peek))
+		out := make([]store.State, len(s.peek))
 		if err := p.s.Peek(ctx, s.peek, s.priority, out); err != nil {
 			p.Fatalf("Peek: %v", err)
 		}
 		for i := range out {
 			var line strings.Builder
-			line.WriteString(p.decision(&out[i].Decision, false))
+			line.WriteString(p.decision(&out[i].Verdict, false))
 			for _, u := range out[i].States {
 				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Max, p.since(u.Start), p.since(u.End))
 			}
-			if pause := out[i].Pause; pause != (drawgate.Pause{}) {
+			if pause := out[i].Pause; pause != (store.Pause{}) {
 				fmt.Fprintf(&line, " paused until %s: %q", p.since(pause.Until), pause.Reason)
 			}
 			lines = append(lines, fmt.Sprintf("%s open %d", &line, out[i].Open))
 		}
 	case s.reset != nil:
-		if r, ok := p.s.(drawgate.Resetter); !ok {
+		if r, ok := p.s.(store.Resetter); !ok {
 			p.Fatal("scripts reset buckets: the store cannot")
 		} else if err := r.Reset(ctx, s.reset); err != nil {
 			p.Fatalf("Reset: %v", err)
@@ -481,8 +481,8 @@ func (p *player) step(s *step) string {
 }
 
 // decision formats everything in a decision.
-func (p *player) decision(d *drawgate.Decision, held bool) string {
-	if errors.Is(d.Fail, drawgate.ErrIDReused) {
+func (p *player) decision(d *store.Verdict, held bool) string {
+	if errors.Is(d.Fail, store.ErrIDReused) {
 		return "reused"
 	}
 	if d.Fail != nil {
@@ -499,8 +499,8 @@ func (p *player) decision(d *drawgate.Decision, held bool) string {
 			fmt.Fprintf(&b, ", granted %v", d.Granted(k))
 		}
 	}
-	for r := range d.Limits() {
-		fmt.Fprintf(&b, " [%d %s: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit.Name, r.Remaining, r.RetryAfter, p.since(r.ResetAt()))
+	for _, r := range results(*d) {
+		fmt.Fprintf(&b, " [%d.%d: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit, r.Remaining, r.RetryAfter, p.since(r.ResetAt))
 	}
 	return b.String()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
@@ -171,7 +172,7 @@ func TestReportsWhileOthersTake(t *testing.T) {
 // failing is a store that does not answer.
 type failing struct{ drawgate.Store }
 
-func (failing) Take(context.Context, []drawgate.Take, []drawgate.Decision) error { return errDown }
+func (failing) Take(context.Context, []drawgate.Take, []store.Verdict) error { return errDown }
 
 // An outage of the store is reported once, however many takes this process decides by itself. What
 // is left of its own share is not reported as the bucket's.

@@ -248,7 +248,7 @@ func takeOf(t *testing.T, policy string) *drawgate.Take {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &drawgate.Take{Buckets: []drawgate.BucketCost{{Plan: plan, N: drawgate.Amounts{1, 1, 1, 1}}}}
+	return &drawgate.Take{Buckets: []drawgate.BucketCost{{Plan: plan.Plan, N: drawgate.Amounts{1, 1, 1, 1}}}}
 }
 
 // What CloudWatch refuses is dropped. Its message, which may repeat what was signed, is shown

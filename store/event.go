@@ -1,4 +1,4 @@
-package drawgate
+package store
 
 import (
 	"slices"
@@ -35,4 +35,10 @@ func (q *EventQuery) Match(e *Event) bool {
 	}
 	return (q.Policy == "" || e.Key.Policy == q.Policy) && (q.Op == "" || e.Op == q.Op) &&
 		(q.Key == nil || e.Key.Name == *q.Key) && (q.Tenant == nil || e.Key.Tenant == *q.Tenant)
+}
+
+// Cost is a number of units.
+type Cost struct {
+	Unit string // "" means requests
+	N    int64  // 0 to MaxAmount
 }
