@@ -100,7 +100,7 @@ func TestAdjustMistakes(t *testing.T) {
 			{l.Ask("k"), names[0].Name, -1, "r", "not between 0 and"},
 			{l.Ask("k"), names[0].Name, drawgate.MaxAmount + 1, "r", "not between 0 and"},
 			{l.Ask("k"), names[0].Name, 1, "", "needs a reason"},
-			{l.Ask("k"), names[0].Name, 1, strings.Repeat("r", drawgate.MaxReason+1), "257 bytes"},
+			{l.Ask("k"), names[0].Name, 1, strings.Repeat("r", store.MaxReason+1), "257 bytes"},
 			{drawgate.Ask{Key: "k"}, names[0].Name, 1, "r", "names no Limiter"},
 			{over(t, s, drawgate.Policy{Name: "jobs", Limits: []drawgate.Limit{slots(2)}}).Ask("k"), "", 1, "r", "only slots"},
 		} {
@@ -145,13 +145,13 @@ type heldUp struct {
 	late time.Duration // 0: it is not held up
 }
 
-func (s *heldUp) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *heldUp) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if s.late == 0 {
 		return s.Store.Settle(ctx, batch, out)
 	}
 	sent := slices.Clone(batch)
 	time.AfterFunc(s.late, func() {
-		_ = s.Store.Settle(context.WithoutCancel(ctx), sent, make([]drawgate.Outcome, len(sent))) // nobody waits for the answer
+		_ = s.Store.Settle(context.WithoutCancel(ctx), sent, make([]store.Outcome, len(sent))) // nobody waits for the answer
 	})
 	s.late = 0
 	return &drawgate.StoreError{Store: "held up", Op: "settle", Err: errors.New("connection lost")}
@@ -169,7 +169,7 @@ func TestAdjustHeldUp(t *testing.T) {
 				s := &heldUp{Store: memory(t)}
 				l := over(t, s, policy(limits[i]))
 				take(t, l, "k", 5)
-				s.late = drawgate.SendLife + time.Second
+				s.late = store.SendLife + time.Second
 				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 					t.Errorf("%+v, %v; want one that is ErrStoreUnavailable", out, err)
 				}
@@ -191,7 +191,7 @@ func TestAdjustTooLate(t *testing.T) {
 		s := &between{Store: memory(t)}
 		l := over(t, s, policy(rolling(10, time.Hour)))
 		take(t, l, "k", 3)
-		s.do = func() { time.Sleep(drawgate.SendLife + time.Millisecond) }
+		s.do = func() { time.Sleep(store.SendLife + time.Millisecond) }
 		if out, err := l.Ask("k").Adjust(t.Context(), "", 6, "seen"); !errors.Is(err, store.ErrTooLate) || !errors.Is(err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("%+v, %v; want one that is ErrTooLate, and ErrStoreUnavailable", out, err)
 		}
@@ -287,7 +287,7 @@ type between struct {
 	do func()
 }
 
-func (s *between) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *between) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	err := s.Store.Peek(ctx, buckets, priority, out)
 	if do := s.do; do != nil {
 		s.do = nil

@@ -52,7 +52,7 @@ func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
 }
 
 // results returns what a verdict says of a bucket as the arithmetic has it.
-func results(a *store.Answer) (out [MaxLimits]record.Result) {
+func results(a *store.Answer) (out [record.MaxLimits]record.Result) {
 	for i := range a.Limits {
 		r := &a.Limits[i]
 		out[i] = record.Result{Remaining: r.Remaining, RetryAfter: r.RetryAfter.Microseconds(), ResetAt: r.ResetAt}
@@ -113,7 +113,7 @@ func (d *Decision) local(b *cells.Buckets, plan *Plan, name string, n *store.Amo
 
 // localMany is local for more limits than a decision holds by itself.
 func (d *Decision) localMany(b *cells.Buckets, plan *Plan, name string, n *store.Amounts, priority int8) error {
-	var out [MaxLimits]record.Result
+	var out [record.MaxLimits]record.Result
 	allowed, paused, at, after, earliest, err := b.Take(name, (*record.Amounts)(n), priority, out[:])
 	if err != nil {
 		return localError(err)

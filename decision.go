@@ -59,14 +59,14 @@ type details struct {
 	sent    time.Time       // before the store was asked
 	got     []store.Amounts // per bucket: units charged
 	unknown bool
-	rest    [MaxLimits - inline]record.Result
+	rest    [record.MaxLimits - inline]record.Result
 	buckets []bucketResult
 }
 
 // bucketResult is what a decision says about a bucket after the first.
 type bucketResult struct {
 	plan *Plan
-	res  [MaxLimits]record.Result
+	res  [record.MaxLimits]record.Result
 }
 
 // Never is the RetryAfter of a take that can never pass.
@@ -171,7 +171,7 @@ func (d *Decision) result(b, i int) record.Result {
 }
 
 // results sets what is said of the first bucket.
-func (d *Decision) results(plan *Plan, out *[MaxLimits]record.Result) {
+func (d *Decision) results(plan *Plan, out *[record.MaxLimits]record.Result) {
 	d.plan = plan
 	copy(d.res[:], out[:])
 	if len(plan.specs) > inline {

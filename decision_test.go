@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 )
 
 // numbered returns n rolling limits, each of its own unit: the i-th allows 10·(i+1) per i+1
@@ -53,7 +53,7 @@ func TestAccessors(t *testing.T) {
 			window := time.Duration(counts[last.Bucket]) * time.Minute
 			start := time.Now()
 			d, _, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
-			if err != nil || !d.Allowed || d.Buckets() != len(ask) || !d.At().Equal(start) || !d.HoldEnd().IsZero() || d.Granted(0) != (drawgate.Amounts{}) {
+			if err != nil || !d.Allowed || d.Buckets() != len(ask) || !d.At().Equal(start) || !d.HoldEnd().IsZero() || d.Granted(0) != (store.Amounts{}) {
 				t.Fatalf("%v, %v: %d buckets at %v", err, d.Err(), d.Buckets(), d.At())
 			}
 			time.Sleep(10 * time.Second)
@@ -148,7 +148,7 @@ func TestNames(t *testing.T) {
 	if got := fmt.Sprint(store.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.OpUnpause, drawgate.Op(0)); got != "settle cancel renew charge pause unpause none" {
+	if got := fmt.Sprint(store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpPause, store.OpUnpause, store.Op(0)); got != "settle cancel renew charge pause unpause none" {
 		t.Error(got)
 	}
 }
@@ -223,7 +223,7 @@ func TestUnavailableStoreIsNamed(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 	})
-	faults := fmt.Sprint(drawgate.FaultTransient, drawgate.FaultConfiguration, drawgate.FaultBucket, drawgate.FaultPermanent, drawgate.Fault(9))
+	faults := fmt.Sprint(store.FaultTransient, store.FaultConfiguration, store.FaultBucket, store.FaultPermanent, store.Fault(9))
 	if faults != "transient configuration bucket lasting lasting" {
 		t.Errorf("faults %q", faults)
 	}

@@ -40,7 +40,7 @@ var (
 	// ErrIDReused means that a reservation with this id and grant is open, with different content.
 	// Nothing was taken.
 	ErrIDReused = store.ErrIDReused
-	// ErrTooManyOpen means that [MaxOpen] reservations are open in one of a take's buckets. Nothing
+	// ErrTooManyOpen means that [store.MaxOpen] reservations are open in one of a take's buckets. Nothing
 	// was taken. A take can succeed again when one of them is settled or ends.
 	ErrTooManyOpen = store.ErrTooManyOpen
 	// ErrGone means that a reservation is no longer open: it was settled, its hold ended, or its

@@ -434,7 +434,7 @@ type failing struct {
 	whole bool // the whole batch fails
 }
 
-func (s *failing) Take(_ context.Context, _ []drawgate.Take, out []store.Verdict) error {
+func (s *failing) Take(_ context.Context, _ []store.Take, out []store.Verdict) error {
 	if s.whole {
 		return s.err
 	}
@@ -442,15 +442,15 @@ func (s *failing) Take(_ context.Context, _ []drawgate.Take, out []store.Verdict
 	return nil
 }
 
-func (s *failing) Settle(_ context.Context, _ []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *failing) Settle(_ context.Context, _ []store.Settlement, out []store.Outcome) error {
 	if s.whole {
 		return s.err
 	}
-	out[0] = drawgate.Outcome{Err: s.err}
+	out[0] = store.Outcome{Err: s.err}
 	return nil
 }
 
-func (s *failing) Peek(_ context.Context, _ []drawgate.BucketCost, _ int8, out []store.State) error {
+func (s *failing) Peek(_ context.Context, _ []store.BucketCost, _ int8, out []store.State) error {
 	if s.whole {
 		return s.err
 	}

@@ -19,7 +19,7 @@ type deaf struct {
 	atOnce bool
 }
 
-func (s *deaf) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s *deaf) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	if !time.Now().Before(s.until) {
 		return s.Store.Take(ctx, takes, out)
 	}

@@ -74,10 +74,10 @@ func (s *lossy) call(ctx context.Context, op, id string, f func(context.Context)
 	}
 }
 
-func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s *lossy) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	own := make([]store.Verdict, len(batch))
 	batch = slices.Clone(batch) // it may arrive when its sender has long left
-	sent := time.Now().Add(drawgate.SendLife)
+	sent := time.Now().Add(store.SendLife)
 	for i := range batch {
 		batch[i].Buckets = slices.Clone(batch[i].Buckets)
 		if batch[i].ID != "" {
@@ -101,8 +101,8 @@ func (s *lossy) Take(ctx context.Context, batch []drawgate.Take, out []store.Ver
 	return err
 }
 
-func (s *lossy) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
-	own := make([]drawgate.Outcome, len(batch))
+func (s *lossy) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
+	own := make([]store.Outcome, len(batch))
 	batch = slices.Clone(batch)
 	for i := range batch {
 		batch[i].Buckets = slices.Clone(batch[i].Buckets)
@@ -114,7 +114,7 @@ func (s *lossy) Settle(ctx context.Context, batch []drawgate.Settlement, out []d
 	return err
 }
 
-func (s *lossy) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *lossy) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	return s.Store.Peek(ctx, buckets, priority, out)
 }
 
@@ -125,10 +125,10 @@ func (s *lossy) Peek(ctx context.Context, buckets []drawgate.BucketCost, priorit
 func TestGivingUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &lossy{Store: memory(t), dice: rand.New(rand.NewPCG(1, 2))}
+		st := &lossy{Store: memory(t), dice: rand.New(rand.NewPCG(1, 2))}
 		rest := rand.New(rand.NewPCG(3, 4))
-		held := over(t, store, policy(rolling(5000, 24*time.Hour)))
-		plain := over(t, store, drawgate.PerDay("day", 1_000_000))
+		held := over(t, st, policy(rolling(5000, 24*time.Hour)))
+		plain := over(t, st, drawgate.PerDay("day", 1_000_000))
 		var mu sync.Mutex
 		owned, spent, may, gaveUp := map[*drawgate.Reservation]bool{}, int64(0), int64(0), 0
 		note := func(err error) {
@@ -172,13 +172,13 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 			time.Sleep(time.Duration(rest.Int64N(int64(5 * time.Millisecond))))
 		}
 		group.Wait()
-		time.Sleep(3*2*time.Second + drawgate.SendLife + time.Second) // of three attempts to cancel, each in 2 s
+		time.Sleep(3*2*time.Second + store.SendLife + time.Second) // of three attempts to cancel, each in 2 s
 		for _, l := range []*drawgate.Limiter{held, plain} {
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
 		}
-		time.Sleep(2 * drawgate.SendLife) // for what is still on its way
+		time.Sleep(2 * store.SendLife) // for what is still on its way
 		open, used, taken := 0, int64(0), int64(0)
 		for i := range 5 {
 			key := fmt.Sprint("k", i)
@@ -262,7 +262,7 @@ type slowTake struct {
 	by time.Duration
 }
 
-func (s *slowTake) Take(ctx context.Context, batch []drawgate.Take, _ []store.Verdict) error {
+func (s *slowTake) Take(ctx context.Context, batch []store.Take, _ []store.Verdict) error {
 	batch = slices.Clone(batch)
 	go func() { // ends after by
 		time.Sleep(s.by)

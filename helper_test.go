@@ -67,7 +67,7 @@ func over(t *testing.T, s drawgate.Store, p drawgate.Policy) *drawgate.Limiter {
 // untimed is a store that carries out a take however late it comes to it.
 type untimed struct{ drawgate.Store }
 
-func (u untimed) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (u untimed) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	return u.Store.Take(context.WithoutCancel(ctx), batch, out)
 }
 
@@ -210,7 +210,7 @@ func (s *faulty) call(ctx context.Context, op string, do func() error) error {
 	return nil
 }
 
-func (s *faulty) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s *faulty) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	s.takes.Add(1)
 	return s.call(ctx, "take", func() error {
 		err := s.Store.Take(ctx, batch, out)
@@ -243,12 +243,12 @@ func (s *faulty) inOrder(t *testing.T, n int) {
 // number is the label for [faulty.inOrder].
 func number(i int) []drawgate.Label { return []drawgate.Label{{Name: "n", Value: strconv.Itoa(i)}} }
 
-func (s *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *faulty) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	s.settles.Add(1)
 	return s.call(ctx, "settle", func() error { return s.Store.Settle(ctx, batch, out) })
 }
 
-func (s *faulty) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *faulty) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	return s.call(ctx, "peek", func() error { return s.Store.Peek(ctx, buckets, priority, out) })
 }
 

@@ -10,17 +10,12 @@ import (
 // UnitRequests is the unit of a limit or cost that names none.
 const UnitRequests = store.UnitRequests
 
-// Bounds of what a policy may say. Together they keep every intermediate value within 2^53, the
-// largest integer that all stores count exactly.
+// Bounds of what a take may ask, and of a limit's amount; package store has the others. Together
+// they keep every intermediate value within 2^53, the largest integer that all stores count exactly.
 const (
-	MaxLimits    = store.MaxLimits  // limits in a policy
-	MaxBuckets   = store.MaxBuckets // buckets in one take
-	MaxOpen      = store.MaxOpen    // reservations that are open in one bucket: see ErrTooManyOpen
-	MaxAmount    = store.MaxAmount
-	MaxWindow    = store.MaxWindow
-	MinPrecision = store.MinPrecision
-	MaxPrecision = store.MaxPrecision
-	MaxPriority  = store.MaxPriority
+	MaxBuckets  = store.MaxBuckets // buckets in one take
+	MaxAmount   = store.MaxAmount
+	MaxPriority = store.MaxPriority
 )
 
 // Kind says how a limit counts, and when used units become available again.
@@ -93,12 +88,12 @@ type Limit struct {
 	Unit      string        // "" means requests
 	Kind      Kind          // required
 	Amount    int64         // 0 to MaxAmount; 0 lets nothing pass: a take that asks for a unit gets ErrNeverFits
-	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; 1ms to MaxWindow in whole microseconds
+	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; 1ms to 366 days in whole microseconds
 	Burst     int64         // Bucket: units available after a long idle period; 0 means Amount
 	Every     Every         // Calendar: the window
 	Zone      string        // Calendar: a name of the IANA time zone database; "" means UTC
 	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its last day
-	Precision int           // Rolling: MinPrecision to MaxPrecision, or Exact; 0 means the store's default (128; SQLite: Exact)
+	Precision int           // Rolling: 100 to 10,000, or Exact; 0 means the store's default (128; SQLite: Exact)
 
 	Charge             Charge        // when a unit counts
 	Margin             time.Duration // how long after the decision a unit may reach an upstream that also counts it; at most half a window, and 10 min

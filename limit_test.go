@@ -35,7 +35,7 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Kind = 9 }, "the kind is missing"},
 		{rolling, func(l *drawgate.Limit) { l.Window = 0 }, "window 0s is not between 1ms and 8784h0m0s"},
 		{rolling, func(l *drawgate.Limit) { l.Window = time.Millisecond + 1 }, "in whole microseconds"},
-		{rolling, func(l *drawgate.Limit) { l.Window = drawgate.MaxWindow + time.Second }, "is not between"},
+		{rolling, func(l *drawgate.Limit) { l.Window = store.MaxWindow + time.Second }, "is not between"},
 		{rolling, func(l *drawgate.Limit) { l.Amount = -1 }, "amount -1 is not between 0 and 1000000000000"},
 		{rolling, func(l *drawgate.Limit) { l.Amount = drawgate.MaxAmount + 1 }, "amount 1000000000001 is not"},
 		{rolling, func(l *drawgate.Limit) { l.Burst = 1 }, "only a bucket limit has one"},
@@ -140,18 +140,18 @@ func TestUnits(t *testing.T) {
 	}
 	for _, c := range []struct {
 		costs []drawgate.Cost
-		want  drawgate.Amounts
+		want  store.Amounts
 	}{
-		{nil, drawgate.Amounts{1}},
-		{[]drawgate.Cost{tokens(5)}, drawgate.Amounts{1, 5}},
-		{[]drawgate.Cost{{N: 0}, tokens(5), tokens(6)}, drawgate.Amounts{0, 11}},
-		{[]drawgate.Cost{{Unit: drawgate.UnitRequests, N: 3}, {N: 4}}, drawgate.Amounts{7}},
+		{nil, store.Amounts{1}},
+		{[]drawgate.Cost{tokens(5)}, store.Amounts{1, 5}},
+		{[]drawgate.Cost{{N: 0}, tokens(5), tokens(6)}, store.Amounts{0, 11}},
+		{[]drawgate.Cost{{Unit: drawgate.UnitRequests, N: 3}, {N: 4}}, store.Amounts{7}},
 	} {
 		if got, err := plan.Amounts(c.costs); err != nil || got != c.want {
 			t.Errorf("%v: %v, %v, want %v", c.costs, got, err, c.want)
 		}
 	}
-	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (drawgate.Amounts{drawgate.KeepEstimate, 0, drawgate.KeepEstimate}) {
+	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (store.Amounts{store.KeepEstimate, 0, store.KeepEstimate}) {
 		t.Errorf("%v, %v; units that are not named keep their estimate", got, err)
 	}
 	if plan.NeedsHold() || plan.Name() != "p" || len(plan.Policy().Limits) != 3 {

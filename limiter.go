@@ -53,7 +53,7 @@ type Limiter struct {
 
 // New returns a Limiter over s. The caller remains responsible for closing s. opts may be
 // nil. It reports bad limits here, so that no later call has to.
-func New(s store.Store, policy Policy, opts *Options) (*Limiter, error) {
+func New(s Store, policy Policy, opts *Options) (*Limiter, error) {
 	if s == nil {
 		return nil, fmt.Errorf("%w: the store is nil: pass one, such as memstore.New(nil)", ErrInvalid)
 	}

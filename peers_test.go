@@ -249,7 +249,7 @@ func TestClockBack(t *testing.T) {
 		rec := &record.Record{}
 		n, _ := plan.Amounts(nil)
 		ask := func(now time.Time) store.Verdict {
-			t := drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan.Plan, N: n}}}
+			t := store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan.Plan, N: n}}}
 			return store.Internal.Decide(&t, []*record.Record{rec}, true, now.UnixMicro())
 		}
 		noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

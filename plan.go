@@ -14,7 +14,7 @@ import (
 // Policy is a named set of limits that must all pass, and what happens otherwise.
 type Policy struct {
 	Name   string  // required; at most 128 bytes; part of every bucket's key
-	Limits []Limit // 1 to MaxLimits
+	Limits []Limit // 1 to 6
 	Wait   Wait    // how callers wait
 
 	Fallback Fallback // while the store is unavailable, for limits that do not set their own

@@ -272,7 +272,7 @@ type peeks struct {
 	n, fail int
 }
 
-func (s *peeks) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *peeks) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if s.n++; s.n <= s.fail {
 		return &drawgate.StoreError{Store: "test", Op: "peek", Err: context.DeadlineExceeded}
 	}

@@ -7,6 +7,9 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
+// Store is where buckets live, such as one of package memstore. Package store says what it must do.
+type Store = store.Store
+
 // Key says who is counted: its fields Tenant, Policy and Name may hold any bytes; no two different
 // keys share a bucket.
 type Key = store.Key
@@ -27,27 +30,18 @@ func NewGrant() Grant { return store.NewGrant() }
 // grant 0.
 func ParseGrant(s string) (Grant, error) { return store.ParseGrant(s) }
 
-// LimitUsage is what one limit of a bucket has used.
-type LimitUsage = store.LimitUsage
-
 // Status describes a bucket without spending anything.
 type Status struct {
-	Decision              // what a take of the asked amounts would get
-	States   []LimitUsage // per limit
-	Open     int          // open reservations
-	Pause    Pause        // zero if the bucket is not paused
+	Decision                    // what a take of the asked amounts would get
+	States   []store.LimitUsage // per limit
+	Open     int                // open reservations
+	Pause    Pause              // zero if the bucket is not paused
 
 	// The limiter adds what it knows of the callers that wait for the bucket in this process.
 
 	Waiting int           // how many
 	NextTry time.Duration // until the first of them tries again; 0: it is doing so, or nobody waits
 }
-
-// Event is one line of a store's history.
-type Event = store.Event
-
-// EventQuery says which events of a history are wanted. The zero value wants all of them.
-type EventQuery = store.EventQuery
 
 // opener is a store that decides in the caller's process, without I/O: plain takes of one bucket go
 // to its buckets directly.

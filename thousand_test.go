@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 const thousand = 1000
@@ -68,16 +69,16 @@ func TestThousandWaitersForSlots(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
-				var store drawgate.Store = s
+				var st drawgate.Store = s
 				if hints {
 					m := memory(t)
 					s.Store = m
-					store = struct {
+					st = struct {
 						*faulty
-						drawgate.Watcher
+						store.Watcher
 					}{s, m}
 				}
-				l := over(t, store, policy(slots(10)))
+				l := over(t, st, policy(slots(10)))
 				slot := drawgate.Cost{Unit: "slots", N: 1}
 				start := time.Now()
 				var wg sync.WaitGroup

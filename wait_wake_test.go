@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // TestBackoff: attempts at fixed times instead of the limit's own. req: A2
@@ -141,7 +142,7 @@ func TestResetWakesAtOnce(t *testing.T) {
 		m := memory(t)
 		silent := struct {
 			drawgate.Store
-			drawgate.Resetter
+			store.Resetter
 		}{m, m}
 		for _, s := range []drawgate.Store{m, silent} {
 			l := over(t, s, drawgate.PerDay("day", 1))

@@ -125,7 +125,7 @@ func behind(t *take, at int, after, earliest time.Duration) Decision {
 	d := Decision{
 		Reason: Queued, RetryAfter: after, EarliestRetry: earliest, at: time.Now().UnixMicro(), plan: t.plans[at], first: uint8(at), priority: uint8(t.Priority),
 	}
-	var out [MaxLimits]record.Result
+	var out [record.MaxLimits]record.Result
 	for j := range out {
 		out[j].ResetAt = d.at + after.Microseconds()
 	}

@@ -177,15 +177,15 @@ func (c *Config) tryEngine() Problems {
 // nowhere is a store that is never called.
 type nowhere struct{}
 
-func (nowhere) Take(context.Context, []drawgate.Take, []store.Verdict) error {
+func (nowhere) Take(context.Context, []store.Take, []store.Verdict) error {
 	return drawgate.ErrClosed
 }
 
-func (nowhere) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome) error {
+func (nowhere) Settle(context.Context, []store.Settlement, []store.Outcome) error {
 	return drawgate.ErrClosed
 }
 
-func (nowhere) Peek(context.Context, []drawgate.BucketCost, int8, []store.State) error {
+func (nowhere) Peek(context.Context, []store.BucketCost, int8, []store.State) error {
 	return drawgate.ErrClosed
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
 )
@@ -54,7 +54,7 @@ func TestTableOfDynamoDB(t *testing.T) {
 	if c.Store != url || c.Prefix != "rl" || c.SharedBy() != (config.Instances{Number: 1}) {
 		t.Errorf("store %s, prefix %q, %+v", c.Store, c.Prefix, c.SharedBy())
 	}
-	for what, open := range map[string]func(*slog.Logger) (drawgate.Store, error){"store": c.OpenStore, "existing store": c.OpenExistingStore} {
+	for what, open := range map[string]func(*slog.Logger) (store.Store, error){"store": c.OpenStore, "existing store": c.OpenExistingStore} {
 		store, err := open(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

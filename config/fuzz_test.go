@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/calendar"
+	"github.com/drawgate/drawgate/store"
 )
 
 // For any contents of a file, reading ends, every problem has a position inside the file, and an
@@ -98,7 +99,7 @@ func genLimit(t *rapid.T, name string) drawgate.Limit {
 	unit := rapid.SampledFrom([]string{"", "requests", "input_tokens", "usd_micros", "true", "1"}).Draw(t, "unit")
 	l := drawgate.Limit{Name: name, Unit: unit, Amount: rapid.Int64Range(1, 1_000_000).Draw(t, "amount")}
 	window := func() time.Duration {
-		return time.Duration(rapid.Int64Range(1_000, int64(drawgate.MaxWindow/time.Microsecond)).Draw(t, "µs")) * time.Microsecond
+		return time.Duration(rapid.Int64Range(1_000, int64(store.MaxWindow/time.Microsecond)).Draw(t, "µs")) * time.Microsecond
 	}
 	switch l.Kind = drawgate.Kind(rapid.IntRange(1, 4).Draw(t, "kind")); l.Kind {
 	case drawgate.Bucket:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/calendar"
+	"github.com/drawgate/drawgate/store"
 )
 
 // limit is a limit while it is read.
@@ -102,13 +103,13 @@ func (d *decoder) every(e entry) drawgate.Every {
 
 func (d *decoder) precision(e entry) int {
 	if _, ok := e.value.(*ast.IntegerNode); ok {
-		return int(d.integer(e, drawgate.MinPrecision, drawgate.MaxPrecision))
+		return int(d.integer(e, store.MinPrecision, store.MaxPrecision))
 	}
 	if n, ok := e.value.(*ast.StringNode); ok && n.Value == "exact" {
 		return drawgate.Exact
 	}
 	d.problem(spanOf(e.value), "", "precision must be exact or a whole number from %d to %d, not %s",
-		drawgate.MinPrecision, drawgate.MaxPrecision, describe(e.value))
+		store.MinPrecision, store.MaxPrecision, describe(e.value))
 	return 0
 }
 

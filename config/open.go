@@ -18,6 +18,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
@@ -241,7 +242,7 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err er
 	}
 	r.Store = inner
 	r.closers = append(r.closers, inner.Close)
-	if p, ok := inner.(drawgate.Pinger); ok { // so that the first take does not wait for the first connection
+	if p, ok := inner.(store.Pinger); ok { // so that the first take does not wait for the first connection
 		ctx, cancel := context.WithTimeout(ctx, greetTime)
 		defer cancel()
 		if unavailable = p.Ping(ctx); unavailable != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bounds of the wait settings.
@@ -111,7 +112,7 @@ func (d *decoder) defaultStart(e entry, s drawgate.Start) {
 func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 	list, ok := e.value.(*ast.SequenceNode)
 	if _, empty := e.value.(*ast.NullNode); empty {
-		d.missing(spanOf(e.value), "", "limits is empty: a policy has 1 to %d", drawgate.MaxLimits)
+		d.missing(spanOf(e.value), "", "limits is empty: a policy has 1 to %d", store.MaxLimits)
 		return nil
 	}
 	if !ok {
@@ -119,12 +120,12 @@ func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 		return nil
 	}
 	if len(list.Values) == 0 {
-		d.missing(spanOf(list), "", "limits is empty: a policy has 1 to %d", drawgate.MaxLimits)
+		d.missing(spanOf(list), "", "limits is empty: a policy has 1 to %d", store.MaxLimits)
 	}
 	first := map[string]int{}
 	for i, n := range list.Values {
-		if i == drawgate.MaxLimits {
-			d.problem(spanOf(n), "a take can name several policies", "a policy has at most %d limits", drawgate.MaxLimits)
+		if i == store.MaxLimits {
+			d.problem(spanOf(n), "a take can name several policies", "a policy has at most %d limits", store.MaxLimits)
 		}
 		l := d.limit(n)
 		if line := first[l.Name]; line != 0 && l.Name != "" {

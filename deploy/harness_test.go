@@ -20,9 +20,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -337,7 +337,7 @@ func (s *testbed) admitted(policy string) map[string][]time.Time {
 	}
 	defer func() { _ = st.Close() }()
 	all := map[string][]time.Time{}
-	err = st.Read(s.t.Context(), drawgate.EventQuery{}, func(e drawgate.Event) bool {
+	err = st.Read(s.t.Context(), store.EventQuery{}, func(e store.Event) bool {
 		if e.Key.Policy == policy && e.Op == "take" {
 			for _, u := range e.Units {
 				for range u.N {

@@ -32,9 +32,9 @@ type Engine struct {
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
 
-	local   bool           // the store does no I/O
-	timed   drawgate.Timed // the store, if it says what it needs; else nil
-	shadows chan struct{}  // holds an element for each shadow being evaluated; full when the engine is closed
+	local   bool          // the store does no I/O
+	timed   store.Timed   // the store, if it says what it needs; else nil
+	shadows chan struct{} // holds an element for each shadow being evaluated; full when the engine is closed
 	close   sync.Once
 
 	mu sync.Mutex // held while the state is replaced
@@ -44,7 +44,7 @@ type Engine struct {
 //
 // The error joins all mistakes of the configuration: [*Error], [*rules.Error] and
 // [*drawgate.LimitError].
-func New(st store.Store, c Config, opts *Options) (*Engine, error) {
+func New(st drawgate.Store, c Config, opts *Options) (*Engine, error) {
 	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
 	_, e.local = st.(interface {
 		Open(tenant string, plan *store.Plan) *cells.Buckets

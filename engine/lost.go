@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Lost is what a Take with a Hold, ID and Grant opened, or may have opened, when its answer was
@@ -49,13 +50,13 @@ func (e *Engine) Lost(r *Request) (*Lost, error) {
 // Cancel gives everything back, by the grant. It returns [drawgate.ErrGone] if nothing is open.
 func (l *Lost) Cancel(ctx context.Context) error { return l.first.Cancel(ctx) }
 
-// CancelAll is Cancel, and if nothing was open it cancels again after [drawgate.SendLife], when the
+// CancelAll is Cancel, and if nothing was open it cancels again after [store.SendLife], when the
 // take can no longer arrive at the store. A take whose caller has left may still be on its way.
 func (l *Lost) CancelAll(ctx context.Context) error {
 	if err := l.Cancel(ctx); !errors.Is(err, drawgate.ErrGone) {
 		return err
 	}
-	if !sleep.For(ctx, drawgate.SendLife) {
+	if !sleep.For(ctx, store.SendLife) {
 		return ctx.Err()
 	}
 	return l.second.Cancel(ctx)

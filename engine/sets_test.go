@@ -42,7 +42,7 @@ type counting struct {
 	failAt int64
 }
 
-func (c *counting) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (c *counting) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if n := c.takes.Add(1); c.failAt > 0 && n >= c.failAt {
 		return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("away")}
 	}

@@ -248,7 +248,7 @@ type faulty struct {
 	stall chan struct{} // not nil: shadows wait for it, or for their context
 }
 
-func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (f *faulty) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if strings.Contains(batch[0].Buckets[0].Key.Policy, "shadow") {
 		if f.stall != nil {
 			select {
@@ -360,7 +360,7 @@ type strict struct {
 	t *testing.T
 }
 
-func (s *strict) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s *strict) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if b := &batch[0].Buckets[0]; b.Key.Policy == "strict" && strconv.FormatInt(b.N[0], 10) != b.Key.Name {
 		s.t.Errorf("the shadow of %s was asked for %d", b.Key.Name, b.N[0])
 	}

@@ -43,11 +43,11 @@ func (m *moody) call(ctx context.Context, f func() error) error {
 	return &drawgate.StoreError{Store: "test", Op: "call", Err: errors.New("connection reset")}
 }
 
-func (m *moody) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (m *moody) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	return m.call(ctx, func() error { return m.Store.Take(ctx, takes, out) })
 }
 
-func (m *moody) Settle(ctx context.Context, all []drawgate.Settlement, out []drawgate.Outcome) error {
+func (m *moody) Settle(ctx context.Context, all []store.Settlement, out []store.Outcome) error {
 	return m.call(ctx, func() error { return m.Store.Settle(ctx, all, out) })
 }
 

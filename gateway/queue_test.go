@@ -239,7 +239,7 @@ type failing struct {
 	down bool
 }
 
-func (f *failing) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (f *failing) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	f.mu.Lock()
 	down := f.down
 	f.mu.Unlock()
@@ -274,7 +274,7 @@ func TestStoreUnavailable(t *testing.T) {
 type tardy struct{ drawgate.Store }
 
 // Take implements drawgate.Store.
-func (s tardy) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s tardy) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
 		return s.Store.Take(ctx, takes, out)

@@ -350,7 +350,7 @@ func TestCallMayWait(t *testing.T) {
 // downStore is a store that decides nothing.
 type downStore struct{ drawgate.Store }
 
-func (downStore) Take(context.Context, []drawgate.Take, []store.Verdict) error {
+func (downStore) Take(context.Context, []store.Take, []store.Verdict) error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("the link is down")}
 }
 
@@ -471,19 +471,19 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 // without a QuotaFailure.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
-	store := memstore.New(nil)
-	l, err := drawgate.New(store, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
+	st := memstore.New(nil)
+	l, err := drawgate.New(st, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Reserve(t.Context(), "all", time.Second); err != nil {
 		t.Fatal(err)
 	}
-	pause := drawgate.Settlement{
-		Op: drawgate.OpPause, Hold: 40 * time.Minute, Reason: "an incident",
-		Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "slots", Name: "all"}, Plan: l.Plan().Plan}},
+	pause := store.Settlement{
+		Op: store.OpPause, Hold: 40 * time.Minute, Reason: "an incident",
+		Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "slots", Name: "all"}, Plan: l.Plan().Plan}},
 	}
-	if err := store.Settle(t.Context(), []drawgate.Settlement{pause}, make([]drawgate.Outcome, 1)); err != nil {
+	if err := st.Settle(t.Context(), []store.Settlement{pause}, make([]store.Outcome, 1)); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := serve(t, limit(t, l, nil), &server{})

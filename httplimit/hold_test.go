@@ -26,7 +26,7 @@ type flaky struct {
 
 var errDown = &drawgate.StoreError{Store: "flaky", Op: "take", Err: errors.New("a test")}
 
-func (f *flaky) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (f *flaky) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if f.down.Load() {
 		return errDown
 	}
@@ -37,11 +37,11 @@ func (f *flaky) Take(ctx context.Context, batch []drawgate.Take, out []store.Ver
 	return err
 }
 
-func (f *flaky) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (f *flaky) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if f.down.Load() {
 		return errDown
 	}
-	if batch[0].Op != drawgate.OpRenew {
+	if batch[0].Op != store.OpRenew {
 		f.settles.Add(1)
 	}
 	return f.Store.Settle(ctx, batch, out)
@@ -249,7 +249,7 @@ func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 					wantHeaders(t, h, "X-RateLimit-Fallback", want)
 					pass.End()
 				}
-				if err := f.Store.(drawgate.Resetter).Reset(t.Context(), []drawgate.Key{{Policy: "p", Name: "all"}}); err != nil {
+				if err := f.Store.(store.Resetter).Reset(t.Context(), []drawgate.Key{{Policy: "p", Name: "all"}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-func (f *flaky) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (f *flaky) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if f.down.Load() {
 		return errDown
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/store"
 )
 
 // learned lowers the limits of an upstream's quota to what it has told. It is safe for concurrent
@@ -23,7 +24,7 @@ type learned struct {
 // lowKey is a limiter and the amounts to which it is lowered.
 type lowKey struct {
 	of      *drawgate.Limiter
-	amounts drawgate.Amounts
+	amounts store.Amounts
 }
 
 // mostMade bounds what is kept: limiters that a reload has replaced are never asked for again.
@@ -76,7 +77,7 @@ func (l *learned) limiter(key lowKey) (low *drawgate.Limiter, isNew bool) {
 
 // lowered returns a limiter with other amounts. If a bucket cannot count them exactly, it is the
 // limiter itself.
-func lowered(of *drawgate.Limiter, amounts drawgate.Amounts) *drawgate.Limiter {
+func lowered(of *drawgate.Limiter, amounts store.Amounts) *drawgate.Limiter {
 	plan := of.Plan()
 	p := plan.Policy()
 	p.Limits = slices.Clone(p.Limits)

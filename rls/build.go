@@ -8,7 +8,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // builder builds a configuration from files.
@@ -243,8 +243,8 @@ func (b *builder) unit(r *Rule, unit string, at place) {
 		return
 	}
 	r.Unit = ratelimit.RateLimitResponse_RateLimit_Unit(u)
-	if most := uint32(drawgate.MaxWindow / unitLength(r.Unit)); r.Multiplier > most {
-		b.problem(at, "%d %ss are longer than %d days, the longest window", r.Multiplier, strings.ToLower(unit), int(drawgate.MaxWindow.Hours()/24))
+	if most := uint32(store.MaxWindow / unitLength(r.Unit)); r.Multiplier > most {
+		b.problem(at, "%d %ss are longer than %d days, the longest window", r.Multiplier, strings.ToLower(unit), int(store.MaxWindow.Hours()/24))
 		r.Multiplier = most
 	}
 }

@@ -10,9 +10,9 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/rls"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -319,7 +319,7 @@ descriptors:
 
 // labelled takes for descriptors, and returns what the newest line of the history is labelled with.
 // There are seen lines already.
-func labelled(t *testing.T, store *sqlitestore.Store, s *rls.Service, seen *int, descriptors ...string) (names []string) {
+func labelled(t *testing.T, st *sqlitestore.Store, s *rls.Service, seen *int, descriptors ...string) (names []string) {
 	t.Helper()
 	r := request("measured")
 	for _, d := range descriptors {
@@ -330,7 +330,7 @@ func labelled(t *testing.T, store *sqlitestore.Store, s *rls.Service, seen *int,
 	}
 	*seen += len(descriptors)
 	lines := 0
-	err := store.Read(t.Context(), drawgate.EventQuery{}, func(e drawgate.Event) bool {
+	err := st.Read(t.Context(), store.EventQuery{}, func(e store.Event) bool {
 		lines, names = lines+1, nil
 		for _, l := range e.Labels {
 			names = append(names, l.Name+" "+l.Value)

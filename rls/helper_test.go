@@ -203,7 +203,7 @@ func put(t *testing.T, e *engine.Engine, s *rls.Service, c *rls.Config) {
 // marking is a store whose decisions are marked as a guard marks those that it makes itself.
 type marking struct{ drawgate.Store }
 
-func (m marking) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (m marking) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	err := m.Store.Take(ctx, batch, out)
 	for i := range out {
 		out[i].Fallback = true
@@ -214,7 +214,7 @@ func (m marking) Take(ctx context.Context, batch []drawgate.Take, out []store.Ve
 // broken is a store that decides nothing.
 type broken struct{ drawgate.Store }
 
-func (broken) Take(context.Context, []drawgate.Take, []store.Verdict) error {
+func (broken) Take(context.Context, []store.Take, []store.Verdict) error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("secret.example:6379 is down")}
 }
 

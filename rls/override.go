@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // OverridePolicy is the policy of rates in descriptors for which no rule with the same window
@@ -56,7 +57,7 @@ func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLi
 		k.times = m.GetValue()
 	}
 	length := unitLength(k.unit)
-	if length == 0 || k.times == 0 || k.times > uint32(drawgate.MaxWindow/length) {
+	if length == 0 || k.times == 0 || k.times > uint32(store.MaxWindow/length) {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "rls: a descriptor has a limit per %d %s, which is not a supported window", k.times, strings.ToLower(o.GetUnit().String()))
 	}
 	if r := p.rule; r != nil && r.counts() && r.Unit == k.unit && r.Multiplier == k.times {

@@ -95,7 +95,7 @@ type dying struct {
 
 var errDead = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("dead")}
 
-func (d *dying) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (d *dying) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	d.takes.Add(1)
 	if d.lives.Add(-1) < 0 {
 		return errDead
@@ -103,7 +103,7 @@ func (d *dying) Take(ctx context.Context, batch []drawgate.Take, out []store.Ver
 	return d.Store.Take(ctx, batch, out)
 }
 
-func (d *dying) Settle(context.Context, []drawgate.Settlement, []drawgate.Outcome) error {
+func (d *dying) Settle(context.Context, []store.Settlement, []store.Outcome) error {
 	return errDead
 }
 

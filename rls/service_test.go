@@ -476,7 +476,7 @@ func TestDisabledPolicyDoesNotCount(t *testing.T) {
 // what is in shadow.
 type lazy struct{ drawgate.Store }
 
-func (l lazy) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (l lazy) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if strings.HasSuffix(batch[0].Buckets[0].Key.Policy, "soft") {
 		time.Sleep(10 * time.Millisecond) // longer than an engine waits for shadows
 	}

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -294,7 +294,7 @@ func TestSecretsAndKeysStayOutOfLogs(t *testing.T) {
 	o := &server.Options{Tokens: tokens(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	const key = "alice@example.com"
 	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{When: `int(header("X-N")) > 1`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}}}}
-	for _, store := range []drawgate.Store{downStore{}, memstore.New(nil)} {
+	for _, store := range []store.Store{downStore{}, memstore.New(nil)} {
 		h := setup{store: store, config: cfg, options: o}.make(t).AdminHandler()
 		for _, secret := range []string{admin, taker, "a-wrong-secret-of-somebody"} {
 			for _, c := range [][2]string{

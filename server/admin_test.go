@@ -103,10 +103,10 @@ func TestPagesOfBucketsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := make([]drawgate.Take, 20)
+	batch := make([]store.Take, 20)
 	for i := range batch { // past a limiter, which would cut them
 		want = append(want, string(rune('a'+i))+strings.Repeat("k", drawgate.MaxKey-1))
-		batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan, N: drawgate.Amounts{1}}}
+		batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan, N: store.Amounts{1}}}
 	}
 	if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bounds on listing the keys of a policy.
@@ -25,7 +26,7 @@ const (
 // them, one at a time, and only keeps what it returns.
 func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	q, p := s.listQuery(r, who)
-	lister, ok := s.store.(drawgate.Lister)
+	lister, ok := s.store.(store.Lister)
 	if p == nil && !ok {
 		p = problem(api.CodeNotSupported, "the store cannot list its buckets")
 	}
@@ -53,7 +54,7 @@ func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 }
 
 // list fills a page, when no other listing is running.
-func (s *Server) list(ctx context.Context, lister drawgate.Lister, q *listQuery, p *page) error {
+func (s *Server) list(ctx context.Context, lister store.Lister, q *listQuery, p *page) error {
 	select {
 	case s.listing <- struct{}{}:
 		defer func() { <-s.listing }()

@@ -369,7 +369,7 @@ type local struct {
 	refuses drawgate.Reason // why; 0: as the store says
 }
 
-func (s local) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s local) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	err := s.Store.Take(ctx, takes, out)
 	for i := range out {
 		if out[i].Fallback = true; !out[i].Allowed && s.refuses != 0 {
@@ -411,7 +411,7 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 		var applied, shadows []rules.Apply
 		for i := range drawgate.MaxBuckets {
 			p := drawgate.Policy{Name: name("%", i, long)}
-			for j := range drawgate.MaxLimits {
+			for j := range store.MaxLimits {
 				p.Limits = append(p.Limits, drawgate.Limit{Name: name("l", j, min(long, 64)), Kind: drawgate.Rolling, Window: time.Hour * time.Duration(j+1), Amount: 1e12})
 			}
 			if i == drawgate.MaxBuckets-1 {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bounds on cancellations in the background.
 const (
-	giveUpTimeout = 5*time.Second + drawgate.SendLife
+	giveUpTimeout = 5*time.Second + store.SendLife
 	maxGiveUps    = 256 // at once; the caller carries out a further one, before its answer
 )
 

@@ -99,7 +99,7 @@ func (s *lossy) over(ctx context.Context, op string, f func(context.Context) err
 	}
 }
 
-func (s *lossy) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s *lossy) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	got := make([]store.Verdict, len(out))
 	err := s.over(ctx, "take", func(ctx context.Context) error { return s.Store.Take(ctx, takes, got) })
 	if err == nil {
@@ -108,8 +108,8 @@ func (s *lossy) Take(ctx context.Context, takes []drawgate.Take, out []store.Ver
 	return err
 }
 
-func (s *lossy) Settle(ctx context.Context, list []drawgate.Settlement, out []drawgate.Outcome) error {
-	got := make([]drawgate.Outcome, len(out))
+func (s *lossy) Settle(ctx context.Context, list []store.Settlement, out []store.Outcome) error {
+	got := make([]store.Outcome, len(out))
 	err := s.over(ctx, "settle", func(ctx context.Context) error { return s.Store.Settle(ctx, list, got) })
 	if err == nil {
 		copy(out, got)
@@ -132,12 +132,12 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const takes, callers = 1000, 50
-		store := &lossy{Store: memstore.New(nil), random: rand.New(rand.NewPCG(3, 4))}
+		st := &lossy{Store: memstore.New(nil), random: rand.New(rand.NewPCG(3, 4))}
 		config := engine.Config{Policies: enforced(
 			drawgate.Policy{Name: "units", Limits: []drawgate.Limit{{Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 1_000_000}}},
 			drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 100}}},
 		)}
-		s := setup{store: store, config: config, engine: &engine.Options{StoreTimeout: 100 * time.Millisecond}}.make(t)
+		s := setup{store: st, config: config, engine: &engine.Options{StoreTimeout: 100 * time.Millisecond}}.make(t)
 		ln := newPipes()
 		ctx, stop := context.WithCancel(t.Context())
 		served := make(chan error, 1)
@@ -159,7 +159,7 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 		}
 		wg.Wait()
 		c.Close()
-		time.Sleep(3*2*time.Second + drawgate.SendLife) // a take that waits has up to three attempts of two seconds
+		time.Sleep(3*2*time.Second + store.SendLife) // a take that waits has up to three attempts of two seconds
 		open := int64(0)
 		for _, policy := range []string{"units", "slots"} {
 			st, err := c.Status(t.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: policy}})
@@ -174,8 +174,8 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 		if open != sum.open.Load() {
 			t.Errorf("%d reservations are open, and callers have %d", open, sum.open.Load())
 		}
-		t.Logf("%d given up, %d replies lost, %d units granted, %d more may be spent, %d open", sum.gaveUp.Load(), store.lost, sum.units.Load(), sum.maybe.Load(), open)
-		if sum.gaveUp.Load() < takes/4 || store.lost < takes/10 || sum.open.Load() == 0 {
+		t.Logf("%d given up, %d replies lost, %d units granted, %d more may be spent, %d open", sum.gaveUp.Load(), st.lost, sum.units.Load(), sum.maybe.Load(), open)
+		if sum.gaveUp.Load() < takes/4 || st.lost < takes/10 || sum.open.Load() == 0 {
 			t.Error("this shows nothing")
 		}
 		c.Close()
@@ -269,7 +269,7 @@ func reserveRaw(t *testing.T, ctx context.Context, c *client.Client, raw *http.C
 // slowly is a store whose answers take a second.
 type slowly struct{ drawgate.Store }
 
-func (s slowly) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s slowly) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	err := s.Store.Take(ctx, takes, out)
 	select {
 	case <-time.After(time.Second):

@@ -20,18 +20,18 @@ import (
 type noting struct {
 	drawgate.Store
 	mu      sync.Mutex
-	takes   []drawgate.Take
-	settled []drawgate.Settlement
+	takes   []store.Take
+	settled []store.Settlement
 }
 
-func (s *noting) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s *noting) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	s.mu.Lock()
 	s.takes = append(s.takes, takes...)
 	s.mu.Unlock()
 	return s.Store.Take(ctx, takes, out)
 }
 
-func (s *noting) Settle(ctx context.Context, list []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *noting) Settle(ctx context.Context, list []store.Settlement, out []store.Outcome) error {
 	s.mu.Lock()
 	s.settled = append(s.settled, list...)
 	s.mu.Unlock()
@@ -136,8 +136,8 @@ func TestTakeWithoutAnAnswerIsCancelled(t *testing.T) {
 func TestCancellationThatOvertakesItsTake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(nil)
-		same, f := setup{store: store}.inBubble(t), setup{store: store}.inBubble(t)
+		st := memstore.New(nil)
+		same, f := setup{store: st}.inBubble(t), setup{store: st}.inBubble(t)
 		late := `{"policy":"slots","hold_ms":600000,"id":"late","grant":"00000000000000a2"}`
 		if got := same.settle(`{"cancel":true,"take":` + late + `}`).Outcome; got != api.OutcomeGone {
 			t.Errorf("got %q", got)
@@ -157,9 +157,9 @@ func TestCancellationThatOvertakesItsTake(t *testing.T) {
 		if got := same.settle(`{"cancel":true,"take":` + take + `}`).Outcome; got != api.OutcomeGone {
 			t.Errorf("got %q", got)
 		}
-		time.Sleep(drawgate.SendLife / 2)
+		time.Sleep(store.SendLife / 2)
 		f.take(take)
-		time.Sleep(drawgate.SendLife)
+		time.Sleep(store.SendLife)
 		if got := f.used("slots", api.DefaultKey)["slots"]; got != 0 {
 			t.Errorf("%d slots are held", got)
 		}

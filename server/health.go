@@ -10,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // healthz says that this process is alive. It does not ask the store: a process must not be
@@ -127,7 +128,7 @@ func (s *Server) fallback(p *drawgate.Policy) (least drawgate.Fallback, open []s
 
 // ping pings the store. A store without a ping counts as available.
 func (s *Server) ping(ctx context.Context) error {
-	p, ok := s.store.(drawgate.Pinger)
+	p, ok := s.store.(store.Pinger)
 	if !ok {
 		return nil
 	}

@@ -26,9 +26,9 @@ func (downStore) err() error {
 	return &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("secret-host: connection refused")}
 }
 
-func (s downStore) Take(context.Context, []drawgate.Take, []store.Verdict) error { return s.err() }
+func (s downStore) Take(context.Context, []store.Take, []store.Verdict) error { return s.err() }
 
-func (s downStore) Peek(context.Context, []drawgate.BucketCost, int8, []store.State) error {
+func (s downStore) Peek(context.Context, []store.BucketCost, int8, []store.State) error {
 	return s.err()
 }
 func (s downStore) Ping(context.Context) error { return s.err() }
@@ -119,7 +119,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 // hanging is a store that never answers.
 type hanging struct{ drawgate.Store }
 
-func (hanging) Take(ctx context.Context, _ []drawgate.Take, _ []store.Verdict) error {
+func (hanging) Take(ctx context.Context, _ []store.Take, _ []store.Verdict) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 var linesType = []string{api.HistoryType}
@@ -27,7 +28,7 @@ const firstLines = 64 << 10
 // history serves GET /v1/history: one event per line, the oldest first. If the store fails after
 // the first line, the connection is cut, so that nobody takes a part for the whole.
 func (s *Server) history(w http.ResponseWriter, r *http.Request, who *access) {
-	journal, ok := s.store.(drawgate.Journal)
+	journal, ok := s.store.(store.Journal)
 	q, p := historyQuery(r.URL.Query(), who)
 	if p == nil && !ok {
 		p = problem(api.CodeNotSupported, "the store keeps no history: only SQLite does")
@@ -37,7 +38,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request, who *access) {
 		return
 	}
 	out := newLines(w)
-	err := journal.Read(r.Context(), q.EventQuery, func(e drawgate.Event) bool {
+	err := journal.Read(r.Context(), q.EventQuery, func(e store.Event) bool {
 		switch {
 		case q.newest.Most > 0:
 			q.newest.Add(&e)
@@ -80,7 +81,7 @@ func newLines(w http.ResponseWriter) *lines {
 	return l
 }
 
-func (l *lines) event(e *drawgate.Event) {
+func (l *lines) event(e *store.Event) {
 	if l.err == nil {
 		l.err = l.json.Encode(present.Event(e))
 	}
@@ -115,7 +116,7 @@ func (l *lines) end() {
 
 // events says which events are asked for.
 type events struct {
-	drawgate.EventQuery
+	store.EventQuery
 	newest present.Newest
 }
 

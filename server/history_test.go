@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -142,13 +143,13 @@ func TestHistory(t *testing.T) {
 // failing is a store whose history breaks off.
 type failing struct {
 	drawgate.Store
-	journal drawgate.Journal
+	journal store.Journal
 	after   int
 }
 
-func (s failing) Read(ctx context.Context, want drawgate.EventQuery, yield func(drawgate.Event) bool) error {
+func (s failing) Read(ctx context.Context, want store.EventQuery, yield func(store.Event) bool) error {
 	n := 0
-	err := s.journal.Read(ctx, want, func(e drawgate.Event) bool {
+	err := s.journal.Read(ctx, want, func(e store.Event) bool {
 		n++
 		return n <= s.after && yield(e)
 	})

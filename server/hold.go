@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // heldBuckets returns a reservation's buckets in their wire form, with what was granted: everything
@@ -22,7 +22,7 @@ func heldBuckets(res *engine.Result) []api.Bucket {
 		}
 	}
 	bucket, n := -1, 0
-	var got drawgate.Amounts
+	var got store.Amounts
 	for l := range d.Limits() {
 		if l.Bucket != bucket {
 			bucket, n = l.Bucket, 0
@@ -77,7 +77,7 @@ func fits(req *engine.Request) *api.Problem {
 
 // costsSize is an upper bound for the size of a bucket's costs in a token: at most six units of 64
 // letters, and numbers.
-const costsSize = drawgate.MaxLimits * (64 + 20) * 4 / 3
+const costsSize = store.MaxLimits * (64 + 20) * 4 / 3
 
 func tokenTooLarge(n int) *api.Problem {
 	return problem(api.CodeTooLarge, "the reservation would have %d bytes, but at most %d are allowed: use shorter keys", n, maxToken)

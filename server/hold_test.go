@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/redistest"
@@ -207,12 +206,12 @@ func TestTokenFitsIntoABody(t *testing.T) {
 
 // leaving is a store that its client leaves before it decides, or after.
 type leaving struct {
-	drawgate.Store
+	store.Store
 	before bool
 	leave  func()
 }
 
-func (s leaving) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s leaving) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	if s.before {
 		s.leave()
 		return s.Store.Take(ctx, takes, out)
@@ -233,9 +232,9 @@ func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 		`{"policy":"slots","hold_ms":600000,"id":"a"}`:                            0,
 		`{"policy":"slots","hold_ms":600000,"id":"a","grant":"00000000000000a1"}`: 1,
 	}
-	for name, open := range map[string]func(t *testing.T) drawgate.Store{
-		"memory": func(*testing.T) drawgate.Store { return memstore.New(nil) },
-		"sqlite": func(t *testing.T) drawgate.Store {
+	for name, open := range map[string]func(t *testing.T) store.Store{
+		"memory": func(*testing.T) store.Store { return memstore.New(nil) },
+		"sqlite": func(t *testing.T) store.Store {
 			t.Helper()
 			store, err := sqlitestore.Open(filepath.Join(t.TempDir(), "counts.db"), nil)
 			if err != nil {
@@ -243,7 +242,7 @@ func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 			}
 			return store
 		},
-		"redis": func(t *testing.T) drawgate.Store {
+		"redis": func(t *testing.T) store.Store {
 			t.Helper()
 			store, err := redisstore.Open(redistest.Start(t).URL(), nil)
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // resetTimeout bounds the time for a reset.
@@ -51,7 +52,7 @@ func checkReset(q *api.ResetRequest) *api.Problem {
 }
 
 func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
-	store, ok := s.store.(drawgate.Resetter)
+	store, ok := s.store.(store.Resetter)
 	if !ok {
 		return problem(api.CodeNotSupported, "the store cannot reset buckets")
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
@@ -92,13 +91,13 @@ func later(f fixture) <-chan api.Answer {
 
 // slow is a store that needs longer than requests have to arrive.
 type slow struct {
-	drawgate.Store
+	store.Store
 	asked chan struct{} // one for each take that has begun
 }
 
 func newSlow() slow { return slow{memstore.New(nil), make(chan struct{}, 10)} }
 
-func (s slow) Take(ctx context.Context, takes []drawgate.Take, out []store.Verdict) error {
+func (s slow) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
 	s.asked <- struct{}{}
 	time.Sleep(3 * time.Second)
 	return s.Store.Take(ctx, takes, out)

@@ -10,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // beyondAnyHold is later than the end of any hold in a token.
@@ -151,7 +152,7 @@ func checkSettle(q *api.SettleRequest) *api.Problem {
 // charged reports whether the charge of a settlement failed, and may have arrived.
 func charged(err error) bool {
 	e, ok := errors.AsType[*drawgate.StoreError](err)
-	return ok && e.Op == drawgate.OpCharge.String()
+	return ok && e.Op == store.OpCharge.String()
 }
 
 // resume turns a token into a reservation.

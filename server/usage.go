@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // How long a request waits for a reading.
@@ -20,7 +20,7 @@ const (
 // usage serves GET /v1/usage.
 func (s *Server) usage(w http.ResponseWriter, r *http.Request, who *access) {
 	q, p := s.usageQuery(r, who)
-	lister, ok := s.store.(drawgate.Lister)
+	lister, ok := s.store.(store.Lister)
 	if p == nil && !ok {
 		p = problem(api.CodeNotSupported, "the store cannot list its buckets")
 	}
@@ -37,7 +37,7 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request, who *access) {
 }
 
 // reading returns a reading that is done.
-func (s *Server) reading(ctx context.Context, lister drawgate.Lister, q *usageQuery) (*reading, *api.Problem) {
+func (s *Server) reading(ctx context.Context, lister store.Lister, q *usageQuery) (*reading, *api.Problem) {
 	tenant := q.tenant
 	r, before := s.usages.latest(tenant, func(ctx context.Context, r *reading) error { //nolint:contextcheck // a reading is for all who ask, and outlives the request that begins it
 		return s.readUsage(ctx, lister, tenant, r)

@@ -218,7 +218,7 @@ func (s *reluctant) List(ctx context.Context, tenant, policy string, yield func(
 	return linger(ctx, s.list)
 }
 
-func (s *reluctant) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *reluctant) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	s.peeks.Add(1)
 	s.largest.Store(max(s.largest.Load(), int64(len(buckets))))
 	if err := linger(ctx, s.peek); err != nil {
@@ -379,9 +379,9 @@ func TestUsageIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			batch := make([]drawgate.Take, 40_000)
+			batch := make([]store.Take, 40_000)
 			for i := range batch {
-				batch[i].Buckets = []drawgate.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)}, Plan: plan.Plan, N: drawgate.Amounts{1}}}
+				batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)}, Plan: plan.Plan, N: store.Amounts{1}}}
 			}
 			if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 				t.Fatal(err)

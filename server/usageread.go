@@ -187,7 +187,7 @@ func withinQuietly(ctx context.Context, d time.Duration) (context.Context, conte
 }
 
 // readUsage reads the buckets of all policies.
-func (s *Server) readUsage(ctx context.Context, lister drawgate.Lister, tenant string, r *reading) error {
+func (s *Server) readUsage(ctx context.Context, lister store.Lister, tenant string, r *reading) error {
 	buckets, err := s.listAll(ctx, lister, tenant, r)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (s *Server) readUsage(ctx context.Context, lister drawgate.Lister, tenant s
 }
 
 // listAll lists the buckets in use. If there are too many, each policy has a share.
-func (s *Server) listAll(ctx context.Context, lister drawgate.Lister, tenant string, r *reading) (all []drawgate.BucketCost, err error) {
+func (s *Server) listAll(ctx context.Context, lister store.Lister, tenant string, r *reading) (all []store.BucketCost, err error) {
 	ctx, cancel := withinQuietly(ctx, usageList)
 	defer cancel()
 	policies := s.counted()
@@ -233,7 +233,7 @@ func (s *Server) listAll(ctx context.Context, lister drawgate.Lister, tenant str
 		slices.Sort(names) // a store that changes during a listing may yield a key again
 		for _, name := range slices.Compact(names) {
 			if plan := s.engine.Plan(policy, tenant, name); plan != nil { // a reload may have removed the policy
-				all = append(all, drawgate.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, Plan: plan.Plan})
+				all = append(all, store.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, Plan: plan.Plan})
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func (s *Server) counted() (policies []string) {
 }
 
 // peekAll adds buckets to a reading.
-func (s *Server) peekAll(ctx context.Context, buckets []drawgate.BucketCost, r *reading) error {
+func (s *Server) peekAll(ctx context.Context, buckets []store.BucketCost, r *reading) error {
 	all := make([]store.State, len(buckets))
 	if err := s.store.Peek(ctx, buckets, 0, all); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (s *Server) peekAll(ctx context.Context, buckets []drawgate.BucketCost, r *
 }
 
 // used describes a bucket.
-func used(b *drawgate.BucketCost, st *store.State) usedBucket {
+func used(b *store.BucketCost, st *store.State) usedBucket {
 	u := usedBucket{lower: strings.ToLower(b.Key.Name)}
 	u.Policy, u.Tenant, u.Key, u.Open, u.Fallback = b.Key.Policy, b.Key.Tenant, b.Key.Name, st.Open, st.Fallback
 	if !st.Pause.Until.IsZero() {

@@ -35,7 +35,7 @@ func (s *mapped) begin(ctx context.Context) error {
 	return nil
 }
 
-func (s *mapped) records(buckets []drawgate.BucketCost) []*store.Record {
+func (s *mapped) records(buckets []store.BucketCost) []*store.Record {
 	recs := make([]*store.Record, len(buckets))
 	for i := range buckets {
 		r, err := store.Decode(s.kept[buckets[i].Key])
@@ -47,7 +47,7 @@ func (s *mapped) records(buckets []drawgate.BucketCost) []*store.Record {
 	return recs
 }
 
-func (s *mapped) keep(buckets []drawgate.BucketCost, recs []*store.Record) {
+func (s *mapped) keep(buckets []store.BucketCost, recs []*store.Record) {
 	for i, r := range recs {
 		if r.Changed() {
 			s.kept[buckets[i].Key] = r.Append(nil)
@@ -55,7 +55,7 @@ func (s *mapped) keep(buckets []drawgate.BucketCost, recs []*store.Record) {
 	}
 }
 
-func (s *mapped) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s *mapped) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *mapped) Take(ctx context.Context, batch []drawgate.Take, out []store.Ve
 	return nil
 }
 
-func (s *mapped) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *mapped) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *mapped) Settle(ctx context.Context, batch []drawgate.Settlement, out []
 	return nil
 }
 
-func (s *mapped) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *mapped) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -111,15 +111,15 @@ func (s *mapped) Close() error {
 }
 
 // inBubble runs every case in a bubble of its own, whose clock moves when everybody sleeps.
-func inBubble(open func() drawgate.Store) storetest.Harness {
+func inBubble(open func() store.Store) storetest.Harness {
 	return storetest.Harness{
-		New:     func(*testing.T) drawgate.Store { return open() },
-		Advance: func(_ drawgate.Store, d time.Duration) { time.Sleep(d) },
+		New:     func(*testing.T) store.Store { return open() },
+		Advance: func(_ store.Store, d time.Duration) { time.Sleep(d) },
 		Wrap:    synctest.Test,
 	}
 }
 
-func newMapped() drawgate.Store { return &mapped{kept: map[drawgate.Key][]byte{}} }
+func newMapped() store.Store { return &mapped{kept: map[drawgate.Key][]byte{}} }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestStore(t *testing.T) {
 // is answered is the same, so Changed leaves nothing out that matters. Their clocks differ.
 func TestSameAsModel(t *testing.T) {
 	t.Parallel()
-	records := func() drawgate.Store {
+	records := func() store.Store {
 		return model.NewRecords(func() int64 { return time.Now().Add(500 * 7 * 24 * time.Hour).UnixMicro() }, false)
 	}
 	storetest.Scripts(t, inBubble(newMapped), inBubble(records), 300)
@@ -151,7 +151,7 @@ func minute(t *testing.T) *drawgate.Plan {
 func TestChangedOnlyByWhatMustBeKept(t *testing.T) {
 	t.Parallel()
 	r, now := &store.Record{}, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: drawgate.Amounts{2}}}}
+	take := &store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: store.Amounts{2}}}}
 	for i, want := range []bool{true, false} {
 		d := store.Decide(take, []*store.Record{r}, now)
 		if d.Allowed != want || r.Changed() != want {
@@ -171,7 +171,7 @@ func TestChangedOnlyByWhatMustBeKept(t *testing.T) {
 func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	r := &store.Record{}
-	take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: drawgate.Amounts{1}}}}
+	take := &store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: store.Amounts{1}}}}
 	store.Decide(take, []*store.Record{r}, time.Now())
 	b := r.Append(nil)
 	newer := append([]byte{b[0] + 1}, b[1:]...)
@@ -192,15 +192,15 @@ func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
 // What a store must not be asked is an answer, and changes nothing.
 func TestDecideRefusesWhatNoStoreCanDecide(t *testing.T) {
 	t.Parallel()
-	b := drawgate.BucketCost{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: drawgate.Amounts{1}}
-	for name, take := range map[string]drawgate.Take{
+	b := store.BucketCost{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan, N: store.Amounts{1}}
+	for name, take := range map[string]store.Take{
 		"no bucket":           {},
-		"no plan":             {Buckets: []drawgate.BucketCost{{}}},
-		"the same twice":      {Buckets: []drawgate.BucketCost{b, b}},
-		"an id, but no hold":  {Buckets: []drawgate.BucketCost{b}, ID: "id", Grant: 1},
-		"a hold, but no id":   {Buckets: []drawgate.BucketCost{b}, Hold: time.Second},
-		"priority 10":         {Buckets: []drawgate.BucketCost{b}, Priority: 10},
-		"a hold before it is": {Buckets: []drawgate.BucketCost{b}, Hold: -time.Second},
+		"no plan":             {Buckets: []store.BucketCost{{}}},
+		"the same twice":      {Buckets: []store.BucketCost{b, b}},
+		"an id, but no hold":  {Buckets: []store.BucketCost{b}, ID: "id", Grant: 1},
+		"a hold, but no id":   {Buckets: []store.BucketCost{b}, Hold: time.Second},
+		"priority 10":         {Buckets: []store.BucketCost{b}, Priority: 10},
+		"a hold before it is": {Buckets: []store.BucketCost{b}, Hold: -time.Second},
 	} {
 		recs := []*store.Record{{}, {}}[:len(take.Buckets)]
 		if d := store.Decide(&take, recs, time.Now()); !errors.Is(d.Fail, drawgate.ErrInvalid) || d.Allowed {
@@ -212,13 +212,13 @@ func TestDecideRefusesWhatNoStoreCanDecide(t *testing.T) {
 			}
 		}
 	}
-	if d := store.Decide(&drawgate.Take{Buckets: []drawgate.BucketCost{b}}, nil, time.Now()); !errors.Is(d.Fail, drawgate.ErrInvalid) {
+	if d := store.Decide(&store.Take{Buckets: []store.BucketCost{b}}, nil, time.Now()); !errors.Is(d.Fail, drawgate.ErrInvalid) {
 		t.Errorf("no record: %v, want %v", d.Fail, drawgate.ErrInvalid)
 	}
-	if o := store.Apply(&drawgate.Settlement{Op: drawgate.OpCharge}, nil, time.Now()); !errors.Is(o.Err, drawgate.ErrInvalid) {
+	if o := store.Apply(&store.Settlement{Op: store.OpCharge}, nil, time.Now()); !errors.Is(o.Err, drawgate.ErrInvalid) {
 		t.Errorf("a settlement of no bucket: %v, want %v", o.Err, drawgate.ErrInvalid)
 	}
-	if st := store.Describe(&drawgate.BucketCost{}, &store.Record{}, 0, time.Now()); !errors.Is(st.Fail, drawgate.ErrInvalid) {
+	if st := store.Describe(&store.BucketCost{}, &store.Record{}, 0, time.Now()); !errors.Is(st.Fail, drawgate.ErrInvalid) {
 		t.Errorf("a look without a plan: %v, want %v", st.Fail, drawgate.ErrInvalid)
 	}
 }
@@ -231,7 +231,7 @@ func TestRecordsOfWindowsThatStartedBefore1970(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		take := &drawgate.Take{Buckets: []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: drawgate.Amounts{2}}}}
+		take := &store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: store.Amounts{2}}}}
 		r := &store.Record{}
 		for _, now := range []time.Time{time.Unix(60, 0), time.Unix(120, 0), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)} {
 			d := store.Decide(take, []*store.Record{r}, now)
@@ -253,15 +253,15 @@ func TestClocksThatAreWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := []drawgate.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: drawgate.Amounts{1}}}
+	b := []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan, N: store.Amounts{1}}}
 	now, r := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), &store.Record{}
-	if d := store.Decide(&drawgate.Take{Buckets: b}, []*store.Record{r}, now.Add(time.Minute)); !d.Allowed {
+	if d := store.Decide(&store.Take{Buckets: b}, []*store.Record{r}, now.Add(time.Minute)); !d.Allowed {
 		t.Fatal(d.Fail)
 	}
-	if d := store.Decide(&drawgate.Take{ID: "x", Grant: 1, Hold: time.Hour, NotAfter: now.Add(2 * time.Second), Buckets: b}, []*store.Record{r}, now); !d.Allowed {
+	if d := store.Decide(&store.Take{ID: "x", Grant: 1, Hold: time.Hour, NotAfter: now.Add(2 * time.Second), Buckets: b}, []*store.Record{r}, now); !d.Allowed {
 		t.Errorf("with two seconds left: %v", d.Fail)
 	}
-	if d := store.Decide(&drawgate.Take{Buckets: b}, []*store.Record{r}, now.AddDate(1000, 0, 0)); !errors.Is(d.Fail, drawgate.ErrInvalid) {
+	if d := store.Decide(&store.Take{Buckets: b}, []*store.Record{r}, now.AddDate(1000, 0, 0)); !errors.Is(d.Fail, drawgate.ErrInvalid) {
 		t.Errorf("a thousand years later: %v", d.Fail)
 	}
 	if _, err := store.Decode(r.Append(nil)); err != nil {

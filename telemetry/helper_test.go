@@ -118,23 +118,23 @@ type fallible struct {
 	peeks atomic.Int64
 }
 
-var errDown = &drawgate.StoreError{Store: "test", Op: "any", Err: errors.New("connection refused"), Fault: drawgate.FaultTransient}
+var errDown = &drawgate.StoreError{Store: "test", Op: "any", Err: errors.New("connection refused"), Fault: store.FaultTransient}
 
-func (s *fallible) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s *fallible) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Take(ctx, batch, out)
 }
 
-func (s *fallible) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *fallible) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if s.down.Load() {
 		return errDown
 	}
 	return s.Store.Settle(ctx, batch, out)
 }
 
-func (s *fallible) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *fallible) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	s.peeks.Add(1)
 	if s.down.Load() {
 		return errDown

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -128,9 +129,9 @@ func TestStoreErrorsAreCountedByClass(t *testing.T) {
 		more  float64 // backend errors
 	}{
 		{context.DeadlineExceeded, "timeout", 1},
-		{&drawgate.StoreError{Err: errors.New("NOAUTH"), Fault: drawgate.FaultConfiguration}, "configuration", 1},
-		{&drawgate.StoreError{Err: errors.New("a record"), Fault: drawgate.FaultBucket}, "bucket", 1},
-		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: drawgate.FaultPermanent}, "lasting", 1},
+		{&drawgate.StoreError{Err: errors.New("NOAUTH"), Fault: store.FaultConfiguration}, "configuration", 1},
+		{&drawgate.StoreError{Err: errors.New("a record"), Fault: store.FaultBucket}, "bucket", 1},
+		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: store.FaultPermanent}, "lasting", 1},
 		{fmt.Errorf("take: %w", context.Canceled), "caller", 0},
 		{drawgate.ErrIDReused, "invalid", 0},
 		{errors.New("anything"), "transient", 1},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/failure"
+	"github.com/drawgate/drawgate/store"
 )
 
 // ops are the operations of a store.
@@ -48,7 +49,7 @@ func classOf(err error) class {
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeout
 	}
-	if e, ok := errors.AsType[*drawgate.StoreError](err); ok && e.Fault <= drawgate.FaultPermanent {
+	if e, ok := errors.AsType[*drawgate.StoreError](err); ok && e.Fault <= store.FaultPermanent {
 		return class(e.Fault)
 	}
 	return transient
@@ -104,7 +105,7 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 }
 
 // took counts a take for the policy of one of its buckets.
-func (p *policySeries) took(b *drawgate.BucketCost, queued time.Duration, o outcome, fallback bool) {
+func (p *policySeries) took(b *store.BucketCost, queued time.Duration, o outcome, fallback bool) {
 	p.decisions[o].Inc()
 	p.saw(b)
 	if fallback {
@@ -212,23 +213,23 @@ func (m *Metrics) ended(e *drawgate.Settled) {
 		return
 	case e.Outcome.Gone:
 		m.settled[gone].Inc()
-	case s.Op == drawgate.OpRenew:
+	case s.Op == store.OpRenew:
 		m.settled[renewed].Inc()
 		m.holds.start(s.ID, s.Hold)
 		return
-	case s.Op == drawgate.OpCharge:
+	case s.Op == store.OpCharge:
 		m.settled[charged].Inc()
 		return
-	case s.Op == drawgate.OpRefund:
+	case s.Op == store.OpRefund:
 		m.settled[refunded].Inc()
 		return
-	case s.Op == drawgate.OpPause:
+	case s.Op == store.OpPause:
 		m.settled[pausedBucket].Inc()
 		return
-	case s.Op == drawgate.OpUnpause:
+	case s.Op == store.OpUnpause:
 		m.settled[unpausedBucket].Inc()
 		return
-	case s.Op == drawgate.OpCancel:
+	case s.Op == store.OpCancel:
 		m.settled[cancelled].Inc()
 	default:
 		m.settled[settled].Inc()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Refusals keeps what was refused lately: by bucket and limit, how often and when. It keeps at most
@@ -89,12 +90,12 @@ func position(d *drawgate.Decision, l *drawgate.LimitResult) (i int) {
 }
 
 // pausedAt returns the position of the bucket whose pause refuses a take.
-func pausedAt(t *drawgate.Take, d *drawgate.Decision) int {
+func pausedAt(t *store.Take, d *drawgate.Decision) int {
 	if len(t.Buckets) == 1 {
 		return 0
 	}
 	why, _ := errors.AsType[*drawgate.LimitedError](d.Err())
-	at := slices.IndexFunc(t.Buckets, func(b drawgate.BucketCost) bool { return why != nil && b.Key.Policy == why.Policy })
+	at := slices.IndexFunc(t.Buckets, func(b store.BucketCost) bool { return why != nil && b.Key.Policy == why.Policy })
 	return max(0, at)
 }
 

@@ -63,7 +63,7 @@ func (m *Metrics) newPolicy(policy string) *policySeries {
 }
 
 // saw records that a bucket of the policy was used.
-func (p *policySeries) saw(b *drawgate.BucketCost) {
+func (p *policySeries) saw(b *store.BucketCost) {
 	if p.plan.Load() != b.Plan {
 		p.plan.Store(b.Plan)
 	}

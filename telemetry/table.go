@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bounds of how many series exist. Policies and limits come from the configuration, not from
 // callers; but over months a configuration may be replaced many times.
 const (
 	maxPolicies = 1000
-	maxLimits   = 4 * drawgate.MaxLimits // of one policy, in all its forms
+	maxLimits   = 4 * store.MaxLimits // of one policy, in all its forms
 )
 
 // other is the label of everything beyond a bound.

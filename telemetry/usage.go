@@ -44,7 +44,7 @@ type usage struct {
 type reading struct {
 	at      time.Time
 	names   []string
-	buckets []drawgate.BucketCost
+	buckets []store.BucketCost
 	states  []store.State
 }
 
@@ -158,7 +158,7 @@ func (u *usage) watched() *reading {
 			return
 		}
 		seen[at] = true
-		r.buckets = append(r.buckets, drawgate.BucketCost{Key: k, Plan: p})
+		r.buckets = append(r.buckets, store.BucketCost{Key: k, Plan: p})
 		r.names = append(r.names, name)
 	}
 	named := map[drawgate.Key]bool{}

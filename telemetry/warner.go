@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/sampler"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -213,7 +214,7 @@ func (w *Warner) Diverged(d *engine.Divergence) {
 func (w *Warner) Incident(i *api.Incident) { w.warn(&Warning{Kind: Incident, At: i.At, Incident: i}) }
 
 // faults is how many kinds of faults there are.
-const faults = int(drawgate.FaultPermanent) + 1
+const faults = int(store.FaultPermanent) + 1
 
 // Guard returns an observer of the store's guard that reports to w: for guard.Options, whose
 // WarnEvery should then be negative, because w warns. From then on the guard's errors of the store
@@ -225,7 +226,7 @@ func (w *Warner) Guard() *guard.Observer {
 	w.guarded.Store(true)
 	return &guard.Observer{
 		BackendError: func(e *guard.BackendError) {
-			if e.Op != "take" || e.Fault == drawgate.FaultBucket { // FallbackActivated reports other takes
+			if e.Op != "take" || e.Fault == store.FaultBucket { // FallbackActivated reports other takes
 				w.failed(e.Err)
 			}
 		},
@@ -251,9 +252,9 @@ func (w *Warner) mayWarn(err error, at time.Time) (held int64, ok bool) {
 }
 
 func (w *Warner) storeSampler(err error) *sampler.Sampler {
-	fault := drawgate.FaultTransient
+	fault := store.FaultTransient
 	if se, ok := errors.AsType[*drawgate.StoreError](err); ok {
-		fault = min(se.Fault, drawgate.FaultPermanent)
+		fault = min(se.Fault, store.FaultPermanent)
 	}
 	return &w.backend[fault]
 }

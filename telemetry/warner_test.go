@@ -17,6 +17,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
@@ -355,7 +356,7 @@ func TestLogHidesKeys(t *testing.T) {
 		t.Fatal("the store answered, want an error")
 	}
 	g := w.Guard()
-	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"), Fault: drawgate.FaultConfiguration}})
+	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"), Fault: store.FaultConfiguration}})
 	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // taken watches one decision for milestones and refusals.
@@ -59,7 +60,7 @@ func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, 
 }
 
 // exceeded reports a refusal by one limit, or counts it.
-func (w *Warner) exceeded(p *policyWatch, b *drawgate.BucketCost, i int, r *drawgate.LimitResult, fallback bool) {
+func (w *Warner) exceeded(p *policyWatch, b *store.BucketCost, i int, r *drawgate.LimitResult, fallback bool) {
 	now := time.Now()
 	held, ok := p.limits.get(r.Limit).refusals.Pass(now, w.opts.Every, 1)
 	if !ok {
@@ -109,7 +110,7 @@ func (w *Warner) sum(now time.Time, all bool) {
 	w.circuits.each(func(c *circuitWatch) { w.sumCircuit(c, now, at) })
 	for i := range w.backend {
 		if n := w.backend[i].Rest(at); n > 0 {
-			w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: drawgate.Fault(i).String()})
+			w.tell(&Warning{Kind: BackendError, At: now, Suppressed: n, Fault: store.Fault(i).String()})
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -193,9 +194,9 @@ func (b *batch) compare(begin time.Time) {
 }
 
 // history returns "ID N" of each take in a store's history.
-func history(t *testing.T, s drawgate.Journal, begin time.Time) (takes []string) {
+func history(t *testing.T, s store.Journal, begin time.Time) (takes []string) {
 	t.Helper()
-	err := s.Read(t.Context(), drawgate.EventQuery{From: begin, To: begin.AddDate(0, 2, 0)}, func(e drawgate.Event) bool {
+	err := s.Read(t.Context(), store.EventQuery{From: begin, To: begin.AddDate(0, 2, 0)}, func(e store.Event) bool {
 		if e.Op == "take" {
 			takes = append(takes, fmt.Sprintf("%s %d", e.Labels[0].Value, e.Units[0].N))
 		}

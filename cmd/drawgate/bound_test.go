@@ -112,15 +112,15 @@ func (s switched) fail(op string) error {
 	return nil
 }
 
-func (s switched) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s switched) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	return errors.Join(s.fail("take"), ifUp(s, func() error { return s.Store.Take(ctx, batch, out) }))
 }
 
-func (s switched) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s switched) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	return errors.Join(s.fail("settle"), ifUp(s, func() error { return s.Store.Settle(ctx, batch, out) }))
 }
 
-func (s switched) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s switched) Peek(ctx context.Context, b []store.BucketCost, priority int8, out []store.State) error {
 	return errors.Join(s.fail("peek"), ifUp(s, func() error { return s.Store.Peek(ctx, b, priority, out) }))
 }
 
@@ -205,8 +205,8 @@ func TestAdmissionsReachTheBound(t *testing.T) {
 			for _, w := range ways {
 				most = max(most, w.most)
 				synctest.Test(t, func(t *testing.T) {
-					store := memstore.New(nil)
-					f := newFleet(t, c, func() drawgate.Store { return store }, guard.Options{Failures: 1})
+					st := memstore.New(nil)
+					f := newFleet(t, c, func() drawgate.Store { return st }, guard.Options{Failures: 1})
 					time.Sleep(3 * time.Hour) // nothing counts any more that former processes may have been admitted
 					start := time.Now()
 					n := f.rush(w, 0)
@@ -224,8 +224,8 @@ func TestAdmissionsReachTheBound(t *testing.T) {
 					}
 				})
 				synctest.Test(t, func(t *testing.T) {
-					store := memstore.New(nil)
-					f := newFleet(t, c, func() drawgate.Store { return store }, guard.Options{Failures: 1})
+					st := memstore.New(nil)
+					f := newFleet(t, c, func() drawgate.Store { return st }, guard.Options{Failures: 1})
 					time.Sleep(3 * time.Hour)
 					f.down[1].Store(true)
 					f.down[2].Store(true)

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // historyFlags say which events are shown, and how.
@@ -101,7 +101,7 @@ func (a *app) history(ctx context.Context, f *historyFlags) error {
 }
 
 // historyHere reads the history of this process's store.
-func (a *app) historyHere(ctx context.Context, f *historyFlags, want *drawgate.EventQuery, yield func(*api.Event) bool) error {
+func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.EventQuery, yield func(*api.Event) bool) error {
 	s, err := a.open(true)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *drawgate.E
 	if s.empty {
 		return usage("limits are switched off, and there are no policies: there is no history")
 	}
-	journal, ok := s.opened.(drawgate.Journal)
+	journal, ok := s.opened.(store.Journal)
 	if _, sqlite := config.SQLitePath(s.Store); !ok && sqlite {
 		return nil // there is no database yet, which was printed
 	}
@@ -118,11 +118,11 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *drawgate.E
 		return usage("this store keeps no history: only SQLite does")
 	}
 	newest := present.Newest{Most: f.last}
-	show := func(e *drawgate.Event) bool {
+	show := func(e *store.Event) bool {
 		w := present.Event(e)
 		return yield(&w)
 	}
-	err = journal.Read(ctx, *want, func(e drawgate.Event) bool {
+	err = journal.Read(ctx, *want, func(e store.Event) bool {
 		if f.last == 0 {
 			return show(&e)
 		}
@@ -136,7 +136,7 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *drawgate.E
 }
 
 // historyRemote reads the history of a server's store.
-func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *drawgate.EventQuery, yield func(*api.Event) bool) error {
+func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *store.EventQuery, yield func(*api.Event) bool) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *drawgate
 }
 
 // events checks the flags, and returns which events they want.
-func (f *historyFlags) events() (want drawgate.EventQuery, err error) {
+func (f *historyFlags) events() (want store.EventQuery, err error) {
 	switch {
 	case f.since < 0 || f.until < 0:
 		return want, usage("--since %v and --until %v must not be negative", f.since, f.until)
@@ -169,7 +169,7 @@ func (f *historyFlags) events() (want drawgate.EventQuery, err error) {
 		return want, usage("--last %d is not between 1 and %d", f.last, api.MaxLast)
 	}
 	now := time.Now()
-	want = drawgate.EventQuery{From: now.Add(-f.since), Policy: f.policy, Op: f.op}
+	want = store.EventQuery{From: now.Add(-f.since), Policy: f.policy, Op: f.op}
 	if f.until > 0 {
 		want.To = now.Add(-f.until)
 	}

@@ -27,15 +27,15 @@ func BenchmarkHistory(b *testing.B) {
 	}
 	const tasks, batch = 100_000, 1000
 	for i := range tasks / batch {
-		takes, out := make([]drawgate.Take, batch), make([]store.Verdict, batch)
+		takes, out := make([]store.Take, batch), make([]store.Verdict, batch)
 		for k := range takes {
 			task := "hourly"
 			if k%100 == 0 {
 				task = "nightly"
 			}
-			c := drawgate.BucketCost{Key: drawgate.Key{Policy: "tasks", Name: "default"}, Plan: plan.Plan}
+			c := store.BucketCost{Key: drawgate.Key{Policy: "tasks", Name: "default"}, Plan: plan.Plan}
 			c.N[0] = 1
-			takes[k] = drawgate.Take{Buckets: []drawgate.BucketCost{c}, Labels: []drawgate.Label{{Name: "task", Value: task}, {Name: "id", Value: fmt.Sprint(i*batch + k)}}}
+			takes[k] = store.Take{Buckets: []store.BucketCost{c}, Labels: []drawgate.Label{{Name: "task", Value: task}, {Name: "id", Value: fmt.Sprint(i*batch + k)}}}
 		}
 		if err := s.Take(b.Context(), takes, out); err != nil {
 			b.Fatal(err)

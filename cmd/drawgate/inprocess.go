@@ -6,14 +6,14 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/store"
 )
 
 // inProcess returns a server with the rules and policies of s that is called without a network.
-func (a *app) inProcess(s *settings, store drawgate.Store, log *slog.Logger) (*inProcess, error) {
+func (a *app) inProcess(s *settings, store store.Store, log *slog.Logger) (*inProcess, error) {
 	e, err := a.engine(s, store, log)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s *session) administer(ups []api.Upstream) (_ *inProcess, end func(), err 
 }
 
 // engine returns an engine with the rules and policies of s, as a server uses it.
-func (a *app) engine(s *settings, store drawgate.Store, log *slog.Logger) (*engine.Engine, error) {
+func (a *app) engine(s *settings, store store.Store, log *slog.Logger) (*engine.Engine, error) {
 	if _, err := loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}

@@ -15,13 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -136,7 +136,7 @@ func (p *plan) provider(t *testing.T, windows simulator.Window) *simulator.Serve
 }
 
 // gateway returns one that counts by the preset.
-func (p *plan) gateway(t *testing.T, store drawgate.Store, sim *simulator.Server) *gateway.Handler {
+func (p *plan) gateway(t *testing.T, store store.Store, sim *simulator.Server) *gateway.Handler {
 	t.Helper()
 	text, err := config.Preset(p.preset)
 	if err != nil {

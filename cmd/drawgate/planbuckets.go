@@ -8,6 +8,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // shownBuckets is how many buckets of a policy plan prints. As JSON it prints all of them.
@@ -32,7 +33,7 @@ func (a *app) refusedBuckets(ctx context.Context, before, after string) (list []
 	case was.Store != is.Store || was.Prefix != is.Prefix:
 		return nil, usage("the two files have different stores or prefixes, so all buckets start unused: leave --buckets out")
 	}
-	lister, ok := is.opened.(drawgate.Lister)
+	lister, ok := is.opened.(store.Lister)
 	if !ok {
 		return nil, usage("this store cannot list its buckets: leave --buckets out")
 	}
@@ -57,7 +58,7 @@ func (a *app) openFile(path string) (*session, error) {
 }
 
 // refusedOf is refusedBuckets for one policy.
-func (a *app) refusedOf(ctx context.Context, lister drawgate.Lister, was, is *session, policy string) (list []change, err error) {
+func (a *app) refusedOf(ctx context.Context, lister store.Lister, was, is *session, policy string) (list []change, err error) {
 	var keys []string
 	err = lister.List(ctx, a.tenant, policy, func(k drawgate.Key) bool {
 		keys = append(keys, k.Name)

@@ -31,21 +31,21 @@ func (s *cuttable) err(op string) error {
 	return nil
 }
 
-func (s *cuttable) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (s *cuttable) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.err("take"); err != nil {
 		return err
 	}
 	return s.Store.Take(ctx, batch, out)
 }
 
-func (s *cuttable) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (s *cuttable) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if err := s.err("settle"); err != nil {
 		return err
 	}
 	return s.Store.Settle(ctx, batch, out)
 }
 
-func (s *cuttable) Peek(ctx context.Context, b []drawgate.BucketCost, priority int8, out []store.State) error {
+func (s *cuttable) Peek(ctx context.Context, b []store.BucketCost, priority int8, out []store.State) error {
 	if err := s.err("peek"); err != nil {
 		return err
 	}

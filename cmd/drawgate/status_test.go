@@ -17,7 +17,7 @@ import (
 // alone is a store that marks every status as this process's own.
 type alone struct{ drawgate.Store }
 
-func (a alone) Peek(ctx context.Context, buckets []drawgate.BucketCost, priority int8, out []store.State) error {
+func (a alone) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	err := a.Store.Peek(ctx, buckets, priority, out)
 	for i := range out {
 		out[i].Fallback = true

@@ -18,7 +18,7 @@ type faulty struct {
 
 var errDown = &drawgate.StoreError{Store: "faulty", Op: "take", Err: errors.New("a test: the store is unavailable")}
 
-func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []store.Verdict) error {
+func (f *faulty) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if f.down.Load() {
 		return errDown
 	}
@@ -29,7 +29,7 @@ func (f *faulty) Take(ctx context.Context, batch []drawgate.Take, out []store.Ve
 	return err
 }
 
-func (f *faulty) Settle(ctx context.Context, batch []drawgate.Settlement, out []drawgate.Outcome) error {
+func (f *faulty) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	if f.down.Load() {
 		return errDown
 	}

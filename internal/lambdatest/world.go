@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/llm/simulator"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -144,7 +145,7 @@ func (w *World) Clear() bool {
 // how many units may count although no call was made, as those of invocations that failed. file is
 // the configuration of the functions without its store. limit says which of the policy's limits
 // counts all calls. The states of all its limits are returned.
-func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit int, lost int64) []drawgate.LimitUsage {
+func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit int, lost int64) []store.LimitUsage {
 	tb.Helper()
 	if v := w.Sim.Violations(); v.Total > 0 {
 		tb.Errorf("%d calls found the provider's limit full: %+v", v.Total, v)

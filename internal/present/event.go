@@ -1,12 +1,12 @@
 package present
 
 import (
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Event describes an event of a history.
-func Event(e *drawgate.Event) api.Event {
+func Event(e *store.Event) api.Event {
 	out := api.Event{At: e.At.UTC(), Op: e.Op, Policy: e.Key.Policy, Tenant: e.Key.Tenant, Key: e.Key.Name, ID: e.ID, Units: map[string]int64{}}
 	for _, u := range e.Units {
 		out.Units[u.Unit] = u.N
@@ -24,12 +24,12 @@ func Event(e *drawgate.Event) api.Event {
 // none.
 type Newest struct {
 	Most int
-	ring []drawgate.Event
+	ring []store.Event
 	next int // where the oldest is, once the ring is full
 }
 
 // Add adds an event.
-func (n *Newest) Add(e *drawgate.Event) {
+func (n *Newest) Add(e *store.Event) {
 	if len(n.ring) < n.Most {
 		n.ring = append(n.ring, *e)
 		return
@@ -41,7 +41,7 @@ func (n *Newest) Add(e *drawgate.Event) {
 }
 
 // All yields the events that were kept, the oldest first.
-func (n *Newest) All(yield func(*drawgate.Event) bool) {
+func (n *Newest) All(yield func(*store.Event) bool) {
 	for i := range n.ring {
 		if !yield(&n.ring[(n.next+i)%len(n.ring)]) {
 			return

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/failure"
+	"github.com/drawgate/drawgate/store"
 )
 
 // statusCancelled is the status for a client that closed the connection.
@@ -89,7 +89,7 @@ func Problem(err error) *api.Problem {
 		return Problemf(api.CodeIDOpen, "another take has an open reservation with this id: settle or cancel that one first, or use another id; "+
 			"to send the same take again, use the same grant")
 	case failure.TooManyOpen:
-		return Problemf(api.CodeTooManyOpen, "%d reservations are open in one of the buckets, which is the maximum: settle finished ones, use shorter holds, or use more keys", drawgate.MaxOpen)
+		return Problemf(api.CodeTooManyOpen, "%d reservations are open in one of the buckets, which is the maximum: settle finished ones, use shorter holds, or use more keys", store.MaxOpen)
 	case failure.Invalid:
 		return Problemf(api.CodeInvalid, "%s", strings.TrimPrefix(text, "invalid argument: "))
 	case failure.Closed:

@@ -47,7 +47,7 @@ func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 // downStore is a store that is unavailable.
 type downStore struct{ drawgate.Store }
 
-func (downStore) Take(context.Context, []drawgate.Take, []store.Verdict) error {
+func (downStore) Take(context.Context, []store.Take, []store.Verdict) error {
 	return &drawgate.StoreError{Store: "down", Op: "take"}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // bytesOf draws choices from the input of a fuzz test; when it is used up, the smallest.
@@ -39,7 +40,7 @@ func extreme(c chooser) (drawgate.Limit, bool) {
 		}
 	case drawgate.Rolling:
 		l.Window = dur(c.pick("window", 1000, 366*day))
-		l.Precision = int(c.pick("precision", 99, drawgate.MaxPrecision))
+		l.Precision = int(c.pick("precision", 99, store.MaxPrecision))
 		if l.Precision == 99 {
 			l.Precision = drawgate.Exact
 		}

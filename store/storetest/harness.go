@@ -42,7 +42,7 @@ type Harness struct {
 	Without map[string]string
 
 	// Room is how many open reservations a bucket has room for at least, if the store limits the
-	// size of a bucket. 0 means [drawgate.MaxOpen], which is also the most that a store may open.
+	// size of a bucket. 0 means [store.MaxOpen], which is also the most that a store may open.
 	Room int
 
 	// Keeps says that the store remembers every take and settlement, including refusals, as a model

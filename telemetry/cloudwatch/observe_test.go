@@ -122,7 +122,7 @@ func TestStoreIsRecorded(t *testing.T) {
 	}
 }
 
-var errDown = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("connection refused"), Fault: drawgate.FaultTransient}
+var errDown = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("connection refused"), Fault: store.FaultTransient}
 
 // While the guard's breaker is open nobody asks the store, so there is no latency to report.
 //
@@ -172,7 +172,7 @@ func TestReportsWhileOthersTake(t *testing.T) {
 // failing is a store that does not answer.
 type failing struct{ drawgate.Store }
 
-func (failing) Take(context.Context, []drawgate.Take, []store.Verdict) error { return errDown }
+func (failing) Take(context.Context, []store.Take, []store.Verdict) error { return errDown }
 
 // An outage of the store is reported once, however many takes this process decides by itself. What
 // is left of its own share is not reported as the bucket's.

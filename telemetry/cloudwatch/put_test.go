@@ -23,6 +23,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/telemetry/cloudwatch"
 )
@@ -242,13 +243,13 @@ func (s *sizes) Do(r *http.Request) (*http.Response, error) {
 }
 
 // takeOf returns a take that a decision of the policy [gemini] can be about.
-func takeOf(t *testing.T, policy string) *drawgate.Take {
+func takeOf(t *testing.T, policy string) *store.Take {
 	t.Helper()
 	plan, err := gemini(policy).Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &drawgate.Take{Buckets: []drawgate.BucketCost{{Plan: plan.Plan, N: drawgate.Amounts{1, 1, 1, 1}}}}
+	return &store.Take{Buckets: []store.BucketCost{{Plan: plan.Plan, N: store.Amounts{1, 1, 1, 1}}}}
 }
 
 // What CloudWatch refuses is dropped. Its message, which may repeat what was signed, is shown

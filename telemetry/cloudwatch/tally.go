@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Bounds of what a tally holds. Policies and limits come from the configuration, not from callers;
 // but a configuration may be replaced often.
 const (
 	maxPolicies = 1000
-	maxLimits   = 4 * drawgate.MaxLimits // of one policy, by name
+	maxLimits   = 4 * store.MaxLimits // of one policy, by name
 )
 
 // tally is what has happened since the last report.

@@ -60,7 +60,7 @@ func taker(s drawgate.Store, kind string) (func(ctx context.Context, key string)
 
 // floor is the least that a limiter has to do: one conditional update for each take.
 func floor(ctx context.Context) (func(ctx context.Context, key string) (bool, error), error) {
-	l, err := dynamostore.ParseURL(*store)
+	l, err := dynamostore.ParseURL(*st)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func serveCalls() error {
 		take, err = floor(ctx)
 	} else {
 		var s *dynamostore.Store
-		if s, err = dynamostore.Open(ctx, *store, nil); err != nil {
+		if s, err = dynamostore.Open(ctx, *st, nil); err != nil {
 			return err
 		}
 		take, err = taker(s, *call)

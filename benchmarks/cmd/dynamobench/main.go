@@ -29,7 +29,7 @@ var (
 
 	call    = flag.String("call", "", "be a process of callers, of this kind: the benchmark starts itself so")
 	callers = flag.Int("callers", 1, "callers, with -call")
-	store   = flag.String("store", "", "URL of the table, with -call")
+	st      = flag.String("store", "", "URL of the table, with -call")
 )
 
 func main() {
