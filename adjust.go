@@ -20,23 +20,20 @@ type Adjusted struct {
 	Debt  int64  // how far Used exceeds what may be used: nothing is granted until it has been worked off
 }
 
-// Adjust corrects what one limit of the bucket that a names has used: to what the provider's
-// console says, for example, or to what was used elsewhere before. limit is its name; it may be ""
-// if the policy has only one limit that can be corrected. The slots of a concurrency limit cannot:
-// they are counted by who holds them. reason is for people, at most MaxReason bytes; a store that
-// keeps a history keeps it there, as the label "reason" of a charge or of a refund.
+// Adjust corrects what one limit of the bucket that a names has used, to what the provider's console
+// says, for example. limit is its name; "" if the policy has only one limit that can be corrected,
+// which slots cannot. reason is for people, at most 256 bytes; a history keeps it as the label
+// "reason" of a charge or of a refund. The Costs are ignored.
 //
-// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does:
-// what others take or give back in between is counted in addition. used may be more than the limit:
-// then takes wait until it has been worked off; a bucket limit with a burst holds less than
-// MaxAmount, and the answer says how much. What is given back is a responsibility of the caller:
-// the limit may be exceeded by it. Nothing is given back in a calendar window that was opened after
-// the look. Nothing is counted or given back [store.SendLife] after it. The Costs are ignored.
+// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does, by
+// which the limit may be exceeded: what others take or give back in between is counted in addition.
+// used may be more than the limit: then takes wait until it has been worked off. Nothing is given
+// back in a calendar window that was opened after the look, and nothing is done at all two seconds
+// ([store.SendLife]) after it.
 //
-// It reads the store, and fails while that is away. With an error that is [ErrStoreUnavailable] it
-// may have arrived; look at the status, or call it again, which reads again first. It returns such
-// an error only when the message cannot arrive any more, [store.SendLife] after the look, or when ctx
-// ends. Two adjustments at the same time may both count the difference.
+// With an error that is [ErrStoreUnavailable] it may have arrived, but cannot arrive any more unless
+// ctx ended; look at the status, or call it again, which reads first. Two adjustments at the same
+// time may both count the difference.
 func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string) (Adjusted, error) {
 	b, err := a.bucket()
 	if err != nil {

@@ -29,11 +29,8 @@ func (t *take) decision(v *store.Verdict) (d Decision) {
 }
 
 func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
-	d.Allowed, d.Fallback, d.Replayed, d.Reason, d.Fail = v.Allowed, v.Fallback, v.Replayed, v.Reason, v.Fail
+	d.Allowed, d.Fallback, d.Replayed, d.Reason = v.Allowed, v.Fallback, v.Replayed, v.Reason
 	d.RetryAfter, d.EarliestRetry, d.at, d.pausedAt = v.RetryAfter, v.EarliestRetry, v.Now, uint8(v.PausedAt)
-	if v.Fail != nil {
-		return d
-	}
 	if len(plans) > 1 || v.End != 0 || v.Start > v.Now || v.UsageUnknown {
 		d.more = &details{start: v.Start, end: v.End, unknown: v.UsageUnknown}
 	}

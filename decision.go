@@ -21,9 +21,8 @@ const (
 	Paused      = store.Paused      // a bucket is paused: see [Limiter.Pause]
 )
 
-// Decision answers a take. Being over the limit is a normal answer, not an error.
-//
-// A Decision is a value: it may be copied and kept, and refers to nothing that changes.
+// Decision answers a take. Being over the limit is a normal answer, not an error. It is a value: it
+// may be copied and kept, and refers to nothing that changes.
 type Decision struct {
 	Allowed  bool
 	Fallback bool   // the store was unavailable: this process decided by itself, as the policy's [Fallback] says
@@ -42,7 +41,6 @@ type Decision struct {
 
 	RetryAfter    time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
 	EarliestRetry time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
-	Fail          error         // in a batch: why this take was not decided; nothing else is set then
 	more          *details      // nil for a plain take of one bucket with few limits
 	_             [8]byte       // makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
 }
@@ -101,9 +99,8 @@ func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
 // ResetAfter returns how long after the decision ResetAt is.
 func (r LimitResult) ResetAfter() time.Duration { return duration(max(0, r.reset-r.at)) }
 
-// Part returns what remains as a fraction of Max; 0 if Max is 0. It is not a fraction of the
-// amount, of which headroom and higher priorities keep a part: of a limit that nobody uses, all of
-// Max is left.
+// Part returns what remains as a fraction of Max (not of the amount, of which headroom and higher
+// priorities keep a part); 0 if Max is 0.
 func (r LimitResult) Part() float64 { return part(r.Remaining, r.Max) }
 
 func part(remaining, most int64) float64 { return float64(remaining) / float64(max(1, most)) }
@@ -125,11 +122,10 @@ func (d *Decision) Limits() iter.Seq[LimitResult] {
 }
 
 // UsageUnknown reports whether a refusal without the store counts use that this process does not
-// know of, but has to assume: it started during the outage, or shortly before it: see [Start].
+// know of, but has to assume: see [Start].
 func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
 
-// Left returns what remains of limit i of the first bucket, as [Decision.Limits] says: for programs
-// that know their policy.
+// Left returns what remains of limit i of the first bucket.
 func (d *Decision) Left(i int) int64 {
 	if d.raw || i >= inline {
 		return d.result(0, i).Remaining
@@ -206,8 +202,7 @@ func (d *Decision) Remaining() int64 {
 	return t.Remaining
 }
 
-// ResetAfter returns how long after the decision nothing of the tightest limit is used, or its
-// calendar window ends: see [Decision.Tightest] and [LimitResult.ResetAt].
+// ResetAfter is [LimitResult.ResetAfter] of the tightest limit: see [Decision.Tightest].
 func (d *Decision) ResetAfter() time.Duration {
 	t, _ := d.Tightest()
 	return t.ResetAfter()
@@ -284,9 +279,6 @@ func (d *Decision) holdEnd() time.Time {
 func (d *Decision) Err() error {
 	if d.Allowed {
 		return nil
-	}
-	if d.Fail != nil {
-		return d.Fail
 	}
 	e := &LimitedError{RetryAfter: d.RetryAfter, Queued: d.Reason == Queued, Decision: *d}
 	if r, ok := d.Refusing(); ok {

@@ -10,7 +10,6 @@
 //	d, err := lim.Allow(ctx, "user-17")
 //	if !d.Allowed { // d.RetryAfter says when
 //
-// Package store has what you need to write your own [Store]; other programs do not need it.
-//
-// docs/semantics.md says what is promised, and what each kind of limit admits.
+// docs/semantics.md says what is promised, and what each kind of limit admits. Package store is for
+// those who write a [Store] or call one themselves.
 package drawgate

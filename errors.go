@@ -17,39 +17,28 @@ var (
 	ErrNeverFits = errors.New("drawgate: the cost can never fit")
 	// ErrUnknownUnit means that a cost names a unit that no limit of the policy has, or that a take
 	// names none and none of its policies counts requests.
-	ErrUnknownUnit = errors.New("drawgate: unknown unit")
-	// ErrInvalid means that an argument is out of bounds.
-	ErrInvalid = store.ErrInvalid
-	// ErrNeedsReserve means that a policy with a concurrency limit was used without a hold.
-	ErrNeedsReserve = store.ErrNeedsReserve
+	ErrUnknownUnit  = errors.New("drawgate: unknown unit")
+	ErrInvalid      = store.ErrInvalid      // an argument is out of bounds
+	ErrNeedsReserve = store.ErrNeedsReserve // a policy with a concurrency limit was used without a hold
 	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not
 	// answer in time, or failed. See [StoreError].
 	ErrStoreUnavailable = store.ErrStoreUnavailable
 	// ErrPaused means that a lease was not renewed because one of its buckets is paused: its
 	// deadline does not change, and it should be returned with Settle before then.
-	ErrPaused = errors.New("drawgate: the bucket is paused: the lease is not renewed")
-	// ErrQueueFull means that the queue of the bucket is full.
+	ErrPaused    = errors.New("drawgate: the bucket is paused: the lease is not renewed")
 	ErrQueueFull = errors.New("drawgate: the queue is full")
 	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met
 	// or has passed. An error that is ErrDeadline is context.DeadlineExceeded as well, and the
 	// *[LimitedError] of the last refusal if there was one, or a Queued one if callers are ahead.
-	ErrDeadline = errors.New("drawgate: the deadline cannot be met")
-	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
-	// the id that has not ended. Nothing was taken.
-	ErrIDOpen = store.ErrIDOpen
-	// ErrIDReused means that a reservation with this id and grant is open, with different content.
-	// Nothing was taken.
-	ErrIDReused = store.ErrIDReused
-	// ErrTooManyOpen means that [store.MaxOpen] reservations are open in one of a take's buckets. Nothing
-	// was taken. A take can succeed again when one of them is settled or ends.
-	ErrTooManyOpen = store.ErrTooManyOpen
+	ErrDeadline    = errors.New("drawgate: the deadline cannot be met")
+	ErrIDOpen      = store.ErrIDOpen      // another grant of the id is open, an earlier use; nothing was taken
+	ErrIDReused    = store.ErrIDReused    // this grant of the id is open, with different content; nothing was taken
+	ErrTooManyOpen = store.ErrTooManyOpen // 10,000 reservations are open in a bucket; nothing was taken
+	ErrClosed      = store.ErrClosed      // the limiter or the store was closed
 	// ErrGone means that a reservation is no longer open: it was settled, its hold ended, or its
 	// bucket was reset.
-	ErrGone = errors.New("drawgate: the reservation is gone")
-	// ErrClosed means that the limiter or the store was closed.
-	ErrClosed = store.ErrClosed
-	// ErrLimited is what [Decision.Err] returns for a refusal. See [LimitedError].
-	ErrLimited = errors.New("drawgate: rate limit exceeded")
+	ErrGone    = errors.New("drawgate: the reservation is gone")
+	ErrLimited = errors.New("drawgate: rate limit exceeded") // a refusal, of [Decision.Err]: see [LimitedError]
 )
 
 // NeverFitsError says which limit can never grant a take. It matches [ErrNeverFits].

@@ -14,9 +14,7 @@ import (
 //
 // What was asked with an id, as by Reserve and Book, is cancelled in the background by its grant;
 // if the store cannot be reached for that, its hold ends by itself, as used. A take whose
-// [Hold.Grant] the caller chose is left alone: the caller may be sending it again with that grant,
-// and a cancellation would end its hold. A caller that does not send the take again must cancel it,
-// with [Limiter.Resume].
+// [Hold.Grant] the caller chose is left alone: send it again, or cancel it with [Limiter.Resume].
 type GaveUpError struct {
 	MaySpend bool  // a plain take, which cannot be cancelled, or one whose grant the caller chose: its units may be spent, or held
 	Err      error // ctx's error, or an error that is ErrDeadline

@@ -10,10 +10,8 @@ import (
 // UnitRequests is the unit of a limit or cost that names none.
 const UnitRequests = store.UnitRequests
 
-// Bounds of what a take may ask, and of a limit's amount; package store has the others. Together
-// they keep every intermediate value within 2^53, the largest integer that all stores count exactly.
+// Bounds of what a policy may say and a take may ask; package store has the others.
 const (
-	MaxBuckets  = store.MaxBuckets // buckets in one take
 	MaxAmount   = store.MaxAmount
 	MaxPriority = store.MaxPriority
 )
@@ -49,12 +47,8 @@ const (
 	// ChargeDefault is ChargeEnd for what is only known afterwards (output_tokens, and money: units
 	// that start with usd, eur, gbp, cny or jpy), ChargeStart for everything else.
 	ChargeDefault = store.ChargeDefault
-	// ChargeStart counts a unit from the decision on (plus Margin). A settlement changes the
-	// amount, never the time.
-	ChargeStart = store.ChargeStart
-	// ChargeEnd counts a unit from its settlement on. Until then it is held: it counts in every
-	// window and does not age.
-	ChargeEnd = store.ChargeEnd
+	ChargeStart   = store.ChargeStart // from the decision on (plus Margin); a settlement changes only the amount
+	ChargeEnd     = store.ChargeEnd   // from its settlement on; until then it counts in every window and does not age
 )
 
 // Share is a part of an amount: of its fields Units and Percent the one that is not zero. Percent is
@@ -72,17 +66,14 @@ const Exact = store.Exact
 //   - Bucket: in any interval T at most Burst + Amount·T/Window. A bucket with Burst = Amount
 //     admits up to twice Amount in one Window.
 //   - Rolling: at most Amount in every half-open interval of length Window. Takes within
-//     Window/Precision of each other may be counted together until the last of them leaves the
-//     window, so the error is always on the safe side.
+//     Window/Precision of each other may be counted together until the last of them leaves it.
 //   - Calendar: at most Amount in each window of the calendar of Zone, daylight saving included.
 //   - Concurrency: at most Amount units held at once; such a policy can only be used with
 //     [Limiter.Reserve].
 //
 // [RollingLimit], [BucketLimit], [CalendarLimit] and [ConcurrencyLimit] make one of each kind.
-//
-// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor). Everything else may
-// change freely between versions of a program, and what is used stays used. Another identity is
-// another limit, which starts unused.
+// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor): with another of these
+// it is another limit, which starts unused. Everything else may change, and what is used stays used.
 type Limit struct {
 	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
 	Unit      string        // "" means requests
@@ -103,29 +94,26 @@ type Limit struct {
 }
 
 // RollingLimit returns a limit of at most amount requests in every interval of length window.
-//
-// [Limit.Of] changes the unit, and [Limit.WithHeadroom] keeps a part unused; the
-// other fields of the returned Limit can be set as well.
+// [Limit.Of] changes the unit, [Limit.WithHeadroom] keeps a part unused, other fields can be set.
 func RollingLimit(name string, amount int64, window time.Duration) Limit {
 	return Limit{Name: name, Kind: Rolling, Amount: amount, Window: window}
 }
 
 // BucketLimit returns a limit of amount requests per period, refilled steadily, with bursts of up
-// to burst requests after an idle period; a burst of 0 means amount. It can be refined as a
-// [RollingLimit].
+// to burst requests after an idle period; a burst of 0 means amount.
 func BucketLimit(name string, amount int64, period time.Duration, burst int64) Limit {
 	return Limit{Name: name, Kind: Bucket, Amount: amount, Window: period, Burst: burst}
 }
 
 // CalendarLimit returns a limit of at most amount requests in each calendar window, such as [Day]
 // or [Month]. zone is a name of the IANA time zone database, such as "America/Los_Angeles"; ""
-// means UTC. It can be refined as a [RollingLimit].
+// means UTC.
 func CalendarLimit(name string, amount int64, every Every, zone string) Limit {
 	return Limit{Name: name, Kind: Calendar, Amount: amount, Every: every, Zone: zone}
 }
 
 // ConcurrencyLimit returns a limit of at most slots requests at once. Its policy needs
-// [Limiter.Reserve]. It can be refined as a [RollingLimit].
+// [Limiter.Reserve].
 func ConcurrencyLimit(name string, slots int64) Limit {
 	return Limit{Name: name, Kind: Concurrency, Amount: slots}
 }
@@ -154,9 +142,8 @@ func (l *Limit) unit() string { return cmp.Or(l.Unit, UnitRequests) }
 // PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests
 // in every interval of that length.
 //
-// name is the name of the policy, of 1 to 128 bytes, and part of every bucket's key. Two limiters
-// with the same name on one store share their buckets, even if their amounts differ. So give each
-// thing that is limited separately its own name.
+// name is the policy's, and part of every bucket's key: two limiters with one name on one store share
+// their buckets, even if their amounts differ. Give each thing that is limited its own name.
 func PerSecond(name string, n int64) Policy { return per(name, "second", time.Second, n) }
 
 // PerMinute is like [PerSecond].
@@ -178,10 +165,9 @@ func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 	return Policy{Name: name, Limits: []Limit{BucketLimit("rate", n, period, burst)}}
 }
 
-// Unlimited returns a policy that refuses nothing in practice, for a tier without a limit, or for
-// tests. It allows MaxAmount (a million million) of each unit per second, and as a burst. Without
-// units it counts requests. Takes are decided, counted and observed as those of any other policy,
-// and pass while the store is unavailable.
+// Unlimited returns a policy that refuses nothing in practice: it allows MaxAmount (a million
+// million) of each unit per second, and as a burst. Without units it counts requests. Takes are
+// decided, counted and observed as others, and pass while the store is unavailable.
 func Unlimited(name string, units ...string) Policy {
 	if len(units) == 0 {
 		units = []string{UnitRequests}

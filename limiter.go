@@ -19,24 +19,20 @@ const (
 
 // Options holds what a Limiter can do without. The zero value is ready to use.
 type Options struct {
-	// Tenant is a part of every key, so that tenants share nothing. "" is a tenant too. It has at
-	// most 256 bytes.
-	Tenant string
+	Tenant   string    // a part of every key, so that tenants share nothing; "" is a tenant too; at most 256 bytes
+	Observer *Observer // is notified of every decision; nil costs nothing
 	// StoreTimeout bounds an Allow, all attempts included: 0 means what the store needs (see
 	// [store.Timed]), or 50ms if it does not say; negative means that only the caller's context bounds
 	// it. A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
 	StoreTimeout time.Duration
-	// Observer is notified of every decision; nil costs nothing.
-	Observer *Observer
 }
 
 // Limiter decides takes under one policy. It is safe for concurrent use.
 //
-// A plain user needs [Limiter.Allow], which answers now, and [Limiter.Wait], which waits in a fair
-// queue. If the cost is only known afterwards, or slots are counted, [Limiter.Reserve] holds an
-// estimate until it is settled. [Limiter.Take] is the same with all options:
-// several buckets, priorities, labels. Limiters made with [Limiter.With] share a store and a queue,
-// and may be mixed in one take.
+// [Limiter.Allow] answers now, and [Limiter.Wait] waits in a fair queue. If the cost is only known
+// afterwards, or slots are counted, [Limiter.Reserve] holds an estimate until it is settled.
+// [Limiter.Take] has all options: several buckets, priorities, labels. Limiters made with
+// [Limiter.With] share a store and a queue, and may be mixed in one take.
 type Limiter struct {
 	store   store.Store
 	local   *cells.Buckets // nil: the store does I/O
@@ -99,12 +95,9 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Close ends every wait, and refuses every later take, with ErrClosed: of l and of all limiters
-// that were made from each other with [Limiter.With], which share one queue. Takes that callers
-// gave up are cancelled first, which takes two seconds at most. Closing again does nothing.
-//
-// The store stays open, because it is the caller's: close it afterwards. Until then reservations
-// can be settled, cancelled and renewed, and buckets looked at. A program that ends need not close
-// a Limiter.
+// that were made from each other with [Limiter.With]. Takes that callers gave up are cancelled first,
+// in two seconds at most. The store stays open: close it afterwards. Until then reservations can be
+// settled, cancelled and renewed, and buckets looked at. A program that ends need not close a Limiter.
 func (l *Limiter) Close() error {
 	l.queue.close()
 	l.given.close()
@@ -113,7 +106,7 @@ func (l *Limiter) Close() error {
 
 // Request is a take with all its options: see [Limiter.Take].
 type Request struct {
-	Buckets  []Ask   // 1 to MaxBuckets different ones: all or nothing
+	Buckets  []Ask   // 1 to 64 different ones: all or nothing
 	Wait     bool    // wait in the queue until the take fits
 	Priority int     // 0 to MaxPriority: waiting takes are served by priority, and a limit may keep a share for high priorities
 	Labels   []Label // for the store's history: a task's type, its id
@@ -130,9 +123,7 @@ type Hold struct {
 	For   time.Duration // MinHold to MaxHold
 	Lease bool          // the units do not age while held, and may be granted in part: see [Decision.Granted]
 
-	// ID names the reservation. "" makes a random one. An id may be used again once its reservation
-	// is over.
-	ID string
+	ID string // names the reservation; "" makes a random one; it may be used again once its reservation is over
 	// Grant is the take's number; it needs an ID. 0 makes a random one. A take whose id and grant
 	// are still open is answered again: see [Grant]. A take whose Grant you choose is not cancelled
 	// for you if its answer is lost: send it again, or cancel it with [Limiter.Resume].
@@ -183,11 +174,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, costs ...Cost) (Decision
 	return d, err
 }
 
-// Take decides a take with all its options. [Limiter.Allow], [Limiter.Wait] and
-// [Limiter.Reserve] are short for it.
-//
-// A refusal is a Decision, not an error; the errors are those of Allow, and with r.Wait those of
-// Wait. The Reservation is nil unless the take was allowed and r.Hold says how long to hold it.
+// Take decides a take with all its options. A refusal is a Decision, not an error; the errors are
+// those of Allow, and with r.Wait those of Wait. The Reservation is nil unless the take was allowed
+// and r.Hold says how long to hold it.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, *Reservation, error) {
 	if err := r.Hold.check(); err != nil {
 		return Decision{}, nil, err
@@ -236,8 +225,8 @@ func (l *Limiter) decide(ctx context.Context, t *take, wait bool) (d Decision, e
 
 // take checks a request and makes the store's form of it.
 func (l *Limiter) take(r *Request) (*take, error) {
-	if n := len(r.Buckets); n == 0 || n > MaxBuckets {
-		return nil, fmt.Errorf("%w: the take has %d buckets: give 1 to %d", ErrInvalid, n, MaxBuckets)
+	if n := len(r.Buckets); n == 0 || n > store.MaxBuckets {
+		return nil, fmt.Errorf("%w: the take has %d buckets: give 1 to %d", ErrInvalid, n, store.MaxBuckets)
 	}
 	if err := checkPriority(r.Priority); err != nil {
 		return nil, err

@@ -8,9 +8,8 @@ import (
 
 // Observer is notified of what limiters do: see [Options.Observer]. Each func may be nil, and is
 // called on the caller's path, perhaps by many goroutines at the same time: it must be quick and
-// must not block. Its arguments belong to the caller: they must not be kept or changed.
-//
-// Keys may be personal data: an observer that writes them anywhere must bound and hide them itself.
+// must not block. Its arguments must not be kept or changed. Keys may be personal data: an observer
+// that writes them anywhere must bound and hide them itself.
 type Observer struct {
 	Taken   func(*Taken)     // a take was decided, or failed
 	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, or units were charged or refunded

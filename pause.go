@@ -12,7 +12,7 @@ import (
 type Pause struct {
 	Until  time.Time     // according to the store's clock; for [Ask.Unpause]: the end of the pause to end
 	For    time.Duration // for [Ask.Pause]: how long, in place of Until
-	Reason string        // for people, at most MaxReason bytes
+	Reason string        // for people, at most 256 bytes
 	By     string        // for [Ask.Pause] and [Ask.Unpause]: who does it, for the history; may be empty
 }
 
@@ -23,13 +23,11 @@ type PauseOutcome struct {
 }
 
 // Pause makes the bucket of key refuse every take for d, for everybody who uses the store, for
-// example because an upstream said 429, or an operator said so. reason is for people, at most
-// MaxReason bytes.
+// example because an upstream said 429. reason is for people, at most 256 bytes.
 //
-// It stops takes only: settlements, renewals and repeated takes with an open grant still work; a
-// lease is not renewed. A bucket that is already paused for longer stays paused. The pause ends by
-// itself, or with [Limiter.Unpause]. Takes are refused with the reason [Paused], from the first
-// that is decided after Pause returned.
+// It stops takes only, which are refused with the reason [Paused]: settlements, renewals and repeated
+// takes with an open grant still work; a lease is not renewed. A bucket that is already paused for
+// longer stays paused. The pause ends by itself, or with [Limiter.Unpause].
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
 	_, err := l.Ask(key).Pause(ctx, Pause{For: d, Reason: reason})
 	return err
@@ -38,10 +36,8 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason
 // Unpause ends the pause of the bucket of key that ends at until: the Pause.Until of a [Status]. A
 // pause with another end is left, because somebody else made it meanwhile, and left is its end; the
 // zero time says that the bucket is not paused. So Unpause may be called again if its answer was
-// lost. reason is for people, at most MaxReason bytes.
-//
-// Waiting callers of this process try again at once, those of others within five seconds. A process
-// without contact to the store goes on honouring the pause that it knows.
+// lost. Waiting callers of this process try again at once, those of others within five seconds. A
+// process without contact to the store goes on honouring the pause that it knows.
 func (l *Limiter) Unpause(ctx context.Context, key string, until time.Time, reason string) (left time.Time, err error) {
 	out, err := l.Ask(key).Unpause(ctx, Pause{Until: until, Reason: reason})
 	return out.Until, err

@@ -39,8 +39,7 @@ type Plan struct {
 	counts bool // has a limit of requests
 }
 
-// Compile checks a policy. The error names the limit, what is wrong and what would be valid; for
-// each limit the first mistake is reported, all limits together.
+// Compile checks a policy. The error joins the first mistake of each limit: a *[LimitError].
 func (p Policy) Compile() (*Plan, error) {
 	contract := store.Policy{Name: p.Name, Limits: make([]store.Limit, len(p.Limits)), Fallback: p.Fallback, Start: p.Start}
 	for i := range p.Limits {
@@ -92,9 +91,7 @@ func (p *Plan) sameAmounts(o *Plan) bool {
 func (p *Plan) CountsRequests() bool { return p.counts }
 
 // Amounts resolves costs to one number per limit. A unit that is not named costs 0, requests 1.
-//
-// It reports a unit that no limit of the policy has ([ErrUnknownUnit]) and a number out of bounds
-// ([ErrInvalid]). Costs of the same unit add up, and their sum has the same bounds.
+// Costs of the same unit add up. It fails with [ErrUnknownUnit] or [ErrInvalid].
 func (p *Plan) Amounts(costs []Cost) (store.Amounts, error) {
 	return p.resolve(costs, UnitRequests, 0)
 }

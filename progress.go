@@ -13,24 +13,16 @@ import (
 
 // Progress says what a take waits for: see [WithProgress].
 type Progress struct {
-	// Place is the position in the line of its bucket: 1 is the first. It counts the callers of
-	// this process. Nothing is known of those that wait in other processes.
-	Place int
-	// Reason says what holds up the line: Limited, Unavailable or Paused. It is Queued until the
-	// first of the line was refused there.
-	Reason Reason
-	// Held means that the first of the line would pass if open reservations were settled, or
-	// cancelled. That may happen at any time.
-	Held bool
-	// Bucket is the position of the bucket in the take.
-	Bucket int
+	Place  int    // position in the line of its bucket, among the callers of this process: 1 is the first
+	Reason Reason // what holds up the line: Limited, Unavailable or Paused; Queued until its first one was refused there
+	Held   bool   // its first one would pass if open reservations were settled, or cancelled, which may happen at any time
+	Bucket int    // position of the bucket in the take
 	Policy string
 	Limit  string // that refuses the first of the line; "" if none does
 	Pause  string // the reason of the pause, if there is one
-	// Estimate is how long it takes at least until the take passes: until the first of the line
-	// fits, and the units have come back that those in front ask for. 0 means that this is not
-	// known, or that it may pass at any time. Units that are given back shorten it, and takes of
-	// other processes or of a higher priority make it longer.
+	// Estimate is how long it takes at least until the take passes, as things stand: until the first
+	// of the line fits, and the units have come back that those in front ask for. 0 means that this
+	// is not known, or that it may pass at any time.
 	Estimate time.Duration
 	Waited   time.Duration
 }
@@ -39,10 +31,9 @@ type Progress struct {
 type progressKey struct{}
 
 // WithProgress returns a context whose takes report what they wait for. A take that has to wait
-// calls f when it begins to, and then when something has changed, at most once a second; one that
-// is far behind looks less often, the hundredth every two seconds. The calls are made by the
-// goroutine that waits, which holds no lock meanwhile; f must not block, because a take that is
-// first in its line keeps all others waiting.
+// calls f when it begins to, and then when something has changed, at most once a second, and less
+// often far behind. The goroutine that waits calls it: f must not block, because a take that is first
+// in its line keeps all others waiting.
 func WithProgress(ctx context.Context, f func(Progress)) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }

@@ -17,18 +17,12 @@ type Key = store.Key
 // Label is a note on a take, for the history: a Name, such as "task", and its Value.
 type Label = store.Label
 
-// Grant is a random number that identifies one logical take with an id. The caller chooses it
-// before sending, by [NewGrant], and sends the same number with every resend, renewal, settlement
-// and cancellation of that take: see [Hold]. It is 16 hexadecimal digits on the wire. Zero is no
-// grant.
+// Grant is a random number, not 0, that identifies one logical take with an id: the caller sends the
+// same number with each resend, renewal, settlement and cancellation of that take: see [Hold].
 type Grant = store.Grant
 
 // NewGrant returns a random number for a new take with an id.
 func NewGrant() Grant { return store.NewGrant() }
-
-// ParseGrant reads what Grant.String returns. The error is ErrInvalid for anything else, and for the
-// grant 0.
-func ParseGrant(s string) (Grant, error) { return store.ParseGrant(s) }
 
 // Status describes a bucket without spending anything.
 type Status struct {

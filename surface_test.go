@@ -25,11 +25,11 @@ type surface struct {
 	returned map[string]bool // types in the signatures of exported functions
 }
 
-// readSurface reads the package's exported declarations.
-func readSurface(t *testing.T) *surface {
+// readSurface reads the exported declarations of the package in a folder.
+func readSurface(t *testing.T, folder string) *surface {
 	t.Helper()
 	s := &surface{names: map[string]token.Position{}, returned: map[string]bool{}}
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,13 +137,13 @@ func exportedPart(t ast.Expr) (nodes []ast.Node) {
 // TestSurfaceNamesNoInternalType: what the package exports can be named by whoever imports it.
 func TestSurfaceNamesNoInternalType(t *testing.T) {
 	t.Parallel()
-	for _, m := range readSurface(t).mentions {
+	for _, m := range readSurface(t, ".").mentions {
 		t.Error(m)
 	}
 }
 
-// TestSurfaceIsUsed: every exported name has an example or a caller outside the package, or is what
-// such a function returns, so that there is none which nobody needs. Packages are type-checked: a
+// TestSurfaceIsUsed: every exported name of the library and of its contract with stores has an
+// example or a caller outside the package, or is what such a function returns, so that there is none which nobody needs. Packages are type-checked: a
 // method is not used because another type has one of that name.
 func TestSurfaceIsUsed(t *testing.T) {
 	needs.NoRace(t) // one goroutine
@@ -152,18 +152,20 @@ func TestSurfaceIsUsed(t *testing.T) {
 	}
 	t.Parallel()
 	implicit := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true} // the standard library calls them
-	s, used := readSurface(t), usedOutside(t)
-	for name, at := range s.names {
-		short := name[strings.LastIndex(name, ".")+1:]
-		if !used[name] && !implicit[short] && !s.returned[name] {
-			t.Errorf("%s: nobody outside uses %s, and no example shows it", at, name)
+	for folder, path := range map[string]string{".": module, "store": module + "/store"} {
+		s, used := readSurface(t, folder), usedOutside(t, path)
+		for name, at := range s.names {
+			short := name[strings.LastIndex(name, ".")+1:]
+			if !used[name] && !implicit[short] && !s.returned[name] {
+				t.Errorf("%s: nobody outside uses %s, and no example shows it", at, name)
+			}
 		}
 	}
 }
 
-// usedOutside returns which of the package's names its examples and the other packages of the
-// module use.
-func usedOutside(t *testing.T) map[string]bool {
+// usedOutside returns which names of a package its examples, the other packages of the module and
+// examples/boltstore use.
+func usedOutside(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Export,Dir,GoFiles", "./...").Output()
 	if err != nil {
@@ -181,8 +183,8 @@ func usedOutside(t *testing.T) map[string]bool {
 			t.Fatal(err)
 		}
 		exports[p.ImportPath] = p.Export
-		if p.ImportPath == module {
-			p.GoFiles, _ = filepath.Glob("example_*_test.go")
+		if p.ImportPath == path {
+			p.GoFiles, _ = filepath.Glob(filepath.Join(p.Dir, "example_*_test.go"))
 		}
 		if p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/") {
 			pkgs = append(pkgs, p)
@@ -192,7 +194,7 @@ func usedOutside(t *testing.T) map[string]bool {
 	from := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, p := range pkgs {
 		conf := types.Config{Importer: from}
-		if p.ImportPath == module {
+		if p.ImportPath == path {
 			conf.Error = func(error) {} // examples stand among tests that are not read here
 		}
 		var files []*ast.File
@@ -208,7 +210,7 @@ func usedOutside(t *testing.T) map[string]bool {
 			t.Fatal(err)
 		}
 		for _, obj := range info.Uses {
-			if obj.Pkg() != nil && obj.Pkg().Path() == module {
+			if obj.Pkg() != nil && obj.Pkg().Path() == path {
 				used[nameOf(obj)] = true
 			}
 		}

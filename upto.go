@@ -7,14 +7,10 @@ import (
 )
 
 // AllowUpTo takes as many units as are available, up to most.N, and returns how many it took: for
-// work that can be done in part if not all of it fits. It never waits.
+// work that can be done in part. It never waits. If nothing is left, the Decision is a refusal and n
+// is 0. Other units cost what they cost in [Limiter.Allow], whose errors it has.
 //
-// If nothing is left, the Decision is a refusal and n is 0. If several limits count the unit,
-// the one with the least left decides. Other units cost what they cost in [Limiter.Allow]: one
-// request where requests are counted, otherwise nothing.
-//
-// The store is asked twice: the units are held first, and then settled. The errors are those of
-// Allow.
+// The store is asked twice: the units are held first, and then settled.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decision, n int64, err error) {
 	if most.N < 1 {
 		return d, 0, fmt.Errorf("%w: cannot take up to %d units: ask for at least 1", ErrInvalid, most.N)

@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -222,7 +223,7 @@ func TestNothingToEnforceIsAllowed(t *testing.T) {
 func TestTooManyPoliciesAreNamed(t *testing.T) {
 	t.Parallel()
 	c := engine.Config{}
-	for i := range drawgate.MaxBuckets + 1 {
+	for i := range store.MaxBuckets + 1 {
 		name := fmt.Sprintf("p%02d", i+1)
 		c.Policies = append(c.Policies, perDay(name, 5))
 		if i == 0 || i == 5 || i == 13 || len(c.Rules[len(c.Rules)-1].Apply) == rules.MaxApply {

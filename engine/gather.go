@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/store"
 )
 
 // scratch is the memory of one take, which the next one reuses.
@@ -210,7 +211,7 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 		}
 	}
 	res.Applied = append(res.Applied, a)
-	if max(len(sc.enforced), len(sc.shadow)) > drawgate.MaxBuckets {
+	if max(len(sc.enforced), len(sc.shadow)) > store.MaxBuckets {
 		return tooMany(res.Applied)
 	}
 	return err
@@ -252,5 +253,5 @@ func tooMany(list []Applied) error {
 			fmt.Fprintf(&b, "(rule %d)", a.Rule+1)
 		}
 	}
-	return fmt.Errorf("%w: more than %d: %s", ErrTooMany, drawgate.MaxBuckets, b.String())
+	return fmt.Errorf("%w: more than %d: %s", ErrTooMany, store.MaxBuckets, b.String())
 }

@@ -234,14 +234,14 @@ func TestSetsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 100)), Rules: []rules.Rule{where("user", "p")}}, nil)
 	many := &engine.Request{}
-	for i := range drawgate.MaxBuckets + 1 {
+	for i := range store.MaxBuckets + 1 {
 		many.Sets = append(many.Sets, set(fmt.Sprint("user=", i)), set(fmt.Sprint("user=", i)))
 	}
 	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) || !strings.Contains(err.Error(), "more than 64: ") {
 		t.Errorf("too many: %v", err)
 	}
 	many.Sets = many.Sets[2:]
-	if res := take(t, e, many); !res.Decision.Allowed || res.Decision.Buckets() != drawgate.MaxBuckets {
+	if res := take(t, e, many); !res.Decision.Allowed || res.Decision.Buckets() != store.MaxBuckets {
 		t.Errorf("just as many as there may be: %+v", res)
 	}
 	for name, r := range map[string]*engine.Request{
@@ -320,7 +320,7 @@ func TestManySetsAreNotGathered(t *testing.T) {
 			r.Sets = append(r.Sets, set(fmt.Sprint(attr, "=", i)))
 		}
 		res, err := e.Take(t.Context(), r)
-		if !errors.Is(err, engine.ErrTooMany) || len(res.Applied) != drawgate.MaxBuckets+1 || len(err.Error()) > 1000 {
+		if !errors.Is(err, engine.ErrTooMany) || len(res.Applied) != store.MaxBuckets+1 || len(err.Error()) > 1000 {
 			t.Errorf("%s: %d applied, %v", attr, len(res.Applied), err)
 		}
 	}

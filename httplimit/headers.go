@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/admit"
+	"github.com/drawgate/drawgate/store"
 )
 
 // The headers that are written, in Go's canonical form. Header names are not case-sensitive.
@@ -375,7 +376,7 @@ func (h *Headers) learn(d drawgate.Decision, l *drawgate.Limit) *view {
 }
 
 // limitsPerBucket returns how many limits a decision has for each bucket of the take.
-func limitsPerBucket(d *drawgate.Decision) (n [drawgate.MaxBuckets]uint8) {
+func limitsPerBucket(d *drawgate.Decision) (n [store.MaxBuckets]uint8) {
 	for r := range d.Limits() {
 		n[r.Bucket]++
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate/internal/admit"
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/hold"
+	"github.com/drawgate/drawgate/store"
 )
 
 // ErrHoldLost is the cause with which a handler's context ends if its hold could not be renewed in
@@ -75,7 +76,7 @@ type take struct {
 	admit.Take
 
 	m    *Middleware
-	from [drawgate.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
+	from [store.MaxBuckets]uint8 // of each ask: its position among the buckets; unused if the middleware has one bucket
 
 	hidden uint64 // the buckets that the headers do not describe, one bit each
 }

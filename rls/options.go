@@ -9,7 +9,7 @@ import (
 )
 
 // MaxDescriptors is the maximum number of descriptors in a request. A request with more is invalid,
-// as is one that needs more than [drawgate.MaxBuckets] buckets at once.
+// as is one that needs more than [store.MaxBuckets] buckets at once.
 const MaxDescriptors = 64
 
 // ReportKey is an entry that marks its descriptor's hits as already used: they are counted even

@@ -189,7 +189,7 @@ func TestRulesOfTooManyBuckets(t *testing.T) {
 	config.Rules[0].Apply = append(config.Rules[0].Apply, rules.Apply{Policy: "as-well", Key: "user"})
 	c := byRules(t, config, nil)
 	r := request("d")
-	for i := range drawgate.MaxBuckets / 2 { // two buckets each
+	for i := range store.MaxBuckets / 2 { // two buckets each
 		r.Descriptors = append(r.Descriptors, descriptor(fmt.Sprint("user=", i)))
 	}
 	r.Descriptors = append(r.Descriptors, descriptor("free=x"))

@@ -26,6 +26,7 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Service answers Envoy's rate limit requests with an engine. It is safe for concurrent use.
@@ -181,7 +182,7 @@ func public(err error) string {
 	case errors.Is(err, engine.ErrUnknownPolicy):
 		return "rls: the engine does not have the policies of the configuration"
 	case errors.Is(err, engine.ErrTooMany):
-		return fmt.Sprintf("rls: the descriptors need more than %d buckets at once", drawgate.MaxBuckets)
+		return fmt.Sprintf("rls: the descriptors need more than %d buckets at once", store.MaxBuckets)
 	case kind == failure.NeedsReserve:
 		return "rls: a policy of the request has a concurrency limit, which this protocol cannot release"
 	case kind == failure.Invalid, kind == failure.UnknownUnit:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/store"
 )
 
 // peekAll peeks for the descriptors with 0 hits, all in one step.
@@ -28,7 +29,7 @@ func (c *call) peek(ctx context.Context, which, over func(*part) bool) error {
 			group = append(group, i)
 		}
 	}
-	for some := range slices.Chunk(group, drawgate.MaxBuckets) {
+	for some := range slices.Chunk(group, store.MaxBuckets) {
 		c.begin()
 		for _, i := range some {
 			c.add(&c.parts[i], 0)
@@ -127,8 +128,8 @@ func (c *call) add(p *part, n int64) {
 
 // run decides the asks and records the result for each part.
 func (c *call) run(ctx context.Context) (allowed bool, err error) {
-	if len(c.asks) > drawgate.MaxBuckets {
-		return false, status.Errorf(codes.InvalidArgument, "rls: the descriptors need %d buckets at once, but at most %d are allowed", len(c.asks), drawgate.MaxBuckets)
+	if len(c.asks) > store.MaxBuckets {
+		return false, status.Errorf(codes.InvalidArgument, "rls: the descriptors need %d buckets at once, but at most %d are allowed", len(c.asks), store.MaxBuckets)
 	}
 	for i := range c.asks { // now that costs no longer moves
 		if c.costs[i].N != 1 {

@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store"
 )
 
 // request converts a take for the engine, and checks what the engine does not.
@@ -37,7 +38,7 @@ func (s *Server) request(who *access, t *api.Take, req *engine.Request) *api.Pro
 	req.Wait, req.Priority, req.ID = t.WaitMS > 0, t.Priority, t.ID
 	req.Labels = labels(t.Labels)
 	if t.Grant != "" {
-		g, err := drawgate.ParseGrant(t.Grant)
+		g, err := store.ParseGrant(t.Grant)
 		if err != nil {
 			return problem(api.CodeInvalid, "grant: %s", present.Problem(err).Detail)
 		}
@@ -74,8 +75,8 @@ func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *ap
 		return problem(api.CodeInvalid, "give either buckets, or one policy, key and costs")
 	case len(several) == 0:
 		return problem(api.CodeInvalid, "buckets is empty")
-	case len(several) > drawgate.MaxBuckets:
-		return problem(api.CodeInvalid, "buckets has %d elements, not 1 to %d", len(several), drawgate.MaxBuckets)
+	case len(several) > store.MaxBuckets:
+		return problem(api.CodeInvalid, "buckets has %d elements, not 1 to %d", len(several), store.MaxBuckets)
 	}
 	for i := range several {
 		if p := s.byName(who, &several[i], req); p != nil {

@@ -409,12 +409,12 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 	for _, long := range []int{16, 42, 128} {
 		var cfg engine.Config
 		var applied, shadows []rules.Apply
-		for i := range drawgate.MaxBuckets {
+		for i := range store.MaxBuckets {
 			p := drawgate.Policy{Name: name("%", i, long)}
 			for j := range store.MaxLimits {
 				p.Limits = append(p.Limits, drawgate.Limit{Name: name("l", j, min(long, 64)), Kind: drawgate.Rolling, Window: time.Hour * time.Duration(j+1), Amount: 1e12})
 			}
-			if i == drawgate.MaxBuckets-1 {
+			if i == store.MaxBuckets-1 {
 				p.Limits[3].Amount = 2
 			}
 			shadow := p

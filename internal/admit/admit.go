@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/internal/hold"
+	"github.com/drawgate/drawgate/store"
 )
 
 // Options are those that both packages have, with the same meaning.
@@ -63,8 +64,8 @@ type Bucket struct {
 
 // Check returns an error if the buckets cannot be taken together.
 func (l *Limiter) Check(buckets []Bucket) error {
-	if n := len(buckets); n == 0 || n > drawgate.MaxBuckets {
-		return fmt.Errorf("%s: %d buckets, but 1 to %d are allowed", l.opts.Package, n, drawgate.MaxBuckets)
+	if n := len(buckets); n == 0 || n > store.MaxBuckets {
+		return fmt.Errorf("%s: %d buckets, but 1 to %d are allowed", l.opts.Package, n, store.MaxBuckets)
 	}
 	names := map[string]bool{}
 	var asks []drawgate.Ask
