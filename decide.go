@@ -25,6 +25,9 @@ type take struct {
 func (t *take) decision(v *store.Verdict) (d Decision) {
 	d = decisionOf(v, t.plans)
 	d.priority = uint8(t.Priority)
+	if t.Hold > 0 && d.more == nil { // a store that forgot to say when the hold ends: nobody relies on it then
+		d.more = &details{}
+	}
 	return d
 }
 
@@ -34,15 +37,15 @@ func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
 	if len(plans) > 1 || v.End != 0 || v.Start > v.Now || v.UsageUnknown {
 		d.more = &details{start: v.Start, end: v.End, unknown: v.UsageUnknown}
 	}
-	out := results(&v.First)
-	d.results(plans[0], &out)
-	rest := min(len(v.Rest), len(plans)-1)
-	for i := range v.Rest[:rest] {
-		d.more.buckets = append(d.more.buckets, bucketResult{plan: plans[i+1], res: results(&v.Rest[i])})
-	}
-	if v.End != 0 {
-		for i := range 1 + rest {
-			d.more.got = append(d.more.got, v.Bucket(i).Granted)
+	for i, plan := range plans[:min(len(plans), v.Buckets())] {
+		a := v.Bucket(i)
+		if out := results(a); i == 0 {
+			d.results(plan, &out)
+		} else {
+			d.more.buckets = append(d.more.buckets, bucketResult{plan: plan, res: out})
+		}
+		if v.End != 0 {
+			d.more.got = append(d.more.got, a.Granted)
 		}
 	}
 	return d

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestAllowWhileTheStoreIsAway: 50 ms in all, one attempt, an error that says so, and nothing
@@ -521,4 +522,33 @@ func TestNoCreditTwice(t *testing.T) {
 			wantUsed(t, l, "k", int64(2*(round+1)))
 		}
 	})
+}
+
+// forgetful is a store whose verdicts say of the first bucket only whether it allows the take.
+type forgetful struct{ drawgate.Store }
+
+func (s forgetful) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	err := s.Store.Take(ctx, batch, out)
+	for i := range out {
+		out[i].End, out[i].Rest = 0, nil
+	}
+	return err
+}
+
+// TestAVerdictThatLacksThings: a store that forgets to say when a hold ends, or what it says of other
+// buckets, gives a reservation that is over.
+func TestAVerdictThatLacksThings(t *testing.T) {
+	t.Parallel()
+	lim, err := drawgate.New(forgetful{memstore.New(nil)}, policy(rolling(10, time.Minute)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := []drawgate.Ask{lim.Ask("a"), lim.Ask("b")}
+	d, res, err := lim.Take(t.Context(), drawgate.Request{Buckets: asks, Hold: drawgate.Hold{For: time.Minute}})
+	if err != nil || !d.Allowed || d.Buckets() != 1 || d.Granted(1) != (store.Amounts{}) || res.Deadline().After(time.Now()) {
+		t.Errorf("%+v, %v, until %v", d, err, res.Deadline())
+	}
+	if d, _, err = lim.Take(t.Context(), drawgate.Request{Buckets: asks[:1], Hold: drawgate.Hold{For: time.Minute}}); err != nil || !d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
 }

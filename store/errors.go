@@ -14,7 +14,7 @@ var (
 	// ErrStoreUnavailable means that the store did not decide: it could not be reached, did not
 	// answer in time, or failed. See [Error].
 	ErrStoreUnavailable = errors.New("drawgate: the store is unavailable")
-	// ErrNothingDone is in a [Error] whose store is certain that the call was not carried
+	// ErrNothingDone is in an [Error] whose store is certain that the call was not carried
 	// out.
 	ErrNothingDone = errors.New("nothing was done")
 	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
@@ -54,7 +54,7 @@ type Error struct {
 	Fault     Fault // what kind of failure it is, as far as the store knows
 }
 
-// Fault says what kind of failure a [Error] is: who must do something before the store comes
+// Fault says what kind of failure an [Error] is: who must do something before the store comes
 // back.
 type Fault uint8
 

@@ -160,8 +160,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	var hour store.Result = out[0].First.Limits[0]
-	fmt.Println("used", out[0].States[0].Used, "remaining", hour.Remaining)
+	show := func(u store.LimitUsage, r store.Result) { fmt.Println("used", u.Used, "remaining", r.Remaining) }
+	show(out[0].States[0], out[0].First.Limits[0])
 	// Output:
 	// true 1 <nil>
 	// true 0 <nil>

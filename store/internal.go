@@ -85,12 +85,12 @@ func (internal) Verdict(r *record.Verdict, asks []record.Ask) (v Verdict) {
 		v.Rest = make([]Answer, len(asks)-1)
 	}
 	for i := range asks {
-		a := v.Bucket(i)
-		for j, out := range asks[i].Out {
+		ask, a := &asks[i], v.Bucket(i)
+		for j, out := range ask.Out {
 			a.Limits[j] = Result{Remaining: out.Remaining, RetryAfter: duration(out.RetryAfter), ResetAt: out.ResetAt}
 		}
 		if v.End != 0 {
-			a.Granted = Amounts(asks[i].Granted)
+			a.Granted = Amounts(ask.Granted)
 		}
 	}
 	return v

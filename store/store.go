@@ -46,7 +46,7 @@ import (
 //
 // A batch may be answered in part: each element has an error of its own, and the method's error
 // says that nothing at all was done. If the outcome of a take is unknown (a reply was lost), the
-// error is a [Error] and the units may be spent. Neither arguments nor results are kept.
+// error is an [Error] and the units may be spent. Neither arguments nor results are kept.
 type Store interface {
 	// Take decides each take of the batch in one atomic step, in order. If ctx has ended before a
 	// step begins, nothing is done. len(out) == len(batch). A take that fits, but would open more

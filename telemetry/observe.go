@@ -27,10 +27,10 @@ func opOf(op string) int {
 type class uint8
 
 const (
-	transient     class = iota // as drawgate.FaultTransient
-	configuration              // as drawgate.FaultConfiguration
-	bucket                     // as drawgate.FaultBucket
-	permanent                  // as drawgate.FaultPermanent
+	transient     class = iota // as store.FaultTransient
+	configuration              // as store.FaultConfiguration
+	bucket                     // as store.FaultBucket
+	permanent                  // as store.FaultPermanent
 	timeout                    // it did not answer in time
 	caller                     // the caller gave up, or the process is stopping
 	misused                    // the request was not valid

@@ -1,7 +1,7 @@
 package record
 
 // SeenLife is how long after an instant a refund, or a charge, that follows from what was seen then
-// may arrive, in µs. It is the same as drawgate.SendLife.
+// may arrive, in µs. It is the same as store.SendLife.
 const SeenLife = 2_000_000
 
 // TooLate reports whether what was seen at an instant was seen too long ago to charge or to give
