@@ -19,7 +19,7 @@ from ._call import Caller
 from ._errors import Error, Problem, Refused, ServerUnavailable, Unavailable
 from ._reservation import AsyncReservation
 from ._share import Entry, Share
-from ._wire import Answer, Bucket, Json, Key, Policy, Status, Target
+from ._types import UNIT_REQUESTS, Answer, Bucket, Json, Key, Policy, Status, Target
 
 log = logging.getLogger("drawgate")
 
@@ -254,7 +254,7 @@ class AsyncLimiter:
                 for p in self._policies
                 if policy in ("", p.name) and not p.shadow
                 for m in p.limits
-                if (m.kind, m.unit, m.amount, m.window) == ("rolling", _wire.UNIT_REQUESTS, limit, window)
+                if (m.kind, m.unit, m.amount, m.window) == ("rolling", UNIT_REQUESTS, limit, window)
             ]
 
         found = matches()

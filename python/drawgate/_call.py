@@ -17,7 +17,7 @@ import httpx
 
 from . import _wire
 from ._errors import Error, ServerUnavailable, Unavailable
-from ._wire import Json
+from ._types import Json
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts; doubling, with jitter
 LAST = 1.0  # so many seconds before the deadline the time is not divided among attempts any more

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ._wire import Answer, Limit
+from ._types import Answer, Limit
 
 
 class Error(Exception):

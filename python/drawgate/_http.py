@@ -11,7 +11,8 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 from ._errors import Error, Problem, Unavailable
-from ._wire import PROBLEM_TYPE, Answer, Json, Limit
+from ._types import Answer, Json, Limit
+from ._wire import PROBLEM_TYPE
 
 log = logging.getLogger("drawgate")
 

@@ -19,7 +19,7 @@ from . import _wire
 from ._breaker import Breaker, _Attempt
 from ._errors import Error, HoldLost, Problem, Refused, Unavailable
 from ._share import Entry
-from ._wire import Answer, Json, Key, Target
+from ._types import Answer, Json, Key, Target
 
 if TYPE_CHECKING:
     from ._async import AsyncLimiter

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ._wire import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy, key_text
+from ._types import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy, key_text
 
 # Bounds on what a process keeps. Beyond them it forgets, and then counts too much rather than too little.
 MAX_BUCKETS = 10_000

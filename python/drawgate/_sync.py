@@ -20,7 +20,7 @@ from ._async import AsyncLimiter, Fallback
 from ._breaker import Breaker
 from ._errors import Error
 from ._reservation import ReservationBase
-from ._wire import Answer, Key, Policy, Status, Target
+from ._types import Answer, Key, Policy, Status, Target
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._errors import CircuitOpen, Error, HoldLost, Refused
 from ._reservation import AsyncReservation
-from ._wire import Answer, Key, key_text
+from ._types import Answer, Key, key_text
 from .asgi import ClientLeft, Listener
 
 T = TypeVar("T")

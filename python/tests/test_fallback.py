@@ -12,7 +12,7 @@ import pytest
 
 from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
 from drawgate._share import MAX_BUCKETS, MAX_ENTRIES, Share
-from drawgate._wire import Answer, Limit
+from drawgate._types import Answer, Limit
 from drawgate.testing import FakeServer
 
 
