@@ -31,7 +31,7 @@ class Caller:
     """Sends requests to one server. The arguments are those of `AsyncLimiter`."""
 
     def __init__(self, base: str, token: str, timeout: float, transport: httpx.AsyncBaseTransport | None) -> None:
-        self._base, self._timeout, self._transport = base, timeout, transport
+        self.base, self._timeout, self._transport = base, timeout, transport
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pid = 0  # of the process that uses the transport
         self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
@@ -126,13 +126,13 @@ class Caller:
             with anyio.fail_after(limit):
                 response = await self._client().request(
                     method,
-                    self._base + path,
+                    self.base + path,
                     content=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
                     headers=self._headers | ({"Content-Type": _wire.JSON_TYPE} if body is not None else {}),
                     timeout=httpx.Timeout(None, connect=connect),
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            what = f"{self._base} cannot be reached ({error})"
+            what = f"{self.base} cannot be reached ({error})"
             text = f"{what}: is the server running, and is the address (server=, or DRAWGATE_SERVER) right?"
             raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
         except (httpx.RequestError, OSError) as error:
@@ -141,14 +141,14 @@ class Caller:
                 if isinstance(error, TimeoutError)
                 else f"did not answer ({error or repr(error)})"
             )
-            text = f"{self._base} {what} to {method} {path}: it may have been carried out"
+            text = f"{self.base} {what} to {method} {path}: it may have been carried out"
             raise _Failed(ServerUnavailable(text, maybe=True)) from error
         data: Json | None = None
         with contextlib.suppress(ValueError, RecursionError):
             read = response.json()
             data = read if isinstance(read, dict) else None
         problem = _wire.problem(
-            self._base, f"{method} {path}", response.status_code, response.headers.get("Content-Type", ""), data
+            self.base, f"{method} {path}", response.status_code, response.headers.get("Content-Type", ""), data
         )
         if problem:
             retry_after = response.headers.get("Retry-After", "")
@@ -168,7 +168,7 @@ class Caller:
                 )
             self._pid = os.getpid()
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP_ALIVE)
-            plain = self._base.startswith("http:")  # reading certificates takes time
+            plain = self.base.startswith("http:")  # reading certificates takes time
             transport = self._transport or httpx.AsyncHTTPTransport(verify=not plain, limits=limits)
             client = httpx.AsyncClient(transport=transport, follow_redirects=False)
             for old in list(self._clients):  # other loops run in other threads

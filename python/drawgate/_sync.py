@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ._async import AsyncLimiter, Fallback
+from ._async import AsyncLimiter
 from ._breaker import Breaker
+from ._decide import Fallback
 from ._errors import Error
 from ._reservation import ReservationBase
 from ._types import Answer, Key, Policy, Status, Target
@@ -231,7 +232,7 @@ class Limiter:
         """Holds units, or slots, while a block runs: see `AsyncLimiter.reserve`."""
         return Reservation(
             self,
-            self._inner,
+            self._inner._decider,
             policy,
             key,
             costs,

@@ -457,7 +457,7 @@ def test_a_task_that_cannot_be_queued_again_is_not_lost(
         ask()
     elif why == "no server":
         fake.unavailable = True
-        monkeypatch.setattr(ask.limiter._inner, "_timeout", 0.05)
+        monkeypatch.setattr(ask.limiter._inner._decider, "timeout", 0.05)
     else:
         monkeypatch.setattr(drawgate.celery._stop, "_future", (stopped := concurrent.futures.Future[None]()))
         stopped.set_result(None)

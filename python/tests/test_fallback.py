@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import httpx
 import pytest
 
-from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
+from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _decide
 from drawgate._share import MAX_BUCKETS, MAX_ENTRIES, Share
 from drawgate._types import Answer, Limit
 from drawgate.testing import FakeServer
@@ -23,7 +23,7 @@ def fake() -> FakeServer:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_async, "OFFLINE", 0.0)  # every call tries the server
+    monkeypatch.setattr(_decide, "OFFLINE", 0.0)  # every call tries the server
 
 
 def test_closed(fake: FakeServer) -> None:
@@ -57,11 +57,11 @@ def test_open(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
 def test_the_server_is_not_asked_every_time(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Limiter(transport=fake.transport, timeout=1, fallback="open") as limiter:
         fake.unavailable = True
-        monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+        monkeypatch.setattr(_decide, "OFFLINE", 1000.0)
         assert limiter.take("llm").fallback
         fake.unavailable = False
         assert limiter.take("llm").fallback
-        limiter._inner._offline_until = 1.0  # that time has passed
+        limiter._inner._decider._offline_until = 1.0  # that time has passed
         assert not limiter.take("llm").fallback
     assert fake.used("llm") == {"requests": 1}
 
@@ -82,13 +82,13 @@ def test_a_proxy_without_the_path_for_health() -> None:
 
 
 def test_is_allowed(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+    monkeypatch.setattr(_decide, "OFFLINE", 1000.0)
     with Limiter(transport=fake.transport, timeout=0.1, fallback="open") as limiter:
         fake.unavailable = True
         for _ in range(3):
             assert limiter.is_allowed("user", 10, 60)[0]
         fake.unavailable = False
-        limiter._inner._offline_until = 1.0  # that time has passed
+        limiter._inner._decider._offline_until = 1.0  # that time has passed
         assert limiter.is_allowed("user", 10, 60) == (True, ANY)
         fake.unavailable = True
         assert limiter.is_allowed("user", 10, 60)[0]
@@ -117,7 +117,7 @@ def test_share(fake: FakeServer) -> None:
 
 
 def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_async, "LEARN_AFTER", -1.0)
+    monkeypatch.setattr(_decide, "LEARN_AFTER", -1.0)
     asked: list[object] = []
     learn = Share.learn
 

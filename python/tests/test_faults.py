@@ -12,7 +12,7 @@ import httpx
 import pytest
 from conftest import Proxy, Server
 
-from drawgate import AsyncLimiter, Limiter, ServerUnavailable, _async
+from drawgate import AsyncLimiter, Limiter, ServerUnavailable, _decide
 
 
 @pytest.mark.parametrize(("end", "want"), [("used", 30), ("more", 300), ("cancel", 0)])
@@ -49,7 +49,7 @@ def test_given_up_holds_are_reported_once(
     proxy: Proxy, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many cannot be cancelled: one warning at once, and one that counts the others, without a key."""
-    monkeypatch.setattr(_async, "GIVE_UP_TIMEOUT", 0.01)
+    monkeypatch.setattr(_decide, "GIVE_UP_TIMEOUT", 0.01)
     proxy.silent = 100_000
 
     async def one(limiter: AsyncLimiter) -> None:

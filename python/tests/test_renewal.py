@@ -134,7 +134,7 @@ def test_errors_are_of_the_package() -> None:
     async def main() -> None:
         async with server(lambda _: compressed()) as limiter:
             async with limiter.reserve("llm") as r:
-                limiter._timeout = limiter._caller._timeout = 0.1
+                limiter._decider.timeout = limiter._caller._timeout = 0.1
             assert r.outcome == "unknown"
         async with AsyncLimiter(transport=httpx.MockTransport(lambda _: answers.pop(0))) as limiter:
             with pytest.raises(ServerUnavailable) as e:

@@ -15,7 +15,18 @@ import httpx
 import pytest
 from conftest import Server
 
-from drawgate import AsyncLimiter, Attributes, Bucket, Limiter, Problem, Refused, ServerUnavailable, _async, _call
+from drawgate import (
+    AsyncLimiter,
+    Attributes,
+    Bucket,
+    Limiter,
+    Problem,
+    Refused,
+    ServerUnavailable,
+    _async,
+    _call,
+    _decide,
+)
 from drawgate.testing import FakeServer
 
 
@@ -245,7 +256,7 @@ def test_only_an_unknown_field_is_of_another_version(limiter: Limiter) -> None:
     assert e.value.code == "bad_json"
     assert "version" not in str(e.value)
     with pytest.raises(Problem, match="is the server of another version"):
-        limiter._loop.run(limiter._inner._ask({"policy": "llm", "newer": 1}, None, 0))
+        limiter._loop.run(limiter._inner._decider.ask({"policy": "llm", "newer": 1}, None, 0))
 
 
 def test_several_event_loops_begin_at_once() -> None:
@@ -278,7 +289,7 @@ def test_one_deadline_for_all_requests_of_a_call(monkeypatch: pytest.MonkeyPatch
 
     async def main() -> None:
         limiter = AsyncLimiter(transport=httpx.MockTransport(answer), timeout=10)
-        limiter._offline_until = 1.0
+        limiter._decider._offline_until = 1.0
         call = limiter._caller.call
 
         async def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -286,7 +297,8 @@ def test_one_deadline_for_all_requests_of_a_call(monkeypatch: pytest.MonkeyPatch
             return await call(*args, **kwargs)
 
         monkeypatch.setattr(limiter._caller, "call", recorded)
-        monkeypatch.setattr(_async, "time", SimpleNamespace(monotonic=lambda: clock.now))
+        for module in (_async, _decide):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
         assert await limiter.is_allowed("ada", 3, 60)
 
     asyncio.run(main())
