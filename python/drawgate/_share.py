@@ -202,5 +202,11 @@ def _shorten(entries: list[Entry]) -> None:
 
 def _refusal(policy: str, limit: str, message: str, wait: float) -> Answer:
     return Answer(
-        allowed=False, reason="away", message=message, policy=policy, limit=limit, retry_after=wait, fallback=True
+        allowed=False,
+        reason="unavailable",
+        message=message,
+        policy=policy,
+        limit=limit,
+        retry_after=wait,
+        fallback=True,
     )

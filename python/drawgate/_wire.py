@@ -99,6 +99,14 @@ def _target_body(target: Target, key: Key, costs: Mapping[str, int]) -> Json:
     return {"buckets": [b.body() for b in target]}
 
 
+# What servers wrote before 1.0, and still may, by what they write now.
+_RETIRED = {"away": "unavailable", "store_away": "store_unavailable"}
+
+
+def _word(text: str) -> str:
+    return _RETIRED.get(text, text)
+
+
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")
 
 
@@ -162,7 +170,7 @@ def answer(d: Json) -> Answer:
     by = d.get("refused_by") or {}
     return Answer(
         allowed=d["allowed"] is True,
-        reason=d.get("reason") or "",
+        reason=_word(d.get("reason") or ""),
         message=d.get("message") or "",
         policy=by.get("policy", ""),
         limit=by.get("limit", ""),
@@ -228,8 +236,8 @@ def problem(base: str, call: str, http_status: int, content_type: str, body: Jso
     if media == JSON_TYPE and http_status == 200 and body is not None:
         return None
     if media == PROBLEM_TYPE and body is not None and isinstance(body.get("code"), str):
-        code, detail = body["code"], body.get("detail", "")
-        if code == "store_away":
+        code, detail = _word(body["code"]), body.get("detail", "")
+        if code == "store_unavailable":
             return StoreUnavailable(f"{base} could not decide, because its store is unavailable: {detail}", maybe=True)
         if code == "closing":
             return ServerUnavailable(f"{base} is stopping: try again, or ask another server", maybe=False)

@@ -258,10 +258,10 @@ def test_chord(workers: Workers, server: Server) -> None:
 
 def test_without_the_server(tmp_path: Path, own_server: Server, redis_url: str) -> None:
     """An outage uses up no attempts."""
-    with Workers(tmp_path, redis_url, own_server.url, "away", LIMITED_TIMEOUT="0.5") as workers:
+    with Workers(tmp_path, redis_url, own_server.url, "outage", LIMITED_TIMEOUT="0.5") as workers:
         own_server.kill()
         workers.start("-c", "1")
-        task = workers.send("once", "away")
+        task = workers.send("once", "outage")
         until(lambda: workers.log("retry"), "it is queued again")
         own_server.start()
         until(lambda: workers.log("run"), "it runs")
@@ -448,11 +448,11 @@ def test_a_task_that_cannot_be_queued_again_is_not_lost(
     )
     def ask() -> None: ...
 
-    def away(*_: Any, **options: Any) -> None:
+    def unreachable(*_: Any, **options: Any) -> None:
         policies.append(options["retry"])
-        raise OSError("the broker is away")
+        raise OSError("the broker is down")
 
-    monkeypatch.setattr(LimitedTask, "apply_async", away)
+    monkeypatch.setattr(LimitedTask, "apply_async", unreachable)
     if why == "no units":
         ask()
     elif why == "no server":
@@ -468,7 +468,7 @@ def test_a_task_that_cannot_be_queued_again_is_not_lost(
     assert policies == [True]
     assert end.state == "FAILURE"
     assert [type(e) for e in failures] == [GivenUp]
-    text = "task ask[1-2] got no units, and could not be queued again: the broker is away"
+    text = "task ask[1-2] got no units, and could not be queued again: the broker is down"
     assert str(failures[0]) == text
     assert text in [r.getMessage() for r in caplog.records if r.levelname == "ERROR" and r.name == "drawgate"]
 

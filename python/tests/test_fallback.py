@@ -107,7 +107,7 @@ def test_share(fake: FakeServer) -> None:
         assert not limiter.take("llm", "a", costs={"tokens": 1})
         assert limiter.take("llm", "a")
         answer = limiter.take("llm", "a")
-        assert (answer.reason, answer.policy, answer.limit) == ("away", "llm", "requests")
+        assert (answer.reason, answer.policy, answer.limit) == ("unavailable", "llm", "requests")
         with pytest.raises(Refused, match="this process's share of limit"):
             limiter.wait("llm", "a")
         assert not limiter.take("llm", "b")  # never seen: a process before this one may have used it

@@ -23,10 +23,12 @@ from drawgate import (
     Problem,
     Refused,
     ServerUnavailable,
+    StoreUnavailable,
     _async,
     _call,
     _decide,
 )
+from drawgate._http import failure, refusal
 from drawgate.testing import FakeServer
 
 
@@ -222,6 +224,24 @@ def test_not_a_drawgate_server(key: str) -> None:
     other = httpx.MockTransport(lambda _: httpx.Response(200, json={"ok": True}))
     with pytest.raises(ServerUnavailable, match="of another version"), Limiter(transport=other) as limiter:
         limiter.take("few", key)
+
+
+@pytest.mark.parametrize(("reason", "code"), [("unavailable", "store_unavailable"), ("away", "store_away")])
+def test_the_words_of_older_servers(reason: str, code: str) -> None:
+    def refuses(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"allowed": False, "reason": reason, "retry_after_ms": 1000})
+
+    def fails(_: httpx.Request) -> httpx.Response:
+        headers = {"Content-Type": "application/problem+json"}
+        return httpx.Response(503, json={"code": code, "detail": "the store does not answer"}, headers=headers)
+
+    with Limiter(transport=httpx.MockTransport(refuses)) as limiter:
+        answer = limiter.take("few")
+    assert answer.reason == "unavailable"
+    assert refusal(answer, None).code == "store_unavailable"
+    with Limiter(transport=httpx.MockTransport(fails)) as limiter, pytest.raises(StoreUnavailable) as e:
+        limiter.take("few")
+    assert failure(e.value).code == "store_unavailable"
 
 
 @pytest.mark.parametrize("oversleep", [0.0, 100.0])
