@@ -25,7 +25,7 @@ class AsyncLimiter:
     A call takes at most `timeout` seconds, in addition to the time for which it may wait in the
     server's queue. Calls that do no harm when they are carried out twice are sent again within that
     time: reservations, settlements and queries. A plain take is sent once; if its answer is lost,
-    its units may be spent (`Error.maybe`).
+    its units may be spent (`Error.may_have_spent`).
 
     It may be used in several event loops. Close it, or use it in `async with`, so that reservations
     that were given up are given back before the program ends.
@@ -187,7 +187,7 @@ class AsyncLimiter:
             unit: what is counted.
         """
         bucket = Bucket(policy, identifier, {unit: tokens})
-        answer, _ = await self._decider.ask(bucket.body(), [bucket], timeout if wait else 0.0)
+        answer, _ = await self._decider.ask(_wire.bucket_body(bucket), [bucket], timeout if wait else 0.0)
         return answer.allowed
 
     async def is_allowed(
@@ -252,9 +252,9 @@ class AsyncLimiter:
         tenant: str = "",
     ) -> Status:
         """Describes a bucket, and what a take of these costs would get. Nothing is spent."""
-        body = Bucket(policy, key, {} if costs is None else costs, tenant).body() | (
-            {"priority": priority} if priority else {}
-        )
+        body = _wire.bucket_body(Bucket(policy, key, {} if costs is None else costs, tenant))
+        if priority:
+            body["priority"] = priority
         data, _ = await self._caller.call("POST", "/v1/status", body, again=True)
         return self._decider.read(_wire.status, data)
 
@@ -266,7 +266,8 @@ class AsyncLimiter:
         That is later than asked for if the bucket was already paused for longer: only `unpause`
         ends a pause early. For administrators: the server's address is its address for them.
         """
-        body = Bucket(policy, key, {}, tenant).body() | {"for_ms": _wire.millis("seconds", seconds), "reason": reason}
+        body = _wire.bucket_body(Bucket(policy, key, {}, tenant))
+        body |= {"for_ms": _wire.millis("seconds", seconds), "reason": reason}
         data, _ = await self._caller.call("POST", "/v1/pause", body, again=True)
         return self._decider.read(_wire.paused, data)
 
@@ -281,7 +282,8 @@ class AsyncLimiter:
         """
         if until.tzinfo is None:
             raise ValueError("until has no time zone: give the paused_until of a status")
-        body = Bucket(policy, key, {}, tenant).body() | {"until": until.isoformat(), "reason": reason}
+        body = _wire.bucket_body(Bucket(policy, key, {}, tenant))
+        body |= {"until": until.isoformat(), "reason": reason}
         data, _ = await self._caller.call("POST", "/v1/unpause", body, again=True)
         return self._decider.read(lambda d: _wire.instant(d.get("until")), data)
 

@@ -81,8 +81,8 @@ class Caller:
 
         times gets the time of each attempt.
 
-        An error has maybe set if any attempt may have been carried out. again says that more than
-        one may be.
+        An error has may_have_spent set if any attempt may have been carried out. again says that more
+        than one may be.
         """
         begun = time.monotonic()
         waited = begun + wait_ms / 1000  # when the server has answered at the latest
@@ -105,7 +105,7 @@ class Caller:
                 failure = error
             if attempt == 1 or time.monotonic() - now > timeout:  # the wait is for the queue, not for a server
                 give_up = min(deadline, time.monotonic() + timeout)
-            unsure, sent = unsure or failure.error.maybe, sent or failure.sent
+            unsure, sent = unsure or failure.error.may_have_spent, sent or failure.sent
             pause = max(failure.pause, min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * (0.5 + random.random()))
             retry = (again and isinstance(failure.error, Unavailable)) or not failure.sent
             if not retry or attempt == attempts or time.monotonic() + pause + SHORTEST > give_up:
@@ -113,7 +113,7 @@ class Caller:
             await asyncio.sleep(pause)
             if time.monotonic() + SHORTEST > give_up:  # a busy machine sleeps for longer
                 break
-        failure.error.maybe, failure.error._sent = unsure, sent
+        failure.error.may_have_spent, failure.error._sent = unsure, sent
         if attempt > 1:
             failure.error.args = (f"{failure.error} ({attempt} attempts in {time.monotonic() - begun:.3g} s)",)
         try:
@@ -134,7 +134,7 @@ class Caller:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             what = f"{self.base} cannot be reached ({error})"
             text = f"{what}: is the server running, and is the address (server=, or DRAWGATE_SERVER) right?"
-            raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
+            raise _Failed(ServerUnavailable(text, may_have_spent=False), sent=False) from error
         except (httpx.RequestError, OSError) as error:
             what = (
                 f"did not answer within {limit:.3g} s"
@@ -142,7 +142,7 @@ class Caller:
                 else f"did not answer ({error or repr(error)})"
             )
             text = f"{self.base} {what} to {method} {path}: it may have been carried out"
-            raise _Failed(ServerUnavailable(text, maybe=True)) from error
+            raise _Failed(ServerUnavailable(text, may_have_spent=True)) from error
         data: Json | None = None
         with contextlib.suppress(ValueError, RecursionError):
             read = response.json()

@@ -65,7 +65,7 @@ class Decider:
         except Exception as error:
             raise ServerUnavailable(
                 f"the answer of {self.caller.base} cannot be read: is the server of another version? ({error!r})",
-                maybe=True,
+                may_have_spent=True,
             ) from error
 
     async def policies(self, deadline: float) -> tuple[Policy, ...]:
@@ -125,7 +125,7 @@ class Decider:
             )
             answer = self.read(_wire.answer, data)
         except Problem as problem:
-            if own and problem.maybe:
+            if own and problem.may_have_spent:
                 self._give_up(body)
             raise
         except Unavailable as error:

@@ -12,12 +12,17 @@ class Error(Exception):
     """The base of all errors of this package.
 
     Attributes:
-        maybe: the call may have been carried out although there was no answer. The units of a plain
-            take may then be spent. What a reservation holds is given back in the background.
+        may_have_spent: the call may have been carried out although there was no answer. The units of a
+            plain take may then be spent. What a reservation holds is given back in the background.
     """
 
-    maybe: bool = False
+    may_have_spent: bool = False
     _sent = True  # at least one attempt has reached a server
+
+    @property
+    def maybe(self) -> bool:
+        """The same by its name before 1.0."""
+        return self.may_have_spent
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)  # without arguments that only make the text
@@ -73,11 +78,11 @@ class CircuitOpen(Error):
 
 
 class Unavailable(Error):
-    """Nobody decided. Look at `maybe` before you try again."""
+    """Nobody decided. Look at `may_have_spent` before you try again."""
 
-    def __init__(self, message: str, *, maybe: bool) -> None:
+    def __init__(self, message: str, *, may_have_spent: bool) -> None:
         super().__init__(message)
-        self.maybe = maybe
+        self.may_have_spent = may_have_spent
 
 
 class ServerUnavailable(Unavailable):

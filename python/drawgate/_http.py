@@ -78,7 +78,7 @@ def describe(answer: Answer, bucket: int | None) -> dict[str, str]:
 
 def tightest(limits: Iterable[Limit]) -> Limit | None:
     """Returns the limit that refuses longest, otherwise the one with the smallest part left."""
-    return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.most)), default=None)
+    return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.max)), default=None)
 
 
 def describe_limit(limit: Limit) -> dict[str, str]:

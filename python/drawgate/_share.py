@@ -52,7 +52,7 @@ class Share:
         self._policies: dict[str, Policy] = {}
         self._longest = math.inf  # window
         self._entries: dict[tuple[str, str, str], list[Entry]] = {}
-        self._most: dict[tuple[str, str, str], dict[str, int]] = {}  # by limit, of the last answer: overrides
+        self._max: dict[tuple[str, str, str], dict[str, int]] = {}  # by limit, of the last answer: overrides
 
     def learn(self, policies: Sequence[Policy]) -> None:
         """Notes what the policies are."""
@@ -80,11 +80,11 @@ class Share:
             if entries is None:
                 if len(self._entries) >= MAX_BUCKETS:
                     self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
-                    self._most = {n: most for n, most in self._most.items() if n in self._entries}
+                    self._max = {n: by_limit for n, by_limit in self._max.items() if n in self._entries}
                     self._start = now
                 entries = self._entries[name] = [self._before(bucket, i, answer, now)]
             if not answer.fallback:
-                self._most[name] = {m.name: min(m.amount, m.most) for m in answer.limits if m.bucket == i}
+                self._max[name] = {m.name: min(m.amount, m.max) for m in answer.limits if m.bucket == i}
             while entries and not entries[0].open and entries[0].at + self._longest < now:
                 del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
@@ -115,8 +115,8 @@ class Share:
             name = self._name(bucket)
             entries = self._entries.get(name) or [Entry(_everything(policy), self._start)]
             for limit in policy.limits:
-                most = self._most.get(name, {}).get(limit.name, limit.most)
-                w = self._wait(limit, most, entries, _cost(bucket.costs, limit.unit), now)
+                allowed = self._max.get(name, {}).get(limit.name, limit.max)
+                w = self._wait(limit, allowed, entries, _cost(bucket.costs, limit.unit), now)
                 if w > wait:
                     wait, by = w, (policy.name, limit.name)
         if wait == 0:
@@ -129,17 +129,13 @@ class Share:
         if answer.fallback:
             return Entry(_everything(policy) if policy else {}, self._start)
         return Entry(
-            {
-                m.unit: max(0, m.most - m.remaining - _cost(bucket.costs, m.unit))
-                for m in answer.limits
-                if m.bucket == i
-            },
+            {m.unit: max(0, m.max - m.remaining - _cost(bucket.costs, m.unit)) for m in answer.limits if m.bucket == i},
             now,
         )
 
-    def _wait(self, limit: LimitSpec, most: int, entries: list[Entry], n: int, now: float) -> float:
+    def _wait(self, limit: LimitSpec, allowed: int, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
-        share = min(most, limit.most, limit.amount if limit.kind == "bucket" else limit.most) // self._instances
+        share = min(allowed, limit.max, limit.amount if limit.kind == "bucket" else limit.max) // self._instances
         window = _window(limit)
         if n > share or not window:  # of a kind that only newer clients know
             return _AGAIN
@@ -187,7 +183,7 @@ def _cost(costs: Mapping[str, int], unit: str) -> int:
 
 def _everything(policy: Policy) -> dict[str, int]:
     """Returns so much that nothing is left, except slots: the process that held them has ended."""
-    return {limit.unit: sum(m.most for m in policy.limits if m.unit == limit.unit) for limit in policy.limits}
+    return {limit.unit: sum(m.max for m in policy.limits if m.unit == limit.unit) for limit in policy.limits}
 
 
 def _shorten(entries: list[Entry]) -> None:

@@ -58,11 +58,6 @@ class Bucket:
         object.__setattr__(self, "key", key_text(self.key))
         check_costs(self.costs)
 
-    def body(self) -> Json:
-        """Returns the fields that are set."""
-        fields: Json = {"policy": self.policy, "key": self.key, "costs": dict(self.costs), "tenant": self.tenant}
-        return {name: value for name, value in fields.items() if value}
-
 
 @dataclass(frozen=True)
 class Attributes:
@@ -76,12 +71,6 @@ class Attributes:
     user: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     attrs: Mapping[str, str] = field(default_factory=dict)
-
-    def body(self) -> Json:
-        """Returns the fields that are set."""
-        return {
-            name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items() if value
-        }
 
 
 Target: TypeAlias = str | Sequence[Bucket] | Attributes
@@ -98,7 +87,7 @@ class Limit:
         name: its name in the policy.
         unit: what it counts.
         amount: as configured.
-        most: how much of it may be used at this priority.
+        max: how much of it may be used at this priority.
         remaining: how much a take of the same priority would get right now.
         retry_after: seconds; 0 if it passes, None if waiting never helps.
         reset_at: when nothing of it will be used.
@@ -110,11 +99,16 @@ class Limit:
     name: str
     unit: str
     amount: int
-    most: int
+    max: int
     remaining: int
     retry_after: float | None
     reset_at: datetime | None
     refused: bool
+
+    @property
+    def most(self) -> int:
+        """The same as max, by its name before 1.0."""
+        return self.max
 
 
 @dataclass(frozen=True)
@@ -221,12 +215,17 @@ class LimitSpec:
     unit: str
     kind: str
     amount: int
-    most: int
+    max: int
     window: float
     every: str
     zone: str
     burst: int
     description: str
+
+    @property
+    def most(self) -> int:
+        """The same as max, by its name before 1.0."""
+        return self.max
 
 
 @dataclass(frozen=True)

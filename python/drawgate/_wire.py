@@ -69,6 +69,15 @@ def buckets_of(target: Target, key: Key, costs: Mapping[str, int] | None) -> lis
     return list(target)
 
 
+def bucket_body(bucket: Bucket) -> Json:
+    """Returns the fields of a bucket that are set."""
+    return _fields(vars(bucket))
+
+
+def _fields(values: Mapping[str, Any]) -> Json:
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items() if value}
+
+
 def take_body(
     target: Target,
     key: Key,
@@ -88,15 +97,15 @@ def take_body(
 
 def _target_body(target: Target, key: Key, costs: Mapping[str, int]) -> Json:
     if isinstance(target, str):
-        return Bucket(target, key, costs).body()
+        return bucket_body(Bucket(target, key, costs))
     if key_text(key):
         raise ValueError("a key belongs to one policy: put it into each Bucket; of Attributes the rules choose it")
     check_costs(costs)
     if isinstance(target, Attributes):
-        return {"attributes": target.body()} | ({"costs": dict(costs)} if costs else {})
+        return {"attributes": _fields(vars(target))} | ({"costs": dict(costs)} if costs else {})
     if costs:
         raise ValueError("put the costs into each Bucket")
-    return {"buckets": [b.body() for b in target]}
+    return {"buckets": [bucket_body(b) for b in target]}
 
 
 # What servers wrote before 1.0, and still may, by what they write now.
@@ -147,7 +156,7 @@ def _limit(d: Json) -> dict[str, Any]:
         "name": d["name"],
         "unit": d["unit"],
         "amount": d["amount"],
-        "most": d["most"],
+        "max": d["most"],
         "remaining": d["remaining"],
         "retry_after": _seconds(d.get("retry_after_ms", 0)),
         "reset_at": instant(d.get("reset_at")),
@@ -214,7 +223,7 @@ def policies(d: Json) -> tuple[Policy, ...]:
 
     def spec(e: Json) -> LimitSpec:
         return LimitSpec(
-            name=e["name"], unit=e["unit"], amount=e["amount"], most=e["most"], description=e["description"], **_spec(e)
+            name=e["name"], unit=e["unit"], amount=e["amount"], max=e["most"], description=e["description"], **_spec(e)
         )
 
     return tuple(Policy(p["name"], tuple(map(spec, p["limits"])), p.get("shadow", False)) for p in d["policies"])
@@ -238,15 +247,17 @@ def problem(base: str, call: str, http_status: int, content_type: str, body: Jso
     if media == PROBLEM_TYPE and body is not None and isinstance(body.get("code"), str):
         code, detail = _word(body["code"]), body.get("detail", "")
         if code == "store_unavailable":
-            return StoreUnavailable(f"{base} could not decide, because its store is unavailable: {detail}", maybe=True)
+            return StoreUnavailable(
+                f"{base} could not decide, because its store is unavailable: {detail}", may_have_spent=True
+            )
         if code == "closing":
-            return ServerUnavailable(f"{base} is stopping: try again, or ask another server", maybe=False)
+            return ServerUnavailable(f"{base} is stopping: try again, or ask another server", may_have_spent=False)
         hints = "".join(f"; {hint}" for what, hint in HINTS.items() if what == code or what in str(detail))
         return Problem(f"{detail} ({code}){hints}", code=code, status=http_status)
     what = f"the answer of {base} to {call} has status {http_status}"
     text = f"{what} and is not from a Drawgate server: is the address (server=, or DRAWGATE_SERVER) right?"
     if http_status >= 500:  # a proxy that has no answer itself
-        return ServerUnavailable(text, maybe=True)
+        return ServerUnavailable(text, may_have_spent=True)
     error = Problem(text, code="", status=http_status)
-    error.maybe = http_status < 300  # a proxy may have spoilt the answer
+    error.may_have_spent = http_status < 300  # a proxy may have spoilt the answer
     return error

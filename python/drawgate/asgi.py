@@ -22,6 +22,8 @@ from ._async import AsyncLimiter
 from ._errors import Error, Refused
 from ._types import Answer, Bucket
 
+__all__ = ["RateLimitMiddleware"]
+
 T = TypeVar("T")
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

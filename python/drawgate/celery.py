@@ -35,6 +35,8 @@ from ._limited import default_sync
 from ._sync import Limiter, Reservation, _stop_all
 from ._types import Key
 
+__all__ = ["MAX_ATTEMPTS", "BrokerUnavailable", "GivenUp", "LimitedTask", "QueueFull", "QueueGuard"]
+
 log = logging.getLogger("drawgate")
 
 Name: TypeAlias = str | Callable[..., str]

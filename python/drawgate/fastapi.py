@@ -26,6 +26,8 @@ from ._reservation import AsyncReservation
 from ._types import Answer, Key, key_text
 from .asgi import ClientLeft, Listener
 
+__all__ = ["reserve", "route", "take"]
+
 T = TypeVar("T")
 Name: TypeAlias = str | Callable[..., Any]
 Units: TypeAlias = int | Callable[..., Any]

@@ -36,6 +36,8 @@ from ._limited import default_sync
 from ._sync import Limiter, Reservation
 from ._types import Key
 
+__all__ = ["Call", "RateLimiter"]
+
 log = logging.getLogger("drawgate")
 
 LONGEST = 3600.0  # seconds for which a call is renewed whose end is never reported

@@ -165,7 +165,7 @@ def test_the_share_is_never_exceeded_in_a_window(p: Policy, want: list[int]) -> 
     share = Share(3, 0)
     share.learn([p])
     bucket = [Bucket("p", "k", {"requests": 0})]
-    share.granted(bucket, unused(p.limits[0].most), False, 0)
+    share.granted(bucket, unused(p.limits[0].max), False, 0)
     one = [Bucket("p", "k")]
     got = []
     for now in (100.0, 159.0, 160.0):

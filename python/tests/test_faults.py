@@ -37,7 +37,7 @@ def test_a_plain_take_is_sent_once(server: Server, proxy: Proxy, key: str) -> No
         proxy.lose = 1
         with pytest.raises(ServerUnavailable, match="it may have been carried out") as e:
             limiter.take("llm", key, costs={"tokens": 100})
-        assert e.value.maybe
+        assert e.value.may_have_spent
         assert key not in str(e.value)
         assert proxy.requests == 1
         assert server.used("llm", key)["tpm"] == 100

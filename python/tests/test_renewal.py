@@ -139,7 +139,7 @@ def test_errors_are_of_the_package() -> None:
         async with AsyncLimiter(transport=httpx.MockTransport(lambda _: answers.pop(0))) as limiter:
             with pytest.raises(ServerUnavailable) as e:
                 await limiter.take("llm")
-            assert e.value.maybe
+            assert e.value.may_have_spent
             with pytest.raises(Problem, match="not from a Drawgate server"):
                 await limiter.take("llm")
 
@@ -160,13 +160,13 @@ def test_a_spoilt_answer_may_have_been_a_grant() -> None:
         async with AsyncLimiter(transport=httpx.MockTransport(handle)) as limiter:
             with pytest.raises(Problem) as e:
                 await limiter.reserve("llm").__aenter__()
-            assert e.value.maybe
+            assert e.value.may_have_spent
         assert cancelled == [True]
         redirect = httpx.MockTransport(lambda _: httpx.Response(307, headers={"Location": "http://other/"}))
         async with AsyncLimiter(transport=redirect) as limiter:
             with pytest.raises(Problem) as e:
                 await limiter.take("llm")
-            assert not e.value.maybe
+            assert not e.value.may_have_spent
 
     asyncio.run(main())
 

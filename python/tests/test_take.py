@@ -56,8 +56,8 @@ def test_wait_raises_what_refused(limiter: Limiter, key: str) -> None:
     assert (e.value.policy, e.value.limit, e.value.reason) == ("few", "hourly", "limited")
     assert e.value.retry_after is not None
     assert e.value.retry_after > 3000
-    assert [(m.most, m.remaining) for m in e.value.limits] == [(3, 0)]
-    assert not e.value.maybe
+    assert [(m.max, m.remaining) for m in e.value.limits] == [(3, 0)]
+    assert not e.value.may_have_spent
 
 
 def test_several_buckets_all_or_nothing(limiter: Limiter, server: Server, key: str) -> None:
@@ -177,7 +177,7 @@ def test_problems_say_what_to_do(limiter: Limiter, call: Callable[[Limiter], obj
     with pytest.raises(Problem, match=says) as e:
         call(limiter)
     assert e.value.code in code.split("|")
-    assert not e.value.maybe
+    assert not e.value.may_have_spent
 
 
 def test_environment(server: Server, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_not_a_drawgate_server(key: str) -> None:
             limiter.take("few", key)
     with pytest.raises(ServerUnavailable) as e, page(502) as limiter:
         limiter.take("few", key)
-    assert e.value.maybe
+    assert e.value.may_have_spent
     other = httpx.MockTransport(lambda _: httpx.Response(200, json={"ok": True}))
     with pytest.raises(ServerUnavailable, match="of another version"), Limiter(transport=other) as limiter:
         limiter.take("few", key)
@@ -260,7 +260,7 @@ def test_nobody_listens(key: str, oversleep: float, monkeypatch: pytest.MonkeyPa
         ServerUnavailable, match=r"running, and is the address \(server=, or DRAWGATE_SERVER\) right"
     ) as e:
         Limiter("http://127.0.0.1:1", timeout=60).take("few", key)
-    assert not e.value.maybe
+    assert not e.value.may_have_spent
 
 
 @pytest.mark.parametrize("token", ["secret\n", " secret", "sécret"])
