@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/needs"
 )
 
@@ -43,5 +45,21 @@ func TestPython(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(installed, "drawgate", "py.typed")); errors.Is(err, os.ErrNotExist) {
 		t.Error("the built package has no py.typed, so type checkers ignore its types")
+	}
+}
+
+// TestShareKnowsEveryWindow: without the server, the package refuses what it does not know.
+func TestShareKnowsEveryWindow(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile(filepath.Join("drawgate", "_share.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(source), "_CALENDAR = {")
+	list, _, _ := strings.Cut(rest, "}")
+	for u := calendar.Minute; u < calendar.End; u++ {
+		if !strings.Contains(list, `"`+u.String()+`": `) {
+			t.Errorf("_CALENDAR in _share.py does not have the window %s: %s", u, list)
+		}
 	}
 }

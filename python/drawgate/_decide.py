@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 from . import _wire
 from ._call import Caller
 from ._errors import Error, Problem, ServerUnavailable, Unavailable
-from ._share import Entry, Share
+from ._share import UNKNOWN, Entry, Share
 from ._types import Answer, Bucket, Json, Policy
 
 log = logging.getLogger("drawgate")
@@ -191,11 +191,14 @@ class Decider:
 
     async def _learn(self, share: Share) -> None:
         try:
-            share.learn(await self.policies(time.monotonic() + self.timeout))
+            unknown = share.learn(await self.policies(time.monotonic() + self.timeout))
         except Error as error:
             log.warning(
                 "this process does not know its share of the limits, and admits nothing without the server: %s", error
             )
+            return
+        for limit in unknown:
+            log.warning("%s will admit nothing while the server cannot be reached: %s", limit, UNKNOWN)
 
     def _give_up(self, body: Json) -> None:
         """Cancels in the background a take that may be open without anybody knowing its token."""

@@ -121,9 +121,9 @@ def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.Mo
     asked: list[object] = []
     learn = Share.learn
 
-    def count(self: Share, policies: Sequence[Policy]) -> None:
+    def count(self: Share, policies: Sequence[Policy]) -> list[str]:
         asked.append(policies)
-        learn(self, policies)
+        return learn(self, policies)
 
     monkeypatch.setattr(Share, "learn", count)
     limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
@@ -176,6 +176,44 @@ def test_the_share_is_never_exceeded_in_a_window(p: Policy, want: list[int]) -> 
         got.append(n)
         assert answer.retry_after
     assert got == want
+
+
+@pytest.mark.parametrize(
+    ("kind", "every", "what"), [("calendar", "quarter", 'calendar, every "quarter"'), ("leaky", "", "leaky, 60 s")]
+)
+def test_a_limit_of_a_newer_server(
+    kind: str,
+    every: str,
+    what: str,
+    fake: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its window is not known: it is named once when the policies are learned, and in each refusal."""
+    monkeypatch.setattr(_decide, "LEARN_AFTER", -1.0)
+    listed = fake._list
+
+    def newer(body: Any) -> Any:
+        policies = listed(body)
+        policies["policies"][0]["limits"][1] |= {"kind": kind, "every": every}
+        return policies
+
+    monkeypatch.setattr(fake, "_list", newer)
+    limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
+    for amount in (10, 11):  # each time the policies are learned
+        fake._policies = {"llm": {"requests": amount, "tokens": 100}}
+        assert limiter.take("llm")
+        limiter.close()  # waits for what is done in the background
+    named = f'limit "tokens" of policy "llm" ({what})'
+    warnings = [r.getMessage() for r in caplog.records if named in r.getMessage()]
+    assert len(warnings) == 1
+    assert "does not know its window" in warnings[0]
+    fake.unavailable = True
+    with limiter:
+        answer = limiter.take("llm")
+    assert (answer.allowed, answer.fallback, answer.reason) == (False, True, "unavailable")
+    assert (answer.policy, answer.limit, answer.retry_after) == ("llm", "tokens", 1.0)
+    assert f"{named} admits nothing without the server" in answer.message
 
 
 def test_what_was_used_before(caplog: pytest.LogCaptureFixture) -> None:
