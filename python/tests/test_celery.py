@@ -334,7 +334,7 @@ def test_status_of_the_queues(workers: Workers, server: Server) -> None:
         workers.start("-c", "1")
         task = workers.send("gated", workers.queue)
         until(lambda: workers.log("begin"), "it runs")
-        status = until(lambda: all((s := guard.status()).values()) and s, "the worker answers")
+        status = until(lambda: all((s := guard.status(timeout=0.3)).values()) and s, "the worker answers")
     assert list(status) == ["active_queues", "scheduled", "active", "reserved"]
     assert [q["name"] for q in status["active_queues"]["w1@localhost"]] == [workers.queue]
     assert [t["id"] for t in status["active"]["w1@localhost"]] == [task]
@@ -358,7 +358,7 @@ def test_no_broker(url: str) -> None:
     assert server.used("task", "celery") == {}
 
 
-def test_a_mistake_of_the_caller_is_no_broker_that_is_away() -> None:
+def test_a_mistake_of_the_caller_is_no_broker_that_is_down() -> None:
     """A KeyError of the caller's own options stays one, and the unit is given back."""
     server = FakeServer(task={"requests": 10})
     app = Celery(broker="memory://")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import time
@@ -54,7 +55,7 @@ def test_given_up_holds_are_reported_once(
 
     async def one(limiter: AsyncLimiter) -> None:
         with pytest.raises(ServerUnavailable):
-            async with limiter.reserve("llm", key, hold=1, costs={"tokens": 1}):
+            async with limiter.reserve("llm", key, max_wait=0, hold=1, costs={"tokens": 1}):
                 raise AssertionError
 
     async def main() -> None:
@@ -128,8 +129,9 @@ def test_the_server_is_killed_and_started_again(own_server: Server, key: str) ->
 # A connection that is cancelled while it is being made is closed by the garbage collector, with a warning of its own.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: str) -> None:
-    """1,000 are cancelled at random points, while answers are lost. Only the blocks that have begun count."""
+    """Many are cancelled at random points, while answers are lost. Only the blocks that have begun count."""
     entered = 0
+    rounds = 25 if os.environ.get("DRAWGATE_LONG") else 8
     chance = random.Random(1)
 
     async def work(limiter: AsyncLimiter) -> None:
@@ -140,7 +142,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
 
     async def main() -> None:
         async with AsyncLimiter(proxy.url, timeout=60) as limiter:
-            for _ in range(25):
+            for _ in range(rounds):
                 tasks = [asyncio.create_task(work(limiter)) for _ in range(40)]
                 for task in tasks:
                     if chance.random() < 0.05:
@@ -157,7 +159,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
 
     asyncio.run(main())
     await_nothing_held(server, key)
-    assert 0 < entered < 1000
+    assert 0 < entered < 40 * rounds
     assert server.used("llm", key) == {"rpm": entered + 1, "tpm": 10 * entered}
 
 
