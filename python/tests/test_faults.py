@@ -47,11 +47,14 @@ def test_a_plain_take_is_sent_once(server: Server, proxy: Proxy, key: str) -> No
 
 
 def test_given_up_holds_are_reported_once(
-    proxy: Proxy, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many cannot be cancelled: one warning at once, and one that counts the others, without a key."""
     monkeypatch.setattr(_decide, "GIVE_UP_TIMEOUT", 0.01)
-    proxy.silent = 100_000
+
+    async def silent(_: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
 
     async def one(limiter: AsyncLimiter) -> None:
         with pytest.raises(ServerUnavailable):
@@ -59,7 +62,7 @@ def test_given_up_holds_are_reported_once(
                 raise AssertionError
 
     async def main() -> None:
-        async with AsyncLimiter(proxy.url, timeout=0.5) as limiter:
+        async with AsyncLimiter(transport=httpx.MockTransport(silent), timeout=0.1) as limiter:
             await asyncio.gather(*(one(limiter) for _ in range(300)))
 
     asyncio.run(main())
