@@ -126,6 +126,7 @@ func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 		},
 		Without: leftOut(server.Name),
 		Room:    room,
+		Slow:    true,
 	}
 }
 
