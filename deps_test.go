@@ -29,6 +29,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/answer":     {own: []string{"", "internal/bridge", "internal/cells", "internal/record"}},
 	"internal/model":      {own: []string{"", "internal/answer", "internal/calendar", "internal/record"}},
 	"internal/needs":      {},
+	"internal/outbox":     {own: []string{"internal/sleep"}},
 	"internal/redistest":  {own: []string{"internal/needs"}},
 	"internal/celerytest": {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/regular":    {},
