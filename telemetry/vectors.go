@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -131,8 +132,8 @@ func (m *Metrics) resolve() {
 		m.reported[i] = v.warnings.WithLabelValues(string(kind), "told")
 		m.lost[i] = v.warnings.WithLabelValues(string(kind), "dropped")
 	}
-	for i, name := range deliveryNames {
-		m.posts[i], m.published[i] = v.deliveries.WithLabelValues(name), v.published.WithLabelValues(name)
+	for _, r := range outbox.Results {
+		m.posts[r], m.published[r] = v.deliveries.WithLabelValues(string(r)), v.published.WithLabelValues(string(r))
 	}
 	for i, code := range undecidedCodes {
 		m.undecided[i] = v.undecided.WithLabelValues(code)
