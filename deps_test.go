@@ -75,7 +75,7 @@ var rules = map[string]struct{ own, others []string }{
 	"telemetry":               {own: []string{"", "api", "engine", "internal/outbox", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"telemetry/cloudwatch":    {own: []string{"", "internal/awsbody", "internal/sampler", "outbound", "store/dynamostore", "store/guard"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"telemetry/promtest":      {own: []string{"internal/needs"}},
-	"telemetry/snsnotify":     {own: []string{"api", "internal/awsbody", "internal/sampler", "internal/sleep"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"telemetry/snsnotify":     {own: []string{"api", "internal/awsbody", "internal/outbox", "internal/sampler"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"config": {
 		own: []string{
 			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar", "internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/memstore", "store/redisstore", "store/sqlitestore", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
