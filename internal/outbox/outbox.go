@@ -44,15 +44,15 @@ type Sending struct {
 // Wait waits until the entry was sent, or could not be. The error is that of sending it. ok is
 // false if ctx ended before.
 func (s *Sending) Wait(ctx context.Context) (ok bool, err error) {
-	if !wait(ctx, s.done) {
+	if !Await(ctx, s.done) {
 		return false, nil
 	}
 	return true, s.err
 }
 
-// wait waits until done is closed or ctx ends. It reports whether done is closed, also if ctx has
+// Await waits until done is closed or ctx ends. It reports whether done is closed, also if ctx has
 // ended as well.
-func wait(ctx context.Context, done <-chan struct{}) bool {
+func Await(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
@@ -123,7 +123,7 @@ func (o *Outbox[T]) Last() *Sending {
 // Flush waits until the entries so far were sent, or could not be: lost is how many could not since
 // the last Flush. If ctx ends before, the error is ctx's, and what waits is sent later.
 func (o *Outbox[T]) Flush(ctx context.Context) (lost int, err error) {
-	if last := o.Last(); last != nil && !wait(ctx, last.done) {
+	if last := o.Last(); last != nil && !Await(ctx, last.done) {
 		return 0, ctx.Err()
 	}
 	o.mu.Lock()
@@ -144,7 +144,7 @@ func (o *Outbox[T]) Close(ctx context.Context) (lost, late int) {
 	}
 	before := o.lost
 	o.mu.Unlock()
-	wait(ctx, o.done)
+	Await(ctx, o.done)
 	o.mu.Lock()
 	inTime := o.lost
 	o.mu.Unlock()
