@@ -72,7 +72,7 @@ var rules = map[string]struct{ own, others []string }{
 	"incident":                {own: []string{"", "api", "internal/regular", "internal/sampler", "llm", "outbound"}},
 	"audit":                   {},
 	"audit/ledgerfile":        {own: []string{"", "audit", "llm", "outbound"}},
-	"telemetry":               {own: []string{"", "api", "engine", "internal/outbox", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
+	"telemetry":               {own: []string{"", "api", "engine", "internal/outbox", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
 	"telemetry/cloudwatch":    {own: []string{"", "internal/awsbody", "internal/outbox", "internal/sampler", "outbound", "store/dynamostore", "store/guard"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
 	"telemetry/promtest":      {own: []string{"internal/needs"}},
 	"telemetry/snsnotify":     {own: []string{"api", "internal/awsbody", "internal/outbox", "internal/sampler"}, others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
