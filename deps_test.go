@@ -69,7 +69,7 @@ var rules = map[string]struct{ own, others []string }{
 	"rls":                     {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular", "internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler"}, others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
 	"outbound":                {own: []string{"", "engine", "engine/rules", "internal/ending", "internal/hold", "internal/sleep", "llm"}},
 	"gateway":                 {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/admit", "internal/failure", "internal/sampler", "llm", "outbound"}},
-	"incident":                {own: []string{"", "api", "internal/regular", "internal/sampler", "llm", "outbound"}},
+	"incident":                {own: []string{"", "api", "internal/outbox", "internal/regular", "internal/sampler", "llm", "outbound"}},
 	"audit":                   {},
 	"audit/ledgerfile":        {own: []string{"", "audit", "llm", "outbound"}},
 	"telemetry":               {own: []string{"", "api", "engine", "internal/outbox", "internal/sleep", "llm", "outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
