@@ -166,7 +166,8 @@ func rowsOf(c prometheus.Collector) (rows []row) {
 	return rows
 }
 
-// typeOf returns the type of a metric. Those that end with _total are counters: promlint sees to it.
+// typeOf returns the type of a metric. Those that end with _total are counters: promlint sees to
+// it.
 func typeOf(c prometheus.Collector, name string) string {
 	if strings.HasSuffix(name, "_total") {
 		return "counter"
@@ -263,7 +264,9 @@ func cloudwatchRows(t *testing.T) (rows []row) {
 // putter keeps what is sent to CloudWatch.
 type putter struct{ data []types.MetricDatum }
 
-func (p *putter) PutMetricData(_ context.Context, in *sdk.PutMetricDataInput, _ ...func(*sdk.Options)) (*sdk.PutMetricDataOutput, error) {
+func (p *putter) PutMetricData(
+	_ context.Context, in *sdk.PutMetricDataInput, _ ...func(*sdk.Options),
+) (*sdk.PutMetricDataOutput, error) {
 	p.data = append(p.data, in.MetricData...)
 	return &sdk.PutMetricDataOutput{}, nil
 }

@@ -249,7 +249,8 @@ func (r *Recorder) logLost() {
 	r.lost = 0
 	r.mu.Unlock()
 	if lost > 0 {
-		r.opts.Logger.Error("incidents were forgotten before they were logged or written: there were too many of them", "lost", lost)
+		r.opts.Logger.Error("incidents were forgotten before they were logged or written: there were too many of them",
+			"lost", lost)
 	}
 }
 

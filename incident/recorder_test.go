@@ -399,10 +399,13 @@ func TestSlowReportHoldsNobodyUp(t *testing.T) {
 		release := make(chan struct{})
 		var log bytes.Buffer
 		reported := 0
-		rec := incident.New(&incident.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Report: func(*api.Incident) {
-			<-release
-			reported++
-		}})
+		rec := incident.New(&incident.Options{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Report: func(*api.Incident) {
+				<-release
+				reported++
+			},
+		})
 		obs := rec.Observer()
 		const models = api.MaxIncidents + 20
 		for i := range models {

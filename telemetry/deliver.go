@@ -33,7 +33,8 @@ func (h *Webhook) deliver(ctx context.Context, e *Event) error {
 func (h *Webhook) ended(e *Event, r outbox.Result, err error) {
 	h.opts.Metrics.posted(r)
 	if r == outbox.Rejected || r == outbox.GaveUp {
-		h.opts.Logger.Warn("a webhook event was not delivered", "event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
+		h.opts.Logger.Warn("a webhook event was not delivered",
+			"event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
 	}
 }
 
@@ -62,7 +63,8 @@ func (h *Webhook) post(ctx context.Context, e *Event, body []byte) (after time.D
 	if s >= 500 || s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s == http.StatusTooEarly {
 		after = retryAfter(res.Header)
 	}
-	return after, fmt.Errorf("it was answered with %d %s", s, http.StatusText(s)) // the receiver's own text may contain anything
+	// The receiver's own text may contain anything.
+	return after, fmt.Errorf("it was answered with %d %s", s, http.StatusText(s))
 }
 
 // withoutURL removes the URL, which may be a secret, from an error.

@@ -95,7 +95,8 @@ func newCalls() *calls {
 	c.wrongKeys = counter("drawgate_gateway_wrong_keys_total",
 		"Calls to the gateway whose virtual key is missing or unknown.")
 	c.queued = seconds("drawgate_upstream_queue_seconds",
-		"How long calls waited until they were granted, or were not; those that did not wait are included.", queueBuckets)
+		"How long calls waited until they were granted, or were not; those that did not wait are included.",
+		queueBuckets)
 	c.answered = seconds("drawgate_upstream_answer_seconds",
 		"Time from sending a call until its answer begins.", callBuckets)
 	c.lasted = seconds("drawgate_upstream_call_seconds",

@@ -49,7 +49,8 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	counter(&v.waits, "rate_limit_waits_total",
 		"Takes that waited in the queue, however they ended.", "type")
 	histogram(&v.waited, "rate_limit_wait_duration_seconds",
-		"How long takes waited in the queue, however they ended. Buckets 0.1, 0.5, 1, 5, 10, 30, 60.", waitBuckets, "type")
+		"How long takes waited in the queue, however they ended. Buckets 0.1, 0.5, 1, 5, 10, 30, 60.",
+		waitBuckets, "type")
 	counter(&v.exceeded, "rate_limit_exceeded_total",
 		"Takes that this limit refused. If two limits refuse one take it counts for both; if it is "+
 			"refused because the store is unavailable it counts for none.", "period", "policy", "limit")

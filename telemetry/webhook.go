@@ -97,7 +97,9 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 			return nil, fmt.Errorf("telemetry: webhook: unknown milestone %d%% (have: %d)", p, milestones)
 		}
 	}
-	h.retry = outbox.Retry{Timeout: h.opts.Timeout, Attempts: h.opts.Attempts, Backoff: h.opts.Backoff, MaxBackoff: h.opts.MaxBackoff}.WithDefaults()
+	h.retry = outbox.Retry{
+		Timeout: h.opts.Timeout, Attempts: h.opts.Attempts, Backoff: h.opts.Backoff, MaxBackoff: h.opts.MaxBackoff,
+	}.WithDefaults()
 	h.opts.defaults(h.retry.Timeout)
 	h.client = &http.Client{
 		Transport:     h.opts.Transport,
@@ -112,7 +114,8 @@ func (o *WebhookOptions) defaults(timeout time.Duration) {
 	o.CloseTimeout = cmp.Or(o.CloseTimeout, outbox.DefaultClose)
 	if o.Transport == nil {
 		o.Transport = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 1, IdleConnTimeout: idleConnection, TLSHandshakeTimeout: timeout,
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			MaxIdleConns: 1, IdleConnTimeout: idleConnection, TLSHandshakeTimeout: timeout,
 		}
 	}
 	if o.Instance == "" {

@@ -134,8 +134,8 @@ func (o *Outbox[T]) Flush(ctx context.Context) (lost int, err error) {
 }
 
 // Close accepts no more entries, waits until those that wait are sent, or ctx ends, and ends. lost
-// is how many were not sent since Close was called, late how many of them because ctx had ended: send
-// gets them too, with a context that has ended. Close waits for send.
+// is how many were not sent since Close was called, late how many of them because ctx had ended:
+// send gets them too, with a context that has ended. Close waits for send.
 func (o *Outbox[T]) Close(ctx context.Context) (lost, late int) {
 	o.mu.Lock()
 	if !o.closed {

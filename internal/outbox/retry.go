@@ -61,10 +61,13 @@ func Positive[N int | time.Duration](n, otherwise N) N {
 // Never is what an attempt returns in place of a pause if another one would not help.
 const Never time.Duration = -1
 
-// Do makes attempts until one succeeds, and returns the last one's error. An attempt also returns
-// how long the receiver asked to wait before the next one, or [Never]; Do obeys up to MaxBackoff.
-// ended is told each result, with the attempt's error.
-func (r Retry) Do(ctx context.Context, attempt func(context.Context) (after time.Duration, err error), ended func(Result, error)) error {
+// Attempt sends something. after is how long the receiver asked to wait before the next attempt, 0,
+// or [Never].
+type Attempt func(context.Context) (after time.Duration, err error)
+
+// Do makes attempts until one succeeds, and returns the last one's error. It waits as long as the
+// receiver asked, up to MaxBackoff. ended is told each result, with the attempt's error.
+func (r Retry) Do(ctx context.Context, attempt Attempt, ended func(Result, error)) error {
 	for i := 1; ; i++ {
 		after, err := r.once(ctx, attempt)
 		result := Retried
@@ -89,7 +92,7 @@ func (r Retry) Do(ctx context.Context, attempt func(context.Context) (after time
 	}
 }
 
-func (r Retry) once(ctx context.Context, attempt func(context.Context) (time.Duration, error)) (time.Duration, error) {
+func (r Retry) once(ctx context.Context, attempt Attempt) (after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	return attempt(ctx)

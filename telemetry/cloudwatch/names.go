@@ -9,21 +9,21 @@ import (
 // DefaultNamespace is the namespace of the metrics unless [Options.Namespace] says otherwise.
 const DefaultNamespace = "Drawgate"
 
-// The metrics. Latencies are in milliseconds, everything else is a count. docs/metrics.md lists them
-// with these comments.
+// The metrics. Latencies are in milliseconds, everything else is a count. docs/metrics.md lists
+// them with these comments.
 const (
 	// Units that were granted.
 	// Statistic: Sum
 	TokensAcquired = "RateLimiterTokensAcquired"
 
-	// Units left of the limit after each decision, for a take of its priority. Without the store nobody
-	// knows: decisions of a fallback report none.
+	// Units left of the limit after each decision, for a take of its priority. Without the store
+	// nobody knows: decisions of a fallback report none.
 	// Statistic: Minimum
 	TokensAvailable = "RateLimiterTokensAvailable"
 
-	// Takes that this limit refused. If two limits refuse one take it counts for both; if it is refused
-	// because the store is unavailable, a bucket is paused or others are ahead in the queue, it counts
-	// for none.
+	// Takes that this limit refused. If two limits refuse one take it counts for both; if it is
+	// refused because the store is unavailable, a bucket is paused or others are ahead in the queue,
+	// it counts for none.
 	// Statistic: Sum
 	AcquisitionFailures = "RateLimiterAcquisitionFailures"
 
@@ -41,7 +41,8 @@ const (
 	// Statistic: p50, p99
 	StoreLatency = "RateLimiterStoreLatency"
 
-	// DynamoDB: attempts of one call of the store beyond the first. 0 is a call that succeeded at once.
+	// DynamoDB: attempts of one call of the store beyond the first. 0 is a call that succeeded at
+	// once.
 	// Statistic: Sum, Average, p99
 	StoreRetries = "RateLimiterStoreRetries"
 

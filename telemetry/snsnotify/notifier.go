@@ -80,7 +80,9 @@ func New(client *sns.Client, topic string, opts *Options) (*Notifier, error) {
 		n.opts = *opts
 	}
 	n.opts.defaults()
-	n.retry = outbox.Retry{Timeout: n.opts.Timeout, Attempts: n.opts.Attempts, Backoff: n.opts.Backoff, MaxBackoff: n.opts.MaxBackoff}.WithDefaults()
+	n.retry = outbox.Retry{
+		Timeout: n.opts.Timeout, Attempts: n.opts.Attempts, Backoff: n.opts.Backoff, MaxBackoff: n.opts.MaxBackoff,
+	}.WithDefaults()
 	n.box = outbox.New(n.opts.Queue, n.send)
 	return n, nil
 }

@@ -37,7 +37,8 @@ func (n *Notifier) Send(ctx context.Context, in *api.Incident) error {
 	return n.retry.Do(ctx, attempt, func(r outbox.Result, err error) {
 		if r == outbox.Retried {
 			if skipped, ok := n.failing.Pass(time.Now(), warnEvery, 1); ok {
-				n.opts.Logger.Warn("an incident could not be sent to SNS; it is sent again", "incident", in.ID, "topic", n.topic, "error", err, "not_logged", skipped)
+				n.opts.Logger.Warn("an incident could not be sent to SNS; it is sent again",
+					"incident", in.ID, "topic", n.topic, "error", err, "not_logged", skipped)
 			}
 		}
 		n.opts.Ended(Result(r))
