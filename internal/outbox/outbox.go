@@ -22,10 +22,9 @@ type Outbox[T any] struct {
 	done chan struct{}      // closed when the goroutine has ended
 
 	mu       sync.Mutex
-	closed   bool
+	closed   bool           // guarded by mu
 	queue    chan *entry[T] // guarded by mu against sending after it was closed
 	last     *Sending       // guarded by mu: of the last entry that was accepted; nil: it was sent
-	waiting  int            // guarded by mu: entries that were accepted and not sent, with the one under way
 	lost     int            // guarded by mu: entries that were accepted and could not be sent
 	reported int            // guarded by mu: of lost, by Flush
 }
@@ -81,7 +80,6 @@ func (o *Outbox[T]) run(ctx context.Context) {
 	for e := range o.queue {
 		e.err = o.send(ctx, e.value)
 		o.mu.Lock()
-		o.waiting--
 		if e.err != nil {
 			o.lost++
 		}
@@ -105,7 +103,6 @@ func (o *Outbox[T]) Add(v T) (*Sending, error) {
 	select {
 	case o.queue <- e:
 		o.last = &e.Sending
-		o.waiting++
 		return o.last, nil
 	default:
 		return nil, ErrFull
