@@ -22,8 +22,8 @@ const (
 	TokensAvailable = "RateLimiterTokensAvailable"
 
 	// Takes that this limit refused. If two limits refuse one take it counts for both; if it is
-	// refused because the store is unavailable, a bucket is paused or others are ahead in the queue,
-	// it counts for none.
+	// refused because the store is unavailable, a bucket is paused or others are ahead in the
+	// queue, it counts for none.
 	// Statistic: Sum
 	AcquisitionFailures = "RateLimiterAcquisitionFailures"
 
