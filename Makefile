@@ -41,8 +41,7 @@ traefik:
 	./tools/traefik.sh
 
 quick:
-	$(GO) vet ./...
-	$(GO) test -short ./...
+	$(GO) test -short -vet=all ./...
 
 # testlog judges the output of tests; concurrent finds the packages in which goroutines meet, for the race detector.
 testtools:
