@@ -30,6 +30,12 @@ func (d *decoder) text(e entry) (string, bool) {
 	return "", false
 }
 
+// anyText is text for readers that need not know whether it is one.
+func (d *decoder) anyText(e entry) string {
+	text, _ := d.text(e)
+	return text
+}
+
 // oneOf reads one of a few words. Any other value is reported, and the result is "".
 func (d *decoder) oneOf(e entry, words ...string) string {
 	if n, ok := e.value.(*ast.StringNode); ok {
