@@ -107,11 +107,10 @@ var keySection = section[APIKeys]{
 func (k *APIKeys) settings() []setting {
 	hash := schema{"type": "string", "pattern": "^sha256:[0-9a-fA-F]{64}$"}
 	return []setting{
-		{"header", asHeader.to(&k.Header), "`" + DefaultKeyHeader + "`",
-			"the header that carries the key; in an Envoy descriptor, the entry of the same name in lower or " +
-				"upper case (`x-api-key`)"},
-		{"default", asShort.to(&k.Default), "`" + DefaultClass + "`",
-			"the class of a request without a key, or with an unknown one"},
+		{"header", asHeader.to(&k.Header), "`" + DefaultKeyHeader + "`", "the header that carries the key; in an " +
+			"Envoy descriptor, the entry of the same name in lower or upper case (`x-api-key`)"},
+		{"default", asShort.to(&k.Default), "`" + DefaultClass + "`", "the class of a request without a key, or with " +
+			"an unknown one"},
 		{"classes", value{
 			read: func(d *decoder, e entry) { d.classes(e, k) },
 			node: func() (n node) {

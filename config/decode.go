@@ -106,63 +106,52 @@ func (c *Config) top() []setting {
 	return []setting{
 		{"enabled", asOff.to(&c.Off), yes, "`false` switches all limits off: everything passes and nothing is counted"},
 		{"store", textBy((*decoder).store, nil).to(&c.Store),
-			"the program: its SQLite file ([above](#the-program)); in Go: `memory:`",
-
-			"where the counts are kept: `memory:` (this process only), `sqlite:///absolute/path` or " +
-				"`sqlite:path/relative/to/this/file` (one machine, survives crashes), `redis://host:6379/0`, " +
-				"`rediss://…` or `dynamodb://TABLE?region=REGION` (any number of processes)"},
-		{"prefix", prefix.to(&c.Prefix),
-			"the store's",
-
-			"what every key in a shared store (Redis, DynamoDB) starts with, before tenant and policy: " +
-				"`prefix:tenant:policy:key`. Several installations with different ones can share a store"},
-		{"max_buckets", number[int](1, maxBuckets).to(&c.MaxBuckets), "10,000,000",
-
-			"the most buckets in use at once in the store `memory:`. Requests that need another bucket are " +
-				"refused; no bucket that still limits is dropped. The [size of a bucket](#memory-of-a-bucket) " +
-				"depends on the policy: 10 million are about 1 GB with one bucket limit, 5.4 GB with one " +
-				"rolling limit. For a bound in bytes set `GOMEMLIMIT`, and choose here what fits in half of it"},
+			"the program: its SQLite file ([above](#the-program)); in Go: `memory:`", "where the counts are kept: " +
+				"`memory:` (this process only), `sqlite:///absolute/path` or `sqlite:path/relative/to/this/file` " +
+				"(one machine, survives crashes), `redis://host:6379/0`, `rediss://…` or " +
+				"`dynamodb://TABLE?region=REGION` (any number of processes)"},
+		{"prefix", prefix.to(&c.Prefix), "the store's", "what every key in a shared store (Redis, DynamoDB) starts " +
+			"with, before tenant and policy: `prefix:tenant:policy:key`. Several installations with different ones " +
+			"can share a store"},
+		{"max_buckets", number[int](1, maxBuckets).to(&c.MaxBuckets), "10,000,000", "the most buckets in use at once " +
+			"in the store `memory:`. Requests that need another bucket are refused; no bucket that still limits is " +
+			"dropped. The [size of a bucket](#memory-of-a-bucket) depends on the policy: 10 million are about 1 GB " +
+			"with one bucket limit, 5.4 GB with one rolling limit. For a bound in bytes set `GOMEMLIMIT`, and choose " +
+			"here what fits in half of it"},
 		{"instances", asInstances.to(&c.Instances), "Redis, DynamoDB: `auto`; SQLite, memory: 1",
-
-			"how many processes share the limits; while the store is unavailable each admits its share " +
-				"(`fallback`). A number; or `auto`: they are counted in the store ([below](#fallback)); or " +
-				"`{auto: true, at_least: 3}`: they are counted, and at least 3 are assumed"},
+			"how many processes share the limits; while the store is unavailable each admits its share (`fallback`). " +
+				"A number; or `auto`: they are counted in the store ([below](#fallback)); or `{auto: true, at_least: " +
+				"3}`: they are counted, and at least 3 are assumed"},
 		{"store_timeout", between(time.Millisecond, maxTimeout).to(&c.StoreTimeout),
-			"40ms; SQLite: 500ms; DynamoDB: 1s",
-			"how long the store has for a take that does not wait, including all attempts; then the fallback decides"},
-		{"store_mark", either("optional", "required").to(&c.RequireMark), "`optional`",
-
-			"Redis and Valkey: `required` makes the store unavailable while the server has no mark of it: " +
-				"before `drawgate store init`, and again after the server lost its data, until somebody has " +
-				"decided ([more](fallback.md#redis-that-lost-its-data)). `optional`: a missing mark is made, " +
-				"and processes that had seen another one report the loss. No effect on other stores " +
-				"(`validate` warns)"},
-		{"start", asStart.by((*decoder).defaultStart).to(&c.Start), "`closed`",
-
-			"for policies that do not say it: what a process admits that starts while the store is " +
-				"unavailable, and so does not know what was used: nothing (`closed`), a part of its share " +
-				"(`cold`), or all of it (`full`, only on SQLite with `instances: 1`; otherwise `cold`). " +
-				"[More](#start)"},
-		{"start_full", startFull, no,
-			"`true` is `start: full`"},
-		{"warn_every", between(time.Second, maxStep).to(&c.WarnEvery), "5m",
-			"while the store is unavailable, at most one warning of each kind per this time"},
+			"40ms; SQLite: 500ms; DynamoDB: 1s", "how long the store has for a take that does not wait, including " +
+				"all attempts; then the fallback decides"},
+		{"store_mark", either("optional", "required").to(&c.RequireMark), "`optional`", "Redis and Valkey: " +
+			"`required` makes the store unavailable while the server has no mark of it: before `drawgate store " +
+			"init`, and again after the server lost its data, until somebody has decided " +
+			"([more](fallback.md#redis-that-lost-its-data)). `optional`: a missing mark is made, and processes that " +
+			"had seen another one report the loss. No effect on other stores (`validate` warns)"},
+		{"start", asStart.by((*decoder).defaultStart).to(&c.Start), "`closed`", "for policies that do not say it: " +
+			"what a process admits that starts while the store is unavailable, and so does not know what was used: " +
+			"nothing (`closed`), a part of its share (`cold`), or all of it (`full`, only on SQLite with `instances: " +
+			"1`; otherwise `cold`). [More](#start)"},
+		{"start_full", startFull, no, "`true` is `start: full`"},
+		{"warn_every", between(time.Second, maxStep).to(&c.WarnEvery), "5m", "while the store is unavailable, at " +
+			"most one warning of each kind per this time"},
 	}
 }
 
 // parts returns the settings that are mappings or lists.
 func (c *Config) parts() []setting {
 	return []setting{
-		{"policies", c.policies(), none,
-			"policies by name: sets of limits that must all pass, and how callers wait for them. A name has 1 to " +
-				"128 bytes, does not end in `~shadow`, and does not begin with `drawgate:` ([below](#a-policy))"},
-		{"rules", c.rules(), none,
-			"which requests are counted by which policies, under which keys. Rules are checked in order, and a " +
-				"policy that an earlier rule applied is not applied again: put special rules first " +
-				"([below](#rules))"},
+		{"policies", c.policies(), none, "policies by name: sets of limits that must all pass, and how callers wait " +
+			"for them. A name has 1 to 128 bytes, does not end in `~shadow`, and does not begin with `drawgate:` " +
+			"([below](#a-policy))"},
+		{"rules", c.rules(), none, "which requests are counted by which policies, under which keys. Rules are " +
+			"checked in order, and a policy that an earlier rule applied is not applied again: put special rules " +
+			"first ([below](#rules))"},
 		{"api_keys", keySection.to(&c.APIKeys), none, "classes of API keys, for rules ([below](#api_keys))"},
-		{"queue", queueSection.to(&c.Queue), "",
-			"for programs with a queue of tasks: its size, and when tasks are tried again ([below](#queue))"},
+		{"queue", queueSection.to(&c.Queue), "", "for programs with a queue of tasks: its size, and when tasks are " +
+			"tried again ([below](#queue))"},
 		{"server", serverSection.to(&c.Server), "", "how the server listens, and whom it trusts ([below](#server))"},
 		{"envoy", envoySection.to(&c.Envoy), "", "the rate limit service for Envoy ([below](#envoy))"},
 		{"telemetry", telemetrySection.to(&c.Telemetry), "", "metrics, warnings and webhooks ([below](#telemetry))"},

@@ -45,29 +45,27 @@ func (v *Envoy) settings() []setting {
 		{"configs", oneOrMore(asText, maxConfigs).to(&v.Configs), "none: the rules decide",
 			"files in the format of envoyproxy/ratelimit, or directories of such files, including subdirectories"},
 		{"merge", asFlag.to(&v.Merge), no, "a file may add to the domain of another file"},
-		{"windows", either("rolling", "aligned").to(&v.Aligned), "`rolling`",
-			"`rolling`: the last minute, so that no minute has more; `aligned`: from one full minute to the next, " +
-				"as in envoyproxy/ratelimit"},
-		{"refunds", asFlag.to(&v.Refunds), no,
-			"hits can be given back. They carry no id, so a limit may be exceeded by the amount given back"},
-		{"on_store_failure", either("fallback", "error").to(&v.Errors), "`fallback`",
-			"what answers while the store is unavailable: the [fallback](fallback.md) of each limit (`fallback`), " +
-				"or an error (`error`), as envoyproxy/ratelimit does, so that Envoy's `failure_mode_deny` decides"},
+		{"windows", either("rolling", "aligned").to(&v.Aligned), "`rolling`", "`rolling`: the last minute, so that " +
+			"no minute has more; `aligned`: from one full minute to the next, as in envoyproxy/ratelimit"},
+		{"refunds", asFlag.to(&v.Refunds), no, "hits can be given back. They carry no id, so a limit may be exceeded " +
+			"by the amount given back"},
+		{"on_store_failure", either("fallback", "error").to(&v.Errors), "`fallback`", "what answers while the store " +
+			"is unavailable: the [fallback](fallback.md) of each limit (`fallback`), or an error (`error`), as " +
+			"envoyproxy/ratelimit does, so that Envoy's `failure_mode_deny` decides"},
 		{"shadow", asFlag.to(&v.Shadow), no, "everything is decided and counted, and every answer is OK"},
-		{"reports", either("marked", "own-hits").to(&v.OwnHits), "`marked`",
-			"which hits report past use, and count even beyond the limit: those of `marked` descriptors; or, with " +
-				"`own-hits`, also those of descriptors with hits of their own"},
-		{"headers", headers.to(&v.Headers), "`retry-after`",
-			"which headers answers ask Envoy to add: `retry-after`, `none`, `legacy` (RateLimit-Limit …), `x` " +
-				"(X-RateLimit-Limit …), `draft` (RateLimit, RateLimit-Policy)"},
-		{"limit_header", asHeader.to(&v.LimitHeader), "`RateLimit-Limit`",
-			"with `headers: legacy`: another name for that header"},
-		{"remaining_header", asHeader.to(&v.RemainingHeader), "`RateLimit-Remaining`",
-			"with `headers: legacy`: another name for that header"},
-		{"reset_header", asHeader.to(&v.ResetHeader), "`RateLimit-Reset`",
-			"with `headers: legacy`: another name for that header"},
-		{"shadow_header", asFlag.to(&v.ShadowHeader), no,
-			"`X-RateLimit-Shadow` tells Envoy's clients which policies in shadow differ"},
+		{"reports", either("marked", "own-hits").to(&v.OwnHits), "`marked`", "which hits report past use, and count " +
+			"even beyond the limit: those of `marked` descriptors; or, with `own-hits`, also those of descriptors " +
+			"with hits of their own"},
+		{"headers", headers.to(&v.Headers), "`retry-after`", "which headers answers ask Envoy to add: `retry-after`, " +
+			"`none`, `legacy` (RateLimit-Limit …), `x` (X-RateLimit-Limit …), `draft` (RateLimit, RateLimit-Policy)"},
+		{"limit_header", asHeader.to(&v.LimitHeader), "`RateLimit-Limit`", "with `headers: legacy`: another name for " +
+			"that header"},
+		{"remaining_header", asHeader.to(&v.RemainingHeader), "`RateLimit-Remaining`", "with `headers: legacy`: " +
+			"another name for that header"},
+		{"reset_header", asHeader.to(&v.ResetHeader), "`RateLimit-Reset`", "with `headers: legacy`: another name for " +
+			"that header"},
+		{"shadow_header", asFlag.to(&v.ShadowHeader), no, "`X-RateLimit-Shadow` tells Envoy's clients which policies " +
+			"in shadow differ"},
 		{"metadata", asFlag.to(&v.Metadata), no, "answers describe the request in dynamic metadata"},
 	}
 }

@@ -112,32 +112,28 @@ func (g *Gateway) settings() []setting {
 	keys.read = (*decoder).virtualKeys
 	return []setting{
 		{"listen", asAddress.to(&g.Listen), "`127.0.0.1:7881`", "`host:port`; port 0 chooses one; `off` for none"},
-		{"tls", tlsSection.to(&g.TLS), none,
-			"`cert`, `key` and `client_ca`, as of the server. With `client_ca` callers need a certificate, and a " +
-				"virtual key"},
+		{"tls", tlsSection.to(&g.TLS), none, "`cert`, `key` and `client_ca`, as of the server. With `client_ca` " +
+			"callers need a certificate, and a virtual key"},
 		{"max_body", number[int64](1, maxRequest).to(&g.MaxBody), "32 MiB", "largest request in bytes"},
-		{"max_bodies", number[int64](1, maxCache).to(&g.Bodies), "1 GiB",
-			"memory for all requests whose answers have not begun, in bytes, beyond which more are refused with " +
-				"503; at least `max_body`. One team, or key without a team, may have half of it (but always one " +
-				"request) if there are several. [More](gateway.md#memory)"},
-		{"max_wait", between(time.Millisecond, maxStep).to(&g.MaxWait), "90s",
-			"longest wait in the queue. `wait.up_to` of a policy and the header `Drawgate-Timeout` of a caller " +
-				"can shorten it"},
-		{"drain", between(time.Millisecond, maxStep).to(&g.Drain), "30s",
-			"how long running answers may take when the process stops. What is left is cut off, and a stream then " +
-				"ends with an error event. [More](operations.md#a-systemd-unit)"},
-		{"cache", number[int64](1, maxCache).to(&g.Cache), "64 MiB",
-			"bytes of answers that are kept, of all models that have a cache"},
-		{"ledger", ledgerSection.to(&g.Ledger), "nothing is written",
-			"where calls are written down, for [`drawgate audit`](audit.md)"},
-		{"upstreams", g.upstreams(), required,
-			"accounts of providers, by name: the first segment of callers' paths, as in " +
-				"`http://gateway:7881/openai/v1`"},
+		{"max_bodies", number[int64](1, maxCache).to(&g.Bodies), "1 GiB", "memory for all requests whose answers " +
+			"have not begun, in bytes, beyond which more are refused with 503; at least `max_body`. One team, or key " +
+			"without a team, may have half of it (but always one request) if there are several. " +
+			"[More](gateway.md#memory)"},
+		{"max_wait", between(time.Millisecond, maxStep).to(&g.MaxWait), "90s", "longest wait in the queue. " +
+			"`wait.up_to` of a policy and the header `Drawgate-Timeout` of a caller can shorten it"},
+		{"drain", between(time.Millisecond, maxStep).to(&g.Drain), "30s", "how long running answers may take when " +
+			"the process stops. What is left is cut off, and a stream then ends with an error event. " +
+			"[More](operations.md#a-systemd-unit)"},
+		{"cache", number[int64](1, maxCache).to(&g.Cache), "64 MiB", "bytes of answers that are kept, of all models " +
+			"that have a cache"},
+		{"ledger", ledgerSection.to(&g.Ledger), "nothing is written", "where calls are written down, for [`drawgate " +
+			"audit`](audit.md)"},
+		{"upstreams", g.upstreams(), required, "accounts of providers, by name: the first segment of callers' paths, " +
+			"as in `http://gateway:7881/openai/v1`"},
 		{"keys", keys.to(&g.Keys), required, "virtual keys, which callers show in place of the provider's"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
-		{"incidents", incidentSection.to(&g.Incidents), "",
-			"what is kept of [calls that an upstream refused although the limits had allowed " +
-				"them](gateway.md#incidents)"},
+		{"incidents", incidentSection.to(&g.Incidents), "", "what is kept of [calls that an upstream refused " +
+			"although the limits had allowed them](gateway.md#incidents)"},
 	}
 }
 
@@ -235,39 +231,33 @@ func (u *Upstream) settings() []setting {
 	models.bounds = fmt.Sprintf("1 to %d", maxModels)
 	others := oneOrMore(asPattern, maxModels).by((*decoder).others).within(fmt.Sprintf("at most %d", maxModels))
 	return append([]setting{
-		{"profile", words(profiles...).to(&u.Profile), "the upstream's name",
-			"what the provider counts, and how it says so: `openai`, `anthropic` or `gemini`, also of what speaks " +
-				"the same protocol; `generic` is described by the section `generic`"},
+		{"profile", words(profiles...).to(&u.Profile), "the upstream's name", "what the provider counts, and how it " +
+			"says so: `openai`, `anthropic` or `gemini`, also of what speaks the same protocol; `generic` is " +
+			"described by the section `generic`"},
 		{"url", link.to(&u.URL), "the provider's", "of the API"},
-		{"key_header", asHeader.to(&u.KeyHeader), "the provider's own",
-			"the header that carries the provider's key, such as `api-key` for Azure"},
-		{"owner", asShort.to(&u.Owner), "the upstream's name",
-			"whose quota it is, such as a project: the key of the policies' buckets. Upstreams with the same " +
-				"owner and policy share a quota"},
-		{"models", models.to(&u.Models), required,
-			"how calls are counted. The first entry that fits a call's model decides, or an earlier one that " +
-				"names another version of it, such as `gpt-4.1` for `gpt-4.1-2025-04-14`: providers count " +
-				"versions together. A call that fits none is refused"},
-		{"estimate", either("upper", "likely").to(&u.Likely), "`upper`",
-			"what a call reserves: the most that it can use (`upper`: never too little, except for [tools that " +
-				"the provider runs](providers.md#estimates), and much comes back), or what it will likely use, " +
-				"learned from answers (`likely`)"},
-		{"breaker", breakerSection.to(&u.Breaker), "",
-			"when calls of a model, or all connections, are stopped. The failures of one key or team stop that " +
-				"one only: see [circuits](outbound.md#circuits)"},
-		{"retries", number[int](0, maxRetries).to(&u.Retries), "0",
-			"how often a call that failed, or was refused for the quota, is made again. Each attempt counts"},
+		{"key_header", asHeader.to(&u.KeyHeader), "the provider's own", "the header that carries the provider's key, " +
+			"such as `api-key` for Azure"},
+		{"owner", asShort.to(&u.Owner), "the upstream's name", "whose quota it is, such as a project: the key of the " +
+			"policies' buckets. Upstreams with the same owner and policy share a quota"},
+		{"models", models.to(&u.Models), required, "how calls are counted. The first entry that fits a call's model " +
+			"decides, or an earlier one that names another version of it, such as `gpt-4.1` for " +
+			"`gpt-4.1-2025-04-14`: providers count versions together. A call that fits none is refused"},
+		{"estimate", either("upper", "likely").to(&u.Likely), "`upper`", "what a call reserves: the most that it can " +
+			"use (`upper`: never too little, except for [tools that the provider runs](providers.md#estimates), and " +
+			"much comes back), or what it will likely use, learned from answers (`likely`)"},
+		{"breaker", breakerSection.to(&u.Breaker), "", "when calls of a model, or all connections, are stopped. The " +
+			"failures of one key or team stop that one only: see [circuits](outbound.md#circuits)"},
+		{"retries", number[int](0, maxRetries).to(&u.Retries), "0", "how often a call that failed, or was refused " +
+			"for the quota, is made again. Each attempt counts"},
 		{"hold", between(time.Second, time.Hour).to(&u.Hold), "30s", "how long units stay held if this process dies"},
-		{"others", others.to(&u.Others), none,
-			"paths behind `url` that are [passed on though no quota counts them](gateway.md#callers), exact or " +
-				"with `*` at the end: `[/v1/files, \"/v1/files/*\"]`. Otherwise only lists of models and counts " +
-				"of tokens"},
-		{"silence", between(time.Second, maxStep).to(&u.Silence), "10m",
-			"longest time without anything from the provider"},
+		{"others", others.to(&u.Others), none, "paths behind `url` that are [passed on though no quota counts " +
+			"them](gateway.md#callers), exact or with `*` at the end: `[/v1/files, \"/v1/files/*\"]`. Otherwise only " +
+			"lists of models and counts of tokens"},
+		{"silence", between(time.Second, maxStep).to(&u.Silence), "10m", "longest time without anything from the " +
+			"provider"},
 		{"duration", between(time.Second, maxStep).to(&u.Duration), "1h", "longest time of a whole answer"},
-		{"credit_pause", between(time.Second, maxStep).to(&u.CreditPause), "5m",
-			"how long no call is made after the provider said that the credit is used up; then one asks whether " +
-				"somebody has paid"},
+		{"credit_pause", between(time.Second, maxStep).to(&u.CreditPause), "5m", "how long no call is made after the " +
+			"provider said that the credit is used up; then one asks whether somebody has paid"},
 		{"generic", genericSection.to(&u.Generic), "only with `profile: generic`, which needs it",
 			"where a provider's requests and answers have what counts ([an example](gateway.md#other-providers))"},
 	}, u.APIKey.settings("api_key", "none is sent",
@@ -305,12 +295,12 @@ var breakerSection = section[Breaker]{name: "circuit", what: "breaker", settings
 func (b *Breaker) settings() []setting {
 	return []setting{
 		{"enabled", asOff.to(&b.Off), yes, "`false` never stops calls"},
-		{"failures", number[int](1, maxTries).to(&b.Failures), "5",
-			"calls are stopped when failures outnumber successes by so many: after five in a row, for example"},
-		{"open", between(time.Millisecond, maxStep).to(&b.Open), "60s",
-			"how long they are stopped. Then one at a time may try"},
-		{"successes", number[int](1, maxTries).to(&b.Successes), "2",
-			"how many in a row it takes until all may pass again"},
+		{"failures", number[int](1, maxTries).to(&b.Failures), "5", "calls are stopped when failures outnumber " +
+			"successes by so many: after five in a row, for example"},
+		{"open", between(time.Millisecond, maxStep).to(&b.Open), "60s", "how long they are stopped. Then one at a " +
+			"time may try"},
+		{"successes", number[int](1, maxTries).to(&b.Successes), "2", "how many in a row it takes until all may pass " +
+			"again"},
 	}
 }
 
@@ -327,16 +317,14 @@ func modelSetting(upstream string, i int) string {
 func (m *Model) settings() []setting {
 	return []setting{
 		{"model", asPattern.to(&m.Model), required, "its name, or `prefix*`; `*` for any"},
-		{"policy", asText.to(&m.Policy), required,
-			"the policy that counts its calls, under the upstream's owner. All models that share a quota at the " +
-				"provider need the same one"},
-		{"fallbacks", oneOrMore(asShort, maxFallbacks).to(&m.Fallbacks), none,
-			"models that are tried in this order while the quota is exhausted, each counted by its own entry. " +
-				"`UPSTREAM/MODEL` is a model of another upstream with the same profile (of `generic` ones: the " +
-				"same description); a name whose first segment is no upstream's is a model of this one, slashes " +
-				"included"},
-		{"cache", cacheSection.to(&m.Cache), none,
-			"which answers are kept, and given again to a call that is the same byte for byte"},
+		{"policy", asText.to(&m.Policy), required, "the policy that counts its calls, under the upstream's owner. " +
+			"All models that share a quota at the provider need the same one"},
+		{"fallbacks", oneOrMore(asShort, maxFallbacks).to(&m.Fallbacks), none, "models that are tried in this order " +
+			"while the quota is exhausted, each counted by its own entry. `UPSTREAM/MODEL` is a model of another " +
+			"upstream with the same profile (of `generic` ones: the same description); a name whose first segment is " +
+			"no upstream's is a model of this one, slashes included"},
+		{"cache", cacheSection.to(&m.Cache), none, "which answers are kept, and given again to a call that is the " +
+			"same byte for byte"},
 	}
 }
 

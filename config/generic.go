@@ -67,20 +67,19 @@ var (
 func genericSettings(g *llm.Generic) []setting {
 	return []setting{
 		{"name", asShort.to(&g.Name), "the upstream's name", "what rules see as `attr(\"provider\")`"},
-		{"units", oneOrMore(asUnit, maxGeneric).to(&g.Units), "`requests`, `tokens`",
-			"what its quotas count, of `requests`, `tokens`, `input_tokens` and `output_tokens`"},
+		{"units", oneOrMore(asUnit, maxGeneric).to(&g.Units), "`requests`, `tokens`", "what its quotas count, of " +
+			"`requests`, `tokens`, `input_tokens` and `output_tokens`"},
 		{"paths", asPaths.to(&g.Paths), required, "URL paths behind `url` of calls that count, such as `/generate`"},
-		{"model", asShort.to(&g.Model), required,
-			"path of the model's name in a request. A path is a list of keys, separated by dots; `*` is every " +
-				"element of a list"},
+		{"model", asShort.to(&g.Model), required, "path of the model's name in a request. A path is a list of keys, " +
+			"separated by dots; `*` is every element of a list"},
 		{"max_output", asShort.to(&g.MaxOutput), "the model's largest", "path of the largest output in tokens"},
 		{"answers", asShort.to(&g.Answers), "one", "path of the number of answers"},
 		{"stream", asShort.to(&g.Stream), "no stream", "path of the flag that asks for a stream"},
 		{"prompt", asPaths.to(&g.Prompt), required, "paths of what reaches the model, with everything below them"},
-		{"messages", asShort.to(&g.Messages), "one message",
-			"path of the elements of the list of messages, such as `messages.*`"},
-		{"usage", usageSection.to(&g.Usage), "estimates stand",
-			"paths in an answer, or in the events of a stream, of what a call used"},
+		{"messages", asShort.to(&g.Messages), "one message", "path of the elements of the list of messages, such as " +
+			"`messages.*`"},
+		{"usage", usageSection.to(&g.Usage), "estimates stand", "paths in an answer, or in the events of a stream, " +
+			"of what a call used"},
 		{"text", asPaths.to(&g.Text), "", "paths of what is delivered, in an answer and in the events of a stream"},
 		{"type", asShort.to(&g.Type), "", "path of an event's type"},
 		{"done", asShort.to(&g.Done), "", "the type of a stream's last event; `[DONE]` needs none"},
@@ -115,9 +114,8 @@ func genericLimitSettings(l *llm.GenericLimit) []setting {
 		{"unit", asUnit.to(&l.Unit), required, "what the limit counts"},
 		{"limit", asHeader.to(&l.Limit), required, "the header with the amount"},
 		{"remaining", asHeader.to(&l.Remaining), "", "the header with what is left"},
-		{"reset", asHeader.to(&l.Reset), "",
-			"the header that says when all is back: a duration such as `6m0s`, a number of seconds, or an instant " +
-				"of RFC 3339"},
+		{"reset", asHeader.to(&l.Reset), "", "the header that says when all is back: a duration such as `6m0s`, a " +
+			"number of seconds, or an instant of RFC 3339"},
 	}
 }
 

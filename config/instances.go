@@ -41,8 +41,8 @@ func (n *Instances) settings() []setting {
 	count.schema = schema{"const": true}
 	return []setting{
 		{auto, count.to(&n.Auto), required, "`true`: count the processes in the store"},
-		{"at_least", number[int](1, maxInstances).to(&n.Number), none,
-			"the minimum to assume, however few are counted"},
+		{"at_least", number[int](1, maxInstances).to(&n.Number), none, "the minimum to assume, however few are " +
+			"counted"},
 	}
 }
 

@@ -99,49 +99,42 @@ func limitSettings(l *drawgate.Limit) []setting {
 	window := asDuration.within("1ms to 366d")
 	zone := textBy((*decoder).anyText, schema{"examples": []string{"America/Los_Angeles"}})
 	return []setting{
-		{"name", name.to(&l.Name), required,
-			"what messages and metrics call it, such as `rpm`. A limit with another name is another limit, which " +
-				"starts unused"},
-		{"unit", name.to(&l.Unit), "`requests`",
-			"what is counted: `requests`, `input_tokens`, `output_tokens`, `usd_micros`, or a word of your own"},
-		{"bucket", kind(window.to(&l.Window), drawgate.Bucket), "",
-			"kind: a rate with burst; the value is the period in which `amount` units come back. In any time T at " +
-				"most burst + amount · T ÷ period, so with burst = amount up to twice the amount in one period"},
-		{"rolling", kind(window.to(&l.Window), drawgate.Rolling), "",
-			"kind: a hard cap: at most `amount` in every interval of this length, wherever it starts; `1d` is the " +
-				"last 24 hours. The right kind for an upstream's quota"},
-		{"calendar", kind(asEvery.to(&l.Every), drawgate.Calendar), "",
-			"kind: at most `amount` per `minute`, `hour`, `day`, `week` (from Monday) or `month` of the calendar " +
-				"in `zone`"},
-		{"concurrency", kind(asAmount.to(&l.Amount), drawgate.Concurrency), "",
-			"kind: at most this many units are held at once; the policy then needs reservations"},
+		{"name", name.to(&l.Name), required, "what messages and metrics call it, such as `rpm`. A limit with another " +
+			"name is another limit, which starts unused"},
+		{"unit", name.to(&l.Unit), "`requests`", "what is counted: `requests`, `input_tokens`, `output_tokens`, " +
+			"`usd_micros`, or a word of your own"},
+		{"bucket", kind(window.to(&l.Window), drawgate.Bucket), "", "kind: a rate with burst; the value is the " +
+			"period in which `amount` units come back. In any time T at most burst + amount · T ÷ period, so with " +
+			"burst = amount up to twice the amount in one period"},
+		{"rolling", kind(window.to(&l.Window), drawgate.Rolling), "", "kind: a hard cap: at most `amount` in every " +
+			"interval of this length, wherever it starts; `1d` is the last 24 hours. The right kind for an " +
+			"upstream's quota"},
+		{"calendar", kind(asEvery.to(&l.Every), drawgate.Calendar), "", "kind: at most `amount` per `minute`, " +
+			"`hour`, `day`, `week` (from Monday) or `month` of the calendar in `zone`"},
+		{"concurrency", kind(asAmount.to(&l.Amount), drawgate.Concurrency), "", "kind: at most this many units are " +
+			"held at once; the policy then needs reservations"},
 		{"amount", of(asAmount.to(&l.Amount), func(k drawgate.Kind) bool { return k != drawgate.Concurrency }),
-			"required, unless `concurrency` says it",
-			"units per window. In a concurrency limit the value of `concurrency` is the amount, which may be " +
-				"repeated here. With 0 nothing passes: a take that asks for one of its units is `never_fits`"},
+			"required, unless `concurrency` says it", "units per window. In a concurrency limit the value of " +
+				"`concurrency` is the amount, which may be repeated here. With 0 nothing passes: a take that asks " +
+				"for one of its units is `never_fits`"},
 		{"burst", asCount.to(&l.Burst), "`amount`", "bucket: units available at once after an idle period"},
-		{"zone", zone.to(&l.Zone), "`UTC`",
-			"calendar: a name from the IANA time zone database; daylight saving time is respected"},
-		{"anchor", number[int](1, 31).to(&l.Anchor), "1",
-			"calendar month: the day on which the month starts; if a month does not have that day, its last day"},
-		{"precision", asPrecision.to(&l.Precision), "128; SQLite: `exact`",
-			"rolling: takes within window ÷ precision of each other may be counted together, on the safe side; " +
-				"`exact`: never"},
+		{"zone", zone.to(&l.Zone), "`UTC`", "calendar: a name from the IANA time zone database; daylight saving time " +
+			"is respected"},
+		{"anchor", number[int](1, 31).to(&l.Anchor), "1", "calendar month: the day on which the month starts; if a " +
+			"month does not have that day, its last day"},
+		{"precision", asPrecision.to(&l.Precision), "128; SQLite: `exact`", "rolling: takes within window ÷ " +
+			"precision of each other may be counted together, on the safe side; `exact`: never"},
 		{"charge", numbered[drawgate.Charge]("start", "end").to(&l.Charge),
-			"`end` for `output_tokens` and money, else `start`",
-			"when a unit counts: `start` (at the decision) or `end` (when settled; held until then)"},
-		{"margin", asDuration.within("at most half a window and 10m; of a calendar window 30s").to(&l.Margin),
-			"0",
-			"how long after the decision a unit may reach an upstream that also counts it. 2s suits an upstream " +
-				"API"},
-		{"headroom", asShare.within("must leave 1 unit").to(&l.Headroom), "0",
-			"a share that is always kept unused: units, or a percentage of the amount (rounded up); for a bucket " +
-				"it is taken off amount and burst"},
-		{"keep", asKeep.to(&l.ReservedByPriority), "",
-			"for priorities 1 to 9 a share, after the headroom, that lower priorities must leave: `{7: 10%}` " +
-				"leaves a tenth to priorities 7, 8 and 9"},
-		{"fallback", asFallback.to(&l.Fallback), "the policy's",
-			"what this limit admits while the store is unavailable, as in the policy"},
+			"`end` for `output_tokens` and money, else `start`", "when a unit counts: `start` (at the decision) or " +
+				"`end` (when settled; held until then)"},
+		{"margin", asDuration.within("at most half a window and 10m; of a calendar window 30s").to(&l.Margin), "0",
+			"how long after the decision a unit may reach an upstream that also counts it. 2s suits an upstream API"},
+		{"headroom", asShare.within("must leave 1 unit").to(&l.Headroom), "0", "a share that is always kept unused: " +
+			"units, or a percentage of the amount (rounded up); for a bucket it is taken off amount and burst"},
+		{"keep", asKeep.to(&l.ReservedByPriority), "", "for priorities 1 to 9 a share, after the headroom, that " +
+			"lower priorities must leave: `{7: 10%}` leaves a tenth to priorities 7, 8 and 9"},
+		{"fallback", asFallback.to(&l.Fallback), "the policy's", "what this limit admits while the store is " +
+			"unavailable, as in the policy"},
 	}
 }
 

@@ -166,9 +166,9 @@ func overrideSettings(o *engine.Override) []setting {
 	return []setting{
 		{"key", asPattern.to(&o.Key), required, "the key, or a prefix of keys followed by `*`"},
 		{"tenant", asText.to(&o.Tenant), "any tenant's", "only keys of this tenant"},
-		{"limits", asAmounts.to(&o.Amounts), required,
-			"other amounts, by the names of limits: `rpm: 300`, or `rate: {amount: 50, burst: 100}` if the " +
-				"`burst` of a bucket differs too. Limits that are not named stay the same, and so do the buckets"},
+		{"limits", asAmounts.to(&o.Amounts), required, "other amounts, by the names of limits: `rpm: 300`, or `rate: " +
+			"{amount: 50, burst: 100}` if the `burst` of a bucket differs too. Limits that are not named stay the " +
+			"same, and so do the buckets"},
 	}
 }
 

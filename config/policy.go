@@ -107,22 +107,19 @@ func policySettings(p *drawgate.Policy, m *Mode, overrides *entry) []setting {
 	others := overrideSection.list(maxOverrides).to(&m.Overrides)
 	others.read = func(_ *decoder, e entry) { *overrides = e }
 	return []setting{
-		{"limits", limits, required,
-			"1 to 6 limits, which must all pass; their names are unique. A take that one of them refuses costs " +
-				"nothing in the others ([below](#a-limit))"},
+		{"limits", limits, required, "1 to 6 limits, which must all pass; their names are unique. A take that one of " +
+			"them refuses costs nothing in the others ([below](#a-limit))"},
 		{"wait", wait, "", "how callers wait ([below](#wait))"},
-		{"fallback", asFallback.to(&p.Fallback), "`share`",
-			"what its limits admit while the store is unavailable, unless they set it themselves: nothing " +
-				"(`closed`), the amount divided by `instances`, in each process (`share`), everything (`open`). " +
-				"[More](#fallback)"},
-		{"start", asStart.to(&p.Start), "`start` at the top",
-			"what a process admits of its share that starts while the store is unavailable, and so does not know " +
-				"what was used: nothing (`closed`), a part (`cold`), all of it (`full`, only on SQLite with " +
-				"`instances: 1`; otherwise `cold`). [More](#start)"},
-		{"shadow", asFlag.to(&m.Shadow), no,
-			"the policy is evaluated and reported with buckets of its own, never enforced"},
-		{"disabled", asFlag.to(&m.Disabled), no,
-			"the policy is switched off from the start, and left out of every take"},
+		{"fallback", asFallback.to(&p.Fallback), "`share`", "what its limits admit while the store is unavailable, " +
+			"unless they set it themselves: nothing (`closed`), the amount divided by `instances`, in each process " +
+			"(`share`), everything (`open`). [More](#fallback)"},
+		{"start", asStart.to(&p.Start), "`start` at the top", "what a process admits of its share that starts while " +
+			"the store is unavailable, and so does not know what was used: nothing (`closed`), a part (`cold`), all " +
+			"of it (`full`, only on SQLite with `instances: 1`; otherwise `cold`). [More](#start)"},
+		{"shadow", asFlag.to(&m.Shadow), no, "the policy is evaluated and reported with buckets of its own, never " +
+			"enforced"},
+		{"disabled", asFlag.to(&m.Disabled), no, "the policy is switched off from the start, and left out of every " +
+			"take"},
 		{"overrides", others, none, "other amounts for some keys. The most specific one decides ([below](#overrides))"},
 	}
 }
@@ -194,14 +191,13 @@ func waitSettings(w *drawgate.Wait) []setting {
 		return t
 	}
 	return []setting{
-		{"up_to", asDuration.by(upTo).within("more than 0").to(&w.MaxWait), "no bound",
-			"the longest wait, if the caller has no earlier deadline. If it is shorter than the window and the " +
-				"margin of a limit, takes behind a burst are refused at once; `validate` warns about that"},
-		{"queue", number[int](1, maxQueue).to(&w.Queue), "10,000",
-			"the most waiters per bucket and process. Further callers are refused at once"},
-		{"backoff", asBackoff.to(&w.Backoff), "",
-			"fixed pauses between attempts (the last one is repeated), instead of waiting until the take is known " +
-				"to fit"},
+		{"up_to", asDuration.by(upTo).within("more than 0").to(&w.MaxWait), "no bound", "the longest wait, if the " +
+			"caller has no earlier deadline. If it is shorter than the window and the margin of a limit, takes " +
+			"behind a burst are refused at once; `validate` warns about that"},
+		{"queue", number[int](1, maxQueue).to(&w.Queue), "10,000", "the most waiters per bucket and process. Further " +
+			"callers are refused at once"},
+		{"backoff", asBackoff.to(&w.Backoff), "", "fixed pauses between attempts (the last one is repeated), instead " +
+			"of waiting until the take is known to fit"},
 		{"barge", asFlag.to(&w.Barge), no, "callers that do not wait may pass those that do"},
 	}
 }

@@ -106,8 +106,8 @@ func priceSettings(p *llm.Price) []setting {
 	}
 	return []setting{
 		{"input", price(&p.Input, -1), required, "per million tokens of the prompt, with at most six decimals"},
-		{"cache_read", price(&p.CacheRead, p.Input), "as `input`",
-			"of tokens of the prompt that were read from a cache"},
+		{"cache_read", price(&p.CacheRead, p.Input), "as `input`", "of tokens of the prompt that were read from a " +
+			"cache"},
 		{"cache_write", price(&p.CacheWrite, usualWrite(p.Input)), "a quarter more than `input`, as at Anthropic",
 			"of tokens of the prompt that were written to a cache"},
 		{"output", price(&p.Output, 0), "0", "of tokens of the answer, reasoning included"},

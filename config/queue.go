@@ -27,8 +27,8 @@ var queueSection = section[Queue]{name: "queue", what: "queue", noted: "queue", 
 func (q *Queue) settings() []setting {
 	return []setting{
 		{"max_depth", number[int](1, maxDepth).to(&q.MaxDepth), "50", "the most tasks in the queue"},
-		{"retry_delay", between(time.Millisecond, maxStep).to(&q.RetryDelay), "60s",
-			"after this time a task that could not run is tried again"},
+		{"retry_delay", between(time.Millisecond, maxStep).to(&q.RetryDelay), "60s", "after this time a task that " +
+			"could not run is tried again"},
 		{"max_attempts", number[int](1, maxAttempts).to(&q.MaxAttempts), "3", "how many times a task is tried"},
 		{"multiplier", asMultiplier.to(&q.Multiplier), "2", "what the delay is multiplied by after each attempt"},
 	}

@@ -109,17 +109,16 @@ func (c *Config) rules() value {
 func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
 	expression := asExpression.within(fmt.Sprintf("at most %d bytes", rules.MaxSource))
 	return []setting{
-		{"name", asName.within(fmt.Sprintf("at most %d bytes", maxName)).to(&r.Name), "",
-			"what answers, messages and metrics call it; unique"},
+		{"name", asName.within(fmt.Sprintf("at most %d bytes", maxName)).to(&r.Name), "", "what answers, messages " +
+			"and metrics call it; unique"},
 		{"match", value{
 			read: func(d *decoder, e entry) { r.Match = d.match(e, p) },
 			node: func() node { return settingsNode(matchSettings(&r.Match, nil)) },
 			schema: define("match", schema{"minProperties": 1},
 				func() []setting { return matchSettings(&rules.Match{}, nil) }),
 		}, "every request", "conditions on single attributes of a request; all must hold"},
-		{"when", expression.to(&r.When), "",
-			"an expression that must be true: `'path startsWith \"/v1/\" && user != \"\"'`. Conditions that " +
-				"`match` can express are faster there"},
+		{"when", expression.to(&r.When), "", "an expression that must be true: `'path startsWith \"/v1/\" && user != " +
+			"\"\"'`. Conditions that `match` can express are faster there"},
 		{"schedule", value{
 			read: func(d *decoder, e entry) { r.Schedule = d.schedule(e, p) },
 			node: func() (n node) {
@@ -130,8 +129,8 @@ func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
 			},
 			schema: define("schedule", nil, func() []setting { return scheduleSettings(&rules.Schedule{}) }),
 		}, "always", "when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`"},
-		{"tenant", expression.to(&r.Tenant), "the caller's own",
-			"an expression that says whose keys they are: `'header(\"X-Tenant\")'`"},
+		{"tenant", expression.to(&r.Tenant), "the caller's own", "an expression that says whose keys they are: " +
+			"`'header(\"X-Tenant\")'`"},
 		{"apply", value{
 			read: func(d *decoder, e entry) { r.Apply = d.applies(e, p) },
 			node: func() (n node) {
@@ -146,8 +145,8 @@ func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
 		}, "", "the policies that count the request: all pass, or nothing is spent"},
 		{"exempt", asFlag.to(&r.Exempt), no, "neither this rule nor later ones apply anything"},
 		{"final", asFlag.to(&r.Final), no, "later rules are ignored"},
-		{"shadow", asFlag.to(&r.Shadow), no,
-			"what the rule applies is evaluated and reported with buckets of its own, never enforced"},
+		{"shadow", asFlag.to(&r.Shadow), no, "what the rule applies is evaluated and reported with buckets of its " +
+			"own, never enforced"},
 	}
 }
 
@@ -207,22 +206,21 @@ func matchSettings(m *rules.Match, p *rulePlace) []setting {
 		}
 	}
 	return []setting{
-		{"methods", oneOrMore(asText, maxMethods).to(&m.Methods), "",
-			"the method is this one, or one of these: `[GET, HEAD]`"},
-		{"path", asShort.to(&m.Path), "",
-			"the path is this one; `/v1/*` is everything that begins with `/v1/`; in `/v1/items/{id}`, `{id}` is " +
-				"any single segment"},
+		{"methods", oneOrMore(asText, maxMethods).to(&m.Methods), "", "the method is this one, or one of these: " +
+			"`[GET, HEAD]`"},
+		{"path", asShort.to(&m.Path), "", "the path is this one; `/v1/*` is everything that begins with `/v1/`; in " +
+			"`/v1/items/{id}`, `{id}` is any single segment"},
 		{"host", asShort.to(&m.Host), "", "the host is this one, such as `api.example.com`, or below `*.example.com`"},
 		{"route", asShort.to(&m.Route), "", "the router found this pattern or name: `\"upload*\"`"},
 		{"user", asPattern.to(&m.User), "", "this user is authenticated; `\"*\"`: any user"},
-		{"class", asPattern.to(&m.Class), "",
-			"the API key is of this class, such as `privileged`: see [`api_keys`](#api_keys)"},
-		{"ips", asNetworks.to(&m.IPs), "",
-			"the client's address is in this network, or in one of these: `[10.0.0.0/8, \"2001:db8::/32\"]`"},
-		{"headers", conditions(&m.Headers, "headers"), "",
-			"each of these headers has this value: `{X-Client: \"mobile-*\"}`"},
-		{"attrs", conditions(&m.Attrs, "attrs"), "",
-			"each of these attributes, which the caller sends, has this value: `{region: eu}`"},
+		{"class", asPattern.to(&m.Class), "", "the API key is of this class, such as `privileged`: see " +
+			"[`api_keys`](#api_keys)"},
+		{"ips", asNetworks.to(&m.IPs), "", "the client's address is in this network, or in one of these: " +
+			"`[10.0.0.0/8, \"2001:db8::/32\"]`"},
+		{"headers", conditions(&m.Headers, "headers"), "", "each of these headers has this value: `{X-Client: " +
+			"\"mobile-*\"}`"},
+		{"attrs", conditions(&m.Attrs, "attrs"), "", "each of these attributes, which the caller sends, has this " +
+			"value: `{region: eu}`"},
 	}
 }
 
@@ -277,13 +275,11 @@ func scheduleSettings(s *rules.Schedule) []setting {
 	}
 	days := form[[]time.Weekday]{read: (*decoder).days, node: daysNode, schema: oneOrList(asText.schema, 7)}
 	return []setting{
-		{"days", days.to(&s.Days), "all",
-			"`mon` … `sun`, or whole names: one, or a list. With a time past midnight it is the day on which it " +
-				"begins"},
+		{"days", days.to(&s.Days), "all", "`mon` … `sun`, or whole names: one, or a list. With a time past midnight " +
+			"it is the day on which it begins"},
 		{"from", clock.to(&s.From), "the whole day", "the time of day at which it begins, in quotes: `\"08:00\"`"},
-		{"to", clock.to(&s.To), "the whole day",
-			"the time of day before which it ends, up to `\"24:00\"`. If it is not after `from`, it is on the " +
-				"next day"},
+		{"to", clock.to(&s.To), "the whole day", "the time of day before which it ends, up to `\"24:00\"`. If it is " +
+			"not after `from`, it is on the next day"},
 		{"zone", textBy((*decoder).zone, nil).to(&s.Zone), "`UTC`", "a name of the IANA time zone database"},
 	}
 }
@@ -380,9 +376,8 @@ func applySettings(a *rules.Apply, p *rulePlace, part string) []setting {
 	}
 	return []setting{
 		{"policy", asText.to(&a.Policy), required, "the name of a policy"},
-		{"key", asExpression.to(&a.Key), required,
-			"an expression that says who is counted: `ip`, `user`, `'header(\"X-Team\")'`, `join(user, route)`; " +
-				"`'\"global\"'` is one bucket for all"},
+		{"key", asExpression.to(&a.Key), required, "an expression that says who is counted: `ip`, `user`, " +
+			"`'header(\"X-Team\")'`, `join(user, route)`; `'\"global\"'` is one bucket for all"},
 		{"limits", limits, "the policy's", "other amounts for this use, as in `overrides`; the bucket stays the same"},
 		{"costs", costs, "one request; required if no policy of the rule counts requests",
 			"units by name: `{requests: 1, tokens: 500}`"},

@@ -91,24 +91,21 @@ var serverSection = section[Server]{name: "server", what: "server", noted: "serv
 
 func (s *Server) settings() []setting {
 	return []setting{
-		{"listen", asAddress.to(&s.Listen), "`127.0.0.1:7878`",
-			"`host:port` of the API and of forward-auth; `off` for none; port 0 chooses a free one"},
-		{"admin", asAddress.to(&s.Admin), "`127.0.0.1:7879`",
-			"`host:port` for administrators and metrics; `off` for none"},
+		{"listen", asAddress.to(&s.Listen), "`127.0.0.1:7878`", "`host:port` of the API and of forward-auth; `off` " +
+			"for none; port 0 chooses a free one"},
+		{"admin", asAddress.to(&s.Admin), "`127.0.0.1:7879`", "`host:port` for administrators and metrics; `off` for " +
+			"none"},
 		{"grpc", asAddress.to(&s.GRPC), "`off`", "`host:port` of the rate limit service for Envoy; `off` for none"},
 		{"tls", tlsSection.to(&s.TLS), none, "TLS on all listeners; changed files are reloaded"},
-		{"tokens", tokenSection.list(maxTokens).to(&s.Tokens), none,
-			"access tokens. Without any, and without `client_ca`, everybody who reaches a listener may do " +
-				"everything, and only loopback addresses are served"},
+		{"tokens", tokenSection.list(maxTokens).to(&s.Tokens), none, "access tokens. Without any, and without " +
+			"`client_ca`, everybody who reaches a listener may do everything, and only loopback addresses are served"},
 		{"insecure", asFlag.to(&s.Insecure), no, "serve other addresses without tokens and client certificates"},
-		{"ready", either("any", "all").to(&s.ReadyAll), "`any`",
-			"while the store is unavailable, `/readyz` answers 200 if `any` policy can be decided by its " +
-				"fallback, or only if `all` can: see [health](http.md#health)"},
-		{"proxies", proxySection.to(&s.Proxies), none,
-			"which proxies are trusted to name the client's address. Without any, the client is whoever opened " +
-				"the connection"},
-		{"forward_auth", forwardSection.to(&s.ForwardAuth), "",
-			"how `/auth`, for nginx auth_request, Caddy forward_auth and Traefik ForwardAuth, answers"},
+		{"ready", either("any", "all").to(&s.ReadyAll), "`any`", "while the store is unavailable, `/readyz` answers " +
+			"200 if `any` policy can be decided by its fallback, or only if `all` can: see [health](http.md#health)"},
+		{"proxies", proxySection.to(&s.Proxies), none, "which proxies are trusted to name the client's address. " +
+			"Without any, the client is whoever opened the connection"},
+		{"forward_auth", forwardSection.to(&s.ForwardAuth), "", "how `/auth`, for nginx auth_request, Caddy " +
+			"forward_auth and Traefik ForwardAuth, answers"},
 	}
 }
 
@@ -122,8 +119,8 @@ func (t *TLS) settings() []setting {
 	return []setting{
 		{"cert", asText.to(&t.Cert), required, "file with the certificate and the intermediate ones, in PEM"},
 		{"key", textBy((*decoder).keyFile, nil).to(&t.Key), required, "file with its key, in PEM"},
-		{"client_ca", asText.to(&t.ClientCA), none,
-			"file with authorities, in PEM: only clients with a certificate of one of them are served"},
+		{"client_ca", asText.to(&t.ClientCA), none, "file with authorities, in PEM: only clients with a certificate " +
+			"of one of them are served"},
 	}
 }
 
@@ -157,13 +154,12 @@ func (t *Token) settings() []setting {
 	}
 	return append([]setting{
 		{"name", asShort.to(&t.Name), "", "for people"},
-		{"role", asRoles.to(&t.Roles), required,
-			"`take` (take, settle, forward-auth), `read` (status, explain, policies, upstreams, incidents, " +
-				"metrics), `admin` (everything), or a list of them"},
-		{"tenant", asShort.to(&t.Tenant), "any",
-			"the only tenant whose buckets it may name. Such a token cannot read metrics, which show all tenants"},
-		{"sha256", digest(&t.Sum, &t.Secret), oneOfThree,
-			"the SHA-256 of the token: `printf %s \"$TOKEN\" | sha256sum`"},
+		{"role", asRoles.to(&t.Roles), required, "`take` (take, settle, forward-auth), `read` (status, explain, " +
+			"policies, upstreams, incidents, metrics), `admin` (everything), or a list of them"},
+		{"tenant", asShort.to(&t.Tenant), "any", "the only tenant whose buckets it may name. Such a token cannot " +
+			"read metrics, which show all tenants"},
+		{"sha256", digest(&t.Sum, &t.Secret), oneOfThree, "the SHA-256 of the token: `printf %s \"$TOKEN\" | " +
+			"sha256sum`"},
 	}, t.Secret.settings("token", oneOfThree, "the token, of at least 16 bytes")...)
 }
 
@@ -210,12 +206,10 @@ var proxySection = section[Proxies]{
 
 func (p *Proxies) settings() []setting {
 	return []setting{
-		{"trusted", asNetworks.by((*decoder).trusted).to(&p.Trusted), none,
-			"networks of proxies that are trusted to name the client. A header that a trusted proxy passes on " +
-				"unchecked was written by its client"},
-		{"header", asHeader.to(&p.Header), "`X-Forwarded-For`",
-			"the header with the client's address. It is read from the right, up to the first address that is not " +
-				"trusted"},
+		{"trusted", asNetworks.by((*decoder).trusted).to(&p.Trusted), none, "networks of proxies that are trusted to " +
+			"name the client. A header that a trusted proxy passes on unchecked was written by its client"},
+		{"header", asHeader.to(&p.Header), "`X-Forwarded-For`", "the header with the client's address. It is read " +
+			"from the right, up to the first address that is not trusted"},
 		{"unix", asFlag.to(&p.Unix), no, "peers that connect over a Unix socket are trusted too"},
 	}
 }
@@ -244,24 +238,22 @@ func (f *ForwardAuth) settings() []setting {
 	status.schema = schema{"type": "integer", "enum": refusalStatuses}
 	policies := oneOrMore(asText, maxTokens) // finish checks whether they exist
 	return []setting{
-		{"status", status.to(&f.Status), "429",
-			"the status of a refusal: 401, 403 or 429. nginx understands only 401 and 403"},
-		{"allow_away", asFlag.to(&f.AllowAway), no,
-			"requests pass, marked, if nothing decides; otherwise they get 503. A decision of a `fallback` counts " +
-				"as a decision"},
-		{"shared", policies.to(&f.Shared), none,
-			"policies of which all callers share a bucket: a refusal then says that it is not the caller's own " +
-				"limit"},
+		{"status", status.to(&f.Status), "429", "the status of a refusal: 401, 403 or 429. nginx understands only " +
+			"401 and 403"},
+		{"allow_away", asFlag.to(&f.AllowAway), no, "requests pass, marked, if nothing decides; otherwise they get " +
+			"503. A decision of a `fallback` counts as a decision"},
+		{"shared", policies.to(&f.Shared), none, "policies of which all callers share a bucket: a refusal then says " +
+			"that it is not the caller's own limit"},
 		{"describe", policies.to(&f.Describe), "all", "policies whose limits the headers describe"},
 		{"uri_header", asHeader.to(&f.URI), "`X-Forwarded-Uri`, `X-Original-URI` or `X-Original-URL`",
 			"the header with the request's path; the proxy must overwrite it"},
 		{"method_header", asHeader.to(&f.Method), "`X-Forwarded-Method` or `X-Original-Method`",
 			"the header with the request's method; the proxy must overwrite it"},
-		{"host_header", asHeader.to(&f.Host), "`X-Forwarded-Host`",
-			"the header with the request's host; the proxy must overwrite it"},
+		{"host_header", asHeader.to(&f.Host), "`X-Forwarded-Host`", "the header with the request's host; the proxy " +
+			"must overwrite it"},
 		{"user_header", asHeader.to(&f.User), none, "the header with the signed-in user; the proxy must overwrite it"},
-		{"class_header", asHeader.to(&f.Class), none,
-			"the header with the caller's class; the proxy must overwrite it. See [`api_keys`](#api_keys)"},
+		{"class_header", asHeader.to(&f.Class), none, "the header with the caller's class; the proxy must overwrite " +
+			"it. See [`api_keys`](#api_keys)"},
 	}
 }
 

@@ -74,14 +74,14 @@ func (t *Telemetry) settings() []setting {
 	return append([]setting{
 		{"metrics", asOff.to(&t.MetricsOff), yes, "Prometheus metrics, on the admin listener"},
 		{"identifiers", identifiers.to(&t.Identifiers), "20", "how many keys of each policy have metrics of their own"},
-		{"raw_identifiers", asFlag.to(&t.RawIdentifiers), no,
-			"metrics show keys in clear. They may be personal data or secrets"},
-		{"refusals_every", between(time.Second, maxStep).to(&t.RefusalsEvery), "1m",
-			"at most one warning about refusals by one limit per this time, with their number"},
+		{"raw_identifiers", asFlag.to(&t.RawIdentifiers), no, "metrics show keys in clear. They may be personal data " +
+			"or secrets"},
+		{"refusals_every", between(time.Second, maxStep).to(&t.RefusalsEvery), "1m", "at most one warning about " +
+			"refusals by one limit per this time, with their number"},
 		{"watch", watch.to(&t.Watch), "", "buckets, of policies with many keys, whose usage the metrics show"},
 		{"webhook", hookSection.to(&t.Webhook), none, "where signed webhook calls go"},
-		{"cloudwatch", cloudWatchSection.to(&t.CloudWatch), none,
-			"metrics of Amazon CloudWatch: either `emf` or `put`"},
+		{"cloudwatch", cloudWatchSection.to(&t.CloudWatch), none, "metrics of Amazon CloudWatch: either `emf` or " +
+			"`put`"},
 	}, t.Salt.settings("salt", "a random one at each start",
 		"the secret that hides keys in metrics, logs and webhooks. With the same secret in all processes a key "+
 			"has the same hash everywhere. `serve` warns if there is none, unless it does not share its store "+
@@ -146,12 +146,12 @@ func (w *Webhook) settings() []setting {
 	link.node = func() node { return textNode(w.shownURL()) }
 	kinds := once(oneOrMore(words(warningKinds...), len(warningKinds)))
 	list := []setting{
-		{"url", link, oneOfThree,
-			"the target: `http` or `https`. For some services the URL is a secret, so only its host is ever shown"},
-		{"milestones", asMilestones.to(&w.Milestones), "all",
-			"which milestones of use are reported: of `50%`, `80%`, `95%`, `100%`"},
-		{"kinds", kinds.to(&w.Kinds), "all",
-			"which warnings are reported: `" + strings.Join(warningKinds, "`, `") + "`"},
+		{"url", link, oneOfThree, "the target: `http` or `https`. For some services the URL is a secret, so only its " +
+			"host is ever shown"},
+		{"milestones", asMilestones.to(&w.Milestones), "all", "which milestones of use are reported: of `50%`, " +
+			"`80%`, `95%`, `100%`"},
+		{"kinds", kinds.to(&w.Kinds), "all", "which warnings are reported: `" + strings.Join(warningKinds, "`, `") +
+			"`"},
 	}
 	list = append(list, w.Address.settings("url", oneOfThree, "the URL, if that is a secret")[:2]...)
 	return append(list, w.Secret.settings("secret", oneOfTwo,

@@ -53,20 +53,17 @@ var asPriority = number[int](0, drawgate.MaxPriority)
 func (k *VirtualKey) settings() []setting {
 	patterns := oneOrMore(asPattern, maxModels)
 	return append([]setting{
-		{"name", asName.to(&k.Name), required,
-			"what rules see: `attr(\"key\")`. The log names it where a call fails. Metrics and warnings have [its " +
-				"hash](gateway.md#what-is-used), as of every key of a bucket"},
+		{"name", asName.to(&k.Name), required, "what rules see: `attr(\"key\")`. The log names it where a call " +
+			"fails. Metrics and warnings have [its hash](gateway.md#what-is-used), as of every key of a bucket"},
 		{"team", asShort.to(&k.Team), "empty", "what rules see: `attr(\"team\")`"},
 		{"user", asShort.to(&k.User), "empty", "what rules see: `user`"},
 		{"class", asShort.to(&k.Class), "empty", "what rules see: `class`"},
 		{"priority", asPriority.to(&k.Priority), "0", "of its calls. The header `Drawgate-Priority` can lower it"},
-		{"models", patterns.to(&k.Models), "everything",
-			"what it may use: `UPSTREAM/MODEL`, with `*` at the end. Calls that may choose [another " +
-				"model](gateway.md#callers) are refused"},
-		{"others", patterns.to(&k.Others), "all",
-			"which of the upstreams' `others` it may use: `UPSTREAM/PATH`, with `*` at the end"},
-		{"sha256", digest(&k.Sum, &k.Secret), oneOfThree,
-			"the SHA-256 of the key: `printf %s \"$KEY\" | sha256sum`"},
+		{"models", patterns.to(&k.Models), "everything", "what it may use: `UPSTREAM/MODEL`, with `*` at the end. " +
+			"Calls that may choose [another model](gateway.md#callers) are refused"},
+		{"others", patterns.to(&k.Others), "all", "which of the upstreams' `others` it may use: `UPSTREAM/PATH`, " +
+			"with `*` at the end"},
+		{"sha256", digest(&k.Sum, &k.Secret), oneOfThree, "the SHA-256 of the key: `printf %s \"$KEY\" | sha256sum`"},
 	}, k.Secret.settings("secret", oneOfThree, "the key, of at least 16 bytes")...)
 }
 
