@@ -18,17 +18,6 @@ func page(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The page explains every variable.
-func TestPageHasEveryVariable(t *testing.T) {
-	t.Parallel()
-	text := page(t, "../docs/configuration.md")
-	for _, name := range config.Variables() {
-		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("docs/configuration.md does not explain the variable %s", name)
-		}
-	}
-}
-
 // The schema and the parser accept every example of a file in these pages.
 func TestExamplesInPagesAreValid(t *testing.T) {
 	t.Parallel()

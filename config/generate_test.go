@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -174,7 +175,7 @@ var generated = regexp.MustCompile(`(?s)<!-- generated: (\w+), ([^\n]*) -->\n(.*
 // definition in the schema, and how the table is headed. Mappings without a mark are in the table of
 // the one around them.
 func (t Table) Reference(page string) (string, error) {
-	tables := map[string]Table{"file": t}
+	tables := map[string]Table{"file": t, "variables": {}}
 	t.collect(tables)
 	marked := map[string]bool{}
 	for _, m := range generated.FindAllStringSubmatch(page, -1) {
@@ -183,10 +184,17 @@ func (t Table) Reference(page string) (string, error) {
 			return "", fmt.Errorf("the page has a table of %s, which no setting is", m[1])
 		}
 	}
+	if len(marked) > 1 && (!marked["file"] || !marked["variables"]) {
+		return "", errors.New("the page has no table of the file's keys, or none of the variables")
+	}
 	return generated.ReplaceAllStringFunc(page, func(old string) string {
 		m := generated.FindStringSubmatch(old)
+		rows := tables[m[1]].rows("", marked)
+		if m[1] == "variables" {
+			rows = variableRows()
+		}
 		const end = "<!-- end -->\n"
-		return strings.TrimSuffix(old, m[3]+end) + table(m[2], tables[m[1]].rows("", marked)) + end
+		return strings.TrimSuffix(old, m[3]+end) + table(m[2], rows) + end
 	}), nil
 }
 
@@ -233,6 +241,19 @@ func (t Table) rows(prefix string, marked map[string]bool) (rows [][4]string) {
 				rows = append(rows, Table(d.settings()).rows(within+".", marked)...)
 			}
 		})
+	}
+	return rows
+}
+
+// variableRows returns the rows of the environment variables.
+func variableRows() (rows [][4]string) {
+	for _, v := range (&environment{}).variables(&Config{}) {
+		switch {
+		case v.name == "":
+			rows = append(rows, [4]string{"**" + v.usual + "**", cmp.Or(v.about, " "), "", " "})
+		default:
+			rows = append(rows, [4]string{"`" + v.name + "`", cmp.Or(v.about, "`"+v.setting+"`"), "", v.usual})
+		}
 	}
 	return rows
 }

@@ -94,3 +94,30 @@ func TestTablesAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// Every variable is described once, and names a setting that there is if it sets one.
+func TestVariablesAreComplete(t *testing.T) {
+	t.Parallel()
+	tables := map[string]Table{"file": Settings()}
+	tables["file"].collect(tables)
+	has := func(table, key string) bool {
+		return slices.ContainsFunc(tables[table], func(s setting) bool { return s.key == key })
+	}
+	var names []string
+	for _, v := range (&environment{}).variables(&Config{}) {
+		if v.name == "" {
+			continue
+		}
+		section, key, nested := strings.Cut(v.setting, ".")
+		if (v.set != nil) != (v.setting != "") || v.set != nil && !has("file", section) || nested && !has(section, key) {
+			t.Errorf("%s sets %q", v.name, v.setting)
+		}
+		if v.about == "" && v.setting == "" || slices.Contains(names, v.name) {
+			t.Errorf("%s is not described, or there twice", v.name)
+		}
+		names = append(names, v.name)
+	}
+	if len(names) < 40 || !slices.Equal(names, Variables()) {
+		t.Errorf("%d variables", len(names))
+	}
+}
