@@ -7,6 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
@@ -142,11 +143,14 @@ func (c *Config) top() []setting {
 
 // parts returns the settings that are mappings or lists.
 func (c *Config) parts() []setting {
+	rules := ruleSection.list(rules.MaxRules).within("at most " + showNumber(rules.MaxRules)).to(&c.Rules).
+		by((*decoder).rules)
+	delete(rules.schema, "minItems") // the policies may be in another file
 	return []setting{
 		{"policies", c.policies(), none, "policies by name: sets of limits that must all pass, and how callers wait " +
 			"for them. A name has 1 to 128 bytes, does not end in `~shadow`, and does not begin with `drawgate:` " +
 			"([below](#a-policy))"},
-		{"rules", c.rules(), none, "which requests are counted by which policies, under which keys. Rules are " +
+		{"rules", rules, none, "which requests are counted by which policies, under which keys. Rules are " +
 			"checked in order, and a policy that an earlier rule applied is not applied again: put special rules " +
 			"first ([below](#rules))"},
 		{"api_keys", keySection.to(&c.APIKeys), none, "classes of API keys, for rules ([below](#api_keys))"},

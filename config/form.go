@@ -210,11 +210,7 @@ func between(least, most time.Duration) form[time.Duration] {
 }
 
 var asShare = form[drawgate.Share]{
-	read: func(d *decoder, e entry) drawgate.Share {
-		s, _ := d.share(e)
-		return s
-	},
-	node: shareNode,
+	read: (*decoder).share, node: shareNode,
 	schema: define("share", schema{"anyOf": []schema{
 		number[int64](0, drawgate.MaxAmount).schema, grouped,
 		{"type": "string", "pattern": `^([0-9]|[1-9][0-9])(\.[0-9]{1,4})?%$`, "examples": []string{"20%", "12.5%"}},

@@ -227,8 +227,7 @@ func (u *Upstream) settings() []setting {
 		s.noted = modelSetting(u.Name, i)
 		s.read(d, e, &m)
 		return m
-	})
-	models.bounds = fmt.Sprintf("1 to %d", maxModels)
+	}).within(fmt.Sprintf("1 to %d", maxModels))
 	others := oneOrMore(asPattern, maxModels).by((*decoder).others).within(fmt.Sprintf("at most %d", maxModels))
 	return append([]setting{
 		{"profile", words(profiles...).to(&u.Profile), "the upstream's name", "what the provider counts, and how it " +

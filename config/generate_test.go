@@ -248,12 +248,11 @@ func (t Table) rows(prefix string, marked map[string]bool) (rows [][4]string) {
 // variableRows returns the rows of the environment variables.
 func variableRows() (rows [][4]string) {
 	for _, v := range (&environment{}).variables(&Config{}) {
-		switch {
-		case v.name == "":
-			rows = append(rows, [4]string{"**" + v.usual + "**", cmp.Or(v.about, " "), "", " "})
-		default:
-			rows = append(rows, [4]string{"`" + v.name + "`", cmp.Or(v.about, "`"+v.setting+"`"), "", v.usual})
+		row := [4]string{"`" + v.name + "`", cmp.Or(v.about, "`"+v.setting+"`"), "", v.usual}
+		if v.name == "" {
+			row = [4]string{"**" + v.usual + "**", cmp.Or(v.about, " "), "", " "}
 		}
+		rows = append(rows, row)
 	}
 	return rows
 }

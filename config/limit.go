@@ -65,17 +65,14 @@ func (d *decoder) limit(n ast.Node) *limit {
 	return l
 }
 
-func limitSchema() schema {
-	only := map[string][]string{}
-	for key, kind := range kindOnly {
-		only[key] = []string{kind.String()}
-	}
-	kinds := need("concurrency")
-	for _, key := range []string{"bucket", "rolling", "calendar"} {
-		kinds = append(kinds, schema{"required": []string{key, "amount"}})
-	}
-	return define("limit", schema{"oneOf": kinds, "dependentRequired": only},
-		func() []setting { return limitSettings(&drawgate.Limit{}) })
+var limitSection = section[drawgate.Limit]{
+	name: "limit", what: "a limit", settings: limitSettings,
+	more: schema{
+		"oneOf": append(need("concurrency"), schema{"required": []string{"bucket", "amount"}},
+			schema{"required": []string{"rolling", "amount"}}, schema{"required": []string{"calendar", "amount"}}),
+		"dependentRequired": schema{"burst": []string{"bucket"}, "zone": []string{"calendar"},
+			"anchor": []string{"calendar"}, "precision": []string{"rolling"}},
+	},
 }
 
 // limitSettings returns the settings of a limit. The library checks the values: see [decoder.check].
@@ -195,9 +192,7 @@ func (d *decoder) keep(e entry) map[int]drawgate.Share {
 			d.problem(e.at, "", "keep: %s is not a priority from 1 to %d", shorten(e.key), drawgate.MaxPriority)
 			continue
 		}
-		if share, ok := d.share(entry{"keep for priority " + e.key, e.at, e.value}); ok {
-			keep[int(priority)] = share
-		}
+		keep[int(priority)] = d.share(entry{"keep for priority " + e.key, e.at, e.value})
 	}
 	return keep
 }

@@ -88,24 +88,14 @@ func (c *Config) policies() value {
 // policySettings returns the settings of a policy. The overrides are read later, from the entry:
 // they depend on the limits.
 func policySettings(p *drawgate.Policy, m *Mode, overrides *entry) []setting {
-	limits := value{
-		read: func(d *decoder, e entry) { p.Limits = d.limits(p.Name, e) },
-		node: func() (n node) {
-			for i := range p.Limits {
-				n.list = append(n.list, settingsNode(limitSettings(&p.Limits[i])))
-			}
-			return n
-		},
-		schema: listOf(limitSchema(), drawgate.MaxLimits),
-	}
-	wait := waitSection.to(&p.Wait)
-	readWait := wait.read
-	wait.read = func(d *decoder, e entry) {
+	limits := limitSection.list(drawgate.MaxLimits).to(&p.Limits).
+		by(func(d *decoder, e entry) { p.Limits = d.limits(p.Name, e) })
+	wait := waitSection.to(&p.Wait).by(func(d *decoder, e entry) {
 		d.origin(waitSetting(p.Name), e.at)
-		readWait(d, e)
-	}
-	others := overrideSection.list(maxOverrides).to(&m.Overrides)
-	others.read = func(_ *decoder, e entry) { *overrides = e }
+		waitSection.read(d, e, &p.Wait)
+	})
+	others := overrideSection.list(maxOverrides).to(&m.Overrides).
+		by(func(_ *decoder, e entry) { *overrides = e })
 	return []setting{
 		{"limits", limits, required, "1 to 6 limits, which must all pass; their names are unique. A take that one of " +
 			"them refuses costs nothing in the others ([below](#a-limit))"},

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -37,14 +35,8 @@ func (p *Prices) settings() []setting {
 		{"currency", textBy((*decoder).currency, schema{"pattern": "^[a-z]{1,8}$"}).to(&p.Currency), "`usd`",
 			"costs are counted in its millionths, such as `usd_micros`"},
 		{"models", value{
-			read: func(d *decoder, e entry) { p.Models = d.prices(e) },
-			node: func() (n node) {
-				for _, name := range slices.Sorted(maps.Keys(p.Models)) {
-					price := p.Models[name]
-					n.pairs = append(n.pairs, pair{quote(name), settingsNode(priceSettings(&price))})
-				}
-				return n
-			},
+			read:   func(d *decoder, e entry) { p.Models = d.prices(e) },
+			node:   func() node { return mapNode(p.Models, modelPrice.node) },
 			schema: mapOf(modelPrice.schema()),
 		}, "money is not counted",
 			"the prices of models, or of their families, by name; `ft:gpt-4.1` is the price of models that are " +

@@ -1,11 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -80,69 +80,48 @@ func (d *decoder) rules(e entry) {
 func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
 	p = rulePlace{source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{}, bad: map[string]bool{}}
 	before := len(d.problems)
-	seen := d.object(n, "a rule", ruleSettings(&r, &p), d.reader(&p, ""))
+	seen := d.object(n, ruleSection.what, ruleSettings(&r, &p), d.reader(&p, ""))
 	if _, there := p.at["apply"]; len(seen) == 0 && len(d.problems) > before || seen["apply"] && !there {
 		p.bad["apply"] = true // it is not a mapping, or misspelt, so its contents are unknown
 	}
 	return r, p
 }
 
-// rules returns the value of the rules.
-func (c *Config) rules() value {
-	return value{
-		read: (*decoder).rules,
-		node: func() (n node) {
-			for i := range c.Rules {
-				n.list = append(n.list, settingsNode(ruleSettings(&c.Rules[i], nil)))
-			}
-			return n
-		},
-		schema: schema{"type": "array", "maxItems": rules.MaxRules, "items": define("rule",
-			schema{"anyOf": need("apply", "exempt", "final")},
-			func() []setting { return ruleSettings(&rules.Rule{}, nil) })},
-		bounds: "at most " + showNumber(rules.MaxRules),
+var (
+	ruleSection = section[rules.Rule]{
+		name: "rule", what: "a rule", more: schema{"anyOf": need("apply", "exempt", "final")},
+		settings: func(r *rules.Rule) []setting { return ruleSettings(r, nil) },
 	}
-}
+	matchSection = section[rules.Match]{
+		name: "match", what: "match", more: schema{"minProperties": 1},
+		settings: func(m *rules.Match) []setting { return matchSettings(m, nil) },
+	}
+	scheduleSection = section[rules.Schedule]{name: "schedule", what: "schedule", settings: scheduleSettings}
+	applySection    = section[rules.Apply]{
+		name: "apply", what: "apply",
+		settings: func(a *rules.Apply) []setting { return applySettings(a, nil, "") },
+	}
+)
 
 // ruleSettings returns the settings of a rule. p receives the positions of its parts; it is nil if
 // nothing is read.
 func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
 	expression := asExpression.within(fmt.Sprintf("at most %d bytes", rules.MaxSource))
+	match := matchSection.to(&r.Match).by(func(d *decoder, e entry) { r.Match = d.match(e, p) })
+	schedule := scheduleSection.to(cmp.Or(r.Schedule, &rules.Schedule{})).
+		by(func(d *decoder, e entry) { r.Schedule = d.schedule(e, p) })
+	apply := applySection.list(rules.MaxApply).within(fmt.Sprintf("1 to %d", rules.MaxApply)).to(&r.Apply).
+		by(func(d *decoder, e entry) { r.Apply = d.applies(e, p) })
 	return []setting{
 		{"name", asName.within(fmt.Sprintf("at most %d bytes", maxName)).to(&r.Name), "", "what answers, messages " +
 			"and metrics call it; unique"},
-		{"match", value{
-			read: func(d *decoder, e entry) { r.Match = d.match(e, p) },
-			node: func() node { return settingsNode(matchSettings(&r.Match, nil)) },
-			schema: define("match", schema{"minProperties": 1},
-				func() []setting { return matchSettings(&rules.Match{}, nil) }),
-		}, "every request", "conditions on single attributes of a request; all must hold"},
+		{"match", match, "every request", "conditions on single attributes of a request; all must hold"},
 		{"when", expression.to(&r.When), "", "an expression that must be true: `'path startsWith \"/v1/\" && user != " +
 			"\"\"'`. Conditions that `match` can express are faster there"},
-		{"schedule", value{
-			read: func(d *decoder, e entry) { r.Schedule = d.schedule(e, p) },
-			node: func() (n node) {
-				if r.Schedule != nil {
-					n = settingsNode(scheduleSettings(r.Schedule))
-				}
-				return n
-			},
-			schema: define("schedule", nil, func() []setting { return scheduleSettings(&rules.Schedule{}) }),
-		}, "always", "when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`"},
+		{"schedule", schedule, "always", "when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`"},
 		{"tenant", expression.to(&r.Tenant), "the caller's own", "an expression that says whose keys they are: " +
 			"`'header(\"X-Tenant\")'`"},
-		{"apply", value{
-			read: func(d *decoder, e entry) { r.Apply = d.applies(e, p) },
-			node: func() (n node) {
-				for i := range r.Apply {
-					n.list = append(n.list, settingsNode(applySettings(&r.Apply[i], nil, "")))
-				}
-				return n
-			},
-			schema: listOf(define("apply", nil,
-				func() []setting { return applySettings(&rules.Apply{}, nil, "") }), rules.MaxApply),
-			bounds: fmt.Sprintf("1 to %d", rules.MaxApply),
-		}, "", "the policies that count the request: all pass, or nothing is spent"},
+		{"apply", apply, "", "the policies that count the request: all pass, or nothing is spent"},
 		{"exempt", asFlag.to(&r.Exempt), no, "neither this rule nor later ones apply anything"},
 		{"final", asFlag.to(&r.Final), no, "later rules are ignored"},
 		{"shadow", asFlag.to(&r.Shadow), no, "what the rule applies is evaluated and reported with buckets of its " +
@@ -201,7 +180,7 @@ func matchSettings(m *rules.Match, p *rulePlace) []setting {
 	conditions := func(to *map[string]string, name string) value {
 		return value{
 			read:   func(d *decoder, e entry) { *to = d.conditions(e, p, "match."+name+".") },
-			node:   func() node { return conditionsNode(*to) },
+			node:   func() node { return mapNode(*to, textNode[string]) },
 			schema: mapOf(asPattern.schema),
 		}
 	}
@@ -231,6 +210,13 @@ func (d *decoder) short(e entry) string {
 		d.problem(spanOf(e.value), "", "%s has %d bytes, more than %d", e.key, len(text), maxPattern)
 	}
 	return text
+}
+
+func networksNode(list []netip.Prefix) (n node) {
+	for _, p := range list {
+		n.list = append(n.list, node{scalar: `"` + p.String() + `"`})
+	}
+	return n
 }
 
 var asNetworks = manyOf(form[netip.Prefix]{read: (*decoder).network, schema: asText.schema},
@@ -267,13 +253,22 @@ func scheduleSettings(s *rules.Schedule) []setting {
 		read: (*decoder).clock,
 		node: func(t time.Duration) (n node) {
 			if s.From != 0 || s.To != 0 {
-				n.scalar = formatClock(t)
+				n.scalar = fmt.Sprintf("\"%02d:%02d\"", t/time.Hour, t%time.Hour/time.Minute)
 			}
 			return n
 		},
 		schema: schema{"type": "string", "pattern": "^[0-9]{1,2}:[0-9]{2}$"},
 	}
-	days := form[[]time.Weekday]{read: (*decoder).days, node: daysNode, schema: oneOrList(asText.schema, 7)}
+	days := form[[]time.Weekday]{
+		read: (*decoder).days,
+		node: func(list []time.Weekday) (n node) {
+			for _, d := range list {
+				n.list = append(n.list, node{scalar: strings.ToLower(d.String()[:3])})
+			}
+			return n
+		},
+		schema: oneOrList(asText.schema, 7),
+	}
 	return []setting{
 		{"days", days.to(&s.Days), "all", "`mon` … `sun`, or whole names: one, or a list. With a time past midnight " +
 			"it is the day on which it begins"},
@@ -356,22 +351,16 @@ func (d *decoder) apply(n ast.Node, p *rulePlace, part string) (a rules.Apply) {
 
 // applySettings returns the settings of a use of a policy: see [ruleSettings]. part is its name.
 func applySettings(a *rules.Apply, p *rulePlace, part string) []setting {
-	limits := asAmounts.to(&a.Amounts)
-	limits.read = func(d *decoder, e entry) {
+	limits := asAmounts.to(&a.Amounts).by(func(d *decoder, e entry) {
 		other := d.amounts(e)
 		a.Amounts = other.list
 		for key, at := range other.at {
 			p.at[part+".limits."+key] = at
 		}
-	}
+	})
 	costs := value{
-		read: func(d *decoder, e entry) { a.Costs = d.costs(e, p, part+".costs.") },
-		node: func() (n node) {
-			for _, unit := range slices.Sorted(maps.Keys(a.Costs)) {
-				n.pairs = append(n.pairs, pair{quote(unit), asAmount.node(a.Costs[unit])})
-			}
-			return n
-		},
+		read:   func(d *decoder, e entry) { a.Costs = d.costs(e, p, part+".costs.") },
+		node:   func() node { return mapNode(a.Costs, asAmount.node) },
 		schema: mapOf(asAmount.schema),
 	}
 	return []setting{

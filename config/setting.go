@@ -34,6 +34,12 @@ type value struct {
 	bounds string      // in Markdown
 }
 
+// by returns the value with another reader.
+func (v value) by(read func(*decoder, entry)) value {
+	v.read = read
+	return v
+}
+
 // section is a mapping with known keys, as which a file has a T.
 type section[T any] struct {
 	name     string // of its definition in the schema
@@ -62,11 +68,13 @@ func (s section[T]) read(d *decoder, e entry, to *T) {
 	}
 }
 
+func (s section[T]) node(t T) node { return settingsNode(s.settings(&t)) }
+
 // to returns the value of a setting that is such a mapping.
 func (s section[T]) to(p *T) value {
 	return value{
 		read:   func(d *decoder, e entry) { s.read(d, e, p) },
-		node:   func() node { return settingsNode(s.settings(p)) },
+		node:   func() node { return s.node(*p) },
 		schema: s.schema(),
 	}
 }
@@ -95,7 +103,7 @@ func (s section[T]) listBy(most int, read func(d *decoder, e entry, i int) T) fo
 		},
 		node: func(list []T) (n node) {
 			for i := range list {
-				n.list = append(n.list, settingsNode(s.settings(&list[i])))
+				n.list = append(n.list, s.node(list[i]))
 			}
 			return n
 		},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -54,23 +55,10 @@ var telemetrySection = section[Telemetry]{
 }
 
 func (t *Telemetry) settings() []setting {
-	identifiers := form[int]{
-		read: func(d *decoder, e entry) int {
-			if n := int(d.integer(e, 0, maxIdentifiers)); n != 0 {
-				return n
-			}
-			return -1
-		},
-		node: func(n int) node {
-			if n < 0 {
-				return node{scalar: "0"}
-			}
-			return numberNode(n)
-		},
-		schema: number[int](0, maxIdentifiers).schema, bounds: number[int](0, maxIdentifiers).bounds,
-	}
-	watch := watchSection.list(maxWatched)
-	watch.bounds = fmt.Sprintf("at most %d", maxWatched)
+	identifiers := number[int](0, maxIdentifiers)
+	identifiers.node = func(n int) node { return wordNode(n != 0, strconv.Itoa(max(0, n))) }
+	identifiers = identifiers.by(func(d *decoder, e entry) int { return cmp.Or(int(d.integer(e, 0, maxIdentifiers)), -1) })
+	watch := watchSection.list(maxWatched).within(fmt.Sprintf("at most %d", maxWatched))
 	return append([]setting{
 		{"metrics", asOff.to(&t.MetricsOff), yes, "Prometheus metrics, on the admin listener"},
 		{"identifiers", identifiers.to(&t.Identifiers), "20", "how many keys of each policy have metrics of their own"},
