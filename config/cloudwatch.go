@@ -54,7 +54,7 @@ func (w *CloudWatch) settings() []setting {
 		{"put", asFlag.to(&w.Put), no, "send `PutMetricData`, with the credentials that AWS's own tools would use " +
 			"(variables, profiles, roles). They need the permission `cloudwatch:PutMetricData`"},
 		{"interval", between(time.Second, longestReport).to(&w.Interval), "1m", "how often metrics are reported"},
-		{"region", textBy(region, is(regions)).to(&w.Region),
+		{"region", textBy(region, matching(regions)).to(&w.Region),
 			"what `AWS_REGION` or AWS's shared configuration says, not the store's URL; without any `serve` does not " +
 				"start",
 			"with `put`: the region"},

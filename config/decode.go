@@ -102,7 +102,7 @@ func (c *Config) settings() []setting { return append(c.top(), c.parts()...) }
 
 // top returns the settings that are simple values.
 func (c *Config) top() []setting {
-	prefix := textBy((*decoder).prefix, is(prefixes)).within("1 to 64 letters, digits, `.` `-` `_` `:` `/`")
+	prefix := textBy((*decoder).prefix, matching(prefixes)).within("1 to 64 letters, digits, `.` `-` `_` `:` `/`")
 	startFull := value{read: (*decoder).startFull, node: func() node { return node{} }, schema: asFlag.schema}
 	return []setting{
 		{"enabled", asOff.to(&c.Off), yes, "`false` switches all limits off: everything passes and nothing is counted"},

@@ -80,8 +80,8 @@ func (s schema) with(more schema) schema {
 	return s
 }
 
-// is is the schema of texts that a pattern matches.
-func is(pattern *regexp.Regexp) schema { return schema{"pattern": pattern.String()} }
+// matching is the schema of texts that a pattern matches.
+func matching(pattern *regexp.Regexp) schema { return schema{"pattern": pattern.String()} }
 
 // textBy is the form of texts that a func reads. more is what their schema says about them.
 func textBy(read func(*decoder, entry) string, more schema) form[string] {
@@ -93,10 +93,10 @@ var (
 	asShort    = textBy((*decoder).short, schema{"maxLength": maxPattern})
 	asName     = textBy((*decoder).ruleName, schema{"maxLength": maxName})
 	asPattern  = textBy((*decoder).pattern, schema{"maxLength": maxPattern, "pattern": `^[^*]*\*?$`})
-	asHeader   = textBy((*decoder).header, is(headers))
+	asHeader   = textBy((*decoder).header, matching(headers))
 	asAddress  = textBy((*decoder).address, nil)
-	asVariable = textBy((*decoder).variableName, is(variableNames))
-	asURL      = schema{"pattern": "^https?://"}
+	asVariable = textBy((*decoder).variableName, matching(variableNames))
+	httpURL    = schema{"pattern": "^https?://"}
 )
 
 // asFlag is true or false; asOff is the opposite, for what is switched off.

@@ -215,7 +215,7 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 const upstreamChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 func (u *Upstream) settings() []setting {
-	link := textBy((*decoder).apiURL, asURL)
+	link := textBy((*decoder).apiURL, httpURL)
 	link.node = func(url string) (n node) {
 		if url != addresses[u.Profile] {
 			n = textNode(url)

@@ -52,8 +52,9 @@ func (s *SNS) settings() []setting {
 	arn := schema{"pattern": `^arn:aws[a-z-]{0,20}:sns:[a-z]{2}[a-z0-9-]{1,30}:[0-9]{12}:[A-Za-z0-9_-]{1,256}$`}
 	region := func(d *decoder, e entry) string { return d.region(e, "without it the topic's own is used") }
 	return []setting{
-		{"topic", textBy((*decoder).topic, arn).to(&s.Topic), required, "the ARN of a standard topic, such as `" + exampleTopic + "`"},
-		{"region", textBy(region, is(regions)).to(&s.Region), "the one in the ARN", "the region that is asked"},
+		{"topic", textBy((*decoder).topic, arn).to(&s.Topic), required,
+			"the ARN of a standard topic, such as `" + exampleTopic + "`"},
+		{"region", textBy(region, matching(regions)).to(&s.Region), "the one in the ARN", "the region that is asked"},
 		{"endpoint", endpointOf("sns").to(&s.Endpoint), "AWS's public one", "another address of SNS, such as " +
 			"`https://…` of a VPC endpoint"},
 	}
@@ -77,7 +78,7 @@ func (d *decoder) topic(e entry) string {
 }
 
 func endpointOf(service string) form[string] {
-	return textBy(func(d *decoder, e entry) string { return d.endpoint(e, service) }, asURL)
+	return textBy(func(d *decoder, e entry) string { return d.endpoint(e, service) }, httpURL)
 }
 
 // endpoint reads the URL of a service of AWS. It is shown, so it must not have a secret.

@@ -118,7 +118,8 @@ func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
 		{"match", match, "every request", "conditions on single attributes of a request; all must hold"},
 		{"when", expression.to(&r.When), "", "an expression that must be true: `'path startsWith \"/v1/\" && user != " +
 			"\"\"'`. Conditions that `match` can express are faster there"},
-		{"schedule", schedule, "always", "when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`"},
+		{"schedule", schedule, "always",
+			"when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`"},
 		{"tenant", expression.to(&r.Tenant), "the caller's own", "an expression that says whose keys they are: " +
 			"`'header(\"X-Tenant\")'`"},
 		{"apply", apply, "", "the policies that count the request: all pass, or nothing is spent"},

@@ -174,7 +174,7 @@ func digest(sum *[sha256.Size]byte, named *Secret) value {
 			}
 			return n
 		},
-		schema: schema{"type": "string"}.with(is(digests)),
+		schema: schema{"type": "string"}.with(matching(digests)),
 	}
 }
 

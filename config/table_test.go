@@ -109,7 +109,8 @@ func TestVariablesAreComplete(t *testing.T) {
 			continue
 		}
 		section, key, nested := strings.Cut(v.setting, ".")
-		if (v.set != nil) != (v.setting != "") || v.set != nil && !has("file", section) || nested && !has(section, key) {
+		unknown := v.set != nil && !has("file", section) || nested && !has(section, key)
+		if (v.set != nil) != (v.setting != "") || unknown {
 			t.Errorf("%s sets %q", v.name, v.setting)
 		}
 		if v.about == "" && v.setting == "" || slices.Contains(names, v.name) {

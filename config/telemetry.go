@@ -57,7 +57,9 @@ var telemetrySection = section[Telemetry]{
 func (t *Telemetry) settings() []setting {
 	identifiers := number[int](0, maxIdentifiers)
 	identifiers.node = func(n int) node { return wordNode(n != 0, strconv.Itoa(max(0, n))) }
-	identifiers = identifiers.by(func(d *decoder, e entry) int { return cmp.Or(int(d.integer(e, 0, maxIdentifiers)), -1) })
+	identifiers = identifiers.by(func(d *decoder, e entry) int {
+		return cmp.Or(int(d.integer(e, 0, maxIdentifiers)), -1) // 0 means the default
+	})
 	watch := watchSection.list(maxWatched).within(fmt.Sprintf("at most %d", maxWatched))
 	return append([]setting{
 		{"metrics", asOff.to(&t.MetricsOff), yes, "Prometheus metrics, on the admin listener"},
@@ -125,7 +127,7 @@ func (w *Webhook) shownURL() string {
 }
 
 func (w *Webhook) settings() []setting {
-	link := textBy((*decoder).link, asURL).to(&w.URL)
+	link := textBy((*decoder).link, httpURL).to(&w.URL)
 	readLink := link.read
 	link.read = func(d *decoder, e entry) {
 		d.hideValue(e.value) // the receiver may treat it as a secret
