@@ -20,9 +20,9 @@ const (
 	Paused                    // a bucket is paused: see [Limiter.Pause]
 )
 
-// String returns "passed", "limited", "queued", "away" or "paused".
+// String returns "passed", "limited", "queued", "unavailable" or "paused".
 func (r Reason) String() string {
-	return [...]string{"passed", "limited", "queued", "away", "paused"}[min(r, Paused)]
+	return [...]string{"passed", "limited", "queued", "unavailable", "paused"}[min(r, Paused)]
 }
 
 // Decision answers a take. Being over the limit is a normal answer, not an error.

@@ -144,7 +144,7 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
+	if got := fmt.Sprint(drawgate.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued unavailable paused paused" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(drawgate.OpSettle, drawgate.OpCancel, drawgate.OpRenew, drawgate.OpCharge, drawgate.OpPause, drawgate.OpUnpause, drawgate.Op(0)); got != "settle cancel renew charge pause unpause none" {
@@ -223,7 +223,7 @@ func TestUnavailableStoreIsNamed(t *testing.T) {
 		}
 	})
 	faults := fmt.Sprint(drawgate.FaultTransient, drawgate.FaultConfiguration, drawgate.FaultBucket, drawgate.FaultPermanent, drawgate.Fault(9))
-	if faults != "transient configuration bucket lasting lasting" {
+	if faults != "transient configuration bucket permanent permanent" {
 		t.Errorf("faults %q", faults)
 	}
 }

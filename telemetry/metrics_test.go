@@ -130,7 +130,7 @@ func TestStoreErrorsAreCountedByClass(t *testing.T) {
 		{context.DeadlineExceeded, "timeout", 1},
 		{&drawgate.StoreError{Err: errors.New("NOAUTH"), Fault: drawgate.FaultConfiguration}, "configuration", 1},
 		{&drawgate.StoreError{Err: errors.New("a record"), Fault: drawgate.FaultBucket}, "bucket", 1},
-		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: drawgate.FaultPermanent}, "lasting", 1},
+		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: drawgate.FaultPermanent}, "permanent", 1},
 		{fmt.Errorf("take: %w", context.Canceled), "caller", 0},
 		{drawgate.ErrIDReused, "invalid", 0},
 		{errors.New("anything"), "transient", 1},
