@@ -8,8 +8,8 @@ import (
 )
 
 // setting is a key of a mapping. From the tables of settings come the decoding of a file, what
-// [Config.Explain] prints, schema.json, and the tables of docs/configuration.md: a new setting needs
-// a line in its table and no other edit.
+// [Config.Explain] prints, schema.json, and the tables of docs/configuration.md: a new setting
+// needs a line in its table and no other edit.
 type setting struct {
 	key   string
 	value value
