@@ -172,8 +172,8 @@ func (s *setting) description() string {
 var generated = regexp.MustCompile(`(?s)<!-- generated: (\w+), ([^\n]*) -->\n(.*?)<!-- end -->\n`)
 
 // Reference returns the page with new tables between its marks. Each mark names a mapping by its
-// definition in the schema, and how the table is headed. Mappings without a mark are in the table of
-// the one around them.
+// definition in the schema, and how the table is headed. Mappings without a mark are in the table
+// of the one around them.
 func (t Table) Reference(page string) (string, error) {
 	tables := map[string]Table{"file": t, "variables": {}}
 	t.collect(tables)

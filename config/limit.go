@@ -75,7 +75,8 @@ var limitSection = section[drawgate.Limit]{
 	},
 }
 
-// limitSettings returns the settings of a limit. The library checks the values: see [decoder.check].
+// limitSettings returns the settings of a limit. The library checks the values: see
+// [decoder.check].
 func limitSettings(l *drawgate.Limit) []setting {
 	// of is the value of a key that only limits of some kinds have.
 	of := func(v value, is func(drawgate.Kind) bool) value {

@@ -65,7 +65,8 @@ func (d *decoder) amounts(e entry) amounts {
 	return a
 }
 
-// variedSettings describes other amounts of a limit. They are not read into a variable of their own.
+// variedSettings describes other amounts of a limit. They are not read into a variable of their
+// own.
 func variedSettings() []setting {
 	var n int64
 	return []setting{
