@@ -84,6 +84,7 @@ const (
 	maxErrorBody     = 256 << 10 // bytes of an error's body that are read
 	dayHint          = 5 * time.Minute
 	geminiSpend      = 10 * time.Minute // the window of its spend limit
+	pacific          = "America/Los_Angeles"
 )
 
 // errorBody is the error of any provider.
