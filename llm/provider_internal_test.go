@@ -1,0 +1,129 @@
+package llm
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate"
+)
+
+// invented is a provider that nobody has: its API is like OpenAI's, with limits and words of its
+// own.
+var invented = openAI.like("invented", func(v *provider) {
+	v.profile = func() *Profile {
+		p := openAIProfile()
+		p.Units = []string{drawgate.UnitRequests, UnitInputTokens, UnitOutputTokens}
+		p.Families = []Family{{
+			Name: "smart", Prefixes: []string{"smart-"}, Context: 1000, MaxOutput: 200, Reasons: ReasonsNever,
+		}}
+		p.OwnerHeaders = nil
+		return p
+	}
+	v.url, v.keyHeader = "https://api.invented.test", "X-Invented-Key"
+	v.askUsage, v.streamed = false, streamedOver
+	v.cacheApart = true
+	v.limits = []limitHeader{canonical(limitHeader{
+		unit: UnitInputTokens, limit: "x-tokens", remaining: "x-tokens-left", reset: "x-tokens-back",
+	})}
+	v.refusal = func(p *Profile, r *Refusal, e *errorBody, h http.Header, now time.Time) {
+		if r.plain() || r.Status != http.StatusTooManyRequests {
+			return
+		}
+		r.Meaning = Minute
+		if e.Type == "daily" {
+			r.Meaning = Day
+		}
+		r.Unit = p.spent(h, now)
+		r.reopen(p, r.RetryAfter, p.fullAt(h, r.Unit, now), now)
+	}
+})
+
+// TestInventedProvider: a provider is a value. Its calls are estimated, its usage is read, and its
+// refusals are judged by what it says.
+func TestInventedProvider(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	p := invented.newProfile()
+	if p.Name != "invented" || p.KeyHeader() != "X-Invented-Key" {
+		t.Errorf("profile %q with its key in %s", p.Name, p.KeyHeader())
+	}
+	c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil,
+		[]byte(`{"model":"smart-1","stream":true,"messages":[{"role":"user","content":"Hello, world!"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := p.Upper(c)
+	if c.Family != "smart" || c.NeedsUsage() || held.Input < 3 || held.Output != 200 {
+		t.Errorf("family %s, needs usage %v, estimate %+v", c.Family, c.NeedsUsage(), held)
+	}
+	want := []drawgate.Cost{
+		drawgate.Units(drawgate.UnitRequests, 1), drawgate.Units(UnitInputTokens, held.Input),
+		drawgate.Units(UnitOutputTokens, 200),
+	}
+	if got := p.Admission(c, held); !slices.Equal(got, want) {
+		t.Errorf("reserves %v, want %v", got, want)
+	}
+
+	s := p.NewStream(c)
+	_, _ = s.Write([]byte(`data: {"choices":[{"delta":{"content":"Hi"}}]}` + "\n\n" +
+		`data: {"choices":[{"finish_reason":"stop"}],` +
+		`"usage":{"prompt_tokens":4,"prompt_tokens_details":{"cached_tokens":6},"completion_tokens":2}}` + "\n\n"))
+	_ = s.Close()
+	u := s.Usage()
+	if !u.Final || u.Input != 10 || u.CacheRead != 6 || u.Output != 2 {
+		t.Errorf("usage %+v", u)
+	}
+	want = []drawgate.Cost{
+		drawgate.Units(drawgate.UnitRequests, 1), drawgate.Units(UnitInputTokens, 10),
+		drawgate.Units(UnitOutputTokens, 2),
+	}
+	if got := p.Settlement(c, held, u); !slices.Equal(got, want) {
+		t.Errorf("settles %v, want %v", got, want)
+	}
+
+	header := http.Header{"X-Tokens": {"5000"}, "X-Tokens-Left": {"0"}, "X-Tokens-Back": {"20s"}}
+	if got := p.Observed(header, now); len(got) != 1 || got[0].Limit != 5000 || !p.QuotaHeader("X-Tokens") {
+		t.Errorf("reads %+v", got)
+	}
+	r := p.Refusal(http.StatusTooManyRequests, header, []byte(`{"error":{"type":"fast"}}`), now)
+	if r.Meaning != Minute || r.Unit != UnitInputTokens || !r.ReopenAt.Equal(now.Add(20*time.Second)) || !p.Concerns(c, &r) {
+		t.Errorf("refusal %+v", r)
+	}
+	if r = p.Refusal(http.StatusTooManyRequests, nil, []byte(`{"error":{"type":"daily"}}`), now); r.Meaning != Day {
+		t.Errorf("refusal of a day: %+v", r)
+	}
+	if e := p.Error(RateLimited, "full", time.Second); !strings.Contains(string(e.Body), "rate_limit_exceeded") {
+		t.Errorf("answers %s", e.Body)
+	}
+	if openAI.cacheApart || openAI.name != "openai" {
+		t.Error("the provider that it is like has changed")
+	}
+}
+
+// TestProvidersAreWhole: every provider that is listed has all that is needed to ask it.
+func TestProvidersAreWhole(t *testing.T) {
+	t.Parallel()
+	for _, v := range providers {
+		if v.url == "" || len(v.bases) == 0 || v.calls == nil || len(v.paths.calls) == 0 || v.known == nil ||
+			v.refusal == nil || v.errorBody == nil {
+			t.Errorf("%s lacks something", v.name)
+		}
+		for kind, e := range v.errors {
+			if e.status == 0 || e.kind == "" {
+				t.Errorf("%s has no words for the error %d", v.name, kind)
+			}
+		}
+		for _, call := range v.paths.calls {
+			path := strings.NewReplacer("{:}", "x", "{}", "x").Replace(call)
+			if op, _, _ := v.calls.route(path); op == OpOther {
+				t.Errorf("%s documents %s, which is no call that it knows", v.name, call)
+			}
+		}
+		if p, ok := ByName(v.name); !ok || p.Name != v.name || Address(v.name) != v.url {
+			t.Errorf("%s is not found by its name", v.name)
+		}
+	}
+}
