@@ -159,12 +159,7 @@ func (d *decoder) upstreams(e entry) (list []Upstream) {
 	return list
 }
 
-// addresses are the URLs of the providers that have a profile.
-var addresses = map[string]string{
-	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
-}
-
-var profiles = []string{"openai", "anthropic", "gemini", profileGeneric}
+var profiles = append(llm.Names(), profileGeneric)
 
 func (d *decoder) upstream(e entry) (u Upstream) {
 	u.Name = e.key
@@ -180,7 +175,7 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 		}
 	}
 	if !seen["url"] {
-		u.URL = addresses[u.Profile]
+		u.URL = llm.Address(u.Profile)
 	}
 	if !seen["models"] && !wrong {
 		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`, "upstream %s has no models: every call would be refused", shorten(u.Name))
@@ -202,7 +197,7 @@ func (u *Upstream) settings(d *decoder) []setting {
 		models.list = append(models.list, settingsNode(u.Models[i].settings(d)))
 	}
 	link := u.URL
-	if link == addresses[u.Profile] {
+	if link == llm.Address(u.Profile) {
 		link = ""
 	}
 	return append([]setting{
@@ -416,7 +411,7 @@ func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
 				"look at its spelling, or add it to gateway.prices.models"
 		}
 	}
-	if entry.Model == "*" && to.URL == addresses[to.Profile] && len(p.Families) > 0 && !p.Knows(model) {
+	if entry.Model == "*" && to.URL == llm.Address(to.Profile) && len(p.Families) > 0 && !p.Knows(model) {
 		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it",
 				shorten(name), shorten(to.Name)),
 			"look at its spelling; if it is right, give it an entry of its own"
@@ -458,7 +453,7 @@ func (g *Gateway) meantFallback(name string) (hint string) {
 
 func example(names []string) string {
 	if len(names) == 0 {
-		return "openai"
+		return profiles[0]
 	}
 	return names[0]
 }
@@ -512,8 +507,7 @@ func (c *Config) warnGateway() {
 // doubled returns the end of the upstream's url that the paths of SDKs have as well; "" if there is
 // none.
 func (u *Upstream) doubled() string {
-	ends := map[string][]string{"openai": {"/v1"}, "anthropic": {"/v1"}, "gemini": {"/v1beta", "/v1"}}
-	for _, end := range ends[u.Profile] {
+	for _, end := range llm.Bases(u.Profile) {
 		if strings.HasSuffix(strings.TrimRight(u.URL, "/"), end) {
 			return end
 		}

@@ -1,8 +1,13 @@
 package llm
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"net/http"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -126,4 +131,92 @@ func TestProvidersAreWhole(t *testing.T) {
 			t.Errorf("%s is not found by its name", v.name)
 		}
 	}
+}
+
+// named are the places outside of the providers' own files in which a provider is named, and why.
+var named = map[string]string{
+	"gateway/exchange.go:as in":      "an example in a message",
+	"gateway/header.go:Helicone-Ope": "a header of a proxy",
+}
+
+// TestOnlyProvidersFilesNameThem: whatever depends on the provider is in its file. The others ask
+// its value: no identifier, no text and so no switch of theirs has a provider's name.
+func TestOnlyProvidersFilesNameThem(t *testing.T) {
+	t.Parallel()
+	own := []string{"provider.go", "generic.go"} // the list, and the provider that is like OpenAI
+	for _, v := range providers {
+		own = append(own, v.name+".go")
+	}
+	used := map[string]bool{}
+	checked := 0
+	for _, dir := range []string{"llm", "outbound", "gateway", "config"} {
+		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || dir == "llm" && slices.Contains(own, filepath.Base(file)) {
+				continue
+			}
+			checked++
+			for _, text := range textsOf(t, file) {
+				names := func(v *provider) bool { return strings.Contains(strings.ToLower(text), v.name) }
+				if !slices.ContainsFunc(providers, names) {
+					continue
+				}
+				if dir == "config" && !slices.Contains(Names(), text) { // its presets and variables are named after them
+					continue
+				}
+				if why := exception(file, text); why != "" {
+					used[why] = true
+					continue
+				}
+				t.Errorf("%s has %q: move what depends on a provider to its file in llm", file, text)
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("%d files were looked at", checked)
+	}
+	for what := range named {
+		if !used[what] {
+			t.Errorf("nothing needs the exception %q", what)
+		}
+	}
+}
+
+// exception returns the key in named of a text of a file; "" if there is none.
+func exception(file, text string) string {
+	for key := range named {
+		name, part, _ := strings.Cut(key, ":")
+		if strings.HasSuffix(filepath.ToSlash(file), name) && strings.Contains(text, part) {
+			return key
+		}
+	}
+	return ""
+}
+
+// textsOf returns the identifiers and the texts in a file, without comments and imports.
+func textsOf(t *testing.T, file string) (texts []string) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.Ident:
+			texts = append(texts, n.Name)
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				if text, err := strconv.Unquote(n.Value); err == nil {
+					texts = append(texts, text)
+				}
+			}
+		}
+		return true
+	})
+	return texts
 }
