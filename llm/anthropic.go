@@ -174,8 +174,7 @@ var anthropicKnown = &known{
 	from:  true,
 }
 
-func anthropicRequest() *node {
-	k := anthropicKnown
+func anthropicRequest(k *known) *node {
 	root := &node{role: reqRoot, rest: reqText}
 	thinking := root.at("thinking").set(reqThinking)
 	thinking.at("type").role = reqThinks
@@ -192,9 +191,9 @@ func anthropicRequest() *node {
 	edit.at("edits").list().at("*").role = reqPart
 	edit.at("edits", "*", "type").role = reqEdit
 	edit.closed = true
-	anthropicCache(root)
+	anthropicCache(k, root)
 	blocks := root.subtree(reqText, "system")
-	anthropicBlocks(blocks)
+	anthropicBlocks(k, blocks)
 	message := root.subtree(reqText, "messages", "*")
 	message.role = reqMessage
 	message.link("content", blocks)
@@ -205,7 +204,7 @@ func anthropicRequest() *node {
 	tool.at("type").role = reqToolType
 	tool.opaque("input_schema") // which a tool without a type needs
 	tool.noted = true
-	anthropicCache(tool)
+	anthropicCache(k, tool)
 	root.subtree(reqSchema, "tool_choice")
 	root.subtree(reqSchema, "output_format")
 	root.subtree(reqSchema, "output_config")
@@ -213,21 +212,21 @@ func anthropicRequest() *node {
 	return k.close(root, "request")
 }
 
-func anthropicCache(n *node) {
+func anthropicCache(k *known, n *node) {
 	cache := n.subtree(reqText, "cache_control")
 	cache.at("ttl").role = reqTTL
-	anthropicKnown.close(cache, "cache_control")
+	k.close(cache, "cache_control")
 }
 
 // anthropicBlocks covers a list of content blocks: blocks are nested in the results of tools, and
 // in documents, however deep.
-func anthropicBlocks(list *node) {
+func anthropicBlocks(k *known, list *node) {
 	block := list.at("*")
 	block.role = reqPart
 	block.at("type").role = reqBlock
 	block.at("file_id").role = reqNamed
 	block.link("content", list)
-	anthropicCache(block)
+	anthropicCache(k, block)
 	source := block.at("source")
 	source.set(reqFile)
 	source.at("type").role = reqSource
@@ -237,7 +236,7 @@ func anthropicBlocks(list *node) {
 	source.at("file_id").role = reqNamed
 	source.link("content", list)
 	source.closed, source.scalar = true, true
-	anthropicKnown.close(block, "part")
+	k.close(block, "part")
 }
 
 func anthropicResponse() *node {

@@ -212,28 +212,26 @@ var geminiKnown = &known{
 	},
 }
 
-func geminiRequest() *node {
-	k := geminiKnown
+func geminiRequest(k *known) *node {
 	root := &node{role: reqRoot, rest: reqText, proto: true}
-	geminiFields(root)
+	geminiFields(k, root)
 	// countTokens and batchEmbedContents wrap the same fields.
 	inner := root.at("generateContentRequest")
-	geminiFields(inner)
+	geminiFields(k, inner)
 	k.close(inner, "request")
 	one := root.at("requests", "*")
 	one.role = reqInput
-	geminiFields(one)
+	geminiFields(k, one)
 	k.close(one, "request")
 	return k.close(root, "request")
 }
 
-func geminiFields(root *node) {
-	k := geminiKnown
+func geminiFields(k *known, root *node) {
 	message := root.subtree(reqText, "contents", "*")
 	message.role = reqMessage
-	geminiContent(message)
-	geminiContent(root.subtree(reqText, "content"))
-	geminiContent(root.subtree(reqText, "systemInstruction"))
+	geminiContent(k, message)
+	geminiContent(k, root.subtree(reqText, "content"))
+	geminiContent(k, root.subtree(reqText, "systemInstruction"))
 	root.at("model").role = reqModelAgain
 	root.at("cachedContent").role = reqStored
 	root.at("serviceTier").role = reqTier
@@ -258,23 +256,23 @@ func geminiFields(root *node) {
 	root.subtree(reqSchema, "toolConfig")
 }
 
-func geminiContent(n *node) {
+func geminiContent(k *known, n *node) {
 	part := n.at("parts", "*")
-	geminiMedia(part)
+	geminiMedia(k, part)
 	response := part.at("functionResponse")
 	inner := response.at("parts", "*")
-	geminiMedia(inner)
+	geminiMedia(k, inner)
 	inner.closed = true
-	geminiKnown.close(response, "functionResponse")
-	geminiKnown.close(part, "part")
-	geminiKnown.close(n, "message")
+	k.close(response, "functionResponse")
+	k.close(part, "part")
+	k.close(n, "message")
 }
 
-func geminiMedia(part *node) {
+func geminiMedia(k *known, part *node) {
 	for _, name := range []string{"inlineData", "fileData"} {
 		in := part.at(name).set(reqInline)
 		in.at("mimeType").role = reqMime
-		geminiKnown.close(in, "media")
+		k.close(in, "media")
 	}
 	part.at("inlineData", "data").role = reqData
 	part.at("fileData", "fileUri").role = reqNamed

@@ -1,6 +1,9 @@
 package llm
 
-import "strings"
+import (
+	"maps"
+	"strings"
+)
 
 // known is what is known of a provider's requests. Whatever is not in it is not understood: a call
 // that has it reserves the most that it can cost, and is refused where prices hold. Nothing else
@@ -50,6 +53,15 @@ func kinds[K comparable](lists map[K]string) map[string]K {
 		}
 	}
 	return all
+}
+
+// withFree returns a copy of k in which more fields of a place are known, which are separated by
+// white space. They neither reach the model nor change what a call costs.
+func (k *known) withFree(place, fields string) *known {
+	more := *k
+	more.free = maps.Clone(k.free)
+	more.free[place] += " " + fields
+	return &more
 }
 
 // close makes n an object of which only the fields of a place, and those that n has already, are

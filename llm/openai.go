@@ -300,8 +300,7 @@ var openAIKnown = &known{
 
 // openAIRequest covers chat completions, completions, responses and embeddings. Their fields do not
 // contradict each other.
-func openAIRequest() *node {
-	k := openAIKnown
+func openAIRequest(k *known) *node {
 	root := &node{role: reqRoot, rest: reqText}
 	root.at("background").role = reqBackground
 	root.at("service_tier").role = reqTier
@@ -328,7 +327,7 @@ func openAIRequest() *node {
 	image := part.at("image_url").set(reqImage)
 	image.at("url").role = reqData
 	k.close(image, "image_url")
-	openAIAudio(part)
+	openAIAudio(k, part)
 	file := part.at("file").set(reqFile)
 	file.at("file_data").role = reqData
 	file.at("file_id").role = reqNamed
@@ -360,9 +359,9 @@ func openAIRequest() *node {
 	for _, list := range []string{"content", "output"} {
 		part = item.at(list, "*")
 		part.role = reqPart
-		openAIItemPart(part)
+		openAIItemPart(k, part)
 	}
-	openAIItemPart(item.at("output")) // a screenshot
+	openAIItemPart(k, item.at("output")) // a screenshot
 	item.at("output").scalar = true
 	item.at("id").role = reqItemID
 	item.at("type").role = reqBlock
@@ -385,20 +384,20 @@ func openAIRequest() *node {
 	return k.close(root, "request")
 }
 
-func openAIItemPart(part *node) {
+func openAIItemPart(k *known, part *node) {
 	part.at("type").role = reqBlock
 	part.at("image_url").role = reqImage
 	part.at("file_data").role = reqFile
 	part.at("file_url").role = reqNamed
 	part.at("file_id").role = reqNamed
-	openAIAudio(part)
-	openAIKnown.close(part, "itemPart")
+	openAIAudio(k, part)
+	k.close(part, "itemPart")
 }
 
-func openAIAudio(part *node) {
+func openAIAudio(k *known, part *node) {
 	audio := part.at("input_audio").set(reqAudio)
 	audio.at("data").role = reqData
-	openAIKnown.close(audio, "input_audio")
+	k.close(audio, "input_audio")
 }
 
 func openAIResponse() *node {

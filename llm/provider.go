@@ -35,7 +35,7 @@ type provider struct {
 	sdkPath func(path string) bool // guesses that its SDKs make a call; nil: another provider's are used
 	paths   forms                  // of its documentation
 	known   *known                 // nil: only what request names is known
-	request func() *node           // where a request has what matters
+	request func(*known) *node     // where a request has what matters, beside what is known
 	// perInput says that each text of a batch of embeddings counts as a request.
 	perInput bool
 
@@ -102,7 +102,7 @@ func (v *provider) like(name string, change func(*provider)) *provider {
 func (v *provider) newProfile() *Profile {
 	p := v.profile()
 	p.Name, p.provider, p.location = v.name, v, loadZone(p.ResetZone)
-	p.request, p.response = v.request(), v.response()
+	p.request, p.response = v.request(v.known), v.response()
 	return p
 }
 

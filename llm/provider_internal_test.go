@@ -28,6 +28,7 @@ var invented = openAI.like("invented", func(v *provider) {
 		return p
 	}
 	v.url, v.keyHeader = "https://api.invented.test", "X-Invented-Key"
+	v.known = openAIKnown.withFree("request", "invented_seed")
 	v.askUsage, v.streamed = false, streamedOver
 	v.cacheApart = true
 	v.limits = []limitHeader{canonical(limitHeader{
@@ -56,13 +57,13 @@ func TestInventedProvider(t *testing.T) {
 		t.Errorf("profile %q with its key in %s", p.Name, p.KeyHeader())
 	}
 	c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil,
-		[]byte(`{"model":"smart-1","stream":true,"messages":[{"role":"user","content":"Hello, world!"}]}`))
+		[]byte(`{"model":"smart-1","stream":true,"invented_seed":7,"messages":[{"role":"user","content":"Hello, world!"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := p.Upper(c)
-	if c.Family != "smart" || c.NeedsUsage() || held.Input < 3 || held.Output != 200 {
-		t.Errorf("family %s, needs usage %v, estimate %+v", c.Family, c.NeedsUsage(), held)
+	if c.Family != "smart" || c.Unknown > 0 || c.NeedsUsage() || held.Input < 3 || held.Output != 200 {
+		t.Errorf("family %s, unknown %d, needs usage %v, estimate %+v", c.Family, c.Unknown, c.NeedsUsage(), held)
 	}
 	want := []drawgate.Cost{
 		drawgate.Units(drawgate.UnitRequests, 1), drawgate.Units(UnitInputTokens, held.Input),
@@ -103,7 +104,7 @@ func TestInventedProvider(t *testing.T) {
 	if e := p.Error(RateLimited, "full", time.Second); !strings.Contains(string(e.Body), "rate_limit_exceeded") {
 		t.Errorf("answers %s", e.Body)
 	}
-	if openAI.cacheApart || openAI.name != "openai" {
+	if openAI.cacheApart || openAI.name != "openai" || strings.Contains(openAIKnown.free["request"], "invented") {
 		t.Error("the provider that it is like has changed")
 	}
 }
