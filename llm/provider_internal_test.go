@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -130,6 +131,25 @@ func TestProvidersAreWhole(t *testing.T) {
 		}
 		if p, ok := ByName(v.name); !ok || p.Name != v.name || Address(v.name) != v.url {
 			t.Errorf("%s is not found by its name", v.name)
+		}
+	}
+}
+
+// TestProvidersAreListed: what lists the providers for people has all of them.
+func TestProvidersAreListed(t *testing.T) {
+	t.Parallel()
+	for file, form := range map[string]string{
+		"config/schema.json":    `"%s"`, // from config/schematypes_test.go
+		"docs/configuration.md": "`%s`",
+		"docs/providers.md":     "`%s`",
+		"llm/simulator/%s.go":   `"%s"`,
+	} {
+		for _, v := range providers {
+			name := filepath.Join("..", strings.ReplaceAll(file, "%s", v.name))
+			text, err := os.ReadFile(name)
+			if want := strings.ReplaceAll(form, "%s", v.name); err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%s does not have %s (%v)", name, want, err)
+			}
 		}
 	}
 }
