@@ -111,7 +111,6 @@ type Call struct {
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
-	profile  string
 	provider *provider
 	unseen   bool  // its answer may have output that is not shown: see mayHide
 	budget   int64 // of reasoning, which may be larger than MaxOutput
