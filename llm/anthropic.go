@@ -339,7 +339,7 @@ func anthropicRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, 
 	case r.Status != http.StatusTooManyRequests:
 		return
 	}
-	r.Meaning = Minute
+	r.Meaning = PerMinute
 	if m := anthropicLimit.FindStringSubmatch(e.Message); m != nil {
 		if n, ok := wireNumber([]string{m[1]}); ok {
 			r.Limit = n
@@ -350,7 +350,7 @@ func anthropicRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, 
 		r.Unit = p.spent(header, now)
 	}
 	if strings.Contains(message, "per day") || strings.Contains(message, "daily") {
-		r.Meaning = Day
+		r.Meaning = PerDay
 	}
 	r.reopen(p, r.RetryAfter, p.fullAt(header, r.Unit, now), now)
 }

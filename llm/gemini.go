@@ -394,10 +394,10 @@ func (p *Profile) geminiViolation(common *Refusal, v *violation, message string,
 	case strings.Contains(what, "perday"), strings.Contains(what, "per day"), strings.Contains(what, "daily"),
 		r.RetryAfter > dayHint:
 		// The hint of a limit per day is a few seconds: it is wrong.
-		r.Meaning = Day
+		r.Meaning = PerDay
 		r.ReopenAt = p.nextDay(now)
 	default:
-		r.Meaning = Minute
+		r.Meaning = PerMinute
 		r.reopen(p, r.RetryAfter, time.Time{}, now)
 	}
 	return r

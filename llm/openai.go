@@ -499,7 +499,7 @@ func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now
 		}
 	}
 	r.RetryAfter = hint
-	r.Meaning = Minute
+	r.Meaning = PerMinute
 	if m := openAIModel.FindStringSubmatch(e.Message); m != nil {
 		r.Model = m[1]
 	}
@@ -521,7 +521,7 @@ func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now
 		r.Unit = drawgate.UnitRequests
 	}
 	if strings.Contains(what, "per day") {
-		r.Meaning = Day
+		r.Meaning = PerDay
 	}
 	r.reopen(p, hint, p.fullAt(header, r.Unit, now), now)
 }

@@ -39,9 +39,9 @@ var invented = openAI.like("invented", func(v *provider) {
 		if r.plain() || r.Status != http.StatusTooManyRequests {
 			return
 		}
-		r.Meaning = Minute
+		r.Meaning = PerMinute
 		if e.Type == "daily" {
-			r.Meaning = Day
+			r.Meaning = PerDay
 		}
 		r.Unit = p.spent(h, now)
 		r.reopen(p, r.RetryAfter, p.fullAt(h, r.Unit, now), now)
@@ -96,10 +96,10 @@ func TestInventedProvider(t *testing.T) {
 		t.Errorf("reads %+v", got)
 	}
 	r := p.Refusal(http.StatusTooManyRequests, header, []byte(`{"error":{"type":"fast"}}`), now)
-	if r.Meaning != Minute || r.Unit != UnitInputTokens || !r.ReopenAt.Equal(now.Add(20*time.Second)) || !p.Concerns(c, &r) {
+	if r.Meaning != PerMinute || r.Unit != UnitInputTokens || !r.ReopenAt.Equal(now.Add(20*time.Second)) || !p.Concerns(c, &r) {
 		t.Errorf("refusal %+v", r)
 	}
-	if r = p.Refusal(http.StatusTooManyRequests, nil, []byte(`{"error":{"type":"daily"}}`), now); r.Meaning != Day {
+	if r = p.Refusal(http.StatusTooManyRequests, nil, []byte(`{"error":{"type":"daily"}}`), now); r.Meaning != PerDay {
 		t.Errorf("refusal of a day: %+v", r)
 	}
 	if e := p.Error(RateLimited, "full", time.Second); !strings.Contains(string(e.Body), "rate_limit_exceeded") {

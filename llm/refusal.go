@@ -20,10 +20,10 @@ type Meaning uint8
 const (
 	// NotQuota is an error of the call itself, such as a bad request or a wrong key.
 	NotQuota Meaning = iota
-	// Minute is a limit per minute or less.
-	Minute
-	// Day is a limit per day.
-	Day
+	// PerMinute is a limit per minute or less.
+	PerMinute
+	// PerDay is a limit per day.
+	PerDay
 	// Spend is a cap on what is spent, per month or in another window, of the provider or of the
 	// owner.
 	Spend
@@ -51,7 +51,7 @@ func (m Meaning) String() string {
 // Quota reports whether a quota is closed: whoever shares it must wait as well.
 func (m Meaning) Quota() bool {
 	switch m {
-	case Minute, Day, Spend, Credit, NotOffered:
+	case PerMinute, PerDay, Spend, Credit, NotOffered:
 		return true
 	}
 	return false
@@ -126,7 +126,7 @@ func (p *Profile) Refusal(status int, header http.Header, body []byte, now time.
 // another pool of the provider, whose refusals must not stop the calls of this one: a model of
 // another known family, or a speed or tier that has limits of its own. If in doubt it is.
 func (p *Profile) Concerns(c *Call, r *Refusal) bool {
-	if r.Meaning != Minute && r.Meaning != Day {
+	if r.Meaning != PerMinute && r.Meaning != PerDay {
 		return true // money is the whole account's
 	}
 	named, asked := p.Family(r.Model).Name, p.Family(c.Model).Name
@@ -219,7 +219,7 @@ func (r *Refusal) reopen(p *Profile, hint time.Duration, full, now time.Time) {
 		r.ReopenAt = now.Add(hint)
 	case full.After(now):
 		r.ReopenAt = full
-	case r.Meaning == Day:
+	case r.Meaning == PerDay:
 		r.ReopenAt = now.Add(24 * time.Hour)
 	default:
 		r.ReopenAt = now.Add(max(p.MinutePause, time.Second))
