@@ -177,12 +177,14 @@ func (g *Gateway) upstreams() value {
 	}
 }
 
-// addresses are the URLs of the providers that have a profile.
-var addresses = map[string]string{
-	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
-}
+var profiles = append(llm.Names(), profileGeneric)
 
-var profiles = []string{"openai", "anthropic", "gemini", profileGeneric}
+// profileNames lists the providers that have a profile, in Markdown.
+func profileNames() string {
+	names := llm.Names()
+	last := len(names) - 1
+	return "`" + strings.Join(names[:last], "`, `") + "` or `" + names[last] + "`"
+}
 
 func (d *decoder) upstream(e entry) (u Upstream) {
 	u.Name = e.key
@@ -198,7 +200,7 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 		}
 	}
 	if !seen["url"] {
-		u.URL = addresses[u.Profile]
+		u.URL = llm.Address(u.Profile)
 	}
 	if !seen["models"] && !wrong {
 		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`, "upstream %s has no models: every call would be refused", shorten(u.Name))
@@ -217,7 +219,7 @@ const upstreamChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234
 func (u *Upstream) settings() []setting {
 	link := textBy((*decoder).apiURL, httpURL)
 	link.node = func(url string) (n node) {
-		if url != addresses[u.Profile] {
+		if url != llm.Address(u.Profile) {
 			n = textNode(url)
 		}
 		return n
@@ -231,8 +233,8 @@ func (u *Upstream) settings() []setting {
 	others := oneOrMore(asPattern, maxModels).by((*decoder).others).within(fmt.Sprintf("at most %d", maxModels))
 	return append([]setting{
 		{"profile", words(profiles...).to(&u.Profile), "the upstream's name", "what the provider counts, and how it " +
-			"says so: `openai`, `anthropic` or `gemini`, also of what speaks the same protocol; `generic` is " +
-			"described by the section `generic`"},
+			"says so: " + profileNames() + ", also of what speaks the same protocol; `generic` is described by the " +
+			"section `generic`"},
 		{"url", link.to(&u.URL), "the provider's", "of the API"},
 		{"key_header", asHeader.to(&u.KeyHeader), "the provider's own", "the header that carries the provider's key, " +
 			"such as `api-key` for Azure"},
@@ -445,7 +447,7 @@ func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
 				"look at its spelling, or add it to gateway.prices.models"
 		}
 	}
-	if entry.Model == "*" && to.URL == addresses[to.Profile] && len(p.Families) > 0 && !p.Knows(model) {
+	if entry.Model == "*" && to.URL == llm.Address(to.Profile) && len(p.Families) > 0 && !p.Knows(model) {
 		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it",
 				shorten(name), shorten(to.Name)),
 			"look at its spelling; if it is right, give it an entry of its own"
@@ -487,7 +489,7 @@ func (g *Gateway) meantFallback(name string) (hint string) {
 
 func example(names []string) string {
 	if len(names) == 0 {
-		return "openai"
+		return profiles[0]
 	}
 	return names[0]
 }
@@ -541,8 +543,7 @@ func (c *Config) warnGateway() {
 // doubled returns the end of the upstream's url that the paths of SDKs have as well; "" if there is
 // none.
 func (u *Upstream) doubled() string {
-	ends := map[string][]string{"openai": {"/v1"}, "anthropic": {"/v1"}, "gemini": {"/v1beta", "/v1"}}
-	for _, end := range ends[u.Profile] {
+	for _, end := range llm.Bases(u.Profile) {
 		if strings.HasSuffix(strings.TrimRight(u.URL, "/"), end) {
 			return end
 		}

@@ -28,7 +28,7 @@ var ratioBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25
 // meanings are what a refusal by an upstream can mean, as labels; the last one stands for all that
 // do not say.
 var meanings = [...]string{
-	llm.Minute.String(), llm.Day.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(), "unknown",
+	llm.PerMinute.String(), llm.PerDay.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(), "unknown",
 }
 
 // circuitStates are the states of a circuit, the worst one last.
