@@ -9,8 +9,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// Reason says why a take was refused; 0 if it was not. Its String is "passed", "limited", "queued", "away" or
-// "paused".
+// Reason says why a take was refused; 0 if it was not. Its String is "passed", "limited", "queued",
+// "unavailable" or "paused".
 type Reason = store.Reason
 
 // The reasons.

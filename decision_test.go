@@ -143,7 +143,7 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(store.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued away paused paused" {
+	if got := fmt.Sprint(store.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued unavailable paused paused" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpPause, store.OpUnpause, store.Op(0)); got != "settle cancel renew charge pause unpause none" {
@@ -222,7 +222,7 @@ func TestUnavailableStoreIsNamed(t *testing.T) {
 		}
 	})
 	faults := fmt.Sprint(store.FaultTransient, store.FaultConfiguration, store.FaultBucket, store.FaultPermanent, store.Fault(9))
-	if faults != "transient configuration bucket lasting lasting" {
+	if faults != "transient configuration bucket permanent permanent" {
 		t.Errorf("faults %q", faults)
 	}
 }

@@ -79,19 +79,22 @@ type TakeRequest struct {
 	Takes []Take `json:"takes,omitempty"`
 }
 
-// Reasons why a take was refused.
+// Reason says why a take was refused.
+type Reason string
+
+// The reasons.
 const (
-	ReasonLimited   = "limited"    // a limit does not have enough left
-	ReasonQueued    = "queued"     // other callers are ahead in the queue
-	ReasonQueueFull = "queue_full" // the maximum number of callers is waiting
-	ReasonAway      = "away"       // the store is unavailable, and a limit admits nothing, or nothing of that size, without it
-	ReasonPaused    = "paused"     // a bucket is paused; its status has the end and the reason
+	ReasonLimited     Reason = "limited"     // a limit does not have enough left
+	ReasonQueued      Reason = "queued"      // other callers are ahead in the queue
+	ReasonQueueFull   Reason = "queue_full"  // the maximum number of callers is waiting
+	ReasonUnavailable Reason = "unavailable" // the store is unavailable, and a limit admits nothing, or nothing of that size, without it
+	ReasonPaused      Reason = "paused"      // a bucket is paused; its status has the end and the reason
 )
 
 // Answer answers one take.
 type Answer struct {
 	Allowed      bool       `json:"allowed"`
-	Reason       string     `json:"reason,omitempty"`      // if it is refused
+	Reason       Reason     `json:"reason,omitempty"`      // if it is refused
 	Message      string     `json:"message,omitempty"`     // why it is refused, for people
 	RefusedBy    *LimitName `json:"refused_by,omitempty"`  // the limit that refuses longest
 	RetryAfterMS Millis     `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this time if nothing else happens; null: never

@@ -1,16 +1,19 @@
 package api
 
-// States of a process, its store or a policy.
+// Status is the state of a process, its store or a policy.
+type Status string
+
+// The states.
 const (
-	StatusOK       = "ok"
-	StatusDegraded = "degraded" // the store is unavailable; fallbacks decide: of a process, about some policies at least
-	StatusAway     = "away"     // nothing can be decided
-	StatusDisabled = "disabled" // a policy: switched off
+	StatusOK          Status = "ok"
+	StatusDegraded    Status = "degraded"    // the store is unavailable; fallbacks decide: of a process, about some policies at least
+	StatusUnavailable Status = "unavailable" // nothing can be decided
+	StatusDisabled    Status = "disabled"    // a policy: switched off
 )
 
 // Health answers /healthz and /readyz.
 type Health struct {
-	Status   string         `json:"status"` // ok, degraded or away
+	Status   Status         `json:"status"` // ok, degraded or unavailable
 	Store    *StoreHealth   `json:"store,omitempty"`
 	Policies []string       `json:"policies,omitempty"` // names
 	States   []PolicyHealth `json:"states,omitempty"`   // one per policy
@@ -20,14 +23,14 @@ type Health struct {
 
 // StoreHealth says whether the store can decide. The server's log says why not.
 type StoreHealth struct {
-	Status    string `json:"status"` // ok or away
+	Status    Status `json:"status"` // ok or unavailable
 	LatencyMS int64  `json:"latency_ms"`
 }
 
 // PolicyHealth says how a policy is decided right now.
 type PolicyHealth struct {
 	Name     string `json:"name"`
-	Status   string `json:"status"`             // ok: by the store; degraded: by its fallback; away: not at all; disabled
+	Status   Status `json:"status"`             // ok: by the store; degraded: by its fallback; unavailable: not at all; disabled
 	Fallback string `json:"fallback,omitempty"` // what decides during an outage: closed, share, open; missing: nothing
 	Shadow   bool   `json:"shadow,omitempty"`
 

@@ -20,7 +20,7 @@ type Refusal struct {
 	Policy    string    `json:"policy"`
 	Tenant    string    `json:"tenant,omitempty"`
 	Key       string    `json:"key"`
-	Reason    string    `json:"reason"`          // limited, paused, away or queued, as in an [Answer]
+	Reason    Reason    `json:"reason"`          // limited, paused, unavailable or queued, as in an [Answer]
 	Limit     string    `json:"limit,omitempty"` // that refused; missing if none did, as during a pause
 	Unit      string    `json:"unit,omitempty"`  // of the limit
 	Count     int64     `json:"count"`           // takes that were refused, since First

@@ -15,13 +15,13 @@ type ProgressLine struct {
 
 // ReasonHeld is the reason of a [Progress] or a [WaitingLine] whose limit has enough left if open
 // reservations are settled or cancelled. The other reasons are [ReasonLimited], [ReasonPaused],
-// [ReasonAway], and [ReasonQueued] until the first of the line was refused.
-const ReasonHeld = "held"
+// [ReasonUnavailable], and [ReasonQueued] until the first of the line was refused.
+const ReasonHeld Reason = "held"
 
 // Progress says what a take waits for.
 type Progress struct {
 	Place      int    `json:"place"`           // in the line of its bucket in this server process: 1 is the first. What waits in other processes is not known
-	Reason     string `json:"reason"`          // what holds up the line
+	Reason     Reason `json:"reason"`          // what holds up the line
 	Policy     string `json:"policy"`          // of the bucket for which it waits
 	Limit      string `json:"limit,omitempty"` // that refuses the first of the line
 	Pause      string `json:"pause,omitempty"` // the reason of the pause, for people
@@ -47,6 +47,6 @@ type WaitingLine struct {
 	Waiting   int    `json:"waiting"`    // how many
 	LongestMS int64  `json:"longest_ms"` // the longest-waiting one has been waiting
 	NextMS    int64  `json:"next_ms"`    // until the first one tries again; 0: it is doing so
-	Reason    string `json:"reason"`     // what refused the first one, as in [Progress]
+	Reason    Reason `json:"reason"`     // what refused the first one, as in [Progress]
 	Limit     string `json:"limit,omitempty"`
 }

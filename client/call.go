@@ -65,7 +65,7 @@ func (c *Client) do(ctx context.Context, q call, out any) (unsure bool, err erro
 // again reports whether a call that failed with err may be sent again.
 func again(q call, err error) bool {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return q.again && (p.Code == api.CodeStoreAway || p.Code == api.CodeClosing)
+		return q.again && (p.Code == api.CodeStoreUnavailable || p.Code == api.CodeClosing)
 	}
 	e, ok := errors.AsType[*Error](err)
 	return ok && (q.again || !e.Maybe && refused(err))
@@ -85,7 +85,7 @@ func maybe(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Maybe
 	}
-	return Code(err) == api.CodeStoreAway
+	return Code(err) == api.CodeStoreUnavailable
 }
 
 // attempt sends a call once. pause is the time that the server asks to wait before the next

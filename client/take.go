@@ -90,7 +90,7 @@ func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
 }
 
 // Ready asks whether the server can decide. If it cannot, that is an answer too: its Status is
-// api.StatusAway.
+// api.StatusUnavailable.
 func (c *Client) Ready(ctx context.Context) (out api.Health, err error) {
 	_, err = c.do(ctx, call{method: http.MethodGet, path: "/readyz", again: true}, &out)
 	return out, err

@@ -12,24 +12,24 @@ import (
 )
 
 // network reads an address or a network in CIDR form.
-func (d *decoder) network(e entry) (p netip.Prefix, ok bool) {
+func (d *decoder) network(e entry) (p netip.Prefix) {
 	text, ok := d.text(e)
 	if !ok {
-		return p, false
+		return p
 	}
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), true
+		return netip.PrefixFrom(a, a.BitLen())
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		d.problem(spanOf(e.value), "such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32", "%s: %s is neither an address nor a network", e.key, shorten(text))
-		return p, false
+		return netip.Prefix{}
 	}
 	if p != p.Masked() {
 		d.warn(spanOf(e.value), "", "%s: %s is the network %s", e.key, text, p.Masked())
 	}
-	return p.Masked(), true
+	return p.Masked()
 }
 
 // address reads host:port. The host may be empty, for all addresses of the machine; the port may be

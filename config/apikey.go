@@ -94,25 +94,35 @@ func parseHash(text string) (sum [sha256.Size]byte, ok bool) {
 	return [sha256.Size]byte(data), true
 }
 
-func (d *decoder) apiKeys(e entry) {
-	k := &d.config.APIKeys
-	d.origin("api_keys", e.at)
-	k.Classes = map[[sha256.Size]byte]string{}
-	seen := d.settings(e.value, "api_keys", "api_keys", k.settings(d))
-	if !seen["classes"] {
-		d.missing(e.at, `such as classes: {privileged: ["sha256:…"]}`, "api_keys has no classes")
-	}
+var keySection = section[APIKeys]{
+	name: "apiKeys", what: "api_keys", noted: "api_keys", settings: (*APIKeys).settings,
+	check: func(d *decoder, e entry, _ *APIKeys, seen map[string]bool, _ bool) {
+		d.origin("api_keys", e.at)
+		if !seen["classes"] {
+			d.missing(e.at, `such as classes: {privileged: ["sha256:…"]}`, "api_keys has no classes")
+		}
+	},
 }
 
-func (k *APIKeys) settings(d *decoder) []setting {
-	var classes mapping
-	for _, class := range k.names() {
-		classes.node(quote(class), texts(k.hashes(class)))
-	}
+func (k *APIKeys) settings() []setting {
+	hash := schema{"type": "string", "pattern": "^sha256:[0-9a-fA-F]{64}$"}
 	return []setting{
-		{"header", func(e entry) { k.Header = d.header(e) }, textNode(k.Header)},
-		{"default", func(e entry) { k.Default = d.short(e) }, textNode(k.Default)},
-		{"classes", func(e entry) { d.classes(e, k) }, node{pairs: classes}},
+		{"header", asHeader.to(&k.Header), "`" + DefaultKeyHeader + "`", "the header that carries the key; in an " +
+			"Envoy descriptor, the entry of the same name in lower or upper case (`x-api-key`)"},
+		{"default", asShort.to(&k.Default), "`" + DefaultClass + "`", "the class of a request without a key, or with " +
+			"an unknown one"},
+		{"classes", value{
+			read: func(d *decoder, e entry) { d.classes(e, k) },
+			node: func() (n node) {
+				for _, class := range k.names() {
+					n.pairs = append(n.pairs, pair{quote(class), texts(k.hashes(class))})
+				}
+				return n
+			},
+			schema: mapOf(listOf(hash, maxAPIKeys)),
+		}, required,
+			"for each name of a class the hashes of its keys, each `sha256:` and 64 hexadecimal digits; at most " +
+				"100,000 in a class. The keys themselves must not be in the file"},
 	}
 }
 
@@ -128,6 +138,7 @@ func (d *decoder) header(e entry) string {
 }
 
 func (d *decoder) classes(e entry, k *APIKeys) {
+	k.Classes = map[[sha256.Size]byte]string{}
 	entries, ok := d.entries(e.value, "classes")
 	if ok && len(entries) == 0 {
 		d.missing(spanOf(e.value), `such as {privileged: ["sha256:…"]}`, "classes is empty")

@@ -25,30 +25,41 @@ type CloudWatch struct {
 // longestReport is how long an interval between reports may be at most.
 const longestReport = time.Hour
 
-func (w *CloudWatch) settings(d *decoder) []setting {
-	return []setting{
-		{"namespace", func(e entry) { w.Namespace = d.namespace(e) }, textNode(w.Namespace)},
-		{"emf", func(e entry) { w.EMF = d.boolean(e) }, flagNode(w.EMF)},
-		{"put", func(e entry) { w.Put = d.boolean(e) }, flagNode(w.Put)},
-		{"interval", func(e entry) { w.Interval = d.between(e, time.Second, longestReport) }, durationNode(w.Interval)},
-		{"region", func(e entry) { w.Region = d.region(e, "without it AWS_REGION or AWS's own configuration is used") }, textNode(w.Region)},
-		{"endpoint", func(e entry) { w.Endpoint = d.endpoint(e, "monitoring") }, textNode(w.Endpoint)},
-	}
+var cloudWatchSection = section[CloudWatch]{
+	name: "cloudWatch", what: "cloudwatch", settings: (*CloudWatch).settings,
+	more: schema{"anyOf": need("emf", "put")},
+	check: func(d *decoder, e entry, w *CloudWatch, _ map[string]bool, wrong bool) {
+		switch {
+		case wrong:
+		case w.EMF == w.Put:
+			d.missing(spanOf(e.value), "such as {emf: true}; with both, CloudWatch would count everything twice",
+				"cloudwatch needs either emf or put")
+		case !w.Put && (w.Region != "" || w.Endpoint != ""):
+			d.problem(spanOf(e.value), "leave them out, or add put: true",
+				"cloudwatch uses region and endpoint with put only")
+		}
+	},
 }
 
-func (d *decoder) cloudWatch(e entry) (w CloudWatch) {
-	before := len(d.problems)
-	d.settings(e.value, "cloudwatch", "", w.settings(d))
-	if len(d.problems) > before {
-		return w
+func (w *CloudWatch) settings() []setting {
+	name := textBy((*decoder).namespace, schema{"pattern": "^[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}$"})
+	region := func(d *decoder, e entry) string {
+		return d.region(e, "without it AWS_REGION or AWS's own configuration is used")
 	}
-	switch {
-	case w.EMF == w.Put:
-		d.missing(spanOf(e.value), "such as {emf: true}; with both, CloudWatch would count everything twice", "cloudwatch needs either emf or put")
-	case !w.Put && (w.Region != "" || w.Endpoint != ""):
-		d.problem(spanOf(e.value), "leave them out, or add put: true", "cloudwatch uses region and endpoint with put only")
+	return []setting{
+		{"namespace", name.within("255 characters; not `AWS/…`").to(&w.Namespace), "`Drawgate`",
+			"the namespace of the metrics"},
+		{"emf", asFlag.to(&w.EMF), no, "write lines in the embedded metric format to the standard output, from where " +
+			"AWS Lambda, Fargate and the agents of CloudWatch take them"},
+		{"put", asFlag.to(&w.Put), no, "send `PutMetricData`, with the credentials that AWS's own tools would use " +
+			"(variables, profiles, roles). They need the permission `cloudwatch:PutMetricData`"},
+		{"interval", between(time.Second, longestReport).to(&w.Interval), "1m", "how often metrics are reported"},
+		{"region", textBy(region, matching(regions)).to(&w.Region),
+			"what `AWS_REGION` or AWS's shared configuration says, not the store's URL; without any `serve` does not " +
+				"start",
+			"with `put`: the region"},
+		{"endpoint", endpointOf("monitoring").to(&w.Endpoint), "", "with `put`: another address than that of AWS"},
 	}
-	return w
 }
 
 func (d *decoder) namespace(e entry) string {

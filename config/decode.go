@@ -3,12 +3,11 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/yamltext"
 )
 
@@ -64,45 +63,17 @@ func (d *decoder) entries(n ast.Node, what string) (entries []entry, ok bool) {
 	return entries, ok
 }
 
-// field is a key that an object may have, with the func that reads its value.
-type field struct {
-	key  string
-	read func(entry)
-}
-
-// unlisted are keys that are accepted only to explain them.
-var unlisted = []string{"token", "secret", "salt", "api_key"}
-
-// object reads a mapping with known keys. It returns the keys that are present or were probably
-// meant.
-func (d *decoder) object(n ast.Node, what string, fields []field) (seen map[string]bool) {
-	seen = map[string]bool{}
-	entries, _ := d.entries(n, what)
-	for _, e := range entries {
-		var known []string
-		found := false
-		for _, f := range fields {
-			if !slices.Contains(unlisted, f.key) {
-				known = append(known, f.key)
-			}
-			if f.key == e.key {
-				found, seen[f.key] = true, true
-				f.read(e)
-			}
-		}
-		if !found {
-			hint, meant := unknownKey(e.key, known)
-			if meant != "" && slices.ContainsFunc(entries, func(e entry) bool { return e.key == meant }) {
-				hint = fmt.Sprintf("%q is there too: leave one of them out", meant)
-			}
-			seen[meant] = true
-			if secretName.MatchString(e.key) {
-				d.hideValue(e.value)
-			}
-			d.problem(e.at, hint, "unknown key %s in %s", shorten(e.key), what)
-		}
+// unknown reports a key that is not among known, and marks the one that was probably meant as seen.
+func (d *decoder) unknown(e entry, what string, known []string, entries []entry, seen map[string]bool) {
+	hint, meant := unknownKey(e.key, known)
+	if meant != "" && slices.ContainsFunc(entries, func(e entry) bool { return e.key == meant }) {
+		hint = fmt.Sprintf("%q is there too: leave one of them out", meant)
 	}
-	return seen
+	seen[meant] = true
+	if secretName.MatchString(e.key) {
+		d.hideValue(e.value)
+	}
+	d.problem(e.at, hint, "unknown key %s in %s", shorten(e.key), what)
 }
 
 // Bounds of what only a file can set; the other bounds are those of package drawgate.
@@ -117,53 +88,84 @@ const noPolicies = "there are no policies: nothing will be limited"
 
 // file reads the one file of configuration.
 func (d *decoder) file(root ast.Node) {
-	c := d.config
-	d.object(root, "the file", append(d.noted("", []field{
-		{"enabled", func(e entry) { c.Off = !d.boolean(e) }},
-		{"store", d.store},
-		{"prefix", d.prefix},
-		{"max_buckets", func(e entry) { c.MaxBuckets = int(d.integer(e, 1, maxBuckets)) }},
-		{"instances", d.instances},
-		{"store_timeout", func(e entry) { c.StoreTimeout = d.between(e, time.Millisecond, maxTimeout) }},
-		{"store_mark", func(e entry) { c.RequireMark = d.oneOf(e, "optional", "required") == "required" }},
-		{"start", func(e entry) { d.defaultStart(e, d.start(e)) }},
-		{"start_full", func(e entry) {
-			if d.boolean(e) {
-				d.defaultStart(e, drawgate.StartFull)
-				d.origin("start", spanOf(e.value))
-			}
-		}},
-		{"warn_every", func(e entry) { c.WarnEvery = d.between(e, time.Second, maxStep) }},
-	}), []field{
-		{"policies", d.policies},
-		{"rules", d.rules},
-		{"api_keys", d.apiKeys},
-		{"queue", d.queue},
-		{"server", d.server},
-		{"envoy", d.envoy},
-		{"telemetry", d.telemetry},
-		{"gateway", d.gateway},
-	}...))
+	d.object(root, "the file", d.config.settings(), func(s *setting, e entry) {
+		d.origin(s.key, spanOf(e.value))
+		s.value.read(d, e)
+	})
 	if len(d.problems) == 0 && len(d.config.Policies) == 0 && len(d.config.Envoy.Configs) == 0 {
 		d.warn(spanOf(root), "", noPolicies)
 	}
 }
 
-// rulesFile reads a file of rules alone: see [EnvRules].
-func (d *decoder) rulesFile(root ast.Node) {
-	d.object(root, "a file of rules", []field{{"policies", d.policies}, {"rules", d.rules}, {"api_keys", d.apiKeys}})
+// settings returns the settings of the file.
+func (c *Config) settings() []setting { return append(c.top(), c.parts()...) }
+
+// top returns the settings that are simple values.
+func (c *Config) top() []setting {
+	prefix := textBy((*decoder).prefix, matching(prefixes)).within("1 to 64 letters, digits, `.` `-` `_` `:` `/`")
+	startFull := value{read: (*decoder).startFull, node: func() node { return node{} }, schema: asFlag.schema}
+	return []setting{
+		{"enabled", asOff.to(&c.Off), yes, "`false` switches all limits off: everything passes and nothing is counted"},
+		{"store", textBy((*decoder).store, nil).to(&c.Store),
+			"the program: its SQLite file ([above](#the-program)); in Go: `memory:`", "where the counts are kept: " +
+				"`memory:` (this process only), `sqlite:///absolute/path` or `sqlite:path/relative/to/this/file` " +
+				"(one machine, survives crashes), `redis://host:6379/0`, `rediss://…` or " +
+				"`dynamodb://TABLE?region=REGION` (any number of processes)"},
+		{"prefix", prefix.to(&c.Prefix), "the store's", "what every key in a shared store (Redis, DynamoDB) starts " +
+			"with, before tenant and policy: `prefix:tenant:policy:key`. Several installations with different ones " +
+			"can share a store"},
+		{"max_buckets", number[int](1, maxBuckets).to(&c.MaxBuckets), "10,000,000", "the most buckets in use at once " +
+			"in the store `memory:`. Requests that need another bucket are refused; no bucket that still limits is " +
+			"dropped. The [size of a bucket](#memory-of-a-bucket) depends on the policy: 10 million are about 1 GB " +
+			"with one bucket limit, 5.4 GB with one rolling limit. For a bound in bytes set `GOMEMLIMIT`, and choose " +
+			"here what fits in half of it"},
+		{"instances", asInstances.to(&c.Instances), "Redis, DynamoDB: `auto`; SQLite, memory: 1",
+			"how many processes share the limits; while the store is unavailable each admits its share (`fallback`). " +
+				"A number; or `auto`: they are counted in the store ([below](#fallback)); or `{auto: true, at_least: " +
+				"3}`: they are counted, and at least 3 are assumed"},
+		{"store_timeout", between(time.Millisecond, maxTimeout).to(&c.StoreTimeout),
+			"40ms; SQLite: 500ms; DynamoDB: 1s", "how long the store has for a take that does not wait, including " +
+				"all attempts; then the fallback decides"},
+		{"store_mark", either("optional", "required").to(&c.RequireMark), "`optional`", "Redis and Valkey: " +
+			"`required` makes the store unavailable while the server has no mark of it: before `drawgate store " +
+			"init`, and again after the server lost its data, until somebody has decided " +
+			"([more](fallback.md#redis-that-lost-its-data)). `optional`: a missing mark is made, and processes that " +
+			"had seen another one report the loss. No effect on other stores (`validate` warns)"},
+		{"start", asStart.by((*decoder).defaultStart).to(&c.Start), "`closed`", "for policies that do not say it: " +
+			"what a process admits that starts while the store is unavailable, and so does not know what was used: " +
+			"nothing (`closed`), a part of its share (`cold`), or all of it (`full`, only on SQLite with `instances: " +
+			"1`; otherwise `cold`). [More](#start)"},
+		{"start_full", startFull, no, "`true` is `start: full`"},
+		{"warn_every", between(time.Second, maxStep).to(&c.WarnEvery), "5m", "while the store is unavailable, at " +
+			"most one warning of each kind per this time"},
+	}
 }
 
-// noted makes fields record the positions of their settings.
-func (d *decoder) noted(section string, fields []field) []field {
-	for i := range fields {
-		f := fields[i]
-		fields[i].read = func(e entry) {
-			f.read(e)
-			d.origin(strings.TrimPrefix(section+"."+f.key, "."), spanOf(e.value))
-		}
+// parts returns the settings that are mappings or lists.
+func (c *Config) parts() []setting {
+	rules := ruleSection.list(rules.MaxRules).within("at most " + showNumber(rules.MaxRules)).to(&c.Rules).
+		by((*decoder).rules)
+	delete(rules.schema, "minItems") // the policies may be in another file
+	return []setting{
+		{"policies", c.policies(), none, "policies by name: sets of limits that must all pass, and how callers wait " +
+			"for them. A name has 1 to 128 bytes, does not end in `~shadow`, and does not begin with `drawgate:` " +
+			"([below](#a-policy))"},
+		{"rules", rules, none, "which requests are counted by which policies, under which keys. Rules are " +
+			"checked in order, and a policy that an earlier rule applied is not applied again: put special rules " +
+			"first ([below](#rules))"},
+		{"api_keys", keySection.to(&c.APIKeys), none, "classes of API keys, for rules ([below](#api_keys))"},
+		{"queue", queueSection.to(&c.Queue), "", "for programs with a queue of tasks: its size, and when tasks are " +
+			"tried again ([below](#queue))"},
+		{"server", serverSection.to(&c.Server), "", "how the server listens, and whom it trusts ([below](#server))"},
+		{"envoy", envoySection.to(&c.Envoy), "", "the rate limit service for Envoy ([below](#envoy))"},
+		{"telemetry", telemetrySection.to(&c.Telemetry), "", "metrics, warnings and webhooks ([below](#telemetry))"},
+		{"gateway", gatewaySection.to(&c.Gateway), none, "the proxy in front of LLM providers ([below](#gateway))"},
 	}
-	return fields
+}
+
+// rulesFile reads a file of rules alone: see [EnvRules].
+func (d *decoder) rulesFile(root ast.Node) {
+	d.object(root, "a file of rules", d.config.parts()[:3], nil)
 }
 
 // missing reports a problem, unless the missing key may have been in a block that was left out.

@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,39 +16,6 @@ func page(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// The page explains every key that the schema has, and every variable.
-func TestPageHasEveryKeyAndVariable(t *testing.T) {
-	t.Parallel()
-	text := page(t, "../docs/configuration.md")
-	var doc struct {
-		Properties map[string]json.RawMessage
-		Defs       map[string]struct{ Properties map[string]json.RawMessage } `json:"$defs"`
-	}
-	if err := json.Unmarshal(config.Schema(), &doc); err != nil {
-		t.Fatal(err)
-	}
-	keys := 0
-	check := func(where string, properties map[string]json.RawMessage) {
-		for key := range properties {
-			if keys++; !strings.Contains(text, "`"+key+"`") {
-				t.Errorf("docs/configuration.md does not explain %s of %s", key, where)
-			}
-		}
-	}
-	check("the file", doc.Properties)
-	for name, def := range doc.Defs {
-		check(name, def.Properties)
-	}
-	if keys < 100 {
-		t.Errorf("the schema has %d keys", keys)
-	}
-	for _, name := range config.Variables() {
-		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("docs/configuration.md does not explain the variable %s", name)
-		}
-	}
 }
 
 // The schema and the parser accept every example of a file in these pages.

@@ -10,35 +10,15 @@ import (
 	"github.com/drawgate/drawgate/engine/rules"
 )
 
-// The variables, with the names that users of the presets know.
-const (
-	envEnabled     = "RATE_LIMIT_ENABLED"
-	envPer         = "RATE_LIMIT_PER_" // MINUTE, HOUR, DAY, WEEK, MONTH
-	envStorage     = "RATE_LIMIT_STORAGE_PATH"
-	envStrategy    = "RATE_LIMIT_STRATEGY"
-	envConcurrency = "CONCURRENCY_LIMIT"
-	envRedisURL    = "RATE_LIMIT_REDIS_URL"
-	envRedisPrefix = "RATE_LIMIT_REDIS_PREFIX"
-	envDistributed = "ENABLE_DISTRIBUTED_RATE_LIMITING"
-	envCapacity    = "RATE_LIMIT_GLOBAL_CAPACITY"
-	envRefill      = "RATE_LIMIT_GLOBAL_REFILL_PER_SEC"
-)
-
-// variables are all known names, including those that have no effect yet.
-var variables = []string{
-	EnvConfig, EnvRules, EnvStore, envOn,
-	envListen, envAdmin, envGRPC, envCert, envKey, envClientCA, envProxies, envTakeToken, envReadToken, envAdminToken,
-	envInstances, envStoreTimeout, envWarnEvery, envStart,
-	envEnabled, envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH", envStorage, envStrategy, envConcurrency,
-	"GEMINI_FLASH_RPM_LIMIT", "GEMINI_FLASH_RPD_LIMIT", "GEMINI_PRO_RPM_LIMIT", "GEMINI_PRO_RPD_LIMIT", envRedisURL, envRedisPrefix,
-	envDistributed, envCapacity, envRefill,
-	"IP_REQUESTS_PER_MINUTE", "IP_BURST_SIZE", "API_REQUESTS_PER_MINUTE", "API_BURST_SIZE", "USER_REQUESTS_PER_MINUTE", "USER_BURST_SIZE",
-	envQueueDepth, envQueueDelay, envAttempts, envMultiplier,
-	envMonitoring, envBreaker, envFailures, envRecovery,
-}
-
 // Variables returns the names of all environment variables that are known.
-func Variables() []string { return slices.Clone(variables) }
+func Variables() (names []string) {
+	for _, v := range (&environment{}).variables(&Config{}) {
+		if v.name != "" {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
 
 type policy = drawgate.Policy
 
@@ -216,6 +196,7 @@ var onlyInFile = map[string]string{
 // misspelt warns of variables that look like one of ours but are not: of any that would be a limit.
 // A limit that is silently not set is worse than a program that fails to start.
 func (e *environment) misspelt() {
+	variables := Variables()
 	for _, name := range slices.Sorted(maps.Keys(e.vars)) {
 		if !isOurs(name) || slices.Contains(variables, name) {
 			continue

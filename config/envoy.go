@@ -35,34 +35,37 @@ const (
 	EnvoyDraft      EnvoyHeaders = "draft"  // RateLimit and RateLimit-Policy
 )
 
-var envoyHeaders = []string{string(EnvoyRetryAfter), string(EnvoyNone), string(EnvoyLegacy), string(EnvoyX), string(EnvoyDraft)}
-
 const maxConfigs = 100
 
-func (d *decoder) envoy(e entry) {
-	d.settings(e.value, "envoy", "envoy", d.config.Envoy.settings(d))
-}
+var envoySection = section[Envoy]{name: "envoy", what: "envoy", noted: "envoy", settings: (*Envoy).settings}
 
-func (v *Envoy) settings(d *decoder) []setting {
+func (v *Envoy) settings() []setting {
+	headers := words(EnvoyRetryAfter, EnvoyNone, EnvoyLegacy, EnvoyX, EnvoyDraft)
 	return []setting{
-		{"configs", func(e entry) {
-			d.texts(e, maxConfigs, func(e entry) {
-				if path, ok := d.text(e); ok {
-					v.Configs = append(v.Configs, path)
-				}
-			})
-		}, texts(v.Configs)},
-		{"merge", func(e entry) { v.Merge = d.boolean(e) }, flagNode(v.Merge)},
-		{"windows", func(e entry) { v.Aligned = d.oneOf(e, "rolling", "aligned") == "aligned" }, wordNode(v.Aligned, "aligned")},
-		{"refunds", func(e entry) { v.Refunds = d.boolean(e) }, flagNode(v.Refunds)},
-		{"on_store_failure", func(e entry) { v.Errors = d.oneOf(e, "fallback", "error") == "error" }, wordNode(v.Errors, "error")},
-		{"shadow", func(e entry) { v.Shadow = d.boolean(e) }, flagNode(v.Shadow)},
-		{"reports", func(e entry) { v.OwnHits = d.oneOf(e, "marked", "own-hits") == "own-hits" }, wordNode(v.OwnHits, "own-hits")},
-		{"headers", func(e entry) { v.Headers = EnvoyHeaders(d.oneOf(e, envoyHeaders...)) }, textNode(v.Headers)},
-		{"limit_header", func(e entry) { v.LimitHeader = d.header(e) }, textNode(v.LimitHeader)},
-		{"remaining_header", func(e entry) { v.RemainingHeader = d.header(e) }, textNode(v.RemainingHeader)},
-		{"reset_header", func(e entry) { v.ResetHeader = d.header(e) }, textNode(v.ResetHeader)},
-		{"shadow_header", func(e entry) { v.ShadowHeader = d.boolean(e) }, flagNode(v.ShadowHeader)},
-		{"metadata", func(e entry) { v.Metadata = d.boolean(e) }, flagNode(v.Metadata)},
+		{"configs", oneOrMore(asText, maxConfigs).to(&v.Configs), "none: the rules decide",
+			"files in the format of envoyproxy/ratelimit, or directories of such files, including subdirectories"},
+		{"merge", asFlag.to(&v.Merge), no, "a file may add to the domain of another file"},
+		{"windows", either("rolling", "aligned").to(&v.Aligned), "`rolling`", "`rolling`: the last minute, so that " +
+			"no minute has more; `aligned`: from one full minute to the next, as in envoyproxy/ratelimit"},
+		{"refunds", asFlag.to(&v.Refunds), no, "hits can be given back. They carry no id, so a limit may be exceeded " +
+			"by the amount given back"},
+		{"on_store_failure", either("fallback", "error").to(&v.Errors), "`fallback`", "what answers while the store " +
+			"is unavailable: the [fallback](fallback.md) of each limit (`fallback`), or an error (`error`), as " +
+			"envoyproxy/ratelimit does, so that Envoy's `failure_mode_deny` decides"},
+		{"shadow", asFlag.to(&v.Shadow), no, "everything is decided and counted, and every answer is OK"},
+		{"reports", either("marked", "own-hits").to(&v.OwnHits), "`marked`", "which hits report past use, and count " +
+			"even beyond the limit: those of `marked` descriptors; or, with `own-hits`, also those of descriptors " +
+			"with hits of their own"},
+		{"headers", headers.to(&v.Headers), "`retry-after`", "which headers answers ask Envoy to add: `retry-after`, " +
+			"`none`, `legacy` (RateLimit-Limit …), `x` (X-RateLimit-Limit …), `draft` (RateLimit, RateLimit-Policy)"},
+		{"limit_header", asHeader.to(&v.LimitHeader), "`RateLimit-Limit`", "with `headers: legacy`: another name for " +
+			"that header"},
+		{"remaining_header", asHeader.to(&v.RemainingHeader), "`RateLimit-Remaining`", "with `headers: legacy`: " +
+			"another name for that header"},
+		{"reset_header", asHeader.to(&v.ResetHeader), "`RateLimit-Reset`", "with `headers: legacy`: another name for " +
+			"that header"},
+		{"shadow_header", asFlag.to(&v.ShadowHeader), no, "`X-RateLimit-Shadow` tells Envoy's clients which policies " +
+			"in shadow differ"},
+		{"metadata", asFlag.to(&v.Metadata), no, "answers describe the request in dynamic metadata"},
 	}
 }

@@ -36,7 +36,8 @@ func (c *Config) Explain() []Origin {
 				from = c.places[i].from
 			}
 		}
-		list = append(list, Origin{ruleSetting(i, c.Rules[i].Name), node{pairs: ruleItems(&c.Rules[i])}.flow(shown), from})
+		value := settingsNode(ruleSettings(&c.Rules[i], nil)).flow(shown)
+		list = append(list, Origin{ruleSetting(i, c.Rules[i].Name), value, from})
 	}
 	for _, s := range c.sections() {
 		for _, p := range s.value.pairs {
@@ -48,14 +49,14 @@ func (c *Config) Explain() []Origin {
 
 func (c *Config) explainPolicy(i int, add func(setting, value string)) {
 	p := &c.Policies[i]
+	m := c.Modes[p.Name]
 	for k := range p.Limits {
-		add(limitSetting(p.Name, p.Limits[k].Name), formatLimit(&p.Limits[k]))
+		add(limitSetting(p.Name, p.Limits[k].Name), settingsNode(limitSettings(&p.Limits[k])).flow(shown))
 	}
-	if wait := formatWait(&p.Wait); wait != "" {
-		add(waitSetting(p.Name), wait)
-	}
-	for _, m := range modeItems(p, c.Modes[p.Name]) {
-		add(policySetting(p.Name)+"."+m.key, m.value.flow(shown))
+	for _, s := range set(policySettings(p, &m, nil)) {
+		if s.key != "limits" {
+			add(policySetting(p.Name)+"."+s.key, s.value.flow(shown))
+		}
 	}
 }
 

@@ -23,24 +23,6 @@ func (c *Config) String() string {
 // GoString is String, for %#v.
 func (c *Config) GoString() string { return c.String() }
 
-// modeItems are the keys of a policy other than limits and wait.
-func modeItems(p *drawgate.Policy, m Mode) (b mapping) {
-	b.add("fallback", p.Fallback.String())
-	b.add("start", p.Start.String())
-	b.node("shadow", flagNode(m.Shadow))
-	b.node("disabled", flagNode(m.Disabled))
-	var list node
-	for _, o := range m.Overrides {
-		var item mapping
-		item.node("key", textNode(o.Key))
-		item.node("tenant", textNode(o.Tenant))
-		item.node("limits", amountsNode(o.Amounts))
-		list.list = append(list.list, node{pairs: item})
-	}
-	b.node("overrides", list)
-	return b
-}
-
 // amountsNode returns other amounts as a file has them: {rpm: 100, rate: {amount: 100, burst: 30}}.
 func amountsNode(amounts map[string]int64) node {
 	limits := map[string]mapping{}
@@ -66,89 +48,6 @@ func amountsNode(amounts map[string]int64) node {
 	return node{pairs: list}
 }
 
-// formatLimit returns a limit as it is written in a file.
-func formatLimit(l *drawgate.Limit) string {
-	var b mapping
-	b.add("name", quote(l.Name))
-	if l.Unit != "" {
-		b.add("unit", quote(l.Unit))
-	}
-	switch l.Kind {
-	case drawgate.Bucket, drawgate.Rolling:
-		b.add(l.Kind.String(), formatDuration(l.Window))
-	case drawgate.Calendar:
-		b.add(l.Kind.String(), l.Every.String())
-	case drawgate.Concurrency:
-		b.add(l.Kind.String(), strconv.FormatInt(l.Amount, 10))
-	}
-	if l.Kind != drawgate.Concurrency {
-		b.add("amount", strconv.FormatInt(l.Amount, 10))
-	}
-	if l.Burst != 0 {
-		b.add("burst", strconv.FormatInt(l.Burst, 10))
-	}
-	if l.Zone != "" {
-		b.add("zone", quote(l.Zone))
-	}
-	if l.Anchor != 0 {
-		b.add("anchor", strconv.Itoa(l.Anchor))
-	}
-	switch {
-	case l.Precision == drawgate.Exact:
-		b.add("precision", "exact")
-	case l.Precision != 0:
-		b.add("precision", strconv.Itoa(l.Precision))
-	}
-	switch l.Charge {
-	case drawgate.ChargeStart:
-		b.add("charge", "start")
-	case drawgate.ChargeEnd:
-		b.add("charge", "end")
-	case drawgate.ChargeDefault:
-	}
-	if l.Margin != 0 {
-		b.add("margin", formatDuration(l.Margin))
-	}
-	if l.Headroom != (drawgate.Share{}) {
-		b.add("headroom", formatShare(l.Headroom))
-	}
-	if len(l.ReservedByPriority) > 0 {
-		var keep mapping
-		for _, p := range slices.Sorted(maps.Keys(l.ReservedByPriority)) {
-			keep.add(strconv.Itoa(p), formatShare(l.ReservedByPriority[p]))
-		}
-		b.add("keep", keep.String())
-	}
-	b.add("fallback", l.Fallback.String())
-	return b.String()
-}
-
-// formatWait returns the wait settings of a policy as they are written in a file, or "" if there
-// are none.
-func formatWait(w *drawgate.Wait) string {
-	var b mapping
-	if w.MaxWait != 0 {
-		b.add("up_to", formatDuration(w.MaxWait))
-	}
-	if w.Queue != 0 {
-		b.add("queue", strconv.Itoa(w.Queue))
-	}
-	if len(w.Backoff) > 0 {
-		steps := make([]string, len(w.Backoff))
-		for i, d := range w.Backoff {
-			steps[i] = formatDuration(d)
-		}
-		b.add("backoff", "["+strings.Join(steps, ", ")+"]")
-	}
-	if w.Barge {
-		b.add("barge", "true")
-	}
-	if len(b) == 0 {
-		return ""
-	}
-	return b.String()
-}
-
 // formatDuration is the inverse of ParseDuration.
 func formatDuration(d time.Duration) string {
 	const day = 24 * time.Hour
@@ -163,6 +62,13 @@ func formatDuration(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
+}
+
+func shareNode(s drawgate.Share) (n node) {
+	if s != (drawgate.Share{}) {
+		n.scalar = formatShare(s)
+	}
+	return n
 }
 
 func formatShare(s drawgate.Share) string {

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +76,13 @@ func wordNode(on bool, word string) (n node) {
 func texts[T ~string](list []T) (n node) {
 	for _, t := range list {
 		n.list = append(n.list, node{scalar: quote(string(t))})
+	}
+	return n
+}
+
+func mapNode[T any](list map[string]T, value func(T) node) (n node) {
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		n.pairs = append(n.pairs, pair{quote(name), value(list[name])})
 	}
 	return n
 }

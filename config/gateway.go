@@ -93,78 +93,98 @@ type AnswerCache struct {
 	Shared     bool
 }
 
-func (d *decoder) gateway(e entry) {
-	g := &d.config.Gateway
-	before := len(d.problems)
-	seen := d.settings(e.value, "gateway", "gateway", g.settings(d))
-	if len(d.problems) > before {
-		return
-	}
-	if !seen["upstreams"] {
-		d.missing(e.at, "such as upstreams: {openai: {api_key_env: OPENAI_API_KEY, models: [{model: \"*\", policy: openai}]}}", "gateway has no upstreams")
-	}
-	if !seen["keys"] {
-		d.missing(e.at, "such as keys: [{name: alice, secret_env: ALICE_KEY}]", "gateway has no keys: nobody could use it")
-	}
+var gatewaySection = section[Gateway]{
+	name: "gateway", what: "gateway", noted: "gateway", settings: (*Gateway).settings,
+	check: func(d *decoder, e entry, _ *Gateway, seen map[string]bool, wrong bool) {
+		if !seen["upstreams"] && !wrong {
+			d.missing(e.at, "such as upstreams: {openai: {api_key_env: OPENAI_API_KEY, "+
+				"models: [{model: \"*\", policy: openai}]}}", "gateway has no upstreams")
+		}
+		if !seen["keys"] && !wrong {
+			d.missing(e.at, "such as keys: [{name: alice, secret_env: ALICE_KEY}]",
+				"gateway has no keys: nobody could use it")
+		}
+	},
 }
 
-func (g *Gateway) settings(d *decoder) []setting {
-	var upstreams, keys node
-	for i := range g.Upstreams {
-		u := settingsNode(g.Upstreams[i].settings(d))
-		upstreams.pairs = append(upstreams.pairs, pair{quote(g.Upstreams[i].Name), u})
-	}
-	for i := range g.Keys {
-		keys.list = append(keys.list, settingsNode(g.Keys[i].settings(d, nil)))
-	}
+func (g *Gateway) settings() []setting {
+	keys := virtualKeySection.list(maxKeys)
+	keys.read = (*decoder).virtualKeys
 	return []setting{
-		{"listen", func(e entry) { g.Listen = d.address(e) }, textNode(g.Listen)},
-		{"tls", func(e entry) { g.TLS = d.tls(e) }, settingsNode(g.TLS.settings(d))},
-		{"max_body", func(e entry) { g.MaxBody = d.integer(e, 1, maxRequest) }, numberNode(g.MaxBody)},
-		{"max_bodies", func(e entry) { g.Bodies = d.integer(e, 1, maxCache) }, numberNode(g.Bodies)},
-		{"max_wait", func(e entry) { g.MaxWait = d.between(e, time.Millisecond, maxStep) }, durationNode(g.MaxWait)},
-		{"drain", func(e entry) { g.Drain = d.between(e, time.Millisecond, maxStep) }, durationNode(g.Drain)},
-		{"cache", func(e entry) { g.Cache = d.integer(e, 1, maxCache) }, numberNode(g.Cache)},
-		{"ledger", func(e entry) { g.Ledger = d.ledger(e) }, settingsNode(g.Ledger.settings(d))},
-		{"upstreams", func(e entry) { g.Upstreams = d.upstreams(e) }, upstreams},
-		{"keys", func(e entry) { g.Keys = d.virtualKeys(e) }, keys},
-		{"prices", func(e entry) { d.settings(e.value, "prices", "", g.Prices.settings(d)) }, settingsNode(g.Prices.settings(d))},
-		{"incidents", func(e entry) { d.settings(e.value, "incidents", "", g.Incidents.settings(d)) }, settingsNode(g.Incidents.settings(d))},
+		{"listen", asAddress.to(&g.Listen), "`127.0.0.1:7881`", "`host:port`; port 0 chooses one; `off` for none"},
+		{"tls", tlsSection.to(&g.TLS), none, "`cert`, `key` and `client_ca`, as of the server. With `client_ca` " +
+			"callers need a certificate, and a virtual key"},
+		{"max_body", number[int64](1, maxRequest).to(&g.MaxBody), "32 MiB", "largest request in bytes"},
+		{"max_bodies", number[int64](1, maxCache).to(&g.Bodies), "1 GiB", "memory for all requests whose answers " +
+			"have not begun, in bytes, beyond which more are refused with 503; at least `max_body`. One team, or key " +
+			"without a team, may have half of it (but always one request) if there are several. " +
+			"[More](gateway.md#memory)"},
+		{"max_wait", between(time.Millisecond, maxStep).to(&g.MaxWait), "90s", "longest wait in the queue. " +
+			"`wait.up_to` of a policy and the header `Drawgate-Timeout` of a caller can shorten it"},
+		{"drain", between(time.Millisecond, maxStep).to(&g.Drain), "30s", "how long running answers may take when " +
+			"the process stops. What is left is cut off, and a stream then ends with an error event. " +
+			"[More](operations.md#a-systemd-unit)"},
+		{"cache", number[int64](1, maxCache).to(&g.Cache), "64 MiB", "bytes of answers that are kept, of all models " +
+			"that have a cache"},
+		{"ledger", ledgerSection.to(&g.Ledger), "nothing is written", "where calls are written down, for [`drawgate " +
+			"audit`](audit.md)"},
+		{"upstreams", g.upstreams(), required, "accounts of providers, by name: the first segment of callers' paths, " +
+			"as in `http://gateway:7881/openai/v1`"},
+		{"keys", keys.to(&g.Keys), required, "virtual keys, which callers show in place of the provider's"},
+		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
+		{"incidents", incidentSection.to(&g.Incidents), "", "what is kept of [calls that an upstream refused " +
+			"although the limits had allowed them](gateway.md#incidents)"},
 	}
 }
 
-func (d *decoder) ledger(e entry) (l Ledger) {
-	before := len(d.problems)
-	if d.settings(e.value, "ledger", "", l.settings(d)); l.Dir == "" && len(d.problems) == before {
-		d.missing(spanOf(e.value), "such as {dir: /var/lib/drawgate/ledger}", "ledger needs dir: the folder in which calls are written down")
-	}
-	return l
+var ledgerSection = section[Ledger]{
+	name: "callLedger", what: "ledger", settings: (*Ledger).settings,
+	lacks: "ledger needs dir: the folder in which calls are written down",
+	hint:  "such as {dir: /var/lib/drawgate/ledger}",
 }
 
-func (l *Ledger) settings(d *decoder) []setting {
-	return []setting{{"dir", func(e entry) { l.Dir, _ = d.text(e) }, textNode(l.Dir)}}
+func (l *Ledger) settings() []setting {
+	return []setting{{"dir", asText.to(&l.Dir), required,
+		"a folder in which each gateway writes down what it reserved and what calls used. Several gateways can " +
+			"share it"}}
 }
 
 func upstreamSetting(name string) string { return "gateway.upstreams." + name }
 
-func (d *decoder) upstreams(e entry) (list []Upstream) {
-	entries, ok := d.entries(e.value, e.key)
-	if ok && (len(entries) == 0 || len(entries) > maxUpstreams) {
-		d.missing(spanOf(e.value), "", "upstreams has %d entries, not 1 to %d", len(entries), maxUpstreams)
+// upstreams returns the value of the upstreams.
+func (g *Gateway) upstreams() value {
+	return value{
+		read: func(d *decoder, e entry) {
+			entries, ok := d.entries(e.value, e.key)
+			if ok && (len(entries) == 0 || len(entries) > maxUpstreams) {
+				d.missing(spanOf(e.value), "", "upstreams has %d entries, not 1 to %d", len(entries), maxUpstreams)
+			}
+			for _, e := range entries {
+				g.Upstreams = append(g.Upstreams, d.upstream(e))
+				d.origin(upstreamSetting(e.key), e.at)
+			}
+		},
+		node: func() (n node) {
+			for i := range g.Upstreams {
+				u := &g.Upstreams[i]
+				n.pairs = append(n.pairs, pair{quote(u.Name), settingsNode(u.settings())})
+			}
+			return n
+		},
+		schema: mapOf(define("upstream", nil, func() []setting { return new(Upstream).settings() })).
+			with(schema{"maxProperties": maxUpstreams}),
+		bounds: fmt.Sprintf("1 to %d", maxUpstreams),
 	}
-	for _, e := range entries {
-		list = append(list, d.upstream(e))
-		d.origin(upstreamSetting(e.key), e.at)
-	}
-	return list
 }
 
-// addresses are the URLs of the providers that have a profile.
-var addresses = map[string]string{
-	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
-}
+var profiles = append(llm.Names(), profileGeneric)
 
-var profiles = []string{"openai", "anthropic", "gemini", profileGeneric}
+// profileNames lists the providers that have a profile, in Markdown.
+func profileNames() string {
+	names := llm.Names()
+	last := len(names) - 1
+	return "`" + strings.Join(names[:last], "`, `") + "` or `" + names[last] + "`"
+}
 
 func (d *decoder) upstream(e entry) (u Upstream) {
 	u.Name = e.key
@@ -172,7 +192,7 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 		d.problem(e.at, "such as openai", "the name of an upstream is the first segment of callers' paths: letters, digits, - and _")
 	}
 	before := len(d.problems)
-	seen := d.settings(e.value, "upstream "+shorten(u.Name), upstreamSetting(u.Name), u.settings(d))
+	seen := d.object(e.value, "upstream "+shorten(u.Name), u.settings(), d.noted(upstreamSetting(u.Name)))
 	wrong := len(d.problems) > before
 	if !seen["profile"] {
 		if u.Profile = u.Name; !slices.Contains(profiles, u.Profile) && !wrong {
@@ -180,7 +200,7 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 		}
 	}
 	if !seen["url"] {
-		u.URL = addresses[u.Profile]
+		u.URL = llm.Address(u.Profile)
 	}
 	if !seen["models"] && !wrong {
 		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`, "upstream %s has no models: every call would be refused", shorten(u.Name))
@@ -196,46 +216,63 @@ func (d *decoder) upstream(e entry) (u Upstream) {
 
 const upstreamChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
-func (u *Upstream) settings(d *decoder) []setting {
-	var models node
-	for i := range u.Models {
-		models.list = append(models.list, settingsNode(u.Models[i].settings(d)))
+func (u *Upstream) settings() []setting {
+	link := textBy((*decoder).apiURL, httpURL)
+	link.node = func(url string) (n node) {
+		if url != llm.Address(u.Profile) {
+			n = textNode(url)
+		}
+		return n
 	}
-	link := u.URL
-	if link == addresses[u.Profile] {
-		link = ""
-	}
+	models := modelSection.listBy(maxModels, func(d *decoder, e entry, i int) (m Model) {
+		s := modelSection
+		s.noted = modelSetting(u.Name, i)
+		s.read(d, e, &m)
+		return m
+	}).within(fmt.Sprintf("1 to %d", maxModels))
+	others := oneOrMore(asPattern, maxModels).by((*decoder).others).within(fmt.Sprintf("at most %d", maxModels))
 	return append([]setting{
-		{"profile", func(e entry) { u.Profile = d.oneOf(e, profiles...) }, textNode(u.Profile)},
-		{"url", func(e entry) { u.URL = d.apiURL(e) }, textNode(link)},
-		{"key_header", func(e entry) { u.KeyHeader = d.header(e) }, textNode(u.KeyHeader)},
-		{"owner", func(e entry) { u.Owner = d.short(e) }, textNode(u.Owner)},
-		{"models", func(e entry) { u.Models = d.models(e, u.Name) }, models},
-		{"estimate", func(e entry) { u.Likely = d.oneOf(e, "upper", "likely") == "likely" }, wordNode(u.Likely, "likely")},
-		{"breaker", func(e entry) { d.settings(e.value, "breaker", "", u.Breaker.settings(d)) }, settingsNode(u.Breaker.settings(d))},
-		{"retries", func(e entry) { u.Retries = int(d.integer(e, 0, maxRetries)) }, numberNode(u.Retries)},
-		{"hold", func(e entry) { u.Hold = d.between(e, time.Second, time.Hour) }, durationNode(u.Hold)},
-		{"others", func(e entry) { u.Others = d.others(e) }, texts(u.Others)},
-		{"silence", func(e entry) { u.Silence = d.between(e, time.Second, maxStep) }, durationNode(u.Silence)},
-		{"duration", func(e entry) { u.Duration = d.between(e, time.Second, maxStep) }, durationNode(u.Duration)},
-		{"credit_pause", func(e entry) { u.CreditPause = d.between(e, time.Second, maxStep) }, durationNode(u.CreditPause)},
-		{"generic", func(e entry) { u.Generic = d.generic(e) }, settingsNode(genericSettings(&u.Generic, d))},
-	}, u.APIKey.settings(d, "api_key")...)
+		{"profile", words(profiles...).to(&u.Profile), "the upstream's name", "what the provider counts, and how it " +
+			"says so: " + profileNames() + ", also of what speaks the same protocol; `generic` is described by the " +
+			"section `generic`"},
+		{"url", link.to(&u.URL), "the provider's", "of the API"},
+		{"key_header", asHeader.to(&u.KeyHeader), "the provider's own", "the header that carries the provider's key, " +
+			"such as `api-key` for Azure"},
+		{"owner", asShort.to(&u.Owner), "the upstream's name", "whose quota it is, such as a project: the key of the " +
+			"policies' buckets. Upstreams with the same owner and policy share a quota"},
+		{"models", models.to(&u.Models), required, "how calls are counted. The first entry that fits a call's model " +
+			"decides, or an earlier one that names another version of it, such as `gpt-4.1` for " +
+			"`gpt-4.1-2025-04-14`: providers count versions together. A call that fits none is refused"},
+		{"estimate", either("upper", "likely").to(&u.Likely), "`upper`", "what a call reserves: the most that it can " +
+			"use (`upper`: never too little, except for [tools that the provider runs](providers.md#estimates), and " +
+			"much comes back), or what it will likely use, learned from answers (`likely`)"},
+		{"breaker", breakerSection.to(&u.Breaker), "", "when calls of a model, or all connections, are stopped. The " +
+			"failures of one key or team stop that one only: see [circuits](outbound.md#circuits)"},
+		{"retries", number[int](0, maxRetries).to(&u.Retries), "0", "how often a call that failed, or was refused " +
+			"for the quota, is made again. Each attempt counts"},
+		{"hold", between(time.Second, time.Hour).to(&u.Hold), "30s", "how long units stay held if this process dies"},
+		{"others", others.to(&u.Others), none, "paths behind `url` that are [passed on though no quota counts " +
+			"them](gateway.md#callers), exact or with `*` at the end: `[/v1/files, \"/v1/files/*\"]`. Otherwise only " +
+			"lists of models and counts of tokens"},
+		{"silence", between(time.Second, maxStep).to(&u.Silence), "10m", "longest time without anything from the " +
+			"provider"},
+		{"duration", between(time.Second, maxStep).to(&u.Duration), "1h", "longest time of a whole answer"},
+		{"credit_pause", between(time.Second, maxStep).to(&u.CreditPause), "5m", "how long no call is made after the " +
+			"provider said that the credit is used up; then one asks whether somebody has paid"},
+		{"generic", genericSection.to(&u.Generic), "only with `profile: generic`, which needs it",
+			"where a provider's requests and answers have what counts ([an example](gateway.md#other-providers))"},
+	}, u.APIKey.settings("api_key", "none is sent",
+		"the provider's key, of at least 16 bytes. It never reaches callers")...)
 }
 
 // others reads paths that are passed on uncounted.
-func (d *decoder) others(e entry) (list []string) {
+func (d *decoder) others(e entry) []string {
 	if _, ok := e.value.(*ast.BoolNode); ok {
 		d.problem(spanOf(e.value), `such as others: [/v1/files, "/v1/files/*"]`,
 			"others is a list of paths that are passed on though nothing counts them")
 		return nil
 	}
-	d.texts(e, maxModels, func(e entry) {
-		if text := d.pattern(e); text != "" {
-			list = append(list, text)
-		}
-	})
-	return list
+	return oneOrMore(asPattern, maxModels).read(d, e)
 }
 
 // apiURL reads the URL of an API. It is shown, so it must not have a secret.
@@ -254,61 +291,55 @@ func isPlainURL(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
-func (b *Breaker) settings(d *decoder) []setting {
+var breakerSection = section[Breaker]{name: "circuit", what: "breaker", settings: (*Breaker).settings}
+
+func (b *Breaker) settings() []setting {
 	return []setting{
-		{"enabled", func(e entry) { b.Off = !d.boolean(e) }, wordNode(b.Off, "false")},
-		{"failures", func(e entry) { b.Failures = int(d.integer(e, 1, maxTries)) }, numberNode(b.Failures)},
-		{"open", func(e entry) { b.Open = d.between(e, time.Millisecond, maxStep) }, durationNode(b.Open)},
-		{"successes", func(e entry) { b.Successes = int(d.integer(e, 1, maxTries)) }, numberNode(b.Successes)},
+		{"enabled", asOff.to(&b.Off), yes, "`false` never stops calls"},
+		{"failures", number[int](1, maxTries).to(&b.Failures), "5", "calls are stopped when failures outnumber " +
+			"successes by so many: after five in a row, for example"},
+		{"open", between(time.Millisecond, maxStep).to(&b.Open), "60s", "how long they are stopped. Then one at a " +
+			"time may try"},
+		{"successes", number[int](1, maxTries).to(&b.Successes), "2", "how many in a row it takes until all may pass " +
+			"again"},
 	}
 }
 
-func (d *decoder) models(e entry, upstream string) (list []Model) {
-	items, _ := d.list(e, maxModels)
-	for i, n := range items {
-		var m Model
-		before := len(d.problems)
-		seen := d.settings(n, "a model", modelSetting(upstream, i), m.settings(d))
-		if (!seen["model"] || !seen["policy"]) && len(d.problems) == before {
-			d.missing(spanOf(n), `such as {model: "gpt-4.1*", policy: gpt}`, "a model needs model, its name, and policy, which counts it")
-		}
-		list = append(list, m)
-	}
-	return list
+var modelSection = section[Model]{
+	name: "model", what: "a model", settings: (*Model).settings,
+	lacks: "a model needs model, its name, and policy, which counts it",
+	hint:  `such as {model: "gpt-4.1*", policy: gpt}`,
 }
 
 func modelSetting(upstream string, i int) string {
 	return upstreamSetting(upstream) + ".models[" + strconv.Itoa(i) + "]"
 }
 
-func (m *Model) settings(d *decoder) []setting {
+func (m *Model) settings() []setting {
 	return []setting{
-		{"model", func(e entry) { m.Model = d.pattern(e) }, textNode(m.Model)},
-		{"policy", func(e entry) { m.Policy, _ = d.text(e) }, textNode(m.Policy)},
-		{"fallbacks", func(e entry) {
-			d.texts(e, maxFallbacks, func(e entry) {
-				if text := d.short(e); text != "" {
-					m.Fallbacks = append(m.Fallbacks, text)
-				}
-			})
-		}, texts(m.Fallbacks)},
-		{"cache", func(e entry) { m.Cache = d.answerCache(e) }, settingsNode(m.Cache.settings(d))},
+		{"model", asPattern.to(&m.Model), required, "its name, or `prefix*`; `*` for any"},
+		{"policy", asText.to(&m.Policy), required, "the policy that counts its calls, under the upstream's owner. " +
+			"All models that share a quota at the provider need the same one"},
+		{"fallbacks", oneOrMore(asShort, maxFallbacks).to(&m.Fallbacks), none, "models that are tried in this order " +
+			"while the quota is exhausted, each counted by its own entry. `UPSTREAM/MODEL` is a model of another " +
+			"upstream with the same profile (of `generic` ones: the same description); a name whose first segment is " +
+			"no upstream's is a model of this one, slashes included"},
+		{"cache", cacheSection.to(&m.Cache), none, "which answers are kept, and given again to a call that is the " +
+			"same byte for byte"},
 	}
 }
 
-func (d *decoder) answerCache(e entry) (a AnswerCache) {
-	before := len(d.problems)
-	if d.settings(e.value, "cache", "", a.settings(d)); a.TTL == 0 && len(d.problems) == before {
-		d.missing(spanOf(e.value), "such as {ttl: 10m, stale: 1h}", "cache needs ttl: how long an answer is given again")
-	}
-	return a
+var cacheSection = section[AnswerCache]{
+	name: "answerCache", what: "cache", settings: (*AnswerCache).settings,
+	lacks: "cache needs ttl: how long an answer is given again",
+	hint:  "such as {ttl: 10m, stale: 1h}",
 }
 
-func (a *AnswerCache) settings(d *decoder) []setting {
+func (a *AnswerCache) settings() []setting {
 	return []setting{
-		{"ttl", func(e entry) { a.TTL = d.between(e, time.Millisecond, maxAge) }, durationNode(a.TTL)},
-		{"stale", func(e entry) { a.Stale = d.between(e, 0, maxAge) }, durationNode(a.Stale)},
-		{"shared", func(e entry) { a.Shared = d.boolean(e) }, flagNode(a.Shared)},
+		{"ttl", between(time.Millisecond, maxAge).to(&a.TTL), required, "how long an answer is given again"},
+		{"stale", between(0, maxAge).to(&a.Stale), "0", "how much longer, while the quota is exhausted"},
+		{"shared", asFlag.to(&a.Shared), no, "also between callers with different keys"},
 	}
 }
 
@@ -416,7 +447,7 @@ func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
 				"look at its spelling, or add it to gateway.prices.models"
 		}
 	}
-	if entry.Model == "*" && to.URL == addresses[to.Profile] && len(p.Families) > 0 && !p.Knows(model) {
+	if entry.Model == "*" && to.URL == llm.Address(to.Profile) && len(p.Families) > 0 && !p.Knows(model) {
 		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it",
 				shorten(name), shorten(to.Name)),
 			"look at its spelling; if it is right, give it an entry of its own"
@@ -458,7 +489,7 @@ func (g *Gateway) meantFallback(name string) (hint string) {
 
 func example(names []string) string {
 	if len(names) == 0 {
-		return "openai"
+		return profiles[0]
 	}
 	return names[0]
 }
@@ -512,8 +543,7 @@ func (c *Config) warnGateway() {
 // doubled returns the end of the upstream's url that the paths of SDKs have as well; "" if there is
 // none.
 func (u *Upstream) doubled() string {
-	ends := map[string][]string{"openai": {"/v1"}, "anthropic": {"/v1"}, "gemini": {"/v1beta", "/v1"}}
-	for _, end := range ends[u.Profile] {
+	for _, end := range llm.Bases(u.Profile) {
 		if strings.HasSuffix(strings.TrimRight(u.URL, "/"), end) {
 			return end
 		}

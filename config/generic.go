@@ -50,109 +50,90 @@ func (d *decoder) checkGeneric(e entry, u *Upstream, described bool) {
 	}
 }
 
-// generic reads a description of a provider.
-func (d *decoder) generic(e entry) (g llm.Generic) {
-	before := len(d.problems)
-	seen := d.settings(e.value, "generic", "", genericSettings(&g, d))
-	for _, key := range []string{"paths", "prompt", "model", "default"} {
-		if !seen[key] && len(d.problems) == before {
-			d.missing(spanOf(e.value), "such as {paths: /generate, model: model, prompt: prompt, default: {context: 32_000, max_output: 4000}}", "generic needs %s", key)
-		}
-	}
-	return g
+var genericSection = section[llm.Generic]{
+	name: "generic", what: "generic", settings: genericSettings,
+	lacks: "generic needs KEY",
+	hint: "such as {paths: /generate, model: model, prompt: prompt, " +
+		"default: {context: 32_000, max_output: 4000}}",
 }
 
-func genericSettings(g *llm.Generic, d *decoder) []setting {
-	var limits node
-	for i := range g.Limits {
-		limits.list = append(limits.list, settingsNode(genericLimitSettings(&g.Limits[i], d)))
-	}
+var (
+	// asUnit is a unit that profiles count.
+	asUnit = words(drawgate.UnitRequests, llm.UnitTokens, llm.UnitInputTokens, llm.UnitOutputTokens)
+	// asPaths are paths of a URL, or in a request or an answer.
+	asPaths = manyOf(asShort, maxGeneric, func(string) bool { return true }, texts[string])
+)
+
+func genericSettings(g *llm.Generic) []setting {
 	return []setting{
-		{"name", func(e entry) { g.Name = d.short(e) }, textNode(g.Name)},
-		{"units", func(e entry) {
-			d.texts(e, maxGeneric, func(e entry) { g.Units = append(g.Units, d.genericUnit(e)) })
-		}, texts(g.Units)},
-		{"paths", func(e entry) { g.Paths = d.shorts(e) }, texts(g.Paths)},
-		{"model", func(e entry) { g.Model = d.short(e) }, textNode(g.Model)},
-		{"max_output", func(e entry) { g.MaxOutput = d.short(e) }, textNode(g.MaxOutput)},
-		{"answers", func(e entry) { g.Answers = d.short(e) }, textNode(g.Answers)},
-		{"stream", func(e entry) { g.Stream = d.short(e) }, textNode(g.Stream)},
-		{"prompt", func(e entry) { g.Prompt = d.shorts(e) }, texts(g.Prompt)},
-		{"messages", func(e entry) { g.Messages = d.short(e) }, textNode(g.Messages)},
-		{"usage", func(e entry) { d.settings(e.value, "usage", "", genericUsageSettings(&g.Usage, d)) }, settingsNode(genericUsageSettings(&g.Usage, d))},
-		{"text", func(e entry) { g.Text = d.shorts(e) }, texts(g.Text)},
-		{"type", func(e entry) { g.Type = d.short(e) }, textNode(g.Type)},
-		{"done", func(e entry) { g.Done = d.short(e) }, textNode(g.Done)},
-		{"error", func(e entry) { g.Error = d.short(e) }, textNode(g.Error)},
-		{"limits", func(e entry) { g.Limits = d.genericLimits(e) }, limits},
-		{"default", func(e entry) { g.Default = d.genericModels(e) }, settingsNode(familySettings(&g.Default, d))},
+		{"name", asShort.to(&g.Name), "the upstream's name", "what rules see as `attr(\"provider\")`"},
+		{"units", oneOrMore(asUnit, maxGeneric).to(&g.Units), "`requests`, `tokens`", "what its quotas count, of " +
+			"`requests`, `tokens`, `input_tokens` and `output_tokens`"},
+		{"paths", asPaths.to(&g.Paths), required, "URL paths behind `url` of calls that count, such as `/generate`"},
+		{"model", asShort.to(&g.Model), required, "path of the model's name in a request. A path is a list of keys, " +
+			"separated by dots; `*` is every element of a list"},
+		{"max_output", asShort.to(&g.MaxOutput), "the model's largest", "path of the largest output in tokens"},
+		{"answers", asShort.to(&g.Answers), "one", "path of the number of answers"},
+		{"stream", asShort.to(&g.Stream), "no stream", "path of the flag that asks for a stream"},
+		{"prompt", asPaths.to(&g.Prompt), required, "paths of what reaches the model, with everything below them"},
+		{"messages", asShort.to(&g.Messages), "one message", "path of the elements of the list of messages, such as " +
+			"`messages.*`"},
+		{"usage", usageSection.to(&g.Usage), "estimates stand", "paths in an answer, or in the events of a stream, " +
+			"of what a call used"},
+		{"text", asPaths.to(&g.Text), "", "paths of what is delivered, in an answer and in the events of a stream"},
+		{"type", asShort.to(&g.Type), "", "path of an event's type"},
+		{"done", asShort.to(&g.Done), "", "the type of a stream's last event; `[DONE]` needs none"},
+		{"error", asShort.to(&g.Error), "", "path of an error in an answer"},
+		{"limits", genericLimitSection.list(maxGeneric).to(&g.Limits), "", "headers that tell limits per minute"},
+		{"default", familySection.to(&g.Default), required, "what holds for its models, in tokens"},
 	}
 }
 
-func genericUsageSettings(u *llm.GenericUsage, d *decoder) []setting {
+var usageSection = section[llm.GenericUsage]{name: "genericUsage", what: "usage", settings: genericUsageSettings}
+
+func genericUsageSettings(u *llm.GenericUsage) []setting {
 	return []setting{
-		{"input", func(e entry) { u.Input = d.short(e) }, textNode(u.Input)},
-		{"cache_read", func(e entry) { u.CacheRead = d.short(e) }, textNode(u.CacheRead)},
-		{"cache_write", func(e entry) { u.CacheWrite = d.short(e) }, textNode(u.CacheWrite)},
-		{"output", func(e entry) { u.Output = d.short(e) }, textNode(u.Output)},
-		{"reasoning", func(e entry) { u.Reasoning = d.short(e) }, textNode(u.Reasoning)},
-		{"total", func(e entry) { u.Total = d.short(e) }, textNode(u.Total)},
-		{"cache_apart", func(e entry) { u.CacheApart = d.boolean(e) }, flagNode(u.CacheApart)},
+		{"input", asShort.to(&u.Input), "", "path of the tokens of the prompt"},
+		{"cache_read", asShort.to(&u.CacheRead), "", "path of the tokens of the prompt that were read from a cache"},
+		{"cache_write", asShort.to(&u.CacheWrite), "", "path of the tokens of the prompt that were written to a cache"},
+		{"output", asShort.to(&u.Output), "", "path of the tokens of the answer"},
+		{"reasoning", asShort.to(&u.Reasoning), "", "path of the tokens of reasoning"},
+		{"total", asShort.to(&u.Total), "", "path of the sum of all tokens"},
+		{"cache_apart", asFlag.to(&u.CacheApart), no, "`input` is without what was read from and written to a cache"},
 	}
 }
 
-func (d *decoder) genericLimits(e entry) (list []llm.GenericLimit) {
-	items, _ := d.list(e, maxGeneric)
-	for _, n := range items {
-		var l llm.GenericLimit
-		before := len(d.problems)
-		seen := d.settings(n, "a limit", "", genericLimitSettings(&l, d))
-		if (!seen["unit"] || !seen["limit"]) && len(d.problems) == before {
-			d.missing(spanOf(n), "such as {unit: requests, limit: X-RateLimit-Limit}", "a limit needs unit, and limit, the header that tells its amount")
-		}
-		list = append(list, l)
-	}
-	return list
+var genericLimitSection = section[llm.GenericLimit]{
+	name: "genericLimit", what: "a limit", settings: genericLimitSettings,
+	lacks: "a limit needs unit, and limit, the header that tells its amount",
+	hint:  "such as {unit: requests, limit: X-RateLimit-Limit}",
 }
 
-func genericLimitSettings(l *llm.GenericLimit, d *decoder) []setting {
+func genericLimitSettings(l *llm.GenericLimit) []setting {
 	return []setting{
-		{"unit", func(e entry) { l.Unit = d.genericUnit(e) }, textNode(l.Unit)},
-		{"limit", func(e entry) { l.Limit = d.header(e) }, textNode(l.Limit)},
-		{"remaining", func(e entry) { l.Remaining = d.header(e) }, textNode(l.Remaining)},
-		{"reset", func(e entry) { l.Reset = d.header(e) }, textNode(l.Reset)},
+		{"unit", asUnit.to(&l.Unit), required, "what the limit counts"},
+		{"limit", asHeader.to(&l.Limit), required, "the header with the amount"},
+		{"remaining", asHeader.to(&l.Remaining), "", "the header with what is left"},
+		{"reset", asHeader.to(&l.Reset), "", "the header that says when all is back: a duration such as `6m0s`, a " +
+			"number of seconds, or an instant of RFC 3339"},
 	}
 }
 
-func (d *decoder) genericModels(e entry) (f llm.Family) {
-	before := len(d.problems)
-	seen := d.settings(e.value, "default", "", familySettings(&f, d))
-	if (!seen["context"] || !seen["max_output"]) && len(d.problems) == before {
-		d.missing(spanOf(e.value), "such as {context: 32_000, max_output: 4000}", "default needs context and max_output, in tokens")
-	}
-	return f
+var familySection = section[llm.Family]{
+	name: "genericModel", what: "default", settings: familySettings,
+	lacks: "default needs context and max_output, in tokens",
+	hint:  "such as {context: 32_000, max_output: 4000}",
 }
 
-func familySettings(f *llm.Family, d *decoder) []setting {
-	tokens := func(e entry) int64 { return d.integer(e, 1, drawgate.MaxAmount) }
+func familySettings(f *llm.Family) []setting {
+	tokens := number[int64](1, drawgate.MaxAmount)
 	return []setting{
-		{"context", func(e entry) { f.Context = tokens(e) }, numberNode(f.Context)},
-		{"max_output", func(e entry) { f.MaxOutput = tokens(e) }, numberNode(f.MaxOutput)},
-		{"cache_reads", func(e entry) { f.CacheReads = d.boolean(e) }, flagNode(f.CacheReads)},
-		{"images", func(e entry) { f.Images = tokens(e) }, numberNode(f.Images)},
-		{"audio", func(e entry) { f.Audio = tokens(e) }, numberNode(f.Audio)},
-		{"video", func(e entry) { f.Video = tokens(e) }, numberNode(f.Video)},
-		{"files", func(e entry) { f.Files = tokens(e) }, numberNode(f.Files)},
+		{"context", tokens.to(&f.Context), required, "the largest prompt"},
+		{"max_output", tokens.to(&f.MaxOutput), required, "the largest answer, if a call does not say"},
+		{"cache_reads", asFlag.to(&f.CacheReads), no, "what was read from a cache counts as input"},
+		{"images", tokens.to(&f.Images), "`context`", "the most tokens of one image"},
+		{"audio", tokens.to(&f.Audio), "`context`", "the most tokens of one sound"},
+		{"video", tokens.to(&f.Video), "`context`", "the most tokens of one video"},
+		{"files", tokens.to(&f.Files), "`context`", "the most tokens of one file"},
 	}
-}
-
-// genericUnit reads a unit that profiles count.
-func (d *decoder) genericUnit(e entry) string {
-	return d.oneOf(e, drawgate.UnitRequests, llm.UnitTokens, llm.UnitInputTokens, llm.UnitOutputTokens)
-}
-
-// shorts reads a text, or a list of texts.
-func (d *decoder) shorts(e entry) (list []string) {
-	d.texts(e, maxGeneric, func(e entry) { list = append(list, d.short(e)) })
-	return list
 }

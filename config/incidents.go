@@ -25,30 +25,38 @@ type SNS struct {
 	Endpoint string // a URL; "" means AWS's public one
 }
 
-func (n *Incidents) settings(d *decoder) []setting {
+var incidentSection = section[Incidents]{name: "incidents", what: "incidents", settings: (*Incidents).settings}
+
+func (n *Incidents) settings() []setting {
 	return []setting{
-		{"file", func(e entry) { n.File = d.short(e) }, textNode(n.File)},
-		{"sns", func(e entry) { n.SNS = d.sns(e) }, settingsNode(n.SNS.settings(d))},
+		{"file", asShort.to(&n.File),
+			"the path of the SQLite store with the suffix `-incidents.jsonl`; with another store none",
+			"the file that they are appended to, one line of JSON each. At 8 MiB it is renamed to have the suffix " +
+				"`.1`, and replaces the one that has it"},
+		{"sns", snsSection.to(&n.SNS), none, "the [topic of Amazon SNS](aws.md#alarms-and-messages) that each of " +
+			"them is published to at once. Credentials come from where AWS's own tools look for them"},
 	}
 }
 
-func (d *decoder) sns(e entry) (s SNS) {
-	before := len(d.problems)
-	if seen := d.settings(e.value, "sns", "", s.settings(d)); !seen["topic"] && len(d.problems) == before {
-		d.missing(spanOf(e.value), "such as {topic: \""+exampleTopic+"\"}", "sns needs topic: the ARN of the topic that incidents are published to")
-	}
-	return s
+var snsSection = section[SNS]{
+	name: "snsTopic", what: "sns", settings: (*SNS).settings,
+	lacks: "sns needs topic: the ARN of the topic that incidents are published to",
+	hint:  "such as {topic: \"" + exampleTopic + "\"}",
 }
 
 const exampleTopic = "arn:aws:sns:eu-central-1:123456789012:drawgate"
 
 var regions = regexp.MustCompile(`^[a-z]{2}[a-z0-9-]{1,30}$`)
 
-func (s *SNS) settings(d *decoder) []setting {
+func (s *SNS) settings() []setting {
+	arn := schema{"pattern": `^arn:aws[a-z-]{0,20}:sns:[a-z]{2}[a-z0-9-]{1,30}:[0-9]{12}:[A-Za-z0-9_-]{1,256}$`}
+	region := func(d *decoder, e entry) string { return d.region(e, "without it the topic's own is used") }
 	return []setting{
-		{"topic", func(e entry) { s.Topic = d.topic(e) }, textNode(s.Topic)},
-		{"region", func(e entry) { s.Region = d.region(e, "without it the topic's own is used") }, textNode(s.Region)},
-		{"endpoint", func(e entry) { s.Endpoint = d.endpoint(e, "sns") }, textNode(s.Endpoint)},
+		{"topic", textBy((*decoder).topic, arn).to(&s.Topic), required,
+			"the ARN of a standard topic, such as `" + exampleTopic + "`"},
+		{"region", textBy(region, matching(regions)).to(&s.Region), "the one in the ARN", "the region that is asked"},
+		{"endpoint", endpointOf("sns").to(&s.Endpoint), "AWS's public one", "another address of SNS, such as " +
+			"`https://…` of a VPC endpoint"},
 	}
 }
 
@@ -67,6 +75,10 @@ func (d *decoder) topic(e entry) string {
 		d.problem(spanOf(e.value), "such as "+exampleTopic, "topic %s is not the ARN of a standard SNS topic", shorten(text))
 	}
 	return text
+}
+
+func endpointOf(service string) form[string] {
+	return textBy(func(d *decoder, e entry) string { return d.endpoint(e, service) }, httpURL)
 }
 
 // endpoint reads the URL of a service of AWS. It is shown, so it must not have a secret.

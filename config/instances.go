@@ -28,31 +28,46 @@ func (c *Config) SharedBy() Instances {
 
 const auto = "auto"
 
+var asInstances = form[Instances]{
+	read: (*decoder).instances, node: Instances.node, bounds: number[int](1, maxInstances).bounds,
+	schema: schema{"anyOf": []schema{
+		number[int](1, maxInstances).schema, {"const": auto},
+		define("instances", nil, func() []setting { return new(Instances).settings() }),
+	}},
+}
+
+func (n *Instances) settings() []setting {
+	count := asFlag
+	count.schema = schema{"const": true}
+	return []setting{
+		{auto, count.to(&n.Auto), required, "`true`: count the processes in the store"},
+		{"at_least", number[int](1, maxInstances).to(&n.Number), none, "the minimum to assume, however few are " +
+			"counted"},
+	}
+}
+
 // instances reads a number, auto, or a mapping of auto and at_least.
-func (d *decoder) instances(e entry) {
-	n := &d.config.Instances
+func (d *decoder) instances(e entry) (n Instances) {
 	switch v := e.value.(type) {
 	case *ast.StringNode:
 		if v.Value == auto {
 			n.Auto = true
-			return
+			return n
 		}
 		if !integers.MatchString(v.Value) {
 			hint, _ := didYouMean(v.Value, []string{auto})
 			d.problem(spanOf(v), hint, "%s %s is neither a number nor auto", e.key, shorten(v.Value))
-			return
+			return n
 		}
 	case *ast.MappingNode, *ast.MappingValueNode:
-		d.object(v, e.key, []field{
-			{auto, func(e entry) { n.Auto = d.boolean(e) }},
-			{"at_least", func(e entry) { n.Number = int(d.integer(e, 1, maxInstances)) }},
-		})
+		d.object(v, e.key, n.settings(), nil)
 		if !n.Auto {
 			d.missing(spanOf(v), "write instances: {auto: true, at_least: 3}, or the number alone", "%s is a mapping without auto: true", e.key)
 		}
-		return
+		return n
 	}
 	n.Number = int(d.integer(e, 1, maxInstances))
+	return n
 }
 
 // instances reads the variable: a number, or auto.
@@ -69,7 +84,6 @@ func (e *environment) instances(value string) (n Instances) {
 
 // node returns the value as it is written in a file.
 func (n Instances) node() node {
-	var b mapping
 	switch {
 	case !n.Auto && n.Number == 0:
 		return node{}
@@ -78,7 +92,5 @@ func (n Instances) node() node {
 	case n.Number == 0:
 		return node{scalar: auto}
 	}
-	b.node(auto, flagNode(n.Auto))
-	b.node("at_least", numberNode(n.Number))
-	return node{pairs: b}
+	return settingsNode(n.settings())
 }

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,43 +36,23 @@ var kindOnly = map[string]drawgate.Kind{
 func (d *decoder) limit(n ast.Node) *limit {
 	l := &limit{start: spanOf(n), at: map[string]span{}, bad: map[string]bool{}}
 	var kinds, special []entry
-	// read wraps the reader of a key to record whether its value was valid.
-	read := func(key string, f func(entry)) field {
-		return field{key, func(e entry) {
-			before := len(d.problems)
-			f(e)
-			if _, ok := kindKeys[key]; ok {
-				kinds = append(kinds, e)
-				key = "kind"
-			}
-			if _, ok := kindOnly[key]; ok {
-				special = append(special, e)
-			}
-			if len(d.problems) > before {
-				l.bad[key] = true
-			} else {
-				l.at[key] = spanOf(e.value)
-			}
-		}}
-	}
 	before := len(d.problems)
-	seen := d.object(n, "a limit", []field{
-		read("name", func(e entry) { l.Name, _ = d.text(e) }),
-		read("unit", func(e entry) { l.Unit, _ = d.text(e) }),
-		read("bucket", func(e entry) { l.Window = d.duration(e) }),
-		read("rolling", func(e entry) { l.Window = d.duration(e) }),
-		read("calendar", func(e entry) { l.Every = d.every(e) }),
-		read("concurrency", func(e entry) { l.Amount = d.integer(e, 0, drawgate.MaxAmount) }),
-		read("amount", func(e entry) { d.amount(l, e) }),
-		read("burst", func(e entry) { l.Burst = d.integer(e, 1, drawgate.MaxAmount) }),
-		read("zone", func(e entry) { l.Zone, _ = d.text(e) }),
-		read("anchor", func(e entry) { l.Anchor = int(d.integer(e, 1, 31)) }),
-		read("precision", func(e entry) { l.Precision = d.precision(e) }),
-		read("charge", func(e entry) { l.Charge = d.charge(e) }),
-		read("margin", func(e entry) { l.Margin = d.duration(e) }),
-		read("headroom", func(e entry) { l.Headroom, _ = d.share(e) }),
-		read("keep", func(e entry) { l.ReservedByPriority = d.keep(e) }),
-		read("fallback", func(e entry) { l.Fallback = d.fallback(e) }),
+	// The func records which values are valid.
+	seen := d.object(n, "a limit", limitSettings(&l.Limit), func(s *setting, e entry) {
+		before, key := len(d.problems), s.key
+		s.value.read(d, e)
+		if _, ok := kindKeys[key]; ok {
+			kinds = append(kinds, e)
+			key = "kind"
+		}
+		if _, ok := kindOnly[key]; ok {
+			special = append(special, e)
+		}
+		if len(d.problems) > before {
+			l.bad[key] = true
+		} else {
+			l.at[key] = spanOf(e.value)
+		}
 	})
 	if len(seen) == 0 && len(d.problems) > before {
 		return l // not even a mapping
@@ -83,22 +66,108 @@ func (d *decoder) limit(n ast.Node) *limit {
 	return l
 }
 
-// amount reads the amount. In a concurrency limit it is the value of the key "concurrency", and may
-// be repeated here.
-func (d *decoder) amount(l *limit, e entry) {
-	before := len(d.problems)
-	if n := d.integer(e, 0, drawgate.MaxAmount); len(d.problems) == before {
-		l.Amount = n
+var limitSection = section[drawgate.Limit]{
+	name: "limit", what: "a limit", settings: limitSettings,
+	more: schema{
+		"oneOf": append(need("concurrency"), schema{"required": []string{"bucket", "amount"}},
+			schema{"required": []string{"rolling", "amount"}}, schema{"required": []string{"calendar", "amount"}}),
+		"dependentRequired": schema{"burst": []string{"bucket"}, "zone": []string{"calendar"},
+			"anchor": []string{"calendar"}, "precision": []string{"rolling"}},
+	},
+}
+
+// limitSettings returns the settings of a limit. The library checks the values: see
+// [decoder.check].
+func limitSettings(l *drawgate.Limit) []setting {
+	// of is the value of a key that only limits of some kinds have.
+	of := func(v value, is func(drawgate.Kind) bool) value {
+		all := v.node
+		v.node = func() (n node) {
+			if is(l.Kind) {
+				n = all()
+			}
+			return n
+		}
+		return v
+	}
+	kind := func(v value, kind drawgate.Kind) value {
+		return of(v, func(k drawgate.Kind) bool { return k == kind })
+	}
+	name := textBy((*decoder).anyText, schema{"pattern": "^[A-Za-z0-9._-]{1,64}$"}).
+		within("1 to 64 letters, digits, `.` `-` `_`")
+	window := asDuration.within("1ms to 366d")
+	zone := textBy((*decoder).anyText, schema{"examples": []string{"America/Los_Angeles"}})
+	return []setting{
+		{"name", name.to(&l.Name), required, "what messages and metrics call it, such as `rpm`. A limit with another " +
+			"name is another limit, which starts unused"},
+		{"unit", name.to(&l.Unit), "`requests`", "what is counted: `requests`, `input_tokens`, `output_tokens`, " +
+			"`usd_micros`, or a word of your own"},
+		{"bucket", kind(window.to(&l.Window), drawgate.Bucket), "", "kind: a rate with burst; the value is the " +
+			"period in which `amount` units come back. In any time T at most burst + amount · T ÷ period, so with " +
+			"burst = amount up to twice the amount in one period"},
+		{"rolling", kind(window.to(&l.Window), drawgate.Rolling), "", "kind: a hard cap: at most `amount` in every " +
+			"interval of this length, wherever it starts; `1d` is the last 24 hours. The right kind for an " +
+			"upstream's quota"},
+		{"calendar", kind(asEvery.to(&l.Every), drawgate.Calendar), "", "kind: at most `amount` per `minute`, " +
+			"`hour`, `day`, `week` (from Monday) or `month` of the calendar in `zone`"},
+		{"concurrency", kind(asAmount.to(&l.Amount), drawgate.Concurrency), "", "kind: at most this many units are " +
+			"held at once; the policy then needs reservations"},
+		{"amount", of(asAmount.to(&l.Amount), func(k drawgate.Kind) bool { return k != drawgate.Concurrency }),
+			"required, unless `concurrency` says it", "units per window. In a concurrency limit the value of " +
+				"`concurrency` is the amount, which may be repeated here. With 0 nothing passes: a take that asks " +
+				"for one of its units is `never_fits`"},
+		{"burst", asCount.to(&l.Burst), "`amount`", "bucket: units available at once after an idle period"},
+		{"zone", zone.to(&l.Zone), "`UTC`", "calendar: a name from the IANA time zone database; daylight saving time " +
+			"is respected"},
+		{"anchor", number[int](1, 31).to(&l.Anchor), "1", "calendar month: the day on which the month starts; if a " +
+			"month does not have that day, its last day"},
+		{"precision", asPrecision.to(&l.Precision), "128; SQLite: `exact`", "rolling: takes within window ÷ " +
+			"precision of each other may be counted together, on the safe side; `exact`: never"},
+		{"charge", numbered[drawgate.Charge]("start", "end").to(&l.Charge),
+			"`end` for `output_tokens` and money, else `start`", "when a unit counts: `start` (at the decision) or " +
+				"`end` (when settled; held until then)"},
+		{"margin", asDuration.within("at most half a window and 10m; of a calendar window 30s").to(&l.Margin), "0",
+			"how long after the decision a unit may reach an upstream that also counts it. 2s suits an upstream API"},
+		{"headroom", asShare.within("must leave 1 unit").to(&l.Headroom), "0", "a share that is always kept unused: " +
+			"units, or a percentage of the amount (rounded up); for a bucket it is taken off amount and burst"},
+		{"keep", asKeep.to(&l.ReservedByPriority), "", "for priorities 1 to 9 a share, after the headroom, that " +
+			"lower priorities must leave: `{7: 10%}` leaves a tenth to priorities 7, 8 and 9"},
+		{"fallback", asFallback.to(&l.Fallback), "the policy's", "what this limit admits while the store is " +
+			"unavailable, as in the policy"},
 	}
 }
 
-func (d *decoder) every(e entry) drawgate.Every {
-	var words []string
+var asEvery = numbered[drawgate.Every](everyWords()...)
+
+func everyWords() (list []string) {
 	for u := calendar.Minute; u < calendar.End; u++ {
-		words = append(words, u.String())
+		list = append(list, u.String())
 	}
-	word := d.oneOf(e, words...)
-	return drawgate.Every(1 + slices.Index(words, word)) // 0 if it is none of them
+	return list
+}
+
+var asPrecision = form[int]{
+	read: (*decoder).precision, bounds: fmt.Sprintf("%d to %d, `exact`", store.MinPrecision, store.MaxPrecision),
+	node: func(p int) node {
+		if p == drawgate.Exact {
+			return node{scalar: "exact"}
+		}
+		return numberNode(p)
+	},
+	schema: schema{"anyOf": []schema{
+		number[int](store.MinPrecision, store.MaxPrecision).schema, {"const": "exact"},
+	}},
+}
+
+var asKeep = form[map[int]drawgate.Share]{
+	read: (*decoder).keep,
+	node: func(keep map[int]drawgate.Share) (n node) {
+		for _, p := range slices.Sorted(maps.Keys(keep)) {
+			n.pairs = append(n.pairs, pair{strconv.Itoa(p), node{scalar: formatShare(keep[p])}})
+		}
+		return n
+	},
+	schema: mapOf(asShare.schema).with(schema{"propertyNames": schema{"pattern": "^[1-9]$"}}),
 }
 
 func (d *decoder) precision(e entry) int {
@@ -113,16 +182,6 @@ func (d *decoder) precision(e entry) int {
 	return 0
 }
 
-func (d *decoder) charge(e entry) drawgate.Charge {
-	switch word := d.oneOf(e, "start", "end"); word {
-	case "start":
-		return drawgate.ChargeStart
-	case "end":
-		return drawgate.ChargeEnd
-	}
-	return drawgate.ChargeDefault
-}
-
 func (d *decoder) keep(e entry) map[int]drawgate.Share {
 	entries, ok := d.entries(e.value, "keep")
 	if ok && len(entries) == 0 {
@@ -135,9 +194,7 @@ func (d *decoder) keep(e entry) map[int]drawgate.Share {
 			d.problem(e.at, "", "keep: %s is not a priority from 1 to %d", shorten(e.key), drawgate.MaxPriority)
 			continue
 		}
-		if share, ok := d.share(entry{"keep for priority " + e.key, e.at, e.value}); ok {
-			keep[int(priority)] = share
-		}
+		keep[int(priority)] = d.share(entry{"keep for priority " + e.key, e.at, e.value})
 	}
 	return keep
 }

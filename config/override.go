@@ -48,9 +48,12 @@ func (d *decoder) amounts(e entry) amounts {
 		case *ast.MappingNode, *ast.MappingValueNode:
 			name := e.key
 			a.at[name], a.at[nameOf(name)] = e.at, e.at
-			seen := d.object(e.value, "the limit "+shorten(name), []field{
-				{"amount", func(e entry) { set(name, 0, e) }},
-				{"burst", func(e entry) { set(burstOf(name), 1, e) }},
+			seen := d.object(e.value, "the limit "+shorten(name), variedSettings(), func(s *setting, e entry) {
+				if s.key == "burst" {
+					set(burstOf(name), 1, e)
+				} else {
+					set(name, 0, e)
+				}
 			})
 			if len(seen) == 0 {
 				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s is empty: give an amount or a burst", shorten(name))
@@ -60,6 +63,25 @@ func (d *decoder) amounts(e entry) amounts {
 		}
 	}
 	return a
+}
+
+// variedSettings describes other amounts of a limit. They are not read into a variable of their
+// own.
+func variedSettings() []setting {
+	var n int64
+	return []setting{
+		{"amount", asAmount.to(&n), "the limit's", "another amount"},
+		{"burst", asCount.to(&n), "the limit's", "another burst of a bucket"},
+	}
+}
+
+// asAmounts is the form of other amounts.
+var asAmounts = form[map[string]int64]{
+	read: func(d *decoder, e entry) map[string]int64 { return d.amounts(e).list },
+	node: amountsNode,
+	schema: mapOf(schema{"anyOf": []schema{
+		asAmount.schema, define("varying", schema{"minProperties": 1}, variedSettings),
+	}}),
 }
 
 // mistake is a mistake in one key of a mapping.
@@ -139,15 +161,27 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 	return list
 }
 
+var overrideSection = section[engine.Override]{name: "override", what: "an override", settings: overrideSettings}
+
+func overrideSettings(o *engine.Override) []setting {
+	return []setting{
+		{"key", asPattern.to(&o.Key), required, "the key, or a prefix of keys followed by `*`"},
+		{"tenant", asText.to(&o.Tenant), "any tenant's", "only keys of this tenant"},
+		{"limits", asAmounts.to(&o.Amounts), required, "other amounts, by the names of limits: `rpm: 300`, or `rate: " +
+			"{amount: 50, burst: 100}` if the `burst` of a bucket differs too. Limits that are not named stay the " +
+			"same, and so do the buckets"},
+	}
+}
+
 func (d *decoder) override(n ast.Node) (o engine.Override, places map[string]span, ok bool) {
 	before := len(d.problems)
-	seen := d.object(n, "an override", []field{
-		{"key", func(e entry) { o.Key = d.pattern(e) }},
-		{"tenant", func(e entry) { o.Tenant, _ = d.text(e) }},
-		{"limits", func(e entry) {
-			a := d.amounts(e)
-			o.Amounts, places = a.list, a.at
-		}},
+	seen := d.object(n, overrideSection.what, overrideSettings(&o), func(s *setting, e entry) {
+		if s.key != "limits" {
+			s.value.read(d, e)
+			return
+		}
+		a := d.amounts(e)
+		o.Amounts, places = a.list, a.at
 	})
 	for _, key := range []string{"key", "limits"} {
 		if !seen[key] && len(d.problems) == before {

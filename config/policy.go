@@ -55,58 +55,90 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 		return p, m
 	}
 	before := len(d.problems)
-	var overrides *entry
-	seen := d.object(e.value, what, append([]field{
-		{"limits", func(e entry) { p.Limits = d.limits(p.Name, e) }},
-		{"wait", func(e entry) { p.Wait = d.wait(p.Name, e) }},
-	}, d.noted(policySetting(p.Name), []field{
-		{"fallback", func(e entry) { p.Fallback = d.fallback(e) }},
-		{"start", func(e entry) { p.Start = d.start(e) }},
-		{"shadow", func(e entry) { m.Shadow = d.boolean(e) }},
-		{"disabled", func(e entry) { m.Disabled = d.boolean(e) }},
-		{"overrides", func(e entry) { overrides = &e }},
-	})...))
+	var overrides entry
+	seen := d.object(e.value, what, policySettings(&p, &m, &overrides), d.noted(policySetting(p.Name)))
 	if !seen["limits"] && len(d.problems) == before {
 		d.missing(e.at, "", "%s has no limits", what)
 	}
-	if overrides != nil {
-		m.Overrides = d.overrides(p, *overrides)
+	if overrides.value != nil {
+		m.Overrides = d.overrides(p, overrides)
 	}
 	return p, m
 }
 
-// fallback reads what happens while the store is unavailable.
-func (d *decoder) fallback(e entry) drawgate.Fallback {
-	switch d.oneOf(e, "closed", "share", "open") {
-	case "closed":
-		return drawgate.FallbackClosed
-	case "share":
-		return drawgate.FallbackShare
-	case "open":
-		return drawgate.FallbackOpen
+// policies returns the value of the policies.
+func (c *Config) policies() value {
+	return value{
+		read: (*decoder).policies,
+		node: func() (n node) {
+			for i := range c.Policies {
+				p := &c.Policies[i]
+				m := c.Modes[p.Name]
+				n.pairs = append(n.pairs, pair{quote(p.Name), settingsNode(policySettings(p, &m, nil))})
+			}
+			return n
+		},
+		schema: schema{
+			"type": "object", "propertyNames": schema{"minLength": 1, "maxLength": maxName},
+			"additionalProperties": define("policy", nil,
+				func() []setting { return policySettings(&policy{}, &Mode{}, nil) }),
+		},
 	}
-	return drawgate.FallbackDefault
 }
 
-// start reads what a process admits that starts while the store is unavailable.
-func (d *decoder) start(e entry) drawgate.Start {
-	switch d.oneOf(e, "closed", "cold", "full") {
-	case "closed":
-		return drawgate.StartClosed
-	case "cold":
-		return drawgate.StartCold
-	case "full":
-		return drawgate.StartFull
+// policySettings returns the settings of a policy. The overrides are read later, from the entry:
+// they depend on the limits.
+func policySettings(p *drawgate.Policy, m *Mode, overrides *entry) []setting {
+	limits := limitSection.list(store.MaxLimits).to(&p.Limits).
+		by(func(d *decoder, e entry) { p.Limits = d.limits(p.Name, e) })
+	wait := waitSection.to(&p.Wait).by(func(d *decoder, e entry) {
+		d.origin(waitSetting(p.Name), e.at)
+		waitSection.read(d, e, &p.Wait)
+	})
+	others := overrideSection.list(maxOverrides).to(&m.Overrides).
+		by(func(_ *decoder, e entry) { *overrides = e })
+	return []setting{
+		{"limits", limits, required, "1 to 6 limits, which must all pass; their names are unique. A take that one of " +
+			"them refuses costs nothing in the others ([below](#a-limit))"},
+		{"wait", wait, "", "how callers wait ([below](#wait))"},
+		{"fallback", asFallback.to(&p.Fallback), "`share`", "what its limits admit while the store is unavailable, " +
+			"unless they set it themselves: nothing (`closed`), the amount divided by `instances`, in each process " +
+			"(`share`), everything (`open`). [More](#fallback)"},
+		{"start", asStart.to(&p.Start), "`start` at the top", "what a process admits of its share that starts while " +
+			"the store is unavailable, and so does not know what was used: nothing (`closed`), a part (`cold`), all " +
+			"of it (`full`, only on SQLite with `instances: 1`; otherwise `cold`). [More](#start)"},
+		{"shadow", asFlag.to(&m.Shadow), no, "the policy is evaluated and reported with buckets of its own, never " +
+			"enforced"},
+		{"disabled", asFlag.to(&m.Disabled), no, "the policy is switched off from the start, and left out of every " +
+			"take"},
+		{"overrides", others, none, "other amounts for some keys. The most specific one decides ([below](#overrides))"},
 	}
-	return drawgate.StartDefault
 }
 
-// defaultStart sets how policies start that do not say it themselves.
-func (d *decoder) defaultStart(e entry, s drawgate.Start) {
+var (
+	// asFallback is what happens while the store is unavailable.
+	asFallback = numbered[drawgate.Fallback]("closed", "share", "open")
+	// asStart is what a process admits that starts while the store is unavailable.
+	asStart = numbered[drawgate.Start]("closed", "cold", "full")
+)
+
+// defaultStart reads how policies start that do not say it themselves.
+func (d *decoder) defaultStart(e entry) drawgate.Start { return d.oneStart(e, asStart.read(d, e)) }
+
+// startFull reads start_full: true, which means start: full.
+func (d *decoder) startFull(e entry) {
+	if d.boolean(e) {
+		d.config.Start = d.oneStart(e, drawgate.StartFull)
+		d.origin("start", spanOf(e.value))
+	}
+}
+
+// oneStart makes sure that start and start_full say the same.
+func (d *decoder) oneStart(e entry, s drawgate.Start) drawgate.Start {
 	if before := d.config.Start; before != drawgate.StartDefault && s != drawgate.StartDefault && before != s {
 		d.problem(spanOf(e.value), "leave start_full out", "start_full: true means start: full, but start is not full")
 	}
-	d.config.Start = s
+	return s
 }
 
 func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
@@ -139,20 +171,37 @@ func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 	return limits
 }
 
-func (d *decoder) wait(policy string, e entry) (w drawgate.Wait) {
-	d.origin(waitSetting(policy), e.at)
-	d.object(e.value, "wait", []field{
-		{"up_to", func(e entry) {
-			w.MaxWait = d.duration(e)
-			if w.MaxWait == 0 {
-				d.rangeProblem(e, "up_to", "leave it out if the policy should set no bound", "more than 0")
-			}
-		}},
-		{"queue", func(e entry) { w.Queue = int(d.integer(e, 1, maxQueue)) }},
-		{"backoff", func(e entry) { w.Backoff = d.backoff(e) }},
-		{"barge", func(e entry) { w.Barge = d.boolean(e) }},
-	})
-	return w
+var waitSection = section[drawgate.Wait]{name: "wait", what: "wait", settings: waitSettings}
+
+func waitSettings(w *drawgate.Wait) []setting {
+	upTo := func(d *decoder, e entry) time.Duration {
+		t := d.duration(e)
+		if t == 0 {
+			d.rangeProblem(e, "up_to", "leave it out if the policy should set no bound", "more than 0")
+		}
+		return t
+	}
+	return []setting{
+		{"up_to", asDuration.by(upTo).within("more than 0").to(&w.MaxWait), "no bound", "the longest wait, if the " +
+			"caller has no earlier deadline. If it is shorter than the window and the margin of a limit, takes " +
+			"behind a burst are refused at once; `validate` warns about that"},
+		{"queue", number[int](1, maxQueue).to(&w.Queue), "10,000", "the most waiters per bucket and process. Further " +
+			"callers are refused at once"},
+		{"backoff", asBackoff.to(&w.Backoff), "", "fixed pauses between attempts (the last one is repeated), instead " +
+			"of waiting until the take is known to fit"},
+		{"barge", asFlag.to(&w.Barge), no, "callers that do not wait may pass those that do"},
+	}
+}
+
+var asBackoff = form[[]time.Duration]{
+	read: (*decoder).backoff, bounds: fmt.Sprintf("1 to %d steps of 1ms to 24h", maxBackoff),
+	node: func(list []time.Duration) (n node) {
+		for _, d := range list {
+			n.list = append(n.list, durationNode(d))
+		}
+		return n
+	},
+	schema: listOf(asDuration.schema, maxBackoff),
 }
 
 func (d *decoder) backoff(e entry) (steps []time.Duration) {

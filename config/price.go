@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,15 +28,21 @@ func (p *Prices) Table() *llm.Prices {
 	return &llm.Prices{Currency: currency, Models: p.Models}
 }
 
-func (p *Prices) settings(d *decoder) []setting {
-	var models node
-	for _, name := range slices.Sorted(maps.Keys(p.Models)) {
-		price := p.Models[name]
-		models.pairs = append(models.pairs, pair{quote(name), settingsNode(priceSettings(&price, d))})
-	}
+var priceSection = section[Prices]{name: "prices", what: "prices", settings: (*Prices).settings}
+
+func (p *Prices) settings() []setting {
 	return []setting{
-		{"currency", func(e entry) { p.Currency = d.currency(e) }, textNode(p.Currency)},
-		{"models", func(e entry) { p.Models = d.prices(e) }, models},
+		{"currency", textBy((*decoder).currency, schema{"pattern": "^[a-z]{1,8}$"}).to(&p.Currency), "`usd`",
+			"costs are counted in its millionths, such as `usd_micros`"},
+		{"models", value{
+			read:   func(d *decoder, e entry) { p.Models = d.prices(e) },
+			node:   func() node { return mapNode(p.Models, modelPrice.node) },
+			schema: mapOf(modelPrice.schema()),
+		}, "money is not counted",
+			"the prices of models, or of their families, by name; `ft:gpt-4.1` is the price of models that are " +
+				"fine-tuned from it. A name with a colon, such as `gpt-4o:online`, and versions that cost more " +
+				"than their family, such as `gpt-4o-2024-05-13` and `claude-opus-4-1`, need prices of their own. " +
+				"With any of them, a call of a model without a price is refused"},
 	}
 }
 
@@ -58,9 +62,18 @@ func (d *decoder) prices(e entry) map[string]llm.Price {
 	list := map[string]llm.Price{}
 	for _, e := range entries {
 		var p llm.Price
-		before := len(d.problems)
-		seen := d.settings(e.value, "the price of "+shorten(e.key), "", priceSettings(&p, d))
-		if !seen["input"] && len(d.problems) == before {
+		s := modelPrice
+		s.what = "the price of " + shorten(e.key)
+		s.read(d, e, &p)
+		list[e.key] = p
+	}
+	return list
+}
+
+var modelPrice = section[llm.Price]{
+	name: "price", settings: priceSettings,
+	check: func(d *decoder, e entry, p *llm.Price, seen map[string]bool, wrong bool) {
+		if !seen["input"] && !wrong {
 			d.missing(e.at, `such as {input: "2.00", output: "8.00"}: per million tokens`, "the price of %s has no input", shorten(e.key))
 		}
 		// Without a price of its own, what was read from a cache costs as much as other input.
@@ -70,22 +83,35 @@ func (d *decoder) prices(e entry) map[string]llm.Price {
 		if !seen["cache_write"] {
 			p.CacheWrite = usualWrite(p.Input)
 		}
-		list[e.key] = p
-	}
-	return list
+	},
 }
 
 // usualWrite is what tokens cost that are written to a cache, unless the file says otherwise: a
 // quarter more than other input (platform.claude.com/docs, pricing).
 func usualWrite(input int64) int64 { return min(input+(input+3)/4, llm.MaxPrice) }
 
-func priceSettings(p *llm.Price, d *decoder) []setting {
-	return []setting{
-		{"input", func(e entry) { p.Input = d.price(e) }, priceNode(p.Input, -1)},
-		{"cache_read", func(e entry) { p.CacheRead = d.price(e) }, priceNode(p.CacheRead, p.Input)},
-		{"cache_write", func(e entry) { p.CacheWrite = d.price(e) }, priceNode(p.CacheWrite, usualWrite(p.Input))},
-		{"output", func(e entry) { p.Output = d.price(e) }, priceNode(p.Output, 0)},
+func priceSettings(p *llm.Price) []setting {
+	price := func(to *int64, usual int64) value {
+		f := asPrice
+		f.node = func(micros int64) node { return priceNode(micros, usual) }
+		return f.to(to)
 	}
+	return []setting{
+		{"input", price(&p.Input, -1), required, "per million tokens of the prompt, with at most six decimals"},
+		{"cache_read", price(&p.CacheRead, p.Input), "as `input`", "of tokens of the prompt that were read from a " +
+			"cache"},
+		{"cache_write", price(&p.CacheWrite, usualWrite(p.Input)), "a quarter more than `input`, as at Anthropic",
+			"of tokens of the prompt that were written to a cache"},
+		{"output", price(&p.Output, 0), "0", "of tokens of the answer, reasoning included"},
+	}
+}
+
+var asPrice = form[int64]{
+	read: (*decoder).price,
+	schema: define("amount", schema{"anyOf": []schema{
+		{"type": "number", "minimum": 0, "maximum": 1_000_000},
+		{"type": "string", "pattern": decimals.String(), "examples": []string{"2.50"}},
+	}}, nil),
 }
 
 // price reads a price per million tokens, as a number or a text.

@@ -22,21 +22,27 @@ type Queue struct {
 	Multiplier  float64       // what the delay is multiplied by after each attempt; 0 means 2
 }
 
-func (d *decoder) queue(e entry) {
-	d.settings(e.value, "queue", "queue", d.config.Queue.settings(d))
+var queueSection = section[Queue]{name: "queue", what: "queue", noted: "queue", settings: (*Queue).settings}
+
+func (q *Queue) settings() []setting {
+	return []setting{
+		{"max_depth", number[int](1, maxDepth).to(&q.MaxDepth), "50", "the most tasks in the queue"},
+		{"retry_delay", between(time.Millisecond, maxStep).to(&q.RetryDelay), "60s", "after this time a task that " +
+			"could not run is tried again"},
+		{"max_attempts", number[int](1, maxAttempts).to(&q.MaxAttempts), "3", "how many times a task is tried"},
+		{"multiplier", asMultiplier.to(&q.Multiplier), "2", "what the delay is multiplied by after each attempt"},
+	}
 }
 
-func (q *Queue) settings(d *decoder) []setting {
-	var multiplier node
-	if q.Multiplier != 0 {
-		multiplier.scalar = strconv.FormatFloat(q.Multiplier, 'f', -1, 64)
-	}
-	return []setting{
-		{"max_depth", func(e entry) { q.MaxDepth = int(d.integer(e, 1, maxDepth)) }, numberNode(q.MaxDepth)},
-		{"retry_delay", func(e entry) { q.RetryDelay = d.between(e, time.Millisecond, maxStep) }, durationNode(q.RetryDelay)},
-		{"max_attempts", func(e entry) { q.MaxAttempts = int(d.integer(e, 1, maxAttempts)) }, numberNode(q.MaxAttempts)},
-		{"multiplier", func(e entry) { q.Multiplier = d.multiplier(e) }, multiplier},
-	}
+var asMultiplier = form[float64]{
+	read: (*decoder).multiplier, bounds: number[int](1, maxMultiplier).bounds,
+	node: func(f float64) (n node) {
+		if f != 0 {
+			n.scalar = strconv.FormatFloat(f, 'f', -1, 64)
+		}
+		return n
+	},
+	schema: schema{"type": "number", "minimum": 1, "maximum": maxMultiplier},
 }
 
 func (d *decoder) multiplier(e entry) float64 {

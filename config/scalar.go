@@ -30,6 +30,12 @@ func (d *decoder) text(e entry) (string, bool) {
 	return "", false
 }
 
+// anyText is text for readers that need not know whether it is one.
+func (d *decoder) anyText(e entry) string {
+	text, _ := d.text(e)
+	return text
+}
+
 // oneOf reads one of a few words. Any other value is reported, and the result is "".
 func (d *decoder) oneOf(e entry, words ...string) string {
 	if n, ok := e.value.(*ast.StringNode); ok {
@@ -161,12 +167,10 @@ func (d *decoder) between(e entry, least, most time.Duration) time.Duration {
 }
 
 // share reads a number of units, or a percentage.
-func (d *decoder) share(e entry) (drawgate.Share, bool) {
+func (d *decoder) share(e entry) (s drawgate.Share) {
 	switch n := e.value.(type) {
 	case *ast.IntegerNode:
-		before := len(d.problems)
-		units := d.integer(e, 0, drawgate.MaxAmount)
-		return drawgate.Share{Units: units}, len(d.problems) == before
+		s.Units = d.integer(e, 0, drawgate.MaxAmount)
 	case *ast.FloatNode:
 		hint := ""
 		if f, err := strconv.ParseFloat(n.GetToken().Value, 64); err == nil && f > 0 && f < 1 {
@@ -181,12 +185,12 @@ func (d *decoder) share(e entry) (drawgate.Share, bool) {
 		case percent >= 100:
 			d.problem(spanOf(n), "", "%s %s is not less than 100%%: nothing would be left", e.key, n.Value)
 		default:
-			return drawgate.Share{Percent: percent}, true
+			s.Percent = percent
 		}
 	default:
 		d.problem(spanOf(n), "such as 10 or 12.5%", "%s must be a number of units or a percentage, not %s", e.key, describe(n))
 	}
-	return drawgate.Share{}, false
+	return s
 }
 
 // list reads a list of 1 to most values.

@@ -152,15 +152,21 @@ var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|bearer|ap
 
 var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-// settings returns the keys that name a secret, and last the key that must not contain one.
-func (s *Secret) settings(d *decoder, word string) []setting {
+// settings returns the keys that name a secret, and last the key that must not contain one. what is
+// the secret, for the reference; only the first key has what follows its first sentence.
+func (s *Secret) settings(word, usual, what string) []setting {
+	brief, _, _ := strings.Cut(what, ". ")
 	return []setting{
-		{word + "_env", func(e entry) { s.Env = d.variableName(e) }, textNode(s.Env)},
-		{word + "_file", func(e entry) { s.File, _ = d.text(e) }, textNode(s.File)},
-		{word, func(e entry) {
-			d.hideValue(e.value)
-			d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, and name that with %s_env or %[1]s_file", word), "do not put a secret in this file")
-		}, node{}},
+		{word + "_env", asVariable.to(&s.Env), usual, "the environment variable that holds " + what},
+		{word + "_file", asText.to(&s.File), usual, "the file that holds " + brief},
+		{key: word, value: value{
+			read: func(d *decoder, e entry) {
+				d.hideValue(e.value)
+				d.problem(e.at, fmt.Sprintf("put it in an environment variable or a file, "+
+					"and name that with %s_env or %[1]s_file", word), "do not put a secret in this file")
+			},
+			node: func() node { return node{} },
+		}},
 	}
 }
 
@@ -191,10 +197,14 @@ func (d *decoder) hideValue(n ast.Node) {
 	}
 }
 
-// oneSecret makes sure that a secret is given exactly once. more is another way to give it, or ""
-// if it was not used.
-func (d *decoder) oneSecret(at span, what, word, more string, s Secret, wrong bool) {
-	if given := count(s.Env, s.File, more); given != 1 && !wrong {
+// oneSecret makes sure that a secret is given exactly once. more means that it is given in another
+// way, too.
+func (d *decoder) oneSecret(at span, what, word string, more bool, s Secret, wrong bool) {
+	given := count(s.Env, s.File)
+	if more {
+		given++
+	}
+	if given != 1 && !wrong {
 		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, given)
 	}
 }

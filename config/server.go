@@ -47,7 +47,7 @@ const (
 	RoleAdmin Role = "admin"
 )
 
-var roles = []string{string(RoleTake), string(RoleRead), string(RoleAdmin)}
+var roles = []Role{RoleTake, RoleRead, RoleAdmin}
 
 // Token is an access token of the server. Only the SHA-256 of its secret is known.
 type Token struct {
@@ -87,42 +87,40 @@ type ForwardAuth struct {
 // refusalStatuses are the HTTP statuses that proxies understand as a refusal.
 var refusalStatuses = []int{401, 403, 429}
 
-func (d *decoder) server(e entry) {
-	d.settings(e.value, "server", "server", d.config.Server.settings(d))
-}
+var serverSection = section[Server]{name: "server", what: "server", noted: "server", settings: (*Server).settings}
 
-func (s *Server) settings(d *decoder) []setting {
-	var tokens node
-	for i := range s.Tokens {
-		tokens.list = append(tokens.list, settingsNode(s.Tokens[i].settings(d, nil)))
-	}
+func (s *Server) settings() []setting {
 	return []setting{
-		{"listen", func(e entry) { s.Listen = d.address(e) }, textNode(s.Listen)},
-		{"admin", func(e entry) { s.Admin = d.address(e) }, textNode(s.Admin)},
-		{"grpc", func(e entry) { s.GRPC = d.address(e) }, textNode(s.GRPC)},
-		{"tls", func(e entry) { s.TLS = d.tls(e) }, settingsNode(s.TLS.settings(d))},
-		{"tokens", func(e entry) { s.Tokens = d.tokens(e) }, tokens},
-		{"insecure", func(e entry) { s.Insecure = d.boolean(e) }, flagNode(s.Insecure)},
-		{"ready", func(e entry) { s.ReadyAll = d.oneOf(e, "any", "all") == "all" }, wordNode(s.ReadyAll, "all")},
-		{"proxies", func(e entry) { s.Proxies = d.proxies(e) }, settingsNode(s.Proxies.settings(d))},
-		{"forward_auth", func(e entry) { s.ForwardAuth = d.forwardAuth(e) }, settingsNode(s.ForwardAuth.settings(d))},
+		{"listen", asAddress.to(&s.Listen), "`127.0.0.1:7878`", "`host:port` of the API and of forward-auth; `off` " +
+			"for none; port 0 chooses a free one"},
+		{"admin", asAddress.to(&s.Admin), "`127.0.0.1:7879`", "`host:port` for administrators and metrics; `off` for " +
+			"none"},
+		{"grpc", asAddress.to(&s.GRPC), "`off`", "`host:port` of the rate limit service for Envoy; `off` for none"},
+		{"tls", tlsSection.to(&s.TLS), none, "TLS on all listeners; changed files are reloaded"},
+		{"tokens", tokenSection.list(maxTokens).to(&s.Tokens), none, "access tokens. Without any, and without " +
+			"`client_ca`, everybody who reaches a listener may do everything, and only loopback addresses are served"},
+		{"insecure", asFlag.to(&s.Insecure), no, "serve other addresses without tokens and client certificates"},
+		{"ready", either("any", "all").to(&s.ReadyAll), "`any`", "while the store is unavailable, `/readyz` answers " +
+			"200 if `any` policy can be decided by its fallback, or only if `all` can: see [health](http.md#health)"},
+		{"proxies", proxySection.to(&s.Proxies), none, "which proxies are trusted to name the client's address. " +
+			"Without any, the client is whoever opened the connection"},
+		{"forward_auth", forwardSection.to(&s.ForwardAuth), "", "how `/auth`, for nginx auth_request, Caddy " +
+			"forward_auth and Traefik ForwardAuth, answers"},
 	}
 }
 
-func (d *decoder) tls(e entry) (t TLS) {
-	before := len(d.problems)
-	d.settings(e.value, "tls", "", t.settings(d))
-	if len(d.problems) == before && (t.Cert == "" || t.Key == "") {
-		d.missing(spanOf(e.value), "such as {cert: /etc/drawgate/tls.crt, key: /etc/drawgate/tls.key}", "tls needs cert and key, the files of the certificate and of its key")
-	}
-	return t
+var tlsSection = section[TLS]{
+	name: "tlsFiles", what: "tls", settings: (*TLS).settings,
+	lacks: "tls needs cert and key, the files of the certificate and of its key",
+	hint:  "such as {cert: /etc/drawgate/tls.crt, key: /etc/drawgate/tls.key}",
 }
 
-func (t *TLS) settings(d *decoder) []setting {
+func (t *TLS) settings() []setting {
 	return []setting{
-		{"cert", func(e entry) { t.Cert, _ = d.text(e) }, textNode(t.Cert)},
-		{"key", func(e entry) { t.Key = d.keyFile(e) }, textNode(t.Key)},
-		{"client_ca", func(e entry) { t.ClientCA, _ = d.text(e) }, textNode(t.ClientCA)},
+		{"cert", asText.to(&t.Cert), required, "file with the certificate and the intermediate ones, in PEM"},
+		{"key", textBy((*decoder).keyFile, nil).to(&t.Key), required, "file with its key, in PEM"},
+		{"client_ca", asText.to(&t.ClientCA), none, "file with authorities, in PEM: only clients with a certificate " +
+			"of one of them are served"},
 	}
 }
 
@@ -137,89 +135,88 @@ func (d *decoder) keyFile(e entry) string {
 	return text
 }
 
-func (d *decoder) tokens(e entry) (list []Token) {
-	items, _ := d.list(e, maxTokens)
-	for _, n := range items {
-		list = append(list, d.token(n))
-	}
-	return list
+var tokenSection = section[Token]{
+	name: "token", what: "a token", settings: (*Token).settings,
+	more:  schema{"oneOf": need("token_env", "token_file", "sha256")},
+	lacks: "the token has no role", hint: "give it one of take, read, admin, or a list of them",
+	check: func(d *decoder, e entry, t *Token, seen map[string]bool, wrong bool) {
+		d.oneSecret(spanOf(e.value), "a token", "token", seen["sha256"], t.Secret, wrong)
+	},
 }
 
-func (d *decoder) token(n ast.Node) (t Token) {
-	before := len(d.problems)
-	hash := ""
-	seen := d.settings(n, "a token", "", t.settings(d, &hash))
-	wrong := len(d.problems) > before
-	d.oneSecret(spanOf(n), "a token", "token", hash, t.Secret, wrong)
-	if !seen["role"] && !wrong {
-		d.missing(spanOf(n), "give it one of take, read, admin, or a list of them", "the token has no role")
-	}
-	return t
-}
-
-// settings puts the SHA-256 as it is written into hash.
-func (t *Token) settings(d *decoder, hash *string) []setting {
-	role, sum := texts(t.Roles), node{}
-	if len(t.Roles) == 1 {
-		role = role.list[0]
-	}
-	if t.Secret == (Secret{}) {
-		sum = textNode(t.Digest())
+func (t *Token) settings() []setting {
+	asRoles := once(oneOrMore(words(roles...), len(roles)))
+	asRoles.node = func(list []Role) node {
+		if len(list) == 1 {
+			return textNode(list[0])
+		}
+		return texts(list)
 	}
 	return append([]setting{
-		{"name", func(e entry) { t.Name = d.short(e) }, textNode(t.Name)},
-		{"role", func(e entry) { t.Roles = d.roles(e) }, role},
-		{"tenant", func(e entry) { t.Tenant = d.short(e) }, textNode(t.Tenant)},
-		{"sha256", func(e entry) { *hash, t.Sum = d.digest(e) }, sum},
-	}, t.Secret.settings(d, "token")...)
+		{"name", asShort.to(&t.Name), "", "for people"},
+		{"role", asRoles.to(&t.Roles), required, "`take` (take, settle, forward-auth), `read` (status, explain, " +
+			"policies, upstreams, incidents, metrics), `admin` (everything), or a list of them"},
+		{"tenant", asShort.to(&t.Tenant), "any", "the only tenant whose buckets it may name. Such a token cannot " +
+			"read metrics, which show all tenants"},
+		{"sha256", digest(&t.Sum, &t.Secret), oneOfThree, "the SHA-256 of the token: `printf %s \"$TOKEN\" | " +
+			"sha256sum`"},
+	}, t.Secret.settings("token", oneOfThree, "the token, of at least 16 bytes")...)
 }
 
-func (d *decoder) roles(e entry) (list []Role) {
-	d.texts(e, len(roles), func(e entry) {
-		if r := Role(d.oneOf(e, roles...)); r != "" && !slices.Contains(list, r) {
-			list = append(list, r)
-		}
-	})
-	return list
+// digest is the value of the SHA-256 of a secret, which is shown if the file does not say where the
+// secret is.
+func digest(sum *[sha256.Size]byte, named *Secret) value {
+	return value{
+		read: func(d *decoder, e entry) { *sum = d.digest(e) },
+		node: func() (n node) {
+			if *named == (Secret{}) {
+				n = textNode(hex.EncodeToString(sum[:]))
+			}
+			return n
+		},
+		schema: schema{"type": "string"}.with(matching(digests)),
+	}
 }
 
 var digests = regexp.MustCompile(`^(sha256:)?[0-9a-fA-F]{64}$`)
 
 // digest reads the SHA-256 of a secret. Any other value may be the secret itself, so it is not
 // shown.
-func (d *decoder) digest(e entry) (text string, sum [sha256.Size]byte) {
+func (d *decoder) digest(e entry) (sum [sha256.Size]byte) {
 	n, ok := e.value.(*ast.StringNode)
-	switch {
-	case ok && digests.MatchString(n.Value):
+	if ok && digests.MatchString(n.Value) {
 		sum, _ = parseHash(hashPrefix + n.Value[len(n.Value)-2*sha256.Size:])
-		return n.Value, sum
-	default:
-		d.hideValue(e.value)
-		d.problem(spanOf(e.value), `it is what sha256sum prints: printf %s "$TOKEN" | sha256sum; put it in quotes`, "sha256 must be 64 hexadecimal digits")
+		return sum
 	}
-	return "", sum
+	d.hideValue(e.value)
+	d.problem(spanOf(e.value), `it is what sha256sum prints: printf %s "$TOKEN" | sha256sum; put it in quotes`,
+		"sha256 must be 64 hexadecimal digits")
+	return sum
 }
 
-func (d *decoder) proxies(e entry) (p Proxies) {
-	before := len(d.problems)
-	d.settings(e.value, "proxies", "", p.settings(d))
-	if len(d.problems) == before && len(p.Trusted) == 0 && !p.Unix {
-		d.missing(spanOf(e.value), "such as {trusted: [10.0.0.0/8]}", "proxies trusts nobody: it needs trusted or unix")
-	}
-	return p
+var proxySection = section[Proxies]{
+	name: "proxies", what: "proxies", settings: (*Proxies).settings,
+	check: func(d *decoder, e entry, p *Proxies, _ map[string]bool, wrong bool) {
+		if !wrong && len(p.Trusted) == 0 && !p.Unix {
+			d.missing(spanOf(e.value), "such as {trusted: [10.0.0.0/8]}",
+				"proxies trusts nobody: it needs trusted or unix")
+		}
+	},
 }
 
-func (p *Proxies) settings(d *decoder) []setting {
+func (p *Proxies) settings() []setting {
 	return []setting{
-		{"trusted", func(e entry) { p.Trusted = d.trusted(e) }, networksNode(p.Trusted)},
-		{"header", func(e entry) { p.Header = d.header(e) }, textNode(p.Header)},
-		{"unix", func(e entry) { p.Unix = d.boolean(e) }, flagNode(p.Unix)},
+		{"trusted", asNetworks.by((*decoder).trusted).to(&p.Trusted), none, "networks of proxies that are trusted to " +
+			"name the client. A header that a trusted proxy passes on unchecked was written by its client"},
+		{"header", asHeader.to(&p.Header), "`X-Forwarded-For`", "the header with the client's address. It is read " +
+			"from the right, up to the first address that is not trusted"},
+		{"unix", asFlag.to(&p.Unix), no, "peers that connect over a Unix socket are trusted too"},
 	}
 }
 
 // trusted reads the networks of proxies.
 func (d *decoder) trusted(e entry) []netip.Prefix {
-	list := d.networks(e)
+	list := asNetworks.read(d, e)
 	for _, p := range list {
 		if p.Bits() == 0 {
 			d.warn(spanOf(e.value), "name the networks of your proxies", "every client in %s is trusted to name its own address: each can choose whose limit it uses", p)
@@ -228,37 +225,36 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 	return list
 }
 
-func (d *decoder) forwardAuth(e entry) (f ForwardAuth) {
-	d.settings(e.value, "forward_auth", "", f.settings(d))
-	return f
-}
+var forwardSection = section[ForwardAuth]{name: "forwardAuth", what: "forward_auth", settings: (*ForwardAuth).settings}
 
-func (f *ForwardAuth) settings(d *decoder) []setting {
-	return []setting{
-		{"status", func(e entry) {
-			if f.Status = int(d.integer(e, 1, 999)); f.Status != 0 && !slices.Contains(refusalStatuses, f.Status) {
-				d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: use 401, 403 or 429", f.Status)
-			}
-		}, numberNode(f.Status)},
-		{"allow_away", func(e entry) { f.AllowAway = d.boolean(e) }, flagNode(f.AllowAway)},
-		{"shared", func(e entry) { f.Shared = d.policyNames(e) }, texts(f.Shared)},
-		{"describe", func(e entry) { f.Describe = d.policyNames(e) }, texts(f.Describe)},
-		{"uri_header", func(e entry) { f.URI = d.header(e) }, textNode(f.URI)},
-		{"method_header", func(e entry) { f.Method = d.header(e) }, textNode(f.Method)},
-		{"host_header", func(e entry) { f.Host = d.header(e) }, textNode(f.Host)},
-		{"user_header", func(e entry) { f.User = d.header(e) }, textNode(f.User)},
-		{"class_header", func(e entry) { f.Class = d.header(e) }, textNode(f.Class)},
-	}
-}
-
-// policyNames reads names of policies. finish checks whether they exist.
-func (d *decoder) policyNames(e entry) (names []string) {
-	d.texts(e, maxTokens, func(e entry) {
-		if name, ok := d.text(e); ok {
-			names = append(names, name)
+func (f *ForwardAuth) settings() []setting {
+	status := number[int](1, 999).by(func(d *decoder, e entry) int {
+		n := int(d.integer(e, 1, 999))
+		if n != 0 && !slices.Contains(refusalStatuses, n) {
+			d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: use 401, 403 or 429", n)
 		}
-	})
-	return names
+		return n
+	}).within("")
+	status.schema = schema{"type": "integer", "enum": refusalStatuses}
+	policies := oneOrMore(asText, maxTokens) // finish checks whether they exist
+	return []setting{
+		{"status", status.to(&f.Status), "429", "the status of a refusal: 401, 403 or 429. nginx understands only " +
+			"401 and 403"},
+		{"allow_away", asFlag.to(&f.AllowAway), no, "requests pass, marked, if nothing decides; otherwise they get " +
+			"503. A decision of a `fallback` counts as a decision"},
+		{"shared", policies.to(&f.Shared), none, "policies of which all callers share a bucket: a refusal then says " +
+			"that it is not the caller's own limit"},
+		{"describe", policies.to(&f.Describe), "all", "policies whose limits the headers describe"},
+		{"uri_header", asHeader.to(&f.URI), "`X-Forwarded-Uri`, `X-Original-URI` or `X-Original-URL`",
+			"the header with the request's path; the proxy must overwrite it"},
+		{"method_header", asHeader.to(&f.Method), "`X-Forwarded-Method` or `X-Original-Method`",
+			"the header with the request's method; the proxy must overwrite it"},
+		{"host_header", asHeader.to(&f.Host), "`X-Forwarded-Host`", "the header with the request's host; the proxy " +
+			"must overwrite it"},
+		{"user_header", asHeader.to(&f.User), none, "the header with the signed-in user; the proxy must overwrite it"},
+		{"class_header", asHeader.to(&f.Class), none, "the header with the caller's class; the proxy must overwrite " +
+			"it. See [`api_keys`](#api_keys)"},
+	}
 }
 
 // lookUpSecrets finds the secrets that the configuration names.

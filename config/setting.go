@@ -1,69 +1,174 @@
 package config
 
 import (
-	"strconv"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/drawgate/drawgate"
 )
 
-// setting is a key of a section: what reads its value, and the value that it has, if it is set.
+// setting is a key of a mapping. From the tables of settings come the decoding of a file, what
+// [Config.Explain] prints, schema.json, and the tables of docs/configuration.md: a new setting
+// needs a line in its table and no other edit.
 type setting struct {
-	key  string
-	read func(entry)
-	node node
+	key   string
+	value value
+	usual string // the default, in Markdown: [required] if there is none, "" if there is nothing to say
+	about string // in Markdown, with no period at the end; the schema has it without the marks
 }
 
-// settings reads a section. section is the name under which the positions of its settings are
-// recorded; "" if that is not asked.
-func (d *decoder) settings(n ast.Node, what, section string, list []setting) (seen map[string]bool) {
-	fields := make([]field, len(list))
-	for i := range list {
-		fields[i] = field{list[i].key, list[i].read}
-	}
-	if section != "" {
-		fields = d.noted(section, fields)
-	}
-	return d.object(n, what, fields)
+const (
+	required = "required"
+	no, yes  = "`false`", "`true`"
+	none     = "none"
+
+	oneOfTwo   = "exactly one of the two"
+	oneOfThree = "exactly one of the three"
+)
+
+// value is the value of a setting.
+type value struct {
+	read   func(*decoder, entry)
+	node   func() node // empty if it is not set
+	schema schema      // nil for a key that is accepted only to explain what to write instead
+	bounds string      // in Markdown
 }
 
-// settingsNode returns what is set in a section.
-func settingsNode(list []setting) node {
-	var b mapping
-	for i := range list {
-		b.node(list[i].key, list[i].node)
+// by returns the value with another reader.
+func (v value) by(read func(*decoder, entry)) value {
+	v.read = read
+	return v
+}
+
+// section is a mapping with known keys, as which a file has a T.
+type section[T any] struct {
+	name     string // of its definition in the schema
+	what     string // its name in messages
+	noted    string // the name under which the positions of its settings are recorded, if anybody asks for them
+	settings func(*T) []setting
+	more     schema // what the schema says beyond the keys
+
+	// lacks is what is wrong if a key that is required is missing, and hint what to write.
+	lacks, hint string
+	// check, if there is one, looks at the mapping as a whole. wrong means that there is a mistake
+	// in one of the values.
+	check func(d *decoder, e entry, to *T, seen map[string]bool, wrong bool)
+}
+
+func (s section[T]) read(d *decoder, e entry, to *T) {
+	before, list := len(d.problems), s.settings(to)
+	seen := d.object(e.value, s.what, list, d.noted(s.noted))
+	wrong := len(d.problems) > before
+	if s.check != nil {
+		s.check(d, e, to, seen, wrong)
 	}
-	return node{pairs: b}
+	missing := slices.IndexFunc(list, func(k setting) bool { return k.usual == required && !seen[k.key] })
+	if missing >= 0 && !wrong && s.lacks != "" {
+		d.missing(spanOf(e.value), s.hint, "%s", strings.ReplaceAll(s.lacks, "KEY", list[missing].key))
+	}
+}
+
+func (s section[T]) node(t T) node { return settingsNode(s.settings(&t)) }
+
+// to returns the value of a setting that is such a mapping.
+func (s section[T]) to(p *T) value {
+	return value{
+		read:   func(d *decoder, e entry) { s.read(d, e, p) },
+		node:   func() node { return s.node(*p) },
+		schema: s.schema(),
+	}
+}
+
+func (s section[T]) schema() schema {
+	return define(s.name, s.more, func() []setting { return s.settings(new(T)) })
+}
+
+// list is the form of a list of such mappings.
+func (s section[T]) list(most int) form[[]T] {
+	return s.listBy(most, func(d *decoder, e entry, _ int) (t T) {
+		s.read(d, e, &t)
+		return t
+	})
+}
+
+// listBy is list with a func that reads the value at an index.
+func (s section[T]) listBy(most int, read func(d *decoder, e entry, i int) T) form[[]T] {
+	return form[[]T]{
+		read: func(d *decoder, e entry) (list []T) {
+			items, _ := d.list(e, most)
+			for i, n := range items {
+				list = append(list, read(d, entry{e.key, spanOf(n), n}, i))
+			}
+			return list
+		},
+		node: func(list []T) (n node) {
+			for i := range list {
+				n.list = append(n.list, s.node(list[i]))
+			}
+			return n
+		},
+		schema: listOf(s.schema(), most),
+	}
+}
+
+// object reads a mapping with known keys. It returns the keys that are present or were probably
+// meant. around, if it is not nil, reads the value of each.
+func (d *decoder) object(n ast.Node, what string, list []setting, around func(*setting, entry)) (seen map[string]bool) {
+	seen = map[string]bool{}
+	entries, _ := d.entries(n, what)
+	for _, e := range entries {
+		var known []string
+		found := false
+		for i := range list {
+			s := &list[i]
+			if s.value.schema != nil {
+				known = append(known, s.key)
+			}
+			if s.key != e.key {
+				continue
+			}
+			found, seen[s.key] = true, true
+			if around != nil {
+				around(s, e)
+			} else {
+				s.value.read(d, e)
+			}
+		}
+		if !found {
+			d.unknown(e, what, known, entries, seen)
+		}
+	}
+	return seen
+}
+
+// noted returns a func that reads a setting and records the position of its value. section is what
+// the setting is a part of: "" for the file. It is nil if nobody asks for the positions.
+func (d *decoder) noted(section string) func(*setting, entry) {
+	if section == "" {
+		return nil
+	}
+	return func(s *setting, e entry) {
+		d.origin(section+"."+s.key, spanOf(e.value))
+		s.value.read(d, e) // which may record a better one
+	}
+}
+
+// settingsNode returns what is set in a mapping.
+func settingsNode(list []setting) node { return node{pairs: set(list)} }
+
+func set(list []setting) (b mapping) {
+	for i := range list {
+		b.node(list[i].key, list[i].value.node())
+	}
+	return b
 }
 
 // general returns the settings at the top that are not of store or policies.
-func (c *Config) general() (b mapping) {
-	b.node("enabled", wordNode(c.Off, "false"))
-	b.node("max_buckets", numberNode(c.MaxBuckets))
-	b.node("instances", c.Instances.node())
-	b.node("store_timeout", durationNode(c.StoreTimeout))
-	b.node("store_mark", wordNode(c.RequireMark, "required"))
-	b.node("warn_every", durationNode(c.WarnEvery))
-	b.node("start", wordNode(c.Start != drawgate.StartDefault, c.Start.String()))
-	return b
+func (c *Config) general() mapping {
+	return slices.DeleteFunc(set(c.top()), func(p pair) bool { return p.key == "store" || p.key == "prefix" })
 }
 
 // sections returns the settings that have their own mappings, without what may be a secret.
-func (c *Config) sections() (b mapping) {
-	var d *decoder // nothing is read
-	b.node("api_keys", settingsNode(c.APIKeys.settings(d)))
-	b.node("queue", settingsNode(c.Queue.settings(d)))
-	b.node("server", settingsNode(c.Server.settings(d)))
-	b.node("envoy", settingsNode(c.Envoy.settings(d)))
-	b.node("telemetry", settingsNode(c.Telemetry.settings(d)))
-	b.node("gateway", settingsNode(c.Gateway.settings(d)))
-	return b
-}
-
-func percentsNode(list []int) (n node) {
-	for _, p := range list {
-		n.list = append(n.list, node{scalar: strconv.Itoa(p) + "%"})
-	}
-	return n
+func (c *Config) sections() mapping {
+	return slices.DeleteFunc(set(c.parts()), func(p pair) bool { return p.key == "policies" || p.key == "rules" })
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-func (d *decoder) store(e entry) {
+func (d *decoder) store(e entry) string {
 	text, ok := d.text(e)
 	if !ok {
-		return
+		return ""
 	}
 	if hint, err := checkStore(text); err != nil {
 		d.problem(spanOf(e.value), hint, "%s", err)
-		return
+		return ""
 	}
-	d.config.Store = text
+	return text
 }
 
-func (d *decoder) prefix(e entry) {
+func (d *decoder) prefix(e entry) string {
 	text, ok := d.text(e)
 	if !ok {
-		return
+		return ""
 	}
 	if err := checkPrefix(text); err != nil {
 		d.problem(spanOf(e.value), "", "%s", err)
-		return
+		return ""
 	}
-	d.config.Prefix = text
+	return text
 }
 
 var prefixes = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,64}$`)

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -43,69 +45,65 @@ type Webhook struct {
 	Milestones []int    // milestones of usage that are sent, in per cent of a limit: some of 50, 80, 95 and 100; none means all
 }
 
-func (d *decoder) telemetry(e entry) {
-	t := &d.config.Telemetry
-	d.settings(e.value, "telemetry", "telemetry", t.settings(d))
-	if t.Salt.Env != "" && t.Salt.File != "" {
-		d.problem(e.at, "leave one of them out", "telemetry has both salt_env and salt_file")
-	}
-}
-
-func (t *Telemetry) settings(d *decoder) []setting {
-	var identifiers, watch node
-	if t.Identifiers != 0 {
-		identifiers.scalar = strconv.Itoa(max(0, t.Identifiers))
-	}
-	for i := range t.Watch {
-		watch.list = append(watch.list, settingsNode(t.Watch[i].settings(d)))
-	}
-	return append([]setting{
-		{"metrics", func(e entry) { t.MetricsOff = !d.boolean(e) }, wordNode(t.MetricsOff, "false")},
-		{"identifiers", func(e entry) {
-			if t.Identifiers = int(d.integer(e, 0, maxIdentifiers)); t.Identifiers == 0 {
-				t.Identifiers = -1
-			}
-		}, identifiers},
-		{"raw_identifiers", func(e entry) { t.RawIdentifiers = d.boolean(e) }, flagNode(t.RawIdentifiers)},
-		{"refusals_every", func(e entry) { t.RefusalsEvery = d.between(e, time.Second, maxStep) }, durationNode(t.RefusalsEvery)},
-		{"watch", func(e entry) { t.Watch = d.watch(e) }, watch},
-		{"webhook", func(e entry) { t.Webhook = d.webhook(e) }, settingsNode(t.Webhook.settings(d))},
-		{"cloudwatch", func(e entry) { t.CloudWatch = d.cloudWatch(e) }, settingsNode(t.CloudWatch.settings(d))},
-	}, t.Salt.settings(d, "salt")...)
-}
-
-func (w *Watched) settings(d *decoder) []setting {
-	return []setting{
-		{"policy", func(e entry) { w.Policy = d.short(e) }, textNode(w.Policy)},
-		{"tenant", func(e entry) { w.Tenant = d.short(e) }, textNode(w.Tenant)},
-		{"key", func(e entry) { w.Key = d.short(e) }, textNode(w.Key)},
-		{"name", func(e entry) { w.Name = d.ruleName(e) }, textNode(w.Name)},
-	}
-}
-
-func (d *decoder) watch(e entry) (list []Watched) {
-	items, _ := d.list(e, maxWatched)
-	for _, n := range items {
-		var w Watched
-		before := len(d.problems)
-		seen := d.settings(n, "a watched bucket", "", w.settings(d))
-		if (!seen["policy"] || !seen["key"]) && len(d.problems) == before {
-			d.missing(spanOf(n), "such as {policy: api, key: global}", "a watched bucket needs policy and key")
+var telemetrySection = section[Telemetry]{
+	name: "telemetry", what: "telemetry", noted: "telemetry", settings: (*Telemetry).settings,
+	check: func(d *decoder, e entry, t *Telemetry, _ map[string]bool, _ bool) {
+		if t.Salt.Env != "" && t.Salt.File != "" {
+			d.problem(e.at, "leave one of them out", "telemetry has both salt_env and salt_file")
 		}
-		list = append(list, w)
-	}
-	return list
+	},
 }
 
-func (d *decoder) webhook(e entry) (w Webhook) {
-	before := len(d.problems)
-	d.settings(e.value, "webhook", "", w.settings(d))
-	wrong := len(d.problems) > before
-	if given := count(w.URL, w.Address.Env, w.Address.File); given != 1 && !wrong {
-		d.missing(spanOf(e.value), "give it url, url_env or url_file", "webhook needs one URL, not %d", given)
+func (t *Telemetry) settings() []setting {
+	identifiers := number[int](0, maxIdentifiers)
+	identifiers.node = func(n int) node { return wordNode(n != 0, strconv.Itoa(max(0, n))) }
+	identifiers = identifiers.by(func(d *decoder, e entry) int {
+		return cmp.Or(int(d.integer(e, 0, maxIdentifiers)), -1) // 0 means the default
+	})
+	watch := watchSection.list(maxWatched).within(fmt.Sprintf("at most %d", maxWatched))
+	return append([]setting{
+		{"metrics", asOff.to(&t.MetricsOff), yes, "Prometheus metrics, on the admin listener"},
+		{"identifiers", identifiers.to(&t.Identifiers), "20", "how many keys of each policy have metrics of their own"},
+		{"raw_identifiers", asFlag.to(&t.RawIdentifiers), no, "metrics show keys in clear. They may be personal data " +
+			"or secrets"},
+		{"refusals_every", between(time.Second, maxStep).to(&t.RefusalsEvery), "1m", "at most one warning about " +
+			"refusals by one limit per this time, with their number"},
+		{"watch", watch.to(&t.Watch), "", "buckets, of policies with many keys, whose usage the metrics show"},
+		{"webhook", hookSection.to(&t.Webhook), none, "where signed webhook calls go"},
+		{"cloudwatch", cloudWatchSection.to(&t.CloudWatch), none, "metrics of Amazon CloudWatch: either `emf` or " +
+			"`put`"},
+	}, t.Salt.settings("salt", "a random one at each start",
+		"the secret that hides keys in metrics, logs and webhooks. With the same secret in all processes a key "+
+			"has the same hash everywhere. `serve` warns if there is none, unless it does not share its store "+
+			"(memory, or `instances` is 1)")...)
+}
+
+var watchSection = section[Watched]{
+	name: "watched", what: "a watched bucket", settings: (*Watched).settings,
+	lacks: "a watched bucket needs policy and key",
+	hint:  "such as {policy: api, key: global}",
+}
+
+func (w *Watched) settings() []setting {
+	return []setting{
+		{"policy", asShort.to(&w.Policy), required, "the policy"},
+		{"tenant", asShort.to(&w.Tenant), "", "the tenant"},
+		{"key", asShort.to(&w.Key), required, "the key"},
+		{"name", asName.to(&w.Name), "the key's hash", "what metrics call it"},
 	}
-	d.oneSecret(spanOf(e.value), "webhook", "secret", "", w.Secret, wrong)
-	return w
+}
+
+var hookSection = section[Webhook]{
+	name: "webhook", what: "webhook", settings: (*Webhook).settings,
+	more: schema{"allOf": []schema{
+		{"oneOf": need("secret_env", "secret_file")}, {"oneOf": need("url", "url_env", "url_file")},
+	}},
+	check: func(d *decoder, e entry, w *Webhook, _ map[string]bool, wrong bool) {
+		if given := count(w.URL, w.Address.Env, w.Address.File); given != 1 && !wrong {
+			d.missing(spanOf(e.value), "give it url, url_env or url_file", "webhook needs one URL, not %d", given)
+		}
+		d.oneSecret(spanOf(e.value), "webhook", "secret", false, w.Secret, wrong)
+	},
 }
 
 // shownURL returns the URL without its user and password, and without its path, which is a secret
@@ -128,23 +126,37 @@ func (w *Webhook) shownURL() string {
 	return shown
 }
 
-func (w *Webhook) settings(d *decoder) []setting {
-	list := []setting{
-		{"url", func(e entry) {
-			d.hideValue(e.value) // the receiver may treat it as a secret
-			w.URL = d.link(e)
-		}, textNode(w.shownURL())},
-		{"milestones", func(e entry) { w.Milestones = d.milestones(e) }, percentsNode(w.Milestones)},
-		{"kinds", func(e entry) {
-			d.texts(e, len(warningKinds), func(e entry) {
-				if kind := d.oneOf(e, warningKinds...); kind != "" && !slices.Contains(w.Kinds, kind) {
-					w.Kinds = append(w.Kinds, kind)
-				}
-			})
-		}, texts(w.Kinds)},
+func (w *Webhook) settings() []setting {
+	link := textBy((*decoder).link, httpURL).to(&w.URL)
+	readLink := link.read
+	link.read = func(d *decoder, e entry) {
+		d.hideValue(e.value) // the receiver may treat it as a secret
+		readLink(d, e)
 	}
-	list = append(list, w.Address.settings(d, "url")[:2]...)
-	return append(list, w.Secret.settings(d, "secret")...)
+	link.node = func() node { return textNode(w.shownURL()) }
+	kinds := once(oneOrMore(words(warningKinds...), len(warningKinds)))
+	list := []setting{
+		{"url", link, oneOfThree, "the target: `http` or `https`. For some services the URL is a secret, so only its " +
+			"host is ever shown"},
+		{"milestones", asMilestones.to(&w.Milestones), "all", "which milestones of use are reported: of `50%`, " +
+			"`80%`, `95%`, `100%`"},
+		{"kinds", kinds.to(&w.Kinds), "all", "which warnings are reported: `" + strings.Join(warningKinds, "`, `") +
+			"`"},
+	}
+	list = append(list, w.Address.settings("url", oneOfThree, "the URL, if that is a secret")[:2]...)
+	return append(list, w.Secret.settings("secret", oneOfTwo,
+		"the secret that signs the calls, of at least 16 bytes")...)
+}
+
+var asMilestones = form[[]int]{
+	read: (*decoder).milestones,
+	node: func(list []int) (n node) {
+		for _, p := range list {
+			n.list = append(n.list, node{scalar: strconv.Itoa(p) + "%"})
+		}
+		return n
+	},
+	schema: listOf(enum("50%", "80%", "95%", "100%"), len(milestones)),
 }
 
 // warningKinds are the kinds of warnings of package telemetry.

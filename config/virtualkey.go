@@ -2,11 +2,8 @@ package config
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
-
-	"github.com/goccy/go-yaml/ast"
 
 	"github.com/drawgate/drawgate"
 )
@@ -23,64 +20,51 @@ type VirtualKey struct {
 	Secret Secret            // where the secret is; empty if the file has its SHA-256
 }
 
-func (d *decoder) virtualKeys(e entry) (list []VirtualKey) {
-	items, _ := d.list(e, maxKeys)
+func (d *decoder) virtualKeys(e entry) []VirtualKey {
 	first := map[string]int{}
-	for i, n := range items {
-		k := d.virtualKey(n, keySetting(i))
+	return virtualKeySection.listBy(maxKeys, func(d *decoder, e entry, i int) (k VirtualKey) {
+		s := virtualKeySection
+		s.noted = keySetting(i)
+		d.origin(s.noted, e.at)
+		s.read(d, e, &k)
 		if line := first[k.Name]; line != 0 && k.Name != "" {
-			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key name %s is used twice", shorten(k.Name))
+			d.problem(e.at, fmt.Sprintf("the first one is on line %d", line),
+				"key name %s is used twice", shorten(k.Name))
 		}
-		first[k.Name] = spanOf(n).Line
-		list = append(list, k)
-	}
-	return list
+		first[k.Name] = e.at.Line
+		return k
+	}).read(d, e)
 }
 
 // keySetting is the name of a key's settings.
 func keySetting(i int) string { return "gateway.keys[" + strconv.Itoa(i) + "]" }
 
-func (d *decoder) virtualKey(n ast.Node, setting string) (k VirtualKey) {
-	d.origin(setting, spanOf(n))
-	before := len(d.problems)
-	hash := ""
-	seen := d.settings(n, "a key", setting, k.settings(d, &hash))
-	wrong := len(d.problems) > before
-	d.oneSecret(spanOf(n), "a key", "secret", hash, k.Secret, wrong)
-	if !seen["name"] && !wrong {
-		d.missing(spanOf(n), "rules, and the log of calls that fail, call the key by it", "the key has no name")
-	}
-	return k
+var virtualKeySection = section[VirtualKey]{
+	name: "virtualKey", what: "a key", settings: (*VirtualKey).settings,
+	more:  schema{"oneOf": need("secret_env", "secret_file", "sha256")},
+	lacks: "the key has no name", hint: "rules, and the log of calls that fail, call the key by it",
+	check: func(d *decoder, e entry, k *VirtualKey, seen map[string]bool, wrong bool) {
+		d.oneSecret(spanOf(e.value), "a key", "secret", seen["sha256"], k.Secret, wrong)
+	},
 }
 
-// settings puts the SHA-256 as it is written into hash.
-func (k *VirtualKey) settings(d *decoder, hash *string) []setting {
-	var sum node
-	if k.Secret == (Secret{}) {
-		sum = textNode(hex.EncodeToString(k.Sum[:]))
-	}
+var asPriority = number[int](0, drawgate.MaxPriority)
+
+func (k *VirtualKey) settings() []setting {
+	patterns := oneOrMore(asPattern, maxModels)
 	return append([]setting{
-		{"name", func(e entry) { k.Name = d.ruleName(e) }, textNode(k.Name)},
-		{"team", func(e entry) { k.Team = d.short(e) }, textNode(k.Team)},
-		{"user", func(e entry) { k.User = d.short(e) }, textNode(k.User)},
-		{"class", func(e entry) { k.Class = d.short(e) }, textNode(k.Class)},
-		{"priority", func(e entry) { k.Priority = int(d.integer(e, 0, drawgate.MaxPriority)) }, numberNode(k.Priority)},
-		{"models", func(e entry) {
-			d.texts(e, maxModels, func(e entry) {
-				if text := d.pattern(e); text != "" {
-					k.Models = append(k.Models, text)
-				}
-			})
-		}, texts(k.Models)},
-		{"others", func(e entry) {
-			d.texts(e, maxModels, func(e entry) {
-				if text := d.pattern(e); text != "" {
-					k.Others = append(k.Others, text)
-				}
-			})
-		}, texts(k.Others)},
-		{"sha256", func(e entry) { *hash, k.Sum = d.digest(e) }, sum},
-	}, k.Secret.settings(d, "secret")...)
+		{"name", asName.to(&k.Name), required, "what rules see: `attr(\"key\")`. The log names it where a call " +
+			"fails. Metrics and warnings have [its hash](gateway.md#what-is-used), as of every key of a bucket"},
+		{"team", asShort.to(&k.Team), "empty", "what rules see: `attr(\"team\")`"},
+		{"user", asShort.to(&k.User), "empty", "what rules see: `user`"},
+		{"class", asShort.to(&k.Class), "empty", "what rules see: `class`"},
+		{"priority", asPriority.to(&k.Priority), "0", "of its calls. The header `Drawgate-Priority` can lower it"},
+		{"models", patterns.to(&k.Models), "everything", "what it may use: `UPSTREAM/MODEL`, with `*` at the end. " +
+			"Calls that may choose [another model](gateway.md#callers) are refused"},
+		{"others", patterns.to(&k.Others), "all", "which of the upstreams' `others` it may use: `UPSTREAM/PATH`, " +
+			"with `*` at the end"},
+		{"sha256", digest(&k.Sum, &k.Secret), oneOfThree, "the SHA-256 of the key: `printf %s \"$KEY\" | sha256sum`"},
+	}, k.Secret.settings("secret", oneOfThree, "the key, of at least 16 bytes")...)
 }
 
 // lookUp finds the secret, and keeps its SHA-256 alone.

@@ -186,17 +186,16 @@ func source(t *testing.T) string {
 func TestCalendarWindowsAreNamedEverywhere(t *testing.T) {
 	t.Parallel()
 	for path, where := range map[string]*regexp.Regexp{
-		"../config/schema.json":    regexp.MustCompile(`(?s)"calendar": \{\s+"type": "string",\s+"enum": \[(.*?)\]`),
-		"../config/schema_test.go": regexp.MustCompile(`Calendar +string +.*jsonschema:"(enum=.*?)"`),
-		"../api/openapi.json":      regexp.MustCompile(`"every": \{"type": "string", "enum": \[(.*?)\]`),
-		"../api/api.go":            regexp.MustCompile(`Every .*// (calendar: .*)`),
-		"../api/policy.go":         regexp.MustCompile(`Every .*// (calendar: .*)`),
-		"../rls/rules.go":          regexp.MustCompile(`(?s)map\[drawgate\.Every\][^{]*\{(.*?)\}`),
-		"../telemetry/period.go":   regexp.MustCompile(`(?s)// Period names (.*?)for a calendar limit`),
-		"envoy.md":                 regexp.MustCompile("(?m)^`aligned` supports (.*)$"),
-		"configuration.md":         regexp.MustCompile("(?m)^\\| `calendar` \\|(.*)$"),
-		"semantics.md":             regexp.MustCompile("at most amount per calendar (.*) of a zone"),
-		"metrics.md":               regexp.MustCompile("(?m)^\\| `period` \\|(.*)$"),
+		"../config/schema.json":  regexp.MustCompile(`(?s)"calendar": \{[^{}]*?"enum": \[(.*?)\]`),
+		"../api/openapi.json":    regexp.MustCompile(`"every": \{"type": "string", "enum": \[(.*?)\]`),
+		"../api/api.go":          regexp.MustCompile(`Every .*// (calendar: .*)`),
+		"../api/policy.go":       regexp.MustCompile(`Every .*// (calendar: .*)`),
+		"../rls/rules.go":        regexp.MustCompile(`(?s)map\[drawgate\.Every\][^{]*\{(.*?)\}`),
+		"../telemetry/period.go": regexp.MustCompile(`(?s)// Period names (.*?)for a calendar limit`),
+		"envoy.md":               regexp.MustCompile("(?m)^`aligned` supports (.*)$"),
+		"configuration.md":       regexp.MustCompile("(?m)^\\| `calendar` \\|(.*)$"),
+		"semantics.md":           regexp.MustCompile("at most amount per calendar (.*) of a zone"),
+		"metrics.md":             regexp.MustCompile("(?m)^\\| `period` \\|(.*)$"),
 	} {
 		lists := where.FindAllStringSubmatch(read(t, path), -1)
 		if len(lists) == 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,7 +64,7 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 		return
 	}
 	if err := x.copy(f, k, resp.Body); err != nil {
-		x.cut(c, resp, err)
+		x.cut(resp, err)
 	}
 	if k != nil {
 		x.store(k, c, resp)
@@ -126,31 +125,13 @@ func (x *exchange) deliverError(resp *http.Response) {
 	secret := redacting{redactor: x.up.secret}
 	body = secret.next(body)
 	body = append(body, secret.rest()...)
-	body = withoutAccount(body, resp.Header)
+	body = llm.WithoutAccount(body, resp.Header)
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none
 	x.w.WriteHeader(resp.StatusCode)
 	if x.r.Method != http.MethodHead {
 		_, _ = x.w.Write(body) //nolint:gosec // the provider says of what type its answer is; who has left needs none
 	}
-}
-
-// accounts are the names of an account in the errors of OpenAI, Anthropic, Google and OpenRouter.
-var accounts = regexp.MustCompile(`\borg-[A-Za-z0-9]{6,}|\bproj_[A-Za-z0-9]{6,}|` +
-	`\buser_[A-Za-z0-9]{24,}|\bprojects/[A-Za-z0-9-]+|\bproject_number:[0-9]+|` +
-	`\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
-
-// withoutAccount returns an error without the names of the account of which it speaks: callers
-// share that, and need not know it.
-func withoutAccount(body []byte, h http.Header) []byte {
-	const hidden = "(account)"
-	body = accounts.ReplaceAll(body, []byte(hidden))
-	for _, name := range []string{"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id"} {
-		if v := h.Get(name); len(v) >= 4 {
-			body = bytes.ReplaceAll(body, []byte(v), []byte(hidden))
-		}
-	}
-	return body
 }
 
 // plain reports whether an answer is not compressed.
@@ -229,18 +210,14 @@ func eventEnded(tail []byte) bool {
 
 // cut ends an answer that the provider did not finish. Its caller must not take it for whole: a
 // stream of events gets one that is an error, and the connection is closed.
-func (x *exchange) cut(c *call, resp *http.Response, err error) {
+func (x *exchange) cut(resp *http.Response, err error) {
 	x.result = ResultLeft
 	if x.r.Context().Err() == nil && !errors.Is(err, errCaller) {
 		x.result = ResultCut
 		why, _ := errorOf(err, x.up.config.Name)
 		x.h.warn("an answer was cut off", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
 		if isEvents(resp) {
-			body := bytes.TrimSpace(x.up.config.Profile.Error(why.kind, why.message, 0).Body)
-			event := "data: " + string(body)
-			if c.Operation == llm.OpMessages {
-				event = "event: error\n" + event
-			}
+			event := x.up.config.Profile.ErrorEvent(why.kind, why.message)
 			if !eventEnded(x.tail) {
 				event = "\n\n" + event
 			}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+
+	"github.com/drawgate/drawgate/llm"
 )
 
 // maxHeld is how much of one event is held back to see what it is: events with errors and with the
@@ -118,12 +120,12 @@ func withoutAccountIn(event []byte, h http.Header) []byte {
 	failure := data.Response.Error
 	switch {
 	case damaged, data.Type == "error", len(data.Error) > 0 && string(data.Error) != "null":
-		return withoutAccount(event, h)
+		return llm.WithoutAccount(event, h)
 	case len(failure) == 0 || string(failure) == "null":
 		return event
 	case !bytes.Contains(event, failure): // it is in several lines
-		return withoutAccount(event, h)
+		return llm.WithoutAccount(event, h)
 	}
 	// The rest is the answer, whose identifiers are not the account's.
-	return bytes.Replace(event, failure, withoutAccount(failure, h), 1)
+	return bytes.Replace(event, failure, llm.WithoutAccount(failure, h), 1)
 }

@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,7 +83,7 @@ func (x *exchange) unknownPath(name string) {
 		_, _ = io.WriteString(x.w, "ok\n") // whoever has left needs no answer
 		return
 	}
-	if p := profileOf(x.r.URL.Path); p != nil {
+	if p, known := llm.ByPath(x.r.URL.Path); known {
 		x.up = &upstream{config: &Upstream{Profile: p}}
 		x.refuse(&refusal{kind: llm.NoSuchPath, message: noUpstream})
 		return
@@ -100,22 +99,6 @@ func (x *exchange) unknownPath(name string) {
 }
 
 const noUpstream = "there is no such upstream: the path must begin with the name of one, as in /openai/v1/chat/completions; add it to the base URL"
-
-// profileOf guesses from a path which provider's SDK makes a call; nil: none that is known.
-func profileOf(path string) *llm.Profile {
-	ends := func(with ...string) bool {
-		return slices.ContainsFunc(with, func(suffix string) bool { return strings.HasSuffix(path, suffix) })
-	}
-	switch {
-	case strings.Contains(path, "/v1beta/"):
-		return llm.Gemini()
-	case ends("/messages", "/messages/count_tokens"):
-		return llm.Anthropic()
-	case ends("/completions", "/responses", "/embeddings"):
-		return llm.OpenAI()
-	}
-	return nil
-}
 
 func (x *exchange) serve(path string) {
 	if x.key = x.state.caller(x.r); x.key == nil {

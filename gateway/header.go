@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"maps"
 	"net/http"
@@ -34,28 +35,30 @@ var hop = []string{
 }
 
 // credentials are headers that carry keys: those of the providers' SDKs, of Azure, and of browsers.
-var credentials = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"}
+var credentials = append([]string{authorization, "Cookie", "Proxy-Authorization"}, plainKeys...)
+
+const authorization = "Authorization"
+
+// plainKeys are the headers that have nothing but a key. Azure's is the last one.
+var plainKeys = append(slices.DeleteFunc(llm.KeyHeaders(), func(name string) bool { return name == authorization }), "Api-Key")
 
 // private are headers of callers that providers do not get: they say where the caller is or whose
-// quota is used, or let a request do something else than its path and method say. Azure's names a
-// deployment, so another model, that answers if this one has no room (learn.microsoft.com/azure,
-// "Manage traffic with spillover"). Those of Helicone and Portkey, proxies that may be an upstream,
-// name the server that gets the call, with the provider's key.
-var private = []string{
-	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
+// quota is used, or let a request do something else than its path and method say. Those of Helicone
+// and Portkey, proxies that may be an upstream, name the server that gets the call, with the
+// provider's key.
+var private = append(llm.PrivateHeaders(),
 	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
-	"X-Original-Url", "X-Rewrite-Url", "X-Goog-Fieldmask", "X-Ms-Spillover-Deployment",
+	"X-Original-Url", "X-Rewrite-Url",
 	"Helicone-Target-Url", "Helicone-Openai-Api-Base", "X-Portkey-Custom-Host",
 	"Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,
-}
+)
 
 // ownSite are headers of answers that are about the provider's site or the account there, not about
 // the call, or that send callers past the gateway.
-var ownSite = []string{
+var ownSite = append(llm.AccountHeaders(),
 	"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", HeaderCache, HeaderModel, HeaderQueued,
-	"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id", "X-Goog-User-Project",
 	"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation", "Refresh",
-}
+)
 
 // untold are headers of requests that do not change an answer: two calls that differ in them alone
 // are the same to the cache. Those of SDKs that begin with X-Stainless- are as well.
@@ -99,15 +102,7 @@ func withoutKeys(h http.Header) http.Header {
 
 // keyHeader returns the header in which a provider wants its key.
 func (u *Upstream) keyHeader() string {
-	switch {
-	case u.KeyHeader != "":
-		return u.KeyHeader
-	case u.Profile.Name == "anthropic":
-		return "X-Api-Key"
-	case u.Profile.Name == "gemini":
-		return "X-Goog-Api-Key"
-	}
-	return "Authorization"
+	return cmp.Or(u.KeyHeader, u.Profile.KeyHeader())
 }
 
 // passed returns the headers of a caller that the provider gets.
@@ -130,7 +125,7 @@ func (u *Upstream) outHeader(in http.Header) http.Header {
 	h := u.passed(in)
 	if u.Key != "" {
 		value := string(u.Key)
-		if name := u.keyHeader(); http.CanonicalHeaderKey(name) == "Authorization" {
+		if name := u.keyHeader(); http.CanonicalHeaderKey(name) == authorization {
 			h.Set(name, "Bearer "+value)
 		} else {
 			h.Set(name, value)
@@ -144,13 +139,13 @@ func (u *Upstream) outHeader(in http.Header) http.Header {
 
 // secretOf returns the virtual key that a request shows: where the providers' SDKs put theirs.
 func secretOf(r *http.Request) string {
-	if v := r.Header.Get("Authorization"); v != "" {
+	if v := r.Header.Get(authorization); v != "" {
 		scheme, secret, _ := strings.Cut(v, " ")
 		if strings.EqualFold(scheme, "Bearer") {
 			return strings.TrimSpace(secret)
 		}
 	}
-	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key", "Api-Key"} {
+	for _, name := range plainKeys {
 		if v := r.Header.Get(name); v != "" {
 			return v
 		}
@@ -174,16 +169,12 @@ func outQuery(raw string, p *llm.Profile) string {
 		return ""
 	}
 	drop := []string{"key", "access_token", "oauth_token"}
-	gemini := p.Name == "gemini"
-	if gemini {
-		drop = append(drop, "fields", "userProject", "bearer_token")
-	}
 	var kept []string
 	for part := range strings.SplitSeq(raw, "&") {
 		name, _, _ := strings.Cut(part, "=")
 		plain, err := url.QueryUnescape(name)
 		control := func(r rune) bool { return r <= ' ' || r == 0x7f }
-		dropped := slices.Contains(drop, plain) || gemini && googleParam(plain)
+		dropped := slices.Contains(drop, plain) || p.PrivateParam(plain)
 		if err != nil || part == "" || dropped || strings.ContainsFunc(part, control) {
 			continue
 		}
@@ -191,11 +182,6 @@ func outQuery(raw string, p *llm.Profile) string {
 	}
 	return strings.Join(kept, "&")
 }
-
-// googleParam reports whether a parameter changes how Google's servers read a call, other than the
-// form of its answer: $httpHeaders and $httpMethod stand for headers and the method
-// (goog.net.rpc.HttpCors of Google's Closure Library).
-func googleParam(name string) bool { return strings.HasPrefix(name, "$") && name != "$alt" }
 
 // clientIP returns the address from which a request came.
 func clientIP(r *http.Request) netip.Addr {

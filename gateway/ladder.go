@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 )
 
@@ -101,14 +102,11 @@ func (x *exchange) end(c *call, k *keep, resp *http.Response, err error) {
 	x.deliver(c, resp, k)
 }
 
-// statusOverloaded is Anthropic's.
-const statusOverloaded = 529
-
 // exhausted reports whether something else may take the place of a call: it was not granted, or the
 // provider refused it for its quota, or is overloaded.
 func exhausted(resp *http.Response, err error) bool {
 	if err == nil {
-		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == statusOverloaded
+		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == llm.StatusOverloaded
 	}
 	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
 		if errors.Is(err, e) {

@@ -47,7 +47,7 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 		}
 		h, p = ask(closing)
 		wantHeaders(t, h, "X-RateLimit-Fallback", "true", "Retry-After", "1")
-		if p.Problem == nil || p.Problem.Status != http.StatusServiceUnavailable || p.Problem.Code != httplimit.CodeStoreAway || p.Problem.Scope != "" ||
+		if p.Problem == nil || p.Problem.Status != http.StatusServiceUnavailable || p.Problem.Code != httplimit.CodeStoreUnavailable || p.Problem.Scope != "" ||
 			!strings.HasSuffix(p.Problem.Type, "#temporary-reduced-capacity") {
 			t.Errorf("closed: %+v", p.Problem)
 		}

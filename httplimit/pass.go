@@ -178,7 +178,7 @@ func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *ta
 		h[HeaderFallback] = []string{"true"}
 		return Pass{}
 	}
-	p := unavailable(CodeStoreAway, "")
+	p := unavailable(CodeStoreUnavailable, "")
 	p.Detail = p.sentence(&drawgate.LimitResult{})
 	return Pass{Problem: p}
 }

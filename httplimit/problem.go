@@ -27,16 +27,16 @@ type Code string
 
 // The codes, with the HTTP status of each. Sending a request again helps only after a 429 or a 503.
 const (
-	CodeLimited   Code = "limited"    // 429: a limit does not have enough left. Scope says whose
-	CodeQueued    Code = "queued"     // 429: other requests are ahead in the queue
-	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
-	CodeQueueFull Code = "queue_full" // 429: the maximum number of requests is waiting
-	CodeNeverFits Code = "never_fits" // 413: it costs more than a limit ever allows: waiting does not help, and there is no Retry-After
-	CodeStoreAway Code = "store_away" // 503: nothing was decided, or a limit admits nothing while the store is unavailable
-	CodeClosing   Code = "closing"    // 503: this process is stopping
-	CodePath      Code = "path"       // 400: proxies, the site and the rules may each read the path differently
-	CodeInvalid   Code = "invalid"    // 500: the program asks for a unit that its policies do not have
-	CodeCancelled Code = "cancelled"  // 499: the client disconnected while it waited. If the store was being asked at that moment, a plain request may have been counted
+	CodeLimited          Code = "limited"           // 429: a limit does not have enough left. Scope says whose
+	CodeQueued           Code = "queued"            // 429: other requests are ahead in the queue
+	CodePaused           Code = "paused"            // 429: a bucket is paused, whatever its limits have left
+	CodeQueueFull        Code = "queue_full"        // 429: the maximum number of requests is waiting
+	CodeNeverFits        Code = "never_fits"        // 413: it costs more than a limit ever allows: waiting does not help, and there is no Retry-After
+	CodeStoreUnavailable Code = "store_unavailable" // 503: nothing was decided, or a limit admits nothing while the store is unavailable
+	CodeClosing          Code = "closing"           // 503: this process is stopping
+	CodePath             Code = "path"              // 400: proxies, the site and the rules may each read the path differently
+	CodeInvalid          Code = "invalid"           // 500: the program asks for a unit that its policies do not have
+	CodeCancelled        Code = "cancelled"         // 499: the client disconnected while it waited. If the store was being asked at that moment, a plain request may have been counted
 )
 
 // statusCancelled is the status that logs show for a client that closed the connection.
@@ -146,7 +146,7 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 		*p = Problem{Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused, After: p.After}
 	case drawgate.Unavailable:
 		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
-		p.Code, p.Scope = CodeStoreAway, ""
+		p.Code, p.Scope = CodeStoreUnavailable, ""
 	}
 	p.Detail = p.sentence(&longest)
 	return p
@@ -177,7 +177,7 @@ func nameOf(r *drawgate.LimitResult, alone bool) string {
 func (p *Problem) sentence(r *drawgate.LimitResult) string {
 	again := fmt.Sprintf(" Try again in %d s.", p.After)
 	switch {
-	case p.Code == CodeStoreAway:
+	case p.Code == CodeStoreUnavailable:
 		return "The server cannot check its limits at the moment." + again
 	case p.Code == CodePaused:
 		return "Requests like this one are paused at the moment." + again

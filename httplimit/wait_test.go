@@ -144,8 +144,8 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 		go func() { done <- send(t.Context(), m) }()
 		synctest.Wait()
 		f.down.Store(true)
-		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreAway || o.after > 7*time.Second {
-			t.Errorf("got %+v, want 503 store_away within 7 s", o)
+		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreUnavailable || o.after > 7*time.Second {
+			t.Errorf("got %+v, want 503 store_unavailable within 7 s", o)
 		}
 	})
 }

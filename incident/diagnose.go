@@ -108,9 +108,9 @@ func sameUnit(theirs, ours string) bool {
 // sameWindow reports whether a limit of ours is per minute or less, or per day, as the provider's.
 func sameWindow(m llm.Meaning, l *drawgate.Limit) bool {
 	switch m {
-	case llm.Minute:
+	case llm.PerMinute:
 		return windowOf(l) <= time.Hour
-	case llm.Day:
+	case llm.PerDay:
 		return windowOf(l) > time.Hour
 	}
 	return true
@@ -149,7 +149,7 @@ func missing(i *api.Incident) string {
 // counterpart returns the limit of the unit and window that the provider told the amount of, and
 // what it allows; of several the one that allows most.
 func counterpart(list []drawgate.LimitResult, theirs *llm.Refusal) (found drawgate.LimitResult, allows int64, ok bool) {
-	window := map[llm.Meaning]time.Duration{llm.Minute: time.Minute, llm.Day: 24 * time.Hour}[theirs.Meaning]
+	window := map[llm.Meaning]time.Duration{llm.PerMinute: time.Minute, llm.PerDay: 24 * time.Hour}[theirs.Meaning]
 	for _, l := range list {
 		if theirs.Limit < 0 || unit(l.Limit.Unit) != theirs.Unit || windowOf(l.Limit) != window {
 			continue

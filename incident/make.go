@@ -121,9 +121,9 @@ func provider(r *llm.Refusal) *api.ProviderLimit {
 func summary(i *api.Incident) string {
 	what := "a quota"
 	switch i.Meaning {
-	case llm.Minute.String():
+	case llm.PerMinute.String():
 		what = "its limit per minute"
-	case llm.Day.String():
+	case llm.PerDay.String():
 		what = "its limit per day"
 	case llm.Spend.String():
 		what = "its cap on spending"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -25,7 +26,9 @@ type Options struct {
 	Instance string       // names this process in the incidents; "" means the host's name
 	Logger   *slog.Logger // gets each incident at once, and failures of the file; nil discards
 	// Report is told each new incident, after it was logged, by a goroutine of the Recorder: the
-	// next one waits until it returns. It must not change the incident. nil: nobody is told.
+	// next one waits until it returns. If 100 wait, further ones are neither logged nor reported,
+	// but listed and written; how many is logged. It must not change the incident. nil: nobody is
+	// told.
 	Report func(*api.Incident)
 	// Status returns the state of an upstream's quota, for [api.Incident.Now]. nil, and an error:
 	// the incident is kept without it.
@@ -57,12 +60,11 @@ type Recorder struct {
 	failed sampler.Sampler // failures of the file
 	lower  sampler.Sampler // limits that upstreams named
 
-	report, save chan struct{} // capacity 1: there is something to do
-	flush        chan chan struct{}
-	stop         chan struct{} // closed by Close
-	closing      sync.Once
-	reported     chan struct{} // closed when everything was logged and reported
-	saved        chan struct{} // closed when everything was written, or could not be
+	reports *outbox.Outbox[*record] // to the log and Options.Report
+	save    chan struct{}           // capacity 1: there is something to write
+	stop    chan struct{}           // closed by Close
+	closing sync.Once
+	saved   chan struct{} // closed when everything was written, or could not be
 }
 
 // kind says which refusals can be one incident.
@@ -72,7 +74,7 @@ type kind struct{ upstream, model, meaning string }
 type record struct {
 	incident api.Incident
 	end      time.Time // refusals of calls that were granted before are the same incident
-	reported bool      // and logged
+	lost     bool      // it was counted in Recorder.lost
 	checked  bool      // Options.Status was asked
 	written  int64     // the count in the file; 0: it is not there
 	at       time.Time // when it was written
@@ -84,7 +86,7 @@ type record struct {
 func New(opts *Options) *Recorder {
 	r := &Recorder{
 		rings: rings{of: map[string]*ring{}}, open: map[kind]*record{},
-		report: make(chan struct{}, 1), save: make(chan struct{}, 1), flush: make(chan chan struct{}), stop: make(chan struct{}), reported: make(chan struct{}), saved: make(chan struct{}),
+		save: make(chan struct{}, 1), stop: make(chan struct{}), saved: make(chan struct{}),
 	}
 	if opts != nil {
 		r.opts = *opts
@@ -99,7 +101,7 @@ func New(opts *Options) *Recorder {
 		r.file = &file{r.opts.File, maxFile}
 		r.load()
 	}
-	go r.reporting()
+	r.reports = outbox.New(api.MaxIncidents, r.report)
 	go r.saving()
 	return r
 }
@@ -117,7 +119,7 @@ func (r *Recorder) load() {
 		r.opts.Logger.Error("earlier incidents cannot be listed", "error", err)
 	}
 	for _, in := range list[max(0, len(list)-api.MaxIncidents):] {
-		r.records = append(r.records, &record{incident: in, reported: true, checked: true, written: in.Count, over: true})
+		r.records = append(r.records, &record{incident: in, checked: true, written: in.Count, over: true})
 	}
 }
 
@@ -169,8 +171,21 @@ func (r *Recorder) refused(e *outbound.Event, ring *ring, underWay int) {
 	rec := &record{incident: *in, end: later(now.Add(mergeTime), in.Until)}
 	r.forget(now)
 	r.records, r.open[k] = append(r.records, rec), rec
-	wake(r.report)
-	wake(r.save)
+	if _, err := r.reports.Add(rec); err != nil {
+		r.lose(rec)
+	}
+	select {
+	case r.save <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// lose counts an incident that was not reported, or forgotten before it was written. r.mu is held.
+func (r *Recorder) lose(rec *record) {
+	if !rec.lost {
+		rec.lost = true
+		r.lost++
+	}
 }
 
 // again counts another refusal. The file has it a little later.
@@ -204,8 +219,8 @@ func (r *Recorder) forget(now time.Time) {
 		return
 	}
 	first := r.records[0]
-	if !first.reported || r.file != nil && first.written != first.incident.Count {
-		r.lost++
+	if r.file != nil && first.written != first.incident.Count {
+		r.lose(first)
 	}
 	for k, rec := range r.open {
 		if rec == first {
@@ -215,58 +230,28 @@ func (r *Recorder) forget(now time.Time) {
 	r.records = slices.Delete(r.records, 0, 1)
 }
 
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it is awake already
-	}
-}
-
-// reporting logs and reports incidents.
-func (r *Recorder) reporting() {
-	defer close(r.reported)
-	for {
-		select {
-		case <-r.report:
-			r.reportAll()
-		case done := <-r.flush:
-			r.reportAll()
-			close(done)
-		case <-r.stop:
-			r.reportAll()
-			return
-		}
-	}
-}
-
-func (r *Recorder) reportAll() {
-	for {
-		in, lost := r.nextUnreported()
-		if lost > 0 {
-			r.opts.Logger.Error("incidents were forgotten before they were logged or written: there were too many of them", "lost", lost)
-		}
-		if in == nil {
-			return
-		}
-		r.log(in)
-		if r.opts.Report != nil {
-			r.opts.Report(in)
-		}
-	}
-}
-
-// nextUnreported returns an incident that was not logged yet, or nil, and how many were lost.
-func (r *Recorder) nextUnreported() (in *api.Incident, lost int64) {
+// report logs and reports an incident.
+func (r *Recorder) report(_ context.Context, rec *record) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	lost, r.lost = r.lost, 0
-	for _, rec := range r.records {
-		if !rec.reported {
-			rec.reported = true
-			return new(rec.incident), lost
-		}
+	in := rec.incident
+	r.mu.Unlock()
+	r.log(&in)
+	if r.opts.Report != nil {
+		r.opts.Report(&in)
 	}
-	return nil, lost
+	r.logLost()
+	return nil
+}
+
+func (r *Recorder) logLost() {
+	r.mu.Lock()
+	lost := r.lost
+	r.lost = 0
+	r.mu.Unlock()
+	if lost > 0 {
+		r.opts.Logger.Error("incidents were forgotten before they were logged or written: there were too many of them",
+			"lost", lost)
+	}
 }
 
 func (r *Recorder) log(in *api.Incident) {
@@ -288,7 +273,8 @@ func (r *Recorder) log(in *api.Incident) {
 	r.opts.Logger.LogAttrs(context.Background(), level, "incident: "+in.Summary, attrs...)
 }
 
-// saving writes incidents to the file.
+// saving writes incidents to the file. It has no queue: it writes whatever of the records has
+// changed, so that counts of one incident are one line, and a disk that was full loses nothing.
 func (r *Recorder) saving() {
 	defer close(r.saved)
 	tick := time.NewTicker(saveEvery)
@@ -416,35 +402,26 @@ func (r *Recorder) List() []api.Incident {
 // are stopped between two calls, such as AWS Lambda's. The file is not waited for. The error is
 // ctx's.
 func (r *Recorder) Flush(ctx context.Context) error {
-	done := make(chan struct{})
-	select {
-	case r.flush <- done:
-	case <-r.reported: // it was closed
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("incident: not all incidents were reported yet: %w", ctx.Err())
+	if _, err := r.reports.Flush(ctx); err != nil {
+		return fmt.Errorf("incident: not all incidents were reported yet: %w", err)
 	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("incident: not all incidents were reported yet: %w", ctx.Err())
-	}
+	return nil
 }
 
 // Close logs, reports and writes what is left, for up to 5 seconds. The error says how many
 // incidents are not in the file as they should be.
 func (r *Recorder) Close() error {
 	r.closing.Do(func() { close(r.stop) })
-	t := time.NewTimer(closeTime)
-	defer t.Stop()
-	for _, done := range []chan struct{}{r.reported, r.saved} {
-		select {
-		case <-done:
-		case <-t.C:
-			t.Reset(0)
-		}
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	reported := make(chan struct{})
+	go func() { // Options.Report may take longer
+		r.reports.Close(ctx)
+		close(reported)
+	}()
+	outbox.Await(ctx, reported)
+	outbox.Await(ctx, r.saved)
+	r.logLost()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	missing := 0

@@ -391,12 +391,21 @@ func TestUnusableFileIsReported(t *testing.T) {
 	})
 }
 
-// TestSlowReportHoldsNobodyUp: callers do not wait for the log, the report or the file.
+// TestSlowReportHoldsNobodyUp: callers do not wait for the log, the report or the file. The log
+// says how many incidents were not reported.
 func TestSlowReportHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		rec := incident.New(&incident.Options{Report: func(*api.Incident) { <-release }})
+		var log bytes.Buffer
+		reported := 0
+		rec := incident.New(&incident.Options{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Report: func(*api.Incident) {
+				<-release
+				reported++
+			},
+		})
 		obs := rec.Observer()
 		const models = api.MaxIncidents + 20
 		for i := range models {
@@ -404,6 +413,7 @@ func TestSlowReportHoldsNobodyUp(t *testing.T) {
 			obs.Granted(e)
 			e.Outcome = outbound.Refused
 			obs.Called(e)
+			synctest.Wait() // the first one is being reported
 		}
 		if n := len(rec.List()); n != api.MaxIncidents {
 			t.Errorf("%d are listed, want %d", n, api.MaxIncidents)
@@ -411,6 +421,9 @@ func TestSlowReportHoldsNobodyUp(t *testing.T) {
 		close(release)
 		if err := rec.Close(); err != nil {
 			t.Error(err)
+		}
+		if reported != api.MaxIncidents+1 || strings.Count(log.String(), "lost=19") != 1 {
+			t.Errorf("%d were reported; the log: %s", reported, log.String())
 		}
 	})
 }

@@ -111,15 +111,15 @@ type Call struct {
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
-	profile  string
+	provider *provider
 	unseen   bool  // its answer may have output that is not shown: see mayHide
 	budget   int64 // of reasoning, which may be larger than MaxOutput
 	thinks   bool  // asks for reasoning, where the model reasons only then
 	predicts bool  // the answer may have had output that was predicted wrongly
 	sound    bool  // it has audio
 	sounds   int64 // inputs that may have audio
-	fast     bool  // asks for Anthropic's fast mode, which has limits of its own
-	flex     bool  // asks for OpenAI's flex tier, which also refuses calls when it has no capacity
+	fast     bool  // asks for a fast mode, which may have limits of its own
+	flex     bool  // asks for a tier that also refuses calls when it has no capacity
 	size     int   // of the body
 	edit     edits // where the body says whether a stream tells its usage
 }

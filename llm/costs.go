@@ -50,7 +50,7 @@ func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
 }
 
 func (p *Profile) requests(c *Call) int64 {
-	if p.wire == wireGemini && c.Operation == OpEmbeddings {
+	if p.provider.perInput && c.Operation == OpEmbeddings {
 		return max(1, c.Inputs)
 	}
 	return 1

@@ -266,36 +266,6 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// TestPresetsCompile: every preset is a policy, and its units are those that its provider counts.
-func TestPresetsCompile(t *testing.T) {
-	t.Parallel()
-	names := map[string]bool{}
-	for _, preset := range llm.Presets() {
-		if names[preset.Name] || preset.Source == "" || preset.Date == "" {
-			t.Errorf("%q occurs twice, or has no source or date", preset.Name)
-		}
-		names[preset.Name] = true
-		if _, err := preset.Policy.Compile(); err != nil {
-			t.Error(err)
-		}
-		p := profile(t, preset.Profile)
-		for _, l := range preset.Policy.Limits {
-			unit := l.Unit
-			if unit == "" {
-				unit = drawgate.UnitRequests
-			}
-			if !slices.Contains(p.Units, unit) {
-				t.Errorf("%s: %s does not count %q", preset.Name, preset.Profile, unit)
-			}
-		}
-	}
-	for _, name := range []string{"gemini-2.5-flash", "gemini-2.5-pro", "gemini-translation"} {
-		if !names[name] {
-			t.Errorf("there is no preset %q", name)
-		}
-	}
-}
-
 // TestOtherModelsAreNoVersions: a model whose name begins with that of a cheaper one is not
 // counted, and does not cost, as that.
 func TestOtherModelsAreNoVersions(t *testing.T) {

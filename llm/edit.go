@@ -25,7 +25,7 @@ type edits struct {
 // NeedsUsage reports whether the answer is a stream that will not tell its usage: one of OpenAI's
 // chat or completions whose stream_options.include_usage is not set.
 func (c *Call) NeedsUsage() bool {
-	return c.Stream && !c.IncludeUsage && (c.Operation == OpChat || c.Operation == OpCompletions)
+	return c.provider != nil && c.provider.askUsage && c.Stream && !c.IncludeUsage && (c.Operation == OpChat || c.Operation == OpCompletions)
 }
 
 // WithUsage returns the body of the call with stream_options.include_usage set, everything else
@@ -63,10 +63,14 @@ func (c *Call) WithModel(path string, body []byte, model string) (newPath string
 		return "", nil, fmt.Errorf("llm: %.80q is not a model's name", model)
 	}
 	e := &c.edit
-	if len(body) != c.size || e.modelEnd > int64(len(body)) {
+	if c.provider == nil || len(body) != c.size || e.modelEnd > int64(len(body)) {
 		return "", nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body), c.size)
 	}
-	newPath, inPath := withModel(path, model)
+	plain, query, hasQuery := strings.Cut(path, "?")
+	newPath, inPath := c.provider.calls.withModel(plain, model)
+	if hasQuery {
+		newPath += "?" + query
+	}
 	switch {
 	case e.modelEnd > 0:
 		body = splice(body, e.model, e.modelEnd, `"`+model+`"`)

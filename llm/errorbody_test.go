@@ -67,7 +67,7 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 func TestOwnErrorsAreUnderstood(t *testing.T) {
 	t.Parallel()
 	want := map[llm.ErrorKind][]llm.Meaning{
-		llm.RateLimited: {llm.Minute}, llm.Unauthorized: {llm.NotQuota}, llm.BadRequest: {llm.NotQuota}, llm.Overloaded: {llm.Overload},
+		llm.RateLimited: {llm.PerMinute}, llm.Unauthorized: {llm.NotQuota}, llm.BadRequest: {llm.NotQuota}, llm.Overloaded: {llm.Overload},
 		llm.ServerError: {llm.Transient}, llm.TimedOut: {llm.Transient},
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -111,11 +111,17 @@ type Estimator struct {
 }
 
 type learnKey struct {
-	profile, caller, model string
-	class                  Class
+	provider, caller, model string
+	class                   Class
 }
 
-func (c *Call) learnKey(class Class) learnKey { return learnKey{c.profile, c.Caller, c.Model, class} }
+func (c *Call) learnKey(class Class) learnKey {
+	k := learnKey{caller: c.Caller, model: c.Model, class: class}
+	if c.provider != nil { // it was read
+		k.provider = c.provider.name
+	}
+	return k
+}
 
 // ratios are the last ones, and their quantile.
 type ratios struct {

@@ -3,6 +3,7 @@ package llm
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -56,10 +57,12 @@ const maxPaths = 32
 // refusals of ours are problem documents (RFC 9457).
 func NewGeneric(g Generic) (*Profile, error) {
 	if g.Name == "" || len(g.Prompt) == 0 || len(g.Paths) == 0 {
-		return nil, errors.New("llm: a generic profile needs a Name, at least one of Paths, and the path of at least one part of the Prompt")
+		return nil, errors.New("llm: a generic profile needs a Name, at least one of Paths, " +
+			"and the path of at least one part of the Prompt")
 	}
-	if g.Default.Context <= 0 || g.Default.MaxOutput < 0 || g.Default.Context > maxAmount || g.Default.MaxOutput > maxAmount {
-		return nil, fmt.Errorf("llm: profile %q needs the Context of its models in tokens, and not a negative MaxOutput, got %d and %d", g.Name, g.Default.Context, g.Default.MaxOutput)
+	if d := &g.Default; d.Context <= 0 || d.MaxOutput < 0 || d.Context > maxAmount || d.MaxOutput > maxAmount {
+		return nil, fmt.Errorf("llm: profile %q needs the Context of its models in tokens, "+
+			"and not a negative MaxOutput, got %d and %d", g.Name, d.Context, d.MaxOutput)
 	}
 	g.Units, g.Paths, g.Limits = slices.Clone(g.Units), slices.Clone(g.Paths), slices.Clone(g.Limits)
 	if g.Units == nil {
@@ -70,15 +73,9 @@ func NewGeneric(g Generic) (*Profile, error) {
 			*n = g.Default.Context
 		}
 	}
-	p := &Profile{
-		Name: g.Name, Units: g.Units, Default: g.Default, FailedInput: true, OutputAtStart: true, ResetZone: "UTC",
-		CreditPause: creditPause, MinutePause: time.Minute, Correction: 1.1, LeastRatio: 0.5, wire: wireGeneric,
-		generic: &g,
-		Overhead: Overhead{
-			Call: 4, CallBound: 64, Message: 4, MessageBound: 16, Tool: 16, ToolBound: 1024, Tools: 346, ToolsBound: 1024, Search: 10_000,
-			Image: 1600, AudioBytes: 250, VideoBytes: 400, FileBytes: 50,
-		},
-	}
+	v := g.provider()
+	p := v.profile()
+	p.Name, p.provider, p.location = g.Name, v, loadZone(p.ResetZone)
 	var err error
 	if p.request, err = g.requests(); err == nil {
 		p.response, err = g.responses()
@@ -87,6 +84,60 @@ func NewGeneric(g Generic) (*Profile, error) {
 		return nil, fmt.Errorf("llm: profile %q: %w", g.Name, err)
 	}
 	return p, nil
+}
+
+// provider returns what is known of the provider.
+func (g *Generic) provider() *provider {
+	ends := &pathEnds{}
+	for _, path := range g.Paths {
+		ends.list = append(ends.list, pathEnd{strings.TrimRight(path, "/"), OpGeneric})
+	}
+	v := &provider{
+		name: g.Name,
+		profile: func() *Profile {
+			return &Profile{
+				Units: g.Units, Default: g.Default, FailedInput: true, OutputAtStart: true, ResetZone: "UTC",
+				CreditPause: creditPause, MinutePause: time.Minute, Correction: 1.1, LeastRatio: 0.5,
+				Overhead: Overhead{
+					Call: 4, CallBound: 64, Message: 4, MessageBound: 16,
+					Tool: 16, ToolBound: 1024, Tools: 346, ToolsBound: 1024, Search: 10_000,
+					Image: 1600, AudioBytes: 250, VideoBytes: 400, FileBytes: 50,
+				},
+			}
+		},
+		calls:      ends,
+		paths:      forms{calls: g.Paths, lists: []string{"/models", "/models/{:}"}},
+		streamed:   streamedOnce,
+		cacheApart: g.Usage.CacheApart,
+		refusal:    openAIRefusal,
+		errors: providerErrors{
+			RateLimited:  {http.StatusTooManyRequests, "rate limited", ""},
+			Unauthorized: {http.StatusUnauthorized, "unauthorized", ""},
+			BadRequest:   {http.StatusBadRequest, "bad request", ""},
+			Overloaded:   {http.StatusServiceUnavailable, "overloaded", ""},
+			ServerError:  {http.StatusInternalServerError, "server error", ""},
+			TimedOut:     {http.StatusGatewayTimeout, "timed out", ""},
+			NotFound:     {http.StatusNotFound, "not found", ""},
+			NoSuchPath:   {http.StatusNotFound, "not found", ""},
+			Forbidden:    {http.StatusForbidden, "forbidden", ""},
+			TooLarge:     {http.StatusRequestEntityTooLarge, "too large", ""},
+			Unavailable:  {http.StatusServiceUnavailable, "unavailable", ""},
+			Lost:         {http.StatusBadGateway, "upstream lost", ""},
+		},
+		errorBody: func(e *providerError, message string, _ time.Duration) any { // RFC 9457
+			return map[string]any{"title": e.kind, "status": e.status, "detail": message}
+		},
+		errorType: "application/problem+json",
+	}
+	if g.Done != "" {
+		v.lastEvents = []string{g.Done}
+	}
+	for _, l := range g.Limits {
+		v.limits = append(v.limits, canonical(limitHeader{
+			unit: l.Unit, limit: l.Limit, remaining: l.Remaining, reset: l.Reset,
+		}))
+	}
+	return v
 }
 
 func (g *Generic) requests() (*node, error) {
@@ -113,7 +164,8 @@ func (g *Generic) responses() (*node, error) {
 	}
 	u := &g.Usage
 	for i, path := range [numUsage]string{
-		useInput: u.Input, useCacheRead: u.CacheRead, useCacheWrite: u.CacheWrite, useOutput: u.Output, useReasoning: u.Reasoning, useTotal: u.Total,
+		useInput: u.Input, useCacheRead: u.CacheRead, useCacheWrite: u.CacheWrite, useOutput: u.Output,
+		useReasoning: u.Reasoning, useTotal: u.Total,
 	} {
 		b.set(path, resUsage+role(i))
 	}

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/drawgate/drawgate"
 )
 
 // Observed is what a response's headers say about one limit.
@@ -26,7 +24,7 @@ type Observed struct {
 // maxReset is the longest time to a reset that is believed: a month.
 const maxReset = 31 * 24 * time.Hour
 
-// limitHeader names the headers of one limit.
+// limitHeader names the headers of one limit: see [canonical].
 type limitHeader struct {
 	unit, scope             string
 	limit, remaining, reset string
@@ -37,7 +35,7 @@ type limitHeader struct {
 // left out; a limit of 0 or -1 is Azure's way to say that it does not know.
 func (p *Profile) Observed(h http.Header, now time.Time) []Observed {
 	var out []Observed
-	for _, l := range p.limitHeaders() {
+	for _, l := range p.provider.limits {
 		limit, ok := wireNumber(h[l.limit])
 		if !ok || limit < 1 {
 			continue
@@ -54,9 +52,8 @@ func (p *Profile) Observed(h http.Header, now time.Time) []Observed {
 }
 
 // quotaHeaders begin the names of headers about an account's quota, at any provider.
-var quotaHeaders = []string{
-	"X-Ratelimit-", "Ratelimit", "X-Rate-Limit-", "Anthropic-Ratelimit-", "Anthropic-Priority-", "Anthropic-Fast-",
-}
+var quotaHeaders = append([]string{"X-Ratelimit-", "Ratelimit", "X-Rate-Limit-"},
+	all(func(v *provider) []string { return v.quotaHeaders })...)
 
 // QuotaHeader reports whether a header of an answer, by its canonical name, is about the account's
 // quota.
@@ -64,69 +61,18 @@ func (p *Profile) QuotaHeader(name string) bool {
 	if slices.ContainsFunc(quotaHeaders, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 		return true
 	}
-	return slices.ContainsFunc(p.limitHeaders(), func(l limitHeader) bool {
+	return slices.ContainsFunc(p.provider.limits, func(l limitHeader) bool {
 		return name == l.limit || name == l.remaining || name == l.reset && name != "Retry-After"
 	})
 }
 
-// limitHeaders returns the headers of a provider's limits, with their canonical names.
-func (p *Profile) limitHeaders() (list []limitHeader) {
-	switch p.wire {
-	case wireOpenAI:
-		return openAILimits
-	case wireAnthropic:
-		return anthropicLimits
-	case wireGeneric:
-		for _, l := range p.generic.Limits {
-			list = append(list, canonical(limitHeader{unit: l.Unit, limit: l.Limit, remaining: l.Remaining, reset: l.Reset}))
-		}
-	}
-	return list
-}
-
+// canonical returns the headers of a limit with their canonical names.
 func canonical(l limitHeader) limitHeader {
-	l.limit, l.remaining, l.reset = http.CanonicalHeaderKey(l.limit), http.CanonicalHeaderKey(l.remaining), http.CanonicalHeaderKey(l.reset)
+	for _, name := range []*string{&l.limit, &l.remaining, &l.reset} {
+		*name = http.CanonicalHeaderKey(*name)
+	}
 	return l
 }
-
-var openAILimits = func() (list []limitHeader) {
-	for _, unit := range []string{drawgate.UnitRequests, UnitTokens, UnitImages} {
-		for _, scope := range []string{"", "project"} {
-			name := unit
-			if scope != "" {
-				name = scope + "-" + unit
-			}
-			list = append(list, canonical(limitHeader{
-				unit: unit, scope: scope, limit: "X-Ratelimit-Limit-" + name, remaining: "X-Ratelimit-Remaining-" + name, reset: "X-Ratelimit-Reset-" + name,
-			}))
-		}
-	}
-	return list
-}()
-
-var anthropicLimits = func() (list []limitHeader) {
-	for _, l := range []struct{ name, unit, scope string }{
-		{"requests", drawgate.UnitRequests, ""},
-		{"tokens", UnitTokens, ""},
-		{"input-tokens", UnitInputTokens, ""},
-		{"output-tokens", UnitOutputTokens, ""},
-		{"priority-input-tokens", UnitInputTokens, "priority"},
-		{"priority-output-tokens", UnitOutputTokens, "priority"},
-		{"fast-input-tokens", UnitInputTokens, "fast"},
-		{"fast-output-tokens", UnitOutputTokens, "fast"},
-	} {
-		prefix := "Anthropic-Ratelimit-" + l.name
-		if l.scope != "" {
-			prefix = "Anthropic-" + l.name
-		}
-		step := int64(1000) // token numbers are rounded to the nearest thousand
-		if l.unit == drawgate.UnitRequests {
-			step = 1
-		}
-		list = append(list, canonical(limitHeader{unit: l.unit, scope: l.scope, limit: prefix + "-Limit", remaining: prefix + "-Remaining", reset: prefix + "-Reset", step: step}))
-	}
-	return list
-}()
 
 // wireNumber reads a number that may have commas between thousands, as in 30,000. It must be told
 // once, or the same each time.

@@ -174,7 +174,7 @@ func TestLearnedFromTheWire(t *testing.T) {
 	if preview := parse(t, g, "/v1beta/models/gemini-2.5-flash-preview-05-20:generateContent", `{}`); !l.Offered(preview, now) {
 		t.Error("another version of a model with a limit of 0 is not offered")
 	}
-	l.NoteRefusal(gc, llm.Refusal{Meaning: llm.Minute, Unit: "input_tokens", Limit: -1}, now)
+	l.NoteRefusal(gc, llm.Refusal{Meaning: llm.PerMinute, Unit: "input_tokens", Limit: -1}, now)
 	if got := l.Amount(llm.LimitKey{Family: "gemini-2.5-flash", Unit: "input_tokens"}, 10, now); got != 10 {
 		t.Errorf("%d input tokens per minute, by a refusal that names no limit", got)
 	}

@@ -330,7 +330,7 @@ func TestGeneric(t *testing.T) {
 	if seen := p.Observed(h, now); len(seen) != 1 || seen[0] != (llm.Observed{Unit: "tokens", Limit: 100, Step: 1, ResetAt: now.Add(30 * time.Second)}) {
 		t.Errorf("observed %+v", seen)
 	}
-	if r := p.Refusal(http.StatusTooManyRequests, h, []byte(`{"error":{"type":"tokens"}}`), now); r.Meaning != llm.Minute || !r.ReopenAt.Equal(now.Add(30*time.Second)) {
+	if r := p.Refusal(http.StatusTooManyRequests, h, []byte(`{"error":{"type":"tokens"}}`), now); r.Meaning != llm.PerMinute || !r.ReopenAt.Equal(now.Add(30*time.Second)) {
 		t.Errorf("refused with %+v", r)
 	}
 	if got := p.Settlement(c, llm.Estimate{Input: 50, Output: 18}, s.Usage()); !slices.Equal(got, units("requests", 1, "tokens", 18)) {

@@ -132,7 +132,7 @@ func (l *Learned) NoteRefusal(c *Call, r Refusal, now time.Time) {
 	switch {
 	case r.Meaning == NotOffered:
 		l.Note(notOffered(c), 0, now)
-	case r.Limit > 0 && r.Unit != "" && (r.Meaning == Minute || r.Meaning == Day):
-		l.Note(LimitKey{Owner: c.Owner, Family: c.Family, Unit: r.Unit, Day: r.Meaning == Day}, r.Limit, now)
+	case r.Limit > 0 && r.Unit != "" && (r.Meaning == PerMinute || r.Meaning == PerDay):
+		l.Note(LimitKey{Owner: c.Owner, Family: c.Family, Unit: r.Unit, Day: r.Meaning == PerDay}, r.Limit, now)
 	}
 }

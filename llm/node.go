@@ -121,3 +121,11 @@ func (n *node) resembles(key []byte) bool {
 	}
 	return false
 }
+
+// errorFields says what an error is, and which of its fields tell its kind.
+func errorFields(n *node, ids ...string) {
+	n.role = resError
+	for _, id := range ids {
+		n.at(id).role = resErrorID
+	}
+}

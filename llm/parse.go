@@ -69,9 +69,9 @@ const (
 // twice, with a largest output that is no number of tokens. Such a call must not be passed on as if
 // it cost nothing. The error shows nothing of the body.
 func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*Call, error) {
-	c := &Call{Operation: OpOther, MaxOutput: -1, Answers: 1, Exact: -1, Owner: p.owner(header), profile: p.Name, size: len(body)}
+	c := &Call{Operation: OpOther, MaxOutput: -1, Answers: 1, Exact: -1, Owner: p.owner(header), provider: p.provider, size: len(body)}
 	path, _, _ = strings.Cut(path, "?")
-	op, model, stream := p.route(path)
+	op, model, stream := p.provider.calls.route(strings.TrimRight(path, "/")) // many servers pass over it
 	if method != http.MethodPost || op == OpOther {
 		return c, nil
 	}
@@ -82,7 +82,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	if len(body) > maxBody {
 		return nil, fmt.Errorf("llm: the body of a %s call has %d bytes, at most %d are read", op, len(body), maxBody)
 	}
-	r := &requestReader{call: c, table: p.table, exact: -1}
+	r := &requestReader{call: c, table: p.provider.known, exact: -1}
 	if err := r.read(p.request, body); err != nil {
 		return nil, fmt.Errorf("llm: the body of a %s call cannot be counted: %w at byte %d", op, err, r.scan.offset)
 	}
@@ -102,7 +102,7 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 // texts, or -1 if the tokenizer cannot be believed.
 func (p *Profile) countExactly(c *Call, body []byte) int64 {
 	twin := *c // the counts of the second reading are not needed
-	r := &requestReader{call: &twin, table: p.table, exact: 0}
+	r := &requestReader{call: &twin, table: p.provider.known, exact: 0}
 	r.count = func(text string) int { return p.Tokenizer(c.Model, text) }
 	if r.read(p.request, body) != nil {
 		return -1
@@ -113,7 +113,7 @@ func (p *Profile) countExactly(c *Call, body []byte) int64 {
 // requestReader is the sink of a request's scanner.
 type requestReader struct {
 	call   *Call
-	table  *known // nil: a generic profile, of which only what it names is known
+	table  *known // nil: only what the profile names is known
 	scan   scanner
 	media  media
 	inMed  bool
@@ -491,7 +491,7 @@ func (r *requestReader) mediaScalar(ro role, kind byte, value []byte) {
 	case reqImage, reqAudio, reqFile, reqInline:
 		m.head = text
 		b := r.top()
-		if ro == reqFile && b != nil && b.role == reqPart && r.table == anthropicKnown {
+		if ro == reqFile && b != nil && b.role == reqPart && r.table != nil && r.table.from {
 			b.source.plus(&m.text)
 			return
 		}

@@ -98,13 +98,8 @@ func (t *Prices) price(c *Call) (Price, error) {
 }
 
 // dearer are versions that cost more than the models that their families are named after, and need
-// prices of their own (openai.com/api/pricing).
-var dearer = []string{
-	"gpt-4o-2024-05-13", "chatgpt-4o", "gpt-3.5-turbo-16k", "gpt-3.5-turbo-instruct", "gpt-3.5-turbo-0301",
-	"gpt-3.5-turbo-0613", "gpt-3.5-turbo-1106",
-	// Three times as much as later ones of Opus 4 (platform.claude.com/docs, pricing).
-	"claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-2025",
-}
+// prices of their own. Any upstream may have any provider's models.
+var dearer = all(func(v *provider) []string { return v.dearer })
 
 // sum adds up tokens times prices, in 128 bits, and rounds up.
 func (p *Price) sum(input, read, write, output int64) int64 {

@@ -8,16 +8,6 @@ import (
 	"time"
 )
 
-// wire is a provider's protocol.
-type wire uint8
-
-const (
-	wireOpenAI wire = iota
-	wireAnthropic
-	wireGemini
-	wireGeneric
-)
-
 // creditPause is how long a provider whose credit is exhausted is left alone. Its refusals cost
 // nothing, so that one call in this time finds out soon whether somebody has paid; official clients
 // would ask twice more at once.
@@ -73,11 +63,9 @@ type Profile struct {
 	Tokenizer func(model, text string) int
 
 	location *time.Location // of ResetZone, as it was at first
-	wire     wire
+	provider *provider
 	request  *node
-	table    *known
 	response *node
-	generic  *Generic
 }
 
 // Family is a group of models that share their limits. A 0 means the profile's default.
@@ -120,19 +108,6 @@ type Overhead struct {
 	AudioBytes            int64 // bytes of an audio input per token
 	VideoBytes            int64 // bytes of a video input per token
 	FileBytes             int64 // bytes of a file per token
-}
-
-// Profiles returns the profiles of OpenAI, Anthropic and Gemini. For others see [NewGeneric].
-func Profiles() []*Profile { return []*Profile{OpenAI(), Anthropic(), Gemini()} }
-
-// ByName returns the profile "openai", "anthropic" or "gemini".
-func ByName(name string) (*Profile, bool) {
-	for _, p := range Profiles() {
-		if p.Name == name {
-			return p, true
-		}
-	}
-	return nil, false
 }
 
 // Family returns what is known of a model, with the profile's defaults filled in. Its Name is the

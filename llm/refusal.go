@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,10 +20,10 @@ type Meaning uint8
 const (
 	// NotQuota is an error of the call itself, such as a bad request or a wrong key.
 	NotQuota Meaning = iota
-	// Minute is a limit per minute or less.
-	Minute
-	// Day is a limit per day.
-	Day
+	// PerMinute is a limit per minute or less.
+	PerMinute
+	// PerDay is a limit per day.
+	PerDay
 	// Spend is a cap on what is spent, per month or in another window, of the provider or of the
 	// owner.
 	Spend
@@ -52,7 +51,7 @@ func (m Meaning) String() string {
 // Quota reports whether a quota is closed: whoever shares it must wait as well.
 func (m Meaning) Quota() bool {
 	switch m {
-	case Minute, Day, Spend, Credit, NotOffered:
+	case PerMinute, PerDay, Spend, Credit, NotOffered:
 		return true
 	}
 	return false
@@ -79,11 +78,12 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
+// StatusOverloaded is Anthropic's status for a provider that has too much to do.
+const StatusOverloaded = 529
+
 const (
-	statusOverloaded = 529       // Anthropic
-	maxErrorBody     = 256 << 10 // bytes of an error's body that are read
-	dayHint          = 5 * time.Minute
-	geminiSpend      = 10 * time.Minute // the window of its spend limit
+	maxErrorBody = 256 << 10 // bytes of an error's body that are read
+	pacific      = "America/Los_Angeles"
 )
 
 // errorBody is the error of any provider.
@@ -114,15 +114,8 @@ func (p *Profile) Refusal(status int, header http.Header, body []byte, now time.
 	e := readError(body)
 	r := Refusal{Status: status, Limit: -1}
 	r.RetryAfter, _ = retryAfter(header, now)
-	r.Billed = status == http.StatusRequestTimeout || p.wire == wireOpenAI && e.code() == "content_filter"
-	switch p.wire {
-	case wireAnthropic:
-		p.anthropicRefusal(&r, &e, header, now)
-	case wireGemini:
-		p.geminiRefusal(&r, &e, now)
-	default:
-		p.openAIRefusal(&r, &e, header, now)
-	}
+	r.Billed = status == http.StatusRequestTimeout
+	p.provider.refusal(p, &r, &e, header, now)
 	if !r.Meaning.Quota() {
 		r.ReopenAt = time.Time{}
 	}
@@ -131,23 +124,16 @@ func (p *Profile) Refusal(status int, header http.Header, body []byte, now time.
 
 // Concerns reports whether a refusal is for the quota that counts a call. It is not if it is for
 // another pool of the provider, whose refusals must not stop the calls of this one: a model of
-// another known family, Anthropic's fast mode, whose limits are separate, or the capacity of
-// OpenAI's flex tier, which a 429 that names no limit means (platform.claude.com/docs, fast mode;
-// platform.openai.com/docs, flex processing). If in doubt it is.
+// another known family, or a speed or tier that has limits of its own. If in doubt it is.
 func (p *Profile) Concerns(c *Call, r *Refusal) bool {
-	if r.Meaning != Minute && r.Meaning != Day {
+	if r.Meaning != PerMinute && r.Meaning != PerDay {
 		return true // money is the whole account's
 	}
 	named, asked := p.Family(r.Model).Name, p.Family(c.Model).Name
-	switch {
-	case r.Model != "" && named != asked && p.known(named) && p.known(asked):
+	if r.Model != "" && named != asked && p.known(named) && p.known(asked) {
 		return false // names that are not known may be other names of the same model
-	case p.wire == wireAnthropic && c.fast:
-		return false
-	case p.wire == wireOpenAI && c.flex:
-		return r.Unit != "" || r.Limit >= 0
 	}
-	return true
+	return p.provider.otherPool == nil || !p.provider.otherPool(c, r)
 }
 
 // known reports whether a family is one of the profile's.
@@ -195,7 +181,7 @@ func (r *Refusal) plain() bool {
 	switch {
 	case r.Status == http.StatusTooManyRequests:
 		return false
-	case r.Status == http.StatusServiceUnavailable, r.Status == statusOverloaded:
+	case r.Status == http.StatusServiceUnavailable, r.Status == StatusOverloaded:
 		r.Meaning = Overload
 	case r.Status >= 500, r.Status == http.StatusRequestTimeout, r.Status == http.StatusConflict:
 		r.Meaning = Transient
@@ -216,63 +202,9 @@ func (p *Profile) credit(r *Refusal, now time.Time) {
 	}
 }
 
-var (
-	openAILimit = regexp.MustCompile(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)(?:, Used:? (?:\d[\d,]{0,15}\d|\d))?(?:, Requested:? (\d[\d,]{0,15}\d|\d))?`)
-	openAITry   = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
-	// afford is OpenRouter's word for a call whose largest output costs more than the credit that
-	// is left: smaller ones pass.
-	afford      = regexp.MustCompile(`can only afford [1-9]`)
-	openAIModel = regexp.MustCompile(`limit reached for ([\w.:/-]{1,128})`)
-)
-
-func (p *Profile) openAIRefusal(r *Refusal, e *errorBody, header http.Header, now time.Time) {
-	decided := r.plain()
-	code, message := e.code(), strings.ToLower(e.Message)
-	switch {
-	case code == "insufficient_quota", e.Type == "insufficient_quota", code == "billing_hard_limit_reached", code == "billing_not_active",
-		r.Meaning == Credit:
-		p.credit(r, now)
-		r.Oversize = afford.MatchString(e.Message)
-		return
-	case decided, r.Status != http.StatusTooManyRequests:
-		return
-	case strings.Contains(message, "overloaded"), code == "engine_overloaded", code == "slow_down":
-		r.Meaning = Overload
-		return
-	}
-	hint := r.RetryAfter
-	if m := openAITry.FindStringSubmatch(e.Message); m != nil {
-		if d, ok := wireDuration(strings.TrimSuffix(strings.TrimSuffix(strings.ReplaceAll(m[1], " ", ""), "econds"), "econd")); ok {
-			hint = max(hint, d)
-		}
-	}
-	r.RetryAfter = hint
-	r.Meaning = Minute
-	if m := openAIModel.FindStringSubmatch(e.Message); m != nil {
-		r.Model = m[1]
-	}
-	if m := openAILimit.FindStringSubmatch(e.Message); m != nil {
-		r.QuotaID = m[1]
-		if n, ok := wireNumber([]string{m[2]}); ok {
-			r.Limit = n
-			asked, ok := wireNumber([]string{m[3]})
-			r.Oversize = ok && asked > n
-		}
-	}
-	what := strings.ToLower(r.QuotaID + " " + e.Type)
-	switch {
-	case strings.Contains(what, "image"):
-		r.Unit = UnitImages
-	case strings.Contains(what, "token"):
-		r.Unit = UnitTokens
-	case strings.Contains(what, "request"), strings.Contains(message, "call rate limit"):
-		r.Unit = drawgate.UnitRequests
-	}
-	if strings.Contains(what, "per day") {
-		r.Meaning = Day
-	}
-	r.reopen(p, hint, p.fullAt(header, r.Unit, now), now)
-}
+// tryAgain finds how long a message asks to wait.
+var tryAgain = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ` +
+	`((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
 
 // reopen sets ReopenAt of a limit per minute or per day that comes back gradually: after the hint;
 // without one, when all of it is back; without that, after the whole window.
@@ -287,7 +219,7 @@ func (r *Refusal) reopen(p *Profile, hint time.Duration, full, now time.Time) {
 		r.ReopenAt = now.Add(hint)
 	case full.After(now):
 		r.ReopenAt = full
-	case r.Meaning == Day:
+	case r.Meaning == PerDay:
 		r.ReopenAt = now.Add(24 * time.Hour)
 	default:
 		r.ReopenAt = now.Add(max(p.MinutePause, time.Second))
@@ -305,61 +237,6 @@ func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at tim
 	return at
 }
 
-var (
-	anthropicLimit = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
-	// Whole sentences: other errors quote what the caller wrote, such as the name of a model or of
-	// a field that is not known.
-	anthropicCap    = regexp.MustCompile(`^you have reached your specified [^:]*usage limits\.([^:]* at 00:00 utc\.)?$`)
-	anthropicCredit = regexp.MustCompile(`^your credit balance is too low[^:]*$`)
-	anthropicRegain = regexp.MustCompile(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)
-)
-
-func (p *Profile) anthropicRefusal(r *Refusal, e *errorBody, header http.Header, now time.Time) {
-	var details struct {
-		ErrorCode string `json:"error_code"`
-	}
-	if len(e.Details) > 0 {
-		_ = json.Unmarshal(e.Details, &details) // without details the type and message decide
-	}
-	message := strings.ToLower(e.Message)
-	decided := r.plain()
-	switch {
-	case e.Type == "overloaded_error":
-		r.Meaning = Overload
-		return
-	case decided:
-		return
-	case e.Type == "billing_error", r.Meaning == Credit, r.Status == http.StatusBadRequest && anthropicCredit.MatchString(message):
-		p.credit(r, now)
-		return
-	case details.ErrorCode == "enforced_spend_limit_reached", r.Status == http.StatusBadRequest && anthropicCap.MatchString(message):
-		r.Meaning = Spend
-		r.ReopenAt = nextMonth(now)
-		if m := anthropicRegain.FindStringSubmatch(e.Message); m != nil {
-			if at, err := time.Parse(time.DateOnly, m[1]); err == nil && at.After(now) && at.Before(now.Add(2*maxReset)) {
-				r.ReopenAt = at
-			}
-		}
-		return
-	case r.Status != http.StatusTooManyRequests:
-		return
-	}
-	r.Meaning = Minute
-	if m := anthropicLimit.FindStringSubmatch(e.Message); m != nil {
-		if n, ok := wireNumber([]string{m[1]}); ok {
-			r.Limit = n
-		}
-		r.Unit = strings.ReplaceAll(m[2], " ", "_")
-	}
-	if r.Unit == "" {
-		r.Unit = p.spent(header, now)
-	}
-	if strings.Contains(message, "per day") || strings.Contains(message, "daily") {
-		r.Meaning = Day
-	}
-	r.reopen(p, r.RetryAfter, p.fullAt(header, r.Unit, now), now)
-}
-
 // spent returns the unit of which nothing is left, if the headers name exactly one.
 func (p *Profile) spent(header http.Header, now time.Time) (unit string) {
 	for _, o := range p.Observed(header, now) {
@@ -372,118 +249,6 @@ func (p *Profile) spent(header http.Header, now time.Time) (unit string) {
 		unit = o.Unit
 	}
 	return unit
-}
-
-// violation is an element of google.rpc.QuotaFailure's list.
-type violation struct {
-	QuotaMetric     string            `json:"quotaMetric"`
-	QuotaID         string            `json:"quotaId"`
-	QuotaDimensions map[string]string `json:"quotaDimensions"`
-	QuotaValue      json.RawMessage   `json:"quotaValue"` // an int64, which ProtoJSON writes as a text
-}
-
-var geminiLimit = regexp.MustCompile(`metric: ([\w./-]{1,200}), limit: (\d{1,12})(?:, model: ([\w.:/-]{1,128}))?`)
-
-func (p *Profile) geminiRefusal(r *Refusal, e *errorBody, now time.Time) {
-	if r.Status == 0 {
-		r.Status, _ = strconv.Atoi(e.code())
-	}
-	message := strings.ToLower(e.Message)
-	if r.plain() {
-		return
-	}
-	if r.Meaning == Credit || r.Status == http.StatusTooManyRequests && strings.Contains(message, "credits are depleted") {
-		p.credit(r, now)
-		return
-	}
-	if r.Status != http.StatusTooManyRequests {
-		return
-	}
-	violations, hint := geminiDetails(e.Details)
-	if m := openAITry.FindStringSubmatch(e.Message); m != nil && hint == 0 {
-		hint, _ = wireDuration(m[1])
-	}
-	r.RetryAfter = max(r.RetryAfter, hint)
-	if len(violations) == 0 {
-		for _, m := range geminiLimit.FindAllStringSubmatch(e.Message, 16) {
-			violations = append(violations, violation{QuotaMetric: m[1], QuotaValue: json.RawMessage(m[2]), QuotaDimensions: map[string]string{"model": m[3]}})
-		}
-	}
-	if len(violations) == 0 {
-		violations = []violation{{QuotaID: e.Message[:min(len(e.Message), maxKeep)]}}
-	}
-	for i, v := range violations {
-		one := p.geminiViolation(r, &v, message, now)
-		if i == 0 || one.ReopenAt.After(r.ReopenAt) {
-			*r = one
-		}
-	}
-	if len(r.QuotaID) > 200 {
-		r.QuotaID = ""
-	}
-}
-
-// geminiViolation says what one violation means, given what all have in common.
-func (p *Profile) geminiViolation(common *Refusal, v *violation, message string, now time.Time) Refusal {
-	r := *common
-	r.QuotaID, r.Model, r.Unit, r.Limit, r.ReopenAt = v.QuotaID, v.QuotaDimensions["model"], "", -1, time.Time{}
-	if r.QuotaID == "" {
-		r.QuotaID = v.QuotaMetric
-	}
-	if n, ok := wireNumber([]string{strings.Trim(string(v.QuotaValue), `"`)}); ok && len(v.QuotaValue) > 0 {
-		r.Limit = n
-	}
-	what := strings.ToLower(strings.ReplaceAll(v.QuotaID+" "+v.QuotaMetric, "_", ""))
-	switch {
-	case strings.Contains(what, "token"):
-		r.Unit = UnitInputTokens
-	case strings.Contains(what, "image"):
-		r.Unit = UnitImages
-	case strings.Contains(what, "request"):
-		r.Unit = drawgate.UnitRequests
-	}
-	switch {
-	case r.Limit == 0:
-		r.Meaning = NotOffered
-		r.ReopenAt = now.Add(learnedFor)
-	case strings.Contains(what, "spend") || strings.Contains(message, "spending cap") || strings.Contains(message, "spend limit"):
-		r.Meaning = Spend
-		r.ReopenAt = now.Add(max(geminiSpend, r.RetryAfter))
-		if strings.Contains(message, "month") {
-			r.ReopenAt = p.nextMonth(now)
-		}
-	case strings.Contains(what, "perday"), strings.Contains(what, "per day"), strings.Contains(what, "daily"), r.RetryAfter > dayHint:
-		// The hint of a limit per day is a few seconds: it is wrong.
-		r.Meaning = Day
-		r.ReopenAt = p.nextDay(now)
-	default:
-		r.Meaning = Minute
-		r.reopen(p, r.RetryAfter, time.Time{}, now)
-	}
-	return r
-}
-
-// geminiDetails reads the details of an error, in any order.
-func geminiDetails(raw json.RawMessage) (all []violation, hint time.Duration) {
-	var list []struct {
-		Type       string      `json:"@type"`
-		Violations []violation `json:"violations"`
-		RetryDelay string      `json:"retryDelay"`
-	}
-	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil {
-		return nil, 0
-	}
-	for _, d := range list {
-		switch {
-		case strings.HasSuffix(d.Type, "google.rpc.QuotaFailure"):
-			all = append(all, d.Violations...)
-		case strings.HasSuffix(d.Type, "google.rpc.RetryInfo"):
-			if d, ok := wireDuration(d.RetryDelay); ok {
-				hint = max(hint, d)
-			}
-		}
-	}
-	return all, hint
 }
 
 // zone returns the zone of the provider's days.

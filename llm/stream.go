@@ -2,7 +2,9 @@ package llm
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -325,7 +327,7 @@ func (s *Stream) endEvent() {
 		}
 	}
 	s.finish, s.finishes = s.finish || e.finish, s.finishes+e.reasons
-	s.ended = s.ended || s.p.ends(s.form, e)
+	s.ended = s.ended || s.p.provider.ends(s.form, e)
 	if e.has[useInput] || e.has[useOutput] {
 		s.toldAt, s.toldLast = s.delivered.Bytes, s.finish || s.ended
 	}
@@ -335,16 +337,15 @@ func (s *Stream) endEvent() {
 	}
 }
 
+// lastEvents are the types of events that end a stream, at any provider.
+var lastEvents = all(func(v *provider) []string { return v.lastEvents })
+
 // ends reports whether an event is the last one.
-func (p *Profile) ends(f form, e *event) bool {
+func (v *provider) ends(f form, e *event) bool {
 	if f == formJSON {
 		return !e.isError
 	}
-	switch e.kind {
-	case "message_stop", "response.completed", "response.incomplete", "response.failed":
-		return true
-	}
-	return p.wire == wireGemini && e.finish || p.wire == wireGeneric && p.generic.Done != "" && e.kind == p.generic.Done
+	return slices.Contains(lastEvents, e.kind) || slices.Contains(v.lastEvents, e.kind) || v.finishEnds && e.finish
 }
 
 // Close says that nothing follows. An event that was not finished does not count, except for the
@@ -381,17 +382,14 @@ func (s *Stream) Usage() Usage {
 		Output: s.seen[useOutput], OutputKnown: s.known[useOutput],
 		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal], Ended: s.Ended(),
 	}
-	switch s.p.wire {
-	case wireAnthropic: // its input_tokens are those that no cache was involved with
+	v := s.p.provider
+	if v.cacheApart {
 		u.Input = add(u.Input, u.CacheRead, u.CacheWrite)
-	case wireGemini:
-		u.Input = add(u.Input, s.seen[useTool])
-		u.Output = add(u.Output, u.Reasoning) // candidatesTokenCount is without the thoughts
+	}
+	u.Input = add(u.Input, s.seen[useTool])
+	if v.reasoningApart {
+		u.Output = add(u.Output, u.Reasoning)
 		u.OutputKnown = u.OutputKnown || s.known[useReasoning]
-	case wireGeneric:
-		if s.p.generic.Usage.CacheApart {
-			u.Input = add(u.Input, u.CacheRead, u.CacheWrite)
-		}
 	}
 	if s.call.Operation == OpEmbeddings && u.InputKnown {
 		u.OutputKnown = true
@@ -415,7 +413,7 @@ func (s *Stream) Usage() Usage {
 	if most := s.p.MaxOutput(s.call); most > 0 {
 		least = min(least, most)
 	}
-	u.SoFar = s.p.wire == wireGemini && u.OutputKnown && !u.Final && s.call.Answers == 1
+	u.SoFar = v.streamed == streamedSoFar && u.OutputKnown && !u.Final && s.call.Answers == 1
 	if u.Final && u.Output == 0 && least > 0 { // a provider that says so of text that it delivered is not believed
 		u.Final, u.OutputKnown, u.SoFar = false, false, false
 	}
@@ -430,20 +428,19 @@ func (s *Stream) Usage() Usage {
 
 // final reports whether the usage that was told is the whole call's.
 func (s *Stream) final(u Usage) bool {
+	when := s.p.provider.streamed
 	switch {
 	case s.failure != nil:
 		return false
-	case s.p.wire == wireGemini:
-		// Gemini tells the numbers so far in every piece, and leaves out those that are 0.
+	case when == streamedSoFar:
 		return s.toldLast && s.finishes >= s.call.Answers || s.form == formJSON && s.ended
 	case !u.OutputKnown:
 		return false
-	case s.p.wire == wireGeneric || s.form == formJSON:
+	case when == streamedOnce || s.form == formJSON:
 		return true
-	case s.p.wire == wireAnthropic: // message_start has a provisional output
+	case when == streamedOver:
 		return s.toldLast
 	}
-	// Some servers that speak OpenAI's protocol tell the numbers so far in every chunk.
 	return (s.ended || s.finishes >= s.call.Answers) && s.toldAt == s.delivered.Bytes
 }
 
@@ -456,7 +453,7 @@ func (p *Profile) ErrorUsage(c *Call, body []byte) (u Usage, ok bool) {
 	_ = s.Close()        // it has no error
 	u = s.Usage()
 	all := s.known[useOutput] || s.known[useReasoning] || c.Operation == OpEmbeddings
-	u.Final = u.InputKnown && (all || p.wire == wireGemini) // which leaves out numbers that are 0
+	u.Final = u.InputKnown && (all || p.provider.streamed == streamedSoFar) // it leaves out numbers that are 0
 	return u, u.InputKnown || s.seen[useOutput]+s.seen[useReasoning]+u.Total > 0
 }
 
@@ -469,26 +466,20 @@ func (s *Stream) Refusal(now time.Time) (r Refusal, ok bool) {
 	return s.p.Refusal(s.status, nil, s.failure, now), true
 }
 
-// statusOf returns the status with which a provider sends an error of this type, code or status
-// outside of a stream.
+// errorStatus are the statuses with which providers send errors of a type, code or status outside
+// of a stream.
+var errorStatus = func() map[string]int {
+	status := map[string]int{}
+	for _, v := range providers {
+		maps.Copy(status, v.errorStatus)
+	}
+	return status
+}()
+
+// statusOf returns the status of an error of this type, code or status.
 func statusOf(id string) int {
-	switch id {
-	case "rate_limit_error", "rate_limit_exceeded", "insufficient_quota", "RESOURCE_EXHAUSTED", "too_many_requests", "tokens", "requests":
-		return http.StatusTooManyRequests
-	case "overloaded_error":
-		return statusOverloaded
-	case "UNAVAILABLE", "overloaded", "slow_down", "engine_overloaded":
-		return http.StatusServiceUnavailable
-	case "timeout_error", "DEADLINE_EXCEEDED":
-		return http.StatusGatewayTimeout
-	case "invalid_request_error", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "context_length_exceeded", "invalid_prompt":
-		return http.StatusBadRequest
-	case "authentication_error", "UNAUTHENTICATED":
-		return http.StatusUnauthorized
-	case "permission_error", "PERMISSION_DENIED":
-		return http.StatusForbidden
-	case "not_found_error", "NOT_FOUND":
-		return http.StatusNotFound
+	if status, ok := errorStatus[id]; ok {
+		return status
 	}
 	if n, err := strconv.Atoi(id); err == nil && n >= 400 && n < 600 {
 		return n

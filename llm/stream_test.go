@@ -273,13 +273,13 @@ func TestErrorInsideStream(t *testing.T) {
 		want                  llm.Meaning
 	}{
 		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Overload},
-		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"limit of 30,000 input tokens per minute\"}}\n\n", llm.Minute},
+		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"limit of 30,000 input tokens per minute\"}}\n\n", llm.PerMinute},
 		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Internal\"}}\n\n", llm.Transient},
-		{"openai", "/v1/chat/completions", "data: {\"error\":{\"message\":\"Rate limit reached\",\"type\":\"tokens\",\"code\":\"rate_limit_exceeded\"}}\n\n", llm.Minute},
+		{"openai", "/v1/chat/completions", "data: {\"error\":{\"message\":\"Rate limit reached\",\"type\":\"tokens\",\"code\":\"rate_limit_exceeded\"}}\n\n", llm.PerMinute},
 		{"openai", "/v1/chat/completions", "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":null}}\n\ndata: [DONE]\n\n", llm.Transient},
 		{"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n", llm.Credit},
-		{"openai", "/v1/responses", "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.Minute},
-		{"gemini", "/v1beta/models/g:streamGenerateContent", "[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.Day},
+		{"openai", "/v1/responses", "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.PerMinute},
+		{"gemini", "/v1beta/models/g:streamGenerateContent", "[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.PerDay},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503}}\n\n", llm.Overload},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"The model is overloaded.\"}}\n\n", llm.Overload},
 	} {

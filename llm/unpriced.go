@@ -12,48 +12,47 @@ import (
 // faster service tier. The call would be counted too low.
 var ErrUnpriced = errors.New("llm: prices do not cover what the call asks for")
 
-// unpriced is a field of a request that changes what tokens cost.
-type unpriced struct {
-	field string
-	plain []string // its values at the price of the table, or below it
+// unpricedFields are the fields of a request that change what tokens cost, by their roles. A value
+// that is not in the provider's plain counts as dearer: nobody knows its price.
+var unpricedFields = map[role]string{
+	reqTier:      "service_tier",
+	reqSpeed:     "speed",
+	reqGeo:       "inference_geo",
+	reqTTL:       "the ttl of a cache",
+	reqModality:  "modalities",
+	reqVoice:     "messages.audio",
+	reqFallbacks: "fallbacks",
 }
 
-// The fields by their roles. A value that is not listed counts as dearer: nobody knows its price.
-//
-// Sources: OpenAI's priority processing costs about twice as much, flex half of the usual price
-// (openai.com/api-priority-processing, platform.openai.com/docs/guides/flex-processing); the types
-// of openai-go v3, anthropic-sdk-go and go-genai name the values. Anthropic's fast mode costs
-// several times as much, inference in the US 1.1 times, a write to the cache for an hour twice the
-// input, and tokens of a fallback what that model costs (platform.claude.com/docs, pricing).
-var unpricedFields = map[role]unpriced{
-	reqTier:      {"service_tier", []string{"auto", "default", "flex", "standard", "standard_only", "unspecified"}},
-	reqSpeed:     {"speed", []string{"standard"}},
-	reqGeo:       {"inference_geo", []string{"global"}},
-	reqTTL:       {"the ttl of a cache", []string{"5m", "30m"}},
-	reqModality:  {"modalities", []string{"text"}},
-	reqVoice:     {"messages.audio", nil},
-	reqFallbacks: {"fallbacks", nil},
-}
+// plainValues are the values of these fields at the price of the table, or below it, at any
+// provider.
+var plainValues = func() map[role][]string {
+	values := map[role][]string{}
+	for ro := range unpricedFields {
+		values[ro] = all(func(v *provider) []string { return v.plain[ro] })
+	}
+	return values
+}()
 
 // dearer notes what the call asks for if it is not at the table's price. kind is as in
 // [sink.scalar], and 0 for an array or object.
 func (c *Call) dearer(ro role, kind byte, value []byte) {
-	f, ok := unpricedFields[ro]
+	field, ok := unpricedFields[ro]
 	if !ok || kind == 'n' {
 		return
 	}
 	if kind == '"' {
 		c.fast = c.fast || ro == reqSpeed && string(value) == "fast"
 		c.flex = c.flex || ro == reqTier && string(value) == "flex"
-		for _, plain := range f.plain {
+		for _, plain := range plainValues[ro] {
 			if strings.EqualFold(plain, string(value)) {
 				return
 			}
 		}
 	}
-	c.Unpriced = f.field
+	c.Unpriced = field
 	if ro == reqFallbacks {
-		c.elsewhere(f.field)
+		c.elsewhere(field)
 	}
 }
 
@@ -88,18 +87,14 @@ const (
 	feeAudio  = "audio, or media that may have it"
 )
 
-// searching are in the names of models that use tools by themselves: of OpenAI, of Perplexity
-// (docs.perplexity.ai, pricing) and of Groq (console.groq.com/docs, compound).
-var searching = []string{"-search-preview", "-search-api", "sonar", "compound"}
-
 // finishPrice notes what only the whole request shows.
 func (c *Call) finishPrice() {
 	switch {
 	case c.Unpriced != "":
-	// dearer than text at OpenAI and Gemini
-	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.profile == geminiName:
+	// dearer than text, where there is any
+	case c.Media[Audio].Count > 0, c.sound, c.sounds > 0 && c.provider.videoFee:
 		c.Unpriced = feeAudio
-	case c.profile == "openai" && slices.ContainsFunc(searching, func(name string) bool {
+	case slices.ContainsFunc(c.provider.searches, func(name string) bool {
 		return strings.Contains(bareModel(c.Model), name)
 	}):
 		c.Unpriced = feeModel

@@ -23,18 +23,6 @@ func Cl100k() *Weights {
 	}
 }
 
-// openAIBound returns weights that no text which was measured exceeds, by either of OpenAI's
-// tokenizers: neither usual ones, nor words and characters that were searched for because they have
-// as many tokens as possible. What can be a token for each of its bytes costs its bytes. A blank in
-// front of digits or of a rare character, or a tab in front of punctuation, is a token of its own.
-func openAIBound() *Weights {
-	return &Weights{
-		Words: 1.5, ShortLetters: 0.65, LongLetters: 0.5, Capitals: 1, RareLetters: 1, Digits: 2, Punctuation: 2, PunctuationOn: 1,
-		PunctuationLong: 1, PunctuationSame: 1, Spaces: 1, SpacesOn: 1, Lines: 2, LinesOn: 1, Han: 3, Kana: 3,
-		Hangul: 3, OtherWords: 1, OtherLetters: 2, OtherBytes: 1, LongBytes: 1,
-	}
-}
-
 // commonAfter has a bit for each letter that often follows one in English and code: together they
 // make up 93 % of the pairs that the letter begins. It is printed by benchmarks/cmd/tokens -pairs.
 var commonAfter = [26]uint32{

@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/internal/needs"
 )
 
@@ -25,14 +27,8 @@ func TestPython(t *testing.T) {
 	env := append(
 		os.Environ(), "DRAWGATE_PROGRAM="+program, "PYTHONPATH="+installed, "PYTHONDONTWRITEBYTECODE=1", "RUFF_NO_CACHE=true", "MYPY_CACHE_DIR="+filepath.Join(dir, "mypy"),
 	)
-	for _, command := range [][]string{
-		{"go", "build", "-o", program, "../cmd/drawgate"},
-		{bin + "/pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation", "--target", installed, "."},
-		{bin + "/ruff", "check"},
-		{bin + "/ruff", "format", "--check"},
-		{bin + "/mypy"},
-		{bin + "/pytest"},
-	} {
+	run := func(t *testing.T, command ...string) {
+		t.Helper()
 		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 		cmd.Env = env
 		out, err := cmd.CombinedOutput()
@@ -41,7 +37,40 @@ func TestPython(t *testing.T) {
 		}
 		t.Logf("%s\n%s", command[0], out)
 	}
+	run(t, "go", "build", "-o", program, "../cmd/drawgate")
+	run(t, bin+"/pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps",
+		"--no-build-isolation", "--target", installed, ".")
 	if _, err := os.Stat(filepath.Join(installed, "drawgate", "py.typed")); errors.Is(err, os.ErrNotExist) {
 		t.Error("the built package has no py.typed, so type checkers ignore its types")
+	}
+
+	// The tests with Celery wait for workers, brokers and holds: the others run meanwhile.
+	workers := filepath.Join("tests", "test_celery.py")
+	t.Run("celery", func(t *testing.T) {
+		t.Parallel()
+		run(t, bin+"/pytest", workers)
+	})
+	t.Run("rest", func(t *testing.T) {
+		t.Parallel()
+		run(t, bin+"/ruff", "check")
+		run(t, bin+"/ruff", "format", "--check")
+		run(t, bin+"/mypy")
+		run(t, bin+"/pytest", "--ignore", workers)
+	})
+}
+
+// TestShareKnowsEveryWindow: without the server, the package refuses what it does not know.
+func TestShareKnowsEveryWindow(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile(filepath.Join("drawgate", "_share.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(source), "_CALENDAR = {")
+	list, _, _ := strings.Cut(rest, "}")
+	for u := calendar.Minute; u < calendar.End; u++ {
+		if !strings.Contains(list, `"`+u.String()+`": `) {
+			t.Errorf("_CALENDAR in _share.py does not have the window %s: %s", u, list)
+		}
 	}
 }

@@ -38,7 +38,7 @@ func appendTakeAnswer(b []byte, a *api.TakeAnswer) []byte {
 func appendFields(b []byte, a *api.Answer) []byte {
 	b = append(b, `"allowed":`...)
 	b = strconv.AppendBool(b, a.Allowed)
-	b = appendText(b, `,"reason":`, a.Reason)
+	b = appendText(b, `,"reason":`, string(a.Reason))
 	b = appendText(b, `,"message":`, a.Message)
 	if a.RefusedBy != nil {
 		b = append(b, `,"refused_by":`...)

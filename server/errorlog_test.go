@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -49,24 +49,6 @@ func TestFailuresOfClientsAreSampledInTheLog(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a buffer that is read while somebody may write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // TestFailedHandshakesAreSampled with real connections that speak no TLS.
 func TestFailedHandshakesAreSampled(t *testing.T) {
 	t.Parallel()
@@ -76,7 +58,7 @@ func TestFailedHandshakesAreSampled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b lockedBuffer
+	var b syncbuffer.Buffer
 	f, stop := serve(t, setup{options: &server.Options{TLS: cfg, Logger: slog.New(slog.NewTextHandler(&b, nil))}}.make(t))
 	const n = 40
 	start := time.Now()

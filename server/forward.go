@@ -197,7 +197,7 @@ func refuseUnclear(w http.ResponseWriter, status int, p *api.Problem) {
 func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 	p := s.fail(err)
 	switch p.Code {
-	case api.CodeStoreAway:
+	case api.CodeStoreUnavailable:
 		if s.forward.AllowAway {
 			w.Header().Set(httplimit.HeaderFallback, "true")
 			w.WriteHeader(http.StatusOK)

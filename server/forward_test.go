@@ -354,7 +354,7 @@ func TestForwardAuthRefusesForWantOfTheStore(t *testing.T) {
 			w = ask(s, "GET", "/auth"+query, "", site("/x", "192.0.2.1")...)
 		}
 		var p api.Problem
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != want || p.Status != want || p.Code != api.CodeStoreAway {
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != want || p.Status != want || p.Code != api.CodeStoreUnavailable {
 			t.Errorf("%q: %d, %v in %s", query, w.Code, err, w.Body)
 		}
 		if h := w.Header(); h.Get("X-RateLimit-Status") != "503" || h.Get("X-RateLimit-Fallback") != "true" || h.Get("Retry-After") == "" {

@@ -312,7 +312,7 @@ func TestProblemsSayWhatMayBeSpent(t *testing.T) {
 		{context.Canceled, api.CodeCancelled, "nothing was spent"},
 		{&drawgate.GaveUpError{Err: context.Canceled}, api.CodeCancelled, "it was given back"},
 		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled, "units may be spent, or held"},
-		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreAway, "units may be spent, or held"},
+		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreUnavailable, "units may be spent, or held"},
 	} {
 		p := present.Problem(c.err)
 		if p.Code != c.code || !strings.Contains(p.Detail, c.says) {
@@ -333,7 +333,7 @@ func TestWaitThatEndsWhileTheStoreIsAsked(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := setup{store: slowly{memstore.New(nil)}}.inBubble(t)
 			var p api.Problem
-			if got := f.do("POST", "/v1/take", body, &p); got != 503 || p.Code != api.CodeStoreAway || strings.Contains(p.Detail, "may be spent") != may {
+			if got := f.do("POST", "/v1/take", body, &p); got != 503 || p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "may be spent") != may {
 				t.Errorf("%s: %d %+v", body, got, p)
 			}
 		})

@@ -49,7 +49,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 	h.Store = &api.StoreHealth{Status: api.StatusOK, LatencyMS: present.Millis(time.Since(sent))}
 	if err != nil {
 		s.storeUnavailable(err)
-		h.Store.Status = api.StatusAway
+		h.Store.Status = api.StatusUnavailable
 	}
 	h.States = s.policyHealth(err != nil)
 	for i := range h.States {
@@ -59,13 +59,13 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 		h.Status = s.withoutStore(h.States)
 	}
 	if s.drain.Err() != nil {
-		h.Status = api.StatusAway
+		h.Status = api.StatusUnavailable
 	}
 	if !who.read {
 		h.Policies, h.States = nil, nil
 	}
 	status := http.StatusOK
-	if h.Status == api.StatusAway {
+	if h.Status == api.StatusUnavailable {
 		w.Header().Set("Retry-After", "1")
 		status = http.StatusServiceUnavailable
 	}
@@ -74,12 +74,12 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request, who *access) {
 
 // withoutStore returns the state of the process while the store is unavailable. Policies that are
 // switched off decide nothing.
-func (s *Server) withoutStore(states []api.PolicyHealth) string {
-	has := func(status string) bool {
+func (s *Server) withoutStore(states []api.PolicyHealth) api.Status {
+	has := func(status api.Status) bool {
 		return slices.ContainsFunc(states, func(h api.PolicyHealth) bool { return h.Status == status })
 	}
-	if !has(api.StatusDegraded) || s.opts.ReadyAll && has(api.StatusAway) {
-		return api.StatusAway
+	if !has(api.StatusDegraded) || s.opts.ReadyAll && has(api.StatusUnavailable) {
+		return api.StatusUnavailable
 	}
 	return api.StatusDegraded
 }
@@ -97,7 +97,7 @@ func (s *Server) policyHealth(unavailable bool) []api.PolicyHealth {
 		case unavailable && fallback > drawgate.FallbackClosed:
 			h.Status = api.StatusDegraded
 		case unavailable:
-			h.Status = api.StatusAway
+			h.Status = api.StatusUnavailable
 		}
 		all = append(all, h)
 	}

@@ -39,11 +39,11 @@ func TestStoreUnavailable(t *testing.T) {
 	var log bytes.Buffer
 	f := setup{store: downStore{}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}.start(t)
 	var p api.Problem
-	if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"secret-key"}`, &p); got != 503 || p.Code != api.CodeStoreAway || strings.Contains(p.Detail, "secret") {
+	if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"secret-key"}`, &p); got != 503 || p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "secret") {
 		t.Errorf("got %d %+v", got, p)
 	}
 	var h api.Health
-	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.Status != "away" || h.Store.Status != "away" || len(h.Policies) != 3 {
+	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.Status != "unavailable" || h.Store.Status != "unavailable" || len(h.Policies) != 3 {
 		t.Errorf("got %d %+v", got, h)
 	}
 	if got := f.do("GET", "/healthz", "", &h); got != 200 {
@@ -86,14 +86,14 @@ func TestReadyWithFallbacks(t *testing.T) {
 		store  drawgate.Store
 		ps     []drawgate.Policy
 		status int
-		health string
+		health api.Status
 		states string
 		strict bool
 	}{
 		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:sharel1 ", true},
-		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded, "mixed:away:closed open:degraded:open ", false},
-		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusAway, "mixed:away:closed open:degraded:open ", true},
-		{downStore{}, []drawgate.Policy{mixed}, 503, api.StatusAway, "mixed:away:closed ", false},
+		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded, "mixed:unavailable:closed open:degraded:open ", false},
+		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusUnavailable, "mixed:unavailable:closed open:degraded:open ", true},
+		{downStore{}, []drawgate.Policy{mixed}, 503, api.StatusUnavailable, "mixed:unavailable:closed ", false},
 		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open ", true},
 	} {
 		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)}, options: &server.Options{Fallback: mode, ReadyAll: c.strict}}.start(t)
@@ -101,7 +101,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 		states := ""
 		got := f.do("GET", "/readyz", "", &h)
 		for _, s := range h.States {
-			states += s.Name + ":" + s.Status + ":" + s.Fallback + strings.Join(s.NotApplied, "-") + " "
+			states += s.Name + ":" + string(s.Status) + ":" + s.Fallback + strings.Join(s.NotApplied, "-") + " "
 		}
 		if got != c.status || h.Status != c.health || states != c.states {
 			t.Errorf("got %d %+v, want %+v", got, h, c)
@@ -111,7 +111,7 @@ func TestReadyWithFallbacks(t *testing.T) {
 	var p api.Policy
 	f.do("POST", "/v1/policies/mixed/disable", `{"for_ms":60000}`, &p)
 	var h api.Health
-	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.States[0].Status != api.StatusDisabled || h.Store.Status != api.StatusAway {
+	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.States[0].Status != api.StatusDisabled || h.Store.Status != api.StatusUnavailable {
 		t.Errorf("got %d %+v", got, h)
 	}
 }
@@ -136,7 +136,7 @@ func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
 			t.Helper()
 			begin := time.Now()
 			w := ask(s, method, path, body, headers...)
-			if w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"`+string(api.CodeStoreAway)+`"`) {
+			if w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"`+string(api.CodeStoreUnavailable)+`"`) {
 				t.Errorf("%s %s: %d %s", path, body, w.Code, w.Body)
 			}
 			if d := time.Since(begin); d != patience {

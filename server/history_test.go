@@ -167,7 +167,7 @@ func TestAHistoryThatBreaksOff(t *testing.T) {
 		}
 		if c.status != 200 {
 			var p api.Problem
-			if got := f.do("GET", "/v1/history", "", &p); got != c.status || p.Code != api.CodeStoreAway {
+			if got := f.do("GET", "/v1/history", "", &p); got != c.status || p.Code != api.CodeStoreUnavailable {
 				t.Errorf("%d %+v", got, p)
 			}
 			continue

@@ -40,7 +40,7 @@ func (s *Server) fail(err error) *api.Problem {
 			p.Detail = "this server is stopping; " + present.Spent(err)
 		}
 	}
-	if p.Code == api.CodeStoreAway {
+	if p.Code == api.CodeStoreUnavailable {
 		s.storeUnavailable(err)
 	}
 	return p

@@ -20,21 +20,20 @@ import (
 	"github.com/drawgate/drawgate/internal/needs"
 )
 
-// pythonExample returns the program in docs/http.md, with some of its lines replaced.
+// pythonExample returns examples/http/take.py, with some of its lines replaced.
 func pythonExample(t *testing.T, replace ...string) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/http.md")
+	text, err := os.ReadFile("../examples/http/take.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, program, _ := strings.Cut(string(text), "```python\n")
-	program, _, found := strings.Cut(program, "\n```\n")
+	program, found := string(text), true
 	for i := 0; i < len(replace); i += 2 {
 		found = found && strings.Contains(program, replace[i])
 		program = strings.ReplaceAll(program, replace[i], replace[i+1])
 	}
 	if !found {
-		t.Fatalf("there is no such program in docs/http.md:\n%s", program)
+		t.Fatalf("examples/http/take.py does not have the lines to replace:\n%s", program)
 	}
 	return program
 }
@@ -64,7 +63,7 @@ func (c *cutOff) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// The program in docs/http.md neither loses units nor gives back what was perhaps used, whatever
+// examples/http/take.py neither loses units nor gives back what was perhaps used, whatever
 // becomes of its messages and of its call.
 func TestPythonExample(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/server"
 )
 
@@ -23,7 +24,7 @@ func TestTLSOpensNoNamedPipes(t *testing.T) {
 			a := newAuthority(t)
 			a.issue("server", "first")
 			a.issue("client", "client")
-			var log lockedBuffer
+			var log syncbuffer.Buffer
 			files := server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem"), Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often()
 			cfg, err := server.LoadTLS(files)
 			if err != nil {

@@ -76,7 +76,7 @@ func TestUpstreamsWithoutTheStore(t *testing.T) {
 		t.Fatalf("got %d", code)
 	}
 	u := got.Upstreams[0]
-	if u.Calls.Circuit != api.CircuitOpen || u.Quotas[0].Status != nil || u.Quotas[0].Error == nil || u.Quotas[0].Error.Code != api.CodeStoreAway {
+	if u.Calls.Circuit != api.CircuitOpen || u.Quotas[0].Status != nil || u.Quotas[0].Error == nil || u.Quotas[0].Error.Code != api.CodeStoreUnavailable {
 		t.Errorf("got %+v", u)
 	}
 }

@@ -43,7 +43,7 @@ func (s *Server) reading(ctx context.Context, lister store.Lister, q *usageQuery
 		return s.readUsage(ctx, lister, tenant, r)
 	})
 	if r == nil {
-		return nil, problem(api.CodeStoreAway, "the buckets of %d other tenants are to be read first: try again later", usageBegun)
+		return nil, problem(api.CodeStoreUnavailable, "the buckets of %d other tenants are to be read first: try again later", usageBegun)
 	}
 	patience := usageWait
 	if q.match == "" {
@@ -66,7 +66,7 @@ func (s *Server) reading(ctx context.Context, lister store.Lister, q *usageQuery
 		if before != nil {
 			return before, nil
 		}
-		return nil, problem(api.CodeStoreAway, "reading all buckets takes more than %v", usageWait)
+		return nil, problem(api.CodeStoreUnavailable, "reading all buckets takes more than %v", usageWait)
 	}
 }
 

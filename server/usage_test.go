@@ -182,7 +182,7 @@ func TestUsageWhereItCannotBeRead(t *testing.T) {
 		t.Errorf("a store that cannot list: %d %+v", got, p)
 	}
 	f := setup{store: &reluctant{Store: memstore.New(nil), fail: errors.New("secret-host: connection refused")}}.start(t)
-	if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeStoreAway || strings.Contains(p.Detail, "secret") {
+	if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "secret") {
 		t.Errorf("a store that fails: %d %+v", got, p)
 	}
 }
@@ -343,7 +343,7 @@ func TestUsageOfManyTenants(t *testing.T) {
 				switch got := f.do("GET", fmt.Sprintf("/v1/usage?tenant=t%d", i), "", &p); {
 				case got == 200:
 					answered.Add(1)
-				case got == 503 && p.Code == api.CodeStoreAway && strings.Contains(p.Detail, "8 other tenants"):
+				case got == 503 && p.Code == api.CodeStoreUnavailable && strings.Contains(p.Detail, "8 other tenants"):
 					refused.Add(1)
 				case got != 503 || !strings.Contains(p.Detail, "takes more than"):
 					t.Errorf("%d: %d %+v", i, got, p)

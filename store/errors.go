@@ -74,9 +74,9 @@ const (
 	FaultPermanent
 )
 
-// String returns "transient", "configuration", "bucket" or "lasting".
+// String returns "transient", "configuration", "bucket" or "permanent".
 func (f Fault) String() string {
-	return [...]string{"transient", "configuration", "bucket", "lasting"}[min(f, FaultPermanent)]
+	return [...]string{"transient", "configuration", "bucket", "permanent"}[min(f, FaultPermanent)]
 }
 
 func (e *Error) Error() string {

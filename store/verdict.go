@@ -14,9 +14,9 @@ const (
 	Paused                    // a bucket is paused
 )
 
-// String returns "passed", "limited", "queued", "away" or "paused".
+// String returns "passed", "limited", "queued", "unavailable" or "paused".
 func (r Reason) String() string {
-	return [...]string{"passed", "limited", "queued", "away", "paused"}[min(r, Paused)]
+	return [...]string{"passed", "limited", "queued", "unavailable", "paused"}[min(r, Paused)]
 }
 
 // Verdict answers a [Take]. [Decide] makes one; a store that decides in another way makes it

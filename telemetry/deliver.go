@@ -7,109 +7,39 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
-	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/internal/outbox"
 )
 
 // maxReply is how many bytes are read of an answer, so that its connection can be used again.
 const maxReply = 64 << 10
 
-// delivery is the outcome of a webhook call: of an event, or of one attempt to deliver it.
-type delivery uint8
-
-const (
-	delivered delivery = iota // the receiver accepted an event
-	retried                   // an attempt failed, and another one follows
-	rejected                  // the receiver's answer was final: sending the event again would not help
-	gaveUp                    // the receiver accepted an event at no attempt
-	dropped                   // an event was not sent: the queue was full, or the process ended
-	deliveries
-)
-
-var deliveryNames = [deliveries]string{"delivered", "retried", "rejected", "gave_up", "dropped"}
-
-// run delivers what is queued until the queue is closed and empty. When ctx ends it drops the rest.
-func (h *Webhook) run(ctx context.Context) {
-	defer close(h.done)
-	for q := range h.queue {
-		if ctx.Err() == nil {
-			h.deliver(ctx, q.event)
-		} else {
-			h.drop()
-		}
-		close(q.done)
-	}
-}
-
-// drop counts an event that was not sent.
-func (h *Webhook) drop() {
-	h.dropped.Add(1)
-	h.opts.Metrics.posted(dropped)
-}
-
 // deliver sends an event until the receiver accepts or rejects it, or the last attempt fails.
-func (h *Webhook) deliver(ctx context.Context, e *Event) {
+func (h *Webhook) deliver(ctx context.Context, e *Event) error {
 	body, err := json.Marshal(e)
 	if err != nil {
-		h.lose(e, rejected, err)
-		return
+		h.ended(e, outbox.Rejected, err)
+		return err
 	}
-	for i := 1; ; i++ {
-		after, err := h.post(ctx, e, body)
-		switch _, final := errors.AsType[*finalError](err); {
-		case err == nil:
-			h.opts.Metrics.posted(delivered)
-			return
-		case ctx.Err() != nil:
-			h.drop()
-			return
-		case final:
-			h.lose(e, rejected, err)
-			return
-		case i == h.opts.Attempts:
-			h.lose(e, gaveUp, err)
-			return
-		}
-		h.opts.Metrics.posted(retried)
-		if !sleep.For(ctx, h.pause(i, after)) {
-			h.drop()
-			return
-		}
+	post := func(ctx context.Context) (time.Duration, error) { return h.post(ctx, e, body) }
+	return h.retry.Do(ctx, post, func(r outbox.Result, err error) { h.ended(e, r, err) })
+}
+
+// ended counts how an attempt ended, and logs an event that is lost.
+func (h *Webhook) ended(e *Event, r outbox.Result, err error) {
+	h.opts.Metrics.posted(r)
+	if r == outbox.Rejected || r == outbox.GaveUp {
+		h.opts.Logger.Warn("a webhook event was not delivered",
+			"event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
 	}
 }
 
-// lose counts and logs an event that was not delivered.
-func (h *Webhook) lose(e *Event, d delivery, err error) {
-	h.dropped.Add(1)
-	h.opts.Metrics.posted(d)
-	h.opts.Logger.Warn("a webhook event was not delivered", "event", string(e.Kind), "id", e.ID, "host", h.host, "error", err)
-}
-
-// pause returns how long to wait after attempt i has failed. after is what the receiver asked for;
-// 0 means nothing.
-func (h *Webhook) pause(i int, after time.Duration) time.Duration {
-	d := h.opts.Backoff
-	for range i - 1 {
-		d = min(2*d, h.opts.MaxBackoff)
-	}
-	d = d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
-	return min(max(d, after), h.opts.MaxBackoff)
-}
-
-// finalError is an answer after which sending the event again would not help.
-type finalError struct{ status string }
-
-func (e *finalError) Error() string { return "it was answered with " + e.status }
-
-// post makes one attempt. after is how long the receiver asked to wait.
+// post makes one attempt. after is how long the receiver asked to wait before the next one.
 func (h *Webhook) post(ctx context.Context, e *Event, body []byte) (after time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {
 		return 0, withoutURL(err)
@@ -125,18 +55,17 @@ func (h *Webhook) post(ctx context.Context, e *Event, body []byte) (after time.D
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, res.Body, maxReply)
-	switch s := res.StatusCode; {
-	case s >= 200 && s < 300:
+	s := res.StatusCode
+	if s >= 200 && s < 300 {
 		return 0, nil
-	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly:
-		return retryAfter(res.Header), fmt.Errorf("it was answered with %s", status(s))
-	default:
-		return 0, &finalError{status(s)}
 	}
+	after = outbox.Never
+	if s >= 500 || s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s == http.StatusTooEarly {
+		after = retryAfter(res.Header)
+	}
+	// The receiver's own text may contain anything.
+	return after, fmt.Errorf("it was answered with %d %s", s, http.StatusText(s))
 }
-
-// status returns a status with the standard text, because the receiver's text may contain anything.
-func status(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
 
 // withoutURL removes the URL, which may be a secret, from an error.
 func withoutURL(err error) error {

@@ -78,34 +78,6 @@ func documented(t *testing.T) map[string][]string {
 	return rows
 }
 
-// The document lists every metric with its labels, and no other metric.
-func TestDocumentListsEveryMetric(t *testing.T) {
-	t.Parallel()
-	have, rows := registered(t), documented(t)
-	for name, labels := range have {
-		row := rows[name]
-		if row == nil {
-			t.Errorf("%s is not in %s", name, document)
-			continue
-		}
-		var exported []string
-		for l := range strings.SplitSeq(row[2], ",") {
-			if l = strings.Trim(l, " `"); l != "" {
-				exported = append(exported, l)
-			}
-		}
-		slices.Sort(exported)
-		if !slices.Equal(exported, labels) {
-			t.Errorf("%s has labels %v, in %s %v", name, labels, document, exported)
-		}
-	}
-	for name := range rows {
-		if _, ok := have[name]; !ok {
-			t.Errorf("%s is in %s, but is not registered", name, document)
-		}
-	}
-}
-
 // The metrics that were required exist by their exact names, with the required labels.
 //
 // req: B9 D7 E8 E9

@@ -5,6 +5,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -131,14 +132,14 @@ func (m *Metrics) reached(policy string, l *drawgate.Limit, from, to int) {
 // Published counts a message to the SNS topic of incidents by its result, which is one of package
 // snsnotify.
 func (m *Metrics) Published(result string) {
-	if i := slices.Index(deliveryNames[:], result); i >= 0 {
-		m.published[i].Inc()
+	if c := m.published[outbox.Result(result)]; c != nil {
+		c.Inc()
 	}
 }
 
 // posted counts a webhook call by its outcome. m may be nil.
-func (m *Metrics) posted(d delivery) {
+func (m *Metrics) posted(r outbox.Result) {
 	if m != nil {
-		m.posts[d].Inc()
+		m.posts[r].Inc()
 	}
 }

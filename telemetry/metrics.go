@@ -12,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
@@ -87,8 +88,8 @@ type Metrics struct {
 	transitions [states]prometheus.Counter
 	reported    [len(kinds)]prometheus.Counter
 	lost        [len(kinds)]prometheus.Counter
-	posts       [deliveries]prometheus.Counter
-	published   [deliveries]prometheus.Counter
+
+	posts, published map[outbox.Result]prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them. opts may be nil. The error comes from reg: two
@@ -97,7 +98,10 @@ func NewMetrics(reg prometheus.Registerer, opts *Options) (*Metrics, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	m := &Metrics{opts: *opts, seed: maphash.MakeSeed(), holds: newHolds(), toUpstreams: newCalls()}
+	m := &Metrics{
+		opts: *opts, seed: maphash.MakeSeed(), holds: newHolds(), toUpstreams: newCalls(),
+		posts: map[outbox.Result]prometheus.Counter{}, published: map[outbox.Result]prometheus.Counter{},
+	}
 	if m.opts.Hasher == nil {
 		m.opts.Hasher = NewHasher(nil)
 	}

@@ -131,7 +131,7 @@ func TestStoreErrorsAreCountedByClass(t *testing.T) {
 		{context.DeadlineExceeded, "timeout", 1},
 		{&drawgate.StoreError{Err: errors.New("NOAUTH"), Fault: store.FaultConfiguration}, "configuration", 1},
 		{&drawgate.StoreError{Err: errors.New("a record"), Fault: store.FaultBucket}, "bucket", 1},
-		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: store.FaultPermanent}, "lasting", 1},
+		{&drawgate.StoreError{Err: errors.New("damaged"), Fault: store.FaultPermanent}, "permanent", 1},
 		{fmt.Errorf("take: %w", context.Canceled), "caller", 0},
 		{drawgate.ErrIDReused, "invalid", 0},
 		{errors.New("anything"), "transient", 1},

@@ -13,15 +13,26 @@ type now struct {
 func newNow(m *Metrics) *now {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	return &now{
-		m:       m,
-		length:  desc("drawgate_queue_length", "Callers that are waiting in this process."),
-		age:     desc("drawgate_queue_oldest_seconds", "How long the longest-waiting caller has been waiting."),
-		buckets: desc("drawgate_fallback_buckets", "Buckets that this process could decide about by itself."),
-		pending: desc("drawgate_fallback_owed_buckets", "Buckets with admissions that the store does not know about yet."),
+		m: m,
+		length: desc("drawgate_queue_length",
+			"Callers that are waiting in this process."),
+		age: desc("drawgate_queue_oldest_seconds",
+			"How long the caller that has waited longest has been waiting."),
+		buckets: desc("drawgate_fallback_buckets",
+			"Buckets that this process could decide about by itself, because the guard has a record of them."),
+		pending: desc("drawgate_fallback_owed_buckets",
+			"Buckets with admissions that have not been charged to the store yet."),
 
-		instances: desc("drawgate_instances", "Number of processes that a limit is divided by while the store is unavailable, counted or configured. 0: unknown."),
-		mayShare:  desc("drawgate_instance_may_share", "1 if this process may admit its share while the store is unavailable, else 0."),
-		timeout:   desc("drawgate_store_timeout_seconds", "How long the store has for a take that does not wait."),
+		instances: desc("drawgate_instances",
+			"The number by which a limit is divided while the store is unavailable, counted or configured; 0: "+
+				"unknown."),
+		mayShare: desc("drawgate_instance_may_share",
+			"1 if this process may admit its share while the store is unavailable. If instances are counted "+
+				"it is 0 for a process that was in contact with the store for less than 40 s (DynamoDB: two "+
+				"minutes)."),
+		timeout: desc("drawgate_store_timeout_seconds",
+			"How long the store has for a take that does not wait (`store_timeout`); then the fallback "+
+				"decides. Not there for a store in memory."),
 	}
 }
 

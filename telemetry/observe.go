@@ -37,7 +37,7 @@ const (
 	classes
 )
 
-var classNames = [classes]string{"transient", "configuration", "bucket", "lasting", "timeout", "caller", "invalid"}
+var classNames = [classes]string{"transient", "configuration", "bucket", "permanent", "timeout", "caller", "invalid"}
 
 // classOf classifies the errors of store calls.
 func classOf(err error) class {

@@ -28,7 +28,7 @@ var ratioBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25
 // meanings are what a refusal by an upstream can mean, as labels; the last one stands for all that
 // do not say.
 var meanings = [...]string{
-	llm.Minute.String(), llm.Day.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(), "unknown",
+	llm.PerMinute.String(), llm.PerDay.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(), "unknown",
 }
 
 // circuitStates are the states of a circuit, the worst one last.
@@ -67,18 +67,43 @@ func newCalls() *calls {
 	seconds := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(histogram(name, help, buckets), []string{"upstream", "model"})
 	}
-	c.ended = counter("drawgate_upstream_calls_total", "Calls to an upstream, each attempt by itself, by how they ended.", "model", "outcome", "status")
-	c.tokens = counter("drawgate_upstream_tokens_total", "Tokens that the upstream said were used. Those read from or written to a cache are input as well, and reasoning is output as well.", "model", "kind")
-	c.used = counter("drawgate_upstream_used_units_total", "Units that calls were settled with: requests, tokens, and money in millionths.", "model", "unit")
-	c.incidents = counter("drawgate_incidents_total", "Calls that the upstream refused for its quota although they were granted here.", "model", "meaning")
-	c.transitions = counter("drawgate_upstream_circuit_transitions_total", "How many times a circuit of an upstream opened or closed: of its connections, of a model, or of a single caller.", "model", "scope", "state")
-	c.holds = counter("drawgate_upstream_hold_failures_total", "Calls whose hold could not be renewed, settled or given back.", "model")
-	c.answers = counter("drawgate_gateway_answers_total", "Calls to the gateway that a quota counts, by how they were answered.", "model", "result")
-	c.wrongKeys = counter("drawgate_gateway_wrong_keys_total", "Calls to the gateway whose key is missing or unknown.")
-	c.queued = seconds("drawgate_upstream_queue_seconds", "How long calls waited until they were granted, or were not.", queueBuckets)
-	c.answered = seconds("drawgate_upstream_answer_seconds", "Time from sending a call until its answer begins.", callBuckets)
-	c.lasted = seconds("drawgate_upstream_call_seconds", "How long granted calls lasted, to the end of the answer.", callBuckets)
-	c.estimates = prometheus.NewHistogramVec(histogram("drawgate_upstream_estimate_ratio", "What answered calls used, as a part of what was held for them.", ratioBuckets),
+	c.ended = counter("drawgate_upstream_calls_total",
+		"Calls to an upstream, each attempt by itself, by outcome: `succeeded` (the upstream answered, if "+
+			"only that the call is wrong), `failed` (a time-out, a lost connection, an overload or a 5xx), "+
+			"`refused` (for the quota), `gave_up` (the caller left, or nothing could be sent in time), "+
+			"`not_granted` (by the limits here), `turned_away` (the circuit was open).", "model", "outcome", "status")
+	c.tokens = counter("drawgate_upstream_tokens_total",
+		"Tokens that the upstream said were used: `input`, of which `cache_read` and `cache_write`; "+
+			"`output`, of which `reasoning`.", "model", "kind")
+	c.used = counter("drawgate_upstream_used_units_total",
+		"Units that calls were settled with, in each unit that the upstream or the prices know. "+
+			"`usd_micros` is the money spent, in millionths of a dollar.", "model", "unit")
+	c.incidents = counter("drawgate_incidents_total",
+		"Calls that the upstream refused for its quota although they were granted here: its limits are "+
+			"lower than the configured ones, or somebody else uses the same account.", "model", "meaning")
+	c.transitions = counter("drawgate_upstream_circuit_transitions_total",
+		"How many times a circuit became `open`, or `closed` again. `scope` is `connections`, `model`, or "+
+			"`caller` (of a single key or team).", "model", "scope", "state")
+	c.holds = counter("drawgate_upstream_hold_failures_total",
+		"Holds that could not be renewed, settled or given back. Their units count as used.", "model")
+	c.answers = counter("drawgate_gateway_answers_total",
+		"Calls to the gateway that a quota counts, each once, by how they were answered: `answered`; "+
+			"`cache_hit`; `cache_stale` (an answer that is too old, because the quota is exhausted); "+
+			"`other_model` (one of `fallbacks` answered); `error` (of the provider); `refused` (by the "+
+			"gateway); `cut` (the provider's answer broke off); `left` (the caller did not wait). `model` is "+
+			"the one that was asked for.", "model", "result")
+	c.wrongKeys = counter("drawgate_gateway_wrong_keys_total",
+		"Calls to the gateway whose virtual key is missing or unknown.")
+	c.queued = seconds("drawgate_upstream_queue_seconds",
+		"How long calls waited until they were granted, or were not; those that did not wait are included.",
+		queueBuckets)
+	c.answered = seconds("drawgate_upstream_answer_seconds",
+		"Time from sending a call until its answer begins.", callBuckets)
+	c.lasted = seconds("drawgate_upstream_call_seconds",
+		"How long granted calls lasted, without the queue, to the end of the answer.", callBuckets)
+	c.estimates = prometheus.NewHistogramVec(histogram("drawgate_upstream_estimate_ratio",
+		"How good estimates are: what an answered call used, divided by what was held for it. Above 1 too "+
+			"little was held.", ratioBuckets),
 		[]string{"upstream", "model", "unit"})
 	return c
 }
@@ -308,12 +333,22 @@ type underWay struct {
 
 func newUnderWay(m *Metrics) *underWay {
 	return &underWay{
-		m:       m,
-		state:   usageDesc("drawgate_upstream_circuit_state", "1 for the state of the circuit of a model, or without a model of the connections to the upstream, in this process.", "upstream", "model", "state"),
-		callers: usageDesc("drawgate_upstream_caller_circuits", "Circuits of single callers, such as keys and teams, that are not closed in this process.", "upstream", "model"),
-		calls:   usageDesc("drawgate_upstream_calls_under_way", "Calls of this process that hold units.", "upstream"),
-		wait:    usageDesc("drawgate_upstream_calls_waiting", "Calls of this process that are not granted yet.", "upstream"),
-		until:   usageDesc("drawgate_upstream_circuit_retry_seconds", "Time until a call may try, while the circuit is open.", "upstream"),
+		m: m,
+		state: usageDesc("drawgate_upstream_circuit_state",
+			"1 for the state of the circuit of a model in this process, or, where `model` is empty, of the "+
+				"connections to the upstream: `closed` (calls are made), `open` (calls failed, and none is made), "+
+				"`half-open` (one call at a time tries). `model` is as the configuration names it; if that stands "+
+				"for several models, the worst of their states.", "upstream", "model", "state"),
+		callers: usageDesc("drawgate_upstream_caller_circuits",
+			"Circuits of single callers, such as keys and teams, that are not closed in this process. "+
+				"`drawgate status --upstreams` says whose they are.", "upstream", "model"),
+		calls: usageDesc("drawgate_upstream_calls_under_way",
+			"Calls of this process that hold units.", "upstream"),
+		wait: usageDesc("drawgate_upstream_calls_waiting",
+			"Calls of this process that are not granted yet.", "upstream"),
+		until: usageDesc("drawgate_upstream_circuit_retry_seconds",
+			"While the circuit of a model or of the connections is open: seconds until a call may try, the "+
+				"longest of them; otherwise 0.", "upstream"),
 	}
 }
 

@@ -33,7 +33,7 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 		held := []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(100), drawgate.Units("usd_micros", 50)}
 		e := &outbound.Event{
 			Upstream: "llm", Model: "m", Outcome: outbound.Outcome(i % 7), Status: 200, Estimate: held, Used: held, Granted: now, Sent: now, Answered: now.Add(time.Second),
-			Queued: time.Millisecond, Took: 2 * time.Second, Refusal: llm.Refusal{Meaning: llm.Minute},
+			Queued: time.Millisecond, Took: 2 * time.Second, Refusal: llm.Refusal{Meaning: llm.PerMinute},
 			Usage: llm.Usage{Input: 90, InputKnown: true, Output: 9, OutputKnown: true, CacheRead: 1, CacheWrite: 1, Reasoning: 1},
 		}
 		o.Granted(e)

@@ -49,15 +49,26 @@ type reading struct {
 }
 
 func newUsage(m *Metrics) *usage {
+	bucket := []string{"period", "policy", "limit", "identifier"}
 	u := &usage{
-		m:         m,
-		used:      usageDesc("rate_limit_current_usage", "Units that count now in a watched bucket.", "period", "policy", "limit", "identifier"),
-		most:      usageDesc("rate_limit_max_allowed", "The most units that may count in a watched bucket, without headroom.", "period", "policy", "limit", "identifier"),
-		reset:     usageDesc("rate_limit_window_reset_seconds", "Time until a calendar window ends, or nothing counts any more.", "period", "policy", "limit", "identifier"),
-		remaining: usageDesc("rate_limit_tokens_remaining", "Units left of the tightest limit of a policy, as last seen; as of now where its buckets are watched.", "scope"),
-		holds:     usageDesc("drawgate_bucket_open_reservations", "Open reservations of a watched bucket, of all processes.", "policy", "identifier"),
+		m: m,
+		used: usageDesc("rate_limit_current_usage",
+			"Units that count now in a watched bucket, including those that are held. More than "+
+				"`rate_limit_max_allowed` if a holder used more than its estimate.", bucket...),
+		most: usageDesc("rate_limit_max_allowed",
+			"The most units that may count in a watched bucket, less headroom and margin; beyond it even takes "+
+				"of the highest priority are refused. For a bucket limit it is the burst.", bucket...),
+		reset: usageDesc("rate_limit_window_reset_seconds",
+			"Seconds until a calendar window of a watched bucket ends; for any other limit, until nothing "+
+				"counts any more if nothing is taken.", bucket...),
+		remaining: usageDesc("rate_limit_tokens_remaining",
+			"Units left of the policy's tightest limit. If its buckets are watched: as of now, the least of "+
+				"all of them. Otherwise: as of the last decision, whichever key that was for.", "scope"),
+		holds: usageDesc("drawgate_bucket_open_reservations",
+			"Open reservations of a watched bucket, of all processes.", "policy", "identifier"),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "drawgate_usage_read_errors_total", Help: "Watched buckets that could not be read.",
+			Name: "drawgate_usage_read_errors_total",
+			Help: "Watched buckets that could not be read.",
 		}),
 		turn: make(chan *reading, 1),
 	}

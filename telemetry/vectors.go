@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -42,30 +43,75 @@ func (m *Metrics) collectors() []prometheus.Collector {
 		*vec = prometheus.NewHistogramVec(histogram(name, help, buckets), labels)
 		all = append(all, *vec)
 	}
-	counter(&v.hits, "rate_limit_hits_total", "Takes that a policy refused, by hashed key. Only the first keys have their own series; all others are \"other\".", "type", "identifier")
-	counter(&v.waits, "rate_limit_waits_total", "Takes that waited in the queue.", "type")
-	histogram(&v.waited, "rate_limit_wait_duration_seconds", "How long takes waited in the queue, however they ended.", waitBuckets, "type")
-	counter(&v.exceeded, "rate_limit_exceeded_total", "Takes that a limit refused.", "period", "policy", "limit")
-	counter(&v.rejections, "rate_limit_rejections_total", "Refused takes, each counted once.", "reason")
-	counter(&v.divergence, "rate_limit_shadow_divergence_total", "Requests that a shadow policy would have decided differently.", "policy", "direction")
-	counter(&v.decisions, "drawgate_decisions_total", "Takes by how they ended. A take of several buckets counts for the policy of each; a refusal counts for the policies that refused.", "policy", "outcome")
-	counter(&v.fallbacks, "drawgate_fallback_decisions_total", "Decisions that this process made by itself, without the store.", "policy", "outcome")
-	counter(&v.milestones, "drawgate_limit_milestones_total", "How many times a bucket reached this percentage of a limit.", "policy", "limit", "milestone")
+	counter(&v.hits, "rate_limit_hits_total",
+		"Takes that were refused, counted for each policy that refused. If two policies refuse one take "+
+			"it counts for both.", "type", "identifier")
+	counter(&v.waits, "rate_limit_waits_total",
+		"Takes that waited in the queue, however they ended.", "type")
+	histogram(&v.waited, "rate_limit_wait_duration_seconds",
+		"How long takes waited in the queue, however they ended. Buckets 0.1, 0.5, 1, 5, 10, 30, 60.",
+		waitBuckets, "type")
+	counter(&v.exceeded, "rate_limit_exceeded_total",
+		"Takes that this limit refused. If two limits refuse one take it counts for both; if it is "+
+			"refused because the store is unavailable it counts for none.", "period", "policy", "limit")
+	counter(&v.rejections, "rate_limit_rejections_total",
+		"Refused takes, each counted once however many limits refused it, and takes that were not decided "+
+			"because the store failed.", "reason")
+	counter(&v.divergence, "rate_limit_shadow_divergence_total",
+		"Requests that a policy in shadow would have decided differently: `would_refuse`, `would_allow`. "+
+			"Decisions of shadows are counted nowhere else.", "policy", "direction")
+	counter(&v.decisions, "drawgate_decisions_total",
+		"Takes by outcome. A take of several buckets counts once for each, so the sum over policies may "+
+			"exceed the number of takes (which is `rate_limit_check_duration_seconds_count`). `refused` "+
+			"counts for the policies that refused; the others count `refused_by_other`. A take that is "+
+			"refused because others are ahead in the queue, or that waits without success, counts for the "+
+			"policy of the bucket with the queue.", "policy", "outcome")
+	counter(&v.fallbacks, "drawgate_fallback_decisions_total",
+		"Decisions that this process made by itself because the store was unavailable.", "policy", "outcome")
+	counter(&v.milestones, "drawgate_limit_milestones_total",
+		"How many times a bucket reached 50, 80, 95 or 100 per cent of a limit: once per window and "+
+			"bucket, as in the warnings. Use it for alerts on limits with many keys.", "policy", "limit", "milestone")
 	fine := newBins(fineBuckets)
-	m.deciding = newDurationsBy(fine, "drawgate_decision_duration_seconds", "Time to decide, including the store but not the queue.", "outcome", outcomeNames[:outcomes])
-	m.deciding.total = prometheus.NewDesc("rate_limit_check_duration_seconds", "Time to check limits, including the store but not the queue.", nil, nil)
-	m.calls = newDurationsBy(fine, "drawgate_store_duration_seconds", "Time of a store call.", "op", ops[:])
+	m.deciding = newDurationsBy(fine, "drawgate_decision_duration_seconds",
+		"As `rate_limit_check_duration_seconds`, by outcome.", "outcome", outcomeNames[:outcomes])
+	m.deciding.total = prometheus.NewDesc("rate_limit_check_duration_seconds",
+		"Time to decide: includes the store, not the wait in the queue.", nil, nil)
+	m.calls = newDurationsBy(fine, "drawgate_store_duration_seconds",
+		"Time of a store call as limiters see it, answered or not. While the breaker is open there are no "+
+			"calls. A plain take of a store in memory is not counted.", "op", ops[:])
 	all = append(all, m.deciding, m.calls)
-	counter(&v.failures, "drawgate_store_errors_total", "Store calls that were not answered.", "op", "class")
-	counter(&v.settlements, "drawgate_settlements_total", "Settlements, renewals, charges, refunds and pauses, by result.", "result")
-	counter(&v.transitions, "drawgate_store_breaker_transitions_total", "How many times the store's breaker entered a state.", "state")
-	counter(&v.probes, "drawgate_store_probes_total", "Probes of a store that is unavailable.", "result")
-	counter(&v.loads, "drawgate_config_reloads_total", "Attempts to change the configuration while running.", "result")
-	counter(&v.warnings, "drawgate_warnings_total", "Warnings, by whether they were passed on.", "kind", "result")
-	counter(&v.deliveries, "drawgate_webhook_deliveries_total", "Webhook calls, by how they ended.", "result")
-	counter(&v.published, "drawgate_sns_messages_total", "Messages to the SNS topic of incidents, by how they ended.", "result")
-	counter(&v.undecided, "drawgate_envoy_undecided_total", "Envoy's requests that were answered with an error: its failure_mode_deny decided.", "code")
-	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drawgate_store_breaker_state", Help: "1 for the state of the store's breaker."}, []string{"state"})
+	counter(&v.failures, "drawgate_store_errors_total",
+		"Store calls that were not answered; with a guard, each attempt counts.", "op", "class")
+	counter(&v.settlements, "drawgate_settlements_total",
+		"Reservations by how they ended: `settled`, `cancelled`, `renewed`, `gone` (too late), `error`. "+
+			"Also `charged` and `refunded` (units without a reservation), and `paused` and `unpaused` "+
+			"(buckets whose pause began or was ended).", "result")
+	counter(&v.transitions, "drawgate_store_breaker_transitions_total",
+		"How many times the guard's breaker entered this state.", "state")
+	counter(&v.probes, "drawgate_store_probes_total",
+		"Probes of an unavailable store: `success` (it is back), `failure`.", "result")
+	counter(&v.loads, "drawgate_config_reloads_total",
+		"Changes of the configuration while running: `success`, or `failure` (the old one is still in "+
+			"force).", "result")
+	counter(&v.warnings, "drawgate_warnings_total",
+		"Warnings: `told` (passed to the log and the webhook), or `dropped` because the log or the "+
+			"webhook was too slow.", "kind", "result")
+	counter(&v.deliveries, "drawgate_webhook_deliveries_total",
+		"Webhook calls: `delivered`; `retried` (an attempt failed). Lost: `rejected` (an answer that a "+
+			"retry cannot change), `gave_up` (after the last attempt) and `dropped` (the queue was full, or "+
+			"the process ended).", "result")
+	counter(&v.published, "drawgate_sns_messages_total",
+		"Messages to the SNS topic of incidents, by the results of webhook calls.", "result")
+	counter(&v.undecided, "drawgate_envoy_undecided_total",
+		"Requests of Envoy that were answered with an error, by gRPC code: `InvalidArgument` (too many "+
+			"descriptors or buckets, no domain), `FailedPrecondition` (a refund where refunds are off), "+
+			"`Unavailable` (the store did not decide), `Canceled` (Envoy did not wait), `other`. Envoy's "+
+			"`failure_mode_deny` decided about them: with `false` they passed. Each should stay at 0.", "code")
+	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "drawgate_store_breaker_state",
+		Help: "1 for the state of the guard's breaker, 0 for the other: `closed` (the store is asked), `open` " +
+			"(this process decides by itself). Without a guard always `closed`.",
+	}, []string{"state"})
 	return append(append(all, v.breaker), m.plain()...)
 }
 
@@ -82,26 +128,43 @@ func (m *Metrics) plain() []prometheus.Collector {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds", "How long takes waited in the queue, not counting those that did not wait.", queueBuckets))
-	m.backend = prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_backend_errors_total", Help: "Store calls that failed."})
+	m.queued = prometheus.NewHistogram(histogram("drawgate_queue_wait_seconds",
+		"How long takes waited in the queue, for those that did.", queueBuckets))
+	m.backend = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "rate_limit_backend_errors_total",
+		Help: "Store calls that failed. Mistakes of callers, and calls that they gave up, are not counted.",
+	})
 	m.activations = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rate_limiter_fallback_activated_total", Help: guard.FallbackEvent + ": how many times this process began to decide by itself because the store was unavailable.",
+		Name: "rate_limiter_fallback_activated_total",
+		Help: guard.FallbackEvent + ": how many times this process began to decide by itself because the " +
+			"store was unavailable.",
 	})
 	m.charges = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "drawgate_fallback_charged_buckets_total", Help: "How many times admissions of a bucket during an outage were charged to the store afterwards.",
+		Name: "drawgate_fallback_charged_buckets_total",
+		Help: "How many times admissions of a bucket during an outage were charged to the store afterwards.",
 	})
 	m.losses = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "drawgate_store_losses_total", Help: "How many times this process noticed that the store had lost its data, so that what was used before may be granted again.",
+		Name: "drawgate_store_losses_total",
+		Help: "How many times this process noticed that the store had lost its data, so that what was used " +
+			"before may be granted again. On Redis; each process that had used the store counts each loss.",
 	})
-	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded, in Unix seconds.")
-	m.lastLoad = gauge("drawgate_config_last_reload_successful", "1 unless the last change of the configuration failed.")
+	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds",
+		"When the configuration in force was loaded, in Unix seconds.")
+	m.lastLoad = gauge("drawgate_config_last_reload_successful",
+		"1 unless the last change of the configuration failed.")
 	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad, newUsage(m)}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "drawgate_open_reservations", Help: "Open reservations that this process made or renewed.",
+		Name: "drawgate_open_reservations",
+		Help: "Open reservations (not settled, hold not over) that this process made or renewed; at most " +
+			"100,000 are counted.",
 	}, func() float64 { return float64(m.holds.open()) }))
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "drawgate_build_info", Help: "1; the labels say which program this is.",
-		ConstLabels: prometheus.Labels{"version": cmp.Or(m.opts.Version, "unknown"), "revision": cmp.Or(m.opts.Revision, "unknown"), "goversion": runtime.Version()},
+		Name: "drawgate_build_info",
+		Help: "1; the labels say which program this is.",
+		ConstLabels: prometheus.Labels{
+			"version": cmp.Or(m.opts.Version, "unknown"), "revision": cmp.Or(m.opts.Revision, "unknown"),
+			"goversion": runtime.Version(),
+		},
 	}, func() float64 { return 1 }))
 	all = append(all, m.toUpstreams.collectors()...)
 	return append(all, newNow(m), newUnderWay(m))
@@ -131,8 +194,8 @@ func (m *Metrics) resolve() {
 		m.reported[i] = v.warnings.WithLabelValues(string(kind), "told")
 		m.lost[i] = v.warnings.WithLabelValues(string(kind), "dropped")
 	}
-	for i, name := range deliveryNames {
-		m.posts[i], m.published[i] = v.deliveries.WithLabelValues(name), v.published.WithLabelValues(name)
+	for _, r := range outbox.Results {
+		m.posts[r], m.published[r] = v.deliveries.WithLabelValues(string(r)), v.published.WithLabelValues(string(r))
 	}
 	for i, code := range undecidedCodes {
 		m.undecided[i] = v.undecided.WithLabelValues(code)

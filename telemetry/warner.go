@@ -11,7 +11,9 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/internal/sampler"
+	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
@@ -61,10 +63,8 @@ type Warner struct {
 	announced atomic.Bool             // an outage was reported that has not ended
 	guarded   atomic.Bool             // the guard reports errors of the store
 
-	out    chan *Warning
-	flush  chan chan struct{} // whoever waits until all warnings so far were passed on
-	stop   chan struct{}      // closed by Close
-	done   chan struct{}      // closed when everything was passed to the sinks
+	box    *outbox.Outbox[func()] // calls of the sinks
+	end    context.CancelFunc     // of sumUp
 	closed sync.Once
 }
 
@@ -92,7 +92,10 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 	}
 	w := &Warner{
 		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(), circuits: newTable(maxCircuits, newCircuitWatch),
-		out: make(chan *Warning, pending), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+		box: outbox.New(pending, func(_ context.Context, call func()) error {
+			call()
+			return nil
+		}),
 	}
 	if w.opts.Hasher == nil {
 		w.opts.Hasher = NewHasher(nil)
@@ -103,7 +106,9 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 	if w.opts.BackendEvery <= 0 {
 		w.opts.BackendEvery = defaultBackend
 	}
-	go w.run()
+	ctx, end := context.WithCancel(context.Background())
+	w.end = end
+	go w.sumUp(ctx)
 	return w
 }
 
@@ -123,61 +128,28 @@ func (w *Warner) Observer() *drawgate.Observer {
 // Flush waits until the warnings so far were passed to the sinks, or ctx ends. It does not wait for
 // what they queue: see [Webhook.Flush]. The error is ctx's.
 func (w *Warner) Flush(ctx context.Context) error {
-	done := make(chan struct{})
-	select {
-	case w.flush <- done:
-	case <-w.done: // it was closed
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("telemetry: not all warnings were passed on yet: %w", ctx.Err())
+	if _, err := w.box.Flush(ctx); err != nil {
+		return fmt.Errorf("telemetry: not all warnings were passed on yet: %w", err)
 	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("telemetry: not all warnings were passed on yet: %w", ctx.Err())
-	}
+	return nil
 }
 
 // Close passes the remaining warnings to the sinks, and ends. It waits for the sinks, but not for
 // what they queue: see [Webhook.Close].
 func (w *Warner) Close() error {
-	w.closed.Do(func() { close(w.stop) })
-	<-w.done
+	w.closed.Do(func() {
+		w.end()
+		w.box.Close(context.Background())
+		w.sum(time.Now(), true)
+	})
 	return nil
 }
 
-// run passes warnings to the sinks, and from time to time reports what was held back.
-func (w *Warner) run() {
-	defer close(w.done)
-	tick := time.NewTicker(w.opts.Every)
-	defer tick.Stop()
-	for {
-		select {
-		case e := <-w.out:
-			w.tell(e)
-		case done := <-w.flush:
-			w.drain()
-			close(done)
-		case <-tick.C:
-			w.sum(time.Now(), false)
-		case <-w.stop:
-			w.drain()
-			w.sum(time.Now(), true)
-			return
-		}
-	}
-}
-
-// drain passes the waiting warnings to the sinks.
-func (w *Warner) drain() {
-	for {
-		select {
-		case e := <-w.out:
-			w.tell(e)
-		default:
-			return
-		}
+// sumUp reports from time to time what was held back. If the sinks are too slow for that it is
+// reported the next time.
+func (w *Warner) sumUp(ctx context.Context) {
+	for sleep.For(ctx, w.opts.Every) {
+		_, _ = w.box.Add(func() { w.sum(time.Now(), false) })
 	}
 }
 
@@ -190,9 +162,7 @@ func (w *Warner) tell(e *Warning) {
 
 // warn hands a warning to the goroutine of the sinks.
 func (w *Warner) warn(e *Warning) {
-	select {
-	case w.out <- e:
-	default:
+	if _, err := w.box.Add(func() { w.tell(e) }); err != nil {
 		w.opts.Metrics.warned(e.Kind, false)
 	}
 }

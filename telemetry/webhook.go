@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,21 +11,16 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/outbox"
 )
 
-// Defaults and bounds of webhooks.
 const (
-	defaultQueue      = 1000
-	defaultTimeout    = 5 * time.Second
-	defaultAttempts   = 8
-	defaultBackoff    = time.Second
-	defaultClose      = 5 * time.Second
-	defaultMaxBackoff = time.Minute
-	idleConnection    = 90 * time.Second
-	minSecret         = 16 // bytes
+	defaultQueue   = 1000
+	idleConnection = 90 * time.Second
+	minSecret      = 16 // bytes
 )
 
 // WebhookOptions holds what a [Webhook] can do without. The zero value is ready to use.
@@ -72,22 +68,9 @@ type Webhook struct {
 	host   string
 	secret []byte
 	client *http.Client
-
-	mu     sync.Mutex
-	closed bool          // guarded by mu: queue is closed
-	queue  chan queued   // guarded by mu against sending after it was closed
-	last   chan struct{} // guarded by mu: done of the last event that was queued; nil: there was none
-
-	cancel   context.CancelFunc // ends what the goroutine is doing
-	done     chan struct{}      // closed when the goroutine has ended
-	dropped  atomic.Int64
-	reported atomic.Int64 // of dropped, by Flush
-}
-
-// queued is an event that waits.
-type queued struct {
-	event *Event
-	done  chan struct{} // closed when it was delivered or dropped
+	retry  outbox.Retry
+	box    *outbox.Outbox[*Event]
+	full   atomic.Int64 // events that did not fit in box since the last Flush
 }
 
 // NewWebhook returns a Webhook that posts to an http or https URL, signing with secret, of at least
@@ -100,7 +83,7 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 	if len(secret) < minSecret {
 		return nil, fmt.Errorf("telemetry: webhook: the secret has %d bytes, but needs at least %d: generate one with openssl rand -hex 32", len(secret), minSecret)
 	}
-	h := &Webhook{url: u.String(), host: u.Host, secret: bytes.Clone(secret), done: make(chan struct{})}
+	h := &Webhook{url: u.String(), host: u.Host, secret: bytes.Clone(secret)}
 	if opts != nil {
 		h.opts = *opts
 	}
@@ -114,25 +97,25 @@ func NewWebhook(address string, secret []byte, opts *WebhookOptions) (*Webhook, 
 			return nil, fmt.Errorf("telemetry: webhook: unknown milestone %d%% (have: %d)", p, milestones)
 		}
 	}
-	h.opts.defaults()
-	h.queue = make(chan queued, h.opts.Queue)
-	h.client = &http.Client{Transport: h.opts.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	ctx, cancel := context.WithCancel(context.Background())
-	h.cancel = cancel
-	go h.run(ctx)
+	h.retry = outbox.Retry{
+		Timeout: h.opts.Timeout, Attempts: h.opts.Attempts, Backoff: h.opts.Backoff, MaxBackoff: h.opts.MaxBackoff,
+	}.WithDefaults()
+	h.opts.defaults(h.retry.Timeout)
+	h.client = &http.Client{
+		Transport:     h.opts.Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	h.box = outbox.New(h.opts.Queue, h.deliver)
 	return h, nil
 }
 
-func (o *WebhookOptions) defaults() {
-	o.Queue, o.Attempts = positive(o.Queue, defaultQueue), positive(o.Attempts, defaultAttempts)
-	o.Timeout, o.Backoff = positive(o.Timeout, defaultTimeout), positive(o.Backoff, defaultBackoff)
-	o.MaxBackoff = max(o.Backoff, positive(o.MaxBackoff, defaultMaxBackoff))
-	if o.CloseTimeout == 0 {
-		o.CloseTimeout = defaultClose
-	}
+func (o *WebhookOptions) defaults(timeout time.Duration) {
+	o.Queue = outbox.Positive(o.Queue, defaultQueue)
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, outbox.DefaultClose)
 	if o.Transport == nil {
 		o.Transport = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 1, IdleConnTimeout: idleConnection, TLSHandshakeTimeout: o.Timeout,
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			MaxIdleConns: 1, IdleConnTimeout: idleConnection, TLSHandshakeTimeout: timeout,
 		}
 	}
 	if o.Instance == "" {
@@ -143,30 +126,15 @@ func (o *WebhookOptions) defaults() {
 	}
 }
 
-func positive[N int | time.Duration](n, otherwise N) N {
-	if n <= 0 {
-		return otherwise
-	}
-	return n
-}
-
 // Warn queues a warning: it is a sink of a [Warner]. It never waits.
 func (h *Webhook) Warn(w *Warning) {
 	if !h.wants(w) {
 		return
 	}
-	q := queued{event(w, h.opts.Instance), make(chan struct{})}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		select {
-		case h.queue <- q:
-			h.last = q.done
-			return
-		default:
-		}
+	if _, err := h.box.Add(event(w, h.opts.Instance)); err != nil {
+		h.full.Add(1)
+		h.opts.Metrics.posted(outbox.Dropped)
 	}
-	h.drop()
 }
 
 // wants reports whether a warning is to be posted.
@@ -181,23 +149,11 @@ func (h *Webhook) wants(w *Warning) bool {
 // Flush waits until the events that were queued before are delivered. The error says how many were
 // not, since the last Flush; or it is ctx's, and those that wait are delivered later.
 func (h *Webhook) Flush(ctx context.Context) error {
-	h.mu.Lock()
-	last := h.last
-	h.mu.Unlock()
-	if last == nil {
-		return nil
+	lost, err := h.box.Flush(ctx)
+	if err != nil {
+		return fmt.Errorf("telemetry: webhook: not all events were delivered yet: %w", err)
 	}
-	select {
-	case <-last:
-	case <-ctx.Done():
-		select {
-		case <-last:
-		default:
-			return fmt.Errorf("telemetry: webhook: not all events were delivered yet: %w", ctx.Err())
-		}
-	}
-	dropped := h.dropped.Load()
-	if n := dropped - h.reported.Swap(dropped); n > 0 {
+	if n := int64(lost) + h.full.Swap(0); n > 0 {
 		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s; see the log", n, h.host)
 	}
 	return nil
@@ -206,26 +162,12 @@ func (h *Webhook) Flush(ctx context.Context) error {
 // Close accepts no more events, delivers those that wait for up to CloseTimeout, and ends. The
 // error says how many were not delivered.
 func (h *Webhook) Close() error {
-	h.mu.Lock()
-	if !h.closed {
-		h.closed = true
-		close(h.queue)
-	}
-	h.mu.Unlock()
-	if h.opts.CloseTimeout > 0 {
-		t := time.NewTimer(h.opts.CloseTimeout)
-		defer t.Stop()
-		select {
-		case <-h.done:
-		case <-t.C:
-		}
-	}
-	before := h.dropped.Load()
-	h.cancel()
-	<-h.done
+	ctx, cancel := context.WithTimeout(context.Background(), h.opts.CloseTimeout)
+	defer cancel()
+	_, late := h.box.Close(ctx)
 	h.client.CloseIdleConnections()
-	if n := h.dropped.Load() - before; n > 0 {
-		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before it was closed", n, h.host)
+	if late > 0 {
+		return fmt.Errorf("telemetry: webhook: %d events were not delivered to %s before it was closed", late, h.host)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
 					switch a := &answers[i]; {
 					case a.Allowed:
 						decided++
-					case a.Error != nil && a.Error.Code == api.CodeStoreAway:
+					case a.Error != nil && a.Error.Code == api.CodeStoreUnavailable:
 						refused++
 					default:
 						t.Errorf("got %+v, want it allowed, or not decided for lack of room", a)

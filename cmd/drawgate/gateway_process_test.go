@@ -294,7 +294,7 @@ func TestGatewayWithoutBreakerAndMonitoring(t *testing.T) {
 	if len(got) != 2 || got[1].Calls.Circuit != api.CircuitClosed {
 		t.Fatalf("without the store: got %+v", got)
 	}
-	if _, st := quotaOf(t, got, "gemini", "*"); !st.Take.Fallback || st.Take.Reason != api.ReasonAway || st.Limits[0].Most != 40 {
+	if _, st := quotaOf(t, got, "gemini", "*"); !st.Take.Fallback || st.Take.Reason != api.ReasonUnavailable || st.Limits[0].Most != 40 {
 		t.Errorf("without the store: got %+v, want the numbers of this process", st)
 	}
 	if text, code := w.do("status", "--upstreams", "--server", d.admin); code != 0 || !strings.Contains(text, "policy spare: the store cannot be reached") {

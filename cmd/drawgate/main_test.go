@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 
 // req: A6, B3, B11, D1, D2, D3, D4, D5, D8
 func TestScripts(t *testing.T) {
+	needs.NoRace(t) // hundreds of short commands, one after the other
 	t.Parallel()
 	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true})
 }
@@ -45,6 +47,7 @@ func TestScripts(t *testing.T) {
 //
 // req: E1
 func TestScriptsOnRedis(t *testing.T) {
+	needs.NoRace(t) // as above
 	t.Parallel()
 	addr := redistest.Start(t).Addr
 	testscript.Run(t, testscript.Params{
@@ -60,6 +63,7 @@ func TestScriptsOnRedis(t *testing.T) {
 //
 // req: A7, A9
 func TestScriptsOnDynamoDB(t *testing.T) {
+	needs.NoRace(t) // as above
 	t.Parallel()
 	moto, dynalite := awstest.Moto(t).URL, awstest.Dynalite(t).URL
 	testscript.Run(t, testscript.Params{

@@ -83,7 +83,7 @@ func remoteError(err error) error {
 	}
 	code := exitUsage
 	switch client.Code(err) {
-	case "", api.CodeStoreAway, api.CodeClosing: // there was no answer, or no decision
+	case "", api.CodeStoreUnavailable, api.CodeClosing: // there was no answer, or no decision
 		code = exitUnavailable
 		if _, ok := errors.AsType[*client.Error](err); ok {
 			err = fmt.Errorf("%s: is a drawgate server running there? The address is that of --server or $%s", strings.TrimPrefix(err.Error(), "client: "), envServer)

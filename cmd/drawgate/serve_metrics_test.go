@@ -220,7 +220,7 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	t.Helper()
 	redis.Kill9()
 	eventually(t, "open breaker", func() bool {
-		if a := decoded[api.Answer](d, d.public+"/v1/take", take("paid", "k")); a.Allowed || !a.Fallback || a.Reason != api.ReasonAway {
+		if a := decoded[api.Answer](d, d.public+"/v1/take", take("paid", "k")); a.Allowed || !a.Fallback || a.Reason != api.ReasonUnavailable {
 			t.Errorf("a policy that is closed without its store: %+v", a)
 		}
 		return d.metric(`drawgate_store_breaker_state{state="open"}`) == 1
@@ -237,13 +237,13 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	d.shows(`drawgate_fallback_buckets`, 1) // of api: paid needs none
 	hook.awaits(telemetry.FallbackActivated)
 	h := decoded[api.Health](d, d.public+"/readyz", nil)
-	if h.Status != api.StatusDegraded || h.Store.Status != api.StatusAway || len(h.States) != 3 {
+	if h.Status != api.StatusDegraded || h.Store.Status != api.StatusUnavailable || len(h.States) != 3 {
 		t.Errorf("got %+v, want the status degraded and three policies", h)
 	}
 	for _, s := range h.States {
 		want := api.PolicyHealth{Name: s.Name, Status: api.StatusDegraded, Fallback: "share", Shadow: s.Shadow}
 		if s.Name == "paid" {
-			want.Status, want.Fallback = api.StatusAway, "closed"
+			want.Status, want.Fallback = api.StatusUnavailable, "closed"
 		}
 		if !reflect.DeepEqual(s, want) {
 			t.Errorf("%+v, want %+v", s, want)

@@ -132,7 +132,7 @@ func TestServeAnswersProxies(t *testing.T) {
 		many.Takes = append(many.Takes, take("caller", fmt.Sprint("k", i)))
 	}
 	a := decoded[api.TakeAnswer](d, d.public+"/v1/take", many)
-	if full := a.Answers[len(a.Answers)-1].Error; full == nil || full.Code != api.CodeStoreAway {
+	if full := a.Answers[len(a.Answers)-1].Error; full == nil || full.Code != api.CodeStoreUnavailable {
 		t.Fatalf("the store is not full: %+v", a.Answers)
 	}
 	if r := asks("X-Client: 192.0.2.99"); r.code != http.StatusOK || r.header.Get("X-Ratelimit-Fallback") != "true" {

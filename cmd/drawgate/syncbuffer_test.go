@@ -1,33 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"regexp"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 )
 
 // syncBuffer holds the output of a program, and can be read while the program writes.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
+type syncBuffer struct{ syncbuffer.Buffer }
 
 // await waits for a pattern, and returns what its parentheses match.
 func (s *syncBuffer) await(t *testing.T, pattern string) string {

@@ -65,7 +65,7 @@ func (a *app) upstreamsHere(ctx context.Context) ([]api.Upstream, error) {
 // problemHere says why a quota could not be read. There is no server whose log would say it.
 func problemHere(err error) *api.Problem {
 	p := present.Problem(err)
-	if p.Code == api.CodeStoreAway {
+	if p.Code == api.CodeStoreUnavailable {
 		p.Detail = err.Error()
 	}
 	return p

@@ -112,7 +112,7 @@ func TestWaitText(t *testing.T) {
 		{api.Progress{Reason: api.ReasonHeld, Policy: "gpt", Limit: "rpm"}, 0, false, `waiting: open reservations hold limit "rpm" of policy "gpt"`},
 		{api.Progress{Reason: api.ReasonPaused, Policy: "gpt", Pause: "a\x1b[31m", EstimateMS: 7_200_000}, 0, false, `waiting, at least 2h more: policy "gpt" is paused for this key (a\x1b[31m)`},
 		{api.Progress{Reason: api.ReasonQueued, Policy: "gpt"}, 0, false, `waiting: others are in front, for policy "gpt"`},
-		{api.Progress{Reason: api.ReasonAway, Policy: "gpt", Limit: "rpm"}, 0, false, `waiting: the store is unavailable, and policy "gpt" has no share left`},
+		{api.Progress{Reason: api.ReasonUnavailable, Policy: "gpt", Limit: "rpm"}, 0, false, `waiting: the store is unavailable, and policy "gpt" has no share left`},
 	} {
 		if got := waitText(&c.p, c.ago, c.server); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -1,10 +1,10 @@
 -- Asks Drawgate about a request, with HAProxy's own HTTP client (2.5 or newer). Sets txn.drawgate
--- to "pass", "refused", "failed" or "away", and for the headers of the answer txn.drawgate_limit,
--- txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after. txn.drawgate_status is
--- the status of a refusal: "429", "503" if the store is unavailable and the fallback refuses, or
--- "422" if programs do not agree which path the request asks for. "away" means that there was no
--- answer (0, 502 and 504 are HAProxy's own), or a 503 without a decision; "failed" is any other
--- answer, which a client may have caused.
+-- to "pass", "refused", "failed" or "unavailable", and for the headers of the answer
+-- txn.drawgate_limit, txn.drawgate_remaining, txn.drawgate_reset and txn.drawgate_retry_after.
+-- txn.drawgate_status is the status of a refusal: "429", "503" if the store is unavailable and the
+-- fallback refuses, or "422" if programs do not agree which path the request asks for.
+-- "unavailable" means that there was no answer (0, 502 and 504 are HAProxy's own), or a 503 without
+-- a decision; "failed" is any other answer, which a client may have caused.
 local url = "http://127.0.0.1:7878/auth"
 
 local function first(headers, name)
@@ -26,7 +26,7 @@ core.register_action("drawgate", { "http-req" }, function(txn)
 	})
 	local headers = answer and answer.headers
 	local status = first(headers, "x-ratelimit-status") -- every refusal has one, and no other answer
-	local verdict = "away"
+	local verdict = "unavailable"
 	if answer and answer.status == 200 then
 		verdict = "pass"
 	elseif status ~= "" then

@@ -192,7 +192,7 @@ func testStoreUnavailable(e *env) {
 	closed := open(t, h, nil, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))
 	r := closed.expect(http.StatusServiceUnavailable, "/")
 	r.wantHeaders(t, map[string]string{"Retry-After": "1", "X-RateLimit-Limit": ""})
-	if r.problem.Code != httplimit.CodeStoreAway || strings.Contains(r.body, "a test") || closed.served.Load() != 0 {
+	if r.problem.Code != httplimit.CodeStoreUnavailable || strings.Contains(r.body, "a test") || closed.served.Load() != 0 {
 		t.Errorf("problem %s", r.body)
 	}
 	opened := open(t, h, &httplimit.Options{FailOpen: true}, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))

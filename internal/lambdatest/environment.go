@@ -8,12 +8,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 )
 
 // Program is how a process is started. It gets AWS_LAMBDA_RUNTIME_API in addition.
@@ -34,28 +34,9 @@ type Environment struct {
 
 // Process is a process of an environment.
 type Process struct {
-	Out, Err *Buffer
+	Out, Err *syncbuffer.Buffer
 	cmd      *exec.Cmd
 	ended    chan struct{} // closed when it has ended
-}
-
-// Buffer is output that can be read while a program writes.
-type Buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
-}
-
-// Write implements [io.Writer].
-func (l *Buffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *Buffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // Launch starts an environment, and waits until it is ready: first the extension, until it has
@@ -80,7 +61,7 @@ func Launch(tb testing.TB, extension *Program, function Program) *Environment {
 
 func (e *Environment) start(program Program) *Process {
 	e.tb.Helper()
-	p := &Process{Out: &Buffer{}, Err: &Buffer{}, ended: make(chan struct{})}
+	p := &Process{Out: &syncbuffer.Buffer{}, Err: &syncbuffer.Buffer{}, ended: make(chan struct{})}
 	p.cmd = exec.Command(program.Args[0], program.Args[1:]...) //nolint:gosec,noctx // a program of the test, which ends with it
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = program.Dir, p.Out, p.Err, redistest.DieWithParent()
 	p.cmd.Env = append(append(os.Environ(), program.Env...), "AWS_LAMBDA_RUNTIME_API="+e.api.Addr)

@@ -48,7 +48,7 @@ func (f *Draft) decided(a *api.Answer, d *drawgate.Decision) {
 	case d.Reason == drawgate.Queued:
 		f.refuse(a, api.ReasonQueued)
 	case d.Reason == drawgate.Unavailable:
-		f.refuse(a, api.ReasonAway)
+		f.refuse(a, api.ReasonUnavailable)
 	case d.Reason == drawgate.Paused:
 		f.refuse(a, api.ReasonPaused)
 	default:
@@ -82,7 +82,7 @@ func (f *Draft) describe(a *api.Answer) {
 }
 
 // refuse turns the answer into a refusal with a reason. Its retry time is never 0.
-func (f *Draft) refuse(a *api.Answer, reason string) {
+func (f *Draft) refuse(a *api.Answer, reason api.Reason) {
 	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
 	wait := Duration(a.RetryAfterMS.Duration())
 	switch {
@@ -94,7 +94,7 @@ func (f *Draft) refuse(a *api.Answer, reason string) {
 		a.Message = fmt.Sprintf("the maximum number of callers is waiting; try again in %s", wait)
 	case reason == api.ReasonPaused:
 		a.Message = fmt.Sprintf("%s is paused; try again in %s", f.paused(), wait)
-	case reason == api.ReasonAway:
+	case reason == api.ReasonUnavailable:
 		a.Message = fmt.Sprintf("the store is unavailable, and %s; try again in %s", f.without(), wait)
 	case a.Fallback && f.unknown:
 		a.Message = fmt.Sprintf("the store is unavailable, and usage before this outage is unknown: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)

@@ -23,30 +23,30 @@ var kinds = map[api.Code]struct {
 	status int
 	title  string
 }{
-	api.CodeBadJSON:       {http.StatusBadRequest, "The request cannot be read"},
-	api.CodeInvalid:       {http.StatusUnprocessableEntity, "A value is not valid"},
-	api.CodeUnknownPolicy: {http.StatusUnprocessableEntity, "Unknown policy"},
-	api.CodeUnknownUnit:   {http.StatusUnprocessableEntity, "Unknown unit"},
-	api.CodeNeverFits:     {http.StatusUnprocessableEntity, "The cost can never fit"},
-	api.CodeNeedsHold:     {http.StatusUnprocessableEntity, "The take needs a hold"},
-	api.CodeBadToken:      {http.StatusUnprocessableEntity, "The reservation is not valid"},
-	api.CodeIDReused:      {http.StatusConflict, "The id is in use"},
-	api.CodeIDOpen:        {http.StatusConflict, "The id is in use"},
-	api.CodeTooManyOpen:   {http.StatusTooManyRequests, "Too many reservations are open"},
-	api.CodeTooLarge:      {http.StatusRequestEntityTooLarge, "The request is too large"},
-	api.CodeNotFound:      {http.StatusNotFound, "Not found"},
-	api.CodeBadMethod:     {http.StatusMethodNotAllowed, "The method is not allowed"},
-	api.CodeCrossOrigin:   {http.StatusForbidden, "Cross-origin requests are not allowed"},
-	api.CodeUnauthorized:  {http.StatusUnauthorized, "An access token is needed"},
-	api.CodeForbidden:     {http.StatusForbidden, "The access token does not allow this"},
-	api.CodeUntrusted:     {http.StatusForbidden, "Not a trusted proxy"},
-	api.CodeRuleFailed:    {http.StatusUnprocessableEntity, "A rule failed"},
-	api.CodeNotSupported:  {http.StatusNotImplemented, "Not supported"},
-	api.CodeNotReloaded:   {http.StatusUnprocessableEntity, "The configuration was not reloaded"},
-	api.CodeLimited:       {http.StatusTooManyRequests, "Too many requests"},
-	api.CodeStoreAway:     {http.StatusServiceUnavailable, "The store is unavailable"},
-	api.CodeClosing:       {http.StatusServiceUnavailable, "The server is stopping"},
-	api.CodeCancelled:     {statusCancelled, "The client closed the connection"},
+	api.CodeBadJSON:          {http.StatusBadRequest, "The request cannot be read"},
+	api.CodeInvalid:          {http.StatusUnprocessableEntity, "A value is not valid"},
+	api.CodeUnknownPolicy:    {http.StatusUnprocessableEntity, "Unknown policy"},
+	api.CodeUnknownUnit:      {http.StatusUnprocessableEntity, "Unknown unit"},
+	api.CodeNeverFits:        {http.StatusUnprocessableEntity, "The cost can never fit"},
+	api.CodeNeedsHold:        {http.StatusUnprocessableEntity, "The take needs a hold"},
+	api.CodeBadToken:         {http.StatusUnprocessableEntity, "The reservation is not valid"},
+	api.CodeIDReused:         {http.StatusConflict, "The id is in use"},
+	api.CodeIDOpen:           {http.StatusConflict, "The id is in use"},
+	api.CodeTooManyOpen:      {http.StatusTooManyRequests, "Too many reservations are open"},
+	api.CodeTooLarge:         {http.StatusRequestEntityTooLarge, "The request is too large"},
+	api.CodeNotFound:         {http.StatusNotFound, "Not found"},
+	api.CodeBadMethod:        {http.StatusMethodNotAllowed, "The method is not allowed"},
+	api.CodeCrossOrigin:      {http.StatusForbidden, "Cross-origin requests are not allowed"},
+	api.CodeUnauthorized:     {http.StatusUnauthorized, "An access token is needed"},
+	api.CodeForbidden:        {http.StatusForbidden, "The access token does not allow this"},
+	api.CodeUntrusted:        {http.StatusForbidden, "Not a trusted proxy"},
+	api.CodeRuleFailed:       {http.StatusUnprocessableEntity, "A rule failed"},
+	api.CodeNotSupported:     {http.StatusNotImplemented, "Not supported"},
+	api.CodeNotReloaded:      {http.StatusUnprocessableEntity, "The configuration was not reloaded"},
+	api.CodeLimited:          {http.StatusTooManyRequests, "Too many requests"},
+	api.CodeStoreUnavailable: {http.StatusServiceUnavailable, "The store is unavailable"},
+	api.CodeClosing:          {http.StatusServiceUnavailable, "The server is stopping"},
+	api.CodeCancelled:        {statusCancelled, "The client closed the connection"},
 }
 
 // Codes returns all codes of problems, in no order.
@@ -98,9 +98,9 @@ func Problem(err error) *api.Problem {
 		return Problemf(api.CodeCancelled, "the client closed the connection; %s", Spent(err))
 	}
 	if failure.MaySpend(err) {
-		return Problemf(api.CodeStoreAway, "the time ran out during the call to the store; %s", Spent(err))
+		return Problemf(api.CodeStoreUnavailable, "the time ran out during the call to the store; %s", Spent(err))
 	}
-	return Problemf(api.CodeStoreAway, "the store could not decide; the server's log says why")
+	return Problemf(api.CodeStoreUnavailable, "the store could not decide; the server's log says why")
 }
 
 // Spent describes the fate of the units of a take that ended without an answer.

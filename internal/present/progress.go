@@ -23,11 +23,11 @@ func Waiting(l *drawgate.Line) api.WaitingLine {
 }
 
 // reason returns the wire form of what holds up a line.
-func reason(r drawgate.Reason, held bool) string {
+func reason(r drawgate.Reason, held bool) api.Reason {
 	if held {
 		return api.ReasonHeld
 	}
-	return r.String()
+	return api.Reason(r.String())
 }
 
 // Obstacle says in words what holds up a take.
@@ -42,11 +42,11 @@ func Obstacle(p *api.Progress) string {
 // LineObstacle says in words what holds up a line.
 func LineObstacle(l *api.WaitingLine) string { return line(l.Reason, l.Policy, l.Limit) }
 
-func line(reason, policy, limit string) string {
+func line(reason api.Reason, policy, limit string) string {
 	switch {
 	case reason == api.ReasonPaused:
 		return fmt.Sprintf("policy %q is paused for this key", policy)
-	case reason == api.ReasonAway:
+	case reason == api.ReasonUnavailable:
 		return fmt.Sprintf("the store is unavailable, and policy %q has no share left", policy)
 	case limit == "":
 		return fmt.Sprintf("others are in front, for policy %q", policy)
@@ -65,7 +65,7 @@ func RefusalLine(r *api.Refusal) string {
 			text += ", by this server's own count, because the store was unavailable"
 		}
 		return text
-	case api.ReasonAway:
+	case api.ReasonUnavailable:
 		return fmt.Sprintf("the store was unavailable, and the fallback of policy %q did not admit it", r.Policy)
 	}
 	return line(r.Reason, r.Policy, "")

@@ -64,7 +64,7 @@ func RefusalOf(ctx context.Context, req *engine.Request, res *engine.Result, err
 }
 
 // refusalReason reports whether an error means that a take was refused, and why.
-func refusalReason(ctx context.Context, err error) (reason string, ok bool) {
+func refusalReason(ctx context.Context, err error) (reason api.Reason, ok bool) {
 	e, limited := errors.AsType[*drawgate.LimitedError](err)
 	switch {
 	case errors.Is(err, drawgate.ErrStoreUnavailable), failure.MaySpend(err):

@@ -69,7 +69,7 @@ func TestRefusalWithoutTheStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := present.Answer(&d); a.Reason != api.ReasonAway || a.Message != want {
+		if a := present.Answer(&d); a.Reason != api.ReasonUnavailable || a.Message != want {
 			t.Errorf("%s: %q, want %q", a.Reason, a.Message, want)
 		}
 	}

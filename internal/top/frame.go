@@ -161,7 +161,7 @@ func (v *View) health(h *api.Health) string {
 		parts = append(parts, policies(h.States))
 	}
 	if h.Status != api.StatusOK {
-		parts = append(parts, hot.Styled("status "+visible(h.Status)))
+		parts = append(parts, hot.Styled("status "+visible(string(h.Status))))
 	}
 	if !v.Store {
 		parts = append(parts, fmt.Sprintf("%d waiting", h.Waiting), "up "+millis(h.UptimeMS))
@@ -176,7 +176,7 @@ func policies(list []api.PolicyHealth) string {
 		if p.Status == api.StatusOK {
 			good++
 		} else {
-			others += warm.Styled(fmt.Sprintf(", %s %s", visible(p.Name), visible(p.Status)) + decidedBy(&p))
+			others += warm.Styled(fmt.Sprintf(", %s %s", visible(p.Name), visible(string(p.Status))) + decidedBy(&p))
 		}
 	}
 	return fmt.Sprintf("policies: %d ok", good) + others

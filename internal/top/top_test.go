@@ -38,7 +38,7 @@ func full() *Snapshot {
 		Refusals: &api.RefusalsAnswer{Total: 3, Refusals: []api.Refusal{
 			{Policy: "llm", Key: "team-a", Reason: api.ReasonLimited, Limit: "tpm", Unit: "tokens", Count: 1234, Last: at, Asked: 60, Remaining: 50, Max: 1000},
 			{Policy: "api", Tenant: "acme", Key: "user-17", Reason: api.ReasonPaused, Count: 1, Last: at},
-			{Policy: "api", Key: "team-a", Reason: api.ReasonAway, Count: 2, Last: at},
+			{Policy: "api", Key: "team-a", Reason: api.ReasonUnavailable, Count: 2, Last: at},
 		}},
 		Upstreams: []api.Upstream{
 			{Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1, Waiting: 2}},
@@ -115,7 +115,7 @@ func TestFrameShowsNoControlCharacters(t *testing.T) {
 	s.Waiting.Lines[0].Key, s.Waiting.Lines[0].Limit = evil, evil
 	s.Refusals.Refusals[0].Key, s.Refusals.Refusals[0].Limit, s.Refusals.Refusals[0].Unit = evil, evil, evil
 	s.Upstreams[0].Name, s.Upstreams[0].Calls.Circuit = evil, evil
-	s.Incidents[0].Severity, s.Health.States[1].Name, s.Health.Status, s.LeftOut[0] = evil, evil, evil, evil
+	s.Incidents[0].Severity, s.Health.States[1].Name, s.Health.Status, s.LeftOut[0] = evil, evil, api.Status(evil), evil
 	for _, editing := range []bool{false, true} {
 		v.Editing = editing
 		text := ansi.Strip(v.Frame(s, Lost{at, errors.New(evil)}))

@@ -384,11 +384,8 @@ type framer interface {
 
 // framerOf returns how an API frames its streams.
 func framerOf(x *exchange) framer {
-	if x.call.Provider == Gemini {
-		if !x.q.sse {
-			return &arrayFramer{}
-		}
-		return eventFramer{lineEnd: "\r\n"}
+	if x.dialect.frame != nil {
+		return x.dialect.frame(x)
 	}
 	return eventFramer{lineEnd: "\n"}
 }

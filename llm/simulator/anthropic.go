@@ -11,7 +11,19 @@ import (
 // Shapes are those of Anthropic's own clients: github.com/anthropics/anthropic-sdk-go and
 // anthropic-sdk-python.
 
+// Anthropic is the API of Anthropic.
+const Anthropic Provider = "anthropic"
+
 var anthropicDialect = &dialect{
+	provider: Anthropic,
+	apis: map[string]*api{
+		"/v1/messages":              {parseMessages, answerMessages, func(x *exchange) stream { return messagesStream{x} }},
+		"/v1/messages/count_tokens": {parseCount, answerCount, nil},
+	},
+	route: func(path string) (*api, bool) { return nil, strings.HasPrefix(path, "/v1/messages/") },
+	// docs.claude.com/en/api/rate-limits: input without what was read from a cache; output as it is
+	// produced. Until 2025 the page described [MaxTokens].
+	charging: Charging{Tokens: Total, Output: Produced, Failed: true},
 	key: func(r *http.Request) string {
 		if key := r.Header.Get("X-Api-Key"); key != "" {
 			return key

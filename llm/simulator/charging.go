@@ -42,25 +42,15 @@ type Charging struct {
 
 // DefaultCharging returns what a provider counts, by the stricter reading where its documents leave
 // something open.
-//
-//   - OpenAI (platform.openai.com/docs/guides/rate-limits): "tokens" by [MaxOrEstimate];
-//     unsuccessful requests count against the minute.
-//   - Anthropic (docs.claude.com/en/api/rate-limits): input without what was read from a cache;
-//     output as it is produced. Until 2025 the page described [MaxTokens].
-//   - Gemini (ai.google.dev/gemini-api/docs/rate-limits): input only, with what was read from a
-//     cache; a request that fails with 400 or 500 counts.
-//   - Others: input, and output as it is produced; a request that fails counts.
 func DefaultCharging(p Provider) Charging {
-	c := Charging{Tokens: Total, Output: Produced, CacheReads: true, Failed: true}
-	switch p {
-	case OpenAI:
-		c.Tokens, c.Refused = MaxOrEstimate, true
-	case Anthropic:
-		c.CacheReads = false
-	case Gemini, Generic:
+	if d := dialectOf(p); d != nil {
+		return d.charging
 	}
-	return c
+	return usualCharging
 }
+
+// usualCharging counts input, and output as it is produced; a request that fails counts.
+var usualCharging = Charging{Tokens: Total, Output: Produced, CacheReads: true, Failed: true}
 
 // charactersPerToken is OpenAI's estimate.
 const charactersPerToken = 4

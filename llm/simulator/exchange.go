@@ -13,7 +13,6 @@ import (
 
 // api is one operation of a provider.
 type api struct {
-	provider Provider
 	// parse reads a request. Even if there is an error, the model is in q if it could be read.
 	parse func(r *http.Request, body []byte, q *request) error
 	// answer returns the body of an answer that is not streamed.
@@ -24,12 +23,20 @@ type api struct {
 
 // dialect is what all operations of a provider have in common.
 type dialect struct {
+	provider Provider
+	apis     map[string]*api // the operations with fixed paths
+	// route returns the operation at another path, and whether the path is the provider's: then it
+	// may be nil.
+	route    func(path string) (a *api, ok bool)
+	charging Charging // by default
 	// key returns the API key of a request.
 	key func(r *http.Request) string
 	// refuse returns the answer to a call that fails, and sets its headers.
 	refuse func(x *exchange, f failure, h http.Header) (status int, body any)
 	// headers sets the headers of every answer to a call that was decided by limits.
 	headers func(x *exchange, h http.Header)
+	// frame returns how a stream is framed; nil means as events.
+	frame func(x *exchange) framer
 }
 
 // reason is why a call gets no answer.
@@ -85,9 +92,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{s: s, w: w, r: r, call: &Call{Path: clip(r.URL.Path)}}
-	provider, a := route(r.URL.Path)
-	x.call.Provider, x.api, x.dialect = provider, a, dialects[provider]
-	x.charge = s.options.Charging[provider]
+	if x.dialect, x.api = route(r.URL.Path); x.dialect != nil {
+		x.call.Provider = x.dialect.provider
+	}
+	x.charge = s.options.Charging[x.call.Provider]
 	bad := x.read()
 	if !sleep(r.Context(), s.travelTime()) {
 		return

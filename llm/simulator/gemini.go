@@ -11,7 +11,21 @@ import (
 
 // Shapes are those of Google's own clients: github.com/googleapis/go-genai and python-genai.
 
+// Gemini is the Gemini Developer API.
+const Gemini Provider = "gemini"
+
 var geminiDialect = &dialect{
+	provider: Gemini,
+	route:    routeGemini,
+	// ai.google.dev/gemini-api/docs/rate-limits: input only, with what was read from a cache; a
+	// request that fails with 400 or 500 counts.
+	charging: usualCharging,
+	frame: func(x *exchange) framer {
+		if x.q.sse {
+			return eventFramer{lineEnd: "\r\n"}
+		}
+		return &arrayFramer{}
+	},
 	key: func(r *http.Request) string {
 		if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
 			return key
@@ -68,6 +82,18 @@ func geminiModel(path string) (model, operation string, ok bool) {
 		return "", "", false
 	}
 	return strings.Cut(rest, ":")
+}
+
+var geminiAPI = &api{parseGemini, answerGemini, func(x *exchange) stream { return geminiWords{x} }}
+
+func routeGemini(path string) (*api, bool) {
+	if model, operation, ok := geminiModel(path); ok && model != "" && !strings.Contains(model, "/") {
+		if operation == geminiAnswer || operation == geminiStream || operation == geminiCounting {
+			return geminiAPI, true
+		}
+		return nil, true
+	}
+	return nil, strings.HasPrefix(path, "/v1beta/") || strings.HasPrefix(path, "/v1alpha/")
 }
 
 func parseGemini(r *http.Request, body []byte, q *request) (err error) {

@@ -6,13 +6,23 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
 // genericPrefix is where the generic API begins. Any path below it will do.
 const genericPrefix = "/generic/"
 
+// Generic is an API of no provider, for profiles that users describe.
+const Generic Provider = "generic"
+
 var genericDialect = &dialect{
+	provider: Generic,
+	route: func(path string) (*api, bool) {
+		return &api{parseGeneric, answerGeneric, func(x *exchange) stream { return genericStream{x} }},
+			strings.HasPrefix(path, genericPrefix)
+	},
+	charging: usualCharging,
 	key: func(r *http.Request) string {
 		if key := r.Header.Get("X-Api-Key"); key != "" {
 			return key

@@ -12,16 +12,6 @@ import (
 // Provider names the API that a quota is for.
 type Provider string
 
-// The providers.
-const (
-	OpenAI    Provider = "openai"
-	Anthropic Provider = "anthropic"
-	Gemini    Provider = "gemini"
-	Generic   Provider = "generic"
-)
-
-var providers = []Provider{OpenAI, Anthropic, Gemini, Generic}
-
 // Dimension is what a limit counts.
 type Dimension string
 

@@ -16,10 +16,22 @@ import (
 // object is a JSON object that is answered.
 type object map[string]any
 
+// OpenAI is the API of OpenAI.
+const OpenAI Provider = "openai"
+
 var openAIDialect = &dialect{
-	key:     bearer,
-	headers: openAIHeaders,
-	refuse:  refuseOpenAI,
+	provider: OpenAI,
+	apis: map[string]*api{
+		"/v1/chat/completions": {parseChat, answerChat, func(x *exchange) stream { return chatStream{x} }},
+		"/v1/responses":        {parseResponses, answerResponses, func(x *exchange) stream { return newResponses(x) }},
+		"/v1/embeddings":       {parseEmbeddings, answerEmbeddings, nil},
+	},
+	route: func(path string) (*api, bool) { return nil, strings.HasPrefix(path, "/v1/") },
+	// platform.openai.com/docs/guides/rate-limits: unsuccessful requests count against the minute.
+	charging: Charging{Tokens: MaxOrEstimate, Output: Produced, CacheReads: true, Failed: true, Refused: true},
+	key:      bearer,
+	headers:  openAIHeaders,
+	refuse:   refuseOpenAI,
 }
 
 func bearer(r *http.Request) string {

@@ -25,7 +25,7 @@ from ._errors import (
 from ._limited import LimitedAgent, limited
 from ._reservation import AsyncReservation
 from ._sync import Limiter, Reservation
-from ._wire import Answer, Attributes, Bucket, Limit, LimitSpec, LimitStatus, Policy, Status
+from ._types import Answer, Attributes, Bucket, Limit, LimitSpec, LimitStatus, Policy, Status
 
 __all__ = [
     "Answer",

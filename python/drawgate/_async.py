@@ -1,38 +1,22 @@
-"""The limiter for asyncio, which has all of the logic: the one for threads calls it."""
+"""The limiter for asyncio: the one for threads calls it."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import time
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any
 
 import httpx
 
 from . import _wire
 from ._breaker import Breaker
 from ._call import Caller
-from ._errors import Error, Problem, Refused, ServerUnavailable, Unavailable
+from ._decide import Decider, Fallback
+from ._errors import Refused
 from ._reservation import AsyncReservation
-from ._share import Entry, Share
-from ._wire import Answer, Bucket, Json, Key, Policy, Status, Target
-
-log = logging.getLogger("drawgate")
-
-T = TypeVar("T")
-Fallback: TypeAlias = Literal["closed", "open", "share"]
-
-GIVE_UP_TIMEOUT = 10.0  # seconds for a cancellation in the background
-MAX_GIVE_UPS = 128  # at once
-ATTEMPTS = 3  # of a take that the fallback decides otherwise
-LEARN_AFTER = 60.0  # seconds at least between questions for the policies
-LAST_REQUEST = 0.05  # seconds for a request of a call whose time is over
-WARN_EVERY = 60.0  # seconds at least between warnings of the same
-OFFLINE = 1.0  # seconds after which the server is tried again
+from ._types import UNIT_REQUESTS, Answer, Bucket, Key, Policy, Status, Target
 
 
 class AsyncLimiter:
@@ -41,7 +25,7 @@ class AsyncLimiter:
     A call takes at most `timeout` seconds, in addition to the time for which it may wait in the
     server's queue. Calls that do no harm when they are carried out twice are sent again within that
     time: reservations, settlements and queries. A plain take is sent once; if its answer is lost,
-    its units may be spent (`Error.maybe`).
+    its units may be spent (`Error.may_have_spent`).
 
     It may be used in several event loops. Close it, or use it in `async with`, so that reservations
     that were given up are given back before the program ends.
@@ -68,30 +52,19 @@ class AsyncLimiter:
         instances: int | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._base = _wire.server_url(server or os.environ.get("DRAWGATE_SERVER") or _wire.DEFAULT_SERVER)
+        base = _wire.server_url(server or os.environ.get("DRAWGATE_SERVER") or _wire.DEFAULT_SERVER)
         token = token if token is not None else os.environ.get("DRAWGATE_TOKEN", "")
         if not all("!" <= c <= "~" for c in token):  # its text must not be part of any error
             raise ValueError("the access token has a character that no header can have, such as a space or a line end")
         if not 0 < timeout < float("inf"):
             raise ValueError(f"timeout is {timeout}: give a number of seconds")
-        self._timeout = timeout
         if fallback not in ("closed", "open", "share"):
             raise ValueError(f'fallback is {fallback!r}: give "closed", "open" or "share"')
         if (fallback == "share") != (instances is not None) or (instances is not None and instances < 1):
             raise ValueError('fallback="share" needs instances, the number of processes, and nothing else does')
-        self._fallback = fallback
-        self._share = Share(instances, time.monotonic()) if instances else None
-        self._offline_until = 0.0
-        self._warned = False
-        self._learned_at = float("-inf")  # when the policies were asked for
-        self._policies: tuple[Policy, ...] = ()
-        self._giving_up: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._not_given_back = 0  # reservations, since the last warning
-        self._not_given_back_of = ""
-        self._warned_of_holds = float("-inf")
-        self._caller = Caller(self._base, token, timeout, transport)
+        self._caller = Caller(base, token, timeout, transport)
+        self._decider = Decider(self._caller, timeout, fallback, instances)
+        self._policies: tuple[Policy, ...] = ()  # those that is_allowed knows
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
@@ -101,9 +74,7 @@ class AsyncLimiter:
 
     async def aclose(self) -> None:
         """Waits for what is done in the background, at most 10 s or `timeout`, and closes connections."""
-        await self._caller.aclose()
-        if self._not_given_back:
-            self._warn_of_holds()
+        await self._decider.aclose()
 
     async def take(
         self,
@@ -124,7 +95,7 @@ class AsyncLimiter:
             labels: for the history.
         """
         body = _wire.take_body(policy, key, costs, priority=priority, labels=labels)
-        answer, _ = await self._ask(body, _wire.buckets_of(policy, key, costs), 0.0)
+        answer, _ = await self._decider.ask(body, _wire.buckets_of(policy, key, costs), 0.0)
         return answer
 
     async def wait(
@@ -143,7 +114,7 @@ class AsyncLimiter:
             Refused: they were not granted, or will not be in time.
         """
         body = _wire.take_body(policy, key, costs, priority=priority, labels=labels)
-        answer, _ = await self._ask(body, _wire.buckets_of(policy, key, costs), max_wait)
+        answer, _ = await self._decider.ask(body, _wire.buckets_of(policy, key, costs), max_wait)
         if not answer:
             raise Refused(answer)
         return answer
@@ -181,7 +152,7 @@ class AsyncLimiter:
             breaker: stops calls to an upstream that fails.
         """
         return AsyncReservation(
-            self,
+            self._decider,
             policy,
             key,
             costs,
@@ -215,8 +186,8 @@ class AsyncLimiter:
             policy: by its name; "" is the only one of the server.
             unit: what is counted.
         """
-        body = _wire.take_body(policy, identifier, {unit: tokens})
-        answer, _ = await self._ask(body, [Bucket(policy, identifier, {unit: tokens})], timeout if wait else 0.0)
+        bucket = Bucket(policy, identifier, {unit: tokens})
+        answer, _ = await self._decider.ask(_wire.bucket_body(bucket), [bucket], timeout if wait else 0.0)
         return answer.allowed
 
     async def is_allowed(
@@ -233,10 +204,10 @@ class AsyncLimiter:
         Raises:
             LookupError: no policy, or more than one, has this limit.
         """
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._decider.timeout
         name, limit_name = await self._rolling(limit, window, policy, deadline)
         body = _wire.take_body(name, identifier, {})
-        answer, _ = await self._ask(body, [Bucket(name, identifier)], 0.0, deadline=deadline)
+        answer, _ = await self._decider.ask(body, [Bucket(name, identifier)], 0.0, deadline=deadline)
         found = next((m for m in answer.limits if m.name == limit_name), None)
         if not answer.fallback and (found is None or found.amount != limit):
             self._policies = ()  # the server's configuration has changed: look again next time
@@ -254,20 +225,15 @@ class AsyncLimiter:
                 for p in self._policies
                 if policy in ("", p.name) and not p.shadow
                 for m in p.limits
-                if (m.kind, m.unit, m.amount, m.window) == ("rolling", _wire.UNIT_REQUESTS, limit, window)
+                if (m.kind, m.unit, m.amount, m.window) == ("rolling", UNIT_REQUESTS, limit, window)
             ]
 
         found = matches()
         if not found:
-            if self._offline_until and not await self._reachable(deadline):
+            policies = await self._decider.policies_if_reachable(deadline)
+            if policies is None:
                 return policy, ""  # the fallback decides
-            try:
-                self._policies = await self._list(deadline)
-            except Unavailable as error:
-                if self._fallback == "closed":
-                    raise
-                self._went_offline(error)
-                return policy, ""
+            self._policies = policies
             found = matches()
         if len(found) == 1:
             return found[0]
@@ -286,11 +252,11 @@ class AsyncLimiter:
         tenant: str = "",
     ) -> Status:
         """Describes a bucket, and what a take of these costs would get. Nothing is spent."""
-        body = Bucket(policy, key, {} if costs is None else costs, tenant).body() | (
-            {"priority": priority} if priority else {}
-        )
+        body = _wire.bucket_body(Bucket(policy, key, {} if costs is None else costs, tenant))
+        if priority:
+            body["priority"] = priority
         data, _ = await self._caller.call("POST", "/v1/status", body, again=True)
-        return self._read(_wire.status, data)
+        return self._decider.read(_wire.status, data)
 
     async def pause(
         self, policy: str, key: Key = "", *, seconds: float, reason: str = "", tenant: str = ""
@@ -300,9 +266,10 @@ class AsyncLimiter:
         That is later than asked for if the bucket was already paused for longer: only `unpause`
         ends a pause early. For administrators: the server's address is its address for them.
         """
-        body = Bucket(policy, key, {}, tenant).body() | {"for_ms": _wire.millis("seconds", seconds), "reason": reason}
+        body = _wire.bucket_body(Bucket(policy, key, {}, tenant))
+        body |= {"for_ms": _wire.millis("seconds", seconds), "reason": reason}
         data, _ = await self._caller.call("POST", "/v1/pause", body, again=True)
-        return self._read(_wire.paused, data)
+        return self._decider.read(_wire.paused, data)
 
     async def unpause(
         self, policy: str, key: Key = "", *, until: datetime, reason: str = "", tenant: str = ""
@@ -315,165 +282,11 @@ class AsyncLimiter:
         """
         if until.tzinfo is None:
             raise ValueError("until has no time zone: give the paused_until of a status")
-        body = Bucket(policy, key, {}, tenant).body() | {"until": until.isoformat(), "reason": reason}
+        body = _wire.bucket_body(Bucket(policy, key, {}, tenant))
+        body |= {"until": until.isoformat(), "reason": reason}
         data, _ = await self._caller.call("POST", "/v1/unpause", body, again=True)
-        return self._read(lambda d: _wire.instant(d.get("until")), data)
+        return self._decider.read(lambda d: _wire.instant(d.get("until")), data)
 
     async def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""
-        return await self._list(time.monotonic() + self._timeout)
-
-    async def _list(self, deadline: float) -> tuple[Policy, ...]:
-        data, _ = await self._caller.call("GET", "/v1/policies", None, again=True, timeout=_left(deadline))
-        return self._read(_wire.policies, data)
-
-    def _read(self, reader: Callable[[Json], T], data: Json) -> T:
-        try:
-            return reader(data)
-        except Exception as error:
-            raise ServerUnavailable(
-                f"the answer of {self._base} cannot be read: is the server of another version? ({error!r})", maybe=True
-            ) from error
-
-    # Takes.
-
-    async def _ask(
-        self,
-        body: Json,
-        buckets: list[Bucket] | None,
-        max_wait: float,
-        own: bool = False,
-        deadline: float | None = None,
-        times: list[float] | None = None,
-    ) -> tuple[Answer, list[Entry]]:
-        """Asks for units. own says that body has a grant that was chosen here: it is given up if nobody can use it.
-
-        The time to wait is not part of the deadline.
-        """
-        wait_ms = _wire.millis("max_wait", max_wait)
-        closed = self._fallback == "closed"
-        deadline = deadline or time.monotonic() + self._timeout
-        if self._offline_until and not await self._reachable(deadline):
-            return self._without_server(body, buckets)
-        try:
-            data, unsure = await self._caller.call(
-                "POST",
-                "/v1/take",
-                body,
-                again="grant" in body,
-                wait_ms=wait_ms,
-                timeout=_left(deadline),
-                attempts=None if closed else ATTEMPTS,
-                times=times,
-            )
-            answer = self._read(_wire.answer, data)
-        except Problem as problem:
-            if own and problem.maybe:
-                self._give_up(body)
-            raise
-        except Unavailable as error:
-            if not closed:
-                self._went_offline(error)
-                answer, entries = self._without_server(body, buckets)
-                if answer:  # if the server has granted it as well, that counts as estimated when the hold ends
-                    return answer, entries
-            if own and error._sent:
-                self._give_up(body)
-            if closed:
-                raise
-            return answer, entries
-        except BaseException:  # cancelled
-            if own:
-                self._give_up(body)
-            raise
-        self._warned = False
-        if own and unsure and not answer:
-            self._give_up(body)
-        return answer, self._note(body, buckets, answer)
-
-    async def _reachable(self, deadline: float) -> bool:
-        """Says whether the server answers again, after a call that got no answer. One call at a time tries."""
-        now = time.monotonic()
-        if now < self._offline_until:
-            return False
-        self._offline_until = now + self._timeout  # the fallback decides the others meanwhile
-        try:
-            await self._caller.call("GET", "/healthz", None, again=True, timeout=_left(deadline), attempts=1)
-        except Unavailable as error:
-            self._went_offline(error)
-            return False
-        except asyncio.CancelledError:
-            self._offline_until = now
-            raise
-        except Problem:
-            pass  # a proxy may not have the path, but something answers
-        self._offline_until = 0.0
-        return True
-
-    def _went_offline(self, error: Unavailable) -> None:
-        self._offline_until = time.monotonic() + OFFLINE
-        if not self._warned:
-            self._warned = True
-            log.warning("takes are decided by the fallback %s: %s", self._fallback, error)
-
-    def _without_server(self, body: Json, buckets: list[Bucket] | None) -> tuple[Answer, list[Entry]]:
-        if self._share is None:
-            return Answer(allowed=True, fallback=True), []
-        answer = self._share.take(buckets, time.monotonic())
-        return answer, self._note(body, buckets, answer)
-
-    def _note(self, body: Json, buckets: list[Bucket] | None, answer: Answer) -> list[Entry]:
-        if self._share is None or buckets is None:
-            return []
-        now = time.monotonic()
-        outdated = not self._share.knows(buckets) or self._share.outdated(answer)
-        if outdated and not answer.fallback and now > self._learned_at + LEARN_AFTER:
-            self._learned_at = now
-            self._caller.spawn(self._learn(self._share))
-        return self._share.granted(buckets, answer, "hold_ms" in body, now) if answer else []
-
-    async def _learn(self, share: Share) -> None:
-        try:
-            share.learn(await self.policies())
-        except Error as error:
-            log.warning(
-                "this process does not know its share of the limits, and admits nothing without the server: %s", error
-            )
-
-    def _give_up(self, body: Json) -> None:
-        """Cancels in the background a take that may be open without anybody knowing its token."""
-        gate = self._giving_up.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_GIVE_UPS))
-        self._caller.spawn(self._cancel(body, gate, time.monotonic() + GIVE_UP_TIMEOUT))
-
-    async def _cancel(self, body: Json, gate: asyncio.Semaphore, end: float) -> None:
-        given_back = False
-        try:
-            async with gate:
-                if (left := end - time.monotonic()) > 0:
-                    await self._settle({"take": body, "cancel": True}, left)
-                    given_back = True
-        finally:
-            if not given_back:
-                self._not_given_back += 1
-                self._not_given_back_of = _wire.policies_of(body)
-                if time.monotonic() >= self._warned_of_holds + WARN_EVERY:
-                    self._warn_of_holds()
-
-    def _warn_of_holds(self) -> None:
-        """Says whose units may be held for nothing. Keys are not logged."""
-        self._warned_of_holds = time.monotonic()
-        log.warning(
-            "%d reservations that were given up could not be cancelled, the last one of %s: they may be held, "
-            "and count, until their holds end",
-            self._not_given_back,
-            self._not_given_back_of,
-        )
-        self._not_given_back = 0
-
-    async def _settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:
-        return await self._caller.call("POST", "/v1/settle", body, again=True, timeout=timeout)
-
-
-def _left(deadline: float) -> float:
-    """Returns the time until the deadline of a call that needs several requests; at least a bit."""
-    return max(deadline - time.monotonic(), LAST_REQUEST)
+        return await self._decider.policies(time.monotonic() + self._decider.timeout)

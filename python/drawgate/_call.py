@@ -17,7 +17,7 @@ import httpx
 
 from . import _wire
 from ._errors import Error, ServerUnavailable, Unavailable
-from ._wire import Json
+from ._types import Json
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts; doubling, with jitter
 LAST = 1.0  # so many seconds before the deadline the time is not divided among attempts any more
@@ -31,7 +31,7 @@ class Caller:
     """Sends requests to one server. The arguments are those of `AsyncLimiter`."""
 
     def __init__(self, base: str, token: str, timeout: float, transport: httpx.AsyncBaseTransport | None) -> None:
-        self._base, self._timeout, self._transport = base, timeout, transport
+        self.base, self._timeout, self._transport = base, timeout, transport
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pid = 0  # of the process that uses the transport
         self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
@@ -81,8 +81,8 @@ class Caller:
 
         times gets the time of each attempt.
 
-        An error has maybe set if any attempt may have been carried out. again says that more than
-        one may be.
+        An error has may_have_spent set if any attempt may have been carried out. again says that more
+        than one may be.
         """
         begun = time.monotonic()
         waited = begun + wait_ms / 1000  # when the server has answered at the latest
@@ -105,7 +105,7 @@ class Caller:
                 failure = error
             if attempt == 1 or time.monotonic() - now > timeout:  # the wait is for the queue, not for a server
                 give_up = min(deadline, time.monotonic() + timeout)
-            unsure, sent = unsure or failure.error.maybe, sent or failure.sent
+            unsure, sent = unsure or failure.error.may_have_spent, sent or failure.sent
             pause = max(failure.pause, min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * (0.5 + random.random()))
             retry = (again and isinstance(failure.error, Unavailable)) or not failure.sent
             if not retry or attempt == attempts or time.monotonic() + pause + SHORTEST > give_up:
@@ -113,7 +113,7 @@ class Caller:
             await asyncio.sleep(pause)
             if time.monotonic() + SHORTEST > give_up:  # a busy machine sleeps for longer
                 break
-        failure.error.maybe, failure.error._sent = unsure, sent
+        failure.error.may_have_spent, failure.error._sent = unsure, sent
         if attempt > 1:
             failure.error.args = (f"{failure.error} ({attempt} attempts in {time.monotonic() - begun:.3g} s)",)
         try:
@@ -126,29 +126,29 @@ class Caller:
             with anyio.fail_after(limit):
                 response = await self._client().request(
                     method,
-                    self._base + path,
+                    self.base + path,
                     content=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
                     headers=self._headers | ({"Content-Type": _wire.JSON_TYPE} if body is not None else {}),
                     timeout=httpx.Timeout(None, connect=connect),
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            what = f"{self._base} cannot be reached ({error})"
+            what = f"{self.base} cannot be reached ({error})"
             text = f"{what}: is the server running, and is the address (server=, or DRAWGATE_SERVER) right?"
-            raise _Failed(ServerUnavailable(text, maybe=False), sent=False) from error
+            raise _Failed(ServerUnavailable(text, may_have_spent=False), sent=False) from error
         except (httpx.RequestError, OSError) as error:
             what = (
                 f"did not answer within {limit:.3g} s"
                 if isinstance(error, TimeoutError)
                 else f"did not answer ({error or repr(error)})"
             )
-            text = f"{self._base} {what} to {method} {path}: it may have been carried out"
-            raise _Failed(ServerUnavailable(text, maybe=True)) from error
+            text = f"{self.base} {what} to {method} {path}: it may have been carried out"
+            raise _Failed(ServerUnavailable(text, may_have_spent=True)) from error
         data: Json | None = None
         with contextlib.suppress(ValueError, RecursionError):
             read = response.json()
             data = read if isinstance(read, dict) else None
         problem = _wire.problem(
-            self._base, f"{method} {path}", response.status_code, response.headers.get("Content-Type", ""), data
+            self.base, f"{method} {path}", response.status_code, response.headers.get("Content-Type", ""), data
         )
         if problem:
             retry_after = response.headers.get("Retry-After", "")
@@ -168,7 +168,7 @@ class Caller:
                 )
             self._pid = os.getpid()
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP_ALIVE)
-            plain = self._base.startswith("http:")  # reading certificates takes time
+            plain = self.base.startswith("http:")  # reading certificates takes time
             transport = self._transport or httpx.AsyncHTTPTransport(verify=not plain, limits=limits)
             client = httpx.AsyncClient(transport=transport, follow_redirects=False)
             for old in list(self._clients):  # other loops run in other threads

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ._wire import Answer, Limit
+from ._types import Answer, Limit
 
 
 class Error(Exception):
     """The base of all errors of this package.
 
     Attributes:
-        maybe: the call may have been carried out although there was no answer. The units of a plain
-            take may then be spent. What a reservation holds is given back in the background.
+        may_have_spent: the call may have been carried out although there was no answer. The units of a
+            plain take may then be spent. What a reservation holds is given back in the background.
     """
 
-    maybe: bool = False
+    may_have_spent: bool = False
     _sent = True  # at least one attempt has reached a server
+
+    @property
+    def maybe(self) -> bool:
+        """The same by its name before 1.0."""
+        return self.may_have_spent
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)  # without arguments that only make the text
@@ -35,8 +39,8 @@ class Refused(Error):
 
     Attributes:
         answer: the server's whole answer.
-        reason: limited, queued (others are ahead in the queue), queue_full, paused, or away (the
-            server's store is unavailable, and without it nothing is left).
+        reason: limited, queued (others are ahead in the queue), queue_full, paused, or unavailable
+            (the server's store is, or the server itself, and without it nothing is left).
         policy: the policy that refuses longest; "" if no limit does.
         limit: its limit.
         retry_after: seconds after which the same request fits, if nothing else happens. None if
@@ -74,11 +78,11 @@ class CircuitOpen(Error):
 
 
 class Unavailable(Error):
-    """Nobody decided. Look at `maybe` before you try again."""
+    """Nobody decided. Look at `may_have_spent` before you try again."""
 
-    def __init__(self, message: str, *, maybe: bool) -> None:
+    def __init__(self, message: str, *, may_have_spent: bool) -> None:
         super().__init__(message)
-        self.maybe = maybe
+        self.may_have_spent = may_have_spent
 
 
 class ServerUnavailable(Unavailable):

@@ -11,7 +11,8 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 from ._errors import Error, Problem, Unavailable
-from ._wire import PROBLEM_TYPE, Answer, Json, Limit
+from ._types import Answer, Json, Limit
+from ._wire import PROBLEM_TYPE
 
 log = logging.getLogger("drawgate")
 
@@ -31,7 +32,7 @@ class Refusal:
 
     Attributes:
         status: of HTTP.
-        code: for programs: limited, queued, queue_full, paused, never_fits, store_away or invalid.
+        code: for programs: limited, queued, queue_full, paused, never_fits, store_unavailable or invalid.
         detail: a sentence for people.
         scope: whose limit it is: caller or api.
         after: seconds, as in Retry-After; 0 if waiting does not help.
@@ -47,7 +48,7 @@ class Refusal:
 
     def body(self) -> Json:
         """Returns the problem (RFC 9457)."""
-        of_quota = {"limited": QUOTA, "queued": QUOTA, "queue_full": QUOTA, "store_away": REDUCED}
+        of_quota = {"limited": QUOTA, "queued": QUOTA, "queue_full": QUOTA, "store_unavailable": REDUCED}
         kind = of_quota.get(self.code, "about:blank")
         titles = {QUOTA: "Quota Exceeded", REDUCED: "Temporary Reduced Capacity"}
         fields: Json = {
@@ -77,7 +78,7 @@ def describe(answer: Answer, bucket: int | None) -> dict[str, str]:
 
 def tightest(limits: Iterable[Limit]) -> Limit | None:
     """Returns the limit that refuses longest, otherwise the one with the smallest part left."""
-    return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.most)), default=None)
+    return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.max)), default=None)
 
 
 def describe_limit(limit: Limit) -> dict[str, str]:
@@ -102,7 +103,7 @@ def refusal(answer: Answer, own: int | None) -> Refusal:
         "queue_full": "The maximum number of requests is already waiting.",
         "paused": "Requests like this one are paused at the moment.",
     }
-    if answer.reason == "away":
+    if answer.reason == "unavailable":
         return unavailable()
     if answer.reason == "paused":
         return Refusal(429, "paused", texts["paused"] + again, after=after)
@@ -122,7 +123,9 @@ def _never_fits() -> Refusal:
 
 def unavailable() -> Refusal:
     """Says that nothing was decided."""
-    return Refusal(503, "store_away", "The server cannot check its limits at the moment. Try again in 1 s.", after=1)
+    return Refusal(
+        503, "store_unavailable", "The server cannot check its limits at the moment. Try again in 1 s.", after=1
+    )
 
 
 def failure(error: Error) -> Refusal:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._sync import Limiter
-from ._wire import Key
+from ._types import Key
 
 F = TypeVar("F", bound=Callable[..., Any])
 Name: TypeAlias = str | Callable[..., str]

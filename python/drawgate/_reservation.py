@@ -13,16 +13,14 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _wire
 from ._breaker import Breaker, _Attempt
+from ._decide import Decider
 from ._errors import Error, HoldLost, Problem, Refused, Unavailable
 from ._share import Entry
-from ._wire import Answer, Json, Key, Target
-
-if TYPE_CHECKING:
-    from ._async import AsyncLimiter
+from ._types import Answer, Json, Key, Target
 
 log = logging.getLogger("drawgate")
 
@@ -53,7 +51,7 @@ class ReservationBase:
 
     def __init__(
         self,
-        limiter: AsyncLimiter,
+        decider: Decider,
         policy: Target,
         key: Key,
         costs: Mapping[str, int] | None,
@@ -67,8 +65,8 @@ class ReservationBase:
         cancel_on: type[BaseException] | tuple[type[BaseException], ...],
         breaker: Breaker | None,
     ) -> None:
-        self._limiter, self._max_wait, self._hold, self._cancel_on, self._breaker = (
-            limiter,
+        self._decider, self._max_wait, self._hold, self._cancel_on, self._breaker = (
+            decider,
             max_wait,
             hold,
             cancel_on,
@@ -160,7 +158,7 @@ class ReservationBase:
         if self._breaker:
             self._breaker._check()
         sent, times = time.monotonic(), list[float]()
-        ask = self._limiter._ask(self._body, self._buckets, self._max_wait, self._own, times=times)
+        ask = self._decider.ask(self._body, self._buckets, self._max_wait, self._own, times=times)
         answer, self._entries = await ask
         if not answer:
             raise Refused(answer)
@@ -199,7 +197,7 @@ class ReservationBase:
             return None
         try:
             body = {"reservation": self._token, "renew_ms": self._body["hold_ms"]}
-            data, _ = await self._limiter._settle(body, min(self._limiter._timeout, self._end - sent))
+            data, _ = await self._decider.settle(body, min(self._decider.timeout, self._end - sent))
             if data.get("outcome") == "renewed":
                 self._token, self._end = data["reservation"], max(self._end, self._end_of(sent))
                 return self._hold * RENEW_AFTER
@@ -227,13 +225,12 @@ class ReservationBase:
             self._attempt.end(error)
         if isinstance(error, self._cancel_on) and not self._used:
             self._cancelled = True
-        if self._limiter._share:
-            self._limiter._share.settled(self._entries, None if self._cancelled else self._used, time.monotonic())
+        self._decider.settled(self._entries, None if self._cancelled else self._used)
         if not self._token:
             self.outcome = "local" if self.answer.fallback else "settled"
             return
         try:
-            await asyncio.shield(self._limiter._caller.spawn(self._close()))
+            await asyncio.shield(self._decider.caller.spawn(self._close()))
         except Problem:
             if error is None and not self._settles_quietly:
                 raise
@@ -246,7 +243,7 @@ class ReservationBase:
         elif self._used:
             body["used"] = self._used
         try:
-            data, unsure = await self._limiter._settle(body)
+            data, unsure = await self._decider.settle(body)
         except (Unavailable, Problem) as error:
             self.outcome = "unknown"
             if isinstance(error, Problem) and error.code in WRONG:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ._wire import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy, key_text
+from ._types import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy, key_text
 
 # Bounds on what a process keeps. Beyond them it forgets, and then counts too much rather than too little.
 MAX_BUCKETS = 10_000
@@ -16,6 +16,8 @@ MAX_ENTRIES = 1_000  # of a bucket
 _CALENDAR = {"minute": 60, "hour": 3600, "day": 25 * 3600, "week": (7 * 24 + 1) * 3600, "month": (31 * 24 + 1) * 3600}
 
 DEFAULT_KEY = "default"  # of a bucket that names none
+
+UNKNOWN = "this version of the package does not know its window, so install a newer one"
 
 _AGAIN = 1.0  # seconds after which to ask again if nobody knows when a take fits
 
@@ -45,22 +47,30 @@ class Share:
     Nobody knows what a process that ran before with the same share was granted. So a bucket begins
     with what the server's first answer shows as used. If the server has never answered for it, it
     begins as if its share had been used when this process started.
+
+    A limit whose window is not known, because the server is newer, has no share: whatever it would
+    count is refused, and the refusal says why.
     """
 
     def __init__(self, instances: int, now: float) -> None:
         self._instances, self._start = instances, now
         self._policies: dict[str, Policy] = {}
+        self._unknown: set[str] = set()  # limits that were reported
         self._longest = math.inf  # window
         self._entries: dict[tuple[str, str, str], list[Entry]] = {}
-        self._most: dict[tuple[str, str, str], dict[str, int]] = {}  # by limit, of the last answer: overrides
+        self._max: dict[tuple[str, str, str], dict[str, int]] = {}  # by limit, of the last answer: overrides
 
-    def learn(self, policies: Sequence[Policy]) -> None:
-        """Notes what the policies are."""
+    def learn(self, policies: Sequence[Policy]) -> list[str]:
+        """Notes what the policies are. Returns limits that have no share, for people, each once."""
         self._policies = {p.name: p for p in policies}
         entries, self._entries = self._entries, {}
         for (name, key, tenant), old in entries.items():  # "" may have a name by now
             self._entries.setdefault(self._name(Bucket(name, key, tenant=tenant)), []).extend(old)
-        self._longest = max((_window(m) for p in policies for m in p.limits), default=math.inf)
+        self._longest = max((_window(m) or 0.0 for p in policies for m in p.limits), default=math.inf)
+        unknown = [_described(p, m) for p in policies if not p.shadow for m in p.limits if _window(m) is None]
+        new = [text for text in unknown if text not in self._unknown]
+        self._unknown.update(new)
+        return new
 
     def knows(self, buckets: Sequence[Bucket]) -> bool:
         """Says whether the policies of these buckets are known."""
@@ -80,11 +90,11 @@ class Share:
             if entries is None:
                 if len(self._entries) >= MAX_BUCKETS:
                     self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
-                    self._most = {n: most for n, most in self._most.items() if n in self._entries}
+                    self._max = {n: by_limit for n, by_limit in self._max.items() if n in self._entries}
                     self._start = now
                 entries = self._entries[name] = [self._before(bucket, i, answer, now)]
             if not answer.fallback:
-                self._most[name] = {m.name: min(m.amount, m.most) for m in answer.limits if m.bucket == i}
+                self._max[name] = {m.name: min(m.amount, m.max) for m in answer.limits if m.bucket == i}
             while entries and not entries[0].open and entries[0].at + self._longest < now:
                 del entries[0]
             made.append(Entry({UNIT_REQUESTS: 1, **bucket.costs}, now, held))
@@ -115,8 +125,11 @@ class Share:
             name = self._name(bucket)
             entries = self._entries.get(name) or [Entry(_everything(policy), self._start)]
             for limit in policy.limits:
-                most = self._most.get(name, {}).get(limit.name, limit.most)
-                w = self._wait(limit, most, entries, _cost(bucket.costs, limit.unit), now)
+                if _window(limit) is None:
+                    why = f"{_described(policy, limit)} admits nothing without the server: {UNKNOWN}"
+                    return _refusal(policy.name, limit.name, why, _AGAIN)
+                allowed = self._max.get(name, {}).get(limit.name, limit.max)
+                w = self._wait(limit, allowed, entries, _cost(bucket.costs, limit.unit), now)
                 if w > wait:
                     wait, by = w, (policy.name, limit.name)
         if wait == 0:
@@ -129,19 +142,15 @@ class Share:
         if answer.fallback:
             return Entry(_everything(policy) if policy else {}, self._start)
         return Entry(
-            {
-                m.unit: max(0, m.most - m.remaining - _cost(bucket.costs, m.unit))
-                for m in answer.limits
-                if m.bucket == i
-            },
+            {m.unit: max(0, m.max - m.remaining - _cost(bucket.costs, m.unit)) for m in answer.limits if m.bucket == i},
             now,
         )
 
-    def _wait(self, limit: LimitSpec, most: int, entries: list[Entry], n: int, now: float) -> float:
+    def _wait(self, limit: LimitSpec, allowed: int, entries: list[Entry], n: int, now: float) -> float:
         """Returns after how many seconds n units fit."""
-        share = min(most, limit.most, limit.amount if limit.kind == "bucket" else limit.most) // self._instances
-        window = _window(limit)
-        if n > share or not window:  # of a kind that only newer clients know
+        share = min(allowed, limit.max, limit.amount if limit.kind == "bucket" else limit.max) // self._instances
+        window = _window(limit) or 0.0
+        if n > share:
             return _AGAIN
         ends: list[tuple[float, int]] = []  # when units leave the window, and how many
         for e in entries:
@@ -170,15 +179,20 @@ class Share:
         return self._policies.get(bucket.policy)
 
 
-def _window(limit: LimitSpec) -> float:
-    """Returns for how long units count, in seconds."""
+def _window(limit: LimitSpec) -> float | None:
+    """Returns for how long units count, in seconds; None if only newer versions of this package know."""
     windows = {
         "bucket": limit.window,
         "rolling": limit.window,
         "calendar": _CALENDAR.get(limit.every, 0.0),
         "concurrency": _AGAIN,  # while a slot is held
     }
-    return windows.get(limit.kind, 0.0)
+    return windows.get(limit.kind) or None
+
+
+def _described(policy: Policy, limit: LimitSpec) -> str:
+    what = limit.kind + (f', every "{limit.every}"' if limit.every else f", {limit.window:g} s" if limit.window else "")
+    return f'limit "{limit.name}" of policy "{policy.name}" ({what})'
 
 
 def _cost(costs: Mapping[str, int], unit: str) -> int:
@@ -187,7 +201,7 @@ def _cost(costs: Mapping[str, int], unit: str) -> int:
 
 def _everything(policy: Policy) -> dict[str, int]:
     """Returns so much that nothing is left, except slots: the process that held them has ended."""
-    return {limit.unit: sum(m.most for m in policy.limits if m.unit == limit.unit) for limit in policy.limits}
+    return {limit.unit: sum(m.max for m in policy.limits if m.unit == limit.unit) for limit in policy.limits}
 
 
 def _shorten(entries: list[Entry]) -> None:
@@ -202,5 +216,11 @@ def _shorten(entries: list[Entry]) -> None:
 
 def _refusal(policy: str, limit: str, message: str, wait: float) -> Answer:
     return Answer(
-        allowed=False, reason="away", message=message, policy=policy, limit=limit, retry_after=wait, fallback=True
+        allowed=False,
+        reason="unavailable",
+        message=message,
+        policy=policy,
+        limit=limit,
+        retry_after=wait,
+        fallback=True,
     )

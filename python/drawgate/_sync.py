@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ._async import AsyncLimiter, Fallback
+from ._async import AsyncLimiter
 from ._breaker import Breaker
+from ._decide import Fallback
 from ._errors import Error
 from ._reservation import ReservationBase
-from ._wire import Answer, Key, Policy, Status, Target
+from ._types import Answer, Key, Policy, Status, Target
 
 T = TypeVar("T")
 
@@ -231,7 +232,7 @@ class Limiter:
         """Holds units, or slots, while a block runs: see `AsyncLimiter.reserve`."""
         return Reservation(
             self,
-            self._inner,
+            self._inner._decider,
             policy,
             key,
             costs,

@@ -1,249 +1,33 @@
-"""The server's protocol as data: requests, answers and problems. Nothing here does I/O."""
+"""The server's protocol: writes requests, and reads answers and problems. Nothing here does I/O."""
 
 from __future__ import annotations
 
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from ._errors import Error, Problem, ServerUnavailable, StoreUnavailable
-
-Json: TypeAlias = dict[str, Any]
+from ._types import (
+    Answer,
+    Attributes,
+    Bucket,
+    Json,
+    Key,
+    Limit,
+    LimitSpec,
+    LimitStatus,
+    Policy,
+    Status,
+    Target,
+    check_costs,
+    key_text,
+)
 
 DEFAULT_SERVER = "http://127.0.0.1:7878"
-UNIT_REQUESTS = "requests"  # counts 1 if a take does not name it
-
-
-Key: TypeAlias = str | int | UUID
-"""Who is counted. Any object that can be made text by its own `__str__` is taken as well."""
-
-
-def key_text(key: Any) -> str:
-    """Returns a key as text."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, int) and not isinstance(key, bool):
-        return str(int(key))
-    # Values without a text of their own have Python's notation, such as "[1, 2]" or "<object at 0x…>".
-    notation: Any = object.__str__
-    if key is None or isinstance(key, bool | float | bytes | bytearray) or type(key).__str__ is notation:
-        raise TypeError(
-            f"key is of type {type(key).__name__}: give text, an int or a UUID, or leave it out for the default key"
-        )
-    return str(key)
-
-
-def check_costs(costs: Any) -> None:
-    """Raises a TypeError if costs are not by unit."""
-    if not isinstance(costs, Mapping):
-        raise TypeError(f"costs is {costs!r}: give units by name, such as {{'tokens': 400}}")
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A bucket, and what to take from it.
-
-    Attributes:
-        policy: its policy; "" is the only one of the server.
-        key: who is counted: text, or an id such as an int or a UUID, which becomes text; "" is the
-            default key. None is an error: who has no key must not share a bucket by accident.
-        costs: units by name. `requests` counts 1 if it is not named, any other unit 0.
-        tenant: "" is the server's own, or the one that the access token is bound to.
-    """
-
-    policy: str = ""
-    key: Key = ""
-    costs: Mapping[str, int] = field(default_factory=dict)
-    tenant: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", key_text(self.key))
-        check_costs(self.costs)
-
-    def body(self) -> Json:
-        """Returns the fields that are set."""
-        fields: Json = {"policy": self.policy, "key": self.key, "costs": dict(self.costs), "tenant": self.tenant}
-        return {name: value for name, value in fields.items() if value}
-
-
-@dataclass(frozen=True)
-class Attributes:
-    """What is known about a request: the server's rules choose policies and keys from it."""
-
-    method: str = ""
-    path: str = ""
-    host: str = ""
-    route: str = ""
-    ip: str = ""
-    user: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    attrs: Mapping[str, str] = field(default_factory=dict)
-
-    def body(self) -> Json:
-        """Returns the fields that are set."""
-        return {
-            name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items() if value
-        }
-
-
-Target: TypeAlias = str | Sequence[Bucket] | Attributes
-"""What to take from: a policy by its name; several buckets, all or nothing; or what the rules choose."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What an answer says about one limit.
-
-    Attributes:
-        bucket: the position of its bucket in the take.
-        policy: its policy.
-        name: its name in the policy.
-        unit: what it counts.
-        amount: as configured.
-        most: how much of it may be used at this priority.
-        remaining: how much a take of the same priority would get right now.
-        retry_after: seconds; 0 if it passes, None if waiting never helps.
-        reset_at: when nothing of it will be used.
-        refused: whether it refuses.
-    """
-
-    bucket: int
-    policy: str
-    name: str
-    unit: str
-    amount: int
-    most: int
-    remaining: int
-    retry_after: float | None
-    reset_at: datetime | None
-    refused: bool
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer to a take. It is true if the take is allowed.
-
-    Attributes:
-        allowed: may it pass?
-        reason: why not: see `Refused`.
-        message: the same as a sentence for people.
-        policy: the policy of the limit that refuses longest.
-        limit: that limit.
-        retry_after: seconds after which the same take fits, if nothing else happens; None if waiting never helps.
-        reset_at: when nothing of that limit, or else of the tightest, will be used.
-        remaining: what is left of the tightest limit.
-        limits: bucket by bucket.
-        replayed: a take with this grant was open already, and this is its answer.
-        fallback: decided without the store by the server, or without the server by this process.
-        exempt: a rule exempts the request.
-        unmatched: no rule applies a policy to it.
-        reservation: the token to settle with.
-        hold_end: by when to settle, on the server's clock.
-        hold: the same in seconds from when the take was sent; 0 if the server does not say it.
-    """
-
-    allowed: bool
-    reason: str = ""
-    message: str = ""
-    policy: str = ""
-    limit: str = ""
-    retry_after: float | None = 0.0
-    reset_at: datetime | None = None
-    remaining: int = 0
-    limits: tuple[Limit, ...] = ()
-    replayed: bool = False
-    fallback: bool = False
-    exempt: bool = False
-    unmatched: bool = False
-    reservation: str = field(default="", repr=False)
-    hold_end: datetime | None = None
-    hold: float = 0.0
-
-    def __bool__(self) -> bool:
-        return self.allowed
-
-
-@dataclass(frozen=True)
-class LimitStatus(Limit):
-    """A limit of a bucket, in full.
-
-    Attributes:
-        kind: bucket, rolling, calendar or concurrency.
-        window: seconds of a rolling limit, or the period of a bucket's amount; 0 for the others.
-        every: of a calendar limit: minute, hour, day, week or month.
-        zone: of a calendar limit.
-        burst: of a bucket.
-        used: units that count now, with those that are held.
-        held: those of them that are held and do not age.
-        debt: by how much use exceeds the limit.
-    """
-
-    kind: str
-    window: float
-    every: str
-    zone: str
-    burst: int
-    used: int
-    held: int
-    debt: int
-
-
-@dataclass(frozen=True)
-class Status:
-    """A bucket.
-
-    Attributes:
-        policy: its policy.
-        key: who is counted.
-        tenant: "" is the server's own.
-        at: the store's time, as of which everything holds.
-        open: how many reservations are open.
-        paused_until: until when it refuses every take.
-        pause_reason: why, for people.
-        take: what a take of the given costs would get now.
-        limits: in the policy's order.
-    """
-
-    policy: str
-    key: str
-    tenant: str
-    at: datetime
-    open: int
-    paused_until: datetime | None
-    pause_reason: str
-    take: Answer
-    limits: tuple[LimitStatus, ...]
-
-
-@dataclass(frozen=True)
-class LimitSpec:
-    """A limit as it was configured. The fields are those of `LimitStatus`."""
-
-    name: str
-    unit: str
-    kind: str
-    amount: int
-    most: int
-    window: float
-    every: str
-    zone: str
-    burst: int
-    description: str
-
-
-@dataclass(frozen=True)
-class Policy:
-    """A policy of the server. A shadow is evaluated and not enforced."""
-
-    name: str
-    limits: tuple[LimitSpec, ...]
-    shadow: bool
 
 
 def server_url(address: str) -> str:
@@ -285,6 +69,15 @@ def buckets_of(target: Target, key: Key, costs: Mapping[str, int] | None) -> lis
     return list(target)
 
 
+def bucket_body(bucket: Bucket) -> Json:
+    """Returns the fields of a bucket that are set."""
+    return _fields(vars(bucket))
+
+
+def _fields(values: Mapping[str, Any]) -> Json:
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items() if value}
+
+
 def take_body(
     target: Target,
     key: Key,
@@ -304,15 +97,23 @@ def take_body(
 
 def _target_body(target: Target, key: Key, costs: Mapping[str, int]) -> Json:
     if isinstance(target, str):
-        return Bucket(target, key, costs).body()
+        return bucket_body(Bucket(target, key, costs))
     if key_text(key):
         raise ValueError("a key belongs to one policy: put it into each Bucket; of Attributes the rules choose it")
     check_costs(costs)
     if isinstance(target, Attributes):
-        return {"attributes": target.body()} | ({"costs": dict(costs)} if costs else {})
+        return {"attributes": _fields(vars(target))} | ({"costs": dict(costs)} if costs else {})
     if costs:
         raise ValueError("put the costs into each Bucket")
-    return {"buckets": [b.body() for b in target]}
+    return {"buckets": [bucket_body(b) for b in target]}
+
+
+# What servers wrote before 1.0, and still may, by what they write now.
+_RETIRED = {"away": "unavailable", "store_away": "store_unavailable"}
+
+
+def _word(text: str) -> str:
+    return _RETIRED.get(text, text)
 
 
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z")
@@ -355,7 +156,7 @@ def _limit(d: Json) -> dict[str, Any]:
         "name": d["name"],
         "unit": d["unit"],
         "amount": d["amount"],
-        "most": d["most"],
+        "max": d["most"],
         "remaining": d["remaining"],
         "retry_after": _seconds(d.get("retry_after_ms", 0)),
         "reset_at": instant(d.get("reset_at")),
@@ -378,7 +179,7 @@ def answer(d: Json) -> Answer:
     by = d.get("refused_by") or {}
     return Answer(
         allowed=d["allowed"] is True,
-        reason=d.get("reason") or "",
+        reason=_word(d.get("reason") or ""),
         message=d.get("message") or "",
         policy=by.get("policy", ""),
         limit=by.get("limit", ""),
@@ -422,7 +223,7 @@ def policies(d: Json) -> tuple[Policy, ...]:
 
     def spec(e: Json) -> LimitSpec:
         return LimitSpec(
-            name=e["name"], unit=e["unit"], amount=e["amount"], most=e["most"], description=e["description"], **_spec(e)
+            name=e["name"], unit=e["unit"], amount=e["amount"], max=e["most"], description=e["description"], **_spec(e)
         )
 
     return tuple(Policy(p["name"], tuple(map(spec, p["limits"])), p.get("shadow", False)) for p in d["policies"])
@@ -444,17 +245,19 @@ def problem(base: str, call: str, http_status: int, content_type: str, body: Jso
     if media == JSON_TYPE and http_status == 200 and body is not None:
         return None
     if media == PROBLEM_TYPE and body is not None and isinstance(body.get("code"), str):
-        code, detail = body["code"], body.get("detail", "")
-        if code == "store_away":
-            return StoreUnavailable(f"{base} could not decide, because its store is unavailable: {detail}", maybe=True)
+        code, detail = _word(body["code"]), body.get("detail", "")
+        if code == "store_unavailable":
+            return StoreUnavailable(
+                f"{base} could not decide, because its store is unavailable: {detail}", may_have_spent=True
+            )
         if code == "closing":
-            return ServerUnavailable(f"{base} is stopping: try again, or ask another server", maybe=False)
+            return ServerUnavailable(f"{base} is stopping: try again, or ask another server", may_have_spent=False)
         hints = "".join(f"; {hint}" for what, hint in HINTS.items() if what == code or what in str(detail))
         return Problem(f"{detail} ({code}){hints}", code=code, status=http_status)
     what = f"the answer of {base} to {call} has status {http_status}"
     text = f"{what} and is not from a Drawgate server: is the address (server=, or DRAWGATE_SERVER) right?"
     if http_status >= 500:  # a proxy that has no answer itself
-        return ServerUnavailable(text, maybe=True)
+        return ServerUnavailable(text, may_have_spent=True)
     error = Problem(text, code="", status=http_status)
-    error.maybe = http_status < 300  # a proxy may have spoilt the answer
+    error.may_have_spent = http_status < 300  # a proxy may have spoilt the answer
     return error

@@ -20,7 +20,9 @@ import anyio
 from . import _http, _wire
 from ._async import AsyncLimiter
 from ._errors import Error, Refused
-from ._wire import Answer, Bucket
+from ._types import Answer, Bucket
+
+__all__ = ["RateLimitMiddleware"]
 
 T = TypeVar("T")
 Scope: TypeAlias = MutableMapping[str, Any]

@@ -33,7 +33,9 @@ from kombu.utils.url import maybe_sanitize_url
 from ._errors import Error, Problem, Refused, Unavailable
 from ._limited import default_sync
 from ._sync import Limiter, Reservation, _stop_all
-from ._wire import Key
+from ._types import Key
+
+__all__ = ["MAX_ATTEMPTS", "BrokerUnavailable", "GivenUp", "LimitedTask", "QueueFull", "QueueGuard"]
 
 log = logging.getLogger("drawgate")
 

@@ -23,8 +23,10 @@ from ._async import AsyncLimiter
 from ._breaker import Breaker
 from ._errors import CircuitOpen, Error, HoldLost, Refused
 from ._reservation import AsyncReservation
-from ._wire import Answer, Key, key_text
+from ._types import Answer, Key, key_text
 from .asgi import ClientLeft, Listener
+
+__all__ = ["reserve", "route", "take"]
 
 T = TypeVar("T")
 Name: TypeAlias = str | Callable[..., Any]

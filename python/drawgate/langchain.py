@@ -34,7 +34,9 @@ from ._breaker import Breaker
 from ._errors import Error, Refused
 from ._limited import default_sync
 from ._sync import Limiter, Reservation
-from ._wire import Key
+from ._types import Key
+
+__all__ = ["Call", "RateLimiter"]
 
 log = logging.getLogger("drawgate")
 

@@ -22,7 +22,10 @@ from datetime import datetime, timedelta, timezone
 
 import httpx
 
-from ._wire import PROBLEM_TYPE, UNIT_REQUESTS, Json
+from ._types import UNIT_REQUESTS, Json
+from ._wire import PROBLEM_TYPE
+
+__all__ = ["FakeServer"]
 
 RETRY_AFTER_MS = 60_000
 LOOK_AGAIN = 0.005  # seconds after which a take that waits looks again

@@ -154,15 +154,20 @@ class Proxy:
         started.wait()
 
     async def _serve(self, started: threading.Event) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # or else nothing keeps one that never answers
         listener = await asyncio.start_server(self._connection, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         started.set()
         await self._stop.wait()
         listener.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        quiet = 0
+        while quiet < 5:  # a connection that was just accepted begins its task some steps later
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0)
+            quiet = 0 if tasks else quiet + 1
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -185,12 +190,12 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(task)
             for w in (writer, up_writer):
                 if w is not None:
                     w.close()
                     with contextlib.suppress(OSError, asyncio.CancelledError):
                         await w.wait_closed()
+            self._tasks.discard(task)
 
     @staticmethod
     async def _message(reader: asyncio.StreamReader) -> bytes:

@@ -228,7 +228,7 @@ def test_nobody_decides(server: Server, limits: Server) -> None:
         async with AsyncLimiter(limits.url, timeout=0.2) as closed:
             async with client(RateLimitMiddleware(site(), closed)) as c:
                 answer = await c.get("/")
-                assert (answer.status_code, answer.json()["code"]) == (503, "store_away")
+                assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
                 assert answer.headers["Retry-After"] == "1"
                 assert (await c.get("/health/deep")).status_code == 200
             async with client(RateLimitMiddleware(site(), closed, enabled=False)) as c:
@@ -242,7 +242,7 @@ def test_nobody_decides(server: Server, limits: Server) -> None:
         async with AsyncLimiter(limits.url, timeout=0.2, fallback="share", instances=1) as share:
             async with client(RateLimitMiddleware(site(), share)) as c:
                 answer = await c.get("/")  # it has never asked for the policies
-                assert (answer.status_code, answer.json()["code"]) == (503, "store_away")
+                assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
         async with AsyncLimiter(server.url, timeout=60) as other:  # which has no policy ip
             async with client(RateLimitMiddleware(site(), other)) as c:
                 answer = await c.get("/")
@@ -654,8 +654,8 @@ def test_mistakes_of_dependencies_are_logged(server: Server, caplog: pytest.LogC
             async with client(app) as c:
                 assert (await c.get("/wrong")).status_code == 500
                 assert "nowhere" in caplog.text
-                for away, status in ((True, 503), (True, 503), (False, 200), (True, 503)):
-                    fake.unavailable = away
+                for unavailable, status in ((True, 503), (True, 503), (False, 200), (True, 503)):
+                    fake.unavailable = unavailable
                     assert (await c.get("/right")).status_code == status
                 assert caplog.text.count("requests are answered with 503") == 2
 

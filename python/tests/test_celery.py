@@ -258,10 +258,10 @@ def test_chord(workers: Workers, server: Server) -> None:
 
 def test_without_the_server(tmp_path: Path, own_server: Server, redis_url: str) -> None:
     """An outage uses up no attempts."""
-    with Workers(tmp_path, redis_url, own_server.url, "away", LIMITED_TIMEOUT="0.5") as workers:
+    with Workers(tmp_path, redis_url, own_server.url, "outage", LIMITED_TIMEOUT="0.5") as workers:
         own_server.kill()
         workers.start("-c", "1")
-        task = workers.send("once", "away")
+        task = workers.send("once", "outage")
         until(lambda: workers.log("retry"), "it is queued again")
         own_server.start()
         until(lambda: workers.log("run"), "it runs")
@@ -334,7 +334,7 @@ def test_status_of_the_queues(workers: Workers, server: Server) -> None:
         workers.start("-c", "1")
         task = workers.send("gated", workers.queue)
         until(lambda: workers.log("begin"), "it runs")
-        status = until(lambda: all((s := guard.status()).values()) and s, "the worker answers")
+        status = until(lambda: all((s := guard.status(timeout=0.3)).values()) and s, "the worker answers")
     assert list(status) == ["active_queues", "scheduled", "active", "reserved"]
     assert [q["name"] for q in status["active_queues"]["w1@localhost"]] == [workers.queue]
     assert [t["id"] for t in status["active"]["w1@localhost"]] == [task]
@@ -358,7 +358,7 @@ def test_no_broker(url: str) -> None:
     assert server.used("task", "celery") == {}
 
 
-def test_a_mistake_of_the_caller_is_no_broker_that_is_away() -> None:
+def test_a_mistake_of_the_caller_is_no_broker_that_is_down() -> None:
     """A KeyError of the caller's own options stays one, and the unit is given back."""
     server = FakeServer(task={"requests": 10})
     app = Celery(broker="memory://")
@@ -448,16 +448,16 @@ def test_a_task_that_cannot_be_queued_again_is_not_lost(
     )
     def ask() -> None: ...
 
-    def away(*_: Any, **options: Any) -> None:
+    def unreachable(*_: Any, **options: Any) -> None:
         policies.append(options["retry"])
-        raise OSError("the broker is away")
+        raise OSError("the broker is down")
 
-    monkeypatch.setattr(LimitedTask, "apply_async", away)
+    monkeypatch.setattr(LimitedTask, "apply_async", unreachable)
     if why == "no units":
         ask()
     elif why == "no server":
         fake.unavailable = True
-        monkeypatch.setattr(ask.limiter._inner, "_timeout", 0.05)
+        monkeypatch.setattr(ask.limiter._inner._decider, "timeout", 0.05)
     else:
         monkeypatch.setattr(drawgate.celery._stop, "_future", (stopped := concurrent.futures.Future[None]()))
         stopped.set_result(None)
@@ -468,7 +468,7 @@ def test_a_task_that_cannot_be_queued_again_is_not_lost(
     assert policies == [True]
     assert end.state == "FAILURE"
     assert [type(e) for e in failures] == [GivenUp]
-    text = "task ask[1-2] got no units, and could not be queued again: the broker is away"
+    text = "task ask[1-2] got no units, and could not be queued again: the broker is down"
     assert str(failures[0]) == text
     assert text in [r.getMessage() for r in caplog.records if r.levelname == "ERROR" and r.name == "drawgate"]
 

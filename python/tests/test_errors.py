@@ -16,8 +16,8 @@ ERRORS = [
     HoldLost("lost"),
     Problem("wrong", code="invalid", status=422),
     Refused(Answer(allowed=False, reason="limited", policy="llm", retry_after=4.0)),
-    ServerUnavailable("no answer", maybe=True),
-    StoreUnavailable("no store", maybe=True),
+    ServerUnavailable("no answer", may_have_spent=True),
+    StoreUnavailable("no store", may_have_spent=True),
 ]
 
 

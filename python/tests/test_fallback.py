@@ -10,9 +10,9 @@ from unittest.mock import ANY
 import httpx
 import pytest
 
-from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _async
+from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _decide
 from drawgate._share import MAX_BUCKETS, MAX_ENTRIES, Share
-from drawgate._wire import Answer, Limit
+from drawgate._types import Answer, Limit
 from drawgate.testing import FakeServer
 
 
@@ -23,7 +23,7 @@ def fake() -> FakeServer:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_async, "OFFLINE", 0.0)  # every call tries the server
+    monkeypatch.setattr(_decide, "OFFLINE", 0.0)  # every call tries the server
 
 
 def test_closed(fake: FakeServer) -> None:
@@ -57,11 +57,11 @@ def test_open(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
 def test_the_server_is_not_asked_every_time(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Limiter(transport=fake.transport, timeout=1, fallback="open") as limiter:
         fake.unavailable = True
-        monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+        monkeypatch.setattr(_decide, "OFFLINE", 1000.0)
         assert limiter.take("llm").fallback
         fake.unavailable = False
         assert limiter.take("llm").fallback
-        limiter._inner._offline_until = 1.0  # that time has passed
+        limiter._inner._decider._offline_until = 1.0  # that time has passed
         assert not limiter.take("llm").fallback
     assert fake.used("llm") == {"requests": 1}
 
@@ -82,13 +82,13 @@ def test_a_proxy_without_the_path_for_health() -> None:
 
 
 def test_is_allowed(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_async, "OFFLINE", 1000.0)
+    monkeypatch.setattr(_decide, "OFFLINE", 1000.0)
     with Limiter(transport=fake.transport, timeout=0.1, fallback="open") as limiter:
         fake.unavailable = True
         for _ in range(3):
             assert limiter.is_allowed("user", 10, 60)[0]
         fake.unavailable = False
-        limiter._inner._offline_until = 1.0  # that time has passed
+        limiter._inner._decider._offline_until = 1.0  # that time has passed
         assert limiter.is_allowed("user", 10, 60) == (True, ANY)
         fake.unavailable = True
         assert limiter.is_allowed("user", 10, 60)[0]
@@ -107,7 +107,7 @@ def test_share(fake: FakeServer) -> None:
         assert not limiter.take("llm", "a", costs={"tokens": 1})
         assert limiter.take("llm", "a")
         answer = limiter.take("llm", "a")
-        assert (answer.reason, answer.policy, answer.limit) == ("away", "llm", "requests")
+        assert (answer.reason, answer.policy, answer.limit) == ("unavailable", "llm", "requests")
         with pytest.raises(Refused, match="this process's share of limit"):
             limiter.wait("llm", "a")
         assert not limiter.take("llm", "b")  # never seen: a process before this one may have used it
@@ -117,13 +117,13 @@ def test_share(fake: FakeServer) -> None:
 
 
 def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_async, "LEARN_AFTER", -1.0)
+    monkeypatch.setattr(_decide, "LEARN_AFTER", -1.0)
     asked: list[object] = []
     learn = Share.learn
 
-    def count(self: Share, policies: Sequence[Policy]) -> None:
+    def count(self: Share, policies: Sequence[Policy]) -> list[str]:
         asked.append(policies)
-        learn(self, policies)
+        return learn(self, policies)
 
     monkeypatch.setattr(Share, "learn", count)
     limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
@@ -165,7 +165,7 @@ def test_the_share_is_never_exceeded_in_a_window(p: Policy, want: list[int]) -> 
     share = Share(3, 0)
     share.learn([p])
     bucket = [Bucket("p", "k", {"requests": 0})]
-    share.granted(bucket, unused(p.limits[0].most), False, 0)
+    share.granted(bucket, unused(p.limits[0].max), False, 0)
     one = [Bucket("p", "k")]
     got = []
     for now in (100.0, 159.0, 160.0):
@@ -176,6 +176,44 @@ def test_the_share_is_never_exceeded_in_a_window(p: Policy, want: list[int]) -> 
         got.append(n)
         assert answer.retry_after
     assert got == want
+
+
+@pytest.mark.parametrize(
+    ("kind", "every", "what"), [("calendar", "quarter", 'calendar, every "quarter"'), ("leaky", "", "leaky, 60 s")]
+)
+def test_a_limit_of_a_newer_server(
+    kind: str,
+    every: str,
+    what: str,
+    fake: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its window is not known: it is named once when the policies are learned, and in each refusal."""
+    monkeypatch.setattr(_decide, "LEARN_AFTER", -1.0)
+    listed = fake._list
+
+    def newer(body: Any) -> Any:
+        policies = listed(body)
+        policies["policies"][0]["limits"][1] |= {"kind": kind, "every": every}
+        return policies
+
+    monkeypatch.setattr(fake, "_list", newer)
+    limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=1)
+    for amount in (10, 11):  # each time the policies are learned
+        fake._policies = {"llm": {"requests": amount, "tokens": 100}}
+        assert limiter.take("llm")
+        limiter.close()  # waits for what is done in the background
+    named = f'limit "tokens" of policy "llm" ({what})'
+    warnings = [r.getMessage() for r in caplog.records if named in r.getMessage()]
+    assert len(warnings) == 1
+    assert "does not know its window" in warnings[0]
+    fake.unavailable = True
+    with limiter:
+        answer = limiter.take("llm")
+    assert (answer.allowed, answer.fallback, answer.reason) == (False, True, "unavailable")
+    assert (answer.policy, answer.limit, answer.retry_after) == ("llm", "tokens", 1.0)
+    assert f"{named} admits nothing without the server" in answer.message
 
 
 def test_what_was_used_before(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import random
 import threading
 import time
@@ -12,7 +14,7 @@ import httpx
 import pytest
 from conftest import Proxy, Server
 
-from drawgate import AsyncLimiter, Limiter, ServerUnavailable, _async
+from drawgate import AsyncLimiter, Limiter, ServerUnavailable, _decide
 
 
 @pytest.mark.parametrize(("end", "want"), [("used", 30), ("more", 300), ("cancel", 0)])
@@ -37,7 +39,7 @@ def test_a_plain_take_is_sent_once(server: Server, proxy: Proxy, key: str) -> No
         proxy.lose = 1
         with pytest.raises(ServerUnavailable, match="it may have been carried out") as e:
             limiter.take("llm", key, costs={"tokens": 100})
-        assert e.value.maybe
+        assert e.value.may_have_spent
         assert key not in str(e.value)
         assert proxy.requests == 1
         assert server.used("llm", key)["tpm"] == 100
@@ -46,19 +48,22 @@ def test_a_plain_take_is_sent_once(server: Server, proxy: Proxy, key: str) -> No
 
 
 def test_given_up_holds_are_reported_once(
-    proxy: Proxy, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many cannot be cancelled: one warning at once, and one that counts the others, without a key."""
-    monkeypatch.setattr(_async, "GIVE_UP_TIMEOUT", 0.01)
-    proxy.silent = 100_000
+    monkeypatch.setattr(_decide, "GIVE_UP_TIMEOUT", 0.01)
+
+    async def silent(_: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
 
     async def one(limiter: AsyncLimiter) -> None:
         with pytest.raises(ServerUnavailable):
-            async with limiter.reserve("llm", key, hold=1, costs={"tokens": 1}):
+            async with limiter.reserve("llm", key, max_wait=0, hold=1, costs={"tokens": 1}):
                 raise AssertionError
 
     async def main() -> None:
-        async with AsyncLimiter(proxy.url, timeout=0.5) as limiter:
+        async with AsyncLimiter(transport=httpx.MockTransport(silent), timeout=0.1) as limiter:
             await asyncio.gather(*(one(limiter) for _ in range(300)))
 
     asyncio.run(main())
@@ -128,8 +133,9 @@ def test_the_server_is_killed_and_started_again(own_server: Server, key: str) ->
 # A connection that is cancelled while it is being made is closed by the garbage collector, with a warning of its own.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: str) -> None:
-    """1,000 are cancelled at random points, while answers are lost. Only the blocks that have begun count."""
+    """Many are cancelled at random points, while answers are lost. Only the blocks that have begun count."""
     entered = 0
+    rounds = 25 if os.environ.get("DRAWGATE_LONG") else 8
     chance = random.Random(1)
 
     async def work(limiter: AsyncLimiter) -> None:
@@ -140,7 +146,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
 
     async def main() -> None:
         async with AsyncLimiter(proxy.url, timeout=60) as limiter:
-            for _ in range(25):
+            for _ in range(rounds):
                 tasks = [asyncio.create_task(work(limiter)) for _ in range(40)]
                 for task in tasks:
                     if chance.random() < 0.05:
@@ -157,7 +163,8 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
 
     asyncio.run(main())
     await_nothing_held(server, key)
-    assert 0 < entered < 1000
+    gc.collect()  # here, where the warnings are expected
+    assert 0 < entered < 40 * rounds
     assert server.used("llm", key) == {"rpm": entered + 1, "tpm": 10 * entered}
 
 

@@ -134,12 +134,12 @@ def test_errors_are_of_the_package() -> None:
     async def main() -> None:
         async with server(lambda _: compressed()) as limiter:
             async with limiter.reserve("llm") as r:
-                limiter._timeout = limiter._caller._timeout = 0.1
+                limiter._decider.timeout = limiter._caller._timeout = 0.1
             assert r.outcome == "unknown"
         async with AsyncLimiter(transport=httpx.MockTransport(lambda _: answers.pop(0))) as limiter:
             with pytest.raises(ServerUnavailable) as e:
                 await limiter.take("llm")
-            assert e.value.maybe
+            assert e.value.may_have_spent
             with pytest.raises(Problem, match="not from a Drawgate server"):
                 await limiter.take("llm")
 
@@ -160,13 +160,13 @@ def test_a_spoilt_answer_may_have_been_a_grant() -> None:
         async with AsyncLimiter(transport=httpx.MockTransport(handle)) as limiter:
             with pytest.raises(Problem) as e:
                 await limiter.reserve("llm").__aenter__()
-            assert e.value.maybe
+            assert e.value.may_have_spent
         assert cancelled == [True]
         redirect = httpx.MockTransport(lambda _: httpx.Response(307, headers={"Location": "http://other/"}))
         async with AsyncLimiter(transport=redirect) as limiter:
             with pytest.raises(Problem) as e:
                 await limiter.take("llm")
-            assert not e.value.maybe
+            assert not e.value.may_have_spent
 
     asyncio.run(main())
 

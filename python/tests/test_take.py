@@ -15,7 +15,20 @@ import httpx
 import pytest
 from conftest import Server
 
-from drawgate import AsyncLimiter, Attributes, Bucket, Limiter, Problem, Refused, ServerUnavailable, _async, _call
+from drawgate import (
+    AsyncLimiter,
+    Attributes,
+    Bucket,
+    Limiter,
+    Problem,
+    Refused,
+    ServerUnavailable,
+    StoreUnavailable,
+    _async,
+    _call,
+    _decide,
+)
+from drawgate._http import failure, refusal
 from drawgate.testing import FakeServer
 
 
@@ -43,8 +56,8 @@ def test_wait_raises_what_refused(limiter: Limiter, key: str) -> None:
     assert (e.value.policy, e.value.limit, e.value.reason) == ("few", "hourly", "limited")
     assert e.value.retry_after is not None
     assert e.value.retry_after > 3000
-    assert [(m.most, m.remaining) for m in e.value.limits] == [(3, 0)]
-    assert not e.value.maybe
+    assert [(m.max, m.remaining) for m in e.value.limits] == [(3, 0)]
+    assert not e.value.may_have_spent
 
 
 def test_several_buckets_all_or_nothing(limiter: Limiter, server: Server, key: str) -> None:
@@ -164,7 +177,7 @@ def test_problems_say_what_to_do(limiter: Limiter, call: Callable[[Limiter], obj
     with pytest.raises(Problem, match=says) as e:
         call(limiter)
     assert e.value.code in code.split("|")
-    assert not e.value.maybe
+    assert not e.value.may_have_spent
 
 
 def test_environment(server: Server, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,10 +220,28 @@ def test_not_a_drawgate_server(key: str) -> None:
             limiter.take("few", key)
     with pytest.raises(ServerUnavailable) as e, page(502) as limiter:
         limiter.take("few", key)
-    assert e.value.maybe
+    assert e.value.may_have_spent
     other = httpx.MockTransport(lambda _: httpx.Response(200, json={"ok": True}))
     with pytest.raises(ServerUnavailable, match="of another version"), Limiter(transport=other) as limiter:
         limiter.take("few", key)
+
+
+@pytest.mark.parametrize(("reason", "code"), [("unavailable", "store_unavailable"), ("away", "store_away")])
+def test_the_words_of_older_servers(reason: str, code: str) -> None:
+    def refuses(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"allowed": False, "reason": reason, "retry_after_ms": 1000})
+
+    def fails(_: httpx.Request) -> httpx.Response:
+        headers = {"Content-Type": "application/problem+json"}
+        return httpx.Response(503, json={"code": code, "detail": "the store does not answer"}, headers=headers)
+
+    with Limiter(transport=httpx.MockTransport(refuses)) as limiter:
+        answer = limiter.take("few")
+    assert answer.reason == "unavailable"
+    assert refusal(answer, None).code == "store_unavailable"
+    with Limiter(transport=httpx.MockTransport(fails)) as limiter, pytest.raises(StoreUnavailable) as e:
+        limiter.take("few")
+    assert failure(e.value).code == "store_unavailable"
 
 
 @pytest.mark.parametrize("oversleep", [0.0, 100.0])
@@ -229,7 +260,7 @@ def test_nobody_listens(key: str, oversleep: float, monkeypatch: pytest.MonkeyPa
         ServerUnavailable, match=r"running, and is the address \(server=, or DRAWGATE_SERVER\) right"
     ) as e:
         Limiter("http://127.0.0.1:1", timeout=60).take("few", key)
-    assert not e.value.maybe
+    assert not e.value.may_have_spent
 
 
 @pytest.mark.parametrize("token", ["secret\n", " secret", "sécret"])
@@ -245,7 +276,7 @@ def test_only_an_unknown_field_is_of_another_version(limiter: Limiter) -> None:
     assert e.value.code == "bad_json"
     assert "version" not in str(e.value)
     with pytest.raises(Problem, match="is the server of another version"):
-        limiter._loop.run(limiter._inner._ask({"policy": "llm", "newer": 1}, None, 0))
+        limiter._loop.run(limiter._inner._decider.ask({"policy": "llm", "newer": 1}, None, 0))
 
 
 def test_several_event_loops_begin_at_once() -> None:
@@ -278,7 +309,7 @@ def test_one_deadline_for_all_requests_of_a_call(monkeypatch: pytest.MonkeyPatch
 
     async def main() -> None:
         limiter = AsyncLimiter(transport=httpx.MockTransport(answer), timeout=10)
-        limiter._offline_until = 1.0
+        limiter._decider._offline_until = 1.0
         call = limiter._caller.call
 
         async def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -286,14 +317,17 @@ def test_one_deadline_for_all_requests_of_a_call(monkeypatch: pytest.MonkeyPatch
             return await call(*args, **kwargs)
 
         monkeypatch.setattr(limiter._caller, "call", recorded)
-        monkeypatch.setattr(_async, "time", SimpleNamespace(monotonic=lambda: clock.now))
+        for module in (_async, _decide):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
         assert await limiter.is_allowed("ada", 3, 60)
 
     asyncio.run(main())
     assert timeouts == [10, 7, 4]
 
 
-def test_an_error_says_how_long_it_was_tried() -> None:
+def test_an_error_says_how_long_it_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_decide, "GIVE_UP_TIMEOUT", 0.0)  # what was given up cannot be cancelled either
+
     def broken(_: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("broken")
 

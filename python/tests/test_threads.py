@@ -139,7 +139,7 @@ def test_a_transport_is_not_used_after_a_fork(fake: FakeServer) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_starts_one_thread(fake: FakeServer) -> None:
     with Limiter("http://127.0.0.1:1", timeout=0.01) as limiter:
-        limiter._loop.run(collect())
+        limiter._loop.run(asyncio.sleep(0))
         child = os.fork()
         if child == 0:
             try:
@@ -148,7 +148,7 @@ def test_a_forked_process_starts_one_thread(fake: FakeServer) -> None:
 
                 def use() -> None:
                     together.wait()
-                    limiter._loop.run(collect())
+                    limiter._loop.run(asyncio.sleep(0))
                     started.add(limiter._loop._thread)
 
                 sys.setswitchinterval(1e-6)

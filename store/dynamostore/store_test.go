@@ -13,6 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/storetest"
@@ -126,6 +127,7 @@ func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 		},
 		Without: leftOut(server.Name),
 		Room:    room,
+		Slow:    true,
 	}
 }
 
@@ -137,6 +139,7 @@ func TestStoreOnDynalite(t *testing.T) {
 
 // TestContestedStore is TestStoreOnDynalite for items that have entries all the time.
 func TestContestedStore(t *testing.T) {
+	needs.NoRace(t) // one caller, as in TestStoreOnDynalite
 	t.Parallel()
 	storetest.Run(t, contested(harness(t, awstest.Dynalite(t))))
 }
@@ -165,6 +168,7 @@ func contested(h storetest.Harness) storetest.Harness {
 }
 
 func TestScripts(t *testing.T) {
+	needs.NoRace(t) // as above
 	t.Parallel()
 	type reference struct {
 		*model.Records
@@ -193,6 +197,7 @@ func scripts() int {
 
 // req: A1, A3, A8
 func TestStoreOnMoto(t *testing.T) {
+	needs.NoRace(t) // as above
 	t.Parallel()
 	storetest.Run(t, harness(t, awstest.Moto(t)))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/localtest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
@@ -103,6 +104,7 @@ func (c client) list() (n int) {
 // still limits is given up for them, which would hand out a fresh quota.
 // req: PEERS 11
 func TestPeers11LimitingBucketsSurvive(t *testing.T) {
+	needs.NoRace(t) // one caller; TestRacesWithUpgradesAndSweeps has many
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: 6000})
 		defer s.Close()
@@ -156,6 +158,7 @@ func TestPeers11LimitingBucketsSurvive(t *testing.T) {
 
 // TestMemoryIsBounded takes from 150,000 distinct keys, of which few are in use at a time.
 func TestMemoryIsBounded(t *testing.T) {
+	needs.NoRace(t) // as above
 	const keys, most = 150_000, 20_000
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: most})

@@ -107,8 +107,8 @@ func testCancelAhead(e *env) {
 }
 
 func testBookings(e *env) {
-	started, ahead := 0, 0
-	for seed := range uint64(150) {
+	n, started, ahead := e.histories(150), 0, 0
+	for seed := range uint64(n) {
 		h := newBookings(e, seed)
 		for range 40 {
 			h.step()
@@ -125,7 +125,7 @@ func testBookings(e *env) {
 			}
 		}
 	}
-	if started < 500 || ahead < 100 {
+	if started < 3*n || ahead < n/2 {
 		e.Errorf("%d pieces of work, %d of them booked: it shows too little", started, ahead)
 	}
 }

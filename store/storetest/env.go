@@ -32,6 +32,14 @@ func (e *env) advance(d time.Duration) {
 	}
 }
 
+// histories returns how many random histories a case tries, of n for a store that is not slow.
+func (e *env) histories(n int) int {
+	if e.h.Slow {
+		return n / 5
+	}
+	return n
+}
+
 // now returns the store's time.
 func (e *env) now() time.Time {
 	e.Helper()

@@ -129,7 +129,7 @@ func testNotAfter(e *env) {
 // Histories of callers who reuse IDs, give up, and whose messages arrive late, twice or never: 500
 // in short, 20,000 with DRAWGATE_LONG.
 func testHistories(e *env) {
-	n := 500
+	n := e.histories(500)
 	if os.Getenv("DRAWGATE_LONG") != "" {
 		n = 20_000
 	}

@@ -50,6 +50,9 @@ type Harness struct {
 	// alternate freely.
 	Keeps bool
 
+	// Slow says that a call takes a millisecond or more: random histories are a fifth as many.
+	Slow bool
+
 	// Second returns another client of the same buckets and the same clock, as another process
 	// would have. It is nil if the store has none.
 	Second func(t *testing.T, s store.Store) store.Store

@@ -71,7 +71,9 @@ func (c *Collector) update() error {
 
 var (
 	depthDesc = prometheus.NewDesc("drawgate_task_queue_depth",
-		"Tasks that wait for a worker. Tasks that workers of Celery have fetched do not count.", []string{"kind", "queue"}, nil)
+		"Tasks that wait for a worker. `kind` is `celery` or `asynq`. Tasks that workers of Celery have "+
+			"fetched do not count; of asynq those count that will be retried. Left out while the broker "+
+			"cannot be read, and for a queue that does not exist.", []string{"kind", "queue"}, nil)
 	upDesc = prometheus.NewDesc("drawgate_task_queue_broker_up",
 		"1 if the broker could be read, otherwise 0.", nil, nil)
 )

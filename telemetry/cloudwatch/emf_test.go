@@ -126,7 +126,7 @@ func TestWriterThatFails(t *testing.T) {
 		if err := m.Flush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		text := w.take()
+		text := w.Take()
 		if after > 0 {
 			_, text, _ = strings.Cut(text, "\n")
 		}
@@ -184,7 +184,7 @@ func TestWriterThatBlocks(t *testing.T) {
 		if err := m.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		got, _ := parse(t, w.take())
+		got, _ := parse(t, w.Take())
 		if sum := got.sum(of(cloudwatch.TokensAcquired, "RPM", "p")); sum != 12 || m.Dropped() != 0 {
 			t.Errorf("%v takes are reported, %d points are dropped, want 12 and 0", sum, m.Dropped())
 		}
@@ -205,18 +205,18 @@ func TestInterval(t *testing.T) {
 			for range n {
 				_, _ = l.Allow(t.Context(), "a")
 			}
-			if text := w.take(); text != "" {
+			if text := w.Take(); text != "" {
 				t.Errorf("this was reported too early: %q", text)
 			}
 			time.Sleep(10*time.Second + time.Millisecond)
-			got, _ := parse(t, w.take())
+			got, _ := parse(t, w.Take())
 			got.want(t, of(cloudwatch.TokensAcquired, "RPM", "p"), 1, float64(n))
 		}
 		_, _ = l.Allow(t.Context(), "a")
 		if err := m.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		got, _ := parse(t, w.take())
+		got, _ := parse(t, w.Take())
 		got.want(t, of(cloudwatch.TokensAcquired, "RPM", "p"), 1, 1)
 		if err := m.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -257,20 +257,20 @@ func TestInCall(t *testing.T) {
 		l := limiter(t, drawgate.PerMinute("p", 1_000_000), m.Observer())
 		_, _ = l.Allow(t.Context(), "a")
 		time.Sleep(time.Hour) // it stands still
-		if text := w.take(); text != "" {
+		if text := w.Take(); text != "" {
 			t.Errorf("somebody wrote %q", text)
 		}
 		_, _ = l.Allow(t.Context(), "a")
-		got, _ := parse(t, w.take()) // without waiting for anything
+		got, _ := parse(t, w.Take()) // without waiting for anything
 		got.want(t, of(cloudwatch.TokensAcquired, "RPM", "p"), 1, 2)
 		_, _ = l.Allow(t.Context(), "a")
-		if text := w.take(); text != "" {
+		if text := w.Take(); text != "" {
 			t.Errorf("within the interval somebody wrote %q", text)
 		}
 		if err := m.Flush(t.Context()); err != nil { // at the end of the invocation
 			t.Error(err)
 		}
-		got, _ = parse(t, w.take())
+		got, _ = parse(t, w.Take())
 		got.want(t, of(cloudwatch.TokensAcquired, "RPM", "p"), 1, 1)
 		_ = m.Close(t.Context())
 	})
@@ -296,7 +296,7 @@ func TestBadOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Observer().Called(&drawgate.StoreCall{Took: 1})
-	if err := m.Close(t.Context()); err != nil || !strings.Contains(w.take(), `"Namespace":"My/App"`) {
+	if err := m.Close(t.Context()); err != nil || !strings.Contains(w.Take(), `"Namespace":"My/App"`) {
 		t.Error("the namespace is not used:", err)
 	}
 }

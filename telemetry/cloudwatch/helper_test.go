@@ -9,34 +9,17 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry/cloudwatch"
 )
 
 // lines is a writer that keeps what it gets.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// take returns what was written since the last time.
-func (l *lines) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.text.Reset()
-	return l.text.String()
-}
+type lines = syncbuffer.Buffer
 
 // read is what CloudWatch makes of lines: the values of each metric, by "name" and the dimensions,
 // such as "name BucketType=RPM Policy=p".
@@ -246,7 +229,7 @@ func flush(t *testing.T, m *cloudwatch.Metrics, w *lines) read {
 	if err := m.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, _ := parse(t, w.take())
+	got, _ := parse(t, w.Take())
 	return got
 }
 

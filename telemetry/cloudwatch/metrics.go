@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/internal/sampler"
 )
 
@@ -155,35 +156,23 @@ func (m *Metrics) Flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !await(ctx, r.written) {
+	if !outbox.Await(ctx, r.written) {
 		return ctx.Err()
 	}
 	var lost error
-	for _, q := range r.sent {
-		if !await(ctx, q.done) {
+	for _, s := range r.sent {
+		ok, err := s.Wait(ctx)
+		if !ok {
 			return errors.Join(r.err, lost, ctx.Err())
 		}
 		if lost == nil {
-			lost = q.err
+			lost = err
 		}
 	}
+	if lost == nil {
+		lost = r.dropped
+	}
 	return errors.Join(r.err, lost)
-}
-
-// await waits until done is closed or ctx ends. It reports whether done is closed, also if ctx has
-// ended as well.
-func await(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-	}
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // Close reports the rest and ends. It waits until everything is written and sent, but not longer
@@ -215,9 +204,10 @@ func (m *Metrics) lost(n int, err error) {
 
 // report is one that is made in the background.
 type report struct {
-	written chan struct{} // closed when it was written and handed over; before that, the rest is not set
-	sent    []*request    // of Put, which are still to be sent
-	err     error         // what could not be written
+	written chan struct{}     // closed when it was written and handed over; before that, the rest is not set
+	sent    []*outbox.Sending // of Put: requests that are still to be sent
+	dropped error             // of Put: that there was no room for others
+	err     error             // what could not be written
 }
 
 // report begins to write what has happened, and to hand it over to be sent. It waits for another
@@ -234,7 +224,7 @@ func (m *Metrics) report(ctx context.Context) (*report, error) {
 	}
 	r := &report{written: make(chan struct{})}
 	go func() {
-		r.sent, r.err = m.write(time.Now())
+		m.write(time.Now(), r)
 		<-m.reporting
 		close(r.written)
 	}()
@@ -250,26 +240,25 @@ func (m *Metrics) inCall() {
 	}
 	select {
 	case m.reporting <- struct{}{}:
-		_, _ = m.write(now) // it has warned
+		m.write(now, &report{}) // it warns
 		<-m.reporting
 	default:
 	}
 }
 
 // write makes a report. It needs the element of m.reporting.
-func (m *Metrics) write(at time.Time) (sent []*request, err error) {
+func (m *Metrics) write(at time.Time, r *report) {
 	groups := m.drain().groups()
 	if m.emf != nil {
-		lost, failed := m.emf.write(groups, at)
-		if failed != nil {
-			err = fmt.Errorf("cloudwatch: %d data points could not be written: %w", lost, failed)
-			m.lost(lost, failed)
+		lost, err := m.emf.write(groups, at)
+		if err != nil {
+			r.err = fmt.Errorf("cloudwatch: %d data points could not be written: %w", lost, err)
+			m.lost(lost, err)
 		}
 	}
 	if m.put != nil {
-		sent = m.put.enqueue(groups, at)
+		r.sent, r.dropped = m.put.enqueue(groups, at)
 	}
-	return sent, err
 }
 
 // drain returns what has happened since the last report.

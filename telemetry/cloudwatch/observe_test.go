@@ -72,7 +72,7 @@ func TestUnits(t *testing.T) {
 	if err := m.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, got := parse(t, w.take())
+	_, got := parse(t, w.Take())
 	want := unitsOf{
 		"RateLimiterTokensAcquired": "Count", "RateLimiterTokensAvailable": "Count", "RateLimiterAcquisitionLatency": "Milliseconds",
 		"RateLimiterAcquisitionFailures": "Count", "RateLimiterFallbackActivated": "Count", "RateLimiterStoreLatency": "Milliseconds",
@@ -163,7 +163,7 @@ func TestReportsWhileOthersTake(t *testing.T) {
 	if err := m.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, _ := parse(t, w.take())
+	got, _ := parse(t, w.Take())
 	if sum := got.sum(of(cloudwatch.TokensAcquired, "RPM", "p")); sum != 8000 {
 		t.Errorf("%v units are reported, want 8000", sum)
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/smithy-go"
+
+	"github.com/drawgate/drawgate/internal/outbox"
 )
 
 // Putter is the part of CloudWatch's client that is used.
@@ -28,61 +29,18 @@ const (
 	sendTime   = 30 * time.Second
 )
 
-var (
-	errFull   = errors.New("cloudwatch: too many requests wait to be sent")
-	errClosed = errors.New("cloudwatch: closed")
-)
-
 // sender sends requests, one after the other.
 type sender struct {
 	to        Putter
 	namespace string
 	lost      func(n int, err error)
-	end       context.CancelFunc // ends the request under way, and all others
-	done      chan struct{}      // closed when everything was sent or dropped
-
-	mu     sync.Mutex
-	closed bool          // guarded by mu
-	queue  chan *request // guarded by mu: against a write after it was closed
-	last   *request      // guarded by mu: the last one in the queue or under way; nil: there is none
-}
-
-type request struct {
-	data []types.MetricDatum
-	done chan struct{} // closed when it was sent or dropped
-	err  error         // why it was dropped; set before done is closed
-}
-
-func newRequest(data []types.MetricDatum) *request {
-	return &request{data: data, done: make(chan struct{})}
-}
-
-func (r *request) finish(err error) {
-	r.err = err
-	close(r.done)
+	box       *outbox.Outbox[[]types.MetricDatum]
 }
 
 func newSender(to Putter, namespace string, lost func(n int, err error)) *sender {
-	ctx, end := context.WithCancel(context.Background())
-	s := &sender{to: to, namespace: namespace, lost: lost, end: end, done: make(chan struct{}), queue: make(chan *request, maxPending)}
-	go s.run(ctx)
+	s := &sender{to: to, namespace: namespace, lost: lost}
+	s.box = outbox.New(maxPending, s.send)
 	return s
-}
-
-func (s *sender) run(ctx context.Context) {
-	defer close(s.done)
-	for r := range s.queue {
-		err := s.send(ctx, r.data)
-		if err != nil {
-			s.lost(len(r.data), err)
-		}
-		s.mu.Lock()
-		if s.last == r {
-			s.last = nil
-		}
-		s.mu.Unlock()
-		r.finish(err)
-	}
 }
 
 // send sends one request. The client tries it several times.
@@ -90,73 +48,47 @@ func (s *sender) send(ctx context.Context, data []types.MetricDatum) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	_, err := s.to.PutMetricData(ctx, &sdk.PutMetricDataInput{Namespace: &s.namespace, MetricData: data})
+	if err == nil {
+		return nil
+	}
 	if e, ok := errors.AsType[smithy.APIError](err); ok { // its message may repeat what was signed
-		return fmt.Errorf("cloudwatch: %d data points could not be sent: CloudWatch answered %s", len(data), e.ErrorCode())
+		err = errors.New("CloudWatch answered " + e.ErrorCode())
 	}
-	if err != nil {
-		return fmt.Errorf("cloudwatch: %d data points could not be sent: %w", len(data), err)
-	}
-	return nil
+	err = fmt.Errorf("cloudwatch: %d data points could not be sent: %w", len(data), err)
+	s.lost(len(data), err)
+	return err
 }
 
 // enqueue hands over a report. It does not wait. It returns the report's requests, and before them
-// the last one of earlier reports that was not sent yet. Those that have no room are dropped, and
-// are one request of what is returned.
-func (s *sender) enqueue(groups []group, at time.Time) (sent []*request) {
-	s.mu.Lock()
-	if s.last != nil {
-		sent = append(sent, s.last)
+// the last one of earlier reports that was not sent yet. The error is why the rest of the report is
+// dropped.
+func (s *sender) enqueue(groups []group, at time.Time) (sent []*outbox.Sending, err error) {
+	if last := s.box.Last(); last != nil {
+		sent = append(sent, last)
 	}
-	s.mu.Unlock()
 	list := requests(groups, at)
 	for i, data := range list {
-		r := newRequest(data)
-		sent = append(sent, r)
-		if err := s.offer(r); err != nil {
+		one, err := s.box.Add(data)
+		if err != nil {
 			n := 0
 			for _, data := range list[i:] {
 				n += len(data)
 			}
+			err = fmt.Errorf("cloudwatch: %d data points are dropped: %w", n, err)
 			s.lost(n, err)
-			r.finish(fmt.Errorf("%w: %d data points are dropped", err, n))
-			return sent
+			return sent, err
 		}
+		sent = append(sent, one)
 	}
-	return sent
-}
-
-// offer puts a request in the queue if there is room.
-func (s *sender) offer(r *request) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
-	}
-	select {
-	case s.queue <- r:
-		s.last = r
-		return nil
-	default:
-		return errFull
-	}
+	return sent, nil
 }
 
 // close sends what waits, until ctx ends: then it drops the rest.
-func (s *sender) close(ctx context.Context) (err error) {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.queue)
+func (s *sender) close(ctx context.Context) error {
+	if _, late := s.box.Close(ctx); late > 0 {
+		return ctx.Err()
 	}
-	s.mu.Unlock()
-	select {
-	case <-s.done:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	s.end()
-	<-s.done
-	return err
+	return nil
 }
 
 // requests divides a report into requests that AWS accepts.

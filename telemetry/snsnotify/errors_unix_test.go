@@ -18,6 +18,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/telemetry/snsnotify"
 )
 
@@ -25,7 +26,7 @@ import (
 // dropped, counted and logged, and Close ends. When it answers again, what waited is sent.
 func TestStoppedSNSBlocksNobody(t *testing.T) {
 	t.Parallel()
-	p, r, log := newTopic(t), newResults(), &buffer{}
+	p, r, log := newTopic(t), newResults(), &syncbuffer.Buffer{}
 	got := p.subscribe("")
 	n := p.open(&snsnotify.Options{
 		Queue: 2, Timeout: 3 * time.Second, Attempts: 1 << 20, Backoff: time.Millisecond, MaxBackoff: time.Millisecond,

@@ -1,7 +1,6 @@
 package snsnotify_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -162,22 +161,4 @@ func (r *results) await(t *testing.T, k snsnotify.Result) {
 	case <-time.After(patience):
 		t.Fatalf("nothing was %s", k)
 	}
-}
-
-// buffer is a log. It is safe for concurrent use.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -1,28 +1,22 @@
 package snsnotify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/outbox"
 	"github.com/drawgate/drawgate/internal/sampler"
 )
 
-// Defaults and bounds.
 const (
-	defaultQueue      = 100
-	defaultTimeout    = 5 * time.Second
-	defaultAttempts   = 8
-	defaultBackoff    = time.Second
-	defaultMaxBackoff = time.Minute
-	defaultClose      = 5 * time.Second
-	warnEvery         = time.Minute
+	defaultQueue = 100
+	warnEvery    = time.Minute
 )
 
 // Options holds what a [Notifier] can do without. The zero value is ready to use.
@@ -52,11 +46,11 @@ type Result string
 
 // The results.
 const (
-	Delivered Result = "delivered" // SNS has accepted it
-	Retried   Result = "retried"   // it failed, and another attempt follows
-	Rejected  Result = "rejected"  // sending it again would not help
-	GaveUp    Result = "gave_up"   // the last attempt failed
-	Dropped   Result = "dropped"   // it was not sent: the queue was full, or the process ended
+	Delivered = Result(outbox.Delivered) // SNS has accepted it
+	Retried   = Result(outbox.Retried)   // it failed, and another attempt follows
+	Rejected  = Result(outbox.Rejected)  // sending it again would not help
+	GaveUp    = Result(outbox.GaveUp)    // the last attempt failed
+	Dropped   = Result(outbox.Dropped)   // it was not sent: the queue was full, or the process ended
 )
 
 // Notifier publishes incidents to a topic, one after the other, in order, from a bounded queue.
@@ -69,25 +63,10 @@ type Notifier struct {
 	topic     string
 	closeIdle func() // nil: the client is the caller's
 
+	retry outbox.Retry
+	box   *outbox.Outbox[*api.Incident]
+
 	full, failing sampler.Sampler // of the log
-
-	mu       sync.Mutex
-	closed   bool               // guarded by mu: queue is closed
-	queue    chan *api.Incident // guarded by mu against sending after it was closed
-	accepted int64              // guarded by mu: put in the queue
-	finished int64              // guarded by mu: of these, sent or lost
-	lost     int64              // guarded by mu: of these, lost
-	reported int64              // guarded by mu: of lost, by Flush
-	waiters  []waiter           // guarded by mu
-
-	cancel context.CancelFunc // ends what the goroutine is doing
-	done   chan struct{}      // closed when the goroutine has ended
-}
-
-// waiter is a Flush that waits until so many incidents were finished.
-type waiter struct {
-	upTo int64
-	done chan struct{}
 }
 
 // New returns a Notifier that publishes to a topic with the caller's client, whose own retries are
@@ -96,25 +75,21 @@ func New(client *sns.Client, topic string, opts *Options) (*Notifier, error) {
 	if _, ok := RegionOf(topic); !ok {
 		return nil, errARN
 	}
-	n := &Notifier{client: client, topic: topic, done: make(chan struct{})}
+	n := &Notifier{client: client, topic: topic}
 	if opts != nil {
 		n.opts = *opts
 	}
 	n.opts.defaults()
-	n.queue = make(chan *api.Incident, n.opts.Queue)
-	ctx, cancel := context.WithCancel(context.Background())
-	n.cancel = cancel
-	go n.run(ctx)
+	n.retry = outbox.Retry{
+		Timeout: n.opts.Timeout, Attempts: n.opts.Attempts, Backoff: n.opts.Backoff, MaxBackoff: n.opts.MaxBackoff,
+	}.WithDefaults()
+	n.box = outbox.New(n.opts.Queue, n.send)
 	return n, nil
 }
 
 func (o *Options) defaults() {
-	o.Queue, o.Attempts = positive(o.Queue, defaultQueue), positive(o.Attempts, defaultAttempts)
-	o.Timeout, o.Backoff = positive(o.Timeout, defaultTimeout), positive(o.Backoff, defaultBackoff)
-	o.MaxBackoff = max(o.Backoff, positive(o.MaxBackoff, defaultMaxBackoff))
-	if o.CloseTimeout == 0 {
-		o.CloseTimeout = defaultClose
-	}
+	o.Queue = outbox.Positive(o.Queue, defaultQueue)
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, outbox.DefaultClose)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -123,17 +98,10 @@ func (o *Options) defaults() {
 	}
 }
 
-func positive[N int | time.Duration](n, otherwise N) N {
-	if n <= 0 {
-		return otherwise
-	}
-	return n
-}
-
 // Notify queues an incident: for the option Report of package incident. It never waits. The
 // incident must not be changed any more.
 func (n *Notifier) Notify(in *api.Incident) {
-	if n.enqueue(in) {
+	if _, err := n.box.Add(in); err == nil {
 		return
 	}
 	n.opts.Ended(Dropped)
@@ -142,94 +110,31 @@ func (n *Notifier) Notify(in *api.Incident) {
 	}
 }
 
-func (n *Notifier) enqueue(in *api.Incident) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return false
-	}
-	select {
-	case n.queue <- in:
-		n.accepted++
-		return true
-	default:
-		return false
-	}
-}
-
 // Flush waits until the incidents that Notify was given before were sent. The error says how many
 // could not be sent, since the last Flush; or it is ctx's, and those that wait are sent later.
 func (n *Notifier) Flush(ctx context.Context) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if w := (waiter{n.accepted, make(chan struct{})}); n.finished < w.upTo {
-		n.waiters = append(n.waiters, w)
-		n.mu.Unlock()
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-		}
-		n.mu.Lock()
-		if n.finished < w.upTo {
-			n.waiters = slices.DeleteFunc(n.waiters, func(other waiter) bool { return other.done == w.done })
-			return fmt.Errorf("snsnotify: not all incidents were sent yet: %w", ctx.Err())
-		}
+	lost, err := n.box.Flush(ctx)
+	if err != nil {
+		return fmt.Errorf("snsnotify: not all incidents were sent yet: %w", err)
 	}
-	lost := n.lost - n.reported
-	n.reported = n.lost
 	return lostError(lost)
 }
 
-func lostError(n int64) error {
+func lostError(n int) error {
 	if n == 0 {
 		return nil
 	}
 	return fmt.Errorf("snsnotify: incidents that were not sent: %d; see the log", n)
 }
 
-// finish counts an incident that was sent, or could not be.
-func (n *Notifier) finish(sent bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.finished++
-	if !sent {
-		n.lost++
-	}
-	rest := n.waiters[:0]
-	for _, w := range n.waiters {
-		if w.upTo <= n.finished {
-			close(w.done)
-		} else {
-			rest = append(rest, w)
-		}
-	}
-	n.waiters = rest
-}
-
 // Close accepts no more incidents, sends those that wait for up to CloseTimeout, and ends. The
 // error says how many were not sent.
 func (n *Notifier) Close() error {
-	n.mu.Lock()
-	before := n.lost
-	if !n.closed {
-		n.closed = true
-		close(n.queue)
-	}
-	n.mu.Unlock()
-	if n.opts.CloseTimeout > 0 {
-		t := time.NewTimer(n.opts.CloseTimeout)
-		defer t.Stop()
-		select {
-		case <-n.done:
-		case <-t.C:
-		}
-	}
-	n.cancel()
-	<-n.done
+	ctx, cancel := context.WithTimeout(context.Background(), n.opts.CloseTimeout)
+	defer cancel()
+	lost, _ := n.box.Close(ctx)
 	if n.closeIdle != nil {
 		n.closeIdle()
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return lostError(n.lost - before)
+	return lostError(lost)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/incident"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
@@ -223,7 +224,7 @@ func TestRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, r, log := &script{answers: c.answers}, newResults(), &buffer{}
+				s, r, log := &script{answers: c.answers}, newResults(), &syncbuffer.Buffer{}
 				n := notifier(t, s.client(), testARN, &snsnotify.Options{Ended: r.add, Logger: slog.New(slog.NewTextHandler(log, nil))})
 				n.Notify(&api.Incident{ID: "the-id"})
 				err := n.Flush(t.Context())
@@ -248,7 +249,7 @@ func TestRetries(t *testing.T) {
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, r, log := &script{answers: []answer{{}, {}}}, newResults(), &buffer{}
+		s, r, log := &script{answers: []answer{{}, {}}}, newResults(), &syncbuffer.Buffer{}
 		n := notifier(t, s.client(), testARN, &snsnotify.Options{Queue: 2, Ended: r.add, Logger: slog.New(slog.NewTextHandler(log, nil))})
 		if err := n.Flush(t.Context()); err != nil {
 			t.Errorf("nothing to wait for: %v", err)

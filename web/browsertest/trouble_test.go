@@ -93,7 +93,7 @@ policies:
 // its numbers are.
 //
 // req: A13, D8
-func TestStoreAway(t *testing.T) {
+func TestStoreUnavailable(t *testing.T) {
 	s, redis := troubled(t)
 	b := open(t, s.admin+"/")
 	b.shows("#buckets .note", "20 of ")

@@ -111,7 +111,7 @@ function part({ id, title, key, cells, fill, items, enlarge, total }) {
       const old = self.answer !== undefined && error.status !== 403;
       section.classList.toggle('old', old);
       table.hidden = self.shown === 0;
-      const reason = error.code === 'store_away' && health.store?.status === 'away' ? 'The store is unavailable' : error.message;
+      const reason = error.code === 'store_unavailable' && health.store?.status === 'unavailable' ? 'The store is unavailable' : error.message;
       self.note(error.status === 403 ? `This access token may not see this: ${error.message}.` : `${reason}.${old ? ` What is shown is from ${clock(self.at)}.` : ''}`);
       return error.status === 403 ? absentFor : wait;
     },
@@ -183,7 +183,7 @@ const past = new Memory();
 
 const why = (r) => ({
   limited: `${r.limit}: asked for ${units(r.asked ?? 0, r.unit ?? 'units')}, ${number(r.remaining)} of ${number(r.max ?? 0)} left`,
-  paused: 'a pause', away: 'the store was unavailable', queued: 'others waited before it',
+  paused: 'a pause', unavailable: 'the store was unavailable', queued: 'others waited before it',
 }[r.reason] ?? r.reason);
 
 const refusals = part({
@@ -335,7 +335,7 @@ async function detail(b) {
 
 // Waiting callers.
 
-const reasons = { limited: 'a limit', held: 'reservations to end', queued: 'the first to be decided', paused: 'a pause to end', away: 'the store to be back' };
+const reasons = { limited: 'a limit', held: 'reservations to end', queued: 'the first to be decided', paused: 'a pause to end', unavailable: 'the store to be back' };
 
 const waiting = part({
   id: 'waiting', title: 'Waiting callers', key: identity,
@@ -348,7 +348,7 @@ const waiting = part({
     put(n, number(l.waiting));
     put(longest, duration(l.longest_ms));
     put(next, l.next_ms > 0 ? duration(l.next_ms) : 'now');
-    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit && l.reason !== 'away' ? `: ${l.limit}` : ''}`);
+    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit && l.reason !== 'unavailable' ? `: ${l.limit}` : ''}`);
   },
 });
 waiting.limit = news;
@@ -424,7 +424,7 @@ const policies = part({
     const words = [];
     if (p.disabled_until) words.push(Date.parse(p.disabled_until) >= endless ? 'off' : `off until ${clock(p.disabled_until)}`);
     if (p.shadow) words.push('shadow: refuses nothing');
-    if (now?.status === 'degraded' || now?.status === 'away') words.push(`store unavailable: ${fallbacks[now.fallback] ?? fallbacks.closed}${notApplied(now)}`);
+    if (now?.status === 'degraded' || now?.status === 'unavailable') words.push(`store unavailable: ${fallbacks[now.fallback] ?? fallbacks.closed}${notApplied(now)}`);
     put(mode, words.join(', ') || 'enforced');
     mode.className = words.length > 0 ? 'warn' : '';
     put(fallback, now?.fallback || p.fallback || '');
@@ -515,7 +515,7 @@ function showHealth(h) {
   const facts = [];
   const fact = (className, text) => facts.push(make('li', className, text));
   const store = h.store?.status === 'ok' ? `store ok, ${number(h.store.latency_ms)} ms` : 'store unavailable';
-  fact(h.status === 'ok' ? 'good' : 'bad', h.store?.status === 'ok' ? { ok: 'decides', away: 'stopping' }[h.status] ?? h.status : 'decides by fallbacks');
+  fact(h.status === 'ok' ? 'good' : 'bad', h.store?.status === 'ok' ? { ok: 'decides', unavailable: 'stopping' }[h.status] ?? h.status : 'decides by fallbacks');
   fact(h.store?.status === 'ok' ? 'good' : 'bad', store);
   fact('', `${number(h.waiting ?? 0)} waiting`);
   fact('', `up ${duration(h.uptime_ms)}`);

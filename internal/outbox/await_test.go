@@ -1,8 +1,10 @@
-package cloudwatch
+package outbox_test
 
 import (
 	"context"
 	"testing"
+
+	"github.com/drawgate/drawgate/internal/outbox"
 )
 
 // What has ended counts as ended, every time, also if the context has ended as well.
@@ -11,12 +13,12 @@ func TestAwait(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := make(chan struct{})
-	if await(ended, done) {
+	if outbox.Await(ended, done) {
 		t.Error("it has not ended")
 	}
 	close(done)
 	for range 100 {
-		if !await(ended, done) {
+		if !outbox.Await(ended, done) {
 			t.Fatal("it has ended")
 		}
 	}
