@@ -403,8 +403,8 @@ func TestHandle(t *testing.T) {
 	})
 }
 
-// TestAllowSaysWhatStatusSays: a take that is decided in the caller's process, even one whose bucket
-// is a single word, is described as the store describes it.
+// TestAllowSaysWhatStatusSays: a take that is decided in the caller's process, even one whose
+// bucket is a single word, is described as the store describes it.
 func TestAllowSaysWhatStatusSays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

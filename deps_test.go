@@ -16,7 +16,8 @@ var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "go
 
 // rules say what the packages of this module may import of each other and of others' modules; the
 // standard library is free for all. The longest prefix of the package's path decides. Imports point
-// inward: cmd → interfaces, config → telemetry → engine → drawgate and the stores → store → internal.
+// inward: cmd → interfaces, config → telemetry → engine → drawgate and the stores → store →
+// internal.
 var rules = map[string]struct{ own, others []string }{
 	"":                    {own: []string{"store", "internal/record", "internal/queue", "internal/cells", "internal/ending", "internal/sleep"}},
 	"api":                 {},

@@ -2,9 +2,9 @@ package drawgate
 
 import "github.com/drawgate/drawgate/store"
 
-// Fallback says what a limit admits while the store is unavailable. An instance's share is the amount
-// divided by the number of instances. Package guard carries it out; a limiter on a bare store reports
-// [ErrStoreUnavailable] instead.
+// Fallback says what a limit admits while the store is unavailable. An instance's share is the
+// amount divided by the number of instances. Package guard carries it out; a limiter on a bare
+// store reports [ErrStoreUnavailable] instead.
 type Fallback = store.Fallback
 
 const (
@@ -14,8 +14,8 @@ const (
 	FallbackOpen    = store.FallbackOpen    // the limit does not apply: there is no bound on what is admitted
 )
 
-// Start says what a process that does not know a bucket's usage, because it has started since or had
-// not met the bucket before, may admit of its share of it while the store is unavailable.
+// Start says what a process that does not know a bucket's usage, because it has started since or
+// had not met the bucket before, may admit of its share of it while the store is unavailable.
 type Start = store.Start
 
 const (

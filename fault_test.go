@@ -535,8 +535,8 @@ func (s forgetful) Take(ctx context.Context, batch []store.Take, out []store.Ver
 	return err
 }
 
-// TestAVerdictThatLacksThings: a store that forgets to say when a hold ends, or what it says of other
-// buckets, gives a reservation that is over.
+// TestAVerdictThatLacksThings: a store that forgets to say when a hold ends, or what it says of
+// other buckets, gives a reservation that is over.
 func TestAVerdictThatLacksThings(t *testing.T) {
 	t.Parallel()
 	lim, err := drawgate.New(forgetful{memstore.New(nil)}, policy(rolling(10, time.Minute)), nil)

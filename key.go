@@ -16,9 +16,9 @@ const (
 )
 
 // BoundedKey returns the name of the bucket that a key is counted in: a key of up to 256 bytes as
-// it is, and for a longer key its first bytes and the SHA-256 of the whole key. It does not change a
-// name that it returned. Every method of [Limiter] that takes a key shortens it in this way, because
-// a store keeps keys for long; code that calls a [Store] directly must do it itself.
+// it is, and for a longer key its first bytes and the SHA-256 of the whole key. It does not change
+// a name that it returned. Every method of [Limiter] that takes a key shortens it in this way,
+// because a store keeps keys for long; code that calls a [Store] directly must do it itself.
 func BoundedKey(key string) string {
 	if len(key) <= longKey {
 		return key

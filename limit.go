@@ -51,8 +51,8 @@ const (
 	ChargeEnd     = store.ChargeEnd   // from its settlement on; until then it counts in every window and does not age
 )
 
-// Share is a part of an amount: of its fields Units and Percent the one that is not zero. Percent is
-// used to four decimals.
+// Share is a part of an amount: of its fields Units and Percent the one that is not zero. Percent
+// is used to four decimals.
 type Share = store.Share
 
 // Percent is a share of p per cent, from 0 up to, but not including, 100.
@@ -72,8 +72,9 @@ const Exact = store.Exact
 //     [Limiter.Reserve].
 //
 // [RollingLimit], [BucketLimit], [CalendarLimit] and [ConcurrencyLimit] make one of each kind.
-// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor): with another of these
-// it is another limit, which starts unused. Everything else may change, and what is used stays used.
+// A limit's state belongs to (Name, Unit, Kind, Window or Every, Zone, Anchor): with another of
+// these it is another limit, which starts unused. Everything else may change, and what is used
+// stays used.
 type Limit struct {
 	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
 	Unit      string        // "" means requests
@@ -142,8 +143,8 @@ func (l *Limit) unit() string { return cmp.Or(l.Unit, UnitRequests) }
 // PerSecond, PerMinute, PerHour and PerDay return a policy of one rolling limit: at most n requests
 // in every interval of that length.
 //
-// name is the policy's, and part of every bucket's key: two limiters with one name on one store share
-// their buckets, even if their amounts differ. Give each thing that is limited its own name.
+// name is the policy's, and part of every bucket's key: two limiters with one name on one store
+// share their buckets, even if their amounts differ. Give each thing that is limited its own name.
 func PerSecond(name string, n int64) Policy { return per(name, "second", time.Second, n) }
 
 // PerMinute is like [PerSecond].

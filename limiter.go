@@ -22,8 +22,9 @@ type Options struct {
 	Tenant   string    // a part of every key, so that tenants share nothing; "" is a tenant too; at most 256 bytes
 	Observer *Observer // is notified of every decision; nil costs nothing
 	// StoreTimeout bounds an Allow, all attempts included: 0 means what the store needs (see
-	// [store.Timed]), or 50ms if it does not say; negative means that only the caller's context bounds
-	// it. A Reserve that does not wait is bounded like an Allow. A store in memory needs none.
+	// [store.Timed]), or 50ms if it does not say; negative means that only the caller's context
+	// bounds it. A Reserve that does not wait is bounded like an Allow. A store in memory needs
+	// none.
 	StoreTimeout time.Duration
 }
 
@@ -95,9 +96,10 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Close ends every wait, and refuses every later take, with ErrClosed: of l and of all limiters
-// that were made from each other with [Limiter.With]. Takes that callers gave up are cancelled first,
-// in two seconds at most. The store stays open: close it afterwards. Until then reservations can be
-// settled, cancelled and renewed, and buckets looked at. A program that ends need not close a Limiter.
+// that were made from each other with [Limiter.With]. Takes that callers gave up are cancelled
+// first, in two seconds at most. The store stays open: close it afterwards. Until then reservations
+// can be settled, cancelled and renewed, and buckets looked at. A program that ends need not close
+// a Limiter.
 func (l *Limiter) Close() error {
 	l.queue.close()
 	l.given.close()

@@ -25,9 +25,9 @@ type PauseOutcome struct {
 // Pause makes the bucket of key refuse every take for d, for everybody who uses the store, for
 // example because an upstream said 429. reason is for people, at most 256 bytes.
 //
-// It stops takes only, which are refused with the reason [Paused]: settlements, renewals and repeated
-// takes with an open grant still work; a lease is not renewed. A bucket that is already paused for
-// longer stays paused. The pause ends by itself, or with [Limiter.Unpause].
+// It stops takes only, which are refused with the reason [Paused]: settlements, renewals and
+// repeated takes with an open grant still work; a lease is not renewed. A bucket that is already
+// paused for longer stays paused. The pause ends by itself, or with [Limiter.Unpause].
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
 	_, err := l.Ask(key).Pause(ctx, Pause{For: d, Reason: reason})
 	return err

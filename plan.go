@@ -96,8 +96,8 @@ func (p *Plan) Amounts(costs []Cost) (store.Amounts, error) {
 	return p.resolve(costs, UnitRequests, 0)
 }
 
-// actual resolves what was really used to one number per limit, [store.KeepEstimate] for a limit whose
-// unit is not named.
+// actual resolves what was really used to one number per limit, [store.KeepEstimate] for a limit
+// whose unit is not named.
 func (p *Plan) actual(costs []Cost) (store.Amounts, error) {
 	return p.resolve(costs, "", store.KeepEstimate)
 }

@@ -20,9 +20,9 @@ type Progress struct {
 	Policy string
 	Limit  string // that refuses the first of the line; "" if none does
 	Pause  string // the reason of the pause, if there is one
-	// Estimate is how long it takes at least until the take passes, as things stand: until the first
-	// of the line fits, and the units have come back that those in front ask for. 0 means that this
-	// is not known, or that it may pass at any time.
+	// Estimate is how long it takes at least until the take passes, as things stand: until the
+	// first of the line fits, and the units have come back that those in front ask for. 0 means
+	// that this is not known, or that it may pass at any time.
 	Estimate time.Duration
 	Waited   time.Duration
 }
@@ -32,8 +32,8 @@ type progressKey struct{}
 
 // WithProgress returns a context whose takes report what they wait for. A take that has to wait
 // calls f when it begins to, and then when something has changed, at most once a second, and less
-// often far behind. The goroutine that waits calls it: f must not block, because a take that is first
-// in its line keeps all others waiting.
+// often far behind. The goroutine that waits calls it: f must not block, because a take that is
+// first in its line keeps all others waiting.
 func WithProgress(ctx context.Context, f func(Progress)) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }

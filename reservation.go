@@ -132,8 +132,8 @@ func (r *Reservation) Deadline() time.Time {
 // Settle ends the reservation with what was really used. Units that are not named stay as
 // estimated. More than the estimate is allowed, and becomes debt.
 //
-// It is carried out even if ctx was cancelled or its deadline has passed: you can pass the context of
-// the work. Only a deadline in the future limits it, and not to less than a second.
+// It is carried out even if ctx was cancelled or its deadline has passed: you can pass the context
+// of the work. Only a deadline in the future limits it, and not to less than a second.
 //
 // It returns ErrGone if the reservation is no longer open: nothing is credited then; but if that is
 // because its hold ended, what was used beyond the estimate is charged. If the answer is lost, the
@@ -157,8 +157,8 @@ func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 }
 
 // Cancel ends the reservation and gives everything back that has not expired. As for
-// [Reservation.Settle], ctx may have ended. After Settle it does nothing but return ErrGone, so that
-// it can be deferred.
+// [Reservation.Settle], ctx may have ended. After Settle it does nothing but return ErrGone, so
+// that it can be deferred.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()

@@ -17,8 +17,8 @@ type Key = store.Key
 // Label is a note on a take, for the history: a Name, such as "task", and its Value.
 type Label = store.Label
 
-// Grant is a random number, not 0, that identifies one logical take with an id: the caller sends the
-// same number with each resend, renewal, settlement and cancellation of that take: see [Hold].
+// Grant is a random number, not 0, that identifies one logical take with an id: the caller sends
+// the same number with each resend, renewal, settlement and cancellation of that take: see [Hold].
 type Grant = store.Grant
 
 // NewGrant returns a random number for a new take with an id.

@@ -143,8 +143,9 @@ func TestSurfaceNamesNoInternalType(t *testing.T) {
 }
 
 // TestSurfaceIsUsed: every exported name of the library and of its contract with stores has an
-// example or a caller outside the package, or is what such a function returns, so that there is none which nobody needs. Packages are type-checked: a
-// method is not used because another type has one of that name.
+// example or a caller outside the package, or is what such a function returns, so that there is
+// none which nobody needs. Packages are type-checked: a method is not used because another type has
+// one of that name.
 func TestSurfaceIsUsed(t *testing.T) {
 	needs.NoRace(t) // one goroutine
 	if testing.Short() {

@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/internal/sleep"
 )
 
-// WakeAll makes the first waiter of each queue, of all limiters made from each other, try again. Call
-// it when the amounts have changed that come from [Request.RefreshLimiter].
+// WakeAll makes the first waiter of each queue, of all limiters made from each other, try again.
+// Call it when the amounts have changed that come from [Request.RefreshLimiter].
 func (l *Limiter) WakeAll() { l.queue.wakeAll() }
 
 // refresh lets t be counted by the policies that are in force by now. It is ErrNeverFits if it

@@ -14,8 +14,8 @@ type Amounts [MaxLimits]int64
 // KeepEstimate in the Amounts of a settlement means that the estimate is kept.
 const KeepEstimate int64 = -1
 
-// Policy is what a [Plan] is made of: a policy of package drawgate without what concerns its callers
-// only.
+// Policy is what a [Plan] is made of: a policy of package drawgate without what concerns its
+// callers only.
 type Policy struct {
 	Name   string  // 1 to 128 bytes
 	Limits []Limit // 1 to MaxLimits

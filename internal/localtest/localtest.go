@@ -1,5 +1,5 @@
-// Package localtest decides plain takes in the caller's process, as a limiter does with a store that
-// allows it, so that tests can compare them with what the store decides.
+// Package localtest decides plain takes in the caller's process, as a limiter does with a store
+// that allows it, so that tests can compare them with what the store decides.
 package localtest
 
 import (
