@@ -1,0 +1,130 @@
+package drawgate_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// row returns the places that ARCHITECTURE.md names for a likely change.
+func row(t *testing.T, page, change string) (places []string) {
+	t.Helper()
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "| "+change) {
+			return spans(line)
+		}
+	}
+	t.Fatalf("ARCHITECTURE.md has no row for %s", change)
+	return nil
+}
+
+var code = regexp.MustCompile("`([^`]+)`")
+
+func spans(text string) (list []string) {
+	for _, m := range code.FindAllStringSubmatch(text, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+func architecture(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// Each file and folder that the page names is there.
+func TestArchitectureNamesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	for _, name := range spans(architecture(t)) {
+		if !strings.Contains(name, "/") && path.Ext(name) == "" || strings.Contains(name, " ") || strings.HasPrefix(name, "/") {
+			continue // an identifier or a command
+		}
+		if _, err := os.Stat(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// sources are the files of this module that are no tests, examples or documents.
+func sources(t *testing.T) (list []string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "ls-files", "*.go", "*.lua", "*.py", "*.json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := regexp.MustCompile(`_test\.go$|^(benchmarks|docs|examples|tools|models)/|/(testdata|tests|sdktest)/`)
+	for file := range strings.FieldsSeq(string(out)) {
+		if !other.MatchString(file) {
+			list = append(list, file)
+		}
+	}
+	return list
+}
+
+// Where each place that knows the calendar windows, the providers or the stores stands, says the
+// row for another one.
+func TestRowsOfLikelyChangesForgetNothing(t *testing.T) {
+	t.Parallel()
+	page := architecture(t)
+	words := func(list ...string) (all []*regexp.Regexp) {
+		for _, w := range list {
+			all = append(all, regexp.MustCompile(`(?i)\b`+w+`\b`))
+		}
+		return all
+	}
+	for change, c := range map[string]struct {
+		all    []*regexp.Regexp // a file that has all of these knows the list
+		others []string         // and need not change
+	}{
+		"a calendar window": {all: words("weeks?", "months?")},
+		"a provider": {
+			all: []*regexp.Regexp{regexp.MustCompile(`"anthropic"|\banthropic\b,`)},
+			// It names a provider in an example, or has the name of one of its headers.
+			others: []string{"api/openapi.json", "cmd/drawgate/simulate.go", "config/schema.json"},
+		},
+		"a store": {
+			all:    words("sqlitestore"),
+			others: []string{"store/sqlitestore", "cmd/drawgate", "store/guard/doc.go", "store/redisstore"},
+		},
+	} {
+		places := append(row(t, page, change), c.others...)
+		for _, file := range sources(t) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if knows(text, c.all) && !named(file, places) {
+				t.Errorf("%s: ARCHITECTURE.md does not name %s", change, file)
+			}
+		}
+	}
+}
+
+func knows(text []byte, all []*regexp.Regexp) bool {
+	for _, r := range all {
+		if !r.Match(text) {
+			return false
+		}
+	}
+	return !bytes.HasPrefix(text, []byte("// Code generated"))
+}
+
+// named reports whether places name a file, or a folder that it is in.
+func named(file string, places []string) bool {
+	for ; file != "."; file = path.Dir(file) {
+		for _, p := range places {
+			if p == file {
+				return true
+			}
+		}
+	}
+	return false
+}
