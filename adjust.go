@@ -16,7 +16,7 @@ import (
 type Adjusted struct {
 	Limit string // its name
 	Was   int64  // used before
-	Used  int64  // used after: more than what was asked for if open reservations hold more, which keep what they hold, or a window has ended meanwhile
+	Used  int64  // used after: more than asked for if open reservations hold more, or a window has ended meanwhile
 	Debt  int64  // how far Used exceeds what may be used: nothing is granted until it has been worked off
 }
 
@@ -57,7 +57,8 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	looked := time.Now()
 	was := st.States[j].Used
 	out := Adjusted{Limit: a.Limiter.plan.policy.Limits[j].Name, Was: was, Used: used}
-	s := &store.Settlement{Op: store.OpCharge, Once: true, At: time.UnixMicro(st.at), Labels: []Label{{Name: "reason", Value: reason}, {Name: "limit", Value: out.Limit}}}
+	s := &store.Settlement{Op: store.OpCharge, Once: true, At: time.UnixMicro(st.at),
+		Labels: []Label{{Name: "reason", Value: reason}, {Name: "limit", Value: out.Limit}}}
 	if b.N[j] = used - was; b.N[j] < 0 {
 		s.Op, b.N[j] = store.OpRefund, -b.N[j]
 	}
@@ -105,7 +106,8 @@ func (p *Plan) adjustable(limit string) (at int, err error) {
 		l := &p.policy.Limits[j]
 		switch {
 		case l.Kind == Concurrency && l.Name == limit && limit != "":
-			return 0, fmt.Errorf("%w: limit %q of policy %q counts who holds its slots, so it cannot be adjusted", ErrInvalid, limit, p.policy.Name)
+			return 0, fmt.Errorf("%w: limit %q of policy %q counts who holds its slots, so it cannot be adjusted",
+				ErrInvalid, limit, p.policy.Name)
 		case l.Kind == Concurrency:
 		case l.Name == limit:
 			return j, nil
@@ -117,11 +119,14 @@ func (p *Plan) adjustable(limit string) (at int, err error) {
 	case limit == "" && len(names) == 1:
 		return at, nil
 	case len(names) == 0:
-		return 0, fmt.Errorf("%w: policy %q has only slots, which are counted by who holds them and cannot be adjusted", ErrInvalid, p.policy.Name)
+		return 0, fmt.Errorf("%w: policy %q has only slots, which are counted by who holds them and cannot be adjusted",
+			ErrInvalid, p.policy.Name)
 	case limit == "":
-		return 0, fmt.Errorf("%w: policy %q has several limits: name one of %s", ErrInvalid, p.policy.Name, strings.Join(names, ", "))
+		return 0, fmt.Errorf("%w: policy %q has several limits: name one of %s", ErrInvalid, p.policy.Name,
+			strings.Join(names, ", "))
 	}
-	return 0, fmt.Errorf("%w: policy %q has no limit %q; it has %s", ErrInvalid, p.policy.Name, limit, strings.Join(names, ", "))
+	return 0, fmt.Errorf("%w: policy %q has no limit %q; it has %s", ErrInvalid, p.policy.Name, limit,
+		strings.Join(names, ", "))
 }
 
 func checkAdjust(used int64, reason string) error {

@@ -40,7 +40,8 @@ func TestAdjust(t *testing.T) {
 		} {
 			name := limits[c.limit].Name
 			out, err := l.Ask("k").Adjust(t.Context(), name, c.used, "the console says so")
-			if want := (drawgate.Adjusted{Limit: name, Was: c.was, Used: c.used, Debt: c.debt}); err != nil || out != want {
+			if want := (drawgate.Adjusted{Limit: name, Was: c.was, Used: c.used, Debt: c.debt}); err != nil ||
+				out != want {
 				t.Errorf("step %d: %+v, %v; want %+v", step, out, err, want)
 			}
 			wantUsed(t, l, "k", c.want...)
@@ -102,7 +103,8 @@ func TestAdjustMistakes(t *testing.T) {
 			{l.Ask("k"), names[0].Name, 1, "", "needs a reason"},
 			{l.Ask("k"), names[0].Name, 1, strings.Repeat("r", store.MaxReason+1), "257 bytes"},
 			{drawgate.Ask{Key: "k"}, names[0].Name, 1, "r", "names no Limiter"},
-			{over(t, s, drawgate.Policy{Name: "jobs", Limits: []drawgate.Limit{slots(2)}}).Ask("k"), "", 1, "r", "only slots"},
+			{over(t, s, drawgate.Policy{Name: "jobs", Limits: []drawgate.Limit{slots(2)}}).Ask("k"), "", 1, "r",
+				"only slots"},
 		} {
 			_, err := c.a.Adjust(t.Context(), c.limit, c.used, c.reason)
 			if !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
@@ -126,8 +128,10 @@ func TestAdjustAgain(t *testing.T) {
 				l := over(t, s, policy(rolling(10, time.Hour)))
 				take(t, l, "k", 5)
 				s.script(0, works, f)
-				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); !errors.Is(err, drawgate.ErrStoreUnavailable) || s.settles.Load() != 1 {
-					t.Errorf("%+v, error %v after %d calls; want one that is ErrStoreUnavailable, once", out, err, s.settles.Load())
+				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); !errors.Is(err,
+					drawgate.ErrStoreUnavailable) || s.settles.Load() != 1 {
+					t.Errorf("%+v, error %v after %d calls; want one that is ErrStoreUnavailable, once", out, err,
+						s.settles.Load())
 				}
 				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); err != nil || out.Used != used {
 					t.Errorf("again: %+v, %v", out, err)
@@ -151,7 +155,8 @@ func (s *heldUp) Settle(ctx context.Context, batch []store.Settlement, out []sto
 	}
 	sent := slices.Clone(batch)
 	time.AfterFunc(s.late, func() {
-		_ = s.Store.Settle(context.WithoutCancel(ctx), sent, make([]store.Outcome, len(sent))) // nobody waits for the answer
+		// nobody waits for the answer
+		_ = s.Store.Settle(context.WithoutCancel(ctx), sent, make([]store.Outcome, len(sent)))
 	})
 	s.late = 0
 	return &drawgate.StoreError{Store: "held up", Op: "settle", Err: errors.New("connection lost")}
@@ -162,7 +167,8 @@ func (s *heldUp) Settle(ctx context.Context, batch []store.Settlement, out []sto
 // message is too late.
 func TestAdjustHeldUp(t *testing.T) {
 	t.Parallel()
-	limits := []drawgate.Limit{rolling(10, time.Hour), leaky(10, 24*time.Hour, 10), drawgate.CalendarLimit("c", 10, drawgate.Day, "UTC")}
+	limits := []drawgate.Limit{rolling(10, time.Hour), leaky(10, 24*time.Hour, 10),
+		drawgate.CalendarLimit("c", 10, drawgate.Day, "UTC")}
 	for i := range limits {
 		for _, used := range []int64{8, 2} {
 			synctest.Test(t, func(t *testing.T) {
@@ -170,7 +176,8 @@ func TestAdjustHeldUp(t *testing.T) {
 				l := over(t, s, policy(limits[i]))
 				take(t, l, "k", 5)
 				s.late = store.SendLife + time.Second
-				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); !errors.Is(err,
+					drawgate.ErrStoreUnavailable) {
 					t.Errorf("%+v, %v; want one that is ErrStoreUnavailable", out, err)
 				}
 				if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); err != nil || out.Used != used {
@@ -192,7 +199,8 @@ func TestAdjustTooLate(t *testing.T) {
 		l := over(t, s, policy(rolling(10, time.Hour)))
 		take(t, l, "k", 3)
 		s.do = func() { time.Sleep(store.SendLife + time.Millisecond) }
-		if out, err := l.Ask("k").Adjust(t.Context(), "", 6, "seen"); !errors.Is(err, store.ErrTooLate) || !errors.Is(err, drawgate.ErrStoreUnavailable) {
+		if out, err := l.Ask("k").Adjust(t.Context(), "", 6, "seen"); !errors.Is(err, store.ErrTooLate) ||
+			!errors.Is(err, drawgate.ErrStoreUnavailable) {
 			t.Errorf("%+v, %v; want one that is ErrTooLate, and ErrStoreUnavailable", out, err)
 		}
 		wantUsed(t, l, "k", 3)
@@ -232,7 +240,8 @@ func TestAdjustCountsWhatComesBetween(t *testing.T) {
 		l := over(t, s, p)
 		take(t, l, "k", 3)
 		s.do = func() { take(t, l, "k", 1) }
-		if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); err != nil || out != (drawgate.Adjusted{Limit: p.Limits[0].Name, Was: 3, Used: used}) {
+		if out, err := l.Ask("k").Adjust(t.Context(), "", used, "seen"); err != nil ||
+			out != (drawgate.Adjusted{Limit: p.Limits[0].Name, Was: 3, Used: used}) {
 			t.Errorf("%+v, %v", out, err)
 		}
 		wantUsed(t, l, "k", used+1)
@@ -243,7 +252,8 @@ func TestAdjustCountsWhatComesBetween(t *testing.T) {
 // the next one, nor is anything long after the look.
 func TestAdjustSeesAnEarlierWindow(t *testing.T) {
 	t.Parallel()
-	for i, limit := range []drawgate.Limit{drawgate.CalendarLimit("c", 10, drawgate.Hour, "UTC"), rolling(10, time.Minute), leaky(10, time.Hour, 10)} {
+	for i, limit := range []drawgate.Limit{drawgate.CalendarLimit("c", 10, drawgate.Hour, "UTC"),
+		rolling(10, time.Minute), leaky(10, time.Hour, 10)} {
 		synctest.Test(t, func(t *testing.T) { // it begins at the beginning of an hour
 			s := &between{Store: memory(t)}
 			l := over(t, s, policy(limit))
@@ -254,7 +264,8 @@ func TestAdjustSeesAnEarlierWindow(t *testing.T) {
 				time.Sleep(late)
 				take(t, l, "k", 9)
 			}
-			if out, err := l.Ask("k").Adjust(t.Context(), "", 1, "seen"); err != nil || out.Was != 10 || out.Used != 10 {
+			if out, err := l.Ask("k").Adjust(t.Context(), "", 1, "seen"); err != nil || out.Was != 10 ||
+				out.Used != 10 {
 				t.Errorf("%v: %+v, %v; want nothing given back", limit.Kind, out, err)
 			}
 			wantUsed(t, l, "k", 9)
@@ -275,7 +286,8 @@ func TestAdjustBeyondABucket(t *testing.T) {
 		}
 		wantUsed(t, l, "k", out.Used)
 		again, err := l.Ask("k").Adjust(t.Context(), "", drawgate.MaxAmount, "seen")
-		if want := (drawgate.Adjusted{Limit: out.Limit, Was: out.Used, Used: out.Used, Debt: out.Debt}); err != nil || again != want {
+		if want := (drawgate.Adjusted{Limit: out.Limit, Was: out.Used, Used: out.Used, Debt: out.Debt}); err != nil ||
+			again != want {
 			t.Errorf("again: %+v, %v", again, err)
 		}
 	})
@@ -299,7 +311,8 @@ func (s *between) Peek(ctx context.Context, buckets []store.BucketCost, priority
 // TestAdjustAgainstModel: whatever happened before, a limit has used what it was set to.
 func TestAdjustAgainstModel(t *testing.T) {
 	t.Parallel()
-	for i, l := range []drawgate.Limit{rolling(20, time.Minute), leaky(20, time.Minute, 5), drawgate.CalendarLimit("c", 20, drawgate.Hour, "UTC")} {
+	for i, l := range []drawgate.Limit{rolling(20, time.Minute), leaky(20, time.Minute, 5),
+		drawgate.CalendarLimit("c", 20, drawgate.Hour, "UTC")} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -307,7 +320,8 @@ func TestAdjustAgainstModel(t *testing.T) {
 				lim := local(t, policy(l))
 				for range 500 {
 					if m.IntN(2) == 0 {
-						if _, err := lim.Allow(t.Context(), "k", drawgate.Cost{N: m.Int64N(4)}); err != nil && !errors.Is(err, drawgate.ErrNeverFits) {
+						if _, err := lim.Allow(t.Context(), "k", drawgate.Cost{N: m.Int64N(4)}); err != nil &&
+							!errors.Is(err, drawgate.ErrNeverFits) {
 							t.Fatal(err)
 						}
 					}

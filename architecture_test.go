@@ -44,7 +44,8 @@ func architecture(t *testing.T) string {
 func TestArchitectureNamesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	for _, name := range spans(architecture(t)) {
-		if !strings.Contains(name, "/") && path.Ext(name) == "" || strings.Contains(name, " ") || strings.HasPrefix(name, "/") {
+		if !strings.Contains(name, "/") && path.Ext(name) == "" || strings.Contains(name, " ") ||
+			strings.HasPrefix(name, "/") {
 			continue // an identifier or a command
 		}
 		if _, err := os.Stat(name); err != nil {

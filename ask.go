@@ -13,7 +13,7 @@ type Ask struct {
 	Limiter *Limiter // nil: in a Request, the one that is asked
 	Tenant  string   // "": the limiter's own; at most MaxTenant bytes
 	Key     string   // at most MaxKey bytes; see [BoundedKey]
-	Costs   []Cost   // a unit that is not named costs 0, requests 1; if no bucket of a take names a unit, one of them must count requests
+	Costs   []Cost   // units not named cost 0, requests 1; if no bucket of a take names a unit, one must count requests
 }
 
 // Ask asks for units from the bucket of key under this limiter's policy.

@@ -16,9 +16,11 @@ type take struct {
 	store.Take
 	plans          []*Plan            // of its buckets
 	refreshLimiter func(int) *Limiter // of who waits; may be nil
-	lost           time.Time          // when it was sent last without an answer; zero: whenever it was sent it was answered
-	mine           bool               // the caller chose the grant: it may be sending the take again, and cancels it if not
-	one            [1]*Plan           // room for plans, for most takes
+	// when it was sent last without an answer; zero: whenever it was sent it was answered
+	lost time.Time
+	// the caller chose the grant: it may be sending the take again, and cancels it if not
+	mine bool
+	one  [1]*Plan // room for plans, for most takes
 }
 
 // decision makes a decision of what the store said of t.
@@ -65,7 +67,8 @@ func results(a *store.Answer) (out [record.MaxLimits]record.Result) {
 
 // status makes a status of what the store said of a bucket.
 func status(s *store.State, plan *Plan, priority int) Status {
-	st := Status{Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open, Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason}}
+	st := Status{Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
+		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason}}
 	st.priority = uint8(priority)
 	return st
 }

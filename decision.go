@@ -17,7 +17,7 @@ type Reason = store.Reason
 const (
 	Limited     = store.Limited     // a limit does not have enough left
 	Queued      = store.Queued      // other callers are ahead in the queue
-	Unavailable = store.Unavailable // the store is unavailable, and a limit admits nothing, or nothing of that size, without it: see [Fallback]
+	Unavailable = store.Unavailable // without the store a limit admits nothing of that size: see [Fallback]
 	Paused      = store.Paused      // a bucket is paused: see [Limiter.Pause]
 )
 
@@ -39,10 +39,11 @@ type Decision struct {
 	plan *Plan                 // of the first bucket
 	res  [inline]record.Result // its first limits
 
-	RetryAfter    time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
+	RetryAfter    time.Duration // 0 if allowed; after this wait it fits if nothing else happens; never negative
 	EarliestRetry time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
 	more          *details      // nil for a plain take of one bucket with few limits
-	_             [8]byte       // makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
+	// makes it a multiple of 16 bytes: the copy of an odd one overlaps, which stalls the next
+	_ [8]byte
 }
 
 // inline is how many limits a Decision describes by itself. It is copied at every return: a smaller
@@ -76,7 +77,7 @@ type LimitResult struct {
 	Policy     string
 	Limit      *Limit        // must not be changed
 	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
-	Max        int64         // units that takes of the same priority may use in total; for a bucket, in a burst after an idle period
+	Max        int64         // units that takes of the same priority may use in total; of a bucket, in a burst
 	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes
 
 	at, reset int64
@@ -159,7 +160,8 @@ func (d *Decision) result(b, i int) record.Result {
 		return d.more.buckets[b-1].res[i]
 	case d.raw:
 		r, s := d.res[0], &d.plan.specs[0]
-		return record.Result{Remaining: max(0, r.Remaining) / s.Scale, RetryAfter: r.RetryAfter, ResetAt: d.at + record.CeilDiv(r.ResetAt, s.Drain)}
+		return record.Result{Remaining: max(0, r.Remaining) / s.Scale, RetryAfter: r.RetryAfter,
+			ResetAt: d.at + record.CeilDiv(r.ResetAt, s.Drain)}
 	case i < inline:
 		return d.res[i]
 	}

@@ -30,7 +30,8 @@ func numbered(name string, n int) drawgate.Policy {
 // places, and over several buckets. req: A6, D1, C7
 func TestAccessors(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ first, second int }{{1, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {1, 1}, {3, 5}, {5, 3}, {6, 6}} {
+	for _, c := range []struct{ first, second int }{{1, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {1, 1}, {3, 5}, {5, 3},
+		{6, 6}} {
 		synctest.Test(t, func(t *testing.T) {
 			a := local(t, numbered("a", c.first))
 			ask := []drawgate.Ask{a.Ask("k")}
@@ -53,7 +54,8 @@ func TestAccessors(t *testing.T) {
 			window := time.Duration(counts[last.Bucket]) * time.Minute
 			start := time.Now()
 			d, _, err := a.Take(t.Context(), drawgate.Request{Buckets: ask})
-			if err != nil || !d.Allowed || d.Buckets() != len(ask) || !d.At().Equal(start) || !d.HoldEnd().IsZero() || d.Granted(0) != (store.Amounts{}) {
+			if err != nil || !d.Allowed || d.Buckets() != len(ask) || !d.At().Equal(start) || !d.HoldEnd().IsZero() ||
+				d.Granted(0) != (store.Amounts{}) {
 				t.Fatalf("%v, %v: %d buckets at %v", err, d.Err(), d.Buckets(), d.At())
 			}
 			time.Sleep(10 * time.Second)
@@ -77,7 +79,8 @@ func TestAccessors(t *testing.T) {
 							wait = window - 10*time.Second
 						}
 					}
-					if r.Bucket != b || r.Policy != string("ab"[b]) || r.Limit.Name != fmt.Sprint("u", i) || r.Remaining != left || r.RetryAfter != wait ||
+					if r.Bucket != b || r.Policy != string("ab"[b]) || r.Limit.Name != fmt.Sprint("u", i) ||
+						r.Remaining != left || r.RetryAfter != wait ||
 						r.Refused() != (wait > 0) || !r.ResetAt().Equal(start.Add(time.Duration(i+1)*time.Minute)) {
 						t.Errorf("%v, bucket %d, limit %d: %+v", c, b, i, r)
 					}
@@ -86,7 +89,8 @@ func TestAccessors(t *testing.T) {
 					t.Errorf("%v: %d limits", c, k)
 				}
 				tight, ok := d.Tightest()
-				if !ok || tight.Bucket != last.Bucket || tight.Policy != last.Policy || tight.Limit.Name != fmt.Sprint("u", counts[last.Bucket]-1) || d.Remaining() != 0 {
+				if !ok || tight.Bucket != last.Bucket || tight.Policy != last.Policy ||
+					tight.Limit.Name != fmt.Sprint("u", counts[last.Bucket]-1) || d.Remaining() != 0 {
 					t.Errorf("%v: tightest %+v", c, tight)
 				}
 			}
@@ -95,7 +99,8 @@ func TestAccessors(t *testing.T) {
 			}
 			r, ok := refused.Refusing()
 			e, isLimited := errors.AsType[*drawgate.LimitedError](refused.Err())
-			if !ok || !isLimited || r.Bucket != last.Bucket || e.Policy != r.Policy || e.Limit != r.Limit.Name || e.RetryAfter != window-10*time.Second || !e.ResetAt.Equal(r.ResetAt()) {
+			if !ok || !isLimited || r.Bucket != last.Bucket || e.Policy != r.Policy || e.Limit != r.Limit.Name ||
+				e.RetryAfter != window-10*time.Second || !e.ResetAt.Equal(r.ResetAt()) {
 				t.Errorf("%v: %+v, %+v", c, r, e)
 			}
 			for range refused.Limits() { // may stop
@@ -111,7 +116,8 @@ func TestEmptyDecision(t *testing.T) {
 	var d drawgate.Decision
 	_, tight := d.Tightest()
 	_, refusing := d.Refusing()
-	if d.Allowed || tight || refusing || d.Buckets() != 0 || d.Remaining() != 0 || !errors.Is(d.Err(), drawgate.ErrLimited) || !d.HoldEnd().IsZero() {
+	if d.Allowed || tight || refusing || d.Buckets() != 0 || d.Remaining() != 0 ||
+		!errors.Is(d.Err(), drawgate.ErrLimited) || !d.HoldEnd().IsZero() {
 		t.Errorf("%+v, %v", d, d.Err())
 	}
 }
@@ -132,7 +138,8 @@ func TestBucketDecision(t *testing.T) {
 		}
 		// A unit comes back in 60/7 s, rounded up to the microsecond.
 		want := []string{
-			"true 4 0s 0s 8.571429s", "true 3 0s 0s 17.142858s", "true 2 0s 0s 25.714286s", "true 1 0s 0s 34.285715s", "true 0 0s 0s 42.857143s",
+			"true 4 0s 0s 8.571429s", "true 3 0s 0s 17.142858s", "true 2 0s 0s 25.714286s", "true 1 0s 0s 34.285715s",
+			"true 0 0s 0s 42.857143s",
 			"false 0 8.571429s 8.571429s 42.857143s", "false 0 8.571429s 8.571429s 42.857143s",
 		}
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -143,10 +150,12 @@ func TestBucketDecision(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got := fmt.Sprint(store.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused, drawgate.Reason(7)); got != "passed limited queued unavailable paused paused" {
+	if got := fmt.Sprint(store.Passed, drawgate.Limited, drawgate.Queued, drawgate.Unavailable, drawgate.Paused,
+		drawgate.Reason(7)); got != "passed limited queued unavailable paused paused" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpPause, store.OpUnpause, store.Op(0)); got != "settle cancel renew charge pause unpause none" {
+	if got := fmt.Sprint(store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpPause, store.OpUnpause,
+		store.Op(0)); got != "settle cancel renew charge pause unpause none" {
 		t.Error(got)
 	}
 }
@@ -217,11 +226,13 @@ func TestUnavailableStoreIsNamed(t *testing.T) {
 			t.Fatal(err, d.Allowed)
 		}
 		d.Reason = drawgate.Unavailable
-		if got := d.Err(); !errors.Is(got, drawgate.ErrLimited) || !strings.Contains(got.Error(), "the store is unavailable") {
+		if got := d.Err(); !errors.Is(got, drawgate.ErrLimited) ||
+			!strings.Contains(got.Error(), "the store is unavailable") {
 			t.Errorf("got %v", got)
 		}
 	})
-	faults := fmt.Sprint(store.FaultTransient, store.FaultConfiguration, store.FaultBucket, store.FaultPermanent, store.Fault(9))
+	faults := fmt.Sprint(store.FaultTransient, store.FaultConfiguration, store.FaultBucket, store.FaultPermanent,
+		store.Fault(9))
 	if faults != "transient configuration bucket permanent permanent" {
 		t.Errorf("faults %q", faults)
 	}
@@ -264,8 +275,9 @@ func TestTightestIsByWhatMayBeUsed(t *testing.T) {
 	used := rolling(10, time.Hour)
 	for name, unused := range map[string]drawgate.Limit{
 		"headroom": {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100, Headroom: drawgate.Percent(90)},
-		"kept":     {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100, ReservedByPriority: map[int]drawgate.Share{5: drawgate.Percent(90)}},
-		"burst":    {Kind: drawgate.Bucket, Window: time.Hour, Amount: 100, Burst: 10},
+		"kept": {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100,
+			ReservedByPriority: map[int]drawgate.Share{5: drawgate.Percent(90)}},
+		"burst": {Kind: drawgate.Bucket, Window: time.Hour, Amount: 100, Burst: 10},
 	} {
 		unused.Name, unused.Unit = "unused", "tokens"
 		l := local(t, policy(unused, used))
@@ -276,7 +288,8 @@ func TestTightestIsByWhatMayBeUsed(t *testing.T) {
 		}
 		tight, ok := st.Tightest()
 		if !ok || tight.Limit.Name != used.Name || tight.Part() != 0.5 || st.Remaining() != 5 {
-			t.Errorf("%s: got %s with a part of %v, want %s with half of it left", name, tight.Limit.Name, tight.Part(), used.Name)
+			t.Errorf("%s: got %s with a part of %v, want %s with half of it left", name, tight.Limit.Name, tight.Part(),
+				used.Name)
 		}
 		for r := range st.Limits() {
 			if r.Limit.Name == "unused" && r.Part() != 1 {

@@ -45,11 +45,12 @@ var (
 type NeverFitsError struct {
 	Policy, Limit, Unit string
 	Amount              int64 // units per window of the limit, as configured; of a concurrency limit its slots
-	N, Max              int64 // what was asked; the most that this limit ever grants at once: without headroom and what is kept for higher priorities
+	N, Max              int64 // what was asked; the most that is ever granted at once at this priority
 }
 
 func (e *NeverFitsError) Error() string {
-	return fmt.Sprintf("drawgate: %d %s can never fit limit %q of policy %q, which grants at most %d at this priority", e.N, e.Unit, e.Limit, e.Policy, e.Max)
+	return fmt.Sprintf("drawgate: %d %s can never fit limit %q of policy %q, which grants at most %d at this priority",
+		e.N, e.Unit, e.Limit, e.Policy, e.Max)
 }
 
 // Is makes the error match ErrNeverFits.
@@ -73,7 +74,8 @@ type LimitedError struct {
 
 func (e *LimitedError) Error() string {
 	if e.Queued {
-		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy, e.RetryAfter)
+		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy,
+			e.RetryAfter)
 	}
 	if e.Decision.Reason == Unavailable {
 		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and limit %q of policy %q does not admit this take without it; retry after %v",

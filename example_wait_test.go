@@ -52,7 +52,8 @@ func ExampleWithProgress() {
 		return
 	}
 	ctx := drawgate.WithProgress(context.Background(), func(p drawgate.Progress) {
-		fmt.Printf("place %d, %v by limit %q of policy %q, for 50ms at most: %v\n", p.Place, p.Reason, p.Limit, p.Policy, p.Estimate <= 50*time.Millisecond)
+		fmt.Printf("place %d, %v by limit %q of policy %q, for 50ms at most: %v\n", p.Place, p.Reason, p.Limit,
+			p.Policy, p.Estimate <= 50*time.Millisecond)
 	})
 	for range 2 {
 		if _, err := lim.Wait(ctx, "api"); err != nil {

@@ -8,9 +8,9 @@ import "github.com/drawgate/drawgate/store"
 type Fallback = store.Fallback
 
 const (
-	FallbackDefault = store.FallbackDefault // the policy's; for a policy share if the number of instances is known, or closed
+	FallbackDefault = store.FallbackDefault // the policy's; of a policy: share if instances are known, or closed
 	FallbackClosed  = store.FallbackClosed  // nothing, so the limit is never exceeded
-	FallbackShare   = store.FallbackShare   // this instance's share, counting what it admitted before; below one unit none
+	FallbackShare   = store.FallbackShare   // this instance's share, less what it admitted before; below one unit none
 	FallbackOpen    = store.FallbackOpen    // the limit does not apply: there is no bound on what is admitted
 )
 
@@ -20,7 +20,7 @@ type Start = store.Start
 
 const (
 	StartDefault = store.StartDefault // the guard's: see the options of package guard
-	StartClosed  = store.StartClosed  // nothing of what may have been used before: the share counts as used at the start
-	StartCold    = store.StartCold    // share/instances (at most half), at least a unit; the rest counts as used at the start
+	StartClosed  = store.StartClosed  // nothing that may have been used before: the share counts as used
+	StartCold    = store.StartCold    // share/instances (at most half), at least a unit; the rest counts as used
 	StartFull    = store.StartFull    // the whole share, at once: for the only process that uses a store
 )

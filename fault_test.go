@@ -29,7 +29,8 @@ func TestAllowWhileTheStoreIsAway(t *testing.T) {
 	}{
 		{"fails", fails, 0, 0, 0, "drawgate: faulty store: take: broken pipe"},
 		{"stalls", stalls, 0, 50 * time.Millisecond, 0, "drawgate: faulty store: take: context deadline exceeded"},
-		{"stalls, other time-out", stalls, 300 * time.Millisecond, 300 * time.Millisecond, 0, "context deadline exceeded"},
+		{"stalls, other time-out", stalls, 300 * time.Millisecond, 300 * time.Millisecond, 0,
+			"context deadline exceeded"},
 		{"stalls, only the caller's deadline", stalls, -1, time.Minute, 0, "context deadline exceeded"},
 		{"loses the reply", loses, 0, 50 * time.Millisecond, 1, "context deadline exceeded"}, // counts as spent
 		{"drops the connection", drops, 0, 0, 1, "broken pipe"},
@@ -48,7 +49,8 @@ func TestAllowWhileTheStoreIsAway(t *testing.T) {
 				start := time.Now()
 				d, err := l.Allow(ctx, secret)
 				wantErr(t, err, drawgate.ErrStoreUnavailable)
-				if e, ok := errors.AsType[*drawgate.StoreError](err); !ok || e.Store != "faulty" || e.Op != "take" || d.Allowed || d.Buckets() != 0 {
+				if e, ok := errors.AsType[*drawgate.StoreError](err); !ok || e.Store != "faulty" || e.Op != "take" ||
+					d.Allowed || d.Buckets() != 0 {
 					t.Errorf("%+v, allowed %v", e, d.Allowed)
 				}
 				if !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), secret) {
@@ -140,11 +142,14 @@ func TestReserveIsSentAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := s.takes.Load(); n != c.sent || res.Decision.Replayed != c.replayed || time.Since(start) > c.most {
-					t.Errorf("sent %d times, replayed %v, after %v; want %d, %v, at most %v", n, res.Decision.Replayed, time.Since(start), c.sent, c.replayed, c.most)
+				if n := s.takes.Load(); n != c.sent || res.Decision.Replayed != c.replayed ||
+					time.Since(start) > c.most {
+					t.Errorf("sent %d times, replayed %v, after %v; want %d, %v, at most %v", n, res.Decision.Replayed,
+						time.Since(start), c.sent, c.replayed, c.most)
 				}
 				wantUsed(t, l, "k", 7)
-				if end := res.Decision.HoldEnd(); !res.Deadline().Before(end) || end.Sub(res.Deadline()) > 90*time.Millisecond {
+				if end := res.Decision.HoldEnd(); !res.Deadline().Before(end) ||
+					end.Sub(res.Deadline()) > 90*time.Millisecond {
 					t.Errorf("the deadline is %v before the end", end.Sub(res.Deadline()))
 				}
 				if err := res.Cancel(t.Context()); err != nil {
@@ -183,9 +188,10 @@ func TestSendingAgainHasJitter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
 				var at []time.Time
-				l, err := drawgate.New(s, drawgate.PerMinute("minute", 1000), &drawgate.Options{Observer: &drawgate.Observer{
-					Called: func(*drawgate.StoreCall) { at = append(at, time.Now()) },
-				}})
+				l, err := drawgate.New(s, drawgate.PerMinute("minute", 1000),
+					&drawgate.Options{Observer: &drawgate.Observer{
+						Called: func(*drawgate.StoreCall) { at = append(at, time.Now()) },
+					}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -237,7 +243,8 @@ func TestReserveGivesUp(t *testing.T) {
 		for _, f := range []fault{fails, stalls} {
 			s.script(0, f, f, f)
 			start := time.Now()
-			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Minute}})
+			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
+				Hold: drawgate.Hold{For: time.Minute}})
 			wantErr(t, err, drawgate.ErrStoreUnavailable)
 			wantTook(t, start, 0, 50*time.Millisecond)
 		}
@@ -266,7 +273,8 @@ func TestReserveGivesUp(t *testing.T) {
 		s.script(0)
 		take(t, l, "k", 1)
 		s.takes.Store(0)
-		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})}, Hold: drawgate.Hold{For: time.Minute}})
+		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})},
+			Hold: drawgate.Hold{For: time.Minute}})
 		if wantErr(t, err, drawgate.ErrLimited); s.takes.Load() != 1 {
 			t.Error("a refusal is an answer")
 		}
@@ -311,7 +319,8 @@ func TestSettleIsSentAgain(t *testing.T) {
 				}
 				wantUsed(t, l, "k", 1+c.used)
 				if c.err != nil { // it may be tried again by hand
-					if err := res.Settle(t.Context(), drawgate.Cost{N: 3}); err != nil && !errors.Is(err, drawgate.ErrGone) {
+					if err := res.Settle(t.Context(), drawgate.Cost{N: 3}); err != nil &&
+						!errors.Is(err, drawgate.ErrGone) {
 						t.Error(err)
 					}
 				}
@@ -330,7 +339,8 @@ func TestExcessIsNotChargedTwice(t *testing.T) {
 		s := remote(t)
 		l := over(t, s, policy(of("tokens", rolling(1000, time.Hour))))
 		hold := func() *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(100))}, Hold: drawgate.Hold{For: 10 * time.Second}})
+			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(100))},
+				Hold: drawgate.Hold{For: 10 * time.Second}})
 		}
 		res := hold()
 		time.Sleep(5 * time.Second)
@@ -512,7 +522,8 @@ func TestNoCreditTwice(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if err := res.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil && !errors.Is(err, drawgate.ErrGone) && !errors.Is(err, drawgate.ErrStoreUnavailable) {
+					if err := res.Settle(t.Context(), drawgate.Cost{N: 2}); err != nil &&
+						!errors.Is(err, drawgate.ErrGone) && !errors.Is(err, drawgate.ErrStoreUnavailable) {
 						t.Error(err)
 					}
 				})
@@ -545,10 +556,12 @@ func TestAVerdictThatLacksThings(t *testing.T) {
 	}
 	asks := []drawgate.Ask{lim.Ask("a"), lim.Ask("b")}
 	d, res, err := lim.Take(t.Context(), drawgate.Request{Buckets: asks, Hold: drawgate.Hold{For: time.Minute}})
-	if err != nil || !d.Allowed || d.Buckets() != 1 || d.Granted(1) != (store.Amounts{}) || res.Deadline().After(time.Now()) {
+	if err != nil || !d.Allowed || d.Buckets() != 1 || d.Granted(1) != (store.Amounts{}) ||
+		res.Deadline().After(time.Now()) {
 		t.Errorf("%+v, %v, until %v", d, err, res.Deadline())
 	}
-	if d, _, err = lim.Take(t.Context(), drawgate.Request{Buckets: asks[:1], Hold: drawgate.Hold{For: time.Minute}}); err != nil || !d.Allowed {
+	if d, _, err = lim.Take(t.Context(), drawgate.Request{Buckets: asks[:1],
+		Hold: drawgate.Hold{For: time.Minute}}); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // if the store cannot be reached for that, its hold ends by itself, as used. A take whose
 // [Hold.Grant] the caller chose is left alone: send it again, or cancel it with [Limiter.Resume].
 type GaveUpError struct {
-	MaySpend bool  // a plain take, which cannot be cancelled, or one whose grant the caller chose: its units may be spent, or held
+	MaySpend bool  // a plain take, or one whose grant the caller chose: its units may be spent, or held
 	Err      error // ctx's error, or an error that is ErrDeadline
 	Store    error // what the store answered when the caller's time had run out; nil if the caller gave up before that
 
@@ -30,7 +30,8 @@ func (e *GaveUpError) Error() string {
 	if e.MaySpend {
 		return "drawgate: the caller gave up while the store was being asked; the units may be spent: " + e.why()
 	}
-	return "drawgate: the caller gave up while the store was being asked; what the take may hold is being cancelled: " + e.why()
+	return "drawgate: the caller gave up while the store was being asked; what the take may hold is being cancelled: " +
+		e.why()
 }
 
 func (e *GaveUpError) why() string {
@@ -73,7 +74,8 @@ func newAbandoned() *abandoned {
 
 // cancel cancels a take with an id whose answer is not known, if there is room.
 func (a *abandoned) cancel(l *Limiter, t *take) {
-	s := &store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: append([]store.BucketCost(nil), t.Buckets...)}
+	s := &store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant,
+		Buckets: append([]store.BucketCost(nil), t.Buckets...)}
 	for i := range s.Buckets {
 		s.Buckets[i].N = store.Amounts{}
 	}

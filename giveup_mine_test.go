@@ -41,7 +41,8 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &deaf{Store: memory(t), until: time.Now().Add(time.Second), atOnce: atOnce}
 				l := over(t, store, policy(slots(1)))
-				r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})}, Hold: drawgate.Hold{For: time.Hour, ID: "job", Grant: drawgate.NewGrant()}, Wait: leave}
+				r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})},
+					Hold: drawgate.Hold{For: time.Hour, ID: "job", Grant: drawgate.NewGrant()}, Wait: leave}
 				ctx, cancel := context.WithCancel(t.Context())
 				if leave {
 					time.AfterFunc(time.Second/2, cancel)
@@ -49,7 +50,8 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 				_, err := takeHeld(ctx, l, r)
 				cancel()
 				e, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
-				if gaveUp != leave || gaveUp && !e.MaySpend || !gaveUp && !errors.Is(err, drawgate.ErrStoreUnavailable) {
+				if gaveUp != leave || gaveUp && !e.MaySpend ||
+					!gaveUp && !errors.Is(err, drawgate.ErrStoreUnavailable) {
 					t.Fatalf("at once %v, leave %v: %v", atOnce, leave, err)
 				}
 				time.Sleep(time.Until(store.until))
@@ -57,7 +59,8 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 					t.Fatalf("sent again: %v", err)
 				}
 				time.Sleep(time.Minute)
-				if st, err := l.Status(t.Context(), "k", drawgate.Cost{Unit: "slots", N: 1}); err != nil || st.Open != 1 {
+				if st, err := l.Status(t.Context(), "k", drawgate.Cost{Unit: "slots", N: 1}); err != nil ||
+					st.Open != 1 {
 					t.Errorf("at once %v, leave %v: %d are open, %v", atOnce, leave, st.Open, err)
 				}
 			})

@@ -34,7 +34,8 @@ type lossy struct {
 func (s *lossy) travel(id string) (there, back time.Duration, lost, unanswered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	there, back = time.Duration(s.dice.Int64N(int64(40*time.Millisecond))), time.Duration(s.dice.Int64N(int64(40*time.Millisecond)))
+	there, back = time.Duration(s.dice.Int64N(int64(40*time.Millisecond))),
+		time.Duration(s.dice.Int64N(int64(40*time.Millisecond)))
 	if s.dice.IntN(50) == 0 {
 		there += 1900 * time.Millisecond // a long way round, and yet in time
 	}
@@ -107,7 +108,10 @@ func (s *lossy) Settle(ctx context.Context, batch []store.Settlement, out []stor
 	for i := range batch {
 		batch[i].Buckets = slices.Clone(batch[i].Buckets)
 	}
-	err := s.call(ctx, "settle", batch[0].ID, func(ctx context.Context) error { return s.Store.Settle(ctx, batch, own) })
+	err := s.call(ctx, "settle", batch[0].ID, func(ctx context.Context) error {
+		return s.Store.Settle(ctx, batch,
+			own)
+	})
 	if err == nil {
 		copy(out, own)
 	}
@@ -198,12 +202,15 @@ func TestGivingUpLeavesNothing(t *testing.T) {
 			t.Errorf("%d reservations of %d units are open, and %d have an owner", open, used, len(owned))
 		}
 		if taken < spent || taken > spent+may {
-			t.Errorf("%d units are spent; %d callers know of theirs, and %d were told that theirs may be", taken, spent, may)
+			t.Errorf("%d units are spent; %d callers know of theirs, and %d were told that theirs may be", taken, spent,
+				may)
 		}
 		if gaveUp < 100 || len(owned) < 100 || taken == spent {
-			t.Errorf("%d gave up while they asked, %d reserved, %d units were lost: it shows too little", gaveUp, len(owned), taken-spent)
+			t.Errorf("%d gave up while they asked, %d reserved, %d units were lost: it shows too little", gaveUp,
+				len(owned), taken-spent)
 		}
-		t.Logf("%d of 1000 reserved, %d waits passed, %d gave up while they asked, %d units spent that nobody knows of", len(owned), spent, gaveUp, taken-spent)
+		t.Logf("%d of 1000 reserved, %d waits passed, %d gave up while they asked, %d units spent that nobody knows of",
+			len(owned), spent, gaveUp, taken-spent)
 	})
 }
 
@@ -278,7 +285,8 @@ func TestALeaseThatIsPausedKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, drawgate.PerMinute("a", 10))
 		other := with(t, l, drawgate.PerMinute("b", 10))
-		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), other.Ask("k")}, Hold: drawgate.Hold{For: time.Second, Lease: true}})
+		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), other.Ask("k")},
+			Hold: drawgate.Hold{For: time.Second, Lease: true}})
 		if err := l.Pause(t.Context(), "k", time.Minute, ""); err != nil {
 			t.Fatal(err)
 		}

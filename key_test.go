@@ -21,14 +21,16 @@ func TestBoundedKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		part := rapid.SampledFrom([]string{"a", "b", "\x00", "\xa9", "é", "sha256:"})
 		draw := func(name string) string {
-			return strings.Repeat(part.Draw(t, name), rapid.IntRange(0, 300).Draw(t, name)) + strings.Join(rapid.SliceOfN(part, 0, 3).Draw(t, name), "")
+			return strings.Repeat(part.Draw(t, name), rapid.IntRange(0, 300).Draw(t, name)) +
+				strings.Join(rapid.SliceOfN(part, 0, 3).Draw(t, name), "")
 		}
 		a, b := draw("a"), draw("b")
 		x, y := drawgate.BoundedKey(a), drawgate.BoundedKey(b)
 		if (a == b) != (x == y) {
 			t.Fatalf("%q and %q become %q and %q", a, b, x, y)
 		}
-		if len(x) > 256 || len(a) <= 256 && x != a || drawgate.BoundedKey(x) != x || utf8.ValidString(a) && !utf8.ValidString(x) {
+		if len(x) > 256 || len(a) <= 256 && x != a || drawgate.BoundedKey(x) != x ||
+			utf8.ValidString(a) && !utf8.ValidString(x) {
 			t.Fatalf("%q of %d bytes becomes %q", a, len(a), x)
 		}
 	})
@@ -88,7 +90,8 @@ func TestLongTenants(t *testing.T) {
 			_, _, taken := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{ask}})
 			_, looked := ask.Status(t.Context(), 0)
 			_, made := drawgate.New(memory(t), policy(rolling(10, time.Hour)), &drawgate.Options{Tenant: ask.Tenant})
-			for what, err := range map[string]error{"take": taken, "status": looked, "refund": ask.Refund(t.Context()), "New": made} {
+			for what, err := range map[string]error{"take": taken, "status": looked, "refund": ask.Refund(t.Context()),
+				"New": made} {
 				if ok != (err == nil) || !ok && !errors.Is(err, drawgate.ErrInvalid) {
 					t.Errorf("%s: %v", what, err)
 				}

@@ -10,7 +10,7 @@ import (
 // UnitRequests is the unit of a limit or cost that names none.
 const UnitRequests = store.UnitRequests
 
-// Bounds of what a policy may say and a take may ask; package store has the others.
+// Bounds of policies and takes; package store has the others.
 const (
 	MaxAmount   = store.MaxAmount
 	MaxPriority = store.MaxPriority
@@ -84,13 +84,13 @@ type Limit struct {
 	Burst     int64         // Bucket: units available after a long idle period; 0 means Amount
 	Every     Every         // Calendar: the window
 	Zone      string        // Calendar: a name of the IANA time zone database; "" means UTC
-	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its last day
+	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; at most its last day
 	Precision int           // Rolling: 100 to 10,000, or Exact; 0 means the store's default (128; SQLite: Exact)
 
 	Charge             Charge        // when a unit counts
-	Margin             time.Duration // how long after the decision a unit may reach an upstream that also counts it; at most half a window, and 10 min
+	Margin             time.Duration // how much later an upstream may count a unit; at most half a window, and 10 min
 	Headroom           Share         // always kept unused; in a Bucket it is subtracted from both Amount and Burst
-	ReservedByPriority map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
+	ReservedByPriority map[int]Share // per priority 1 to 9: kept for it and higher ones, after Headroom; rounded up
 	Fallback           Fallback      // while the store is unavailable; FallbackDefault means the policy's
 }
 

@@ -29,7 +29,8 @@ func TestBadLimits(t *testing.T) {
 	}{
 		{rolling, func(l *drawgate.Limit) { l.Name = "" }, `name "" is not 1 to 64 letters`},
 		{rolling, func(l *drawgate.Limit) { l.Name = strings.Repeat("x", 65) }, "is not 1 to 64 letters"},
-		{rolling, func(l *drawgate.Limit) { l.Name = "a b" }, `name "a b" is not 1 to 64 letters, digits, '.', '-' or '_'`},
+		{rolling, func(l *drawgate.Limit) { l.Name = "a b" },
+			`name "a b" is not 1 to 64 letters, digits, '.', '-' or '_'`},
 		{rolling, func(l *drawgate.Limit) { l.Unit = "€" }, `unit "€" is not`},
 		{rolling, func(l *drawgate.Limit) { l.Kind = 0 }, "the kind is missing"},
 		{rolling, func(l *drawgate.Limit) { l.Kind = 9 }, "the kind is missing"},
@@ -39,8 +40,10 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Amount = -1 }, "amount -1 is not between 0 and 1000000000000"},
 		{rolling, func(l *drawgate.Limit) { l.Amount = drawgate.MaxAmount + 1 }, "amount 1000000000001 is not"},
 		{rolling, func(l *drawgate.Limit) { l.Burst = 1 }, "only a bucket limit has one"},
-		{rolling, func(l *drawgate.Limit) { l.Every = drawgate.Day }, "every, zone and anchor are for calendar limits, not for a rolling limit"},
-		{rolling, func(l *drawgate.Limit) { l.Precision = 99 }, "precision 99 is invalid: use exact, or a number between 100 and 10000"},
+		{rolling, func(l *drawgate.Limit) { l.Every = drawgate.Day },
+			"every, zone and anchor are for calendar limits, not for a rolling limit"},
+		{rolling, func(l *drawgate.Limit) { l.Precision = 99 },
+			"precision 99 is invalid: use exact, or a number between 100 and 10000"},
 		{rolling, func(l *drawgate.Limit) { l.Precision = -2 }, "precision -2"},
 		{rolling, func(l *drawgate.Limit) { l.Margin = -1 }, "margin -1ns is not between 0 and 30s"},
 		{rolling, func(l *drawgate.Limit) { l.Margin = 31 * time.Second }, "margin 31s is not between 0 and 30s"},
@@ -48,15 +51,22 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Units = -1 }, "headroom: -1 is not between 0 and 100%"},
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 100 }, "headroom: 100% is not between 0 and 100%"},
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = math.NaN() }, "headroom: NaN% is not between"},
-		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent, l.Headroom.Units = 5, 5 }, "both 5 units and 5% are given"},
-		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 99 }, "amount 10 minus headroom 99% leaves less than 1"},
-		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{0: {Units: 1}} }, "keep: priority 0 is not between 1 and 9"},
-		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{10: {Units: 1}} }, "keep: priority 10"},
-		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: -1}} }, "keep: -1 is not"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent, l.Headroom.Units = 5, 5 },
+			"both 5 units and 5% are given"},
+		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 99 },
+			"amount 10 minus headroom 99% leaves less than 1"},
+		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{0: {Units: 1}} },
+			"keep: priority 0 is not between 1 and 9"},
+		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{10: {Units: 1}} },
+			"keep: priority 10"},
+		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: -1}} },
+			"keep: -1 is not"},
 		{bucket, func(l *drawgate.Limit) { l.Burst = -1 }, "burst -1 is invalid: it must be between 0 and"},
 		{bucket, func(l *drawgate.Limit) { l.Precision = 128 }, "precision is for rolling limits"},
-		{bucket, func(l *drawgate.Limit) { l.Burst, l.Margin = 2, 12*time.Second }, "burst 2 minus headroom 0 and 2 units for the margin 12s leaves less than 1"},
-		{bucket, func(l *drawgate.Limit) { l.Amount, l.Window, l.Burst = 999_983, 366*24*time.Hour, 1_000_000 }, "is too fine to be counted exactly: choose a window that 999983 divides"},
+		{bucket, func(l *drawgate.Limit) { l.Burst, l.Margin = 2, 12*time.Second },
+			"burst 2 minus headroom 0 and 2 units for the margin 12s leaves less than 1"},
+		{bucket, func(l *drawgate.Limit) { l.Amount, l.Window, l.Burst = 999_983, 366*24*time.Hour, 1_000_000 },
+			"is too fine to be counted exactly: choose a window that 999983 divides"},
 		{calendar, func(l *drawgate.Limit) { l.Every = 0 }, ""},
 		{calendar, func(l *drawgate.Limit) { l.Zone = "Mars/Olympus" }, "Mars/Olympus"},
 		{calendar, func(l *drawgate.Limit) { l.Anchor = 32 }, "32"},
@@ -71,7 +81,8 @@ func TestBadLimits(t *testing.T) {
 		c.change(&l)
 		_, err := policy(l).Compile()
 		e, ok := errors.AsType[*drawgate.LimitError](err)
-		if !ok || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), `drawgate: policy "p", limit 1 (`) || e.Index != 0 || e.Limit != l.Name {
+		if !ok || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(),
+			`drawgate: policy "p", limit 1 (`) || e.Index != 0 || e.Limit != l.Name {
 			t.Errorf("%v does not say %q", err, c.text)
 		}
 	}
@@ -90,10 +101,14 @@ func TestBadPolicies(t *testing.T) {
 		{policy(), `policy "p" has 0 limits, not 1 to 6`},
 		{policy(l, l, l, l, l, l, l), "has 7 limits, not 1 to 6"},
 		{policy(l, l), `limit 2 ("rolling"): the name is used twice in this policy`},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{MaxWait: -1}}, "must not be negative"},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Queue: -1}}, "must not be negative"},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: make([]time.Duration, 33)}}, "at most 32 steps"},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: []time.Duration{0}}}, "backoff 0s is not between 1ms and 24h"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{MaxWait: -1}},
+			"must not be negative"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Queue: -1}},
+			"must not be negative"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l},
+			Wait: drawgate.Wait{Backoff: make([]time.Duration, 33)}}, "at most 32 steps"},
+		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: []time.Duration{0}}},
+			"backoff 0s is not between 1ms and 24h"},
 	} {
 		if _, err := c.policy.Compile(); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v does not say %q", err, c.text)
@@ -116,10 +131,14 @@ func TestMargins(t *testing.T) {
 		head   drawgate.Share
 		want   int64
 	}{
-		{10, fifth, 8}, {250, fifth, 200}, {5, fifth, 4}, {100, fifth, 80}, {25, drawgate.Share{Units: 1}, 24}, {7, fifth, 5}, // rounded up
-		{250_000, drawgate.Share{Percent: 5}, 237_500}, {drawgate.MaxAmount, drawgate.Share{Percent: 0.0001}, 999_999_000_000},
+		// rounded up
+		{10, fifth, 8}, {250, fifth, 200}, {5, fifth, 4}, {100, fifth, 80}, {25, drawgate.Share{Units: 1}, 24},
+		{7, fifth, 5},
+		{250_000, drawgate.Share{Percent: 5}, 237_500}, {drawgate.MaxAmount, drawgate.Share{Percent: 0.0001},
+			999_999_000_000},
 	} {
-		l := local(t, policy(drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: c.amount, Headroom: c.head}))
+		l := local(t, policy(drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: c.amount,
+			Headroom: c.head}))
 		st, err := l.Status(t.Context(), "k")
 		if err != nil || st.States[0].Max != c.want || st.Remaining() != c.want {
 			t.Errorf("%d less %v: %d, %v, want %d", c.amount, c.head, st.States[0].Max, err, c.want)
@@ -134,7 +153,8 @@ func TestMargins(t *testing.T) {
 // afterwards is charged at the end.
 func TestUnits(t *testing.T) {
 	t.Parallel()
-	plan, err := policy(rolling(10, time.Minute), of("tokens", rolling(10, time.Minute)), of("output_tokens", rolling(10, time.Minute))).Compile()
+	plan, err := policy(rolling(10, time.Minute), of("tokens", rolling(10, time.Minute)),
+		of("output_tokens", rolling(10, time.Minute))).Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,13 +171,15 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%v: %v, %v, want %v", c.costs, got, err, c.want)
 		}
 	}
-	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil || got != (store.Amounts{store.KeepEstimate, 0, store.KeepEstimate}) {
+	if got, err := plan.Actual([]drawgate.Cost{tokens(0)}); err != nil ||
+		got != (store.Amounts{store.KeepEstimate, 0, store.KeepEstimate}) {
 		t.Errorf("%v, %v; units that are not named keep their estimate", got, err)
 	}
 	if plan.NeedsHold() || plan.Name() != "p" || len(plan.Policy().Limits) != 3 {
 		t.Errorf("%+v", plan.Policy())
 	}
-	for unit, end := range map[string]bool{"": false, "tokens": false, "input_tokens": false, "output_tokens": true, "usd_micros": true, "eur": true, "usdc": false} {
+	for unit, end := range map[string]bool{"": false, "tokens": false, "input_tokens": false, "output_tokens": true,
+		"usd_micros": true, "eur": true, "usdc": false} {
 		l := rolling(10, time.Minute)
 		l.Unit = unit
 		if s, err := specOf(l); err != nil || s.ChargeEnd != end {
@@ -190,16 +212,20 @@ func TestIdentity(t *testing.T) {
 	}
 	same := id(func(*drawgate.Limit) {})
 	for i, change := range []func(l *drawgate.Limit){
-		func(l *drawgate.Limit) { l.Amount = 20 }, func(l *drawgate.Limit) { l.Headroom.Units = 1 }, func(l *drawgate.Limit) { l.Charge = drawgate.ChargeEnd },
-		func(l *drawgate.Limit) { l.Margin = time.Second }, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: 1}} },
-		func(l *drawgate.Limit) { l.Zone = "UTC" }, func(l *drawgate.Limit) { l.Anchor = 1 }, func(l *drawgate.Limit) { l.Unit = drawgate.UnitRequests },
+		func(l *drawgate.Limit) { l.Amount = 20 }, func(l *drawgate.Limit) { l.Headroom.Units = 1 },
+		func(l *drawgate.Limit) { l.Charge = drawgate.ChargeEnd },
+		func(l *drawgate.Limit) { l.Margin = time.Second },
+		func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: 1}} },
+		func(l *drawgate.Limit) { l.Zone = "UTC" }, func(l *drawgate.Limit) { l.Anchor = 1 },
+		func(l *drawgate.Limit) { l.Unit = drawgate.UnitRequests },
 	} {
 		if id(change) != same {
 			t.Errorf("change %d makes another limit", i)
 		}
 	}
 	for i, change := range []func(l *drawgate.Limit){
-		func(l *drawgate.Limit) { l.Name = "m" }, func(l *drawgate.Limit) { l.Unit = "tokens" }, func(l *drawgate.Limit) { l.Every = drawgate.Day },
+		func(l *drawgate.Limit) { l.Name = "m" }, func(l *drawgate.Limit) { l.Unit = "tokens" },
+		func(l *drawgate.Limit) { l.Every = drawgate.Day },
 		func(l *drawgate.Limit) { l.Zone = "Europe/Berlin" }, func(l *drawgate.Limit) { l.Anchor = 2 },
 		func(l *drawgate.Limit) { l.Kind, l.Every, l.Window = drawgate.Rolling, 0, time.Hour },
 		func(l *drawgate.Limit) { l.Kind, l.Every = drawgate.Concurrency, 0 },
@@ -217,13 +243,16 @@ func TestPresetsOfTwoNamesShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory(t)
 		for name, preset := range map[string]func(name string, n int64) drawgate.Policy{
-			"second": drawgate.PerSecond, "minute": drawgate.PerMinute, "hour": drawgate.PerHour, "day": drawgate.PerDay,
+			"second": drawgate.PerSecond, "minute": drawgate.PerMinute, "hour": drawgate.PerHour,
+			"day":  drawgate.PerDay,
 			"rate": func(name string, n int64) drawgate.Policy { return drawgate.Rate(name, n, time.Hour, n) },
 		} {
-			if _, err := drawgate.New(s, preset("", 5), nil); err == nil || !strings.Contains(err.Error(), "needs a name") {
+			if _, err := drawgate.New(s, preset("", 5), nil); err == nil ||
+				!strings.Contains(err.Error(), "needs a name") {
 				t.Errorf("%s without a name: %v", name, err)
 			}
-			login, search, more := over(t, s, preset("login-"+name, 5)), over(t, s, preset("search-"+name, 100)), over(t, s, preset("login-"+name, 9))
+			login, search, more := over(t, s, preset("login-"+name, 5)), over(t, s, preset("search-"+name, 100)),
+				over(t, s, preset("login-"+name, 9))
 			if d, err := login.Allow(t.Context(), "ann", drawgate.Cost{N: 5}); err != nil || !d.Allowed {
 				t.Fatalf("%s: %+v, %v", name, d, err)
 			}
@@ -239,19 +268,23 @@ func TestAmountOfZero(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, none := range []drawgate.Limit{
-			drawgate.RollingLimit("none", 0, time.Minute), drawgate.BucketLimit("none", 0, time.Minute, 5), drawgate.CalendarLimit("none", 0, drawgate.Day, ""),
-			drawgate.RollingLimit("none", 0, time.Minute).WithHeadroom(drawgate.Percent(20)), drawgate.ConcurrencyLimit("none", 0),
+			drawgate.RollingLimit("none", 0, time.Minute), drawgate.BucketLimit("none", 0, time.Minute, 5),
+			drawgate.CalendarLimit("none", 0, drawgate.Day, ""),
+			drawgate.RollingLimit("none", 0, time.Minute).WithHeadroom(drawgate.Percent(20)),
+			drawgate.ConcurrencyLimit("none", 0),
 		} {
 			none = none.Of("tokens")
 			l := local(t, policy(rolling(10, time.Hour), none))
 			start := time.Now()
 			hold := drawgate.Hold{For: time.Minute}
 			for _, wait := range []bool{false, true} {
-				_, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1))}, Wait: wait, Hold: hold})
+				_, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1))},
+					Wait: wait, Hold: hold})
 				wantErr(t, err, drawgate.ErrNeverFits)
 			}
 			wantTook(t, start, 0, 0)
-			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: hold}); err != nil {
+			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
+				Hold: hold}); err != nil {
 				t.Errorf("%s: got %v for a take of no token, want it to pass", none.Kind, err)
 			}
 			st, err := l.Status(t.Context(), "k", tokens(1))
@@ -271,10 +304,13 @@ func TestMaxOfALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		share := drawgate.RollingLimit("rolling", 100, time.Hour).WithHeadroom(drawgate.Percent(10))
 		share.ReservedByPriority = map[int]drawgate.Share{5: {Units: 20}}
-		many := policy(share, drawgate.BucketLimit("bucket", 60, time.Hour, 7), drawgate.CalendarLimit("day", 50, drawgate.Day, ""), drawgate.RollingLimit("last", 40, time.Hour))
-		for name, l := range map[string]*drawgate.Limiter{"in memory": local(t, many), "away": over(t, remote(t), many)} {
+		many := policy(share, drawgate.BucketLimit("bucket", 60, time.Hour, 7),
+			drawgate.CalendarLimit("day", 50, drawgate.Day, ""), drawgate.RollingLimit("last", 40, time.Hour))
+		for name, l := range map[string]*drawgate.Limiter{"in memory": local(t, many),
+			"away": over(t, remote(t), many)} {
 			for priority, first := range map[int]int64{0: 70, 4: 70, 5: 90, 9: 90} {
-				d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Priority: priority})
+				d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
+					Priority: priority})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -286,7 +322,8 @@ func TestMaxOfALimit(t *testing.T) {
 					want := []int64{first, 7, 50, 40}
 					for r := range d.Limits() {
 						if r.Max != want[0] {
-							t.Errorf("%s, %s at priority %d: got at most %d of %s, want %d", name, what, priority, r.Max, r.Limit.Name, want[0])
+							t.Errorf("%s, %s at priority %d: got at most %d of %s, want %d", name, what, priority,
+								r.Max, r.Limit.Name, want[0])
 						}
 						want = want[1:]
 					}

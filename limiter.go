@@ -41,11 +41,12 @@ type Limiter struct {
 	tenant  string
 	timeout time.Duration // 0: none
 	one     store.Amounts // what a take without costs asks
-	plain   bool          // local, not observed, and such a take asks for something, needs no hold and fits at priority 0
-	lean    bool          // plain, and the only limit is a bucket
-	queue   *waitQueue
-	given   *abandoned // takes that callers gave up
-	watch   *Observer  // may be nil
+	// local, not observed, and such a take asks for something, needs no hold and fits at priority 0
+	plain bool
+	lean  bool // plain, and the only limit is a bucket
+	queue *waitQueue
+	given *abandoned // takes that callers gave up
+	watch *Observer  // may be nil
 }
 
 // New returns a Limiter over s. The caller remains responsible for closing s. opts may be
@@ -60,7 +61,8 @@ func New(s Store, policy Policy, opts *Options) (*Limiter, error) {
 	if err := checkKey(opts.Tenant, ""); err != nil {
 		return nil, err
 	}
-	base := &Limiter{store: s, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(s), given: newAbandoned(), watch: opts.Observer}
+	base := &Limiter{store: s, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(s),
+		given: newAbandoned(), watch: opts.Observer}
 	st, timed := s.(store.Timed)
 	switch {
 	case base.timeout < 0:
@@ -110,7 +112,7 @@ func (l *Limiter) Close() error {
 type Request struct {
 	Buckets  []Ask   // 1 to 64 different ones: all or nothing
 	Wait     bool    // wait in the queue until the take fits
-	Priority int     // 0 to MaxPriority: waiting takes are served by priority, and a limit may keep a share for high priorities
+	Priority int     // 0 to MaxPriority: higher ones are served first, and a limit may keep a share for them
 	Labels   []Label // for the store's history: a task's type, its id
 	Hold     Hold    // zero: a plain take. Otherwise the units are held, and the take makes a [Reservation]
 
@@ -238,7 +240,8 @@ func (l *Limiter) take(r *Request) (*take, error) {
 	}
 	some, empty := false, true
 	t := &take{
-		Take:           store.Take{Buckets: make([]store.BucketCost, len(r.Buckets)), Priority: int8(r.Priority), Labels: r.Labels},
+		Take: store.Take{Buckets: make([]store.BucketCost, len(r.Buckets)), Priority: int8(r.Priority),
+			Labels: r.Labels},
 		refreshLimiter: r.RefreshLimiter,
 	}
 	if t.plans = t.one[:]; len(r.Buckets) > 1 {
@@ -276,7 +279,8 @@ func (l *Limiter) take(r *Request) (*take, error) {
 		return nil, unnamed(t)
 	}
 	if t.Hold > 0 && !some {
-		return nil, fmt.Errorf("%w: the hold has no units: give costs of more than 0, or leave out the hold", ErrInvalid)
+		return nil, fmt.Errorf("%w: the hold has no units: give costs of more than 0, or leave out the hold",
+			ErrInvalid)
 	}
 	return t, nil
 }
@@ -364,7 +368,8 @@ func (l *Limiter) once(ctx context.Context, t *take, timeout time.Duration) (Dec
 	if t.Hold > 0 {
 		sent = time.Now()
 	}
-	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.plans[0] == l.plan && t.Buckets[0].Key.Tenant == l.tenant {
+	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.plans[0] == l.plan &&
+		t.Buckets[0].Key.Tenant == l.tenant {
 		b := &t.Buckets[0]
 		d, err := takeLocal(l.local, l.plan, b.Key.Name, b.N, t.Priority)
 		if err != nil || d.Allowed || d.RetryAfter > t.Ahead {
@@ -418,14 +423,16 @@ func over(ctx context.Context) bool {
 // left.
 func (t *take) gaveUp(ctx context.Context, err error) error {
 	ended := t.ended(ctx, nil)
-	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ErrStoreUnavailable) {
+	if g, ok := errors.AsType[*GaveUpError](ended); ok && errors.Is(ctx.Err(), context.DeadlineExceeded) &&
+		errors.Is(err, ErrStoreUnavailable) {
 		g.Store = err
 	}
 	return ended
 }
 
 // within calls the store with a deadline; a store in memory needs none.
-func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration, f func(context.Context) error) (err error) {
+func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration,
+	f func(context.Context) error) (err error) {
 	if l.watch != nil {
 		start := time.Now()
 		defer func() { l.watch.called(op, start, err) }()
@@ -470,7 +477,10 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	for i, k := range keys {
 		ks[i] = l.key(k)
 	}
-	if err := l.within(ctx, "reset", stepTimeout, func(ctx context.Context) error { return s.Reset(ctx, ks) }); err != nil {
+	if err := l.within(ctx, "reset", stepTimeout, func(ctx context.Context) error {
+		return s.Reset(ctx,
+			ks)
+	}); err != nil {
 		return l.storeError(ctx, "reset", err)
 	}
 	for i := range ks {

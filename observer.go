@@ -24,7 +24,7 @@ type Taken struct {
 	Err      error         // why it was not decided, or how waiting ended
 	Wait     bool          // it would have waited
 	Queued   time.Duration // the part of Took that it spent in the queue
-	QueuedAt int           // position of the bucket in whose queue it last waited, or whose queue was full; 0 if there was none
+	QueuedAt int           // position of the bucket in whose queue it last waited, or that was full; 0: none
 	Took     time.Duration
 }
 

@@ -19,11 +19,12 @@ func TestObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken []drawgate.Taken
 		var ops, calls []string
-		l, err := drawgate.New(memstore.New(nil), drawgate.Rate("rate", 1, time.Second, 1), &drawgate.Options{Observer: &drawgate.Observer{
-			Taken:   func(e *drawgate.Taken) { taken = append(taken, *e) },
-			Settled: func(e *drawgate.Settled) { ops = append(ops, e.Settlement.Op.String()) },
-			Called:  func(e *drawgate.StoreCall) { calls = append(calls, e.Op) },
-		}})
+		l, err := drawgate.New(memstore.New(nil), drawgate.Rate("rate", 1, time.Second, 1),
+			&drawgate.Options{Observer: &drawgate.Observer{
+				Taken:   func(e *drawgate.Taken) { taken = append(taken, *e) },
+				Settled: func(e *drawgate.Settled) { ops = append(ops, e.Settlement.Op.String()) },
+				Called:  func(e *drawgate.StoreCall) { calls = append(calls, e.Op) },
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,9 +88,15 @@ func TestObserverIsToldWhereATakeQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var taken []drawgate.Taken
-		wide := drawgate.Policy{Name: "wide", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Window: time.Hour, Amount: 100}}}
-		narrow := drawgate.Policy{Name: "narrow", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1}}, Wait: drawgate.Wait{Queue: 1}}
-		l, err := drawgate.New(memstore.New(nil), wide, &drawgate.Options{Observer: &drawgate.Observer{Taken: func(e *drawgate.Taken) { taken = append(taken, *e) }}})
+		wide := drawgate.Policy{Name: "wide", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling,
+			Window: time.Hour, Amount: 100}}}
+		narrow := drawgate.Policy{Name: "narrow", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling,
+			Window: time.Hour, Amount: 1}}, Wait: drawgate.Wait{Queue: 1}}
+		l, err := drawgate.New(memstore.New(nil), wide,
+			&drawgate.Options{Observer: &drawgate.Observer{Taken: func(e *drawgate.Taken) {
+				taken = append(taken,
+					*e)
+			}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ type Pause struct {
 // PauseOutcome answers [Ask.Pause] and [Ask.Unpause].
 type PauseOutcome struct {
 	Until time.Time // when the bucket's pause ends now, according to the store's clock; zero: it is not paused
-	Kept  bool      // nothing was changed: the pause that the bucket had lasts longer, or ends at another instant than the one to end
+	Kept  bool      // nothing was changed: the pause lasts longer, or is not the one to end
 }
 
 // Pause makes the bucket of key refuse every take for d, for everybody who uses the store, for

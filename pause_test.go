@@ -20,7 +20,8 @@ func TestPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		take(t, l, "k", 1)
-		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Minute}})
+		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
+			Hold: drawgate.Hold{For: time.Minute}})
 		if err := l.Pause(t.Context(), "k", 30*time.Second, "the provider said 429"); err != nil {
 			t.Fatal(err)
 		}
@@ -36,10 +37,12 @@ func TestPause(t *testing.T) {
 		if d, err := l.Allow(t.Context(), "other"); err != nil || !d.Allowed {
 			t.Error("another key is paused, too")
 		}
-		if st, err := l.Status(t.Context(), "k"); err != nil || st.Pause.Reason != "the provider said 429" || st.Pause.Until.Sub(st.At()) != 30*time.Second || st.Allowed {
+		if st, err := l.Status(t.Context(), "k"); err != nil || st.Pause.Reason != "the provider said 429" ||
+			st.Pause.Until.Sub(st.At()) != 30*time.Second || st.Allowed {
 			t.Errorf("%+v, %v", st.Pause, err)
 		}
-		if err := l.Pause(t.Context(), "k", time.Second, "shorter"); err != nil { // it stays paused for as long as it was
+		// it stays paused for as long as it was
+		if err := l.Pause(t.Context(), "k", time.Second, "shorter"); err != nil {
 			t.Error(err)
 		}
 		if err := res.Renew(t.Context(), time.Hour); err != nil {
@@ -69,7 +72,8 @@ func TestPause(t *testing.T) {
 		}
 		both := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("free"), other.Ask("k")}}
 		d, _, err := l.Take(t.Context(), both)
-		if e, ok := errors.AsType[*drawgate.LimitedError](d.Err()); err != nil || !ok || e.Policy != "other" || e.Limit != "" || e.RetryAfter != 10*time.Second {
+		if e, ok := errors.AsType[*drawgate.LimitedError](d.Err()); err != nil || !ok || e.Policy != "other" ||
+			e.Limit != "" || e.RetryAfter != 10*time.Second {
 			t.Errorf("%v, %v", d.Err(), err)
 		}
 		start = time.Now()
@@ -93,7 +97,8 @@ func TestPause(t *testing.T) {
 		l = local(t, drawgate.PerMinute("minute", 5))
 
 		wantErr(t, l.Pause(t.Context(), "k", 0, ""), drawgate.ErrInvalid)
-		for _, p := range []drawgate.Pause{{}, {Until: time.Now()}, {For: time.Minute, Until: time.Now().Add(time.Minute)}, {For: drawgate.MaxHold + 1}} {
+		for _, p := range []drawgate.Pause{{}, {Until: time.Now()},
+			{For: time.Minute, Until: time.Now().Add(time.Minute)}, {For: drawgate.MaxHold + 1}} {
 			_, err := l.Ask("k").Pause(t.Context(), p)
 			wantErr(t, err, drawgate.ErrInvalid)
 		}

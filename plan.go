@@ -23,9 +23,9 @@ type Policy struct {
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
 type Wait struct {
-	MaxWait time.Duration   // longest wait if the caller's context has no earlier deadline; 0 means that the policy sets no bound
+	MaxWait time.Duration   // longest wait, unless the caller's context ends earlier; 0: no bound
 	Queue   int             // most waiters per bucket and process; 0 means 10,000
-	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of waiting for the refusing limit's retry-after
+	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of retry-after
 	Barge   bool            // Allow may pass in front of waiters
 }
 
@@ -41,7 +41,8 @@ type Plan struct {
 
 // Compile checks a policy. The error joins the first mistake of each limit: a *[LimitError].
 func (p Policy) Compile() (*Plan, error) {
-	contract := store.Policy{Name: p.Name, Limits: make([]store.Limit, len(p.Limits)), Fallback: p.Fallback, Start: p.Start}
+	contract := store.Policy{Name: p.Name, Limits: make([]store.Limit, len(p.Limits)), Fallback: p.Fallback,
+		Start: p.Start}
 	for i := range p.Limits {
 		contract.Limits[i] = store.Limit(p.Limits[i])
 	}
@@ -64,7 +65,8 @@ func (w *Wait) check(policy string) (errs []error) {
 	}
 	for _, d := range w.Backoff {
 		if d < time.Millisecond || d > 24*time.Hour {
-			errs = append(errs, fmt.Errorf("drawgate: policy %q: wait: backoff %v is not between 1ms and 24h", policy, d))
+			errs = append(errs, fmt.Errorf("drawgate: policy %q: wait: backoff %v is not between 1ms and 24h", policy,
+				d))
 		}
 	}
 	return errs
@@ -76,7 +78,8 @@ func (p *Plan) Policy() Policy { return p.policy }
 // sameLimits reports whether two plans count in the same way, in the same buckets: what one asks of
 // a limit can be asked by the other.
 func (p *Plan) sameLimits(o *Plan) bool {
-	return p.policy.Name == o.policy.Name && slices.EqualFunc(p.specs, o.specs, func(a, b record.Spec) bool { return a.ID == b.ID })
+	return p.policy.Name == o.policy.Name && slices.EqualFunc(p.specs, o.specs,
+		func(a, b record.Spec) bool { return a.ID == b.ID })
 }
 
 // sameAmounts reports whether both count the same limits with the same amounts.
@@ -126,11 +129,13 @@ func (p *Plan) resolve(costs []Cost, one string, rest int64) (a store.Amounts, e
 			if !named(costs[:k], unit) {
 				a[i] = c.N
 			} else if a[i] += c.N; a[i] > MaxAmount { // a settlement, which has to count, counts this much
-				a[i], err = MaxAmount, fmt.Errorf("%w: the costs add up to more than %d %s", ErrInvalid, int64(MaxAmount), unit)
+				a[i], err = MaxAmount, fmt.Errorf("%w: the costs add up to more than %d %s", ErrInvalid,
+					int64(MaxAmount), unit)
 			}
 		}
 		if !found {
-			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name, units(p.units))
+			return a, fmt.Errorf("%w: %q in policy %q, whose units are %s", ErrUnknownUnit, unit, p.policy.Name,
+				units(p.units))
 		}
 	}
 	return a, err
@@ -155,7 +160,8 @@ func (p *Plan) neverFits(n *store.Amounts, priority int8) error {
 	for i := range p.specs {
 		if !p.specs[i].Fits(n[i], priority) {
 			l := &p.policy.Limits[i]
-			return &NeverFitsError{Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i], Max: p.specs[i].Effective[priority]}
+			return &NeverFitsError{Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i],
+				Max: p.specs[i].Effective[priority]}
 		}
 	}
 	return nil

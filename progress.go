@@ -14,8 +14,8 @@ import (
 // Progress says what a take waits for: see [WithProgress].
 type Progress struct {
 	Place  int    // position in the line of its bucket, among the callers of this process: 1 is the first
-	Reason Reason // what holds up the line: Limited, Unavailable or Paused; Queued until its first one was refused there
-	Held   bool   // its first one would pass if open reservations were settled, or cancelled, which may happen at any time
+	Reason Reason // what holds up the line; Queued until its first one was refused there
+	Held   bool   // its first one would pass if open reservations were settled or cancelled
 	Bucket int    // position of the bucket in the take
 	Policy string
 	Limit  string // that refuses the first of the line; "" if none does
@@ -127,7 +127,8 @@ type obstacle struct {
 }
 
 func obstacleOf(d *Decision) obstacle {
-	o := obstacle{reason: d.Reason, held: d.Reason == Limited && d.EarliestRetry < d.RetryAfter, plan: d.bucket(d.refusingBucket() - int(d.first)), limit: -1}
+	o := obstacle{reason: d.Reason, held: d.Reason == Limited &&
+		d.EarliestRetry < d.RetryAfter, plan: d.bucket(d.refusingBucket() - int(d.first)), limit: -1}
 	if r, ok := d.Refusing(); ok && d.Reason != Paused {
 		o.limit = slices.IndexFunc(o.plan.policy.Limits, func(l Limit) bool { return l.Name == r.Limit.Name })
 	}
@@ -263,7 +264,8 @@ func (l *Limiter) Lines() []Line {
 	all := l.queue.describeLines()
 	slices.SortFunc(all, func(a, b Line) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Longest, a.Longest),
-			strings.Compare(a.Key.Policy, b.Key.Policy), strings.Compare(a.Key.Tenant, b.Key.Tenant), strings.Compare(a.Key.Name, b.Key.Name))
+			strings.Compare(a.Key.Policy, b.Key.Policy), strings.Compare(a.Key.Tenant, b.Key.Tenant),
+			strings.Compare(a.Key.Name, b.Key.Name))
 	})
 	return all
 }

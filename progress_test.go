@@ -32,7 +32,8 @@ func (r *reports) context(ctx context.Context) context.Context {
 		if p.Pause != "" {
 			line += ", pause " + p.Pause
 		}
-		line += fmt.Sprintf(", in %v, waited %v", p.Estimate.Round(500*time.Millisecond), p.Waited.Round(500*time.Millisecond))
+		line += fmt.Sprintf(", in %v, waited %v", p.Estimate.Round(500*time.Millisecond),
+			p.Waited.Round(500*time.Millisecond))
 		r.all = append(r.all, line)
 	})
 }
@@ -85,7 +86,8 @@ func TestProgressTellsWhatHoldsItUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, policy(rolling(1, 10*time.Second)))
 		room := with(t, l, drawgate.Policy{Name: "room", Limits: []drawgate.Limit{slots(1)}})
-		res := reserve(t, room, drawgate.Request{Buckets: []drawgate.Ask{room.Ask("r", drawgate.Cost{Unit: "slots", N: 1})}, Hold: drawgate.Hold{For: time.Minute}})
+		res := reserve(t, room, drawgate.Request{Buckets: []drawgate.Ask{room.Ask("r",
+			drawgate.Cost{Unit: "slots", N: 1})}, Hold: drawgate.Hold{For: time.Minute}})
 		take(t, l, "k", 1)
 		if err := l.Pause(t.Context(), "k", 3500*time.Millisecond, "maintenance"); err != nil {
 			t.Fatal(err)
@@ -93,7 +95,8 @@ func TestProgressTellsWhatHoldsItUp(t *testing.T) {
 		var r reports
 		c := newCrowd(t, l)
 		c.join(r.context(t.Context()), "both", drawgate.Request{
-			Buckets: []drawgate.Ask{room.Ask("r", drawgate.Cost{Unit: "slots", N: 1}), l.Ask("k")}, Hold: drawgate.Hold{For: time.Second},
+			Buckets: []drawgate.Ask{room.Ask("r", drawgate.Cost{Unit: "slots", N: 1}), l.Ask("k")},
+			Hold:    drawgate.Hold{For: time.Second},
 		})
 		time.Sleep(20500 * time.Millisecond)
 		if err := res.Settle(t.Context()); err != nil {
@@ -135,7 +138,8 @@ func TestProgressDoesNotAsk(t *testing.T) {
 			defer cancel()
 			s := &faulty{Store: memory(t)}
 			l := over(t, s, policy(slots(1)))
-			one := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})}, Hold: drawgate.Hold{For: time.Hour}}
+			one := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})},
+				Hold: drawgate.Hold{For: time.Hour}}
 			reserve(t, l, one)
 			if r != nil {
 				ctx = r.context(ctx)
@@ -185,7 +189,8 @@ func TestStatusSaysWhoWaits(t *testing.T) {
 		}
 		got[0].Next = got[0].Next.Round(50 * time.Millisecond)
 		want := drawgate.Line{
-			Key: drawgate.Key{Policy: "rate", Name: "k"}, Waiting: 2, Longest: time.Second, Next: 4 * time.Second, Reason: drawgate.Limited, Limit: "rate",
+			Key: drawgate.Key{Policy: "rate", Name: "k"}, Waiting: 2, Longest: time.Second, Next: 4 * time.Second,
+			Reason: drawgate.Limited, Limit: "rate",
 		}
 		if got[0] != want {
 			t.Errorf("got %+v, want %+v", got[0], want)

@@ -105,7 +105,8 @@ func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) 
 		return nil, fmt.Errorf("%w: the id must have 1 to %d bytes", ErrInvalid, maxID)
 	}
 	if grant == 0 {
-		return nil, fmt.Errorf("%w: the grant is missing: Resume needs the id and the grant of the reservation", ErrInvalid)
+		return nil, fmt.Errorf("%w: the grant is missing: Resume needs the id and the grant of the reservation",
+			ErrInvalid)
 	}
 	t, err := l.take(&Request{Buckets: buckets, Hold: Hold{For: MinHold, ID: id, Grant: grant}})
 	if err != nil {
@@ -233,7 +234,8 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 
 // settlement makes the store's form. A unit must be known to one of the buckets.
 func (r *Reservation) settlement(op store.Op, used []Cost) (*store.Settlement, error) {
-	s := &store.Settlement{Op: op, ID: r.take.ID, Grant: r.take.Grant, Buckets: make([]store.BucketCost, len(r.take.Buckets))}
+	s := &store.Settlement{Op: op, ID: r.take.ID, Grant: r.take.Grant,
+		Buckets: make([]store.BucketCost, len(r.take.Buckets))}
 	copy(s.Buckets, r.take.Buckets)
 	known := make([]bool, len(used))
 	for i := range s.Buckets {
@@ -252,7 +254,8 @@ func (r *Reservation) settlement(op store.Op, used []Cost) (*store.Settlement, e
 	}
 	for k, ok := range known {
 		if !ok {
-			return nil, fmt.Errorf("%w: none of the reservation's policies counts %q", ErrUnknownUnit, cmp.Or(used[k].Unit, UnitRequests))
+			return nil, fmt.Errorf("%w: none of the reservation's policies counts %q", ErrUnknownUnit,
+				cmp.Or(used[k].Unit, UnitRequests))
 		}
 	}
 	return s, nil

@@ -68,7 +68,8 @@ const pausePoll = 5 * time.Second
 // when to ask.
 func (d *Decision) early(t *take) bool {
 	r, ok := d.Refusing()
-	return ok && d.RetryAfter > t.Ahead && d.EarliestRetry == d.RetryAfter && len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
+	return ok && d.RetryAfter > t.Ahead && d.EarliestRetry == d.RetryAfter &&
+		len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
 }
 
 // pause returns how long to wait after a refusal.
@@ -83,6 +84,7 @@ func (d *Decision) pause(attempt int) time.Duration {
 	}
 	plan := d.bucket(r.Bucket)
 	return queue.Refusal{
-		Attempt: attempt, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry, Spread: queue.Spread(window, r.Limit.Amount),
+		Attempt: attempt, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry,
+		Spread: queue.Spread(window, r.Limit.Amount),
 	}.Delay(plan.policy.Wait.Backoff, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }

@@ -30,8 +30,11 @@ func TestThousandWaiters(t *testing.T) {
 		"bucket with burst": {drawgate.Rate("rate", 600, time.Minute, 100), 900 * 100 * time.Millisecond},
 		"rolling":           {policy(rolling(100, time.Minute)), 9 * time.Minute},
 		"rolling, joined":   {drawgate.PerMinute("minute", 100), 9 * time.Minute},
-		"calendar":          {policy(drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 100}), 9 * time.Minute},
-		"day and minute":    {policy(rolling(50, time.Minute), drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 500}), 24*time.Hour + 9*time.Minute},
+		"calendar": {policy(drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute,
+			Amount: 100}), 9 * time.Minute},
+		"day and minute": {policy(rolling(50, time.Minute),
+			drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 500}),
+			24*time.Hour + 9*time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +89,8 @@ func TestThousandWaitersForSlots(t *testing.T) {
 				for i := range thousand {
 					wg.Go(func() {
 						res, err := takeHeld(t.Context(), l, drawgate.Request{
-							Buckets: []drawgate.Ask{l.Ask("k", slot)}, Wait: true, Labels: number(i), Hold: drawgate.Hold{For: time.Minute},
+							Buckets: []drawgate.Ask{l.Ask("k", slot)}, Wait: true, Labels: number(i),
+							Hold: drawgate.Hold{For: time.Minute},
 						})
 						if err != nil {
 							t.Error(err)
@@ -269,7 +273,8 @@ func TestThousandWaitersForReal(t *testing.T) {
 	took := time.Since(start)
 
 	want := time.Duration(r.served.Load()-burst) * time.Second / time.Duration(rate)
-	t.Logf("%d callers got %d units in %v, at best %v: %.2f %% more", len(s.passed), r.served.Load(), took, want, 100*float64(took-want)/float64(want))
+	t.Logf("%d callers got %d units in %v, at best %v: %.2f %% more", len(s.passed), r.served.Load(), took, want,
+		100*float64(took-want)/float64(want))
 	t.Logf("the store was asked %d times", s.takes.Load())
 	r.inOrder(s.passed)
 	if took < want {
@@ -282,6 +287,7 @@ func TestThousandWaitersForReal(t *testing.T) {
 		t.Errorf("took %v, want at most 2 %% more than %v", took, want)
 	}
 	if long && (gone > time.Second/10 || full <= thousand/2) {
-		t.Errorf("%d waited, want more than %d, and those who went took %v, want at most 100 ms", full, thousand/2, gone)
+		t.Errorf("%d waited, want more than %d, and those who went took %v, want at most 100 ms", full, thousand/2,
+			gone)
 	}
 }

@@ -14,7 +14,8 @@ import (
 func TestAllowUpTo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := policy(rolling(100, time.Hour), of("tokens", rolling(10, time.Minute)), leaky(50, time.Hour, 50).Of("tokens"))
+		p := policy(rolling(100, time.Hour), of("tokens", rolling(10, time.Minute)),
+			leaky(50, time.Hour, 50).Of("tokens"))
 		for name, l := range map[string]*drawgate.Limiter{"in memory": local(t, p), "away": over(t, remote(t), p)} {
 			upTo := func(n, want int64) {
 				t.Helper()
@@ -75,7 +76,8 @@ func TestAllowUpToMistakes(t *testing.T) {
 		{l, drawgate.Requests(0), drawgate.ErrInvalid},
 		{l, drawgate.Requests(-1), drawgate.ErrInvalid},
 		{l, drawgate.Tokens(1), drawgate.ErrUnknownUnit},
-		{with(t, l, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{slots(2)}}), drawgate.Units("slots", 1), drawgate.ErrNeedsReserve},
+		{with(t, l, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{slots(2)}}), drawgate.Units("slots", 1),
+			drawgate.ErrNeedsReserve},
 	} {
 		d, n, err := c.l.AllowUpTo(t.Context(), "k", c.most)
 		if wantErr(t, err, c.want); n != 0 || d.Allowed {

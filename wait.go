@@ -33,7 +33,8 @@ func (t *take) refresh() error {
 func (l *Limiter) wait(ctx context.Context, t *take) (d Decision, at int, waited time.Duration, err error) {
 	if most := l.maxWait(t); most > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited %v, the most that the policy allows", ErrDeadline, most))
+		ctx, cancel = context.WithTimeoutCause(ctx, most, fmt.Errorf("%w: waited %v, the most that the policy allows",
+			ErrDeadline, most))
 		defer cancel()
 	}
 	w, d, at, err := l.enter(ctx, t)

@@ -61,7 +61,8 @@ func TestDeadlineThatCannotBeMet(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 2 { // the second behind the first
 			wg.Go(func() {
-				_, err := held.Reserve(within(time.Duration(50+50*i)*time.Millisecond), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 1})
+				_, err := held.Reserve(within(time.Duration(50+50*i)*time.Millisecond), "k", time.Hour,
+					drawgate.Cost{Unit: "slots", N: 1})
 				wantErr(t, err, context.DeadlineExceeded)
 			})
 			synctest.Wait()
@@ -140,7 +141,8 @@ func TestDeadlineIsNamedOnce(t *testing.T) {
 		<-ctx.Done()
 		_, err := l.Wait(ctx, "k")
 		wantErr(t, err, drawgate.ErrDeadline)
-		if want := "drawgate: the deadline cannot be met: it has passed"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		if want := "drawgate: the deadline cannot be met: it has passed"; err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	})
@@ -164,7 +166,8 @@ func TestNewFrontIsUnknown(t *testing.T) {
 		short, end := context.WithTimeout(t.Context(), 5*time.Second)
 		defer end()
 		c.join(short, "late", requests(l, 1))
-		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Reason != drawgate.Queued || d.RetryAfter > time.Second {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Reason != drawgate.Queued ||
+			d.RetryAfter > time.Second {
 			t.Errorf("%v, %v, retry after %v", err, d.Reason, d.RetryAfter)
 		}
 		c.Wait()
@@ -213,7 +216,8 @@ func TestUpTo(t *testing.T) {
 		long := with(t, short, drawgate.Policy{Name: "long", Limits: []drawgate.Limit{rolling(1, time.Minute)}})
 		take(t, short, "k", 1)
 		start = time.Now()
-		_, _, err = long.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{long.Ask("k"), short.Ask("k")}, Wait: true})
+		_, _, err = long.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{long.Ask("k"), short.Ask("k")},
+			Wait: true})
 		wantErr(t, err, drawgate.ErrDeadline) // the shortest bound of all policies counts
 		wantTook(t, start, 0, 0)
 	})
@@ -239,7 +243,8 @@ func TestDeadlineBehindOthers(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
 					_, err := l.Wait(ctx, "k")
-					if err != nil && !strings.Contains(err.Error(), "other callers are ahead in the queue for at least 1") {
+					if err != nil && !strings.Contains(err.Error(),
+						"other callers are ahead in the queue for at least 1") {
 						t.Error(err)
 					}
 					ended <- time.Since(start)
@@ -279,7 +284,8 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 		callers := make([]caller, 12)
 		for i := range callers {
 			c := &callers[i]
-			c.at, c.last = time.Duration(r.IntN(60))*time.Second, time.Duration(r.IntN(180)+1)*time.Second+time.Millisecond
+			c.at, c.last = time.Duration(r.IntN(60))*time.Second,
+				time.Duration(r.IntN(180)+1)*time.Second+time.Millisecond
 			c.r = drawgate.Request{Priority: r.IntN(5), Wait: true}
 			c.r.Buckets = []drawgate.Ask{{Key: "k", Costs: []drawgate.Cost{{N: 1 + r.Int64N(3)}}}}
 			if r.IntN(4) == 0 {
@@ -315,7 +321,8 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 		want, got := run(true), run(false)
 		for i := range want {
 			if got[i] < 0 && want[i]+time.Second < callers[i].last {
-				t.Errorf("seed %d: caller %d was refused, and would have waited %v of %v", seed, i, want[i], callers[i].last)
+				t.Errorf("seed %d: caller %d was refused, and would have waited %v of %v", seed, i, want[i],
+					callers[i].last)
 			}
 		}
 	}
@@ -387,7 +394,8 @@ func TestDeadlineBehindOthersWithLess(t *testing.T) {
 			return []drawgate.Request{requests(l, 10), requests(large, 30)}
 		}, func(l *drawgate.Limiter) drawgate.Request { return requests(l, 1) }, 130 * time.Second},
 		{"it needs none of it", both, 10, "tokens", func(l, _ *drawgate.Limiter) []drawgate.Request {
-			return []drawgate.Request{{Priority: 9, Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "tokens", N: 5})}}}
+			return []drawgate.Request{{Priority: 9, Buckets: []drawgate.Ask{l.Ask("k",
+				drawgate.Cost{Unit: "tokens", N: 5})}}}
 		}, func(l *drawgate.Limiter) drawgate.Request { return requests(l, 1) }, 35 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -396,7 +404,8 @@ func TestDeadlineBehindOthersWithLess(t *testing.T) {
 			if c.used > 10 {
 				large = with(t, l, minute(c.used))
 			}
-			use := drawgate.Request{Priority: 9, Buckets: []drawgate.Ask{large.Ask("k", drawgate.Cost{Unit: c.unit, N: c.used})}}
+			use := drawgate.Request{Priority: 9, Buckets: []drawgate.Ask{large.Ask("k",
+				drawgate.Cost{Unit: c.unit, N: c.used})}}
 			if d, _, err := l.Take(t.Context(), use); err != nil || !d.Allowed {
 				t.Fatal(d.Allowed, err)
 			}

@@ -164,16 +164,19 @@ func TestAllowBehindWaiters(t *testing.T) {
 		c.join(t.Context(), "big", requests(l, 10))
 		time.Sleep(2 * time.Second)
 		d, err := l.Allow(t.Context(), "k")
-		if err != nil || d.Allowed || d.Reason != drawgate.Queued || d.RetryAfter < 5*time.Second || d.RetryAfter > 5010*time.Millisecond {
+		if err != nil || d.Allowed || d.Reason != drawgate.Queued || d.RetryAfter < 5*time.Second ||
+			d.RetryAfter > 5010*time.Millisecond {
 			t.Errorf("%v: allowed %v, %v, retry after %v", err, d.Allowed, d.Reason, d.RetryAfter)
 		}
 		e, ok := errors.AsType[*drawgate.LimitedError](d.Err())
-		if !ok || !e.Queued || e.Policy != "rate" || e.Error() != fmt.Sprintf(`drawgate: rate limit exceeded: others are waiting for policy "rate"; retry after %v`, d.RetryAfter) {
+		if !ok || !e.Queued || e.Policy != "rate" ||
+			e.Error() != fmt.Sprintf(`drawgate: rate limit exceeded: others are waiting for policy "rate"; retry after %v`, d.RetryAfter) {
 			t.Errorf("%v", d.Err())
 		}
 		// A take of several buckets says which one it is.
 		d, _, err = l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{other.Ask("k"), l.Ask("k")}})
-		if r, ok := d.Tightest(); err != nil || d.Reason != drawgate.Queued || !ok || r.Bucket != 1 || r.Policy != "rate" || r.Remaining != 0 {
+		if r, ok := d.Tightest(); err != nil || d.Reason != drawgate.Queued || !ok || r.Bucket != 1 ||
+			r.Policy != "rate" || r.Remaining != 0 {
 			t.Errorf("%v, %v, %+v", err, d.Reason, r)
 		}
 		// Barging into one line does not open another.
@@ -189,7 +192,8 @@ func TestAllowBehindWaiters(t *testing.T) {
 		if _, err := l.Reserve(t.Context(), "k2", time.Second); err != nil {
 			t.Error(err)
 		}
-		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")}, Hold: drawgate.Hold{For: time.Second}})
+		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
+			Hold: drawgate.Hold{For: time.Second}})
 		wantErr(t, err, drawgate.ErrLimited)
 		c.passed()
 		time.Sleep(time.Second)
@@ -242,7 +246,8 @@ func TestNoWayRound(t *testing.T) {
 		for i := range 5 { // these wait behind a, for a
 			c.join(t.Context(), fmt.Sprint(i), both)
 		}
-		c.join(t.Context(), "urgent", drawgate.Request{Buckets: []drawgate.Ask{b.Ask("k", drawgate.Cost{N: 10})}, Priority: 1})
+		c.join(t.Context(), "urgent", drawgate.Request{Buckets: []drawgate.Ask{b.Ask("k", drawgate.Cost{N: 10})},
+			Priority: 1})
 		c.join(t.Context(), "last", drawgate.Request{Buckets: []drawgate.Ask{b.Ask("k", drawgate.Cost{N: 10})}})
 		if got, want := c.passed(), "a urgent 0 1 2 3 4 last"; got != want {
 			t.Errorf("order %q, want %q", got, want)
@@ -258,7 +263,8 @@ func TestManyLines(t *testing.T) {
 		first := local(t, drawgate.Policy{Name: "0", Limits: []drawgate.Limit{leaky(1, time.Second, 3)}})
 		all := []*drawgate.Limiter{first}
 		for i := range 3 {
-			all = append(all, with(t, first, drawgate.Policy{Name: fmt.Sprint(i + 1), Limits: []drawgate.Limit{leaky(1, time.Second, 3)}}))
+			all = append(all, with(t, first, drawgate.Policy{Name: fmt.Sprint(i + 1),
+				Limits: []drawgate.Limit{leaky(1, time.Second, 3)}}))
 		}
 		start, c := time.Now(), newCrowd(t, first)
 		const waiters = 100

@@ -245,7 +245,8 @@ func TestJitterIsBounded(t *testing.T) {
 			{drawgate.PerMinute("minute", 60), time.Minute, 10 * time.Millisecond},
 			{drawgate.PerDay("day", 1), 24 * time.Hour, time.Second},
 			{drawgate.Rate("rate", 1, time.Second, 1), time.Second, 500 * time.Microsecond},
-			{policy(drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 1}), 0, time.Second},
+			{policy(drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 1}), 0,
+				time.Second},
 		} {
 			l := local(t, c.p)
 			late := map[time.Duration]bool{}
@@ -260,7 +261,8 @@ func TestJitterIsBounded(t *testing.T) {
 				if _, err := l.Wait(t.Context(), key); err != nil {
 					t.Error(err)
 				}
-				wantTook(t, start, d.RetryAfter-time.Microsecond, c.most+time.Microsecond) // the store counts whole ones
+				// the store counts whole ones
+				wantTook(t, start, d.RetryAfter-time.Microsecond, c.most+time.Microsecond)
 				late[time.Since(start)-d.RetryAfter] = true
 			}
 			if len(late) < 5 {

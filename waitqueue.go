@@ -37,15 +37,17 @@ type waitQueue struct {
 // until it has been refused there.
 type line struct {
 	queue.Line
-	next     time.Time              // it is going to try again
-	earliest time.Time              // it passes no earlier
-	by       obstacle               // what refused the first one last, whoever that was
-	pause    *pauseReason           // nil: nobody has asked for it
-	ends     time.Time              // the pause, by what the first one was told
-	amounts  *Plan                  // of the first who came
-	mixed    bool                   // others have different amounts: it is not known how long their units take
-	left     int64                  // units of the limit in by that count once the first one fits, without its own
-	unsure   map[*queue.Waiter]bool // who have a deadline, and came to stand behind others before the first one was refused: it was not known for how long
+	next     time.Time    // it is going to try again
+	earliest time.Time    // it passes no earlier
+	by       obstacle     // what refused the first one last, whoever that was
+	pause    *pauseReason // nil: nobody has asked for it
+	ends     time.Time    // the pause, by what the first one was told
+	amounts  *Plan        // of the first who came
+	mixed    bool         // others have different amounts: it is not known how long their units take
+	left     int64        // units of the limit in by that count once the first one fits, without its own
+	// who have a deadline, and came to stand behind others before the first one was refused: it was
+	// not known for how long
+	unsure map[*queue.Waiter]bool
 }
 
 // waiter is a take that waits: in the line of its bucket at, which is the one that refused it
@@ -67,7 +69,8 @@ func (w *waiter) bucket() *store.BucketCost { return &w.take.Buckets[w.at] }
 
 func newWaitQueue(s store.Store) *waitQueue {
 	w, _ := s.(store.Watcher)
-	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line), waiters: make(map[*queue.Waiter]*waiter)}
+	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line),
+		waiters: make(map[*queue.Waiter]*waiter)}
 }
 
 // idle reports whether nobody waits and the queue is open.
@@ -123,7 +126,8 @@ func (q *waitQueue) queued(t *take) (Decision, bool) {
 // bucket.
 func behind(t *take, at int, after, earliest time.Duration) Decision {
 	d := Decision{
-		Reason: Queued, RetryAfter: after, EarliestRetry: earliest, at: time.Now().UnixMicro(), plan: t.plans[at], first: uint8(at), priority: uint8(t.Priority),
+		Reason: Queued, RetryAfter: after, EarliestRetry: earliest, at: time.Now().UnixMicro(), plan: t.plans[at],
+		first: uint8(at), priority: uint8(t.Priority),
 	}
 	var out [record.MaxLimits]record.Result
 	for j := range out {
@@ -229,7 +233,8 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 		most = defaultQueue
 	}
 	if ln := q.lines[b.Key]; ln != nil && ln.Len() >= most {
-		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most, b.Plan.Name())
+		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most,
+			b.Plan.Name())
 	}
 	if len(q.lines) == 0 {
 		q.listen()

@@ -13,7 +13,9 @@ type BucketsAnswer struct {
 	Policy string   `json:"policy"`
 	Tenant string   `json:"tenant,omitempty"`
 	Keys   []string `json:"keys"`
-	After  string   `json:"after,omitempty"` // if there are more: the value of after for the next page. Its content is not part of the interface
+	// if there are more: the value of after for the next page. Its content is not part of the
+	// interface
+	After string `json:"after,omitempty"`
 }
 
 // MaxChanges is the largest number of changes in an answer.

@@ -54,23 +54,32 @@ const (
 // Bucket identifies a bucket, and says what to take from it.
 type Bucket struct {
 	Policy string `json:"policy,omitempty"` // optional if there is only one
-	Tenant string `json:"tenant,omitempty"` // tenant of the key; "" means the server's own, or the one that the access token is bound to
-	Key    string `json:"key,omitempty"`    // who is counted; "" means DefaultKey
-	Costs  Costs  `json:"costs,omitempty"`  // units; a unit that is missing costs 0, "requests" 1
+	// tenant of the key; "" means the server's own, or the one that the access token is bound to
+	Tenant string `json:"tenant,omitempty"`
+	Key    string `json:"key,omitempty"`   // who is counted; "" means DefaultKey
+	Costs  Costs  `json:"costs,omitempty"` // units; a unit that is missing costs 0, "requests" 1
 }
 
 // Take asks for units: from one bucket, given by policy, tenant and key; from several buckets, all
 // or nothing; or from those that the rules choose by attributes.
 type Take struct {
 	Bucket
-	Buckets    []Bucket          `json:"buckets,omitempty"`    // instead of policy, tenant, key and costs: 1 to 64 different ones
-	Attributes *Attributes       `json:"attributes,omitempty"` // instead of policy, tenant, key and buckets: the rules choose policies and keys, all or nothing
-	Priority   int               `json:"priority,omitempty"`   // 0 to 9
-	WaitMS     int64             `json:"wait_ms,omitempty"`    // wait in the queue for at most this time, counted from the request's arrival; 0: answer now
-	HoldMS     int64             `json:"hold_ms,omitempty"`    // hold the units until they are settled, for at most this time; 0: they are used immediately
-	ID         string            `json:"id,omitempty"`         // with hold_ms: a name for the reservation, which may be used again once that has ended
-	Grant      string            `json:"grant,omitempty"`      // with id: 16 random hexadecimal digits for this take. Sending the take again with the same grant repeats the answer and costs nothing more
-	Labels     map[string]string `json:"labels,omitempty"`     // for the history: a task's type, its id
+	// instead of policy, tenant, key and costs: 1 to 64 different ones
+	Buckets []Bucket `json:"buckets,omitempty"`
+	// instead of policy, tenant, key and buckets: the rules choose policies and keys, all or
+	// nothing
+	Attributes *Attributes `json:"attributes,omitempty"`
+	Priority   int         `json:"priority,omitempty"` // 0 to 9
+	// wait in the queue for at most this time, counted from the request's arrival; 0: answer now
+	WaitMS int64 `json:"wait_ms,omitempty"`
+	// hold the units until they are settled, for at most this time; 0: they are used immediately
+	HoldMS int64 `json:"hold_ms,omitempty"`
+	// with hold_ms: a name for the reservation, which may be used again once that has ended
+	ID string `json:"id,omitempty"`
+	// with id: 16 random hexadecimal digits for this take. Sending the take again with the same
+	// grant repeats the answer and costs nothing more
+	Grant  string            `json:"grant,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"` // for the history: a task's type, its id
 }
 
 // TakeRequest is one take, or a batch of takes that are decided one after the other, separately.
@@ -84,35 +93,44 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonLimited     Reason = "limited"     // a limit does not have enough left
-	ReasonQueued      Reason = "queued"      // other callers are ahead in the queue
-	ReasonQueueFull   Reason = "queue_full"  // the maximum number of callers is waiting
-	ReasonUnavailable Reason = "unavailable" // the store is unavailable, and a limit admits nothing, or nothing of that size, without it
-	ReasonPaused      Reason = "paused"      // a bucket is paused; its status has the end and the reason
+	ReasonLimited   Reason = "limited"    // a limit does not have enough left
+	ReasonQueued    Reason = "queued"     // other callers are ahead in the queue
+	ReasonQueueFull Reason = "queue_full" // the maximum number of callers is waiting
+	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it
+	ReasonUnavailable Reason = "unavailable"
+	ReasonPaused      Reason = "paused" // a bucket is paused; its status has the end and the reason
 )
 
 // Answer answers one take.
 type Answer struct {
-	Allowed      bool       `json:"allowed"`
-	Reason       Reason     `json:"reason,omitempty"`      // if it is refused
-	Message      string     `json:"message,omitempty"`     // why it is refused, for people
-	RefusedBy    *LimitName `json:"refused_by,omitempty"`  // the limit that refuses longest
-	RetryAfterMS Millis     `json:"retry_after_ms"`        // 0 if allowed; otherwise the same take fits after this time if nothing else happens; null: never
-	ResetAt      *time.Time `json:"reset_at,omitempty"`    // of the limit that refuses longest; if none does, of the tightest
-	Remaining    int64      `json:"remaining"`             // of the tightest limit
-	Limits       []Limit    `json:"limits,omitempty"`      // bucket by bucket
-	Reservation  string     `json:"reservation,omitempty"` // with hold_ms: the token to settle it with. Its content is not part of the interface
-	Grant        string     `json:"grant,omitempty"`       // of the reservation: as sent, or chosen by the server
-	HoldEnd      *time.Time `json:"hold_end,omitempty"`    // by when it must be settled or renewed, according to this server's clock
-	HoldMS       int64      `json:"hold_ms,omitempty"`     // the same without clocks: from when the request was sent
-	Replayed     bool       `json:"replayed,omitempty"`    // this grant of the id was already open: this repeats its answer
-	Fallback     bool       `json:"fallback,omitempty"`    // the store was unavailable: this server decided, as the policies say
-	Exempt       bool       `json:"exempt,omitempty"`      // with attributes: a rule exempts the request from all limits
-	Unmatched    bool       `json:"unmatched,omitempty"`   // with attributes: no rule applies a policy to them
-	Applied      []Applied  `json:"applied,omitempty"`     // with attributes: what the rules chose
-	Shadow       []Shadow   `json:"shadow,omitempty"`      // what is evaluated but not enforced
-	Error        *Problem   `json:"error,omitempty"`       // in a batch: this take was not decided
-	NeverFits    bool       `json:"never_fits,omitempty"`  // in a status: the cost is more than a limit can ever grant
+	Allowed   bool       `json:"allowed"`
+	Reason    Reason     `json:"reason,omitempty"`     // if it is refused
+	Message   string     `json:"message,omitempty"`    // why it is refused, for people
+	RefusedBy *LimitName `json:"refused_by,omitempty"` // the limit that refuses longest
+	// 0 if allowed; otherwise the same take fits after this time if nothing else happens; null:
+	// never
+	RetryAfterMS Millis `json:"retry_after_ms"`
+	// of the limit that refuses longest; if none does, of the tightest
+	ResetAt   *time.Time `json:"reset_at,omitempty"`
+	Remaining int64      `json:"remaining"`        // of the tightest limit
+	Limits    []Limit    `json:"limits,omitempty"` // bucket by bucket
+	// with hold_ms: the token to settle it with. Its content is not part of the interface
+	Reservation string `json:"reservation,omitempty"`
+	Grant       string `json:"grant,omitempty"` // of the reservation: as sent, or chosen by the server
+	// by when it must be settled or renewed, according to this server's clock
+	HoldEnd *time.Time `json:"hold_end,omitempty"`
+	HoldMS  int64      `json:"hold_ms,omitempty"` // the same without clocks: from when the request was sent
+	// this grant of the id was already open: this repeats its answer
+	Replayed bool `json:"replayed,omitempty"`
+	// the store was unavailable: this server decided, as the policies say
+	Fallback bool `json:"fallback,omitempty"`
+	// with attributes: a rule exempts the request from all limits
+	Exempt    bool      `json:"exempt,omitempty"`
+	Unmatched bool      `json:"unmatched,omitempty"`  // with attributes: no rule applies a policy to them
+	Applied   []Applied `json:"applied,omitempty"`    // with attributes: what the rules chose
+	Shadow    []Shadow  `json:"shadow,omitempty"`     // what is evaluated but not enforced
+	Error     *Problem  `json:"error,omitempty"`      // in a batch: this take was not decided
+	NeverFits bool      `json:"never_fits,omitempty"` // in a status: the cost is more than a limit can ever grant
 }
 
 // LimitName names a limit.
@@ -123,12 +141,14 @@ type LimitName struct {
 
 // Limit is a decision's result for one limit.
 type Limit struct {
-	Bucket       int       `json:"bucket"` // position of its bucket in the take
-	Policy       string    `json:"policy"`
-	Name         string    `json:"name"`
-	Unit         string    `json:"unit"`
-	Amount       int64     `json:"amount"`
-	Most         int64     `json:"most"`           // the most that may be used at this priority: the amount, or a bucket's burst, less headroom and what is kept for higher priorities
+	Bucket int    `json:"bucket"` // position of its bucket in the take
+	Policy string `json:"policy"`
+	Name   string `json:"name"`
+	Unit   string `json:"unit"`
+	Amount int64  `json:"amount"`
+	// the most that may be used at this priority: the amount, or a bucket's burst, less headroom
+	// and what is kept for higher priorities
+	Most         int64     `json:"most"`
 	Remaining    int64     `json:"remaining"`      // units that a take of the same priority would get right now
 	RetryAfterMS Millis    `json:"retry_after_ms"` // 0 if it passes; null: never
 	ResetAt      time.Time `json:"reset_at"`       // when nothing is used; for a calendar limit, the end of its window
@@ -145,10 +165,11 @@ type TakeAnswer struct {
 // SettleRequest ends or extends a reservation. With only a token, what was held counts as used.
 type SettleRequest struct {
 	Reservation string `json:"reservation,omitempty"`
-	Take        *Take  `json:"take,omitempty"`     // instead of a token, with cancel: a take whose answer was lost, with its id, grant and hold_ms
-	Used        Costs  `json:"used,omitempty"`     // what was really used; missing units keep the estimate
-	Cancel      bool   `json:"cancel,omitempty"`   // give everything back
-	RenewMS     int64  `json:"renew_ms,omitempty"` // hold it for this long from now
+	// instead of a token, with cancel: a take whose answer was lost, with its id, grant and hold_ms
+	Take    *Take `json:"take,omitempty"`
+	Used    Costs `json:"used,omitempty"`     // what was really used; missing units keep the estimate
+	Cancel  bool  `json:"cancel,omitempty"`   // give everything back
+	RenewMS int64 `json:"renew_ms,omitempty"` // hold it for this long from now
 }
 
 // Outcomes of a settlement.
@@ -156,7 +177,9 @@ const (
 	OutcomeSettled   = "settled"
 	OutcomeCancelled = "cancelled"
 	OutcomeRenewed   = "renewed"
-	OutcomeGone      = "gone" // it was no longer open: settled, reset, or its hold had ended, and then it counts as used. The holder must stop
+	// it was no longer open: settled, reset, or its hold had ended, and then it counts as used. The
+	// holder must stop
+	OutcomeGone = "gone"
 )
 
 // SettleAnswer answers a [SettleRequest].

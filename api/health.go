@@ -5,8 +5,9 @@ type Status string
 
 // The states.
 const (
-	StatusOK          Status = "ok"
-	StatusDegraded    Status = "degraded"    // the store is unavailable; fallbacks decide: of a process, about some policies at least
+	StatusOK Status = "ok"
+	// the store is unavailable; fallbacks decide: of a process, about some policies at least
+	StatusDegraded    Status = "degraded"
 	StatusUnavailable Status = "unavailable" // nothing can be decided
 	StatusDisabled    Status = "disabled"    // a policy: switched off
 )
@@ -29,8 +30,9 @@ type StoreHealth struct {
 
 // PolicyHealth says how a policy is decided right now.
 type PolicyHealth struct {
-	Name     string `json:"name"`
-	Status   Status `json:"status"`             // ok: by the store; degraded: by its fallback; unavailable: not at all; disabled
+	Name string `json:"name"`
+	// ok: by the store; degraded: by its fallback; unavailable: not at all; disabled
+	Status   Status `json:"status"`
 	Fallback string `json:"fallback,omitempty"` // what decides during an outage: closed, share, open; missing: nothing
 	Shadow   bool   `json:"shadow,omitempty"`
 

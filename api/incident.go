@@ -11,7 +11,9 @@ type Incident struct {
 	Severity string    `json:"severity"` // SeverityError or SeverityWarning
 	Upstream string    `json:"upstream"`
 	Model    string    `json:"model,omitempty"` // or its family, as the quota counts it
-	Meaning  string    `json:"meaning"`         // minute, day: a limit per minute or per day; spend, credit: money; not_offered: a limit of 0; unknown
+	// minute, day: a limit per minute or per day; spend, credit: money; not_offered: a limit of 0;
+	// unknown
+	Meaning string `json:"meaning"`
 
 	Summary   string   `json:"summary"`             // one sentence
 	Diagnosis []string `json:"diagnosis,omitempty"` // what the numbers show; the likeliest cause first
@@ -23,16 +25,21 @@ type Incident struct {
 
 	// The rest is of the first refused call.
 
-	Status     int            `json:"status,omitempty"`   // of the answer
-	Reason     string         `json:"reason,omitempty"`   // what the answer means, in short
-	Provider   *ProviderLimit `json:"provider,omitempty"` // the limit that the upstream named
-	Call       IncidentTake   `json:"call"`
-	Fallback   bool           `json:"fallback,omitempty"` // it was granted by a fallback, while the store was unavailable
-	Limits     []Limit        `json:"limits,omitempty"`   // as it was granted: what was left after it. Bucket 0 is the upstream's quota
-	Now        *StatusAnswer  `json:"now,omitempty"`      // the quota shortly after the refusal, of all processes
-	Concurrent int            `json:"concurrent"`         // calls of this process to the upstream that were under way at the refusal, this one included
-	Minute     *IncidentSum   `json:"minute,omitempty"`   // what this process sent to the model in the minute before the refusal
-	Takes      []IncidentTake `json:"takes,omitempty"`    // recent calls of this process to the upstream, the newest last
+	Status   int            `json:"status,omitempty"`   // of the answer
+	Reason   string         `json:"reason,omitempty"`   // what the answer means, in short
+	Provider *ProviderLimit `json:"provider,omitempty"` // the limit that the upstream named
+	Call     IncidentTake   `json:"call"`
+	// it was granted by a fallback, while the store was unavailable
+	Fallback bool `json:"fallback,omitempty"`
+	// as it was granted: what was left after it. Bucket 0 is the upstream's quota
+	Limits []Limit       `json:"limits,omitempty"`
+	Now    *StatusAnswer `json:"now,omitempty"` // the quota shortly after the refusal, of all processes
+	// calls of this process to the upstream that were under way at the refusal, this one included
+	Concurrent int `json:"concurrent"`
+	// what this process sent to the model in the minute before the refusal
+	Minute *IncidentSum `json:"minute,omitempty"`
+	// recent calls of this process to the upstream, the newest last
+	Takes []IncidentTake `json:"takes,omitempty"`
 }
 
 // Severities of incidents.
@@ -50,17 +57,18 @@ type ProviderLimit struct {
 
 // IncidentTake is a call as it was granted, and how it ended.
 type IncidentTake struct {
-	Granted   time.Time  `json:"granted"`
-	Sent      *time.Time `json:"sent,omitempty"`
-	Answered  *time.Time `json:"answered,omitempty"` // when the answer began
-	Model     string     `json:"model,omitempty"`
-	Priority  int        `json:"priority,omitempty"`
-	QueuedMS  int64      `json:"queued_ms,omitempty"`
-	Estimate  Costs      `json:"estimate,omitempty"` // units that were held; missing: one request
-	Used      Costs      `json:"used,omitempty"`     // units that count in the end; missing: the estimate, or it was never sent
-	Limit     string     `json:"limit,omitempty"`    // the tightest limit, as policy/limit
-	Remaining int64      `json:"remaining"`          // what was left of it after this call
-	Outcome   string     `json:"outcome"`            // OutcomeUnderWay, succeeded, failed, refused or gave_up
+	Granted  time.Time  `json:"granted"`
+	Sent     *time.Time `json:"sent,omitempty"`
+	Answered *time.Time `json:"answered,omitempty"` // when the answer began
+	Model    string     `json:"model,omitempty"`
+	Priority int        `json:"priority,omitempty"`
+	QueuedMS int64      `json:"queued_ms,omitempty"`
+	Estimate Costs      `json:"estimate,omitempty"` // units that were held; missing: one request
+	// units that count in the end; missing: the estimate, or it was never sent
+	Used      Costs  `json:"used,omitempty"`
+	Limit     string `json:"limit,omitempty"` // the tightest limit, as policy/limit
+	Remaining int64  `json:"remaining"`       // what was left of it after this call
+	Outcome   string `json:"outcome"`         // OutcomeUnderWay, succeeded, failed, refused or gave_up
 }
 
 // OutcomeUnderWay is the outcome of a call that has not ended yet.

@@ -13,16 +13,19 @@ type Policy struct {
 	Limits        []LimitSpec `json:"limits"`
 	Shadow        bool        `json:"shadow,omitempty"`         // evaluated, not enforced
 	DisabledUntil *time.Time  `json:"disabled_until,omitempty"` // it is switched off until then
-	Fallback      string      `json:"fallback,omitempty"`       // during an outage: closed, share, open; missing: the server's default
+	// during an outage: closed, share, open; missing: the server's default
+	Fallback string `json:"fallback,omitempty"`
 }
 
 // LimitSpec describes a limit as it was configured.
 type LimitSpec struct {
-	Name        string `json:"name"`
-	Unit        string `json:"unit"`
-	Kind        string `json:"kind"` // bucket, rolling, calendar, concurrency
-	Amount      int64  `json:"amount"`
-	Most        int64  `json:"most"`                // the most that may be used at priority 0: the amount, or a bucket's burst, less headroom and what is kept for higher priorities
+	Name   string `json:"name"`
+	Unit   string `json:"unit"`
+	Kind   string `json:"kind"` // bucket, rolling, calendar, concurrency
+	Amount int64  `json:"amount"`
+	// the most that may be used at priority 0: the amount, or a bucket's burst, less headroom and
+	// what is kept for higher priorities
+	Most        int64  `json:"most"`
 	WindowMS    int64  `json:"window_ms,omitempty"` // rolling: the window; bucket: the period of the amount
 	Every       string `json:"every,omitempty"`     // calendar: minute, hour, day, week, month
 	Zone        string `json:"zone,omitempty"`      // calendar

@@ -26,8 +26,9 @@ type Refusal struct {
 	Count     int64     `json:"count"`           // takes that were refused, since First
 	First     time.Time `json:"first"`
 	Last      time.Time `json:"last"`
-	Asked     int64     `json:"asked,omitempty"`    // by the last one, of the limit
-	Remaining int64     `json:"remaining"`          // of the limit, for the last one
-	Max       int64     `json:"max,omitempty"`      // of the limit, for the last one
-	Fallback  bool      `json:"fallback,omitempty"` // the last one was decided while the store was unavailable: the numbers are this process's
+	Asked     int64     `json:"asked,omitempty"` // by the last one, of the limit
+	Remaining int64     `json:"remaining"`       // of the limit, for the last one
+	Max       int64     `json:"max,omitempty"`   // of the limit, for the last one
+	// the last one was decided while the store was unavailable: the numbers are this process's
+	Fallback bool `json:"fallback,omitempty"`
 }

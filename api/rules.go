@@ -16,13 +16,14 @@ type Attributes struct {
 
 // Applied is a policy that a rule applied to attributes.
 type Applied struct {
-	Rule     string `json:"rule"` // its name, or "#" and its position from 1 if it has none
-	Policy   string `json:"policy"`
-	Tenant   string `json:"tenant,omitempty"`
-	Key      string `json:"key"`
-	Bucket   *int   `json:"bucket,omitempty"`   // position among the buckets of the answer's limits; missing if it is not enforced
-	Shadow   bool   `json:"shadow,omitempty"`   // evaluated, not enforced
-	Disabled bool   `json:"disabled,omitempty"` // the policy is switched off
+	Rule   string `json:"rule"` // its name, or "#" and its position from 1 if it has none
+	Policy string `json:"policy"`
+	Tenant string `json:"tenant,omitempty"`
+	Key    string `json:"key"`
+	// position among the buckets of the answer's limits; missing if it is not enforced
+	Bucket   *int `json:"bucket,omitempty"`
+	Shadow   bool `json:"shadow,omitempty"`   // evaluated, not enforced
+	Disabled bool `json:"disabled,omitempty"` // the policy is switched off
 }
 
 // How a shadow's answer differs from the enforced one.

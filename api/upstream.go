@@ -26,7 +26,8 @@ const (
 
 // Calls says what one process does with an upstream. Other processes have circuits of their own.
 type Calls struct {
-	Circuit      string    `json:"circuit"`            // of the connections and the models: the one that is open longest
+	// of the connections and the models: the one that is open longest
+	Circuit      string    `json:"circuit"`
 	RetryAfterMS Millis    `json:"retry_after_ms"`     // while that is open: until a call may try
 	Circuits     []Circuit `json:"circuits,omitempty"` // all that are not closed, also of single callers
 	UnderWay     int       `json:"under_way"`          // calls that hold units
@@ -35,16 +36,18 @@ type Calls struct {
 
 // Circuit is a circuit that is not closed: calls of a model fail, or no connection can be made.
 type Circuit struct {
-	Model        string `json:"model,omitempty"`  // absent: no connection to the upstream can be made
-	Caller       string `json:"caller,omitempty"` // "key NAME" or "team NAME": only their calls fail; absent: everybody's
-	State        string `json:"state"`            // open or half-open
-	RetryAfterMS Millis `json:"retry_after_ms"`   // while it is open: until a call may try
+	Model string `json:"model,omitempty"` // absent: no connection to the upstream can be made
+	// "key NAME" or "team NAME": only their calls fail; absent: everybody's
+	Caller       string `json:"caller,omitempty"`
+	State        string `json:"state"`          // open or half-open
+	RetryAfterMS Millis `json:"retry_after_ms"` // while it is open: until a call may try
 }
 
 // Quota is the bucket that counts some models of an upstream.
 type Quota struct {
-	Policy string        `json:"policy"`
-	Models []string      `json:"models"`           // as the configuration names them: exact, or a prefix with * at the end
+	Policy string `json:"policy"`
+	// as the configuration names them: exact, or a prefix with * at the end
+	Models []string      `json:"models"`
 	Status *StatusAnswer `json:"status,omitempty"` // what is used and what is left
 	Error  *Problem      `json:"error,omitempty"`  // in place of Status: why that is not known
 }

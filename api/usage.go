@@ -7,20 +7,24 @@ import "time"
 type UsageAnswer struct {
 	At      time.Time     `json:"at"` // when reading the buckets began, according to the server's clock
 	Buckets []BucketUsage `json:"buckets"`
-	Total   int           `json:"total"`             // of those that were asked for, how many are in use: at least so many with Partial
-	More    bool          `json:"more"`              // there are others, which are used less, unless Partial is set
-	Partial bool          `json:"partial,omitempty"` // not all buckets in use were read, because there are too many, or it takes too long
+	// of those that were asked for, how many are in use: at least so many with Partial
+	Total int  `json:"total"`
+	More  bool `json:"more"` // there are others, which are used less, unless Partial is set
+	// not all buckets in use were read, because there are too many, or it takes too long
+	Partial bool `json:"partial,omitempty"`
 }
 
 // BucketUsage says what is used of the limits of a bucket.
 type BucketUsage struct {
-	Policy      string     `json:"policy"` // ends with ~shadow for a bucket in which only rules in shadow count
-	Tenant      string     `json:"tenant,omitempty"`
-	Key         string     `json:"key"`
-	Open        int        `json:"open"`                   // reservations
-	PausedUntil *time.Time `json:"paused_until,omitempty"` // it refuses every take until then, according to the store's clock
-	Fallback    bool       `json:"fallback,omitempty"`     // the store was unavailable: the numbers are those of the process that answers
-	Limits      []LimitUse `json:"limits"`                 // in the policy's order
+	Policy string `json:"policy"` // ends with ~shadow for a bucket in which only rules in shadow count
+	Tenant string `json:"tenant,omitempty"`
+	Key    string `json:"key"`
+	Open   int    `json:"open"` // reservations
+	// it refuses every take until then, according to the store's clock
+	PausedUntil *time.Time `json:"paused_until,omitempty"`
+	// the store was unavailable: the numbers are those of the process that answers
+	Fallback bool       `json:"fallback,omitempty"`
+	Limits   []LimitUse `json:"limits"` // in the policy's order
 }
 
 // LimitUse says what is used of a limit.

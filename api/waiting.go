@@ -20,13 +20,16 @@ const ReasonHeld Reason = "held"
 
 // Progress says what a take waits for.
 type Progress struct {
-	Place      int    `json:"place"`           // in the line of its bucket in this server process: 1 is the first. What waits in other processes is not known
-	Reason     Reason `json:"reason"`          // what holds up the line
-	Policy     string `json:"policy"`          // of the bucket for which it waits
-	Limit      string `json:"limit,omitempty"` // that refuses the first of the line
-	Pause      string `json:"pause,omitempty"` // the reason of the pause, for people
-	EstimateMS int64  `json:"estimate_ms"`     // how long it takes at least until it passes, as far as that is known; 0: perhaps at any time
-	WaitedMS   int64  `json:"waited_ms"`
+	// in the line of its bucket in this server process: 1 is the first. What waits in other
+	// processes is not known
+	Place  int    `json:"place"`
+	Reason Reason `json:"reason"`          // what holds up the line
+	Policy string `json:"policy"`          // of the bucket for which it waits
+	Limit  string `json:"limit,omitempty"` // that refuses the first of the line
+	Pause  string `json:"pause,omitempty"` // the reason of the pause, for people
+	// how long it takes at least until it passes, as far as that is known; 0: perhaps at any time
+	EstimateMS int64 `json:"estimate_ms"`
+	WaitedMS   int64 `json:"waited_ms"`
 }
 
 // MaxLines is the largest number of lines in a [WaitingAnswer].

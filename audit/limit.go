@@ -83,7 +83,8 @@ func (l Limit) check() (Limit, error) {
 		l.Burst = l.Amount
 	}
 	if l.Amount < 0 || l.Amount > maxUnits || l.Burst < 0 || l.Burst > maxUnits {
-		return l, fmt.Errorf("limit %s: amount %d and burst %d must be from 0 to %d", l.Name, l.Amount, l.Burst, int64(maxUnits))
+		return l, fmt.Errorf("limit %s: amount %d and burst %d must be from 0 to %d", l.Name, l.Amount, l.Burst,
+			int64(maxUnits))
 	}
 	if l.Window == Bucket {
 		if hi, lo := bits.Mul64(uint64(l.Burst), uint64(l.parts())); hi != 0 || lo >= 1<<61 {

@@ -19,12 +19,18 @@ func drawLine(t *rapid.T) *audit.Line {
 		return audit.Amount{Unit: texts.Draw(t, "unit"), N: rapid.Int64Range(0, 1_000_000_000_000).Draw(t, "n")}
 	}), -1, 4)
 	l := &audit.Line{
-		N: rapid.Uint64Range(1, 1<<62).Draw(t, "n"), At: rapid.Int64Range(1, 1<<62).Draw(t, "at"), Event: audit.Event(rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "event")),
-		Version: rapid.IntRange(0, 9).Draw(t, "version"), Run: texts.Draw(t, "run"), Host: texts.Draw(t, "host"), Part: rapid.IntRange(0, 9).Draw(t, "part"),
-		Call: rapid.Uint64Range(0, 1<<62).Draw(t, "call"), Upstream: texts.Draw(t, "upstream"), Granted: times.Draw(t, "granted"),
-		Owner: texts.Draw(t, "owner"), Model: texts.Draw(t, "model"), Policy: texts.Draw(t, "policy"), Limit: texts.Draw(t, "limit"),
-		Sent: times.Draw(t, "sent"), Answered: times.Draw(t, "answered"), Ended: times.Draw(t, "ended"), Outcome: texts.Draw(t, "outcome"),
-		Status: rapid.IntRange(0, 599).Draw(t, "status"), Meaning: texts.Draw(t, "meaning"), Unit: texts.Draw(t, "unit"), Reported: audit.Reported(texts.Draw(t, "reported")),
+		N: rapid.Uint64Range(1, 1<<62).Draw(t, "n"), At: rapid.Int64Range(1, 1<<62).Draw(t, "at"),
+		Event:   audit.Event(rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "event")),
+		Version: rapid.IntRange(0, 9).Draw(t, "version"), Run: texts.Draw(t, "run"), Host: texts.Draw(t, "host"),
+		Part: rapid.IntRange(0, 9).Draw(t, "part"),
+		Call: rapid.Uint64Range(0, 1<<62).Draw(t, "call"), Upstream: texts.Draw(t, "upstream"),
+		Granted: times.Draw(t, "granted"),
+		Owner:   texts.Draw(t, "owner"), Model: texts.Draw(t, "model"), Policy: texts.Draw(t, "policy"),
+		Limit: texts.Draw(t, "limit"),
+		Sent:  times.Draw(t, "sent"), Answered: times.Draw(t, "answered"), Ended: times.Draw(t, "ended"),
+		Outcome: texts.Draw(t, "outcome"),
+		Status:  rapid.IntRange(0, 599).Draw(t, "status"), Meaning: texts.Draw(t, "meaning"),
+		Unit: texts.Draw(t, "unit"), Reported: audit.Reported(texts.Draw(t, "reported")),
 	}
 	if rapid.Bool().Draw(t, "amounts") {
 		l.Reserved, l.Used = amounts.Draw(t, "reserved"), amounts.Draw(t, "used")
@@ -102,7 +108,8 @@ func FuzzReplay(f *testing.F) {
 			t.Fatal(err)
 		}
 		if r.Calls != r.Settled+r.Refunded+r.Unended {
-			t.Errorf("%d calls, but %d settled, %d refunded, %d without an end", r.Calls, r.Settled, r.Refunded, r.Unended)
+			t.Errorf("%d calls, but %d settled, %d refunded, %d without an end", r.Calls, r.Settled, r.Refunded,
+				r.Unended)
 		}
 	})
 }

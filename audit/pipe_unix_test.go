@@ -28,7 +28,8 @@ func TestPipesAreNotRead(t *testing.T) {
 	if r, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err != nil || r.Calls != 1 {
 		t.Errorf("the files of the folder: %+v, %v", r, err)
 	}
-	if _, err := audit.Replay(t.Context(), []string{pipe}, nil, nil); err == nil || !strings.Contains(err.Error(), "neither a file nor a folder") {
+	if _, err := audit.Replay(t.Context(), []string{pipe}, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "neither a file nor a folder") {
 		t.Errorf("a pipe: %v", err)
 	}
 }

@@ -40,13 +40,15 @@ type api struct {
 
 var apis = []api{
 	{
-		simulator.Gemini, llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
+		simulator.Gemini, llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent",
+		"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
 		`{"contents":[{"role":"user","parts":[{"text":%q}]}],"generationConfig":{"maxOutputTokens":100}%s}`, "",
 		[]simulator.Dimension{simulator.InputTokens},
 	},
 	{
 		simulator.OpenAI, llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
-		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true,"stream_options":{"include_usage":true}`,
+		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`,
+		`,"stream":true,"stream_options":{"include_usage":true}`,
 		[]simulator.Dimension{simulator.Tokens},
 	},
 	{
@@ -84,20 +86,26 @@ const margin = 2 * time.Second
 
 func drawScenario(t *rapid.T) *scenario {
 	s := &scenario{api: rapid.SampledFrom(apis).Draw(t, "api")}
-	minutes := rapid.SampledFrom([]simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Bucket}).Draw(t, "minutes")
-	s.limits = []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: rapid.Int64Range(2, 9).Draw(t, "rpm"), Window: minutes, Period: time.Minute}}
+	minutes := rapid.SampledFrom([]simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Bucket}).Draw(t,
+		"minutes")
+	s.limits = []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests,
+		Amount: rapid.Int64Range(2, 9).Draw(t, "rpm"), Window: minutes, Period: time.Minute}}
 	if rapid.Bool().Draw(t, "tokens") {
 		for _, u := range s.api.units {
-			s.limits = append(s.limits, simulator.Limit{Name: string(u), Dimension: u, Amount: rapid.Int64Range(1500, 6000).Draw(t, "tpm"), Window: minutes, Period: time.Minute})
+			s.limits = append(s.limits, simulator.Limit{Name: string(u), Dimension: u,
+				Amount: rapid.Int64Range(1500, 6000).Draw(t, "tpm"), Window: minutes, Period: time.Minute})
 		}
 	}
-	zone := rapid.SampledFrom([]string{"America/Los_Angeles", "UTC", "America/Sao_Paulo", "Asia/Kathmandu"}).Draw(t, "zone")
+	zone := rapid.SampledFrom([]string{"America/Los_Angeles", "UTC", "America/Sao_Paulo", "Asia/Kathmandu"}).Draw(t,
+		"zone")
 	if rapid.Bool().Draw(t, "day") {
-		s.limits = append(s.limits, simulator.Limit{Name: "rpd", Dimension: simulator.Requests, Amount: rapid.Int64Range(5, 40).Draw(t, "rpd"), Window: simulator.Day, Zone: zone})
+		s.limits = append(s.limits, simulator.Limit{Name: "rpd", Dimension: simulator.Requests,
+			Amount: rapid.Int64Range(5, 40).Draw(t, "rpd"), Window: simulator.Day, Zone: zone})
 	}
 	loc, _ := time.LoadLocation(zone)
 	// Around midnight, before days on which the clocks may change.
-	day := rapid.SampledFrom([]time.Time{time.Date(2026, 3, 8, 0, 0, 0, 0, loc), time.Date(2026, 11, 1, 0, 0, 0, 0, loc), time.Date(2026, 2, 1, 0, 0, 0, 0, loc)}).Draw(t, "day")
+	day := rapid.SampledFrom([]time.Time{time.Date(2026, 3, 8, 0, 0, 0, 0, loc),
+		time.Date(2026, 11, 1, 0, 0, 0, 0, loc), time.Date(2026, 2, 1, 0, 0, 0, 0, loc)}).Draw(t, "day")
 	s.start = day.Add(-time.Duration(rapid.IntRange(0, 300).Draw(t, "before")) * time.Second)
 	right := rapid.Bool().Draw(t, "right")
 	for range s.limits {
@@ -107,13 +115,15 @@ func drawScenario(t *rapid.T) *scenario {
 		}
 	}
 	s.callers = rapid.IntRange(1, 4).Draw(t, "callers")
-	s.travel = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond}).Draw(t, "travel")
+	s.travel = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 700 * time.Millisecond,
+		1500 * time.Millisecond}).Draw(t, "travel")
 	s.seed = rapid.Uint64Range(1, 1000).Draw(t, "seed")
 	s.leave = rapid.Bool().Draw(t, "leave")
 	if rapid.IntRange(0, 2).Draw(t, "killed") == 0 {
 		s.kill = time.Duration(rapid.IntRange(1, 200_000).Draw(t, "kill")) * time.Millisecond
 	}
-	for _, k := range []simulator.FaultKind{simulator.FaultCut, simulator.FaultNoUsage, simulator.FaultInternal, simulator.FaultClose} {
+	for _, k := range []simulator.FaultKind{simulator.FaultCut, simulator.FaultNoUsage, simulator.FaultInternal,
+		simulator.FaultClose} {
 		if rapid.IntRange(0, 3).Draw(t, string(k)) == 0 {
 			s.faults = append(s.faults, simulator.Fault{Kind: k, Rate: 0.15, After: 2})
 		}
@@ -122,7 +132,8 @@ func drawScenario(t *rapid.T) *scenario {
 		return load{
 			pause: time.Duration(rapid.IntRange(0, 12_000).Draw(t, "pause")) * time.Millisecond,
 			words: rapid.IntRange(1, 400).Draw(t, "words"), output: rapid.IntRange(1, 100).Draw(t, "output"),
-			delay: time.Duration(rapid.SampledFrom([]int{1, 100, 3000}).Draw(t, "delay")) * time.Millisecond, stream: rapid.Bool().Draw(t, "stream"),
+			delay:  time.Duration(rapid.SampledFrom([]int{1, 100, 3000}).Draw(t, "delay")) * time.Millisecond,
+			stream: rapid.Bool().Draw(t, "stream"),
 		}
 	}), 20, 50).Draw(t, "calls")
 	return s
@@ -165,7 +176,8 @@ func (s *scenario) quotas(t *testing.T) []audit.Quota {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Limits = append(q.Limits, audit.Limit{Name: l.Name, Unit: string(l.Dimension), Amount: l.Amount, Window: audit.Window(l.Window), Zone: zone, Margin: margin})
+		q.Limits = append(q.Limits, audit.Limit{Name: l.Name, Unit: string(l.Dimension), Amount: l.Amount,
+			Window: audit.Window(l.Window), Zone: zone, Margin: margin})
 	}
 	return []audit.Quota{q}
 }
@@ -175,7 +187,8 @@ func (s *scenario) play(t *testing.T) (*simulator.Server, string) {
 	t.Helper()
 	time.Sleep(time.Until(s.start))
 	sim, err := simulator.New(&simulator.Options{
-		Quotas: []simulator.Quota{{Provider: s.api.provider, Name: "quota", Models: []string{"*"}, Limits: s.limits}}, Travel: s.travel, Seed: s.seed, Faults: s.faults,
+		Quotas: []simulator.Quota{{Provider: s.api.provider, Name: "quota", Models: []string{"*"}, Limits: s.limits}},
+		Travel: s.travel, Seed: s.seed, Faults: s.faults,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +220,8 @@ func (s *scenario) play(t *testing.T) (*simulator.Server, string) {
 			base, quota, over = p, p, append(over, func() { p.bury(t) })
 		}
 		client := outbound.New(quota, &outbound.Options{
-			Upstream: "provider", Owner: "project", Observer: ledger.Observer(), Breaker: outbound.Breaker{Failures: -1},
+			Upstream: "provider", Owner: "project", Observer: ledger.Observer(),
+			Breaker: outbound.Breaker{Failures: -1},
 		})
 		rt := outbound.NewTransport(client, s.api.profile(), &outbound.TransportOptions{
 			Base: base,
@@ -325,8 +339,10 @@ func (s *scenario) call(ctx context.Context, rt http.RoundTripper, l load, leave
 	if l.stream {
 		path, more = s.api.live, s.api.more
 	}
-	prompt := fmt.Sprintf("%s\nsimulate: output=%d delay=%v chunk=50ms", strings.Repeat("word ", l.words), l.output, l.delay)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://provider.test"+path, strings.NewReader(fmt.Sprintf(s.api.body, prompt, more)))
+	prompt := fmt.Sprintf("%s\nsimulate: output=%d delay=%v chunk=50ms", strings.Repeat("word ", l.words), l.output,
+		l.delay)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://provider.test"+path,
+		strings.NewReader(fmt.Sprintf(s.api.body, prompt, more)))
 	if err != nil {
 		return
 	}
@@ -349,7 +365,8 @@ func (s *scenario) agree(r *audit.Report, sim *simulator.Server) error {
 	v := sim.Violations()
 	right := slices.Max(s.factors) == 1
 	if v.Total == 0 && right && r.Verdict != audit.Within {
-		return fmt.Errorf("the referee counted no violation, and the limits are right: got %q: %s", r.Verdict, describe(r))
+		return fmt.Errorf("the referee counted no violation, and the limits are right: got %q: %s", r.Verdict,
+			describe(r))
 	}
 	if right && v.Total > 0 {
 		return fmt.Errorf("the limits are right, and the referee counted %d violations: %+v", v.Total, v.Calls)
@@ -360,8 +377,10 @@ func (s *scenario) agree(r *audit.Report, sim *simulator.Server) error {
 			if l == nil || l.Verdict == audit.Within || e == nil {
 				return fmt.Errorf("the referee refused a call by %s at %v (%+v), and the audit has no episode there: %s", x.Limit, c.Arrived, x, describe(r))
 			}
-			if x.Dimension == simulator.Requests && l.Verdict != audit.Over && len(s.faults) == 0 && !s.leave && s.kill == 0 {
-				return fmt.Errorf("%s was exceeded for certain, and the audit says %q: %s", x.Limit, l.Verdict, describe(r))
+			if x.Dimension == simulator.Requests && l.Verdict != audit.Over && len(s.faults) == 0 && !s.leave &&
+				s.kill == 0 {
+				return fmt.Errorf("%s was exceeded for certain, and the audit says %q: %s", x.Limit, l.Verdict,
+					describe(r))
 			}
 		}
 	}

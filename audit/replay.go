@@ -86,7 +86,8 @@ func Replay(ctx context.Context, paths []string, quotas []Quota, opts *Options) 
 }
 
 func newReplayer(quotas []Quota, opts *Options) (*replayer, error) {
-	r := &replayer{groups: map[group][]*series{}, shared: map[seriesKey]*series{}, report: Report{Runs: []Run{}, By: map[string]int64{}, Limits: []LimitReport{}}}
+	r := &replayer{groups: map[group][]*series{}, shared: map[seriesKey]*series{},
+		report: Report{Runs: []Run{}, By: map[string]int64{}, Limits: []LimitReport{}}}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -174,7 +175,8 @@ func (r *replayer) line(run *run) {
 			return
 		}
 		c := &call{
-			at: l.At, granted: l.Granted, upstream: l.Upstream, owner: l.Owner, policy: l.Policy, model: l.Model, number: l.Call, reserved: slices.Clone(l.Reserved),
+			at: l.At, granted: l.Granted, upstream: l.Upstream, owner: l.Owner, policy: l.Policy, model: l.Model,
+			number: l.Call, reserved: slices.Clone(l.Reserved),
 		}
 		r.report.Calls++
 		run.open[k] = c
@@ -223,7 +225,8 @@ func (r *replayer) ended(run *run, c *call, l *Line) {
 		r.report.RefusalCount++
 		if len(r.report.Refusals) < maxRefusals {
 			r.report.Refusals = append(r.report.Refusals, Refusal{
-				At: time.Unix(0, l.Sent), Run: run.info.ID, Call: c.number, Upstream: c.upstream, Owner: c.owner, Model: c.model,
+				At: time.Unix(0, l.Sent), Run: run.info.ID, Call: c.number, Upstream: c.upstream, Owner: c.owner,
+				Model:  c.model,
 				Status: l.Status, Meaning: l.Meaning, Unit: l.Unit,
 			})
 		}
@@ -336,7 +339,8 @@ func (r *replayer) end(all []*run) *Report {
 		p.Limits = append(p.Limits, s.report(r.now))
 	}
 	slices.SortFunc(p.Limits, func(a, b LimitReport) int {
-		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Limit, b.Limit), -cmp.Compare(a.Window, b.Window))
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Model, b.Model),
+			cmp.Compare(a.Limit, b.Limit), -cmp.Compare(a.Window, b.Window))
 	})
 	p.judge()
 	return p

@@ -26,7 +26,8 @@ func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i
 func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(i int, begin, end *audit.Line)) {
 	t.Helper()
 	start := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	text := (&audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run, Part: 1}).Append(nil)
+	text := (&audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run,
+		Part: 1}).Append(nil)
 	n := uint64(1)
 	put := func(at time.Time, l audit.Line) {
 		n++
@@ -36,10 +37,13 @@ func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(
 	one := []audit.Amount{{Unit: "requests", N: 1}}
 	for i, after := range sent {
 		at, id := start.Add(after), uint64(i+1)
-		begin := audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o", Model: "m", Reserved: one}
+		begin := audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o",
+			Model: "m", Reserved: one}
 		end := audit.Line{
-			Event: audit.Settled, Call: id, Upstream: "u", Granted: at.UnixNano(), Sent: at.UnixNano(), Answered: at.Add(time.Millisecond).UnixNano(),
-			Ended: at.Add(time.Millisecond).UnixNano(), Outcome: "succeeded", Status: 200, Used: one, Reported: audit.ReportedAll,
+			Event: audit.Settled, Call: id, Upstream: "u", Granted: at.UnixNano(), Sent: at.UnixNano(),
+			Answered: at.Add(time.Millisecond).UnixNano(),
+			Ended:    at.Add(time.Millisecond).UnixNano(), Outcome: "succeeded", Status: 200, Used: one,
+			Reported: audit.ReportedAll,
 		}
 		change(i, &begin, &end)
 		put(at, begin)
@@ -51,7 +55,8 @@ func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(
 }
 
 // verdicts returns what is said of each limit, by its window.
-func verdicts(t *testing.T, dir string, opts *audit.Options, limit audit.Limit) (map[audit.Window]audit.Verdict, *audit.Report) {
+func verdicts(t *testing.T, dir string, opts *audit.Options, limit audit.Limit) (map[audit.Window]audit.Verdict,
+	*audit.Report) {
 	t.Helper()
 	r, err := audit.Replay(t.Context(), []string{dir}, []audit.Quota{{Name: "q", Limits: []audit.Limit{limit}}}, opts)
 	if err != nil {
@@ -98,7 +103,8 @@ func TestBothWindows(t *testing.T) {
 		audit.Aligned: {audit.Aligned: audit.Within},
 	} {
 		got, _ := verdicts(t, dir, &audit.Options{Windows: w}, limit)
-		if len(got) != len(want) || got[audit.Rolling] != want[audit.Rolling] || got[audit.Aligned] != want[audit.Aligned] {
+		if len(got) != len(want) || got[audit.Rolling] != want[audit.Rolling] ||
+			got[audit.Aligned] != want[audit.Aligned] {
 			t.Errorf("windows %q: got %v, want %v", w, got, want)
 		}
 	}
@@ -116,7 +122,8 @@ func TestRefusedThoughThereWasRoom(t *testing.T) {
 	})
 	limit := audit.Limit{Name: "rpm", Amount: 10, Window: audit.Rolling}
 	got, r := verdicts(t, dir, &audit.Options{Windows: audit.Rolling}, limit)
-	if got[audit.Rolling] != audit.Possible || r.Limits[0].Unexplained != 1 || r.RefusalCount != 1 || len(r.Refusals) != 1 || r.Refusals[0].Meaning != "minute" {
+	if got[audit.Rolling] != audit.Possible || r.Limits[0].Unexplained != 1 || r.RefusalCount != 1 ||
+		len(r.Refusals) != 1 || r.Refusals[0].Meaning != "minute" {
 		t.Errorf("got %v and %+v, want one refusal that nothing explains", got, r)
 	}
 	limit.Amount = 1
@@ -164,10 +171,13 @@ func TestUnitsThatAreNotNamed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			writeBoth(t, dir, "A", []time.Duration{time.Second}, func(_ int, begin, end *audit.Line) { begin.Reserved, end.Used = c.reserved, c.used })
-			_, r := verdicts(t, dir, &audit.Options{Windows: audit.Aligned}, audit.Limit{Name: "l", Unit: c.unit, Amount: 100, Window: audit.Rolling})
+			writeBoth(t, dir, "A", []time.Duration{time.Second},
+				func(_ int, begin, end *audit.Line) { begin.Reserved, end.Used = c.reserved, c.used })
+			_, r := verdicts(t, dir, &audit.Options{Windows: audit.Aligned},
+				audit.Limit{Name: "l", Unit: c.unit, Amount: 100, Window: audit.Rolling})
 			if got := r.Limits[0]; got.Least.Units != c.least || got.Total != c.most {
-				t.Errorf("used at least %d, in all at most %d; want %d and %d", got.Least.Units, got.Total, c.least, c.most)
+				t.Errorf("used at least %d, in all at most %d; want %d and %d", got.Least.Units, got.Total, c.least,
+					c.most)
 			}
 		})
 	}
@@ -179,7 +189,8 @@ func TestUnitsThatAreNotNamed(t *testing.T) {
 // req: C1
 func TestCallsOfNoPolicy(t *testing.T) {
 	t.Parallel()
-	for policy, want := range map[string]audit.Verdict{"quota": audit.Within, "slots": audit.Within, "": audit.Possible, "renamed": audit.Possible} {
+	for policy, want := range map[string]audit.Verdict{"quota": audit.Within, "slots": audit.Within, "": audit.Possible,
+		"renamed": audit.Possible} {
 		dir := t.TempDir()
 		writeBoth(t, dir, "A", []time.Duration{time.Second, 2 * time.Second}, func(i int, begin, _ *audit.Line) {
 			if begin.Policy = "quota"; i == 1 {
@@ -206,23 +217,27 @@ func TestOtherFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	incidents := filepath.Join(dir, "quota.db-incidents"+audit.Suffix)
 	write := func(path string) {
-		if err := os.WriteFile(path, []byte(`{"id":"20260701T120000000Z-aaaaaaaa","at":"2026-07-01T12:00:00Z"}`+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(`{"id":"20260701T120000000Z-aaaaaaaa","at":"2026-07-01T12:00:00Z"}`+"\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(incidents)
-	if _, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err == nil || !strings.Contains(err.Error(), "there is no ledger in "+dir) {
+	if _, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "there is no ledger in "+dir) {
 		t.Errorf("a folder without a ledger: %v", err)
 	}
 	writeRun(t, dir, "A", []time.Duration{time.Second}, nil)
 	if r, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err != nil || r.Calls != 1 {
 		t.Errorf("the folder: %+v, %v; want a call", r, err)
 	}
-	if _, err := audit.Replay(t.Context(), []string{incidents}, nil, nil); err == nil || !strings.Contains(err.Error(), "is not a file of a ledger") {
+	if _, err := audit.Replay(t.Context(), []string{incidents}, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "is not a file of a ledger") {
 		t.Errorf("the file itself: %v", err)
 	}
 	write(filepath.Join(dir, audit.Prefix+"damaged"+audit.Suffix))
-	if _, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err == nil || !strings.Contains(err.Error(), "is not a file of a ledger") {
+	if _, err := audit.Replay(t.Context(), []string{dir}, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "is not a file of a ledger") {
 		t.Errorf("a damaged file of a ledger: %v", err)
 	}
 }

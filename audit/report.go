@@ -135,12 +135,13 @@ type Peak struct {
 
 // Episode is a time in which windows follow each other that are over, or possibly over.
 type Episode struct {
-	From    time.Time `json:"from"`    // the start of the first one
-	Until   time.Time `json:"until"`   // the end of the last one
-	Least   int64     `json:"least"`   // in the worst one
-	Most    int64     `json:"most"`    // in the worst one
-	Certain bool      `json:"certain"` // the least exceeds the limit, or the upstream refused a call and named this limit
-	Refused bool      `json:"refused"` // the upstream refused a call
+	From  time.Time `json:"from"`  // the start of the first one
+	Until time.Time `json:"until"` // the end of the last one
+	Least int64     `json:"least"` // in the worst one
+	Most  int64     `json:"most"`  // in the worst one
+	// the least exceeds the limit, or the upstream refused a call and named this limit
+	Certain bool `json:"certain"`
+	Refused bool `json:"refused"` // the upstream refused a call
 }
 
 // incomplete reports whether something is missing.

@@ -331,7 +331,8 @@ func (s *series) share(until int64) {
 	} else {
 		l.Windows = s.limit.windows(s.first, until)
 		l.Allowed, l.Used = l.Windows*s.limit.Amount, s.done
-		if whole := s.index < l.Windows; s.limit.Window == Rolling && whole || s.limit.Window != Rolling && s.limit.spanOf(s.index).until <= until {
+		if whole := s.index < l.Windows; s.limit.Window == Rolling && whole ||
+			s.limit.Window != Rolling && s.limit.spanOf(s.index).until <= until {
 			l.Used += s.now
 		}
 	}
@@ -343,7 +344,8 @@ func (s *series) share(until int64) {
 func newSeries(l *Limit, owner, quota, model string) *series {
 	s := &series{limit: l, w: l.Period.Nanoseconds(), ends: map[int64]bool{}}
 	s.line = LimitReport{
-		Quota: quota, Owner: owner, Model: model, Limit: l.Name, Counts: l.String(), Unit: l.Unit, Window: l.Window, Amount: l.Amount, Burst: l.Burst,
+		Quota: quota, Owner: owner, Model: model, Limit: l.Name, Counts: l.String(), Unit: l.Unit, Window: l.Window,
+		Amount: l.Amount, Burst: l.Burst,
 	}
 	return s
 }

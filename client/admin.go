@@ -42,7 +42,8 @@ type BucketsQuery struct {
 // Buckets lists keys of a policy whose buckets are in use: one page. See [Client.Keys] for all.
 func (c *Client) Buckets(ctx context.Context, q BucketsQuery) (out api.BucketsAnswer, err error) {
 	v := listValues(q.Limit, map[string]string{"policy": q.Policy, "tenant": q.Tenant, "after": q.After})
-	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/buckets?" + v.Encode(), wait: listTime, again: true}, &out)
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/buckets?" + v.Encode(), wait: listTime, again: true},
+		&out)
 	return out, err
 }
 
@@ -71,7 +72,8 @@ type UsageQuery struct {
 // Usage lists buckets in use with what is used of their limits, the most used first.
 func (c *Client) Usage(ctx context.Context, q UsageQuery) (out api.UsageAnswer, err error) {
 	v := listValues(q.Limit, map[string]string{"policy": q.Policy, "tenant": q.Tenant, "match": q.Match})
-	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/usage?" + v.Encode(), wait: usageTime, again: true}, &out)
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/usage?" + v.Encode(), wait: usageTime, again: true},
+		&out)
 	return out, err
 }
 

@@ -160,13 +160,16 @@ func (q *call) read(res *http.Response, text []byte, out any) error {
 			return q.failed(true, errors.New("a malformed problem"))
 		}
 		return &p
-	case res.StatusCode == http.StatusOK && (media == "application/json" || q.progress != nil && media == api.ProgressType), res.StatusCode == http.StatusServiceUnavailable && media == "application/json":
+	case res.StatusCode == http.StatusOK && (media == "application/json" ||
+		q.progress != nil && media == api.ProgressType), res.StatusCode == http.StatusServiceUnavailable &&
+		media == "application/json":
 		if err := json.Unmarshal(text, out); err != nil {
 			return q.failed(true, err)
 		}
 		return nil
 	}
-	return q.failed(true, fmt.Errorf("the answer has status %s and is not from a Drawgate server: is the address right?", res.Status))
+	return q.failed(true,
+		fmt.Errorf("the answer has status %s and is not from a Drawgate server: is the address right?", res.Status))
 }
 
 func (q *call) failed(maybe bool, err error) error {

@@ -60,7 +60,8 @@ type Client struct {
 func New(baseURL string, opts *Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("client: %q is not the address of a server: give one such as http://127.0.0.1:7878", redact(baseURL))
+		return nil, fmt.Errorf("client: %q is not the address of a server: give one such as http://127.0.0.1:7878",
+			redact(baseURL))
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("client: the address of a server must not have a user, query or fragment: put an access token into Options.Token")
@@ -68,7 +69,8 @@ func New(baseURL string, opts *Options) (*Client, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), token: opts.Token, timeout: opts.Timeout, attempts: opts.Attempts, slots: make(chan struct{}, maxGiveUps)}
+	c := &Client{base: strings.TrimRight(u.String(), "/"), token: opts.Token, timeout: opts.Timeout,
+		attempts: opts.Attempts, slots: make(chan struct{}, maxGiveUps)}
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}

@@ -24,10 +24,12 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 		t.Fatalf("got %+v, %v", a, err)
 	}
 	a, err := c.Take(t.Context(), take("k", 600))
-	if err != nil || a.Allowed || a.Reason != api.ReasonLimited || a.RefusedBy == nil || a.RefusedBy.Limit != "tpm" || a.RetryAfterMS.Duration() < 59*time.Minute {
+	if err != nil || a.Allowed || a.Reason != api.ReasonLimited || a.RefusedBy == nil || a.RefusedBy.Limit != "tpm" ||
+		a.RetryAfterMS.Duration() < 59*time.Minute {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	if res, a, err := c.Reserve(t.Context(), api.Take{Bucket: take("k", 600).Bucket, HoldMS: 1000}); err != nil || res != nil || a.Allowed {
+	if res, a, err := c.Reserve(t.Context(), api.Take{Bucket: take("k", 600).Bucket, HoldMS: 1000}); err != nil ||
+		res != nil || a.Allowed {
 		t.Errorf("reserve: %v, %+v, %v", res, a, err)
 	}
 }
@@ -35,11 +37,13 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	c := plain(t)
-	answers, err := c.TakeBatch(t.Context(), []api.Take{take("k", 600), take("k", 600), {Bucket: api.Bucket{Policy: "nope"}}})
+	answers, err := c.TakeBatch(t.Context(), []api.Take{take("k", 600), take("k", 600),
+		{Bucket: api.Bucket{Policy: "nope"}}})
 	if none, err := c.TakeBatch(t.Context(), nil); none != nil || err != nil || used(t, c, api.DefaultKey)["rpm"] != 0 {
 		t.Errorf("an empty batch: %v, %v", none, err)
 	}
-	if err != nil || len(answers) != 3 || !answers[0].Allowed || answers[1].Allowed || answers[2].Error == nil || answers[2].Error.Code != api.CodeUnknownPolicy {
+	if err != nil || len(answers) != 3 || !answers[0].Allowed || answers[1].Allowed || answers[2].Error == nil ||
+		answers[2].Error.Code != api.CodeUnknownPolicy {
 		t.Errorf("got %+v, %v", answers, err)
 	}
 }
@@ -59,7 +63,8 @@ func TestReservation(t *testing.T) {
 		t.Errorf("%v are left of a minute", left)
 	}
 	token := settled.Token()
-	if err := settled.Renew(t.Context(), time.Hour); err != nil || settled.Token() == token || time.Until(settled.Deadline()) < 59*time.Minute {
+	if err := settled.Renew(t.Context(), time.Hour); err != nil || settled.Token() == token ||
+		time.Until(settled.Deadline()) < 59*time.Minute {
 		t.Errorf("renewed until %v, %v", settled.Deadline(), err)
 	}
 	if err := c.Resume(settled.Token()).Settle(t.Context(), api.Costs{"tokens": 100}); err != nil {
@@ -69,7 +74,8 @@ func TestReservation(t *testing.T) {
 		t.Error(err)
 	}
 	for name, err := range map[string]error{
-		"settle": settled.Settle(t.Context(), nil), "cancel": cancelled.Cancel(t.Context()), "renew": cancelled.Renew(t.Context(), time.Minute),
+		"settle": settled.Settle(t.Context(), nil), "cancel": cancelled.Cancel(t.Context()),
+		"renew": cancelled.Renew(t.Context(), time.Minute),
 	} {
 		if err != client.ErrGone { //nolint:errorlint // exactly that
 			t.Errorf("%s once more: %v, want gone", name, err)
@@ -103,7 +109,8 @@ func TestNothingIsHeldWhereNothingCounts(t *testing.T) {
 	if err != nil || res == nil || !a.Unmatched {
 		t.Fatalf("got %v, %+v, %v", res, a, err)
 	}
-	for _, err := range []error{res.Renew(t.Context(), time.Second), res.Settle(t.Context(), nil), res.Cancel(t.Context())} {
+	for _, err := range []error{res.Renew(t.Context(), time.Second), res.Settle(t.Context(), nil),
+		res.Cancel(t.Context())} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -114,7 +121,8 @@ func TestExplainAndStatus(t *testing.T) {
 	t.Parallel()
 	c := plain(t)
 	at := &api.Attributes{Path: "/upload/x", User: "u"}
-	if a, err := c.Take(t.Context(), api.Take{Attributes: at}); err != nil || !a.Allowed || len(a.Applied) != 1 || a.Applied[0].Rule != "uploads" {
+	if a, err := c.Take(t.Context(), api.Take{Attributes: at}); err != nil || !a.Allowed || len(a.Applied) != 1 ||
+		a.Applied[0].Rule != "uploads" {
 		t.Fatalf("got %+v, %v", a, err)
 	}
 	e, err := c.Explain(t.Context(), api.ExplainRequest{Attributes: at})
@@ -135,11 +143,13 @@ func TestAdministration(t *testing.T) {
 		}
 		return []string{"store"}, nil
 	}, Upstreams: func() []api.Upstream {
-		return []api.Upstream{{Name: "a"}, {Name: "b c", Owner: "a", Calls: &api.Calls{Circuit: api.CircuitOpen}, Quotas: []api.Quota{{Policy: "llm", Models: []string{"*"}}}}}
+		return []api.Upstream{{Name: "a"}, {Name: "b c", Owner: "a", Calls: &api.Calls{Circuit: api.CircuitOpen},
+			Quotas: []api.Quota{{Policy: "llm", Models: []string{"*"}}}}}
 	}}
 	c := dial(t, listen(t, newServer(t, memstore.New(nil), opts).AdminHandler()), nil)
 	ps, err := c.Policies(t.Context())
-	if err != nil || len(ps) != 2 || ps[0].Name != "llm" || ps[0].Limits[1].Description != "1000 tokens per rolling 1h" {
+	if err != nil || len(ps) != 2 || ps[0].Name != "llm" ||
+		ps[0].Limits[1].Description != "1000 tokens per rolling 1h" {
 		t.Errorf("got %+v, %v", ps, err)
 	}
 	if p, err := c.Disable(t.Context(), "llm", time.Hour); err != nil || p.DisabledUntil == nil {
@@ -171,15 +181,18 @@ func TestAdministration(t *testing.T) {
 	if err != nil || len(u.Buckets) != 1 || u.Buckets[0].Key != "c/d e" || u.Buckets[0].Limits[1].Used != 1 || u.More {
 		t.Errorf("got %+v, %v", u, err)
 	}
-	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil || n != 2 || used(t, c, "a")["tpm"] != 0 {
+	if n, err := c.Reset(t.Context(), api.ResetRequest{Policy: "llm", Keys: []string{"a", "b"}}); err != nil ||
+		n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}
-	month, err := c.Pause(t.Context(), api.PauseRequest{Policy: "llm", Key: "a", ForMS: 31 * 86_400_000, Reason: "a typo"})
+	month, err := c.Pause(t.Context(), api.PauseRequest{Policy: "llm", Key: "a", ForMS: 31 * 86_400_000,
+		Reason: "a typo"})
 	if err != nil || time.Until(month.Until) < 30*24*time.Hour || month.Kept {
 		t.Errorf("paused: %+v, %v", month, err)
 	}
 	q := api.PauseRequest{Policy: "llm", Key: "a", ForMS: 600_000, Reason: "an incident"}
-	if p, err := c.Pause(t.Context(), q); err != nil || !p.Kept || !p.Until.Equal(month.Until) || !strings.Contains(p.Message, "use unpause") {
+	if p, err := c.Pause(t.Context(), q); err != nil || !p.Kept || !p.Until.Equal(month.Until) ||
+		!strings.Contains(p.Message, "use unpause") {
 		t.Errorf("a shorter pause: %+v, %v", p, err)
 	}
 	un := api.UnpauseRequest{Policy: "llm", Key: "a", Until: new(month.Until.Add(time.Microsecond)), Reason: "a typo"}
@@ -190,7 +203,8 @@ func TestAdministration(t *testing.T) {
 	if u, err := c.Unpause(t.Context(), un); err != nil || u.Until != nil {
 		t.Errorf("ended: %+v, %v", u, err)
 	}
-	if p, err := c.Pause(t.Context(), q); err != nil || p.Kept || time.Until(p.Until) < 9*time.Minute || time.Until(p.Until) > time.Hour {
+	if p, err := c.Pause(t.Context(), q); err != nil || p.Kept || time.Until(p.Until) < 9*time.Minute ||
+		time.Until(p.Until) > time.Hour {
 		t.Errorf("paused: %+v, %v", p, err)
 	}
 	if a, err := c.Take(t.Context(), take("a", 1)); err != nil || a.Allowed || a.Reason != api.ReasonPaused {
@@ -200,13 +214,15 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("got %+v, %v", us, err)
 	}
 	us, err := c.Upstreams(t.Context(), "b c")
-	if err != nil || len(us) != 1 || us[0].Calls.Circuit != api.CircuitOpen || us[0].Quotas[0].Status.Paused.Reason != "an incident" {
+	if err != nil || len(us) != 1 || us[0].Calls.Circuit != api.CircuitOpen ||
+		us[0].Quotas[0].Status.Paused.Reason != "an incident" {
 		t.Errorf("got %+v, %v", us, err)
 	}
 	if got, err := c.Reload(t.Context()); err != nil || !slices.Equal(got.Restart, []string{"store"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := c.Reload(t.Context()); client.Code(err) != api.CodeNotReloaded || !strings.Contains(err.Error(), "line 3") {
+	if _, err := c.Reload(t.Context()); client.Code(err) != api.CodeNotReloaded ||
+		!strings.Contains(err.Error(), "line 3") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -224,9 +240,17 @@ func TestErrorsAreTyped(t *testing.T) {
 		api.CodeForbidden:    func() error { _, err := c.Policies(ctx); return err },
 		api.CodeNotFound:     func() error { _, err := c.Reload(ctx); return err },
 		api.CodeNeverFits:    func() error { _, err := c.Take(ctx, take("k", 1001)); return err },
-		api.CodeNeedsHold:    func() error { _, err := c.Take(ctx, api.Take{Bucket: api.Bucket{Policy: "slots"}}); return err },
-		api.CodeBadToken:     func() error { return c.Resume("nonsense").Settle(ctx, nil) },
-		api.CodeInvalid:      func() error { _, err := c.Take(ctx, api.Take{Bucket: take("k", 1).Bucket, Priority: 10}); return err },
+		api.CodeNeedsHold: func() error {
+			_, err := c.Take(ctx,
+				api.Take{Bucket: api.Bucket{Policy: "slots"}})
+			return err
+		},
+		api.CodeBadToken: func() error { return c.Resume("nonsense").Settle(ctx, nil) },
+		api.CodeInvalid: func() error {
+			_, err := c.Take(ctx,
+				api.Take{Bucket: take("k", 1).Bucket, Priority: 10})
+			return err
+		},
 	}
 	for want, call := range calls {
 		if err := call(); client.Code(err) != want || strings.Contains(err.Error(), secret) {
@@ -237,7 +261,8 @@ func TestErrorsAreTyped(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "127.0.0.1:7878", "ftp://x", "http://", "http://user:secret@x", "http://x?token=secret", "http://u:secret@ x"} {
+	for _, bad := range []string{"", "127.0.0.1:7878", "ftp://x", "http://", "http://user:secret@x",
+		"http://x?token=secret", "http://u:secret@ x"} {
 		if _, err := client.New(bad, nil); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
 		}

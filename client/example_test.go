@@ -17,10 +17,11 @@ import (
 // exampleServer stands for drawgate serve.
 func exampleServer() *httptest.Server {
 	store := memstore.New(nil)
-	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "llm", Limits: []drawgate.Limit{
-		{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 2},
-		{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 1000},
-	}}}}}, nil)
+	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "llm",
+		Limits: []drawgate.Limit{
+			{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 2},
+			{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 1000},
+		}}}}}, nil)
 	if err != nil {
 		return nil
 	}
@@ -65,7 +66,8 @@ func ExampleClient_Reserve() {
 	defer c.Close()
 	ctx := context.Background()
 	res, a, err := c.Reserve(ctx, api.Take{
-		Bucket: api.Bucket{Policy: "llm", Key: "team-a", Costs: api.Costs{"tokens": 600}}, WaitMS: 20_000, HoldMS: 30_000,
+		Bucket: api.Bucket{Policy: "llm", Key: "team-a", Costs: api.Costs{"tokens": 600}}, WaitMS: 20_000,
+		HoldMS: 30_000,
 	})
 	switch {
 	case err != nil:

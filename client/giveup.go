@@ -53,6 +53,7 @@ func (c *Client) giveUp(ctx context.Context, t api.Take) {
 		defer cancel()
 		var out api.SettleAnswer
 		q := api.SettleRequest{Take: &t, Cancel: true}
-		_, _ = c.do(ctx, call{method: http.MethodPost, path: "/v1/settle", body: q, again: true}, &out) // if it fails, the hold ends by itself
+		// if it fails, the hold ends by itself
+		_, _ = c.do(ctx, call{method: http.MethodPost, path: "/v1/settle", body: q, again: true}, &out)
 	})
 }

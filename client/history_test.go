@@ -34,7 +34,8 @@ func TestHistoryAndAdjust(t *testing.T) {
 		}
 	}
 	used := int64(100)
-	out, err := c.Adjust(t.Context(), api.AdjustRequest{Policy: "llm", Key: "k1", Limit: "tpm", Used: &used, Reason: "seen"})
+	out, err := c.Adjust(t.Context(), api.AdjustRequest{Policy: "llm", Key: "k1", Limit: "tpm", Used: &used,
+		Reason: "seen"})
 	if want := (api.AdjustAnswer{Policy: "llm", Limit: "tpm", Was: 7, Used: 100}); err != nil || out != want {
 		t.Errorf("%+v, %v; want %+v", out, err, want)
 	}
@@ -44,8 +45,10 @@ func TestHistoryAndAdjust(t *testing.T) {
 		want []string
 	}{
 		{client.HistoryQuery{}, []string{"take k0", "take k1", "take k2", "charge k1"}},
-		{client.HistoryQuery{Labels: []string{"task=nightly"}, Policy: "llm", Op: "take", Tenant: &none}, []string{"take k0", "take k2"}},
-		{client.HistoryQuery{Key: &key, Since: began, Until: time.Now().Add(time.Minute)}, []string{"take k1", "charge k1"}},
+		{client.HistoryQuery{Labels: []string{"task=nightly"}, Policy: "llm", Op: "take", Tenant: &none},
+			[]string{"take k0", "take k2"}},
+		{client.HistoryQuery{Key: &key, Since: began, Until: time.Now().Add(time.Minute)},
+			[]string{"take k1", "charge k1"}},
 		{client.HistoryQuery{Last: 1}, []string{"charge k1"}},
 		{client.HistoryQuery{Until: began}, nil},
 	} {
@@ -95,7 +98,10 @@ func TestAHistoryThatIsNone(t *testing.T) {
 			t.Errorf("%q: %d events, %v", body, n, err)
 		}
 	}
-	other := dial(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>hello") })), nil)
+	other := dial(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(w, "<html>hello")
+	})), nil)
 	if _, err := first(other); err == nil || !strings.Contains(err.Error(), "is the address right?") {
 		t.Errorf("another server: %v", err)
 	}

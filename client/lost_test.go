@@ -37,7 +37,8 @@ func TestPlainTakeIsSentOnce(t *testing.T) {
 		t.Error(err)
 	}
 	proxy.lose.Store(1)
-	if _, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("k", 1).Bucket, HoldMS: 1000, ID: "a"}, take("k", 1)}); err == nil {
+	if _, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("k", 1).Bucket, HoldMS: 1000, ID: "a"},
+		take("k", 1)}); err == nil {
 		t.Error("a batch with a plain take was sent again")
 	}
 }
@@ -90,7 +91,8 @@ func TestEndOfAHoldWithOtherClocks(t *testing.T) {
 			}
 			hold := time.Duration(c.holdMS) * time.Millisecond
 			if end := res.Deadline(); end.Before(before.Add(hold-hold/100)) || end.After(time.Now().Add(hold)) {
-				t.Errorf("%s, a clock that is %v ahead: it ends after %v, want %v", c.name, ahead, end.Sub(before), hold)
+				t.Errorf("%s, a clock that is %v ahead: it ends after %v, want %v", c.name, ahead, end.Sub(before),
+					hold)
 			}
 			s.Close()
 		}
@@ -109,7 +111,8 @@ func TestLostRepliesCostNothing(t *testing.T) {
 		want int64
 	}{
 		{"settled", func(r *client.Reservation) error { return r.Settle(t.Context(), api.Costs{"tokens": 30}) }, 30},
-		{"with debt", func(r *client.Reservation) error { return r.Settle(t.Context(), api.Costs{"tokens": 300}) }, 300},
+		{"with debt", func(r *client.Reservation) error { return r.Settle(t.Context(), api.Costs{"tokens": 300}) },
+			300},
 		{"cancelled", func(r *client.Reservation) error { return r.Cancel(t.Context()) }, 0},
 	} {
 		proxy.lose.Store(2)
@@ -145,7 +148,9 @@ func TestAttemptsEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	proxy.passed.Store(0)
-	if _, err := dial(t, proxy.address, &client.Options{Attempts: 1000}).Policies(ctx); err == nil || proxy.passed.Load() > 1 { // the first pause is 25 ms at least
+	// the first pause is 25 ms at least
+	if _, err := dial(t, proxy.address, &client.Options{Attempts: 1000}).Policies(ctx); err == nil ||
+		proxy.passed.Load() > 1 {
 		t.Errorf("%d attempts in 20 ms, %v", proxy.passed.Load(), err)
 	}
 }
@@ -198,7 +203,8 @@ func TestServerIsRestarted(t *testing.T) {
 	c.Close()
 	stop()
 	taken, settled := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := c.Take(t.Context(), take("k", 7)); taken <- err }() // not sent while nobody listens, so it may be tried again
+	// not sent while nobody listens, so it may be tried again
+	go func() { _, err := c.Take(t.Context(), take("k", 7)); taken <- err }()
 	go func() { settled <- res.Settle(t.Context(), api.Costs{"tokens": 30}) }()
 	_, stop = begin(at)
 	defer stop()
@@ -229,7 +235,8 @@ func TestGivenUpReservationsAreCancelled(t *testing.T) {
 			return err
 		},
 		"batch": func(c *client.Client) error {
-			_, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "b"}, {Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "c"}})
+			_, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "b"},
+				{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "c"}})
 			return err
 		},
 	} {

@@ -15,7 +15,8 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	c := plain(t)
 	one := api.Take{Bucket: api.Bucket{Policy: "slots"}, HoldMS: 600_000, WaitMS: 60_000}
-	first, _, err := c.Reserve(client.WithProgress(t.Context(), func(p api.Progress) { t.Errorf("it need not wait: %+v", p) }), one)
+	first, _, err := c.Reserve(client.WithProgress(t.Context(),
+		func(p api.Progress) { t.Errorf("it need not wait: %+v", p) }), one)
 	if err != nil || first == nil {
 		t.Fatal(err)
 	}
@@ -77,11 +78,13 @@ func TestProgressOfOtherServers(t *testing.T) {
 			_, _ = w.Write([]byte(c.body))
 		}))
 		reports := 0
-		a, err := dial(t, address, nil).Take(client.WithProgress(t.Context(), func(api.Progress) { reports++ }), api.Take{WaitMS: 1})
+		a, err := dial(t, address, nil).Take(client.WithProgress(t.Context(), func(api.Progress) { reports++ }),
+			api.Take{WaitMS: 1})
 		if reports != strings.Count(c.body, line) {
 			t.Errorf("%q: %d reports", c.body, reports)
 		}
-		if c.want == "" && (err != nil || !a.Allowed) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && (err != nil || !a.Allowed) || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%q: %+v, %v, want %q", c.body, a, err, c.want)
 		}
 	}

@@ -32,7 +32,8 @@ type Reservation struct {
 // cancelled as described at [Client.Take].
 func (c *Client) Reserve(ctx context.Context, t api.Take) (*Reservation, api.Answer, error) {
 	if t.HoldMS <= 0 {
-		return nil, api.Answer{}, fmt.Errorf("client: a reservation with HoldMS %d holds nothing: set how many milliseconds it may take, or use Take", t.HoldMS)
+		return nil, api.Answer{},
+			fmt.Errorf("client: a reservation with HoldMS %d holds nothing: set how many milliseconds it may take, or use Take", t.HoldMS)
 	}
 	if t.ID == "" {
 		t.ID = rand.Text()
@@ -106,7 +107,8 @@ func (r *Reservation) finish(ctx context.Context, q api.SettleRequest) error {
 	if out.Outcome != api.OutcomeGone {
 		return nil
 	}
-	if end := r.Deadline(); unsure && time.Now().Before(end) { // an earlier attempt arrived: nothing else ends a reservation early
+	// an earlier attempt arrived: nothing else ends a reservation early
+	if end := r.Deadline(); unsure && time.Now().Before(end) {
 		return nil
 	}
 	return ErrGone

@@ -23,7 +23,8 @@ func (d *decoder) network(e entry) (p netip.Prefix) {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		d.problem(spanOf(e.value), "such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32", "%s: %s is neither an address nor a network", e.key, shorten(text))
+		d.problem(spanOf(e.value), "such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32",
+			"%s: %s is neither an address nor a network", e.key, shorten(text))
 		return netip.Prefix{}
 	}
 	if p != p.Masked() {
@@ -37,7 +38,8 @@ func (d *decoder) network(e entry) (p netip.Prefix) {
 func (d *decoder) address(e entry) string {
 	if n, ok := e.value.(*ast.IntegerNode); ok {
 		port := n.GetToken().Value
-		d.problem(spanOf(n), fmt.Sprintf(`write "127.0.0.1:%s", or ":%[1]s" for all addresses of the machine`, port), "%s %s is not host:port", e.key, shorten(port))
+		d.problem(spanOf(n), fmt.Sprintf(`write "127.0.0.1:%s", or ":%[1]s" for all addresses of the machine`, port),
+			"%s %s is not host:port", e.key, shorten(port))
 		return ""
 	}
 	text, ok := d.text(e)

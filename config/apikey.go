@@ -159,13 +159,15 @@ func (d *decoder) keyHash(n ast.Node, class string, k *APIKeys) {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
 		d.hideValue(n)
-		d.problem(spanOf(n), "put it in quotes within brackets", "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
+		d.problem(spanOf(n), "put it in quotes within brackets",
+			"a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
 		return
 	}
 	sum, ok := parseHash(s.Value)
 	if !ok {
 		d.hideValue(n)
-		d.problem(spanOf(n), `do not put the key itself in the file, only its SHA-256: printf %s "$KEY" | sha256sum`, "a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
+		d.problem(spanOf(n), `do not put the key itself in the file, only its SHA-256: printf %s "$KEY" | sha256sum`,
+			"a key of class %s must be sha256: and 64 hexadecimal digits", shorten(class))
 		return
 	}
 	if other, twice := k.Classes[sum]; twice {

@@ -18,7 +18,8 @@ func BenchmarkParse(b *testing.B) {
 	var many strings.Builder
 	many.WriteString(fileOf(1) + "rules:\n")
 	for i := range 2000 {
-		fmt.Fprintf(&many, "  - {name: r%d, match: {path: /v1/%d/*}, apply: [{policy: a, key: ip, limits: {a: %d}}]}\n", i, i, i+1)
+		fmt.Fprintf(&many, "  - {name: r%d, match: {path: /v1/%d/*}, apply: [{policy: a, key: ip, limits: {a: %d}}]}\n",
+			i, i, i+1)
 	}
 	for name, data := range map[string][]byte{"everything": everything, "rules=2000": []byte(many.String())} {
 		b.Run(name, func(b *testing.B) {

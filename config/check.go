@@ -40,7 +40,8 @@ func (c *Config) finish(good bool) (problems Problems) {
 	}
 	for _, name := range slices.Concat(c.Server.ForwardAuth.Shared, c.Server.ForwardAuth.Describe) {
 		if !slices.Contains(names, name) && !c.partial {
-			problems = append(problems, c.note("server.forward_auth", "unknown policy "+shorten(name), someOf(name, names)))
+			problems = append(problems, c.note("server.forward_auth", "unknown policy "+shorten(name),
+				someOf(name, names)))
 		}
 	}
 	problems = append(problems, c.checkGateway(names)...)
@@ -58,7 +59,8 @@ func (c *Config) checkNames() (problems Problems) {
 		j, twice := first[name]
 		if p := &c.places[i]; twice && name != "" && p.source != c.places[j].source {
 			at := place{c.places[j].source, c.places[j].start}
-			problems = append(problems, p.problem(p.place("name"), "rule name "+shorten(name)+" is used twice", "the first one is at "+at.String()))
+			problems = append(problems, p.problem(p.place("name"), "rule name "+shorten(name)+" is used twice",
+				"the first one is at "+at.String()))
 		}
 		if !twice {
 			first[name] = i
@@ -99,7 +101,8 @@ func (c *Config) checkApply(i, k int, names []string) (list Problems) {
 		}
 		for l := range varied.Limits {
 			if varied.Limits[l].Amount > 0 && n[l] > plan.Max(l, drawgate.MaxPriority) && !place.bad[part+"costs"] {
-				report("costs."+unit, "", "%d can never fit limit %s of policy %s", n[l], shorten(p.Limits[l].Name), shorten(p.Name))
+				report("costs."+unit, "", "%d can never fit limit %s of policy %s", n[l], shorten(p.Limits[l].Name),
+					shorten(p.Name))
 				break
 			}
 		}
@@ -127,7 +130,8 @@ func (c *Config) checkUnits() (list Problems) {
 				hint = "the gateway does not count " + units[0] + ": " + c.unitHint(units[0], use.units)
 			}
 		}
-		list = append(list, place.problem(place.place("apply"), "the rule takes nothing: it names no costs, and its policies do not count requests, only "+strings.Join(units, ", "), hint))
+		list = append(list, place.problem(place.place("apply"),
+			"the rule takes nothing: it names no costs, and its policies do not count requests, only "+strings.Join(units, ", "), hint))
 	}
 	return list
 }

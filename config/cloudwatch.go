@@ -65,7 +65,8 @@ func (w *CloudWatch) settings() []setting {
 func (d *decoder) namespace(e entry) string {
 	text, ok := d.text(e)
 	if err := cloudwatch.CheckNamespace(text); ok && err != nil {
-		d.problem(spanOf(e.value), "such as Drawgate", "namespace must have 1 to 255 letters, digits and . _ / # : -, and not begin with a colon or with AWS/")
+		d.problem(spanOf(e.value), "such as Drawgate",
+			"namespace must have 1 to 255 letters, digits and . _ / # : -, and not begin with a colon or with AWS/")
 	}
 	return text
 }

@@ -64,7 +64,8 @@ telemetry: {cloudwatch: {namespace: My/App, interval: 1h, `+settings+`}}
 	var out bytes.Buffer
 	run("emf: true", &out)
 	text := out.String()
-	for _, want := range []string{`"Namespace":"My/App"`, `"BucketType":"RPD","Policy":"api","RateLimiterTokensAcquired":2`, `"RateLimiterTokensAcquired":1`} {
+	for _, want := range []string{`"Namespace":"My/App"`,
+		`"BucketType":"RPD","Policy":"api","RateLimiterTokensAcquired":2`, `"RateLimiterTokensAcquired":1`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the lines have no %s:\n%s", want, text)
 		}
@@ -78,7 +79,8 @@ telemetry: {cloudwatch: {namespace: My/App, interval: 1h, `+settings+`}}
 		t.Fatalf("%d requests were sent, want 2; lines: %q", len(aws.requests), out.String())
 	}
 	for _, got := range aws.requests {
-		if !strings.Contains(got, "/operation/PutMetricData") || !strings.Contains(got, "RateLimiterTokensAvailable") || strings.Contains(got, "ann") {
+		if !strings.Contains(got, "/operation/PutMetricData") || !strings.Contains(got, "RateLimiterTokensAvailable") ||
+			strings.Contains(got, "ann") {
 			t.Errorf("this was sent: %q", got)
 		}
 	}

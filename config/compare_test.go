@@ -11,7 +11,8 @@ import (
 func TestCompareListsEveryDifference(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) *config.Config {
-		c, problems := config.Parse("x.yaml", []byte(text+"policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}\n"))
+		c, problems := config.Parse("x.yaml",
+			[]byte(text+"policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}\n"))
 		if len(problems) > 0 {
 			t.Fatalf("got problems %v, want none", problems)
 		}
@@ -33,7 +34,8 @@ func TestCompareListsEveryDifference(t *testing.T) {
 	if got := config.Compare(before, after); !slices.Equal(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
-	if got := config.Compare(before, parse("store: redis://:new@localhost/0\nmax_buckets: 7\nstart_full: true\nserver: {listen: 'localhost:1', insecure: true}\n")); len(got) > 0 {
+	if got := config.Compare(before,
+		parse("store: redis://:new@localhost/0\nmax_buckets: 7\nstart_full: true\nserver: {listen: 'localhost:1', insecure: true}\n")); len(got) > 0 {
 		t.Errorf("another password: %+v", got)
 	}
 }

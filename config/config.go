@@ -24,8 +24,10 @@ const Memory = "memory:"
 //
 // Fields that are not set are 0, which means the default of the code that uses them.
 type Config struct {
-	Off    bool   // everything passes and nothing is counted
-	Store  string // "memory:", "sqlite:///absolute/path", "redis://…", "rediss://…" or "dynamodb://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
+	Off bool // everything passes and nothing is counted
+	// "memory:", "sqlite:///absolute/path", "redis://…", "rediss://…" or "dynamodb://…"; "" where a
+	// file names none; from [Parse] also "sqlite:relative/path"
+	Store  string
 	Prefix string // what the keys of a shared store start with; "" means the store's default
 
 	MaxBuckets   int            // most buckets in use at once in the store memory:
@@ -33,13 +35,17 @@ type Config struct {
 	StoreTimeout time.Duration  // of a take that does not wait
 	WarnEvery    time.Duration  // at most one warning per this time while the store is unavailable
 	Start        drawgate.Start // how policies start that do not say it themselves; start_full: true is StartFull
-	RequireMark  bool           // Redis: unavailable while the server has no mark: before drawgate store init, and after it lost its data
+	// Redis: unavailable while the server has no mark: before drawgate store init, and after it
+	// lost its data
+	RequireMark bool
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced
-	Rules    []rules.Rule      // in the order in which they are checked: of the rules file, of the file, of the environment's presets
-	APIKeys  APIKeys
-	Queue    Queue
+	// in the order in which they are checked: of the rules file, of the file, of the environment's
+	// presets
+	Rules   []rules.Rule
+	APIKeys APIKeys
+	Queue   Queue
 
 	Server    Server
 	Envoy     Envoy
@@ -48,15 +54,17 @@ type Config struct {
 
 	Warnings []Problem // what is allowed but perhaps not intended
 
-	origins map[string]string                  // setting → source, for Explain
-	at      map[string]place                   // setting → its position, if a file sets it
-	places  []rulePlace                        // of Rules
-	broken  []string                           // policies with mistakes
-	partial bool                               // something was left out because of a syntax error
-	read    readFiles                          // what was read, for Watch
-	file    string                             // the path of the file, for Watch
-	paths   []RelativePath                     // paths in use that were given as relative ones
-	again   func() (*Config, readFiles, error) // resolves the same sources again, for Watch; nil after Load and Parse. It is a func so that printing a Config shows no variable
+	origins map[string]string // setting → source, for Explain
+	at      map[string]place  // setting → its position, if a file sets it
+	places  []rulePlace       // of Rules
+	broken  []string          // policies with mistakes
+	partial bool              // something was left out because of a syntax error
+	read    readFiles         // what was read, for Watch
+	file    string            // the path of the file, for Watch
+	paths   []RelativePath    // paths in use that were given as relative ones
+	// resolves the same sources again, for Watch; nil after Load and Parse. It is a func so that
+	// printing a Config shows no variable
+	again func() (*Config, readFiles, error)
 }
 
 // Mode is how a policy is used.
@@ -98,7 +106,8 @@ func (c *Config) Engine() engine.Config {
 	e := engine.Config{Rules: slices.Clone(c.Rules), Off: c.Off && len(c.Policies) == 0}
 	for _, p := range c.Policies {
 		m := c.Modes[p.Name]
-		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off || m.Disabled, Overrides: m.Overrides})
+		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off ||
+			m.Disabled, Overrides: m.Overrides})
 	}
 	for _, p := range c.Envoy.Policies {
 		p.Disabled = p.Disabled || c.Off

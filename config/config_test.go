@@ -38,8 +38,10 @@ func golden(t *testing.T, path, got string) {
 
 // differs compares two configurations.
 func differs(a, b *config.Config) string {
-	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "Warnings"), cmpopts.EquateEmpty(),
-		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b config.Secret) bool { return a == b }))
+	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "Warnings"),
+		cmpopts.EquateEmpty(),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Comparer(func(a, b config.Secret) bool { return a == b }))
 }
 
 func testdata(t *testing.T, pattern string, f func(t *testing.T, path string, data []byte)) {
@@ -158,7 +160,8 @@ func fiveMistakes(t *testing.T, path string, want []placed) {
 		w := want[i]
 		lines := strings.Split(p.Error(), "\n")
 		place := fmt.Sprintf("%s:%d:%d: ", path, w.line, w.column)
-		if p.Line != w.line || p.Column != w.column || !strings.HasPrefix(lines[0], place) || !strings.Contains(lines[0], w.text) {
+		if p.Line != w.line || p.Column != w.column || !strings.HasPrefix(lines[0], place) ||
+			!strings.Contains(lines[0], w.text) {
 			t.Errorf("problem %d: got %q, want %q and %q", i, lines[0], place, w.text)
 		}
 		if len(lines) != 3 || strings.TrimLeft(lines[2], " |") != w.caret {
@@ -177,17 +180,22 @@ func TestParseDesignExample(t *testing.T) {
 	want := drawgate.Policy{
 		Name: "gemini-flash",
 		Limits: []drawgate.Limit{
-			{Name: "rpm", Unit: "requests", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Headroom: drawgate.Share{Percent: 20}},
-			{Name: "tpm", Unit: "input_tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000, Headroom: drawgate.Share{Percent: 5}, Precision: drawgate.Exact},
-			{Name: "rpd", Unit: "requests", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250, Headroom: drawgate.Share{Percent: 20}},
+			{Name: "rpm", Unit: "requests", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10,
+				Headroom: drawgate.Share{Percent: 20}},
+			{Name: "tpm", Unit: "input_tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000,
+				Headroom: drawgate.Share{Percent: 5}, Precision: drawgate.Exact},
+			{Name: "rpd", Unit: "requests", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles",
+				Amount: 250, Headroom: drawgate.Share{Percent: 20}},
 			{Name: "burst", Kind: drawgate.Bucket, Window: time.Minute, Amount: 100, Burst: 20},
 			{
 				Name: "month", Kind: drawgate.Calendar, Every: drawgate.Month, Anchor: 15, Amount: 7500,
-				ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 9: {Units: 5}}, Margin: 2 * time.Second, Charge: drawgate.ChargeEnd,
+				ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 9: {Units: 5}}, Margin: 2 * time.Second,
+				Charge: drawgate.ChargeEnd,
 			},
 			{Name: "slots", Kind: drawgate.Concurrency, Amount: 5},
 		},
-		Wait: drawgate.Wait{MaxWait: time.Minute, Queue: 50, Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
+		Wait: drawgate.Wait{MaxWait: time.Minute, Queue: 50,
+			Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
 	}
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -201,16 +209,19 @@ func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	limit := "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"too large":         {strings.Repeat("# x\n", config.MaxSize/4+1), "f:1:1: the file is larger than 1048576 bytes"},
-		"line too long":     {limit + "#" + strings.Repeat(" ", 5000) + "\n", "f:2:1: the line is longer than 4096 bytes"},
+		"too large": {strings.Repeat("# x\n", config.MaxSize/4+1),
+			"f:1:1: the file is larger than 1048576 bytes"},
+		"line too long": {limit + "#" + strings.Repeat(" ", 5000) + "\n",
+			"f:2:1: the line is longer than 4096 bytes"},
 		"not UTF-8":         {limit + "# caf\xe9\n", "f:2:6: the file is not UTF-8 text"},
 		"NUL":               {limit + "# \x00\n", "f:2:3: the file has a NUL character"},
 		"nested":            {"a: " + strings.Repeat("[", 40), "f:1:36: more than 32 brackets are nested here"},
 		"nested over lines": {"a: " + strings.Repeat("[\n", 40), "f:33:1: more than 32 brackets are nested here"},
-		"anchors":           {"a: [" + strings.Repeat("&x 1, ", 200) + "]", "f:1:605: anchors, aliases, tags and complex keys are not supported"},
-		"keys":              {strings.Repeat("a: 1\n", 6000), "f:5001:2: one mapping has more than 5000 keys"},
-		"a list":            {"- a\n", "f:1:1: the file must be a mapping (key: value), not a list"},
-		"a word":            {"hello\n", `f:1:1: the file must be a mapping (key: value), not the string "hello"`},
+		"anchors": {"a: [" + strings.Repeat("&x 1, ", 200) + "]",
+			"f:1:605: anchors, aliases, tags and complex keys are not supported"},
+		"keys":   {strings.Repeat("a: 1\n", 6000), "f:5001:2: one mapping has more than 5000 keys"},
+		"a list": {"- a\n", "f:1:1: the file must be a mapping (key: value), not a list"},
+		"a word": {"hello\n", `f:1:1: the file must be a mapping (key: value), not the string "hello"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -223,7 +234,9 @@ func TestUnreadableFiles(t *testing.T) {
 	if _, problems := config.Parse("bom", []byte("\xef\xbb\xbf"+limit)); len(problems) > 0 {
 		t.Error(config.Problems(problems))
 	}
-	if _, problems := config.Parse("crlf", []byte(strings.ReplaceAll("policies:\n  a:\n    limits:\n      - {name: a, rolling: 1m, amount: 1}\n", "\n", "\r\n"))); len(problems) > 0 {
+	if _, problems := config.Parse("crlf",
+		[]byte(strings.ReplaceAll("policies:\n  a:\n    limits:\n      - {name: a, rolling: 1m, amount: 1}\n", "\n",
+			"\r\n"))); len(problems) > 0 {
 		t.Error(config.Problems(problems))
 	}
 	if _, err := config.Load(filepath.Join(t.TempDir(), "missing.yaml")); !errors.Is(err, os.ErrNotExist) {
@@ -247,14 +260,17 @@ func TestParseDuration(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for text, want := range map[string]time.Duration{
-		"0": 0, "0s": 0, "60s": time.Minute, "1m": time.Minute, "1h30m": 90 * time.Minute, "7d": 7 * day, "30d": 30 * day, "1w": 7 * day,
-		"1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "2w1d": 15 * day, "250ms": 250 * time.Millisecond, "5us": 5 * time.Microsecond, "5µs": 5 * time.Microsecond,
+		"0": 0, "0s": 0, "60s": time.Minute, "1m": time.Minute, "1h30m": 90 * time.Minute, "7d": 7 * day,
+		"30d": 30 * day, "1w": 7 * day,
+		"1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "2w1d": 15 * day, "250ms": 250 * time.Millisecond,
+		"5us": 5 * time.Microsecond, "5µs": 5 * time.Microsecond,
 	} {
 		if got, err := config.ParseDuration(text); got != want || err != nil {
 			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "1", "d", "-1s", "+1s", "1 m", "1month", "1y", "1D", ".5s", "1.s", "1e3s", "1s ", "99999999999d", "300000w"} {
+	for _, text := range []string{"", "1", "d", "-1s", "+1s", "1 m", "1month", "1y", "1D", ".5s", "1.s", "1e3s", "1s ",
+		"99999999999d", "300000w"} {
 		if got, err := config.ParseDuration(text); err == nil {
 			t.Errorf("ParseDuration(%q) = %v, want an error", text, got)
 		}
@@ -291,8 +307,9 @@ func TestRedactURL(t *testing.T) {
 func TestSQLitePath(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
-		"sqlite:///var/lib/a.db": "/var/lib/a.db", "sqlite:a.db": "a.db", "sqlite:/a.db": "/a.db", "sqlite:data/100%.db": "data/100%.db",
-		"sqlite://a.db": "", "sqlite:": "", "sqlite://": "", "redis://h": "", "a.db": "",
+		"sqlite:///var/lib/a.db": "/var/lib/a.db", "sqlite:a.db": "a.db", "sqlite:/a.db": "/a.db",
+		"sqlite:data/100%.db": "data/100%.db",
+		"sqlite://a.db":       "", "sqlite:": "", "sqlite://": "", "redis://h": "", "a.db": "",
 	} {
 		if got, ok := config.SQLitePath(url); ok != (want != "") || ok && got != want {
 			t.Errorf("SQLitePath(%q) = %q, %v, want %q", url, got, ok, want)
@@ -305,8 +322,10 @@ func TestStores(t *testing.T) {
 	for url, good := range map[string]bool{
 		"memory:": true, "sqlite:a.db": true, "sqlite:///a.db": true, "redis://h": true, "rediss://u:p@h:1/2": true,
 		"dynamodb://quotas": true, "dynamodb://quotas?region=eu-central-1&endpoint=http://127.0.0.1:8000": true,
-		"dynamodb:": false, "dynamodb://": false, "dynamodb://ab": false, "dynamodb://u:p@quotas": false, "dynamodb://quotas?zone=x": false,
-		"memory": false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false, "redis:h": false, "redis://": false, "postgres://h": false, "a.db": false,
+		"dynamodb:": false, "dynamodb://": false, "dynamodb://ab": false, "dynamodb://u:p@quotas": false,
+		"dynamodb://quotas?zone=x": false,
+		"memory":                   false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false, "redis:h": false,
+		"redis://": false, "postgres://h": false, "a.db": false,
 	} {
 		_, problems := config.Parse("f", []byte(fmt.Sprintf("store: %q", url)))
 		if good != (len(problems) == 0) {

@@ -25,7 +25,8 @@ func newDirectories(log *slog.Logger) *directories {
 	d := &directories{watched: map[string]bool{}, log: log}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("config: the system does not report changed files: they are compared periodically instead", "error", err)
+		log.Warn("config: the system does not report changed files: they are compared periodically instead", "error",
+			err)
 		return d
 	}
 	d.watcher = w
@@ -75,7 +76,8 @@ func (d *directories) follow(paths []string) (more bool) {
 		}
 		err := d.watcher.Add(dir)
 		if err != nil && !os.IsNotExist(err) {
-			d.log.Warn("config: a directory cannot be watched: its files are compared periodically instead", "directory", dir, "error", err)
+			d.log.Warn("config: a directory cannot be watched: its files are compared periodically instead",
+				"directory", dir, "error", err)
 		}
 		if !os.IsNotExist(err) {
 			d.watched[dir] = err == nil
@@ -148,5 +150,6 @@ func directoriesOf(path string) (dirs []string) {
 // steps returns the names of a path.
 func steps(path string) []string {
 	path = path[len(filepath.VolumeName(path)):]
-	return slices.DeleteFunc(strings.Split(filepath.ToSlash(path), "/"), func(s string) bool { return s == "" || s == "." })
+	return slices.DeleteFunc(strings.Split(filepath.ToSlash(path), "/"),
+		func(s string) bool { return s == "" || s == "." })
 }

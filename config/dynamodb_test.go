@@ -33,7 +33,8 @@ func TestMistakesOfDynamoDBURLs(t *testing.T) {
 			"variable": func() error { _, err := config.FromEnv([]string{"DRAWGATE_STORE=" + url}); return err },
 			"flag":     func() error { _, err := config.Resolve(nil, config.Flags{Store: url}); return err },
 		} {
-			if err := f(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			if err := f(); err == nil || !strings.Contains(err.Error(), want) ||
+				strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s in a %s: got %v, want %q", url, source, err, want)
 			}
 		}
@@ -47,14 +48,16 @@ func TestMistakesOfDynamoDBURLs(t *testing.T) {
 func TestTableOfDynamoDB(t *testing.T) {
 	t.Parallel()
 	const url = "dynamodb://quotas?region=local&endpoint=http://127.0.0.1:1"
-	c, err := config.FromEnv([]string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_PER_DAY=5", "DRAWGATE_STORE=" + url})
+	c, err := config.FromEnv([]string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_PER_DAY=5",
+		"DRAWGATE_STORE=" + url})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Store != url || c.Prefix != "rl" || c.SharedBy() != (config.Instances{Number: 1}) {
 		t.Errorf("store %s, prefix %q, %+v", c.Store, c.Prefix, c.SharedBy())
 	}
-	for what, open := range map[string]func(*slog.Logger) (store.Store, error){"store": c.OpenStore, "existing store": c.OpenExistingStore} {
+	for what, open := range map[string]func(*slog.Logger) (store.Store, error){"store": c.OpenStore,
+		"existing store": c.OpenExistingStore} {
 		store, err := open(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

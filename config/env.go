@@ -126,7 +126,10 @@ func (e *environment) use(name string) map[string]*envPolicy {
 	for i := range c.Policies {
 		p := envPolicy{policy: c.Policies[i], origins: map[string]string{}}
 		maps.Copy(p.origins, c.origins)
-		maps.DeleteFunc(p.origins, func(setting, _ string) bool { return !strings.HasPrefix(setting, "policies."+p.Name+".") })
+		maps.DeleteFunc(p.origins, func(setting, _ string) bool {
+			return !strings.HasPrefix(setting,
+				"policies."+p.Name+".")
+		})
 		policies[p.Name] = &p
 	}
 	if c.Store != Memory {
@@ -145,12 +148,14 @@ func (e *environment) add(p *envPolicy) {
 		return
 	}
 	if _, err := p.Compile(); err != nil {
-		e.problems = append(e.problems, e.note("%s: %s", strings.Join(p.asked, ", "), strings.ReplaceAll(err.Error(), "drawgate: ", "")))
+		e.problems = append(e.problems, e.note("%s: %s", strings.Join(p.asked, ", "),
+			strings.ReplaceAll(err.Error(), "drawgate: ", "")))
 		return
 	}
 	for i := range p.Limits {
 		for _, c := range cautions(&p.Limits[i]) {
-			e.warnings = append(e.warnings, Problem{File: "environment", Message: "policy " + p.Name + ": " + c.message, Hint: c.hint})
+			e.warnings = append(e.warnings, Problem{File: "environment", Message: "policy " + p.Name + ": " + c.message,
+				Hint: c.hint})
 		}
 	}
 	e.policies = append(e.policies, *p)
@@ -175,7 +180,8 @@ func (p *envPolicy) origin(setting, variable string) {
 
 func isOurs(name string) bool {
 	return slices.ContainsFunc([]string{
-		"RATE_LIMIT_", "GEMINI_", "DRAWGATE_", "IP_RE", "IP_BURST", "API_RE", "API_BURST", "USER_RE", "USER_BURST", "QUEUE_MAX", "QUEUE_RETRY", "CIRCUIT_BREAKER_",
+		"RATE_LIMIT_", "GEMINI_", "DRAWGATE_", "IP_RE", "IP_BURST", "API_RE", "API_BURST", "USER_RE", "USER_BURST",
+		"QUEUE_MAX", "QUEUE_RETRY", "CIRCUIT_BREAKER_",
 	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
@@ -209,7 +215,8 @@ func (e *environment) misspelt() {
 			hint = onlyInFile[name]
 		}
 		if hint != "" {
-			e.warnings = append(e.warnings, Problem{File: "environment", Message: fmt.Sprintf("%s is not known", name), Hint: hint})
+			e.warnings = append(e.warnings, Problem{File: "environment", Message: fmt.Sprintf("%s is not known", name),
+				Hint: hint})
 		}
 	}
 }

@@ -38,12 +38,14 @@ func (e *environment) multiTier() {
 			continue
 		}
 		if fixed {
-			l = drawgate.Limit{Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i), Amount: l.Amount, Fallback: l.Fallback}
+			l = drawgate.Limit{Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i),
+				Amount: l.Amount, Fallback: l.Fallback}
 		}
 		limits = append(limits, l)
 	}
 	if len(limits) == 0 && len(e.problems) == wrong {
-		e.problems = append(e.problems, e.note("%s…: every period is 0 or empty, so nothing would be limited; to switch the limits off, set %s=false", envPer, envEnabled))
+		e.problems = append(e.problems,
+			e.note("%s…: every period is 0 or empty, so nothing would be limited; to switch the limits off, set %s=false", envPer, envEnabled))
 	}
 	if n, ok := e.amount(envConcurrency, 0); ok && n > 0 {
 		limits = append(limits, drawgate.Limit{Name: "concurrency", Kind: drawgate.Concurrency, Amount: n})
@@ -62,7 +64,8 @@ func (e *environment) idle(asked []string) {
 		return // it was switched off on purpose
 	}
 	for _, name := range e.set(envConcurrency, envStrategy, envStorage) {
-		e.warnings = append(e.warnings, e.note("%s has no effect until %s=true or a %s* variable is set", name, envEnabled, envPer))
+		e.warnings = append(e.warnings, e.note("%s has no effect until %s=true or a %s* variable is set", name,
+			envEnabled, envPer))
 	}
 }
 

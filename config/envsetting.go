@@ -296,7 +296,8 @@ func (e *environment) settleBreaker(c *Config) {
 		c.origins[upstreamSetting(c.Gateway.Upstreams[i].Name)+".breaker"] = "environment: " + strings.Join(asked, ", ")
 	}
 	if len(c.Gateway.Upstreams) == 0 && !b.Off {
-		p := e.note("no effect: %s. They are about calls to an upstream, and the configuration has no gateway", strings.Join(asked, ", "))
+		p := e.note("no effect: %s. They are about calls to an upstream, and the configuration has no gateway",
+			strings.Join(asked, ", "))
 		p.Hint = "add the section gateway to the file; the breaker in front of the store is a different one, and always on"
 		c.Warnings = append(c.Warnings, p)
 	}

@@ -28,7 +28,8 @@ policies:
 }
 
 func ExampleProblems() {
-	_, problems := config.Parse("drawgate.yaml", []byte("policies:\n  api:\n    limits:\n      - {name: rpm, roling: 1m, amount: -1}\n"))
+	_, problems := config.Parse("drawgate.yaml",
+		[]byte("policies:\n  api:\n    limits:\n      - {name: rpm, roling: 1m, amount: -1}\n"))
 	fmt.Println(config.Problems(problems))
 	// Output:
 	// drawgate.yaml:4:21: unknown key "roling" in a limit; did you mean "rolling"?
@@ -40,7 +41,8 @@ func ExampleProblems() {
 }
 
 func ExampleFromEnv() {
-	c, err := config.FromEnv([]string{"RATE_LIMIT_PER_DAY=400", "RATE_LIMIT_PER_WEEK=0", "RATE_LIMIT_STORAGE_PATH=/var/lib/app/limits.db"})
+	c, err := config.FromEnv([]string{"RATE_LIMIT_PER_DAY=400", "RATE_LIMIT_PER_WEEK=0",
+		"RATE_LIMIT_STORAGE_PATH=/var/lib/app/limits.db"})
 	if err != nil {
 		fmt.Println(err)
 		return

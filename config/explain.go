@@ -9,7 +9,9 @@ import (
 type Origin struct {
 	Setting string // "store", "policies.api.limits.rpm", "rules.uploads", "server.listen"
 	Value   string // without secrets
-	From    string // "drawgate.yaml:5:9", "environment: RATE_LIMIT_PER_DAY", "flag --store", "preset gemini-free", "default"
+	// "drawgate.yaml:5:9", "environment: RATE_LIMIT_PER_DAY", "flag --store", "preset gemini-free",
+	// "default"
+	From string
 }
 
 // shown is how many values of a list are shown.

@@ -39,13 +39,17 @@ func FuzzParse(f *testing.F) {
 // The same holds for a file of rules: conditions, expressions, schedules, other amounts.
 func FuzzRules(f *testing.F) {
 	for _, rule := range []string{
-		`{match: {path: /v1/*, methods: [GET]}, apply: [{policy: a, key: ip}]}`, `{when: 'path startsWith "/x" && hour in 9..17', exempt: true}`,
-		`{when: "header(\"X\") == 'é'", final: true}`, `{schedule: {days: mon, from: "22:00", to: "06:00", zone: Europe/Paris}, apply: [{policy: a, key: user}]}`,
+		`{match: {path: /v1/*, methods: [GET]}, apply: [{policy: a, key: ip}]}`,
+		`{when: 'path startsWith "/x" && hour in 9..17', exempt: true}`,
+		`{when: "header(\"X\") == 'é'", final: true}`,
+		`{schedule: {days: mon, from: "22:00", to: "06:00", zone: Europe/Paris}, apply: [{policy: a, key: user}]}`,
 		`{apply: [{policy: a, key: 'join(user, "x")', limits: {a: 1, a.burst: 3, b: {burst: 2}}, costs: {requests: 2}, shadow: true}]}`,
 		`{match: {ips: [10.0.0.0/8, "::/0"], headers: {X: "*"}, attrs: {a: b*}, class: c, host: "*.h", user: "*"}, tenant: 'attr("t")', apply: [{policy: a, key: '"g"'}]}`,
-		"{when: |\n  oops\n, exempt: true}", `{when: 'a' 'b'}`, `{match: {path: "/a/{b}/{c}"}, when: "true", exempt: true, name: "~"}`,
+		"{when: |\n  oops\n, exempt: true}", `{when: 'a' 'b'}`,
+		`{match: {path: "/a/{b}/{c}"}, when: "true", exempt: true, name: "~"}`,
 	} {
-		f.Add([]byte(fileOf(3) + "      - {name: b, bucket: 1s, amount: 5, burst: 2}\nrules:\n  - " + rule + "\n  - " + rule + "\n"))
+		f.Add([]byte(fileOf(3) + "      - {name: b, bucket: 1s, amount: 5, burst: 2}\nrules:\n  - " + rule + "\n  - " +
+			rule + "\n"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { fuzzFile(t, data, config.ParseRules) })
 }
@@ -61,7 +65,8 @@ func fuzzFile(t *testing.T, data []byte, parse func(string, []byte) (*config.Con
 	}
 	lines := strings.Split(string(data), "\n")
 	for _, p := range problems {
-		if p.File != "f" || p.Message == "" || p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > utf8.RuneCountInString(lines[p.Line-1])+1 {
+		if p.File != "f" || p.Message == "" || p.Line < 1 || p.Line > len(lines) || p.Column < 1 ||
+			p.Column > utf8.RuneCountInString(lines[p.Line-1])+1 {
 			t.Errorf("no place in a file of %d lines: %#v", len(lines), p)
 		}
 		if parts := strings.Split(p.Snippet, "\n"); len(parts) != 2 || !strings.Contains(parts[1], "^") {
@@ -99,11 +104,13 @@ func genLimit(t *rapid.T, name string) drawgate.Limit {
 	unit := rapid.SampledFrom([]string{"", "requests", "input_tokens", "usd_micros", "true", "1"}).Draw(t, "unit")
 	l := drawgate.Limit{Name: name, Unit: unit, Amount: rapid.Int64Range(1, 1_000_000).Draw(t, "amount")}
 	window := func() time.Duration {
-		return time.Duration(rapid.Int64Range(1_000, int64(store.MaxWindow/time.Microsecond)).Draw(t, "µs")) * time.Microsecond
+		return time.Duration(rapid.Int64Range(1_000, int64(store.MaxWindow/time.Microsecond)).Draw(t,
+			"µs")) * time.Microsecond
 	}
 	switch l.Kind = drawgate.Kind(rapid.IntRange(1, 4).Draw(t, "kind")); l.Kind {
 	case drawgate.Bucket:
-		l.Window = rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 90 * time.Minute, 36 * time.Hour}).Draw(t, "period")
+		l.Window = rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 90 * time.Minute,
+			36 * time.Hour}).Draw(t, "period")
 		l.Burst = rapid.Int64Range(0, 1000).Draw(t, "burst")
 	case drawgate.Rolling:
 		l.Window = window()
@@ -134,12 +141,15 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		p := drawgate.Policy{Name: rapid.SampledFrom([]string{"api", "per user", "null", "1", "a: b", "é\"\\\t", "{x}", "- y", "#"}).Draw(rt, "policy")}
-		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"rpm", "tpm", "no", "7", "1.5", "-", "a-b_c", "1e3"}), 1, 6, rapid.ID).Draw(rt, "names") {
+		p := drawgate.Policy{Name: rapid.SampledFrom([]string{"api", "per user", "null", "1", "a: b", "é\"\\\t", "{x}",
+			"- y", "#"}).Draw(rt, "policy")}
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"rpm", "tpm", "no", "7", "1.5", "-",
+			"a-b_c", "1e3"}), 1, 6, rapid.ID).Draw(rt, "names") {
 			p.Limits = append(p.Limits, genLimit(rt, name))
 		}
 		p.Wait = drawgate.Wait{
-			MaxWait: time.Duration(rapid.Int64Range(0, 1e12).Draw(rt, "up_to")), Queue: rapid.IntRange(0, 1_000_000).Draw(rt, "queue"), Barge: rapid.Bool().Draw(rt, "barge"),
+			MaxWait: time.Duration(rapid.Int64Range(0, 1e12).Draw(rt, "up_to")),
+			Queue:   rapid.IntRange(0, 1_000_000).Draw(rt, "queue"), Barge: rapid.Bool().Draw(rt, "barge"),
 		}
 		for range rapid.IntRange(0, 3).Draw(rt, "steps") {
 			p.Wait.Backoff = append(p.Wait.Backoff, time.Duration(rapid.Int64Range(1e6, 24*3600*1e9).Draw(rt, "step")))
@@ -165,7 +175,8 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 func TestSchemaFindsMistakes(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
-	for _, name := range []string{"five", "unknown", "types", "numbers", "durations", "kinds", "long", "secret", "rules-five", "rules", "server"} {
+	for _, name := range []string{"five", "unknown", "types", "numbers", "durations", "kinds", "long", "secret",
+		"rules-five", "rules", "server"} {
 		data, err := os.ReadFile(filepath.Join("testdata", "bad", name+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -175,18 +186,24 @@ func TestSchemaFindsMistakes(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"{name: a, rolling: 1m, amount: 1}", "{name: a, concurrency: 5}", "{name: a, bucket: 1m, amount: 250_000, burst: 20}",
-		"{name: a, calendar: month, anchor: 31, zone: UTC, amount: 1, keep: {7: 10%, 9: 3}, headroom: 0}", "{name: a, rolling: 7d, amount: 1, precision: exact, margin: 0}",
+		"{name: a, rolling: 1m, amount: 1}", "{name: a, concurrency: 5}",
+		"{name: a, bucket: 1m, amount: 250_000, burst: 20}",
+		"{name: a, calendar: month, anchor: 31, zone: UTC, amount: 1, keep: {7: 10%, 9: 3}, headroom: 0}",
+		"{name: a, rolling: 7d, amount: 1, precision: exact, margin: 0}",
 	} {
 		if err := conforms(t, s, []byte("policies: {p: {limits: ["+text+"]}}")); err != nil {
 			t.Errorf("%s: got %v, want it to conform to the schema", text, err)
 		}
 	}
 	for _, text := range []string{
-		"{name: a}", "{name: a, rolling: 1m}", "{rolling: 1m, amount: 1}", "{name: a, rolling: 1m, bucket: 1m, amount: 1}", "{name: a, rolling: 1m, amount: -1}",
-		"{name: a, rolling: 60, amount: 1}", "{name: a, rolling: 1m, amount: 1, burst: 1}", "{name: a, bucket: 1m, amount: 1, zone: UTC}",
-		"{name: a, calendar: decade, amount: 1}", "{name: a, rolling: 1m, amount: 1, headroom: 100%}", "{name: a, rolling: 1m, amount: 1, keep: {0: 1}}",
-		"{name: a, rolling: 1m, amount: 1, precision: 50}", "{name: a b, rolling: 1m, amount: 1}", "{name: a, rolling: 1m, amount: 1, x: 1}",
+		"{name: a}", "{name: a, rolling: 1m}", "{rolling: 1m, amount: 1}",
+		"{name: a, rolling: 1m, bucket: 1m, amount: 1}", "{name: a, rolling: 1m, amount: -1}",
+		"{name: a, rolling: 60, amount: 1}", "{name: a, rolling: 1m, amount: 1, burst: 1}",
+		"{name: a, bucket: 1m, amount: 1, zone: UTC}",
+		"{name: a, calendar: decade, amount: 1}", "{name: a, rolling: 1m, amount: 1, headroom: 100%}",
+		"{name: a, rolling: 1m, amount: 1, keep: {0: 1}}",
+		"{name: a, rolling: 1m, amount: 1, precision: 50}", "{name: a b, rolling: 1m, amount: 1}",
+		"{name: a, rolling: 1m, amount: 1, x: 1}",
 	} {
 		if err := conforms(t, s, []byte("policies: {p: {limits: ["+text+"]}}")); err == nil {
 			t.Errorf("%s conforms to the schema", text)

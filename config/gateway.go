@@ -68,7 +68,8 @@ type Upstream struct {
 	Silence   time.Duration // 0 means 10m
 	Duration  time.Duration // 0 means 1h
 
-	CreditPause time.Duration // how long no call is made after the provider's credit was exhausted; 0 means the profile's
+	// how long no call is made after the provider's credit was exhausted; 0 means the profile's
+	CreditPause time.Duration
 }
 
 // Breaker says when calls to an upstream that fails are stopped. The zero value is the default.
@@ -189,21 +190,24 @@ func profileNames() string {
 func (d *decoder) upstream(e entry) (u Upstream) {
 	u.Name = e.key
 	if u.Name == "" || len(u.Name) > maxName || strings.Trim(u.Name, upstreamChars) != "" {
-		d.problem(e.at, "such as openai", "the name of an upstream is the first segment of callers' paths: letters, digits, - and _")
+		d.problem(e.at, "such as openai",
+			"the name of an upstream is the first segment of callers' paths: letters, digits, - and _")
 	}
 	before := len(d.problems)
 	seen := d.object(e.value, "upstream "+shorten(u.Name), u.settings(), d.noted(upstreamSetting(u.Name)))
 	wrong := len(d.problems) > before
 	if !seen["profile"] {
 		if u.Profile = u.Name; !slices.Contains(profiles, u.Profile) && !wrong {
-			d.missing(e.at, "give it one of "+strings.Join(profiles, ", "), "upstream %s has no profile, and its name is not a provider's", shorten(u.Name))
+			d.missing(e.at, "give it one of "+strings.Join(profiles, ", "),
+				"upstream %s has no profile, and its name is not a provider's", shorten(u.Name))
 		}
 	}
 	if !seen["url"] {
 		u.URL = llm.Address(u.Profile)
 	}
 	if !seen["models"] && !wrong {
-		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`, "upstream %s has no models: every call would be refused", shorten(u.Name))
+		d.missing(e.at, `such as models: [{model: "*", policy: openai}]`,
+			"upstream %s has no models: every call would be refused", shorten(u.Name))
 	}
 	if !wrong {
 		d.checkGeneric(e, &u, seen["generic"])
@@ -280,7 +284,8 @@ func (d *decoder) apiURL(e entry) string {
 	text, ok := d.text(e)
 	if ok && !isPlainURL(text) {
 		d.hideValue(e.value)
-		d.problem(spanOf(e.value), "such as https://api.openai.com; the key has a setting of its own", "url is not an http or https URL without user, query and fragment")
+		d.problem(spanOf(e.value), "such as https://api.openai.com; the key has a setting of its own",
+			"url is not an http or https URL without user, query and fragment")
 	}
 	return text
 }
@@ -288,7 +293,8 @@ func (d *decoder) apiURL(e entry) string {
 // isPlainURL reports whether a text is an http or https URL that has no place for a secret.
 func isPlainURL(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") && u.User == nil &&
+		u.RawQuery == "" && u.Fragment == ""
 }
 
 var breakerSection = section[Breaker]{name: "circuit", what: "breaker", settings: (*Breaker).settings}
@@ -374,7 +380,8 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		for k := range u.Models {
 			m := &u.Models[k]
 			if !slices.Contains(policies, m.Policy) && m.Policy != "" && !c.partial {
-				problems = append(problems, c.note(modelSetting(u.Name, k)+".policy", "unknown policy "+shorten(m.Policy), someOf(m.Policy, policies)))
+				problems = append(problems, c.note(modelSetting(u.Name, k)+".policy",
+					"unknown policy "+shorten(m.Policy), someOf(m.Policy, policies)))
 			}
 			for _, f := range m.Fallbacks {
 				if text, hint := g.checkFallback(u, f); text != "" {
@@ -464,9 +471,11 @@ func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
 		if meant := g.meantFallback(name); meant != "" {
 			hint = meant
 		}
-		return fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(name), shorten(to.Name)), hint
+		return fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(name),
+			shorten(to.Name)), hint
 	case to.Profile != u.Profile || !reflect.DeepEqual(to.Generic, u.Generic):
-		return fmt.Sprintf("the fallback %s is of an upstream with another profile: calls are not translated", shorten(name)), "choose an upstream of the same profile"
+		return fmt.Sprintf("the fallback %s is of an upstream with another profile: calls are not translated",
+			shorten(name)), "choose an upstream of the same profile"
 	}
 	return "", ""
 }
@@ -498,32 +507,40 @@ func example(names []string) string {
 func (c *Config) warnGateway() {
 	g := &c.Gateway
 	if len(g.Upstreams) > 0 && g.Listen != "" && g.Listen != ListenOff && !onLoopback(g.Listen) && g.TLS.Cert == "" {
-		c.warnOf("gateway.listen", "set gateway.tls, unless something in front of it does", "keys and prompts are sent to %s without TLS", g.Listen)
+		c.warnOf("gateway.listen", "set gateway.tls, unless something in front of it does",
+			"keys and prompts are sent to %s without TLS", g.Listen)
 	}
 	warned := map[string]bool{}
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]
 		if u.APIKey == (Secret{}) && !u.onThisMachine() {
-			c.warnOf(upstreamSetting(u.Name), "name it with api_key_env or api_key_file", "calls to %s are made without a key", shorten(u.Name))
+			c.warnOf(upstreamSetting(u.Name), "name it with api_key_env or api_key_file",
+				"calls to %s are made without a key", shorten(u.Name))
 		}
 		if n := len(u.Models); n > 0 && u.Models[n-1].Model != "*" {
-			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`, "models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
+			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`,
+				"models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
 		}
 		for _, other := range u.Others {
 			wide := []string{"", "/v1", "/v1beta", "/v1alpha", "/openai", "/openai/v1"}
 			if path, all := strings.CutSuffix(other, "*"); all && slices.Contains(wide, strings.TrimRight(path, "/")) {
 				c.warnOf(upstreamSetting(u.Name)+".others", "list what is needed, such as /v1/files/*",
-					"others of %s has %s: nearly all calls of that account pass uncounted", shorten(u.Name), shorten(other))
+					"others of %s has %s: nearly all calls of that account pass uncounted", shorten(u.Name),
+					shorten(other))
 			}
 		}
 		if end := u.doubled(); end != "" {
-			c.warnOf(upstreamSetting(u.Name)+".url", "leave "+end+" out of url", "the url of %s ends with %s, and the paths of SDKs begin with it: calls would go to …%s%[2]s/…", shorten(u.Name), end, end)
+			c.warnOf(upstreamSetting(u.Name)+".url", "leave "+end+" out of url",
+				"the url of %s ends with %s, and the paths of SDKs begin with it: calls would go to …%s%[2]s/…",
+				shorten(u.Name), end, end)
 		}
 		for k := range u.Models {
 			m := &u.Models[k]
 			for _, f := range m.Fallbacks {
 				if hint := g.meantFallback(f); hint != "" {
-					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint, "the fallback %s is a model of upstream %s itself: there is no upstream of that name", shorten(f), shorten(u.Name))
+					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint,
+						"the fallback %s is a model of upstream %s itself: there is no upstream of that name",
+						shorten(f), shorten(u.Name))
 				} else if text, hint := g.doubtful(u, f); text != "" {
 					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint, "%s", text)
 				}
@@ -533,8 +550,11 @@ func (c *Config) warnGateway() {
 				c.warnQuota(&p, modelSetting(u.Name, k)+".policy")
 				c.warnProvider(&p)
 			}
-			if _, known := g.Prices.Models[m.Model]; !known && len(g.Prices.Models) > 0 && !strings.HasSuffix(m.Model, "*") {
-				c.warnOf(modelSetting(u.Name, k)+".model", "add it to gateway.prices.models, unless its family is there", "model %s has no price of its own: without any its calls are refused", shorten(m.Model))
+			if _, known := g.Prices.Models[m.Model]; !known && len(g.Prices.Models) > 0 &&
+				!strings.HasSuffix(m.Model, "*") {
+				c.warnOf(modelSetting(u.Name, k)+".model",
+					"add it to gateway.prices.models, unless its family is there",
+					"model %s has no price of its own: without any its calls are refused", shorten(m.Model))
 			}
 		}
 	}
@@ -561,11 +581,16 @@ func (u *Upstream) onThisMachine() bool {
 // warnQuota warns about a policy that stands for a provider's quota, and could let more through.
 func (c *Config) warnQuota(p *drawgate.Policy, setting string) {
 	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Margin == 0 }); l != nil {
-		c.warnOf(setting, "give it margin: 2s", "limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
+		c.warnOf(setting, "give it margin: 2s",
+			"limit %s of policy %s has no margin: a call that takes a while to reach the provider may count in a later window there",
 			shorten(l.Name), shorten(p.Name))
 	}
-	if l := windowOf(p, func(l *drawgate.Limit) bool { return l.Unit == llm.UnitTokens && l.Charge != drawgate.ChargeEnd }); l != nil {
-		c.warnOf(setting, "give it charge: end", "limit %s of policy %s counts tokens from the start of a call: what an answer has beyond the provider's own estimate counts there when it ends",
+	if l := windowOf(p, func(l *drawgate.Limit) bool {
+		return l.Unit == llm.UnitTokens &&
+			l.Charge != drawgate.ChargeEnd
+	}); l != nil {
+		c.warnOf(setting, "give it charge: end",
+			"limit %s of policy %s counts tokens from the start of a call: what an answer has beyond the provider's own estimate counts there when it ends",
 			shorten(l.Name), shorten(p.Name))
 	}
 }

@@ -35,9 +35,11 @@ func (u *Upstream) Provider() (*llm.Profile, error) {
 func (d *decoder) checkGeneric(e entry, u *Upstream, described bool) {
 	switch {
 	case u.Profile == profileGeneric && !described:
-		d.missing(e.at, "give it generic, which says where its requests and answers have what counts", "upstream %s has the profile generic without a description", shorten(u.Name))
+		d.missing(e.at, "give it generic, which says where its requests and answers have what counts",
+			"upstream %s has the profile generic without a description", shorten(u.Name))
 	case u.Profile != profileGeneric && described:
-		d.problem(e.at, "set profile: generic, or leave generic out", "upstream %s has a description, but the profile %s", shorten(u.Name), u.Profile)
+		d.problem(e.at, "set profile: generic, or leave generic out",
+			"upstream %s has a description, but the profile %s", shorten(u.Name), u.Profile)
 	case described && u.URL == "":
 		d.missing(e.at, "such as url: https://api.example.com", "upstream %s has no url", shorten(u.Name))
 	case described:
@@ -45,7 +47,8 @@ func (d *decoder) checkGeneric(e entry, u *Upstream, described bool) {
 			u.Generic.Name = u.Name
 		}
 		if _, err := u.Provider(); err != nil {
-			d.problem(e.at, "look at the paths: keys that are separated by dots, such as messages.*.content", "upstream %s: %s", shorten(u.Name), strings.TrimPrefix(err.Error(), "llm: "))
+			d.problem(e.at, "look at the paths: keys that are separated by dots, such as messages.*.content",
+				"upstream %s: %s", shorten(u.Name), strings.TrimPrefix(err.Error(), "llm: "))
 		}
 	}
 }

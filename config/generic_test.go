@@ -40,12 +40,15 @@ func TestDescribedProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := p.Parse(http.MethodPost, "/generate", nil, []byte(`{"model":"small","max_tokens":50,"messages":[{"content":"Hello!"}],"stream":true}`))
-	if err != nil || c.Model != "small" || c.MaxOutput != 50 || c.Messages != 1 || !c.Stream || c.Operation != llm.OpGeneric {
+	c, err := p.Parse(http.MethodPost, "/generate", nil,
+		[]byte(`{"model":"small","max_tokens":50,"messages":[{"content":"Hello!"}],"stream":true}`))
+	if err != nil || c.Model != "small" || c.MaxOutput != 50 || c.Messages != 1 || !c.Stream ||
+		c.Operation != llm.OpGeneric {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	held := p.Upper(c)
-	if costs := p.Admission(c, held); held.Output != 50 || !slices.Equal(costs, []drawgate.Cost{drawgate.Units("requests", 1), drawgate.Units("tokens", held.Input+50)}) {
+	if costs := p.Admission(c, held); held.Output != 50 || !slices.Equal(costs,
+		[]drawgate.Cost{drawgate.Units("requests", 1), drawgate.Units("tokens", held.Input+50)}) {
 		t.Errorf("%v are held for %+v", costs, held)
 	}
 	s := p.NewStream(c)

@@ -64,7 +64,8 @@ func (s *SNS) settings() []setting {
 func (d *decoder) region(e entry, without string) string {
 	text, ok := d.text(e)
 	if ok && !regions.MatchString(text) {
-		d.problem(spanOf(e.value), "such as eu-central-1; "+without, "region %s is not the name of a region of AWS", shorten(text))
+		d.problem(spanOf(e.value), "such as eu-central-1; "+without, "region %s is not the name of a region of AWS",
+			shorten(text))
 	}
 	return text
 }
@@ -72,7 +73,8 @@ func (d *decoder) region(e entry, without string) string {
 func (d *decoder) topic(e entry) string {
 	text, ok := d.text(e)
 	if _, arn := snsnotify.RegionOf(text); ok && !arn {
-		d.problem(spanOf(e.value), "such as "+exampleTopic, "topic %s is not the ARN of a standard SNS topic", shorten(text))
+		d.problem(spanOf(e.value), "such as "+exampleTopic, "topic %s is not the ARN of a standard SNS topic",
+			shorten(text))
 	}
 	return text
 }
@@ -86,7 +88,8 @@ func (d *decoder) endpoint(e entry, service string) string {
 	text, ok := d.text(e)
 	if ok && !isPlainURL(text) {
 		d.hideValue(e.value)
-		d.problem(spanOf(e.value), "such as https://vpce-1-2."+service+".eu-central-1.vpce.amazonaws.com", "endpoint is not an http or https URL without user, query and fragment")
+		d.problem(spanOf(e.value), "such as https://vpce-1-2."+service+".eu-central-1.vpce.amazonaws.com",
+			"endpoint is not an http or https URL without user, query and fragment")
 	}
 	return text
 }

@@ -25,24 +25,28 @@ func TestIncidentsAreFlushed(t *testing.T) { //nolint:paralleltest // credential
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	m := awstest.Moto(t)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.URL, strings.NewReader("Action=CreateTopic&Version=2010-03-31&Name=right"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.URL,
+		strings.NewReader("Action=CreateTopic&Version=2010-03-31&Name=right"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/eu-central-1/sns/aws4_request, SignedHeaders=host, Signature=00")
+	r.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential=test/20260101/eu-central-1/sns/aws4_request, SignedHeaders=host, Signature=00")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp, err)
 	}
 	resp.Body.Close()
-	for topic, want := range map[string]string{"right": "", "wrong": "snsnotify: incidents that were not sent: 1; see the log", "": ""} {
+	for topic, want := range map[string]string{"right": "",
+		"wrong": "snsnotify: incidents that were not sent: 1; see the log", "": ""} {
 		incidents := ""
 		if topic != "" {
 			incidents = fmt.Sprintf(", incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:%s', endpoint: '%s'}}", topic, m.URL)
 		}
-		c, problems := config.Parse("drawgate.yaml", []byte("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\n"+
-			"gateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}]"+incidents+"}"))
+		c, problems := config.Parse("drawgate.yaml",
+			[]byte("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\n"+
+				"gateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}]"+incidents+"}"))
 		if problems != nil {
 			t.Fatal(problems)
 		}
@@ -74,14 +78,16 @@ func TestCloseDoesNotWaitForSNSFirst(t *testing.T) { //nolint:paralleltest // cr
 		_, _ = io.Copy(io.Discard, r.Body)
 		select {
 		case <-written:
-			_, _ = io.WriteString(w, "<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>")
+			_, _ = io.WriteString(w,
+				"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>")
 		case <-r.Context().Done():
 		}
 	}))
 	t.Cleanup(s.Close)
-	c, problems := config.Parse("drawgate.yaml", []byte("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\ntelemetry: {cloudwatch: {emf: true}}\n"+
-		"gateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}], "+
-		"incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:t', endpoint: '"+s.URL+"'}}}"))
+	c, problems := config.Parse("drawgate.yaml",
+		[]byte("store: 'memory:'\npolicies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\ntelemetry: {cloudwatch: {emf: true}}\n"+
+			"gateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}], "+
+			"incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:t', endpoint: '"+s.URL+"'}}}"))
 	if problems != nil {
 		t.Fatal(problems)
 	}
@@ -131,7 +137,8 @@ func TestWebhookIsFlushed(t *testing.T) {
 		}
 		run.Incident(&api.Incident{ID: "ID", Summary: "refused"})
 		err = run.Flush(t.Context())
-		if lost := err != nil && strings.Contains(err.Error(), "1 events were not delivered to 127.0.0.1"); lost != (code == http.StatusNotFound) || calls.Load() != 1 {
+		if lost := err != nil && strings.Contains(err.Error(),
+			"1 events were not delivered to 127.0.0.1"); lost != (code == http.StatusNotFound) || calls.Load() != 1 {
 			t.Errorf("answered with %d: %d calls, %v", code, calls.Load(), err)
 		}
 		if err := run.Close(); err != nil {
@@ -148,9 +155,10 @@ func TestIncidentsFile(t *testing.T) {
 	const gateway = "policies: {q: {limits: [{name: rpm, rolling: 1m, amount: 1}]}}\ngateway: {upstreams: {openai: {models: [{model: '*', policy: q}]}}, keys: [{name: a, secret_env: A}]"
 	for text, want := range map[string]string{
 		"store: sqlite:x/q.db\n" + gateway + ", incidents: {file: i.jsonl}}": filepath.Join(dir, "i.jsonl"),
-		"store: sqlite:x/q.db\n" + gateway + "}":                             filepath.Join(dir, "x", "q.db-incidents.jsonl"),
-		"store: 'memory:'\n" + gateway + "}":                                 "",
-		"store: 'memory:'\n" + gateway + ", incidents: {file: /i}}":          "/i",
+		"store: sqlite:x/q.db\n" + gateway + "}": filepath.Join(dir, "x",
+			"q.db-incidents.jsonl"),
+		"store: 'memory:'\n" + gateway + "}":                        "",
+		"store: 'memory:'\n" + gateway + ", incidents: {file: /i}}": "/i",
 	} {
 		path := filepath.Join(dir, "drawgate.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

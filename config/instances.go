@@ -62,7 +62,8 @@ func (d *decoder) instances(e entry) (n Instances) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		d.object(v, e.key, n.settings(), nil)
 		if !n.Auto {
-			d.missing(spanOf(v), "write instances: {auto: true, at_least: 3}, or the number alone", "%s is a mapping without auto: true", e.key)
+			d.missing(spanOf(v), "write instances: {auto: true, at_least: 3}, or the number alone",
+				"%s is a mapping without auto: true", e.key)
 		}
 		return n
 	}

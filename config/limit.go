@@ -25,7 +25,8 @@ type limit struct {
 }
 
 var kindKeys = map[string]drawgate.Kind{
-	"bucket": drawgate.Bucket, "rolling": drawgate.Rolling, "calendar": drawgate.Calendar, "concurrency": drawgate.Concurrency,
+	"bucket": drawgate.Bucket, "rolling": drawgate.Rolling, "calendar": drawgate.Calendar,
+	"concurrency": drawgate.Concurrency,
 }
 
 // kindOnly maps keys to the only kind of limit that they are for.
@@ -225,7 +226,8 @@ func (d *decoder) kind(l *limit, kinds, special []entry, seen map[string]bool) {
 		}
 	}
 	if at, given := l.at["anchor"]; given && l.Kind == drawgate.Calendar && l.Every != 0 && l.Every != drawgate.Month {
-		d.problem(at, "leave it out", "anchor is the day on which a month starts, but this limit counts per %s", l.Every)
+		d.problem(at, "leave it out", "anchor is the day on which a month starts, but this limit counts per %s",
+			l.Every)
 		l.bad["anchor"] = true
 	}
 	if l.Kind == drawgate.Concurrency {

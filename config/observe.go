@@ -39,7 +39,9 @@ func (r *Runtime) observe(c *Config) error {
 		for _, k := range w.Kinds {
 			kinds = append(kinds, telemetry.Kind(k))
 		}
-		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()), &telemetry.WebhookOptions{Kinds: kinds, Milestones: w.Milestones, Logger: r.opts.Logger, Metrics: r.Metrics})
+		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()),
+			&telemetry.WebhookOptions{Kinds: kinds, Milestones: w.Milestones, Logger: r.opts.Logger,
+				Metrics: r.Metrics})
 		if err != nil {
 			return err
 		}
@@ -52,7 +54,8 @@ func (r *Runtime) observe(c *Config) error {
 		})
 		sinks = append(sinks, hook.Warn)
 	}
-	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, Every: t.RefusalsEvery, BackendEvery: c.WarnEvery, Metrics: r.Metrics}, sinks...)
+	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, Every: t.RefusalsEvery,
+		BackendEvery: c.WarnEvery, Metrics: r.Metrics}, sinks...)
 	r.closers = append(r.closers, r.warner.Close)
 	watching := r.warner.Guard()
 	if r.Metrics != nil {
@@ -70,8 +73,9 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 		r.Scrape = telemetry.Handler(own)
 	}
 	o := &telemetry.Options{
-		Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: c.local(), Store: r.Store, Watch: r.watched(c),
-		Plan: r.plan, Waiting: r.waiting, Version: r.opts.Version, Revision: r.opts.Revision,
+		Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: c.local(), Store: r.Store,
+		Watch: r.watched(c),
+		Plan:  r.plan, Waiting: r.waiting, Version: r.opts.Version, Revision: r.opts.Revision,
 	}
 	if r.Guard != nil {
 		o.Guard, o.StoreTimeout = r.Guard.State, r.Guard.TakeTime(0)
@@ -172,12 +176,13 @@ func (r *Runtime) waiting() (callers int, oldest time.Duration) {
 // are made after the guard.
 func (r *Runtime) guardObserver() *guard.Observer {
 	return &guard.Observer{
-		BackendError:      forward(r, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
-		FallbackActivated: forward(r, func(o *guard.Observer) func(*guard.FallbackActivated) { return o.FallbackActivated }),
-		Opened:            forward(r, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
-		Probed:            forward(r, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
-		Closed:            forward(r, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
-		Charged:           forward(r, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
+		BackendError: forward(r, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
+		FallbackActivated: forward(r,
+			func(o *guard.Observer) func(*guard.FallbackActivated) { return o.FallbackActivated }),
+		Opened:  forward(r, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
+		Probed:  forward(r, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
+		Closed:  forward(r, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
+		Charged: forward(r, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
 	}
 }
 

@@ -125,7 +125,8 @@ func (c *Config) onlyEnvoys() Problems {
 	if len(c.Policies) > 0 || len(c.Envoy.Configs) == 0 || c.Off {
 		return nil
 	}
-	return Problems{c.note("envoy.configs", "all policies are in the files of envoy.configs, which a program does not load",
+	return Problems{c.note("envoy.configs",
+		"all policies are in the files of envoy.configs, which a program does not load",
 		"run drawgate serve with this configuration, or add policies; to switch limits off, set enabled: false")}
 }
 

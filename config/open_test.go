@@ -93,7 +93,8 @@ func TestOpenDecidesByTheFile(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Engine.Take(t.Context(), &engine.Request{Attributes: &rules.Attributes{User: "ann"}}); !errors.Is(err, drawgate.ErrClosed) {
+	if _, err := c.Engine.Take(t.Context(),
+		&engine.Request{Attributes: &rules.Attributes{User: "ann"}}); !errors.Is(err, drawgate.ErrClosed) {
 		t.Errorf("after Close: %v, want %v", err, drawgate.ErrClosed)
 	}
 	writeOpenFile(t, path, "sqlite:state.db", 2)
@@ -144,7 +145,8 @@ envoy: {windows: aligned}
 	if want := (config.Queue{MaxDepth: 8, RetryDelay: 9 * time.Second}); conf.Queue != want {
 		t.Errorf("queue %+v, want %+v", conf.Queue, want)
 	}
-	if n := len(conf.Warnings); n == 0 || !strings.HasPrefix(conf.Warnings[n-1].OneLine(), path+":7:16: queue.retry_delay") {
+	if n := len(conf.Warnings); n == 0 || !strings.HasPrefix(conf.Warnings[n-1].OneLine(),
+		path+":7:16: queue.retry_delay") {
 		t.Errorf("warnings %v", conf.Warnings)
 	}
 	got := map[string]string{}
@@ -199,7 +201,8 @@ func startOf(t *testing.T, o *config.OpenOptions) *config.Runtime {
 
 func ofAmount(t *testing.T, n int) *config.Config {
 	t.Helper()
-	c, problems := config.Parse("x", fmt.Appendf(nil, "warn_every: %dm\npolicies: {api: {limits: [{name: rpd, rolling: 24h, amount: %[1]d}]}}\n", n))
+	c, problems := config.Parse("x",
+		fmt.Appendf(nil, "warn_every: %dm\npolicies: {api: {limits: [{name: rpd, rolling: 24h, amount: %[1]d}]}}\n", n))
 	if problems != nil {
 		t.Fatal(problems)
 	}
@@ -224,7 +227,8 @@ func TestUseByTwo(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		conf, engine := c.Config().Policies[0].Limits[0].Amount, c.Engine.Limiter("api").Plan().Policy().Limits[0].Amount
+		conf, engine := c.Config().Policies[0].Limits[0].Amount,
+			c.Engine.Limiter("api").Plan().Policy().Limits[0].Amount
 		if conf != engine {
 			t.Errorf("the configuration says %d, the engine %d", conf, engine)
 		}
@@ -257,7 +261,8 @@ func TestCloseBySeveral(t *testing.T) {
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := c.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "api", Key: "k"}}}); !errors.Is(err, drawgate.ErrClosed) {
+			if _, err := c.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "api",
+				Key: "k"}}}); !errors.Is(err, drawgate.ErrClosed) {
 				t.Errorf("after Close: %v, want %v", err, drawgate.ErrClosed)
 			}
 			if _, err := c.Reload(t.Context()); err == nil {
@@ -301,7 +306,8 @@ func TestReloadOfNothing(t *testing.T) {
 		t.Errorf("before Watch: %v, want %s", err, unwatched)
 	}
 	c.Watch(t.Context(), c.Use)
-	if _, err := c.Reload(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "config: this configuration was not made by Resolve") {
+	if _, err := c.Reload(t.Context()); err == nil || !strings.HasPrefix(err.Error(),
+		"config: this configuration was not made by Resolve") {
 		t.Errorf("of what Parse returned: %v", err)
 	}
 }
@@ -314,7 +320,8 @@ func TestOpenNeedsPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := config.Open(t.Context(), path, nil)
-	if problems, ok := errors.AsType[config.Problems](err); !ok || c != nil || !strings.Contains(problems.Error(), "there are no policies") {
+	if problems, ok := errors.AsType[config.Problems](err); !ok || c != nil ||
+		!strings.Contains(problems.Error(), "there are no policies") {
 		t.Errorf("%v, want a problem", err)
 	}
 }
@@ -325,12 +332,14 @@ func TestOpenNeedsPoliciesOtherThanEnvoys(t *testing.T) {
 	t.Parallel()
 	const only = "store: \"memory:\"\nenvoy: {configs: [envoy.yaml]}\n"
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "envoy.yaml"), "domain: edge\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
+	write(t, filepath.Join(dir, "envoy.yaml"),
+		"domain: edge\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
 	path := filepath.Join(dir, "drawgate.yaml")
 	refused := func(err error) {
 		t.Helper()
 		problems, ok := errors.AsType[config.Problems](err)
-		if !ok || problems[0].Line != 2 || !strings.Contains(problems.Error(), "all policies are in the files of envoy.configs") {
+		if !ok || problems[0].Line != 2 || !strings.Contains(problems.Error(),
+			"all policies are in the files of envoy.configs") {
 			t.Errorf("%v, want a problem of line 2", err)
 		}
 	}
@@ -402,7 +411,8 @@ func TestOpenSaysWhatAnOutageSwitchesOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Close(); err != nil || !strings.Contains(log.String(), `limits="multi-tier.day, multi-tier.week, multi-tier.month"`) {
+	if err := c.Close(); err != nil || !strings.Contains(log.String(),
+		`limits="multi-tier.day, multi-tier.week, multi-tier.month"`) {
 		t.Errorf("%v, logged %s", err, log.String())
 	}
 }
@@ -441,7 +451,8 @@ func TestOpenLeavesTheMetricsOfOthers(t *testing.T) {
 	defer first.Close()
 	takesOne(t.Context(), t, first)
 	second, err := config.Open(t.Context(), path, &config.OpenOptions{Registerer: reg})
-	if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); !ok || second != nil || !strings.HasPrefix(err.Error(), "config: ") {
+	if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); !ok || second != nil ||
+		!strings.HasPrefix(err.Error(), "config: ") {
 		t.Errorf("the second: %v, %v", second, err)
 	}
 	if !hasDecisions(t, reg) {
@@ -480,7 +491,8 @@ func TestUsageOfTheEnvironmentsPolicyStays(t *testing.T) {
 	}
 	defer func() { _ = r.Close() }()
 	for _, key := range []string{"default", "default", "user-17"} {
-		if d, err := r.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: config.MultiTier, Key: key}}}); err != nil || !d.Decision.Allowed {
+		if d, err := r.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: config.MultiTier,
+			Key: key}}}); err != nil || !d.Decision.Allowed {
 			t.Fatal(d, err)
 		}
 	}

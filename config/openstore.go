@@ -33,9 +33,11 @@ type storeOptions struct {
 // openNewStore is OpenStore with options.
 func (c *Config) openNewStore(log *slog.Logger, o storeOptions) (drawgate.Store, error) {
 	if path, ok := SQLitePath(c.Store); ok {
-		if state, err := StateFolder(os.Environ()); err == nil && strings.HasPrefix(path, state+string(filepath.Separator)) {
+		if state, err := StateFolder(os.Environ()); err == nil &&
+			strings.HasPrefix(path, state+string(filepath.Separator)) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				return nil, fmt.Errorf("config: the state folder cannot be created (a store elsewhere needs none): %w", err)
+				return nil, fmt.Errorf("config: the state folder cannot be created (a store elsewhere needs none): %w",
+					err)
 			}
 		}
 	}
@@ -56,16 +58,19 @@ func (c *Config) openStore(log *slog.Logger, o storeOptions) (drawgate.Store, er
 		return memstore.New(&memstore.Options{MaxBuckets: c.MaxBuckets}), nil
 	}
 	if onDynamoDB(c.Store) {
-		return dynamostore.Open(context.Background(), c.Store, &dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: o.table})
+		return dynamostore.Open(context.Background(), c.Store,
+			&dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: o.table})
 	}
-	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, Lost: o.lost})
+	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark,
+		Lost: o.lost})
 }
 
 // InitStore makes the mark of a store on Redis, unless there is one: see store_mark. made reports
 // whether it did. Other stores have none: the error is [drawgate.ErrInvalid].
 func (c *Config) InitStore(ctx context.Context, log *slog.Logger) (made bool, err error) {
 	if !c.onRedis() {
-		return false, fmt.Errorf("%w: %s is not on Redis: only a store there has to be initialized", drawgate.ErrInvalid, RedactURL(c.Store))
+		return false, fmt.Errorf("%w: %s is not on Redis: only a store there has to be initialized",
+			drawgate.ErrInvalid, RedactURL(c.Store))
 	}
 	s, err := redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log})
 	if err != nil {

@@ -56,7 +56,8 @@ func (d *decoder) amounts(e entry) amounts {
 				}
 			})
 			if len(seen) == 0 {
-				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s is empty: give an amount or a burst", shorten(name))
+				d.problem(spanOf(e.value), "such as {amount: 100, burst: 30}", "%s is empty: give an amount or a burst",
+					shorten(name))
 			}
 		default:
 			set(e.key, 0, e)
@@ -102,7 +103,8 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		known[l.Name], known[burstOf(l.Name)] = true, true
 		switch {
 		case bursts && l.Kind != drawgate.Bucket:
-			wrong = append(wrong, mistake{burstOf(l.Name), "", fmt.Sprintf("burst is for bucket limits, but %s is a %s limit", l.Name, l.Kind)})
+			wrong = append(wrong, mistake{burstOf(l.Name), "",
+				fmt.Sprintf("burst is for bucket limits, but %s is a %s limit", l.Name, l.Kind)})
 			continue
 		case bursts:
 			l.Burst = burst
@@ -126,7 +128,8 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		if hint == "" {
 			hint = "have: " + strings.Join(names, ", ")
 		}
-		wrong = append(wrong, mistake{nameOf(name), hint, fmt.Sprintf("policy %s has no limit %s", shorten(p.Name), shorten(name))})
+		wrong = append(wrong, mistake{nameOf(name), hint, fmt.Sprintf("policy %s has no limit %s", shorten(p.Name),
+			shorten(name))})
 	}
 	return varied, wrong
 }
@@ -152,7 +155,8 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 			continue
 		}
 		if line := first[target{o.Tenant, o.Key}]; line != 0 {
-			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key %s has two overrides", shorten(o.Key))
+			d.problem(spanOf(n), fmt.Sprintf("the first one is on line %d", line), "key %s has two overrides",
+				shorten(o.Key))
 			continue
 		}
 		first[target{o.Tenant, o.Key}] = spanOf(n).Line
@@ -200,7 +204,8 @@ func (d *decoder) pattern(e entry) string {
 	case len(text) > maxPattern:
 		d.problem(spanOf(e.value), "", "%s has %d bytes, more than %d", e.key, len(text), maxPattern)
 	case strings.Contains(strings.TrimSuffix(text, "*"), "*"):
-		d.problem(spanOf(e.value), "write an exact value, or prefix*", "%s %s has a * that is not at its end", e.key, shorten(text))
+		d.problem(spanOf(e.value), "write an exact value, or prefix*", "%s %s has a * that is not at its end", e.key,
+			shorten(text))
 	}
 	return text
 }

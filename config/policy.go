@@ -45,7 +45,8 @@ func (d *decoder) policy(e entry) (p drawgate.Policy, m Mode) {
 	case e.key == "" || len(e.key) > maxName:
 		d.problem(e.at, "", "a policy needs a name of 1 to %d bytes", maxName)
 	case strings.HasSuffix(e.key, engine.ShadowSuffix):
-		d.problem(e.at, "choose another one", "names of policies that end with %q are reserved for rules in shadow", engine.ShadowSuffix)
+		d.problem(e.at, "choose another one", "names of policies that end with %q are reserved for rules in shadow",
+			engine.ShadowSuffix)
 	case strings.HasPrefix(e.key, engine.OwnPrefix):
 		d.problem(e.at, "choose another one", "names of policies that begin with %q are reserved", engine.OwnPrefix)
 	}
@@ -148,7 +149,8 @@ func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 		return nil
 	}
 	if !ok {
-		d.problem(spanOf(e.value), "write one \"- {name: …, …}\" per limit", "limits must be a list, not %s", describe(e.value))
+		d.problem(spanOf(e.value), "write one \"- {name: …, …}\" per limit", "limits must be a list, not %s",
+			describe(e.value))
 		return nil
 	}
 	if len(list.Values) == 0 {
@@ -161,7 +163,8 @@ func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 		}
 		l := d.limit(n)
 		if line := first[l.Name]; line != 0 && l.Name != "" {
-			d.problem(l.at["name"], fmt.Sprintf("the first one is on line %d", line), "limit name %q is used twice in this policy", l.Name)
+			d.problem(l.at["name"], fmt.Sprintf("the first one is on line %d", line),
+				"limit name %q is used twice in this policy", l.Name)
 		} else {
 			first[l.Name] = l.start.Line
 		}
@@ -207,7 +210,8 @@ var asBackoff = form[[]time.Duration]{
 func (d *decoder) backoff(e entry) (steps []time.Duration) {
 	list, ok := e.value.(*ast.SequenceNode)
 	if !ok {
-		d.problem(spanOf(e.value), "such as [2s, 4s, 8s]", "backoff must be a list of durations, not %s", describe(e.value))
+		d.problem(spanOf(e.value), "such as [2s, 4s, 8s]", "backoff must be a list of durations, not %s",
+			describe(e.value))
 		return nil
 	}
 	if n := len(list.Values); n == 0 || n > maxBackoff {

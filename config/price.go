@@ -49,7 +49,8 @@ func (p *Prices) settings() []setting {
 func (d *decoder) currency(e entry) string {
 	text, ok := d.text(e)
 	if ok && (len(text) > 8 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyz") != "") {
-		d.problem(spanOf(e.value), "such as usd: costs are then counted in usd_micros, millionths of a dollar", "currency %s is not a word of at most 8 lower-case letters", shorten(text))
+		d.problem(spanOf(e.value), "such as usd: costs are then counted in usd_micros, millionths of a dollar",
+			"currency %s is not a word of at most 8 lower-case letters", shorten(text))
 	}
 	return text
 }
@@ -74,7 +75,8 @@ var modelPrice = section[llm.Price]{
 	name: "price", settings: priceSettings,
 	check: func(d *decoder, e entry, p *llm.Price, seen map[string]bool, wrong bool) {
 		if !seen["input"] && !wrong {
-			d.missing(e.at, `such as {input: "2.00", output: "8.00"}: per million tokens`, "the price of %s has no input", shorten(e.key))
+			d.missing(e.at, `such as {input: "2.00", output: "8.00"}: per million tokens`,
+				"the price of %s has no input", shorten(e.key))
 		}
 		// Without a price of its own, what was read from a cache costs as much as other input.
 		if !seen["cache_read"] {
@@ -122,7 +124,8 @@ func (d *decoder) price(e entry) int64 {
 		if micros, err := llm.ParsePrice(text); err == nil {
 			return micros
 		}
-		d.problem(spanOf(n), `such as 2.50, with at most six decimals`, "%s %s is not a price per million tokens", e.key, shorten(text))
+		d.problem(spanOf(n), `such as 2.50, with at most six decimals`, "%s %s is not a price per million tokens",
+			e.key, shorten(text))
 	default:
 		d.problem(spanOf(n), "such as 2.50", "%s must be a price per million tokens, not %s", e.key, describe(n))
 	}

@@ -78,7 +78,8 @@ func (p Problems) sorted() []Problem {
 		}
 	}
 	slices.SortStableFunc(p, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Column, b.Column))
 	})
 	return p
 }

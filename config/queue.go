@@ -70,7 +70,8 @@ func (c *Config) warnQueue() {
 	for _, key := range []string{"max_depth", "retry_delay", "max_attempts", "multiplier"} {
 		setting := "queue." + key
 		if from, said := c.origins[setting]; said && from != c.origins[waitSetting("task")] {
-			c.warnOf(setting, hint, "%s has no effect by itself: only programs with a task queue use it, if they read this setting from the configuration", setting)
+			c.warnOf(setting, hint,
+				"%s has no effect by itself: only programs with a task queue use it, if they read this setting from the configuration", setting)
 		}
 		hint = ""
 	}

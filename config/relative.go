@@ -130,7 +130,8 @@ func (c *Config) put(to *string, path, setting string, f folder, tell bool) Prob
 	if err != nil {
 		return Problems{c.note(setting, "the relative path "+shorten(path)+" cannot be resolved: "+err.Error(), "")}
 	}
-	c.paths = slices.DeleteFunc(c.paths, func(r RelativePath) bool { return r.Setting == setting && r.Value == *to }) // the path of the file, which this one replaces
+	// the path of the file, which this one replaces
+	c.paths = slices.DeleteFunc(c.paths, func(r RelativePath) bool { return r.Setting == setting && r.Value == *to })
 	if full != path {
 		c.paths = append(c.paths, RelativePath{Origin{setting, full, c.from(setting)}, tell})
 	}

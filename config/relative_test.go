@@ -32,14 +32,17 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 	dir := filepath.Dir(path)
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for name, text := range map[string]string{
-		"secrets/token": "0123456789abcdef", "salt": "0123456789abcdef", "url": "https://hooks.example.com/", "secret": "0123456789abcdef",
+		"secrets/token": "0123456789abcdef", "salt": "0123456789abcdef", "url": "https://hooks.example.com/",
+		"secret": "0123456789abcdef",
 	} {
-		if err := cmp.Or(os.MkdirAll(filepath.Dir(in(name)), 0o700), os.WriteFile(in(name), []byte(text), 0o600)); err != nil {
+		if err := cmp.Or(os.MkdirAll(filepath.Dir(in(name)), 0o700),
+			os.WriteFile(in(name), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := []string{
-		"sqlite://" + in("state.db"), in("tls/cert.pem"), "/abs/key.pem", in("../ca.pem"), in("secrets/token"), in("salt"), in("url"), in("secret"), in("edge.yaml"), in("envoy"),
+		"sqlite://" + in("state.db"), in("tls/cert.pem"), "/abs/key.pem", in("../ca.pem"), in("secrets/token"),
+		in("salt"), in("url"), in("secret"), in("edge.yaml"), in("envoy"),
 	}
 	for name, load := range map[string]func() (*config.Config, error){
 		"Load":    func() (*config.Config, error) { return config.Load(path) },
@@ -50,7 +53,8 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 			t.Fatalf("%s: got %v, want no error", name, err)
 		}
 		tls, hook := c.Server.TLS, c.Telemetry.Webhook
-		got := []string{c.Store, tls.Cert, tls.Key, tls.ClientCA, c.Server.Tokens[0].Secret.File, c.Telemetry.Salt.File, hook.Address.File, hook.Secret.File, c.Envoy.Configs[0], c.Envoy.Configs[1]}
+		got := []string{c.Store, tls.Cert, tls.Key, tls.ClientCA, c.Server.Tokens[0].Secret.File, c.Telemetry.Salt.File,
+			hook.Address.File, hook.Secret.File, c.Envoy.Configs[0], c.Envoy.Configs[1]}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -65,7 +69,8 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 			t.Errorf("%s: the relative paths are %v", name, paths)
 		}
 	}
-	if c, problems := config.Parse("x.yaml", []byte("store: sqlite:state.db\npolicies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")); len(problems) > 0 || c.Store != "sqlite:state.db" {
+	if c, problems := config.Parse("x.yaml",
+		[]byte("store: sqlite:state.db\npolicies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")); len(problems) > 0 || c.Store != "sqlite:state.db" {
 		t.Errorf("what is parsed is in no folder: %v, %v", c, problems)
 	}
 }
@@ -77,7 +82,8 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 func TestRelativePathsOfVariables(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t, "store: sqlite:file.db\nserver: {tls: {cert: c.pem, key: k.pem}}\npolicies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
-	environ := []string{"HOME=/home/ann", "DRAWGATE_STORE=sqlite:x.db", "DRAWGATE_TLS_CERT=cert.pem", "DRAWGATE_TLS_KEY=/abs/key.pem", "RATE_LIMIT_PER_DAY=1"}
+	environ := []string{"HOME=/home/ann", "DRAWGATE_STORE=sqlite:x.db", "DRAWGATE_TLS_CERT=cert.pem",
+		"DRAWGATE_TLS_KEY=/abs/key.pem", "RATE_LIMIT_PER_DAY=1"}
 	for _, c := range []struct {
 		environ []string
 		flags   config.Flags
@@ -94,10 +100,12 @@ func TestRelativePathsOfVariables(t *testing.T) {
 		}
 		store, cert := "sqlite://"+c.dir+"/x.db", c.dir+"/cert.pem"
 		if got.Store != store || got.Server.TLS.Cert != cert || got.Server.TLS.Key != "/abs/key.pem" {
-			t.Errorf("store %s, certificate %s, key %s, want them in %s", got.Store, got.Server.TLS.Cert, got.Server.TLS.Key, c.dir)
+			t.Errorf("store %s, certificate %s, key %s, want them in %s", got.Store, got.Server.TLS.Cert,
+				got.Server.TLS.Key, c.dir)
 		}
 		want := []config.RelativePath{
-			{Origin: config.Origin{Setting: "server.tls", Value: cert, From: "environment: DRAWGATE_TLS_CERT"}, Tell: true},
+			{Origin: config.Origin{Setting: "server.tls", Value: cert, From: "environment: DRAWGATE_TLS_CERT"},
+				Tell: true},
 			{Origin: config.Origin{Setting: "store", Value: store, From: "environment: DRAWGATE_STORE"}, Tell: true},
 		}
 		paths := got.RelativePaths()

@@ -105,14 +105,16 @@ func (c *Config) addRules(r *Config) (problems Problems) {
 	for _, p := range r.Policies {
 		if _, twice := c.Policy(p.Name); twice {
 			setting := policySetting(p.Name)
-			problems = append(problems, r.note(setting, fmt.Sprintf("policy %s is in %s as well", shorten(p.Name), c.from(setting)), "leave one of them out"))
+			problems = append(problems, r.note(setting, fmt.Sprintf("policy %s is in %s as well", shorten(p.Name),
+				c.from(setting)), "leave one of them out"))
 			continue
 		}
 		c.Policies = append(c.Policies, p)
 		c.setMode(p.Name, r.Modes[p.Name])
 	}
 	if c.APIKeys.Classes != nil && r.APIKeys.Classes != nil {
-		problems = append(problems, r.note("api_keys", "api_keys is in "+c.from("api_keys")+" as well", "leave one of them out"))
+		problems = append(problems, r.note("api_keys", "api_keys is in "+c.from("api_keys")+" as well",
+			"leave one of them out"))
 	} else if r.APIKeys.Classes != nil {
 		c.APIKeys = r.APIKeys
 	}
@@ -162,7 +164,8 @@ func (c *Config) add(env *environment) {
 		case len(p.asked) == 0:
 			continue
 		default:
-			c.Warnings = append(c.Warnings, env.note("%s replaces policy %q of the file", strings.Join(p.asked, ", "), p.Name))
+			c.Warnings = append(c.Warnings, env.note("%s replaces policy %q of the file", strings.Join(p.asked, ", "),
+				p.Name))
 			c.Policies[i] = p.policy
 		}
 		c.setMode(p.Name, Mode{})
@@ -193,12 +196,14 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		if redisAsked {
 			env.named = append(env.named, choice{url: url, from: "environment: " + envRedisURL})
 		} else {
-			c.Warnings = append(c.Warnings, env.note("%s is set, but no setting uses Redis: set %s=true or %s", envRedisURL, envDistributed, EnvStore))
+			c.Warnings = append(c.Warnings, env.note("%s is set, but no setting uses Redis: set %s=true or %s",
+				envRedisURL, envDistributed, EnvStore))
 		}
 	}
 	candidates := [][]choice{{here().store(choice{url: flags.Store, from: "flag --store"})}}
 	inFile := choice{url: c.Store, from: c.from("store")}
-	for _, equals := range [][]choice{{{url: env.get(EnvStore), from: "environment: " + EnvStore}}, env.named, {inFile}, env.defaults, {{url: Memory, from: "default"}}} {
+	for _, equals := range [][]choice{{{url: env.get(EnvStore), from: "environment: " + EnvStore}}, env.named, {inFile},
+		env.defaults, {{url: Memory, from: "default"}}} {
 		for i := range equals {
 			equals[i] = env.folder.store(equals[i])
 		}
@@ -212,17 +217,20 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		}
 		for _, other := range equals[1:] {
 			if other.url != equals[0].url {
-				problems = append(problems, env.note("two stores are named, %s (%s) and %s (%s), but a process has only one: set %s to choose it",
-					RedactURL(equals[0].url), equals[0].from, RedactURL(other.url), other.from, EnvStore))
+				problems = append(problems,
+					env.note("two stores are named, %s (%s) and %s (%s), but a process has only one: set %s to choose it",
+						RedactURL(equals[0].url), equals[0].from, RedactURL(other.url), other.from, EnvStore))
 				return problems
 			}
 		}
 		c.Store, c.origins["store"] = equals[0].url, equals[0].from
 		if err := equals[0].err; err != nil {
-			return Problems{{File: equals[0].from, Message: fmt.Sprintf("store %s: the relative path cannot be resolved: %s", shorten(c.Store), err)}}
+			return Problems{{File: equals[0].from,
+				Message: fmt.Sprintf("store %s: the relative path cannot be resolved: %s", shorten(c.Store), err)}}
 		}
 		if equals[0].relative {
-			c.paths = append(c.paths, RelativePath{Origin{"store", c.Store, equals[0].from}, equals[0].from != inFile.from})
+			c.paths = append(c.paths, RelativePath{Origin{"store", c.Store, equals[0].from},
+				equals[0].from != inFile.from})
 		}
 		break
 	}
@@ -232,13 +240,15 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	}
 	onRedis := strings.HasPrefix(c.Store, "redis")
 	if env.distributed && !c.shared() {
-		problems = append(problems, env.note("%s=true needs %s, or %s with a store that processes share", envDistributed, envRedisURL, EnvStore))
+		problems = append(problems, env.note("%s=true needs %s, or %s with a store that processes share",
+			envDistributed, envRedisURL, EnvStore))
 	}
 	if env.distributed && c.shared() && c.Instances == (Instances{}) && env.get(envInstances) == "" {
 		// Whoever sets the variable wants a local bucket while the store is unavailable, with the
 		// whole limit in each process.
 		c.Instances, c.origins["instances"] = Instances{Number: 1}, "environment: "+envDistributed
-		c.Warnings = append(c.Warnings, env.note("while the store is unavailable each process admits the whole limit by itself; set %s=auto to share it", envInstances))
+		c.Warnings = append(c.Warnings,
+			env.note("while the store is unavailable each process admits the whole limit by itself; set %s=auto to share it", envInstances))
 	}
 	c.choosePrefix(env, onRedis)
 	return append(problems, env.checkPrefix()...)

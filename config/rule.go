@@ -66,7 +66,8 @@ func (d *decoder) rules(e entry) {
 	for _, n := range items {
 		r, at := d.rule(n)
 		if line := first[r.Name]; line != 0 && r.Name != "" {
-			d.problem(at.at["name"], fmt.Sprintf("the first one is on line %d", line), "rule name %s is used twice", shorten(r.Name))
+			d.problem(at.at["name"], fmt.Sprintf("the first one is on line %d", line), "rule name %s is used twice",
+				shorten(r.Name))
 			at.bad["name"] = true
 		}
 		first[r.Name] = at.start.Line
@@ -78,7 +79,8 @@ func (d *decoder) rules(e entry) {
 
 // rule reads one rule. compileRules checks its contents.
 func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
-	p = rulePlace{source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{}, bad: map[string]bool{}}
+	p = rulePlace{source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{},
+		bad: map[string]bool{}}
 	before := len(d.problems)
 	seen := d.object(n, ruleSection.what, ruleSettings(&r, &p), d.reader(&p, ""))
 	if _, there := p.at["apply"]; len(seen) == 0 && len(d.problems) > before || seen["apply"] && !there {
@@ -244,7 +246,8 @@ func (d *decoder) schedule(e entry, p *rulePlace) *rules.Schedule {
 	s := &rules.Schedule{}
 	seen := d.object(e.value, "schedule", scheduleSettings(s), d.reader(p, "schedule."))
 	if len(seen) == 0 {
-		d.missing(spanOf(e.value), `such as {days: [mon, tue], from: "08:00", to: "18:00", zone: Europe/Paris}`, "schedule is empty")
+		d.missing(spanOf(e.value), `such as {days: [mon, tue], from: "08:00", to: "18:00", zone: Europe/Paris}`,
+			"schedule is empty")
 	}
 	return s
 }
@@ -283,7 +286,8 @@ func scheduleSettings(s *rules.Schedule) []setting {
 func (d *decoder) zone(e entry) string {
 	text, ok := d.text(e)
 	if _, err := time.LoadLocation(text); ok && err != nil {
-		d.problem(spanOf(e.value), "such as Europe/Paris", "zone %s is not in the IANA time zone database", shorten(text))
+		d.problem(spanOf(e.value), "such as Europe/Paris", "zone %s is not in the IANA time zone database",
+			shorten(text))
 	}
 	return text
 }
@@ -310,7 +314,8 @@ func (d *decoder) days(e entry) (days []time.Weekday) {
 	return days
 }
 
-var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun", "monday", "tuesday", "wednesday", "thursday",
+	"friday", "saturday", "sunday"}
 
 // clock reads a time of day. Other YAML parsers read 08:00 without quotes as a number, so quotes
 // are recommended but not required.
@@ -341,7 +346,8 @@ func (d *decoder) apply(n ast.Node, p *rulePlace, part string) (a rules.Apply) {
 	p.at[part] = spanOf(n)
 	before := len(d.problems)
 	seen := d.object(n, "apply", applySettings(&a, p, part), d.reader(p, part+"."))
-	for key, hint := range map[string]string{"policy": "such as policy: api", "key": `who is counted, such as key: ip, key: user, or key: '"global"' for one bucket for all`} {
+	for key, hint := range map[string]string{"policy": "such as policy: api",
+		"key": `who is counted, such as key: ip, key: user, or key: '"global"' for one bucket for all`} {
 		if !seen[key] && len(d.problems) == before {
 			d.missing(spanOf(n), hint, "apply has no %s", key)
 		}

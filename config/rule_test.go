@@ -45,13 +45,16 @@ func TestRuleOfAFile(t *testing.T) {
 	want := rules.Rule{
 		Name: "uploads",
 		Match: rules.Match{
-			Methods: []string{"POST", "PUT"}, Path: "/v1/uploads/{id}", Host: "api.example.com", Route: "upload*", User: "*", Class: "privileged",
-			IPs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("192.0.2.7/32")},
+			Methods: []string{"POST", "PUT"}, Path: "/v1/uploads/{id}", Host: "api.example.com", Route: "upload*",
+			User: "*", Class: "privileged",
+			IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32"),
+				netip.MustParsePrefix("192.0.2.7/32")},
 			Headers: map[string]string{"X-Client": "mobile-*"}, Attrs: map[string]string{"region": "eu"},
 		},
-		When:     "len(user) > 3 &&\nheader(\"X-Debug\") == \"\"\n",
-		Schedule: &rules.Schedule{Days: []time.Weekday{time.Monday, time.Tuesday}, From: 22 * time.Hour, To: 6 * time.Hour, Zone: "Europe/Paris"},
-		Tenant:   `header("X-Tenant")`,
+		When: "len(user) > 3 &&\nheader(\"X-Debug\") == \"\"\n",
+		Schedule: &rules.Schedule{Days: []time.Weekday{time.Monday, time.Tuesday}, From: 22 * time.Hour,
+			To: 6 * time.Hour, Zone: "Europe/Paris"},
+		Tenant: `header("X-Tenant")`,
 		Apply: []rules.Apply{
 			{Policy: "per-ip", Key: "ip", Amounts: map[string]int64{"rate.burst": 10}},
 			{Policy: "api", Key: `"global"`, Costs: map[string]int64{"requests": 1, "tokens": 10}},
@@ -66,7 +69,8 @@ func TestRuleOfAFile(t *testing.T) {
 	e := c.Engine()
 	wantModes := []engine.Policy{
 		{Overrides: []engine.Override{
-			{Key: "vip-*", Amounts: map[string]int64{"rate": 600, "rate.burst": 60, "day": 100_000}}, {Key: "192.0.2.7", Tenant: "acme", Amounts: map[string]int64{"day": 1}},
+			{Key: "vip-*", Amounts: map[string]int64{"rate": 600, "rate.burst": 60, "day": 100_000}},
+			{Key: "192.0.2.7", Tenant: "acme", Amounts: map[string]int64{"day": 1}},
 		}},
 		{},
 		{Shadow: true},
@@ -170,7 +174,8 @@ func TestOrderOfRules(t *testing.T) {
 	main, extra := filepath.Join(dir, "drawgate.yaml"), filepath.Join(dir, "rules.yaml")
 	write(t, main, fileOf(5)+"rules: [{name: health, apply: [{policy: b, key: ip}]}]\n")
 	write(t, extra, "policies: {b: {limits: [{name: x, rolling: 1m, amount: 1}]}}\nrules:\n  - {name: special, apply: [{policy: a, key: ip}, {policy: ip, key: user}]}\n")
-	c := mustResolve(t, []string{"IP_BURST_SIZE=3", "RATE_LIMIT_RULES_PATH=/missing"}, config.Flags{Config: main, Rules: extra})
+	c := mustResolve(t, []string{"IP_BURST_SIZE=3", "RATE_LIMIT_RULES_PATH=/missing"},
+		config.Flags{Config: main, Rules: extra})
 	var got []string
 	for _, o := range c.Explain() {
 		if strings.HasPrefix(o.Setting, "rules") {
@@ -179,7 +184,8 @@ func TestOrderOfRules(t *testing.T) {
 	}
 	want := []string{
 		"rules.special from " + extra + ":3:5", "rules.health from " + main + ":5:9",
-		"rules[2] from preset http-api", "rules.per-ip from preset http-api", "rules.per-user from preset http-api", // health is a file's
+		// health is a file's
+		"rules[2] from preset http-api", "rules.per-ip from preset http-api", "rules.per-user from preset http-api",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -234,7 +240,8 @@ func TestHTTPAPIRules(t *testing.T) {
 	if passed != 15 {
 		t.Errorf("%d requests of other addresses passed, want what the first left of the API's burst of 20", passed)
 	}
-	if f := c.Server.ForwardAuth; !slices.Equal(f.Describe, []string{"ip"}) || !slices.Equal(f.Shared, []string{"api"}) {
+	if f := c.Server.ForwardAuth; !slices.Equal(f.Describe, []string{"ip"}) ||
+		!slices.Equal(f.Shared, []string{"api"}) {
 		t.Errorf("headers describe %v, shared are %v", f.Describe, f.Shared)
 	}
 }
@@ -312,7 +319,8 @@ func TestPlacesInExpressions(t *testing.T) {
 		"|\n      path == 'é' &&\n        oops": 9,
 	} {
 		_, problems := config.Parse("f", []byte("rules:\n  - when: "+expression+"\n    exempt: true\n"))
-		if len(problems) != 1 || problems[0].Column != column || !strings.HasPrefix(problems[0].Message, "when: unknown name oops") {
+		if len(problems) != 1 || problems[0].Column != column ||
+			!strings.HasPrefix(problems[0].Message, "when: unknown name oops") {
 			t.Errorf("%s: got %v, want column %d", expression, config.Problems(problems), column)
 		} else if !strings.HasSuffix(problems[0].Snippet, "^^^^") {
 			t.Errorf("%s: the caret is not below the word:\n%s", expression, problems[0].Snippet)

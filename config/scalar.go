@@ -23,7 +23,8 @@ func (d *decoder) text(e entry) (string, bool) {
 		}
 		d.problem(spanOf(n), "give it a value, or leave it out if it has a default", "%s is empty", e.key)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a string, not %s", e.key, describe(n))
+		d.problem(spanOf(n), fmt.Sprintf("put it in quotes: %q", n.GetToken().Value), "%s must be a string, not %s",
+			e.key, describe(n))
 	default:
 		d.problem(spanOf(n), "", "%s must be a string, not %s", e.key, describe(n))
 	}
@@ -67,7 +68,8 @@ func (d *decoder) integer(e entry, least, most int64) int64 {
 	if !ok {
 		hint := ""
 		if s, isText := e.value.(*ast.StringNode); isText && integers.MatchString(s.Value) {
-			if s.Token.Type == token.StringType { // without quotes: the parser treats a number that is too large as a text
+			// without quotes: the parser treats a number that is too large as a text
+			if s.Token.Type == token.StringType {
 				d.problem(spanOf(s), "", "%s %s is not between %d and %d", e.key, s.Value, least, most)
 				return 0
 			}
@@ -116,7 +118,8 @@ func (d *decoder) duration(e entry) time.Duration {
 		if n.GetToken().Value == "0" {
 			return 0
 		}
-		d.problem(spanOf(n), fmt.Sprintf("such as %ss or %[1]sm", n.GetToken().Value), "%s %s has no unit", e.key, n.GetToken().Value)
+		d.problem(spanOf(n), fmt.Sprintf("such as %ss or %[1]sm", n.GetToken().Value), "%s %s has no unit", e.key,
+			n.GetToken().Value)
 	default:
 		d.problem(spanOf(n), "such as 90s, 1m or 7d", "%s must be a duration, not %s", e.key, describe(n))
 	}
@@ -176,19 +179,23 @@ func (d *decoder) share(e entry) (s drawgate.Share) {
 		if f, err := strconv.ParseFloat(n.GetToken().Value, 64); err == nil && f > 0 && f < 1 {
 			hint = fmt.Sprintf("write %g%%", math.Round(f*1e6)/1e4)
 		}
-		d.problem(spanOf(n), hint, "%s %s is neither a whole number of units nor a percentage", e.key, n.GetToken().Value)
+		d.problem(spanOf(n), hint, "%s %s is neither a whole number of units nor a percentage", e.key,
+			n.GetToken().Value)
 	case *ast.StringNode:
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
 		switch {
 		case !percents.MatchString(n.Value) || err != nil:
-			d.problem(spanOf(n), "such as 10 or 12.5%", "%s %s is neither a whole number of units nor a percentage with at most four decimals", e.key, shorten(n.Value))
+			d.problem(spanOf(n), "such as 10 or 12.5%",
+				"%s %s is neither a whole number of units nor a percentage with at most four decimals", e.key,
+				shorten(n.Value))
 		case percent >= 100:
 			d.problem(spanOf(n), "", "%s %s is not less than 100%%: nothing would be left", e.key, n.Value)
 		default:
 			s.Percent = percent
 		}
 	default:
-		d.problem(spanOf(n), "such as 10 or 12.5%", "%s must be a number of units or a percentage, not %s", e.key, describe(n))
+		d.problem(spanOf(n), "such as 10 or 12.5%", "%s must be a number of units or a percentage, not %s", e.key,
+			describe(n))
 	}
 	return s
 }

@@ -93,7 +93,8 @@ func TestEveryFileConformsToTheSchema(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (strings.HasPrefix(e.Name(), ".") && e.Name() != ".." || slices.Contains([]string{"testdata", "benchmarks", "node_modules", "python"}, e.Name())):
+		case e.IsDir() && (strings.HasPrefix(e.Name(), ".") && e.Name() != ".." ||
+			slices.Contains([]string{"testdata", "benchmarks", "node_modules", "python"}, e.Name())):
 			return filepath.SkipDir
 		case e.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".yml":
 			return nil

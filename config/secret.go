@@ -205,7 +205,8 @@ func (d *decoder) oneSecret(at span, what, word string, more bool, s Secret, wro
 		given++
 	}
 	if given != 1 && !wrong {
-		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what, given)
+		d.missing(at, fmt.Sprintf("name it with %s_env or %[1]s_file", word), "%s needs one secret, not %d", what,
+			given)
 	}
 }
 

@@ -74,10 +74,12 @@ type Proxies struct {
 // ForwardAuth configures the answers to proxies (nginx auth_request, Caddy forward_auth, Traefik
 // ForwardAuth).
 type ForwardAuth struct {
-	Status    int      // of a refusal; 0 means 429
-	AllowAway bool     // requests pass if the store does not decide; a decision of a fallback counts as a decision
-	Shared    []string // policies of which all callers share a bucket: a refusal says that it is not the caller's own limit
-	Describe  []string // policies whose limits the headers describe; none means all
+	Status    int  // of a refusal; 0 means 429
+	AllowAway bool // requests pass if the store does not decide; a decision of a fallback counts as a decision
+	// policies of which all callers share a bucket: a refusal says that it is not the caller's own
+	// limit
+	Shared   []string
+	Describe []string // policies whose limits the headers describe; none means all
 
 	// The headers in which proxies describe the request. "" means those of nginx, Caddy and
 	// Traefik, and none for user and class.
@@ -219,7 +221,8 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 	list := asNetworks.read(d, e)
 	for _, p := range list {
 		if p.Bits() == 0 {
-			d.warn(spanOf(e.value), "name the networks of your proxies", "every client in %s is trusted to name its own address: each can choose whose limit it uses", p)
+			d.warn(spanOf(e.value), "name the networks of your proxies",
+				"every client in %s is trusted to name its own address: each can choose whose limit it uses", p)
 		}
 	}
 	return list

@@ -36,29 +36,39 @@ func TestSettingsFromEnvironment(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
 	c := mustResolve(t, []string{
-		"DRAWGATE_ENABLED=off", "DRAWGATE_LISTEN=0.0.0.0:1", "DRAWGATE_ADMIN_LISTEN=127.0.0.1:2", "DRAWGATE_GRPC_LISTEN=[::1]:3", "DRAWGATE_TLS_CERT=/c",
-		"DRAWGATE_TLS_KEY=/k", "DRAWGATE_TLS_CLIENT_CA=/ca", "DRAWGATE_TRUSTED_PROXIES=10.0.0.0/8, 192.0.2.7", "DRAWGATE_TAKE_TOKEN=" + token,
-		"DRAWGATE_READ_TOKEN=r" + token, "DRAWGATE_ADMIN_TOKEN=a" + token, "DRAWGATE_INSTANCES=3", "DRAWGATE_STORE_TIMEOUT=30ms", "DRAWGATE_WARN_EVERY=10m",
-		"MONITORING_ENABLED=false", "QUEUE_MAX_DEPTH=60", "QUEUE_RETRY_DELAY_SECONDS=90", "RATE_LIMIT_RETRY_MAX_ATTEMPTS=4", "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.5",
+		"DRAWGATE_ENABLED=off", "DRAWGATE_LISTEN=0.0.0.0:1", "DRAWGATE_ADMIN_LISTEN=127.0.0.1:2",
+		"DRAWGATE_GRPC_LISTEN=[::1]:3", "DRAWGATE_TLS_CERT=/c",
+		"DRAWGATE_TLS_KEY=/k", "DRAWGATE_TLS_CLIENT_CA=/ca", "DRAWGATE_TRUSTED_PROXIES=10.0.0.0/8, 192.0.2.7",
+		"DRAWGATE_TAKE_TOKEN=" + token,
+		"DRAWGATE_READ_TOKEN=r" + token, "DRAWGATE_ADMIN_TOKEN=a" + token, "DRAWGATE_INSTANCES=3",
+		"DRAWGATE_STORE_TIMEOUT=30ms", "DRAWGATE_WARN_EVERY=10m",
+		"MONITORING_ENABLED=false", "QUEUE_MAX_DEPTH=60", "QUEUE_RETRY_DELAY_SECONDS=90",
+		"RATE_LIMIT_RETRY_MAX_ATTEMPTS=4", "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.5",
 		"RATE_LIMIT_PER_DAY=5", "DRAWGATE_STORE=redis://h",
 	}, config.Flags{})
 	got := *c
 	s := got.Server
-	if !got.Off || got.Instances.Number != 3 || got.StoreTimeout != 30*time.Millisecond || got.WarnEvery != 10*time.Minute || !got.Telemetry.MetricsOff {
-		t.Errorf("got off=%v instances=%v store_timeout=%v warn_every=%v metrics off=%v", got.Off, got.Instances, got.StoreTimeout, got.WarnEvery, got.Telemetry.MetricsOff)
+	if !got.Off || got.Instances.Number != 3 || got.StoreTimeout != 30*time.Millisecond ||
+		got.WarnEvery != 10*time.Minute || !got.Telemetry.MetricsOff {
+		t.Errorf("got off=%v instances=%v store_timeout=%v warn_every=%v metrics off=%v", got.Off, got.Instances,
+			got.StoreTimeout, got.WarnEvery, got.Telemetry.MetricsOff)
 	}
-	if want := (config.Queue{MaxDepth: 60, RetryDelay: 90 * time.Second, MaxAttempts: 4, Multiplier: 2.5}); got.Queue != want {
+	if want := (config.Queue{MaxDepth: 60, RetryDelay: 90 * time.Second, MaxAttempts: 4,
+		Multiplier: 2.5}); got.Queue != want {
 		t.Errorf("queue %+v, want %+v", got.Queue, want)
 	}
-	if s.Listen != "0.0.0.0:1" || s.Admin != "127.0.0.1:2" || s.GRPC != "[::1]:3" || s.TLS != (config.TLS{Cert: "/c", Key: "/k", ClientCA: "/ca"}) ||
-		!slices.Equal(s.Proxies.Trusted, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.7/32")}) {
+	if s.Listen != "0.0.0.0:1" || s.Admin != "127.0.0.1:2" || s.GRPC != "[::1]:3" ||
+		s.TLS != (config.TLS{Cert: "/c", Key: "/k", ClientCA: "/ca"}) ||
+		!slices.Equal(s.Proxies.Trusted, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+			netip.MustParsePrefix("192.0.2.7/32")}) {
 		t.Errorf("server %+v", s)
 	}
 	for i, want := range []struct {
 		role   config.Role
 		secret string
 	}{{config.RoleTake, token}, {config.RoleRead, "r" + token}, {config.RoleAdmin, "a" + token}} {
-		if got := s.Tokens[i]; !slices.Equal(got.Roles, []config.Role{want.role}) || got.Sum != sha256.Sum256([]byte(want.secret)) {
+		if got := s.Tokens[i]; !slices.Equal(got.Roles, []config.Role{want.role}) ||
+			got.Sum != sha256.Sum256([]byte(want.secret)) {
 			t.Errorf("token %d is %+v", i, got)
 		}
 	}
@@ -66,10 +76,14 @@ func TestSettingsFromEnvironment(t *testing.T) {
 		t.Errorf("policies are %+v", p)
 	}
 	want := map[string]string{
-		"enabled": "DRAWGATE_ENABLED", "server.listen": "DRAWGATE_LISTEN", "server.admin": "DRAWGATE_ADMIN_LISTEN", "server.grpc": "DRAWGATE_GRPC_LISTEN",
-		"server.proxies": "DRAWGATE_TRUSTED_PROXIES", "instances": "DRAWGATE_INSTANCES", "store_timeout": "DRAWGATE_STORE_TIMEOUT", "warn_every": "DRAWGATE_WARN_EVERY",
-		"telemetry.metrics": "MONITORING_ENABLED", "queue.max_depth": "QUEUE_MAX_DEPTH", "queue.retry_delay": "QUEUE_RETRY_DELAY_SECONDS",
-		"queue.max_attempts": "RATE_LIMIT_RETRY_MAX_ATTEMPTS", "queue.multiplier": "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER", "store": "DRAWGATE_STORE",
+		"enabled": "DRAWGATE_ENABLED", "server.listen": "DRAWGATE_LISTEN", "server.admin": "DRAWGATE_ADMIN_LISTEN",
+		"server.grpc":    "DRAWGATE_GRPC_LISTEN",
+		"server.proxies": "DRAWGATE_TRUSTED_PROXIES", "instances": "DRAWGATE_INSTANCES",
+		"store_timeout": "DRAWGATE_STORE_TIMEOUT", "warn_every": "DRAWGATE_WARN_EVERY",
+		"telemetry.metrics": "MONITORING_ENABLED", "queue.max_depth": "QUEUE_MAX_DEPTH",
+		"queue.retry_delay":  "QUEUE_RETRY_DELAY_SECONDS",
+		"queue.max_attempts": "RATE_LIMIT_RETRY_MAX_ATTEMPTS",
+		"queue.multiplier":   "RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER", "store": "DRAWGATE_STORE",
 	}
 	sources := from(c)
 	for setting, name := range want {
@@ -87,7 +101,8 @@ func TestEnvironmentOverSettingsOfTheFile(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	write(t, path, fileOf(1)+"enabled: true\ninstances: 2\nserver: {listen: '127.0.0.1:1', tokens: [{role: read, sha256: '"+strings.Repeat("0", 64)+"'}]}\n")
-	c := mustResolve(t, []string{"DRAWGATE_LISTEN=127.0.0.1:9", "DRAWGATE_INSTANCES=", "DRAWGATE_TAKE_TOKEN=0123456789abcdef", "DRAWGATE_STORE=redis://h"}, config.Flags{Config: path})
+	c := mustResolve(t, []string{"DRAWGATE_LISTEN=127.0.0.1:9", "DRAWGATE_INSTANCES=",
+		"DRAWGATE_TAKE_TOKEN=0123456789abcdef", "DRAWGATE_STORE=redis://h"}, config.Flags{Config: path})
 	if c.Server.Listen != "127.0.0.1:9" || c.Instances.Number != 2 || len(c.Server.Tokens) != 2 || c.Off {
 		t.Errorf("got %s", c)
 	}
@@ -143,20 +158,24 @@ telemetry:
   salt_file: %q
   webhook: {url_env: MY_HOOK, secret_env: MY_SECRET}
 `, at("token"), at("salt")))
-	environ := []string{"MY_TOKEN=hunter2-of-the-environment", "MY_SECRET=hunter2-that-signs", "MY_HOOK=https://hooks.example.com/hunter2"}
+	environ := []string{"MY_TOKEN=hunter2-of-the-environment", "MY_SECRET=hunter2-that-signs",
+		"MY_HOOK=https://hooks.example.com/hunter2"}
 	c := mustResolve(t, environ, config.Flags{Config: at("drawgate.yaml")})
 	sum := func(s string) string {
 		d := sha256.Sum256([]byte(s))
 		return hex.EncodeToString(d[:])
 	}
 	w := c.Telemetry.Webhook
-	if c.Server.Tokens[0].Digest() != sum("hunter2-of-the-environment") || c.Server.Tokens[1].Digest() != sum("hunter2-of-a-file") ||
-		w.Secret.Reveal() != "hunter2-that-signs" || w.URL != "https://hooks.example.com/hunter2" || c.Telemetry.Salt.Reveal() != "hunter2-is-a-salt" {
+	if c.Server.Tokens[0].Digest() != sum("hunter2-of-the-environment") ||
+		c.Server.Tokens[1].Digest() != sum("hunter2-of-a-file") ||
+		w.Secret.Reveal() != "hunter2-that-signs" || w.URL != "https://hooks.example.com/hunter2" ||
+		c.Telemetry.Salt.Reveal() != "hunter2-is-a-salt" {
 		t.Errorf("got %v, %v", c.Server.Tokens, w.Secret.Reveal())
 	}
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("a secret", "secret", w.Secret)
-	text := fmt.Sprintf("%v %+v %#v", w.Secret, w.Secret, w.Secret) + log.String() + string(c.YAML()) + c.String() + fmt.Sprint(c.Explain())
+	text := fmt.Sprintf("%v %+v %#v", w.Secret, w.Secret, w.Secret) + log.String() + string(c.YAML()) + c.String() +
+		fmt.Sprint(c.Explain())
 	if strings.Contains(text, "hunter2") || !strings.Contains(text, "environment: MY_SECRET") {
 		t.Errorf("a secret is shown in %s", text)
 	}
@@ -211,26 +230,32 @@ func TestSecretMistakes(t *testing.T) {
 			t.Errorf("%s: without secrets: %v", named, err)
 		}
 		_, err := config.Resolve([]string{"SHORT=hunter2"}, config.Flags{Config: path})
-		if _, ok := errors.AsType[config.Problems](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") ||
+		if _, ok := errors.AsType[config.Problems](err); !ok || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") ||
 			!strings.HasPrefix(err.Error(), path+":6:11: server.tokens: ") {
 			t.Errorf("%s: got %v, want %q", named, err, want)
 		}
 	}
 	path := at("same.yaml")
 	write(t, path, fileOf(1)+"server: {tokens: [{role: take, token_env: A}, {role: read, token_env: B}]}\n")
-	_, err := config.Resolve([]string{"A=hunter2-hunter2-hunter2", "B=hunter2-hunter2-hunter2"}, config.Flags{Config: path})
-	if err == nil || !strings.Contains(err.Error(), "tokens 1 and 2 are the same") || strings.Contains(err.Error(), "hunter2") {
+	_, err := config.Resolve([]string{"A=hunter2-hunter2-hunter2", "B=hunter2-hunter2-hunter2"},
+		config.Flags{Config: path})
+	if err == nil || !strings.Contains(err.Error(), "tokens 1 and 2 are the same") ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}
 	path = at("hook.yaml")
 	write(t, path, fileOf(1)+"telemetry: {webhook: {url_env: HOOK, secret_env: SECRET}}\n")
 	for _, wrong := range []string{"ftp://hunter2.example.com", "ftp://hunter2", "hunter2"} {
 		_, err = config.Resolve([]string{"HOOK=" + wrong, "SECRET=0123456789abcdef"}, config.Flags{Config: path})
-		if err == nil || !strings.Contains(err.Error(), "telemetry.webhook: the value of HOOK is not an http or https URL") || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || !strings.Contains(err.Error(),
+			"telemetry.webhook: the value of HOOK is not an http or https URL") ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v", err)
 		}
 	}
-	if c, err := config.Resolve([]string{"HOOK=http://h:1", "SECRET=0123456789abcdef"}, config.Flags{Config: path}); err != nil || c.Telemetry.Webhook.URL != "http://h:1" {
+	if c, err := config.Resolve([]string{"HOOK=http://h:1", "SECRET=0123456789abcdef"},
+		config.Flags{Config: path}); err != nil || c.Telemetry.Webhook.URL != "http://h:1" {
 		t.Errorf("a short URL: %v", err)
 	}
 }
@@ -241,10 +266,12 @@ func TestSecretMistakes(t *testing.T) {
 // req: E6, E7
 func TestDistributedByFlags(t *testing.T) {
 	t.Parallel()
-	environ := []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_URL=redis://h/0", "RATE_LIMIT_REDIS_PREFIX=rl"}
+	environ := []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_URL=redis://h/0",
+		"RATE_LIMIT_REDIS_PREFIX=rl"}
 	c := mustResolve(t, environ, config.Flags{})
 	p, _ := c.Policy("global")
-	if c.Instances != (config.Instances{Number: 1}) || p.Fallback.String() != "share" || c.Prefix != "rl" || len(c.Rules) != 1 || len(c.Warnings) == 0 {
+	if c.Instances != (config.Instances{Number: 1}) || p.Fallback.String() != "share" || c.Prefix != "rl" ||
+		len(c.Rules) != 1 || len(c.Warnings) == 0 {
 		t.Errorf("got %v instances, %s, warnings %v", c.Instances, c, c.Warnings)
 	}
 	c = mustResolve(t, append(environ, "DRAWGATE_INSTANCES=4"), config.Flags{})
@@ -262,7 +289,8 @@ func TestEveryVariableHasAnEffect(t *testing.T) {
 		t.Errorf("a name is there twice: %s", diff)
 	}
 	for _, name := range []string{
-		"RATE_LIMIT_RULES_PATH", "ENABLE_DISTRIBUTED_RATE_LIMITING", "MONITORING_ENABLED", "DRAWGATE_ENABLED", "DRAWGATE_LISTEN", "DRAWGATE_ADMIN_TOKEN",
+		"RATE_LIMIT_RULES_PATH", "ENABLE_DISTRIBUTED_RATE_LIMITING", "MONITORING_ENABLED", "DRAWGATE_ENABLED",
+		"DRAWGATE_LISTEN", "DRAWGATE_ADMIN_TOKEN",
 		"QUEUE_MAX_DEPTH", "CIRCUIT_BREAKER_TIMEOUT",
 	} {
 		if !slices.Contains(names, name) {
@@ -270,7 +298,8 @@ func TestEveryVariableHasAnEffect(t *testing.T) {
 		}
 	}
 	c := mustResolve(t, []string{"DRAWGATE_LISTENS=127.0.0.1:1"}, config.Flags{})
-	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(), `DRAWGATE_LISTENS is not known; did you mean "DRAWGATE_LISTEN"?`) {
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(),
+		`DRAWGATE_LISTENS is not known; did you mean "DRAWGATE_LISTEN"?`) {
 		t.Errorf("got %v", c.Warnings)
 	}
 }

@@ -56,14 +56,16 @@ func checkStore(url string) (hint string, err error) {
 		}
 	case scheme == "sqlite":
 		if _, ok := SQLitePath(url); !ok {
-			return "write sqlite:///absolute/path or sqlite:relative/path", fmt.Errorf("store %s does not name a file", shorten(url))
+			return "write sqlite:///absolute/path or sqlite:relative/path",
+				fmt.Errorf("store %s does not name a file", shorten(url))
 		}
 	case scheme == "redis" || scheme == "rediss":
 		if host := strings.TrimPrefix(rest, "//"); host == rest || host == "" {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
 		}
 		if err := redisstore.CheckURL(url); err != nil {
-			return "such as redis://localhost:6379/0", fmt.Errorf("store %s cannot be used: %w", shorten(RedactURL(url)), err)
+			return "such as redis://localhost:6379/0", fmt.Errorf("store %s cannot be used: %w",
+				shorten(RedactURL(url)), err)
 		}
 	case scheme == "dynamodb":
 		if _, err := dynamostore.ParseURL(url); err != nil {

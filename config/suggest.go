@@ -24,12 +24,17 @@ func didYouMean(got string, candidates []string) (hint, candidate string) {
 // otherWords maps the names that other rate limiters use to our keys.
 var otherWords = map[string]string{
 	"limit": "amount", "max": "amount", "count": "amount", "requests": "amount", "quota": "amount", "capacity": "burst",
-	"tz": "zone", "timezone": "zone", "type": "", "kind": "", "window": "", "period": "", "per": "", "interval": "", "rate": "",
+	"tz": "zone", "timezone": "zone", "type": "", "kind": "", "window": "", "period": "", "per": "", "interval": "",
+	"rate":    "",
 	"reserve": "headroom", "safety_margin": "headroom", "timeout": "up_to", "max_wait": "up_to", "length": "queue",
-	"key_prefix": "prefix", "database": "store", "storage": "store", "limits": "policies", "policy": "policies", "day": "anchor",
-	"amounts": "limits", "cidr": "ips", "cidrs": "ips", "networks": "ips", "attributes": "attrs", "labels": "attrs", "if": "when", "condition": "when",
-	"skip": "exempt", "ignore": "exempt", "allow": "exempt", "stop": "final", "dry_run": "shadow", "shadow_mode": "shadow", "on_error": "fallback",
-	"failure_mode": "fallback", "address": "listen", "bind": "listen", "port": "listen", "apikeys": "api_keys", "replicas": "instances",
+	"key_prefix": "prefix", "database": "store", "storage": "store", "limits": "policies", "policy": "policies",
+	"day":     "anchor",
+	"amounts": "limits", "cidr": "ips", "cidrs": "ips", "networks": "ips", "attributes": "attrs", "labels": "attrs",
+	"if": "when", "condition": "when",
+	"skip": "exempt", "ignore": "exempt", "allow": "exempt", "stop": "final", "dry_run": "shadow",
+	"shadow_mode": "shadow", "on_error": "fallback",
+	"failure_mode": "fallback", "address": "listen", "bind": "listen", "port": "listen", "apikeys": "api_keys",
+	"replicas": "instances",
 }
 
 const aboutKinds = "a limit has one of bucket: PERIOD (a rate with burst), rolling: WINDOW (a hard cap), calendar: day, concurrency: N"
@@ -56,7 +61,8 @@ func unknownKey(got string, known []string) (hint, meant string) {
 
 // places says where keys about outages belong, which are easily put elsewhere.
 var places = map[string]string{
-	"fallback": "in a policy or in one of its limits", "start": "in a policy, or at the top of the file", "ready": "in server",
+	"fallback": "in a policy or in one of its limits", "start": "in a policy, or at the top of the file",
+	"ready":     "in server",
 	"at_least":  "in instances: {auto: true, at_least: 3}",
 	"instances": atTop, "store_mark": atTop, "store_timeout": atTop, "warn_every": atTop,
 }

@@ -19,14 +19,16 @@ const (
 
 // Telemetry configures metrics, warnings and webhooks.
 type Telemetry struct {
-	MetricsOff     bool          // no Prometheus metrics; otherwise the admin listener has them
-	Identifiers    int           // how many keys of each policy have metrics of their own: 0 means 20, negative none
-	RawIdentifiers bool          // metrics show keys as they are
-	Salt           Secret        // for the hashes of keys in metrics, logs and webhooks, the same in all processes; none: a random one at each start
-	RefusalsEvery  time.Duration // at most one warning of a limit's refusals per this time; 0 means a minute
-	Watch          []Watched     // buckets, of policies with many keys, whose usage metrics show
-	Webhook        Webhook
-	CloudWatch     CloudWatch
+	MetricsOff     bool // no Prometheus metrics; otherwise the admin listener has them
+	Identifiers    int  // how many keys of each policy have metrics of their own: 0 means 20, negative none
+	RawIdentifiers bool // metrics show keys as they are
+	// for the hashes of keys in metrics, logs and webhooks, the same in all processes; none: a
+	// random one at each start
+	Salt          Secret
+	RefusalsEvery time.Duration // at most one warning of a limit's refusals per this time; 0 means a minute
+	Watch         []Watched     // buckets, of policies with many keys, whose usage metrics show
+	Webhook       Webhook
+	CloudWatch    CloudWatch
 }
 
 // Watched is a bucket whose usage the metrics show.
@@ -38,11 +40,13 @@ type Watched struct {
 
 // Webhook configures the webhook that receives warnings.
 type Webhook struct {
-	URL        string   // none if empty; in what [Load] and [Parse] return also if Address names it
-	Address    Secret   // where the URL is, if it is a secret
-	Secret     Secret   // signs what is sent
-	Kinds      []string // of the warnings that are sent, see docs/configuration.md; none means all
-	Milestones []int    // milestones of usage that are sent, in per cent of a limit: some of 50, 80, 95 and 100; none means all
+	URL     string   // none if empty; in what [Load] and [Parse] return also if Address names it
+	Address Secret   // where the URL is, if it is a secret
+	Secret  Secret   // signs what is sent
+	Kinds   []string // of the warnings that are sent, see docs/configuration.md; none means all
+	// milestones of usage that are sent, in per cent of a limit: some of 50, 80, 95 and 100; none
+	// means all
+	Milestones []int
 }
 
 var telemetrySection = section[Telemetry]{
@@ -160,7 +164,8 @@ var asMilestones = form[[]int]{
 }
 
 // warningKinds are the kinds of warnings of package telemetry.
-var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended", "shadow_divergence", "circuit_opened", "circuit_closed", "store_lost", "incident"}
+var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended",
+	"shadow_divergence", "circuit_opened", "circuit_closed", "store_lost", "incident"}
 
 var milestones = []int{50, 80, 95, 100}
 

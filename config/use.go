@@ -123,7 +123,8 @@ func needsRestart(old, next *Config) (keys []string) {
 
 // reread are settings that are put in force at each reload, though others of their key are fixed:
 // see [Envoy.withFiles] and [Gateway.withUse].
-var reread = []string{"envoy.configs", "envoy.merge", "envoy.windows", "gateway.upstreams", "gateway.keys", "gateway.prices"}
+var reread = []string{"envoy.configs", "envoy.merge", "envoy.windows", "gateway.upstreams", "gateway.keys",
+	"gateway.prices"}
 
 // withFiles returns the settings with another one's files, which are read again at each reload.
 func (v *Envoy) withFiles(of *Envoy) Envoy {
@@ -150,7 +151,8 @@ func (c *Config) keeping(now *Config, restart []string) *Config {
 	k.Gateway = now.Gateway.withUse(&c.Gateway)
 	kept := func(setting string) bool {
 		key, _, _ := strings.Cut(setting, ".")
-		return slices.Contains(restart, key) && !slices.ContainsFunc(reread, func(name string) bool { return strings.HasPrefix(setting, name) })
+		return slices.Contains(restart, key) && !slices.ContainsFunc(reread,
+			func(name string) bool { return strings.HasPrefix(setting, name) })
 	}
 	k.origins, k.at = combine(now.origins, c.origins, kept), combine(now.at, c.at, kept)
 	k.paths = nil

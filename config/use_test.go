@@ -55,7 +55,8 @@ func TestServersWithoutACommonSaltAreWarned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(log.String(), "without a common salt"); got != c.want {
-			t.Errorf("%s, %d instances, salt %q: warned %v, want %v", c.store, c.instances, c.telemetry.Salt, got, c.want)
+			t.Errorf("%s, %d instances, salt %q: warned %v, want %v", c.store, c.instances, c.telemetry.Salt, got,
+				c.want)
 		}
 	}
 }
@@ -87,7 +88,8 @@ func TestStartClosesEverythingAfterAnError(t *testing.T) {
 
 // inForce are the fields of a configuration that a reload puts in force, or that do nothing.
 var inForce = []string{
-	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs", "Envoy.Merge", "Envoy.Aligned",
+	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs",
+	"Envoy.Merge", "Envoy.Aligned",
 	"Queue.MaxDepth", "Queue.RetryDelay", "Queue.MaxAttempts", "Queue.Multiplier", // of no effect yet
 	"Gateway.Upstreams", "Gateway.Keys", "Gateway.Prices.Currency", "Gateway.Prices.Models", // by the gateway
 	"Warnings", "Envoy.Policies",
@@ -173,7 +175,8 @@ func TestOtherSecretsNeedARestart(t *testing.T) {
 	}
 	resolve := func(salt, secret, token string) *Config {
 		const long = "-0123456789abcdef"
-		c, err := Resolve([]string{"SALT=" + salt + long, "SECRET=" + secret + long, "TOKEN=" + token + long}, Flags{Config: path})
+		c, err := Resolve([]string{"SALT=" + salt + long, "SECRET=" + secret + long, "TOKEN=" + token + long},
+			Flags{Config: path})
 		if err != nil {
 			t.Fatal(err)
 		}

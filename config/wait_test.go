@@ -79,7 +79,8 @@ gateway:
 				got = append(got, w.Error())
 			}
 		}
-		if len(got) > 1 || want == "" && len(got) > 0 || want != "" && (len(got) == 0 || !strings.Contains(got[0], want)) {
+		if len(got) > 1 || want == "" && len(got) > 0 || want != "" &&
+			(len(got) == 0 || !strings.Contains(got[0], want)) {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}

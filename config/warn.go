@@ -23,13 +23,15 @@ func (c *Config) warn() {
 		c.warnFallback(&c.Policies[i])
 		c.warnShortWait(&c.Policies[i])
 		if c.Modes[c.Policies[i].Name].Disabled && !c.Off {
-			c.warnOf(policySetting(c.Policies[i].Name)+".disabled", "", "policy %s is switched off: it limits nothing", shorten(c.Policies[i].Name))
+			c.warnOf(policySetting(c.Policies[i].Name)+".disabled", "", "policy %s is switched off: it limits nothing",
+				shorten(c.Policies[i].Name))
 		}
 	}
 	c.warnInstances()
 	c.warnStart()
 	c.warnCold()
-	if need := (*dynamostore.Store)(nil).TakeTime(0); onDynamoDB(c.Store) && c.StoreTimeout > 0 && c.StoreTimeout < need {
+	if need := (*dynamostore.Store)(nil).TakeTime(0); onDynamoDB(c.Store) && c.StoreTimeout > 0 &&
+		c.StoreTimeout < need {
 		c.warnOf("store_timeout", "leave it out", "store_timeout is %s, but a take on DynamoDB may need %s: "+
 			"units of takes that are cut off may be spent for nobody",
 			formatDuration(c.StoreTimeout), formatDuration(need))
@@ -61,7 +63,8 @@ func (c *Config) warnInstances() {
 	case n.Auto && local:
 		c.warnOf("instances", hint, "other instances cannot be counted: the store %s is not shared with them", c.Store)
 	case !n.Auto && n.Number > 1 && !c.shared():
-		c.warnOf("instances", hint, "instances is %d, but the store %s cannot be shared by several machines", n.Number, RedactURL(c.Store))
+		c.warnOf("instances", hint, "instances is %d, but the store %s cannot be shared by several machines", n.Number,
+			RedactURL(c.Store))
 	}
 }
 
@@ -152,7 +155,9 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 		setting := limitSetting(p.Name, l.Name)
 		switch {
 		case mode == drawgate.FallbackOpen && c.stands(setting): // presets do it on purpose
-			c.warnOf(setting, "", "limit %s of policy %s is open: while the store is unavailable it does not limit at all", shorten(l.Name), shorten(p.Name))
+			c.warnOf(setting, "",
+				"limit %s of policy %s is open: while the store is unavailable it does not limit at all",
+				shorten(l.Name), shorten(p.Name))
 		case mode != drawgate.FallbackClosed && c.Instances.Number > 1:
 			c.warnShare(l, setting)
 		}
@@ -164,7 +169,8 @@ func (c *Config) warnFallback(p *drawgate.Policy) {
 func (c *Config) warnShortWait(p *drawgate.Policy) {
 	var shortest *drawgate.Limit
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Kind == drawgate.Rolling && (shortest == nil || l.Window+l.Margin < shortest.Window+shortest.Margin) {
+		if l := &p.Limits[i]; l.Kind == drawgate.Rolling && (shortest == nil ||
+			l.Window+l.Margin < shortest.Window+shortest.Margin) {
 			shortest = l
 		}
 	}
@@ -172,7 +178,8 @@ func (c *Config) warnShortWait(p *drawgate.Policy) {
 		return
 	}
 	whole := formatDuration(shortest.Window + shortest.Margin)
-	c.warnOf(policySetting(p.Name)+".wait.up_to", "make it longer than "+whole, "policy %s waits up to %s, but the units of a burst leave limit %s after %s: takes behind it are refused at once",
+	c.warnOf(policySetting(p.Name)+".wait.up_to", "make it longer than "+whole,
+		"policy %s waits up to %s, but the units of a burst leave limit %s after %s: takes behind it are refused at once",
 		shorten(p.Name), formatDuration(p.Wait.MaxWait), shorten(shortest.Name), whole)
 }
 
@@ -193,7 +200,8 @@ func (c *Config) warnProvider(p *drawgate.Policy) {
 			how = "share, with several instances"
 		}
 		if how != "" {
-			c.warnOf(limitSetting(p.Name, l.Name), "set fallback: closed", "limit %s of policy %s is an upstream's, and its fallback is %s: it may be exceeded when the store is unavailable",
+			c.warnOf(limitSetting(p.Name, l.Name), "set fallback: closed",
+				"limit %s of policy %s is an upstream's, and its fallback is %s: it may be exceeded when the store is unavailable",
 				shorten(l.Name), shorten(p.Name), how)
 			return // one for the policy
 		}
@@ -203,7 +211,8 @@ func (c *Config) warnProvider(p *drawgate.Policy) {
 // warnShare warns about a share of less than one unit.
 func (c *Config) warnShare(l *drawgate.Limit, setting string) {
 	if most := most(l, drawgate.MaxPriority); l.Amount > 0 && most >= 0 && most < int64(c.Instances.Number) {
-		c.warnOf(setting, "", "%d instances share an amount of %d, so each share is less than one unit: while the store is unavailable limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
+		c.warnOf(setting, "",
+			"%d instances share an amount of %d, so each share is less than one unit: while the store is unavailable limit %s admits nothing", c.Instances.Number, most, shorten(l.Name))
 	}
 }
 
@@ -227,7 +236,8 @@ func (c *Config) warnRules() {
 	c.warnOrder()
 	for _, p := range c.Policies {
 		if !applied[p.Name] && c.stands(policySetting(p.Name)) {
-			c.warnOf(policySetting(p.Name), "", "no rule applies policy %s: it limits only takes that name it", shorten(p.Name))
+			c.warnOf(policySetting(p.Name), "", "no rule applies policy %s: it limits only takes that name it",
+				shorten(p.Name))
 		}
 	}
 }
@@ -243,7 +253,8 @@ func (c *Config) warnRule(i int) {
 			"path %s looks like a regular expression, which it is not", shorten(r.Match.Path))
 	}
 	classes := append(c.APIKeys.names(), c.APIKeys.class())
-	if class := r.Match.Class; class != "" && c.APIKeys.Classes != nil && !strings.HasSuffix(class, "*") && !slices.Contains(classes, class) {
+	if class := r.Match.Class; class != "" && c.APIKeys.Classes != nil && !strings.HasSuffix(class, "*") &&
+		!slices.Contains(classes, class) {
 		hint, _ := didYouMean(class, classes)
 		warn("match.class", hint, "no API key is of class %s", shorten(class))
 	}
@@ -264,15 +275,18 @@ func (c *Config) warnServer() {
 	s := &c.Server
 	if s.GRPC == "" || s.GRPC == ListenOff {
 		if len(c.Envoy.Configs) > 0 {
-			c.warnOf("envoy.configs", "such as server: {grpc: 127.0.0.1:7880}", "nobody can ask for these limits: the listener for gRPC is off")
+			c.warnOf("envoy.configs", "such as server: {grpc: 127.0.0.1:7880}",
+				"nobody can ask for these limits: the listener for gRPC is off")
 		}
 	}
 	if c.Envoy.Refunds {
-		c.warnOf("envoy.refunds", "", "hits that are given back carry no id: limits may be exceeded by the number of such hits")
+		c.warnOf("envoy.refunds", "",
+			"hits that are given back carry no id: limits may be exceeded by the number of such hits")
 	}
 	if len(s.Tokens) > 0 || s.TLS.ClientCA != "" {
 		if s.Insecure {
-			c.warnOf("server.insecure", "leave it out", "insecure has no effect: the server asks for tokens or client certificates")
+			c.warnOf("server.insecure", "leave it out",
+				"insecure has no effect: the server asks for tokens or client certificates")
 		}
 		if s.TLS.Cert == "" {
 			c.warnPlain()
@@ -281,7 +295,8 @@ func (c *Config) warnServer() {
 	}
 	for _, l := range s.listeners() {
 		if !onLoopback(l.address) && !s.Insecure {
-			c.warnOf(l.setting, "add server.tokens or server.tls.client_ca, or set insecure: true", "%s is not a loopback address, and no token is required: the server will refuse to listen", l.address)
+			c.warnOf(l.setting, "add server.tokens or server.tls.client_ca, or set insecure: true",
+				"%s is not a loopback address, and no token is required: the server will refuse to listen", l.address)
 		}
 	}
 }
@@ -290,7 +305,8 @@ func (c *Config) warnServer() {
 func (c *Config) warnPlain() {
 	for _, l := range c.Server.listeners() {
 		if !onLoopback(l.address) {
-			c.warnOf(l.setting, "set server.tls, unless something in front of it does", "tokens are sent to %s without TLS", l.address)
+			c.warnOf(l.setting, "set server.tls, unless something in front of it does",
+				"tokens are sent to %s without TLS", l.address)
 		}
 	}
 }

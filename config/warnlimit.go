@@ -19,10 +19,12 @@ func cautions(l *drawgate.Limit) (list []caution) {
 	}
 	list = append(list, shareCaution("headroom", "headroom", l.Headroom, l.Amount)...)
 	for p := 1; p <= drawgate.MaxPriority; p++ {
-		list = append(list, shareCaution("keep", fmt.Sprintf("keep for priority %d", p), l.ReservedByPriority[p], l.Amount)...)
+		list = append(list, shareCaution("keep", fmt.Sprintf("keep for priority %d", p), l.ReservedByPriority[p],
+			l.Amount)...)
 	}
 	if most(l, 0) == 0 { // the lowest priority gets least
-		list = append(list, caution{key: "keep", message: "nothing is left for takes of priority 0: they can never pass"})
+		list = append(list, caution{key: "keep",
+			message: "nothing is left for takes of priority 0: they can never pass"})
 	}
 	return list
 }
@@ -58,5 +60,6 @@ func shareCaution(key, what string, s drawgate.Share, amount int64) []caution {
 	if s.Percent == 0 || s.Percent*float64(amount) >= 100 {
 		return nil
 	}
-	return []caution{{key: key, message: fmt.Sprintf("%s: %s of %d is less than one unit and is rounded up to 1", what, s, amount)}}
+	return []caution{{key: key, message: fmt.Sprintf("%s: %s of %d is less than one unit and is rounded up to 1", what,
+		s, amount)}}
 }

@@ -22,7 +22,8 @@ func (c *Config) warnOrder() {
 	for i := range c.Rules {
 		if first, ok := c.hidden(i); ok {
 			at := &c.places[i]
-			c.Warnings = append(c.Warnings, at.problem(at.start, fmt.Sprintf("the rule is never reached: %s matches everything that this rule matches, and ends the list", c.ruleName(first)),
+			c.Warnings = append(c.Warnings, at.problem(at.start,
+				fmt.Sprintf("the rule is never reached: %s matches everything that this rule matches, and ends the list", c.ruleName(first)),
 				"put the special rules first"))
 			continue
 		}
@@ -74,7 +75,8 @@ func (c *Config) ruleName(i int) string {
 
 // covers reports whether a matches everything that b matches, as far as that can be seen.
 func covers(a, b *rules.Rule) bool {
-	if a.When != "" && a.When != b.When || a.Schedule != nil && (b.Schedule == nil || !sameSchedule(a.Schedule, b.Schedule)) {
+	if a.When != "" && a.When != b.When || a.Schedule != nil &&
+		(b.Schedule == nil || !sameSchedule(a.Schedule, b.Schedule)) {
 		return false
 	}
 	m, n := &a.Match, &b.Match

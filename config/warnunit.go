@@ -43,7 +43,8 @@ func (c *Config) warnUnits() {
 			if unit := cmp.Or(l.Unit, drawgate.UnitRequests); !slices.Contains(use.units, unit) {
 				c.warnOf(limitSetting(p.Name, l.Name), c.unitHint(unit, use.units),
 					"limit %s of policy %s never refuses a call: it counts %s, which no upstream that uses the policy counts (%s)",
-					shorten(l.Name), shorten(p.Name), shorten(unit), strings.Join(use.upstreams[:min(len(use.upstreams), 10)], ", "))
+					shorten(l.Name), shorten(p.Name), shorten(unit),
+					strings.Join(use.upstreams[:min(len(use.upstreams), 10)], ", "))
 			}
 		}
 	}
@@ -79,7 +80,8 @@ func (c *Config) gatewayUses() map[string]*gatewayUse {
 				continue
 			}
 			for i := range c.Gateway.Upstreams {
-				if u := &c.Gateway.Upstreams[i]; r.Match.Attrs["upstream"] == "" || fits(r.Match.Attrs["upstream"], u.Name) {
+				if u := &c.Gateway.Upstreams[i]; r.Match.Attrs["upstream"] == "" ||
+					fits(r.Match.Attrs["upstream"], u.Name) {
 					use(a.Policy).add(u.Name, append(slices.Clone(units[i]), namedUnits(a.Costs)...))
 				}
 			}
@@ -106,10 +108,11 @@ func (c *Config) upstreamUnits(u *Upstream) (units []string) {
 // gateway: it looks at an attribute that the gateway gives them.
 func forGateway(r *rules.Rule, key string) bool {
 	text := key + r.When
-	return slices.ContainsFunc([]string{"key", "team", "upstream", "provider", "model", "family", "operation"}, func(name string) bool {
-		_, matched := r.Match.Attrs[name]
-		return matched || strings.Contains(text, `attr("`+name+`")`)
-	})
+	return slices.ContainsFunc([]string{"key", "team", "upstream", "provider", "model", "family", "operation"},
+		func(name string) bool {
+			_, matched := r.Match.Attrs[name]
+			return matched || strings.Contains(text, `attr("`+name+`")`)
+		})
 }
 
 // namedUnits returns the units of which a rule takes some.
@@ -128,7 +131,8 @@ func (c *Config) unitHint(unit string, counted []string) string {
 	money := prices.Unit()
 	list := "counted are " + strings.Join(counted, ", ")
 	switch {
-	case strings.HasSuffix(unit, "_micros") || unit == prices.Currency || slices.Contains([]string{"dollar", "dollars", "euro", "euros"}, unit):
+	case strings.HasSuffix(unit, "_micros") || unit == prices.Currency ||
+		slices.Contains([]string{"dollar", "dollars", "euro", "euros"}, unit):
 		if !slices.Contains(counted, money) {
 			list = "set gateway.prices: without them nothing counts money"
 		}

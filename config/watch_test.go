@@ -373,8 +373,10 @@ func TestWatchReadsAllFiles(t *testing.T) {
 	write(t, at("envoy/one.yaml"), "domain: a")
 	write(t, at("token"), "0123456789abcdef\n")
 	write(t, at("rules.yaml"), rule(1))
-	write(t, at("drawgate.yaml"), fileOf(1)+fmt.Sprintf("envoy: {configs: %q}\nserver: {grpc: \"127.0.0.1:0\", tokens: [{role: take, token_file: %q}]}\n", at("envoy"), at("token")))
-	w := watch(t, []string{"RATE_LIMIT_RULES_PATH=" + at("rules.yaml"), "RATE_LIMIT_PER_DAY=7"}, config.Flags{Config: at("drawgate.yaml"), Store: "memory:"}, noPoll)
+	write(t, at("drawgate.yaml"),
+		fileOf(1)+fmt.Sprintf("envoy: {configs: %q}\nserver: {grpc: \"127.0.0.1:0\", tokens: [{role: take, token_file: %q}]}\n", at("envoy"), at("token")))
+	w := watch(t, []string{"RATE_LIMIT_RULES_PATH=" + at("rules.yaml"), "RATE_LIMIT_PER_DAY=7"},
+		config.Flags{Config: at("drawgate.yaml"), Store: "memory:"}, noPoll)
 	next := func(change func()) *config.Config {
 		t.Helper()
 		change()
@@ -395,7 +397,10 @@ func TestWatchReadsAllFiles(t *testing.T) {
 		t.Errorf("rule %s is in force", c.Rules[0].Name)
 	}
 	before := next(func() { replace(t, at("envoy/two.yaml"), "domain: b") })
-	if c := next(func() { replace(t, at("token"), "fedcba9876543210\n") }); c.Server.Tokens[0].Sum == before.Server.Tokens[0].Sum {
+	if c := next(func() {
+		replace(t, at("token"),
+			"fedcba9876543210\n")
+	}); c.Server.Tokens[0].Sum == before.Server.Tokens[0].Sum {
 		t.Error("the old token is in force")
 	}
 	next(func() { must(t, os.Remove(at("envoy/one.yaml"))) })

@@ -26,9 +26,11 @@ func TestWatchOpensNoNamedPipes(t *testing.T) {
 			at := func(name string) string { return filepath.Join(dir, name) }
 			must(t, os.Mkdir(at("envoy"), 0o700))
 			for name, text := range map[string]string{
-				"main.yaml":  fileOf(1) + "telemetry: {salt_file: " + at("salt") + "}\nenvoy: {configs: [" + at("envoy") + ", " + at("envoy.yaml") + "]}\n",
+				"main.yaml": fileOf(1) + "telemetry: {salt_file: " + at("salt") + "}\nenvoy: {configs: [" +
+					at("envoy") + ", " + at("envoy.yaml") + "]}\n",
 				"rules.yaml": "rules: [{match: {path: /a}, apply: [{policy: a, key: ip}]}]\n",
-				"salt":       "a salt that nobody guesses", "envoy/more.yaml": "domain: a\n", "envoy.yaml": "domain: b\n",
+				"salt":       "a salt that nobody guesses", "envoy/more.yaml": "domain: a\n",
+				"envoy.yaml": "domain: b\n",
 			} {
 				must(t, os.WriteFile(at(name), []byte(text), 0o600))
 			}
@@ -43,8 +45,10 @@ func TestWatchOpensNoNamedPipes(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			err := w.Reload(ctx)
-			if foreign := strings.HasPrefix(name, "envoy"); ctx.Err() != nil || !foreign && (err == nil || !strings.Contains(err.Error(), "a named pipe")) {
-				t.Errorf("Reload = %v", err) // Envoy's files are only compared here: whoever uses them says what is wrong
+			if foreign := strings.HasPrefix(name, "envoy"); ctx.Err() != nil ||
+				!foreign && (err == nil || !strings.Contains(err.Error(), "a named pipe")) {
+				// Envoy's files are only compared here: whoever uses them says what is wrong
+				t.Errorf("Reload = %v", err)
 			}
 		})
 	}

@@ -51,7 +51,8 @@ func (d *decoder) parse(data []byte) (ast.Node, bool) {
 func openBracket(text string, at span) int {
 	var open []int
 	for _, t := range lexer.Tokenize(text) {
-		if t.Position == nil || t.Position.Line > at.Line || t.Position.Line == at.Line && t.Position.Column >= at.Column {
+		if t.Position == nil || t.Position.Line > at.Line ||
+			t.Position.Line == at.Line && t.Position.Column >= at.Column {
 			continue
 		}
 		switch t.Type {

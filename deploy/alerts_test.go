@@ -107,7 +107,8 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 			t.Errorf("%s has the severity %q", a.Alert, a.Labels["severity"])
 		}
 		if !fires[a.Alert] || !quiet[a.Alert] {
-			t.Errorf("%s tests that %s fires: %v, and that it does not: %v; want both", alertTest, a.Alert, fires[a.Alert], quiet[a.Alert])
+			t.Errorf("%s tests that %s fires: %v, and that it does not: %v; want both", alertTest, a.Alert,
+				fires[a.Alert], quiet[a.Alert])
 		}
 	}
 }
@@ -132,7 +133,8 @@ func TestOperationsListAlerts(t *testing.T) {
 }
 
 // variables are what Grafana puts into queries, with values for a test of a few minutes.
-var variables = strings.NewReplacer("$__rate_interval", "30s", "$__range", "10m", "$instance", ".+", "$policy", ".+", "$upstream", ".+")
+var variables = strings.NewReplacer("$__rate_interval", "30s", "$__range", "10m", "$instance", ".+", "$policy", ".+",
+	"$upstream", ".+")
 
 var choices = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 

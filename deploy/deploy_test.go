@@ -53,7 +53,8 @@ var proxies = []struct {
 	}, false, http.StatusServiceUnavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
 	{"envoy", func(s *testbed) *process {
 		s.copied("envoy/envoy.yaml")
-		return s.start("envoy", "-c", "envoy.yaml", "--concurrency", "2", "--use-dynamic-base-id", "--log-level", "error")
+		return s.start("envoy", "-c", "envoy.yaml", "--concurrency", "2", "--use-dynamic-base-id", "--log-level",
+			"error")
 	}, true, http.StatusInternalServerError, http.StatusInternalServerError, http.StatusTooManyRequests},
 }
 
@@ -92,7 +93,8 @@ func TestOneClientGetsExactlyItsLimit(t *testing.T) {
 			at := s.admitted("site")["all"]
 			within(t, "the site", at, siteRate, time.Second)
 			n := all.refused(t, func(a asked) bool { return full(a, at, siteRate) })
-			t.Logf("%d admitted, %.4f of the limit, %d refusals looked at", len(at), used(at[1:], int(flooded.Seconds())), n)
+			t.Logf("%d admitted, %.4f of the limit, %d refusals looked at", len(at),
+				used(at[1:], int(flooded.Seconds())), n)
 		})
 	}
 }
@@ -119,7 +121,8 @@ func described(t *testing.T, res *reply, draft bool) {
 //
 // req: B2, B4
 func TestManyClientsGetExactlyTheLimits(t *testing.T) {
-	config := strings.Replace(one(siteRate), "policies:\n", fmt.Sprintf("policies:\n  per-ip: {limits: [{name: rps, rolling: 1s, amount: %d}]}\n", perClient), 1)
+	config := strings.Replace(one(siteRate), "policies:\n",
+		fmt.Sprintf("policies:\n  per-ip: {limits: [{name: rps, rolling: 1s, amount: %d}]}\n", perClient), 1)
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
 			key := "ip"
@@ -142,8 +145,12 @@ func TestManyClientsGetExactlyTheLimits(t *testing.T) {
 			}
 			at := s.admitted("site")["all"]
 			within(t, "the site", at, siteRate, time.Second)
-			n := all.refused(t, func(a asked) bool { return full(a, at, siteRate) || full(a, clients[a.from], perClient) })
-			t.Logf("%d admitted, %.4f of the limit, %d clients, %d refusals looked at", len(at), used(at[1:], int(flooded.Seconds())), len(clients), n)
+			n := all.refused(t, func(a asked) bool {
+				return full(a, at, siteRate) ||
+					full(a, clients[a.from], perClient)
+			})
+			t.Logf("%d admitted, %.4f of the limit, %d clients, %d refusals looked at", len(at),
+				used(at[1:], int(flooded.Seconds())), len(clients), n)
 		})
 	}
 }
@@ -181,10 +188,12 @@ func TestDrawgateUnavailable(t *testing.T) {
 				all.await(1, afterwards)
 				cancel()
 				wg.Wait()
-				answered(t, "before", all.of(func(a asked) bool { return a.ended.Before(begun) }), http.StatusOK, http.StatusTooManyRequests)
+				answered(t, "before", all.of(func(a asked) bool { return a.ended.Before(begun) }), http.StatusOK,
+					http.StatusTooManyRequests)
 				answered(t, "while it ended", all.of(func(a asked) bool { return !a.ended.Before(begun) && !gap(a) }),
 					http.StatusOK, http.StatusTooManyRequests, p.down, p.ends)
-				answered(t, "while it was down", all.of(func(a asked) bool { return gap(a) && a.ended.Before(back) }), p.down)
+				answered(t, "while it was down", all.of(func(a asked) bool { return gap(a) && a.ended.Before(back) }),
+					p.down)
 				answered(t, "afterwards", all.of(afterwards), http.StatusOK, http.StatusTooManyRequests, p.down)
 			})
 		}
@@ -233,7 +242,8 @@ func TestStoreUnavailable(t *testing.T) {
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			s := newTestbed(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "").Replace(one(300)))
+			s := newTestbed(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}",
+				"store_timeout: 30s\n", "").Replace(one(300)))
 			p.start(s)
 			s.await("http://"+s.proxy+"/", http.StatusOK)
 			for _, end := range []string{"", "-wal", "-shm"} {
@@ -245,7 +255,8 @@ func TestStoreUnavailable(t *testing.T) {
 			if p.name == "envoy" {
 				return // what it is told is in docs/envoy.md
 			}
-			for _, h := range []string{"Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+			for _, h := range []string{"Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining",
+				"X-RateLimit-Reset"} {
 				if refusal.Header.Get(h) == "" {
 					t.Errorf("%s has no %s: %v", refusal.Status, h, refusal.Header)
 				}
@@ -274,7 +285,8 @@ func TestTraefik(t *testing.T) {
 	if err := yaml.Unmarshal(text, &c); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.HTTP.Middlewares["drawgate"].ForwardAuth; f.Address != "http://"+gateAddr+"/auth" || f.TrustForwardHeader {
+	if f := c.HTTP.Middlewares["drawgate"].ForwardAuth; f.Address != "http://"+gateAddr+"/auth" ||
+		f.TrustForwardHeader {
 		t.Errorf("got %+v, want the address of /auth and no trust in headers", f)
 	}
 }

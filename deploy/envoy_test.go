@@ -42,7 +42,8 @@ func TestEnvoyWithNineLimitedDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	envoy := strings.NewReplacer("\n                              - actions: [{remote_address: {}}]", descriptors(9), "failure_mode_deny: true", "failure_mode_deny: false").
+	envoy := strings.NewReplacer("\n                              - actions: [{remote_address: {}}]", descriptors(9),
+		"failure_mode_deny: true", "failure_mode_deny: false").
 		Replace(longer.Replace(string(text)))
 	if !strings.Contains(envoy, "part8") || !strings.Contains(envoy, "failure_mode_deny: false") {
 		t.Fatalf("the configuration has another form: %s", envoy)
@@ -70,13 +71,15 @@ func TestEnvoyDecidesWhileTheStoreIsUnavailable(t *testing.T) {
 	for deny, want := range map[string]int{"true": http.StatusInternalServerError, "false": http.StatusOK} {
 		t.Run("failure_mode_deny: "+deny, func(t *testing.T) {
 			t.Parallel()
-			s := newTestbed(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}", "store_timeout: 30s\n", "",
+			s := newTestbed(t, strings.NewReplacer("amount: 300}]}", "amount: 300}], fallback: closed}",
+				"store_timeout: 30s\n", "",
 				"headers: draft", "headers: draft, on_store_failure: error").Replace(one(300)))
 			text, err := os.ReadFile("envoy/envoy.yaml")
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.write("envoy.yaml", strings.Replace(longer.Replace(string(text)), "failure_mode_deny: true", "failure_mode_deny: "+deny, 1))
+			s.write("envoy.yaml", strings.Replace(longer.Replace(string(text)), "failure_mode_deny: true",
+				"failure_mode_deny: "+deny, 1))
 			s.start("envoy", "-c", "envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id", "--log-level", "error")
 			s.asks()
 			for _, end := range []string{"", "-wal", "-shm"} {
@@ -84,9 +87,13 @@ func TestEnvoyDecidesWhileTheStoreIsUnavailable(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			undecided := func(res *reply) bool { return res.StatusCode == want && res.Header.Get("X-RateLimit-Remaining") == "" }
+			undecided := func(res *reply) bool {
+				return res.StatusCode == want &&
+					res.Header.Get("X-RateLimit-Remaining") == ""
+			}
 			res := s.await("http://"+s.proxy+"/", want)
-			for end := time.Now().Add(patience); !undecided(res) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			for end := time.Now().Add(patience); !undecided(res) &&
+				time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				res = s.await("http://"+s.proxy+"/", want)
 			}
 			if !undecided(res) {

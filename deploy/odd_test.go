@@ -41,13 +41,18 @@ type row struct {
 
 // table has the requests to proxies. HOST is the proxy's address.
 var table = slices.Concat(
-	rows(passes, "", "GET /", "GET /login", "GET /login/", "GET /Login", "GET /loginx", "GET /healthz/", "GET /Healthz", "GET /publicx", "GET /.well-known/x", "GET /a..b", "GET /...",
-		"GET /v1;a=b/x", "GET /a:b@c!$&'()*+,=~-_.", "HEAD /x", "POST /x", "PUT /x", "DELETE /x", "PATCH /x", "OPTIONS /x"),
+	rows(passes, "", "GET /", "GET /login", "GET /login/", "GET /Login", "GET /loginx", "GET /healthz/", "GET /Healthz",
+		"GET /publicx", "GET /.well-known/x", "GET /a..b", "GET /...",
+		"GET /v1;a=b/x", "GET /a:b@c!$&'()*+,=~-_.", "HEAD /x", "POST /x", "PUT /x", "DELETE /x", "PATCH /x",
+		"OPTIONS /x"),
 	// Queries and their parameters are the site's own.
-	rows(passes, "GET /x", "GET /x?q=1", "GET /x?", "GET /x?/healthz", "GET /x?status=403", "GET /x?status=200&status=429", "GET /x?route=hooks", "GET /x?route=a&route=b", "GET /x?a=1&a=2",
-		"GET /x?file=../../etc/passwd", "GET /x?u=http://h/public/", "GET /x?a=%23b", "GET /x?a=..;/b", "GET /x??", "GET /x?%00", "GET /x?"+strings.Repeat("a", 3000)),
+	rows(passes, "GET /x", "GET /x?q=1", "GET /x?", "GET /x?/healthz", "GET /x?status=403",
+		"GET /x?status=200&status=429", "GET /x?route=hooks", "GET /x?route=a&route=b", "GET /x?a=1&a=2",
+		"GET /x?file=../../etc/passwd", "GET /x?u=http://h/public/", "GET /x?a=%23b", "GET /x?a=..;/b", "GET /x??",
+		"GET /x?%00", "GET /x?"+strings.Repeat("a", 3000)),
 	// Other spellings of a path are the same path.
-	rows(passes, "GET /login", "GET /%6cogin", "GET /%6C%6Fgin", "GET /./login", "GET /.//login", "GET http://HOST/login", "GET HTTP://HOST/login?x=1"),
+	rows(passes, "GET /login", "GET /%6cogin", "GET /%6C%6Fgin", "GET /./login", "GET /.//login",
+		"GET http://HOST/login", "GET HTTP://HOST/login?x=1"),
 	rows(passes, "GET /a/b", "GET /a//b", "GET /a/./b", "GET /a%2fb", "GET /a%2Fb"),
 	rows(passes, `GET /wiki/\frac`, "GET /wiki/%5Cfrac", "GET /wiki/%5cfrac"),
 	rows(passes, "GET /100%", "GET /100%25"),
@@ -55,41 +60,64 @@ var table = slices.Concat(
 	rows(passes, "GET /a b", "GET /a%20b"),
 	rows(passes, "GET /café", "GET /caf%C3%A9"),
 	rows(passes, "GET /fetch/https:/example.com/a", "GET /fetch/https%3A%2F%2Fexample.com%2Fa"),
-	rows(exempt, "", "GET /healthz", "HEAD /healthz", "GET /healthz?x=1", "GET /public/a.css", "GET /public/a/b", "GET /public/%5C", "POST /public/x\nContent-Length: 3\n\nabc"),
+	rows(exempt, "", "GET /healthz", "HEAD /healthz", "GET /healthz?x=1", "GET /public/a.css", "GET /public/a/b",
+		"GET /public/%5C", "POST /public/x\nContent-Length: 3\n\nabc"),
 	// A client cannot choose how it is refused.
 	rows(passes, "", "GET /full"),
-	rows(limited, "", "GET /full", "HEAD /full", "POST /full", "GET /full?status=403", "GET /full?status=200", "GET /full?status=401&route=x", "GET /full\nX-RateLimit-Status: 200"),
+	rows(limited, "", "GET /full", "HEAD /full", "POST /full", "GET /full?status=403", "GET /full?status=200",
+		"GET /full?status=401&route=x", "GET /full\nX-RateLimit-Status: 200"),
 	// A request that Drawgate cannot decide is not treated as an outage of Drawgate.
 	rows(failed, "", "GET /strict", "GET /strict?status=403", "GET /strict\nX-N: many"),
 	// Clients pretend that their requests are different ones, or those of other clients.
-	rows(passes, "GET /x", "GET /x\nX-Original-URI: /healthz", "GET /x\nx-original-uri: /x", "GET /x\nX-Original-URI: /healthz\nX-Original-URI: /x", "GET /x\nX-Original-URL: http://HOST/healthz",
-		"GET /x\nX-Original-URL: /healthz", "GET /x\nX-Original-Method: POST", "GET /x\nX-Forwarded-Uri: /healthz", "GET /x\nX-Forwarded-Uri:", "GET /x\nX-Forwarded-Method: POST",
-		"GET /x\nX-Forwarded-Host: other.example", "GET /x\nX-Forwarded-For: 192.0.2.1", "GET /x\nX-Forwarded-For: 127.0.0.1", "GET /x\nX-Forwarded-For: 192.0.2.1, 127.0.0.1",
-		"GET /x\nX-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2", "GET /x\nX-Forwarded-For: \"", "GET /x\nForwarded: for=192.0.2.1;host=other.example", "GET /x\nX-Real-IP: 192.0.2.1",
-		"GET /x\nX-Rewrite-URL: /healthz", "GET /x\nX_Original_URI: /healthz", "GET /x\nX-RateLimit-Status: 200", "GET /x\nX-Drawgate-Token: guess", "GET /x\nX-HTTP-Method-Override: POST",
-		"GET /x\nX-Forwarded-Proto: https\nX-Forwarded-Port: 443\nX-Forwarded-Prefix: /healthz", "GET /x\nAuthorization: Bearer x\nCookie: a=b; c=d",
+	rows(passes, "GET /x", "GET /x\nX-Original-URI: /healthz", "GET /x\nx-original-uri: /x",
+		"GET /x\nX-Original-URI: /healthz\nX-Original-URI: /x", "GET /x\nX-Original-URL: http://HOST/healthz",
+		"GET /x\nX-Original-URL: /healthz", "GET /x\nX-Original-Method: POST", "GET /x\nX-Forwarded-Uri: /healthz",
+		"GET /x\nX-Forwarded-Uri:", "GET /x\nX-Forwarded-Method: POST",
+		"GET /x\nX-Forwarded-Host: other.example", "GET /x\nX-Forwarded-For: 192.0.2.1",
+		"GET /x\nX-Forwarded-For: 127.0.0.1", "GET /x\nX-Forwarded-For: 192.0.2.1, 127.0.0.1",
+		"GET /x\nX-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2", "GET /x\nX-Forwarded-For: \"",
+		"GET /x\nForwarded: for=192.0.2.1;host=other.example", "GET /x\nX-Real-IP: 192.0.2.1",
+		"GET /x\nX-Rewrite-URL: /healthz", "GET /x\nX_Original_URI: /healthz", "GET /x\nX-RateLimit-Status: 200",
+		"GET /x\nX-Drawgate-Token: guess", "GET /x\nX-HTTP-Method-Override: POST",
+		"GET /x\nX-Forwarded-Proto: https\nX-Forwarded-Port: 443\nX-Forwarded-Prefix: /healthz",
+		"GET /x\nAuthorization: Bearer x\nCookie: a=b; c=d",
 		"GET /x\nX-Forwarded-Uri: /healthz\nConnection: X-Forwarded-Uri",
-		"GET /x\nSec-Fetch-Site: cross-site\nOrigin: https://evil.example", "GET /x\nX-Long: "+strings.Repeat("a", 4000)),
-	rows(passes, "POST /login", "POST /login\nContent-Length: 9\n\nstatus=ok", "POST /login\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n", "POST /login?route=a\nContent-Length: 0\n\n",
+		"GET /x\nSec-Fetch-Site: cross-site\nOrigin: https://evil.example",
+		"GET /x\nX-Long: "+strings.Repeat("a", 4000)),
+	rows(passes, "POST /login", "POST /login\nContent-Length: 9\n\nstatus=ok",
+		"POST /login\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n", "POST /login?route=a\nContent-Length: 0\n\n",
 		"POST /login\nX-Original-URI: /healthz\nContent-Length: 3\n\nabc"),
 	// Programs read these as different paths.
-	rows(refused, "", "GET /login#/../healthz", "GET /login#/healthz/..", "GET /public/#/../../login", "GET /x?a#b", "GET /public/..;/login", "GET /public/..;x=y/login", "GET /public/%2e%2e;x/login",
-		`GET /public/..\login`, `GET /public\..\login`, "GET /public/..%5clogin", "GET /public/..%5Clogin", "GET /public%5c..%5clogin", "GET /public/%252e%252e/login", "GET /public/..%252flogin",
-		"GET /public/..%255clogin", "GET /public/%252e%252e%252flogin", "GET /api/x/../../healthz", "GET /healthz/../login", "GET /public/../login", "GET /public/%2e%2e/login",
-		"GET /public/.%2E/login", "GET /public/a/%2e./..;/login", "GET /login/..%2fhealthz", "GET /login%2f..%2fhealthz", "GET /login%2F../healthz", "GET /public/..%3b/login",
-		"GET /public/..%253b/login", "GET /public/x%25/%252e%252e/login", "GET /../healthz", "GET /..", "GET /public/..", "GET /.;/healthz", "GET /public/.%2f../login", "GET /healthz%00/login",
-		"GET /healthz%2500", "GET http://HOST/login#/../healthz", "GET http://HOST/public/..;/login", "GET http://HOST/public/../login", "POST /public/..;/login\nContent-Length: 3\n\nabc",
-		"HEAD /public/..%5clogin", "GET /public/..;/login?x=1", "GET /public/..;/login\nX-Forwarded-Uri: /healthz", "GET /public/..;/login\nX-Original-URI: /healthz",
+	rows(refused, "", "GET /login#/../healthz", "GET /login#/healthz/..", "GET /public/#/../../login", "GET /x?a#b",
+		"GET /public/..;/login", "GET /public/..;x=y/login", "GET /public/%2e%2e;x/login",
+		`GET /public/..\login`, `GET /public\..\login`, "GET /public/..%5clogin", "GET /public/..%5Clogin",
+		"GET /public%5c..%5clogin", "GET /public/%252e%252e/login", "GET /public/..%252flogin",
+		"GET /public/..%255clogin", "GET /public/%252e%252e%252flogin", "GET /api/x/../../healthz",
+		"GET /healthz/../login", "GET /public/../login", "GET /public/%2e%2e/login",
+		"GET /public/.%2E/login", "GET /public/a/%2e./..;/login", "GET /login/..%2fhealthz",
+		"GET /login%2f..%2fhealthz", "GET /login%2F../healthz", "GET /public/..%3b/login",
+		"GET /public/..%253b/login", "GET /public/x%25/%252e%252e/login", "GET /../healthz", "GET /..",
+		"GET /public/..", "GET /.;/healthz", "GET /public/.%2f../login", "GET /healthz%00/login",
+		"GET /healthz%2500", "GET http://HOST/login#/../healthz", "GET http://HOST/public/..;/login",
+		"GET http://HOST/public/../login", "POST /public/..;/login\nContent-Length: 3\n\nabc",
+		"HEAD /public/..%5clogin", "GET /public/..;/login?x=1", "GET /public/..;/login\nX-Forwarded-Uri: /healthz",
+		"GET /public/..;/login\nX-Original-URI: /healthz",
 		"GET //login", "GET //x/login", "GET //public/login", "GET //healthz", "GET http://HOST//public/login",
 		"GET /%zz", "GET /healthz%", "GET healthz"),
 	// Invalid or almost invalid HTTP: a proxy that lets it pass must count it as what the site
 	// sees.
 	rows(either, "GET /login#", "GET /login#"), rows(either, "GET /healthz#", "GET /healthz#"),
-	rows(either, "", "GET /x\nConnection: close, X-Forwarded-For, X-Forwarded-Uri, X-Forwarded-Method, X-Original-URI", "OPTIONS *", "GET *", "CONNECT /x", "TRACE /x", "get /x", "FOO /x", "GET /a\x01b", "GET /a\x7fb", "GET /\xff", "GET /é",
-		"GET /x?"+strings.Repeat("a", 9000), "GET /x?"+strings.Repeat("a", 11000), "GET /x?"+strings.Repeat("a", 12100), "GET /x\nX-Long: "+strings.Repeat("a", 11900),
-		"GET /x\nX-Long: "+strings.Repeat("a", 40000), "GET /x\nX-Bad: \x01", "GET /x\nX-Bad: \xff", "GET /x\n: x", "GET /x\nX@Bad: x", "GET /x\nHost:",
-		"GET /x\nHost: other.example", "GET /x\nX-Original-URI : /healthz", "GET /x\nX-Original-URI\n : /healthz", "GET /x\nExpect: 100-continue", "GET /x\nUpgrade: websocket\nConnection: Upgrade",
-		"GET /x\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n", "GET /x\nContent-Length: 3\nContent-Length: 4\n\nabcd"),
+	rows(either, "", "GET /x\nConnection: close, X-Forwarded-For, X-Forwarded-Uri, X-Forwarded-Method, X-Original-URI",
+		"OPTIONS *", "GET *", "CONNECT /x", "TRACE /x", "get /x", "FOO /x", "GET /a\x01b", "GET /a\x7fb", "GET /\xff",
+		"GET /é",
+		"GET /x?"+strings.Repeat("a", 9000), "GET /x?"+strings.Repeat("a", 11000), "GET /x?"+strings.Repeat("a", 12100),
+		"GET /x\nX-Long: "+strings.Repeat("a", 11900),
+		"GET /x\nX-Long: "+strings.Repeat("a", 40000), "GET /x\nX-Bad: \x01", "GET /x\nX-Bad: \xff", "GET /x\n: x",
+		"GET /x\nX@Bad: x", "GET /x\nHost:",
+		"GET /x\nHost: other.example", "GET /x\nX-Original-URI : /healthz", "GET /x\nX-Original-URI\n : /healthz",
+		"GET /x\nExpect: 100-continue", "GET /x\nUpgrade: websocket\nConnection: Upgrade",
+		"GET /x\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n",
+		"GET /x\nContent-Length: 3\nContent-Length: 4\n\nabcd"),
 	rows(either, "CONNECT /", "CONNECT HOST"),
 	rows(either, `GET /\x/login`, `GET /\x/login`),
 	[]row{
@@ -149,7 +177,8 @@ var documented = map[string]func(*testbed) *process{
 		return s.start("nginx", "-p", s.dir, "-c", s.dir+"/nginx.conf")
 	},
 	"caddy": func(s *testbed) *process {
-		s.write("Caddyfile", "{\nadmin off\nauto_https off\n}\nhttp://"+proxyAddr+" {\n"+snippet(s.t, "caddyfile")+"}\n")
+		s.write("Caddyfile", "{\nadmin off\nauto_https off\n}\nhttp://"+proxyAddr+" {\n"+snippet(s.t,
+			"caddyfile")+"}\n")
 		return s.start("caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile")
 	},
 }
@@ -205,7 +234,10 @@ func TestOddRequestsAreCountedAsTheSiteSeesThem(t *testing.T) {
 			}
 			lines := strings.Split(longer.Replace(string(text)), "\n")
 			n := len(lines)
-			lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "!{ var(txn.drawgate) -m str pass }") })
+			lines = slices.DeleteFunc(lines, func(line string) bool {
+				return strings.Contains(line,
+					"!{ var(txn.drawgate) -m str pass }")
+			})
 			if len(lines) != n-1 {
 				t.Fatalf("%d lines refuse what is not decided, want 1", n-len(lines))
 			}
@@ -272,7 +304,8 @@ func oddRequests(t *testing.T, proxy string, start func(*testbed) *process) {
 			fails = "it is refused with another status"
 		}
 		if fails != "" {
-			t.Errorf("%.100q: %s: answered with %q, counted as %.200q, reached the site as %.100q", c.request, fails, answers[i], keys, reached)
+			t.Errorf("%.100q: %s: answered with %q, counted as %.200q, reached the site as %.100q", c.request, fails,
+				answers[i], keys, reached)
 		}
 	}
 	t.Logf("%d requests, %d reached the site, %d of them uncounted", len(table), passed, uncounted)
@@ -294,14 +327,16 @@ func TestHeadersOfManyLimitsAreNoError(t *testing.T) {
 	for i := range 8 {
 		var limits []string
 		for j := range 6 {
-			limits = append(limits, fmt.Sprintf("{name: limit-with-a-name-%d, rolling: %dh, amount: %d}", j, j+1, 1000000-i-j))
+			limits = append(limits, fmt.Sprintf("{name: limit-with-a-name-%d, rolling: %dh, amount: %d}", j, j+1,
+				1000000-i-j))
 		}
 		name := fmt.Sprintf("policy-with-a-rather-long-name-%d", i)
 		policies = append(policies, "  "+name+": {limits: ["+strings.Join(limits, ", ")+"]}\n")
 		apply = append(apply, "{policy: "+name+`, key: '"all"'}`)
 	}
 	config := strings.Replace(one(3), "policies:\n", "policies:\n"+strings.Join(policies, ""), 1)
-	config = strings.NewReplacer("apply: [{policy: site", "apply: ["+strings.Join(apply[1:], ", ")+", {policy: site", "rolling: 1s", "rolling: 1h").Replace(config)
+	config = strings.NewReplacer("apply: [{policy: site", "apply: ["+strings.Join(apply[1:], ", ")+", {policy: site",
+		"rolling: 1s", "rolling: 1h").Replace(config)
 	starts := maps.Clone(documented)
 	for _, p := range proxies {
 		starts[p.name+"'s file"] = p.start
@@ -356,7 +391,8 @@ func (s *testbed) keyOf(i int, line string) (key string, free bool) {
 	method, path, _ := strings.Cut(strings.TrimSuffix(line, " HTTP/1.1"), " ")
 	path, _, _ = strings.Cut(path, "?")
 	free = path == "/healthz" || strings.HasPrefix(path, "/public/")
-	return from(i) + "|" + host + "||" + strings.ToUpper(method) + "|" + strings.NewReplacer("%", "%25", "|", "%7C").Replace(path), free
+	return from(i) + "|" + host + "||" + strings.ToUpper(method) + "|" +
+		strings.NewReplacer("%", "%25", "|", "%7C").Replace(path), free
 }
 
 // send sends a row unchanged, and returns the status of the answer, or "" if there is none.

@@ -83,10 +83,12 @@ func newWatched(t *testing.T) *watched {
 	}
 	upstream := httptest.NewServer(provider)
 	t.Cleanup(upstream.Close)
-	s := &testbed{t: t, dir: t.TempDir(), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t), swap: strings.NewReplacer()}
+	s := &testbed{t: t, dir: t.TempDir(), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t),
+		swap: strings.NewReplacer()}
 	w := &watched{testbed: s, redis: redistest.Start(t), gateway: redistest.FreeAddr(t), admin: redistest.FreeAddr(t)}
 	w.line = redistest.NewProxy(t, w.redis.Addr)
-	w.config = fmt.Sprintf(observed, w.line.Addr, s.gate, w.admin, s.rpc, w.gateway, upstream.URL, sha256.Sum256([]byte(virtualKey)), sha256.Sum256([]byte(anotherKey)))
+	w.config = fmt.Sprintf(observed, w.line.Addr, s.gate, w.admin, s.rpc, w.gateway, upstream.URL,
+		sha256.Sum256([]byte(virtualKey)), sha256.Sum256([]byte(anotherKey)))
 	s.write("drawgate.yaml", w.config)
 	s.startGate()
 	w.watchQueue()
@@ -171,10 +173,11 @@ func (w *watched) call(upstream, directives, wait string) {
 
 // callAs is call with a key.
 func (w *watched) callAs(key, upstream, directives, wait string) {
-	w.post("http://"+w.gateway+"/"+upstream+"/v1/chat/completions", http.Header{"Authorization": {"Bearer " + key}, "Drawgate-Timeout": {wait}}, map[string]any{
-		"model": "gpt-4o", "max_tokens": 20,
-		"messages": []map[string]string{{"role": "user", "content": "Hello!\nsimulate: " + directives}},
-	}, nil)
+	w.post("http://"+w.gateway+"/"+upstream+"/v1/chat/completions",
+		http.Header{"Authorization": {"Bearer " + key}, "Drawgate-Timeout": {wait}}, map[string]any{
+			"model": "gpt-4o", "max_tokens": 20,
+			"messages": []map[string]string{{"role": "user", "content": "Hello!\nsimulate: " + directives}},
+		}, nil)
 }
 
 // again does something again and again until the load ends.
@@ -202,7 +205,8 @@ func (w *watched) load() {
 	w.again(func(int) {
 		held := take("busy")
 		held.HoldMS = 60_000
-		w.post("http://"+w.gate+"/v1/settle", http.Header{}, api.SettleRequest{Reservation: w.take(held).Reservation}, nil)
+		w.post("http://"+w.gate+"/v1/settle", http.Header{}, api.SettleRequest{Reservation: w.take(held).Reservation},
+			nil)
 	})
 	w.again(func(i int) { w.call("good", fmt.Sprint("output=", i%20+1, " thoughts=", i/20%1000), "1m") })
 	w.again(func(int) { w.call("good", "output=1", "1m") }) // from the cache
@@ -236,7 +240,8 @@ func (w *watched) somebodyWaits(p *promtest.Server) {
 	w.wg.Go(func() { w.take(slot) })
 	p.Eventually(`drawgate_queue_length > 0 and drawgate_queue_oldest_seconds > 0`)
 	p.Eventually(`drawgate_bucket_open_reservations{policy="slots"} > 0`)
-	w.post("http://"+w.gate+"/v1/settle", http.Header{}, api.SettleRequest{Reservation: first.Reservation, Cancel: true}, nil)
+	w.post("http://"+w.gate+"/v1/settle", http.Header{}, api.SettleRequest{Reservation: first.Reservation,
+		Cancel: true}, nil)
 }
 
 // Prometheus scrapes a real server under load, while its callers use up limits, its upstreams fail
@@ -264,7 +269,8 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	w.load()
 	w.somebodyWaits(p)
 	p.Eventually(`drawgate_task_queue_depth > 0`)
-	raised("DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateEnvoyUndecided", "DrawgateCircuitOpen", "DrawgateCallerCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
+	raised("DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateEnvoyUndecided", "DrawgateCircuitOpen",
+		"DrawgateCallerCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
 	w.write("drawgate.yaml", "policies: a mistake\n")
 	raised("DrawgateConfigRejected")
 	w.write("drawgate.yaml", w.config)

@@ -251,7 +251,8 @@ func cloudwatchRows(t *testing.T) (rows []row) {
 		}
 		dims := sent[name][1:]
 		slices.SortFunc(dims, func(a, b string) int { return strings.Count(b, "`") - strings.Count(a, "`") })
-		rows = append(rows, row{name, []string{sent[name][0], strings.Join(dims, "; "), meaning(name, text), statistic}})
+		rows = append(rows, row{name, []string{sent[name][0], strings.Join(dims, "; "), meaning(name, text),
+			statistic}})
 		delete(sent, name)
 		return true
 	})

@@ -150,7 +150,9 @@ func newReader(t *testing.T) *reader {
 		_, r.ports[port], _ = net.SplitHostPort(redistest.FreeAddr(t))
 	}
 	r.env = []string{
-		"PATH=" + strings.Join([]string{built, needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin"), os.Getenv("PATH")}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir, "XDG_CONFIG_HOME=" + r.dir,
+		"PATH=" + strings.Join([]string{built, needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin"),
+			os.Getenv("PATH")}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir,
+		"XDG_CONFIG_HOME=" + r.dir,
 		"DRAWGATE_LISTEN=127.0.0.1:" + r.ports["7878"], "DRAWGATE_ADMIN_LISTEN=127.0.0.1:" + r.ports["7879"],
 		"DRAWGATE_STORE_TIMEOUT=30s", // a busy machine may have a slow disk
 		"PYTHONUNBUFFERED=1",
@@ -167,7 +169,8 @@ func newReader(t *testing.T) *reader {
 // changed returns a page with free ports, folders of the test, and windows that do not end while a
 // busy machine runs it.
 func (r *reader) changed(page string) string {
-	list := []string{"rolling: 1m", "rolling: 1h", "up_to: 90s", "up_to: 90m", "per rolling 1m", "per rolling 1h", "/usr/local/bin", built, "/home/me", r.dir}
+	list := []string{"rolling: 1m", "rolling: 1h", "up_to: 90s", "up_to: 90m", "per rolling 1m", "per rolling 1h",
+		"/usr/local/bin", built, "/home/me", r.dir}
 	for from, to := range r.ports {
 		list = append(list, from, to)
 	}
@@ -190,7 +193,8 @@ func (r *reader) follow(b block) {
 	r.t.Helper()
 	if m := saved.FindStringSubmatch(b.before); m != nil {
 		path := filepath.Join(r.dir, filepath.FromSlash(m[1]))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(b.text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte(b.text), 0o600)); err != nil {
 			r.t.Fatal(err)
 		}
 		return
@@ -230,7 +234,8 @@ func (r *reader) install(command string) {
 			r.t.Fatal(err)
 		}
 		path := strings.TrimPrefix(r.env[0], "PATH=")
-		r.env = append(r.env, "PATH="+needs.Tool(r.t, "python/bin")+":"+path, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
+		r.env = append(r.env, "PATH="+needs.Tool(r.t, "python/bin")+":"+path, "PYTHONPATH="+source,
+			"PYTHONDONTWRITEBYTECODE=1")
 		return
 	case words[0] == "pip":
 		list, end = "../tools/sdk/python.txt", "=="
@@ -240,7 +245,8 @@ func (r *reader) install(command string) {
 	case words[0] == "go" && words[1] == "get":
 		list, end = "../examples/gateway/go.mod", " v"
 		for _, name := range []string{"go.mod", "go.sum"} {
-			err = errors.Join(err, os.WriteFile(filepath.Join(r.dir, name), []byte(read(r.t, "../examples/gateway/"+name)), 0o600))
+			err = errors.Join(err, os.WriteFile(filepath.Join(r.dir, name),
+				[]byte(read(r.t, "../examples/gateway/"+name)), 0o600))
 		}
 		if err == nil { // compiled before a command is waited for: that takes minutes on a busy machine
 			var out []byte
@@ -314,7 +320,8 @@ func (r *reader) run(s step) {
 		ok = shown(s.output[i], got[i])
 	}
 	if !ok {
-		r.t.Errorf("$ %s\nprints\n%s\nThe page shows\n%s", s.command, strings.Join(got, "\n"), strings.Join(s.output, "\n"))
+		r.t.Errorf("$ %s\nprints\n%s\nThe page shows\n%s", s.command, strings.Join(got, "\n"),
+			strings.Join(s.output, "\n"))
 	}
 }
 

@@ -23,7 +23,9 @@ type Policy struct {
 	Shadow    bool // evaluated and reported, never enforced
 	Disabled  bool // left out of all takes until [Engine.Enable], or until a configuration does not say so
 	Overrides []Override
-	Base      bool // only serves to make limiters with other limits: it can be used and disabled by name, but is not listed
+	// only serves to make limiters with other limits: it can be used and disabled by name, but is
+	// not listed
+	Base bool
 }
 
 // Listed returns the policies that are not a Base.
@@ -139,6 +141,8 @@ type Options struct {
 	StoreTimeout time.Duration      // as in [drawgate.Options]; shadows wait no longer either
 	ShadowGrace  time.Duration      // how long an answer that is ready waits for its shadows: 0 means 5ms
 	Observer     *drawgate.Observer // receives every enforced decision, and every store call; nil costs nothing
-	Diverged     func(*Divergence)  // receives every shadow that would have answered differently; called on the caller's path: it must not block
-	Logger       *slog.Logger       // nil discards
+	// receives every shadow that would have answered differently; called on the caller's path: it
+	// must not block
+	Diverged func(*Divergence)
+	Logger   *slog.Logger // nil discards
 }

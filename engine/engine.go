@@ -26,8 +26,9 @@ import (
 
 // Engine decides takes by the configuration in force. It is safe for concurrent use.
 type Engine struct {
-	base   *drawgate.Limiter // has a policy that is not in use; all limiters are made from it
-	shadow *drawgate.Limiter // the same for shadows: they do not queue, and observers do not mistake them for enforced takes
+	base *drawgate.Limiter // has a policy that is not in use; all limiters are made from it
+	// the same for shadows: they do not queue, and observers do not mistake them for enforced takes
+	shadow *drawgate.Limiter
 	opts   Options
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
@@ -166,7 +167,8 @@ func (e *Engine) Policy(name string) (Info, bool) {
 }
 
 func (p *policy) info() Info {
-	return Info{Name: p.said.Name, Policy: p.said.Policy, Plan: p.plain.own.Plan(), Shadow: p.said.Shadow, Overrides: p.said.Overrides, DisabledUntil: p.disabled.until()}
+	return Info{Name: p.said.Name, Policy: p.said.Policy, Plan: p.plain.own.Plan(), Shadow: p.said.Shadow,
+		Overrides: p.said.Overrides, DisabledUntil: p.disabled.until()}
 }
 
 // Config returns the configuration in force, without policies that are a [Policy.Base]. It must not
@@ -181,7 +183,8 @@ func (e *Engine) Disable(policy string, until time.Time) error {
 		return err
 	}
 	if !until.After(time.Now()) {
-		return fmt.Errorf("%w: policy %q cannot be disabled until %s, which is in the past", drawgate.ErrInvalid, policy, until.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: policy %q cannot be disabled until %s, which is in the past", drawgate.ErrInvalid,
+			policy, until.UTC().Format(time.RFC3339))
 	}
 	p.disabled.set(until)
 	return nil

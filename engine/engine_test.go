@@ -25,11 +25,14 @@ func TestFourTiersAreOneTake(t *testing.T) {
 		task := by("tasks", "ratelimit:task", `attr("task")`)
 		task.Match.Path = "/tasks/*"
 		e := newEngine(t, engine.Config{
-			Policies: policies(tokenBucket("ratelimit:ip", 10, 5), tokenBucket("ratelimit:api", 100, 20), tokenBucket("ratelimit:user", 20, 10), tokenBucket("ratelimit:task", 50, 15)),
-			Rules:    []rules.Rule{task, by("all", "ratelimit:ip", "ip", "ratelimit:api", `"global"`, "ratelimit:user", "user")},
+			Policies: policies(tokenBucket("ratelimit:ip", 10, 5), tokenBucket("ratelimit:api", 100, 20),
+				tokenBucket("ratelimit:user", 20, 10), tokenBucket("ratelimit:task", 50, 15)),
+			Rules: []rules.Rule{task, by("all", "ratelimit:ip", "ip", "ratelimit:api", `"global"`, "ratelimit:user",
+				"user")},
 		}, nil)
 		request := func(path, ip, user string) *engine.Request {
-			return &engine.Request{Attributes: &rules.Attributes{Path: path, IP: netip.MustParseAddr(ip), User: user, Extra: map[string]string{"task": "mail"}}}
+			return &engine.Request{Attributes: &rules.Attributes{Path: path, IP: netip.MustParseAddr(ip), User: user,
+				Extra: map[string]string{"task": "mail"}}}
 		}
 		if got := admitted(t, e, request("/x", "192.0.2.1", "a"), 9); got != 5 {
 			t.Errorf("one address has %d at once, want its burst of 5", got)
@@ -47,7 +50,8 @@ func TestFourTiersAreOneTake(t *testing.T) {
 			t.Errorf("a third address has %d, want none: the user had 10", got)
 		}
 		res := take(t, e, request("/tasks/1", "192.0.2.4", "b"))
-		if !res.Decision.Allowed || res.Decision.Buckets() != 4 || len(res.Applied) != 4 || res.Applied[0].Policy != "ratelimit:task" || res.Applied[0].Bucket != 0 {
+		if !res.Decision.Allowed || res.Decision.Buckets() != 4 || len(res.Applied) != 4 ||
+			res.Applied[0].Policy != "ratelimit:task" || res.Applied[0].Bucket != 0 {
 			t.Errorf("a task is counted by %+v", res.Applied)
 		}
 		time.Sleep(6 * time.Second) // 10 a minute
@@ -62,7 +66,8 @@ func TestFourTiersAreOneTake(t *testing.T) {
 func TestThreeOutcomes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, engine.Config{Policies: policies(tokenBucket("p", 60, 1)), Rules: []rules.Rule{by("r", "p", "user")}}, nil)
+		e := newEngine(t, engine.Config{Policies: policies(tokenBucket("p", 60, 1)),
+			Rules: []rules.Rule{by("r", "p", "user")}}, nil)
 		if !take(t, e, from("a")).Decision.Allowed {
 			t.Error("the first is refused")
 		}
@@ -77,11 +82,13 @@ func TestThreeOutcomes(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if res, err := e.Take(ctx, r); !errors.Is(err, drawgate.ErrDeadline) || res.Decision.Allowed || res.Decision.RetryAfter == 0 {
+		if res, err := e.Take(ctx, r); !errors.Is(err, drawgate.ErrDeadline) || res.Decision.Allowed ||
+			res.Decision.RetryAfter == 0 {
 			t.Errorf("who cannot wait long enough: %v, retry after %v", err, res.Decision.RetryAfter)
 		}
 		r.Hold = time.Minute
-		if res, err := e.Take(ctx, r); !errors.Is(err, drawgate.ErrDeadline) || res.Decision.Allowed || res.Decision.RetryAfter == 0 || res.Reservation != nil {
+		if res, err := e.Take(ctx, r); !errors.Is(err, drawgate.ErrDeadline) || res.Decision.Allowed ||
+			res.Decision.RetryAfter == 0 || res.Reservation != nil {
 			t.Errorf("who cannot wait for a hold: %v, retry after %v", err, res.Decision.RetryAfter)
 		}
 	})
@@ -93,7 +100,8 @@ func TestTenantsAreIsolated(t *testing.T) {
 	t.Parallel()
 	r := by("r", "p", "user")
 	r.Tenant = `header("X-Tenant")`
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 2)), Rules: []rules.Rule{r}}, &engine.Options{Tenant: "home"})
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 2)), Rules: []rules.Rule{r}},
+		&engine.Options{Tenant: "home"})
 	of := func(tenant string) *engine.Request {
 		q := from("a")
 		q.Attributes.Headers = map[string][]string{"X-Tenant": {tenant}}
@@ -107,7 +115,8 @@ func TestTenantsAreIsolated(t *testing.T) {
 	if got := admitted(t, e, of("home"), 5); got != 0 {
 		t.Errorf("who names no tenant is of the engine's own: %d more", got)
 	}
-	if res := take(t, e, of("other")); res.Applied[0].Tenant != "other" || res.Applied[0].Key != "a" || res.Applied[0].RuleName != "r" {
+	if res := take(t, e, of("other")); res.Applied[0].Tenant != "other" || res.Applied[0].Key != "a" ||
+		res.Applied[0].RuleName != "r" {
 		t.Errorf("applied %+v", res.Applied)
 	}
 	bound := func(own, named string) *engine.Request {
@@ -180,7 +189,8 @@ func TestOverridesOfKeys(t *testing.T) {
 
 func TestAsksByName(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 2), perDay("q", 9)), Rules: []rules.Rule{by("r", "p", "user", "q", "user")}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 2), perDay("q", 9)),
+		Rules: []rules.Rule{by("r", "p", "user", "q", "user")}}, nil)
 	r := from("a")
 	r.Asks = []engine.Ask{{Policy: "p", Key: "a", Costs: []drawgate.Cost{{N: 2}}}}
 	res := take(t, e, r)
@@ -194,7 +204,8 @@ func TestAsksByName(t *testing.T) {
 	if !errors.Is(err, engine.ErrUnknownPolicy) || !strings.Contains(err.Error(), `did you mean "p"?`) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "a"}, {Policy: "p", Key: "a"}}}); !errors.Is(err, drawgate.ErrInvalid) {
+	if _, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "a"},
+		{Policy: "p", Key: "a"}}}); !errors.Is(err, drawgate.ErrInvalid) {
 		t.Errorf("the same bucket twice: %v", err)
 	}
 }
@@ -205,7 +216,8 @@ func TestNothingToEnforceIsAllowed(t *testing.T) {
 	only := by("only", "p", "user")
 	only.Match.User = "a"
 	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 2)), Rules: []rules.Rule{free, only}}, nil)
-	if res := take(t, e, from("root")); !res.Decision.Allowed || !res.Exempt || res.Unmatched || res.Decision.Buckets() != 0 {
+	if res := take(t, e, from("root")); !res.Decision.Allowed || !res.Exempt || res.Unmatched ||
+		res.Decision.Buckets() != 0 {
 		t.Errorf("exempt: %+v", res)
 	}
 	r := from("other")
@@ -238,7 +250,8 @@ func TestTooManyPoliciesAreNamed(t *testing.T) {
 	if !errors.Is(err, engine.ErrTooMany) || res.Decision.Allowed {
 		t.Fatalf("error %v", err)
 	}
-	for _, want := range []string{"more than 64: ", `policy "p01" (rule 1 "first")`, `policy "p09" (rule 2)`, "and more"} {
+	for _, want := range []string{"more than 64: ", `policy "p01" (rule 1 "first")`, `policy "p09" (rule 2)`,
+		"and more"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %v", want, err)
 		}
@@ -289,7 +302,8 @@ func TestCostsOfARequest(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, engine.Config{Policies: policies(slots("s", 2), perDay("p", 9)), Rules: []rules.Rule{by("r", "s", "user", "p", "user")}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(slots("s", 2), perDay("p", 9)),
+		Rules: []rules.Rule{by("r", "s", "user", "p", "user")}}, nil)
 	if _, err := e.Take(t.Context(), from("u")); !errors.Is(err, drawgate.ErrNeedsReserve) {
 		t.Errorf("slots without a hold: %v", err)
 	}
@@ -326,7 +340,8 @@ func TestIDsReplay(t *testing.T) {
 	t.Parallel()
 	try := perDay("try", 3)
 	try.Shadow = true
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), try), Rules: []rules.Rule{by("r", "p", "user", "try", "user")}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), try),
+		Rules: []rules.Rule{by("r", "p", "user", "try", "user")}}, nil)
 	r := from("u")
 	r.Hold, r.ID, r.Grant = time.Minute, "once", 7
 	for i := range 5 {
@@ -344,20 +359,23 @@ func TestIDsReplay(t *testing.T) {
 func TestSwitchedOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := engine.Config{Policies: policies(perDay("p", 1), perDay("q", 100)), Rules: []rules.Rule{by("r", "p", "user", "q", "user")}}
+		c := engine.Config{Policies: policies(perDay("p", 1), perDay("q", 100)),
+			Rules: []rules.Rule{by("r", "p", "user", "q", "user")}}
 		e := newEngine(t, c, nil)
 		take(t, e, from("u"))
 		if err := e.Disable("p", time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		res := take(t, e, from("u"))
-		if !res.Decision.Allowed || !res.Applied[0].Disabled || res.Applied[0].Bucket != -1 || res.Applied[1].Bucket != 0 || res.Decision.Buckets() != 1 {
+		if !res.Decision.Allowed || !res.Applied[0].Disabled || res.Applied[0].Bucket != -1 ||
+			res.Applied[1].Bucket != 0 || res.Decision.Buckets() != 1 {
 			t.Errorf("%+v", res.Applied)
 		}
 		if err := e.Replace(c); err != nil {
 			t.Fatal(err)
 		}
-		if info := e.Policies(); !info[0].DisabledUntil.Equal(time.Now().Add(time.Hour)) || !info[1].DisabledUntil.IsZero() || info[0].Name != "p" {
+		if info := e.Policies(); !info[0].DisabledUntil.Equal(time.Now().Add(time.Hour)) ||
+			!info[1].DisabledUntil.IsZero() || info[0].Name != "p" {
 			t.Errorf("after a Replace: %+v", info)
 		}
 		time.Sleep(time.Hour - 1)
@@ -368,7 +386,8 @@ func TestSwitchedOff(t *testing.T) {
 		if take(t, e, from("u")).Decision.Allowed || !e.Policies()[0].DisabledUntil.IsZero() {
 			t.Error("it did not come back")
 		}
-		if err := errors.Join(e.Disable("p", time.Now().Add(time.Hour)), e.Enable("p")); err != nil || take(t, e, from("u")).Decision.Allowed {
+		if err := errors.Join(e.Disable("p", time.Now().Add(time.Hour)), e.Enable("p")); err != nil ||
+			take(t, e, from("u")).Decision.Allowed {
 			t.Errorf("enabled: %v", err)
 		}
 		if err := e.Disable("p", time.Now()); !errors.Is(err, drawgate.ErrInvalid) {
@@ -387,10 +406,12 @@ func TestMatchTakesNothing(t *testing.T) {
 	t.Parallel()
 	try := perDay("try", 1)
 	try.Shadow = true
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1), try), Rules: []rules.Rule{by("r", "p", "user", "try", "ip")}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1), try),
+		Rules: []rules.Rule{by("r", "p", "user", "try", "ip")}}, nil)
 	for range 3 {
 		res, err := e.Match(from("u").Attributes)
-		if err != nil || len(res.Applied) != 2 || res.Applied[0].Key != "u" || !res.Applied[1].Shadow || res.Unmatched || res.Exempt {
+		if err != nil || len(res.Applied) != 2 || res.Applied[0].Key != "u" || !res.Applied[1].Shadow ||
+			res.Unmatched || res.Exempt {
 			t.Errorf("%+v, %v", res, err)
 		}
 	}
@@ -493,11 +514,13 @@ func TestOffAdmitsWhoeverIsNamed(t *testing.T) {
 	}
 	for _, r := range []*engine.Request{ask("p", "k"), ask("other", "k", drawgate.Cost{Unit: "tokens", N: 5}), r} {
 		res := take(t, e, r)
-		if a := res.Applied[0]; !res.Decision.Allowed || res.Reservation != nil || len(res.Applied) != 1 || !a.Disabled || a.Bucket != -1 || a.Policy != r.Asks[0].Policy {
+		if a := res.Applied[0]; !res.Decision.Allowed || res.Reservation != nil || len(res.Applied) != 1 ||
+			!a.Disabled || a.Bucket != -1 || a.Policy != r.Asks[0].Policy {
 			t.Errorf("%+v: %+v", r.Asks, res)
 		}
 	}
-	if err := e.Replace(engine.Config{Policies: policies(perDay("p", 1))}); err != nil || take(t, e, ask("p", "k")).Decision.Allowed {
+	if err := e.Replace(engine.Config{Policies: policies(perDay("p", 1))}); err != nil ||
+		take(t, e, ask("p", "k")).Decision.Allowed {
 		t.Errorf("it does not limit again: %v", err)
 	}
 	if _, err := e.Take(t.Context(), ask("other", "k")); !errors.Is(err, engine.ErrUnknownPolicy) {
@@ -512,7 +535,8 @@ func TestAmountsOfZero(t *testing.T) {
 	p := perDay("day", 5)
 	p.Overrides = []engine.Override{{Key: "blocked", Amounts: map[string]int64{"day": 0}}}
 	e, err := engine.New(memstore.New(nil), engine.Config{Policies: []engine.Policy{p}, Rules: []rules.Rule{
-		{Name: "shut", Match: rules.Match{Path: "/shut"}, Apply: []rules.Apply{{Policy: "day", Key: "user", Amounts: map[string]int64{"day": 0}}}},
+		{Name: "shut", Match: rules.Match{Path: "/shut"}, Apply: []rules.Apply{{Policy: "day", Key: "user",
+			Amounts: map[string]int64{"day": 0}}}},
 		{Name: "all", Apply: []rules.Apply{{Policy: "day", Key: "user"}}},
 	}}, nil)
 	if err != nil {

@@ -31,7 +31,8 @@ func (sc *scratch) clear() {
 	clear(sc.enforced)
 	clear(sc.shadow)
 	clear(sc.asked)
-	sc.enforced, sc.shadow, sc.asked, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.asked[:0], sc.costs[:0], sc.known[:0]
+	sc.enforced, sc.shadow, sc.asked, sc.costs, sc.known = sc.enforced[:0], sc.shadow[:0], sc.asked[:0], sc.costs[:0],
+		sc.known[:0]
 	sc.never, sc.failed, sc.spared = nil, nil, false
 }
 
@@ -41,7 +42,8 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		a := &r.Asks[i]
 		p, err := s.find(a.Policy)
 		if err != nil && s.config.Off {
-			res.Applied = append(res.Applied, Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key, Bucket: -1, Disabled: true})
+			res.Applied = append(res.Applied, Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key,
+				Bucket: -1, Disabled: true})
 			sc.asked = append(sc.asked, drawgate.Ask{})
 			continue
 		}
@@ -49,10 +51,12 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 			return err
 		}
 		u := use{policy: p, variant: p.of(e.tenant(a.Tenant), a.Key, p.plain).adapted(a), costs: a.Costs}
-		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.UnitRequests) && has(p.plain, drawgate.UnitRequests) {
+		if len(a.Costs) == 1 && a.Costs[0].N == 1 && same(a.Costs[0].Unit, drawgate.UnitRequests) &&
+			has(p.plain, drawgate.UnitRequests) {
 			u.costs = nil // the rule's own costs need no merging
 		}
-		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key), Shadow: p.shadow}, sc, res); err != nil {
+		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key),
+			Shadow: p.shadow}, sc, res); err != nil {
 			return err
 		}
 	}
@@ -101,7 +105,8 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 		m := &sc.matches.Applied[k]
 		u := s.uses[m.Index]
 		a := Applied{
-			Set: i, Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name, Tenant: drawgate.BoundedKey(m.Tenant), Key: drawgate.BoundedKey(m.Key),
+			Set: i, Rule: m.Rule, RuleName: s.set.Rule(m.Rule).Name, Policy: u.policy.name,
+			Tenant: drawgate.BoundedKey(m.Tenant), Key: drawgate.BoundedKey(m.Key),
 			Shadow: m.Shadow || u.policy.shadow,
 		}
 		if len(costs) > 0 {
@@ -118,7 +123,8 @@ func (e *Engine) apply(s *state, r *Request, i int, costs []drawgate.Cost, sc *s
 	}
 	for k, known := range sc.known {
 		if some && !known && !r.Spare {
-			return fmt.Errorf("%w: none of the policies of this request counts %q", drawgate.ErrUnknownUnit, cmp.Or(costs[k].Unit, drawgate.UnitRequests))
+			return fmt.Errorf("%w: none of the policies of this request counts %q", drawgate.ErrUnknownUnit,
+				cmp.Or(costs[k].Unit, drawgate.UnitRequests))
 		}
 	}
 	return nil
@@ -135,7 +141,8 @@ func (e *Engine) twice(a *Applied, list []Applied) bool {
 			return true
 		}
 	}
-	for i := len(list) - 1; i >= 0 && list[i].Set == a.Set; i-- { // only its own set, which is at the end: there may be very many sets
+	// only its own set, which is at the end: there may be very many sets
+	for i := len(list) - 1; i >= 0 && list[i].Set == a.Set; i-- {
 		if e.equal(a, &list[i]) {
 			return true
 		}
@@ -200,7 +207,8 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 	if !a.Disabled {
 		switch {
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
-			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
+			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName,
+				Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
 		case a.Shadow:
 			e.addShadow(r, &a, &ask, sc, res)
 		default:
@@ -221,7 +229,8 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 func (e *Engine) addShadow(r *Request, a *Applied, ask *drawgate.Ask, sc *scratch, res *Result) {
 	list, n, err := e.together(r, sc, sc.shadow, a.Set, ask)
 	if len(list) > len(sc.shadow) {
-		res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant, Bucket: n})
+		res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant,
+			Bucket: n})
 	}
 	if sc.shadow = list; sc.failed == nil {
 		sc.failed = err

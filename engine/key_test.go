@@ -17,8 +17,9 @@ func TestLongKeys(t *testing.T) {
 	p.Overrides = []engine.Override{{Key: "bot*", Amounts: map[string]int64{"day": 2}}}
 	e := newEngine(t, engine.Config{Policies: policies(p), Rules: []rules.Rule{by("r", "p", "user")}}, nil)
 	for user, n := range map[string]int{
-		strings.Repeat("é", 40_000): 1, strings.Repeat("é", 40_000) + "x": 1, "x" + strings.Repeat("é", 40_000): 1, "bot" + strings.Repeat("b", 100_000): 2,
-		strings.Repeat("a", 256): 1, strings.Repeat("a", 257): 1,
+		strings.Repeat("é", 40_000): 1, strings.Repeat("é", 40_000) + "x": 1, "x" + strings.Repeat("é", 40_000): 1,
+		"bot" + strings.Repeat("b", 100_000): 2,
+		strings.Repeat("a", 256):             1, strings.Repeat("a", 257): 1,
 	} {
 		for i := range n + 1 {
 			res := take(t, e, from(user))

@@ -41,7 +41,8 @@ func (n *renewal) limiter(i int) *drawgate.Limiter {
 func (n *renewal) adapted(bucket *drawgate.Ask) *drawgate.Limiter {
 	for k := range n.request.Asks {
 		a := &n.request.Asks[k]
-		if a.Adapt == nil || a.Policy != bucket.Limiter.Plan().Name() || drawgate.BoundedKey(a.Key) != bucket.Key || a.Tenant != bucket.Tenant {
+		if a.Adapt == nil || a.Policy != bucket.Limiter.Plan().Name() || drawgate.BoundedKey(a.Key) != bucket.Key ||
+			a.Tenant != bucket.Tenant {
 			continue
 		}
 		if p := n.state.policies[a.Policy]; p != nil {

@@ -55,7 +55,8 @@ func TestWaitersKeepTheAmountsOfTheirKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := engine.Config{Policies: policies(perDay("p", 60), perDay("q", 60)), Rules: []rules.Rule{perKey("r")}}
+				c := engine.Config{Policies: policies(perDay("p", 60), perDay("q", 60)),
+					Rules: []rules.Rule{perKey("r")}}
 				e := newEngine(t, c, nil)
 				if got := admitted(t, e, from("u"), 5); got != 3 {
 					t.Fatalf("%d admitted, want 3", got)
@@ -91,7 +92,8 @@ func TestWaitersOfRulesThatAreGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := newEngine(t, engine.Config{Policies: policies(perDay("p", 60)), Rules: []rules.Rule{perKey("r")}}, nil)
+				e := newEngine(t, engine.Config{Policies: policies(perDay("p", 60)), Rules: []rules.Rule{perKey("r")}},
+					nil)
 				admitted(t, e, from("u"), 3)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := waiting(ctx, e, from("u"))
@@ -143,7 +145,8 @@ func TestAskAppliedHasTheAmountsOfItsKey(t *testing.T) {
 		}
 	}
 	check()
-	if err := e.Replace(engine.Config{Policies: policies(perDay("p", 5)), Rules: []rules.Rule{by("r", "p", "user")}}); err != nil {
+	if err := e.Replace(engine.Config{Policies: policies(perDay("p", 5)),
+		Rules: []rules.Rule{by("r", "p", "user")}}); err != nil {
 		t.Fatal(err)
 	}
 	check()

@@ -35,8 +35,10 @@ type Request struct {
 	ID           string         // of the reservation; "" makes a random one
 	Grant        drawgate.Grant // of the take: 0 makes a random one; resends use the same one. See [drawgate.Grant]
 	Priority     int            // 0 to drawgate.MaxPriority
-	Within       string         // unless "": only buckets of this tenant may count the request; otherwise the error is ErrOtherTenant and nothing is taken
-	Labels       []drawgate.Label
+	// unless "": only buckets of this tenant may count the request; otherwise the error is
+	// ErrOtherTenant and nothing is taken
+	Within string
+	Labels []drawgate.Label
 
 	// Attempts says that this take is one of several attempts to decide the same request; nil means
 	// that it is the only one.
@@ -92,9 +94,13 @@ type Applied struct {
 	Shadow    bool
 	Disabled  bool // the policy is: see [Engine.Disable]
 	NeverFits bool // one of its limits can never grant the cost: the reason for [drawgate.ErrNeverFits]
-	Bucket    int  // position in the Decision, the same for all Sets that use the bucket; -1 if it is in shadow or disabled
+	// position in the Decision, the same for all Sets that use the bucket; -1 if it is in shadow or
+	// disabled
+	Bucket int
 
-	limiter *drawgate.Limiter // counts its bucket, with the amounts of the rule or of an override; nil if there is no such policy
+	// counts its bucket, with the amounts of the rule or of an override; nil if there is no such
+	// policy
+	limiter *drawgate.Limiter
 }
 
 // How a shadow differs from what is enforced.

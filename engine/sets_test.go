@@ -76,21 +76,25 @@ func TestSetsAreOneTake(t *testing.T) {
 	if !res.Decision.Allowed || res.Decision.Buckets() != 2 || res.Exempt || res.Unmatched || store.takes.Load() != 1 {
 		t.Fatalf("%d store calls: %+v", store.takes.Load(), res)
 	}
-	if a := res.Applied; len(a) != 2 || a[0].Set != 0 || a[0].Policy != "all" || a[0].Bucket != 0 || a[1].Set != 1 || a[1].Key != "ann" || a[1].Bucket != 1 {
+	if a := res.Applied; len(a) != 2 || a[0].Set != 0 || a[0].Policy != "all" || a[0].Bucket != 0 || a[1].Set != 1 ||
+		a[1].Key != "ann" || a[1].Bucket != 1 {
 		t.Errorf("applied %+v", a)
 	}
 	if got := admitted(t, e, r, 5); got != 1 || left(t, e, "all", "x") != 8 {
 		t.Errorf("%d more of 1 passed, %d left for all, want 8: refusals are free", got, left(t, e, "all", "x"))
 	}
 	store.failAt = store.takes.Load() + 1
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("all=x"), set("user=bob")}}); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("all=x"),
+		set("user=bob")}}); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 		t.Errorf("the store is unavailable: %v", err)
 	}
-	if all, bob := left(t, e, "all", "x"), left(t, e, "user", "bob"); all != 8 || bob != 2 || store.takes.Load() != store.failAt {
+	if all, bob := left(t, e, "all", "x"), left(t, e, "user", "bob"); all != 8 || bob != 2 ||
+		store.takes.Load() != store.failAt {
 		t.Errorf("%d and %d left, want 8 and 2; %d store calls", all, bob, store.takes.Load())
 	}
 	for text, want := range map[string][2]bool{"internal=x": {true, false}, "unknown=x": {false, true}} {
-		if res := take(t, e, &engine.Request{Sets: []engine.Set{set(text), set(text)}}); res.Exempt != want[0] || res.Unmatched != want[1] || !res.Decision.Allowed {
+		if res := take(t, e, &engine.Request{Sets: []engine.Set{set(text), set(text)}}); res.Exempt != want[0] ||
+			res.Unmatched != want[1] || !res.Decision.Allowed {
 			t.Errorf("%s: exempt %v, unmatched %v, want %v", text, res.Exempt, res.Unmatched, want)
 		}
 	}
@@ -110,9 +114,11 @@ func TestSetsOfOneBucketAddUp(t *testing.T) {
 	e, store := over(t, engine.Config{Policies: policies(p), Rules: []rules.Rule{twice}})
 	long := strings.Repeat("x", 70_000)
 	for i, text := range []string{"user=ann,other=ann", "user=" + long + ",other=" + long} {
-		r := &engine.Request{Sets: []engine.Set{set(text), set(text, drawgate.Cost{N: 3}), set(text, drawgate.Cost{Unit: "tokens", N: 7})}}
+		r := &engine.Request{Sets: []engine.Set{set(text), set(text, drawgate.Cost{N: 3}),
+			set(text, drawgate.Cost{Unit: "tokens", N: 7})}}
 		res := take(t, e, r)
-		if !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(res.Applied) != 3 || store.takes.Load() != int64(i+1) {
+		if !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(res.Applied) != 3 ||
+			store.takes.Load() != int64(i+1) {
 			t.Fatalf("%d store calls: %+v", store.takes.Load(), res.Applied)
 		}
 		for k, a := range res.Applied {
@@ -128,18 +134,23 @@ func TestSetsOfOneBucketAddUp(t *testing.T) {
 			want = want[1:]
 		}
 	}
-	both := &engine.Request{Sets: []engine.Set{set("user=bob,other=x", drawgate.Cost{N: 6}), set("user=bob,other=y", drawgate.Cost{N: 6})}}
+	both := &engine.Request{Sets: []engine.Set{set("user=bob,other=x", drawgate.Cost{N: 6}),
+		set("user=bob,other=y", drawgate.Cost{N: 6})}}
 	res, err := e.Take(t.Context(), both)
-	if !errors.Is(err, drawgate.ErrNeverFits) || len(res.Applied) != 4 || !res.Applied[0].NeverFits || res.Applied[1].NeverFits || !res.Applied[2].NeverFits {
+	if !errors.Is(err, drawgate.ErrNeverFits) || len(res.Applied) != 4 || !res.Applied[0].NeverFits ||
+		res.Applied[1].NeverFits || !res.Applied[2].NeverFits {
 		t.Errorf("6 and 6 of 10: %v, %+v", err, res.Applied)
 	}
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("user=bob", drawgate.Cost{N: 6}), set("user=bob", drawgate.Cost{N: -5})}}); !errors.Is(err, drawgate.ErrInvalid) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("user=bob", drawgate.Cost{N: 6}),
+		set("user=bob", drawgate.Cost{N: -5})}}); !errors.Is(err, drawgate.ErrInvalid) {
 		t.Errorf("6 and -5: %v", err)
 	}
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("user=bob"), set("user=bob", drawgate.Cost{Unit: "tokenz", N: 1})}}); !errors.Is(err, drawgate.ErrUnknownUnit) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("user=bob"),
+		set("user=bob", drawgate.Cost{Unit: "tokenz", N: 1})}}); !errors.Is(err, drawgate.ErrUnknownUnit) {
 		t.Errorf("a unit that nobody counts: %v", err)
 	}
-	named := &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "bob"}}, Sets: []engine.Set{set("user=bob,other=cid"), set("user=bob,other=cid")}}
+	named := &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "bob"}},
+		Sets: []engine.Set{set("user=bob,other=cid"), set("user=bob,other=cid")}}
 	if res := take(t, e, named); len(res.Applied) != 3 || left(t, e, "p", "bob") != 9 || left(t, e, "p", "cid") != 8 {
 		t.Errorf("a bucket that is named is not asked for by rules: %+v", res.Applied)
 	}
@@ -149,7 +160,8 @@ func TestSetsOfOneBucketAddUp(t *testing.T) {
 func TestSetsPassTheLowerAmounts(t *testing.T) {
 	t.Parallel()
 	p := engine.Policy{Policy: drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
-		{Name: "wide", Kind: drawgate.Rolling, Window: 48 * time.Hour, Amount: 100}, {Name: "tight", Kind: drawgate.Bucket, Window: 24 * time.Hour, Amount: 50},
+		{Name: "wide", Kind: drawgate.Rolling, Window: 48 * time.Hour, Amount: 100},
+		{Name: "tight", Kind: drawgate.Bucket, Window: 24 * time.Hour, Amount: 50},
 	}}}
 	with := func(attr string, hourly, burst int64) rules.Rule {
 		r := where(attr, "p")
@@ -163,7 +175,8 @@ func TestSetsPassTheLowerAmounts(t *testing.T) {
 		{set("user=dan,a=1"), set("user=dan,c=1")},
 		{set("user=eve,b=1"), set("user=eve,a=1"), set("user=eve,c=1")},
 	} {
-		e := newEngine(t, engine.Config{Policies: policies(p), Rules: []rules.Rule{with("a", 8, 40), with("b", 90, 12), with("c", 5, 6)}}, nil)
+		e := newEngine(t, engine.Config{Policies: policies(p),
+			Rules: []rules.Rule{with("a", 8, 40), with("b", 90, 12), with("c", 5, 6)}}, nil)
 		want := map[string]int{"ann": 4, "bob": 4, "cid": 2, "dan": 2, "eve": 1}[sets[0].Attributes.Extra["user"]]
 		if got := admitted(t, e, &engine.Request{Sets: sets}, 9); got != want {
 			t.Errorf("%v: %d passed, want %d", sets[0].Attributes.Extra, got, want)
@@ -215,16 +228,18 @@ func TestSetsInShadow(t *testing.T) {
 	try := where("user", "p")
 	try.Name, try.Shadow = "try", true
 	divergences := 0
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), perDay("q", 9), slots("s", 1)), Rules: []rules.Rule{
-		try, where("all", "q"), {Name: "slots", Shadow: true, Apply: []rules.Apply{{Policy: "s", Key: `"global"`}}},
-	}}, &engine.Options{Diverged: func(d *engine.Divergence) { divergences++ }})
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), perDay("q", 9), slots("s", 1)),
+		Rules: []rules.Rule{
+			try, where("all", "q"), {Name: "slots", Shadow: true, Apply: []rules.Apply{{Policy: "s", Key: `"global"`}}},
+		}}, &engine.Options{Diverged: func(d *engine.Divergence) { divergences++ }})
 	r := &engine.Request{Sets: []engine.Set{set("user=ann"), set("user=ann"), set("all=x,user=bob")}}
 	for i := range 2 {
 		res := take(t, e, r)
 		if !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(res.Shadow) != 5 || divergences != i {
 			t.Fatalf("%d told: %+v", divergences, res)
 		}
-		if s := res.Shadow[0]; s.Allowed != (i == 0) || s.Decision.Buckets() != 2 || i == 1 && s.Divergence != engine.WouldRefuse {
+		if s := res.Shadow[0]; s.Allowed != (i == 0) || s.Decision.Buckets() != 2 ||
+			i == 1 && s.Divergence != engine.WouldRefuse {
 			t.Errorf("shadow %+v", s)
 		}
 	}
@@ -237,7 +252,8 @@ func TestSetsThatCannotBe(t *testing.T) {
 	for i := range store.MaxBuckets + 1 {
 		many.Sets = append(many.Sets, set(fmt.Sprint("user=", i)), set(fmt.Sprint("user=", i)))
 	}
-	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) || !strings.Contains(err.Error(), "more than 64: ") {
+	if _, err := e.Take(t.Context(), many); !errors.Is(err, engine.ErrTooMany) ||
+		!strings.Contains(err.Error(), "more than 64: ") {
 		t.Errorf("too many: %v", err)
 	}
 	many.Sets = many.Sets[2:]
@@ -245,7 +261,8 @@ func TestSetsThatCannotBe(t *testing.T) {
 		t.Errorf("just as many as there may be: %+v", res)
 	}
 	for name, r := range map[string]*engine.Request{
-		"both": {Attributes: from("u").Attributes, Sets: []engine.Set{set("user=u")}}, "empty": {Sets: make([]engine.Set, 1)},
+		"both":  {Attributes: from("u").Attributes, Sets: []engine.Set{set("user=u")}},
+		"empty": {Sets: make([]engine.Set, 1)},
 		"costs": {Costs: []drawgate.Cost{{N: 1}}, Sets: []engine.Set{set("user=u")}},
 	} {
 		if _, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrInvalid) {
@@ -261,19 +278,23 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	t.Parallel()
 	all := func(name string) engine.Policy {
 		return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{
-			{Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: drawgate.MaxAmount},
+			{Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour,
+				Amount: drawgate.MaxAmount},
 		}}}
 	}
 	try, key := where("user", "try"), where("key", "p")
 	try.Shadow = true
-	try.Apply[0].Costs, key.Apply[0].Costs = map[string]int64{"tokens": 0}, map[string]int64{"tokens": 0} // callers name them
+	// callers name them
+	try.Apply[0].Costs, key.Apply[0].Costs = map[string]int64{"tokens": 0}, map[string]int64{"tokens": 0}
 	shadowed := all("beside")
 	shadowed.Shadow = true
-	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), shadowed, perDay("q", 5)), Rules: []rules.Rule{key, try, where("all", "q")}})
+	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), shadowed, perDay("q", 5)),
+		Rules: []rules.Rule{key, try, where("all", "q")}})
 	c := drawgate.Cost{Unit: "tokens", N: drawgate.MaxAmount}
 	r := &engine.Request{Sets: []engine.Set{set("all=x"), set("key=a", c), set("key=a", c), set("key=a", c)}}
 	res, err := e.Take(t.Context(), r)
-	if never, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || res.Decision.Allowed || store.takes.Load() != 0 || never.N != 2*c.N || never.Max != c.N || never.Limit != "tokens" {
+	if never, ok := errors.AsType[*drawgate.NeverFitsError](err); !ok || res.Decision.Allowed ||
+		store.takes.Load() != 0 || never.N != 2*c.N || never.Max != c.N || never.Limit != "tokens" {
 		t.Fatalf("%v, after %d store calls: %+v", err, store.takes.Load(), res.Decision)
 	}
 	if a := res.Applied; len(a) != 4 || a[0].NeverFits || !a[1].NeverFits || !a[2].NeverFits || !a[3].NeverFits {
@@ -284,7 +305,8 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 		t.Errorf("priority 10: %v", err)
 	}
 	named := &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "a", Costs: []drawgate.Cost{c, c}}}}
-	if _, err := e.Take(t.Context(), named); !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), "more than 1000000000000 tokens") || store.takes.Load() != 0 {
+	if _, err := e.Take(t.Context(), named); !errors.Is(err, drawgate.ErrInvalid) ||
+		!strings.Contains(err.Error(), "more than 1000000000000 tokens") || store.takes.Load() != 0 {
 		t.Errorf("one ask names the unit twice: %v", err)
 	}
 	lease := &engine.Request{Sets: []engine.Set{set("key=a", c), set("key=a", c)}, Hold: time.Minute, Lease: true}
@@ -294,12 +316,15 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	for i, wrong := range []drawgate.Cost{c, {Unit: "tokens", N: -1}} {
 		res := take(t, e, &engine.Request{Sets: []engine.Set{set("all=x"), set("user=u", c), set("user=u", wrong)}})
 		if s := res.Shadow; !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(s) != 1 || s[0].Allowed ||
-			(s[0].Divergence == engine.WouldRefuse) != (i == 0) || errors.Is(s[0].Err, drawgate.ErrInvalid) != (i == 1) {
+			(s[0].Divergence == engine.WouldRefuse) != (i == 0) ||
+			errors.Is(s[0].Err, drawgate.ErrInvalid) != (i == 1) {
 			t.Errorf("in shadow, with %+v: %+v", wrong, res)
 		}
 	}
-	named = &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "x"}, {Policy: "beside", Key: "a", Costs: []drawgate.Cost{c, c}}}}
-	if res := take(t, e, named); !res.Decision.Allowed || len(res.Shadow) != 1 || !errors.Is(res.Shadow[0].Err, drawgate.ErrInvalid) {
+	named = &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "x"},
+		{Policy: "beside", Key: "a", Costs: []drawgate.Cost{c, c}}}}
+	if res := take(t, e, named); !res.Decision.Allowed || len(res.Shadow) != 1 ||
+		!errors.Is(res.Shadow[0].Err, drawgate.ErrInvalid) {
 		t.Errorf("in shadow, by name: %+v", res)
 	}
 	if got := left(t, e, "q", "x"); got != 2 {
@@ -313,7 +338,8 @@ func TestManySetsAreNotGathered(t *testing.T) {
 	t.Parallel()
 	try := where("try", "p")
 	try.Shadow = true
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 30_000)), Rules: []rules.Rule{where("user", "p"), try}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 30_000)),
+		Rules: []rules.Rule{where("user", "p"), try}}, nil)
 	for _, attr := range []string{"user", "try"} {
 		r := &engine.Request{}
 		for i := range 20_000 {
@@ -337,8 +363,9 @@ func TestWithinOneTenant(t *testing.T) {
 	own, other := where("own", "p"), where("other", "p")
 	other.Tenant = `"other"`
 	e, store := over(t, engine.Config{
-		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9}}}}},
-		Rules:    []rules.Rule{own, other},
+		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "p",
+			Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9}}}}},
+		Rules: []rules.Rule{own, other},
 	})
 	ask := func(tenant string) []engine.Ask { return []engine.Ask{{Policy: "p", Tenant: tenant, Key: "k"}} }
 	matching := func(attr string) *rules.Attributes {
@@ -358,7 +385,8 @@ func TestWithinOneTenant(t *testing.T) {
 		before := store.takes.Load()
 		c.r.Within = "acme"
 		_, err := e.Take(t.Context(), &c.r)
-		if took := store.takes.Load() > before; took != c.ok || c.ok != (err == nil) || !c.ok && !errors.Is(err, engine.ErrOtherTenant) {
+		if took := store.takes.Load() > before; took != c.ok || c.ok != (err == nil) ||
+			!c.ok && !errors.Is(err, engine.ErrOtherTenant) {
 			t.Errorf("%s: taken %v, %v", c.what, took, err)
 		}
 	}

@@ -54,7 +54,8 @@ func (a *Attempts) End(res *Result, err error) {
 
 // beginShadows begins to evaluate the shadows of a take. It returns the func that compares them
 // with the enforced take; nil if there is none, or if it is left to the Attempts of the request.
-func (e *Engine) beginShadows(ctx context.Context, r *Request, sc *scratch, res *Result) (compare func(*Result, error)) {
+func (e *Engine) beginShadows(ctx context.Context, r *Request, sc *scratch,
+	res *Result) (compare func(*Result, error)) {
 	a := r.Attempts
 	if (a == nil || !a.begun) && len(sc.shadow) > 0 {
 		compare = e.evaluate(ctx, r, sc)
@@ -171,7 +172,8 @@ func (e *Engine) compare(a *shadowAnswer, res *Result, failed error) {
 		}
 		if s.Divergence != Same && e.opts.Diverged != nil && !res.Decision.Replayed {
 			e.opts.Diverged(&Divergence{
-				Policy: s.Policy, RuleName: s.RuleName, Tenant: s.Tenant, Way: s.Divergence, Enforced: &res.Decision, Shadow: s,
+				Policy: s.Policy, RuleName: s.RuleName, Tenant: s.Tenant, Way: s.Divergence, Enforced: &res.Decision,
+				Shadow: s,
 			})
 		}
 	}

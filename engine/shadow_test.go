@@ -53,16 +53,19 @@ func TestShadowsAreReportedBothWays(t *testing.T) {
 	var c counter
 	strict := perDay("strict", 2)
 	strict.Shadow = true
-	config := engine.Config{Policies: policies(perDay("real", 4), strict), Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
+	config := engine.Config{Policies: policies(perDay("real", 4), strict),
+		Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
 	e := newEngine(t, config, &engine.Options{Diverged: c.diverged})
 	for i, want := range []struct {
 		allowed bool
 		shadow  bool
 		way     string
-	}{{true, true, ""}, {true, true, ""}, {true, false, engine.WouldRefuse}, {true, false, engine.WouldRefuse}, {false, false, ""}} {
+	}{{true, true, ""}, {true, true, ""}, {true, false, engine.WouldRefuse}, {true, false, engine.WouldRefuse},
+		{false, false, ""}} {
 		res := take(t, e, from("u"))
 		s := res.Shadow[0]
-		if res.Decision.Allowed != want.allowed || res.Decision.Buckets() != 1 || s.Allowed != want.shadow || s.Divergence != want.way || s.Policy != "strict" || s.RuleName != "both" {
+		if res.Decision.Allowed != want.allowed || res.Decision.Buckets() != 1 || s.Allowed != want.shadow ||
+			s.Divergence != want.way || s.Policy != "strict" || s.RuleName != "both" {
 			t.Errorf("take %d: allowed %v, shadow %+v", i, res.Decision.Allowed, s)
 		}
 		if !res.Applied[1].Shadow || res.Applied[1].Bucket != -1 || res.Applied[0].Shadow {
@@ -77,7 +80,8 @@ func TestShadowsAreReportedBothWays(t *testing.T) {
 	if err := e.Replace(config); err != nil {
 		t.Fatal(err)
 	}
-	if res := take(t, e, from("u")); res.Decision.Allowed || !res.Shadow[0].Allowed || res.Shadow[0].Divergence != engine.WouldAllow {
+	if res := take(t, e, from("u")); res.Decision.Allowed || !res.Shadow[0].Allowed ||
+		res.Shadow[0].Divergence != engine.WouldAllow {
 		t.Errorf("the shadow would allow: %+v", res.Shadow[0])
 	}
 	if got := c.of("strict", "both", engine.WouldAllow); got != 1 {
@@ -110,7 +114,8 @@ func TestRulesInShadowHaveBucketsOfTheirOwn(t *testing.T) {
 		}
 	}
 	res := take(t, e, from("vip"))
-	if s := res.Shadow[0]; !res.Decision.Allowed || s.Allowed || s.Divergence != engine.WouldRefuse || s.RuleName != "trial" {
+	if s := res.Shadow[0]; !res.Decision.Allowed || s.Allowed || s.Divergence != engine.WouldRefuse ||
+		s.RuleName != "trial" {
 		t.Errorf("the trial has seen 3 of 3: %+v", s)
 	}
 	if got := left(t, e, "p", "global"); got != 2 {
@@ -151,7 +156,8 @@ func TestPeers1RefusalsAndShadowsSpendNothing(t *testing.T) {
 	}
 	wg.Wait()
 	if allowed.Load() != 40 || refusing.Load() != 760 {
-		t.Errorf("%d allowed, want 4 users' 10; %d refused by their own limit, want 760", allowed.Load(), refusing.Load())
+		t.Errorf("%d allowed, want 4 users' 10; %d refused by their own limit, want 760", allowed.Load(),
+			refusing.Load())
 	}
 	if got := left(t, e, "shared", "global"); got != 60 {
 		t.Errorf("the shared bucket has %d left, want 60: 760 refusals are free", got)
@@ -183,7 +189,8 @@ func TestObserversSeeWhatIsEnforced(t *testing.T) {
 			t.Errorf("%+v", res.Shadow)
 		}
 		if taken.Load() != 2 || refused.Load() != 0 || settled.Load() != 0 || called.Load() != 4 {
-			t.Errorf("%d takes, %d of them refused, %d settled, %d store calls; want 2, 0, 0, 4", taken.Load(), refused.Load(), settled.Load(), called.Load())
+			t.Errorf("%d takes, %d of them refused, %d settled, %d store calls; want 2, 0, 0, 4", taken.Load(),
+				refused.Load(), settled.Load(), called.Load())
 		}
 	})
 }
@@ -195,12 +202,14 @@ func TestShadowsThatCannotBeAsked(t *testing.T) {
 	small, s, other := perDay("small", 2), slots("slots", 1), perDay("other", 9)
 	small.Shadow, s.Shadow, other.Shadow = true, true, true
 	e := newEngine(t, engine.Config{
-		Policies: policies(perDay("p", 100), small, s, other), Rules: []rules.Rule{by("r", "p", "user", "small", "user", "slots", "user", "other", "user")},
+		Policies: policies(perDay("p", 100), small, s, other),
+		Rules:    []rules.Rule{by("r", "p", "user", "small", "user", "slots", "user", "other", "user")},
 	}, nil)
 	r := from("u")
 	r.Costs = []drawgate.Cost{{N: 5}}
 	res := take(t, e, r)
-	if !res.Decision.Allowed || res.Shadow[0].Allowed || res.Shadow[0].Divergence != engine.WouldRefuse || res.Shadow[0].Err != nil {
+	if !res.Decision.Allowed || res.Shadow[0].Allowed || res.Shadow[0].Divergence != engine.WouldRefuse ||
+		res.Shadow[0].Err != nil {
 		t.Errorf("never fits: %+v", res.Shadow[0])
 	}
 	if !errors.Is(res.Shadow[1].Err, drawgate.ErrNeedsReserve) || res.Shadow[1].Divergence != engine.Same {
@@ -219,11 +228,13 @@ func TestShadowsOfHolds(t *testing.T) {
 	tokens := engine.Policy{Shadow: true, Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{
 		{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100},
 	}}}
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 100), s, tokens), Rules: []rules.Rule{by("r", "p", "user", "slots", "user", "tokens", "user")}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 100), s, tokens),
+		Rules: []rules.Rule{by("r", "p", "user", "slots", "user", "tokens", "user")}}, nil)
 	r := from("u")
 	r.Hold, r.Costs = time.Minute, []drawgate.Cost{{Unit: "tokens", N: 60}}
 	a := take(t, e, r)
-	if b := take(t, e, r); !b.Decision.Allowed || b.Shadow[0].Allowed || b.Shadow[1].Allowed || b.Shadow[0].Divergence != engine.WouldRefuse || b.Cancel(t.Context()) != nil {
+	if b := take(t, e, r); !b.Decision.Allowed || b.Shadow[0].Allowed || b.Shadow[1].Allowed ||
+		b.Shadow[0].Divergence != engine.WouldRefuse || b.Cancel(t.Context()) != nil {
 		t.Errorf("the slot and the tokens are held: %+v", b.Shadow)
 	}
 	if err := a.Renew(t.Context(), 2*time.Minute); err != nil {
@@ -278,7 +289,8 @@ func overIO(t *testing.T, f *faulty, c engine.Config, opts *engine.Options) *eng
 func shadowed() engine.Config {
 	try := perDay("shadow", 1)
 	try.Shadow = true
-	return engine.Config{Policies: policies(perDay("p", 2), try), Rules: []rules.Rule{by("r", "p", "user", "shadow", "user")}}
+	return engine.Config{Policies: policies(perDay("p", 2), try),
+		Rules: []rules.Rule{by("r", "p", "user", "shadow", "user")}}
 }
 
 // TestShadowsOverIO are asked beside what is enforced.
@@ -303,7 +315,8 @@ func TestFailingShadowsDisturbNothing(t *testing.T) {
 		f := &faulty{fail: errors.New("broken")}
 		e := overIO(t, f, shadowed(), nil)
 		defer e.Close()
-		if res := take(t, e, from("u")); !res.Decision.Allowed || !errors.Is(res.Shadow[0].Err, drawgate.ErrStoreUnavailable) || res.Shadow[0].Divergence != engine.Same {
+		if res := take(t, e, from("u")); !res.Decision.Allowed ||
+			!errors.Is(res.Shadow[0].Err, drawgate.ErrStoreUnavailable) || res.Shadow[0].Divergence != engine.Same {
 			t.Errorf("failing: %+v", res)
 		}
 		f.fail, f.stall = nil, make(chan struct{})
@@ -375,7 +388,8 @@ func TestLateShadows(t *testing.T) {
 	shadow.Shadow = true
 	store := memstore.New(nil)
 	defer store.Close()
-	c := engine.Config{Policies: policies(perDay("real", 1e9), shadow), Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
+	c := engine.Config{Policies: policies(perDay("real", 1e9), shadow),
+		Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
 	e, err := engine.New(&strict{store, t}, c, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -387,7 +401,8 @@ func TestLateShadows(t *testing.T) {
 			r := from(strconv.Itoa(g + 1))
 			r.Costs = []drawgate.Cost{{N: int64(g + 1)}}
 			for range 200 {
-				if _, err := e.Take(t.Context(), r); err != nil && !errors.Is(err, drawgate.ErrStoreUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := e.Take(t.Context(), r); err != nil && !errors.Is(err, drawgate.ErrStoreUnavailable) &&
+					!errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 			}

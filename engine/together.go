@@ -10,12 +10,14 @@ import (
 
 // together adds an ask of a set to a list. If an earlier set has an ask for the same bucket, its
 // cost is added there. It returns the ask's position.
-func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask, int, error) {
+func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask,
+	int, error) {
 	if set == 0 { // there are no earlier sets
 		return append(list, *ask), len(list), nil
 	}
 	for i := range list {
-		if o := &list[i]; o.Key == ask.Key && o.Limiter.Plan().Name() == ask.Limiter.Plan().Name() && e.tenant(o.Tenant) == e.tenant(ask.Tenant) {
+		if o := &list[i]; o.Key == ask.Key && o.Limiter.Plan().Name() == ask.Limiter.Plan().Name() &&
+			e.tenant(o.Tenant) == e.tenant(ask.Tenant) {
 			return list, i, sc.join(r, o, ask)
 		}
 	}
@@ -55,7 +57,8 @@ func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 		return nil
 	}
 	l := &p.Policy().Limits[i]
-	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests), Amount: l.Amount, N: n, Max: p.Max(i, priority)}
+	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests),
+		Amount: l.Amount, N: n, Max: p.Max(i, priority)}
 }
 
 // lower returns a limiter with the lower amount of each limit of two policies that otherwise are
@@ -87,7 +90,8 @@ func neverFits(r *Request, asks []drawgate.Ask, res *Result) {
 	for i := range asks {
 		plan := asks[i].Limiter.Plan()
 		n, err := plan.Amounts(asks[i].Costs)
-		never := slices.ContainsFunc(res.Applied, func(a Applied) bool { return a.Bucket == i && a.NeverFits }) // of sets together
+		// of sets together
+		never := slices.ContainsFunc(res.Applied, func(a Applied) bool { return a.Bucket == i && a.NeverFits })
 		for k := range plan.Policy().Limits {
 			never = never || err == nil && n[k] > plan.Max(k, r.Priority)
 		}

@@ -21,7 +21,8 @@ func tokens(name string) engine.Policy {
 
 func wantUnnamed(t *testing.T, e *engine.Engine, r *engine.Request) {
 	t.Helper()
-	if res, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") || res.Decision.Allowed {
+	if res, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) ||
+		!strings.Contains(err.Error(), "name a cost in tokens") || res.Decision.Allowed {
 		t.Errorf("%v, allowed %v, want an error that names the units", err, res.Decision.Allowed)
 	}
 }
@@ -36,7 +37,8 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 	free.Apply[0].Costs = map[string]int64{"tokens": 0}
 	other := where("other", "p")
 	other.Apply = append([]rules.Apply{{Policy: "q", Key: `"all"`}}, other.Apply...)
-	e := newEngine(t, engine.Config{Policies: policies(tokens("p"), perDay("q", 100)), Rules: []rules.Rule{free, other}}, nil)
+	e := newEngine(t, engine.Config{Policies: policies(tokens("p"), perDay("q", 100)),
+		Rules: []rules.Rule{free, other}}, nil)
 	wantUnnamed(t, e, ask("p", "k"))
 	wantUnnamed(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "k"}, {Policy: "p", Key: "l"}}})
 	wantUnnamed(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "k"}}, Hold: time.Minute})
@@ -87,7 +89,8 @@ func TestAShadowThatNamesNoUnit(t *testing.T) {
 	p.Shadow = true
 	e := newEngine(t, engine.Config{Policies: policies(p, perDay("q", 100), tokens("r"))}, nil)
 	res := take(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "k"}, {Policy: "p", Key: "k"}}})
-	if s := res.Shadow; !res.Decision.Allowed || len(s) != 1 || !s[0].Allowed || s[0].Err != nil || s[0].Divergence != engine.Same {
+	if s := res.Shadow; !res.Decision.Allowed || len(s) != 1 || !s[0].Allowed || s[0].Err != nil ||
+		s[0].Divergence != engine.Same {
 		t.Errorf("beside a policy that counts requests: %+v", res)
 	}
 	alone := take(t, e, ask("p", "k"))
@@ -107,7 +110,8 @@ func TestARuleThatTakesNothing(t *testing.T) {
 	hidden.Shadow = true
 	apply := func(list ...rules.Apply) []rules.Rule { return []rules.Rule{{Name: "r", Apply: list}} }
 	p, q := rules.Apply{Policy: "p", Key: "ip"}, rules.Apply{Policy: "q", Key: "ip"}
-	costs, shadow := rules.Apply{Policy: "p", Key: "ip", Costs: map[string]int64{"tokens": 0}}, rules.Apply{Policy: "q", Key: "ip", Shadow: true}
+	costs, shadow := rules.Apply{Policy: "p", Key: "ip", Costs: map[string]int64{"tokens": 0}},
+		rules.Apply{Policy: "q", Key: "ip", Shadow: true}
 	for i, c := range []struct {
 		rules []rules.Rule
 		bad   bool
@@ -125,11 +129,13 @@ func TestARuleThatTakesNothing(t *testing.T) {
 	} {
 		store := memstore.New(nil)
 		defer store.Close()
-		e, err := engine.New(store, engine.Config{Policies: policies(tokens("p"), tokens("p2"), perDay("q", 9), hidden), Rules: c.rules}, nil)
+		e, err := engine.New(store, engine.Config{Policies: policies(tokens("p"), tokens("p2"), perDay("q", 9), hidden),
+			Rules: c.rules}, nil)
 		if err == nil {
 			e.Close()
 		}
-		if bad := err != nil && strings.Contains(err.Error(), `rule 1 ("r"): apply: it takes nothing: it names no costs, and its policies do not count requests, only tokens: add costs`); bad != c.bad || !bad && err != nil {
+		if bad := err != nil && strings.Contains(err.Error(),
+			`rule 1 ("r"): apply: it takes nothing: it names no costs, and its policies do not count requests, only tokens: add costs`); bad != c.bad || !bad && err != nil {
 			t.Errorf("%d: %v, want an error: %v", i, err, c.bad)
 		}
 	}
@@ -149,7 +155,8 @@ func TestSpareIgnoresUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	r := &engine.Request{Attributes: &rules.Attributes{User: "u"}, Costs: []drawgate.Cost{drawgate.Requests(2), drawgate.Tokens(5)}}
+	r := &engine.Request{Attributes: &rules.Attributes{User: "u"},
+		Costs: []drawgate.Cost{drawgate.Requests(2), drawgate.Tokens(5)}}
 	if _, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) {
 		t.Errorf("got %v, want ErrUnknownUnit", err)
 	}

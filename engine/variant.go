@@ -92,7 +92,8 @@ func withAmounts(p drawgate.Policy, amounts map[string]int64) (drawgate.Policy, 
 		case !ok || i < 0:
 			return p, fmt.Errorf("policy %q has no limit %q%s", p.Name, name, similar.Suggest(name, limitNames(&p)))
 		case p.Limits[i].Kind != drawgate.Bucket:
-			return p, fmt.Errorf("limit %q of policy %q is a %s limit: only a bucket has a burst", short, p.Name, p.Limits[i].Kind)
+			return p, fmt.Errorf("limit %q of policy %q is a %s limit: only a bucket has a burst", short, p.Name,
+				p.Limits[i].Kind)
 		case n < 1:
 			return p, fmt.Errorf("%s: %d is less than 1", name, n)
 		}

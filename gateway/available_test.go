@@ -63,11 +63,13 @@ func TestCallsAreAnsweredWhileTheStoreFails(t *testing.T) {
 	inBubble(t, func(s *setup) {
 		limit := drawgate.RollingLimit("rpm", rpm, time.Minute)
 		limit.Margin = 2 * time.Second
-		s.policies = append(s.policies, drawgate.Policy{Name: "upstream", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{limit}})
+		s.policies = append(s.policies, drawgate.Policy{Name: "upstream", Fallback: drawgate.FallbackShare,
+			Limits: []drawgate.Limit{limit}})
 		s.store = guard.New(store, &guard.Options{Instances: 1}).Full()
 		s.sim.Quotas = []simulator.Quota{{
 			Provider: simulator.OpenAI, Name: "gpt", Models: []string{"gpt-4o"},
-			Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: rpm, Window: simulator.Rolling}},
+			Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: rpm,
+				Window: simulator.Rolling}},
 		}}
 	}, func(t *testing.T, b *bench) {
 		var group sync.WaitGroup
@@ -98,7 +100,8 @@ func TestCallsAreAnsweredWhileTheStoreFails(t *testing.T) {
 			t.Errorf("%d answers, %d violations: %v", answers.Load(), v.Total, v.ByDimension)
 		}
 	})
-	t.Logf("%d calls granted, %d of them by the fallback; the store failed %d of %d times", granted.Load(), fallback.Load(), store.failures.Load(), store.calls.Load())
+	t.Logf("%d calls granted, %d of them by the fallback; the store failed %d of %d times", granted.Load(),
+		fallback.Load(), store.failures.Load(), store.calls.Load())
 	if granted.Load() < 2*rpm || fallback.Load() < 10 || store.failures.Load() < 100 {
 		t.Error("want calls of each kind")
 	}

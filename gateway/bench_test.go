@@ -52,7 +52,8 @@ func instant(b *testing.B) *gateway.Handler {
 	at, _ := url.Parse("http://provider.test")
 	h, err := gateway.New(eng, gateway.Config{
 		Upstreams: []gateway.Upstream{{
-			Name: "openai", Profile: llm.OpenAI(), URL: at, Key: upstreamKey, Models: []gateway.Model{{Name: "*", Policy: "quota"}},
+			Name: "openai", Profile: llm.OpenAI(), URL: at, Key: upstreamKey,
+			Models: []gateway.Model{{Name: "*", Policy: "quota"}},
 		}},
 		Keys: []gateway.Key{{Name: "alice", Sum: sha256.Sum256([]byte(alice))}},
 	}, &gateway.Options{Base: answering{}})

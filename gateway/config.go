@@ -65,13 +65,14 @@ type Cache struct {
 
 // Key is a virtual key: what a caller shows in place of the provider's key.
 type Key struct {
-	Name     string            // for limits, logs and metrics; unique
-	Sum      [sha256.Size]byte // SHA-256 of the key
-	Team     string            // what rules see: attrs.team
-	User     string            // user
-	Class    string            // class
-	Priority int               // the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
-	Models   []string          // what it may use: "upstream/model", with * at the end; none means everything
+	Name  string            // for limits, logs and metrics; unique
+	Sum   [sha256.Size]byte // SHA-256 of the key
+	Team  string            // what rules see: attrs.team
+	User  string            // user
+	Class string            // class
+	// the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
+	Priority int
+	Models   []string // what it may use: "upstream/model", with * at the end; none means everything
 	// Others are those of the upstreams' Others that it may use: "upstream/path", with * at the
 	// end; none means all.
 	Others []string
@@ -121,7 +122,8 @@ func (c *Config) check() error {
 			errs = append(errs, fmt.Errorf("gateway: key %d (%q) needs a name that no other key has", i+1, k.Name))
 		}
 		if k.Priority < 0 || k.Priority > drawgate.MaxPriority {
-			errs = append(errs, fmt.Errorf("gateway: key %q: priority %d is not between 0 and %d", k.Name, k.Priority, drawgate.MaxPriority))
+			errs = append(errs, fmt.Errorf("gateway: key %q: priority %d is not between 0 and %d", k.Name, k.Priority,
+				drawgate.MaxPriority))
 		}
 		names[k.Name], sums[k.Sum] = true, k.Name
 	}

@@ -30,7 +30,8 @@ func (f *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, _ = io.Copy(io.Discard, r.Body)
 	return &http.Response{
-		StatusCode: http.StatusTooManyRequests, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(dayIsOver)), Request: r,
+		StatusCode: http.StatusTooManyRequests, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(dayIsOver)), Request: r,
 	}, nil
 }
 
@@ -47,7 +48,8 @@ func TestDayIsOverInAllProcesses(t *testing.T) {
 		for _, p := range processes {
 			p.build(newSetup(change), "http://provider.test")
 		}
-		if got := processes[0].call("gemini", false, "Hello!"); got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "22s") {
+		if got := processes[0].call("gemini", false, "Hello!"); got.status != http.StatusTooManyRequests ||
+			!strings.Contains(got.body, "22s") {
 			t.Fatalf("%d %s, want the provider's own answer", got.status, got.body)
 		}
 		zone, err := time.LoadLocation("America/Los_Angeles")
@@ -58,8 +60,11 @@ func TestDayIsOverInAllProcesses(t *testing.T) {
 		midnight := time.Date(now.Year(), now.Month(), now.Day()+1, 0, 0, 0, 0, zone)
 		time.Sleep(time.Until(midnight) - time.Second)
 		for i, p := range processes {
-			if got := p.call("gemini", false, "Hello!", "Drawgate-Timeout: 0"); got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "1" || provider.calls.Load() != 1 {
-				t.Errorf("process %d, a second before midnight: %d, retry after %q; the provider got %d calls", i, got.status, got.header.Get("Retry-After"), provider.calls.Load())
+			if got := p.call("gemini", false, "Hello!",
+				"Drawgate-Timeout: 0"); got.status != http.StatusTooManyRequests ||
+				got.header.Get("Retry-After") != "1" || provider.calls.Load() != 1 {
+				t.Errorf("process %d, a second before midnight: %d, retry after %q; the provider got %d calls", i,
+					got.status, got.header.Get("Retry-After"), provider.calls.Load())
 			}
 		}
 		for i, p := range processes {

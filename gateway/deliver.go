@@ -30,13 +30,16 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	x.release()
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn(x.up.config.keyRefused(), "upstream", x.up.config.Name)
-		x.refuse(&refusal{kind: llm.Lost, message: "the provider refused the key of this gateway: tell whoever runs it"})
+		x.refuse(&refusal{kind: llm.Lost,
+			message: "the provider refused the key of this gateway: tell whoever runs it"})
 		return
 	}
 	if resp.StatusCode < http.StatusOK || redirects(resp.StatusCode) {
 		// A caller that follows would take its key and its prompt elsewhere.
-		x.h.warn("the upstream does not answer, or sends callers elsewhere: look at its url", "upstream", x.up.config.Name, "status", resp.StatusCode)
-		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name + " cannot be passed on: tell whoever runs this gateway"})
+		x.h.warn("the upstream does not answer, or sends callers elsewhere: look at its url", "upstream",
+			x.up.config.Name, "status", resp.StatusCode)
+		x.refuse(&refusal{kind: llm.Lost, message: "the answer of " + x.up.config.Name +
+			" cannot be passed on: tell whoever runs this gateway"})
 		return
 	}
 	if !plain(resp) && x.up.secret != nil && resp.StatusCode < http.StatusMultipleChoices {

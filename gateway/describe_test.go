@@ -23,12 +23,14 @@ func TestUpstreams(t *testing.T) {
 		s.config.Upstreams = s.config.Upstreams[:2]
 		u := &s.config.Upstreams[0]
 		u.Owner, u.Breaker = "", outbound.Breaker{Failures: 1, Open: time.Minute}
-		u.Models = []gateway.Model{{Name: "gpt-4o", Policy: "upstream"}, {Name: "o3", Policy: "other"}, {Name: "*", Policy: "upstream"}}
+		u.Models = []gateway.Model{{Name: "gpt-4o", Policy: "upstream"}, {Name: "o3", Policy: "other"},
+			{Name: "*", Policy: "upstream"}}
 	}, func(t *testing.T, b *bench) {
 		b.call("openai", false, "Hello!\nsimulate: fault=500")
 		time.Sleep(time.Second)
 		got := b.h.Upstreams()
-		if len(got) != 2 || got[0].Name != "openai" || got[0].Owner != "openai" || got[1].Owner != "account" || got[1].Provider != "anthropic" {
+		if len(got) != 2 || got[0].Name != "openai" || got[0].Owner != "openai" || got[1].Owner != "account" ||
+			got[1].Provider != "anthropic" {
 			t.Fatalf("got %+v", got)
 		}
 		want := &wire.Calls{Circuit: wire.CircuitClosed, Circuits: []wire.Circuit{{
@@ -74,7 +76,8 @@ func TestAnswered(t *testing.T) {
 	inBubble(t, func(s *setup) {
 		ladder(s)
 		s.options.Answered = func(upstream, model, result string) { got = append(got, upstream+" "+model+" "+result) }
-		s.config.Upstreams[0].Models = append(s.config.Upstreams[0].Models, gateway.Model{Name: "*", Policy: "upstream"})
+		s.config.Upstreams[0].Models = append(s.config.Upstreams[0].Models,
+			gateway.Model{Name: "*", Policy: "upstream"})
 	}, func(t *testing.T, b *bench) {
 		expect := func(want ...string) {
 			t.Helper()

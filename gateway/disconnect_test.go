@@ -37,7 +37,8 @@ func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutin
 	before := goroutines()
 	b := newBench(t, func(s *setup) {
 		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{
-			drawgate.ConcurrencyLimit("running", 1), drawgate.RollingLimit("output", reservedWords, time.Hour).Of("usd_micros"),
+			drawgate.ConcurrencyLimit("running", 1), drawgate.RollingLimit("output", reservedWords,
+				time.Hour).Of("usd_micros"),
 		}})
 		s.rules = callerRule(`header("X-Call")`)
 		s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{}}
@@ -65,7 +66,8 @@ func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutin
 	group.Wait()
 	b.settled()
 	b.until("the provider knows who has left", func() bool {
-		return !slices.ContainsFunc(b.sim.Calls(), func(c simulator.Call) bool { return c.Outcome == simulator.Running })
+		return !slices.ContainsFunc(b.sim.Calls(),
+			func(c simulator.Call) bool { return c.Outcome == simulator.Running })
 	})
 	b.charged(calls)
 	b.chargedEach(got)
@@ -103,7 +105,8 @@ func (b *bench) chargedEach(got []int) {
 			b.Errorf("call %d: %d slots and %d holds are open", i, running, st.Open)
 		}
 		if output < int64(least) || output > reservedWords {
-			b.Errorf("call %d: %d tokens of output are charged; its caller got %d of at most %d", i, output, least, reservedWords)
+			b.Errorf("call %d: %d tokens of output are charged; its caller got %d of at most %d", i, output, least,
+				reservedWords)
 		}
 		if least > 0 && output < reservedWords {
 			below++
@@ -212,7 +215,8 @@ func (b *bench) charged(calls int) {
 	case used[llm.UnitInputTokens] < input:
 		b.Errorf("%d tokens of input are charged, the provider counts %d", used[llm.UnitInputTokens], input)
 	case used[llm.UnitOutputTokens] < output || used[llm.UnitOutputTokens] > output+unknown || output+unknown >= held:
-		b.Errorf("%d tokens of output are charged; they were settled with %d, and reserved with %d", used[llm.UnitOutputTokens], output, held)
+		b.Errorf("%d tokens of output are charged; they were settled with %d, and reserved with %d",
+			used[llm.UnitOutputTokens], output, held)
 	}
 	b.Logf("%d calls reached the provider, %d were left, %d words were delivered", len(sent), left, least)
 }
@@ -223,7 +227,8 @@ func goroutines() int {
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0
 	for g := range strings.SplitSeq(string(stacks), "\n\n") {
-		if strings.Contains(g, "net/http") || strings.Contains(g, "drawgate/gateway.") || strings.Contains(g, "internal/hold") {
+		if strings.Contains(g, "net/http") || strings.Contains(g, "drawgate/gateway.") ||
+			strings.Contains(g, "internal/hold") {
 			n++
 		}
 	}
@@ -249,8 +254,10 @@ func TestOutputIsChargedAsDelivered(t *testing.T) {
 				words = u.N
 			}
 		}
-		if least := int64(strings.Count(got, "}\n\n") - 3); words < least || words > max(200, int64(bytes)) { // three events precede the words
-			t.Errorf("%d tokens of output are charged, want %d that were delivered, and no more than bytes:\n%s", words, least, got)
+		// three events precede the words
+		if least := int64(strings.Count(got, "}\n\n") - 3); words < least || words > max(200, int64(bytes)) {
+			t.Errorf("%d tokens of output are charged, want %d that were delivered, and no more than bytes:\n%s", words,
+				least, got)
 		}
 	}
 }

@@ -36,7 +36,8 @@ func Example() {
 	defer eng.Close()
 	h, err := gateway.New(eng, gateway.Config{
 		Upstreams: []gateway.Upstream{{
-			Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{Scheme: "https", Host: "api.openai.com"}, Key: "the provider's key",
+			Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{Scheme: "https", Host: "api.openai.com"},
+			Key:    "the provider's key",
 			Models: []gateway.Model{{Name: "gpt-*", Policy: "gpt"}},
 		}},
 		Keys: []gateway.Key{{Name: "alice", Sum: sha256.Sum256([]byte("alice's key"))}},

@@ -44,7 +44,8 @@ func TestUsageFilter(t *testing.T) {
 		`data: {"choices":[],"prompt_filter_results":[],"usage":null}`,
 		`data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":5}}`,
 		`data: {"error":{"message":"x"},"usage":{}}`,
-		`: a comment`, `: "usage"`, `data: [DONE]`, `data: {"choices":[],"usage":`, `event: ping`, ``, `data: ` + strings.Repeat("x", 2*maxHeld), `data: "usage"` + strings.Repeat("\n:x", maxHeld),
+		`: a comment`, `: "usage"`, `data: [DONE]`, `data: {"choices":[],"usage":`, `event: ping`, ``,
+		`data: ` + strings.Repeat("x", 2*maxHeld), `data: "usage"` + strings.Repeat("\n:x", maxHeld),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		var stream, want []byte
@@ -117,7 +118,8 @@ func FuzzRequest(f *testing.F) {
 		f.Add("GET", "/openai"+path, "", "Bearer secret", "", "", "")
 	}
 	f.Add("POST", "/openai/@evil.test:80/v1/models", "key=secret&fields=x", "", "1e400", "9", `{`)
-	u := &Upstream{Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{Scheme: "https", Host: "provider.test", Path: "/base"}, Key: "the-key", Models: []Model{{Name: "*", Policy: "p"}}}
+	u := &Upstream{Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{Scheme: "https", Host: "provider.test",
+		Path: "/base"}, Key: "the-key", Models: []Model{{Name: "*", Policy: "p"}}}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, timeout, priority, body string) {
 		if !strings.HasPrefix(path, "/") {
 			return
@@ -160,7 +162,8 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("%s %s passes", method, c.path)
 		}
 		out := x.request(c)
-		if out.URL.Host != "provider.test" || out.Host != "provider.test" || out.URL.Scheme != "https" || !strings.HasPrefix(out.URL.Path, "/base/") {
+		if out.URL.Host != "provider.test" || out.Host != "provider.test" || out.URL.Scheme != "https" ||
+			!strings.HasPrefix(out.URL.Path, "/base/") {
 			t.Fatalf("it goes to %s", out.URL)
 		}
 		if slices.Contains(strings.Split(out.URL.Path, "/"), "..") || out.URL.Query().Has("key") {
@@ -169,7 +172,8 @@ func FuzzRequest(f *testing.F) {
 		if got := out.Header["Authorization"]; len(got) != 1 || got[0] != "Bearer the-key" {
 			t.Fatalf("it is authorized by %q", got)
 		}
-		if again, err := url.Parse(out.URL.String()); err != nil || again.Host != out.URL.Host || again.Path != out.URL.Path {
+		if again, err := url.Parse(out.URL.String()); err != nil || again.Host != out.URL.Host ||
+			again.Path != out.URL.Path {
 			t.Fatalf("%s is read as %v, %v", out.URL, again, err)
 		}
 	})

@@ -143,7 +143,8 @@ func (h *Handler) Use(c Config) error {
 	old := h.state.Load()
 	for i := range c.Upstreams {
 		u := &c.Upstreams[i]
-		if old != nil && old.upstreams[u.Name] != nil && reflect.DeepEqual(*old.upstreams[u.Name].config, *u) && reflect.DeepEqual(old.config.Prices, c.Prices) {
+		if old != nil && old.upstreams[u.Name] != nil && reflect.DeepEqual(*old.upstreams[u.Name].config, *u) &&
+			reflect.DeepEqual(old.config.Prices, c.Prices) {
 			s.upstreams[u.Name] = old.upstreams[u.Name]
 			continue
 		}

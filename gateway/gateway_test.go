@@ -32,7 +32,8 @@ func TestCallsOfEachProvider(t *testing.T) {
 				}
 				b.settled()
 				call := b.last()
-				if call.Outcome != simulator.Answered || call.Key != "account" || call.Stream != stream || call.Output != 50 {
+				if call.Outcome != simulator.Answered || call.Key != "account" || call.Stream != stream ||
+					call.Output != 50 {
 					t.Errorf("the provider saw %+v", call)
 				}
 				want := map[string]int64{"rpm": 1}
@@ -52,7 +53,8 @@ func TestCallsOfEachProvider(t *testing.T) {
 						t.Errorf("%d %s are used, want the provider's %d", have[unit], unit, n)
 					}
 				}
-				if got.header.Get(gateway.HeaderQueued) == "" || got.header.Get("RateLimit") == "" || got.header.Get("RateLimit-Policy") == "" {
+				if got.header.Get(gateway.HeaderQueued) == "" || got.header.Get("RateLimit") == "" ||
+					got.header.Get("RateLimit-Policy") == "" {
 					t.Errorf("headers %v, want how long it was queued, and what is left", got.header)
 				}
 			})
@@ -122,7 +124,8 @@ func TestUsageOfStreams(t *testing.T) {
 			more += `,"stream_options":{"include_usage":true}`
 		}
 		body := strings.ReplaceAll(strings.ReplaceAll(a.body, "%[1]q", `"Hello!\nsimulate: output=7"`), "%[2]s", more)
-		got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice))
+		got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
+			"Authorization: Bearer "+alice))
 		if got.status != http.StatusOK || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
 			t.Fatalf("got %d\n%s", got.status, got.body)
 		}
@@ -175,7 +178,8 @@ func TestRefusalsInTheProvidersForm(t *testing.T) {
 			b.settled()
 			before := b.used("upstream", "account")
 			got := b.call(name, true, "Hello!", gateway.HeaderTimeout+": 1")
-			if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, forms[name]) || !strings.Contains(got.body, "rpm") {
+			if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, forms[name]) ||
+				!strings.Contains(got.body, "rpm") {
 				t.Errorf("got %d %s", got.status, got.body)
 			}
 			for _, h := range []string{"Retry-After", "Retry-After-Ms", "RateLimit", "RateLimit-Policy"} {
@@ -208,7 +212,8 @@ func TestCallersThatLeave(t *testing.T) {
 			b := newBench(t, nil)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			resp, err := b.server.Client().Do(b.request(ctx, name, true, "Hello!\nsimulate: output=150 size=1 chunk=200ms"))
+			resp, err := b.server.Client().Do(b.request(ctx, name, true,
+				"Hello!\nsimulate: output=150 size=1 chunk=200ms"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +226,8 @@ func TestCallersThatLeave(t *testing.T) {
 			}
 			leave()
 			b.settled()
-			b.until("the provider knows that the caller has left", func() bool { return b.last().Outcome != simulator.Running })
+			b.until("the provider knows that the caller has left",
+				func() bool { return b.last().Outcome != simulator.Running })
 			call := b.last()
 			if call.Outcome != simulator.Left || call.Output >= 150 {
 				t.Errorf("the provider saw %+v, want that it was left", call)
@@ -238,7 +244,8 @@ func TestCallersThatLeave(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if e := b.events[0]; e.Outcome.String() != "gave_up" || e.Usage.Output < 1 {
-				t.Errorf("observed %v with usage %+v, want a caller that gave up, and what it was sent", e.Outcome, e.Usage)
+				t.Errorf("observed %v with usage %+v, want a caller that gave up, and what it was sent", e.Outcome,
+					e.Usage)
 			}
 		})
 	}
@@ -250,7 +257,8 @@ func TestCallersThatLeave(t *testing.T) {
 // req: C1
 func TestCallersLimits(t *testing.T) {
 	t.Parallel()
-	for by, keys := range map[string][2]string{`attr("key")`: {"alice", "bob"}, `attr("team")`: {"red", "blue"}, "user": {"alice@example.com", ""}} {
+	for by, keys := range map[string][2]string{`attr("key")`: {"alice", "bob"}, `attr("team")`: {"red", "blue"},
+		"user": {"alice@example.com", ""}} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, func(s *setup) {
@@ -262,7 +270,8 @@ func TestCallersLimits(t *testing.T) {
 					t.Errorf("call %d: got %d %s, want %d", i+1, got.status, got.body, want)
 				}
 			}
-			if got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 0", "Authorization: Bearer "+bob); got.status != http.StatusOK {
+			if got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 0",
+				"Authorization: Bearer "+bob); got.status != http.StatusOK {
 				t.Errorf("another caller: got %d %s", got.status, got.body)
 			}
 			b.settled()

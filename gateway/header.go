@@ -16,11 +16,13 @@ import (
 
 // Headers of this gateway: of requests, and of answers.
 const (
-	HeaderPriority = "Drawgate-Priority"  // 0 to 9, at most the key's
-	HeaderTimeout  = "Drawgate-Timeout"   // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
-	HeaderCache    = "Drawgate-Cache"     // CacheHit or CacheStale: the answer is from the cache
-	HeaderModel    = "Drawgate-Model"     // the model that answered in place of the one that was asked for; upstream/model if it is of another upstream
-	HeaderQueued   = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
+	HeaderPriority = "Drawgate-Priority" // 0 to 9, at most the key's
+	HeaderTimeout  = "Drawgate-Timeout"  // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
+	HeaderCache    = "Drawgate-Cache"    // CacheHit or CacheStale: the answer is from the cache
+	// the model that answered in place of the one that was asked for; upstream/model if it is of
+	// another upstream
+	HeaderModel  = "Drawgate-Model"
+	HeaderQueued = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
 )
 
 // Values of HeaderCache.
@@ -31,7 +33,8 @@ const (
 
 // hop are headers of one connection (RFC 9110, section 7.6.1), and those that make others so.
 var hop = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
 }
 
 // credentials are headers that carry keys: those of the providers' SDKs, of Azure, and of browsers.
@@ -40,14 +43,16 @@ var credentials = append([]string{authorization, "Cookie", "Proxy-Authorization"
 const authorization = "Authorization"
 
 // plainKeys are the headers that have nothing but a key. Azure's is the last one.
-var plainKeys = append(slices.DeleteFunc(llm.KeyHeaders(), func(name string) bool { return name == authorization }), "Api-Key")
+var plainKeys = append(slices.DeleteFunc(llm.KeyHeaders(), func(name string) bool { return name == authorization }),
+	"Api-Key")
 
 // private are headers of callers that providers do not get: they say where the caller is or whose
 // quota is used, or let a request do something else than its path and method say. Those of Helicone
 // and Portkey, proxies that may be an upstream, name the server that gets the call, with the
 // provider's key.
 var private = append(llm.PrivateHeaders(),
-	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via",
+	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
 	"X-Original-Url", "X-Rewrite-Url",
 	"Helicone-Target-Url", "Helicone-Openai-Api-Base", "X-Portkey-Custom-Host",
 	"Accept-Encoding", "Expect", "Content-Length", "Host", HeaderPriority, HeaderTimeout,

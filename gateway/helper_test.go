@@ -44,7 +44,8 @@ type api struct {
 var apis = map[string]api{
 	"openai": {
 		"openai", llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
-		`{"model":"gpt-4o","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`, "Authorization: Bearer ",
+		`{"model":"gpt-4o","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`,
+		"Authorization: Bearer ",
 	},
 	"responses": {
 		"openai", llm.OpenAI, "gpt-4o", "/v1/responses", "/v1/responses",
@@ -52,11 +53,14 @@ var apis = map[string]api{
 	},
 	"anthropic": {
 		"anthropic", llm.Anthropic, "claude-sonnet-4-5", "/v1/messages", "/v1/messages",
-		`{"model":"claude-sonnet-4-5","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`, "X-Api-Key: ",
+		`{"model":"claude-sonnet-4-5","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`,
+		`,"stream":true`, "X-Api-Key: ",
 	},
 	"gemini": {
-		"gemini", llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
-		`{"contents":[{"role":"user","parts":[{"text":%[1]q}]}],"generationConfig":{"maxOutputTokens":200}%[2]s}`, ``, "X-Goog-Api-Key: ",
+		"gemini", llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent",
+		"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
+		`{"contents":[{"role":"user","parts":[{"text":%[1]q}]}],"generationConfig":{"maxOutputTokens":200}%[2]s}`, ``,
+		"X-Goog-Api-Key: ",
 	},
 }
 
@@ -69,7 +73,8 @@ const (
 
 // generous is a policy that counts everything, and refuses little.
 func generous() drawgate.Policy {
-	p := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000, time.Minute)}}
+	p := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000,
+		time.Minute)}}
 	for _, u := range []string{llm.UnitTokens, llm.UnitInputTokens, llm.UnitOutputTokens} {
 		p.Limits = append(p.Limits, drawgate.RollingLimit(u, 1_000_000_000, time.Minute).Of(u))
 	}
@@ -151,7 +156,8 @@ func inBubble(t *testing.T, change func(*setup), test func(t *testing.T, b *benc
 func newSetup(change func(*setup)) *setup {
 	s := &setup{sim: simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey, Name: "account"}}}}
 	s.config.Keys = []gateway.Key{
-		{Name: "alice", Sum: sha256.Sum256([]byte(alice)), Team: "red", User: "alice@example.com", Class: "interactive", Priority: 7},
+		{Name: "alice", Sum: sha256.Sum256([]byte(alice)), Team: "red", User: "alice@example.com", Class: "interactive",
+			Priority: 7},
 		{Name: "bob", Sum: sha256.Sum256([]byte(bob)), Team: "blue"},
 	}
 	for _, name := range []string{"openai", "anthropic", "gemini"} {
@@ -238,7 +244,8 @@ func (b *bench) request(ctx context.Context, name string, stream bool, prompt st
 	if stream {
 		path, more = a.stream, a.more
 	}
-	return b.raw(ctx, http.MethodPost, "/"+a.upstream+path, fmt.Sprintf(a.body, prompt, more), append([]string{a.key + alice}, headers...)...)
+	return b.raw(ctx, http.MethodPost, "/"+a.upstream+path, fmt.Sprintf(a.body, prompt, more),
+		append([]string{a.key + alice}, headers...)...)
 }
 
 // raw writes any request. A header that begins with a + is one more of its name.

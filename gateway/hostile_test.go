@@ -32,7 +32,8 @@ func TestLargeRequests(t *testing.T) {
 	b := newBench(t, func(s *setup) { s.options.MaxBody = 8 << 20 })
 	const size = 50 << 20
 	prompt := func() io.Reader {
-		return io.MultiReader(strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"`), io.LimitReader(endless{}, size), strings.NewReader(`"}]}`))
+		return io.MultiReader(strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"`),
+			io.LimitReader(endless{}, size), strings.NewReader(`"}]}`))
 	}
 	for name, body := range map[string]struct {
 		r    io.Reader
@@ -49,8 +50,10 @@ func TestLargeRequests(t *testing.T) {
 		}
 	}
 	// One that fits passes.
-	body := `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 1<<20) + `"}]}`
-	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice)); got.status != http.StatusOK {
+	body := `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 1<<20) +
+		`"}]}`
+	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
+		"Authorization: Bearer "+alice)); got.status != http.StatusOK {
 		t.Errorf("a prompt of 5 MiB: got %d %s", got.status, got.body)
 	}
 }
@@ -174,7 +177,8 @@ func TestCompressionBombs(t *testing.T) {
 			w.Write(bomb.Bytes())
 		})
 	})
-	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", bomb.String(), "Authorization: Bearer "+alice, "Content-Encoding: gzip")); got.status != http.StatusBadRequest {
+	if got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", bomb.String(),
+		"Authorization: Bearer "+alice, "Content-Encoding: gzip")); got.status != http.StatusBadRequest {
 		t.Errorf("got %d %s, want 400", got.status, got.body)
 	}
 	r := b.request(t.Context(), "openai", false, "Hello!", "Accept-Encoding: gzip")
@@ -195,8 +199,10 @@ func TestCompressionBombs(t *testing.T) {
 func TestStrangeAnswers(t *testing.T) {
 	t.Parallel()
 	answers := []string{
-		"", "\x00\xff", "null", "[]", "{}", `"text"`, strings.Repeat("[", 10_000), `{"usage":{"prompt_tokens":1e99,"completion_tokens":-5}}`,
-		`{"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":999999999999999999999}}`, "data: {\n\n", "data: [DONE]", strings.Repeat("data: x\n", 10_000),
+		"", "\x00\xff", "null", "[]", "{}", `"text"`, strings.Repeat("[", 10_000),
+		`{"usage":{"prompt_tokens":1e99,"completion_tokens":-5}}`,
+		`{"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":999999999999999999999}}`, "data: {\n\n",
+		"data: [DONE]", strings.Repeat("data: x\n", 10_000),
 		"<html>a page</html>", `{"choices":[{"message":{"content":"` + strings.Repeat("x", 1<<20),
 	}
 	b := newBench(t, func(s *setup) {

@@ -88,7 +88,8 @@ func (x *exchange) warnFallback(c *call, resp *http.Response, err error) {
 	case resp.StatusCode == http.StatusUnauthorized:
 		x.h.warn(c.up.config.keyRefused(), "upstream", c.up.config.Name)
 	default:
-		x.h.warn("a fallback was refused: look at the url of the upstream, and at the model's name", "upstream", c.up.config.Name, "model", c.label,
+		x.h.warn("a fallback was refused: look at the url of the upstream, and at the model's name", "upstream",
+			c.up.config.Name, "model", c.label,
 			"status", resp.StatusCode, "path", x.request(c).URL.EscapedPath())
 	}
 }
@@ -106,9 +107,11 @@ func (x *exchange) end(c *call, k *keep, resp *http.Response, err error) {
 // provider refused it for its quota, or is overloaded.
 func exhausted(resp *http.Response, err error) bool {
 	if err == nil {
-		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == llm.StatusOverloaded
+		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable ||
+			resp.StatusCode == llm.StatusOverloaded
 	}
-	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline, drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
+	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline,
+		drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -24,10 +24,12 @@ func ladder(s *setup) {
 	spare := generous()
 	spare.Name, spare.Limits[0].Amount = "spare", 2
 	s.policies = append(s.policies, spare)
-	others := map[string][]string{"openai": {"gpt-4o-mini"}, "anthropic": {"claude-haiku-4-5"}, "gemini": {"gemini-2.5-flash-lite"}}
+	others := map[string][]string{"openai": {"gpt-4o-mini"}, "anthropic": {"claude-haiku-4-5"},
+		"gemini": {"gemini-2.5-flash-lite"}}
 	for i := range s.config.Upstreams {
 		u := &s.config.Upstreams[i]
-		first := gateway.Model{Name: apis[u.Name].model, Policy: "upstream", Fallbacks: others[u.Name], Cache: gateway.Cache{TTL: time.Minute, Stale: time.Hour}}
+		first := gateway.Model{Name: apis[u.Name].model, Policy: "upstream", Fallbacks: others[u.Name],
+			Cache: gateway.Cache{TTL: time.Minute, Stale: time.Hour}}
 		u.Models = []gateway.Model{first, {Name: others[u.Name][0], Policy: "spare"}}
 	}
 }
@@ -60,7 +62,8 @@ func TestLadder(t *testing.T) {
 			t.Run(fmt.Sprint(name, " stream ", stream), func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, ladder, func(t *testing.T, b *bench) {
-					other := map[string]string{"openai": "gpt-4o-mini", "responses": "gpt-4o-mini", "anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash-lite"}[name]
+					other := map[string]string{"openai": "gpt-4o-mini", "responses": "gpt-4o-mini",
+						"anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash-lite"}[name]
 					expect := func(what, prompt, want string, headers ...string) {
 						t.Helper()
 						if got := b.step(name, stream, prompt, headers...); got != want {
@@ -78,7 +81,8 @@ func TestLadder(t *testing.T) {
 					expect("its turn comes soon", "Good night!", sent)
 					time.Sleep(10 * time.Second)
 					expect("the first answer is old, and the quota is exhausted", "Hello!", "200 stale")
-					expect("the caller wants a fresh one", "Hello!", "200 "+other+", sent as "+other, "Cache-Control: max-age=0, no-cache")
+					expect("the caller wants a fresh one", "Hello!", "200 "+other+", sent as "+other,
+						"Cache-Control: max-age=0, no-cache")
 					time.Sleep(time.Minute)
 					expect("there is room again", "Hello!", sent)
 					time.Sleep(2 * time.Minute)
@@ -105,7 +109,8 @@ func TestCachedAnswersAreTheSame(t *testing.T) {
 			first := b.call(name, true, "Hello!")
 			time.Sleep(7 * time.Second)
 			again := b.call(name, true, "Hello!")
-			if again.body != first.body || again.header.Get("Content-Type") != first.header.Get("Content-Type") || again.header.Get("Age") != "7" {
+			if again.body != first.body || again.header.Get("Content-Type") != first.header.Get("Content-Type") ||
+				again.header.Get("Age") != "7" {
 				t.Errorf("%s: first %v\n%s\nthen %v\n%s", name, first.header, first.body, again.header, again.body)
 			}
 			if used := b.used("upstream", "account"); used["rpm"] != 1 {
@@ -165,7 +170,8 @@ func TestSharedCache(t *testing.T) {
 		s.config.Upstreams[0].Models[0].Cache = gateway.Cache{TTL: time.Hour, Shared: true}
 	})
 	b.call("openai", false, "Hello!")
-	if got := b.call("openai", false, "Hello!", "Authorization: Bearer "+bob); got.header.Get(gateway.HeaderCache) != gateway.CacheHit {
+	if got := b.call("openai", false, "Hello!",
+		"Authorization: Bearer "+bob); got.header.Get(gateway.HeaderCache) != gateway.CacheHit {
 		t.Errorf("got %v, want an answer from the cache", got.header)
 	}
 }
@@ -189,7 +195,8 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 		hits := 0
 		for i := 99; i >= 0; i-- { // the latest first, before others take their place
-			if b.call("openai", false, prompt(i), gateway.HeaderTimeout+": 0").header.Get(gateway.HeaderCache) == gateway.CacheHit {
+			if b.call("openai", false, prompt(i),
+				gateway.HeaderTimeout+": 0").header.Get(gateway.HeaderCache) == gateway.CacheHit {
 				hits++
 			}
 		}
@@ -231,7 +238,8 @@ func TestFallbacksThatCannotAnswer(t *testing.T) {
 	for name, change := range map[string]func(s *setup){
 		"never fits": func(s *setup) { s.policies[len(s.policies)-1].Limits[1].Amount = 10 },
 		"no price": func(s *setup) {
-			s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}}}
+			s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1,
+				Output: 1}}}
 		},
 		"fails": func(*setup) {},
 	} {
@@ -248,7 +256,8 @@ func TestFallbacksThatCannotAnswer(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if got := b.call("openai", false, fmt.Sprint("Hello ", i)); got.status != http.StatusOK || got.header.Get(gateway.HeaderModel) != "" {
+					if got := b.call("openai", false, fmt.Sprint("Hello ", i)); got.status != http.StatusOK ||
+						got.header.Get(gateway.HeaderModel) != "" {
 						t.Errorf("call %d: got %d %v %s", i, got.status, got.header, got.body)
 					}
 				}
@@ -313,12 +322,14 @@ func TestHeadersOfAProvidersRefusal(t *testing.T) {
 		ladder(s)
 		s.policies[0] = generous()
 	}, func(t *testing.T, b *bench) {
-		err := b.sim.Inject(simulator.Fault{Kind: simulator.FaultMinute, Model: "gpt-4o"}, simulator.Fault{Kind: simulator.FaultInternal, Model: "gpt-4o-mini"})
+		err := b.sim.Inject(simulator.Fault{Kind: simulator.FaultMinute, Model: "gpt-4o"},
+			simulator.Fault{Kind: simulator.FaultInternal, Model: "gpt-4o-mini"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := b.call("openai", false, "Hi!")
-		if policy := got.header.Get("RateLimit-Policy"); got.status != http.StatusTooManyRequests || len(b.sim.Calls()) != 2 || !strings.Contains(policy, "1000000") {
+		if policy := got.header.Get("RateLimit-Policy"); got.status != http.StatusTooManyRequests ||
+			len(b.sim.Calls()) != 2 || !strings.Contains(policy, "1000000") {
 			t.Errorf("got %d, RateLimit-Policy %q, after %d calls; want 429, the million requests a minute of gpt-4o, and 2 calls", got.status, policy, len(b.sim.Calls()))
 		}
 	})
@@ -339,10 +350,12 @@ func TestFailedFallbackIsLogged(t *testing.T) {
 		s.config.Upstreams = append(s.config.Upstreams, wrong)
 	}, func(t *testing.T, b *bench) {
 		b.call("openai", false, "Hello!")
-		if got := b.call("openai", false, "Good morning!", "Drawgate-Timeout: 0"); got.status != http.StatusTooManyRequests {
+		if got := b.call("openai", false, "Good morning!",
+			"Drawgate-Timeout: 0"); got.status != http.StatusTooManyRequests {
 			t.Errorf("got %d, want that of the model that was asked for", got.status)
 		}
-		for _, want := range []string{"a fallback was refused", "upstream=wrong", "status=404", "path=/v1/nowhere/v1/chat/completions"} {
+		for _, want := range []string{"a fallback was refused", "upstream=wrong", "status=404",
+			"path=/v1/nowhere/v1/chat/completions"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log has no %q: %s", want, log.String())
 			}

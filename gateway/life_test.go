@@ -66,7 +66,8 @@ func TestReloadKeepsStreams(t *testing.T) {
 	lines.Scan()
 
 	conf.Upstreams = append([]gateway.Upstream{}, conf.Upstreams...)
-	conf.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4o", Policy: "upstream"}, {Name: "other", Policy: "upstream"}}
+	conf.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4o", Policy: "upstream"},
+		{Name: "other", Policy: "upstream"}}
 	conf.Keys = []gateway.Key{{Name: "carol", Sum: sha256.Sum256([]byte("carol's key"))}}
 	if err := b.h.Use(conf); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,8 @@ func TestReloadKeepsStreams(t *testing.T) {
 	if got := b.call("openai", false, "Hello!"); got.status != http.StatusUnauthorized {
 		t.Errorf("a key that is gone: got %d %s", got.status, got.body)
 	}
-	if got := b.call("anthropic", false, "Hello!", "X-Api-Key: carol's key"); got.status != http.StatusServiceUnavailable {
+	if got := b.call("anthropic", false, "Hello!",
+		"X-Api-Key: carol's key"); got.status != http.StatusServiceUnavailable {
 		t.Errorf("an upstream that stays: got %d %s, want that its circuit is open", got.status, got.body)
 	}
 	bad := conf
@@ -297,7 +299,8 @@ func TestManyGatewaysOneQuota(t *testing.T) {
 		var benches []*bench
 		for range gateways {
 			p := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{
-				drawgate.RollingLimit("rpm", rpm, time.Minute), drawgate.RollingLimit("tpm", tpm, time.Minute).Of(llm.UnitTokens),
+				drawgate.RollingLimit("rpm", rpm, time.Minute),
+				drawgate.RollingLimit("tpm", tpm, time.Minute).Of(llm.UnitTokens),
 			}}
 			for i := range p.Limits {
 				p.Limits[i].Margin = 2 * time.Second
@@ -309,8 +312,9 @@ func TestManyGatewaysOneQuota(t *testing.T) {
 			defer e.Close()
 			u, _ := url.Parse("http://provider.test")
 			h, err := gateway.New(e, gateway.Config{
-				Upstreams: []gateway.Upstream{{Name: "openai", Profile: llm.OpenAI(), URL: u, Owner: "account", Models: []gateway.Model{{Name: "*", Policy: "upstream"}}}},
-				Keys:      []gateway.Key{{Name: "alice", Sum: sha256.Sum256([]byte(alice))}},
+				Upstreams: []gateway.Upstream{{Name: "openai", Profile: llm.OpenAI(), URL: u, Owner: "account",
+					Models: []gateway.Model{{Name: "*", Policy: "upstream"}}}},
+				Keys: []gateway.Key{{Name: "alice", Sum: sha256.Sum256([]byte(alice))}},
 			}, &gateway.Options{Base: sim.Transport(), Wait: 24 * time.Hour})
 			if err != nil {
 				t.Fatal(err)
@@ -322,7 +326,8 @@ func TestManyGatewaysOneQuota(t *testing.T) {
 		for i := range calls {
 			group.Go(func() {
 				time.Sleep(time.Duration(i%50) * 7 * time.Second)
-				prompt := fmt.Sprintf("%s\nsimulate: output=%d delay=%dms", strings.Repeat("word ", i), 1+i*7%200, i*13%3000)
+				prompt := fmt.Sprintf("%s\nsimulate: output=%d delay=%dms", strings.Repeat("word ", i), 1+i*7%200,
+					i*13%3000)
 				if got := benches[i%gateways].call("openai", i%2 == 0, prompt); got.status != http.StatusOK {
 					t.Errorf("call %d: got %d %s", i, got.status, got.body)
 				}

@@ -28,7 +28,8 @@ func TestLikelyOverrunIsTheDebt(t *testing.T) {
 		s.config.Upstreams = s.config.Upstreams[2:] // Gemini's
 		s.config.Upstreams[0].Likely = true
 		quota := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{
-			drawgate.RollingLimit("rpm", rpm, time.Minute), drawgate.RollingLimit("tpm", tpm, time.Minute).Of(llm.UnitInputTokens),
+			drawgate.RollingLimit("rpm", rpm, time.Minute), drawgate.RollingLimit("tpm", tpm,
+				time.Minute).Of(llm.UnitInputTokens),
 		}}
 		for i := range quota.Limits {
 			quota.Limits[i].Margin = 2 * time.Second
@@ -37,10 +38,11 @@ func TestLikelyOverrunIsTheDebt(t *testing.T) {
 		s.options.Wait = time.Hour
 		var calls atomic.Int64
 		s.sim.Tokens = func(_, text string) int { return simulator.CountTokens(text) * int(20+calls.Add(1)) / 20 }
-		s.sim.Quotas = []simulator.Quota{{Provider: simulator.Gemini, Name: "all", Models: []string{"*"}, Shared: true, Limits: []simulator.Limit{
-			{Name: "rpm", Dimension: simulator.Requests, Amount: rpm, Window: simulator.Rolling},
-			{Name: "tpm", Dimension: simulator.InputTokens, Amount: tpm, Window: simulator.Rolling},
-		}}}
+		s.sim.Quotas = []simulator.Quota{{Provider: simulator.Gemini, Name: "all", Models: []string{"*"}, Shared: true,
+			Limits: []simulator.Limit{
+				{Name: "rpm", Dimension: simulator.Requests, Amount: rpm, Window: simulator.Rolling},
+				{Name: "tpm", Dimension: simulator.InputTokens, Amount: tpm, Window: simulator.Rolling},
+			}}}
 	}, func(t *testing.T, b *bench) {
 		began := time.Now()
 		var group sync.WaitGroup
@@ -48,8 +50,10 @@ func TestLikelyOverrunIsTheDebt(t *testing.T) {
 			group.Go(func() {
 				for n := 0; time.Since(began) < 10*time.Minute; n++ {
 					prompt := fmt.Sprintf("%s\nsimulate: delay=3s", strings.Repeat("word ", 100*(1+(caller+n)%callers)))
-					b.do(b.raw(t.Context(), http.MethodPost, fmt.Sprintf("/gemini/v1beta/models/caller-%d:generateContent", caller),
-						fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}]}`, prompt), "X-Goog-Api-Key: "+alice))
+					b.do(b.raw(t.Context(), http.MethodPost,
+						fmt.Sprintf("/gemini/v1beta/models/caller-%d:generateContent", caller),
+						fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}]}`, prompt),
+						"X-Goog-Api-Key: "+alice))
 				}
 			})
 		}
@@ -96,7 +100,8 @@ func (b *bench) compareDebt() {
 		for _, r := range c.Refusals {
 			debt := int64(0)
 			for _, o := range all {
-				if end := o.event.Granted.Add(o.event.Took - o.event.Queued); !o.event.Granted.After(c.Arrived) && end.After(c.Arrived.Add(-early)) {
+				if end := o.event.Granted.Add(o.event.Took - o.event.Queued); !o.event.Granted.After(c.Arrived) &&
+					end.After(c.Arrived.Add(-early)) {
 					debt += o.debt
 				}
 			}

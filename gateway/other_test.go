@@ -31,7 +31,8 @@ func accounts(s *setup) {
 	s.config.Upstreams = []gateway.Upstream{
 		{Name: "openai", Profile: llm.OpenAI(), Key: firstKey, Models: []gateway.Model{
 			{Name: "gpt-4o", Policy: "upstream", Fallbacks: []string{"spare/gpt-4o"}},
-			{Name: "gpt-4.1", Policy: "upstream", Fallbacks: []string{"meta-llama/llama-4", "spare/meta-llama/llama-4"}},
+			{Name: "gpt-4.1", Policy: "upstream", Fallbacks: []string{"meta-llama/llama-4",
+				"spare/meta-llama/llama-4"}},
 			{Name: "meta-llama/*", Policy: "upstream"},
 		}},
 		{Name: "spare", Profile: llm.OpenAI(), Key: spareKey, Models: []gateway.Model{{Name: "*", Policy: "spare"}}},
@@ -48,7 +49,10 @@ func TestFallbackToAnotherUpstream(t *testing.T) {
 		var answered []string
 		inBubble(t, func(s *setup) {
 			accounts(s)
-			s.options.Answered = func(upstream, model, result string) { answered = append(answered, upstream+" "+model+" "+result) }
+			s.options.Answered = func(upstream, model, result string) {
+				answered = append(answered,
+					upstream+" "+model+" "+result)
+			}
 		}, func(t *testing.T, b *bench) {
 			for i, want := range []struct{ step, key string }{
 				{"200, sent as gpt-4o", "first"},
@@ -56,16 +60,19 @@ func TestFallbackToAnotherUpstream(t *testing.T) {
 				{"200 spare/gpt-4o, sent as gpt-4o", "spare"},
 			} {
 				if got := b.step("openai", stream, "Hello!"); got != want.step || b.last().Key != want.key {
-					t.Errorf("call %d: %s, of the account %s; want %s, of %s", i, got, b.last().Key, want.step, want.key)
+					t.Errorf("call %d: %s, of the account %s; want %s, of %s", i, got, b.last().Key, want.step,
+						want.key)
 				}
 			}
 			if got := b.step("openai", stream, "Hello!"); got != "429" {
 				t.Errorf("both are exhausted: %s", got)
 			}
-			if first, spare := b.used("upstream", "openai"), b.used("spare", "spare"); first["rpm"] != 1 || spare["rpm"] != 2 {
+			if first, spare := b.used("upstream", "openai"), b.used("spare", "spare"); first["rpm"] != 1 ||
+				spare["rpm"] != 2 {
 				t.Errorf("used: %v and %v", first, spare)
 			}
-			want := []string{"openai gpt-4o answered", "openai gpt-4o other_model", "openai gpt-4o other_model", "openai gpt-4o refused"}
+			want := []string{"openai gpt-4o answered", "openai gpt-4o other_model", "openai gpt-4o other_model",
+				"openai gpt-4o refused"}
 			if !slices.Equal(answered, want) {
 				t.Errorf("reported %q, want %q", answered, want)
 			}
@@ -80,7 +87,9 @@ func TestFallbacksWithASlash(t *testing.T) {
 	t.Parallel()
 	inBubble(t, accounts, func(t *testing.T, b *bench) {
 		gpt41 := func() string {
-			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", `{"model":"gpt-4.1","max_tokens":5,"messages":[{"role":"user","content":"Hi!"}]}`, "Authorization: Bearer "+alice)
+			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions",
+				`{"model":"gpt-4.1","max_tokens":5,"messages":[{"role":"user","content":"Hi!"}]}`,
+				"Authorization: Bearer "+alice)
 			return b.do(r).header.Get(gateway.HeaderModel)
 		}
 		if got := gpt41(); got != "" {
@@ -137,19 +146,25 @@ func TestModelThatIsNotOffered(t *testing.T) {
 		accounts(s)
 		s.policies[0] = generous()
 		s.config.Upstreams[0].Models[1].Fallbacks = nil
-		s.config.Upstreams[0].Models = append(s.config.Upstreams[0].Models, gateway.Model{Name: "o1", Policy: "upstream", Fallbacks: []string{"gpt-4o"}})
-		none := []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling, Scope: simulator.Project}}
+		s.config.Upstreams[0].Models = append(s.config.Upstreams[0].Models,
+			gateway.Model{Name: "o1", Policy: "upstream", Fallbacks: []string{"gpt-4o"}})
+		none := []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling,
+			Scope: simulator.Project}}
 		s.sim.Keys[0].Project = "first"
-		s.sim.Quotas = []simulator.Quota{{Provider: "openai", Name: "none", Models: []string{"gpt-4.1", "o1"}, Limits: none}, {Provider: "openai", Name: "rest", Models: []string{"*"}}}
+		s.sim.Quotas = []simulator.Quota{{Provider: "openai", Name: "none", Models: []string{"gpt-4.1", "o1"},
+			Limits: none}, {Provider: "openai", Name: "rest", Models: []string{"*"}}}
 	}, func(t *testing.T, b *bench) {
 		call := func(model string, headers ...string) reply {
-			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", `{"model":"`+model+`","max_tokens":5,"messages":[{"role":"user","content":"Hi!"}]}`, append(headers, "Authorization: Bearer "+alice)...)
+			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions",
+				`{"model":"`+model+`","max_tokens":5,"messages":[{"role":"user","content":"Hi!"}]}`,
+				append(headers, "Authorization: Bearer "+alice)...)
 			return b.do(r)
 		}
 		if got := call("gpt-4.1", "OpenAI-Organization: other"); got.status != http.StatusTooManyRequests {
 			t.Fatalf("the first call: %d %s, want the provider's own answer", got.status, got.body)
 		}
-		if got := call("gpt-4.1"); got.status != http.StatusNotFound || got.header.Get("X-Should-Retry") != "false" || len(b.sim.Calls()) != 1 {
+		if got := call("gpt-4.1"); got.status != http.StatusNotFound || got.header.Get("X-Should-Retry") != "false" ||
+			len(b.sim.Calls()) != 1 {
 			t.Errorf("the second call: %d %s, and the provider got %d calls", got.status, got.body, len(b.sim.Calls()))
 		}
 		if got := b.step("openai", false, "Hello!"); got != "200, sent as gpt-4o" {
@@ -161,7 +176,8 @@ func TestModelThatIsNotOffered(t *testing.T) {
 			}
 		}
 		if n := len(b.sim.Calls()); n != 1+1+1+2 {
-			t.Errorf("the provider got %d calls, want one of each model that it does not have, and three of the other", n)
+			t.Errorf("the provider got %d calls, want one of each model that it does not have, and three of the other",
+				n)
 		}
 	})
 }
@@ -181,11 +197,13 @@ func TestGatewayObeysWhatTheProviderTells(t *testing.T) {
 		s.options.Wait = time.Hour
 		s.sim.Quotas = []simulator.Quota{{
 			Provider: "openai", Name: "small", Models: []string{"*"},
-			Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling, Amount: 5}},
+			Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling,
+				Amount: 5}},
 		}}
 	}, func(t *testing.T, b *bench) {
 		for i := range 20 {
-			if got := b.call("openai", i%2 == 0, "Hello!", "OpenAI-Organization: org-"+string(rune('a'+i))); got.status != http.StatusOK {
+			if got := b.call("openai", i%2 == 0, "Hello!",
+				"OpenAI-Organization: org-"+string(rune('a'+i))); got.status != http.StatusOK {
 				t.Errorf("call %d: %d %s", i, got.status, got.body)
 			}
 		}

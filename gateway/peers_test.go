@@ -63,7 +63,8 @@ func TestPeers02RefusedTokensBurnNothing(t *testing.T) {
 				}
 				quota, caller := b.used("upstream", "account"), b.used("caller", "alice")
 				refused := 0
-				for got := b.call("openai", false, "Hello!", atOnce); got.status != http.StatusOK; got = b.call("openai", false, "Hello!", atOnce) {
+				for got := b.call("openai", false, "Hello!",
+					atOnce); got.status != http.StatusOK; got = b.call("openai", false, "Hello!", atOnce) {
 					if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, `limit \"tpm\"`) {
 						t.Fatalf("got %d %s, want a refusal for the tokens", got.status, got.body)
 					}
@@ -72,13 +73,15 @@ func TestPeers02RefusedTokensBurnNothing(t *testing.T) {
 						now["tpm"] = quota["tpm"]
 					}
 					if !maps.Equal(now, quota) || !maps.Equal(b.used("caller", "alice"), caller) {
-						t.Fatalf("after %d refusals %v and %v are used, want %v and %v", refused, now, b.used("caller", "alice"), quota, caller)
+						t.Fatalf("after %d refusals %v and %v are used, want %v and %v", refused, now,
+							b.used("caller", "alice"), quota, caller)
 					}
 					refused++
 					time.Sleep(100 * time.Millisecond)
 				}
 				if now := b.used("upstream", "account"); refused < 10 || now["rpm"] != 2 || len(b.sim.Calls()) != 2 {
-					t.Errorf("%d refusals, and then %v are used by %d calls, want 2 requests", refused, now, len(b.sim.Calls()))
+					t.Errorf("%d refusals, and then %v are used by %d calls, want 2 requests", refused, now,
+						len(b.sim.Calls()))
 				}
 			})
 		})
@@ -130,19 +133,25 @@ func TestPeers04NoMinuteHasTwiceTheLimit(t *testing.T) {
 func TestPeers06CallsAtOnceDoNotOvershoot(t *testing.T) {
 	t.Parallel()
 	const callers, limit = 50, 2000
-	for unit, name := range map[string]string{llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic", "usd_micros": "gemini"} {
+	for unit, name := range map[string]string{llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic",
+		"usd_micros": "gemini"} {
 		t.Run(unit, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(s *setup) {
 				quotaOf(drawgate.RollingLimit("most", limit, time.Hour).Of(unit))(s)
-				s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{ // a token of output costs one millionth
-					"gpt-4o": {Output: 1_000_000}, "claude-sonnet-4-5": {Output: 1_000_000}, "gemini-2.5-flash": {Output: 1_000_000},
+				// a token of output costs one millionth
+				s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{
+					"gpt-4o": {Output: 1_000_000}, "claude-sonnet-4-5": {Output: 1_000_000},
+					"gemini-2.5-flash": {Output: 1_000_000},
 				}}
 			}, func(t *testing.T, b *bench) {
 				var group sync.WaitGroup
 				statuses := make(chan int, callers)
 				for range callers {
-					group.Go(func() { statuses <- b.call(name, true, "Hello!\nsimulate: output=200 chunk=1s", atOnce).status })
+					group.Go(func() {
+						statuses <- b.call(name, true, "Hello!\nsimulate: output=200 chunk=1s",
+							atOnce).status
+					})
 				}
 				synctest.Wait() // all streams have begun, and none has ended
 				held := b.used("upstream", "account")["most"]
@@ -158,11 +167,14 @@ func TestPeers06CallsAtOnceDoNotOvershoot(t *testing.T) {
 						really += c.Input
 					}
 				}
-				if n := granted[http.StatusOK]; n < 6 || n > limit/200 || granted[http.StatusTooManyRequests] != callers-n {
+				if n := granted[http.StatusOK]; n < 6 || n > limit/200 ||
+					granted[http.StatusTooManyRequests] != callers-n {
 					t.Errorf("answers by status: %v, want 6 to %d of 200 %s each", granted, limit/200, unit)
 				}
-				if used := b.used("upstream", "account")["most"]; held > limit || really > limit || used < really || used > limit {
-					t.Errorf("%d %s were held, %d are used; the provider counts %d, and the limit is %d", held, unit, used, really, limit)
+				if used := b.used("upstream", "account")["most"]; held > limit || really > limit || used < really ||
+					used > limit {
+					t.Errorf("%d %s were held, %d are used; the provider counts %d, and the limit is %d", held, unit,
+						used, really, limit)
 				}
 			})
 		})
@@ -181,30 +193,34 @@ func TestPeers07LateSettlementCreditsItsOwnWindow(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, quotaOf(minute.Of(llm.UnitInputTokens), drawgate.CalendarLimit("day", 10_000, drawgate.Day, "UTC").Of(llm.UnitInputTokens)), func(t *testing.T, b *bench) {
-				prompt := strings.Repeat("word ", 100)
-				time.Sleep(50 * time.Second)
-				late := make(chan reply)
-				go func() { late <- b.call("gemini", true, prompt+"\nsimulate: output=9 size=1 chunk=10s") }()
-				time.Sleep(75 * time.Second) // its minute is over, and it runs
-				if got := b.call("gemini", false, prompt); got.status != http.StatusOK {
-					t.Fatalf("got %d %s", got.status, got.body)
-				}
-				before := b.used("upstream", "account")
-				if got := <-late; got.status != http.StatusOK || b.h.UnderWay() != 0 {
-					t.Fatalf("the long call: %d %s", got.status, got.body)
-				}
-				after := b.used("upstream", "account")
-				if e := b.events[1]; e.Estimate[1].N <= e.Usage.Input {
-					t.Fatalf("%d tokens were held for %d, want that some come back", e.Estimate[1].N, e.Usage.Input)
-				}
-				if after["minute"] != before["minute"] {
-					t.Errorf("%d tokens of the minute are used, and %d after a call of the minute before has ended", before["minute"], after["minute"])
-				}
-				if want := b.events[0].Usage.Input + b.events[1].Usage.Input; after["day"] != want || before["day"] <= want {
-					t.Errorf("%d tokens of the day are used, and then %d, want %d", before["day"], after["day"], want)
-				}
-			})
+			inBubble(t, quotaOf(minute.Of(llm.UnitInputTokens),
+				drawgate.CalendarLimit("day", 10_000, drawgate.Day, "UTC").Of(llm.UnitInputTokens)),
+				func(t *testing.T, b *bench) {
+					prompt := strings.Repeat("word ", 100)
+					time.Sleep(50 * time.Second)
+					late := make(chan reply)
+					go func() { late <- b.call("gemini", true, prompt+"\nsimulate: output=9 size=1 chunk=10s") }()
+					time.Sleep(75 * time.Second) // its minute is over, and it runs
+					if got := b.call("gemini", false, prompt); got.status != http.StatusOK {
+						t.Fatalf("got %d %s", got.status, got.body)
+					}
+					before := b.used("upstream", "account")
+					if got := <-late; got.status != http.StatusOK || b.h.UnderWay() != 0 {
+						t.Fatalf("the long call: %d %s", got.status, got.body)
+					}
+					after := b.used("upstream", "account")
+					if e := b.events[1]; e.Estimate[1].N <= e.Usage.Input {
+						t.Fatalf("%d tokens were held for %d, want that some come back", e.Estimate[1].N, e.Usage.Input)
+					}
+					if after["minute"] != before["minute"] {
+						t.Errorf("%d tokens of the minute are used, and %d after a call of the minute before has ended",
+							before["minute"], after["minute"])
+					}
+					if want := b.events[0].Usage.Input + b.events[1].Usage.Input; after["day"] != want ||
+						before["day"] <= want {
+						t.Errorf("%d tokens of the day are used, and then %d, want %d", before["day"], after["day"], want)
+					}
+				})
 		})
 	}
 }
@@ -245,23 +261,28 @@ func TestPeers14RetryAfterIsTheRealWait(t *testing.T) {
 	}{
 		"minute": {
 			drawgate.RollingLimit("rpm", 2, time.Minute),
-			time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC), time.Date(2026, 3, 1, 12, 1, 10, 500e6, time.UTC), time.Date(2026, 3, 1, 12, 1, 30, 0, time.UTC),
+			time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC), time.Date(2026, 3, 1, 12, 1, 10, 500e6, time.UTC),
+			time.Date(2026, 3, 1, 12, 1, 30, 0, time.UTC),
 		},
 		"bucket": { // drains one in 30 s
 			drawgate.BucketLimit("rpm", 2, time.Minute, 2),
-			time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 1, 12, 0, 7, 0, time.UTC), time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC),
+			time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 1, 12, 0, 7, 0, time.UTC),
+			time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC),
 		},
 		"the last seconds of a day": {
 			drawgate.CalendarLimit("rpd", 2, drawgate.Day, "America/Los_Angeles"),
-			time.Date(2026, 3, 1, 20, 0, 0, 0, california), time.Date(2026, 3, 1, 23, 59, 30, 0, california), time.Date(2026, 3, 2, 0, 0, 0, 0, california),
+			time.Date(2026, 3, 1, 20, 0, 0, 0, california), time.Date(2026, 3, 1, 23, 59, 30, 0, california),
+			time.Date(2026, 3, 2, 0, 0, 0, 0, california),
 		},
 		"midnight is over in UTC": {
 			drawgate.CalendarLimit("rpd", 2, drawgate.Day, "America/Los_Angeles"),
-			time.Date(2026, 3, 1, 15, 0, 0, 0, california), time.Date(2026, 3, 2, 0, 30, 0, 0, time.UTC), time.Date(2026, 3, 2, 0, 0, 0, 0, california),
+			time.Date(2026, 3, 1, 15, 0, 0, 0, california), time.Date(2026, 3, 2, 0, 30, 0, 0, time.UTC),
+			time.Date(2026, 3, 2, 0, 0, 0, 0, california),
 		},
 		"a day of 23 hours": { // the clocks go forward at 2:00
 			drawgate.CalendarLimit("rpd", 2, drawgate.Day, "America/Los_Angeles"),
-			time.Date(2026, 3, 8, 0, 30, 0, 0, california), time.Date(2026, 3, 8, 1, 0, 0, 0, california), time.Date(2026, 3, 9, 0, 0, 0, 0, california),
+			time.Date(2026, 3, 8, 0, 30, 0, 0, california), time.Date(2026, 3, 8, 1, 0, 0, 0, california),
+			time.Date(2026, 3, 9, 0, 0, 0, 0, california),
 		},
 	} {
 		for _, provider := range []string{"openai", "anthropic", "gemini"} {
@@ -277,7 +298,8 @@ func TestPeers14RetryAfterIsTheRealWait(t *testing.T) {
 					if want := c.fits.Sub(c.asked); got.status != http.StatusTooManyRequests || exact != want {
 						t.Errorf("got %d, retry after %v, want 429 and %v", got.status, exact, want)
 					}
-					if want := fmt.Sprintf(`"retryDelay":"%vs"`, exact.Seconds()); provider == "gemini" && !strings.Contains(got.body, want) {
+					if want := fmt.Sprintf(`"retryDelay":"%vs"`, exact.Seconds()); provider == "gemini" &&
+						!strings.Contains(got.body, want) {
 						t.Errorf("got %s, want %s", got.body, want)
 					}
 					time.Sleep(exact - time.Millisecond)
@@ -300,10 +322,12 @@ func TestPeers14RetryAfterIsTheRealWait(t *testing.T) {
 // req: PEERS 15, C7
 func TestPeers15CostAboveTheLimitIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	for unit, name := range map[string]string{llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic", llm.UnitInputTokens: "gemini"} {
+	for unit, name := range map[string]string{llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic",
+		llm.UnitInputTokens: "gemini"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, quotaOf(drawgate.RollingLimit("rpm", 1, time.Minute), drawgate.RollingLimit("most", 199, time.Minute).Of(unit)), func(t *testing.T, b *bench) {
+			inBubble(t, quotaOf(drawgate.RollingLimit("rpm", 1, time.Minute),
+				drawgate.RollingLimit("most", 199, time.Minute).Of(unit)), func(t *testing.T, b *bench) {
 				long := "Hello! " + strings.Repeat("word ", 300)
 				began := time.Now()
 				got := b.call(name, false, long)

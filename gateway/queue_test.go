@@ -93,13 +93,15 @@ func TestDeadlinesInTheQueue(t *testing.T) {
 			}
 			got := b.call("anthropic", false, "second", headers...)
 			if got.status != want.status || time.Since(began) != want.after {
-				t.Errorf("%q: got %d after %v, want %d after %v", header, got.status, time.Since(began), want.status, want.after)
+				t.Errorf("%q: got %d after %v, want %d after %v", header, got.status, time.Since(began), want.status,
+					want.after)
 			}
 			if got.header.Get("Retry-After") != "60" {
 				t.Errorf("%q: Retry-After is %q, want 60", header, got.header.Get("Retry-After"))
 			}
 			time.Sleep(20 * time.Second) // now its turn comes in time
-			if got := b.call("anthropic", false, "third"); got.status != http.StatusOK || time.Since(began) < time.Minute {
+			if got := b.call("anthropic", false, "third"); got.status != http.StatusOK ||
+				time.Since(began) < time.Minute {
 				t.Errorf("%q: got %d after %v, want an answer after a minute", header, got.status, time.Since(began))
 			}
 		})
@@ -119,7 +121,8 @@ func TestFullQueue(t *testing.T) {
 		done := make(chan reply)
 		go func() { done <- b.call("openai", false, "second") }()
 		synctest.Wait()
-		if got := b.call("openai", false, "third"); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		if got := b.call("openai", false, "third"); got.status != http.StatusServiceUnavailable ||
+			got.header.Get("Retry-After") == "" {
 			t.Errorf("got %d %v %s, want 503 with Retry-After", got.status, got.header, got.body)
 		}
 		if got := <-done; got.status != http.StatusOK {
@@ -153,7 +156,8 @@ func TestBudgets(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
 		s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{
-			"gpt-4o": {Input: 2_500_000, Output: 10_000_000}, "claude-sonnet-4": {Input: 3_000_000, CacheRead: 300_000, CacheWrite: 3_750_000, Output: 15_000_000},
+			"gpt-4o":          {Input: 2_500_000, Output: 10_000_000},
+			"claude-sonnet-4": {Input: 3_000_000, CacheRead: 300_000, CacheWrite: 3_750_000, Output: 15_000_000},
 		}}
 		s.policies = append(s.policies, drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{
 			drawgate.CalendarLimit("budget", 20_000, drawgate.Day, "UTC").Of("usd_micros"), // two cents
@@ -184,7 +188,8 @@ func TestBudgets(t *testing.T) {
 		if spent > 20_000 || spent < 15_000 {
 			t.Errorf("%d millionths were spent of 20,000, want nearly all, and no more", spent)
 		}
-		if got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 0", "Authorization: Bearer "+bob); got.status != http.StatusOK {
+		if got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 0",
+			"Authorization: Bearer "+bob); got.status != http.StatusOK {
 			t.Errorf("another key: got %d %s", got.status, got.body)
 		}
 		got := b.call("gemini", false, "Hello!")
@@ -201,7 +206,8 @@ func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
 		s.options.Wait = time.Hour
-		s.policies = append(s.policies, drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("running", 2)}})
+		s.policies = append(s.policies, drawgate.Policy{Name: "caller",
+			Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("running", 2)}})
 		s.rules = callerRule(`attr("team")`)
 	}, func(t *testing.T, b *bench) {
 		var group sync.WaitGroup
@@ -261,7 +267,8 @@ func TestStoreUnavailable(t *testing.T) {
 	store.mu.Unlock()
 	for name := range apis {
 		got := b.call(name, false, "Hello!", gateway.HeaderTimeout+": 0")
-		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || strings.Contains(got.body, "connection refused") {
+		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" ||
+			strings.Contains(got.body, "connection refused") {
 			t.Errorf("%s: got %d %v %s, want 503", name, got.status, got.header, got.body)
 		}
 	}
@@ -303,16 +310,19 @@ func TestTinyWaits(t *testing.T) {
 // req: C7 C12
 func TestFallbackGrants(t *testing.T) {
 	t.Parallel()
-	for fallback, want := range map[drawgate.Fallback]int{drawgate.FallbackClosed: http.StatusServiceUnavailable, drawgate.FallbackOpen: http.StatusOK} {
+	for fallback, want := range map[drawgate.Fallback]int{drawgate.FallbackClosed: http.StatusServiceUnavailable,
+		drawgate.FallbackOpen: http.StatusOK} {
 		inBubble(t, func(s *setup) {
 			p := generous()
 			p.Fallback = fallback
-			s.policies, s.store = append(s.policies, p), guard.New(&failing{Store: memstore.New(nil), down: true}, &guard.Options{}).Full()
+			s.policies, s.store = append(s.policies, p), guard.New(&failing{Store: memstore.New(nil), down: true},
+				&guard.Options{}).Full()
 		}, func(t *testing.T, b *bench) {
 			for _, wait := range []string{"0", "60ms"} {
 				got := b.call("openai", true, "Hello!", gateway.HeaderTimeout+": "+wait)
 				if got.status != want || want == http.StatusOK && got.header.Get("X-RateLimit-Fallback") != "true" {
-					t.Errorf("fallback %v, after %s: got %d %v %s, want %d that says so", fallback, wait, got.status, got.header, got.body, want)
+					t.Errorf("fallback %v, after %s: got %d %v %s, want %d that says so", fallback, wait, got.status,
+						got.header, got.body, want)
 				}
 			}
 			b.settled()

@@ -28,7 +28,8 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 		s.config.Keys[0].Models = []string{"openai/gpt-4*", "closed/*", "anthropic/*", "gemini/*"}
 		for i := range s.config.Upstreams {
 			u := &s.config.Upstreams[i]
-			u.Models = []gateway.Model{{Name: "gpt-*", Policy: "upstream"}, {Name: "claude-*", Policy: "upstream"}, {Name: "gemini-*", Policy: "upstream"}}
+			u.Models = []gateway.Model{{Name: "gpt-*", Policy: "upstream"}, {Name: "claude-*", Policy: "upstream"},
+				{Name: "gemini-*", Policy: "upstream"}}
 		}
 		closed := s.config.Upstreams[0]
 		closed.Name, closed.URL = "closed", closedURL()
@@ -185,7 +186,8 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 			[]string{"X-Goog-Api-Key: " + alice},
 			http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT",
 		},
-		"unreachable": {"POST", "/closed/v1/chat/completions", `{"model":"gpt-4o","messages":[]}`, []string{key}, http.StatusBadGateway, "cannot be reached"},
+		"unreachable": {"POST", "/closed/v1/chat/completions", `{"model":"gpt-4o","messages":[]}`, []string{key},
+			http.StatusBadGateway, "cannot be reached"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +196,8 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 			if got.status != c.status || got.err != nil || !strings.Contains(got.body, c.says) {
 				t.Errorf("got %d %v %s, want %d with %q", got.status, got.err, got.body, c.status, c.says)
 			}
-			if retry := got.header.Get("X-Should-Retry"); name == "unreachable" && retry != "" || name != "unreachable" && retry != "false" {
+			if retry := got.header.Get("X-Should-Retry"); name == "unreachable" && retry != "" ||
+				name != "unreachable" && retry != "false" {
 				t.Errorf("X-Should-Retry is %q", retry)
 			}
 			if n := len(b.sim.Calls()); n != 0 {
@@ -224,7 +227,8 @@ func TestWhatProvidersFailWith(t *testing.T) {
 				}
 			})
 			for range 3 {
-				if got := b.call(name, false, "Hello!\nsimulate: fault=500"); got.status != http.StatusInternalServerError {
+				if got := b.call(name, false,
+					"Hello!\nsimulate: fault=500"); got.status != http.StatusInternalServerError {
 					t.Errorf("got %d %s, want the provider's own 500", got.status, got.body)
 				}
 			}
@@ -234,7 +238,8 @@ func TestWhatProvidersFailWith(t *testing.T) {
 			if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "3600" {
 				t.Errorf("got %d %v %s, want 503 for an hour", got.status, got.header, got.body)
 			}
-			if state, after, ok := b.h.Circuit(apis[name].upstream); state != outbound.CircuitOpen || after <= 0 || !ok {
+			if state, after, ok := b.h.Circuit(apis[name].upstream); state != outbound.CircuitOpen || after <= 0 ||
+				!ok {
 				t.Errorf("the circuit is %s for %v", state, after)
 			}
 			if after := b.used("upstream", "account"); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -251,11 +256,13 @@ func TestWhatProvidersFailWith(t *testing.T) {
 func TestProvidersRefusals(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, b *bench) {
-		if got := b.call("openai", true, "Hello!\nsimulate: fault=minute"); got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "Rate limit reached") {
+		if got := b.call("openai", true, "Hello!\nsimulate: fault=minute"); got.status != http.StatusTooManyRequests ||
+			!strings.Contains(got.body, "Rate limit reached") {
 			t.Errorf("got %d %s", got.status, got.body)
 		}
 		got := b.call("openai", false, "Hello!", gateway.HeaderTimeout+": 1s", "Authorization: Bearer "+bob)
-		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "paused") || got.header.Get("Retry-After") == "" {
+		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "paused") ||
+			got.header.Get("Retry-After") == "" {
 			t.Errorf("another caller: got %d %v %s, want that the quota is paused", got.status, got.header, got.body)
 		}
 	})
@@ -343,12 +350,14 @@ func TestSilentProviders(t *testing.T) {
 				began := time.Now()
 				got := b.call(name, c.stream, "Hello!\nsimulate: "+c.how)
 				if got.status != c.status || (got.err != nil) != c.cut || time.Since(began) != c.after {
-					t.Errorf("%s, %s: got %d %v after %v, want %d, cut off %v, after %v", name, c.how, got.status, got.err, time.Since(began), c.status, c.cut, c.after)
+					t.Errorf("%s, %s: got %d %v after %v, want %d, cut off %v, after %v", name, c.how, got.status,
+						got.err, time.Since(began), c.status, c.cut, c.after)
 				}
 				if c.stream && c.cut && !strings.Contains(got.body, "did not answer in time") {
 					t.Errorf("%s, %s: the stream does not say why it ends", name, c.how)
 				}
-				if e := b.events[len(b.events)-1]; (e.Outcome == outbound.Failed) != (c.cut || c.status != http.StatusOK) {
+				if e := b.events[len(b.events)-1]; (e.Outcome == outbound.Failed) != (c.cut ||
+					c.status != http.StatusOK) {
 					t.Errorf("%s, %s: %v with %v", name, c.how, e.Outcome, e.Err)
 				}
 			}
@@ -380,9 +389,12 @@ func TestSecretsStayInside(t *testing.T) {
 		})
 	})
 	for name := range apis {
-		for _, status := range []int{http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusInternalServerError} {
-			r := b.request(t.Context(), name, false, "Hello!", "X-Answer: "+fmt.Sprint(status), "Cookie: a=b", "X-Forwarded-For: 192.0.2.1", "OpenAI-Organization: other",
-				"X-Goog-User-Project: other", "Connection: X-Hop", "X-Hop: 1", gateway.HeaderPriority+": 1", "X-Http-Method-Override: DELETE", "User-Agent: sdk/1")
+		for _, status := range []int{http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized,
+			http.StatusForbidden, http.StatusInternalServerError} {
+			r := b.request(t.Context(), name, false, "Hello!", "X-Answer: "+fmt.Sprint(status), "Cookie: a=b",
+				"X-Forwarded-For: 192.0.2.1", "OpenAI-Organization: other",
+				"X-Goog-User-Project: other", "Connection: X-Hop", "X-Hop: 1", gateway.HeaderPriority+": 1",
+				"X-Http-Method-Override: DELETE", "User-Agent: sdk/1")
 			r.URL.RawQuery = "key=" + alice + "&alt=json&api-version=2"
 			resp, err := b.server.Client().Do(r)
 			if err != nil {
@@ -391,13 +403,15 @@ func TestSecretsStayInside(t *testing.T) {
 			body, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			all := fmt.Sprint(resp.Header, string(body))
-			if strings.Contains(all, upstreamKey) || strings.Contains(all, "session=1") || strings.Contains(all, "h3=") {
+			if strings.Contains(all, upstreamKey) || strings.Contains(all, "session=1") ||
+				strings.Contains(all, "h3=") {
 				t.Errorf("%s, status %d: the answer shows what it must not: %s", name, status, all)
 			}
 			if status == http.StatusUnauthorized && resp.StatusCode != http.StatusBadGateway {
 				t.Errorf("%s: the gateway's own key is wrong: got %d, want 502", name, resp.StatusCode)
 			}
-			if sent := fmt.Sprint(seen, query); strings.Contains(sent, alice) || strings.Contains(sent, "other") || strings.Contains(sent, "192.0.2.1") {
+			if sent := fmt.Sprint(seen, query); strings.Contains(sent, alice) || strings.Contains(sent, "other") ||
+				strings.Contains(sent, "192.0.2.1") {
 				t.Errorf("%s: the provider sees what it must not: %s", name, sent)
 			}
 			for _, h := range []string{"Cookie", "X-Hop", gateway.HeaderPriority, "X-Http-Method-Override"} {
@@ -405,12 +419,15 @@ func TestSecretsStayInside(t *testing.T) {
 					t.Errorf("%s: the provider sees %s", name, h)
 				}
 			}
-			if strings.Count(fmt.Sprint(seen), upstreamKey) != 1 || seen.Get("User-Agent") != "sdk/1" || query.Get("api-version") != "2" {
-				t.Errorf("%s: the provider sees %v %v, want its own key once, and the rest as it was", name, seen, query)
+			if strings.Count(fmt.Sprint(seen), upstreamKey) != 1 || seen.Get("User-Agent") != "sdk/1" ||
+				query.Get("api-version") != "2" {
+				t.Errorf("%s: the provider sees %v %v, want its own key once, and the rest as it was", name, seen,
+					query)
 			}
 		}
 	}
-	if text := fmt.Sprintf("%v %+v %#v", gateway.Upstream{Key: upstreamKey}, gateway.Upstream{Key: upstreamKey}, gateway.Upstream{Key: upstreamKey}); strings.Contains(text, upstreamKey) {
+	if text := fmt.Sprintf("%v %+v %#v", gateway.Upstream{Key: upstreamKey}, gateway.Upstream{Key: upstreamKey},
+		gateway.Upstream{Key: upstreamKey}); strings.Contains(text, upstreamKey) {
 		t.Errorf("an upstream prints its key: %s", text)
 	}
 }
@@ -420,7 +437,8 @@ func TestKeysWhereSDKsPutThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	a := apis["gemini"]
-	for _, place := range []string{"Authorization: Bearer ", "authorization: bearer ", "X-Api-Key: ", "X-Goog-Api-Key: ", "Api-Key: ", "?key="} {
+	for _, place := range []string{"Authorization: Bearer ", "authorization: bearer ", "X-Api-Key: ",
+		"X-Goog-Api-Key: ", "Api-Key: ", "?key="} {
 		r := b.raw(t.Context(), http.MethodPost, "/gemini"+a.path, fmt.Sprintf(a.body, "Hello!", ""))
 		if place == "?key=" {
 			r.URL.RawQuery = "key=" + alice
@@ -438,14 +456,17 @@ func TestKeysWhereSDKsPutThem(t *testing.T) {
 func TestUncountedCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	got := b.do(b.raw(t.Context(), http.MethodPost, "/anthropic/v1/messages/count_tokens", `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"Hello!"}]}`, "X-Api-Key: "+alice))
+	got := b.do(b.raw(t.Context(), http.MethodPost, "/anthropic/v1/messages/count_tokens",
+		`{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"Hello!"}]}`, "X-Api-Key: "+alice))
 	if got.status != http.StatusOK || !strings.Contains(got.body, "input_tokens") {
 		t.Errorf("got %d %s", got.status, got.body)
 	}
-	if got := b.do(b.raw(t.Context(), http.MethodGet, "/openai/v1/models", "", "Authorization: Bearer "+alice)); got.status != http.StatusNotFound || strings.Contains(got.body, "gateway") {
+	if got := b.do(b.raw(t.Context(), http.MethodGet, "/openai/v1/models", "",
+		"Authorization: Bearer "+alice)); got.status != http.StatusNotFound || strings.Contains(got.body, "gateway") {
 		t.Errorf("got %d %s, want the simulator's own answer: it has no such path", got.status, got.body)
 	}
-	if got := b.do(b.raw(t.Context(), http.MethodGet, "/healthz", "")); got.status != http.StatusOK || got.body != "ok\n" {
+	if got := b.do(b.raw(t.Context(), http.MethodGet, "/healthz", "")); got.status != http.StatusOK ||
+		got.body != "ok\n" {
 		t.Errorf("got %d %s", got.status, got.body)
 	}
 	if used := b.used("upstream", "account"); used["rpm"] != 0 {
@@ -465,7 +486,8 @@ func TestCallsThatNeverFit(t *testing.T) {
 		s.policies = append(s.policies, p)
 	})
 	got := b.call("openai", false, "Hello!")
-	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "max_tokens") || got.header.Get("Retry-After") != "" || got.header.Get("X-Should-Retry") != "false" {
+	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "max_tokens") ||
+		got.header.Get("Retry-After") != "" || got.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("got %d %v %s, want 400 that is not retried", got.status, got.header, got.body)
 	}
 }
@@ -477,16 +499,19 @@ func TestCallsThatNeverFit(t *testing.T) {
 func TestDearerCallsAreRefused(t *testing.T) {
 	t.Parallel()
 	const body = `{"model":"gpt-4o","max_tokens":5,"service_tier":"priority","messages":[{"role":"user","content":"Hello!"}]}`
-	for _, prices := range []*llm.Prices{nil, {Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}}}} {
+	for _, prices := range []*llm.Prices{nil, {Currency: "usd",
+		Models: map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}}}} {
 		inBubble(t, func(s *setup) { s.config.Prices = prices }, func(t *testing.T, b *bench) {
-			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body, "Authorization: Bearer "+alice))
+			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
+				"Authorization: Bearer "+alice))
 			if prices == nil {
 				if got.status != http.StatusOK {
 					t.Errorf("without prices: %d %s", got.status, got.body)
 				}
 				return
 			}
-			if got.status != http.StatusBadRequest || !strings.Contains(got.body, "prices do not cover what the call asks for (service_tier): leave it out") {
+			if got.status != http.StatusBadRequest || !strings.Contains(got.body,
+				"prices do not cover what the call asks for (service_tier): leave it out") {
 				t.Errorf("got %d %s, want 400 that names the field", got.status, got.body)
 			}
 			if n := len(b.sim.Calls()); n != 0 {
@@ -512,7 +537,8 @@ func TestCallsWithoutAnUpstream(t *testing.T) {
 		"/v1beta/models/gemini-2.5-flash:generateContent": `"status":"NOT_FOUND"`,
 	} {
 		got := b.do(b.raw(t.Context(), http.MethodPost, path, `{}`))
-		if got.status != http.StatusNotFound || !strings.Contains(got.body, form) || !strings.Contains(got.body, "add it to the base URL") {
+		if got.status != http.StatusNotFound || !strings.Contains(got.body, form) ||
+			!strings.Contains(got.body, "add it to the base URL") {
 			t.Errorf("%s: got %d %s, want %s", path, got.status, got.body, form)
 		}
 	}
@@ -530,7 +556,8 @@ func TestRefusedKeysAreLogged(t *testing.T) {
 			s.config.Upstreams[0].Key = key
 			s.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		}, func(t *testing.T, b *bench) {
-			if got := b.call("openai", false, "Hello!"); got.status != http.StatusBadGateway || !strings.Contains(log.String(), want) {
+			if got := b.call("openai", false, "Hello!"); got.status != http.StatusBadGateway ||
+				!strings.Contains(log.String(), want) {
 				t.Errorf("key %q: got %d, and the log %s, want %q", string(key), got.status, log.String(), want)
 			}
 		})

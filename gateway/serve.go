@@ -28,7 +28,8 @@ var errCut = errors.New("gateway: this process is stopping, and the answer was c
 func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(h.opts.Logger.Handler(), slog.LevelDebug), // about connections, as often as clients like
+		// about connections, as often as clients like
+		ErrorLog: slog.NewLogLogger(h.opts.Logger.Handler(), slog.LevelDebug),
 	}
 	serve := srv.Serve
 	if h.opts.TLS != nil {

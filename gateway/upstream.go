@@ -24,7 +24,8 @@ type upstream struct {
 // upstream puts one in force.
 func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 	client := outbound.New(&quota{h, u.owner()}, &outbound.Options{
-		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries, Observer: h.opts.Observer,
+		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries,
+		Observer: h.opts.Observer,
 	})
 	secret := newRedactor(string(u.Key))
 	opts := &outbound.TransportOptions{
@@ -83,7 +84,8 @@ type quota struct {
 var _ outbound.Quota = (*quota)(nil)
 
 func (q *quota) policies(a *ask) *outbound.Policies {
-	return &outbound.Policies{Engine: q.h.engine, Owner: q.owner, Policy: func(string) (string, error) { return a.model.Policy, nil }}
+	return &outbound.Policies{Engine: q.h.engine, Owner: q.owner,
+		Policy: func(string) (string, error) { return a.model.Policy, nil }}
 }
 
 // Take implements [outbound.Quota].
@@ -118,10 +120,12 @@ func (q *quota) Pause(ctx context.Context, c *outbound.Call, p drawgate.Pause) e
 // attributes is what rules see of a call. class is of its key.
 func attributes(r *http.Request, up *upstream, key *Key, call *llm.Call) *rules.Attributes {
 	return &rules.Attributes{
-		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class, Headers: withoutKeys(r.Header),
+		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class,
+		Headers: withoutKeys(r.Header),
 		Extra: map[string]string{
-			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.config.Name, "provider": up.config.Profile.Name,
-			"model": call.Model, "family": call.Family, "operation": string(call.Operation),
+			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.config.Name,
+			"provider": up.config.Profile.Name,
+			"model":    call.Model, "family": call.Family, "operation": string(call.Operation),
 		},
 	}
 }

@@ -24,7 +24,8 @@ func TestRetries(t *testing.T) {
 		s.config.Upstreams[0].Retries = 2
 		s.options.Wait = time.Hour
 	}, func(t *testing.T, b *bench) {
-		for _, kind := range []simulator.FaultKind{simulator.FaultInternal, simulator.FaultMinute, simulator.FaultClose} {
+		for _, kind := range []simulator.FaultKind{simulator.FaultInternal, simulator.FaultMinute,
+			simulator.FaultClose} {
 			before, calls := b.used("upstream", "account")["rpm"], len(b.sim.Calls())
 			if err := b.sim.Inject(simulator.Fault{Kind: kind}); err != nil {
 				t.Fatal(err)
@@ -91,8 +92,10 @@ func TestKeyHeader(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 		})
 	})
-	b.do(b.raw(t.Context(), http.MethodPost, "/openai/openai/deployments/gpt-4o/chat/completions?api-version=1", `{"messages":[]}`, "Api-Key: "+alice))
-	if seen.Get("Api-Key") != upstreamKey || seen.Get("Authorization") != "" || path != "/openai/deployments/gpt-4o/chat/completions?api-version=1" {
+	b.do(b.raw(t.Context(), http.MethodPost, "/openai/openai/deployments/gpt-4o/chat/completions?api-version=1",
+		`{"messages":[]}`, "Api-Key: "+alice))
+	if seen.Get("Api-Key") != upstreamKey || seen.Get("Authorization") != "" ||
+		path != "/openai/deployments/gpt-4o/chat/completions?api-version=1" {
 		t.Errorf("the provider sees %s with %v", path, seen)
 	}
 	if used := b.used("upstream", "account"); used["rpm"] != 1 {
@@ -108,29 +111,37 @@ func TestKeyHeader(t *testing.T) {
 func TestVersionsOfAModel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "mini", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}})
-		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"}, {Name: "gpt-4*", Policy: "upstream"}, {Name: "*", Policy: "upstream"}}
+		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "mini",
+			Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}})
+		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"},
+			{Name: "gpt-4*", Policy: "upstream"}, {Name: "*", Policy: "upstream"}}
 		s.config.Upstreams[1].Models = []gateway.Model{{Name: "claude-sonnet-4-5", Policy: "mini"}}
 	})
 	call := func(model string) int {
-		return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", fmt.Sprintf(`{"model":%q,"max_tokens":5,"messages":[]}`, model), "Authorization: Bearer "+alice)).status
+		return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions",
+			fmt.Sprintf(`{"model":%q,"max_tokens":5,"messages":[]}`, model), "Authorization: Bearer "+alice)).status
 	}
 	for i, c := range []struct {
 		model string
 		mini  int64
-	}{{"gpt-4.1-mini", 1}, {"gpt-4.1-mini-2025-04-14", 2}, {"ft:gpt-4.1-mini-2025-04-14:acme::1", 3}, {"gpt-4.1", 3}, {"gpt-4o-mini", 3}, {"GPT-4.1-Mini", 4}} {
+	}{{"gpt-4.1-mini", 1}, {"gpt-4.1-mini-2025-04-14", 2}, {"ft:gpt-4.1-mini-2025-04-14:acme::1", 3}, {"gpt-4.1", 3},
+		{"gpt-4o-mini", 3}, {"GPT-4.1-Mini", 4}} {
 		call(c.model)
 		b.settled()
-		if mini, all := b.used("mini", "account")["rpm"], b.used("upstream", "account")["rpm"]; mini != c.mini || mini+all != int64(i)+1 {
+		if mini, all := b.used("mini", "account")["rpm"], b.used("upstream", "account")["rpm"]; mini != c.mini ||
+			mini+all != int64(i)+1 {
 			t.Errorf("after %s: %d and %d requests", c.model, mini, all)
 		}
 	}
-	for _, model := range []string{" gpt-4.1-mini", "gpt-4.1-mini\t", "gpt-4.1-mini\u200b", "gpt-4.1 mini", "\u00a0gpt-4.1"} {
+	for _, model := range []string{" gpt-4.1-mini", "gpt-4.1-mini\t", "gpt-4.1-mini\u200b", "gpt-4.1 mini",
+		"\u00a0gpt-4.1"} {
 		if got := call(model); got != http.StatusBadRequest {
 			t.Errorf("%q: got %d, want 400", model, got)
 		}
 	}
-	if got := b.do(b.raw(t.Context(), http.MethodPost, "/anthropic/v1/messages", `{"model":"claude-sonnet-4-5-20250929","max_tokens":5,"messages":[]}`, "X-Api-Key: "+alice)).status; got != http.StatusNotFound {
+	if got := b.do(b.raw(t.Context(), http.MethodPost, "/anthropic/v1/messages",
+		`{"model":"claude-sonnet-4-5-20250929","max_tokens":5,"messages":[]}`,
+		"X-Api-Key: "+alice)).status; got != http.StatusNotFound {
 		t.Errorf("a version that no entry fits: got %d, want 404", got)
 	}
 }
@@ -152,8 +163,10 @@ func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		model string
 		want  int
-	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK}, {"gemini-2.5-pro", http.StatusNotFound}} {
-		got := b.do(b.raw(t.Context(), http.MethodPost, "/gemini/v1beta/models/"+c.model+":generateContent", `{"contents":[]}`, "X-Goog-Api-Key: "+alice, gateway.HeaderTimeout+": 0"))
+	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK},
+		{"gemini-2.5-pro", http.StatusNotFound}} {
+		got := b.do(b.raw(t.Context(), http.MethodPost, "/gemini/v1beta/models/"+c.model+":generateContent",
+			`{"contents":[]}`, "X-Goog-Api-Key: "+alice, gateway.HeaderTimeout+": 0"))
 		if got.status != c.want {
 			t.Errorf("%s: got %d %s, want %d", c.model, got.status, got.body, c.want)
 		}

@@ -30,7 +30,8 @@ func Example() {
 	// What the server does with each call:
 	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/List"}
 	for range 3 {
-		_, err := limit.Unary(context.Background(), nil, info, func(context.Context, any) (any, error) { return "orders", nil })
+		_, err := limit.Unary(context.Background(), nil, info,
+			func(context.Context, any) (any, error) { return "orders", nil })
 		fmt.Println(status.Code(err))
 	}
 	// Output:

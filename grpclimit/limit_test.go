@@ -62,7 +62,8 @@ func wantsAnHour(t *testing.T, err error, amount int64) {
 		t.Errorf("retry after %v, want nearly an hour", wait)
 	}
 	v := quota.GetViolations()
-	if len(v) != 1 || v[0].GetSubject() != "policy:hour" || v[0].GetQuotaId() != "hour" || v[0].GetQuotaValue() != amount {
+	if len(v) != 1 || v[0].GetSubject() != "policy:hour" || v[0].GetQuotaId() != "hour" ||
+		v[0].GetQuotaValue() != amount {
 		t.Errorf("quota failure %v", quota)
 	}
 }
@@ -70,10 +71,11 @@ func wantsAnHour(t *testing.T, err error, amount int64) {
 func TestStreamIsRefusedBeforeItsHandler(t *testing.T) {
 	t.Parallel()
 	var ran atomic.Bool
-	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), nil), &server{stream: func(echo.TestService_FullDuplexCallServer) error {
-		ran.Store(true)
-		return nil
-	}})
+	c, _ := serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), nil),
+		&server{stream: func(echo.TestService_FullDuplexCallServer) error {
+			ran.Store(true)
+			return nil
+		}})
 	if err := call(t, c); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,8 @@ func TestMetadataDescribeTheTightestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	reset, _ := strconv.ParseInt(one(header, grpclimit.MetadataReset), 10, 64)
-	if one(header, grpclimit.MetadataLimit) != "5" || one(header, grpclimit.MetadataRemaining) != "4" || reset < time.Now().Unix() {
+	if one(header, grpclimit.MetadataLimit) != "5" || one(header, grpclimit.MetadataRemaining) != "4" ||
+		reset < time.Now().Unix() {
 		t.Errorf("metadata %v", header)
 	}
 	quiet, _ := serve(t, limit(t, l, &grpclimit.Options{Quiet: true}), &server{})
@@ -116,7 +119,8 @@ func TestMetadataDescribeTheTightestLimit(t *testing.T) {
 
 func TestSeveralBucketsAreOneTake(t *testing.T) {
 	t.Parallel()
-	hourly := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: 5}}})
+	hourly := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling,
+		Window: time.Hour, Amount: 5}}})
 	narrow, err := hourly.With(drawgate.PerHour("hour", 1))
 	if err != nil {
 		t.Fatal(err)
@@ -158,21 +162,24 @@ func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
 	if err := call(t, c); err != nil {
 		t.Errorf("health spent what was for others: %v", err)
 	}
-	c, health = serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), &grpclimit.Options{Exempt: []string{"/grpc.testing.TestService/UnaryCall"}}), &server{})
+	c, health = serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)),
+		&grpclimit.Options{Exempt: []string{"/grpc.testing.TestService/UnaryCall"}}), &server{})
 	for range 3 {
 		if err := call(t, c); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, _ = health.Check(t.Context(), &healthpb.HealthCheckRequest{})
-	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := health.Check(t.Context(),
+		&healthpb.HealthCheckRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("health without an exemption: %v", err)
 	}
 }
 
 // single is a policy of one call at a time.
 func single() drawgate.Policy {
-	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency, Amount: 1}}}
+	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency,
+		Amount: 1}}}
 }
 
 func TestSlotIsHeldWhileTheHandlerRuns(t *testing.T) {
@@ -253,7 +260,8 @@ func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 			}
 			return nil
 		}
-		if err := l.Stream(nil, opened{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/s/stream"}, handler); err != nil {
+		if err := l.Stream(nil, opened{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/s/stream"},
+			handler); err != nil {
 			t.Fatal(err)
 		}
 		if err := call(); err != nil {
@@ -265,13 +273,14 @@ func TestStreamHoldsItsSlotForLongerThanAHold(t *testing.T) {
 // A client that leaves without closing its stream ends it as well.
 func TestStreamsTakeSlotsFromEachOtherUntilTheyEnd(t *testing.T) {
 	t.Parallel()
-	c, _ := serve(t, limit(t, limiter(t, single()), nil), &server{stream: func(s echo.TestService_FullDuplexCallServer) error {
-		if err := s.Send(&echo.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-		<-s.Context().Done()
-		return s.Context().Err()
-	}})
+	c, _ := serve(t, limit(t, limiter(t, single()), nil),
+		&server{stream: func(s echo.TestService_FullDuplexCallServer) error {
+			if err := s.Send(&echo.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+			<-s.Context().Done()
+			return s.Context().Err()
+		}})
 	open := func() (leave context.CancelFunc, err error) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := c.FullDuplexCall(ctx)
@@ -333,14 +342,16 @@ func TestLostHoldEndsTheHandler(t *testing.T) {
 
 func TestCallMayWait(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "soon", Limits: []drawgate.Limit{{Name: "short", Kind: drawgate.Rolling, Window: 200 * time.Millisecond, Amount: 1}}}
+	p := drawgate.Policy{Name: "soon", Limits: []drawgate.Limit{{Name: "short", Kind: drawgate.Rolling,
+		Window: 200 * time.Millisecond, Amount: 1}}}
 	c, _ := serve(t, limit(t, limiter(t, p), &grpclimit.Options{Wait: 10 * time.Second}), &server{})
 	for range 3 {
 		if err := call(t, c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, _ = serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), &grpclimit.Options{Wait: 10 * time.Millisecond}), &server{})
+	c, _ = serve(t, limit(t, limiter(t, drawgate.PerHour("hour", 1)), &grpclimit.Options{Wait: 10 * time.Millisecond}),
+		&server{})
 	_ = call(t, c)
 	if err := call(t, c); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a wait that is too long: %v", err)
@@ -361,7 +372,10 @@ func TestUnavailableStoreFailsOrOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs := make(chan error, 1)
-	c, _ := serve(t, limit(t, l, &grpclimit.Options{OnError: func(_ context.Context, _ string, err error) { errs <- err }}), &server{})
+	c, _ := serve(t, limit(t, l, &grpclimit.Options{OnError: func(_ context.Context, _ string,
+		err error) {
+		errs <- err
+	}}), &server{})
 	if err := call(t, c); status.Code(err) != codes.Unavailable {
 		t.Errorf("closed: %v", err)
 	}
@@ -377,9 +391,10 @@ func TestUnavailableStoreFailsOrOpens(t *testing.T) {
 
 func TestCostThatNeverFitsHasNoRetryInfo(t *testing.T) {
 	t.Parallel()
-	b := grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 2)), Key: grpclimit.ByMethod(), Costs: func(context.Context, string) []drawgate.Cost {
-		return []drawgate.Cost{{N: 3}}
-	}}
+	b := grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 2)), Key: grpclimit.ByMethod(),
+		Costs: func(context.Context, string) []drawgate.Cost {
+			return []drawgate.Cost{{N: 3}}
+		}}
 	c, _ := serve(t, limitOf(t, nil, b), &server{})
 	err := call(t, c)
 	if status.Code(err) != codes.ResourceExhausted {
@@ -404,10 +419,13 @@ func TestMistakesAreReported(t *testing.T) {
 		"no limiter":       {buckets: []grpclimit.Bucket{{}}},
 		"same policy":      {buckets: []grpclimit.Bucket{{Limiter: l}, {Limiter: l}}},
 		"foreign limiters": {buckets: []grpclimit.Bucket{{Limiter: l}, {Limiter: other}}},
-		"short hold":       {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Hold: time.Millisecond}},
-		"negative wait":    {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Wait: -1}},
-		"no method":        {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Exempt: []string{"health"}}},
-		"every method":     {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Exempt: []string{"/*"}}},
+		"short hold": {buckets: []grpclimit.Bucket{{Limiter: l}},
+			opts: &grpclimit.Options{Hold: time.Millisecond}},
+		"negative wait": {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Wait: -1}},
+		"no method": {buckets: []grpclimit.Bucket{{Limiter: l}},
+			opts: &grpclimit.Options{Exempt: []string{"health"}}},
+		"every method": {buckets: []grpclimit.Bucket{{Limiter: l}},
+			opts: &grpclimit.Options{Exempt: []string{"/*"}}},
 	} {
 		if _, err := grpclimit.New(c.buckets, c.opts); err == nil {
 			t.Errorf("%s: no error", name)
@@ -426,9 +444,11 @@ func TestPeerIsCountedThroughTrustedProxiesOnly(t *testing.T) {
 		proxies grpclimit.Proxies
 		passes  bool
 	}{"nobody is trusted": {nil, false}, "the peer is trusted": {trusted, true}} {
-		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 1)), Key: grpclimit.ByPeer(c.proxies)}), &server{})
+		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 1)),
+			Key: grpclimit.ByPeer(c.proxies)}), &server{})
 		from := func(addr string) error {
-			_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", addr), &echo.SimpleRequest{})
+			_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", addr),
+				&echo.SimpleRequest{})
 			return err
 		}
 		if err := from("192.0.2.1"); err != nil {
@@ -457,8 +477,10 @@ func one(md metadata.MD, name string) string {
 // found before the first call.
 func TestBucketsThatTakeNothing(t *testing.T) {
 	t.Parallel()
-	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
-	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") {
+	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens",
+		Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) ||
+		!strings.Contains(err.Error(), "name a cost in tokens") {
 		t.Errorf("%v, want an error that names the units", err)
 	}
 	costs := func(context.Context, string) []drawgate.Cost { return []drawgate.Cost{{Unit: "tokens", N: 1}} }
@@ -472,7 +494,8 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	st := memstore.New(nil)
-	l, err := drawgate.New(st, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
+	l, err := drawgate.New(st, drawgate.Policy{Name: "slots",
+		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +513,8 @@ func TestPauseIsSaid(t *testing.T) {
 	var header metadata.MD
 	err = call(t, c, grpc.Header(&header))
 	s := status.Convert(err)
-	if after, _ := strconv.Atoi(one(header, grpclimit.MetadataRetry)); s.Code() != codes.ResourceExhausted || s.Message() != "calls like this one are paused" || after < 1200 {
+	if after, _ := strconv.Atoi(one(header, grpclimit.MetadataRetry)); s.Code() != codes.ResourceExhausted ||
+		s.Message() != "calls like this one are paused" || after < 1200 {
 		t.Errorf("%v, metadata %v", err, header)
 	}
 	for _, d := range s.Details() {

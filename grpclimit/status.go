@@ -21,11 +21,14 @@ import (
 
 // The metadata of an answer. They are headers of HTTP/2, named as package httplimit names them.
 const (
-	MetadataLimit     = "x-ratelimit-limit"     // units per window of the described limit: the one that refuses longest, or else the one with the smallest part left
+	// units per window of the described limit: the one that refuses longest, or else the one with
+	// the smallest part left
+	MetadataLimit     = "x-ratelimit-limit"
 	MetadataRemaining = "x-ratelimit-remaining" // units that are left of that limit now
-	MetadataReset     = "x-ratelimit-reset"     // Unix seconds at which the limit is unused again, or its calendar window ends
-	MetadataFallback  = "x-ratelimit-fallback"  // "true": decided without the store
-	MetadataRetry     = "retry-after"           // seconds, on refusals after which waiting helps
+	// Unix seconds at which the limit is unused again, or its calendar window ends
+	MetadataReset    = "x-ratelimit-reset"
+	MetadataFallback = "x-ratelimit-fallback" // "true": decided without the store
+	MetadataRetry    = "retry-after"          // seconds, on refusals after which waiting helps
 )
 
 // describe returns the metadata for a decision.
@@ -107,10 +110,13 @@ func (l *Limit) failed(ctx context.Context, method string, err error, set func(m
 	switch {
 	case isNever:
 		quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: "policy:" + never.Policy, Description: fmt.Sprintf("the call costs %d %s, but limit %q never grants more than %d", never.N, never.Unit, never.Limit, never.Max),
+			Subject: "policy:" + never.Policy,
+			Description: fmt.Sprintf("the call costs %d %s, but limit %q never grants more than %d", never.N,
+				never.Unit, never.Limit, never.Max),
 			QuotaId: never.Limit, QuotaMetric: never.Unit, QuotaValue: never.Max,
 		}}}
-		return withDetails(status.New(codes.ResourceExhausted, "the call costs more than a limit ever allows: waiting does not help"), protoadapt.MessageV1Of(quota))
+		return withDetails(status.New(codes.ResourceExhausted,
+			"the call costs more than a limit ever allows: waiting does not help"), protoadapt.MessageV1Of(quota))
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case failure.Of(err).Undecided():

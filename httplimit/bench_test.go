@@ -110,7 +110,8 @@ func BenchmarkMiddleware(b *testing.B) {
 	b.Run("take=two", func(b *testing.B) {
 		lim := plenty(b)
 		api := with(b, lim, policy("api", bucket(drawgate.MaxAmount/1000, time.Minute, 5)))
-		m := middleware(b, nil, httplimit.Bucket{Limiter: lim}, httplimit.Bucket{Limiter: api, Key: httplimit.Fixed("global"), Shared: true})
+		m := middleware(b, nil, httplimit.Bucket{Limiter: lim},
+			httplimit.Bucket{Limiter: api, Key: httplimit.Fixed("global"), Shared: true})
 		serve(b, m.Handler(done), "192.0.2.1:1234")
 	})
 	b.Run("take=hold", func(b *testing.B) {

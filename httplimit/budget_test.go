@@ -13,7 +13,8 @@ import (
 // slice, too.
 func TestAllocations(t *testing.T) {
 	w, r := &nowhere{h: http.Header{}}, httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-	h := middleware(t, &httplimit.Options{Exempt: []string{"/health*"}}, httplimit.Bucket{Limiter: plenty(t)}).Handler(done)
+	h := middleware(t, &httplimit.Options{Exempt: []string{"/health*"}},
+		httplimit.Bucket{Limiter: plenty(t)}).Handler(done)
 	got := testing.AllocsPerRun(100, func() {
 		clear(w.h)
 		h.ServeHTTP(w, r)

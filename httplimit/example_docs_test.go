@@ -59,7 +59,8 @@ func TestPage(t *testing.T) {
 		t.Error("docs/httplimit.md does not show the function limited as it is here")
 	}
 	for _, c := range []httplimit.Code{
-		httplimit.CodeLimited, httplimit.CodeQueued, httplimit.CodeQueueFull, httplimit.CodeNeverFits, httplimit.CodeStoreUnavailable, httplimit.CodeClosing, httplimit.CodeInvalid, httplimit.CodeCancelled,
+		httplimit.CodeLimited, httplimit.CodeQueued, httplimit.CodeQueueFull, httplimit.CodeNeverFits,
+		httplimit.CodeStoreUnavailable, httplimit.CodeClosing, httplimit.CodeInvalid, httplimit.CodeCancelled,
 	} {
 		if !strings.Contains(page, "`"+string(c)+"`") {
 			t.Errorf("docs/httplimit.md does not explain the code %s", c)

@@ -102,7 +102,8 @@ func Example_perClientThenGlobal() {
 func Example_concurrency() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "at-once", Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 1)}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{Name: "at-once",
+		Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 1)}}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -135,7 +136,8 @@ func Example_waiting() {
 	if err != nil {
 		panic(err)
 	}
-	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim}}, &httplimit.Options{Wait: 10 * time.Second, Queue: 100})
+	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim}},
+		&httplimit.Options{Wait: 10 * time.Second, Queue: 100})
 	if err != nil {
 		panic(err)
 	}
@@ -189,15 +191,18 @@ func Example_costs() {
 func ExampleWhen() {
 	store := memstore.New(nil)
 	defer store.Close()
-	usual, err := drawgate.New(store, drawgate.Policy{Name: "usual", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 2, time.Hour)}}, nil)
+	usual, err := drawgate.New(store, drawgate.Policy{Name: "usual",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 2, time.Hour)}}, nil)
 	if err != nil {
 		panic(err)
 	}
-	gold, err := usual.With(drawgate.Policy{Name: "gold", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1000, time.Hour)}})
+	gold, err := usual.With(drawgate.Policy{Name: "gold", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1000,
+		time.Hour)}})
 	if err != nil {
 		panic(err)
 	}
-	export, err := usual.With(drawgate.Policy{Name: "export", Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1, time.Hour)}})
+	export, err := usual.With(drawgate.Policy{Name: "export",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1, time.Hour)}})
 	if err != nil {
 		panic(err)
 	}
@@ -231,7 +236,8 @@ func ExampleJoin() {
 	if err != nil {
 		panic(err)
 	}
-	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim, Key: httplimit.Join(httplimit.ByIP(nil), httplimit.ByRoute())}}, nil)
+	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim,
+		Key: httplimit.Join(httplimit.ByIP(nil), httplimit.ByRoute())}}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,8 @@ import (
 // proxy names, whatever stands to the left of that.
 func FuzzForwarded(f *testing.F) {
 	for _, s := range []string{
-		"", "198.51.100.1", "1.1.1.1, 10.0.0.2", `for="[2001:db8::1]:80";proto=https, for=_x`, `for="1.1.1.1`, `a="\`, "unknown,,", "[::1", "::ffff:1.2.3.4%z",
+		"", "198.51.100.1", "1.1.1.1, 10.0.0.2", `for="[2001:db8::1]:80";proto=https, for=_x`, `for="1.1.1.1`, `a="\`,
+		"unknown,,", "[::1", "::ffff:1.2.3.4%z",
 		"\n", `for="1.1.1.1\", for=2.2.2.2`, strings.Repeat("10.0.0.1,", 70),
 	} {
 		f.Add(s, s, "203.0.113.9:1", "198.51.100.7")

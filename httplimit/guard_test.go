@@ -31,7 +31,8 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := httplimit.Fixed("all")
-		sharing, closing := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: all}), middleware(t, nil, httplimit.Bucket{Limiter: with(t, l, closed), Key: all})
+		sharing, closing := middleware(t, nil, httplimit.Bucket{Limiter: l, Key: all}),
+			middleware(t, nil, httplimit.Bucket{Limiter: with(t, l, closed), Key: all})
 		h, _ := ask(sharing)
 		wantHeaders(t, h, "X-RateLimit-Remaining", "1", "X-RateLimit-Fallback", "")
 		f.down.Store(true)
@@ -42,12 +43,14 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 		}
 		h, p = ask(sharing)
 		wantHeaders(t, h, "X-RateLimit-Remaining", "0", "X-RateLimit-Fallback", "true")
-		if p.Problem == nil || p.Problem.Status != http.StatusTooManyRequests || p.Problem.Code != httplimit.CodeLimited {
+		if p.Problem == nil || p.Problem.Status != http.StatusTooManyRequests ||
+			p.Problem.Code != httplimit.CodeLimited {
 			t.Errorf("used up: %+v", p.Problem)
 		}
 		h, p = ask(closing)
 		wantHeaders(t, h, "X-RateLimit-Fallback", "true", "Retry-After", "1")
-		if p.Problem == nil || p.Problem.Status != http.StatusServiceUnavailable || p.Problem.Code != httplimit.CodeStoreUnavailable || p.Problem.Scope != "" ||
+		if p.Problem == nil || p.Problem.Status != http.StatusServiceUnavailable ||
+			p.Problem.Code != httplimit.CodeStoreUnavailable || p.Problem.Scope != "" ||
 			!strings.HasSuffix(p.Problem.Type, "#temporary-reduced-capacity") {
 			t.Errorf("closed: %+v", p.Problem)
 		}

@@ -21,11 +21,13 @@ import (
 const (
 	HeaderLimit     = "X-Ratelimit-Limit"     // units per window of the limit described: its rate, for a bucket
 	HeaderRemaining = "X-Ratelimit-Remaining" // units that are left of it now
-	HeaderReset     = "X-Ratelimit-Reset"     // Unix seconds at which nothing of it is used, or its calendar window ends
-	HeaderFallback  = "X-Ratelimit-Fallback"  // "true": this process decided alone, because the store was unavailable
-	HeaderPolicy    = "Ratelimit-Policy"      // the limits, as structured fields
-	HeaderRateLimit = "Ratelimit"             // what is left of them
-	HeaderRetry     = "Retry-After"           // seconds until the same request would pass; only on refusals after which waiting helps
+	// Unix seconds at which nothing of it is used, or its calendar window ends
+	HeaderReset     = "X-Ratelimit-Reset"
+	HeaderFallback  = "X-Ratelimit-Fallback" // "true": this process decided alone, because the store was unavailable
+	HeaderPolicy    = "Ratelimit-Policy"     // the limits, as structured fields
+	HeaderRateLimit = "Ratelimit"            // what is left of them
+	// seconds until the same request would pass; only on refusals after which waiting helps
+	HeaderRetry = "Retry-After"
 )
 
 // Fields selects the headers to write.
@@ -102,7 +104,8 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 	if opts == nil {
 		opts = &HeaderOptions{}
 	}
-	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes, names: opts.Names}
+	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes,
+		names: opts.Names}
 	for _, n := range [...]struct {
 		name  *string
 		usual string
@@ -180,7 +183,8 @@ func (h *Headers) lines(lines []line, d *drawgate.Decision, hidden uint64, after
 			continue
 		}
 		v, left := h.view(d, &r), r.ResetAfter().Microseconds()
-		l := line{view: v, left: r.Remaining, part: r.Part(), window: window(&r, v, left, after), reset: ceilDiv(left, micro), refusal: r.RetryAfter}
+		l := line{view: v, left: r.Remaining, part: r.Part(), window: window(&r, v, left, after),
+			reset: ceilDiv(left, micro), refusal: r.RetryAfter}
 		if !h.names.ResetAfter {
 			l.reset = ceilDiv(r.ResetAt().UnixMicro(), micro)
 		}

@@ -23,24 +23,31 @@ func unix(d time.Duration) string {
 // The headers describe each kind of limit as docs/httplimit.md says. req: B4.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	day := drawgate.Limit{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 250, Headroom: drawgate.Share{Percent: 20}}
+	day := drawgate.Limit{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 250,
+		Headroom: drawgate.Share{Percent: 20}}
 	for _, c := range []struct {
 		name                     string
 		limit                    drawgate.Limit
 		max, left, items, limit2 string
 		reset                    time.Duration // 0: none
 	}{
-		{"bucket", bucket(10, time.Minute, 5), "10", "4", `"p";r=4;t=6`, `"p";q=10;w=60;drawgate-burst=5`, 6 * time.Second},
-		{"bucket with burst = amount", bucket(10, time.Minute, 0), "10", "9", `"p";r=9;t=6`, `"p";q=10;w=60`, 6 * time.Second},
+		{"bucket", bucket(10, time.Minute, 5), "10", "4", `"p";r=4;t=6`, `"p";q=10;w=60;drawgate-burst=5`,
+			6 * time.Second},
+		{"bucket with burst = amount", bucket(10, time.Minute, 0), "10", "9", `"p";r=9;t=6`, `"p";q=10;w=60`,
+			6 * time.Second},
 		{
 			"bucket with headroom",
-			drawgate.Limit{Name: "x", Kind: drawgate.Bucket, Amount: 100, Window: time.Minute, Burst: 20, Headroom: drawgate.Share{Percent: 50}},
+			drawgate.Limit{Name: "x", Kind: drawgate.Bucket, Amount: 100, Window: time.Minute, Burst: 20,
+				Headroom: drawgate.Share{Percent: 50}},
 			"50", "9", `"p";r=9;t=2`, `"p";q=50;w=60;drawgate-burst=10`, 1200 * time.Millisecond,
 		},
-		{"bucket used up: the next unit, not the last", bucket(10, time.Minute, 1), "10", "0", `"p";r=0;t=6`, `"p";q=10;w=60;drawgate-burst=1`, 6 * time.Second},
+		{"bucket used up: the next unit, not the last", bucket(10, time.Minute, 1), "10", "0", `"p";r=0;t=6`,
+			`"p";q=10;w=60;drawgate-burst=1`, 6 * time.Second},
 		{"rolling", rolling(10, time.Minute), "10", "9", `"p";r=9;t=60`, `"p";q=10;w=60`, time.Minute},
-		{"rolling, rounded up", rolling(10, 1500*time.Millisecond), "10", "9", `"p";r=9;t=2`, `"p";q=10;w=2`, 1500 * time.Millisecond},
-		{"rolling, less than a second", rolling(10, 100*time.Millisecond), "10", "9", `"p";r=9;t=1`, `"p";q=10;w=1`, 100 * time.Millisecond},
+		{"rolling, rounded up", rolling(10, 1500*time.Millisecond), "10", "9", `"p";r=9;t=2`, `"p";q=10;w=2`,
+			1500 * time.Millisecond},
+		{"rolling, less than a second", rolling(10, 100*time.Millisecond), "10", "9", `"p";r=9;t=1`, `"p";q=10;w=1`,
+			100 * time.Millisecond},
 		{"calendar, with headroom", day, "200", "199", `"p";r=199;t=86400`, `"p";q=200;w=86400`, 24 * time.Hour},
 		{
 			"calendar month",
@@ -57,7 +64,8 @@ func TestKinds(t *testing.T) {
 				reset = unix(c.reset)
 			}
 			t.Log(c.name)
-			wantHeaders(t, h, "X-RateLimit-Limit", c.max, "X-RateLimit-Remaining", c.left, "X-RateLimit-Reset", reset, "RateLimit", c.items, "RateLimit-Policy", c.limit2, "Retry-After", "")
+			wantHeaders(t, h, "X-RateLimit-Limit", c.max, "X-RateLimit-Remaining", c.left, "X-RateLimit-Reset", reset,
+				"RateLimit", c.items, "RateLimit-Policy", c.limit2, "Retry-After", "")
 			parseList(t, h, "RateLimit")
 			parseList(t, h, "RateLimit-Policy")
 		})
@@ -67,7 +75,8 @@ func TestKinds(t *testing.T) {
 // costing returns a middleware over one policy, for requests that cost this.
 func costing(t *testing.T, p drawgate.Policy, costs ...drawgate.Cost) *httplimit.Middleware {
 	t.Helper()
-	return middleware(t, nil, httplimit.Bucket{Limiter: limiter(t, p), Key: httplimit.Fixed("all"), Costs: func(*http.Request) []drawgate.Cost { return costs }})
+	return middleware(t, nil, httplimit.Bucket{Limiter: limiter(t, p), Key: httplimit.Fixed("all"),
+		Costs: func(*http.Request) []drawgate.Cost { return costs }})
 }
 
 func TestSeveralLimits(t *testing.T) {
@@ -80,15 +89,19 @@ func TestSeveralLimits(t *testing.T) {
 		h, p := ask(m)
 		p.End()
 		const limits = `"llm/rph";q=10;w=3600, "llm/tpm";q=1000;qu="tokens";w=60, "llm/slots";q=2;qu="concurrent-requests"`
-		wantHeaders(t, h, "RateLimit", `"llm/rph";r=9;t=3600, "llm/tpm";r=600;t=60, "llm/slots";r=1`, "RateLimit-Policy", limits,
-			"X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "600", "X-RateLimit-Reset", unix(time.Minute)) // the tightest; slots come last
+		wantHeaders(t, h, "RateLimit", `"llm/rph";r=9;t=3600, "llm/tpm";r=600;t=60, "llm/slots";r=1`,
+			"RateLimit-Policy", limits,
+			// the tightest; slots come last
+			"X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "600", "X-RateLimit-Reset", unix(time.Minute))
 		time.Sleep(10 * time.Second)
 		_, p = ask(m)
 		p.End()
 		h, p = ask(m) // of 1000 tokens 800 are used: 50 s until the first 400 are free
-		wantHeaders(t, h, "RateLimit", `"llm/rph";r=8;t=50, "llm/tpm";r=200;t=50, "llm/slots";r=2`, "RateLimit-Policy", limits, "Retry-After", "50",
+		wantHeaders(t, h, "RateLimit", `"llm/rph";r=8;t=50, "llm/tpm";r=200;t=50, "llm/slots";r=2`, "RateLimit-Policy",
+			limits, "Retry-After", "50",
 			"X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "200", "X-RateLimit-Reset", unix(time.Minute))
-		if got, want := fmt.Sprintln(p.Problem.Violated, p.Problem.Detail), `[llm/tpm] Your limit has been reached: 1000 tokens per minute. Try again in 50 s.`+"\n"; got != want {
+		if got, want := fmt.Sprintln(p.Problem.Violated, p.Problem.Detail),
+			`[llm/tpm] Your limit has been reached: 1000 tokens per minute. Try again in 50 s.`+"\n"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})
@@ -129,7 +142,8 @@ func TestRetryAfterIsNotBeforeTheWindowEnds(t *testing.T) {
 func TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]drawgate.Limit{
-		"bucket": bucket(7, time.Minute, 3), "fast bucket": bucket(100, time.Second, 1), "rolling": rolling(4, 17300*time.Millisecond), "rolling by the entry": rolling(1, time.Hour),
+		"bucket": bucket(7, time.Minute, 3), "fast bucket": bucket(100, time.Second, 1),
+		"rolling": rolling(4, 17300*time.Millisecond), "rolling by the entry": rolling(1, time.Hour),
 		"calendar": {Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -166,7 +180,8 @@ func TestPeers14RetryAfterIsTheSmallestTrueNumberOfSeconds(t *testing.T) {
 func TestNamesAreStrings(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		`per "ip"`: `"per \"ip\"";r=9;t=60`, `a\b`: `"a\\b";r=9;t=60`, "Zürich": `"Z%C3%BCrich";r=9;t=60`, "100%": `"100%25";r=9;t=60`,
+		`per "ip"`: `"per \"ip\"";r=9;t=60`, `a\b`: `"a\\b";r=9;t=60`, "Zürich": `"Z%C3%BCrich";r=9;t=60`,
+		"100%":     `"100%25";r=9;t=60`,
 		"a;r=0, b": `"a;r=0, b";r=9;t=60`,
 	} {
 		h, _ := ask(one(t, nil, policy(name, rolling(10, time.Minute))))
@@ -179,8 +194,9 @@ func TestNamesAreStrings(t *testing.T) {
 func TestFields(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[httplimit.Fields][2]string{
-		0: {"10", `"p";q=10;w=60`}, httplimit.AllFields: {"10", `"p";q=10;w=60`}, httplimit.XRateLimit: {"10", ""}, httplimit.RateLimit: {"", `"p";q=10;w=60`},
-		httplimit.NoFields: {"", ""},
+		0: {"10", `"p";q=10;w=60`}, httplimit.AllFields: {"10", `"p";q=10;w=60`}, httplimit.XRateLimit: {"10", ""},
+		httplimit.RateLimit: {"", `"p";q=10;w=60`},
+		httplimit.NoFields:  {"", ""},
 	} {
 		m := one(t, &httplimit.Options{Fields: fields}, policy("p", rolling(10, time.Minute)))
 		h, _ := ask(m)
@@ -217,11 +233,13 @@ func TestDescribe(t *testing.T) {
 // A middleware may stand in front of a route's own middleware.
 func TestNested(t *testing.T) {
 	t.Parallel()
-	outer, inner := one(t, nil, policy("site", rolling(100, time.Minute))), one(t, nil, policy("search", rolling(1, time.Minute)))
+	outer, inner := one(t, nil, policy("site", rolling(100, time.Minute))),
+		one(t, nil, policy("search", rolling(1, time.Minute)))
 	h := outer.Handler(inner.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	wantHeaders(t, w.Header(), "RateLimit-Policy", `"site";q=100;w=60 + "search";q=1;w=60`, "RateLimit", `"site";r=99;t=60 + "search";r=0;t=60`, "X-RateLimit-Limit", "1")
+	wantHeaders(t, w.Header(), "RateLimit-Policy", `"site";q=100;w=60 + "search";q=1;w=60`, "RateLimit",
+		`"site";r=99;t=60 + "search";r=0;t=60`, "X-RateLimit-Limit", "1")
 	if items := parseList(t, w.Header(), "RateLimit"); len(items) != 2 {
 		t.Errorf("items %v", items)
 	}
@@ -234,7 +252,8 @@ func TestQueuedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		perIP := limiter(t, policy("per-ip", rolling(10, time.Minute)))
 		api := with(t, perIP, policy("api", rolling(1, time.Minute)))
-		m := middleware(t, nil, httplimit.Bucket{Limiter: perIP}, httplimit.Bucket{Limiter: api, Key: httplimit.Fixed("all"), Shared: true})
+		m := middleware(t, nil, httplimit.Bucket{Limiter: perIP},
+			httplimit.Bucket{Limiter: api, Key: httplimit.Fixed("all"), Shared: true})
 		if _, p := ask(m); p.Problem != nil {
 			t.Fatalf("the first request: got %+v, want it to pass", p.Problem)
 		}

@@ -104,7 +104,8 @@ func parseList(t *testing.T, h http.Header, name string) (all []item) {
 		it.name, rest = parseString(t, rest)
 		for strings.HasPrefix(rest, ";") {
 			key, value, ok := strings.Cut(rest[1:], "=")
-			if !ok || key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789_-.*") != "" || strings.Trim(key[:1], "abcdefghijklmnopqrstuvwxyz*") != "" {
+			if !ok || key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789_-.*") != "" ||
+				strings.Trim(key[:1], "abcdefghijklmnopqrstuvwxyz*") != "" {
 				t.Fatalf("%s: %q is no parameter", name, rest)
 			}
 			if strings.HasPrefix(value, `"`) {

@@ -108,7 +108,8 @@ func TestTheSlotOfADeadProcessComesFree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFlaky(t, policy("slots", slots(1)))
-		dead := middleware(t, &httplimit.Options{Hold: 30 * time.Second}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
+		dead := middleware(t, &httplimit.Options{Hold: 30 * time.Second},
+			httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 		_, p := ask(dead)
 		f.down.Store(true) // for the dead one: nothing of it arrives any more
 		other, err := drawgate.New(f.Store, policy("slots", slots(1)), nil)
@@ -148,7 +149,8 @@ func TestHandlerStopsBeforeAnotherGetsItsSlot(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var errs errorsOf
 			f, l := newFlaky(t, policy("slots", slots(1)))
-			m := middleware(t, &httplimit.Options{Hold: 30 * time.Second, OnError: errs.add, FailOpen: c.failOpen}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
+			m := middleware(t, &httplimit.Options{Hold: 30 * time.Second, OnError: errs.add, FailOpen: c.failOpen},
+				httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 			start := time.Now()
 			_, p := ask(m)
 			ctx := p.Context(t.Context())
@@ -158,7 +160,8 @@ func TestHandlerStopsBeforeAnotherGetsItsSlot(t *testing.T) {
 			defer stop()
 			time.Sleep(c.outage)
 			synctest.Wait()
-			if lost := errors.Is(context.Cause(ctx), httplimit.ErrHoldLost); lost != c.lost || lost && (lostAfter < 20*time.Second || lostAfter > 30*time.Second) {
+			if lost := errors.Is(context.Cause(ctx), httplimit.ErrHoldLost); lost != c.lost ||
+				lost && (lostAfter < 20*time.Second || lostAfter > 30*time.Second) {
 				t.Errorf("%s: lost %v after %v, want %v", c.name, lost, lostAfter, c.lost)
 			}
 			if n := errs.len(); n == 0 || n > 100 || errors.Is(errs.all[n-1], httplimit.ErrHoldLost) != c.lost {
@@ -183,12 +186,14 @@ func TestGivingBackDoesNotKeepTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs errorsOf
 		f, l := newFlaky(t, policy("slots", slots(1)))
-		m := middleware(t, &httplimit.Options{OnError: errs.add}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
+		m := middleware(t, &httplimit.Options{OnError: errs.add},
+			httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 		_, p := ask(m)
 		f.down.Store(true)
 		start := time.Now()
 		p.End()
-		if d := time.Since(start); d > time.Second || errs.len() != 1 || !errors.Is(errs.all[0], drawgate.ErrStoreUnavailable) {
+		if d := time.Since(start); d > time.Second || errs.len() != 1 ||
+			!errors.Is(errs.all[0], drawgate.ErrStoreUnavailable) {
 			t.Errorf("it took %v, reported %v", d, errs.all)
 		}
 		f.down.Store(false)
@@ -238,7 +243,8 @@ func TestHeldUnitsCount(t *testing.T) {
 func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, p := range []drawgate.Policy{policy("p", rolling(1, time.Hour)), policy("p", rolling(1, time.Hour), slots(5))} {
+		for _, p := range []drawgate.Policy{policy("p", rolling(1, time.Hour)),
+			policy("p", rolling(1, time.Hour), slots(5))} {
 			f, l := newFlaky(t, p)
 			b := httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")}
 			plain := middleware(t, nil, b)
@@ -249,7 +255,8 @@ func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 					wantHeaders(t, h, "X-RateLimit-Fallback", want)
 					pass.End()
 				}
-				if err := f.Store.(store.Resetter).Reset(t.Context(), []drawgate.Key{{Policy: "p", Name: "all"}}); err != nil {
+				if err := f.Store.(store.Resetter).Reset(t.Context(),
+					[]drawgate.Key{{Policy: "p", Name: "all"}}); err != nil {
 					t.Fatal(err)
 				}
 			}

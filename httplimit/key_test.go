@@ -26,8 +26,9 @@ func from(remote string) func(*http.Request) {
 func TestByIP(t *testing.T) {
 	t.Parallel()
 	for remote, want := range map[string]string{
-		"192.0.2.1:1234": "192.0.2.1", "192.0.2.1": "192.0.2.1", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "[::ffff:192.0.2.1]:80": "192.0.2.1",
-		"[fe80::1%eth0]:80": "fe80::/64", "@": "", "": "", "2001:db8::7": "2001:db8::/64",
+		"192.0.2.1:1234": "192.0.2.1", "192.0.2.1": "192.0.2.1", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64",
+		"[::ffff:192.0.2.1]:80": "192.0.2.1",
+		"[fe80::1%eth0]:80":     "fe80::/64", "@": "", "": "", "2001:db8::7": "2001:db8::/64",
 	} {
 		for _, p := range []*httplimit.Proxies{nil, proxies(t, nil), proxies(t, nil, "10.0.0.0/8")} {
 			if got, ok := keyOf(httplimit.ByIP(p), from(remote)); got != want || !ok {
@@ -68,7 +69,8 @@ func TestKeys(t *testing.T) {
 		{"when not", httplimit.When(post, byKey), header("k"), "", false},
 		{"join", httplimit.Join(byKey, httplimit.Fixed("a|b%")), header("k"), "k|a%7Cb%25", true},
 		{"join of one that is left out", httplimit.Join(byKey, httplimit.When(post, byKey)), header("k"), "", false},
-		{"hashed", httplimit.Hashed(byKey), header("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", true},
+		{"hashed", httplimit.Hashed(byKey), header("abc"),
+			"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", true},
 		{"nothing hashed", httplimit.Hashed(byKey), nil, "", true},
 	} {
 		if got, ok := keyOf(c.key, c.change); got != c.want || ok != c.ok {

@@ -142,7 +142,8 @@ func (m *Middleware) checkBuckets() (holds bool, err error) {
 // checkOptions checks the options that apply to buckets and to rules alike.
 func (m *Middleware) checkOptions() (err error) {
 	o := &m.opts
-	m.limiter, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold, FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	m.limiter, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold,
+		FailOpen: o.FailOpen, Lost: ErrHoldLost})
 	if err != nil {
 		return err
 	}
@@ -221,7 +222,8 @@ func newPattern(text string) (pattern, error) {
 	p := pattern{}
 	p.text, p.prefix = strings.CutSuffix(text, "*")
 	if !strings.HasPrefix(p.text, "/") || strings.Contains(p.text, "*") {
-		return p, errors.New("httplimit: exempt: " + text + " is not a path such as /health, or the start of some such as /health/*")
+		return p, errors.New("httplimit: exempt: " + text +
+			" is not a path such as /health, or the start of some such as /health/*")
 	}
 	return p, nil
 }

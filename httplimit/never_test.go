@@ -38,20 +38,24 @@ func TestNeverFitsSaysTheLimits(t *testing.T) {
 		all := with(t, own, policy("all", items))
 		n := int64(70)
 		costs := func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "items", N: n}} }
-		buckets := []httplimit.Bucket{{Limiter: own, Key: httplimit.Fixed("a"), Costs: costs}, {Limiter: all, Key: httplimit.Fixed("b"), Costs: costs, Shared: true}}
-		m, none := middleware(t, nil, buckets...), middleware(t, &httplimit.Options{Fields: httplimit.NoFields}, buckets...)
+		buckets := []httplimit.Bucket{{Limiter: own, Key: httplimit.Fixed("a"), Costs: costs},
+			{Limiter: all, Key: httplimit.Fixed("b"), Costs: costs, Shared: true}}
+		m, none := middleware(t, nil, buckets...), middleware(t, &httplimit.Options{Fields: httplimit.NoFields},
+			buckets...)
 		if _, p := ask(m); p.Problem != nil {
 			t.Fatalf("the first request: got %+v, want it to pass", p.Problem)
 		}
 		n = 101
 		h, p := ask(m)
-		if p.Problem == nil || p.Problem.Status != http.StatusRequestEntityTooLarge || p.Problem.Code != httplimit.CodeNeverFits {
+		if p.Problem == nil || p.Problem.Status != http.StatusRequestEntityTooLarge ||
+			p.Problem.Code != httplimit.CodeNeverFits {
 			t.Fatalf("got %+v", p.Problem)
 		}
 		for name, want := range map[string]string{
 			httplimit.HeaderLimit:     "100", // of the limit that can never grant it
 			httplimit.HeaderRemaining: "30",
-			httplimit.HeaderRateLimit: `"own/rolling";r=9;t=3600, "own/items";r=30;t=3600`, // what all share is not told
+			// what all share is not told
+			httplimit.HeaderRateLimit: `"own/rolling";r=9;t=3600, "own/items";r=30;t=3600`,
 			httplimit.HeaderPolicy:    `"own/rolling";q=10;w=3600, "own/items";q=100;qu="items";w=3600`,
 			httplimit.HeaderRetry:     "",
 		} {

@@ -32,13 +32,16 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 		{"exempt: health", good, &httplimit.Options{Exempt: []string{"health"}}},
 		{"exempt: /a*b", good, &httplimit.Options{Exempt: []string{"/a*b"}}},
 	} {
-		if _, err := httplimit.New(c.buckets, c.opts); err == nil || !strings.HasPrefix(err.Error(), "httplimit: ") || !strings.Contains(err.Error(), c.want) {
+		if _, err := httplimit.New(c.buckets, c.opts); err == nil || !strings.HasPrefix(err.Error(), "httplimit: ") ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want %q", err, c.want)
 		}
 	}
-	tokens := limiter(t, policy("tokens", drawgate.Limit{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}))
+	tokens := limiter(t, policy("tokens", drawgate.Limit{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling,
+		Amount: 10, Window: time.Minute}))
 	none := func(*http.Request) []drawgate.Cost { return nil }
-	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") {
+	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) ||
+		!strings.Contains(err.Error(), "name a cost in tokens") {
 		t.Errorf("a policy that counts no requests, and no costs: %v", err)
 	}
 	both := []httplimit.Bucket{{Limiter: tokens}, {Limiter: with(t, tokens, policy("a", rolling(1, time.Minute)))}}
@@ -49,7 +52,8 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatalf("costs that only requests have: %v", err)
 	}
-	if p := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody)).Problem; p == nil || p.Status != http.StatusInternalServerError {
+	if p := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody)).Problem; p == nil ||
+		p.Status != http.StatusInternalServerError {
 		t.Errorf("a request that names no unit: %+v, want 500", p)
 	}
 }
@@ -57,11 +61,15 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 // No other path is taken for an exempt one. req: B4.
 func TestExempt(t *testing.T) {
 	t.Parallel()
-	m := one(t, &httplimit.Options{Exempt: []string{"/health*", "/static/*", "/robots.txt"}}, policy("p", rolling(drawgate.MaxAmount, time.Minute)))
+	m := one(t, &httplimit.Options{Exempt: []string{"/health*", "/static/*", "/robots.txt"}},
+		policy("p", rolling(drawgate.MaxAmount, time.Minute)))
 	for path, want := range map[string]bool{
-		"/health": true, "/healthz": true, "/health/live": true, "/health/": true, "/static/a/b.css": true, "/static/": true, "/robots.txt": true,
-		"/": false, "/Health": false, "/static": false, "/robots.txt/x": false, "/robots.txtx": false, "/api/health": false,
-		"/health/../login": false, "/health/./x": false, "/health//x": false, "/static/..": false, "/health/%2e%2e/login": false, "/static/x/../../login": false,
+		"/health": true, "/healthz": true, "/health/live": true, "/health/": true, "/static/a/b.css": true,
+		"/static/": true, "/robots.txt": true,
+		"/": false, "/Health": false, "/static": false, "/robots.txt/x": false, "/robots.txtx": false,
+		"/api/health":      false,
+		"/health/../login": false, "/health/./x": false, "/health//x": false, "/static/..": false,
+		"/health/%2e%2e/login": false, "/static/x/../../login": false,
 		"//health": false, "/health/..": false, "/static/a/.": false,
 	} {
 		h := http.Header{}
@@ -75,7 +83,8 @@ func TestExempt(t *testing.T) {
 
 func TestSkip(t *testing.T) {
 	t.Parallel()
-	m := one(t, &httplimit.Options{Skip: func(r *http.Request) bool { return r.Method == http.MethodOptions }}, policy("p", rolling(1, time.Minute)))
+	m := one(t, &httplimit.Options{Skip: func(r *http.Request) bool { return r.Method == http.MethodOptions }},
+		policy("p", rolling(1, time.Minute)))
 	for range 3 {
 		h := http.Header{}
 		if p := m.Begin(h, httptest.NewRequest(http.MethodOptions, "/", http.NoBody)); p.Problem != nil || len(h) != 0 {
@@ -94,8 +103,10 @@ func TestKindsOfCallers(t *testing.T) {
 	upload := func(r *http.Request) bool { return r.URL.Path == "/upload" }
 	m := middleware(t, &httplimit.Options{Skip: job},
 		httplimit.Bucket{Limiter: plain, Key: httplimit.When(func(r *http.Request) bool { return !gold(r) }, byKey)},
-		httplimit.Bucket{Limiter: with(t, plain, policy("privileged-keys", rolling(3, time.Hour))), Key: httplimit.When(gold, byKey)},
-		httplimit.Bucket{Limiter: with(t, plain, policy("uploads", rolling(2, time.Hour))), Key: httplimit.When(upload, byKey)},
+		httplimit.Bucket{Limiter: with(t, plain, policy("privileged-keys", rolling(3, time.Hour))),
+			Key: httplimit.When(gold, byKey)},
+		httplimit.Bucket{Limiter: with(t, plain, policy("uploads", rolling(2, time.Hour))),
+			Key: httplimit.When(upload, byKey)},
 	)
 	passes := func(path string, headers ...string) (n int) {
 		for range 10 {
@@ -134,9 +145,12 @@ func TestFourLimits(t *testing.T) {
 	perIP := limiter(t, policy("ratelimit:ip", bucket(10, time.Hour, 5)))
 	m := middleware(t, nil,
 		httplimit.Bucket{Limiter: perIP},
-		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:api", bucket(100, time.Hour, 20))), Key: httplimit.Fixed("global"), Shared: true},
-		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:user", bucket(20, time.Hour, 10))), Key: httplimit.Given(httplimit.ByHeader("User"))},
-		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:task", bucket(50, time.Hour, 15))), Key: httplimit.Given(httplimit.ByHeader("Task")), Shared: true},
+		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:api", bucket(100, time.Hour, 20))),
+			Key: httplimit.Fixed("global"), Shared: true},
+		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:user", bucket(20, time.Hour, 10))),
+			Key: httplimit.Given(httplimit.ByHeader("User"))},
+		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:task", bucket(50, time.Hour, 15))),
+			Key: httplimit.Given(httplimit.ByHeader("Task")), Shared: true},
 	)
 	passed := map[string]int{}
 	var why []string
@@ -165,7 +179,8 @@ func TestPriority(t *testing.T) {
 	l := rolling(10, time.Hour)
 	l.ReservedByPriority = map[int]drawgate.Share{5: {Percent: 50}}
 	priority := func(r *http.Request) int { return len(r.URL.Path) - 1 }
-	m := middleware(t, &httplimit.Options{Priority: priority}, httplimit.Bucket{Limiter: limiter(t, policy("p", l)), Key: httplimit.Fixed("all")})
+	m := middleware(t, &httplimit.Options{Priority: priority},
+		httplimit.Bucket{Limiter: limiter(t, policy("p", l)), Key: httplimit.Fixed("all")})
 	passed := map[string]int{}
 	for _, path := range []string{"/", "/12345"} {
 		for range 20 {
@@ -184,12 +199,14 @@ func TestPriority(t *testing.T) {
 func TestMistakesOfThePrograms(t *testing.T) {
 	t.Parallel()
 	var reported error
-	m := middleware(t, &httplimit.Options{FailOpen: true, OnError: func(_ *http.Request, err error) { reported = err }}, httplimit.Bucket{
-		Limiter: limiter(t, policy("p", rolling(1, time.Minute))),
-		Costs:   func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "tokens", N: 1}} },
-	})
+	m := middleware(t, &httplimit.Options{FailOpen: true, OnError: func(_ *http.Request, err error) { reported = err }},
+		httplimit.Bucket{
+			Limiter: limiter(t, policy("p", rolling(1, time.Minute))),
+			Costs:   func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "tokens", N: 1}} },
+		})
 	_, p := ask(m)
-	if p.Problem == nil || p.Problem.Status != http.StatusInternalServerError || strings.Contains(p.Problem.Detail, "tokens") || reported == nil {
+	if p.Problem == nil || p.Problem.Status != http.StatusInternalServerError ||
+		strings.Contains(p.Problem.Detail, "tokens") || reported == nil {
 		t.Errorf("problem %+v, reported %v", p.Problem, reported)
 	}
 }

@@ -173,7 +173,8 @@ func (m *Middleware) fail(h http.Header, r *http.Request, a *admit.Answer, t *ta
 	case kind == failure.Closed:
 		return Pass{Problem: unavailable(CodeClosing, "This server is stopping. Try again in 1 s.")}
 	case !kind.Undecided():
-		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError, "The limits of this server are configured wrongly.")}
+		return Pass{Problem: blank(CodeInvalid, http.StatusInternalServerError,
+			"The limits of this server are configured wrongly.")}
 	case m.opts.FailOpen:
 		h[HeaderFallback] = []string{"true"}
 		return Pass{}

@@ -27,16 +27,22 @@ type Code string
 
 // The codes, with the HTTP status of each. Sending a request again helps only after a 429 or a 503.
 const (
-	CodeLimited          Code = "limited"           // 429: a limit does not have enough left. Scope says whose
-	CodeQueued           Code = "queued"            // 429: other requests are ahead in the queue
-	CodePaused           Code = "paused"            // 429: a bucket is paused, whatever its limits have left
-	CodeQueueFull        Code = "queue_full"        // 429: the maximum number of requests is waiting
-	CodeNeverFits        Code = "never_fits"        // 413: it costs more than a limit ever allows: waiting does not help, and there is no Retry-After
-	CodeStoreUnavailable Code = "store_unavailable" // 503: nothing was decided, or a limit admits nothing while the store is unavailable
-	CodeClosing          Code = "closing"           // 503: this process is stopping
-	CodePath             Code = "path"              // 400: proxies, the site and the rules may each read the path differently
-	CodeInvalid          Code = "invalid"           // 500: the program asks for a unit that its policies do not have
-	CodeCancelled        Code = "cancelled"         // 499: the client disconnected while it waited. If the store was being asked at that moment, a plain request may have been counted
+	CodeLimited   Code = "limited"    // 429: a limit does not have enough left. Scope says whose
+	CodeQueued    Code = "queued"     // 429: other requests are ahead in the queue
+	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
+	CodeQueueFull Code = "queue_full" // 429: the maximum number of requests is waiting
+	// 413: it costs more than a limit ever allows: waiting does not help, and there is no
+	// Retry-After
+	CodeNeverFits Code = "never_fits"
+	// 503: nothing was decided, or a limit admits nothing while the store is unavailable
+	CodeStoreUnavailable Code = "store_unavailable"
+	CodeClosing          Code = "closing" // 503: this process is stopping
+	// 400: proxies, the site and the rules may each read the path differently
+	CodePath    Code = "path"
+	CodeInvalid Code = "invalid" // 500: the program asks for a unit that its policies do not have
+	// 499: the client disconnected while it waited. If the store was being asked at that moment, a
+	// plain request may have been counted
+	CodeCancelled Code = "cancelled"
 )
 
 // statusCancelled is the status that logs show for a client that closed the connection.
@@ -50,14 +56,15 @@ const (
 
 // Problem says why a request was not served (RFC 9457). It is an http.Handler that answers with it.
 type Problem struct {
-	Type     string   `json:"type"` // a type of the draft for refusals by a limit, otherwise "about:blank"
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Code     Code     `json:"code"`
-	Detail   string   `json:"detail"`                      // a sentence for people
-	Scope    string   `json:"scope,omitempty"`             // whose limit it is: ScopeCaller or ScopeAPI
-	Violated []string `json:"violated-policies,omitempty"` // the names of the limits that refuse, as RateLimit-Policy has them
-	After    int64    `json:"retry_after,omitempty"`       // seconds, as in Retry-After; 0: there is none
+	Type   string `json:"type"` // a type of the draft for refusals by a limit, otherwise "about:blank"
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Code   Code   `json:"code"`
+	Detail string `json:"detail"`          // a sentence for people
+	Scope  string `json:"scope,omitempty"` // whose limit it is: ScopeCaller or ScopeAPI
+	// the names of the limits that refuse, as RateLimit-Policy has them
+	Violated []string `json:"violated-policies,omitempty"`
+	After    int64    `json:"retry_after,omitempty"` // seconds, as in Retry-After; 0: there is none
 }
 
 // ServeHTTP answers with the problem. Additional headers must be set before.
@@ -118,7 +125,8 @@ func unavailable(code Code, detail string) *Problem {
 // the bucket at a position of the take; nil means that none is shared. Of a shared limit only the
 // name is shown. If one of the caller's own limits refuses too, that one is described.
 func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
-	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited, Scope: ScopeCaller}
+	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited,
+		Scope: ScopeCaller}
 	if d.RetryAfter == drawgate.Never {
 		return neverFits(p)
 	}
@@ -143,7 +151,8 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	case drawgate.Queued:
 		p.Code = CodeQueued
 	case drawgate.Paused:
-		*p = Problem{Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused, After: p.After}
+		*p = Problem{Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused,
+			After: p.After}
 	case drawgate.Unavailable:
 		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
 		p.Code, p.Scope = CodeStoreUnavailable, ""
@@ -153,7 +162,8 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 }
 
 func neverFits(p *Problem) *Problem {
-	*p = *blank(CodeNeverFits, http.StatusRequestEntityTooLarge, "This request costs more than a limit ever allows: sending it again will not help.")
+	*p = *blank(CodeNeverFits, http.StatusRequestEntityTooLarge,
+		"This request costs more than a limit ever allows: sending it again will not help.")
 	return p
 }
 

@@ -59,10 +59,12 @@ func NewByRules(e *engine.Engine, opts *RuleOptions) (*Middleware, error) {
 // beginByRules is Begin where the rules of an engine decide.
 func (m *Middleware) beginByRules(h http.Header, r *http.Request) Pass {
 	if err := rules.CheckRequestPath(r.URL.EscapedPath()); err != nil {
-		return Pass{Problem: blank(CodePath, http.StatusBadRequest, "The path of this request can be understood in more than one way.")}
+		return Pass{Problem: blank(CodePath, http.StatusBadRequest,
+			"The path of this request can be understood in more than one way.")}
 	}
 	o := &m.rules
-	a := rules.Attributes{Method: r.Method, Path: r.URL.Path, Host: r.Host, Route: o.Route(r), IP: o.Proxies.ClientIP(r), Headers: r.Header}
+	a := rules.Attributes{Method: r.Method, Path: r.URL.Path, Host: r.Host, Route: o.Route(r),
+		IP: o.Proxies.ClientIP(r), Headers: r.Header}
 	if o.User != nil {
 		a.User = o.User(r)
 	}

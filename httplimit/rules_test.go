@@ -63,10 +63,12 @@ func TestByRulesRefusesUnclearPaths(t *testing.T) {
 	list := append([]rules.Rule{{Match: rules.Match{Path: "/health/*"}, Exempt: true}}, applied("api")...)
 	h := byRules(t, engine.Config{Policies: []engine.Policy{perHour("api", 1)}, Rules: list}, nil, nothing)
 	for path, want := range map[string]int{
-		"/v1/x/..%2F..%2F..%2Fhealth/x": http.StatusBadRequest, "/health/..;/v1": http.StatusBadRequest, "/health/x": http.StatusOK,
+		"/v1/x/..%2F..%2F..%2Fhealth/x": http.StatusBadRequest, "/health/..;/v1": http.StatusBadRequest,
+		"/health/x": http.StatusOK,
 	} {
 		w := asks(h, path)
-		if w.Code != want || want == http.StatusBadRequest && !strings.Contains(w.Body.String(), string(httplimit.CodePath)) {
+		if w.Code != want || want == http.StatusBadRequest &&
+			!strings.Contains(w.Body.String(), string(httplimit.CodePath)) {
 			t.Errorf("%s: got %d %s, want %d", path, w.Code, w.Body, want)
 		}
 	}
@@ -83,7 +85,8 @@ func TestByRulesHidesWhatAllShare(t *testing.T) {
 	if w := asks(h, "/"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), `"scope":"api"`) {
 		t.Errorf("got %d %s, want a refusal by what all share", w.Code, w.Body)
 	}
-	h = byRules(t, c, &httplimit.RuleOptions{Options: httplimit.Options{Describe: "all"}, Shared: []string{"all"}}, nothing)
+	h = byRules(t, c, &httplimit.RuleOptions{Options: httplimit.Options{Describe: "all"}, Shared: []string{"all"}},
+		nothing)
 	if got := asks(h, "/").Header().Get(httplimit.HeaderPolicy); got != `"all";q=1;w=3600` {
 		t.Errorf("described %s, want all alone", got)
 	}
@@ -93,7 +96,8 @@ func TestByRulesHidesWhatAllShare(t *testing.T) {
 func TestByRulesHoldsSlots(t *testing.T) {
 	t.Parallel()
 	for _, shadow := range []bool{false, true} {
-		slots := engine.Policy{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, Shadow: shadow}
+		slots := engine.Policy{Policy: drawgate.Policy{Name: "slots",
+			Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, Shadow: shadow}
 		e := newEngine(t, engine.Config{Policies: []engine.Policy{slots}, Rules: applied("slots")})
 		m, err := httplimit.NewByRules(e, nil)
 		if err != nil {
@@ -109,7 +113,8 @@ func TestByRulesHoldsSlots(t *testing.T) {
 		}
 		for i := range 3 {
 			if w := asks(h, "/"); w.Code != http.StatusOK || inside != want {
-				t.Errorf("shadow %v, time %d: got %d, and %d within, want 200 and %d", shadow, i+1, w.Code, inside, want)
+				t.Errorf("shadow %v, time %d: got %d, and %d within, want 200 and %d", shadow, i+1, w.Code, inside,
+					want)
 			}
 		}
 		ask, err := e.Ask("slots", "", "192.0.2.1")
@@ -143,14 +148,17 @@ func TestByRulesNeverFitsSaysTheLimit(t *testing.T) {
 	items.Name, items.Unit = "items", "items"
 	kept.ReservedByPriority = map[int]drawgate.Share{9: drawgate.Percent(60)} // a request without priority gets 4
 	costs := func(path, unit string, n int64) rules.Rule {
-		return rules.Rule{Match: rules.Match{Path: path}, Apply: []rules.Apply{{Policy: "p", Key: "ip", Costs: map[string]int64{unit: n}}}}
+		return rules.Rule{Match: rules.Match{Path: path}, Apply: []rules.Apply{{Policy: "p", Key: "ip",
+			Costs: map[string]int64{unit: n}}}}
 	}
 	list := []rules.Rule{costs("/items", "items", 50), costs("/many", drawgate.UnitRequests, 5)}
-	h := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: policy("p", items, kept)}}, Rules: list}, nil, nothing)
+	h := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: policy("p", items, kept)}}, Rules: list}, nil,
+		nothing)
 	if w := asks(h, "/items"); w.Code != http.StatusOK {
 		t.Fatalf("the first request: got %d", w.Code)
 	}
-	if w := asks(h, "/many"); w.Code != http.StatusRequestEntityTooLarge || w.Header().Get(httplimit.HeaderLimit) != "10" {
+	if w := asks(h, "/many"); w.Code != http.StatusRequestEntityTooLarge ||
+		w.Header().Get(httplimit.HeaderLimit) != "10" {
 		t.Errorf("got %d, %v, want the limit of 10 requests", w.Code, w.Header())
 	}
 }
@@ -164,10 +172,12 @@ func TestNewByRulesRejectsMistakes(t *testing.T) {
 		opts   *httplimit.RuleOptions
 		want   string
 	}{
-		"no engine":        {nil, nil, "no engine"},
-		"no rules":         {newEngine(t, engine.Config{Policies: policies}), nil, "no rules"},
-		"another describe": {newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}), &httplimit.RuleOptions{Options: httplimit.Options{Describe: "x"}}, `"x"`},
-		"a negative wait":  {newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}), &httplimit.RuleOptions{Options: httplimit.Options{Wait: -time.Second}}, "negative"},
+		"no engine": {nil, nil, "no engine"},
+		"no rules":  {newEngine(t, engine.Config{Policies: policies}), nil, "no rules"},
+		"another describe": {newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}),
+			&httplimit.RuleOptions{Options: httplimit.Options{Describe: "x"}}, `"x"`},
+		"a negative wait": {newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}),
+			&httplimit.RuleOptions{Options: httplimit.Options{Wait: -time.Second}}, "negative"},
 	} {
 		if _, err := httplimit.NewByRules(c.engine, c.opts); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

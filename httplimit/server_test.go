@@ -91,13 +91,15 @@ func TestHTTP2(t *testing.T) {
 		t.Fatalf("protocol %s", p)
 	}
 	leaves, leave := context.WithCancel(t.Context())
-	go func() { _, _ = do(leaves, srv, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20))) }() // a body that nobody reads
+	// a body that nobody reads
+	go func() { _, _ = do(leaves, srv, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20))) }()
 	eventually(t, "the second stream waits", func() bool { return m.Waiting() == 1 })
 	leave()
 	eventually(t, "its place is free", func() bool { return m.Waiting() == 0 })
 	cancel()
 	eventually(t, "the slot is free", free(t, l))
-	if resp, err := get(t.Context(), srv, "/"); err != nil || resp.status != http.StatusOK || resp.header.Get("RateLimit") != `"slots";r=0` {
+	if resp, err := get(t.Context(), srv, "/"); err != nil || resp.status != http.StatusOK ||
+		resp.header.Get("RateLimit") != `"slots";r=0` {
 		t.Errorf("got %v, %v, want 200 and no slot left", resp, err)
 	}
 }
@@ -175,7 +177,8 @@ func TestClosing(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))
 	m := middleware(t, &httplimit.Options{Wait: time.Minute}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
-	srv := listen(t, m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })), false)
+	srv := listen(t, m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })),
+		false)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _, _ = get(ctx, srv, "/") }()
@@ -197,7 +200,8 @@ func TestClosing(t *testing.T) {
 		t.Errorf("status %d, want 503", got)
 	}
 	resp, err := get(t.Context(), srv, "/")
-	if err != nil || resp.status != http.StatusServiceUnavailable || resp.header.Get("Retry-After") != "1" || !strings.Contains(resp.body, `"closing"`) {
+	if err != nil || resp.status != http.StatusServiceUnavailable || resp.header.Get("Retry-After") != "1" ||
+		!strings.Contains(resp.body, `"closing"`) {
 		t.Errorf("got %v, %v, want 503 closing with Retry-After: 1", resp, err)
 	}
 }
@@ -206,7 +210,8 @@ func TestClosing(t *testing.T) {
 func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))
-	m := middleware(t, &httplimit.Options{Wait: time.Minute, OnError: func(_ *http.Request, err error) { t.Errorf("reported: %v", err) }},
+	m := middleware(t, &httplimit.Options{Wait: time.Minute,
+		OnError: func(_ *http.Request, err error) { t.Errorf("reported: %v", err) }},
 		httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 	_, first := ask(m)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -27,15 +27,19 @@ func TestPolicyOfARequest(t *testing.T) {
 	t.Parallel()
 	free := limiter(t, policy("free", rolling(1, time.Minute)))
 	tiers := map[string]*drawgate.Limiter{
-		"gold": with(t, free, policy("gold", rolling(100, time.Minute))), "batch": with(t, free, policy("batch", slots(1))),
+		"gold":    with(t, free, policy("gold", rolling(100, time.Minute))),
+		"batch":   with(t, free, policy("batch", slots(1))),
 		"foreign": limiter(t, policy("foreign", rolling(1, time.Minute))),
 	}
 	var failed error
 	m := middleware(t, &httplimit.Options{OnError: func(_ *http.Request, err error) { failed = err }},
-		httplimit.Bucket{Limiter: free, Key: httplimit.Fixed("ann"), Policy: func(r *http.Request) *drawgate.Limiter { return tiers[r.Header.Get("X-Tier")] }},
-		httplimit.Bucket{Limiter: with(t, free, policy("api", rolling(1000, time.Minute))), Key: httplimit.Fixed("all"), Shared: true})
+		httplimit.Bucket{Limiter: free, Key: httplimit.Fixed("ann"),
+			Policy: func(r *http.Request) *drawgate.Limiter { return tiers[r.Header.Get("X-Tier")] }},
+		httplimit.Bucket{Limiter: with(t, free, policy("api", rolling(1000, time.Minute))), Key: httplimit.Fixed("all"),
+			Shared: true})
 	for _, c := range []struct{ tier, limits string }{
-		{"", `"free";q=1;w=60`}, {"gold", `"gold";q=100;w=60`}, {"unknown", `"free";q=1;w=60`}, {"batch", `"batch";q=1;qu="concurrent-requests"`},
+		{"", `"free";q=1;w=60`}, {"gold", `"gold";q=100;w=60`}, {"unknown", `"free";q=1;w=60`},
+		{"batch", `"batch";q=1;qu="concurrent-requests"`},
 	} {
 		h, p := begin(m, c.tier)
 		wantHeaders(t, h, "RateLimit-Policy", c.limits)
@@ -44,11 +48,13 @@ func TestPolicyOfARequest(t *testing.T) {
 		}
 		p.End()
 	}
-	if _, p := begin(m, "foreign"); p.Problem == nil || p.Problem.Status != http.StatusInternalServerError || failed == nil {
+	if _, p := begin(m, "foreign"); p.Problem == nil || p.Problem.Status != http.StatusInternalServerError ||
+		failed == nil {
 		t.Errorf("a limiter of another store: got %+v, %v, want 500 and an error", p.Problem, failed)
 	}
 	described := middleware(t, &httplimit.Options{Describe: "gold"}, httplimit.Bucket{
-		Limiter: free, Key: httplimit.Fixed("bob"), Policy: func(*http.Request) *drawgate.Limiter { return tiers["gold"] },
+		Limiter: free, Key: httplimit.Fixed("bob"),
+		Policy: func(*http.Request) *drawgate.Limiter { return tiers["gold"] },
 	})
 	h, _ := begin(described, "")
 	wantHeaders(t, h, "RateLimit-Policy", `"gold";q=100;w=60`)
@@ -66,7 +72,8 @@ func TestHeaderNames(t *testing.T) {
 	})
 	l := limiter(t, policy("p", rolling(1, time.Minute)))
 	for _, name := range []string{"a b", "a:", "ä", "a\r\nb"} {
-		_, err := httplimit.New([]httplimit.Bucket{{Limiter: l}}, &httplimit.Options{HeaderNames: httplimit.HeaderNames{Remaining: name}})
+		_, err := httplimit.New([]httplimit.Bucket{{Limiter: l}},
+			&httplimit.Options{HeaderNames: httplimit.HeaderNames{Remaining: name}})
 		if err == nil || !strings.Contains(err.Error(), "cannot be the name of a header") {
 			t.Errorf("%q: got %v, want an error that says so", name, err)
 		}

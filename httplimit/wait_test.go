@@ -51,7 +51,8 @@ func TestThreeOutcomes(t *testing.T) {
 			switch {
 			case o.status == http.StatusOK && o.after >= 6*time.Second && o.after <= 13*time.Second:
 				waited++
-			case o.status == http.StatusTooManyRequests && o.after <= 16*time.Second && o.header.Get("Retry-After") != "":
+			case o.status == http.StatusTooManyRequests && o.after <= 16*time.Second &&
+				o.header.Get("Retry-After") != "":
 				refused++
 			default:
 				t.Errorf("got %+v, want it passed after a wait, or refused with Retry-After", o)
@@ -69,7 +70,8 @@ func TestRequestThatCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := one(t, &httplimit.Options{Wait: 15 * time.Second}, policy("p", bucket(1, time.Minute, 1)))
 		send(t.Context(), m)
-		if o := send(t.Context(), m); o.status != http.StatusTooManyRequests || o.after != 0 || o.header.Get("Retry-After") != "60" {
+		if o := send(t.Context(), m); o.status != http.StatusTooManyRequests || o.after != 0 ||
+			o.header.Get("Retry-After") != "60" {
 			t.Errorf("got %+v, want 429 at once with Retry-After: 60", o)
 		}
 	})
@@ -79,7 +81,8 @@ func TestRequestThatCannotPassInTimeIsRefusedAtOnce(t *testing.T) {
 func TestRefusalAfterAWaitHasCurrentNumbers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := one(t, &httplimit.Options{Wait: 10 * time.Second, Hold: time.Minute}, policy("p", slots(1), rolling(2, time.Minute)))
+		m := one(t, &httplimit.Options{Wait: 10 * time.Second, Hold: time.Minute},
+			policy("p", slots(1), rolling(2, time.Minute)))
 		first := m.Begin(http.Header{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		defer first.End()
 		o := send(t.Context(), m)
@@ -138,13 +141,15 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFlaky(t, policy("p", bucket(10, time.Minute, 1)))
-		m := middleware(t, &httplimit.Options{Wait: time.Minute}, httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
+		m := middleware(t, &httplimit.Options{Wait: time.Minute},
+			httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 		send(t.Context(), m)
 		done := make(chan outcome)
 		go func() { done <- send(t.Context(), m) }()
 		synctest.Wait()
 		f.down.Store(true)
-		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreUnavailable || o.after > 7*time.Second {
+		if o := <-done; o.status != http.StatusServiceUnavailable || o.code != httplimit.CodeStoreUnavailable ||
+			o.after > 7*time.Second {
 			t.Errorf("got %+v, want 503 store_unavailable within 7 s", o)
 		}
 	})

@@ -23,7 +23,8 @@ const childVar = "DRAWGATE_INCIDENT_CHILD"
 
 // TestMain runs a child if its variable says which.
 func TestMain(m *testing.M) {
-	children := map[string]func(path string) error{"write": writeChild, "limit": limitChild, "disk": diskChild, "try to mount": tryChild}
+	children := map[string]func(path string) error{"write": writeChild, "limit": limitChild, "disk": diskChild,
+		"try to mount": tryChild}
 	if f := children[os.Getenv(childVar)]; f != nil {
 		if err := f(os.Args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -87,7 +88,8 @@ func TestKilledWhileWriting(t *testing.T) {
 				t.Fatalf("%d lines were skipped, %v", skipped, err)
 			}
 			got := ids(list)
-			if len(acknowledged) < 10+7*round || !slices.Equal(acknowledged, got[:len(acknowledged)]) || got[len(got)-1] != "i99999" {
+			if len(acknowledged) < 10+7*round || !slices.Equal(acknowledged, got[:len(acknowledged)]) ||
+				got[len(got)-1] != "i99999" {
 				t.Errorf("got %v, want %v, perhaps one more, and i99999", got, acknowledged)
 			}
 		})
@@ -167,7 +169,8 @@ func full(path string, want error, room func() error) error {
 	}
 	before, skipped, err := incident.Read(path)
 	if err != nil || written == 0 || len(before) != written || skipped != 0 {
-		return fmt.Errorf("while the disk is full: %d of %d incidents, %d skipped, %w", len(before), written, skipped, err)
+		return fmt.Errorf("while the disk is full: %d of %d incidents, %d skipped, %w", len(before), written, skipped,
+			err)
 	}
 	if err := errors.Join(room(), incident.Append(path, 8<<20, numbered(written))); err != nil {
 		return err

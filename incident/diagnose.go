@@ -51,10 +51,12 @@ func compare(mine []drawgate.LimitResult, theirs *llm.Refusal) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	l, allows, ok := counterpart(mine, theirs)
 	if ok && allows > theirs.Limit {
-		add("the provider says that its limit is %d %s, and limit %s allows %d: set its amount to %[1]d", theirs.Limit, theirs.Unit, name(&l), allows)
+		add("the provider says that its limit is %d %s, and limit %s allows %d: set its amount to %[1]d", theirs.Limit,
+			theirs.Unit, name(&l), allows)
 	}
 	if used := l.Max - l.Remaining; ok && used <= theirs.Limit {
-		add("only %d of the provider's %d %s were ours, this call included: somebody else uses the same account", used, theirs.Limit, theirs.Unit)
+		add("only %d of the provider's %d %s were ours, this call included: somebody else uses the same account", used,
+			theirs.Limit, theirs.Unit)
 	}
 	if len(all) > 0 {
 		return all
@@ -65,7 +67,8 @@ func compare(mine []drawgate.LimitResult, theirs *llm.Refusal) (all []string) {
 			tight = l
 		}
 	}
-	left := fmt.Sprintf("limit %s had %d of %d %s left after this call", name(&tight), tight.Remaining, tight.Max, unit(tight.Limit.Unit))
+	left := fmt.Sprintf("limit %s had %d of %d %s left after this call", name(&tight), tight.Remaining, tight.Max,
+		unit(tight.Limit.Unit))
 	if tight.Part() > little {
 		add("%s: somebody else uses the same account, or the limit is set too high", left)
 	} else {
@@ -83,7 +86,8 @@ func name(l *drawgate.LimitResult) string { return l.Policy + "/" + l.Limit.Name
 // and of a window of its length, as far as it says.
 func concerned(e *outbound.Event) (list []drawgate.LimitResult) {
 	for l := range e.Decision.Limits() {
-		if l.Bucket == 0 && l.Limit.Kind != drawgate.Concurrency && sameUnit(e.Refusal.Unit, l.Limit.Unit) && sameWindow(e.Refusal.Meaning, l.Limit) {
+		if l.Bucket == 0 && l.Limit.Kind != drawgate.Concurrency && sameUnit(e.Refusal.Unit, l.Limit.Unit) &&
+			sameWindow(e.Refusal.Meaning, l.Limit) {
 			list = append(list, l)
 		}
 	}

@@ -27,27 +27,33 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	rec := incident.New(&incident.Options{File: filepath.Join(dir, "incidents.jsonl"), Logger: slog.New(slog.DiscardHandler)})
+	rec := incident.New(&incident.Options{File: filepath.Join(dir, "incidents.jsonl"),
+		Logger: slog.New(slog.DiscardHandler)})
 
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "gpt-4o", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{Name: "gpt-4o",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	provider, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling, Period: time.Minute}},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
+			Period: time.Minute}},
 	}}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	calls := outbound.New(outbound.PerModel("project-1", lim), &outbound.Options{Upstream: "openai", Observer: rec.Observer()})
-	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.OpenAI(), &outbound.TransportOptions{Base: provider.Transport()})}
+	calls := outbound.New(outbound.PerModel("project-1", lim),
+		&outbound.Options{Upstream: "openai", Observer: rec.Observer()})
+	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.OpenAI(),
+		&outbound.TransportOptions{Base: provider.Transport()})}
 	for _, client := range []*http.Client{{Transport: provider.Transport()}, {Transport: provider.Transport()}, sdk} {
-		resp, err := client.Post("https://api.openai.com/v1/chat/completions", "application/json", strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"Hello!"}]}`))
+		resp, err := client.Post("https://api.openai.com/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"Hello!"}]}`))
 		if err != nil {
 			fmt.Println(err)
 			return

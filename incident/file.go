@@ -66,7 +66,8 @@ func (f *file) append(v any) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("incident: append to the file: %s is renamed again and again: does another program rotate it?", f.path)
+	return fmt.Errorf("incident: append to the file: %s is renamed again and again: does another program rotate it?",
+		f.path)
 }
 
 // try opens the file and writes a line. It is not done if the file was, or had to be, renamed.

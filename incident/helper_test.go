@@ -57,7 +57,8 @@ func quota() drawgate.Policy {
 // newRig makes one. opts may be nil.
 func newRig(t *testing.T, p drawgate.Policy, opts *incident.Options) *rig {
 	t.Helper()
-	r := &rig{T: t, file: filepath.Join(t.TempDir(), "incidents.jsonl"), answers: func(int) (int, string) { return fine() }}
+	r := &rig{T: t, file: filepath.Join(t.TempDir(), "incidents.jsonl"),
+		answers: func(int) (int, string) { return fine() }}
 	o := incident.Options{Instance: "node-1"}
 	if opts != nil {
 		o = *opts
@@ -79,7 +80,8 @@ func newRig(t *testing.T, p drawgate.Policy, opts *incident.Options) *rig {
 	quota := outbound.Buckets(func(*outbound.Call) ([]drawgate.Ask, error) {
 		return []drawgate.Ask{{Limiter: lim, Key: "project"}}, nil
 	})
-	r.client = outbound.New(quota, &outbound.Options{Upstream: "openai", Observer: r.rec.Observer(), Breaker: outbound.Breaker{Failures: -1}})
+	r.client = outbound.New(quota, &outbound.Options{Upstream: "openai", Observer: r.rec.Observer(),
+		Breaker: outbound.Breaker{Failures: -1}})
 	r.rt = outbound.NewTransport(r.client, llm.OpenAI(), &outbound.TransportOptions{Base: r})
 	return r
 }
@@ -100,7 +102,8 @@ func (r *rig) RoundTrip(req *http.Request) (*http.Response, error) {
 	if delay != nil {
 		time.Sleep(delay(n))
 	}
-	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: req}, nil
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)),
+		Request: req}, nil
 }
 
 // answer makes the provider answer so from now on.
@@ -124,7 +127,8 @@ func limited(what string, limit, used int, after string) string {
 func (r *rig) call(ctx context.Context, prompt string) {
 	r.Helper()
 	body := fmt.Sprintf(`{"model":"gpt-4o","max_tokens":20,"messages":[{"role":"user","content":%q}]}`, prompt)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.openai.com/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.openai.com/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		r.Fatal(err)
 	}

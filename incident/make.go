@@ -26,8 +26,10 @@ const (
 // made makes an incident of a refused call. r has the calls to its upstream.
 func made(e *outbound.Event, meaning, instance string, r *ring, concurrent int, at time.Time) *api.Incident {
 	i := &api.Incident{
-		ID: newID(at), At: at.UTC(), Instance: instance, Severity: severity(meaning), Upstream: short(e.Upstream), Model: short(e.Model), Meaning: meaning,
-		Count: 1, Last: at.UTC(), Until: until(e, at), NotPaused: e.Err != nil, Status: e.Status, Reason: short(e.Reason), Provider: provider(&e.Refusal),
+		ID: newID(at), At: at.UTC(), Instance: instance, Severity: severity(meaning), Upstream: short(e.Upstream),
+		Model: short(e.Model), Meaning: meaning,
+		Count: 1, Last: at.UTC(), Until: until(e, at), NotPaused: e.Err != nil, Status: e.Status,
+		Reason: short(e.Reason), Provider: provider(&e.Refusal),
 		Fallback: e.Decision.Fallback, Limits: limits(&e.Decision), Concurrent: concurrent,
 	}
 	var sum api.IncidentSum
@@ -89,7 +91,8 @@ func limits(d *drawgate.Decision) (list []api.Limit) {
 			break
 		}
 		list = append(list, api.Limit{
-			Bucket: l.Bucket, Policy: l.Policy, Name: l.Limit.Name, Unit: unit(l.Limit.Unit), Amount: l.Limit.Amount, Most: l.Max,
+			Bucket: l.Bucket, Policy: l.Policy, Name: l.Limit.Name, Unit: unit(l.Limit.Unit), Amount: l.Limit.Amount,
+			Most:      l.Max,
 			Remaining: l.Remaining, ResetAt: l.ResetAt().UTC(),
 		})
 	}

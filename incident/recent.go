@@ -76,7 +76,8 @@ func (r *ring) idle(now time.Time) bool {
 
 // begin notes that a call was granted.
 func (r *ring) begin(e *outbound.Event) {
-	t := take{id: e.ID, granted: e.Granted, model: e.Model, priority: e.Priority, queued: e.Queued, estimate: slices.Clone(e.Estimate)}
+	t := take{id: e.ID, granted: e.Granted, model: e.Model, priority: e.Priority, queued: e.Queued,
+		estimate: slices.Clone(e.Estimate)}
 	if l, ok := e.Decision.Tightest(); ok {
 		t.policy, t.limit, t.remaining = l.Policy, l.Limit.Name, l.Remaining
 	}
@@ -146,8 +147,10 @@ func (t *take) addTo(sum *api.IncidentSum) {
 
 func (t *take) wire() api.IncidentTake {
 	w := api.IncidentTake{
-		Granted: t.granted.UTC(), Sent: instant(t.sent), Answered: instant(t.answered), Model: short(t.model), Priority: t.priority,
-		QueuedMS: t.queued.Milliseconds(), Estimate: costs(t.estimate), Used: costs(t.used), Remaining: t.remaining, Outcome: api.OutcomeUnderWay,
+		Granted: t.granted.UTC(), Sent: instant(t.sent), Answered: instant(t.answered), Model: short(t.model),
+		Priority: t.priority,
+		QueuedMS: t.queued.Milliseconds(), Estimate: costs(t.estimate), Used: costs(t.used), Remaining: t.remaining,
+		Outcome: api.OutcomeUnderWay,
 	}
 	if t.limit != "" {
 		w.Limit = t.policy + "/" + t.limit

@@ -36,7 +36,8 @@ type Options struct {
 }
 
 const (
-	mergeTime  = 5 * time.Minute  // refusals of calls that were granted so soon after the first one are the same incident
+	// refusals of calls that were granted so soon after the first one are the same incident
+	mergeTime  = 5 * time.Minute
 	saveEvery  = 10 * time.Second // how soon a count that has changed is in the file
 	statusTime = 2 * time.Second
 	closeTime  = 5 * time.Second // for what is not written yet
@@ -142,7 +143,8 @@ func (r *Recorder) lowered(l *outbound.Lowered) {
 	}
 	r.opts.Logger.Warn(fmt.Sprintf("%s says that its limit is %d %s, and limit %s/%s has %d: takes obey what it says; set the limit's amount to %[2]d",
 		short(l.Upstream), l.Amount, unit(l.Limit.Unit), l.Policy, l.Limit.Name, l.Limit.Amount),
-		"upstream", short(l.Upstream), "model", short(l.Model), "policy", l.Policy, "limit", l.Limit.Name, "amount", l.Limit.Amount, "obeyed", l.Amount, "not_logged", skipped)
+		"upstream", short(l.Upstream), "model", short(l.Model), "policy", l.Policy, "limit", l.Limit.Name, "amount",
+		l.Limit.Amount, "obeyed", l.Amount, "not_logged", skipped)
 }
 
 // called notes the end of a call.
@@ -264,7 +266,8 @@ func (r *Recorder) log(in *api.Incident) {
 		why = in.Diagnosis[0]
 	}
 	attrs := []slog.Attr{
-		slog.String("incident", in.ID), slog.String("upstream", in.Upstream), slog.String("model", in.Model), slog.String("meaning", in.Meaning),
+		slog.String("incident", in.ID), slog.String("upstream", in.Upstream), slog.String("model", in.Model),
+		slog.String("meaning", in.Meaning),
 		slog.Int("status", in.Status), slog.Int("concurrent", in.Concurrent), slog.String("diagnosis", why),
 	}
 	if in.Until != nil {
@@ -312,7 +315,8 @@ func (r *Recorder) saveAll(last bool) {
 		}
 		if err != nil {
 			if skipped, ok := r.failed.Pass(time.Now(), warnEvery, 1); ok {
-				r.opts.Logger.Error("an incident could not be written to its file; it is tried again", "incident", in.ID, "error", err, "not_logged", skipped)
+				r.opts.Logger.Error("an incident could not be written to its file; it is tried again", "incident",
+					in.ID, "error", err, "not_logged", skipped)
 			}
 			return
 		}
@@ -340,7 +344,8 @@ func (r *Recorder) nextUnsaved(now time.Time, last bool) (_ *record, in api.Inci
 		if !rec.checked && !last {
 			return rec, rec.incident, true
 		}
-		if r.file == nil || rec.written == rec.incident.Count || rec.written > 0 && !last && now.Sub(rec.at) < saveEvery {
+		if r.file == nil || rec.written == rec.incident.Count ||
+			rec.written > 0 && !last && now.Sub(rec.at) < saveEvery {
 			continue
 		}
 		return rec, rec.incident, rec.written == 0
@@ -383,7 +388,8 @@ func (r *Recorder) logEnds(now time.Time) {
 	}
 	r.mu.Unlock()
 	for i := range ended {
-		r.opts.Logger.Info("an incident is over", "incident", ended[i].ID, "refused", ended[i].Count, "last", ended[i].Last)
+		r.opts.Logger.Info("an incident is over", "incident", ended[i].ID, "refused", ended[i].Count, "last",
+			ended[i].Last)
 	}
 }
 
@@ -431,7 +437,8 @@ func (r *Recorder) Close() error {
 		}
 	}
 	if missing > 0 {
-		return fmt.Errorf("incident: %d incidents are not in %s as they should be: see the log", missing, cmp.Or(r.opts.File, "the file"))
+		return fmt.Errorf("incident: %d incidents are not in %s as they should be: see the log", missing,
+			cmp.Or(r.opts.File, "the file"))
 	}
 	return nil
 }

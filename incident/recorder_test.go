@@ -43,7 +43,8 @@ func TestFlush(t *testing.T) {
 			t.Errorf("nothing to wait for: %v", err)
 		}
 		for i, model := range []string{"a", "b", "c"} {
-			e := &outbound.Event{ID: uint64(i + 1), Upstream: "openai", Model: model, Outcome: outbound.Refused, Granted: time.Now()}
+			e := &outbound.Event{ID: uint64(i + 1), Upstream: "openai", Model: model, Outcome: outbound.Refused,
+				Granted: time.Now()}
 			rec.Observer().Granted(e)
 			rec.Observer().Called(e)
 		}
@@ -72,15 +73,17 @@ func TestIncident(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := ""
-		r := newRig(t, quota(), &incident.Options{Instance: "node-1", Status: func(_ context.Context, upstream, policy string) (*api.StatusAnswer, error) {
-			asked = upstream + " " + policy
-			return &api.StatusAnswer{Policy: policy, Key: "project", Open: 7}, nil
-		}})
+		r := newRig(t, quota(), &incident.Options{Instance: "node-1",
+			Status: func(_ context.Context, upstream, policy string) (*api.StatusAnswer, error) {
+				asked = upstream + " " + policy
+				return &api.StatusAnswer{Policy: policy, Key: "project", Open: 7}, nil
+			}})
 		r.call(t.Context(), "one")
 		time.Sleep(2 * time.Minute)
 		start := time.Now().UTC()
 		r.call(t.Context(), "two")
-		r.delay = func(n int) time.Duration { return time.Duration(n) * time.Second } // the third comes after 3 s, the fourth after 4 s
+		// the third comes after 3 s, the fourth after 4 s
+		r.delay = func(n int) time.Duration { return time.Duration(n) * time.Second }
 		r.answers = func(n int) (int, string) {
 			if n == 4 {
 				return fine()
@@ -99,9 +102,11 @@ func TestIncident(t *testing.T) {
 		if len(r.reported) != 1 {
 			t.Fatalf("%d incidents were reported at once, want 1", len(r.reported))
 		}
-		call := func(granted time.Time, answered time.Duration, remaining int64, outcome string, used api.Costs) api.IncidentTake {
+		call := func(granted time.Time, answered time.Duration, remaining int64, outcome string,
+			used api.Costs) api.IncidentTake {
 			c := api.IncidentTake{
-				Granted: granted, Sent: &granted, Answered: new(granted.Add(answered)), Model: "gpt-4o", Estimate: api.Costs{"requests": 1}, Used: used,
+				Granted: granted, Sent: &granted, Answered: new(granted.Add(answered)), Model: "gpt-4o",
+				Estimate: api.Costs{"requests": 1}, Used: used,
 				Limit: "gpt-4o/rpm", Remaining: remaining, Outcome: outcome,
 			}
 			if outcome == api.OutcomeUnderWay {
@@ -113,9 +118,11 @@ func TestIncident(t *testing.T) {
 		spent := api.Costs{"requests": 1}
 		third := call(start, 3*time.Second, 8, "refused", spent)
 		want := api.Incident{
-			At: at, Last: at, Until: new(at.Add(12 * time.Second)), Instance: "node-1", Severity: api.SeverityError, Upstream: "openai", Model: "gpt-4o",
-			Meaning: "minute", Count: 1, Status: http.StatusTooManyRequests, Reason: "minute, requests, limit 5", Concurrent: 2,
-			Summary: "openai refused a call of gpt-4o for its limit per minute (requests), although our limits had allowed it",
+			At: at, Last: at, Until: new(at.Add(12 * time.Second)), Instance: "node-1", Severity: api.SeverityError,
+			Upstream: "openai", Model: "gpt-4o",
+			Meaning: "minute", Count: 1, Status: http.StatusTooManyRequests, Reason: "minute, requests, limit 5",
+			Concurrent: 2,
+			Summary:    "openai refused a call of gpt-4o for its limit per minute (requests), although our limits had allowed it",
 			Diagnosis: []string{
 				"the provider says that its limit is 5 requests, and limit gpt-4o/rpm allows 10: set its amount to 5",
 				"only 2 of the provider's 5 requests were ours, this call included: somebody else uses the same account",
@@ -135,10 +142,12 @@ func TestIncident(t *testing.T) {
 		if m := got.Minute; m == nil || m.Calls != 3 || m.Costs["requests"] != 3 || m.AtLeast {
 			t.Errorf("the minute before: %+v, want 3 calls", m)
 		}
-		if l := got.Limits; len(l) != 3 || l[0].Name != "rpm" || l[0].Remaining != 8 || l[0].Amount != 10 || l[2].Remaining != 997 {
+		if l := got.Limits; len(l) != 3 || l[0].Name != "rpm" || l[0].Remaining != 8 || l[0].Amount != 10 ||
+			l[2].Remaining != 997 {
 			t.Errorf("the limits: %+v", l)
 		}
-		for _, text := range []string{"level=ERROR", got.ID, "although our limits had allowed it", "concurrent=2", "set its amount to 5"} {
+		for _, text := range []string{"level=ERROR", got.ID, "although our limits had allowed it", "concurrent=2",
+			"set its amount to 5"} {
 			if !strings.Contains(r.logged(), text) {
 				t.Errorf("the log does not have %q: %s", text, r.logged())
 			}
@@ -196,7 +205,8 @@ func TestBurstIsOneIncident(t *testing.T) {
 		r.call(t.Context(), "again")
 		synctest.Wait()
 		list := r.close()
-		if len(list) != 2 || list[0].Count != 200 || list[1].Count != 1 || len(r.reported) != 2 || list[0].ID >= list[1].ID {
+		if len(list) != 2 || list[0].Count != 200 || list[1].Count != 1 || len(r.reported) != 2 ||
+			list[0].ID >= list[1].ID {
 			t.Errorf("in the file %+v, and %d reports", list, len(r.reported))
 		}
 		if got, want := list[0].Last.Sub(list[0].At), 199*time.Second; got != want {
@@ -214,11 +224,15 @@ func TestWhatIsAnIncident(t *testing.T) {
 		body                    string
 		severity, meaning, says string
 	}{
-		"minute":   {429, limited("tokens per min (TPM)", 1_000_000, 999_999, "3s"), api.SeverityError, "minute", "although our limits had allowed it"},
-		"day":      {429, limited("requests per day (RPD)", 1000, 1000, "3s"), api.SeverityError, "day", "limit per day"},
-		"unsaid":   {429, `what?`, api.SeverityError, "minute", "somebody else"},
-		"credit":   {429, `{"error":{"code":"insufficient_quota","message":"You exceeded your current quota."}}`, api.SeverityWarning, "credit", "has no credit"},
-		"no model": {429, `{"error":{"message":"Rate limit reached for gpt-4o on requests per min (RPM): Limit 0."}}`, api.SeverityWarning, "not_offered", "does not offer it"},
+		"minute": {429, limited("tokens per min (TPM)", 1_000_000, 999_999, "3s"), api.SeverityError, "minute",
+			"although our limits had allowed it"},
+		"day": {429, limited("requests per day (RPD)", 1000, 1000, "3s"), api.SeverityError, "day",
+			"limit per day"},
+		"unsaid": {429, `what?`, api.SeverityError, "minute", "somebody else"},
+		"credit": {429, `{"error":{"code":"insufficient_quota","message":"You exceeded your current quota."}}`,
+			api.SeverityWarning, "credit", "has no credit"},
+		"no model": {429, `{"error":{"message":"Rate limit reached for gpt-4o on requests per min (RPM): Limit 0."}}`,
+			api.SeverityWarning, "not_offered", "does not offer it"},
 		"overload": {503, `{"error":{"message":"overloaded"}}`, "", "", ""},
 		"slow":     {429, `{"error":{"code":"slow_down","message":"slow down"}}`, "", "", ""},
 		"failure":  {500, `{"error":{"message":"oops"}}`, "", "", ""},
@@ -265,7 +279,8 @@ func TestSecretsNeverShow(t *testing.T) {
 		limited(key+" "+prompt, 5, 5, "3s"),
 		limited("requests per "+key, 5, 5, "3s"),
 		limited("min per "+prompt, 5, 5, "3s"),
-		`{"error":{"message":"Rate limit reached for ` + key + ` on ` + prompt + `: Limit 5","type":"` + key + `","code":"` + prompt + `"}}`,
+		`{"error":{"message":"Rate limit reached for ` + key + ` on ` + prompt + `: Limit 5","type":"` + key +
+			`","code":"` + prompt + `"}}`,
 		key + prompt,
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -282,7 +297,8 @@ func TestSecretsNeverShow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for where, text := range map[string]string{"file": string(text), "log": r.logged(), "list": string(listed)} {
+			for where, text := range map[string]string{"file": string(text), "log": r.logged(),
+				"list": string(listed)} {
 				if len(text) < 100 || strings.Contains(text, "SECRET") || strings.Contains(text, "diary") {
 					t.Errorf("%s: the %s has %s", body, where, text)
 				}
@@ -297,7 +313,8 @@ func TestDoToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, quota(), nil)
 		until := time.Now().Add(time.Hour).UTC()
-		_, err := outbound.Do(t.Context(), r.client, outbound.Call{Model: "gpt-4o", Costs: []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(5)}},
+		_, err := outbound.Do(t.Context(), r.client, outbound.Call{Model: "gpt-4o",
+			Costs: []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(5)}},
 			func(context.Context) (int, []drawgate.Cost, error) {
 				return 0, nil, &outbound.RefusedError{Until: until, Reason: "no\nmore"}
 			})
@@ -306,7 +323,8 @@ func TestDoToo(t *testing.T) {
 		}
 		synctest.Wait()
 		list := r.close()
-		if len(list) != 1 || list[0].Meaning != "unknown" || !list[0].Until.Equal(until) || list[0].Reason != "no?more" || list[0].Provider != nil || list[0].Severity != api.SeverityError {
+		if len(list) != 1 || list[0].Meaning != "unknown" || !list[0].Until.Equal(until) ||
+			list[0].Reason != "no?more" || list[0].Provider != nil || list[0].Severity != api.SeverityError {
 			t.Errorf("got %+v", list)
 		}
 	})

@@ -331,7 +331,8 @@ func anthropicRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, 
 		r.Meaning = Spend
 		r.ReopenAt = nextMonth(now)
 		if m := anthropicRegain.FindStringSubmatch(e.Message); m != nil {
-			if at, err := time.Parse(time.DateOnly, m[1]); err == nil && at.After(now) && at.Before(now.Add(2*maxReset)) {
+			if at, err := time.Parse(time.DateOnly, m[1]); err == nil && at.After(now) &&
+				at.Before(now.Add(2*maxReset)) {
 				r.ReopenAt = at
 			}
 		}

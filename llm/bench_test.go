@@ -29,7 +29,8 @@ func BenchmarkParse(b *testing.B) {
 
 func BenchmarkLikely(b *testing.B) {
 	p := llm.OpenAI()
-	c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil, []byte(`{"model":"gpt-4o","messages":[{"role":"user","content":"hello"}]}`))
+	c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil,
+		[]byte(`{"model":"gpt-4o","messages":[{"role":"user","content":"hello"}]}`))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -24,7 +24,8 @@ func units(pairs ...any) (costs []drawgate.Cost) {
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	final := func(input, read, write, output int64) llm.Usage {
-		return llm.Usage{Input: input, InputKnown: true, CacheRead: read, CacheWrite: write, Output: output, OutputKnown: true, Final: true}
+		return llm.Usage{Input: input, InputKnown: true, CacheRead: read, CacheWrite: write, Output: output,
+			OutputKnown: true, Final: true}
 	}
 	est := llm.Estimate{Input: 100, Output: 50}
 	for _, c := range []struct {
@@ -32,21 +33,41 @@ func TestCosts(t *testing.T) {
 		used                      llm.Usage
 		admitted, settled         []drawgate.Cost
 	}{
-		{"OpenAI keeps max_tokens", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(20, 0, 0, 5), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 50)},
-		{"OpenAI counts what is true", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(120, 100, 0, 45), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 165)},
-		{"OpenAI without max_tokens", "openai", "/v1/responses", `{"model":"gpt-4o"}`, final(20, 0, 0, 5), units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 25)},
-		{"OpenAI keeps its own estimate", "openai", "/v1/responses", `{"input":"` + strings.Repeat("a", 400) + `","max_output_tokens":1}`, final(20, 0, 0, 1), units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100)},
-		{"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`, llm.Usage{Input: 20, InputKnown: true, Output: 5, OutputKnown: true, Total: 90, Final: true}, units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90)},
+		{"OpenAI keeps max_tokens", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(20, 0, 0, 5),
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 50)},
+		{"OpenAI counts what is true", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(120, 100, 0, 45),
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 165)},
+		{"OpenAI without max_tokens", "openai", "/v1/responses", `{"model":"gpt-4o"}`, final(20, 0, 0, 5),
+			units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 25)},
+		{"OpenAI keeps its own estimate", "openai", "/v1/responses",
+			`{"input":"` + strings.Repeat("a", 400) + `","max_output_tokens":1}`, final(20, 0, 0, 1),
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100)},
+		{"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`,
+			llm.Usage{Input: 20, InputKnown: true, Output: 5, OutputKnown: true, Total: 90, Final: true},
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90)},
 		{
 			"OpenAI cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","max_tokens":5,"stream":true}`,
 			llm.Usage{Output: 30},
 			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 130),
 		},
-		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`, llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 100), units("requests", 1, "tokens", 8)},
-		{"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 30, "output_tokens", 30)},
-		{"Haiku 3.5 with cache reads", "anthropic", "/v1/messages", `{"model":"claude-3-5-haiku-latest","max_tokens":50}`, final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 30)},
-		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{Input: 80, InputKnown: true, Output: 500}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
-		{"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Input: 80, InputKnown: true, Output: 70, OutputKnown: true}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 80, "output_tokens", 70)},
+		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`,
+			llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 100),
+			units("requests", 1, "tokens", 8)},
+		{"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`,
+			final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 30, "output_tokens", 30)},
+		{"Haiku 3.5 with cache reads", "anthropic", "/v1/messages",
+			`{"model":"claude-3-5-haiku-latest","max_tokens":50}`, final(100, 70, 20, 30),
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 100, "output_tokens", 30)},
+		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`,
+			llm.Usage{Input: 80, InputKnown: true, Output: 500},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
+		{"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`,
+			llm.Usage{Input: 80, InputKnown: true, Output: 70, OutputKnown: true},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 80, "output_tokens", 70)},
 		{
 			"Anthropic cut off early", "anthropic", "/v1/messages",
 			`{"model":"claude-sonnet-4-5","max_tokens":50,"stream":true}`,
@@ -98,18 +119,28 @@ func TestCosts(t *testing.T) {
 			units("requests", 1,
 				"tokens", 150), units("requests", 1, "tokens", 150),
 		},
-		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
-		{"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
-		{"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7}, units("requests", 1, "input_tokens", 100, "output_tokens", 50), units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+		{"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
 		{
 			"an answer without usage", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`,
 			llm.Usage{Output: 7, Ended: true},
 			units("requests", 1, "input_tokens", 100, "output_tokens",
 				50), units("requests", 1, "input_tokens", 100, "output_tokens", 7),
 		},
-		{"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`, llm.Usage{Ended: true}, units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384)},
-		{"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`, final(90, 40, 0, 1000), units("requests", 1, "input_tokens", 100), units("requests", 1, "input_tokens", 90)},
-		{"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`, final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9)},
+		{"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`, llm.Usage{Ended: true},
+			units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384)},
+		{"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`,
+			final(90, 40, 0, 1000), units("requests", 1, "input_tokens", 100),
+			units("requests", 1, "input_tokens", 90)},
+		{"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`,
+			final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9)},
 		{"counting is free", "gemini", "/v1beta/models/gemini-2.5-pro:countTokens", `{}`, llm.Usage{}, nil, nil},
 		{"listing is free", "openai", "/v1/models", ``, llm.Usage{}, nil, nil},
 	} {
@@ -169,7 +200,8 @@ func TestSettlementNeverCreditsTooMuch(t *testing.T) {
 		most := rapid.Int64Range(1, 5000).Draw(t, "max_tokens")
 		body, _ := json.Marshal(map[string]any{
 			"max_tokens": most, "generationConfig": map[string]any{"maxOutputTokens": most},
-			"messages": []any{map[string]any{"content": json.RawMessage(q)}}, "contents": []any{map[string]any{"parts": []any{map[string]any{"text": json.RawMessage(q)}}}},
+			"messages": []any{map[string]any{"content": json.RawMessage(q)}},
+			"contents": []any{map[string]any{"parts": []any{map[string]any{"text": json.RawMessage(q)}}}},
 		})
 		c, err := p.Parse(http.MethodPost, a.path, nil, body)
 		if err != nil {
@@ -222,7 +254,8 @@ func TestPrices(t *testing.T) {
 	}}
 	cost := func(model string, u llm.Usage) int64 {
 		t.Helper()
-		unit, n, err := prices.Cost(parse(t, p, "/v1/messages", `{"model":"`+model+`"}`), llm.Estimate{Input: 500, Output: 10}, u)
+		unit, n, err := prices.Cost(parse(t, p, "/v1/messages", `{"model":"`+model+`"}`),
+			llm.Estimate{Input: 500, Output: 10}, u)
 		if err != nil || unit != "usd_micros" {
 			t.Fatal(unit, err)
 		}
@@ -233,13 +266,15 @@ func TestPrices(t *testing.T) {
 		used  llm.Usage
 		want  int64
 	}{
-		{"claude-sonnet-4-5", llm.Usage{Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200, Final: true}, 500*3 + 120 + 375 + 3000},
+		{"claude-sonnet-4-5", llm.Usage{Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200,
+			Final: true}, 500*3 + 120 + 375 + 3000},
 		{"claude-sonnet-4-5", llm.Usage{Output: 1}, 1500 + 150},
 		{"claude-sonnet-4-5", llm.Usage{Output: 1, Ended: true}, 1500 + 15},
 		{"free", llm.Usage{Input: 1000, InputKnown: true}, 0},
 		{"tiny", llm.Usage{Input: 1, InputKnown: true}, 1},
 		{"tiny", llm.Usage{Input: 1_000_001, InputKnown: true}, 2},
-		{"huge", llm.Usage{Input: drawgate.MaxAmount, InputKnown: true, Output: drawgate.MaxAmount}, drawgate.MaxAmount},
+		{"huge", llm.Usage{Input: drawgate.MaxAmount, InputKnown: true, Output: drawgate.MaxAmount},
+			drawgate.MaxAmount},
 		{"tiny", llm.Usage{Input: -5, InputKnown: true, CacheRead: 7}, 0},
 	} {
 		if got := cost(c.model, c.used); got != c.want {
@@ -251,10 +286,12 @@ func TestPrices(t *testing.T) {
 		t.Errorf("hold %d %v, want all input at the price of a cache write", n, err)
 	}
 	call.Model, call.Family = "other", "other"
-	if _, _, err := prices.Cost(call, llm.Estimate{}, llm.Usage{}); err == nil || !strings.HasPrefix(err.Error(), `llm: model "other" has no price`) {
+	if _, _, err := prices.Cost(call, llm.Estimate{}, llm.Usage{}); err == nil ||
+		!strings.HasPrefix(err.Error(), `llm: model "other" has no price`) {
 		t.Errorf("a model without a price: %v", err)
 	}
-	for text, want := range map[string]int64{"2.50": 2_500_000, "0.075": 75_000, "15": 15_000_000, "0": 0, ".5": 500_000, "1000000": llm.MaxPrice} {
+	for text, want := range map[string]int64{"2.50": 2_500_000, "0.075": 75_000, "15": 15_000_000, "0": 0,
+		".5": 500_000, "1000000": llm.MaxPrice} {
 		if got, err := llm.ParsePrice(text); err != nil || got != want {
 			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
 		}
@@ -301,7 +338,8 @@ func TestOtherModelsAreNoVersions(t *testing.T) {
 func TestPricesOfTunedModels(t *testing.T) {
 	t.Parallel()
 	p := llm.OpenAI()
-	c := &llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1", Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name}
+	c := &llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1",
+		Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name}
 	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1_000_000}}}
 	if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil {
 		t.Error("it costs what gpt-4o does, want an error")
@@ -345,7 +383,8 @@ func TestPricesOfOldOpus(t *testing.T) {
 	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"claude-opus-4": {Input: 5_000_000}}}
 	for name, same := range map[string]bool{
 		"claude-opus-4-0": false, "claude-opus-4-20250514": false, "claude-opus-4-1": false,
-		"claude-opus-4-1-20250805": false, "claude-opus-4-5": true, "claude-opus-4-5-20251101": true, "claude-opus-4-8": true,
+		"claude-opus-4-1-20250805": false, "claude-opus-4-5": true, "claude-opus-4-5-20251101": true,
+		"claude-opus-4-8": true,
 	} {
 		c := &llm.Call{Operation: llm.OpMessages, Model: name, Family: p.Family(name).Name}
 		if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); (err == nil) != same {
@@ -424,7 +463,8 @@ func TestAnswersInUnknownFields(t *testing.T) {
 			stream := `data: {"answer":"` + text + `"}` + "\n\n" +
 				`data: {"type":"message_stop","candidates":[{"finishReason":"STOP"}]}` + "\n\ndata: [DONE]\n\n"
 			if u := read(p, c, stream).Usage(); !u.Ended || outputOf(c, held, u) != held.Output {
-				t.Errorf("%s, a stream of at most %s: %d tokens of output, want %d (%+v)", name, most, outputOf(c, held, u), held.Output, u)
+				t.Errorf("%s, a stream of at most %s: %d tokens of output, want %d (%+v)", name, most,
+					outputOf(c, held, u), held.Output, u)
 			}
 			u := read(p, c, `{"model":"m","answer":"`+text+`"}`).Usage()
 			if n := outputOf(c, held, u); n != want {

@@ -25,7 +25,8 @@ type edits struct {
 // NeedsUsage reports whether the answer is a stream that will not tell its usage: one of OpenAI's
 // chat or completions whose stream_options.include_usage is not set.
 func (c *Call) NeedsUsage() bool {
-	return c.provider != nil && c.provider.askUsage && c.Stream && !c.IncludeUsage && (c.Operation == OpChat || c.Operation == OpCompletions)
+	return c.provider != nil && c.provider.askUsage && c.Stream && !c.IncludeUsage &&
+		(c.Operation == OpChat || c.Operation == OpCompletions)
 }
 
 // WithUsage returns the body of the call with stream_options.include_usage set, everything else
@@ -41,7 +42,8 @@ func (c *Call) WithUsage(body []byte) ([]byte, error) {
 	}
 	e := &c.edit
 	if len(body) != c.size || e.body == 0 || e.body > int64(len(body)) {
-		return nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body), c.size)
+		return nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body),
+			c.size)
 	}
 	switch {
 	case e.usageEnd > 0:
@@ -64,7 +66,8 @@ func (c *Call) WithModel(path string, body []byte, model string) (newPath string
 	}
 	e := &c.edit
 	if c.provider == nil || len(body) != c.size || e.modelEnd > int64(len(body)) {
-		return "", nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body), c.size)
+		return "", nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one",
+			len(body), c.size)
 	}
 	plain, query, hasQuery := strings.Cut(path, "?")
 	newPath, inPath := c.provider.calls.withModel(plain, model)

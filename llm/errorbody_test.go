@@ -12,7 +12,8 @@ import (
 	"github.com/drawgate/drawgate/llm"
 )
 
-var kinds = []llm.ErrorKind{llm.RateLimited, llm.Unauthorized, llm.BadRequest, llm.Overloaded, llm.ServerError, llm.TimedOut}
+var kinds = []llm.ErrorKind{llm.RateLimited, llm.Unauthorized, llm.BadRequest, llm.Overloaded, llm.ServerError,
+	llm.TimedOut}
 
 // TestErrorsInTheProvidersForm: each provider's clients find what they look at: the status, the
 // type and the message where they expect them.
@@ -26,25 +27,43 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 		body    string
 		retry   []string // Retry-After, Retry-After-Ms, X-Should-Retry
 	}{
-		{"openai", llm.RateLimited, 1500 * time.Millisecond, 429, `{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`, []string{"2", "1500", ""}},
-		{"openai", llm.RateLimited, 45 * time.Second, 429, `{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`, []string{"45", "45000", "false"}},
-		{"openai", llm.RateLimited, 0, 429, `{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`, []string{"", "", "false"}},
-		{"openai", llm.Unauthorized, 0, 401, `{"error":{"code":"invalid_api_key","message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`, []string{"", "", "false"}},
-		{"openai", llm.BadRequest, 0, 400, `{"error":{"code":null,"message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`, []string{"", "", "false"}},
-		{"anthropic", llm.RateLimited, 45 * time.Second, 429, `{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`, []string{"45", "45000", ""}},
-		{"anthropic", llm.Overloaded, time.Nanosecond, 529, `{"error":{"message":"a \"<b>\"","type":"overloaded_error"},"type":"error"}`, []string{"1", "1", ""}},
-		{"anthropic", llm.RateLimited, time.Hour, 429, `{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`, []string{"3600", "3600000", "false"}},
-		{"anthropic", llm.TimedOut, 0, 504, `{"error":{"message":"a \"<b>\"","type":"timeout_error"},"type":"error"}`, []string{"", "", "false"}},
+		{"openai", llm.RateLimited, 1500 * time.Millisecond, 429,
+			`{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`,
+			[]string{"2", "1500", ""}},
+		{"openai", llm.RateLimited, 45 * time.Second, 429,
+			`{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`,
+			[]string{"45", "45000", "false"}},
+		{"openai", llm.RateLimited, 0, 429,
+			`{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`,
+			[]string{"", "", "false"}},
+		{"openai", llm.Unauthorized, 0, 401,
+			`{"error":{"code":"invalid_api_key","message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
+			[]string{"", "", "false"}},
+		{"openai", llm.BadRequest, 0, 400,
+			`{"error":{"code":null,"message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
+			[]string{"", "", "false"}},
+		{"anthropic", llm.RateLimited, 45 * time.Second, 429,
+			`{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`, []string{"45", "45000", ""}},
+		{"anthropic", llm.Overloaded, time.Nanosecond, 529,
+			`{"error":{"message":"a \"<b>\"","type":"overloaded_error"},"type":"error"}`, []string{"1", "1", ""}},
+		{"anthropic", llm.RateLimited, time.Hour, 429,
+			`{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`,
+			[]string{"3600", "3600000", "false"}},
+		{"anthropic", llm.TimedOut, 0, 504, `{"error":{"message":"a \"<b>\"","type":"timeout_error"},"type":"error"}`,
+			[]string{"", "", "false"}},
 		{
 			"gemini", llm.RateLimited, 1500 * time.Millisecond, 429,
 			`{"error":{"code":429,"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1.5s"}],"message":"a \"<b>\"","status":"RESOURCE_EXHAUSTED"}}`,
 			[]string{"2", "1500", ""},
 		},
-		{"gemini", llm.ServerError, 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`, []string{"", "", ""}},
-		{"gemini", llm.ErrorKind(200), 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`, []string{"", "", ""}},
+		{"gemini", llm.ServerError, 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`,
+			[]string{"", "", ""}},
+		{"gemini", llm.ErrorKind(200), 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`,
+			[]string{"", "", ""}},
 	} {
 		r := profile(t, c.profile).Error(c.kind, `a "<b>"`, c.after)
-		if r.Status != c.status || strings.TrimSpace(string(r.Body)) != c.body || r.Header.Get("Content-Type") != "application/json" {
+		if r.Status != c.status || strings.TrimSpace(string(r.Body)) != c.body ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %d: %d %v\n%s, want\n%s", c.profile, c.kind, r.Status, r.Header, r.Body, c.body)
 		}
 		for i, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
@@ -53,11 +72,13 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 			}
 		}
 	}
-	p, err := llm.NewGeneric(llm.Generic{Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}, Default: llm.Family{Context: 1}})
+	p, err := llm.NewGeneric(llm.Generic{Name: "x", Paths: []string{"/"}, Prompt: []string{"p"},
+		Default: llm.Family{Context: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := p.Error(llm.Overloaded, "m", 0); r.Status != 503 || r.Header.Get("Content-Type") != "application/problem+json" || !json.Valid(r.Body) {
+	if r := p.Error(llm.Overloaded, "m", 0); r.Status != 503 ||
+		r.Header.Get("Content-Type") != "application/problem+json" || !json.Valid(r.Body) {
 		t.Errorf("%d %v %s", r.Status, r.Header, r.Body)
 	}
 }
@@ -67,7 +88,8 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 func TestOwnErrorsAreUnderstood(t *testing.T) {
 	t.Parallel()
 	want := map[llm.ErrorKind][]llm.Meaning{
-		llm.RateLimited: {llm.PerMinute}, llm.Unauthorized: {llm.NotQuota}, llm.BadRequest: {llm.NotQuota}, llm.Overloaded: {llm.Overload},
+		llm.RateLimited: {llm.PerMinute}, llm.Unauthorized: {llm.NotQuota}, llm.BadRequest: {llm.NotQuota},
+		llm.Overloaded:  {llm.Overload},
 		llm.ServerError: {llm.Transient}, llm.TimedOut: {llm.Transient},
 	}
 	rapid.Check(t, func(t *rapid.T) {

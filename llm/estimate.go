@@ -80,7 +80,8 @@ func (p *Profile) likely(c *Call) (e Estimate, class Class) {
 		return n
 	}
 	fixed = add(fixed, mul(c.Media[Image].Count, o.Image),
-		per(c.Media[Audio], o.AudioBytes, f.Audio), per(c.Media[Video], o.VideoBytes, f.Video), per(c.Media[File], o.FileBytes, f.Files))
+		per(c.Media[Audio], o.AudioBytes, f.Audio), per(c.Media[Video], o.VideoBytes, f.Video),
+		per(c.Media[File], o.FileBytes, f.Files))
 	e.fixed = float64(fixed)
 	return e, all.Class()
 }

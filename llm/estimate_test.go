@@ -50,7 +50,8 @@ func chat(t *testing.T, p *llm.Profile, model, text string) *llm.Call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parse(t, p, "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%s}]}`, model, q))
+	return parse(t, p, "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%s}]}`,
+		model, q))
 }
 
 // framed is what OpenAI counts for a single message in addition to its text.
@@ -82,7 +83,8 @@ func TestEstimatesAgainstTrueCounts(t *testing.T) {
 				most = 1.5
 			}
 			if worst, median := r[len(r)-1], r[len(r)/2]; worst > most || median < 1/1.35 {
-				t.Errorf("%s, %s: actual ÷ estimate is at most %.2f (want %.2f) and %.2f at the median (want 0.74)", model, kind, worst, most, median)
+				t.Errorf("%s, %s: actual ÷ estimate is at most %.2f (want %.2f) and %.2f at the median (want 0.74)",
+					model, kind, worst, most, median)
 			}
 		}
 	}
@@ -103,10 +105,12 @@ func TestUpperIsABound(t *testing.T) {
 			{"openai", "/v1/chat/completions", `{"messages":[{"tool_calls":[{"function":{"arguments":%s}}]}]}`},
 			{"anthropic", "/v1/messages", `{"system":[{"type":"text","text":%s}]}`},
 			{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"tool_use","input":{%s:1}}]}]}`},
-			{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":%s}]}]}]}`},
+			{"anthropic", "/v1/messages",
+				`{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":%s}]}]}]}`},
 			{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"something new","data":[[%s]]}]}]}`},
 			{"gemini", "/v1beta/models/g:generateContent", `{"contents":[{"parts":[{"text":%s}]}]}`},
-			{"gemini", "/v1beta/models/g:generateContent", `{"system_instruction":{"parts":[{"functionResponse":{"response":{"x":%s}}}]}}`},
+			{"gemini", "/v1beta/models/g:generateContent",
+				`{"system_instruction":{"parts":[{"functionResponse":{"response":{"x":%s}}}]}}`},
 		} {
 			p, _ := llm.ByName(c.profile)
 			body := fmt.Sprintf(c.body, q)
@@ -144,13 +148,15 @@ func TestCountsWhatTheTextSays(t *testing.T) {
 				escaped.Write(q[1 : len(q)-1])
 			}
 		}
-		c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil, []byte(`{"messages":[{"content":"`+escaped.String()+`"}]}`))
+		c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil,
+			[]byte(`{"messages":[{"content":"`+escaped.String()+`"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := llm.Measure(text)
 		if c.Text.Bytes != int64(len(text)) || c.Text.Runes != want.Runes || c.Text.Counts != want.Counts {
-			t.Fatalf("%q as %s: %d bytes and %+v, want %d and %+v", text, escaped.String(), c.Text.Bytes, c.Text.Counts, len(text), want.Counts)
+			t.Fatalf("%q as %s: %d bytes and %+v, want %d and %+v", text, escaped.String(), c.Text.Bytes, c.Text.Counts,
+				len(text), want.Counts)
 		}
 	})
 }
@@ -181,7 +187,8 @@ func TestStructureCounts(t *testing.T) {
 		t.Errorf("%d bytes are counted of a schema of %d", c.Schemas.Bytes, len(schema))
 	}
 	list := `["` + strings.Repeat(`x","`, 500) + `"]`
-	c = parse(t, profile(t, "anthropic"), "/v1/messages", `{"messages":[{"content":[{"type":"tool_use","input":{"a":`+list+`}}]}]}`)
+	c = parse(t, profile(t, "anthropic"), "/v1/messages",
+		`{"messages":[{"content":[{"type":"tool_use","input":{"a":`+list+`}}]}]}`)
 	if c.Text.Bytes < int64(len(list)) {
 		t.Errorf("%d bytes are counted of arguments of %d", c.Text.Bytes, len(list))
 	}
@@ -201,11 +208,15 @@ func TestUnknownSizesAreBounded(t *testing.T) {
 		least               int64
 	}{
 		{"openai", "/v1/responses", `{"model":"gpt-4o","input":"x","previous_response_id":"r"}`, 128_000},
-		{"openai", "/v1/chat/completions", `{"model":"gpt-4o","messages":[{"content":[{"image_url":{"url":"https://example.com/a"}},{"image_url":{"url":"https://example.com/b"}}]}]}`, 2 * (2833 + 8*5667)},
-		{"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","tools":[{"type":"web_search_20250305","name":"web_search"}]}`, 1_000_000},
-		{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]}`, 1_000_000},
+		{"openai", "/v1/chat/completions",
+			`{"model":"gpt-4o","messages":[{"content":[{"image_url":{"url":"https://example.com/a"}},{"image_url":{"url":"https://example.com/b"}}]}]}`, 2 * (2833 + 8*5667)},
+		{"anthropic", "/v1/messages",
+			`{"model":"claude-sonnet-4-5","tools":[{"type":"web_search_20250305","name":"web_search"}]}`, 1_000_000},
+		{"anthropic", "/v1/messages",
+			`{"messages":[{"content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]}`, 1_000_000},
 		{"gemini", "/v1beta/models/g:generateContent", `{"cachedContent":"c"}`, 1_048_576},
-		{"gemini", "/v1beta/models/g:generateContent", `{"contents":[{"parts":[{"fileData":{"fileUri":"https://x/y","mimeType":"video/mp4"}}]}]}`, 1_048_576},
+		{"gemini", "/v1beta/models/g:generateContent",
+			`{"contents":[{"parts":[{"fileData":{"fileUri":"https://x/y","mimeType":"video/mp4"}}]}]}`, 1_048_576},
 	} {
 		p := profile(t, c.profile)
 		if got := p.Upper(parse(t, p, c.path, c.body)).Input; got < c.least {

@@ -53,7 +53,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q was accepted", body)
 		}
 		upper, likely := p.Upper(c), new(llm.Estimator).Likely(p, c)
-		if likely.Input < 1 || likely.Input > upper.Input || upper.Input > drawgate.MaxAmount || upper.Output < 0 || upper.Output > drawgate.MaxAmount {
+		if likely.Input < 1 || likely.Input > upper.Input || upper.Input > drawgate.MaxAmount || upper.Output < 0 ||
+			upper.Output > drawgate.MaxAmount {
 			t.Fatalf("%q: likely %+v, upper %+v", body, likely, upper)
 		}
 		for _, e := range []llm.Estimate{upper, likely} {
@@ -150,7 +151,8 @@ func FuzzHeaders(f *testing.F) {
 			}
 			h.Set("Retry-After", reset)
 			for _, o := range p.Observed(h, now) {
-				if o.Limit < 1 || o.Limit > drawgate.MaxAmount || o.Remaining < -1 || o.Remaining > o.Limit || o.Step < 1 {
+				if o.Limit < 1 || o.Limit > drawgate.MaxAmount || o.Remaining < -1 || o.Remaining > o.Limit ||
+					o.Step < 1 {
 					t.Fatalf("%v: %+v", h, o)
 				}
 				if far := o.ResetAt.Sub(now); !o.ResetAt.IsZero() && (far > 32*24*time.Hour || far < -32*24*time.Hour) {
@@ -168,14 +170,16 @@ func FuzzHeaders(f *testing.F) {
 func FuzzRefusal(f *testing.F) {
 	f.Add(429, []byte(geminiError("x", "22s", violation(freeTier, perDay, "250"))), int64(1_800_000_000))
 	f.Add(429, []byte(`[{"error":{"code":429,"message":"Limit 5, Requested 9","details":[{"@type":"google.rpc.RetryInfo","retryDelay":"1h"}]}}]`), int64(0))
-	f.Add(400, []byte(`{"error":{"type":"invalid_request_error","message":"usage limits on 2026-02-01 at 00:00 UTC"}}`), int64(1_769_000_000))
+	f.Add(400, []byte(`{"error":{"type":"invalid_request_error","message":"usage limits on 2026-02-01 at 00:00 UTC"}}`),
+		int64(1_769_000_000))
 	f.Add(429, []byte(`{"error":{"message":"Rate limit reached for gpt-4.1 on tokens per min (TPM): Limit 30000, Used 28039, Requested 3906. Please try again in 3.89s."}}`), int64(5))
 	f.Add(529, []byte(`{"type":"error"}`), int64(-1))
 	f.Fuzz(func(t *testing.T, status int, body []byte, at int64) {
 		now := time.Unix(at%4_000_000_000, 0)
 		for _, p := range llm.Profiles() {
 			r := p.Refusal(status, nil, body, now)
-			if r.RetryAfter < 0 || r.Limit < -1 || r.Limit > drawgate.MaxAmount || len(r.Unit)+len(r.Model)+len(r.QuotaID) > 4096 {
+			if r.RetryAfter < 0 || r.Limit < -1 || r.Limit > drawgate.MaxAmount ||
+				len(r.Unit)+len(r.Model)+len(r.QuotaID) > 4096 {
 				t.Fatalf("%d %q: %+v", status, body, r)
 			}
 			if !r.Meaning.Quota() {

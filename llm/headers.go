@@ -141,7 +141,8 @@ func wireDuration(text string) (time.Duration, bool) {
 // in seconds or as a date.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if v := h.Values("Retry-After-Ms"); len(v) == 1 {
-		if f, err := strconv.ParseFloat(strings.TrimSpace(v[0]), 64); err == nil && f >= 0 && f <= float64(maxReset/time.Millisecond) {
+		if f, err := strconv.ParseFloat(strings.TrimSpace(v[0]), 64); err == nil && f >= 0 &&
+			f <= float64(maxReset/time.Millisecond) {
 			return time.Duration(f * float64(time.Millisecond)), true
 		}
 	}

@@ -253,7 +253,8 @@ func TestScannerAgreesWithEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := `{"messages":` + rapid.StringMatching(`([\[\]{},:"a\\u0-9eE.+\- \n]|true|false|null|"k":|"[a-c]*"){0,12}`).Draw(t, "value") + `}`
 		_, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil, []byte(body))
-		if valid := json.Valid([]byte(body)); valid != (err == nil) && (err == nil || !strings.Contains(err.Error(), "twice")) {
+		if valid := json.Valid([]byte(body)); valid != (err == nil) &&
+			(err == nil || !strings.Contains(err.Error(), "twice")) {
 			t.Fatalf("%s: valid %v, but %v", body, valid, err)
 		}
 	})
@@ -262,7 +263,8 @@ func TestScannerAgreesWithEncodingJSON(t *testing.T) {
 // TestLargeBody: a large body is read once, without building anything of its size.
 func TestLargeBody(t *testing.T) { // not parallel: it counts allocations
 	p := profile(t, "anthropic")
-	body := []byte(`{"model":"claude-opus-4-1","max_tokens":5,"messages":[` + strings.Repeat(`{"role":"user","content":[{"type":"text","text":"héllo \"you\" there"}]},`, 20_000) + `{}]}`)
+	body := []byte(`{"model":"claude-opus-4-1","max_tokens":5,"messages":[` +
+		strings.Repeat(`{"role":"user","content":[{"type":"text","text":"héllo \"you\" there"}]},`, 20_000) + `{}]}`)
 	n := testing.AllocsPerRun(2, func() {
 		if _, err := p.Parse(http.MethodPost, "/v1/messages", nil, body); err != nil {
 			t.Error(err)
@@ -290,7 +292,8 @@ func TestSpellingsOfGeneric(t *testing.T) {
 		t.Fatal(err)
 	}
 	for body, want := range map[string]int64{
-		`{"userPrompt":"a","maxTokens":5}`: 5, `{"userPrompt":"a","max_tokens":5}`: 77, `{"userPrompt":"a","maxtokens":5}`: -1,
+		`{"userPrompt":"a","maxTokens":5}`: 5, `{"userPrompt":"a","max_tokens":5}`: 77,
+		`{"userPrompt":"a","maxtokens":5}`: -1,
 		`{"userPrompt":"a","MaxTokens":5}`: -1, `{"userprompt":"a"}`: -1, `{"USERPROMPT":"a"}`: -1,
 	} {
 		c, err := p.Parse(http.MethodPost, "/generate", nil, []byte(body))
@@ -308,17 +311,21 @@ func TestSpellingsOfGeneric(t *testing.T) {
 func TestGeneric(t *testing.T) {
 	t.Parallel()
 	p, err := llm.NewGeneric(llm.Generic{
-		Name: "ours", Paths: []string{"/generate"}, Model: "engine", MaxOutput: "options.max", Answers: "options.count", Stream: "stream",
+		Name: "ours", Paths: []string{"/generate"}, Model: "engine", MaxOutput: "options.max", Answers: "options.count",
+		Stream: "stream",
 		Prompt: []string{"turns", "preamble"}, Messages: "turns.*",
-		Usage: llm.GenericUsage{Input: "meta.in", Output: "meta.out", CacheRead: "meta.cached", CacheApart: true}, Text: []string{"text", "piece"}, Type: "event", Done: "end", Error: "error",
+		Usage: llm.GenericUsage{Input: "meta.in", Output: "meta.out", CacheRead: "meta.cached", CacheApart: true},
+		Text:  []string{"text", "piece"}, Type: "event", Done: "end", Error: "error",
 		Limits:  []llm.GenericLimit{{Unit: "tokens", Limit: "X-Limit", Remaining: "X-Left", Reset: "X-Reset"}},
 		Default: llm.Family{Context: 1000, MaxOutput: 77},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := parse(t, p, "/api/generate?x", `{"engine":"e1","turns":[{"text":"hello"},{"text":"you"}],"preamble":"be kind","options":{"max":9,"count":2},"stream":true,"other":"not counted"}`)
-	if c.Operation != llm.OpGeneric || c.Model != "e1" || c.Messages != 2 || c.Text.Runes < 15 || c.Text.Runes > 25 || p.MaxOutput(c) != 18 || !c.Stream {
+	c := parse(t, p, "/api/generate?x",
+		`{"engine":"e1","turns":[{"text":"hello"},{"text":"you"}],"preamble":"be kind","options":{"max":9,"count":2},"stream":true,"other":"not counted"}`)
+	if c.Operation != llm.OpGeneric || c.Model != "e1" || c.Messages != 2 || c.Text.Runes < 15 || c.Text.Runes > 25 ||
+		p.MaxOutput(c) != 18 || !c.Stream {
 		t.Errorf("%+v", c)
 	}
 	s := read(p, c, "data: {\"event\":\"piece\",\"piece\":\"hi\"}\n\ndata: {\"event\":\"end\",\"meta\":{\"in\":5,\"cached\":3,\"out\":2}}\n\n")
@@ -327,24 +334,30 @@ func TestGeneric(t *testing.T) {
 	}
 	now := time.Date(2026, 1, 15, 20, 0, 0, 0, time.UTC)
 	h := headers("X-Limit", "100", "X-Left", "0", "X-Reset", "30")
-	if seen := p.Observed(h, now); len(seen) != 1 || seen[0] != (llm.Observed{Unit: "tokens", Limit: 100, Step: 1, ResetAt: now.Add(30 * time.Second)}) {
+	if seen := p.Observed(h, now); len(seen) != 1 || seen[0] != (llm.Observed{Unit: "tokens", Limit: 100, Step: 1,
+		ResetAt: now.Add(30 * time.Second)}) {
 		t.Errorf("observed %+v", seen)
 	}
-	if r := p.Refusal(http.StatusTooManyRequests, h, []byte(`{"error":{"type":"tokens"}}`), now); r.Meaning != llm.PerMinute || !r.ReopenAt.Equal(now.Add(30*time.Second)) {
+	if r := p.Refusal(http.StatusTooManyRequests, h, []byte(`{"error":{"type":"tokens"}}`),
+		now); r.Meaning != llm.PerMinute || !r.ReopenAt.Equal(now.Add(30*time.Second)) {
 		t.Errorf("refused with %+v", r)
 	}
-	if got := p.Settlement(c, llm.Estimate{Input: 50, Output: 18}, s.Usage()); !slices.Equal(got, units("requests", 1, "tokens", 18)) {
+	if got := p.Settlement(c, llm.Estimate{Input: 50, Output: 18}, s.Usage()); !slices.Equal(got,
+		units("requests", 1, "tokens", 18)) {
 		t.Errorf("settled with %v", got)
 	}
 	if p.Counts(parse(t, p, "/models", `{}`).Operation) {
 		t.Error("another path counts")
 	}
 	for want, g := range map[string]llm.Generic{
-		"needs a Name":       {},
-		"needs the Context":  {Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}},
-		"has a key that is":  {Name: "x", Paths: []string{"/"}, Prompt: []string{"a..b"}, Default: llm.Family{Context: 1}},
-		"has two meanings":   {Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}, Model: "m", MaxOutput: "m", Default: llm.Family{Context: 1}},
-		"more than 32 paths": {Name: "x", Paths: []string{"/"}, Prompt: []string{strings.Repeat("a.", 40) + "a"}, Default: llm.Family{Context: 1}},
+		"needs a Name":      {},
+		"needs the Context": {Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}},
+		"has a key that is": {Name: "x", Paths: []string{"/"}, Prompt: []string{"a..b"},
+			Default: llm.Family{Context: 1}},
+		"has two meanings": {Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}, Model: "m", MaxOutput: "m",
+			Default: llm.Family{Context: 1}},
+		"more than 32 paths": {Name: "x", Paths: []string{"/"}, Prompt: []string{strings.Repeat("a.", 40) + "a"},
+			Default: llm.Family{Context: 1}},
 	} {
 		if _, err := llm.NewGeneric(g); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", g, err, want)

@@ -74,7 +74,8 @@ func (l *Learned) Of(c *Call, limit *drawgate.Limit, now time.Time) int64 {
 	if !minute && !day {
 		return limit.Amount
 	}
-	n := l.Amount(LimitKey{Owner: c.Owner, Family: c.Family, Unit: cmp.Or(limit.Unit, drawgate.UnitRequests), Day: day}, limit.Amount, now)
+	n := l.Amount(LimitKey{Owner: c.Owner, Family: c.Family, Unit: cmp.Or(limit.Unit, drawgate.UnitRequests), Day: day},
+		limit.Amount, now)
 	return max(n, min(1, limit.Amount))
 }
 

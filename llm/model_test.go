@@ -19,32 +19,40 @@ func TestAnotherModel(t *testing.T) {
 		wantPath, wantBody string
 	}{
 		{
-			profile: llm.OpenAI(), path: "/v1/chat/completions", body: `{ "messages":[{"role":"user","content":"model"}], "model" : "gpt\u002d4o" ,"n":1}`,
-			model: "gpt-4.1-mini", wantPath: "/v1/chat/completions", wantBody: `{ "messages":[{"role":"user","content":"model"}], "model" : "gpt-4.1-mini" ,"n":1}`,
+			profile: llm.OpenAI(), path: "/v1/chat/completions",
+			body:  `{ "messages":[{"role":"user","content":"model"}], "model" : "gpt\u002d4o" ,"n":1}`,
+			model: "gpt-4.1-mini", wantPath: "/v1/chat/completions",
+			wantBody: `{ "messages":[{"role":"user","content":"model"}], "model" : "gpt-4.1-mini" ,"n":1}`,
 		},
 		{
 			profile: llm.OpenAI(), path: "/openai/deployments/big/chat/completions", body: `{"messages":[]}`,
 			model: "small", wantPath: "/openai/deployments/small/chat/completions", wantBody: `{"messages":[]}`,
 		},
 		{
-			profile: llm.OpenAI(), path: "/openai/deployments/big/chat/completions", body: `{"messages":[],"model":null}`,
-			model: "small", wantPath: "/openai/deployments/small/chat/completions", wantBody: `{"messages":[],"model":"small"}`,
+			profile: llm.OpenAI(), path: "/openai/deployments/big/chat/completions",
+			body:  `{"messages":[],"model":null}`,
+			model: "small", wantPath: "/openai/deployments/small/chat/completions",
+			wantBody: `{"messages":[],"model":"small"}`,
 		},
 		{
 			profile: llm.OpenAI(), path: "/v1/engines/azure/big/embeddings/?version=1:2", body: `{"input":"x"}`,
 			model: "small", wantPath: "/v1/engines/small/embeddings/?version=1:2", wantBody: `{"input":"x"}`,
 		},
 		{
-			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:generateContent?at=1:2", body: `{"contents":[]}`,
-			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:generateContent?at=1:2", wantBody: `{"contents":[]}`,
+			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:generateContent?at=1:2",
+			body:  `{"contents":[]}`,
+			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:generateContent?at=1:2",
+			wantBody: `{"contents":[]}`,
 		},
 		{
 			profile: llm.Anthropic(), path: "/v1/messages", body: `{"max_tokens":5,"model":"claude-opus-4-1"}`,
-			model: "claude-haiku-4-5", wantPath: "/v1/messages", wantBody: `{"max_tokens":5,"model":"claude-haiku-4-5"}`,
+			model: "claude-haiku-4-5", wantPath: "/v1/messages",
+			wantBody: `{"max_tokens":5,"model":"claude-haiku-4-5"}`,
 		},
 		{
 			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:streamGenerateContent", body: `{"contents":[]}`,
-			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:streamGenerateContent", wantBody: `{"contents":[]}`,
+			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
+			wantBody: `{"contents":[]}`,
 		},
 	} {
 		call, err := c.profile.Parse(http.MethodPost, c.path, nil, []byte(c.body))
@@ -53,7 +61,8 @@ func TestAnotherModel(t *testing.T) {
 		}
 		path, body, err := call.WithModel(c.path, []byte(c.body), c.model)
 		if err != nil || path != c.wantPath || string(body) != c.wantBody {
-			t.Errorf("%s %s as %s: got %s %s, %v; want %s %s", c.path, c.body, c.model, path, body, err, c.wantPath, c.wantBody)
+			t.Errorf("%s %s as %s: got %s %s, %v; want %s %s", c.path, c.body, c.model, path, body, err, c.wantPath,
+				c.wantBody)
 			continue
 		}
 		if again, err := c.profile.Parse(http.MethodPost, path, nil, body); err != nil || again.Model != c.model {
@@ -83,14 +92,17 @@ func TestAnotherModel(t *testing.T) {
 func TestEveryKindOfErrorIsSaid(t *testing.T) {
 	t.Parallel()
 	want := map[llm.ErrorKind]int{
-		llm.NotFound: http.StatusNotFound, llm.Forbidden: http.StatusForbidden, llm.TooLarge: http.StatusRequestEntityTooLarge,
-		llm.Unavailable: http.StatusServiceUnavailable, llm.Lost: http.StatusBadGateway, llm.Unauthorized: http.StatusUnauthorized,
+		llm.NotFound: http.StatusNotFound, llm.Forbidden: http.StatusForbidden,
+		llm.TooLarge:    http.StatusRequestEntityTooLarge,
+		llm.Unavailable: http.StatusServiceUnavailable, llm.Lost: http.StatusBadGateway,
+		llm.Unauthorized: http.StatusUnauthorized,
 	}
 	for _, p := range llm.Profiles() {
 		for kind, status := range want {
 			r := p.Error(kind, "the reason", 0)
 			if r.Status != status || len(r.Body) == 0 || r.Header.Get("X-Should-Retry") != "false" {
-				t.Errorf("%s, kind %d: got %d %v %s, want %d that is not retried", p.Name, kind, r.Status, r.Header, r.Body, status)
+				t.Errorf("%s, kind %d: got %d %v %s, want %d that is not retried", p.Name, kind, r.Status, r.Header,
+					r.Body, status)
 			}
 		}
 	}

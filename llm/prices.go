@@ -22,15 +22,18 @@ const MaxPrice = 1_000_000_000_000
 
 // Prices are what models cost. There are none here: give what your provider charges.
 type Prices struct {
-	Currency string           // such as "usd"; the unit of a cost is "usd_micros"
-	Models   map[string]Price // by the model's name, or else by its family's; "ft:" and one of them is for fine-tuned models, and a variant such as "gpt-4o:online" has only a price of its own
+	Currency string // such as "usd"; the unit of a cost is "usd_micros"
+	// by the model's name, or else by its family's; "ft:" and one of them is for fine-tuned models,
+	// and a variant such as "gpt-4o:online" has only a price of its own
+	Models map[string]Price
 }
 
 // ParsePrice reads a price per million tokens, such as "2.50" or "0.075": at most six decimals.
 func ParsePrice(text string) (int64, error) {
 	whole, frac, dot := strings.Cut(text, ".")
 	digits := whole + frac
-	if digits == "" || strings.Trim(digits, "0123456789") != "" || len(frac) > 6 || len(whole) > 7 || dot && frac == "" {
+	if digits == "" || strings.Trim(digits, "0123456789") != "" || len(frac) > 6 || len(whole) > 7 ||
+		dot && frac == "" {
 		return 0, fmt.Errorf("llm: %.40q is not a price per million tokens: write one such as 2.50, with at most six decimals", text)
 	}
 	n, err := strconv.ParseInt(digits+strings.Repeat("0", 6-len(frac)), 10, 64)
@@ -94,7 +97,8 @@ func (t *Prices) price(c *Call) (Price, error) {
 			return p, nil
 		}
 	}
-	return Price{}, fmt.Errorf("llm: model %.80q has no price: add one for it or for its family %.80q", c.Model, c.Family)
+	return Price{}, fmt.Errorf("llm: model %.80q has no price: add one for it or for its family %.80q", c.Model,
+		c.Family)
 }
 
 // dearer are versions that cost more than the models that their families are named after, and need

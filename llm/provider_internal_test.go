@@ -96,7 +96,8 @@ func TestInventedProvider(t *testing.T) {
 		t.Errorf("reads %+v", got)
 	}
 	r := p.Refusal(http.StatusTooManyRequests, header, []byte(`{"error":{"type":"fast"}}`), now)
-	if r.Meaning != PerMinute || r.Unit != UnitInputTokens || !r.ReopenAt.Equal(now.Add(20*time.Second)) || !p.Concerns(c, &r) {
+	if r.Meaning != PerMinute || r.Unit != UnitInputTokens || !r.ReopenAt.Equal(now.Add(20*time.Second)) ||
+		!p.Concerns(c, &r) {
 		t.Errorf("refusal %+v", r)
 	}
 	if r = p.Refusal(http.StatusTooManyRequests, nil, []byte(`{"error":{"type":"daily"}}`), now); r.Meaning != PerDay {
@@ -185,7 +186,8 @@ func TestOnlyProvidersFilesNameThem(t *testing.T) {
 				if !slices.ContainsFunc(providers, names) {
 					continue
 				}
-				if dir == "config" && !slices.Contains(Names(), text) { // its presets and variables are named after them
+				// its presets and variables are named after them
+				if dir == "config" && !slices.Contains(Names(), text) {
 					continue
 				}
 				if why := exception(file, text); why != "" {

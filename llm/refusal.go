@@ -38,7 +38,8 @@ const (
 	numMeanings
 )
 
-var meaningNames = [numMeanings]string{"not_quota", "minute", "day", "spend", "credit", "overload", "transient", "not_offered"}
+var meaningNames = [numMeanings]string{"not_quota", "minute", "day", "spend", "credit", "overload", "transient",
+	"not_offered"}
 
 // String returns a name for logs and metrics, such as "minute".
 func (m Meaning) String() string {
@@ -166,7 +167,8 @@ func readError(body []byte) (e errorBody) {
 		return e
 	}
 	for _, raw := range []json.RawMessage{doc.Error, doc.Response.Error} {
-		if len(raw) > 0 && json.Unmarshal(raw, &e) == nil && (e.Message != "" || e.Type != "" || len(e.Code) > 0 || e.Status != "") {
+		if len(raw) > 0 && json.Unmarshal(raw, &e) == nil &&
+			(e.Message != "" || e.Type != "" || len(e.Code) > 0 || e.Status != "") {
 			return e
 		}
 	}
@@ -230,7 +232,8 @@ func (r *Refusal) reopen(p *Profile, hint time.Duration, full, now time.Time) {
 // again; with "" of any unit. It is zero if the headers do not say.
 func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at time.Time) {
 	for _, o := range p.Observed(header, now) {
-		if (unit == "" || o.Unit == unit || o.Unit == UnitTokens && unit != drawgate.UnitRequests) && o.Remaining == 0 && o.ResetAt.After(at) {
+		if (unit == "" || o.Unit == unit || o.Unit == UnitTokens && unit != drawgate.UnitRequests) &&
+			o.Remaining == 0 && o.ResetAt.After(at) {
 			at = o.ResetAt
 		}
 	}

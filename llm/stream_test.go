@@ -22,7 +22,8 @@ var answers = []struct {
 	{
 		"a chat", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":3}}}`,
-		llm.Usage{Input: 19, InputKnown: true, CacheRead: 4, Output: 10, OutputKnown: true, Reasoning: 3, Total: 29, Final: true},
+		llm.Usage{Input: 19, InputKnown: true, CacheRead: 4, Output: 10, OutputKnown: true, Reasoning: 3, Total: 29,
+			Final: true},
 		true, 6,
 	},
 	{
@@ -44,7 +45,8 @@ var answers = []struct {
 		true, 6,
 	},
 	{
-		"a chat in pieces", "openai", "/v1/chat/completions", `{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true}}`,
+		"a chat in pieces", "openai", "/v1/chat/completions",
+		`{"model":"gpt-4o","stream":true,"stream_options":{"include_usage":true}}`,
 		"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}],\"usage\":null}\n\n" +
 			"data: {\"choices\":[{\"delta\":{\"content\":\"Hel\\u006co\"},\"finish_reason\":null}],\"usage\":null,\"obfuscation\":\"abcdefgh\"}\n\n" +
 			"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":null}\n\n" +
@@ -71,7 +73,8 @@ var answers = []struct {
 		true, 5,
 	},
 	{
-		"a server that tells the usage so far, cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","stream":true}`,
+		"a server that tells the usage so far, cut off", "openai", "/v1/chat/completions",
+		`{"model":"gpt-4o","stream":true}`,
 		"data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1,\"total_tokens\":6}}\n\n",
 		llm.Usage{Input: 5, InputKnown: true, Output: 6, OutputKnown: true, Total: 6},
 		false, 5,
@@ -82,7 +85,8 @@ var answers = []struct {
 			"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n" +
 			"event: response.output_text.done\ndata: {\"type\":\"response.output_text.done\",\"text\":\"Hi\"}\n\n" +
 			"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"content\":[{\"text\":\"Hi\"}]}],\"error\":null,\"usage\":{\"input_tokens\":37,\"input_tokens_details\":{\"cached_tokens\":30},\"output_tokens\":11,\"output_tokens_details\":{\"reasoning_tokens\":9},\"total_tokens\":48}}}\n\n",
-		llm.Usage{Input: 37, InputKnown: true, CacheRead: 30, Output: 11, OutputKnown: true, Reasoning: 9, Total: 48, Final: true},
+		llm.Usage{Input: 37, InputKnown: true, CacheRead: 30, Output: 11, OutputKnown: true, Reasoning: 9, Total: 48,
+			Final: true},
 		true, 2,
 	},
 	{
@@ -94,18 +98,21 @@ var answers = []struct {
 	{
 		"a message", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":100}`,
 		`{"type":"message","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"Hi!"},{"type":"tool_use","name":"f","input":{"a":"b"}}],"stop_reason":"end_turn","usage":{"input_tokens":10,"cache_creation_input_tokens":20,"cache_read_input_tokens":30,"output_tokens":7}}`,
-		llm.Usage{Input: 60, InputKnown: true, CacheRead: 30, CacheWrite: 20, Output: 7, OutputKnown: true, Final: true},
+		llm.Usage{Input: 60, InputKnown: true, CacheRead: 30, CacheWrite: 20, Output: 7, OutputKnown: true,
+			Final: true},
 		true, 7,
 	},
 	{
-		"a message after compaction, whose usage is told apart", "anthropic", "/v1/messages", `{"model":"claude-opus-4-8","max_tokens":100}`,
+		"a message after compaction, whose usage is told apart", "anthropic", "/v1/messages",
+		`{"model":"claude-opus-4-8","max_tokens":100}`,
 		`{"type":"message","content":[{"type":"text","text":"Hi!"}],"stop_reason":"end_turn","usage":{"input_tokens":23,"output_tokens":10,` +
 			`"iterations":[{"type":"compaction","input_tokens":180,"cache_read_input_tokens":7,"output_tokens":35},{"type":"message","input_tokens":23,"output_tokens":10}]}}`,
 		llm.Usage{Input: 210, InputKnown: true, CacheRead: 7, Output: 45, OutputKnown: true, Final: true},
 		true, 3,
 	},
 	{
-		"a message in pieces", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":100,"stream":true}`,
+		"a message in pieces", "anthropic", "/v1/messages",
+		`{"model":"claude-sonnet-4-5","max_tokens":100,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"stop_reason\":null,\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":0,\"output_tokens\":1}}}\n\n" +
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n" +
 			"event: ping\ndata: {\"type\": \"ping\"}\n\n" +
@@ -116,21 +123,24 @@ var answers = []struct {
 		true, 5,
 	},
 	{
-		"a message that is cut off", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":100,"stream":true}`,
+		"a message that is cut off", "anthropic", "/v1/messages",
+		`{"model":"claude-sonnet-4-5","max_tokens":100,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n" +
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n",
 		llm.Usage{Input: 25, InputKnown: true, Output: 6, OutputKnown: true},
 		false, 5,
 	},
 	{
-		"a message that is cut off, with more letters than it may have tokens", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":4,"stream":true}`,
+		"a message that is cut off, with more letters than it may have tokens", "anthropic", "/v1/messages",
+		`{"model":"claude-sonnet-4-5","max_tokens":4,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n" +
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n",
 		llm.Usage{Input: 25, InputKnown: true, Output: 4, OutputKnown: true},
 		false, 5,
 	},
 	{
-		"a message that is cut off after more tokens than it may have", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":4,"stream":true}`,
+		"a message that is cut off after more tokens than it may have", "anthropic", "/v1/messages",
+		`{"model":"claude-sonnet-4-5","max_tokens":4,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":9}}}\n\n" +
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n",
 		llm.Usage{Input: 25, InputKnown: true, Output: 9, OutputKnown: true},
@@ -139,7 +149,8 @@ var answers = []struct {
 	{
 		"a generation", "gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{}`,
 		`{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":38}}`,
-		llm.Usage{Input: 15, InputKnown: true, CacheRead: 4, Output: 23, OutputKnown: true, Reasoning: 20, Total: 38, Final: true},
+		llm.Usage{Input: 15, InputKnown: true, CacheRead: 4, Output: 23, OutputKnown: true, Reasoning: 20, Total: 38,
+			Final: true},
 		true, 2,
 	},
 	{
@@ -157,14 +168,16 @@ var answers = []struct {
 		true, 3,
 	},
 	{
-		"a message that is cut off, with more bytes than the tokens that it may have", "anthropic", "/v1/messages", `{"max_tokens":4,"stream":true}`,
+		"a message that is cut off, with more bytes than the tokens that it may have", "anthropic", "/v1/messages",
+		`{"max_tokens":4,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n" +
 			"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello, world\"}}\n\n",
 		llm.Usage{Input: 25, InputKnown: true, Output: 4, OutputKnown: true},
 		false, 12,
 	},
 	{
-		"a message that is cut off after more than it may have was told", "anthropic", "/v1/messages", `{"max_tokens":4,"stream":true}`,
+		"a message that is cut off after more than it may have was told", "anthropic", "/v1/messages",
+		`{"max_tokens":4,"stream":true}`,
 		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":9}}}\n\n",
 		llm.Usage{Input: 25, InputKnown: true, Output: 9, OutputKnown: true},
 		false, 0,
@@ -232,7 +245,8 @@ func TestUsageOfAnswers(t *testing.T) {
 			t.Errorf("%s:\ngot  %+v\nwant %+v", a.name, got, want)
 		}
 		if s.Ended() != a.ended || s.Delivered().Bytes != a.delivered {
-			t.Errorf("%s: ended %v and delivered %d bytes, want %v and %d", a.name, s.Ended(), s.Delivered().Bytes, a.ended, a.delivered)
+			t.Errorf("%s: ended %v and delivered %d bytes, want %v and %d", a.name, s.Ended(), s.Delivered().Bytes,
+				a.ended, a.delivered)
 		}
 		if r, ok := s.Refusal(time.Now()); ok {
 			t.Errorf("%s: it is a refusal: %+v", a.name, r)
@@ -272,16 +286,28 @@ func TestErrorInsideStream(t *testing.T) {
 		profile, path, answer string
 		want                  llm.Meaning
 	}{
-		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Overload},
-		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"limit of 30,000 input tokens per minute\"}}\n\n", llm.PerMinute},
-		{"anthropic", "/v1/messages", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Internal\"}}\n\n", llm.Transient},
-		{"openai", "/v1/chat/completions", "data: {\"error\":{\"message\":\"Rate limit reached\",\"type\":\"tokens\",\"code\":\"rate_limit_exceeded\"}}\n\n", llm.PerMinute},
-		{"openai", "/v1/chat/completions", "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":null}}\n\ndata: [DONE]\n\n", llm.Transient},
-		{"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n", llm.Credit},
-		{"openai", "/v1/responses", "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.PerMinute},
-		{"gemini", "/v1beta/models/g:streamGenerateContent", "[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.PerDay},
+		{"anthropic", "/v1/messages",
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Overload},
+		{"anthropic", "/v1/messages",
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"limit of 30,000 input tokens per minute\"}}\n\n", llm.PerMinute},
+		{"anthropic", "/v1/messages",
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Internal\"}}\n\n",
+			llm.Transient},
+		{"openai", "/v1/chat/completions",
+			"data: {\"error\":{\"message\":\"Rate limit reached\",\"type\":\"tokens\",\"code\":\"rate_limit_exceeded\"}}\n\n", llm.PerMinute},
+		{"openai", "/v1/chat/completions",
+			"data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":null}}\n\ndata: [DONE]\n\n",
+			llm.Transient},
+		{"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n",
+			llm.Credit},
+		{"openai", "/v1/responses",
+			"data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.PerMinute},
+		{"gemini", "/v1beta/models/g:streamGenerateContent",
+			"[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.PerDay},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503}}\n\n", llm.Overload},
-		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"The model is overloaded.\"}}\n\n", llm.Overload},
+		{"gemini", "/v1beta/models/g:streamGenerateContent",
+			"data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"The model is overloaded.\"}}\n\n",
+			llm.Overload},
 	} {
 		p := profile(t, c.profile)
 		s := read(p, parse(t, p, c.path, `{"stream":true}`), c.answer)

@@ -57,12 +57,19 @@ func TestDearerThanTheTable(t *testing.T) {
 		{"anthropic", messages, `{` + long + `}`, "the ttl of a cache"},
 		{"anthropic", messages, `{"system":[{"type":"text","text":"a",` + long + `}]}`, "the ttl of a cache"},
 		{"anthropic", messages, `{"tools":[{"name":"f",` + long + `}]}`, "the ttl of a cache"},
-		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a",` + long + `}]}]}`, "the ttl of a cache"},
-		{"anthropic", messages, `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":"a",` + long + `}]}]}]}`, "the ttl of a cache"},
-		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"5m"}}]}]}`, ""},
-		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}]}`, ""},
+		{"anthropic", messages, `{"messages":[{"content":[{"type":"text","text":"a",` + long + `}]}]}`,
+			"the ttl of a cache"},
+		{"anthropic", messages, `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":"a",` +
+			long + `}]}]}]}`, "the ttl of a cache"},
+		{"anthropic", messages,
+			`{"messages":[{"content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"5m"}}]}]}`,
+			""},
+		{"anthropic", messages,
+			`{"messages":[{"content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}]}`, ""},
 		{"anthropic", messages, `{"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, "fee per use"},
-		{"anthropic", messages, `{"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],"mcp_servers":[{"url":"https://a.test"}]}`, ""},
+		{"anthropic", messages,
+			`{"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}],"mcp_servers":[{"url":"https://a.test"}]}`,
+			""},
 		{"gemini", gemini, `{"serviceTier":"priority"}`, "service_tier"},
 		{"gemini", gemini, `{"service_tier":"PRIORITY"}`, "service_tier"},
 		{"gemini", gemini, `{"serviceTier":"FLEX"}`, ""},
@@ -81,7 +88,8 @@ func TestDearerThanTheTable(t *testing.T) {
 		}
 		prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{call.Model: {Input: 1, Output: 1}}}
 		_, _, err := prices.Hold(call, llm.Estimate{Input: 1})
-		if errors.Is(err, llm.ErrUnpriced) != (c.field != "") || c.field == "" && err != nil || err != nil && !strings.Contains(err.Error(), c.field) {
+		if errors.Is(err, llm.ErrUnpriced) != (c.field != "") || c.field == "" && err != nil ||
+			err != nil && !strings.Contains(err.Error(), c.field) {
 			t.Errorf("%s %s: %v, want an error that names %q", c.path, c.body, err, c.field)
 		}
 	}
@@ -112,7 +120,8 @@ func TestDearerByHeader(t *testing.T) {
 	} {
 		h := http.Header{}
 		h.Set(c.name, c.value)
-		call, err := llm.Gemini().Parse(http.MethodPost, "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
+		call, err := llm.Gemini().Parse(http.MethodPost,
+			"/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:generateContent", h, []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}

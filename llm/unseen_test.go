@@ -16,7 +16,8 @@ func TestNamesOfCalledTools(t *testing.T) {
 	p := llm.OpenAI()
 	c := parse(t, p, "/v1/responses", `{"model":"gpt-4.1","stream":true,"max_output_tokens":10000}`)
 	name := strings.Repeat("zq7_", 16)
-	added := "data: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"name\":\"" + name + "\",\"arguments\":\"\"}}\n\n" +
+	added := "data: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"name\":\"" + name +
+		"\",\"arguments\":\"\"}}\n\n" +
 		"data: {\"type\":\"response.function_call_arguments.delta\",\"delta\":\"{}\"}\n\n"
 	s := read(p, c, strings.Repeat(added, 20))
 	if u := s.Usage(); u.Output < 20*int64(len(name)) {

@@ -8,8 +8,10 @@ package llm
 func O200k() *Weights {
 	return &Weights{
 		Words: 0.922, LongLetters: 0.100, Capitals: 0.100, RareLetters: 0.703, Digits: 1.078, Punctuation: 0.621,
-		PunctuationOn: 0.150, PunctuationLong: 0.600, PunctuationSame: 0.050, Spaces: 0.676, SpacesOn: 0.020, Lines: 1.075,
-		LinesOn: 0.100, Han: 0.734, Kana: 0.738, Hangul: 0.800, OtherWords: 0.800, OtherLetters: 0.300, OtherBytes: 0.640,
+		PunctuationOn: 0.150, PunctuationLong: 0.600, PunctuationSame: 0.050, Spaces: 0.676, SpacesOn: 0.020,
+		Lines:   1.075,
+		LinesOn: 0.100, Han: 0.734, Kana: 0.738, Hangul: 0.800, OtherWords: 0.800, OtherLetters: 0.300,
+		OtherBytes: 0.640,
 	}
 }
 
@@ -18,8 +20,10 @@ func O200k() *Weights {
 func Cl100k() *Weights {
 	return &Weights{
 		Words: 0.909, LongLetters: 0.100, Capitals: 0.100, RareLetters: 0.826, Digits: 1.111, Punctuation: 0.542,
-		PunctuationOn: 0.150, PunctuationLong: 0.600, PunctuationSame: 0.050, Spaces: 0.637, SpacesOn: 0.020, Lines: 1.293,
-		LinesOn: 0.100, Han: 1.175, Kana: 0.942, Hangul: 1.300, OtherWords: 0.900, OtherLetters: 0.750, OtherBytes: 0.739,
+		PunctuationOn: 0.150, PunctuationLong: 0.600, PunctuationSame: 0.050, Spaces: 0.637, SpacesOn: 0.020,
+		Lines:   1.293,
+		LinesOn: 0.100, Han: 1.175, Kana: 0.942, Hangul: 1.300, OtherWords: 0.900, OtherLetters: 0.750,
+		OtherBytes: 0.739,
 	}
 }
 

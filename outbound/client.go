@@ -18,10 +18,12 @@ import (
 
 // Options holds what a [Client] can do without. The zero value is ready to use.
 type Options struct {
-	Upstream string        // its name in errors, events and the circuit; "" means "upstream"
-	Owner    string        // whose quota it is, for events
-	Hold     time.Duration // how long a call's units stay held if this process dies; 0 means 30s. While it lives, holds are renewed
-	Breaker  Breaker
+	Upstream string // its name in errors, events and the circuit; "" means "upstream"
+	Owner    string // whose quota it is, for events
+	// how long a call's units stay held if this process dies; 0 means 30s. While it lives, holds
+	// are renewed
+	Hold    time.Duration
+	Breaker Breaker
 	// Retries is how often a call is made again after it failed, or was refused for the quota. Each
 	// attempt takes from the quota. The caller's ctx bounds all of them together.
 	Retries int
@@ -111,7 +113,8 @@ func (c *Client) State() State {
 // Do fails with f's error, or before calling f with a *[CircuitOpenError], or as the quota says: a
 // *[drawgate.LimitedError], [drawgate.ErrDeadline], [drawgate.ErrQueueFull], or a
 // *[drawgate.StoreError].
-func Do[T any](ctx context.Context, c *Client, call Call, f func(ctx context.Context) (T, []drawgate.Cost, error)) (T, error) {
+func Do[T any](ctx context.Context, c *Client, call Call, f func(ctx context.Context) (T, []drawgate.Cost, error)) (T,
+	error) {
 	for try := 0; ; try++ {
 		v, err, again := once(ctx, c, &call, f)
 		if !again || try >= c.opts.Retries || !sleep.For(ctx, retryPause(try, err)) {
@@ -122,7 +125,8 @@ func Do[T any](ctx context.Context, c *Client, call Call, f func(ctx context.Con
 
 // Limited returns f as a function whose every call is one request of a model: the short form of
 // [Do] for calls whose only cost is that they are made.
-func Limited[In, Out any](c *Client, model string, f func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
+func Limited[In, Out any](c *Client, model string, f func(context.Context, In) (Out, error)) func(context.Context,
+	In) (Out, error) {
 	return func(ctx context.Context, in In) (Out, error) {
 		return Do(ctx, c, Call{Model: model}, func(ctx context.Context) (Out, []drawgate.Cost, error) {
 			out, err := f(ctx, in)
@@ -132,7 +136,8 @@ func Limited[In, Out any](c *Client, model string, f func(context.Context, In) (
 }
 
 // once makes one attempt. again says that another one may succeed.
-func once[T any](ctx context.Context, c *Client, call *Call, f func(ctx context.Context) (T, []drawgate.Cost, error)) (v T, err error, again bool) {
+func once[T any](ctx context.Context, c *Client, call *Call,
+	f func(ctx context.Context) (T, []drawgate.Cost, error)) (v T, err error, again bool) {
 	r, err := c.begin(ctx, call)
 	if err != nil {
 		return v, err, false
@@ -205,7 +210,8 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	}
 	g, err := c.take(ctx, call)
 	if err != nil {
-		c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
+		c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted,
+			Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 		return nil, err
 	}
 	now := time.Now()
@@ -221,7 +227,8 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	}
 	r.margin = margin(g.Decision())
 	r.event = Event{
-		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series, Priority: call.Priority,
+		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series,
+		Priority: call.Priority,
 		Decision: *g.Decision(), Estimate: call.Costs,
 		Granted: r.granted, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1)),
 	}
@@ -245,7 +252,8 @@ func (c *Client) turnedAway(call *Call, began time.Time, open *Circuit) error {
 		Upstream: c.opts.Upstream, Model: open.Model, Caller: open.Caller, RetryAfter: open.RetryAfter,
 		Recovery: time.Now().Add(open.RetryAfter),
 	}
-	c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway, Estimate: call.Costs, Err: err, Queued: time.Since(began)})
+	c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway,
+		Estimate: call.Costs, Err: err, Queued: time.Since(began)})
 	return err
 }
 
@@ -254,7 +262,8 @@ func (c *Client) cancel(ctx context.Context, call *Call, g Grant) {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
 	if err := g.Cancel(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) {
-		c.holdFailed(call, fmt.Errorf("outbound: what was held for a call that is not made ends by itself, as used: %w", err))
+		c.holdFailed(call, fmt.Errorf("outbound: what was held for a call that is not made ends by itself, as used: %w",
+			err))
 	}
 }
 

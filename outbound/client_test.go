@@ -71,7 +71,8 @@ func TestDoSettlesWhatWasUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, tokens("model", 10, 2000))
 		c := outbound.New(outbound.PerModel("project", l), nil)
-		call := outbound.Call{Model: "model", Costs: []drawgate.Cost{drawgate.Tokens(300), drawgate.Units("characters", 5)}}
+		call := outbound.Call{Model: "model", Costs: []drawgate.Cost{drawgate.Tokens(300),
+			drawgate.Units("characters", 5)}}
 		v, err := outbound.Do(t.Context(), c, call, func(context.Context) (string, []drawgate.Cost, error) {
 			wantUsed(t, l, "while it runs", 1, 300)
 			if n := c.UnderWay(); n != 1 {
@@ -105,10 +106,11 @@ func TestDoSettlesWhatWasUsed(t *testing.T) {
 func TestUnknownModelIsNotCalled(t *testing.T) {
 	t.Parallel()
 	c := outbound.New(outbound.PerModel("project", limiter(t, drawgate.PerMinute("model", 1))), nil)
-	_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "other"}, func(context.Context) (int, []drawgate.Cost, error) {
-		t.Error("it was called")
-		return 0, nil, nil
-	})
+	_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "other"},
+		func(context.Context) (int, []drawgate.Cost, error) {
+			t.Error("it was called")
+			return 0, nil, nil
+		})
 	if err == nil {
 		t.Error("no error")
 	}
@@ -141,7 +143,8 @@ func TestCallersWaitInsteadOfFailing(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if want := []time.Duration{0, 0, time.Minute, time.Minute, 2 * time.Minute}; len(at) != 5 || at[2] != want[2] || at[3] != want[3] || at[4] != want[4] {
+		if want := []time.Duration{0, 0, time.Minute, time.Minute, 2 * time.Minute}; len(at) != 5 || at[2] != want[2] ||
+			at[3] != want[3] || at[4] != want[4] {
 			t.Errorf("calls ran at %v, want %v", at, want)
 		}
 	})
@@ -167,12 +170,14 @@ func TestOpenCircuitSpendsNothing(t *testing.T) {
 		}
 		wantUsed(t, l, "five calls", 5)
 		called := false
-		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) {
-			called = true
-			return 0, nil, nil
-		})
+		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+			func(context.Context) (int, []drawgate.Cost, error) {
+				called = true
+				return 0, nil, nil
+			})
 		open, ok := errors.AsType[*outbound.CircuitOpenError](err)
-		if called || !ok || !errors.Is(err, outbound.ErrCircuitOpen) || open.Upstream != "api" || open.RetryAfter != time.Minute || !open.Recovery.Equal(time.Now().Add(time.Minute)) {
+		if called || !ok || !errors.Is(err, outbound.ErrCircuitOpen) || open.Upstream != "api" ||
+			open.RetryAfter != time.Minute || !open.Recovery.Equal(time.Now().Add(time.Minute)) {
 			t.Fatalf("called %v, error %v", called, err)
 		}
 		wantUsed(t, l, "a call that was turned away", 5)
@@ -182,7 +187,8 @@ func TestOpenCircuitSpendsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if state, _ := c.Circuit(); state != outbound.CircuitClosed || len(states) != 2 || states[0] != "api open" || states[1] != "api closed" {
+		if state, _ := c.Circuit(); state != outbound.CircuitClosed || len(states) != 2 || states[0] != "api open" ||
+			states[1] != "api closed" {
 			t.Errorf("the circuit is %s, events %q", state, states)
 		}
 	})
@@ -196,20 +202,23 @@ func TestCircuitOpensWhileCallersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, drawgate.PerMinute("model", 1))
-		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Hour}})
+		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Breaker: outbound.Breaker{Failures: 1,
+			Open: time.Hour}})
 		done := make(chan error)
 		go func() {
-			_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) {
-				time.Sleep(30 * time.Second)
-				return 0, nil, errBroken
-			})
+			_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+				func(context.Context) (int, []drawgate.Cost, error) {
+					time.Sleep(30 * time.Second)
+					return 0, nil, errBroken
+				})
 			done <- err
 		}()
 		synctest.Wait()
-		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) {
-			t.Error("it was sent")
-			return 0, nil, nil
-		})
+		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+			func(context.Context) (int, []drawgate.Cost, error) {
+				t.Error("it was sent")
+				return 0, nil, nil
+			})
 		if !errors.Is(err, outbound.ErrCircuitOpen) {
 			t.Errorf("%v, want the circuit to be open", err)
 		}
@@ -241,18 +250,21 @@ func TestRefusalPausesEverybody(t *testing.T) {
 		start := time.Now()
 		for what, until := range map[string]time.Time{"an hour": start.Add(time.Hour), "nothing": {}} {
 			refusal := &outbound.RefusedError{Until: until, Reason: "requests per day"}
-			if _, err := outbound.Do(t.Context(), clients[0], outbound.Call{Model: "model"}, answer(nil, refusal)); !errors.Is(err, outbound.ErrRefused) {
+			if _, err := outbound.Do(t.Context(), clients[0], outbound.Call{Model: "model"},
+				answer(nil, refusal)); !errors.Is(err, outbound.ErrRefused) {
 				t.Fatal(err)
 			}
 			if until.IsZero() {
 				until = time.Now().Add(time.Minute)
 			}
 			ctx, stop := context.WithDeadline(t.Context(), until.Add(-time.Second))
-			if _, err := outbound.Do(ctx, clients[1], outbound.Call{Model: "model"}, answer(nil, nil)); !errors.Is(err, drawgate.ErrDeadline) {
+			if _, err := outbound.Do(ctx, clients[1], outbound.Call{Model: "model"}, answer(nil, nil)); !errors.Is(err,
+				drawgate.ErrDeadline) {
 				t.Errorf("a call of another client, before the end of %s: %v", what, err)
 			}
 			stop()
-			if _, err := outbound.Do(t.Context(), clients[1], outbound.Call{Model: "model"}, answer(nil, nil)); err != nil || time.Now().Before(until) {
+			if _, err := outbound.Do(t.Context(), clients[1], outbound.Call{Model: "model"},
+				answer(nil, nil)); err != nil || time.Now().Before(until) {
 				t.Errorf("after %s: %v, at %v", what, err, time.Since(start))
 			}
 		}
@@ -269,23 +281,26 @@ func TestRetriesTakeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, drawgate.PerMinute("model", 2))
-		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Retries: 4, Breaker: outbound.Breaker{Failures: -1}})
+		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Retries: 4,
+			Breaker: outbound.Breaker{Failures: -1}})
 		start := time.Now()
 		calls := 0
-		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) {
-			calls++
-			return 0, nil, errBroken
-		})
+		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+			func(context.Context) (int, []drawgate.Cost, error) {
+				calls++
+				return 0, nil, errBroken
+			})
 		if calls != 5 || !errors.Is(err, errBroken) || time.Since(start) < 2*time.Minute {
 			t.Errorf("%d calls in %v, error %v; want 5 in 2 minutes or more", calls, time.Since(start), err)
 		}
 		calls = 0
-		_, err = outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) {
-			if calls++; calls < 3 {
-				return 0, nil, errBroken
-			}
-			return 0, nil, nil
-		})
+		_, err = outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+			func(context.Context) (int, []drawgate.Cost, error) {
+				if calls++; calls < 3 {
+					return 0, nil, errBroken
+				}
+				return 0, nil, nil
+			})
 		if calls != 3 || err != nil {
 			t.Errorf("%d calls, %v; want the third to succeed", calls, err)
 		}
@@ -318,7 +333,8 @@ func TestWhoLeavesIsNoFailure(t *testing.T) {
 		wantUsed(t, l, "what they left", 5)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := outbound.Do(ctx, c, outbound.Call{Model: "model"}, slow); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := outbound.Do(ctx, c, outbound.Call{Model: "model"}, slow); !errors.Is(err,
+				context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
 			cancel()
@@ -338,11 +354,12 @@ func TestHoldsLastAsLongAsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, drawgate.Policy{Name: "model", Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 1)}})
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Hold: time.Second})
-		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(ctx context.Context) (int, []drawgate.Cost, error) {
-			time.Sleep(time.Hour)
-			wantUsed(t, l, "after an hour", 1)
-			return 0, nil, ctx.Err()
-		})
+		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+			func(ctx context.Context) (int, []drawgate.Cost, error) {
+				time.Sleep(time.Hour)
+				wantUsed(t, l, "after an hour", 1)
+				return 0, nil, ctx.Err()
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,16 +370,18 @@ func TestHoldsLastAsLongAsTheCall(t *testing.T) {
 					t.Error("the panic was lost")
 				}
 			}()
-			outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) { panic("a bug") })
+			outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+				func(context.Context) (int, []drawgate.Cost, error) { panic("a bug") })
 		}()
 		wantUsed(t, l, "after a panic", 0)
-		_, err = outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(ctx context.Context) (int, []drawgate.Cost, error) {
-			if err := l.Reset(ctx, "project"); err != nil {
-				t.Error(err)
-			}
-			<-ctx.Done()
-			return 0, nil, ctx.Err()
-		})
+		_, err = outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+			func(ctx context.Context) (int, []drawgate.Cost, error) {
+				if err := l.Reset(ctx, "project"); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				return 0, nil, ctx.Err()
+			})
 		if !errors.Is(err, outbound.ErrHoldLost) {
 			t.Errorf("%v, want that the hold was lost", err)
 		}

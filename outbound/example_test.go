@@ -20,8 +20,10 @@ import (
 // that starts at midnight in California. A call may reach the provider 2 s after it was granted.
 var flash = drawgate.Policy{Name: "gemini-2.5-flash", Limits: []drawgate.Limit{
 	{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Margin: 2 * time.Second},
-	{Name: "tpm", Unit: llm.UnitInputTokens, Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000, Margin: 2 * time.Second},
-	{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250, Margin: 2 * time.Second},
+	{Name: "tpm", Unit: llm.UnitInputTokens, Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000,
+		Margin: 2 * time.Second},
+	{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250,
+		Margin: 2 * time.Second},
 }}
 
 // A Transport below an HTTP client, or below an official SDK: every call waits for the quota, and
@@ -40,9 +42,11 @@ func ExampleTransport() {
 		return
 	}
 	calls := outbound.New(outbound.PerModel("project-1", lim), nil)
-	client := &http.Client{Transport: outbound.NewTransport(calls, llm.Gemini(), &outbound.TransportOptions{Base: provider.Transport()})}
+	client := &http.Client{Transport: outbound.NewTransport(calls, llm.Gemini(),
+		&outbound.TransportOptions{Base: provider.Transport()})}
 
-	resp, err := client.Post("https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash:generateContent", "application/json",
+	resp, err := client.Post("https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash:generateContent",
+		"application/json",
 		strings.NewReader(`{"contents":[{"parts":[{"text":"Name three colours."}]}]}`))
 	if err != nil {
 		fmt.Println(err)
@@ -110,9 +114,10 @@ func ExampleDo() {
 	}
 	calls := outbound.New(outbound.PerModel("project-1", lim), nil)
 	call := outbound.Call{Model: "agent", Costs: []drawgate.Cost{drawgate.Tokens(600)}}
-	answer, err := outbound.Do(context.Background(), calls, call, func(context.Context) (string, []drawgate.Cost, error) {
-		return "42", []drawgate.Cost{drawgate.Tokens(120)}, nil
-	})
+	answer, err := outbound.Do(context.Background(), calls, call,
+		func(context.Context) (string, []drawgate.Cost, error) {
+			return "42", []drawgate.Cost{drawgate.Tokens(120)}, nil
+		})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -34,7 +34,8 @@ func TestBodyIsFreedWhileItsAnswerLasts(t *testing.T) {
 	defer store.Close()
 	profile := llm.OpenAI()
 	p := units("quota")
-	rt := outbound.NewTransport(outbound.New(quotas["buckets"](t, store, p), &outbound.Options{Retries: 2}), profile, nil)
+	rt := outbound.NewTransport(outbound.New(quotas["buckets"](t, store, p), &outbound.Options{Retries: 2}), profile,
+		nil)
 
 	send := func() (*http.Response, weak.Pointer[byte]) {
 		body := append([]byte(`{"model":"gpt-4o","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"`), bytes.Repeat([]byte("word "), 20_000)...)

@@ -34,7 +34,10 @@ var quotas = map[string]newQuota{
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { l.Close() })
-		return outbound.Buckets(func(*outbound.Call) ([]drawgate.Ask, error) { return []drawgate.Ask{{Limiter: l, Key: "project"}}, nil })
+		return outbound.Buckets(func(*outbound.Call) ([]drawgate.Ask,
+			error) {
+			return []drawgate.Ask{{Limiter: l, Key: "project"}}, nil
+		})
 	},
 	"engine": func(t *testing.T, store drawgate.Store, p drawgate.Policy) outbound.Quota {
 		t.Helper()
@@ -43,7 +46,8 @@ var quotas = map[string]newQuota{
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { e.Close() })
-		return &outbound.Policies{Engine: e, Owner: "project", Policy: func(string) (string, error) { return p.Name, nil }}
+		return &outbound.Policies{Engine: e, Owner: "project",
+			Policy: func(string) (string, error) { return p.Name, nil }}
 	},
 }
 
@@ -66,7 +70,8 @@ type process struct {
 	learned *llm.Learned
 }
 
-func newProcess(t *testing.T, name string, q outbound.Quota, base http.RoundTripper, change ...func(*llm.Profile)) *process {
+func newProcess(t *testing.T, name string, q outbound.Quota, base http.RoundTripper,
+	change ...func(*llm.Profile)) *process {
 	t.Helper()
 	p := &process{T: t, api: apis[name], learned: &llm.Learned{}}
 	profile := p.api.profile()
@@ -206,7 +211,8 @@ func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
 		h.Set("X-Ratelimit-Limit-Requests", strconv.Itoa(a.limit))
 	}
 	body := `{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}`
-	return &http.Response{StatusCode: http.StatusOK, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: h, Body: io.NopCloser(strings.NewReader(body)),
+		Request: r}, nil
 }
 
 // TestLearnedAmountsChange: what is told replaces what was told before, never exceeds what is
@@ -284,10 +290,13 @@ func TestSharesOfLearnedAmounts(t *testing.T) {
 		want  int
 	}{
 		{"in per cent", drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Percent(20)), 10, 8},
-		{"more than there is", drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Share{Units: 20}), 10, 10},
-		{"kept for others", drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 100, ReservedByPriority: map[int]drawgate.Share{5: {Units: 30}}}, 10, 10},
+		{"more than there is", drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Share{Units: 20}),
+			10, 10},
+		{"kept for others", drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 100,
+			ReservedByPriority: map[int]drawgate.Share{5: {Units: 30}}}, 10, 10},
 		{"a bucket", drawgate.BucketLimit("rpm", 60, time.Minute, 20), 5, 5},
-		{"a bucket whose margin is all of it", drawgate.Limit{Name: "rpm", Kind: drawgate.Bucket, Window: time.Minute, Amount: 60, Margin: 5 * time.Second}, 1, 1},
+		{"a bucket whose margin is all of it", drawgate.Limit{Name: "rpm", Kind: drawgate.Bucket, Window: time.Minute,
+			Amount: 60, Margin: 5 * time.Second}, 1, 1},
 		{"the calendar's minutes", drawgate.CalendarLimit("rpm", 100, drawgate.Minute, ""), 5, 5},
 		{"a limit per hour", drawgate.RollingLimit("rph", 12, time.Hour), 5, 12},
 	} {
@@ -296,7 +305,8 @@ func TestSharesOfLearnedAmounts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New(nil)
 				defer store.Close()
-				p := newProcess(t, "openai chat", quotas["buckets"](t, store, drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{c.limit}}), &answering{})
+				p := newProcess(t, "openai chat", quotas["buckets"](t, store,
+					drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{c.limit}}), &answering{})
 				p.learned.Note(llm.LimitKey{Family: "gpt-4o", Unit: drawgate.UnitRequests}, int64(c.tells), time.Now())
 				if got := p.now(); got != c.want {
 					t.Errorf("%d calls, want %d", got, c.want)
@@ -317,7 +327,8 @@ func TestMarginOfLearnedAmounts(t *testing.T) {
 		defer store.Close()
 		limit := drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Share{Units: 20})
 		limit.Margin = 5 * time.Second
-		p := newProcess(t, "openai chat", quotas["buckets"](t, store, drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{limit}}), &answering{})
+		p := newProcess(t, "openai chat", quotas["buckets"](t, store,
+			drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{limit}}), &answering{})
 		p.learned.Note(llm.LimitKey{Family: "gpt-4o", Unit: drawgate.UnitRequests}, 1, time.Now())
 		for _, step := range []struct {
 			after time.Duration
@@ -339,7 +350,8 @@ func TestModelsThatAreNotOffered(t *testing.T) {
 	t.Parallel()
 	perQuota(t, func(t *testing.T, quota newQuota) {
 		sim, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{
-			{Provider: "gemini", Name: "none", Models: []string{"gemini-3-pro"}, FreeTier: true, Limits: []simulator.Limit{{Name: "rpd", Dimension: simulator.Requests, Window: simulator.Day}}},
+			{Provider: "gemini", Name: "none", Models: []string{"gemini-3-pro"}, FreeTier: true,
+				Limits: []simulator.Limit{{Name: "rpd", Dimension: simulator.Requests, Window: simulator.Day}}},
 			{Provider: "gemini", Name: "rest", Models: []string{"*"}},
 		}})
 		if err != nil {
@@ -354,7 +366,8 @@ func TestModelsThatAreNotOffered(t *testing.T) {
 			t.Fatalf("the first call: status %d, %v", status, err)
 		}
 		_, err = p.call(t.Context())
-		if !errors.Is(err, outbound.ErrNotOffered) || !strings.Contains(err.Error(), `"gemini-3-pro"`) || len(sim.Calls()) != 1 {
+		if !errors.Is(err, outbound.ErrNotOffered) || !strings.Contains(err.Error(), `"gemini-3-pro"`) ||
+			len(sim.Calls()) != 1 {
 			t.Errorf("the second call: %v; the provider got %d calls, want one", err, len(sim.Calls()))
 		}
 		refused := p.api
@@ -390,7 +403,8 @@ func TestLongRefusals(t *testing.T) {
 		{"credit", "anthropic", simulator.FaultCredit, usual, 5 * time.Minute},
 		{"credit", "gemini", simulator.FaultCredit, usual, 5 * time.Minute},
 		{"credit that is asked for less often", "openai chat", simulator.FaultCredit, pause(time.Hour), time.Hour},
-		{"credit that only an operator restores", "gemini", simulator.FaultCredit, pause(0), drawgate.MaxHold - time.Minute},
+		{"credit that only an operator restores", "gemini", simulator.FaultCredit, pause(0),
+			drawgate.MaxHold - time.Minute},
 		{"a monthly budget", "anthropic", simulator.FaultSpendCap, usual, 11*24*time.Hour + 12*time.Hour},
 		{"a budget of ten minutes", "gemini", simulator.FaultSpendCap, usual, 10 * time.Minute},
 	} {
@@ -439,11 +453,13 @@ func TestLoweredLimitsAreReported(t *testing.T) {
 		p.Limits[0].Amount = 10
 		var heard []string
 		observer := outbound.Join(&outbound.Observer{}, nil, &outbound.Observer{Lowered: func(l *outbound.Lowered) {
-			heard = append(heard, fmt.Sprintf("%s %s %s/%s %d to %d", l.Upstream, l.Model, l.Policy, l.Limit.Name, l.Limit.Amount, l.Amount))
+			heard = append(heard, fmt.Sprintf("%s %s %s/%s %d to %d", l.Upstream, l.Model, l.Policy, l.Limit.Name,
+				l.Limit.Amount, l.Amount))
 		}})
 		upstream := &answering{}
 		c := newProcess(t, "openai chat", quota(t, store, p), upstream)
-		c.rt = outbound.NewTransport(outbound.New(quota(t, store, p), &outbound.Options{Upstream: "openai", Observer: observer}), llm.OpenAI(),
+		c.rt = outbound.NewTransport(outbound.New(quota(t, store, p),
+			&outbound.Options{Upstream: "openai", Observer: observer}), llm.OpenAI(),
 			&outbound.TransportOptions{Base: upstream, Learned: c.learned})
 		for _, limit := range []int{0, 10, 50, 5, 5, 3, 5} {
 			upstream.limit = limit

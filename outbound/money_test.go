@@ -18,7 +18,8 @@ import (
 
 // money is a policy of a dollar a day.
 func money() drawgate.Policy {
-	return drawgate.Policy{Name: "gpt-4o", Limits: []drawgate.Limit{drawgate.CalendarLimit("budget", 1_000_000, drawgate.Day, "UTC").Of("usd_micros")}}
+	return drawgate.Policy{Name: "gpt-4o", Limits: []drawgate.Limit{drawgate.CalendarLimit("budget", 1_000_000,
+		drawgate.Day, "UTC").Of("usd_micros")}}
 }
 
 // spentOf returns what is used of a budget.
@@ -46,11 +47,15 @@ func TestBudgetInMoney(t *testing.T) {
 		client := outbound.New(outbound.PerModel("project", l), &outbound.Options{
 			Observer: &outbound.Observer{Called: func(e *outbound.Event) { events = append(events, *e) }},
 		})
-		prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000, Output: 10_000_000}}}
-		rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{Base: sim.Transport(), Prices: prices})
+		prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000,
+			Output: 10_000_000}}}
+		rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{Base: sim.Transport(),
+			Prices: prices})
 		call := func(ctx context.Context, model, words string) error {
-			body := `{"model":"` + model + `","max_tokens":1000,"messages":[{"role":"user","content":"Hello!\nsimulate: ` + words + `"}]}`
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(body))
+			body := `{"model":"` + model +
+				`","max_tokens":1000,"messages":[{"role":"user","content":"Hello!\nsimulate: ` + words + `"}]}`
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://upstream.test/v1/chat/completions",
+				strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,18 +153,24 @@ func TestErrorsThatAreBilled(t *testing.T) {
 		errorAnswer
 		stands bool
 	}{
-		{errorAnswer{http.StatusBadRequest, `{"error":{"message":"The response was filtered","param":"prompt","code":"content_filter","status":400}}`}, true},
-		{errorAnswer{http.StatusRequestTimeout, `{"error":{"code":"Timeout","message":"The operation was timeout."}}`}, true},
+		{errorAnswer{http.StatusBadRequest,
+			`{"error":{"message":"The response was filtered","param":"prompt","code":"content_filter","status":400}}`},
+			true},
+		{errorAnswer{http.StatusRequestTimeout, `{"error":{"code":"Timeout","message":"The operation was timeout."}}`},
+			true},
 		{errorAnswer{http.StatusBadRequest, `{"error":{"message":"Invalid value","code":"invalid_value"}}`}, false},
-		{errorAnswer{http.StatusTooManyRequests, `{"error":{"code":"429","message":"Try again in 3 seconds."}}`}, false},
+		{errorAnswer{http.StatusTooManyRequests, `{"error":{"code":"429","message":"Try again in 3 seconds."}}`},
+			false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, money())
-			prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000, Output: 10_000_000}}}
+			prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000,
+				Output: 10_000_000}}}
 			rt := outbound.NewTransport(outbound.New(outbound.PerModel("project", l), nil), llm.OpenAI(),
 				&outbound.TransportOptions{Base: c.errorAnswer, Prices: prices})
 			const body = `{"model":"gpt-4o","max_tokens":1000,"messages":[{"role":"user","content":"Hello!"}]}`
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://upstream.test/v1/chat/completions", strings.NewReader(body))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+				"http://upstream.test/v1/chat/completions", strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}

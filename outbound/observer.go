@@ -25,7 +25,8 @@ const (
 // String returns "succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away" or
 // "hold_failed".
 func (o Outcome) String() string {
-	return [...]string{"succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away", "hold_failed"}[min(o, HoldFailed)]
+	return [...]string{"succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away",
+		"hold_failed"}[min(o, HoldFailed)]
 }
 
 // Event describes a call: one attempt, if it is made again.
@@ -42,17 +43,19 @@ type Event struct {
 	Decision drawgate.Decision // as it was granted; empty if it was not
 	UnderWay int               // calls of this client that held units when this one began, itself included
 	Granted  time.Time         // no later than the store's decision; zero if it was not granted
-	Sent     time.Time         // no later than the first byte that was sent; zero if nothing was. [Do]: when its function was called
-	Answered time.Time         // when the answer began; zero if there was none. [Do]: when its function returned
-	Ended    time.Time         // when the call had ended, before it was settled; zero: it was not granted
-	Queued   time.Duration     // until it was granted, or was not
-	Took     time.Duration     // all of it
-	Until    time.Time         // Refused: until when the quota is closed
-	Reason   string            // Refused: what the upstream said, in short
-	Status   int               // of the answer; 0 if there was none, and for [Do]
-	Refusal  llm.Refusal       // what the answer's error means; empty if it was none, and for [Do]
-	Usage    llm.Usage         // what the answer said it used; empty for [Do]
-	Err      error             // why there was no answer; Refused: why the quota could not be paused
+	// no later than the first byte that was sent; zero if nothing was. [Do]: when its function was
+	// called
+	Sent     time.Time
+	Answered time.Time     // when the answer began; zero if there was none. [Do]: when its function returned
+	Ended    time.Time     // when the call had ended, before it was settled; zero: it was not granted
+	Queued   time.Duration // until it was granted, or was not
+	Took     time.Duration // all of it
+	Until    time.Time     // Refused: until when the quota is closed
+	Reason   string        // Refused: what the upstream said, in short
+	Status   int           // of the answer; 0 if there was none, and for [Do]
+	Refusal  llm.Refusal   // what the answer's error means; empty if it was none, and for [Do]
+	Usage    llm.Usage     // what the answer said it used; empty for [Do]
+	Err      error         // why there was no answer; Refused: why the quota could not be paused
 }
 
 // Spent returns what the call was settled with: the estimate, if it was sent and nobody said what

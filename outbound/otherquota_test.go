@@ -22,7 +22,8 @@ func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
-	return &http.Response{StatusCode: r.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(r.body)), Request: req}, nil
+	return &http.Response{StatusCode: r.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(r.body)),
+		Request: req}, nil
 }
 
 // TestRefusalsOfOtherModels: a 429 that names another model leaves the quota open; one that names
@@ -33,9 +34,12 @@ func TestRefusalsOfOtherModels(t *testing.T) {
 	t.Parallel()
 	for model, paused := range map[string]bool{"gpt-4o-2024-08-06": true, "gpt-4.1": false} {
 		synctest.Test(t, func(t *testing.T) {
-			answer := refusing{http.StatusTooManyRequests, `{"error":{"message":"Rate limit reached for ` + model + ` on tokens per min (TPM): Limit 5, Used 5, Requested 2.","type":"tokens","code":"rate_limit_exceeded"}}`}
-			b := newBench(t, "openai chat", nil, outbound.Options{}, func(http.RoundTripper) http.RoundTripper { return answer })
-			if status, _, err := b.call(t.Context(), false, "Hello!"); status != http.StatusTooManyRequests || err != nil {
+			answer := refusing{http.StatusTooManyRequests, `{"error":{"message":"Rate limit reached for ` + model +
+				` on tokens per min (TPM): Limit 5, Used 5, Requested 2.","type":"tokens","code":"rate_limit_exceeded"}}`}
+			b := newBench(t, "openai chat", nil, outbound.Options{},
+				func(http.RoundTripper) http.RoundTripper { return answer })
+			if status, _, err := b.call(t.Context(), false, "Hello!"); status != http.StatusTooManyRequests ||
+				err != nil {
 				t.Fatal(status, err)
 			}
 			st, err := b.lim.Status(t.Context(), "project", drawgate.Requests(0))
@@ -64,17 +68,23 @@ func TestAnswersThatACallCanCause(t *testing.T) {
 		circuit  string
 		attempts int
 	}{
-		http.StatusRequestTimeout: {outbound.CircuitClosed, 2}, http.StatusConflict: {outbound.CircuitClosed, 2}, http.StatusBadRequest: {outbound.CircuitClosed, 1},
-		http.StatusInternalServerError: {outbound.CircuitOpen, 2}, http.StatusServiceUnavailable: {outbound.CircuitOpen, 2},
+		http.StatusRequestTimeout: {outbound.CircuitClosed, 2}, http.StatusConflict: {outbound.CircuitClosed, 2},
+		http.StatusBadRequest:          {outbound.CircuitClosed, 1},
+		http.StatusInternalServerError: {outbound.CircuitOpen, 2},
+		http.StatusServiceUnavailable:  {outbound.CircuitOpen, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			o := outbound.Options{Retries: 1, Breaker: outbound.Breaker{Failures: 2}}
-			b := newBench(t, "anthropic", nil, o, func(http.RoundTripper) http.RoundTripper { return refusing{status, `{}`} })
+			b := newBench(t, "anthropic", nil, o, func(http.RoundTripper) http.RoundTripper {
+				return refusing{status,
+					`{}`}
+			})
 			if got, _, err := b.call(t.Context(), false, "Hello!"); got != status || err != nil {
 				t.Fatal(got, err)
 			}
 			if state, _ := b.client.Circuit(); state != want.circuit || len(b.events) != want.attempts {
-				t.Errorf("after %d attempts that got %d: the circuit is %s, want %s after %d", len(b.events), status, state, want.circuit, want.attempts)
+				t.Errorf("after %d attempts that got %d: the circuit is %s, want %s after %d", len(b.events), status,
+					state, want.circuit, want.attempts)
 			}
 			b.nothingHeld()
 		})

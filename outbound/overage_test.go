@@ -77,7 +77,8 @@ func freeTier(t *testing.T, windows simulator.Window) {
 			time.Sleep(d)
 			return sim.Transport().RoundTrip(r)
 		})
-		transports[i] = outbound.NewTransport(outbound.New(outbound.PerModel("project", l), nil), llm.Gemini(), &outbound.TransportOptions{Base: base})
+		transports[i] = outbound.NewTransport(outbound.New(outbound.PerModel("project", l), nil), llm.Gemini(),
+			&outbound.TransportOptions{Base: base})
 	}
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -126,7 +127,8 @@ func freeTier(t *testing.T, windows simulator.Window) {
 // answered.
 func geminiCall(ctx context.Context, rt http.RoundTripper, caller int) bool {
 	body := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}]}`, strings.Repeat("word ", 100*(caller+1)))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://upstream.test/v1beta/models/gemini-2.5-pro:generateContent", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://upstream.test/v1beta/models/gemini-2.5-pro:generateContent", strings.NewReader(body))
 	if err != nil {
 		return false
 	}

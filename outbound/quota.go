@@ -14,8 +14,10 @@ import (
 
 // Call is one call as its quota counts it.
 type Call struct {
-	Model    string            // says which quota counts the call
-	Series   string            // what metrics call the model: one of a few names, never a caller's own text; "" means the first models that are granted
+	Model string // says which quota counts the call
+	// what metrics call the model: one of a few names, never a caller's own text; "" means the
+	// first models that are granted
+	Series   string
 	Costs    []drawgate.Cost   // an estimate; nil is one request. A unit that nothing counts is ignored
 	Priority int               // 0 to drawgate.MaxPriority
 	Labels   []drawgate.Label  // for the store's history
@@ -91,7 +93,8 @@ func (b Buckets) Take(ctx context.Context, c *Call, hold time.Duration) (Grant, 
 			asks[i].Costs = counted(asks[i].Limiter.Plan(), c.Costs)
 		}
 	}
-	req := drawgate.Request{Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels, Hold: drawgate.Hold{For: hold}}
+	req := drawgate.Request{Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels,
+		Hold: drawgate.Hold{For: hold}}
 	if c.Adapt != nil {
 		own := slices.Clone(asks)
 		req.RefreshLimiter = func(i int) *drawgate.Limiter { return c.Adapt(own[i].Limiter) }
@@ -202,7 +205,8 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 		ask.Costs = counted(info.Plan, c.Costs)
 	}
 	res, err := p.Engine.Take(ctx, &engine.Request{
-		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold, Priority: c.Priority, Labels: c.Labels,
+		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold,
+		Priority: c.Priority, Labels: c.Labels,
 	})
 	if err == nil {
 		err = res.Decision.Err()

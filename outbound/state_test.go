@@ -20,7 +20,8 @@ func TestState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, tokens("model", 1, 1000))
-		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "api", Breaker: outbound.Breaker{Failures: 1, Open: time.Minute}})
+		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "api",
+			Breaker: outbound.Breaker{Failures: 1, Open: time.Minute}})
 		want := outbound.State{Upstream: "api", Circuit: outbound.CircuitClosed}
 		check := func(when string) {
 			t.Helper()
@@ -32,10 +33,11 @@ func TestState(t *testing.T) {
 		end := make(chan struct{})
 		for range 2 {
 			go func() {
-				_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "model"}, func(context.Context) (int, []drawgate.Cost, error) {
-					<-end
-					return 0, nil, errBroken
-				})
+				_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
+					func(context.Context) (int, []drawgate.Cost, error) {
+						<-end
+						return 0, nil, errBroken
+					})
 			}()
 		}
 		synctest.Wait()
@@ -99,10 +101,11 @@ func TestSpent(t *testing.T) {
 		e    outbound.Event
 		want []drawgate.Cost
 	}{
-		"used":         {outbound.Event{Estimate: held, Used: used, Sent: time.Unix(1, 0)}, used},
-		"not told":     {outbound.Event{Estimate: held, Sent: time.Unix(1, 0)}, held},
-		"not sent":     {outbound.Event{Estimate: held}, nil},
-		"told nothing": {outbound.Event{Estimate: held, Used: []drawgate.Cost{}, Sent: time.Unix(1, 0)}, []drawgate.Cost{}},
+		"used":     {outbound.Event{Estimate: held, Used: used, Sent: time.Unix(1, 0)}, used},
+		"not told": {outbound.Event{Estimate: held, Sent: time.Unix(1, 0)}, held},
+		"not sent": {outbound.Event{Estimate: held}, nil},
+		"told nothing": {outbound.Event{Estimate: held, Used: []drawgate.Cost{}, Sent: time.Unix(1, 0)},
+			[]drawgate.Cost{}},
 	} {
 		if got := c.e.Spent(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -175,7 +175,8 @@ func (t *Transport) readBody(req *http.Request) ([]byte, error) {
 	}
 	defer req.Body.Close() //nolint:errcheck // it was read to its end, or is not sent
 	if req.ContentLength > t.opts.MaxBody {
-		return nil, fmt.Errorf("%w: it has %d bytes, and at most %d are read", ErrTooLarge, req.ContentLength, t.opts.MaxBody)
+		return nil, fmt.Errorf("%w: it has %d bytes, and at most %d are read", ErrTooLarge, req.ContentLength,
+			t.opts.MaxBody)
 	}
 	body, err := io.ReadAll(io.LimitReader(req.Body, t.opts.MaxBody+1))
 	switch {
@@ -258,7 +259,8 @@ func (t *Transport) once(ctx context.Context, r *request) (resp *http.Response, 
 			return resp, err, again
 		}
 	}
-	return nil, fmt.Errorf("%w: %d grants were given back; is the upstream reached slowly, or this machine overloaded?", ErrLate, lateTries), false
+	return nil, fmt.Errorf("%w: %d grants were given back; is the upstream reached slowly, or this machine overloaded?",
+		ErrLate, lateTries), false
 }
 
 // send takes from the quota and sends the request.
@@ -369,9 +371,10 @@ func atLeast(costs, least []drawgate.Cost) []drawgate.Cost {
 // was given up (google.rpc.Code). Envoy answers 503 if it lost a connection, and says how.
 func unheard(status int, body []byte) bool {
 	if _, why, ok := bytes.Cut(body, []byte("disconnect/reset before headers")); ok {
-		return !slices.ContainsFunc([]string{"connection failure", "connection timeout", "overflow"}, func(unsent string) bool {
-			return bytes.Contains(why, []byte(unsent))
-		})
+		return !slices.ContainsFunc([]string{"connection failure", "connection timeout", "overflow"},
+			func(unsent string) bool {
+				return bytes.Contains(why, []byte(unsent))
+			})
 	}
 	switch status {
 	case 499, http.StatusBadGateway, http.StatusGatewayTimeout:
@@ -559,7 +562,8 @@ func (b *answerBody) finish(err error) {
 }
 
 func (b *answerBody) end(err error, whole bool, used []drawgate.Cost) {
-	left := err == nil || errors.Is(b.ctx.Err(), context.Canceled) || errors.Is(context.Cause(b.run.hold.Context()), ErrHoldLost)
+	left := err == nil || errors.Is(b.ctx.Err(), context.Canceled) ||
+		errors.Is(context.Cause(b.run.hold.Context()), ErrHoldLost)
 	switch {
 	case whole:
 		b.run.succeeded(used)

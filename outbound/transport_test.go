@@ -34,7 +34,8 @@ type api struct {
 var apis = map[string]api{
 	"openai chat": {
 		llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
-		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true,"stream_options":{"include_usage":true}`,
+		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`,
+		`,"stream":true,"stream_options":{"include_usage":true}`,
 	},
 	"openai responses": {
 		llm.OpenAI, "gpt-4o", "/v1/responses", "/v1/responses",
@@ -45,7 +46,8 @@ var apis = map[string]api{
 		`{"model":"claude-sonnet-4-5","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`, `,"stream":true`,
 	},
 	"gemini": {
-		llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
+		llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent",
+		"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
 		`{"contents":[{"role":"user","parts":[{"text":%q}]}],"generationConfig":{"maxOutputTokens":100}%s}`, ``,
 	},
 }
@@ -57,7 +59,8 @@ func (a *api) request(ctx context.Context, t *testing.T, stream bool, prompt str
 	if stream {
 		path, more = a.stream, a.more
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://upstream.test"+path, strings.NewReader(fmt.Sprintf(a.body, prompt, more)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://upstream.test"+path,
+		strings.NewReader(fmt.Sprintf(a.body, prompt, more)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +93,8 @@ type bench struct {
 }
 
 // newBench makes one. base stands between the transport and the simulator; nil is nothing.
-func newBench(t *testing.T, name string, p *drawgate.Policy, o outbound.Options, base func(http.RoundTripper) http.RoundTripper) *bench {
+func newBench(t *testing.T, name string, p *drawgate.Policy, o outbound.Options,
+	base func(http.RoundTripper) http.RoundTripper) *bench {
 	t.Helper()
 	b := &bench{T: t, api: apis[name], store: memstore.New(nil)}
 	t.Cleanup(func() { b.store.Close() })
@@ -189,10 +193,12 @@ func TestWhatWasUsedIsSettled(t *testing.T) {
 					}
 					call := b.sim.Calls()[0]
 					if e.Usage.Input != call.Input || e.Usage.Output != call.Output {
-						t.Errorf("%d and %d tokens, the provider says %d and %d", e.Usage.Input, e.Usage.Output, call.Input, call.Output)
+						t.Errorf("%d and %d tokens, the provider says %d and %d", e.Usage.Input, e.Usage.Output,
+							call.Input, call.Output)
 					}
 					want := map[string]int64{
-						"requests": call.Final.Requests, llm.UnitTokens: call.Final.Tokens, llm.UnitInputTokens: call.Final.InputTokens, llm.UnitOutputTokens: call.Final.OutputTokens,
+						"requests": call.Final.Requests, llm.UnitTokens: call.Final.Tokens,
+						llm.UnitInputTokens: call.Final.InputTokens, llm.UnitOutputTokens: call.Final.OutputTokens,
 					}
 					for _, c := range e.Used {
 						if c.N < want[c.Unit] || c.Unit != llm.UnitTokens && c.N > want[c.Unit] {
@@ -216,20 +222,22 @@ func TestLateCallsAreNotSent(t *testing.T) {
 		limit := drawgate.RollingLimit("rpm", 10, time.Minute)
 		limit.Margin = 2 * time.Second
 		slow := []time.Duration{3 * time.Second, time.Second}
-		b := newBench(t, "gemini", &drawgate.Policy{Name: "gemini-2.5-flash", Limits: []drawgate.Limit{limit}}, outbound.Options{}, func(rt http.RoundTripper) http.RoundTripper {
-			return roundTrip(func(r *http.Request) (*http.Response, error) {
-				time.Sleep(slow[0]) // until there is a connection
-				if len(slow) > 1 {
-					slow = slow[1:]
-				}
-				return rt.RoundTrip(r)
+		b := newBench(t, "gemini", &drawgate.Policy{Name: "gemini-2.5-flash", Limits: []drawgate.Limit{limit}},
+			outbound.Options{}, func(rt http.RoundTripper) http.RoundTripper {
+				return roundTrip(func(r *http.Request) (*http.Response, error) {
+					time.Sleep(slow[0]) // until there is a connection
+					if len(slow) > 1 {
+						slow = slow[1:]
+					}
+					return rt.RoundTrip(r)
+				})
 			})
-		})
 		if status, _, err := b.call(t.Context(), false, "x"); status != http.StatusOK || err != nil {
 			t.Fatalf("%d, %v", status, err)
 		}
 		if n := b.admitted(); n != 1 || len(b.events) != 2 || b.events[0].Outcome != outbound.GaveUp {
-			t.Errorf("the provider admitted %d calls, and %d were made, the first %v", n, len(b.events), b.events[0].Outcome)
+			t.Errorf("the provider admitted %d calls, and %d were made, the first %v", n, len(b.events),
+				b.events[0].Outcome)
 		}
 		wantUsed(t, b.lim, "one was given back", 1)
 		slow = []time.Duration{3 * time.Second}
@@ -286,9 +294,12 @@ func TestFaults(t *testing.T) {
 					}
 					call := b.sim.Calls()[0]
 					for _, u := range e.Used {
-						if u.Unit == "requests" && u.N < call.Final.Requests || u.Unit == llm.UnitInputTokens && u.N < call.Final.InputTokens ||
-							u.Unit == llm.UnitTokens && u.N < call.Final.Tokens || u.Unit == llm.UnitOutputTokens && u.N < call.Delivered {
-							t.Errorf("settled with %v, the provider counts %+v and has delivered %d tokens", e.Used, call.Final, call.Delivered)
+						if u.Unit == "requests" && u.N < call.Final.Requests ||
+							u.Unit == llm.UnitInputTokens && u.N < call.Final.InputTokens ||
+							u.Unit == llm.UnitTokens && u.N < call.Final.Tokens ||
+							u.Unit == llm.UnitOutputTokens && u.N < call.Delivered {
+							t.Errorf("settled with %v, the provider counts %+v and has delivered %d tokens", e.Used,
+								call.Final, call.Delivered)
 						}
 					}
 					b.nothingHeld()
@@ -311,7 +322,8 @@ func TestCallersWhoLeave(t *testing.T) {
 				b := newBench(t, name, nil, outbound.Options{Hold: time.Second}, nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp, err := b.rt.RoundTrip(b.api.request(ctx, t, true, "Say something.\nsimulate: output=90 chunk=10s size=1"))
+				resp, err := b.rt.RoundTrip(b.api.request(ctx, t, true,
+					"Say something.\nsimulate: output=90 chunk=10s size=1"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -322,8 +334,10 @@ func TestCallersWhoLeave(t *testing.T) {
 				resp.Body.Close()
 				synctest.Wait()
 				call, e := b.sim.Calls()[0], b.last()
-				if call.Outcome != simulator.Left || e.Outcome != outbound.GaveUp || call.Delivered == 0 || call.Delivered > 80 {
-					t.Fatalf("the call is %s at the provider after %d tokens, and %v here", call.Outcome, call.Delivered, e.Outcome)
+				if call.Outcome != simulator.Left || e.Outcome != outbound.GaveUp || call.Delivered == 0 ||
+					call.Delivered > 80 {
+					t.Fatalf("the call is %s at the provider after %d tokens, and %v here", call.Outcome,
+						call.Delivered, e.Outcome)
 				}
 				for _, u := range e.Used {
 					if u.Unit == llm.UnitOutputTokens && (u.N < call.Delivered || u.N > 100*call.Delivered) {
@@ -344,9 +358,11 @@ func TestDayLimitStaysClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "gemini", nil, outbound.Options{}, nil)
-		other := outbound.NewTransport(outbound.New(outbound.PerModel("project", b.limiter(units("gemini-2.5-flash"))), nil), llm.Gemini(), &outbound.TransportOptions{Base: b.sim.Transport()})
+		other := outbound.NewTransport(outbound.New(outbound.PerModel("project", b.limiter(units("gemini-2.5-flash"))),
+			nil), llm.Gemini(), &outbound.TransportOptions{Base: b.sim.Transport()})
 		b.sim.Inject(simulator.Fault{Kind: simulator.FaultDay})
-		if status, text, _ := b.call(t.Context(), false, "x"); status != http.StatusTooManyRequests || !strings.Contains(text, "RESOURCE_EXHAUSTED") {
+		if status, text, _ := b.call(t.Context(), false, "x"); status != http.StatusTooManyRequests ||
+			!strings.Contains(text, "RESOURCE_EXHAUSTED") {
 			t.Fatalf("%d %s", status, text)
 		}
 		zone, err := time.LoadLocation("America/Los_Angeles")
@@ -374,7 +390,8 @@ func TestRefusedCallsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "openai chat", nil, outbound.Options{Retries: 3}, nil)
-		b.sim.Inject(simulator.Fault{Kind: simulator.FaultMinute}, simulator.Fault{Kind: simulator.FaultInternal}, simulator.Fault{Kind: simulator.FaultClose})
+		b.sim.Inject(simulator.Fault{Kind: simulator.FaultMinute}, simulator.Fault{Kind: simulator.FaultInternal},
+			simulator.Fault{Kind: simulator.FaultClose})
 		status, _, err := b.call(t.Context(), true, "x\nsimulate: output=7")
 		if status != http.StatusOK || err != nil {
 			t.Fatalf("%d, %v", status, err)
@@ -392,7 +409,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "openai chat", nil, outbound.Options{}, nil)
-		rt := outbound.NewTransport(b.client, llm.OpenAI(), &outbound.TransportOptions{Base: b.sim.Transport(), MaxBody: 1000})
+		rt := outbound.NewTransport(b.client, llm.OpenAI(), &outbound.TransportOptions{Base: b.sim.Transport(),
+			MaxBody: 1000})
 		for _, known := range []bool{true, false} {
 			req := b.api.request(t.Context(), t, false, strings.Repeat("long ", 1000))
 			if !known {
@@ -442,9 +460,11 @@ func TestThousandCallersWhoLeave(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(1, 2))
-				b := newBench(t, name, new(units(apis[name].profile().Family(apis[name].model).Name)), outbound.Options{Hold: time.Second, Breaker: outbound.Breaker{Failures: -1}}, nil)
+				b := newBench(t, name, new(units(apis[name].profile().Family(apis[name].model).Name)),
+					outbound.Options{Hold: time.Second, Breaker: outbound.Breaker{Failures: -1}}, nil)
 				for range 250 {
-					leave(b, random.IntN(30_000), time.Duration(random.IntN(6000))*time.Millisecond, random.IntN(2) == 0)
+					leave(b, random.IntN(30_000), time.Duration(random.IntN(6000))*time.Millisecond,
+						random.IntN(2) == 0)
 				}
 				synctest.Wait()
 				calls := b.sim.Calls()
@@ -458,7 +478,8 @@ func TestThousandCallersWhoLeave(t *testing.T) {
 					}
 					for _, u := range b.events[i].Used {
 						if u.Unit == llm.UnitOutputTokens && u.N < call.Delivered {
-							t.Errorf("call %d: settled with %d output tokens, %d were delivered", i, u.N, call.Delivered)
+							t.Errorf("call %d: settled with %d output tokens, %d were delivered", i, u.N,
+								call.Delivered)
 						}
 					}
 				}

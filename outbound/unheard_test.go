@@ -38,8 +38,10 @@ func TestAnswersThatAProxyGaveUp(t *testing.T) {
 	t.Parallel()
 	const envoy = "upstream connect error or disconnect/reset before headers. "
 	for answer, stands := range map[proxy]bool{
-		{status: http.StatusBadGateway}: true, {status: http.StatusGatewayTimeout}: true, {status: 524}: true, {status: 499}: true,
-		{status: http.StatusInternalServerError}: false, {status: http.StatusServiceUnavailable}: false, {status: 529}: false,
+		{status: http.StatusBadGateway}: true, {status: http.StatusGatewayTimeout}: true, {status: 524}: true,
+		{status: 499}:                            true,
+		{status: http.StatusInternalServerError}: false, {status: http.StatusServiceUnavailable}: false,
+		{status: 529}: false,
 		{status: http.StatusServiceUnavailable, text: envoy + "reset reason: connection termination"}:          true,
 		{status: http.StatusServiceUnavailable, text: envoy + "reset reason: remote connection failure"}:       false,
 		{status: http.StatusServiceUnavailable, text: envoy + "retried and the latest reset reason: overflow"}: false,

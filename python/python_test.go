@@ -25,7 +25,8 @@ func TestPython(t *testing.T) {
 	dir := t.TempDir()
 	program, installed := filepath.Join(dir, "drawgate"), filepath.Join(dir, "installed")
 	env := append(
-		os.Environ(), "DRAWGATE_PROGRAM="+program, "PYTHONPATH="+installed, "PYTHONDONTWRITEBYTECODE=1", "RUFF_NO_CACHE=true", "MYPY_CACHE_DIR="+filepath.Join(dir, "mypy"),
+		os.Environ(), "DRAWGATE_PROGRAM="+program, "PYTHONPATH="+installed, "PYTHONDONTWRITEBYTECODE=1",
+		"RUFF_NO_CACHE=true", "MYPY_CACHE_DIR="+filepath.Join(dir, "mypy"),
 	)
 	run := func(t *testing.T, command ...string) {
 		t.Helper()

@@ -37,7 +37,8 @@ func (c *call) afterwards(ctx context.Context) error {
 	}
 	err := errors.Join(errs...)
 	if err == nil {
-		err = c.peek(ctx, func(p *part) bool { return p.action == reports || p.action == refunds }, func(p *part) bool { return p.remaining <= 0 })
+		err = c.peek(ctx, func(p *part) bool { return p.action == reports || p.action == refunds },
+			func(p *part) bool { return p.remaining <= 0 })
 	}
 	if err == nil {
 		return nil
@@ -46,7 +47,8 @@ func (c *call) afterwards(ctx context.Context) error {
 	if took {
 		return nil // the take stands, and is answered
 	}
-	return status.Error(codes.Unavailable, public(err)) // whatever the error: some of it may have been carried out, so it must not be retried
+	// whatever the error: some of it may have been carried out, so it must not be retried
+	return status.Error(codes.Unavailable, public(err))
 }
 
 // report counts hits that were already used: as a take if they fit, and otherwise as debt.

@@ -75,7 +75,8 @@ func (p *part) describe(s *status1) {
 		s.status.LimitRemaining = unlimitedRemaining
 		return
 	}
-	if p.rule == nil || !p.known { // no limit; or one that is disabled, or in shadow without an answer in time: nothing is known
+	// no limit; or one that is disabled, or in shadow without an answer in time: nothing is known
+	if p.rule == nil || !p.known {
 		return
 	}
 	s.status.CurrentLimit = p.current

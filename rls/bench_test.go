@@ -133,10 +133,12 @@ func callers(b *testing.B, addr string, pid, descriptors int) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		i := next.Add(1)
-		r := request("bench", descriptor("remote_address=192.0.2."+strconv.FormatInt(i, 10)), descriptor("service=api,user=u"+strconv.FormatInt(i, 10)))
+		r := request("bench", descriptor("remote_address=192.0.2."+strconv.FormatInt(i, 10)),
+			descriptor("service=api,user=u"+strconv.FormatInt(i, 10)))
 		r.Descriptors = r.Descriptors[:descriptors]
 		for pb.Next() {
-			if a, err := clients[i%int64(len(clients))].ShouldRateLimit(context.Background(), r); err != nil || a.GetOverallCode() != ok {
+			if a, err := clients[i%int64(len(clients))].ShouldRateLimit(context.Background(), r); err != nil ||
+				a.GetOverallCode() != ok {
 				b.Errorf("%v, %v", a, err)
 				return
 			}
@@ -173,7 +175,8 @@ func BenchmarkDecide(b *testing.B) {
 	e, err := engine.New(memory(b), engine.Config{
 		Policies: []engine.Policy{hourly("per-ip", 1e8), hourly("per-user", 1e8)},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"remote_address": "*"}}, Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}}},
+			{Match: rules.Match{Attrs: map[string]string{"remote_address": "*"}},
+				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}}},
 			{Match: rules.Match{User: "*"}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
 		},
 	}, nil)

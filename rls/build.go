@@ -26,7 +26,8 @@ type builder struct {
 var (
 	rootKeys       = []string{"domain", "descriptors"}
 	descriptorKeys = []string{
-		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
+		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric",
+		"share_threshold", "metadata",
 	}
 	rateKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces"}
 	replaceKeys = []string{"name"}
@@ -244,7 +245,8 @@ func (b *builder) unit(r *Rule, unit string, at place) {
 	}
 	r.Unit = ratelimit.RateLimitResponse_RateLimit_Unit(u)
 	if most := uint32(store.MaxWindow / unitLength(r.Unit)); r.Multiplier > most {
-		b.problem(at, "%d %ss are longer than %d days, the longest window", r.Multiplier, strings.ToLower(unit), int(store.MaxWindow.Hours()/24))
+		b.problem(at, "%d %ss are longer than %d days, the longest window", r.Multiplier, strings.ToLower(unit),
+			int(store.MaxWindow.Hours()/24))
 		r.Multiplier = most
 	}
 }

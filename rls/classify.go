@@ -54,7 +54,8 @@ func (c *call) match(p *part) error {
 		p.action = nothing
 	default:
 		if p.action == refunds && !c.s.opts.Refunds {
-			return status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
+			return status.Error(codes.FailedPrecondition,
+				"rls: is_negative_hits gives units back, which this server does not allow")
 		}
 		p.policy = r.policy.Name
 		p.key = drawgate.BoundedKey(r.bucket(p))
@@ -69,7 +70,8 @@ func (c *call) replace() {
 		return
 	}
 	for i := range c.parts {
-		if p := &c.parts[i]; p.rule != nil && !p.rule.Unlimited && p.rule.Name != "" && slices.Contains(c.dropped, p.rule.Name) {
+		if p := &c.parts[i]; p.rule != nil && !p.rule.Unlimited && p.rule.Name != "" &&
+			slices.Contains(c.dropped, p.rule.Name) {
 			*p = part{entries: p.entries, ask: -1}
 		}
 	}

@@ -154,7 +154,8 @@ func TestDocumentedShadowModeIsAlwaysOK(t *testing.T) {
 	t.Parallel()
 	c := client(t, softUser, nil)
 	a := free(t, c, "soft", "service=auth,user=ann", 5)
-	if s := a.GetStatuses()[0]; s.GetCode() != ok || s.GetCurrentLimit().GetRequestsPerUnit() != 1 || s.GetLimitRemaining() != 0 {
+	if s := a.GetStatuses()[0]; s.GetCode() != ok || s.GetCurrentLimit().GetRequestsPerUnit() != 1 ||
+		s.GetLimitRemaining() != 0 {
 		t.Errorf("in shadow, over: %v, want OK with the limit and nothing remaining", s)
 	}
 	passes(t, c, "soft", "service=auth,user=bob", 2)
@@ -201,7 +202,8 @@ func diverged(t *testing.T, reg *prometheus.Registry) string {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if n := m.GetCounter().GetValue(); f.GetName() == "rate_limit_shadow_divergence_total" && n > 0 {
-				counts = append(counts, fmt.Sprintf("%s %s %v", m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(), n))
+				counts = append(counts, fmt.Sprintf("%s %s %v", m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(),
+					n))
 			}
 		}
 	}
@@ -233,7 +235,8 @@ descriptors:
 	both := request("swap", descriptor("group=read,user=ann"), descriptor("endpoint=report,user=ann"))
 	for i := range 5 {
 		a := answered(t, c, both)
-		if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCurrentLimit() != nil || a.GetStatuses()[1].GetLimitRemaining() != uint32(4-i) {
+		if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCurrentLimit() != nil ||
+			a.GetStatuses()[1].GetLimitRemaining() != uint32(4-i) {
 			t.Fatalf("request %d: %v, want the wide rate alone to count", i+1, a)
 		}
 	}
@@ -286,7 +289,8 @@ descriptors:
 func TestDocumentedSharedWildcardsMayBeNested(t *testing.T) {
 	t.Parallel()
 	const both = "%s=%s,name=%s"
-	for shelf, want := range map[string][3]uint32{ // what remains of 5 after a take of the first file, another file, and one of another folder
+	// what remains of 5 after a take of the first file, another file, and one of another folder
+	for shelf, want := range map[string][3]uint32{
 		"inner": {4, 3, 4},
 		"outer": {4, 4, 3}, // below a folder each file counts for itself, in whatever folder of the kind it is
 		"all":   {4, 3, 2},
@@ -309,7 +313,8 @@ descriptors:
     value: d/*
     descriptors: [{key: name, value: f/*, rate_limit: {unit: hour, requests_per_unit: 5}}]
 `, nil)
-		for i, text := range []string{fmt.Sprintf(both, shelf, "d/1", "f/a"), fmt.Sprintf(both, shelf, "d/1", "f/b"), fmt.Sprintf(both, shelf, "d/2", "f/a")} {
+		for i, text := range []string{fmt.Sprintf(both, shelf, "d/1", "f/a"), fmt.Sprintf(both, shelf, "d/1", "f/b"),
+			fmt.Sprintf(both, shelf, "d/2", "f/a")} {
 			if got := free(t, c, "shelves", text, 1).GetStatuses()[0].GetLimitRemaining(); got != want[i] {
 				t.Errorf("%s: %d remain, want %d", text, got, want[i])
 			}
@@ -533,7 +538,8 @@ descriptors:
 		backend                string
 	}{{ok, ok, ok, "first"}, {ok, over, ok, "second"}, {ok, over, ok, "second"}, {over, over, over, ""}} {
 		a := answered(t, c, both)
-		if a.GetOverallCode() != want.overall || a.GetStatuses()[0].GetCode() != want.first || a.GetStatuses()[1].GetCode() != want.second {
+		if a.GetOverallCode() != want.overall || a.GetStatuses()[0].GetCode() != want.first ||
+			a.GetStatuses()[1].GetCode() != want.second {
 			t.Errorf("request %d: %v", i+1, a)
 		}
 		if got := a.GetDynamicMetadata().GetFields()["backend"].GetStringValue(); got != want.backend {

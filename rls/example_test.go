@@ -37,8 +37,9 @@ descriptors:
 
 	for range 3 {
 		answer, err := service.ShouldRateLimit(context.Background(), &ratelimit.RateLimitRequest{
-			Domain:      "shop",
-			Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "customer", Value: "ann"}}}},
+			Domain: "shop",
+			Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "customer",
+				Value: "ann"}}}},
 		})
 		fmt.Println(answer.GetOverallCode(), answer.GetStatuses()[0].GetLimitRemaining(), err)
 	}

@@ -34,7 +34,8 @@ func FuzzShouldRateLimit(f *testing.F) {
 	carrying.Limit = limitOf(f, "HOUR", 2)
 	for _, r := range []*ratelimit.RateLimitRequest{
 		request("d", descriptor("a=1")),
-		request("d", descriptor("a=1"), descriptor("b=1"), descriptor("q=1"), descriptor("r=1"), descriptor("s=1"), descriptor("u=1"), descriptor("z=1")),
+		request("d", descriptor("a=1"), descriptor("b=1"), descriptor("q=1"), descriptor("r=1"), descriptor("s=1"),
+			descriptor("u=1"), descriptor("z=1")),
 		request("d", hits(descriptor("a=1"), 5), descriptor("b=1,c=xx"), descriptor("b=zz")),
 		request("d", hits(descriptor("a=1"), 0), carrying, hits(descriptor("q=1"), 0), descriptor("r=1")),
 		request("d", negative(descriptor("a=1"), 1), hits(descriptor("a=1,"+rls.ReportKey+"=1"), 9)),
@@ -57,13 +58,15 @@ func FuzzShouldRateLimit(f *testing.F) {
 		defer store.Close()
 		e, err := engine.New(store, engine.Config{
 			Policies: append(c.Policies(), hourly("per-user", 2)),
-			Rules:    []rules.Rule{{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}}},
+			Rules: []rules.Rule{{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}}},
 		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		s := rls.New(e, &rls.Options{Config: c, Refunds: true, Metadata: true, Headers: rls.HeadersDraft, ShadowHeader: true})
+		s := rls.New(e, &rls.Options{Config: c, Refunds: true, Metadata: true, Headers: rls.HeadersDraft,
+			ShadowHeader: true})
 		for range 4 {
 			before := used(t, e, c, r)
 			a, err := s.ShouldRateLimit(t.Context(), r)
@@ -134,8 +137,10 @@ func used(t *testing.T, e *engine.Engine, c *rls.Config, r *ratelimit.RateLimitR
 // is read can be put in force.
 func FuzzEnvoyYAML(f *testing.F) {
 	for _, text := range []string{
-		fuzzed, users, "", "domain: d", "domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n", "domain: d\ndescriptors:\n  - <<: {key: k}\n",
-		rate("rate_limit: {unit: year, unit_multiplier: 9, requests_per_unit: 4294967295}"), "domain: [d", "? a\n: b", "domain: d\n---\n", "%TAG", "domain: d\ndescriptors:\n- - - -",
+		fuzzed, users, "", "domain: d", "domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n",
+		"domain: d\ndescriptors:\n  - <<: {key: k}\n",
+		rate("rate_limit: {unit: year, unit_multiplier: 9, requests_per_unit: 4294967295}"), "domain: [d", "? a\n: b",
+		"domain: d\n---\n", "%TAG", "domain: d\ndescriptors:\n- - - -",
 	} {
 		f.Add([]byte(text))
 	}

@@ -76,7 +76,8 @@ func (c *call) legacy(r *ratelimit.RateLimitResponse) {
 		return
 	}
 	o, reset := &c.s.opts, least.GetDurationUntilReset().AsDuration()
-	add(r, cmp.Or(o.LimitHeader, legacyLimit), strconv.FormatUint(uint64(least.GetCurrentLimit().GetRequestsPerUnit()), 10))
+	add(r, cmp.Or(o.LimitHeader, legacyLimit), strconv.FormatUint(uint64(least.GetCurrentLimit().GetRequestsPerUnit()),
+		10))
 	add(r, cmp.Or(o.RemainingHeader, legacyRemaining), strconv.FormatUint(uint64(least.GetLimitRemaining()), 10))
 	add(r, cmp.Or(o.ResetHeader, legacyReset), strconv.FormatInt(seconds(reset.Microseconds()), 10))
 }

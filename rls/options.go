@@ -51,8 +51,10 @@ const (
 type Options struct {
 	Config *Config // domains with their own trees; nil: only the engine's rules decide. [Service.Use] replaces it
 
-	Tenant  string  // tenant of all keys of Config's limits; "": the engine's own. Rules name their own
-	Refunds bool    // is_negative_hits gives units back: an exception to the promise, because nobody can check whether they were taken (docs/semantics.md)
+	Tenant string // tenant of all keys of Config's limits; "": the engine's own. Rules name their own
+	// is_negative_hits gives units back: an exception to the promise, because nobody can check
+	// whether they were taken (docs/semantics.md)
+	Refunds bool
 	Reports Reports // which hits are counted even over the limit
 	// StoreErrors answers UNAVAILABLE where a fallback decided because the store is unavailable, as
 	// envoyproxy/ratelimit does: then Envoy's failure_mode_deny decides. Otherwise the fallback's
@@ -65,7 +67,9 @@ type Options struct {
 	RemainingHeader string // "" means RateLimit-Remaining
 	ResetHeader     string // "" means RateLimit-Reset
 	Metadata        bool   // answers describe the request in dynamic_metadata, as with RESPONSE_DYNAMIC_METADATA
-	ShadowHeader    bool   // X-RateLimit-Shadow names the policies in shadow that differ, and how; the proxy's clients can see it
+	// X-RateLimit-Shadow names the policies in shadow that differ, and how; the proxy's clients can
+	// see it
+	ShadowHeader bool
 
 	Logger *slog.Logger // nil discards; failures are logged, at most one in 10 s
 

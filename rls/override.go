@@ -49,16 +49,20 @@ const maxOverrides = 1024
 // If a rule with the same window matches, it counts in the rule's bucket, with another amount: a
 // client that alternates between the two has one limit, not two. Otherwise it counts in its own
 // bucket.
-func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter, error) {
+func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter,
+	error) {
 	k := overrideKey{
-		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1, requests: o.GetRequestsPerUnit(),
+		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1,
+		requests: o.GetRequestsPerUnit(),
 	}
 	if m := o.GetUnitMultiplier(); m != nil {
 		k.times = m.GetValue()
 	}
 	length := unitLength(k.unit)
 	if length == 0 || k.times == 0 || k.times > uint32(store.MaxWindow/length) {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "rls: a descriptor has a limit per %d %s, which is not a supported window", k.times, strings.ToLower(o.GetUnit().String()))
+		return nil, nil, status.Errorf(codes.InvalidArgument,
+			"rls: a descriptor has a limit per %d %s, which is not a supported window", k.times,
+			strings.ToLower(o.GetUnit().String()))
 	}
 	if r := p.rule; r != nil && r.counts() && r.Unit == k.unit && r.Multiplier == k.times {
 		k.rule = r
@@ -149,7 +153,8 @@ func (c *call) runOverrides(ctx context.Context) (allowed bool, err error) {
 		request := drawgate.Request{Labels: c.label()}
 		for _, i := range enforced {
 			a := &c.asks[i]
-			request.Buckets = append(request.Buckets, drawgate.Ask{Limiter: limiters[i], Tenant: a.Tenant, Key: a.Key, Costs: a.Costs})
+			request.Buckets = append(request.Buckets, drawgate.Ask{Limiter: limiters[i], Tenant: a.Tenant, Key: a.Key,
+				Costs: a.Costs})
 		}
 		decision, _, err := limiters[enforced[0]].Take(ctx, request)
 		if err != nil {

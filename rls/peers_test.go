@@ -37,7 +37,8 @@ descriptors:
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				r, err := c.ShouldRateLimit(context.Background(), request("d", descriptor("all=x"), descriptor("user=greedy")))
+				r, err := c.ShouldRateLimit(context.Background(),
+					request("d", descriptor("all=x"), descriptor("user=greedy")))
 				if err == nil && r.GetOverallCode() == ok {
 					passed.Add(1)
 				}
@@ -49,7 +50,8 @@ descriptors:
 		t.Errorf("%d passed, want the 10 of the user's rate", passed.Load())
 	}
 	if s := answered(t, c, request("d", hits(descriptor("all=x"), 0))).GetStatuses()[0]; s.GetLimitRemaining() != 190 {
-		t.Errorf("%d of 200 remain of what all share, want 190: 390 refusals were to cost nothing", s.GetLimitRemaining())
+		t.Errorf("%d of 200 remain of what all share, want 190: 390 refusals were to cost nothing",
+			s.GetLimitRemaining())
 	}
 }
 
@@ -65,7 +67,8 @@ descriptors:
 	both := request("d", descriptor("soft=x"), descriptor("hard=x"))
 	for i := range 4 {
 		a := answered(t, c, both)
-		if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCode() != ok || a.GetStatuses()[1].GetLimitRemaining() != uint32(3-i) {
+		if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCode() != ok ||
+			a.GetStatuses()[1].GetLimitRemaining() != uint32(3-i) {
 			t.Fatalf("request %d: %v", i+1, a)
 		}
 		want := ""
@@ -91,7 +94,8 @@ func TestPeers09InstancesWithSkewedClocksShareOneWindow(t *testing.T) {
 		unit = "week" // which does not end tonight
 	}
 	for windows, name := range map[rls.Windows]string{rls.Rolling: "rolling", rls.Aligned: "aligned"} {
-		text := "domain: " + name + "\ndescriptors:\n  - {key: user, rate_limit: {unit: " + unit + ", requests_per_unit: 20}}\n"
+		text := "domain: " + name + "\ndescriptors:\n  - {key: user, rate_limit: {unit: " + unit +
+			", requests_per_unit: 20}}\n"
 		ask := func(n int) (passed int, a *ratelimit.RateLimitResponse) {
 			store, err := redisstore.Open(server.URL(), nil)
 			if err != nil {
@@ -102,7 +106,8 @@ func TestPeers09InstancesWithSkewedClocksShareOneWindow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := engine.New(store, engine.Config{Policies: c.Policies()}, &engine.Options{StoreTimeout: 10 * time.Second})
+			e, err := engine.New(store, engine.Config{Policies: c.Policies()},
+				&engine.Options{StoreTimeout: 10 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +184,8 @@ descriptors:
 	r := request("d", descriptor("user=ann"), descriptor("all=x"))
 	r.HitsAddend = 6
 	a := answered(t, c, r)
-	if a.GetOverallCode() != over || a.GetStatuses()[0].GetCode() != over || a.GetStatuses()[1].GetCode() != ok || a.GetStatuses()[1].GetLimitRemaining() != 100 {
+	if a.GetOverallCode() != over || a.GetStatuses()[0].GetCode() != over || a.GetStatuses()[1].GetCode() != ok ||
+		a.GetStatuses()[1].GetLimitRemaining() != 100 {
 		t.Errorf("6 hits of 5: %v", a)
 	}
 	a = answered(t, c, request("d", hits(descriptor("user=ann"), 1<<63), descriptor("all=x")))
@@ -199,7 +205,8 @@ func TestPeers16RefundAndRaisedLimitCountAtOnce(t *testing.T) {
 	s, e := service(t, memory(t), config(t, text("2")), &rls.Options{Refunds: true})
 	c, _ := serve(t, s)
 	passes(t, c, "d", "user=ann", 2)
-	if a := answered(t, c, request("d", negative(descriptor("user=ann"), 1))); a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 1 {
+	if a := answered(t, c, request("d", negative(descriptor("user=ann"), 1))); a.GetOverallCode() != ok ||
+		a.GetStatuses()[0].GetLimitRemaining() != 1 {
 		t.Errorf("a refund: %v", a)
 	}
 	passes(t, c, "d", "user=ann", 1)
@@ -212,7 +219,8 @@ func TestPeers16RefundAndRaisedLimitCountAtOnce(t *testing.T) {
 // not clamped.
 func TestPeers08OverridesShareTheRulesBucket(t *testing.T) {
 	t.Parallel()
-	c := client(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n", &rls.Options{Refunds: true})
+	c := client(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n",
+		&rls.Options{Refunds: true})
 	carrying := func(n uint32) *common.RateLimitDescriptor {
 		d := descriptor("user=ann")
 		d.Limit = limitOf(t, "HOUR", n)
@@ -240,7 +248,8 @@ func TestPeers08OverridesShareTheRulesBucket(t *testing.T) {
 // req: PEERS 20. An answer that was given without the store looks like any other.
 func TestPeers20FallbackIsMarked(t *testing.T) {
 	t.Parallel()
-	s, _ := service(t, marking{memory(t)}, config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n"), nil)
+	s, _ := service(t, marking{memory(t)},
+		config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n"), nil)
 	c, _ := serve(t, s)
 	a := answered(t, c, request("d", descriptor("user=ann")))
 	if header(a, "X-RateLimit-Fallback") != "true" || !a.GetDynamicMetadata().GetFields()["fallback"].GetBoolValue() {
@@ -263,7 +272,8 @@ descriptors:
     value: y
     rate_limit: {unit: hour, requests_per_unit: 1}
 `, nil)
-	for _, d := range []string{"a=1|2,b=3", "a=1,b=2|3", `a=1\,b=|2`, `a=1,b=\|2`, "a=1_b,b=2", "a=1,b=b_2", "a=1,b_c=2", "a=1,b=c_2"} {
+	for _, d := range []string{"a=1|2,b=3", "a=1,b=2|3", `a=1\,b=|2`, `a=1,b=\|2`, "a=1_b,b=2", "a=1,b=b_2",
+		"a=1,b_c=2", "a=1,b=c_2"} {
 		passes(t, c, "d", d, 1)
 	}
 	// A file's key and value match an entry's key and value, and no other way to cut the same text.

@@ -21,7 +21,8 @@ func TestLoadOpensNoNamedPipes(t *testing.T) {
 	if _, err := rls.Load([]string{path}, nil); err == nil || !strings.Contains(err.Error(), "a named pipe") {
 		t.Errorf("the pipe itself: %v", err)
 	}
-	if _, err := rls.Load([]string{filepath.Dir(path)}, nil); err == nil || !strings.Contains(err.Error(), "has no files") {
+	if _, err := rls.Load([]string{filepath.Dir(path)}, nil); err == nil ||
+		!strings.Contains(err.Error(), "has no files") {
 		t.Errorf("a directory with nothing but a pipe: %v", err)
 	}
 }

@@ -31,9 +31,11 @@ import (
 //	GOBIN=/tmp go install github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
 //	go test ./rls -run TestAnswersOfEnvoyproxyRatelimit -ratelimit /tmp/service_cmd
 var (
-	theirServer = flag.String("ratelimit", "", "a built server of envoyproxy/ratelimit, whose answers are written into testdata/ratelimit")
-	theirName   = flag.String("ratelimit-name", "", "what that server is called in the file, where it is no released build")
-	theirFile   = flag.String("ratelimit-file", pinned, "the file; scenarios of other files are not asked")
+	theirServer = flag.String("ratelimit", "",
+		"a built server of envoyproxy/ratelimit, whose answers are written into testdata/ratelimit")
+	theirName = flag.String("ratelimit-name", "",
+		"what that server is called in the file, where it is no released build")
+	theirFile = flag.String("ratelimit-file", pinned, "the file; scenarios of other files are not asked")
 )
 
 // The files. Wildcards elsewhere than at the end came after the version that can be installed as
@@ -93,11 +95,13 @@ descriptors:
 `
 	const users = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 2}}\n  - {key: all, rate_limit: {unit: day, requests_per_unit: 100}}\n"
 	domain := func(name string) string {
-		return `{"domain": "` + name + `", "descriptors": [{"key": "k", "rate_limit": {"unit": "hour", "requests_per_unit": 1}}]}`
+		return `{"domain": "` + name +
+			`", "descriptors": [{"key": "k", "rate_limit": {"unit": "hour", "requests_per_unit": 1}}]}`
 	}
 	user := request("d", descriptor("user=ann"))
 	return []scenario{
-		{name: "E1: a * at the end", files: one(wild), ask: twice("d", "end=a", "end=ab", "end=b", "shared=s/a", "shared=s/b", "x-=1", "x-a=1", "x-a=2",
+		{name: "E1: a * at the end", files: one(wild), ask: twice("d", "end=a", "end=ab", "end=b", "shared=s/a",
+			"shared=s/b", "x-=1", "x-a=1", "x-a=2",
 			"x=1", "z-a=1", "z-a=2", "z-b=1", "order=abd", "order=abc", "order=b")},
 		{name: "E1: a * anywhere", file: later, files: one(wild + `
   - {key: mid, value: a*z, rate_limit: {unit: hour, requests_per_unit: 1}}
@@ -114,20 +118,30 @@ descriptors:
     descriptors:
       - {key: user, value: "*@*", rate_limit: {unit: hour, requests_per_unit: 1}}
 `), ask: twice("d", "end=ab", "shared=s/b", "x-a=1", "z-a=2", "order=abd", "order=abc", "order=b",
-			"mid=az", "mid=abcz", "mid=a*z", "mid=a", "mid=bcz", "mid=azq", "mid=", "host=.example.com", "host=www.example.com", "host=example.com",
-			"host=www.example.com.evil", "two=ab", "two=a1b2", "two=ba", "two=a", "all=", "all=x", "api=/api/v1/items", "api=/api/v2/items", "api=/api/items",
-			"api=/api/v1/items/9", "y-k-end=v", "y-l-end=v", "y--end=w", "y-end=v", "w1=2w", "w1w=2", "ww=w", "w*w=2", "va=abc", "va=adc", "vb=abc", "va=ab",
-			"tenant=t1prod,user=a@b", "tenant=t2prod,user=a@b", "tenant=tprod,user=c@d", "tenant=tproduct,user=a@b", "tenant=t1prod,user=ab")},
-		{name: "E2: nine limited descriptors", files: one(parts), ask: []*ratelimit.RateLimitRequest{nine(), nine(), nine()}},
+			"mid=az", "mid=abcz", "mid=a*z", "mid=a", "mid=bcz", "mid=azq", "mid=", "host=.example.com",
+			"host=www.example.com", "host=example.com",
+			"host=www.example.com.evil", "two=ab", "two=a1b2", "two=ba", "two=a", "all=", "all=x", "api=/api/v1/items",
+			"api=/api/v2/items", "api=/api/items",
+			"api=/api/v1/items/9", "y-k-end=v", "y-l-end=v", "y--end=w", "y-end=v", "w1=2w", "w1w=2", "ww=w", "w*w=2",
+			"va=abc", "va=adc", "vb=abc", "va=ab",
+			"tenant=t1prod,user=a@b", "tenant=t2prod,user=a@b", "tenant=tprod,user=c@d", "tenant=tproduct,user=a@b",
+			"tenant=t1prod,user=ab")},
+		{name: "E2: nine limited descriptors", files: one(parts),
+			ask: []*ratelimit.RateLimitRequest{nine(), nine(), nine()}},
 		{name: "E3: the store is unavailable", files: one(users), down: true, ask: []*ratelimit.RateLimitRequest{user}},
 		{name: "E6: files of any name", files: map[string]string{
-			"plain": domain("plain"), "a.json": domain("json"), ".hidden": domain("hidden"), "below/deep/b.yaml": domain("deep"), ".git/config": domain("dotted"),
-			"link.yaml": "-> ../beside", "../beside": domain("text"), "folder": "-> below", "nothing.yaml": "-> nowhere",
-		}, ask: append(append(append(append(append(append(twice("plain", "k=1"), twice("json", "k=1")...), twice("hidden", "k=1")...), twice("deep", "k=1")...),
+			"plain": domain("plain"), "a.json": domain("json"), ".hidden": domain("hidden"),
+			"below/deep/b.yaml": domain("deep"), ".git/config": domain("dotted"),
+			"link.yaml": "-> ../beside", "../beside": domain("text"), "folder": "-> below",
+			"nothing.yaml": "-> nowhere",
+		}, ask: append(append(append(append(append(append(twice("plain", "k=1"), twice("json", "k=1")...),
+			twice("hidden", "k=1")...), twice("deep", "k=1")...),
 			twice("dotted", "k=1")...), twice("text", "k=1")...), twice("other", "k=1")...)},
-		{name: "E7: resets", files: one(users), ask: []*ratelimit.RateLimitRequest{user, user, user, request("d", descriptor("all=x"))}},
+		{name: "E7: resets", files: one(users), ask: []*ratelimit.RateLimitRequest{user, user, user,
+			request("d", descriptor("all=x"))}},
 		{name: "E8: more hits than the limit", files: one(users), ask: []*ratelimit.RateLimitRequest{
-			request("d", hits(descriptor("user=ann"), 3)), request("d", descriptor("all=x"), hits(descriptor("user=bob"), 1000)),
+			request("d", hits(descriptor("user=ann"), 3)), request("d", descriptor("all=x"),
+				hits(descriptor("user=bob"), 1000)),
 			request("d", hits(descriptor("all=y"), 101), descriptor("user=cid")),
 		}},
 	}
@@ -203,7 +217,8 @@ func (o reply) comparable() string {
 	for _, s := range o.Statuses {
 		text += fmt.Sprintf("; %s, %s, %s left, reset %s", s.Status, s.Limit, left(fmt.Sprint(s.Remaining)), s.Reset)
 	}
-	return fmt.Sprintf("%s; %s, %s, %s", text, o.Headers["RateLimit-Limit"], left(o.Headers["RateLimit-Remaining"]), o.Headers["RateLimit-Reset"])
+	return fmt.Sprintf("%s; %s, %s, %s", text, o.Headers["RateLimit-Limit"], left(o.Headers["RateLimit-Remaining"]),
+		o.Headers["RateLimit-Reset"])
 }
 
 // TestAnswersOfEnvoyproxyRatelimit: what its own server answers, ours answers.
@@ -238,7 +253,8 @@ func TestAnswersOfEnvoyproxyRatelimit(t *testing.T) {
 				for i, r := range s.ask {
 					a, err := srv.ShouldRateLimit(t.Context(), r)
 					if got, want := answerOf(a, err).comparable(), theirs.Answers[i].comparable(); got != want {
-						t.Errorf("request %d, %v:\n got %s (%v)\nwant %s, as %s answers", i+1, r, got, err, want, file.Server)
+						t.Errorf("request %d, %v:\n got %s (%v)\nwant %s, as %s answers", i+1, r, got, err, want,
+							file.Server)
 					}
 				}
 			})
@@ -286,14 +302,17 @@ func record(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := recorded{Server: cmp.Or(*theirName, info.Main.Path+" "+info.Main.Version), Scenarios: map[string]recording{}}
+	file := recorded{Server: cmp.Or(*theirName, info.Main.Path+" "+info.Main.Version),
+		Scenarios: map[string]recording{}}
 	for _, s := range scenarios() {
 		if cmp.Or(s.file, pinned) == *theirFile {
 			file.Scenarios[s.name] = askThem(t, &s)
 		}
 	}
 	data, err := json.Marshal(&file)
-	data = []byte(strings.NewReplacer(`{"At"`, "\n"+`{"At"`, `{"Error"`, "\n"+`{"Error"`, `{"Code"`, "\n"+`{"Code"`).Replace(string(data))) // a line each
+	// a line each
+	data = []byte(strings.NewReplacer(`{"At"`, "\n"+`{"At"`, `{"Error"`, "\n"+`{"Error"`, `{"Code"`,
+		"\n"+`{"Code"`).Replace(string(data)))
 	if err == nil {
 		err = os.MkdirAll(filepath.Join("testdata", "ratelimit"), 0o750)
 	}
@@ -313,8 +332,10 @@ func askThem(t *testing.T, s *scenario) (o recording) {
 	addr := redistest.FreeAddr(t)
 	host, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command(*theirServer)
-	cmd.Env = append(os.Environ(), "GRPC_HOST="+host, "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "LOG_LEVEL=error",
-		"USE_STATSD=false", "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE",
+	cmd.Env = append(os.Environ(), "GRPC_HOST="+host, "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0",
+		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "LOG_LEVEL=error",
+		"USE_STATSD=false", "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE",
 		"REDIS_URL="+store.Addr, "REDIS_TIMEOUT=1s", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "TRACING_ENABLED=false")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -326,7 +347,8 @@ func askThem(t *testing.T, s *scenario) (o recording) {
 	}
 	defer conn.Close()
 	c := ratelimit.NewRateLimitServiceClient(conn)
-	if _, err := c.ShouldRateLimit(t.Context(), request("nobody", descriptor("k=v")), grpc.WaitForReady(true)); err != nil {
+	if _, err := c.ShouldRateLimit(t.Context(), request("nobody", descriptor("k=v")),
+		grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
 	if s.down {

@@ -79,7 +79,8 @@ func (r *Rule) finish(w Windows) {
 	}
 	r.window = time.Duration(r.Multiplier) * unitLength(r.Unit)
 	if r.counts() {
-		r.policy = drawgate.Policy{Name: policyName(r.Domain, r.Path), Limits: []drawgate.Limit{limitOf(r.Unit, r.Multiplier, r.Requests, w)}}
+		r.policy = drawgate.Policy{Name: policyName(r.Domain, r.Path),
+			Limits: []drawgate.Limit{limitOf(r.Unit, r.Multiplier, r.Requests, w)}}
 	}
 }
 
@@ -104,7 +105,8 @@ func policyName(domain string, path []Step) string {
 	return strings.ToValidUTF8(cut, "") + hash
 }
 
-var escaper = strings.NewReplacer("%", "%25", "/", "%2F", "~", "%7E", "=", "%3D", "*", "%2A", "\n", "%0A", "\r", "%0D", "\t", "%09", " ", "%20")
+var escaper = strings.NewReplacer("%", "%25", "/", "%2F", "~", "%7E", "=", "%3D", "*", "%2A", "\n", "%0A", "\r", "%0D",
+	"\t", "%09", " ", "%20")
 
 func escape(s string) string { return escaper.Replace(s) }
 
@@ -133,14 +135,17 @@ func unitLength(u ratelimit.RateLimitResponse_RateLimit_Unit) time.Duration {
 
 // limitOf returns the limit of a rate: see [Windows].
 func limitOf(u ratelimit.RateLimitResponse_RateLimit_Unit, multiplier, requests uint32, w Windows) drawgate.Limit {
-	l := drawgate.Limit{Name: strings.ToLower(u.String()), Kind: drawgate.Rolling, Amount: int64(requests), Window: time.Duration(multiplier) * unitLength(u)}
+	l := drawgate.Limit{Name: strings.ToLower(u.String()), Kind: drawgate.Rolling, Amount: int64(requests),
+		Window: time.Duration(multiplier) * unitLength(u)}
 	if w != Aligned || multiplier > 1 {
 		return l
 	}
 	every, ok := map[ratelimit.RateLimitResponse_RateLimit_Unit]drawgate.Every{
-		ratelimit.RateLimitResponse_RateLimit_MINUTE: drawgate.Minute, ratelimit.RateLimitResponse_RateLimit_HOUR: drawgate.Hour,
-		ratelimit.RateLimitResponse_RateLimit_DAY: drawgate.Day, ratelimit.RateLimitResponse_RateLimit_WEEK: drawgate.Week,
-		ratelimit.RateLimitResponse_RateLimit_MONTH: drawgate.Month,
+		ratelimit.RateLimitResponse_RateLimit_MINUTE: drawgate.Minute,
+		ratelimit.RateLimitResponse_RateLimit_HOUR:   drawgate.Hour,
+		ratelimit.RateLimitResponse_RateLimit_DAY:    drawgate.Day,
+		ratelimit.RateLimitResponse_RateLimit_WEEK:   drawgate.Week,
+		ratelimit.RateLimitResponse_RateLimit_MONTH:  drawgate.Month,
 	}[u]
 	if ok {
 		l.Kind, l.Window, l.Every = drawgate.Calendar, 0, every

@@ -36,7 +36,8 @@ func (c *call) byRules(ctx context.Context) (*ratelimit.RateLimitResponse, error
 			return nil, err
 		}
 		if p.action == refunds && p.counted() && !c.s.opts.Refunds {
-			return nil, status.Error(codes.FailedPrecondition, "rls: is_negative_hits gives units back, which this server does not allow")
+			return nil, status.Error(codes.FailedPrecondition,
+				"rls: is_negative_hits gives units back, which this server does not allow")
 		}
 	}
 	if err := c.rulesPeek(ctx, func(p *part) bool { return p.action == peeks }); err != nil {
@@ -267,7 +268,8 @@ func (c *call) rulesTell(p *part, d *drawgate.Decision, buckets uint64) {
 		}
 	}
 	retry := worst.RetryAfter.Microseconds()
-	if worst.Limit == nil || p.over && retry <= p.retryAfter || p.known && !worst.Refused() && worst.Remaining >= p.remaining {
+	if worst.Limit == nil || p.over && retry <= p.retryAfter ||
+		p.known && !worst.Refused() && worst.Remaining >= p.remaining {
 		return
 	}
 	p.outcome = outcome{
@@ -322,13 +324,16 @@ func (c *call) attributes(p *part) *rules.Attributes {
 
 // rateOf describes a limit as the protocol does: an amount per unit of time, or per several units.
 func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
-	r := &ratelimit.RateLimitResponse_RateLimit{Name: l.Policy + "/" + l.Limit.Name, RequestsPerUnit: uint32(min(l.Limit.Amount, unlimitedRemaining))}
+	r := &ratelimit.RateLimitResponse_RateLimit{Name: l.Policy + "/" + l.Limit.Name,
+		RequestsPerUnit: uint32(min(l.Limit.Amount, unlimitedRemaining))}
 	times := uint32(1)
 	if l.Limit.Kind == drawgate.Calendar {
 		r.Unit = map[drawgate.Every]ratelimit.RateLimitResponse_RateLimit_Unit{
-			drawgate.Minute: ratelimit.RateLimitResponse_RateLimit_MINUTE, drawgate.Hour: ratelimit.RateLimitResponse_RateLimit_HOUR,
-			drawgate.Day: ratelimit.RateLimitResponse_RateLimit_DAY, drawgate.Week: ratelimit.RateLimitResponse_RateLimit_WEEK,
-			drawgate.Month: ratelimit.RateLimitResponse_RateLimit_MONTH,
+			drawgate.Minute: ratelimit.RateLimitResponse_RateLimit_MINUTE,
+			drawgate.Hour:   ratelimit.RateLimitResponse_RateLimit_HOUR,
+			drawgate.Day:    ratelimit.RateLimitResponse_RateLimit_DAY,
+			drawgate.Week:   ratelimit.RateLimitResponse_RateLimit_WEEK,
+			drawgate.Month:  ratelimit.RateLimitResponse_RateLimit_MONTH,
 		}[l.Limit.Every]
 	} else {
 		r.Unit, times = unitsOf(l.Limit.Window)
@@ -343,8 +348,10 @@ func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
 // number of seconds.
 func unitsOf(window time.Duration) (ratelimit.RateLimitResponse_RateLimit_Unit, uint32) {
 	for _, u := range [...]ratelimit.RateLimitResponse_RateLimit_Unit{
-		ratelimit.RateLimitResponse_RateLimit_YEAR, ratelimit.RateLimitResponse_RateLimit_MONTH, ratelimit.RateLimitResponse_RateLimit_WEEK,
-		ratelimit.RateLimitResponse_RateLimit_DAY, ratelimit.RateLimitResponse_RateLimit_HOUR, ratelimit.RateLimitResponse_RateLimit_MINUTE,
+		ratelimit.RateLimitResponse_RateLimit_YEAR, ratelimit.RateLimitResponse_RateLimit_MONTH,
+		ratelimit.RateLimitResponse_RateLimit_WEEK,
+		ratelimit.RateLimitResponse_RateLimit_DAY, ratelimit.RateLimitResponse_RateLimit_HOUR,
+		ratelimit.RateLimitResponse_RateLimit_MINUTE,
 		ratelimit.RateLimitResponse_RateLimit_SECOND,
 	} {
 		if length := unitLength(u); window >= length && window%length == 0 {

@@ -28,7 +28,8 @@ func byRules(t *testing.T, c engine.Config, opts *rls.Options) ratelimit.RateLim
 	return byRulesOver(t, memory(t), c, opts)
 }
 
-func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config, opts *rls.Options) ratelimit.RateLimitServiceClient {
+func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config,
+	opts *rls.Options) ratelimit.RateLimitServiceClient {
 	t.Helper()
 	e, err := engine.New(store, c, slowStore)
 	if err != nil {
@@ -40,7 +41,8 @@ func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config, opts *rls.
 }
 
 func hourly(name string, n int64) engine.Policy {
-	return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}}}}
+	return engine.Policy{Policy: drawgate.Policy{Name: name,
+		Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}}}}
 }
 
 // req: E3.
@@ -50,8 +52,10 @@ func TestRulesDecideByEntries(t *testing.T) {
 		Policies: []engine.Policy{hourly("per-user", 2), hourly("per-ip", 3)},
 		Rules: []rules.Rule{
 			{Match: rules.Match{Class: "internal"}, Exempt: true},
-			{Match: rules.Match{Class: "privileged"}, Apply: []rules.Apply{{Policy: "per-user", Key: "user", Amounts: map[string]int64{"hour": 5}}}},
-			{Match: rules.Match{Attrs: map[string]string{"domain": "api", "user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Class: "privileged"}, Apply: []rules.Apply{{Policy: "per-user", Key: "user",
+				Amounts: map[string]int64{"hour": 5}}}},
+			{Match: rules.Match{Attrs: map[string]string{"domain": "api", "user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
 			{
 				Match: rules.Match{IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Path: "/v1/*"},
 				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}},
@@ -77,10 +81,12 @@ func TestRulesTellTheLimit(t *testing.T) {
 	}, &rls.Options{Headers: rls.HeadersDraft})
 	a := free(t, c, "any", "k=v", 1)
 	s := a.GetStatuses()[0]
-	if l := s.GetCurrentLimit(); l.GetName() != "p/tight" || l.GetUnit() != ratelimit.RateLimitResponse_RateLimit_MINUTE || l.GetUnitMultiplier().GetValue() != 90 {
+	if l := s.GetCurrentLimit(); l.GetName() != "p/tight" ||
+		l.GetUnit() != ratelimit.RateLimitResponse_RateLimit_MINUTE || l.GetUnitMultiplier().GetValue() != 90 {
 		t.Errorf("limit %v", l)
 	}
-	if s.GetLimitRemaining() != 2 || s.GetDurationUntilReset().AsDuration() > 90*time.Minute || !strings.Contains(header(a, "Ratelimit"), "p/tight") {
+	if s.GetLimitRemaining() != 2 || s.GetDurationUntilReset().AsDuration() > 90*time.Minute ||
+		!strings.Contains(header(a, "Ratelimit"), "p/tight") {
 		t.Errorf("status %v, headers %v", s, a.GetResponseHeadersToAdd())
 	}
 	passes(t, c, "any", "k=v", 2)
@@ -112,8 +118,10 @@ func perDescriptor(user, all int64) engine.Config {
 	return engine.Config{
 		Policies: []engine.Policy{hourly("per-user", user), hourly("all", all)},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
-			{Match: rules.Match{Attrs: map[string]string{"all": "*"}}, Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
+			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Attrs: map[string]string{"all": "*"}},
+				Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
 		},
 	}
 }
@@ -135,14 +143,17 @@ func TestRulesTakeForAllDescriptorsAtOnce(t *testing.T) {
 	r := request("d", descriptor("all=x"), descriptor("user=ann"), descriptor("all=y,nothing=x"))
 	for i, want := range []ratelimit.RateLimitResponse_Code{ok, ok, over} {
 		a := answered(t, c, r)
-		if a.GetOverallCode() != want || a.GetStatuses()[0].GetCode() != ok || a.GetStatuses()[1].GetCode() != want || store.takes.Load() != int64(i+1) {
+		if a.GetOverallCode() != want || a.GetStatuses()[0].GetCode() != ok || a.GetStatuses()[1].GetCode() != want ||
+			store.takes.Load() != int64(i+1) {
 			t.Fatalf("request %d: %d store calls, %v", i+1, store.takes.Load(), a)
 		}
-		if want == over && (header(a, "Retry-After") == "" || a.GetStatuses()[0].GetLimitRemaining() != 6 || a.GetStatuses()[2].GetLimitRemaining() != 6) {
+		if want == over && (header(a, "Retry-After") == "" || a.GetStatuses()[0].GetLimitRemaining() != 6 ||
+			a.GetStatuses()[2].GetLimitRemaining() != 6) {
 			t.Errorf("a refusal tells what the others have left, and when to come again: %v", a)
 		}
 	}
-	if a, err := c.ShouldRateLimit(t.Context(), request("d", descriptor("all=x"), descriptor("user=bob"))); status.Code(err) != codes.Unavailable {
+	if a, err := c.ShouldRateLimit(t.Context(), request("d", descriptor("all=x"),
+		descriptor("user=bob"))); status.Code(err) != codes.Unavailable {
 		t.Errorf("the store cannot be reached: got %v, %v", a, err)
 	}
 	for text, want := range map[string]uint32{"all=x": 6, "user=ann": 0, "user=bob": 2} {
@@ -163,16 +174,19 @@ func TestRulesAddUpDescriptorsOfOneBucket(t *testing.T) {
 	both := request("d", descriptor("user=ann,path=/a"), hits(descriptor("user=ann,path=/b"), 2), descriptor("all=x"))
 	for i, want := range []ratelimit.RateLimitResponse_Code{ok, over} {
 		a := answered(t, c, both)
-		if s := a.GetStatuses(); a.GetOverallCode() != want || s[0].GetCode() != want || s[1].GetCode() != want || s[2].GetCode() != ok || s[0].GetLimitRemaining() != 2 || s[1].GetLimitRemaining() != 2 {
+		if s := a.GetStatuses(); a.GetOverallCode() != want || s[0].GetCode() != want || s[1].GetCode() != want ||
+			s[2].GetCode() != ok || s[0].GetLimitRemaining() != 2 || s[1].GetLimitRemaining() != 2 {
 			t.Errorf("request %d of 3 in a bucket of 5: %v", i+1, a)
 		}
 	}
 	if got := remaining(t, c, "all=x"); got != 99 {
 		t.Errorf("%d left, want 99", got)
 	}
-	never := answered(t, c, request("d", descriptor("all=x"), hits(descriptor("user=bob"), 3), hits(descriptor("user=bob,path=/b"), 3), descriptor("user=cid")))
+	never := answered(t, c, request("d", descriptor("all=x"), hits(descriptor("user=bob"), 3),
+		hits(descriptor("user=bob,path=/b"), 3), descriptor("user=cid")))
 	s := never.GetStatuses()
-	if never.GetOverallCode() != over || header(never, "Retry-After") != "" || s[0].GetCode() != ok || s[1].GetCode() != over || s[2].GetCode() != over || s[3].GetCode() != ok {
+	if never.GetOverallCode() != over || header(never, "Retry-After") != "" || s[0].GetCode() != ok ||
+		s[1].GetCode() != over || s[2].GetCode() != over || s[3].GetCode() != ok {
 		t.Errorf("3 and 3 of 5 can never fit: %v", never)
 	}
 	if s[0].GetLimitRemaining() != 99 || s[3].GetLimitRemaining() != 5 {
@@ -198,7 +212,8 @@ func TestRulesOfTooManyBuckets(t *testing.T) {
 	}
 	r.Descriptors = append(r.Descriptors, descriptor("all=x"))
 	_, err := c.ShouldRateLimit(t.Context(), r)
-	if s := status.Convert(err); s.Code() != codes.InvalidArgument || !strings.Contains(s.Message(), "more than 64 buckets") {
+	if s := status.Convert(err); s.Code() != codes.InvalidArgument ||
+		!strings.Contains(s.Message(), "more than 64 buckets") {
 		t.Errorf("one more: %v", err)
 	}
 	if got := remaining(t, c, "user=1"); got != 4 {
@@ -213,27 +228,34 @@ func TestRulesWithEverythingAtOnce(t *testing.T) {
 	config.Policies = append(config.Policies, hourly("soft", 1))
 	config.Rules = append([]rules.Rule{
 		{Match: rules.Match{Class: "internal"}, Exempt: true},
-		{Shadow: true, Match: rules.Match{Attrs: map[string]string{"all": "*"}}, Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}}},
+		{Shadow: true, Match: rules.Match{Attrs: map[string]string{"all": "*"}},
+			Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}}},
 	}, config.Rules...)
 	c := byRules(t, config, &rls.Options{ShadowHeader: true, Headers: rls.HeadersDraft})
-	r := request("d", hits(descriptor("user=ann"), 0), descriptor("all=x"), descriptor("user=bob"), descriptor("user=bob,class=internal"), hits(descriptor("user=cid,"+rls.ReportKey+"=1"), 2))
+	r := request("d", hits(descriptor("user=ann"), 0), descriptor("all=x"), descriptor("user=bob"),
+		descriptor("user=bob,class=internal"), hits(descriptor("user=cid,"+rls.ReportKey+"=1"), 2))
 	for i := range 3 {
 		a := answered(t, c, r)
 		s := a.GetStatuses()
-		if a.GetOverallCode() != ok || s[0].GetLimitRemaining() != 3 || s[1].GetLimitRemaining() != uint32(3-i) || s[2].GetLimitRemaining() != uint32(2-i) || s[3].GetCurrentLimit() != nil {
+		if a.GetOverallCode() != ok || s[0].GetLimitRemaining() != 3 || s[1].GetLimitRemaining() != uint32(3-i) ||
+			s[2].GetLimitRemaining() != uint32(2-i) || s[3].GetCurrentLimit() != nil {
 			t.Errorf("request %d: %v", i+1, a)
 		}
 		if want := uint32(max(0, 1-2*i)); s[4].GetLimitRemaining() != want || (s[4].GetCode() == over) != (i > 0) {
 			t.Errorf("request %d: the report's status is %v, want %d left", i+1, s[4], want)
 		}
-		if got := header(a, "X-RateLimit-Shadow"); (got == "soft;would_refuse") != (i > 0) || !strings.HasPrefix(header(a, "Ratelimit"), `"all";r=`) {
+		if got := header(a, "X-RateLimit-Shadow"); (got == "soft;would_refuse") != (i > 0) ||
+			!strings.HasPrefix(header(a, "Ratelimit"), `"all";r=`) {
 			t.Errorf("request %d: headers %v", i+1, a.GetResponseHeadersToAdd())
 		}
 	}
-	if a := answered(t, c, r); a.GetOverallCode() != over || a.GetStatuses()[2].GetCode() != over || a.GetStatuses()[1].GetCode() != ok || remaining(t, c, "all=x") != 1 {
+	if a := answered(t, c, r); a.GetOverallCode() != over || a.GetStatuses()[2].GetCode() != over ||
+		a.GetStatuses()[1].GetCode() != ok || remaining(t, c, "all=x") != 1 {
 		t.Errorf("bob has had his 3: %v", a)
 	}
-	if a := answered(t, c, request("d", hits(descriptor("user=bob"), 0), descriptor("all=x"))); a.GetOverallCode() != over || a.GetStatuses()[1].GetLimitRemaining() != 1 || remaining(t, c, "all=x") != 1 {
+	if a := answered(t, c, request("d", hits(descriptor("user=bob"), 0),
+		descriptor("all=x"))); a.GetOverallCode() != over || a.GetStatuses()[1].GetLimitRemaining() != 1 ||
+		remaining(t, c, "all=x") != 1 {
 		t.Errorf("a look that is over refuses what takes: %v", a)
 	}
 }
@@ -244,12 +266,15 @@ func TestRulesRefuseAllDescriptorsOrNone(t *testing.T) {
 	c := byRules(t, engine.Config{
 		Policies: []engine.Policy{hourly("per-user", 2), hourly("all", 10)},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
-			{Match: rules.Match{Attrs: map[string]string{"all": "*"}}, Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
+			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Attrs: map[string]string{"all": "*"}},
+				Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
 		},
 	}, nil)
 	for _, order := range [][]*common.RateLimitDescriptor{
-		{descriptor("all=x"), descriptor("user=ann"), descriptor("nothing=x")}, {descriptor("user=bob"), descriptor("all=x"), descriptor("nothing=x")},
+		{descriptor("all=x"), descriptor("user=ann"), descriptor("nothing=x")},
+		{descriptor("user=bob"), descriptor("all=x"), descriptor("nothing=x")},
 	} {
 		r := request("any", order...)
 		for range 2 {
@@ -276,21 +301,24 @@ func TestRulesPeekReportAndRefund(t *testing.T) {
 		Policies: []engine.Policy{policy, hourly("soft", 1)},
 		Rules: []rules.Rule{
 			{Shadow: true, Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}}},
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "p", Key: "user", Costs: map[string]int64{"tokens": 10}}}},
+			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "p", Key: "user", Costs: map[string]int64{"tokens": 10}}}},
 		},
 	}, &rls.Options{Refunds: true})
 	left := func(want uint32, code ratelimit.RateLimitResponse_Code) {
 		t.Helper()
 		for range 2 {
 			a := answered(t, c, request("any", hits(descriptor("user=ann"), 0)))
-			if s := a.GetStatuses()[0]; s.GetLimitRemaining() != want || a.GetOverallCode() != code || s.GetCode() != code {
+			if s := a.GetStatuses()[0]; s.GetLimitRemaining() != want || a.GetOverallCode() != code ||
+				s.GetCode() != code {
 				t.Errorf("a look: %v, want %d left and %v", a, want, code)
 			}
 		}
 	}
 	free(t, c, "any", "user=ann", 2)
 	left(2, ok)
-	if a := answered(t, c, request("any", hits(descriptor("user=ann,"+rls.ReportKey+"=x"), 3))); a.GetOverallCode() != ok {
+	if a := answered(t, c, request("any", hits(descriptor("user=ann,"+rls.ReportKey+"=x"),
+		3))); a.GetOverallCode() != ok {
 		t.Errorf("a report of 3 with 2 left: %v", a)
 	}
 	left(0, over)
@@ -300,7 +328,8 @@ func TestRulesPeekReportAndRefund(t *testing.T) {
 	left(1, ok)
 	free(t, c, "any", "unknown=x", 3)
 	free(t, c, "any", "unknown=x", 3)
-	if a := answered(t, c, request("any", hits(descriptor("user=ann"), 5))); a.GetOverallCode() != over || header(a, "Retry-After") != "" {
+	if a := answered(t, c, request("any", hits(descriptor("user=ann"), 5))); a.GetOverallCode() != over ||
+		header(a, "Retry-After") != "" {
 		t.Errorf("5 hits of 4: %v", a)
 	}
 	left(1, ok)
@@ -309,14 +338,18 @@ func TestRulesPeekReportAndRefund(t *testing.T) {
 func TestRulesWithSlotsNeedAnotherProtocol(t *testing.T) {
 	t.Parallel()
 	c := byRules(t, engine.Config{
-		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}}},
-		Rules:    []rules.Rule{{Match: rules.Match{Attrs: map[string]string{"k": "*"}}, Apply: []rules.Apply{{Policy: "slots", Key: `"global"`}}}},
+		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "slots",
+			Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}}},
+		Rules: []rules.Rule{{Match: rules.Match{Attrs: map[string]string{"k": "*"}},
+			Apply: []rules.Apply{{Policy: "slots", Key: `"global"`}}}},
 	}, nil)
-	if a, err := c.ShouldRateLimit(t.Context(), request("any", descriptor("k=v"))); status.Code(err) != codes.FailedPrecondition {
+	if a, err := c.ShouldRateLimit(t.Context(), request("any",
+		descriptor("k=v"))); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("%v, %v", a, err)
 	}
 	for range 2 {
-		if a, err := c.ShouldRateLimit(t.Context(), request("any", descriptor("k=v"), descriptor("other=w"))); status.Code(err) != codes.FailedPrecondition {
+		if a, err := c.ShouldRateLimit(t.Context(), request("any", descriptor("k=v"),
+			descriptor("other=w"))); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%v, %v: nothing releases a slot", a, err)
 		}
 	}
@@ -325,7 +358,8 @@ func TestRulesWithSlotsNeedAnotherProtocol(t *testing.T) {
 // TestLooksByTheRulesAmounts: a rule's own amounts hold for a look too.
 func TestLooksByTheRulesAmounts(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 2, Window: time.Hour}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 2,
+		Window: time.Hour}}}
 	c := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: p}}, Rules: []rules.Rule{
 		{Apply: []rules.Apply{{Policy: "p", Key: "user", Amounts: map[string]int64{"hour": 10}}}},
 	}}, nil)
@@ -334,7 +368,8 @@ func TestLooksByTheRulesAmounts(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	if a := answered(t, c, request("d", hits(descriptor("user=u"), 0))); a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 5 {
+	if a := answered(t, c, request("d", hits(descriptor("user=u"), 0))); a.GetOverallCode() != ok ||
+		a.GetStatuses()[0].GetLimitRemaining() != 5 {
 		t.Errorf("5 of 10 are used: %v", a)
 	}
 }
@@ -345,11 +380,14 @@ func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
 	t.Parallel()
 	tokens := drawgate.Limit{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}
 	c := byRules(t, engine.Config{
-		Policies: []engine.Policy{hourly("per-user", 2), {Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{tokens}}}},
+		Policies: []engine.Policy{hourly("per-user", 2), {Policy: drawgate.Policy{Name: "tokens",
+			Limits: []drawgate.Limit{tokens}}}},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
 			{Match: rules.Match{Attrs: map[string]string{"k": "*"}}, Apply: []rules.Apply{
-				{Policy: "tokens", Key: `attr("k")`, Costs: map[string]int64{"tokens": 5}}, {Policy: "per-user", Key: `attr("k")`},
+				{Policy: "tokens", Key: `attr("k")`, Costs: map[string]int64{"tokens": 5}},
+				{Policy: "per-user", Key: `attr("k")`},
 			}},
 		},
 	}, &rls.Options{Refunds: true})
@@ -359,10 +397,13 @@ func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
 		want ratelimit.RateLimitResponse_Code
 	}{
 		{"a take", []*common.RateLimitDescriptor{hits(descriptor("k=v"), 2)}, ok},
-		{"beside one that never fits", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 9), hits(descriptor("k=w"), 2)}, over},
+		{"beside one that never fits", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 9),
+			hits(descriptor("k=w"), 2)}, over},
 		{"a take of another", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2)}, ok},
-		{"beside a look at one that is full", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 0), hits(descriptor("k=w"), 2)}, over},
-		{"beside one that is refused", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2), hits(descriptor("k=w"), 2)}, over},
+		{"beside a look at one that is full", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 0),
+			hits(descriptor("k=w"), 2)}, over},
+		{"beside one that is refused", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2),
+			hits(descriptor("k=w"), 2)}, over},
 		{"giving back", []*common.RateLimitDescriptor{negative(descriptor("k=v"), 2)}, ok},
 		{"after it", []*common.RateLimitDescriptor{hits(descriptor("k=v"), 2)}, ok},
 	} {
@@ -384,7 +425,8 @@ descriptors:
     descriptors:
       - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1}}
 `, nil)
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 1, Window: time.Hour}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 1,
+		Window: time.Hour}}}
 	rule := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: p}}, Rules: []rules.Rule{
 		{Apply: []rules.Apply{{Policy: "p", Key: `join(attr("agent"), attr("ip"))`}}},
 	}}, nil)

@@ -17,11 +17,17 @@ import (
 type ServerOptions struct {
 	Credentials credentials.TransportCredentials // nil: plaintext
 
-	MaxMessage int           // bytes of a request; 0 means 512 KiB; at most 1 MiB. Envoy accepts headers of 60 KiB, and each descriptor may have a copy
-	MaxStreams uint32        // concurrent requests on a connection; 0 means 1,000
-	MaxAge     time.Duration // lifetime of a connection, after which the client is asked to reconnect, so that it resolves addresses again; 0 means no limit
-	MaxIdle    time.Duration // of a connection without a request; 0 means 15 min
-	Ping       time.Duration // a connection without traffic for this time is checked, and closed 20 s later if it does not answer; 0 means 2 min
+	// bytes of a request; 0 means 512 KiB; at most 1 MiB. Envoy accepts headers of 60 KiB, and each
+	// descriptor may have a copy
+	MaxMessage int
+	MaxStreams uint32 // concurrent requests on a connection; 0 means 1,000
+	// lifetime of a connection, after which the client is asked to reconnect, so that it resolves
+	// addresses again; 0 means no limit
+	MaxAge  time.Duration
+	MaxIdle time.Duration // of a connection without a request; 0 means 15 min
+	// a connection without traffic for this time is checked, and closed 20 s later if it does not
+	// answer; 0 means 2 min
+	Ping time.Duration
 
 	More []grpc.ServerOption // applied last: interceptors, stats handlers
 }
@@ -66,7 +72,8 @@ func NewServer(opts *ServerOptions) *grpc.Server {
 		grpc.ConnectionTimeout(handshake),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: o.MaxIdle, MaxConnectionAge: o.MaxAge, MaxConnectionAgeGrace: graceOfAge, Time: o.Ping, Timeout: pingAnswer,
+			MaxConnectionIdle: o.MaxIdle, MaxConnectionAge: o.MaxAge, MaxConnectionAgeGrace: graceOfAge, Time: o.Ping,
+			Timeout: pingAnswer,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
 	}

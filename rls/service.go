@@ -83,7 +83,8 @@ const (
 // not allowed; and UNAVAILABLE if the store did not decide: then Envoy's failure_mode_deny decides.
 // Each error is logged, at most one in 10 s, and passed to [Options.Undecided]. Descriptors without
 // a limit are OK.
-func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
+func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse,
+	error) {
 	if err := check(r); err != nil {
 		return s.failed(r, err)
 	}
@@ -108,7 +109,8 @@ func check(r *ratelimit.RateLimitRequest) error {
 	case len(r.GetDescriptors()) == 0:
 		return status.Error(codes.InvalidArgument, "rls: the request has no descriptors")
 	case len(r.GetDescriptors()) > MaxDescriptors:
-		return status.Errorf(codes.InvalidArgument, "rls: the request has %d descriptors, but at most %d are allowed", len(r.GetDescriptors()), MaxDescriptors)
+		return status.Errorf(codes.InvalidArgument, "rls: the request has %d descriptors, but at most %d are allowed",
+			len(r.GetDescriptors()), MaxDescriptors)
 	}
 	return nil
 }
@@ -128,7 +130,8 @@ func (s *Service) decide(ctx context.Context, r *ratelimit.RateLimitRequest) (*r
 }
 
 // errFallback is the error for a decision by a fallback, if that counts as an error.
-var errFallback = fmt.Errorf("rls: %w: its fallback decided, which envoy.on_store_failure treats as an error", drawgate.ErrStoreUnavailable)
+var errFallback = fmt.Errorf("rls: %w: its fallback decided, which envoy.on_store_failure treats as an error",
+	drawgate.ErrStoreUnavailable)
 
 // byDomain decides with the tree of the request's domain, or with rules if it has none.
 func (c *call) byDomain(ctx context.Context) (*ratelimit.RateLimitResponse, error) {
@@ -196,6 +199,7 @@ const logEvery = 10 * time.Second
 
 func (s *Service) log(domain string, err error) {
 	if quiet, ok := s.logged.Pass(time.Now(), logEvery, 1); ok {
-		s.opts.Logger.Warn("a rate limit request was not decided as asked", "domain", domain, "err", err, "suppressed", quiet)
+		s.opts.Logger.Warn("a rate limit request was not decided as asked", "domain", domain, "err", err, "suppressed",
+			quiet)
 	}
 }

@@ -51,13 +51,15 @@ func TestRequestsThatCannotBeDecidedAreErrors(t *testing.T) {
 		"65 descriptors": {request("d", lots...), codes.InvalidArgument},
 		"no unit":        {request("d", unit), codes.InvalidArgument},
 		"a refund":       {request("d", negative(descriptor("user=ann"), 1)), codes.FailedPrecondition},
-		"a long message": {request("d", descriptor("user="+strings.Repeat("x", 513<<10))), codes.ResourceExhausted}, // gRPC's own: the message is too large
+		// gRPC's own: the message is too large
+		"a long message": {request("d", descriptor("user="+strings.Repeat("x", 513<<10))), codes.ResourceExhausted},
 	} {
 		if a, err := c.ShouldRateLimit(t.Context(), x.r); status.Code(err) != x.want {
 			t.Errorf("%s: %v, %v, want %v", name, a, err, x.want)
 		}
 	}
-	if a := answered(t, c, request("d", many...)); a.GetOverallCode() != ok || a.GetStatuses()[63].GetLimitRemaining() != 2 {
+	if a := answered(t, c, request("d", many...)); a.GetOverallCode() != ok ||
+		a.GetStatuses()[63].GetLimitRemaining() != 2 {
 		t.Errorf("64 buckets: %v", a)
 	}
 	if a := answered(t, c, request("d", lots[1:]...)); a.GetOverallCode() != ok {
@@ -96,10 +98,12 @@ func TestRequestsThatCannotBeDecidedAreLoggedAndCounted(t *testing.T) {
 			t.Error("it was decided")
 		}
 	}
-	if want := map[codes.Code]int{codes.InvalidArgument: 2, codes.Unavailable: 1, codes.Canceled: 1}; !maps.Equal(counted, want) {
+	if want := map[codes.Code]int{codes.InvalidArgument: 2, codes.Unavailable: 1,
+		codes.Canceled: 1}; !maps.Equal(counted, want) {
 		t.Errorf("counted %v, want %v", counted, want)
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "65 descriptors, but at most 64") || strings.Contains(text, "secret") {
+	if text := log.String(); strings.Count(text, "\n") != 1 ||
+		!strings.Contains(text, "65 descriptors, but at most 64") || strings.Contains(text, "secret") {
 		t.Errorf("logged %q, want the first one alone", text)
 	}
 }
@@ -108,12 +112,14 @@ func TestUnknownDomainAndDescriptorAreOK(t *testing.T) {
 	t.Parallel()
 	c := client(t, users, nil)
 	for _, r := range []*ratelimit.RateLimitRequest{
-		request("other", descriptor("user=ann")), request("d", descriptor("team=red")), request("d", &common.RateLimitDescriptor{}), request("D", descriptor("user=ann")),
+		request("other", descriptor("user=ann")), request("d", descriptor("team=red")),
+		request("d", &common.RateLimitDescriptor{}), request("D", descriptor("user=ann")),
 		request("d", descriptor("USER=ann")),
 	} {
 		for range 5 {
 			a := answered(t, c, r)
-			if s := a.GetStatuses()[0]; a.GetOverallCode() != ok || s.GetCode() != ok || s.GetCurrentLimit() != nil || s.GetDurationUntilReset() != nil {
+			if s := a.GetStatuses()[0]; a.GetOverallCode() != ok || s.GetCode() != ok || s.GetCurrentLimit() != nil ||
+				s.GetDurationUntilReset() != nil {
 				t.Fatalf("%v: %v", r, a)
 			}
 		}
@@ -125,7 +131,8 @@ func TestSameBucketTwiceIsAskedOnceForBoth(t *testing.T) {
 	c := client(t, users, nil)
 	twice := request("d", descriptor("user=ann"), hits(descriptor("user=ann"), 2))
 	a := answered(t, c, twice)
-	if a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 0 || a.GetStatuses()[1].GetLimitRemaining() != 0 {
+	if a.GetOverallCode() != ok || a.GetStatuses()[0].GetLimitRemaining() != 0 ||
+		a.GetStatuses()[1].GetLimitRemaining() != 0 {
 		t.Errorf("1 and 2 of 3: %v", a)
 	}
 	if a := answered(t, c, twice); a.GetOverallCode() != over {
@@ -198,7 +205,8 @@ func TestReportsCountOverTheLimit(t *testing.T) {
 				t.Errorf("%s: look %d: %v", name, i+1, a)
 			}
 			a := answered(t, c, request("d", x.report))
-			if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCode() != want.report || a.GetStatuses()[0].GetLimitRemaining() != want.left {
+			if a.GetOverallCode() != ok || a.GetStatuses()[0].GetCode() != want.report ||
+				a.GetStatuses()[0].GetLimitRemaining() != want.left {
 				t.Errorf("%s: report %d of 2 hits of 3: %v", name, i+1, a)
 			}
 		}
@@ -221,7 +229,9 @@ func TestWeightsAreNoReports(t *testing.T) {
 func TestReportOfMoreThanTheLimitIsDebt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := service(t, memory(t), config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}\n"), nil)
+		s, _ := service(t, memory(t),
+			config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}\n"),
+			nil)
 		ask := func(d *common.RateLimitDescriptor) ratelimit.RateLimitResponse_Code {
 			a, err := s.ShouldRateLimit(t.Context(), request("d", d))
 			if err != nil {
@@ -253,7 +263,8 @@ descriptors:
   - {key: hard, rate_limit: {unit: hour, requests_per_unit: 10}}
   - {key: soft, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 10}}
 `, &rls.Options{Metadata: true})
-	all := request("d", descriptor("hard=x"), descriptor("q1=x"), descriptor("q2=x"), descriptor("q0=x"), descriptor("soft=x"))
+	all := request("d", descriptor("hard=x"), descriptor("q1=x"), descriptor("q2=x"), descriptor("q0=x"),
+		descriptor("soft=x"))
 	left := func(d string) uint32 {
 		return answered(t, c, request("d", hits(descriptor(d), 0))).GetStatuses()[0].GetLimitRemaining()
 	}
@@ -288,11 +299,13 @@ func TestOverridesWithoutARule(t *testing.T) {
 		return d
 	}
 	day := carrying("user=ann", "DAY", 1) // another window than the rule's: a bucket of its own
-	if a := answered(t, c, request("d", day, descriptor("user=ann"), descriptor("soft=x"))); a.GetOverallCode() != ok || a.GetStatuses()[1].GetLimitRemaining() != 2 {
+	if a := answered(t, c, request("d", day, descriptor("user=ann"), descriptor("soft=x"))); a.GetOverallCode() != ok ||
+		a.GetStatuses()[1].GetLimitRemaining() != 2 {
 		t.Errorf("all have room: %v", a)
 	}
 	a := answered(t, c, request("d", day, descriptor("user=ann"), descriptor("soft=x")))
-	if a.GetOverallCode() != over || a.GetStatuses()[0].GetCode() != over || a.GetStatuses()[1].GetLimitRemaining() != 2 || a.GetStatuses()[2].GetCode() != ok {
+	if a.GetOverallCode() != over || a.GetStatuses()[0].GetCode() != over ||
+		a.GetStatuses()[1].GetLimitRemaining() != 2 || a.GetStatuses()[2].GetCode() != ok {
 		t.Errorf("the carried limit is used up: %v, want that alone to refuse, and nothing spent", a)
 	}
 	if a := answered(t, c, request("d", carrying("nobody=knows", "MINUTE", 0))); a.GetOverallCode() != over {
@@ -318,10 +331,12 @@ func TestHeadersOfTheirNames(t *testing.T) {
 	both := request("d", descriptor("all=x"), descriptor("user=ann"))
 	c := client(t, text, &rls.Options{Headers: rls.HeadersLegacy})
 	a := answered(t, c, both)
-	if header(a, "RateLimit-Limit") != "3" || header(a, "RateLimit-Remaining") != "2" || header(a, "RateLimit-Reset") != "3600" || header(a, "Retry-After") != "" {
+	if header(a, "RateLimit-Limit") != "3" || header(a, "RateLimit-Remaining") != "2" ||
+		header(a, "RateLimit-Reset") != "3600" || header(a, "Retry-After") != "" {
 		t.Errorf("legacy: %v", a.GetResponseHeadersToAdd())
 	}
-	c = client(t, text, &rls.Options{Headers: rls.HeadersLegacy, LimitHeader: "A", RemainingHeader: "B", ResetHeader: "C"})
+	c = client(t, text, &rls.Options{Headers: rls.HeadersLegacy, LimitHeader: "A", RemainingHeader: "B",
+		ResetHeader: "C"})
 	for range 3 {
 		answered(t, c, both)
 	}
@@ -331,7 +346,8 @@ func TestHeadersOfTheirNames(t *testing.T) {
 	}
 	c = client(t, text, &rls.Options{Headers: rls.HeadersDraft})
 	a = answered(t, c, both)
-	if got := header(a, "Ratelimit-Policy"); !strings.Contains(got, `"rls/d/user";q=3;w=3600`) || !strings.Contains(header(a, "Ratelimit"), `"rls/d/user";r=2;t=3600`) {
+	if got := header(a, "Ratelimit-Policy"); !strings.Contains(got, `"rls/d/user";q=3;w=3600`) ||
+		!strings.Contains(header(a, "Ratelimit"), `"rls/d/user";r=2;t=3600`) {
 		t.Errorf("draft: %v", a.GetResponseHeadersToAdd())
 	}
 	c = client(t, users, &rls.Options{Headers: rls.HeadersNone})
@@ -356,7 +372,8 @@ func TestMetadataDescribeTheRequest(t *testing.T) {
 func TestConfigurationIsReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
 	text := func(domain string, n int) string {
-		return fmt.Sprintf("domain: d\ndescriptors:\n  - {key: %s, rate_limit: {unit: hour, requests_per_unit: %d}}\n", domain, n)
+		return fmt.Sprintf("domain: d\ndescriptors:\n  - {key: %s, rate_limit: {unit: hour, requests_per_unit: %d}}\n",
+			domain, n)
 	}
 	s, e := service(t, memory(t), config(t, text("a", 1_000_000)), nil)
 	c, _ := serve(t, s)
@@ -394,7 +411,8 @@ func TestEngineWithoutThePoliciesIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := rls.New(e, &rls.Options{Config: config(t, users)})
-	if _, err := s.ShouldRateLimit(t.Context(), request("d", descriptor("user=ann"))); status.Code(err) != codes.Unavailable {
+	if _, err := s.ShouldRateLimit(t.Context(), request("d",
+		descriptor("user=ann"))); status.Code(err) != codes.Unavailable {
 		t.Errorf("error %v", err)
 	}
 }
@@ -405,11 +423,13 @@ func TestHealthAndReflection(t *testing.T) {
 	_, conn, served := serveHealth(t, s)
 	health := healthpb.NewHealthClient(conn)
 	for _, name := range []string{"", rls.ServiceName, "ratelimit"} {
-		if r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		if r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}); err != nil ||
+			r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("%q: %v, %v", name, r, err)
 		}
 	}
-	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+	if _, err := health.Check(t.Context(),
+		&healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 		t.Errorf("another service: %v", err)
 	}
 	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: rls.ServiceName})
@@ -499,7 +519,8 @@ descriptors:
 			for i := range 20 {
 				n := uint64(2 + g + i)
 				soft, hard := "soft=x"+strconv.Itoa(g), "hard=y"+strconv.Itoa(g)
-				a, err := s.ShouldRateLimit(t.Context(), request("d", hits(descriptor(soft), n), hits(descriptor(hard), n)))
+				a, err := s.ShouldRateLimit(t.Context(), request("d", hits(descriptor(soft), n),
+					hits(descriptor(hard), n)))
 				if err != nil || a.GetOverallCode() != ok {
 					t.Errorf("%v, %v", a, err)
 				}
@@ -525,7 +546,9 @@ func TestResetIsInWholeSecondsRoundedUp(t *testing.T) {
 	t.Parallel()
 	for name, windows := range map[string]rls.Windows{"rolling": rls.Rolling, "aligned": rls.Aligned} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := rls.ParseConfig("f", []byte("domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}\n"), &rls.ConfigOptions{Windows: windows})
+			c, err := rls.ParseConfig("f",
+				[]byte("domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}\n"),
+				&rls.ConfigOptions{Windows: windows})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -534,14 +557,16 @@ func TestResetIsInWholeSecondsRoundedUp(t *testing.T) {
 				wait time.Duration
 				code ratelimit.RateLimitResponse_Code
 				want time.Duration
-			}{{0, ok, time.Minute}, {1100 * time.Millisecond, over, 59 * time.Second}, {58500 * time.Millisecond, over, time.Second}} {
+			}{{0, ok, time.Minute}, {1100 * time.Millisecond, over, 59 * time.Second},
+				{58500 * time.Millisecond, over, time.Second}} {
 				time.Sleep(step.wait)
 				a, err := s.ShouldRateLimit(t.Context(), request("d", descriptor("user=ann")))
 				if err != nil {
 					t.Fatal(err)
 				}
 				st := a.GetStatuses()[0]
-				if st.GetCode() != step.code || st.GetDurationUntilReset().AsDuration() != step.want || header(a, "RateLimit-Reset") != fmt.Sprint(step.want.Seconds()) {
+				if st.GetCode() != step.code || st.GetDurationUntilReset().AsDuration() != step.want ||
+					header(a, "RateLimit-Reset") != fmt.Sprint(step.want.Seconds()) {
 					t.Errorf("%s: %v, want %v and a reset in %v", name, a, step.code, step.want)
 				}
 			}
@@ -562,7 +587,8 @@ descriptors:
 	carrying := descriptor("free=x")
 	carrying.Limit = limitOf(t, "HOUR", 5)
 	for style, names := range map[rls.Headers][]string{
-		rls.HeadersLegacy: {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, rls.HeadersDraft: {httplimit.HeaderRateLimit, httplimit.HeaderPolicy},
+		rls.HeadersLegacy: {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"},
+		rls.HeadersDraft:  {httplimit.HeaderRateLimit, httplimit.HeaderPolicy},
 	} {
 		opts := &rls.Options{Headers: style}
 		for name, x := range map[string]struct {
@@ -576,7 +602,8 @@ descriptors:
 		} {
 			a := answered(t, x.c, request("d", hits(x.d, 6)))
 			st := a.GetStatuses()[0]
-			if a.GetOverallCode() != over || st.GetCode() != over || st.GetCurrentLimit().GetRequestsPerUnit() != 5 || st.GetLimitRemaining() != 5 || st.GetDurationUntilReset().GetSeconds() < 1 {
+			if a.GetOverallCode() != over || st.GetCode() != over || st.GetCurrentLimit().GetRequestsPerUnit() != 5 ||
+				st.GetLimitRemaining() != 5 || st.GetDurationUntilReset().GetSeconds() < 1 {
 				t.Errorf("%s: %v", name, a)
 			}
 			for _, h := range names {
@@ -590,7 +617,8 @@ descriptors:
 		}
 	}
 	for name, c := range map[string]ratelimit.RateLimitServiceClient{
-		"file": client(t, file, &rls.Options{Headers: rls.HeadersDraft}), "rules": byRules(t, perDescriptor(5, 100), &rls.Options{Headers: rls.HeadersDraft}),
+		"file":  client(t, file, &rls.Options{Headers: rls.HeadersDraft}),
+		"rules": byRules(t, perDescriptor(5, 100), &rls.Options{Headers: rls.HeadersDraft}),
 	} {
 		passes(t, c, "d", "user=ann", 5)
 		a := answered(t, c, request("d", hits(descriptor("user=ann"), 0)))
@@ -600,7 +628,8 @@ descriptors:
 	}
 	c := client(t, file, nil)
 	a := answered(t, c, request("d", hits(descriptor("half=ann"), 6), descriptor("half=bob"), descriptor("all=x")))
-	if st := a.GetStatuses()[0]; a.GetOverallCode() != ok || st.GetCode() != over || st.GetCurrentLimit().GetRequestsPerUnit() != 5 {
+	if st := a.GetStatuses()[0]; a.GetOverallCode() != ok || st.GetCode() != over ||
+		st.GetCurrentLimit().GetRequestsPerUnit() != 5 {
 		t.Errorf("a quota that is over beside one that is not: %v", a)
 	}
 	if a.GetStatuses()[2].GetLimitRemaining() != 99 {
@@ -612,11 +641,13 @@ descriptors:
 // Envoy's failure_mode_deny decides.
 func TestStoreErrorsInPlaceOfAFallback(t *testing.T) {
 	t.Parallel()
-	for _, r := range []*ratelimit.RateLimitRequest{request("d", descriptor("user=ann")), request("d", hits(descriptor("user=ann"), 0)), request("rules", descriptor("user=ann"))} {
+	for _, r := range []*ratelimit.RateLimitRequest{request("d", descriptor("user=ann")),
+		request("d", hits(descriptor("user=ann"), 0)), request("rules", descriptor("user=ann"))} {
 		for name, x := range map[string]struct {
 			opts rls.Options
 			want codes.Code
-		}{"fallback": {rls.Options{}, codes.OK}, "error": {rls.Options{StoreErrors: true}, codes.Unavailable}, "shadow": {rls.Options{StoreErrors: true, Shadow: true}, codes.OK}} {
+		}{"fallback": {rls.Options{}, codes.OK}, "error": {rls.Options{StoreErrors: true}, codes.Unavailable},
+			"shadow": {rls.Options{StoreErrors: true, Shadow: true}, codes.OK}} {
 			x.opts.Config = config(t, users)
 			c := perDescriptor(5, 100)
 			c.Policies = append(c.Policies, x.opts.Config.Policies()...)
@@ -641,7 +672,8 @@ func TestPausedBucketIsOverTheLimit(t *testing.T) {
 	if a := answered(t, c, ann); a.GetOverallCode() != ok {
 		t.Fatalf("got %v", a)
 	}
-	if _, err := e.Pause(t.Context(), engine.Ask{Policy: "rls/d/user", Key: "ann"}, drawgate.Pause{For: 40 * time.Minute}); err != nil {
+	if _, err := e.Pause(t.Context(), engine.Ask{Policy: "rls/d/user", Key: "ann"},
+		drawgate.Pause{For: 40 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	a := answered(t, c, ann)

@@ -28,7 +28,8 @@ const (
 
 func frame(kind, flags byte, stream uint32, payload []byte) []byte {
 	n := len(payload)
-	head := []byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)}
+	head := []byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, byte(stream >> 24), byte(stream >> 16),
+		byte(stream >> 8), byte(stream)}
 	return append(head, payload...)
 }
 
@@ -45,7 +46,8 @@ func field(name, value string) []byte {
 func opened(stream uint32) []byte {
 	return frame(frameHeaders, flagEndHeaders, stream, bytes.Join([][]byte{
 		field(":method", "POST"), field(":scheme", "http"), field(":authority", "localhost"),
-		field(":path", "/"+rls.ServiceName+"/ShouldRateLimit"), field("content-type", "application/grpc"), field("te", "trailers"),
+		field(":path", "/"+rls.ServiceName+"/ShouldRateLimit"), field("content-type", "application/grpc"),
+		field("te", "trailers"),
 	}, nil))
 }
 
@@ -66,7 +68,8 @@ func endless(w io.Writer) error {
 // without a body or without an end, or never read.
 func TestSlowClientsDoNotDisturbOthers(t *testing.T) {
 	t.Parallel()
-	s, _ := service(t, memory(t), config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}\n"), nil)
+	s, _ := service(t, memory(t),
+		config(t, "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 1000}}\n"), nil)
 	l := loopback(t)
 	listen(t, l, s, nil)
 	connect := func(text []byte) net.Conn {

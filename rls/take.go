@@ -129,7 +129,8 @@ func (c *call) add(p *part, n int64) {
 // run decides the asks and records the result for each part.
 func (c *call) run(ctx context.Context) (allowed bool, err error) {
 	if len(c.asks) > store.MaxBuckets {
-		return false, status.Errorf(codes.InvalidArgument, "rls: the descriptors need %d buckets at once, but at most %d are allowed", len(c.asks), store.MaxBuckets)
+		return false, status.Errorf(codes.InvalidArgument,
+			"rls: the descriptors need %d buckets at once, but at most %d are allowed", len(c.asks), store.MaxBuckets)
 	}
 	for i := range c.asks { // now that costs no longer moves
 		if c.costs[i].N != 1 {
@@ -208,7 +209,8 @@ func (c *call) tellAsk(ask int, d *drawgate.Decision, bucket int) {
 		if l.Bucket != bucket {
 			continue
 		}
-		if l.Refused() && l.RetryAfter.Microseconds() > t.retryAfter || !t.known || !t.over && !l.Refused() && l.Remaining < t.remaining {
+		if l.Refused() && l.RetryAfter.Microseconds() > t.retryAfter || !t.known ||
+			!t.over && !l.Refused() && l.Remaining < t.remaining {
 			t = outcome{
 				known: true, over: t.over || l.Refused(), remaining: l.Remaining,
 				retryAfter: l.RetryAfter.Microseconds(), resetAfter: l.ResetAfter().Microseconds(),

@@ -21,7 +21,8 @@ func TestPatternIsARegularExpression(t *testing.T) {
 		if p == nil {
 			return
 		}
-		want := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$").MatchString(value)
+		want := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") +
+			"$").MatchString(value)
 		if got := p.matches(value); got != want {
 			t.Fatalf("%q matches %q: %v, want %v", text, value, got, want)
 		}

@@ -16,9 +16,13 @@ type Role string
 
 // The roles. RoleAdmin includes the others; RoleTake and RoleRead do not include each other.
 const (
-	RoleTake  Role = "take"  // take, settle, and forward-auth
-	RoleRead  Role = "read"  // status, explain, policies, the details of health, metrics and incidents (unless the token is bound to a tenant)
-	RoleAdmin Role = "admin" // reset, pause, unpause, adjust, disable, enable, buckets, usage, waiting, refusals, history, reload
+	RoleTake Role = "take" // take, settle, and forward-auth
+	// status, explain, policies, the details of health, metrics and incidents (unless the token is
+	// bound to a tenant)
+	RoleRead Role = "read"
+	// reset, pause, unpause, adjust, disable, enable, buckets, usage, waiting, refusals, history,
+	// reload
+	RoleAdmin Role = "admin"
 )
 
 // Token is an access token in the server's configuration, given by its secret or by the SHA-256 of
@@ -55,7 +59,8 @@ func newAccess(i int, t *Token) (*access, error) {
 	case (t.Secret == "") == (t.SHA256 == ""):
 		return nil, fmt.Errorf("server: %s: give either its secret or the secret's SHA-256", name)
 	case t.Secret != "" && len(t.Secret) < minSecret:
-		return nil, fmt.Errorf("server: %s: its secret has %d bytes, but at least %d are needed: generate a random one", name, len(t.Secret), minSecret)
+		return nil, fmt.Errorf("server: %s: its secret has %d bytes, but at least %d are needed: generate a random one",
+			name, len(t.Secret), minSecret)
 	case t.Secret != "":
 		a.sum = sha256.Sum256([]byte(t.Secret))
 	default:
@@ -77,7 +82,8 @@ func newAccess(i int, t *Token) (*access, error) {
 		case RoleAdmin:
 			a.take, a.read, a.admin = true, true, true
 		default:
-			return nil, fmt.Errorf("server: %s: unknown role %q (have: %s, %s and %s)", name, r, RoleTake, RoleRead, RoleAdmin)
+			return nil, fmt.Errorf("server: %s: unknown role %q (have: %s, %s and %s)", name, r, RoleTake, RoleRead,
+				RoleAdmin)
 		}
 	}
 	return a, nil

@@ -77,7 +77,8 @@ func TestEveryRouteWantsItsRole(t *testing.T) {
 			if refused == may[r.Role][secret] {
 				t.Errorf("%s with %q: %d %s", path, secret, w.Code, w.Body)
 			}
-			if known := secret == taker || secret == reader || secret == admin; refused && known != (w.Code == http.StatusForbidden) {
+			if known := secret == taker || secret == reader ||
+				secret == admin; refused && known != (w.Code == http.StatusForbidden) {
 				t.Errorf("%s with %q: %d", path, secret, w.Code)
 			}
 			if w.Code == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
@@ -144,7 +145,8 @@ func TestBadTokensAreReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = server.New(e, downStore{}, &server.Options{Tokens: c.list}); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret-of") {
+		if _, err = server.New(e, downStore{}, &server.Options{Tokens: c.list}); err == nil ||
+			!strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret-of") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -154,8 +156,10 @@ func TestBadTokensAreReported(t *testing.T) {
 func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 	t.Parallel()
 	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{
-		{Match: rules.Match{Path: "/own"}, Tenant: `attr("tenant")`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
-		{Match: rules.Match{Path: "/chosen"}, Tenant: `header("X-Tenant")`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
+		{Match: rules.Match{Path: "/own"}, Tenant: `attr("tenant")`,
+			Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
+		{Match: rules.Match{Path: "/chosen"}, Tenant: `header("X-Tenant")`,
+			Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 		{Match: rules.Match{Path: "/silent"}, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 		{Match: rules.Match{Path: "/shared"}, Tenant: `"all"`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 	}}
@@ -215,14 +219,18 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 	t.Parallel()
 	const secret = "seen-by-all-of-them"
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, secret) })
-	list := append(tokens(), server.Token{Name: "bound reader", Secret: "secret-of-one-reader", Roles: []server.Role{server.RoleRead}, Tenant: "acme"})
+	list := append(tokens(), server.Token{Name: "bound reader", Secret: "secret-of-one-reader",
+		Roles: []server.Role{server.RoleRead}, Tenant: "acme"})
 	s := setup{options: &server.Options{Tokens: list, Metrics: metrics}}.make(t)
 	const own, nothing, refused = "answers for its tenant", "shows nothing of tenants", "refuses"
 	of := map[string]string{
-		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own, "/v1/usage": own, "/v1/waiting": own, "/v1/refusals": own, "/v1/reset": own,
+		"/auth": own, "/v1/take": own, "/v1/settle": own, "/v1/status": own, "/v1/explain": own, "/v1/buckets": own,
+		"/v1/usage": own, "/v1/waiting": own, "/v1/refusals": own, "/v1/reset": own,
 		"/v1/pause": own, "/v1/unpause": own, "/v1/adjust": own, "/v1/history": own,
-		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/healthcheck": nothing, "/openapi.json": nothing,
-		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused, "/metrics": refused, "/v1/upstreams": refused,
+		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/healthcheck": nothing,
+		"/openapi.json":               nothing,
+		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused,
+		"/metrics": refused, "/v1/upstreams": refused,
 		"/v1/incidents": refused, "/v1/incidents/{id}": refused,
 	}
 	for _, r := range s.Routes() {
@@ -232,7 +240,8 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 		}
 		for _, token := range []string{bound, "secret-of-one-reader"} {
 			w := ask(s.AdminHandler(), r.Methods[0], strings.ReplaceAll(r.Path, "{name}", "llm"), "", bearer(token))
-			if strings.Contains(w.Body.String(), secret) || kind == refused && w.Code != http.StatusForbidden || kind == nothing && w.Code != http.StatusOK {
+			if strings.Contains(w.Body.String(), secret) || kind == refused && w.Code != http.StatusForbidden ||
+				kind == nothing && w.Code != http.StatusOK {
 				t.Errorf("%s %s: %d %.200s", r.Path, kind, w.Code, w.Body)
 			}
 		}
@@ -245,7 +254,8 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 // The rules may be replaced between the check of a request and its explanation.
 func TestExplainStaysWithinATenant(t *testing.T) {
 	t.Parallel()
-	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{Tenant: `"other"`, Apply: []rules.Apply{{Policy: "llm", Key: `"k"`}}}}}
+	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{Tenant: `"other"`,
+		Apply: []rules.Apply{{Policy: "llm", Key: `"k"`}}}}}
 	e, err := engine.New(memstore.New(nil), cfg, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -291,9 +301,11 @@ func TestHealthTellsStrangersLittle(t *testing.T) {
 func TestSecretsAndKeysStayOutOfLogs(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	o := &server.Options{Tokens: tokens(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	o := &server.Options{Tokens: tokens(), Logger: slog.New(slog.NewTextHandler(&log,
+		&slog.HandlerOptions{Level: slog.LevelDebug}))}
 	const key = "alice@example.com"
-	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{When: `int(header("X-N")) > 1`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}}}}
+	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{When: `int(header("X-N")) > 1`,
+		Apply: []rules.Apply{{Policy: "llm", Key: "user"}}}}}
 	for _, store := range []store.Store{downStore{}, memstore.New(nil)} {
 		h := setup{store: store, config: cfg, options: o}.make(t).AdminHandler()
 		for _, secret := range []string{admin, taker, "a-wrong-secret-of-somebody"} {
@@ -305,11 +317,13 @@ func TestSecretsAndKeysStayOutOfLogs(t *testing.T) {
 				{"/v1/take", `{"policy":"llm","key":"` + key + `","costs":{"tokens":5000}}`},
 				{"/v1/take", `{"policy":"slots","key":"` + key + `"}`},
 			} {
-				if text := ask(h, "POST", c[0], c[1], bearer(secret)).Body.String(); strings.Contains(text, "secret-of") || !strings.Contains(text, `"key"`) && strings.Contains(text, key) {
+				if text := ask(h, "POST", c[0], c[1], bearer(secret)).Body.String(); strings.Contains(text,
+					"secret-of") || !strings.Contains(text, `"key"`) && strings.Contains(text, key) {
 					t.Errorf("%s %s: %s", c[0], c[1], text)
 				}
 			}
-			ask(h, "GET", "/auth", "", "X-Drawgate-Token: "+secret, "X-Forwarded-Uri: /"+key, "X-Forwarded-Method: GET", "X-N: "+key, bearer("secret-of-the-client"))
+			ask(h, "GET", "/auth", "", "X-Drawgate-Token: "+secret, "X-Forwarded-Uri: /"+key, "X-Forwarded-Method: GET",
+				"X-N: "+key, bearer("secret-of-the-client"))
 		}
 	}
 	if text := log.String(); strings.Contains(text, "alice") || strings.Contains(text, "secret-of") || log.Len() == 0 {

@@ -21,11 +21,14 @@ func (s *Server) adjust(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, p)
 		return
 	}
-	done, err := s.engine.Adjust(r.Context(), engine.Ask{Policy: q.Policy, Tenant: q.Tenant, Key: q.Key}, q.Limit, *q.Used, q.Reason)
+	done, err := s.engine.Adjust(r.Context(), engine.Ask{Policy: q.Policy, Tenant: q.Tenant, Key: q.Key}, q.Limit,
+		*q.Used, q.Reason)
 	if err != nil {
 		writeProblem(w, s.fail(err))
 		return
 	}
-	s.log.Warn("a limit's use was adjusted", "policy", q.Policy, "limit", done.Limit, "was", done.Was, "used", done.Used, "debt", done.Debt, "reason", q.Reason)
-	writeJSON(w, http.StatusOK, api.AdjustAnswer{Policy: q.Policy, Limit: done.Limit, Was: done.Was, Used: done.Used, Debt: done.Debt})
+	s.log.Warn("a limit's use was adjusted", "policy", q.Policy, "limit", done.Limit, "was", done.Was, "used",
+		done.Used, "debt", done.Debt, "reason", q.Reason)
+	writeJSON(w, http.StatusOK, api.AdjustAnswer{Policy: q.Policy, Limit: done.Limit, Was: done.Was, Used: done.Used,
+		Debt: done.Debt})
 }

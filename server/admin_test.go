@@ -33,7 +33,8 @@ func TestPoliciesAreListed(t *testing.T) {
 	if diff := cmp.Diff([]string{"api", "candidate", "llm", "per-ip", "slots"}, names); diff != "" {
 		t.Error(diff)
 	}
-	if !got.Policies[1].Shadow || got.Policies[2].Limits[1].Unit != "tokens" || got.Policies[2].Limits[1].WindowMS != 3_600_000 {
+	if !got.Policies[1].Shadow || got.Policies[2].Limits[1].Unit != "tokens" ||
+		got.Policies[2].Limits[1].WindowMS != 3_600_000 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -66,7 +67,8 @@ func TestBucketsAreListedPageByPage(t *testing.T) {
 		}
 	}
 	var p api.Problem
-	for _, query := range []string{"policy=nope", "policy=llm&limit=1001", "policy=llm&limit=x", "policy=llm&after=*", "policy=llm&page=2", ""} {
+	for _, query := range []string{"policy=nope", "policy=llm&limit=1001", "policy=llm&limit=x", "policy=llm&after=*",
+		"policy=llm&page=2", ""} {
 		if got := f.do("GET", "/v1/buckets?"+query, "", &p); got != 422 {
 			t.Errorf("%s: %d %+v", query, got, p)
 		}
@@ -106,7 +108,8 @@ func TestPagesOfBucketsAreBounded(t *testing.T) {
 	batch := make([]store.Take, 20)
 	for i := range batch { // past a limiter, which would cut them
 		want = append(want, string(rune('a'+i))+strings.Repeat("k", drawgate.MaxKey-1))
-		batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan, N: store.Amounts{1}}}
+		batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan,
+			N: store.Amounts{1}}}
 	}
 	if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)
@@ -172,7 +175,8 @@ func TestResetForgetsAndWakes(t *testing.T) {
 	}
 	var p api.Problem
 	for _, body := range []string{
-		`{"policy":"nope"}`, `{"policy":"llm","key":"k","keys":["k"]}`, `{"policy":"llm","keys":[]}`, `{"policy":"llm","keys":["` + strings.Repeat("k", drawgate.MaxKey+1) + `"]}`,
+		`{"policy":"nope"}`, `{"policy":"llm","key":"k","keys":["k"]}`, `{"policy":"llm","keys":[]}`,
+		`{"policy":"llm","keys":["` + strings.Repeat("k", drawgate.MaxKey+1) + `"]}`,
 	} {
 		if got := f.do("POST", "/v1/reset", body, &p); got != 422 {
 			t.Errorf("%.80s: %d %+v", body, got, p)
@@ -187,7 +191,8 @@ func TestWhatTheStoreCannot(t *testing.T) {
 	t.Parallel()
 	f := setup{store: bare{memstore.New(nil)}}.start(t)
 	var p api.Problem
-	for _, c := range [][3]string{{"GET", "/v1/buckets?policy=llm", ""}, {"POST", "/v1/reset", `{"policy":"llm"}`}, {"POST", "/v1/reload", ""}, {"GET", "/v1/history", ""}} {
+	for _, c := range [][3]string{{"GET", "/v1/buckets?policy=llm", ""}, {"POST", "/v1/reset", `{"policy":"llm"}`},
+		{"POST", "/v1/reload", ""}, {"GET", "/v1/history", ""}} {
 		if got := f.do(c[0], c[1], c[2], &p); got != 501 || p.Code != api.CodeNotSupported {
 			t.Errorf("%s: %d %+v", c[1], got, p)
 		}
@@ -223,7 +228,8 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		t.Errorf("changes: %q", got.Changes)
 	}
 	got.Changes = nil
-	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"}, Rules: true, Restart: restart}, got); diff != "" {
+	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"},
+		Rules: true, Restart: restart}, got); diff != "" {
 		t.Error(diff)
 	}
 	var a api.Answer
@@ -232,7 +238,8 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		t.Errorf("what was counted is lost: %+v", a)
 	}
 	fail = errors.New("drawgate.yaml:3:5: amount must be at least 1")
-	if w := ask(h, "POST", "/v1/reload", ""); w.Code != 422 || !strings.Contains(w.Body.String(), "3:5") || !strings.Contains(w.Body.String(), "stays in force") {
+	if w := ask(h, "POST", "/v1/reload", ""); w.Code != 422 || !strings.Contains(w.Body.String(), "3:5") ||
+		!strings.Contains(w.Body.String(), "stays in force") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	fail, restart = nil, nil
@@ -260,7 +267,8 @@ func TestReservationOutlivesAReload(t *testing.T) {
 			key := fmt.Sprintf("u%d", i)
 			for range 20 {
 				var a api.Answer
-				decode(t, ask(s, "POST", "/v1/take", `{"attributes":{"path":"/model","user":"`+key+`"},"hold_ms":60000}`), &a)
+				decode(t, ask(s, "POST", "/v1/take",
+					`{"attributes":{"path":"/model","user":"`+key+`"},"hold_ms":60000}`), &a)
 				var out api.SettleAnswer
 				decode(t, ask(s, "POST", "/v1/settle", `{"reservation":"`+a.Reservation+`","cancel":true}`), &out)
 				if out.Outcome != api.OutcomeCancelled {

@@ -27,7 +27,8 @@ func checkArraySizes(body []byte) *api.Problem {
 				continue
 			}
 			if commas[depth]++; commas[depth] >= api.MaxTakes {
-				return problem(api.CodeInvalid, "an array has more than %d elements, which is the maximum for takes and keys (buckets have a lower one)", api.MaxTakes)
+				return problem(api.CodeInvalid,
+					"an array has more than %d elements, which is the maximum for takes and keys (buckets have a lower one)", api.MaxTakes)
 			}
 		}
 	}

@@ -62,7 +62,8 @@ func labels(m map[string]string) (list []drawgate.Label) {
 }
 
 // what converts what a take asks for: one bucket, several, or what the rules choose.
-func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *api.Attributes, req *engine.Request) *api.Problem {
+func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *api.Attributes,
+	req *engine.Request) *api.Problem {
 	switch {
 	case at != nil && (named(one) || several != nil):
 		return problem(api.CodeInvalid, "give either attributes, or policies and keys")
@@ -99,7 +100,8 @@ func (s *Server) byName(who *access, b *api.Bucket, req *engine.Request) *api.Pr
 	if p != nil {
 		return p
 	}
-	req.Asks = append(req.Asks, engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey), Costs: present.Costs(b.Costs)})
+	req.Asks = append(req.Asks, engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey),
+		Costs: present.Costs(b.Costs)})
 	return nil
 }
 
@@ -122,7 +124,8 @@ func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 	if err := rules.CheckRequestPath(at.Path); err != nil {
 		return nil, problem(api.CodeInvalid, "attributes.path: %v", err)
 	}
-	out := &rules.Attributes{Method: at.Method, Path: at.Path, Host: at.Host, Route: at.Route, User: at.User, Class: at.Class, Extra: at.Attrs}
+	out := &rules.Attributes{Method: at.Method, Path: at.Path, Host: at.Host, Route: at.Route, User: at.User,
+		Class: at.Class, Extra: at.Attrs}
 	if at.IP != "" {
 		ip, err := netip.ParseAddr(at.IP)
 		if err != nil {
@@ -160,7 +163,8 @@ func (s *Server) within(who *access, req *engine.Request) *api.Problem {
 	}
 	for i := range res.Applied {
 		if a := &res.Applied[i]; a.Tenant != who.tenant {
-			return problem(api.CodeForbidden, "this access token is bound to a tenant, and rule %q applies policy %q to another one: remove the rule's tenant to apply it to the caller's",
+			return problem(api.CodeForbidden,
+				"this access token is bound to a tenant, and rule %q applies policy %q to another one: remove the rule's tenant to apply it to the caller's",
 				present.RuleName(a.Rule, a.RuleName), a.Policy)
 		}
 	}
@@ -188,7 +192,8 @@ func (s *Server) policy(name string) (string, *api.Problem) {
 		case 1:
 			return names[0], nil
 		}
-		return "", problem(api.CodeUnknownPolicy, "there are several policies: name one of %s", strings.Join(names, ", "))
+		return "", problem(api.CodeUnknownPolicy, "there are several policies: name one of %s",
+			strings.Join(names, ", "))
 	}
 	if s.engine.Limiter(name) == nil {
 		return "", problem(api.CodeUnknownPolicy, "unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
@@ -209,7 +214,8 @@ func (s *Server) names() []string {
 
 func holdOf(field string, ms int64) (time.Duration, *api.Problem) {
 	if ms < drawgate.MinHold.Milliseconds() || ms > drawgate.MaxHold.Milliseconds() {
-		return 0, problem(api.CodeInvalid, "%s %d is not between %d and %d", field, ms, drawgate.MinHold.Milliseconds(), drawgate.MaxHold.Milliseconds())
+		return 0, problem(api.CodeInvalid, "%s %d is not between %d and %d", field, ms, drawgate.MinHold.Milliseconds(),
+			drawgate.MaxHold.Milliseconds())
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

@@ -40,7 +40,8 @@ func (s *Server) buckets(w http.ResponseWriter, r *http.Request, who *access) {
 	_ = c.SetWriteDeadline(time.Now().Add(listTimeout + writeTimeout)) // a writer without deadlines needs no extension
 	page := page{after: q.after, size: q.limit, keys: []string{}}
 	if err := s.list(ctx, lister, &q, &page); errors.Is(err, context.DeadlineExceeded) {
-		writeProblem(w, problem(api.CodeStoreUnavailable, "listing all keys of the policy takes more than %v", listTimeout))
+		writeProblem(w, problem(api.CodeStoreUnavailable, "listing all keys of the policy takes more than %v",
+			listTimeout))
 		return
 	} else if err != nil {
 		writeProblem(w, s.fail(err))

@@ -74,10 +74,14 @@ var usual = []string{
 
 // odd are requests that are left to encoding/json, right or wrong.
 var odd = []string{
-	``, `null`, `[]`, `{"Policy":"llm"}`, `{"policy":null}`, `{"policy":"a\n"}`, `{"key":"ü"}`, "{\"key\":\"\x01\"}", `{"wait_ms":01}`, `{"wait_ms":1.0}`, `{"wait_ms":1e3}`,
-	`{"wait_ms":-}`, `{"wait_ms":9223372036854775807}`, `{"wait_ms":true}`, `{"policy":"a",}`, `{"policy":"a"}x`, `{"policy":"a"`, `{"policy" "a"}`, `{"nope":1}`,
-	`{"costs":null}`, `{"costs":{"a":1,"a":2}}`, `{"takes":[{}],"takes":[{}]}`, `{"takes":null}`, `{"takes":[{},]}`, `{"attributes":{},"attributes":{}}`, `{"labels":{"a":1}}`,
-	`{"policy":"a","policy":"b"}`, `{"policy":"","policy":""}`, `{"labels":{"a":"b","a":"b"}}`, `{"takes":[{"key":"a","key":"a"}]}`,
+	``, `null`, `[]`, `{"Policy":"llm"}`, `{"policy":null}`, `{"policy":"a\n"}`, `{"key":"ü"}`, "{\"key\":\"\x01\"}",
+	`{"wait_ms":01}`, `{"wait_ms":1.0}`, `{"wait_ms":1e3}`,
+	`{"wait_ms":-}`, `{"wait_ms":9223372036854775807}`, `{"wait_ms":true}`, `{"policy":"a",}`, `{"policy":"a"}x`,
+	`{"policy":"a"`, `{"policy" "a"}`, `{"nope":1}`,
+	`{"costs":null}`, `{"costs":{"a":1,"a":2}}`, `{"takes":[{}],"takes":[{}]}`, `{"takes":null}`, `{"takes":[{},]}`,
+	`{"attributes":{},"attributes":{}}`, `{"labels":{"a":1}}`,
+	`{"policy":"a","policy":"b"}`, `{"policy":"","policy":""}`, `{"labels":{"a":"b","a":"b"}}`,
+	`{"takes":[{"key":"a","key":"a"}]}`,
 }
 
 // The fast way of reading is used where it should be, and never says anything else than the other.
@@ -105,7 +109,8 @@ func TestNamesAreExactAndThereOnce(t *testing.T) {
 		{"/v1/take", `{"policy":"llm","policy":"llm"}`, `"policy" is used twice`},
 		{"/v1/take", `{"policy":"llm","Policy":"tiers"}`, `unknown field "Policy"`},
 		{"/v1/take", `{"POLICY":"llm"}`, `unknown field "POLICY"`},
-		{"/v1/take", "{\"\u212aey\":\"a\"}", "unknown field"}, // the sign of the kelvin, which encoding/json takes for a k
+		// the sign of the kelvin, which encoding/json takes for a k
+		{"/v1/take", "{\"\u212aey\":\"a\"}", "unknown field"},
 		{"/v1/take", `{"policy":"llm","polic\u0079":"tiers"}`, `"policy" is used twice`},
 		{"/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, `"tokens" is used twice`},
 		{"/v1/take", `{"takes":[{"policy":"llm"},{"policy":"llm","labels":{"a":"b","a":"b"}}]}`, `"a" is used twice`},
@@ -119,11 +124,13 @@ func TestNamesAreExactAndThereOnce(t *testing.T) {
 	} {
 		var p api.Problem
 		w := ask(h, "POST", c[0], c[1])
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 400 || p.Code != api.CodeBadJSON || !strings.Contains(p.Detail, c[2]) {
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 400 || p.Code != api.CodeBadJSON ||
+			!strings.Contains(p.Detail, c[2]) {
 			t.Errorf("%s %s: %d %s", c[0], c[1], w.Code, w.Body)
 		}
 	}
-	for _, body := range []string{`{"policy":"llm","costs":{"Tokens":1}}`, `{"attributes":{"headers":{"a":"b","c":"d"}}}`} {
+	for _, body := range []string{`{"policy":"llm","costs":{"Tokens":1}}`,
+		`{"attributes":{"headers":{"a":"b","c":"d"}}}`} {
 		if w := ask(h, "POST", "/v1/take", body); w.Code == 400 {
 			t.Errorf("names of units and headers have letters as they like: %s %s", body, w.Body)
 		}

@@ -26,7 +26,8 @@ func TestFailuresOfClientsAreSampledInTheLog(t *testing.T) {
 			}
 			return b.String()
 		}
-		if text := flood(1000); strings.Count(text, "\n") != 1 || !strings.Contains(text, "192.0.2.1:0") || !strings.Contains(text, "not_logged=0") {
+		if text := flood(1000); strings.Count(text, "\n") != 1 || !strings.Contains(text, "192.0.2.1:0") ||
+			!strings.Contains(text, "not_logged=0") {
 			t.Errorf("the first ones:\n%s", text)
 		}
 		time.Sleep(10*time.Second - time.Millisecond)
@@ -59,7 +60,8 @@ func TestFailedHandshakesAreSampled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b syncbuffer.Buffer
-	f, stop := serve(t, setup{options: &server.Options{TLS: cfg, Logger: slog.New(slog.NewTextHandler(&b, nil))}}.make(t))
+	f, stop := serve(t, setup{options: &server.Options{TLS: cfg,
+		Logger: slog.New(slog.NewTextHandler(&b, nil))}}.make(t))
 	const n = 40
 	start := time.Now()
 	for range n {

@@ -89,7 +89,8 @@ func newForwarding(f *ForwardAuth) (out forwarding, err error) {
 	if out.Status, err = refusalStatus(out.Status); err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}
-	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{Header: out.ClientHeader, Unix: out.Unix})
+	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{Header: out.ClientHeader,
+		Unix: out.Unix})
 	if err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}
@@ -155,7 +156,8 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision, func(b int) bool { return s.forward.shared(res.Applied, b) }))
+	s.forward.refuse(w, q.status, httplimit.Refused(&res.Decision,
+		func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
 // forwarded converts a proxy's request for the engine. unclear is set if the site may understand
@@ -167,11 +169,14 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (
 	who := everyone
 	if len(s.gate) > 0 { // Authorization belongs to the client
 		if who = s.gate.find(r.Header.Get(tokenHeader)); who == nil || !who.take {
-			return nil, problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s", RoleTake, tokenHeader)
+			return nil, problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s",
+				RoleTake, tokenHeader)
 		}
 	}
 	if !s.forward.trusts(r.RemoteAddr) {
-		return nil, problem(api.CodeUntrusted, "%s is not one of the trusted proxies, and only they may ask on behalf of clients: add it to them", r.RemoteAddr)
+		return nil, problem(api.CodeUntrusted,
+			"%s is not one of the trusted proxies, and only they may ask on behalf of clients: add it to them",
+			r.RemoteAddr)
 	}
 	if p := s.forward.undescribed(r.Header); p != nil {
 		return nil, p
@@ -302,7 +307,9 @@ func (f *forwarding) query(r *http.Request) (q forwardQuery, p *api.Problem) {
 		case "route":
 			q.route = v
 		default:
-			return q, problem(api.CodeInvalid, "%q is neither status nor route: the proxy must not pass on the request's query here", strings.ToValidUTF8(name, "?"))
+			return q, problem(api.CodeInvalid,
+				"%q is neither status nor route: the proxy must not pass on the request's query here",
+				strings.ToValidUTF8(name, "?"))
 		}
 	}
 	return q, nil

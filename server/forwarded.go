@@ -30,7 +30,8 @@ func (f *forwarding) trusts(remote string) bool {
 func (f *forwarding) undescribed(h http.Header) *api.Problem {
 	for _, names := range [][]string{f.uri, f.method} {
 		if !slices.ContainsFunc(names, func(name string) bool { return len(h[name]) > 0 }) {
-			return problem(api.CodeInvalid, "the proxy does not describe the request: it must set %s", strings.Join(names, ", or "))
+			return problem(api.CodeInvalid, "the proxy does not describe the request: it must set %s",
+				strings.Join(names, ", or "))
 		}
 	}
 	return nil
@@ -57,7 +58,8 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 	if !isToken(method) {
 		return nil, problem(api.CodeInvalid, "the value of %s is not an HTTP method", f.method[0])
 	}
-	a := &rules.Attributes{Method: method, Path: place, Host: host, Route: route, IP: f.clients.ClientIP(r), Headers: r.Header}
+	a := &rules.Attributes{Method: method, Path: place, Host: host, Route: route, IP: f.clients.ClientIP(r),
+		Headers: r.Header}
 	if a.User, p = one(r.Header, []string{f.User}); p != nil {
 		return nil, p
 	}
@@ -77,7 +79,8 @@ func one(h http.Header, names []string) (value string, p *api.Problem) {
 	for _, name := range names {
 		for _, v := range h[name] {
 			if v = inner(name, v); found != "" && v != value {
-				return "", problem(api.CodeInvalid, "%s and %s differ: the proxy must set one and remove the other", found, name)
+				return "", problem(api.CodeInvalid, "%s and %s differ: the proxy must set one and remove the other",
+					found, name)
 			}
 			found, value = name, v
 		}

@@ -17,9 +17,13 @@ import (
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		`{"policy":"llm","key":"k","costs":{"requests":1,"tokens":500},"priority":3,"labels":{"task":"embed"}}`,
-		`{"policy":"llm","hold_ms":1000,"id":"a"}`, `{"policy":"llm","hold_ms":1000,"id":"a","grant":"00000000000000a1"}`, `{"attributes":{"path":"/model","user":"u","headers":{"A":"b"}},"costs":{"tokens":5},"hold_ms":1000}`,
-		`{"attributes":{"host":"api.example.com","ip":"192.0.2.1","attrs":{"a":"b"}}}`, `{"attributes":{"path":"/stream"}}`, `{"takes":[{"policy":"tiers"},{"policy":"slots"}]}`,
-		`{"buckets":[{"policy":"llm","costs":{"tokens":9}},{"policy":"tiers"}]}`, `{"policy":"llm","wait_ms":1}`, `{"takes":null}`, `null`, `{`, ``,
+		`{"policy":"llm","hold_ms":1000,"id":"a"}`,
+		`{"policy":"llm","hold_ms":1000,"id":"a","grant":"00000000000000a1"}`,
+		`{"attributes":{"path":"/model","user":"u","headers":{"A":"b"}},"costs":{"tokens":5},"hold_ms":1000}`,
+		`{"attributes":{"host":"api.example.com","ip":"192.0.2.1","attrs":{"a":"b"}}}`,
+		`{"attributes":{"path":"/stream"}}`, `{"takes":[{"policy":"tiers"},{"policy":"slots"}]}`,
+		`{"buckets":[{"policy":"llm","costs":{"tokens":9}},{"policy":"tiers"}]}`, `{"policy":"llm","wait_ms":1}`,
+		`{"takes":null}`, `null`, `{`, ``,
 	} {
 		f.Add(seed)
 	}
@@ -38,7 +42,8 @@ func FuzzTake(f *testing.F) {
 			return
 		}
 		var p api.Problem
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Code == "" || p.Detail == "" || w.Code >= 500 {
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Code == "" ||
+			p.Detail == "" || w.Code >= 500 {
 			t.Fatalf("%q: %d, %v in %s", body, w.Code, err, w.Body)
 		}
 	})
@@ -91,7 +96,8 @@ func FuzzForwardAuth(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
 		r.RemoteAddr, r.URL.RawQuery = "127.0.0.1:1", query
 		for name, v := range map[string]string{
-			"X-Forwarded-Uri": uri, "X-Original-Url": url, "X-Forwarded-Method": method, "X-Forwarded-Host": host, "X-Forwarded-For": client,
+			"X-Forwarded-Uri": uri, "X-Original-Url": url, "X-Forwarded-Method": method, "X-Forwarded-Host": host,
+			"X-Forwarded-For": client,
 		} {
 			if v != "" {
 				r.Header.Set(name, v)
@@ -99,11 +105,13 @@ func FuzzForwardAuth(f *testing.F) {
 		}
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		if refusal := w.Header().Get("X-RateLimit-Status"); w.Code != 200 && w.Code != 422 && refusal != "429" && refusal != "422" {
+		if refusal := w.Header().Get("X-RateLimit-Status"); w.Code != 200 && w.Code != 422 && refusal != "429" &&
+			refusal != "422" {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		counted := w.Code != http.StatusOK || w.Header().Get("X-RateLimit-Limit") != ""
-		if host == "api.example.com" && !counted && !strings.Contains(uri+url, "health") && !strings.Contains(uri+url, "%") {
+		if host == "api.example.com" && !counted && !strings.Contains(uri+url, "health") &&
+			!strings.Contains(uri+url, "%") {
 			t.Fatalf("%q %q for %q is not counted: %v", uri, url, client, w.Header())
 		}
 	})

@@ -77,7 +77,8 @@ const delay = 10 * time.Millisecond
 // any more.
 func (s *lossy) over(ctx context.Context, op string, f func(context.Context) error) error {
 	s.mu.Lock()
-	there, back, lose := time.Duration(s.random.Int64N(int64(delay))), time.Duration(s.random.Int64N(int64(delay))), s.random.IntN(5) == 0
+	there, back, lose := time.Duration(s.random.Int64N(int64(delay))), time.Duration(s.random.Int64N(int64(delay))),
+		s.random.IntN(5) == 0
 	if lose {
 		s.lost++
 	}
@@ -134,8 +135,10 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 		const takes, callers = 1000, 50
 		st := &lossy{Store: memstore.New(nil), random: rand.New(rand.NewPCG(3, 4))}
 		config := engine.Config{Policies: enforced(
-			drawgate.Policy{Name: "units", Limits: []drawgate.Limit{{Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 1_000_000}}},
-			drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 100}}},
+			drawgate.Policy{Name: "units", Limits: []drawgate.Limit{{Name: "day", Kind: drawgate.Rolling,
+				Window: 24 * time.Hour, Amount: 1_000_000}}},
+			drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
+				Amount: 100}}},
 		)}
 		s := setup{store: st, config: config, engine: &engine.Options{StoreTimeout: 100 * time.Millisecond}}.make(t)
 		ln := newPipes()
@@ -167,14 +170,17 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			open += int64(st.Open)
-			if used := st.Limits[0].Used; policy == "units" && (used < sum.units.Load() || used > sum.units.Load()+sum.maybe.Load()) {
-				t.Errorf("%d are used, and %d were granted, and %d may be spent", used, sum.units.Load(), sum.maybe.Load())
+			if used := st.Limits[0].Used; policy == "units" &&
+				(used < sum.units.Load() || used > sum.units.Load()+sum.maybe.Load()) {
+				t.Errorf("%d are used, and %d were granted, and %d may be spent", used, sum.units.Load(),
+					sum.maybe.Load())
 			}
 		}
 		if open != sum.open.Load() {
 			t.Errorf("%d reservations are open, and callers have %d", open, sum.open.Load())
 		}
-		t.Logf("%d given up, %d replies lost, %d units granted, %d more may be spent, %d open", sum.gaveUp.Load(), st.lost, sum.units.Load(), sum.maybe.Load(), open)
+		t.Logf("%d given up, %d replies lost, %d units granted, %d more may be spent, %d open", sum.gaveUp.Load(),
+			st.lost, sum.units.Load(), sum.maybe.Load(), open)
 		if sum.gaveUp.Load() < takes/4 || st.lost < takes/10 || sum.open.Load() == 0 {
 			t.Error("this shows nothing")
 		}
@@ -221,7 +227,8 @@ func (s *tally) giveUp(t *testing.T, c *client.Client, raw *http.Client, random 
 	case res == nil:
 		s.gaveUp.Add(1)
 	case random.IntN(20) > 0:
-		if err := res.Cancel(t.Context()); err != nil && !errors.Is(err, client.ErrGone) { // its answer may have been lost too often
+		// its answer may have been lost too often
+		if err := res.Cancel(t.Context()); err != nil && !errors.Is(err, client.ErrGone) {
 			t.Errorf("cancel: %v", err)
 		}
 	default: // it stays open
@@ -287,9 +294,11 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := setup{store: slowly{memstore.New(nil)}}.inBubble(t)
 			body := `{"policy":"slots","hold_ms":600000,"id":"job","grant":"00000000000000a1"` + rest + `}`
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2) // the store has decided, and its answer is on its way
+			// the store has decided, and its answer is on its way
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 			defer cancel()
-			f.srv.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/take", strings.NewReader(body)))
+			f.srv.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/take",
+				strings.NewReader(body)))
 			if a := f.take(body); !a.Allowed || !a.Replayed {
 				t.Errorf("%s: sent again: %+v", body, a)
 			}
@@ -311,8 +320,10 @@ func TestProblemsSayWhatMayBeSpent(t *testing.T) {
 	}{
 		{context.Canceled, api.CodeCancelled, "nothing was spent"},
 		{&drawgate.GaveUpError{Err: context.Canceled}, api.CodeCancelled, "it was given back"},
-		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled, "units may be spent, or held"},
-		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreUnavailable, "units may be spent, or held"},
+		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled,
+			"units may be spent, or held"},
+		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreUnavailable,
+			"units may be spent, or held"},
 	} {
 		p := present.Problem(c.err)
 		if p.Code != c.code || !strings.Contains(p.Detail, c.says) {
@@ -333,7 +344,8 @@ func TestWaitThatEndsWhileTheStoreIsAsked(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := setup{store: slowly{memstore.New(nil)}}.inBubble(t)
 			var p api.Problem
-			if got := f.do("POST", "/v1/take", body, &p); got != 503 || p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "may be spent") != may {
+			if got := f.do("POST", "/v1/take", body, &p); got != 503 || p.Code != api.CodeStoreUnavailable ||
+				strings.Contains(p.Detail, "may be spent") != may {
 				t.Errorf("%s: %d %+v", body, got, p)
 			}
 		})

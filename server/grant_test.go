@@ -77,7 +77,8 @@ func TestLateSettlementEndsNoLaterUse(t *testing.T) {
 	take := `{"policy":"slots","hold_ms":60000,"id":"job"}`
 	first := f.take(take)
 	var p api.Problem
-	if got := f.do("POST", "/v1/take", take, &p); got != 409 || p.Code != api.CodeIDOpen || !strings.Contains(p.Detail, "settle or cancel that one first, or use another id") {
+	if got := f.do("POST", "/v1/take", take, &p); got != 409 || p.Code != api.CodeIDOpen ||
+		!strings.Contains(p.Detail, "settle or cancel that one first, or use another id") {
 		t.Errorf("the open id: %d %+v", got, p)
 	}
 	f.settle(`{"reservation":"` + first.Reservation + `"}`)
@@ -145,7 +146,8 @@ func TestCancellationThatOvertakesItsTake(t *testing.T) {
 		for range 2 {
 			time.Sleep(time.Minute)
 			var p api.Problem
-			if got := same.do("POST", "/v1/take", late, &p); got != 499 || p.Code != api.CodeCancelled || !strings.Contains(p.Detail, "this grant was cancelled") {
+			if got := same.do("POST", "/v1/take", late, &p); got != 499 || p.Code != api.CodeCancelled ||
+				!strings.Contains(p.Detail, "this grant was cancelled") {
 				t.Errorf("a cancelled take: %d %+v", got, p)
 			}
 			synctest.Wait()

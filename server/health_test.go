@@ -39,17 +39,20 @@ func TestStoreUnavailable(t *testing.T) {
 	var log bytes.Buffer
 	f := setup{store: downStore{}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}.start(t)
 	var p api.Problem
-	if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"secret-key"}`, &p); got != 503 || p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "secret") {
+	if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"secret-key"}`, &p); got != 503 ||
+		p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "secret") {
 		t.Errorf("got %d %+v", got, p)
 	}
 	var h api.Health
-	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.Status != "unavailable" || h.Store.Status != "unavailable" || len(h.Policies) != 3 {
+	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.Status != "unavailable" ||
+		h.Store.Status != "unavailable" || len(h.Policies) != 3 {
 		t.Errorf("got %d %+v", got, h)
 	}
 	if got := f.do("GET", "/healthz", "", &h); got != 200 {
 		t.Errorf("/healthz without the store: got %d, want 200", got)
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "connection refused") || strings.Contains(text, "secret-key") {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "connection refused") ||
+		strings.Contains(text, "secret-key") {
 		t.Errorf("log: %s", text)
 	}
 }
@@ -80,7 +83,9 @@ func TestReadyWithFallbacks(t *testing.T) {
 		}
 		return p
 	}
-	open, share, mixed := named("open", drawgate.FallbackOpen), named("share", drawgate.FallbackShare, drawgate.FallbackOpen), named("mixed", drawgate.FallbackOpen, drawgate.FallbackClosed)
+	open, share, mixed := named("open", drawgate.FallbackOpen),
+		named("share", drawgate.FallbackShare, drawgate.FallbackOpen),
+		named("mixed", drawgate.FallbackOpen, drawgate.FallbackClosed)
 	mode := func(p *drawgate.Policy, i int) drawgate.Fallback { return p.Limits[i].Fallback }
 	for _, c := range []struct {
 		store  drawgate.Store
@@ -90,13 +95,17 @@ func TestReadyWithFallbacks(t *testing.T) {
 		states string
 		strict bool
 	}{
-		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded, "open:degraded:open share:degraded:sharel1 ", true},
-		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded, "mixed:unavailable:closed open:degraded:open ", false},
-		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusUnavailable, "mixed:unavailable:closed open:degraded:open ", true},
+		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded,
+			"open:degraded:open share:degraded:sharel1 ", true},
+		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded,
+			"mixed:unavailable:closed open:degraded:open ", false},
+		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusUnavailable,
+			"mixed:unavailable:closed open:degraded:open ", true},
 		{downStore{}, []drawgate.Policy{mixed}, 503, api.StatusUnavailable, "mixed:unavailable:closed ", false},
 		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open ", true},
 	} {
-		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)}, options: &server.Options{Fallback: mode, ReadyAll: c.strict}}.start(t)
+		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)},
+			options: &server.Options{Fallback: mode, ReadyAll: c.strict}}.start(t)
 		var h api.Health
 		states := ""
 		got := f.do("GET", "/readyz", "", &h)
@@ -107,11 +116,13 @@ func TestReadyWithFallbacks(t *testing.T) {
 			t.Errorf("got %d %+v, want %+v", got, h, c)
 		}
 	}
-	f := setup{store: downStore{}, config: engine.Config{Policies: enforced(mixed)}, options: &server.Options{Fallback: mode}}.start(t)
+	f := setup{store: downStore{}, config: engine.Config{Policies: enforced(mixed)},
+		options: &server.Options{Fallback: mode}}.start(t)
 	var p api.Policy
 	f.do("POST", "/v1/policies/mixed/disable", `{"for_ms":60000}`, &p)
 	var h api.Health
-	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.States[0].Status != api.StatusDisabled || h.Store.Status != api.StatusUnavailable {
+	if got := f.do("GET", "/readyz", "", &h); got != 503 || h.States[0].Status != api.StatusDisabled ||
+		h.Store.Status != api.StatusUnavailable {
 		t.Errorf("got %d %+v", got, h)
 	}
 }
@@ -131,7 +142,8 @@ func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 50 * time.Millisecond
-		s := setup{store: hanging{memstore.New(nil)}, config: ruled(), engine: &engine.Options{StoreTimeout: patience}}.make(t)
+		s := setup{store: hanging{memstore.New(nil)}, config: ruled(),
+			engine: &engine.Options{StoreTimeout: patience}}.make(t)
 		answers := func(method, path, body string, headers ...string) {
 			t.Helper()
 			begin := time.Now()
@@ -143,7 +155,8 @@ func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
 				t.Errorf("%s %s: answered after %v, want %v", path, body, d, patience)
 			}
 		}
-		for _, body := range []string{`{"policy":"llm"}`, `{"policy":"slots","hold_ms":1000}`, `{"attributes":{"host":"api.example.com"}}`} {
+		for _, body := range []string{`{"policy":"llm"}`, `{"policy":"slots","hold_ms":1000}`,
+			`{"attributes":{"host":"api.example.com"}}`} {
 			answers("POST", "/v1/take", body)
 		}
 		answers("GET", "/auth", "", site("/x", "192.0.2.1")...)

@@ -146,7 +146,8 @@ func historyQuery(values url.Values, who *access) (q events, p *api.Problem) {
 				return q, problem(api.CodeInvalid, "last %q is not a number from 1 to %d", v, api.MaxLast)
 			}
 		default:
-			return q, problem(api.CodeInvalid, "%q is not one of since, until, policy, tenant, key, op, label and last", name)
+			return q, problem(api.CodeInvalid, "%q is not one of since, until, policy, tenant, key, op, label and last",
+				name)
 		}
 		if err != nil {
 			return q, problem(api.CodeInvalid, "%s is not an instant such as 2026-07-01T00:00:00Z", name)

@@ -67,7 +67,8 @@ func (f fixture) events(query, token string) (out []api.Event, err error) {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	list := []server.Token{
-		{Secret: "secret-of-the-admin", Roles: []server.Role{server.RoleAdmin}}, {Secret: "secret-of-a-tenant", Roles: []server.Role{server.RoleAdmin}, Tenant: "acme"},
+		{Secret: "secret-of-the-admin", Roles: []server.Role{server.RoleAdmin}},
+		{Secret: "secret-of-a-tenant", Roles: []server.Role{server.RoleAdmin}, Tenant: "acme"},
 	}
 	store := sqlite(t)
 	open := setup{store: store}.start(t)
@@ -78,7 +79,9 @@ func TestHistory(t *testing.T) {
 	r := open.take(`{"policy":"tiers","key":"<&é>","hold_ms":60000,"id":"job"}`)
 	open.settle(`{"reservation":"` + r.Reservation + `","cancel":true}`)
 	var done api.AdjustAnswer
-	if got := open.do("POST", "/v1/adjust", `{"policy":"llm","key":"b","limit":"tpm","used":500,"reason":"the console says so"}`, &done); got != 200 || done != (api.AdjustAnswer{Policy: "llm", Limit: "tpm", Was: 0, Used: 500}) {
+	if got := open.do("POST", "/v1/adjust",
+		`{"policy":"llm","key":"b","limit":"tpm","used":500,"reason":"the console says so"}`, &done); got != 200 ||
+		done != (api.AdjustAnswer{Policy: "llm", Limit: "tpm", Was: 0, Used: 500}) {
 		t.Errorf("adjusted: %d, %+v", got, done)
 	}
 	if used := open.used("llm", "b"); used["tpm"] != 500 || used["rpm"] != 1 {
@@ -88,13 +91,18 @@ func TestHistory(t *testing.T) {
 		return fmt.Sprint(e.Op, " ", e.Policy, " ", e.Tenant, "/", e.Key, " ", e.ID, e.Units, e.Labels)
 	}
 	all := []string{
-		"take llm /a map[requests:2 tokens:60] map[id:17 task:nightly]", "take llm /b map[requests:1] map[task:hourly]", "take llm acme/a map[requests:1] map[task:nightly]",
-		"take tiers /<&é> jobmap[requests:1] map[]", "cancel tiers /<&é> jobmap[] map[]", "charge llm /b map[tokens:500] map[limit:tpm reason:the console says so]",
+		"take llm /a map[requests:2 tokens:60] map[id:17 task:nightly]", "take llm /b map[requests:1] map[task:hourly]",
+		"take llm acme/a map[requests:1] map[task:nightly]",
+		"take tiers /<&é> jobmap[requests:1] map[]", "cancel tiers /<&é> jobmap[] map[]",
+		"charge llm /b map[tokens:500] map[limit:tpm reason:the console says so]",
 	}
 	for query, want := range map[string][]string{
-		"": all, "last=2": all[4:], "last=10000": all, "op=cancel": all[4:5], "policy=tiers": all[3:5], "key=" + url.QueryEscape("<&é>"): all[3:5],
-		"label=task%3Dnightly": {all[0], all[2]}, "label=task%3Dnightly&label=id%3D17": all[:1], "tenant=acme": all[2:3], "tenant=": {all[0], all[1], all[3], all[4], all[5]},
-		"policy=gone": nil, "label=task%3Dnightly&last=1": all[2:3], "until=2026-01-01T00:00:00Z&since=2025-01-01T00:00:00Z": nil,
+		"": all, "last=2": all[4:], "last=10000": all, "op=cancel": all[4:5], "policy=tiers": all[3:5],
+		"key=" + url.QueryEscape("<&é>"): all[3:5],
+		"label=task%3Dnightly":           {all[0], all[2]}, "label=task%3Dnightly&label=id%3D17": all[:1],
+		"tenant=acme": all[2:3], "tenant=": {all[0], all[1], all[3], all[4], all[5]},
+		"policy=gone": nil, "label=task%3Dnightly&last=1": all[2:3],
+		"until=2026-01-01T00:00:00Z&since=2025-01-01T00:00:00Z":                    nil,
 		"since=" + url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339)): nil,
 	} {
 		got, err := f.events(query, "secret-of-the-admin")
@@ -117,12 +125,14 @@ func TestHistory(t *testing.T) {
 			t.Errorf("a token that is bound to a tenant sees %+v, %v", own, err)
 		}
 	}
-	if w := ask(f.srv.AdminHandler(), "GET", "/v1/history?tenant=other", "", bearer("secret-of-a-tenant")); w.Code != 403 {
+	if w := ask(f.srv.AdminHandler(), "GET", "/v1/history?tenant=other", "",
+		bearer("secret-of-a-tenant")); w.Code != 403 {
 		t.Errorf("another tenant: %d", w.Code)
 	}
 	var p api.Problem
 	for query, want := range map[string]string{
-		"since=yesterday": "since is not an instant", "op=grant": "is not one of take", "label=task": "not NAME=VALUE", "last=0": "1 to 10000", "last=x": "1 to 10000", "before=x": "is not one of since",
+		"since=yesterday": "since is not an instant", "op=grant": "is not one of take", "label=task": "not NAME=VALUE",
+		"last=0": "1 to 10000", "last=x": "1 to 10000", "before=x": "is not one of since",
 		"since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z": "nothing lies between",
 	} {
 		if got := open.do("GET", "/v1/history?"+query, "", &p); got != 422 || !strings.Contains(p.Detail, want) {
@@ -130,9 +140,14 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
-		`{"policy":"llm","limit":"rpm","reason":"r"}`: "used is missing", `{"policy":"llm","limit":"rpm","used":1}`: "needs a reason", `{"policy":"llm","used":1,"reason":"r"}`: "name one of rpm, tpm",
-		`{"policy":"llm","limit":"rpm","used":1,"reason":"r","key":"` + strings.Repeat("k", drawgate.MaxKey+1) + `"}`: "key has 65537 bytes, more than 65536",
-		`{"policy":"slots","used":1,"reason":"r"}`: "slots", `{"policy":"llm","limit":"rpm","used":1,"reason":"a\nb"}`: "control characters", `{"policy":"llm","limit":"rpm","used":-1,"reason":"r"}`: "between 0 and",
+		`{"policy":"llm","limit":"rpm","reason":"r"}`: "used is missing",
+		`{"policy":"llm","limit":"rpm","used":1}`:     "needs a reason",
+		`{"policy":"llm","used":1,"reason":"r"}`:      "name one of rpm, tpm",
+		`{"policy":"llm","limit":"rpm","used":1,"reason":"r","key":"` + strings.Repeat("k", drawgate.MaxKey+1) +
+			`"}`: "key has 65537 bytes, more than 65536",
+		`{"policy":"slots","used":1,"reason":"r"}`:                "slots",
+		`{"policy":"llm","limit":"rpm","used":1,"reason":"a\nb"}`: "control characters",
+		`{"policy":"llm","limit":"rpm","used":-1,"reason":"r"}`:   "between 0 and",
 	} {
 		if got := open.do("POST", "/v1/adjust", body, &p); got != 422 || !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %d %+v", body, got, p)
@@ -161,7 +176,8 @@ func TestAHistoryThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	store := sqlite(t)
 	for i, c := range []struct{ after, status int }{{0, 503}, {2, 503}, {900, 200}} {
-		f := setup{store: failing{store, store, c.after}, config: engine.Config{Policies: enforced(policies()...)}}.start(t)
+		f := setup{store: failing{store, store, c.after},
+			config: engine.Config{Policies: enforced(policies()...)}}.start(t)
 		for k := range c.after + 1 {
 			f.take(fmt.Sprintf(`{"policy":"llm","key":"%s %d %d"}`, strings.Repeat("k", 200), i, k))
 		}

@@ -80,5 +80,6 @@ func fits(req *engine.Request) *api.Problem {
 const costsSize = store.MaxLimits * (64 + 20) * 4 / 3
 
 func tokenTooLarge(n int) *api.Problem {
-	return problem(api.CodeTooLarge, "the reservation would have %d bytes, but at most %d are allowed: use shorter keys", n, maxToken)
+	return problem(api.CodeTooLarge,
+		"the reservation would have %d bytes, but at most %d are allowed: use shorter keys", n, maxToken)
 }

@@ -30,7 +30,8 @@ func TestSettleCreditsOnce(t *testing.T) {
 	if !a.Allowed || a.Reservation == "" || a.HoldEnd == nil {
 		t.Fatalf("got %+v", a)
 	}
-	if r := f.take(`{"policy":"llm","key":"k","costs":{"tokens":600},"hold_ms":60000}`); r.Allowed || r.RefusedBy.Limit != "tpm" || len(r.Limits) != 2 {
+	if r := f.take(`{"policy":"llm","key":"k","costs":{"tokens":600},"hold_ms":60000}`); r.Allowed ||
+		r.RefusedBy.Limit != "tpm" || len(r.Limits) != 2 {
 		t.Errorf("a held take was refused with %+v", r)
 	}
 	settle := `{"reservation":"` + a.Reservation + `","used":{"tokens":100}}`
@@ -104,7 +105,8 @@ func TestRenewAnswersTheNextToken(t *testing.T) {
 	f := plain(t)
 	a := f.take(`{"policy":"slots","hold_ms":5000}`)
 	r := f.settle(`{"reservation":"` + a.Reservation + `","renew_ms":600000}`)
-	if r.Outcome != api.OutcomeRenewed || r.HoldEnd == nil || r.HoldEnd.Sub(*a.HoldEnd) < 5*time.Minute || r.Reservation == a.Reservation {
+	if r.Outcome != api.OutcomeRenewed || r.HoldEnd == nil || r.HoldEnd.Sub(*a.HoldEnd) < 5*time.Minute ||
+		r.Reservation == a.Reservation {
 		t.Fatalf("got %+v after %v", r, a.HoldEnd)
 	}
 	if got := f.settle(`{"reservation":"` + r.Reservation + `"}`).Outcome; got != api.OutcomeSettled {
@@ -121,7 +123,8 @@ func TestAnyReplicaSettles(t *testing.T) {
 	store := memstore.New(nil)
 	one, two := setup{store: store}.start(t), setup{store: store}.start(t)
 	a := one.take(`{"buckets":[{"policy":"llm","key":"a/b:c","costs":{"tokens":600}},{"policy":"tiers","key":"ü"}],"hold_ms":60000}`)
-	if got := two.settle(`{"reservation":"` + a.Reservation + `","used":{"tokens":1200}}`).Outcome; got != api.OutcomeSettled {
+	if got := two.settle(`{"reservation":"` + a.Reservation +
+		`","used":{"tokens":1200}}`).Outcome; got != api.OutcomeSettled {
 		t.Fatalf("got %q", got)
 	}
 	if got := one.used("llm", "a/b:c"); got["tpm"] != 1200 {
@@ -136,14 +139,16 @@ func TestExcessIsChargedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := setup{}.inBubble(t)
 		hold := func(key string, ms int) string {
-			return f.take(fmt.Sprintf(`{"policy":"llm","key":%q,"costs":{"tokens":10},"hold_ms":%d}`, key, ms)).Reservation
+			return f.take(fmt.Sprintf(`{"policy":"llm","key":%q,"costs":{"tokens":10},"hold_ms":%d}`, key,
+				ms)).Reservation
 		}
 		gone := func(token, key string, want int64) {
 			t.Helper()
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
-					if got := f.settle(`{"reservation":"` + token + `","used":{"tokens":30}}`).Outcome; got != api.OutcomeGone {
+					if got := f.settle(`{"reservation":"` + token +
+						`","used":{"tokens":30}}`).Outcome; got != api.OutcomeGone {
 						t.Errorf("%s: got %q", key, got)
 					}
 				})
@@ -160,8 +165,10 @@ func TestExcessIsChargedOnce(t *testing.T) {
 		gone(late, "late", 30)
 		gone(settled, "settled", 20)
 		gone(cancelled, "cancelled", 0)
-		gone(server.NewToken("made-up", time.Now().Add(-time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
-		gone(server.NewToken("made-up", time.Now().Add(time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}), "victim", 0)
+		gone(server.NewToken("made-up", time.Now().Add(-time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}),
+			"victim", 0)
+		gone(server.NewToken("made-up", time.Now().Add(time.Hour), []api.Bucket{{Policy: "llm", Key: "victim"}}),
+			"victim", 0)
 		// The same id is another reservation once the first one has ended.
 		for i := range int64(2) {
 			token := f.take(`{"policy":"llm","key":"id","costs":{"tokens":10},"hold_ms":1,"id":"job"}`).Reservation
@@ -173,7 +180,8 @@ func TestExcessIsChargedOnce(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	if got := server.Remembered(4, []string{"a", "b", "a", "c", "d", "e", "f"}, []string{"a", "b", "c", "d", "e", "f", "f"}); got != "cdef" {
+	if got := server.Remembered(4, []string{"a", "b", "a", "c", "d", "e", "f"},
+		[]string{"a", "b", "c", "d", "e", "f", "f"}); got != "cdef" {
 		t.Errorf("of six the newest four: got %q", got)
 	}
 }
@@ -197,7 +205,8 @@ func TestTokenFitsIntoABody(t *testing.T) {
 				}
 				continue
 			}
-			if got := f.settle(`{"reservation":"` + a.Reservation + `","cancel":true}`).Outcome; got != api.OutcomeCancelled {
+			if got := f.settle(`{"reservation":"` + a.Reservation +
+				`","cancel":true}`).Outcome; got != api.OutcomeCancelled {
 				t.Errorf("%d %q: %q", n, c, got)
 			}
 		}
@@ -260,10 +269,12 @@ func TestClientThatWentAwayHoldsNothing(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					gone := setup{store: leaving{store, before, cancel}}.make(t)
 					w := httptest.NewRecorder()
-					gone.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(body)).WithContext(ctx))
+					gone.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take",
+						strings.NewReader(body)).WithContext(ctx))
 					_ = gone.Close() // it waits for what is given back
 					f := setup{store: store}.start(t)
-					if got := f.used("slots", api.DefaultKey)["slots"]; got != want && (!before || got != 0) { // then the store may not even be asked
+					// then the store may not even be asked
+					if got := f.used("slots", api.DefaultKey)["slots"]; got != want && (!before || got != 0) {
 						t.Errorf("%s: %d slots held, want %d; answered %d %s", body, got, want, w.Code, w.Body)
 					}
 					var r api.ResetAnswer

@@ -49,7 +49,8 @@ func (s *Server) incident(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, problem(api.CodeInvalid, "there are no incidents"))
 		return
 	}
-	writeProblem(w, problem(api.CodeInvalid, "there is no incident %q among the latest %d: older ones are in the gateway's file", id, api.MaxIncidents))
+	writeProblem(w, problem(api.CodeInvalid,
+		"there is no incident %q among the latest %d: older ones are in the gateway's file", id, api.MaxIncidents))
 }
 
 // allIncidents returns the incidents, which concern all tenants.

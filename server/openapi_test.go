@@ -93,7 +93,8 @@ func TestPackageListsEveryPath(t *testing.T) {
 	list, _, _ := strings.Cut(string(text), "\npackage api")
 	for _, r := range everyRoute(t).Routes() {
 		for _, m := range r.Methods {
-			if r.Path != "/metrics" && !regexp.MustCompile(`(?m)^//\t(`+m+`)? +`+regexp.QuoteMeta(r.Path)+` `).MatchString(list) {
+			if r.Path != "/metrics" &&
+				!regexp.MustCompile(`(?m)^//\t(`+m+`)? +`+regexp.QuoteMeta(r.Path)+` `).MatchString(list) {
 				t.Errorf("%s %s is missing", m, r.Path)
 			}
 		}
@@ -102,16 +103,28 @@ func TestPackageListsEveryPath(t *testing.T) {
 
 // schemas are the types that the document describes, by the names that it has for them.
 var schemas = map[string]any{
-	"Bucket": api.Bucket{}, "Attributes": api.Attributes{}, "Take": api.Take{}, "LimitName": api.LimitName{}, "Limit": api.Limit{}, "Applied": api.Applied{},
-	"Shadow": api.Shadow{}, "Answer": api.Answer{}, "SettleRequest": api.SettleRequest{}, "SettleAnswer": api.SettleAnswer{}, "StatusRequest": api.StatusRequest{},
-	"LimitStatus": api.LimitStatus{}, "StatusAnswer": api.StatusAnswer{}, "ExplainRequest": api.ExplainRequest{}, "Explanation": api.Explanation{},
-	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{}, "PoliciesAnswer": api.PoliciesAnswer{},
-	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "UsageAnswer": api.UsageAnswer{}, "BucketUsage": api.BucketUsage{}, "LimitUse": api.LimitUse{}, "ResetRequest": api.ResetRequest{}, "ResetAnswer": api.ResetAnswer{},
-	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{}, "Circuit": api.Circuit{}, "Quota": api.Quota{},
-	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{}, "UnpauseRequest": api.UnpauseRequest{}, "UnpauseAnswer": api.UnpauseAnswer{}, "AdjustRequest": api.AdjustRequest{}, "AdjustAnswer": api.AdjustAnswer{}, "Event": api.Event{},
-	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{}, "PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
-	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{}, "Incident": api.Incident{},
-	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{}, "WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{},
+	"Bucket": api.Bucket{}, "Attributes": api.Attributes{}, "Take": api.Take{}, "LimitName": api.LimitName{},
+	"Limit": api.Limit{}, "Applied": api.Applied{},
+	"Shadow": api.Shadow{}, "Answer": api.Answer{}, "SettleRequest": api.SettleRequest{},
+	"SettleAnswer": api.SettleAnswer{}, "StatusRequest": api.StatusRequest{},
+	"LimitStatus": api.LimitStatus{}, "StatusAnswer": api.StatusAnswer{}, "ExplainRequest": api.ExplainRequest{},
+	"Explanation":   api.Explanation{},
+	"ExplainAnswer": api.ExplainAnswer{}, "LimitSpec": api.LimitSpec{}, "Policy": api.Policy{},
+	"PoliciesAnswer": api.PoliciesAnswer{},
+	"DisableRequest": api.DisableRequest{}, "BucketsAnswer": api.BucketsAnswer{}, "UsageAnswer": api.UsageAnswer{},
+	"BucketUsage": api.BucketUsage{}, "LimitUse": api.LimitUse{}, "ResetRequest": api.ResetRequest{},
+	"ResetAnswer":     api.ResetAnswer{},
+	"UpstreamsAnswer": api.UpstreamsAnswer{}, "Upstream": api.Upstream{}, "Calls": api.Calls{},
+	"Circuit": api.Circuit{}, "Quota": api.Quota{},
+	"PauseRequest": api.PauseRequest{}, "PauseAnswer": api.PauseAnswer{}, "Pause": api.Pause{},
+	"UnpauseRequest": api.UnpauseRequest{}, "UnpauseAnswer": api.UnpauseAnswer{},
+	"AdjustRequest": api.AdjustRequest{}, "AdjustAnswer": api.AdjustAnswer{}, "Event": api.Event{},
+	"ReloadAnswer": api.ReloadAnswer{}, "Health": api.Health{}, "StoreHealth": api.StoreHealth{},
+	"PolicyHealth": api.PolicyHealth{}, "Problem": api.Problem{},
+	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{},
+	"Incident":        api.Incident{},
+	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{},
+	"WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{},
 	"RefusalsAnswer": api.RefusalsAnswer{}, "Refusal": api.Refusal{},
 }
 
@@ -137,7 +150,8 @@ func TestOpenAPIDescribesEveryField(t *testing.T) {
 		}
 	}
 	for name := range doc.Components.Schemas {
-		if _, ok := schemas[name]; !ok && !slices.Contains([]string{"Costs", "Batch", "TakeRequest", "Answers", "TakeAnswer"}, name) {
+		if _, ok := schemas[name]; !ok && !slices.Contains([]string{"Costs", "Batch", "TakeRequest", "Answers",
+			"TakeAnswer"}, name) {
 			t.Errorf("%s is no type of ours", name)
 		}
 	}
@@ -200,9 +214,11 @@ func (c *checker) ask(method, path, body string, want int, bad bool) []byte {
 	if err != nil {
 		c.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	in := &openapi3filter.RequestValidationInput{Request: r.Clone(c.t.Context()), PathParams: params, Route: route, Options: &openapi3filter.Options{
-		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true, SkipSettingDefaults: true,
-	}}
+	in := &openapi3filter.RequestValidationInput{Request: r.Clone(c.t.Context()), PathParams: params, Route: route,
+		Options: &openapi3filter.Options{
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
+			SkipSettingDefaults: true,
+		}}
 	in.Request.Body = io.NopCloser(strings.NewReader(body))
 	if err := openapi3filter.ValidateRequest(c.t.Context(), in); (err != nil) != bad {
 		c.t.Errorf("%s %s %s: the document says %v", method, path, body, err)
@@ -212,7 +228,8 @@ func (c *checker) ask(method, path, body string, want int, bad bool) []byte {
 	if w.Code != want {
 		c.t.Errorf("%s %s %s: %d %s, want %d", method, path, body, w.Code, w.Body, want)
 	}
-	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: w.Code, Header: w.Header(), Options: in.Options}
+	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: w.Code, Header: w.Header(),
+		Options: in.Options}
 	if method != http.MethodHead {
 		out.SetBodyBytes(bytes.Clone(w.Body.Bytes()))
 		if err := openapi3filter.ValidateResponse(c.t.Context(), out); err != nil {
@@ -265,7 +282,8 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 			Policies: append(enforced(policies()...), engine.Policy{Policy: policies()[0], Shadow: true}),
 			Rules: []rules.Rule{
 				{Name: "health", Match: rules.Match{Path: "/health"}, Exempt: true},
-				{Name: "api", Match: rules.Match{Path: "/api/*"}, Apply: []rules.Apply{{Policy: "tiers", Key: "ip"}, {Policy: "shadow", Key: "ip"}}},
+				{Name: "api", Match: rules.Match{Path: "/api/*"},
+					Apply: []rules.Apply{{Policy: "tiers", Key: "ip"}, {Policy: "shadow", Key: "ip"}}},
 			},
 		},
 		options: &server.Options{
@@ -276,12 +294,17 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 			Incidents: func() []api.Incident { return []api.Incident{incident("one", time.Now())} },
 			Refusals: func() ([]api.Refusal, bool) {
 				at := time.Now().UTC()
-				return []api.Refusal{{Policy: "llm", Tenant: "t", Key: "k", Reason: "limited", Limit: "rpm", Unit: "requests", Count: 2, First: at, Last: at, Asked: 1, Max: 10, Fallback: true}}, true
+				return []api.Refusal{{Policy: "llm", Tenant: "t", Key: "k", Reason: "limited", Limit: "rpm",
+					Unit: "requests", Count: 2, First: at, Last: at, Asked: 1, Max: 10, Fallback: true}}, true
 			},
 			Upstreams: func() []api.Upstream {
 				return []api.Upstream{{
-					Name: "openai", Provider: "openai", Owner: "project", Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1, Circuits: []api.Circuit{{Model: "gpt-4o", Caller: "key a", State: api.CircuitOpen, RetryAfterMS: 5000}, {State: api.CircuitHalfOpen}}},
-					Quotas: []api.Quota{{Policy: "llm", Models: []string{"gpt-*"}}, {Policy: "none", Models: []string{"o3"}}},
+					Name: "openai", Provider: "openai", Owner: "project",
+					Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1,
+						Circuits: []api.Circuit{{Model: "gpt-4o", Caller: "key a", State: api.CircuitOpen,
+							RetryAfterMS: 5000}, {State: api.CircuitHalfOpen}}},
+					Quotas: []api.Quota{{Policy: "llm", Models: []string{"gpt-*"}},
+						{Policy: "none", Models: []string{"o3"}}},
 				}}
 			},
 			Reload: func(context.Context) ([]string, error) {
@@ -314,7 +337,8 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.ask("POST", "/v1/reload", "", 501, false)
 	c.ask("GET", "/v1/incidents", "", 501, false)
 	c.ask("GET", "/v1/incidents/last", "", 501, false)
-	locked := &server.Options{Tokens: []server.Token{{Secret: strings.Repeat("s", 16), Roles: []server.Role{server.RoleTake}}}}
+	locked := &server.Options{Tokens: []server.Token{{Secret: strings.Repeat("s", 16),
+		Roles: []server.Role{server.RoleTake}}}}
 	c.handler = setup{options: locked}.make(t).AdminHandler()
 	c.ask("POST", "/v1/take", `{"policy":"llm"}`, 401, false)
 	c.ask("GET", "/auth", "", 403, false)
@@ -336,12 +360,15 @@ func (c *checker) takes() {
 		c.ask("POST", "/v1/take", body, want, false)
 	}
 	for range 3 {
-		c.ask("POST", "/v1/take", `{"attributes":{"path":"/api/x","ip":"192.0.2.2"},"costs":{"requests":1}}`, 200, false)
+		c.ask("POST", "/v1/take", `{"attributes":{"path":"/api/x","ip":"192.0.2.2"},"costs":{"requests":1}}`, 200,
+			false)
 	}
 	c.ask("POST", "/v1/take", `{"attributes":{"path":"/api/x","ip":"192.0.2.2"}}`, 200, false)
 	for body, want := range map[string]int{
-		`{"policy":"llm","wait_ms":-1}`: 422, `{"policy":"llm","priority":10}`: 422, `{"policy":"llm","costs":{"tokens":"5"}}`: 400, `{"nope":1}`: 400,
-		`{"takes":[]}`: 422, `{"policy":"llm","takes":[{}]}`: 422, `[]`: 400, `{"policy":"llm","costs":{"tokens":-1}}`: 422,
+		`{"policy":"llm","wait_ms":-1}`: 422, `{"policy":"llm","priority":10}`: 422,
+		`{"policy":"llm","costs":{"tokens":"5"}}`: 400, `{"nope":1}`: 400,
+		`{"takes":[]}`: 422, `{"policy":"llm","takes":[{}]}`: 422, `[]`: 400,
+		`{"policy":"llm","costs":{"tokens":-1}}`: 422,
 	} {
 		c.ask("POST", "/v1/take", body, want, true)
 	}
@@ -362,13 +389,15 @@ func (c *checker) settlements() {
 }
 
 func (c *checker) questions() {
-	for _, path := range []string{"/v1/status?policy=llm&key=k&priority=3", "/v1/status?policy=tiers&tenant=t&key=k", "/v1/policies", "/healthz", "/readyz", "/healthcheck", "/openapi.json", "/metrics"} {
+	for _, path := range []string{"/v1/status?policy=llm&key=k&priority=3", "/v1/status?policy=tiers&tenant=t&key=k",
+		"/v1/policies", "/healthz", "/readyz", "/healthcheck", "/openapi.json", "/metrics"} {
 		c.ask("GET", path, "", 200, false)
 	}
 	c.ask("GET", "/v1/status?policy=nope", "", 422, false)
 	c.ask("POST", "/v1/status", `{"policy":"llm","key":"k","costs":{"tokens":2000}}`, 200, false)
 	for _, body := range []string{
-		`{"policy":"llm","key":"k"}`, `{"buckets":[{"policy":"llm"},{"policy":"slots"}],"priority":1}`, `{"attributes":{"path":"/api/x","ip":"192.0.2.2"}}`,
+		`{"policy":"llm","key":"k"}`, `{"buckets":[{"policy":"llm"},{"policy":"slots"}],"priority":1}`,
+		`{"attributes":{"path":"/api/x","ip":"192.0.2.2"}}`,
 		`{"attributes":{"path":"/health"}}`, `{"attributes":{}}`,
 	} {
 		c.ask("POST", "/v1/explain", body, 200, false)
@@ -414,7 +443,8 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/pause", `{"policy":"llm"}`, 422, true)
 	c.ask("POST", "/v1/pause", `{"policy":"llm","for_ms":1,"until":"2026-01-01T00:00:00Z"}`, 422, true)
 	c.ask("POST", "/v1/pause", `{"policy":"llm","key":"paused","for_ms":1}`, 200, false)
-	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"paused","until":"2026-01-01T00:00:00Z","reason":"a mistake"}`, 200, false)
+	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"paused","until":"2026-01-01T00:00:00Z","reason":"a mistake"}`,
+		200, false)
 	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"unused","until":"2026-01-01T00:00:00Z"}`, 200, false)
 	c.ask("POST", "/v1/unpause", `{"policy":"llm","key":"paused"}`, 422, true)
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"rpm","used":3,"reason":"seen"}`, 200, false)
@@ -432,6 +462,7 @@ func (c *checker) history() {
 	c.ask("GET", "/v1/history", "", 501, false)
 	c.handler = setup{store: sqlite(c.t)}.make(c.t).AdminHandler()
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","limit":"rpm","used":3,"reason":"seen"}`, 200, false)
-	c.ask("GET", "/v1/history?last=3&op=charge&label=reason=seen&label=limit=rpm&since=2026-01-01T00:00:00Z", "", 200, false)
+	c.ask("GET", "/v1/history?last=3&op=charge&label=reason=seen&label=limit=rpm&since=2026-01-01T00:00:00Z", "", 200,
+		false)
 	c.ask("GET", "/v1/history?last=0", "", 422, true)
 }

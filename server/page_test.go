@@ -36,13 +36,15 @@ func TestPage(t *testing.T) {
 		{s, "GET", "/", nil, 404, "not_found"},
 		{s, "GET", "/page/app.js", nil, 404, "not_found"},
 	} {
-		if w := ask(c.handler, c.method, c.path, "", c.headers...); w.Code != c.want || !strings.Contains(w.Body.String(), c.body) {
+		if w := ask(c.handler, c.method, c.path, "", c.headers...); w.Code != c.want ||
+			!strings.Contains(w.Body.String(), c.body) {
 			t.Errorf("%s %s %v: %d %.100s, want %d, %q", c.method, c.path, c.headers, w.Code, w.Body, c.want, c.body)
 		}
 	}
 	w := ask(s.AdminHandler(), "GET", "/", "")
 	tag := w.Header().Get("Etag")
-	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || tag == "" {
+	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") ||
+		strings.Contains(policy, "unsafe") || tag == "" {
 		t.Errorf("headers: %v", w.Header())
 	}
 	if w := ask(s.AdminHandler(), "GET", "/", "", "If-None-Match: "+tag); w.Code != 304 {

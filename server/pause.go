@@ -31,7 +31,8 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request, who *access) {
 		return
 	}
 	if !out.Kept {
-		s.log.Warn("a bucket was paused", "policy", q.Policy, "until", out.Until.UTC(), "reason", q.Reason, "by", who.name)
+		s.log.Warn("a bucket was paused", "policy", q.Policy, "until", out.Until.UTC(), "reason", q.Reason, "by",
+			who.name)
 	}
 	writeJSON(w, http.StatusOK, present.Pause(&out))
 }
@@ -56,7 +57,8 @@ func (s *Server) unpause(w http.ResponseWriter, r *http.Request, who *access) {
 		return
 	}
 	if !out.Kept {
-		s.log.Warn("a bucket's pause was ended", "policy", q.Policy, "until", q.Until.UTC(), "reason", q.Reason, "by", who.name)
+		s.log.Warn("a bucket's pause was ended", "policy", q.Policy, "until", q.Until.UTC(), "reason", q.Reason, "by",
+			who.name)
 	}
 	writeJSON(w, http.StatusOK, present.Unpause(&out))
 }

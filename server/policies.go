@@ -82,7 +82,9 @@ func disableUntil(q *api.DisableRequest) (time.Time, *api.Problem) {
 	case q.Until != nil && !q.Until.After(now):
 		return now, problem(api.CodeInvalid, "until is in the past")
 	case q.Until != nil && q.Until.Sub(now) > api.MaxDisable, q.ForMS < 0 || q.ForMS > api.MaxDisable.Milliseconds():
-		return now, problem(api.CodeInvalid, "a policy can be switched off for at most %d ms: remove it from the configuration instead", api.MaxDisable.Milliseconds())
+		return now, problem(api.CodeInvalid,
+			"a policy can be switched off for at most %d ms: remove it from the configuration instead",
+			api.MaxDisable.Milliseconds())
 	case q.Until != nil:
 		return *q.Until, nil
 	}

@@ -72,8 +72,9 @@ func (p *progress) write() {
 	for now := range p.latest {
 		p.start()
 		line := present.Progress(&now)
-		_, _ = p.w.Write(append(marshal(api.ProgressLine{Progress: &line}), '\n')) // the client has closed the connection
-		_ = c.Flush()                                                              // writers in memory need none
+		// the client has closed the connection
+		_, _ = p.w.Write(append(marshal(api.ProgressLine{Progress: &line}), '\n'))
+		_ = c.Flush() // writers in memory need none
 	}
 }
 

@@ -56,7 +56,8 @@ func TestProgressArrivesWhileTheTakeWaits(t *testing.T) {
 	}
 	var line api.ProgressLine
 	oneLine(t, in, &line)
-	if p := line.Progress; p == nil || p.Place != 1 || p.Reason != api.ReasonHeld || p.Policy != "slots" || p.Limit != "slots" {
+	if p := line.Progress; p == nil || p.Place != 1 || p.Reason != api.ReasonHeld || p.Policy != "slots" ||
+		p.Limit != "slots" {
 		t.Fatalf("got %+v", line.Progress)
 	}
 	f.settle(`{"reservation":"` + held.Reservation + `"}`)
@@ -84,7 +85,8 @@ func TestProgressOfATakeThatDoesNotWait(t *testing.T) {
 		t.Errorf("got %+v, and then %s", a, in.Bytes())
 	}
 	for body, want := range map[string]string{
-		`{"policy":"nope","wait_ms":1000}`: api.ProblemType, `{"policy":"tiers"}`: "application/json", `{"takes":[{"policy":"tiers","wait_ms":1000}]}`: "application/json",
+		`{"policy":"nope","wait_ms":1000}`: api.ProblemType, `{"policy":"tiers"}`: "application/json",
+		`{"takes":[{"policy":"tiers","wait_ms":1000}]}`: "application/json",
 	} {
 		if got, _ := f.askLines(body); got != want {
 			t.Errorf("%s is answered with %s, want %s", body, got, want)

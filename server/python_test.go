@@ -77,13 +77,18 @@ func TestPythonExample(t *testing.T) {
 		open             int   // reservations that are open afterwards, until their hold ends
 		requests, tokens int64 // that count then
 	}{
-		"all is well":                      {says: "settled\n", takes: 1, settles: 1, requests: 1, tokens: 321},
-		"the answer of the take is lost":   {lose: map[string]int{"/v1/take": 1}, says: "settled\n", takes: 2, settles: 1, requests: 1, tokens: 321},
-		"the answer of the settlement is":  {lose: map[string]int{"/v1/settle": 1}, says: "gone\n", takes: 1, settles: 2, requests: 1, tokens: 321},
-		"the take gets no answer":          {lose: map[string]int{"/v1/take": 99}, takes: 4, open: 1, requests: 1, tokens: 400},
-		"the call fails, perhaps too late": {replace: []string{call, `raise TimeoutError("no answer")`}, takes: 1, settles: 1, requests: 1, tokens: 400},
-		"nothing was sent":                 {replace: []string{prepare, `raise ValueError("no report")`}, takes: 1, settles: 1},
-		"it costs more than there is":      {replace: []string{`"tokens": 400`, `"tokens": 4000`}, takes: 1},
+		"all is well": {says: "settled\n", takes: 1, settles: 1, requests: 1, tokens: 321},
+		"the answer of the take is lost": {lose: map[string]int{"/v1/take": 1}, says: "settled\n", takes: 2,
+			settles: 1, requests: 1, tokens: 321},
+		"the answer of the settlement is": {lose: map[string]int{"/v1/settle": 1}, says: "gone\n", takes: 1,
+			settles: 2, requests: 1, tokens: 321},
+		"the take gets no answer": {lose: map[string]int{"/v1/take": 99}, takes: 4, open: 1, requests: 1,
+			tokens: 400},
+		"the call fails, perhaps too late": {replace: []string{call, `raise TimeoutError("no answer")`}, takes: 1,
+			settles: 1, requests: 1, tokens: 400},
+		"nothing was sent": {replace: []string{prepare, `raise ValueError("no report")`}, takes: 1,
+			settles: 1},
+		"it costs more than there is": {replace: []string{`"tokens": 400`, `"tokens": 4000`}, takes: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +100,8 @@ func TestPythonExample(t *testing.T) {
 			web := httptest.NewServer(front)
 			defer web.Close()
 			path := filepath.Join(t.TempDir(), "example.py")
-			program := pythonExample(t, append(c.replace, "http://127.0.0.1:7878", web.URL, "(0.2, 0.5, 1, 0)", "(0, 0, 0, 0)", "30_000", "3_000_000", "timeout=30", "timeout=300", "timeout=10", "timeout=300")...)
+			program := pythonExample(t, append(c.replace, "http://127.0.0.1:7878", web.URL, "(0.2, 0.5, 1, 0)",
+				"(0, 0, 0, 0)", "30_000", "3_000_000", "timeout=30", "timeout=300", "timeout=10", "timeout=300")...)
 			if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -107,10 +113,12 @@ func TestPythonExample(t *testing.T) {
 			takes, settles := slices.Clone(front.bodies["/v1/take"]), slices.Clone(front.bodies["/v1/settle"])
 			front.mu.Unlock()
 			if len(takes) != c.takes || len(settles) != c.settles || len(slices.Compact(takes)) != 1 {
-				t.Errorf("%d takes (want %d, all the same) and %d settlements (want %d):\n%q\n%q", len(takes), c.takes, len(settles), c.settles, takes, settles)
+				t.Errorf("%d takes (want %d, all the same) and %d settlements (want %d):\n%q\n%q", len(takes), c.takes,
+					len(settles), c.settles, takes, settles)
 			}
 			var st api.StatusAnswer
-			if err := json.Unmarshal(ask(s, "GET", "/v1/status?key=team-a", "").Body.Bytes(), &st); err != nil || st.Open != c.open {
+			if err := json.Unmarshal(ask(s, "GET", "/v1/status?key=team-a", "").Body.Bytes(), &st); err != nil ||
+				st.Open != c.open {
 				t.Fatalf("%+v, %v", st, err)
 			}
 			if r, n := st.Limits[0].Used, st.Limits[1].Used; r != c.requests || n != c.tokens {

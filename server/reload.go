@@ -16,7 +16,8 @@ func (s *Server) reloadConfig(w http.ResponseWriter, r *http.Request, who *acces
 		return
 	}
 	if s.opts.Reload == nil {
-		writeProblem(w, problem(api.CodeNotSupported, "this server was started without a configuration that it could reload"))
+		writeProblem(w, problem(api.CodeNotSupported,
+			"this server was started without a configuration that it could reload"))
 		return
 	}
 	s.reload.Lock()

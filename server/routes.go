@@ -87,7 +87,8 @@ func (s *Server) mux(admin bool) http.Handler {
 	}
 	slices.Sort(paths)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, problem(api.CodeNotFound, "there is no %s here: see %s, %s", r.URL.Path, strings.Join(paths, ", "), forwardPath))
+		writeProblem(w, problem(api.CodeNotFound, "there is no %s here: see %s, %s", r.URL.Path,
+			strings.Join(paths, ", "), forwardPath))
 	})
 	if admin { // the page has no data, so that links to it may be anywhere; its parts are for itself
 		d.byPath[web.Path] = answerTo([]string{http.MethodGet}, web.Handler().ServeHTTP)
@@ -132,7 +133,8 @@ func answerTo(methods []string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
-			writeProblem(w, problem(api.CodeBadMethod, "%s allows %s, not %s", r.URL.Path, strings.Join(methods, " and "), r.Method))
+			writeProblem(w, problem(api.CodeBadMethod, "%s allows %s, not %s", r.URL.Path,
+				strings.Join(methods, " and "), r.Method))
 			return
 		}
 		h(w, r)

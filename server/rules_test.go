@@ -18,27 +18,36 @@ import (
 // ruled is a configuration with rules of all sorts.
 func ruled() engine.Config {
 	hour := func(name string, n int64) drawgate.Policy {
-		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}}}
+		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{{Name: "rph", Kind: drawgate.Rolling,
+			Window: time.Hour, Amount: n}}}
 	}
 	return engine.Config{
 		Policies: []engine.Policy{
-			{Policy: hour("per-ip", 3), Overrides: []engine.Override{{Key: "192.0.2.9", Amounts: map[string]int64{"rph": 30}}}},
+			{Policy: hour("per-ip", 3), Overrides: []engine.Override{{Key: "192.0.2.9",
+				Amounts: map[string]int64{"rph": 30}}}},
 			{Policy: hour("api", 5)},
 			{Policy: hour("candidate", 1), Shadow: true},
 			{Policy: drawgate.Policy{Name: "llm", Limits: []drawgate.Limit{
 				{Name: "rpm", Kind: drawgate.Rolling, Window: time.Hour, Amount: 10},
 				{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1000},
 			}}},
-			{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}},
+			{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
+				Amount: 1}}}},
 		},
 		Rules: []rules.Rule{
 			{Name: "health", Match: rules.Match{Path: "/health*"}, Exempt: true},
-			{Name: "inside", Match: rules.Match{IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Exempt: true},
-			{Match: rules.Match{Path: "/upload/*", Methods: []string{"POST"}}, Apply: []rules.Apply{{Policy: "per-ip", Key: "ip", Amounts: map[string]int64{"rph": 1}}}},
-			{Name: "model", Match: rules.Match{Path: "/model"}, Apply: []rules.Apply{{Policy: "llm", Key: "user", Costs: map[string]int64{"tokens": 100}}}, Final: true},
-			{Name: "stream", Match: rules.Match{Path: "/stream"}, Apply: []rules.Apply{{Policy: "slots", Key: "user"}}, Final: true},
+			{Name: "inside", Match: rules.Match{IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+				Exempt: true},
+			{Match: rules.Match{Path: "/upload/*", Methods: []string{"POST"}},
+				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip", Amounts: map[string]int64{"rph": 1}}}},
+			{Name: "model", Match: rules.Match{Path: "/model"},
+				Apply: []rules.Apply{{Policy: "llm", Key: "user", Costs: map[string]int64{"tokens": 100}}},
+				Final: true},
+			{Name: "stream", Match: rules.Match{Path: "/stream"}, Apply: []rules.Apply{{Policy: "slots", Key: "user"}},
+				Final: true},
 			{Name: "all", Match: rules.Match{Host: "api.example.com"}, Apply: []rules.Apply{
-				{Policy: "per-ip", Key: "ip"}, {Policy: "api", Key: `"global"`}, {Policy: "candidate", Key: "ip"}, {Policy: "api", Key: "ip", Shadow: true},
+				{Policy: "per-ip", Key: "ip"}, {Policy: "api", Key: `"global"`}, {Policy: "candidate", Key: "ip"},
+				{Policy: "api", Key: "ip", Shadow: true},
 			}},
 		},
 	}
@@ -62,10 +71,12 @@ func TestAttributesChooseWhatCounts(t *testing.T) {
 	for range 2 {
 		a = f.take(`{"attributes":{"host":"api.example.com","path":"/x","ip":"192.0.2.1"}}`)
 	}
-	if !a.Allowed || len(a.Shadow) != 2 || a.Shadow[0].Divergence != api.DivergenceRefuse || a.Shadow[0].RefusedBy == nil {
+	if !a.Allowed || len(a.Shadow) != 2 || a.Shadow[0].Divergence != api.DivergenceRefuse ||
+		a.Shadow[0].RefusedBy == nil {
 		t.Errorf("the candidate should differ: %+v", a)
 	}
-	if a = f.take(`{"attributes":{"host":"api.example.com","path":"/x","ip":"192.0.2.1"}}`); a.Allowed || a.RefusedBy.Policy != "per-ip" {
+	if a = f.take(`{"attributes":{"host":"api.example.com","path":"/x","ip":"192.0.2.1"}}`); a.Allowed ||
+		a.RefusedBy.Policy != "per-ip" {
 		t.Errorf("got %+v", a)
 	}
 	if got := f.used("api", "global"); got["rph"] != 3 {
@@ -79,7 +90,8 @@ func TestAttributesChooseWhatCounts(t *testing.T) {
 		{`{"attributes":{"ip":"::ffff:10.1.2.3","host":"api.example.com"}}`, true, false},
 		{`{"attributes":{"host":"other.example.com"}}`, false, true},
 	} {
-		if a := f.take(c.body); !a.Allowed || a.Exempt != c.exempt || a.Unmatched != c.unmatched || len(a.Applied)+len(a.Limits) != 0 {
+		if a := f.take(c.body); !a.Allowed || a.Exempt != c.exempt || a.Unmatched != c.unmatched ||
+			len(a.Applied)+len(a.Limits) != 0 {
 			t.Errorf("%s: %+v", c.body, a)
 		}
 	}
@@ -89,7 +101,8 @@ func TestAmountsOfRuleAndOverride(t *testing.T) {
 	t.Parallel()
 	f := setup{config: ruled()}.start(t)
 	for ip, want := range map[string]int64{"192.0.2.1": 1, "192.0.2.9": 30} {
-		if a := f.take(`{"attributes":{"method":"POST","path":"/upload/x","ip":"` + ip + `"}}`); a.Limits[0].Amount != want || a.Applied[0].Rule != "#3" {
+		if a := f.take(`{"attributes":{"method":"POST","path":"/upload/x","ip":"` + ip +
+			`"}}`); a.Limits[0].Amount != want || a.Applied[0].Rule != "#3" {
 			t.Errorf("%s: %+v, want %d", ip, a, want)
 		}
 	}
@@ -103,10 +116,12 @@ func TestHoldByAttributes(t *testing.T) {
 	if a.Reservation == "" || a.HoldEnd == nil || f.used("llm", "u")["tpm"] != 600 {
 		t.Fatalf("got %+v", a)
 	}
-	if r := f.take(`{"attributes":{"path":"/model","user":"u"},"costs":{"tokens":600},"hold_ms":60000}`); r.Allowed || r.RefusedBy.Limit != "tpm" || len(r.Applied) != 1 {
+	if r := f.take(`{"attributes":{"path":"/model","user":"u"},"costs":{"tokens":600},"hold_ms":60000}`); r.Allowed ||
+		r.RefusedBy.Limit != "tpm" || len(r.Applied) != 1 {
 		t.Errorf("got %+v", r)
 	}
-	if got := f.settle(`{"reservation":"` + a.Reservation + `","used":{"tokens":40}}`).Outcome; got != api.OutcomeSettled {
+	if got := f.settle(`{"reservation":"` + a.Reservation +
+		`","used":{"tokens":40}}`).Outcome; got != api.OutcomeSettled {
 		t.Errorf("got %q", got)
 	}
 	if got := f.used("llm", "u"); got["tpm"] != 40 || got["rpm"] != 1 {
@@ -136,7 +151,8 @@ func TestShadowsAreSettledToo(t *testing.T) {
 		}
 		f.settle(`{"reservation":"` + a.Reservation + `","renew_ms":1000000}`)
 		var s api.SettleAnswer
-		if status := f.do("POST", "/v1/settle", `{"reservation":"`+a.Reservation+`",`+end+`}`, &s); (status == 200) == (i == 2) {
+		if status := f.do("POST", "/v1/settle", `{"reservation":"`+a.Reservation+`",`+end+`}`,
+			&s); (status == 200) == (i == 2) {
 			t.Errorf("%d: %d %+v", i, status, s)
 		}
 		if i == 2 {
@@ -150,11 +166,13 @@ func TestDisabledPolicyCountsNothing(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
 	var p api.Policy
-	if got := f.do("POST", "/v1/policies/llm/disable", `{"for_ms":600000}`, &p); got != 200 || p.DisabledUntil == nil || time.Until(*p.DisabledUntil) < 9*time.Minute {
+	if got := f.do("POST", "/v1/policies/llm/disable", `{"for_ms":600000}`, &p); got != 200 || p.DisabledUntil == nil ||
+		time.Until(*p.DisabledUntil) < 9*time.Minute {
 		t.Fatalf("got %d %+v", got, p)
 	}
 	a := f.take(`{"buckets":[{"policy":"llm","key":"k","costs":{"tokens":5000}},{"policy":"tiers","key":"k"}]}`)
-	if !a.Allowed || len(a.Limits) != 2 || a.Limits[0].Policy != "tiers" || !a.Applied[0].Disabled || a.Applied[0].Bucket != nil {
+	if !a.Allowed || len(a.Limits) != 2 || a.Limits[0].Policy != "tiers" || !a.Applied[0].Disabled ||
+		a.Applied[0].Bucket != nil {
 		t.Errorf("got %+v", a)
 	}
 	if got := f.used("llm", "k"); got["tpm"] != 0 {
@@ -165,13 +183,16 @@ func TestDisabledPolicyCountsNothing(t *testing.T) {
 		t.Errorf("got %d %+v", got, p)
 	}
 	var problem api.Problem
-	if got := f.do("POST", "/v1/take", `{"policy":"llm","costs":{"tokens":5000}}`, &problem); got != 422 || problem.Code != api.CodeNeverFits {
+	if got := f.do("POST", "/v1/take", `{"policy":"llm","costs":{"tokens":5000}}`, &problem); got != 422 ||
+		problem.Code != api.CodeNeverFits {
 		t.Errorf("got %d %+v", got, problem)
 	}
 	until := time.Now().Add(time.Hour).UTC()
 	for body, want := range map[string]int{
-		`{}`: 422, `{"for_ms":-1}`: 422, `{"for_ms":99999999999999}`: 422, `{"until":"2020-01-01T00:00:00Z"}`: 422, `{"until":"2999-01-01T00:00:00Z"}`: 422,
-		`{"until":"` + until.Format(time.RFC3339) + `"}`: 200, `{"for_ms":1,"until":"` + until.Format(time.RFC3339) + `"}`: 422,
+		`{}`: 422, `{"for_ms":-1}`: 422, `{"for_ms":99999999999999}`: 422, `{"until":"2020-01-01T00:00:00Z"}`: 422,
+		`{"until":"2999-01-01T00:00:00Z"}`:                          422,
+		`{"until":"` + until.Format(time.RFC3339) + `"}`:            200,
+		`{"for_ms":1,"until":"` + until.Format(time.RFC3339) + `"}`: 422,
 	} {
 		if got := f.do("POST", "/v1/policies/llm/disable", body, &problem); got != want {
 			t.Errorf("%s: %d, want %d", body, got, want)
@@ -182,7 +203,8 @@ func TestDisabledPolicyCountsNothing(t *testing.T) {
 func TestBadAttributes(t *testing.T) {
 	t.Parallel()
 	cfg := ruled()
-	cfg.Rules = append(cfg.Rules, rules.Rule{Name: "n", When: `int(header("X-N")) > 1`, Apply: []rules.Apply{{Policy: "api", Key: "ip"}}})
+	cfg.Rules = append(cfg.Rules, rules.Rule{Name: "n", When: `int(header("X-N")) > 1`,
+		Apply: []rules.Apply{{Policy: "api", Key: "ip"}}})
 	f := setup{config: cfg}.start(t)
 	for body, want := range map[string]api.Code{
 		`{"attributes":{"ip":"10.0.0.256"}}`:                            api.CodeInvalid,
@@ -205,7 +227,8 @@ func TestBadAttributes(t *testing.T) {
 		}
 	}
 	var p api.Problem
-	if f.do("POST", "/v1/explain", `{"attributes":{"path":"/model"},"costs":{"bytes":1}}`, &p); p.Code != api.CodeUnknownUnit {
+	if f.do("POST", "/v1/explain", `{"attributes":{"path":"/model"},"costs":{"bytes":1}}`,
+		&p); p.Code != api.CodeUnknownUnit {
 		t.Errorf("explained, a unit that nothing counts is %+v", p)
 	}
 }
@@ -219,20 +242,25 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 	t.Parallel()
 	cfg := engine.Config{
 		Policies: []engine.Policy{
-			{Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}}}},
+			{Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpd", Unit: "tokens",
+				Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}}}},
 			{Policy: drawgate.PerDay("calls", 100)},
 		},
-		Rules: []rules.Rule{{Name: "calls", Apply: []rules.Apply{{Policy: "calls", Key: `"all"`}, {Policy: "tokens", Key: `"all"`}}}},
+		Rules: []rules.Rule{{Name: "calls", Apply: []rules.Apply{{Policy: "calls", Key: `"all"`},
+			{Policy: "tokens", Key: `"all"`}}}},
 	}
 	f := setup{config: cfg}.start(t)
 	for _, path := range []string{"/v1/take", "/v1/explain"} {
 		for body, bad := range map[string]bool{
-			`{"policy":"tokens"}`: true, `{"buckets":[{"policy":"tokens","key":"a"},{"policy":"tokens","key":"b"}]}`: true,
-			`{"policy":"tokens","costs":{"tokens":0}}`: false, `{"buckets":[{"policy":"tokens"},{"policy":"calls"}]}`: false, `{"attributes":{"path":"/"}}`: false,
+			`{"policy":"tokens"}`: true,
+			`{"buckets":[{"policy":"tokens","key":"a"},{"policy":"tokens","key":"b"}]}`: true,
+			`{"policy":"tokens","costs":{"tokens":0}}`:                                  false,
+			`{"buckets":[{"policy":"tokens"},{"policy":"calls"}]}`:                      false, `{"attributes":{"path":"/"}}`: false,
 		} {
 			var p api.Problem
 			status := f.do("POST", path, body, &p)
-			if bad != (status == 422) || bad && (p.Code != api.CodeUnknownUnit || !strings.HasSuffix(p.Detail, "name a cost in tokens")) || !bad && status != 200 {
+			if bad != (status == 422) || bad && (p.Code != api.CodeUnknownUnit ||
+				!strings.HasSuffix(p.Detail, "name a cost in tokens")) || !bad && status != 200 {
 				t.Errorf("%s %s: %d %+v", path, body, status, p)
 			}
 		}
@@ -258,8 +286,10 @@ func TestExplainSaysWhatATakeFinds(t *testing.T) {
 	var p api.Policy
 	f.do("POST", "/v1/policies/candidate/disable", `{"for_ms":600000}`, &p)
 	for _, at := range []string{
-		`{"host":"api.example.com","path":"/x","ip":"192.0.2.1"}`, `{"host":"api.example.com","path":"/upload/x","method":"POST","ip":"192.0.2.1"}`,
-		`{"host":"api.example.com","path":"/upload/x","method":"POST","ip":"192.0.2.9"}`, `{"path":"/model","user":"u"}`, `{"path":"/health"}`, `{"path":"/"}`, `{}`,
+		`{"host":"api.example.com","path":"/x","ip":"192.0.2.1"}`,
+		`{"host":"api.example.com","path":"/upload/x","method":"POST","ip":"192.0.2.1"}`,
+		`{"host":"api.example.com","path":"/upload/x","method":"POST","ip":"192.0.2.9"}`,
+		`{"path":"/model","user":"u"}`, `{"path":"/health"}`, `{"path":"/"}`, `{}`,
 	} {
 		for i := range 4 {
 			var e, again api.ExplainAnswer
@@ -268,7 +298,8 @@ func TestExplainSaysWhatATakeFinds(t *testing.T) {
 			f.do("POST", "/v1/explain", ask, &again)
 			a := f.take(ask)
 			what := fmt.Sprintf("%s, %d before", at, i)
-			if e.Allowed != a.Allowed || e.Exempt != a.Exempt || e.Unmatched != a.Unmatched || len(e.Applied) != len(a.Applied) {
+			if e.Allowed != a.Allowed || e.Exempt != a.Exempt || e.Unmatched != a.Unmatched ||
+				len(e.Applied) != len(a.Applied) {
 				t.Fatalf("%s: explained %+v, took %+v", what, e, a)
 			}
 			for k := range a.Applied {
@@ -289,7 +320,9 @@ func TestExplainSaysWhatATakeFinds(t *testing.T) {
 							s = other
 						}
 					}
-					if s.Amount != l.Amount || s.Refused != l.Refused || a.Allowed && s.Used != again.Applied[k].Status.Limits[0].Used && s.Name == again.Applied[k].Status.Limits[0].Name {
+					if s.Amount != l.Amount || s.Refused != l.Refused ||
+						a.Allowed && s.Used != again.Applied[k].Status.Limits[0].Used &&
+							s.Name == again.Applied[k].Status.Limits[0].Name {
 						t.Errorf("%s: explained %+v, took %+v", what, s, l)
 					}
 				}

@@ -53,10 +53,12 @@ func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 	var log bytes.Buffer
 	store := newSlow()
 	s := setup{
-		store: store, engine: &engine.Options{StoreTimeout: -1}, options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		store: store, engine: &engine.Options{StoreTimeout: -1},
+		options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 	}.make(t)
 	f, stop := serve(t, s)
-	for _, text := range []string{"", "POST /v1/ta", "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
+	for _, text := range []string{"", "POST /v1/ta",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +112,8 @@ func TestOtherNamesOfALoopbackAddressAreNotServed(t *testing.T) {
 	f, stop := serve(t, s)
 	for host, want := range map[string]int{
 		"localhost": 200, "LOCALHOST:7878": 200, "127.0.0.1:1": 200, "127.9.9.9": 200, "[::1]:7878": 200, "[::1]": 200,
-		"rebound.example": 403, "rebound.example:7878": 403, "localhost.example": 403, "192.0.2.1": 403, "127.0.0.1.example:80": 403,
+		"rebound.example": 403, "rebound.example:7878": 403, "localhost.example": 403, "192.0.2.1": 403,
+		"127.0.0.1.example:80": 403,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/healthz", nil)
 		if err != nil {
@@ -167,7 +170,8 @@ func TestListenersStopTogether(t *testing.T) {
 	if a := <-answer; !a.Allowed {
 		t.Errorf("got %+v", a)
 	}
-	if w := ask(s, "POST", "/v1/take", `{"policy":"llm"}`); w.Code != 503 || !strings.Contains(w.Body.String(), string(api.CodeClosing)) {
+	if w := ask(s, "POST", "/v1/take", `{"policy":"llm"}`); w.Code != 503 ||
+		!strings.Contains(w.Body.String(), string(api.CodeClosing)) {
 		t.Errorf("a server that has stopped: %d %s", w.Code, w.Body)
 	}
 }

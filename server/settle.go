@@ -101,7 +101,8 @@ func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token
 }
 
 // settle carries out a settlement of a reservation and of its shadows.
-func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation, shadows *engine.Result) (out api.SettleAnswer, err error) {
+func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation,
+	shadows *engine.Result) (out api.SettleAnswer, err error) {
 	all := engine.Result{Reservation: res}
 	if shadows != nil {
 		all = *shadows
@@ -112,7 +113,9 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 		out.Outcome, err = api.OutcomeCancelled, all.Cancel(ctx)
 	case q.RenewMS != 0:
 		if err = all.Renew(ctx, time.Duration(q.RenewMS)*time.Millisecond); err == nil {
-			out = api.SettleAnswer{Outcome: api.OutcomeRenewed, Reservation: newToken(t.ID, t.Grant, res.Deadline(), t.Buckets), HoldEnd: new(res.Deadline().UTC().Truncate(time.Millisecond))}
+			out = api.SettleAnswer{Outcome: api.OutcomeRenewed,
+				Reservation: newToken(t.ID, t.Grant, res.Deadline(), t.Buckets),
+				HoldEnd:     new(res.Deadline().UTC().Truncate(time.Millisecond))}
 		}
 	default:
 		out.Outcome, err = api.OutcomeSettled, all.Settle(ctx, present.Costs(q.Used)...)
@@ -126,12 +129,15 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 func checkSettle(q *api.SettleRequest) *api.Problem {
 	switch t := q.Take; {
 	case (q.Reservation == "") == (t == nil):
-		return problem(api.CodeInvalid, "the reservation is missing: give the token from the take's answer, or, to cancel a take without an answer, the take")
+		return problem(api.CodeInvalid,
+			"the reservation is missing: give the token from the take's answer, or, to cancel a take without an answer, the take")
 	case t == nil:
 	case !q.Cancel || q.Used != nil || q.RenewMS != 0:
-		return problem(api.CodeInvalid, "a take without an answer can only be cancelled: give cancel, and neither used nor renew_ms")
+		return problem(api.CodeInvalid,
+			"a take without an answer can only be cancelled: give cancel, and neither used nor renew_ms")
 	case t.Grant == "":
-		return problem(api.CodeInvalid, "the take has no grant: give the one that you sent. If the server chose the grant, it cancels unanswered takes itself")
+		return problem(api.CodeInvalid,
+			"the take has no grant: give the one that you sent. If the server chose the grant, it cancels unanswered takes itself")
 	}
 	fields := 0
 	for _, g := range []bool{q.Used != nil, q.Cancel, q.RenewMS != 0} {
@@ -167,7 +173,8 @@ func (s *Server) resume(t *token, end time.Time) (*drawgate.Reservation, error) 
 	}
 	res, err := asks[0].Limiter.Resume(t.ID, t.Grant, end, asks...)
 	if err != nil {
-		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s", present.Problem(err).Detail)
+		return nil, problem(api.CodeBadToken, "the reservation does not fit this server's policies: %s",
+			present.Problem(err).Detail)
 	}
 	return res, nil
 }

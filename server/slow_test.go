@@ -43,7 +43,8 @@ func TestSlowClientsDoNotDisturbOthers(t *testing.T) {
 		f.connect("")
 		f.connect("POST /v1/ta")
 		f.connect("POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-		f.connect(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 20)) // a megabyte that nobody reads
+		// a megabyte that nobody reads
+		f.connect(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 20))
 	}
 	took := make([]time.Duration, 50)
 	for i := range took {
@@ -68,7 +69,8 @@ func TestWhatDoesNotArriveIsCutOff(t *testing.T) {
 	s := setup{}.make(t)
 	s.SetReadTimeout(100 * time.Millisecond)
 	f, stop := serve(t, s)
-	for _, text := range []string{"POST /v1/ta", "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
+	for _, text := range []string{"POST /v1/ta",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
 		c := f.connect(text)
 		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		// What has come and was not read when the time was over is answered with a reset.
@@ -87,7 +89,8 @@ func TestHugeHeadersAreRefused(t *testing.T) {
 	for size, want := range map[int]int{32 << 10: 200, 1 << 20: 431} {
 		c := f.connect("")
 		go func() {
-			_, _ = fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nCookie: %s\r\n\r\n", strings.Repeat("c", size))
+			_, _ = fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nCookie: %s\r\n\r\n",
+				strings.Repeat("c", size))
 		}()
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
@@ -110,8 +113,10 @@ func TestBrokenRequestsAreNotAnErrorOfOurs(t *testing.T) {
 	var log bytes.Buffer
 	f, stop := serve(t, setup{options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}.make(t))
 	for _, text := range []string{
-		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n{", "\x16\x03\x01\x00\xa5\x01", "GET\r\n\r\n",
-		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n{", "\x16\x03\x01\x00\xa5\x01",
+		"GET\r\n\r\n",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
 	} {
 		_ = f.connect(text).Close()
 	}

@@ -55,7 +55,8 @@ func statusQuery(r *http.Request, q *api.StatusRequest) *api.Problem {
 			}
 			q.Priority = n
 		default:
-			return problem(api.CodeInvalid, "%q is not one of policy, tenant, key and priority; costs are for POST", name)
+			return problem(api.CodeInvalid, "%q is not one of policy, tenant, key and priority; costs are for POST",
+				name)
 		}
 	}
 	return nil

@@ -97,7 +97,8 @@ func (s *Server) takeTelling(w http.ResponseWriter, r *http.Request, who *access
 	lines.answer(k.text)
 }
 
-func (s *Server) takeOne(ctx context.Context, w http.ResponseWriter, who *access, arrived time.Time, k *work) *api.Problem {
+func (s *Server) takeOne(ctx context.Context, w http.ResponseWriter, who *access, arrived time.Time,
+	k *work) *api.Problem {
 	s.extendDeadlines(w, arrived, k.q.WaitMS)
 	held, p := s.decide(ctx, who, arrived, &k.q.Take, &k.job)
 	if s.leave(ctx, held) {
@@ -110,11 +111,15 @@ func leftProblem() *api.Problem {
 	return problem(api.CodeCancelled, "the client closed the connection; what was held for it is given back")
 }
 
-func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time, q *api.TakeRequest) ([]api.Answer, *api.Problem) {
+func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time,
+	q *api.TakeRequest) ([]api.Answer, *api.Problem) {
 	if p := checkBatch(q); p != nil {
 		return nil, p
 	}
-	s.extendDeadlines(w, arrived, slices.MaxFunc(q.Takes, func(a, b api.Take) int { return cmp.Compare(a.WaitMS, b.WaitMS) }).WaitMS)
+	s.extendDeadlines(w, arrived, slices.MaxFunc(q.Takes, func(a,
+		b api.Take) int {
+		return cmp.Compare(a.WaitMS, b.WaitMS)
+	}).WaitMS)
 	answers := make([]api.Answer, len(q.Takes))
 	held := make([]*engine.Result, len(q.Takes))
 	for i := range q.Takes {
@@ -146,7 +151,8 @@ func checkBatch(q *api.TakeRequest) *api.Problem {
 		return problem(api.CodeInvalid, "takes has %d elements, not 1 to %d", n, api.MaxTakes)
 	}
 	t := &q.Take
-	if named(&t.Bucket) || t.Costs != nil || t.Buckets != nil || t.Attributes != nil || t.Priority != 0 || t.WaitMS != 0 || t.HoldMS != 0 || t.ID != "" || t.Grant != "" || t.Labels != nil {
+	if named(&t.Bucket) || t.Costs != nil || t.Buckets != nil || t.Attributes != nil || t.Priority != 0 ||
+		t.WaitMS != 0 || t.HoldMS != 0 || t.ID != "" || t.Grant != "" || t.Labels != nil {
 		return problem(api.CodeInvalid, "a batch has no fields other than takes: move them into each take")
 	}
 	return nil
@@ -160,14 +166,16 @@ func (s *Server) extendDeadlines(w http.ResponseWriter, arrived time.Time, waitM
 	wait := min(time.Duration(min(waitMS, api.MaxWait.Milliseconds()))*time.Millisecond, api.MaxWait)
 	c := http.NewResponseController(w)
 	// Writers without deadlines, as in tests, need no extension.
-	_ = c.SetReadDeadline(time.Time{}) // a read deadline would end the wait: the server keeps reading to notice when the client leaves
+	// a read deadline would end the wait: the server keeps reading to notice when the client leaves
+	_ = c.SetReadDeadline(time.Time{})
 	_ = c.SetWriteDeadline(arrived.Add(wait + writeTimeout))
 }
 
 // decide decides one take into j, which is empty. held is what it holds if this server chose the
 // grant, so that nobody but this client knows it. A client that chose the grant may be sending the
 // take again, so only that client may give it up.
-func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result, p *api.Problem) {
+func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result,
+	p *api.Problem) {
 	if p := s.request(who, t, &j.req); p != nil {
 		return nil, p
 	}
@@ -179,7 +187,8 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		ctx, stop = context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(s.drain, stop)() //nolint:contextcheck // it ends the wait, whose context is the request's
-		ctx, end = context.WithDeadlineCause(ctx, arrived.Add(time.Duration(t.WaitMS)*time.Millisecond), drawgate.ErrDeadline)
+		ctx, end = context.WithDeadlineCause(ctx, arrived.Add(time.Duration(t.WaitMS)*time.Millisecond),
+			drawgate.ErrDeadline)
 		defer end()
 	}
 	if err := s.engine.TakeInto(ctx, &j.req, &j.res); err != nil {
@@ -204,7 +213,8 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	case s.cancelled.has(cancelledMark(&j.req)): // before it arrived, or while it was decided
 		s.giveBack(ctx, &j.res)
 		j.answer = api.Answer{}
-		return nil, problem(api.CodeCancelled, "this grant was cancelled before its take was answered; what was held for it is given back")
+		return nil, problem(api.CodeCancelled,
+			"this grant was cancelled before its take was answered; what was held for it is given back")
 	}
 	return held, nil
 }

@@ -16,12 +16,14 @@ func TestRefusalNamesTheLimitThatRefused(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
 	for range 3 {
-		if a := f.take(`{"policy":"tiers","key":"u"}`); !a.Allowed || a.Reason != "" || a.RefusedBy != nil || a.RetryAfterMS != 0 {
+		if a := f.take(`{"policy":"tiers","key":"u"}`); !a.Allowed || a.Reason != "" || a.RefusedBy != nil ||
+			a.RetryAfterMS != 0 {
 			t.Fatalf("got %+v", a)
 		}
 	}
 	a := f.take(`{"policy":"tiers","key":"u"}`)
-	if a.Allowed || a.Reason != api.ReasonLimited || a.RetryAfterMS < 3_000_000 || a.RetryAfterMS > 3_600_000 || a.Remaining != 0 {
+	if a.Allowed || a.Reason != api.ReasonLimited || a.RetryAfterMS < 3_000_000 || a.RetryAfterMS > 3_600_000 ||
+		a.Remaining != 0 {
 		t.Errorf("got %+v", a)
 	}
 	if diff := cmp.Diff(&api.LimitName{Policy: "tiers", Limit: "minute"}, a.RefusedBy); diff != "" {
@@ -85,14 +87,16 @@ func TestIDReplaysWhileOpen(t *testing.T) {
 	f := plain(t)
 	body := `{"policy":"llm","costs":{"tokens":600},"hold_ms":60000,"id":"job-1","grant":"00000000000000A1"}`
 	first, again := f.take(body), f.take(body)
-	if !again.Allowed || !again.Replayed || first.Replayed || first.Grant != "00000000000000a1" || again.Grant != first.Grant {
+	if !again.Allowed || !again.Replayed || first.Replayed || first.Grant != "00000000000000a1" ||
+		again.Grant != first.Grant {
 		t.Fatalf("first %+v, again %+v", first, again)
 	}
 	if got := f.used("llm", api.DefaultKey); got["tpm"] != 600 {
 		t.Errorf("used %v, want 600", got)
 	}
 	var p api.Problem
-	if got := f.do("POST", "/v1/take", strings.Replace(body, "600", "601", 1), &p); got != 409 || p.Code != api.CodeIDReused {
+	if got := f.do("POST", "/v1/take", strings.Replace(body, "600", "601", 1), &p); got != 409 ||
+		p.Code != api.CodeIDReused {
 		t.Errorf("got %d %v", got, &p)
 	}
 	if id, n, err := server.ParseToken(first.Reservation); id != "job-1" || n != 1 || err != nil {
@@ -104,9 +108,11 @@ func TestIDReplaysWhileOpen(t *testing.T) {
 func TestKeysAreText(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
-	for _, key := range []string{"\xff", "a\xc3", `\ud800`, `\ud800x`, `\udc00`, `\uDBFF\u0041`, `\\\ud800`, `\udc00\ud800`, `\ud83d\ude00\ud83d`} {
+	for _, key := range []string{"\xff", "a\xc3", `\ud800`, `\ud800x`, `\udc00`, `\uDBFF\u0041`, `\\\ud800`,
+		`\udc00\ud800`, `\ud83d\ude00\ud83d`} {
 		var p api.Problem
-		if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"`+key+`"}`, &p); got != 400 || p.Code != api.CodeBadJSON || !strings.Contains(p.Detail, "UTF-8") {
+		if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"`+key+`"}`, &p); got != 400 ||
+			p.Code != api.CodeBadJSON || !strings.Contains(p.Detail, "UTF-8") {
 			t.Errorf("%q: %d %+v", key, got, p)
 		}
 	}

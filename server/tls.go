@@ -16,9 +16,11 @@ import (
 
 // TLSFiles names the files of a server's certificate.
 type TLSFiles struct {
-	Cert     string       // PEM: the certificate, and any intermediate certificates
-	Key      string       // PEM: its key
-	ClientCA string       // PEM: authorities for client certificates. If set, clients must have a certificate from one of them (mTLS)
+	Cert string // PEM: the certificate, and any intermediate certificates
+	Key  string // PEM: its key
+	// PEM: authorities for client certificates. If set, clients must have a certificate from one of
+	// them (mTLS)
+	ClientCA string
 	Logger   *slog.Logger // nil discards
 
 	every time.Duration // shortest time between checks for changes; 0: a second
@@ -109,7 +111,8 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: certificate %s and key %s: %w", f.Cert, f.Key, err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"}}
 	if f.ClientCA == "" {
 		return c, nil
 	}

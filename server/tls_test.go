@@ -47,7 +47,8 @@ func (a *authority) make(name string, ca bool) (*x509.Certificate, *ecdsa.Privat
 		a.t.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotAfter:              time.Now().Add(time.Hour),
 		BasicConstraintsValid: true, IsCA: ca, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	parent, signer := a.cert, a.key
@@ -123,7 +124,8 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", "first")
 	var log bytes.Buffer
-	cfg, err := server.LoadTLS(server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"), Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often())
+	cfg, err := server.LoadTLS(server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"),
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +162,8 @@ func TestClientCertificates(t *testing.T) {
 	a.issue("client", "client")
 	stranger.issue("client", "client")
 	stranger.cert = a.cert // it trusts the server
-	cfg, err := server.LoadTLS(server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem")})
+	cfg, err := server.LoadTLS(server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"),
+		ClientCA: a.path("ca.pem")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +173,8 @@ func TestClientCertificates(t *testing.T) {
 	if _, _, err := get(t, a.client("client"), address); err != nil {
 		t.Error(err)
 	}
-	for name, c := range map[string]*http.Client{"without": a.client(""), "of another authority": stranger.client("client")} {
+	for name, c := range map[string]*http.Client{"without": a.client(""),
+		"of another authority": stranger.client("client")} {
 		if _, _, err := get(t, c, address); err == nil {
 			t.Errorf("a client %s was served", name)
 		}
@@ -204,9 +208,11 @@ func TestBadTLSFilesAreReported(t *testing.T) {
 
 func TestOpenOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
-	any4, loop4, loop6 := &net.TCPAddr{IP: net.IPv4zero, Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv6loopback}
+	any4, loop4, loop6 := &net.TCPAddr{IP: net.IPv4zero, Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)},
+		&net.TCPAddr{IP: net.IPv6loopback}
 	unix := &net.UnixAddr{Net: "unix", Name: "/run/drawgate"}
-	open, locked, insecure := setup{}.make(t), setup{options: &server.Options{Tokens: tokens()}}.make(t), setup{options: &server.Options{Insecure: true}}.make(t)
+	open, locked, insecure := setup{}.make(t), setup{options: &server.Options{Tokens: tokens()}}.make(t),
+		setup{options: &server.Options{Insecure: true}}.make(t)
 	for _, c := range []struct {
 		s    *server.Server
 		addr net.Addr

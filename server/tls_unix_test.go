@@ -25,7 +25,8 @@ func TestTLSOpensNoNamedPipes(t *testing.T) {
 			a.issue("server", "first")
 			a.issue("client", "client")
 			var log syncbuffer.Buffer
-			files := server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem"), Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often()
+			files := server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem"),
+				Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often()
 			cfg, err := server.LoadTLS(files)
 			if err != nil {
 				t.Fatal(err)
@@ -34,13 +35,15 @@ func TestTLSOpensNoNamedPipes(t *testing.T) {
 			if err := errors.Join(os.Remove(a.path(name)), syscall.Mkfifo(a.path(name), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if who, _, err := get(t, a.client("client"), strings.Replace(f.url, "http:", "https:", 1)); err != nil || who != "first" {
+			if who, _, err := get(t, a.client("client"), strings.Replace(f.url, "http:", "https:", 1)); err != nil ||
+				who != "first" {
 				t.Errorf("got %q, %v", who, err)
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			if text := log.String(); !strings.Contains(text, "the old one stays") || !strings.Contains(text, "a named pipe") {
+			if text := log.String(); !strings.Contains(text, "the old one stays") ||
+				!strings.Contains(text, "a named pipe") {
 				t.Errorf("log:\n%s", text)
 			}
 			if _, err := server.LoadTLS(files); err == nil || !strings.Contains(err.Error(), "a named pipe") {

@@ -47,7 +47,8 @@ func (s *Server) chosen(r *http.Request) ([]api.Upstream, *api.Problem) {
 	}
 	i := slices.IndexFunc(list, func(u api.Upstream) bool { return u.Name == q.Get("name") })
 	if i < 0 {
-		return nil, problem(api.CodeInvalid, "there is no upstream %q: GET /v1/upstreams without name lists them", q.Get("name"))
+		return nil, problem(api.CodeInvalid, "there is no upstream %q: GET /v1/upstreams without name lists them",
+			q.Get("name"))
 	}
 	return list[i : i+1], nil
 }

@@ -13,8 +13,9 @@ import (
 
 // How long a request waits for a reading.
 const (
-	usageWait  = 10 * time.Second      // readings of other tenants may come first
-	usageFresh = 20 * time.Millisecond // if it asks for a text, which people type, and there is one that was good enough a moment ago
+	usageWait = 10 * time.Second // readings of other tenants may come first
+	// if it asks for a text, which people type, and there is one that was good enough a moment ago
+	usageFresh = 20 * time.Millisecond
 )
 
 // usage serves GET /v1/usage.
@@ -43,7 +44,8 @@ func (s *Server) reading(ctx context.Context, lister store.Lister, q *usageQuery
 		return s.readUsage(ctx, lister, tenant, r)
 	})
 	if r == nil {
-		return nil, problem(api.CodeStoreUnavailable, "the buckets of %d other tenants are to be read first: try again later", usageBegun)
+		return nil, problem(api.CodeStoreUnavailable,
+			"the buckets of %d other tenants are to be read first: try again later", usageBegun)
 	}
 	patience := usageWait
 	if q.match == "" {

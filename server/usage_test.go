@@ -82,11 +82,17 @@ func TestUsageOfEveryStore(t *testing.T) {
 			}
 			u.At = time.Time{}
 			want := api.UsageAnswer{Total: 5, Buckets: []api.BucketUsage{
-				{Policy: "slots", Key: "only", Open: 1, Limits: []api.LimitUse{{Name: "slots", Unit: "requests", Used: 1, Max: 1, Held: 1}}},
-				{Policy: "llm", Key: "a", Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1, Max: 10}, {Name: "tpm", Unit: "tokens", Used: 900, Max: 1000}}},
-				{Policy: "tiers", Key: "a", Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Used: 1, Max: 3}, {Name: "day", Unit: "requests", Used: 1, Max: 5}}},
-				{Policy: "llm", Key: "B", Open: 1, Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1, Max: 10}, {Name: "tpm", Unit: "tokens", Used: 250, Max: 1000}}},
-				{Policy: "tiers", Key: "paused", PausedUntil: &paused.Until, Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Max: 3}, {Name: "day", Unit: "requests", Max: 5}}},
+				{Policy: "slots", Key: "only", Open: 1, Limits: []api.LimitUse{{Name: "slots", Unit: "requests",
+					Used: 1, Max: 1, Held: 1}}},
+				{Policy: "llm", Key: "a", Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1, Max: 10},
+					{Name: "tpm", Unit: "tokens", Used: 900, Max: 1000}}},
+				{Policy: "tiers", Key: "a", Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Used: 1, Max: 3},
+					{Name: "day", Unit: "requests", Used: 1, Max: 5}}},
+				{Policy: "llm", Key: "B", Open: 1, Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1,
+					Max: 10}, {Name: "tpm", Unit: "tokens", Used: 250, Max: 1000}}},
+				{Policy: "tiers", Key: "paused", PausedUntil: &paused.Until,
+					Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Max: 3},
+						{Name: "day", Unit: "requests", Max: 5}}},
 			}}
 			for i := range u.Buckets { // a record may say that the units of an open reservation do not age
 				for k := range u.Buckets[i].Limits {
@@ -165,7 +171,8 @@ func TestUsageIsForAdministrators(t *testing.T) {
 		t.Errorf("another tenant: %d %+v", got, p)
 	}
 	for _, tenant := range []string{"", "bound"} {
-		ask(h, "POST", "/v1/take", `{"policy":"llm","tenant":"`+tenant+`","key":"of-`+tenant+`"}`, bearer(strings.Repeat("a", 16)))
+		ask(h, "POST", "/v1/take", `{"policy":"llm","tenant":"`+tenant+`","key":"of-`+tenant+`"}`,
+			bearer(strings.Repeat("a", 16)))
 	}
 	for letter, want := range map[string]string{"a": "llm of-", "b": "llm of-bound"} {
 		var u api.UsageAnswer
@@ -178,11 +185,14 @@ func TestUsageIsForAdministrators(t *testing.T) {
 func TestUsageWhereItCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var p api.Problem
-	if got := (setup{store: bare{memstore.New(nil)}}).start(t).do("GET", "/v1/usage", "", &p); got != 501 || p.Code != api.CodeNotSupported {
+	if got := (setup{store: bare{memstore.New(nil)}}).start(t).do("GET", "/v1/usage", "", &p); got != 501 ||
+		p.Code != api.CodeNotSupported {
 		t.Errorf("a store that cannot list: %d %+v", got, p)
 	}
-	f := setup{store: &reluctant{Store: memstore.New(nil), fail: errors.New("secret-host: connection refused")}}.start(t)
-	if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeStoreUnavailable || strings.Contains(p.Detail, "secret") {
+	f := setup{store: &reluctant{Store: memstore.New(nil),
+		fail: errors.New("secret-host: connection refused")}}.start(t)
+	if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeStoreUnavailable ||
+		strings.Contains(p.Detail, "secret") {
 		t.Errorf("a store that fails: %d %+v", got, p)
 	}
 }
@@ -306,8 +316,10 @@ func TestUsageIsReadInLimitedTime(t *testing.T) {
 		store.list, store.peek = time.Hour, 2*time.Second
 		began := time.Now()
 		u := f.usage("limit=1000")
-		if took := time.Since(began); len(u.Buckets) != 100 || !u.More || !u.Partial || took != 5*time.Second || store.largest.Load() != 100 {
-			t.Errorf("%d buckets in %v, %d at once, more %v, partial %v", len(u.Buckets), took, store.largest.Load(), u.More, u.Partial)
+		if took := time.Since(began); len(u.Buckets) != 100 || !u.More || !u.Partial || took != 5*time.Second ||
+			store.largest.Load() != 100 {
+			t.Errorf("%d buckets in %v, %d at once, more %v, partial %v", len(u.Buckets), took, store.largest.Load(),
+				u.More, u.Partial)
 		}
 		_ = f.srv.Close()
 	})
@@ -322,7 +334,8 @@ func TestUsageEndsWithTheServer(t *testing.T) {
 		time.AfterFunc(time.Second, func() { _ = f.srv.Close() })
 		var p api.Problem
 		for range 2 {
-			if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeClosing || time.Since(began) != time.Second {
+			if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeClosing ||
+				time.Since(began) != time.Second {
 				t.Errorf("%d %+v after %v", got, p, time.Since(began))
 			}
 		}
@@ -381,7 +394,8 @@ func TestUsageIsBounded(t *testing.T) {
 			}
 			batch := make([]store.Take, 40_000)
 			for i := range batch {
-				batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)}, Plan: plan.Plan, N: store.Amounts{1}}}
+				batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)},
+					Plan: plan.Plan, N: store.Amounts{1}}}
 			}
 			if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 				t.Fatal(err)

@@ -62,12 +62,14 @@ type usedBucket struct {
 
 // has reports whether the bucket's name has a text, which is in lower case.
 func (b *usedBucket) has(text string) bool {
-	return strings.Contains(b.lower, text) || strings.Contains(strings.ToLower(b.Policy), text) || strings.Contains(strings.ToLower(b.Tenant), text)
+	return strings.Contains(b.lower, text) || strings.Contains(strings.ToLower(b.Policy), text) ||
+		strings.Contains(strings.ToLower(b.Tenant), text)
 }
 
 // newUsages returns a usages whose readings end with ctx.
 func newUsages(ctx context.Context, every time.Duration) *usages {
-	return &usages{ctx: ctx, every: cmp.Or(every, usageEvery), readings: map[string]*reading{}, turn: make(chan struct{}, 1)}
+	return &usages{ctx: ctx, every: cmp.Or(every, usageEvery), readings: map[string]*reading{},
+		turn: make(chan struct{}, 1)}
 }
 
 // latest returns the latest reading for a tenant. If it is too old, another one is begun with read.
@@ -209,7 +211,8 @@ func (s *Server) readUsage(ctx context.Context, lister store.Lister, tenant stri
 }
 
 // listAll lists the buckets in use. If there are too many, each policy has a share.
-func (s *Server) listAll(ctx context.Context, lister store.Lister, tenant string, r *reading) (all []store.BucketCost, err error) {
+func (s *Server) listAll(ctx context.Context, lister store.Lister, tenant string, r *reading) (all []store.BucketCost,
+	err error) {
 	ctx, cancel := withinQuietly(ctx, usageList)
 	defer cancel()
 	policies := s.counted()
@@ -233,7 +236,8 @@ func (s *Server) listAll(ctx context.Context, lister store.Lister, tenant string
 		slices.Sort(names) // a store that changes during a listing may yield a key again
 		for _, name := range slices.Compact(names) {
 			if plan := s.engine.Plan(policy, tenant, name); plan != nil { // a reload may have removed the policy
-				all = append(all, store.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name}, Plan: plan.Plan})
+				all = append(all, store.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name},
+					Plan: plan.Plan})
 			}
 		}
 	}
@@ -276,7 +280,8 @@ func used(b *store.BucketCost, st *store.State) usedBucket {
 	}
 	limits := b.Plan.Policy().Limits
 	for i, l := range st.States {
-		u.Limits = append(u.Limits, api.LimitUse{Name: limits[i].Name, Unit: cmp.Or(limits[i].Unit, drawgate.UnitRequests), Used: l.Used, Max: l.Max, Held: l.Held, Debt: l.Debt})
+		u.Limits = append(u.Limits, api.LimitUse{Name: limits[i].Name,
+			Unit: cmp.Or(limits[i].Unit, drawgate.UnitRequests), Used: l.Used, Max: l.Max, Held: l.Held, Debt: l.Debt})
 		u.part = max(u.part, float64(l.Used)/float64(max(1, l.Max)))
 	}
 	return u

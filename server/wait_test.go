@@ -60,7 +60,8 @@ func TestClientThatGoesAwayLeavesTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1/take", strings.NewReader(`{"policy":"slots","hold_ms":1000,"wait_ms":600000}`))
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1/take",
+			strings.NewReader(`{"policy":"slots","hold_ms":1000,"wait_ms":600000}`))
 		res, err := http.DefaultClient.Do(req)
 		if err == nil {
 			_ = res.Body.Close()

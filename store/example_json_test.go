@@ -26,7 +26,8 @@ type jsonStore struct {
 }
 
 // step reads the records of some buckets, and writes those that decide has changed.
-func (s *jsonStore) step(ctx context.Context, op string, buckets []store.BucketCost, decide func([]*store.Record)) error {
+func (s *jsonStore) step(ctx context.Context, op string, buckets []store.BucketCost,
+	decide func([]*store.Record)) error {
 	all := map[string][]byte{}
 	text, err := os.ReadFile(s.path)
 	if err == nil {
@@ -40,7 +41,8 @@ func (s *jsonStore) step(ctx context.Context, op string, buckets []store.BucketC
 	recs, names := make([]*store.Record, len(buckets)), make([]string, len(buckets))
 	for i, b := range buckets {
 		names[i] = fmt.Sprintf("%q", [...]string{b.Key.Tenant, b.Key.Policy, b.Key.Name})
-		if recs[i], err = store.Decode(all[names[i]]); errors.Is(err, store.ErrVersion) || errors.Is(err, store.ErrDamaged) {
+		if recs[i], err = store.Decode(all[names[i]]); errors.Is(err, store.ErrVersion) ||
+			errors.Is(err, store.ErrDamaged) {
 			return &store.Error{Store: "json", Op: op, Err: err, Fault: store.FaultBucket}
 		}
 	}
@@ -86,7 +88,10 @@ func (s *jsonStore) Take(ctx context.Context, batch []store.Take, out []store.Ve
 		return err
 	}
 	for i := range batch {
-		err := s.step(ctx, "take", batch[i].Buckets, func(recs []*store.Record) { out[i] = store.Decide(&batch[i], recs, s.now()) })
+		err := s.step(ctx, "take", batch[i].Buckets, func(recs []*store.Record) {
+			out[i] = store.Decide(&batch[i], recs,
+				s.now())
+		})
 		if err != nil {
 			out[i] = store.Verdict{Fail: err}
 		}
@@ -102,7 +107,8 @@ func (s *jsonStore) Settle(ctx context.Context, batch []store.Settlement, out []
 		return err
 	}
 	for i := range batch {
-		err := s.step(ctx, batch[i].Op.String(), batch[i].Buckets, func(recs []*store.Record) { out[i] = store.Apply(&batch[i], recs, s.now()) })
+		err := s.step(ctx, batch[i].Op.String(), batch[i].Buckets,
+			func(recs []*store.Record) { out[i] = store.Apply(&batch[i], recs, s.now()) })
 		if err != nil {
 			out[i] = store.Outcome{Err: err}
 		}
@@ -118,7 +124,10 @@ func (s *jsonStore) Peek(ctx context.Context, buckets []store.BucketCost, priori
 		return err
 	}
 	for i := range buckets {
-		err := s.step(ctx, "peek", buckets[i:i+1], func(recs []*store.Record) { out[i] = store.Describe(&buckets[i], recs[0], priority, s.now()) })
+		err := s.step(ctx, "peek", buckets[i:i+1], func(recs []*store.Record) {
+			out[i] = store.Describe(&buckets[i],
+				recs[0], priority, s.now())
+		})
 		if err != nil {
 			out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 		}

@@ -51,7 +51,8 @@ func decide(t *Take, content uint64, recs []*record.Record, exact bool, from, no
 		asks[i] = record.Ask{Rec: recs[i], Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N)}
 	}
 	rt := record.Take{
-		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), From: from, Lease: t.Lease,
+		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), From: from,
+		Lease: t.Lease,
 		Given: t.Given, Priority: t.Priority,
 	}
 	if t.ID != "" {
@@ -74,7 +75,8 @@ func (internal) Verdict(r *record.Verdict, asks []record.Ask) (v Verdict) {
 	case r.Full:
 		return Verdict{Fail: ErrTooManyOpen, Now: r.Now}
 	}
-	v.Allowed, v.Replayed, v.UsageUnknown, v.Now, v.Start, v.End = r.Allowed, r.Replayed, r.Unknown, r.Now, r.Start, r.End
+	v.Allowed, v.Replayed, v.UsageUnknown, v.Now, v.Start, v.End = r.Allowed, r.Replayed, r.Unknown, r.Now, r.Start,
+		r.End
 	if !v.Allowed {
 		v.Reason, v.RetryAfter, v.EarliestRetry = Limited, duration(r.RetryAfter), duration(r.EarliestRetry)
 		if r.Paused {

@@ -171,22 +171,29 @@ const Exact = -1
 // Limit is one limit of a plan, for stores that write it down or say its unit. The limits of
 // package drawgate have the same fields, and say what they mean.
 type Limit struct {
-	Name      string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
-	Unit      string        // "" means requests
-	Kind      Kind          // required
-	Amount    int64         // 0 to MaxAmount; 0 lets nothing pass: a take that asks for a unit gets ErrNeverFits
-	Window    time.Duration // Bucket: the period of Amount; Rolling: the window; 1ms to MaxWindow in whole microseconds
-	Burst     int64         // Bucket: units available after a long idle period; 0 means Amount
-	Every     Every         // Calendar: the window
-	Zone      string        // Calendar: a name of the IANA time zone database; "" means UTC
-	Anchor    int           // Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its last day
-	Precision int           // Rolling: MinPrecision to MaxPrecision, or Exact; 0 means the store's default (128; SQLite: Exact)
+	Name   string        // required; unique in its policy; at most 64 letters, digits, '.', '-' or '_'
+	Unit   string        // "" means requests
+	Kind   Kind          // required
+	Amount int64         // 0 to MaxAmount; 0 lets nothing pass: a take that asks for a unit gets ErrNeverFits
+	Window time.Duration // Bucket: the period of Amount; Rolling: the window; 1ms to MaxWindow in whole microseconds
+	Burst  int64         // Bucket: units available after a long idle period; 0 means Amount
+	Every  Every         // Calendar: the window
+	Zone   string        // Calendar: a name of the IANA time zone database; "" means UTC
+	// Calendar, Month: the day on which it starts, 1 to 31; 0 means 1; beyond a month's length its
+	// last day
+	Anchor int
+	// Rolling: MinPrecision to MaxPrecision, or Exact; 0 means the store's default (128; SQLite:
+	// Exact)
+	Precision int
 
-	Charge             Charge        // when a unit counts
-	Margin             time.Duration // how long after the decision a unit may reach an upstream that also counts it; at most half a window, and 10 min
-	Headroom           Share         // always kept unused; in a Bucket it is subtracted from both Amount and Burst
-	ReservedByPriority map[int]Share // per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
-	Fallback           Fallback      // while the store is unavailable; FallbackDefault means the policy's
+	Charge Charge // when a unit counts
+	// how long after the decision a unit may reach an upstream that also counts it; at most half a
+	// window, and 10 min
+	Margin   time.Duration
+	Headroom Share // always kept unused; in a Bucket it is subtracted from both Amount and Burst
+	// per priority 1 to 9: kept for takes of at least that priority, after Headroom; rounded up
+	ReservedByPriority map[int]Share
+	Fallback           Fallback // while the store is unavailable; FallbackDefault means the policy's
 }
 
 // unit returns the unit, by its default.
@@ -213,7 +220,8 @@ func (l *Limit) identity() uint64 {
 			anchor = max(1, l.Anchor)
 		}
 	}
-	h := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d %d %q %d", l.Name, l.unit(), l.Kind, l.Window.Microseconds(), l.Every, zone, anchor))
+	h := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d %d %q %d", l.Name, l.unit(), l.Kind, l.Window.Microseconds(),
+		l.Every, zone, anchor))
 	return max(1, binary.BigEndian.Uint64(h[:]))
 }
 
@@ -225,7 +233,8 @@ func (l Limit) Check() error {
 
 // spec checks a limit and makes it ready for the arithmetic.
 func (l Limit) spec() (record.Spec, error) {
-	s := record.Spec{ID: l.identity(), Kind: record.Kind(l.Kind), ChargeEnd: l.chargeEnd(), Window: l.Window.Microseconds(), Margin: l.Margin.Microseconds()}
+	s := record.Spec{ID: l.identity(), Kind: record.Kind(l.Kind), ChargeEnd: l.chargeEnd(),
+		Window: l.Window.Microseconds(), Margin: l.Margin.Microseconds()}
 	if err := l.checkNames(); err != nil {
 		return s, err
 	}
@@ -259,7 +268,8 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 	switch l.Kind {
 	case Bucket, Rolling:
 		if l.Window < minWindow || l.Window > MaxWindow || l.Window%time.Microsecond != 0 {
-			return fmt.Errorf("window %v is not between %v and %v in whole microseconds", l.Window, minWindow, MaxWindow)
+			return fmt.Errorf("window %v is not between %v and %v in whole microseconds", l.Window, minWindow,
+				MaxWindow)
 		}
 		shortest = l.Window
 	case Calendar:
@@ -285,8 +295,10 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 	if (l.Kind == Calendar || l.Kind == Concurrency) && l.Window != 0 {
 		return fmt.Errorf("a %s limit has no window of its own", l.Kind)
 	}
-	if l.Margin < 0 || l.Kind != Concurrency && l.Margin > min(shortest/2, 10*time.Minute) || l.Margin%time.Microsecond != 0 {
-		return fmt.Errorf("margin %v is not between 0 and %v in whole microseconds", l.Margin, min(shortest/2, 10*time.Minute))
+	if l.Margin < 0 || l.Kind != Concurrency && l.Margin > min(shortest/2, 10*time.Minute) ||
+		l.Margin%time.Microsecond != 0 {
+		return fmt.Errorf("margin %v is not between 0 and %v in whole microseconds", l.Margin,
+			min(shortest/2, 10*time.Minute))
 	}
 	return l.checkPrecision(s)
 }
@@ -303,7 +315,8 @@ func (l *Limit) checkPrecision(s *record.Spec) error {
 		s.Join = s.Window / defaultPrecision
 	case p == 0 || p == Exact:
 	case p < MinPrecision || p > MaxPrecision:
-		return fmt.Errorf("precision %d is invalid: use exact, or a number between %d and %d", p, MinPrecision, MaxPrecision)
+		return fmt.Errorf("precision %d is invalid: use exact, or a number between %d and %d", p, MinPrecision,
+			MaxPrecision)
 	default:
 		s.Join = s.Window / int64(p)
 	}
@@ -316,7 +329,8 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 		return fmt.Errorf("amount %d is not between 0 and %d", l.Amount, int64(MaxAmount))
 	}
 	if l.Burst < 0 || l.Burst > MaxAmount || l.Burst != 0 && l.Kind != Bucket {
-		return fmt.Errorf("burst %d is invalid: it must be between 0 and %d, and only a bucket limit has one", l.Burst, int64(MaxAmount))
+		return fmt.Errorf("burst %d is invalid: it must be between 0 and %d, and only a bucket limit has one", l.Burst,
+			int64(MaxAmount))
 	}
 	if err := l.Headroom.check(); err != nil {
 		return fmt.Errorf("headroom: %w", err)
@@ -330,7 +344,8 @@ func (l *Limit) checkAmounts(s *record.Spec) error {
 	}
 	whole := l.Amount - l.Headroom.of(l.Amount)
 	if whole < 1 {
-		return fmt.Errorf("amount %d minus headroom %s leaves less than 1 unit: lower the headroom", l.Amount, l.Headroom)
+		return fmt.Errorf("amount %d minus headroom %s leaves less than 1 unit: lower the headroom", l.Amount,
+			l.Headroom)
 	}
 	if l.Kind == Bucket {
 		burst := l.Amount

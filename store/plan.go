@@ -45,10 +45,12 @@ func (p Policy) Compile() (*Plan, error) {
 		errs = append(errs, fmt.Errorf("drawgate: policy %q has %d limits, not 1 to %d", p.Name, n, MaxLimits))
 	}
 	if p.Fallback > FallbackOpen {
-		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown fallback %d: use closed, share or open", p.Name, p.Fallback))
+		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown fallback %d: use closed, share or open", p.Name,
+			p.Fallback))
 	}
 	if p.Start > StartFull {
-		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown start %d: use closed, cold or full", p.Name, p.Start))
+		errs = append(errs, fmt.Errorf("drawgate: policy %q: unknown start %d: use closed, cold or full", p.Name,
+			p.Start))
 	}
 	seen := map[string]bool{}
 	for i := range p.Limits {

@@ -57,13 +57,17 @@ func ParseGrant(s string) (Grant, error) {
 
 // Take asks for units from one or several buckets: all or nothing, in one step.
 type Take struct {
-	ID       string        // of the reservation; "" for a plain take, otherwise Hold > 0
-	Grant    Grant         // of a take with an id: not 0; the same on each resend of one logical take, and on no other take
-	Buckets  []BucketCost  // 1 to MaxBuckets, all of different keys
-	Hold     time.Duration // 0: settled at once
-	Lease    bool          // units do not age while open, and may be granted in part (at least 1 of each that is asked); needs a hold
-	Priority int8          // 0 to MaxPriority
-	Labels   []Label       // for the history
+	ID string // of the reservation; "" for a plain take, otherwise Hold > 0
+	// of a take with an id: not 0; the same on each resend of one logical take, and on no other
+	// take
+	Grant   Grant
+	Buckets []BucketCost  // 1 to MaxBuckets, all of different keys
+	Hold    time.Duration // 0: settled at once
+	// units do not age while open, and may be granted in part (at least 1 of each that is asked);
+	// needs a hold
+	Lease    bool
+	Priority int8    // 0 to MaxPriority
+	Labels   []Label // for the history
 
 	// NotAfter bounds how late a take with an id may arrive, according to the store's clock: after
 	// that the store opens nothing for it, and fails with ErrTooLate. Zero: a store to which
@@ -111,14 +115,21 @@ func (o Op) String() string {
 // and nothing at all [SendLife] after it: what others have used since was not seen. An OpCharge
 // with Once counts nothing [SendLife] after At, and fails with [ErrTooLate].
 type Settlement struct {
-	Op      Op
-	ID      string        // of the reservation; for OpSettle, OpCancel and OpRenew
-	Grant   Grant         // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
-	Buckets []BucketCost  // the take's buckets; OpSettle: N is what was used ([KeepEstimate] where the estimate stands); OpCharge: what to count; OpRefund: the most to give back
-	Hold    time.Duration // OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long, never shorter than it was
-	At      time.Time     // OpCharge: when the units were used; OpPause: until when, according to the store's clock, unless Hold says how long; OpUnpause: the end of the pause to end, to the microsecond; OpRefund: when the units were seen
-	Reason  string        // OpPause, OpUnpause: why, for people; at most MaxReason bytes
-	Labels  []Label       // OpCharge, OpRefund, OpPause, OpUnpause: for the history
+	Op    Op
+	ID    string // of the reservation; for OpSettle, OpCancel and OpRenew
+	Grant Grant  // of the take that opened the reservation; for OpSettle, OpCancel and OpRenew
+	// the take's buckets; OpSettle: N is what was used ([KeepEstimate] where the estimate stands);
+	// OpCharge: what to count; OpRefund: the most to give back
+	Buckets []BucketCost
+	// OpRenew: the hold ends this long from now, never earlier than it did; OpPause: how long,
+	// never shorter than it was
+	Hold time.Duration
+	// OpCharge: when the units were used; OpPause: until when, according to the store's clock,
+	// unless Hold says how long; OpUnpause: the end of the pause to end, to the microsecond;
+	// OpRefund: when the units were seen
+	At     time.Time
+	Reason string  // OpPause, OpUnpause: why, for people; at most MaxReason bytes
+	Labels []Label // OpCharge, OpRefund, OpPause, OpUnpause: for the history
 
 	// Once says that an OpCharge is not to be kept and delivered later by a store that does so
 	// while another one is away, nor to be carried out if it was held up: its caller learns that it
@@ -128,9 +139,14 @@ type Settlement struct {
 
 // Outcome answers a [Settlement].
 type Outcome struct {
-	Gone bool      // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
-	Kept bool      // OpRenew, for a lease with a paused bucket: nothing was renewed; End is unchanged, the earliest of all buckets. OpPause: all buckets are paused for longer already. OpUnpause: a bucket stays paused, until another instant
-	End  time.Time // OpRenew: when the hold ends now, the earliest of all buckets; OpPause, OpUnpause: when the pause ends, the latest of all buckets; zero if none is paused
+	Gone bool // this grant of the id is not open: settled, its hold over, or reset. Nothing was credited
+	// OpRenew, for a lease with a paused bucket: nothing was renewed; End is unchanged, the
+	// earliest of all buckets. OpPause: all buckets are paused for longer already. OpUnpause: a
+	// bucket stays paused, until another instant
+	Kept bool
+	// OpRenew: when the hold ends now, the earliest of all buckets; OpPause, OpUnpause: when the
+	// pause ends, the latest of all buckets; zero if none is paused
+	End  time.Time
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // why this settlement failed; the others in the batch may have succeeded
 }

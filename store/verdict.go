@@ -7,11 +7,13 @@ type Reason uint8
 
 // The reasons.
 const (
-	Passed      Reason = iota // not refused
-	Limited                   // a limit does not have enough left
-	Queued                    // other callers are ahead in the queue of the process: no store says so
-	Unavailable               // the store is unavailable, and a limit admits nothing, or nothing of that size, without it: package guard says so
-	Paused                    // a bucket is paused
+	Passed  Reason = iota // not refused
+	Limited               // a limit does not have enough left
+	Queued                // other callers are ahead in the queue of the process: no store says so
+	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it:
+	// package guard says so
+	Unavailable
+	Paused // a bucket is paused
 )
 
 // String returns "passed", "limited", "queued", "unavailable" or "paused".
@@ -22,10 +24,12 @@ func (r Reason) String() string {
 // Verdict answers a [Take]. [Decide] makes one; a store that decides in another way makes it
 // itself. Its instants are in Unix microseconds of the store's clock.
 type Verdict struct {
-	Allowed      bool
-	Fallback     bool   // the store was unavailable: this process decided by itself
-	Replayed     bool   // the take's id was already open: this repeats its answer, and nothing more was charged
-	UsageUnknown bool   // refused without the store, because of use that this process does not know of, but has to assume
+	Allowed  bool
+	Fallback bool // the store was unavailable: this process decided by itself
+	Replayed bool // the take's id was already open: this repeats its answer, and nothing more was charged
+	// refused without the store, because of use that this process does not know of, but has to
+	// assume
+	UsageUnknown bool
 	Reason       Reason // why not
 	PausedAt     int    // position of the bucket whose pause ends last, if Paused
 
@@ -33,7 +37,9 @@ type Verdict struct {
 	Start int64 // from when the units count: later than Now if the take was granted ahead; otherwise 0 or Now
 	End   int64 // when the hold ends; 0 without a hold
 
-	RetryAfter    time.Duration // 0 if allowed; otherwise this take fits after this wait if nothing else happens; never negative
+	// 0 if allowed; otherwise this take fits after this wait if nothing else happens; never
+	// negative
+	RetryAfter    time.Duration
 	EarliestRetry time.Duration // at most RetryAfter: it fits no earlier, even if everything held were given back now
 	Fail          error         // why this take was not decided; nothing else is set then
 
@@ -49,9 +55,11 @@ type Answer struct {
 
 // Result is what a [Verdict] says of one limit.
 type Result struct {
-	Remaining  int64         // units that a take of the same priority would be granted right now; never negative
-	RetryAfter time.Duration // until this limit would pass the take if nothing else happened; 0 if it passes; the largest Duration: never
-	ResetAt    int64         // when nothing is used; of a calendar limit the end of its window
+	Remaining int64 // units that a take of the same priority would be granted right now; never negative
+	// until this limit would pass the take if nothing else happened; 0 if it passes; the largest
+	// Duration: never
+	RetryAfter time.Duration
+	ResetAt    int64 // when nothing is used; of a calendar limit the end of its window
 }
 
 // Buckets returns the number of buckets that the verdict describes.

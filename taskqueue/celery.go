@@ -36,7 +36,8 @@ type inquiry struct {
 }
 
 func newInquiry(args bool) (*inquiry, error) {
-	q := &inquiry{args: args, id: "drawgate-" + rand.Text(), requests: map[string][]byte{}, answers: map[string]map[string]json.RawMessage{}}
+	q := &inquiry{args: args, id: "drawgate-" + rand.Text(), requests: map[string][]byte{},
+		answers: map[string]map[string]json.RawMessage{}}
 	for _, c := range commands {
 		body, err := json.Marshal(map[string]any{
 			"method": c, "arguments": map[string]any{}, "destination": nil, "pattern": nil, "matcher": nil,
@@ -59,7 +60,8 @@ func (q *inquiry) add(ticket, contentType string, body []byte) error {
 		return nil
 	}
 	if contentType != jsonType {
-		return fmt.Errorf("%w: a worker answered as %s: only JSON can be read; set Celery's task_serializer to json", ErrBroker, contentType)
+		return fmt.Errorf("%w: a worker answered as %s: only JSON can be read; set Celery's task_serializer to json",
+			ErrBroker, contentType)
 	}
 	var said map[string]json.RawMessage
 	if err := json.Unmarshal(body, &said); err != nil {

@@ -108,7 +108,8 @@ func missing(err error) bool {
 // there are none.
 func (r *rabbitBroker) ask(ctx context.Context, q *inquiry, wait time.Duration) error {
 	err := r.within(ctx, func(ch *amqp091.Channel) error {
-		if err := ch.ExchangeDeclarePassive(mailbox, amqp091.ExchangeFanout, false, false, false, false, nil); err != nil {
+		if err := ch.ExchangeDeclarePassive(mailbox, amqp091.ExchangeFanout, false, false, false, false,
+			nil); err != nil {
 			return err
 		}
 		answers, err := q.listen(ch)
@@ -118,7 +119,8 @@ func (r *rabbitBroker) ask(ctx context.Context, q *inquiry, wait time.Duration) 
 		returned := ch.NotifyReturn(make(chan amqp091.Return, len(commands)))
 		for _, c := range commands {
 			// Mandatory: what reaches no worker comes back.
-			m := amqp091.Publishing{ContentType: jsonType, ContentEncoding: "utf-8", Headers: amqp091.Table{"clock": int32(1)}, Body: q.requests[c]}
+			m := amqp091.Publishing{ContentType: jsonType, ContentEncoding: "utf-8",
+				Headers: amqp091.Table{"clock": int32(1)}, Body: q.requests[c]}
 			if err := ch.PublishWithContext(ctx, mailbox, "", true, false, m); err != nil {
 				return err
 			}
@@ -149,7 +151,8 @@ func (q *inquiry) listen(ch *amqp091.Channel) (<-chan amqp091.Delivery, error) {
 }
 
 // await reads answers until the time is over, or a request has come back.
-func (q *inquiry) await(ctx context.Context, answers <-chan amqp091.Delivery, returned <-chan amqp091.Return, wait time.Duration) error {
+func (q *inquiry) await(ctx context.Context, answers <-chan amqp091.Delivery, returned <-chan amqp091.Return,
+	wait time.Duration) error {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {

@@ -28,7 +28,8 @@ func openRedis(ctx context.Context, u *url.URL) (*redisBroker, error) {
 	if err != nil || len(o.InitAddress) != 1 {
 		return nil, fmt.Errorf("%w: it is not of the form redis://user:password@host:port/db", ErrURL)
 	}
-	if o.TLSConfig != nil && slices.Contains([]string{"none", "cert_none"}, strings.ToLower(u.Query().Get("ssl_cert_reqs"))) {
+	if o.TLSConfig != nil && slices.Contains([]string{"none", "cert_none"},
+		strings.ToLower(u.Query().Get("ssl_cert_reqs"))) {
 		o.TLSConfig.InsecureSkipVerify = true // as the user says
 	}
 	r := &redisBroker{db: o.SelectDB, where: "Redis at " + o.InitAddress[0]}
@@ -160,7 +161,8 @@ func (r *redisBroker) asynqQueues(ctx context.Context, names []string) ([]Queue,
 	var cmds []rueidis.Completed
 	for _, name := range names {
 		prefix, b := "asynq:{"+name+"}:", r.client.B()
-		cmds = append(cmds, b.Llen().Key(prefix+"pending").Build(), b.Llen().Key(prefix+"active").Build(), b.Zcard().Key(prefix+"scheduled").Build(),
+		cmds = append(cmds, b.Llen().Key(prefix+"pending").Build(), b.Llen().Key(prefix+"active").Build(),
+			b.Zcard().Key(prefix+"scheduled").Build(),
 			b.Zcard().Key(prefix+"retry").Build(), b.Sismember().Key(asynqNames).Member(name).Build())
 	}
 	n, err := r.all(ctx, cmds...)
@@ -211,13 +213,16 @@ func (r *redisBroker) ask(ctx context.Context, q *inquiry, wait time.Duration) (
 		defer cancel()
 		b := r.client.B()
 		// If this fails, a name that nobody uses again stays in the set.
-		_, _ = r.all(end, b.Srem().Key(bindings+replyExchange).Member(binding).Build(), b.Del().Key(q.replyQueue()).Build())
+		_, _ = r.all(end, b.Srem().Key(bindings+replyExchange).Member(binding).Build(),
+			b.Del().Key(q.replyQueue()).Build())
 	}()
 	cmds := []rueidis.Completed{b.Sadd().Key(bindings + replyExchange).Member(binding).Build()}
 	for _, c := range commands {
 		m, err := json.Marshal(envelope{
-			Body: base64.StdEncoding.EncodeToString(q.requests[c]), ContentEncoding: "utf-8", ContentType: jsonType, Headers: map[string]any{},
-			Properties: properties{BodyEncoding: "base64", DeliveryTag: q.id + c, DeliveryInfo: deliveryInfo{Exchange: mailbox}},
+			Body: base64.StdEncoding.EncodeToString(q.requests[c]), ContentEncoding: "utf-8", ContentType: jsonType,
+			Headers: map[string]any{},
+			Properties: properties{BodyEncoding: "base64", DeliveryTag: q.id + c,
+				DeliveryInfo: deliveryInfo{Exchange: mailbox}},
 		})
 		if err != nil {
 			return 0, err
@@ -239,7 +244,8 @@ func (r *redisBroker) collect(ctx context.Context, q *inquiry, workers int, wait
 		if left <= 0 {
 			return nil
 		}
-		got, err := r.client.Do(ctx, r.client.B().Brpop().Key(q.replyQueue()).Timeout(max(left, time.Millisecond).Seconds()).Build()).AsStrSlice()
+		got, err := r.client.Do(ctx, r.client.B().Brpop().Key(q.replyQueue()).Timeout(max(left,
+			time.Millisecond).Seconds()).Build()).AsStrSlice()
 		if rueidis.IsRedisNil(err) {
 			return nil
 		}

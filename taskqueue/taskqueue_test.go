@@ -65,7 +65,8 @@ func TestCeleryOnRedis(t *testing.T) {
 // do sends a command to a Redis.
 func do(t *testing.T, s *redistest.Server, db int, command ...string) rueidis.RedisResult {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, SelectDB: db, ForceSingleClient: true, DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, SelectDB: db,
+		ForceSingleClient: true, DisableCache: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,8 @@ func TestAsynq(t *testing.T) {
 	if err := do(t, s, 0, "SET", "celery", "x").Error(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Queues(t.Context(), taskqueue.Celery, "celery"); !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), "WRONGTYPE") {
+	if _, err := b.Queues(t.Context(), taskqueue.Celery, "celery"); !errors.Is(err, taskqueue.ErrBroker) ||
+		!strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("a key of another type: %v", err)
 	}
 }
@@ -153,7 +155,8 @@ func TestErrorsShowNoPassword(t *testing.T) {
 		"amqp://" + s.Addr + "//;amqp://a:hunter2@" + s.Addr: taskqueue.ErrURL,
 		"": taskqueue.ErrURL,
 	} {
-		if _, err := taskqueue.Open(t.Context(), url); !errors.Is(err, want) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := taskqueue.Open(t.Context(), url); !errors.Is(err, want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v, want %v", url, err, want)
 		}
 	}
@@ -193,7 +196,8 @@ func TestTLS(t *testing.T) {
 	}()
 	url := "rediss://" + l.Addr().String()
 	for _, unchecked := range []string{"", "?ssl_cert_reqs=CERT_REQUIRED"} {
-		if _, err := taskqueue.Open(t.Context(), url+unchecked); !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), "certificate") {
+		if _, err := taskqueue.Open(t.Context(), url+unchecked); !errors.Is(err, taskqueue.ErrBroker) ||
+			!strings.Contains(err.Error(), "certificate") {
 			t.Errorf("%q: %v", unchecked, err)
 		}
 	}
@@ -220,14 +224,16 @@ func TestCeleryOnRabbitMQ(t *testing.T) {
 			t.Errorf("consumers %v, want 0", q.Consumers)
 		}
 	})
-	if w, err = b.Workers(t.Context(), taskqueue.Inspect{Wait: 30 * time.Second}); err != nil || len(w.Workers) != 0 { // it ends at once
+	// it ends at once
+	if w, err = b.Workers(t.Context(), taskqueue.Inspect{Wait: 30 * time.Second}); err != nil || len(w.Workers) != 0 {
 		t.Errorf("after the last worker: %+v, %v", w, err)
 	}
 	for url, text := range map[string]string{
 		"amqp://guest:hunter2@" + s.Addr:       "refused",
 		"amqp://guest:guest@" + s.Addr + "/no": "refused",
 	} {
-		if _, err := taskqueue.Open(t.Context(), url); !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := taskqueue.Open(t.Context(), url); !errors.Is(err, taskqueue.ErrBroker) ||
+			!strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -267,16 +273,20 @@ for i in range(3):
 	}
 	check(unread)
 	w := workers(t, b, quick, func(w *taskqueue.Workers) bool {
-		return len(w.Workers) == 1 && len(w.Workers[0].Active) == 1 && len(w.Workers[0].Reserved) == 2 && len(w.Workers[0].Scheduled) == 1
+		return len(w.Workers) == 1 && len(w.Workers[0].Active) == 1 && len(w.Workers[0].Reserved) == 2 &&
+			len(w.Workers[0].Scheduled) == 1
 	})
 	one := &w.Workers[0]
-	if one.Name != "one@test" || !reflect.DeepEqual(one.Queues, []string{"celery", "mail"}) || one.Error != "" || w.Silent != 0 {
+	if one.Name != "one@test" || !reflect.DeepEqual(one.Queues, []string{"celery", "mail"}) || one.Error != "" ||
+		w.Silent != 0 {
 		t.Errorf("worker %+v, silent %d", one, w.Silent)
 	}
-	if a := &one.Active[0]; a.ID != "now-0" || a.Name != "block" || a.Queue != "celery" || a.Started == nil || a.Started.After(time.Now()) || a.Args != nil || a.Kwargs != nil {
+	if a := &one.Active[0]; a.ID != "now-0" || a.Name != "block" || a.Queue != "celery" || a.Started == nil ||
+		a.Started.After(time.Now()) || a.Args != nil || a.Kwargs != nil {
 		t.Errorf("active %+v", a)
 	}
-	for _, w := range workers(t, b, taskqueue.Inspect{Wait: quick.Wait, Args: true}, func(w *taskqueue.Workers) bool { return len(w.Workers) == 1 && len(w.Workers[0].Active) == 1 }).Workers {
+	for _, w := range workers(t, b, taskqueue.Inspect{Wait: quick.Wait, Args: true},
+		func(w *taskqueue.Workers) bool { return len(w.Workers) == 1 && len(w.Workers[0].Active) == 1 }).Workers {
 		if got := string(w.Active[0].Kwargs); got != `{"note": "secret"}` {
 			t.Errorf("arguments %s", got)
 		}
@@ -289,7 +299,8 @@ for i in range(3):
 	if strings.HasPrefix(url, "redis") { // RabbitMQ does not say how many are connected
 		silent = 1
 	}
-	if w, err = b.Workers(t.Context(), taskqueue.Inspect{Wait: 100 * time.Millisecond}); err != nil || len(w.Workers) != 0 || w.Silent != silent {
+	if w, err = b.Workers(t.Context(), taskqueue.Inspect{Wait: 100 * time.Millisecond}); err != nil ||
+		len(w.Workers) != 0 || w.Silent != silent {
 		t.Errorf("a worker that hangs: %+v, %v", w, err)
 	}
 	worker.Kill9()
@@ -297,7 +308,8 @@ for i in range(3):
 }
 
 // workers asks until the answer is as wanted.
-func workers(t *testing.T, b *taskqueue.Broker, o taskqueue.Inspect, want func(w *taskqueue.Workers) bool) taskqueue.Workers {
+func workers(t *testing.T, b *taskqueue.Broker, o taskqueue.Inspect,
+	want func(w *taskqueue.Workers) bool) taskqueue.Workers {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
 		w, err := b.Workers(t.Context(), o)
@@ -315,24 +327,28 @@ func testHangs(t *testing.T, url string, b *taskqueue.Broker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := b.Queues(ctx, taskqueue.Celery, "celery"); !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), "did not answer in time") {
+	if _, err := b.Queues(ctx, taskqueue.Celery, "celery"); !errors.Is(err, taskqueue.ErrBroker) ||
+		!strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("queues of a broker that hangs: %v", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := b.Workers(ctx, taskqueue.Inspect{}); !errors.Is(err, taskqueue.ErrBroker) || strings.Contains(err.Error(), "refused") {
+	if _, err := b.Workers(ctx, taskqueue.Inspect{}); !errors.Is(err, taskqueue.ErrBroker) ||
+		strings.Contains(err.Error(), "refused") {
 		t.Errorf("workers of a broker that hangs: %v", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := taskqueue.Open(ctx, url); !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), "did not answer in time") {
+	if _, err := taskqueue.Open(ctx, url); !errors.Is(err, taskqueue.ErrBroker) ||
+		!strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("a broker that hangs: %v", err)
 	}
 }
 
 func testAway(t *testing.T, url string) {
 	t.Helper()
-	if _, err := taskqueue.Open(t.Context(), url); !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), "cannot be reached") {
+	if _, err := taskqueue.Open(t.Context(), url); !errors.Is(err, taskqueue.ErrBroker) ||
+		!strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("a broker that is away: %v", err)
 	}
 }
@@ -360,9 +376,11 @@ func TestAnotherServer(t *testing.T) {
 			}()
 		}
 	}()
-	for scheme, want := range map[string]string{"redis": "does not answer as Redis does", "amqp": "does not answer as RabbitMQ does"} {
+	for scheme, want := range map[string]string{"redis": "does not answer as Redis does",
+		"amqp": "does not answer as RabbitMQ does"} {
 		_, err := taskqueue.Open(t.Context(), scheme+"://u:hunter2@"+web.Addr().String())
-		if !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		if !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", scheme, err)
 		}
 	}

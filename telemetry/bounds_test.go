@@ -63,9 +63,11 @@ func TestRawIdentifiersAreShownAsTheyAre(t *testing.T) {
 	h := telemetry.NewHasher(nil)
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true, Hasher: h})
 	l := r.limiter(rolling("p", "rpm", 1, time.Hour))
-	for _, k := range []drawgate.Key{{Name: "plain"}, {Tenant: "acme", Name: "plain"}, {Name: "\xff"}, {Name: strings.Repeat("long", 99)}, {Name: "other"}} {
+	for _, k := range []drawgate.Key{{Name: "plain"}, {Tenant: "acme", Name: "plain"}, {Name: "\xff"},
+		{Name: strings.Repeat("long", 99)}, {Name: "other"}} {
 		for range 2 {
-			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: k.Tenant, Key: k.Name}}}); err != nil {
+			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: k.Tenant,
+				Key: k.Name}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -112,7 +114,8 @@ func TestHashDependsOnSaltTenantAndKey(t *testing.T) {
 	clear(salt) // it is the caller's
 	k := drawgate.Key{Tenant: "t", Policy: "p", Name: "secret"}
 	same := drawgate.Key{Tenant: "t", Policy: "q", Name: "secret"}
-	if a.Key(k) != b.Key(k) || a.Key(k) != a.Key(same) || len(a.Key(k)) != 12 || strings.Trim(a.Key(k), "0123456789abcdef") != "" {
+	if a.Key(k) != b.Key(k) || a.Key(k) != a.Key(same) || len(a.Key(k)) != 12 ||
+		strings.Trim(a.Key(k), "0123456789abcdef") != "" {
 		t.Errorf("%q, %q and %q", a.Key(k), b.Key(k), a.Key(same))
 	}
 	if random.Key(k) == a.Key(k) || random.Key(k) == telemetry.NewHasher(nil).Key(k) {

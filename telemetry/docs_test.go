@@ -85,10 +85,13 @@ func TestRequiredMetricsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	have := registered(t)
 	for name, labels := range map[string][]string{
-		"rate_limit_hits_total": {"type", "identifier"}, "rate_limit_waits_total": {"type"}, "rate_limit_wait_duration_seconds": {"type"},
-		"rate_limit_current_usage": {"period"}, "rate_limit_max_allowed": {"period"}, "rate_limit_exceeded_total": {"period"},
+		"rate_limit_hits_total": {"type", "identifier"}, "rate_limit_waits_total": {"type"},
+		"rate_limit_wait_duration_seconds": {"type"},
+		"rate_limit_current_usage":         {"period"}, "rate_limit_max_allowed": {"period"},
+		"rate_limit_exceeded_total":         {"period"},
 		"rate_limit_check_duration_seconds": nil, "rate_limit_window_reset_seconds": {"period"},
-		"rate_limit_rejections_total": {"reason"}, "rate_limit_tokens_remaining": {"scope"}, "rate_limit_backend_errors_total": nil,
+		"rate_limit_rejections_total": {"reason"}, "rate_limit_tokens_remaining": {"scope"},
+		"rate_limit_backend_errors_total":    nil,
 		"rate_limit_shadow_divergence_total": nil,
 	} {
 		got, ok := have[name]

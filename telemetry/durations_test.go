@@ -14,7 +14,8 @@ import (
 func TestDurationsExportWhatPrometheusExports(t *testing.T) {
 	t.Parallel()
 	b := newBins(fineBuckets)
-	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: fineBuckets, NativeHistogramBucketFactor: 1.1})
+	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: fineBuckets,
+		NativeHistogramBucketFactor: 1.1})
 	ours := newDurations(b)
 	observe := func(d time.Duration) {
 		ours.observe(d)
@@ -37,19 +38,23 @@ func TestDurationsExportWhatPrometheusExports(t *testing.T) {
 	sum := tally{n: make([]uint64, len(b.upper))}
 	h := b.show(ours.tally(&sum))
 	w := want.GetHistogram()
-	if h.GetSampleCount() != w.GetSampleCount() || !near(h.GetSampleSum(), w.GetSampleSum()) || h.GetZeroCount() != w.GetZeroCount() ||
-		h.GetZeroThreshold() != w.GetZeroThreshold() || h.GetSchema() != w.GetSchema() || h.GetCreatedTimestamp() == nil {
+	if h.GetSampleCount() != w.GetSampleCount() || !near(h.GetSampleSum(), w.GetSampleSum()) ||
+		h.GetZeroCount() != w.GetZeroCount() ||
+		h.GetZeroThreshold() != w.GetZeroThreshold() || h.GetSchema() != w.GetSchema() ||
+		h.GetCreatedTimestamp() == nil {
 		t.Errorf("%v\nwant\n%v", h, w)
 	}
 	for i, bucket := range w.GetBucket() {
-		if got := h.GetBucket()[i]; got.GetCumulativeCount() != bucket.GetCumulativeCount() || got.GetUpperBound() != bucket.GetUpperBound() {
+		if got := h.GetBucket()[i]; got.GetCumulativeCount() != bucket.GetCumulativeCount() ||
+			got.GetUpperBound() != bucket.GetUpperBound() {
 			t.Errorf("classic bucket %v, want %v", got, bucket)
 		}
 	}
 	if got, want := natives(h), natives(w); !slices.Equal(got, want) {
 		t.Errorf("native buckets, and their counts:\n%v, want\n%v", got, want)
 	}
-	if again := b.show(&sum); again.GetSampleCount() != h.GetSampleCount() || !slices.Equal(natives(again), natives(h)) {
+	if again := b.show(&sum); again.GetSampleCount() != h.GetSampleCount() ||
+		!slices.Equal(natives(again), natives(h)) {
 		t.Errorf("the sum of one histogram: got %v, want the same histogram", again)
 	}
 }
@@ -78,13 +83,15 @@ func TestLongDurationsCountInTheLastBucket(t *testing.T) {
 	b := newBins(fineBuckets)
 	d := newDurations(b)
 	sum := tally{n: make([]uint64, len(b.upper))}
-	if h := b.show(d.tally(&sum)); h.GetSampleCount() != 0 || len(h.GetPositiveSpan()) != 0 || len(h.GetBucket()) != len(fineBuckets) {
+	if h := b.show(d.tally(&sum)); h.GetSampleCount() != 0 || len(h.GetPositiveSpan()) != 0 ||
+		len(h.GetBucket()) != len(fineBuckets) {
 		t.Errorf("nothing observed: got %v, want an empty histogram", h)
 	}
 	d.observe(-time.Second)
 	d.observe(1<<63 - 1)
 	h := b.show(d.tally(&sum))
-	if got := natives(h); h.GetSampleCount() != 2 || h.GetZeroCount() != 1 || len(got) != 1 || got[0] != [2]int64{highest, 1} {
+	if got := natives(h); h.GetSampleCount() != 2 || h.GetZeroCount() != 1 || len(got) != 1 ||
+		got[0] != [2]int64{highest, 1} {
 		t.Errorf("got %v, want one zero and one observation in the last bucket", h)
 	}
 }

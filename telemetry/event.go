@@ -45,8 +45,10 @@ func event(w *Warning, instance string) *Event {
 	e := &Event{
 		Version: 1, ID: rand.Text(), Kind: w.Kind, At: w.At.UTC(), Instance: instance, Message: w.Message(),
 		Policy: w.Policy, Limit: w.Limit, Period: w.Period, Unit: w.Unit, Identifier: w.Identifier,
-		Percent: w.Percent, Used: w.Used, Most: w.Most, RetryAfterMS: (w.RetryAfter + time.Millisecond - 1).Milliseconds(),
-		Suppressed: w.Suppressed, WouldRefuse: w.WouldRefuse, WouldAllow: w.WouldAllow, OutageMS: w.Outage.Milliseconds(), Decided: w.Decided, Fault: w.Fault, Upstream: w.Upstream,
+		Percent: w.Percent, Used: w.Used, Most: w.Most, RetryAfterMS: (w.RetryAfter +
+			time.Millisecond - 1).Milliseconds(),
+		Suppressed: w.Suppressed, WouldRefuse: w.WouldRefuse, WouldAllow: w.WouldAllow,
+		OutageMS: w.Outage.Milliseconds(), Decided: w.Decided, Fault: w.Fault, Upstream: w.Upstream,
 		Model: w.Model, Caller: w.Caller, Incident: w.Incident,
 	}
 	if w.RetryAfter > time.Duration(1<<63-1)-time.Millisecond {

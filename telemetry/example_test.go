@@ -30,7 +30,8 @@ func Example() {
 		return
 	}
 	w := telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hide, Metrics: m}, telemetry.Log(logger))
-	lim, err := drawgate.New(store, drawgate.PerMinute("api", 2), &drawgate.Options{Observer: telemetry.Join(m.Observer(), w.Observer())})
+	lim, err := drawgate.New(store, drawgate.PerMinute("api", 2),
+		&drawgate.Options{Observer: telemetry.Join(m.Observer(), w.Observer())})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -12,7 +12,8 @@ import (
 func FuzzVerify(f *testing.F) {
 	now, body := time.Unix(1_800_000_000, 0), []byte("{}")
 	good := telemetry.Sign(secret, body, now)
-	for _, seed := range []string{good, "t=1,v1=00", "t=-1", "v1=zz,t=", "=,=", "t=9223372036854775807,v1=aa", good + "," + good} {
+	for _, seed := range []string{good, "t=1,v1=00", "t=-1", "v1=zz,t=", "=,=", "t=9223372036854775807,v1=aa",
+		good + "," + good} {
 		f.Add(seed, "{}")
 	}
 	f.Fuzz(func(t *testing.T, header, text string) {
@@ -20,7 +21,8 @@ func FuzzVerify(f *testing.F) {
 		if err == nil && text != string(body) {
 			t.Errorf("%q is valid for %q", header, text)
 		}
-		if err := telemetry.Verify([]byte("another secret, of whatever size"), []byte(text), header, now, time.Minute); err == nil {
+		if err := telemetry.Verify([]byte("another secret, of whatever size"), []byte(text), header, now,
+			time.Minute); err == nil {
 			t.Errorf("%q is valid for another secret", header)
 		}
 	})

@@ -17,7 +17,8 @@ func TestPublished(t *testing.T) {
 	for _, result := range []string{"delivered", "delivered", "retried", "rejected", "gave_up", "dropped", "other"} {
 		r.m.Published(result)
 	}
-	for result, want := range map[string]float64{"delivered": 2, "retried": 1, "rejected": 1, "gave_up": 1, "dropped": 1} {
+	for result, want := range map[string]float64{"delivered": 2, "retried": 1, "rejected": 1, "gave_up": 1,
+		"dropped": 1} {
 		r.want(want, "drawgate_sns_messages_total", "result", result)
 	}
 	r.none("drawgate_sns_messages_total", "result", "other")
@@ -28,13 +29,15 @@ func TestIncidentReachesTheSinks(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var got []*telemetry.Warning
-	w := telemetry.NewWarner(nil, telemetry.Log(slog.New(slog.NewTextHandler(&log, nil))), func(w *telemetry.Warning) { got = append(got, w) })
+	w := telemetry.NewWarner(nil, telemetry.Log(slog.New(slog.NewTextHandler(&log, nil))),
+		func(w *telemetry.Warning) { got = append(got, w) })
 	in := &api.Incident{ID: "one", At: time.Now(), Summary: "refused"}
 	w.Incident(in)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 1 || got[0].Kind != telemetry.Incident || got[0].Incident != in || got[0].Message() != "refused" || !got[0].At.Equal(in.At) || log.Len() > 0 {
+	if len(got) != 1 || got[0].Kind != telemetry.Incident || got[0].Incident != in || got[0].Message() != "refused" ||
+		!got[0].At.Equal(in.At) || log.Len() > 0 {
 		t.Errorf("got %+v; log: %s", got, &log)
 	}
 }

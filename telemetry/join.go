@@ -34,13 +34,14 @@ func JoinGuards(obs ...*guard.Observer) *guard.Observer {
 		return obs[0]
 	}
 	return &guard.Observer{
-		BackendError:      each(obs, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
-		FallbackActivated: each(obs, func(o *guard.Observer) func(*guard.FallbackActivated) { return o.FallbackActivated }),
-		Opened:            each(obs, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
-		Probed:            each(obs, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
-		Closed:            each(obs, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
-		Lost:              each(obs, func(o *guard.Observer) func(*guard.Lost) { return o.Lost }),
-		Charged:           each(obs, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
+		BackendError: each(obs, func(o *guard.Observer) func(*guard.BackendError) { return o.BackendError }),
+		FallbackActivated: each(obs,
+			func(o *guard.Observer) func(*guard.FallbackActivated) { return o.FallbackActivated }),
+		Opened:  each(obs, func(o *guard.Observer) func(*guard.Opened) { return o.Opened }),
+		Probed:  each(obs, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
+		Closed:  each(obs, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
+		Lost:    each(obs, func(o *guard.Observer) func(*guard.Lost) { return o.Lost }),
+		Charged: each(obs, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
 	}
 }
 

@@ -56,7 +56,8 @@ func (s *marks) reach(l *look) (from, to int) {
 	if l.used < interest && s.some.Load() == 0 {
 		return 0, 0
 	}
-	hash := maphash.Comparable(s.seed, *l.key) + uint64(l.limit+1)*0x9E3779B97F4A7C15 // any odd number: the limits of a bucket are apart
+	// any odd number: the limits of a bucket are apart
+	hash := maphash.Comparable(s.seed, *l.key) + uint64(l.limit+1)*0x9E3779B97F4A7C15
 	hash = max(1, hash)
 	h := &s.table[hash%homes]
 	mu := &s.locks[hash%stripes]

@@ -11,7 +11,8 @@ import (
 )
 
 // ops are the operations of a store.
-var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list", "read", other}
+var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list",
+	"read", other}
 
 // opOf returns the position in ops.
 func opOf(op string) int {
@@ -202,7 +203,8 @@ const (
 	settlements
 )
 
-var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused", "unpaused", "gone", "error"}
+var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused",
+	"unpaused", "gone", "error"}
 
 // ended counts how a reservation ended.
 func (m *Metrics) ended(e *drawgate.Settled) {

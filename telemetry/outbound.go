@@ -28,14 +28,16 @@ var ratioBuckets = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25
 // meanings are what a refusal by an upstream can mean, as labels; the last one stands for all that
 // do not say.
 var meanings = [...]string{
-	llm.PerMinute.String(), llm.PerDay.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(), "unknown",
+	llm.PerMinute.String(), llm.PerDay.String(), llm.Spend.String(), llm.Credit.String(), llm.NotOffered.String(),
+	"unknown",
 }
 
 // circuitStates are the states of a circuit, the worst one last.
 var circuitStates = [...]string{outbound.CircuitClosed, outbound.CircuitHalfOpen, outbound.CircuitOpen}
 
 // gatewayResults are how a gateway answers calls that a quota counts.
-var gatewayResults = [...]string{"answered", "cache_hit", "cache_stale", "other_model", "error", "refused", "cut", "left", other}
+var gatewayResults = [...]string{"answered", "cache_hit", "cache_stale", "other_model", "error", "refused", "cut",
+	"left", other}
 
 // calls counts the calls to upstreams.
 type calls struct {
@@ -62,7 +64,8 @@ func newCalls() *calls {
 		models: map[string]*names{}, zero: map[rareOf]bool{},
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"upstream"}, labels...))
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help},
+			append([]string{"upstream"}, labels...))
 	}
 	seconds := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(histogram(name, help, buckets), []string{"upstream", "model"})
@@ -122,7 +125,8 @@ func (c *calls) collectors() []prometheus.Collector {
 // of an upstream of which a call was granted, and all others are "other": no caller can make up
 // labels.
 func (m *Metrics) Outbound() *outbound.Observer {
-	return &outbound.Observer{Granted: m.toUpstreams.granted, Called: m.toUpstreams.called, Circuit: m.toUpstreams.circuit}
+	return &outbound.Observer{Granted: m.toUpstreams.granted, Called: m.toUpstreams.called,
+		Circuit: m.toUpstreams.circuit}
 }
 
 // GatewayAnswered counts a call to a gateway by how it was answered: for the gateway's options.
@@ -269,7 +273,8 @@ func (c *calls) estimated(e *outbound.Event, upstream, model string) {
 	for _, used := range e.Used {
 		i := slices.IndexFunc(e.Estimate, func(held drawgate.Cost) bool { return held.Unit == used.Unit && held.N > 0 })
 		if i >= 0 && used.Unit != drawgate.UnitRequests && used.Unit != "" {
-			c.estimates.WithLabelValues(upstream, model, c.unit(used)).Observe(float64(used.N) / float64(e.Estimate[i].N))
+			c.estimates.WithLabelValues(upstream, model,
+				c.unit(used)).Observe(float64(used.N) / float64(e.Estimate[i].N))
 		}
 	}
 }
@@ -394,7 +399,8 @@ func (c *calls) together(states []outbound.State) map[string]outbound.State {
 	for _, s := range states {
 		name := c.upstreams.get(s.Upstream, true)
 		t := sum[name]
-		t.UnderWay, t.Waiting, t.RetryAfter = t.UnderWay+s.UnderWay, t.Waiting+s.Waiting, max(t.RetryAfter, s.RetryAfter)
+		t.UnderWay, t.Waiting, t.RetryAfter = t.UnderWay+s.UnderWay, t.Waiting+s.Waiting,
+			max(t.RetryAfter, s.RetryAfter)
 		t.Circuits = append(t.Circuits, s.Circuits...)
 		sum[name] = t
 	}

@@ -25,16 +25,19 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 	o := m.Outbound()
 	state := outbound.State{
 		Upstream: "llm", Circuit: outbound.CircuitOpen, RetryAfter: time.Minute, UnderWay: 1, Waiting: 1,
-		Circuits: []outbound.Circuit{{State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen}},
+		Circuits: []outbound.Circuit{{State: outbound.CircuitOpen},
+			{Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen}},
 	}
 	m.WatchOutbound(func() []outbound.State { return []outbound.State{state} })
 	return func(i int) {
 		now := time.Now()
 		held := []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(100), drawgate.Units("usd_micros", 50)}
 		e := &outbound.Event{
-			Upstream: "llm", Model: "m", Outcome: outbound.Outcome(i % 7), Status: 200, Estimate: held, Used: held, Granted: now, Sent: now, Answered: now.Add(time.Second),
+			Upstream: "llm", Model: "m", Outcome: outbound.Outcome(i % 7), Status: 200, Estimate: held, Used: held,
+			Granted: now, Sent: now, Answered: now.Add(time.Second),
 			Queued: time.Millisecond, Took: 2 * time.Second, Refusal: llm.Refusal{Meaning: llm.PerMinute},
-			Usage: llm.Usage{Input: 90, InputKnown: true, Output: 9, OutputKnown: true, CacheRead: 1, CacheWrite: 1, Reasoning: 1},
+			Usage: llm.Usage{Input: 90, InputKnown: true, Output: 9, OutputKnown: true, CacheRead: 1, CacheWrite: 1,
+				Reasoning: 1},
 		}
 		o.Granted(e)
 		o.Called(e)
@@ -76,11 +79,13 @@ func (r *rig) newProvider(o *outbound.Options, limiters ...*drawgate.Limiter) *p
 	if p.sim, err = simulator.New(nil); err != nil {
 		r.Fatal(err)
 	}
-	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000, CacheRead: 1_000_000, Output: 8_000_000}}}
-	p.rt = outbound.NewTransport(p.client, llm.OpenAI(), &outbound.TransportOptions{Base: p.sim.Transport(), Prices: prices, Call: func(_ *http.Request, _ *llm.Call, c *outbound.Call) error {
-		c.NoWait = true
-		return nil
-	}})
+	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000,
+		CacheRead: 1_000_000, Output: 8_000_000}}}
+	p.rt = outbound.NewTransport(p.client, llm.OpenAI(), &outbound.TransportOptions{Base: p.sim.Transport(),
+		Prices: prices, Call: func(_ *http.Request, _ *llm.Call, c *outbound.Call) error {
+			c.NoWait = true
+			return nil
+		}})
 	return p
 }
 
@@ -88,7 +93,8 @@ func (r *rig) newProvider(o *outbound.Options, limiters ...*drawgate.Limiter) *p
 func (p *provider) call(words string) error {
 	p.Helper()
 	body := fmt.Sprintf(`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":"Hello!\nsimulate: %s"}]}`, words)
-	req, err := http.NewRequestWithContext(p.Context(), http.MethodPost, "http://provider.test/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(p.Context(), http.MethodPost, "http://provider.test/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -108,14 +114,17 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		p := r.newProvider(&outbound.Options{Upstream: "openai", Breaker: outbound.Breaker{Failures: 2}}, r.limiter(quota("gpt-4o", 5)))
+		p := r.newProvider(&outbound.Options{Upstream: "openai", Breaker: outbound.Breaker{Failures: 2}},
+			r.limiter(quota("gpt-4o", 5)))
 		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{p.client.State()} })
 		r.want(1, "drawgate_upstream_circuit_state", "upstream", "openai", "model", "", "state", "closed")
-		r.want(0, "drawgate_upstream_circuit_transitions_total", "upstream", "openai", "model", "", "scope", "connections", "state", "open")
+		r.want(0, "drawgate_upstream_circuit_transitions_total", "upstream", "openai", "model", "", "scope",
+			"connections", "state", "open")
 		const up, model = "openai", "gpt-4o"
 		ended := func(want float64, outcome, status string) {
 			t.Helper()
-			r.want(want, "drawgate_upstream_calls_total", "upstream", up, "model", model, "outcome", outcome, "status", status)
+			r.want(want, "drawgate_upstream_calls_total", "upstream", up, "model", model, "outcome", outcome, "status",
+				status)
 		}
 		for _, words := range []string{"output=7 cache_read=4 delay=2s", "fault=minute"} {
 			if err := p.call(words); err != nil {
@@ -144,7 +153,8 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 		r.want(1, "drawgate_upstream_estimate_ratio", "upstream", up, "model", model, "unit", "usd_micros")
 		r.want(2, "drawgate_upstream_call_seconds", "upstream", up, "model", model)
 		r.want(2, "drawgate_upstream_answer_seconds", "upstream", up, "model", model)
-		if sum := r.family("drawgate_upstream_call_seconds").GetMetric()[0].GetHistogram().GetSampleSum(); sum < 2 || sum > 3 {
+		if sum := r.family("drawgate_upstream_call_seconds").GetMetric()[0].GetHistogram().GetSampleSum(); sum < 2 ||
+			sum > 3 {
 			t.Errorf("the calls lasted %v s together, want 2 and a little", sum)
 		}
 
@@ -164,7 +174,8 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 		}
 		ended(2, "failed", "5xx")
 		ended(1, "turned_away", "none")
-		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "model", model, "scope", "model", "state", "open")
+		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "model", model, "scope", "model",
+			"state", "open")
 		r.want(1, "drawgate_upstream_circuit_state", "upstream", up, "model", model, "state", "open")
 		r.want(0, "drawgate_upstream_circuit_state", "upstream", up, "model", model, "state", "closed")
 		r.want(60, "drawgate_upstream_circuit_retry_seconds", "upstream", up)
@@ -176,7 +187,8 @@ func TestCallsToUpstreamsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "model", model, "scope", "model", "state", "closed")
+		r.want(1, "drawgate_upstream_circuit_transitions_total", "upstream", up, "model", model, "scope", "model",
+			"state", "closed")
 		r.want(0, "drawgate_upstream_circuit_retry_seconds", "upstream", up)
 		ended(3, "succeeded", "2xx")
 	})
@@ -191,7 +203,8 @@ func TestFailedHoldsAndRunningCallsAreCounted(t *testing.T) {
 		defer l.Close()
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "up", Observer: r.m.Outbound()})
 		worst := outbound.State{Upstream: "up", Circuits: []outbound.Circuit{
-			{State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key b", State: outbound.CircuitHalfOpen},
+			{State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen},
+			{Model: "m", Series: "m", Caller: "key b", State: outbound.CircuitHalfOpen},
 		}}
 		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{c.State(), worst, c.State()} })
 		end := make(chan struct{})
@@ -200,10 +213,11 @@ func TestFailedHoldsAndRunningCallsAreCounted(t *testing.T) {
 			wg.Go(func() {
 				ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 				defer stop()
-				_, _ = outbound.Do(ctx, c, outbound.Call{Model: "m"}, func(context.Context) (int, []drawgate.Cost, error) {
-					<-end
-					return 0, nil, nil
-				})
+				_, _ = outbound.Do(ctx, c, outbound.Call{Model: "m"},
+					func(context.Context) (int, []drawgate.Cost, error) {
+						<-end
+						return 0, nil, nil
+					})
 			})
 		}
 		synctest.Wait()
@@ -233,21 +247,26 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("made-up-%d-%s", i, secret) }
 	for i := range 10_000 {
 		name := name(i)
-		o.Called(&outbound.Event{Upstream: "openai", Model: name, Outcome: outbound.NotGranted, Err: errors.New(secret), Reason: secret})
-		o.Called(&outbound.Event{Upstream: "openai", Model: name, Series: "gpt-*", Outcome: outbound.Refused, Reason: secret, Granted: time.Now()})
+		o.Called(&outbound.Event{Upstream: "openai", Model: name, Outcome: outbound.NotGranted, Err: errors.New(secret),
+			Reason: secret})
+		o.Called(&outbound.Event{Upstream: "openai", Model: name, Series: "gpt-*", Outcome: outbound.Refused,
+			Reason: secret, Granted: time.Now()})
 		r.m.GatewayAnswered("openai", "gpt-*", name)
 	}
-	r.want(10_000, "drawgate_upstream_calls_total", "upstream", "openai", "model", "other", "outcome", "not_granted", "status", "none")
+	r.want(10_000, "drawgate_upstream_calls_total", "upstream", "openai", "model", "other", "outcome", "not_granted",
+		"status", "none")
 	r.want(10_000, "drawgate_incidents_total", "upstream", "openai", "model", "gpt-*", "meaning", "unknown")
 	r.want(10_000, "drawgate_gateway_answers_total", "upstream", "openai", "model", "gpt-*", "result", "other")
 	for i := range 10_000 { // of a program whose own names are as many
 		e := &outbound.Event{
-			Upstream: fmt.Sprint("upstream", i/200), Model: fmt.Sprint("model", i%200), Granted: time.Now(), Sent: time.Now(),
+			Upstream: fmt.Sprint("upstream", i/200), Model: fmt.Sprint("model", i%200), Granted: time.Now(),
+			Sent:     time.Now(),
 			Estimate: []drawgate.Cost{drawgate.Units(fmt.Sprint("unit", i), 1)},
 		}
 		o.Granted(e)
 		o.Called(e)
-		o.Circuit(fmt.Sprint("circuit", i), &outbound.Circuit{Model: name(i), Series: "gpt-*", Caller: name(i), State: outbound.CircuitOpen})
+		o.Circuit(fmt.Sprint("circuit", i), &outbound.Circuit{Model: name(i), Series: "gpt-*", Caller: name(i),
+			State: outbound.CircuitOpen})
 	}
 	if n := len(r.family("drawgate_upstream_calls_total").GetMetric()); n > 2+50*101 {
 		t.Errorf("calls have %d series, want 100 models of each of 50 upstreams, and one more", n)
@@ -298,7 +317,8 @@ func TestRareEventsOfDeclaredModelsStartAtZero(t *testing.T) {
 // req: C11
 func TestCircuitsAreReported(t *testing.T) {
 	t.Parallel()
-	warned(t, rolling("p", "rpm", 1, time.Minute), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner, news func() []string) {
+	warned(t, rolling("p", "rpm", 1, time.Minute), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner,
+		news func() []string) {
 		circuit := func(upstream, state string) { w.Outbound().Circuit(upstream, &outbound.Circuit{State: state}) }
 		check(t, news())
 		circuit("gemini", outbound.CircuitClosed)

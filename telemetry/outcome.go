@@ -11,10 +11,12 @@ import (
 type outcome uint8
 
 const (
-	allowed     outcome = iota
-	refused             // by a limit, because others are ahead in the queue, or because a wait was too long or could not end in time
-	unavailable         // not decided: the store did not answer
-	ended               // not decided: the caller gave up or ran out of time, or the process is stopping
+	allowed outcome = iota
+	// by a limit, because others are ahead in the queue, or because a wait was too long or could
+	// not end in time
+	refused
+	unavailable // not decided: the store did not answer
+	ended       // not decided: the caller gave up or ran out of time, or the process is stopping
 	outcomes
 
 	refusedByOther = outcomes // of a policy: it had enough left, but another policy of the same take refused
@@ -54,7 +56,8 @@ func failureOf(e *drawgate.Taken) outcome {
 // decided returns the decision of a take, or nil if there is none. An error that ends a wait may
 // carry the last refusal.
 func decided(e *drawgate.Taken) *drawgate.Decision {
-	if e.Decision == nil || e.Decision.Buckets() == 0 || e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) && !errors.Is(e.Err, drawgate.ErrQueueFull) {
+	if e.Decision == nil || e.Decision.Buckets() == 0 || e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) &&
+		!errors.Is(e.Err, drawgate.ErrQueueFull) {
 		return nil
 	}
 	return e.Decision

@@ -127,7 +127,8 @@ func (r *Refusals) begin(row *refusalRow, is refusalKey, now time.Time) {
 	k.Policy, k.Tenant, k.Name = strings.Clone(k.Policy), strings.Clone(k.Tenant), strings.Clone(k.Name)
 	row.is = is
 	row.about = api.Refusal{
-		Policy: k.Policy, Tenant: k.Tenant, Key: k.Name, Reason: api.Reason(is.reason.String()), Limit: is.limit, First: now.UTC(),
+		Policy: k.Policy, Tenant: k.Tenant, Key: k.Name, Reason: api.Reason(is.reason.String()), Limit: is.limit,
+		First: now.UTC(),
 	}
 	r.rows[is] = row
 }

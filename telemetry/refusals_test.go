@@ -40,7 +40,8 @@ func TestRefusals(t *testing.T) {
 		}})
 		take := func(l *drawgate.Limiter, key string, tokens int64) {
 			t.Helper()
-			if _, err := l.Allow(t.Context(), key, drawgate.Requests(1), drawgate.Cost{Unit: "tokens", N: tokens}); err != nil {
+			if _, err := l.Allow(t.Context(), key, drawgate.Requests(1),
+				drawgate.Cost{Unit: "tokens", N: tokens}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -58,9 +59,12 @@ func TestRefusals(t *testing.T) {
 		}
 		take(l, "b", 1)
 		want := []api.Refusal{
-			{Policy: "llm", Key: "b", Reason: "paused", Count: 1, First: begin.Add(2 * time.Second), Last: begin.Add(2 * time.Second)},
-			{Policy: "llm", Key: "a", Reason: "limited", Limit: "rpm", Unit: "requests", Count: 2, First: begin.Add(time.Second), Last: begin.Add(2 * time.Second), Asked: 1, Max: 2},
-			{Policy: "llm", Key: "a", Reason: "limited", Limit: "tpm", Unit: "tokens", Count: 1, First: begin, Last: begin, Asked: 40, Remaining: 30, Max: 100},
+			{Policy: "llm", Key: "b", Reason: "paused", Count: 1, First: begin.Add(2 * time.Second),
+				Last: begin.Add(2 * time.Second)},
+			{Policy: "llm", Key: "a", Reason: "limited", Limit: "rpm", Unit: "requests", Count: 2,
+				First: begin.Add(time.Second), Last: begin.Add(2 * time.Second), Asked: 1, Max: 2},
+			{Policy: "llm", Key: "a", Reason: "limited", Limit: "tpm", Unit: "tokens", Count: 1, First: begin,
+				Last: begin, Asked: 40, Remaining: 30, Max: 100},
 		}
 		got, dropped := r.List()
 		if diff := cmp.Diff(want, got); diff != "" || dropped {
@@ -95,7 +99,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 		t.Fatalf("%d, dropped %v, the latest is %q", len(got), dropped, got[0].Key)
 	}
 	for i, f := range got {
-		if late := strings.HasPrefix(f.Key, "late-"); late != (i < api.MaxRefusals-1) || f.Count != 1 || len(f.Key) > 256 {
+		if late := strings.HasPrefix(f.Key, "late-"); late != (i < api.MaxRefusals-1) || f.Count != 1 ||
+			len(f.Key) > 256 {
 			t.Errorf("%d: %q, %d refusals", i, f.Key, f.Count)
 		}
 	}

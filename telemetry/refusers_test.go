@@ -41,7 +41,8 @@ func (r *rig) ended(policy string, allowed, refused, byOther float64) {
 func TestRefusalCountsForThePolicyThatRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	l, asks := r.several(rolling("global", "rpm", 100, time.Hour), rolling("user", "rpm", 2, time.Hour), rolling("model", "rpm", 3, time.Hour))
+	l, asks := r.several(rolling("global", "rpm", 100, time.Hour), rolling("user", "rpm", 2, time.Hour),
+		rolling("model", "rpm", 3, time.Hour))
 	take := func(asks ...drawgate.Ask) {
 		t.Helper()
 		if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: asks}); err != nil {

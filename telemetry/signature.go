@@ -66,7 +66,8 @@ func Verify(secret, body []byte, header string, now time.Time, tolerance time.Du
 		return fmt.Errorf("%w: it was made with a different secret, or for a different body", ErrSignature)
 	}
 	if age := now.Sub(time.Unix(at, 0)); age.Abs() > tolerance {
-		return fmt.Errorf("%w: it was made at %s, more than %v from now", ErrSignature, time.Unix(at, 0).UTC().Format(time.RFC3339), tolerance)
+		return fmt.Errorf("%w: it was made at %s, more than %v from now", ErrSignature,
+			time.Unix(at, 0).UTC().Format(time.RFC3339), tolerance)
 	}
 	return nil
 }

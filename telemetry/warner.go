@@ -91,7 +91,8 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 		opts = &WarnerOptions{}
 	}
 	w := &Warner{
-		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(), circuits: newTable(maxCircuits, newCircuitWatch),
+		opts: *opts, sinks: sinks, table: newTable(maxPolicies, newPolicyWatch), marks: newMarks(),
+		circuits: newTable(maxCircuits, newCircuitWatch),
 		box: outbox.New(pending, func(_ context.Context, call func()) error {
 			call()
 			return nil

@@ -25,7 +25,8 @@ import (
 
 // warned runs f in a bubble with a limiter that a Warner watches. news returns the warnings since
 // it was last called.
-func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions, f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
+func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions,
+	f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		warnings := make(chan string, 10_000)
@@ -98,7 +99,8 @@ func TestRefusalsAreSampled(t *testing.T) {
 // req: D9 C11
 func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 100}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day,
+		Amount: 100}}}
 	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
 		for range 2 { // days
 			allow(t, l, "k", 49)
@@ -125,7 +127,8 @@ func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 // req: D9
 func TestMilestonesHaveHysteresis(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket, Window: 100 * time.Second, Amount: 100}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket,
+		Window: 100 * time.Second, Amount: 100}}}
 	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
 		allow(t, l, "k", 82)
 		check(t, news(), "milestone rate 50%", "milestone rate 80%")
@@ -158,7 +161,8 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 	}
 	r := &rig{T: t, reg: reg}
 	p := rolling("p", "rpm", 1, time.Hour)
-	warned(t, p, &telemetry.WarnerOptions{Metrics: m}, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+	warned(t, p, &telemetry.WarnerOptions{Metrics: m}, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner,
+		news func() []string) {
 		for i := range 1000 {
 			allow(t, l, fmt.Sprint(i), 1)
 		}
@@ -175,7 +179,8 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 // reported, and more of the higher milestones.
 func TestSmallLimitsAreReportedSparingly(t *testing.T) {
 	t.Parallel()
-	warned(t, rolling("p", "rpm", 5, time.Hour), nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+	warned(t, rolling("p", "rpm", 5, time.Hour), nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner,
+		news func() []string) {
 		for i := range 1000 {
 			for range 5 {
 				allow(t, l, fmt.Sprint(i), 1)
@@ -185,7 +190,8 @@ func TestSmallLimitsAreReportedSparingly(t *testing.T) {
 		for _, line := range news() {
 			count[line]++
 		}
-		if want := (map[string]int{"milestone rpm 50%": 1, "milestone rpm 80%": 2, "milestone rpm 100%": 4}); !maps.Equal(count, want) {
+		if want := (map[string]int{"milestone rpm 50%": 1, "milestone rpm 80%": 2,
+			"milestone rpm 100%": 4}); !maps.Equal(count, want) {
 			t.Errorf("told %v, want %v", count, want)
 		}
 	})
@@ -284,7 +290,8 @@ func TestRefusalByAShareSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.String()
-		if strings.Contains(text, "5 of 5") || strings.Contains(text, "used=5") || !strings.Contains(text, "this process's share") {
+		if strings.Contains(text, "5 of 5") || strings.Contains(text, "used=5") ||
+			!strings.Contains(text, "this process's share") {
 			t.Errorf("one of five was admitted:\n%s", text)
 		}
 		if n := strings.Count(text, "RateLimiterFallbackActivated"); n != 1 {
@@ -307,7 +314,8 @@ func TestDivergencesAreSummedUp(t *testing.T) {
 		w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 		time.Sleep(61 * time.Second)
 		w.Close()
-		if len(warnings) != 1 || warnings[0].Kind != telemetry.ShadowDivergence || warnings[0].WouldRefuse != 5 || warnings[0].WouldAllow != 1 {
+		if len(warnings) != 1 || warnings[0].Kind != telemetry.ShadowDivergence || warnings[0].WouldRefuse != 5 ||
+			warnings[0].WouldAllow != 1 {
 			t.Errorf("told %+v", warnings)
 		}
 	})
@@ -319,7 +327,8 @@ func TestSlowSinkDelaysNoDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		r := newRig(t, nil)
-		w := telemetry.NewWarner(&telemetry.WarnerOptions{BackendEvery: 1, Metrics: r.m}, func(*telemetry.Warning) { <-free })
+		w := telemetry.NewWarner(&telemetry.WarnerOptions{BackendEvery: 1, Metrics: r.m},
+			func(*telemetry.Warning) { <-free })
 		failed := w.Guard().BackendError
 		start := time.Now()
 		for range 1000 {
@@ -356,7 +365,9 @@ func TestLogHidesKeys(t *testing.T) {
 		t.Fatal("the store answered, want an error")
 	}
 	g := w.Guard()
-	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"), Fault: store.FaultConfiguration}})
+	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(),
+		Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"),
+			Fault: store.FaultConfiguration}})
 	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()
@@ -380,7 +391,8 @@ func TestLogHidesKeys(t *testing.T) {
 			t.Errorf("got a line without a message, or without the store's error: %s", line)
 		}
 	}
-	check(t, got, "INFO milestone rpm 50", "WARN milestone rpm 100", "WARN limit_exceeded rpm 0", "WARN backend_error  0", "WARN fallback_activated  0",
+	check(t, got, "INFO milestone rpm 50", "WARN milestone rpm 100", "WARN limit_exceeded rpm 0",
+		"WARN backend_error  0", "WARN fallback_activated  0",
 		"INFO fallback_ended  0", "INFO shadow_divergence  0")
 }
 
@@ -391,7 +403,8 @@ func TestRefusalOfALargeTakeSaysWhatItAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text string
 		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { text = w.Message() })
-		l, err := drawgate.New(memstore.New(nil), rolling("p", "budget", 10, time.Hour), &drawgate.Options{Observer: w.Observer()})
+		l, err := drawgate.New(memstore.New(nil), rolling("p", "budget", 10, time.Hour),
+			&drawgate.Options{Observer: w.Observer()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,8 @@ const (
 )
 
 // kinds are all of them.
-var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence, CircuitOpened, CircuitClosed, StoreLost, Incident}
+var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence,
+	CircuitOpened, CircuitClosed, StoreLost, Incident}
 
 // position returns the index of a kind in kinds.
 func (k Kind) position() int {
@@ -50,11 +51,14 @@ type Warning struct {
 	Period     string // see the func Period
 	Identifier string // the key's hash, see Hasher; "" if the warning is about many keys
 
-	Percent    int           // Milestone: 50, 80, 95 or 100: the highest one that is reached now
-	From       int           // Milestone: the lowest one that was newly reached; one take may pass several
-	Used, Most int64         // Milestone, LimitExceeded: units that count now, and that may count at the take's priority
-	Asked      int64         // LimitExceeded: units that the refused take asked for
-	Fallback   bool          // LimitExceeded: refused by this process's share while the store is unavailable; the true usage is then unknown
+	Percent int // Milestone: 50, 80, 95 or 100: the highest one that is reached now
+	From    int // Milestone: the lowest one that was newly reached; one take may pass several
+	// Milestone, LimitExceeded: units that count now, and that may count at the take's priority
+	Used, Most int64
+	Asked      int64 // LimitExceeded: units that the refused take asked for
+	// LimitExceeded: refused by this process's share while the store is unavailable; the true usage
+	// is then unknown
+	Fallback   bool
 	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
 	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends
 
@@ -103,9 +107,11 @@ func (w *Warning) event() string {
 	case BackendError:
 		return fmt.Sprintf("the store failed (%s)", w.Fault)
 	case FallbackActivated:
-		return guard.FallbackEvent + ": the store is unavailable, this process decides by itself, as the fallback of each limit says"
+		return guard.FallbackEvent +
+			": the store is unavailable, this process decides by itself, as the fallback of each limit says"
 	case FallbackEnded:
-		return fmt.Sprintf("the store is back after %s; takes decided without it: %d", w.Outage.Round(time.Millisecond), w.Decided)
+		return fmt.Sprintf("the store is back after %s; takes decided without it: %d", w.Outage.Round(time.Millisecond),
+			w.Decided)
 	case ShadowDivergence:
 		return fmt.Sprintf("policy %q in shadow would have refused %d takes that were allowed, and allowed %d that were refused",
 			w.Policy, w.WouldRefuse, w.WouldAllow)

@@ -77,7 +77,8 @@ func (w *Warner) exceeded(p *policyWatch, b *store.BucketCost, i int, r *drawgat
 // about makes a warning of one limit of one bucket.
 func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult) *Warning {
 	return &Warning{
-		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.UnitRequests), Period: Period(r.Limit),
+		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.UnitRequests),
+		Period:     Period(r.Limit),
 		Identifier: w.opts.Hasher.Key(*key), Used: r.Max - r.Remaining, Most: r.Max, ResetAt: r.ResetAt(),
 	}
 }
@@ -92,7 +93,8 @@ func (w *Warner) sum(now time.Time, all bool) {
 	w.table.each(func(p *policyWatch) {
 		p.limits.each(func(l *limitWatch) {
 			if n := l.refusals.Rest(at); n > 0 {
-				w.tell(&Warning{Kind: LimitExceeded, At: now, Policy: l.policy, Limit: l.limit, Period: l.period, Suppressed: n})
+				w.tell(&Warning{Kind: LimitExceeded, At: now, Policy: l.policy, Limit: l.limit, Period: l.period,
+					Suppressed: n})
 			}
 			for i := range l.milestones {
 				if n := l.milestones[i].Rest(at); n > 0 {

@@ -50,7 +50,8 @@ func newReceiver(t *testing.T, script ...http.HandlerFunc) *receiver {
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
-	if err := telemetry.Verify(secret, body, req.Header.Get(telemetry.SignatureHeader), time.Now(), time.Minute); err != nil {
+	if err := telemetry.Verify(secret, body, req.Header.Get(telemetry.SignatureHeader), time.Now(),
+		time.Minute); err != nil {
 		r.t.Error(err)
 	}
 	r.mu.Lock()
@@ -64,7 +65,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	defer r.mu.Unlock()
 	var e telemetry.Event
-	if err := json.Unmarshal(body, &e); err != nil || req.Method != http.MethodPost || req.Header.Get("Content-Type") != "application/json" {
+	if err := json.Unmarshal(body, &e); err != nil || req.Method != http.MethodPost ||
+		req.Header.Get("Content-Type") != "application/json" {
 		r.t.Errorf("%s of %s: %v", req.Method, req.Header.Get("Content-Type"), err)
 	}
 	if req.Header.Get("Drawgate-Event") != string(e.Kind) || req.Header.Get("Drawgate-Id") != e.ID {
@@ -110,8 +112,9 @@ func hook(t *testing.T, address string, opts telemetry.WebhookOptions) (*telemet
 
 func milestone(percent int) *telemetry.Warning {
 	return &telemetry.Warning{
-		Kind: telemetry.Milestone, At: time.Now(), Policy: "p", Limit: "rpd", Unit: "requests", Period: "day", Identifier: "0123456789ab",
-		Percent: percent, Used: int64(percent), Most: 100, ResetAt: time.Now().Add(time.Hour),
+		Kind: telemetry.Milestone, At: time.Now(), Policy: "p", Limit: "rpd", Unit: "requests", Period: "day",
+		Identifier: "0123456789ab",
+		Percent:    percent, Used: int64(percent), Most: 100, ResetAt: time.Now().Add(time.Hour),
 	}
 }
 
@@ -182,7 +185,8 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	var kinds []string
 	for i, e := range events {
 		kinds = append(kinds, string(e.Kind))
-		if e.Version != 1 || e.Instance != "node-1" || e.ID == "" || e.Message == "" || time.Since(e.At) > time.Minute || i > 0 && e.ID == events[0].ID {
+		if e.Version != 1 || e.Instance != "node-1" || e.ID == "" || e.Message == "" ||
+			time.Since(e.At) > time.Minute || i > 0 && e.ID == events[0].ID {
 			t.Errorf("event %d: got %+v, want version, instance, a new id, a message and the time", i, e)
 		}
 		if all := fmt.Sprintf("%+v", e); strings.Contains(all, "4711") || strings.Contains(all, "connection refused") {
@@ -190,7 +194,8 @@ func TestLimitWarningsArePosted(t *testing.T) {
 		}
 	}
 	check(t, kinds, "milestone", "milestone", "limit_exceeded", "fallback_activated", "fallback_ended")
-	if e := events[2]; e.Policy != "tiers" || e.Limit != "rpm" || e.Period != "minute" || e.Used != 2 || e.Most != 2 || e.RetryAfterMS < 50_000 || e.ResetAt == nil {
+	if e := events[2]; e.Policy != "tiers" || e.Limit != "rpm" || e.Period != "minute" || e.Used != 2 || e.Most != 2 ||
+		e.RetryAfterMS < 50_000 || e.ResetAt == nil {
 		t.Errorf("got %+v, want the refusal by limit rpm of policy tiers", e)
 	}
 	m.want(5, "drawgate_webhook_deliveries_total", "result", "delivered")
@@ -251,7 +256,8 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 		t.Errorf("got %d calls and the events %+v", calls, events)
 	}
 	m.want(2, "drawgate_webhook_deliveries_total", "result", "rejected")
-	if s := log.String(); strings.Count(s, "\n") != 2 || strings.Contains(s, "secret-path") || strings.Contains(s, "hush") || !strings.Contains(s, "307") {
+	if s := log.String(); strings.Count(s, "\n") != 2 || strings.Contains(s, "secret-path") ||
+		strings.Contains(s, "hush") || !strings.Contains(s, "307") {
 		t.Errorf("got the log %q, want two lines with the status 307 and without the address", s)
 	}
 }
@@ -268,7 +274,8 @@ func TestUnreachableReceiverIsCounted(t *testing.T) {
 		<-warned // whoever warns does not wait for this
 		return http.DefaultTransport.RoundTrip(r)
 	})
-	h, m, log := hook(t, "http://127.0.0.1:1/hush", telemetry.WebhookOptions{Queue: 5, Attempts: 3, Backoff: 20 * time.Millisecond, Transport: network})
+	h, m, log := hook(t, "http://127.0.0.1:1/hush", telemetry.WebhookOptions{Queue: 5, Attempts: 3,
+		Backoff: 20 * time.Millisecond, Transport: network})
 	for range 1000 {
 		h.Warn(milestone(80))
 	}
@@ -281,7 +288,8 @@ func TestUnreachableReceiverIsCounted(t *testing.T) {
 	if gaveUp < 5 || gaveUp > 6 || gaveUp+dropped != 1000 {
 		t.Errorf("%v were given up, %v dropped", gaveUp, dropped)
 	}
-	if s := log.String(); strings.Contains(s, "hush") || strings.Contains(s, string(secret)) || !strings.Contains(s, "connection refused") {
+	if s := log.String(); strings.Contains(s, "hush") || strings.Contains(s, string(secret)) ||
+		!strings.Contains(s, "connection refused") {
 		t.Errorf("got the log %q, want the error without address and secret", s)
 	}
 	h.Warn(milestone(80)) // after the end
@@ -309,7 +317,8 @@ func TestCloseIsBounded(t *testing.T) {
 	<-second
 	start := time.Now()
 	err := h.Close()
-	if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "3 events") || took > 10*time.Second || took < 200*time.Millisecond {
+	if took := time.Since(start); err == nil || !strings.Contains(err.Error(), "3 events") || took > 10*time.Second ||
+		took < 200*time.Millisecond {
 		t.Errorf("it took %v: %v", took, err)
 	}
 	m.want(3, "drawgate_webhook_deliveries_total", "result", "dropped")
@@ -336,7 +345,8 @@ func TestPausesGrow(t *testing.T) {
 			Transport: roundTrip(func(req *http.Request) (*http.Response, error) {
 				at = append(at, time.Now())
 				signatures = append(signatures, req.Header.Get(telemetry.SignatureHeader))
-				res := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody}
+				res := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{},
+					Body: http.NoBody}
 				switch len(at) {
 				case 1:
 					return nil, errors.New("no route")
@@ -356,7 +366,8 @@ func TestPausesGrow(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		mean := []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, 20 * time.Second, 16 * time.Second, 20 * time.Second, 20 * time.Second}
+		mean := []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, 20 * time.Second, 16 * time.Second,
+			20 * time.Second, 20 * time.Second}
 		if len(at) != 8 {
 			t.Fatalf("got %d attempts", len(at))
 		}
@@ -418,7 +429,8 @@ func TestOnlyChosenMilestonesArePosted(t *testing.T) {
 	r := newReceiver(t)
 	h, _, _ := hook(t, r.URL, telemetry.WebhookOptions{Milestones: []int{80}})
 	w := telemetry.NewWarner(nil, h.Warn)
-	l, err := drawgate.New(memstore.New(nil), rolling("p", "rpm", 10, time.Minute), &drawgate.Options{Observer: w.Observer()})
+	l, err := drawgate.New(memstore.New(nil), rolling("p", "rpm", 10, time.Minute),
+		&drawgate.Options{Observer: w.Observer()})
 	if err != nil {
 		t.Fatal(err)
 	}

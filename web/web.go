@@ -26,7 +26,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // mediaTypes are those of the files, by the ends of their names.
 var mediaTypes = map[string]string{
-	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml",
 }
 
 // Handler serves the page. It is the same for everybody, and has nothing of what the server knows:

@@ -20,7 +20,8 @@ func (w *Writer) Observer() *outbound.Observer {
 // granted writes that a call was granted, before it is sent.
 func (w *Writer) granted(e *outbound.Event) {
 	l := audit.Line{
-		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model, Policy: policy(&e.Decision),
+		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model,
+		Policy:  policy(&e.Decision),
 		Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
 	}
 	w.mu.Lock()

@@ -21,8 +21,10 @@ type Options struct {
 	PartSize int64         // bytes after which another file is begun; 0 means 64 MiB
 	PartAge  time.Duration // age at which another file is begun; 0 means 24h
 	MaxAge   time.Duration // how long files are kept, by when they were last written; 0 means 35 days
-	MaxSize  int64         // bytes of all files in the folder, beyond which the oldest are deleted; each counts as 1 MiB at least; 0 means 16 GiB
-	Logger   *slog.Logger  // nil discards
+	// bytes of all files in the folder, beyond which the oldest are deleted; each counts as 1 MiB
+	// at least; 0 means 16 GiB
+	MaxSize int64
+	Logger  *slog.Logger // nil discards
 }
 
 const (
@@ -131,7 +133,8 @@ func (w *Writer) end() error {
 // begin opens the next file, whose first line says whose it is.
 func (w *Writer) begin(now time.Time) error {
 	w.part++
-	name := filepath.Join(w.dir, fmt.Sprintf("%s%s-%s-%04d%s", audit.Prefix, now.UTC().Format("20060102T150405Z"), w.run, w.part, audit.Suffix))
+	name := filepath.Join(w.dir, fmt.Sprintf("%s%s-%s-%04d%s", audit.Prefix, now.UTC().Format("20060102T150405Z"),
+		w.run, w.part, audit.Suffix))
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the folder is the operator's, and others of the group may audit
 	if err != nil {
 		w.part--
@@ -139,7 +142,8 @@ func (w *Writer) begin(now time.Time) error {
 	}
 	w.file, w.size, w.begun, w.looked, w.torn = f, 0, now, now, false
 	w.prune(now)
-	if err := w.put(&audit.Line{Event: audit.Opened, Version: audit.Version, Run: w.run, Host: w.host, Part: w.part}, now); err != nil {
+	if err := w.put(&audit.Line{Event: audit.Opened, Version: audit.Version, Run: w.run, Host: w.host, Part: w.part},
+		now); err != nil {
 		return err
 	}
 	w.path = name
@@ -245,7 +249,8 @@ func (w *Writer) report(err error, now time.Time) {
 		return
 	}
 	w.logged = now
-	w.opts.Logger.Error("the ledger could not be written, and an audit will find a gap", "dir", w.dir, "lost", w.lost, "error", err)
+	w.opts.Logger.Error("the ledger could not be written, and an audit will find a gap", "dir", w.dir, "lost", w.lost,
+		"error", err)
 }
 
 // watch synchronizes the file in a second, if there is something to do. The caller holds mu.

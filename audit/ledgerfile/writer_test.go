@@ -25,7 +25,8 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-var quotas = []audit.Quota{{Name: "all", Limits: []audit.Limit{{Name: "rpm", Amount: 1_000_000, Window: audit.Rolling}}}}
+var quotas = []audit.Quota{{Name: "all", Limits: []audit.Limit{{Name: "rpm", Amount: 1_000_000,
+	Window: audit.Rolling}}}}
 
 func open(t *testing.T, dir string, opts *ledgerfile.Options) *ledgerfile.Writer {
 	t.Helper()
@@ -55,7 +56,8 @@ func call(w *ledgerfile.Writer, id uint64) {
 
 // begin writes that a call was granted.
 func begin(w *ledgerfile.Writer, id uint64) *outbound.Event {
-	e := &outbound.Event{ID: id, Upstream: "u", Owner: "o", Model: "m", Granted: time.Now(), Estimate: []drawgate.Cost{drawgate.Units("requests", 1), drawgate.Units("tokens", 1000)}}
+	e := &outbound.Event{ID: id, Upstream: "u", Owner: "o", Model: "m", Granted: time.Now(),
+		Estimate: []drawgate.Cost{drawgate.Units("requests", 1), drawgate.Units("tokens", 1000)}}
 	w.Observer().Granted(e)
 	return e
 }
@@ -91,7 +93,8 @@ func TestNothingIsLostBetweenFiles(t *testing.T) {
 	if n := len(parts(t, dir)); n < 5 {
 		t.Errorf("%d files, want many", n)
 	}
-	if r.Verdict != audit.Within || r.Calls != 200 || r.Settled != 200 || len(r.Runs) != 1 || !r.Runs[0].Closed || r.Limits[0].Most.Units != 200 {
+	if r.Verdict != audit.Within || r.Calls != 200 || r.Settled != 200 || len(r.Runs) != 1 || !r.Runs[0].Closed ||
+		r.Limits[0].Most.Units != 200 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -189,7 +192,8 @@ func TestMissingLinesAreAGap(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r := replay(t, dir); r.Verdict != c.verdict || r.Missing != c.missing || r.Damaged != c.damaged {
-				t.Errorf("got %q, %d missing, %d damaged, want %q, %d, %d", r.Verdict, r.Missing, r.Damaged, c.verdict, c.missing, c.damaged)
+				t.Errorf("got %q, %d missing, %d damaged, want %q, %d, %d", r.Verdict, r.Missing, r.Damaged, c.verdict,
+					c.missing, c.damaged)
 			}
 		})
 	}
@@ -206,8 +210,10 @@ func TestRunningCallsAreShown(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		running := replay(t, dir)
-		if age := time.Since(running.Until); running.Lines < 8 || age > audit.AliveEvery*time.Second || running.Unended != 1 {
-			t.Errorf("got %d lines, the last one %v old, want one at least every %d seconds", running.Lines, age, audit.AliveEvery)
+		if age := time.Since(running.Until); running.Lines < 8 || age > audit.AliveEvery*time.Second ||
+			running.Unended != 1 {
+			t.Errorf("got %d lines, the last one %v old, want one at least every %d seconds", running.Lines, age,
+				audit.AliveEvery)
 		}
 		e.Sent, e.Ended = time.Now(), time.Now()
 		w.Observer().Ended(e)
@@ -277,8 +283,10 @@ func TestKilledProcess(t *testing.T) {
 			t.Errorf("call %s was sent, and is not in the ledger", id)
 		}
 	}
-	if r := replay(t, dir); r.Missing != 0 || r.Damaged != 0 || r.Orphans != 0 || r.Verdict != audit.Within || int(r.Calls) < len(sent)-1 {
-		t.Errorf("got %d calls, %d missing, %d damaged, %d orphans, %q, for %d calls", r.Calls, r.Missing, r.Damaged, r.Orphans, r.Verdict, len(sent))
+	if r := replay(t, dir); r.Missing != 0 || r.Damaged != 0 || r.Orphans != 0 || r.Verdict != audit.Within ||
+		int(r.Calls) < len(sent)-1 {
+		t.Errorf("got %d calls, %d missing, %d damaged, %d orphans, %q, for %d calls", r.Calls, r.Missing, r.Damaged,
+			r.Orphans, r.Verdict, len(sent))
 	}
 }
 
@@ -330,7 +338,8 @@ func TestEndsAreWrittenBeforeTheyAreSettled(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, nil)
 	store := memstore.New(nil)
-	l, err := drawgate.New(store, drawgate.Policy{Name: "m", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
+	l, err := drawgate.New(store, drawgate.Policy{Name: "m",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,12 +348,15 @@ func TestEndsAreWrittenBeforeTheyAreSettled(t *testing.T) {
 	quota := watched{outbound.PerModel("o", l), func() {
 		ends++
 		if r := replay(t, dir); r.Calls != ends || r.Settled+r.Refunded != ends || r.Unended != 0 {
-			t.Errorf("settlement %d: the ledger has %d calls, %d settled, %d refunded, %d without an end", ends, r.Calls, r.Settled, r.Refunded, r.Unended)
+			t.Errorf("settlement %d: the ledger has %d calls, %d settled, %d refunded, %d without an end", ends,
+				r.Calls, r.Settled, r.Refunded, r.Unended)
 		}
 	}}
 	c := outbound.New(quota, &outbound.Options{Upstream: "u", Observer: w.Observer()})
-	for _, failure := range []error{nil, io.ErrUnexpectedEOF, &outbound.RefusedError{Until: time.Now().Add(time.Millisecond)}} {
-		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "m"}, func(context.Context) (int, []drawgate.Cost, error) { return 0, nil, failure })
+	for _, failure := range []error{nil, io.ErrUnexpectedEOF,
+		&outbound.RefusedError{Until: time.Now().Add(time.Millisecond)}} {
+		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "m"},
+			func(context.Context) (int, []drawgate.Cost, error) { return 0, nil, failure })
 	}
 	if ends != 3 {
 		t.Errorf("%d calls were settled, want 3", ends)

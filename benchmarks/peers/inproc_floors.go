@@ -12,15 +12,17 @@ import (
 func inprocFloors() []lim.Inproc {
 	return []lim.Inproc{
 		{Name: "floor-timenow", Alg: "only time.Now", New: func(lim.Spec) (lim.Limiter, error) {
-			return lim.Func(func(context.Context, string, int) (bool, error) { return time.Now().Unix() != 0, nil }), nil
+			return lim.Func(func(context.Context, string, int) (bool, error) { return time.Now().Unix() != 0, nil }),
+				nil
 		}},
 		{Name: "floor-gcra-atomic", Alg: "GCRA, one CAS and the clock", New: func(s lim.Spec) (lim.Limiter, error) {
 			g := &gcraWord{gcra: newGCRA(s)}
 			return lim.Func(func(_ context.Context, _ string, n int) (bool, error) { return g.allow(n), nil }), nil
 		}},
-		{Name: "floor-gcra-sharded-map", Alg: "GCRA, 256 locked Go maps of values", Keyed: true, New: func(s lim.Spec) (lim.Limiter, error) {
-			return newShardedGCRA(s), nil
-		}},
+		{Name: "floor-gcra-sharded-map", Alg: "GCRA, 256 locked Go maps of values", Keyed: true,
+			New: func(s lim.Spec) (lim.Limiter, error) {
+				return newShardedGCRA(s), nil
+			}},
 	}
 }
 

@@ -48,7 +48,8 @@ func sentinelHotspot(s lim.Spec) (lim.Limiter, error) {
 		Threshold: int64(s.PerSecond()), DurationInSec: 1, ParamsMaxCapacity: 2_000_000,
 	}})
 	return lim.Func(func(_ context.Context, k string, n int) (bool, error) {
-		return sentinelEntry(res, api.WithTrafficType(base.Inbound), api.WithBatchCount(uint32(n)), api.WithArgs(k)), nil
+		return sentinelEntry(res, api.WithTrafficType(base.Inbound), api.WithBatchCount(uint32(n)), api.WithArgs(k)),
+			nil
 	}), err
 }
 

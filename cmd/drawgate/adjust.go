@@ -84,7 +84,8 @@ func (a *app) adjustHere(cmd *cobra.Command, f *adjustFlags) (out api.AdjustAnsw
 	if err != nil {
 		return out, err
 	}
-	done, err := s.engine.Adjust(cmd.Context(), engine.Ask{Policy: name, Tenant: s.tenant, Key: f.key}, f.limit, f.used, f.reason)
+	done, err := s.engine.Adjust(cmd.Context(), engine.Ask{Policy: name, Tenant: s.tenant, Key: f.key}, f.limit, f.used,
+		f.reason)
 	return api.AdjustAnswer{Policy: name, Limit: done.Limit, Was: done.Was, Used: done.Used, Debt: done.Debt}, err
 }
 
@@ -94,6 +95,7 @@ func (a *app) adjustRemote(cmd *cobra.Command, f *adjustFlags) (out api.AdjustAn
 		return out, err
 	}
 	defer c.Close()
-	out, err = c.Adjust(cmd.Context(), api.AdjustRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key, Limit: f.limit, Used: &f.used, Reason: f.reason})
+	out, err = c.Adjust(cmd.Context(), api.AdjustRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key, Limit: f.limit,
+		Used: &f.used, Reason: f.reason})
 	return out, adminError(err)
 }

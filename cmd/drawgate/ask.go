@@ -37,7 +37,8 @@ func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 // completePolicy completes the flag --policy with the names of the configuration's policies.
 func (a *app) completePolicy(cmd *cobra.Command) {
 	// Errors while completing a command line are not shown to the user.
-	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string,
+		cobra.ShellCompDirective) {
 		s, err := a.resolveLimits(a.flags)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
@@ -49,16 +50,21 @@ func (a *app) completePolicy(cmd *cobra.Command) {
 // amounts adds the flags that say how much, and at which priority.
 func (f *askFlags) amounts(cmd *cobra.Command) {
 	cmd.Flags().Int64VarP(&f.n, "requests", "n", 1, "requests to take")
-	cmd.Flags().StringArrayVar(&f.costs, "cost", nil, "UNIT=N: units to take, such as tokens=500; may be given several times")
-	cmd.Flags().IntVar(&f.priority, "priority", 0, "0 to 9: a limit may reserve a share for higher priorities, and waiting takes are served in this order")
+	cmd.Flags().StringArrayVar(&f.costs, "cost", nil,
+		"UNIT=N: units to take, such as tokens=500; may be given several times")
+	cmd.Flags().IntVar(&f.priority, "priority", 0,
+		"0 to 9: a limit may reserve a share for higher priorities, and waiting takes are served in this order")
 }
 
 // take adds the flags of a take.
 func (f *askFlags) take(cmd *cobra.Command) {
 	f.amounts(cmd)
-	cmd.Flags().StringArrayVar(&f.buckets, "bucket", nil, "POLICY/KEY: instead of --policy and --key; may be given several times: all or nothing")
-	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: a note for the history, such as task=embed; may be given several times")
-	durationVar(cmd, &f.wait, "wait", 0, "wait until the take fits, for at most this long (30s, 5m); it is refused at once if it cannot fit by then")
+	cmd.Flags().StringArrayVar(&f.buckets, "bucket", nil,
+		"POLICY/KEY: instead of --policy and --key; may be given several times: all or nothing")
+	cmd.Flags().StringArrayVar(&f.labels, "label", nil,
+		"NAME=VALUE: a note for the history, such as task=embed; may be given several times")
+	durationVar(cmd, &f.wait, "wait", 0,
+		"wait until the take fits, for at most this long (30s, 5m); it is refused at once if it cannot fit by then")
 }
 
 // request converts the flags to a request to the engine.
@@ -114,7 +120,8 @@ func parseLabels(list []string) (labels []drawgate.Label, err error) {
 // several makes an ask for each bucket, with those costs whose units its policy counts. counts says
 // which these are.
 func (f *askFlags) several(
-	cmd *cobra.Command, tenant string, costs []drawgate.Cost, counts func(policy string) (func(unit string) bool, error),
+	cmd *cobra.Command, tenant string, costs []drawgate.Cost,
+	counts func(policy string) (func(unit string) bool, error),
 ) (asks []engine.Ask, err error) {
 	if cmd.Flags().Changed("policy") || cmd.Flags().Changed("key") {
 		return nil, usage("give either --bucket, or --policy and --key")

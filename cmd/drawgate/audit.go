@@ -59,11 +59,16 @@ Exit codes:
 			return a.audit(cmd.Context(), args, &f)
 		}),
 	}
-	cmd.Flags().StringVar(&f.preset, "preset", "", "judge by the limits of a preset of drawgate simulate, instead of the file's")
-	cmd.Flags().StringVar(&f.quotas, "quotas", "", "judge by the limits of a JSON file of drawgate simulate, instead of the file's")
-	cmd.Flags().StringArrayVar(&f.limits, "limit", nil, "change the amount of a limit, as POLICY/LIMIT=AMOUNT, or QUOTA/LIMIT=AMOUNT of a preset; may be repeated")
-	cmd.Flags().StringVar(&f.windows, "windows", "", "judge rolling limits only by rolling or only by aligned windows (default both)")
-	durationVar(cmd, &f.margin, "margin", 0, "how long after it was granted a call is counted at the latest; 0: as late as its answer (default: the limit's margin in the file, otherwise 2s)")
+	cmd.Flags().StringVar(&f.preset, "preset", "",
+		"judge by the limits of a preset of drawgate simulate, instead of the file's")
+	cmd.Flags().StringVar(&f.quotas, "quotas", "",
+		"judge by the limits of a JSON file of drawgate simulate, instead of the file's")
+	cmd.Flags().StringArrayVar(&f.limits, "limit", nil,
+		"change the amount of a limit, as POLICY/LIMIT=AMOUNT, or QUOTA/LIMIT=AMOUNT of a preset; may be repeated")
+	cmd.Flags().StringVar(&f.windows, "windows", "",
+		"judge rolling limits only by rolling or only by aligned windows (default both)")
+	durationVar(cmd, &f.margin, "margin", 0,
+		"how long after it was granted a call is counted at the latest; 0: as late as its answer (default: the limit's margin in the file, otherwise 2s)")
 	durationVar(cmd, &f.clockError, "clock-error", 0, "by how much the clocks of gateways and providers can differ")
 	return cmd
 }
@@ -84,7 +89,8 @@ func (a *app) audit(ctx context.Context, ledgers []string, f *auditFlags) error 
 	if f.windows != "" && f.windows != string(audit.Rolling) && f.windows != string(audit.Aligned) {
 		return usage("--windows %s is neither rolling nor aligned", f.windows)
 	}
-	r, err := audit.Replay(ctx, ledgers, quotas, &audit.Options{ClockError: f.clockError, Windows: audit.Window(f.windows)})
+	r, err := audit.Replay(ctx, ledgers, quotas, &audit.Options{ClockError: f.clockError,
+		Windows: audit.Window(f.windows)})
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}
@@ -143,16 +149,21 @@ func (a *app) printAudit(r *audit.Report) {
 		hosts = append(hosts, cmp.Or(run.Host, run.ID))
 	}
 	slices.Sort(hosts)
-	a.printf("%s on %s, %s to %s UTC, %s\n", present.Count(len(r.Runs), "run"), strings.Join(slices.Compact(hosts), ", "), r.From.UTC().Format(stamp), r.Until.UTC().Format(stamp), count(r.Lines, "line"))
-	a.printf("%s granted: %d settled, %d refunded, %d without an end; %d refused here, %d by a provider\n", count(r.Calls, "call"), r.Settled, r.Refunded, r.Unended, r.Refused, r.RefusalCount)
+	a.printf("%s on %s, %s to %s UTC, %s\n", present.Count(len(r.Runs), "run"),
+		strings.Join(slices.Compact(hosts), ", "), r.From.UTC().Format(stamp), r.Until.UTC().Format(stamp),
+		count(r.Lines, "line"))
+	a.printf("%s granted: %d settled, %d refunded, %d without an end; %d refused here, %d by a provider\n",
+		count(r.Calls, "call"), r.Settled, r.Refunded, r.Unended, r.Refused, r.RefusalCount)
 	for _, l := range r.Limits {
 		a.printLimit(&l)
 	}
 	for _, x := range r.Refusals {
-		a.printf("refused by the provider at %s: %s of %s, status %d, %s\n", x.At.UTC().Format(stamp), x.Model, x.Owner, x.Status, strings.TrimSpace(x.Meaning+" "+x.Unit))
+		a.printf("refused by the provider at %s: %s of %s, status %d, %s\n", x.At.UTC().Format(stamp), x.Model, x.Owner,
+			x.Status, strings.TrimSpace(x.Meaning+" "+x.Unit))
 	}
 	for _, g := range r.Gaps {
-		a.printf("gap: %s of run %s missing, %s to %s\n", count(g.Lines, "line"), g.Run, g.From.UTC().Format(stamp), g.Until.UTC().Format(stamp))
+		a.printf("gap: %s of run %s missing, %s to %s\n", count(g.Lines, "line"), g.Run, g.From.UTC().Format(stamp),
+			g.Until.UTC().Format(stamp))
 	}
 	for _, gap := range []struct {
 		n          int64
@@ -189,7 +200,8 @@ func (a *app) printLimit(l *audit.LimitReport) {
 	}
 	a.printf("%s/%s (%s): %s", name, l.Limit, l.Counts, l.Verdict)
 	if l.Most.Units > 0 {
-		a.printf("; worst window %s, %s to %s", between(l.Least.Units, l.Most.Units), l.Most.From.UTC().Format(stamp), l.Most.Until.UTC().Format(stamp))
+		a.printf("; worst window %s, %s to %s", between(l.Least.Units, l.Most.Units), l.Most.From.UTC().Format(stamp),
+			l.Most.Until.UTC().Format(stamp))
 	}
 	if l.Allowed > 0 {
 		a.printf("; %.1f%% of what whole windows allow was used", 100*l.Share)
@@ -198,7 +210,8 @@ func (a *app) printLimit(l *audit.LimitReport) {
 		a.printf("; the provider refused %s", count(l.Refused, "call"))
 	}
 	if l.Unexplained > 0 {
-		a.printf(", %d of them with room left by the ledger: does somebody else use this quota, or is the limit lower?", l.Unexplained)
+		a.printf(", %d of them with room left by the ledger: does somebody else use this quota, or is the limit lower?",
+			l.Unexplained)
 	}
 	a.printf("\n")
 	for i, e := range l.Over {
@@ -210,7 +223,8 @@ func (a *app) printLimit(l *audit.LimitReport) {
 		if e.Certain {
 			how = ""
 		}
-		a.printf("  %s%s, %s to %s\n", how, between(e.Least, e.Most), e.From.UTC().Format(stamp), e.Until.UTC().Format(stamp))
+		a.printf("  %s%s, %s to %s\n", how, between(e.Least, e.Most), e.From.UTC().Format(stamp),
+			e.Until.UTC().Format(stamp))
 	}
 }
 

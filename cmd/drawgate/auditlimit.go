@@ -89,7 +89,8 @@ func (a *app) configuredLedger() ([]string, error) {
 
 // auditLimit converts a limit. ok is false for one that no ledger shows.
 func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
-	out = audit.Limit{Name: l.Name, Unit: l.Unit, Amount: l.Amount, Period: l.Window, Burst: l.Burst, Margin: l.Margin, Anchor: l.Anchor}
+	out = audit.Limit{Name: l.Name, Unit: l.Unit, Amount: l.Amount, Period: l.Window, Burst: l.Burst, Margin: l.Margin,
+		Anchor: l.Anchor}
 	switch l.Kind {
 	case drawgate.Bucket:
 		out.Window = audit.Bucket
@@ -99,7 +100,8 @@ func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
 		if out.Zone, err = time.LoadLocation(l.Zone); err != nil {
 			return out, false, err
 		}
-		out.Window = map[drawgate.Every]audit.Window{drawgate.Hour: audit.Hour, drawgate.Day: audit.Day, drawgate.Week: audit.Week, drawgate.Month: audit.Month}[l.Every]
+		out.Window = map[drawgate.Every]audit.Window{drawgate.Hour: audit.Hour, drawgate.Day: audit.Day,
+			drawgate.Week: audit.Week, drawgate.Month: audit.Month}[l.Every]
 		if l.Every == drawgate.Minute {
 			out.Window, out.Period = audit.Aligned, time.Minute
 		}
@@ -124,7 +126,8 @@ func (f *auditFlags) simulated() (quotas []audit.Quota, err error) {
 				return nil, &exitError{exitConfig, err}
 			}
 			out.Limits = append(out.Limits, audit.Limit{
-				Name: l.Name, Unit: string(l.Dimension), Amount: l.Amount, Window: audit.Window(l.Window), Period: l.Period, Burst: l.Burst, Zone: zone,
+				Name: l.Name, Unit: string(l.Dimension), Amount: l.Amount, Window: audit.Window(l.Window),
+				Period: l.Period, Burst: l.Burst, Zone: zone,
 			})
 		}
 		quotas = append(quotas, out)

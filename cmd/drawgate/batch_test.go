@@ -79,7 +79,8 @@ func TestBatchOfTasks(t *testing.T) {
 	}
 	total, restart := 100_000/scale, 4_999/scale
 	per := func(period string, n int) string { return fmt.Sprintf("RATE_LIMIT_PER_%s=%d", period, n/scale) }
-	policy := quota(t, "RATE_LIMIT_PER_MINUTE=20", per("HOUR", 600), per("DAY", 4000), per("WEEK", 25000), per("MONTH", 95000))
+	policy := quota(t, "RATE_LIMIT_PER_MINUTE=20", per("HOUR", 600), per("DAY", 4000), per("WEEK", 25000),
+		per("MONTH", 95000))
 	path := filepath.Join(t.TempDir(), "counts.db")
 	synctest.Test(t, func(t *testing.T) {
 		b := batch{t: t, policy: policy, path: path, refusals: map[string]int{}, random: rand.New(rand.NewPCG(1, 2))}
@@ -160,7 +161,8 @@ func (b *batch) step(n int64) {
 			}
 		}
 		if diff := cmp.Diff(b.log.refusing(b.policy, n, d.At()), names); diff != "" || d.Allowed != (names == nil) {
-			b.t.Fatalf("after %d tasks, %d more: allowed %v, refused by (-log +answer)\n%s", len(b.log), n, d.Allowed, diff)
+			b.t.Fatalf("after %d tasks, %d more: allowed %v, refused by (-log +answer)\n%s", len(b.log), n, d.Allowed,
+				diff)
 		}
 		if d.Allowed {
 			for range n {
@@ -217,11 +219,13 @@ func history(t *testing.T, s store.Journal, begin time.Time) (takes []string) {
 func TestBatchOfProcesses(t *testing.T) {
 	t.Parallel()
 	const workers, perMinute, perHour = 8, 20, 35
-	minute, refuse, refusals := "", []string{"hour"}, 2*workers // the limits that refuse, and how often the last of them has to
+	// the limits that refuse, and how often the last of them has to
+	minute, refuse, refusals := "", []string{"hour"}, 2*workers
 	if os.Getenv("DRAWGATE_LONG") == "1" {
 		minute, refuse, refusals = strconv.Itoa(perMinute), []string{"hour", "minute"}, 5*workers
 	}
-	b := newBench(t, "RATE_LIMIT_PER_MINUTE="+minute, "RATE_LIMIT_PER_HOUR="+strconv.Itoa(perHour), "RATE_LIMIT_STORAGE_PATH=counts.db")
+	b := newBench(t, "RATE_LIMIT_PER_MINUTE="+minute, "RATE_LIMIT_PER_HOUR="+strconv.Itoa(perHour),
+		"RATE_LIMIT_STORAGE_PATH=counts.db")
 	begin := time.Now()
 	tally := tally{refusals: map[string]int{}}
 	var wg sync.WaitGroup

@@ -115,7 +115,8 @@ func TestAServerThatStartsWithoutItsFileGoesOn(t *testing.T) {
 			b := newBench(t, "DRAWGATE_STORE_TIMEOUT=500ms")
 			b.write("drawgate.yaml", string(text))
 			first := b.daemon()
-			if a := decoded[api.Answer](first, first.public+"/v1/take", take(config.MultiTier, "k")); !a.Allowed || a.Fallback {
+			if a := decoded[api.Answer](first, first.public+"/v1/take", take(config.MultiTier, "k")); !a.Allowed ||
+				a.Fallback {
 				t.Fatalf("with its file: %+v", a)
 			}
 			first.kill()

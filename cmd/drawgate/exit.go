@@ -14,9 +14,11 @@ import (
 // The exit codes. Those from 64 on are from sysexits.h. `run` has additional ones, like shells and
 // other programs that run commands, and `audit` two, like grep.
 const (
-	exitOK          = 0
-	exitUsage       = 64 // the command line is wrong, or what it asks can never be granted
-	exitUnavailable = 69 // the store or the server cannot be reached, so nothing was decided; or the port of serve is in use
+	exitOK    = 0
+	exitUsage = 64 // the command line is wrong, or what it asks can never be granted
+	// the store or the server cannot be reached, so nothing was decided; or the port of serve is in
+	// use
+	exitUnavailable = 69
 	exitInternal    = 70
 	exitRefused     = 75 // try again later
 	exitConfig      = 78 // the configuration is wrong

@@ -36,7 +36,8 @@ With --attr the rules choose the policies and keys by the attributes of a reques
 	}
 	a.bucketFlags(cmd, &f)
 	f.amounts(cmd)
-	cmd.Flags().StringArrayVar(&attrs, "attr", nil, "NAME=VALUE: an attribute of the request, instead of --policy and --key; may be given several times")
+	cmd.Flags().StringArrayVar(&attrs, "attr", nil,
+		"NAME=VALUE: an attribute of the request, instead of --policy and --key; may be given several times")
 	return cmd
 }
 
@@ -102,7 +103,8 @@ func (a *app) limits(s *session, plan *drawgate.Plan, costs []drawgate.Cost, w *
 	policy := plan.Policy()
 	for i := range w.Limits {
 		l := &w.Limits[i]
-		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, present.Describe(&policy.Limits[i]), s.origin(&policy, i),
+		a.printf("- %s: %s (%s). Used %s, left %d, asked %d: %s.\n", l.Name, present.Describe(&policy.Limits[i]),
+			s.origin(&policy, i),
 			present.Used(l), l.Remaining, n[i], present.Passes(l, w.Take.NeverFits, w.At))
 	}
 }
@@ -116,7 +118,8 @@ func (s *session) origin(p *drawgate.Policy, i int) string {
 			from = "from " + o.From
 		}
 	}
-	if plain := &s.engine.Limiter(p.Name).Plan().Policy().Limits[i]; plain.Amount != limit.Amount || plain.Burst != limit.Burst {
+	if plain := &s.engine.Limiter(p.Name).Plan().Policy().Limits[i]; plain.Amount != limit.Amount ||
+		plain.Burst != limit.Burst {
 		from += ", overridden for this key"
 	}
 	return from

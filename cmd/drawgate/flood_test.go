@@ -88,7 +88,8 @@ policies:
 	if rss > most+bytesOfProgram {
 		t.Errorf("the server took %d MB, with a memory limit of %d", rss>>20, most>>20)
 	}
-	t.Logf("%d keys: %d decided, %d not; at most %d MB, with a memory limit of %d", keys, decided, refused, rss>>20, most>>20)
+	t.Logf("%d keys: %d decided, %d not; at most %d MB, with a memory limit of %d", keys, decided, refused, rss>>20,
+		most>>20)
 }
 
 // send asks about so many keys, each with its own tenant or with none. It returns how many were

@@ -38,10 +38,14 @@ administrators. The configuration is reloaded when one of its files changes, and
 		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) }),
 	}
-	cmd.Flags().StringVar(&f.gateway, "listen", "", "address for callers; port 0 chooses one (default "+defaultGateway+")")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
-	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the address for administrators do everything")
-	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
+	cmd.Flags().StringVar(&f.gateway, "listen", "",
+		"address for callers; port 0 chooses one (default "+defaultGateway+")")
+	cmd.Flags().StringVar(&f.admin, "admin", "",
+		"address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false,
+		"let everybody who can reach the address for administrators do everything")
+	durationVar(cmd, &f.timeout, "store-timeout", 0,
+		"how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
 	return cmd
 }
 
@@ -81,13 +85,15 @@ func (v *service) openGateway() (err error) {
 	}
 	log.SetFlags(0)                           //nolint:forbidigo // net/http takes no other logger for its transport
 	log.SetOutput(&connectionLog{log: v.log}) //nolint:forbidigo // as above
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache, Observer: observer, Logger: v.log}
+	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache,
+		Observer: observer, Logger: v.log}
 	if v.run.Metrics != nil {
 		o.Answered, o.WrongKey = v.run.Metrics.GatewayAnswered, v.run.Metrics.GatewayWrongKey
 	}
 	if g.TLS != (config.TLS{}) {
 		var t *tls.Config
-		if t, err = server.LoadTLS(server.TLSFiles{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA, Logger: v.log}); err != nil {
+		if t, err = server.LoadTLS(server.TLSFiles{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA,
+			Logger: v.log}); err != nil {
 			return err
 		}
 		o.TLS = t
@@ -190,8 +196,10 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 			return c, err
 		}
 		up := gateway.Upstream{
-			Name: u.Name, Profile: profile, URL: at, Key: gateway.Secret(u.APIKey.Reveal()), KeyHeader: u.KeyHeader, Owner: u.Owner, Likely: u.Likely,
-			Breaker: outbound.Breaker{Failures: u.Breaker.Failures, Open: u.Breaker.Open, Successes: u.Breaker.Successes},
+			Name: u.Name, Profile: profile, URL: at, Key: gateway.Secret(u.APIKey.Reveal()), KeyHeader: u.KeyHeader,
+			Owner: u.Owner, Likely: u.Likely,
+			Breaker: outbound.Breaker{Failures: u.Breaker.Failures, Open: u.Breaker.Open,
+				Successes: u.Breaker.Successes},
 			Retries: u.Retries, Hold: u.Hold, Others: u.Others, Silence: u.Silence, Duration: u.Duration,
 		}
 		if u.Breaker.Off {
@@ -199,14 +207,16 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 		}
 		for _, m := range u.Models {
 			up.Models = append(up.Models, gateway.Model{
-				Name: m.Model, Policy: m.Policy, Fallbacks: m.Fallbacks, Cache: gateway.Cache{TTL: m.Cache.TTL, Stale: m.Cache.Stale, Shared: m.Cache.Shared},
+				Name: m.Model, Policy: m.Policy, Fallbacks: m.Fallbacks,
+				Cache: gateway.Cache{TTL: m.Cache.TTL, Stale: m.Cache.Stale, Shared: m.Cache.Shared},
 			})
 		}
 		c.Upstreams = append(c.Upstreams, up)
 	}
 	for i := range g.Keys {
 		k := &g.Keys[i]
-		c.Keys = append(c.Keys, gateway.Key{Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Priority: k.Priority, Models: k.Models, Others: k.Others})
+		c.Keys = append(c.Keys, gateway.Key{Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class,
+			Priority: k.Priority, Models: k.Models, Others: k.Others})
 	}
 	return c, nil
 }

@@ -70,7 +70,8 @@ func newWorld(t *testing.T, redis *redistest.Server, env ...string) *world {
 	w := &world{hook: newReceiver(t)}
 	w.bench = newBench(t, append([]string{
 		"GEMINI_FLASH_RPM_LIMIT=1", "GEMINI_FLASH_RPD_LIMIT=50", "GEMINI_PRO_RPM_LIMIT=40", "GEMINI_PRO_RPD_LIMIT=1",
-		"RATE_LIMIT_REDIS_URL=" + redis.URL(), "RATE_LIMIT_REDIS_PREFIX=mine", "SECRET=" + hookSecret, "UPSTREAM_KEY=sk-upstream-0123456789",
+		"RATE_LIMIT_REDIS_URL=" + redis.URL(), "RATE_LIMIT_REDIS_PREFIX=mine", "SECRET=" + hookSecret,
+		"UPSTREAM_KEY=sk-upstream-0123456789",
 	}, env...)...)
 	provider, err := simulator.New(nil)
 	if err != nil {
@@ -85,7 +86,8 @@ func newWorld(t *testing.T, redis *redistest.Server, env ...string) *world {
 		upstream.Close()
 		broken.Close()
 	})
-	w.write("drawgate.yaml", fmt.Sprintf(variables, upstream.URL, broken.URL, sha256.Sum256([]byte(virtualKey)), w.hook.url))
+	w.write("drawgate.yaml", fmt.Sprintf(variables, upstream.URL, broken.URL, sha256.Sum256([]byte(virtualKey)),
+		w.hook.url))
 	return w
 }
 
@@ -93,7 +95,8 @@ func newWorld(t *testing.T, redis *redistest.Server, env ...string) *world {
 func generate(d *daemon, upstream, model string) reply {
 	d.t.Helper()
 	return d.must(d.public+"/"+upstream+"/v1beta/models/"+model+":generateContent", map[string]any{
-		"contents": []any{map[string]any{"parts": []any{map[string]any{"text": prompt}}}}, "generationConfig": map[string]any{"maxOutputTokens": 20},
+		"contents":         []any{map[string]any{"parts": []any{map[string]any{"text": prompt}}}},
+		"generationConfig": map[string]any{"maxOutputTokens": 20},
 	}, "Content-Type: application/json", "X-Goog-Api-Key: "+virtualKey, "Drawgate-Timeout: 0")
 }
 
@@ -132,7 +135,8 @@ func limits(t *testing.T, st *api.StatusAnswer, names string, most ...int64) {
 func TestGatewayByItsVariables(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	w := newWorld(t, redis, "CIRCUIT_BREAKER_ENABLED=true", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=2", "CIRCUIT_BREAKER_TIMEOUT=86400", "MONITORING_ENABLED=true")
+	w := newWorld(t, redis, "CIRCUIT_BREAKER_ENABLED=true", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=2",
+		"CIRCUIT_BREAKER_TIMEOUT=86400", "MONITORING_ENABLED=true")
 	d := w.gateway()
 	refused := map[string]string{}
 	for _, model := range []string{"gemini-2.5-flash", "gemini-2.5-pro"} {
@@ -166,7 +170,8 @@ func TestGatewayByItsVariables(t *testing.T) {
 	_, st = quotaOf(t, got, "gemini", "*")
 	limits(t, st, "rpm rpd", 40, 1)
 	broken, _ := quotaOf(t, got, "broken", "*")
-	if c := broken.Calls; c.Circuit != api.CircuitOpen || c.RetryAfterMS < 3_600_000 || c.RetryAfterMS > 86_400_000 || c.UnderWay != 0 {
+	if c := broken.Calls; c.Circuit != api.CircuitOpen || c.RetryAfterMS < 3_600_000 || c.RetryAfterMS > 86_400_000 ||
+		c.UnderWay != 0 {
 		t.Errorf("the circuit: got %+v, want it open for a day", c)
 	}
 	w.commandLine(d)
@@ -180,7 +185,8 @@ func (w *world) commandLine(d *daemon) {
 	text, code := w.do("status", "--upstreams", "--server", d.admin)
 	for _, part := range []string{
 		"upstream gemini (gemini), owner project: circuit closed, 0 calls under way, 0 waiting\n", "MODELS ",
-		"upstream broken (gemini), owner elsewhere: circuit open, a call may try in ", "gemini-2.5-flash*  gemini-2.5-flash  rpm    requests ",
+		"upstream broken (gemini), owner elsewhere: circuit open, a call may try in ",
+		"gemini-2.5-flash*  gemini-2.5-flash  rpm    requests ",
 	} {
 		if !strings.Contains(text, part) || code != 0 {
 			t.Errorf("status: exit code %d, without %q:\n%s", code, part, text)
@@ -196,7 +202,8 @@ func (w *world) commandLine(d *daemon) {
 		}
 		u, st := quotaOf(t, got.Upstreams, "gemini", "gemini-2.5-flash*")
 		if used := st.Limits[1].Used > 0; used != counted || u.Calls != nil {
-			t.Errorf("prefix %s, from the store: used %v, want %v; calls %+v, which only the gateway knows", prefix, used, counted, u.Calls)
+			t.Errorf("prefix %s, from the store: used %v, want %v; calls %+v, which only the gateway knows", prefix,
+				used, counted, u.Calls)
 		}
 	}
 	if _, code := w.do("status", "--upstreams", "--policy", "spare"); code != exitUsage {
@@ -251,7 +258,8 @@ func (w *world) reports(d *daemon) {
 	}
 	d.log.await(t, `(calls of model ..\*.. to upstream ..broken.. fail: their circuit has opened)`)
 	for what, text := range map[string]string{
-		"metrics": d.must(d.admin+"/metrics", nil).body, "usage": d.must(d.admin+"/v1/upstreams", nil).body, "log": d.log.String(), "webhook calls": fmt.Sprint(w.hook.all()),
+		"metrics": d.must(d.admin+"/metrics", nil).body, "usage": d.must(d.admin+"/v1/upstreams", nil).body,
+		"log": d.log.String(), "webhook calls": fmt.Sprint(w.hook.all()),
 	} {
 		for _, secret := range []string{virtualKey, "sk-upstream-0123456789", prompt, hookSecret} {
 			if strings.Contains(text, secret) {
@@ -268,7 +276,8 @@ func (w *world) reports(d *daemon) {
 func TestGatewayWithoutBreakerAndMonitoring(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	w := newWorld(t, redis, "CIRCUIT_BREAKER_ENABLED=false", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=2", "MONITORING_ENABLED=false")
+	w := newWorld(t, redis, "CIRCUIT_BREAKER_ENABLED=false", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=2",
+		"MONITORING_ENABLED=false")
 	d := w.gateway()
 	for range 6 {
 		generate(d, "broken", "gemini-2.0")
@@ -294,14 +303,17 @@ func TestGatewayWithoutBreakerAndMonitoring(t *testing.T) {
 	if len(got) != 2 || got[1].Calls.Circuit != api.CircuitClosed {
 		t.Fatalf("without the store: got %+v", got)
 	}
-	if _, st := quotaOf(t, got, "gemini", "*"); !st.Take.Fallback || st.Take.Reason != api.ReasonUnavailable || st.Limits[0].Most != 40 {
+	if _, st := quotaOf(t, got, "gemini", "*"); !st.Take.Fallback || st.Take.Reason != api.ReasonUnavailable ||
+		st.Limits[0].Most != 40 {
 		t.Errorf("without the store: got %+v, want the numbers of this process", st)
 	}
-	if text, code := w.do("status", "--upstreams", "--server", d.admin); code != 0 || !strings.Contains(text, "policy spare: the store cannot be reached") {
+	if text, code := w.do("status", "--upstreams", "--server", d.admin); code != 0 ||
+		!strings.Contains(text, "policy spare: the store cannot be reached") {
 		t.Errorf("by the server: exit code %d: %s", code, text)
 	}
 	text, code := w.do("status", "--upstreams", "--config", "drawgate.yaml")
-	if code != exitUnavailable || !strings.Contains(text, "upstream broken (gemini), owner elsewhere\n") || strings.Contains(text, "log says") {
+	if code != exitUnavailable || !strings.Contains(text, "upstream broken (gemini), owner elsewhere\n") ||
+		strings.Contains(text, "log says") {
 		t.Errorf("by the store: exit code %d: %s", code, text)
 	}
 }

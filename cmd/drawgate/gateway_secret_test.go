@@ -32,10 +32,13 @@ func inEachByte(format string) string {
 
 // echoes are the encodings in which a provider quotes its key.
 var echoes = map[string]string{
-	"plain": echoedKey, "capitals": strings.ToUpper(echoedKey), "small": strings.ToLower(echoedKey), "json": inEachByte(`\u%04x`),
-	"slashes": strings.ReplaceAll(echoedKey, "/", `\/`), "url": url.QueryEscape(echoedKey), "urltwice": url.QueryEscape(url.QueryEscape(echoedKey)), "percent": inEachByte("%%%02X"),
+	"plain": echoedKey, "capitals": strings.ToUpper(echoedKey), "small": strings.ToLower(echoedKey),
+	"json":    inEachByte(`\u%04x`),
+	"slashes": strings.ReplaceAll(echoedKey, "/", `\/`), "url": url.QueryEscape(echoedKey),
+	"urltwice": url.QueryEscape(url.QueryEscape(echoedKey)), "percent": inEachByte("%%%02X"),
 	"html": inEachByte("&#%d;"), "htmlhex": inEachByte("&#x%x;"), "hex": hex.EncodeToString([]byte(echoedKey)),
-	"base64": base64.StdEncoding.EncodeToString([]byte(echoedKey)), "bearer": base64.URLEncoding.EncodeToString([]byte("Bearer " + echoedKey)), "go": inEachByte(`\x%02x`),
+	"base64": base64.StdEncoding.EncodeToString([]byte(echoedKey)),
+	"bearer": base64.URLEncoding.EncodeToString([]byte("Bearer " + echoedKey)), "go": inEachByte(`\x%02x`),
 }
 
 // echo answers with the key at a place and in an encoding, as the path of the model says: as a
@@ -49,7 +52,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	answer := `{"id":"x","choices":[{"message":{"content":"` + text + `"}}],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}`
+	answer := `{"id":"x","choices":[{"message":{"content":"` + text +
+		`"}}],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}`
 	status := http.StatusOK
 	switch place {
 	case "header":
@@ -62,7 +66,9 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		answer = `{"choices":[]}`
 	case "400", "401", "403", "429", "500":
 		fmt.Sscan(place, &status)
-		answer = `{"error":{"message":"Rate limit reached for gpt-4o in ` + text + ` on requests per min (RPM): Limit 3, Used 3, Requested 1. ` + text + `","type":"requests","code":"` + text + `"}}`
+		answer = `{"error":{"message":"Rate limit reached for gpt-4o in ` + text +
+			` on requests per min (RPM): Limit 3, Used 3, Requested 1. ` + text + `","type":"requests","code":"` +
+			text + `"}}`
 	case "stream", "pieces", "failed", "cut":
 		h.Set("Content-Type", "text/event-stream")
 		answer = "data: {\"choices\":[{\"delta\":{\"content\":\"" + text + "\"}}]}\n\n"
@@ -126,11 +132,13 @@ gateway:
 		if place == "stream" || place == "pieces" || place == "failed" || place == "cut" {
 			body = `{"stream":true,` + body[1:]
 		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.public+"/"+name+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.public+"/"+name+path,
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header = http.Header{"Authorization": {"Bearer " + virtualKey}, "Content-Type": {"application/json"}, "X-Echo": {name + " " + place}, "Drawgate-Timeout": {"0"}}
+		r.Header = http.Header{"Authorization": {"Bearer " + virtualKey}, "Content-Type": {"application/json"},
+			"X-Echo": {name + " " + place}, "Drawgate-Timeout": {"0"}}
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -152,10 +160,12 @@ gateway:
 		}
 	}
 	for name := range echoes {
-		for _, place := range []string{"header", "trailer", "body", "stream", "pieces", "failed", "cut", "behind", "400", "401", "403", "500"} {
+		for _, place := range []string{"header", "trailer", "body", "stream", "pieces", "failed", "cut", "behind",
+			"400", "401", "403", "500"} {
 			got := call("/v1/chat/completions", name, place)
 			hidden("the answer with the key in "+place, got)
-			if place == "body" && (!strings.Contains(got, "200") || !strings.Contains(got, `"choices":[{"message":{"content":"`)) {
+			if place == "body" && (!strings.Contains(got, "200") ||
+				!strings.Contains(got, `"choices":[{"message":{"content":"`)) {
 				t.Errorf("%s: got %s, want the rest of the answer as it is", name, got)
 			}
 		}
@@ -163,7 +173,8 @@ gateway:
 		hidden("the provider's 429", call("/v1/chat/completions", name, "429"))
 	}
 	d.log.await(t, `(refused a call of gpt-4o)`)
-	for _, path := range []string{"/metrics", "/v1/upstreams", "/v1/incidents", "/v1/usage", "/v1/policies", "/v1/history"} {
+	for _, path := range []string{"/metrics", "/v1/upstreams", "/v1/incidents", "/v1/usage", "/v1/policies",
+		"/v1/history"} {
 		hidden(path, d.must(d.admin+path, nil).body)
 	}
 	hidden("the log", d.log.String())

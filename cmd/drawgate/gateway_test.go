@@ -43,7 +43,8 @@ gateway:
 func chat(t *testing.T, url, model, key string) (code int, header http.Header, body string) {
 	t.Helper()
 	text := fmt.Sprintf(`{"model":%q,"max_tokens":20,"messages":[{"role":"user","content":"Hello!"}]}`, model)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mine/v1/chat/completions", strings.NewReader(text))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mine/v1/chat/completions",
+		strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,8 @@ func TestGatewayFromItsSection(t *testing.T) {
 	if _, header, _ := chat(t, front.URL, "gpt-4o", "first key"); header.Get(gateway.HeaderCache) != gateway.CacheHit {
 		t.Errorf("the same call again: got %v, want an answer from the cache", header)
 	}
-	for model, want := range map[string]int{"o3": http.StatusNotFound, "gpt-4-turbo": http.StatusNotFound, "gpt-4o-mini": http.StatusOK} {
+	for model, want := range map[string]int{"o3": http.StatusNotFound, "gpt-4-turbo": http.StatusNotFound,
+		"gpt-4o-mini": http.StatusOK} {
 		if code, _, body := chat(t, front.URL, model, "first key"); code != want {
 			t.Errorf("%s: got %d %s, want %d: a model of the key's, with a price", model, code, body, want)
 		}
@@ -111,7 +113,8 @@ func TestGatewayFromItsSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := &conf.Upstreams[0]
-	if u.Owner != "project" || !u.Likely || u.Breaker.Failures != 7 || u.Breaker.Successes != 3 || u.Retries != 1 || conf.Keys[0].Team != "red" || conf.Keys[0].Priority != 3 {
+	if u.Owner != "project" || !u.Likely || u.Breaker.Failures != 7 || u.Breaker.Successes != 3 || u.Retries != 1 ||
+		conf.Keys[0].Team != "red" || conf.Keys[0].Priority != 3 {
 		t.Errorf("got %+v and %+v, want what the file says", u, conf.Keys)
 	}
 }
@@ -187,7 +190,8 @@ func TestWhereTheGatewayListens(t *testing.T) {
 		all := config.Config{Gateway: c.file}
 		c.flags.merge(&all)
 		if all.Gateway.Listen != c.gateway || all.Server.Listen != c.listen {
-			t.Errorf("%s: the gateway listens on %q and the server on %q, want %q and %q", name, all.Gateway.Listen, all.Server.Listen, c.gateway, c.listen)
+			t.Errorf("%s: the gateway listens on %q and the server on %q, want %q and %q", name, all.Gateway.Listen,
+				all.Server.Listen, c.gateway, c.listen)
 		}
 	}
 }

@@ -24,7 +24,10 @@ func TestExamplesInHelpParse(t *testing.T) {
 				continue // another program's, or prose
 			}
 			args = args[at+1:]
-			if end := slices.IndexFunc(args, func(s string) bool { return slices.Contains([]string{"&&", "|", ">", "#", "--"}, s) }); end >= 0 {
+			if end := slices.IndexFunc(args, func(s string) bool {
+				return slices.Contains([]string{"&&", "|", ">", "#",
+					"--"}, s)
+			}); end >= 0 {
 				args = args[:end]
 			}
 			lines++

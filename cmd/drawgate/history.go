@@ -63,7 +63,8 @@ With --json each event is one line. With --csv the first line has the names of t
 	cmd.Flags().StringVar(&f.policy, "policy", "", "only those of this policy")
 	cmd.Flags().StringVar(&f.key, "key", "", "only those of this key")
 	cmd.Flags().StringVar(&f.op, "op", "", "only these: "+strings.Join(api.EventOps(), ", "))
-	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "NAME=VALUE: only those with this label; may be given several times")
+	cmd.Flags().StringArrayVar(&f.labels, "label", nil,
+		"NAME=VALUE: only those with this label; may be given several times")
 	a.completePolicy(cmd)
 	cmd.Flags().IntVar(&f.last, "last", 0, "only so many, the newest (default: all)")
 	cmd.Flags().BoolVar(&f.csv, "csv", false, "print comma-separated values")
@@ -101,7 +102,8 @@ func (a *app) history(ctx context.Context, f *historyFlags) error {
 }
 
 // historyHere reads the history of this process's store.
-func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.EventQuery, yield func(*api.Event) bool) error {
+func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.EventQuery,
+	yield func(*api.Event) bool) error {
 	s, err := a.open(true)
 	if err != nil {
 		return err
@@ -136,14 +138,16 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.Even
 }
 
 // historyRemote reads the history of a server's store.
-func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *store.EventQuery, yield func(*api.Event) bool) error {
+func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *store.EventQuery,
+	yield func(*api.Event) bool) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	q := client.HistoryQuery{
-		Since: want.From, Until: want.To, Policy: want.Policy, Op: want.Op, Tenant: want.Tenant, Key: want.Key, Labels: f.labels, Last: f.last,
+		Since: want.From, Until: want.To, Policy: want.Policy, Op: want.Op, Tenant: want.Tenant, Key: want.Key,
+		Labels: f.labels, Last: f.last,
 	}
 	for e, err := range c.History(ctx, q) {
 		if err != nil {
@@ -214,7 +218,8 @@ var historyColumns = []string{"at", "op", "policy", "tenant", "key", "units", "l
 type historyCSV struct{ *csv.Writer }
 
 func (w historyCSV) event(e *api.Event) {
-	cells := []string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units), pairs(e.Labels), e.ID}
+	cells := []string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units),
+		pairs(e.Labels), e.ID}
 	for i := range cells {
 		cells[i] = noFormula(cells[i])
 	}

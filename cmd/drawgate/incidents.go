@@ -61,12 +61,16 @@ func (a *app) incidentsListCmd(f *incidentsFlags) *cobra.Command {
 
 func (a *app) incidentsShowCmd(f *incidentsFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID|last", Short: "Show all that is known of an incident", Args: cobra.ExactArgs(1), ValidArgs: []string{"last"},
+		Use: "show ID|last", Short: "Show all that is known of an incident", Args: cobra.ExactArgs(1),
+		ValidArgs: []string{"last"},
 		Long: `Show all that is known of an incident: what the numbers show, the limits as they were, calls under way, and recent calls. With --json
 everything.`,
 		Example: `  drawgate incidents show last --server http://127.0.0.1:` + adminPort + `
   drawgate incidents show 20260701T120000000Z-k3f7q2xa --config drawgate.yaml`,
-		RunE: action(func(cmd *cobra.Command, args []string) error { return a.showIncident(cmd.Context(), f, args[0]) }),
+		RunE: action(func(cmd *cobra.Command, args []string) error {
+			return a.showIncident(cmd.Context(), f,
+				args[0])
+		}),
 	}
 }
 
@@ -131,7 +135,8 @@ func (a *app) fileIncidents(f *incidentsFlags) ([]api.Incident, error) {
 		return nil, err
 	}
 	if skipped > 0 {
-		a.warnf("%s of %s cannot be read: cut off by a full disk or the end of a process", present.Count(skipped, "line"), path)
+		a.warnf("%s of %s cannot be read: cut off by a full disk or the end of a process",
+			present.Count(skipped, "line"), path)
 	}
 	return append([]api.Incident{}, list...), nil
 }
@@ -178,7 +183,8 @@ func (v *service) openIncidents() {
 	if c.Gateway.Listen == config.ListenOff {
 		return
 	}
-	v.incidents = incident.New(&incident.Options{File: c.IncidentsFile(), Logger: v.log, Report: v.run.Incident, Status: v.quota})
+	v.incidents = incident.New(&incident.Options{File: c.IncidentsFile(), Logger: v.log, Report: v.run.Incident,
+		Status: v.quota})
 }
 
 // quota returns the state of an upstream's quota now.

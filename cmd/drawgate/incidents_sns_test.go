@@ -48,12 +48,14 @@ func newSubscribedTopic(t *testing.T, m *awstest.Server) (arn string, got <-chan
 		messages <- p
 	}))
 	t.Cleanup(s.Close)
-	c := sns.New(sns.Options{Region: "eu-central-1", BaseEndpoint: &m.URL, Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-	})})
+	c := sns.New(sns.Options{Region: "eu-central-1", BaseEndpoint: &m.URL,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		})})
 	topic, err := c.CreateTopic(t.Context(), &sns.CreateTopicInput{Name: aws.String("drawgate")})
 	if err == nil {
-		_, err = c.Subscribe(t.Context(), &sns.SubscribeInput{TopicArn: topic.TopicArn, Protocol: aws.String("http"), Endpoint: aws.String(s.URL)})
+		_, err = c.Subscribe(t.Context(), &sns.SubscribeInput{TopicArn: topic.TopicArn, Protocol: aws.String("http"),
+			Endpoint: aws.String(s.URL)})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -65,17 +67,20 @@ func newSubscribedTopic(t *testing.T, m *awstest.Server) (arn string, got <-chan
 // that quotes.
 func snsBench(t *testing.T, m *awstest.Server, arn string) (b bench, provider string) {
 	t.Helper()
-	b = newBench(t, "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey, "AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY="+awsSecret)
+	b = newBench(t, "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey, "AWS_ACCESS_KEY_ID=AKIDEXAMPLE",
+		"AWS_SECRET_ACCESS_KEY="+awsSecret)
 	provider = quotingProvider(t)
 	text, _, _ := strings.Cut(fmt.Sprintf(quoting, provider, ""), "telemetry:")
-	b.write("drawgate.yaml", text+fmt.Sprintf("  listen: 127.0.0.1:0\n  incidents: {sns: {topic: %q, endpoint: %q}}\n", arn, m.URL))
+	b.write("drawgate.yaml", text+fmt.Sprintf("  listen: 127.0.0.1:0\n  incidents: {sns: {topic: %q, endpoint: %q}}\n",
+		arn, m.URL))
 	return b, provider
 }
 
 // refuse makes a call that the provider refuses, because somebody else has used its quota.
 func refuse(t *testing.T, g *daemon, provider string) {
 	t.Helper()
-	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey}, {g.public + "/openai", callerKey}} {
+	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey},
+		{g.public + "/openai", callerKey}} {
 		want := []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests}[i]
 		if got := say(t, call.url, call.key); got != want {
 			t.Fatalf("call %d: got %d, want %d; log: %s", i, got, want, g.log)
@@ -134,7 +139,8 @@ func TestGatewayDoesNotWaitForSNS(t *testing.T) {
 		t.Errorf("incident %s was not sent, want %s", got, id)
 	}
 	<-g.done
-	if code := g.cmd.ProcessState.ExitCode(); code != exitInternal || !strings.Contains(g.log.String(), "incidents that were not sent: 1") {
+	if code := g.cmd.ProcessState.ExitCode(); code != exitInternal ||
+		!strings.Contains(g.log.String(), "incidents that were not sent: 1") {
 		t.Errorf("got exit code %d; log: %s", code, g.log)
 	}
 	g.killed = true // so that its code is not checked again

@@ -48,7 +48,8 @@ func quotingProvider(t *testing.T) string {
 	t.Helper()
 	o := simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling, Period: time.Minute}},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
+			Period: time.Minute}},
 	}}}
 	sim, err := simulator.New(&o)
 	if err != nil {

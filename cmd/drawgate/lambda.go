@@ -16,7 +16,8 @@ const (
 	lambdaFlush  = 2 * time.Second        // for metrics, incidents and warnings at the beginning of an invocation
 	lambdaSpare  = 500 * time.Millisecond // left of an invocation's time after that
 	lambdaReport = 2 * time.Second        // for the report of an error
-	lambdaEnd    = 700 * time.Millisecond // for what is left at the end, and to close: Lambda kills all processes within 2 s
+	// for what is left at the end, and to close: Lambda kills all processes within 2 s
+	lambdaEnd = 700 * time.Millisecond
 )
 
 // extend turns this program into "drawgate serve" as an extension, if AWS Lambda has started it as
@@ -39,7 +40,8 @@ func (a *app) checkLambda() error {
 	c, err := config.Resolve(os.Environ(), a.flags)
 	if err == nil && c.Explain()[0].From == "default" {
 		err = &exitError{exitConfig, errors.New("no store is configured that all copies of the function share: " +
-			"set the function's variable " + config.EnvConfig + " to a file such as /var/task/drawgate.yaml, or " + config.EnvStore + " to a store")}
+			"set the function's variable " + config.EnvConfig + " to a file such as /var/task/drawgate.yaml, or " +
+			config.EnvStore + " to a store")}
 	}
 	return err
 }

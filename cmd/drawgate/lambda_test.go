@@ -118,7 +118,8 @@ func TestExtensionWithoutCloudWatch(t *testing.T) {
 	t.Cleanup(silent.Close)
 	addr := redistest.FreeAddr(t)
 	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
-	b.write("drawgate.yaml", strings.Replace(lambdaFile, "emf: true", "put: true, region: us-east-1, endpoint: '"+silent.URL+"'", 1)+addr+"}\n")
+	b.write("drawgate.yaml", strings.Replace(lambdaFile, "emf: true",
+		"put: true, region: us-east-1, endpoint: '"+silent.URL+"'", 1)+addr+"}\n")
 	x := b.extension()
 	x.registers()
 	x.api.ExtensionRests()
@@ -151,10 +152,12 @@ func TestExtensionWithoutSNS(t *testing.T) {
 	}))
 	t.Cleanup(metrics.Close)
 	provider := quotingProvider(t)
-	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml", "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
+	b := newBench(t, "DRAWGATE_CONFIG=drawgate.yaml", "PROVIDER_KEY="+providerKey, "ALICE_KEY="+callerKey,
+		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	text, _, _ := strings.Cut(fmt.Sprintf(quoting, provider, ""), "telemetry:")
-	b.write("drawgate.yaml", text+fmt.Sprintf("  listen: 127.0.0.1:0\n  incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:drawgate', endpoint: %q}}\n"+
-		"telemetry: {cloudwatch: {put: true, interval: 1h, region: us-east-1, endpoint: %q}}\nserver: {admin: off, listen: '127.0.0.1:0'}\n", silent.URL, metrics.URL))
+	b.write("drawgate.yaml",
+		text+fmt.Sprintf("  listen: 127.0.0.1:0\n  incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:drawgate', endpoint: %q}}\n"+
+			"telemetry: {cloudwatch: {put: true, interval: 1h, region: us-east-1, endpoint: %q}}\nserver: {admin: off, listen: '127.0.0.1:0'}\n", silent.URL, metrics.URL))
 	x := b.extension()
 	x.registers()
 	x.public = x.log.await(t, `gateway listening on (https?://[^"]+)`)
@@ -182,11 +185,16 @@ func TestExtensionThatCannotStart(t *testing.T) {
 		kind, says string
 		code       int
 	}{
-		"a mistake":        {lambdaFile + "7}\n", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "drawgate.yaml:5", exitConfig},
-		"no file":          {"", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no such file", exitConfig},
-		"no configuration": {"", "A=B", "Extension.ConfigInvalid", "set the function's variable DRAWGATE_CONFIG to a file such as /var/task/drawgate.yaml", exitConfig},
-		"no store":         {"policies: {api: {limits: [{name: rpd, rolling: 24h, amount: 10}]}}\n", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no store is configured", exitConfig},
-		"a port in use":    {lambdaFile + used.Addr().String() + "}\n", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.Unavailable", "is in use", exitUnavailable},
+		"a mistake": {lambdaFile + "7}\n", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid",
+			"drawgate.yaml:5", exitConfig},
+		"no file": {"", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no such file",
+			exitConfig},
+		"no configuration": {"", "A=B", "Extension.ConfigInvalid",
+			"set the function's variable DRAWGATE_CONFIG to a file such as /var/task/drawgate.yaml", exitConfig},
+		"no store": {"policies: {api: {limits: [{name: rpd, rolling: 24h, amount: 10}]}}\n",
+			"DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no store is configured", exitConfig},
+		"a port in use": {lambdaFile + used.Addr().String() + "}\n", "DRAWGATE_CONFIG=drawgate.yaml",
+			"Extension.Unavailable", "is in use", exitUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +210,8 @@ func TestExtensionThatCannotStart(t *testing.T) {
 			if code := x.cmd.ProcessState.ExitCode(); code != c.code {
 				t.Errorf("got exit code %d, want %d", code, c.code)
 			}
-			if f.Path != "init/error" || f.Type != c.kind || !strings.Contains(f.Message, c.says) || !strings.Contains(x.log.String(), c.says) {
+			if f.Path != "init/error" || f.Type != c.kind || !strings.Contains(f.Message, c.says) ||
+				!strings.Contains(x.log.String(), c.says) {
 				t.Errorf("it reports %+v, want %s and %q; it says:\n%s", f, c.kind, c.says, x.log)
 			}
 		})
@@ -239,7 +248,8 @@ func TestNoExtension(t *testing.T) {
 	}
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "extensions")
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.Symlink(program, filepath.Join(folder, "drawgate")), os.Symlink(program, filepath.Join(dir, "drawgate"))); err != nil {
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.Symlink(program, filepath.Join(folder, "drawgate")),
+		os.Symlink(program, filepath.Join(dir, "drawgate"))); err != nil {
 		t.Fatal(err)
 	}
 	api := lambdatest.NewAPI(t) // whose tests fail if it is asked

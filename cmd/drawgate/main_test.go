@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	needs.NoRace(t) // hundreds of short commands, one after the other
 	t.Parallel()
-	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true})
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: commands(), RequireExplicitExec: true,
+		RequireUniqueNames: true})
 }
 
 // The same commands share a Redis server as they share a file.
@@ -71,7 +72,8 @@ func TestScriptsOnDynamoDB(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("MOTO", moto)
 			e.Setenv("DYNALITE", dynalite)
-			e.Vars = append(e.Vars, "AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=hunter2", "AWS_EC2_METADATA_DISABLED=true")
+			e.Vars = append(e.Vars, "AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=hunter2",
+				"AWS_EC2_METADATA_DISABLED=true")
 			return setup(e)
 		},
 	})
@@ -125,7 +127,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		// await FILE [TEXT]: waits until the file is there and has the text.
 		"await": func(ts *testscript.TestScript, _ bool, args []string) {
 			for range 12_000 { // two minutes
-				if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && (len(args) == 1 || strings.Contains(string(b), args[1])) {
+				if b, err := os.ReadFile(ts.MkAbs(args[0])); err == nil &&
+					(len(args) == 1 || strings.Contains(string(b), args[1])) {
 					return
 				}
 				time.Sleep(10 * time.Millisecond)

@@ -45,7 +45,8 @@ func (o *overage) judgeAudit(report *simulator.Report) {
 			continue
 		}
 		compared++
-		text := fmt.Sprintf("audit: %s/%s, %s: %s; from %d to %d in a window, by the referee %d", model, a.Limit, a.Window, a.Verdict, a.Least.Units, a.Most.Units, worst)
+		text := fmt.Sprintf("audit: %s/%s, %s: %s; from %d to %d in a window, by the referee %d", model, a.Limit,
+			a.Window, a.Verdict, a.Least.Units, a.Most.Units, worst)
 		if o.t.Log(text); a.Verdict != audit.Within || worst < a.Least.Units || worst > a.Most.Units {
 			o.t.Error(text)
 		}
@@ -73,7 +74,10 @@ func (o *overage) counted(report *simulator.Report, a *audit.LimitReport) (model
 		return "", 0, false
 	}
 	model = o.tiers[tier].model
-	i := slices.IndexFunc(report.Limits, func(l simulator.LimitReport) bool { return l.Quota == model && l.Limit == a.Limit })
+	i := slices.IndexFunc(report.Limits, func(l simulator.LimitReport) bool {
+		return l.Quota == model &&
+			l.Limit == a.Limit
+	})
 	if i < 0 {
 		return model, 0, false
 	}

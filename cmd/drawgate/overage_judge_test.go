@@ -31,14 +31,17 @@ func (o *overage) referee() (report simulator.Report, calls []simulator.Call) {
 // judge prints what the run has shown, and checks it.
 func (o *overage) judge(report *simulator.Report, calls []simulator.Call) {
 	o.t.Helper()
-	o.t.Logf("%d gateways, %d callers, windows of %v (%s at the provider), margin %v, calls travel up to %v", o.gateways, o.callers, o.window, o.windows, o.margin, o.travel)
-	o.t.Logf("the provider saw %d calls; violations: %d %v; outcomes: %v", report.Calls, report.Violations, report.ByDimension, report.Outcomes)
+	o.t.Logf("%d gateways, %d callers, windows of %v (%s at the provider), margin %v, calls travel up to %v",
+		o.gateways, o.callers, o.window, o.windows, o.margin, o.travel)
+	o.t.Logf("the provider saw %d calls; violations: %d %v; outcomes: %v", report.Calls, report.Violations,
+		report.ByDimension, report.Outcomes)
 	o.t.Logf("callers saw, by status (0: the connection was lost): %v; %d answers broke off", o.seen.status, o.seen.cut)
 	for _, text := range slices.Sorted(maps.Keys(o.seen.refused)) {
 		o.t.Logf("%d refusals: %s", o.seen.refused[text], text)
 	}
 	if report.Violations > 0 || report.Dropped > 0 {
-		o.t.Errorf("%d violations, and %d calls that nobody counted, want none: %s", report.Violations, report.Dropped, violations(calls))
+		o.t.Errorf("%d violations, and %d calls that nobody counted, want none: %s", report.Violations, report.Dropped,
+			violations(calls))
 	}
 	if report.Outcomes[simulator.Rejected] > 0 {
 		o.t.Errorf("%d calls were not as the provider wants them", report.Outcomes[simulator.Rejected])
@@ -46,7 +49,8 @@ func (o *overage) judge(report *simulator.Report, calls []simulator.Call) {
 	for i := range report.Limits {
 		l := &report.Limits[i]
 		most, worst := o.most(l), max(l.Worst, l.WorstRolling, l.WorstAligned)
-		text := fmt.Sprintf("%s/%s: at most %d in a window, rolling or aligned; the provider allows %d, the policy %d", l.Quota, l.Limit, worst, l.Amount, most)
+		text := fmt.Sprintf("%s/%s: at most %d in a window, rolling or aligned; the provider allows %d, the policy %d",
+			l.Quota, l.Limit, worst, l.Amount, most)
 		if o.t.Log(text); worst > most {
 			o.t.Error(text)
 		}
@@ -113,7 +117,8 @@ func (o *overage) judgeUse(calls []simulator.Call) {
 		}
 		used := max(o.share(m.model, "requests", requests, m.passes), o.share(m.model, "input tokens", tokens, m.tpm))
 		if used < least {
-			o.t.Errorf("%s: %.1f %% of what its limits allow were used, want at least %.0f %%", m.model, 100*used, 100*least)
+			o.t.Errorf("%s: %.1f %% of what its limits allow were used, want at least %.0f %%", m.model, 100*used,
+				100*least)
 		}
 	}
 }
@@ -125,7 +130,8 @@ func (o *overage) share(model, unit string, used []int64, amount int64) float64 
 		sum += n
 	}
 	part := float64(sum) / float64(amount*int64(len(used)))
-	o.t.Logf("%s: %s used in windows of %v: %v of %d each: %.1f %%", model, unit, o.window+o.margin, used, amount, 100*part)
+	o.t.Logf("%s: %s used in windows of %v: %v of %d each: %.1f %%", model, unit, o.window+o.margin, used, amount,
+		100*part)
 	return part
 }
 
@@ -134,7 +140,10 @@ func (o *overage) share(model, unit string, used []int64, amount int64) float64 
 // compared with the median caller.
 func (o *overage) judgeWaits() {
 	o.t.Helper()
-	groups := slices.SortedFunc(maps.Keys(o.seen.waits), func(a, b group) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	groups := slices.SortedFunc(maps.Keys(o.seen.waits), func(a,
+		b group) int {
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
 	bySize := map[string][]*waited{}
 	for _, g := range groups {
 		all := o.seen.waits[g]
@@ -149,11 +158,13 @@ func (o *overage) judgeWaits() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(bySize)) {
 		all := bySize[name]
-		means, longest, calls := sorted(all, (*waited).mean), sorted(all, func(w *waited) time.Duration { return w.worst }), 0
+		means, longest, calls := sorted(all, (*waited).mean),
+			sorted(all, func(w *waited) time.Duration { return w.worst }), 0
 		for _, w := range all {
 			calls += w.calls
 		}
-		o.t.Logf("waits, %s: %d callers, %d calls; mean: median caller %v, most %v; longest: median caller %v, most %v", name, len(all), calls,
+		o.t.Logf("waits, %s: %d callers, %d calls; mean: median caller %v, most %v; longest: median caller %v, most %v",
+			name, len(all), calls,
 			means[len(means)/2], means[len(means)-1], longest[len(longest)/2], longest[len(longest)-1])
 	}
 }

@@ -122,13 +122,14 @@ func (p *plan) aroundMidnight(t *testing.T, windows simulator.Window) {
 // provider returns a simulator with the whole limits.
 func (p *plan) provider(t *testing.T, windows simulator.Window) *simulator.Server {
 	t.Helper()
-	sim, err := simulator.New(&simulator.Options{Windows: windows, Travel: 1900 * time.Millisecond, Quotas: []simulator.Quota{{
-		Provider: simulator.Gemini, Name: p.model, Models: []string{p.model}, FreeTier: true, Limits: []simulator.Limit{
-			{Name: "rpm", Dimension: simulator.Requests, Amount: p.rpm, Window: windows},
-			{Name: "tpm", Dimension: simulator.InputTokens, Amount: 250_000, Window: windows},
-			{Name: "rpd", Dimension: simulator.Requests, Amount: p.rpd, Window: simulator.Day, Zone: simulator.Pacific},
-		},
-	}}})
+	sim, err := simulator.New(&simulator.Options{Windows: windows, Travel: 1900 * time.Millisecond,
+		Quotas: []simulator.Quota{{
+			Provider: simulator.Gemini, Name: p.model, Models: []string{p.model}, FreeTier: true, Limits: []simulator.Limit{
+				{Name: "rpm", Dimension: simulator.Requests, Amount: p.rpm, Window: windows},
+				{Name: "tpm", Dimension: simulator.InputTokens, Amount: 250_000, Window: windows},
+				{Name: "rpd", Dimension: simulator.Requests, Amount: p.rpd, Window: simulator.Day, Zone: simulator.Pacific},
+			},
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,8 @@ func (p *plan) gateway(t *testing.T, store store.Store, sim *simulator.Server) *
 	t.Cleanup(func() { e.Close() })
 	h, err := gateway.New(e, gateway.Config{
 		Upstreams: []gateway.Upstream{{
-			Name: "gemini", Profile: llm.Gemini(), URL: &url.URL{Scheme: "http", Host: "provider.test"}, Owner: "project",
+			Name: "gemini", Profile: llm.Gemini(), URL: &url.URL{Scheme: "http", Host: "provider.test"},
+			Owner:  "project",
 			Models: []gateway.Model{{Name: p.model, Policy: p.policy}},
 		}},
 		Keys: []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte("virtual key"))}},
@@ -168,8 +170,10 @@ func (p *plan) gateway(t *testing.T, store store.Store, sim *simulator.Server) *
 // call makes a call of a size that depends on the caller, and comes back when it is told to.
 func (p *plan) call(ctx context.Context, h http.Handler, caller int) {
 	operation := []string{"generateContent", "streamGenerateContent?alt=sse"}[caller%2]
-	body := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}]}`, strings.Repeat("word ", p.words*(caller+1)))
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/gemini/v1beta/models/"+p.model+":"+operation, strings.NewReader(body))
+	body := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}]}`,
+		strings.Repeat("word ", p.words*(caller+1)))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/gemini/v1beta/models/"+p.model+":"+operation,
+		strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Goog-Api-Key", "virtual key")
 	w := httptest.NewRecorder()

@@ -34,7 +34,8 @@ for administrators.`,
 	}
 	a.bucketFlags(cmd, &f.askFlags)
 	durationVar(cmd, &f.length, "for", 0, "how long (30s, 5m); at most 31 days")
-	cmd.Flags().StringVar(&f.until, "until", "", "end of the pause, according to the store's clock, instead of --for; such as 2026-07-01T00:00:00Z")
+	cmd.Flags().StringVar(&f.until, "until", "",
+		"end of the pause, according to the store's clock, instead of --for; such as 2026-07-01T00:00:00Z")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people: at most 256 bytes")
 	return cmd
 }

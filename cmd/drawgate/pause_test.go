@@ -59,13 +59,16 @@ policies: {api: {limits: [{name: rph, rolling: 1h, amount: 1000}, {name: rate, b
 						t.Errorf("round %d: the first take of server %d: %+v", round, i, a)
 					}
 				}
-				if out, code := b.do("take", "--key", "k"); code != exitRefused || !strings.HasPrefix(out, `refused: this key of policy "api" is paused; try again in `) {
+				if out, code := b.do("take", "--key", "k"); code != exitRefused ||
+					!strings.HasPrefix(out, `refused: this key of policy "api" is paused; try again in `) {
 					t.Errorf("a command: %d %s", code, out)
 				}
-				if out, code := b.do("status", "--key", "k"); code != 0 || !strings.Contains(out, "\npaused, ends in ") || !strings.Contains(out, ": 429 of the provider\n") {
+				if out, code := b.do("status", "--key", "k"); code != 0 ||
+					!strings.Contains(out, "\npaused, ends in ") || !strings.Contains(out, ": 429 of the provider\n") {
 					t.Errorf("status: %d %s", code, out)
 				}
-				if out, code := b.do("explain", "--key", "k"); code != exitRefused || !strings.Contains(out, "\n- paused, ends in ") {
+				if out, code := b.do("explain", "--key", "k"); code != exitRefused ||
+					!strings.Contains(out, "\n- paused, ends in ") {
 					t.Errorf("explain: %d %s", code, out)
 				}
 				if a := servers[0].took(t, "other"); !a.Allowed {
@@ -75,7 +78,8 @@ policies: {api: {limits: [{name: rph, rolling: 1h, amount: 1000}, {name: rate, b
 				if round%2 == 1 {
 					unpause = append(unpause, "--server", by.admin)
 				}
-				if out, code := b.do(unpause...); code != 0 || !strings.HasPrefix(out, "ended: the pause of policy api, key k until 20") {
+				if out, code := b.do(unpause...); code != 0 ||
+					!strings.HasPrefix(out, "ended: the pause of policy api, key k until 20") {
 					t.Fatalf("unpause: %d %s", code, out)
 				}
 				for _, d := range servers {
@@ -121,10 +125,12 @@ func TestPauseChecksWhatItIsAsked(t *testing.T) {
 			t.Errorf("%q: got exit code %d and %q, want %d and no output", args, code, out, exitUsage)
 		}
 	}
-	if out, code := b.do("pause", "--for", "1h", "--reason", "a\u202eb", "--json"); code != 0 || !strings.HasPrefix(out, `{"until":"20`) {
+	if out, code := b.do("pause", "--for", "1h", "--reason", "a\u202eb", "--json"); code != 0 ||
+		!strings.HasPrefix(out, `{"until":"20`) {
 		t.Errorf("pause: %d %s", code, out)
 	}
-	if out, code := b.do("take"); code != exitRefused || !strings.HasPrefix(out, "refused: this key of policy \"sample\" is paused") {
+	if out, code := b.do("take"); code != exitRefused || !strings.HasPrefix(out,
+		"refused: this key of policy \"sample\" is paused") {
 		t.Errorf("take: %d %s", code, out)
 	}
 	if out, code := b.do("status"); code != 0 || !strings.Contains(out, `: a\u202eb`) {

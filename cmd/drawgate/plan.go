@@ -27,7 +27,10 @@ The exit code is 0 whether they differ or not, and 78 if one of them has mistake
 		Example: `  drawgate plan drawgate.yaml drawgate.new.yaml
   drawgate plan drawgate.yaml drawgate.new.yaml --buckets`,
 		Args: twoFiles,
-		RunE: action(func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], args[1], buckets) }),
+		RunE: action(func(cmd *cobra.Command, args []string) error {
+			return a.plan(cmd.Context(), args[0], args[1],
+				buckets)
+		}),
 	}
 	cmd.Flags().BoolVar(&buckets, "buckets", false, "also list the buckets in the store that would be refused at once")
 	return cmd
@@ -67,7 +70,8 @@ func (a *app) plan(ctx context.Context, before, after string, buckets bool) erro
 	}
 	list := settingChanges(config.Compare(old.Config, next.Config))
 	for _, c := range engine.Compare(was, is) {
-		list = append(list, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before, c.After, c.Unused, c.String()})
+		list = append(list, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before,
+			c.After, c.Unused, c.String()})
 	}
 	if buckets {
 		refused, err := a.refusedBuckets(ctx, before, after)
@@ -99,7 +103,8 @@ func settingChanges(list []config.Difference) []change {
 			continue
 		}
 		c := change{
-			What: "setting_changed", Field: d.Setting, Before: d.Before, After: d.After, Unused: d.Setting == "store" || d.Setting == "prefix",
+			What: "setting_changed", Field: d.Setting, Before: d.Before, After: d.After, Unused: d.Setting == "store" ||
+				d.Setting == "prefix",
 			Text: fmt.Sprintf("%s: changed: %s → %s", d.Setting, d.Before, d.After),
 		}
 		if c.Unused {

@@ -58,7 +58,8 @@ func (a *app) openFile(path string) (*session, error) {
 }
 
 // refusedOf is refusedBuckets for one policy.
-func (a *app) refusedOf(ctx context.Context, lister store.Lister, was, is *session, policy string) (list []change, err error) {
+func (a *app) refusedOf(ctx context.Context, lister store.Lister, was, is *session, policy string) (list []change,
+	err error) {
 	var keys []string
 	err = lister.List(ctx, a.tenant, policy, func(k drawgate.Key) bool {
 		keys = append(keys, k.Name)
@@ -88,14 +89,16 @@ func (a *app) refusedOf(ctx context.Context, lister store.Lister, was, is *sessi
 		}
 		list = append(list, change{
 			What: "bucket_refused", Policy: policy, Limit: full.Name, Tenant: a.tenant, Key: key,
-			Text: fmt.Sprintf("policy %q, limit %q, key %q: refused at once: used %s", policy, full.Name, key, present.Used(full)),
+			Text: fmt.Sprintf("policy %q, limit %q, key %q: refused at once: used %s", policy, full.Name, key,
+				present.Used(full)),
 		})
 	}
 	if len(list) == 0 {
 		return nil, nil
 	}
 	sum := change{What: "buckets_refused", Policy: policy, Tenant: a.tenant, After: strconv.Itoa(len(list))}
-	sum.Text = fmt.Sprintf("policy %q: %d of %s would be refused at once", policy, len(list), present.Count(len(keys), "bucket"))
+	sum.Text = fmt.Sprintf("policy %q: %d of %s would be refused at once", policy, len(list),
+		present.Count(len(keys), "bucket"))
 	return append([]change{sum}, list...), nil
 }
 

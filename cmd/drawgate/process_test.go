@@ -30,7 +30,8 @@ type bench struct {
 func newBench(t *testing.T, env ...string) bench {
 	t.Helper()
 	dir := t.TempDir()
-	return bench{t, dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir, longTimeouts}, env...)}
+	return bench{t, dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir,
+		longTimeouts}, env...)}
 }
 
 func (b bench) command(args ...string) *exec.Cmd {
@@ -225,7 +226,8 @@ func TestStoreThatStaysUnavailableLosesTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
 	j := b.start("echo ready; exec sleep 600", "--hold", "15s")
-	if err := os.Rename(filepath.Join(b.dir, "drawgate", "counts.db"), filepath.Join(b.dir, "drawgate", "away.db")); err != nil {
+	if err := os.Rename(filepath.Join(b.dir, "drawgate", "counts.db"),
+		filepath.Join(b.dir, "drawgate", "away.db")); err != nil {
 		t.Fatal(err)
 	}
 	if _, code := j.end(t); code != exitLost || !strings.Contains(j.err.String(), "could not be renewed in time") {
@@ -242,7 +244,8 @@ func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "DRAWGATE_STORE=sqlite:counts.db")
 	j := b.start(stubborn, "--hold", "15s", "--grace", "1h")
-	if err := os.Rename(filepath.Join(b.dir, "drawgate", "counts.db"), filepath.Join(b.dir, "drawgate", "away.db")); err != nil {
+	if err := os.Rename(filepath.Join(b.dir, "drawgate", "counts.db"),
+		filepath.Join(b.dir, "drawgate", "away.db")); err != nil {
 		t.Fatal(err)
 	}
 	if rest, code := j.end(t); code != exitLost || rest != "" {
@@ -255,8 +258,9 @@ func TestCommandDoesNotOutliveItsHold(t *testing.T) {
 func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, grace, says string }{
-		"killed":       {"(" + stubborn + ") & wait", "200ms", ""},
-		"ends by time": {`(trap 'sleep 0.3; echo bye; exit' TERM; echo ready; while :; do sleep 0.02; done) & wait`, "1h", "bye\n"},
+		"killed": {"(" + stubborn + ") & wait", "200ms", ""},
+		"ends by time": {`(trap 'sleep 0.3; echo bye; exit' TERM; echo ready; while :; do sleep 0.02; done) & wait`,
+			"1h", "bye\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,14 +282,16 @@ func TestKeysDoNotReachTheTerminalRaw(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const key, want = "ü\x1b[2Jb\xff\u202e", `ü\x1b[2Jb\xff\u202e`
-	for _, args := range [][]string{{"status", "--key", "\n" + key}, {"explain", "--key", key}, {"reset", "--key", key}, {"status", "--policy", key}, {"validate", key}} {
+	for _, args := range [][]string{{"status", "--key", "\n" + key}, {"explain", "--key", key}, {"reset", "--key", key},
+		{"status", "--policy", key}, {"validate", key}} {
 		out, err := b.command(args...).CombinedOutput()
 		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			t.Fatal(err)
 		} else if ok && e.ExitCode() < 0 {
 			t.Errorf("%s: got %v, want an exit code", args[0], e)
 		}
-		if text := string(out); !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\u202e") || strings.Contains(text, "\xff") {
+		if text := string(out); !strings.Contains(text, want) || strings.ContainsAny(text, "\x1b\u202e") ||
+			strings.Contains(text, "\xff") {
 			t.Errorf("%s: got %q, want it to contain %q and no control characters", args[0], text, want)
 		}
 	}

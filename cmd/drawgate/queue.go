@@ -53,13 +53,17 @@ type queueFlags struct {
 
 // define defines the flags that say which queues, and where.
 func (f *queueFlags) define(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.broker, "broker", "", "broker: redis://HOST:PORT/DB, rediss://, amqp://HOST:PORT/VHOST or amqps:// (default $"+envBroker+", then $"+envCeleryBroker+")")
-	cmd.Flags().StringArrayVar(&f.queues, "queue", nil, "queue; may be given several times (default: those that workers use)")
+	cmd.Flags().StringVar(&f.broker, "broker", "",
+		"broker: redis://HOST:PORT/DB, rediss://, amqp://HOST:PORT/VHOST or amqps:// (default $"+envBroker+", then $"+envCeleryBroker+")")
+	cmd.Flags().StringArrayVar(&f.queues, "queue", nil,
+		"queue; may be given several times (default: those that workers use)")
 	cmd.Flags().StringVar(&f.kind, "kind", "", "celery or asynq (default: what the broker has)")
 	durationVar(cmd, &f.wait, "wait", time.Second, "the most to wait for the workers' answers")
 	// Errors while completing a command line are not shown to the user.
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{string(taskqueue.Celery), string(taskqueue.Asynq)}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{string(taskqueue.Celery),
+		string(taskqueue.Asynq)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
 		f.queues = nil
 		st, err := f.read(cmd.Context())
 		if err != nil {
@@ -102,7 +106,8 @@ Exit codes:
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.queueStatus(cmd, &f) }),
 	}
 	f.define(cmd)
-	cmd.Flags().Int64Var(&f.maxDepth, "max-depth", 0, "exit with code 75 if a queue is deeper (default $"+envMaxDepth+")")
+	cmd.Flags().Int64Var(&f.maxDepth, "max-depth", 0,
+		"exit with code 75 if a queue is deeper (default $"+envMaxDepth+")")
 	cmd.Flags().BoolVar(&f.args, "args", false, "show the tasks' arguments, as JSON; they may be personal data")
 	return cmd
 }
@@ -215,7 +220,8 @@ func (f *queueFlags) read(ctx context.Context) (*queueState, error) {
 	url := cmp.Or(f.broker, os.Getenv(envBroker), os.Getenv(envCeleryBroker))
 	switch kind := taskqueue.Kind(f.kind); {
 	case url == "":
-		return nil, usage("which broker? Give --broker, such as redis://127.0.0.1:6379/0, or set %s or %s", envBroker, envCeleryBroker)
+		return nil, usage("which broker? Give --broker, such as redis://127.0.0.1:6379/0, or set %s or %s", envBroker,
+			envCeleryBroker)
 	case kind != "" && kind != taskqueue.Celery && kind != taskqueue.Asynq:
 		return nil, usage("--kind %q is neither celery nor asynq", f.kind)
 	case f.wait <= 0:
@@ -324,7 +330,8 @@ func queueLine(q *taskqueue.Queue) string {
 	case q.Missing:
 		return name + "\t-\tmissing"
 	case q.States != nil:
-		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d", name, q.Depth, q.States.Pending, q.States.Retry, q.States.Scheduled, q.States.Active)
+		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d", name, q.Depth, q.States.Pending, q.States.Retry,
+			q.States.Scheduled, q.States.Active)
 	case q.Consumers != nil:
 		return fmt.Sprintf("%s\t%d\t%d", name, q.Depth, *q.Consumers)
 	}
@@ -354,7 +361,9 @@ func (a *app) printWorkers(st *queueState, args bool) {
 	for i := range st.Workers {
 		w := &st.Workers[i]
 		tasks += len(w.Active) + len(w.Reserved) + len(w.Scheduled)
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%s\n", present.Escape(w.Name, ""), present.Escape(strings.Join(w.Queues, ","), ""), len(w.Active), len(w.Reserved), len(w.Scheduled), present.Escape(w.Error, ""))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%s\n", present.Escape(w.Name, ""),
+			present.Escape(strings.Join(w.Queues, ","), ""), len(w.Active), len(w.Reserved), len(w.Scheduled),
+			present.Escape(w.Error, ""))
 	}
 	_ = t.Flush()
 	if tasks > 0 {
@@ -390,7 +399,8 @@ func taskLine(state string, w *taskqueue.Worker, task *taskqueue.Task, now time.
 	case task.ETA != nil:
 		when = present.Until(*task.ETA, now)
 	}
-	line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", state, present.Escape(task.Name, ""), present.Escape(task.ID, ""), present.Escape(w.Name, ""), when)
+	line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", state, present.Escape(task.Name, ""), present.Escape(task.ID, ""),
+		present.Escape(w.Name, ""), when)
 	if task.Args != nil || task.Kwargs != nil {
 		line += "\t" + present.Escape(string(task.Args)+" "+string(task.Kwargs), "")
 	}

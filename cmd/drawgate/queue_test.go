@@ -50,12 +50,14 @@ func TestQueueStatusOfCelery(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		s := redistest.Start(t, "--requirepass", "hunter2")
-		testQueueStatus(t, "redis://:hunter2@"+s.Addr+"/0", "redis://:xxxxx@"+s.Addr+"/0", []string{"QUEUE +DEPTH +BY PRIORITY", "unread +3 +0: 1, 6: 2"}, s.Stop, s.Kill9)
+		testQueueStatus(t, "redis://:hunter2@"+s.Addr+"/0", "redis://:xxxxx@"+s.Addr+"/0",
+			[]string{"QUEUE +DEPTH +BY PRIORITY", "unread +3 +0: 1, 6: 2"}, s.Stop, s.Kill9)
 	})
 	t.Run("RabbitMQ", func(t *testing.T) {
 		t.Parallel()
 		s := celerytest.StartRabbit(t)
-		testQueueStatus(t, s.URL(), "amqp://guest:xxxxx@"+s.Addr+"//", []string{"QUEUE +DEPTH +CONSUMERS", "unread +3 +0"}, s.Stop, s.Kill9)
+		testQueueStatus(t, s.URL(), "amqp://guest:xxxxx@"+s.Addr+"//",
+			[]string{"QUEUE +DEPTH +CONSUMERS", "unread +3 +0"}, s.Stop, s.Kill9)
 	})
 }
 
@@ -75,10 +77,12 @@ for p in 0, 7, 8:
     block.apply_async([%[1]q], queue="unread", priority=p)
 `, filepath.Join(t.TempDir(), "release")))
 	fetched := func(st *queueState) bool {
-		return len(st.Workers) == 1 && len(st.Workers[0].Active) == 1 && len(st.Workers[0].Reserved) == 1 && len(st.Workers[0].Scheduled) == 1
+		return len(st.Workers) == 1 && len(st.Workers[0].Active) == 1 && len(st.Workers[0].Reserved) == 1 &&
+			len(st.Workers[0].Scheduled) == 1
 	}
 	st := askQueues(t, b, fetched, "--queue", "unread", "--max-depth", "3")
-	if st.Broker != shown || st.Kind != "celery" || len(st.Queues) != 1 || st.Queues[0].Depth != 3 || st.Workers[0].Active[0].Kwargs != nil {
+	if st.Broker != shown || st.Kind != "celery" || len(st.Queues) != 1 || st.Queues[0].Depth != 3 ||
+		st.Workers[0].Active[0].Kwargs != nil {
 		t.Errorf("got %+v", st)
 	}
 	st = askQueues(t, b, fetched, "--args")
@@ -94,7 +98,8 @@ for p in 0, 7, 8:
 	if onRedis {
 		wantTables(t, out, append(append([]string{regexp.QuoteMeta("broker " + shown + ", celery")}, unread...), "",
 			"WORKER +QUEUES +ACTIVE +RESERVED +SCHEDULED", "one@test +celery,mail +1 +1 +1", "",
-			"STATE +TASK +ID +WORKER +TIME", `active +block +now-0 +one@test +for \S+`, `reserved +block +now-1 +one@test`,
+			"STATE +TASK +ID +WORKER +TIME", `active +block +now-0 +one@test +for \S+`,
+			`reserved +block +now-1 +one@test`,
 			`scheduled +block +later +one@test +in \S+ \(\S+ \S+\)`)...)
 	} else {
 		for _, line := range unread {
@@ -130,11 +135,13 @@ for p in 0, 7, 8:
 		t.Errorf("broker up: got %v", got)
 	}
 	stop()
-	if out, code := b.do("queue", "status", "--json"); code != exitUnavailable || !strings.Contains(out, "did not answer in time") || strings.Contains(out, "hunter2") {
+	if out, code := b.do("queue", "status", "--json"); code != exitUnavailable ||
+		!strings.Contains(out, "did not answer in time") || strings.Contains(out, "hunter2") {
 		t.Errorf("a broker that hangs: %d, %s", code, out)
 	}
 	kill()
-	if out, code := b.do("queue", "status", "--json"); code != exitUnavailable || !strings.Contains(out, "cannot be reached") || strings.Contains(out, "hunter2") {
+	if out, code := b.do("queue", "status", "--json"); code != exitUnavailable ||
+		!strings.Contains(out, "cannot be reached") || strings.Contains(out, "hunter2") {
 		t.Errorf("a broker that is away: %d, %s", code, out)
 	}
 }
@@ -161,7 +168,8 @@ func TestQueueStatusOfAsynq(t *testing.T) {
 	}
 	b := newBench(t, "DRAWGATE_BROKER="+s.URL(), "CELERY_BROKER_URL=redis://127.0.0.1:1")
 	out, code := b.do("queue", "status", "--max-depth", "6")
-	wantTables(t, out, "broker "+s.URL()+", asynq", "QUEUE +DEPTH +PENDING +RETRY +SCHEDULED +ACTIVE", "default +7 +3 +4 +1 +2", "low +0 +0 +0 +0 +0")
+	wantTables(t, out, "broker "+s.URL()+", asynq", "QUEUE +DEPTH +PENDING +RETRY +SCHEDULED +ACTIVE",
+		"default +7 +3 +4 +1 +2", "low +0 +0 +0 +0 +0")
 	if code != exitRefused {
 		t.Errorf("exit code %d", code)
 	}
@@ -187,7 +195,8 @@ func TestQueueMetrics(t *testing.T) {
 	s := redistest.Start(t, "--requirepass", "hunter2")
 	do := func(command ...string) {
 		t.Helper()
-		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, Password: "hunter2", DisableCache: true})
+		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, Password: "hunter2",
+			DisableCache: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +209,8 @@ func TestQueueMetrics(t *testing.T) {
 	do("RPUSH", "jobs\x06\x166", "4", "5")
 	b := newBench(t, "CELERY_BROKER_URL=redis://:hunter2@"+s.Addr+"/0")
 	d := b.queueMetrics("--queue", "jobs", "--queue", "jbos")
-	const jobs, typo, up = `drawgate_task_queue_depth{kind="celery",queue="jobs"}`, `drawgate_task_queue_depth{kind="celery",queue="jbos"}`, `drawgate_task_queue_broker_up`
+	const jobs, typo, up = `drawgate_task_queue_depth{kind="celery",queue="jobs"}`,
+		`drawgate_task_queue_depth{kind="celery",queue="jbos"}`, `drawgate_task_queue_broker_up`
 	if got := d.metric(jobs); got != 5 {
 		t.Errorf("got %v, want the tasks of all priorities", got)
 	}

@@ -53,7 +53,8 @@ func (a *app) queueMetrics(ctx context.Context, f *queueFlags, listen string) er
 	log := a.logger()
 	f.depths = true
 	c := queuemetrics.New(ctx, log, f.readDepths)
-	if err := c.Read(); err != nil && !errors.Is(err, taskqueue.ErrBroker) { // a broker that cannot be reached may come back
+	// a broker that cannot be reached may come back
+	if err := c.Read(); err != nil && !errors.Is(err, taskqueue.ErrBroker) {
 		return err
 	}
 	for _, name := range f.missing {

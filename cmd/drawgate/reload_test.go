@@ -50,7 +50,8 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	}
 	b.write("drawgate.yaml", "store: \"memory:\"\n"+policies("2"))
 	admin, _ := b.serve()
-	b.write("drawgate.yaml", "store: \"sqlite:state.db\"\nmax_buckets: 7\ninstances: 3\nenvoy: {refunds: true}\n"+policies("3"))
+	b.write("drawgate.yaml",
+		"store: \"sqlite:state.db\"\nmax_buckets: 7\ninstances: 3\nenvoy: {refunds: true}\n"+policies("3"))
 	for range 2 {
 		resp, err := http.Post(admin+"/v1/reload", "", nil)
 		if err != nil {
@@ -59,7 +60,8 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 		var a api.ReloadAnswer
 		err = json.NewDecoder(resp.Body).Decode(&a)
 		_ = resp.Body.Close()
-		if want := []string{"store", "max_buckets", "instances", "envoy"}; err != nil || !slices.Equal(a.Restart, want) {
+		if want := []string{"store", "max_buckets", "instances", "envoy"}; err != nil ||
+			!slices.Equal(a.Restart, want) {
 			t.Errorf("%d %v: %+v, want %q", resp.StatusCode, err, a, want)
 		}
 	}
@@ -90,13 +92,15 @@ func TestReloadReportsAMistakeOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(resp.Body)
-		if _ = resp.Body.Close(); err != nil || resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), mistake) {
+		if _ = resp.Body.Close(); err != nil || resp.StatusCode != http.StatusUnprocessableEntity ||
+			!strings.Contains(string(body), mistake) {
 			t.Errorf("got %d %s, %v, want 422 with %q", resp.StatusCode, body, err, mistake)
 		}
 		log.await(t, "("+mistake+")") // a log comes through a pipe, and an answer may be there before it
 		return strings.Count(log.String(), mistake)
 	}
-	least := logged("policies: {api: {}}\n", "has no limits") + logged(good+"envoy: {configs: [nowhere]}\n", "nowhere: no such file")
+	least := logged("policies: {api: {}}\n", "has no limits") +
+		logged(good+"envoy: {configs: [nowhere]}\n", "nowhere: no such file")
 	metrics := get(t, admin+"/metrics")
 	_, count, _ := strings.Cut(metrics, `drawgate_config_reloads_total{result="failure"} `)
 	count, _, _ = strings.Cut(count, "\n")
@@ -141,7 +145,8 @@ func TestEnabledFalseIsEnough(t *testing.T) {
 	starting, log := b.serve()
 	log.await(t, "(all limits are switched off: everything passes)")
 	for _, admin := range []string{running, starting} {
-		for _, args := range [][]string{take, {"run", "--policy", "api", "--", "true"}, {"explain", "--policy", "api"}} {
+		for _, args := range [][]string{take, {"run", "--policy", "api", "--", "true"},
+			{"explain", "--policy", "api"}} {
 			if out, code := at(admin, args...); code != 0 {
 				t.Errorf("%q: got exit code %d, %s, want 0", args, code, out)
 			}

@@ -39,7 +39,8 @@ func (a *app) serverURL() string {
 // machine could read.
 func (a *app) client() (*client.Client, error) {
 	notice := &unreachedNotice{a: a, base: http.DefaultTransport}
-	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken), HTTPClient: &http.Client{Transport: notice}})
+	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken),
+		HTTPClient: &http.Client{Transport: notice}})
 	if err != nil {
 		return nil, usage("%s", strings.TrimPrefix(err.Error(), "client: "))
 	}
@@ -61,7 +62,10 @@ type unreachedNotice struct {
 // RoundTrip implements [http.RoundTripper].
 func (p *unreachedNotice) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.begun.Do(func() {
-		p.timer = time.AfterFunc(unreached, func() { p.a.warnf("%s cannot be reached yet; trying again …", p.a.serverURL()) })
+		p.timer = time.AfterFunc(unreached, func() {
+			p.a.warnf("%s cannot be reached yet; trying again …",
+				p.a.serverURL())
+		})
 	})
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.timer.Stop() }}
 	return p.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
@@ -86,7 +90,8 @@ func remoteError(err error) error {
 	case "", api.CodeStoreUnavailable, api.CodeClosing: // there was no answer, or no decision
 		code = exitUnavailable
 		if _, ok := errors.AsType[*client.Error](err); ok {
-			err = fmt.Errorf("%s: is a drawgate server running there? The address is that of --server or $%s", strings.TrimPrefix(err.Error(), "client: "), envServer)
+			err = fmt.Errorf("%s: is a drawgate server running there? The address is that of --server or $%s",
+				strings.TrimPrefix(err.Error(), "client: "), envServer)
 		}
 	case api.CodeUnauthorized:
 		return &exitError{exitConfig, fmt.Errorf("%w: set %s to an access token of the server", err, envToken)}
@@ -136,7 +141,8 @@ func (f *askFlags) wire(ctx context.Context, cmd *cobra.Command, a *app, c *clie
 		return func(unit string) bool { return countsUnit(policies, policy, unit) }, nil
 	})
 	for _, ask := range asks {
-		t.Buckets = append(t.Buckets, api.Bucket{Policy: ask.Policy, Tenant: ask.Tenant, Key: ask.Key, Costs: costsOf(ask.Costs)})
+		t.Buckets = append(t.Buckets, api.Bucket{Policy: ask.Policy, Tenant: ask.Tenant, Key: ask.Key,
+			Costs: costsOf(ask.Costs)})
 	}
 	return t, err
 }

@@ -31,18 +31,21 @@ A repair that fails changes nothing. If a repair was interrupted, run it again: 
 		Args:    noArgs,
 		RunE:    action(func(*cobra.Command, []string) error { return a.repair(&o) }),
 	}
-	cmd.Flags().BoolVar(&o.Trust, "trust", false, "trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")
-	cmd.Flags().BoolVar(&o.Hold, "hold", false, "count everything as used up even if the file is intact, for example after restoring a backup; create the file if it was deleted")
+	cmd.Flags().BoolVar(&o.Trust, "trust", false,
+		"trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")
+	cmd.Flags().BoolVar(&o.Hold, "hold", false,
+		"count everything as used up even if the file is intact, for example after restoring a backup; create the file if it was deleted")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "repair the file even though a program has it open")
 	return cmd
 }
 
 // repaired is the result as JSON.
 type repaired struct {
-	Whole        bool      `json:"whole"`
-	InUse        bool      `json:"in_use,omitempty"` // a program has the file open
-	Lost         int64     `json:"lost,omitempty"`   // transactions that are missing from the end, as the mark says
-	Other        bool      `json:"other,omitempty"`  // the file is not the one that its mark names, so it counts as used up
+	Whole bool  `json:"whole"`
+	InUse bool  `json:"in_use,omitempty"` // a program has the file open
+	Lost  int64 `json:"lost,omitempty"`   // transactions that are missing from the end, as the mark says
+	// the file is not the one that its mark names, so it counts as used up
+	Other        bool      `json:"other,omitempty"`
 	Aside        []string  `json:"aside,omitempty"`
 	Since        time.Time `json:"since,omitzero"` // unknown usage counts as of this instant
 	Buckets      int       `json:"buckets"`
@@ -67,7 +70,8 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	}
 	a.warnInUse(path, r.InUse)
 	if a.json {
-		a.printJSON(repaired{r.Whole, r.InUse, r.Lost, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations, r.Events, r.Incomplete, r.Known})
+		a.printJSON(repaired{r.Whole, r.InUse, r.Lost, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations,
+			r.Events, r.Incomplete, r.Known})
 		return nil
 	}
 	a.printRepaired(path, o, r)
@@ -124,7 +128,8 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 		a.printf("%s is new: there was no file\n", path)
 	default:
 		a.printf("%s of the damaged file could be read, %d could not; %s, %s of the history\n",
-			present.Count(r.Buckets, "bucket"), r.Damaged, present.Count(r.Reservations, "open reservation"), present.Count(r.Events, "event"))
+			present.Count(r.Buckets, "bucket"), r.Damaged, present.Count(r.Reservations, "open reservation"),
+			present.Count(r.Events, "event"))
 	}
 	if len(r.Incomplete) > 0 {
 		a.printf("could not be read to the end: %s\n", strings.Join(r.Incomplete, ", "))

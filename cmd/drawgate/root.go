@@ -92,11 +92,16 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Rules, "rules", "", "file that contains only rules (default $"+config.EnvRules+")")
-	f.StringVar(&a.flags.Store, "store", "", "store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
-	f.StringVar(&a.server, "server", "", "ask a drawgate server at this URL instead of a store (default $"+envServer+", unless --store is given; its access token is $"+envToken+")")
+	f.StringVar(&a.flags.Store, "store", "",
+		"store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
+	f.StringVar(&a.server, "server", "",
+		"ask a drawgate server at this URL instead of a store (default $"+envServer+", unless --store is given; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(), a.unpauseCmd(), a.adjustCmd(), a.queueCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(), a.auditCmd(), a.simulateCmd(), a.policyCmd(), a.historyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(), a.storeCmd(), a.tableCmd(),
+	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(),
+		a.unpauseCmd(), a.adjustCmd(), a.queueCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(),
+		a.auditCmd(), a.simulateCmd(), a.policyCmd(), a.historyCmd(), a.planCmd(), a.boundCmd(), a.repairCmd(),
+		a.storeCmd(), a.tableCmd(),
 		a.schemaCmd(), a.manCmd(), a.versionCmd())
 	return root
 }
@@ -141,11 +146,13 @@ func (a *app) report(e *exitError, command string) {
 	}
 	problems, warnings, _ := mistakes(e.err)
 	if a.json {
-		a.printJSON(errorAnswer{Error: text(e.err), ExitCode: e.code, Problems: notes(problems), Warnings: notes(warnings)})
+		a.printJSON(errorAnswer{Error: text(e.err), ExitCode: e.code, Problems: notes(problems),
+			Warnings: notes(warnings)})
 		return
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n", present.Escape(e.err.Error(), "\n"), apart(problems, warnings))
+		fmt.Fprintf(a.errOut, "%v\ndrawgate: the configuration has %s; nothing was done\n",
+			present.Escape(e.err.Error(), "\n"), apart(problems, warnings))
 		return
 	}
 	fmt.Fprintf(a.errOut, "drawgate: %s\n", present.Escape(text(e.err), "\n\t"))

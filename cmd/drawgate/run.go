@@ -84,7 +84,8 @@ Exit codes: that of the command, or
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return a.misread(exitRunFailed, err) })
 	a.bucketFlags(cmd, &f.askFlags)
 	f.take(cmd)
-	durationVar(cmd, &f.hold, "hold", 30*time.Second, "how long the units stay held if drawgate is killed; the hold is renewed after a third of this time")
+	durationVar(cmd, &f.hold, "hold", 30*time.Second,
+		"how long the units stay held if drawgate is killed; the hold is renewed after a third of this time")
 	durationVar(cmd, &f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
 	cmd.Flags().StringVar(&f.onLost, "on-lost", onLostTerminate, "what to do if the hold is lost: terminate or warn")
 	cmd.Flags().BoolVar(&f.cancelOnFailure, "cancel-on-failure", false, "give everything back if the command fails")
@@ -122,7 +123,8 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 	c := newChild(path, args, f.onLost == onLostTerminate)
 	if a.serverURL() != "" {
 		c.cmd.Env = childEnv(os.Environ(), nil)
-		res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveThere(ctx, cmd, f) }, signals)
+		res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveThere(ctx, cmd, f) },
+			signals)
 		if err != nil {
 			return err
 		}
@@ -138,7 +140,8 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, args []string) error {
 		code, err := c.supervise(signals, nil, nil)
 		return a.finished(outcome{Allowed: true, ExitCode: code, Units: "unlimited", RanMS: c.ran()}, err)
 	}
-	res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveHere(ctx, cmd, f, s) }, signals)
+	res, err := a.reserve(cmd, func(ctx context.Context) (held, error) { return a.reserveHere(ctx, cmd, f, s) },
+		signals)
 	if err != nil {
 		return err
 	}
@@ -155,7 +158,8 @@ func startError(name string, err error) error {
 }
 
 // reserve takes the units. A signal ends the wait.
-func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, error), signals <-chan os.Signal) (held, error) {
+func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, error), signals <-chan os.Signal) (held,
+	error) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	type result struct {
@@ -301,7 +305,8 @@ func childEnv(environ []string, c *config.Config) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, value, _ := strings.Cut(variable, "=")
 		is := func(s string) bool { return strings.EqualFold(s, name) } // as Windows compares names
-		return slices.ContainsFunc(secret, is) || slices.ContainsFunc(storeVariables, is) && config.RedactURL(value) != value
+		return slices.ContainsFunc(secret, is) || slices.ContainsFunc(storeVariables, is) &&
+			config.RedactURL(value) != value
 	})
 }
 
@@ -313,7 +318,8 @@ const lookEvery = 10 * time.Millisecond
 // supervise runs the command to its end and returns its exit code. An error means that it did not
 // start. onLost is called with what comes from lost. It returns whether to end the command, and how
 // long it and its process group have for that.
-func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int, error) {
+func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int,
+	error) {
 	// On Linux the command gets a signal when the thread that started it ends, so that thread must
 	// be there until the end.
 	runtime.LockOSThread()

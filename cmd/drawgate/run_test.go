@@ -33,14 +33,16 @@ func TestNothingHeldHasNoEnd(t *testing.T) {
 // A command must not see our secrets just because we got them from the environment.
 func TestCommandsDoNotInheritSecrets(t *testing.T) {
 	t.Parallel()
-	environ := []string{"A=1", "DRAWGATE_TOKEN=t", "DRAWGATE_SERVER=http://h", "DRAWGATE_STORE=redis://u:p@h/0", "DRAWGATE_ADMIN_TOKEN=t", "DRAWGATE_BROKER=redis://:p@h/0", "NAMED=t"}
+	environ := []string{"A=1", "DRAWGATE_TOKEN=t", "DRAWGATE_SERVER=http://h", "DRAWGATE_STORE=redis://u:p@h/0",
+		"DRAWGATE_ADMIN_TOKEN=t", "DRAWGATE_BROKER=redis://:p@h/0", "NAMED=t"}
 	if got := strings.Join(childEnv(slices.Clone(environ), nil), " "); got != "A=1 DRAWGATE_SERVER=http://h NAMED=t" {
 		t.Errorf("without a configuration: %s", got)
 	}
 	c := &config.Config{}
 	c.Server.Tokens = []config.Token{{Secret: config.Secret{Env: "NAMED"}}, {}}
 	environ[3] = "DRAWGATE_STORE=sqlite:a@b.db"
-	if got := strings.Join(childEnv(environ, c), " "); got != "A=1 DRAWGATE_SERVER=http://h DRAWGATE_STORE=sqlite:a@b.db" {
+	if got := strings.Join(childEnv(environ, c),
+		" "); got != "A=1 DRAWGATE_SERVER=http://h DRAWGATE_STORE=sqlite:a@b.db" {
 		t.Errorf("with one: %s", got)
 	}
 }

@@ -59,12 +59,16 @@ In a layer of AWS Lambda, as extensions/drawgate and without arguments, the prog
 		Args: noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, &f) }),
 	}
-	cmd.Flags().StringVar(&f.listen, "listen", "", "address for programs and proxies; port 0 chooses one (default "+defaultListen+")")
-	cmd.Flags().StringVar(&f.admin, "admin", "", "address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
+	cmd.Flags().StringVar(&f.listen, "listen", "",
+		"address for programs and proxies; port 0 chooses one (default "+defaultListen+")")
+	cmd.Flags().StringVar(&f.admin, "admin", "",
+		"address for administrators, or off (default "+defaultAdmin+"; with --listen and port 0 a free port)")
 	cmd.Flags().StringVar(&f.grpc, "grpc", "", "address for Envoy, or off (default off)")
-	cmd.Flags().StringVar(&f.gateway, "gateway", "", "address for calls to LLM providers, or off (default "+defaultGateway+" if the file has the section gateway)")
+	cmd.Flags().StringVar(&f.gateway, "gateway", "",
+		"address for calls to LLM providers, or off (default "+defaultGateway+" if the file has the section gateway)")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the addresses do everything")
-	durationVar(cmd, &f.timeout, "store-timeout", 0, "how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
+	durationVar(cmd, &f.timeout, "store-timeout", 0,
+		"how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
 	return cmd
 }
 
@@ -109,7 +113,8 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	if s.empty && !s.Off {
-		return &exitError{exitConfig, errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy, so there is nothing to serve: unset it, or name a file with --config")}
+		return &exitError{exitConfig,
+			errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy, so there is nothing to serve: unset it, or name a file with --config")}
 	}
 	a.tell(&s)
 	f.merge(s.Config)
@@ -195,13 +200,21 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 		say           func(addr string)
 	}{
 		{"--listen", s.Listen, v.http.Serve, func(addr string) {
-			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(c.Store), "policies", strings.Join(v.names, ","))
+			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(c.Store), "policies",
+				strings.Join(v.names, ","))
 		}},
-		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) { v.log.Info("administration at " + v.scheme() + "://" + addr) }},
+		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) {
+			v.log.Info("administration at " + v.scheme() +
+				"://" + addr)
+		}},
 		{"--gateway", c.Gateway.Listen, v.serveGateway, func(addr string) {
-			v.log.Info("gateway listening on "+gatewayScheme(&c.Gateway)+"://"+addr, "upstreams", upstreamNames(&c.Gateway))
+			v.log.Info("gateway listening on "+gatewayScheme(&c.Gateway)+"://"+addr, "upstreams",
+				upstreamNames(&c.Gateway))
 		}},
-		{"--grpc", s.GRPC, v.serveEnvoy, func(addr string) { v.log.Info("Envoy's rate limit service at grpc://" + addr) }},
+		{"--grpc", s.GRPC, v.serveEnvoy, func(addr string) {
+			v.log.Info("Envoy's rate limit service at grpc://" +
+				addr)
+		}},
 	} {
 		if d.address == config.ListenOff {
 			continue
@@ -225,7 +238,8 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 func mayListen(s *config.Server, flag string, addr net.Addr) error {
 	a, ok := addr.(*net.TCPAddr)
 	switch {
-	case ok && a.IP.IsLoopback(), s.Insecure, s.TLS.ClientCA != "", flag == "--gateway": // callers of the gateway show keys
+	// callers of the gateway show keys
+	case ok && a.IP.IsLoopback(), s.Insecure, s.TLS.ClientCA != "", flag == "--gateway":
 		return nil
 	case flag == "--grpc":
 		return &exitError{exitConfig, errors.New(
@@ -287,8 +301,9 @@ func listenError(flag, listen string, err error) error {
 	if splitErr != nil {
 		return &exitError{exitUnavailable, err}
 	}
-	return &exitError{exitUnavailable, fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
-		port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979"))}
+	return &exitError{exitUnavailable,
+		fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
+			port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979"))}
 }
 
 func (a *app) logger() *slog.Logger {

@@ -47,7 +47,8 @@ func (a *authority) make(ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
 		a.b.t.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
+		NotAfter:              time.Now().Add(time.Hour),
 		BasicConstraintsValid: true, IsCA: ca, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	parent, signer := a.cert, a.key
@@ -104,8 +105,10 @@ server:
   tokens:
     - {name: operator, role: admin, token_env: OPERATOR}
 `
-	for name, role := range map[string]string{"taker": "take", "reader": "read", "both": "[take, read]", "tenant": "take, tenant: acme"} {
-		text += fmt.Sprintf("    - {name: %s, role: %s, sha256: %x}\n", name, role, sha256.Sum256([]byte(secretOf(name))))
+	for name, role := range map[string]string{"taker": "take", "reader": "read", "both": "[take, read]",
+		"tenant": "take, tenant: acme"} {
+		text += fmt.Sprintf("    - {name: %s, role: %s, sha256: %x}\n", name, role,
+			sha256.Sum256([]byte(secretOf(name))))
 	}
 	return text
 }
@@ -133,7 +136,8 @@ func TestServeChecksCertificatesAndTokens(t *testing.T) {
 				t.Errorf("a certificate %s: %s at %s", name, resp.Status, address)
 			}
 		}
-		if a, err := d.envoy(credentials.NewTLS(ca.trusting(own...))).ShouldRateLimit(short(t), hit("ip", "192.0.2.1")); err == nil {
+		if a, err := d.envoy(credentials.NewTLS(ca.trusting(own...))).ShouldRateLimit(short(t),
+			hit("ip", "192.0.2.1")); err == nil {
 			t.Errorf("a certificate %s: gRPC answers %v", name, a)
 		}
 	}
@@ -147,7 +151,8 @@ func TestServeChecksCertificatesAndTokens(t *testing.T) {
 	if a, err := d.envoy(nil).ShouldRateLimit(short(t), hit("ip", "192.0.2.1")); err == nil {
 		t.Errorf("gRPC answers in the clear: %v", a)
 	}
-	if _, err := d.envoy(credentials.NewTLS(ca.trusting(client))).ShouldRateLimit(short(t), hit("ip", "192.0.2.1")); err != nil {
+	if _, err := d.envoy(credentials.NewTLS(ca.trusting(client))).ShouldRateLimit(short(t),
+		hit("ip", "192.0.2.1")); err != nil {
 		t.Errorf("gRPC with a certificate: %v", err)
 	}
 	for _, name := range []string{"operator", "taker", "reader", "tenant"} {

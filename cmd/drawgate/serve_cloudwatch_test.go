@@ -26,13 +26,15 @@ func TestServeWritesLinesForCloudWatch(t *testing.T) {
 		fmt.Fprint(w, `{"error": {"message": "Rate limit reached for requests per min", "type": "requests", "code": "rate_limit_exceeded"}}`)
 	}))
 	defer provider.Close()
-	text := fmt.Sprintf(proxied, provider.URL, `[{model: "*", policy: quota}]`, sha256.Sum256([]byte("a key"))) + "telemetry: {cloudwatch: {emf: true}}\n"
+	text := fmt.Sprintf(proxied, provider.URL, `[{model: "*", policy: quota}]`, sha256.Sum256([]byte("a key"))) +
+		"telemetry: {cloudwatch: {emf: true}}\n"
 	path := filepath.Join(t.TempDir(), "drawgate.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	v, err := newService(t.Context(), &app{out: &out, errOut: io.Discard}, settings{Config: resolved(t, path)}, slog.New(slog.DiscardHandler))
+	v, err := newService(t.Context(), &app{out: &out, errOut: io.Discard}, settings{Config: resolved(t, path)},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,8 @@ func TestServeWritesLinesForCloudWatch(t *testing.T) {
 		t.Error(err)
 	}
 	lines := out.String()
-	for _, want := range []string{`"RateLimiterProviderRefusals":1`, `"BucketType":"RPM","Policy":"quota","RateLimiterTokensAcquired":`, `"Namespace":"Drawgate"`} {
+	for _, want := range []string{`"RateLimiterProviderRefusals":1`,
+		`"BucketType":"RPM","Policy":"quota","RateLimiterTokensAcquired":`, `"Namespace":"Drawgate"`} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("the lines have no %s:\n%s", want, lines)
 		}

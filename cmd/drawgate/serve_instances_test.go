@@ -132,7 +132,8 @@ func stopped(t *testing.T, b bench, redis *redistest.Server, servers []*daemon) 
 				counts[k]++
 			}
 		}
-		t.Logf("server %d of 3, 300 a second: seconds from %v after the loss on: %v", i+1, first.Sub(loss).Round(time.Millisecond), counts)
+		t.Logf("server %d of 3, 300 a second: seconds from %v after the loss on: %v", i+1,
+			first.Sub(loss).Round(time.Millisecond), counts)
 		for _, n := range counts {
 			if n < 99 || n > 101 {
 				t.Errorf("server %d admitted %d in a second, want a third of 300", i+1, n)

@@ -134,16 +134,18 @@ func TestServeReportsInMetricsAndWebCalls(t *testing.T) {
 		}
 	}
 	shown(d, map[string]float64{
-		`drawgate_decisions_total{outcome="allowed",policy="api"}`:                                                               4,
-		`drawgate_decisions_total{outcome="refused",policy="api"}`:                                                               2,
-		`rate_limit_rejections_total{reason="distributed_exhausted"}`:                                                            2,
-		`rate_limit_hits_total{identifier="` + hash + `",type="api"}`:                                                            2,
-		`rate_limit_exceeded_total{limit="rpd",period="day",policy="api"}`:                                                       2,
-		`rate_limit_current_usage{identifier="hers",limit="rpd",period="day",policy="api"}`:                                      4,
-		`drawgate_store_breaker_state{state="closed"}`:                                                                           1,
-		`drawgate_store_timeout_seconds`:                                                                                         30,
-		`drawgate_config_last_reload_successful`:                                                                                 1,
-		fmt.Sprintf("drawgate_build_info{goversion=%q,revision=%q,version=%q}", goVersion, cmp.Or(revision, "unknown"), version): 1,
+		`drawgate_decisions_total{outcome="allowed",policy="api"}`:    4,
+		`drawgate_decisions_total{outcome="refused",policy="api"}`:    2,
+		`rate_limit_rejections_total{reason="distributed_exhausted"}`: 2,
+		`rate_limit_hits_total{identifier="` + hash +
+			`",type="api"}`: 2,
+		`rate_limit_exceeded_total{limit="rpd",period="day",policy="api"}`:                  2,
+		`rate_limit_current_usage{identifier="hers",limit="rpd",period="day",policy="api"}`: 4,
+		`drawgate_store_breaker_state{state="closed"}`:                                      1,
+		`drawgate_store_timeout_seconds`:                                                    30,
+		`drawgate_config_last_reload_successful`:                                            1,
+		fmt.Sprintf("drawgate_build_info{goversion=%q,revision=%q,version=%q}", goVersion, cmp.Or(revision, "unknown"),
+			version): 1,
 	})
 	e := hook.awaits(telemetry.LimitExceeded)
 	if e.Policy != "api" || e.Limit != "rpd" || e.Identifier != hash {
@@ -200,7 +202,8 @@ func somebodyWaits(t *testing.T, d *daemon) {
 	answer := d.later(slot)
 	d.shows("drawgate_queue_length", 1)
 	d.shows("drawgate_queue_oldest_seconds", 0.001)
-	if r := d.must(d.public+"/v1/settle", api.SettleRequest{Reservation: first.Reservation, Cancel: true}); r.code != http.StatusOK {
+	if r := d.must(d.public+"/v1/settle", api.SettleRequest{Reservation: first.Reservation,
+		Cancel: true}); r.code != http.StatusOK {
 		t.Errorf("cancelling: got %d %s, want 200", r.code, r.body)
 	}
 	if r := <-answer; r.code != http.StatusOK || !strings.Contains(r.body, `"allowed":true`) {
@@ -220,12 +223,14 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	t.Helper()
 	redis.Kill9()
 	eventually(t, "open breaker", func() bool {
-		if a := decoded[api.Answer](d, d.public+"/v1/take", take("paid", "k")); a.Allowed || !a.Fallback || a.Reason != api.ReasonUnavailable {
+		if a := decoded[api.Answer](d, d.public+"/v1/take", take("paid", "k")); a.Allowed || !a.Fallback ||
+			a.Reason != api.ReasonUnavailable {
 			t.Errorf("a policy that is closed without its store: %+v", a)
 		}
 		return d.metric(`drawgate_store_breaker_state{state="open"}`) == 1
 	})
-	if a := decoded[api.Answer](d, d.public+"/v1/take", take("api", person)); a.Allowed || !a.Fallback || a.Reason != api.ReasonLimited {
+	if a := decoded[api.Answer](d, d.public+"/v1/take", take("api", person)); a.Allowed || !a.Fallback ||
+		a.Reason != api.ReasonLimited {
 		t.Errorf("a policy of which this process has a share: %+v", a)
 	}
 	d.shows(`rate_limit_backend_errors_total`, 1)
@@ -253,7 +258,10 @@ func storeUnavailable(t *testing.T, d *daemon, redis *redistest.Server, hook *re
 	d.shows(`drawgate_store_breaker_state{state="closed"}`, 1)
 	d.shows(`drawgate_store_probes_total{result="success"}`, 1)
 	hook.awaits(telemetry.FallbackEnded)
-	eventually(t, "health", func() bool { return decoded[api.Health](d, d.public+"/readyz", nil).Status == api.StatusOK })
+	eventually(t, "health", func() bool {
+		return decoded[api.Health](d, d.public+"/readyz",
+			nil).Status == api.StatusOK
+	})
 }
 
 // take takes one request from a policy, and from others that are in shadow, for a key.

@@ -35,7 +35,9 @@ func TestServeReloadsItsFiles(t *testing.T) {
 	b := newBench(t)
 	write := func(amount int, class string) {
 		b.write("drawgate.yaml", fmt.Sprintf(reloadable, amount, class, sha256.Sum256([]byte("a key"))))
-		b.write("limits.yaml", fmt.Sprintf("domain: edge\ndescriptors: [{key: ip, rate_limit: {unit: day, requests_per_unit: %d}}]\n", amount))
+		b.write("limits.yaml",
+			fmt.Sprintf("domain: edge\ndescriptors: [{key: ip, rate_limit: {unit: day, requests_per_unit: %d}}]\n",
+				amount))
 	}
 	write(3, "gold")
 	d := b.daemon()
@@ -48,7 +50,8 @@ func TestServeReloadsItsFiles(t *testing.T) {
 	check := func(amount, ofKey string, requests uint32) {
 		t.Helper()
 		for key, want := range map[string]string{"another key": amount, "a key": ofKey} {
-			r := d.must(d.public+"/auth", nil, "X-Forwarded-Method: GET", "X-Forwarded-Uri: /", "X-Forwarded-For: 192.0.2.1", "X-Api-Key: "+key)
+			r := d.must(d.public+"/auth", nil, "X-Forwarded-Method: GET", "X-Forwarded-Uri: /",
+				"X-Forwarded-For: 192.0.2.1", "X-Api-Key: "+key)
 			if got := r.header.Get("X-Ratelimit-Limit"); got != want {
 				t.Errorf("%s: a limit of %s, want %s: %d %s", key, got, want, r.code, r.body)
 			}
@@ -117,7 +120,8 @@ func TestServeAnswersProxies(t *testing.T) {
 	} {
 		r := asks(strings.Split(c.headers, "; ")...)
 		policies := r.header.Get("Ratelimit-Policy")
-		if r.code != c.code || r.header.Get("X-Ratelimit-Limit") != c.limit || !strings.Contains(r.body, c.within) || strings.Contains(policies, "site") {
+		if r.code != c.code || r.header.Get("X-Ratelimit-Limit") != c.limit || !strings.Contains(r.body, c.within) ||
+			strings.Contains(policies, "site") {
 			t.Errorf("%s: %d %v %s, want %+v", c.headers, r.code, r.header, r.body, c)
 		}
 	}
@@ -144,7 +148,8 @@ func TestServeAnswersProxies(t *testing.T) {
 func TestServeTrustsOnlyConfiguredProxies(t *testing.T) {
 	t.Parallel()
 	v := wired(t, fmt.Sprintf(forwarding, sha256.Sum256([]byte("a key")), "10.0.0.0/8"))
-	if code, body := asked(v, "127.0.0.1:1", "X-Uri: /", "X-Verb: GET", "X-Client: 192.0.2.1"); code != http.StatusForbidden || !strings.Contains(body, string(api.CodeUntrusted)) {
+	if code, body := asked(v, "127.0.0.1:1", "X-Uri: /", "X-Verb: GET",
+		"X-Client: 192.0.2.1"); code != http.StatusForbidden || !strings.Contains(body, string(api.CodeUntrusted)) {
 		t.Errorf("another address: got %d %s, want 403 untrusted", code, body)
 	}
 	if code, body := asked(v, "10.0.0.1:1", "X-Uri: /", "X-Verb: GET", "X-Client: 192.0.2.1"); code != http.StatusOK {

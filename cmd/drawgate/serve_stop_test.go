@@ -45,7 +45,8 @@ rules: [{apply: [{policy: api, key: 'attr("who")'}]}]
 	slot.WaitMS = 600_000
 	waiting := d.later(slot)
 	d.shows("drawgate_queue_length", 1)
-	if _, err := c.ShouldRateLimit(short(t), hit("who", "first")); err != nil { // the connections are there, and the script is known
+	// the connections are there, and the script is known
+	if _, err := c.ShouldRateLimit(short(t), hit("who", "first")); err != nil {
 		t.Fatal(err)
 	}
 	before := keys(t, redis.Addr)
@@ -64,7 +65,8 @@ rules: [{apply: [{policy: api, key: 'attr("who")'}]}]
 	if r := <-waiting; r.code != 503 || !strings.Contains(r.body, string(api.CodeClosing)) {
 		t.Errorf("a take that waited: got %d %s", r.code, r.body)
 	}
-	if r := <-overHTTP; r.code != 200 || !strings.Contains(r.body, `"allowed":true`) || strings.Contains(r.body, "fallback") {
+	if r := <-overHTTP; r.code != 200 || !strings.Contains(r.body, `"allowed":true`) ||
+		strings.Contains(r.body, "fallback") {
 		t.Errorf("a running take over HTTP: got %d %s", r.code, r.body)
 	}
 	if err := <-overGRPC; err != nil {

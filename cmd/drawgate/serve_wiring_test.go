@@ -41,7 +41,8 @@ func wired(t *testing.T, text string) *service {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v, err := newService(t.Context(), &app{out: io.Discard, errOut: io.Discard}, settings{Config: resolved(t, path)}, slog.New(slog.DiscardHandler))
+	v, err := newService(t.Context(), &app{out: io.Discard, errOut: io.Discard}, settings{Config: resolved(t, path)},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +76,19 @@ func TestServeListensOnLoopback(t *testing.T) {
 		file  config.Server
 		want  [3]string
 	}{
-		"nothing":         {want: [3]string{"127.0.0.1:7878", "127.0.0.1:7879", off}},
-		"free ports":      {flags: serveFlags{listen: "127.0.0.1:0"}, want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off}},
-		"for everybody":   {flags: serveFlags{listen: "0.0.0.0:80"}, want: [3]string{"0.0.0.0:80", "127.0.0.1:7879", off}},
-		"of everybody":    {flags: serveFlags{listen: "0.0.0.0:0"}, want: [3]string{"0.0.0.0:0", "127.0.0.1:0", off}},
-		"the file":        {file: config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"}, want: [3]string{"a:1", "b:2", "c:3"}},
-		"flags and file":  {serveFlags{listen: "x:1", admin: "y:2", grpc: "z:3"}, config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"}, [3]string{"x:1", "y:2", "z:3"}},
-		"no":              {flags: serveFlags{listen: off, admin: off}, want: [3]string{off, off, off}},
-		"file's own port": {file: config.Server{Listen: "127.0.0.1:0"}, want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off}},
+		"nothing": {want: [3]string{"127.0.0.1:7878", "127.0.0.1:7879", off}},
+		"free ports": {flags: serveFlags{listen: "127.0.0.1:0"},
+			want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off}},
+		"for everybody": {flags: serveFlags{listen: "0.0.0.0:80"},
+			want: [3]string{"0.0.0.0:80", "127.0.0.1:7879", off}},
+		"of everybody": {flags: serveFlags{listen: "0.0.0.0:0"}, want: [3]string{"0.0.0.0:0", "127.0.0.1:0", off}},
+		"the file": {file: config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"},
+			want: [3]string{"a:1", "b:2", "c:3"}},
+		"flags and file": {serveFlags{listen: "x:1", admin: "y:2", grpc: "z:3"},
+			config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"}, [3]string{"x:1", "y:2", "z:3"}},
+		"no": {flags: serveFlags{listen: off, admin: off}, want: [3]string{off, off, off}},
+		"file's own port": {file: config.Server{Listen: "127.0.0.1:0"},
+			want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off}},
 	} {
 		all := config.Config{Server: c.file}
 		c.flags.merge(&all)
@@ -132,18 +138,23 @@ func (e edge) asks(change func(*common.RateLimitDescriptor)) (*ratelimit.RateLim
 	if change != nil {
 		change(d)
 	}
-	return e.v.envoy.ShouldRateLimit(e.t.Context(), &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
+	return e.v.envoy.ShouldRateLimit(e.t.Context(), &ratelimit.RateLimitRequest{Domain: "edge",
+		Descriptors: []*common.RateLimitDescriptor{d}})
 }
 
 // hits asks with the descriptor's own number of hits, and reports whether the request passes, and
 // whether the descriptor is over its limit.
 func (e edge) hits(n uint64, back bool) (passes, over bool) {
 	e.t.Helper()
-	a, err := e.asks(func(d *common.RateLimitDescriptor) { d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(n), back })
+	a, err := e.asks(func(d *common.RateLimitDescriptor) {
+		d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(n),
+			back
+	})
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return a.GetOverallCode() == ratelimit.RateLimitResponse_OK, a.GetStatuses()[0].GetCode() == ratelimit.RateLimitResponse_OVER_LIMIT
+	return a.GetOverallCode() == ratelimit.RateLimitResponse_OK,
+		a.GetStatuses()[0].GetCode() == ratelimit.RateLimitResponse_OVER_LIMIT
 }
 
 // says returns the names of the headers and the fields of the metadata of an answer when the limit
@@ -165,7 +176,8 @@ func (e edge) says() (headers, metadata string) {
 
 // aligned reports whether windows follow the calendar.
 func (e edge) aligned() bool {
-	return slices.ContainsFunc(e.v.run.Engine.Policies(), func(p engine.Info) bool { return p.Policy.Limits[0].Kind == drawgate.Calendar })
+	return slices.ContainsFunc(e.v.run.Engine.Policies(),
+		func(p engine.Info) bool { return p.Policy.Limits[0].Kind == drawgate.Calendar })
 }
 
 // A server answers Envoy as its configuration says: each option shows in an answer.
@@ -270,13 +282,16 @@ func TestServeMergesEnvoysFiles(t *testing.T) {
 	var files []string
 	for _, key := range []string{"ip", "user"} {
 		path := filepath.Join(t.TempDir(), key+".yaml")
-		if err := os.WriteFile(path, []byte("domain: edge\ndescriptors: [{key: "+key+", rate_limit: {unit: day, requests_per_unit: 2}}]\n"), 0o600); err != nil {
+		if err := os.WriteFile(path,
+			[]byte("domain: edge\ndescriptors: [{key: "+key+", rate_limit: {unit: day, requests_per_unit: 2}}]\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		files = append(files, path)
 	}
 	for _, merge := range []bool{false, true} {
-		if _, err := loadEnvoy(&config.Config{Envoy: config.Envoy{Configs: files, Merge: merge}}); (err == nil) != merge {
+		if _, err := loadEnvoy(&config.Config{Envoy: config.Envoy{Configs: files,
+			Merge: merge}}); (err == nil) != merge {
 			t.Errorf("merge: %v: %v", merge, err)
 		}
 	}
@@ -302,14 +317,17 @@ func TestDeployedConfigurationsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := wired(t, strings.Replace(string(text), "store: sqlite:drawgate.db", "store: \"memory:\"\nenvoy: {configs: "+abs+"}", 1))
-	a, err := v.envoy.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "site", Descriptors: []*common.RateLimitDescriptor{
-		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.1"}}},
-	}})
+	v := wired(t, strings.Replace(string(text), "store: sqlite:drawgate.db",
+		"store: \"memory:\"\nenvoy: {configs: "+abs+"}", 1))
+	a, err := v.envoy.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "site",
+		Descriptors: []*common.RateLimitDescriptor{
+			{Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.1"}}},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := a.GetStatuses()[0].GetCurrentLimit(); l.GetRequestsPerUnit() != 50 || l.GetUnit() != ratelimit.RateLimitResponse_RateLimit_SECOND {
+	if l := a.GetStatuses()[0].GetCurrentLimit(); l.GetRequestsPerUnit() != 50 ||
+		l.GetUnit() != ratelimit.RateLimitResponse_RateLimit_SECOND {
 		t.Errorf("got %v, want a limit of 50 per second", a)
 	}
 }

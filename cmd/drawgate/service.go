@@ -46,7 +46,8 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 	}
 	v.skipped(v.rates)
 	version, _, revision := build()
-	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version, Revision: revision, EMF: a.out, KeepRefusals: true})
+	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version,
+		Revision: revision, EMF: a.out, KeepRefusals: true})
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +78,19 @@ func (v *service) close() (err error) {
 func (v *service) open() (err error) {
 	c := v.run.Config()
 	s := &c.Server
-	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape, Class: v.run.Class, Reload: v.run.Reload, Refusals: v.run.Refusals.List, Logger: v.log}
+	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape,
+		Class: v.run.Class, Reload: v.run.Reload, Refusals: v.run.Refusals.List, Logger: v.log}
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {
 			roles = append(roles, server.Role(r))
 		}
-		opts.Tokens = append(opts.Tokens, server.Token{Name: t.Name, SHA256: t.Digest(), Roles: roles, Tenant: t.Tenant})
+		opts.Tokens = append(opts.Tokens, server.Token{Name: t.Name, SHA256: t.Digest(), Roles: roles,
+			Tenant: t.Tenant})
 	}
 	if s.TLS != (config.TLS{}) {
-		if v.tls, err = server.LoadTLS(server.TLSFiles{Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA, Logger: v.log}); err != nil {
+		if v.tls, err = server.LoadTLS(server.TLSFiles{Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA,
+			Logger: v.log}); err != nil {
 			return err
 		}
 		opts.TLS = v.tls
@@ -102,7 +106,8 @@ func (v *service) open() (err error) {
 	}
 	opts.ForwardAuth = &server.ForwardAuth{
 		Proxies: s.Proxies.Trusted, Unix: s.Proxies.Unix, ClientHeader: s.Proxies.Header, Status: f.Status,
-		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway, Shared: f.Shared,
+		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway,
+		Shared:  f.Shared,
 		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
 	}
 	if err := v.openGateway(); err != nil {
@@ -124,7 +129,8 @@ func (v *service) open() (err error) {
 // openEnvoy makes the rate limit service of Envoy.
 func (v *service) openEnvoy(e *config.Envoy) {
 	o := &rls.Options{
-		Config: v.rates, Refunds: e.Refunds, StoreErrors: e.Errors, Shadow: e.Shadow, Metadata: e.Metadata, ShadowHeader: e.ShadowHeader, Class: v.run.ClassOf, Logger: v.log,
+		Config: v.rates, Refunds: e.Refunds, StoreErrors: e.Errors, Shadow: e.Shadow, Metadata: e.Metadata,
+		ShadowHeader: e.ShadowHeader, Class: v.run.ClassOf, Logger: v.log,
 		LimitHeader: e.LimitHeader, RemainingHeader: e.RemainingHeader, ResetHeader: e.ResetHeader,
 	}
 	if v.run.Metrics != nil {
@@ -139,7 +145,8 @@ func (v *service) openEnvoy(e *config.Envoy) {
 	case config.EnvoyLegacy:
 		o.Headers = rls.HeadersLegacy
 	case config.EnvoyX:
-		o.Headers, o.LimitHeader, o.RemainingHeader, o.ResetHeader = rls.HeadersLegacy, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"
+		o.Headers, o.LimitHeader, o.RemainingHeader, o.ResetHeader = rls.HeadersLegacy, "X-RateLimit-Limit",
+			"X-RateLimit-Remaining", "X-RateLimit-Reset"
 	case config.EnvoyDraft:
 		o.Headers = rls.HeadersDraft
 	}
@@ -218,7 +225,8 @@ func loadEnvoy(s *config.Config) (*rls.Config, error) {
 	if wrong, ok := errors.AsType[rls.ConfigErrors](err); ok {
 		problems := config.Problems{}
 		for _, p := range wrong {
-			problems = append(problems, config.Problem{File: p.File, Line: p.Line, Column: p.Column, Message: p.Message})
+			problems = append(problems, config.Problem{File: p.File, Line: p.Line, Column: p.Column,
+				Message: p.Message})
 		}
 		return nil, problems
 	}

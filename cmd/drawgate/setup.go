@@ -93,7 +93,11 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 		err := noPolicies(flags)
 		s.empty = switchedOff() || err != nil && c.Off
 		if err != nil && !s.empty {
-			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool { return strings.HasPrefix(w.Message, err.Message) }) // the warnings about the file itself
+			// the warnings about the file itself
+			rest := slices.DeleteFunc(c.Warnings, func(w config.Problem) bool {
+				return strings.HasPrefix(w.Message,
+					err.Message)
+			})
 			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}
 		if !s.empty {
@@ -115,7 +119,8 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 // configured something did not mean the sample. If nothing was configured it returns nil.
 func noPolicies(flags config.Flags) *config.Problem {
 	if path := cmp.Or(flags.Config, os.Getenv(config.EnvConfig)); path != "" {
-		return &config.Problem{File: path, Message: "there are no policies", Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
+		return &config.Problem{File: path, Message: "there are no policies",
+			Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
 	}
 	for _, name := range config.Variables() {
 		if !strings.HasPrefix(name, "DRAWGATE_") && strings.TrimSpace(os.Getenv(name)) != "" {
@@ -131,14 +136,16 @@ func noPolicies(flags config.Flags) *config.Problem {
 // switchedOff reports whether the environment switches all limits off. Resolve has checked the
 // variable.
 func switchedOff() bool {
-	return slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(strings.TrimSpace(os.Getenv("RATE_LIMIT_ENABLED"))))
+	return slices.Contains([]string{"false", "0", "no", "off"},
+		strings.ToLower(strings.TrimSpace(os.Getenv("RATE_LIMIT_ENABLED"))))
 }
 
 // defaultPath returns the file of a user who named no store.
 func defaultPath() (string, error) {
 	dir, err := config.StateFolder(os.Environ())
 	if err != nil {
-		return "", &exitError{exitConfig, errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db")}
+		return "", &exitError{exitConfig,
+			errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db")}
 	}
 	return filepath.Join(dir, "drawgate.db"), nil
 }

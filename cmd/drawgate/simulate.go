@@ -62,12 +62,15 @@ Faults: ` + faultNames() + `.`,
 	cmd.Flags().StringVar(&f.listen, "listen", defaultSimulate, "address; port 0 chooses one")
 	cmd.Flags().StringVar(&f.preset, "preset", "", "quotas to enforce (default none: nothing is refused)")
 	cmd.Flags().StringVar(&f.config, "config", "", "JSON file of the simulator: see docs/simulator.md")
-	cmd.Flags().StringArrayVar(&f.limits, "limit", nil, "change the amount of a limit, as QUOTA/LIMIT=AMOUNT; may be repeated")
+	cmd.Flags().StringArrayVar(&f.limits, "limit", nil,
+		"change the amount of a limit, as QUOTA/LIMIT=AMOUNT; may be repeated")
 	cmd.Flags().StringVar(&f.windows, "windows", "", "count minutes rolling or aligned (default: what the quotas say)")
 	cmd.Flags().StringVar(&f.zone, "zone", "", "time zone of days (default: what the quotas say)")
-	cmd.Flags().StringVar(&f.faults, "faults", "", "faults by rate, as KIND=RATE or KIND=RATE:DELAY, separated by commas")
+	cmd.Flags().StringVar(&f.faults, "faults", "",
+		"faults by rate, as KIND=RATE or KIND=RATE:DELAY, separated by commas")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "which calls the faults hit: the same seed, the same faults")
-	durationVar(cmd, &f.travel, "travel", 0, "the longest time until a call arrives; how long each one takes depends on the seed")
+	durationVar(cmd, &f.travel, "travel", 0,
+		"the longest time until a call arrives; how long each one takes depends on the seed")
 	cmd.Flags().BoolVar(&f.report, "report", false, "print a report at the end")
 	return cmd
 }

@@ -70,7 +70,8 @@ var errNothingCounted = errors.New("nothing is counted")
 // statusHere looks at the store of this process. It also returns how the policies are in force, by
 // name; which keys are in use if nothing is under this one; and errNothingCounted if the limits are
 // switched off.
-func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, hint string, err error) {
+func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, hint string,
+	err error) {
 	s, err := a.open(true)
 	if err != nil {
 		return nil, nil, "", err
@@ -143,7 +144,8 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 	case !a.json:
 		a.printf("%s: nothing is counted\n", take.Message)
 	case f.policy != "":
-		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: take, Limits: []api.LimitStatus{}})
+		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: take,
+			Limits: []api.LimitStatus{}})
 	default:
 		a.warnf("%s: nothing is counted", take.Message)
 		a.printf("[]\n")
@@ -151,7 +153,8 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 }
 
 // statusRemote is statusHere by a server.
-func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, hint string, err error) {
+func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string,
+	hint string, err error) {
 	c, err := a.client()
 	if err != nil {
 		return nil, nil, "", err
@@ -176,7 +179,8 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAns
 		}
 	}
 	for _, name := range names {
-		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant, Key: f.key}})
+		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant,
+			Key: f.key}})
 		if err != nil {
 			return nil, nil, "", remoteError(err)
 		}

@@ -33,7 +33,8 @@ more after this command. Restore the data instead if you can.`,
 
 func (a *app) initStore(ctx context.Context) error {
 	if url := a.serverURL(); url != "" {
-		return usage("to initialize a server's store, name the store with --store, not the server %s", config.RedactURL(url))
+		return usage("to initialize a server's store, name the store with --store, not the server %s",
+			config.RedactURL(url))
 	}
 	s, err := a.resolveLimits(a.flags)
 	if err != nil {

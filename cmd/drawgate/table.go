@@ -41,7 +41,8 @@ configuration (--store, $` + config.EnvStore + `, or the file's). The region is 
 Credentials come from where AWS's own tools look for them: $AWS_PROFILE, $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, or the role of the machine.`,
 	}
 	cmd.PersistentFlags().StringVar(&f.region, "region", "", "region of the table, such as eu-central-1")
-	cmd.PersistentFlags().StringVar(&f.endpoint, "endpoint", "", "URL of another server than AWS's, such as http://127.0.0.1:8000 of DynamoDB Local")
+	cmd.PersistentFlags().StringVar(&f.endpoint, "endpoint", "",
+		"URL of another server than AWS's, such as http://127.0.0.1:8000 of DynamoDB Local")
 	cmd.AddCommand(a.tableCreateCmd(&f), a.tableCheckCmd(&f), a.tablePolicyCmd(&f))
 	return cmd
 }
@@ -286,7 +287,8 @@ func (a *app) printTable(v *tableVerdict) {
 	case v.Created != nil:
 		state = "was there already, and can be used"
 	}
-	a.printf("table %s in region %s %s: %s and %s\n", v.Table, v.Region, state, present.Count(failures, "error"), present.Count(len(v.Findings)-failures, "warning"))
+	a.printf("table %s in region %s %s: %s and %s\n", v.Table, v.Region, state, present.Count(failures, "error"),
+		present.Count(len(v.Findings)-failures, "warning"))
 }
 
 var accounts = regexp.MustCompile(`^[0-9]{12}$`)

@@ -85,6 +85,10 @@ func (a *app) take(cmd *cobra.Command, f *askFlags) error {
 // needsRun returns an error that names the policy with slots, which nobody would give back after a
 // take.
 func (s *session) needsRun(res *engine.Result) error {
-	i := max(0, slices.IndexFunc(res.Applied, func(a engine.Applied) bool { return a.Bucket >= 0 && s.engine.Limiter(a.Policy).Plan().NeedsHold() }))
-	return usage("policy %q has a concurrency limit, whose slots must be given back: use drawgate run -- COMMAND", res.Applied[i].Policy)
+	i := max(0, slices.IndexFunc(res.Applied, func(a engine.Applied) bool {
+		return a.Bucket >= 0 &&
+			s.engine.Limiter(a.Policy).Plan().NeedsHold()
+	}))
+	return usage("policy %q has a concurrency limit, whose slots must be given back: use drawgate run -- COMMAND",
+		res.Applied[i].Policy)
 }

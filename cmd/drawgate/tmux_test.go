@@ -34,7 +34,8 @@ func (b bench) pane(width, height int, script string) *pane {
 	p := &pane{b.t, filepath.Join(dir, "s")}
 	path := filepath.Join(b.dir, "pane.sh")
 	b.write("pane.sh", script+"\necho \"ended with $?\"\nexec cat\n")
-	cmd := p.command("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "sh "+path)
+	cmd := p.command("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height),
+		"sh "+path)
 	cmd.Dir, cmd.Env = b.dir, slices.Concat(b.env, []string{"TERM=xterm-256color", "LC_ALL=C.UTF-8"})
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.t.Fatalf("%v: %s", err, out)

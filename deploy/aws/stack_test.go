@@ -21,8 +21,10 @@ import (
 
 // metrics are those that Drawgate reports to CloudWatch.
 var metrics = []string{
-	"RateLimiterAcquisitionFailures", "RateLimiterAcquisitionLatency", "RateLimiterConditionalWriteFailures", "RateLimiterFallbackActivated",
-	"RateLimiterProviderRefusals", "RateLimiterStoreLatency", "RateLimiterStoreRetries", "RateLimiterStoreThrottled", "RateLimiterTokensAcquired",
+	"RateLimiterAcquisitionFailures", "RateLimiterAcquisitionLatency", "RateLimiterConditionalWriteFailures",
+	"RateLimiterFallbackActivated",
+	"RateLimiterProviderRefusals", "RateLimiterStoreLatency", "RateLimiterStoreRetries", "RateLimiterStoreThrottled",
+	"RateLimiterTokensAcquired",
 	"RateLimiterTokensAvailable",
 }
 
@@ -30,15 +32,18 @@ var metrics = []string{
 var variants = []map[string]string{
 	{},
 	{
-		"TableName": "my.buckets", "BillingMode": "PROVISIONED", "PointInTimeRecovery": "true", "DeletionProtection": "true", "Email": "ops@example.com",
-		"Namespace": "Mine", "RequestsPerMinuteLeft": "0", "TokensPerMinuteLeft": "0", "RequestsPerDayLeft": "0", "ThrottledMinutes": "5", "ListBuckets": "true", "CreateRole": "lambda",
+		"TableName": "my.buckets", "BillingMode": "PROVISIONED", "PointInTimeRecovery": "true",
+		"DeletionProtection": "true", "Email": "ops@example.com",
+		"Namespace": "Mine", "RequestsPerMinuteLeft": "0", "TokensPerMinuteLeft": "0", "RequestsPerDayLeft": "0",
+		"ThrottledMinutes": "5", "ListBuckets": "true", "CreateRole": "lambda",
 	},
 }
 
 // CloudFormation's own linter has nothing to say.
 func TestTemplateHasNoFindings(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), awstest.CFNLint(t), "--include-checks", "I", "--", path).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), awstest.CFNLint(t), "--include-checks", "I", "--",
+		path).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -57,7 +62,8 @@ func (c *cloud) query(service, version, action string, params map[string]string,
 	for k, v := range params {
 		form.Set(k, v)
 	}
-	text := c.post(service, strings.NewReader(form.Encode()), http.Header{"Content-Type": {"application/x-www-form-urlencoded"}})
+	text := c.post(service, strings.NewReader(form.Encode()),
+		http.Header{"Content-Type": {"application/x-www-form-urlencoded"}})
 	if answer == nil {
 		return
 	}
@@ -73,7 +79,8 @@ func (c *cloud) dynamo(action string, params map[string]any, answer any) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	text := c.post("dynamodb", strings.NewReader(string(body)), http.Header{"Content-Type": {"application/x-amz-json-1.0"}, "X-Amz-Target": {"DynamoDB_20120810." + action}})
+	text := c.post("dynamodb", strings.NewReader(string(body)),
+		http.Header{"Content-Type": {"application/x-amz-json-1.0"}, "X-Amz-Target": {"DynamoDB_20120810." + action}})
 	if err := json.Unmarshal(text, answer); err != nil {
 		c.t.Fatalf("%s: %v: %s", action, err, text)
 	}
@@ -86,7 +93,8 @@ func (c *cloud) post(service string, body io.Reader, header http.Header) []byte 
 		c.t.Fatal(err)
 	}
 	r.Header = header
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/eu-central-1/"+service+"/aws4_request, SignedHeaders=host, Signature=00")
+	r.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential=test/20260101/eu-central-1/"+service+"/aws4_request, SignedHeaders=host, Signature=00")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		c.t.Fatal(err)
@@ -107,11 +115,13 @@ func newCloud(t *testing.T, params map[string]string) (c *cloud, outputs map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := map[string]string{"StackName": "drawgate", "TemplateBody": string(text), "Capabilities.member.1": "CAPABILITY_IAM"}
+	args := map[string]string{"StackName": "drawgate", "TemplateBody": string(text),
+		"Capabilities.member.1": "CAPABILITY_IAM"}
 	i := 0
 	for k, v := range params {
 		i++
-		args[fmt.Sprintf("Parameters.member.%d.ParameterKey", i)], args[fmt.Sprintf("Parameters.member.%d.ParameterValue", i)] = k, v
+		args[fmt.Sprintf("Parameters.member.%d.ParameterKey", i)],
+			args[fmt.Sprintf("Parameters.member.%d.ParameterValue", i)] = k, v
 	}
 	c.query("cloudformation", "2010-05-15", "CreateStack", args, nil)
 	var answer struct {
@@ -138,7 +148,8 @@ func TestStack(t *testing.T) {
 			c, outputs := newCloud(t, params)
 			p := load(t, params)
 			name := p.refs["TableName"]
-			if l, err := dynamostore.ParseURL(outputs["StoreURL"]); err != nil || l.Table != name || l.Region != "eu-central-1" || outputs["TableName"] != name {
+			if l, err := dynamostore.ParseURL(outputs["StoreURL"]); err != nil || l.Table != name ||
+				l.Region != "eu-central-1" || outputs["TableName"] != name {
 				t.Errorf("the outputs are %v, %v", outputs, err)
 			}
 			c.checkTable(p)
@@ -170,7 +181,9 @@ func (c *cloud) checkTable(p *template) {
 	}
 	c.dynamo("DescribeTable", map[string]any{"TableName": name}, &table)
 	d := table.Table
-	if len(d.KeySchema) != 1 || d.KeySchema[0].AttributeName != dynamostore.KeyAttribute || d.KeySchema[0].KeyType != "HASH" || len(d.AttributeDefinitions) != 1 || d.AttributeDefinitions[0].AttributeType != "S" {
+	if len(d.KeySchema) != 1 || d.KeySchema[0].AttributeName != dynamostore.KeyAttribute ||
+		d.KeySchema[0].KeyType != "HASH" || len(d.AttributeDefinitions) != 1 ||
+		d.AttributeDefinitions[0].AttributeType != "S" {
 		c.t.Errorf("the keys are %+v of %+v", d.KeySchema, d.AttributeDefinitions)
 	}
 	if provisioned := p.refs["BillingMode"] == "PROVISIONED"; provisioned != (d.ProvisionedThroughput.WriteCapacityUnits == 25) || !provisioned && d.BillingModeSummary.BillingMode != "PAY_PER_REQUEST" {
@@ -183,9 +196,12 @@ func (c *cloud) checkTable(p *template) {
 	props := r["Properties"].(map[string]any)
 	ttl := props["TimeToLiveSpecification"].(map[string]any)
 	var set, got map[string]any
-	c.dynamo("UpdateTimeToLive", map[string]any{"TableName": name, "TimeToLiveSpecification": map[string]any{"AttributeName": ttl["AttributeName"], "Enabled": ttl["Enabled"] == "true"}}, &set)
+	c.dynamo("UpdateTimeToLive", map[string]any{"TableName": name,
+		"TimeToLiveSpecification": map[string]any{"AttributeName": ttl["AttributeName"],
+			"Enabled": ttl["Enabled"] == "true"}}, &set)
 	c.dynamo("DescribeTimeToLive", map[string]any{"TableName": name}, &got)
-	if d := got["TimeToLiveDescription"].(map[string]any); d["AttributeName"] != dynamostore.TTLAttribute || d["TimeToLiveStatus"] != "ENABLED" {
+	if d := got["TimeToLiveDescription"].(map[string]any); d["AttributeName"] != dynamostore.TTLAttribute ||
+		d["TimeToLiveStatus"] != "ENABLED" {
 		c.t.Errorf("the TTL is %v", d)
 	}
 	if b := props["PointInTimeRecoverySpecification"].(map[string]any); b["PointInTimeRecoveryEnabled"] != p.refs["PointInTimeRecovery"] || props["DeletionProtectionEnabled"] != p.refs["DeletionProtection"] {
@@ -238,8 +254,11 @@ type alarm struct {
 	AlarmName, Namespace, MetricName, Statistic, ComparisonOperator, TreatMissingData string
 	Period, EvaluationPeriods                                                         int
 	Threshold                                                                         float64
-	Actions                                                                           []string                       `xml:"AlarmActions>member"`
-	Dimensions                                                                        []struct{ Name, Value string } `xml:"Dimensions>member"`
+	Actions                                                                           []string `xml:"AlarmActions>member"`
+	Dimensions                                                                        []struct {
+		Name,
+		Value string
+	} `xml:"Dimensions>member"`
 }
 
 // String says when it alarms.
@@ -249,7 +268,8 @@ func (a *alarm) String() string {
 		s += " " + d.Name + "=" + d.Value
 	}
 	op := map[string]string{"GreaterThanOrEqualToThreshold": ">=", "LessThanThreshold": "<"}[a.ComparisonOperator]
-	return fmt.Sprintf("%s: %s %s %v in %d of %ds, %s", s, a.Statistic, op, a.Threshold, a.EvaluationPeriods, a.Period, a.TreatMissingData)
+	return fmt.Sprintf("%s: %s %s %v in %d of %ds, %s", s, a.Statistic, op, a.Threshold, a.EvaluationPeriods, a.Period,
+		a.TreatMissingData)
 }
 
 // The alarms tell the topic: of a call that a provider refused, of a fallback, of throttling that
@@ -296,7 +316,8 @@ func TestAlarms(t *testing.T) {
 			for i := range answer.Alarms {
 				a := &answer.Alarms[i]
 				got = append(got, a.String())
-				if len(a.Actions) != 1 || a.Actions[0] != p.refs["Topic"] || !strings.HasPrefix(a.AlarmName, p.refs["TableName"]+": ") {
+				if len(a.Actions) != 1 || a.Actions[0] != p.refs["Topic"] ||
+					!strings.HasPrefix(a.AlarmName, p.refs["TableName"]+": ") {
 					t.Errorf("alarm %q tells %v", a.AlarmName, a.Actions)
 				}
 			}
@@ -366,7 +387,8 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 		}
 	}
 	for _, r := range load(t, nil).resources() {
-		if props := r["Properties"].(map[string]any); r["Type"] == "AWS::CloudWatch::Alarm" && props["Namespace"] == "Drawgate" {
+		if props := r["Properties"].(map[string]any); r["Type"] == "AWS::CloudWatch::Alarm" &&
+			props["Namespace"] == "Drawgate" {
 			shown[props["MetricName"].(string)] = true
 		}
 	}
@@ -376,7 +398,8 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	if len(shown) > 0 {
 		t.Errorf("there are no such metrics: %v", shown)
 	}
-	for _, name := range []string{"RateLimiterTokensAcquired", "RateLimiterTokensAvailable", "RateLimiterAcquisitionFailures"} {
+	for _, name := range []string{"RateLimiterTokensAcquired", "RateLimiterTokensAvailable",
+		"RateLimiterAcquisitionFailures"} {
 		if !slices.Equal(types[name], []string{"RPM", "TPM", "RPD"}) {
 			t.Errorf("%s is shown of %v", name, types[name])
 		}

@@ -39,8 +39,10 @@ func load(t *testing.T, params map[string]string) *template {
 		t.Fatal(err)
 	}
 	p := &template{t: t, refs: map[string]string{
-		"AWS::Region": "eu-central-1", "AWS::Partition": "aws", "AWS::AccountId": "123456789012", "Table": "drawgate", "Policy": "arn:aws:iam::123456789012:policy/p",
-		"Topic": "arn:aws:sns:eu-central-1:123456789012:drawgate-alarms", "Table.Arn": "arn:aws:dynamodb:eu-central-1:123456789012:table/drawgate",
+		"AWS::Region": "eu-central-1", "AWS::Partition": "aws", "AWS::AccountId": "123456789012", "Table": "drawgate",
+		"Policy":    "arn:aws:iam::123456789012:policy/p",
+		"Topic":     "arn:aws:sns:eu-central-1:123456789012:drawgate-alarms",
+		"Table.Arn": "arn:aws:dynamodb:eu-central-1:123456789012:table/drawgate",
 	}}
 	p.root, _ = p.raw(f.Docs[0].Body).(map[string]any)
 	for name, def := range p.section("Parameters") {

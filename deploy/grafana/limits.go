@@ -74,8 +74,9 @@ var limits = board{
 			available(`instance=~"$instance",policy=~"$policy"`),
 			{
 				title: "Units left of each policy's tightest limit", unit: units.Short,
-				about:   "If the policy's buckets are watched: the least of all of them. Otherwise: as of the last decision, whichever key that was for.",
-				queries: one(`min by (scope) (rate_limit_tokens_remaining{instance=~"$instance",scope=~"$policy"})`, "{{scope}}"),
+				about: "If the policy's buckets are watched: the least of all of them. Otherwise: as of the last decision, whichever key that was for.",
+				queries: one(`min by (scope) (rate_limit_tokens_remaining{instance=~"$instance",scope=~"$policy"})`,
+					"{{scope}}"),
 			},
 			{
 				title: "Buckets that approach a limit", kind: bars, unit: units.Short,
@@ -141,8 +142,9 @@ var limits = board{
 			},
 			{
 				title: "Longest wait so far", unit: units.Seconds,
-				about:   "How long the caller that has waited longest has been waiting, by server.",
-				queries: one(`max by (instance) (drawgate_queue_oldest_seconds{instance=~"$instance"})`, "{{instance}}"),
+				about: "How long the caller that has waited longest has been waiting, by server.",
+				queries: one(`max by (instance) (drawgate_queue_oldest_seconds{instance=~"$instance"})`,
+					"{{instance}}"),
 			},
 			{
 				title: "Queue depth", unit: units.Short,
@@ -166,9 +168,10 @@ var limits = board{
 			},
 			{
 				title: "Breaker of the store", kind: timeline,
-				about:   "Closed: the store decides. Open: the store is unavailable, and each limit's fallback decides.",
-				states:  []mark{{0, "green", "closed"}, {1, "red", "open"}},
-				queries: one(`max by (instance) (drawgate_store_breaker_state{instance=~"$instance",state="open"})`, "{{instance}}"),
+				about:  "Closed: the store decides. Open: the store is unavailable, and each limit's fallback decides.",
+				states: []mark{{0, "green", "closed"}, {1, "red", "open"}},
+				queries: one(`max by (instance) (drawgate_store_breaker_state{instance=~"$instance",state="open"})`,
+					"{{instance}}"),
 			},
 			{
 				title: "Fallback", unit: units.RequestsPerSecond,
@@ -177,15 +180,18 @@ var limits = board{
 			},
 			{
 				title: "Buckets that the store must be told about", unit: units.Short,
-				about:   "Buckets in which something was admitted during an outage. It is charged to the store when that is back.",
-				queries: one(`sum by (instance) (drawgate_fallback_owed_buckets{instance=~"$instance"})`, "{{instance}}"),
+				about: "Buckets in which something was admitted during an outage. It is charged to the store when that is back.",
+				queries: one(`sum by (instance) (drawgate_fallback_owed_buckets{instance=~"$instance"})`,
+					"{{instance}}"),
 			},
 			{
 				title: "Probes and losses of the store", kind: bars, unit: units.Short,
 				about: "Probes of an unavailable store: failure, it is still unavailable; success, it decides again. lost its data: each server that had used the store counts each loss.",
 				queries: []question{
-					{`sum by (result) (increase(drawgate_store_probes_total{instance=~"$instance"}[$__rate_interval]))`, "{{result}}"},
-					{`sum(increase(drawgate_store_losses_total{instance=~"$instance"}[$__rate_interval]))`, "lost its data"},
+					{`sum by (result) (increase(drawgate_store_probes_total{instance=~"$instance"}[$__rate_interval]))`,
+						"{{result}}"},
+					{`sum(increase(drawgate_store_losses_total{instance=~"$instance"}[$__rate_interval]))`,
+						"lost its data"},
 				},
 			},
 		}},

@@ -38,7 +38,8 @@ func (b *board) text() ([]byte, error) {
 // build makes the dashboard.
 func (b *board) build() (dashboard.Dashboard, error) {
 	d := dashboard.NewDashboardBuilder(b.title).Uid(b.uid).Description(b.about).Tags([]string{tag}).
-		Editable().Tooltip(dashboard.DashboardCursorSyncCrosshair).Refresh("30s").Time("now-3h", "now").Timezone("browser").
+		Editable().Tooltip(dashboard.DashboardCursorSyncCrosshair).Refresh("30s").Time("now-3h",
+		"now").Timezone("browser").
 		Link(dashboard.NewDashboardLinkBuilder("Drawgate").Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{tag}).AsDropdown(true).KeepTime(true).IncludeVars(true)).
 		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").Label("Data source").Type("prometheus")).
 		WithVariable(choice("instance", "Server", "label_values(drawgate_build_info, instance)")).
@@ -63,6 +64,7 @@ func choice(name, label, query string) *dashboard.QueryVariableBuilder {
 		Multi(true).IncludeAll(true).Sort(dashboard.VariableSortAlphabeticalAsc).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
 		Current(dashboard.VariableOption{
 			Selected: new(true),
-			Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: all},
+			Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+			Value:    dashboard.StringOrArrayOfString{ArrayOfString: all},
 		})
 }

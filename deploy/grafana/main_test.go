@@ -100,7 +100,8 @@ func TestSchemaAcceptsDashboards(t *testing.T) {
 				t.Errorf("%s: %q has the id of another panel", name, title)
 			}
 			ids[*p.Panel.Id] = true
-			if title == "" || !strings.HasSuffix(*p.Panel.Description, ".") || len(p.Panel.Targets) == 0 || *p.Panel.Datasource.Uid != "${datasource}" {
+			if title == "" || !strings.HasSuffix(*p.Panel.Description, ".") || len(p.Panel.Targets) == 0 ||
+				*p.Panel.Datasource.Uid != "${datasource}" {
 				t.Errorf("%s: %q has no description, no query or a data source of its own", name, title)
 			}
 			g := p.Panel.GridPos
@@ -124,7 +125,8 @@ func TestPanelsThatWereAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
 		"drawgate-limits.json": {
-			"Hits by type", "Average wait", "Queue depth", "Waiting callers", "Units available per bucket", "Usage against limits", "Refusals by reason",
+			"Hits by type", "Average wait", "Queue depth", "Waiting callers", "Units available per bucket",
+			"Usage against limits", "Refusals by reason",
 			"Store latency", "Breaker of the store", "Fallback",
 		},
 		"drawgate-gateway.json": {"Incidents", "Circuits", "Average wait", "Queue depth", "Usage against limits"},

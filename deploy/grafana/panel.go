@@ -19,8 +19,10 @@ const tag = "drawgate"
 // board is a dashboard.
 type board struct {
 	title, uid, about string
-	by, label, from   string // the variable beside the server: its label in the metrics, its name on the page, and a metric that has it
-	rows              []row
+	// the variable beside the server: its label in the metrics, its name on the page, and a metric
+	// that has it
+	by, label, from string
+	rows            []row
 }
 
 type row struct {
@@ -97,7 +99,8 @@ func (p *panel) builder(id uint32) cog.Builder[dashboard.Panel] {
 
 func (p *panel) targets() (all []cog.Builder[variants.Dataquery]) {
 	for i, q := range p.queries {
-		t := prometheus.NewDataqueryBuilder().Expr(q.query).LegendFormat(q.legend).RefId(string(rune('A' + i))).Datasource(source())
+		t := prometheus.NewDataqueryBuilder().Expr(q.query).LegendFormat(q.legend).RefId(string(rune('A' +
+			i))).Datasource(source())
 		if p.kind == number {
 			t.Instant()
 		} else {

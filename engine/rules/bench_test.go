@@ -13,26 +13,31 @@ import (
 // many returns 200 rules as an API may have them, five of them with an expression.
 func many() (list []Rule) {
 	for i := range 60 {
-		list = append(list, Rule{Match: Match{Methods: []string{"POST"}, Path: fmt.Sprintf("/v1/service%d/{id}/items", i)}, Apply: apply("items", "user")})
+		list = append(list, Rule{Match: Match{Methods: []string{"POST"},
+			Path: fmt.Sprintf("/v1/service%d/{id}/items", i)}, Apply: apply("items", "user")})
 	}
 	for i := range 50 {
 		list = append(list, Rule{Match: Match{Path: fmt.Sprintf("/v%d/area%d/*", i%3, i)}, Apply: apply("area", "ip")})
 	}
 	for i := range 30 {
-		list = append(list, Rule{Match: Match{Class: fmt.Sprintf("class%d", i), Path: "/v1/*"}, Apply: apply("class", `header("X-Api-Key")`)})
+		list = append(list, Rule{Match: Match{Class: fmt.Sprintf("class%d", i), Path: "/v1/*"},
+			Apply: apply("class", `header("X-Api-Key")`)})
 	}
 	for i := range 20 {
 		net := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16+i%3*4)
 		list = append(list, Rule{Match: Match{IPs: []netip.Prefix{net}}, Apply: apply("office", "ip")})
 	}
 	for i := range 20 {
-		list = append(list, Rule{Match: Match{Headers: map[string]string{"X-Team": fmt.Sprintf("team%d*", i)}}, Apply: apply("team", `attr("team")`)})
+		list = append(list, Rule{Match: Match{Headers: map[string]string{"X-Team": fmt.Sprintf("team%d*", i)}},
+			Apply: apply("team", `attr("team")`)})
 	}
 	for i := range 14 {
-		list = append(list, Rule{Match: Match{Host: fmt.Sprintf("host%d.example.com", i)}, Apply: apply("host", "host")})
+		list = append(list, Rule{Match: Match{Host: fmt.Sprintf("host%d.example.com", i)},
+			Apply: apply("host", "host")})
 	}
 	for i, when := range []string{
-		`path startsWith "/v1/service7" and method == "POST"`, `header("X-Plan") == "free"`, `user != "" && not (class in ["internal", "partner"])`,
+		`path startsWith "/v1/service7" and method == "POST"`, `header("X-Plan") == "free"`,
+		`user != "" && not (class in ["internal", "partner"])`,
 		`inside("203.0.113.0/24", "2001:db8::/32")`, `attr("team") matches "^red-[0-9]+$"`,
 	} {
 		list = append(list, Rule{When: when, Apply: apply(fmt.Sprint("when", i), "user")})
@@ -42,8 +47,10 @@ func many() (list []Rule) {
 
 func manyAttributes() *Attributes {
 	return &Attributes{
-		Method: "POST", Path: "/v1/service7/17/items", Host: "host3.example.com", IP: netip.MustParseAddr("10.3.0.9"), User: "someone", Class: "class9",
-		Headers: http.Header{"X-Team": {"team4-red"}, "X-Api-Key": {"k"}, "X-Plan": {"paid"}, "User-Agent": {"test"}}, Extra: map[string]string{"team": "red-12"},
+		Method: "POST", Path: "/v1/service7/17/items", Host: "host3.example.com", IP: netip.MustParseAddr("10.3.0.9"),
+		User: "someone", Class: "class9",
+		Headers: http.Header{"X-Team": {"team4-red"}, "X-Api-Key": {"k"}, "X-Plan": {"paid"}, "User-Agent": {"test"}},
+		Extra:   map[string]string{"team": "red-12"},
 	}
 }
 
@@ -71,7 +78,8 @@ func BenchmarkMatch(b *testing.B) {
 	})
 	ten := make([]Rule, 0, MaxRules)
 	for i := range MaxRules {
-		ten = append(ten, Rule{Match: Match{Path: fmt.Sprintf("/v1/service%d/{id}/items", i)}, Apply: apply("items", "user")})
+		ten = append(ten, Rule{Match: Match{Path: fmt.Sprintf("/v1/service%d/{id}/items", i)},
+			Apply: apply("items", "user")})
 	}
 	lots := compile(b, ten...)
 	b.Run(fmt.Sprintf("rules=%d", lots.Rules()), func(b *testing.B) {

@@ -179,7 +179,8 @@ func (c *compiler) values(field string, conds map[string]string) {
 		case name == "" || len(name) > MaxPattern:
 			c.fail(field, fmt.Errorf("the name must have 1 to %d bytes", MaxPattern))
 		case cond == "":
-			c.fail(field+"."+name, errors.New(`a value is missing: "*" matches any value that is not empty; for an empty one use when`))
+			c.fail(field+"."+name,
+				errors.New(`a value is missing: "*" matches any value that is not empty; for an empty one use when`))
 		default:
 			c.fail(field+"."+name, checkValue(cond))
 		}

@@ -57,7 +57,8 @@ func TestMistakes(t *testing.T) {
 		{Rule{Match: Match{Route: long}, Apply: ok}, "match.route", "bytes"},
 		{Rule{Match: Match{Methods: []string{"GET", "*"}}, Apply: ok}, "match.methods[1]", "not a method"},
 		{Rule{Match: Match{IPs: []netip.Prefix{{}}}, Apply: ok}, "match.ips[0]", "not a network"},
-		{Rule{Match: Match{IPs: []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/90")}}, Apply: ok}, "match.ips[0]", "partly"},
+		{Rule{Match: Match{IPs: []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/90")}}, Apply: ok}, "match.ips[0]",
+			"partly"},
 		{Rule{Match: Match{Headers: map[string]string{"X-A": ""}}, Apply: ok}, "match.headers.X-A", "missing"},
 		{Rule{Match: Match{Attrs: map[string]string{"": "x"}}, Apply: ok}, "match.attrs", "name"},
 		{Rule{Match: Match{Attrs: map[string]string{"a": "x*y"}}, Apply: ok}, "match.attrs.a", "at the end"},
@@ -72,7 +73,8 @@ func TestMistakes(t *testing.T) {
 	} {
 		_, err := Compile([]Rule{{Apply: ok}, c.rule}, nil)
 		e, found := errors.AsType[*Error](err)
-		if !found || e.Rule != 1 || e.Field != c.field || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "rules: rule 2") {
+		if !found || e.Rule != 1 || e.Field != c.field || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), "rules: rule 2") {
 			t.Errorf("%+v\ngot  %v\nwant %s: … %s", c.rule, err, c.field, c.want)
 		}
 	}
@@ -88,7 +90,8 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	}
 	_, err := Compile(list, func(policy string) error { return fmt.Errorf("unknown policy %q", policy) })
 	for _, want := range []string{
-		`rule 1 ("a"): match.path`, `match.user`, `rule 1 ("a"): when`, `apply[0].policy: unknown policy "nope"`, `apply[0].key`, `apply[1].policy`, `apply[1].key`,
+		`rule 1 ("a"): match.path`, `match.user`, `rule 1 ("a"): when`, `apply[0].policy: unknown policy "nope"`,
+		`apply[0].key`, `apply[1].policy`, `apply[1].key`,
 		`rule 2 ("a"): name: rule 1 has the same name`,
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -100,7 +103,8 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 // TestErrorsDoNotShowExpressions: the text of an expression may hold a secret.
 func TestErrorsDoNotShowExpressions(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{`header("X-Key") == "sk-secret" && nope`, `header("X-Key") == "sk-secret" +`, `"sk-secret"`, `header("X-Key") == "sk-secret" and path matches user`} {
+	for _, when := range []string{`header("X-Key") == "sk-secret" && nope`, `header("X-Key") == "sk-secret" +`,
+		`"sk-secret"`, `header("X-Key") == "sk-secret" and path matches user`} {
 		_, err := Compile([]Rule{{When: when, Apply: apply("p", "ip")}}, nil)
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: error %v", when, err)
@@ -114,14 +118,16 @@ func TestTooManyRules(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	s := compile(t)
-	if got := counted(t, s, &Attributes{Path: "/", Headers: http.Header{}}); got != "" || s.Rules() != 0 || s.Applies() != 0 {
+	if got := counted(t, s, &Attributes{Path: "/", Headers: http.Header{}}); got != "" || s.Rules() != 0 ||
+		s.Applies() != 0 {
 		t.Errorf("no rules: got %q", got)
 	}
 }
 
 func TestClocksAndDaysAreRead(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]time.Duration{"00:00": 0, "9:05": 9*time.Hour + 5*time.Minute, "24:00": day, "23:59": day - time.Minute} {
+	for s, want := range map[string]time.Duration{"00:00": 0, "9:05": 9*time.Hour + 5*time.Minute, "24:00": day,
+		"23:59": day - time.Minute} {
 		if got, err := ParseClock(s); err != nil || got != want {
 			t.Errorf("%q: got %v, %v; want %v", s, got, err, want)
 		}

@@ -12,7 +12,8 @@ import (
 func Example() {
 	set, err := rules.Compile([]rules.Rule{
 		{Match: rules.Match{Path: "/health/*"}, Exempt: true},
-		{Match: rules.Match{Path: "/v1/{project}/upload"}, Apply: []rules.Apply{{Policy: "api", Key: "user", Amounts: map[string]int64{"rpm": 5}}}},
+		{Match: rules.Match{Path: "/v1/{project}/upload"}, Apply: []rules.Apply{{Policy: "api", Key: "user",
+			Amounts: map[string]int64{"rpm": 5}}}},
 		{Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}, {Policy: "api", Key: "user"}}},
 	}, nil)
 	if err != nil {
@@ -21,7 +22,8 @@ func Example() {
 	}
 	var m rules.Matches
 	for _, path := range []string{"/health/live", "/v1/blue/upload", "/v1/blue"} {
-		if err := set.Match(&rules.Attributes{Path: path, User: "ann", IP: netip.MustParseAddr("2001:db8:1:2::9")}, time.Now(), &m); err != nil {
+		if err := set.Match(&rules.Attributes{Path: path, User: "ann", IP: netip.MustParseAddr("2001:db8:1:2::9")},
+			time.Now(), &m); err != nil {
 			fmt.Println(err)
 			return
 		}

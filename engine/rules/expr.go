@@ -22,7 +22,8 @@ const (
 // builtins are the useful functions of the language itself. None of them can produce much output
 // from little input.
 var builtins = []string{
-	"all", "any", "none", "len", "lower", "upper", "trim", "trimPrefix", "trimSuffix", "hasPrefix", "hasSuffix", "split", "first", "last", "int", "string",
+	"all", "any", "none", "len", "lower", "upper", "trim", "trimPrefix", "trimSuffix", "hasPrefix", "hasSuffix",
+	"split", "first", "last", "int", "string",
 	"indexOf", "abs", "max", "min",
 }
 
@@ -66,7 +67,8 @@ func compileText(source string) (*expression[string], error) {
 	return compileAs(source, reflect.String, directString)
 }
 
-func compileAs[T any](source string, kind reflect.Kind, direct func(ast.Node) func(*request) T) (*expression[T], error) {
+func compileAs[T any](source string, kind reflect.Kind, direct func(ast.Node) func(*request) T) (*expression[T],
+	error) {
 	code, timed, err := compileExpr(source, kind, false)
 	if err != nil {
 		return nil, err
@@ -84,7 +86,8 @@ func compileExpr(source string, kind reflect.Kind, optimize bool) (code *vm.Prog
 		return nil, false, fmt.Errorf("the expression has %d bytes, more than %d", len(source), MaxSource)
 	}
 	opts := []expr.Option{
-		expr.Env(&env{}), expr.MaxNodes(MaxNodes), expr.AsKind(kind), expr.DisableAllBuiltins(), expr.Optimize(optimize),
+		expr.Env(&env{}), expr.MaxNodes(MaxNodes), expr.AsKind(kind), expr.DisableAllBuiltins(),
+		expr.Optimize(optimize),
 	}
 	for _, b := range builtins {
 		opts = append(opts, expr.EnableBuiltin(b))

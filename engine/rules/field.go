@@ -21,7 +21,8 @@ type field struct {
 
 func newField(rules int) *field {
 	return &field{
-		free: newBitset(rules), rules: rules, exact: map[string]*members{}, starts: map[string]*members{}, ends: map[string]*members{},
+		free: newBitset(rules), rules: rules, exact: map[string]*members{}, starts: map[string]*members{},
+		ends: map[string]*members{},
 	}
 }
 

@@ -41,7 +41,8 @@ func TestHashedKeysHideSecrets(t *testing.T) {
 	const foo = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 	s := compile(t, Rule{
 		When: `hash(header("X-Api-Key")) != "` + strings.Repeat("0", 64) + `"`, Tenant: `hash(attr("team"))`,
-		Apply: apply("p", `hash(header("X-Api-Key"))`, "q", `join(user, hash(header("X-Api-Key")))`, "r", `hash(lower(header("X-Api-Key")))`),
+		Apply: apply("p", `hash(header("X-Api-Key"))`, "q", `join(user, hash(header("X-Api-Key")))`, "r",
+			`hash(lower(header("X-Api-Key")))`),
 	})
 	a := &Attributes{User: "u", Headers: http.Header{"X-Api-Key": {"foo"}}}
 	if got, want := counted(t, s, a), "p="+foo+" q=u|"+foo+" r="+foo; got != want {
@@ -51,7 +52,8 @@ func TestHashedKeysHideSecrets(t *testing.T) {
 	if got, want := counted(t, s, a), foo+"/p= "+foo+"/q=u| "+foo+"/r="; got != want {
 		t.Errorf("what is missing stays empty: got %q, want %q", got, want)
 	}
-	for _, key := range []string{`hash()`, `hash(user, path)`, `hash(hour)`, `hash(nothing)`, `hash(user) + hash(path)`} {
+	for _, key := range []string{`hash()`, `hash(user, path)`, `hash(hour)`, `hash(nothing)`,
+		`hash(user) + hash(path)`} {
 		if _, err := Compile([]Rule{{Apply: apply("p", key)}}, nil); err == nil {
 			t.Errorf("%s is no key", key)
 		}
@@ -67,7 +69,8 @@ func TestPeers21ConcatenatedKeysAreRefused(t *testing.T) {
 			t.Errorf("%s: error %v", key, err)
 		}
 	}
-	if got, want := counted(t, compile(t, Rule{Apply: apply("p", `"user:" + user`)}), &Attributes{User: "u"}), "p=user:u"; got != want {
+	if got, want := counted(t, compile(t, Rule{Apply: apply("p", `"user:" + user`)}), &Attributes{User: "u"}),
+		"p=user:u"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

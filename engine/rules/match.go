@@ -16,9 +16,11 @@ type Matches struct {
 	Matched bool      // a rule matched that is not in shadow
 
 	request request
-	bits    bitset      // candidates, followed by as many words of working space
-	taken   [2][]uint64 // by policy id: base plus the position of the last rule that applied it; enforced, and in shadow
-	base    uint64      // larger than anything that earlier matches left in taken, which therefore need not be cleared
+	bits    bitset // candidates, followed by as many words of working space
+	// by policy id: base plus the position of the last rule that applied it; enforced, and in
+	// shadow
+	taken   [2][]uint64
+	base    uint64 // larger than anything that earlier matches left in taken, which therefore need not be cleared
 	env     env
 	machine vm.VM
 	filled  bool // env has the request

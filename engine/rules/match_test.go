@@ -97,7 +97,8 @@ func TestSpecialRulesComeFirst(t *testing.T) {
 	t.Parallel()
 	s := compile(t,
 		Rule{Match: Match{Path: "/health/*"}, Exempt: true},
-		Rule{Match: Match{Path: "/upload"}, Apply: []Apply{{Policy: "api", Key: "user", Amounts: map[string]int64{"rpm": 5}}}},
+		Rule{Match: Match{Path: "/upload"}, Apply: []Apply{{Policy: "api", Key: "user",
+			Amounts: map[string]int64{"rpm": 5}}}},
 		Rule{Match: Match{Class: "internal"}, Apply: apply("jobs", "user"), Final: true},
 		Rule{Apply: apply("api", "user", "per-ip", "ip")},
 	)
@@ -154,7 +155,8 @@ func TestShadowsAndEnforcedDoNotHideEachOther(t *testing.T) {
 		Rule{Name: "another", Apply: apply("q", "user"), Shadow: true},
 		Rule{Name: "real", Apply: []Apply{{Policy: "p", Key: "ip"}, {Policy: "r", Key: "ip", Shadow: true}}},
 	)
-	if got, want := counted(t, s, &Attributes{User: "u", IP: netip.MustParseAddr("192.0.2.1")}), "~p=u p=192.0.2.1"; got != want {
+	if got, want := counted(t, s, &Attributes{User: "u", IP: netip.MustParseAddr("192.0.2.1")}),
+		"~p=u p=192.0.2.1"; got != want {
 		t.Errorf("got %q, want %q: a final shadow ends the shadows after it, and nothing else", got, want)
 	}
 }
@@ -192,9 +194,11 @@ func TestHosts(t *testing.T) {
 		Rule{Match: Match{Host: "[2001:db8::1]"}, Apply: apply("six", "host")},
 	)
 	for host, want := range map[string]string{
-		"api.Example.com:8443": "exact=api.example.com below=api.example.com", "api.example.com.": "exact=api.example.com below=api.example.com",
-		"example.com": "", "www.example.com": "below=www.example.com", "[2001:db8::1]:80": "six=[2001:db8::1]", "[2001:db8::1]": "six=[2001:db8::1]",
-		"": "", ":": "", "[": "", "2001:db8::1": "",
+		"api.Example.com:8443": "exact=api.example.com below=api.example.com",
+		"api.example.com.":     "exact=api.example.com below=api.example.com",
+		"example.com":          "", "www.example.com": "below=www.example.com", "[2001:db8::1]:80": "six=[2001:db8::1]",
+		"[2001:db8::1]": "six=[2001:db8::1]",
+		"":              "", ":": "", "[": "", "2001:db8::1": "",
 	} {
 		if got := counted(t, s, &Attributes{Host: host}); got != want {
 			t.Errorf("%q: got %q, want %q", host, got, want)
@@ -236,7 +240,8 @@ func TestNetworks(t *testing.T) {
 // all who lack it, and is never free.
 func TestMissingAttributesAreCountedTogether(t *testing.T) {
 	t.Parallel()
-	s := compile(t, Rule{Apply: apply("a", "ip", "b", "user", "c", `header("X-Api-Key")`, "d", `attr("team")`, "e", "join(user, path)", "f", "trim(user)", "g", "address")})
+	s := compile(t, Rule{Apply: apply("a", "ip", "b", "user", "c", `header("X-Api-Key")`, "d", `attr("team")`, "e",
+		"join(user, path)", "f", "trim(user)", "g", "address")})
 	if got, want := counted(t, s, &Attributes{}), "a= b= c= d= e=| f= g="; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -271,8 +276,10 @@ func TestSchedules(t *testing.T) {
 		}
 		return v
 	}
-	office := &Schedule{Days: []time.Weekday{time.Monday, time.Friday}, From: 9 * time.Hour, To: 17*time.Hour + 30*time.Minute, Zone: "Europe/Berlin"}
-	night := &Schedule{Days: []time.Weekday{time.Friday}, From: 22 * time.Hour, To: 6 * time.Hour, Zone: "Europe/Berlin"}
+	office := &Schedule{Days: []time.Weekday{time.Monday, time.Friday}, From: 9 * time.Hour,
+		To: 17*time.Hour + 30*time.Minute, Zone: "Europe/Berlin"}
+	night := &Schedule{Days: []time.Weekday{time.Friday}, From: 22 * time.Hour, To: 6 * time.Hour,
+		Zone: "Europe/Berlin"}
 	evening := &Schedule{From: 18 * time.Hour}
 	switched := &Schedule{From: 2 * time.Hour, To: 3 * time.Hour, Zone: "Europe/Berlin"}
 	for _, c := range []struct {

@@ -56,7 +56,8 @@ func (m model) match(a *Attributes, now time.Time) (applied []Applied, exempt, m
 			if err != nil {
 				return nil, false, false, true
 			}
-			applied = append(applied, Applied{Rule: i, Index: first + k, Apply: p, Tenant: tenant, Key: key.(string), Shadow: isShadow})
+			applied = append(applied, Applied{Rule: i, Index: first + k, Apply: p, Tenant: tenant, Key: key.(string),
+				Shadow: isShadow})
 			fresh = append(fresh, p)
 		}
 		for _, p := range fresh {
@@ -113,7 +114,8 @@ func modelMatches(m *Match, a *Attributes) bool {
 	if end, ok := strings.CutPrefix(m.Host, "*"); ok && end != "" {
 		hostHolds = host != "" && strings.HasSuffix(host, strings.ToLower(end))
 	}
-	return hostHolds && modelHolds(m.Route, a.Route) && modelHolds(m.User, a.User) && modelHolds(m.Class, a.Class) && modelPath(m.Path, modelClean(a.Path))
+	return hostHolds && modelHolds(m.Route, a.Route) && modelHolds(m.User, a.User) && modelHolds(m.Class, a.Class) &&
+		modelPath(m.Path, modelClean(a.Path))
 }
 
 func modelHolds(cond, v string) bool {

@@ -246,7 +246,8 @@ func checkPath(pattern string) error {
 	case pattern[0] != '/':
 		return errors.New(`a path must begin with "/"`)
 	case cleanPath(pattern) != pattern:
-		return fmt.Errorf(`this matches no path, because "//", "/./" and "/../" are resolved first; use %q`, cleanPath(pattern))
+		return fmt.Errorf(`this matches no path, because "//", "/./" and "/../" are resolved first; use %q`,
+			cleanPath(pattern))
 	case strings.Contains(pattern[:len(pattern)-1], "*"):
 		return errors.New(`"*" is only allowed at the end, where it matches the rest; {name} matches any one segment`)
 	case strings.ContainsAny(pattern, "?#"):

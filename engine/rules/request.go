@@ -68,7 +68,8 @@ func cleanHost(h string) string {
 	if isCleanHost(h) {
 		return h
 	}
-	if i := strings.LastIndexByte(h, ':'); i >= 0 && strings.IndexByte(h[i:], ']') < 0 && (h[0] == '[' || strings.IndexByte(h, ':') == i) {
+	if i := strings.LastIndexByte(h, ':'); i >= 0 && strings.IndexByte(h[i:], ']') < 0 &&
+		(h[0] == '[' || strings.IndexByte(h, ':') == i) {
 		h = h[:i]
 	}
 	return strings.ToLower(strings.TrimSuffix(h, "."))

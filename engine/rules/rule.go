@@ -30,14 +30,16 @@ const (
 // Attributes describe a request. Unknown fields stay empty: rules that use them do not match.
 // Nothing is changed or kept.
 type Attributes struct {
-	Method  string     // "GET"
-	Path    string     // decoded, without the query
-	Host    string     // a port is ignored
-	Route   string     // the pattern or name from a router
-	IP      netip.Addr // of the client, as reported by trusted proxies
-	User    string     // the authenticated user
-	Class   string     // of the API key: "default", "privileged", "internal"
-	Tenant  string     // the tenant that the caller is bound to, for example by an access token; it applies to rules that name no tenant; "": the server's own
+	Method string     // "GET"
+	Path   string     // decoded, without the query
+	Host   string     // a port is ignored
+	Route  string     // the pattern or name from a router
+	IP     netip.Addr // of the client, as reported by trusted proxies
+	User   string     // the authenticated user
+	Class  string     // of the API key: "default", "privileged", "internal"
+	// the tenant that the caller is bound to, for example by an access token; it applies to rules
+	// that name no tenant; "": the server's own
+	Tenant  string
 	Headers http.Header
 	Extra   map[string]string // anything else that the caller sends
 }
@@ -62,8 +64,10 @@ type Rule struct {
 // is not empty. For a header, the first value is used.
 type Match struct {
 	Methods []string // one of these; not case-sensitive
-	Path    string   // "/v1/items", "/v1/*" for everything that begins with "/v1/", "/v1/items/{id}" for any one segment
-	Host    string   // "api.example.com", "*.example.com"; not case-sensitive
+	// "/v1/items", "/v1/*" for everything that begins with "/v1/", "/v1/items/{id}" for any one
+	// segment
+	Path    string
+	Host    string // "api.example.com", "*.example.com"; not case-sensitive
 	Route   string
 	User    string
 	Class   string

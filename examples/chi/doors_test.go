@@ -66,7 +66,8 @@ type door func(t *testing.T, r request) answer
 
 // doors are all ways to ask.
 var doors = map[string]func(t *testing.T, c *config.Runtime) door{
-	"/v1/take": takes, "forward-auth": forwards, "Envoy's rate limit service": describes, "gRPC interceptor": intercepts, "chi": routes,
+	"/v1/take": takes, "forward-auth": forwards, "Envoy's rate limit service": describes,
+	"gRPC interceptor": intercepts, "chi": routes,
 }
 
 // TestEveryDoorEnforcesTheFile asks the same of every door, whose answers are the same, before and
@@ -85,7 +86,8 @@ func TestEveryDoorEnforcesTheFile(t *testing.T) {
 		{request{path: find, user: "ann"}, answer{false, 0}},
 		{request{path: find, user: "partner"}, answer{true, 3}},
 		{request{path: find, user: "ben", key: "secret"}, answer{true, 2}},
-		{request{path: find, user: "ben", key: "wrong"}, answer{true, 0}}, // of the class default: the same bucket, another amount
+		// of the class default: the same bucket, another amount
+		{request{path: find, user: "ben", key: "wrong"}, answer{true, 0}},
 		{request{path: health, user: "ann"}, answer{true, notCounted}},
 		{request{path: find, user: "ann", ip: "203.0.113.7"}, answer{true, notCounted}},
 	}
@@ -154,7 +156,8 @@ func takes(t *testing.T, c *config.Runtime) door {
 	return func(t *testing.T, r request) answer {
 		t.Helper()
 		body, err := json.Marshal(api.Take{Attributes: &api.Attributes{
-			Method: http.MethodPost, Path: r.path, IP: r.ip, User: r.user, Headers: map[string]string{"X-Api-Key": r.key},
+			Method: http.MethodPost, Path: r.path, IP: r.ip, User: r.user,
+			Headers: map[string]string{"X-Api-Key": r.key},
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -177,7 +180,8 @@ func takes(t *testing.T, c *config.Runtime) door {
 
 // forwards asks as a proxy does that passes requests on.
 func forwards(t *testing.T, c *config.Runtime) door {
-	h, err := server.New(c.Engine, c.Store, &server.Options{Class: c.Class, ForwardAuth: &server.ForwardAuth{User: "X-User"}})
+	h, err := server.New(c.Engine, c.Store, &server.Options{Class: c.Class,
+		ForwardAuth: &server.ForwardAuth{User: "X-User"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +190,8 @@ func forwards(t *testing.T, c *config.Runtime) door {
 		q := httptest.NewRequest(http.MethodGet, "/auth", http.NoBody)
 		q.RemoteAddr = "127.0.0.1:1"
 		for name, value := range map[string]string{
-			"X-Forwarded-Method": http.MethodPost, "X-Forwarded-Uri": r.path, "X-Forwarded-For": r.address(), "X-User": r.user, "X-Api-Key": r.key,
+			"X-Forwarded-Method": http.MethodPost, "X-Forwarded-Uri": r.path, "X-Forwarded-For": r.address(),
+			"X-User": r.user, "X-Api-Key": r.key,
 		} {
 			q.Header.Set(name, value)
 		}
@@ -222,12 +227,14 @@ func describes(_ *testing.T, c *config.Runtime) door {
 	return func(t *testing.T, r request) answer {
 		t.Helper()
 		d := &common.RateLimitDescriptor{}
-		for _, e := range [][2]string{{"method", http.MethodPost}, {"path", r.path}, {"remote_address", r.address()}, {"user", r.user}, {"x-api-key", r.key}} {
+		for _, e := range [][2]string{{"method", http.MethodPost}, {"path", r.path}, {"remote_address", r.address()},
+			{"user", r.user}, {"x-api-key", r.key}} {
 			if e[1] != "" {
 				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: e[0], Value: e[1]})
 			}
 		}
-		a, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
+		a, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "edge",
+			Descriptors: []*common.RateLimitDescriptor{d}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,19 +248,21 @@ func describes(_ *testing.T, c *config.Runtime) door {
 
 // intercepts asks a gRPC service that has a method of whatever name.
 func intercepts(t *testing.T, c *config.Runtime) door {
-	limit, err := grpclimit.NewByRules(c.Engine, &grpclimit.RuleOptions{Class: c.Class, Proxies: loopback(t), User: func(ctx context.Context) string {
-		return metadata.ValueFromIncomingContext(ctx, "x-user")[0]
-	}})
+	limit, err := grpclimit.NewByRules(c.Engine, &grpclimit.RuleOptions{Class: c.Class, Proxies: loopback(t),
+		User: func(ctx context.Context) string {
+			return metadata.ValueFromIncomingContext(ctx, "x-user")[0]
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.StreamInterceptor(limit.Stream), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		var e emptypb.Empty
-		if err := stream.RecvMsg(&e); err != nil {
-			return err
-		}
-		return stream.SendMsg(&e)
-	}))
+	s := grpc.NewServer(grpc.StreamInterceptor(limit.Stream),
+		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			var e emptypb.Empty
+			if err := stream.RecvMsg(&e); err != nil {
+				return err
+			}
+			return stream.SendMsg(&e)
+		}))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -267,9 +276,11 @@ func intercepts(t *testing.T, c *config.Runtime) door {
 	t.Cleanup(func() { _ = conn.Close() })
 	return func(t *testing.T, r request) answer {
 		t.Helper()
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-user", r.user, "x-api-key", r.key, "x-forwarded-for", r.address())
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-user", r.user, "x-api-key", r.key, "x-forwarded-for",
+			r.address())
 		var header, trailer metadata.MD
-		err := conn.Invoke(ctx, r.path, &emptypb.Empty{}, &emptypb.Empty{}, grpc.Header(&header), grpc.Trailer(&trailer))
+		err := conn.Invoke(ctx, r.path, &emptypb.Empty{}, &emptypb.Empty{}, grpc.Header(&header),
+			grpc.Trailer(&trailer))
 		if code := status.Code(err); code != codes.OK && code != codes.ResourceExhausted {
 			t.Fatal(err)
 		}
@@ -296,7 +307,8 @@ func routes(t *testing.T, c *config.Runtime) door {
 		t.Helper()
 		q := httptest.NewRequest(http.MethodPost, r.path, http.NoBody)
 		q.RemoteAddr = "127.0.0.1:1"
-		for name, value := range map[string]string{"X-Forwarded-For": r.address(), "X-User": r.user, "X-Api-Key": r.key} {
+		for name, value := range map[string]string{"X-Forwarded-For": r.address(), "X-User": r.user,
+			"X-Api-Key": r.key} {
 			q.Header.Set(name, value)
 		}
 		return served(t, router, q)

@@ -88,12 +88,14 @@ func newWorld(t *testing.T) *world {
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	// Only the first test waits for this.
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/drawgate").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
+		"../../cmd/drawgate").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return &world{lambdatest.NewWorld(t, simulator.Quota{
 		Provider: simulator.Gemini, Name: model, Models: []string{model},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount, Window: simulator.Rolling, Period: window}},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount,
+			Window: simulator.Rolling, Period: window}},
 	})}
 }
 
@@ -116,10 +118,13 @@ func (w *world) launch(t *testing.T) instance {
 		t.Fatal(err)
 	}
 	env := []string{"DRAWGATE_CONFIG=" + path, "DRAWGATE_STORE=" + w.Store}
-	return instance{lambdatest.Launch(t, &lambdatest.Program{Args: []string{program}, Dir: dir, Env: env}, lambdatest.Program{
-		Args: []string{"python3", filepath.Join(folder, "testdata", "runtime.py")}, Dir: dir,
-		Env: append(env, "LAMBDA_TASK_ROOT="+folder, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "DRAWGATE_SERVER=http://"+addr, "MODEL_URL="+w.Model, "MODEL_API_KEY=secret-of-the-model", "CONSTANTS="+string(constants)),
-	})}
+	return instance{lambdatest.Launch(t, &lambdatest.Program{Args: []string{program}, Dir: dir, Env: env},
+		lambdatest.Program{
+			Args: []string{"python3", filepath.Join(folder, "testdata", "runtime.py")}, Dir: dir,
+			Env: append(env, "LAMBDA_TASK_ROOT="+folder, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1",
+				"DRAWGATE_SERVER=http://"+addr, "MODEL_URL="+w.Model, "MODEL_API_KEY=secret-of-the-model",
+				"CONSTANTS="+string(constants)),
+		})}
 }
 
 // answer is what the function returns.
@@ -179,14 +184,17 @@ func (i instance) shutdown(t *testing.T, granted, lost int64) {
 	t.Helper()
 	code, took := i.Shutdown()
 	n := i.reported(t)
-	t.Logf("the extension ended after %v; it reported %d requests for %d calls; %d more may count", took, n, granted, lost)
+	t.Logf("the extension ended after %v; it reported %d requests for %d calls; %d more may count", took, n, granted,
+		lost)
 	if code != 0 || n < granted || n > granted+lost {
-		t.Errorf("exit code %d; %d requests are in the metrics of %d calls, and %d more may count", code, n, granted, lost)
+		t.Errorf("exit code %d; %d requests are in the metrics of %d calls, and %d more may count", code, n, granted,
+			lost)
 	}
 	if long() && took > 2*time.Second {
 		t.Error("Lambda would have killed it")
 	}
-	if text := i.Extension.Out.String() + i.Extension.Err.String(); strings.Contains(text, "secret-of-the-model") || strings.Contains(text, owner) {
+	if text := i.Extension.Out.String() + i.Extension.Err.String(); strings.Contains(text, "secret-of-the-model") ||
+		strings.Contains(text, owner) {
 		t.Error("the model's key, or a bucket's, is in what the extension wrote")
 	}
 }
@@ -257,7 +265,9 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 				arrange()
 				a := i.invoke(t)
 				stopped := w.Clear()
-				lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
+				// a take that was carried out, but not answered in time: then the fallback has
+				// decided, and its unit counts as well
+				lost++
 				if a.Status == 200 {
 					granted++
 				} else {
@@ -314,8 +324,11 @@ func TestStoppedAtRandom(t *testing.T) { //nolint:paralleltest // credentials co
 		running.Go(func() { i.Shake(ended, 300*time.Millisecond, stop) })
 	}
 	running.Wait()
-	t.Logf("%d calls granted, %d invocations failed, of which %d were refused", granted.Load(), failed.Load(), refused.Load())
-	lost := granted.Load() + 2*failed.Load() // of each invocation the store may have a take that was not answered, beside that of the fallback
+	t.Logf("%d calls granted, %d invocations failed, of which %d were refused", granted.Load(), failed.Load(),
+		refused.Load())
+	// of each invocation the store may have a take that was not answered, beside that of the
+	// fallback
+	lost := granted.Load() + 2*failed.Load()
 	for _, i := range copies {
 		lost += i.doubtful()
 	}
@@ -337,7 +350,8 @@ func TestRefusal(t *testing.T) { //nolint:paralleltest // credentials come from 
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Close() }()
-	if d, err := r.Engine.Limiter(model).Allow(t.Context(), owner, drawgate.Cost{Unit: "input_tokens", N: 100_000_000}); err != nil || !d.Allowed {
+	if d, err := r.Engine.Limiter(model).Allow(t.Context(), owner,
+		drawgate.Cost{Unit: "input_tokens", N: 100_000_000}); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	a := i.invoke(t)
@@ -369,13 +383,15 @@ func TestHangingExtension(t *testing.T) {
 	c := exec.CommandContext(t.Context(), "python3", "-c", `
 import handler, types
 print(handler.handler({"prompt": "hello"}, types.SimpleNamespace(get_remaining_time_in_millis=lambda: 2500)))`)
-	c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "DRAWGATE_SERVER="+hangs.URL, "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1", "NO_PROXY=", "no_proxy=")
+	c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "DRAWGATE_SERVER="+hangs.URL,
+		"HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1", "NO_PROXY=", "no_proxy=")
 	out, err := c.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "'status': 503") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if takes.Load() != 1 || settlements.Load() != 1 {
-		t.Errorf("%d takes and %d settlements were sent, want one of each: there was no time for more", takes.Load(), settlements.Load())
+		t.Errorf("%d takes and %d settlements were sent, want one of each: there was no time for more", takes.Load(),
+			settlements.Load())
 	}
 }
 
@@ -397,7 +413,8 @@ func TestFile(t *testing.T) {
 	if len(c.Policies) != 1 {
 		t.Fatalf("got %+v", c.Policies)
 	}
-	for _, want := range []string{fmt.Sprintf("MODEL = %q", c.Policies[0].Name), fmt.Sprintf("MARGIN = %.1f", c.Policies[0].Limits[0].Margin.Seconds())} {
+	for _, want := range []string{fmt.Sprintf("MODEL = %q", c.Policies[0].Name),
+		fmt.Sprintf("MARGIN = %.1f", c.Policies[0].Limits[0].Margin.Seconds())} {
 		if !strings.Contains(string(handler), want) {
 			t.Errorf("handler.py has no %s", want)
 		}

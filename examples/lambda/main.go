@@ -109,11 +109,13 @@ func (f *function) flush(ctx context.Context) {
 
 // ask calls the model. The client's transport takes, holds and settles.
 func (f *function) ask(ctx context.Context, q Question) Answer {
-	body, err := json.Marshal(map[string]any{"contents": []any{map[string]any{"role": "user", "parts": []any{map[string]string{"text": q.Prompt}}}}})
+	body, err := json.Marshal(map[string]any{"contents": []any{map[string]any{"role": "user",
+		"parts": []any{map[string]string{"text": q.Prompt}}}}})
 	if err != nil {
 		return refusal(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1beta/models/"+model+":generateContent", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1beta/models/"+model+":generateContent",
+		bytes.NewReader(body))
 	if err != nil {
 		return refusal(err)
 	}

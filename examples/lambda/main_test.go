@@ -53,7 +53,8 @@ func newWorld(t *testing.T) *lambdatest.World {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	return lambdatest.NewWorld(t, simulator.Quota{
 		Provider: simulator.Gemini, Name: model, Models: []string{model},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount, Window: simulator.Rolling, Period: window}},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount,
+			Window: simulator.Rolling, Period: window}},
 	})
 }
 
@@ -77,7 +78,8 @@ func launch(t *testing.T, w *lambdatest.World, program string) instance {
 		t.Fatal(err)
 	}
 	return instance{lambdatest.Launch(t, nil, lambdatest.Program{
-		Args: []string{program}, Dir: dir, Env: []string{"DRAWGATE_STORE=" + w.Store, "MODEL_URL=" + w.Model, "MODEL_API_KEY=secret-of-the-model"},
+		Args: []string{program}, Dir: dir, Env: []string{"DRAWGATE_STORE=" + w.Store, "MODEL_URL=" + w.Model,
+			"MODEL_API_KEY=secret-of-the-model"},
 	})}
 }
 
@@ -136,7 +138,9 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 				arrange()
 				a := i.invoke(t)
 				stopped := w.Clear()
-				lost++ // a take that was carried out, but not answered in time: then the fallback has decided, and its unit counts as well
+				// a take that was carried out, but not answered in time: then the fallback has
+				// decided, and its unit counts as well
+				lost++
 				if a.Status != http.StatusOK {
 					lost++
 				}
@@ -158,7 +162,8 @@ func TestStoppedFunction(t *testing.T) { //nolint:paralleltest // credentials co
 			t.Errorf("there is no metric %s", metric)
 		}
 	}
-	if all := i.Function.Out.String() + i.Function.Err.String(); strings.Contains(all, "secret-of-the-model") || strings.Contains(i.Function.Out.String(), owner) {
+	if all := i.Function.Out.String() + i.Function.Err.String(); strings.Contains(all, "secret-of-the-model") ||
+		strings.Contains(i.Function.Out.String(), owner) {
 		t.Error("the model's key, or a bucket's, is in what the function wrote")
 	}
 }
@@ -232,7 +237,8 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("--reserved-concurrent-executions %d\n", c.Instances.Number); !strings.Contains(string(readme), want) {
+	if want := fmt.Sprintf("--reserved-concurrent-executions %d\n",
+		c.Instances.Number); !strings.Contains(string(readme), want) {
 		t.Errorf("README.md does not have %q", want)
 	}
 }

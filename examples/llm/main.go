@@ -47,7 +47,8 @@ type call func(ctx context.Context, prompt string) (used int64, err error)
 // ask reserves, calls, and settles.
 func ask(ctx context.Context, lim *drawgate.Limiter, model call, prompt string) (used int64, err error) {
 	const estimate = 2_000
-	res, err := lim.Reserve(ctx, "project-a", 30*time.Second, drawgate.Tokens(estimate), drawgate.Units("calls", 1), drawgate.Requests(1))
+	res, err := lim.Reserve(ctx, "project-a", 30*time.Second, drawgate.Tokens(estimate), drawgate.Units("calls", 1),
+		drawgate.Requests(1))
 	if err != nil {
 		return 0, err
 	}

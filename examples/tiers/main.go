@@ -46,7 +46,8 @@ func run(ctx context.Context, path string) error {
 	}
 	if !d.Allowed {
 		r, _ := d.Refusing()
-		fmt.Printf("refused by the limit per %s: %d left, try again in %v\n", r.Limit.Name, r.Remaining, d.RetryAfter.Round(time.Second))
+		fmt.Printf("refused by the limit per %s: %d left, try again in %v\n", r.Limit.Name, r.Remaining,
+			d.RetryAfter.Round(time.Second))
 		return nil
 	}
 	for r := range d.Limits() {

@@ -33,11 +33,13 @@ func TestAimock(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, a, setup{upstream: upstream})
 				got := b.call(golang(t, operation), job{Prompt: "How high is the water?", Max: 100, Stream: stream})
-				if got.Error != nil || got.Text != "The water is two feet below the gate." || got.Output < 1 || got.Input < 1 {
+				if got.Error != nil || got.Text != "The water is two feet below the gate." || got.Output < 1 ||
+					got.Input < 1 {
 					t.Fatalf("got %+v, %+v", got, got.Error)
 				}
 				b.settled()
-				if used := b.used(); used[drawgate.UnitRequests] != 1 || used[unitMoney] != perInput*got.Input+perOutput*got.Output {
+				if used := b.used(); used[drawgate.UnitRequests] != 1 ||
+					used[unitMoney] != perInput*got.Input+perOutput*got.Output {
 					t.Errorf("%v is settled, want what the SDK says was used: %+v", used, got)
 				}
 			})

@@ -83,7 +83,8 @@ func newBench(t *testing.T, a api, s setup) *bench {
 	t.Helper()
 	b := &bench{T: t, api: a}
 	var err error
-	if b.sim, err = simulator.New(&simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey, Name: "account"}}}); err != nil {
+	if b.sim, err = simulator.New(&simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey,
+		Name: "account"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.upstream == nil {
@@ -92,7 +93,8 @@ func newBench(t *testing.T, a api, s setup) *bench {
 		s.upstream, _ = url.Parse(behind.URL)
 	}
 	p := a.profile()
-	policy := drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{drawgate.RollingLimit(drawgate.UnitRequests, 1_000_000, time.Hour)}}
+	policy := drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{drawgate.RollingLimit(drawgate.UnitRequests,
+		1_000_000, time.Hour)}}
 	if s.requests != nil {
 		policy.Limits[0] = *s.requests
 	}
@@ -110,10 +112,12 @@ func newBench(t *testing.T, a api, s setup) *bench {
 	const million = 1_000_000
 	b.h, err = gateway.New(b.engine, gateway.Config{
 		Upstreams: []gateway.Upstream{{
-			Name: a.upstream, Profile: p, URL: s.upstream, Key: upstreamKey, Owner: "account", Models: []gateway.Model{{Name: "*", Policy: "quota"}},
+			Name: a.upstream, Profile: p, URL: s.upstream, Key: upstreamKey, Owner: "account",
+			Models: []gateway.Model{{Name: "*", Policy: "quota"}},
 		}},
-		Keys:   []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
-		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {Input: perInput * million, Output: perOutput * million}}},
+		Keys: []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
+		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {Input: perInput * million,
+			Output: perOutput * million}}},
 	}, &gateway.Options{
 		Wait: s.wait, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

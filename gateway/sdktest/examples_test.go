@@ -26,7 +26,8 @@ const exampleAnswer = "whole:  the gate lets some water pass and then\nstream: t
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	output(t, exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", filepath.Join(dir, "drawgate"), "./cmd/drawgate"))
+	output(t, exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", filepath.Join(dir, "drawgate"),
+		"./cmd/drawgate"))
 	provider := serve(t, dir, "simulate", "--listen", "127.0.0.1:0")
 	file, err := os.ReadFile(examples + "drawgate.yaml")
 	if err != nil {
@@ -97,13 +98,15 @@ func program(t *testing.T, dir, path string) func(base, key string) *exec.Cmd {
 		args = []string{needs.Tool(t, "node/bin/node"), here}
 	case ".go":
 		binary := filepath.Join(dir, filepath.Base(filepath.Dir(path)))
-		output(t, exec.CommandContext(t.Context(), "go", "-C", examples, "build", "-o", binary, "./"+filepath.Dir(path)))
+		output(t, exec.CommandContext(t.Context(), "go", "-C", examples, "build", "-o", binary,
+			"./"+filepath.Dir(path)))
 		args = []string{binary}
 	}
 	return func(base, key string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 		cmd.Env = []string{ // nothing of whoever runs the tests
-			"HOME=" + t.TempDir(), "OPENAI_BASE_URL=" + base + "/openai/v1", "ANTHROPIC_BASE_URL=" + base + "/anthropic", "GOOGLE_GEMINI_BASE_URL=" + base + "/gemini",
+			"HOME=" + t.TempDir(), "OPENAI_BASE_URL=" + base + "/openai/v1",
+			"ANTHROPIC_BASE_URL=" + base + "/anthropic", "GOOGLE_GEMINI_BASE_URL=" + base + "/gemini",
 			"OPENAI_API_KEY=" + key, "ANTHROPIC_API_KEY=" + key, "GEMINI_API_KEY=" + key,
 		}
 		return cmd

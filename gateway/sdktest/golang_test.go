@@ -22,7 +22,8 @@ type goClient func(ctx context.Context, j *job, r *result) error
 
 // golang returns the SDK for Go.
 func golang(_ *testing.T, operation string) client {
-	return map[string]goClient{chat: goChat, responses: goResponses, messages: goMessages, generate: goGenerate}[operation]
+	return map[string]goClient{chat: goChat, responses: goResponses, messages: goMessages,
+		generate: goGenerate}[operation]
 }
 
 // call implements client.
@@ -47,7 +48,8 @@ func (r *result) add(j *job, text string) bool {
 func goChat(ctx context.Context, j *job, r *result) error {
 	c := openai.NewClient(option.WithBaseURL(j.URL+"/v1"), option.WithAPIKey(j.Key))
 	ask := openai.ChatCompletionNewParams{
-		Model: j.Model, MaxTokens: openai.Int(int64(j.Max)), Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(j.Prompt)},
+		Model: j.Model, MaxTokens: openai.Int(int64(j.Max)),
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(j.Prompt)},
 	}
 	if !j.Stream {
 		a, err := c.Chat.Completions.New(ctx, ask)
@@ -76,7 +78,8 @@ func goChat(ctx context.Context, j *job, r *result) error {
 func goResponses(ctx context.Context, j *job, r *result) error {
 	c := openai.NewClient(option.WithBaseURL(j.URL+"/v1"), option.WithAPIKey(j.Key))
 	ask := openairesponses.ResponseNewParams{
-		Model: j.Model, MaxOutputTokens: openai.Int(int64(j.Max)), Input: openairesponses.ResponseNewParamsInputUnion{OfString: openai.String(j.Prompt)},
+		Model: j.Model, MaxOutputTokens: openai.Int(int64(j.Max)),
+		Input: openairesponses.ResponseNewParamsInputUnion{OfString: openai.String(j.Prompt)},
 	}
 	if !j.Stream {
 		a, err := c.Responses.New(ctx, ask)
@@ -106,7 +109,8 @@ func goResponses(ctx context.Context, j *job, r *result) error {
 func goMessages(ctx context.Context, j *job, r *result) error {
 	c := anthropic.NewClient(anthropicoption.WithBaseURL(j.URL), anthropicoption.WithAPIKey(j.Key))
 	ask := anthropic.MessageNewParams{
-		Model: j.Model, MaxTokens: int64(j.Max), Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(j.Prompt))},
+		Model: j.Model, MaxTokens: int64(j.Max),
+		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(j.Prompt))},
 	}
 	if !j.Stream {
 		a, err := c.Messages.New(ctx, ask)
@@ -134,7 +138,8 @@ func goMessages(ctx context.Context, j *job, r *result) error {
 }
 
 func goGenerate(ctx context.Context, j *job, r *result) error {
-	c, err := genai.NewClient(ctx, &genai.ClientConfig{APIKey: j.Key, Backend: genai.BackendGeminiAPI, HTTPOptions: genai.HTTPOptions{BaseURL: j.URL}})
+	c, err := genai.NewClient(ctx, &genai.ClientConfig{APIKey: j.Key, Backend: genai.BackendGeminiAPI,
+		HTTPOptions: genai.HTTPOptions{BaseURL: j.URL}})
 	if err != nil {
 		return err
 	}
@@ -169,7 +174,8 @@ func goGenerate(ctx context.Context, j *job, r *result) error {
 func goFailure(err error) *failure {
 	f := &failure{Message: err.Error(), Type: fmt.Sprintf("%T", err)}
 	if e, ok := errors.AsType[*openai.Error](err); ok {
-		f.Type, f.Message, f.Status, f.Code, f.After = "openai.Error", e.Message, e.StatusCode, e.Code, retryAfter(e.Response)
+		f.Type, f.Message, f.Status, f.Code, f.After = "openai.Error", e.Message, e.StatusCode, e.Code,
+			retryAfter(e.Response)
 	}
 	if e, ok := errors.AsType[*anthropic.Error](err); ok {
 		f.Type, f.Status, f.Code, f.After = "anthropic.Error", e.StatusCode, string(e.Type()), retryAfter(e.Response)

@@ -25,17 +25,28 @@ type sdk struct {
 }
 
 var sdks = []sdk{
-	{"openai-go", chat, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error", "*ssestream.StreamError", 2},
-	{"openai-go responses", responses, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error", "*ssestream.StreamError", 2},
-	{"anthropic-sdk-go", messages, golang, "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error", 2},
-	{"go-genai", generate, golang, "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError", 0},
-	{"openai for Python", chat, python, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
-	{"openai for Python responses", responses, python, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
-	{"anthropic for Python", messages, python, "RateLimitError", "AuthenticationError", "InternalServerError", "OverloadedError", "APIStatusError", 2},
-	{"google-genai for Python", generate, python, "ClientError", "ClientError", "ServerError", "ServerError", "ServerError", 0},
-	{"openai for TypeScript", chat, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
-	{"openai for TypeScript responses", responses, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "InternalServerError", "APIError", 2},
-	{"anthropic for TypeScript", messages, typescript, "RateLimitError", "AuthenticationError", "InternalServerError", "OverloadedError", "APIError", 2},
+	{"openai-go", chat, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error",
+		"*ssestream.StreamError", 2},
+	{"openai-go responses", responses, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error",
+		"*ssestream.StreamError", 2},
+	{"anthropic-sdk-go", messages, golang, "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error",
+		"anthropic.Error", 2},
+	{"go-genai", generate, golang, "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError",
+		"genai.APIError", 0},
+	{"openai for Python", chat, python, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"InternalServerError", "APIError", 2},
+	{"openai for Python responses", responses, python, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"InternalServerError", "APIError", 2},
+	{"anthropic for Python", messages, python, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"OverloadedError", "APIStatusError", 2},
+	{"google-genai for Python", generate, python, "ClientError", "ClientError", "ServerError", "ServerError",
+		"ServerError", 0},
+	{"openai for TypeScript", chat, typescript, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"InternalServerError", "APIError", 2},
+	{"openai for TypeScript responses", responses, typescript, "RateLimitError", "AuthenticationError",
+		"InternalServerError", "InternalServerError", "APIError", 2},
+	{"anthropic for TypeScript", messages, typescript, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"OverloadedError", "APIError", 2},
 	{"genai for TypeScript", generate, typescript, "ApiError", "ApiError", "ApiError", "ApiError", "ApiError", 0},
 }
 
@@ -103,10 +114,12 @@ func checkUsage(b *bench, got *result) {
 		b.Errorf("the provider saw %+v", b.sim.Calls())
 	}
 	if got.Input != call.Input || got.Output != call.Output || got.Output != wholeWords {
-		b.Errorf("the SDK says %d and %d tokens, the provider has counted %d and %d", got.Input, got.Output, call.Input, call.Output)
+		b.Errorf("the SDK says %d and %d tokens, the provider has counted %d and %d", got.Input, got.Output, call.Input,
+			call.Output)
 	}
 	want := map[string]int64{
-		drawgate.UnitRequests: 1, llm.UnitInputTokens: call.Final.InputTokens, llm.UnitOutputTokens: call.Final.OutputTokens, llm.UnitTokens: call.Final.Tokens,
+		drawgate.UnitRequests: 1, llm.UnitInputTokens: call.Final.InputTokens,
+		llm.UnitOutputTokens: call.Final.OutputTokens, llm.UnitTokens: call.Final.Tokens,
 		unitMoney: perInput*got.Input + perOutput*got.Output,
 	}
 	for unit, n := range used {
@@ -172,7 +185,8 @@ func (x *trial) refused() {
 	for _, stream := range []bool{false, true} {
 		before := b.sent()
 		e := b.call(x.client, job{Prompt: steer, Stream: stream}).Error
-		if e == nil || e.Type != x.limited || e.Status != http.StatusTooManyRequests || !strings.Contains(e.Message, "requests") {
+		if e == nil || e.Type != x.limited || e.Status != http.StatusTooManyRequests ||
+			!strings.Contains(e.Message, "requests") {
 			x.Fatalf("stream %v: got %+v, want a %s", stream, e, x.limited)
 		}
 		if e.After <= 0 || e.After > time.Hour.Seconds() {
@@ -207,7 +221,8 @@ func (x *trial) comesBack() {
 	got := b.call(x.client, job{Prompt: steer})
 	b.settled()
 	if x.retries == 0 {
-		if e := got.Error; e == nil || e.Type != x.limited || e.After <= 0 || e.After > window.Seconds() || b.sent() != 1 {
+		if e := got.Error; e == nil || e.Type != x.limited || e.After <= 0 || e.After > window.Seconds() ||
+			b.sent() != 1 {
 			x.Errorf("got %+v after %d requests, want a %s that says when to come back", e, b.sent(), x.limited)
 		}
 		return
@@ -224,7 +239,8 @@ func (x *trial) comesBack() {
 func (x *trial) wrongKey() {
 	b := x.bench(setup{})
 	e := b.call(x.client, job{Prompt: steer, Key: "vk-a-guess"}).Error
-	if e == nil || e.Type != x.denied || e.Status != http.StatusUnauthorized || strings.Contains(e.Message, "vk-a-guess") {
+	if e == nil || e.Type != x.denied || e.Status != http.StatusUnauthorized ||
+		strings.Contains(e.Message, "vk-a-guess") {
 		x.Errorf("got %+v, want a %s", e, x.denied)
 	}
 	if n := b.sent(); n != 1 || len(b.sim.Calls()) != 0 {
@@ -245,7 +261,8 @@ func (x *trial) cutOff() {
 	if call.Outcome != simulator.Cut || b.sent() != 1 {
 		x.Errorf("the SDK sent %d requests, and the provider saw %+v", b.sent(), call)
 	}
-	if least := perInput*call.Input + perOutput*call.Output; used[drawgate.UnitRequests] != 1 || used[unitMoney] < least {
+	if least := perInput*call.Input + perOutput*call.Output; used[drawgate.UnitRequests] != 1 ||
+		used[unitMoney] < least {
 		x.Errorf("settled with %v, want %d %s or more, as was delivered", used, least, unitMoney)
 	}
 }
@@ -253,13 +270,15 @@ func (x *trial) cutOff() {
 // leaves: a caller that stops reading ends the provider's answer too, and pays for what it got.
 func (x *trial) leaves() {
 	b := x.bench(setup{})
-	got := b.call(x.client, job{Prompt: "How high?\nsimulate: size=1 chunk=2ms fault=endless", Stream: true, Leave: 3, Max: 2000})
+	got := b.call(x.client, job{Prompt: "How high?\nsimulate: size=1 chunk=2ms fault=endless", Stream: true, Leave: 3,
+		Max: 2000})
 	if got.Error != nil || got.Pieces != 3 {
 		x.Fatalf("got %+v, %+v", got, got.Error)
 	}
 	b.settled()
 	call, used := b.last(), b.used()
-	if call.Outcome != simulator.Left || used[drawgate.UnitRequests] != 1 || used[unitMoney] < perOutput*3 || used[unitMoney] > perInput*call.Input+perOutput*2000 {
+	if call.Outcome != simulator.Left || used[drawgate.UnitRequests] != 1 || used[unitMoney] < perOutput*3 ||
+		used[unitMoney] > perInput*call.Input+perOutput*2000 {
 		x.Errorf("settled with %v, and the provider saw %+v", used, call)
 	}
 }
@@ -273,7 +292,8 @@ func checkFailure(b *bench, s *sdk, e *failure, kind string, status int) {
 	}
 	b.settled()
 	if n := b.sent(); n != 1+s.retries || len(b.sim.Calls()) != n || b.used()[drawgate.UnitRequests] != int64(n) {
-		b.Errorf("the SDK sent %d requests, the provider saw %d, and %v is settled; want %d of each", n, len(b.sim.Calls()), b.used(), 1+s.retries)
+		b.Errorf("the SDK sent %d requests, the provider saw %d, and %v is settled; want %d of each", n,
+			len(b.sim.Calls()), b.used(), 1+s.retries)
 	}
 	if b.used()[unitMoney] != 0 {
 		b.Errorf("%v settled, want no money for failures", b.used())
@@ -282,7 +302,8 @@ func checkFailure(b *bench, s *sdk, e *failure, kind string, status int) {
 
 func (x *trial) failing() {
 	b := x.bench(setup{})
-	checkFailure(b, x.sdk, b.call(x.client, job{Prompt: steer + " fault=500"}).Error, x.broken, http.StatusInternalServerError)
+	checkFailure(b, x.sdk, b.call(x.client, job{Prompt: steer + " fault=500"}).Error, x.broken,
+		http.StatusInternalServerError)
 }
 
 func (x *trial) overloaded() {
@@ -307,7 +328,8 @@ func (x *trial) failingOnce() {
 	}
 	checkWhole(b, got)
 	b.settled()
-	if used := b.used(); b.sent() != 2 || used[drawgate.UnitRequests] != 2 || used[unitMoney] != perInput*got.Input+perOutput*got.Output {
+	if used := b.used(); b.sent() != 2 || used[drawgate.UnitRequests] != 2 ||
+		used[unitMoney] != perInput*got.Input+perOutput*got.Output {
 		x.Errorf("the SDK sent %d requests, and %v is settled", b.sent(), used)
 	}
 }

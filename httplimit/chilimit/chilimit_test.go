@@ -17,7 +17,8 @@ import (
 // TestChi holds chi against what every adapter promises, with the middleware at the routes.
 func TestChi(t *testing.T) {
 	t.Parallel()
-	httplimittest.Run(t, httplimittest.Harness{Serve: func(t *testing.T, limit *httplimit.Middleware, routes []httplimittest.Route) string {
+	httplimittest.Run(t, httplimittest.Harness{Serve: func(t *testing.T, limit *httplimit.Middleware,
+		routes []httplimittest.Route) string {
 		r := chi.NewRouter()
 		for _, route := range routes {
 			r.With(limit.Handler).HandleFunc(route.Pattern, handler(route))

@@ -66,8 +66,9 @@ func request(c fiber.Ctx) *http.Request {
 	r := &http.Request{
 		Method: string(in.Header.Method()), Host: string(in.Host()), RequestURI: string(in.RequestURI()),
 		URL:    &url.URL{Path: path, RawQuery: string(in.URI().QueryString())},
-		Header: make(http.Header, in.Header.Len()), Body: http.NoBody, ContentLength: max(-1, int64(in.Header.ContentLength())),
-		RemoteAddr: c.RequestCtx().RemoteAddr().String(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header, in.Header.Len()), Body: http.NoBody,
+		ContentLength: max(-1, int64(in.Header.ContentLength())),
+		RemoteAddr:    c.RequestCtx().RemoteAddr().String(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	for k, v := range in.Header.All() {
 		name := http.CanonicalHeaderKey(string(k))

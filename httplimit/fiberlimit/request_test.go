@@ -21,7 +21,8 @@ import (
 func slots(t *testing.T, n int64) *drawgate.Limiter {
 	t.Helper()
 	store := memstore.New(nil)
-	l, err := drawgate.New(store, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: n}}}, nil)
+	l, err := drawgate.New(store, drawgate.Policy{Name: "slots",
+		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: n}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +55,12 @@ func TestWhatKeysSee(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "served" {
 		t.Fatalf("%q, %v", body, err)
 	}
-	if seen.Method != http.MethodPost || seen.Host != "example.com" || seen.URL.Path != "/a/x y/../z" || seen.URL.RawQuery != "q=1&q=2" || seen.Pattern != "/a/:b/*" ||
-		!slices.Equal(seen.Header["X-Forwarded-For"], []string{"198.51.100.1", "198.51.100.2"}) || seen.RemoteAddr == "" || seen.RequestURI == "" {
-		t.Errorf("%s %s %s?%s, route %q, from %q, headers %v", seen.Method, seen.Host, seen.URL.Path, seen.URL.RawQuery, seen.Pattern, seen.RemoteAddr, seen.Header)
+	if seen.Method != http.MethodPost || seen.Host != "example.com" || seen.URL.Path != "/a/x y/../z" ||
+		seen.URL.RawQuery != "q=1&q=2" || seen.Pattern != "/a/:b/*" ||
+		!slices.Equal(seen.Header["X-Forwarded-For"], []string{"198.51.100.1", "198.51.100.2"}) ||
+		seen.RemoteAddr == "" || seen.RequestURI == "" {
+		t.Errorf("%s %s %s?%s, route %q, from %q, headers %v", seen.Method, seen.Host, seen.URL.Path, seen.URL.RawQuery,
+			seen.Pattern, seen.RemoteAddr, seen.Header)
 	}
 }
 

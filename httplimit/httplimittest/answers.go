@@ -67,12 +67,16 @@ func testRefusal(e *env) {
 		t.Errorf("Retry-After %q, want 1 to 60 seconds", r.header.Get("Retry-After"))
 	}
 	r.wantHeaders(t, map[string]string{
-		"Content-Type": "application/problem+json", "X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "0", "Cache-Control": "no-store",
-		"RateLimit": fmt.Sprintf(`"per-ip";r=0;t=%d`, after), "RateLimit-Policy": `"per-ip";q=60;w=3600;drawgate-burst=2`,
+		"Content-Type": "application/problem+json", "X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "0",
+		"Cache-Control":    "no-store",
+		"RateLimit":        fmt.Sprintf(`"per-ip";r=0;t=%d`, after),
+		"RateLimit-Policy": `"per-ip";q=60;w=3600;drawgate-burst=2`,
 	})
 	p := r.problem
-	if p.Status != http.StatusTooManyRequests || p.Code != httplimit.CodeLimited || p.Scope != httplimit.ScopeCaller || p.After != int64(after) ||
-		!slices.Equal(p.Violated, []string{"per-ip"}) || !strings.HasSuffix(p.Type, "#quota-exceeded") || !strings.Contains(p.Detail, "60 requests per hour") {
+	if p.Status != http.StatusTooManyRequests || p.Code != httplimit.CodeLimited || p.Scope != httplimit.ScopeCaller ||
+		p.After != int64(after) ||
+		!slices.Equal(p.Violated, []string{"per-ip"}) || !strings.HasSuffix(p.Type, "#quota-exceeded") ||
+		!strings.Contains(p.Detail, "60 requests per hour") {
 		t.Errorf("problem %s", r.body)
 	}
 }
@@ -98,10 +102,12 @@ func testOwnThenShared(e *env) {
 	s := open(t, h, nil, buckets)
 	const from = "X-Forwarded-For"
 	s.expect(http.StatusOK, "/", from, "198.51.100.1").wantHeaders(t, map[string]string{
-		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "4", "RateLimit": `"per-ip";r=4;t=6`, "RateLimit-Policy": `"per-ip";q=10;w=60;drawgate-burst=5`,
+		"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "4", "RateLimit": `"per-ip";r=4;t=6`,
+		"RateLimit-Policy": `"per-ip";q=10;w=60;drawgate-burst=5`,
 	})
 	r := s.until(http.StatusTooManyRequests, 8, "198.51.100.1")
-	if p := r.problem; p.Scope != httplimit.ScopeCaller || !strings.Contains(p.Detail, "Your limit") || !slices.Equal(p.Violated, []string{"per-ip"}) {
+	if p := r.problem; p.Scope != httplimit.ScopeCaller || !strings.Contains(p.Detail, "Your limit") ||
+		!slices.Equal(p.Violated, []string{"per-ip"}) {
 		t.Errorf("the caller's own limit was hit: %s", r.body)
 	}
 	r.wantHeaders(t, map[string]string{"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0"})
@@ -111,7 +117,8 @@ func testOwnThenShared(e *env) {
 			break
 		}
 	}
-	if p := r.problem; p.Scope != httplimit.ScopeAPI || !strings.Contains(p.Detail, "not your own") || !slices.Equal(p.Violated, []string{"api"}) {
+	if p := r.problem; p.Scope != httplimit.ScopeAPI || !strings.Contains(p.Detail, "not your own") ||
+		!slices.Equal(p.Violated, []string{"api"}) {
 		t.Errorf("the API's limit was hit: %s", r.body)
 	}
 	r.wantHeaders(t, map[string]string{"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "5", "Retry-After": "1"})
@@ -148,7 +155,8 @@ func testHead(e *env) {
 	s := open(t, h, nil, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/")
 	r := s.do(t.Context(), http.MethodHead, "/")
-	if r.status != http.StatusTooManyRequests || r.body != "" || r.header.Get("Retry-After") == "" || r.header.Get("RateLimit") == "" {
+	if r.status != http.StatusTooManyRequests || r.body != "" || r.header.Get("Retry-After") == "" ||
+		r.header.Get("RateLimit") == "" {
 		t.Errorf("HEAD: %d, body %q, headers %v", r.status, r.body, r.header)
 	}
 }
@@ -156,9 +164,11 @@ func testHead(e *env) {
 // req: B4.
 func testExempt(e *env) {
 	t, h := e.t, e.h
-	s := open(t, h, &httplimit.Options{Exempt: []string{"/health*"}}, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
+	s := open(t, h, &httplimit.Options{Exempt: []string{"/health*"}},
+		one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	for range 3 {
-		s.expect(http.StatusOK, "/health").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "", "RateLimit": "", "RateLimit-Policy": ""})
+		s.expect(http.StatusOK, "/health").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "", "RateLimit": "",
+			"RateLimit-Policy": ""})
 		s.expect(http.StatusOK, "/healthz/live")
 	}
 	s.expect(http.StatusOK, "/")
@@ -168,14 +178,16 @@ func testExempt(e *env) {
 
 func testNeverFits(e *env) {
 	t, h := e.t, e.h
-	b := one(newLimiter(t, nil, "upload", drawgate.Limit{Name: "bytes", Unit: "content-bytes", Kind: drawgate.Rolling, Amount: 100, Window: time.Minute}))
+	b := one(newLimiter(t, nil, "upload", drawgate.Limit{Name: "bytes", Unit: "content-bytes", Kind: drawgate.Rolling,
+		Amount: 100, Window: time.Minute}))
 	b[0].Costs = func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "content-bytes", N: 101}} }
 	r := open(t, h, nil, b).expect(http.StatusRequestEntityTooLarge, "/")
 	if r.header.Get("Retry-After") != "" || r.problem.Code != httplimit.CodeNeverFits {
 		t.Errorf("Retry-After %q, problem %s", r.header.Get("Retry-After"), r.body)
 	}
 	r.wantHeaders(t, map[string]string{
-		"X-RateLimit-Limit": "100", "X-RateLimit-Remaining": "100", "RateLimit": `"upload";r=100;t=0`, "RateLimit-Policy": `"upload";q=100;qu="content-bytes";w=60`,
+		"X-RateLimit-Limit": "100", "X-RateLimit-Remaining": "100", "RateLimit": `"upload";r=100;t=0`,
+		"RateLimit-Policy": `"upload";q=100;qu="content-bytes";w=60`,
 	})
 	if r.header.Get("X-RateLimit-Reset") == "" {
 		t.Error("there is no X-RateLimit-Reset")
@@ -192,12 +204,14 @@ func testStoreUnavailable(e *env) {
 	closed := open(t, h, nil, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))
 	r := closed.expect(http.StatusServiceUnavailable, "/")
 	r.wantHeaders(t, map[string]string{"Retry-After": "1", "X-RateLimit-Limit": ""})
-	if r.problem.Code != httplimit.CodeStoreUnavailable || strings.Contains(r.body, "a test") || closed.served.Load() != 0 {
+	if r.problem.Code != httplimit.CodeStoreUnavailable || strings.Contains(r.body, "a test") ||
+		closed.served.Load() != 0 {
 		t.Errorf("problem %s", r.body)
 	}
 	opened := open(t, h, &httplimit.Options{FailOpen: true}, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))
 	for range 3 {
-		opened.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true", "X-RateLimit-Limit": ""})
+		opened.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true",
+			"X-RateLimit-Limit": ""})
 	}
 }
 
@@ -206,7 +220,8 @@ func testFallback(e *env) {
 	t, h := e.t, e.h
 	marked := func(s drawgate.Store) drawgate.Store { return &faulty{Store: s, marked: true} }
 	s := open(t, h, nil, one(newLimiter(t, marked, "per-ip", rate(1, time.Hour, 1))))
-	s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true", "X-RateLimit-Remaining": "0"})
+	s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true",
+		"X-RateLimit-Remaining": "0"})
 	s.expect(http.StatusTooManyRequests, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true"})
 }
 
@@ -224,7 +239,8 @@ func testRoute(e *env) {
 // choose a bucket.
 func testProxies(e *env) {
 	t, h := e.t, e.h
-	proxies, err := httplimit.NewProxies([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}, nil)
+	proxies, err := httplimit.NewProxies([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +250,8 @@ func testProxies(e *env) {
 	s.expect(http.StatusOK, "/", from, "203.0.113.7")
 	s.expect(http.StatusTooManyRequests, "/", from, "198.51.100.1, 203.0.113.7") // what the client wrote itself
 	s.expect(http.StatusTooManyRequests, "/", from, "198.51.100.2, 203.0.113.7, 10.1.2.3")
-	s.expect(http.StatusTooManyRequests, "/", from, "198.51.100.3", from, "203.0.113.7:4711") // lines are joined in order
+	// lines are joined in order
+	s.expect(http.StatusTooManyRequests, "/", from, "198.51.100.3", from, "203.0.113.7:4711")
 	s.expect(http.StatusTooManyRequests, "/", from, "::ffff:203.0.113.7")
 	s.expect(http.StatusOK, "/", from, "2001:db8:1:2::1")
 	s.expect(http.StatusTooManyRequests, "/", from, "2001:db8:1:2:ffff::9") // the same /64
@@ -247,7 +264,8 @@ func testSpoofed(e *env) {
 	s := open(t, h, nil, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/", "X-Forwarded-For", "203.0.113.1")
 	for i, name := range []string{"X-Forwarded-For", "X-Real-IP", "Forwarded", "True-Client-IP"} {
-		s.expect(http.StatusTooManyRequests, "/", name, fmt.Sprintf("203.0.113.%d", i+2), "Forwarded", "for=203.0.113.99")
+		s.expect(http.StatusTooManyRequests, "/", name, fmt.Sprintf("203.0.113.%d", i+2), "Forwarded",
+			"for=203.0.113.99")
 	}
 }
 
@@ -261,7 +279,8 @@ func testOwnRefusal(e *env) {
 	s := open(t, h, opts, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/")
 	r := s.expect(http.StatusTeapot, "/")
-	if r.body != "no tea: limited" || r.header.Get("Retry-After") == "" || r.header.Get("RateLimit") == "" || r.header.Get("Content-Type") != "text/plain" {
+	if r.body != "no tea: limited" || r.header.Get("Retry-After") == "" || r.header.Get("RateLimit") == "" ||
+		r.header.Get("Content-Type") != "text/plain" {
 		t.Errorf("body %q, headers %v", r.body, r.header)
 	}
 }

@@ -141,7 +141,8 @@ func testLost(e *env) {
 	t, h := e.t, e.h
 	block := newGate()
 	l := newLimiter(t, nil, "slots", slots(1))
-	s := open(t, h, &httplimit.Options{Hold: 200 * time.Millisecond}, held(l), Route{Pattern: "/block", Serve: block.serve})
+	s := open(t, h, &httplimit.Options{Hold: 200 * time.Millisecond}, held(l),
+		Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
 	if err := l.Reset(t.Context(), everybody); err != nil {

@@ -14,10 +14,12 @@ import (
 // req: B7.
 func testWaits(e *env) {
 	t, h := e.t, e.h
-	s := open(t, h, &httplimit.Options{Wait: 10 * time.Second}, one(newLimiter(t, nil, "per-ip", rate(4, time.Second, 1))))
+	s := open(t, h, &httplimit.Options{Wait: 10 * time.Second},
+		one(newLimiter(t, nil, "per-ip", rate(4, time.Second, 1))))
 	start := time.Now()
 	for range 4 { // one at once, and three a quarter of a second apart
-		s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "4", "X-RateLimit-Remaining": "0"})
+		s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "4",
+			"X-RateLimit-Remaining": "0"})
 	}
 	if d := time.Since(start); d < 600*time.Millisecond {
 		t.Errorf("four requests took %v: three of them should have waited", d)
@@ -27,13 +29,15 @@ func testWaits(e *env) {
 // req: B7.
 func testWaitsInVain(e *env) {
 	t, h := e.t, e.h
-	s := open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
+	s := open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond},
+		one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	s.expect(http.StatusOK, "/")
 	if r := s.expect(http.StatusTooManyRequests, "/"); r.problem.Code != httplimit.CodeLimited {
 		t.Errorf("problem %s", r.body)
 	}
 	block := newGate()
-	s = open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "slots", slots(1))), Route{Pattern: "/block", Serve: block.serve})
+	s = open(t, h, &httplimit.Options{Wait: 100 * time.Millisecond}, one(newLimiter(t, nil, "slots", slots(1))),
+		Route{Pattern: "/block", Serve: block.serve})
 	first := s.begin(t.Context(), "/block")
 	block.waitFor(t, 1)
 	r := s.expect(http.StatusTooManyRequests, "/") // it may become free at any time, so it waits, and does not
@@ -50,7 +54,8 @@ func testWaitsInVain(e *env) {
 func testQueueFull(e *env) {
 	t, h := e.t, e.h
 	block := newGate()
-	m, err := httplimit.New(one(newLimiter(t, nil, "slots", slots(1))), &httplimit.Options{Wait: 30 * time.Second, Queue: 1})
+	m, err := httplimit.New(one(newLimiter(t, nil, "slots", slots(1))),
+		&httplimit.Options{Wait: 30 * time.Second, Queue: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +64,8 @@ func testQueueFull(e *env) {
 	block.waitFor(t, 1)
 	second := s.begin(t.Context(), "/")
 	eventually(t, "the second request waits", func() bool { return m.Waiting() == 1 })
-	if r := s.expect(http.StatusTooManyRequests, "/"); r.problem.Code != httplimit.CodeQueueFull || r.header.Get("Retry-After") == "" {
+	if r := s.expect(http.StatusTooManyRequests, "/"); r.problem.Code != httplimit.CodeQueueFull ||
+		r.header.Get("Retry-After") == "" {
 		t.Errorf("problem %s", r.body)
 	}
 	block.open()

@@ -75,7 +75,8 @@ func (l *Limiter) Check(buckets []Bucket) error {
 		}
 		plan := b.Limiter.Plan()
 		if names[plan.Name()] {
-			return fmt.Errorf("%s: two buckets are of policy %q: give one of them another name", l.opts.Package, plan.Name())
+			return fmt.Errorf("%s: two buckets are of policy %q: give one of them another name", l.opts.Package,
+				plan.Name())
 		}
 		names[plan.Name()] = true
 		ask := drawgate.Ask{Limiter: b.Limiter, Key: l.opts.Package}
@@ -161,7 +162,8 @@ func (a *Answer) end(ctx context.Context, t *Take) {
 // end of the wait.
 func (l *Limiter) WaitAfter(ctx context.Context, t *Take, a Answer) Answer {
 	o := &l.opts
-	if a.Err != nil || a.Decision.Allowed || o.Wait == 0 || a.Decision.RetryAfter == drawgate.Never || a.Decision.EarliestRetry > o.Wait {
+	if a.Err != nil || a.Decision.Allowed || o.Wait == 0 || a.Decision.RetryAfter == drawgate.Never ||
+		a.Decision.EarliestRetry > o.Wait {
 		return a
 	}
 	if l.waiting.Add(1) > int64(o.Queue) {
@@ -202,7 +204,8 @@ func (l *Limiter) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
 }
 
 func (l *Limiter) askEngine(ctx context.Context, t *Take, wait bool) Answer {
-	r := engine.Request{Attributes: t.Attributes, Wait: wait, Hold: l.opts.Hold, HoldIfNeeded: true, Priority: t.Priority, Attempts: &t.attempts}
+	r := engine.Request{Attributes: t.Attributes, Wait: wait, Hold: l.opts.Hold, HoldIfNeeded: true,
+		Priority: t.Priority, Attempts: &t.attempts}
 	res, err := t.Engine.Take(ctx, &r)
 	return Answer{Decision: res.Decision, Applied: res.Applied, Asked: res.Asked(), Err: err, result: &res}
 }
@@ -220,5 +223,6 @@ func (h *held) Deadline() time.Time {
 
 // Keep renews the hold of a request while its handler runs; report is called with errors.
 func (l *Limiter) Keep(ctx context.Context, h hold.Held, report func(error)) *hold.Hold {
-	return hold.Keep(ctx, h, hold.Options{Package: l.opts.Package, For: l.opts.Hold, FailOpen: l.opts.FailOpen, Lost: l.opts.Lost, Report: report})
+	return hold.Keep(ctx, h, hold.Options{Package: l.opts.Package, For: l.opts.Hold, FailOpen: l.opts.FailOpen,
+		Lost: l.opts.Lost, Report: report})
 }

@@ -14,7 +14,8 @@ import (
 
 // rolling returns a limit of n requests a minute.
 func rolling(n int64) drawgate.Limit {
-	return drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: n, Precision: drawgate.Exact}
+	return drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: n,
+		Precision: drawgate.Exact}
 }
 
 // slots returns a limit of n requests at once.
@@ -23,7 +24,8 @@ func slots(n int64) drawgate.Limit {
 }
 
 // byRules decides by a policy "real" and, in shadow, a policy "shadow". It reports each divergence.
-func byRules(t *testing.T, wait time.Duration, enforced, shadow drawgate.Limit) (decide func() admit.Answer, e *engine.Engine, diverged *[]string) {
+func byRules(t *testing.T, wait time.Duration, enforced, shadow drawgate.Limit) (decide func() admit.Answer,
+	e *engine.Engine, diverged *[]string) {
 	t.Helper()
 	policy := func(name string, l drawgate.Limit) engine.Policy {
 		return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{l}}, Shadow: name == "shadow"}
@@ -77,7 +79,9 @@ func TestShadowsOfWaits(t *testing.T) {
 	t.Run("admitted", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			decide, e, diverged := byRules(t, 2*time.Minute, rolling(1), drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9, Precision: drawgate.Exact})
+			decide, e, diverged := byRules(t, 2*time.Minute, rolling(1),
+				drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9,
+					Precision: drawgate.Exact})
 			start := time.Now()
 			for range 2 {
 				if a := decide(); a.Err != nil || !a.Decision.Allowed || a.Held != nil {
@@ -93,7 +97,9 @@ func TestShadowsOfWaits(t *testing.T) {
 	t.Run("refused by the shadow", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			decide, e, diverged := byRules(t, 2*time.Minute, rolling(1), drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1, Precision: drawgate.Exact})
+			decide, e, diverged := byRules(t, 2*time.Minute, rolling(1),
+				drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1,
+					Precision: drawgate.Exact})
 			decide()
 			decide()
 			wantShadow(t, e, 1, diverged, engine.WouldRefuse)

@@ -22,7 +22,8 @@ func WithoutWriteTo(stack *middleware.Stack) error {
 // body is what a request's body may do: it is sent again from its start.
 type body struct{ io.ReadSeeker }
 
-func hide(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
+func hide(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput,
+	middleware.Metadata, error) {
 	if r, ok := in.Request.(*smithyhttp.Request); ok {
 		if s, ok := r.GetStream().(io.ReadSeeker); ok {
 			r, err := r.SetStream(body{s})

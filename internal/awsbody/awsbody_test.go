@@ -28,7 +28,8 @@ func (l *late) Do(r *http.Request) (*http.Response, error) {
 	l.sent = string(all)
 	l.end = func() error { _, err := io.Copy(io.Discard, r.Body); return err }
 	header := http.Header{"Content-Type": {"application/x-amz-json-1.0"}}
-	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader("{}")),
+		Request: r}, nil
 }
 
 // A body that the SDK has closed ends, and does not fail, for who looks for its end afterwards.
@@ -42,7 +43,8 @@ func TestAClosedBodyEnds(t *testing.T) {
 				return aws.Credentials{AccessKeyID: "AKIATEST", SecretAccessKey: "secret"}, nil
 			}),
 		})
-		if _, err := c.DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: aws.String("buckets")}); err != nil {
+		if _, err := c.DescribeTable(t.Context(),
+			&dynamodb.DescribeTableInput{TableName: aws.String("buckets")}); err != nil {
 			t.Fatal(err)
 		}
 		return l

@@ -43,7 +43,8 @@ func Dynalite(tb testing.TB) *Server {
 		addr := redistest.FreeAddr(tb)
 		host, port, _ := net.SplitHostPort(addr)
 		s = start(tb, "dynalite", regexp.MustCompile(`listening at: (http://\S+)`), needs.Tool(tb, "node/bin/node"),
-			needs.Tool(tb, "aws-node/node_modules/dynalite/cli.js"), "--host", host, "--port", port, "--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0")
+			needs.Tool(tb, "aws-node/node_modules/dynalite/cli.js"), "--host", host, "--port", port, "--createTableMs",
+			"0", "--deleteTableMs", "0", "--updateTableMs", "0")
 		if s.URL != "" {
 			return s
 		}
@@ -55,7 +56,8 @@ func Dynalite(tb testing.TB) *Server {
 // Moto starts a moto, and stops it at the test's end.
 func Moto(tb testing.TB) *Server {
 	tb.Helper()
-	s := start(tb, "moto", regexp.MustCompile(`listening on (\d+)`), needs.Tool(tb, "aws-python/bin/python"), "-I", "-c", moto)
+	s := start(tb, "moto", regexp.MustCompile(`listening on (\d+)`), needs.Tool(tb, "aws-python/bin/python"), "-I",
+		"-c", moto)
 	if s.URL == "" {
 		tb.Fatal("moto does not start")
 	}

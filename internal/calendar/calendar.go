@@ -134,7 +134,8 @@ func LoadZone(name string) (*time.Location, error) {
 	case name == "Local" || name == "localtime" || name == "posixrules":
 		return nil, fmt.Errorf("calendar: load zone %q: %s", name, whyNotLocal)
 	case strings.HasPrefix(name, "right/"):
-		return nil, fmt.Errorf("calendar: load zone %q: its clock counts leap seconds (want %q)", name, strings.TrimPrefix(name, "right/"))
+		return nil, fmt.Errorf("calendar: load zone %q: its clock counts leap seconds (want %q)", name,
+			strings.TrimPrefix(name, "right/"))
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {

@@ -23,7 +23,8 @@ func TestWindowProperties(t *testing.T) {
 			rule.Anchor = rapid.IntRange(0, 31).Draw(t, "anchor")
 		}
 		at := rapid.Int64Range(earliest, latest).Draw(t, "at")
-		if _, end := time.UnixMicro(at).In(rule.Zone).ZoneBounds(); !end.IsZero() && rapid.Bool().Draw(t, "near a change") {
+		if _, end := time.UnixMicro(at).In(rule.Zone).ZoneBounds(); !end.IsZero() &&
+			rapid.Bool().Draw(t, "near a change") {
 			reach := 2 * longest[min(rule.Unit, Day)]
 			at = end.UnixMicro() + rapid.Int64Range(-reach, reach).Draw(t, "from the change")
 		}
@@ -35,16 +36,21 @@ func TestWindowProperties(t *testing.T) {
 		}
 
 		unit := shown(rule, start)
-		for range 20 { // the definition, by samples: start is the first instant that shows its unit or anything later, end the next such
+		// the definition, by samples: start is the first instant that shows its unit or anything
+		// later, end the next such
+		for range 20 {
 			if s := start - 1 - rapid.Int64Range(0, 60*hour).Draw(t, "before"); shown(rule, s) >= unit {
-				t.Fatalf("%v in %v: %s shows the unit of the window that starts at %s", rule.Unit, rule.Zone, utc(s), utc(start))
+				t.Fatalf("%v in %v: %s shows the unit of the window that starts at %s", rule.Unit, rule.Zone, utc(s),
+					utc(start))
 			}
 			if s := rapid.Int64Range(start, end-1).Draw(t, "inside"); shown(rule, s) > unit {
-				t.Fatalf("%v in %v: %s shows a later unit than its window's start, %s", rule.Unit, rule.Zone, utc(s), utc(start))
+				t.Fatalf("%v in %v: %s shows a later unit than its window's start, %s", rule.Unit, rule.Zone, utc(s),
+					utc(start))
 			}
 		}
 		if shown(rule, end) <= unit {
-			t.Fatalf("%v in %v: the clock at the end %s shows no later unit than at the start %s", rule.Unit, rule.Zone, utc(end), utc(start))
+			t.Fatalf("%v in %v: the clock at the end %s shows no later unit than at the start %s", rule.Unit, rule.Zone,
+				utc(end), utc(start))
 		}
 	})
 }
@@ -58,7 +64,8 @@ func checkEven(t *rapid.T, rule Rule, start, end int64) {
 	since := func(s int64) int64 { return (wall(rule.Zone, s)%full + full) % full } // a full unit
 	for _, edge := range []int64{start, end} {
 		if since(edge) != 0 && since(edge) == since(edge-1)+1 {
-			t.Fatalf("%v in %v: nothing happens at %s, an edge of [%s, %s)", rule.Unit, rule.Zone, utc(edge), utc(start), utc(end))
+			t.Fatalf("%v in %v: nothing happens at %s, an edge of [%s, %s)", rule.Unit, rule.Zone, utc(edge),
+				utc(start), utc(end))
 		}
 	}
 	if end-start > full {
@@ -66,7 +73,8 @@ func checkEven(t *rapid.T, rule Rule, start, end int64) {
 	}
 	for range 20 {
 		if s := rapid.Int64Range(start, end-1).Draw(t, "inside"); since(s) != since(start)+s-start {
-			t.Fatalf("%v in %v: [%s, %s) should have ended before %s", rule.Unit, rule.Zone, utc(start), utc(end), utc(s))
+			t.Fatalf("%v in %v: [%s, %s) should have ended before %s", rule.Unit, rule.Zone, utc(start), utc(end),
+				utc(s))
 		}
 	}
 }
@@ -86,7 +94,8 @@ func shown(rule Rule, t int64) int64 {
 func checkWindow(t fatalist, rule Rule, at, start, end int64) {
 	t.Helper()
 	if at < start || end <= at {
-		t.Fatalf("%v in %v: Window(%s) = [%s, %s) does not contain it", rule.Unit, rule.Zone, utc(at), utc(start), utc(end))
+		t.Fatalf("%v in %v: Window(%s) = [%s, %s) does not contain it", rule.Unit, rule.Zone, utc(at), utc(start),
+			utc(end))
 	}
 	for _, same := range []int64{start, end - 1} {
 		if s, e := rule.Window(same); s != start || e != end {

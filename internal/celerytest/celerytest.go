@@ -39,7 +39,8 @@ func New(tb testing.TB, broker string) *App {
 func (a *App) python(args ...string) *exec.Cmd {
 	a.tb.Helper()
 	cmd := exec.Command(needs.Tool(a.tb, "python/bin/python"), args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = a.dir, append(os.Environ(), "CELERY_BROKER_URL="+a.broker), redistest.DieWithParent()
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = a.dir, append(os.Environ(), "CELERY_BROKER_URL="+a.broker),
+		redistest.DieWithParent()
 	return cmd
 }
 
@@ -62,7 +63,8 @@ type Worker struct {
 // test's end. It may take a while until it works.
 func (a *App) Worker(name, queues string) *Worker {
 	a.tb.Helper()
-	w := &Worker{app: a, cmd: a.python("-m", "celery", "-A", "tasks", "worker", "-n", name, "-Q", queues, "--pool", "threads", "--concurrency", "1")}
+	w := &Worker{app: a, cmd: a.python("-m", "celery", "-A", "tasks", "worker", "-n", name, "-Q", queues, "--pool",
+		"threads", "--concurrency", "1")}
 	out := &bytes.Buffer{}
 	w.cmd.Stdout, w.cmd.Stderr = out, out
 	if err := w.cmd.Start(); err != nil {

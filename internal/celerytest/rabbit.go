@@ -64,8 +64,10 @@ func (r *Rabbit) start(program, dir, names string) bool {
 	}
 	_, dist, _ := net.SplitHostPort(redistest.FreeAddr(r.tb))
 	r.cmd = exec.Command(program)
-	r.cmd.Env = append(os.Environ(), "HOME="+dir, "RABBITMQ_NODENAME=t@localhost", "RABBITMQ_MNESIA_BASE="+dir, "RABBITMQ_LOG_BASE="+dir,
-		"RABBITMQ_CONFIG_FILE="+write("r.conf", "listeners.tcp.1 = "+r.Addr+"\n"), "RABBITMQ_ENABLED_PLUGINS_FILE="+write("plugins", "[].\n"),
+	r.cmd.Env = append(os.Environ(), "HOME="+dir, "RABBITMQ_NODENAME=t@localhost", "RABBITMQ_MNESIA_BASE="+dir,
+		"RABBITMQ_LOG_BASE="+dir,
+		"RABBITMQ_CONFIG_FILE="+write("r.conf", "listeners.tcp.1 = "+r.Addr+"\n"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+write("plugins", "[].\n"),
 		"ERL_EPMD_ADDRESS=127.0.0.1", "ERL_EPMD_PORT="+names, "RABBITMQ_DIST_PORT="+dist,
 		"RUNNING_UNDER_SYSTEMD=1") // the script then becomes the server, instead of starting it
 	out := redistest.NewOutput("completed with")

@@ -139,7 +139,8 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 					b.asked(c, now, false)
 					return left - parts, used, 0, at, true
 				}
-			case again && over <= behind*spec.Drain: // perhaps only because this clock was read before that of the caller who wrote the TAT
+			// perhaps only because this clock was read before that of the caller who wrote the TAT
+			case again && over <= behind*spec.Drain:
 				now, again = s.now(), false
 			default:
 				b.asked(c, now, true)
@@ -152,7 +153,8 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 // Take decides a plain take of one bucket, and sets out to what remains of each limit. out has room
 // for all of them. at is the instant of the decision; after and earliest are those of a
 // [record.Verdict].
-func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at, after, earliest int64, err error) {
+func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at,
+	after, earliest int64, err error) {
 	s := b.space.store
 	if s.closed.Load() {
 		return false, false, 0, 0, 0, ErrClosed

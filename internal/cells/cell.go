@@ -46,9 +46,11 @@ type lockedRecord struct {
 	mu  sync.Mutex
 	rec record.Record // guarded by mu; see whole. The words that most takes change lie in the cache line of mu
 	owner
-	refusal atomic.Pointer[record.Refusal] // changed with mu held; nil, or how takes are refused until one is granted or something else is done
-	gone    bool                           // guarded by mu: swept, look the bucket up again
-	_       [15]byte                       // makes it a multiple of a cache line
+	// changed with mu held; nil, or how takes are refused until one is granted or something else is
+	// done
+	refusal atomic.Pointer[record.Refusal]
+	gone    bool     // guarded by mu: swept, look the bucket up again
+	_       [15]byte // makes it a multiple of a cache line
 }
 
 // whole returns the record with everything counted, ready to be changed. lr.mu is held.

@@ -18,7 +18,8 @@ import (
 func colliding(x *index, sp *Space, n int, bits uint) (names []string) {
 	for i := 0; len(names) < n; i++ {
 		name := strconv.Itoa(i)
-		if h := x.hash(sp, name); h>>(64-bits) == 0 && (place(h, 1280) == 0 || place(h, 8) == 7 && place(h, 1280) == 1279) {
+		if h := x.hash(sp, name); h>>(64-bits) == 0 && (place(h, 1280) == 0 ||
+			place(h, 8) == 7 && place(h, 1280) == 1279) {
 			names = append(names, name)
 		}
 	}
@@ -36,7 +37,8 @@ func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
 		d := x.dir.Load()
 		for i := range d.pages {
 			h := uint64(i)<<(64-d.depth) | 0xb504f333 // anywhere in the page
-			if n := len(p.cells); d.pages[i].page.Load() == p && n > 0 && d.pages[i].begin(h) != uint64(uintptr(unsafe.Pointer(&p.cells[place(h, n)]))) {
+			if n := len(p.cells); d.pages[i].page.Load() == p && n > 0 &&
+				d.pages[i].begin(h) != uint64(uintptr(unsafe.Pointer(&p.cells[place(h, n)]))) {
 				t.Fatalf("page %x of %d bits has its cells elsewhere", p.first, p.depth)
 			}
 			if (d.pages[i].page.Load() == p) != (h>>(64-p.depth) == p.first>>(64-p.depth)) {
@@ -96,7 +98,8 @@ func TestIndexIsAMap(t *testing.T) {
 			}
 		}
 		draw := func(t *rapid.T) key {
-			return key{rapid.SampledFrom([]*Space{one, two}).Draw(t, "space"), rapid.SampledFrom(names[:40]).Draw(t, "name")}
+			return key{rapid.SampledFrom([]*Space{one, two}).Draw(t, "space"),
+				rapid.SampledFrom(names[:40]).Draw(t, "name")}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"insert": func(t *rapid.T) { insert(t, draw(t)) },
@@ -280,7 +283,10 @@ func TestIndexMakesOneCellPerName(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range names {
-				c, m := x.insert(sp, fmt.Sprint(i), func() (int64, *owner) { return int64(i*workers + w), &owner{space: sp} })
+				c, m := x.insert(sp, fmt.Sprint(i), func() (int64, *owner) {
+					return int64(i*workers + w),
+						&owner{space: sp}
+				})
 				if m {
 					made.Add(1)
 				}

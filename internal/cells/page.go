@@ -136,7 +136,8 @@ func (c *cell) leave() (tat int64, h *owner) {
 	for {
 		w := c.tat.Load()
 		h := c.owner.Load()
-		if w == isRecord || h.locked != nil { // or it is becoming one right now: its lock is held until it has taken over the TAT
+		// or it is becoming one right now: its lock is held until it has taken over the TAT
+		if w == isRecord || h.locked != nil {
 			return isRecord, h
 		}
 		if c.tat.CompareAndSwap(w, dead) {

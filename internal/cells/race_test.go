@@ -60,7 +60,9 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 		allowed bool
 		left    int64
 	}
-	right := func(left, want int64) bool { // one less where the clock was read before who took last read his: see docs/semantics.md, Answers
+	// one less where the clock was read before who took last read his: see docs/semantics.md,
+	// Answers
+	right := func(left, want int64) bool {
 		return left == want || left == max(0, want-1)
 	}
 	model := porcupine.Model{
@@ -128,7 +130,8 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 
 // neverMints takes from buckets, by their numbers, in several goroutines while another one calls
 // disturb again and again. None may grant more than burst in each window, and one more.
-func neverMints(t *testing.T, buckets, rounds, burst int, window time.Duration, take func(name string) (bool, error), disturb func(i int)) {
+func neverMints(t *testing.T, buckets, rounds, burst int, window time.Duration, take func(name string) (bool, error),
+	disturb func(i int)) {
 	t.Helper()
 	granted := make([]atomic.Int64, buckets)
 	var done atomic.Bool
@@ -266,7 +269,8 @@ func TestDeadIsDead(t *testing.T) {
 				t.Error("a dead bucket was locked")
 			}
 		}
-		if ok, left, err := take(b, "k", 1); !ok || left != 0 || err != nil || s.index.find(sp, "k") == c || s.Len() != 1 {
+		if ok, left, err := take(b, "k", 1); !ok || left != 0 || err != nil || s.index.find(sp, "k") == c ||
+			s.Len() != 1 {
 			t.Errorf("looked up again: %v, %d left, %v, %d buckets", ok, left, err, s.Len())
 		}
 	}

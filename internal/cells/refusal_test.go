@@ -74,7 +74,8 @@ func TestRefusalIsTakenBack(t *testing.T) {
 		"a take with others": func(t *testing.T, s *Store, b *Buckets) *Buckets {
 			time.Sleep(time.Hour)
 			err := s.With([]Named{{Name{"t", "p", "k"}, b.specs}}, func(recs []*record.Record) {
-				record.Decide([]record.Ask{{Rec: recs[0], Specs: b.specs, N: record.Amounts{4}}}, &record.Take{}, s.Now())
+				record.Decide([]record.Ask{{Rec: recs[0], Specs: b.specs, N: record.Amounts{4}}}, &record.Take{},
+					s.Now())
 			})
 			if err != nil {
 				t.Error(err)
@@ -117,7 +118,8 @@ func TestSmallTakesPassWhereLargeAreRefused(t *testing.T) {
 			for range 5 {
 				time.Sleep(time.Duration(seldom-s.now()%seldom) * time.Microsecond)
 				var out [1]record.Result
-				if ok, _, _, _, _, err := b.Take("k", &record.Amounts{10}, 0, out[:]); ok || err != nil || out[0].Remaining != left {
+				if ok, _, _, _, _, err := b.Take("k", &record.Amounts{10}, 0, out[:]); ok || err != nil ||
+					out[0].Remaining != left {
 					t.Fatal(ok, err, out, left)
 				}
 			}

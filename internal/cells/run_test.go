@@ -104,7 +104,8 @@ func TestRunsEndForOtherLimits(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if ok, _, _, _, _, err := other.Take("k", &record.Amounts{1, 1, 1}, 0, out[:]); !ok || err != nil || out[1].Remaining != 49 {
+		if ok, _, _, _, _, err := other.Take("k", &record.Amounts{1, 1, 1}, 0, out[:]); !ok || err != nil ||
+			out[1].Remaining != 49 {
 			t.Error(ok, err, out)
 		}
 	})
@@ -115,7 +116,8 @@ func TestRunsEndForOtherLimits(t *testing.T) {
 		more := []record.Spec{rolling(7)[1], rolling(7)[1]}
 		more[1].ID = 3
 		var out [2]record.Result
-		if ok, _, _, _, _, err := b.space.Bind(more).Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil || out[0].Remaining != 1 {
+		if ok, _, _, _, _, err := b.space.Bind(more).Take("k", &record.Amounts{1, 1}, 0, out[:]); !ok || err != nil ||
+			out[0].Remaining != 1 {
 			t.Error(ok, err, out)
 		}
 		if lr.refusal.Load() != nil {

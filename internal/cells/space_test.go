@@ -59,11 +59,12 @@ func TestSpacesNeverMint(t *testing.T) {
 	s := New(1000)
 	defer s.Close()
 	specs := leaky(burst, window)
-	neverMints(t, 4, 5000, burst, window, func(tenant string) (bool, error) { return takeOf(s, tenant, specs) }, func(int) {
-		if s.busy.CompareAndSwap(false, true) {
-			s.sweep(0)
-		}
-	})
+	neverMints(t, 4, 5000, burst, window, func(tenant string) (bool, error) { return takeOf(s, tenant, specs) },
+		func(int) {
+			if s.busy.CompareAndSwap(false, true) {
+				s.sweep(0)
+			}
+		})
 }
 
 // TestASpaceInUseStays until its last user is done.

@@ -154,7 +154,9 @@ func (lr *lockedRecord) end(then int64) bool {
 	}
 	defer lr.mu.Unlock()
 	if lr.gone = lr.whole().Until() <= then; lr.gone {
-		lr.rec = record.Record{} // the cell keeps its record until its page is replaced, and callers that found it even longer
+		// the cell keeps its record until its page is replaced, and callers that found it even
+		// longer
+		lr.rec = record.Record{}
 	}
 	return lr.gone
 }

@@ -16,7 +16,10 @@ func TestContext(t *testing.T) {
 		make func(context.Context) (context.Context, context.CancelFunc)
 		want time.Duration // until it ends; 0: it does not
 	}{
-		"no end":                  {func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }, 0},
+		"no end": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return ctx,
+				func() {}
+		}, 0},
 		"cancelled":               {cancelled, 0},
 		"a deadline that is over": {within(-time.Minute), ending.Least},
 		"a near deadline":         {within(time.Millisecond), ending.Least},
@@ -31,7 +34,8 @@ func TestContext(t *testing.T) {
 				ctx, end := ending.Context(parent)
 				defer end()
 				if ctx.Err() != nil || ctx.Value(key{}) != "value" {
-					t.Errorf("got %v with the value %v, want no error, and the value of its parent", ctx.Err(), ctx.Value(key{}))
+					t.Errorf("got %v with the value %v, want no error, and the value of its parent", ctx.Err(),
+						ctx.Value(key{}))
 				}
 				if deadline, ok := ctx.Deadline(); ok != (c.want > 0) || ok && time.Until(deadline) != c.want {
 					t.Errorf("got a deadline in %v (%v), want one in %v", time.Until(deadline), ok, c.want)

@@ -89,7 +89,8 @@ func TestMachineFollowsTheObviousRule(t *testing.T) {
 		m, o := &instances.Machine{Pace: instances.Steady, AtLeast: least}, &obvious{atLeast: least}
 		now := epoch
 		pauses := rapid.SampledFrom([]int{2, 20, 20, 20, 25, 26, 40, 41, 90})
-		answers := rapid.SampledFrom([]string{"counted", "counted", "counted", "counted", "opened", "refused", "failed"})
+		answers := rapid.SampledFrom([]string{"counted", "counted", "counted", "counted", "opened", "refused",
+			"failed"})
 		for range rapid.IntRange(1, 40).Draw(t, "attempts") {
 			now = now.Add(time.Duration(pauses.Draw(t, "s")) * time.Second)
 			a := attempt{at: now, answer: answers.Draw(t, "answer"), n: rapid.IntRange(1, 9).Draw(t, "n"), lost: o.lost}
@@ -161,7 +162,8 @@ func (w *world) open() (n int) {
 func (w *world) pass(late func(i int) bool) {
 	w.now = w.now.Add(step)
 	for i, p := range w.procs {
-		if !p.started || w.now.Before(p.paused) || w.now.Before(p.next) || p.lost && w.now.Sub(p.next) < 10*time.Second && late(i) {
+		if !p.started || w.now.Before(p.paused) || w.now.Before(p.next) ||
+			p.lost && w.now.Sub(p.next) < 10*time.Second && late(i) {
 			continue
 		}
 		p.Tried(w.now)
@@ -242,7 +244,8 @@ func play(t *testing.T, r *rand.Rand, seed uint64) (shared int) {
 			}
 			sum := w.worth()
 			if sum > 2520 {
-				t.Fatalf("seed %d: %.3f limits may be admitted, %v after the start", seed, float64(sum)/2520, w.now.Sub(epoch))
+				t.Fatalf("seed %d: %.3f limits may be admitted, %v after the start", seed, float64(sum)/2520,
+					w.now.Sub(epoch))
 			}
 			if sum > 0 {
 				shared++
@@ -274,7 +277,8 @@ func TestEveryScheduleOfTheStore(t *testing.T) {
 					}
 					sum := w.worth()
 					if sum > 2520 {
-						t.Fatalf("starts at %d and %d, store %0*b: %.3f limits after %v", first, second, times, bits, float64(sum)/2520, w.now.Sub(epoch))
+						t.Fatalf("starts at %d and %d, store %0*b: %.3f limits after %v", first, second, times, bits,
+							float64(sum)/2520, w.now.Sub(epoch))
 					}
 					if sum > 0 {
 						shared++
@@ -373,7 +377,8 @@ func TestSharesOfProcessesThatRunInCalls(t *testing.T) {
 			for range 24 + r.IntN(120) {
 				sum := w.call(func(i int) bool { return r.IntN(seldom[i]) == 0 })
 				if sum > 2520 {
-					t.Fatalf("seed %d: %.3f limits may be admitted, %v after the start", seed, float64(sum)/2520, w.now.Sub(epoch))
+					t.Fatalf("seed %d: %.3f limits may be admitted, %v after the start", seed, float64(sum)/2520,
+						w.now.Sub(epoch))
 				}
 				if sum > 0 {
 					shared++

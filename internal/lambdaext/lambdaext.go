@@ -52,7 +52,8 @@ func New(api, name string) *Client {
 
 // Register tells Lambda that the extension is there. Lambda then goes on to start the function.
 func (c *Client) Register(ctx context.Context) error {
-	h, _, err := c.ask(ctx, http.MethodPost, "register", map[string]string{"Lambda-Extension-Name": c.name}, map[string][]Kind{"events": {Invoke, Shutdown}})
+	h, _, err := c.ask(ctx, http.MethodPost, "register", map[string]string{"Lambda-Extension-Name": c.name},
+		map[string][]Kind{"events": {Invoke, Shutdown}})
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,8 @@ func (c *Client) Fail(ctx context.Context, reason, message string) error {
 }
 
 // ask sends a request. It has no timeout of its own, because event/next may take hours.
-func (c *Client) ask(ctx context.Context, method, path string, headers map[string]string, body any) (http.Header, []byte, error) {
+func (c *Client) ask(ctx context.Context, method, path string, headers map[string]string, body any) (http.Header,
+	[]byte, error) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -127,7 +129,8 @@ func (c *Client) ask(ctx context.Context, method, path string, headers map[strin
 		return nil, nil, fmt.Errorf("lambdaext: %s: %w", path, err)
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return nil, nil, fmt.Errorf("lambdaext: Lambda answers %s with status %d: %.200s", path, resp.StatusCode, answer)
+		return nil, nil, fmt.Errorf("lambdaext: Lambda answers %s with status %d: %.200s", path, resp.StatusCode,
+			answer)
 	}
 	return resp.Header, answer, nil
 }

@@ -25,7 +25,8 @@ func (l *lambda) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	path := strings.TrimPrefix(r.URL.Path, "/2020-01-01/extension/")
 	h := r.Header
-	l.asked = append(l.asked, fmt.Sprintf("%s %s %s %s %s %s", r.Method, path, h.Get("Lambda-Extension-Name"), h.Get("Lambda-Extension-Identifier"), h.Get("Lambda-Extension-Function-Error-Type"), body))
+	l.asked = append(l.asked, fmt.Sprintf("%s %s %s %s %s %s", r.Method, path, h.Get("Lambda-Extension-Name"),
+		h.Get("Lambda-Extension-Identifier"), h.Get("Lambda-Extension-Function-Error-Type"), body))
 	if path == "register" && l.answers["identifier"] != "" {
 		w.Header().Set("Lambda-Extension-Identifier", l.answers["identifier"])
 	}
@@ -47,7 +48,8 @@ func serve(t *testing.T, l *lambda) *lambdaext.Client {
 // The requests have what Lambda's documentation asks for.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	l := &lambda{answers: map[string]string{"identifier": "7", "event/next": `{"eventType":"INVOKE","deadlineMs":1500,"tracing":{}}`, "exit/error": "202 {}"}}
+	l := &lambda{answers: map[string]string{"identifier": "7",
+		"event/next": `{"eventType":"INVOKE","deadlineMs":1500,"tracing":{}}`, "exit/error": "202 {}"}}
 	c := serve(t, l)
 	ctx := t.Context()
 	if err := c.Register(ctx); err != nil {
@@ -77,7 +79,8 @@ func TestFailAtTheStart(t *testing.T) {
 	if err := serve(t, l).Fail(t.Context(), "Extension.ConfigInvalid", "there is no file"); err != nil {
 		t.Error(err)
 	}
-	if len(l.asked) != 2 || !strings.HasPrefix(l.asked[0], "POST register") || !strings.HasPrefix(l.asked[1], "POST init/error  7 Extension.ConfigInvalid") {
+	if len(l.asked) != 2 || !strings.HasPrefix(l.asked[0], "POST register") ||
+		!strings.HasPrefix(l.asked[1], "POST init/error  7 Extension.ConfigInvalid") {
 		t.Errorf("it asked %q", l.asked)
 	}
 }
@@ -111,7 +114,8 @@ func TestNextEnds(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer s.Close()
-	if _, err := lambdaext.New(strings.TrimPrefix(s.URL, "http://"), "drawgate").Next(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := lambdaext.New(strings.TrimPrefix(s.URL, "http://"), "drawgate").Next(ctx); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -68,7 +68,8 @@ func NewAPI(tb testing.TB) *API {
 	tb.Helper()
 	a := &API{
 		tb: tb, Registered: make(chan string, 1), Failed: make(chan Failure, 1), end: make(chan struct{}),
-		events: make(chan string), answers: make(chan string, 1), idle: make(chan struct{}, 1), extEvents: make(chan string), extIdle: make(chan struct{}, 1),
+		events: make(chan string), answers: make(chan string, 1), idle: make(chan struct{}, 1),
+		extEvents: make(chan string), extIdle: make(chan struct{}, 1),
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+runtime+"next", a.nextInvocation)
@@ -166,7 +167,8 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request) {
 	}
 	kind := r.Header.Get("Lambda-Extension-Function-Error-Type")
 	err := json.NewDecoder(r.Body).Decode(&f)
-	if r.Header.Get("Lambda-Extension-Identifier") != extension || err != nil || kind == "" || kind != f.Type || !a.step(failed, from...) {
+	if r.Header.Get("Lambda-Extension-Identifier") != extension || err != nil || kind == "" || kind != f.Type ||
+		!a.step(failed, from...) {
 		a.refuse(w, r, fmt.Sprintf("this extension cannot report %q %+v: %v", kind, f, err))
 		return
 	}
@@ -185,7 +187,8 @@ func (a *API) Event(d time.Duration) {
 
 // Shutdown tells the extension that the environment ends.
 func (a *API) Shutdown() {
-	a.Say(fmt.Sprintf(`{"eventType":"SHUTDOWN","shutdownReason":"spindown","deadlineMs":%d}`, time.Now().Add(2*time.Second).UnixMilli()))
+	a.Say(fmt.Sprintf(`{"eventType":"SHUTDOWN","shutdownReason":"spindown","deadlineMs":%d}`,
+		time.Now().Add(2*time.Second).UnixMilli()))
 }
 
 // ExtensionRests waits until the extension asks for the next event.

@@ -161,7 +161,8 @@ func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit in
 	defer func() { _ = r.Close() }()
 	calls := int64(len(w.Sim.Calls()))
 	var st drawgate.Status
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // holds that nobody ended end by themselves
+	// holds that nobody ended end by themselves
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		if st, err = r.Engine.Limiter(key.Policy).Status(tb.Context(), key.Name); err != nil {
 			tb.Fatal(err)
 		}
@@ -172,7 +173,8 @@ func (w *World) MustAgree(tb testing.TB, file string, key drawgate.Key, limit in
 	used := st.States[limit].Used
 	tb.Logf("%d calls, %d units used; %d more than the calls may count", calls, used, lost)
 	if used < calls || used > calls+lost || st.Open != 0 {
-		tb.Errorf("%d units are used and %d holds open after %d calls; %d more than the calls may count", used, st.Open, calls, lost)
+		tb.Errorf("%d units are used and %d holds open after %d calls; %d more than the calls may count", used, st.Open,
+			calls, lost)
 	}
 	return st.States
 }

@@ -79,7 +79,8 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 // any more, so that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 	it.notBefore = it.doubt
-	if again := o.Gone || it.several; again && it.until > now.Own { // it arrived before the take, or before another copy of it
+	// it arrived before the take, or before another copy of it
+	if again := o.Gone || it.several; again && it.until > now.Own {
 		it.notBefore = max(it.notBefore, it.until)
 	} else {
 		it.spent = true

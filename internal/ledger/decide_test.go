@@ -28,7 +28,8 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 			d := rapid.SampledFrom([]int64{0, 1, second, window / 3, window}).Draw(rt, "sleep")
 			now.Own, now.Store = now.Own+d, now.Store+d
 			id := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "id")
-			switch op := rapid.SampledFrom([]string{"take", "take", "again", "settle", "cancel", "renew", "old"}).Draw(rt, "op"); op {
+			switch op := rapid.SampledFrom([]string{"take", "take", "again", "settle", "cancel", "renew",
+				"old"}).Draw(rt, "op"); op {
 			case "take", "again":
 				tk := store.Take{ID: id, Buckets: bucket(p, rapid.Int64Range(0, 4).Draw(rt, "n"), 0)}
 				if id != "" {
@@ -40,16 +41,20 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 				var r ledger.Request
 				r.Init(&tk)
 				got, want := l.Decide(now, &r), m.take(&tk, now.Store)
-				if got.Allowed != want.Allowed || got.Replayed != want.Replayed || fmt.Sprint(got.Fail) != fmt.Sprint(want.Fail) {
-					rt.Fatalf("take %q grant %d of %v: allowed %v, replayed %v, %v; want %v, %v, %v", id, tk.Grant, tk.Buckets[0].N,
+				if got.Allowed != want.Allowed || got.Replayed != want.Replayed ||
+					fmt.Sprint(got.Fail) != fmt.Sprint(want.Fail) {
+					rt.Fatalf("take %q grant %d of %v: allowed %v, replayed %v, %v; want %v, %v, %v", id, tk.Grant,
+						tk.Buckets[0].N,
 						got.Allowed, got.Replayed, got.Fail, want.Allowed, want.Replayed, want.Fail)
 				}
 			default:
-				st := store.Settlement{ID: id, Grant: grants[id], Buckets: bucket(p, rapid.Int64Range(0, 3).Draw(rt, "used"), 1), Hold: time.Minute}
+				st := store.Settlement{ID: id, Grant: grants[id],
+					Buckets: bucket(p, rapid.Int64Range(0, 3).Draw(rt, "used"), 1), Hold: time.Minute}
 				if op == "old" && st.Grant > 1 {
 					st.Grant--
 				}
-				st.Op = map[string]store.Op{"settle": store.OpSettle, "old": store.OpSettle, "cancel": store.OpCancel, "renew": store.OpRenew}[op]
+				st.Op = map[string]store.Op{"settle": store.OpSettle, "old": store.OpSettle, "cancel": store.OpCancel,
+					"renew": store.OpRenew}[op]
 				if id == "" {
 					continue
 				}
@@ -61,7 +66,8 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 			}
 			s := l.Describe(now, &bucket(p, 0, 0)[0], 0)
 			if units, slots := m.used(now.Store); s.States[0].Used != units || s.States[1].Used != slots {
-				rt.Fatalf("%d units and %d slots are used, want %d and %d", s.States[0].Used, s.States[1].Used, units, slots)
+				rt.Fatalf("%d units and %d slots are used, want %d and %d", s.States[0].Used, s.States[1].Used, units,
+					slots)
 			}
 		}
 	})

@@ -239,7 +239,8 @@ func (l *Ledger) renewed(now Now, it *item, o *store.Outcome) {
 		h.stored = false
 		h.it = &item{kind: replayItem, h: h}
 		l.pend(now, h.it, l.entriesOf(now, h.parts))
-	case o.Err == nil && it.end < h.end: // renewed here again meanwhile; what the store's clock says may differ a little
+	// renewed here again meanwhile; what the store's clock says may differ a little
+	case o.Err == nil && it.end < h.end:
 		h.it = &item{kind: renewItem, h: h}
 		l.pend(now, h.it, l.entriesOf(now, h.parts))
 	}
@@ -328,7 +329,9 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 
 // errPostponed is why a bucket is decided here for a while although the store works.
 var errPostponed = &store.Error{
-	Store: "guard", Op: "take", Err: errors.New("the store does not yet accept a reservation that was given during the outage"), Fault: store.FaultBucket,
+	Store: "guard", Op: "take",
+	Err:   errors.New("the store does not yet accept a reservation that was given during the outage"),
+	Fault: store.FaultBucket,
 }
 
 // postpone schedules another replay of a reservation that the store does not accept yet. Until then

@@ -197,7 +197,8 @@ func (f *FallbackPlan) clamp(rec *record.Record, before *store.Amounts) {
 			continue
 		}
 		most := max(before[i], s.Effective[record.Priorities-1])
-		if st := stateOf(rec, s.ID); st != nil && st.Used/st.Scale >= most { // so that the product is at most what is used
+		// so that the product is at most what is used
+		if st := stateOf(rec, s.ID); st != nil && st.Used/st.Scale >= most {
 			st.Used = most * st.Scale
 		}
 	}

@@ -23,18 +23,20 @@ const (
 
 // item is one thing to be delivered to the store.
 type item struct {
-	kind      kind
-	entries   []*entry     // the store must have the item before it decides about them; none for a cancelItem
-	h         *reservation // replayItem, renewItem, endItem
-	st        store.Settlement
-	plan      *FallbackPlan // chargeItem
-	whole     bool          // chargeItem: all of it counts, whatever has aged here
-	several   bool          // cancelItem: several messages that may open the grant were not answered
-	until     int64         // cancelItem: messages on their way may open the grant until then; replayItem: see mayPass; on the own clock
-	spent     bool          // cancelItem: it has been carried out; pauseItem: it was ended here
-	end       int64         // renewItem: the end that was asked for
-	doubt     int64         // cancelItem: a copy of it may arrive until then, on the own clock
-	notBefore int64         // on the own clock
+	kind    kind
+	entries []*entry     // the store must have the item before it decides about them; none for a cancelItem
+	h       *reservation // replayItem, renewItem, endItem
+	st      store.Settlement
+	plan    *FallbackPlan // chargeItem
+	whole   bool          // chargeItem: all of it counts, whatever has aged here
+	several bool          // cancelItem: several messages that may open the grant were not answered
+	// cancelItem: messages on their way may open the grant until then; replayItem: see mayPass; on
+	// the own clock
+	until     int64
+	spent     bool  // cancelItem: it has been carried out; pauseItem: it was ended here
+	end       int64 // renewItem: the end that was asked for
+	doubt     int64 // cancelItem: a copy of it may arrive until then, on the own clock
+	notBefore int64 // on the own clock
 	inFlight  bool
 	queued    bool // it is in queue.ready or queue.later
 	dropped   bool

@@ -73,7 +73,8 @@ func TestACancellationOnItsWayDoesNotEndWhatIsGivenAgain(t *testing.T) {
 			var again ledger.Request
 			again.Init(slot(p, "a", 1))
 			if blocked := l.Begin(at(c.us), &again); blocked == c.free {
-				t.Errorf("answered %v: after %d µs the store may be asked: %v, want %v", answered, c.us, !blocked, c.free)
+				t.Errorf("answered %v: after %d µs the store may be asked: %v, want %v", answered, c.us, !blocked,
+					c.free)
 			}
 			if d := l.Decide(at(c.us), &again); d.Allowed != c.free {
 				t.Errorf("answered %v: after %d µs it is given here: %v, want %v", answered, c.us, d.Allowed, c.free)
@@ -137,7 +138,8 @@ func TestAnotherNumberOfInstances(t *testing.T) {
 		{231 * second, 1, 1, true, true},
 	} {
 		if n, mayShare = c.n, c.mayShare; take(c.us, c.units) != c.want {
-			t.Errorf("step %d: %d units after %d s with %d instances: allowed %v, want %v", i, c.units, c.us/second, c.n, !c.want, c.want)
+			t.Errorf("step %d: %d units after %d s with %d instances: allowed %v, want %v", i, c.units, c.us/second,
+				c.n, !c.want, c.want)
 		}
 	}
 }
@@ -279,7 +281,8 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 	if o := m.settle(&l.NameSettlements([]store.Settlement{renew})[0], at(us).Store); o.Gone {
 		t.Error("its renewal is gone")
 	}
-	if _, mine := l.Settle(at(us), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 2, Buckets: bucket(p, 1, 1)}); !mine {
+	if _, mine := l.Settle(at(us), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 2,
+		Buckets: bucket(p, 1, 1)}); !mine {
 		t.Error("its settlement is not kept")
 	}
 	deliver()
@@ -315,7 +318,8 @@ func TestARepetitionThatMayComeLateIsCancelled(t *testing.T) {
 		t.Errorf("%+v is delivered while the message may still come", d)
 	}
 	late := l.Next(at(2 + store.SendLife.Microseconds()))
-	if late == nil || len(late.Settlements) != 1 || late.Settlements[0].Op != store.OpCancel || late.Settlements[0].Grant != 1 {
+	if late == nil || len(late.Settlements) != 1 || late.Settlements[0].Op != store.OpCancel ||
+		late.Settlements[0].Grant != 1 {
 		t.Errorf("%+v is delivered then, want a cancellation", late)
 	}
 }
@@ -451,12 +455,14 @@ func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 	l.Begin(at(0), &r)
 	d := m.take(tk, at(0).Store)
 	l.Answered(at(0), &r, &d)
-	if _, kept := l.Keep(at(1), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 5, 0)}); !kept {
+	if _, kept := l.Keep(at(1), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1,
+		Buckets: bucket(p, 5, 0)}); !kept {
 		t.Fatal("the settlement is not kept")
 	}
 	l.Delivered(at(second), l.Next(at(2)), []store.Outcome{{Gone: true}}, &ledger.Report{})
 	next := l.Next(at(second))
-	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != store.OpCharge || next.Settlements[0].Buckets[0].N[0] != 4 {
+	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != store.OpCharge ||
+		next.Settlements[0].Buckets[0].N[0] != 4 {
 		t.Errorf("%+v is delivered, want a charge of 4", next)
 	}
 }

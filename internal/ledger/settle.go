@@ -222,7 +222,8 @@ func valid(buckets []store.BucketCost) bool {
 		return false
 	}
 	for i := range buckets {
-		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i], func(b store.BucketCost) bool { return b.Key == buckets[i].Key }) {
+		if buckets[i].Plan == nil || slices.ContainsFunc(buckets[:i],
+			func(b store.BucketCost) bool { return b.Key == buckets[i].Key }) {
 			return false
 		}
 	}

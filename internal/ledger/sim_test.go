@@ -138,18 +138,21 @@ func (s *sim) repeated(g store.Grant) {
 
 func (s *sim) start(i, n int, start drawgate.Start) *proc {
 	p := &proc{s: s, name: i, started: s.now}
-	p.l = ledger.New(ledger.Options{Instances: func() (int, bool) { return n, true }, Start: start, MaxEntries: 100, MaxHeld: 10_000})
+	p.l = ledger.New(ledger.Options{Instances: func() (int, bool) { return n, true }, Start: start, MaxEntries: 100,
+		MaxHeld: 10_000})
 	return p
 }
 
 // step lets a caller do something.
 func (s *sim) step() {
 	p := s.procs[rapid.IntRange(0, len(s.procs)-1).Draw(s.t, "process")]
-	switch rapid.SampledFrom([]string{"take", "take", "take", "again", "settle", "settle", "renew", "cut", "crash", "pause"}).Draw(s.t, "step") {
+	switch rapid.SampledFrom([]string{"take", "take", "take", "again", "settle", "settle", "renew", "cut", "crash",
+		"pause"}).Draw(s.t, "step") {
 	case "take":
 		s.caller(p)
 	case "again": // a caller that was refused asks for the same grant again
-		if i := len(s.grants) - 1; i >= 0 && !s.grants[i].asking && !s.grants[i].allowed && !s.grants[i].dead && s.grants[i].stopped == 0 {
+		if i := len(s.grants) - 1; i >= 0 && !s.grants[i].asking && !s.grants[i].allowed && !s.grants[i].dead &&
+			s.grants[i].stopped == 0 {
 			s.ask(s.grants[i])
 		}
 	case "settle":
@@ -206,7 +209,8 @@ func (s *sim) ask(g *grant) {
 	p := g.owner
 	g.asking = true
 	p.take(g.take, leaves, func(d store.Verdict, left bool) {
-		s.note("process %d: %s/%d of %d units and %d slots: allowed %v, fallback %v, left %v, %v, %v", p.name, g.take.ID, g.take.Grant, g.n, g.slots, d.Allowed, d.Fallback, left, d.Reason, d.Fail)
+		s.note("process %d: %s/%d of %d units and %d slots: allowed %v, fallback %v, left %v, %v, %v", p.name,
+			g.take.ID, g.take.Grant, g.n, g.slots, d.Allowed, d.Fallback, left, d.Reason, d.Fail)
 		g.asking = false
 		if left {
 			g.stopped = s.now
@@ -216,7 +220,8 @@ func (s *sim) ask(g *grant) {
 			s.mayAllow(&d)
 		}
 		if d.Allowed && !g.allowed {
-			g.allowed, g.at, g.local, g.end, g.stopped = true, d.At().UnixMicro(), d.Fallback, d.HoldEnd().UnixMicro(), 0
+			g.allowed, g.at, g.local, g.end, g.stopped = true, d.At().UnixMicro(), d.Fallback, d.HoldEnd().UnixMicro(),
+				0
 			if e := s.store.entryOf(g.take.Grant); e != nil && d.Replayed {
 				g.at = e.at
 			}
@@ -247,16 +252,19 @@ func (s *sim) settleOne() {
 		return
 	}
 	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
-	st := store.Settlement{Op: store.OpSettle, ID: g.take.ID, Grant: g.take.Grant, Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots)}
+	st := store.Settlement{Op: store.OpSettle, ID: g.take.ID, Grant: g.take.Grant,
+		Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots)}
 	if s.chance(30, "cancel") {
 		st.Op, st.Buckets[0].N[0] = store.OpCancel, 0
 	}
 	g.settled, g.stopped = true, s.now
 	sent := s.now
 	g.owner.settle(st, func(o store.Outcome, ok bool) {
-		s.note("process %d: %v %s/%d with %d: gone %v, ok %v", g.owner.name, st.Op, g.take.ID, g.take.Grant, st.Buckets[0].N[0], o.Gone, ok)
+		s.note("process %d: %v %s/%d with %d: gone %v, ok %v", g.owner.name, st.Op, g.take.ID, g.take.Grant,
+			st.Buckets[0].N[0], o.Gone, ok)
 		if ok && o.Gone && g.end > s.now && !g.repeats {
-			s.failf("%s/%d is gone at %v, though it was granted until %v", g.take.ID, g.take.Grant, float64(sent)/1e6, float64(g.end)/1e6)
+			s.failf("%s/%d is gone at %v, though it was granted until %v", g.take.ID, g.take.Grant, float64(sent)/1e6,
+				float64(g.end)/1e6)
 		}
 		g.acked = ok && !o.Gone
 	})
@@ -269,9 +277,11 @@ func (s *sim) renewOne() {
 		return
 	}
 	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
-	st := store.Settlement{Op: store.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second, Buckets: bucket(s.plan, 0, 0)}
+	st := store.Settlement{Op: store.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second,
+		Buckets: bucket(s.plan, 0, 0)}
 	g.owner.settle(st, func(o store.Outcome, ok bool) {
-		s.note("process %d: renew %s/%d: gone %v, ok %v, until %v", g.owner.name, g.take.ID, g.take.Grant, o.Gone, ok, o.End.UnixMicro())
+		s.note("process %d: renew %s/%d: gone %v, ok %v, until %v", g.owner.name, g.take.ID, g.take.Grant, o.Gone, ok,
+			o.End.UnixMicro())
 		if ok && !o.Gone {
 			g.end = max(g.end, o.End.UnixMicro())
 		} else if !ok { // the store may hold it for longer than its caller knows
@@ -285,7 +295,8 @@ func (s *sim) pause(p *proc) {
 		return // the others learn of it from the store
 	}
 	until := s.now + int64(rapid.IntRange(1, 30).Draw(s.t, "seconds"))*second
-	st := store.Settlement{Op: store.OpPause, At: time.UnixMicro(until), Reason: "a test", Buckets: bucket(s.plan, 0, 0)}
+	st := store.Settlement{Op: store.OpPause, At: time.UnixMicro(until), Reason: "a test",
+		Buckets: bucket(s.plan, 0, 0)}
 	p.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: paused until %v: %v", p.name, float64(until)/1e6, ok)
 		if ok && o.End.UnixMicro() > s.paused && !s.ending[o.End.UnixMicro()] {
@@ -411,7 +422,8 @@ func (s *sim) settledUp() {
 	for _, g := range s.admitted() {
 		if g.at+window > s.now {
 			want += g.n
-			if g.settled && g.end <= s.now { // if its hold ended before the settlement was delivered, it counts as granted
+			// if its hold ended before the settlement was delivered, it counts as granted
+			if g.settled && g.end <= s.now {
 				ended += g.take.Buckets[0].N[0] - g.n
 			}
 		}
@@ -443,11 +455,13 @@ func (s *sim) settledUp() {
 	}
 	for _, g := range s.working() {
 		if !held[g.take.Grant] && !s.spoiled[g.take.ID] {
-			s.failf("the store does not hold %s/%d, which is granted until %v", g.take.ID, g.take.Grant, float64(g.end)/1e6)
+			s.failf("the store does not hold %s/%d, which is granted until %v", g.take.ID, g.take.Grant,
+				float64(g.end)/1e6)
 		}
 	}
 	for _, g := range s.grants { // each settlement was recorded once, by its grant
-		if e := s.store.entryOf(g.take.Grant); e != nil && g.acked && g.allowed && !g.repeats && !g.dead && e.n > g.n && g.end > s.now {
+		if e := s.store.entryOf(g.take.Grant); e != nil && g.acked && g.allowed && !g.repeats && !g.dead && e.n > g.n &&
+			g.end > s.now {
 			s.failf("%s/%d was settled with %d, and counts %d", g.take.ID, g.take.Grant, g.n, e.n)
 		}
 	}
@@ -470,7 +484,9 @@ func simulate(t *testing.T, n int, f faults) {
 func simulateOnce(t *testing.T, n int, f faults) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &sim{t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{}, ending: map[int64]bool{}, plan: plan(rapid.Int64Range(3, 20).Draw(rt, "units"), rapid.Int64Range(1, 4).Draw(rt, "slots"))}
+		s := &sim{t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{},
+			ending: map[int64]bool{}, plan: plan(rapid.Int64Range(3, 20).Draw(rt, "units"),
+				rapid.Int64Range(1, 4).Draw(rt, "slots"))}
 		for i := range n {
 			s.procs = append(s.procs, s.start(i, n, drawgate.StartFull))
 		}

@@ -139,7 +139,8 @@ func (p *proc) settlements(d *ledger.Delivery) {
 	p.call(func(again bool) {
 		for i := range d.Settlements {
 			o := p.s.store.settle(&d.Settlements[i], p.s.now)
-			p.s.note("store: process %d delivers %v %s/%d of %v: gone %v", p.name, d.Settlements[i].Op, d.Settlements[i].ID, d.Settlements[i].Grant, d.Settlements[i].Buckets[0].N, o.Gone)
+			p.s.note("store: process %d delivers %v %s/%d of %v: gone %v", p.name, d.Settlements[i].Op,
+				d.Settlements[i].ID, d.Settlements[i].Grant, d.Settlements[i].Buckets[0].N, o.Gone)
 			if !again {
 				out[i] = o
 			}
@@ -167,7 +168,8 @@ func (p *proc) takes(d *ledger.Delivery) {
 	p.call(func(again bool) {
 		for i := range d.Takes {
 			o := p.s.store.take(&d.Takes[i], p.s.now)
-			p.s.note("store: process %d replays %s/%d: allowed %v, replayed %v, %v", p.name, d.Takes[i].ID, d.Takes[i].Grant, o.Allowed, o.Replayed, o.Fail)
+			p.s.note("store: process %d replays %s/%d: allowed %v, replayed %v, %v", p.name, d.Takes[i].ID,
+				d.Takes[i].Grant, o.Allowed, o.Replayed, o.Fail)
 			if !again {
 				out[i] = o
 				continue
@@ -222,7 +224,8 @@ func (p *proc) take(tk store.Take, leaves int64, done func(d store.Verdict, left
 	}
 }
 
-func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d store.Verdict, left bool), decide func()) {
+func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d store.Verdict, left bool),
+	decide func()) {
 	s := p.s
 	var d store.Verdict
 	sent := *tk
@@ -231,7 +234,8 @@ func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d 
 	sent.ID = p.l.NameTakes([]store.Take{sent})[0].ID
 	p.call(func(again bool) {
 		o := s.store.take(&sent, s.now)
-		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant, tk.Buckets[0].N, o.Allowed, o.Replayed, o.Fail)
+		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant,
+			tk.Buckets[0].N, o.Allowed, o.Replayed, o.Fail)
 		if again {
 			s.repeated(tk.Grant)
 		} else {
@@ -288,7 +292,8 @@ func (p *proc) settle(st store.Settlement, done func(o store.Outcome, ok bool)) 
 	sent := p.l.NameSettlements([]store.Settlement{st})[0]
 	p.call(func(again bool) {
 		out := p.s.store.settle(&sent, p.s.now)
-		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N, out.Gone)
+		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N,
+			out.Gone)
 		if !again {
 			o = out
 		}

@@ -285,7 +285,8 @@ func (a *Ask) charge(t *record.Take, now, at, end int64) {
 			continue
 		}
 		lim := a.Ledger.limits[s.ID]
-		p := part{limit: s.ID, n: n, at: at, margin: lim.holdMargin(), held: s.Kind == record.Concurrency || end != 0 && (t.Lease || s.ChargeEnd)}
+		p := part{limit: s.ID, n: n, at: at, margin: lim.holdMargin(), held: s.Kind == record.Concurrency ||
+			end != 0 && (t.Lease || s.ChargeEnd)}
 		if p.held && s.Kind != record.Bucket && s.Kind != record.Concurrency {
 			lim.late = max(lim.late, p.margin)
 		}

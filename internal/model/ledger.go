@@ -193,7 +193,10 @@ func (l *Ledger) over() []string {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(l.holds[a].end, l.holds[b].end), cmp.Compare(a, b)) })
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.holds[a].end, l.holds[b].end),
+			cmp.Compare(a, b))
+	})
 	return ids
 }
 

@@ -124,7 +124,8 @@ func (s *Records) Take(ctx context.Context, batch []store.Take, out []store.Verd
 			// A replay that does not take its units anew changes nothing, though a hold may have
 			// ended.
 			moved := slices.Contains(o.recs[k].Changes.Touched, t.ID)
-			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) && (t.Hold > 0 || t.Buckets[k].N != store.Amounts{})
+			o.keep[k] = o.keep[k] || d.Allowed && (moved || !d.Replayed) &&
+				(t.Hold > 0 || t.Buckets[k].N != store.Amounts{})
 		}
 		o.close()
 		out[i] = d
@@ -150,7 +151,8 @@ func (s *Records) Settle(ctx context.Context, batch []store.Settlement, out []st
 				for j, l := range b.Buckets[k].Plan.Policy().Limits {
 					o.keep[k] = o.keep[k] || l.Kind != store.Concurrency && b.Buckets[k].N[j] > 0
 				}
-			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now || b.Op == store.OpPause || b.Op == store.OpUnpause {
+			} else if open := rec.Open[b.ID]; open != nil && open.Grant == uint64(b.Grant) && open.End > o.now ||
+				b.Op == store.OpPause || b.Op == store.OpUnpause {
 				o.keep[k] = true
 			}
 		}

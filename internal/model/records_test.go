@@ -52,7 +52,8 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Scripts(t, storetest.Harness{New: newStore, Advance: obvious.Advance, Wrap: synctest.Test}, records, n)
+			storetest.Scripts(t, storetest.Harness{New: newStore, Advance: obvious.Advance, Wrap: synctest.Test},
+				records, n)
 		})
 	}
 }

@@ -69,7 +69,8 @@ func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdic
 			continue
 		}
 		rt := record.Take{
-			ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), Lease: t.Lease,
+			ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(),
+			Lease: t.Lease,
 			Given: t.Given, Priority: t.Priority,
 		}
 		if t.ID != "" {

@@ -133,7 +133,8 @@ func TestRetry(t *testing.T) {
 				if n := len(c.least); n > 0 {
 					want[outbox.Retried] = n
 				}
-				if (err == nil) != (c.result == outbox.Delivered) || !maps.Equal(results, want) || len(at) != len(c.least)+1 {
+				if (err == nil) != (c.result == outbox.Delivered) || !maps.Equal(results, want) ||
+					len(at) != len(c.least)+1 {
 					t.Errorf("%v, %v after %d attempts, want %v", err, results, len(at), want)
 				}
 				for i, least := range c.least {

@@ -99,7 +99,8 @@ func (f *Draft) refuse(a *api.Answer, reason api.Reason) {
 	case a.Fallback && f.unknown:
 		a.Message = fmt.Sprintf("the store is unavailable, and usage before this outage is unknown: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
 	case a.Fallback:
-		a.Message = fmt.Sprintf("the store is unavailable, and this server's share is used up: %s; try again in %s", strings.Join(f.refusing(), ", "), wait)
+		a.Message = fmt.Sprintf("the store is unavailable, and this server's share is used up: %s; try again in %s",
+			strings.Join(f.refusing(), ", "), wait)
 	case a.RefusedBy == nil:
 		a.Message = fmt.Sprintf("a limit does not have enough left; try again in %s", wait)
 	default:
@@ -138,14 +139,18 @@ func (f *Draft) refusing() (all []string) {
 			order = append(order, i)
 		}
 	}
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(f.results[y].RetryAfter, f.results[x].RetryAfter) })
+	slices.SortStableFunc(order, func(x, y int) int {
+		return cmp.Compare(f.results[y].RetryAfter,
+			f.results[x].RetryAfter)
+	})
 	for _, i := range order {
 		r := &f.results[i]
 		text := Describe(r.Limit)
 		if kept := cmp.Or(r.Limit.Burst, r.Limit.Amount) - r.Max; kept > 0 {
 			text += fmt.Sprintf(", %d kept back", kept)
 		}
-		all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, text, r.Remaining))
+		all = append(all, fmt.Sprintf("limit %q of policy %q (%s) has %d left", r.Limit.Name, r.Policy, text,
+			r.Remaining))
 	}
 	return all
 }
@@ -164,8 +169,10 @@ func tightest(list []api.Limit) (best *api.Limit) {
 
 func limit(r *drawgate.LimitResult) api.Limit {
 	return api.Limit{
-		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: Unit(r.Limit), Amount: r.Limit.Amount, Most: r.Max,
-		Remaining: r.Remaining, RetryAfterMS: retryAfter(r.RetryAfter), ResetAt: r.ResetAt().UTC(), Refused: r.Refused(),
+		Bucket: r.Bucket, Policy: r.Policy, Name: r.Limit.Name, Unit: Unit(r.Limit), Amount: r.Limit.Amount,
+		Most:      r.Max,
+		Remaining: r.Remaining, RetryAfterMS: retryAfter(r.RetryAfter), ResetAt: r.ResetAt().UTC(),
+		Refused: r.Refused(),
 	}
 }
 
@@ -182,7 +189,8 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	f.decided(&take, &st.Decision)
 	limits := take.Limits
 	take.Limits = nil
-	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take, Limits: []api.LimitStatus{}, Waiting: st.Waiting, NextTryMS: Millis(st.NextTry)}
+	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take,
+		Limits: []api.LimitStatus{}, Waiting: st.Waiting, NextTryMS: Millis(st.NextTry)}
 	if p := &st.Pause; !p.Until.IsZero() {
 		out.Paused = &api.Pause{Until: p.Until.UTC(), Reason: p.Reason}
 	}

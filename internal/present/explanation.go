@@ -95,7 +95,8 @@ func WriteExplanation(out io.Writer, w *api.ExplainAnswer) {
 		}
 		for k := range e.Status.Limits {
 			l := &e.Status.Limits[k]
-			Printf(out, "- %s: used %s %s, left %d: %s\n", l.Name, Used(l), l.Unit, l.Remaining, Passes(l, e.Status.Take.NeverFits, e.Status.At))
+			Printf(out, "- %s: used %s %s, left %d: %s\n", l.Name, Used(l), l.Unit, l.Remaining,
+				Passes(l, e.Status.Take.NeverFits, e.Status.At))
 		}
 	}
 }

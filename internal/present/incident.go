@@ -19,7 +19,8 @@ func WriteIncidents(out io.Writer, list []api.Incident) {
 	_, _ = fmt.Fprintln(t, "AT\tID\tUPSTREAM\tMODEL\tMEANING\tREFUSED\tLIKELY CAUSE")
 	for i := range list {
 		in := &list[i]
-		Printf(t, "%s\t%s\t%s\t%s\t%s\t%d\t", Clock(in.At), in.ID, in.Upstream, cmp.Or(in.Model, "-"), in.Meaning, in.Count)
+		Printf(t, "%s\t%s\t%s\t%s\t%s\t%d\t", Clock(in.At), in.ID, in.Upstream, cmp.Or(in.Model, "-"), in.Meaning,
+			in.Count)
 		Printf(t, "%s\n", cause(in))
 	}
 	_ = t.Flush() // nothing can be done if the output is closed
@@ -51,7 +52,8 @@ func WriteIncident(out io.Writer, in *api.Incident) {
 		_, _ = fmt.Fprintln(t, "LIMIT\tUNIT\tAMOUNT\tMOST\tLEFT\tRESETS")
 		for i := range in.Limits {
 			l := &in.Limits[i]
-			Printf(t, "%s\t%s\t%d\t%d\t%d\t%s\n", l.Policy+"/"+l.Name, l.Unit, l.Amount, l.Most, l.Remaining, Until(l.ResetAt, in.At))
+			Printf(t, "%s\t%s\t%d\t%d\t%d\t%s\n", l.Policy+"/"+l.Name, l.Unit, l.Amount, l.Most, l.Remaining,
+				Until(l.ResetAt, in.At))
 		}
 		_ = t.Flush() // as above
 	}
@@ -139,7 +141,8 @@ func writeTakes(out io.Writer, takes []api.IncidentTake) {
 		if c.Limit == "" {
 			left = "-"
 		}
-		Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Granted.UTC().Format("15:04:05.000"), after(c.Granted, c.Sent), after(c.Granted, c.Answered),
+		Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Granted.UTC().Format("15:04:05.000"), after(c.Granted, c.Sent),
+			after(c.Granted, c.Answered),
 			cmp.Or(c.Model, "-"), c.Outcome, estimate(c), used, left)
 	}
 	_ = t.Flush() // as above

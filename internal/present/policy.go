@@ -11,11 +11,13 @@ import (
 // Policy converts a policy in force to its wire form.
 func Policy(info *engine.Info) api.Policy {
 	p := api.Policy{
-		Name: info.Name, Shadow: info.Shadow, DisabledUntil: instant(info.DisabledUntil), Fallback: info.Policy.Fallback.String(), Limits: []api.LimitSpec{},
+		Name: info.Name, Shadow: info.Shadow, DisabledUntil: instant(info.DisabledUntil),
+		Fallback: info.Policy.Fallback.String(), Limits: []api.LimitSpec{},
 	}
 	for i := range info.Policy.Limits {
 		l := &info.Policy.Limits[i]
-		spec := api.LimitSpec{Name: l.Name, Unit: Unit(l), Kind: l.Kind.String(), Amount: l.Amount, Most: info.Plan.Max(i, 0), WindowMS: l.Window.Milliseconds(), Description: Describe(l)}
+		spec := api.LimitSpec{Name: l.Name, Unit: Unit(l), Kind: l.Kind.String(), Amount: l.Amount,
+			Most: info.Plan.Max(i, 0), WindowMS: l.Window.Milliseconds(), Description: Describe(l)}
 		switch l.Kind {
 		case drawgate.Bucket:
 			spec.Burst = cmp.Or(l.Burst, l.Amount)

@@ -55,7 +55,8 @@ func Codes() []api.Code { return slices.Collect(maps.Keys(kinds)) }
 // Problemf returns the problem of a code, with its status and title.
 func Problemf(code api.Code, format string, args ...any) *api.Problem {
 	k := kinds[code]
-	return &api.Problem{Type: "about:blank", Title: k.title, Status: k.status, Code: code, Detail: fmt.Sprintf(format, args...)}
+	return &api.Problem{Type: "about:blank", Title: k.title, Status: k.status, Code: code,
+		Detail: fmt.Sprintf(format, args...)}
 }
 
 // Problem converts an error of the library to its wire form. Details from the store are not passed
@@ -82,14 +83,18 @@ func Problem(err error) *api.Problem {
 	case failure.UnknownUnit:
 		return Problemf(api.CodeUnknownUnit, "%s", text)
 	case failure.NeedsReserve:
-		return Problemf(api.CodeNeedsHold, "the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
+		return Problemf(api.CodeNeedsHold,
+			"the policy has a concurrency limit: give hold_ms, and settle the reservation when the work is done")
 	case failure.IDReused:
-		return Problemf(api.CodeIDReused, "this grant of the id is open with different content: use a new grant for each take")
+		return Problemf(api.CodeIDReused,
+			"this grant of the id is open with different content: use a new grant for each take")
 	case failure.IDOpen:
-		return Problemf(api.CodeIDOpen, "another take has an open reservation with this id: settle or cancel that one first, or use another id; "+
-			"to send the same take again, use the same grant")
+		return Problemf(api.CodeIDOpen,
+			"another take has an open reservation with this id: settle or cancel that one first, or use another id; "+
+				"to send the same take again, use the same grant")
 	case failure.TooManyOpen:
-		return Problemf(api.CodeTooManyOpen, "%d reservations are open in one of the buckets, which is the maximum: settle finished ones, use shorter holds, or use more keys", store.MaxOpen)
+		return Problemf(api.CodeTooManyOpen,
+			"%d reservations are open in one of the buckets, which is the maximum: settle finished ones, use shorter holds, or use more keys", store.MaxOpen)
 	case failure.Invalid:
 		return Problemf(api.CodeInvalid, "%s", strings.TrimPrefix(text, "invalid argument: "))
 	case failure.Closed:

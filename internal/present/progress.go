@@ -10,14 +10,16 @@ import (
 // Progress converts the progress of a waiting take to its wire form.
 func Progress(p *drawgate.Progress) api.Progress {
 	return api.Progress{
-		Place: p.Place, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit, Pause: p.Pause, EstimateMS: Millis(p.Estimate), WaitedMS: Millis(p.Waited),
+		Place: p.Place, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit, Pause: p.Pause,
+		EstimateMS: Millis(p.Estimate), WaitedMS: Millis(p.Waited),
 	}
 }
 
 // Waiting converts a line of waiting callers to its wire form.
 func Waiting(l *drawgate.Line) api.WaitingLine {
 	return api.WaitingLine{
-		Policy: l.Key.Policy, Tenant: l.Key.Tenant, Key: l.Key.Name, Waiting: l.Waiting, LongestMS: Millis(l.Longest), NextMS: Millis(l.Next),
+		Policy: l.Key.Policy, Tenant: l.Key.Tenant, Key: l.Key.Name, Waiting: l.Waiting, LongestMS: Millis(l.Longest),
+		NextMS: Millis(l.Next),
 		Reason: reason(l.Reason, l.Held), Limit: l.Limit,
 	}
 }
@@ -60,7 +62,8 @@ func line(reason api.Reason, policy, limit string) string {
 func RefusalLine(r *api.Refusal) string {
 	switch r.Reason {
 	case api.ReasonLimited:
-		text := fmt.Sprintf("limit %q of policy %q (asked for %s, %d of %d left)", r.Limit, r.Policy, Units(r.Asked, r.Unit), r.Remaining, r.Max)
+		text := fmt.Sprintf("limit %q of policy %q (asked for %s, %d of %d left)", r.Limit, r.Policy,
+			Units(r.Asked, r.Unit), r.Remaining, r.Max)
 		if r.Fallback {
 			text += ", by this server's own count, because the store was unavailable"
 		}

@@ -47,11 +47,14 @@ func TestQueuedRefusalsDescribeTheRules(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if l := a.Limits[0]; l.Amount != 2 || l.Remaining != c.left || l.Refused != c.refuses || a.Remaining != c.left {
+				if l := a.Limits[0]; l.Amount != 2 || l.Remaining != c.left || l.Refused != c.refuses ||
+					a.Remaining != c.left {
 					t.Errorf("got %+v, want an amount of 2, and %d left", l, c.left)
 				}
-				if got := a.RetryAfterMS.Duration(); a.Allowed || a.Reason != api.ReasonQueued || got < 48*time.Hour-time.Minute || got > 48*time.Hour+time.Minute {
-					t.Errorf("got %v, %q after %v, want a refusal for two days: one for those in front, one for itself", a.Allowed, a.Message, got)
+				if got := a.RetryAfterMS.Duration(); a.Allowed || a.Reason != api.ReasonQueued ||
+					got < 48*time.Hour-time.Minute || got > 48*time.Hour+time.Minute {
+					t.Errorf("got %v, %q after %v, want a refusal for two days: one for those in front, one for itself",
+						a.Allowed, a.Message, got)
 				}
 			})
 		})

@@ -13,7 +13,8 @@ import (
 // Sentence returns an answer in words.
 func Sentence(w *api.Answer) string {
 	var parts []string
-	if !w.Allowed || len(w.Limits) > 0 || len(w.Shadow) == 0 && !slices.ContainsFunc(w.Applied, func(a api.Applied) bool { return a.Disabled }) {
+	if !w.Allowed || len(w.Limits) > 0 || len(w.Shadow) == 0 &&
+		!slices.ContainsFunc(w.Applied, func(a api.Applied) bool { return a.Disabled }) {
 		parts = append(parts, enforced(w))
 	}
 	for i := range w.Applied {
@@ -41,7 +42,8 @@ func enforced(w *api.Answer) string {
 		return cmp.Or(w.Message, "no limit in force counts this take")
 	}
 	tight := tightest(w.Limits)
-	return fmt.Sprintf("%d of %s left of limit %q of policy %q", tight.Remaining, Units(tight.Most, tight.Unit), tight.Name, tight.Policy)
+	return fmt.Sprintf("%d of %s left of limit %q of policy %q", tight.Remaining, Units(tight.Most, tight.Unit),
+		tight.Name, tight.Policy)
 }
 
 // shadowed returns in words what a policy in shadow would have answered.
@@ -55,5 +57,6 @@ func shadowed(s *api.Shadow) string {
 	case s.RefusedBy == nil:
 		return text + "it could never have allowed this take"
 	}
-	return text + fmt.Sprintf("limit %q would have refused this take for %s", s.RefusedBy.Limit, Duration(s.RetryAfterMS.Duration()))
+	return text + fmt.Sprintf("limit %q would have refused this take for %s", s.RefusedBy.Limit,
+		Duration(s.RetryAfterMS.Duration()))
 }

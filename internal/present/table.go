@@ -28,12 +28,14 @@ func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
 		Printf(out, "%s\n", line)
 	}
 	if w.Waiting > 0 {
-		Printf(out, "%s in this server; the first tries again in %s\n", Count(w.Waiting, "waiting take"), Duration(time.Duration(w.NextTryMS)*time.Millisecond))
+		Printf(out, "%s in this server; the first tries again in %s\n", Count(w.Waiting, "waiting take"),
+			Duration(time.Duration(w.NextTryMS)*time.Millisecond))
 	}
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
 	for _, l := range w.Limits {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", Escape(l.Name, ""), Escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, l.Debt, Until(l.ResetAt, w.At))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", Escape(l.Name, ""), Escape(l.Unit, ""), l.Used,
+			l.Most, l.Remaining, l.Held, l.Debt, Until(l.ResetAt, w.At))
 	}
 	_ = t.Flush() // nothing can be done if the output is closed
 	if w.Take.Fallback {

@@ -21,7 +21,8 @@ import (
 
 func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 	t.Parallel()
-	limits := []api.Limit{{Policy: "gpt", Name: "rpm", Unit: "requests", Most: 10, Remaining: 9}, {Policy: "gpt", Name: "tpm", Unit: "tokens", Most: 100, Remaining: 50}}
+	limits := []api.Limit{{Policy: "gpt", Name: "rpm", Unit: "requests", Most: 10, Remaining: 9},
+		{Policy: "gpt", Name: "tpm", Unit: "tokens", Most: 100, Remaining: 50}}
 	for _, c := range []struct {
 		answer api.Answer
 		want   string
@@ -34,7 +35,8 @@ func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 		},
 		{api.Answer{NeverFits: true, Message: "this take can never fit"}, "refused: this take can never fit"},
 		{
-			api.Answer{Allowed: true, Shadow: []api.Shadow{{Policy: "new", RetryAfterMS: 1500, RefusedBy: &api.LimitName{Limit: "rpm"}}}},
+			api.Answer{Allowed: true, Shadow: []api.Shadow{{Policy: "new", RetryAfterMS: 1500,
+				RefusedBy: &api.LimitName{Limit: "rpm"}}}},
 			`allowed: policy "new" is in shadow: limit "rpm" would have refused this take for 1.5s`,
 		},
 	} {
@@ -56,12 +58,14 @@ func TestRefusalWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	g := guard.New(downStore{memstore.New(nil)}, &guard.Options{Instances: 4, Start: drawgate.StartCold})
 	defer g.Close()
-	rpm, tpm := drawgate.RollingLimit("rpm", 100, time.Minute), drawgate.RollingLimit("tpm", 160, time.Minute).Of("tokens")
+	rpm, tpm := drawgate.RollingLimit("rpm", 100, time.Minute),
+		drawgate.RollingLimit("tpm", 160, time.Minute).Of("tokens")
 	for mode, want := range map[drawgate.Fallback]string{
 		drawgate.FallbackShare:  `the store is unavailable, and limit "tpm" of policy "share" admits only 10 tokens without it; try again in 1s`,
 		drawgate.FallbackClosed: `the store is unavailable, and limit "rpm" of policy "closed" admits nothing without it; try again in 1s`,
 	} {
-		lim, err := drawgate.New(g, drawgate.Policy{Name: mode.String(), Fallback: mode, Limits: []drawgate.Limit{rpm, tpm}}, nil)
+		lim, err := drawgate.New(g, drawgate.Policy{Name: mode.String(), Fallback: mode,
+			Limits: []drawgate.Limit{rpm, tpm}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +96,8 @@ func TestUntilNamesTheInstantAndTheWait(t *testing.T) {
 func TestNamesCannotControlATerminal(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	present.WriteStatus(&b, &api.StatusAnswer{Policy: "p", Key: "a\x1b[2J\n", Limits: []api.LimitStatus{{Limit: api.Limit{Name: "n\x07", Unit: "\xff"}}}}, "")
+	present.WriteStatus(&b, &api.StatusAnswer{Policy: "p", Key: "a\x1b[2J\n",
+		Limits: []api.LimitStatus{{Limit: api.Limit{Name: "n\x07", Unit: "\xff"}}}}, "")
 	for _, bad := range []string{"\x1b", "\x07", "\xff"} {
 		if strings.Contains(b.String(), bad) {
 			t.Errorf("the table contains %q: %q", bad, b.String())
@@ -109,7 +114,8 @@ func TestTheTightestLimitIsTheLibrarys(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var limits []drawgate.Limit
 		for i := range rapid.IntRange(1, 4).Draw(rt, "limits") {
-			l := drawgate.Limit{Name: fmt.Sprint("l", i), Kind: drawgate.Rolling, Window: time.Hour, Amount: rapid.Int64Range(10, 30).Draw(rt, "amount")}
+			l := drawgate.Limit{Name: fmt.Sprint("l", i), Kind: drawgate.Rolling, Window: time.Hour,
+				Amount: rapid.Int64Range(10, 30).Draw(rt, "amount")}
 			l.Headroom.Units = rapid.Int64Range(0, 8).Draw(rt, "headroom")
 			limits = append(limits, l)
 		}
@@ -126,7 +132,8 @@ func TestTheTightestLimitIsTheLibrarys(t *testing.T) {
 			rt.Fatal(err)
 		}
 		a := present.Answer(&d)
-		if text := present.Sentence(&a); a.Remaining != want.Remaining || !strings.Contains(text, fmt.Sprintf("limit %q ", want.Limit.Name)) {
+		if text := present.Sentence(&a); a.Remaining != want.Remaining ||
+			!strings.Contains(text, fmt.Sprintf("limit %q ", want.Limit.Name)) {
 			rt.Errorf("%d left, %q, want %d left of %q", a.Remaining, text, want.Remaining, want.Limit.Name)
 		}
 		h := http.Header{}

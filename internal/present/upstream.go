@@ -15,13 +15,15 @@ import (
 
 // ReadQuotas fills in the status of the quotas of upstreams, the first [api.MaxQuotas] of them. It
 // spends nothing. problem says what an error is in an answer.
-func ReadQuotas(ctx context.Context, e *engine.Engine, tenant string, list []api.Upstream, problem func(error) *api.Problem) {
+func ReadQuotas(ctx context.Context, e *engine.Engine, tenant string, list []api.Upstream,
+	problem func(error) *api.Problem) {
 	n := 0
 	for i := range list {
 		for k := range list[i].Quotas {
 			q := &list[i].Quotas[k]
 			if n++; n > api.MaxQuotas {
-				q.Error = Problemf(api.CodeInvalid, "this is more than %d quotas: ask for one upstream at a time", api.MaxQuotas)
+				q.Error = Problemf(api.CodeInvalid, "this is more than %d quotas: ask for one upstream at a time",
+					api.MaxQuotas)
 				continue
 			}
 			w, err := readQuota(ctx, e, q.Policy, tenant, list[i].Owner)
@@ -125,7 +127,8 @@ func writeQuota(t io.Writer, q *api.Quota) {
 			models, policy = "", ""
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n",
-			models, policy, Escape(l.Name, ""), Escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held, Until(l.ResetAt, q.Status.At))
+			models, policy, Escape(l.Name, ""), Escape(l.Unit, ""), l.Used, l.Most, l.Remaining, l.Held,
+			Until(l.ResetAt, q.Status.At))
 	}
 }
 
@@ -138,6 +141,7 @@ func writeNotes(out io.Writer, q *api.Quota) {
 		Printf(out, "policy %s: %s\n", q.Policy, line)
 	}
 	if q.Status != nil && q.Status.Take.Fallback {
-		Printf(out, "policy %s: the store cannot be reached: these are the numbers of the server's own share\n", q.Policy)
+		Printf(out, "policy %s: the store cannot be reached: these are the numbers of the server's own share\n",
+			q.Policy)
 	}
 }

@@ -13,7 +13,8 @@ import (
 func Describe(l *drawgate.Limit) string {
 	switch l.Kind {
 	case drawgate.Bucket:
-		return fmt.Sprintf("%s per %s, at most %d in a burst", Units(l.Amount, Unit(l)), Duration(l.Window), cmp.Or(l.Burst, l.Amount))
+		return fmt.Sprintf("%s per %s, at most %d in a burst", Units(l.Amount, Unit(l)), Duration(l.Window),
+			cmp.Or(l.Burst, l.Amount))
 	case drawgate.Rolling:
 		return fmt.Sprintf("%s per rolling %s", Units(l.Amount, Unit(l)), Duration(l.Window))
 	case drawgate.Calendar:

@@ -37,7 +37,8 @@ func TestBlurIsNoUse(t *testing.T) {
 					t.Errorf("take %d of %d is refused", i+1, takes)
 				}
 				if u, want := r.Usage(&specs[0], 0), (i+1)*amount/takes; u.Used > want || u.Debt != 0 {
-					t.Errorf("after take %d of %d: %d used and %d debt, want %d and none", i+1, takes, u.Used, u.Debt, want)
+					t.Errorf("after take %d of %d: %d used and %d debt, want %d and none", i+1, takes, u.Used, u.Debt,
+						want)
 				}
 			}
 		}

@@ -127,7 +127,8 @@ func (d *decoder) state(st *State, last int64, f Form) {
 				st.Ahead = min(last+ahead, maxTime)
 			}
 		}
-		if st.Scale < 1 || st.Window%st.Scale != 0 || st.Window == 0 || st.Rate == 0 || st.Rate%(st.Window/st.Scale) != 0 {
+		if st.Scale < 1 || st.Window%st.Scale != 0 || st.Window == 0 || st.Rate == 0 ||
+			st.Rate%(st.Window/st.Scale) != 0 {
 			d.fail("rate")
 		}
 	case Calendar:

@@ -137,7 +137,8 @@ func TestCodecHeader(t *testing.T) {
 
 func TestCodecFindsLostEntry(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: time.Minute, Amount: 100, Precision: drawgate.Exact})
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: time.Minute, Amount: 100,
+		Precision: drawgate.Exact})
 	for range 3 {
 		b.now += sec
 		b.allow(2)
@@ -161,7 +162,8 @@ func TestCodecRefusesOtherVersions(t *testing.T) {
 
 func TestCodecFindsEveryFlippedBit(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Bucket, Window: time.Minute, Amount: 100}, drawgate.Limit{Kind: drawgate.Concurrency, Amount: 3})
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Bucket, Window: time.Minute, Amount: 100},
+		drawgate.Limit{Kind: drawgate.Concurrency, Amount: 3})
 	b.hold("x", mnt, 5, 1)
 	whole := record.Append(nil, b.rec, record.Whole)
 	for i := range whole {
@@ -196,7 +198,8 @@ func TestCodecRefusesImpossibleContent(t *testing.T) {
 	whole := record.Append(nil, b.rec, record.Whole)
 	open := record.AppendOpen(nil, b.rec.Open["x"])
 	whole, open = whole[:len(whole)-4:len(whole)-4], open[:len(open)-4:len(open)-4]
-	bad := map[string][]byte{"one byte more": append(whole, 0), "unknown form": append([]byte{whole[0], 3}, whole[2:]...)}
+	bad := map[string][]byte{"one byte more": append(whole, 0),
+		"unknown form": append([]byte{whole[0], 3}, whole[2:]...)}
 	for i := 1; i < len(whole); i++ {
 		bad[fmt.Sprintf("only %d bytes", i)] = whole[:i:i]
 	}
@@ -236,8 +239,10 @@ func TestCodecRefusesImpossibleRates(t *testing.T) {
 		{window, 0, 10, false},
 		{window, rate + 1, 10, false}, // no whole number of parts drains in a µs
 	} {
-		r := &record.Record{Limits: []record.State{{ID: 1, Kind: record.Bucket, Window: c.window, Rate: c.rate, Scale: c.scale}}}
-		if _, _, err := record.Decode(record.Append(nil, r, record.Whole)); (err == nil) != c.ok || err != nil && !errors.Is(err, record.ErrDamaged) {
+		r := &record.Record{Limits: []record.State{{ID: 1, Kind: record.Bucket, Window: c.window, Rate: c.rate,
+			Scale: c.scale}}}
+		if _, _, err := record.Decode(record.Append(nil, r, record.Whole)); (err == nil) != c.ok ||
+			err != nil && !errors.Is(err, record.ErrDamaged) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

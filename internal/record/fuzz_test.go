@@ -25,7 +25,8 @@ func (b *bytesOf) pick(_ string, from, to int64) int64 {
 
 // extreme draws any limit that compiles: amounts to 10^12, windows from a millisecond to a year.
 func extreme(c chooser) (drawgate.Limit, bool) {
-	l := drawgate.Limit{Name: "l", Kind: drawgate.Kind(c.pick("kind", 1, 4)), Amount: c.pick("amount", 1, drawgate.MaxAmount)}
+	l := drawgate.Limit{Name: "l", Kind: drawgate.Kind(c.pick("kind", 1, 4)),
+		Amount: c.pick("amount", 1, drawgate.MaxAmount)}
 	if c.pick("few", 0, 1) == 1 {
 		l.Amount = 1 + l.Amount%1000
 	}
@@ -74,7 +75,8 @@ func extremes(t *testing.T, c chooser, steps int) {
 			t.Fatalf("%+v: %s", l, w.story())
 		}
 		for i := range w.recs[0].Limits {
-			if st := &w.recs[0].Limits[i]; st.Used > 1<<53-1-4*drawgate.MaxAmount || st.Kind == record.Bucket && st.Used > 1<<52 {
+			if st := &w.recs[0].Limits[i]; st.Used > 1<<53-1-4*drawgate.MaxAmount ||
+				st.Kind == record.Bucket && st.Used > 1<<52 {
 				return
 			}
 		}

@@ -121,7 +121,8 @@ func history(seed uint64, s settler, burst, window int64, rates []int64) (grante
 		sum := int64(0)
 		for _, b := range slices.Backward(ledger) {
 			if sum += b.n; sum*window > burst*window+run-b.run {
-				return granted, fmt.Sprintf("%d units in the %d µs until %d, of %d + %d/%d", sum, t-b.t, t-epoch, burst, run-b.run, window)
+				return granted, fmt.Sprintf("%d units in the %d µs until %d, of %d + %d/%d", sum, t-b.t, t-epoch, burst,
+					run-b.run, window)
 			}
 		}
 	}
@@ -147,7 +148,8 @@ func TestBucketSettleRule(t *testing.T) {
 	for name, rule := range rules {
 		violations := 0
 		for seed := range histories {
-			p := &plainLevel{burst: burst, window: window, rule: rule, at: epoch, rate: rates[0], open: map[string]openTake{}}
+			p := &plainLevel{burst: burst, window: window, rule: rule, at: epoch, rate: rates[0],
+				open: map[string]openTake{}}
 			if _, msg := history(seed, p, burst, window, rates); msg != "" {
 				violations++
 			}
@@ -261,7 +263,8 @@ func heldHistory(seed uint64, s settler, burst, window int64, rates []int64) (gr
 		}
 		for _, b := range slices.Backward(ledger) {
 			if sum += b.n; sum*window > burst*window+run-b.run {
-				return granted, fmt.Sprintf("%d units in the %d µs until %d, of %d + %d/%d", sum, t-b.t, t-epoch, burst, run-b.run, window)
+				return granted, fmt.Sprintf("%d units in the %d µs until %d, of %d + %d/%d", sum, t-b.t, t-epoch, burst,
+					run-b.run, window)
 			}
 		}
 	}
@@ -279,17 +282,20 @@ func TestBucketSettleRuleHeld(t *testing.T) {
 	rates := []int64{1, 3, 7, 20, 60}
 	specs := map[int64]record.Spec{}
 	for _, r := range rates {
-		specs[r] = spec(t, drawgate.Limit{Kind: drawgate.Bucket, Amount: r, Window: dur(window), Burst: burst, Charge: drawgate.ChargeEnd})
+		specs[r] = spec(t, drawgate.Limit{Kind: drawgate.Bucket, Amount: r, Window: dur(window), Burst: burst,
+			Charge: drawgate.ChargeEnd})
 	}
 	histories := uint64(scale(20_000))
 	rules := map[string]heldLevel{
-		"held": {counts: 1}, "drains while held": {drains: true}, "counts from the settlement only": {}, "present rate": {counts: 1, present: true},
+		"held": {counts: 1}, "drains while held": {drains: true}, "counts from the settlement only": {},
+		"present rate": {counts: 1, present: true},
 	}
 	for name, rule := range rules {
 		violations := 0
 		for seed := range histories {
 			h := rule
-			h.plainLevel = plainLevel{burst: burst, window: window, at: epoch, rate: rates[0], open: map[string]openTake{}}
+			h.plainLevel = plainLevel{burst: burst, window: window, at: epoch, rate: rates[0],
+				open: map[string]openTake{}}
 			if _, msg := heldHistory(seed, &h, burst, window, rates); msg != "" {
 				violations++
 			}
@@ -319,7 +325,8 @@ func TestBucketHeldArrivals(t *testing.T) {
 	const window = 1_000_000
 	for seed := range uint64(scale(6000)) {
 		d := newDice(seed)
-		l := drawgate.Limit{Kind: drawgate.Bucket, Amount: d.between(1, 30), Window: dur(window), Burst: d.between(5, 30), Charge: drawgate.ChargeEnd}
+		l := drawgate.Limit{Kind: drawgate.Bucket, Amount: d.between(1, 30), Window: dur(window),
+			Burst: d.between(5, 30), Charge: drawgate.ChargeEnd}
 		if msg := arrivals(t, d, l); msg != "" {
 			t.Fatalf("seed %d: %+v: %s", seed, l, msg)
 		}

@@ -48,7 +48,8 @@ func TestKeptUnitsOfTakesGrantedAhead(t *testing.T) {
 				}
 				k := kept{max(b.now, v.Start), n, tk.Priority}
 				if most := map[int8]int64{0: low, 7: all}[tk.Priority]; used(granted, k.at)+n > most {
-					t.Fatalf("seed %d: %d units of priority %d are granted at %d beside %d, at most %d", seed, n, tk.Priority, k.at, used(granted, k.at), most)
+					t.Fatalf("seed %d: %d units of priority %d are granted at %d beside %d, at most %d", seed, n,
+						tk.Priority, k.at, used(granted, k.at), most)
 				}
 				granted = append(granted, k)
 				for _, o := range granted {
@@ -80,7 +81,8 @@ func inWindow(granted []kept, at int64) (units int64) {
 func level(granted []kept, at, rate int64) int64 {
 	parts := int64(0) // of mnt each
 	last := int64(0)
-	for _, k := range slices.SortedStableFunc(slices.Values(granted), func(a, b kept) int { return cmp.Compare(a.at, b.at) }) {
+	for _, k := range slices.SortedStableFunc(slices.Values(granted),
+		func(a, b kept) int { return cmp.Compare(a.at, b.at) }) {
 		if k.at > at {
 			break
 		}

@@ -108,7 +108,8 @@ func checkLeak(t *testing.T, used, dt, rate, window int64) {
 			want.SetInt64(0)
 		}
 		if st.Used != want.Int64() || st.Scale != parts || st.Rate != lower || st.At != dt {
-			t.Errorf("used=%d after %d µs at %d, then %d per %d µs: got %+v, want %d", used, dt, was, rate, window, st, want)
+			t.Errorf("used=%d after %d µs at %d, then %d per %d µs: got %+v, want %d", used, dt, was, rate, window, st,
+				want)
 		}
 	}
 }

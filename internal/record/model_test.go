@@ -288,10 +288,12 @@ func (w *twin) pause() {
 
 // compare compares two verdicts with their answers.
 func (w *twin) compare(what string, rv, mv record.Verdict, ra []record.Ask, ma []model.Ask) {
-	if rv.Now != mv.Now || rv.Allowed != mv.Allowed || rv.Replayed != mv.Replayed || rv.Reused != mv.Reused || rv.Other != mv.Other || rv.Late != mv.Late ||
+	if rv.Now != mv.Now || rv.Allowed != mv.Allowed || rv.Replayed != mv.Replayed || rv.Reused != mv.Reused ||
+		rv.Other != mv.Other || rv.Late != mv.Late ||
 		rv.Paused != mv.Paused || max(rv.Start, rv.Now) != max(mv.Start, mv.Now) || rv.End != mv.End ||
 		rv.RetryAfter != mv.RetryAfter {
-		w.fail("%s: got %+v, want %+v; per limit %v, want %v", what, rv, mv, ra[0].Out[:len(ra[0].Specs)], ma[0].Out[:len(ra[0].Specs)])
+		w.fail("%s: got %+v, want %+v; per limit %v, want %v", what, rv, mv, ra[0].Out[:len(ra[0].Specs)],
+			ma[0].Out[:len(ra[0].Specs)])
 		return
 	}
 	if rv.EarliestRetry > mv.EarliestRetry || rv.EarliestRetry > rv.RetryAfter {
@@ -350,7 +352,8 @@ func drawAmounts(c chooser, l *drawgate.Limit) {
 		}
 	}
 	if c.pick("keep", 0, 2) == 0 {
-		l.ReservedByPriority = map[int]drawgate.Share{int(c.pick("keep for", 1, 9)): {Percent: float64(c.pick("per cent", 1, 60))}}
+		l.ReservedByPriority = map[int]drawgate.Share{int(c.pick("keep for", 1,
+			9)): {Percent: float64(c.pick("per cent", 1, 60))}}
 	}
 }
 
@@ -363,7 +366,8 @@ func drawCharge(c chooser, l *drawgate.Limit, most int64) {
 
 var families = map[string]family{
 	"bucket": func(c chooser) drawgate.Limit {
-		l := drawgate.Limit{Kind: drawgate.Bucket, Window: dur([]int64{sec, mnt, 7 * sec, hour}[c.pick("window", 0, 3)])}
+		l := drawgate.Limit{Kind: drawgate.Bucket, Window: dur([]int64{sec, mnt, 7 * sec,
+			hour}[c.pick("window", 0, 3)])}
 		drawAmounts(c, &l)
 		l.Burst = l.Amount + c.pick("burst", 0, 50)
 		drawCharge(c, &l, 0)
@@ -373,7 +377,8 @@ var families = map[string]family{
 		return l
 	},
 	"rolling exact": func(c chooser) drawgate.Limit {
-		l := drawgate.Limit{Kind: drawgate.Rolling, Window: dur([]int64{1000, sec, mnt}[c.pick("window", 0, 2)]), Precision: drawgate.Exact}
+		l := drawgate.Limit{Kind: drawgate.Rolling, Window: dur([]int64{1000, sec, mnt}[c.pick("window", 0, 2)]),
+			Precision: drawgate.Exact}
 		drawAmounts(c, &l)
 		drawCharge(c, &l, l.Window.Microseconds()/2)
 		return l

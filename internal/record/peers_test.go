@@ -142,8 +142,11 @@ func TestPeers08AlternatingLimits(t *testing.T) {
 			t.Errorf("%v: %d granted at one instant by limits of 10 and 100, want 100", kind, granted)
 		}
 		b.specs = specs[0]
-		b.now += mnt // the lower rate of 10 per minute drained; 10,000 changes of the rate in one instant were rounded up by nothing
-		if got, want := b.used(0).Used, map[drawgate.Kind]int64{drawgate.Rolling: 0, drawgate.Bucket: 90}[kind]; got != want {
+		// the lower rate of 10 per minute drained; 10,000 changes of the rate in one instant were
+		// rounded up by nothing
+		b.now += mnt
+		if got, want := b.used(0).Used, map[drawgate.Kind]int64{drawgate.Rolling: 0,
+			drawgate.Bucket: 90}[kind]; got != want {
 			t.Errorf("%v: used = %d a minute later, want %d", kind, got, want)
 		}
 		b.now += hour
@@ -291,7 +294,8 @@ func TestPeers22HostileNumbers(t *testing.T) {
 		for range 20_000 { // debts that no counter can hold
 			b.charge(b.now, drawgate.MaxAmount)
 		}
-		if u := b.used(0); u.Used < 9_000*drawgate.MaxAmount && l.Kind != drawgate.Bucket || u.Used < 9e9 || u.Debt <= 0 || u.Used > 1<<53 {
+		if u := b.used(0); u.Used < 9_000*drawgate.MaxAmount && l.Kind != drawgate.Bucket || u.Used < 9e9 ||
+			u.Debt <= 0 || u.Used > 1<<53 {
 			t.Errorf("%s: %+v after 20,000 charges of 10^12", name, u)
 		}
 		if b.allow(1) {

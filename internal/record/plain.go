@@ -8,7 +8,8 @@ package record
 //
 // After an allowed take only DecidePlain knows what the record has used, until [Record.FlushRun] is
 // called.
-func DecidePlain(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64, ok bool) {
+func DecidePlain(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64,
+	ok bool) {
 	if len(r.Open) != 0 || r.Pause != nil || len(r.Limits) < len(specs) || len(out) < len(specs) {
 		return 0, 0, false
 	}
@@ -96,7 +97,8 @@ func refuse(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out [
 				}
 				continue
 			}
-		} else if s.Kind == Calendar && now+s.reach() < st.End && st.Held == 0 && (k == 0 || addSat(st.Used, k) <= eff) {
+		} else if s.Kind == Calendar && now+s.reach() < st.End && st.Held == 0 &&
+			(k == 0 || addSat(st.Used, k) <= eff) {
 			out[i] = Result{Remaining: max(0, eff-st.Used), ResetAt: st.End}
 			continue
 		}

@@ -69,9 +69,11 @@ type Open struct {
 type Part struct {
 	Limit uint64 // State.ID
 	N     int64
-	Ref   int64 // where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the window. Held: their margin, see State.Late
-	Both  bool  // calendar: also counted in the following window
-	Held  bool  // not counted yet: the units do not age while the reservation is open
+	// where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the
+	// window. Held: their margin, see State.Late
+	Ref  int64
+	Both bool // calendar: also counted in the following window
+	Held bool // not counted yet: the units do not age while the reservation is open
 }
 
 // state returns the state of s, which is usually at position i, or nil if nothing is stored.

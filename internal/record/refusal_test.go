@@ -73,7 +73,8 @@ func TestRefusalEnds(t *testing.T) {
 	if !ok || after <= 0 || f == nil {
 		t.Fatal(ok, after, f)
 	}
-	first, end := epoch+10+sec+mnt, at+after // a minute and the margin after the first take; and after the last that joined it
+	// a minute and the margin after the first take; and after the last that joined it
+	first, end := epoch+10+sec+mnt, at+after
 	for name, c := range map[string]struct {
 		specs []record.Spec
 		n     record.Amounts
@@ -92,7 +93,8 @@ func TestRefusalEnds(t *testing.T) {
 		"no room":        {b.specs, n, 0, b.now, 0, false},
 	} {
 		got, wait, ok := f.Again(c.specs, &c.n, c.prio, c.now, out[:c.out])
-		if ok != c.ok || ok && (got != max(c.now, at) || wait != end-got || out[0].RetryAfter != wait || out[0].Remaining != 80) {
+		if ok != c.ok || ok && (got != max(c.now, at) || wait != end-got || out[0].RetryAfter != wait ||
+			out[0].Remaining != 80) {
 			t.Errorf("%s: %v at %d, wait %d, %+v", name, ok, got-epoch, wait, out[0])
 		}
 	}
@@ -130,10 +132,14 @@ func TestRefusalAtEdges(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]func(b *bucket){
-		"over":       func(b *bucket) { b.now += mnt },
-		"given back": func(b *bucket) { record.Refund([]record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(1)}}, 0, b.now) },
+		"over": func(b *bucket) { b.now += mnt },
+		"given back": func(b *bucket) {
+			record.Refund([]record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(1)}}, 0,
+				b.now)
+		},
 	} {
-		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 5}, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5})
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 5},
+			drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5})
 		b.allow(1, 5)
 		f(b)
 		if refusal(b, amounts(0, 1)) != nil {

@@ -33,7 +33,8 @@ func (r *Record) begin(specs []Spec) {
 		switch {
 		case s.Kind == Rolling && st.Entries.n != 0:
 			e := &st.Entries.last
-			if e.First == e.Last || e.N == 0 || e.Last > r.Last+s.lateness() { // the first condition means that takes may be too rare for a run
+			// the first condition means that takes may be too rare for a run
+			if e.First == e.Last || e.N == 0 || e.Last > r.Last+s.lateness() {
 				return
 			}
 			c.at = e.Last

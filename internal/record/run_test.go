@@ -100,8 +100,14 @@ func TestRunEnds(t *testing.T) {
 	t.Parallel()
 	same := func(specs []record.Spec) []record.Spec { return specs }
 	for name, f := range map[string]func(b *bucket) *bucket{
-		"nothing":       func(b *bucket) *bucket { return b },
-		"another take":  func(b *bucket) *bucket { b.rec.FlushRun(); b.hold("a", sec, 0, 0, 1); b.cancel("a"); return b },
+		"nothing": func(b *bucket) *bucket { return b },
+		"another take": func(b *bucket) *bucket {
+			b.rec.FlushRun()
+			b.hold("a", sec, 0, 0,
+				1)
+			b.cancel("a")
+			return b
+		},
 		"much later":    func(b *bucket) *bucket { b.now += 10 * sec; return b },
 		"other limits":  func(b *bucket) *bucket { return b.version(same) },
 		"a refusal":     func(b *bucket) *bucket { one(b, 101, 0, 0); return b },
@@ -202,7 +208,8 @@ func TestRunStopsAtEdges(t *testing.T) {
 	})
 	t.Run("an entry's first and last", func(t *testing.T) {
 		t.Parallel()
-		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Precision: 100}) // joined for less than 600 ms
+		// joined for less than 600 ms
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Precision: 100})
 		for _, at := range []int64{0, 1, 2, 600_000 - 1, 600_000} {
 			b.now = epoch + at
 			one(b, 1)

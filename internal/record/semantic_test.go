@@ -52,7 +52,8 @@ func TestIdentity(t *testing.T) {
 		}
 	}
 	same := variant(func(l *drawgate.Limit) {
-		l.Amount, l.Headroom, l.Margin, l.Charge, l.Precision = 11, drawgate.Share{Units: 1}, time.Second, drawgate.ChargeEnd, drawgate.Exact
+		l.Amount, l.Headroom, l.Margin, l.Charge, l.Precision = 11, drawgate.Share{Units: 1}, time.Second,
+			drawgate.ChargeEnd, drawgate.Exact
 	})
 	if id := spec(t, same).ID; id != versions[0].specs[0].ID {
 		t.Error("amount, headroom, margin, charge or precision is part of the identity")
@@ -69,9 +70,11 @@ func TestDaysWithDaylightSaving(t *testing.T) {
 		t.Fatal(err)
 	}
 	for date, hours := range map[time.Time]int64{
-		time.Date(2026, 3, 8, 0, 0, 0, 0, zone): 23, time.Date(2026, 11, 1, 0, 0, 0, 0, zone): 25, time.Date(2026, 7, 1, 0, 0, 0, 0, zone): 24,
+		time.Date(2026, 3, 8, 0, 0, 0, 0, zone): 23, time.Date(2026, 11, 1, 0, 0, 0, 0, zone): 25,
+		time.Date(2026, 7, 1, 0, 0, 0, 0, zone): 24,
 	} {
-		b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/New_York", Amount: 25, Headroom: drawgate.Share{Units: 1}})
+		b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/New_York",
+			Amount: 25, Headroom: drawgate.Share{Units: 1}})
 		start := date.UnixMicro()
 		if b.now = start - 1; !b.allow(24) || b.allow(1) {
 			t.Fatalf("%v: the day before: want 24 of 25 granted", date)
@@ -127,7 +130,8 @@ func TestReplay(t *testing.T) {
 	first, _ := b.take(tk, 6)
 	b.now += sec
 	again, _ := b.take(tk, 6)
-	if !first.Allowed || first.Replayed || !again.Allowed || !again.Replayed || again.End != first.End || b.used(0).Used != 6 {
+	if !first.Allowed || first.Replayed || !again.Allowed || !again.Replayed || again.End != first.End ||
+		b.used(0).Used != 6 {
 		t.Fatalf("got %+v, then %+v, used %d", first, again, b.used(0).Used)
 	}
 	tk.Fingerprint = 2
@@ -149,7 +153,8 @@ func TestGone(t *testing.T) {
 			t.Helper()
 			used := b.used(0).Used
 			asks := []record.Ask{{Rec: b.rec, Specs: b.specs}}
-			if renewed, _, _ := record.Renew(asks, id, 0, hour, b.now); renewed || b.settle(id, 0) || b.cancel(id) || b.used(0).Used != used {
+			if renewed, _, _ := record.Renew(asks, id, 0, hour, b.now); renewed || b.settle(id, 0) || b.cancel(id) ||
+				b.used(0).Used != used {
 				t.Errorf("charge %d: %q: not gone, or used went from %d to %d", charge, id, used, b.used(0).Used)
 			}
 		}
@@ -203,9 +208,11 @@ func TestDebt(t *testing.T) {
 		wait int64 // until 1 fits
 	}{
 		"rolling, start": {drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10}, mnt - sec},
-		"rolling, end":   {drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10, Charge: drawgate.ChargeEnd}, mnt},
-		"bucket, end":    {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 60, Burst: 10, Charge: drawgate.ChargeEnd}, 16 * sec},
-		"calendar":       {drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}, mnt - sec},
+		"rolling, end": {drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10,
+			Charge: drawgate.ChargeEnd}, mnt},
+		"bucket, end": {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 60, Burst: 10,
+			Charge: drawgate.ChargeEnd}, 16 * sec},
+		"calendar": {drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}, mnt - sec},
 	} {
 		b := newBucket(t, c.l)
 		b.hold("a", hour, 10)
@@ -214,7 +221,8 @@ func TestDebt(t *testing.T) {
 		u := b.used(0)
 		v, out := b.peek(1)
 		if u.Used != 25 || u.Debt != 15 || out[0].Remaining != 0 || v.Allowed || v.RetryAfter != c.wait {
-			t.Errorf("%s: %+v, %+v, remaining %d, want a debt of 15 and a wait of %d", name, u, v, out[0].Remaining, c.wait)
+			t.Errorf("%s: %+v, %+v, remaining %d, want a debt of 15 and a wait of %d", name, u, v, out[0].Remaining,
+				c.wait)
 		}
 	}
 }
@@ -223,11 +231,13 @@ func TestDebt(t *testing.T) {
 // the limit's charge.
 func TestLeaseShrinks(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Amount: 110, Precision: drawgate.Exact})
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Amount: 110,
+		Precision: drawgate.Exact})
 	b.allow(100)
 	b.now += 50 * sec
 	asks := []record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(50)}}
-	if v := record.Decide(asks, &record.Take{ID: "a", Hold: 200 * sec, Lease: true}, b.now); !v.Allowed || asks[0].Granted[0] != 10 {
+	if v := record.Decide(asks, &record.Take{ID: "a", Hold: 200 * sec, Lease: true}, b.now); !v.Allowed ||
+		asks[0].Granted[0] != 10 {
 		t.Fatalf("got %d of 50 with 10 left: %+v", asks[0].Granted[0], v)
 	}
 	if v, _ := b.take(record.Take{ID: "b", Hold: sec, Lease: true}, 50); v.Allowed || v.RetryAfter != 50*sec {
@@ -250,7 +260,8 @@ func TestLeaseShrinks(t *testing.T) {
 // req: B6, D12
 func TestPriorities(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 25, ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 5}}})
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 25,
+		ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 5}}})
 	for _, c := range []struct {
 		priority int8
 		most     int64

@@ -31,14 +31,16 @@ const (
 
 // Spec is one limit, prepared for the arithmetic. It is immutable.
 type Spec struct {
-	ID        uint64            // identity: name, unit, kind, window, zone, anchor; never 0
-	Kind      Kind              //
-	ChargeEnd bool              // units count from the settlement; while held they do not age
-	Window    int64             // µs: a rolling window, a bucket's period
-	Join      int64             // rolling, µs: how far after an entry's first take another may join it; 0 never
-	Rule      calendar.Rule     // calendar
-	Margin    int64             // µs between the decision and the latest instant at which the unit may arrive
-	Blur      int64             // µs by which the store's clock may be ahead of the instant that it says: units count that much longer
+	ID        uint64        // identity: name, unit, kind, window, zone, anchor; never 0
+	Kind      Kind          //
+	ChargeEnd bool          // units count from the settlement; while held they do not age
+	Window    int64         // µs: a rolling window, a bucket's period
+	Join      int64         // rolling, µs: how far after an entry's first take another may join it; 0 never
+	Rule      calendar.Rule // calendar
+	Margin    int64         // µs between the decision and the latest instant at which the unit may arrive
+	// µs by which the store's clock may be ahead of the instant that it says: units count that much
+	// longer
+	Blur      int64
 	Effective [Priorities]int64 // the most that a take of each priority may bring use to; bucket: of the burst
 	Rate      int64             // bucket: units drained per Window
 	Scale     int64             // bucket: State.Used counts 1/Scale units

@@ -15,12 +15,14 @@ type State struct {
 	Loose  int64 // units of open reservations that already age, and that a settlement may give back
 	At     int64 // bucket: drained up to here; calendar: start of the open window
 	Next   int64 // calendar: units charged ahead to the following window
-	After  int64 // calendar, if Next > 0: end of the following window; 0 if unknown. See count for an unknown open window (At == End)
-	Rate   int64 // bucket: the rate that was used last
-	Peak   int64 // bucket: the highest rate since the oldest open reservation was taken
-	Scale  int64 // bucket
-	Late   int64 // rolling, calendar: the largest margin of what was held since nothing was open
-	Ahead  int64 // bucket: the latest instant for which units were granted ahead; see raise
+	// calendar, if Next > 0: end of the following window; 0 if unknown. See count for an unknown
+	// open window (At == End)
+	After int64
+	Rate  int64 // bucket: the rate that was used last
+	Peak  int64 // bucket: the highest rate since the oldest open reservation was taken
+	Scale int64 // bucket
+	Late  int64 // rolling, calendar: the largest margin of what was held since nothing was open
+	Ahead int64 // bucket: the latest instant for which units were granted ahead; see raise
 
 	// Only stores with a Blur have these, and keep them beside the record: without them the lead
 	// counts as used, which is safe.
@@ -254,7 +256,9 @@ func (st *State) count(s *Spec, at, margin, n int64) (ref int64, both bool) {
 	if at >= st.End && s != nil {
 		st.roll(s, at)
 	}
-	if at >= st.End { // the zone is not known any more: the window that starts before at + margin is charged for whoever uses the limit next
+	// the zone is not known any more: the window that starts before at + margin is charged for
+	// whoever uses the limit next
+	if at >= st.End {
 		st.Next = min(addSat(st.Next, n), maxUsed)
 		st.At, st.End, st.Used, st.After = at, at, 0, max(st.After, at+margin+1)
 		return st.End, false

@@ -223,7 +223,8 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 	}
 	if end != 0 {
 		a.Rec.add(t.ID, &Open{
-			Grant: t.Grant, Fingerprint: t.Fingerprint, At: v.Start, Margin: margin, End: end, Lease: t.Lease, Parts: parts,
+			Grant: t.Grant, Fingerprint: t.Fingerprint, At: v.Start, Margin: margin, End: end, Lease: t.Lease,
+			Parts: parts,
 		})
 	}
 }

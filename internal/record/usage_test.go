@@ -14,7 +14,8 @@ import (
 func TestUsableToTheLimit(t *testing.T) {
 	t.Parallel()
 	rolling := func(precision int, amount, margin int64) drawgate.Limit {
-		return drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: precision, Amount: amount, Margin: dur(margin)}
+		return drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: precision, Amount: amount,
+			Margin: dur(margin)}
 	}
 	for name, c := range map[string]struct {
 		l     drawgate.Limit
@@ -27,9 +28,12 @@ func TestUsableToTheLimit(t *testing.T) {
 		"rolling joined 128, margin": {rolling(0, 1000, 2*sec), 0.99},
 		"rolling joined 10000":       {rolling(10_000, 1000, 0), 0.999},
 		"rolling joined, few":        {rolling(100, 7, 0), 0.99},
-		"bucket":                     {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 1000, Burst: 20}, 0.999},
-		"bucket, no common divisor":  {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 997, Burst: 3}, 0.999},
-		"calendar":                   {drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 1000}, 0.999},
+		"bucket": {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 1000, Burst: 20},
+			0.999},
+		"bucket, no common divisor": {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 997, Burst: 3},
+			0.999},
+		"calendar": {drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 1000},
+			0.999},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +115,8 @@ func TestWaitIsExact(t *testing.T) {
 				refused++
 				for _, dt := range probes(d, v.RetryAfter) {
 					b.now = v.Now + dt
-					if w, _ := b.peek(n); w.Allowed != (dt >= v.RetryAfter) || w.Now+w.RetryAfter != v.Now+v.RetryAfter {
+					if w, _ := b.peek(n); w.Allowed != (dt >= v.RetryAfter) ||
+						w.Now+w.RetryAfter != v.Now+v.RetryAfter {
 						t.Fatalf("seed %d: %+v: retry after %d; %d µs later %+v", seed, l, v.RetryAfter, dt, w)
 					}
 				}
@@ -158,7 +163,8 @@ func TestEarliestRetryIsALowerBound(t *testing.T) {
 					b.cancel(id)
 				}
 				if w, _ := b.peek(n); v.EarliestRetry > w.RetryAfter || v.EarliestRetry > v.RetryAfter {
-					t.Fatalf("seed %d: %+v: earliest %d, retry after %d; all given back: retry after %d", seed, l, v.EarliestRetry, v.RetryAfter, w.RetryAfter)
+					t.Fatalf("seed %d: %+v: earliest %d, retry after %d; all given back: retry after %d", seed, l,
+						v.EarliestRetry, v.RetryAfter, w.RetryAfter)
 				}
 			}
 		})

@@ -138,7 +138,9 @@ func (st *State) waitCalendar(s *Spec, fs []Freed, now, want int64) int64 {
 		_, end = s.Rule.Window(at)
 		used := carry
 		carry = 0
-		for len(fs) > 0 && fs[0].At <= at { // the hold is over: it counts in an earlier window, and in this one if it ended at the boundary
+		// the hold is over: it counts in an earlier window, and in this one if it ended at the
+		// boundary
+		for len(fs) > 0 && fs[0].At <= at {
 			held -= fs[0].N
 			if fs[0].At+margin >= at {
 				used += fs[0].N

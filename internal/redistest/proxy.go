@@ -14,7 +14,9 @@ import (
 type Proxy struct {
 	Addr  string       // host:port, for clients
 	Delay atomic.Int64 // of each later answer of the server, in ns
-	Mute  atomic.Bool  // close a connection instead of passing on its next answer; the first one, to HELLO, is passed on
+	// close a connection instead of passing on its next answer; the first one, to HELLO, is passed
+	// on
+	Mute atomic.Bool
 
 	mu     sync.Mutex
 	server string     // guarded by mu

@@ -25,7 +25,8 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Symlink("fifo", at("link")), os.Symlink("link", at("link-to-link")), os.Mkdir(at("dir"), 0o700)); err != nil {
+	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Symlink("fifo", at("link")),
+		os.Symlink("link", at("link-to-link")), os.Mkdir(at("dir"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", at("socket"))
@@ -38,7 +39,8 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 		at("dir"): "a directory", at("socket"): "a socket", "/dev/null": "a device", "/dev/zero": "a device",
 	} {
 		_, err := regular.ReadFile(path)
-		if e, ok := errors.AsType[*fs.PathError](err); !ok || e.Path != path || !strings.Contains(err.Error(), want+", not a regular file") {
+		if e, ok := errors.AsType[*fs.PathError](err); !ok || e.Path != path ||
+			!strings.Contains(err.Error(), want+", not a regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

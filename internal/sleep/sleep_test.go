@@ -24,7 +24,8 @@ func TestFor(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.most)
 			start := time.Now()
 			if passed := sleep.For(ctx, c.d); passed != c.passed || time.Since(start) != c.want {
-				t.Errorf("For(%v) of %v = %v after %v, want %v after %v", c.d, c.most, passed, time.Since(start), c.passed, c.want)
+				t.Errorf("For(%v) of %v = %v after %v, want %v after %v", c.d, c.most, passed, time.Since(start),
+					c.passed, c.want)
 			}
 			cancel()
 		}

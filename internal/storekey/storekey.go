@@ -76,7 +76,8 @@ func appendPart(buf []byte, part string, most int) ([]byte, bool) {
 
 // plain reports whether a byte need not be escaped in a key.
 func plain(c byte) bool {
-	return c > ' ' && c < 0x7f && c != ':' && c != '%' && c != '{' && c != '}' && c != '*' && c != '?' && c != '[' && c != ']' && c != '\\'
+	return c > ' ' && c < 0x7f && c != ':' && c != '%' && c != '{' && c != '}' && c != '*' && c != '?' && c != '[' &&
+		c != ']' && c != '\\'
 }
 
 // ErrKey is the error for a name that Format did not make.

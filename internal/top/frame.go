@@ -58,7 +58,8 @@ var (
 func (v *View) Frame(s *Snapshot, lost Lost) string {
 	head := []string{v.title(s)}
 	if lost.Err != nil {
-		head = append(head, hot.Styled(fmt.Sprintf("no answer since %s: %s", present.Clock(lost.Since), visible(lost.Err.Error()))))
+		head = append(head, hot.Styled(fmt.Sprintf("no answer since %s: %s", present.Clock(lost.Since),
+			visible(lost.Err.Error()))))
 	}
 	if s == nil {
 		return v.join(append(head, "", faint.Styled("reading …")), v.foot(nil))
@@ -139,7 +140,8 @@ func (v *View) foot(s *Snapshot) (lines []string) {
 	if v.Filter != "" {
 		keys += fmt.Sprintf(" %q", v.Filter)
 	}
-	return append(lines, faint.Styled(keys+fmt.Sprintf("  space: pause  q: quit  every %s", present.Duration(v.Interval))))
+	return append(lines, faint.Styled(keys+fmt.Sprintf("  space: pause  q: quit  every %s",
+		present.Duration(v.Interval))))
 }
 
 // health describes the store and the policies in one line.
@@ -188,7 +190,8 @@ func decidedBy(p *api.PolicyHealth) string {
 	case p.Status != api.StatusDegraded || p.Fallback == "":
 		return ""
 	case len(p.NotApplied) > 0:
-		return fmt.Sprintf(" (fallback: %s; not applied: %s)", visible(p.Fallback), visible(strings.Join(p.NotApplied, ", ")))
+		return fmt.Sprintf(" (fallback: %s; not applied: %s)", visible(p.Fallback),
+			visible(strings.Join(p.NotApplied, ", ")))
 	}
 	return fmt.Sprintf(" (fallback: %s)", visible(p.Fallback))
 }
@@ -198,11 +201,15 @@ func (v *View) buckets(u *api.UsageAnswer, room int) []string {
 	if u == nil {
 		return nil
 	}
-	list := slices.DeleteFunc(slices.Clone(u.Buckets), func(b api.BucketUsage) bool { return !v.has(b.Policy, b.Tenant, b.Key) })
+	list := slices.DeleteFunc(slices.Clone(u.Buckets), func(b api.BucketUsage) bool {
+		return !v.has(b.Policy, b.Tenant,
+			b.Key)
+	})
 	switch v.Order {
 	case ByName:
 		slices.SortStableFunc(list, func(a, b api.BucketUsage) int {
-			return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
+			return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Tenant, b.Tenant),
+				strings.Compare(a.Key, b.Key))
 		})
 	case ByOpen:
 		slices.SortStableFunc(list, func(a, b api.BucketUsage) int { return cmp.Compare(b.Open, a.Open) })
@@ -256,7 +263,8 @@ func row(b *api.BucketUsage, now time.Time) []string {
 	if top.Debt > 0 {
 		used += hot.Styled(fmt.Sprintf(", %d debt", top.Debt))
 	}
-	return []string{bar(most), visible(b.Policy), visible(top.Name), used, fmt.Sprint(top.Held), fmt.Sprint(b.Open), key}
+	return []string{bar(most), visible(b.Policy), visible(top.Name), used, fmt.Sprint(top.Held), fmt.Sprint(b.Open),
+		key}
 }
 
 // use returns which part of a limit is used.
@@ -319,7 +327,8 @@ func (v *View) waiting(s *Snapshot) (lines []string) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%d for %s, the longest for %s, next try in %s: %s",
-			l.Waiting, visible(present.Owner(l.Tenant, l.Key)), millis(l.LongestMS), millis(l.NextMS), visible(present.LineObstacle(l))))
+			l.Waiting, visible(present.Owner(l.Tenant, l.Key)), millis(l.LongestMS), millis(l.NextMS),
+			visible(present.LineObstacle(l))))
 	}
 	return titled("WAITING", lines)
 }
@@ -332,7 +341,8 @@ func (v *View) refusals(s *Snapshot) (lines []string) {
 	for i := range s.Refusals.Refusals {
 		r := &s.Refusals.Refusals[i]
 		if v.has(r.Policy, r.Tenant, r.Key) {
-			lines = append(lines, fmt.Sprintf("%s  %d for %s: %s", present.Clock(r.Last), r.Count, visible(present.Owner(r.Tenant, r.Key)), visible(present.RefusalLine(r))))
+			lines = append(lines, fmt.Sprintf("%s  %d for %s: %s", present.Clock(r.Last), r.Count,
+				visible(present.Owner(r.Tenant, r.Key)), visible(present.RefusalLine(r))))
 		}
 	}
 	return titled("REFUSED", lines)
@@ -372,7 +382,8 @@ func incidents(list []api.Incident) (lines []string) {
 		if in.Severity == api.SeverityError {
 			style = hot
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", present.Clock(in.Last), style.Styled(visible(in.Severity)), visible(in.Summary)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", present.Clock(in.Last), style.Styled(visible(in.Severity)),
+			visible(in.Summary)))
 	}
 	return titled("INCIDENTS", lines)
 }
@@ -387,7 +398,10 @@ func titled(title string, lines []string) []string {
 
 // has reports whether the filter's text is in one of some names.
 func (v *View) has(names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(v.Filter)) })
+	return slices.ContainsFunc(names, func(name string) bool {
+		return strings.Contains(strings.ToLower(name),
+			strings.ToLower(v.Filter))
+	})
 }
 
 func millis(ms int64) string { return present.Duration(time.Duration(ms) * time.Millisecond) }

@@ -33,7 +33,8 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 		{http.MethodPost, "/simulator/faults"}: s.injectAll,
 	}[route{r.Method, r.URL.Path}]
 	if serve == nil {
-		adminAnswer(w, http.StatusNotFound, object{"error": "simulator: there is only GET /simulator/ledger and /simulator/report, and POST /simulator/reset and /simulator/faults"})
+		adminAnswer(w, http.StatusNotFound,
+			object{"error": "simulator: there is only GET /simulator/ledger and /simulator/report, and POST /simulator/reset and /simulator/faults"})
 		return
 	}
 	v, err := serve(r)

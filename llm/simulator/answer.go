@@ -54,7 +54,8 @@ func (x *exchange) writeFailure(f failure) {
 	if f.fault == FaultBadGateway {
 		x.headers(h)
 		h.Set("Content-Type", "text/html; charset=UTF-8")
-		x.write(http.StatusBadGateway, []byte("<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"))
+		x.write(http.StatusBadGateway,
+			[]byte("<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"))
 		return
 	}
 	refuse := refuseUnknown

@@ -17,7 +17,8 @@ const Anthropic Provider = "anthropic"
 var anthropicDialect = &dialect{
 	provider: Anthropic,
 	apis: map[string]*api{
-		"/v1/messages":              {parseMessages, answerMessages, func(x *exchange) stream { return messagesStream{x} }},
+		"/v1/messages": {parseMessages, answerMessages,
+			func(x *exchange) stream { return messagesStream{x} }},
 		"/v1/messages/count_tokens": {parseCount, answerCount, nil},
 	},
 	route: func(path string) (*api, bool) { return nil, strings.HasPrefix(path, "/v1/messages/") },
@@ -147,7 +148,8 @@ func (s messagesStream) begin() []event {
 }
 
 func (s messagesStream) words(_ int64, text string) []event {
-	return []event{anthropicEvent("content_block_delta", object{"index": 0, "delta": object{"type": "text_delta", "text": text}})}
+	return []event{anthropicEvent("content_block_delta", object{"index": 0,
+		"delta": object{"type": "text_delta", "text": text}})}
 }
 
 func (s messagesStream) end() []event {
@@ -155,7 +157,8 @@ func (s messagesStream) end() []event {
 		"delta": object{"stop_reason": s.q.finish("end_turn", "max_tokens"), "stop_sequence": nil},
 		"usage": object{
 			"input_tokens":                s.q.input - s.q.cacheRead - s.q.cacheWrite,
-			"cache_creation_input_tokens": s.q.cacheWrite, "cache_read_input_tokens": s.q.cacheRead, "output_tokens": s.output,
+			"cache_creation_input_tokens": s.q.cacheWrite, "cache_read_input_tokens": s.q.cacheRead,
+			"output_tokens": s.output,
 		},
 	}
 	if s.fault.Kind == FaultNoUsage {
@@ -202,7 +205,8 @@ func anthropicFault(x *exchange, f FaultKind, h http.Header) (int, any) {
 	case FaultMinute, FaultDay:
 		return http.StatusTooManyRequests, anthropicOverQuota(x, x.pretend(f), h)
 	case FaultCredit:
-		return http.StatusBadRequest, anthropicError(x, "invalid_request_error", "Your credit balance is too low to access the Anthropic API.")
+		return http.StatusBadRequest, anthropicError(x, "invalid_request_error",
+			"Your credit balance is too low to access the Anthropic API.")
 	case FaultSpendCap:
 		body := anthropicError(x, "rate_limit_error", "The monthly spend limit of the organization's tier is reached.")
 		body["error"].(object)["details"] = object{"error_code": "enforced_spend_limit_reached"}
@@ -226,8 +230,9 @@ func anthropicOverQuota(x *exchange, r Refusal, h http.Header) object {
 	if r.Window == Day || r.Window == Month {
 		per = string(r.Window)
 	}
-	return anthropicError(x, "rate_limit_error", fmt.Sprintf("This request would exceed your organization's rate limit of %s %s per %s (org: %s, model: %s).",
-		thousands(r.Amount), what, per, x.call.Organization, x.q.model))
+	return anthropicError(x, "rate_limit_error",
+		fmt.Sprintf("This request would exceed your organization's rate limit of %s %s per %s (org: %s, model: %s).",
+			thousands(r.Amount), what, per, x.call.Organization, x.q.model))
 }
 
 // thousands writes a number with commas.

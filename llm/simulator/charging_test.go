@@ -12,8 +12,10 @@ import (
 // allDimensions has a limit for each dimension that is never full.
 func allDimensions(p simulator.Provider) []simulator.Quota {
 	var limits []simulator.Limit
-	for _, d := range []simulator.Dimension{simulator.Requests, simulator.InputTokens, simulator.OutputTokens, simulator.Tokens} {
-		limits = append(limits, simulator.Limit{Name: string(d), Dimension: d, Amount: 1_000_000, Window: simulator.Rolling})
+	for _, d := range []simulator.Dimension{simulator.Requests, simulator.InputTokens, simulator.OutputTokens,
+		simulator.Tokens} {
+		limits = append(limits, simulator.Limit{Name: string(d), Dimension: d, Amount: 1_000_000,
+			Window: simulator.Rolling})
 	}
 	return quota(p, limits...)
 }
@@ -99,7 +101,8 @@ func TestCharging(t *testing.T) {
 			simulator.Failed,
 		},
 		"or does not count it": {
-			simulator.Gemini, &lenient, geminiPath, contents(words30), simulator.FaultInternal, amounts{}, amounts{}, simulator.Failed,
+			simulator.Gemini, &lenient, geminiPath, contents(words30), simulator.FaultInternal, amounts{}, amounts{},
+			simulator.Failed,
 		},
 		"what a fault refuses is one request": {
 			simulator.OpenAI, nil, chatPath, chat(words30), simulator.FaultTransient,
@@ -120,7 +123,8 @@ func TestCharging(t *testing.T) {
 			simulator.Cut,
 		},
 		"a stream that is cut costs what was produced": {
-			simulator.Anthropic, &maxTokens, messagePath, message(words30+" size=5", `"max_tokens":100,"stream":true`), simulator.FaultCut,
+			simulator.Anthropic, &maxTokens, messagePath, message(words30+" size=5", `"max_tokens":100,"stream":true`),
+			simulator.FaultCut,
 			amounts{1, 16, 10, 16},
 			amounts{1, 16, 10, 26},
 			simulator.Cut,
@@ -141,7 +145,8 @@ func TestCharging(t *testing.T) {
 			post(t, s, c.path, c.body)
 			call := last(t, s)
 			if call.Charged != c.charged || call.Final != c.final || call.Outcome != c.outcome {
-				t.Errorf("got %s, charged %+v, in the end %+v\nwant %s, %+v, %+v", call.Outcome, call.Charged, call.Final, c.outcome, c.charged, c.final)
+				t.Errorf("got %s, charged %+v, in the end %+v\nwant %s, %+v, %+v", call.Outcome, call.Charged,
+					call.Final, c.outcome, c.charged, c.final)
 			}
 			used := map[string]int64{}
 			for _, l := range s.Report(time.Time{}).Limits {
@@ -150,7 +155,8 @@ func TestCharging(t *testing.T) {
 					t.Errorf("%s: the worst window has %d of %d", l.Limit, l.Worst, l.Total)
 				}
 			}
-			for d, want := range map[string]int64{"requests": c.final.Requests, "input_tokens": c.final.InputTokens, "output_tokens": c.final.OutputTokens, "tokens": c.final.Tokens} {
+			for d, want := range map[string]int64{"requests": c.final.Requests, "input_tokens": c.final.InputTokens,
+				"output_tokens": c.final.OutputTokens, "tokens": c.final.Tokens} {
 				if used[d] != want {
 					t.Errorf("the report says %d %s, want %d", used[d], d, want)
 				}
@@ -196,7 +202,8 @@ func TestLeavingAtTheEndCostsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, &simulator.Options{Quotas: allDimensions(simulator.OpenAI)})
-		resp, err := s.Transport().RoundTrip(newRequest(t.Context(), t, chatPath, chat("simulate: output=30 size=30", `"stream":true`)))
+		resp, err := s.Transport().RoundTrip(newRequest(t.Context(), t, chatPath,
+			chat("simulate: output=30 size=30", `"stream":true`)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +222,8 @@ func TestLeavingAtTheEndCostsOnce(t *testing.T) {
 		synctest.Wait()
 		resp.Body.Close()
 		synctest.Wait()
-		if c := last(t, s); c.Outcome != simulator.Left || c.Final != (simulator.Amounts{Requests: 1, InputTokens: 16, OutputTokens: 30, Tokens: 46}) {
+		if c := last(t, s); c.Outcome != simulator.Left || c.Final != (simulator.Amounts{Requests: 1, InputTokens: 16,
+			OutputTokens: 30, Tokens: 46}) {
 			t.Errorf("the ledger has %+v", c)
 		}
 	})

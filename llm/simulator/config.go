@@ -52,7 +52,8 @@ func (c *Config) Options() (*Options, error) {
 		}
 	}
 	return &Options{
-		Quotas: quotas, Windows: c.Windows, Zone: c.Zone, Keys: c.Keys, Charging: c.Charging, Faults: c.Faults, Seed: c.Seed, Travel: time.Duration(c.Travel),
+		Quotas: quotas, Windows: c.Windows, Zone: c.Zone, Keys: c.Keys, Charging: c.Charging, Faults: c.Faults,
+		Seed: c.Seed, Travel: time.Duration(c.Travel),
 	}, nil
 }
 

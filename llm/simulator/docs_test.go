@@ -99,7 +99,8 @@ func TestPage(t *testing.T) {
 			}
 			newServer(t, o)
 		case language == "go":
-			if code := "\t" + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n\t"), "\t"); !strings.Contains(string(example), code) {
+			if code := "\t" + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n\t"),
+				"\t"); !strings.Contains(string(example), code) {
 				t.Errorf("example_test.go does not have\n%s", code)
 			}
 		}

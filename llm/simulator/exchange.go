@@ -144,7 +144,8 @@ func (x *exchange) read() *failure {
 		return &failure{reason: invalid, message: "the request could not be read"}
 	}
 	o := &x.s.options
-	x.q = request{choices: 1, steer: steer{output: o.Output, thoughts: o.Thoughts, delay: o.Delay, pause: o.ChunkDelay, size: o.ChunkTokens}}
+	x.q = request{choices: 1, steer: steer{output: o.Output, thoughts: o.Thoughts, delay: o.Delay, pause: o.ChunkDelay,
+		size: o.ChunkTokens}}
 	if err = x.api.parse(x.r, body, &x.q); err == nil {
 		var all any
 		if json.Unmarshal(body, &all) == nil {
@@ -257,7 +258,8 @@ func (x *exchange) uncharge(now time.Time, charge Amounts) (left Amounts) {
 // refuses reports whether a fault refuses a call before anything is done for it.
 func (f Fault) refuses() bool {
 	switch f.Kind {
-	case FaultMinute, FaultDay, FaultCredit, FaultSpendCap, FaultTransient, FaultOverload, FaultUnavailable, FaultOverloaded:
+	case FaultMinute, FaultDay, FaultCredit, FaultSpendCap, FaultTransient, FaultOverload, FaultUnavailable,
+		FaultOverloaded:
 		return true
 	}
 	return false

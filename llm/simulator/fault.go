@@ -18,8 +18,9 @@ type FaultKind string
 // The faults. Those of the first group refuse a call that the quota would have let pass; what a
 // provider has no answer of its own for is answered as its nearest.
 const (
-	FaultMinute    FaultKind = "minute"    // 429 as by a limit per minute
-	FaultDay       FaultKind = "day"       // 429 as by a limit per day; Gemini's says to retry within seconds, which is wrong
+	FaultMinute FaultKind = "minute" // 429 as by a limit per minute
+	// 429 as by a limit per day; Gemini's says to retry within seconds, which is wrong
+	FaultDay       FaultKind = "day"
 	FaultCredit    FaultKind = "credit"    // the credit is used up: OpenAI's 429 insufficient_quota, Anthropic's 400
 	FaultSpendCap  FaultKind = "spend_cap" // the month's spending is capped: Anthropic's 429 without retry-after
 	FaultTransient FaultKind = "transient" // 429 without details
@@ -52,7 +53,8 @@ const (
 var faultKinds = []FaultKind{
 	FaultMinute, FaultDay, FaultCredit, FaultSpendCap, FaultTransient, FaultOverload,
 	FaultInternal, FaultBadGateway, FaultUnavailable, FaultOverloaded,
-	FaultLatency, FaultClose, FaultCut, FaultErrorEvent, FaultStall, FaultNoUsage, FaultContentType, FaultEndless, FaultGzip,
+	FaultLatency, FaultClose, FaultCut, FaultErrorEvent, FaultStall, FaultNoUsage, FaultContentType, FaultEndless,
+	FaultGzip,
 }
 
 // FaultKinds returns all kinds of faults.
@@ -86,11 +88,13 @@ func (f Fault) check() error {
 	case f.Rate < 0 || f.Rate > 1:
 		return fmt.Errorf("simulator: fault %s: the rate %v is not from 0 to 1", f.Kind, f.Rate)
 	case f.Times < 0 || f.Delay < 0 || f.After < 0:
-		return fmt.Errorf("simulator: fault %s: times %d, delay %v and after %d must not be negative", f.Kind, f.Times, f.Delay, f.After)
+		return fmt.Errorf("simulator: fault %s: times %d, delay %v and after %d must not be negative", f.Kind, f.Times,
+			f.Delay, f.After)
 	case f.Kind == FaultLatency && f.Delay == 0:
 		return errors.New("simulator: fault latency needs a delay, such as 2s")
 	case f.Provider != "" && !slices.Contains(providers, f.Provider):
-		return fmt.Errorf("simulator: fault %s: there is no provider %q (have: %s)", f.Kind, f.Provider, list(providers))
+		return fmt.Errorf("simulator: fault %s: there is no provider %q (have: %s)", f.Kind, f.Provider,
+			list(providers))
 	}
 	return nil
 }
@@ -163,7 +167,8 @@ func ParseRates(text string) (faults []Fault, err error) {
 		rate, delay, delayed := strings.Cut(rest, ":")
 		f := Fault{Kind: FaultKind(kind)}
 		if f.Rate, err = strconv.ParseFloat(rate, 64); err != nil {
-			return nil, fmt.Errorf("simulator: the fault %q has no rate: write it as KIND=RATE, such as overload=0.01", word)
+			return nil, fmt.Errorf("simulator: the fault %q has no rate: write it as KIND=RATE, such as overload=0.01",
+				word)
 		}
 		if delayed {
 			if f.Delay, err = time.ParseDuration(delay); err != nil {

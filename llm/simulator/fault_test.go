@@ -19,12 +19,14 @@ import (
 
 // streams has one stream of each API, of 5 words in chunks of 1, in pauses of a second.
 var streams = map[string]struct{ path, body, word, broken string }{
-	"chat":      {chatPath, chat(steerSlow, `"stream":true`), `"delta":{"content":"[a-z ]`, `"type":"server_error"`},
-	"responses": {responsePath, `{"model":"m","stream":true,"input":"` + steerSlow + `"}`, "event: response.output_text.delta", "event: error\n"},
-	"messages":  {messagePath, message(steerSlow, `"stream":true,"max_tokens":9`), "event: content_block_delta", "event: error\n"},
-	"gemini":    {streamPath + "?alt=sse", contents(steerSlow), `"text":"[a-z ]`, `"status":"UNAVAILABLE"`},
-	"array":     {streamPath, contents(steerSlow), `"text":"[a-z ]`, `"status":"UNAVAILABLE"`},
-	"generic":   {genericPath, `{"p":"` + steerSlow + `","stream":true}`, `"delta":"[a-z ]`, `"internal"`},
+	"chat": {chatPath, chat(steerSlow, `"stream":true`), `"delta":{"content":"[a-z ]`, `"type":"server_error"`},
+	"responses": {responsePath, `{"model":"m","stream":true,"input":"` + steerSlow + `"}`,
+		"event: response.output_text.delta", "event: error\n"},
+	"messages": {messagePath, message(steerSlow, `"stream":true,"max_tokens":9`), "event: content_block_delta",
+		"event: error\n"},
+	"gemini":  {streamPath + "?alt=sse", contents(steerSlow), `"text":"[a-z ]`, `"status":"UNAVAILABLE"`},
+	"array":   {streamPath, contents(steerSlow), `"text":"[a-z ]`, `"status":"UNAVAILABLE"`},
+	"generic": {genericPath, `{"p":"` + steerSlow + `","stream":true}`, `"delta":"[a-z ]`, `"internal"`},
 }
 
 const steerSlow = "simulate: output=5 size=1 chunk=1s"
@@ -64,7 +66,8 @@ func TestWholeStream(t *testing.T) {
 		if n := chunks(name, got.body); n != 5 || got.err != nil || took != time.Minute+4*time.Second {
 			t.Errorf("got %d chunks, %v, in %v", n, got.err, took)
 		}
-		if c.Outcome != simulator.Answered || c.Output != 5 || c.Delivered != 5 || c.Bytes != int64(len(got.body)) || !c.Stream {
+		if c.Outcome != simulator.Answered || c.Output != 5 || c.Delivered != 5 || c.Bytes != int64(len(got.body)) ||
+			!c.Stream {
 			t.Errorf("the ledger has %+v", c)
 		}
 	})
@@ -77,7 +80,8 @@ func TestCutStream(t *testing.T) {
 		if n := chunks(name, got.body); n != 2 || !errors.Is(got.err, syscall.ECONNRESET) || took != 2*time.Second {
 			t.Errorf("got %d chunks, %v, in %v", n, got.err, took)
 		}
-		if c.Outcome != simulator.Cut || c.Output != 2 || c.Delivered != 2 || c.Status != 200 || c.Fault != simulator.FaultCut {
+		if c.Outcome != simulator.Cut || c.Output != 2 || c.Delivered != 2 || c.Status != 200 ||
+			c.Fault != simulator.FaultCut {
 			t.Errorf("the ledger has %+v", c)
 		}
 	})
@@ -87,7 +91,8 @@ func TestErrorInStream(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, name string) {
 		got, c, _ := faulty(t, name, simulator.Fault{Kind: simulator.FaultErrorEvent, After: 3})
-		if n := chunks(name, got.body); n != 3 || got.err != nil || got.status != 200 || !strings.Contains(got.body, streams[name].broken) {
+		if n := chunks(name, got.body); n != 3 || got.err != nil || got.status != 200 ||
+			!strings.Contains(got.body, streams[name].broken) {
 			t.Errorf("got %d chunks, %v, %s", n, got.err, got.body)
 		}
 		if c.Outcome != simulator.Cut || c.Delivered != 3 {
@@ -163,10 +168,12 @@ func TestBodyIsClosedEarly(t *testing.T) {
 func TestFaultsOfStreams(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, name string) {
-		if got, _, _ := faulty(t, name, simulator.Fault{Kind: simulator.FaultNoUsage}); strings.Contains(got.body, `"usage":{`) || strings.Contains(got.body, `"usageMetadata"`) {
+		if got, _, _ := faulty(t, name, simulator.Fault{Kind: simulator.FaultNoUsage}); strings.Contains(got.body,
+			`"usage":{`) || strings.Contains(got.body, `"usageMetadata"`) {
 			t.Errorf("it has a usage: %s", got.body)
 		}
-		if got, _, _ := faulty(t, name, simulator.Fault{Kind: simulator.FaultContentType}); got.header.Get("Content-Type") != "text/plain" {
+		if got, _, _ := faulty(t, name,
+			simulator.Fault{Kind: simulator.FaultContentType}); got.header.Get("Content-Type") != "text/plain" {
 			t.Errorf("the type is %q", got.header.Get("Content-Type"))
 		}
 		plain, _, _ := faulty(t, name, simulator.Fault{Kind: simulator.FaultLatency, Delay: 1})
@@ -182,7 +189,8 @@ func TestFaultsOfPlainAnswers(t *testing.T) {
 	t.Parallel()
 	for kind, check := range map[simulator.FaultKind]func(got reply, c simulator.Call, took time.Duration) bool{
 		simulator.FaultCut: func(got reply, c simulator.Call, _ time.Duration) bool {
-			return errors.Is(got.err, syscall.ECONNRESET) && c.Outcome == simulator.Cut && c.Bytes == int64(len(got.body)) && c.Bytes > 0 && c.Delivered == 0
+			return errors.Is(got.err, syscall.ECONNRESET) && c.Outcome == simulator.Cut &&
+				c.Bytes == int64(len(got.body)) && c.Bytes > 0 && c.Delivered == 0
 		},
 		simulator.FaultClose: func(got reply, c simulator.Call, _ time.Duration) bool {
 			return errors.Is(got.err, io.EOF) && c.Outcome == simulator.Failed && c.Status == 0
@@ -197,13 +205,15 @@ func TestFaultsOfPlainAnswers(t *testing.T) {
 			return strings.Trim(got.body, " ") == "" && len(got.body) > 1000 && c.Outcome == simulator.Left
 		},
 		simulator.FaultNoUsage: func(got reply, _ simulator.Call, _ time.Duration) bool {
-			return got.status == 200 && !strings.Contains(got.body, `"usage"`) && !strings.Contains(got.body, `"usageMetadata"`)
+			return got.status == 200 && !strings.Contains(got.body, `"usage"`) &&
+				!strings.Contains(got.body, `"usageMetadata"`)
 		},
 		simulator.FaultContentType: func(got reply, _ simulator.Call, _ time.Duration) bool {
 			return got.header.Get("Content-Type") == "text/plain"
 		},
 		simulator.FaultGzip: func(got reply, c simulator.Call, _ time.Duration) bool {
-			return strings.Contains(got.body, "the gate lets") && c.Bytes != int64(len(got.body)) && got.header.Get("Content-Encoding") == ""
+			return strings.Contains(got.body, "the gate lets") && c.Bytes != int64(len(got.body)) &&
+				got.header.Get("Content-Encoding") == ""
 		},
 	} {
 		for p, q := range calls {
@@ -239,7 +249,8 @@ func TestFaultsOverTheNetwork(t *testing.T) {
 		if err := s.Inject(simulator.Fault{Kind: kind, After: 1}); err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath,
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,13 +267,15 @@ func TestFaultsOverTheNetwork(t *testing.T) {
 		t.Errorf("closed: got %v", err)
 	}
 	// What was on its way may be lost with the connection.
-	if got, err := send(simulator.FaultCut, stream); err == nil && (got.err == nil || strings.Count(got.body, `"delta":{"content":"`) > 2) {
+	if got, err := send(simulator.FaultCut, stream); err == nil &&
+		(got.err == nil || strings.Count(got.body, `"delta":{"content":"`) > 2) {
 		t.Errorf("cut: got %q, %v", got.body, got.err)
 	}
 	if got, err := send(simulator.FaultCut, chat("x")); err == nil && got.err == nil {
 		t.Errorf("a plain answer, cut: got %q", got.body)
 	}
-	if got, err := send(simulator.FaultGzip, stream); err != nil || got.err != nil || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
+	if got, err := send(simulator.FaultGzip, stream); err != nil || got.err != nil ||
+		!strings.HasSuffix(got.body, "data: [DONE]\n\n") {
 		t.Errorf("gzip: got %q, %v, %v", got.body, got.err, err)
 	}
 	if got, err := send(simulator.FaultBadGateway, stream); err != nil || got.status != 502 {
@@ -291,7 +304,8 @@ func TestFaultsOverHTTP2(t *testing.T) {
 		if err := s.Inject(simulator.Fault{Kind: c.kind, After: 1}); err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath, strings.NewReader(c.body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath,
+			strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +328,8 @@ func TestSeed(t *testing.T) {
 	t.Parallel()
 	run := func(seed uint64, reset bool) (kinds []simulator.FaultKind) {
 		s := newServer(t, &simulator.Options{Seed: seed, Faults: []simulator.Fault{
-			{Kind: simulator.FaultTransient, Rate: 0.2}, {Kind: simulator.FaultInternal, Rate: 0.5, Provider: simulator.Generic},
+			{Kind: simulator.FaultTransient, Rate: 0.2}, {Kind: simulator.FaultInternal, Rate: 0.5,
+				Provider: simulator.Generic},
 		}})
 		if reset {
 			post(t, s, genericPath, `{}`)
@@ -340,7 +355,8 @@ func TestSeed(t *testing.T) {
 		n[k]++
 	}
 	// The seed is fixed, so these are not by chance: 0.2, 0.8 · 0.5 and the rest, of 400.
-	if n[simulator.FaultTransient] < 60 || n[simulator.FaultTransient] > 100 || n[simulator.FaultInternal] < 130 || n[simulator.FaultInternal] > 190 {
+	if n[simulator.FaultTransient] < 60 || n[simulator.FaultTransient] > 100 || n[simulator.FaultInternal] < 130 ||
+		n[simulator.FaultInternal] > 190 {
 		t.Errorf("got %v", n)
 	}
 }
@@ -373,7 +389,9 @@ func TestInjectedFaults(t *testing.T) {
 			t.Errorf("call %d: got %d, want %d", i, got.status, c.want)
 		}
 	}
-	for _, f := range []simulator.Fault{{}, {Kind: "x"}, {Kind: simulator.FaultLatency}, {Kind: simulator.FaultCut, After: -1}, {Kind: simulator.FaultCut, Rate: 2}, {Kind: simulator.FaultCut, Provider: "x"}} {
+	for _, f := range []simulator.Fault{{}, {Kind: "x"}, {Kind: simulator.FaultLatency},
+		{Kind: simulator.FaultCut, After: -1}, {Kind: simulator.FaultCut, Rate: 2},
+		{Kind: simulator.FaultCut, Provider: "x"}} {
 		if err := s.Inject(f); err == nil {
 			t.Errorf("%+v was accepted", f)
 		}

@@ -15,7 +15,8 @@ import (
 // FuzzRequests sends any body to every operation: it must be answered, by JSON or by a stream, with
 // a status that fits, and counted.
 func FuzzRequests(f *testing.F) {
-	paths := []string{chatPath, responsePath, embedPath, messagePath, countPath, geminiPath, streamPath, streamPath + "?alt=sse", tokensPath, genericPath}
+	paths := []string{chatPath, responsePath, embedPath, messagePath, countPath, geminiPath, streamPath,
+		streamPath + "?alt=sse", tokensPath, genericPath}
 	for i, body := range []string{
 		chat("hi", `"n":2,"stream":true,"stream_options":{"include_usage":true}`),
 		`{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":"x"},{"role":"user","content":[{"type":"input_image"}]}],"max_output_tokens":16}`,
@@ -51,7 +52,8 @@ func fuzzRequest(t *testing.T, path, body string) {
 	got := do(s, newRequest(ctx, t, path, body))
 	synctest.Wait()
 	c := last(t, s)
-	if limit := int64(len(body))*simulator.TokensPerFile + 100; c.Input < 0 || c.Input > limit || c.Charged.Of(simulator.Tokens) < 0 || c.Delivered > c.Output {
+	if limit := int64(len(body))*simulator.TokensPerFile + 100; c.Input < 0 || c.Input > limit ||
+		c.Charged.Of(simulator.Tokens) < 0 || c.Delivered > c.Output {
 		t.Fatalf("the ledger has %+v", c)
 	}
 	if c.Fault != "" || c.Outcome == simulator.Left {
@@ -81,7 +83,8 @@ func fuzzRequest(t *testing.T, path, body string) {
 // FuzzDirective reads any directive: a mistake is refused, and the rest is obeyed.
 func FuzzDirective(f *testing.F) {
 	for _, text := range []string{
-		"output=5 size=2", "delay=1h chunk=1ns", "fault=cut after=2 stall=3s", "output=-1", "x", "cache_read=1 cache_write=99999999999999999999", "size=0",
+		"output=5 size=2", "delay=1h chunk=1ns", "fault=cut after=2 stall=3s", "output=-1", "x",
+		"cache_read=1 cache_write=99999999999999999999", "size=0",
 		"fault=stall", "fault=endless", "fault=latency", "thoughts=3",
 	} {
 		f.Add(text, true)

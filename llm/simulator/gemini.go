@@ -177,7 +177,8 @@ func (q *request) configure(c geminiConfig) (err error) {
 
 func answerGemini(x *exchange) any {
 	if x.q.free {
-		return object{"totalTokens": x.q.input, "promptTokensDetails": []object{{"modality": "TEXT", "tokenCount": x.q.input}}}
+		return object{"totalTokens": x.q.input, "promptTokensDetails": []object{{"modality": "TEXT",
+			"tokenCount": x.q.input}}}
 	}
 	return geminiChunk(x, geminiCandidates(x, x.q.text(), x.q.finish("STOP", "MAX_TOKENS")), x.output)
 }
@@ -227,7 +228,8 @@ func (s geminiWords) words(choice int64, text string) []event {
 }
 
 func (s geminiWords) end() []event {
-	return []event{{data: geminiChunk(s.exchange, geminiCandidates(s.exchange, "", s.q.finish("STOP", "MAX_TOKENS")), s.output)}}
+	return []event{{data: geminiChunk(s.exchange, geminiCandidates(s.exchange, "", s.q.finish("STOP", "MAX_TOKENS")),
+		s.output)}}
 }
 
 func (s geminiWords) fail() []event {
@@ -250,14 +252,18 @@ func refuseGemini(x *exchange, f failure, _ http.Header) (int, any) {
 	case invalid:
 		return http.StatusBadRequest, geminiError(http.StatusBadRequest, argument, f.message)
 	case tooLarge:
-		return http.StatusBadRequest, geminiError(http.StatusBadRequest, argument, "Request payload size exceeds the limit.")
+		return http.StatusBadRequest, geminiError(http.StatusBadRequest, argument,
+			"Request payload size exceeds the limit.")
 	case unauthorized: // Gemini says 400 where others say 401
-		return http.StatusBadRequest, geminiError(http.StatusBadRequest, argument, "API key not valid. Please pass a valid API key.", object{
-			"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com",
-			"metadata": object{"service": "generativelanguage.googleapis.com"},
-		})
+		return http.StatusBadRequest, geminiError(http.StatusBadRequest, argument,
+			"API key not valid. Please pass a valid API key.", object{
+				"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID",
+				"domain":   "googleapis.com",
+				"metadata": object{"service": "generativelanguage.googleapis.com"},
+			})
 	case unknownModel:
-		return http.StatusNotFound, geminiError(http.StatusNotFound, missing, fmt.Sprintf("models/%s is not found for API version v1beta.", f.message))
+		return http.StatusNotFound, geminiError(http.StatusNotFound, missing,
+			fmt.Sprintf("models/%s is not found for API version v1beta.", f.message))
 	case unknownPath:
 		return http.StatusNotFound, geminiError(http.StatusNotFound, missing, f.message)
 	case wrongMethod:
@@ -276,17 +282,22 @@ func geminiFault(x *exchange, f FaultKind) (int, any) {
 	case FaultMinute, FaultDay:
 		return http.StatusTooManyRequests, geminiOverQuota(x, []Refusal{x.pretend(f)})
 	case FaultCredit:
-		return http.StatusTooManyRequests, geminiError(http.StatusTooManyRequests, exhausted, "Your prepayment credits are depleted.")
+		return http.StatusTooManyRequests, geminiError(http.StatusTooManyRequests, exhausted,
+			"Your prepayment credits are depleted.")
 	case FaultSpendCap:
-		return http.StatusTooManyRequests, geminiError(http.StatusTooManyRequests, exhausted, "Your project has exceeded its spending cap.")
+		return http.StatusTooManyRequests, geminiError(http.StatusTooManyRequests, exhausted,
+			"Your project has exceeded its spending cap.")
 	case FaultTransient:
-		return http.StatusTooManyRequests, geminiError(http.StatusTooManyRequests, exhausted, "Resource has been exhausted (e.g. check quota).")
+		return http.StatusTooManyRequests, geminiError(http.StatusTooManyRequests, exhausted,
+			"Resource has been exhausted (e.g. check quota).")
 	case FaultOverload, FaultUnavailable:
-		return http.StatusServiceUnavailable, geminiError(http.StatusServiceUnavailable, "UNAVAILABLE", geminiOverloaded)
+		return http.StatusServiceUnavailable, geminiError(http.StatusServiceUnavailable, "UNAVAILABLE",
+			geminiOverloaded)
 	case FaultOverloaded:
 		return statusOverloaded, geminiError(statusOverloaded, "UNAVAILABLE", geminiOverloaded)
 	}
-	return http.StatusInternalServerError, geminiError(http.StatusInternalServerError, "INTERNAL", "An internal error has occurred.")
+	return http.StatusInternalServerError, geminiError(http.StatusInternalServerError, "INTERNAL",
+		"An internal error has occurred.")
 }
 
 // geminiOverQuota names every limit that was full. The delay is that of the minute even if a day's
@@ -313,8 +324,11 @@ func geminiOverQuota(x *exchange, refusals []Refusal) object {
 		metric, first.Amount, x.q.model, seconds(delay))
 	return geminiError(http.StatusTooManyRequests, exhausted, message,
 		object{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations},
-		object{"@type": "type.googleapis.com/google.rpc.Help", "links": []object{{"description": "Learn more about Gemini API quotas", "url": "https://ai.google.dev/gemini-api/docs/rate-limits"}}},
-		object{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": seconds(delay.Truncate(time.Second) + time.Second)})
+		object{"@type": "type.googleapis.com/google.rpc.Help",
+			"links": []object{{"description": "Learn more about Gemini API quotas",
+				"url": "https://ai.google.dev/gemini-api/docs/rate-limits"}}},
+		object{"@type": "type.googleapis.com/google.rpc.RetryInfo",
+			"retryDelay": seconds(delay.Truncate(time.Second) + time.Second)})
 }
 
 // seconds writes a duration as the protocol does: in seconds, as a fraction if need be.

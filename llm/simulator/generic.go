@@ -81,7 +81,8 @@ func (q *request) collect(v any) {
 func genericUsage(x *exchange, answer object) object {
 	o := &x.s.options
 	if x.fault.Kind != FaultNoUsage {
-		answer[o.UsageField] = object{o.InputField: x.q.input, o.OutputField: x.output, o.TotalField: x.q.input + x.output}
+		answer[o.UsageField] = object{o.InputField: x.q.input, o.OutputField: x.output,
+			o.TotalField: x.q.input + x.output}
 	}
 	return answer
 }
@@ -146,7 +147,8 @@ func genericOverQuota(r Refusal, h http.Header) object {
 	if r.RetryAfter >= 0 {
 		h.Set("Retry-After", fmt.Sprint(int64((r.RetryAfter+time.Second-1)/time.Second)))
 	}
-	body := genericError("rate_limited", fmt.Sprintf("limit %s: %d used and %d requested of %d %s", r.Limit, r.Used, r.Requested, r.Amount, r.Dimension))
+	body := genericError("rate_limited", fmt.Sprintf("limit %s: %d used and %d requested of %d %s", r.Limit, r.Used,
+		r.Requested, r.Amount, r.Dimension))
 	body["error"].(object)["limit"] = json.RawMessage(encode(r))
 	return body
 }

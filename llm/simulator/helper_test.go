@@ -71,7 +71,8 @@ func message(prompt string, more ...string) string {
 	if len(more) == 0 {
 		more = []string{`"max_tokens":1000`}
 	}
-	return `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":` + quote(prompt) + `}]` + fields(more) + `}`
+	return `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":` + quote(prompt) + `}]` + fields(more) +
+		`}`
 }
 
 // contents is a request of Gemini's.

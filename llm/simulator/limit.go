@@ -49,7 +49,8 @@ func (a Amounts) Of(d Dimension) int64 {
 }
 
 func (a Amounts) plus(b Amounts) Amounts {
-	return Amounts{a.Requests + b.Requests, a.InputTokens + b.InputTokens, a.OutputTokens + b.OutputTokens, a.Tokens + b.Tokens}
+	return Amounts{a.Requests + b.Requests, a.InputTokens + b.InputTokens, a.OutputTokens + b.OutputTokens,
+		a.Tokens + b.Tokens}
 }
 
 // Window says how a limit counts over time.
@@ -138,15 +139,19 @@ func (l Limit) check() (Limit, *time.Location, error) {
 	case l.Name == "":
 		return l, nil, errors.New("a limit has no name: give it one, such as rpm")
 	case err != nil || l.Zone == "Local":
-		return l, nil, fmt.Errorf("limit %s: there is no time zone %q: give an IANA name, such as America/Los_Angeles", l.Name, l.Zone)
+		return l, nil, fmt.Errorf("limit %s: there is no time zone %q: give an IANA name, such as America/Los_Angeles",
+			l.Name, l.Zone)
 	case !slices.Contains(dimensions, l.Dimension):
-		return l, nil, fmt.Errorf("limit %s: there is no dimension %q (have: %s)", l.Name, l.Dimension, list(dimensions))
+		return l, nil, fmt.Errorf("limit %s: there is no dimension %q (have: %s)", l.Name, l.Dimension,
+			list(dimensions))
 	case !slices.Contains([]Window{Rolling, Aligned, Day, Month, Bucket}, l.Window):
-		return l, nil, fmt.Errorf("limit %s: there is no window %q (have: rolling, aligned, day, month, bucket)", l.Name, l.Window)
+		return l, nil, fmt.Errorf("limit %s: there is no window %q (have: rolling, aligned, day, month, bucket)",
+			l.Name, l.Window)
 	case l.Scope != Organization && l.Scope != Project:
 		return l, nil, fmt.Errorf("limit %s: there is no scope %q (have: organization, project)", l.Name, l.Scope)
 	case l.Amount < 0 || l.Amount > MaxAmount || l.Burst < 0 || l.Burst > MaxAmount:
-		return l, nil, fmt.Errorf("limit %s: amount %d and burst %d must be from 0 to %d", l.Name, l.Amount, l.Burst, int64(MaxAmount))
+		return l, nil, fmt.Errorf("limit %s: amount %d and burst %d must be from 0 to %d", l.Name, l.Amount, l.Burst,
+			int64(MaxAmount))
 	case l.Window != Bucket && l.Burst != 0:
 		return l, nil, fmt.Errorf("limit %s: only buckets have a burst", l.Name)
 	case l.Period < 0:
@@ -160,7 +165,8 @@ func (q Quota) check() error {
 	fail := func(err error) error { return fmt.Errorf("simulator: quota %s of %s: %w", q.Name, q.Provider, err) }
 	switch {
 	case !slices.Contains(providers, q.Provider):
-		return fmt.Errorf("simulator: quota %s: there is no provider %q (have: %s)", q.Name, q.Provider, list(providers))
+		return fmt.Errorf("simulator: quota %s: there is no provider %q (have: %s)", q.Name, q.Provider,
+			list(providers))
 	case q.Name == "":
 		return fmt.Errorf("simulator: a quota of %s has no name: give it one", q.Provider)
 	case len(q.Models) == 0:

@@ -95,7 +95,8 @@ type chatRequest struct {
 	Tools jsonList `json:"tools"`
 }
 
-var chatRoles = map[string]bool{"system": true, "developer": true, "user": true, "assistant": true, "tool": true, "function": true}
+var chatRoles = map[string]bool{"system": true, "developer": true, "user": true, "assistant": true, "tool": true,
+	"function": true}
 
 func parseChat(_ *http.Request, body []byte, q *request) (err error) {
 	var in chatRequest
@@ -107,11 +108,13 @@ func parseChat(_ *http.Request, body []byte, q *request) (err error) {
 	case in.Model == "":
 		return badField("model", "you must provide a model parameter")
 	case len(in.Messages) == 0:
-		return badField("messages", "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.")
+		return badField("messages",
+			"Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.")
 	case in.StreamOptions != nil && !in.Stream:
 		return badField("stream_options", "The 'stream_options' parameter is only allowed when 'stream' is enabled.")
 	case in.MaxTokens != nil && in.MaxCompletionTokens != nil:
-		return badField("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
+		return badField("max_tokens",
+			"Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
 	}
 	if o := in.StreamOptions; o != nil {
 		q.usage, q.obfuscate = o.IncludeUsage, o.IncludeObfuscation == nil || *o.IncludeObfuscation
@@ -132,7 +135,8 @@ func parseChat(_ *http.Request, body []byte, q *request) (err error) {
 		field := fmt.Sprintf("messages[%d]", i)
 		switch {
 		case !chatRoles[m.Role]:
-			return badField(field+".role", "Invalid value: '%s'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'.", m.Role)
+			return badField(field+".role",
+				"Invalid value: '%s'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'.", m.Role)
 		case !m.Content.given && m.Role != "assistant":
 			return badField(field+".content", "Invalid value for 'content': expected a string, got null.")
 		}
@@ -168,8 +172,9 @@ func (q *request) text() string {
 func chatUsage(x *exchange) object {
 	return object{
 		"prompt_tokens": x.q.input, "completion_tokens": x.output, "total_tokens": x.q.input + x.output,
-		"prompt_tokens_details":     object{"cached_tokens": x.q.cacheRead, "audio_tokens": 0},
-		"completion_tokens_details": object{"reasoning_tokens": x.q.thoughts * x.q.choices, "audio_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+		"prompt_tokens_details": object{"cached_tokens": x.q.cacheRead, "audio_tokens": 0},
+		"completion_tokens_details": object{"reasoning_tokens": x.q.thoughts * x.q.choices, "audio_tokens": 0,
+			"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
 	}
 }
 
@@ -182,7 +187,8 @@ func answerChat(x *exchange) any {
 		})
 	}
 	answer := object{
-		"id": x.requestID("chatcmpl-"), "object": "chat.completion", "created": x.began.Unix(), "model": x.q.model, "choices": choices,
+		"id": x.requestID("chatcmpl-"), "object": "chat.completion", "created": x.began.Unix(), "model": x.q.model,
+		"choices":      choices,
 		"service_tier": "default", "system_fingerprint": "fp_simulator",
 	}
 	if x.fault.Kind != FaultNoUsage {
@@ -196,7 +202,8 @@ type chatStream struct{ *exchange }
 
 func (s chatStream) chunk(choices []object) object {
 	chunk := object{
-		"id": s.requestID("chatcmpl-"), "object": "chat.completion.chunk", "created": s.began.Unix(), "model": s.q.model,
+		"id": s.requestID("chatcmpl-"), "object": "chat.completion.chunk", "created": s.began.Unix(),
+		"model":        s.q.model,
 		"service_tier": "default", "system_fingerprint": "fp_simulator", "choices": choices,
 	}
 	if s.q.usage {
@@ -243,7 +250,8 @@ func (s chatStream) end() (events []event) {
 }
 
 func (s chatStream) fail() []event {
-	return []event{{data: openAIError("The server had an error while processing your request. Sorry about that!", "server_error", nil, nil)}}
+	return []event{{data: openAIError("The server had an error while processing your request. Sorry about that!",
+		"server_error", nil, nil)}}
 }
 
 type embeddingsRequest struct {
@@ -272,7 +280,8 @@ func parseEmbeddings(_ *http.Request, body []byte, q *request) error {
 	case "base64":
 		q.base64 = true
 	default:
-		return badField("encoding_format", "Invalid value: '%s'. Supported values are: 'float' and 'base64'.", in.EncodingFormat)
+		return badField("encoding_format", "Invalid value: '%s'. Supported values are: 'float' and 'base64'.",
+			in.EncodingFormat)
 	}
 	width, err := bounded(in.Dimensions, "dimensions", maxWidth, defaultWidth)
 	if err != nil {
@@ -306,7 +315,8 @@ func (q *request) embed(input json.RawMessage) error {
 		}
 	}
 	if q.vectors == 0 || q.vectors > maxVectors {
-		return badField("input", "'$.input' is invalid: it must be text or tokens, or a list of 1 to %d of them.", maxVectors)
+		return badField("input", "'$.input' is invalid: it must be text or tokens, or a list of 1 to %d of them.",
+			maxVectors)
 	}
 	return nil
 }
@@ -357,9 +367,13 @@ func refuseOpenAI(x *exchange, f failure, _ http.Header) (int, any) {
 	case tooLarge:
 		return http.StatusRequestEntityTooLarge, openAIError(f.message, request, nil, nil)
 	case unauthorized:
-		return http.StatusUnauthorized, openAIError("Incorrect API key provided. The simulator knows only the keys of its configuration.", request, nil, "invalid_api_key")
+		return http.StatusUnauthorized,
+			openAIError("Incorrect API key provided. The simulator knows only the keys of its configuration.", request,
+				nil, "invalid_api_key")
 	case unknownModel:
-		return http.StatusNotFound, openAIError(fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", f.message), request, nil, "model_not_found")
+		return http.StatusNotFound,
+			openAIError(fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", f.message),
+				request, nil, "model_not_found")
 	case unknownPath:
 		return http.StatusNotFound, openAIError(f.message, request, nil, nil)
 	case wrongMethod:
@@ -378,7 +392,9 @@ func openAIFault(x *exchange, f FaultKind) (int, any) {
 		return http.StatusTooManyRequests, openAIOverQuota(x, x.pretend(f))
 	case FaultCredit, FaultSpendCap:
 		const quota = "insufficient_quota"
-		return http.StatusTooManyRequests, openAIError("You exceeded your current quota, please check your plan and billing details.", quota, nil, quota)
+		return http.StatusTooManyRequests,
+			openAIError("You exceeded your current quota, please check your plan and billing details.", quota, nil,
+				quota)
 	case FaultTransient:
 		return http.StatusTooManyRequests, openAIError("Too Many Requests", "requests", nil, nil)
 	case FaultOverload, FaultUnavailable:
@@ -386,7 +402,9 @@ func openAIFault(x *exchange, f FaultKind) (int, any) {
 	case FaultOverloaded:
 		return statusOverloaded, openAIError(overloaded, "server_error", nil, nil)
 	}
-	return http.StatusInternalServerError, openAIError("The server had an error while processing your request. Sorry about that!", "server_error", nil, nil)
+	return http.StatusInternalServerError,
+		openAIError("The server had an error while processing your request. Sorry about that!", "server_error", nil,
+			nil)
 }
 
 // statusOverloaded is Anthropic's.
@@ -408,7 +426,8 @@ func openAIOverQuota(x *exchange, r Refusal) object {
 			x.q.model, x.call.Organization, what, r.Amount, r.Requested), kind, nil, "rate_limit_exceeded")
 	}
 	return openAIError(fmt.Sprintf("Rate limit reached for %s in organization %s on %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
-		x.q.model, x.call.Organization, what, r.Amount, r.Used, r.Requested, shortDuration(r.RetryAfter)), kind, nil, "rate_limit_exceeded")
+		x.q.model, x.call.Organization, what, r.Amount, r.Used, r.Requested, shortDuration(r.RetryAfter)), kind, nil,
+		"rate_limit_exceeded")
 }
 
 // shortDuration writes a duration as OpenAI does, in Go's syntax: whole milliseconds, rounded up so
@@ -432,7 +451,8 @@ func openAIHeaders(x *exchange, h http.Header) {
 		dimension Dimension
 		scope     Scope
 		name      string
-	}{{Requests, Organization, "requests"}, {Tokens, Organization, "tokens"}, {Requests, Project, "project-requests"}, {Tokens, Project, "project-tokens"}} {
+	}{{Requests, Organization, "requests"}, {Tokens, Organization, "tokens"}, {Requests, Project, "project-requests"},
+		{Tokens, Project, "project-tokens"}} {
 		s := x.tightest(func(l *limit) bool { return l.Dimension == d.dimension && l.Scope == d.scope })
 		if s == nil {
 			continue
@@ -460,7 +480,8 @@ func (x *exchange) tightest(which func(l *limit) bool) (found *state) {
 // pretend returns the refusal that a fault pretends: by a limit of the call's quota if it has one
 // of that window, and by one that is made up otherwise.
 func (x *exchange) pretend(f FaultKind) Refusal {
-	r := Refusal{Limit: string(f), Dimension: Requests, Window: Rolling, Amount: 60, Requested: 1, RetryAfter: 20 * time.Second}
+	r := Refusal{Limit: string(f), Dimension: Requests, Window: Rolling, Amount: 60, Requested: 1,
+		RetryAfter: 20 * time.Second}
 	if f == FaultDay {
 		r.Window, r.RetryAfter = Day, 8*time.Hour
 	}

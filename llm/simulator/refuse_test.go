@@ -22,7 +22,8 @@ var calls = map[simulator.Provider]struct{ path, body string }{
 // the call that filled it.
 func TestRefusalsByQuota(t *testing.T) {
 	t.Parallel()
-	day := simulator.Limit{Name: "rpd", Dimension: simulator.Requests, Amount: 1, Window: simulator.Day, Zone: simulator.Pacific}
+	day := simulator.Limit{Name: "rpd", Dimension: simulator.Requests, Amount: 1, Window: simulator.Day,
+		Zone: simulator.Pacific}
 	for name, c := range map[string]struct {
 		provider simulator.Provider
 		limit    simulator.Limit
@@ -33,13 +34,15 @@ func TestRefusalsByQuota(t *testing.T) {
 			"error.message": "Rate limit reached for gpt-4.1 in organization default on requests per min (RPM): Limit 1, Used 1, Requested 1. Please try again in 1m0s.",
 			"error.type":    "requests", "error.code": "rate_limit_exceeded",
 		}, map[string]string{
-			"X-Ratelimit-Limit-Requests": "1", "X-Ratelimit-Remaining-Requests": "0", "X-Ratelimit-Reset-Requests": "1m0s", "Retry-After": "",
+			"X-Ratelimit-Limit-Requests": "1", "X-Ratelimit-Remaining-Requests": "0",
+			"X-Ratelimit-Reset-Requests": "1m0s", "Retry-After": "",
 			"X-Ratelimit-Limit-Tokens": "",
 		}},
 		"OpenAI, tokens": {simulator.OpenAI, perMinute(simulator.Tokens, 50), map[string]any{
 			"error.message": "Rate limit reached for gpt-4.1 in organization default on tokens per min (TPM): Limit 50, Used 40, Requested 20. Please try again in 58s.",
 			"error.type":    "tokens",
-		}, map[string]string{"X-Ratelimit-Limit-Tokens": "50", "X-Ratelimit-Remaining-Tokens": "10", "X-Ratelimit-Reset-Tokens": "58s"}},
+		}, map[string]string{"X-Ratelimit-Limit-Tokens": "50", "X-Ratelimit-Remaining-Tokens": "10",
+			"X-Ratelimit-Reset-Tokens": "58s"}},
 		"OpenAI, never": {simulator.OpenAI, perMinute(simulator.Tokens, 19), map[string]any{
 			"error.message": "Request too large for gpt-4.1 in organization default on tokens per min (TPM): Limit 19, Requested 20. The input or output tokens must be reduced in order to run successfully.",
 		}, nil},
@@ -50,12 +53,17 @@ func TestRefusalsByQuota(t *testing.T) {
 			"type": "error", "error.type": "rate_limit_error", "request_id": "req_000000000000000000000002",
 			"error.message": "This request would exceed your organization's rate limit of 2,000 input tokens per minute (org: default, model: claude-sonnet-4-5).",
 		}, map[string]string{
-			"Retry-After": "58", "Anthropic-Ratelimit-Input-Tokens-Limit": "2000", "Anthropic-Ratelimit-Input-Tokens-Remaining": "2000",
-			"Anthropic-Ratelimit-Input-Tokens-Reset": "2000-01-01T00:01:00Z", "Anthropic-Ratelimit-Tokens-Remaining": "2000",
-			"Anthropic-Ratelimit-Output-Tokens-Limit": "", "Request-Id": "req_000000000000000000000002",
+			"Retry-After": "58", "Anthropic-Ratelimit-Input-Tokens-Limit": "2000",
+			"Anthropic-Ratelimit-Input-Tokens-Remaining": "2000",
+			"Anthropic-Ratelimit-Input-Tokens-Reset":     "2000-01-01T00:01:00Z",
+			"Anthropic-Ratelimit-Tokens-Remaining":       "2000",
+			"Anthropic-Ratelimit-Output-Tokens-Limit":    "", "Request-Id": "req_000000000000000000000002",
 		}},
-		"Anthropic, requests": {simulator.Anthropic, simulator.Limit{Name: "rpm", Dimension: simulator.Requests, Amount: 60, Burst: 1, Window: simulator.Bucket, Period: 300 * time.Second}, nil, map[string]string{
-			"Retry-After": "3", "Anthropic-Ratelimit-Requests-Limit": "60", "Anthropic-Ratelimit-Requests-Remaining": "0", "Anthropic-Ratelimit-Requests-Reset": "2000-01-01T00:00:05Z",
+		"Anthropic, requests": {simulator.Anthropic, simulator.Limit{Name: "rpm", Dimension: simulator.Requests,
+			Amount: 60, Burst: 1, Window: simulator.Bucket, Period: 300 * time.Second}, nil, map[string]string{
+			"Retry-After": "3", "Anthropic-Ratelimit-Requests-Limit": "60",
+			"Anthropic-Ratelimit-Requests-Remaining": "0",
+			"Anthropic-Ratelimit-Requests-Reset":     "2000-01-01T00:00:05Z",
 		}},
 		"Gemini, minute": {simulator.Gemini, perMinute(simulator.Requests, 1), map[string]any{
 			"error.code": 429.0, "error.status": "RESOURCE_EXHAUSTED",
@@ -162,7 +170,8 @@ func TestRefusalsByFault(t *testing.T) {
 	const html = `^<html>`
 	for p, faults := range map[simulator.Provider]map[simulator.FaultKind]answer{
 		simulator.OpenAI: {
-			simulator.FaultMinute:      {429, `on requests per min \(RPM\): Limit 60, Used 60, Requested 1\. Please try again in 20s\.`},
+			simulator.FaultMinute: {429,
+				`on requests per min \(RPM\): Limit 60, Used 60, Requested 1\. Please try again in 20s\.`},
 			simulator.FaultDay:         {429, `on requests per day \(RPD\)`},
 			simulator.FaultCredit:      {429, `"code":"insufficient_quota",.*"type":"insufficient_quota"`},
 			simulator.FaultSpendCap:    {429, `insufficient_quota`},
@@ -186,11 +195,12 @@ func TestRefusalsByFault(t *testing.T) {
 			simulator.FaultBadGateway:  {502, html},
 		},
 		simulator.Gemini: {
-			simulator.FaultMinute:      {429, `PerMinutePerProject.*"retryDelay":"21s"`},
-			simulator.FaultDay:         {429, `PerDayPerProject.*"retryDelay":"\d+s"`},
-			simulator.FaultCredit:      {429, `RESOURCE_EXHAUSTED`},
-			simulator.FaultSpendCap:    {429, `spending cap`},
-			simulator.FaultTransient:   {429, `^{"error":{"code":429,"message":"[^"]*","status":"RESOURCE_EXHAUSTED"}}$`},
+			simulator.FaultMinute:   {429, `PerMinutePerProject.*"retryDelay":"21s"`},
+			simulator.FaultDay:      {429, `PerDayPerProject.*"retryDelay":"\d+s"`},
+			simulator.FaultCredit:   {429, `RESOURCE_EXHAUSTED`},
+			simulator.FaultSpendCap: {429, `spending cap`},
+			simulator.FaultTransient: {429,
+				`^{"error":{"code":429,"message":"[^"]*","status":"RESOURCE_EXHAUSTED"}}$`},
 			simulator.FaultOverload:    {503, `"status":"UNAVAILABLE"`},
 			simulator.FaultInternal:    {500, `"status":"INTERNAL"`},
 			simulator.FaultUnavailable: {503, `"status":"UNAVAILABLE"`},
@@ -221,11 +231,14 @@ func TestRefusalsByFault(t *testing.T) {
 				if got.status != want.status || !regexp.MustCompile(want.want).MatchString(got.body) {
 					t.Errorf("got %d %s, want %d %s", got.status, got.body, want.status, want.want)
 				}
-				if retry := got.header.Get("Retry-After"); (retry != "") != (got.status == 429 && (kind == simulator.FaultMinute || kind == simulator.FaultDay) && (p == simulator.Anthropic || p == simulator.Generic)) {
+				if retry := got.header.Get("Retry-After"); (retry != "") != (got.status == 429 &&
+					(kind == simulator.FaultMinute || kind == simulator.FaultDay) &&
+					(p == simulator.Anthropic || p == simulator.Generic)) {
 					t.Errorf("retry-after is %q", retry)
 				}
 				c := last(t, s)
-				if c.Outcome != simulator.Failed || c.Fault != kind || c.Status != want.status || !c.Admitted || s.Violations().Total != 0 {
+				if c.Outcome != simulator.Failed || c.Fault != kind || c.Status != want.status || !c.Admitted ||
+					s.Violations().Total != 0 {
 					t.Errorf("the ledger has %+v", c)
 				}
 				if got := post(t, s, calls[p].path, calls[p].body); got.status != 200 {
@@ -251,34 +264,49 @@ func TestRejections(t *testing.T) {
 		status          int
 		want            string
 	}{
-		"OpenAI, unknown key":       {chatPath, chat("x"), "Authorization: Bearer sk-wrong", 401, `"code":"invalid_api_key"`},
-		"OpenAI, no JSON":           {chatPath, `{`, bearer, 400, `"type":"invalid_request_error"`},
-		"OpenAI, no model":          {chatPath, `{"messages":[]}`, bearer, 400, `"param":"model"`},
-		"OpenAI, no messages":       {chatPath, `{"model":"gpt-4.1","messages":[]}`, bearer, 400, `"param":"messages"`},
-		"OpenAI, role":              {chatPath, `{"model":"gpt-4.1","messages":[{"role":"robot","content":"x"}]}`, bearer, 400, `"param":"messages\[0\].role"`},
-		"OpenAI, content":           {chatPath, `{"model":"gpt-4.1","messages":[{"role":"user"}]}`, bearer, 400, `"param":"messages\[0\].content"`},
-		"OpenAI, max_tokens":        {chatPath, chat("x", `"max_tokens":0`), bearer, 400, `"param":"max_tokens"`},
-		"OpenAI, n":                 {chatPath, chat("x", `"n":1000`), bearer, 400, `"param":"n"`},
-		"OpenAI, two bounds":        {chatPath, chat("x", `"max_tokens":1,"max_completion_tokens":1`), bearer, 400, `"param":"max_tokens"`},
-		"OpenAI, stream_options":    {chatPath, chat("x", `"stream_options":{}`), bearer, 400, `"param":"stream_options"`},
-		"OpenAI, directive":         {chatPath, chat("simulate: outptu=3"), bearer, 400, `outptu=3: there is no such word \(have: output,`},
-		"OpenAI, model":             {chatPath, strings.Replace(chat("x"), "gpt-4.1", "claude", 1), bearer, 404, `"code":"model_not_found"`},
-		"OpenAI, path":              {"/v1/images", chat("x"), bearer, 404, `"error"`},
-		"OpenAI, size":              {chatPath, chat(strings.Repeat("x", 600)), bearer, 413, `too large`},
-		"OpenAI, no input":          {responsePath, `{"model":"gpt-4.1"}`, bearer, 400, `"param":"input"`},
-		"OpenAI, nothing to embed":  {embedPath, `{"model":"gpt-4.1","input":[]}`, bearer, 400, `"param":"input"`},
-		"OpenAI, format":            {embedPath, `{"model":"gpt-4.1","input":"x","encoding_format":"hex"}`, bearer, 400, `"param":"encoding_format"`},
-		"Anthropic, unknown key":    {messagePath, message("x"), "X-Api-Key: sk-wrong", 401, `"type":"authentication_error"`},
-		"Anthropic, no max_tokens":  {messagePath, message("x", `"stream":false`), api, 400, `max_tokens: Field required`},
-		"Anthropic, role":           {messagePath, strings.Replace(message("x"), "user", "robot", 1), api, 400, `messages.0.role`},
-		"Anthropic, no messages":    {countPath, `{"model":"m","messages":[]}`, api, 400, `messages: at least one`},
-		"Anthropic, size":           {messagePath, message(strings.Repeat("x", 600)), api, 413, `"type":"request_too_large"`},
-		"Anthropic, path":           {"/v1/messages/batches", message("x"), api, 404, `"type":"not_found_error"`},
-		"Gemini, unknown key":       {geminiPath, contents("x"), "X-Goog-Api-Key: sk-wrong", 400, `"status":"INVALID_ARGUMENT".*|"reason":"API_KEY_INVALID"`},
-		"Gemini, no contents":       {geminiPath, `{}`, google, 400, `contents is not specified`},
-		"Gemini, role":              {geminiPath, strings.Replace(contents("x"), "user", "robot", 1), google, 400, `valid role`},
-		"Gemini, no parts":          {geminiPath, `{"contents":[{"role":"user"}]}`, google, 400, `must not be empty`},
-		"Gemini, operation":         {"/v1beta/models/gemini-2.5-flash:sing", contents("x"), google, 404, `"status":"NOT_FOUND"`},
+		"OpenAI, unknown key": {chatPath, chat("x"), "Authorization: Bearer sk-wrong", 401,
+			`"code":"invalid_api_key"`},
+		"OpenAI, no JSON":     {chatPath, `{`, bearer, 400, `"type":"invalid_request_error"`},
+		"OpenAI, no model":    {chatPath, `{"messages":[]}`, bearer, 400, `"param":"model"`},
+		"OpenAI, no messages": {chatPath, `{"model":"gpt-4.1","messages":[]}`, bearer, 400, `"param":"messages"`},
+		"OpenAI, role": {chatPath, `{"model":"gpt-4.1","messages":[{"role":"robot","content":"x"}]}`,
+			bearer, 400, `"param":"messages\[0\].role"`},
+		"OpenAI, content": {chatPath, `{"model":"gpt-4.1","messages":[{"role":"user"}]}`, bearer, 400,
+			`"param":"messages\[0\].content"`},
+		"OpenAI, max_tokens": {chatPath, chat("x", `"max_tokens":0`), bearer, 400, `"param":"max_tokens"`},
+		"OpenAI, n":          {chatPath, chat("x", `"n":1000`), bearer, 400, `"param":"n"`},
+		"OpenAI, two bounds": {chatPath, chat("x", `"max_tokens":1,"max_completion_tokens":1`), bearer, 400,
+			`"param":"max_tokens"`},
+		"OpenAI, stream_options": {chatPath, chat("x", `"stream_options":{}`), bearer, 400,
+			`"param":"stream_options"`},
+		"OpenAI, directive": {chatPath, chat("simulate: outptu=3"), bearer, 400,
+			`outptu=3: there is no such word \(have: output,`},
+		"OpenAI, model": {chatPath, strings.Replace(chat("x"), "gpt-4.1", "claude", 1), bearer, 404,
+			`"code":"model_not_found"`},
+		"OpenAI, path":             {"/v1/images", chat("x"), bearer, 404, `"error"`},
+		"OpenAI, size":             {chatPath, chat(strings.Repeat("x", 600)), bearer, 413, `too large`},
+		"OpenAI, no input":         {responsePath, `{"model":"gpt-4.1"}`, bearer, 400, `"param":"input"`},
+		"OpenAI, nothing to embed": {embedPath, `{"model":"gpt-4.1","input":[]}`, bearer, 400, `"param":"input"`},
+		"OpenAI, format": {embedPath, `{"model":"gpt-4.1","input":"x","encoding_format":"hex"}`, bearer, 400,
+			`"param":"encoding_format"`},
+		"Anthropic, unknown key": {messagePath, message("x"), "X-Api-Key: sk-wrong", 401,
+			`"type":"authentication_error"`},
+		"Anthropic, no max_tokens": {messagePath, message("x", `"stream":false`), api, 400,
+			`max_tokens: Field required`},
+		"Anthropic, role": {messagePath, strings.Replace(message("x"), "user", "robot", 1), api, 400,
+			`messages.0.role`},
+		"Anthropic, no messages": {countPath, `{"model":"m","messages":[]}`, api, 400, `messages: at least one`},
+		"Anthropic, size": {messagePath, message(strings.Repeat("x", 600)), api, 413,
+			`"type":"request_too_large"`},
+		"Anthropic, path": {"/v1/messages/batches", message("x"), api, 404, `"type":"not_found_error"`},
+		"Gemini, unknown key": {geminiPath, contents("x"), "X-Goog-Api-Key: sk-wrong", 400,
+			`"status":"INVALID_ARGUMENT".*|"reason":"API_KEY_INVALID"`},
+		"Gemini, no contents": {geminiPath, `{}`, google, 400, `contents is not specified`},
+		"Gemini, role": {geminiPath, strings.Replace(contents("x"), "user", "robot", 1), google, 400,
+			`valid role`},
+		"Gemini, no parts": {geminiPath, `{"contents":[{"role":"user"}]}`, google, 400, `must not be empty`},
+		"Gemini, operation": {"/v1beta/models/gemini-2.5-flash:sing", contents("x"), google, 404,
+			`"status":"NOT_FOUND"`},
 		"generic, unknown key":      {genericPath, `{}`, api + "x", 401, `"unauthorized"`},
 		"generic, no object":        {genericPath, `[]`, api, 400, `must be a JSON object`},
 		"nobody's path":             {"/nowhere", `{}`, api, 404, `nothing at /nowhere`},
@@ -326,7 +354,8 @@ func TestWrongMethodAndModel(t *testing.T) {
 		if got.status != 404 || !strings.Contains(got.body, want) {
 			t.Errorf("%s: got %d %s", p, got.status, got.body)
 		}
-		if c := last(t, s); c.Outcome != simulator.Rejected || c.Admitted || c.Quota != "" || c.Charged != (simulator.Amounts{}) {
+		if c := last(t, s); c.Outcome != simulator.Rejected || c.Admitted || c.Quota != "" ||
+			c.Charged != (simulator.Amounts{}) {
 			t.Errorf("%s: the ledger has %+v", p, c)
 		}
 		if got := post(t, s, calls[p].path, `{`); got.status != 400 {
@@ -339,7 +368,8 @@ func TestWrongMethodAndModel(t *testing.T) {
 func TestHeadersOfSmallTimes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := simulator.Limit{Name: "rps", Dimension: simulator.Requests, Amount: 700, Burst: 700, Window: simulator.Bucket, Period: time.Second}
+		l := simulator.Limit{Name: "rps", Dimension: simulator.Requests, Amount: 700, Burst: 700,
+			Window: simulator.Bucket, Period: time.Second}
 		s := newServer(t, &simulator.Options{Quotas: quota(simulator.OpenAI, l)})
 		got := post(t, s, chatPath, chat("x"))
 		if v := got.header.Get("X-Ratelimit-Reset-Requests"); v != "2ms" {

@@ -103,7 +103,8 @@ func report(quotas []Quota, limits [][]limit, calls []*Call, until time.Time) (r
 	slices.SortFunc(r.Limits, func(a, b LimitReport) int {
 		return cmp.Or(
 			cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Model, b.Model),
-			cmp.Compare(a.Organization, b.Organization), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Limit, b.Limit),
+			cmp.Compare(a.Organization, b.Organization), cmp.Compare(a.Project, b.Project),
+			cmp.Compare(a.Limit, b.Limit),
 		)
 	})
 	return r
@@ -280,7 +281,8 @@ func (f *counted) after(t time.Time) time.Time {
 	if f.limit.Window == Month {
 		return time.Date(t.Year(), t.Month()+1, 15, 12, 0, 0, 0, f.zone)
 	}
-	return time.Date(t.Year(), t.Month(), t.Day()+1, 12, 0, 0, 0, f.zone) // noon is in the same day whatever the clocks do
+	// noon is in the same day whatever the clocks do
+	return time.Date(t.Year(), t.Month(), t.Day()+1, 12, 0, 0, 0, f.zone)
 }
 
 // bucket follows the level exactly, as a fraction.

@@ -34,7 +34,8 @@ func parseResponses(_ *http.Request, body []byte, q *request) (err error) {
 		return err
 	}
 	q.generates, q.stream, q.usage = true, in.Stream, true
-	q.obfuscate = in.Stream && (in.StreamOptions == nil || in.StreamOptions.IncludeObfuscation == nil || *in.StreamOptions.IncludeObfuscation)
+	q.obfuscate = in.Stream && (in.StreamOptions == nil || in.StreamOptions.IncludeObfuscation == nil ||
+		*in.StreamOptions.IncludeObfuscation)
 	if in.Model == "" {
 		return badField("model", "Missing required parameter: 'model'.")
 	}
@@ -86,10 +87,14 @@ func newResponses(x *exchange) *responsesStream { return &responsesStream{exchan
 // response returns the response as it is when it begins, or when it is complete.
 func (s *responsesStream) response(complete bool) object {
 	r := object{
-		"id": s.requestID("resp_"), "object": "response", "created_at": s.began.Unix(), "model": s.q.model, "status": "in_progress",
-		"error": nil, "incomplete_details": nil, "instructions": nil, "max_output_tokens": nil, "metadata": object{}, "output": []any{},
-		"parallel_tool_calls": true, "previous_response_id": nil, "reasoning": object{"effort": nil, "summary": nil}, "service_tier": "default",
-		"store": false, "temperature": 1.0, "text": object{"format": object{"type": "text"}}, "tool_choice": "auto", "tools": []any{}, "top_p": 1.0,
+		"id": s.requestID("resp_"), "object": "response", "created_at": s.began.Unix(), "model": s.q.model,
+		"status": "in_progress",
+		"error":  nil, "incomplete_details": nil, "instructions": nil, "max_output_tokens": nil, "metadata": object{},
+		"output":              []any{},
+		"parallel_tool_calls": true, "previous_response_id": nil, "reasoning": object{"effort": nil, "summary": nil},
+		"service_tier": "default",
+		"store":        false, "temperature": 1.0, "text": object{"format": object{"type": "text"}}, "tool_choice": "auto",
+		"tools": []any{}, "top_p": 1.0,
 		"truncation": "disabled", "usage": nil, "user": nil,
 	}
 	if s.q.maxTokens > 0 {
@@ -117,7 +122,8 @@ func (s *responsesStream) response(complete bool) object {
 func (s *responsesStream) itemID() string { return s.requestID("msg_") }
 
 func (s *responsesStream) item(complete bool) object {
-	item := object{"id": s.itemID(), "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}}
+	item := object{"id": s.itemID(), "type": "message", "role": "assistant", "status": "in_progress",
+		"content": []any{}}
 	if complete {
 		item["status"], item["content"] = s.q.finish("completed", "incomplete"), []object{s.part(s.q.text())}
 	}
@@ -168,5 +174,6 @@ func (s *responsesStream) end() []event {
 }
 
 func (s *responsesStream) fail() []event {
-	return []event{s.event("error", object{"code": "server_error", "message": "The server had an error while processing your request. Sorry about that!", "param": nil})}
+	return []event{s.event("error", object{"code": "server_error",
+		"message": "The server had an error while processing your request. Sorry about that!", "param": nil})}
 }

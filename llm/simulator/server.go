@@ -115,8 +115,10 @@ func New(opts *Options) (*Server, error) {
 		return nil, err
 	}
 	for _, k := range opts.Keys {
-		if k.Secret == "" || k.Name == "" || slices.ContainsFunc(opts.Keys, func(o Key) bool { return o != k && (o.Name == k.Name || o.Secret == k.Secret) }) {
-			return nil, fmt.Errorf("simulator: key %q: each key needs a secret and a name that no other key has", k.Name)
+		if k.Secret == "" || k.Name == "" || slices.ContainsFunc(opts.Keys,
+			func(o Key) bool { return o != k && (o.Name == k.Name || o.Secret == k.Secret) }) {
+			return nil, fmt.Errorf("simulator: key %q: each key needs a secret and a name that no other key has",
+				k.Name)
 		}
 		k.Organization, k.Project = orDefault(k.Organization), orDefault(k.Project)
 		s.keys[k.Secret] = k
@@ -171,9 +173,12 @@ func (o *Options) check() error {
 	case o.Windows != "" && o.Windows != Rolling && o.Windows != Aligned:
 		return fmt.Errorf("simulator: the windows %q are neither rolling nor aligned", o.Windows)
 	case o.MaxCalls < 0 || o.MaxBody < 0:
-		return fmt.Errorf("simulator: the ledger's size %d and the longest body %d must be positive", o.MaxCalls, o.MaxBody)
-	case o.Output < 0 || o.Output > maxOutput || o.Thoughts < 0 || o.Thoughts > maxOutput || o.ChunkTokens < 0 || o.ChunkTokens > maxSize:
-		return fmt.Errorf("simulator: answers of %d words in chunks of %d after %d thoughts: at most %d, %d and %[4]d", o.Output, o.ChunkTokens, o.Thoughts, maxOutput, maxSize)
+		return fmt.Errorf("simulator: the ledger's size %d and the longest body %d must be positive", o.MaxCalls,
+			o.MaxBody)
+	case o.Output < 0 || o.Output > maxOutput || o.Thoughts < 0 || o.Thoughts > maxOutput || o.ChunkTokens < 0 ||
+		o.ChunkTokens > maxSize:
+		return fmt.Errorf("simulator: answers of %d words in chunks of %d after %d thoughts: at most %d, %d and %[4]d",
+			o.Output, o.ChunkTokens, o.Thoughts, maxOutput, maxSize)
 	case o.Delay < 0 || o.ChunkDelay < 0 || o.Travel < 0:
 		return errors.New("simulator: delays must not be negative")
 	}
@@ -182,7 +187,8 @@ func (o *Options) check() error {
 			return fmt.Errorf("simulator: charging: there is no provider %q (have: %s)", p, list(providers))
 		}
 		if c.Tokens != MaxOrEstimate && c.Tokens != Total || c.Output != Produced && c.Output != MaxTokens {
-			return fmt.Errorf("simulator: charging of %s: tokens must be %s or %s, and output %s or %s", p, MaxOrEstimate, Total, Produced, MaxTokens)
+			return fmt.Errorf("simulator: charging of %s: tokens must be %s or %s, and output %s or %s", p,
+				MaxOrEstimate, Total, Produced, MaxTokens)
 		}
 	}
 	for _, f := range o.Faults {

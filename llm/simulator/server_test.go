@@ -42,7 +42,8 @@ func usedBefore(calls []simulator.Call, c simulator.Call, d simulator.Dimension)
 func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		p := rapid.SampledFrom([]simulator.Provider{simulator.OpenAI, simulator.Anthropic, simulator.Gemini}).Draw(rt, "provider")
+		p := rapid.SampledFrom([]simulator.Provider{simulator.OpenAI, simulator.Anthropic, simulator.Gemini}).Draw(rt,
+			"provider")
 		charging := simulator.DefaultCharging(p)
 		charging.Refused = false // the ledger's admitted calls are then all that counts
 		if rapid.Bool().Draw(rt, "by max_tokens") {
@@ -50,9 +51,11 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 		}
 		amounts := map[simulator.Dimension]int64{}
 		var limits []simulator.Limit
-		for _, d := range []simulator.Dimension{simulator.Requests, simulator.InputTokens, simulator.OutputTokens, simulator.Tokens} {
+		for _, d := range []simulator.Dimension{simulator.Requests, simulator.InputTokens, simulator.OutputTokens,
+			simulator.Tokens} {
 			amounts[d] = rapid.Int64Range(1, 200).Draw(rt, string(d))
-			limits = append(limits, simulator.Limit{Name: string(d), Dimension: d, Amount: amounts[d], Window: simulator.Rolling})
+			limits = append(limits, simulator.Limit{Name: string(d), Dimension: d, Amount: amounts[d],
+				Window: simulator.Rolling})
 		}
 		type step struct {
 			wait time.Duration
@@ -60,7 +63,8 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 		}
 		var steps []step
 		for range rapid.IntRange(1, 30).Draw(rt, "calls") {
-			prompt := fmt.Sprintf("simulate: output=%d size=3 chunk=%ds", rapid.IntRange(0, 30).Draw(rt, "output"), rapid.IntRange(0, 5).Draw(rt, "chunk"))
+			prompt := fmt.Sprintf("simulate: output=%d size=3 chunk=%ds", rapid.IntRange(0, 30).Draw(rt, "output"),
+				rapid.IntRange(0, 5).Draw(rt, "chunk"))
 			most, stream := rapid.IntRange(1, 40).Draw(rt, "max_tokens"), rapid.Bool().Draw(rt, "stream")
 			var body string
 			switch p {
@@ -71,13 +75,15 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 			default:
 				body = contents(prompt, fmt.Sprintf(`"generationConfig":{"maxOutputTokens":%d}`, most))
 			}
-			steps = append(steps, step{time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond, body})
+			steps = append(steps, step{time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond,
+				body})
 		}
 		var all []simulator.Call
 		var report simulator.Report
 		var violations int64
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(t, &simulator.Options{Quotas: quota(p, limits...), Charging: map[simulator.Provider]simulator.Charging{p: charging}})
+			s := newServer(t, &simulator.Options{Quotas: quota(p, limits...),
+				Charging: map[simulator.Provider]simulator.Charging{p: charging}})
 			for _, st := range steps {
 				time.Sleep(st.wait)
 				post(t, s, calls[p].path, st.body)
@@ -128,7 +134,8 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 // counted.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, w := range []simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Day, simulator.Month, simulator.Bucket} {
+	for _, w := range []simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Day, simulator.Month,
+		simulator.Bucket} {
 		t.Run(string(w), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -145,7 +152,8 @@ func TestManyAtOnce(t *testing.T) {
 				}
 				all.Wait()
 				r := s.Report(time.Time{})
-				if ok.Load() != 40 || s.Violations().Total != 60 || r.Limits[0].Worst != 40 || r.Limits[0].Over != 0 || r.Limits[0].Refused != 60 {
+				if ok.Load() != 40 || s.Violations().Total != 60 || r.Limits[0].Worst != 40 || r.Limits[0].Over != 0 ||
+					r.Limits[0].Refused != 60 {
 					t.Errorf("%d were admitted, %d violations, %+v", ok.Load(), s.Violations().Total, r.Limits)
 				}
 			})
@@ -157,7 +165,8 @@ func TestManyAtOnce(t *testing.T) {
 func TestBothReadingsOfAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, &simulator.Options{Windows: simulator.Aligned, Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 5))})
+		s := newServer(t, &simulator.Options{Windows: simulator.Aligned,
+			Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 5))})
 		time.Sleep(59 * time.Second) // the bubble begins at second 00
 		for range 2 {
 			for range 5 {
@@ -192,7 +201,8 @@ func TestLastDirective(t *testing.T) {
 // TestDirectiveOfAFault: the words of a fault may stand in any order.
 func TestDirectiveOfAFault(t *testing.T) {
 	t.Parallel()
-	for words, want := range map[string]int{"fault=latency stall=2s": 200, "stall=2s fault=latency": 200, "fault=latency": 400, "fault=x": 400} {
+	for words, want := range map[string]int{"fault=latency stall=2s": 200, "stall=2s fault=latency": 200,
+		"fault=latency": 400, "fault=x": 400} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(t, nil)
 			start := time.Now()
@@ -229,7 +239,8 @@ func TestWholeWindows(t *testing.T) {
 					}
 				}
 				got := s.Report(time.Time{}).Limits[0]
-				if got.Windows != want.Windows || got.Allowed != want.Allowed || got.Used != want.Used || got.Share != 1 || s.Violations().Total != 0 {
+				if got.Windows != want.Windows || got.Allowed != want.Allowed || got.Used != want.Used ||
+					got.Share != 1 || s.Violations().Total != 0 {
 					t.Errorf("got %+v, want %+v", got, want)
 				}
 			})
@@ -324,7 +335,8 @@ func TestScopes(t *testing.T) {
 		{Secret: "c", Name: "c", Organization: "two", Project: "p"},
 	}
 	one := func(scope simulator.Scope) simulator.Limit {
-		return simulator.Limit{Name: "l", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling, Scope: scope}
+		return simulator.Limit{Name: "l", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling,
+			Scope: scope}
 	}
 	for name, c := range map[string]struct {
 		scope  simulator.Scope
@@ -342,8 +354,10 @@ func TestScopes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, &simulator.Options{Keys: keys, Quotas: []simulator.Quota{
-				{Provider: simulator.Generic, Name: "z", Models: []string{"z"}, Limits: []simulator.Limit{one(c.scope)}},
-				{Provider: simulator.Generic, Name: "rest", Models: []string{"x", "*"}, Shared: c.shared, Limits: []simulator.Limit{one(c.scope)}},
+				{Provider: simulator.Generic, Name: "z", Models: []string{"z"},
+					Limits: []simulator.Limit{one(c.scope)}},
+				{Provider: simulator.Generic, Name: "rest", Models: []string{"x", "*"}, Shared: c.shared,
+					Limits: []simulator.Limit{one(c.scope)}},
 			}})
 			var got []string
 			for call := range strings.FieldsSeq(c.calls) {
@@ -374,7 +388,8 @@ func TestProjectHeaders(t *testing.T) {
 	got := post(t, s, chatPath, chat("x", `"max_tokens":100`))
 	for name, want := range map[string]string{
 		"X-Ratelimit-Limit-Tokens": "1000", "X-Ratelimit-Remaining-Tokens": "900", "X-Ratelimit-Reset-Tokens": "1m0s",
-		"X-Ratelimit-Limit-Project-Tokens": "500", "X-Ratelimit-Remaining-Project-Tokens": "400", "X-Request-Id": "req_000000000000000000000001",
+		"X-Ratelimit-Limit-Project-Tokens": "500", "X-Ratelimit-Remaining-Project-Tokens": "400",
+		"X-Request-Id": "req_000000000000000000000001",
 	} {
 		if v := got.header.Get(name); v != want {
 			t.Errorf("%s is %q, want %q", name, v, want)
@@ -386,7 +401,8 @@ func TestProjectHeaders(t *testing.T) {
 func TestLedgerIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, &simulator.Options{MaxCalls: 10, Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 20))})
+		s := newServer(t, &simulator.Options{MaxCalls: 10, Quotas: quota(simulator.Gemini,
+			perMinute(simulator.Requests, 20))})
 		for range 25 {
 			post(t, s, geminiPath, contents("simulate: output=0"))
 		}
@@ -408,7 +424,8 @@ func TestLedgerIsBounded(t *testing.T) {
 			t.Errorf("%d calls are left, and %d were dropped", len(calls), s.Dropped())
 		}
 		s.Reset()
-		if r := s.Report(time.Time{}); r.Calls != 0 || len(r.Limits) != 0 || len(r.Outcomes) != 0 || s.Violations().Total != 0 || s.Dropped() != 0 {
+		if r := s.Report(time.Time{}); r.Calls != 0 || len(r.Limits) != 0 || len(r.Outcomes) != 0 ||
+			s.Violations().Total != 0 || s.Dropped() != 0 {
 			t.Errorf("after a reset: %+v", r)
 		}
 		if got := post(t, s, geminiPath, contents("x")); got.status != 200 || last(t, s).ID != 1 {
@@ -432,7 +449,8 @@ func TestLedgerKeepsNoLongNames(t *testing.T) {
 func TestResetWhileRunning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, &simulator.Options{Quotas: quota(simulator.Anthropic, perMinute(simulator.OutputTokens, 100))})
+		s := newServer(t, &simulator.Options{Quotas: quota(simulator.Anthropic,
+			perMinute(simulator.OutputTokens, 100))})
 		var running sync.WaitGroup
 		running.Go(func() {
 			post(t, s, messagePath, message("simulate: output=8 size=1 chunk=1s", `"max_tokens":9,"stream":true`))
@@ -487,7 +505,8 @@ func TestCounterOfARunningCall(t *testing.T) {
 // TestOverHTTP: the ledger and the report as JSON.
 func TestOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, &simulator.Options{Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 2)), Keys: []simulator.Key{{Secret: "secret", Name: "ci"}}})
+	s := newServer(t, &simulator.Options{Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 2)),
+		Keys: []simulator.Key{{Secret: "secret", Name: "ci"}}})
 	for range 5 {
 		post(t, s, geminiPath, contents("x"), "X-Goog-Api-Key: secret")
 	}
@@ -525,7 +544,8 @@ func TestOverHTTP(t *testing.T) {
 	}
 	report := get("/simulator/report").body
 	for path, want := range map[string]any{
-		"calls": 5.0, "admitted": 2.0, "violations": 3.0, "violations_by_dimension.requests": 3.0, "outcomes.answered": 2.0, "outcomes.refused": 3.0,
+		"calls": 5.0, "admitted": 2.0, "violations": 3.0, "violations_by_dimension.requests": 3.0,
+		"outcomes.answered": 2.0, "outcomes.refused": 3.0,
 		"limits.0.worst": 2.0, "limits.0.limit": "per minute", "limits.0.over": 0.0, "limits.0.refused": 3.0,
 	} {
 		if v := at(t, report, path); v != want {
@@ -548,7 +568,8 @@ func TestOverHTTP(t *testing.T) {
 	if got := get("/simulator/reset"); got.status != 404 {
 		t.Errorf("got %d %s", got.status, got.body)
 	}
-	if got := post(t, s, "/simulator/faults", `[{"kind":"500"},{"kind":"latency","delay":"1ms"}]`); got.status != 200 || at(t, got.body, "injected") != 2.0 {
+	if got := post(t, s, "/simulator/faults", `[{"kind":"500"},{"kind":"latency","delay":"1ms"}]`); got.status != 200 ||
+		at(t, got.body, "injected") != 2.0 {
 		t.Errorf("got %d %s", got.status, got.body)
 	}
 	if got := post(t, s, "/simulator/reset", ""); got.status != 200 || len(s.Calls()) != 0 {

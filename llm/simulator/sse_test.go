@@ -72,7 +72,8 @@ const streamed = "the gate lets some water"
 func TestChatStream(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil)
-	events := streamOf(t, post(t, s, chatPath, chat(steerStream, `"stream":true,"stream_options":{"include_usage":true},"n":2`)))
+	events := streamOf(t, post(t, s, chatPath, chat(steerStream,
+		`"stream":true,"stream_options":{"include_usage":true},"n":2`)))
 	if got := events[len(events)-1]; got.data != "[DONE]" {
 		t.Errorf("the stream ends with %q", got.data)
 	}
@@ -101,7 +102,8 @@ func TestChatStream(t *testing.T) {
 		t.Errorf("the ledger has %+v", c)
 	}
 
-	events = streamOf(t, post(t, s, chatPath, chat(steerStream, `"stream":true,"stream_options":{"include_obfuscation":false}`)))
+	events = streamOf(t, post(t, s, chatPath, chat(steerStream,
+		`"stream":true,"stream_options":{"include_obfuscation":false}`)))
 	for _, e := range events {
 		if strings.Contains(e.data, "usage") || strings.Contains(e.data, "obfuscation") {
 			t.Errorf("nobody asked for %s", e.data)
@@ -117,7 +119,8 @@ func TestResponsesStream(t *testing.T) {
 	} {
 		events := streamOf(t, post(t, newServer(t, nil), responsePath, body))
 		want := "response.created response.in_progress response.output_item.added response.content_part.added" +
-			strings.Repeat(" response.output_text.delta", 3) + " response.output_text.done response.content_part.done response.output_item.done " + last
+			strings.Repeat(" response.output_text.delta", 3) +
+			" response.output_text.done response.content_part.done response.output_item.done " + last
 		if got := strings.Join(names(events), " "); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -130,7 +133,8 @@ func TestResponsesStream(t *testing.T) {
 			text += delta
 		}
 		end := events[len(events)-1].data
-		if text != streamed || at(t, end, "response.output.0.content.0.text") != streamed || at(t, end, "response.usage.output_tokens") != 5.0 {
+		if text != streamed || at(t, end, "response.output.0.content.0.text") != streamed ||
+			at(t, end, "response.usage.output_tokens") != 5.0 {
 			t.Errorf("got %q, %s", text, end)
 		}
 	}
@@ -138,7 +142,8 @@ func TestResponsesStream(t *testing.T) {
 
 func TestMessagesStream(t *testing.T) {
 	t.Parallel()
-	events := streamOf(t, post(t, newServer(t, nil), messagePath, message(steerStream+" cache_read=3", `"stream":true,"max_tokens":9`)))
+	events := streamOf(t, post(t, newServer(t, nil), messagePath,
+		message(steerStream+" cache_read=3", `"stream":true,"max_tokens":9`)))
 	want := "message_start content_block_start ping content_block_delta content_block_delta content_block_delta content_block_stop message_delta message_stop"
 	if got := strings.Join(names(events), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -152,7 +157,8 @@ func TestMessagesStream(t *testing.T) {
 		text += delta
 	}
 	first, end := events[0].data, events[len(events)-2].data
-	if text != streamed || at(t, first, "message.usage.output_tokens") != 1.0 || at(t, first, "message.usage.cache_read_input_tokens") != 3.0 {
+	if text != streamed || at(t, first, "message.usage.output_tokens") != 1.0 ||
+		at(t, first, "message.usage.cache_read_input_tokens") != 3.0 {
 		t.Errorf("got %q, %s", text, first)
 	}
 	if at(t, end, "usage.output_tokens") != 5.0 || at(t, end, "delta.stop_reason") != "end_turn" {
@@ -170,13 +176,15 @@ func TestGeminiStream(t *testing.T) {
 	}
 	array := post(t, s, streamPath, body)
 	var elements []json.RawMessage
-	if err := json.Unmarshal([]byte(array.body), &elements); err != nil || array.header.Get("Content-Type") != "application/json; charset=UTF-8" {
+	if err := json.Unmarshal([]byte(array.body), &elements); err != nil ||
+		array.header.Get("Content-Type") != "application/json; charset=UTF-8" {
 		t.Fatalf("%v in %s", err, array.body)
 	}
 	if len(elements) != len(chunks) || len(chunks) != 4 {
 		t.Fatalf("%d elements and %d events", len(elements), len(chunks))
 	}
-	for _, all := range [][]string{chunks, {string(elements[0]), string(elements[1]), string(elements[2]), string(elements[3])}} {
+	for _, all := range [][]string{chunks, {string(elements[0]), string(elements[1]), string(elements[2]),
+		string(elements[3])}} {
 		text, used := "", any(nil)
 		for i, c := range all {
 			part, _ := at(t, c, "candidates.0.content.parts.0.text").(string)
@@ -196,7 +204,8 @@ func TestGenericStream(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, &simulator.Options{UsageField: "cost", OutputField: "out"})
 	events := streamOf(t, post(t, s, genericPath, `{"p":"simulate: output=5 size=2","stream":true,"max_tokens":3}`))
-	if len(events) != 4 || events[3].data != "[DONE]" || at(t, events[2].data, "cost.out") != 3.0 || at(t, events[1].data, "delta") != " lets" {
+	if len(events) != 4 || events[3].data != "[DONE]" || at(t, events[2].data, "cost.out") != 3.0 ||
+		at(t, events[1].data, "delta") != " lets" {
 		t.Errorf("got %q", events)
 	}
 }

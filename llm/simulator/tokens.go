@@ -96,7 +96,8 @@ func runeLength(text string) int {
 			break
 		}
 		next, _ := classOf(r)
-		if next != class || class == sign && r != first || class == letter && unicode.IsLower(last) && unicode.IsUpper(r) {
+		if next != class || class == sign && r != first || class == letter && unicode.IsLower(last) &&
+			unicode.IsUpper(r) {
 			break
 		}
 		n, last = n+size, r
@@ -139,8 +140,10 @@ func classOf(r rune) (c class, most int) {
 
 // words are what answers consist of. Each is one token, with the space before it.
 var words = [...]string{
-	"the", "gate", "lets", "some", "water", "pass", "and", "then", "closes", "again", "for", "a", "while", "until", "more", "of",
-	"it", "may", "flow", "down", "to", "field", "where", "every", "farmer", "has", "his", "share", "in", "turn", "by", "rule",
+	"the", "gate", "lets", "some", "water", "pass", "and", "then", "closes", "again", "for", "a", "while", "until",
+	"more", "of",
+	"it", "may", "flow", "down", "to", "field", "where", "every", "farmer", "has", "his", "share", "in", "turn", "by",
+	"rule",
 }
 
 // answerText returns the words from number first on, so many of them. Every word but number 0 has a

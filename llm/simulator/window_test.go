@@ -54,7 +54,8 @@ func drawLimit(t *rapid.T) Limit {
 		Name: "l", Dimension: Requests, Amount: rapid.Int64Range(0, 50).Draw(t, "amount"),
 		Window: rapid.SampledFrom([]Window{Rolling, Aligned, Day, Month, Bucket}).Draw(t, "window"),
 		Period: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 7 * time.Second}).Draw(t, "period"),
-		Zone:   rapid.SampledFrom([]string{"", Pacific, "Europe/Berlin", "America/Sao_Paulo", "Africa/Cairo"}).Draw(t, "zone"),
+		Zone: rapid.SampledFrom([]string{"", Pacific, "Europe/Berlin", "America/Sao_Paulo", "Africa/Cairo"}).Draw(t,
+			"zone"),
 	}
 	if l.Window == Bucket {
 		l.Burst = rapid.Int64Range(0, 60).Draw(t, "burst")
@@ -151,7 +152,8 @@ func TestReduce(t *testing.T) {
 		before := c.used(now)
 		c.reduce(now, e, back)
 		if got, want := c.used(now), max(0, before-min(back, first)); got != want {
-			t.Fatalf("%+v: used %d, want %d: %d of %d were given back after %v", l, got, want, back, first, now.Sub(begin))
+			t.Fatalf("%+v: used %d, want %d: %d of %d were given back after %v", l, got, want, back, first,
+				now.Sub(begin))
 		}
 	})
 }
@@ -202,7 +204,9 @@ func TestDaysInSpringAndAutumn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := windowEnd(Limit{Window: c.window}, zone, in).In(in.Location()); got.Format(time.RFC3339Nano) != mustUTC(t, c.end).In(in.Location()).Format(time.RFC3339Nano) {
+		if got := windowEnd(Limit{Window: c.window}, zone,
+			in).In(in.Location()); got.Format(time.RFC3339Nano) != mustUTC(t,
+			c.end).In(in.Location()).Format(time.RFC3339Nano) {
 			t.Errorf("the %s of %s in %s ends at %v, want %s", c.window, c.in, c.zone, got, c.end)
 		}
 	}

@@ -18,7 +18,8 @@ func TestTakesRefundsAndAdjusterAtOnce(t *testing.T) {
 	t.Parallel()
 	c, table := client(t, awstest.Dynalite(t))
 	const amount = 60
-	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{drawgate.RollingLimit("rph", amount, time.Hour)}}.Compile()
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{drawgate.RollingLimit("rph", amount,
+		time.Hour)}}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,8 @@ func TestTakesRefundsAndAdjusterAtOnce(t *testing.T) {
 		t.Fatal(err, out[0].Fail)
 	}
 	if used, want := out[0].States[0].Used, granted.Load()+charged.Load()-back.Load(); used != want {
-		t.Errorf("%d are used, want %d: %d granted, %d charged, %d given back", used, want, granted.Load(), charged.Load(), back.Load())
+		t.Errorf("%d are used, want %d: %d granted, %d charged, %d given back", used, want, granted.Load(),
+			charged.Load(), back.Load())
 	}
 	if n := granted.Load(); n > amount+back.Load() {
 		t.Errorf("%d of %d were granted, and only %d given back", n, amount, back.Load())

@@ -59,7 +59,8 @@ func newUpdate(table, key string) *update {
 	return &update{in: &dynamodb.UpdateItemInput{
 		TableName: &table, Key: primary(key), ReturnValues: types.ReturnValueAllNew,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		ExpressionAttributeNames:            map[string]string{}, ExpressionAttributeValues: map[string]types.AttributeValue{},
+		ExpressionAttributeNames:            map[string]string{},
+		ExpressionAttributeValues:           map[string]types.AttributeValue{},
 	}}
 }
 
@@ -150,7 +151,8 @@ func (s *Store) appending(l *line, a, first *attempt) *update {
 	u := s.begun(l, a, first)
 	u.grant(l, a)
 	if len(a.ops) > 0 {
-		u.set(entryPrefix+s.lane[len(lanePrefix):]+strconv.FormatInt(a.seq, 36), &types.AttributeValueMemberB{Value: a.entry})
+		u.set(entryPrefix+s.lane[len(lanePrefix):]+strconv.FormatInt(a.seq, 36),
+			&types.AttributeValueMemberB{Value: a.entry})
 		u.set(attrTokens, tokens(a.rec, a.plan))
 		u.set(TTLAttribute, num(ttl(l.image, a)))
 	}
@@ -355,7 +357,8 @@ func (s *Store) tokensFit(img *image, a *attempt) bool {
 		}
 		name := token(o.id)
 		v, there := img.tokens[name]
-		if len(seen) == mostIDs || slices.Contains(seen, name) || there != (o.kind != opTake) || there && v != tokenValue(o.grant) {
+		if len(seen) == mostIDs || slices.Contains(seen, name) || there != (o.kind != opTake) ||
+			there && v != tokenValue(o.grant) {
 			return false
 		}
 		seen = append(seen, name)

@@ -100,7 +100,8 @@ func (c *clock) learn(sent, received reading, date time.Time) error {
 	c.known, c.low, c.high, c.at = true, low, high, received
 	if ahead := received.wall - date.UnixMicro(); ahead < -maxSkew || ahead > maxSkew+1_000_000 {
 		c.known = false
-		return fmt.Errorf("%w: this machine's clock is %v off: set it, for example by NTP", errSkew, microseconds(ahead).Round(time.Second))
+		return fmt.Errorf("%w: this machine's clock is %v off: set it, for example by NTP", errSkew,
+			microseconds(ahead).Round(time.Second))
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func (c *badConn) carry(op string, send func() (*http.Response, error)) (*http.R
 		return send()
 	}
 	k := c.rng.IntN(4)
-	c.log("%s: %s", op, []string{"its answer is lost", "it arrives later", "it arrives, and again later", "it arrives twice"}[k])
+	c.log("%s: %s", op, []string{"its answer is lost", "it arrives later", "it arrives, and again later",
+		"it arrives twice"}[k])
 	switch k {
 	case 0: // the answer is lost
 		return loses(send)
@@ -203,7 +204,8 @@ func (h *history) reserve(s *dynamostore.Store) {
 	length := time.Duration(1+h.rng.Int64N(20)) * time.Second
 	r.end = r.at + length.Microseconds()
 	defer func() {
-		h.Logf("%d %p: reserve %s %x, %d units for %v: %v", h.now.Load(), s, r.id, uint64(r.grant), r.n, length, r.known)
+		h.Logf("%d %p: reserve %s %x, %d units for %v: %v", h.now.Load(), s, r.id, uint64(r.grant), r.n, length,
+			r.known)
 	}()
 	d, err := take(h.Context(), s, store.Take{ID: r.id, Grant: r.grant, Hold: length, Buckets: h.costs(r.n, 1)})
 	if errors.Is(err, store.ErrIDOpen) || errors.Is(err, store.ErrIDReused) || d.Replayed {
@@ -248,7 +250,8 @@ func (h *history) renew(s *dynamostore.Store) {
 	}
 	r := h.holds[h.rng.IntN(len(h.holds))]
 	length := time.Duration(1+h.rng.Int64N(30)) * time.Second
-	o, err := settle(h.Context(), s, store.Settlement{Op: store.OpRenew, ID: r.id, Grant: r.grant, Hold: length, Buckets: h.costs(0, 0)})
+	o, err := settle(h.Context(), s, store.Settlement{Op: store.OpRenew, ID: r.id, Grant: r.grant, Hold: length,
+		Buckets: h.costs(0, 0)})
 	h.Logf("%d %p: renew %s %x for %v: gone %t, %v", h.now.Load(), s, r.id, uint64(r.grant), length, o.Gone, err)
 	if err == nil && !o.Gone {
 		if r.settled {
@@ -260,7 +263,8 @@ func (h *history) renew(s *dynamostore.Store) {
 
 func (h *history) pause(s *dynamostore.Store) {
 	length := time.Duration(1+h.rng.Int64N(5)) * time.Second
-	if _, err := settle(h.Context(), s, store.Settlement{Op: store.OpPause, Hold: length, Buckets: h.costs(0, 0)}); err == nil {
+	if _, err := settle(h.Context(), s, store.Settlement{Op: store.OpPause, Hold: length,
+		Buckets: h.costs(0, 0)}); err == nil {
 		h.paused = max(h.paused, h.now.Load()+length.Microseconds())
 	}
 }
@@ -287,7 +291,8 @@ func (h *history) check() {
 		}
 	}
 	if sum > historyAmount || slots > historySlots {
-		h.Errorf("%d units within the window and %d slots are granted, at most %d and %d are allowed", sum, slots, historyAmount, historySlots)
+		h.Errorf("%d units within the window and %d slots are granted, at most %d and %d are allowed", sum, slots,
+			historyAmount, historySlots)
 	}
 	if h.rng.IntN(10) > 0 {
 		return
@@ -298,7 +303,8 @@ func (h *history) check() {
 		h.Fatal(err, st[0].Fail)
 	}
 	if used := st[0].States[2].Used; used < all || used > all+h.maybe {
-		h.Errorf("%d units were granted, and of %d it is unknown; %d are in the item: each must count exactly once", all, h.maybe, used)
+		h.Errorf("%d units were granted, and of %d it is unknown; %d are in the item: each must count exactly once",
+			all, h.maybe, used)
 	}
 }
 
@@ -349,11 +355,13 @@ func TestRefusalBesideAGrant(t *testing.T) {
 	if d, err := takeOf(t.Context(), b, plan, "k", 1); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if o, err := settle(t.Context(), a, store.Settlement{Op: store.OpCancel, ID: "id", Grant: 7, Buckets: bucketsOf(plan, 0, "k")}); err != nil || o.Gone {
+	if o, err := settle(t.Context(), a, store.Settlement{Op: store.OpCancel, ID: "id", Grant: 7,
+		Buckets: bucketsOf(plan, 0, "k")}); err != nil || o.Gone {
 		t.Fatal(o, err)
 	}
 	out := make([]store.Verdict, 2)
-	if err := b.Take(t.Context(), []store.Take{{Buckets: bucketsOf(plan, 1, "k")}, {Buckets: bucketsOf(plan, 5, "k")}}, out); err != nil || !out[0].Allowed || !out[1].Allowed {
+	if err := b.Take(t.Context(), []store.Take{{Buckets: bucketsOf(plan, 1, "k")}, {Buckets: bucketsOf(plan, 5, "k")}},
+		out); err != nil || !out[0].Allowed || !out[1].Allowed {
 		t.Errorf("1 and 5 of 9: allowed %t and %t, %v", out[0].Allowed, out[1].Allowed, err)
 	}
 }
@@ -366,14 +374,16 @@ func TestTwoVersionsInABatch(t *testing.T) {
 	t.Parallel()
 	a, b := contestedStores(t, direct)
 	first := planOf(t, 10)
-	second, err := store.Policy{Name: first.Name(), Limits: append(slices.Clone(first.Policy().Limits), store.Limit{Name: "more", Kind: drawgate.Rolling, Amount: 9, Window: time.Hour})}.Compile()
+	second, err := store.Policy{Name: first.Name(), Limits: append(slices.Clone(first.Policy().Limits),
+		store.Limit{Name: "more", Kind: drawgate.Rolling, Amount: 9, Window: time.Hour})}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := make([]store.Verdict, 2)
 	two := bucketsOf(second, 1, "k")
 	two[0].N[1] = 1
-	if err := a.Take(t.Context(), []store.Take{{Buckets: bucketsOf(first, 11, "k")}, {Buckets: two}}, out); err != nil || out[0].Allowed || !out[1].Allowed {
+	if err := a.Take(t.Context(), []store.Take{{Buckets: bucketsOf(first, 11, "k")}, {Buckets: two}},
+		out); err != nil || out[0].Allowed || !out[1].Allowed {
 		t.Fatal(err, out[0].Allowed, out[1].Allowed)
 	}
 	for i, s := range []*dynamostore.Store{a, b, a, b} {
@@ -401,9 +411,11 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, err
 	}
-	operators := strings.Count(in.ConditionExpression, "=") + strings.Count(in.ConditionExpression, "<") + strings.Count(in.ConditionExpression, "not_exists") + strings.Count(in.ConditionExpression, "AND")
+	operators := strings.Count(in.ConditionExpression, "=") + strings.Count(in.ConditionExpression, "<") +
+		strings.Count(in.ConditionExpression, "not_exists") + strings.Count(in.ConditionExpression, "AND")
 	if max(len(in.UpdateExpression), len(in.ConditionExpression)) > 4096 || operators > 300 {
-		return answer(r, http.StatusBadRequest, exception("ValidationException", "Expression size has exceeded the maximum allowed size")), nil
+		return answer(r, http.StatusBadRequest, exception("ValidationException",
+			"Expression size has exceeded the maximum allowed size")), nil
 	}
 	r = r.Clone(r.Context())
 	r.Body = io.NopCloser(strings.NewReader(string(body)))
@@ -420,8 +432,10 @@ func TestManyReservationsAtOnce(t *testing.T) {
 	const many = 300
 	takes, ends := make([]store.Take, many), make([]store.Settlement, many)
 	for i := range takes {
-		takes[i] = store.Take{ID: fmt.Sprint(i), Grant: store.Grant(i + 1), Hold: time.Hour, Buckets: bucketsOf(plan, 2, "k")}
-		ends[i] = store.Settlement{ID: takes[i].ID, Grant: takes[i].Grant, Op: store.OpSettle, Buckets: bucketsOf(plan, 1, "k")}
+		takes[i] = store.Take{ID: fmt.Sprint(i), Grant: store.Grant(i + 1), Hold: time.Hour,
+			Buckets: bucketsOf(plan, 2, "k")}
+		ends[i] = store.Settlement{ID: takes[i].ID, Grant: takes[i].Grant, Op: store.OpSettle,
+			Buckets: bucketsOf(plan, 1, "k")}
 	}
 	for round, n := range []int{1, 50, 150, many} {
 		for i := range takes {

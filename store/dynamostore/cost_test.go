@@ -26,42 +26,44 @@ type meter struct {
 // options let a client's answers have the capacity that they consumed.
 func (m *meter) options(o *dynamodb.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
-		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("meter", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
-			switch p := in.Parameters.(type) {
-			case *dynamodb.GetItemInput:
-				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-			case *dynamodb.PutItemInput:
-				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-			case *dynamodb.UpdateItemInput:
-				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-			}
-			out, meta, err := next.HandleInitialize(ctx, in)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			switch r := out.Result.(type) {
-			case *dynamodb.GetItemOutput:
-				m.reads++
-				if err != nil {
-					return out, meta, err
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("meter",
+			func(ctx context.Context, in middleware.InitializeInput,
+				next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+				switch p := in.Parameters.(type) {
+				case *dynamodb.GetItemInput:
+					p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+				case *dynamodb.PutItemInput:
+					p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+				case *dynamodb.UpdateItemInput:
+					p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
 				}
-				m.readCapacity += *r.ConsumedCapacity.CapacityUnits
-			case *dynamodb.PutItemOutput:
-				m.writes++
-				if err != nil { // DynamoDB charges a write whose condition failed, but does not say so
-					m.writeCapacity++
-					return out, meta, err
+				out, meta, err := next.HandleInitialize(ctx, in)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				switch r := out.Result.(type) {
+				case *dynamodb.GetItemOutput:
+					m.reads++
+					if err != nil {
+						return out, meta, err
+					}
+					m.readCapacity += *r.ConsumedCapacity.CapacityUnits
+				case *dynamodb.PutItemOutput:
+					m.writes++
+					if err != nil { // DynamoDB charges a write whose condition failed, but does not say so
+						m.writeCapacity++
+						return out, meta, err
+					}
+					m.writeCapacity += *r.ConsumedCapacity.CapacityUnits
+				case *dynamodb.UpdateItemOutput:
+					m.writes++
+					if err != nil {
+						m.writeCapacity++
+						return out, meta, err
+					}
+					m.writeCapacity += *r.ConsumedCapacity.CapacityUnits
 				}
-				m.writeCapacity += *r.ConsumedCapacity.CapacityUnits
-			case *dynamodb.UpdateItemOutput:
-				m.writes++
-				if err != nil {
-					m.writeCapacity++
-					return out, meta, err
-				}
-				m.writeCapacity += *r.ConsumedCapacity.CapacityUnits
-			}
-			return out, meta, err
-		}), middleware.After)
+				return out, meta, err
+			}), middleware.After)
 	})
 }
 
@@ -117,7 +119,8 @@ func TestCostOfADecision(t *testing.T) {
 	}
 	take := func(l *drawgate.Limiter) func() (bool, error) {
 		return func() (bool, error) {
-			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Key: "k", Costs: []store.Cost{drawgate.Requests(1), drawgate.Tokens(1000)}}}})
+			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Key: "k",
+				Costs: []store.Cost{drawgate.Requests(1), drawgate.Tokens(1000)}}}})
 			return d.Allowed, err
 		}
 	}
@@ -129,10 +132,14 @@ func TestCostOfADecision(t *testing.T) {
 		res, err = other.Reserve(t.Context(), "k", time.Minute, drawgate.Requests(1), drawgate.Tokens(1000))
 		return err == nil, err
 	}, true)
-	step("its settlement", cost{0, 1, 0, 1}, func() (bool, error) { return true, res.Settle(t.Context(), drawgate.Tokens(10)) }, true)
+	step("its settlement", cost{0, 1, 0, 1}, func() (bool, error) {
+		return true,
+			res.Settle(t.Context(), drawgate.Tokens(10))
+	}, true)
 	step("the last take that fits", cost{0, 1, 0, 1}, take(other), true)
 	step("a refusal", cost{1, 0, 1, 0}, take(other), false)
-	step("a status", cost{1, 0, 1, 0}, func() (bool, error) { _, err := l.Status(t.Context(), "k"); return true, err }, true)
+	step("a status", cost{1, 0, 1, 0}, func() (bool, error) { _, err := l.Status(t.Context(), "k"); return true, err },
+		true)
 	// It tries a write. AWS returns the item with the failure, which saves the read.
 	step("a refusal of another process, by an old image", cost{1, 1, 1, 1}, take(l), false)
 }
@@ -142,11 +149,13 @@ func TestCostOfALargeItem(t *testing.T) {
 	server := awstest.Dynalite(t)
 	c, name := client(t, server)
 	m := &meter{}
-	s := dynamostore.NewWithError(dynamodb.New(c.Options(), m.options), name, &dynamostore.Options{Prefix: prefix()}, 0, 0)
+	s := dynamostore.NewWithError(dynamodb.New(c.Options(), m.options), name, &dynamostore.Options{Prefix: prefix()}, 0,
+		0)
 	t.Cleanup(func() { _ = s.Close() })
 	limit := drawgate.RollingLimit("rpm", 1_000_000, 24*time.Hour)
 	limit.Precision = drawgate.Exact
-	l, err := drawgate.New(s, drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limit}}, &drawgate.Options{StoreTimeout: -1})
+	l, err := drawgate.New(s, drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limit}},
+		&drawgate.Options{StoreTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,8 @@ func waitAndRetry(t *testing.T, c *cloud, prefix string) {
 			attempts = append(attempts, at)
 		}
 	}
-	if len(attempts) != 4 || attempts[0] != 0 || attempts[1] != 2*time.Second || attempts[2] != 6*time.Second || attempts[3] != 14*time.Second {
+	if len(attempts) != 4 || attempts[0] != 0 || attempts[1] != 2*time.Second || attempts[2] != 6*time.Second ||
+		attempts[3] != 14*time.Second {
 		t.Errorf("it asked at %v", attempts)
 	}
 }
@@ -143,7 +144,8 @@ func preventRaces(t *testing.T, c *cloud, prefix string) {
 		t.Fatalf("the two were allowed: %v, %v", decisions[0].Allowed, decisions[1].Allowed)
 	}
 	if winner.conflicts() != 0 || loser.conflicts() != 1 {
-		t.Errorf("%d conflicts of the winner and %d of the other one, want 0 and 1", winner.conflicts(), loser.conflicts())
+		t.Errorf("%d conflicts of the winner and %d of the other one, want 0 and 1", winner.conflicts(),
+			loser.conflicts())
 	}
 	puts := loser.wire.sent("PutItem")
 	if last := puts[len(puts)-1]; !strings.Contains(last.refusal, "ConditionalCheckFailedException") {
@@ -160,7 +162,8 @@ func preventRaces(t *testing.T, c *cloud, prefix string) {
 	}
 	both.Wait()
 	if !decisions[0].Allowed || !decisions[1].Allowed || a.conflicts()+b.conflicts() != 2 {
-		t.Errorf("allowed %v and %v, with %d conflicts in all, want 2", decisions[0].Allowed, decisions[1].Allowed, a.conflicts()+b.conflicts())
+		t.Errorf("allowed %v and %v, with %d conflicts in all, want 2", decisions[0].Allowed, decisions[1].Allowed,
+			a.conflicts()+b.conflicts())
 	}
 	if left := a.left(); left[tpm] != 250_000-2*3_750 || left[rpm] != 3 {
 		t.Errorf("%v remain after two more", left)
@@ -258,7 +261,8 @@ func dailyLimit(t *testing.T, c *cloud, prefix string) {
 	midnight := time.Date(2000, 1, 1, 8, 0, 0, 0, time.UTC) // in California
 	d := a.acquire(1_000)
 	refused, ok := errors.AsType[*drawgate.LimitedError](d.Err())
-	if d.Allowed || !ok || refused.Limit != "rpd" || !refused.ResetAt.Equal(midnight) || !strings.Contains(refused.Error(), "2000-01-01T08:00:00Z") {
+	if d.Allowed || !ok || refused.Limit != "rpd" || !refused.ResetAt.Equal(midnight) ||
+		!strings.Contains(refused.Error(), "2000-01-01T08:00:00Z") {
 		t.Fatalf("request 25: allowed %v, %v; want a refusal until %v", d.Allowed, d.Err(), midnight)
 	}
 	time.Sleep(time.Until(midnight) - time.Microsecond)
@@ -304,8 +308,10 @@ func firstUse(t *testing.T, c *cloud, prefix string) {
 	if life := time.Until(r.ttl); life < 7*24*time.Hour || life > 9*24*time.Hour {
 		t.Errorf("the item lives for %v, want 7 days and what still counts of the day", life)
 	}
-	ttl, err := c.admin.DescribeTimeToLive(t.Context(), &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(quotas)})
-	if err != nil || ttl.TimeToLiveDescription.TimeToLiveStatus != types.TimeToLiveStatusEnabled || *ttl.TimeToLiveDescription.AttributeName != dynamostore.TTLAttribute {
+	ttl, err := c.admin.DescribeTimeToLive(t.Context(),
+		&dynamodb.DescribeTimeToLiveInput{TableName: aws.String(quotas)})
+	if err != nil || ttl.TimeToLiveDescription.TimeToLiveStatus != types.TimeToLiveStatusEnabled ||
+		*ttl.TimeToLiveDescription.AttributeName != dynamostore.TTLAttribute {
 		t.Errorf("the table does not delete what has expired: %+v, %v", ttl, err)
 	}
 }
@@ -364,7 +370,8 @@ func cleanUp(t *testing.T, c *cloud, prefix string) {
 	}
 	// It is the TTL that makes it absent: units that still count are forgotten when it is over.
 	_, err := c.admin.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
-		TableName: aws.String(quotas), Key: a.key(), UpdateExpression: aws.String("SET #ttl = :over"), ExpressionAttributeNames: map[string]string{"#ttl": dynamostore.TTLAttribute},
+		TableName: aws.String(quotas), Key: a.key(), UpdateExpression: aws.String("SET #ttl = :over"),
+		ExpressionAttributeNames:  map[string]string{"#ttl": dynamostore.TTLAttribute},
 		ExpressionAttributeValues: map[string]types.AttributeValue{":over": &types.AttributeValueMemberN{Value: "1"}},
 	})
 	if err != nil {
@@ -375,7 +382,8 @@ func cleanUp(t *testing.T, c *cloud, prefix string) {
 	}
 	// The service deletes it, and the next use makes a bucket of its own.
 	before := a.row().bucket
-	if _, err := c.admin.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String(quotas), Key: a.key()}); err != nil {
+	if _, err := c.admin.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String(quotas),
+		Key: a.key()}); err != nil {
 		t.Fatal(err)
 	}
 	b.must(1_000) // which knows the old item

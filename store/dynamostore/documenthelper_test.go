@@ -84,7 +84,8 @@ func (c *cloud) newTopic(t *testing.T) *topic {
 	out, err := p.client.CreateTopic(t.Context(), &sns.CreateTopicInput{Name: aws.String("operators")})
 	if err == nil {
 		p.arn = *out.TopicArn
-		_, err = p.client.Subscribe(t.Context(), &sns.SubscribeInput{TopicArn: &p.arn, Protocol: aws.String("http"), Endpoint: &s.URL})
+		_, err = p.client.Subscribe(t.Context(), &sns.SubscribeInput{TopicArn: &p.arn, Protocol: aws.String("http"),
+			Endpoint: &s.URL})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +357,8 @@ func (in *instance) key() map[string]types.AttributeValue {
 // row reads the bucket in the table; nil: there is none.
 func (in *instance) row() *row {
 	in.t.Helper()
-	out, err := in.cloud.admin.GetItem(in.t.Context(), &dynamodb.GetItemInput{TableName: aws.String(quotas), Key: in.key(), ConsistentRead: aws.Bool(true)})
+	out, err := in.cloud.admin.GetItem(in.t.Context(), &dynamodb.GetItemInput{TableName: aws.String(quotas),
+		Key: in.key(), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		in.t.Fatal(err)
 	}
@@ -371,7 +373,8 @@ func (in *instance) row() *row {
 		return n
 	}
 	r := &row{
-		tokens: map[string]int64{}, refilled: time.UnixMilli(number(out.Item["lastRefillTimestamp"])), ttl: time.Unix(number(out.Item[dynamostore.TTLAttribute]), 0),
+		tokens: map[string]int64{}, refilled: time.UnixMilli(number(out.Item["lastRefillTimestamp"])),
+		ttl:    time.Unix(number(out.Item[dynamostore.TTLAttribute]), 0),
 		writes: number(out.Item["writes"]), bucket: number(out.Item["life"]),
 	}
 	for name, v := range out.Item["tokens"].(*types.AttributeValueMemberM).Value {
@@ -387,7 +390,8 @@ type metricReader func(metric string, unit cwtypes.StandardUnit, dimensions ...s
 func (c *cloud) metrics(t *testing.T, namespace string) (*cw.Metrics, metricReader) {
 	t.Helper()
 	client := cloudwatch.New(cloudwatch.Options{
-		Region: "eu-central-1", BaseEndpoint: &c.url, DisableRequestCompression: true, HTTPClient: &http.Client{Transport: c.out}, Credentials: anybody,
+		Region: "eu-central-1", BaseEndpoint: &c.url, DisableRequestCompression: true,
+		HTTPClient: &http.Client{Transport: c.out}, Credentials: anybody,
 	}, func(o *cloudwatch.Options) { o.Protocol = awsquery.New(schemas.GraniteServiceVersion20100801) }) // the one that moto knows
 	m, err := cw.New(&cw.Options{Put: client, Namespace: namespace, Interval: -1})
 	if err != nil {
@@ -401,8 +405,10 @@ func (c *cloud) metrics(t *testing.T, namespace string) (*cw.Metrics, metricRead
 			t.Fatal(err)
 		}
 		in := &cloudwatch.GetMetricStatisticsInput{
-			Namespace: &namespace, MetricName: &metric, Unit: unit, Period: aws.Int32(24 * 3600), StartTime: aws.Time(began.Add(-time.Hour)), EndTime: aws.Time(time.Now().Add(time.Hour)),
-			Statistics: []cwtypes.Statistic{cwtypes.StatisticSum, cwtypes.StatisticSampleCount, cwtypes.StatisticMinimum, cwtypes.StatisticMaximum},
+			Namespace: &namespace, MetricName: &metric, Unit: unit, Period: aws.Int32(24 * 3600),
+			StartTime: aws.Time(began.Add(-time.Hour)), EndTime: aws.Time(time.Now().Add(time.Hour)),
+			Statistics: []cwtypes.Statistic{cwtypes.StatisticSum, cwtypes.StatisticSampleCount,
+				cwtypes.StatisticMinimum, cwtypes.StatisticMaximum},
 		}
 		for i := 0; i < len(dimensions); i += 2 {
 			in.Dimensions = append(in.Dimensions, cwtypes.Dimension{Name: &dimensions[i], Value: &dimensions[i+1]})

@@ -38,10 +38,12 @@ func complianceMetrics(t *testing.T, c *cloud, prefix string) {
 	} {
 		dims := []string{"BucketType", bucket, "Policy", policy}
 		if d := in.metric(cw.TokensAcquired, count, dims...); *d.Sum != want.acquired || *d.SampleCount != 2 {
-			t.Errorf("%s of %s: %v in %v acquisitions, want %v in 2", cw.TokensAcquired, bucket, *d.Sum, *d.SampleCount, want.acquired)
+			t.Errorf("%s of %s: %v in %v acquisitions, want %v in 2", cw.TokensAcquired, bucket, *d.Sum, *d.SampleCount,
+				want.acquired)
 		}
 		if d := in.metric(cw.TokensAvailable, count, dims...); *d.Minimum != want.least || *d.SampleCount != 3 {
-			t.Errorf("%s of %s: at least %v in %v decisions, want %v in 3", cw.TokensAvailable, bucket, *d.Minimum, *d.SampleCount, want.least)
+			t.Errorf("%s of %s: at least %v in %v decisions, want %v in 3", cw.TokensAvailable, bucket, *d.Minimum,
+				*d.SampleCount, want.least)
 		}
 		if d := in.metric(cw.AcquisitionFailures, count, dims...); *d.Sum != want.refused {
 			t.Errorf("%s of %s: %v, want %v", cw.AcquisitionFailures, bucket, *d.Sum, want.refused)
@@ -79,7 +81,8 @@ func coordinatorPerformance(t *testing.T, c *cloud, prefix string) {
 	} {
 		d := a.metric(name, want.unit)
 		if *d.SampleCount != want.n || *d.Sum != want.sum || *d.Minimum != want.least || *d.Maximum != want.most {
-			t.Errorf("%s: %v values, sum %v, %v to %v; want %+v", name, *d.SampleCount, *d.Sum, *d.Minimum, *d.Maximum, want)
+			t.Errorf("%s: %v values, sum %v, %v to %v; want %+v", name, *d.SampleCount, *d.Sum, *d.Minimum, *d.Maximum,
+				want)
 		}
 	}
 }
@@ -117,7 +120,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // translate calls the provider, and returns the status of the answer.
 func translate(t *testing.T, sdk *http.Client) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:generateContent",
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		"https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:generateContent",
 		strings.NewReader(`{"contents":[{"parts":[{"text":"Translate this chunk."}]}]}`))
 	if err != nil {
 		t.Error(err)
@@ -158,8 +162,10 @@ func alertOnViolations(t *testing.T, c *cloud, prefix string) {
 	}
 	defer func() { _ = lim.Close() }()
 	release := make(chan struct{})
-	calls := outbound.New(outbound.PerModel(project, lim), &outbound.Options{Upstream: "gemini", Observer: outbound.Join(rec.Observer(), m.Outbound())})
-	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.Gemini(), &outbound.TransportOptions{Base: provider(t, release)})}
+	calls := outbound.New(outbound.PerModel(project, lim), &outbound.Options{Upstream: "gemini",
+		Observer: outbound.Join(rec.Observer(), m.Outbound())})
+	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.Gemini(),
+		&outbound.TransportOptions{Base: provider(t, release)})}
 
 	if code := translate(t, sdk); code != http.StatusOK {
 		t.Fatalf("got %d", code)
@@ -190,7 +196,9 @@ func alertOnViolations(t *testing.T, c *cloud, prefix string) {
 	if err := json.Unmarshal([]byte(n.Message), &got); err != nil {
 		t.Fatalf("%v: %s", err, n.Message)
 	}
-	if n.Type != "Notification" || n.TopicArn != c.topic.arn || !strings.HasPrefix(n.Subject, "Drawgate: gemini refused a call of gemini-2.5-pro") || got.Severity != api.SeverityError {
+	if n.Type != "Notification" || n.TopicArn != c.topic.arn ||
+		!strings.HasPrefix(n.Subject, "Drawgate: gemini refused a call of gemini-2.5-pro") ||
+		got.Severity != api.SeverityError {
 		t.Errorf("the notification is %+v", n)
 	}
 	if !got.At.Equal(at) {

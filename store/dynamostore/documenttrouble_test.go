@@ -151,7 +151,8 @@ func throttling(t *testing.T, c *cloud, prefix string) {
 	in.mu.Lock()
 	call := in.calls[len(in.calls)-1]
 	in.mu.Unlock()
-	if call.Op != "take" || call.Attempts != 5 || call.Throttled != 5 || !errors.Is(call.Err, dynamostore.ErrThrottled) {
+	if call.Op != "take" || call.Attempts != 5 || call.Throttled != 5 ||
+		!errors.Is(call.Err, dynamostore.ErrThrottled) {
 		t.Fatalf("the call was %+v, want 5 attempts", call)
 	}
 	sent := in.wire.sent("")[before:][:5] // what follows is for the charge of what the fallback admitted
@@ -221,7 +222,8 @@ func transientErrors(t *testing.T, c *cloud, prefix string) {
 		t.Errorf("%d requests of the day are used, want %d", got, want)
 	}
 	slices.Sort(pauses)
-	if first, last := pauses[0], pauses[len(pauses)-1]; first < 10*time.Millisecond || last > 20*time.Millisecond || first == last {
+	if first, last := pauses[0], pauses[len(pauses)-1]; first < 10*time.Millisecond || last > 20*time.Millisecond ||
+		first == last {
 		t.Errorf("the pauses before the retries are %v, want 10 to 20 ms, at random", pauses)
 	}
 	if st := in.guard.State(); st.Unavailable || st.Decided != 0 {

@@ -88,7 +88,8 @@ func on(t *testing.T, server *awstest.Server, n network, clock func() int64) (ba
 
 func bucketsOf(plan *store.Plan, n int64, names ...string) (list []store.BucketCost) {
 	for _, name := range names {
-		list = append(list, store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan, N: store.Amounts{n}})
+		list = append(list, store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan,
+			N: store.Amounts{n}})
 	}
 	return list
 }
@@ -127,7 +128,8 @@ func TestProxyRepeatsWrites(t *testing.T) {
 	if u := used(t, good, plan, "k"); u != 30 {
 		t.Errorf("%d used, want 30", u)
 	}
-	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund, Buckets: bucketsOf(plan, 10, "k")}); err != nil {
+	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund,
+		Buckets: bucketsOf(plan, 10, "k")}); err != nil {
 		t.Fatal(o, err)
 	}
 	if u := used(t, good, plan, "k"); u != 20 {
@@ -167,7 +169,9 @@ func TestMarkIsForgotten(t *testing.T) {
 	for range 5 {
 		takeGood()
 	}
-	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund, Buckets: bucketsOf(plan, 10, "k")}); !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
+	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund,
+		Buckets: bucketsOf(plan, 10, "k")}); !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
+		errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("the refund: %+v, %v, want an unknown outcome", o, err)
 	}
 	if u := used(t, good, plan, "k"); u != 50 {
@@ -193,7 +197,8 @@ func TestSuspendedAndAnswerLost(t *testing.T) {
 		return loses(send)
 	}
 	bad, good := on(t, empty(t), asleep, now.Load)
-	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling, Amount: 10, Window: 11 * time.Second}}}.Compile()
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling, Amount: 10,
+		Window: 11 * time.Second}}}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +225,8 @@ func TestUndoFails(t *testing.T) {
 	t.Parallel()
 	bad, good := on(t, empty(t), throttledAfter(1), nil)
 	plan := planOf(t, 100)
-	_, err := take(t.Context(), bad, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 10, "a", "b")})
+	_, err := take(t.Context(), bad, store.Take{ID: "id", Grant: 7, Hold: time.Hour,
+		Buckets: bucketsOf(plan, 10, "a", "b")})
 	if u := used(t, good, plan, "a"); u == 10 && errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("%d units are reserved, but the error says that nothing was done: %v", u, err)
 	}
@@ -263,7 +269,8 @@ func TestPartOfASettlement(t *testing.T) {
 		t.Fatal(d, err)
 	}
 	_, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund, Buckets: buckets})
-	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); a+b != 10 || err == nil || errors.Is(err, store.ErrNothingDone) {
+	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); a+b != 10 || err == nil ||
+		errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("%d and %d units are used; the error is %v", a, b, err)
 	}
 }
@@ -280,8 +287,10 @@ func TestDeadlineOfSeveralBuckets(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := take(ctx, s, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(planOf(t, 100), 10, "a", "b")})
-		if took := time.Since(began); took > time.Second || !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
+		_, err := take(ctx, s, store.Take{ID: "id", Grant: 7, Hold: time.Hour,
+			Buckets: bucketsOf(planOf(t, 100), 10, "a", "b")})
+		if took := time.Since(began); took > time.Second || !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
+			errors.Is(err, store.ErrNothingDone) {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
@@ -308,7 +317,8 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSlowAnswersAreNotMisconfiguration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := dynamostore.New(through(&awstest.Server{URL: "http://x"}, hanging{slow: 1500 * time.Millisecond}), "drawgate", nil)
+		s := dynamostore.New(through(&awstest.Server{URL: "http://x"}, hanging{slow: 1500 * time.Millisecond}),
+			"drawgate", nil)
 		defer func() { _ = s.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -317,7 +327,8 @@ func TestSlowAnswersAreNotMisconfiguration(t *testing.T) {
 			t.Errorf("a take: %v", err)
 		}
 		out := make([]store.State, 1)
-		if err := errors.Join(s.Peek(ctx, bucketsOf(planOf(t, 100), 1, "k"), 0, out), out[0].Fail); errors.Is(err, dynamostore.ErrMisconfigured) {
+		if err := errors.Join(s.Peek(ctx, bucketsOf(planOf(t, 100), 1, "k"), 0, out), out[0].Fail); errors.Is(err,
+			dynamostore.ErrMisconfigured) {
 			t.Errorf("a peek: %v", err)
 		}
 	})
@@ -350,7 +361,8 @@ func TestRacingSettlements(t *testing.T) {
 		}
 		return resp, err
 	}, nil)
-	if d, err := take(t.Context(), good, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucketsOf(plan, 10, "a", "b")}); err != nil || !d.Allowed {
+	if d, err := take(t.Context(), good, store.Take{ID: "id", Grant: 7, Hold: time.Hour,
+		Buckets: bucketsOf(plan, 10, "a", "b")}); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	o, err := settle(t.Context(), bad, end)
@@ -401,7 +413,8 @@ func TestCallersGiveUp(t *testing.T) {
 		conn := &faulty{next: direct, lose: 0.1, throttle: 0.1}
 		var calls atomic.Int64
 		var cancels sync.Map // by number of the call before which the caller gives up
-		s := dynamostore.New(through(server, network(func(_ string, send func() (*http.Response, error)) (*http.Response, error) {
+		s := dynamostore.New(through(server, network(func(_ string,
+			send func() (*http.Response, error)) (*http.Response, error) {
 			if cancel, ok := cancels.LoadAndDelete(calls.Add(1)); ok {
 				cancel.(context.CancelFunc)()
 			}

@@ -86,8 +86,10 @@ var (
 // opts may be nil.
 func New(client *dynamodb.Client, table string, opts *Options) *Store {
 	s := &Store{
-		client: client, table: table, prefix: "drawgate", logger: slog.New(slog.DiscardHandler), clock: newClock(), lane: lanePrefix + store.NewGrant().String()[:8],
-		lines: map[string]*line{}, plans: map[planKey]*store.Plan{}, texts: map[*store.Plan]string{}, stored: map[string]*store.Plan{},
+		client: client, table: table, prefix: "drawgate", logger: slog.New(slog.DiscardHandler), clock: newClock(),
+		lane:  lanePrefix + store.NewGrant().String()[:8],
+		lines: map[string]*line{}, plans: map[planKey]*store.Plan{}, texts: map[*store.Plan]string{},
+		stored: map[string]*store.Plan{},
 	}
 	if opts != nil && opts.Prefix != "" {
 		s.prefix = opts.Prefix
@@ -244,7 +246,8 @@ func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	defer s.calls.Done()
 	for _, k := range keys {
 		key, _ := storekey.Format(s.prefix, k)
-		if _, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &s.table, Key: primary(key)}, plainBody); err != nil {
+		if _, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &s.table, Key: primary(key)},
+			plainBody); err != nil {
 			return failure("reset", s.explain(err))
 		}
 	}

@@ -47,8 +47,9 @@ func TestEditedItems(t *testing.T) {
 		"an attribute of their own": {func(i item) { i["comment"] = text }, ""},
 		"a later ttl":               {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: fmt.Sprint(time.Now().Unix() + 1e8)} }, ""},
 		"ttl of another type":       {func(i item) { i["ttl"] = text }, edited},
-		"ttl with a fraction":       {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: "4000000000.5"} }, edited},
-		"no ttl":                    {func(i item) { delete(i, "ttl") }, edited},
+		"ttl with a fraction": {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: "4000000000.5"} },
+			edited},
+		"no ttl": {func(i item) { delete(i, "ttl") }, edited},
 		"a byte of the record": {func(i item) {
 			b := i["record"].(*types.AttributeValueMemberB).Value
 			b[len(b)/2] ^= 1
@@ -88,7 +89,8 @@ func TestEditedItems(t *testing.T) {
 			id, _ := storekey.Format(opts.Prefix, k)
 			key := item{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: id}}
 			get := func() item {
-				out, err := c.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("drawgate"), Key: key, ConsistentRead: aws.Bool(true)})
+				out, err := c.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("drawgate"), Key: key,
+					ConsistentRead: aws.Bool(true)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -97,7 +99,8 @@ func TestEditedItems(t *testing.T) {
 			kept := get()
 			edit.change(kept)
 			kept[dynamostore.KeyAttribute] = key[dynamostore.KeyAttribute]
-			if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("drawgate"), Item: kept}); err != nil {
+			if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("drawgate"),
+				Item: kept}); err != nil {
 				t.Fatal(err)
 			}
 			s := open()
@@ -122,7 +125,8 @@ func TestEditedItems(t *testing.T) {
 			g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
 			defer func() { _ = g.Close() }()
 			if d, err := takeOf(t.Context(), g, plan, "SECRET", 1); err != nil || !d.Fallback || g.State().Unavailable {
-				t.Errorf("behind a guard: by the fallback %v, unavailable %v, %v", d.Fallback, g.State().Unavailable, err)
+				t.Errorf("behind a guard: by the fallback %v, unavailable %v, %v", d.Fallback, g.State().Unavailable,
+					err)
 			}
 			if err := s.Reset(t.Context(), []store.Key{k}); err != nil {
 				t.Fatal(err)
@@ -137,7 +141,8 @@ func TestEditedItems(t *testing.T) {
 func wantEdited(t *testing.T, err error, says string) {
 	t.Helper()
 	se, ok := errors.AsType[*store.Error](err)
-	if !ok || se.Fault != store.FaultBucket || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "SECRET") {
+	if !ok || se.Fault != store.FaultBucket || !strings.Contains(err.Error(), says) ||
+		strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("got %v, want a failure of the bucket that says what to do", err)
 	}
 }

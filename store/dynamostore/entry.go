@@ -221,7 +221,10 @@ func (img *image) ordered() ([]*entry, error) {
 		}
 		list = append(list, e)
 	}
-	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.after, b.after)) })
+	slices.SortStableFunc(list, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.at, b.at),
+			cmp.Compare(a.after, b.after))
+	})
 	return list, nil
 }
 
@@ -252,7 +255,8 @@ func (s *Store) limitsOf(p *store.Plan) string {
 	}
 	var list []limit
 	for _, l := range p.Policy().Limits {
-		list = append(list, limit{l.Name, l.Unit, l.Kind, l.Amount, l.Window, l.Burst, l.Every, l.Zone, l.Anchor, l.Precision, l.Margin, l.Charge, l.Headroom})
+		list = append(list, limit{l.Name, l.Unit, l.Kind, l.Amount, l.Window, l.Burst, l.Every, l.Zone, l.Anchor,
+			l.Precision, l.Margin, l.Charge, l.Headroom})
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
@@ -284,8 +288,10 @@ func (s *Store) planOf(limits string) (*store.Plan, error) {
 	policy := store.Policy{Name: "stored"}
 	for _, l := range list {
 		policy.Limits = append(policy.Limits, store.Limit{
-			Name: l.Name, Unit: l.Unit, Kind: l.Kind, Amount: l.Amount, Window: l.Window, Burst: l.Burst, Every: l.Every,
-			Zone: l.Zone, Anchor: l.Anchor, Precision: l.Precision, Margin: l.Margin, Charge: l.Charge, Headroom: l.Headroom,
+			Name: l.Name, Unit: l.Unit, Kind: l.Kind, Amount: l.Amount, Window: l.Window, Burst: l.Burst,
+			Every: l.Every,
+			Zone:  l.Zone, Anchor: l.Anchor, Precision: l.Precision, Margin: l.Margin, Charge: l.Charge,
+			Headroom: l.Headroom,
 		})
 	}
 	p, err := policy.Compile()

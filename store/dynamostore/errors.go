@@ -74,14 +74,18 @@ func classify(err error) outcome {
 	}
 	if api := smithy.APIError(nil); errors.As(err, &api) {
 		switch code := api.ErrorCode(); {
-		case strings.Contains(code, "Throttl"), code == "ProvisionedThroughputExceededException", code == "RequestLimitExceeded", code == "LimitExceededException":
+		case strings.Contains(code, "Throttl"), code == "ProvisionedThroughputExceededException",
+			code == "RequestLimitExceeded", code == "LimitExceededException":
 			return throttled
-		case code == "TransactionConflictException", code == "ReplicatedWriteConflictException", code == "TransactionInProgressException":
+		case code == "TransactionConflictException", code == "ReplicatedWriteConflictException",
+			code == "TransactionInProgressException":
 			return notDone
-		case code == "InternalServerError", code == "InternalFailure", code == "ServiceUnavailable", code == "RequestTimeout":
+		case code == "InternalServerError", code == "InternalFailure", code == "ServiceUnavailable",
+			code == "RequestTimeout":
 			return unknown
 		}
-		if re := (*awshttp.ResponseError)(nil); errors.As(err, &re) && re.HTTPStatusCode() >= http.StatusInternalServerError {
+		if re := (*awshttp.ResponseError)(nil); errors.As(err, &re) &&
+			re.HTTPStatusCode() >= http.StatusInternalServerError {
 			return unknown
 		}
 		return hopeless
@@ -89,7 +93,8 @@ func classify(err error) outcome {
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
 		return notDone
 	}
-	if re := (*awshttp.ResponseError)(nil); errors.As(err, &re) && re.HTTPStatusCode() >= http.StatusBadRequest && re.HTTPStatusCode() < http.StatusInternalServerError {
+	if re := (*awshttp.ResponseError)(nil); errors.As(err, &re) && re.HTTPStatusCode() >= http.StatusBadRequest &&
+		re.HTTPStatusCode() < http.StatusInternalServerError {
 		return hopeless
 	}
 	if signing := (*smithy.OperationError)(nil); errors.As(err, &signing) && !sent(err) {
@@ -101,7 +106,8 @@ func classify(err error) outcome {
 // sent reports whether an error may come from a request that was sent.
 func sent(err error) bool {
 	re, canceled := (*smithyhttp.RequestSendError)(nil), (*smithy.CanceledError)(nil)
-	return errors.As(err, &re) || errors.As(err, &canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	return errors.As(err, &re) || errors.As(err, &canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) ||
 		errors.As(err, new(*smithy.DeserializationError)) || errors.As(err, new(*awshttp.ResponseError))
 }
 
@@ -140,11 +146,16 @@ func (s *Store) explain(err error) error {
 	case code == "ResourceNotFoundException":
 		return fmt.Errorf("%w: there is no table %q in this region: \"drawgate table create\" makes it, and \"drawgate table check\" says which region was asked", ErrMisconfigured, table)
 	case code == "AccessDeniedException":
-		return fmt.Errorf("%w: a permission is missing: \"drawgate table policy\" prints those that are needed (%s)", ErrMisconfigured, action(api.ErrorMessage()))
-	case code == "ExpiredTokenException", code == "UnrecognizedClientException", code == "InvalidSignatureException", code == "MissingAuthenticationTokenException":
+		return fmt.Errorf("%w: a permission is missing: \"drawgate table policy\" prints those that are needed (%s)",
+			ErrMisconfigured, action(api.ErrorMessage()))
+	case code == "ExpiredTokenException", code == "UnrecognizedClientException", code == "InvalidSignatureException",
+		code == "MissingAuthenticationTokenException":
 		return fmt.Errorf("%w: AWS does not accept the credentials (%s)", ErrMisconfigured, code)
-	case code == "ValidationException" && strings.Contains(api.ErrorMessage(), "key element does not match"), code == "ValidationException" && strings.Contains(api.ErrorMessage(), "missing the key"), code == "ValidationException" && strings.Contains(api.ErrorMessage(), "number of conditions"):
-		return fmt.Errorf("%w: table %q has another key: it needs the partition key %q of type string and no sort key", ErrMisconfigured, table, KeyAttribute)
+	case code == "ValidationException" && strings.Contains(api.ErrorMessage(), "key element does not match"),
+		code == "ValidationException" && strings.Contains(api.ErrorMessage(), "missing the key"),
+		code == "ValidationException" && strings.Contains(api.ErrorMessage(), "number of conditions"):
+		return fmt.Errorf("%w: table %q has another key: it needs the partition key %q of type string and no sort key",
+			ErrMisconfigured, table, KeyAttribute)
 	case code == "ValidationException" && strings.Contains(api.ErrorMessage(), "size has exceeded"):
 		return errTooLong
 	case classify(err) == throttled:

@@ -73,18 +73,21 @@ func exception(name, message string) string {
 func answer(r *http.Request, status int, body string) *http.Response {
 	return &http.Response{
 		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Body: io.NopCloser(bytes.NewReader([]byte(body))), ContentLength: int64(len(body)), Request: r,
+		Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+		Body:   io.NopCloser(bytes.NewReader([]byte(body))), ContentLength: int64(len(body)), Request: r,
 	}
 }
 
 // direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of
 // them accepts a thousand connections at once.
-var direct http.RoundTripper = &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64, IdleConnTimeout: time.Minute}
+var direct http.RoundTripper = &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64,
+	IdleConnTimeout: time.Minute}
 
 // through returns a client of a server that uses a transport.
 func through(server *awstest.Server, t http.RoundTripper) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{
-		Region: "us-east-1", BaseEndpoint: &server.URL, Retryer: aws.NopRetryer{}, HTTPClient: &http.Client{Transport: t},
+		Region: "us-east-1", BaseEndpoint: &server.URL, Retryer: aws.NopRetryer{},
+		HTTPClient:  &http.Client{Transport: t},
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
 	})
 }
@@ -109,7 +112,8 @@ func TestNeverOver(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			all := drawgate.Limit{Name: "all", Unit: "units", Kind: drawgate.Rolling, Amount: 1_000_000, Window: 24 * time.Hour}
+			all := drawgate.Limit{Name: "all", Unit: "units", Kind: drawgate.Rolling, Amount: 1_000_000,
+				Window: 24 * time.Hour}
 			plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limit, all}}.Compile()
 			if err != nil {
 				t.Fatal(err)

@@ -27,7 +27,8 @@ func post(t *testing.T, address, kind, body string) []byte {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", kind)
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=00")
+	r.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=00")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +58,11 @@ func (asJSON) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := errors.Join(err, xml.Unmarshal(text, &e)); err != nil {
 		return nil, fmt.Errorf("%s: %w", text, err)
 	}
-	code := map[string]string{"AccessDenied": "AccessDeniedException", "InvalidClientTokenId": "UnrecognizedClientException"}[e.Code]
+	code := map[string]string{"AccessDenied": "AccessDeniedException",
+		"InvalidClientTokenId": "UnrecognizedClientException"}[e.Code]
 	_, body := refuses(code, e.Message)()
-	resp.StatusCode, resp.Body, resp.ContentLength = http.StatusBadRequest, io.NopCloser(strings.NewReader(body)), int64(len(body))
+	resp.StatusCode, resp.Body, resp.ContentLength = http.StatusBadRequest, io.NopCloser(strings.NewReader(body)),
+		int64(len(body))
 	return resp, nil
 }
 
@@ -110,10 +113,12 @@ func TestPolicyIsEnough(t *testing.T) {
 	nobody := user(t, server, "nobody", "")
 	post(t, server.URL+"/moto-api/reset-auth", "text/plain", "0") // from now on each call is checked
 
-	if _, _, err := dynamostore.CreateTable(t.Context(), program, "quotas", nil); err == nil || !strings.Contains(err.Error(), "user/program may not call dynamodb:CreateTable") {
+	if _, _, err := dynamostore.CreateTable(t.Context(), program, "quotas", nil); err == nil ||
+		!strings.Contains(err.Error(), "user/program may not call dynamodb:CreateTable") {
 		t.Errorf("a program creates a table: %v", err)
 	}
-	created, findings, err := dynamostore.CreateTable(t.Context(), creator, "quotas", &dynamostore.TableOptions{Tags: map[string]string{"team": "search"}})
+	created, findings, err := dynamostore.CreateTable(t.Context(), creator, "quotas",
+		&dynamostore.TableOptions{Tags: map[string]string{"team": "search"}})
 	if err != nil || !created || len(findings) > 0 {
 		t.Errorf("created %t, %+v, %v", created, findings, err)
 	}

@@ -30,14 +30,17 @@ const (
 
 	// While several processes write an item at the same time it has entries beside its record: see
 	// append.go. Then it has these as well.
-	attrLimits  = "limits" // that the amounts of the entries belong to
-	attrEpoch   = "epoch"  // raised by a write that makes what was decided before it wrong
-	attrBase    = "base"   // how often entries were carried over
-	attrClosed  = "closed" // there: no entry may be added
-	attrFloor   = "floor"  // writes that were decided before this instant, in Unix µs, are refused: marks from then are gone
-	sumPrefix   = "a"      // and a limit's position: the units that were taken since the item has entries; never lowered
-	entryPrefix = "e_"     // and a process's name and mark: what that write did
-	tokenPrefix = "o_"     // and a reservation's id, shortened: its grant, while it is open
+	attrLimits = "limits" // that the amounts of the entries belong to
+	attrEpoch  = "epoch"  // raised by a write that makes what was decided before it wrong
+	attrBase   = "base"   // how often entries were carried over
+	attrClosed = "closed" // there: no entry may be added
+	// writes that were decided before this instant, in Unix µs, are refused: marks from then are
+	// gone
+	attrFloor = "floor"
+	// and a limit's position: the units that were taken since the item has entries; never lowered
+	sumPrefix   = "a"
+	entryPrefix = "e_" // and a process's name and mark: what that write did
+	tokenPrefix = "o_" // and a reservation's id, shortened: its grant, while it is open
 )
 
 const (
@@ -178,7 +181,8 @@ func whole(text string) (int64, bool) {
 
 // next returns the image that a write makes of this one.
 func (img *image) next(rec *record.Record, plan *store.Plan, lane string, seq, now int64) *image {
-	n := &image{found: true, record: record.Append(nil, rec, record.Whole), writes: img.writes + 1, life: img.life, lanes: map[string]int64{lane: seq}}
+	n := &image{found: true, record: record.Append(nil, rec, record.Whole), writes: img.writes + 1, life: img.life,
+		lanes: map[string]int64{lane: seq}}
 	n.lead = leads(rec, n.record)
 	if !img.found {
 		n.writes, n.life = 1, rand.Int64N(1<<53) //nolint:gosec // it must be another one, not a secret
@@ -216,7 +220,8 @@ func lastUse(rec *record.Record, encoded []byte, plan *store.Plan) int64 {
 }
 
 // item returns the attributes of an image.
-func (img *image) item(key, parts string, rec *record.Record, plan *store.Plan, now int64) map[string]types.AttributeValue {
+func (img *image) item(key, parts string, rec *record.Record, plan *store.Plan,
+	now int64) map[string]types.AttributeValue {
 	item := map[string]types.AttributeValue{
 		KeyAttribute: &types.AttributeValueMemberS{Value: key},
 		TTLAttribute: num(img.ttl),

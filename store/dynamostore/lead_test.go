@@ -19,7 +19,8 @@ func TestWidthIsNoUse(t *testing.T) {
 	t.Parallel()
 	c, table := client(t, awstest.Dynalite(t))
 	plan, err := drawgate.Policy{Name: "llm", Limits: []drawgate.Limit{
-		drawgate.BucketLimit("rpm", 5, time.Minute, 5), drawgate.BucketLimit("tpm", 250_000, time.Minute, 250_000).Of("tokens"),
+		drawgate.BucketLimit("rpm", 5, time.Minute, 5), drawgate.BucketLimit("tpm", 250_000, time.Minute,
+			250_000).Of("tokens"),
 	}}.Compile()
 	if err != nil {
 		t.Fatal(err)
@@ -39,11 +40,13 @@ func TestWidthIsNoUse(t *testing.T) {
 					return s
 				}
 				cost := func(n int64) []store.BucketCost {
-					return []store.BucketCost{{Key: store.Key{Policy: "llm", Name: "k"}, Plan: plan.Plan, N: store.Amounts{n * 5 / takes, n * 250_000 / takes}}}
+					return []store.BucketCost{{Key: store.Key{Policy: "llm", Name: "k"}, Plan: plan.Plan,
+						N: store.Amounts{n * 5 / takes, n * 250_000 / takes}}}
 				}
 				for i := range takes {
 					now += 20_000
-					if d, err := take(t.Context(), open(time.Duration(i%3)*400*time.Millisecond), store.Take{Buckets: cost(1)}); err != nil || !d.Allowed {
+					if d, err := take(t.Context(), open(time.Duration(i%3)*400*time.Millisecond),
+						store.Take{Buckets: cost(1)}); err != nil || !d.Allowed {
 						t.Errorf("take %d of %d: allowed %t, %v", i+1, takes, d.Allowed, err)
 					}
 				}

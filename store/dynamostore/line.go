@@ -87,8 +87,9 @@ const (
 	firstPause   = 20 * time.Millisecond  // before the second attempt, with jitter; then twice that
 	conflicted   = 2 * time.Millisecond   // the same after a conflict
 	mostPause    = 500 * time.Millisecond //
-	sameInstant  = 500 * time.Millisecond // how long attempts after a conflict are decided as of the first one's instant
-	tokenBytes   = 40                     // of an open reservation's token, or of a mark
+	// how long attempts after a conflict are decided as of the first one's instant
+	sameInstant = 500 * time.Millisecond
+	tokenBytes  = 40 // of an open reservation's token, or of a mark
 )
 
 // submit puts jobs of one bucket at the end of its line.
@@ -281,7 +282,8 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 		if conflicts == 0 || now.early-at.early > sameInstant.Microseconds() {
 			at = now
 		}
-		if len(unsure) > 0 && (at.early-unsure[0].at.early > laneSure.Microseconds() || l.image.floor > unsure[0].at.early) {
+		if len(unsure) > 0 && (at.early-unsure[0].at.early > laneSure.Microseconds() ||
+			l.image.floor > unsure[0].at.early) {
 			return nil, unresolved(l, unsure, errForgotten)
 		}
 		a, err := s.try(l, jobs, at)
@@ -301,7 +303,8 @@ func (s *Store) decide(ctx context.Context, l *line, jobs []*job, c *Call) (*att
 				return nil, unresolved(l, unsure, err)
 			}
 		}
-		if !fresh && a.form != replace && !a.all() { // that this write is carried out does not say that the image is new
+		// that this write is carried out does not say that the image is new
+		if !fresh && a.form != replace && !a.all() {
 			l.image = nil
 			continue
 		}
@@ -363,7 +366,8 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := &attempt{seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs)), plan: jobs[0].plan, commutes: true}
+		a := &attempt{seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs)), plan: jobs[0].plan,
+			commutes: true}
 		write := false
 		for i, j := range jobs {
 			v := &a.verdicts[i]

@@ -14,7 +14,8 @@ import (
 func (s *Store) list(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	filter := "begins_with(#key, :start)"
 	in := &dynamodb.ScanInput{
-		TableName: &s.table, ConsistentRead: &yes, FilterExpression: &filter, ExpressionAttributeNames: map[string]string{"#key": KeyAttribute},
+		TableName: &s.table, ConsistentRead: &yes, FilterExpression: &filter,
+		ExpressionAttributeNames:  map[string]string{"#key": KeyAttribute},
 		ExpressionAttributeValues: map[string]types.AttributeValue{":start": &types.AttributeValueMemberS{Value: storekey.Start(s.prefix, tenant, policy)}},
 	}
 	for {

@@ -120,12 +120,13 @@ func (s *Store) persist(ctx context.Context, t *store.Take, buckets []int) {
 	jobs := make([]*job, len(buckets))
 	for n, i := range buckets {
 		plan := t.Buckets[i].Plan // the job may outlive the call, and so the take
-		jobs[n] = &job{op: "take", ctx: ctx, plan: plan, done: make(chan struct{}), decide: func(rec *record.Record, at instant) verdict {
-			specs := store.Internal.Specs(plan, false)
-			write := rec.MustPersist(specs, max(at.early, rec.Last))
-			rec.Advance(specs, at.early)
-			return verdict{write: write}
-		}}
+		jobs[n] = &job{op: "take", ctx: ctx, plan: plan, done: make(chan struct{}),
+			decide: func(rec *record.Record, at instant) verdict {
+				specs := store.Internal.Specs(plan, false)
+				write := rec.MustPersist(specs, max(at.early, rec.Last))
+				rec.Advance(specs, at.early)
+				return verdict{write: write}
+			}}
 		key, parts := s.name(&t.Buckets[i])
 		s.submit(key, parts, jobs[n])
 	}
@@ -198,7 +199,8 @@ func (s *Store) reserveAll(ctx context.Context, t *store.Take, order []int, d *s
 		if failed := s.undo(ctx, &one, t, order[:last]); failed != nil {
 			return false, partly(cmp.Or(err, failed))
 		}
-		if errors.Is(got.Fail, store.ErrTooManyOpen) { // a look does not show it if the item is full before [record.MaxOpen]
+		// a look does not show it if the item is full before [record.MaxOpen]
+		if errors.Is(got.Fail, store.ErrTooManyOpen) {
 			err = got.Fail
 		}
 		return false, err
@@ -214,7 +216,8 @@ func begin(d *store.Verdict) int64 { return d.At().Add(d.Delay()).UnixMicro() }
 
 // answered reports whether an error is the answer to a take and not a failure.
 func answered(err error) bool {
-	return errors.Is(err, store.ErrIDOpen) || errors.Is(err, store.ErrIDReused) || errors.Is(err, store.ErrTooLate) || errors.Is(err, store.ErrTooManyOpen) ||
+	return errors.Is(err, store.ErrIDOpen) || errors.Is(err, store.ErrIDReused) || errors.Is(err, store.ErrTooLate) ||
+		errors.Is(err, store.ErrTooManyOpen) ||
 		errors.Is(err, store.ErrInvalid)
 }
 
@@ -257,7 +260,8 @@ func (s *Store) endAll(ctx context.Context, one, t *store.Take, buckets []int, o
 		for k := range b.N {
 			b.N[k] = store.KeepEstimate
 		}
-		jobs[n] = s.settleJob(ctx, &store.Settlement{Op: op, ID: one.ID, Grant: one.Grant, Buckets: []store.BucketCost{b}}, 0)
+		jobs[n] = s.settleJob(ctx, &store.Settlement{Op: op, ID: one.ID, Grant: one.Grant,
+			Buckets: []store.BucketCost{b}}, 0)
 		key, parts := s.name(&b)
 		s.submit(key, parts, jobs[n])
 	}

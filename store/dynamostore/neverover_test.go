@@ -169,7 +169,8 @@ func newNeverOver(t *testing.T, server *awstest.Server, items int, z size, kinds
 	t.Helper()
 	return &neverOver{
 		T: t, server: server, workers: 8, f: fleet{t: t, dir: t.TempDir()},
-		worker: worker{URL: server.URL, Prefix: prefix(), Log: "yes", Kinds: kinds, Items: items, Every: 1, Size: z, Stores: 1, Callers: 32, Most: 1, Patience: 1, Timeout: 20 * time.Second},
+		worker: worker{URL: server.URL, Prefix: prefix(), Log: "yes", Kinds: kinds, Items: items, Every: 1, Size: z,
+			Stores: 1, Callers: 32, Most: 1, Patience: 1, Timeout: 20 * time.Second},
 	}
 }
 
@@ -257,7 +258,8 @@ func (n *neverOver) judge() {
 			}
 			got := n.ledger(s, plan.Plan, item)
 			if got < low || got > high {
-				n.Errorf("%s, item %d: %d units are in the item, but %d to %d were taken: each must count exactly once", k, item, got, low, high)
+				n.Errorf("%s, item %d: %d units are in the item, but %d to %d were taken: each must count exactly once",
+					k, item, got, low, high)
 			}
 			least, used, possible = least+low, used+got, possible+high
 		}
@@ -367,7 +369,8 @@ func (n *neverOver) expire(deleted *atomic.Int64) func(context.Context) {
 				}
 				wg.Go(func() { //nolint:contextcheck // as above
 					_, err := client.DeleteItem(n.Context(), &dynamodb.DeleteItemInput{
-						TableName: aws.String("drawgate"), Key: map[string]types.AttributeValue{dynamostore.KeyAttribute: item[dynamostore.KeyAttribute]},
+						TableName:                 aws.String("drawgate"),
+						Key:                       map[string]types.AttributeValue{dynamostore.KeyAttribute: item[dynamostore.KeyAttribute]},
 						ConditionExpression:       aws.String("#ttl = :ttl"),
 						ExpressionAttributeNames:  map[string]string{"#ttl": dynamostore.TTLAttribute},
 						ExpressionAttributeValues: map[string]types.AttributeValue{":ttl": ttl},
@@ -406,7 +409,8 @@ func TestNeverOverInProcesses(t *testing.T) { //nolint:tparallel // the long run
 		t.Parallel()
 		n := newNeverOver(t, empty(t), 1, size{40, 2 * time.Second, 60, true}, kinds...)
 		n.worker.URL, n.workers, n.worker.Callers = shield(t, n.server), 3, 8
-		n.run(3*time.Second, func(i int, w *worker) { faults(i, w, 300*time.Millisecond) }, n.kills(time.Second), n.freeze(500*time.Millisecond, time.Second))
+		n.run(3*time.Second, func(i int, w *worker) { faults(i, w, 300*time.Millisecond) }, n.kills(time.Second),
+			n.freeze(500*time.Millisecond, time.Second))
 		n.judge()
 	})
 	t.Run("expired items", func(t *testing.T) {
@@ -440,20 +444,26 @@ func longNeverOver(t *testing.T) {
 	oneUsed, manyUsed := size{200, 10 * time.Second, 1500, true}, size{2, 20 * time.Second, 10, true}
 	for _, kind := range kinds {
 		t.Run("faults/"+kind+"/1", func(t *testing.T) { longFaults(t, newNeverOver(t, server, 1, one, kind)) })
-		t.Run(fmt.Sprintf("faults/%s/%d", kind, manyItems), func(t *testing.T) { longFaults(t, newNeverOver(t, server, manyItems, many, kind)) })
+		t.Run(fmt.Sprintf("faults/%s/%d", kind, manyItems), func(t *testing.T) {
+			longFaults(t,
+				newNeverOver(t, server, manyItems, many, kind))
+		})
 	}
 	t.Run("expired items", func(t *testing.T) {
 		n := newNeverOver(t, empty(t), 4, size{20, 2 * time.Second, 400, false}, kinds...)
 		n.worker.URL, n.worker.Leap = shield(t, n.server), true
 		var deleted atomic.Int64
-		sum := n.run(longRun, expiring, n.kills(7*time.Second), n.freeze(10*time.Second, 20*time.Second), n.expire(&deleted))
-		n.Logf("items expired every %v: the service deleted %d, and others were written again before it did", leapEvery, deleted.Load())
+		sum := n.run(longRun, expiring, n.kills(7*time.Second), n.freeze(10*time.Second, 20*time.Second),
+			n.expire(&deleted))
+		n.Logf("items expired every %v: the service deleted %d, and others were written again before it did", leapEvery,
+			deleted.Load())
 		n.logReport(sum)
 		n.judge()
 	})
 	for _, kind := range kinds {
 		t.Run("all is used/"+kind+"/1", func(t *testing.T) { longUse(t, newNeverOver(t, server, 1, oneUsed, kind)) })
-		t.Run(fmt.Sprintf("all is used/%s/%d", kind, manyItems), func(t *testing.T) { longUse(t, newNeverOver(t, server, manyItems, manyUsed, kind)) })
+		t.Run(fmt.Sprintf("all is used/%s/%d", kind, manyItems),
+			func(t *testing.T) { longUse(t, newNeverOver(t, server, manyItems, manyUsed, kind)) })
 	}
 }
 
@@ -461,7 +471,8 @@ func longNeverOver(t *testing.T) {
 func longFaults(t *testing.T, n *neverOver) {
 	t.Helper()
 	n.worker.URL = shield(t, n.server)
-	sum := n.run(longRun, func(i int, w *worker) { faults(i, w, 2*time.Second) }, n.kills(7*time.Second), n.freeze(10*time.Second, 20*time.Second))
+	sum := n.run(longRun, func(i int, w *worker) { faults(i, w, 2*time.Second) }, n.kills(7*time.Second),
+		n.freeze(10*time.Second, 20*time.Second))
 	n.logReport(sum)
 	n.judge()
 }

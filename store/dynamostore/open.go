@@ -117,8 +117,10 @@ func (l Location) Check() error {
 		return nil
 	}
 	e, err := url.Parse(l.Endpoint)
-	if err != nil || e.Hostname() == "" || e.Scheme != "http" && e.Scheme != "https" || e.User != nil || e.RawQuery != "" || e.Fragment != "" {
-		return &URLError{"has an endpoint that is not the http:// or https:// URL of a server", "such as endpoint=http://127.0.0.1:8000; leave it out for AWS itself"}
+	if err != nil || e.Hostname() == "" || e.Scheme != "http" && e.Scheme != "https" || e.User != nil ||
+		e.RawQuery != "" || e.Fragment != "" {
+		return &URLError{"has an endpoint that is not the http:// or https:// URL of a server",
+			"such as endpoint=http://127.0.0.1:8000; leave it out for AWS itself"}
 	}
 	return nil
 }
@@ -127,7 +129,8 @@ func (l Location) checkTable() error {
 	if tableNames.MatchString(l.Table) {
 		return nil
 	}
-	return &URLError{"has a table name that DynamoDB does not allow", "use 3 to 255 letters, digits, '_', '-' and '.', such as dynamodb://quotas"}
+	return &URLError{"has a table name that DynamoDB does not allow",
+		"use 3 to 255 letters, digits, '_', '-' and '.', such as dynamodb://quotas"}
 }
 
 // parameter reads one of the URL's parameters.
@@ -167,7 +170,8 @@ func Client(ctx context.Context, l Location) (*dynamodb.Client, error) {
 		return nil, fmt.Errorf("%w: dynamostore: AWS's configuration (its environment variables and files) cannot be used: %w", store.ErrInvalid, err)
 	}
 	if c.Region == "" {
-		return nil, fmt.Errorf("%w: dynamostore: no region is known: add ?region=REGION to the URL, or set AWS_REGION", store.ErrInvalid)
+		return nil, fmt.Errorf("%w: dynamostore: no region is known: add ?region=REGION to the URL, or set AWS_REGION",
+			store.ErrInvalid)
 	}
 	return dynamodb.NewFromConfig(c, func(o *dynamodb.Options) {
 		o.Retryer = aws.NopRetryer{}

@@ -20,11 +20,13 @@ import (
 func TestParseURL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]dynamostore.Location{
-		"dynamodb://quotas":                                             {Table: "quotas"},
-		"dynamodb://Quotas_2.a-b/":                                      {Table: "Quotas_2.a-b"},
-		"dynamodb://quotas?region=eu-central-1":                         {Table: "quotas", Region: "eu-central-1"},
-		"dynamodb://quotas?endpoint=http://127.0.0.1:8000&region=local": {Table: "quotas", Region: "local", Endpoint: "http://127.0.0.1:8000"},
-		"dynamodb://quotas?endpoint=https%3A%2F%2F[::1]%3A8000/x":       {Table: "quotas", Endpoint: "https://[::1]:8000/x"},
+		"dynamodb://quotas":                     {Table: "quotas"},
+		"dynamodb://Quotas_2.a-b/":              {Table: "Quotas_2.a-b"},
+		"dynamodb://quotas?region=eu-central-1": {Table: "quotas", Region: "eu-central-1"},
+		"dynamodb://quotas?endpoint=http://127.0.0.1:8000&region=local": {Table: "quotas", Region: "local",
+			Endpoint: "http://127.0.0.1:8000"},
+		"dynamodb://quotas?endpoint=https%3A%2F%2F[::1]%3A8000/x": {Table: "quotas",
+			Endpoint: "https://[::1]:8000/x"},
 	} {
 		got, err := dynamostore.ParseURL(text)
 		if err != nil || got != want {
@@ -62,7 +64,8 @@ func TestParseURLRefuses(t *testing.T) {
 		{"dynamodb://quotas?region=evil.example/", "names a region that cannot exist"},
 		{"dynamodb://quotas?region=%zz", "has parameters that cannot be read"},
 		{"dynamodb://quotas?region=a;endpoint=b", "has parameters that cannot be read"},
-		{"dynamodb://quotas?endpoint=127.0.0.1:8000", "has an endpoint that is not the http:// or https:// URL of a server"},
+		{"dynamodb://quotas?endpoint=127.0.0.1:8000",
+			"has an endpoint that is not the http:// or https:// URL of a server"},
 		{"dynamodb://quotas?endpoint=ftp://h", "has an endpoint"},
 		{"dynamodb://quotas?endpoint=http://:8000", "has an endpoint"},
 		{"dynamodb://quotas?endpoint=http://u:hunter2@h", "has an endpoint"},
@@ -71,7 +74,8 @@ func TestParseURLRefuses(t *testing.T) {
 		{"dynamodb://quotas?endpoint=http://a&endpoint=http://b/hunter", "does not give its endpoint exactly once"},
 	} {
 		_, err := dynamostore.ParseURL(c.text)
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(strings.ToLower(err.Error()), "hunter") {
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(strings.ToLower(err.Error()), "hunter") {
 			t.Errorf("%s: got %v, want %q", c.text, err, c.want)
 		}
 		if _, err := dynamostore.Open(t.Context(), c.text, nil); err == nil {
@@ -93,7 +97,8 @@ func FuzzParseURL(f *testing.F) {
 			}
 			return
 		}
-		if !table.MatchString(l.Table) || strings.ContainsAny(l.Region, "/.:@") || l.Endpoint != "" && !strings.HasPrefix(strings.ToLower(l.Endpoint), "http") {
+		if !table.MatchString(l.Table) || strings.ContainsAny(l.Region, "/.:@") ||
+			l.Endpoint != "" && !strings.HasPrefix(strings.ToLower(l.Endpoint), "http") {
 			t.Errorf("%q: %+v", text, l)
 		}
 		if again, err := dynamostore.ParseURL(l.String()); err != nil || again != l {
@@ -144,10 +149,12 @@ func holds(t *testing.T, c *dynamodb.Client, region, key string) {
 func TestClientUsesTheEnvironment(t *testing.T) {
 	dir := isolate(t)
 	_, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas"})
-	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "no region is known: add ?region=REGION to the URL, or set AWS_REGION") {
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(),
+		"no region is known: add ?region=REGION to the URL, or set AWS_REGION") {
 		t.Errorf("without a region: %v", err)
 	}
-	if got := dynamostore.CheckTable(t.Context(), clientOf(t, "dynamodb://quotas?region=eu-west-1"), "quotas"); codes(got) != "no-credentials" {
+	if got := dynamostore.CheckTable(t.Context(), clientOf(t, "dynamodb://quotas?region=eu-west-1"),
+		"quotas"); codes(got) != "no-credentials" {
 		t.Errorf("without credentials: %+v", got)
 	}
 
@@ -162,7 +169,8 @@ func TestClientUsesTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_PROFILE", "other")
 	holds(t, clientOf(t, "dynamodb://quotas"), "sa-east-1", "AKIAOTHER")
 	t.Setenv("AWS_PROFILE", "missing")
-	if _, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas"}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "missing") {
+	if _, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas"}); !errors.Is(err,
+		store.ErrInvalid) || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("a profile that is not there: %v", err)
 	}
 	t.Setenv("AWS_PROFILE", "")
@@ -172,7 +180,8 @@ func TestClientUsesTheEnvironment(t *testing.T) {
 	holds(t, clientOf(t, "dynamodb://quotas"), "us-west-2", "AKIAENV")
 	holds(t, clientOf(t, "dynamodb://quotas?region=eu-central-1"), "eu-central-1", "AKIAENV")
 
-	for _, l := range []dynamostore.Location{{Table: "a"}, {Table: "quotas", Region: "a/b"}, {Table: "quotas", Region: "x", Endpoint: "host:8000"}} {
+	for _, l := range []dynamostore.Location{{Table: "a"}, {Table: "quotas", Region: "a/b"},
+		{Table: "quotas", Region: "x", Endpoint: "host:8000"}} {
 		if _, err := dynamostore.Client(t.Context(), l); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v", l, err)
 		}
@@ -199,7 +208,8 @@ func TestClientSendsCallsOnce(t *testing.T) {
 		{"dynamodb://quotas?region=local", server.URL},
 	} {
 		t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", c.environ)
-		_, err := clientOf(t, c.url).DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: aws.String("quotas")})
+		_, err := clientOf(t, c.url).DescribeTable(t.Context(),
+			&dynamodb.DescribeTableInput{TableName: aws.String("quotas")})
 		if err == nil || len(calls) != 1 {
 			t.Errorf("%+v: %d calls, %v, want one", c, len(calls), err)
 		}
@@ -217,7 +227,8 @@ func TestClientTrustsTheEnvironmentsAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("AWS_CA_BUNDLE", path)
-	if _, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas", Region: "local"}); err == nil || !strings.Contains(err.Error(), "CA bundle") {
+	if _, err := dynamostore.Client(t.Context(), dynamostore.Location{Table: "quotas", Region: "local"}); err == nil ||
+		!strings.Contains(err.Error(), "CA bundle") {
 		t.Errorf("got %v, want an error about the bundle", err)
 	}
 }

@@ -97,7 +97,8 @@ func (s *site) process(t *testing.T, prefix string) *counted {
 			p.charged.Add(b.N[0])
 		}
 	}
-	store := dynamostore.NewWithClock(tableClient(s.url, s.out), "drawgate", &dynamostore.Options{Prefix: prefix}, func() int64 { return time.Now().UnixMicro() })
+	store := dynamostore.NewWithClock(tableClient(s.url, s.out), "drawgate", &dynamostore.Options{Prefix: prefix},
+		func() int64 { return time.Now().UnixMicro() })
 	p.guard = guard.New(store, &guard.Options{CountInstances: true, CountInCalls: true, Observer: o})
 	t.Cleanup(func() { _ = p.guard.Close() })
 	p.Store = p.guard.Full()
@@ -170,7 +171,8 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const amount, before = 60, 5
 		plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
-			{Name: "few", Kind: drawgate.Rolling, Amount: amount, Window: 5 * time.Minute, Precision: drawgate.Exact, Fallback: drawgate.FallbackShare},
+			{Name: "few", Kind: drawgate.Rolling, Amount: amount, Window: 5 * time.Minute, Precision: drawgate.Exact,
+				Fallback: drawgate.FallbackShare},
 		}}.Compile()
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +194,8 @@ func TestOutage(t *testing.T) {
 			s.cut.Store(true)
 			for i, p := range processes {
 				if got := p.drain(t, plan.Plan, amount, true); got != amount/2-before {
-					t.Errorf("outage %d: process %d was admitted %d, want its half of %d less %d", outage, i, got, amount, before)
+					t.Errorf("outage %d: process %d was admitted %d, want its half of %d less %d", outage, i, got,
+						amount, before)
 				}
 				<-p.opened
 			}
@@ -210,14 +213,17 @@ func TestOutage(t *testing.T) {
 			for i, p := range processes {
 				<-p.closed
 				time.Sleep(time.Second) // what is pending is delivered in the background
-				if got, want := p.charged.Load(), int64(outage+1)*(amount/2-before); got != want || p.guard.State().Pending != 0 {
-					t.Errorf("outage %d: process %d told DynamoDB of %d units, want %d; %d are pending", outage, i, got, want, p.guard.State().Pending)
+				if got, want := p.charged.Load(), int64(outage+1)*(amount/2-before); got != want ||
+					p.guard.State().Pending != 0 {
+					t.Errorf("outage %d: process %d told DynamoDB of %d units, want %d; %d are pending", outage, i, got,
+						want, p.guard.State().Pending)
 				}
 				if got := p.drain(t, plan.Plan, amount, false); got != 0 {
 					t.Errorf("outage %d: process %d was admitted %d by DynamoDB beyond the limit", outage, i, got)
 				}
 				if got, want := p.fallbacks(t), float64(outage+1); got != want {
-					t.Errorf("outage %d: process %d reported %s %v times, want %v", outage, i, cw.FallbackActivated, got, want)
+					t.Errorf("outage %d: process %d reported %s %v times, want %v", outage, i, cw.FallbackActivated,
+						got, want)
 				}
 			}
 			if left := s.tokens(t, prefix, plan.Plan, "few"); left != "0" {

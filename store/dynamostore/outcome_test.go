@@ -31,7 +31,8 @@ func tenADay(t *testing.T) *store.Plan {
 // planOf returns a plan of one rolling limit a day.
 func planOf(t *testing.T, amount int64) *store.Plan {
 	t.Helper()
-	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling, Amount: amount, Window: 24 * time.Hour}}}.Compile()
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling,
+		Amount: amount, Window: 24 * time.Hour}}}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,8 @@ func planOf(t *testing.T, amount int64) *store.Plan {
 func used(t *testing.T, s store.Store, plan *store.Plan, name string) int64 {
 	t.Helper()
 	out := make([]store.State, 1)
-	err := s.Peek(t.Context(), []store.BucketCost{{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan}}, 0, out)
+	err := s.Peek(t.Context(), []store.BucketCost{{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan}}, 0,
+		out)
 	if err := errors.Join(err, out[0].Fail); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +162,13 @@ func TestWritesThatArriveLate(t *testing.T) {
 		d.hold, d.onFirst = 5, cancel // as often as it is tried
 		take := store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucket}
 		out := make([]store.Verdict, 1)
-		if err := errors.Join(s.Take(ctx, []store.Take{take}, out), out[0].Fail); !errors.Is(err, dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
+		if err := errors.Join(s.Take(ctx, []store.Take{take}, out), out[0].Fail); !errors.Is(err,
+			dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
 			t.Fatal(err)
 		}
 		sets := make([]store.Outcome, 1)
-		if err := s.Settle(t.Context(), []store.Settlement{{Op: store.OpCancel, ID: "id", Grant: 7, Buckets: bucket}}, sets); err != nil || sets[0].Err != nil || !sets[0].Gone {
+		if err := s.Settle(t.Context(), []store.Settlement{{Op: store.OpCancel, ID: "id", Grant: 7, Buckets: bucket}},
+			sets); err != nil || sets[0].Err != nil || !sets[0].Gone {
 			t.Fatal(err, sets)
 		}
 		for _, code := range d.arrive(t) {
@@ -208,7 +212,8 @@ func TestCallersLeave(t *testing.T) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})
-		s := dynamostore.NewWithClock(tableClient("http://dynamodb.test", silent), "quotas", nil, func() int64 { return time.Now().UnixMicro() })
+		s := dynamostore.NewWithClock(tableClient("http://dynamodb.test", silent), "quotas", nil,
+			func() int64 { return time.Now().UnixMicro() })
 		defer func() { _ = s.Close() }()
 		plan := tenADay(t)
 		for i := range 20 {
@@ -230,13 +235,15 @@ func TestThrottled(t *testing.T) {
 	t.Parallel()
 	server := awstest.Dynalite(t)
 	_, name := client(t, server)
-	for _, code := range []string{"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"} {
+	for _, code := range []string{"ProvisionedThroughputExceededException", "ThrottlingException",
+		"RequestLimitExceeded"} {
 		conn := &faulty{next: direct}
 		conn.fail = func(string) (int, string) { return 400, exception(code, "too much for SECRET") }
 		s := dynamostore.New(through(server, conn), name, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)
 		se, ok := errors.AsType[*store.Error](err)
-		if !ok || se.Fault != store.FaultTransient || !errors.Is(err, dynamostore.ErrThrottled) || !errors.Is(err, store.ErrNothingDone) || conn.calls.Load() != 5 {
+		if !ok || se.Fault != store.FaultTransient || !errors.Is(err, dynamostore.ErrThrottled) ||
+			!errors.Is(err, store.ErrNothingDone) || conn.calls.Load() != 5 {
 			t.Errorf("%s: %d calls, %v", code, conn.calls.Load(), err)
 		}
 		if strings.Contains(err.Error(), "SECRET") {
@@ -253,14 +260,16 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	c, name := client(t, server)
 	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: aws.String("another"), BillingMode: types.BillingModePayPerRequest,
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"),
+			AttributeType: types.ScalarAttributeTypeS}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	denied := func(string) (int, string) {
-		return 400, exception("AccessDeniedException", "User: arn:aws:iam::1:user/u is not authorized to perform: dynamodb:GetItem on resource: arn")
+		return 400, exception("AccessDeniedException",
+			"User: arn:aws:iam::1:user/u is not authorized to perform: dynamodb:GetItem on resource: arn")
 	}
 	for _, c := range []struct {
 		table string
@@ -271,8 +280,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"missing", nil, store.FaultConfiguration, []string{`no table "missing"`, "drawgate table create"}},
 		{"another", nil, store.FaultConfiguration, []string{`table "another" has another key`, `"bucketId"`}},
 		{name, denied, store.FaultConfiguration, []string{"dynamodb:GetItem", "drawgate table policy"}},
-		{name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") }, store.FaultConfiguration, []string{"credentials"}},
-		{name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") }, store.FaultTransient, []string{"ServiceUnavailable"}},
+		{name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") },
+			store.FaultConfiguration, []string{"credentials"}},
+		{name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") },
+			store.FaultTransient, []string{"ServiceUnavailable"}},
 	} {
 		s := dynamostore.New(through(server, &faulty{next: direct, fail: c.fail}), c.table, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)

@@ -55,24 +55,28 @@ func TestPolicy(t *testing.T) {
 	}{
 		{dynamostore.PolicyOptions{}, "DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan UpdateItem"},
 		{dynamostore.PolicyOptions{ReadOnly: true}, "DescribeTable DescribeTimeToLive GetItem Scan"},
-		{dynamostore.PolicyOptions{Create: true}, "CreateTable DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan TagResource UpdateItem UpdateTimeToLive"},
+		{dynamostore.PolicyOptions{Create: true},
+			"CreateTable DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan TagResource UpdateItem UpdateTimeToLive"},
 	} {
 		if diff := cmp.Diff(strings.Fields(c.want), allowed(t, arn, c.o)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c.o, diff)
 		}
 	}
 	for want, got := range map[string]string{
-		"arn:aws:dynamodb:eu-central-1:123456789012:table/quotas":         arn,
-		"arn:aws:dynamodb:*:*:table/quotas":                               dynamostore.TableARN("quotas", "", ""),
-		"arn:aws-cn:dynamodb:cn-north-1:*:table/quotas":                   dynamostore.TableARN("quotas", "cn-north-1", ""),
-		"arn:aws-us-gov:dynamodb:us-gov-west-1:123456789012:table/quotas": dynamostore.TableARN("quotas", "us-gov-west-1", "123456789012"),
+		"arn:aws:dynamodb:eu-central-1:123456789012:table/quotas": arn,
+		"arn:aws:dynamodb:*:*:table/quotas":                       dynamostore.TableARN("quotas", "", ""),
+		"arn:aws-cn:dynamodb:cn-north-1:*:table/quotas": dynamostore.TableARN("quotas", "cn-north-1",
+			""),
+		"arn:aws-us-gov:dynamodb:us-gov-west-1:123456789012:table/quotas": dynamostore.TableARN("quotas",
+			"us-gov-west-1", "123456789012"),
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		allowed(t, got, dynamostore.PolicyOptions{})
 	}
-	for _, arn := range []string{"", "quotas", "arn:aws:s3:::quotas", "arn:aws:dynamodb:eu-central-1:12:table/quotas", "arn:aws:dynamodb:eu-central-1:123456789012:table/*", arn + "/index/x"} {
+	for _, arn := range []string{"", "quotas", "arn:aws:s3:::quotas", "arn:aws:dynamodb:eu-central-1:12:table/quotas",
+		"arn:aws:dynamodb:eu-central-1:123456789012:table/*", arn + "/index/x"} {
 		if _, err := dynamostore.Policy(arn, dynamostore.PolicyOptions{}); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v", arn, err)
 		}

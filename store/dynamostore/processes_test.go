@@ -137,8 +137,10 @@ func work(spec string) error {
 	}
 	wg.Wait()
 	r := report{
-		Grants: w.grants.Load(), Refusals: w.refusals.Load(), Calls: w.calls.Load(), Lost: conn.lost.Load(), Throttled: conn.throttled.Load(), Blur: time.Duration(w.blur.Load() / max(1, w.grants.Load())),
-		Reads: count.reads.Load(), Writes: count.writes.Load(), Failed: count.failed.Load(), Unanswered: count.unanswered.Load(),
+		Grants: w.grants.Load(), Refusals: w.refusals.Load(), Calls: w.calls.Load(), Lost: conn.lost.Load(),
+		Throttled: conn.throttled.Load(), Blur: time.Duration(w.blur.Load() / max(1, w.grants.Load())),
+		Reads: count.reads.Load(), Writes: count.writes.Load(), Failed: count.failed.Load(),
+		Unanswered: count.unanswered.Load(),
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -38,8 +38,10 @@ func client(t *testing.T, server *awstest.Server) (*dynamodb.Client, string) {
 	c := through(server, direct)
 	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: aws.String(name), BillingMode: types.BillingModePayPerRequest,
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.KeyAttribute), KeyType: types.KeyTypeHash}},
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.KeyAttribute), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.KeyAttribute),
+			KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.KeyAttribute),
+			AttributeType: types.ScalarAttributeTypeS}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +69,8 @@ func lengthy() map[string]string {
 	}
 	const often, large = "asks hundreds of times, one call after the other", "writes an item of 400 KB again and again"
 	return map[string]string{
-		"ids used again": often, "huge numbers": often, "bucket odd rates": often, "bookings": often, "64 buckets": often, "never over, never idle": often,
+		"ids used again": often, "huge numbers": often, "bucket odd rates": often, "bookings": often,
+		"64 buckets": often, "never over, never idle": often,
 		"bucket fractions": often, "days of a year": often, "peek": often, "many open": often, "too many open": large,
 	}
 }
@@ -119,7 +122,8 @@ func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 			const most = time.Second
 			with := func(behind time.Duration) store.Store {
 				now := s.(*clocked).now
-				o := dynamostore.NewWithErrorOf(c, name, &dynamostore.Options{Prefix: s.(*clocked).prefix}, behind, most, now.Load)
+				o := dynamostore.NewWithErrorOf(c, name, &dynamostore.Options{Prefix: s.(*clocked).prefix}, behind,
+					most, now.Load)
 				t.Cleanup(func() { _ = o.Close() })
 				return &clocked{o, now, s.(*clocked).prefix}
 			}

@@ -57,7 +57,8 @@ const (
 //
 // opts may be nil. Findings are warnings about the table that is there now. The error is a
 // [TableError], or [store.ErrInvalid]; ctx bounds the wait.
-func CreateTable(ctx context.Context, client *dynamodb.Client, name string, opts *TableOptions) (created bool, findings []Finding, err error) {
+func CreateTable(ctx context.Context, client *dynamodb.Client, name string, opts *TableOptions) (created bool,
+	findings []Finding, err error) {
 	var o TableOptions
 	if opts != nil {
 		o = *opts
@@ -121,17 +122,21 @@ func (t *tableAdmin) describe(ctx context.Context) (*types.TableDescription, err
 
 // create creates the table and returns it when it is active. created is false if another process
 // was first.
-func (t *tableAdmin) create(ctx context.Context, o *TableOptions) (table *types.TableDescription, created bool, err error) {
+func (t *tableAdmin) create(ctx context.Context, o *TableOptions) (table *types.TableDescription, created bool,
+	err error) {
 	in := &dynamodb.CreateTableInput{
-		TableName:                 &t.name,
-		AttributeDefinitions:      []types.AttributeDefinition{{AttributeName: aws.String(KeyAttribute), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:                 []types.KeySchemaElement{{AttributeName: aws.String(KeyAttribute), KeyType: types.KeyTypeHash}},
+		TableName: &t.name,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(KeyAttribute),
+			AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String(KeyAttribute),
+			KeyType: types.KeyTypeHash}},
 		BillingMode:               types.BillingModePayPerRequest,
 		DeletionProtectionEnabled: &o.DeletionProtection,
 	}
 	if o.WriteUnits > 0 {
 		in.BillingMode = types.BillingModeProvisioned
-		in.ProvisionedThroughput = &types.ProvisionedThroughput{ReadCapacityUnits: &o.ReadUnits, WriteCapacityUnits: &o.WriteUnits}
+		in.ProvisionedThroughput = &types.ProvisionedThroughput{ReadCapacityUnits: &o.ReadUnits,
+			WriteCapacityUnits: &o.WriteUnits}
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
 		in.Tags = append(in.Tags, types.Tag{Key: &k, Value: aws.String(o.Tags[k])})
@@ -217,10 +222,12 @@ func (t *tableAdmin) differences(table *types.TableDescription, o *TableOptions)
 
 // provisioned returns the capacity of a table; 0 and 0 if it has capacity on demand.
 func provisioned(table *types.TableDescription) (read, write int64) {
-	if b := table.BillingModeSummary; b != nil && b.BillingMode == types.BillingModePayPerRequest || table.ProvisionedThroughput == nil {
+	if b := table.BillingModeSummary; b != nil && b.BillingMode == types.BillingModePayPerRequest ||
+		table.ProvisionedThroughput == nil {
 		return 0, 0
 	}
-	return aws.ToInt64(table.ProvisionedThroughput.ReadCapacityUnits), aws.ToInt64(table.ProvisionedThroughput.WriteCapacityUnits)
+	return aws.ToInt64(table.ProvisionedThroughput.ReadCapacityUnits),
+		aws.ToInt64(table.ProvisionedThroughput.WriteCapacityUnits)
 }
 
 // switchOnTTL has DynamoDB delete expired items. It returns nil if that is on.
@@ -233,8 +240,9 @@ func (t *tableAdmin) switchOnTTL(ctx context.Context) *Finding {
 		return t.otherTTL(attribute, false)
 	}
 	_, err = t.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName:               &t.name,
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(TTLAttribute), Enabled: aws.Bool(true)},
+		TableName: &t.name,
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(TTLAttribute),
+			Enabled: aws.Bool(true)},
 	}, withRetries)
 	if err == nil {
 		return nil

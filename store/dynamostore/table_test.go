@@ -29,7 +29,8 @@ import (
 // tableClient returns a client of a server. transport may be nil.
 func tableClient(url string, transport http.RoundTripper) *dynamodb.Client {
 	o := dynamodb.Options{
-		Region: "eu-central-1", Retryer: aws.NopRetryer{}, APIOptions: []func(*middleware.Stack) error{awsbody.WithoutWriteTo},
+		Region: "eu-central-1", Retryer: aws.NopRetryer{},
+		APIOptions: []func(*middleware.Stack) error{awsbody.WithoutWriteTo},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "AKIATEST", SecretAccessKey: "hunter2"}, nil
 		}),
@@ -60,7 +61,8 @@ func codes(list []dynamostore.Finding) string {
 // req: A7, A9
 func TestCreateTable(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(testing.TB) *awstest.Server{"dynalite": awstest.Dynalite, "moto": awstest.Moto} {
+	for name, start := range map[string]func(testing.TB) *awstest.Server{"dynalite": awstest.Dynalite,
+		"moto": awstest.Moto} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := tableClient(start(t).URL, nil)
@@ -78,7 +80,8 @@ func TestCreateTable(t *testing.T) {
 			if got := dynamostore.CheckTable(t.Context(), c, "quotas"); codes(got) != noTTL {
 				t.Errorf("after: %+v", got)
 			}
-			if scan, err := c.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("quotas")}); err != nil || scan.Count != 0 {
+			if scan, err := c.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("quotas")}); err != nil ||
+				scan.Count != 0 {
 				t.Errorf("the check left %+v, %v", scan, err)
 			}
 			created, findings, err = dynamostore.CreateTable(t.Context(), c, "quotas", &dynamostore.TableOptions{})
@@ -122,9 +125,11 @@ func race(t *testing.T, c *dynamodb.Client) (makers int) {
 func TestTableOptions(t *testing.T) {
 	t.Parallel()
 	c := tableClient(awstest.Moto(t).URL, nil)
-	o := &dynamostore.TableOptions{ReadUnits: 5, WriteUnits: 7, Tags: map[string]string{"team": "search", "cost": "42"}, DeletionProtection: true}
+	o := &dynamostore.TableOptions{ReadUnits: 5, WriteUnits: 7, Tags: map[string]string{"team": "search", "cost": "42"},
+		DeletionProtection: true}
 	created, findings, err := dynamostore.CreateTable(t.Context(), c, "quotas", o)
-	if err != nil || !created || codes(findings) != "(capacity)" || !strings.Contains(findings[0].Message, "5 read and 7 write") {
+	if err != nil || !created || codes(findings) != "(capacity)" ||
+		!strings.Contains(findings[0].Message, "5 read and 7 write") {
 		t.Fatalf("created %t, %+v, %v", created, findings, err)
 	}
 	d, err := c.DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: aws.String("quotas")})
@@ -141,12 +146,14 @@ func TestTableOptions(t *testing.T) {
 	if created, _, err := dynamostore.CreateTable(t.Context(), c, "quotas", nil); created || err != nil {
 		t.Errorf("whatever capacity it has: %t, %v", created, err)
 	}
-	differs(t, c, "quotas", &dynamostore.TableOptions{ReadUnits: 5, WriteUnits: 8}, dynamostore.CodeSettings, "has 5 read and 7 write units, not 5 read and 8 write units")
+	differs(t, c, "quotas", &dynamostore.TableOptions{ReadUnits: 5, WriteUnits: 8}, dynamostore.CodeSettings,
+		"has 5 read and 7 write units, not 5 read and 8 write units")
 
 	if _, _, err := dynamostore.CreateTable(t.Context(), c, "plain", nil); err != nil {
 		t.Fatal(err)
 	}
-	differs(t, c, "plain", o, dynamostore.CodeSettings, "has on-demand capacity, not 5 read and 7 write units and has no deletion protection")
+	differs(t, c, "plain", o, dynamostore.CodeSettings,
+		"has on-demand capacity, not 5 read and 7 write units and has no deletion protection")
 
 	for _, o := range []dynamostore.TableOptions{{ReadUnits: 5}, {WriteUnits: 5}, {ReadUnits: -1, WriteUnits: -1}} {
 		if _, _, err := dynamostore.CreateTable(t.Context(), c, "wrong", &o); !errors.Is(err, store.ErrInvalid) {
@@ -191,18 +198,22 @@ func TestAnotherTableIsRefused(t *testing.T) {
 			"has the partition key bucketId (type N)",
 		},
 		"sort-key": {
-			[]types.AttributeDefinition{{AttributeName: aws.String("bucketId"), AttributeType: s}, {AttributeName: aws.String("at"), AttributeType: n}},
-			[]types.KeySchemaElement{{AttributeName: aws.String("bucketId"), KeyType: hash}, {AttributeName: aws.String("at"), KeyType: sort}},
+			[]types.AttributeDefinition{{AttributeName: aws.String("bucketId"), AttributeType: s},
+				{AttributeName: aws.String("at"), AttributeType: n}},
+			[]types.KeySchemaElement{{AttributeName: aws.String("bucketId"), KeyType: hash},
+				{AttributeName: aws.String("at"), KeyType: sort}},
 			"has the partition key bucketId (type S) and the sort key at (type N), not just",
 		},
 	} {
 		if _, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-			TableName: &name, AttributeDefinitions: k.attributes, KeySchema: k.keys, BillingMode: types.BillingModePayPerRequest,
+			TableName: &name, AttributeDefinitions: k.attributes, KeySchema: k.keys,
+			BillingMode: types.BillingModePayPerRequest,
 		}); err != nil {
 			t.Fatal(err)
 		}
 		differs(t, c, name, nil, dynamostore.CodeKeySchema, k.want)
-		if got := dynamostore.CheckTable(t.Context(), c, name); codes(got) != "key-schema" || !strings.Contains(got[0].Message, k.want) {
+		if got := dynamostore.CheckTable(t.Context(), c, name); codes(got) != "key-schema" ||
+			!strings.Contains(got[0].Message, k.want) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -212,22 +223,26 @@ func TestAnotherTableIsRefused(t *testing.T) {
 	}
 	ttl := func(attribute string, on bool) {
 		if _, err := c.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{
-			TableName: aws.String("other-ttl"), TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: &attribute, Enabled: &on},
+			TableName:               aws.String("other-ttl"),
+			TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: &attribute, Enabled: &on},
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ttl("ttl", false)
-	if got := dynamostore.CheckTable(t.Context(), c, "other-ttl"); codes(got) != "(ttl)" || !strings.Contains(got[0].Message, "time to live is off") {
+	if got := dynamostore.CheckTable(t.Context(), c, "other-ttl"); codes(got) != "(ttl)" ||
+		!strings.Contains(got[0].Message, "time to live is off") {
 		t.Errorf("%+v", got)
 	}
 	ttl("expires", true)
-	if got := dynamostore.CheckTable(t.Context(), c, "other-ttl"); codes(got) != "(ttl)" || !strings.Contains(got[0].Message, "on for the attribute expires, not ttl") {
+	if got := dynamostore.CheckTable(t.Context(), c, "other-ttl"); codes(got) != "(ttl)" ||
+		!strings.Contains(got[0].Message, "on for the attribute expires, not ttl") {
 		t.Errorf("%+v", got)
 	}
 	differs(t, c, "other-ttl", nil, dynamostore.CodeTTL, "on for the attribute expires, not ttl")
 	ttl("expires", false)
-	if created, findings, err := dynamostore.CreateTable(t.Context(), c, "other-ttl", nil); created || len(findings) > 0 || err != nil {
+	if created, findings, err := dynamostore.CreateTable(t.Context(), c, "other-ttl", nil); created ||
+		len(findings) > 0 || err != nil {
 		t.Errorf("created %t, %+v, %v", created, findings, err)
 	}
 	if got := dynamostore.CheckTable(t.Context(), c, "other-ttl"); len(got) > 0 {
@@ -254,7 +269,8 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	status, body := f()
 	return &http.Response{
-		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Body: io.NopCloser(bytes.NewBufferString(body)), Request: r,
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+		Body: io.NopCloser(bytes.NewBufferString(body)), Request: r,
 	}, nil
 }
 
@@ -286,8 +302,9 @@ const ttlOn = `{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus
 
 // denied is what IAM answers.
 func denied(action string) func() (int, string) {
-	return refuses("AccessDeniedException", "User: arn:aws:iam::123456789012:user/ann is not authorized to perform: dynamodb:"+action+
-		" on resource: arn:aws:dynamodb:eu-central-1:123456789012:table/quotas because no identity-based policy allows the dynamodb:"+action+" action")
+	return refuses("AccessDeniedException",
+		"User: arn:aws:iam::123456789012:user/ann is not authorized to perform: dynamodb:"+action+
+			" on resource: arn:aws:dynamodb:eu-central-1:123456789012:table/quotas because no identity-based policy allows the dynamodb:"+action+" action")
 }
 
 // Whatever AWS answers, the check names the cause and what to do about it.
@@ -304,56 +321,98 @@ func TestFindings(t *testing.T) {
 		"no table": {
 			of{"*": refuses("ResourceNotFoundException", "Requested resource not found: Table: quotas not found")},
 			"no-table",
-			[]string{"no table quotas in region eu-central-1 at https://dynamodb.eu-central-1.amazonaws.com", "drawgate table create", "?region=REGION"},
+			[]string{"no table quotas in region eu-central-1 at https://dynamodb.eu-central-1.amazonaws.com",
+				"drawgate table create", "?region=REGION"},
 		},
-		"may not describe":     {of{"DescribeTable": denied("DescribeTable")}, "(permission)", []string{"arn:aws:iam::123456789012:user/ann may not call dynamodb:DescribeTable", "the table itself is not checked", "drawgate table policy"}},
-		"may not describe TTL": {of{"DescribeTimeToLive": denied("DescribeTimeToLive")}, "(permission)", []string{"dynamodb:DescribeTimeToLive", "not known whether expired"}},
+		"may not describe": {of{"DescribeTable": denied("DescribeTable")}, "(permission)",
+			[]string{"arn:aws:iam::123456789012:user/ann may not call dynamodb:DescribeTable",
+				"the table itself is not checked", "drawgate table policy"}},
+		"may not describe TTL": {of{"DescribeTimeToLive": denied("DescribeTimeToLive")}, "(permission)",
+			[]string{"dynamodb:DescribeTimeToLive", "not known whether expired"}},
 		"may not describe another table": {
-			of{"DescribeTable": denied("DescribeTable"), "GetItem": refuses("ValidationException", "The provided key element does not match the schema")}, "(permission) key-schema", nil,
+			of{"DescribeTable": denied("DescribeTable"), "GetItem": refuses("ValidationException",
+				"The provided key element does not match the schema")}, "(permission) key-schema", nil,
 		},
-		"a call that is not valid": {of{"GetItem": refuses("ValidationException", "One or more parameter values were invalid")}, "failed", []string{"dynamodb:GetItem failed: ValidationException: One or more"}},
-		"may only look":            {of{"UpdateItem": denied("UpdateItem"), "PutItem": denied("PutItem"), "DeleteItem": denied("DeleteItem")}, "permission permission permission", []string{"may not call dynamodb:UpdateItem"}},
-		"may not list":             {of{"Scan": denied("Scan")}, "(permission)", []string{"dynamodb:Scan, so keys cannot be listed"}},
-		"may nothing":              {of{"*": denied("Anything")}, "(permission) (permission) permission permission permission permission (permission)", nil},
+		"a call that is not valid": {of{"GetItem": refuses("ValidationException",
+			"One or more parameter values were invalid")}, "failed",
+			[]string{"dynamodb:GetItem failed: ValidationException: One or more"}},
+		"may only look": {of{"UpdateItem": denied("UpdateItem"), "PutItem": denied("PutItem"),
+			"DeleteItem": denied("DeleteItem")}, "permission permission permission",
+			[]string{"may not call dynamodb:UpdateItem"}},
+		"may not list": {of{"Scan": denied("Scan")}, "(permission)",
+			[]string{"dynamodb:Scan, so keys cannot be listed"}},
+		"may nothing": {of{"*": denied("Anything")},
+			"(permission) (permission) permission permission permission permission (permission)", nil},
 		"an explicit denial": {
-			of{"GetItem": refuses("AccessDeniedException", "User: arn:aws:sts::1:assumed-role/r/s is not authorized to perform: dynamodb:GetItem on resource: x with an explicit deny in a service control policy")},
+			of{"GetItem": refuses("AccessDeniedException",
+				"User: arn:aws:sts::1:assumed-role/r/s is not authorized to perform: dynamodb:GetItem on resource: x with an explicit deny in a service control policy")},
 			"permission",
 			[]string{"arn:aws:sts::1:assumed-role/r/s may not call dynamodb:GetItem, because a policy denies it explicitly", "remove the denial"},
 		},
 		"no key of KMS": {
-			of{"GetItem": refuses("AccessDeniedException", "User: arn:aws:iam::1:user/u is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:x")}, "permission", []string{"may not call kms:Decrypt"},
+			of{"GetItem": refuses("AccessDeniedException",
+				"User: arn:aws:iam::1:user/u is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:x")},
+			"permission", []string{"may not call kms:Decrypt"},
 		},
-		"another text of a denial": {of{"GetItem": refuses("AccessDeniedException", "no")}, "permission", []string{"these credentials may not call dynamodb:GetItem"}},
-		"an expired token":         {of{"*": refuses("ExpiredTokenException", "The security token included in the request is expired")}, "expired-credentials", []string{"have expired", "aws sso login"}},
-		"an unknown token":         {of{"*": refuses("UnrecognizedClientException", "The security token included in the request is invalid.")}, "bad-credentials", []string{"does not know these credentials (UnrecognizedClientException)", "AWS_PROFILE"}},
-		"a wrong secret":           {of{"*": refuses("InvalidSignatureException", "The request signature we calculated does not match hunter2")}, "bad-credentials", []string{"the secret key does not belong"}},
-		"a wrong clock":            {of{"*": refuses("InvalidSignatureException", "Signature expired: 20260101T000000Z is now earlier than 20260102T000000Z")}, "bad-credentials", []string{"clock", "set the clock"}},
-		"no capacity left":         {of{"GetItem": refuses("ProvisionedThroughputExceededException", "The level of configured provisioned throughput for the table was exceeded")}, "(capacity)", []string{"dynamodb:GetItem is throttled"}},
-		"AWS fails":                {of{"*": refuses("InternalServerError", "The request could not be processed")}, "failed", []string{"dynamodb:DescribeTable failed: InternalServerError: The request"}},
-		"being deleted":            {of{"DescribeTable": described("DELETING", "")}, "not-active", []string{"status is DELETING", "wait until it is gone"}},
-		"being created":            {of{"DescribeTable": described("CREATING", "")}, "not-active", []string{"wait until it is active"}},
-		"without its key of KMS":   {of{"DescribeTable": described("INACCESSIBLE_ENCRYPTION_CREDENTIALS", "")}, "not-active", []string{"KMS"}},
-		"archived":                 {of{"DescribeTable": described("ARCHIVED", "")}, "not-active", []string{"backup"}},
-		"being updated":            {of{"DescribeTable": described("UPDATING", "")}, "", nil},
-		"little capacity":          {of{"DescribeTable": described("ACTIVE", `,"ProvisionedThroughput":{"ReadCapacityUnits":1,"WriteCapacityUnits":1}`)}, "(capacity)", []string{"1 read and 1 write units a second"}},
-		"enough capacity":          {of{"DescribeTable": described("ACTIVE", `,"ProvisionedThroughput":{"ReadCapacityUnits":10,"WriteCapacityUnits":10}`)}, "", nil},
+		"another text of a denial": {of{"GetItem": refuses("AccessDeniedException", "no")}, "permission",
+			[]string{"these credentials may not call dynamodb:GetItem"}},
+		"an expired token": {of{"*": refuses("ExpiredTokenException",
+			"The security token included in the request is expired")}, "expired-credentials",
+			[]string{"have expired", "aws sso login"}},
+		"an unknown token": {of{"*": refuses("UnrecognizedClientException",
+			"The security token included in the request is invalid.")}, "bad-credentials",
+			[]string{"does not know these credentials (UnrecognizedClientException)", "AWS_PROFILE"}},
+		"a wrong secret": {of{"*": refuses("InvalidSignatureException",
+			"The request signature we calculated does not match hunter2")}, "bad-credentials",
+			[]string{"the secret key does not belong"}},
+		"a wrong clock": {of{"*": refuses("InvalidSignatureException",
+			"Signature expired: 20260101T000000Z is now earlier than 20260102T000000Z")}, "bad-credentials",
+			[]string{"clock", "set the clock"}},
+		"no capacity left": {of{"GetItem": refuses("ProvisionedThroughputExceededException",
+			"The level of configured provisioned throughput for the table was exceeded")}, "(capacity)",
+			[]string{"dynamodb:GetItem is throttled"}},
+		"AWS fails": {of{"*": refuses("InternalServerError", "The request could not be processed")},
+			"failed", []string{"dynamodb:DescribeTable failed: InternalServerError: The request"}},
+		"being deleted": {of{"DescribeTable": described("DELETING", "")}, "not-active",
+			[]string{"status is DELETING", "wait until it is gone"}},
+		"being created": {of{"DescribeTable": described("CREATING", "")}, "not-active",
+			[]string{"wait until it is active"}},
+		"without its key of KMS": {of{"DescribeTable": described("INACCESSIBLE_ENCRYPTION_CREDENTIALS", "")},
+			"not-active", []string{"KMS"}},
+		"archived":      {of{"DescribeTable": described("ARCHIVED", "")}, "not-active", []string{"backup"}},
+		"being updated": {of{"DescribeTable": described("UPDATING", "")}, "", nil},
+		"little capacity": {of{"DescribeTable": described("ACTIVE",
+			`,"ProvisionedThroughput":{"ReadCapacityUnits":1,"WriteCapacityUnits":1}`)}, "(capacity)",
+			[]string{"1 read and 1 write units a second"}},
+		"enough capacity": {of{"DescribeTable": described("ACTIVE",
+			`,"ProvisionedThroughput":{"ReadCapacityUnits":10,"WriteCapacityUnits":10}`)}, "", nil},
 		"on demand": {
-			of{"DescribeTable": described("ACTIVE", `,"BillingModeSummary":{"BillingMode":"PAY_PER_REQUEST"},"ProvisionedThroughput":{"ReadCapacityUnits":0,"WriteCapacityUnits":0},"OnDemandThroughput":{"MaxReadRequestUnits":-1,"MaxWriteRequestUnits":-1}`)},
+			of{"DescribeTable": described("ACTIVE",
+				`,"BillingModeSummary":{"BillingMode":"PAY_PER_REQUEST"},"ProvisionedThroughput":{"ReadCapacityUnits":0,"WriteCapacityUnits":0},"OnDemandThroughput":{"MaxReadRequestUnits":-1,"MaxWriteRequestUnits":-1}`)},
 			"", nil,
 		},
 		"a small maximum": {
-			of{"DescribeTable": described("ACTIVE", `,"BillingModeSummary":{"BillingMode":"PAY_PER_REQUEST"},"OnDemandThroughput":{"MaxWriteRequestUnits":2}`)}, "(capacity)", []string{"maximum of 2 write units"},
+			of{"DescribeTable": described("ACTIVE",
+				`,"BillingModeSummary":{"BillingMode":"PAY_PER_REQUEST"},"OnDemandThroughput":{"MaxWriteRequestUnits":2}`)}, "(capacity)", []string{"maximum of 2 write units"},
 		},
-		"replicas":                    {of{"DescribeTable": described("ACTIVE", `,"Replicas":[{"RegionName":"us-east-1"}]`)}, "(replicas)", []string{"holds only if all processes use one region"}},
-		"strongly consistent regions": {of{"DescribeTable": described("ACTIVE", `,"MultiRegionConsistency":"STRONG","Replicas":[{"RegionName":"us-east-1"}]`)}, "", nil},
-		"TTL on its way":              {of{"DescribeTimeToLive": says(200, `{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"ENABLING"}}`)}, "", nil},
-		"TTL on its way out":          {of{"DescribeTimeToLive": says(200, `{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"DISABLING"}}`)}, "(ttl)", []string{"time to live is off"}},
-		"a server without TTL":        {of{"DescribeTimeToLive": refuses("UnknownOperationException", "")}, "(ttl)", []string{"this server has no time to live", "stand-in for tests"}},
+		"replicas": {of{"DescribeTable": described("ACTIVE",
+			`,"Replicas":[{"RegionName":"us-east-1"}]`)}, "(replicas)",
+			[]string{"holds only if all processes use one region"}},
+		"strongly consistent regions": {of{"DescribeTable": described("ACTIVE",
+			`,"MultiRegionConsistency":"STRONG","Replicas":[{"RegionName":"us-east-1"}]`)}, "", nil},
+		"TTL on its way": {of{"DescribeTimeToLive": says(200,
+			`{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"ENABLING"}}`)}, "", nil},
+		"TTL on its way out": {of{"DescribeTimeToLive": says(200,
+			`{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"DISABLING"}}`)}, "(ttl)",
+			[]string{"time to live is off"}},
+		"a server without TTL": {of{"DescribeTimeToLive": refuses("UnknownOperationException", "")}, "(ttl)",
+			[]string{"this server has no time to live", "stand-in for tests"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { // a failure of AWS is tried again after a while
-				a := &answers{of: of{"DescribeTable": described("ACTIVE", ""), "DescribeTimeToLive": says(200, ttlOn), "GetItem": says(200, "{}"), "Scan": says(200, "{}"), "*": refused}}
+				a := &answers{of: of{"DescribeTable": described("ACTIVE", ""), "DescribeTimeToLive": says(200, ttlOn),
+					"GetItem": says(200, "{}"), "Scan": says(200, "{}"), "*": refused}}
 				if f := c.of["*"]; f != nil {
 					a.of = of{"*": f}
 				}
@@ -383,7 +442,9 @@ func TestNothingToAsk(t *testing.T) {
 	t.Parallel()
 	c := tableClient("http://127.0.0.1:1", nil)
 	got := dynamostore.CheckTable(t.Context(), c, "quotas")
-	if codes(got) != "unreachable" || !strings.Contains(got[0].Message, "no answer from region eu-central-1 at http://127.0.0.1:1") || !strings.Contains(got[0].Advice, "start the server") {
+	if codes(got) != "unreachable" || !strings.Contains(got[0].Message,
+		"no answer from region eu-central-1 at http://127.0.0.1:1") ||
+		!strings.Contains(got[0].Advice, "start the server") {
 		t.Errorf("%+v", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -397,14 +458,18 @@ func TestNothingToAsk(t *testing.T) {
 		"ExpiredToken: The security token has expired.": "expired-credentials",
 	} {
 		o := c.Options()
-		o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, errors.New(text) })
+		o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials,
+			error) {
+			return aws.Credentials{}, errors.New(text)
+		})
 		bare := dynamodb.New(o)
 		got := dynamostore.CheckTable(t.Context(), bare, "quotas")
 		if codes(got) != want {
 			t.Errorf("%s: %+v", text, got)
 		}
 		_, _, err := dynamostore.CreateTable(t.Context(), bare, "quotas", nil)
-		if e, ok := errors.AsType[*dynamostore.TableError](err); !ok || e.Code != want || e.Err == nil || !strings.Contains(err.Error(), "dynamostore: table quotas: ") {
+		if e, ok := errors.AsType[*dynamostore.TableError](err); !ok || e.Code != want || e.Err == nil ||
+			!strings.Contains(err.Error(), "dynamostore: table quotas: ") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -451,7 +516,8 @@ func TestCreateTableWaits(t *testing.T) {
 				if created != c.created || len(findings) > 0 {
 					t.Errorf("created %t, want %t; %+v", created, c.created, findings)
 				}
-				if e, ok := errors.AsType[*dynamostore.TableError](err); ok != (c.code != "") || ok && (e.Code != c.code || e.Differs()) {
+				if e, ok := errors.AsType[*dynamostore.TableError](err); ok != (c.code != "") ||
+					ok && (e.Code != c.code || e.Differs()) {
 					t.Errorf("got %v, want %q", err, c.code)
 				}
 				if c.code == "" && a.ops[len(a.ops)-1] != "UpdateTimeToLive" {
@@ -471,9 +537,12 @@ func TestTimeToLiveCannotBeSwitchedOn(t *testing.T) {
 		later  func() (int, string) // what DescribeTimeToLive answers then
 		want   string
 	}{
-		"changed before":            {refuses("ValidationException", "Time to live has been modified multiple times within a fixed interval"), off, "cannot be switched on now: Time to live has been modified"},
-		"denied":                    {denied("UpdateTimeToLive"), off, "may not call dynamodb:UpdateTimeToLive"},
-		"another process was first": {refuses("ValidationException", "TimeToLive is already enabled"), says(200, ttlOn), ""},
+		"changed before": {refuses("ValidationException",
+			"Time to live has been modified multiple times within a fixed interval"), off,
+			"cannot be switched on now: Time to live has been modified"},
+		"denied": {denied("UpdateTimeToLive"), off, "may not call dynamodb:UpdateTimeToLive"},
+		"another process was first": {refuses("ValidationException", "TimeToLive is already enabled"), says(200, ttlOn),
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,8 @@ func CheckTable(ctx context.Context, client *dynamodb.Client, name string) []Fin
 	table, err := t.describe(ctx)
 	switch {
 	case apiCode(err) == codeAccessDenied: // the store works without it, unless other permissions are missing too
-		findings = append(findings, asWarning(t.finding(ctx, "DescribeTable", err), "so the table itself is not checked"))
+		findings = append(findings, asWarning(t.finding(ctx, "DescribeTable", err),
+			"so the table itself is not checked"))
 	case err != nil:
 		return []Finding{t.finding(ctx, "DescribeTable", err)}
 	default:
@@ -57,7 +58,8 @@ func (t *tableAdmin) keySchema(table *types.TableDescription) *Finding {
 	right := len(table.KeySchema) == 1
 	for _, k := range table.KeySchema {
 		name, kind, word := aws.ToString(k.AttributeName), types.ScalarAttributeType(""), "partition key"
-		i := slices.IndexFunc(table.AttributeDefinitions, func(d types.AttributeDefinition) bool { return aws.ToString(d.AttributeName) == name })
+		i := slices.IndexFunc(table.AttributeDefinitions,
+			func(d types.AttributeDefinition) bool { return aws.ToString(d.AttributeName) == name })
 		if i >= 0 {
 			kind = table.AttributeDefinitions[i].AttributeType
 		}
@@ -78,7 +80,8 @@ func (t *tableAdmin) keySchema(table *types.TableDescription) *Finding {
 }
 
 func (t *tableAdmin) notActive(s types.TableStatus) Finding {
-	f := Finding{Code: CodeNotActive, Message: fmt.Sprintf("the table is not active: its status is %s", s), Advice: "wait until it is active"}
+	f := Finding{Code: CodeNotActive, Message: fmt.Sprintf("the table is not active: its status is %s", s),
+		Advice: "wait until it is active"}
 	switch s {
 	case types.TableStatusDeleting:
 		f.Advice = "wait until it is gone, then create it again with \"drawgate table create\""
@@ -115,7 +118,8 @@ func (t *tableAdmin) judge(table *types.TableDescription) (findings []Finding) {
 		findings = append(findings, Finding{
 			Warning: true, Code: CodeReplicas,
 			Message: "the table has replicas in other regions, whose writes overwrite each other: a limit holds only if all processes use one region",
-			Advice:  "use a table without replicas, or name the same region everywhere: dynamodb://" + t.name + "?region=REGION",
+			Advice: "use a table without replicas, or name the same region everywhere: dynamodb://" + t.name +
+				"?region=REGION",
 		})
 	}
 	return findings
@@ -131,7 +135,8 @@ func (t *tableAdmin) checkTTL(ctx context.Context) *Finding {
 	case apiCode(err) == codeUnknownOperation:
 		return t.noTTL()
 	case err != nil:
-		f := asWarning(t.finding(ctx, "DescribeTimeToLive", err), "so it is not known whether expired items are deleted")
+		f := asWarning(t.finding(ctx, "DescribeTimeToLive", err),
+			"so it is not known whether expired items are deleted")
 		return &f
 	case attribute == TTLAttribute:
 		return nil
@@ -179,23 +184,28 @@ func (t *tableAdmin) checkCalls(ctx context.Context) (findings []Finding) {
 		call   func() error
 	}{
 		{"GetItem", func() error {
-			_, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: key, ConsistentRead: aws.Bool(true)}, withRetries)
+			_, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: key,
+				ConsistentRead: aws.Bool(true)}, withRetries)
 			return err
 		}},
 		{"UpdateItem", func() error {
-			_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{TableName: &t.name, Key: key, ConditionExpression: condition}, withRetries)
+			_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{TableName: &t.name, Key: key,
+				ConditionExpression: condition}, withRetries)
 			return err
 		}},
 		{"PutItem", func() error {
-			_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &t.name, Item: key, ConditionExpression: condition}, withRetries)
+			_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &t.name, Item: key,
+				ConditionExpression: condition}, withRetries)
 			return err
 		}},
 		{"DeleteItem", func() error {
-			_, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &t.name, Key: key, ConditionExpression: condition}, withRetries)
+			_, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &t.name, Key: key,
+				ConditionExpression: condition}, withRetries)
 			return err
 		}},
 		{"Scan", func() error {
-			_, err := t.client.Scan(ctx, &dynamodb.ScanInput{TableName: &t.name, Limit: aws.Int32(1), ProjectionExpression: aws.String(KeyAttribute)}, withRetries)
+			_, err := t.client.Scan(ctx, &dynamodb.ScanInput{TableName: &t.name, Limit: aws.Int32(1),
+				ProjectionExpression: aws.String(KeyAttribute)}, withRetries)
 			return err
 		}},
 	}

@@ -84,47 +84,59 @@ func (t *tableAdmin) classify(ctx context.Context, action string, err error) Fin
 	case codeAccessDenied:
 		return denied(action, apiMessage(err))
 	case "ExpiredTokenException", "ExpiredToken", "RequestExpired":
-		return Finding{Code: CodeExpiredLogin, Message: "the credentials have expired", Advice: "sign in again (\"aws sso login\"), or take new temporary credentials"}
+		return Finding{Code: CodeExpiredLogin, Message: "the credentials have expired",
+			Advice: "sign in again (\"aws sso login\"), or take new temporary credentials"}
 	case "InvalidSignatureException":
-		if strings.Contains(apiMessage(err), "Signature expired") || strings.Contains(apiMessage(err), "not yet current") {
-			return Finding{Code: CodeBadLogin, Message: "this machine's clock differs too much from AWS's", Advice: "set the clock"}
+		if strings.Contains(apiMessage(err), "Signature expired") ||
+			strings.Contains(apiMessage(err), "not yet current") {
+			return Finding{Code: CodeBadLogin, Message: "this machine's clock differs too much from AWS's",
+				Advice: "set the clock"}
 		}
 		return Finding{Code: CodeBadLogin, Message: "the secret key does not belong to the access key", Advice: keys}
-	case "UnrecognizedClientException", "InvalidClientTokenId", "InvalidAccessKeyId", "MissingAuthenticationToken", "MissingAuthenticationTokenException", "IncompleteSignatureException":
+	case "UnrecognizedClientException", "InvalidClientTokenId", "InvalidAccessKeyId", "MissingAuthenticationToken",
+		"MissingAuthenticationTokenException", "IncompleteSignatureException":
 		return Finding{Code: CodeBadLogin, Message: "AWS does not know these credentials (" + code + ")", Advice: keys}
 	case "ThrottlingException", "ProvisionedThroughputExceededException", "RequestLimitExceeded":
-		return Finding{Warning: true, Code: CodeCapacity, Message: fmt.Sprintf("dynamodb:%s is throttled: the capacity is used up", action), Advice: "raise the capacity, or use capacity on demand"}
+		return Finding{Warning: true, Code: CodeCapacity,
+			Message: fmt.Sprintf("dynamodb:%s is throttled: the capacity is used up", action),
+			Advice:  "raise the capacity, or use capacity on demand"}
 	case codeNotFound:
 		return Finding{
 			Code: CodeNoTable, Message: fmt.Sprintf("there is no table %s in %s", t.name, t.where(ctx)),
-			Advice: "create it with \"drawgate table create\"; if it exists elsewhere, name its region: dynamodb://" + t.name + "?region=REGION",
+			Advice: "create it with \"drawgate table create\"; if it exists elsewhere, name its region: dynamodb://" +
+				t.name + "?region=REGION",
 		}
 	case "":
 		return t.unanswered(ctx, action, err)
 	case codeValidation:
 		if strings.Contains(apiMessage(err), "does not match the schema") { // the table could not be described
 			return Finding{
-				Code: CodeKeySchema, Message: fmt.Sprintf("the table's key is not just the partition key %s (type S)", KeyAttribute),
+				Code: CodeKeySchema, Message: fmt.Sprintf("the table's key is not just the partition key %s (type S)",
+					KeyAttribute),
 				Advice: "a table's key cannot be changed: create another table with \"drawgate table create\"",
 			}
 		}
 		fallthrough
 	default:
-		return Finding{Code: CodeFailed, Message: fmt.Sprintf("dynamodb:%s failed: %s: %s", action, code, apiMessage(err)), Advice: "see DynamoDB's list of errors for this code"}
+		return Finding{Code: CodeFailed, Message: fmt.Sprintf("dynamodb:%s failed: %s: %s", action, code,
+			apiMessage(err)), Advice: "see DynamoDB's list of errors for this code"}
 	}
 }
 
 // unanswered is about a call that AWS did not answer.
 func (t *tableAdmin) unanswered(ctx context.Context, action string, err error) Finding {
 	if _, ok := errors.AsType[*smithyhttp.RequestSendError](err); !ok && ctx.Err() == nil {
-		return Finding{Code: CodeFailed, Message: fmt.Sprintf("dynamodb:%s failed: %v", action, err), Advice: "check the region, the endpoint and AWS's configuration"}
+		return Finding{Code: CodeFailed, Message: fmt.Sprintf("dynamodb:%s failed: %v", action, err),
+			Advice: "check the region, the endpoint and AWS's configuration"}
 	}
-	f := Finding{Code: CodeUnreachable, Message: "no answer from " + t.where(ctx), Advice: "check the network and the region; in a VPC without internet access add a gateway endpoint for DynamoDB"}
+	f := Finding{Code: CodeUnreachable, Message: "no answer from " + t.where(ctx),
+		Advice: "check the network and the region; in a VPC without internet access add a gateway endpoint for DynamoDB"}
 	_, op := errors.AsType[*net.OpError](err)
 	_, dns := errors.AsType[*net.DNSError](err)
 	switch {
 	case dns:
-		f.Message, f.Advice = "there is no server for "+t.where(ctx), "check how the region is written, and the name service"
+		f.Message, f.Advice = "there is no server for "+t.where(ctx),
+			"check how the region is written, and the name service"
 	case op && t.client.Options().BaseEndpoint != nil:
 		f.Advice = "start the server, or correct the endpoint"
 	}
@@ -160,7 +172,8 @@ func denied(action, text string) Finding {
 	if m := deniedUser.FindStringSubmatch(text); m != nil {
 		who = m[1]
 	}
-	f := Finding{Code: CodePermission, Message: who + " may not call " + action, Advice: "attach the policy that \"drawgate table policy\" prints"}
+	f := Finding{Code: CodePermission, Message: who + " may not call " + action,
+		Advice: "attach the policy that \"drawgate table policy\" prints"}
 	if strings.Contains(text, "explicit deny") {
 		f.Message += ", because a policy denies it explicitly"
 		f.Advice = "remove the denial; permissions elsewhere do not help"
@@ -186,7 +199,8 @@ func (t *tableAdmin) credentials(ctx context.Context) *Finding {
 	text := strings.ToLower(err.Error())
 	switch {
 	case strings.Contains(text, "expired"):
-		f.Code, f.Message, f.Advice = CodeExpiredLogin, "the credentials have expired", "sign in again (\"aws sso login\"), or take new temporary credentials"
+		f.Code, f.Message, f.Advice = CodeExpiredLogin, "the credentials have expired",
+			"sign in again (\"aws sso login\"), or take new temporary credentials"
 	case apiCode(err) != "":
 		f.Code, f.Message = CodeBadLogin, "AWS gives no credentials: "+apiCode(err)+": "+apiMessage(err)
 	}

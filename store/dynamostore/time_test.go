@@ -47,7 +47,8 @@ func TestDefaultsLoseNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, table := client(t, server)
-			lim := withDefaults(t, dynamostore.New(through(server, far{direct}), table, &dynamostore.Options{Prefix: prefix()}))
+			lim := withDefaults(t, dynamostore.New(through(server, far{direct}), table,
+				&dynamostore.Options{Prefix: prefix()}))
 			const callers, takes = 64, 5
 			var granted, unanswered atomic.Int64
 			var all sync.WaitGroup
@@ -98,7 +99,8 @@ func TestDefaultsTryFiveTimes(t *testing.T) {
 	}}
 	lim := withDefaults(t, dynamostore.New(through(server, conn), table, nil))
 	if d, err := lim.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Fallback || throttled.Load() != 5 {
-		t.Errorf("allowed %t, fallback %t, %v after %d writes; want a grant by the fifth", d.Allowed, d.Fallback, err, throttled.Load())
+		t.Errorf("allowed %t, fallback %t, %v after %d writes; want a grant by the fifth", d.Allowed, d.Fallback, err,
+			throttled.Load())
 	}
 }
 
@@ -118,10 +120,12 @@ func TestHastyTimeIsWarnedOf(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		s := dynamostore.New(through(&awstest.Server{URL: "http://127.0.0.1:1"}, direct), "drawgate", &dynamostore.Options{Logger: logger})
+		s := dynamostore.New(through(&awstest.Server{URL: "http://127.0.0.1:1"}, direct), "drawgate",
+			&dynamostore.Options{Logger: logger})
 		g := guard.New(s, &guard.Options{Timeout: c.guard, Logger: logger})
 		for range 2 {
-			if _, err := drawgate.New(g.Full(), drawgate.PerHour("jobs", 10), &drawgate.Options{StoreTimeout: c.limiter}); err != nil {
+			if _, err := drawgate.New(g.Full(), drawgate.PerHour("jobs", 10),
+				&drawgate.Options{StoreTimeout: c.limiter}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -22,7 +22,8 @@ func TestAdjustIsNotKept(t *testing.T) {
 				f := &faulty{Store: memstore.New(nil)}
 				g := guard.New(f, nil)
 				t.Cleanup(func() { _ = g.Close() })
-				l, err := drawgate.New(g, drawgate.Policy{Name: "p", Limits: []drawgate.Limit{drawgate.RollingLimit("a", 10, time.Hour)}}, nil)
+				l, err := drawgate.New(g, drawgate.Policy{Name: "p",
+					Limits: []drawgate.Limit{drawgate.RollingLimit("a", 10, time.Hour)}}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -37,7 +38,8 @@ func TestAdjustIsNotKept(t *testing.T) {
 					}
 					return well
 				}
-				if out, err := l.Ask("k").Adjust(t.Context(), "", want, "seen"); !errors.Is(err, store.ErrStoreUnavailable) {
+				if out, err := l.Ask("k").Adjust(t.Context(), "", want, "seen"); !errors.Is(err,
+					store.ErrStoreUnavailable) {
 					t.Errorf("mood %d: %+v, %v", m, out, err)
 				}
 				f.mu.Lock()

@@ -19,17 +19,23 @@ type Line struct {
 	Policy, Limit, Unit string
 	Mode                store.Fallback // closed, share or open
 	Instances           int
-	AtLeast             int   // if processes are counted: the least number that is assumed; 0: they are not counted
-	Most                int64 // what the limit admits per window (a bucket: in a burst): the largest amount in force less the headroom
-	Share               int64 // what one process may admit of it during an outage; 0 is nothing; Unbounded if open
-	Extra               int64 // excess units in the window in which the outage starts, over all processes
-	After               int64 // the same in every later window while all processes are cut off
-	Partly              int64 // the same in every window in which only some processes are cut off; for a bucket, in every period of its Window
+	AtLeast             int // if processes are counted: the least number that is assumed; 0: they are not counted
+	// what the limit admits per window (a bucket: in a burst): the largest amount in force less the
+	// headroom
+	Most  int64
+	Share int64 // what one process may admit of it during an outage; 0 is nothing; Unbounded if open
+	Extra int64 // excess units in the window in which the outage starts, over all processes
+	After int64 // the same in every later window while all processes are cut off
+	// the same in every window in which only some processes are cut off; for a bucket, in every
+	// period of its Window
+	Partly int64
 
-	Start    store.Start // how its policy starts: closed, cold or full; of instances that are counted never full
-	Cold     int64       // with a share: what a process admits of it that starts during the outage, in its first window and without knowing what was used
-	Starts   int         // starts that are included: see Line.AfterStarts
-	Returned int64       // what these starts may admit in addition, because the store came back in between
+	Start store.Start // how its policy starts: closed, cold or full; of instances that are counted never full
+	// with a share: what a process admits of it that starts during the outage, in its first window
+	// and without knowing what was used
+	Cold     int64
+	Starts   int   // starts that are included: see Line.AfterStarts
+	Returned int64 // what these starts may admit in addition, because the store came back in between
 
 	drain int64 // the same as Cold for a bucket, in addition, in every period of its Window
 }
@@ -106,7 +112,8 @@ func (l *Line) among(lines []Line) int {
 func (l *Line) worsen(o *Line) {
 	l.Most, l.Share = max(l.Most, o.Most), max(l.Share, o.Share)
 	l.Extra, l.After, l.Partly = max(l.Extra, o.Extra), max(l.After, o.After), max(l.Partly, o.Partly)
-	l.Start, l.Cold, l.drain, l.Returned = max(l.Start, o.Start), max(l.Cold, o.Cold), max(l.drain, o.drain), max(l.Returned, o.Returned)
+	l.Start, l.Cold, l.drain, l.Returned = max(l.Start, o.Start), max(l.Cold, o.Cold), max(l.drain, o.drain),
+		max(l.Returned, o.Returned)
 }
 
 // AfterStarts returns the line if, in one window, starts processes start that cannot ask the store:
@@ -141,7 +148,8 @@ func (l *Line) cold(policy *store.Policy, spec *record.Spec) {
 		return
 	}
 	switch {
-	case spec.Kind == record.Concurrency, l.Start == store.StartFull: // which slots are held is not known, but not assumed either
+	// which slots are held is not known, but not assumed either
+	case spec.Kind == record.Concurrency, l.Start == store.StartFull:
 		l.Cold = l.Share
 	case l.Start == store.StartCold && l.Share > 0:
 		l.Cold = ledger.ColdPart(l.Share, l.Instances)
@@ -153,8 +161,10 @@ func (l *Line) cold(policy *store.Policy, spec *record.Spec) {
 func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 	policy, n := t.plan.Policy(), int64(instances)
 	l = Line{
-		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, store.UnitRequests), Mode: ledger.Mode(&policy, i, instances),
-		Instances: instances, AtLeast: atLeast, Most: store.Internal.Specs(t.plan, false)[i].Effective[record.Priorities-1],
+		Policy: policy.Name, Limit: policy.Limits[i].Name, Unit: cmp.Or(policy.Limits[i].Unit, store.UnitRequests),
+		Mode:      ledger.Mode(&policy, i, instances),
+		Instances: instances, AtLeast: atLeast, Most: store.Internal.Specs(t.plan,
+			false)[i].Effective[record.Priorities-1],
 	}
 	switch l.Mode {
 	case store.FallbackOpen:
@@ -187,7 +197,8 @@ func (l Line) String() string {
 	}
 	switch {
 	case l.Cold == 0:
-		text += fmt.Sprintf(". Processes that start meanwhile (%s) admit nothing that they do not know to be free", l.Start)
+		text += fmt.Sprintf(". Processes that start meanwhile (%s) admit nothing that they do not know to be free",
+			l.Start)
 	case l.Starts == 1:
 		text += fmt.Sprintf(". If a process starts meanwhile (%s: it admits %d without knowing what was used), ",
 			l.Start, l.Cold)

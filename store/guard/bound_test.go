@@ -15,7 +15,8 @@ func TestBound(t *testing.T) {
 	minute, day, burst, small := rolling(60, time.Minute), daily(1000), leaky(100, time.Minute, 20), slots(2)
 	minute.Name, day.Name, burst.Name, small.Name = "rpm", "rpd", "rate", "slots"
 	day.Fallback, minute.Headroom = drawgate.FallbackOpen, drawgate.Share{Percent: 10}
-	p := []drawgate.Policy{{Name: "api", Limits: []drawgate.Limit{minute, day, burst, small}}, {Name: "free", Fallback: drawgate.FallbackClosed, Limits: []drawgate.Limit{minute}}}
+	p := []drawgate.Policy{{Name: "api", Limits: []drawgate.Limit{minute, day, burst, small}},
+		{Name: "free", Fallback: drawgate.FallbackClosed, Limits: []drawgate.Limit{minute}}}
 	for _, c := range []struct {
 		instances int
 		want      []guard.Line
@@ -23,7 +24,8 @@ func TestBound(t *testing.T) {
 	}{
 		{3, []guard.Line{
 			{Mode: drawgate.FallbackShare, Most: 54, Share: 18, Extra: 36, Partly: 36},
-			{Mode: drawgate.FallbackOpen, Most: 1000, Share: guard.Unbounded, Extra: guard.Unbounded, After: guard.Unbounded, Partly: guard.Unbounded},
+			{Mode: drawgate.FallbackOpen, Most: 1000, Share: guard.Unbounded, Extra: guard.Unbounded,
+				After: guard.Unbounded, Partly: guard.Unbounded},
 			{Mode: drawgate.FallbackShare, Most: 20, Share: 6, Extra: 12, Partly: 12 + 2*33},
 			{Mode: drawgate.FallbackShare, Most: 2},
 			{Mode: drawgate.FallbackClosed, Most: 54},
@@ -79,11 +81,13 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 		}
 		return [4]int64{lines[0].Most, lines[0].Share, lines[0].Extra, lines[0].Partly}
 	}
-	fast, deep, tiny := with(leaky(600, time.Minute, 6)), with(leaky(6, time.Minute, 300)), with(leaky(9000, time.Minute, 2))
+	fast, deep, tiny := with(leaky(600, time.Minute, 6)), with(leaky(6, time.Minute, 300)),
+		with(leaky(9000, time.Minute, 2))
 	for _, c := range []struct {
 		got, want [4]int64
 	}{
-		{figures(with(rolling(18, time.Minute)), with(rolling(57, time.Minute)), with(rolling(3, time.Minute))), [4]int64{57, 19, 38, 38}},
+		{figures(with(rolling(18, time.Minute)), with(rolling(57, time.Minute)), with(rolling(3, time.Minute))),
+			[4]int64{57, 19, 38, 38}},
 		{figures(fast), [4]int64{6, 2, 4, 4 + 400}},
 		{figures(deep), [4]int64{300, 100, 200, 200 + 4}},
 		{figures(fast, deep, tiny), [4]int64{300, 100, 200, 200 + 400}}, // tiny has a share of less than one unit
@@ -94,7 +98,8 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 	}
 	one, _ := guard.Bound([]drawgate.Policy{fast}, 3)
 	other, _ := guard.Bound([]drawgate.Policy{deep}, 3)
-	if w := guard.Worst(append(one, other...)); len(w) != 1 || w[0].Most != 300 || w[0].Extra != 200 || w[0].Partly != 404 {
+	if w := guard.Worst(append(one, other...)); len(w) != 1 || w[0].Most != 300 || w[0].Extra != 200 ||
+		w[0].Partly != 404 {
 		t.Errorf("two buckets of different amounts: %+v", w)
 	}
 }
@@ -123,7 +128,8 @@ func TestBoundOfInstancesThatAreCounted(t *testing.T) {
 			t.Fatalf("%d lines, %v", len(lines), err)
 		}
 		for i, l := range lines {
-			if got := [3]int64{l.Share, l.Extra, l.Partly}; got != c.want[i] || l.After != 0 || l.AtLeast != max(1, c.atLeast) {
+			if got := [3]int64{l.Share, l.Extra, l.Partly}; got != c.want[i] || l.After != 0 ||
+				l.AtLeast != max(1, c.atLeast) {
 				t.Errorf("%d instances, at least %d, line %d: %v %+v, want %v", c.n, c.atLeast, i, got, l, c.want[i])
 			}
 			if says := strings.Contains(l.String(), "counted processes"); says != (l.Partly > 0) {
@@ -136,12 +142,14 @@ func TestBoundOfInstancesThatAreCounted(t *testing.T) {
 // TestBoundSaysHowManyStart checks the sentence about processes that start during an outage.
 func TestBoundSaysHowManyStart(t *testing.T) {
 	t.Parallel()
-	l := guard.Line{Mode: drawgate.FallbackShare, Start: drawgate.StartFull, Most: 20, Share: 20, Instances: 1, Cold: 20, Extra: 20, After: 20, Starts: 1}
+	l := guard.Line{Mode: drawgate.FallbackShare, Start: drawgate.StartFull, Most: 20, Share: 20, Instances: 1,
+		Cold: 20, Extra: 20, After: 20, Starts: 1}
 	if s := l.String(); !strings.Contains(s, "If a process starts meanwhile (full: it admits 20 without") {
 		t.Error(s)
 	}
 	l.Starts, l.Extra, l.After = 2, 40, 40
-	if s := l.String(); !strings.Contains(s, "If 2 processes start meanwhile (full: each admits 20 without knowing what was used), at most 40 beyond") {
+	if s := l.String(); !strings.Contains(s,
+		"If 2 processes start meanwhile (full: each admits 20 without knowing what was used), at most 40 beyond") {
 		t.Error(s)
 	}
 }

@@ -73,7 +73,8 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 			}
 			inner.set(well)
 			var d store.Verdict
-			for end := time.Now().Add(3*store.SendLife + time.Second); !d.Allowed && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			for end := time.Now().Add(3*store.SendLife + time.Second); !d.Allowed &&
+				time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				d = send(t, g, reserve(plan, "id", 1, 1))
 			}
 			if !d.Allowed || d.Fallback {
@@ -92,25 +93,26 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, late, slow} {
-		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, inner *faulty) {
-			plan := policy(t, 0, rolling(1000, 24*time.Hour))
-			inner.set(m)
-			for i := range 60 {
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(10*time.Millisecond, cancel)
-				var out [1]store.Verdict
-				err := g.Take(ctx, []store.Take{reserve(plan, fmt.Sprint(i), store.NewGrant(), 10)}, out[:])
-				if !errors.Is(err, context.Canceled) || err == context.Canceled { //nolint:errorlint // it must say more than the context does
-					t.Fatalf("%v, want an error that says more than that the caller gave up", err)
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000},
+			func(t *testing.T, g *guard.Store, inner *faulty) {
+				plan := policy(t, 0, rolling(1000, 24*time.Hour))
+				inner.set(m)
+				for i := range 60 {
+					ctx, cancel := context.WithCancel(t.Context())
+					time.AfterFunc(10*time.Millisecond, cancel)
+					var out [1]store.Verdict
+					err := g.Take(ctx, []store.Take{reserve(plan, fmt.Sprint(i), store.NewGrant(), 10)}, out[:])
+					if !errors.Is(err, context.Canceled) || err == context.Canceled { //nolint:errorlint // it must say more than the context does
+						t.Fatalf("%v, want an error that says more than that the caller gave up", err)
+					}
 				}
-			}
-			inner.set(well)
-			time.Sleep(1100 * time.Millisecond) // until what is late has arrived
-			free(t, inner, plan, 2*store.SendLife)
-			if st := g.State(); st.Unavailable || st.Pending > 0 {
-				t.Errorf("%+v", st)
-			}
-		})
+				inner.set(well)
+				time.Sleep(1100 * time.Millisecond) // until what is late has arrived
+				free(t, inner, plan, 2*store.SendLife)
+				if st := g.State(); st.Unavailable || st.Pending > 0 {
+					t.Errorf("%+v", st)
+				}
+			})
 	}
 }
 
@@ -118,46 +120,50 @@ func TestGivingUpLeavesNothingInTheStore(t *testing.T) {
 func TestGivingUpASettlement(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mood{mute, stalls} {
-		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000}, func(t *testing.T, g *guard.Store, inner *faulty) {
-			plan := policy(t, 0, rolling(1000, 24*time.Hour))
-			hold(t, g, "id", time.Hour, plan, "k", 10)
-			inner.set(m)
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(10*time.Millisecond, cancel)
-			st := store.Settlement{Op: store.OpSettle, ID: "id", Grant: grant("id"), Buckets: []store.BucketCost{cost(plan, "k", 3)}}
-			if err := g.Settle(ctx, []store.Settlement{st}, make([]store.Outcome, 1)); !errors.Is(err, context.Canceled) {
-				t.Fatal(err)
-			}
-			back(t, g, inner)
-			if got := used(t, inner.Store, plan, "k")[0]; got != 3 {
-				t.Errorf("%d used, want the 3 that were settled", got)
-			}
-		})
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Failures: 1000},
+			func(t *testing.T, g *guard.Store, inner *faulty) {
+				plan := policy(t, 0, rolling(1000, 24*time.Hour))
+				hold(t, g, "id", time.Hour, plan, "k", 10)
+				inner.set(m)
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(10*time.Millisecond, cancel)
+				st := store.Settlement{Op: store.OpSettle, ID: "id", Grant: grant("id"),
+					Buckets: []store.BucketCost{cost(plan, "k", 3)}}
+				if err := g.Settle(ctx, []store.Settlement{st}, make([]store.Outcome, 1)); !errors.Is(err,
+					context.Canceled) {
+					t.Fatal(err)
+				}
+				back(t, g, inner)
+				if got := used(t, inner.Store, plan, "k")[0]; got != 3 {
+					t.Errorf("%d used, want the 3 that were settled", got)
+				}
+			})
 	}
 }
 
 // TestCancellationsAreBounded: their number is bounded. Holds without room end by themselves.
 func TestCancellationsAreBounded(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2, Failures: 100}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, drawgate.FallbackClosed, rolling(100, 24*time.Hour))
-		inner.only = func(op string, _ bool) mood {
-			if op == "take" {
-				return mute
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2, Failures: 100},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, drawgate.FallbackClosed, rolling(100, 24*time.Hour))
+			inner.only = func(op string, _ bool) mood {
+				if op == "take" {
+					return mute
+				}
+				return refuses
 			}
-			return refuses
-		}
-		for i := range 10 {
-			send(t, g, reserve(plan, fmt.Sprint(i), store.NewGrant(), 1))
-		}
-		inner.mu.Lock()
-		inner.only, inner.cancels = nil, 0
-		inner.mu.Unlock()
-		time.Sleep(10 * time.Second)
-		if got := used(t, inner.Store, plan, "k")[0]; got != 8 {
-			t.Errorf("%d of 10 are held, want 8: two are cancelled", got)
-		}
-	})
+			for i := range 10 {
+				send(t, g, reserve(plan, fmt.Sprint(i), store.NewGrant(), 1))
+			}
+			inner.mu.Lock()
+			inner.only, inner.cancels = nil, 0
+			inner.mu.Unlock()
+			time.Sleep(10 * time.Second)
+			if got := used(t, inner.Store, plan, "k")[0]; got != 8 {
+				t.Errorf("%d of 10 are held, want 8: two are cancelled", got)
+			}
+		})
 }
 
 // TestAGrantThatIsHeldHereIsNotCancelled: the store's first answer was lost, and then the grant was

@@ -73,10 +73,12 @@ func TestFullOffersWhatTheStoreOffers(t *testing.T) {
 			_, watch := full.(store.Watcher)
 			_, opens := full.(localtest.Opener)
 			if reset != (i&1 > 0) || list != (i&2 > 0) || read != (i&4 > 0) || !ping || !watch || opens {
-				t.Errorf("store %d: reset %v, list %v, read %v, ping %v, watch %v, open %v", i, reset, list, read, ping, watch, opens)
+				t.Errorf("store %d: reset %v, list %v, read %v, ping %v, watch %v, open %v", i, reset, list, read, ping,
+					watch, opens)
 			}
 			g.Replace(plain) // which has none of the interfaces
-			if reset && !errors.Is(r.Reset(t.Context(), nil), store.ErrInvalid) || list && !errors.Is(l.List(t.Context(), "", "", nil), store.ErrInvalid) ||
+			if reset && !errors.Is(r.Reset(t.Context(), nil), store.ErrInvalid) ||
+				list && !errors.Is(l.List(t.Context(), "", "", nil), store.ErrInvalid) ||
 				read && !errors.Is(j.Read(t.Context(), store.EventQuery{}, nil), store.ErrInvalid) {
 				t.Errorf("store %d: replaced, it claims what the new one lacks", i)
 			}

@@ -71,48 +71,49 @@ func TestStartsInAnOutageReachTheirBound(t *testing.T) {
 		{drawgate.StartFull, 1, 2, rolling(10, hour), 10},
 		{drawgate.StartFull, 1, 1, daily(10), 10},
 	} {
-		t.Run(fmt.Sprintf("%v %d %d %v %d", c.start, c.instances, c.starts, c.limit.Kind, c.limit.Amount), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store, opts := memstore.New(nil), guard.Options{Instances: c.instances}
-				p, plan := starting(t, c.start, c.limit)
-				line := bounded(t, p, c.instances, c.starts, 0)
-				guards, ways := make([]*guard.Store, c.instances), make([]*faulty, c.instances)
-				for i := range guards {
-					guards[i], ways[i] = begin(t, store, well, opts)
-				}
-				window := c.limit.Window
-				if c.limit.Kind == drawgate.Calendar {
-					window = 24 * hour
-				}
-				time.Sleep(2 * window) // nothing counts any more of what may have been used before they started
-				n := drain(t, guards[0], plan, "k")
-				for _, w := range ways {
-					w.set(refuses)
-				}
-				for _, g := range guards {
-					n += drain(t, g, plan, "k")
-				}
-				for range c.starts {
-					guards[0], _ = begin(t, store, refuses, opts)
-					got := drain(t, guards[0], plan, "k")
-					if n += got; got != c.first {
-						t.Errorf("a process that starts is admitted %d, want %d", got, c.first)
+		t.Run(fmt.Sprintf("%v %d %d %v %d", c.start, c.instances, c.starts, c.limit.Kind, c.limit.Amount),
+			func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					store, opts := memstore.New(nil), guard.Options{Instances: c.instances}
+					p, plan := starting(t, c.start, c.limit)
+					line := bounded(t, p, c.instances, c.starts, 0)
+					guards, ways := make([]*guard.Store, c.instances), make([]*faulty, c.instances)
+					for i := range guards {
+						guards[i], ways[i] = begin(t, store, well, opts)
 					}
-				}
-				reached(t, "the window of the loss", n-line.Most, line.Extra)
-				time.Sleep(window)
-				n = 0
-				for _, g := range guards {
-					n += drain(t, g, plan, "k")
-				}
-				for range c.starts {
-					g, _ := begin(t, store, refuses, opts)
-					n += drain(t, g, plan, "k")
-				}
-				reached(t, "a later window", max(0, n-line.Most), line.After)
+					window := c.limit.Window
+					if c.limit.Kind == drawgate.Calendar {
+						window = 24 * hour
+					}
+					time.Sleep(2 * window) // nothing counts any more of what may have been used before they started
+					n := drain(t, guards[0], plan, "k")
+					for _, w := range ways {
+						w.set(refuses)
+					}
+					for _, g := range guards {
+						n += drain(t, g, plan, "k")
+					}
+					for range c.starts {
+						guards[0], _ = begin(t, store, refuses, opts)
+						got := drain(t, guards[0], plan, "k")
+						if n += got; got != c.first {
+							t.Errorf("a process that starts is admitted %d, want %d", got, c.first)
+						}
+					}
+					reached(t, "the window of the loss", n-line.Most, line.Extra)
+					time.Sleep(window)
+					n = 0
+					for _, g := range guards {
+						n += drain(t, g, plan, "k")
+					}
+					for range c.starts {
+						g, _ := begin(t, store, refuses, opts)
+						n += drain(t, g, plan, "k")
+					}
+					reached(t, "a later window", max(0, n-line.Most), line.After)
+				})
 			})
-		})
 	}
 }
 
@@ -332,7 +333,8 @@ func TestUnknownUseWithSeveralAmounts(t *testing.T) {
 					n := drain(t, g, small, "k")
 					n += drain(t, g, large, "k")
 					if most := line.Extra; n > most || seen != "nothing" && n > 0 {
-						t.Errorf("%v, %v, %s: %d beyond the limit, want at most %d", start, large.Policy().Limits[0].Kind, seen, n, most)
+						t.Errorf("%v, %v, %s: %d beyond the limit, want at most %d", start,
+							large.Policy().Limits[0].Kind, seen, n, most)
 					}
 				})
 			}

@@ -119,7 +119,8 @@ func TestABucketLimitCutOff(t *testing.T) {
 					at := time.Now()
 					h.rush(h.guards...)
 					if past := time.Since(at); past != 0 {
-						t.Fatalf("%v passed while the processes were cut off, want none: the count is of one instant", past)
+						t.Fatalf("%v passed while the processes were cut off, want none: the count is of one instant",
+							past)
 					}
 					want := line.Most
 					if !even {
@@ -169,7 +170,8 @@ func TestABucketLimitPartlyCutOff(t *testing.T) {
 					most = max(most, i+1-from)
 				}
 				line := h.line()
-				if may := int(line.Most + l.Amount + line.Partly); most > may || most < may-3 { // each may be about to be admitted one
+				// each may be about to be admitted one
+				if may := int(line.Most + l.Amount + line.Partly); most > may || most < may-3 {
 					t.Errorf("%d admitted in %v, want %d or a little less", most, l.Window, may)
 				}
 			})

@@ -89,7 +89,8 @@ func TestChargeThatOneBucketRefuses(t *testing.T) {
 			take(t, g, plan, "bad", 10)
 			take(t, g, plan, "good", 10)
 			end(t, g, store.OpSettle, "there", plan, "bad", 1)
-			err := error(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: store.FaultBucket})
+			err := error(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"),
+				Fault: store.FaultBucket})
 			if never {
 				err = fmt.Errorf("no: %w", store.ErrInvalid)
 			}
@@ -130,10 +131,12 @@ func TestWhatNoLimiterSends(t *testing.T) {
 			send(t, g, store.Take{ID: "mine", Grant: 1, Hold: time.Hour, Buckets: []store.BucketCost{b}})
 			inner.set(m)
 			wrong := map[string]store.Take{
-				"a bucket twice": {Buckets: []store.BucketCost{b, b}}, "no bucket": {}, "an id without a hold": {ID: "id", Buckets: []store.BucketCost{b}},
-				"a hold without an id": {Hold: time.Hour, Buckets: []store.BucketCost{b}}, "a priority of 10": {Priority: 10, Buckets: []store.BucketCost{b}},
-				"less than nothing": {Buckets: []store.BucketCost{cost(plan, "k", -9)}},
-				"slots, no hold":    {Buckets: []store.BucketCost{cost(slot, "k", 1)}},
+				"a bucket twice": {Buckets: []store.BucketCost{b, b}}, "no bucket": {},
+				"an id without a hold": {ID: "id", Buckets: []store.BucketCost{b}},
+				"a hold without an id": {Hold: time.Hour, Buckets: []store.BucketCost{b}},
+				"a priority of 10":     {Priority: 10, Buckets: []store.BucketCost{b}},
+				"less than nothing":    {Buckets: []store.BucketCost{cost(plan, "k", -9)}},
+				"slots, no hold":       {Buckets: []store.BucketCost{cost(slot, "k", 1)}},
 			}
 			batch := []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 2)}}}
 			names := []string{"right"}
@@ -149,7 +152,8 @@ func TestWhatNoLimiterSends(t *testing.T) {
 				switch {
 				case names[i] == "right":
 					if !d.Allowed || d.Fallback == (m == well) {
-						t.Errorf("mood %d: the others of the batch: allowed %v, fallback %v, %v", m, d.Allowed, d.Fallback, d.Fail)
+						t.Errorf("mood %d: the others of the batch: allowed %v, fallback %v, %v", m, d.Allowed,
+							d.Fallback, d.Fail)
 					}
 				case d.Allowed || !errors.Is(d.Fail, store.ErrInvalid) && !errors.Is(d.Fail, store.ErrNeedsReserve):
 					t.Errorf("mood %d: %s: allowed %v, %v", m, names[i], d.Allowed, d.Fail)
@@ -175,10 +179,12 @@ func TestWhatNoLimiterSends(t *testing.T) {
 				t.Errorf("mood %d: the last settlement: %+v", m, outs[4])
 			}
 			looks := make([]store.State, 3)
-			if err := g.Peek(t.Context(), []store.BucketCost{{Key: b.Key}, cost(plan, "k", -5), b}, 0, looks); err != nil {
+			if err := g.Peek(t.Context(), []store.BucketCost{{Key: b.Key}, cost(plan, "k", -5), b}, 0,
+				looks); err != nil {
 				t.Fatal(err)
 			}
-			if !errors.Is(looks[0].Fail, store.ErrInvalid) || !errors.Is(looks[1].Fail, store.ErrInvalid) || looks[2].Fail != nil {
+			if !errors.Is(looks[0].Fail, store.ErrInvalid) || !errors.Is(looks[1].Fail, store.ErrInvalid) ||
+				looks[2].Fail != nil {
 				t.Errorf("mood %d: looks: %v, %v, %v", m, looks[0].Fail, looks[1].Fail, looks[2].Fail)
 			}
 			if d := send(t, g, store.Take{Buckets: []store.BucketCost{cost(plan, "k", 4)}}); d.Allowed {

@@ -32,7 +32,8 @@ func TestFailOver(t *testing.T) {
 	l.awaits()
 	stored := redisstore.New(s.admin, nil) // a guard might answer in its place
 	for _, plan := range plans {
-		for end := time.Now().Add(patience); used(t, stored, plan, l.name(0, 0))[0] < amount; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); used(t, stored, plan,
+			l.name(0, 0))[0] < amount; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s: the first bucket is not used up", plan.Name())
 			}

@@ -50,11 +50,14 @@ func TestTheFirstFailureIsAnsweredHere(t *testing.T) {
 						t.Errorf("take %d took %v", i, took)
 					}
 					if !d.Allowed || !d.Fallback || d.First.Limits[0].Remaining != int64(8-i) {
-						t.Errorf("take %d: allowed %v, fallback %v, %d left", i, d.Allowed, d.Fallback, d.First.Limits[0].Remaining)
+						t.Errorf("take %d: allowed %v, fallback %v, %d left", i, d.Allowed, d.Fallback,
+							d.First.Limits[0].Remaining)
 					}
 				}
-				if d := take(t, g, plan, "k", 1); d.Allowed || !d.Fallback || d.Reason != store.Limited || d.RetryAfter <= 0 {
-					t.Errorf("beyond the limit: allowed %v, fallback %v, reason %v, retry-after %v", d.Allowed, d.Fallback, d.Reason, d.RetryAfter)
+				if d := take(t, g, plan, "k", 1); d.Allowed || !d.Fallback || d.Reason != store.Limited ||
+					d.RetryAfter <= 0 {
+					t.Errorf("beyond the limit: allowed %v, fallback %v, reason %v, retry-after %v", d.Allowed,
+						d.Fallback, d.Reason, d.RetryAfter)
 				}
 				if n := inner.count() - asked; n > 3 {
 					t.Errorf("callers asked %d times, want 3", n)
@@ -79,7 +82,8 @@ func TestCallerMistakesAreNoOutage(t *testing.T) {
 		for _, err := range []error{store.ErrInvalid, store.ErrClosed, store.ErrIDReused} {
 			inner.fail(fmt.Errorf("no: %w", err))
 			for range 5 {
-				if got := g.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(got, err) {
+				if got := g.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}},
+					out[:]); !errors.Is(got, err) {
 					t.Errorf("got %v, want %v", got, err)
 				}
 			}
@@ -88,7 +92,8 @@ func TestCallerMistakesAreNoOutage(t *testing.T) {
 		for range 5 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(10*time.Millisecond, cancel)
-			if got := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(got, context.Canceled) {
+			if got := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}},
+				out[:]); !errors.Is(got, context.Canceled) {
 				t.Errorf("a caller that leaves: %v", got)
 			}
 		}
@@ -103,35 +108,38 @@ func TestCallerMistakesAreNoOutage(t *testing.T) {
 // against the store.
 func TestAHurriedCaller(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(100, time.Minute))
-		inner.set(stalls)
-		n := 0
-		hurry := func(d time.Duration) {
-			t.Helper()
-			n++
-			key := fmt.Sprint("k", n) // another bucket each time: what was admitted here must be delivered before the store is asked about the same bucket again
-			ctx, cancel := context.WithTimeout(t.Context(), d)
-			defer cancel()
-			var out [1]store.Verdict
-			err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, key, 1)}}}, out[:])
-			if err != nil || !out[0].Allowed || !out[0].Fallback || ctx.Err() != nil {
-				t.Errorf("with %v: %v, allowed %v, its deadline: %v", d, err, out[0].Allowed, ctx.Err())
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(100, time.Minute))
+			inner.set(stalls)
+			n := 0
+			hurry := func(d time.Duration) {
+				t.Helper()
+				n++
+				// another bucket each time: what was admitted here must be delivered before the
+				// store is asked about the same bucket again
+				key := fmt.Sprint("k", n)
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				var out [1]store.Verdict
+				err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, key, 1)}}}, out[:])
+				if err != nil || !out[0].Allowed || !out[0].Fallback || ctx.Err() != nil {
+					t.Errorf("with %v: %v, allowed %v, its deadline: %v", d, err, out[0].Allowed, ctx.Err())
+				}
 			}
-		}
-		for range 5 {
-			hurry(6 * time.Millisecond)
-		}
-		if g.State().Unavailable {
-			t.Error("callers in a hurry were believed")
-		}
-		for range 3 {
-			hurry(25 * time.Millisecond)
-		}
-		if !g.State().Unavailable {
-			t.Error("a store that does not answer in 20 ms is taken to be there")
-		}
-	})
+			for range 5 {
+				hurry(6 * time.Millisecond)
+			}
+			if g.State().Unavailable {
+				t.Error("callers in a hurry were believed")
+			}
+			for range 3 {
+				hurry(25 * time.Millisecond)
+			}
+			if !g.State().Unavailable {
+				t.Error("a store that does not answer in 20 ms is taken to be there")
+			}
+		})
 }
 
 // TestModes: what each fallback admits, alone and combined in one policy (document D: the day limit
@@ -151,11 +159,14 @@ func TestModes(t *testing.T) {
 	}{
 		{"by default a share of one", 1, 0, []drawgate.Limit{rolling(10, time.Minute)}, 10, store.Limited},
 		{"by default a share of three", 3, 0, []drawgate.Limit{rolling(10, time.Minute)}, 3, store.Limited},
-		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
-		{"a share where nobody knows of how many", 0, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0,
+			store.Unavailable},
+		{"a share where nobody knows of how many", 0, drawgate.FallbackShare,
+			[]drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
 		{"closed", 3, drawgate.FallbackClosed, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
 		{"open", 3, drawgate.FallbackOpen, []drawgate.Limit{rolling(10, time.Minute)}, 10_000, store.Passed},
-		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0,
+			store.Unavailable},
 		{"a bucket's share", 3, drawgate.FallbackShare, []drawgate.Limit{leaky(10, time.Minute, 20)}, 6, store.Limited},
 		{"a day's share", 3, drawgate.FallbackShare, []drawgate.Limit{daily(10)}, 3, store.Limited},
 		{
@@ -171,26 +182,28 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, &guard.Options{Instances: c.instances, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
-				plan := policy(t, c.policy, c.limits...)
-				inner.set(refuses)
-				n := int64(0)
-				var d store.Verdict
-				for n < 10_000 {
-					if d = take(t, g, plan, "k", 1, 1, 1); !d.Allowed {
-						break
+			bubble(t, &guard.Options{Instances: c.instances, Start: drawgate.StartFull},
+				func(t *testing.T, g *guard.Store, inner *faulty) {
+					plan := policy(t, c.policy, c.limits...)
+					inner.set(refuses)
+					n := int64(0)
+					var d store.Verdict
+					for n < 10_000 {
+						if d = take(t, g, plan, "k", 1, 1, 1); !d.Allowed {
+							break
+						}
+						n++
 					}
-					n++
-				}
-				if n != c.want || d.Reason != c.reason || !d.Fallback {
-					t.Errorf("%d admitted, want %d; then %v, want %v", n, c.want, d.Reason, c.reason)
-				}
-				if !d.Allowed {
-					if d.Fail != nil || d.RetryAfter <= 0 || d.EarliestRetry > d.RetryAfter || d.EarliestRetry > 100*time.Millisecond {
-						t.Errorf("refused: %v, retry-after %v, earliest %v", d.Fail, d.RetryAfter, d.EarliestRetry)
+					if n != c.want || d.Reason != c.reason || !d.Fallback {
+						t.Errorf("%d admitted, want %d; then %v, want %v", n, c.want, d.Reason, c.reason)
 					}
-				}
-			})
+					if !d.Allowed {
+						if d.Fail != nil || d.RetryAfter <= 0 || d.EarliestRetry > d.RetryAfter ||
+							d.EarliestRetry > 100*time.Millisecond {
+							t.Errorf("refused: %v, retry-after %v, earliest %v", d.Fail, d.RetryAfter, d.EarliestRetry)
+						}
+					}
+				})
 		})
 	}
 }
@@ -199,23 +212,24 @@ func TestModes(t *testing.T) {
 // RetryAfter must not say "never".
 func TestWhatIsTooLargeForAShare(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(30, time.Minute))
-		inner.set(refuses)
-		if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != store.Unavailable {
-			t.Errorf("allowed %v, retry-after %v, reason %v", d.Allowed, d.RetryAfter, d.Reason)
-		}
-		lim, err := drawgate.New(g.Full(), policyOf(plan), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(10*time.Second, func() { inner.set(well) })
-		start := time.Now()
-		d, err := lim.Wait(t.Context(), "k", store.Cost{N: 11})
-		if took := time.Since(start); err != nil || !d.Allowed || d.Fallback || took > 12*time.Second {
-			t.Errorf("waiting for the store: %v after %v, fallback %v", err, took, d.Fallback)
-		}
-	})
+	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(30, time.Minute))
+			inner.set(refuses)
+			if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != store.Unavailable {
+				t.Errorf("allowed %v, retry-after %v, reason %v", d.Allowed, d.RetryAfter, d.Reason)
+			}
+			lim, err := drawgate.New(g.Full(), policyOf(plan), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(10*time.Second, func() { inner.set(well) })
+			start := time.Now()
+			d, err := lim.Wait(t.Context(), "k", store.Cost{N: 11})
+			if took := time.Since(start); err != nil || !d.Allowed || d.Fallback || took > 12*time.Second {
+				t.Errorf("waiting for the store: %v after %v, fallback %v", err, took, d.Fallback)
+			}
+		})
 }
 
 // TestShareCountsWhatWasUsedBefore: the share does not start fresh when an outage begins, for any
@@ -234,7 +248,8 @@ func TestShareCountsWhatWasUsedBefore(t *testing.T) {
 					take(t, g, plan, "k", c.used)
 					store.set(refuses)
 					if n := drain(t, g, plan, "k"); n != c.more {
-						t.Errorf("%d of %d used with the store: %d more without it, want %d", c.used, c.instances, n, c.more)
+						t.Errorf("%d of %d used with the store: %d more without it, want %d", c.used, c.instances, n,
+							c.more)
 					}
 				})
 			}
@@ -293,12 +308,13 @@ func TestPriorUseIsAssumed(t *testing.T) {
 					t.Errorf("a window after the start: %d admitted, want 9", n)
 				}
 			})
-			bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, store *faulty) {
-				store.set(refuses)
-				if n := drain(t, g, policy(t, 0, l), "unseen"); n != 9 {
-					t.Errorf("if it is trusted that there was none: %d admitted, want 9", n)
-				}
-			})
+			bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull},
+				func(t *testing.T, g *guard.Store, store *faulty) {
+					store.set(refuses)
+					if n := drain(t, g, policy(t, 0, l), "unseen"); n != 9 {
+						t.Errorf("if it is trusted that there was none: %d admitted, want 9", n)
+					}
+				})
 		})
 	}
 }
@@ -306,32 +322,34 @@ func TestPriorUseIsAssumed(t *testing.T) {
 // TestSeveralBucketsAllOrNothing: as in the store.
 func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(5, time.Hour), leaky(100, time.Hour, 0))
-		small := compile(t, drawgate.Policy{Name: "small", Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling, Window: time.Hour, Amount: 2}}})
-		inner.set(refuses)
-		both := store.Take{Buckets: []store.BucketCost{cost(plan, "k", 1, 1), cost(small, "k", 1)}}
-		for i, want := range []bool{true, true, false, false} {
-			d := send(t, g, both)
-			if d.Allowed != want || d.Buckets() != 2 || !d.Fallback {
-				t.Errorf("take %d: allowed %v over %d buckets, want %v", i, d.Allowed, d.Buckets(), want)
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(5, time.Hour), leaky(100, time.Hour, 0))
+			small := compile(t, drawgate.Policy{Name: "small", Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling,
+				Window: time.Hour, Amount: 2}}})
+			inner.set(refuses)
+			both := store.Take{Buckets: []store.BucketCost{cost(plan, "k", 1, 1), cost(small, "k", 1)}}
+			for i, want := range []bool{true, true, false, false} {
+				d := send(t, g, both)
+				if d.Allowed != want || d.Buckets() != 2 || !d.Fallback {
+					t.Errorf("take %d: allowed %v over %d buckets, want %v", i, d.Allowed, d.Buckets(), want)
+				}
+				if !want && d.Reason == store.Passed {
+					t.Error("no reason")
+				}
 			}
-			if !want && d.Reason == store.Passed {
-				t.Error("no reason")
+			if got := used(t, g, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
+				t.Errorf("used %v by takes of which two were refused, want 2", got)
 			}
-		}
-		if got := used(t, g, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
-			t.Errorf("used %v by takes of which two were refused, want 2", got)
-		}
-		inner.set(well)
-		wantBack(t, g, 2*time.Second)
-		if got := used(t, inner, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
-			t.Errorf("charged %v, want 2", got)
-		}
-		if got := used(t, inner, small, "k"); !slices.Equal(got, []int64{2}) {
-			t.Errorf("charged %v, want 2", got)
-		}
-	})
+			inner.set(well)
+			wantBack(t, g, 2*time.Second)
+			if got := used(t, inner, plan, "k"); !slices.Equal(got, []int64{2, 2}) {
+				t.Errorf("charged %v, want 2", got)
+			}
+			if got := used(t, inner, small, "k"); !slices.Equal(got, []int64{2}) {
+				t.Errorf("charged %v, want 2", got)
+			}
+		})
 }
 
 // TestOneBucketThatCannotBeRead: the guard decides about a key of the wrong type, and still sends
@@ -342,39 +360,40 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var decided uint64
 	observer := &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: observer}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(5, time.Hour))
-		inner.blocked = func(b store.BucketCost) error {
-			if b.Key.Name == "bad" {
-				return &store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: store.FaultBucket}
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: observer},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(5, time.Hour))
+			inner.blocked = func(b store.BucketCost) error {
+				if b.Key.Name == "bad" {
+					return &store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: store.FaultBucket}
+				}
+				return nil
 			}
-			return nil
-		}
-		for i := range 7 {
-			if d := take(t, g, plan, "bad", 1); !d.Fallback || d.Allowed != (i < 5) {
-				t.Errorf("take %d of the bad one: allowed %v, fallback %v", i, d.Allowed, d.Fallback)
+			for i := range 7 {
+				if d := take(t, g, plan, "bad", 1); !d.Fallback || d.Allowed != (i < 5) {
+					t.Errorf("take %d of the bad one: allowed %v, fallback %v", i, d.Allowed, d.Fallback)
+				}
+				if d := take(t, g, plan, "good", 0); d.Fallback {
+					t.Error("another one is decided here as well")
+				}
 			}
-			if d := take(t, g, plan, "good", 0); d.Fallback {
-				t.Error("another one is decided here as well")
+			if g.State().Unavailable {
+				t.Error("the store is taken to be away")
 			}
-		}
-		if g.State().Unavailable {
-			t.Error("the store is taken to be away")
-		}
-		inner.mu.Lock()
-		inner.blocked = nil
-		inner.mu.Unlock()
-		wantBack(t, g, 3*time.Second)
-		if d := take(t, g, plan, "bad", 1); d.Fallback || d.Allowed {
-			t.Errorf("repaired: fallback %v, allowed %v", d.Fallback, d.Allowed)
-		}
-		inner.set(refuses)
-		for range 4 {
-			take(t, g, plan, "good", 1)
-		}
-		back(t, g, inner)
-		if decided != 4 {
-			t.Errorf("%d takes are told to have been decided while the store was away, want 4", decided)
-		}
-	})
+			inner.mu.Lock()
+			inner.blocked = nil
+			inner.mu.Unlock()
+			wantBack(t, g, 3*time.Second)
+			if d := take(t, g, plan, "bad", 1); d.Fallback || d.Allowed {
+				t.Errorf("repaired: fallback %v, allowed %v", d.Fallback, d.Allowed)
+			}
+			inner.set(refuses)
+			for range 4 {
+				take(t, g, plan, "good", 1)
+			}
+			back(t, g, inner)
+			if decided != 4 {
+				t.Errorf("%d takes are told to have been decided while the store was away, want 4", decided)
+			}
+		})
 }

@@ -51,11 +51,15 @@ type Options struct {
 	Owner func() bool
 
 	MaxBuckets int // most buckets that are recorded: 0 means a million. A bucket without room has no share
-	MaxHeld    int // most reservations and settlements that are kept: 0 means 100,000. Without room, no reservations are given during an outage
+	// most reservations and settlements that are kept: 0 means 100,000. Without room, no
+	// reservations are given during an outage
+	MaxHeld int
 
-	WarnEvery time.Duration // shortest time between warnings of one cause: 0 means 5 minutes. Negative: no warnings of outages, because an Observer gives them
-	Observer  *Observer     // receives the guard's events; nil costs nothing
-	Logger    *slog.Logger  // nil discards
+	// shortest time between warnings of one cause: 0 means 5 minutes. Negative: no warnings of
+	// outages, because an Observer gives them
+	WarnEvery time.Duration
+	Observer  *Observer    // receives the guard's events; nil costs nothing
+	Logger    *slog.Logger // nil discards
 
 	random func() float64 // for tests: in [0, 1)
 }
@@ -81,7 +85,9 @@ type Store struct {
 
 	inner atomic.Pointer[store.Store]
 
-	mu        sync.Mutex       // the only lock that may be held while another (of news or hints) is taken; never held while the store is called
+	// the only lock that may be held while another (of news or hints) is taken; never held while
+	// the store is called
+	mu        sync.Mutex
 	ledger    *ledger.Ledger   // guarded by mu
 	delivered chan struct{}    // guarded by mu: closed when the delivery that is running, or about to start, has ended
 	brk       *breaker.Breaker // guarded by mu
@@ -188,7 +194,8 @@ type State struct {
 // State returns the guard's state.
 func (s *Store) State() State {
 	s.mu.Lock()
-	st := State{Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Decided: s.news.decided.Load(), Buckets: s.ledger.Len()}
+	st := State{Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Decided: s.news.decided.Load(),
+		Buckets: s.ledger.Len()}
 	if st.Unavailable && s.fault != nil {
 		st.Err = s.fault
 	}

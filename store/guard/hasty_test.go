@@ -17,23 +17,24 @@ import (
 // store too little time. Over gRPC it is the client that chooses the deadline.
 func TestHastyCallersDoNotOpen(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, drawgate.FallbackOpen, rolling(30, time.Hour))
-		drain(t, inner, plan, "k")
-		inner.during = func() { time.Sleep(2 * time.Millisecond) }
-		for range 20 {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
-			var out [1]store.Verdict
-			err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:])
-			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("%+v, %v", out[0].Allowed, err)
+	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, drawgate.FallbackOpen, rolling(30, time.Hour))
+			drain(t, inner, plan, "k")
+			inner.during = func() { time.Sleep(2 * time.Millisecond) }
+			for range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+				var out [1]store.Verdict
+				err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:])
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%+v, %v", out[0].Allowed, err)
+				}
 			}
-		}
-		if g.State().Unavailable {
-			t.Error("the store is well")
-		}
-	})
+			if g.State().Unavailable {
+				t.Error("the store is well")
+			}
+		})
 }
 
 // single is a store that reports the failure of each take individually, as Redis does.

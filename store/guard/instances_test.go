@@ -211,7 +211,8 @@ func TestATakeDoesNotWaitForASlowCount(t *testing.T) {
 				var out [1]store.Verdict
 				began := time.Now()
 				err := g.Take(ctx, []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:])
-				if took := time.Since(began); took > timeout || took >= most || err != nil || !out[0].Allowed || out[0].Fallback {
+				if took := time.Since(began); took > timeout || took >= most || err != nil || !out[0].Allowed ||
+					out[0].Fallback {
 					t.Errorf("with %v: %v, %+v, %v", most, took, out[0], err)
 				}
 				cancel()

@@ -25,12 +25,14 @@ type load struct {
 	every  time.Duration
 	era    atomic.Int32 // another number means other buckets
 
-	mu       sync.Mutex
-	took     []time.Duration
-	allowed  map[store.Key]int64
-	spared   map[store.Key]int64 // the same, decided by the guards
-	refused  map[store.Key]int64
-	counted  map[store.Key]int64 // upper bound: what was allowed, and what the store may have carried out after its caller stopped waiting
+	mu      sync.Mutex
+	took    []time.Duration
+	allowed map[store.Key]int64
+	spared  map[store.Key]int64 // the same, decided by the guards
+	refused map[store.Key]int64
+	// upper bound: what was allowed, and what the store may have carried out after its caller
+	// stopped waiting
+	counted  map[store.Key]int64
 	fallback int
 	open     int       // allowed by a guard although the limit is closed
 	normal   time.Time // when the store last decided
@@ -46,7 +48,8 @@ func newLoad(t *testing.T, every time.Duration, keys int, plans []*store.Plan, g
 	t.Helper()
 	return &load{
 		t: t, guards: guards, plans: plans, keys: keys, every: every, quit: make(chan struct{}),
-		allowed: map[store.Key]int64{}, spared: map[store.Key]int64{}, refused: map[store.Key]int64{}, counted: map[store.Key]int64{},
+		allowed: map[store.Key]int64{}, spared: map[store.Key]int64{}, refused: map[store.Key]int64{},
+		counted: map[store.Key]int64{},
 	}
 }
 
@@ -75,7 +78,8 @@ func pace(t *testing.T, short time.Duration, guards ...*guard.Store) time.Durati
 // capacity returns how many takes are granted a second.
 func capacity(t *testing.T, guards []*guard.Store) float64 {
 	t.Helper()
-	ample := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 1e9, Window: time.Hour}}})
+	ample := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling,
+		Amount: 1e9, Window: time.Hour}}})
 	l := newLoad(t, 0, 10, []*store.Plan{ample}, guards...)
 	var sent atomic.Int64
 	var wg sync.WaitGroup
@@ -125,7 +129,8 @@ func (l *load) send() {
 // bucket returns what take i takes: a unit of each limit.
 func (l *load) bucket(i int) store.BucketCost {
 	plan := l.plans[i%len(l.plans)]
-	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys), slices.Repeat([]int64{1}, len(store.Internal.Specs(plan, false)))...)
+	return cost(plan, l.name(l.era.Load(), i/len(l.plans)%l.keys),
+		slices.Repeat([]int64{1}, len(store.Internal.Specs(plan, false)))...)
 }
 
 func (*load) name(era int32, key int) string { return fmt.Sprintf("%d.%d", era, key) }
@@ -281,7 +286,8 @@ func (l *load) stop() {
 	l.wg.Wait()
 	slices.Sort(l.took)
 	at := func(q float64) time.Duration { return l.took[int(q*float64(len(l.took)-1))].Round(time.Microsecond) }
-	l.t.Logf("%d takes, %d of them decided without the store; p50 %v, p99 %v, p99.9 %v, most %v", len(l.took), l.fallback, at(0.5), at(0.99), at(0.999), at(1))
+	l.t.Logf("%d takes, %d of them decided without the store; p50 %v, p99 %v, p99.9 %v, most %v", len(l.took),
+		l.fallback, at(0.5), at(0.99), at(0.999), at(1))
 	if long && at(0.999) > deadline+25*time.Millisecond {
 		l.t.Errorf("p99.9 is %v, want the deadline of %v and 25 ms at most", at(0.999), deadline)
 	}
@@ -311,5 +317,6 @@ func (l *load) within(plan *store.Plan, most, later int64) {
 			l.t.Errorf("bucket %s of %s: %d of %d admitted", k.Name, k.Policy, n, may)
 		}
 	}
-	l.t.Logf("%s: %d admitted in all, %d of them without the store; %d of one bucket, where %d may be", plan.Name(), sum, spared, top, max(most, later))
+	l.t.Logf("%s: %d admitted in all, %d of them without the store; %d of one bucket, where %d may be", plan.Name(),
+		sum, spared, top, max(most, later))
 }

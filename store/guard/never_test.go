@@ -27,7 +27,8 @@ type truth struct {
 }
 
 func newTruth(plan *store.Plan) *truth {
-	tr := &truth{plan: plan, unbounded: slices.Clone(store.Internal.Specs(plan, true)), over: func(int) int64 { return 0 }}
+	tr := &truth{plan: plan, unbounded: slices.Clone(store.Internal.Specs(plan, true)),
+		over: func(int) int64 { return 0 }}
 	for i := range tr.unbounded {
 		for p := range tr.unbounded[i].Effective {
 			tr.unbounded[i].Effective[p] = 1 << 40
@@ -53,7 +54,8 @@ func (tr *truth) admit(id string, hold time.Duration, n store.Amounts, now time.
 }
 
 func (tr *truth) settle(id string, cancel bool, n store.Amounts, now time.Time) {
-	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: record.Amounts(n)}}, id, 0, cancel, now.UnixMicro())
+	record.Settle([]record.Ask{{Rec: &tr.rec, Specs: tr.unbounded, N: record.Amounts(n)}}, id, 0, cancel,
+		now.UnixMicro())
 }
 
 func (tr *truth) renew(id string, hold time.Duration, now time.Time) {
@@ -108,7 +110,8 @@ type opened struct {
 func (w *world) run(steps int) {
 	for range steps {
 		g := rapid.IntRange(0, len(w.guards)-1).Draw(w.t, "process")
-		switch rapid.SampledFrom([]string{"take", "take", "take", "hold", "hold", "settle", "settle", "renew", "sleep", "sleep", "mood"}).Draw(w.t, "step") {
+		switch rapid.SampledFrom([]string{"take", "take", "take", "hold", "hold", "settle", "settle", "renew", "sleep",
+			"sleep", "mood"}).Draw(w.t, "step") {
 		case "take":
 			w.take(g, 0)
 		case "hold":
@@ -118,7 +121,8 @@ func (w *world) run(steps int) {
 		case "renew":
 			w.renew()
 		case "sleep":
-			time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, 300 * time.Millisecond, 2 * time.Second, 20 * time.Second, 2 * time.Minute}).Draw(w.t, "sleep"))
+			time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, 300 * time.Millisecond, 2 * time.Second,
+				20 * time.Second, 2 * time.Minute}).Draw(w.t, "sleep"))
 		case "mood":
 			m := rapid.SampledFrom([]mood{well, well, refuses, stalls, mute, slow}).Draw(w.t, "mood")
 			w.stores[g].set(m)
@@ -154,7 +158,8 @@ func (w *world) take(g int, hold time.Duration) {
 			n[i] = 0
 		}
 	}
-	tk := store.Take{Buckets: []store.BucketCost{{Key: store.Key{Policy: "p", Name: key}, Plan: w.plan, N: n}}, Hold: hold}
+	tk := store.Take{Buckets: []store.BucketCost{{Key: store.Key{Policy: "p", Name: key}, Plan: w.plan, N: n}},
+		Hold: hold}
 	if hold > 0 {
 		if n == (store.Amounts{}) {
 			return
@@ -167,7 +172,8 @@ func (w *world) take(g int, hold time.Duration) {
 		w.fail(fmt.Errorf("take: %w, %w", err, out[0].Fail))
 		return
 	}
-	fmt.Fprintf(&w.log, "%v: process %d: take %v of %s, hold %v: allowed %v, fallback %v\n", clock(), g, n, key, hold, out[0].Allowed, out[0].Fallback)
+	fmt.Fprintf(&w.log, "%v: process %d: take %v of %s, hold %v: allowed %v, fallback %v\n", clock(), g, n, key, hold,
+		out[0].Allowed, out[0].Fallback)
 	if !out[0].Allowed {
 		if out[0].RetryAfter <= 0 || out[0].Reason == store.Passed {
 			w.fail(fmt.Errorf("refused with retry-after %v, reason %v", out[0].RetryAfter, out[0].Reason))
@@ -202,7 +208,8 @@ func (w *world) pick() (string, opened, bool) {
 }
 
 func (w *world) send(id string, o opened, st store.Settlement) store.Outcome {
-	st.ID, st.Buckets = id, []store.BucketCost{{Key: store.Key{Policy: "p", Name: o.key}, Plan: w.plan, N: st.Buckets[0].N}}
+	st.ID, st.Buckets = id, []store.BucketCost{{Key: store.Key{Policy: "p", Name: o.key}, Plan: w.plan,
+		N: st.Buckets[0].N}}
 	var out [1]store.Outcome
 	if err := w.guards[o.guard].Settle(w.tb.Context(), []store.Settlement{st}, out[:]); err != nil {
 		out[0].Err = err
@@ -228,7 +235,8 @@ func (w *world) settle() {
 	}
 	for i := range o.n {
 		if st.Buckets[0].N[i] = store.KeepEstimate; o.n[i] > 0 && rapid.Bool().Draw(w.t, "named") {
-			st.Buckets[0].N[i] = rapid.Int64Range(0, o.n[i]).Draw(w.t, "used") // no more than the estimate: that would be debt
+			// no more than the estimate: that would be debt
+			st.Buckets[0].N[i] = rapid.Int64Range(0, o.n[i]).Draw(w.t, "used")
 		}
 	}
 	if out := w.send(id, o, st); out.Err == nil {
@@ -286,7 +294,8 @@ func play(t *testing.T, rt *rapid.T, instances, kinds int, fallbacks ...drawgate
 			w.stores = append(w.stores, f)
 			w.guards = append(w.guards, guard.New(f, guard.Steady(&guard.Options{Instances: instances, Start: start})))
 		}
-		time.Sleep(time.Duration(rapid.Int64Range(0, 90_000).Draw(rt, "start")) * time.Millisecond) // windows begin anywhere
+		// windows begin anywhere
+		time.Sleep(time.Duration(rapid.Int64Range(0, 90_000).Draw(rt, "start")) * time.Millisecond)
 		w.run(steps)
 	})
 	if stopped != nil {

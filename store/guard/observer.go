@@ -17,8 +17,10 @@ type Observer struct {
 	Opened            func(*Opened)            // callers are no longer sent to the store
 	Probed            func(*Probe)             // the guard tried the store
 	Closed            func(*Closed)            // callers are sent to the store again
-	Lost              func(*Lost)              // the store lost its data. The guard itself does not call it: whoever opens the store passes it on
-	Charged           func(*Charged)           // the store has been charged with what the guard admitted
+	// the store lost its data. The guard itself does not call it: whoever opens the store passes it
+	// on
+	Lost    func(*Lost)
+	Charged func(*Charged) // the store has been charged with what the guard admitted
 }
 
 // BackendError is a failed attempt. rate_limit_backend_errors_total counts it.
@@ -148,7 +150,8 @@ func (r *reporter) failed(e *BackendError) {
 	}
 	if e.Fault == store.FaultBucket {
 		if r.mayWarn(e.Fault.String()) {
-			r.log.Error("guard: the store cannot decide about one bucket; the guard decides", "op", e.Op, "fault", e.Fault.String(), "err", e.Err)
+			r.log.Error("guard: the store cannot decide about one bucket; the guard decides", "op", e.Op, "fault",
+				e.Fault.String(), "err", e.Err)
 		}
 	} else if e.Op != "take" {
 		r.warn(e.Op, e.Err, e.Fault)
@@ -165,10 +168,12 @@ func (r *reporter) warn(op string, err error, fault store.Fault) {
 		return
 	}
 	if fault == store.FaultTransient {
-		r.log.Warn("guard: the store is unavailable; the guard decides takes by each limit's fallback", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+		r.log.Warn("guard: the store is unavailable; the guard decides takes by each limit's fallback", "event",
+			FallbackEvent, "op", op, "fault", fault.String(), "err", err)
 		return
 	}
-	r.log.Error("guard: the store needs repair; the guard decides takes until then", "event", FallbackEvent, "op", op, "fault", fault.String(), "err", err)
+	r.log.Error("guard: the store needs repair; the guard decides takes until then", "event", FallbackEvent, "op", op,
+		"fault", fault.String(), "err", err)
 }
 
 // FallbackEvent is the name by which logs and metrics report that a process decides locally.
@@ -249,5 +254,6 @@ func (r *reporter) refused(err error) {
 
 // lost logs what was still pending when the guard was closed.
 func (r *reporter) lost(buckets int) {
-	r.log.Error("guard: closed during an outage: what was admitted without the store is not charged", "buckets", buckets)
+	r.log.Error("guard: closed during an outage: what was admitted without the store is not charged", "buckets",
+		buckets)
 }

@@ -16,7 +16,8 @@ import (
 func pause(t *testing.T, s store.Store, plan *store.Plan, d time.Duration) time.Time {
 	t.Helper()
 	var out [1]store.Outcome
-	st := store.Settlement{Op: store.OpPause, Hold: d, Reason: "the upstream said 429", Buckets: []store.BucketCost{cost(plan, "k")}}
+	st := store.Settlement{Op: store.OpPause, Hold: d, Reason: "the upstream said 429",
+		Buckets: []store.BucketCost{cost(plan, "k")}}
 	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}
@@ -38,7 +39,8 @@ func wantPaused(t *testing.T, s store.Store, plan *store.Plan, until time.Time, 
 	t.Helper()
 	d := take(t, s, plan, "k", 1)
 	if d.Allowed || d.Reason != store.Paused || d.Fallback != here || !d.At().Add(d.RetryAfter).Equal(until) {
-		t.Errorf("allowed %v, reason %v, fallback %v, until %v, want a pause until %v", d.Allowed, d.Reason, d.Fallback, d.At().Add(d.RetryAfter), until)
+		t.Errorf("allowed %v, reason %v, fallback %v, until %v, want a pause until %v", d.Allowed, d.Reason, d.Fallback,
+			d.At().Add(d.RetryAfter), until)
 	}
 }
 
@@ -47,7 +49,8 @@ func wantPaused(t *testing.T, s store.Store, plan *store.Plan, until time.Time, 
 // pause ends; holds can be settled.
 func TestPausesAreHonoured(t *testing.T) {
 	t.Parallel()
-	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare, drawgate.FallbackOpen} {
+	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare,
+		drawgate.FallbackOpen} {
 		for _, learned := range []string{"made", "take", "look"} {
 			bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 				plan := policy(t, fallback, rolling(100, time.Hour))
@@ -72,7 +75,8 @@ func TestPausesAreHonoured(t *testing.T) {
 					t.Errorf("settled while paused: %+v", o)
 				}
 				time.Sleep(time.Minute)
-				if d := take(t, g, plan, "k", 1); d.Allowed != (fallback != drawgate.FallbackClosed) || d.Reason == store.Paused {
+				if d := take(t, g, plan, "k", 1); d.Allowed != (fallback != drawgate.FallbackClosed) ||
+					d.Reason == store.Paused {
 					t.Errorf("after the pause: allowed %v, reason %v", d.Allowed, d.Reason)
 				}
 			})
@@ -103,7 +107,8 @@ func TestAPauseMadeWhileTheStoreIsUnavailable(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			time.Sleep(5 * time.Second)
-			if st := look(t, store.Store, plan); !st.Pause.Until.Equal(until) || st.Pause.Reason != "the upstream said 429" {
+			if st := look(t, store.Store, plan); !st.Pause.Until.Equal(until) ||
+				st.Pause.Reason != "the upstream said 429" {
 				t.Errorf("the store knows of %+v, want a pause until %v", st.Pause, until)
 			}
 			time.Sleep(2 * time.Minute)
@@ -159,23 +164,26 @@ func TestAResetEndsAPause(t *testing.T) {
 // TestNoRoomForAPause: it is an error, because the guard cannot keep the pause.
 func TestNoRoomForAPause(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 1}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(10, time.Hour))
-		take(t, g, plan, "other", 1)
-		inner.set(refuses)
-		st := store.Settlement{Op: store.OpPause, Hold: time.Minute, Buckets: []store.BucketCost{cost(plan, "k")}}
-		var out [1]store.Outcome
-		if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || !errors.Is(out[0].Err, store.ErrStoreUnavailable) {
-			t.Errorf("%v, %v, want the store's failure", err, out[0].Err)
-		}
-	})
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 1},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(10, time.Hour))
+			take(t, g, plan, "other", 1)
+			inner.set(refuses)
+			st := store.Settlement{Op: store.OpPause, Hold: time.Minute, Buckets: []store.BucketCost{cost(plan, "k")}}
+			var out [1]store.Outcome
+			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil ||
+				!errors.Is(out[0].Err, store.ErrStoreUnavailable) {
+				t.Errorf("%v, %v, want the store's failure", err, out[0].Err)
+			}
+		})
 }
 
 // TestUnitsThatWereBookedAheadCountFromTheirInstant: they do not leave their window in the guard
 // before they do in the store.
 func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 	t.Parallel()
-	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0), {Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {
+	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0),
+		{Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, l)
 			take(t, g, plan, "k", 1)
@@ -200,7 +208,8 @@ func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 func unpause(t *testing.T, s store.Store, plan *store.Plan, until time.Time) time.Time {
 	t.Helper()
 	var out [1]store.Outcome
-	st := store.Settlement{Op: store.OpUnpause, At: until, Reason: "a mistake", Buckets: []store.BucketCost{cost(plan, "k")}}
+	st := store.Settlement{Op: store.OpUnpause, At: until, Reason: "a mistake",
+		Buckets: []store.BucketCost{cost(plan, "k")}}
 	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}

@@ -56,7 +56,8 @@ func TestPeers19StoreUnavailable(t *testing.T) {
 func TestPeers20DegradedAllowIsMarked(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
-		share, closed := policy(t, drawgate.FallbackShare, rolling(1, time.Hour)), policy(t, drawgate.FallbackClosed, rolling(1, time.Hour))
+		share, closed := policy(t, drawgate.FallbackShare, rolling(1, time.Hour)),
+			policy(t, drawgate.FallbackClosed, rolling(1, time.Hour))
 		open := policy(t, drawgate.FallbackOpen, rolling(1, time.Hour))
 		said := func(what string, d store.Verdict, allowed, fallback bool, reason store.Reason) {
 			t.Helper()
@@ -73,10 +74,12 @@ func TestPeers20DegradedAllowIsMarked(t *testing.T) {
 		said("open", take(t, g, open, "d", 1), true, true, store.Passed)
 		said("a reservation", hold(t, g, "id", time.Hour, share, "e", 1), true, true, store.Passed)
 		var out [1]store.State
-		if err := g.Peek(t.Context(), []store.BucketCost{cost(share, "b", 1)}, 0, out[:]); err != nil || !out[0].Fallback || out[0].Allowed || out[0].States[0].Used != 1 {
+		if err := g.Peek(t.Context(), []store.BucketCost{cost(share, "b", 1)}, 0, out[:]); err != nil ||
+			!out[0].Fallback || out[0].Allowed || out[0].States[0].Used != 1 {
 			t.Errorf("a look: %v, %+v", err, out[0])
 		}
-		if err := g.Peek(t.Context(), []store.BucketCost{cost(open, "d", 1)}, 0, out[:]); err != nil || !out[0].Fallback || !out[0].Allowed || out[0].States[0].Used != 1 || out[0].States[0].Max != 1 {
+		if err := g.Peek(t.Context(), []store.BucketCost{cost(open, "d", 1)}, 0, out[:]); err != nil ||
+			!out[0].Fallback || !out[0].Allowed || out[0].States[0].Used != 1 || out[0].States[0].Max != 1 {
 			t.Errorf("a look: %v, %+v", err, out[0])
 		}
 	})

@@ -38,7 +38,8 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 			g := guarded(t, inner, share(1))
 			plans := []*store.Plan{
 				policy(t, 0, rolling(amount, 24*time.Hour)),
-				compile(t, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{{Name: "b", Kind: drawgate.Bucket, Amount: 1, Window: 300 * 24 * time.Hour, Burst: amount}}}),
+				compile(t, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{{Name: "b", Kind: drawgate.Bucket,
+					Amount: 1, Window: 300 * 24 * time.Hour, Burst: amount}}}),
 			}
 			var granted [2]atomic.Int64
 			var slowest atomic.Int64
@@ -105,8 +106,10 @@ func TestTakesUnderWayCount(t *testing.T) {
 			inner.only = nil
 			inner.mu.Unlock()
 			wg.Wait()
-			if !first.Allowed || first.Fallback || second.Allowed || !second.Fallback || second.RetryAfter <= 0 || second.Reason == store.Passed {
-				t.Errorf("%v: the first allowed %v (fallback %v), the second %v (%v): %v", l.Kind, first.Allowed, first.Fallback, second.Allowed, second.Fallback, second.Fail)
+			if !first.Allowed || first.Fallback || second.Allowed || !second.Fallback || second.RetryAfter <= 0 ||
+				second.Reason == store.Passed {
+				t.Errorf("%v: the first allowed %v (fallback %v), the second %v (%v): %v", l.Kind, first.Allowed,
+					first.Fallback, second.Allowed, second.Fallback, second.Fail)
 			}
 			if second.First.Limits[0].RetryAfter != second.RetryAfter {
 				t.Errorf("refused by %+v", second.First)

@@ -36,14 +36,16 @@ func TestReturnWithinTwoSeconds(t *testing.T) {
 			for i := range 5 {
 				take(t, g, plan, fmt.Sprint(i), 1)
 			}
-			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, store.ErrStoreUnavailable) || st.Decided != 5 || st.Pending != 5 {
+			if st := g.State(); !st.Unavailable || st.Err == nil || !errors.Is(st.Err, store.ErrStoreUnavailable) ||
+				st.Decided != 5 || st.Pending != 5 {
 				t.Errorf("%+v", st)
 			}
 			time.Sleep(outage)
 			back(t, g, inner)
 			for i := range 5 {
 				if d := take(t, g, plan, fmt.Sprint(i), 1); d.Fallback || d.First.Limits[0].Remaining != 998 {
-					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, outage, d.Fallback, d.First.Limits[0].Remaining)
+					t.Errorf("bucket %d after %v: fallback %v, %d left, want 998", i, outage, d.Fallback,
+						d.First.Limits[0].Remaining)
 				}
 			}
 		})
@@ -139,8 +141,10 @@ func TestReservationsGivenHere(t *testing.T) {
 			t.Error("the same again is not answered again")
 		}
 		var out [1]store.Verdict
-		other := store.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute, Buckets: []store.BucketCost{cost(plan, "k", 1, 1)}}
-		if err := g.Take(t.Context(), []store.Take{other}, out[:]); err != nil || !errors.Is(out[0].Fail, store.ErrIDReused) {
+		other := store.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute,
+			Buckets: []store.BucketCost{cost(plan, "k", 1, 1)}}
+		if err := g.Take(t.Context(), []store.Take{other}, out[:]); err != nil ||
+			!errors.Is(out[0].Fail, store.ErrIDReused) {
 			t.Errorf("the id with another content: %v, %v", err, out[0].Fail)
 		}
 		if o := end(t, g, store.OpSettle, "id0", plan, "k", 1, 1); o.Err != nil || o.Gone {
@@ -149,7 +153,8 @@ func TestReservationsGivenHere(t *testing.T) {
 		if o := end(t, g, store.OpCancel, "id1", plan, "k"); o.Err != nil || o.Gone {
 			t.Errorf("cancel: %+v", o)
 		}
-		if o := end(t, g, store.OpRenew, "id2", plan, "k"); o.Err != nil || o.Gone || time.Until(o.End) < time.Hour-time.Millisecond {
+		if o := end(t, g, store.OpRenew, "id2", plan, "k"); o.Err != nil || o.Gone ||
+			time.Until(o.End) < time.Hour-time.Millisecond {
 			t.Errorf("renew: %+v", o)
 		}
 		for _, op := range []store.Op{store.OpSettle, store.OpCancel} {
@@ -240,7 +245,8 @@ func TestSettledDuringAnOutage(t *testing.T) {
 				}
 			}
 			for what, o := range map[string]store.Outcome{
-				"renew": end(t, g, store.OpRenew, "id2", plan, "k"), "an id of another process": end(t, g, store.OpSettle, "foreign", plan, "k"),
+				"renew":                    end(t, g, store.OpRenew, "id2", plan, "k"),
+				"an id of another process": end(t, g, store.OpSettle, "foreign", plan, "k"),
 			} {
 				if !errors.Is(o.Err, store.ErrStoreUnavailable) {
 					t.Errorf("%s: %+v, want the store's failure", what, o)
@@ -359,54 +365,57 @@ func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	open := rolling(10, time.Hour)
 	open.Fallback = drawgate.FallbackOpen
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(10, time.Hour))
-		step := compile(t, drawgate.Policy{Name: "open", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
-		inner.set(refuses)
-		allowed := 0
-		for i := range 1000 {
-			if d := take(t, g, plan, fmt.Sprint(i), 1); d.Allowed {
-				allowed++
-			} else if d.Reason == store.Passed || d.RetryAfter <= 0 {
-				t.Fatalf("reason %v, retry-after %v", d.Reason, d.RetryAfter)
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(10, time.Hour))
+			step := compile(t, drawgate.Policy{Name: "open", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling,
+				Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
+			inner.set(refuses)
+			allowed := 0
+			for i := range 1000 {
+				if d := take(t, g, plan, fmt.Sprint(i), 1); d.Allowed {
+					allowed++
+				} else if d.Reason == store.Passed || d.RetryAfter <= 0 {
+					t.Fatalf("reason %v, retry-after %v", d.Reason, d.RetryAfter)
+				}
+				if d := take(t, g, step, fmt.Sprint(i), 1); !d.Allowed {
+					t.Fatal("a limit that steps aside needs no room")
+				}
 			}
-			if d := take(t, g, step, fmt.Sprint(i), 1); !d.Allowed {
-				t.Fatal("a limit that steps aside needs no room")
+			if st := g.State(); allowed == 0 || allowed > 64 || st.Buckets > 64 {
+				t.Errorf("%d buckets admitted, %+v", allowed, st)
 			}
-		}
-		if st := g.State(); allowed == 0 || allowed > 64 || st.Buckets > 64 {
-			t.Errorf("%d buckets admitted, %+v", allowed, st)
-		}
-		back(t, g, inner)
-		inner.set(refuses)
-		time.Sleep(2 * time.Hour)
-		if d := take(t, g, plan, "late", 1); !d.Allowed {
-			t.Errorf("when nothing is used any more there is room again: %v", d.Fail)
-		}
-	})
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2}, func(t *testing.T, g *guard.Store, inner *faulty) {
-		plan := policy(t, 0, rolling(10, time.Hour))
-		hold(t, g, "a", time.Minute, plan, "k", 1)
-		hold(t, g, "b", time.Minute, plan, "k", 1)
-		hold(t, g, "c", time.Minute, plan, "k", 1)
-		inner.set(refuses)
-		if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable {
-			t.Errorf("no room for another: allowed %v, reason %v", d.Allowed, d.Reason)
-		}
-		if got := used(t, g, plan, "k")[0]; got != 3 {
-			t.Errorf("%d used after a refusal, want 3", got)
-		}
-		if o := end(t, g, store.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, store.ErrStoreUnavailable) {
-			t.Errorf("the one that was not kept: %+v", o)
-		}
-		if o := end(t, g, store.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, store.ErrStoreUnavailable) {
-			t.Errorf("a charge: %+v", o)
-		}
-		time.Sleep(2 * time.Minute)
-		if d := hold(t, g, "d", time.Minute, plan, "k", 1); !d.Allowed {
-			t.Errorf("when holds are over there is room again: %v", d.Fail)
-		}
-	})
+			back(t, g, inner)
+			inner.set(refuses)
+			time.Sleep(2 * time.Hour)
+			if d := take(t, g, plan, "late", 1); !d.Allowed {
+				t.Errorf("when nothing is used any more there is room again: %v", d.Fail)
+			}
+		})
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxHeld: 2},
+		func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(10, time.Hour))
+			hold(t, g, "a", time.Minute, plan, "k", 1)
+			hold(t, g, "b", time.Minute, plan, "k", 1)
+			hold(t, g, "c", time.Minute, plan, "k", 1)
+			inner.set(refuses)
+			if d := hold(t, g, "d", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable {
+				t.Errorf("no room for another: allowed %v, reason %v", d.Allowed, d.Reason)
+			}
+			if got := used(t, g, plan, "k")[0]; got != 3 {
+				t.Errorf("%d used after a refusal, want 3", got)
+			}
+			if o := end(t, g, store.OpSettle, "c", plan, "k", 0); !errors.Is(o.Err, store.ErrStoreUnavailable) {
+				t.Errorf("the one that was not kept: %+v", o)
+			}
+			if o := end(t, g, store.OpCharge, "", plan, "k", 1); !errors.Is(o.Err, store.ErrStoreUnavailable) {
+				t.Errorf("a charge: %+v", o)
+			}
+			time.Sleep(2 * time.Minute)
+			if d := hold(t, g, "d", time.Minute, plan, "k", 1); !d.Allowed {
+				t.Errorf("when holds are over there is room again: %v", d.Fail)
+			}
+		})
 }
 
 // TestHoldsWithoutRoomStillCount: what the store granted while there was no room to record it
@@ -417,38 +426,42 @@ func TestNoRoom(t *testing.T) {
 func TestHoldsWithoutRoomStillCount(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []bool{false, true} {
-		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, inner *faulty) {
-			others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
-			for i := range 1000 {
-				take(t, g, others, fmt.Sprint(i), 1)
-			}
-			plan := policy(t, 0, slots(2))
-			for _, id := range []string{"a", "b"} {
-				if d := hold(t, g, id, 3*time.Hour, plan, "k", 1); !d.Allowed || d.Fallback {
-					t.Fatalf("the store gives a slot: %v", d.Fail)
+		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64},
+			func(t *testing.T, g *guard.Store, inner *faulty) {
+				others := compile(t, drawgate.Policy{Name: "others",
+					Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
+				for i := range 1000 {
+					take(t, g, others, fmt.Sprint(i), 1)
 				}
-			}
-			time.Sleep(150 * time.Minute) // nothing counts in the others any more, and there is room again
-			open := 30 * time.Minute
-			if renewed {
-				if o := end(t, g, store.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
-					t.Fatalf("renewed: %+v", o)
+				plan := policy(t, 0, slots(2))
+				for _, id := range []string{"a", "b"} {
+					if d := hold(t, g, id, 3*time.Hour, plan, "k", 1); !d.Allowed || d.Fallback {
+						t.Fatalf("the store gives a slot: %v", d.Fail)
+					}
 				}
-				open = time.Hour
-			}
-			inner.set(refuses)
-			if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable || d.RetryAfter <= 0 {
-				t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed, d.Reason, d.RetryAfter)
-			}
-			time.Sleep(open - time.Minute)
-			if d := hold(t, g, "d", time.Second, plan, "k", 1); d.Allowed {
-				t.Errorf("renewed %v: a third of two slots a minute before their end", renewed)
-			}
-			time.Sleep(2 * time.Minute)
-			if d := hold(t, g, "e", time.Minute, plan, "k", 1); !d.Allowed {
-				t.Errorf("renewed %v: after their end: %v", renewed, d.Fail)
-			}
-		})
+				time.Sleep(150 * time.Minute) // nothing counts in the others any more, and there is room again
+				open := 30 * time.Minute
+				if renewed {
+					if o := end(t, g, store.OpRenew, "b", plan, "k"); o.Err != nil || o.Gone {
+						t.Fatalf("renewed: %+v", o)
+					}
+					open = time.Hour
+				}
+				inner.set(refuses)
+				if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable ||
+					d.RetryAfter <= 0 {
+					t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed,
+						d.Reason, d.RetryAfter)
+				}
+				time.Sleep(open - time.Minute)
+				if d := hold(t, g, "d", time.Second, plan, "k", 1); d.Allowed {
+					t.Errorf("renewed %v: a third of two slots a minute before their end", renewed)
+				}
+				time.Sleep(2 * time.Minute)
+				if d := hold(t, g, "e", time.Minute, plan, "k", 1); !d.Allowed {
+					t.Errorf("renewed %v: after their end: %v", renewed, d.Fail)
+				}
+			})
 	}
 }
 
@@ -469,8 +482,10 @@ func TestWaitersWakeWhenTheStoreIsBack(t *testing.T) {
 		time.AfterFunc(time.Minute, func() { store.set(well) })
 		start := time.Now()
 		d, err := lim.Wait(t.Context(), "k")
-		if took := time.Since(start); err != nil || d.Fallback || took < time.Minute || took > time.Minute+2*time.Second {
-			t.Errorf("%v, fallback %v after %v; want the store's answer within 2 s of its return", err, d.Fallback, took)
+		if took := time.Since(start); err != nil || d.Fallback || took < time.Minute ||
+			took > time.Minute+2*time.Second {
+			t.Errorf("%v, fallback %v after %v; want the store's answer within 2 s of its return", err, d.Fallback,
+				took)
 		}
 	})
 }
@@ -493,7 +508,8 @@ func TestReservationHandles(t *testing.T) {
 		if err != nil || !here.Decision.Fallback {
 			t.Fatal(err)
 		}
-		if _, err := takeHeld(t.Context(), lim, drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k", store.Cost{N: 2})}, Hold: drawgate.Hold{For: time.Minute}}); !errors.Is(err, drawgate.ErrLimited) {
+		if _, err := takeHeld(t.Context(), lim, drawgate.Request{Buckets: []drawgate.Ask{lim.Ask("k",
+			store.Cost{N: 2})}, Hold: drawgate.Hold{For: time.Minute}}); !errors.Is(err, drawgate.ErrLimited) {
 			t.Errorf("10 are 4, 5 and 2: %v", err)
 		}
 		if err := here.Renew(t.Context(), time.Hour); err != nil {
@@ -657,7 +673,8 @@ func TestClose(t *testing.T) {
 			t.Errorf("%d charged, want 3", got)
 		}
 		var out [1]store.Verdict
-		if err := g.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}}, out[:]); !errors.Is(err, store.ErrClosed) {
+		if err := g.Take(t.Context(), []store.Take{{Buckets: []store.BucketCost{cost(plan, "k", 1)}}},
+			out[:]); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("a take after Close: %v", err)
 		}
 	})
@@ -674,19 +691,21 @@ func (unclosed) Close() error { return nil }
 // req: A11
 func TestFullLedgerCountsFromTheAnswer(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64}, func(t *testing.T, g *guard.Store, store *faulty) {
-		others := compile(t, drawgate.Policy{Name: "others", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
-		for i := range 1000 {
-			take(t, g, others, fmt.Sprint(i), 1)
-		}
-		plan := policy(t, 0, rolling(2, time.Hour))
-		store.during = func() { time.Sleep(30 * time.Millisecond) }
-		first := take(t, g, plan, "k", 2)
-		store.during = nil
-		time.Sleep(time.Until(first.At().Add(time.Hour - 10*time.Millisecond)))
-		store.set(refuses)
-		if d := take(t, g, plan, "k", 2); !first.Allowed || first.Fallback || d.Allowed {
-			t.Errorf("%v %v, then within the hour %v", first.Allowed, first.Fallback, d.Allowed)
-		}
-	})
+	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64},
+		func(t *testing.T, g *guard.Store, store *faulty) {
+			others := compile(t, drawgate.Policy{Name: "others",
+				Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+			for i := range 1000 {
+				take(t, g, others, fmt.Sprint(i), 1)
+			}
+			plan := policy(t, 0, rolling(2, time.Hour))
+			store.during = func() { time.Sleep(30 * time.Millisecond) }
+			first := take(t, g, plan, "k", 2)
+			store.during = nil
+			time.Sleep(time.Until(first.At().Add(time.Hour - 10*time.Millisecond)))
+			store.set(refuses)
+			if d := take(t, g, plan, "k", 2); !first.Allowed || first.Fallback || d.Allowed {
+				t.Errorf("%v %v, then within the hour %v", first.Allowed, first.Fallback, d.Allowed)
+			}
+		})
 }

@@ -115,7 +115,8 @@ func (s *Store) settleLater(ctx context.Context, batch []store.Settlement) error
 	}
 	s.mu.Unlock()
 	s.wake()
-	return fmt.Errorf("guard: the caller gave up during the call to the store, which may have carried it out: %w", ctx.Err())
+	return fmt.Errorf("guard: the caller gave up during the call to the store, which may have carried it out: %w",
+		ctx.Err())
 }
 
 // keep keeps a settlement for later delivery, if it is of a kind that can be. mu is held.

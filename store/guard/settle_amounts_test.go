@@ -16,7 +16,8 @@ import (
 func TestSettlingUnderASmallerAmountGivesNothingBack(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(3), func(t *testing.T, g *guard.Store, inner *faulty) {
-		small, large := policy(t, drawgate.FallbackShare, leaky(6, time.Minute, 6)), policy(t, drawgate.FallbackShare, leaky(6, time.Minute, 300))
+		small, large := policy(t, drawgate.FallbackShare, leaky(6, time.Minute, 6)),
+			policy(t, drawgate.FallbackShare, leaky(6, time.Minute, 300))
 		for _, id := range []string{"x", "y"} {
 			hold(t, g, id, time.Hour, small, "k", 1)
 		}

@@ -114,11 +114,12 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	var doubtful atomic.Int64 // charges that may have been carried out although the answer was late: on a slow machine
-	g := guarded(t, s, &guard.Options{Instances: 1, Start: drawgate.StartFull, Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
-		if e.Op == "charge" && !errors.Is(e.Err, store.ErrNothingDone) {
-			doubtful.Add(1)
-		}
-	}}})
+	g := guarded(t, s, &guard.Options{Instances: 1, Start: drawgate.StartFull,
+		Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
+			if e.Op == "charge" && !errors.Is(e.Err, store.ErrNothingDone) {
+				doubtful.Add(1)
+			}
+		}}})
 	plan := policy(t, drawgate.FallbackShare, rolling(100, 24*time.Hour))
 	for d := take(t, g, plan, "k", 0); d.Fallback; d = take(t, g, plan, "k", 0) { // until the file is there
 	}
@@ -142,7 +143,8 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 	wantBack(t, g, time.Minute)
 	var out [1]store.State
 	for {
-		if err := g.Peek(t.Context(), []store.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil || out[0].Fail != nil {
+		if err := g.Peek(t.Context(), []store.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil ||
+			out[0].Fail != nil {
 			t.Fatal(err, out[0].Fail)
 		}
 		if !out[0].Fallback {
@@ -169,7 +171,8 @@ func inChildOf(t *testing.T, attr *syscall.SysProcAttr) bool {
 	if os.Getenv(childVar) != "" {
 		return true
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$",
+		"-test.v")
 	cmd.Env = append(os.Environ(), childVar+"=1")
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
@@ -206,7 +209,8 @@ func TestSQLiteCannotBeWritten(t *testing.T) {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
-	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 0) }, func() { setFileSize(t, 1<<62) })
+	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 0) },
+		func() { setFileSize(t, 1<<62) })
 }
 
 // TestSQLiteOnAFullDisk: SQLite cannot append to its log.
@@ -220,7 +224,8 @@ func TestSQLiteOnAFullDisk(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ)
 	// There is no room even for the first page of the log. Otherwise there would be some whenever
 	// the log was moved into the file.
-	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 4096) }, func() { setFileSize(t, 1<<62) })
+	sqliteFault(t, filepath.Join(t.TempDir(), "state.db"), true, func(*load) { setFileSize(t, 4096) },
+		func() { setFileSize(t, 1<<62) })
 }
 
 // TestSQLiteOnAnAlmostFullDisk: SQLite can write what it has, and no more. There is room again
@@ -290,11 +295,13 @@ func TestSQLiteGone(t *testing.T) {
 		},
 		"overwritten": func(t *testing.T, path string) {
 			// From another process: closing the file in this one would drop SQLite's locks.
-			out, err := exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path, "bs=4096", "seek=1", "count=200", "conv=notrunc").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path, "bs=4096", "seek=1",
+				"count=200", "conv=notrunc").CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
-			out, err = exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path+"-wal", "bs=4096", "count=200", "conv=notrunc").CombinedOutput()
+			out, err = exec.CommandContext(t.Context(), "dd", "if=/dev/urandom", "of="+path+"-wal", "bs=4096",
+				"count=200", "conv=notrunc").CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
@@ -314,9 +321,11 @@ func TestSQLiteGone(t *testing.T) {
 				se, ok := errors.AsType[*store.Error](g.State().Err)
 				return ok && se.Fault == store.FaultPermanent
 			}
-			for end := time.Now().Add(patience); !permanent() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(patience); !permanent() &&
+				time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// Pages that are in memory reveal nothing: somebody has to read others.
-				_ = g.Full().(store.Journal).Read(t.Context(), store.EventQuery{}, func(store.Event) bool { return true })
+				_ = g.Full().(store.Journal).Read(t.Context(), store.EventQuery{},
+					func(store.Event) bool { return true })
 			}
 			if !permanent() {
 				t.Errorf("it is away by %v", g.State().Err)

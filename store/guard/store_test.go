@@ -63,7 +63,8 @@ func TestRedis(t *testing.T) {
 	server := redistest.Start(t)
 	storetest.Run(t, storetest.Harness{
 		New: func(t *testing.T) store.Store {
-			s, err := redisstore.Open(server.URL(), &redisstore.Options{Prefix: time.Unix(prefixes.Add(1), 0).UTC().Format("150405")})
+			s, err := redisstore.Open(server.URL(), &redisstore.Options{Prefix: time.Unix(prefixes.Add(1),
+				0).UTC().Format("150405")})
 			if err != nil {
 				t.Fatal(err)
 			}

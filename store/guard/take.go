@@ -164,7 +164,8 @@ func (s *Store) refusedBy() error {
 // the guard decides meanwhile cannot use them too.
 // It reports whether the store answered each take individually, possibly with a failure, and
 // whether the caller allowed less time than the store may need.
-func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Request, out []store.Verdict) (answered, hasty bool, err error) {
+func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Request, out []store.Verdict) (answered,
+	hasty bool, err error) {
 	caller := ctx
 	ctx, cancel, fair := s.limit(ctx)
 	defer cancel()
@@ -189,7 +190,8 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 			s.unanswered(reqs, out, answered, err)
 		}
 		hasty = !fair && errors.Is(err, context.DeadlineExceeded)
-		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() || !s.napBeforeRetry(ctx) {
+		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() ||
+			!s.napBeforeRetry(ctx) {
 			return answered, hasty, err
 		}
 	}

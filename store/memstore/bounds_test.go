@@ -79,7 +79,8 @@ func (c client) hold(id, name string, n int64) (store.Verdict, error) {
 
 func (c client) settle(op store.Op, id, name string, n int64) bool {
 	out := make([]store.Outcome, 1)
-	if err := c.store.Settle(context.Background(), []store.Settlement{{Op: op, ID: id, Buckets: c.costs(name, n)}}, out); err != nil || out[0].Err != nil {
+	if err := c.store.Settle(context.Background(), []store.Settlement{{Op: op, ID: id, Buckets: c.costs(name, n)}},
+		out); err != nil || out[0].Err != nil {
 		c.t.Errorf("%v %s: %v, %v", op, id, err, out[0].Err)
 	}
 	return !out[0].Gone
@@ -94,7 +95,8 @@ func (c client) mustAllow(name string, want bool) {
 
 func (c client) list() (n int) {
 	c.t.Helper()
-	if err := c.store.List(context.Background(), "t", c.plan.Name(), func(store.Key) bool { n++; return true }); err != nil {
+	if err := c.store.List(context.Background(), "t", c.plan.Name(),
+		func(store.Key) bool { n++; return true }); err != nil {
 		c.t.Error(err)
 	}
 	return n
@@ -110,7 +112,8 @@ func TestPeers11LimitingBucketsSurvive(t *testing.T) {
 		defer s.Close()
 		flood := client{s, compile(t, "flood", bucketLimit(1, time.Millisecond)), t}
 		floodRecords := client{s, compile(t, "flood records", rollingLimit(1, time.Millisecond)), t}
-		words, records := client{s, compile(t, "words", bucketLimit(1, 10*time.Hour)), t}, client{s, compile(t, "records", rollingLimit(1, 10*time.Hour)), t}
+		words, records := client{s, compile(t, "words", bucketLimit(1, 10*time.Hour)), t},
+			client{s, compile(t, "records", rollingLimit(1, 10*time.Hour)), t}
 		slots := client{s, compile(t, "slots", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}), t}
 		time.Sleep(30 * 24 * time.Hour) // no bucket looks young by accident
 		for i := range 100 {
@@ -163,7 +166,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: most})
 		defer s.Close()
-		words, records := client{s, compile(t, "words", bucketLimit(1, 100*time.Millisecond)), t}, client{s, compile(t, "records", rollingLimit(1, 100*time.Millisecond)), t}
+		words, records := client{s, compile(t, "words", bucketLimit(1, 100*time.Millisecond)), t},
+			client{s, compile(t, "records", rollingLimit(1, 100*time.Millisecond)), t}
 		before := heap()
 		for i := range keys {
 			c := words
@@ -199,7 +203,8 @@ func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(&memstore.Options{MaxBuckets: 10})
 		defer s.Close()
-		words, records := client{s, compile(t, "words", bucketLimit(2, time.Minute)), t}, client{s, compile(t, "records", rollingLimit(2, time.Hour)), t}
+		words, records := client{s, compile(t, "words", bucketLimit(2, time.Minute)), t},
+			client{s, compile(t, "records", rollingLimit(2, time.Hour)), t}
 		for i := range 5 {
 			words.mustAllow(fmt.Sprint(i), true)
 			records.mustAllow(fmt.Sprint(i), true)
@@ -211,12 +216,14 @@ func TestFull(t *testing.T) {
 				"hold":  func() error { _, err := c.hold("id", "new", 1); return err },
 			} {
 				var st *store.Error
-				if err := f(); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, store.ErrStoreUnavailable) || !errors.As(err, &st) {
+				if err := f(); !errors.Is(err, memstore.ErrFull) || !errors.Is(err, store.ErrStoreUnavailable) ||
+					!errors.As(err, &st) {
 					t.Errorf("%s of a new bucket: %v, want a StoreError with %v", what, err, memstore.ErrFull)
 				}
 			}
 			out := make([]store.State, 1)
-			if err := s.Peek(t.Context(), c.costs("new", 1), 0, out); err != nil || out[0].Fail != nil || !out[0].Allowed {
+			if err := s.Peek(t.Context(), c.costs("new", 1), 0, out); err != nil || out[0].Fail != nil ||
+				!out[0].Allowed {
 				t.Errorf("peek at a new bucket: %v, %v", err, out[0].Fail)
 			}
 			if c.settle(store.OpCancel, "id", "new", 0) {
@@ -372,7 +379,8 @@ func TestExtremeRates(t *testing.T) {
 					t.Fatalf("%+v after %v: %v, %v, %d remaining", c, age, err, d.Fail, d.First.Limits[0].Remaining)
 				}
 				if d, err := b.local("k", 1); err != nil || d.Allowed || d.RetryAfter != one {
-					t.Fatalf("%+v after %v: %v, allowed %v, retry-after %v, want %v", c, age, err, d.Allowed, d.RetryAfter, one)
+					t.Fatalf("%+v after %v: %v, allowed %v, retry-after %v, want %v", c, age, err, d.Allowed,
+						d.RetryAfter, one)
 				}
 				time.Sleep(one)
 				if d, err := b.local("k", 1); err != nil || !d.Allowed {

@@ -102,7 +102,8 @@ var steps = porcupine.Model{
 // explains it all. req: A3, C12
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []drawgate.Limit{rollingLimit(quotaAmount, 1000*time.Hour), {Name: "bucket", Kind: drawgate.Bucket, Amount: 1, Window: 8000 * time.Hour, Burst: quotaAmount}} {
+	for _, limit := range []drawgate.Limit{rollingLimit(quotaAmount, 1000*time.Hour),
+		{Name: "bucket", Kind: drawgate.Bucket, Amount: 1, Window: 8000 * time.Hour, Burst: quotaAmount}} {
 		slack := int64(0)
 		if limit.Kind == drawgate.Bucket {
 			slack = 1
@@ -169,7 +170,8 @@ func record(t *testing.T, limit drawgate.Limit, seed uint64) (history []porcupin
 				if r.IntN(2) == 0 {
 					runtime.Gosched()
 				}
-				o := porcupine.Operation{ClientId: g, Input: in, Output: out, Call: int64(from), Return: int64(time.Since(start))}
+				o := porcupine.Operation{ClientId: g, Input: in, Output: out, Call: int64(from),
+					Return: int64(time.Since(start))}
 				mu.Lock()
 				history = append(history, o)
 				mu.Unlock()
@@ -192,7 +194,8 @@ func (c client) carry(in call) reply {
 	case "settle", "cancel":
 		op := map[string]store.Op{"settle": store.OpSettle, "cancel": store.OpCancel}[in.op]
 		out := make([]store.Outcome, 1)
-		if err := c.store.Settle(c.t.Context(), []store.Settlement{{Op: op, ID: in.id, Buckets: costs}}, out); err != nil {
+		if err := c.store.Settle(c.t.Context(), []store.Settlement{{Op: op, ID: in.id, Buckets: costs}},
+			out); err != nil {
 			c.t.Error(err)
 		}
 		return reply{!out[0].Gone, -1}

@@ -35,7 +35,8 @@ func TestSilentServer(t *testing.T) {
 			time.Sleep(time.Duration(i) * 10 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 			defer cancel()
-			over := make(chan time.Time, 1) // when somebody else saw the deadline: a machine that stood still kept that one, too
+			// when somebody else saw the deadline: a machine that stood still kept that one, too
+			over := make(chan time.Time, 1)
 			go func() { <-ctx.Done(); over <- time.Now() }()
 			if tryTake(ctx, s, takeOf(plan, "k", 1)) == nil {
 				t.Error("a server that stands still has answered")

@@ -94,7 +94,8 @@ func reported(op, text string, keys []string) error {
 
 // ours reports whether the error arose in this process: in reading an answer, or before a call.
 func ours(err error) bool {
-	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) || errors.Is(err, errDisagree) || errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrLost) ||
+	return errors.Is(err, errAnswer) || errors.Is(err, errDamaged) || errors.Is(err, errOld) ||
+		errors.Is(err, errDisagree) || errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrLost) ||
 		errors.Is(err, store.ErrInvalid)
 }
 

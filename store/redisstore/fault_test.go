@@ -221,7 +221,8 @@ func TestForeignContentIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s, c, plan := open(t, server, nil), client(t, server), day(t, 5)
-	two := compile(t, "two", drawgate.Limit(plan.Policy().Limits[0]), drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
+	two := compile(t, "two", drawgate.Limit(plan.Policy().Limits[0]),
+		drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
 	gcra := compile(t, "lean", drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Window: time.Second, Amount: 9})
 	for _, plan := range []*store.Plan{plan, two, gcra} {
 		take(t, s, takeOf(plan, "newer", 1))
@@ -230,18 +231,22 @@ func TestForeignContentIsLeftAlone(t *testing.T) {
 			put  rueidis.Completed
 		}{
 			{"secret string", c.B().Set().Key("drawgate::" + plan.Name() + ":secret%20string").Value("x").Build()},
-			{"newer", c.B().Hset().Key("drawgate::"+plan.Name()+":newer").FieldValue().FieldValue("h", "\x02\x00"+strings.Repeat("x", 57)).Build()},
+			{"newer", c.B().Hset().Key("drawgate::"+plan.Name()+":newer").FieldValue().FieldValue("h",
+				"\x02\x00"+strings.Repeat("x", 57)).Build()},
 			{"short", c.B().Hset().Key("drawgate::"+plan.Name()+":short").FieldValue().FieldValue("h", "\x01").Build()},
-			{"garbage", c.B().Hset().Key("drawgate::"+plan.Name()+":garbage").FieldValue().FieldValue("h", "\x01\x00"+strings.Repeat("z", 60)).Build()},
+			{"garbage", c.B().Hset().Key("drawgate::"+plan.Name()+":garbage").FieldValue().FieldValue("h",
+				"\x01\x00"+strings.Repeat("z", 60)).Build()},
 		} {
 			if err := c.Do(t.Context(), f.put).Error(); err != nil {
 				t.Fatal(err)
 			}
 			tk := takeOf(plan, f.name, 1)
 			failed(t, plan.Name()+", take from "+f.name, tryTake(t.Context(), s, tk), redisstore.ErrMisconfigured)
-			failed(t, plan.Name()+", hold of "+f.name, tryTake(t.Context(), s, held(tk, "id", time.Second)), redisstore.ErrMisconfigured)
+			failed(t, plan.Name()+", hold of "+f.name, tryTake(t.Context(), s, held(tk, "id", time.Second)),
+				redisstore.ErrMisconfigured)
 			out := make([]store.Outcome, 1)
-			if err := s.Settle(t.Context(), []store.Settlement{{Op: store.OpCancel, ID: "id", Buckets: tk.Buckets}}, out); err != nil {
+			if err := s.Settle(t.Context(), []store.Settlement{{Op: store.OpCancel, ID: "id", Buckets: tk.Buckets}},
+				out); err != nil {
 				t.Fatal(err)
 			}
 			failed(t, plan.Name()+", cancel on "+f.name, out[0].Err, redisstore.ErrMisconfigured)
@@ -272,7 +277,8 @@ func TestServerIsFull(t *testing.T) {
 		t.Errorf("a server that evicts is not warned of: %q", log.String())
 	}
 	for _, set := range [][2]string{{"maxmemory-policy", "noeviction"}, {"maxmemory", "1"}} {
-		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue(set[0], set[1]).Build()).Error(); err != nil {
+		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue(set[0],
+			set[1]).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -312,8 +318,10 @@ func TestWrongPassword(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "http://localhost", "redis://user:sec ret@h:port", "redis://:secret@h/x", "redis://h?addr=h2:1", "redis://h?master_set=m"} {
-		if s, err := redisstore.Open(url, nil); err == nil || !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "sec") {
+	for _, url := range []string{"", "http://localhost", "redis://user:sec ret@h:port", "redis://:secret@h/x",
+		"redis://h?addr=h2:1", "redis://h?master_set=m"} {
+		if s, err := redisstore.Open(url, nil); err == nil || !errors.Is(err, store.ErrInvalid) ||
+			strings.Contains(err.Error(), "sec") {
 			t.Errorf("Open(%q): %v, %v", url, s, err)
 		}
 	}
@@ -344,9 +352,11 @@ func TestInvalid(t *testing.T) {
 	twice.Buckets = append(twice.Buckets, twice.Buckets[0])
 	for what, tk := range map[string]store.Take{
 		"a bucket twice": twice, "no bucket": {}, "a hold without an id": held(takeOf(plan, "k", 1), "", time.Second),
-		"an id without a hold": held(takeOf(plan, "k", 1), "id", 0), "a hold of 100 years": held(takeOf(plan, "k", 1), "id", 100*365*24*time.Hour),
+		"an id without a hold": held(takeOf(plan, "k", 1), "id", 0),
+		"a hold of 100 years":  held(takeOf(plan, "k", 1), "id", 100*365*24*time.Hour),
 	} {
-		if err := tryTake(t.Context(), s, tk); !errors.Is(err, store.ErrInvalid) || errors.Is(err, redisstore.ErrUnknownOutcome) {
+		if err := tryTake(t.Context(), s, tk); !errors.Is(err, store.ErrInvalid) ||
+			errors.Is(err, redisstore.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -29,11 +29,14 @@ var (
 		{record.Calendar, drawgate.CalendarLimit("l", 5, drawgate.Day, ""), 3, 5},
 		{record.Concurrency, drawgate.ConcurrencyLimit("l", 5), 2, 0},
 	}
-	operations = []string{opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund, opPeek}
+	operations = []string{opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund,
+		opPeek}
 	// Per code of an answer, where the script gives it.
 	answers = map[int]string{
-		gotShort: "return { 0, now, head or '' }", gotAllowed: "return 1, at", gotRefused: "return 2", gotReplayed: "return 3, from", gotReused: "return 4",
-		gotDone: "return found and 5 or 6", gotGone: "return found and 5 or 6", gotPeek: "res[1] = 7", gotFull: "return 8", gotWindows: "return { 9, now, asked }",
+		gotShort: "return { 0, now, head or '' }", gotAllowed: "return 1, at", gotRefused: "return 2",
+		gotReplayed: "return 3, from", gotReused: "return 4",
+		gotDone: "return found and 5 or 6", gotGone: "return found and 5 or 6", gotPeek: "res[1] = 7",
+		gotFull: "return 8", gotWindows: "return { 9, now, asked }",
 		gotOther: "return 10", gotLate: "return 11", gotKept: "return 12",
 		gotMore: "return 13",
 	}
@@ -60,7 +63,8 @@ func TestScriptKnowsTheLayouts(t *testing.T) {
 			}
 		}
 	}
-	if want := fmt.Sprintf("local LONGEST = %d * 24 * 3600 * 1e6", calendar.Longest/(24*3600*1e6)); !strings.Contains(body, want) {
+	if want := fmt.Sprintf("local LONGEST = %d * 24 * 3600 * 1e6",
+		calendar.Longest/(24*3600*1e6)); !strings.Contains(body, want) {
 		t.Errorf("the script has no %q", want)
 	}
 	if want := fmt.Sprintf("version ~= %d then", format); !strings.Contains(body, want) {
@@ -96,10 +100,12 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 		for range l.header {
 			header = appendNum(header, 1)
 		}
-		if st, err := readHeader(string(header)); err != nil || len(st.rec.Limits) != 1 || st.rec.Limits[0].Kind != l.kind {
+		if st, err := readHeader(string(header)); err != nil || len(st.rec.Limits) != 1 ||
+			st.rec.Limits[0].Kind != l.kind {
 			t.Errorf("%v: a header of %d numbers: %v", l.kind, l.header, err)
 		}
-		for what, bad := range map[string][]byte{"more": append(slices.Clip(header), 0), "less": header[:len(header)-1]} {
+		for what, bad := range map[string][]byte{"more": append(slices.Clip(header), 0),
+			"less": header[:len(header)-1]} {
 			if _, err := readHeader(string(bad)); err == nil {
 				t.Errorf("%v: a header with one byte %s was read", l.kind, what)
 			}

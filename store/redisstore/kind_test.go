@@ -34,7 +34,8 @@ func TestKindsOfFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, Password: "right", ForceSingleClient: true, DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, Password: "right",
+		ForceSingleClient: true, DisableCache: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,8 @@ func TestKindsOfFaults(t *testing.T) {
 	do("HSET", "drawgate::d:newer", "h", "\x02\x00xxxxxxxxxxxxxxxxxxxx")
 	do("HSET", "drawgate::d:short", "h", "\x01")
 	for _, name := range []string{"string", "newer", "short"} {
-		wantFault(t, name, tryTake(t.Context(), s, takeOf(compile(t, "d", drawgate.Limit(plan.Policy().Limits[0])), name, 1)), store.FaultBucket)
+		wantFault(t, name, tryTake(t.Context(), s, takeOf(compile(t, "d", drawgate.Limit(plan.Policy().Limits[0])),
+			name, 1)), store.FaultBucket)
 	}
 
 	do("CONFIG", "SET", "maxmemory", "1")

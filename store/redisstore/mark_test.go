@@ -90,7 +90,10 @@ func TestDataLost(t *testing.T) {
 						return h.lost.Load() > round
 					})
 				}
-				until(t, "the store decides again", func() bool { return tryTake(t.Context(), stores[0], takeOf(plan, "k", 1)) == nil })
+				until(t, "the store decides again", func() bool {
+					return tryTake(t.Context(), stores[0],
+						takeOf(plan, "k", 1)) == nil
+				})
 			}
 			for _, s := range stores {
 				until(t, "a ping", func() bool { return s.Ping(t.Context()) == nil })
@@ -150,7 +153,8 @@ func TestRequiredMark(t *testing.T) {
 		t.Helper()
 		err := tryTake(t.Context(), s, takeOf(plan, "k", 1))
 		se, ok := errors.AsType[*store.Error](err)
-		if !ok || !errors.Is(err, redisstore.ErrLost) || se.Fault != store.FaultConfiguration || !strings.Contains(err.Error(), "drawgate store init") {
+		if !ok || !errors.Is(err, redisstore.ErrLost) || se.Fault != store.FaultConfiguration ||
+			!strings.Contains(err.Error(), "drawgate store init") {
 			t.Errorf("%s: %v, want ErrLost", when, err)
 		}
 		if err := s.Ping(t.Context()); !errors.Is(err, redisstore.ErrLost) {

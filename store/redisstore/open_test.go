@@ -25,9 +25,12 @@ func heldPlan(tb testing.TB) *store.Plan {
 	tb.Helper()
 	return compile(tb, "p",
 		drawgate.Limit{Name: "slots", Unit: "slots", Kind: drawgate.Concurrency, Amount: 400},
-		drawgate.Limit{Name: "out", Unit: "out", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000, Charge: drawgate.ChargeEnd},
-		drawgate.Limit{Name: "spent", Unit: "spent", Kind: drawgate.Bucket, Window: time.Minute, Amount: 6000, Charge: drawgate.ChargeEnd},
-		drawgate.Limit{Name: "day", Unit: "out", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 20_000, Charge: drawgate.ChargeEnd},
+		drawgate.Limit{Name: "out", Unit: "out", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000,
+			Charge: drawgate.ChargeEnd},
+		drawgate.Limit{Name: "spent", Unit: "spent", Kind: drawgate.Bucket, Window: time.Minute, Amount: 6000,
+			Charge: drawgate.ChargeEnd},
+		drawgate.Limit{Name: "day", Unit: "out", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 20_000,
+			Charge: drawgate.ChargeEnd},
 		drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3000},
 	)
 }
@@ -62,15 +65,18 @@ func TestManyReservations(t *testing.T) {
 				}
 				if d.IntN(10) < grow && len(open) > 0 {
 					i := d.IntN(len(open))
-					st := store.Settlement{Op: store.OpSettle, ID: open[i], Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute}
-					if st.Op = []store.Op{store.OpSettle, store.OpCancel, store.OpRenew}[d.IntN(3)]; st.Op != store.OpRenew {
+					st := store.Settlement{Op: store.OpSettle, ID: open[i],
+						Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute}
+					if st.Op = []store.Op{store.OpSettle, store.OpCancel,
+						store.OpRenew}[d.IntN(3)]; st.Op != store.OpRenew {
 						open = slices.Delete(open, i, i+1)
 					}
 					if got, want := settle(t, kept, st), settle(t, same, st); !cmp.Equal(got, want) {
 						t.Fatalf("step %d: %v: %+v, want %+v", step, st.Op, got, want)
 					}
 				} else {
-					ask := takeOf(plan, "k", d.Int64N(3), d.Int64N(60), d.Int64N(2)*d.Int64N(60), d.Int64N(2), d.Int64N(2))
+					ask := takeOf(plan, "k", d.Int64N(3), d.Int64N(60), d.Int64N(2)*d.Int64N(60), d.Int64N(2),
+						d.Int64N(2))
 					if d.IntN(9) > 0 {
 						ask = held(ask, fmt.Sprint(step), time.Duration(1+d.IntN(150))*time.Second)
 					} else {
@@ -84,10 +90,12 @@ func TestManyReservations(t *testing.T) {
 						open = append(open, ask.ID)
 					}
 				}
-				got, want := peek(t, kept, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0]), peek(t, same, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0])
+				got, want := peek(t, kept, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0]),
+					peek(t, same, takeOf(plan, "k", 400, 1, 1, 1, 1).Buckets[0])
 				if diff := cmp.Diff(answerOf(&want.Verdict), answerOf(&got.Verdict), results); diff != "" ||
 					got.Open != want.Open || !slices.Equal(got.States, want.States) {
-					t.Fatalf("step %d: %d open, want %d; %v, want %v (- engine, + store):\n%s", step, got.Open, want.Open, got.States, want.States, diff)
+					t.Fatalf("step %d: %d open, want %d; %v, want %v (- engine, + store):\n%s", step, got.Open,
+						want.Open, got.States, want.States, diff)
 				}
 				most = max(most, got.Open)
 			}
@@ -116,7 +124,8 @@ func TestNothingIsLeftOfReservations(t *testing.T) {
 		settle(t, st, store.Settlement{Op: store.OpCancel, ID: id, Buckets: takeOf(plan, "k").Buckets})
 	}
 	take(t, st, takeOf(plan, "k", 0, 1))
-	names, err := conn.Do(t.Context(), conn.B().Hkeys().Key(redisstore.KeyOf(keys, store.Key{Policy: "p", Name: "k"})).Build()).AsStrSlice()
+	names, err := conn.Do(t.Context(), conn.B().Hkeys().Key(redisstore.KeyOf(keys,
+		store.Key{Policy: "p", Name: "k"})).Build()).AsStrSlice()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +144,8 @@ func TestPartsAreReadTogether(t *testing.T) {
 	conn, clock := client(t, redistest.Start(t)), newClock()
 	s := redisstore.NewWithClock(conn, nil, clock.now)
 	plan := compile(t, "p", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: many},
-		drawgate.Limit{Name: "units", Kind: drawgate.Rolling, Window: time.Hour, Amount: many, Precision: drawgate.Exact})
+		drawgate.Limit{Name: "units", Kind: drawgate.Rolling, Window: time.Hour, Amount: many,
+			Precision: drawgate.Exact})
 	for i := range many {
 		clock.advance(time.Millisecond)
 		take(t, s, held(takeOf(plan, "k", 1, 1), fmt.Sprint(i), time.Minute))

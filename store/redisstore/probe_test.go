@@ -20,13 +20,15 @@ func TestMissingPermissions(t *testing.T) {
 	admin := client(t, server)
 	acl := func(words ...string) {
 		t.Helper()
-		if err := admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER", "gate").Args(words...).Build()).Error(); err != nil {
+		if err := admin.Do(t.Context(), admin.B().Arbitrary("ACL", "SETUSER",
+			"gate").Args(words...).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	plan := day(t, 5)
 	needed := []string{"time", "hset", "hget", "hmget", "hdel", "pexpire", "evalsha"}
-	acl("reset", "on", ">secret", "~drawgate:*", "-@all", "+@connection", "+info", "+script|load", "+unlink", "+scan") // as documented
+	// as documented
+	acl("reset", "on", ">secret", "~drawgate:*", "-@all", "+@connection", "+info", "+script|load", "+unlink", "+scan")
 	for _, c := range needed {
 		acl("+" + c)
 	}
@@ -36,7 +38,8 @@ func TestMissingPermissions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for what, err := range map[string]error{"take": tryTake(t.Context(), s, takeOf(plan, "k", 1)), "ping": s.Ping(t.Context())} {
+		for what, err := range map[string]error{"take": tryTake(t.Context(), s, takeOf(plan, "k", 1)),
+			"ping": s.Ping(t.Context())} {
 			se, ok := errors.AsType[*store.Error](err)
 			if !ok || se.Fault != store.FaultConfiguration || !errors.Is(err, redisstore.ErrMisconfigured) ||
 				!strings.Contains(strings.ToLower(err.Error()), missing) || strings.Contains(err.Error(), "%probe") {

@@ -47,7 +47,8 @@ func dayZone() string {
 }
 
 func dayPlan(zone string) *store.Plan {
-	p, err := drawgate.Policy{Name: "shared", Limits: []drawgate.Limit{{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: zone, Amount: quota}}}.Compile()
+	p, err := drawgate.Policy{Name: "shared", Limits: []drawgate.Limit{{Name: "d", Kind: drawgate.Calendar,
+		Every: drawgate.Day, Zone: zone, Amount: quota}}}.Compile()
 	if err != nil {
 		panic(err)
 	}
@@ -74,7 +75,8 @@ func work(spec, url string) {
 			plan := dayPlan(zone)
 			for time.Now().Before(deadline) {
 				var d [1]store.Verdict
-				if err := s.Take(context.Background(), []store.Take{takeOf(plan, "k", 1)}, d[:]); err != nil || d[0].Fail != nil {
+				if err := s.Take(context.Background(), []store.Take{takeOf(plan, "k", 1)}, d[:]); err != nil ||
+					d[0].Fail != nil {
 					panic(fmt.Sprint(err, d[0].Fail))
 				}
 				if d[0].Allowed {
@@ -103,7 +105,8 @@ func TestProcesses(t *testing.T) {
 	for range processes {
 		go func() {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", envWorker, callers, ms, zone), envURL+"="+server.URL())
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", envWorker, callers, ms, zone),
+				envURL+"="+server.URL())
 			cmd.Stderr = os.Stderr
 			out, err := cmd.Output()
 			if err != nil {
@@ -128,7 +131,8 @@ func TestProcesses(t *testing.T) {
 	if sum+rest != quota {
 		t.Errorf("%d were granted by processes and %d after them, want %d in all", sum, rest, quota)
 	}
-	t.Logf("%d processes × %d goroutines: %d of %d granted within %d ms, %d left, which were granted afterwards", processes, callers, sum, quota, ms, rest)
+	t.Logf("%d processes × %d goroutines: %d of %d granted within %d ms, %d left, which were granted afterwards",
+		processes, callers, sum, quota, ms, rest)
 }
 
 // What the linearizability test does: an operation, and what it answered.
@@ -212,7 +216,8 @@ func TestLinearizable(t *testing.T) {
 					var out output
 					if in.take != nil {
 						d := take(t, s, *in.take)
-						out = output{allowed: d.Allowed, replayed: d.Replayed, reused: d.Fail != nil, at: d.At().UnixMicro()}
+						out = output{allowed: d.Allowed, replayed: d.Replayed, reused: d.Fail != nil,
+							at: d.At().UnixMicro()}
 						if d.Allowed && in.take.ID != "" {
 							out.granted = d.Granted(0)[0]
 							mine = append(mine, *in.take)

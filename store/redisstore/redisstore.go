@@ -64,8 +64,10 @@ import (
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
-	Prefix string       // of every key; "" means "drawgate"; stores with different prefixes share nothing
-	Logger *slog.Logger // receives warnings about server settings that endanger limits, and errors about lost data; nil discards
+	Prefix string // of every key; "" means "drawgate"; stores with different prefixes share nothing
+	// receives warnings about server settings that endanger limits, and errors about lost data; nil
+	// discards
+	Logger *slog.Logger
 
 	// RequireMark makes the store unavailable ([ErrLost]) while the server has no mark of it:
 	// before [Store.Init], and after the server lost its data. Without it a missing mark is made,
@@ -141,13 +143,15 @@ func parse(text string) (rueidis.ClientOption, error) {
 		return o, fmt.Errorf("%w: redisstore: the URL has %s", store.ErrInvalid, what)
 	}
 	switch {
-	case err == nil && o.Sentinel.MasterSet == "" && len(o.InitAddress) == 1 && !strings.Contains(o.InitAddress[0], ","):
+	case err == nil && o.Sentinel.MasterSet == "" && len(o.InitAddress) == 1 &&
+		!strings.Contains(o.InitAddress[0], ","):
 		return o, nil
 	case err == nil || strings.Contains(text, ",") || strings.Contains(text, "master_"):
 		return o, fmt.Errorf("%w: redisstore: the URL names several servers or a Sentinel: name one server, without a list or master_set", store.ErrInvalid)
 	}
 	// The text of the error may repeat the URL, password included.
-	return o, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db", store.ErrInvalid)
+	return o, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db",
+		store.ErrInvalid)
 }
 
 // parameters are those of a URL that have an effect.
@@ -240,7 +244,8 @@ func (s *Store) Close() error {
 
 // check checks the server before its first use.
 func (s *Store) check(ctx context.Context, c rueidis.Client) error {
-	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(), c.B().Info().Section("replication").Build(), c.B().Info().Section("cluster").Build()) {
+	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(),
+		c.B().Info().Section("replication").Build(), c.B().Info().Section("cluster").Build()) {
 		text, err := r.ToString()
 		if err != nil {
 			if _, answered := rueidis.IsRedisErr(err); !answered {
@@ -304,7 +309,8 @@ func (s *Store) checkInfo(text string) error {
 		s.logger.Warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
 			"maxmemory_policy", policy, "maxmemory", info["maxmemory"])
 	}
-	if n := info["connected_slaves"]; n != "" && n != "0" && info["role"] == "master" && info["min_slaves_good_slaves"] == "" {
+	if n := info["connected_slaves"]; n != "" && n != "0" && info["role"] == "master" &&
+		info["min_slaves_good_slaves"] == "" {
 		s.logger.Warn("redisstore: a fail-over may lose acknowledged writes, and what they took may be granted again: "+
 			"set min-replicas-to-write to 1 and min-replicas-max-lag to 2", "replicas", n)
 	}

@@ -31,8 +31,10 @@ type answer struct {
 
 func answerOf(d *store.Verdict) answer {
 	a := answer{
-		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry,
-		Reused: errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve), At: d.At(), End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...),
+		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter,
+		EarliestRetry: d.EarliestRetry,
+		Reused:        errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve), At: d.At(),
+		End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...),
 	}
 	return a
 }
@@ -47,14 +49,17 @@ func someLimits(t *rapid.T, large bool) []drawgate.Limit {
 	margins := rapid.SampledFrom([]time.Duration{0, 0, time.Microsecond, 2 * time.Second})
 	charge := rapid.SampledFrom([]drawgate.Charge{drawgate.ChargeStart, drawgate.ChargeStart, drawgate.ChargeEnd})
 	var ls []drawgate.Limit
-	for _, name := range rapid.Permutation([]string{"b", "b7", "r", "r5", "m", "d", "n"}).Draw(t, "order")[:rapid.IntRange(1, 5).Draw(t, "limits")] {
-		l := drawgate.Limit{Name: name, Amount: amount.Draw(t, "amount"), Charge: charge.Draw(t, "charge"), Margin: margins.Draw(t, "margin")}
+	for _, name := range rapid.Permutation([]string{"b", "b7", "r", "r5", "m", "d", "n"}).Draw(t,
+		"order")[:rapid.IntRange(1, 5).Draw(t, "limits")] {
+		l := drawgate.Limit{Name: name, Amount: amount.Draw(t, "amount"), Charge: charge.Draw(t, "charge"),
+			Margin: margins.Draw(t, "margin")}
 		if rapid.Bool().Draw(t, "keeps") {
 			l.ReservedByPriority = map[int]drawgate.Share{rapid.IntRange(1, 9).Draw(t, "for"): {Percent: 30}}
 		}
 		switch name {
 		case "b", "b7":
-			l.Kind, l.Window, l.Burst, l.Margin = drawgate.Bucket, 10*time.Second, rapid.SampledFrom([]int64{0, 1, 5, 40}).Draw(t, "burst"), 0
+			l.Kind, l.Window, l.Burst, l.Margin = drawgate.Bucket, 10*time.Second,
+				rapid.SampledFrom([]int64{0, 1, 5, 40}).Draw(t, "burst"), 0
 			if name == "b7" {
 				l.Window = 7 * time.Second
 			}
@@ -118,7 +123,8 @@ func (s *script) bucket() store.BucketCost {
 	if rapid.IntRange(0, 4).Draw(s.T, "other version") == 0 {
 		plan = rapid.SampledFrom(versions).Draw(s.T, "version")
 	}
-	b := store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name")}, Plan: plan}
+	b := store.BucketCost{Key: store.Key{Policy: plan.Name(),
+		Name: rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name")}, Plan: plan}
 	s.amounts(&b, 0)
 	return b
 }
@@ -154,7 +160,8 @@ func (s *script) take() {
 	t := store.Take{Buckets: s.buckets(), Priority: s.priority()}
 	if rapid.IntRange(0, 2).Draw(s.T, "held") > 0 {
 		t.ID = fmt.Sprint("id", rapid.IntRange(1, 12).Draw(s.T, "id"))
-		t.Hold = rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second, time.Hour, 50 * time.Hour}).Draw(s.T, "hold")
+		t.Hold = rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second,
+			time.Hour, 50 * time.Hour}).Draw(s.T, "hold")
 		t.Lease = rapid.IntRange(0, 3).Draw(s.T, "lease") == 0
 		s.takes = append(s.takes, t)
 	}
@@ -169,7 +176,8 @@ func (s *script) again() {
 
 func (s *script) takeThis(t store.Take) {
 	want, got := make([]store.Verdict, 1), make([]store.Verdict, 1)
-	if err := errors.Join(s.model.Take(s.Context(), []store.Take{t}, want), s.store.Take(s.Context(), []store.Take{t}, got)); err != nil {
+	if err := errors.Join(s.model.Take(s.Context(), []store.Take{t}, want),
+		s.store.Take(s.Context(), []store.Take{t}, got)); err != nil {
 		s.Fatal(err)
 	}
 	if f := got[0].Fail; f != nil && !errors.Is(f, store.ErrIDReused) && !errors.Is(f, store.ErrNeedsReserve) {
@@ -208,7 +216,8 @@ func (s *script) settle() {
 			st.Op = store.OpCharge
 		}
 		st.Buckets = s.buckets()
-		st.At = time.UnixMicro(s.clock.now() - rapid.SampledFrom([]int64{0, 0, 1e6, 60e6, 86400e6, -5e6}).Draw(s.T, "ago"))
+		st.At = time.UnixMicro(s.clock.now() - rapid.SampledFrom([]int64{0, 0, 1e6, 60e6, 86400e6, -5e6}).Draw(s.T,
+			"ago"))
 	} else {
 		t := rapid.SampledFrom(s.takes).Draw(s.T, "of")
 		st.ID, st.Buckets = t.ID, slices.Clone(t.Buckets)
@@ -222,20 +231,23 @@ func (s *script) settle() {
 	}
 	want, got := make([]store.Outcome, 1), make([]store.Outcome, 1)
 	batch := []store.Settlement{st}
-	if err := errors.Join(s.model.Settle(s.Context(), batch, want), s.store.Settle(s.Context(), batch, got)); err != nil {
+	if err := errors.Join(s.model.Settle(s.Context(), batch, want),
+		s.store.Settle(s.Context(), batch, got)); err != nil {
 		s.Fatal(err)
 	}
 	if got[0].Err != nil {
 		s.Fatalf("%v: %v\nhistory:\n%v", st.Op, got[0].Err, join(s.done))
 	}
-	s.same(fmt.Sprintf("%d %v id=%q hold=%v at=%v -> gone=%v", s.clock.now(), st.Op, st.ID, st.Hold, st.At.UnixMicro(), want[0].Gone), got[0], want[0])
+	s.same(fmt.Sprintf("%d %v id=%q hold=%v at=%v -> gone=%v", s.clock.now(), st.Op, st.ID, st.Hold, st.At.UnixMicro(),
+		want[0].Gone), got[0], want[0])
 }
 
 func (s *script) peek() {
 	b, priority := s.bucket(), s.priority()
 	want, got := make([]store.State, 1), make([]store.State, 1)
 	bs := []store.BucketCost{b}
-	if err := errors.Join(s.model.Peek(s.Context(), bs, priority, want), s.store.Peek(s.Context(), bs, priority, got)); err != nil {
+	if err := errors.Join(s.model.Peek(s.Context(), bs, priority, want),
+		s.store.Peek(s.Context(), bs, priority, got)); err != nil {
 		s.Fatal(err)
 	}
 	if got[0].Fail != nil {
@@ -247,12 +259,14 @@ func (s *script) peek() {
 		Open   int
 	}
 	s.same(fmt.Sprintf("%d peek %s/%s%v priority=%d", s.clock.now(), b.Key.Policy, b.Key.Name, b.N, priority),
-		status{answerOf(&got[0].Verdict), got[0].States, got[0].Open}, status{answerOf(&want[0].Verdict), want[0].States, want[0].Open})
+		status{answerOf(&got[0].Verdict), got[0].States, got[0].Open},
+		status{answerOf(&want[0].Verdict), want[0].States, want[0].Open})
 }
 
 func (s *script) wait() {
 	waits := []int64{
-		0, 1, 39062, 78125, 500_000, 999_999, 1e6, 2e6, 3e6, 5e6, 7e6, 10e6, 30e6, 60e6, 3600e6, 5 * 3600e6, 86400e6, 3 * 86400e6, -1, -4e6,
+		0, 1, 39062, 78125, 500_000, 999_999, 1e6, 2e6, 3e6, 5e6, 7e6, 10e6, 30e6, 60e6, 3600e6, 5 * 3600e6, 86400e6,
+		3 * 86400e6, -1, -4e6,
 	}
 	if s.few { // what a refusal has removed is kept, with its instant: the engine forgets that
 		waits = waits[:len(waits)-2]

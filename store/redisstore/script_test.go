@@ -45,7 +45,8 @@ func TestTheScriptIsLoadedOnceForAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`cmdstat_script(\|load)?:calls=1,`).MatchString(stats) { // servers before 7 do not tell a command's parts apart
+	// servers before 7 do not tell a command's parts apart
+	if !regexp.MustCompile(`cmdstat_script(\|load)?:calls=1,`).MatchString(stats) {
 		t.Errorf("the script was not loaded once:\n%s", stats)
 	}
 }

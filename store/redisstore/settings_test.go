@@ -40,7 +40,8 @@ func TestReplicasThatMayLag(t *testing.T) {
 		wait string
 		want bool
 	}{{"0", true}, {"1", false}} {
-		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue("min-replicas-to-write", set.wait).Build()).Error(); err != nil {
+		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue("min-replicas-to-write",
+			set.wait).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
@@ -55,11 +56,13 @@ func TestReplicasThatMayLag(t *testing.T) {
 // TestClusterNodeIsRefused: takes of several buckets would fail there one by one.
 func TestClusterNodeIsRefused(t *testing.T) {
 	t.Parallel()
-	node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(t.TempDir(), "nodes.conf"))
+	node := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file",
+		filepath.Join(t.TempDir(), "nodes.conf"))
 	s := open(t, node, nil)
 	err := s.Ping(t.Context())
 	wantFault(t, "a node of a cluster", err, store.FaultConfiguration)
-	if !errors.Is(err, redisstore.ErrMisconfigured) || !strings.Contains(err.Error(), "use one server that is not in a cluster") {
+	if !errors.Is(err, redisstore.ErrMisconfigured) || !strings.Contains(err.Error(),
+		"use one server that is not in a cluster") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -64,7 +64,8 @@ func takeRequest(t *store.Take) request {
 	if t.ID == "" && t.Ahead <= 0 && !t.Given && len(t.Buckets) == 1 {
 		r.op = opHot
 		b := &t.Buckets[0]
-		if specs := store.Internal.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket && b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
+		if specs := store.Internal.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket &&
+			b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
 			r.op = opGCRA
 		}
 		return r
@@ -139,7 +140,8 @@ func settleRequest(st *store.Settlement) request {
 		if st.Once {
 			notAfter = store.Internal.SeenAt(st) + record.SeenLife
 		}
-		r.extra = string(appendNums(nil, min(max(st.At.UnixMicro(), -store.MaxHold.Microseconds()), store.MaxInstant), notAfter))
+		r.extra = string(appendNums(nil, min(max(st.At.UnixMicro(), -store.MaxHold.Microseconds()), store.MaxInstant),
+			notAfter))
 	case store.OpRefund:
 		r.op, r.id = opRefund, ""
 		r.extra = string(appendNum(nil, store.Internal.SeenAt(st)))
@@ -202,7 +204,8 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 			r.err = r.name(s.prefix)
 		}
 		if r.err != nil {
-			if !errors.Is(r.err, store.ErrNeedsReserve) && !errors.Is(r.err, store.ErrInvalid) { // mistakes, which are no failure of the store
+			// mistakes, which are no failure of the store
+			if !errors.Is(r.err, store.ErrNeedsReserve) && !errors.Is(r.err, store.ErrInvalid) {
 				r.err = storeError(op, r.err)
 			}
 			continue
@@ -378,7 +381,8 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 	}
 	switch code {
 	case gotReused, gotOther, gotLate, gotFull:
-		*d = store.Internal.Verdict(&record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther, Late: code == gotLate, Full: code == gotFull}, nil)
+		*d = store.Internal.Verdict(&record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther,
+			Late: code == gotLate, Full: code == gotFull}, nil)
 		return nil
 	}
 	if len(rest) < 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
@@ -411,7 +415,8 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 	if code == gotRefused {
 		return refusal(t, d, views, now)
 	}
-	*d = store.Internal.Verdict(&record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start, End: end}, asks)
+	*d = store.Internal.Verdict(&record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start,
+		End: end}, asks)
 	return nil
 }
 

@@ -25,7 +25,9 @@ import (
 
 // Operations of the script.
 const (
-	opGCRA    = "l" // plain take from one bucket that has one limit, of kind bucket; the script may have to take the long way
+	// plain take from one bucket that has one limit, of kind bucket; the script may have to take
+	// the long way
+	opGCRA    = "l"
 	opHot     = "h" // plain take from one bucket
 	opTake    = "t" // extra: grant, fingerprint, hold, not after, ahead, flags
 	opSettle  = "s" // extra: grant
@@ -46,15 +48,17 @@ const (
 	gotRefused  = 2
 	gotReplayed = 3 // as gotAllowed
 	gotReused   = 4
-	gotDone     = 5 // settled; renewed: end of the hold; paused, unpaused: end of the pause, 0 if there is none; refunded: units given back per bucket
-	gotGone     = 6
-	gotPeek     = 7
-	gotFull     = 8 // record.MaxOpen reservations are open
-	gotWindows  = 9 // followed by the instants whose calendar windows the script needs; nothing was done
-	gotOther    = 10
-	gotLate     = 11
-	gotKept     = 12 // end of the lease that was not renewed, or of the pause that was left
-	gotMore     = 13 // expired entries were removed, and more of them are in the way: the take has to be sent again
+	// settled; renewed: end of the hold; paused, unpaused: end of the pause, 0 if there is none;
+	// refunded: units given back per bucket
+	gotDone    = 5
+	gotGone    = 6
+	gotPeek    = 7
+	gotFull    = 8 // record.MaxOpen reservations are open
+	gotWindows = 9 // followed by the instants whose calendar windows the script needs; nothing was done
+	gotOther   = 10
+	gotLate    = 11
+	gotKept    = 12 // end of the lease that was not renewed, or of the pause that was left
+	gotMore    = 13 // expired entries were removed, and more of them are in the way: the take has to be sent again
 )
 
 const flagChargeEnd = 1

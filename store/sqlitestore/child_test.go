@@ -111,7 +111,8 @@ func crashStep(s *sqlitestore.Store, tight, wide *store.Plan, id string, i int) 
 		return err
 	}
 	var o [1]store.Outcome
-	if err := s.Settle(ctx, []store.Settlement{{Op: store.OpSettle, ID: id, Buckets: buckets(plan, "k", 2)}}, o[:]); err != nil {
+	if err := s.Settle(ctx, []store.Settlement{{Op: store.OpSettle, ID: id, Buckets: buckets(plan, "k", 2)}},
+		o[:]); err != nil {
 		return err
 	}
 	if o[0].Gone {

@@ -285,7 +285,8 @@ func (w *writer) endPass(now int64) error {
 	if err != nil {
 		return err
 	}
-	if w.removed || w.shrank || w.whole || began-swept >= sweptFor.Microseconds() { // do not write an unused file all day
+	// do not write an unused file all day
+	if w.removed || w.shrank || w.whole || began-swept >= sweptFor.Microseconds() {
 		w.wrote = true
 		if _, err := w.conn.exec(qSetMeta, metaSwept, began); err != nil {
 			return err

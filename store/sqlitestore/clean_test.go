@@ -106,7 +106,8 @@ func TestOldFileStaysAsItIs(t *testing.T) {
 		before := pragmaNumber(t, path, "page_count")
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		if n, pages := sqlitestore.Count(t, path, "state"), pragmaNumber(t, path, "page_count"); n != 0 || pages < before {
+		if n, pages := sqlitestore.Count(t, path, "state"), pragmaNumber(t, path, "page_count"); n != 0 ||
+			pages < before {
 			t.Errorf("%d buckets on %d pages, after %d", n, pages, before)
 		}
 	})
@@ -134,7 +135,8 @@ func TestCleaningWhileBusy(t *testing.T) {
 			}
 		})
 	}
-	for end := time.Now().Add(2 * time.Minute); sqlitestore.Count(t, path, "state") > 32 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); sqlitestore.Count(t, path, "state") > 32 &&
+		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		// the end is there for a store that never cleans
 	}
 	stop.Store(true)

@@ -44,7 +44,8 @@ func dialNew(path string, mode fs.FileMode) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.pragma("auto_vacuum = INCREMENTAL"); err != nil { // must come before the first table: unused pages are given back
+	// must come before the first table: unused pages are given back
+	if _, err := c.pragma("auto_vacuum = INCREMENTAL"); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -250,7 +251,8 @@ var statements = [stmtCount]string{
 	qDropAllOpen: `DELETE FROM open WHERE key = ?`,
 
 	qAddPlain: `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)`,
-	qAddMany:  `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)` + strings.Repeat(`, (?, ?, ?, ?, ?, ?)`, many-1),
+	qAddMany: `INSERT INTO history (at, op, tenant, policy, name, units) VALUES (?, ?, ?, ?, ?, ?)` +
+		strings.Repeat(`, (?, ?, ?, ?, ?, ?)`, many-1),
 	qAddEvent: `INSERT INTO history (at, op, tenant, policy, name, units, id, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 	qFirstSeq: `SELECT min(seq) FROM history WHERE seq > ?`,
 	qLastSeq:  `SELECT max(seq) FROM history`,

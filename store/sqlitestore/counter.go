@@ -127,5 +127,6 @@ func readCommits(c *conn) (int64, error) {
 func lost(path string, n int64) error {
 	return fmt.Errorf("%w: the last transactions of %s are missing (%d, as its mark %s says): its -wal was lost, or an older copy was put in its place: "+
 		"put back what is missing; or count everything as used up (%s), or only trust what is there (%s), or start again with nothing used (%s)",
-		ErrDamaged, path, n, path+marked, command("repair", path), command("repair --trust", path), command("reset --all --yes", path))
+		ErrDamaged, path, n, path+marked, command("repair", path), command("repair --trust", path),
+		command("reset --all --yes", path))
 }

@@ -20,7 +20,8 @@ func unswept(t *testing.T) string {
 	t.Helper()
 	path := dbPath(t)
 	closed(t, path, nil)
-	return execSQL(t, path, fmt.Sprintf("INSERT OR REPLACE INTO meta (name, value) VALUES ('swept', %d)", newClock().now()))
+	return execSQL(t, path, fmt.Sprintf("INSERT OR REPLACE INTO meta (name, value) VALUES ('swept', %d)",
+		newClock().now()))
 }
 
 // unclosed returns a database with a log, as a process that was killed leaves it: 10 of 10 are
@@ -55,10 +56,14 @@ func cutFrame(t *testing.T, path string) {
 
 // losses are ways in which transactions get lost that had been answered.
 var losses = map[string]func(t *testing.T, path string){
-	"log removed":   func(t *testing.T, path string) { remove(t, path+"-wal") },
-	"log emptied":   func(t *testing.T, path string) { write(t, path+"-wal", nil) },
-	"log cut":       cutFrame,
-	"older backup":  func(t *testing.T, path string) { write(t, path, content(t, path+".old")); remove(t, path+"-wal") },
+	"log removed": func(t *testing.T, path string) { remove(t, path+"-wal") },
+	"log emptied": func(t *testing.T, path string) { write(t, path+"-wal", nil) },
+	"log cut":     cutFrame,
+	"older backup": func(t *testing.T, path string) {
+		write(t, path, content(t, path+".old"))
+		remove(t,
+			path+"-wal")
+	},
 	"backup in use": func(t *testing.T, path string) { remove(t, path+"-wal"); checkpointed(t, path) },
 }
 
@@ -164,7 +169,8 @@ func TestNothingLost(t *testing.T) {
 		}},
 		"mark behind": {func(t *testing.T, path string) {
 			n := counted(t, path)
-			write(t, path+".mark", bytes.ReplaceAll(content(t, path+".mark"), fmt.Appendf(nil, "%016x", n), fmt.Appendf(nil, "%016x", n-1)))
+			write(t, path+".mark", bytes.ReplaceAll(content(t, path+".mark"), fmt.Appendf(nil, "%016x", n),
+				fmt.Appendf(nil, "%016x", n-1)))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

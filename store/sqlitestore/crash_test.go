@@ -142,7 +142,8 @@ func (k *kills) exhaust(t *testing.T) int64 {
 	n := used(t, s, tight, "k")
 	const most = 8 + 2 // a unit that each goroutine gave back, and less than one of them asked for
 	if k.refused == 0 || n < k.amount-most {
-		t.Fatalf("killed processes took %d of %d units and were refused %d times: the limit was never exhausted", n, k.amount, k.refused)
+		t.Fatalf("killed processes took %d of %d units and were refused %d times: the limit was never exhausted", n,
+			k.amount, k.refused)
 	}
 	n += takes(t, s, tight, "k")
 	if now := used(t, s, tight, "k"); n != k.amount || now != k.amount {

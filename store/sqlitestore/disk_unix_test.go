@@ -162,7 +162,8 @@ func openReadOnly(path string, err error) error {
 		return err
 	}
 	_, err = sqlitestore.Open(path, nil)
-	if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != store.FaultConfiguration || !strings.Contains(err.Error(), "written") {
+	if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != store.FaultConfiguration ||
+		!strings.Contains(err.Error(), "written") {
 		return fmt.Errorf("got %w, want an error of the configuration that says that the file cannot be written", err)
 	}
 	if _, err = sqlitestore.Open(path+"2", nil); !errors.Is(err, store.ErrStoreUnavailable) {
@@ -182,7 +183,8 @@ type disk struct {
 // take takes a unit with a large label.
 func (d *disk) take() error {
 	out := make([]store.Verdict, 1)
-	tk := store.Take{Buckets: buckets(d.plan, "k", 1), Labels: []store.Label{{Name: "pad", Value: strings.Repeat("x", 2000)}}}
+	tk := store.Take{Buckets: buckets(d.plan, "k", 1), Labels: []store.Label{{Name: "pad",
+		Value: strings.Repeat("x", 2000)}}}
 	err := d.s.Take(context.Background(), []store.Take{tk}, out)
 	if err == nil {
 		err = out[0].Fail
@@ -196,7 +198,8 @@ func (d *disk) take() error {
 // fails checks that a take fails, and says what to do.
 func (d *disk) fails(when, says string) error {
 	err := d.take()
-	if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != store.FaultConfiguration || !strings.Contains(err.Error(), says) {
+	if se, ok := errors.AsType[*store.Error](err); !ok || se.Fault != store.FaultConfiguration ||
+		!strings.Contains(err.Error(), says) {
 		return fmt.Errorf("%s: got %w, want an error of the configuration that says %q", when, err, says)
 	}
 	return nil
@@ -296,7 +299,8 @@ func (d *disk) later(set func(failing bool) error) error {
 	if !s.SoleOwner() {
 		err = errors.New("it is not the sole owner")
 	}
-	err = errors.Join(err, list, d.fails("not open yet", "check"), d.fails("still not open", "recovers by itself"), set(false), d.back())
+	err = errors.Join(err, list, d.fails("not open yet", "check"), d.fails("still not open", "recovers by itself"),
+		set(false), d.back())
 	return errors.Join(err, s.Close())
 }
 
@@ -370,9 +374,15 @@ func repairFull(path string) error {
 			return fmt.Errorf("with %d bytes: opening it: %w, want ErrDamaged", size, err)
 		}
 		left, err := filepath.Glob(path + ".*")
-		left = slices.DeleteFunc(left, func(name string) bool { return name == path+".mark" || name == path+".owner" || name == path+".users" }) // none of these is of a repair
-		if after, failed := os.ReadFile(path); err != nil || failed != nil || len(left) > 0 || !bytes.Equal(before, after) {
-			return fmt.Errorf("with %d bytes: %q are left, the file was changed: %v", size, left, !bytes.Equal(before, after))
+		// none of these is of a repair
+		left = slices.DeleteFunc(left, func(name string) bool {
+			return name == path+".mark" || name == path+".owner" ||
+				name == path+".users"
+		})
+		if after, failed := os.ReadFile(path); err != nil || failed != nil || len(left) > 0 ||
+			!bytes.Equal(before, after) {
+			return fmt.Errorf("with %d bytes: %q are left, the file was changed: %v", size, left,
+				!bytes.Equal(before, after))
 		}
 	}
 }
@@ -401,6 +411,7 @@ func modes(path string, ro bool) error {
 	if ro {
 		file, dir = 0o400, 0o500
 	}
-	return errors.Join(os.Chmod(filepath.Dir(path), 0o700), os.Chmod(path, file), os.Chmod(path+"-wal", file), os.Chmod(path+"-shm", file),
+	return errors.Join(os.Chmod(filepath.Dir(path), 0o700), os.Chmod(path, file), os.Chmod(path+"-wal", file),
+		os.Chmod(path+"-shm", file),
 		os.Chmod(filepath.Dir(path), dir))
 }

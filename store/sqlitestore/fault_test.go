@@ -22,7 +22,8 @@ import (
 // wantUnavailable checks that an error is a StoreError that says what to do.
 func wantUnavailable(t *testing.T, err error, says string) {
 	t.Helper()
-	if _, ok := errors.AsType[*store.Error](err); !ok || !errors.Is(err, store.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
+	if _, ok := errors.AsType[*store.Error](err); !ok || !errors.Is(err, store.ErrStoreUnavailable) ||
+		!strings.Contains(err.Error(), says) {
 		t.Errorf("got error %v, want a StoreError that says %q", err, says)
 	}
 }
@@ -61,40 +62,63 @@ func TestOpenRefuses(t *testing.T) {
 		want   error
 		says   string
 	}{
-		{"empty", func(t *testing.T, path string) string { return write(t, path, nil) }, sqlitestore.ErrDamaged, "is empty"},
-		{"garbage", func(t *testing.T, path string) string { return write(t, path, bytes.Repeat([]byte("garbage!"), 4096)) }, sqlitestore.ErrDamaged, "restore"},
+		{"empty", func(t *testing.T, path string) string { return write(t, path, nil) }, sqlitestore.ErrDamaged,
+			"is empty"},
+		{"garbage", func(t *testing.T, path string) string {
+			return write(t, path,
+				bytes.Repeat([]byte("garbage!"), 4096))
+		}, sqlitestore.ErrDamaged, "restore"},
 		{"random", func(t *testing.T, path string) string {
 			b := make([]byte, 9000)
 			_, _ = rand.Read(b)
 			return write(t, path, b)
 		}, sqlitestore.ErrDamaged, "restore"},
-		{"truncated", func(t *testing.T, path string) string { return write(t, path, content(t, path)[:12<<10]) }, sqlitestore.ErrDamaged, "restore"},
-		{"cut within a page", func(t *testing.T, path string) string { return write(t, path, content(t, path)[:20_000]) }, sqlitestore.ErrDamaged, "restore"},
-		{"flipped header", func(t *testing.T, path string) string { return flip(t, path, 3) }, sqlitestore.ErrDamaged, "restore"},
+		{"truncated", func(t *testing.T, path string) string { return write(t, path, content(t, path)[:12<<10]) },
+			sqlitestore.ErrDamaged, "restore"},
+		{"cut within a page", func(t *testing.T, path string) string {
+			return write(t, path,
+				content(t, path)[:20_000])
+		}, sqlitestore.ErrDamaged, "restore"},
+		{"flipped header", func(t *testing.T, path string) string { return flip(t, path, 3) }, sqlitestore.ErrDamaged,
+			"restore"},
 		{"flipped page", func(t *testing.T, path string) string {
 			return flip(t, path, 4096, 4097, 4098, 4099, 4100, 8192, 8193, 8194, 8195)
 		}, sqlitestore.ErrDamaged, "restore"},
-		{"newer", func(t *testing.T, path string) string { return execSQL(t, path, "PRAGMA user_version = 99") }, sqlitestore.ErrForeign, "use a newer version"},
-		{"other program", func(t *testing.T, path string) string { return execSQL(t, path, "PRAGMA application_id = 7") }, sqlitestore.ErrForeign, "another program"},
+		{"newer", func(t *testing.T, path string) string { return execSQL(t, path, "PRAGMA user_version = 99") },
+			sqlitestore.ErrForeign, "use a newer version"},
+		{"other program", func(t *testing.T, path string) string {
+			return execSQL(t, path,
+				"PRAGMA application_id = 7")
+		}, sqlitestore.ErrForeign, "another program"},
 		{"log without file", func(t *testing.T, path string) string {
 			write(t, path+"-wal", []byte("a log"))
 			remove(t, path)
 			remove(t, path+".mark")
 			return path
 		}, sqlitestore.ErrDamaged, "-wal"},
-		{"deleted", func(t *testing.T, path string) string { remove(t, path); return path }, sqlitestore.ErrDamaged, "drawgate reset --all"},
+		{"deleted", func(t *testing.T, path string) string { remove(t, path); return path }, sqlitestore.ErrDamaged,
+			"drawgate reset --all"},
 		{"deleted but for its log", func(t *testing.T, path string) string {
 			remove(t, path)
 			write(t, path+"-wal", []byte("a log"))
 			return path
 		}, sqlitestore.ErrDamaged, "drawgate repair --hold"},
-		{"replaced", func(t *testing.T, path string) string { return write(t, path, content(t, filled(t))) }, sqlitestore.ErrDamaged, "drawgate repair --hold"},
+		{"replaced", func(t *testing.T, path string) string { return write(t, path, content(t, filled(t))) },
+			sqlitestore.ErrDamaged, "drawgate repair --hold"},
 		{"replaced by one without an identity", func(t *testing.T, path string) string {
 			return execSQL(t, path, "DELETE FROM meta WHERE name = 'identity'")
 		}, sqlitestore.ErrDamaged, "drawgate reset --all"},
-		{"a mark that cannot be read", func(t *testing.T, path string) string { write(t, path+".mark", nil); return path }, sqlitestore.ErrDamaged, ".mark"},
-		{"no directory", func(_ *testing.T, path string) string { return filepath.Join(filepath.Dir(path), "none", "state.db") }, os.ErrNotExist, "directory"},
-		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, store.ErrStoreUnavailable, "regular file"},
+		{"a mark that cannot be read", func(t *testing.T, path string) string {
+			write(t, path+".mark",
+				nil)
+			return path
+		}, sqlitestore.ErrDamaged, ".mark"},
+		{"no directory", func(_ *testing.T, path string) string {
+			return filepath.Join(filepath.Dir(path), "none",
+				"state.db")
+		}, os.ErrNotExist, "directory"},
+		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, store.ErrStoreUnavailable,
+			"regular file"},
 		{"dangling link", func(t *testing.T, path string) string {
 			if err := os.Symlink(path+"-none", path+"-link"); err != nil {
 				t.Fatal(err)
@@ -316,7 +340,8 @@ func TestDamagedUnderneath(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := compile(t, rolling(10, time.Hour))
-	wantUnavailable(t, s.Read(t.Context(), store.EventQuery{}, nil), "restore") // the pages that takes need may be in memory still
+	// the pages that takes need may be in memory still
+	wantUnavailable(t, s.Read(t.Context(), store.EventQuery{}, nil), "restore")
 	for range 2 {
 		_, err = take(t.Context(), s, plan, "user-3", 1)
 		wantUnavailable(t, err, "restore")

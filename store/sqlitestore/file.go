@@ -113,7 +113,8 @@ func create(path string, o *Options) error {
 	case err == nil:
 		return nil // another process has made it meanwhile
 	case noLog == nil:
-		return fmt.Errorf("%w: %s does not exist but its -wal does: restore the file; or %s", ErrDamaged, path, waysOut(path))
+		return fmt.Errorf("%w: %s does not exist but its -wal does: restore the file; or %s", ErrDamaged, path,
+			waysOut(path))
 	}
 	if o.Existing {
 		return fmt.Errorf("there is no database %s: %w", path, fs.ErrNotExist)
@@ -177,7 +178,8 @@ func settings(c *conn, o *Options) error {
 	if got, err := c.pragma("journal_mode = WAL"); err != nil {
 		return err
 	} else if got != "wal" {
-		return fmt.Errorf("write-ahead logging is not possible here (journal mode %s): put the file on a local disk", got)
+		return fmt.Errorf("write-ahead logging is not possible here (journal mode %s): put the file on a local disk",
+			got)
 	}
 	for _, p := range [...]string{"synchronous = " + mode, "cache_size = -8000", "wal_autocheckpoint = 2000"} {
 		if _, err := c.pragma(p); err != nil {
@@ -198,7 +200,8 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 		return nil, err
 	}
 	if id != applicationID {
-		return nil, fmt.Errorf("%w: %s is a database of another program (its application_id is %d)", ErrForeign, path, id)
+		return nil, fmt.Errorf("%w: %s is a database of another program (its application_id is %d)", ErrForeign, path,
+			id)
 	}
 	if err := whole(path, c); err != nil {
 		return nil, err

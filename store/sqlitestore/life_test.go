@@ -88,7 +88,8 @@ func (r stored) peek(b *store.BucketCost) string {
 
 // say writes a decision out.
 func say(d *store.Verdict) string {
-	text := fmt.Sprint(d.Allowed, d.Replayed, d.Reason, d.RetryAfter, d.EarliestRetry, d.Fail, d.At(), d.HoldEnd(), d.Granted(0))
+	text := fmt.Sprint(d.Allowed, d.Replayed, d.Reason, d.RetryAfter, d.EarliestRetry, d.Fail, d.At(), d.HoldEnd(),
+		d.Granted(0))
 	return text + fmt.Sprint(d.First, d.Rest)
 }
 
@@ -137,7 +138,8 @@ func TestRestart(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(rt, "reopen") == 0 {
 				reopen(rapid.IntRange(0, 1).Draw(rt, "which"))
 			}
-			c.advance(time.Duration(rapid.SampledFrom([]int64{0, 0, 1, 1e6, 7e6, 61e6, 3601e6}).Draw(rt, "wait")) * time.Microsecond)
+			c.advance(time.Duration(rapid.SampledFrom([]int64{0, 0, 1, 1e6, 7e6, 61e6, 3601e6}).Draw(rt,
+				"wait")) * time.Microsecond)
 			s := stored{rt, stores[rapid.IntRange(0, 1).Draw(rt, "store")]}
 			got, want := step(rt, plan, fmt.Sprint(run, " "), i, s, ref)
 			if got != want {
@@ -215,7 +217,8 @@ func TestClean(t *testing.T) {
 			for i := range most {
 				batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint(day, "-", i), 1)})
 			}
-			batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint("held ", day), 1), ID: "x", Hold: time.Hour})
+			batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint("held ", day), 1), ID: "x",
+				Hold: time.Hour})
 			if day < 2 {
 				batch = append(batch, store.Take{Buckets: buckets(long, "long", 1)})
 			}
@@ -286,7 +289,8 @@ func TestExpiredIsAbsent(t *testing.T) {
 		t.Errorf("in use: %q", got)
 	}
 	c.advance(7 * 24 * time.Hour)
-	for _, st := range []*sqlitestore.Store{s, openAt(t, path, nil, c)} { // one that knows the buckets, and one that reads them
+	// one that knows the buckets, and one that reads them
+	for _, st := range []*sqlitestore.Store{s, openAt(t, path, nil, c)} {
 		if n := sqlitestore.Count(t, path, "state"); n != 2 {
 			t.Fatalf("%d buckets are in the file, want 2", n)
 		}
@@ -382,7 +386,8 @@ func TestReadRange(t *testing.T) {
 		from := start.Add(time.Duration(rapid.Int64Range(-1e9, int64(length)).Draw(rt, "from")))
 		to := from.Add(time.Duration(rapid.Int64Range(0, int64(length)).Draw(rt, "length")))
 		if rapid.Bool().Draw(rt, "exact") {
-			from, to = all[rapid.IntRange(0, len(all)-1).Draw(rt, "a")], all[rapid.IntRange(0, len(all)-1).Draw(rt, "b")]
+			from, to = all[rapid.IntRange(0, len(all)-1).Draw(rt, "a")],
+				all[rapid.IntRange(0, len(all)-1).Draw(rt, "b")]
 		}
 		var want, got []time.Time
 		for _, at := range all {
@@ -417,7 +422,8 @@ func TestHistoryOff(t *testing.T) {
 func TestClockBack(t *testing.T) {
 	t.Parallel()
 	path, c := dbPath(t), newClock()
-	plan := compile(t, drawgate.Limit{Name: "h", Kind: drawgate.Calendar, Every: drawgate.Hour, Amount: 3}, rolling(3, time.Minute))
+	plan := compile(t, drawgate.Limit{Name: "h", Kind: drawgate.Calendar, Every: drawgate.Hour, Amount: 3},
+		rolling(3, time.Minute))
 	s := openAt(t, path, nil, c)
 	for i := range int64(3) {
 		if d, err := take(t.Context(), s, plan, "k", 1, 1); err != nil || !d.Allowed {
@@ -465,7 +471,8 @@ func TestBubble(t *testing.T) {
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
-	for pragma, want := range map[string]string{"user_version": "2", "application_id": "1146242903", "journal_mode": "wal", "integrity_check": "ok"} {
+	for pragma, want := range map[string]string{"user_version": "2", "application_id": "1146242903",
+		"journal_mode": "wal", "integrity_check": "ok"} {
 		if got, err := sqlitestore.Pragma(path, pragma); err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", pragma, got, err, want)
 		}
@@ -491,7 +498,8 @@ func TestHistoryOrder(t *testing.T) {
 	for i := range 100 {
 		tk := store.Take{Buckets: buckets(plan, fmt.Sprint(i), 1)}
 		if i%20 == 17 {
-			tk.ID, tk.Hold, tk.Labels = fmt.Sprint("id ", i), time.Minute, []store.Label{{Name: "task", Value: fmt.Sprint(i)}}
+			tk.ID, tk.Hold, tk.Labels = fmt.Sprint("id ", i), time.Minute,
+				[]store.Label{{Name: "task", Value: fmt.Sprint(i)}}
 		}
 		batch = append(batch, tk)
 	}
@@ -503,7 +511,8 @@ func TestHistoryOrder(t *testing.T) {
 		t.Fatalf("%d events, want %d", len(events), len(batch))
 	}
 	for i, e := range events {
-		if e.Key != batch[i].Buckets[0].Key || e.ID != batch[i].ID || !slices.Equal(e.Labels, batch[i].Labels) || fmt.Sprint(e.Units) != "[{requests 1}]" {
+		if e.Key != batch[i].Buckets[0].Key || e.ID != batch[i].ID || !slices.Equal(e.Labels, batch[i].Labels) ||
+			fmt.Sprint(e.Units) != "[{requests 1}]" {
 			t.Errorf("event %d is %+v", i, e)
 		}
 	}

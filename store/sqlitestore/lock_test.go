@@ -54,7 +54,8 @@ func held(t *testing.T, path string) (kill func(), alone bool) {
 // req: D10
 func TestRepairInUse(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string]sqlitestore.RepairOptions{"hold": {Hold: true}, "fresh": {Fresh: true}, "plain": {}} {
+	for name, opts := range map[string]sqlitestore.RepairOptions{"hold": {Hold: true}, "fresh": {Fresh: true},
+		"plain": {}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, c := filled(t), newClock()
@@ -67,7 +68,8 @@ func TestRepairInUse(t *testing.T) {
 			refused := func(who string) {
 				t.Helper()
 				_, err := sqlitestore.RepairAt(path, &opts, c.now())
-				if !errors.Is(err, sqlitestore.ErrInUse) || !strings.Contains(err.Error(), "stop the programs") || !strings.Contains(err.Error(), "--force") {
+				if !errors.Is(err, sqlitestore.ErrInUse) || !strings.Contains(err.Error(), "stop the programs") ||
+					!strings.Contains(err.Error(), "--force") {
 					t.Errorf("repaired with %s: %v", who, err)
 				}
 				if string(content(t, path)) != string(before) {
@@ -277,7 +279,8 @@ func TestLockThatCannotBeTaken(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := sqlitestore.Repair(path, nil); !errors.Is(err, sqlitestore.ErrInUse) || !strings.Contains(err.Error(), "cannot be found out") {
+	if _, err := sqlitestore.Repair(path, nil); !errors.Is(err, sqlitestore.ErrInUse) ||
+		!strings.Contains(err.Error(), "cannot be found out") {
 		t.Errorf("repaired: %v", err)
 	}
 	if _, err := sqlitestore.Repair(path, &sqlitestore.RepairOptions{Force: true}); err != nil {

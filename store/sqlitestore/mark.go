@@ -43,7 +43,8 @@ once more.
 
 // waysOut returns advice about a missing database.
 func waysOut(path string) string {
-	return "create one in which everything counts as used up (" + command("repair --hold", path) + "), or start again with nothing used (" +
+	return "create one in which everything counts as used up (" + command("repair --hold", path) +
+		"), or start again with nothing used (" +
 		command("reset --all --yes", path) + ")"
 }
 
@@ -133,7 +134,8 @@ func missing(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil // another process made both meanwhile, the file first
 	}
-	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that there was a database: put it back; or %s", ErrDamaged, path, path+marked, waysOut(path))
+	return fmt.Errorf("%w: %s is missing, and its mark (%s) says that there was a database: put it back; or %s",
+		ErrDamaged, path, path+marked, waysOut(path))
 }
 
 // fits checks that a database is the one that its mark names. identity is 0 for a file that was
@@ -143,7 +145,8 @@ func (m mark) fits(path string, identity int64) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is not the database that its mark (%s) names: put that one back; or count everything as used up in this one (%s), "+
-		"or start again with nothing used (%s)", ErrDamaged, path, path+marked, command("repair --hold", path), command("reset --all --yes", path))
+		"or start again with nothing used (%s)", ErrDamaged, path, path+marked, command("repair --hold", path),
+		command("reset --all --yes", path))
 }
 
 // newIdentity returns a number that no other database has.

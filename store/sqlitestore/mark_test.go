@@ -162,7 +162,8 @@ func TestMarkByALink(t *testing.T) {
 	}
 	remove(t, path)
 	_, err := sqlitestore.Open(link, nil)
-	if !errors.Is(err, sqlitestore.ErrDamaged) || !strings.Contains(err.Error(), "repair --hold --store sqlite://"+path) {
+	if !errors.Is(err, sqlitestore.ErrDamaged) || !strings.Contains(err.Error(),
+		"repair --hold --store sqlite://"+path) {
 		t.Errorf("a deleted database behind the link: %v", err)
 	}
 }
@@ -173,7 +174,8 @@ func TestMarkThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	path, plan := filled(t), compile(t, rolling(10, time.Hour))
 	remove(t, path+".mark")
-	long := filepath.Join(filepath.Dir(path), strings.Repeat("n", 225)) // there is room for -wal, and for a mark, but not for one that is being made
+	// there is room for -wal, and for a mark, but not for one that is being made
+	long := filepath.Join(filepath.Dir(path), strings.Repeat("n", 225))
 	if err := os.Rename(path, long); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,8 @@ func TestExisting(t *testing.T) {
 	closed(t, path, nil)
 	closed(t, path, looks)
 	remove(t, path)
-	if _, err := sqlitestore.Open(path, looks); !errors.Is(err, sqlitestore.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+	if _, err := sqlitestore.Open(path, looks); !errors.Is(err, sqlitestore.ErrDamaged) ||
+		errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("one that was deleted: %v, want ErrDamaged", err)
 	}
 }
@@ -219,8 +222,11 @@ func TestExisting(t *testing.T) {
 func TestRepairOfAnother(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(t *testing.T, path string){
-		"another":                    func(t *testing.T, path string) { write(t, path, content(t, filled(t))) },
-		"a mark that cannot be read": func(t *testing.T, path string) { write(t, path+".mark", []byte("drawgate-database -1\n")) },
+		"another": func(t *testing.T, path string) { write(t, path, content(t, filled(t))) },
+		"a mark that cannot be read": func(t *testing.T, path string) {
+			write(t, path+".mark",
+				[]byte("drawgate-database -1\n"))
+		},
 	} {
 		for _, opts := range []*sqlitestore.RepairOptions{nil, {Hold: true}} {
 			t.Run(name, func(t *testing.T) {

@@ -59,7 +59,8 @@ type version1 struct {
 func fillVersion1(t *testing.T) version1 {
 	t.Helper()
 	v := version1{path: dbPath(t), clock: newClock()}
-	v.plan = compile(t, rolling(100, time.Hour), bucketLimit(100, 24*time.Hour), drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Unit: "slots", Amount: 4})
+	v.plan = compile(t, rolling(100, time.Hour), bucketLimit(100, 24*time.Hour),
+		drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Unit: "slots", Amount: 4})
 	s, err := sqlitestore.OpenAt(v.path, nil, v.clock.now)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,8 @@ func fillVersion1(t *testing.T) version1 {
 			t.Fatalf("%v, %v", d.Allowed, err)
 		}
 	}
-	held := store.Take{ID: "held", Hold: time.Hour, Buckets: buckets(v.plan, "k", 5, 5, 1), Labels: []store.Label{{Name: "task", Value: "t1"}}}
+	held := store.Take{ID: "held", Hold: time.Hour, Buckets: buckets(v.plan, "k", 5, 5, 1),
+		Labels: []store.Label{{Name: "task", Value: "t1"}}}
 	if err := s.Take(t.Context(), []store.Take{held}, make([]store.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +175,8 @@ func TestMigrationUnderneath(t *testing.T) {
 			t.Errorf("got %v, want ErrForeign", err)
 		}
 	}
-	if _, err := sqlitestore.Repair(v.path, &sqlitestore.RepairOptions{Hold: true, Force: true}); !errors.Is(err, sqlitestore.ErrForeign) {
+	if _, err := sqlitestore.Repair(v.path, &sqlitestore.RepairOptions{Hold: true, Force: true}); !errors.Is(err,
+		sqlitestore.ErrForeign) {
 		t.Errorf("repairing a newer version: %v, want ErrForeign", err)
 	}
 }

@@ -44,8 +44,12 @@ func (o *RepairOptions) changed() {
 
 // Repaired describes what a repair did.
 type Repaired struct {
-	Whole bool      // the file can be read completely: nothing was done, except for a hold; nothing was copied, so nothing below is counted
-	Lost  int64     // transactions that are missing from an undamaged file, as its mark says: it was held, unless they were not synced ([Normal])
+	// the file can be read completely: nothing was done, except for a hold; nothing was copied, so
+	// nothing below is counted
+	Whole bool
+	// transactions that are missing from an undamaged file, as its mark says: it was held, unless
+	// they were not synced ([Normal])
+	Lost  int64
 	Known bool      // the mark has a number of transactions, so Lost is known
 	InUse bool      // a process has the file open, and Force was set: restart it
 	Other bool      // the file is not the one that its mark names: it was held
@@ -110,8 +114,9 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := cmp.Or(m.identity, newIdentity()) // the mark stays right, so nothing can happen between changing it and the file
-	commits := m.commits + 1                // of the repaired file
+	// the mark stays right, so nothing can happen between changing it and the file
+	id := cmp.Or(m.identity, newIdentity())
+	commits := m.commits + 1 // of the repaired file
 	readable, whole, err := inspect(path)
 	switch {
 	case err != nil:
@@ -119,7 +124,8 @@ func repair(path string, opts *RepairOptions, now int64) (*Repaired, error) {
 		r.Whole = true
 		commits, err = holdWhole(path, m, id, opts, now, r)
 	case !opts.Hold && !opts.Fresh && !exists(path) && !exists(path+"-wal"):
-		err = fmt.Errorf("there is no file %s to repair; if it was deleted, %s: %w", path, waysOut(path), fs.ErrNotExist)
+		err = fmt.Errorf("there is no file %s to repair; if it was deleted, %s: %w", path, waysOut(path),
+			fs.ErrNotExist)
 	default:
 		err = replace(path, readable && !opts.Fresh, id, commits, opts, now, r)
 	}

@@ -25,7 +25,8 @@ func scribbled(t *testing.T, c *clock, plan *store.Plan, seed uint64) string {
 	var batch []store.Take
 	for i := range 400 {
 		name := fmt.Sprint("user-", i)
-		batch = append(batch, store.Take{Buckets: buckets(plan, name, 3)}, store.Take{ID: name, Hold: 24 * time.Hour, Buckets: buckets(plan, name, 4)})
+		batch = append(batch, store.Take{Buckets: buckets(plan, name, 3)},
+			store.Take{ID: name, Hold: 24 * time.Hour, Buckets: buckets(plan, name, 4)})
 	}
 	if err := errors.Join(s.Take(t.Context(), batch, make([]store.Verdict, len(batch))), s.Close()); err != nil {
 		t.Fatal(err)
@@ -57,7 +58,8 @@ func repair(t *testing.T, path string, opts *sqlitestore.RepairOptions, c *clock
 // req: D2, D10
 func TestRepairMintsNothing(t *testing.T) {
 	t.Parallel()
-	plan := compile(t, rolling(10, time.Hour), drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 12}, bucketLimit(20, time.Hour))
+	plan := compile(t, rolling(10, time.Hour), drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day,
+		Amount: 12}, bucketLimit(20, time.Hour))
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +103,8 @@ func TestRepairMintsNothing(t *testing.T) {
 			found := 0
 			for i := range 400 { // what could be read of reservations can be settled
 				out := make([]store.Outcome, 1)
-				st := store.Settlement{Op: store.OpCancel, ID: fmt.Sprint("user-", i), Buckets: buckets(plan, fmt.Sprint("user-", i))}
+				st := store.Settlement{Op: store.OpCancel, ID: fmt.Sprint("user-", i),
+					Buckets: buckets(plan, fmt.Sprint("user-", i))}
 				if err := s.Settle(t.Context(), []store.Settlement{st}, out); err != nil {
 					t.Fatal(err)
 				}
@@ -146,11 +149,13 @@ func TestRepairOfADeletedFile(t *testing.T) {
 	if _, err := take(t.Context(), s, plan, "k", 1); !errors.Is(err, sqlitestore.ErrDamaged) {
 		t.Errorf("%v, want ErrDamaged", err)
 	}
-	if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "--hold") {
+	if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "--hold") {
 		t.Errorf("%v, want that there is no file", err)
 	}
 	wantFiles(t, path, ".mark")
-	if r := repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c); r.Whole || len(r.Aside) != 0 || r.Since.IsZero() {
+	if r := repair(t, path, &sqlitestore.RepairOptions{Hold: true}, c); r.Whole || len(r.Aside) != 0 ||
+		r.Since.IsZero() {
 		t.Errorf("%+v", r)
 	}
 	wantFiles(t, path, "", ".mark")
@@ -197,8 +202,10 @@ func TestRepairOptions(t *testing.T) {
 	for i := range users {
 		counts[used(t, s, plan, fmt.Sprint("user-", i))]++
 	}
-	if r.Buckets < 100 || len(counts) > 2 || counts[1]+counts[10] != users || counts[1] != r.Buckets || takes(t, s, plan, "nobody") != 0 {
-		t.Errorf("used of so many: %v, %d buckets were read; want 1 of those and everything of others", counts, r.Buckets)
+	if r.Buckets < 100 || len(counts) > 2 || counts[1]+counts[10] != users || counts[1] != r.Buckets ||
+		takes(t, s, plan, "nobody") != 0 {
+		t.Errorf("used of so many: %v, %d buckets were read; want 1 of those and everything of others", counts,
+			r.Buckets)
 	}
 }
 
@@ -227,7 +234,8 @@ func TestRepairRefuses(t *testing.T) {
 	foreign := execSQL(t, filled(t), "PRAGMA application_id = 7")
 	before := content(t, foreign)
 	for path, says := range map[string]string{foreign: "another program", t.TempDir(): "regular file"} {
-		if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, store.ErrStoreUnavailable) || !strings.Contains(err.Error(), says) {
+		if _, err := sqlitestore.RepairAt(path, nil, c.now()); !errors.Is(err, store.ErrStoreUnavailable) ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want one that says %q", err, says)
 		}
 	}

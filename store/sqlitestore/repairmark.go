@@ -16,7 +16,9 @@ import (
 const (
 	metaRepairMark = "unknown"  // µs: use before then is unknown, for buckets without a record
 	metaDoubtful   = "doubtful" // µs: the same, for all buckets without an entry since
-	metaReset      = "reset"    // µs, for each bucket that was reset after a repair: use before then no longer matters. See resetName
+	// µs, for each bucket that was reset after a repair: use before then no longer matters. See
+	// resetName
+	metaReset = "reset"
 )
 
 // repairMark holds the times before which use is unknown. Zeros: nothing is unknown.

@@ -204,7 +204,8 @@ func resume(path string, r *Repaired) error {
 			return err
 		}
 	case !exists(path):
-		return fmt.Errorf("%s does not say where the damaged file is: rename that file back, and remove %[1]s", path+repairing)
+		return fmt.Errorf("%s does not say where the damaged file is: rename that file back, and remove %[1]s",
+			path+repairing)
 	default: // the new file is in place, or nothing has been touched yet
 		for _, end := range parts {
 			if known && exists(aside+end) {

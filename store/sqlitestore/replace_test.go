@@ -177,7 +177,8 @@ func TestRepairKilled(t *testing.T) {
 			if r.Whole != (step >= steps) {
 				t.Errorf("%+v", r)
 			}
-			if step <= steps && (len(r.Aside) < 2 || !bytes.Equal(content(t, r.Aside[0]), database) || !bytes.Equal(content(t, r.Aside[1]), log)) {
+			if step <= steps && (len(r.Aside) < 2 || !bytes.Equal(content(t, r.Aside[0]), database) ||
+				!bytes.Equal(content(t, r.Aside[1]), log)) {
 				t.Errorf("%q are not the damaged files", r.Aside)
 			}
 			for _, end := range []string{"-wal", "-shm"} { // looking at the file has made them
@@ -228,7 +229,8 @@ func TestRepairThatCannotContinue(t *testing.T) {
 			same bool
 		}{
 			{"the new file is gone", func(t *testing.T, path string) { remove(t, path+".new-repaired") }, true},
-			{"another file", func(t *testing.T, path string) { remove(t, path); write(t, path, []byte("another")) }, false},
+			{"another file", func(t *testing.T, path string) { remove(t, path); write(t, path, []byte("another")) },
+				false},
 		} {
 			t.Run(fmt.Sprint(c.name, " ", step), func(t *testing.T) {
 				t.Parallel()
@@ -306,29 +308,34 @@ func TestRepairMissing(t *testing.T) {
 // req: D2, D10
 func TestResetAfterRepair(t *testing.T) {
 	t.Parallel()
-	for _, opts := range []*sqlitestore.RepairOptions{{Hold: true, Force: true}, {Hold: true, Trust: true, Force: true}} {
+	for _, opts := range []*sqlitestore.RepairOptions{{Hold: true, Force: true},
+		{Hold: true, Trust: true, Force: true}} {
 		t.Run(fmt.Sprintf("trust=%v", opts.Trust), func(t *testing.T) {
 			t.Parallel()
 			c := newClock()
-			plan := compile(t, rolling(10, time.Hour), drawgate.Limit{Name: "m", Unit: "tokens", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 12})
+			plan := compile(t, rolling(10, time.Hour), drawgate.Limit{Name: "m", Unit: "tokens",
+				Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 12})
 			path := filled(t)
 			for round := range 2 {
 				repair(t, path, opts, c)
 				s, other := openAt(t, path, nil, c), openAt(t, path, nil, c)
-				used, unused, held := fmt.Sprint("used ", round), fmt.Sprint("unused ", round), fmt.Sprint("held ", round)
+				used, unused, held := fmt.Sprint("used ", round), fmt.Sprint("unused ", round),
+					fmt.Sprint("held ", round)
 				for _, name := range []string{used, unused, held} {
 					if n := takes(t, s, plan, name) + takes(t, other, plan, name); n != 0 {
 						t.Errorf("%s: %d granted", name, n)
 					}
 				}
-				if err := s.Reset(t.Context(), []store.Key{buckets(plan, used)[0].Key, buckets(plan, unused)[0].Key}); err != nil {
+				if err := s.Reset(t.Context(), []store.Key{buckets(plan, used)[0].Key,
+					buckets(plan, unused)[0].Key}); err != nil {
 					t.Fatal(err)
 				}
 				if a, b := takes(t, other, plan, used), takes(t, s, plan, used); a != 10 || b != 0 {
 					t.Errorf("granted %d and %d after the reset, want 10 and 0", a, b)
 				}
 				c.advance(50 * time.Hour)
-				execSQL(t, path, "DELETE FROM key; DELETE FROM state; DELETE FROM entry") // as cleaning does: nothing of them is used any more
+				// as cleaning does: nothing of them is used any more
+				execSQL(t, path, "DELETE FROM key; DELETE FROM state; DELETE FROM entry")
 				for name, want := range map[string]bool{used: true, unused: true, held: false} {
 					if d, err := take(t.Context(), other, plan, name, 1, 12); err != nil || d.Allowed != want {
 						t.Errorf("%s: granted %v of the month, %v", name, d.Allowed, err)

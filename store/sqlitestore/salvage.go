@@ -53,7 +53,8 @@ func salvage(to *conn, path string, r *Repaired) error {
 // copyTable copies the rows that can be read, and reports whether those are all. The error is a
 // write error.
 func copyTable(to, from *conn, table, columns, key string) (complete bool, err error) {
-	into := "INSERT OR IGNORE INTO " + table + " (" + columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
+	into := "INSERT OR IGNORE INTO " + table + " (" + columns + ") VALUES (?" +
+		strings.Repeat(", ?", strings.Count(columns, ",")) + ")"
 	stmt, err := to.raw.Prepare(into)
 	if err != nil {
 		return false, err
@@ -63,10 +64,11 @@ func copyTable(to, from *conn, table, columns, key string) (complete bool, err e
 	down := strings.ReplaceAll(key, ",", " DESC,") + " DESC"
 	for _, order := range []string{key, down} {
 		var failed error
-		complete, failed = from.rows("SELECT "+columns+" FROM "+table+" ORDER BY "+order, func(row []driver.Value) error {
-			_, err := put.ExecContext(context.Background(), named(row))
-			return err
-		})
+		complete, failed = from.rows("SELECT "+columns+" FROM "+table+" ORDER BY "+order,
+			func(row []driver.Value) error {
+				_, err := put.ExecContext(context.Background(), named(row))
+				return err
+			})
 		if failed != nil {
 			return false, failed
 		}

@@ -26,7 +26,8 @@ func TestProcesses(t *testing.T) {
 	results := make(chan string, processes)
 	for range processes {
 		go func() {
-			out, err := child(t.Context(), "share", path, strconv.Itoa(goroutines), d.String(), strconv.FormatInt(amount, 10), zone).Output()
+			out, err := child(t.Context(), "share", path, strconv.Itoa(goroutines), d.String(),
+				strconv.FormatInt(amount, 10), zone).Output()
 			if err != nil {
 				out = fmt.Append(nil, "failed: ", err)
 			}
@@ -60,7 +61,8 @@ func TestProcesses(t *testing.T) {
 	if n := int64(len(history(t, s, time.Time{}, time.Time{}))); n != tightSum+wideSum {
 		t.Errorf("%d takes in the history, %d granted", n, tightSum+wideSum)
 	}
-	t.Logf("%d processes × %d goroutines for %v, slowest take %v", processes, goroutines, d, time.Duration(slowest)*time.Microsecond)
+	t.Logf("%d processes × %d goroutines for %v, slowest take %v", processes, goroutines, d,
+		time.Duration(slowest)*time.Microsecond)
 	t.Logf("tight: %d granted in all, %d used of %d, %d left", tightSum, tightUsed, amount, amount-tightUsed)
 	t.Logf("wide: %d granted in all, %d used", wideSum, wideUsed)
 }

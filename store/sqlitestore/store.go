@@ -32,7 +32,8 @@ const (
 // Options holds the optional settings of a Store. The zero value is ready to use.
 type Options struct {
 	Synchronous Synchronous
-	BusyTimeout time.Duration // how long a caller waits while another process writes; 0 means 2 s; negative means not at all
+	// how long a caller waits while another process writes; 0 means 2 s; negative means not at all
+	BusyTimeout time.Duration
 	HistoryFor  time.Duration // how long the history is kept; 0 means 35 days; negative means that none is written
 	Logger      *slog.Logger  // logs when a file is created, cleaning fails, or the file is damaged; nil discards
 	Existing    bool          // open an existing database only; without one the error is fs.ErrNotExist

@@ -477,7 +477,8 @@ func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) 
 			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
 		case out.Back != nil && out.Back[i] != store.Amounts{}:
 			w.mark(b, now)
-			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0), labels: labelBytes(st.Labels)})
+			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits,
+				out.Back[i], 0), labels: labelBytes(st.Labels)})
 		}
 	}
 	return out, nil

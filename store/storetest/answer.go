@@ -9,10 +9,18 @@ import (
 )
 
 var answerCases = []testCase{
-	{"results per limit", "a decision says for each limit what was granted, what remains, when it would pass and when it is unused again", testResults, false},
-	{"retry-after is exact", "a take refused with a wait is refused until a microsecond before that wait is over, and passes then", testRetryAfterExact, false},
-	{"retry-after with holds", "held units count as ending at the end of their hold; earliest says what an early return could bring", testRetryAfterHolds, false},
-	{"retry-after with leases", "retry-after also allows for a margin or another entry that makes leased units count for longer", testRetryAfterLeases, false},
+	{"results per limit",
+		"a decision says for each limit what was granted, what remains, when it would pass and when it is unused again",
+		testResults, false},
+	{"retry-after is exact",
+		"a take refused with a wait is refused until a microsecond before that wait is over, and passes then",
+		testRetryAfterExact, false},
+	{"retry-after with holds",
+		"held units count as ending at the end of their hold; earliest says what an early return could bring",
+		testRetryAfterHolds, false},
+	{"retry-after with leases",
+		"retry-after also allows for a margin or another entry that makes leased units count for longer",
+		testRetryAfterLeases, false},
 	{"reset instant", "a limit is unused at its reset instant, and used until then", testResetAt, false},
 	{"peek", "a peek spends nothing and answers what a take would get", testPeek, false},
 	{"peek of many", "a peek describes each bucket separately, in order", testPeekMany, true},
@@ -64,7 +72,8 @@ func testResults(e *env) {
 // req: A2
 func testRetryAfterExact(e *env) {
 	for i, l := range []drawgate.Limit{
-		rolling(10, time.Minute), joined(10, time.Minute, 100), leaky(10, 7*time.Second, 10), calendar(10, drawgate.Hour, "UTC"), leaky(10, time.Minute, 4),
+		rolling(10, time.Minute), joined(10, time.Minute, 100), leaky(10, 7*time.Second, 10),
+		calendar(10, drawgate.Hour, "UTC"), leaky(10, time.Minute, 4),
 	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		for _, n := range []int64{1, 2, 1} { // at different instants
@@ -158,7 +167,8 @@ func testRetryAfterLeases(e *env) {
 }
 
 func testResetAt(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100), leaky(10, time.Minute, 7), calendar(10, drawgate.Hour, "UTC")} {
+	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100),
+		leaky(10, time.Minute, 7), calendar(10, drawgate.Hour, "UTC")} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		if l.Kind != drawgate.Calendar {
 			if st := b.peek(); !results(st.Verdict)[0].ResetAt.Equal(st.At()) {
@@ -178,7 +188,8 @@ func testResetAt(e *env) {
 
 // req: B3, C9
 func testPeek(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100), leaky(10, time.Minute, 0), calendar(10, drawgate.Hour, "UTC"), slots(10)} {
+	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100),
+		leaky(10, time.Minute, 0), calendar(10, drawgate.Hour, "UTC"), slots(10)} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		for step := range 40 {
 			n := int64(step*7%10 + 1)
@@ -189,7 +200,8 @@ func testPeek(e *env) {
 				}
 			}
 			d := b.hold(fmt.Sprint(step), 5*time.Second, n)
-			if ok(e, d) != st.Allowed || d.RetryAfter != st.RetryAfter || d.Reason != st.Reason || !d.At().Equal(st.At()) {
+			if ok(e, d) != st.Allowed || d.RetryAfter != st.RetryAfter || d.Reason != st.Reason ||
+				!d.At().Equal(st.At()) {
 				e.Fatalf("%s, step %d: peek says %+v, the take %+v", l.Name, step, st.Verdict, d)
 			}
 			if !d.Allowed && fmt.Sprint(results(d)) != fmt.Sprint(results(st.Verdict)) {
@@ -227,7 +239,8 @@ func testPeekMany(e *env) {
 			used = 3
 		}
 		if out[i].States[0].Used != used || out[i].Allowed != (used <= 5) {
-			e.Errorf("bucket %d: used %d, allowed %v; want %d, %v", i, out[i].States[0].Used, out[i].Allowed, used, used <= 5)
+			e.Errorf("bucket %d: used %d, allowed %v; want %d, %v", i, out[i].States[0].Used, out[i].Allowed, used,
+				used <= 5)
 		}
 	}
 }
@@ -256,7 +269,8 @@ func testInstants(e *env) {
 
 var shareCases = []testCase{
 	{"headroom", "headroom, in units or as a percentage, is never granted to anyone", testHeadroom, true},
-	{"priorities", "takes of a lower priority leave what is kept for higher ones; a take of that priority gets it", testPriorities, true},
+	{"priorities", "takes of a lower priority leave what is kept for higher ones; a take of that priority gets it",
+		testPriorities, true},
 	{"priority waits", "a refused take of low priority waits until its own share has room", testPriorityWait, false},
 }
 
@@ -282,7 +296,8 @@ func testHeadroom(e *env) {
 		}
 		e.allowed(fmt.Sprint("limit ", i), b.hold("a", time.Hour, c.want))
 		e.refused(fmt.Sprint("limit ", i), b.hold("b", time.Hour, 1), -1)
-		e.refused(fmt.Sprint("limit ", i, ", highest priority"), e.take(store.Take{ID: "b", Hold: time.Hour, Priority: store.MaxPriority, Buckets: b.costs(1)}), -1)
+		e.refused(fmt.Sprint("limit ", i, ", highest priority"),
+			e.take(store.Take{ID: "b", Hold: time.Hour, Priority: store.MaxPriority, Buckets: b.costs(1)}), -1)
 	}
 }
 
@@ -290,7 +305,8 @@ func testHeadroom(e *env) {
 func testPriorities(e *env) {
 	for i, l := range e.fourKinds(20) {
 		l.Headroom = drawgate.Share{Units: 5}
-		l.ReservedByPriority = map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 4}} // of 15: 2 for 7 and above, 4 more for 3 and above
+		// of 15: 2 for 7 and above, 4 more for 3 and above
+		l.ReservedByPriority = map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 4}}
 		b := e.bucket(fmt.Sprint("k", i), l)
 		n := 0
 		for _, step := range []struct {
@@ -307,7 +323,8 @@ func testPriorities(e *env) {
 					break
 				}
 				n++
-				d := e.take(store.Take{ID: fmt.Sprint(n), Hold: time.Hour, Priority: step.priority, Buckets: b.costs(1)})
+				d := e.take(store.Take{ID: fmt.Sprint(n), Hold: time.Hour, Priority: step.priority,
+					Buckets: b.costs(1)})
 				if ok(e, d) {
 					got++
 				}

@@ -12,8 +12,10 @@ import (
 )
 
 var batchCases = []testCase{
-	{"batch in order", "takes of a batch are decided in order, each seeing what those before it took", testBatchOrder, true},
-	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle, true},
+	{"batch in order", "takes of a batch are decided in order, each seeing what those before it took", testBatchOrder,
+		true},
+	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle,
+		true},
 	{"one of a batch fails", "an element that fails does not keep the others from being decided", testBatchFails, true},
 	{"an empty batch", "nothing is asked, nothing is answered", testBatchEmpty, true},
 	{"a batch over many buckets", "several takes from several buckets: each is all or nothing", testBatchMany, true},
@@ -61,8 +63,10 @@ func testBatchSettle(e *env) {
 	renew, charge := settlement(store.OpRenew, "3", b.cost()), settlement(store.OpCharge, "", b.cost(7))
 	renew.Hold, charge.At = 3*time.Hour, e.now()
 	batch := []store.Settlement{
-		settlement(store.OpSettle, "0", b.cost(4, 1)), settlement(store.OpSettle, "unknown", b.cost(4, 1)), settlement(store.OpCancel, "1", b.cost()),
-		settlement(store.OpSettle, "0", b.cost(0, 0)), renew, charge, settlement(store.OpSettle, "2", b.cost(12, 1)), settlement(store.OpCancel, "2", b.cost()),
+		settlement(store.OpSettle, "0", b.cost(4, 1)), settlement(store.OpSettle, "unknown", b.cost(4, 1)),
+		settlement(store.OpCancel, "1", b.cost()),
+		settlement(store.OpSettle, "0", b.cost(0, 0)), renew, charge, settlement(store.OpSettle, "2", b.cost(12, 1)),
+		settlement(store.OpCancel, "2", b.cost()),
 	}
 	out := make([]store.Outcome, len(batch))
 	for i := range out {
@@ -83,7 +87,8 @@ func testBatchFails(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour))
 	e.allowed("reserve", b.hold("id", time.Hour, 1))
 	batch := []store.Take{
-		{Buckets: b.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: b.costs(2)}, {Buckets: b.costs(1)}, {Buckets: b.costs(9)}, {Buckets: b.costs(1)},
+		{Buckets: b.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: b.costs(2)}, {Buckets: b.costs(1)},
+		{Buckets: b.costs(9)}, {Buckets: b.costs(1)},
 	}
 	out := make([]store.Verdict, len(batch))
 	if err := e.s.Take(e.ctx(), batch, out); err != nil {
@@ -147,7 +152,8 @@ func testBatchMany(e *env) {
 func testArguments(e *env) {
 	b, c := e.bucket("z", rolling(10, time.Hour), slots(5)), e.bucket("a", rolling(10, time.Hour))
 	t := store.Take{
-		ID: "id", Hold: time.Hour, Lease: true, Buckets: []store.BucketCost{b.cost(20, 2), c.cost(20)}, Labels: []store.Label{{Name: "task", Value: "1"}},
+		ID: "id", Hold: time.Hour, Lease: true, Buckets: []store.BucketCost{b.cost(20, 2), c.cost(20)},
+		Labels: []store.Label{{Name: "task", Value: "1"}},
 	}
 	t.Buckets[0].N[1] = 0 // a lease of no slots
 	batch, out := []store.Take{t}, make([]store.Verdict, 1)
@@ -158,7 +164,8 @@ func testArguments(e *env) {
 	if after := fmt.Sprint(batch); after != before {
 		e.Errorf("take: before %s, after %s", before, after)
 	}
-	batch[0].Buckets[0], batch[0].Buckets[1], batch[0].ID, batch[0].Labels[0] = c.cost(1), b.cost(1), "other", store.Label{}
+	batch[0].Buckets[0], batch[0].Buckets[1], batch[0].ID, batch[0].Labels[0] = c.cost(1), b.cost(1), "other",
+		store.Label{}
 	got := out[0].Granted(0)
 	out[0] = store.Verdict{}
 	if got[0] != 10 {
@@ -184,7 +191,8 @@ func testCancelled(e *env) {
 		if err := e.s.Take(ctx, []store.Take{{Buckets: b.costs(1)}}, make([]store.Verdict, 1)); !isOver(err) {
 			e.Errorf("%s: take: %v", what, err)
 		}
-		if err := e.s.Settle(ctx, []store.Settlement{settlement(store.OpCancel, "id", b.cost())}, make([]store.Outcome, 1)); !isOver(err) {
+		if err := e.s.Settle(ctx, []store.Settlement{settlement(store.OpCancel, "id", b.cost())},
+			make([]store.Outcome, 1)); !isOver(err) {
 			e.Errorf("%s: settle: %v", what, err)
 		}
 		if err := e.s.Peek(ctx, b.costs(1), 0, make([]store.State, 1)); !isOver(err) {
@@ -199,9 +207,11 @@ func isOver(err error) bool {
 }
 
 var endCases = []testCase{
-	{"what no store can decide", "amounts and priorities out of bounds are ErrInvalid, each for itself; a huge settlement counts as much as there is", testBounds, false},
+	{"what no store can decide",
+		"amounts and priorities out of bounds are ErrInvalid, each for itself; a huge settlement counts as much as there is", testBounds, false},
 	{"close", "after Close every call fails with ErrClosed; Close may be called again", testClose, true},
-	{"close under load", "calls that are running when the store is closed finish, or fail with ErrClosed", testCloseUnderLoad, true},
+	{"close under load", "calls that are running when the store is closed finish, or fail with ErrClosed",
+		testCloseUnderLoad, true},
 }
 
 func testClose(e *env) {
@@ -212,7 +222,8 @@ func testClose(e *env) {
 			e.Fatalf("Close: %v", err)
 		}
 		e.closed("Take", e.s.Take(e.ctx(), []store.Take{{Buckets: b.costs(1)}}, make([]store.Verdict, 1)))
-		e.closed("Settle", e.s.Settle(e.ctx(), []store.Settlement{settlement(store.OpSettle, "id", b.cost(1))}, make([]store.Outcome, 1)))
+		e.closed("Settle", e.s.Settle(e.ctx(), []store.Settlement{settlement(store.OpSettle, "id", b.cost(1))},
+			make([]store.Outcome, 1)))
 		e.closed("Peek", e.s.Peek(e.ctx(), b.costs(1), 0, make([]store.State, 1)))
 		if s, ok := e.s.(store.Resetter); ok {
 			e.closed("Reset", s.Reset(e.ctx(), []store.Key{b.key}))
@@ -292,7 +303,8 @@ func testBounds(e *env) {
 		}
 	}
 	for _, early := range []time.Time{time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 0)} {
-		if d := e.take(store.Take{Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour, NotAfter: early}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
+		if d := e.take(store.Take{Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour,
+			NotAfter: early}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
 			e.Errorf("a take of %v: allowed %v, %v; want %v", early, d.Allowed, d.Fail, store.ErrTooLate)
 		}
 	}
@@ -319,7 +331,8 @@ func testBounds(e *env) {
 	}
 	looks := make([]store.State, 1)
 	for _, priority := range []int8{-1, 10} {
-		if err := e.s.Peek(e.ctx(), b.costs(1), priority, looks); err != nil || !errors.Is(looks[0].Fail, store.ErrInvalid) {
+		if err := e.s.Peek(e.ctx(), b.costs(1), priority, looks); err != nil ||
+			!errors.Is(looks[0].Fail, store.ErrInvalid) {
 			e.Errorf("a look at priority %d: %v, %v; want %v", priority, err, looks[0].Fail, store.ErrInvalid)
 		}
 	}

@@ -19,9 +19,10 @@ func Bench(b *testing.B, open func(b *testing.B) store.Store) {
 		for _, keys := range []int{1, 10_000} {
 			for _, hit := range []string{"allowed", "denied"} {
 				for _, callers := range []int{1, 64} {
-					b.Run(fmt.Sprintf("limits=%d/keys=%d/hit=%s/callers=%d", limits, keys, hit, callers), func(b *testing.B) {
-						benchTake(b, open(b), limits, keys, hit == "denied", callers)
-					})
+					b.Run(fmt.Sprintf("limits=%d/keys=%d/hit=%s/callers=%d", limits, keys, hit, callers),
+						func(b *testing.B) {
+							benchTake(b, open(b), limits, keys, hit == "denied", callers)
+						})
 				}
 			}
 		}
@@ -34,14 +35,16 @@ func benchTake(b *testing.B, s store.Store, limits, keys int, denied bool, calle
 	if denied {
 		amount = 1
 	}
-	all := []drawgate.Limit{leaky(amount, time.Hour, 0), joined(amount, time.Hour, 100), calendar(amount, drawgate.Month, "UTC")}
+	all := []drawgate.Limit{leaky(amount, time.Hour, 0), joined(amount, time.Hour, 100),
+		calendar(amount, drawgate.Month, "UTC")}
 	plan, err := drawgate.Policy{Name: "bench", Limits: all[:limits]}.Compile()
 	if err != nil {
 		b.Fatal(err)
 	}
 	takes := make([]store.Take, keys)
 	for i := range takes {
-		takes[i].Buckets = []store.BucketCost{{Key: store.Key{Tenant: "t", Policy: "bench", Name: fmt.Sprint("key-", i)}, Plan: plan.Plan, N: store.Amounts{1, 1, 1}}}
+		takes[i].Buckets = []store.BucketCost{{Key: store.Key{Tenant: "t", Policy: "bench",
+			Name: fmt.Sprint("key-", i)}, Plan: plan.Plan, N: store.Amounts{1, 1, 1}}}
 	}
 	for first := 0; first < keys; first += 1000 { // the first take makes a bucket, and uses up a limit of one
 		batch := takes[first:min(first+1000, keys)]

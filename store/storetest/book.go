@@ -13,7 +13,9 @@ import (
 var bookCases = []testCase{
 	{"granted ahead", "a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false},
 	{"not ahead", "slots, leases and windows after the next one are not granted ahead", testNotAhead, false},
-	{"ahead before an edge", "a take is granted ahead in its calendar window if the next one, which its margin reaches, has room as well", testAheadBeforeEdge, false},
+	{"ahead before an edge",
+		"a take is granted ahead in its calendar window if the next one, which its margin reaches, has room as well",
+		testAheadBeforeEdge, false},
 	{"cancelled ahead", "what is given back before its instant is free, except where grants for later instants rely on it", testCancelAhead, false},
 	{"bookings", "whatever is booked, cancelled and taken, no interval has more than its limit", testBookings, false},
 }
@@ -60,7 +62,8 @@ func testNotAhead(e *env) {
 	e.refused("a slot ahead", b.ahead("b", 1, time.Hour, 1), -1)
 	l := e.bucket("lease", leaky(1, time.Second, 1))
 	e.allowed("the unit", l.take(1))
-	e.refused("a lease ahead", e.take(store.Take{ID: "l", Hold: time.Minute, Lease: true, Ahead: time.Hour, Buckets: l.costs(1)}), -1)
+	e.refused("a lease ahead", e.take(store.Take{ID: "l", Hold: time.Minute, Lease: true, Ahead: time.Hour,
+		Buckets: l.costs(1)}), -1)
 	c := e.bucket("calendar", calendar(1, drawgate.Minute, "UTC"))
 	e.until(nextEdge(e.now(), drawgate.Minute, "UTC", 1))
 	e.allowed("this minute", c.take(1))
@@ -97,7 +100,8 @@ func testCancelAhead(e *env) {
 		e.Error("a booking cannot be cancelled")
 	}
 	e.advance(6 * time.Second)
-	e.refused("beside the second, which has just started", b.take(1), -1) // what was cancelled must not drain in its place
+	// what was cancelled must not drain in its place
+	e.refused("beside the second, which has just started", b.take(1), -1)
 	c := e.bucket("last", leaky(3, 3*time.Second, 3))
 	e.allowed("all", c.take(3))
 	e.allowed("the only booking", c.ahead("a", 1, time.Minute, 3))
@@ -149,7 +153,8 @@ type bookedUse struct {
 func newBookings(e *env, seed uint64) *bookings {
 	h := &bookings{Rand: rand.New(rand.NewPCG(seed, 78)), e: e}
 	n := 2 + h.Int64N(5)
-	h.limit = pickOne(h.Rand, rolling(n, 10*time.Second), joined(n, 10*time.Second, 100), leaky(n, 10*time.Second, 1+h.Int64N(n)), calendar(n, drawgate.Minute, "UTC"))
+	h.limit = pickOne(h.Rand, rolling(n, 10*time.Second), joined(n, 10*time.Second, 100),
+		leaky(n, 10*time.Second, 1+h.Int64N(n)), calendar(n, drawgate.Minute, "UTC"))
 	h.b = e.bucket(fmt.Sprint("booked", seed), h.limit)
 	return h
 }

@@ -11,17 +11,25 @@ import (
 )
 
 var changeCases = []testCase{
-	{"a changed amount", "what is used stays used when amount, headroom, shares, charge, margin or precision change", testChangedAmount, true},
+	{"a changed amount", "what is used stays used when amount, headroom, shares, charge, margin or precision change",
+		testChangedAmount, true},
 	{"a lowered amount", "use beyond a lowered limit must age before anything is granted", testLoweredAmount, false},
 	{"a changed burst", "what is used of a bucket stays used when its burst changes", testChangedBurst, false},
-	{"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one", testAlternatingRates, false},
+	{"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one",
+		testAlternatingRates, false},
 	{"a raised rate", "a higher rate drains from when it is first seen, not before; a lower one never drains more than was allowed", testRaisedRate, false},
-	{"a rate that was seen", "a lowered rate that only refused callers have seen is in force until the rate is raised", testSeenRate, false},
+	{"a rate that was seen", "a lowered rate that only refused callers have seen is in force until the rate is raised",
+		testSeenRate, false},
 	{"a rate that was looked at", "a peek with another rate changes nothing", testPeekedRate, false},
-	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused", testIdentity, true},
+	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused",
+		testIdentity, true},
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
-	{"a reservation outlives its version", "a settlement by another version of the policy corrects the limits that both know; the rest stands", testSettleByOther, true},
-	{"a margin outlives its version", "units whose end or settlement another version records still count with the margin with which they were held", testMarginByOther, false},
+	{"a reservation outlives its version",
+		"a settlement by another version of the policy corrects the limits that both know; the rest stands",
+		testSettleByOther, true},
+	{"a margin outlives its version",
+		"units whose end or settlement another version records still count with the margin with which they were held",
+		testMarginByOther, false},
 	{"limits in another order", "the order of limits in a policy does not matter", testOrder, true},
 }
 
@@ -149,7 +157,8 @@ func testSeenRate(e *env) {
 		"a refused take":        func(b *bucket) { e.refused("slow", b.take(60), -1) },
 		"a refused reservation": func(b *bucket) { e.refused("slow", b.hold("other", time.Hour, 60), -1) },
 		"a replayed take": func(b *bucket) {
-			if d := b.hold("id", time.Hour, 60); d.Fail != nil { // refused if anything has drained: then it does not fit again
+			// refused if anything has drained: then it does not fit again
+			if d := b.hold("id", time.Hour, 60); d.Fail != nil {
 				e.Errorf("replayed: %v", d.Fail)
 			}
 		},
@@ -330,7 +339,8 @@ func testMarginByOther(e *env) {
 	v1.wantUsed("the second one left", 0, 5)
 
 	e.until(edge.Add(30 * time.Minute))
-	e.allowed("a lease that ends in the next window, shortly before the one after", v1.lease("c", 90*time.Minute-5*time.Second, 3, 3))
+	e.allowed("a lease that ends in the next window, shortly before the one after",
+		v1.lease("c", 90*time.Minute-5*time.Second, 3, 3))
 	e.until(edge.Add(2*time.Hour - time.Second))
 	e.allowed("the other version finds it ended", v2.take(1))
 	e.until(edge.Add(2*time.Hour + 30*time.Second))

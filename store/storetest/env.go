@@ -235,7 +235,8 @@ func (e *env) allowed(what string, d store.Verdict) {
 		e.Fatalf("%s: refused (%v, retry-after %v), want allowed", what, d.Reason, d.RetryAfter)
 	}
 	if d.RetryAfter != 0 || d.EarliestRetry != 0 || d.Reason != store.Passed {
-		e.Errorf("%s: allowed with retry-after %v, earliest %v, reason %v", what, d.RetryAfter, d.EarliestRetry, d.Reason)
+		e.Errorf("%s: allowed with retry-after %v, earliest %v, reason %v", what, d.RetryAfter, d.EarliestRetry,
+			d.Reason)
 	}
 }
 
@@ -252,7 +253,8 @@ func (e *env) refused(what string, d store.Verdict, wait time.Duration) {
 		e.Fatalf("%s: refused with retry-after %v", what, d.RetryAfter)
 	}
 	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter || d.Reason != store.Limited {
-		e.Errorf("%s: refused with retry-after %v, earliest %v, reason %v", what, d.RetryAfter, d.EarliestRetry, d.Reason)
+		e.Errorf("%s: refused with retry-after %v, earliest %v, reason %v", what, d.RetryAfter, d.EarliestRetry,
+			d.Reason)
 	}
 	for b := range d.Buckets() {
 		if d.Granted(b) != (store.Amounts{}) {
@@ -326,5 +328,6 @@ func slots(n int64) drawgate.Limit {
 
 // fourKinds returns limits of which nothing comes back during a case on a real clock.
 func (e *env) fourKinds(n int64) []drawgate.Limit {
-	return []drawgate.Limit{leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), e.month(n), slots(n)}
+	return []drawgate.Limit{leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), e.month(n),
+		slots(n)}
 }

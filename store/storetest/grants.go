@@ -13,9 +13,13 @@ import (
 )
 
 var grantCases = []testCase{
-	{"another grant of an open id", "another grant of an open id is refused with ErrIDOpen, whatever it asks for; the same grant with different content is refused with ErrIDReused", testOtherGrant, false},
-	{"an earlier grant", "an earlier grant does not settle, cancel or renew a later use of its id", testEarlierGrant, false},
-	{"a replay after the margin", "a replay after the margin takes the units again: it is refused if they do not fit, and then nothing changes", testLateReplay, false},
+	{"another grant of an open id",
+		"another grant of an open id is refused with ErrIDOpen, whatever it asks for; the same grant with different content is refused with ErrIDReused", testOtherGrant, false},
+	{"an earlier grant", "an earlier grant does not settle, cancel or renew a later use of its id", testEarlierGrant,
+		false},
+	{"a replay after the margin",
+		"a replay after the margin takes the units again: it is refused if they do not fit, and then nothing changes",
+		testLateReplay, false},
 	{"not after", "a take that arrives too late opens nothing, and moves nothing", testNotAfter, false},
 	{"ids used again", "no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false},
 }
@@ -54,7 +58,8 @@ func testOtherGrant(e *env) {
 	}
 	b.wantUsed("nothing more", 4, 1)
 	other := e.of("other", b.plan)
-	d := e.take(store.Take{ID: "id", Grant: 2, Hold: time.Minute, Buckets: []store.BucketCost{b.cost(1), other.cost(1)}})
+	d := e.take(store.Take{ID: "id", Grant: 2, Hold: time.Minute,
+		Buckets: []store.BucketCost{b.cost(1), other.cost(1)}})
 	if d.Allowed || !errors.Is(d.Fail, store.ErrIDOpen) {
 		e.Errorf("open in one of two buckets: allowed %v, error %v", d.Allowed, d.Fail)
 	}
@@ -111,15 +116,19 @@ func testLateReplay(e *env) {
 func testNotAfter(e *env) {
 	b := e.bucket("k", rolling(10, time.Minute))
 	late := e.now().Add(-tick)
-	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
+	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed ||
+		!errors.Is(d.Fail, store.ErrTooLate) {
 		e.Errorf("allowed %v, error %v", d.Allowed, d.Fail)
 	}
 	b.wantUsed("a late take opens nothing", 0)
-	e.allowed("in time", e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second), Buckets: b.costs(1)}))
+	e.allowed("in time", e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second),
+		Buckets: b.costs(1)}))
 	other := e.bucket("other", rolling(10, time.Minute))
-	e.allowed("at the last instant", e.take(store.Take{ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(), Buckets: other.costs(1)}))
+	e.allowed("at the last instant", e.take(store.Take{ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(),
+		Buckets: other.costs(1)}))
 	e.advance(30 * time.Second)
-	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
+	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed ||
+		!errors.Is(d.Fail, store.ErrTooLate) {
 		e.Errorf("a late replay: allowed %v, error %v", d.Allowed, d.Fail)
 	}
 	e.advance(30 * time.Second)
@@ -201,7 +210,8 @@ type mail struct {
 func newHistory(e *env, seed uint64) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, 77)), e: e}
 	h.most = [2]int64{1 + h.Int64N(2), 3 + h.Int64N(5)}
-	h.limit = pickOne(h.Rand, rolling(h.most[1], 10*time.Second), leaky(h.most[1], 10*time.Second, h.most[1]), calendar(h.most[1], drawgate.Minute, "UTC"))
+	h.limit = pickOne(h.Rand, rolling(h.most[1], 10*time.Second), leaky(h.most[1], 10*time.Second, h.most[1]),
+		calendar(h.most[1], drawgate.Minute, "UTC"))
 	if h.limit.Kind == drawgate.Rolling && h.IntN(2) == 0 {
 		h.limit.Margin = 500 * time.Millisecond
 	}
@@ -238,13 +248,15 @@ func (h *history) step() {
 	case 2, 3, 4:
 		if c.state == idle {
 			h.grants++
-			*c = caller{id: pickOne(h.Rand, "a", "b"), grant: store.Grant(h.grants), state: asked, n: 1 + h.Int64N(3), hold: time.Duration(1+h.IntN(20)) * time.Second}
+			*c = caller{id: pickOne(h.Rand, "a", "b"), grant: store.Grant(h.grants), state: asked, n: 1 + h.Int64N(3),
+				hold: time.Duration(1+h.IntN(20)) * time.Second}
 		}
 		fallthrough
 	case 5: // the same grant is sent again
 		if c.state == asked {
 			h.send(mail{take: &store.Take{
-				ID: c.id, Grant: c.grant, Hold: c.hold, NotAfter: h.e.now().Add(store.SendLife), Buckets: h.b.costs(1, c.n),
+				ID: c.id, Grant: c.grant, Hold: c.hold, NotAfter: h.e.now().Add(store.SendLife),
+				Buckets: h.b.costs(1, c.n),
 			}, from: c})
 		}
 	case 6:
@@ -253,11 +265,13 @@ func (h *history) step() {
 		if c.state == works {
 			used := h.Int64N(c.n + 1)
 			c.use.n, c.state = used, idle
-			h.send(mail{settle: &store.Settlement{Op: store.OpSettle, ID: c.id, Grant: c.grant, Buckets: h.b.costs(1, used)}})
+			h.send(mail{settle: &store.Settlement{Op: store.OpSettle, ID: c.id, Grant: c.grant,
+				Buckets: h.b.costs(1, used)}})
 		}
 	case 9:
 		if c.state == works {
-			h.send(mail{settle: &store.Settlement{Op: store.OpRenew, ID: c.id, Grant: c.grant, Hold: c.hold, Buckets: h.b.costs()}, from: c})
+			h.send(mail{settle: &store.Settlement{Op: store.OpRenew, ID: c.id, Grant: c.grant, Hold: c.hold,
+				Buckets: h.b.costs()}, from: c})
 		}
 	case 10:
 		if len(h.mail) > 0 {
@@ -297,7 +311,8 @@ func (h *history) arrive(m mail) {
 	heard := h.IntN(5) > 0
 	if m.take != nil {
 		d := h.e.take(*m.take)
-		h.note("take %s %d: allowed %v, replayed %v, %v, heard %v", m.take.ID, m.take.Grant, d.Allowed, d.Replayed, d.Fail, heard)
+		h.note("take %s %d: allowed %v, replayed %v, %v, heard %v", m.take.ID, m.take.Grant, d.Allowed, d.Replayed,
+			d.Fail, heard)
 		if c := m.from; heard && c.grant == m.take.Grant && c.state == asked {
 			if !d.Allowed {
 				if h.IntN(2) == 0 { // or it asks again
@@ -382,6 +397,7 @@ func (h *history) rest() {
 		h.arrive(m)
 	}
 	if st := h.b.peek(); st.Open != 0 || st.States[1].Used != used {
-		h.err = fmt.Sprintf("%d reservations are open at the end, %d units are used that were %d", st.Open, st.States[1].Used, used)
+		h.err = fmt.Sprintf("%d reservations are open at the end, %d units are used that were %d", st.Open,
+			st.States[1].Used, used)
 	}
 }

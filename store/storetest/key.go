@@ -22,11 +22,16 @@ var keyCases = []testCase{
 func names() []string {
 	long := strings.Repeat("k", 64<<10)
 	ns := []string{
-		"", " ", "a", "A", "a ", " a", "aa", ":", "::", "a:", ":a", "a:b", "a::b", "a:b:c", "a_b", "a__b", "a%3Ab", "a%3ab", "a%253Ab", "%", "%%", "%00",
-		"\x00", "a\x00", "a\x00b", "\n", "a\nb", "a\r\nb", "{a}", "{a}b", "a{b}", "{", "}", "{}", "*", "?", "[a]", "a*", "'", "''", "a'b", `"`, `a"b`, `\`, `a\b`,
-		"--", ";", "DROP TABLE", "null", "NULL", "0", "00", "0.0", "1e3", "1000", "\xff", "\xfe", "\xff\xfe", "a\xffb", "\xc3\x28", "\u00e9", "e\u0301", "\ufffd", "\ufeff", "ä", "日本", "\U0001F510",
-		"/", "a/b", "../a", ".", "..", "\t", "a\tb", "-", "a-b", "+", "a+b", "a b", "a|b", "|", "$", "#", "&", "=", "a=b", ",", "a,b",
-		strings.Repeat("n", 199), strings.Repeat("n", 200), strings.Repeat("n", 201), strings.Repeat("n", 300), strings.Repeat("n", 301),
+		"", " ", "a", "A", "a ", " a", "aa", ":", "::", "a:", ":a", "a:b", "a::b", "a:b:c", "a_b", "a__b", "a%3Ab",
+		"a%3ab", "a%253Ab", "%", "%%", "%00",
+		"\x00", "a\x00", "a\x00b", "\n", "a\nb", "a\r\nb", "{a}", "{a}b", "a{b}", "{", "}", "{}", "*", "?", "[a]", "a*",
+		"'", "''", "a'b", `"`, `a"b`, `\`, `a\b`,
+		"--", ";", "DROP TABLE", "null", "NULL", "0", "00", "0.0", "1e3", "1000", "\xff", "\xfe", "\xff\xfe", "a\xffb",
+		"\xc3\x28", "\u00e9", "e\u0301", "\ufffd", "\ufeff", "ä", "日本", "\U0001F510",
+		"/", "a/b", "../a", ".", "..", "\t", "a\tb", "-", "a-b", "+", "a+b", "a b", "a|b", "|", "$", "#", "&", "=",
+		"a=b", ",", "a,b",
+		strings.Repeat("n", 199), strings.Repeat("n", 200), strings.Repeat("n", 201), strings.Repeat("n", 300),
+		strings.Repeat("n", 301),
 		strings.Repeat(":", 70), strings.Repeat("%3A", 70), strings.Repeat("\x00", 255), strings.Repeat("\x00", 256),
 		long, long + "a", long + "b", "x" + long,
 	}
@@ -70,7 +75,8 @@ func testPolicyNames(e *env) {
 		if n == "" || len(n) > 128 {
 			continue
 		}
-		buckets = append(buckets, e.of("k", e.compile(drawgate.Policy{Name: n, Limits: []drawgate.Limit{leaky(1, time.Hour, 0)}})))
+		buckets = append(buckets, e.of("k", e.compile(drawgate.Policy{Name: n,
+			Limits: []drawgate.Limit{leaky(1, time.Hour, 0)}})))
 	}
 	e.distinct(buckets)
 }

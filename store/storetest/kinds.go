@@ -10,20 +10,27 @@ import (
 
 var kindCases = []testCase{
 	{"absent is unused", "an unused bucket grants all of its limit, and a peek does not create it", testAbsent, true},
-	{"exactly the amount", "each kind of limit grants its amount, unit by unit, and not one more", testExactAmount, true},
+	{"exactly the amount", "each kind of limit grants its amount, unit by unit, and not one more", testExactAmount,
+		true},
 	{"several units", "n units are granted in one piece or not at all", testSeveralUnits, true},
 	{"cost 0", "a take of nothing passes, even at the limit, and spends nothing", testCostZero, true},
 	{"bucket drains", "a bucket's units come back at its rate, to the microsecond", testBucketDrains, false},
-	{"bucket after half a minute", "a partial refill is proportional: half a minute brings half a minute's units", testBucketHalf, false},
+	{"bucket after half a minute", "a partial refill is proportional: half a minute brings half a minute's units",
+		testBucketHalf, false},
 	{"bucket fractions", "however often a bucket is asked, no fraction of a unit is lost", testBucketFractions, false},
-	{"bucket odd rates", "rates that do not divide the period lose nothing over a thousand units", testBucketOddRates, false},
+	{"bucket odd rates", "rates that do not divide the period lose nothing over a thousand units", testBucketOddRates,
+		false},
 	{"bucket burst", "after any rest a bucket grants its burst and no more", testBucketBurst, false},
-	{"rolling is half-open", "a unit counts in [t, t+window): until a microsecond before its end, and not at it", testRollingHalfOpen, false},
-	{"rolling leaves one by one", "each take of an exact limit leaves one window after it was made", testRollingOneByOne, false},
+	{"rolling is half-open", "a unit counts in [t, t+window): until a microsecond before its end, and not at it",
+		testRollingHalfOpen, false},
+	{"rolling leaves one by one", "each take of an exact limit leaves one window after it was made",
+		testRollingOneByOne, false},
 	{"rolling joined", "takes near each other may leave together with the last of them: late by less than window/precision, never early", testRollingJoined, false},
-	{"concurrency", "slots are taken by holds, and come free when these are settled, cancelled or over", testConcurrency, false},
+	{"concurrency", "slots are taken by holds, and come free when these are settled, cancelled or over",
+		testConcurrency, false},
 	{"huge numbers", "amounts up to the largest are counted exactly, and debt beyond 2^53 stays there instead of overflowing", testHuge, false},
-	{"never over, never idle", "a greedy caller gets what the limit allows in every window, and all of it", testGreedy, false},
+	{"never over, never idle", "a greedy caller gets what the limit allows in every window, and all of it", testGreedy,
+		false},
 }
 
 func testAbsent(e *env) {
@@ -32,7 +39,8 @@ func testAbsent(e *env) {
 		for range 2 {
 			st := b.peek(10)
 			r := results(st.Verdict)[0]
-			if !st.Allowed || st.Open != 0 || st.States[0].Used != 0 || st.States[0].Held != 0 || st.States[0].Debt != 0 || st.States[0].Max != 10 ||
+			if !st.Allowed || st.Open != 0 || st.States[0].Used != 0 || st.States[0].Held != 0 ||
+				st.States[0].Debt != 0 || st.States[0].Max != 10 ||
 				r.Remaining != 10 || r.RetryAfter != 0 {
 				e.Errorf("%s: absent bucket: %+v, %+v", l.Name, st.States[0], r)
 			}
@@ -243,7 +251,8 @@ func testConcurrency(e *env) {
 func testHuge(e *env) {
 	const most = store.MaxAmount
 	for i, l := range []drawgate.Limit{
-		leaky(most, time.Second, 0), leaky(most, time.Millisecond, 0), leaky(3, 366*24*time.Hour, 280), rolling(most, 366*24*time.Hour), joined(most, time.Second, 100),
+		leaky(most, time.Second, 0), leaky(most, time.Millisecond, 0), leaky(3, 366*24*time.Hour, 280),
+		rolling(most, 366*24*time.Hour), joined(most, time.Second, 100),
 		calendar(most, drawgate.Month, "UTC"), slots(most),
 	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
@@ -267,8 +276,10 @@ func testHuge(e *env) {
 			}
 		}
 		st := b.peek(1)
-		if s := st.States[0]; s.Used < whole || s.Used > 1<<53 || s.Debt < 0 || st.Allowed || st.RetryAfter <= 0 || results(st.Verdict)[0].Remaining != 0 {
-			e.Errorf("%s: after charges of 10^16: %+v, allowed %v, retry-after %v", l.Name, s, st.Allowed, st.RetryAfter)
+		if s := st.States[0]; s.Used < whole || s.Used > 1<<53 || s.Debt < 0 || st.Allowed || st.RetryAfter <= 0 ||
+			results(st.Verdict)[0].Remaining != 0 {
+			e.Errorf("%s: after charges of 10^16: %+v, allowed %v, retry-after %v", l.Name, s, st.Allowed,
+				st.RetryAfter)
 		}
 		e.advance(tick)
 		e.refused(l.Name+" in debt", b.take(whole), -1)
@@ -280,7 +291,8 @@ func testGreedy(e *env) {
 	const amount, windows = 20, 4
 	window := 97 * time.Second
 	for _, l := range []drawgate.Limit{
-		rolling(amount, window), joined(amount, window, 100), leaky(amount, window, 5), calendar(amount, drawgate.Minute, "UTC"),
+		rolling(amount, window), joined(amount, window, 100), leaky(amount, window, 5),
+		calendar(amount, drawgate.Minute, "UTC"),
 	} {
 		b := e.bucket(l.Name, l)
 		every := window
@@ -316,7 +328,8 @@ func mostIn(l drawgate.Limit, at []time.Time, window time.Duration) (most int) {
 	for i := range at {
 		n := 0
 		for _, t := range at[i:] {
-			if l.Kind == drawgate.Calendar && t.Truncate(window).Equal(at[i].Truncate(window)) || l.Kind != drawgate.Calendar && t.Sub(at[i]) < window {
+			if l.Kind == drawgate.Calendar && t.Truncate(window).Equal(at[i].Truncate(window)) ||
+				l.Kind != drawgate.Calendar && t.Sub(at[i]) < window {
 				n++
 			}
 		}

@@ -17,12 +17,16 @@ var optionalCases = []testCase{
 	{"reset", "a reset bucket is unused, its reservations gone, and others are left alone", testReset, false},
 	{"list", "every bucket in use is listed once, under its tenant and policy", testList, false},
 	{"list stops", "a listing ends when yield returns false", testListStops, true},
-	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not", testJournal, false},
+	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not",
+		testJournal, false},
 	{"journal of reservations", "what became of reservations is in the history as well", testJournalOps, false},
-	{"journal from and to", "a read covers the instants from its start up to, but not including, its end", testJournalRange, false},
-	{"journal of some events", "a read with any conditions yields what a read of all has that meets them", testJournalQuery, false},
+	{"journal from and to", "a read covers the instants from its start up to, but not including, its end",
+		testJournalRange, false},
+	{"journal of some events", "a read with any conditions yields what a read of all has that meets them",
+		testJournalQuery, false},
 	{"ping", "a store that can decide answers a ping", testPing, true},
-	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch, true},
+	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch,
+		true},
 }
 
 func testReset(e *env) {
@@ -30,7 +34,8 @@ func testReset(e *env) {
 	if !implemented {
 		return
 	}
-	b, other, gcra := e.bucket("k", rolling(10, time.Hour), slots(2), calendar(10, drawgate.Month, "UTC")), e.bucket("other", rolling(10, time.Hour)), e.bucket("lean", leaky(10, time.Hour, 0))
+	b, other, gcra := e.bucket("k", rolling(10, time.Hour), slots(2), calendar(10, drawgate.Month, "UTC")),
+		e.bucket("other", rolling(10, time.Hour)), e.bucket("lean", leaky(10, time.Hour, 0))
 	e.allowed("take", b.hold("id", time.Hour, 10, 2, 10))
 	e.allowed("take", other.take(10))
 	e.allowed("take", gcra.take(10))
@@ -77,7 +82,8 @@ func testList(e *env) {
 		sort.Strings(got)
 		return got
 	}
-	plan, gcra := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{Name: "lean", Limits: []drawgate.Limit{leaky(10, time.Hour, 0)}})
+	plan, gcra := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{Name: "lean",
+		Limits: []drawgate.Limit{leaky(10, time.Hour, 0)}})
 	if got := list("t", "p"); len(got) != 0 {
 		e.Errorf("an empty store lists %q", got)
 	}
@@ -133,7 +139,8 @@ func testListStops(e *env) {
 // events returns the history of an interval.
 func (e *env) events(from, to time.Time) (all []store.Event) {
 	e.Helper()
-	if err := e.s.(store.Journal).Read(e.ctx(), store.EventQuery{From: from, To: to}, func(ev store.Event) bool { all = append(all, ev); return true }); err != nil {
+	if err := e.s.(store.Journal).Read(e.ctx(), store.EventQuery{From: from, To: to},
+		func(ev store.Event) bool { all = append(all, ev); return true }); err != nil {
 		e.Fatal(err)
 	}
 	for i := 1; i < len(all); i++ {
@@ -171,7 +178,8 @@ func testJournal(e *env) {
 	start := e.now()
 	var want []string
 	for i := range 20 {
-		t := store.Take{Labels: []store.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}}, Buckets: b.costs(1, int64(i))}
+		t := store.Take{Labels: []store.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}},
+			Buckets: b.costs(1, int64(i))}
 		if i%4 == 1 {
 			t.Buckets = append(t.Buckets, c.cost(1))
 		}
@@ -183,7 +191,8 @@ func testJournal(e *env) {
 				if i == 0 && k == 0 {
 					units = "requests=1"
 				}
-				want = append(want, fmt.Sprintf("%d %s %q %q %s %v", d.At().UnixMicro(), "take", t.ID, t.Buckets[k].Key.Name, units, t.Labels))
+				want = append(want, fmt.Sprintf("%d %s %q %q %s %v", d.At().UnixMicro(), "take", t.ID,
+					t.Buckets[k].Key.Name, units, t.Labels))
 			}
 		}
 		e.advance(time.Second)
@@ -193,7 +202,8 @@ func testJournal(e *env) {
 		if ev.Key.Tenant != "t" || ev.Key.Policy != "p" {
 			e.Errorf("key %+v", ev.Key)
 		}
-		got = append(got, fmt.Sprintf("%d %s %q %q %s %v", ev.At.UnixMicro(), ev.Op, ev.ID, ev.Key.Name, unitsOf(ev), ev.Labels))
+		got = append(got, fmt.Sprintf("%d %s %q %q %s %v", ev.At.UnixMicro(), ev.Op, ev.ID, ev.Key.Name, unitsOf(ev),
+			ev.Labels))
 	}
 	if len(want) < 10 || len(want) > 19 {
 		e.Fatalf("%d admitted: the case is wrong", len(want))
@@ -226,9 +236,11 @@ func testJournalOps(e *env) {
 	e.settle(store.Settlement{Op: store.OpCharge, At: e.now(), Buckets: b.costs(4), Labels: because})
 	e.settle(store.Settlement{Op: store.OpRefund, Buckets: b.costs(1), Labels: because})
 	by := []store.Label{{Name: "by", Value: "ann"}}
-	paused := e.settle(store.Settlement{Op: store.OpPause, Hold: time.Hour, Reason: "429", Labels: by, Buckets: b.costs()}).End
+	paused := e.settle(store.Settlement{Op: store.OpPause, Hold: time.Hour, Reason: "429", Labels: by,
+		Buckets: b.costs()}).End
 	e.settle(store.Settlement{Op: store.OpPause, Hold: time.Minute, Reason: "shorter", Buckets: b.costs()})
-	e.settle(store.Settlement{Op: store.OpUnpause, At: paused.Add(tick), Reason: "of another pause", Buckets: b.costs()})
+	e.settle(store.Settlement{Op: store.OpUnpause, At: paused.Add(tick), Reason: "of another pause",
+		Buckets: b.costs()})
 	e.settle(store.Settlement{Op: store.OpUnpause, At: paused, Reason: "a mistake", Labels: by, Buckets: b.costs()})
 	e.settle(store.Settlement{Op: store.OpUnpause, At: paused, Reason: "again", Buckets: b.costs()})
 	until := "until: " + paused.UTC().Format(time.RFC3339Nano)
@@ -245,8 +257,10 @@ func testJournalOps(e *env) {
 	}
 	sort.Strings(got)
 	want := []string{
-		"cancel cancelled ", "charge  requests=4 reason: the console says so", "charge  requests=7", "expire ended requests=5",
-		"pause   by: ann " + until + " reason: 429", "refund  requests=1 reason: the console says so", "refund  requests=2", "settle settled requests=3",
+		"cancel cancelled ", "charge  requests=4 reason: the console says so", "charge  requests=7",
+		"expire ended requests=5",
+		"pause   by: ann " + until + " reason: 429", "refund  requests=1 reason: the console says so",
+		"refund  requests=2", "settle settled requests=3",
 		"take  requests=1", "take cancelled requests=5", "take ended requests=5", "take settled requests=5",
 		"unpause   by: ann " + until + " reason: a mistake",
 	}
@@ -269,7 +283,8 @@ func testJournalRange(e *env) {
 		e.Errorf("%d events in [2 s, 5 s), want 3", n)
 	}
 	n := 0
-	if err := e.s.(store.Journal).Read(e.ctx(), store.EventQuery{From: start, To: e.now()}, func(store.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
+	if err := e.s.(store.Journal).Read(e.ctx(), store.EventQuery{From: start, To: e.now()},
+		func(store.Event) bool { n++; return n < 4 }); err != nil || n != 4 {
 		e.Errorf("%d events, error %v; want 4", n, err)
 	}
 }
@@ -285,7 +300,8 @@ func testJournalQuery(e *env) {
 	}
 	names, start := []string{"a", "ab", "b=a", "", "\x00\xff"}, e.now()
 	plan := e.plan(rolling(1000, time.Hour))
-	other := e.compile(drawgate.Policy{Name: "other", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Amount: 1000, Window: time.Hour}}})
+	other := e.compile(drawgate.Policy{Name: "other", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling,
+		Amount: 1000, Window: time.Hour}}})
 	buckets := []*bucket{e.of("a", plan), e.of("ab", plan), e.of("a", other)}
 	pick := rand.New(rand.NewPCG(1, 2))
 	labels := func(most int) (out []store.Label) {

@@ -24,13 +24,19 @@ func Cases(h Harness) (names []string) {
 // cases returns those that the harness asks for. They differ in their names.
 func (h Harness) cases() []testCase {
 	all := slices.Concat(
-		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases, chargeEndCases, leaseCases,
-		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases, raceCases, optionalCases,
+		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases,
+		chargeEndCases, leaseCases,
+		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases,
+		raceCases, optionalCases,
 	)
 	if h.Advance == nil {
-		all = append(all, testCase{name: "real time", promise: "units come back as time passes", run: testRealTime, still: true})
+		all = append(all, testCase{name: "real time", promise: "units come back as time passes", run: testRealTime,
+			still: true})
 	}
-	return slices.DeleteFunc(all, func(c testCase) bool { return h.Without[c.name] != "" || h.Advance == nil && !c.still })
+	return slices.DeleteFunc(all, func(c testCase) bool {
+		return h.Without[c.name] != "" ||
+			h.Advance == nil && !c.still
+	})
 }
 
 // Run checks every promise, one subtest each. Promises of [store.Resetter], [store.Lister],

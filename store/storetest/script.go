@@ -28,7 +28,8 @@ func Scripts(t *testing.T, h, reference Harness, n int) {
 		}
 		for size := len(sc.steps) / 2; size > 0; size /= 2 {
 			for i := 0; i+size <= len(sc.steps); {
-				shorter := &script{plans: sc.plans, steps: slices.Delete(slices.Clone(sc.steps), i, i+size), offset: sc.offset, free: sc.free}
+				shorter := &script{plans: sc.plans, steps: slices.Delete(slices.Clone(sc.steps), i, i+size),
+					offset: sc.offset, free: sc.free}
 				if shorter.differs(t, h, reference) != "" {
 					sc = shorter
 				} else {
@@ -57,11 +58,12 @@ type step struct {
 	early       time.Duration // minus this
 	takes       []store.Take
 	settlements []store.Settlement
-	at          time.Duration // OpCharge: from now; OpPause: from now, unless it has a duration; OpUnpause: see player.paused
-	notAfter    time.Duration // for takes with an ID: from now; 0: no bound
-	peek        []store.BucketCost
-	priority    int8
-	reset       []store.Key
+	// OpCharge: from now; OpPause: from now, unless it has a duration; OpUnpause: see player.paused
+	at       time.Duration
+	notAfter time.Duration // for takes with an ID: from now; 0: no bound
+	peek     []store.BucketCost
+	priority int8
+	reset    []store.Key
 }
 
 // maker generates a script.
@@ -112,7 +114,8 @@ func (m *maker) limit(name string) drawgate.Limit {
 		leaky(m.amount(), pick(m, 10*time.Second, time.Hour), m.amount()),
 		rolling(m.amount(), pick(m, 5*time.Second, time.Minute, time.Hour)),
 		joined(m.amount(), pick(m, time.Minute, 10*time.Minute), pick(m, 100, 128, 1000)),
-		calendar(m.amount(), pick(m, drawgate.Minute, drawgate.Hour, drawgate.Day, drawgate.Week), pick(m, "", "UTC", "Asia/Kolkata")),
+		calendar(m.amount(), pick(m, drawgate.Minute, drawgate.Hour, drawgate.Day, drawgate.Week),
+			pick(m, "", "UTC", "Asia/Kolkata")),
 		slots(m.amount()),
 	)
 	l.Name, l.Unit = name, pick(m, "", "", "tokens")
@@ -159,7 +162,8 @@ func (m *maker) version(p drawgate.Policy) drawgate.Policy {
 
 func (m *maker) step() step {
 	s := step{
-		wait: pick(m, 0, 0, tick, 137*time.Millisecond, time.Second-tick, 3700*time.Millisecond, 11*time.Second, time.Minute, 9*time.Minute, 25*time.Hour),
+		wait: pick(m, 0, 0, tick, 137*time.Millisecond, time.Second-tick, 3700*time.Millisecond, 11*time.Second,
+			time.Minute, 9*time.Minute, 25*time.Hour),
 	}
 	if s.retry = m.IntN(4) == 0; s.retry {
 		s.wait, s.early = 0, pick(m, 0, tick)
@@ -213,7 +217,8 @@ func (m *maker) take() store.Take {
 	t := store.Take{Priority: pick[int8](m, 0, 0, 5, 9)}
 	t.Buckets = m.buckets(set, version, t.Priority)
 	if m.IntN(2) == 0 { // an ID belongs to a set of buckets
-		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)), pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
+		t.ID, t.Hold = fmt.Sprintf("id%d-%d", set, m.IntN(3)),
+			pick(m, 200*time.Millisecond, 10*time.Second, 2*time.Minute, 3*time.Hour)
 		t.Grant = store.Grant(1 + m.IntN(2))
 		t.Lease, t.Given = m.IntN(3) == 0, m.IntN(8) == 0
 	}
@@ -233,13 +238,15 @@ func (m *maker) take() store.Take {
 func (m *maker) settlement() store.Settlement {
 	set, version := m.IntN(4), m.IntN(versions)
 	s := store.Settlement{
-		Op: pick(m, store.OpSettle, store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpRefund), ID: fmt.Sprintf("id%d-%d", set, m.IntN(3)),
+		Op:      pick(m, store.OpSettle, store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpRefund),
+		ID:      fmt.Sprintf("id%d-%d", set, m.IntN(3)),
 		Grant:   store.Grant(1 + m.IntN(2)),
 		Buckets: m.buckets(set, version, 9), Hold: pick(m, time.Second, time.Minute),
 	}
 	switch m.IntN(12) {
 	case 0:
-		s.Op, s.Reason, s.Hold = store.OpPause, pick(m, "", "the provider said 429"), pick(m, 0, tick, 3*time.Second, time.Minute)
+		s.Op, s.Reason, s.Hold = store.OpPause, pick(m, "", "the provider said 429"),
+			pick(m, 0, tick, 3*time.Second, time.Minute)
 	case 1: // of the pause that was answered last
 		s.Op, s.Hold = store.OpUnpause, 0
 	}
@@ -293,7 +300,8 @@ func (sc *script) describe(s *step) string {
 		}
 	}
 	for _, t := range s.takes {
-		fmt.Fprintf(&b, "; take %q grant %d hold %v lease %v ahead %v not after %v priority %d:", t.ID, t.Grant, t.Hold, t.Lease, t.Ahead, s.notAfter, t.Priority)
+		fmt.Fprintf(&b, "; take %q grant %d hold %v lease %v ahead %v not after %v priority %d:", t.ID, t.Grant, t.Hold,
+			t.Lease, t.Ahead, s.notAfter, t.Priority)
 		costs(t.Buckets)
 	}
 	for _, st := range s.settlements {
@@ -325,7 +333,8 @@ func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 		var all []store.BucketCost
 		for _, plan := range sc.plans {
 			for k := range 3 {
-				all = append(all, store.BucketCost{Key: store.Key{Tenant: "t", Policy: "script", Name: fmt.Sprint("key", k)}, Plan: plan})
+				all = append(all, store.BucketCost{Key: store.Key{Tenant: "t", Policy: "script",
+					Name: fmt.Sprint("key", k)}, Plan: plan})
 			}
 		}
 		lines = append(lines, p.step(&step{peek: all}))
@@ -391,7 +400,8 @@ func raised(old, later *store.Plan) bool {
 	for _, s := range store.Internal.Specs(old, false) {
 		known := false
 		for _, t := range store.Internal.Specs(later, false) {
-			known = known || s.ID == t.ID && s.Rate <= t.Rate && s.ChargeEnd == t.ChargeEnd && s.Margin == t.Margin && s.Join == t.Join
+			known = known || s.ID == t.ID && s.Rate <= t.Rate && s.ChargeEnd == t.ChargeEnd && s.Margin == t.Margin &&
+				s.Join == t.Join
 		}
 		if !known {
 			return false
@@ -452,7 +462,8 @@ func (p *player) step(s *step) string {
 			if batch[i].Op == store.OpPause {
 				p.paused = o.End
 			}
-			lines = append(lines, fmt.Sprintf("gone %v, kept %v, end %s, back %v, error %v", o.Gone, o.Kept, p.since(o.End), o.Back, o.Err))
+			lines = append(lines, fmt.Sprintf("gone %v, kept %v, end %s, back %v, error %v", o.Gone, o.Kept,
+				p.since(o.End), o.Back, o.Err))
 		}
 	case s.peek != nil:
 		out := make([]store.State, len(s.peek))
@@ -463,7 +474,8 @@ func (p *player) step(s *step) string {
 			var line strings.Builder
 			line.WriteString(p.decision(&out[i].Verdict, false))
 			for _, u := range out[i].States {
-				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt, u.Max, p.since(u.Start), p.since(u.End))
+				fmt.Fprintf(&line, " {used %d, held %d, debt %d, most %d, window %s to %s}", u.Used, u.Held, u.Debt,
+					u.Max, p.since(u.Start), p.since(u.End))
 			}
 			if pause := out[i].Pause; pause != (store.Pause{}) {
 				fmt.Fprintf(&line, " paused until %s: %q", p.since(pause.Until), pause.Reason)
@@ -489,9 +501,11 @@ func (p *player) decision(d *store.Verdict, held bool) string {
 		return d.Fail.Error()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, delay %v, retry %v, hold until %s", p.since(d.At()), d.Allowed, d.Replayed, d.Reason,
+	fmt.Fprintf(&b, "at %s: allowed %v, replayed %v, %v, delay %v, retry %v, hold until %s", p.since(d.At()), d.Allowed,
+		d.Replayed, d.Reason,
 		d.Delay(), d.RetryAfter, p.since(d.HoldEnd()))
-	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter { // a lower bound: stores may differ in how well they know it
+	// a lower bound: stores may differ in how well they know it
+	if d.EarliestRetry < 0 || d.EarliestRetry > d.RetryAfter {
 		p.Errorf("earliest %v, retry-after %v", d.EarliestRetry, d.RetryAfter)
 	}
 	if held && d.Allowed {
@@ -500,7 +514,8 @@ func (p *player) decision(d *store.Verdict, held bool) string {
 		}
 	}
 	for _, r := range results(*d) {
-		fmt.Fprintf(&b, " [%d.%d: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit, r.Remaining, r.RetryAfter, p.since(r.ResetAt))
+		fmt.Fprintf(&b, " [%d.%d: remaining %d, retry %v, reset %s]", r.Bucket, r.Limit, r.Remaining, r.RetryAfter,
+			p.since(r.ResetAt))
 	}
 	return b.String()
 }

@@ -20,15 +20,17 @@ import (
 // Options holds what a Limit can do without. The zero value is ready to use. Some fields are in
 // config.Queue as well: the section queue of a file, or the variables that are named here.
 type Options struct {
-	Wait        time.Duration // how long a task waits in its worker; 0 means 5m
-	RetryDelay  time.Duration // of a task that waited in vain, until it runs again; 0 means 60s (QUEUE_RETRY_DELAY_SECONDS)
-	MaxAttempts int           // how often it is queued again; 0 means 3 (RATE_LIMIT_RETRY_MAX_ATTEMPTS)
+	Wait time.Duration // how long a task waits in its worker; 0 means 5m
+	// of a task that waited in vain, until it runs again; 0 means 60s (QUEUE_RETRY_DELAY_SECONDS)
+	RetryDelay  time.Duration
+	MaxAttempts int // how often it is queued again; 0 means 3 (RATE_LIMIT_RETRY_MAX_ATTEMPTS)
 	// Multiplier is what the delay after each failure is multiplied by: it is 1s first, and an hour
 	// at most; 0 means 2 (RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER). How often a task that fails runs
 	// again is asynq's option MaxRetry.
 	Multiplier float64
-	Hold       time.Duration // how long units stay held if the worker dies; 0 means 30s. While it lives, holds are renewed
-	Report     func(error)   // receives errors of holds: one that was not renewed or not given back; nil ignores them
+	// how long units stay held if the worker dies; 0 means 30s. While it lives, holds are renewed
+	Hold   time.Duration
+	Report func(error) // receives errors of holds: one that was not renewed or not given back; nil ignores them
 }
 
 // Defaults of Options.
@@ -96,12 +98,14 @@ func New(client redis.UniversalClient, asks Asks, opts *Options) (*Limit, error)
 		l.opts = *opts
 	}
 	o := &l.opts
-	o.Wait, o.RetryDelay, o.MaxAttempts = cmp.Or(o.Wait, defaultWait), cmp.Or(o.RetryDelay, defaultRetryDelay), cmp.Or(o.MaxAttempts, defaultMaxAttempts)
+	o.Wait, o.RetryDelay, o.MaxAttempts = cmp.Or(o.Wait, defaultWait), cmp.Or(o.RetryDelay, defaultRetryDelay),
+		cmp.Or(o.MaxAttempts, defaultMaxAttempts)
 	o.Multiplier, o.Hold = cmp.Or(o.Multiplier, defaultMultiplier), cmp.Or(o.Hold, defaultHold)
 	if o.Report == nil {
 		o.Report = func(error) {}
 	}
-	if o.Wait < 0 || o.RetryDelay < 0 || o.MaxAttempts < 0 || !(o.Multiplier >= 1) || o.Hold < hold.Min || o.Hold > drawgate.MaxHold {
+	if o.Wait < 0 || o.RetryDelay < 0 || o.MaxAttempts < 0 || !(o.Multiplier >= 1) || o.Hold < hold.Min ||
+		o.Hold > drawgate.MaxHold {
 		return nil, fmt.Errorf("asynqlimit: options %+v are out of bounds: nothing may be negative, Multiplier must be at least 1, and Hold between %v and %v", *opts, hold.Min, drawgate.MaxHold)
 	}
 	return l, nil
@@ -153,7 +157,8 @@ func (l *Limit) take(ctx context.Context, task *asynq.Task) (*hold.Hold, error) 
 				count = l.count(ctx)
 			}
 			if count >= again.Max {
-				return nil, fmt.Errorf("%w after being queued again %d times: %w (%w)", ErrGivenUp, count, again.Err, asynq.SkipRetry)
+				return nil, fmt.Errorf("%w after being queued again %d times: %w (%w)", ErrGivenUp, count, again.Err,
+					asynq.SkipRetry)
 			}
 			count++
 			again.Count = count
@@ -200,7 +205,8 @@ func (l *Limit) try(ctx context.Context, task *asynq.Task) (*hold.Hold, error) {
 		return nil, err
 	}
 	if len(req.Buckets) == 0 || req.Buckets[0].Limiter == nil {
-		return nil, fmt.Errorf("asynqlimit: the take of task type %q names no bucket, or one without its Limiter (%w)", task.Type(), asynq.SkipRetry)
+		return nil, fmt.Errorf("asynqlimit: the take of task type %q names no bucket, or one without its Limiter (%w)",
+			task.Type(), asynq.SkipRetry)
 	}
 	req.Wait, req.Hold.For = true, l.opts.Hold
 	until, cancel := context.WithTimeoutCause(ctx, l.opts.Wait, drawgate.ErrDeadline)
@@ -208,7 +214,8 @@ func (l *Limit) try(ctx context.Context, task *asynq.Task) (*hold.Hold, error) {
 	_, res, err := req.Buckets[0].Limiter.Take(until, req)
 	switch kind := failure.Of(err); {
 	case err == nil:
-		return hold.Keep(ctx, res, hold.Options{Package: "asynqlimit", For: l.opts.Hold, Lost: ErrHoldLost, Report: l.opts.Report}), nil
+		return hold.Keep(ctx, res, hold.Options{Package: "asynqlimit", For: l.opts.Hold, Lost: ErrHoldLost,
+			Report: l.opts.Report}), nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case kind == failure.TimedOut, kind == failure.QueueFull:

@@ -106,7 +106,8 @@ func TestWaitsFiveMinutes(t *testing.T) {
 			if waited := time.Since(start).Round(time.Second); waited != c.waits || ok != c.again || ran == c.again {
 				t.Errorf("busy for %v: waited %v, ran=%v, %v", c.busy, waited, ran, err)
 			}
-			if ok && (again.Count != 1 || again.Max != 3 || l.IsFailure(err) || l.RetryDelay(7, err, nil) != time.Minute) {
+			if ok && (again.Count != 1 || again.Max != 3 || l.IsFailure(err) ||
+				l.RetryDelay(7, err, nil) != time.Minute) {
 				t.Errorf("queued again as %+v, after %v", again, l.RetryDelay(7, err, nil))
 			}
 			if err := <-done; err != nil {
@@ -173,7 +174,8 @@ func TestLostHoldEndsHandler(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})).ProcessTask(t.Context(), asynq.NewTask("x", nil))
-		if !errors.Is(err, asynqlimit.ErrHoldLost) || !errors.Is(reported, asynqlimit.ErrHoldLost) || !l.IsFailure(err) {
+		if !errors.Is(err, asynqlimit.ErrHoldLost) || !errors.Is(reported, asynqlimit.ErrHoldLost) ||
+			!l.IsFailure(err) {
 			t.Errorf("got %v, reported %v", err, reported)
 		}
 	})
@@ -185,7 +187,8 @@ func TestMistakesAreArchived(t *testing.T) {
 	lim := limiter(t, drawgate.ConcurrencyLimit("slots", 1))
 	for name, asks := range map[string]asynqlimit.Asks{
 		"too much": func(context.Context, *asynq.Task) (drawgate.Request, error) {
-			return drawgate.Request{Buckets: []drawgate.Ask{{Limiter: lim, Key: "k", Costs: []drawgate.Cost{{Unit: drawgate.UnitRequests, N: 2}}}}}, nil
+			return drawgate.Request{Buckets: []drawgate.Ask{{Limiter: lim, Key: "k",
+				Costs: []drawgate.Cost{{Unit: drawgate.UnitRequests, N: 2}}}}}, nil
 		},
 		"no bucket": func(context.Context, *asynq.Task) (drawgate.Request, error) { return drawgate.Request{}, nil },
 		"no limiter": func(context.Context, *asynq.Task) (drawgate.Request, error) {
@@ -193,11 +196,13 @@ func TestMistakesAreArchived(t *testing.T) {
 		},
 	} {
 		l := limitOf(t, connect(t, unused), asks, nil)
-		if err := l.Middleware(nil).ProcessTask(t.Context(), asynq.NewTask("x", nil)); !errors.Is(err, asynq.SkipRetry) {
+		if err := l.Middleware(nil).ProcessTask(t.Context(), asynq.NewTask("x", nil)); !errors.Is(err,
+			asynq.SkipRetry) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, o := range []asynqlimit.Options{{Wait: -1}, {Hold: time.Millisecond}, {Multiplier: 0.5}, {MaxAttempts: -1}, {RetryDelay: -1}} {
+	for _, o := range []asynqlimit.Options{{Wait: -1}, {Hold: time.Millisecond}, {Multiplier: 0.5}, {MaxAttempts: -1},
+		{RetryDelay: -1}} {
 		if _, err := asynqlimit.New(connect(t, unused), one(lim), &o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
@@ -217,7 +222,8 @@ func TestBackoff(t *testing.T) {
 		multiplier float64
 		n          int
 		want       time.Duration
-	}{{0, 0, time.Second}, {0, 1, 2 * time.Second}, {0, 2, 4 * time.Second}, {1.5, 2, 2250 * time.Millisecond}, {1, 20, time.Second}, {0, 5000, time.Hour}} {
+	}{{0, 0, time.Second}, {0, 1, 2 * time.Second}, {0, 2, 4 * time.Second}, {1.5, 2, 2250 * time.Millisecond},
+		{1, 20, time.Second}, {0, 5000, time.Hour}} {
 		l := limitOf(t, connect(t, unused), one(lim), &asynqlimit.Options{Multiplier: c.multiplier})
 		if got := l.RetryDelay(c.n, failed, nil); got != c.want {
 			t.Errorf("multiplier %v, retry %d: %v, want %v", c.multiplier, c.n, got, c.want)
@@ -258,7 +264,8 @@ func (b *bench) serve(l *asynqlimit.Limit, handler asynq.HandlerFunc) {
 // send sends a task to the queue default; its id is its type.
 func (b *bench) send(id string, opts ...asynq.Option) {
 	b.t.Helper()
-	if _, err := asynq.NewClientFromRedisClient(b.client).Enqueue(asynq.NewTask(id, nil), append(opts, asynq.TaskID(id))...); err != nil {
+	if _, err := asynq.NewClientFromRedisClient(b.client).Enqueue(asynq.NewTask(id, nil),
+		append(opts, asynq.TaskID(id))...); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -293,7 +300,8 @@ func (b *bench) run(id string) {
 // seconds.
 func next(t *testing.T, info *asynq.TaskInfo, before time.Time, delay time.Duration) {
 	t.Helper()
-	if from, to := before.Add(delay-time.Second), time.Now().Add(delay); info.NextProcessAt.Before(from) || info.NextProcessAt.After(to) {
+	if from, to := before.Add(delay-time.Second), time.Now().Add(delay); info.NextProcessAt.Before(from) ||
+		info.NextProcessAt.After(to) {
 		t.Errorf("it runs again at %v, want between %v and %v", info.NextProcessAt, from, to)
 	}
 }
@@ -372,7 +380,10 @@ func TestFailuresBackOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	lim := limiter(t, drawgate.ConcurrencyLimit("slots", 1))
-	b.serve(limitOf(t, b.client, one(lim), nil), func(context.Context, *asynq.Task) error { return errors.New("no such file") })
+	b.serve(limitOf(t, b.client, one(lim), nil), func(context.Context,
+		*asynq.Task) error {
+		return errors.New("no such file")
+	})
 	before := time.Now()
 	b.send("f", asynq.MaxRetry(3))
 	for i, delay := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
@@ -409,7 +420,8 @@ func TestLastAttemptWaitsOn(t *testing.T) {
 		asked.Add(1)
 		return one(lim)(ctx, task)
 	}
-	l := limitOf(t, b.client, asks, &asynqlimit.Options{Wait: time.Millisecond, RetryDelay: time.Millisecond, MaxAttempts: math.MaxInt32})
+	l := limitOf(t, b.client, asks, &asynqlimit.Options{Wait: time.Millisecond, RetryDelay: time.Millisecond,
+		MaxAttempts: math.MaxInt32})
 	b.serve(l, func(context.Context, *asynq.Task) error {
 		ran.Store(true)
 		return nil
@@ -483,7 +495,8 @@ func TestGuard(t *testing.T) {
 		t.Errorf("the queue is %+v, %v", q, err)
 	}
 	few := append(make([]asynq.Option, 0, 2), asynq.MaxRetry(1))
-	if _, err := asynqlimit.NewGuard(b.client, nil, 0).Enqueue(t.Context(), "mail", asynq.NewTask("x", nil), few...); err != nil || few[:2][1] != nil {
+	if _, err := asynqlimit.NewGuard(b.client, nil, 0).Enqueue(t.Context(), "mail", asynq.NewTask("x", nil),
+		few...); err != nil || few[:2][1] != nil {
 		t.Errorf("the caller's options have become %v, %v", few[:2], err)
 	}
 	b.redis.Kill9()

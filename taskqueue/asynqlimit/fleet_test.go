@@ -66,25 +66,28 @@ func work(text string) error {
 		return err
 	}
 	var granted sync.Map // from a task's id to when it got its units
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "tasks", Limits: []drawgate.Limit{o.Limit}}, &drawgate.Options{Observer: &drawgate.Observer{Taken: func(e *drawgate.Taken) {
-		if e.Err == nil && e.Decision.Allowed {
-			// A take that waits may be granted a little ahead of time.
-			granted.Store(e.Take.Labels[0].Value, e.Decision.At().Add(e.Decision.Delay()))
-		}
-	}}})
+	lim, err := drawgate.New(store, drawgate.Policy{Name: "tasks", Limits: []drawgate.Limit{o.Limit}},
+		&drawgate.Options{Observer: &drawgate.Observer{Taken: func(e *drawgate.Taken) {
+			if e.Err == nil && e.Decision.Allowed {
+				// A take that waits may be granted a little ahead of time.
+				granted.Store(e.Take.Labels[0].Value, e.Decision.At().Add(e.Decision.Delay()))
+			}
+		}}})
 	if err != nil {
 		return err
 	}
 	client := redis.NewClient(&redis.Options{Addr: o.Addr})
 	limit, err := asynqlimit.New(client, func(ctx context.Context, _ *asynq.Task) (drawgate.Request, error) {
 		id, _ := asynq.GetTaskID(ctx)
-		return drawgate.Request{Buckets: []drawgate.Ask{{Limiter: lim, Key: "k"}}, Labels: []drawgate.Label{{Name: "task", Value: id}}}, nil
+		return drawgate.Request{Buckets: []drawgate.Ask{{Limiter: lim, Key: "k"}},
+			Labels: []drawgate.Label{{Name: "task", Value: id}}}, nil
 	}, &asynqlimit.Options{Wait: o.Wait, RetryDelay: o.RetryDelay, Hold: o.Hold, MaxAttempts: o.MaxAttempts})
 	if err != nil {
 		return err
 	}
 	srv := asynq.NewServerFromRedisClient(client, asynq.Config{
-		Concurrency: o.Workers, RetryDelayFunc: limit.RetryDelay, IsFailure: limit.IsFailure, LogLevel: asynq.FatalLevel,
+		Concurrency: o.Workers, RetryDelayFunc: limit.RetryDelay, IsFailure: limit.IsFailure,
+		LogLevel:          asynq.FatalLevel,
 		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
 	})
 	return srv.Run(limit.Middleware(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -150,7 +153,8 @@ func (b *bench) entries() (all []entry) {
 // req: B5, E1
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	tasks, limit := 60, drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 10, Precision: drawgate.Exact}
+	tasks, limit := 60, drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 10,
+		Precision: drawgate.Exact}
 	long := os.Getenv("DRAWGATE_LONG") != ""
 	if long {
 		tasks, limit.Amount, limit.Window = 500, 50, 6*time.Second // a minute in a tenth of the time
@@ -160,7 +164,8 @@ func TestFleet(t *testing.T) {
 	for i := range tasks {
 		b.send(fmt.Sprint(i), asynq.MaxRetry(3))
 	}
-	o := &orders{Addr: b.redis.Addr, Limit: limit, Workers: 4, Wait: limit.Window / 4, RetryDelay: time.Second, MaxAttempts: 1000}
+	o := &orders{Addr: b.redis.Addr, Limit: limit, Workers: 4, Wait: limit.Window / 4, RetryDelay: time.Second,
+		MaxAttempts: 1000}
 	begin, twice := time.Now(), 0 // twice: the most tasks that may have run twice
 	kill := start(t, o)
 	for range 3 {
@@ -223,7 +228,8 @@ func TestKilledWorker(t *testing.T) {
 	b.send("after")
 	// asynq gives the tasks of a dead process to another a minute after it was last seen. For the
 	// test that is long ago. The next process looks for such tasks when it starts.
-	if n, err := b.client.ZAddXX(t.Context(), "asynq:{default}:lease", redis.Z{Score: 1, Member: "hang"}).Result(); err != nil {
+	if n, err := b.client.ZAddXX(t.Context(), "asynq:{default}:lease",
+		redis.Z{Score: 1, Member: "hang"}).Result(); err != nil {
 		t.Fatal(n, err)
 	}
 	start(t, o)

@@ -27,7 +27,8 @@ type Guard struct {
 // of it, with the queue's name as the key, and is refused if none is left. The client is of the
 // Redis server of asynq.
 func NewGuard(client redis.UniversalClient, limiter *drawgate.Limiter, maxDepth int) *Guard {
-	return &Guard{redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter, maxDepth: int64(max(1, cmp.Or(maxDepth, defaultMaxDepth)))}
+	return &Guard{redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter,
+		maxDepth: int64(max(1, cmp.Or(maxDepth, defaultMaxDepth)))}
 }
 
 // TooDeepError is the refusal of a task whose queue is too deep.
@@ -38,7 +39,8 @@ type TooDeepError struct {
 
 // Error implements error.
 func (e *TooDeepError) Error() string {
-	return fmt.Sprintf("asynqlimit: queue %q has %d tasks that wait, and at most %d may: send the task later", e.Queue, e.Depth, e.Max)
+	return fmt.Sprintf("asynqlimit: queue %q has %d tasks that wait, and at most %d may: send the task later", e.Queue,
+		e.Depth, e.Max)
 }
 
 // Depth returns how many tasks of a queue wait: those that are pending or will be retried. Tasks
@@ -58,7 +60,8 @@ func (g *Guard) Depth(ctx context.Context, queue string) (int64, error) {
 // id is there already, has taken its request all the same.
 //
 // Callers that send at the same time may exceed the depth by as many tasks as there are callers.
-func (g *Guard) Enqueue(ctx context.Context, queue string, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+func (g *Guard) Enqueue(ctx context.Context, queue string, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo,
+	error) {
 	depth, err := g.Depth(ctx, queue)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,8 @@ func events(tb testing.TB) (yes, no *drawgate.Taken) {
 		tb.Fatal(err)
 	}
 	for range 2 {
-		if _, _, err := l.Take(tb.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("203.0.113.9")}}); err != nil {
+		if _, _, err := l.Take(tb.Context(),
+			drawgate.Request{Buckets: []drawgate.Ask{l.Ask("203.0.113.9")}}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -24,7 +24,8 @@ func Client(ctx context.Context, region, endpoint string) (*sdk.Client, error) {
 		return nil, fmt.Errorf("cloudwatch: AWS's configuration: %w", err)
 	}
 	if c.Region == "" {
-		return nil, fmt.Errorf("%w: cloudwatch: no region is known: set telemetry.cloudwatch.region, or AWS_REGION", drawgate.ErrInvalid)
+		return nil, fmt.Errorf("%w: cloudwatch: no region is known: set telemetry.cloudwatch.region, or AWS_REGION",
+			drawgate.ErrInvalid)
 	}
 	return sdk.NewFromConfig(c, func(o *sdk.Options) {
 		o.APIOptions = append(o.APIOptions, awsbody.WithoutWriteTo)

@@ -86,7 +86,8 @@ func TestAvailableKeepsItsExtremes(t *testing.T) {
 	}
 	got := flush(t, m, w)
 	values := got[of(cloudwatch.TokensAvailable, "RPM", "p")]
-	if len(values) != 100 || slices.Min(values) != 700 || slices.Max(values) != 999 || math.Abs(got.sum(of(cloudwatch.TokensAvailable, "RPM", "p"))/100-849.5) > 1 {
+	if len(values) != 100 || slices.Min(values) != 700 || slices.Max(values) != 999 ||
+		math.Abs(got.sum(of(cloudwatch.TokensAvailable, "RPM", "p"))/100-849.5) > 1 {
 		t.Errorf("got %v", values)
 	}
 	got.want(t, of(cloudwatch.TokensAcquired, "RPM", "p"), 1, 300)

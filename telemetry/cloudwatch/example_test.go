@@ -20,7 +20,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	policy := drawgate.Policy{Name: "gemini", Limits: []drawgate.Limit{drawgate.BucketLimit("tpm", 250_000, time.Minute, 0).Of("tokens")}}
+	policy := drawgate.Policy{Name: "gemini", Limits: []drawgate.Limit{drawgate.BucketLimit("tpm", 250_000, time.Minute,
+		0).Of("tokens")}}
 	lim, err := drawgate.New(memstore.New(nil), policy, &drawgate.Options{Observer: m.Observer()})
 	if err != nil {
 		fmt.Println(err)
@@ -35,6 +36,7 @@ func Example() {
 	if err := handle(context.Background()); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println(strings.Contains(stdout.String(), `"BucketType":"TPM","Policy":"gemini","RateLimiterTokensAcquired":3750`))
+	fmt.Println(strings.Contains(stdout.String(),
+		`"BucketType":"TPM","Policy":"gemini","RateLimiterTokensAcquired":3750`))
 	// Output: true
 }

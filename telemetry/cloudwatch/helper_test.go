@@ -80,8 +80,10 @@ func parseLine(t *testing.T, line string, got read, unit unitsOf) {
 	}
 	targets := map[string]bool{"_aws": true}
 	for _, c := range meta.CloudWatchMetrics {
-		if c.Namespace == "" || len(c.Namespace) > 255 || len(c.Dimensions) == 0 || len(c.Metrics) == 0 || len(c.Metrics) > 100 {
-			t.Errorf("namespace %q, %d sets of dimensions, %d metrics in %q", c.Namespace, len(c.Dimensions), len(c.Metrics), line)
+		if c.Namespace == "" || len(c.Namespace) > 255 || len(c.Dimensions) == 0 || len(c.Metrics) == 0 ||
+			len(c.Metrics) > 100 {
+			t.Errorf("namespace %q, %d sets of dimensions, %d metrics in %q", c.Namespace, len(c.Dimensions),
+				len(c.Metrics), line)
 		}
 		for _, m := range c.Metrics {
 			if targets[m.Name] || m.Name == "" || !slices.Contains(units, m.Unit) {
@@ -118,7 +120,8 @@ func dimensionsOf(t *testing.T, root map[string]json.RawMessage, set []string) (
 		if err := json.Unmarshal(root[name], &value); err != nil {
 			t.Errorf("dimension %q: %v", name, err)
 		}
-		if strings.TrimSpace(value) == "" || len(value) > 1024 || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+		if strings.TrimSpace(value) == "" || len(value) > 1024 ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 			t.Errorf("dimension %q has the value %q", name, value)
 		}
 		text += " " + name + "=" + value

@@ -65,7 +65,8 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 // error that ends a wait may carry the last refusal.
 func decided(e *drawgate.Taken) *drawgate.Decision {
 	d := e.Decision
-	if d == nil || d.Buckets() == 0 || d.Reason == drawgate.Queued || e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) {
+	if d == nil || d.Buckets() == 0 || d.Reason == drawgate.Queued ||
+		e.Err != nil && !errors.Is(e.Err, drawgate.ErrLimited) {
 		return nil
 	}
 	return d

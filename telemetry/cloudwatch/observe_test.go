@@ -74,9 +74,12 @@ func TestUnits(t *testing.T) {
 	}
 	_, got := parse(t, w.Take())
 	want := unitsOf{
-		"RateLimiterTokensAcquired": "Count", "RateLimiterTokensAvailable": "Count", "RateLimiterAcquisitionLatency": "Milliseconds",
-		"RateLimiterAcquisitionFailures": "Count", "RateLimiterFallbackActivated": "Count", "RateLimiterStoreLatency": "Milliseconds",
-		"RateLimiterStoreRetries": "Count", "RateLimiterConditionalWriteFailures": "Count", "RateLimiterStoreThrottled": "Count",
+		"RateLimiterTokensAcquired": "Count", "RateLimiterTokensAvailable": "Count",
+		"RateLimiterAcquisitionLatency":  "Milliseconds",
+		"RateLimiterAcquisitionFailures": "Count", "RateLimiterFallbackActivated": "Count",
+		"RateLimiterStoreLatency": "Milliseconds",
+		"RateLimiterStoreRetries": "Count", "RateLimiterConditionalWriteFailures": "Count",
+		"RateLimiterStoreThrottled":   "Count",
 		"RateLimiterProviderRefusals": "Count",
 	}
 	for name, unit := range want {
@@ -107,7 +110,8 @@ func TestStoreIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := &lines{}
 	m := newMetrics(t, w)
-	for i, c := range []dynamostore.Call{{Attempts: 1}, {Attempts: 1}, {Attempts: 4, Conflicts: 3}, {Attempts: 6, Throttled: 5}} {
+	for i, c := range []dynamostore.Call{{Attempts: 1}, {Attempts: 1}, {Attempts: 4, Conflicts: 3},
+		{Attempts: 6, Throttled: 5}} {
 		m.Observer().Called(&drawgate.StoreCall{Op: "take", Took: time.Duration(i+1) * 1500 * time.Microsecond})
 		m.Store().Called(&c)
 	}
@@ -122,7 +126,8 @@ func TestStoreIsRecorded(t *testing.T) {
 	}
 }
 
-var errDown = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("connection refused"), Fault: store.FaultTransient}
+var errDown = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("connection refused"),
+	Fault: store.FaultTransient}
 
 // While the guard's breaker is open nobody asks the store, so there is no latency to report.
 //
@@ -227,7 +232,8 @@ func TestLeasesCountWhatWasGranted(t *testing.T) {
 	m := newMetrics(t, w)
 	l := limiter(t, gemini("flash"), m.Observer())
 	_, res, err := l.Take(t.Context(), drawgate.Request{
-		Buckets: []drawgate.Ask{l.Ask("a", drawgate.Tokens(500_000))}, Hold: drawgate.Hold{For: time.Minute, Lease: true},
+		Buckets: []drawgate.Ask{l.Ask("a", drawgate.Tokens(500_000))},
+		Hold:    drawgate.Hold{For: time.Minute, Lease: true},
 	})
 	if err != nil || res == nil {
 		t.Fatal(res, err)

@@ -16,7 +16,8 @@ import (
 
 // Putter is the part of CloudWatch's client that is used.
 type Putter interface {
-	PutMetricData(ctx context.Context, in *sdk.PutMetricDataInput, options ...func(*sdk.Options)) (*sdk.PutMetricDataOutput, error)
+	PutMetricData(ctx context.Context, in *sdk.PutMetricDataInput,
+		options ...func(*sdk.Options)) (*sdk.PutMetricDataOutput, error)
 }
 
 var _ Putter = (*sdk.Client)(nil)
@@ -126,7 +127,8 @@ func datum(p *point, dimensions []types.Dimension, at time.Time) types.MetricDat
 		d.Values, d.Counts = p.spread.values(maxValues)
 	case p.level != nil && p.level.n > 0:
 		d.StatisticValues = &types.StatisticSet{
-			SampleCount: aws.Float64(float64(p.level.n)), Sum: &p.level.sum, Minimum: &p.level.min, Maximum: &p.level.max,
+			SampleCount: aws.Float64(float64(p.level.n)), Sum: &p.level.sum, Minimum: &p.level.min,
+			Maximum: &p.level.max,
 		}
 	default:
 		d.Value = &p.total

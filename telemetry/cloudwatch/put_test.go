@@ -31,17 +31,20 @@ import (
 // client returns a client for moto, which knows the older protocol only.
 func client(s *awstest.Server) *sdk.Client {
 	return sdk.New(sdk.Options{
-		Region: "us-east-1", BaseEndpoint: &s.URL, Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""), DisableRequestCompression: true,
+		Region: "us-east-1", BaseEndpoint: &s.URL, Credentials: credentials.NewStaticCredentialsProvider("test", "test",
+			""), DisableRequestCompression: true,
 	}, func(o *sdk.Options) { o.Protocol = awsquery.New(schemas.GraniteServiceVersion20100801) })
 }
 
 // statistics reads a metric back.
-func statistics(t *testing.T, c *sdk.Client, metric string, unit types.StandardUnit, dimensions ...string) types.Datapoint {
+func statistics(t *testing.T, c *sdk.Client, metric string, unit types.StandardUnit,
+	dimensions ...string) types.Datapoint {
 	t.Helper()
 	in := &sdk.GetMetricStatisticsInput{
 		Namespace: aws.String("Drawgate"), MetricName: &metric, Unit: unit, Period: aws.Int32(24 * 3600),
 		StartTime: aws.Time(time.Now().Add(-12 * time.Hour)), EndTime: aws.Time(time.Now().Add(12 * time.Hour)),
-		Statistics: []types.Statistic{types.StatisticSum, types.StatisticSampleCount, types.StatisticMinimum, types.StatisticMaximum, types.StatisticAverage},
+		Statistics: []types.Statistic{types.StatisticSum, types.StatisticSampleCount, types.StatisticMinimum,
+			types.StatisticMaximum, types.StatisticAverage},
 	}
 	for i := 0; i < len(dimensions); i += 2 {
 		in.Dimensions = append(in.Dimensions, types.Dimension{Name: &dimensions[i], Value: &dimensions[i+1]})
@@ -111,7 +114,8 @@ func TestPutMetricData(t *testing.T) {
 	is("samples", "StoreRetries", d.SampleCount, 2)
 	is("maximum", "StoreRetries", d.Maximum, 5)
 	for metric, want := range map[string]float64{
-		cloudwatch.FallbackActivated: 1, cloudwatch.ConditionalWriteFailures: 3, cloudwatch.StoreThrottled: 6, cloudwatch.ProviderRefusals: 1,
+		cloudwatch.FallbackActivated: 1, cloudwatch.ConditionalWriteFailures: 3, cloudwatch.StoreThrottled: 6,
+		cloudwatch.ProviderRefusals: 1,
 	} {
 		d = statistics(t, c, metric, count)
 		is("sum", metric, d.Sum, want)
@@ -129,7 +133,8 @@ func TestPutMetricData(t *testing.T) {
 		sets[set] = true
 	}
 	for _, want := range []string{
-		cloudwatch.TokensAvailable + " BucketType=TPM Policy=pro", cloudwatch.TokensAvailable + " BucketType=TPM", cloudwatch.TokensAvailable + " BucketType=RPM",
+		cloudwatch.TokensAvailable + " BucketType=TPM Policy=pro", cloudwatch.TokensAvailable + " BucketType=TPM",
+		cloudwatch.TokensAvailable + " BucketType=RPM",
 		cloudwatch.TokensAvailable + " BucketType=RPD", cloudwatch.AcquisitionLatency, cloudwatch.StoreThrottled,
 	} {
 		if !sets[want] {
@@ -152,7 +157,8 @@ type putter struct {
 	to       *sdk.Client // where requests go otherwise
 }
 
-func (p *putter) PutMetricData(ctx context.Context, in *sdk.PutMetricDataInput, _ ...func(*sdk.Options)) (*sdk.PutMetricDataOutput, error) {
+func (p *putter) PutMetricData(ctx context.Context, in *sdk.PutMetricDataInput,
+	_ ...func(*sdk.Options)) (*sdk.PutMetricDataOutput, error) {
 	p.mu.Lock()
 	p.requests = append(p.requests, in)
 	p.mu.Unlock()
@@ -176,7 +182,8 @@ func TestRequestsAreBounded(t *testing.T) {
 			t.Parallel()
 			bodies := &sizes{}
 			c := sdk.New(sdk.Options{
-				Region: "us-east-1", HTTPClient: bodies, Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""), DisableRequestCompression: true,
+				Region: "us-east-1", HTTPClient: bodies, Credentials: credentials.NewStaticCredentialsProvider("test",
+					"test", ""), DisableRequestCompression: true,
 			}, protocol)
 			p := &putter{to: c}
 			m, err := cloudwatch.New(&cloudwatch.Options{Put: p, Interval: -1})
@@ -188,7 +195,8 @@ func TestRequestsAreBounded(t *testing.T) {
 				policy := fmt.Sprintf("p%d", i) + strings.Repeat("&", 123)
 				d, asked := take(t, limiter(t, gemini(policy), nil), "a", 1), takeOf(t, policy)
 				for k := range 2 + i%150 { // latencies of many sizes
-					m.Observer().Taken(&drawgate.Taken{Take: asked, Decision: &d, Took: time.Microsecond << (k % 27) * time.Duration(8+k/27) / 8})
+					m.Observer().Taken(&drawgate.Taken{Take: asked, Decision: &d,
+						Took: time.Microsecond << (k % 27) * time.Duration(8+k/27) / 8})
 					want++
 				}
 			}
@@ -239,7 +247,8 @@ func (s *sizes) Do(r *http.Request) (*http.Response, error) {
 		header.Set("Smithy-Protocol", "rpc-v2-cbor")
 		body = "\xa0" // an empty map
 	}
-	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)),
+		Request: r}, nil
 }
 
 // takeOf returns a take that a decision of the policy [gemini] can be about.
@@ -257,7 +266,8 @@ func takeOf(t *testing.T, policy string) *store.Take {
 func TestRefusedRequest(t *testing.T) {
 	t.Parallel()
 	p := &putter{answer: func(context.Context) error {
-		return fmt.Errorf("operation error: %w", &smithy.GenericAPIError{Code: "AccessDenied", Message: "the canonical string is SECRET"})
+		return fmt.Errorf("operation error: %w", &smithy.GenericAPIError{Code: "AccessDenied",
+			Message: "the canonical string is SECRET"})
 	}}
 	m, err := cloudwatch.New(&cloudwatch.Options{Put: p, Interval: -1})
 	if err != nil {
@@ -265,7 +275,8 @@ func TestRefusedRequest(t *testing.T) {
 	}
 	m.Observer().Called(&drawgate.StoreCall{Took: 1})
 	err = m.Flush(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "AccessDenied") || strings.Contains(err.Error(), "SECRET") || m.Dropped() != 1 {
+	if err == nil || !strings.Contains(err.Error(), "AccessDenied") || strings.Contains(err.Error(), "SECRET") ||
+		m.Dropped() != 1 {
 		t.Errorf("got %v and %d points dropped", err, m.Dropped())
 	}
 	_ = m.Close(t.Context())
@@ -294,7 +305,8 @@ func TestFlushWaitsForEarlierReports(t *testing.T) {
 			}{{4 * time.Second, refusal != nil}, {0, false}} {
 				err := m.Flush(t.Context())
 				if took := time.Since(start); took != wants.took || (err != nil) != wants.failed {
-					t.Errorf("flush %d took %v and returned %v, want %v and failed %v", i, took, err, wants.took, wants.failed)
+					t.Errorf("flush %d took %v and returned %v, want %v and failed %v", i, took, err, wants.took,
+						wants.failed)
 				}
 				start = time.Now()
 			}

@@ -16,7 +16,8 @@ func TestSpread(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.OneOf(
-			rapid.Float64Range(0, 1e6), rapid.Float64Range(0, 0.01), rapid.Map(rapid.IntRange(0, 15), func(i int) float64 { return float64(i) }),
+			rapid.Float64Range(0, 1e6), rapid.Float64Range(0, 0.01),
+			rapid.Map(rapid.IntRange(0, 15), func(i int) float64 { return float64(i) }),
 		), 1, 400).Draw(t, "values")
 		var s, part spread
 		for i, v := range list {
@@ -37,8 +38,10 @@ func TestSpread(t *testing.T) {
 		for _, v := range list {
 			want += v
 		}
-		if len(values) > most || !slices.IsSorted(values) || n != float64(len(list)) || math.Abs(sum-want) > 1e-9*(1+want) {
-			t.Fatalf("%d values of at most %d, %v in all with the sum %v, want %d with %v", len(values), most, n, sum, len(list), want)
+		if len(values) > most || !slices.IsSorted(values) || n != float64(len(list)) ||
+			math.Abs(sum-want) > 1e-9*(1+want) {
+			t.Fatalf("%d values of at most %d, %v in all with the sum %v, want %d with %v", len(values), most, n, sum,
+				len(list), want)
 		}
 		got := s.samples(1000)
 		for i, v := range list {
@@ -108,7 +111,8 @@ func TestLevel(t *testing.T) {
 		}
 		l.merge(&part)
 		got := l.samples(100)
-		if slices.Min(got) != slices.Min(list) || slices.Max(got) != slices.Max(list) || len(got) != min(100, len(list)) {
+		if slices.Min(got) != slices.Min(list) || slices.Max(got) != slices.Max(list) ||
+			len(got) != min(100, len(list)) {
 			t.Fatalf("got %v of %v", got, list)
 		}
 		all := 0.0

@@ -173,7 +173,8 @@ func (t *tally) groups() (list []group) {
 	}
 	if t.retries.n > 0 { // it is DynamoDB
 		process = append(process, point{metric: StoreRetries, spread: &t.retries},
-			point{metric: ConditionalWriteFailures, total: float64(t.conflicts)}, point{metric: StoreThrottled, total: float64(t.throttled)})
+			point{metric: ConditionalWriteFailures, total: float64(t.conflicts)},
+			point{metric: StoreThrottled, total: float64(t.throttled)})
 	}
 	if t.refusals > 0 {
 		process = append(process, point{metric: ProviderRefusals, total: float64(t.refusals)})
@@ -199,7 +200,8 @@ func (p *policyTally) group(list []group, bucketType, policy string, l *limitTal
 		return list
 	}
 	g := group{bucketType: dimensionValue(bucketType), policy: dimensionValue(policy)}
-	g.points = append(g.points, point{metric: TokensAcquired, total: l.acquired.sum, level: &l.acquired}, point{metric: AcquisitionFailures, total: float64(l.refused)})
+	g.points = append(g.points, point{metric: TokensAcquired, total: l.acquired.sum, level: &l.acquired},
+		point{metric: AcquisitionFailures, total: float64(l.refused)})
 	if l.available.n > 0 {
 		g.points = append(g.points, point{metric: TokensAvailable, level: &l.available})
 	}

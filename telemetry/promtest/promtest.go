@@ -56,7 +56,8 @@ func Start(tb testing.TB, target string, opts *Options) *Server {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	args := append([]string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0"}, opts.Args...)
+	args := append([]string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"),
+		"--web.listen-address=127.0.0.1:0"}, opts.Args...)
 	cmd := exec.CommandContext(tb.Context(), "prometheus", args...) //nolint:gosec // the arguments are the test's
 	cmd.SysProcAttr = dieWithParent()
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, patience
@@ -107,7 +108,8 @@ type Sample struct {
 
 // Query evaluates an expression now.
 func (s *Server) Query(expr string) ([]Sample, error) {
-	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.URL+"/api/v1/query?query="+url.QueryEscape(expr), http.NoBody)
+	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet,
+		s.URL+"/api/v1/query?query="+url.QueryEscape(expr), http.NoBody)
 	if err != nil {
 		return nil, err
 	}

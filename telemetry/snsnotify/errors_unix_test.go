@@ -40,7 +40,8 @@ func TestStoppedSNSBlocksNobody(t *testing.T) {
 	for _, id := range []string{"1", "2", "3", "4"} {
 		n.Notify(&api.Incident{ID: id}) // a call that blocked here would never end
 	}
-	if r.of(snsnotify.Dropped) != 2 || !strings.Contains(log.String(), "too many are waiting") || !strings.Contains(log.String(), "SNS has not answered in time") {
+	if r.of(snsnotify.Dropped) != 2 || !strings.Contains(log.String(), "too many are waiting") ||
+		!strings.Contains(log.String(), "SNS has not answered in time") {
 		t.Errorf("%d were dropped; log: %s", r.of(snsnotify.Dropped), log)
 	}
 	other := p.open(&snsnotify.Options{CloseTimeout: -1})
@@ -81,7 +82,9 @@ func TestErrorsOfSNSSayWhatToDo(t *testing.T) {
 
 	moto(t, m, "/moto-api/reset-auth", "0") // from here on moto checks permissions
 	err = notifier(t, client(m.URL, id, secret), wrong, once).Send(t.Context(), in)
-	wantError(t, err, "snsnotify: SNS answered 403 ", ": the role of this process may not publish: allow it sns:Publish on the topic") // moto's form of the code is not AWS's
+	// moto's form of the code is not AWS's
+	wantError(t, err, "snsnotify: SNS answered 403 ",
+		": the role of this process may not publish: allow it sns:Publish on the topic")
 	if strings.Contains(err.Error(), secret) {
 		t.Errorf("the error has the secret: %v", err)
 	}
@@ -116,7 +119,8 @@ func moto(t *testing.T, m *awstest.Server, path, body string) string {
 	}
 	if form != "" {
 		r.Header.Set("Content-Type", form)
-		r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=00")
+		r.Header.Set("Authorization",
+			"AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=00")
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -147,15 +151,22 @@ func TestAnswersOfAWS(t *testing.T) {
 		answer answer
 		want   string
 	}{
-		{answer{http.StatusForbidden, "AuthorizationError", who}, "403 AuthorizationError: the role of this process may not publish: allow it sns:Publish on the topic (" + who + ")"},
-		{answer{http.StatusBadRequest, "InvalidParameter", "Invalid parameter: TopicArn"}, "400 InvalidParameter: SNS does not accept the request: check the topic's ARN and the region (Invalid parameter: TopicArn)"},
-		{answer{http.StatusBadRequest, "KMSAccessDenied", ""}, "400 KMSAccessDenied: the topic is encrypted: allow the role of this process kms:GenerateDataKey and kms:Decrypt on the topic's key"},
-		{answer{http.StatusForbidden, "InvalidClientTokenId", ""}, "403 InvalidClientTokenId: AWS does not accept the credentials: check where they come from (role, profile or environment variables)"},
-		{answer{http.StatusForbidden, "ExpiredToken", ""}, "403 ExpiredToken: the credentials have expired, or this machine's clock is wrong"},
+		{answer{http.StatusForbidden, "AuthorizationError", who},
+			"403 AuthorizationError: the role of this process may not publish: allow it sns:Publish on the topic (" +
+				who + ")"},
+		{answer{http.StatusBadRequest, "InvalidParameter", "Invalid parameter: TopicArn"},
+			"400 InvalidParameter: SNS does not accept the request: check the topic's ARN and the region (Invalid parameter: TopicArn)"},
+		{answer{http.StatusBadRequest, "KMSAccessDenied", ""},
+			"400 KMSAccessDenied: the topic is encrypted: allow the role of this process kms:GenerateDataKey and kms:Decrypt on the topic's key"},
+		{answer{http.StatusForbidden, "InvalidClientTokenId", ""},
+			"403 InvalidClientTokenId: AWS does not accept the credentials: check where they come from (role, profile or environment variables)"},
+		{answer{http.StatusForbidden, "ExpiredToken", ""},
+			"403 ExpiredToken: the credentials have expired, or this machine's clock is wrong"},
 		{answer{http.StatusTeapot, "Other", "may quote anything"}, "418 Other"},
 	} {
 		s := &script{answers: []answer{c.answer}}
-		err := notifier(t, s.client(), testARN, &snsnotify.Options{Attempts: 1}).Send(t.Context(), &api.Incident{ID: "ID"})
+		err := notifier(t, s.client(), testARN, &snsnotify.Options{Attempts: 1}).Send(t.Context(),
+			&api.Incident{ID: "ID"})
 		if err == nil || err.Error() != "snsnotify: SNS answered "+c.want {
 			t.Errorf("%s: got %v, want %s", c.answer.code, err, c.want)
 		}
@@ -166,7 +177,8 @@ func TestAnswersOfAWS(t *testing.T) {
 func TestErrorsHideSecrets(t *testing.T) {
 	t.Parallel()
 	const token = "FwoGZXIvYXdzEBYaDHNlY3JldA"
-	quoting := answer{http.StatusForbidden, "SignatureDoesNotMatch", "The Canonical String for this request should have been 'POST x-amz-security-token:" + token + "'"}
+	quoting := answer{http.StatusForbidden, "SignatureDoesNotMatch",
+		"The Canonical String for this request should have been 'POST x-amz-security-token:" + token + "'"}
 	send := func(c *sns.Client) error {
 		return notifier(t, c, testARN, &snsnotify.Options{Attempts: 1}).Send(t.Context(), &api.Incident{ID: "ID"})
 	}
@@ -187,7 +199,8 @@ func TestErrorsHideSecrets(t *testing.T) {
 		t.Errorf("the error has the token: %v", err)
 	}
 	var api interface{ ErrorCode() string }
-	if err := send((&script{answers: []answer{quoting}}).client()); !errors.As(err, &api) || api.ErrorCode() != "SignatureDoesNotMatch" {
+	if err := send((&script{answers: []answer{quoting}}).client()); !errors.As(err, &api) ||
+		api.ErrorCode() != "SignatureDoesNotMatch" {
 		t.Errorf("the error of AWS is not in %v", err)
 	}
 }

@@ -26,7 +26,8 @@ func input(topic string, in *api.Incident) (*sns.PublishInput, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &sns.PublishInput{TopicArn: &topic, Subject: aws.String(subject(in)), Message: &body, MessageAttributes: map[string]types.MessageAttributeValue{}}
+	p := &sns.PublishInput{TopicArn: &topic, Subject: aws.String(subject(in)), Message: &body,
+		MessageAttributes: map[string]types.MessageAttributeValue{}}
 	put := func(name, value string) {
 		if value = ascii(value, maxAttribute); value != "" {
 			p.MessageAttributes[name] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &value}
@@ -91,12 +92,16 @@ func document(in *api.Incident) (body string, shortened bool, err error) {
 // essence returns the fields of an incident that have a bound, with their texts cut off.
 func essence(in *api.Incident) api.Incident {
 	e := api.Incident{
-		ID: cut(in.ID), At: in.At, Instance: cut(in.Instance), Severity: cut(in.Severity), Upstream: cut(in.Upstream), Model: cut(in.Model),
-		Meaning: cut(in.Meaning), Summary: cut(in.Summary), Count: in.Count, Last: in.Last, Until: in.Until, NotPaused: in.NotPaused,
-		Status: in.Status, Reason: cut(in.Reason), Fallback: in.Fallback, Concurrent: in.Concurrent,
+		ID: cut(in.ID), At: in.At, Instance: cut(in.Instance), Severity: cut(in.Severity), Upstream: cut(in.Upstream),
+		Model:   cut(in.Model),
+		Meaning: cut(in.Meaning), Summary: cut(in.Summary), Count: in.Count, Last: in.Last, Until: in.Until,
+		NotPaused: in.NotPaused,
+		Status:    in.Status, Reason: cut(in.Reason), Fallback: in.Fallback, Concurrent: in.Concurrent,
 		Call: api.IncidentTake{
-			Granted: in.Call.Granted, Sent: in.Call.Sent, Answered: in.Call.Answered, Model: cut(in.Call.Model), Priority: in.Call.Priority,
-			QueuedMS: in.Call.QueuedMS, Limit: cut(in.Call.Limit), Remaining: in.Call.Remaining, Outcome: cut(in.Call.Outcome),
+			Granted: in.Call.Granted, Sent: in.Call.Sent, Answered: in.Call.Answered, Model: cut(in.Call.Model),
+			Priority: in.Call.Priority,
+			QueuedMS: in.Call.QueuedMS, Limit: cut(in.Call.Limit), Remaining: in.Call.Remaining,
+			Outcome: cut(in.Call.Outcome),
 		},
 	}
 	for _, d := range in.Diagnosis[:min(len(in.Diagnosis), 3)] {

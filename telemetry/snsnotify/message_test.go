@@ -18,11 +18,14 @@ import (
 // stay, and of the calls the newest.
 func TestEveryIncidentFits(t *testing.T) {
 	t.Parallel()
-	text := rapid.OneOf(rapid.String(), rapid.StringN(0, 5, -1), rapid.Map(rapid.SampledFrom([]int{50, 200, 1000, 1000, 100_000}), func(n int) string { return strings.Repeat("ü", n) }))
+	text := rapid.OneOf(rapid.String(), rapid.StringN(0, 5, -1),
+		rapid.Map(rapid.SampledFrom([]int{50, 200, 1000, 1000, 100_000}),
+			func(n int) string { return strings.Repeat("ü", n) }))
 	takes := rapid.SampledFrom([]int{0, 1, 3, 50, 50, 1500})
 	rapid.Check(t, func(t *rapid.T) {
 		in := api.Incident{
-			ID: "20260701T120000000Z-k3f7q2xa", At: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Severity: text.Draw(t, "severity"), Upstream: text.Draw(t, "upstream"),
+			ID: "20260701T120000000Z-k3f7q2xa", At: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
+			Severity: text.Draw(t, "severity"), Upstream: text.Draw(t, "upstream"),
 			Model: text.Draw(t, "model"), Meaning: "minute", Summary: text.Draw(t, "summary"), Count: 3, Concurrent: 14,
 			Limits: make([]api.Limit, takes.Draw(t, "limits")), Takes: make([]api.IncidentTake, takes.Draw(t, "takes")),
 		}
@@ -47,7 +50,8 @@ func TestEveryIncidentFits(t *testing.T) {
 		if len(got.Takes) > 0 && got.Takes[len(got.Takes)-1].Model != "newest" {
 			t.Fatalf("the newest call was left out of %d", len(in.Takes))
 		}
-		whole := len(got.Takes) == len(in.Takes) && len(got.Limits) == len(in.Limits) && len(got.Diagnosis) == len(in.Diagnosis)
+		whole := len(got.Takes) == len(in.Takes) && len(got.Limits) == len(in.Limits) &&
+			len(got.Diagnosis) == len(in.Diagnosis)
 		if _, shortened := p.MessageAttributes["shortened"]; !whole && !shortened {
 			t.Fatal("it was shortened, but does not say so")
 		}
@@ -80,7 +84,8 @@ func TestSubject(t *testing.T) {
 		"openai refused a call of gpt-4.1 for missing credit":                                                      "Drawgate: openai refused a call of gpt-4.1 for missing credit",
 		"a\nb\u00fc": "Drawgate: a?b?",
 		"":           "Drawgate: incident ID",
-		"a call of " + strings.Repeat("m", 200) + " was refused": "Drawgate: a call of " + strings.Repeat("m", 76) + "...",
+		"a call of " + strings.Repeat("m", 200) + " was refused": "Drawgate: a call of " + strings.Repeat("m", 76) +
+			"...",
 	} {
 		p, err := snsnotify.Input("arn", &api.Incident{ID: "ID", Summary: summary})
 		if err != nil || *p.Subject != want {
@@ -104,7 +109,8 @@ func TestHistoryIsShortenedFirst(t *testing.T) {
 	if err := json.Unmarshal([]byte(*p.Message), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Takes) != 2000 || got.Now == nil || len(got.Limits) != 1 || *p.MessageAttributes["shortened"].StringValue != "true" {
+	if len(got.Takes) != 2000 || got.Now == nil || len(got.Limits) != 1 ||
+		*p.MessageAttributes["shortened"].StringValue != "true" {
 		t.Errorf("%d calls, now %v, limits %v, attributes %v", len(got.Takes), got.Now, got.Limits, p.MessageAttributes)
 	}
 }

@@ -106,7 +106,8 @@ func (n *Notifier) Notify(in *api.Incident) {
 	}
 	n.opts.Ended(Dropped)
 	if skipped, ok := n.full.Pass(time.Now(), warnEvery, 1); ok {
-		n.opts.Logger.Error("an incident was not sent to SNS: too many are waiting, or the process ends", "incident", in.ID, "topic", n.topic, "not_logged", skipped)
+		n.opts.Logger.Error("an incident was not sent to SNS: too many are waiting, or the process ends", "incident",
+			in.ID, "topic", n.topic, "not_logged", skipped)
 	}
 }
 

@@ -60,10 +60,12 @@ func TestIncidentReachesSubscribers(t *testing.T) {
 	if len(in.Limits) != 1 || in.Limits[0].Name != "rpm" || in.Limits[0].Remaining != 7 || in.Limits[0].Most != 10 {
 		t.Errorf("the limits were %+v", in.Limits)
 	}
-	if in.Concurrent != 1 || len(in.Takes) != 3 || in.Takes[0].Outcome != "succeeded" || in.Takes[2].Outcome != "refused" || in.Minute == nil || in.Minute.Calls != 3 {
+	if in.Concurrent != 1 || len(in.Takes) != 3 || in.Takes[0].Outcome != "succeeded" ||
+		in.Takes[2].Outcome != "refused" || in.Minute == nil || in.Minute.Calls != 3 {
 		t.Errorf("%d under way, calls %+v, sum %+v", in.Concurrent, in.Takes, in.Minute)
 	}
-	if want := "Drawgate: openai refused a call of gpt-4o for its limit per minute (requests)"; m.Subject != want || m.TopicArn != p.arn {
+	if want := "Drawgate: openai refused a call of gpt-4o for its limit per minute (requests)"; m.Subject != want ||
+		m.TopicArn != p.arn {
 		t.Errorf("the subject is %q, want %q; the topic is %s", m.Subject, want, m.TopicArn)
 	}
 	if in.Severity != api.SeverityError || in.Instance != "node-1" || len(in.Diagnosis) == 0 {
@@ -77,19 +79,22 @@ func refusedCall(t *testing.T, o *outbound.Observer) {
 	t.Helper()
 	store := memstore.New(nil)
 	t.Cleanup(func() { _ = store.Close() })
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "gpt-4o", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Hour)}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{Name: "gpt-4o",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Hour)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	provider, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling, Period: time.Minute}},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
+			Period: time.Minute}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls := outbound.New(outbound.PerModel("project-1", lim), &outbound.Options{Upstream: "openai", Observer: o})
-	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.OpenAI(), &outbound.TransportOptions{Base: provider.Transport()})}
+	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.OpenAI(),
+		&outbound.TransportOptions{Base: provider.Transport()})}
 	for i := range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.openai.com/v1/chat/completions",
 			strings.NewReader(`{"model":"gpt-4o","messages":[{"role":"user","content":"Hello!"}]}`))
@@ -115,7 +120,8 @@ func refusedCall(t *testing.T, o *outbound.Observer) {
 func TestSubscriptionsChooseByAttributes(t *testing.T) {
 	t.Parallel()
 	p := newTopic(t)
-	all, errors, money, n := p.subscribe(""), p.subscribe(`{"severity": ["error"]}`), p.subscribe(`{"meaning": ["credit"], "upstream": ["openai"]}`), p.open(nil)
+	all, errors, money, n := p.subscribe(""), p.subscribe(`{"severity": ["error"]}`),
+		p.subscribe(`{"meaning": ["credit"], "upstream": ["openai"]}`), p.open(nil)
 	for _, in := range []*api.Incident{
 		{ID: "1", Severity: api.SeverityError, Upstream: "openai", Meaning: "minute"},
 		{ID: "2", Severity: api.SeverityWarning, Upstream: "openai", Meaning: "credit"},
@@ -191,10 +197,12 @@ func (s *script) Do(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	case a.status != http.StatusOK:
-		body = `<ErrorResponse xmlns="http://sns.amazonaws.com/doc/2010-03-31/"><Error><Type>Sender</Type><Code>` + a.code + `</Code><Message>` + a.text +
+		body = `<ErrorResponse xmlns="http://sns.amazonaws.com/doc/2010-03-31/"><Error><Type>Sender</Type><Code>` +
+			a.code + `</Code><Message>` + a.text +
 			`</Message></Error><RequestId>1</RequestId></ErrorResponse>`
 	}
-	return &http.Response{StatusCode: a.status, Header: http.Header{"Content-Type": {"text/xml"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: a.status, Header: http.Header{"Content-Type": {"text/xml"}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
 const testARN = "arn:aws:sns:eu-central-1:123456789012:drawgate"
@@ -217,21 +225,26 @@ func TestRetries(t *testing.T) {
 		last    snsnotify.Result
 		logged  string
 	}{
-		"passing":  {[]answer{throttled, down, {}, expired}, 5, snsnotify.Delivered, "it is sent again"},
-		"for good": {[]answer{down, gone, down}, 2, snsnotify.Rejected, "the topic does not exist: check its name, account and region"},
-		"no end":   {[]answer{down, down, down, down, {}, {}, {}, {}, down}, 8, snsnotify.GaveUp, "SNS has not answered in time"},
+		"passing": {[]answer{throttled, down, {}, expired}, 5, snsnotify.Delivered, "it is sent again"},
+		"for good": {[]answer{down, gone, down}, 2, snsnotify.Rejected,
+			"the topic does not exist: check its name, account and region"},
+		"no end": {[]answer{down, down, down, down, {}, {}, {}, {}, down}, 8, snsnotify.GaveUp,
+			"SNS has not answered in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, r, log := &script{answers: c.answers}, newResults(), &syncbuffer.Buffer{}
-				n := notifier(t, s.client(), testARN, &snsnotify.Options{Ended: r.add, Logger: slog.New(slog.NewTextHandler(log, nil))})
+				n := notifier(t, s.client(), testARN, &snsnotify.Options{Ended: r.add,
+					Logger: slog.New(slog.NewTextHandler(log, nil))})
 				n.Notify(&api.Incident{ID: "the-id"})
 				err := n.Flush(t.Context())
-				if (err == nil) != (c.last == snsnotify.Delivered) || len(s.calls) != c.calls || r.of(c.last) != 1 || r.of(snsnotify.Retried) != c.calls-1 {
+				if (err == nil) != (c.last == snsnotify.Delivered) || len(s.calls) != c.calls || r.of(c.last) != 1 ||
+					r.of(snsnotify.Retried) != c.calls-1 {
 					t.Errorf("%d calls, %v, %v", len(s.calls), err, r.all)
 				}
-				if text := log.String(); !strings.Contains(text, c.logged) || !strings.Contains(text, "the-id") || !strings.Contains(text, testARN) {
+				if text := log.String(); !strings.Contains(text, c.logged) || !strings.Contains(text, "the-id") ||
+					!strings.Contains(text, testARN) {
 					t.Errorf("the log has no %q: %s", c.logged, text)
 				}
 				for i := range s.calls[1:] {
@@ -250,7 +263,8 @@ func TestFlush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, r, log := &script{answers: []answer{{}, {}}}, newResults(), &syncbuffer.Buffer{}
-		n := notifier(t, s.client(), testARN, &snsnotify.Options{Queue: 2, Ended: r.add, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		n := notifier(t, s.client(), testARN, &snsnotify.Options{Queue: 2, Ended: r.add,
+			Logger: slog.New(slog.NewTextHandler(log, nil))})
 		if err := n.Flush(t.Context()); err != nil {
 			t.Errorf("nothing to wait for: %v", err)
 		}
@@ -297,7 +311,8 @@ func TestCloseGivesUp(t *testing.T) {
 		}
 		start := time.Now()
 		err := n.Close()
-		if err == nil || err.Error() != "snsnotify: incidents that were not sent: 3; see the log" || time.Since(start) != 5*time.Second || r.of(snsnotify.Dropped) != 3 {
+		if err == nil || err.Error() != "snsnotify: incidents that were not sent: 3; see the log" ||
+			time.Since(start) != 5*time.Second || r.of(snsnotify.Dropped) != 3 {
 			t.Errorf("got %v after %v, %v", err, time.Since(start), r.all)
 		}
 	})
@@ -313,7 +328,8 @@ func TestCloseSaysWhatWasRefused(t *testing.T) {
 		for range 3 { // the first is tried again, so all are sent while Close waits
 			n.Notify(&api.Incident{})
 		}
-		if err := n.Close(); err == nil || err.Error() != "snsnotify: incidents that were not sent: 3; see the log" || r.of(snsnotify.Rejected) != 3 {
+		if err := n.Close(); err == nil || err.Error() != "snsnotify: incidents that were not sent: 3; see the log" ||
+			r.of(snsnotify.Rejected) != 3 {
 			t.Errorf("got %v, %v", err, r.all)
 		}
 	})
@@ -327,13 +343,15 @@ func TestOpenTrustsTheEnvironmentsAuthority(t *testing.T) {
 	}))
 	defer s.Close()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("AWS_CA_BUNDLE", path)
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
-	n, err := snsnotify.Open(t.Context(), snsnotify.Topic{ARN: testARN, Endpoint: s.URL}, &snsnotify.Options{CloseTimeout: patience})
+	n, err := snsnotify.Open(t.Context(), snsnotify.Topic{ARN: testARN, Endpoint: s.URL},
+		&snsnotify.Options{CloseTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,8 +365,10 @@ func TestOpenTrustsTheEnvironmentsAuthority(t *testing.T) {
 func TestTopicIsAnARN(t *testing.T) {
 	t.Parallel()
 	for arn, want := range map[string]string{
-		testARN: "eu-central-1", "arn:aws-cn:sns:cn-north-1:123456789012:a_b-c": "cn-north-1", "arn:aws-us-gov:sns:us-gov-west-1:123456789012:a": "us-gov-west-1",
-		"": "", "drawgate": "", "arn:aws:sqs:eu-central-1:123456789012:drawgate": "", testARN + ".fifo": "", testARN + "\n": "", "arn:aws:sns:eu-central-1:1234:drawgate": "",
+		testARN: "eu-central-1", "arn:aws-cn:sns:cn-north-1:123456789012:a_b-c": "cn-north-1",
+		"arn:aws-us-gov:sns:us-gov-west-1:123456789012:a": "us-gov-west-1",
+		"": "", "drawgate": "", "arn:aws:sqs:eu-central-1:123456789012:drawgate": "", testARN + ".fifo": "",
+		testARN + "\n": "", "arn:aws:sns:eu-central-1:1234:drawgate": "",
 	} {
 		got, ok := snsnotify.RegionOf(arn)
 		if got != want || ok != (want != "") {

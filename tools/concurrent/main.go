@@ -60,7 +60,8 @@ type pkg struct {
 }
 
 func packages(dir string, patterns []string) ([]pkg, error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles"},
+		patterns...)...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -94,7 +95,8 @@ func (p pkg) startsGoroutines() (bool, error) {
 }
 
 // servers are packages whose callers are called by goroutines of the package's.
-var servers = []string{"net/http/httptest", "google.golang.org/grpc/test/bufconn", "github.com/rogpeppe/go-internal/testscript"}
+var servers = []string{"net/http/httptest", "google.golang.org/grpc/test/bufconn",
+	"github.com/rogpeppe/go-internal/testscript"}
 
 // starters are functions and methods that call another one in a goroutine of its own.
 var starters = []string{"Go", "AfterFunc", "RunParallel", "Serve", "ServeHTTP", "ListenAndServe"}

@@ -155,7 +155,8 @@ func (l *log) later() []byte {
 	}
 	slices.Sort(tests)
 	slices.Sort(packages)
-	return fmt.Appendf(nil, "-run ^(%s)$ %s\n", strings.Join(slices.Compact(tests), "|"), strings.Join(slices.Compact(packages), " "))
+	return fmt.Appendf(nil, "-run ^(%s)$ %s\n", strings.Join(slices.Compact(tests), "|"),
+		strings.Join(slices.Compact(packages), " "))
 }
 
 // verdict prints the failures, the skipped tests that may not be, and the counts, and reports

@@ -126,7 +126,8 @@ func checkIdentifiers(name string, text []byte) (found []string) {
 	dir := strings.TrimSuffix(path.Dir(name), "/")
 	for _, id := range declared(f) {
 		if to, ok := replacement(dir, id.Name); ok {
-			found = append(found, fmt.Sprintf("%s: the name %s was retired; use %s", files.Position(id.Pos()), id.Name, to))
+			found = append(found, fmt.Sprintf("%s: the name %s was retired; use %s", files.Position(id.Pos()), id.Name,
+				to))
 		}
 	}
 	return found
@@ -196,11 +197,13 @@ func checkColumns(name string, text []byte) (found []string) {
 		if strings.HasPrefix(comment, " Output:") || strings.HasPrefix(comment, " Unordered output:") {
 			output = true
 		}
-		free := output || strings.HasPrefix(comment, "\t") || comment != "" && comment[0] != ' ' || !strings.Contains(strings.TrimSpace(comment), " ") ||
+		free := output || strings.HasPrefix(comment, "\t") || comment != "" && comment[0] != ' ' ||
+			!strings.Contains(strings.TrimSpace(comment), " ") ||
 			strings.Contains(comment, "://")
 		width := utf8.RuneCount(line) + (tabWidth-1)*bytes.Count(line[:indent], []byte{'\t'})
 		if width > maxColumns && !free {
-			found = append(found, fmt.Sprintf("%s:%d: a comment of %d columns, more than %d", name, i+1, width, maxColumns))
+			found = append(found, fmt.Sprintf("%s:%d: a comment of %d columns, more than %d", name, i+1, width,
+				maxColumns))
 		}
 	}
 	return found
@@ -211,7 +214,8 @@ func checkSubjects(lines []string) (found []string) {
 	for _, l := range lines {
 		hash, subject, _ := strings.Cut(l, " ")
 		if n := utf8.RuneCountInString(subject); n > maxSubject {
-			found = append(found, fmt.Sprintf("commit %s: a subject of %d characters, more than %d: %s", hash, n, maxSubject, subject))
+			found = append(found, fmt.Sprintf("commit %s: a subject of %d characters, more than %d: %s", hash, n,
+				maxSubject, subject))
 		}
 	}
 	return found

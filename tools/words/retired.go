@@ -27,7 +27,8 @@ var retired = map[string]map[string]string{
 		"carry": "Apply", "rouse": "WakeAll", "soonest": "EarliestRetry", "strange": "MustPersist",
 	},
 	"internal/cells": {
-		"full": "lockedRecord", "home": "owner", "isFull": "isRecord or hasRoom", "lean": "gcra", "leanOf": "gcraOf", "word": "tat",
+		"full": "lockedRecord", "home": "owner", "isFull": "isRecord or hasRoom", "lean": "gcra", "leanOf": "gcraOf",
+		"word": "tat",
 	},
 	"internal/ledger": ledgerNames,
 	"rls": {
@@ -44,7 +45,8 @@ var retired = map[string]map[string]string{
 
 // ledgerNames were the guard's.
 var ledgerNames = map[string]string{
-	"bill": "charge", "book": "ledger", "due": "pending", "former": "assumePriorUse", "page": "entry", "terms": "FallbackPlan", "wide": "unbounded",
+	"bill": "charge", "book": "ledger", "due": "pending", "former": "assumePriorUse", "page": "entry",
+	"terms": "FallbackPlan", "wide": "unbounded",
 }
 
 // retiredFiles lists the file names that no file may have, by folder.

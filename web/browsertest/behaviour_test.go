@@ -77,7 +77,8 @@ func TestKeyboard(t *testing.T) {
 	focus("Skip to the buckets")
 	b.keys(kb.Tab)
 	focus("filter")
-	for _, want := range []string{"tenant", "Refusals", "Waiting callers", "Buckets in use 3", "Policies", "refusals", "waiting", "Key", "Policy", "Used", "Reservations", "key-0"} {
+	for _, want := range []string{"tenant", "Refusals", "Waiting callers", "Buckets in use 3", "Policies", "refusals",
+		"waiting", "Key", "Policy", "Used", "Reservations", "key-0"} {
 		b.keys(kb.Tab)
 		b.await(fmt.Sprintf("(document.activeElement.id || document.activeElement.closest('[role=region]')?.closest('section').id || document.activeElement.textContent) === %s ||"+
 			" document.activeElement.textContent === %[1]s", quote(want)))
@@ -113,13 +114,15 @@ func TestKeyboard(t *testing.T) {
 	b.shows("#buckets", "1 bucket,", "with “Y-1” in", "key-1")
 	b.slash() // a character like any other
 	b.shows("#buckets .note", "No bucket is in use", "Y-1/")
-	b.must(chromedp.Do(b.ctx, chromedp.KeyEvent("a", chromedp.KeyModifiers(chromedp.ModifierCtrl)), chromedp.KeyEvent(kb.Delete)))
+	b.must(chromedp.Do(b.ctx, chromedp.KeyEvent("a", chromedp.KeyModifiers(chromedp.ModifierCtrl)),
+		chromedp.KeyEvent(kb.Delete)))
 	b.await("document.querySelectorAll('#buckets tbody tr').length === 3")
 	// Sorting by another column, and back.
 	eval[bool](b, "document.querySelector('[data-sort=key]').focus(), true")
 	b.keys(kb.Enter)
 	b.await("document.querySelector('#buckets tbody th').textContent === 'key-0'")
-	if got := eval[string](b, "document.activeElement.closest('th').ariaSort + document.querySelectorAll('[aria-sort]').length"); got != "ascending1" {
+	if got := eval[string](b,
+		"document.activeElement.closest('th').ariaSort + document.querySelectorAll('[aria-sort]').length"); got != "ascending1" {
 		t.Errorf("sorted: %s", got)
 	}
 	b.keys(kb.Enter)

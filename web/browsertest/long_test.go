@@ -29,7 +29,8 @@ func user(i int) string {
 func report(t *testing.T, what string, all []time.Duration, most time.Duration) {
 	t.Helper()
 	slices.Sort(all)
-	t.Logf("%s: %d times, median %v, slowest %v", what, len(all), all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
+	t.Logf("%s: %d times, median %v, slowest %v", what, len(all), all[len(all)/2].Round(time.Millisecond),
+		all[len(all)-1].Round(time.Millisecond))
 	if slowest := all[len(all)-1]; slowest >= most {
 		t.Errorf("%s: the slowest of %d took %v, want less than %v", what, len(all), slowest, most)
 	}

@@ -43,7 +43,8 @@ func provider(t *testing.T) string {
 	t.Helper()
 	sim, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling, Period: time.Minute}},
+		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling,
+			Period: time.Minute}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -66,12 +67,16 @@ func (s *server) call(base string) int {
 func lively(t *testing.T) *server {
 	t.Helper()
 	t.Setenv("ALICE_KEY", secretOfAlice)
-	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+	}))
 	t.Cleanup(broken.Close)
 	upstream := provider(t)
 	s := serve(t, fmt.Sprintf(everything, upstream, broken.URL))
 	for i, tokens := range []int{8700, 6200, 4100, 1500, 300} {
-		s.take(fields{"policy": "llm", "key": fmt.Sprintf("team-%c", 'a'+i), "costs": fields{"tokens": tokens}, "labels": fields{"task": "nightly"}})
+		s.take(fields{"policy": "llm", "key": fmt.Sprintf("team-%c", 'a'+i), "costs": fields{"tokens": tokens},
+			"labels": fields{"task": "nightly"}})
 	}
 	s.take(fields{"policy": "llm", "key": "team-a", "tenant": "acme"})
 	for range 3 {
@@ -79,12 +84,14 @@ func lively(t *testing.T) *server {
 	}
 	s.take(fields{"policy": "builds", "key": "deploy", "hold_ms": 600_000})
 	go func() { // waits until the server ends
-		res, err := http.Post(s.public+"/v1/take", "application/json", body(`{"policy":"builds","key":"deploy","hold_ms":1000,"wait_ms":600000}`))
+		res, err := http.Post(s.public+"/v1/take", "application/json",
+			body(`{"policy":"builds","key":"deploy","hold_ms":1000,"wait_ms":600000}`))
 		if err == nil {
 			_ = res.Body.Close()
 		}
 	}()
-	s.post(s.admin+"/v1/pause", fields{"policy": "llm", "key": "team-e", "for_ms": 600_000, "reason": "429 of the provider"})
+	s.post(s.admin+"/v1/pause", fields{"policy": "llm", "key": "team-e", "for_ms": 600_000,
+		"reason": "429 of the provider"})
 	s.post(s.admin+"/v1/policies/per-ip/disable", fields{"for_ms": 600_000})
 	s.call(upstream) // somebody else uses up the provider's limit
 	if got := s.call(s.gateway + "/openai"); got != http.StatusTooManyRequests {
@@ -99,13 +106,17 @@ func TestEveryPartShowsWhatTheServerHas(t *testing.T) {
 	s := lively(t)
 	b := open(t, s.admin+"/")
 	b.shows("#facts", "decides", "store ok", "1 waiting", "up ")
-	b.shows("#buckets", "11 buckets", "team-a", "8,700 of 9,000 tokens", "1 of 50 requests", "llm~shadow", "192.0.2.7", "daily", "2 of 2 requests", "used up")
+	b.shows("#buckets", "11 buckets", "team-a", "8,700 of 9,000 tokens", "1 of 50 requests", "llm~shadow", "192.0.2.7",
+		"daily", "2 of 2 requests", "used up")
 	b.shows("#buckets", "deploy", "1 of 1 requests, 1 held", "paused until", "project-1")
 	b.await("document.querySelectorAll('#buckets .bar.full').length >= 2 && document.querySelectorAll('#buckets .bar.high').length === 1")
-	b.await("document.querySelector('#buckets polyline').getAttribute('points').split(' ').length >= 2") // the second reading
-	b.shows("#upstreams", "openai", "owner project-1", "closed", "quota (*)", "calls", "broken", "open, a call may try in")
+	// the second reading
+	b.await("document.querySelector('#buckets polyline').getAttribute('points').split(' ').length >= 2")
+	b.shows("#upstreams", "openai", "owner project-1", "closed", "quota (*)", "calls", "broken",
+		"open, a call may try in")
 	b.shows("#incidents", "openai", "error", "the provider says that its limit is 1")
-	b.shows("#policies", "llm", "tpm: 10000 tokens per rolling 1h, 1,000 kept back", "shadow: refuses nothing", "off until", "at-once: 1 request")
+	b.shows("#policies", "llm", "tpm: 10000 tokens per rolling 1h, 1,000 kept back", "shadow: refuses nothing",
+		"off until", "at-once: 1 request")
 	b.shows("#shadows", "trial")
 	if s.has("/v1/waiting") {
 		b.shows("#waiting", "deploy", "builds", "at-once")

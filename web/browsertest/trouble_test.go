@@ -38,7 +38,8 @@ server: {tokens: [{name: a, token_env: ADMIN, role: admin}, {name: b, token_env:
 	for range 2 {
 		s.take(fields{"policy": "llm", "key": "<b>team</b>", "costs": fields{"tokens": 70, "requests": 0}})
 	}
-	b.shows("#refusals", "2 lines", "team-a", "rpm: asked for 1 request, 0 of 1 left", "<b>team</b>", "tpm: asked for 70 tokens, 30 of 100 left")
+	b.shows("#refusals", "2 lines", "team-a", "rpm: asked for 1 request, 0 of 1 left", "<b>team</b>",
+		"tpm: asked for 70 tokens, 30 of 100 left")
 	b.shows("#parts", "Refusals 2")
 	b.await("[...document.querySelectorAll('#refusals tbody tr')].at(-1).children[2].textContent === '2'")
 	s.take(fields{"policy": "llm", "key": "team-a"})
@@ -75,7 +76,8 @@ policies:
 	s.take(fields{"policy": "builds", "key": "deploy-to-production", "hold_ms": 600_000})
 	for range 3 {
 		go func() { // waits until the server ends
-			res, err := http.Post(s.public+"/v1/take", "application/json", body(`{"policy":"builds","key":"deploy-to-production","hold_ms":1000,"wait_ms":600000}`))
+			res, err := http.Post(s.public+"/v1/take", "application/json",
+				body(`{"policy":"builds","key":"deploy-to-production","hold_ms":1000,"wait_ms":600000}`))
 			if err == nil {
 				_ = res.Body.Close()
 			}
@@ -101,7 +103,8 @@ func TestStoreUnavailable(t *testing.T) {
 	redis.Kill9()
 	b.shows("#outage", "The store has been unavailable since", "builds, llm: every take is refused (fallback: closed).",
 		"p: this server admits its share (fallback: share).",
-		"tiers: this server admits its share (fallback: share); not applied: month (fallback: open).", "free: every take is admitted (fallback: open).")
+		"tiers: this server admits its share (fallback: share); not applied: month (fallback: open).",
+		"free: every take is admitted (fallback: open).")
 	b.shows("#facts", "decides by fallbacks", "store unavailable")
 	b.shows("#buckets .note", "What is shown is from")
 	b.await("document.querySelector('#buckets').classList.contains('old') && document.querySelectorAll('#buckets tbody tr').length === 20")
@@ -132,10 +135,12 @@ func TestNarrowScreen(t *testing.T) {
 		t.Errorf("it has to be scrolled sideways to %d pixels", wide)
 	}
 	// "For" of who waits has room for its words, which are on one line.
-	if high := eval[float64](b, "document.querySelector('#waiting tbody tr').lastElementChild.getBoundingClientRect().height"); high > 30 {
+	if high := eval[float64](b,
+		"document.querySelector('#waiting tbody tr').lastElementChild.getBoundingClientRect().height"); high > 30 {
 		t.Errorf("the reason is %v pixels high", high)
 	}
-	order := eval[string](b, "[...document.querySelectorAll('main > section')].filter((s) => s.checkVisibility()).map((s) => s.id).join(' ')")
+	order := eval[string](b,
+		"[...document.querySelectorAll('main > section')].filter((s) => s.checkVisibility()).map((s) => s.id).join(' ')")
 	if want := "refusals waiting buckets policies absent"; order != want {
 		t.Errorf("the parts are %s, want %s", order, want)
 	}
@@ -144,7 +149,8 @@ func TestNarrowScreen(t *testing.T) {
 	}
 	b.must(click(b, `#parts a[href="#buckets"]`))
 	b.await("Math.abs(document.querySelector('#buckets').getBoundingClientRect().top) < 5")
-	if got := eval[string](b, "document.querySelector('#buckets table').role + document.querySelector('#buckets tbody tr').role"); got != "tablerow" {
+	if got := eval[string](b,
+		"document.querySelector('#buckets table').role + document.querySelector('#buckets tbody tr').role"); got != "tablerow" {
 		t.Errorf("who hears the page hears no table: %q", got)
 	}
 	b.must(click(b, "#refusals .more"))

@@ -73,7 +73,8 @@ func floor(ctx context.Context) (func(ctx context.Context, key string) (bool, er
 		_, err := c.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 			TableName: &l.Table, Key: map[string]types.AttributeValue{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: key}},
 			UpdateExpression: &update, ConditionExpression: &condition,
-			ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}, ":most": &types.AttributeValueMemberN{Value: strconv.Itoa(far)}},
+			ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"},
+				":most": &types.AttributeValueMemberN{Value: strconv.Itoa(far)}},
 		})
 		return err == nil, err
 	}, nil

@@ -78,7 +78,8 @@ func run() error {
 func testCredentials() {
 	keep := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	os.Clearenv()
-	for _, v := range append(keep, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_REGION="+region, "AWS_DEFAULT_REGION="+region,
+	for _, v := range append(keep, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_REGION="+region,
+		"AWS_DEFAULT_REGION="+region,
 		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_EC2_METADATA_DISABLED=true") {
 		name, value, _ := strings.Cut(v, "=")
 		_ = os.Setenv(name, value) // the names are right

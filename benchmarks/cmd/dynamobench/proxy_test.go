@@ -49,13 +49,15 @@ func TestProxy(t *testing.T) {
 		}
 		got, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if err != nil || string(got) != "answer to "+body || resp.Header.Get("Date") != date || (resp.StatusCode == http.StatusOK) == (body == "refuse") {
+		if err != nil || string(got) != "answer to "+body || resp.Header.Get("Date") != date ||
+			(resp.StatusCode == http.StatusOK) == (body == "refuse") {
 			t.Errorf("%s: got %s %q, Date %q, %v", body, resp.Status, got, resp.Header.Get("Date"), err)
 		}
 	}
 	calls, conns := p.take()
 	if conns != 1 || len(calls) != len(bodies) || int(pauses.Load()) != len(bodies) {
-		t.Errorf("got %d connections, %d requests, %d delays, want 1, %d, %d", conns, len(calls), pauses.Load(), len(bodies), len(bodies))
+		t.Errorf("got %d connections, %d requests, %d delays, want 1, %d, %d", conns, len(calls), pauses.Load(),
+			len(bodies), len(bodies))
 	}
 	for i, c := range calls {
 		if c.op != "PutItem" || string(c.body) != bodies[i] || c.ok == (bodies[i] == "refuse") {

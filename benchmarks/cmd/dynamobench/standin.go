@@ -40,7 +40,8 @@ func (s *standin) ask(op, body string, answer any) error {
 	}
 	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	req.Header.Set("X-Amz-Target", "DynamoDB_20120810."+op)
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=a/20260101/"+region+"/dynamodb/aws4_request, SignedHeaders=host, Signature=00")
+	req.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential=a/20260101/"+region+"/dynamodb/aws4_request, SignedHeaders=host, Signature=00")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ func targets() (list []target) {
 			}
 		}
 		for _, s := range situations {
-			list = append(list, target{s.name, who, "requests_max", "at most 2", 1, atMost(2)}, target{s.name, who, "p99_us", "below 50 ms", 1e3, atMost(50)})
+			list = append(list, target{s.name, who, "requests_max", "at most 2", 1, atMost(2)},
+				target{s.name, who, "p99_us", "below 50 ms", 1e3, atMost(50)})
 		}
 	}
 	return list
@@ -63,11 +64,16 @@ func writeCells(w io.Writer, rows []stat.Row) {
 			if len(v("ops_s", 1)) == 0 {
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.1f\t%s\t%.0f\t%.1f\t", c.name, who.name, spread(v("ops_s", 1), "%.4g"), median(v("p50_us", 1e3)),
-				spread(v("p99_us", 1e3), "%.4g"), median(v("requests_op", 1)), median(v("read_units_op", 1)), median(v("write_units_op", 1)), median(v("index_units_op", 1)),
-				median(v("item_bytes", 1)), median(v("standin_us_op", 1e3)), median(v("client_us_op", 1e3)), median(v("standin_cpu_us_request", 1e3)), spread(v("busy_us_op", 1e3), "%.1f"), sum(v("errors", 1)), median(v("other_cores", 1)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.1f\t%s\t%.0f\t%.1f\t",
+				c.name, who.name, spread(v("ops_s", 1), "%.4g"), median(v("p50_us", 1e3)),
+				spread(v("p99_us", 1e3), "%.4g"), median(v("requests_op", 1)), median(v("read_units_op", 1)),
+				median(v("write_units_op", 1)), median(v("index_units_op", 1)),
+				median(v("item_bytes", 1)), median(v("standin_us_op", 1e3)), median(v("client_us_op", 1e3)),
+				median(v("standin_cpu_us_request", 1e3)), spread(v("busy_us_op", 1e3), "%.1f"), sum(v("errors", 1)),
+				median(v("other_cores", 1)))
 			if base := values(rows, c.name, who.base, "ops_s", 1); len(base) > 0 {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", who.base, spread(ratios(v("ops_s", 1), base), "%.2f×"), spread(ratios(v("p99_us", 1), values(rows, c.name, who.base, "p99_us", 1)), "%.3f×"))
+				fmt.Fprintf(w, "%s\t%s\t%s\n", who.base, spread(ratios(v("ops_s", 1), base), "%.2f×"),
+					spread(ratios(v("p99_us", 1), values(rows, c.name, who.base, "p99_us", 1)), "%.3f×"))
 			} else {
 				fmt.Fprint(w, "\t\t\n")
 			}
@@ -81,8 +87,11 @@ func writeTrips(w io.Writer, rows []stat.Row) {
 		for _, who := range contestants {
 			v := func(figure string, by float64) []float64 { return values(rows, s.name, who.name, figure, by) }
 			if most := v("requests_max", 1); len(most) > 0 {
-				fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%s\t%.1f\t%.1f\t%s\t%.3f\t%.3f\t%.1f\n", s.name, who.name, slices.Max(most), median(v("p50_us", 1e3)), spread(v("p99_us", 1e3), "%.1f"),
-					slices.Max(v("max_us", 1e3)), median(v("outside_p50_us", 1e3)), spread(v("outside_p99_us", 1e3), "%.1f"), median(v("read_units_op", 1)), median(v("write_units_op", 1)), median(v("other_cores", 1)))
+				fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%s\t%.1f\t%.1f\t%s\t%.3f\t%.3f\t%.1f\n", s.name, who.name,
+					slices.Max(most), median(v("p50_us", 1e3)), spread(v("p99_us", 1e3), "%.1f"),
+					slices.Max(v("max_us", 1e3)), median(v("outside_p50_us", 1e3)),
+					spread(v("outside_p99_us", 1e3), "%.1f"), median(v("read_units_op", 1)),
+					median(v("write_units_op", 1)), median(v("other_cores", 1)))
 			}
 		}
 	}

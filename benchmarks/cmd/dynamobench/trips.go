@@ -119,7 +119,8 @@ func (b *bench) trips(s situation, kind string, rep int) error {
 	}
 	m := map[string]float64{
 		"p50_us": hist.Quantile(.5), "p99_us": hist.Quantile(.99), "max_us": float64(hist.Max.Microseconds()),
-		"outside_p50_us": outside.Quantile(.5), "outside_p99_us": outside.Quantile(.99), "requests_max": float64(most), "other_cores": u.Other,
+		"outside_p50_us": outside.Quantile(.5), "outside_p99_us": outside.Quantile(.99), "requests_max": float64(most),
+		"other_cores": u.Other,
 	}
 	if err := at.costs(m, calls, float64(*trips)); err != nil {
 		return err

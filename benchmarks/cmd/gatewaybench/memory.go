@@ -52,7 +52,8 @@ func (b *bench) hold(who string) (map[string]float64, error) {
 			defer conn.Close()
 			first := sync.OnceFunc(open.Done)
 			defer first()
-			request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, i%2 == 0), chat.HeaderSeed, strconv.Itoa(i), chat.HeaderPace, pace)
+			request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, i%2 == 0), chat.HeaderSeed,
+				strconv.Itoa(i), chat.HeaderPace, pace)
 			if _, _ = conn.Call(ctx, request, func([]byte) { first() }); ctx.Err() == nil {
 				ended.Add(1)
 			}
@@ -77,7 +78,8 @@ func (b *bench) hold(who string) (map[string]float64, error) {
 		failed = b.memory(who, "after", m)
 	}
 	m["live_mb_growth"] = 100 * (m["live_mb_end"]/m["live_mb_start"] - 1)
-	m["rss_mb_growth"] = 100 * (m["rss_mb_end"]/m["rss_mb_middle"] - 1) // from the start on, garbage fills the heap up to twice what is in use
+	// from the start on, garbage fills the heap up to twice what is in use
+	m["rss_mb_growth"] = 100 * (m["rss_mb_end"]/m["rss_mb_middle"] - 1)
 	return m, failed
 }
 

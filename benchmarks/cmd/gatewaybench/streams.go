@@ -40,7 +40,8 @@ func (b *bench) compareStreams() error {
 		var cut, other, pieces atomic.Int64
 		each(*streams, streamCallers, func(i int) {
 			usage := i%2 == 0 // the gateway asks for the usage if the caller does not
-			request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, usage), chat.HeaderSeed, strconv.Itoa(i))
+			request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, usage), chat.HeaderSeed,
+				strconv.Itoa(i))
 			want := bytes.Join(chat.Events(uint64(i), usage), nil)
 			var got []byte
 			err := conns.call(context.Background(), request, func(p []byte) { pieces.Add(1); got = append(got, p...) })
@@ -52,7 +53,8 @@ func (b *bench) compareStreams() error {
 			}
 		})
 		conns.close()
-		m := map[string]float64{"streams": float64(*streams), "cut": float64(cut.Load()), "different": float64(other.Load()), "pieces": float64(pieces.Load())}
+		m := map[string]float64{"streams": float64(*streams), "cut": float64(cut.Load()),
+			"different": float64(other.Load()), "pieces": float64(pieces.Load())}
 		if err := b.put(who, name, 1, m, ""); err != nil {
 			return err
 		}
@@ -80,7 +82,8 @@ func (b *bench) seeEvents() error {
 		})
 		streams.close()
 		words.close()
-		m := map[string]float64{"streams": float64(*seen), "held_back": float64(back.Load()), "events": float64(events.Load())}
+		m := map[string]float64{"streams": float64(*seen), "held_back": float64(back.Load()),
+			"events": float64(events.Load())}
 		if err := b.put(who, name, 1, m, ""); err != nil {
 			return err
 		}
@@ -92,7 +95,8 @@ func (b *bench) seeEvents() error {
 func seeStream(streams, words *conns, addr, path string, seed int, events *atomic.Int64) (whole bool) {
 	usage := seed%2 == 0
 	id := strconv.Itoa(seed)
-	request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, usage), chat.HeaderSeed, id, chat.HeaderPace, chat.PaceSeen)
+	request := chat.Request(addr, path, callerKey, chat.Body(bodySize, true, usage), chat.HeaderSeed, id,
+		chat.HeaderPace, chat.PaceSeen)
 	word := chat.Request("upstream", chat.SeenPath+"?"+id, callerKey, nil)
 	want := chat.Events(uint64(seed), usage)
 	var got []byte

@@ -59,13 +59,17 @@ func (b *bench) writeTable() error {
 	for _, r := range b.rows {
 		switch r.Case {
 		case "streams":
-			fmt.Fprintf(w, "streams of %s\t%.0f\tcut short\t%.0f\tdifferent\t%.0f\t\t\t\n", r.Name, r.M["streams"], r.M["cut"], r.M["different"])
+			fmt.Fprintf(w, "streams of %s\t%.0f\tcut short\t%.0f\tdifferent\t%.0f\t\t\t\n", r.Name, r.M["streams"],
+				r.M["cut"], r.M["different"])
 		case "held-back":
-			fmt.Fprintf(w, "events of %s\t%.0f\tstreams\t%.0f\theld back\t%.0f\t\t\t\n", r.Name, r.M["events"], r.M["streams"], r.M["held_back"])
+			fmt.Fprintf(w, "events of %s\t%.0f\tstreams\t%.0f\theld back\t%.0f\t\t\t\n", r.Name, r.M["events"],
+				r.M["streams"], r.M["held_back"])
 		case "memory":
 			for _, kind := range []string{"rss", "live"} {
-				fmt.Fprintf(w, "memory of %s\t%s, MB\tbefore %.0f\tstart %.0f\tmiddle %.0f\tend %.0f\tafter %.0f\t\t\n", r.Name, kind,
-					r.M[kind+"_mb_before"], r.M[kind+"_mb_start"], r.M[kind+"_mb_middle"], r.M[kind+"_mb_end"], r.M[kind+"_mb_after"])
+				fmt.Fprintf(w, "memory of %s\t%s, MB\tbefore %.0f\tstart %.0f\tmiddle %.0f\tend %.0f\tafter %.0f\t\t\n",
+					r.Name, kind,
+					r.M[kind+"_mb_before"], r.M[kind+"_mb_start"], r.M[kind+"_mb_middle"], r.M[kind+"_mb_end"],
+					r.M[kind+"_mb_after"])
 			}
 		}
 	}
@@ -88,8 +92,10 @@ func (b *bench) line(t target) string {
 			verdict = t.how + ": reached"
 		}
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%.3f%s (%.3f, %.3f)\t%s\t%s\t", t.cell, t.figure, show(b.values(direct, t.cell, t.figure)), show(base),
-		show(b.values(gateway, t.cell, t.figure)), got, t.unit, slices.Min(mine), slices.Max(mine), show(again), verdict)
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%.3f%s (%.3f, %.3f)\t%s\t%s\t", t.cell, t.figure,
+		show(b.values(direct, t.cell, t.figure)), show(base),
+		show(b.values(gateway, t.cell, t.figure)), got, t.unit, slices.Min(mine), slices.Max(mine), show(again),
+		verdict)
 }
 
 // values are the figures of a contestant in a cell, by round.

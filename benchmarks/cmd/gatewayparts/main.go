@@ -14,7 +14,8 @@ import (
 func main() {
 	upstream := flag.String("upstream", "", "be the upstream, at this address")
 	proxy := flag.String("proxy", "", "be the reverse proxy, at this address")
-	to := flag.String("to", "", "upstreams of the proxy by the first segment of the path: name=host:port,name=host:port")
+	to := flag.String("to", "",
+		"upstreams of the proxy by the first segment of the path: name=host:port,name=host:port")
 	duplex := flag.Bool("duplex", true, "let the proxy read a request while it answers it")
 	flag.Parse()
 	if err := run(*upstream, *proxy, *to, *duplex); err != nil {

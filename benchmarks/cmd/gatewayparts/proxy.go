@@ -36,7 +36,8 @@ func newProxy(to string, duplex bool) (http.Handler, error) {
 		},
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-			MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, WriteBufferSize: 16 << 10, DisableCompression: true,
+			MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, WriteBufferSize: 16 << 10,
+			DisableCompression: true,
 		},
 		BufferPool: &pool{},
 		ErrorLog:   log.New(io.Discard, "", 0),

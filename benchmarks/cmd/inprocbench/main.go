@@ -77,7 +77,8 @@ func bench(bin, name string) (string, error) {
 	var err error
 	g := sysx.Gate{MaxOther: *maxOther, Patience: time.Minute, Tries: 3}
 	r := g.Run(func() {
-		c := exec.Command(bin, "-test.run=^$", "-test.benchmem", "-test.cpu="+*cpu, "-test.benchtime="+benchtime.String(),
+		c := exec.Command(bin, "-test.run=^$", "-test.benchmem", "-test.cpu="+*cpu,
+			"-test.benchtime="+benchtime.String(),
 			"-test.bench=^BenchmarkA$/^limiter="+regexp.QuoteMeta(name)+"$/^case=.*("+*cases+")")
 		c.Stderr = os.Stderr
 		var b []byte

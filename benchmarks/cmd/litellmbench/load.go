@@ -106,7 +106,8 @@ func (r *result) metrics(m map[string]float64) {
 	for _, n := range r.statuses {
 		total += n
 	}
-	m["requests"], m["answered"], m["refused"] = float64(total), float64(r.statuses[http.StatusOK]), float64(r.statuses[http.StatusTooManyRequests])
+	m["requests"], m["answered"], m["refused"] = float64(total), float64(r.statuses[http.StatusOK]),
+		float64(r.statuses[http.StatusTooManyRequests])
 	m["other_answers"] = m["requests"] - m["answered"] - m["refused"]
 	m["wait_p50_s"], m["wait_p99_s"] = r.waits.Quantile(.5)/1e6, r.waits.Quantile(.99)/1e6
 	m["wait_max_s"] = max(r.waits.Max, r.longest).Seconds()

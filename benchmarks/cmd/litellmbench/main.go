@@ -15,14 +15,16 @@ import (
 )
 
 var (
-	only    = flag.String("only", ".", "regexp of cell/contestant")
-	dur     = flag.Duration("dur", 185*time.Second, "length of a cell with limits; for those that no run reaches it is -far")
+	only = flag.String("only", ".", "regexp of cell/contestant")
+	dur  = flag.Duration("dur", 185*time.Second,
+		"length of a cell with limits; for those that no run reaches it is -far")
 	far     = flag.Duration("far", 20*time.Second, "length of a cell with limits that no run reaches")
 	callers = flag.Int("callers", 50, "callers, each with its next call after its last answer")
 	out     = flag.String("out", "results/gateway/litellm.jsonl", "file of raw results; it must not exist")
 	bin     = flag.String("bin", ".bin", "folder of drawgate")
 	dir     = flag.String("dir", "", "folder in which LiteLLM is installed, with venv/bin/litellm")
-	show    = flag.Bool("show", false, "print the table of the files of raw results that are named, and measure nothing")
+	show    = flag.Bool("show", false,
+		"print the table of the files of raw results that are named, and measure nothing")
 )
 
 func main() {

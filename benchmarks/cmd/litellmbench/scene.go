@@ -54,7 +54,8 @@ func setUp(c cell, who contestant) (s *scene, err error) {
 		return s, err
 	}
 	for i := range c.replicas {
-		at := place{dir: filepath.Join(s.dir, strconv.Itoa(i)), upstream: s.upstream.Addr, redis: s.redis.Addr, replicas: c.replicas}
+		at := place{dir: filepath.Join(s.dir, strconv.Itoa(i)), upstream: s.upstream.Addr, redis: s.redis.Addr,
+			replicas: c.replicas}
 		if err = s.startReplica(at, c, who); err != nil {
 			return s, err
 		}
@@ -187,7 +188,8 @@ func (s *scene) referee(l limits, d time.Duration) (map[string]float64, error) {
 		}
 		m[line.Limit+"_total"] = float64(line.Total)
 		m[line.Limit+"_rolling"], m[line.Limit+"_aligned"] = float64(line.WorstRolling), float64(line.WorstAligned)
-		m[line.Limit+"_over_rolling"], m[line.Limit+"_over_aligned"] = float64(max(0, line.WorstRolling-amount)), float64(max(0, line.WorstAligned-amount))
+		m[line.Limit+"_over_rolling"], m[line.Limit+"_over_aligned"] = float64(max(0, line.WorstRolling-amount)),
+			float64(max(0, line.WorstAligned-amount))
 		used, err := s.used(line.Limit, r.From, wholeWindows(d))
 		if err != nil {
 			return nil, err

@@ -25,7 +25,8 @@ type service struct {
 func (service) ShouldRateLimit(_ context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
 	out := &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK}
 	for range r.GetDescriptors() {
-		out.Statuses = append(out.Statuses, &ratelimit.RateLimitResponse_DescriptorStatus{Code: ratelimit.RateLimitResponse_OK})
+		out.Statuses = append(out.Statuses,
+			&ratelimit.RateLimitResponse_DescriptorStatus{Code: ratelimit.RateLimitResponse_OK})
 	}
 	return out, nil
 }

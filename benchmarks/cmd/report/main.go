@@ -89,7 +89,8 @@ func (r *results) writeTables(w io.Writer, show func(cell) bool) {
 	slices.SortStableFunc(tables, func(a, b table) int { return strings.Compare(a.section, b.section) })
 	for _, t := range tables {
 		cols := r.columnsOf(t.section, rows[t])
-		fmt.Fprintf(w, "\n**%s: %s**\n\n%s\n| name | n | %s | note |\n|---|---|%s---|\n", t.section, t.kase, r.source[t].origin(), strings.Join(cols, " | "), strings.Repeat("---|", len(cols)))
+		fmt.Fprintf(w, "\n**%s: %s**\n\n%s\n| name | n | %s | note |\n|---|---|%s---|\n", t.section, t.kase,
+			r.source[t].origin(), strings.Join(cols, " | "), strings.Repeat("---|", len(cols)))
 		for _, c := range rows[t] {
 			reps := 0
 			var line strings.Builder
@@ -98,7 +99,8 @@ func (r *results) writeTables(w io.Writer, show func(cell) bool) {
 				reps = max(reps, len(v))
 				fmt.Fprintf(&line, " %s |", spread(v))
 			}
-			fmt.Fprintf(w, "| %s | %d |%s %s |\n", c.name, reps, line.String(), strings.ReplaceAll(r.notes[c], "|", "/"))
+			fmt.Fprintf(w, "| %s | %d |%s %s |\n", c.name, reps, line.String(),
+				strings.ReplaceAll(r.notes[c], "|", "/"))
 		}
 	}
 }

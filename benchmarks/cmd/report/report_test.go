@@ -49,18 +49,23 @@ func TestFilesThatAreNotOneRunAreRefused(t *testing.T) {
 		name, want string
 		files      []string
 	}{
-		{"dirty tree", "changes that are in no commit", []string{strings.Replace(jsonHeader, `aaaa"`, `aaaa-dirty"`, 1) + "\n" + jsonRow}},
-		{"dirty tree, text", "changes that are in no commit", []string{strings.Replace(textHeader, "aaaa\n", "aaaa-dirty\n", 1) + "\n" + textRow}},
+		{"dirty tree", "changes that are in no commit", []string{strings.Replace(jsonHeader, `aaaa"`, `aaaa-dirty"`,
+			1) + "\n" + jsonRow}},
+		{"dirty tree, text", "changes that are in no commit",
+			[]string{strings.Replace(textHeader, "aaaa\n", "aaaa-dirty\n", 1) + "\n" + textRow}},
 		{"two runs, JSON", "line 3: a second run begins", []string{jsonHeader + "\n" + jsonRow + "\n" + jsonHeader}},
 		{"two runs, text", "line 8: a second run begins", []string{textHeader + "\n" + textRow + "\n" + textHeader}},
 		{"two runs under one header", "is here twice", []string{jsonHeader + "\n" + jsonRow + "\n" + jsonRow}},
 		{"two runs under one header, text", "is here twice", []string{textHeader + "\n" + textRow + "\n" + textRow}},
 		{"no header", "before the header", []string{jsonRow}},
 		{"no header, text", "before the header", []string{textRow}},
-		{"no command", "lacks command", []string{strings.Replace(jsonHeader, "redisbench -reps=1", "", 1) + "\n" + jsonRow}},
+		{"no command", "lacks command", []string{strings.Replace(jsonHeader, "redisbench -reps=1", "", 1) + "\n" +
+			jsonRow}},
 		{"empty file", "lacks commit", []string{""}},
-		{"a table of two files", "table B: c1-hot has rows from", []string{jsonHeader + "\n" + jsonRow, jsonHeader + "\n" + jsonRow}},
-		{"another commit", "measured at commit bbbb", []string{strings.Replace(jsonHeader, "aaaa", "bbbb", 1) + "\n" + jsonRow}},
+		{"a table of two files", "table B: c1-hot has rows from",
+			[]string{jsonHeader + "\n" + jsonRow, jsonHeader + "\n" + jsonRow}},
+		{"another commit", "measured at commit bbbb", []string{strings.Replace(jsonHeader, "aaaa", "bbbb", 1) + "\n" +
+			jsonRow}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +116,8 @@ func TestREADMEShowsTheReport(t *testing.T) { // without t.Parallel, because of 
 				t.Fatal(err)
 			}
 			if !strings.Contains(string(readme), b.String()) {
-				t.Errorf("README.md lacks the targets of section %s as the report writes them from %v:\n%s", section, paths, b.String())
+				t.Errorf("README.md lacks the targets of section %s as the report writes them from %v:\n%s", section,
+					paths, b.String())
 			}
 		}
 	}

@@ -101,7 +101,8 @@ func (r *results) writeSection(w io.Writer, section string, only bool) error {
 		return nil
 	}
 	if len(files) > 1 {
-		return fmt.Errorf("section %s has rows from %s and %s; its targets need one run", section, files[0].path, files[1].path)
+		return fmt.Errorf("section %s has rows from %s and %s; its targets need one run", section, files[0].path,
+			files[1].path)
 	}
 	fmt.Fprintf(w, "\n**Targets of section %s**\n\n%s\n| case | figure | target | target value | Drawgate | |\n|---|---|---|---|---|---|\n",
 		section, files[0].origin())
@@ -132,7 +133,8 @@ func (r *results) writeTarget(w io.Writer, t target) {
 	if !math.IsNaN(want) {
 		asks = number(want)
 	}
-	fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", strings.TrimSpace(t.kase+" "+t.who), t.metric, t, asks, got, reached)
+	fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", strings.TrimSpace(t.kase+" "+t.who), t.metric, t, asks, got,
+		reached)
 }
 
 // String is the target in words.

@@ -111,9 +111,12 @@ func envoyRatelimit(at place) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd := exec.Command(program("service_cmd")) //nolint:gosec,noctx // built from its module
-	cmd.Env = append(os.Environ(), "GRPC_HOST="+host, "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"LOG_LEVEL=error", "USE_STATSD=false", "RUNTIME_ROOT="+filepath.Join(at.dir, "current"), "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+at.redis, "BACKEND_TYPE=redis", "TRACING_ENABLED=false")
+	cmd.Env = append(os.Environ(), "GRPC_HOST="+host, "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0",
+		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"LOG_LEVEL=error", "USE_STATSD=false", "RUNTIME_ROOT="+filepath.Join(at.dir, "current"),
+		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL="+at.redis, "BACKEND_TYPE=redis",
+		"TRACING_ENABLED=false")
 	return cmd, nil
 }
 

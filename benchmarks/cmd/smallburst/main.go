@@ -72,7 +72,8 @@ func cell(dir string, rate int64, waiters int) error {
 			return err
 		}
 		defer c.Close()
-		stores["redis"] = redisstore.New(c, &redisstore.Options{Prefix: fmt.Sprint("smallburst", time.Now().UnixNano())})
+		stores["redis"] = redisstore.New(c, &redisstore.Options{Prefix: fmt.Sprint("smallburst",
+			time.Now().UnixNano())})
 	}
 	waits := map[string]wait{}
 	for name, s := range stores {
@@ -107,7 +108,8 @@ func cell(dir string, rate int64, waiters int) error {
 	most := rate*int64(*length/time.Millisecond)/1000 + 1
 	for _, name := range []string{"memory", "redis", "sqlite", "x/time", "uber"} {
 		if n := started[name]; n != nil {
-			fmt.Printf("%-10s %7d %8d %8d %9d %6.2f%%\n", name, rate, waiters, n.Load(), most, 100*float64(n.Load())/float64(most))
+			fmt.Printf("%-10s %7d %8d %8d %9d %6.2f%%\n", name, rate, waiters, n.Load(), most,
+				100*float64(n.Load())/float64(most))
 		}
 	}
 	return nil

@@ -24,7 +24,8 @@ var (
 	dur      = flag.Duration("dur", 1500*time.Millisecond, "length of one cell")
 	out      = flag.String("out", "results/d-sqlite.jsonl", "file of raw results; it must not exist")
 	dir      = flag.String("dir", ".", "where the database files go: a real disk, not a tmpfs")
-	maxOther = flag.Float64("max-other", 0.9, "cores that other processes may use; the kernel's disk threads count as others")
+	maxOther = flag.Float64("max-other", 0.9,
+		"cores that other processes may use; the kernel's disk threads count as others")
 )
 
 func main() {

@@ -97,7 +97,8 @@ func mixed(all []corpus) corpus {
 // path. Every file gives one piece at most.
 func files(dir, ext string, comments bool) (fit, held []sample, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ext || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ext || strings.HasSuffix(path, "_test.go") ||
+			strings.Contains(path, "testdata") {
 			return nil
 		}
 		rel, _ := filepath.Rel(dir, path)
@@ -133,7 +134,8 @@ func files(dir, ext string, comments bool) (fit, held []sample, err error) {
 func commentsOf(src string) string {
 	var b strings.Builder
 	for line := range strings.Lines(src) {
-		if t, ok := strings.CutPrefix(line, "// "); ok && !strings.Contains(t, "opyright") && !strings.Contains(t, "license") {
+		if t, ok := strings.CutPrefix(line, "// "); ok && !strings.Contains(t, "opyright") &&
+			!strings.Contains(t, "license") {
 			b.WriteString(t)
 		}
 	}
@@ -224,7 +226,8 @@ func value(r *rand.Rand, keys, names []string) any {
 	case 3:
 		return pick(r, names) + " " + pick(r, names)
 	case 4:
-		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+r.IntN(12), 1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60))
+		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+r.IntN(12), 1+r.IntN(28), r.IntN(24), r.IntN(60),
+			r.IntN(60))
 	case 5:
 		return map[string]any{pick(r, keys): pick(r, names), pick(r, keys): r.IntN(1000)}
 	case 6:
@@ -238,11 +241,15 @@ func logLines(r *rand.Rand, held bool) string {
 	var b strings.Builder
 	for b.Len() < 2*pieceRunes {
 		if held {
-			fmt.Fprintf(&b, "%d.%03d %s[%d]: trace=%s span=%s %s=%d took=%.2fms\n", 1_760_000_000+r.IntN(1e7), r.IntN(1000), pick(r, keys), r.IntN(1e5), uuid(r), hex.EncodeToString(random(r, 8)), pick(r, keys), r.IntN(1e6), r.Float64()*100)
+			fmt.Fprintf(&b, "%d.%03d %s[%d]: trace=%s span=%s %s=%d took=%.2fms\n", 1_760_000_000+r.IntN(1e7),
+				r.IntN(1000), pick(r, keys), r.IntN(1e5), uuid(r), hex.EncodeToString(random(r, 8)), pick(r, keys),
+				r.IntN(1e6), r.Float64()*100)
 			continue
 		}
 		fmt.Fprintf(&b, "2026-03-%02dT%02d:%02d:%02d.%03dZ %s %s request_id=%s user=%s status=%d bytes=%d ip=10.%d.%d.%d\n",
-			1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60), r.IntN(1000), pick(r, []string{"INFO", "WARN", "ERROR", "DEBUG"}), pick(r, keys), uuid(r), uuid(r), 200+r.IntN(300), r.IntN(1e6), r.IntN(256), r.IntN(256), r.IntN(256))
+			1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60), r.IntN(1000),
+			pick(r, []string{"INFO", "WARN", "ERROR", "DEBUG"}), pick(r, keys), uuid(r), uuid(r), 200+r.IntN(300),
+			r.IntN(1e6), r.IntN(256), r.IntN(256), r.IntN(256))
 	}
 	return b.String()
 }

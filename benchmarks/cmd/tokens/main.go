@@ -103,7 +103,8 @@ func compare(all []corpus) error {
 	fmt.Println("# ratio = true tokens ÷ estimate of the whole call: more than 1 means that too little was reserved")
 	fmt.Println("# held out: texts that the weights were not set on; learned: after 200 other calls of the same kind were settled")
 	for _, m := range models {
-		fmt.Printf("\n%s (%s)\n%-22s %5s  %-24s %-24s %-9s %s\n", m.name, m.encoding, "corpus", "texts", "held out p5/p50/p95/max", "learned p5/p50/p95/max", "upper max", "text set on p50/p95")
+		fmt.Printf("\n%s (%s)\n%-22s %5s  %-24s %-24s %-9s %s\n", m.name, m.encoding, "corpus", "texts",
+			"held out p5/p50/p95/max", "learned p5/p50/p95/max", "upper max", "text set on p50/p95")
 		for _, c := range all {
 			if err := count(c.held); err != nil {
 				return err
@@ -166,7 +167,8 @@ func compareOne(model, encoding string, c corpus) error {
 	for _, s := range known {
 		set = append(set, ratio(s, fresh.Likely(p, s.call)))
 	}
-	fmt.Printf("%-22s %5d  %-24s %-24s %-9.2f %.2f/%.2f\n", c.name, len(held), spread(before), spread(after), slices.Max(upper), at(set, 0.5), at(set, 0.95))
+	fmt.Printf("%-22s %5d  %-24s %-24s %-9.2f %.2f/%.2f\n", c.name, len(held), spread(before), spread(after),
+		slices.Max(upper), at(set, 0.5), at(set, 0.95))
 	return nil
 }
 
@@ -239,7 +241,8 @@ func printTable(all []corpus) error {
 			if err := count(one); err != nil {
 				return err
 			}
-			fmt.Printf("{\"kind\":%s,\"o200k\":%d,\"cl100k\":%d,\"text\":%s}\n", quote(c.name), one[0].counts["o200k"], one[0].counts["cl100k"], quote(s.text))
+			fmt.Printf("{\"kind\":%s,\"o200k\":%d,\"cl100k\":%d,\"text\":%s}\n", quote(c.name), one[0].counts["o200k"],
+				one[0].counts["cl100k"], quote(s.text))
 		}
 	}
 	return nil

@@ -24,7 +24,8 @@ func TestBody(t *testing.T) {
 				} `json:"stream_options"`
 			}
 			body := chat.Body(4096, stream, usage)
-			if err := json.Unmarshal(body, &q); err != nil || q.Model != chat.Model || q.Stream != stream || q.Options.Usage != usage {
+			if err := json.Unmarshal(body, &q); err != nil || q.Model != chat.Model || q.Stream != stream ||
+				q.Options.Usage != usage {
 				t.Errorf("stream %v, usage %v: got %+v, %v", stream, usage, q, err)
 			}
 			if len(body) < 4096 || len(body) > 4096+16 {
@@ -79,7 +80,8 @@ func TestConn(t *testing.T) {
 	defer c.Close()
 	for _, path := range []string{"/", "/stream", "/cut", "/stream", "/"} {
 		var got []byte
-		_, err := c.Call(t.Context(), chat.Request(addr, path, "key", chat.Body(100, false, false)), func(p []byte) { got = append(got, p...) })
+		_, err := c.Call(t.Context(), chat.Request(addr, path, "key", chat.Body(100, false, false)),
+			func(p []byte) { got = append(got, p...) })
 		switch {
 		case (err != nil) != (path == "/cut"):
 			t.Fatalf("%s: error %v", path, err)

@@ -7,13 +7,15 @@ import (
 )
 
 // Answer is the answer to a call that is not streamed.
-const Answer = `{"id":"chatcmpl-1","object":"chat.completion","created":1767225600,"model":"` + Model + `","choices":[{"index":0,"message":{"role":"assistant",` +
+const Answer = `{"id":"chatcmpl-1","object":"chat.completion","created":1767225600,"model":"` + Model +
+	`","choices":[{"index":0,"message":{"role":"assistant",` +
 	`"content":"the river had risen in the night and by morning the lower fields were under water","refusal":null},"logprobs":null,"finish_reason":"stop"}],` +
 	usage + `}`
 
 const usage = `"usage":{"prompt_tokens":900,"completion_tokens":50,"total_tokens":950}`
 
-const head = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1767225600,"model":"` + Model + `","choices":`
+const head = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1767225600,"model":"` + Model +
+	`","choices":`
 
 // Most events with text that a stream has, and most words of one.
 const maxEvents, maxWords = 24, 40

@@ -53,7 +53,8 @@ var prose = strings.Fields(`we saw the old man go out to sea in a red boat and h
 // and values in turn.
 func Request(host, path, key string, body []byte, headers ...string) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n", path, host, key)
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n",
+		path, host, key)
 	for i := 0; i+1 < len(headers); i += 2 {
 		b.WriteString(headers[i] + ": " + headers[i+1] + "\r\n")
 	}

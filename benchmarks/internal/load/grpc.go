@@ -52,7 +52,8 @@ func NewGRPC(addr string, conns int) (*GRPC, error) {
 	c := &GRPC{}
 	for range conns {
 		cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig())
+			grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{})), grpc.WithDisableRetry(),
+			grpc.WithDisableServiceConfig())
 		if err != nil {
 			return nil, err
 		}

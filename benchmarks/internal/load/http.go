@@ -68,7 +68,8 @@ func (c *HTTP) Ask(ctx context.Context, body []byte) (bool, error) {
 
 func (k *conn) ask(c *HTTP, body []byte) (bool, error) {
 	k.w = append(append(append(append(k.w[:0], "POST "...), c.path...), " HTTP/1.1\r\nHost: "...), c.addr...)
-	k.w = append(strconv.AppendInt(append(k.w, "\r\nContent-Type: application/json\r\nContent-Length: "...), int64(len(body)), 10), "\r\n\r\n"...)
+	k.w = append(strconv.AppendInt(append(k.w, "\r\nContent-Type: application/json\r\nContent-Length: "...),
+		int64(len(body)), 10), "\r\n\r\n"...)
 	if _, err := k.Write(append(k.w, body...)); err != nil {
 		return false, err
 	}

@@ -59,7 +59,8 @@ func NewOut(path string) (*Out, error) {
 	if filepath.Ext(path) == ".jsonl" {
 		return o, o.line(h)
 	}
-	_, err = fmt.Fprintf(f, "commit: %s\ngo: %s\ncpu: %s\ncores: %d\nkernel: %s\nat: %s\ncommand: %s\n", h.Commit, h.Go, h.CPU, h.Cores, h.Kernel, h.At, h.Command)
+	_, err = fmt.Fprintf(f, "commit: %s\ngo: %s\ncpu: %s\ncores: %d\nkernel: %s\nat: %s\ncommand: %s\n", h.Commit, h.Go,
+		h.CPU, h.Cores, h.Kernel, h.At, h.Command)
 	return o, err
 }
 
@@ -100,8 +101,9 @@ func now() string { return time.Now().UTC().Format(time.RFC3339) }
 
 func newHeader() Header {
 	h := Header{
-		Commit: output("git", "describe", "--always", "--abbrev=12", "--exclude=*"), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: cpuModel(), Cores: runtime.NumCPU(), Kernel: output("uname", "-r"), At: now(), Command: command(),
+		Commit: output("git", "describe", "--always", "--abbrev=12", "--exclude=*"),
+		Go:     runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
+		CPU:    cpuModel(), Cores: runtime.NumCPU(), Kernel: output("uname", "-r"), At: now(), Command: command(),
 	}
 	if output("git", "status", "--porcelain", "--", ":/", ":(exclude,top)benchmarks/results") != "" {
 		h.Commit += "-dirty"
