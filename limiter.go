@@ -463,7 +463,7 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, nil)
 	}
-	return &StoreError{Store: "unknown", Op: op, Err: err}
+	return &StoreError{Store: "custom", Op: op, Err: err}
 }
 
 // Reset forgets everything about the buckets of keys, including open reservations. The error is

@@ -44,9 +44,11 @@ import (
 // Store is where buckets live. It is safe for concurrent use. Package storetest is the definition
 // of what an implementation must do.
 //
-// A batch may be answered in part: each element has an error of its own, and the method's error
-// says that nothing at all was done. If the outcome of a take is unknown (a reply was lost), the
-// error is an [Error] and the units may be spent. Neither arguments nor results are kept.
+// A batch may be answered in part: each element has an error of its own. The method's error is
+// that of each element. It says that nothing was done if it matches [ErrNothingDone] or
+// [ErrClosed], or is the error of a context that had ended before; otherwise the outcome is unknown
+// (a reply was lost), and units may be spent. What fails is an [Error], but for these two and the
+// errors of a take that was decided, such as [ErrIDOpen]. Neither arguments nor results are kept.
 type Store interface {
 	// Take decides each take of the batch in one atomic step, in order. If ctx has ended before a
 	// step begins, nothing is done. len(out) == len(batch). A take that fits, but would open more
@@ -58,20 +60,22 @@ type Store interface {
 	// Peek describes buckets, each separately: what a take of N at this priority would get. It
 	// spends nothing. len(out) == len(buckets).
 	Peek(ctx context.Context, buckets []BucketCost, priority int8, out []State) error
-	// Close ends the store; calls under way are finished, later ones fail with ErrClosed.
+	// Close ends the store; calls under way are finished, later ones fail with ErrClosed, as the
+	// method's error.
 	Close() error
 }
 
 // Optional features of a store. A limiter checks for each of them once.
 type (
 	// Resetter forgets everything about buckets, open reservations included: their ids are gone.
-	// Each bucket is a step of its own.
+	// Each bucket is a step of its own, and one that is not there is no error. If ctx ends in
+	// between, those before are reset.
 	Resetter interface {
 		Reset(ctx context.Context, keys []Key) error
 	}
-	// Lister lists the keys of buckets that are in use, in no particular order, until yield returns
-	// false. A bucket is in use if it would behave differently without its record. yield must not
-	// call the store.
+	// Lister lists the keys of buckets of a tenant and a policy that are in use, in no particular
+	// order, until yield returns false. The tenant "" is one like others. A bucket is in use if it
+	// would behave differently without its record. yield must not call the store.
 	Lister interface {
 		List(ctx context.Context, tenant, policy string, yield func(Key) bool) error
 	}

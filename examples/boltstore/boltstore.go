@@ -237,7 +237,7 @@ func (s *Store) in(ctx context.Context, op string, run func(func(*bolt.Tx) error
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return store.ErrClosed
 	}
-	return &store.Error{Store: "bolt", Op: op, Err: errors.Join(store.ErrNothingDone, err)}
+	return &store.Error{Store: "bolt", Op: op, Err: fmt.Errorf("%w: %w", store.ErrNothingDone, err)}
 }
 
 // sweepOften deletes what is unused, until the store is closed.

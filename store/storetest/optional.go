@@ -113,11 +113,14 @@ func testList(e *env) {
 	}
 	e.advance(2 * time.Hour)
 	e.allowed("one is used again", e.of("a", plan).take(1))
-	if got := list("t", "p"); !slices.Contains(got, "a") {
-		e.Errorf("a bucket in use is not listed: %.300q", got)
+	if got := list("t", "p"); !slices.Equal(got, []string{"a"}) {
+		e.Errorf("only a is in use: listed %.300q", got)
 	}
-	if got := list("t", "lean"); !slices.Contains(got, "held") {
-		e.Errorf("a bucket with an open reservation is not listed: %.300q", got)
+	if got := list("t", "lean"); !slices.Equal(got, []string{"held"}) {
+		e.Errorf("only what is held is in use: listed %.300q", got)
+	}
+	if got := list("", "p"); len(got) != 0 {
+		e.Errorf("the tenant without a name: listed %.300q", got)
 	}
 }
 
