@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"regexp"
@@ -258,12 +259,43 @@ func (c *Config) warnRule(i int) {
 		hint, _ := didYouMean(class, classes)
 		warn("match.class", hint, "no API key is of class %s", shorten(class))
 	}
+	c.warnAttributes(r.Match.Attrs, warn)
 	if r.Shadow || !r.Exempt || len(r.Match.IPs) == 0 {
 		return
 	}
 	for _, p := range r.Match.IPs {
 		if p.Bits() == 0 {
 			warn("match.ips", "", "every client in %s is exempt", p)
+		}
+	}
+}
+
+// gatewayAttributes are what rules can look at in a call of the gateway.
+var gatewayAttributes = []string{"key", "team", "user", "upstream", "provider", "model", "family", "operation"}
+
+// warnAttributes warns about attributes of a rule that no call of the gateway has.
+func (c *Config) warnAttributes(attrs map[string]string, warn func(part, hint, format string, args ...any)) {
+	if len(c.Gateway.Upstreams) == 0 {
+		return
+	}
+	has := map[string][]string{}
+	for _, k := range c.Gateway.Keys {
+		has["key"], has["team"], has["user"] = append(has["key"], k.Name), append(has["team"], k.Team), append(has["user"], k.User)
+	}
+	for _, u := range c.Gateway.Upstreams {
+		has["upstream"] = append(has["upstream"], u.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
+		want := attrs[name]
+		if !slices.Contains(gatewayAttributes, name) {
+			if hint, _ := didYouMean(name, gatewayAttributes); hint != "" {
+				warn("match.attrs", hint, "a call of the gateway has no attribute %s", shorten(name))
+			}
+			continue
+		}
+		if list := has[name]; list != nil && !strings.HasSuffix(want, "*") && !slices.Contains(list, want) {
+			hint, _ := didYouMean(want, list)
+			warn("match.attrs", hint, "no call of the gateway has the %s %s", name, shorten(want))
 		}
 	}
 }
