@@ -133,6 +133,7 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 			return err
 		}
 		answered = true
+		complete(batch, out)
 		return takeOutage(out)
 	})
 	if err != nil && !answered {

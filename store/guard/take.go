@@ -184,6 +184,7 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 				return err
 			}
 			answered = true
+			complete(batch, out)
 			return takeOutage(out)
 		})
 		if err != nil {
@@ -204,6 +205,16 @@ const attempts = 3
 // repeatable reports whether all takes of a batch have an ID.
 func repeatable(batch []store.Take) bool {
 	return !slices.ContainsFunc(batch, func(t store.Take) bool { return t.ID == "" })
+}
+
+// complete adds what the store did not say of a take's buckets: nothing is left, and all was granted
+// that was asked for.
+func complete(batch []store.Take, out []store.Verdict) {
+	for i := range out {
+		for k := out[i].Buckets(); k < len(batch[i].Buckets) && out[i].Fail == nil; k++ {
+			out[i].Rest = append(out[i].Rest, store.Answer{Granted: batch[i].Buckets[k].N})
+		}
+	}
 }
 
 // takeOutage returns the first failure of a take that concerns more than its own buckets.
