@@ -35,7 +35,7 @@ func (t *take) decision(v *store.Verdict) (d Decision) {
 
 func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
 	d.Allowed, d.Fallback, d.Replayed, d.Reason = v.Allowed, v.Fallback, v.Replayed, v.Reason
-	d.RetryAfter, d.EarliestRetry, d.at, d.pausedAt = v.RetryAfter, v.EarliestRetry, v.Now, uint8(v.PausedAt)
+	d.RetryAfter, d.EarliestRetry, d.at = v.RetryAfter, v.EarliestRetry, v.Now
 	if len(plans) > 1 || v.End != 0 || v.Start > v.Now || v.UsageUnknown {
 		d.more = &details{start: v.Start, end: v.End, unknown: v.UsageUnknown}
 	}
@@ -49,6 +49,9 @@ func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
 		if v.End != 0 {
 			d.more.got = append(d.more.got, a.Granted)
 		}
+	}
+	if v.PausedAt > 0 && v.PausedAt < d.Buckets() { // otherwise it is the first one, or a store's mistake
+		d.pausedAt = uint8(v.PausedAt)
 	}
 	return d
 }
@@ -69,6 +72,10 @@ func results(a *store.Answer) (out [record.MaxLimits]record.Result) {
 func status(s *store.State, plan *Plan, priority int) Status {
 	st := Status{Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
 		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason}}
+	if len(st.States) != len(plan.specs) { // a store that forgot one
+		st.States = make([]store.LimitUsage, len(plan.specs))
+		copy(st.States, s.States)
+	}
 	st.priority = uint8(priority)
 	return st
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -563,5 +564,52 @@ func TestAVerdictThatLacksThings(t *testing.T) {
 	if d, _, err = lim.Take(t.Context(), drawgate.Request{Buckets: asks[:1],
 		Hold: drawgate.Hold{For: time.Minute}}); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// lost is a store that says once that a bucket is paused which was not asked for, and describes no
+// limits.
+type lost struct {
+	drawgate.Store
+	asked atomic.Int64
+}
+
+func (s *lost) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	if s.asked.Add(1) > 1 {
+		return s.Store.Take(ctx, batch, out)
+	}
+	out[0] = store.Verdict{Reason: store.Paused, PausedAt: 300, RetryAfter: time.Millisecond}
+	return nil
+}
+
+func (s *lost) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
+	err := s.Store.Peek(ctx, buckets, priority, out)
+	for i := range out {
+		out[i].States = nil
+	}
+	return err
+}
+
+// TestAVerdictOfAnotherBucket: whatever a store says, a decision is about buckets that were asked
+// for, and a status describes each limit.
+func TestAVerdictOfAnotherBucket(t *testing.T) {
+	t.Parallel()
+	s := &lost{Store: memstore.New(nil)}
+	lim, err := drawgate.New(s, policy(rolling(10, time.Minute)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := []drawgate.Ask{lim.Ask("a"), lim.Ask("b")}
+	d, err := lim.Allow(t.Context(), "k")
+	e, ok := errors.AsType[*drawgate.LimitedError](d.Err())
+	if err != nil || !ok || e.Policy != lim.Plan().Name() || d.Reason != drawgate.Paused {
+		t.Errorf("%+v, %v", d, err)
+	}
+	s.asked.Store(0)
+	if d, _, err := lim.Take(t.Context(), drawgate.Request{Buckets: asks, Wait: true}); err != nil || !d.Allowed {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if st, err := lim.Status(t.Context(), "k"); err != nil || len(st.States) != 1 {
+		t.Errorf("%+v, %v", st, err)
 	}
 }
