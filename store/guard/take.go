@@ -207,8 +207,8 @@ func repeatable(batch []store.Take) bool {
 	return !slices.ContainsFunc(batch, func(t store.Take) bool { return t.ID == "" })
 }
 
-// complete adds what the store did not say of a take's buckets: nothing is left, and all was granted
-// that was asked for.
+// complete adds what the store did not say of a take's buckets: nothing is left, and all was
+// granted that was asked for.
 func complete(batch []store.Take, out []store.Verdict) {
 	for i := range out {
 		for k := out[i].Buckets(); k < len(batch[i].Buckets) && out[i].Fail == nil; k++ {
