@@ -61,7 +61,8 @@ func (p Policy) Compile() (*Plan, error) {
 
 func (w *Wait) check(policy string) (errs []error) {
 	if w.MaxWait < 0 || w.Queue < 0 || len(w.Backoff) > 32 {
-		errs = append(errs, fmt.Errorf("drawgate: policy %q: wait: up_to and queue must not be negative, and backoff must have at most 32 steps", policy))
+		errs = append(errs,
+			fmt.Errorf("drawgate: policy %q: wait: up_to and queue must not be negative, and backoff must have at most 32 steps", policy))
 	}
 	for _, d := range w.Backoff {
 		if d < time.Millisecond || d > 24*time.Hour {

@@ -152,7 +152,8 @@ func TestSurfaceIsUsed(t *testing.T) {
 		t.Skip("compiles the whole module")
 	}
 	t.Parallel()
-	implicit := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true} // the standard library calls them
+	// the standard library calls them
+	implicit := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "String": true}
 	for folder, path := range map[string]string{".": module, "store": module + "/store"} {
 		s, used := readSurface(t, folder), usedOutside(t, path)
 		for name, at := range s.names {
@@ -168,7 +169,8 @@ func TestSurfaceIsUsed(t *testing.T) {
 // examples/boltstore use.
 func usedOutside(t *testing.T, path string) map[string]bool {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Export,Dir,GoFiles", "./...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export",
+		"-json=ImportPath,Export,Dir,GoFiles", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +202,8 @@ func usedOutside(t *testing.T, path string) map[string]bool {
 		}
 		var files []*ast.File
 		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, filepath.Base(name)), nil, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, filepath.Base(name)), nil,
+				parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -324,7 +324,8 @@ func TestStores(t *testing.T) {
 		"dynamodb://quotas": true, "dynamodb://quotas?region=eu-central-1&endpoint=http://127.0.0.1:8000": true,
 		"dynamodb:": false, "dynamodb://": false, "dynamodb://ab": false, "dynamodb://u:p@quotas": false,
 		"dynamodb://quotas?zone=x": false,
-		"memory":                   false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false, "redis:h": false,
+		"memory":                   false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false,
+		"redis:h":  false,
 		"redis://": false, "postgres://h": false, "a.db": false,
 	} {
 		_, problems := config.Parse("f", []byte(fmt.Sprintf("store: %q", url)))

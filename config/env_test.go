@@ -120,7 +120,8 @@ func TestGeminiFromEnvironment(t *testing.T) {
 	const margin, redis = ", margin: 2s", "redis://localhost:6379/3 mb_sparrow_rl\n"
 	fromEnv(t, []variables{
 		{
-			"as documented", "GEMINI_FLASH_RPM_LIMIT=8 GEMINI_FLASH_RPD_LIMIT=200 GEMINI_PRO_RPM_LIMIT=4 GEMINI_PRO_RPD_LIMIT=80 " +
+			"as documented",
+			"GEMINI_FLASH_RPM_LIMIT=8 GEMINI_FLASH_RPD_LIMIT=200 GEMINI_PRO_RPM_LIMIT=4 GEMINI_PRO_RPD_LIMIT=80 " +
 				"RATE_LIMIT_REDIS_URL=redis://localhost:6379/3 RATE_LIMIT_REDIS_PREFIX=mb_sparrow_rl CIRCUIT_BREAKER_ENABLED=true " +
 				"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5 CIRCUIT_BREAKER_TIMEOUT=60 MONITORING_ENABLED=true",
 			redis + flash("8"+margin, day("200", margin)) + pro("4"+margin, day("80", margin)),
@@ -176,7 +177,8 @@ func TestGlobalFromEnvironment(t *testing.T) {
 		{"fast", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1000 RATE_LIMIT_GLOBAL_CAPACITY=5000",
 			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60000, burst: 5000}\n"},
 		{
-			"multi-tier too", "ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
+			"multi-tier too",
+			"ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
 			"redis://h rl\nmulti-tier {name: minute, rolling: 1m, amount: 1, precision: exact}\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
 		},
 	})
@@ -189,7 +191,8 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 		"user {name: rate, bucket: 1m, amount: 20, burst: 10}\ntask {name: rate, bucket: 1m, amount: 50, burst: 15}\n"
 	fromEnv(t, []variables{
 		{
-			"as documented", "IP_REQUESTS_PER_MINUTE=10 IP_BURST_SIZE=5 API_REQUESTS_PER_MINUTE=100 API_BURST_SIZE=20 USER_REQUESTS_PER_MINUTE=20 " +
+			"as documented",
+			"IP_REQUESTS_PER_MINUTE=10 IP_BURST_SIZE=5 API_REQUESTS_PER_MINUTE=100 API_BURST_SIZE=20 USER_REQUESTS_PER_MINUTE=20 " +
 				"USER_BURST_SIZE=10 QUEUE_MAX_DEPTH=50 QUEUE_RETRY_DELAY_SECONDS=60 RATE_LIMIT_RETRY_MAX_ATTEMPTS=3 RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0",
 			"memory: ratelimit\n" + documented,
 		},
@@ -295,9 +298,10 @@ func TestEnvironmentMistakes(t *testing.T) {
 			`RATE_LIMIT_STRATEGY="sliding" is neither rolling nor fixed`,
 			`ENABLE_DISTRIBUTED_RATE_LIMITING="2" is neither`,
 		}},
-		{"nothing left", "RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_MINUTE=0 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY=0 RATE_LIMIT_PER_WEEK=0 RATE_LIMIT_PER_MONTH=0", []string{
-			"every period is 0 or empty",
-		}},
+		{"nothing left",
+			"RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_MINUTE=0 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY=0 RATE_LIMIT_PER_WEEK=0 RATE_LIMIT_PER_MONTH=0", []string{
+				"every period is 0 or empty",
+			}},
 		{"gemini", "GEMINI_FLASH_RPM_LIMIT=0 GEMINI_PRO_RPD_LIMIT=ten",
 			[]string{`GEMINI_FLASH_RPM_LIMIT="0" is not between 1`, `GEMINI_PRO_RPD_LIMIT="ten" is not a whole`}},
 		{"refill", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0",
@@ -314,9 +318,10 @@ func TestEnvironmentMistakes(t *testing.T) {
 			[]string{"environment: RATE_LIMIT_REDIS_URL: store"}},
 		{"prefix", "DRAWGATE_STORE=redis://h RATE_LIMIT_REDIS_PREFIX=a*b",
 			[]string{`RATE_LIMIT_REDIS_PREFIX: prefix "a*b" is not`}},
-		{"two stores named", "RATE_LIMIT_PER_DAY=5 RATE_LIMIT_STORAGE_PATH=/x.db ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://u:hunter2@h", []string{
-			"two stores are named, sqlite:///x.db (environment: RATE_LIMIT_STORAGE_PATH) and redis://u:xxxxx@h (environment: RATE_LIMIT_REDIS_URL), but a process has only one: set DRAWGATE_STORE",
-		}},
+		{"two stores named",
+			"RATE_LIMIT_PER_DAY=5 RATE_LIMIT_STORAGE_PATH=/x.db ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://u:hunter2@h", []string{
+				"two stores are named, sqlite:///x.db (environment: RATE_LIMIT_STORAGE_PATH) and redis://u:xxxxx@h (environment: RATE_LIMIT_REDIS_URL), but a process has only one: set DRAWGATE_STORE",
+			}},
 		{"two presets' stores", "XDG_STATE_HOME=/state RATE_LIMIT_PER_DAY=5 GEMINI_PRO_RPD_LIMIT=5",
 			[]string{"two stores are named, sqlite:///state/drawgate/rate_limits.db (preset multi-tier) and redis://localhost:6379/3 (preset gemini-free)"}},
 		{"http", "IP_BURST_SIZE=0 USER_REQUESTS_PER_MINUTE=many",
@@ -397,7 +402,8 @@ func writeFile(t *testing.T, text string) string {
 // defaults. The source of each value is known.
 func TestResolveOrder(t *testing.T) {
 	t.Parallel()
-	path := writeFile(t, "store: sqlite:file.db\nprefix: file\npolicies:\n  multi-tier:\n    limits:\n      - {name: mine, rolling: 1m, amount: 1}\n")
+	path := writeFile(t,
+		"store: sqlite:file.db\nprefix: file\npolicies:\n  multi-tier:\n    limits:\n      - {name: mine, rolling: 1m, amount: 1}\n")
 	bare := writeFile(t, "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
 	redis := writeFile(t, "store: redis://file\nprefix: file")
 	nextTo := func(file, name string) string { return "sqlite://" + filepath.Join(filepath.Dir(file), name) }
@@ -439,8 +445,9 @@ func TestResolveOrder(t *testing.T) {
 
 func TestResolvePolicies(t *testing.T) {
 	t.Parallel()
-	path := writeFile(t, "store: redis://h\npolicies:\n  gemini-2.5-pro:\n    limits:\n      - {name: tpm, rolling: 1m, amount: 1}\n"+
-		"  gemini-2.5-flash:\n    limits:\n      - {name: tpm, rolling: 1m, amount: 2}\n  mine:\n    limits:\n      - {name: rpm, rolling: 1m, amount: 3}\n")
+	path := writeFile(t,
+		"store: redis://h\npolicies:\n  gemini-2.5-pro:\n    limits:\n      - {name: tpm, rolling: 1m, amount: 1}\n"+
+			"  gemini-2.5-flash:\n    limits:\n      - {name: tpm, rolling: 1m, amount: 2}\n  mine:\n    limits:\n      - {name: rpm, rolling: 1m, amount: 3}\n")
 	c, err := config.Resolve([]string{"GEMINI_PRO_RPM_LIMIT=4"}, config.Flags{Config: path})
 	if err != nil {
 		t.Fatal(err)

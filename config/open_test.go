@@ -503,7 +503,8 @@ func TestUsageOfTheEnvironmentsPolicyStays(t *testing.T) {
 			t.Errorf("rate_limit_%s has %d series, want 5 periods of the key default", name, n)
 		}
 	}
-	if !regexp.MustCompile(`(?m)^rate_limit_current_usage\{.*period="day",policy="multi-tier"\} 2$`).MatchString(w.Body.String()) {
+	if !regexp.MustCompile(`(?m)^rate_limit_current_usage\{.*period="day",policy="multi-tier"\} 2$`).
+		MatchString(w.Body.String()) {
 		t.Errorf("it is not the usage of default:\n%s", w.Body)
 	}
 }

@@ -81,7 +81,8 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 // req: D1
 func TestRelativePathsOfVariables(t *testing.T) {
 	t.Parallel()
-	path := writeFile(t, "store: sqlite:file.db\nserver: {tls: {cert: c.pem, key: k.pem}}\npolicies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
+	path := writeFile(t,
+		"store: sqlite:file.db\nserver: {tls: {cert: c.pem, key: k.pem}}\npolicies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
 	environ := []string{"HOME=/home/ann", "DRAWGATE_STORE=sqlite:x.db", "DRAWGATE_TLS_CERT=cert.pem",
 		"DRAWGATE_TLS_KEY=/abs/key.pem", "RATE_LIMIT_PER_DAY=1"}
 	for _, c := range []struct {

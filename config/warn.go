@@ -250,7 +250,8 @@ func (c *Config) warnRule(i int) {
 		c.Warnings = append(c.Warnings, at.problem(at.place(part), fmt.Sprintf(format, args...), hint))
 	}
 	if r.Match.Path != "" && likeRegexp.MatchString(r.Match.Path) {
-		warn("match.path", "/v1/* matches everything that begins with /v1/, {name} any one segment; for patterns use when: path matches \"…\"",
+		warn("match.path",
+			"/v1/* matches everything that begins with /v1/, {name} any one segment; for patterns use when: path matches \"…\"",
 			"path %s looks like a regular expression, which it is not", shorten(r.Match.Path))
 	}
 	classes := append(c.APIKeys.names(), c.APIKeys.class())
@@ -280,7 +281,8 @@ func (c *Config) warnAttributes(attrs map[string]string, warn func(part, hint, f
 	}
 	has := map[string][]string{}
 	for _, k := range c.Gateway.Keys {
-		has["key"], has["team"], has["user"] = append(has["key"], k.Name), append(has["team"], k.Team), append(has["user"], k.User)
+		has["key"], has["team"], has["user"] = append(has["key"], k.Name), append(has["team"], k.Team),
+			append(has["user"], k.User)
 	}
 	for _, u := range c.Gateway.Upstreams {
 		has["upstream"] = append(has["upstream"], u.Name)

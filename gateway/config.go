@@ -116,7 +116,9 @@ func (c *Config) check() error {
 	for i := range c.Keys {
 		k := &c.Keys[i]
 		if other, twice := sums[k.Sum]; twice {
-			errs = append(errs, fmt.Errorf("gateway: key %q has no secret of its own: %q has the same, or there is none", k.Name, other))
+			errs = append(errs,
+				fmt.Errorf("gateway: key %q has no secret of its own: %q has the same, or there is none", k.Name,
+					other))
 		}
 		if k.Name == "" || names[k.Name] {
 			errs = append(errs, fmt.Errorf("gateway: key %d (%q) needs a name that no other key has", i+1, k.Name))
@@ -168,11 +170,13 @@ func (c *Config) checkFallbacks() (errs []error) {
 				name, model := c.fallback(u.Name, f)
 				switch to := c.upstream(name); {
 				case model == "" || to.model(model) == nil:
-					errs = append(errs, fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which no model of upstream %q fits: add one, so that it is counted",
-						u.Name, u.Models[k].Name, f, name))
+					errs = append(errs,
+						fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which no model of upstream %q fits: add one, so that it is counted",
+							u.Name, u.Models[k].Name, f, name))
 				case u.Profile != nil && to.Profile != nil && to.Profile.Name != u.Profile.Name:
-					errs = append(errs, fmt.Errorf("gateway: upstream %q: model %q falls back to %q, but upstream %q has the profile %q and not %q: calls are not translated",
-						u.Name, u.Models[k].Name, f, name, to.Profile.Name, u.Profile.Name))
+					errs = append(errs,
+						fmt.Errorf("gateway: upstream %q: model %q falls back to %q, but upstream %q has the profile %q and not %q: calls are not translated",
+							u.Name, u.Models[k].Name, f, name, to.Profile.Name, u.Profile.Name))
 				}
 			}
 		}

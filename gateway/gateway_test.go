@@ -83,7 +83,8 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 					return
 				}
 			}
-			io.WriteString(w, `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":20,"total_tokens":29}}`+"\n\ndata: [DONE]\n\n")
+			io.WriteString(w,
+				`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":20,"total_tokens":29}}`+"\n\ndata: [DONE]\n\n")
 		})
 	})
 	resp, err := b.server.Client().Do(b.request(t.Context(), "openai", true, "Hello!"))

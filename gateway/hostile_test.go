@@ -248,7 +248,9 @@ func TestManyStreams(t *testing.T) {
 		group.Go(func() {
 			defer func() { <-limit }()
 			got := b.call("openai", true, "Hello!\nsimulate: output=100", gateway.HeaderPriority+": "+fmt.Sprint(i%8))
-			if got.err != nil || got.status != http.StatusOK || strings.Count(got.body, "\n\n") != strings.Count(first.body, "\n\n") || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
+			if got.err != nil || got.status != http.StatusOK ||
+				strings.Count(got.body, "\n\n") != strings.Count(first.body, "\n\n") ||
+				!strings.HasSuffix(got.body, "data: [DONE]\n\n") {
 				t.Errorf("stream %d: %d %v, %d events", i, got.status, got.err, strings.Count(got.body, "\n\n"))
 			}
 		})

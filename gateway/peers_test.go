@@ -218,7 +218,8 @@ func TestPeers07LateSettlementCreditsItsOwnWindow(t *testing.T) {
 					}
 					if want := b.events[0].Usage.Input + b.events[1].Usage.Input; after["day"] != want ||
 						before["day"] <= want {
-						t.Errorf("%d tokens of the day are used, and then %d, want %d", before["day"], after["day"], want)
+						t.Errorf("%d tokens of the day are used, and then %d, want %d", before["day"], after["day"],
+							want)
 					}
 				})
 		})
@@ -334,12 +335,14 @@ func TestPeers15CostAboveTheLimitIsRefusedAtOnce(t *testing.T) {
 				if got.status != http.StatusBadRequest || time.Since(began) != 0 {
 					t.Errorf("got %d %s after %v, want 400 at once", got.status, got.body, time.Since(began))
 				}
-				for _, part := range []string{"can never fit", `limit \"most\"`, "199", "max_tokens smaller", "without max_tokens"} {
+				for _, part := range []string{"can never fit", `limit \"most\"`, "199", "max_tokens smaller",
+					"without max_tokens"} {
 					if !strings.Contains(got.body, part) {
 						t.Errorf("got %s, want that it says %q", got.body, part)
 					}
 				}
-				if got.header.Get("Retry-After") != "" || got.header.Get("Retry-After-Ms") != "" || strings.Contains(got.body, "retryDelay") {
+				if got.header.Get("Retry-After") != "" || got.header.Get("Retry-After-Ms") != "" ||
+					strings.Contains(got.body, "retryDelay") {
 					t.Errorf("got %v %s, want nothing of when to come back", got.header, got.body)
 				}
 				if name != "gemini" && got.header.Get("X-Should-Retry") != "false" {
@@ -391,8 +394,10 @@ func TestPeers17MinuteDayWeekAndMonthTogether(t *testing.T) {
 			}
 			got := b.call("openai", false, "Hello!", atOnce)
 			_, wait := waits(t, got)
-			if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, fmt.Sprintf(`limit \"%s\"`, step.refused)) || !time.Now().Add(wait).Equal(step.until) {
-				t.Errorf("%v: got %d %s, want a refusal by the limit per %s until %v", step.at, got.status, got.body, step.refused, step.until)
+			if got.status != http.StatusTooManyRequests || !strings.Contains(got.body,
+				fmt.Sprintf(`limit \"%s\"`, step.refused)) || !time.Now().Add(wait).Equal(step.until) {
+				t.Errorf("%v: got %d %s, want a refusal by the limit per %s until %v", step.at, got.status, got.body,
+					step.refused, step.until)
 			}
 		}
 	})

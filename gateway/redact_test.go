@@ -138,7 +138,8 @@ func TestCandidates(t *testing.T) {
 			for _, text := range []string{f.text, strings.ToUpper(f.text)} {
 				for at := range 3 {
 					c := text[at]
-					parts = append(parts, text[at:at+1], fmt.Sprintf(`\u%04x`, c), fmt.Sprintf("%%%02x", c), fmt.Sprintf("&#%d;", c))
+					parts = append(parts, text[at:at+1], fmt.Sprintf(`\u%04x`, c), fmt.Sprintf("%%%02x", c),
+						fmt.Sprintf("&#%d;", c))
 				}
 			}
 		}

@@ -155,8 +155,9 @@ func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 			if strings.Contains(r.URL.Path, "gemini-2.5-pro") {
 				w.WriteHeader(http.StatusTooManyRequests)
-				io.WriteString(w, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure",`+
-					`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier","quotaValue":"0"}]}]}}`)
+				io.WriteString(w,
+					`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure",`+
+						`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier","quotaValue":"0"}]}]}}`)
 			}
 		})
 	})
@@ -267,24 +268,30 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		"a fallback of another profile": func(c *gateway.Config) {
 			c.Upstreams[0].Models[0].Fallbacks = []string{"anthropic/claude-sonnet-4-5"}
 		},
-		"a fallback without a model": func(c *gateway.Config) { c.Upstreams[0].Models[0].Fallbacks = []string{"openai/"} },
-		"others, no path":            func(c *gateway.Config) { c.Upstreams[0].Others = []string{"files"} },
-		"others, odd":                func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/*/x"} },
-		"others, a call":             func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/responses/*"} },
-		"others, called twice":       func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/models"} },
-		"many retries":               func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
-		"two upstreams":              func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
-		"no key's name":              func(c *gateway.Config) { c.Keys[0].Name = "" },
-		"no key's sum":               func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
-		"the same key":               func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
-		"the same name":              func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
-		"a key's rank":               func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
+		"a fallback without a model": func(c *gateway.Config) {
+			c.Upstreams[0].Models[0].Fallbacks = []string{"openai/"}
+		},
+		"others, no path":      func(c *gateway.Config) { c.Upstreams[0].Others = []string{"files"} },
+		"others, odd":          func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/*/x"} },
+		"others, a call":       func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/responses/*"} },
+		"others, called twice": func(c *gateway.Config) { c.Upstreams[0].Others = []string{"/v1/models"} },
+		"many retries":         func(c *gateway.Config) { c.Upstreams[0].Retries = 11 },
+		"two upstreams":        func(c *gateway.Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) },
+		"no key's name":        func(c *gateway.Config) { c.Keys[0].Name = "" },
+		"no key's sum":         func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
+		"the same key":         func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
+		"the same name":        func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
+		"a key's rank":         func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
 		"a secret URL": func(c *gateway.Config) {
 			u := *c.Upstreams[0].URL
 			u.RawQuery = "key=" + upstreamKey
 			c.Upstreams[0].URL = &u
 		},
-		"another scheme": func(c *gateway.Config) { u := *c.Upstreams[0].URL; u.Scheme = "ftp"; c.Upstreams[0].URL = &u },
+		"another scheme": func(c *gateway.Config) {
+			u := *c.Upstreams[0].URL
+			u.Scheme = "ftp"
+			c.Upstreams[0].URL = &u
+		},
 	} {
 		s := newSetup(nil)
 		for i := range s.config.Upstreams {

@@ -192,7 +192,7 @@ func parseNode(text string) (netip.Addr, bool) {
 			return netip.Addr{}, false
 		}
 		host = text[1:i]
-	} else if i := strings.IndexByte(text, ':'); i >= 0 && i == strings.LastIndexByte(text, ':') { // two colons are IPv6
+	} else if i := strings.IndexByte(text, ':'); i >= 0 && i == strings.LastIndexByte(text, ':') { // two are IPv6
 		if !isPort(text[i:]) {
 			return netip.Addr{}, false
 		}

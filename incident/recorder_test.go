@@ -237,7 +237,9 @@ func TestWhatIsAnIncident(t *testing.T) {
 		"slow":     {429, `{"error":{"code":"slow_down","message":"slow down"}}`, "", "", ""},
 		"failure":  {500, `{"error":{"message":"oops"}}`, "", "", ""},
 		"mistake":  {400, `{"error":{"message":"bad"}}`, "", "", ""},
-		"large":    {429, `{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 100, Requested 200."}}`, "", "", ""},
+		"large": {429,
+			`{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 100, Requested 200."}}`,
+			"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -71,19 +71,23 @@ func TestBodiesThatCannotBeCounted(t *testing.T) {
 			continue
 		}
 		text := err.Error()
-		if !strings.Contains(text, want) || !strings.HasPrefix(text, "llm: the body of a chat call cannot be counted: ") || strings.Contains(text, "secret") {
+		if !strings.Contains(text, want) || !strings.HasPrefix(text,
+			"llm: the body of a chat call cannot be counted: ") || strings.Contains(text, "secret") {
 			t.Errorf("%.60q: %q, want %q", body, text, want)
 		}
 	}
 	p := profile(t, "openai")
-	if _, err := p.Parse(http.MethodPost, "/v1/chat/completions", headers("Content-Encoding", "gzip"), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "compressed") {
+	if _, err := p.Parse(http.MethodPost, "/v1/chat/completions", headers("Content-Encoding", "gzip"),
+		[]byte(`{}`)); err == nil || !strings.Contains(err.Error(), "compressed") {
 		t.Errorf("a compressed body: %v", err)
 	}
-	if _, err := p.Parse(http.MethodPost, "/v1/chat/completions", headers("Content-Encoding", "Identity"), []byte(`{}`)); err != nil {
+	if _, err := p.Parse(http.MethodPost, "/v1/chat/completions", headers("Content-Encoding", "Identity"),
+		[]byte(`{}`)); err != nil {
 		t.Errorf("a body as it is: %v", err)
 	}
 	for _, body := range []string{`{"generationConfig":{"maxOutputTokens":1},"generation_config":{"maxOutputTokens":1000}}`, `{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":1000}}`} {
-		if _, err := profile(t, "gemini").Parse(http.MethodPost, "/v1beta/models/g:generateContent", nil, []byte(body)); err == nil || !strings.Contains(err.Error(), "twice") {
+		if _, err := profile(t, "gemini").Parse(http.MethodPost, "/v1beta/models/g:generateContent", nil,
+			[]byte(body)); err == nil || !strings.Contains(err.Error(), "twice") {
 			t.Errorf("%s: %v, want an error: both names are of one field", body, err)
 		}
 	}
@@ -100,7 +104,8 @@ func TestOddButValid(t *testing.T) {
 		`{"messages":[{"content":"\ud83d\u0061"}]}`:                 2,
 		`{"messages":[{"content":null}],"temperature":-1.5E-3}`:     4, // "null", as it might be shown
 		`{"x":1,"x":2}`: 2, // whatever it is
-		`{"messages":[{"` + strings.Repeat("k", 3000) + `":"a","content":"b"}]}`: 2, // a long key is no key that we know
+		// a long key is no key that we know
+		`{"messages":[{"` + strings.Repeat("k", 3000) + `":"a","content":"b"}]}`: 2,
 		`{"messages":"new"}`:       3,
 		`{"messages":{"new":[1]}}`: 1,
 	} {
@@ -174,9 +179,12 @@ func TestWithUsage(t *testing.T) {
 		{` { "stream" : true , "x":1e400}`, ` {"stream_options":{"include_usage":true}, "stream" : true , "x":1e400}`},
 		{`{"stream":true,"stream_options":null}`, `{"stream":true,"stream_options":{"include_usage":true}}`},
 		{`{"stream":true,"stream_options": {} }`, `{"stream":true,"stream_options": {"include_usage":true} }`},
-		{`{"stream":true,"stream_options":{ "include_obfuscation":false}}`, `{"stream":true,"stream_options":{"include_usage":true, "include_obfuscation":false}}`},
-		{`{"stream_options":{"include_usage": false },"stream":true}`, `{"stream_options":{"include_usage": true },"stream":true}`},
-		{`{"stream_options":{"a":1,"include_usage":null,"b":2},"stream":true}`, `{"stream_options":{"a":1,"include_usage":true,"b":2},"stream":true}`},
+		{`{"stream":true,"stream_options":{ "include_obfuscation":false}}`,
+			`{"stream":true,"stream_options":{"include_usage":true, "include_obfuscation":false}}`},
+		{`{"stream_options":{"include_usage": false },"stream":true}`,
+			`{"stream_options":{"include_usage": true },"stream":true}`},
+		{`{"stream_options":{"a":1,"include_usage":null,"b":2},"stream":true}`,
+			`{"stream_options":{"a":1,"include_usage":true,"b":2},"stream":true}`},
 		{`{"stream":true,"stream_options":{"include_usage":true}}`, ``},
 		{`{"stream":false}`, ``},
 		{`{}`, ``},
@@ -210,7 +218,8 @@ func TestWithUsageOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := map[string]any{"stream": true}
 		for range rapid.IntRange(0, 4).Draw(t, "fields") {
-			m[rapid.StringMatching(`[a-d]{1,3}`).Draw(t, "key")] = rapid.SampledFrom([]any{1.5, "x}", nil, []any{"{", map[string]any{}}, map[string]any{"stream_options": "x"}}).Draw(t, "value")
+			m[rapid.StringMatching(`[a-d]{1,3}`).Draw(t, "key")] = rapid.SampledFrom([]any{1.5, "x}", nil,
+				[]any{"{", map[string]any{}}, map[string]any{"stream_options": "x"}}).Draw(t, "value")
 		}
 		switch rapid.IntRange(0, 3).Draw(t, "options") {
 		case 1:
@@ -251,7 +260,9 @@ func TestScannerAgreesWithEncodingJSON(t *testing.T) {
 	t.Parallel()
 	p := profile(t, "openai")
 	rapid.Check(t, func(t *rapid.T) {
-		body := `{"messages":` + rapid.StringMatching(`([\[\]{},:"a\\u0-9eE.+\- \n]|true|false|null|"k":|"[a-c]*"){0,12}`).Draw(t, "value") + `}`
+		body := `{"messages":` +
+			rapid.StringMatching(`([\[\]{},:"a\\u0-9eE.+\- \n]|true|false|null|"k":|"[a-c]*"){0,12}`).
+				Draw(t, "value") + `}`
 		_, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil, []byte(body))
 		if valid := json.Valid([]byte(body)); valid != (err == nil) &&
 			(err == nil || !strings.Contains(err.Error(), "twice")) {

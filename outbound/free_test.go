@@ -38,9 +38,11 @@ func TestBodyIsFreedWhileItsAnswerLasts(t *testing.T) {
 		nil)
 
 	send := func() (*http.Response, weak.Pointer[byte]) {
-		body := append([]byte(`{"model":"gpt-4o","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"`), bytes.Repeat([]byte("word "), 20_000)...)
+		body := append([]byte(`{"model":"gpt-4o","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"`),
+			bytes.Repeat([]byte("word "), 20_000)...)
 		body = append(body, `"}]}`...)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, upstream.URL+"/v1/chat/completions", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, upstream.URL+"/v1/chat/completions",
+			http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -275,7 +275,8 @@ descriptors:
 	}{{ok, 9, "[3]"}, {ok, 8, "[1 3]"}, {over, 8, "[1 2 3]"}, {over, 8, "[1 2 3]"}} {
 		a := answered(t, c, all)
 		fields := a.GetDynamicMetadata().GetFields()
-		if violations := fmt.Sprint(fields["quotaModeViolations"].GetListValue().AsSlice()); a.GetOverallCode() != want.overall || violations != want.violations {
+		if violations := fmt.Sprint(fields["quotaModeViolations"].GetListValue().
+			AsSlice()); a.GetOverallCode() != want.overall || violations != want.violations {
 			t.Errorf("request %d: %v, violations %s, want %s", i+1, a, violations, want.violations)
 		}
 		if got := left("hard=x"); got != want.hard {
@@ -447,7 +448,8 @@ func TestHealthAndReflection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+	list := &reflectionpb.ServerReflectionRequest_ListServices{}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: list}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := stream.Recv()

@@ -108,7 +108,8 @@ func TestProgressIsAccepted(t *testing.T) {
 		"application/x-ndjson;q=0, application/x-ndjson;q=1": api.ProgressType,
 		"*/*": "application/json",
 	} {
-		if got := ask(f.srv, "POST", "/v1/take", `{"policy":"tiers","key":"`+strings.ReplaceAll(accept, `"`, "")+`","wait_ms":600000}`, "Accept: "+accept).Header().Get("Content-Type"); got != want {
+		if got := ask(f.srv, "POST", "/v1/take", `{"policy":"tiers","key":"`+strings.ReplaceAll(accept, `"`,
+			"")+`","wait_ms":600000}`, "Accept: "+accept).Header().Get("Content-Type"); got != want {
 			t.Errorf("%s is answered with %s, want %s", accept, got, want)
 		}
 	}
@@ -154,11 +155,14 @@ func TestWaitingLines(t *testing.T) {
 		go ask(f.srv, "POST", "/v1/take", `{"policy":"slots","tenant":"acme","key":"k","hold_ms":1000,"wait_ms":60000}`)
 		synctest.Wait()
 		all := []api.WaitingLine{
-			{Policy: "slots", Key: "default", Waiting: 2, LongestMS: 200, NextMS: 50, Reason: api.ReasonHeld, Limit: "slots"},
-			{Policy: "slots", Tenant: "acme", Key: "k", Waiting: 1, NextMS: 250, Reason: api.ReasonHeld, Limit: "slots"},
+			{Policy: "slots", Key: "default", Waiting: 2, LongestMS: 200, NextMS: 50, Reason: api.ReasonHeld,
+				Limit: "slots"},
+			{Policy: "slots", Tenant: "acme", Key: "k", Waiting: 1, NextMS: 250, Reason: api.ReasonHeld,
+				Limit: "slots"},
 		}
 		for path, want := range map[string][]api.WaitingLine{
-			"/v1/waiting": all, "/v1/waiting?policy=slots": all, "/v1/waiting?policy=tiers": {}, "/v1/waiting?tenant=acme": all[1:], "/v1/waiting?tenant=none": {},
+			"/v1/waiting": all, "/v1/waiting?policy=slots": all, "/v1/waiting?policy=tiers": {},
+			"/v1/waiting?tenant=acme": all[1:], "/v1/waiting?tenant=none": {},
 		} {
 			var got api.WaitingAnswer
 			if code := f.do("GET", path, "", &got); code != http.StatusOK {
@@ -203,7 +207,8 @@ func TestWaitingLinesOfATenant(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		if w := ask(s.AdminHandler(), "GET", "/v1/waiting?tenant=other", "", bearer(bound)); w.Code != http.StatusForbidden {
+		if w := ask(s.AdminHandler(), "GET", "/v1/waiting?tenant=other", "",
+			bearer(bound)); w.Code != http.StatusForbidden {
 			t.Errorf("another tenant's lines: %d", w.Code)
 		}
 		time.Sleep(time.Hour) // they give up

@@ -255,7 +255,8 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 			`{"policy":"tokens"}`: true,
 			`{"buckets":[{"policy":"tokens","key":"a"},{"policy":"tokens","key":"b"}]}`: true,
 			`{"policy":"tokens","costs":{"tokens":0}}`:                                  false,
-			`{"buckets":[{"policy":"tokens"},{"policy":"calls"}]}`:                      false, `{"attributes":{"path":"/"}}`: false,
+			`{"buckets":[{"policy":"tokens"},{"policy":"calls"}]}`:                      false,
+			`{"attributes":{"path":"/"}}`:                                               false,
 		} {
 			var p api.Problem
 			status := f.do("POST", path, body, &p)

@@ -61,7 +61,8 @@ func quotingProvider(t *testing.T) string {
 		body := answer.Body.Bytes()
 		if answer.Code == http.StatusTooManyRequests {
 			quoted := `"message":"` + r.Header.Get("Authorization") + " " + diary + " "
-			if body = bytes.Replace(body, []byte(`"message":"`), []byte(quoted), 1); !bytes.Contains(body, []byte(providerKey)) {
+			if body = bytes.Replace(body, []byte(`"message":"`), []byte(quoted), 1); !bytes.Contains(body,
+				[]byte(providerKey)) {
 				t.Errorf("the provider's error quotes nothing: %s", body)
 			}
 			answer.Header().Del("Content-Length")
@@ -78,7 +79,8 @@ func quotingProvider(t *testing.T) string {
 func say(t *testing.T, url, key string) int {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"gpt-4o","max_tokens":20,"messages":[{"role":"user","content":%q}]}`, diary)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +107,8 @@ func TestGatewayIncident(t *testing.T) {
 	provider := quotingProvider(t)
 	b.write("drawgate.yaml", fmt.Sprintf(quoting, provider, hook.url))
 	g := b.gateway()
-	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey}, {g.public + "/openai", callerKey}} {
+	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey},
+		{g.public + "/openai", callerKey}} {
 		want := []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests}[i] // the first two are somebody else's
 		if got := say(t, call.url, call.key); got != want {
 			t.Fatalf("call %d: got %d, want %d; log: %s", i, got, want, g.log)
@@ -114,7 +117,8 @@ func TestGatewayIncident(t *testing.T) {
 	const cause = "the provider says that its limit is 2 requests, and limit quota/rpm allows 10: set its amount to 2"
 	id := g.log.await(t, `incident=(\S+)`)
 	posted := hook.awaits(telemetry.Incident)
-	if in := posted.Incident; in == nil || in.ID != id || len(in.Diagnosis) == 0 || in.Diagnosis[0] != cause || len(in.Takes) != 1 || posted.Message != in.Summary {
+	if in := posted.Incident; in == nil || in.ID != id || len(in.Diagnosis) == 0 || in.Diagnosis[0] != cause ||
+		len(in.Takes) != 1 || posted.Message != in.Summary {
 		t.Errorf("the webhook got %+v", posted)
 	}
 
@@ -171,7 +175,8 @@ func TestGatewayIncident(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown["file"], shown["webhook"], shown["json"] = string(text), string(webhook), run("json", "show", "last", "--json", "--file", file)
+	shown["file"], shown["webhook"], shown["json"] = string(text), string(webhook),
+		run("json", "show", "last", "--json", "--file", file)
 
 	again := b.gateway() // a new process lists what the old one has written
 	shown["remote"] = run("remote", "list", "--server", again.admin)

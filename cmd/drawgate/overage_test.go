@@ -204,7 +204,8 @@ func (o *overage) provider() string {
 					Scope: simulator.Project},
 				{Name: "tpm", Dimension: simulator.InputTokens, Amount: m.tpm, Window: o.windows, Period: o.window,
 					Scope: simulator.Project},
-				{Name: "rpd", Dimension: simulator.Requests, Amount: m.rpd, Window: simulator.Day, Zone: simulator.Pacific,
+				{Name: "rpd", Dimension: simulator.Requests, Amount: m.rpd, Window: simulator.Day,
+					Zone:  simulator.Pacific,
 					Scope: simulator.Project},
 			}})
 	}

@@ -142,8 +142,9 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		code   int
 	}{{"INT", 130}, {"TERM", 143}, {"HUP", 129}} {
 		pid := "pid-" + c.signal
-		p := b.pane(120, 24, "stty -a > before\nsh -c 'echo $$ > "+pid+"; exec drawgate top --interval 200ms --server "+d.admin+"'\n"+
-			"set -- $?; stty -a | cmp before - && (exit $1)")
+		p := b.pane(120, 24,
+			"stty -a > before\nsh -c 'echo $$ > "+pid+"; exec drawgate top --interval 200ms --server "+d.admin+"'\n"+
+				"set -- $?; stty -a | cmp before - && (exit $1)")
 		p.until(`  team-a$`)
 		text, err := os.ReadFile(filepath.Join(b.dir, pid))
 		if err != nil {

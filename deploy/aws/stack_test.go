@@ -186,7 +186,9 @@ func (c *cloud) checkTable(p *template) {
 		d.AttributeDefinitions[0].AttributeType != "S" {
 		c.t.Errorf("the keys are %+v of %+v", d.KeySchema, d.AttributeDefinitions)
 	}
-	if provisioned := p.refs["BillingMode"] == "PROVISIONED"; provisioned != (d.ProvisionedThroughput.WriteCapacityUnits == 25) || !provisioned && d.BillingModeSummary.BillingMode != "PAY_PER_REQUEST" {
+	provisioned := p.refs["BillingMode"] == "PROVISIONED"
+	if provisioned != (d.ProvisionedThroughput.WriteCapacityUnits == 25) ||
+		!provisioned && d.BillingModeSummary.BillingMode != "PAY_PER_REQUEST" {
 		c.t.Errorf("the capacity is %+v, %+v", d.BillingModeSummary, d.ProvisionedThroughput)
 	}
 	r := p.resources()["Table"]
@@ -251,11 +253,12 @@ func (c *cloud) checkPolicy(p *template, arn, topic string) {
 
 // alarm is one as CloudWatch shows it.
 type alarm struct {
-	AlarmName, Namespace, MetricName, Statistic, ComparisonOperator, TreatMissingData string
-	Period, EvaluationPeriods                                                         int
-	Threshold                                                                         float64
-	Actions                                                                           []string `xml:"AlarmActions>member"`
-	Dimensions                                                                        []struct {
+	AlarmName, Namespace, MetricName, Statistic string
+	ComparisonOperator, TreatMissingData        string
+	Period, EvaluationPeriods                   int
+	Threshold                                   float64
+	Actions                                     []string `xml:"AlarmActions>member"`
+	Dimensions                                  []struct {
 		Name,
 		Value string
 	} `xml:"Dimensions>member"`

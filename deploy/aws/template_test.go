@@ -171,7 +171,8 @@ func (p *template) call(c call) any {
 		}
 		return list
 	case "FindInMap":
-		return p.section("Mappings")[args[0].(string)].(map[string]any)[p.value(args[1]).(string)].(map[string]any)[args[2].(string)]
+		mapping := p.section("Mappings")[args[0].(string)].(map[string]any)
+		return mapping[p.value(args[1]).(string)].(map[string]any)[args[2].(string)]
 	}
 	p.t.Fatalf("the test does not know the function %s", c.name)
 	return nil

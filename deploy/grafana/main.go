@@ -40,7 +40,8 @@ func (b *board) build() (dashboard.Dashboard, error) {
 	d := dashboard.NewDashboardBuilder(b.title).Uid(b.uid).Description(b.about).Tags([]string{tag}).
 		Editable().Tooltip(dashboard.DashboardCursorSyncCrosshair).Refresh("30s").Time("now-3h",
 		"now").Timezone("browser").
-		Link(dashboard.NewDashboardLinkBuilder("Drawgate").Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{tag}).AsDropdown(true).KeepTime(true).IncludeVars(true)).
+		Link(dashboard.NewDashboardLinkBuilder("Drawgate").Type(dashboard.DashboardLinkTypeDashboards).
+			Tags([]string{tag}).AsDropdown(true).KeepTime(true).IncludeVars(true)).
 		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").Label("Data source").Type("prometheus")).
 		WithVariable(choice("instance", "Server", "label_values(drawgate_build_info, instance)")).
 		WithVariable(choice(b.by, b.label, fmt.Sprintf("label_values(%s{instance=~\"$instance\"}, %s)", b.from, b.by)))
@@ -61,7 +62,8 @@ func choice(name, label, query string) *dashboard.QueryVariableBuilder {
 	all := []string{"$__all"}
 	return dashboard.NewQueryVariableBuilder(name).Label(label).Datasource(source()).
 		Query(dashboard.StringOrMap{String: &query}).Definition(query).
-		Multi(true).IncludeAll(true).Sort(dashboard.VariableSortAlphabeticalAsc).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
+		Multi(true).IncludeAll(true).Sort(dashboard.VariableSortAlphabeticalAsc).
+		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
 		Current(dashboard.VariableOption{
 			Selected: new(true),
 			Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},

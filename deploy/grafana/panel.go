@@ -76,23 +76,30 @@ func source() common.DataSourceRef {
 func (p *panel) builder(id uint32) cog.Builder[dashboard.Panel] {
 	switch p.kind {
 	case number:
-		return stat.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).Targets(p.targets()).
+		return stat.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).
+			Targets(p.targets()).
 			Span(numberWidth).Height(numberHigh).Unit(p.unit).Thresholds(thresholds(p.marks)).
 			ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}))
 	case timeline:
-		return statetimeline.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).Targets(p.targets()).
+		return statetimeline.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).
+			Targets(p.targets()).
 			Span(width).Height(height).Mappings(mappings(p.states)).Thresholds(thresholds(p.states)).
 			ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdThresholds))
 	}
-	b := timeseries.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).Targets(p.targets()).
+	b := timeseries.NewPanelBuilder().Id(id).Title(p.title).Description(p.about).Datasource(source()).
+		Targets(p.targets()).
 		Span(width).Height(height).Unit(p.unit).Min(0).FillOpacity(10).ShowPoints(common.VisibilityModeNever).
-		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
-		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).
+			Placement(common.LegendPlacementBottom)).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).
+			Sort(common.SortOrderDescending))
 	if len(p.marks) > 0 {
-		b.Thresholds(thresholds(p.marks)).ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeLine))
+		b.Thresholds(thresholds(p.marks)).ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().
+			Mode(common.GraphThresholdsStyleModeLine))
 	}
 	if p.kind == bars {
-		b.FillOpacity(60).DrawStyle(common.GraphDrawStyleBars).Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal))
+		b.FillOpacity(60).DrawStyle(common.GraphDrawStyleBars).
+			Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal))
 	}
 	return b
 }

@@ -194,7 +194,8 @@ func (c *compiler) apply(field string, a *Apply) {
 		c.fail(field+".policy", c.has(a.Policy))
 	}
 	if strings.TrimSpace(a.Key) == "" {
-		c.fail(field+".key", errors.New(`the key is missing: say who is counted, with ip, user, hash(header("X-Api-Key")), or "global" in quotes for one bucket for all`))
+		c.fail(field+".key",
+			errors.New(`the key is missing: say who is counted, with ip, user, hash(header("X-Api-Key")), or "global" in quotes for one bucket for all`))
 		return
 	}
 	c.rule.keys = append(c.rule.keys, c.text(field+".key", a.Key))

@@ -165,7 +165,7 @@ func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []reco
 			if c, err = b.space.open(name, b.gcra); err != nil {
 				return false, false, 0, 0, 0, err
 			}
-		} else if c.tat.Load() == dead { // or moved: a store that is full may have it elsewhere, and has no room for another
+		} else if c.tat.Load() == dead { // or moved: a full store may have it elsewhere, and has no room for another
 			b.cool(c)
 			continue
 		}

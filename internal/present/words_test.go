@@ -15,8 +15,9 @@ func TestDuration(t *testing.T) {
 		12340 * time.Millisecond: "12.4s", 59950 * time.Millisecond: "1m",
 		time.Minute: "1m", 61 * time.Second: "1m1s", time.Hour - time.Millisecond: "1h", time.Hour: "1h",
 		3*time.Hour + 5*time.Minute: "3h5m",
-		24 * time.Hour:              "1d", 24*time.Hour - time.Second: "1d", 148 * time.Hour: "6d4h", 720 * time.Hour: "30d",
-		drawgate.Never: "more than a century",
+		24 * time.Hour:              "1d", 24*time.Hour - time.Second: "1d", 148 * time.Hour: "6d4h",
+		720 * time.Hour: "30d",
+		drawgate.Never:  "more than a century",
 	} {
 		if got := present.Duration(d); got != want {
 			t.Errorf("%v: got %q, want %q", int64(d), got, want)

@@ -28,7 +28,8 @@ func TestShapes(t *testing.T) {
 		}},
 		"responses, cut off by the bound": {responsePath, `{"model":"gpt-4.1","input":"x","max_output_tokens":16}`,
 			map[string]any{
-				"status": "incomplete", "incomplete_details.reason": "max_output_tokens", "output.0.status": "incomplete",
+				"status": "incomplete", "incomplete_details.reason": "max_output_tokens",
+				"output.0.status":     "incomplete",
 				"usage.output_tokens": 16.0,
 			}},
 		"embeddings": {embedPath, `{"model":"text-embedding-3-small","input":["one","two"],"dimensions":2}`,
@@ -47,7 +48,8 @@ func TestShapes(t *testing.T) {
 		}},
 		"messages, of which the cache has more than there is": {messagePath,
 			message("simulate: cache_read=400 cache_write=9"), map[string]any{
-				"usage.cache_read_input_tokens": 20.0, "usage.cache_creation_input_tokens": 0.0, "usage.input_tokens": 0.0,
+				"usage.cache_read_input_tokens": 20.0, "usage.cache_creation_input_tokens": 0.0,
+				"usage.input_tokens": 0.0,
 			}},
 		"messages, cut off by the bound": {messagePath, message(steer, `"max_tokens":1`),
 			map[string]any{"stop_reason": "max_tokens", "content.0.text": "the"}},

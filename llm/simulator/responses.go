@@ -93,8 +93,9 @@ func (s *responsesStream) response(complete bool) object {
 		"output":              []any{},
 		"parallel_tool_calls": true, "previous_response_id": nil, "reasoning": object{"effort": nil, "summary": nil},
 		"service_tier": "default",
-		"store":        false, "temperature": 1.0, "text": object{"format": object{"type": "text"}}, "tool_choice": "auto",
-		"tools": []any{}, "top_p": 1.0,
+		"store":        false, "temperature": 1.0, "text": object{"format": object{"type": "text"}},
+		"tool_choice": "auto",
+		"tools":       []any{}, "top_p": 1.0,
 		"truncation": "disabled", "usage": nil, "user": nil,
 	}
 	if s.q.maxTokens > 0 {

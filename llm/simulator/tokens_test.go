@@ -43,7 +43,8 @@ func TestCountTokens(t *testing.T) {
 func TestTokensAreAtMostBytes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ a-zA-Z0-9\n.,;:{}"-]{0,200}`), rapid.StringMatching(`(?s).{0,50}`)).Draw(t, "text")
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ a-zA-Z0-9\n.,;:{}"-]{0,200}`),
+			rapid.StringMatching(`(?s).{0,50}`)).Draw(t, "text")
 		n := simulator.CountTokens(text)
 		if n > len(text) || n == 0 && text != "" || n != simulator.CountTokens(text) {
 			t.Fatalf("%q of %d bytes has %d tokens", text, len(text), n)

@@ -392,7 +392,9 @@ func (c *cloud) metrics(t *testing.T, namespace string) (*cw.Metrics, metricRead
 	client := cloudwatch.New(cloudwatch.Options{
 		Region: "eu-central-1", BaseEndpoint: &c.url, DisableRequestCompression: true,
 		HTTPClient: &http.Client{Transport: c.out}, Credentials: anybody,
-	}, func(o *cloudwatch.Options) { o.Protocol = awsquery.New(schemas.GraniteServiceVersion20100801) }) // the one that moto knows
+	}, func(o *cloudwatch.Options) {
+		o.Protocol = awsquery.New(schemas.GraniteServiceVersion20100801) // the one that moto knows
+	})
 	m, err := cw.New(&cw.Options{Put: client, Namespace: namespace, Interval: -1})
 	if err != nil {
 		t.Fatal(err)

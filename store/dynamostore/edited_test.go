@@ -40,13 +40,18 @@ func TestEditedItems(t *testing.T) {
 		change func(item)
 		says   string // "": it does no harm
 	}{
-		"tokens":                    {func(i item) { i["tokens"].(*types.AttributeValueMemberM).Value["limit"] = number }, ""},
+		"tokens": {func(i item) {
+			i["tokens"].(*types.AttributeValueMemberM).
+				Value["limit"] = number
+		}, ""},
 		"tokens of another type":    {func(i item) { i["tokens"] = text }, ""},
 		"no tokens":                 {func(i item) { delete(i, "tokens") }, ""},
 		"lastRefillTimestamp":       {func(i item) { i["lastRefillTimestamp"] = number }, ""},
 		"an attribute of their own": {func(i item) { i["comment"] = text }, ""},
-		"a later ttl":               {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: fmt.Sprint(time.Now().Unix() + 1e8)} }, ""},
-		"ttl of another type":       {func(i item) { i["ttl"] = text }, edited},
+		"a later ttl": {func(i item) {
+			i["ttl"] = &types.AttributeValueMemberN{Value: fmt.Sprint(time.Now().Unix() + 1e8)}
+		}, ""},
+		"ttl of another type": {func(i item) { i["ttl"] = text }, edited},
 		"ttl with a fraction": {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: "4000000000.5"} },
 			edited},
 		"no ttl": {func(i item) { delete(i, "ttl") }, edited},
@@ -60,7 +65,10 @@ func TestEditedItems(t *testing.T) {
 		"a newer record":         {func(i item) { i["record"].(*types.AttributeValueMemberB).Value[0] = 99 }, newer},
 		"a byte of an entry":     {func(i item) { entry(i)[5] ^= 1 }, edited},
 		"a newer entry":          {func(i item) { entry(i)[0]++ }, newer},
-		"limits cut short":       {func(i item) { l := i["limits"].(*types.AttributeValueMemberS); l.Value = l.Value[1:] }, edited},
+		"limits cut short": {func(i item) {
+			l := i["limits"].(*types.AttributeValueMemberS)
+			l.Value = l.Value[1:]
+		}, edited},
 		"limits with another field": {func(i item) {
 			l := i["limits"].(*types.AttributeValueMemberS)
 			l.Value = strings.Replace(l.Value, "{", `{"colour":1,`, 1)

@@ -15,8 +15,10 @@ func (s *Store) list(ctx context.Context, tenant, policy string, yield func(stor
 	filter := "begins_with(#key, :start)"
 	in := &dynamodb.ScanInput{
 		TableName: &s.table, ConsistentRead: &yes, FilterExpression: &filter,
-		ExpressionAttributeNames:  map[string]string{"#key": KeyAttribute},
-		ExpressionAttributeValues: map[string]types.AttributeValue{":start": &types.AttributeValueMemberS{Value: storekey.Start(s.prefix, tenant, policy)}},
+		ExpressionAttributeNames: map[string]string{"#key": KeyAttribute},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":start": &types.AttributeValueMemberS{Value: storekey.Start(s.prefix, tenant, policy)},
+		},
 	}
 	for {
 		sent := s.clock.real()

@@ -369,8 +369,10 @@ func (n *neverOver) expire(deleted *atomic.Int64) func(context.Context) {
 				}
 				wg.Go(func() { //nolint:contextcheck // as above
 					_, err := client.DeleteItem(n.Context(), &dynamodb.DeleteItemInput{
-						TableName:                 aws.String("drawgate"),
-						Key:                       map[string]types.AttributeValue{dynamostore.KeyAttribute: item[dynamostore.KeyAttribute]},
+						TableName: aws.String("drawgate"),
+						Key: map[string]types.AttributeValue{
+							dynamostore.KeyAttribute: item[dynamostore.KeyAttribute],
+						},
 						ConditionExpression:       aws.String("#ttl = :ttl"),
 						ExpressionAttributeNames:  map[string]string{"#ttl": dynamostore.TTLAttribute},
 						ExpressionAttributeValues: map[string]types.AttributeValue{":ttl": ttl},

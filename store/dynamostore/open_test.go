@@ -164,7 +164,8 @@ func TestClientUsesTheEnvironment(t *testing.T) {
 		}
 	}
 	write("config", "[default]\nregion = eu-north-1\n[profile other]\nregion = sa-east-1\n")
-	write("credentials", "[default]\naws_access_key_id = AKIADEFAULT\naws_secret_access_key = hunter2\n[other]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = hunter2\n")
+	write("credentials",
+		"[default]\naws_access_key_id = AKIADEFAULT\naws_secret_access_key = hunter2\n[other]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = hunter2\n")
 	holds(t, clientOf(t, "dynamodb://quotas"), "eu-north-1", "AKIADEFAULT")
 	t.Setenv("AWS_PROFILE", "other")
 	holds(t, clientOf(t, "dynamodb://quotas"), "sa-east-1", "AKIAOTHER")

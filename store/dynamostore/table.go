@@ -67,7 +67,8 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string, opts
 		return false, nil, err
 	}
 	if o.ReadUnits < 0 || o.WriteUnits < 0 || (o.ReadUnits == 0) != (o.WriteUnits == 0) {
-		return false, nil, fmt.Errorf("%w: dynamostore: read units %d and write units %d: give both, at least 1, or neither for on-demand capacity", store.ErrInvalid, o.ReadUnits, o.WriteUnits)
+		return false, nil,
+			fmt.Errorf("%w: dynamostore: read units %d and write units %d: give both, at least 1, or neither for on-demand capacity", store.ErrInvalid, o.ReadUnits, o.WriteUnits)
 	}
 	t := newTableAdmin(client, name)
 	if f := t.credentials(ctx); f != nil {

@@ -294,8 +294,9 @@ func refuses(code, message string) func() (int, string) {
 
 // described is a table in a status, with further fields.
 func described(status, more string) func() (int, string) {
-	return says(200, `{"Table":{"TableName":"quotas","TableStatus":"`+status+`","KeySchema":[{"AttributeName":"bucketId","KeyType":"HASH"}],`+
-		`"AttributeDefinitions":[{"AttributeName":"bucketId","AttributeType":"S"}]`+more+`}}`)
+	return says(200,
+		`{"Table":{"TableName":"quotas","TableStatus":"`+status+`","KeySchema":[{"AttributeName":"bucketId","KeyType":"HASH"}],`+
+			`"AttributeDefinitions":[{"AttributeName":"bucketId","AttributeType":"S"}]`+more+`}}`)
 }
 
 const ttlOn = `{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"ENABLED"}}`

@@ -216,7 +216,8 @@ func TestWhatIsTooLargeForAShare(t *testing.T) {
 		func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(30, time.Minute))
 			inner.set(refuses)
-			if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second || d.Reason != store.Unavailable {
+			if d := take(t, g, plan, "k", 11); d.Allowed || d.RetryAfter != time.Second ||
+				d.Reason != store.Unavailable {
 				t.Errorf("allowed %v, retry-after %v, reason %v", d.Allowed, d.RetryAfter, d.Reason)
 			}
 			lim, err := drawgate.New(g.Full(), policyOf(plan), nil)
@@ -325,8 +326,9 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull},
 		func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(5, time.Hour), leaky(100, time.Hour, 0))
-			small := compile(t, drawgate.Policy{Name: "small", Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling,
-				Window: time.Hour, Amount: 2}}})
+			small := compile(t, drawgate.Policy{Name: "small",
+				Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling,
+					Window: time.Hour, Amount: 2}}})
 			inner.set(refuses)
 			both := store.Take{Buckets: []store.BucketCost{cost(plan, "k", 1, 1), cost(small, "k", 1)}}
 			for i, want := range []bool{true, true, false, false} {
@@ -365,7 +367,8 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 			plan := policy(t, 0, rolling(5, time.Hour))
 			inner.blocked = func(b store.BucketCost) error {
 				if b.Key.Name == "bad" {
-					return &store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"), Fault: store.FaultBucket}
+					return &store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"),
+						Fault: store.FaultBucket}
 				}
 				return nil
 			}

@@ -368,8 +368,9 @@ func TestNoRoom(t *testing.T) {
 	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2},
 		func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(10, time.Hour))
-			step := compile(t, drawgate.Policy{Name: "open", Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling,
-				Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
+			step := compile(t, drawgate.Policy{Name: "open",
+				Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling,
+					Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
 			inner.set(refuses)
 			allowed := 0
 			for i := range 1000 {
@@ -450,7 +451,8 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 				inner.set(refuses)
 				if d := hold(t, g, "c", time.Minute, plan, "k", 1); d.Allowed || d.Reason != store.Unavailable ||
 					d.RetryAfter <= 0 {
-					t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed, d.Allowed,
+					t.Errorf("renewed %v: a third of two slots: allowed %v, reason %v, retry-after %v", renewed,
+						d.Allowed,
 						d.Reason, d.RetryAfter)
 				}
 				time.Sleep(open - time.Minute)

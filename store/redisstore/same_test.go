@@ -33,7 +33,8 @@ func answerOf(d *store.Verdict) answer {
 	a := answer{
 		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter,
 		EarliestRetry: d.EarliestRetry,
-		Reused:        errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve), At: d.At(),
+		Reused:        errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve),
+		At:  d.At(),
 		End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...),
 	}
 	return a

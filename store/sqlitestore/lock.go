@@ -180,10 +180,12 @@ func lockForRepair(path string, force bool) (unlock func(), used bool, err error
 	}
 	l.free()
 	if !errors.Is(err, errLocked) {
-		return nil, false, fmt.Errorf("%w: it cannot be found out whether a program has %s open: stop the programs that use it, and use --force: %w", ErrInUse, path, err)
+		return nil, false,
+			fmt.Errorf("%w: it cannot be found out whether a program has %s open: stop the programs that use it, and use --force: %w", ErrInUse, path, err)
 	}
-	return nil, false, fmt.Errorf("%w: a program has %s open, and would go on with the old file: stop the programs that use it, then run this again "+
-		"(fuser %[2]s lists them); --force does it nevertheless", ErrInUse, path)
+	return nil, false,
+		fmt.Errorf("%w: a program has %s open, and would go on with the old file: stop the programs that use it, then run this again "+
+			"(fuser %[2]s lists them); --force does it nevertheless", ErrInUse, path)
 }
 
 // openLock opens a lock file, and makes it if it does not exist.

@@ -11,12 +11,15 @@ import (
 )
 
 var bookCases = []testCase{
-	{"granted ahead", "a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false},
+	{"granted ahead",
+		"a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false},
 	{"not ahead", "slots, leases and windows after the next one are not granted ahead", testNotAhead, false},
 	{"ahead before an edge",
 		"a take is granted ahead in its calendar window if the next one, which its margin reaches, has room as well",
 		testAheadBeforeEdge, false},
-	{"cancelled ahead", "what is given back before its instant is free, except where grants for later instants rely on it", testCancelAhead, false},
+	{"cancelled ahead",
+		"what is given back before its instant is free, except where grants for later instants rely on it",
+		testCancelAhead, false},
 	{"bookings", "whatever is booked, cancelled and taken, no interval has more than its limit", testBookings, false},
 }
 

@@ -21,7 +21,8 @@ var grantCases = []testCase{
 		"a replay after the margin takes the units again: it is refused if they do not fit, and then nothing changes",
 		testLateReplay, false},
 	{"not after", "a take that arrives too late opens nothing, and moves nothing", testNotAfter, false},
-	{"ids used again", "no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false},
+	{"ids used again",
+		"no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false},
 }
 
 // granted is hold with a grant.

@@ -13,7 +13,9 @@ var keyCases = []testCase{
 	{"any bytes", "keys of any bytes are separate buckets, even if they look the same when joined", testKeys, true},
 	{"any bytes in a policy's name", "policies are separate, whatever bytes their names have", testPolicyNames, true},
 	{"tenants", "tenants share nothing", testTenants, true},
-	{"ids of any bytes", "reservations are separate, whatever bytes their ids have, and an id in one bucket says nothing about another", testIDs, true},
+	{"ids of any bytes",
+		"reservations are separate, whatever bytes their ids have, and an id in one bucket says nothing about another",
+		testIDs, true},
 	{"many keys", "a thousand keys are a thousand buckets", testManyKeys, true},
 }
 

@@ -11,7 +11,9 @@ import (
 
 var reserveCases = []testCase{
 	{"settle with less", "what was not used is given back, in every bucket and limit", testSettleLess, true},
-	{"settle with more", "what was used beyond the estimate is debt: it is visible, and must age before anything is granted", testSettleMore, false},
+	{"settle with more",
+		"what was used beyond the estimate is debt: it is visible, and must age before anything is granted",
+		testSettleMore, false},
 	{"settle in part", "units that a settlement does not mention stay as estimated", testSettleUnnamed, true},
 	{"cancel", "a cancelled reservation leaves nothing behind", testCancel, true},
 	{"settle once", "a second settlement or cancellation of an id finds it gone, and credits nothing", testSettleOnce,
@@ -24,10 +26,14 @@ var reserveCases = []testCase{
 	{"hold outlasts its holder",
 		"what a holder is told lies before the end that the store keeps: nobody gets its slot before, whatever their clock says", testHoldOutlasts, false},
 	{"id replay", "a take with an id that is open gets its answer again and is not charged again", testReplay, false},
-	{"id partly open", "if the id of a take is open in only some of its buckets, it belongs to another take: nothing is granted", testPartlyOpen, false},
+	{"id partly open",
+		"if the id of a take is open in only some of its buckets, it belongs to another take: nothing is granted",
+		testPartlyOpen, false},
 	{"id reuse", "a take with an id that is open with different content fails, and nothing is taken", testReuse, true},
 	{"id again", "an id that is no longer open can be used again", testIDAgain, false},
-	{"too many open", "a bucket with the maximum number of reservations says so, takes nothing, and takes again once one is settled", testTooManyOpen, false},
+	{"too many open",
+		"a bucket with the maximum number of reservations says so, takes nothing, and takes again once one is settled",
+		testTooManyOpen, false},
 	{"many open", "hundreds of open reservations of a bucket are each settled separately", testManyOpen, false},
 }
 

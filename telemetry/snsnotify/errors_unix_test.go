@@ -75,7 +75,8 @@ func TestErrorsOfSNSSayWhatToDo(t *testing.T) {
 	once := &snsnotify.Options{Attempts: 1, Timeout: patience}
 	in := &api.Incident{ID: "ID"}
 	err := notifier(t, root, wrong, once).Send(t.Context(), in)
-	wantError(t, err, "snsnotify: SNS answered 404 NotFound: the topic does not exist: check its name, account and region")
+	wantError(t, err,
+		"snsnotify: SNS answered 404 NotFound: the topic does not exist: check its name, account and region")
 
 	err = notifier(t, client("http://127.0.0.1:1", "test", "test"), wrong, once).Send(t.Context(), in)
 	wantError(t, err, "snsnotify: SNS cannot be reached: ", "127.0.0.1:1: connect: connection refused")
@@ -184,7 +185,8 @@ func TestErrorsHideSecrets(t *testing.T) {
 	}
 	s := &script{answers: []answer{quoting}}
 	err := send(s.client())
-	wantError(t, err, "snsnotify: SNS answered 403 SignatureDoesNotMatch: AWS does not accept the credentials: check where they come from")
+	wantError(t, err,
+		"snsnotify: SNS answered 403 SignatureDoesNotMatch: AWS does not accept the credentials: check where they come from")
 	if strings.Contains(err.Error(), token) {
 		t.Errorf("the error has the token: %v", err)
 	}

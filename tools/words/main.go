@@ -1,6 +1,6 @@
 // Command words checks that the code keeps to plain words and to narrow comments. It fails on
-// identifiers and file names that were retired, on comment lines wider than 100 columns, and on
-// commit subjects longer than 70 characters.
+// identifiers and file names that were retired, on comment lines wider than 100 columns, on code
+// wider than 120 unless a text is in the way, and on commit subjects longer than 70 characters.
 //
 //	words [directory of the repository]
 package main
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ import (
 
 const (
 	maxColumns = 100
+	maxCode    = 120
 	tabWidth   = 4
 	maxSubject = 70
 	// firstCommit is the last one before subjects were bounded.
@@ -112,6 +114,7 @@ func checkFile(name string, text []byte) (found []string) {
 	}
 	if path.Ext(name) == ".go" {
 		found = append(found, checkIdentifiers(name, text)...)
+		found = append(found, checkCode(name, text)...)
 	}
 	return append(found, checkColumns(name, text)...)
 }
@@ -181,6 +184,40 @@ func declared(f *ast.File) (ids []*ast.Ident) {
 
 // checkColumns finds comment lines that are too wide: lines of nothing but a comment. Preformatted
 // text, the expected output of examples, directives and long words such as URLs may be wider.
+// checkCode finds lines of code that are too wide though they have no long text.
+func checkCode(name string, text []byte) (found []string) {
+	const long = 30
+	free := map[int]bool{} // lines with a text that is long, and those with a comment for a tool
+	fset := token.NewFileSet()
+	file := fset.AddFile(name, -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, scanner.ScanComments)
+	for pos, tok, lit := s.Scan(); tok != token.EOF; pos, tok, lit = s.Scan() {
+		line := file.Line(pos)
+		if tok == token.STRING && len(lit) > long || tok == token.COMMENT && strings.HasPrefix(lit, "//nolint") {
+			for i := range 1 + strings.Count(lit, "\n") {
+				free[line+i] = true
+			}
+		}
+		if tok == token.COMMENT {
+			free[line] = free[line] || file.Offset(pos) == 0 ||
+				len(bytes.TrimSpace(lineTo(text, file.Offset(pos)))) == 0
+		}
+	}
+	for i, line := range bytes.Split(text, []byte{'\n'}) {
+		indent := len(line) - len(bytes.TrimLeft(line, "\t"))
+		if width := utf8.RuneCount(line) + (tabWidth-1)*indent; width > maxCode && !free[i+1] {
+			found = append(found, fmt.Sprintf("%s:%d: code of %d columns, more than %d", name, i+1, width, maxCode))
+		}
+	}
+	return found
+}
+
+// lineTo returns what stands before an offset on its line.
+func lineTo(text []byte, offset int) []byte {
+	return text[bytes.LastIndexByte(text[:offset], '\n')+1 : offset]
+}
+
 func checkColumns(name string, text []byte) (found []string) {
 	mark := "//"
 	if path.Ext(name) == ".lua" {

@@ -27,6 +27,7 @@ func TestMistakesAreFound(t *testing.T) {
 		"an indented one":   {"a/a.go", "package a\n\nfunc f() {\n\t\t// " + wide[:90] + "\n}\n", "101 columns"},
 		"a comment of Lua":  {"a/a.lua", "-- " + wide + "\n", "103 columns"},
 		"after an example":  {"a/a.go", "package a\n\n// Output: x\n\n// " + wide + "\n", "a/a.go:5:"},
+		"wide code":         {"a/a.go", "package a\n\nvar x = 1" + strings.Repeat(" + 1", 40) + "\n", "code of"},
 		"Go that is broken": {"a/a.go", "package", "a/a.go"},
 	} {
 		if found := checkFile(c.file, []byte(c.text)); len(found) != 1 || !strings.Contains(found[0], c.want) {
@@ -51,6 +52,7 @@ func TestExceptions(t *testing.T) {
 		"an output":             {"a/a.go", "package a\n\nfunc f() {\n\t// Output:\n\t// " + wide + "\n}\n"},
 		"a directive":           {"a/a.go", "package a\n\n//go:generate " + wide + "\n"},
 		"a URL":                 {"a/a.go", "package a\n\n// https://" + strings.Repeat("x", 100) + "\n"},
+		"wide text":             {"a/a.go", "package a\n\nvar x = \"" + wide + wide + "\"\n"},
 		"behind code":           {"a/a.go", "package a\n\nvar x = 1 // " + wide + "\n"},
 	} {
 		if found := checkFile(c.file, []byte(c.text)); len(found) > 0 {

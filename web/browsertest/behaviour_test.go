@@ -82,7 +82,8 @@ func TestKeyboard(t *testing.T) {
 		b.keys(kb.Tab)
 		b.await(fmt.Sprintf("(document.activeElement.id || document.activeElement.closest('[role=region]')?.closest('section').id || document.activeElement.textContent) === %s ||"+
 			" document.activeElement.textContent === %[1]s", quote(want)))
-		if !eval[bool](b, "document.activeElement.matches(':focus-visible') && getComputedStyle(document.activeElement).outlineStyle === 'solid'") {
+		if !eval[bool](b,
+			"document.activeElement.matches(':focus-visible') && getComputedStyle(document.activeElement).outlineStyle === 'solid'") {
 			t.Errorf("nobody sees that %s has the focus", want)
 		}
 	}
@@ -160,7 +161,8 @@ func TestHostileKeysDoNothing(t *testing.T) {
 	b := open(t, s.admin+"/")
 	b.shows("#buckets", fmt.Sprintf("%d buckets", len(hostile)))
 	var keys []string
-	b.must(json.Unmarshal([]byte(eval[string](b, "JSON.stringify([...document.querySelectorAll('#buckets .key')].map((k) => k.textContent))")), &keys))
+	b.must(json.Unmarshal([]byte(eval[string](b,
+		"JSON.stringify([...document.querySelectorAll('#buckets .key')].map((k) => k.textContent))")), &keys))
 	shown := map[string]bool{}
 	for _, k := range keys {
 		shown[k] = true
@@ -187,7 +189,8 @@ func TestHostileKeysDoNothing(t *testing.T) {
 	b.slash()
 	b.must(chromedp.Do(b.ctx, chromedp.SendKeys(chromedp.CSS("#filter"), `<SCRIPT>`)))
 	b.await("document.querySelectorAll('#buckets tbody tr').length === 1")
-	if eval[bool](b, "'harm' in window || document.querySelectorAll('#buckets img, #buckets script, #buckets svg:not(.spark)').length > 0") {
+	if eval[bool](b,
+		"'harm' in window || document.querySelectorAll('#buckets img, #buckets script, #buckets svg:not(.spark)').length > 0") {
 		t.Error("a key became HTML")
 	}
 	if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > 1280 {
@@ -198,7 +201,8 @@ func TestHostileKeysDoNothing(t *testing.T) {
 
 // req: E4
 func TestAccessToken(t *testing.T) {
-	const admin, reader, taker = "the-secret-of-an-administrator", "the-secret-of-one-who-reads", "the-secret-of-one-who-takes"
+	const admin, reader, taker = "the-secret-of-an-administrator", "the-secret-of-one-who-reads",
+		"the-secret-of-one-who-takes"
 	t.Setenv("ADMIN", admin)
 	t.Setenv("READER", reader)
 	t.Setenv("TAKER", taker)
@@ -273,7 +277,8 @@ func TestServerAwayAndBack(t *testing.T) {
 	if strings.Contains(b.text("#buckets tbody"), "before") { // it was in the memory of the old process
 		t.Error("what is gone is still shown")
 	}
-	b.quiet(p.URL, "/v1/history", "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED_ENCODING")
+	b.quiet(p.URL, "/v1/history", "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE",
+		"ERR_INCOMPLETE_CHUNKED_ENCODING")
 }
 
 // A page that nobody sees asks for nothing. It asks again at once when it is seen.
@@ -311,7 +316,8 @@ func TestManyBuckets(t *testing.T) {
 	b := open(t, s.admin+"/")
 	b.shows("#buckets .note", "20 of 1,500 buckets", "These are the most used ones: filter to see others.")
 	b.await("document.querySelectorAll('#buckets tbody tr').length === 20")
-	for _, c := range []struct{ button, shown string }{{"Show 200", "200 of 1,500 buckets"}, {"Show all up to 1,000", "1,000 of 1,500 buckets"}} {
+	for _, c := range []struct{ button, shown string }{{"Show 200", "200 of 1,500 buckets"},
+		{"Show all up to 1,000", "1,000 of 1,500 buckets"}} {
 		b.shows("#buckets .more", c.button)
 		b.must(click(b, "#buckets .more"))
 		b.shows("#buckets .note", c.shown, "filter to see others")
@@ -339,13 +345,15 @@ func TestOtherPagesAreKeptOut(t *testing.T) {
 	s := serve(t, simple)
 	s.take(fields{"policy": "p", "key": "secret-key"})
 	page := fmt.Sprintf(`<!DOCTYPE html><iframe src=%q></iframe><a href=%[1]q>Drawgate</a>`, s.admin+"/")
-	other := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	other := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte(page))
 	})}
 	b := open(t, listen(t, other))
 	for _, path := range []string{"/v1/usage", "/v1/policies", "/page/app.js"} {
-		if got := eval[string](b, fmt.Sprintf("fetch(%s).then((r) => r.text(), () => 'refused')", quote(s.admin+path))); got != "refused" {
+		if got := eval[string](b, fmt.Sprintf("fetch(%s).then((r) => r.text(), () => 'refused')",
+			quote(s.admin+path))); got != "refused" {
 			t.Errorf("another page reads %s: %.80s", path, got)
 		}
 	}
@@ -358,11 +366,13 @@ func TestOtherPagesAreKeptOut(t *testing.T) {
 func TestWithoutJavaScript(t *testing.T) {
 	s := serve(t, simple)
 	b := newTab(t)
-	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.must(err)
 	b.visit(s.admin + "/")
 	text, err := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("main"), chromedp.NodeVisible))
-	if err != nil || !strings.Contains(text, "This page needs JavaScript") || !strings.Contains(text, "drawgate status") || strings.Contains(text, "Access token") {
+	if err != nil || !strings.Contains(text, "This page needs JavaScript") ||
+		!strings.Contains(text, "drawgate status") || strings.Contains(text, "Access token") {
 		t.Errorf("%v: %q", err, text)
 	}
 	b.quiet(s.admin)

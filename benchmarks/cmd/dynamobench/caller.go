@@ -71,7 +71,10 @@ func floor(ctx context.Context) (func(ctx context.Context, key string) (bool, er
 	update, condition := "ADD n :one", "attribute_not_exists(n) OR n < :most"
 	return func(ctx context.Context, key string) (bool, error) {
 		_, err := c.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-			TableName: &l.Table, Key: map[string]types.AttributeValue{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: key}},
+			TableName: &l.Table,
+			Key: map[string]types.AttributeValue{
+				dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: key},
+			},
 			UpdateExpression: &update, ConditionExpression: &condition,
 			ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"},
 				":most": &types.AttributeValueMemberN{Value: strconv.Itoa(far)}},
