@@ -57,8 +57,10 @@ func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string
 	looked := time.Now()
 	was := st.States[j].Used
 	out := Adjusted{Limit: a.Limiter.plan.policy.Limits[j].Name, Was: was, Used: used}
-	s := &store.Settlement{Op: store.OpCharge, Once: true, At: time.UnixMicro(st.at),
-		Labels: []Label{{Name: "reason", Value: reason}, {Name: "limit", Value: out.Limit}}}
+	s := &store.Settlement{
+		Op: store.OpCharge, Once: true, At: time.UnixMicro(st.at),
+		Labels: []Label{{Name: "reason", Value: reason}, {Name: "limit", Value: out.Limit}},
+	}
 	if b.N[j] = used - was; b.N[j] < 0 {
 		s.Op, b.N[j] = store.OpRefund, -b.N[j]
 	}

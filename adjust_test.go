@@ -103,8 +103,10 @@ func TestAdjustMistakes(t *testing.T) {
 			{l.Ask("k"), names[0].Name, 1, "", "needs a reason"},
 			{l.Ask("k"), names[0].Name, 1, strings.Repeat("r", store.MaxReason+1), "257 bytes"},
 			{drawgate.Ask{Key: "k"}, names[0].Name, 1, "r", "names no Limiter"},
-			{over(t, s, drawgate.Policy{Name: "jobs", Limits: []drawgate.Limit{slots(2)}}).Ask("k"), "", 1, "r",
-				"only slots"},
+			{
+				over(t, s, drawgate.Policy{Name: "jobs", Limits: []drawgate.Limit{slots(2)}}).Ask("k"), "", 1, "r",
+				"only slots",
+			},
 		} {
 			_, err := c.a.Adjust(t.Context(), c.limit, c.used, c.reason)
 			if !errors.Is(err, drawgate.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
@@ -167,8 +169,10 @@ func (s *heldUp) Settle(ctx context.Context, batch []store.Settlement, out []sto
 // message is too late.
 func TestAdjustHeldUp(t *testing.T) {
 	t.Parallel()
-	limits := []drawgate.Limit{rolling(10, time.Hour), leaky(10, 24*time.Hour, 10),
-		drawgate.CalendarLimit("c", 10, drawgate.Day, "UTC")}
+	limits := []drawgate.Limit{
+		rolling(10, time.Hour), leaky(10, 24*time.Hour, 10),
+		drawgate.CalendarLimit("c", 10, drawgate.Day, "UTC"),
+	}
 	for i := range limits {
 		for _, used := range []int64{8, 2} {
 			synctest.Test(t, func(t *testing.T) {
@@ -252,8 +256,10 @@ func TestAdjustCountsWhatComesBetween(t *testing.T) {
 // the next one, nor is anything long after the look.
 func TestAdjustSeesAnEarlierWindow(t *testing.T) {
 	t.Parallel()
-	for i, limit := range []drawgate.Limit{drawgate.CalendarLimit("c", 10, drawgate.Hour, "UTC"),
-		rolling(10, time.Minute), leaky(10, time.Hour, 10)} {
+	for i, limit := range []drawgate.Limit{
+		drawgate.CalendarLimit("c", 10, drawgate.Hour, "UTC"),
+		rolling(10, time.Minute), leaky(10, time.Hour, 10),
+	} {
 		synctest.Test(t, func(t *testing.T) { // it begins at the beginning of an hour
 			s := &between{Store: memory(t)}
 			l := over(t, s, policy(limit))
@@ -311,8 +317,10 @@ func (s *between) Peek(ctx context.Context, buckets []store.BucketCost, priority
 // TestAdjustAgainstModel: whatever happened before, a limit has used what it was set to.
 func TestAdjustAgainstModel(t *testing.T) {
 	t.Parallel()
-	for i, l := range []drawgate.Limit{rolling(20, time.Minute), leaky(20, time.Minute, 5),
-		drawgate.CalendarLimit("c", 20, drawgate.Hour, "UTC")} {
+	for i, l := range []drawgate.Limit{
+		rolling(20, time.Minute), leaky(20, time.Minute, 5),
+		drawgate.CalendarLimit("c", 20, drawgate.Hour, "UTC"),
+	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -22,12 +22,16 @@ const secret = "sk-secret-key"
 // and never shows a key. req: B11, C7
 func TestArguments(t *testing.T) {
 	t.Parallel()
-	plain := local(t, drawgate.Policy{Name: "plain", Limits: []drawgate.Limit{rolling(10, time.Minute),
-		of("tokens", leaky(1000, time.Minute, 500))}})
+	plain := local(t, drawgate.Policy{Name: "plain", Limits: []drawgate.Limit{
+		rolling(10, time.Minute),
+		of("tokens", leaky(1000, time.Minute, 500)),
+	}})
 	held := with(t, plain, drawgate.Policy{Name: "held", Limits: []drawgate.Limit{slots(2)}})
 	kept := with(t, plain, drawgate.Policy{Name: "kept", Limits: []drawgate.Limit{
-		{Name: "kept", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10,
-			ReservedByPriority: map[int]drawgate.Share{5: {Units: 10}}},
+		{
+			Name: "kept", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10,
+			ReservedByPriority: map[int]drawgate.Share{5: {Units: 10}},
+		},
 	}})
 	foreign := local(t, policy(rolling(10, time.Minute)))
 	ctx := t.Context()
@@ -63,70 +67,126 @@ func TestArguments(t *testing.T) {
 		want error
 		text string
 	}{
-		{"a negative cost", allow(plain, secret, drawgate.Cost{N: -1}), drawgate.ErrInvalid,
-			"n=-1 requests is not between 0 and 1000000000000"},
-		{"a cost that would overflow", allow(plain, secret, drawgate.Cost{Unit: "tokens", N: math.MaxInt64}),
-			drawgate.ErrInvalid, "n=9223372036854775807 tokens"},
-		{"an unknown unit", allow(plain, secret, drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit,
-			`"wishes" in policy "plain", whose units are requests, tokens`},
-		{"more than the amount", allow(plain, secret, drawgate.Cost{N: 11}), drawgate.ErrNeverFits,
-			`11 requests can never fit limit "rolling" of policy "plain", which grants at most 10`},
-		{"more than the burst", allow(plain, secret, drawgate.Cost{Unit: "tokens", N: 501}), drawgate.ErrNeverFits,
-			`501 tokens can never fit limit "tokens"`},
-		{"more than is ever left at this priority", allow(kept, secret), drawgate.ErrNeverFits,
-			"at most 0 at this priority"},
-		{"costs that add up", allow(plain, secret, drawgate.Cost{N: 6}, drawgate.Cost{N: 6}), drawgate.ErrNeverFits,
-			"12 requests"},
+		{
+			"a negative cost", allow(plain, secret, drawgate.Cost{N: -1}), drawgate.ErrInvalid,
+			"n=-1 requests is not between 0 and 1000000000000",
+		},
+		{
+			"a cost that would overflow", allow(plain, secret, drawgate.Cost{Unit: "tokens", N: math.MaxInt64}),
+			drawgate.ErrInvalid, "n=9223372036854775807 tokens",
+		},
+		{
+			"an unknown unit", allow(plain, secret, drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit,
+			`"wishes" in policy "plain", whose units are requests, tokens`,
+		},
+		{
+			"more than the amount", allow(plain, secret, drawgate.Cost{N: 11}), drawgate.ErrNeverFits,
+			`11 requests can never fit limit "rolling" of policy "plain", which grants at most 10`,
+		},
+		{
+			"more than the burst", allow(plain, secret, drawgate.Cost{Unit: "tokens", N: 501}), drawgate.ErrNeverFits,
+			`501 tokens can never fit limit "tokens"`,
+		},
+		{
+			"more than is ever left at this priority", allow(kept, secret), drawgate.ErrNeverFits,
+			"at most 0 at this priority",
+		},
+		{
+			"costs that add up", allow(plain, secret, drawgate.Cost{N: 6}, drawgate.Cost{N: 6}), drawgate.ErrNeverFits,
+			"12 requests",
+		},
 		{"a key that is too long", allow(plain, big), drawgate.ErrInvalid, "bytes, more than 65536"},
 		{"Allow of slots", allow(held, secret), drawgate.ErrNeedsReserve, `(policy "held")`},
 		{"Wait of slots", second(held.Wait(ctx, secret)), drawgate.ErrNeedsReserve, "use Reserve"},
 		{"no bucket", takes(request{}), drawgate.ErrInvalid, "the take has 0 buckets: give 1 to 64"},
-		{"65 buckets", takes(request{Buckets: make([]drawgate.Ask, 65)}), drawgate.ErrInvalid,
-			"the take has 65 buckets: give 1 to 64"},
-		{"a bucket twice", takes(request{Buckets: []drawgate.Ask{plain.Ask(secret), plain.Ask(secret)}}),
-			drawgate.ErrInvalid, `a bucket of policy "plain" is named twice`},
-		{"a low priority", takes(request{Buckets: ask(plain), Priority: -1}), drawgate.ErrInvalid,
-			"priority -1 is not between 0 and 9"},
-		{"a high priority", takes(request{Buckets: ask(plain), Priority: 10}), drawgate.ErrInvalid,
-			"priority 10 is not between 0 and 9"},
-		{"another limiter's bucket", takes(request{Buckets: ask(foreign)}), drawgate.ErrInvalid,
-			"made from one another, with With"},
-		{"no hold", second(plain.Reserve(ctx, secret, 0)), drawgate.ErrInvalid,
-			"hold 0s is not between 1ms and 744h0m0s"},
-		{"an id without a hold", takes(request{Buckets: ask(plain), Hold: drawgate.Hold{ID: "id"}}),
-			drawgate.ErrInvalid, "hold 0s"},
-		{"a lease without a hold", takes(request{Buckets: ask(plain), Hold: drawgate.Hold{Lease: true}}),
-			drawgate.ErrInvalid, "hold 0s"},
-		{"a grant without an id", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{Grant: 1}}),
-			drawgate.ErrInvalid, "a grant needs an id"},
-		{"a short hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: time.Microsecond}}),
-			drawgate.ErrInvalid, "hold 1µs is not between 1ms and 744h0m0s"},
-		{"a negative hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: -1}}), drawgate.ErrInvalid,
-			"hold -1ns"},
-		{"a long hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: drawgate.MaxHold + 1}}),
-			drawgate.ErrInvalid, "hold 744h0m0.000000001s"},
-		{"a long id", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{ID: strings.Repeat("x", 129)}}),
-			drawgate.ErrInvalid, "the id has 129 bytes, more than 128"},
-		{"a reservation that never fits", reserve(request{Buckets: ask(plain, drawgate.Cost{N: 11})}),
-			drawgate.ErrNeverFits, "11 requests"},
-		{"a lease that never fits", reserve(request{Buckets: ask(kept), Hold: drawgate.Hold{Lease: true}}),
-			drawgate.ErrNeverFits, "at most 0"},
-		{"Resume without id", second(plain.Resume("", 1, time.Now(), plain.Ask(secret))), drawgate.ErrInvalid,
-			"1 to 128 bytes"},
-		{"Resume with a long id", second(plain.Resume(strings.Repeat("x", 129), 1, time.Now(), plain.Ask(secret))),
-			drawgate.ErrInvalid, "1 to 128 bytes"},
+		{
+			"65 buckets", takes(request{Buckets: make([]drawgate.Ask, 65)}), drawgate.ErrInvalid,
+			"the take has 65 buckets: give 1 to 64",
+		},
+		{
+			"a bucket twice", takes(request{Buckets: []drawgate.Ask{plain.Ask(secret), plain.Ask(secret)}}),
+			drawgate.ErrInvalid, `a bucket of policy "plain" is named twice`,
+		},
+		{
+			"a low priority", takes(request{Buckets: ask(plain), Priority: -1}), drawgate.ErrInvalid,
+			"priority -1 is not between 0 and 9",
+		},
+		{
+			"a high priority", takes(request{Buckets: ask(plain), Priority: 10}), drawgate.ErrInvalid,
+			"priority 10 is not between 0 and 9",
+		},
+		{
+			"another limiter's bucket", takes(request{Buckets: ask(foreign)}), drawgate.ErrInvalid,
+			"made from one another, with With",
+		},
+		{
+			"no hold", second(plain.Reserve(ctx, secret, 0)), drawgate.ErrInvalid,
+			"hold 0s is not between 1ms and 744h0m0s",
+		},
+		{
+			"an id without a hold", takes(request{Buckets: ask(plain), Hold: drawgate.Hold{ID: "id"}}),
+			drawgate.ErrInvalid, "hold 0s",
+		},
+		{
+			"a lease without a hold", takes(request{Buckets: ask(plain), Hold: drawgate.Hold{Lease: true}}),
+			drawgate.ErrInvalid, "hold 0s",
+		},
+		{
+			"a grant without an id", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{Grant: 1}}),
+			drawgate.ErrInvalid, "a grant needs an id",
+		},
+		{
+			"a short hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: time.Microsecond}}),
+			drawgate.ErrInvalid, "hold 1µs is not between 1ms and 744h0m0s",
+		},
+		{
+			"a negative hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: -1}}), drawgate.ErrInvalid,
+			"hold -1ns",
+		},
+		{
+			"a long hold", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{For: drawgate.MaxHold + 1}}),
+			drawgate.ErrInvalid, "hold 744h0m0.000000001s",
+		},
+		{
+			"a long id", reserve(request{Buckets: ask(plain), Hold: drawgate.Hold{ID: strings.Repeat("x", 129)}}),
+			drawgate.ErrInvalid, "the id has 129 bytes, more than 128",
+		},
+		{
+			"a reservation that never fits", reserve(request{Buckets: ask(plain, drawgate.Cost{N: 11})}),
+			drawgate.ErrNeverFits, "11 requests",
+		},
+		{
+			"a lease that never fits", reserve(request{Buckets: ask(kept), Hold: drawgate.Hold{Lease: true}}),
+			drawgate.ErrNeverFits, "at most 0",
+		},
+		{
+			"Resume without id", second(plain.Resume("", 1, time.Now(), plain.Ask(secret))), drawgate.ErrInvalid,
+			"1 to 128 bytes",
+		},
+		{
+			"Resume with a long id", second(plain.Resume(strings.Repeat("x", 129), 1, time.Now(), plain.Ask(secret))),
+			drawgate.ErrInvalid, "1 to 128 bytes",
+		},
 		{"Resume without buckets", second(plain.Resume("id", 1, time.Now())), drawgate.ErrInvalid, "0 buckets"},
-		{"Status of an unknown unit", second(plain.Status(ctx, secret, drawgate.Cost{Unit: "wishes"})),
-			drawgate.ErrUnknownUnit, "wishes"},
+		{
+			"Status of an unknown unit", second(plain.Status(ctx, secret, drawgate.Cost{Unit: "wishes"})),
+			drawgate.ErrUnknownUnit, "wishes",
+		},
 		{"Status of a long key", second(plain.Status(ctx, big)), drawgate.ErrInvalid, "more than 65536"},
 		{"Status at a high priority", second(plain.Ask(secret).Status(ctx, 10)), drawgate.ErrInvalid, "priority 10"},
-		{"an Ask without a limiter", second(drawgate.Ask{Key: secret}.Status(ctx, 0)), drawgate.ErrInvalid,
-			"names no Limiter"},
-		{"a settlement of an unknown unit", settled(drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit,
-			`"wishes"`},
+		{
+			"an Ask without a limiter", second(drawgate.Ask{Key: secret}.Status(ctx, 0)), drawgate.ErrInvalid,
+			"names no Limiter",
+		},
+		{
+			"a settlement of an unknown unit", settled(drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit,
+			`"wishes"`,
+		},
 		{"a negative settlement", settled(drawgate.Cost{N: -1}), drawgate.ErrInvalid, "n=-1"},
-		{"Reset where the store cannot", over(t, remote(t), policy(rolling(1, time.Minute))).Reset(ctx, secret),
-			drawgate.ErrInvalid, "cannot reset"},
+		{
+			"Reset where the store cannot", over(t, remote(t), policy(rolling(1, time.Minute))).Reset(ctx, secret),
+			drawgate.ErrInvalid, "cannot reset",
+		},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, c.err, c.want)
@@ -159,8 +219,10 @@ func TestArguments(t *testing.T) {
 func TestAllow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute("minute", 10)),
-			over(t, remote(t), drawgate.PerMinute("minute", 10))} {
+		for _, l := range []*drawgate.Limiter{
+			local(t, drawgate.PerMinute("minute", 10)),
+			over(t, remote(t), drawgate.PerMinute("minute", 10)),
+		} {
 			for i := range int64(10) {
 				d, err := l.Allow(t.Context(), "k")
 				if err != nil || !d.Allowed || d.Remaining() != 9-i || d.Err() != nil || d.Reason != store.Passed {
@@ -193,8 +255,11 @@ func TestRefusalText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, drawgate.Policy{Name: "gemini", Limits: []drawgate.Limit{
 			{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 1000},
-			{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 25, Headroom: drawgate.Share{Units: 1},
-				Zone: "America/Los_Angeles"},
+			{
+				Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 25,
+				Headroom: drawgate.Share{Units: 1},
+				Zone:     "America/Los_Angeles",
+			},
 		}})
 		take(t, l, secret, 24)
 		d, err := l.Allow(t.Context(), secret)
@@ -223,8 +288,10 @@ func TestCtxEnded(t *testing.T) {
 	s := remote(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the user's own cause"))
-	for _, l := range []*drawgate.Limiter{local(t, drawgate.PerMinute("minute", 10)),
-		over(t, s, drawgate.PerMinute("minute", 10))} {
+	for _, l := range []*drawgate.Limiter{
+		local(t, drawgate.PerMinute("minute", 10)),
+		over(t, s, drawgate.PerMinute("minute", 10)),
+	} {
 		_, err := l.Allow(ctx, "k")
 		wantErr(t, err, context.Canceled)
 		_, err = l.Allow(ctx, "k", drawgate.Cost{N: 1})
@@ -451,8 +518,11 @@ func TestAllowSaysWhatStatusSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(nil)
 		day := drawgate.Limit{Name: "hour", Unit: "days", Kind: drawgate.Calendar, Amount: 30, Every: drawgate.Hour}
-		for i, limits := range [][]drawgate.Limit{{leaky(10, time.Minute, 7)}, {rolling(10, time.Minute)},
-			{leaky(10, time.Minute, 7), day}} {
+		for i, limits := range [][]drawgate.Limit{
+			{leaky(10, time.Minute, 7)},
+			{rolling(10, time.Minute)},
+			{leaky(10, time.Minute, 7), day},
+		} {
 			lim, err := drawgate.New(s, drawgate.Policy{Name: fmt.Sprint("p", i), Limits: limits}, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,10 +125,8 @@ func knows(text []byte, all []*regexp.Regexp) bool {
 // named reports whether places name a file, or a folder that it is in.
 func named(file string, places []string) bool {
 	for ; file != "."; file = path.Dir(file) {
-		for _, p := range places {
-			if p == file {
-				return true
-			}
+		if slices.Contains(places, file) {
+			return true
 		}
 	}
 	return false

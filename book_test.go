@@ -215,11 +215,15 @@ func TestBook(t *testing.T) {
 			f    func() error
 			want error
 		}{
-			"too long": {func() error { _, err := l.Book(t.Context(), "k", drawgate.MaxHold+1); return err },
-				drawgate.ErrInvalid},
+			"too long": {
+				func() error { _, err := l.Book(t.Context(), "k", drawgate.MaxHold+1); return err },
+				drawgate.ErrInvalid,
+			},
 			"negative": {func() error { _, err := l.Book(t.Context(), "k", -1); return err }, drawgate.ErrInvalid},
-			"never": {func() error { _, err := l.Book(t.Context(), "k", 0, drawgate.Cost{N: 2}); return err },
-				drawgate.ErrNeverFits},
+			"never": {
+				func() error { _, err := l.Book(t.Context(), "k", 0, drawgate.Cost{N: 2}); return err },
+				drawgate.ErrNeverFits,
+			},
 			"slots": {func() error {
 				_, err := local(t, policy(slots(1))).Book(t.Context(), "k", 0, drawgate.Cost{Unit: "slots", N: 1})
 				return err

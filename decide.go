@@ -70,8 +70,10 @@ func results(a *store.Answer) (out [record.MaxLimits]record.Result) {
 
 // status makes a status of what the store said of a bucket.
 func status(s *store.State, plan *Plan, priority int) Status {
-	st := Status{Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
-		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason}}
+	st := Status{
+		Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
+		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason},
+	}
 	if len(st.States) != len(plan.specs) { // a store that forgot one
 		st.States = make([]store.LimitUsage, len(plan.specs))
 		copy(st.States, s.States)

@@ -160,8 +160,10 @@ func (d *Decision) result(b, i int) record.Result {
 		return d.more.buckets[b-1].res[i]
 	case d.raw:
 		r, s := d.res[0], &d.plan.specs[0]
-		return record.Result{Remaining: max(0, r.Remaining) / s.Scale, RetryAfter: r.RetryAfter,
-			ResetAt: d.at + record.CeilDiv(r.ResetAt, s.Drain)}
+		return record.Result{
+			Remaining: max(0, r.Remaining) / s.Scale, RetryAfter: r.RetryAfter,
+			ResetAt: d.at + record.CeilDiv(r.ResetAt, s.Drain),
+		}
 	case i < inline:
 		return d.res[i]
 	}

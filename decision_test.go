@@ -30,8 +30,17 @@ func numbered(name string, n int) drawgate.Policy {
 // places, and over several buckets. req: A6, D1, C7
 func TestAccessors(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ first, second int }{{1, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {1, 1}, {3, 5}, {5, 3},
-		{6, 6}} {
+	for _, c := range []struct{ first, second int }{
+		{1, 0},
+		{3, 0},
+		{4, 0},
+		{5, 0},
+		{6, 0},
+		{1, 1},
+		{3, 5},
+		{5, 3},
+		{6, 6},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := local(t, numbered("a", c.first))
 			ask := []drawgate.Ask{a.Ask("k")}
@@ -275,8 +284,10 @@ func TestTightestIsByWhatMayBeUsed(t *testing.T) {
 	used := rolling(10, time.Hour)
 	for name, unused := range map[string]drawgate.Limit{
 		"headroom": {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100, Headroom: drawgate.Percent(90)},
-		"kept": {Kind: drawgate.Rolling, Window: time.Hour, Amount: 100,
-			ReservedByPriority: map[int]drawgate.Share{5: drawgate.Percent(90)}},
+		"kept": {
+			Kind: drawgate.Rolling, Window: time.Hour, Amount: 100,
+			ReservedByPriority: map[int]drawgate.Share{5: drawgate.Percent(90)},
+		},
 		"burst": {Kind: drawgate.Bucket, Window: time.Hour, Amount: 100, Burst: 10},
 	} {
 		unused.Name, unused.Unit = "unused", "tokens"

@@ -12,16 +12,20 @@ import (
 
 const module = "github.com/drawgate/drawgate"
 
-var grpcs = []string{"google.golang.org/grpc", "google.golang.org/protobuf",
-	"google.golang.org/genproto/googleapis/rpc"}
+var grpcs = []string{
+	"google.golang.org/grpc", "google.golang.org/protobuf",
+	"google.golang.org/genproto/googleapis/rpc",
+}
 
 // rules say what the packages of this module may import of each other and of others' modules; the
 // standard library is free for all. The longest prefix of the package's path decides. Imports point
 // inward: cmd → interfaces, config → telemetry → engine → drawgate and the stores → store →
 // internal.
 var rules = map[string]struct{ own, others []string }{
-	"": {own: []string{"store", "internal/record", "internal/queue", "internal/cells",
-		"internal/ending", "internal/sleep"}},
+	"": {own: []string{
+		"store", "internal/record", "internal/queue", "internal/cells",
+		"internal/ending", "internal/sleep",
+	}},
 	"api":                 {},
 	"internal/calendar":   {},
 	"internal/ending":     {},
@@ -39,24 +43,34 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/awsbody":    {others: []string{"github.com/aws/smithy-go"}},
 	"internal/awstest":    {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/lambdaext":  {},
-	"internal/lambdatest": {own: []string{"", "config", "internal/awstest", "internal/redistest", "internal/syncbuffer",
-		"llm/simulator", "store/dynamostore"}},
+	"internal/lambdatest": {own: []string{
+		"", "config", "internal/awstest", "internal/redistest", "internal/syncbuffer",
+		"llm/simulator", "store/dynamostore",
+	}},
 	"store":             {own: []string{"internal/calendar", "internal/record"}},
 	"store/storetest":   {own: []string{"", "internal/calendar"}},
 	"store/memstore":    {own: []string{"store", "internal/cells", "internal/record"}},
 	"store/sqlitestore": {own: []string{"store", "internal/record"}, others: []string{"modernc.org/sqlite"}},
-	"store/redisstore": {own: []string{"store", "internal/record", "internal/storekey"},
-		others: []string{"github.com/redis/rueidis"}},
-	"store/dynamostore": {own: []string{"store", "internal/awsbody", "internal/record", "internal/storekey"},
-		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"store/redisstore": {
+		own:    []string{"store", "internal/record", "internal/storekey"},
+		others: []string{"github.com/redis/rueidis"},
+	},
+	"store/dynamostore": {
+		own:    []string{"store", "internal/awsbody", "internal/record", "internal/storekey"},
+		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
+	},
 	"llm":          {own: []string{""}},
 	"engine/rules": {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
-	"engine": {own: []string{"", "internal/cells", "engine/rules", "internal/shadow", "internal/similar",
-		"internal/sleep"}},
+	"engine": {own: []string{
+		"", "internal/cells", "engine/rules", "internal/shadow", "internal/similar",
+		"internal/sleep",
+	}},
 	"internal/ledger": {own: []string{"store", "internal/record", "internal/failure"}},
 	"store/guard": {
-		own: []string{"", "internal/ledger", "internal/record", "internal/breaker", "internal/instances",
-			"internal/shadow"},
+		own: []string{
+			"", "internal/ledger", "internal/record", "internal/breaker", "internal/instances",
+			"internal/shadow",
+		},
 	},
 	"internal/shadow":     {},
 	"internal/sampler":    {},
@@ -69,47 +83,75 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/instances":  {own: []string{"store"}},
 	"internal/failure":    {own: []string{""}},
 	"internal/present":    {own: []string{"", "api", "engine", "engine/rules", "internal/failure"}},
-	"internal/top": {own: []string{"api", "internal/present"},
-		others: []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x"}},
+	"internal/top": {
+		own:    []string{"api", "internal/present"},
+		others: []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x"},
+	},
 	"internal/admit": {own: []string{"", "engine", "engine/rules", "internal/failure", "internal/hold"}},
-	"httplimit": {own: []string{"", "internal/calendar", "engine", "engine/rules", "internal/admit",
-		"internal/failure", "internal/hold"}},
+	"httplimit": {own: []string{
+		"", "internal/calendar", "engine", "engine/rules", "internal/admit",
+		"internal/failure", "internal/hold",
+	}},
 	"httplimit/httplimittest": {own: []string{"", "httplimit", "store/memstore"}},
-	"grpclimit": {own: []string{"", "engine", "engine/rules", "internal/admit", "internal/hold",
-		"internal/failure"}, others: grpcs},
-	"rls": {own: []string{"", "engine", "engine/rules", "httplimit", "internal/regular",
-		"internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler"},
-		others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml")},
-	"outbound": {own: []string{"", "engine", "engine/rules", "internal/ending", "internal/hold",
-		"internal/sleep", "llm"}},
-	"gateway": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/failure", "internal/sampler", "llm", "outbound"}},
-	"incident": {own: []string{"", "api", "internal/outbox", "internal/regular", "internal/sampler",
-		"llm", "outbound"}},
+	"grpclimit": {own: []string{
+		"", "engine", "engine/rules", "internal/admit", "internal/hold",
+		"internal/failure",
+	}, others: grpcs},
+	"rls": {
+		own: []string{
+			"", "engine", "engine/rules", "httplimit", "internal/regular",
+			"internal/sleep", "internal/yamltext", "internal/failure", "internal/sampler",
+		},
+		others: append(grpcs, "github.com/envoyproxy/go-control-plane/envoy", "github.com/goccy/go-yaml"),
+	},
+	"outbound": {own: []string{
+		"", "engine", "engine/rules", "internal/ending", "internal/hold",
+		"internal/sleep", "llm",
+	}},
+	"gateway": {own: []string{
+		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
+		"internal/failure", "internal/sampler", "llm", "outbound",
+	}},
+	"incident": {own: []string{
+		"", "api", "internal/outbox", "internal/regular", "internal/sampler",
+		"llm", "outbound",
+	}},
 	"audit":            {},
 	"audit/ledgerfile": {own: []string{"", "audit", "llm", "outbound"}},
-	"telemetry": {own: []string{"", "api", "engine", "internal/outbox", "internal/sleep", "llm",
-		"outbound", "store/guard", "internal/failure", "internal/sampler"}, others: []string{"github.com/prometheus"}},
-	"telemetry/cloudwatch": {own: []string{"", "internal/awsbody", "internal/outbox", "internal/sampler", "outbound",
-		"store/dynamostore", "store/guard"}, others: []string{"github.com/aws/aws-sdk-go-v2",
-		"github.com/aws/smithy-go"}},
+	"telemetry": {own: []string{
+		"", "api", "engine", "internal/outbox", "internal/sleep", "llm",
+		"outbound", "store/guard", "internal/failure", "internal/sampler",
+	}, others: []string{"github.com/prometheus"}},
+	"telemetry/cloudwatch": {own: []string{
+		"", "internal/awsbody", "internal/outbox", "internal/sampler", "outbound",
+		"store/dynamostore", "store/guard",
+	}, others: []string{
+		"github.com/aws/aws-sdk-go-v2",
+		"github.com/aws/smithy-go",
+	}},
 	"telemetry/promtest": {own: []string{"internal/needs"}},
-	"telemetry/snsnotify": {own: []string{"api", "internal/awsbody", "internal/outbox", "internal/sampler"},
-		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}},
+	"telemetry/snsnotify": {
+		own:    []string{"api", "internal/awsbody", "internal/outbox", "internal/sampler"},
+		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
+	},
 	"config": {
 		own: []string{
 			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar",
 			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/memstore",
 			"store/redisstore", "store/sqlitestore", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
 		},
-		others: []string{"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify",
-			"github.com/prometheus/client_golang"},
+		others: []string{
+			"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify",
+			"github.com/prometheus/client_golang",
+		},
 	},
 	"taskqueue":              {others: []string{"github.com/redis/rueidis", "github.com/rabbitmq/amqp091-go"}},
 	"taskqueue/queuemetrics": {others: []string{"github.com/prometheus/client_golang"}},
 	"llm/simulator":          {},
-	"server": {own: []string{"", "api", "engine", "engine/rules", "httplimit", "internal/regular",
-		"internal/failure", "internal/present", "internal/sampler", "web"}},
+	"server": {own: []string{
+		"", "api", "engine", "engine/rules", "httplimit", "internal/regular",
+		"internal/failure", "internal/present", "internal/sampler", "web",
+	}},
 	"web":    {},
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
 	"cmd/drawgate": {
@@ -124,8 +166,10 @@ var rules = map[string]struct{ own, others []string }{
 			"charm.land/bubbletea/v2"),
 	},
 	"deploy": {},
-	"examples": {own: []string{"", "api", "client", "engine", "server", "store/memstore", "store/sqlitestore",
-		"store/redisstore"}},
+	"examples": {own: []string{
+		"", "api", "client", "engine", "server", "store/memstore", "store/sqlitestore",
+		"store/redisstore",
+	}},
 }
 
 // TestImports holds the import rule. A new arrow in ARCHITECTURE.md's picture is a design change:

@@ -27,8 +27,10 @@ func ExampleLimiter_Take() {
 		return
 	}
 	for _, ip := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3"} {
-		d, _, err := perIP.Take(context.Background(), drawgate.Request{Buckets: []drawgate.Ask{perIP.Ask(ip),
-			api.Ask("all")}})
+		d, _, err := perIP.Take(context.Background(), drawgate.Request{Buckets: []drawgate.Ask{
+			perIP.Ask(ip),
+			api.Ask("all"),
+		}})
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -30,8 +30,10 @@ func TestAllowWhileTheStoreIsAway(t *testing.T) {
 	}{
 		{"fails", fails, 0, 0, 0, "drawgate: faulty store: take: broken pipe"},
 		{"stalls", stalls, 0, 50 * time.Millisecond, 0, "drawgate: faulty store: take: context deadline exceeded"},
-		{"stalls, other time-out", stalls, 300 * time.Millisecond, 300 * time.Millisecond, 0,
-			"context deadline exceeded"},
+		{
+			"stalls, other time-out", stalls, 300 * time.Millisecond, 300 * time.Millisecond, 0,
+			"context deadline exceeded",
+		},
 		{"stalls, only the caller's deadline", stalls, -1, time.Minute, 0, "context deadline exceeded"},
 		{"loses the reply", loses, 0, 50 * time.Millisecond, 1, "context deadline exceeded"}, // counts as spent
 		{"drops the connection", drops, 0, 0, 1, "broken pipe"},
@@ -244,8 +246,10 @@ func TestReserveGivesUp(t *testing.T) {
 		for _, f := range []fault{fails, stalls} {
 			s.script(0, f, f, f)
 			start := time.Now()
-			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
-				Hold: drawgate.Hold{For: time.Minute}})
+			_, err = takeHeld(t.Context(), l, drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k")},
+				Hold:    drawgate.Hold{For: time.Minute},
+			})
 			wantErr(t, err, drawgate.ErrStoreUnavailable)
 			wantTook(t, start, 0, 50*time.Millisecond)
 		}
@@ -274,8 +278,10 @@ func TestReserveGivesUp(t *testing.T) {
 		s.script(0)
 		take(t, l, "k", 1)
 		s.takes.Store(0)
-		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})},
-			Hold: drawgate.Hold{For: time.Minute}})
+		_, err = takeHeld(t.Context(), l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 10})},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		if wantErr(t, err, drawgate.ErrLimited); s.takes.Load() != 1 {
 			t.Error("a refusal is an answer")
 		}
@@ -340,8 +346,10 @@ func TestExcessIsNotChargedTwice(t *testing.T) {
 		s := remote(t)
 		l := over(t, s, policy(of("tokens", rolling(1000, time.Hour))))
 		hold := func() *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(100))},
-				Hold: drawgate.Hold{For: 10 * time.Second}})
+			return reserve(t, l, drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k", tokens(100))},
+				Hold:    drawgate.Hold{For: 10 * time.Second},
+			})
 		}
 		res := hold()
 		time.Sleep(5 * time.Second)
@@ -561,8 +569,10 @@ func TestAVerdictThatLacksThings(t *testing.T) {
 		res.Deadline().After(time.Now()) {
 		t.Errorf("%+v, %v, until %v", d, err, res.Deadline())
 	}
-	if d, _, err = lim.Take(t.Context(), drawgate.Request{Buckets: asks[:1],
-		Hold: drawgate.Hold{For: time.Minute}}); err != nil || !d.Allowed {
+	if d, _, err = lim.Take(t.Context(), drawgate.Request{
+		Buckets: asks[:1],
+		Hold:    drawgate.Hold{For: time.Minute},
+	}); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
 }

@@ -74,8 +74,10 @@ func newAbandoned() *abandoned {
 
 // cancel cancels a take with an id whose answer is not known, if there is room.
 func (a *abandoned) cancel(l *Limiter, t *take) {
-	s := &store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant,
-		Buckets: append([]store.BucketCost(nil), t.Buckets...)}
+	s := &store.Settlement{
+		Op: store.OpCancel, ID: t.ID, Grant: t.Grant,
+		Buckets: append([]store.BucketCost(nil), t.Buckets...),
+	}
 	for i := range s.Buckets {
 		s.Buckets[i].N = store.Amounts{}
 	}

@@ -41,8 +41,10 @@ func TestTakeThatIsSentAgainKeepsItsHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &deaf{Store: memory(t), until: time.Now().Add(time.Second), atOnce: atOnce}
 				l := over(t, store, policy(slots(1)))
-				r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})},
-					Hold: drawgate.Hold{For: time.Hour, ID: "job", Grant: drawgate.NewGrant()}, Wait: leave}
+				r := drawgate.Request{
+					Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})},
+					Hold:    drawgate.Hold{For: time.Hour, ID: "job", Grant: drawgate.NewGrant()}, Wait: leave,
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				if leave {
 					time.AfterFunc(time.Second/2, cancel)

@@ -285,8 +285,10 @@ func TestALeaseThatIsPausedKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, drawgate.PerMinute("a", 10))
 		other := with(t, l, drawgate.PerMinute("b", 10))
-		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k"), other.Ask("k")},
-			Hold: drawgate.Hold{For: time.Second, Lease: true}})
+		res := reserve(t, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k"), other.Ask("k")},
+			Hold:    drawgate.Hold{For: time.Second, Lease: true},
+		})
 		if err := l.Pause(t.Context(), "k", time.Minute, ""); err != nil {
 			t.Fatal(err)
 		}

@@ -90,8 +90,10 @@ func TestLongTenants(t *testing.T) {
 			_, _, taken := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{ask}})
 			_, looked := ask.Status(t.Context(), 0)
 			_, made := drawgate.New(memory(t), policy(rolling(10, time.Hour)), &drawgate.Options{Tenant: ask.Tenant})
-			for what, err := range map[string]error{"take": taken, "status": looked, "refund": ask.Refund(t.Context()),
-				"New": made} {
+			for what, err := range map[string]error{
+				"take": taken, "status": looked, "refund": ask.Refund(t.Context()),
+				"New": made,
+			} {
 				if ok != (err == nil) || !ok && !errors.Is(err, drawgate.ErrInvalid) {
 					t.Errorf("%s: %v", what, err)
 				}

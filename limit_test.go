@@ -29,8 +29,10 @@ func TestBadLimits(t *testing.T) {
 	}{
 		{rolling, func(l *drawgate.Limit) { l.Name = "" }, `name "" is not 1 to 64 letters`},
 		{rolling, func(l *drawgate.Limit) { l.Name = strings.Repeat("x", 65) }, "is not 1 to 64 letters"},
-		{rolling, func(l *drawgate.Limit) { l.Name = "a b" },
-			`name "a b" is not 1 to 64 letters, digits, '.', '-' or '_'`},
+		{
+			rolling, func(l *drawgate.Limit) { l.Name = "a b" },
+			`name "a b" is not 1 to 64 letters, digits, '.', '-' or '_'`,
+		},
 		{rolling, func(l *drawgate.Limit) { l.Unit = "€" }, `unit "€" is not`},
 		{rolling, func(l *drawgate.Limit) { l.Kind = 0 }, "the kind is missing"},
 		{rolling, func(l *drawgate.Limit) { l.Kind = 9 }, "the kind is missing"},
@@ -40,10 +42,14 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Amount = -1 }, "amount -1 is not between 0 and 1000000000000"},
 		{rolling, func(l *drawgate.Limit) { l.Amount = drawgate.MaxAmount + 1 }, "amount 1000000000001 is not"},
 		{rolling, func(l *drawgate.Limit) { l.Burst = 1 }, "only a bucket limit has one"},
-		{rolling, func(l *drawgate.Limit) { l.Every = drawgate.Day },
-			"every, zone and anchor are for calendar limits, not for a rolling limit"},
-		{rolling, func(l *drawgate.Limit) { l.Precision = 99 },
-			"precision 99 is invalid: use exact, or a number between 100 and 10000"},
+		{
+			rolling, func(l *drawgate.Limit) { l.Every = drawgate.Day },
+			"every, zone and anchor are for calendar limits, not for a rolling limit",
+		},
+		{
+			rolling, func(l *drawgate.Limit) { l.Precision = 99 },
+			"precision 99 is invalid: use exact, or a number between 100 and 10000",
+		},
 		{rolling, func(l *drawgate.Limit) { l.Precision = -2 }, "precision -2"},
 		{rolling, func(l *drawgate.Limit) { l.Margin = -1 }, "margin -1ns is not between 0 and 30s"},
 		{rolling, func(l *drawgate.Limit) { l.Margin = 31 * time.Second }, "margin 31s is not between 0 and 30s"},
@@ -51,22 +57,36 @@ func TestBadLimits(t *testing.T) {
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Units = -1 }, "headroom: -1 is not between 0 and 100%"},
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 100 }, "headroom: 100% is not between 0 and 100%"},
 		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = math.NaN() }, "headroom: NaN% is not between"},
-		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent, l.Headroom.Units = 5, 5 },
-			"both 5 units and 5% are given"},
-		{rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 99 },
-			"amount 10 minus headroom 99% leaves less than 1"},
-		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{0: {Units: 1}} },
-			"keep: priority 0 is not between 1 and 9"},
-		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{10: {Units: 1}} },
-			"keep: priority 10"},
-		{rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: -1}} },
-			"keep: -1 is not"},
+		{
+			rolling, func(l *drawgate.Limit) { l.Headroom.Percent, l.Headroom.Units = 5, 5 },
+			"both 5 units and 5% are given",
+		},
+		{
+			rolling, func(l *drawgate.Limit) { l.Headroom.Percent = 99 },
+			"amount 10 minus headroom 99% leaves less than 1",
+		},
+		{
+			rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{0: {Units: 1}} },
+			"keep: priority 0 is not between 1 and 9",
+		},
+		{
+			rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{10: {Units: 1}} },
+			"keep: priority 10",
+		},
+		{
+			rolling, func(l *drawgate.Limit) { l.ReservedByPriority = map[int]drawgate.Share{5: {Units: -1}} },
+			"keep: -1 is not",
+		},
 		{bucket, func(l *drawgate.Limit) { l.Burst = -1 }, "burst -1 is invalid: it must be between 0 and"},
 		{bucket, func(l *drawgate.Limit) { l.Precision = 128 }, "precision is for rolling limits"},
-		{bucket, func(l *drawgate.Limit) { l.Burst, l.Margin = 2, 12*time.Second },
-			"burst 2 minus headroom 0 and 2 units for the margin 12s leaves less than 1"},
-		{bucket, func(l *drawgate.Limit) { l.Amount, l.Window, l.Burst = 999_983, 366*24*time.Hour, 1_000_000 },
-			"is too fine to be counted exactly: choose a window that 999983 divides"},
+		{
+			bucket, func(l *drawgate.Limit) { l.Burst, l.Margin = 2, 12*time.Second },
+			"burst 2 minus headroom 0 and 2 units for the margin 12s leaves less than 1",
+		},
+		{
+			bucket, func(l *drawgate.Limit) { l.Amount, l.Window, l.Burst = 999_983, 366*24*time.Hour, 1_000_000 },
+			"is too fine to be counted exactly: choose a window that 999983 divides",
+		},
 		{calendar, func(l *drawgate.Limit) { l.Every = 0 }, ""},
 		{calendar, func(l *drawgate.Limit) { l.Zone = "Mars/Olympus" }, "Mars/Olympus"},
 		{calendar, func(l *drawgate.Limit) { l.Anchor = 32 }, "32"},
@@ -101,14 +121,22 @@ func TestBadPolicies(t *testing.T) {
 		{policy(), `policy "p" has 0 limits, not 1 to 6`},
 		{policy(l, l, l, l, l, l, l), "has 7 limits, not 1 to 6"},
 		{policy(l, l), `limit 2 ("rolling"): the name is used twice in this policy`},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{MaxWait: -1}},
-			"must not be negative"},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Queue: -1}},
-			"must not be negative"},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l},
-			Wait: drawgate.Wait{Backoff: make([]time.Duration, 33)}}, "at most 32 steps"},
-		{drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: []time.Duration{0}}},
-			"backoff 0s is not between 1ms and 24h"},
+		{
+			drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{MaxWait: -1}},
+			"must not be negative",
+		},
+		{
+			drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Queue: -1}},
+			"must not be negative",
+		},
+		{drawgate.Policy{
+			Name: "p", Limits: []drawgate.Limit{l},
+			Wait: drawgate.Wait{Backoff: make([]time.Duration, 33)},
+		}, "at most 32 steps"},
+		{
+			drawgate.Policy{Name: "p", Limits: []drawgate.Limit{l}, Wait: drawgate.Wait{Backoff: []time.Duration{0}}},
+			"backoff 0s is not between 1ms and 24h",
+		},
 	} {
 		if _, err := c.policy.Compile(); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v does not say %q", err, c.text)
@@ -132,13 +160,23 @@ func TestMargins(t *testing.T) {
 		want   int64
 	}{
 		// rounded up
-		{10, fifth, 8}, {250, fifth, 200}, {5, fifth, 4}, {100, fifth, 80}, {25, drawgate.Share{Units: 1}, 24},
+		{10, fifth, 8},
+		{250, fifth, 200},
+		{5, fifth, 4},
+		{100, fifth, 80},
+		{25, drawgate.Share{Units: 1}, 24},
 		{7, fifth, 5},
-		{250_000, drawgate.Share{Percent: 5}, 237_500}, {drawgate.MaxAmount, drawgate.Share{Percent: 0.0001},
-			999_999_000_000},
+		{250_000, drawgate.Share{Percent: 5}, 237_500},
+		{
+			drawgate.MaxAmount,
+			drawgate.Share{Percent: 0.0001},
+			999_999_000_000,
+		},
 	} {
-		l := local(t, policy(drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: c.amount,
-			Headroom: c.head}))
+		l := local(t, policy(drawgate.Limit{
+			Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: c.amount,
+			Headroom: c.head,
+		}))
 		st, err := l.Status(t.Context(), "k")
 		if err != nil || st.States[0].Max != c.want || st.Remaining() != c.want {
 			t.Errorf("%d less %v: %d, %v, want %d", c.amount, c.head, st.States[0].Max, err, c.want)
@@ -178,8 +216,10 @@ func TestUnits(t *testing.T) {
 	if plan.NeedsHold() || plan.Name() != "p" || len(plan.Policy().Limits) != 3 {
 		t.Errorf("%+v", plan.Policy())
 	}
-	for unit, end := range map[string]bool{"": false, "tokens": false, "input_tokens": false, "output_tokens": true,
-		"usd_micros": true, "eur": true, "usdc": false} {
+	for unit, end := range map[string]bool{
+		"": false, "tokens": false, "input_tokens": false, "output_tokens": true,
+		"usd_micros": true, "eur": true, "usdc": false,
+	} {
 		l := rolling(10, time.Minute)
 		l.Unit = unit
 		if s, err := specOf(l); err != nil || s.ChargeEnd != end {
@@ -278,13 +318,17 @@ func TestAmountOfZero(t *testing.T) {
 			start := time.Now()
 			hold := drawgate.Hold{For: time.Minute}
 			for _, wait := range []bool{false, true} {
-				_, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1))},
-					Wait: wait, Hold: hold})
+				_, _, err := l.Take(t.Context(), drawgate.Request{
+					Buckets: []drawgate.Ask{l.Ask("k", tokens(1))},
+					Wait:    wait, Hold: hold,
+				})
 				wantErr(t, err, drawgate.ErrNeverFits)
 			}
 			wantTook(t, start, 0, 0)
-			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
-				Hold: hold}); err != nil {
+			if _, _, err := l.Take(t.Context(), drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k")},
+				Hold:    hold,
+			}); err != nil {
 				t.Errorf("%s: got %v for a take of no token, want it to pass", none.Kind, err)
 			}
 			st, err := l.Status(t.Context(), "k", tokens(1))
@@ -306,11 +350,15 @@ func TestMaxOfALimit(t *testing.T) {
 		share.ReservedByPriority = map[int]drawgate.Share{5: {Units: 20}}
 		many := policy(share, drawgate.BucketLimit("bucket", 60, time.Hour, 7),
 			drawgate.CalendarLimit("day", 50, drawgate.Day, ""), drawgate.RollingLimit("last", 40, time.Hour))
-		for name, l := range map[string]*drawgate.Limiter{"in memory": local(t, many),
-			"away": over(t, remote(t), many)} {
+		for name, l := range map[string]*drawgate.Limiter{
+			"in memory": local(t, many),
+			"away":      over(t, remote(t), many),
+		} {
 			for priority, first := range map[int]int64{0: 70, 4: 70, 5: 90, 9: 90} {
-				d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
-					Priority: priority})
+				d, _, err := l.Take(t.Context(), drawgate.Request{
+					Buckets:  []drawgate.Ask{l.Ask("k")},
+					Priority: priority,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -61,8 +61,10 @@ func New(s Store, policy Policy, opts *Options) (*Limiter, error) {
 	if err := checkKey(opts.Tenant, ""); err != nil {
 		return nil, err
 	}
-	base := &Limiter{store: s, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(s),
-		given: newAbandoned(), watch: opts.Observer}
+	base := &Limiter{
+		store: s, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(s),
+		given: newAbandoned(), watch: opts.Observer,
+	}
 	st, timed := s.(store.Timed)
 	switch {
 	case base.timeout < 0:
@@ -240,8 +242,10 @@ func (l *Limiter) take(r *Request) (*take, error) {
 	}
 	some, empty := false, true
 	t := &take{
-		Take: store.Take{Buckets: make([]store.BucketCost, len(r.Buckets)), Priority: int8(r.Priority),
-			Labels: r.Labels},
+		Take: store.Take{
+			Buckets: make([]store.BucketCost, len(r.Buckets)), Priority: int8(r.Priority),
+			Labels: r.Labels,
+		},
 		refreshLimiter: r.RefreshLimiter,
 	}
 	if t.plans = t.one[:]; len(r.Buckets) > 1 {
@@ -432,7 +436,8 @@ func (t *take) gaveUp(ctx context.Context, err error) error {
 
 // within calls the store with a deadline; a store in memory needs none.
 func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration,
-	f func(context.Context) error) (err error) {
+	f func(context.Context) error,
+) (err error) {
 	if l.watch != nil {
 		start := time.Now()
 		defer func() { l.watch.called(op, start, err) }()

@@ -88,10 +88,14 @@ func TestObserverIsToldWhereATakeQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var taken []drawgate.Taken
-		wide := drawgate.Policy{Name: "wide", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling,
-			Window: time.Hour, Amount: 100}}}
-		narrow := drawgate.Policy{Name: "narrow", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling,
-			Window: time.Hour, Amount: 1}}, Wait: drawgate.Wait{Queue: 1}}
+		wide := drawgate.Policy{Name: "wide", Limits: []drawgate.Limit{{
+			Name: "h", Kind: drawgate.Rolling,
+			Window: time.Hour, Amount: 100,
+		}}}
+		narrow := drawgate.Policy{Name: "narrow", Limits: []drawgate.Limit{{
+			Name: "h", Kind: drawgate.Rolling,
+			Window: time.Hour, Amount: 1,
+		}}, Wait: drawgate.Wait{Queue: 1}}
 		l, err := drawgate.New(memstore.New(nil), wide,
 			&drawgate.Options{Observer: &drawgate.Observer{Taken: func(e *drawgate.Taken) {
 				taken = append(taken,

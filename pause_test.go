@@ -20,8 +20,10 @@ func TestPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		take(t, l, "k", 1)
-		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
-			Hold: drawgate.Hold{For: time.Minute}})
+		res := reserve(t, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k")},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		if err := l.Pause(t.Context(), "k", 30*time.Second, "the provider said 429"); err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +99,12 @@ func TestPause(t *testing.T) {
 		l = local(t, drawgate.PerMinute("minute", 5))
 
 		wantErr(t, l.Pause(t.Context(), "k", 0, ""), drawgate.ErrInvalid)
-		for _, p := range []drawgate.Pause{{}, {Until: time.Now()},
-			{For: time.Minute, Until: time.Now().Add(time.Minute)}, {For: drawgate.MaxHold + 1}} {
+		for _, p := range []drawgate.Pause{
+			{},
+			{Until: time.Now()},
+			{For: time.Minute, Until: time.Now().Add(time.Minute)},
+			{For: drawgate.MaxHold + 1},
+		} {
 			_, err := l.Ask("k").Pause(t.Context(), p)
 			wantErr(t, err, drawgate.ErrInvalid)
 		}

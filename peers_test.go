@@ -81,8 +81,10 @@ func TestPeers08RefusalDoesNotStick(t *testing.T) {
 			return errors.Join(res.Settle(t.Context()), l.Ask("k", drawgate.Cost{N: 5}).Refund(t.Context()))
 		},
 	}
-	for _, limit := range []drawgate.Limit{rolling(5, time.Hour), leaky(5, time.Hour, 5),
-		{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5}} {
+	for _, limit := range []drawgate.Limit{
+		rolling(5, time.Hour), leaky(5, time.Hour, 5),
+		{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 5},
+	} {
 		for name, back := range comesBack {
 			t.Run(fmt.Sprint(limit.Kind, " ", name), func(t *testing.T) {
 				t.Parallel()
@@ -97,7 +99,8 @@ func TestPeers08RefusalDoesNotStick(t *testing.T) {
 
 // refusedThenAllowed holds all five of k, and asks before and after they come back.
 func refusedThenAllowed(t *testing.T, l *drawgate.Limiter, back func(*testing.T, *drawgate.Limiter,
-	*drawgate.Reservation) error) {
+	*drawgate.Reservation) error,
+) {
 	t.Helper()
 	res, err := l.Reserve(t.Context(), "k", time.Minute, drawgate.Cost{N: 5})
 	if err != nil {
@@ -131,8 +134,13 @@ func TestRetryAfterIsNeverTheWholeWindow(t *testing.T) {
 			{leaky(10, time.Minute, 10), time.Second},
 			// the minute's end
 			{drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}, 30 * time.Second},
-			{drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "Asia/Kolkata", Amount: 10},
-				18*time.Hour + 29*time.Minute + 30*time.Second},
+			{
+				drawgate.Limit{
+					Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "Asia/Kolkata",
+					Amount: 10,
+				},
+				18*time.Hour + 29*time.Minute + 30*time.Second,
+			},
 		} {
 			// midnight UTC, 05:30 in India
 			time.Sleep(time.Until(time.Now().Truncate(24 * time.Hour).Add(24 * time.Hour)))
@@ -201,8 +209,10 @@ func TestCostAboveTheBurstIsRefusedAtOnce(t *testing.T) {
 // they are added, keys of any bytes and of a megabyte (peers 22).
 func TestOddInput(t *testing.T) {
 	t.Parallel()
-	for _, p := range []drawgate.Policy{drawgate.PerMinute("minute", -1), drawgate.Rate("rate", -1, time.Minute, 5),
-		drawgate.Rate("rate", 5, 0, 5), drawgate.Rate("rate", 5, time.Minute, -1)} {
+	for _, p := range []drawgate.Policy{
+		drawgate.PerMinute("minute", -1), drawgate.Rate("rate", -1, time.Minute, 5),
+		drawgate.Rate("rate", 5, 0, 5), drawgate.Rate("rate", 5, time.Minute, -1),
+	} {
 		if _, err := drawgate.New(memory(t), p, nil); err == nil {
 			t.Errorf("%+v", p)
 		}
@@ -234,8 +244,10 @@ func TestOddInput(t *testing.T) {
 	wantUsed(t, l, "held", drawgate.MaxAmount)
 
 	l = local(t, drawgate.PerHour("hour", 1))
-	for _, key := range []string{"", "\x00", "\xff\xfe", "{}", "%00", "a:b", "ключ",
-		strings.Repeat("x", drawgate.MaxKey)} {
+	for _, key := range []string{
+		"", "\x00", "\xff\xfe", "{}", "%00", "a:b", "ключ",
+		strings.Repeat("x", drawgate.MaxKey),
+	} {
 		take(t, l, key, 1)
 		if d, err := l.Allow(ctx, key); err != nil || d.Allowed {
 			t.Errorf("%.20q: %v, allowed %v", key, err, d.Allowed)
@@ -251,8 +263,10 @@ func TestOddInput(t *testing.T) {
 // 22).
 func TestClockBack(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []drawgate.Limit{leaky(10, time.Minute, 10), rolling(10, time.Minute),
-		{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}} {
+	for _, limit := range []drawgate.Limit{
+		leaky(10, time.Minute, 10), rolling(10, time.Minute),
+		{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10},
+	} {
 		plan, err := policy(limit).Compile()
 		if err != nil {
 			t.Fatal(err)
@@ -260,8 +274,10 @@ func TestClockBack(t *testing.T) {
 		rec := &record.Record{}
 		n, _ := plan.Amounts(nil)
 		ask := func(now time.Time) store.Verdict {
-			t := store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan.Plan,
-				N: n}}}
+			t := store.Take{Buckets: []store.BucketCost{{
+				Key: drawgate.Key{Policy: "p", Name: "k"}, Plan: plan.Plan,
+				N: n,
+			}}}
 			return store.Internal.Decide(&t, []*record.Record{rec}, true, now.UnixMicro())
 		}
 		noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

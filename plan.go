@@ -41,8 +41,10 @@ type Plan struct {
 
 // Compile checks a policy. The error joins the first mistake of each limit: a *[LimitError].
 func (p Policy) Compile() (*Plan, error) {
-	contract := store.Policy{Name: p.Name, Limits: make([]store.Limit, len(p.Limits)), Fallback: p.Fallback,
-		Start: p.Start}
+	contract := store.Policy{
+		Name: p.Name, Limits: make([]store.Limit, len(p.Limits)), Fallback: p.Fallback,
+		Start: p.Start,
+	}
 	for i := range p.Limits {
 		contract.Limits[i] = store.Limit(p.Limits[i])
 	}
@@ -161,8 +163,10 @@ func (p *Plan) neverFits(n *store.Amounts, priority int8) error {
 	for i := range p.specs {
 		if !p.specs[i].Fits(n[i], priority) {
 			l := &p.policy.Limits[i]
-			return &NeverFitsError{Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i],
-				Max: p.specs[i].Effective[priority]}
+			return &NeverFitsError{
+				Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i],
+				Max: p.specs[i].Effective[priority],
+			}
 		}
 	}
 	return nil

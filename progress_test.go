@@ -138,8 +138,10 @@ func TestProgressDoesNotAsk(t *testing.T) {
 			defer cancel()
 			s := &faulty{Store: memory(t)}
 			l := over(t, s, policy(slots(1)))
-			one := drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})},
-				Hold: drawgate.Hold{For: time.Hour}}
+			one := drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 1})},
+				Hold:    drawgate.Hold{For: time.Hour},
+			}
 			reserve(t, l, one)
 			if r != nil {
 				ctx = r.context(ctx)

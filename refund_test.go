@@ -18,8 +18,11 @@ func TestRefund(t *testing.T) {
 			t.Fatal(d.Err(), err)
 		}
 	}
-	for i, costs := range [][]drawgate.Cost{nil, {{Unit: "tokens", N: 5}},
-		{{Unit: "requests", N: 2}, {Unit: "tokens", N: 1}}} {
+	for i, costs := range [][]drawgate.Cost{
+		nil,
+		{{Unit: "tokens", N: 5}},
+		{{Unit: "requests", N: 2}, {Unit: "tokens", N: 1}},
+	} {
 		if err := l.Ask("k", costs...).Refund(t.Context()); err != nil {
 			t.Fatal(err)
 		}

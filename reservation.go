@@ -234,8 +234,10 @@ func (r *Reservation) Renew(ctx context.Context, hold time.Duration) error {
 
 // settlement makes the store's form. A unit must be known to one of the buckets.
 func (r *Reservation) settlement(op store.Op, used []Cost) (*store.Settlement, error) {
-	s := &store.Settlement{Op: op, ID: r.take.ID, Grant: r.take.Grant,
-		Buckets: make([]store.BucketCost, len(r.take.Buckets))}
+	s := &store.Settlement{
+		Op: op, ID: r.take.ID, Grant: r.take.Grant,
+		Buckets: make([]store.BucketCost, len(r.take.Buckets)),
+	}
 	copy(s.Buckets, r.take.Buckets)
 	known := make([]bool, len(used))
 	for i := range s.Buckets {

@@ -37,10 +37,14 @@ func TestEndOfAReservationOutlivesItsContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := remote(t)
 				l := over(t, s, policy(of("tokens", rolling(100, time.Hour))))
-				settled := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(50))},
-					Hold: drawgate.Hold{For: time.Minute}})
-				cancelled := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(50))},
-					Hold: drawgate.Hold{For: time.Minute}})
+				settled := reserve(t, l, drawgate.Request{
+					Buckets: []drawgate.Ask{l.Ask("k", tokens(50))},
+					Hold:    drawgate.Hold{For: time.Minute},
+				})
+				cancelled := reserve(t, l, drawgate.Request{
+					Buckets: []drawgate.Ask{l.Ask("k", tokens(50))},
+					Hold:    drawgate.Hold{For: time.Minute},
+				})
 				s.script(500*time.Millisecond, 0, 0)
 				ctx, stop := context(t.Context())
 				defer stop()
@@ -62,8 +66,10 @@ func TestDeadlineBoundsTheEndOfAReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
 		l := over(t, s, policy(rolling(100, time.Hour)))
-		res := reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
-			Hold: drawgate.Hold{For: time.Minute}})
+		res := reserve(t, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k")},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		s.script(0, stalls, stalls, stalls)
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()

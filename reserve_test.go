@@ -35,8 +35,10 @@ func TestReserve(t *testing.T) {
 			res.Decision.Granted(0)[0] != 3750 || res.ID() == "" {
 			t.Fatalf("%+v, %v", res, err)
 		}
-		_, err = takeHeld(ctx, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(1251))},
-			Hold: drawgate.Hold{For: time.Minute}})
+		_, err = takeHeld(ctx, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k", tokens(1251))},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		wantErr(t, err, drawgate.ErrLimited)
 		if err := res.Settle(ctx, tokens(1000)); err != nil {
 			t.Error(err)
@@ -49,20 +51,26 @@ func TestReserve(t *testing.T) {
 		}
 		wantUsed(t, l, "k", 1000)
 
-		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))},
-			Hold: drawgate.Hold{For: time.Minute}})
+		res = reserve(t, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k", tokens(500))},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		if err := res.Settle(ctx); err != nil { // nothing is named: it stands
 			t.Error(err)
 		}
 		wantUsed(t, l, "k", 1500)
-		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))},
-			Hold: drawgate.Hold{For: time.Minute}})
+		res = reserve(t, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k", tokens(500))},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		if err := res.Cancel(ctx); err != nil {
 			t.Error(err)
 		}
 		wantUsed(t, l, "k", 1500)
-		res = reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", tokens(500))},
-			Hold: drawgate.Hold{For: time.Minute}})
+		res = reserve(t, l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k", tokens(500))},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
 		time.Sleep(time.Minute)
 		wantErr(t, res.Cancel(ctx), drawgate.ErrGone)
 		wantUsed(t, l, "k", 2000)
@@ -73,13 +81,19 @@ func TestReserve(t *testing.T) {
 func TestReserveSeveralBuckets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := local(t, drawgate.Policy{Name: "a", Limits: []drawgate.Limit{rolling(10, time.Hour),
-			of("tokens", rolling(1000, time.Hour))}})
-		b := with(t, a, drawgate.Policy{Name: "b", Limits: []drawgate.Limit{slots(1),
-			of("tokens", leaky(1000, 1000*time.Hour, 1000))}})
+		a := local(t, drawgate.Policy{Name: "a", Limits: []drawgate.Limit{
+			rolling(10, time.Hour),
+			of("tokens", rolling(1000, time.Hour)),
+		}})
+		b := with(t, a, drawgate.Policy{Name: "b", Limits: []drawgate.Limit{
+			slots(1),
+			of("tokens", leaky(1000, 1000*time.Hour, 1000)),
+		}})
 		ask := []drawgate.Ask{a.Ask("k", tokens(300)), b.Ask("k", drawgate.Cost{Unit: "slots", N: 1}, tokens(400))}
-		res := reserve(t, a, drawgate.Request{Buckets: ask, Labels: []drawgate.Label{{Name: "task", Value: "1"}},
-			Hold: drawgate.Hold{For: time.Hour}})
+		res := reserve(t, a, drawgate.Request{
+			Buckets: ask, Labels: []drawgate.Label{{Name: "task", Value: "1"}},
+			Hold: drawgate.Hold{For: time.Hour},
+		})
 		wantUsed(t, a, "k", 1, 300)
 		wantUsed(t, b, "k", 1, 400)
 		wantErr(t, res.Settle(t.Context(), drawgate.Cost{Unit: "wishes", N: 1}), drawgate.ErrUnknownUnit)
@@ -105,8 +119,10 @@ func TestIDs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := local(t, drawgate.PerHour("hour", 10))
-		r := drawgate.Request{Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})},
-			Hold: drawgate.Hold{For: time.Minute, ID: "job-7", Grant: drawgate.NewGrant()}}
+		r := drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask(secret, drawgate.Cost{N: 4})},
+			Hold:    drawgate.Hold{For: time.Minute, ID: "job-7", Grant: drawgate.NewGrant()},
+		}
 		first := reserve(t, l, r)
 		time.Sleep(10 * time.Second)
 		again := reserve(t, l, r)
@@ -184,8 +200,10 @@ func TestDeadlineLiesBeforeTheEnd(t *testing.T) {
 			}
 			s.script(0)
 			time.Sleep(time.Until(res.Deadline()))
-			_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", slot)},
-				Hold: drawgate.Hold{For: time.Second}})
+			_, err = takeHeld(t.Context(), l, drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k", slot)},
+				Hold:    drawgate.Hold{For: time.Second},
+			})
 			wantErr(t, err, drawgate.ErrLimited) // nobody else has it while the holder may rely on it
 			time.Sleep(20 * time.Millisecond)
 			wantErr(t, res.Renew(t.Context(), time.Minute), drawgate.ErrGone)
@@ -221,8 +239,10 @@ func TestResume(t *testing.T) {
 			},
 		} {
 			key := fmt.Sprint(i)
-			res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask(key, tokens(100))}, Priority: 5,
-				Hold: drawgate.Hold{For: time.Minute}})
+			res := reserve(t, one, drawgate.Request{
+				Buckets: []drawgate.Ask{one.Ask(key, tokens(100))}, Priority: 5,
+				Hold: drawgate.Hold{For: time.Minute},
+			})
 			same, err := two.Resume(res.ID(), res.Grant(), res.Deadline(), two.Ask(key, tokens(100)))
 			if err != nil {
 				t.Fatal(err)
@@ -234,8 +254,10 @@ func TestResume(t *testing.T) {
 			wantErr(t, res.Cancel(t.Context()), drawgate.ErrGone)
 		}
 		// After the end, what was used beyond the estimate is charged.
-		res := reserve(t, one, drawgate.Request{Buckets: []drawgate.Ask{one.Ask("k", tokens(100))}, Priority: 5,
-			Hold: drawgate.Hold{For: time.Minute}})
+		res := reserve(t, one, drawgate.Request{
+			Buckets: []drawgate.Ask{one.Ask("k", tokens(100))}, Priority: 5,
+			Hold: drawgate.Hold{For: time.Minute},
+		})
 		time.Sleep(2 * time.Minute)
 		same, _ := two.Resume(res.ID(), res.Grant(), res.Deadline(), two.Ask("k", tokens(100)))
 		wantErr(t, same.Settle(t.Context(), tokens(250)), drawgate.ErrGone)
@@ -251,8 +273,10 @@ func TestExcessAfterTheEnd(t *testing.T) {
 		l := local(t, policy(rolling(10, time.Hour), of("tokens", rolling(1000, time.Hour))))
 		ctx := t.Context()
 		hold := func(key string) *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask(key, tokens(100))},
-				Hold: drawgate.Hold{For: time.Minute}})
+			return reserve(t, l, drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask(key, tokens(100))},
+				Hold:    drawgate.Hold{For: time.Minute},
+			})
 		}
 		late, less, unnamed, cancelled, settled, at := hold("late"), hold("less"), hold("unnamed"), hold("cancelled"),
 			hold("settled"), hold("at")
@@ -288,8 +312,10 @@ func TestLease(t *testing.T) {
 		l := local(t, drawgate.PerHour("hour", 10))
 		take(t, l, "k", 6)
 		lease := func() *drawgate.Reservation {
-			return reserve(t, l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 20})},
-				Hold: drawgate.Hold{For: time.Minute, Lease: true}})
+			return reserve(t, l, drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{N: 20})},
+				Hold:    drawgate.Hold{For: time.Minute, Lease: true},
+			})
 		}
 		res := lease()
 		if g := res.Decision.Granted(0)[0]; g != 4 {

@@ -30,11 +30,15 @@ func TestThousandWaiters(t *testing.T) {
 		"bucket with burst": {drawgate.Rate("rate", 600, time.Minute, 100), 900 * 100 * time.Millisecond},
 		"rolling":           {policy(rolling(100, time.Minute)), 9 * time.Minute},
 		"rolling, joined":   {drawgate.PerMinute("minute", 100), 9 * time.Minute},
-		"calendar": {policy(drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute,
-			Amount: 100}), 9 * time.Minute},
-		"day and minute": {policy(rolling(50, time.Minute),
-			drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 500}),
-			24*time.Hour + 9*time.Minute},
+		"calendar": {policy(drawgate.Limit{
+			Name: "c", Kind: drawgate.Calendar, Every: drawgate.Minute,
+			Amount: 100,
+		}), 9 * time.Minute},
+		"day and minute": {
+			policy(rolling(50, time.Minute),
+				drawgate.Limit{Name: "d", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 500}),
+			24*time.Hour + 9*time.Minute,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,16 +16,20 @@ import (
 func TestATakeThatNamesNoUnit(t *testing.T) {
 	t.Parallel()
 	llm := policy(of("tokens", rolling(10, time.Hour)), of("usd_micros", rolling(10, time.Hour)))
-	for name, l := range map[string]*drawgate.Limiter{"in memory": local(t, llm), "away": over(t, remote(t), llm),
-		"bucket": local(t, policy(of("tokens", leaky(10, time.Hour, 10))))} {
+	for name, l := range map[string]*drawgate.Limiter{
+		"in memory": local(t, llm), "away": over(t, remote(t), llm),
+		"bucket": local(t, policy(of("tokens", leaky(10, time.Hour, 10)))),
+	} {
 		ctx := t.Context()
 		_, allow := l.Allow(ctx, "k")
 		_, empty := l.Allow(ctx, "k", []drawgate.Cost{}...)
 		_, wait := l.Wait(ctx, "k")
 		_, _, take := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}, {Key: "l"}}})
 		_, reserve := l.Reserve(ctx, "k", time.Minute)
-		_, lease := takeHeld(ctx, l, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}},
-			Hold: drawgate.Hold{For: time.Minute, Lease: true}})
+		_, lease := takeHeld(ctx, l, drawgate.Request{
+			Buckets: []drawgate.Ask{{Key: "k"}},
+			Hold:    drawgate.Hold{For: time.Minute, Lease: true},
+		})
 		for i, err := range []error{allow, empty, wait, take, reserve, lease} {
 			if !errors.Is(err, drawgate.ErrUnknownUnit) || !strings.Contains(err.Error(), "name a cost in tokens") ||
 				strings.Contains(err.Error(), "tokens, tokens") {

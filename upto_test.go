@@ -76,8 +76,10 @@ func TestAllowUpToMistakes(t *testing.T) {
 		{l, drawgate.Requests(0), drawgate.ErrInvalid},
 		{l, drawgate.Requests(-1), drawgate.ErrInvalid},
 		{l, drawgate.Tokens(1), drawgate.ErrUnknownUnit},
-		{with(t, l, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{slots(2)}}), drawgate.Units("slots", 1),
-			drawgate.ErrNeedsReserve},
+		{
+			with(t, l, drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{slots(2)}}), drawgate.Units("slots", 1),
+			drawgate.ErrNeedsReserve,
+		},
 	} {
 		d, n, err := c.l.AllowUpTo(t.Context(), "k", c.most)
 		if wantErr(t, err, c.want); n != 0 || d.Allowed {

@@ -216,8 +216,10 @@ func TestUpTo(t *testing.T) {
 		long := with(t, short, drawgate.Policy{Name: "long", Limits: []drawgate.Limit{rolling(1, time.Minute)}})
 		take(t, short, "k", 1)
 		start = time.Now()
-		_, _, err = long.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{long.Ask("k"), short.Ask("k")},
-			Wait: true})
+		_, _, err = long.Take(t.Context(), drawgate.Request{
+			Buckets: []drawgate.Ask{long.Ask("k"), short.Ask("k")},
+			Wait:    true,
+		})
 		wantErr(t, err, drawgate.ErrDeadline) // the shortest bound of all policies counts
 		wantTook(t, start, 0, 0)
 	})

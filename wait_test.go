@@ -192,8 +192,10 @@ func TestAllowBehindWaiters(t *testing.T) {
 		if _, err := l.Reserve(t.Context(), "k2", time.Second); err != nil {
 			t.Error(err)
 		}
-		_, err = takeHeld(t.Context(), l, drawgate.Request{Buckets: []drawgate.Ask{l.Ask("k")},
-			Hold: drawgate.Hold{For: time.Second}})
+		_, err = takeHeld(t.Context(), l, drawgate.Request{
+			Buckets: []drawgate.Ask{l.Ask("k")},
+			Hold:    drawgate.Hold{For: time.Second},
+		})
 		wantErr(t, err, drawgate.ErrLimited)
 		c.passed()
 		time.Sleep(time.Second)
@@ -246,8 +248,10 @@ func TestNoWayRound(t *testing.T) {
 		for i := range 5 { // these wait behind a, for a
 			c.join(t.Context(), fmt.Sprint(i), both)
 		}
-		c.join(t.Context(), "urgent", drawgate.Request{Buckets: []drawgate.Ask{b.Ask("k", drawgate.Cost{N: 10})},
-			Priority: 1})
+		c.join(t.Context(), "urgent", drawgate.Request{
+			Buckets:  []drawgate.Ask{b.Ask("k", drawgate.Cost{N: 10})},
+			Priority: 1,
+		})
 		c.join(t.Context(), "last", drawgate.Request{Buckets: []drawgate.Ask{b.Ask("k", drawgate.Cost{N: 10})}})
 		if got, want := c.passed(), "a urgent 0 1 2 3 4 last"; got != want {
 			t.Errorf("order %q, want %q", got, want)
@@ -263,8 +267,10 @@ func TestManyLines(t *testing.T) {
 		first := local(t, drawgate.Policy{Name: "0", Limits: []drawgate.Limit{leaky(1, time.Second, 3)}})
 		all := []*drawgate.Limiter{first}
 		for i := range 3 {
-			all = append(all, with(t, first, drawgate.Policy{Name: fmt.Sprint(i + 1),
-				Limits: []drawgate.Limit{leaky(1, time.Second, 3)}}))
+			all = append(all, with(t, first, drawgate.Policy{
+				Name:   fmt.Sprint(i + 1),
+				Limits: []drawgate.Limit{leaky(1, time.Second, 3)},
+			}))
 		}
 		start, c := time.Now(), newCrowd(t, first)
 		const waiters = 100

@@ -245,8 +245,10 @@ func TestJitterIsBounded(t *testing.T) {
 			{drawgate.PerMinute("minute", 60), time.Minute, 10 * time.Millisecond},
 			{drawgate.PerDay("day", 1), 24 * time.Hour, time.Second},
 			{drawgate.Rate("rate", 1, time.Second, 1), time.Second, 500 * time.Microsecond},
-			{policy(drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 1}), 0,
-				time.Second},
+			{
+				policy(drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 1}), 0,
+				time.Second,
+			},
 		} {
 			l := local(t, c.p)
 			late := map[time.Duration]bool{}

@@ -69,8 +69,10 @@ func (w *waiter) bucket() *store.BucketCost { return &w.take.Buckets[w.at] }
 
 func newWaitQueue(s store.Store) *waitQueue {
 	w, _ := s.(store.Watcher)
-	return &waitQueue{start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line),
-		waiters: make(map[*queue.Waiter]*waiter)}
+	return &waitQueue{
+		start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line),
+		waiters: make(map[*queue.Waiter]*waiter),
+	}
 }
 
 // idle reports whether nobody waits and the queue is open.

@@ -96,7 +96,7 @@ const (
 	ReasonLimited   Reason = "limited"    // a limit does not have enough left
 	ReasonQueued    Reason = "queued"     // other callers are ahead in the queue
 	ReasonQueueFull Reason = "queue_full" // the maximum number of callers is waiting
-	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it
+	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it.
 	ReasonUnavailable Reason = "unavailable"
 	ReasonPaused      Reason = "paused" // a bucket is paused; its status has the end and the reason
 )
@@ -178,7 +178,7 @@ const (
 	OutcomeCancelled = "cancelled"
 	OutcomeRenewed   = "renewed"
 	// it was no longer open: settled, reset, or its hold had ended, and then it counts as used. The
-	// holder must stop
+	// holder must stop.
 	OutcomeGone = "gone"
 )
 

@@ -6,7 +6,7 @@ type Status string
 // The states.
 const (
 	StatusOK Status = "ok"
-	// the store is unavailable; fallbacks decide: of a process, about some policies at least
+	// the store is unavailable; fallbacks decide: of a process, about some policies at least.
 	StatusDegraded    Status = "degraded"
 	StatusUnavailable Status = "unavailable" // nothing can be decided
 	StatusDisabled    Status = "disabled"    // a policy: switched off

@@ -23,8 +23,10 @@ const (
 
 // EventOps lists the names of events.
 func EventOps() []string {
-	return []string{EventTake, EventSettle, EventCancel, EventCharge, EventRefund, EventExpire, EventPause,
-		EventUnpause}
+	return []string{
+		EventTake, EventSettle, EventCancel, EventCharge, EventRefund, EventExpire, EventPause,
+		EventUnpause,
+	}
 }
 
 // Event is one line of the store's history.

@@ -11,12 +11,12 @@ type Code string
 // The codes, with their HTTP status.
 const (
 	// 400: not JSON, a field that is unknown, duplicate or spelled with other capitals, or a value
-	// of another type
+	// of another type.
 	CodeBadJSON       Code = "bad_json"
 	CodeInvalid       Code = "invalid"        // 422: a value is out of bounds, or fields contradict each other
 	CodeUnknownPolicy Code = "unknown_policy" // 422
 	// 422: no limit of the policy has it, or a take names no unit and none of its policies counts
-	// requests
+	// requests.
 	CodeUnknownUnit Code = "unknown_unit"
 	CodeNeverFits   Code = "never_fits" // 422: more than a limit can ever grant: waiting does not help
 	CodeNeedsHold   Code = "needs_hold" // 422: the policy has a concurrency limit: give hold_ms
@@ -26,7 +26,7 @@ const (
 	// 409: the id is open for another take. Settle or cancel that one, or use another id
 	CodeIDOpen Code = "id_open"
 	// 429: a bucket has the maximum number of open reservations. Nothing was taken; try again when
-	// one is settled or ends
+	// one is settled or ends.
 	CodeTooManyOpen Code = "too_many_open"
 	CodeTooLarge    Code = "too_large"  // 413
 	CodeNotFound    Code = "not_found"  // 404: no such path
@@ -44,11 +44,11 @@ const (
 	CodeNotReloaded Code = "not_reloaded"
 	CodeLimited     Code = "limited" // 429: only at /auth
 	// 503: nothing was decided, and if the outcome is unknown, the units count as spent; or, at
-	// /auth, refused because the store is unavailable
+	// /auth, refused because the store is unavailable.
 	CodeStoreUnavailable Code = "store_unavailable"
 	CodeClosing          Code = "closing" // 503: this server is stopping
 	// 499: the client closed the connection. If the call to the store was running, units may be
-	// spent; what was held under a grant that the server chose is given back
+	// spent; what was held under a grant that the server chose is given back.
 	CodeCancelled Code = "cancelled"
 )
 

@@ -53,15 +53,21 @@ func writeCalls(b *testing.B, path, run string, lines int) {
 	for id := uint64(1); n < uint64(lines); id++ {
 		now += int64(20 * time.Millisecond)
 		granted[id] = now - 1000
-		put(audit.Line{Event: audit.Reserved, Call: id, Upstream: "openai", Owner: "project-1", Model: "gpt-4.1",
-			Policy: "gpt", Granted: granted[id], Reserved: []audit.Amount{{Unit: "requests", N: 1},
-				{Unit: "tokens", N: 1500}}})
+		put(audit.Line{
+			Event: audit.Reserved, Call: id, Upstream: "openai", Owner: "project-1", Model: "gpt-4.1",
+			Policy: "gpt", Granted: granted[id], Reserved: []audit.Amount{
+				{Unit: "requests", N: 1},
+				{Unit: "tokens", N: 1500},
+			},
+		})
 		if old := id - under; id > under && n < uint64(lines) {
 			put(audit.Line{
 				Event: audit.Settled, Call: old, Upstream: "openai", Granted: granted[old], Sent: granted[old] + 2000,
 				Answered: granted[old] + 500_000_000, Ended: now - 1000,
-				Outcome: "succeeded", Status: 200, Used: []audit.Amount{{Unit: "requests", N: 1},
-					{Unit: "tokens", N: 900}}, Reported: audit.ReportedAll,
+				Outcome: "succeeded", Status: 200, Used: []audit.Amount{
+					{Unit: "requests", N: 1},
+					{Unit: "tokens", N: 900},
+				}, Reported: audit.ReportedAll,
 			})
 			delete(granted, old)
 		}

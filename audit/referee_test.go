@@ -88,24 +88,32 @@ func drawScenario(t *rapid.T) *scenario {
 	s := &scenario{api: rapid.SampledFrom(apis).Draw(t, "api")}
 	minutes := rapid.SampledFrom([]simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Bucket}).Draw(t,
 		"minutes")
-	s.limits = []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests,
-		Amount: rapid.Int64Range(2, 9).Draw(t, "rpm"), Window: minutes, Period: time.Minute}}
+	s.limits = []simulator.Limit{{
+		Name: "rpm", Dimension: simulator.Requests,
+		Amount: rapid.Int64Range(2, 9).Draw(t, "rpm"), Window: minutes, Period: time.Minute,
+	}}
 	if rapid.Bool().Draw(t, "tokens") {
 		for _, u := range s.api.units {
-			s.limits = append(s.limits, simulator.Limit{Name: string(u), Dimension: u,
-				Amount: rapid.Int64Range(1500, 6000).Draw(t, "tpm"), Window: minutes, Period: time.Minute})
+			s.limits = append(s.limits, simulator.Limit{
+				Name: string(u), Dimension: u,
+				Amount: rapid.Int64Range(1500, 6000).Draw(t, "tpm"), Window: minutes, Period: time.Minute,
+			})
 		}
 	}
 	zone := rapid.SampledFrom([]string{"America/Los_Angeles", "UTC", "America/Sao_Paulo", "Asia/Kathmandu"}).Draw(t,
 		"zone")
 	if rapid.Bool().Draw(t, "day") {
-		s.limits = append(s.limits, simulator.Limit{Name: "rpd", Dimension: simulator.Requests,
-			Amount: rapid.Int64Range(5, 40).Draw(t, "rpd"), Window: simulator.Day, Zone: zone})
+		s.limits = append(s.limits, simulator.Limit{
+			Name: "rpd", Dimension: simulator.Requests,
+			Amount: rapid.Int64Range(5, 40).Draw(t, "rpd"), Window: simulator.Day, Zone: zone,
+		})
 	}
 	loc, _ := time.LoadLocation(zone)
 	// Around midnight, before days on which the clocks may change.
-	day := rapid.SampledFrom([]time.Time{time.Date(2026, 3, 8, 0, 0, 0, 0, loc),
-		time.Date(2026, 11, 1, 0, 0, 0, 0, loc), time.Date(2026, 2, 1, 0, 0, 0, 0, loc)}).Draw(t, "day")
+	day := rapid.SampledFrom([]time.Time{
+		time.Date(2026, 3, 8, 0, 0, 0, 0, loc),
+		time.Date(2026, 11, 1, 0, 0, 0, 0, loc), time.Date(2026, 2, 1, 0, 0, 0, 0, loc),
+	}).Draw(t, "day")
 	s.start = day.Add(-time.Duration(rapid.IntRange(0, 300).Draw(t, "before")) * time.Second)
 	right := rapid.Bool().Draw(t, "right")
 	for range s.limits {
@@ -115,15 +123,19 @@ func drawScenario(t *rapid.T) *scenario {
 		}
 	}
 	s.callers = rapid.IntRange(1, 4).Draw(t, "callers")
-	s.travel = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 700 * time.Millisecond,
-		1500 * time.Millisecond}).Draw(t, "travel")
+	s.travel = rapid.SampledFrom([]time.Duration{
+		0, time.Millisecond, 700 * time.Millisecond,
+		1500 * time.Millisecond,
+	}).Draw(t, "travel")
 	s.seed = rapid.Uint64Range(1, 1000).Draw(t, "seed")
 	s.leave = rapid.Bool().Draw(t, "leave")
 	if rapid.IntRange(0, 2).Draw(t, "killed") == 0 {
 		s.kill = time.Duration(rapid.IntRange(1, 200_000).Draw(t, "kill")) * time.Millisecond
 	}
-	for _, k := range []simulator.FaultKind{simulator.FaultCut, simulator.FaultNoUsage, simulator.FaultInternal,
-		simulator.FaultClose} {
+	for _, k := range []simulator.FaultKind{
+		simulator.FaultCut, simulator.FaultNoUsage, simulator.FaultInternal,
+		simulator.FaultClose,
+	} {
 		if rapid.IntRange(0, 3).Draw(t, string(k)) == 0 {
 			s.faults = append(s.faults, simulator.Fault{Kind: k, Rate: 0.15, After: 2})
 		}
@@ -176,8 +188,10 @@ func (s *scenario) quotas(t *testing.T) []audit.Quota {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Limits = append(q.Limits, audit.Limit{Name: l.Name, Unit: string(l.Dimension), Amount: l.Amount,
-			Window: audit.Window(l.Window), Zone: zone, Margin: margin})
+		q.Limits = append(q.Limits, audit.Limit{
+			Name: l.Name, Unit: string(l.Dimension), Amount: l.Amount,
+			Window: audit.Window(l.Window), Zone: zone, Margin: margin,
+		})
 	}
 	return []audit.Quota{q}
 }

@@ -86,8 +86,10 @@ func Replay(ctx context.Context, paths []string, quotas []Quota, opts *Options) 
 }
 
 func newReplayer(quotas []Quota, opts *Options) (*replayer, error) {
-	r := &replayer{groups: map[group][]*series{}, shared: map[seriesKey]*series{},
-		report: Report{Runs: []Run{}, By: map[string]int64{}, Limits: []LimitReport{}}}
+	r := &replayer{
+		groups: map[group][]*series{}, shared: map[seriesKey]*series{},
+		report: Report{Runs: []Run{}, By: map[string]int64{}, Limits: []LimitReport{}},
+	}
 	if opts != nil {
 		r.opts = *opts
 	}

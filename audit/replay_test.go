@@ -26,8 +26,10 @@ func writeRun(t *testing.T, dir, run string, sent []time.Duration, change func(i
 func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(i int, begin, end *audit.Line)) {
 	t.Helper()
 	start := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	text := (&audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run,
-		Part: 1}).Append(nil)
+	text := (&audit.Line{
+		N: 1, At: start.UnixNano(), Event: audit.Opened, Version: audit.Version, Run: run,
+		Part: 1,
+	}).Append(nil)
 	n := uint64(1)
 	put := func(at time.Time, l audit.Line) {
 		n++
@@ -37,8 +39,10 @@ func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(
 	one := []audit.Amount{{Unit: "requests", N: 1}}
 	for i, after := range sent {
 		at, id := start.Add(after), uint64(i+1)
-		begin := audit.Line{Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o",
-			Model: "m", Reserved: one}
+		begin := audit.Line{
+			Event: audit.Reserved, Call: id, Upstream: "u", Granted: at.UnixNano(), Owner: "o",
+			Model: "m", Reserved: one,
+		}
 		end := audit.Line{
 			Event: audit.Settled, Call: id, Upstream: "u", Granted: at.UnixNano(), Sent: at.UnixNano(),
 			Answered: at.Add(time.Millisecond).UnixNano(),
@@ -56,7 +60,8 @@ func writeBoth(t *testing.T, dir, run string, sent []time.Duration, change func(
 
 // verdicts returns what is said of each limit, by its window.
 func verdicts(t *testing.T, dir string, opts *audit.Options, limit audit.Limit) (map[audit.Window]audit.Verdict,
-	*audit.Report) {
+	*audit.Report,
+) {
 	t.Helper()
 	r, err := audit.Replay(t.Context(), []string{dir}, []audit.Quota{{Name: "q", Limits: []audit.Limit{limit}}}, opts)
 	if err != nil {
@@ -189,8 +194,10 @@ func TestUnitsThatAreNotNamed(t *testing.T) {
 // req: C1
 func TestCallsOfNoPolicy(t *testing.T) {
 	t.Parallel()
-	for policy, want := range map[string]audit.Verdict{"quota": audit.Within, "slots": audit.Within, "": audit.Possible,
-		"renamed": audit.Possible} {
+	for policy, want := range map[string]audit.Verdict{
+		"quota": audit.Within, "slots": audit.Within, "": audit.Possible,
+		"renamed": audit.Possible,
+	} {
 		dir := t.TempDir()
 		writeBoth(t, dir, "A", []time.Duration{time.Second, 2 * time.Second}, func(i int, begin, _ *audit.Line) {
 			if begin.Policy = "quota"; i == 1 {

@@ -47,8 +47,10 @@ func (u *use) window(from, until int64) (least, most int64) {
 func TestRollingAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, err := Limit{Name: "x", Amount: 5, Window: Rolling,
-			Period: time.Duration(rapid.Int64Range(1, 30).Draw(t, "w")) * time.Microsecond}.check()
+		l, err := Limit{
+			Name: "x", Amount: 5, Window: Rolling,
+			Period: time.Duration(rapid.Int64Range(1, 30).Draw(t, "w")) * time.Microsecond,
+		}.check()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,8 +64,10 @@ func TestRollingAgainstTheModel(t *testing.T) {
 func TestAlignedAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, err := Limit{Name: "x", Amount: 5, Window: Aligned,
-			Period: time.Duration(rapid.Int64Range(1, 30).Draw(t, "w")) * time.Microsecond}.check()
+		l, err := Limit{
+			Name: "x", Amount: 5, Window: Aligned,
+			Period: time.Duration(rapid.Int64Range(1, 30).Draw(t, "w")) * time.Microsecond,
+		}.check()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,41 +191,80 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 		from, until string
 	}{
 		// 23 hours
-		{Limit{Window: Day, Zone: zone("America/Los_Angeles")}, "2026-03-08T20:00:00Z", "2026-03-08T08:00:00Z",
-			"2026-03-09T07:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("America/Los_Angeles")},
+			"2026-03-08T20:00:00Z", "2026-03-08T08:00:00Z",
+			"2026-03-09T07:00:00Z",
+		},
 		// 25 hours
-		{Limit{Window: Day, Zone: zone("America/Los_Angeles")}, "2026-11-01T07:00:00Z", "2026-11-01T07:00:00Z",
-			"2026-11-02T08:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("America/Los_Angeles")},
+			"2026-11-01T07:00:00Z", "2026-11-01T07:00:00Z",
+			"2026-11-02T08:00:00Z",
+		},
 		// the last second
-		{Limit{Window: Day, Zone: zone("America/Los_Angeles")}, "2026-11-01T06:59:59Z", "2026-10-31T07:00:00Z",
-			"2026-11-01T07:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("America/Los_Angeles")},
+			"2026-11-01T06:59:59Z", "2026-10-31T07:00:00Z",
+			"2026-11-01T07:00:00Z",
+		},
 		// there was no midnight
-		{Limit{Window: Day, Zone: zone("America/Sao_Paulo")}, "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z",
-			"2018-11-05T02:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("America/Sao_Paulo")},
+			"2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z",
+			"2018-11-05T02:00:00Z",
+		},
 		// 23:00 came twice
-		{Limit{Window: Day, Zone: zone("America/Sao_Paulo")}, "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z",
-			"2018-02-18T03:00:00Z"},
-		{Limit{Window: Day, Zone: zone("America/Sao_Paulo")}, "2018-02-18T03:00:00Z", "2018-02-18T03:00:00Z",
-			"2018-02-19T03:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("America/Sao_Paulo")},
+			"2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z",
+			"2018-02-18T03:00:00Z",
+		},
+		{
+			Limit{Window: Day, Zone: zone("America/Sao_Paulo")},
+			"2018-02-18T03:00:00Z", "2018-02-18T03:00:00Z",
+			"2018-02-19T03:00:00Z",
+		},
 		// the 30th did not exist
-		{Limit{Window: Day, Zone: zone("Pacific/Apia")}, "2011-12-30T12:00:00Z", "2011-12-30T10:00:00Z",
-			"2011-12-31T10:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("Pacific/Apia")},
+			"2011-12-30T12:00:00Z", "2011-12-30T10:00:00Z",
+			"2011-12-31T10:00:00Z",
+		},
 		// a Sunday
 		{Limit{Window: Week, Zone: time.UTC}, "2026-03-01T12:00:00Z", "2026-02-23T00:00:00Z", "2026-03-02T00:00:00Z"},
 		{Limit{Window: Month, Zone: time.UTC}, "2026-02-28T23:59:59Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"},
-		{Limit{Window: Month, Zone: time.UTC, Anchor: 31}, "2026-03-01T00:00:00Z", "2026-02-28T00:00:00Z",
-			"2026-03-31T00:00:00Z"},
-		{Limit{Window: Hour, Zone: zone("Asia/Kathmandu")}, "2026-03-01T00:20:00Z", "2026-03-01T00:15:00Z",
-			"2026-03-01T01:15:00Z"},
-		{Limit{Window: Aligned, Period: time.Minute}, "2026-03-01T00:20:59.999Z", "2026-03-01T00:20:00Z",
-			"2026-03-01T00:21:00Z"},
+		{
+			Limit{Window: Month, Zone: time.UTC, Anchor: 31},
+			"2026-03-01T00:00:00Z", "2026-02-28T00:00:00Z",
+			"2026-03-31T00:00:00Z",
+		},
+		{
+			Limit{Window: Hour, Zone: zone("Asia/Kathmandu")},
+			"2026-03-01T00:20:00Z", "2026-03-01T00:15:00Z",
+			"2026-03-01T01:15:00Z",
+		},
+		{
+			Limit{Window: Aligned, Period: time.Minute},
+			"2026-03-01T00:20:59.999Z", "2026-03-01T00:20:00Z",
+			"2026-03-01T00:21:00Z",
+		},
 		// the clock goes from 0:00 to 1:00
-		{Limit{Window: Day, Zone: zone("Africa/Cairo")}, "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z",
-			"2026-04-24T21:00:00Z"},
-		{Limit{Window: Day, Zone: zone("Africa/Cairo")}, "2026-04-23T21:59:59.999Z", "2026-04-22T22:00:00Z",
-			"2026-04-23T22:00:00Z"},
-		{Limit{Window: Month, Zone: zone("America/Los_Angeles")}, "2026-03-15T00:00:00Z", "2026-03-01T08:00:00Z",
-			"2026-04-01T07:00:00Z"},
+		{
+			Limit{Window: Day, Zone: zone("Africa/Cairo")},
+			"2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z",
+			"2026-04-24T21:00:00Z",
+		},
+		{
+			Limit{Window: Day, Zone: zone("Africa/Cairo")},
+			"2026-04-23T21:59:59.999Z", "2026-04-22T22:00:00Z",
+			"2026-04-23T22:00:00Z",
+		},
+		{
+			Limit{Window: Month, Zone: zone("America/Los_Angeles")},
+			"2026-03-15T00:00:00Z", "2026-03-01T08:00:00Z",
+			"2026-04-01T07:00:00Z",
+		},
 	} {
 		l, err := c.limit.check()
 		if err != nil {

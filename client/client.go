@@ -69,8 +69,10 @@ func New(baseURL string, opts *Options) (*Client, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	c := &Client{base: strings.TrimRight(u.String(), "/"), token: opts.Token, timeout: opts.Timeout,
-		attempts: opts.Attempts, slots: make(chan struct{}, maxGiveUps)}
+	c := &Client{
+		base: strings.TrimRight(u.String(), "/"), token: opts.Token, timeout: opts.Timeout,
+		attempts: opts.Attempts, slots: make(chan struct{}, maxGiveUps),
+	}
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}

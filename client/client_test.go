@@ -37,8 +37,10 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	c := plain(t)
-	answers, err := c.TakeBatch(t.Context(), []api.Take{take("k", 600), take("k", 600),
-		{Bucket: api.Bucket{Policy: "nope"}}})
+	answers, err := c.TakeBatch(t.Context(), []api.Take{
+		take("k", 600), take("k", 600),
+		{Bucket: api.Bucket{Policy: "nope"}},
+	})
 	if none, err := c.TakeBatch(t.Context(), nil); none != nil || err != nil || used(t, c, api.DefaultKey)["rpm"] != 0 {
 		t.Errorf("an empty batch: %v, %v", none, err)
 	}
@@ -109,8 +111,10 @@ func TestNothingIsHeldWhereNothingCounts(t *testing.T) {
 	if err != nil || res == nil || !a.Unmatched {
 		t.Fatalf("got %v, %+v, %v", res, a, err)
 	}
-	for _, err := range []error{res.Renew(t.Context(), time.Second), res.Settle(t.Context(), nil),
-		res.Cancel(t.Context())} {
+	for _, err := range []error{
+		res.Renew(t.Context(), time.Second), res.Settle(t.Context(), nil),
+		res.Cancel(t.Context()),
+	} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -143,8 +147,10 @@ func TestAdministration(t *testing.T) {
 		}
 		return []string{"store"}, nil
 	}, Upstreams: func() []api.Upstream {
-		return []api.Upstream{{Name: "a"}, {Name: "b c", Owner: "a", Calls: &api.Calls{Circuit: api.CircuitOpen},
-			Quotas: []api.Quota{{Policy: "llm", Models: []string{"*"}}}}}
+		return []api.Upstream{{Name: "a"}, {
+			Name: "b c", Owner: "a", Calls: &api.Calls{Circuit: api.CircuitOpen},
+			Quotas: []api.Quota{{Policy: "llm", Models: []string{"*"}}},
+		}}
 	}}
 	c := dial(t, listen(t, newServer(t, memstore.New(nil), opts).AdminHandler()), nil)
 	ps, err := c.Policies(t.Context())
@@ -185,8 +191,10 @@ func TestAdministration(t *testing.T) {
 		n != 2 || used(t, c, "a")["tpm"] != 0 {
 		t.Errorf("got %d, %v", n, err)
 	}
-	month, err := c.Pause(t.Context(), api.PauseRequest{Policy: "llm", Key: "a", ForMS: 31 * 86_400_000,
-		Reason: "a typo"})
+	month, err := c.Pause(t.Context(), api.PauseRequest{
+		Policy: "llm", Key: "a", ForMS: 31 * 86_400_000,
+		Reason: "a typo",
+	})
 	if err != nil || time.Until(month.Until) < 30*24*time.Hour || month.Kept {
 		t.Errorf("paused: %+v, %v", month, err)
 	}
@@ -261,8 +269,10 @@ func TestErrorsAreTyped(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "127.0.0.1:7878", "ftp://x", "http://", "http://user:secret@x",
-		"http://x?token=secret", "http://u:secret@ x"} {
+	for _, bad := range []string{
+		"", "127.0.0.1:7878", "ftp://x", "http://", "http://user:secret@x",
+		"http://x?token=secret", "http://u:secret@ x",
+	} {
 		if _, err := client.New(bad, nil); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -17,11 +17,13 @@ import (
 // exampleServer stands for drawgate serve.
 func exampleServer() *httptest.Server {
 	store := memstore.New(nil)
-	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "llm",
+	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{{Policy: drawgate.Policy{
+		Name: "llm",
 		Limits: []drawgate.Limit{
 			{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 2},
 			{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 1000},
-		}}}}}, nil)
+		},
+	}}}}, nil)
 	if err != nil {
 		return nil
 	}

@@ -32,11 +32,15 @@ func config() engine.Config {
 				{Name: "rpm", Kind: drawgate.Rolling, Window: time.Hour, Amount: 10},
 				{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1000},
 			}}},
-			{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
-				Amount: 1}}}},
+			{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+				Name: "slots", Kind: drawgate.Concurrency,
+				Amount: 1,
+			}}}},
 		},
-		Rules: []rules.Rule{{Name: "uploads", Match: rules.Match{Path: "/upload/*"},
-			Apply: []rules.Apply{{Policy: "llm", Key: "user"}}}},
+		Rules: []rules.Rule{{
+			Name: "uploads", Match: rules.Match{Path: "/upload/*"},
+			Apply: []rules.Apply{{Policy: "llm", Key: "user"}},
+		}},
 	}
 }
 

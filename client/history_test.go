@@ -34,8 +34,10 @@ func TestHistoryAndAdjust(t *testing.T) {
 		}
 	}
 	used := int64(100)
-	out, err := c.Adjust(t.Context(), api.AdjustRequest{Policy: "llm", Key: "k1", Limit: "tpm", Used: &used,
-		Reason: "seen"})
+	out, err := c.Adjust(t.Context(), api.AdjustRequest{
+		Policy: "llm", Key: "k1", Limit: "tpm", Used: &used,
+		Reason: "seen",
+	})
 	if want := (api.AdjustAnswer{Policy: "llm", Limit: "tpm", Was: 7, Used: 100}); err != nil || out != want {
 		t.Errorf("%+v, %v; want %+v", out, err, want)
 	}
@@ -45,10 +47,14 @@ func TestHistoryAndAdjust(t *testing.T) {
 		want []string
 	}{
 		{client.HistoryQuery{}, []string{"take k0", "take k1", "take k2", "charge k1"}},
-		{client.HistoryQuery{Labels: []string{"task=nightly"}, Policy: "llm", Op: "take", Tenant: &none},
-			[]string{"take k0", "take k2"}},
-		{client.HistoryQuery{Key: &key, Since: began, Until: time.Now().Add(time.Minute)},
-			[]string{"take k1", "charge k1"}},
+		{
+			client.HistoryQuery{Labels: []string{"task=nightly"}, Policy: "llm", Op: "take", Tenant: &none},
+			[]string{"take k0", "take k2"},
+		},
+		{
+			client.HistoryQuery{Key: &key, Since: began, Until: time.Now().Add(time.Minute)},
+			[]string{"take k1", "charge k1"},
+		},
 		{client.HistoryQuery{Last: 1}, []string{"charge k1"}},
 		{client.HistoryQuery{Until: began}, nil},
 	} {

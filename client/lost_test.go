@@ -37,8 +37,10 @@ func TestPlainTakeIsSentOnce(t *testing.T) {
 		t.Error(err)
 	}
 	proxy.lose.Store(1)
-	if _, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("k", 1).Bucket, HoldMS: 1000, ID: "a"},
-		take("k", 1)}); err == nil {
+	if _, err := c.TakeBatch(t.Context(), []api.Take{
+		{Bucket: take("k", 1).Bucket, HoldMS: 1000, ID: "a"},
+		take("k", 1),
+	}); err == nil {
 		t.Error("a batch with a plain take was sent again")
 	}
 }
@@ -111,8 +113,10 @@ func TestLostRepliesCostNothing(t *testing.T) {
 		want int64
 	}{
 		{"settled", func(r *client.Reservation) error { return r.Settle(t.Context(), api.Costs{"tokens": 30}) }, 30},
-		{"with debt", func(r *client.Reservation) error { return r.Settle(t.Context(), api.Costs{"tokens": 300}) },
-			300},
+		{
+			"with debt", func(r *client.Reservation) error { return r.Settle(t.Context(), api.Costs{"tokens": 300}) },
+			300,
+		},
 		{"cancelled", func(r *client.Reservation) error { return r.Cancel(t.Context()) }, 0},
 	} {
 		proxy.lose.Store(2)
@@ -235,8 +239,10 @@ func TestGivenUpReservationsAreCancelled(t *testing.T) {
 			return err
 		},
 		"batch": func(c *client.Client) error {
-			_, err := c.TakeBatch(t.Context(), []api.Take{{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "b"},
-				{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "c"}})
+			_, err := c.TakeBatch(t.Context(), []api.Take{
+				{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "b"},
+				{Bucket: take("batch", 100).Bucket, HoldMS: 60_000, ID: "c"},
+			})
 			return err
 		},
 	} {

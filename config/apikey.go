@@ -111,18 +111,22 @@ func (k *APIKeys) settings() []setting {
 			"Envoy descriptor, the entry of the same name in lower or upper case (`x-api-key`)"},
 		{"default", asShort.to(&k.Default), "`" + DefaultClass + "`", "the class of a request without a key, or with " +
 			"an unknown one"},
-		{"classes", value{
-			read: func(d *decoder, e entry) { d.classes(e, k) },
-			node: func() (n node) {
-				for _, class := range k.names() {
-					n.pairs = append(n.pairs, pair{quote(class), texts(k.hashes(class))})
-				}
-				return n
+		{
+			"classes",
+			value{
+				read: func(d *decoder, e entry) { d.classes(e, k) },
+				node: func() (n node) {
+					for _, class := range k.names() {
+						n.pairs = append(n.pairs, pair{quote(class), texts(k.hashes(class))})
+					}
+					return n
+				},
+				schema: mapOf(listOf(hash, maxAPIKeys)),
 			},
-			schema: mapOf(listOf(hash, maxAPIKeys)),
-		}, required,
+			required,
 			"for each name of a class the hashes of its keys, each `sha256:` and 64 hexadecimal digits; at most " +
-				"100,000 in a class. The keys themselves must not be in the file"},
+				"100,000 in a class. The keys themselves must not be in the file",
+		},
 	}
 }
 

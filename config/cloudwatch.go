@@ -47,17 +47,21 @@ func (w *CloudWatch) settings() []setting {
 		return d.region(e, "without it AWS_REGION or AWS's own configuration is used")
 	}
 	return []setting{
-		{"namespace", name.within("255 characters; not `AWS/…`").to(&w.Namespace), "`Drawgate`",
-			"the namespace of the metrics"},
+		{
+			"namespace", name.within("255 characters; not `AWS/…`").to(&w.Namespace), "`Drawgate`",
+			"the namespace of the metrics",
+		},
 		{"emf", asFlag.to(&w.EMF), no, "write lines in the embedded metric format to the standard output, from where " +
 			"AWS Lambda, Fargate and the agents of CloudWatch take them"},
 		{"put", asFlag.to(&w.Put), no, "send `PutMetricData`, with the credentials that AWS's own tools would use " +
 			"(variables, profiles, roles). They need the permission `cloudwatch:PutMetricData`"},
 		{"interval", between(time.Second, longestReport).to(&w.Interval), "1m", "how often metrics are reported"},
-		{"region", textBy(region, matching(regions)).to(&w.Region),
+		{
+			"region", textBy(region, matching(regions)).to(&w.Region),
 			"what `AWS_REGION` or AWS's shared configuration says, not the store's URL; without any `serve` does not " +
 				"start",
-			"with `put`: the region"},
+			"with `put`: the region",
+		},
 		{"endpoint", endpointOf("monitoring").to(&w.Endpoint), "", "with `put`: another address than that of AWS"},
 	}
 }

@@ -64,8 +64,10 @@ telemetry: {cloudwatch: {namespace: My/App, interval: 1h, `+settings+`}}
 	var out bytes.Buffer
 	run("emf: true", &out)
 	text := out.String()
-	for _, want := range []string{`"Namespace":"My/App"`,
-		`"BucketType":"RPD","Policy":"api","RateLimiterTokensAcquired":2`, `"RateLimiterTokensAcquired":1`} {
+	for _, want := range []string{
+		`"Namespace":"My/App"`,
+		`"BucketType":"RPD","Policy":"api","RateLimiterTokensAcquired":2`, `"RateLimiterTokensAcquired":1`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the lines have no %s:\n%s", want, text)
 		}

@@ -180,12 +180,19 @@ func TestParseDesignExample(t *testing.T) {
 	want := drawgate.Policy{
 		Name: "gemini-flash",
 		Limits: []drawgate.Limit{
-			{Name: "rpm", Unit: "requests", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10,
-				Headroom: drawgate.Share{Percent: 20}},
-			{Name: "tpm", Unit: "input_tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000,
-				Headroom: drawgate.Share{Percent: 5}, Precision: drawgate.Exact},
-			{Name: "rpd", Unit: "requests", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles",
-				Amount: 250, Headroom: drawgate.Share{Percent: 20}},
+			{
+				Name: "rpm", Unit: "requests", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10,
+				Headroom: drawgate.Share{Percent: 20},
+			},
+			{
+				Name: "tpm", Unit: "input_tokens", Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000,
+				Headroom: drawgate.Share{Percent: 5}, Precision: drawgate.Exact,
+			},
+			{
+				Name: "rpd", Unit: "requests", Kind: drawgate.Calendar, Every: drawgate.Day,
+				Zone:   "America/Los_Angeles",
+				Amount: 250, Headroom: drawgate.Share{Percent: 20},
+			},
 			{Name: "burst", Kind: drawgate.Bucket, Window: time.Minute, Amount: 100, Burst: 20},
 			{
 				Name: "month", Kind: drawgate.Calendar, Every: drawgate.Month, Anchor: 15, Amount: 7500,
@@ -194,8 +201,10 @@ func TestParseDesignExample(t *testing.T) {
 			},
 			{Name: "slots", Kind: drawgate.Concurrency, Amount: 5},
 		},
-		Wait: drawgate.Wait{MaxWait: time.Minute, Queue: 50,
-			Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
+		Wait: drawgate.Wait{
+			MaxWait: time.Minute, Queue: 50,
+			Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second},
+		},
 	}
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -209,16 +218,22 @@ func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	limit := "policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"too large": {strings.Repeat("# x\n", config.MaxSize/4+1),
-			"f:1:1: the file is larger than 1048576 bytes"},
-		"line too long": {limit + "#" + strings.Repeat(" ", 5000) + "\n",
-			"f:2:1: the line is longer than 4096 bytes"},
+		"too large": {
+			strings.Repeat("# x\n", config.MaxSize/4+1),
+			"f:1:1: the file is larger than 1048576 bytes",
+		},
+		"line too long": {
+			limit + "#" + strings.Repeat(" ", 5000) + "\n",
+			"f:2:1: the line is longer than 4096 bytes",
+		},
 		"not UTF-8":         {limit + "# caf\xe9\n", "f:2:6: the file is not UTF-8 text"},
 		"NUL":               {limit + "# \x00\n", "f:2:3: the file has a NUL character"},
 		"nested":            {"a: " + strings.Repeat("[", 40), "f:1:36: more than 32 brackets are nested here"},
 		"nested over lines": {"a: " + strings.Repeat("[\n", 40), "f:33:1: more than 32 brackets are nested here"},
-		"anchors": {"a: [" + strings.Repeat("&x 1, ", 200) + "]",
-			"f:1:605: anchors, aliases, tags and complex keys are not supported"},
+		"anchors": {
+			"a: [" + strings.Repeat("&x 1, ", 200) + "]",
+			"f:1:605: anchors, aliases, tags and complex keys are not supported",
+		},
 		"keys":   {strings.Repeat("a: 1\n", 6000), "f:5001:2: one mapping has more than 5000 keys"},
 		"a list": {"- a\n", "f:1:1: the file must be a mapping (key: value), not a list"},
 		"a word": {"hello\n", `f:1:1: the file must be a mapping (key: value), not the string "hello"`},
@@ -269,8 +284,10 @@ func TestParseDuration(t *testing.T) {
 			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "1", "d", "-1s", "+1s", "1 m", "1month", "1y", "1D", ".5s", "1.s", "1e3s", "1s ",
-		"99999999999d", "300000w"} {
+	for _, text := range []string{
+		"", "1", "d", "-1s", "+1s", "1 m", "1month", "1y", "1D", ".5s", "1.s", "1e3s", "1s ",
+		"99999999999d", "300000w",
+	} {
 		if got, err := config.ParseDuration(text); err == nil {
 			t.Errorf("ParseDuration(%q) = %v, want an error", text, got)
 		}

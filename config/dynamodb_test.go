@@ -48,16 +48,20 @@ func TestMistakesOfDynamoDBURLs(t *testing.T) {
 func TestTableOfDynamoDB(t *testing.T) {
 	t.Parallel()
 	const url = "dynamodb://quotas?region=local&endpoint=http://127.0.0.1:1"
-	c, err := config.FromEnv([]string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_PER_DAY=5",
-		"DRAWGATE_STORE=" + url})
+	c, err := config.FromEnv([]string{
+		"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_PER_DAY=5",
+		"DRAWGATE_STORE=" + url,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Store != url || c.Prefix != "rl" || c.SharedBy() != (config.Instances{Number: 1}) {
 		t.Errorf("store %s, prefix %q, %+v", c.Store, c.Prefix, c.SharedBy())
 	}
-	for what, open := range map[string]func(*slog.Logger) (store.Store, error){"store": c.OpenStore,
-		"existing store": c.OpenExistingStore} {
+	for what, open := range map[string]func(*slog.Logger) (store.Store, error){
+		"store":          c.OpenStore,
+		"existing store": c.OpenExistingStore,
+	} {
 		store, err := open(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

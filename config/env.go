@@ -154,8 +154,10 @@ func (e *environment) add(p *envPolicy) {
 	}
 	for i := range p.Limits {
 		for _, c := range cautions(&p.Limits[i]) {
-			e.warnings = append(e.warnings, Problem{File: "environment", Message: "policy " + p.Name + ": " + c.message,
-				Hint: c.hint})
+			e.warnings = append(e.warnings, Problem{
+				File: "environment", Message: "policy " + p.Name + ": " + c.message,
+				Hint: c.hint,
+			})
 		}
 	}
 	e.policies = append(e.policies, *p)
@@ -215,8 +217,10 @@ func (e *environment) misspelt() {
 			hint = onlyInFile[name]
 		}
 		if hint != "" {
-			e.warnings = append(e.warnings, Problem{File: "environment", Message: fmt.Sprintf("%s is not known", name),
-				Hint: hint})
+			e.warnings = append(e.warnings, Problem{
+				File: "environment", Message: fmt.Sprintf("%s is not known", name),
+				Hint: hint,
+			})
 		}
 	}
 }

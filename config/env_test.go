@@ -75,8 +75,10 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		{"nothing", "", "memory: \n"},
 		{"enabled", "RATE_LIMIT_ENABLED=true", sqlite + all},
 		{"enabled in capitals", "RATE_LIMIT_ENABLED=True", sqlite + all},
-		{"one limit switches on", "RATE_LIMIT_PER_MINUTE=30",
-			sqlite + rolling("minute", "1m", 30) + hour + day + week + month},
+		{
+			"one limit switches on", "RATE_LIMIT_PER_MINUTE=30",
+			sqlite + rolling("minute", "1m", 30) + hour + day + week + month,
+		},
 		{
 			"each limit", "RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR=2 RATE_LIMIT_PER_DAY=3 RATE_LIMIT_PER_WEEK=4 RATE_LIMIT_PER_MONTH=5",
 			sqlite + rolling("minute", "1m", 1) + rolling("hour", "1h", 2) + rolling("day", "1d", 3) +
@@ -86,23 +88,37 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 		{"off by 0", "RATE_LIMIT_ENABLED=0 RATE_LIMIT_PER_MINUTE=30", "memory: \n"},
 		{"empty is unset", "RATE_LIMIT_ENABLED= RATE_LIMIT_PER_MINUTE=", "memory: \n"},
 		{"0 leaves a period out", "RATE_LIMIT_PER_MINUTE=0", sqlite + hour + day + week + month},
-		{"empty leaves a period out", "RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=0",
-			sqlite + rolling("minute", "1m", 20) + hour + day},
+		{
+			"empty leaves a period out", "RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=0",
+			sqlite + rolling("minute", "1m", 20) + hour + day,
+		},
 		{"rolling", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STRATEGY=rolling", sqlite + all},
 		{"fixed", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STRATEGY=fixed", sqlite + fixed},
-		{"absolute path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=/app/data/rate_limits.db",
-			"sqlite:///app/data/rate_limits.db \n" + all},
-		{"relative path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=data/x.db",
-			"sqlite:///state/drawgate/data/x.db \n" + all},
-		{"a path alone switches nothing on",
-			"RATE_LIMIT_STORAGE_PATH=/x.db RATE_LIMIT_STRATEGY=fixed CONCURRENCY_LIMIT=5", "memory: \n"},
-		{"concurrency", "RATE_LIMIT_ENABLED=true CONCURRENCY_LIMIT=5",
-			sqlite + all + "multi-tier {name: concurrency, concurrency: 5}\n"},
+		{
+			"absolute path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=/app/data/rate_limits.db",
+			"sqlite:///app/data/rate_limits.db \n" + all,
+		},
+		{
+			"relative path", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=data/x.db",
+			"sqlite:///state/drawgate/data/x.db \n" + all,
+		},
+		{
+			"a path alone switches nothing on",
+			"RATE_LIMIT_STORAGE_PATH=/x.db RATE_LIMIT_STRATEGY=fixed CONCURRENCY_LIMIT=5", "memory: \n",
+		},
+		{
+			"concurrency", "RATE_LIMIT_ENABLED=true CONCURRENCY_LIMIT=5",
+			sqlite + all + "multi-tier {name: concurrency, concurrency: 5}\n",
+		},
 		{"no concurrency", "RATE_LIMIT_ENABLED=true CONCURRENCY_LIMIT=", sqlite + all},
-		{"the store's own variable", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=/x.db DRAWGATE_STORE=memory:",
-			"memory: \n" + all},
-		{"on Redis", "RATE_LIMIT_ENABLED=true DRAWGATE_STORE=redis://h/1 RATE_LIMIT_REDIS_PREFIX=rl",
-			"redis://h/1 rl\n" + all},
+		{
+			"the store's own variable", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STORAGE_PATH=/x.db DRAWGATE_STORE=memory:",
+			"memory: \n" + all,
+		},
+		{
+			"on Redis", "RATE_LIMIT_ENABLED=true DRAWGATE_STORE=redis://h/1 RATE_LIMIT_REDIS_PREFIX=rl",
+			"redis://h/1 rl\n" + all,
+		},
 	})
 }
 
@@ -160,22 +176,34 @@ func TestGlobalFromEnvironment(t *testing.T) {
 	t.Parallel()
 	fromEnv(t, []variables{
 		{"off", "ENABLE_DISTRIBUTED_RATE_LIMITING=off", "memory: \n"},
-		{"in memory", "RATE_LIMIT_GLOBAL_CAPACITY=30",
-			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
-		{"not distributed", "RATE_LIMIT_GLOBAL_CAPACITY=30 RATE_LIMIT_REDIS_URL=redis://h",
-			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n"},
+		{
+			"in memory", "RATE_LIMIT_GLOBAL_CAPACITY=30",
+			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n",
+		},
+		{
+			"not distributed", "RATE_LIMIT_GLOBAL_CAPACITY=30 RATE_LIMIT_REDIS_URL=redis://h",
+			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 30}\n",
+		},
 		{
 			"distributed", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://host:6379/0",
 			"redis://host:6379/0 rl\nglobal {name: global, bucket: 1m, amount: 60, burst: 60}\n",
 		},
-		{"half a token a second", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.5",
-			"memory: rl\nglobal {name: global, bucket: 1m, amount: 30, burst: 60}\n"},
-		{"one an hour", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.0025",
-			"memory: rl\nglobal {name: global, bucket: 1h, amount: 9, burst: 60}\n"},
-		{"odd", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333",
-			"memory: rl\nglobal {name: global, bucket: 277h46m40s, amount: 333333, burst: 60}\n"},
-		{"fast", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1000 RATE_LIMIT_GLOBAL_CAPACITY=5000",
-			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60000, burst: 5000}\n"},
+		{
+			"half a token a second", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.5",
+			"memory: rl\nglobal {name: global, bucket: 1m, amount: 30, burst: 60}\n",
+		},
+		{
+			"one an hour", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.0025",
+			"memory: rl\nglobal {name: global, bucket: 1h, amount: 9, burst: 60}\n",
+		},
+		{
+			"odd", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333",
+			"memory: rl\nglobal {name: global, bucket: 277h46m40s, amount: 333333, burst: 60}\n",
+		},
+		{
+			"fast", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1000 RATE_LIMIT_GLOBAL_CAPACITY=5000",
+			"memory: rl\nglobal {name: global, bucket: 1m, amount: 60000, burst: 5000}\n",
+		},
 		{
 			"multi-tier too",
 			"ENABLE_DISTRIBUTED_RATE_LIMITING=1 RATE_LIMIT_REDIS_URL=redis://h RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY= RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=",
@@ -196,8 +224,10 @@ func TestHTTPAPIFromEnvironment(t *testing.T) {
 				"USER_BURST_SIZE=10 QUEUE_MAX_DEPTH=50 QUEUE_RETRY_DELAY_SECONDS=60 RATE_LIMIT_RETRY_MAX_ATTEMPTS=3 RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER=2.0",
 			"memory: ratelimit\n" + documented,
 		},
-		{"one variable", "API_BURST_SIZE=30 RATE_LIMIT_REDIS_URL=redis://h/1",
-			"redis://h/1 ratelimit\n" + strings.Replace(documented, "burst: 20", "burst: 30", 1)},
+		{
+			"one variable", "API_BURST_SIZE=30 RATE_LIMIT_REDIS_URL=redis://h/1",
+			"redis://h/1 ratelimit\n" + strings.Replace(documented, "burst: 20", "burst: 30", 1),
+		},
 		{"the queue's alone", "QUEUE_MAX_DEPTH=50", "memory: \n"},
 	})
 	for environ, queue := range map[string]int{"IP_BURST_SIZE=6": 50, "IP_BURST_SIZE=6 QUEUE_MAX_DEPTH=7": 7} {
@@ -298,34 +328,58 @@ func TestEnvironmentMistakes(t *testing.T) {
 			`RATE_LIMIT_STRATEGY="sliding" is neither rolling nor fixed`,
 			`ENABLE_DISTRIBUTED_RATE_LIMITING="2" is neither`,
 		}},
-		{"nothing left",
-			"RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_MINUTE=0 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY=0 RATE_LIMIT_PER_WEEK=0 RATE_LIMIT_PER_MONTH=0", []string{
+		{
+			"nothing left",
+			"RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_MINUTE=0 RATE_LIMIT_PER_HOUR= RATE_LIMIT_PER_DAY=0 RATE_LIMIT_PER_WEEK=0 RATE_LIMIT_PER_MONTH=0",
+			[]string{
 				"every period is 0 or empty",
-			}},
-		{"gemini", "GEMINI_FLASH_RPM_LIMIT=0 GEMINI_PRO_RPD_LIMIT=ten",
-			[]string{`GEMINI_FLASH_RPM_LIMIT="0" is not between 1`, `GEMINI_PRO_RPD_LIMIT="ten" is not a whole`}},
-		{"refill", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0",
-			[]string{`RATE_LIMIT_GLOBAL_REFILL_PER_SEC="0" is not a number above 0`}},
+			},
+		},
+		{
+			"gemini", "GEMINI_FLASH_RPM_LIMIT=0 GEMINI_PRO_RPD_LIMIT=ten",
+			[]string{`GEMINI_FLASH_RPM_LIMIT="0" is not between 1`, `GEMINI_PRO_RPD_LIMIT="ten" is not a whole`},
+		},
+		{
+			"refill", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0",
+			[]string{`RATE_LIMIT_GLOBAL_REFILL_PER_SEC="0" is not a number above 0`},
+		},
 		{"refill too fine", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.0000001", []string{"six decimals"}},
 		{"refill in exponents", "RATE_LIMIT_GLOBAL_REFILL_PER_SEC=1/3", []string{"six decimals"}},
-		{"capacity", "RATE_LIMIT_GLOBAL_CAPACITY=1000000000000 RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333",
-			[]string{"RATE_LIMIT_GLOBAL_CAPACITY, RATE_LIMIT_GLOBAL_REFILL_PER_SEC: ", "too fine"}},
-		{"distributed without Redis", "ENABLE_DISTRIBUTED_RATE_LIMITING=true",
-			[]string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true needs RATE_LIMIT_REDIS_URL"}},
-		{"store", "DRAWGATE_STORE=postgres://u:hunter2@h/db",
-			[]string{`DRAWGATE_STORE: store "postgres://u:xxxxx@h/db" is not of a known kind`}},
-		{"Redis URL", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=hunter2",
-			[]string{"environment: RATE_LIMIT_REDIS_URL: store"}},
-		{"prefix", "DRAWGATE_STORE=redis://h RATE_LIMIT_REDIS_PREFIX=a*b",
-			[]string{`RATE_LIMIT_REDIS_PREFIX: prefix "a*b" is not`}},
-		{"two stores named",
-			"RATE_LIMIT_PER_DAY=5 RATE_LIMIT_STORAGE_PATH=/x.db ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://u:hunter2@h", []string{
+		{
+			"capacity", "RATE_LIMIT_GLOBAL_CAPACITY=1000000000000 RATE_LIMIT_GLOBAL_REFILL_PER_SEC=0.333333",
+			[]string{"RATE_LIMIT_GLOBAL_CAPACITY, RATE_LIMIT_GLOBAL_REFILL_PER_SEC: ", "too fine"},
+		},
+		{
+			"distributed without Redis", "ENABLE_DISTRIBUTED_RATE_LIMITING=true",
+			[]string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true needs RATE_LIMIT_REDIS_URL"},
+		},
+		{
+			"store", "DRAWGATE_STORE=postgres://u:hunter2@h/db",
+			[]string{`DRAWGATE_STORE: store "postgres://u:xxxxx@h/db" is not of a known kind`},
+		},
+		{
+			"Redis URL", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=hunter2",
+			[]string{"environment: RATE_LIMIT_REDIS_URL: store"},
+		},
+		{
+			"prefix", "DRAWGATE_STORE=redis://h RATE_LIMIT_REDIS_PREFIX=a*b",
+			[]string{`RATE_LIMIT_REDIS_PREFIX: prefix "a*b" is not`},
+		},
+		{
+			"two stores named",
+			"RATE_LIMIT_PER_DAY=5 RATE_LIMIT_STORAGE_PATH=/x.db ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=redis://u:hunter2@h",
+			[]string{
 				"two stores are named, sqlite:///x.db (environment: RATE_LIMIT_STORAGE_PATH) and redis://u:xxxxx@h (environment: RATE_LIMIT_REDIS_URL), but a process has only one: set DRAWGATE_STORE",
-			}},
-		{"two presets' stores", "XDG_STATE_HOME=/state RATE_LIMIT_PER_DAY=5 GEMINI_PRO_RPD_LIMIT=5",
-			[]string{"two stores are named, sqlite:///state/drawgate/rate_limits.db (preset multi-tier) and redis://localhost:6379/3 (preset gemini-free)"}},
-		{"http", "IP_BURST_SIZE=0 USER_REQUESTS_PER_MINUTE=many",
-			[]string{`IP_BURST_SIZE="0" is not between 1`, `USER_REQUESTS_PER_MINUTE="many" is not`}},
+			},
+		},
+		{
+			"two presets' stores", "XDG_STATE_HOME=/state RATE_LIMIT_PER_DAY=5 GEMINI_PRO_RPD_LIMIT=5",
+			[]string{"two stores are named, sqlite:///state/drawgate/rate_limits.db (preset multi-tier) and redis://localhost:6379/3 (preset gemini-free)"},
+		},
+		{
+			"http", "IP_BURST_SIZE=0 USER_REQUESTS_PER_MINUTE=many",
+			[]string{`IP_BURST_SIZE="0" is not between 1`, `USER_REQUESTS_PER_MINUTE="many" is not`},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -347,8 +401,10 @@ func TestEnvironmentMistakes(t *testing.T) {
 
 func TestMisspeltVariableIsAWarning(t *testing.T) {
 	t.Parallel()
-	c, err := config.FromEnv([]string{"RATE_LIMIT_PER_MONT=5", "GEMINI_API_KEY=x", "RATE_LIMIT_RULES_PATH=x",
-		"HOME=/x"})
+	c, err := config.FromEnv([]string{
+		"RATE_LIMIT_PER_MONT=5", "GEMINI_API_KEY=x", "RATE_LIMIT_RULES_PATH=x",
+		"HOME=/x",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,8 +412,10 @@ func TestMisspeltVariableIsAWarning(t *testing.T) {
 		c.Warnings[0].Error() != `environment: RATE_LIMIT_PER_MONT is not known; did you mean "RATE_LIMIT_PER_MONTH"?` {
 		t.Errorf("got %v", c.Warnings)
 	}
-	for _, name := range []string{"IP_REQUEST_PER_MINUTE", "USER_BURSTSIZE", "QUEUE_MAXDEPTH",
-		"CIRCUIT_BREAKER_TIMEOUTS"} {
+	for _, name := range []string{
+		"IP_REQUEST_PER_MINUTE", "USER_BURSTSIZE", "QUEUE_MAXDEPTH",
+		"CIRCUIT_BREAKER_TIMEOUTS",
+	} {
 		c, err := config.FromEnv([]string{name + "=5"})
 		if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(),
 			name+` is not known; did you mean "`) {
@@ -375,8 +433,10 @@ func TestMisspeltVariableIsAWarning(t *testing.T) {
 func TestVariablesWithoutEffectAreWarnings(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"CONCURRENCY_LIMIT=4", "RATE_LIMIT_STRATEGY=fixed", "RATE_LIMIT_STORAGE_PATH=x.db"} {
-		for more, want := range map[string]int{"": 1, "RATE_LIMIT_ENABLED=true": 0, "RATE_LIMIT_ENABLED=false": 0,
-			"RATE_LIMIT_PER_DAY=5": 0} {
+		for more, want := range map[string]int{
+			"": 1, "RATE_LIMIT_ENABLED=true": 0, "RATE_LIMIT_ENABLED=false": 0,
+			"RATE_LIMIT_PER_DAY=5": 0,
+		} {
 			c, err := config.FromEnv([]string{name, more})
 			if err != nil {
 				t.Fatal(err)
@@ -414,21 +474,46 @@ func TestResolveOrder(t *testing.T) {
 	}{
 		{"file", "", config.Flags{Config: path}, nextTo(path, "file.db"), path + ":1:8"},
 		{"file by variable", "DRAWGATE_CONFIG=" + path, config.Flags{}, nextTo(path, "file.db"), path + ":1:8"},
-		{"flag's file over the variable's", "DRAWGATE_CONFIG=/missing", config.Flags{Config: path},
-			nextTo(path, "file.db"), path + ":1:8"},
+		{
+			"flag's file over the variable's", "DRAWGATE_CONFIG=/missing",
+			config.Flags{Config: path},
+			nextTo(path, "file.db"), path + ":1:8",
+		},
 		{"nobody says", "", config.Flags{Config: bare}, "memory:", "default"},
-		{"environment over file", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path}, nextTo(path, "env.db"),
-			"environment: DRAWGATE_STORE"},
-		{"preset's variable over file", "RATE_LIMIT_PER_DAY=1 RATE_LIMIT_STORAGE_PATH=p.db", config.Flags{Config: path},
-			nextTo(path, "p.db"), "environment: RATE_LIMIT_STORAGE_PATH"},
-		{"file over a preset's default", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: path}, nextTo(path, "file.db"),
-			path + ":1:8"},
-		{"preset's default over none", "RATE_LIMIT_PER_DAY=1", config.Flags{Config: bare},
-			nextTo(bare, "rate_limits.db"), "preset multi-tier"},
-		{"Redis named by the file", "RATE_LIMIT_REDIS_URL=redis://env", config.Flags{Config: redis}, "redis://env",
-			"environment: RATE_LIMIT_REDIS_URL"},
-		{"flag over all", "DRAWGATE_STORE=sqlite:env.db", config.Flags{Config: path, Store: "memory:"}, "memory:",
-			"flag --store"},
+		{
+			"environment over file", "DRAWGATE_STORE=sqlite:env.db",
+			config.Flags{Config: path},
+			nextTo(path, "env.db"),
+			"environment: DRAWGATE_STORE",
+		},
+		{
+			"preset's variable over file", "RATE_LIMIT_PER_DAY=1 RATE_LIMIT_STORAGE_PATH=p.db",
+			config.Flags{Config: path},
+			nextTo(path, "p.db"), "environment: RATE_LIMIT_STORAGE_PATH",
+		},
+		{
+			"file over a preset's default", "RATE_LIMIT_PER_DAY=1",
+			config.Flags{Config: path},
+			nextTo(path, "file.db"),
+			path + ":1:8",
+		},
+		{
+			"preset's default over none", "RATE_LIMIT_PER_DAY=1",
+			config.Flags{Config: bare},
+			nextTo(bare, "rate_limits.db"), "preset multi-tier",
+		},
+		{
+			"Redis named by the file", "RATE_LIMIT_REDIS_URL=redis://env",
+			config.Flags{Config: redis},
+			"redis://env",
+			"environment: RATE_LIMIT_REDIS_URL",
+		},
+		{
+			"flag over all", "DRAWGATE_STORE=sqlite:env.db",
+			config.Flags{Config: path, Store: "memory:"},
+			"memory:",
+			"flag --store",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -475,8 +560,10 @@ func TestResolvePolicies(t *testing.T) {
 	}
 	bad := writeFile(t, "polices: {}")
 	_, err = config.Resolve([]string{"RATE_LIMIT_PER_DAY=x", "DRAWGATE_STORE=x"}, config.Flags{Config: bad})
-	for _, want := range []string{`unknown key "polices"`, `RATE_LIMIT_PER_DAY="x"`,
-		`DRAWGATE_STORE: store "x" is not a URL`} {
+	for _, want := range []string{
+		`unknown key "polices"`, `RATE_LIMIT_PER_DAY="x"`,
+		`DRAWGATE_STORE: store "x" is not a URL`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -534,8 +621,10 @@ func TestPresetsHaveTheRequiredLimits(t *testing.T) {
 // they have an effect.
 func TestVariablesOfAnotherServerAreListed(t *testing.T) {
 	t.Parallel()
-	c, err := config.FromEnv([]string{"REDIS_URL=localhost:6379", "SHADOW_MODE=true", "RUNTIME_ROOT=/data",
-		"LIMIT_LIMIT_HEADER="})
+	c, err := config.FromEnv([]string{
+		"REDIS_URL=localhost:6379", "SHADOW_MODE=true", "RUNTIME_ROOT=/data",
+		"LIMIT_LIMIT_HEADER=",
+	})
 	const want = "environment: variables of envoyproxy/ratelimit have no effect: RUNTIME_ROOT (here: envoy.configs), SHADOW_MODE (here: envoy.shadow), " +
 		"REDIS_URL (here: store); write them as settings in the file: see docs/envoy.md"
 	if err != nil || len(c.Warnings) != 1 || c.Warnings[0].Error() != want {

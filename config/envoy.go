@@ -42,8 +42,10 @@ var envoySection = section[Envoy]{name: "envoy", what: "envoy", noted: "envoy", 
 func (v *Envoy) settings() []setting {
 	headers := words(EnvoyRetryAfter, EnvoyNone, EnvoyLegacy, EnvoyX, EnvoyDraft)
 	return []setting{
-		{"configs", oneOrMore(asText, maxConfigs).to(&v.Configs), "none: the rules decide",
-			"files in the format of envoyproxy/ratelimit, or directories of such files, including subdirectories"},
+		{
+			"configs", oneOrMore(asText, maxConfigs).to(&v.Configs), "none: the rules decide",
+			"files in the format of envoyproxy/ratelimit, or directories of such files, including subdirectories",
+		},
 		{"merge", asFlag.to(&v.Merge), no, "a file may add to the domain of another file"},
 		{"windows", either("rolling", "aligned").to(&v.Aligned), "`rolling`", "`rolling`: the last minute, so that " +
 			"no minute has more; `aligned`: from one full minute to the next, as in envoyproxy/ratelimit"},

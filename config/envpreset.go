@@ -38,8 +38,10 @@ func (e *environment) multiTier() {
 			continue
 		}
 		if fixed {
-			l = drawgate.Limit{Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i),
-				Amount: l.Amount, Fallback: l.Fallback}
+			l = drawgate.Limit{
+				Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i),
+				Amount: l.Amount, Fallback: l.Fallback,
+			}
 		}
 		limits = append(limits, l)
 	}

@@ -68,8 +68,10 @@ func (e *environment) variables(c *Config) []variable {
 			"bytes, in addition to the file's"},
 		{envReadToken, "server.tokens", e.token(s, RoleRead), "", "the same, with the role `read`"},
 		{envAdminToken, "server.tokens", e.token(s, RoleAdmin), "", "the same, with the role `admin`"},
-		{"DRAWGATE_TRUSTED_PROXIES", "server.proxies", e.networks(&s.Proxies.Trusted), "",
-			"`server.proxies.trusted`, separated by commas"},
+		{
+			"DRAWGATE_TRUSTED_PROXIES", "server.proxies", e.networks(&s.Proxies.Trusted), "",
+			"`server.proxies.trusted`, separated by commas",
+		},
 		{envInstances, "instances", func(_, value string) { c.Instances = e.instances(value) }, "", ""},
 		{"DRAWGATE_STORE_TIMEOUT", "store_timeout", e.duration(&c.StoreTimeout, time.Millisecond, maxTimeout), "", ""},
 		{"DRAWGATE_WARN_EVERY", "warn_every", e.duration(&c.WarnEvery, time.Second, maxStep), "", ""},
@@ -119,8 +121,10 @@ func (e *environment) variables(c *Config) []variable {
 		heading("queue", "`cfg.Queue`, for programs with a queue of tasks"),
 		{envQueueDepth, "queue.max_depth", e.count(&q.MaxDepth, maxDepth), "50", "`queue.max_depth`; with `http-api` " +
 			"also how many takes of `task` may wait for one key in one process: one more is refused (`queue_full`)"},
-		{"QUEUE_RETRY_DELAY_SECONDS", "queue.retry_delay", e.seconds(&q.RetryDelay), "60",
-			"`queue.retry_delay`, in whole seconds"},
+		{
+			"QUEUE_RETRY_DELAY_SECONDS", "queue.retry_delay", e.seconds(&q.RetryDelay), "60",
+			"`queue.retry_delay`, in whole seconds",
+		},
 		{"RATE_LIMIT_RETRY_MAX_ATTEMPTS", "queue.max_attempts", e.count(&q.MaxAttempts, maxAttempts), "3", ""},
 		{"RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER", "queue.multiplier", e.multiplier(&q.Multiplier), "2.0", ""},
 		heading("Redis", ""),

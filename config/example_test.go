@@ -41,8 +41,10 @@ func ExampleProblems() {
 }
 
 func ExampleFromEnv() {
-	c, err := config.FromEnv([]string{"RATE_LIMIT_PER_DAY=400", "RATE_LIMIT_PER_WEEK=0",
-		"RATE_LIMIT_STORAGE_PATH=/var/lib/app/limits.db"})
+	c, err := config.FromEnv([]string{
+		"RATE_LIMIT_PER_DAY=400", "RATE_LIMIT_PER_WEEK=0",
+		"RATE_LIMIT_STORAGE_PATH=/var/lib/app/limits.db",
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -109,8 +109,10 @@ func genLimit(t *rapid.T, name string) drawgate.Limit {
 	}
 	switch l.Kind = drawgate.Kind(rapid.IntRange(1, 4).Draw(t, "kind")); l.Kind {
 	case drawgate.Bucket:
-		l.Window = rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 90 * time.Minute,
-			36 * time.Hour}).Draw(t, "period")
+		l.Window = rapid.SampledFrom([]time.Duration{
+			time.Second, time.Minute, 90 * time.Minute,
+			36 * time.Hour,
+		}).Draw(t, "period")
 		l.Burst = rapid.Int64Range(0, 1000).Draw(t, "burst")
 	case drawgate.Rolling:
 		l.Window = window()
@@ -141,10 +143,14 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		p := drawgate.Policy{Name: rapid.SampledFrom([]string{"api", "per user", "null", "1", "a: b", "é\"\\\t", "{x}",
-			"- y", "#"}).Draw(rt, "policy")}
-		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"rpm", "tpm", "no", "7", "1.5", "-",
-			"a-b_c", "1e3"}), 1, 6, rapid.ID).Draw(rt, "names") {
+		p := drawgate.Policy{Name: rapid.SampledFrom([]string{
+			"api", "per user", "null", "1", "a: b", "é\"\\\t", "{x}",
+			"- y", "#",
+		}).Draw(rt, "policy")}
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{
+			"rpm", "tpm", "no", "7", "1.5", "-",
+			"a-b_c", "1e3",
+		}), 1, 6, rapid.ID).Draw(rt, "names") {
 			p.Limits = append(p.Limits, genLimit(rt, name))
 		}
 		p.Wait = drawgate.Wait{
@@ -175,8 +181,10 @@ func TestEveryPolicyReadsBack(t *testing.T) {
 func TestSchemaFindsMistakes(t *testing.T) {
 	t.Parallel()
 	s := compileSchema(t)
-	for _, name := range []string{"five", "unknown", "types", "numbers", "durations", "kinds", "long", "secret",
-		"rules-five", "rules", "server"} {
+	for _, name := range []string{
+		"five", "unknown", "types", "numbers", "durations", "kinds", "long", "secret",
+		"rules-five", "rules", "server",
+	} {
 		data, err := os.ReadFile(filepath.Join("testdata", "bad", name+".yaml"))
 		if err != nil {
 			t.Fatal(err)

@@ -145,9 +145,11 @@ var ledgerSection = section[Ledger]{
 }
 
 func (l *Ledger) settings() []setting {
-	return []setting{{"dir", asText.to(&l.Dir), required,
+	return []setting{{
+		"dir", asText.to(&l.Dir), required,
 		"a folder in which each gateway writes down what it reserved and what calls used. Several gateways can " +
-			"share it"}}
+			"share it",
+	}}
 }
 
 func upstreamSetting(name string) string { return "gateway.upstreams." + name }
@@ -263,8 +265,10 @@ func (u *Upstream) settings() []setting {
 		{"duration", between(time.Second, maxStep).to(&u.Duration), "1h", "longest time of a whole answer"},
 		{"credit_pause", between(time.Second, maxStep).to(&u.CreditPause), "5m", "how long no call is made after the " +
 			"provider said that the credit is used up; then one asks whether somebody has paid"},
-		{"generic", genericSection.to(&u.Generic), "only with `profile: generic`, which needs it",
-			"where a provider's requests and answers have what counts ([an example](gateway.md#other-providers))"},
+		{
+			"generic", genericSection.to(&u.Generic), "only with `profile: generic`, which needs it",
+			"where a provider's requests and answers have what counts ([an example](gateway.md#other-providers))",
+		},
 	}, u.APIKey.settings("api_key", "none is sent",
 		"the provider's key, of at least 16 bytes. It never reaches callers")...)
 }

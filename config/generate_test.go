@@ -122,9 +122,9 @@ func (p properties) MarshalJSON() ([]byte, error) {
 
 // plainDefault returns the default as the schema has it; nil if only words can say it.
 func (s *setting) plainDefault() any {
-	code, whole := strings.CutPrefix(s.usual, "`")
-	code, whole = strings.CutSuffix(code, "`")
-	switch whole = whole && !strings.Contains(code, "`"); s.value.schema["type"] {
+	code, begins := strings.CutPrefix(s.usual, "`")
+	code, ends := strings.CutSuffix(code, "`")
+	switch whole := begins && ends && !strings.Contains(code, "`"); s.value.schema["type"] {
 	case "boolean":
 		if whole {
 			return code == "true"

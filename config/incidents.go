@@ -29,10 +29,12 @@ var incidentSection = section[Incidents]{name: "incidents", what: "incidents", s
 
 func (n *Incidents) settings() []setting {
 	return []setting{
-		{"file", asShort.to(&n.File),
+		{
+			"file", asShort.to(&n.File),
 			"the path of the SQLite store with the suffix `-incidents.jsonl`; with another store none",
 			"the file that they are appended to, one line of JSON each. At 8 MiB it is renamed to have the suffix " +
-				"`.1`, and replaces the one that has it"},
+				"`.1`, and replaces the one that has it",
+		},
 		{"sns", snsSection.to(&n.SNS), none, "the [topic of Amazon SNS](aws.md#alarms-and-messages) that each of " +
 			"them is published to at once. Credentials come from where AWS's own tools look for them"},
 	}
@@ -52,8 +54,10 @@ func (s *SNS) settings() []setting {
 	arn := schema{"pattern": `^arn:aws[a-z-]{0,20}:sns:[a-z]{2}[a-z0-9-]{1,30}:[0-9]{12}:[A-Za-z0-9_-]{1,256}$`}
 	region := func(d *decoder, e entry) string { return d.region(e, "without it the topic's own is used") }
 	return []setting{
-		{"topic", textBy((*decoder).topic, arn).to(&s.Topic), required,
-			"the ARN of a standard topic, such as `" + exampleTopic + "`"},
+		{
+			"topic", textBy((*decoder).topic, arn).to(&s.Topic), required,
+			"the ARN of a standard topic, such as `" + exampleTopic + "`",
+		},
 		{"region", textBy(region, matching(regions)).to(&s.Region), "the one in the ARN", "the region that is asked"},
 		{"endpoint", endpointOf("sns").to(&s.Endpoint), "AWS's public one", "another address of SNS, such as " +
 			"`https://…` of a VPC endpoint"},

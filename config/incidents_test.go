@@ -38,8 +38,10 @@ func TestIncidentsAreFlushed(t *testing.T) { //nolint:paralleltest // credential
 		t.Fatal(resp, err)
 	}
 	resp.Body.Close()
-	for topic, want := range map[string]string{"right": "",
-		"wrong": "snsnotify: incidents that were not sent: 1; see the log", "": ""} {
+	for topic, want := range map[string]string{
+		"right": "",
+		"wrong": "snsnotify: incidents that were not sent: 1; see the log", "": "",
+	} {
 		incidents := ""
 		if topic != "" {
 			incidents = fmt.Sprintf(", incidents: {sns: {topic: 'arn:aws:sns:eu-central-1:123456789012:%s', endpoint: '%s'}}", topic, m.URL)

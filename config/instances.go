@@ -31,7 +31,8 @@ const auto = "auto"
 var asInstances = form[Instances]{
 	read: (*decoder).instances, node: Instances.node, bounds: number[int](1, maxInstances).bounds,
 	schema: schema{"anyOf": []schema{
-		number[int](1, maxInstances).schema, {"const": auto},
+		number[int](1, maxInstances).schema,
+		{"const": auto},
 		define("instances", nil, func() []setting { return new(Instances).settings() }),
 	}},
 }

@@ -32,15 +32,20 @@ func TestInstancesComeFromFileEnvironmentOrStore(t *testing.T) {
 		{"{store: sqlite:x.db, instances: 3}", "", config.Instances{Number: 3}, "instances is 3, but the store"},
 		{"{store: 'memory:', instances: auto}", "", counted, "cannot be counted"},
 		{"{store: redis://h, instances: 3}", "DRAWGATE_INSTANCES=auto", counted, ""},
-		{"{store: redis://h, instances: {auto: true, at_least: 3}}", "DRAWGATE_INSTANCES=4",
-			config.Instances{Number: 4}, ""},
+		{
+			"{store: redis://h, instances: {auto: true, at_least: 3}}", "DRAWGATE_INSTANCES=4",
+			config.Instances{Number: 4},
+			"",
+		},
 		{
 			"{store: redis://h, policies: {p: {limits: [{name: a, rolling: 1m, amount: 2}], fallback: share}}, instances: {auto: true, at_least: 3}}", "",
 			config.Instances{Auto: true, Number: 3},
 			"3 instances share an amount of 2, so each share is less than one unit",
 		},
-		{"{store: redis://h, policies: {p: {limits: [{name: a, rolling: 1m, amount: 2}], fallback: share}}}", "",
-			counted, ""},
+		{
+			"{store: redis://h, policies: {p: {limits: [{name: a, rolling: 1m, amount: 2}], fallback: share}}}", "",
+			counted, "",
+		},
 	} {
 		path := newFile(t)
 		write(t, path, c.file)

@@ -72,8 +72,10 @@ var limitSection = section[drawgate.Limit]{
 	more: schema{
 		"oneOf": append(need("concurrency"), schema{"required": []string{"bucket", "amount"}},
 			schema{"required": []string{"rolling", "amount"}}, schema{"required": []string{"calendar", "amount"}}),
-		"dependentRequired": schema{"burst": []string{"bucket"}, "zone": []string{"calendar"},
-			"anchor": []string{"calendar"}, "precision": []string{"rolling"}},
+		"dependentRequired": schema{
+			"burst": []string{"bucket"}, "zone": []string{"calendar"},
+			"anchor": []string{"calendar"}, "precision": []string{"rolling"},
+		},
 	},
 }
 
@@ -113,10 +115,12 @@ func limitSettings(l *drawgate.Limit) []setting {
 			"`hour`, `day`, `week` (from Monday) or `month` of the calendar in `zone`"},
 		{"concurrency", kind(asAmount.to(&l.Amount), drawgate.Concurrency), "", "kind: at most this many units are " +
 			"held at once; the policy then needs reservations"},
-		{"amount", of(asAmount.to(&l.Amount), func(k drawgate.Kind) bool { return k != drawgate.Concurrency }),
+		{
+			"amount", of(asAmount.to(&l.Amount), func(k drawgate.Kind) bool { return k != drawgate.Concurrency }),
 			"required, unless `concurrency` says it", "units per window. In a concurrency limit the value of " +
 				"`concurrency` is the amount, which may be repeated here. With 0 nothing passes: a take that asks " +
-				"for one of its units is `never_fits`"},
+				"for one of its units is `never_fits`",
+		},
 		{"burst", asCount.to(&l.Burst), "`amount`", "bucket: units available at once after an idle period"},
 		{"zone", zone.to(&l.Zone), "`UTC`", "calendar: a name from the IANA time zone database; daylight saving time " +
 			"is respected"},
@@ -124,11 +128,15 @@ func limitSettings(l *drawgate.Limit) []setting {
 			"month does not have that day, its last day"},
 		{"precision", asPrecision.to(&l.Precision), "128; SQLite: `exact`", "rolling: takes within window ÷ " +
 			"precision of each other may be counted together, on the safe side; `exact`: never"},
-		{"charge", numbered[drawgate.Charge]("start", "end").to(&l.Charge),
+		{
+			"charge", numbered[drawgate.Charge]("start", "end").to(&l.Charge),
 			"`end` for `output_tokens` and money, else `start`", "when a unit counts: `start` (at the decision) or " +
-				"`end` (when settled; held until then)"},
-		{"margin", asDuration.within("at most half a window and 10m; of a calendar window 30s").to(&l.Margin), "0",
-			"how long after the decision a unit may reach an upstream that also counts it. 2s suits an upstream API"},
+				"`end` (when settled; held until then)",
+		},
+		{
+			"margin", asDuration.within("at most half a window and 10m; of a calendar window 30s").to(&l.Margin), "0",
+			"how long after the decision a unit may reach an upstream that also counts it. 2s suits an upstream API",
+		},
 		{"headroom", asShare.within("must leave 1 unit").to(&l.Headroom), "0", "a share that is always kept unused: " +
 			"units, or a percentage of the amount (rounded up); for a bucket it is taken off amount and burst"},
 		{"keep", asKeep.to(&l.ReservedByPriority), "", "for priorities 1 to 9 a share, after the headroom, that " +

@@ -40,8 +40,10 @@ func (r *Runtime) observe(c *Config) error {
 			kinds = append(kinds, telemetry.Kind(k))
 		}
 		hook, err := telemetry.NewWebhook(w.URL, []byte(w.Secret.Reveal()),
-			&telemetry.WebhookOptions{Kinds: kinds, Milestones: w.Milestones, Logger: r.opts.Logger,
-				Metrics: r.Metrics})
+			&telemetry.WebhookOptions{
+				Kinds: kinds, Milestones: w.Milestones, Logger: r.opts.Logger,
+				Metrics: r.Metrics,
+			})
 		if err != nil {
 			return err
 		}
@@ -54,8 +56,10 @@ func (r *Runtime) observe(c *Config) error {
 		})
 		sinks = append(sinks, hook.Warn)
 	}
-	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{Hasher: hasher, Every: t.RefusalsEvery,
-		BackendEvery: c.WarnEvery, Metrics: r.Metrics}, sinks...)
+	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{
+		Hasher: hasher, Every: t.RefusalsEvery,
+		BackendEvery: c.WarnEvery, Metrics: r.Metrics,
+	}, sinks...)
 	r.closers = append(r.closers, r.warner.Close)
 	watching := r.warner.Guard()
 	if r.Metrics != nil {

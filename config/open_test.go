@@ -261,8 +261,10 @@ func TestCloseBySeveral(t *testing.T) {
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := c.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "api",
-				Key: "k"}}}); !errors.Is(err, drawgate.ErrClosed) {
+			if _, err := c.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{
+				Policy: "api",
+				Key:    "k",
+			}}}); !errors.Is(err, drawgate.ErrClosed) {
 				t.Errorf("after Close: %v, want %v", err, drawgate.ErrClosed)
 			}
 			if _, err := c.Reload(t.Context()); err == nil {
@@ -491,8 +493,10 @@ func TestUsageOfTheEnvironmentsPolicyStays(t *testing.T) {
 	}
 	defer func() { _ = r.Close() }()
 	for _, key := range []string{"default", "default", "user-17"} {
-		if d, err := r.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: config.MultiTier,
-			Key: key}}}); err != nil || !d.Decision.Allowed {
+		if d, err := r.Engine.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{
+			Policy: config.MultiTier,
+			Key:    key,
+		}}}); err != nil || !d.Decision.Allowed {
 			t.Fatal(d, err)
 		}
 	}

@@ -61,8 +61,10 @@ func (c *Config) openStore(log *slog.Logger, o storeOptions) (drawgate.Store, er
 		return dynamostore.Open(context.Background(), c.Store,
 			&dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: o.table})
 	}
-	return redisstore.Open(c.Store, &redisstore.Options{Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark,
-		Lost: o.lost})
+	return redisstore.Open(c.Store, &redisstore.Options{
+		Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark,
+		Lost: o.lost,
+	})
 }
 
 // InitStore makes the mark of a store on Redis, unless there is one: see store_mark. made reports

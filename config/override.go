@@ -103,8 +103,10 @@ func vary(p drawgate.Policy, list map[string]int64) (drawgate.Policy, []mistake)
 		known[l.Name], known[burstOf(l.Name)] = true, true
 		switch {
 		case bursts && l.Kind != drawgate.Bucket:
-			wrong = append(wrong, mistake{burstOf(l.Name), "",
-				fmt.Sprintf("burst is for bucket limits, but %s is a %s limit", l.Name, l.Kind)})
+			wrong = append(wrong, mistake{
+				burstOf(l.Name), "",
+				fmt.Sprintf("burst is for bucket limits, but %s is a %s limit", l.Name, l.Kind),
+			})
 			continue
 		case bursts:
 			l.Burst = burst

@@ -32,17 +32,23 @@ var priceSection = section[Prices]{name: "prices", what: "prices", settings: (*P
 
 func (p *Prices) settings() []setting {
 	return []setting{
-		{"currency", textBy((*decoder).currency, schema{"pattern": "^[a-z]{1,8}$"}).to(&p.Currency), "`usd`",
-			"costs are counted in its millionths, such as `usd_micros`"},
-		{"models", value{
-			read:   func(d *decoder, e entry) { p.Models = d.prices(e) },
-			node:   func() node { return mapNode(p.Models, modelPrice.node) },
-			schema: mapOf(modelPrice.schema()),
-		}, "money is not counted",
+		{
+			"currency", textBy((*decoder).currency, schema{"pattern": "^[a-z]{1,8}$"}).to(&p.Currency), "`usd`",
+			"costs are counted in its millionths, such as `usd_micros`",
+		},
+		{
+			"models",
+			value{
+				read:   func(d *decoder, e entry) { p.Models = d.prices(e) },
+				node:   func() node { return mapNode(p.Models, modelPrice.node) },
+				schema: mapOf(modelPrice.schema()),
+			},
+			"money is not counted",
 			"the prices of models, or of their families, by name; `ft:gpt-4.1` is the price of models that are " +
 				"fine-tuned from it. A name with a colon, such as `gpt-4o:online`, and versions that cost more " +
 				"than their family, such as `gpt-4o-2024-05-13` and `claude-opus-4-1`, need prices of their own. " +
-				"With any of them, a call of a model without a price is refused"},
+				"With any of them, a call of a model without a price is refused",
+		},
 	}
 }
 
@@ -102,8 +108,10 @@ func priceSettings(p *llm.Price) []setting {
 		{"input", price(&p.Input, -1), required, "per million tokens of the prompt, with at most six decimals"},
 		{"cache_read", price(&p.CacheRead, p.Input), "as `input`", "of tokens of the prompt that were read from a " +
 			"cache"},
-		{"cache_write", price(&p.CacheWrite, usualWrite(p.Input)), "a quarter more than `input`, as at Anthropic",
-			"of tokens of the prompt that were written to a cache"},
+		{
+			"cache_write", price(&p.CacheWrite, usualWrite(p.Input)), "a quarter more than `input`, as at Anthropic",
+			"of tokens of the prompt that were written to a cache",
+		},
 		{"output", price(&p.Output, 0), "0", "of tokens of the answer, reasoning included"},
 	}
 }

@@ -34,18 +34,24 @@ func TestPresetKeysInRedis(t *testing.T) {
 		want     []string
 	}{
 		{config.HTTPAPI, []string{"IP_BURST_SIZE=5"}, []engine.Request{
-			{Attributes: &rules.Attributes{Method: "GET", Path: "/upload", IP: netip.MustParseAddr("192.0.2.1"),
-				User: "ann"}},
+			{Attributes: &rules.Attributes{
+				Method: "GET", Path: "/upload", IP: netip.MustParseAddr("192.0.2.1"),
+				User: "ann",
+			}},
 			{Attributes: &rules.Attributes{Method: "GET", Path: "/health", IP: netip.MustParseAddr("192.0.2.2")}},
 			{Asks: []engine.Ask{{Policy: "task", Key: "transcribe", Costs: []drawgate.Cost{{N: 1}}}}},
-		}, []string{"ratelimit::api:global", "ratelimit::ip:192.0.2.1", "ratelimit::task:transcribe",
-			"ratelimit::user:ann"}},
+		}, []string{
+			"ratelimit::api:global", "ratelimit::ip:192.0.2.1", "ratelimit::task:transcribe",
+			"ratelimit::user:ann",
+		}},
 		{config.Global, []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true"}, []engine.Request{
 			{Attributes: &rules.Attributes{Method: "GET", Path: "/", IP: netip.MustParseAddr("192.0.2.1")}},
 			{Asks: []engine.Ask{{Policy: "global", Tenant: "acme", Key: "batch"}}},
 		}, []string{"rl::global:192.0.2.1", "rl:acme:global:batch"}},
-		{"global with a prefix of one's own", []string{"RATE_LIMIT_GLOBAL_CAPACITY=9",
-			"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_PREFIX=mine"}, []engine.Request{
+		{"global with a prefix of one's own", []string{
+			"RATE_LIMIT_GLOBAL_CAPACITY=9",
+			"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_PREFIX=mine",
+		}, []engine.Request{
 			{Attributes: &rules.Attributes{Method: "GET", Path: "/", IP: netip.MustParseAddr("192.0.2.1")}},
 		}, []string{"mine::global:192.0.2.1"}},
 	} {

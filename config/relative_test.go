@@ -53,8 +53,10 @@ policies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}
 			t.Fatalf("%s: got %v, want no error", name, err)
 		}
 		tls, hook := c.Server.TLS, c.Telemetry.Webhook
-		got := []string{c.Store, tls.Cert, tls.Key, tls.ClientCA, c.Server.Tokens[0].Secret.File, c.Telemetry.Salt.File,
-			hook.Address.File, hook.Secret.File, c.Envoy.Configs[0], c.Envoy.Configs[1]}
+		got := []string{
+			c.Store, tls.Cert, tls.Key, tls.ClientCA, c.Server.Tokens[0].Secret.File, c.Telemetry.Salt.File,
+			hook.Address.File, hook.Secret.File, c.Envoy.Configs[0], c.Envoy.Configs[1],
+		}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -83,8 +85,10 @@ func TestRelativePathsOfVariables(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t,
 		"store: sqlite:file.db\nserver: {tls: {cert: c.pem, key: k.pem}}\npolicies: {a: {limits: [{name: a, rolling: 1m, amount: 1}]}}")
-	environ := []string{"HOME=/home/ann", "DRAWGATE_STORE=sqlite:x.db", "DRAWGATE_TLS_CERT=cert.pem",
-		"DRAWGATE_TLS_KEY=/abs/key.pem", "RATE_LIMIT_PER_DAY=1"}
+	environ := []string{
+		"HOME=/home/ann", "DRAWGATE_STORE=sqlite:x.db", "DRAWGATE_TLS_CERT=cert.pem",
+		"DRAWGATE_TLS_KEY=/abs/key.pem", "RATE_LIMIT_PER_DAY=1",
+	}
 	for _, c := range []struct {
 		environ []string
 		flags   config.Flags
@@ -105,8 +109,10 @@ func TestRelativePathsOfVariables(t *testing.T) {
 				got.Server.TLS.Key, c.dir)
 		}
 		want := []config.RelativePath{
-			{Origin: config.Origin{Setting: "server.tls", Value: cert, From: "environment: DRAWGATE_TLS_CERT"},
-				Tell: true},
+			{
+				Origin: config.Origin{Setting: "server.tls", Value: cert, From: "environment: DRAWGATE_TLS_CERT"},
+				Tell:   true,
+			},
 			{Origin: config.Origin{Setting: "store", Value: store, From: "environment: DRAWGATE_STORE"}, Tell: true},
 		}
 		paths := got.RelativePaths()

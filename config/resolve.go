@@ -202,8 +202,13 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 	}
 	candidates := [][]choice{{here().store(choice{url: flags.Store, from: "flag --store"})}}
 	inFile := choice{url: c.Store, from: c.from("store")}
-	for _, equals := range [][]choice{{{url: env.get(EnvStore), from: "environment: " + EnvStore}}, env.named, {inFile},
-		env.defaults, {{url: Memory, from: "default"}}} {
+	for _, equals := range [][]choice{
+		{{url: env.get(EnvStore), from: "environment: " + EnvStore}},
+		env.named,
+		{inFile},
+		env.defaults,
+		{{url: Memory, from: "default"}},
+	} {
 		for i := range equals {
 			equals[i] = env.folder.store(equals[i])
 		}
@@ -225,12 +230,16 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		}
 		c.Store, c.origins["store"] = equals[0].url, equals[0].from
 		if err := equals[0].err; err != nil {
-			return Problems{{File: equals[0].from,
-				Message: fmt.Sprintf("store %s: the relative path cannot be resolved: %s", shorten(c.Store), err)}}
+			return Problems{{
+				File:    equals[0].from,
+				Message: fmt.Sprintf("store %s: the relative path cannot be resolved: %s", shorten(c.Store), err),
+			}}
 		}
 		if equals[0].relative {
-			c.paths = append(c.paths, RelativePath{Origin{"store", c.Store, equals[0].from},
-				equals[0].from != inFile.from})
+			c.paths = append(c.paths, RelativePath{
+				Origin{"store", c.Store, equals[0].from},
+				equals[0].from != inFile.from,
+			})
 		}
 		break
 	}

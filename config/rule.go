@@ -79,8 +79,10 @@ func (d *decoder) rules(e entry) {
 
 // rule reads one rule. compileRules checks its contents.
 func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
-	p = rulePlace{source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{},
-		bad: map[string]bool{}}
+	p = rulePlace{
+		source: d.source, start: spanOf(n), at: map[string]span{}, nodes: map[string]ast.Node{},
+		bad: map[string]bool{},
+	}
 	before := len(d.problems)
 	seen := d.object(n, ruleSection.what, ruleSettings(&r, &p), d.reader(&p, ""))
 	if _, there := p.at["apply"]; len(seen) == 0 && len(d.problems) > before || seen["apply"] && !there {
@@ -120,8 +122,10 @@ func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
 		{"match", match, "every request", "conditions on single attributes of a request; all must hold"},
 		{"when", expression.to(&r.When), "", "an expression that must be true: `'path startsWith \"/v1/\" && user != " +
 			"\"\"'`. Conditions that `match` can express are faster there"},
-		{"schedule", schedule, "always",
-			"when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`"},
+		{
+			"schedule", schedule, "always",
+			"when the rule applies: `{days: [mon, tue], from: \"08:00\", to: \"18:00\", zone: Europe/Paris}`",
+		},
 		{"tenant", expression.to(&r.Tenant), "the caller's own", "an expression that says whose keys they are: " +
 			"`'header(\"X-Tenant\")'`"},
 		{"apply", apply, "", "the policies that count the request: all pass, or nothing is spent"},
@@ -314,8 +318,10 @@ func (d *decoder) days(e entry) (days []time.Weekday) {
 	return days
 }
 
-var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun", "monday", "tuesday", "wednesday", "thursday",
-	"friday", "saturday", "sunday"}
+var dayNames = []string{
+	"mon", "tue", "wed", "thu", "fri", "sat", "sun", "monday", "tuesday", "wednesday", "thursday",
+	"friday", "saturday", "sunday",
+}
 
 // clock reads a time of day. Other YAML parsers read 08:00 without quotes as a number, so quotes
 // are recommended but not required.
@@ -346,8 +352,10 @@ func (d *decoder) apply(n ast.Node, p *rulePlace, part string) (a rules.Apply) {
 	p.at[part] = spanOf(n)
 	before := len(d.problems)
 	seen := d.object(n, "apply", applySettings(&a, p, part), d.reader(p, part+"."))
-	for key, hint := range map[string]string{"policy": "such as policy: api",
-		"key": `who is counted, such as key: ip, key: user, or key: '"global"' for one bucket for all`} {
+	for key, hint := range map[string]string{
+		"policy": "such as policy: api",
+		"key":    `who is counted, such as key: ip, key: user, or key: '"global"' for one bucket for all`,
+	} {
 		if !seen[key] && len(d.problems) == before {
 			d.missing(spanOf(n), hint, "apply has no %s", key)
 		}
@@ -375,8 +383,10 @@ func applySettings(a *rules.Apply, p *rulePlace, part string) []setting {
 		{"key", asExpression.to(&a.Key), required, "an expression that says who is counted: `ip`, `user`, " +
 			"`'header(\"X-Team\")'`, `join(user, route)`; `'\"global\"'` is one bucket for all"},
 		{"limits", limits, "the policy's", "other amounts for this use, as in `overrides`; the bucket stays the same"},
-		{"costs", costs, "one request; required if no policy of the rule counts requests",
-			"units by name: `{requests: 1, tokens: 500}`"},
+		{
+			"costs", costs, "one request; required if no policy of the rule counts requests",
+			"units by name: `{requests: 1, tokens: 500}`",
+		},
 		{"shadow", asFlag.to(&a.Shadow), no, "evaluated and reported with buckets of its own, never enforced"},
 	}
 }

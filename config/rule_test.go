@@ -47,13 +47,17 @@ func TestRuleOfAFile(t *testing.T) {
 		Match: rules.Match{
 			Methods: []string{"POST", "PUT"}, Path: "/v1/uploads/{id}", Host: "api.example.com", Route: "upload*",
 			User: "*", Class: "privileged",
-			IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32"),
-				netip.MustParsePrefix("192.0.2.7/32")},
+			IPs: []netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32"),
+				netip.MustParsePrefix("192.0.2.7/32"),
+			},
 			Headers: map[string]string{"X-Client": "mobile-*"}, Attrs: map[string]string{"region": "eu"},
 		},
 		When: "len(user) > 3 &&\nheader(\"X-Debug\") == \"\"\n",
-		Schedule: &rules.Schedule{Days: []time.Weekday{time.Monday, time.Tuesday}, From: 22 * time.Hour,
-			To: 6 * time.Hour, Zone: "Europe/Paris"},
+		Schedule: &rules.Schedule{
+			Days: []time.Weekday{time.Monday, time.Tuesday}, From: 22 * time.Hour,
+			To: 6 * time.Hour, Zone: "Europe/Paris",
+		},
 		Tenant: `header("X-Tenant")`,
 		Apply: []rules.Apply{
 			{Policy: "per-ip", Key: "ip", Amounts: map[string]int64{"rate.burst": 10}},

@@ -248,10 +248,14 @@ func (f *ForwardAuth) settings() []setting {
 		{"shared", policies.to(&f.Shared), none, "policies of which all callers share a bucket: a refusal then says " +
 			"that it is not the caller's own limit"},
 		{"describe", policies.to(&f.Describe), "all", "policies whose limits the headers describe"},
-		{"uri_header", asHeader.to(&f.URI), "`X-Forwarded-Uri`, `X-Original-URI` or `X-Original-URL`",
-			"the header with the request's path; the proxy must overwrite it"},
-		{"method_header", asHeader.to(&f.Method), "`X-Forwarded-Method` or `X-Original-Method`",
-			"the header with the request's method; the proxy must overwrite it"},
+		{
+			"uri_header", asHeader.to(&f.URI), "`X-Forwarded-Uri`, `X-Original-URI` or `X-Original-URL`",
+			"the header with the request's path; the proxy must overwrite it",
+		},
+		{
+			"method_header", asHeader.to(&f.Method), "`X-Forwarded-Method` or `X-Original-Method`",
+			"the header with the request's method; the proxy must overwrite it",
+		},
 		{"host_header", asHeader.to(&f.Host), "`X-Forwarded-Host`", "the header with the request's host; the proxy " +
 			"must overwrite it"},
 		{"user_header", asHeader.to(&f.User), none, "the header with the signed-in user; the proxy must overwrite it"},

@@ -53,14 +53,18 @@ func TestSettingsFromEnvironment(t *testing.T) {
 		t.Errorf("got off=%v instances=%v store_timeout=%v warn_every=%v metrics off=%v", got.Off, got.Instances,
 			got.StoreTimeout, got.WarnEvery, got.Telemetry.MetricsOff)
 	}
-	if want := (config.Queue{MaxDepth: 60, RetryDelay: 90 * time.Second, MaxAttempts: 4,
-		Multiplier: 2.5}); got.Queue != want {
+	if want := (config.Queue{
+		MaxDepth: 60, RetryDelay: 90 * time.Second, MaxAttempts: 4,
+		Multiplier: 2.5,
+	}); got.Queue != want {
 		t.Errorf("queue %+v, want %+v", got.Queue, want)
 	}
 	if s.Listen != "0.0.0.0:1" || s.Admin != "127.0.0.1:2" || s.GRPC != "[::1]:3" ||
 		s.TLS != (config.TLS{Cert: "/c", Key: "/k", ClientCA: "/ca"}) ||
-		!slices.Equal(s.Proxies.Trusted, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
-			netip.MustParsePrefix("192.0.2.7/32")}) {
+		!slices.Equal(s.Proxies.Trusted, []netip.Prefix{
+			netip.MustParsePrefix("10.0.0.0/8"),
+			netip.MustParsePrefix("192.0.2.7/32"),
+		}) {
 		t.Errorf("server %+v", s)
 	}
 	for i, want := range []struct {
@@ -101,8 +105,10 @@ func TestEnvironmentOverSettingsOfTheFile(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	write(t, path, fileOf(1)+"enabled: true\ninstances: 2\nserver: {listen: '127.0.0.1:1', tokens: [{role: read, sha256: '"+strings.Repeat("0", 64)+"'}]}\n")
-	c := mustResolve(t, []string{"DRAWGATE_LISTEN=127.0.0.1:9", "DRAWGATE_INSTANCES=",
-		"DRAWGATE_TAKE_TOKEN=0123456789abcdef", "DRAWGATE_STORE=redis://h"}, config.Flags{Config: path})
+	c := mustResolve(t, []string{
+		"DRAWGATE_LISTEN=127.0.0.1:9", "DRAWGATE_INSTANCES=",
+		"DRAWGATE_TAKE_TOKEN=0123456789abcdef", "DRAWGATE_STORE=redis://h",
+	}, config.Flags{Config: path})
 	if c.Server.Listen != "127.0.0.1:9" || c.Instances.Number != 2 || len(c.Server.Tokens) != 2 || c.Off {
 		t.Errorf("got %s", c)
 	}
@@ -158,8 +164,10 @@ telemetry:
   salt_file: %q
   webhook: {url_env: MY_HOOK, secret_env: MY_SECRET}
 `, at("token"), at("salt")))
-	environ := []string{"MY_TOKEN=hunter2-of-the-environment", "MY_SECRET=hunter2-that-signs",
-		"MY_HOOK=https://hooks.example.com/hunter2"}
+	environ := []string{
+		"MY_TOKEN=hunter2-of-the-environment", "MY_SECRET=hunter2-that-signs",
+		"MY_HOOK=https://hooks.example.com/hunter2",
+	}
 	c := mustResolve(t, environ, config.Flags{Config: at("drawgate.yaml")})
 	sum := func(s string) string {
 		d := sha256.Sum256([]byte(s))
@@ -266,8 +274,10 @@ func TestSecretMistakes(t *testing.T) {
 // req: E6, E7
 func TestDistributedByFlags(t *testing.T) {
 	t.Parallel()
-	environ := []string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_URL=redis://h/0",
-		"RATE_LIMIT_REDIS_PREFIX=rl"}
+	environ := []string{
+		"ENABLE_DISTRIBUTED_RATE_LIMITING=true", "RATE_LIMIT_REDIS_URL=redis://h/0",
+		"RATE_LIMIT_REDIS_PREFIX=rl",
+	}
 	c := mustResolve(t, environ, config.Flags{})
 	p, _ := c.Policy("global")
 	if c.Instances != (config.Instances{Number: 1}) || p.Fallback.String() != "share" || c.Prefix != "rl" ||

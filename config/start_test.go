@@ -129,10 +129,14 @@ func TestOutageKeysElsewhere(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"fallback: share\n" + startPolicies, `unknown key "fallback" in the file; "fallback" belongs in a policy`},
 		{"at_least: 3\n" + startPolicies, `"at_least" belongs in instances: {auto: true, at_least: 3}`},
-		{strings.Replace(startPolicies, "amount: 10}", "amount: 10, start: full}", 1),
-			`"start" belongs in a policy, or at the top of the file`},
-		{strings.Replace(startPolicies, "start: cold", "store_mark: required", 1),
-			`"store_mark" belongs at the top of the file`},
+		{
+			strings.Replace(startPolicies, "amount: 10}", "amount: 10, start: full}", 1),
+			`"start" belongs in a policy, or at the top of the file`,
+		},
+		{
+			strings.Replace(startPolicies, "start: cold", "store_mark: required", 1),
+			`"store_mark" belongs at the top of the file`,
+		},
 	} {
 		if _, err := resolveText(t, c.text, ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.text, err, c.want)

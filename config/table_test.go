@@ -21,7 +21,7 @@ func TestANewSettingNeedsOnlyItsTable(t *testing.T) {
 		name: "server", what: "server", noted: "server",
 		settings: func(s *extended) []setting {
 			grace := between(time.Second, time.Minute).to(&s.Grace)
-			return append(s.Server.settings(), setting{"grace", grace, "5s", "how long `drawgate` waits"})
+			return append(s.settings(), setting{"grace", grace, "5s", "how long `drawgate` waits"})
 		},
 	}
 	read := func(text string) (v extended, d *decoder) {

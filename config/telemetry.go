@@ -164,8 +164,10 @@ var asMilestones = form[[]int]{
 }
 
 // warningKinds are the kinds of warnings of package telemetry.
-var warningKinds = []string{"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended",
-	"shadow_divergence", "circuit_opened", "circuit_closed", "store_lost", "incident"}
+var warningKinds = []string{
+	"milestone", "limit_exceeded", "backend_error", "fallback_activated", "fallback_ended",
+	"shadow_divergence", "circuit_opened", "circuit_closed", "store_lost", "incident",
+}
 
 var milestones = []int{50, 80, 95, 100}
 

@@ -123,8 +123,10 @@ func needsRestart(old, next *Config) (keys []string) {
 
 // reread are settings that are put in force at each reload, though others of their key are fixed:
 // see [Envoy.withFiles] and [Gateway.withUse].
-var reread = []string{"envoy.configs", "envoy.merge", "envoy.windows", "gateway.upstreams", "gateway.keys",
-	"gateway.prices"}
+var reread = []string{
+	"envoy.configs", "envoy.merge", "envoy.windows", "gateway.upstreams", "gateway.keys",
+	"gateway.prices",
+}
 
 // withFiles returns the settings with another one's files, which are read again at each reload.
 func (v *Envoy) withFiles(of *Envoy) Envoy {

@@ -30,8 +30,10 @@ gateway:
 	for want, environ := range map[string][]string{
 		path + ":8:7: gateway.keys[1]: the environment variable BOB is not set": {alice, "CAROL=0123456789abcdef-c"},
 		path + ":9:7: gateway.keys[2]: the secret in CAROL has":                 {alice, bob, "CAROL=short"},
-		path + ":9:7: gateway.keys[2]: keys \"bob\" and \"carol\" are the same": {alice, bob,
-			"CAROL=0123456789abcdef-b"},
+		path + ":9:7: gateway.keys[2]: keys \"bob\" and \"carol\" are the same": {
+			alice, bob,
+			"CAROL=0123456789abcdef-b",
+		},
 	} {
 		if _, err := config.Resolve(environ, config.Flags{Config: path}); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -23,8 +23,10 @@ func cautions(l *drawgate.Limit) (list []caution) {
 			l.Amount)...)
 	}
 	if most(l, 0) == 0 { // the lowest priority gets least
-		list = append(list, caution{key: "keep",
-			message: "nothing is left for takes of priority 0: they can never pass"})
+		list = append(list, caution{
+			key:     "keep",
+			message: "nothing is left for takes of priority 0: they can never pass",
+		})
 	}
 	return list
 }

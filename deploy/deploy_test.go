@@ -255,8 +255,10 @@ func TestStoreUnavailable(t *testing.T) {
 			if p.name == "envoy" {
 				return // what it is told is in docs/envoy.md
 			}
-			for _, h := range []string{"Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining",
-				"X-RateLimit-Reset"} {
+			for _, h := range []string{
+				"Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining",
+				"X-RateLimit-Reset",
+			} {
 				if refusal.Header.Get(h) == "" {
 					t.Errorf("%s has no %s: %v", refusal.Status, h, refusal.Header)
 				}

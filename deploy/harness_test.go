@@ -82,8 +82,10 @@ func newTestbed(t *testing.T, config string) *testbed {
 // newTestbedFor starts Drawgate with that configuration, for a site.
 func newTestbedFor(t *testing.T, config, site string) *testbed {
 	t.Helper()
-	s := &testbed{t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t),
-		rpc: redistest.FreeAddr(t)}
+	s := &testbed{
+		t: t, dir: t.TempDir(), proxy: redistest.FreeAddr(t), gate: redistest.FreeAddr(t),
+		rpc: redistest.FreeAddr(t),
+	}
 	s.swap = strings.NewReplacer(proxyAddr, s.proxy, siteAddr, site, gateAddr, s.gate, gateRPCAddr, s.rpc)
 	s.db = filepath.Join(fastDir(t), "drawgate.db")
 	s.write("drawgate.yaml", strings.Replace(config, "sqlite:drawgate.db", "sqlite://"+s.db, 1))
@@ -115,8 +117,10 @@ func (s *testbed) write(name, text string) {
 // ports separately.
 func (s *testbed) ports(text string) string {
 	text = s.swap.Replace(text)
-	for from, to := range map[string]string{proxyAddr: s.proxy, siteAddr: s.swap.Replace(siteAddr),
-		gateRPCAddr: s.rpc} {
+	for from, to := range map[string]string{
+		proxyAddr: s.proxy, siteAddr: s.swap.Replace(siteAddr),
+		gateRPCAddr: s.rpc,
+	} {
 		_, old, _ := net.SplitHostPort(from)
 		_, port, _ := net.SplitHostPort(to)
 		text = strings.ReplaceAll(text, "port_value: "+old, "port_value: "+port)

@@ -83,8 +83,10 @@ func newWatched(t *testing.T) *watched {
 	}
 	upstream := httptest.NewServer(provider)
 	t.Cleanup(upstream.Close)
-	s := &testbed{t: t, dir: t.TempDir(), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t),
-		swap: strings.NewReplacer()}
+	s := &testbed{
+		t: t, dir: t.TempDir(), gate: redistest.FreeAddr(t), rpc: redistest.FreeAddr(t),
+		swap: strings.NewReplacer(),
+	}
 	w := &watched{testbed: s, redis: redistest.Start(t), gateway: redistest.FreeAddr(t), admin: redistest.FreeAddr(t)}
 	w.line = redistest.NewProxy(t, w.redis.Addr)
 	w.config = fmt.Sprintf(observed, w.line.Addr, s.gate, w.admin, s.rpc, w.gateway, upstream.URL,
@@ -240,8 +242,10 @@ func (w *watched) somebodyWaits(p *promtest.Server) {
 	w.wg.Go(func() { w.take(slot) })
 	p.Eventually(`drawgate_queue_length > 0 and drawgate_queue_oldest_seconds > 0`)
 	p.Eventually(`drawgate_bucket_open_reservations{policy="slots"} > 0`)
-	w.post("http://"+w.gate+"/v1/settle", http.Header{}, api.SettleRequest{Reservation: first.Reservation,
-		Cancel: true}, nil)
+	w.post("http://"+w.gate+"/v1/settle", http.Header{}, api.SettleRequest{
+		Reservation: first.Reservation,
+		Cancel:      true,
+	}, nil)
 }
 
 // Prometheus scrapes a real server under load, while its callers use up limits, its upstreams fail

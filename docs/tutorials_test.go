@@ -150,8 +150,10 @@ func newReader(t *testing.T) *reader {
 		_, r.ports[port], _ = net.SplitHostPort(redistest.FreeAddr(t))
 	}
 	r.env = []string{
-		"PATH=" + strings.Join([]string{built, needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin"),
-			os.Getenv("PATH")}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir,
+		"PATH=" + strings.Join([]string{
+			built, needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin"),
+			os.Getenv("PATH"),
+		}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir,
 		"XDG_CONFIG_HOME=" + r.dir,
 		"DRAWGATE_LISTEN=127.0.0.1:" + r.ports["7878"], "DRAWGATE_ADMIN_LISTEN=127.0.0.1:" + r.ports["7879"],
 		"DRAWGATE_STORE_TIMEOUT=30s", // a busy machine may have a slow disk
@@ -169,8 +171,10 @@ func newReader(t *testing.T) *reader {
 // changed returns a page with free ports, folders of the test, and windows that do not end while a
 // busy machine runs it.
 func (r *reader) changed(page string) string {
-	list := []string{"rolling: 1m", "rolling: 1h", "up_to: 90s", "up_to: 90m", "per rolling 1m", "per rolling 1h",
-		"/usr/local/bin", built, "/home/me", r.dir}
+	list := []string{
+		"rolling: 1m", "rolling: 1h", "up_to: 90s", "up_to: 90m", "per rolling 1m", "per rolling 1h",
+		"/usr/local/bin", built, "/home/me", r.dir,
+	}
 	for from, to := range r.ports {
 		list = append(list, from, to)
 	}

@@ -10,7 +10,8 @@ import (
 // [drawgate.Ask.Adjust]. The Costs of a are ignored. The reason must be UTF-8 without control
 // characters.
 func (e *Engine) Adjust(ctx context.Context, a Ask, limit string, used int64, reason string) (drawgate.Adjusted,
-	error) {
+	error,
+) {
 	if err := checkReason(reason); err != nil {
 		return drawgate.Adjusted{}, err
 	}

@@ -14,8 +14,10 @@ func bench(t testing.TB) *engine.Engine {
 	fast := tokenBucket("fast", 1_000_000_000, 1_000_000)
 	return newEngine(t, engine.Config{
 		Policies: policies(fast, perDay("other", 1_000_000_000)),
-		Rules: []rules.Rule{{Name: "one", Match: rules.Match{Path: "/"},
-			Apply: []rules.Apply{{Policy: "fast", Key: "user"}}}},
+		Rules: []rules.Rule{{
+			Name: "one", Match: rules.Match{Path: "/"},
+			Apply: []rules.Apply{{Policy: "fast", Key: "user"}},
+		}},
 	}, nil)
 }
 

@@ -15,12 +15,12 @@ type What string
 // The changes.
 const (
 	PolicyAdded What = "policy_added"
-	// its buckets are ignored; a policy of this name that comes back in time finds them again
+	// its buckets are ignored; a policy of this name that comes back in time finds them again.
 	PolicyRemoved What = "policy_removed"
 	PolicyChanged What = "policy_changed"
 	LimitAdded    What = "limit_added"
 	LimitRemoved  What = "limit_removed"
-	// another unit, kind, window, zone or anchor makes it another limit, which starts unused
+	// another unit, kind, window, zone or anchor makes it another limit, which starts unused.
 	LimitRestarts   What = "limit_restarts"
 	LimitChanged    What = "limit_changed" // what is used stays used
 	OverrideAdded   What = "override_added"
@@ -147,8 +147,10 @@ func comparePolicies(p, q *Policy) (list []Change) {
 func compareLimits(policy string, l, k *drawgate.Limit) (list []Change) {
 	differ := func(what What, field string, a, b any) {
 		if a, b := text(a), text(b); a != b {
-			list = append(list, Change{What: what, Policy: policy, Limit: l.Name, Field: field, Before: a, After: b,
-				Unused: what == LimitRestarts})
+			list = append(list, Change{
+				What: what, Policy: policy, Limit: l.Name, Field: field, Before: a, After: b,
+				Unused: what == LimitRestarts,
+			})
 		}
 	}
 	if identity(l) != identity(k) {
@@ -220,8 +222,10 @@ func compareOverrides(p, q *Policy) (list []Change) {
 	}
 	for i := range p.Overrides {
 		if o := old[keyOf{p.Overrides[i].Tenant, p.Overrides[i].Key}]; o != nil {
-			list = append(list, Change{What: OverrideRemoved, Policy: p.Name, Tenant: o.Tenant, Key: o.Key,
-				Before: text(o.Amounts)})
+			list = append(list, Change{
+				What: OverrideRemoved, Policy: p.Name, Tenant: o.Tenant, Key: o.Key,
+				Before: text(o.Amounts),
+			})
 		}
 	}
 	return list

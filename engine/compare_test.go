@@ -33,8 +33,10 @@ func TestComparePolicies(t *testing.T) {
 	a := engine.Config{Policies: policies(perDay("p", 2), tokenBucket("b", 10, 5), perDay("gone", 1))}
 	b := engine.Config{Policies: policies(perDay("new", 1), tokenBucket("b", 20, 5), perDay("p", 2))}
 	b.Policies[2].Limits[0].Window = time.Hour
-	b.Policies[2].Limits = append(b.Policies[2].Limits, drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling,
-		Window: time.Minute, Amount: 3})
+	b.Policies[2].Limits = append(b.Policies[2].Limits, drawgate.Limit{
+		Name: "rpm", Kind: drawgate.Rolling,
+		Window: time.Minute, Amount: 3,
+	})
 	b.Policies[2].Shadow, b.Policies[2].Wait.MaxWait = true, time.Minute
 	b.Policies[1].Limits[0].Headroom, b.Policies[1].Limits[0].ReservedByPriority = drawgate.Share{Percent: 10},
 		map[int]drawgate.Share{7: {Units: 2}}
@@ -58,11 +60,13 @@ func TestCompareOverrides(t *testing.T) {
 	t.Parallel()
 	a, b := engine.Config{Policies: policies(perDay("p", 2))}, engine.Config{Policies: policies(perDay("p", 2))}
 	a.Policies[0].Overrides = []engine.Override{
-		{Key: "same", Amounts: map[string]int64{"day": 1}}, {Key: "x", Amounts: map[string]int64{"day": 3}},
+		{Key: "same", Amounts: map[string]int64{"day": 1}},
+		{Key: "x", Amounts: map[string]int64{"day": 3}},
 		{Key: "gone*", Tenant: "t", Amounts: map[string]int64{"day": 3}},
 	}
 	b.Policies[0].Overrides = []engine.Override{
-		{Key: "x", Amounts: map[string]int64{"day": 4}}, {Key: "same", Amounts: map[string]int64{"day": 1}},
+		{Key: "x", Amounts: map[string]int64{"day": 4}},
+		{Key: "same", Amounts: map[string]int64{"day": 1}},
 		{Key: "x", Tenant: "t", Amounts: map[string]int64{"day": 5}},
 	}
 	expect(t, a, b,
@@ -75,12 +79,16 @@ func TestCompareOverrides(t *testing.T) {
 func TestCompareRules(t *testing.T) {
 	t.Parallel()
 	unnamed := by("", "p", "ip")
-	a := engine.Config{Rules: []rules.Rule{by("first", "p", "ip"), by("second", "p", "user"), by("third", "q", "user"),
-		unnamed, by("gone", "p", "path")}}
+	a := engine.Config{Rules: []rules.Rule{
+		by("first", "p", "ip"), by("second", "p", "user"), by("third", "q", "user"),
+		unnamed, by("gone", "p", "path"),
+	}}
 	second := by("second", "p", "path")
 	second.Match = rules.Match{Path: "/v1/*", Methods: []string{"GET"}, Headers: map[string]string{"X-A": "b"}}
-	second.Schedule = &rules.Schedule{Days: []time.Weekday{time.Monday}, From: 9 * time.Hour, To: 17 * time.Hour,
-		Zone: "Europe/Berlin"}
+	second.Schedule = &rules.Schedule{
+		Days: []time.Weekday{time.Monday}, From: 9 * time.Hour, To: 17 * time.Hour,
+		Zone: "Europe/Berlin",
+	}
 	third := by("third", "q", "user")
 	third.When, third.Shadow, third.Apply[0].Amounts = "hour > 3", true, map[string]int64{"day": 5}
 	exempt := rules.Rule{Match: rules.Match{User: "root"}, Exempt: true}
@@ -108,8 +116,10 @@ func TestCompareRules(t *testing.T) {
 // name is told by its place.
 func TestCompareNamesRulesAsTheyAre(t *testing.T) {
 	t.Parallel()
-	list := engine.Compare(engine.Config{}, engine.Config{Rules: []rules.Rule{by("all", "p", "ip"),
-		by("", "p", "user")}})
+	list := engine.Compare(engine.Config{}, engine.Config{Rules: []rules.Rule{
+		by("all", "p", "ip"),
+		by("", "p", "user"),
+	}})
 	if len(list) != 2 || list[0].Rule != "all" || list[1].Rule != "#2" {
 		t.Errorf("%+v", list)
 	}

@@ -28,11 +28,15 @@ func compareRules(before, after []rules.Rule) (list []Change) {
 	for k, i := range from {
 		switch {
 		case i < 0:
-			list = append(list, Change{What: RuleAdded, Rule: nameOrPlace(after, k), After: says(&after[k]),
-				Unused: len(after[k].Apply) > 0})
+			list = append(list, Change{
+				What: RuleAdded, Rule: nameOrPlace(after, k), After: says(&after[k]),
+				Unused: len(after[k].Apply) > 0,
+			})
 		case !stay[k]:
-			list = append(list, Change{What: RuleMoved, Rule: nameOrPlace(after, k), Field: "position",
-				Before: fmt.Sprint(i + 1), After: fmt.Sprint(k + 1)})
+			list = append(list, Change{
+				What: RuleMoved, Rule: nameOrPlace(after, k), Field: "position",
+				Before: fmt.Sprint(i + 1), After: fmt.Sprint(k + 1),
+			})
 		}
 	}
 	return list
@@ -101,8 +105,10 @@ func inOrder(from []int) []bool {
 func compareRule(name string, r, q *rules.Rule) (list []Change) {
 	differ := func(field string, a, b any, unused bool) {
 		if a, b := written(a), written(b); a != b {
-			list = append(list, Change{What: RuleChanged, Rule: name, Field: field, Before: a, After: b,
-				Unused: unused})
+			list = append(list, Change{
+				What: RuleChanged, Rule: name, Field: field, Before: a, After: b,
+				Unused: unused,
+			})
 		}
 	}
 	differ("match", r.Match, q.Match, false)

@@ -33,8 +33,10 @@ func TestMistakesAreReported(t *testing.T) {
 		{Policy: "slow", Key: "ip", Costs: map[string]int64{"tokens": 3}},
 		{Policy: "slow", Key: "ip", Costs: map[string]int64{"requests": 6}},
 	}}
-	c := engine.Config{Policies: []engine.Policy{p, bad, perDay("slow", 5), perDay("slow", 5), perDay("x~shadow", 1),
-		perDay("drawgate:instances", 1)}, Rules: []rules.Rule{r}}
+	c := engine.Config{Policies: []engine.Policy{
+		p, bad, perDay("slow", 5), perDay("slow", 5), perDay("x~shadow", 1),
+		perDay("drawgate:instances", 1),
+	}, Rules: []rules.Rule{r}}
 	_, err := engine.New(memstore.New(nil), c, nil)
 	if err == nil {
 		t.Fatal("no error")
@@ -67,8 +69,10 @@ func TestMistakesAreReported(t *testing.T) {
 func TestSuggestions(t *testing.T) {
 	t.Parallel()
 	names := []string{"per-user", "per-ip", "api"}
-	for name, want := range map[string]string{"per-usr": `mean "per-user"?`, "Per-IP": `mean "per-ip"?`,
-		"zzzzzz": "have: api, per-ip, per-user"} {
+	for name, want := range map[string]string{
+		"per-usr": `mean "per-user"?`, "Per-IP": `mean "per-ip"?`,
+		"zzzzzz": "have: api, per-ip, per-user",
+	} {
 		c := engine.Config{Rules: []rules.Rule{by("r", name, "ip")}}
 		for _, n := range names {
 			c.Policies = append(c.Policies, perDay(n, 1))

@@ -167,8 +167,10 @@ func (e *Engine) Policy(name string) (Info, bool) {
 }
 
 func (p *policy) info() Info {
-	return Info{Name: p.said.Name, Policy: p.said.Policy, Plan: p.plain.own.Plan(), Shadow: p.said.Shadow,
-		Overrides: p.said.Overrides, DisabledUntil: p.disabled.until()}
+	return Info{
+		Name: p.said.Name, Policy: p.said.Policy, Plan: p.plain.own.Plan(), Shadow: p.said.Shadow,
+		Overrides: p.said.Overrides, DisabledUntil: p.disabled.until(),
+	}
 }
 
 // Config returns the configuration in force, without policies that are a [Policy.Base]. It must not

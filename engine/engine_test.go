@@ -31,8 +31,10 @@ func TestFourTiersAreOneTake(t *testing.T) {
 				"user")},
 		}, nil)
 		request := func(path, ip, user string) *engine.Request {
-			return &engine.Request{Attributes: &rules.Attributes{Path: path, IP: netip.MustParseAddr(ip), User: user,
-				Extra: map[string]string{"task": "mail"}}}
+			return &engine.Request{Attributes: &rules.Attributes{
+				Path: path, IP: netip.MustParseAddr(ip), User: user,
+				Extra: map[string]string{"task": "mail"},
+			}}
 		}
 		if got := admitted(t, e, request("/x", "192.0.2.1", "a"), 9); got != 5 {
 			t.Errorf("one address has %d at once, want its burst of 5", got)
@@ -66,8 +68,10 @@ func TestFourTiersAreOneTake(t *testing.T) {
 func TestThreeOutcomes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, engine.Config{Policies: policies(tokenBucket("p", 60, 1)),
-			Rules: []rules.Rule{by("r", "p", "user")}}, nil)
+		e := newEngine(t, engine.Config{
+			Policies: policies(tokenBucket("p", 60, 1)),
+			Rules:    []rules.Rule{by("r", "p", "user")},
+		}, nil)
 		if !take(t, e, from("a")).Decision.Allowed {
 			t.Error("the first is refused")
 		}
@@ -189,8 +193,10 @@ func TestOverridesOfKeys(t *testing.T) {
 
 func TestAsksByName(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 2), perDay("q", 9)),
-		Rules: []rules.Rule{by("r", "p", "user", "q", "user")}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(perDay("p", 2), perDay("q", 9)),
+		Rules:    []rules.Rule{by("r", "p", "user", "q", "user")},
+	}, nil)
 	r := from("a")
 	r.Asks = []engine.Ask{{Policy: "p", Key: "a", Costs: []drawgate.Cost{{N: 2}}}}
 	res := take(t, e, r)
@@ -204,8 +210,10 @@ func TestAsksByName(t *testing.T) {
 	if !errors.Is(err, engine.ErrUnknownPolicy) || !strings.Contains(err.Error(), `did you mean "p"?`) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "a"},
-		{Policy: "p", Key: "a"}}}); !errors.Is(err, drawgate.ErrInvalid) {
+	if _, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{
+		{Policy: "p", Key: "a"},
+		{Policy: "p", Key: "a"},
+	}}); !errors.Is(err, drawgate.ErrInvalid) {
 		t.Errorf("the same bucket twice: %v", err)
 	}
 }
@@ -250,8 +258,10 @@ func TestTooManyPoliciesAreNamed(t *testing.T) {
 	if !errors.Is(err, engine.ErrTooMany) || res.Decision.Allowed {
 		t.Fatalf("error %v", err)
 	}
-	for _, want := range []string{"more than 64: ", `policy "p01" (rule 1 "first")`, `policy "p09" (rule 2)`,
-		"and more"} {
+	for _, want := range []string{
+		"more than 64: ", `policy "p01" (rule 1 "first")`, `policy "p09" (rule 2)`,
+		"and more",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in %v", want, err)
 		}
@@ -302,8 +312,10 @@ func TestCostsOfARequest(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t, engine.Config{Policies: policies(slots("s", 2), perDay("p", 9)),
-		Rules: []rules.Rule{by("r", "s", "user", "p", "user")}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(slots("s", 2), perDay("p", 9)),
+		Rules:    []rules.Rule{by("r", "s", "user", "p", "user")},
+	}, nil)
 	if _, err := e.Take(t.Context(), from("u")); !errors.Is(err, drawgate.ErrNeedsReserve) {
 		t.Errorf("slots without a hold: %v", err)
 	}
@@ -340,8 +352,10 @@ func TestIDsReplay(t *testing.T) {
 	t.Parallel()
 	try := perDay("try", 3)
 	try.Shadow = true
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), try),
-		Rules: []rules.Rule{by("r", "p", "user", "try", "user")}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(perDay("p", 3), try),
+		Rules:    []rules.Rule{by("r", "p", "user", "try", "user")},
+	}, nil)
 	r := from("u")
 	r.Hold, r.ID, r.Grant = time.Minute, "once", 7
 	for i := range 5 {
@@ -359,8 +373,10 @@ func TestIDsReplay(t *testing.T) {
 func TestSwitchedOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := engine.Config{Policies: policies(perDay("p", 1), perDay("q", 100)),
-			Rules: []rules.Rule{by("r", "p", "user", "q", "user")}}
+		c := engine.Config{
+			Policies: policies(perDay("p", 1), perDay("q", 100)),
+			Rules:    []rules.Rule{by("r", "p", "user", "q", "user")},
+		}
 		e := newEngine(t, c, nil)
 		take(t, e, from("u"))
 		if err := e.Disable("p", time.Now().Add(time.Hour)); err != nil {
@@ -406,8 +422,10 @@ func TestMatchTakesNothing(t *testing.T) {
 	t.Parallel()
 	try := perDay("try", 1)
 	try.Shadow = true
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1), try),
-		Rules: []rules.Rule{by("r", "p", "user", "try", "ip")}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(perDay("p", 1), try),
+		Rules:    []rules.Rule{by("r", "p", "user", "try", "ip")},
+	}, nil)
 	for range 3 {
 		res, err := e.Match(from("u").Attributes)
 		if err != nil || len(res.Applied) != 2 || res.Applied[0].Key != "u" || !res.Applied[1].Shadow ||
@@ -535,8 +553,10 @@ func TestAmountsOfZero(t *testing.T) {
 	p := perDay("day", 5)
 	p.Overrides = []engine.Override{{Key: "blocked", Amounts: map[string]int64{"day": 0}}}
 	e, err := engine.New(memstore.New(nil), engine.Config{Policies: []engine.Policy{p}, Rules: []rules.Rule{
-		{Name: "shut", Match: rules.Match{Path: "/shut"}, Apply: []rules.Apply{{Policy: "day", Key: "user",
-			Amounts: map[string]int64{"day": 0}}}},
+		{Name: "shut", Match: rules.Match{Path: "/shut"}, Apply: []rules.Apply{{
+			Policy: "day", Key: "user",
+			Amounts: map[string]int64{"day": 0},
+		}}},
 		{Name: "all", Apply: []rules.Apply{{Policy: "day", Key: "user"}}},
 	}}, nil)
 	if err != nil {

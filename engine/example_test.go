@@ -19,8 +19,10 @@ func Example() {
 	}
 	config := engine.Config{
 		Policies: []engine.Policy{{Policy: hourly("api", 2)}, {Policy: hourly("strict", 1), Shadow: true}},
-		Rules: []rules.Rule{{Name: "all", Apply: []rules.Apply{{Policy: "api", Key: "user"},
-			{Policy: "strict", Key: "user"}}}},
+		Rules: []rules.Rule{{Name: "all", Apply: []rules.Apply{
+			{Policy: "api", Key: "user"},
+			{Policy: "strict", Key: "user"},
+		}}},
 	}
 	e, err := engine.New(memstore.New(nil), config, nil)
 	if err != nil {

@@ -42,8 +42,10 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 		a := &r.Asks[i]
 		p, err := s.find(a.Policy)
 		if err != nil && s.config.Off {
-			res.Applied = append(res.Applied, Applied{Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key,
-				Bucket: -1, Disabled: true})
+			res.Applied = append(res.Applied, Applied{
+				Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key,
+				Bucket: -1, Disabled: true,
+			})
 			sc.asked = append(sc.asked, drawgate.Ask{})
 			continue
 		}
@@ -55,8 +57,10 @@ func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 			has(p.plain, drawgate.UnitRequests) {
 			u.costs = nil // the rule's own costs need no merging
 		}
-		if err := e.add(r, &u, Applied{Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key),
-			Shadow: p.shadow}, sc, res); err != nil {
+		if err := e.add(r, &u, Applied{
+			Rule: -1, Policy: p.name, Tenant: a.Tenant, Key: drawgate.BoundedKey(a.Key),
+			Shadow: p.shadow,
+		}, sc, res); err != nil {
 			return err
 		}
 	}
@@ -207,8 +211,10 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 	if !a.Disabled {
 		switch {
 		case a.Shadow && r.Hold == 0 && ask.Limiter.Plan().NeedsHold():
-			res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName,
-				Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve})
+			res.Shadow = append(res.Shadow, Shadow{
+				Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName,
+				Tenant: a.Tenant, Bucket: -1, Err: drawgate.ErrNeedsReserve,
+			})
 		case a.Shadow:
 			e.addShadow(r, &a, &ask, sc, res)
 		default:
@@ -229,8 +235,10 @@ func (e *Engine) add(r *Request, u *use, a Applied, sc *scratch, res *Result) (e
 func (e *Engine) addShadow(r *Request, a *Applied, ask *drawgate.Ask, sc *scratch, res *Result) {
 	list, n, err := e.together(r, sc, sc.shadow, a.Set, ask)
 	if len(list) > len(sc.shadow) {
-		res.Shadow = append(res.Shadow, Shadow{Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant,
-			Bucket: n})
+		res.Shadow = append(res.Shadow, Shadow{
+			Policy: a.Policy, Rule: a.Rule, RuleName: a.RuleName, Tenant: a.Tenant,
+			Bucket: n,
+		})
 	}
 	if sc.shadow = list; sc.failed == nil {
 		sc.failed = err

@@ -20,8 +20,10 @@ func perDay(name string, n int64) engine.Policy {
 
 // slots is a policy of n slots.
 func slots(name string, n int64) engine.Policy {
-	return engine.Policy{Policy: drawgate.Policy{Name: name,
-		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: n}}}}
+	return engine.Policy{Policy: drawgate.Policy{
+		Name:   name,
+		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: n}},
+	}}
 }
 
 // tokenBucket is a policy of n a minute.
@@ -67,8 +69,10 @@ func take(t testing.TB, e *engine.Engine, r *engine.Request) engine.Result {
 
 // from is a request of a user.
 func from(user string) *engine.Request {
-	return &engine.Request{Attributes: &rules.Attributes{Method: "GET", Path: "/", User: user,
-		IP: netip.MustParseAddr("192.0.2.1")}}
+	return &engine.Request{Attributes: &rules.Attributes{
+		Method: "GET", Path: "/", User: user,
+		IP: netip.MustParseAddr("192.0.2.1"),
+	}}
 }
 
 // ask is a request that names a policy.

@@ -55,8 +55,10 @@ func TestWaitersKeepTheAmountsOfTheirKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := engine.Config{Policies: policies(perDay("p", 60), perDay("q", 60)),
-					Rules: []rules.Rule{perKey("r")}}
+				c := engine.Config{
+					Policies: policies(perDay("p", 60), perDay("q", 60)),
+					Rules:    []rules.Rule{perKey("r")},
+				}
 				e := newEngine(t, c, nil)
 				if got := admitted(t, e, from("u"), 5); got != 3 {
 					t.Fatalf("%d admitted, want 3", got)
@@ -145,8 +147,10 @@ func TestAskAppliedHasTheAmountsOfItsKey(t *testing.T) {
 		}
 	}
 	check()
-	if err := e.Replace(engine.Config{Policies: policies(perDay("p", 5)),
-		Rules: []rules.Rule{by("r", "p", "user")}}); err != nil {
+	if err := e.Replace(engine.Config{
+		Policies: policies(perDay("p", 5)),
+		Rules:    []rules.Rule{by("r", "p", "user")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	check()

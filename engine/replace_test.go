@@ -68,8 +68,10 @@ func TestBurstsAdapt(t *testing.T) {
 		night := by("night", "p", "user")
 		night.Schedule = &rules.Schedule{From: 22 * time.Hour, To: 6 * time.Hour}
 		night.Apply[0].Amounts = map[string]int64{"minute.burst": 8}
-		c := engine.Config{Policies: policies(tokenBucket("p", 1, 4)),
-			Rules: []rules.Rule{night, by("day", "p", "user")}}
+		c := engine.Config{
+			Policies: policies(tokenBucket("p", 1, 4)),
+			Rules:    []rules.Rule{night, by("day", "p", "user")},
+		}
 		e := newEngine(t, c, nil)
 		if got := admitted(t, e, from("u"), 20); got != 8 {
 			t.Errorf("at night %d at once, want 8", got)
@@ -98,8 +100,10 @@ func TestBrokenConfigurationsChangeNothing(t *testing.T) {
 	c := engine.Config{Policies: policies(perDay("p", 2)), Rules: []rules.Rule{by("r", "p", "user")}}
 	e := newEngine(t, c, nil)
 	take(t, e, from("u"))
-	broken := engine.Config{Policies: policies(perDay("p", 9), perDay("q", 9)),
-		Rules: []rules.Rule{by("r", "q", "user", "nope", "user")}}
+	broken := engine.Config{
+		Policies: policies(perDay("p", 9), perDay("q", 9)),
+		Rules:    []rules.Rule{by("r", "q", "user", "nope", "user")},
+	}
 	if err := e.Replace(broken); err == nil {
 		t.Fatal("no error")
 	}
@@ -153,8 +157,10 @@ func TestWaitersKeepTheirPlace(t *testing.T) {
 func TestReplacingUnderLoadLosesNoCount(t *testing.T) {
 	t.Parallel()
 	const amount = 500
-	calendar := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "month", Kind: drawgate.Rolling,
-		Window: 30 * 24 * time.Hour, Amount: amount, Precision: drawgate.Exact}}}
+	calendar := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "month", Kind: drawgate.Rolling,
+		Window: 30 * 24 * time.Hour, Amount: amount, Precision: drawgate.Exact,
+	}}}
 	config := func(i int) engine.Config {
 		p := engine.Policy{Policy: calendar}
 		p.Limits = append([]drawgate.Limit(nil), p.Limits...)

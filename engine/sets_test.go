@@ -84,8 +84,10 @@ func TestSetsAreOneTake(t *testing.T) {
 		t.Errorf("%d more of 1 passed, %d left for all, want 8: refusals are free", got, left(t, e, "all", "x"))
 	}
 	store.failAt = store.takes.Load() + 1
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("all=x"),
-		set("user=bob")}}); !errors.Is(err, drawgate.ErrStoreUnavailable) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{
+		set("all=x"),
+		set("user=bob"),
+	}}); !errors.Is(err, drawgate.ErrStoreUnavailable) {
 		t.Errorf("the store is unavailable: %v", err)
 	}
 	if all, bob := left(t, e, "all", "x"), left(t, e, "user", "bob"); all != 8 || bob != 2 ||
@@ -114,8 +116,10 @@ func TestSetsOfOneBucketAddUp(t *testing.T) {
 	e, store := over(t, engine.Config{Policies: policies(p), Rules: []rules.Rule{twice}})
 	long := strings.Repeat("x", 70_000)
 	for i, text := range []string{"user=ann,other=ann", "user=" + long + ",other=" + long} {
-		r := &engine.Request{Sets: []engine.Set{set(text), set(text, drawgate.Cost{N: 3}),
-			set(text, drawgate.Cost{Unit: "tokens", N: 7})}}
+		r := &engine.Request{Sets: []engine.Set{
+			set(text), set(text, drawgate.Cost{N: 3}),
+			set(text, drawgate.Cost{Unit: "tokens", N: 7}),
+		}}
 		res := take(t, e, r)
 		if !res.Decision.Allowed || res.Decision.Buckets() != 1 || len(res.Applied) != 3 ||
 			store.takes.Load() != int64(i+1) {
@@ -134,23 +138,31 @@ func TestSetsOfOneBucketAddUp(t *testing.T) {
 			want = want[1:]
 		}
 	}
-	both := &engine.Request{Sets: []engine.Set{set("user=bob,other=x", drawgate.Cost{N: 6}),
-		set("user=bob,other=y", drawgate.Cost{N: 6})}}
+	both := &engine.Request{Sets: []engine.Set{
+		set("user=bob,other=x", drawgate.Cost{N: 6}),
+		set("user=bob,other=y", drawgate.Cost{N: 6}),
+	}}
 	res, err := e.Take(t.Context(), both)
 	if !errors.Is(err, drawgate.ErrNeverFits) || len(res.Applied) != 4 || !res.Applied[0].NeverFits ||
 		res.Applied[1].NeverFits || !res.Applied[2].NeverFits {
 		t.Errorf("6 and 6 of 10: %v, %+v", err, res.Applied)
 	}
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("user=bob", drawgate.Cost{N: 6}),
-		set("user=bob", drawgate.Cost{N: -5})}}); !errors.Is(err, drawgate.ErrInvalid) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{
+		set("user=bob", drawgate.Cost{N: 6}),
+		set("user=bob", drawgate.Cost{N: -5}),
+	}}); !errors.Is(err, drawgate.ErrInvalid) {
 		t.Errorf("6 and -5: %v", err)
 	}
-	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{set("user=bob"),
-		set("user=bob", drawgate.Cost{Unit: "tokenz", N: 1})}}); !errors.Is(err, drawgate.ErrUnknownUnit) {
+	if _, err := e.Take(t.Context(), &engine.Request{Sets: []engine.Set{
+		set("user=bob"),
+		set("user=bob", drawgate.Cost{Unit: "tokenz", N: 1}),
+	}}); !errors.Is(err, drawgate.ErrUnknownUnit) {
 		t.Errorf("a unit that nobody counts: %v", err)
 	}
-	named := &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "bob"}},
-		Sets: []engine.Set{set("user=bob,other=cid"), set("user=bob,other=cid")}}
+	named := &engine.Request{
+		Asks: []engine.Ask{{Policy: "p", Key: "bob"}},
+		Sets: []engine.Set{set("user=bob,other=cid"), set("user=bob,other=cid")},
+	}
 	if res := take(t, e, named); len(res.Applied) != 3 || left(t, e, "p", "bob") != 9 || left(t, e, "p", "cid") != 8 {
 		t.Errorf("a bucket that is named is not asked for by rules: %+v", res.Applied)
 	}
@@ -175,8 +187,10 @@ func TestSetsPassTheLowerAmounts(t *testing.T) {
 		{set("user=dan,a=1"), set("user=dan,c=1")},
 		{set("user=eve,b=1"), set("user=eve,a=1"), set("user=eve,c=1")},
 	} {
-		e := newEngine(t, engine.Config{Policies: policies(p),
-			Rules: []rules.Rule{with("a", 8, 40), with("b", 90, 12), with("c", 5, 6)}}, nil)
+		e := newEngine(t, engine.Config{
+			Policies: policies(p),
+			Rules:    []rules.Rule{with("a", 8, 40), with("b", 90, 12), with("c", 5, 6)},
+		}, nil)
 		want := map[string]int{"ann": 4, "bob": 4, "cid": 2, "dan": 2, "eve": 1}[sets[0].Attributes.Extra["user"]]
 		if got := admitted(t, e, &engine.Request{Sets: sets}, 9); got != want {
 			t.Errorf("%v: %d passed, want %d", sets[0].Attributes.Extra, got, want)
@@ -228,10 +242,12 @@ func TestSetsInShadow(t *testing.T) {
 	try := where("user", "p")
 	try.Name, try.Shadow = "try", true
 	divergences := 0
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 3), perDay("q", 9), slots("s", 1)),
+	e := newEngine(t, engine.Config{
+		Policies: policies(perDay("p", 3), perDay("q", 9), slots("s", 1)),
 		Rules: []rules.Rule{
 			try, where("all", "q"), {Name: "slots", Shadow: true, Apply: []rules.Apply{{Policy: "s", Key: `"global"`}}},
-		}}, &engine.Options{Diverged: func(d *engine.Divergence) { divergences++ }})
+		},
+	}, &engine.Options{Diverged: func(d *engine.Divergence) { divergences++ }})
 	r := &engine.Request{Sets: []engine.Set{set("user=ann"), set("user=ann"), set("all=x,user=bob")}}
 	for i := range 2 {
 		res := take(t, e, r)
@@ -278,8 +294,10 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	t.Parallel()
 	all := func(name string) engine.Policy {
 		return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{
-			{Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour,
-				Amount: drawgate.MaxAmount},
+			{
+				Name: "tokens", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour,
+				Amount: drawgate.MaxAmount,
+			},
 		}}}
 	}
 	try, key := where("user", "try"), where("key", "p")
@@ -288,8 +306,10 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 	try.Apply[0].Costs, key.Apply[0].Costs = map[string]int64{"tokens": 0}, map[string]int64{"tokens": 0}
 	shadowed := all("beside")
 	shadowed.Shadow = true
-	e, store := over(t, engine.Config{Policies: policies(all("p"), all("try"), shadowed, perDay("q", 5)),
-		Rules: []rules.Rule{key, try, where("all", "q")}})
+	e, store := over(t, engine.Config{
+		Policies: policies(all("p"), all("try"), shadowed, perDay("q", 5)),
+		Rules:    []rules.Rule{key, try, where("all", "q")},
+	})
 	c := drawgate.Cost{Unit: "tokens", N: drawgate.MaxAmount}
 	r := &engine.Request{Sets: []engine.Set{set("all=x"), set("key=a", c), set("key=a", c), set("key=a", c)}}
 	res, err := e.Take(t.Context(), r)
@@ -321,8 +341,10 @@ func TestSetsThatAskTooMuchTogether(t *testing.T) {
 			t.Errorf("in shadow, with %+v: %+v", wrong, res)
 		}
 	}
-	named = &engine.Request{Asks: []engine.Ask{{Policy: "q", Key: "x"},
-		{Policy: "beside", Key: "a", Costs: []drawgate.Cost{c, c}}}}
+	named = &engine.Request{Asks: []engine.Ask{
+		{Policy: "q", Key: "x"},
+		{Policy: "beside", Key: "a", Costs: []drawgate.Cost{c, c}},
+	}}
 	if res := take(t, e, named); !res.Decision.Allowed || len(res.Shadow) != 1 ||
 		!errors.Is(res.Shadow[0].Err, drawgate.ErrInvalid) {
 		t.Errorf("in shadow, by name: %+v", res)
@@ -338,8 +360,10 @@ func TestManySetsAreNotGathered(t *testing.T) {
 	t.Parallel()
 	try := where("try", "p")
 	try.Shadow = true
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 30_000)),
-		Rules: []rules.Rule{where("user", "p"), try}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(perDay("p", 30_000)),
+		Rules:    []rules.Rule{where("user", "p"), try},
+	}, nil)
 	for _, attr := range []string{"user", "try"} {
 		r := &engine.Request{}
 		for i := range 20_000 {
@@ -363,8 +387,10 @@ func TestWithinOneTenant(t *testing.T) {
 	own, other := where("own", "p"), where("other", "p")
 	other.Tenant = `"other"`
 	e, store := over(t, engine.Config{
-		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "p",
-			Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9}}}}},
+		Policies: []engine.Policy{{Policy: drawgate.Policy{
+			Name:   "p",
+			Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9}},
+		}}},
 		Rules: []rules.Rule{own, other},
 	})
 	ask := func(tenant string) []engine.Ask { return []engine.Ask{{Policy: "p", Tenant: tenant, Key: "k"}} }

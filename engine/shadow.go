@@ -55,7 +55,8 @@ func (a *Attempts) End(res *Result, err error) {
 // beginShadows begins to evaluate the shadows of a take. It returns the func that compares them
 // with the enforced take; nil if there is none, or if it is left to the Attempts of the request.
 func (e *Engine) beginShadows(ctx context.Context, r *Request, sc *scratch,
-	res *Result) (compare func(*Result, error)) {
+	res *Result,
+) (compare func(*Result, error)) {
 	a := r.Attempts
 	if (a == nil || !a.begun) && len(sc.shadow) > 0 {
 		compare = e.evaluate(ctx, r, sc)

@@ -53,15 +53,22 @@ func TestShadowsAreReportedBothWays(t *testing.T) {
 	var c counter
 	strict := perDay("strict", 2)
 	strict.Shadow = true
-	config := engine.Config{Policies: policies(perDay("real", 4), strict),
-		Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
+	config := engine.Config{
+		Policies: policies(perDay("real", 4), strict),
+		Rules:    []rules.Rule{by("both", "real", "user", "strict", "user")},
+	}
 	e := newEngine(t, config, &engine.Options{Diverged: c.diverged})
 	for i, want := range []struct {
 		allowed bool
 		shadow  bool
 		way     string
-	}{{true, true, ""}, {true, true, ""}, {true, false, engine.WouldRefuse}, {true, false, engine.WouldRefuse},
-		{false, false, ""}} {
+	}{
+		{true, true, ""},
+		{true, true, ""},
+		{true, false, engine.WouldRefuse},
+		{true, false, engine.WouldRefuse},
+		{false, false, ""},
+	} {
 		res := take(t, e, from("u"))
 		s := res.Shadow[0]
 		if res.Decision.Allowed != want.allowed || res.Decision.Buckets() != 1 || s.Allowed != want.shadow ||
@@ -228,8 +235,10 @@ func TestShadowsOfHolds(t *testing.T) {
 	tokens := engine.Policy{Shadow: true, Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{
 		{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100},
 	}}}
-	e := newEngine(t, engine.Config{Policies: policies(perDay("p", 100), s, tokens),
-		Rules: []rules.Rule{by("r", "p", "user", "slots", "user", "tokens", "user")}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(perDay("p", 100), s, tokens),
+		Rules:    []rules.Rule{by("r", "p", "user", "slots", "user", "tokens", "user")},
+	}, nil)
 	r := from("u")
 	r.Hold, r.Costs = time.Minute, []drawgate.Cost{{Unit: "tokens", N: 60}}
 	a := take(t, e, r)
@@ -289,8 +298,10 @@ func overIO(t *testing.T, f *faulty, c engine.Config, opts *engine.Options) *eng
 func shadowed() engine.Config {
 	try := perDay("shadow", 1)
 	try.Shadow = true
-	return engine.Config{Policies: policies(perDay("p", 2), try),
-		Rules: []rules.Rule{by("r", "p", "user", "shadow", "user")}}
+	return engine.Config{
+		Policies: policies(perDay("p", 2), try),
+		Rules:    []rules.Rule{by("r", "p", "user", "shadow", "user")},
+	}
 }
 
 // TestShadowsOverIO are asked beside what is enforced.
@@ -388,8 +399,10 @@ func TestLateShadows(t *testing.T) {
 	shadow.Shadow = true
 	store := memstore.New(nil)
 	defer store.Close()
-	c := engine.Config{Policies: policies(perDay("real", 1e9), shadow),
-		Rules: []rules.Rule{by("both", "real", "user", "strict", "user")}}
+	c := engine.Config{
+		Policies: policies(perDay("real", 1e9), shadow),
+		Rules:    []rules.Rule{by("both", "real", "user", "strict", "user")},
+	}
 	e, err := engine.New(&strict{store, t}, c, nil)
 	if err != nil {
 		t.Fatal(err)

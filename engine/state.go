@@ -117,8 +117,10 @@ func (e *Engine) compile(c Config, old *state) (*state, error) {
 	for i := range c.Policies {
 		p, mistakes := e.policy(i, &c.Policies[i], shadowed[c.Policies[i].Name])
 		if s.policies[p.name] != nil {
-			mistakes = append(mistakes, &Error{Policy: p.name, Index: i, Field: "name",
-				Err: errors.New("another policy has the same name")})
+			mistakes = append(mistakes, &Error{
+				Policy: p.name, Index: i, Field: "name",
+				Err: errors.New("another policy has the same name"),
+			})
 		}
 		errs = append(errs, mistakes...)
 		p.disabled = old.disabled(&c.Policies[i])
@@ -200,8 +202,10 @@ func (s *state) apply(i int, r *rules.Rule) (errs []error) {
 	for k := range r.Apply {
 		a := &r.Apply[k]
 		fail := func(field string, err error) {
-			errs = append(errs, &rules.Error{Rule: i, Name: r.Name, Field: fmt.Sprintf("apply[%d].%s", k, field),
-				Err: err})
+			errs = append(errs, &rules.Error{
+				Rule: i, Name: r.Name, Field: fmt.Sprintf("apply[%d].%s", k, field),
+				Err: err,
+			})
 		}
 		u := use{policy: s.policies[a.Policy]}
 		if u.policy != nil && u.policy.plain != nil {

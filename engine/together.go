@@ -11,7 +11,8 @@ import (
 // together adds an ask of a set to a list. If an earlier set has an ask for the same bucket, its
 // cost is added there. It returns the ask's position.
 func (e *Engine) together(r *Request, sc *scratch, list []drawgate.Ask, set int, ask *drawgate.Ask) ([]drawgate.Ask,
-	int, error) {
+	int, error,
+) {
 	if set == 0 { // there are no earlier sets
 		return append(list, *ask), len(list), nil
 	}
@@ -57,8 +58,10 @@ func beyond(p *drawgate.Plan, i int, n int64, priority int) error {
 		return nil
 	}
 	l := &p.Policy().Limits[i]
-	return &drawgate.NeverFitsError{Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests),
-		Amount: l.Amount, N: n, Max: p.Max(i, priority)}
+	return &drawgate.NeverFitsError{
+		Policy: p.Name(), Limit: l.Name, Unit: cmp.Or(l.Unit, drawgate.UnitRequests),
+		Amount: l.Amount, N: n, Max: p.Max(i, priority),
+	}
 }
 
 // lower returns a limiter with the lower amount of each limit of two policies that otherwise are

@@ -37,8 +37,10 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 	free.Apply[0].Costs = map[string]int64{"tokens": 0}
 	other := where("other", "p")
 	other.Apply = append([]rules.Apply{{Policy: "q", Key: `"all"`}}, other.Apply...)
-	e := newEngine(t, engine.Config{Policies: policies(tokens("p"), perDay("q", 100)),
-		Rules: []rules.Rule{free, other}}, nil)
+	e := newEngine(t, engine.Config{
+		Policies: policies(tokens("p"), perDay("q", 100)),
+		Rules:    []rules.Rule{free, other},
+	}, nil)
 	wantUnnamed(t, e, ask("p", "k"))
 	wantUnnamed(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "k"}, {Policy: "p", Key: "l"}}})
 	wantUnnamed(t, e, &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "k"}}, Hold: time.Minute})
@@ -129,8 +131,10 @@ func TestARuleThatTakesNothing(t *testing.T) {
 	} {
 		store := memstore.New(nil)
 		defer store.Close()
-		e, err := engine.New(store, engine.Config{Policies: policies(tokens("p"), tokens("p2"), perDay("q", 9), hidden),
-			Rules: c.rules}, nil)
+		e, err := engine.New(store, engine.Config{
+			Policies: policies(tokens("p"), tokens("p2"), perDay("q", 9), hidden),
+			Rules:    c.rules,
+		}, nil)
 		if err == nil {
 			e.Close()
 		}
@@ -155,8 +159,10 @@ func TestSpareIgnoresUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	r := &engine.Request{Attributes: &rules.Attributes{User: "u"},
-		Costs: []drawgate.Cost{drawgate.Requests(2), drawgate.Tokens(5)}}
+	r := &engine.Request{
+		Attributes: &rules.Attributes{User: "u"},
+		Costs:      []drawgate.Cost{drawgate.Requests(2), drawgate.Tokens(5)},
+	}
 	if _, err := e.Take(t.Context(), r); !errors.Is(err, drawgate.ErrUnknownUnit) {
 		t.Errorf("got %v, want ErrUnknownUnit", err)
 	}

@@ -63,13 +63,17 @@ func TestCallsAreAnsweredWhileTheStoreFails(t *testing.T) {
 	inBubble(t, func(s *setup) {
 		limit := drawgate.RollingLimit("rpm", rpm, time.Minute)
 		limit.Margin = 2 * time.Second
-		s.policies = append(s.policies, drawgate.Policy{Name: "upstream", Fallback: drawgate.FallbackShare,
-			Limits: []drawgate.Limit{limit}})
+		s.policies = append(s.policies, drawgate.Policy{
+			Name: "upstream", Fallback: drawgate.FallbackShare,
+			Limits: []drawgate.Limit{limit},
+		})
 		s.store = guard.New(store, &guard.Options{Instances: 1}).Full()
 		s.sim.Quotas = []simulator.Quota{{
 			Provider: simulator.OpenAI, Name: "gpt", Models: []string{"gpt-4o"},
-			Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: rpm,
-				Window: simulator.Rolling}},
+			Limits: []simulator.Limit{{
+				Name: "rpm", Dimension: simulator.Requests, Amount: rpm,
+				Window: simulator.Rolling,
+			}},
 		}}
 	}, func(t *testing.T, b *bench) {
 		var group sync.WaitGroup

@@ -49,15 +49,19 @@ func TestDamagedAnswers(t *testing.T) {
 	}{
 		"quotes the key as its status": {upstreamKey + " " + upstreamKey + "\r\n\r\n", http.StatusBadGateway},
 		"quotes the key as its header": {"HTTP/1.1 200 OK\r\n" + upstreamKey + "\r\n\r\n", http.StatusBadGateway},
-		"quotes the key as its encoding": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + upstreamKey + "\r\n\r\n",
-			http.StatusBadGateway},
+		"quotes the key as its encoding": {
+			"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + upstreamKey + "\r\n\r\n",
+			http.StatusBadGateway,
+		},
 		"quotes the key, compressed": {fmt.Sprintf("HTTP/1.1 403 No\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.String()), http.StatusForbidden},
 		"a trailer with the key":     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Key\r\n\r\n2\r\n{}\r\n0\r\nX-Key: " + upstreamKey + "\r\n\r\n", http.StatusOK},
 		"no status":                  {"HTTP/1.1 000 OK\r\nContent-Length: 2\r\n\r\n{}", http.StatusBadGateway},
 		"another protocol":           {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nhello", http.StatusBadGateway},
 		"moved for a time":           {"HTTP/1.1 307 Moved\r\nLocation: http://elsewhere.test/\r\nContent-Length: 0\r\n\r\n", http.StatusBadGateway},
-		"moved for ever": {"HTTP/1.1 301 Moved\r\nLocation: /v2\r\nContent-Length: 0\r\n\r\n",
-			http.StatusBadGateway},
+		"moved for ever": {
+			"HTTP/1.1 301 Moved\r\nLocation: /v2\r\nContent-Length: 0\r\n\r\n",
+			http.StatusBadGateway,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,8 +92,10 @@ func TestDamagedAnswers(t *testing.T) {
 			if n := b.used("upstream", "account")["rpm"]; n != 1 {
 				t.Errorf("%d requests counted, want 1", n)
 			}
-			want := map[int]string{http.StatusOK: gateway.ResultAnswered, http.StatusForbidden: gateway.ResultError,
-				http.StatusBadGateway: gateway.ResultRefused}[c.status]
+			want := map[int]string{
+				http.StatusOK: gateway.ResultAnswered, http.StatusForbidden: gateway.ResultError,
+				http.StatusBadGateway: gateway.ResultRefused,
+			}[c.status]
 			if got := results.String(); got != want {
 				t.Errorf("reported as %q, want %q", got, want)
 			}

@@ -30,8 +30,10 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	x.release()
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn(x.up.config.keyRefused(), "upstream", x.up.config.Name)
-		x.refuse(&refusal{kind: llm.Lost,
-			message: "the provider refused the key of this gateway: tell whoever runs it"})
+		x.refuse(&refusal{
+			kind:    llm.Lost,
+			message: "the provider refused the key of this gateway: tell whoever runs it",
+		})
 		return
 	}
 	if resp.StatusCode < http.StatusOK || redirects(resp.StatusCode) {

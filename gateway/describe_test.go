@@ -23,8 +23,11 @@ func TestUpstreams(t *testing.T) {
 		s.config.Upstreams = s.config.Upstreams[:2]
 		u := &s.config.Upstreams[0]
 		u.Owner, u.Breaker = "", outbound.Breaker{Failures: 1, Open: time.Minute}
-		u.Models = []gateway.Model{{Name: "gpt-4o", Policy: "upstream"}, {Name: "o3", Policy: "other"},
-			{Name: "*", Policy: "upstream"}}
+		u.Models = []gateway.Model{
+			{Name: "gpt-4o", Policy: "upstream"},
+			{Name: "o3", Policy: "other"},
+			{Name: "*", Policy: "upstream"},
+		}
 	}, func(t *testing.T, b *bench) {
 		b.call("openai", false, "Hello!\nsimulate: fault=500")
 		time.Sleep(time.Second)

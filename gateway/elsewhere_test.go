@@ -25,8 +25,10 @@ func TestKeysReachNoOtherModel(t *testing.T) {
 			s.config.Keys[0].Models = []string{"openai/gpt-4.1-mini", "anthropic/claude-haiku-4-5"}
 		}, http.StatusBadRequest},
 		"a key of all models": {func(*setup) {}, http.StatusOK},
-		"a key of all, by patterns": {func(s *setup) { s.config.Keys[0].Models = []string{"openai/*", "anthropic/*"} },
-			http.StatusOK},
+		"a key of all, by patterns": {
+			func(s *setup) { s.config.Keys[0].Models = []string{"openai/*", "anthropic/*"} },
+			http.StatusOK,
+		},
 		"a key of all, by a pattern": {func(s *setup) { s.config.Keys[0].Models = []string{"*"} }, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,12 +45,16 @@ func TestKeysReachNoOtherModel(t *testing.T) {
 				{chatPath, openai, `,"model\u0000":"gpt-5-pro"`, false},
 				{responsesPath, responses, `,"tools":[{"type":"image_generation","model":"gpt-image-1"}]`, false},
 				{messagesPath, anthropic, `,"fallbacks":[{"model":"claude-opus-4-8"}]`, false},
-				{messagesPath, anthropic,
-					`,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-4-8"}]`, false},
+				{
+					messagesPath, anthropic,
+					`,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-4-8"}]`, false,
+				},
 				{messagesPath, anthropic, `,"fallbacks":null`, true},
 				{messagesPath, anthropic, `,"tools":[{"type":"web_search_20250305","name":"web_search"}]`, true},
-				{responsesPath, responses, `,"tools":[{"type":"web_search_2025_08_26"},{"type":"code_interpreter"}]`,
-					true},
+				{
+					responsesPath, responses, `,"tools":[{"type":"web_search_2025_08_26"},{"type":"code_interpreter"}]`,
+					true,
+				},
 				{responsesPath, responses, `,"prompt":{"id":"p"},"tools":[{"type":"mcp"}]`, true},
 			} {
 				got := b.do(b.raw(t.Context(), http.MethodPost, call.path, fmt.Sprintf(call.body, call.more),
@@ -89,8 +95,10 @@ func TestNoHeadersInQueries(t *testing.T) {
 		"Helicone-Target-URL: https://evil.test",
 		"x-portkey-custom-host: https://evil.test", "X-Original-URL: /v1/responses"))
 	r := <-got
-	for _, name := range []string{"X-Ms-Spillover-Deployment", "Helicone-Target-Url", "X-Portkey-Custom-Host",
-		"X-Original-Url"} {
+	for _, name := range []string{
+		"X-Ms-Spillover-Deployment", "Helicone-Target-Url", "X-Portkey-Custom-Host",
+		"X-Original-Url",
+	} {
 		if r.Header.Get(name) != "" {
 			t.Errorf("the provider got %s", name)
 		}

@@ -103,8 +103,10 @@ const noUpstream = "there is no such upstream: the path must begin with the name
 func (x *exchange) serve(path string) {
 	if x.key = x.state.caller(x.r); x.key == nil {
 		x.h.wrongKey(x.up.config.Name, x.r)
-		x.refuse(&refusal{kind: llm.Unauthorized,
-			message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider"})
+		x.refuse(&refusal{
+			kind:    llm.Unauthorized,
+			message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider",
+		})
 		return
 	}
 	path, why := plainPath(path)
@@ -184,7 +186,7 @@ const (
 	readTimeout = 30 * time.Second // for the next piece
 	readWhole   = 10 * time.Minute
 	discardTime = 5 * time.Second // for the next piece of a request that is not wanted
-	// bytes of a request that is too large, which are read so that its sender reads the answer
+	// bytes of a request that is too large, which are read so that its sender reads the answer.
 	discardMost = 64 << 20
 	firstBuffer = 64 << 10
 	believed    = 8 // a length is believed, and memory taken for all of it, once so great a part of it has come
@@ -209,11 +211,15 @@ func (x *exchange) readBody() ([]byte, *refusal) {
 		return nil, x.tooLarge()
 	case errors.Is(err, errFull):
 		x.discard()
-		return nil, &refusal{kind: llm.Overloaded,
-			message: "too many large requests wait for their answers: try again later", after: time.Second}
+		return nil, &refusal{
+			kind:    llm.Overloaded,
+			message: "too many large requests wait for their answers: try again later", after: time.Second,
+		}
 	case err != nil:
-		return nil, &refusal{kind: llm.BadRequest,
-			message: "the request could not be read to its end: it was cut off, or came too slowly"}
+		return nil, &refusal{
+			kind:    llm.BadRequest,
+			message: "the request could not be read to its end: it was cut off, or came too slowly",
+		}
 	}
 	_ = x.rc.SetReadDeadline(time.Time{}) // from here on only its caller's leaving is read
 	return body, nil
@@ -249,8 +255,10 @@ func (x *exchange) discard() {
 }
 
 func (x *exchange) tooLarge() *refusal {
-	return &refusal{kind: llm.TooLarge,
-		message: fmt.Sprintf("the request is larger than the %d bytes that this gateway reads: make it shorter, or have gateway.max_body raised", x.h.opts.MaxBody)}
+	return &refusal{
+		kind:    llm.TooLarge,
+		message: fmt.Sprintf("the request is larger than the %d bytes that this gateway reads: make it shorter, or have gateway.max_body raised", x.h.opts.MaxBody),
+	}
 }
 
 // parse reads what a request asks an upstream for, and finds out how it is counted. path is plain.
@@ -272,8 +280,10 @@ func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusa
 	}
 	if kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type")); err == nil && kind != "application/json" &&
 		!strings.HasSuffix(kind, "+json") {
-		return nil, &refusal{kind: llm.BadRequest,
-			message: fmt.Sprintf("the content type %.60q is not application/json", kind)}
+		return nil, &refusal{
+			kind:    llm.BadRequest,
+			message: fmt.Sprintf("the content type %.60q is not application/json", kind),
+		}
 	}
 	return c, x.route(c)
 }

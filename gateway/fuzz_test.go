@@ -118,8 +118,10 @@ func FuzzRequest(f *testing.F) {
 		f.Add("GET", "/openai"+path, "", "Bearer secret", "", "", "")
 	}
 	f.Add("POST", "/openai/@evil.test:80/v1/models", "key=secret&fields=x", "", "1e400", "9", `{`)
-	u := &Upstream{Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{Scheme: "https", Host: "provider.test",
-		Path: "/base"}, Key: "the-key", Models: []Model{{Name: "*", Policy: "p"}}}
+	u := &Upstream{Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{
+		Scheme: "https", Host: "provider.test",
+		Path: "/base",
+	}, Key: "the-key", Models: []Model{{Name: "*", Policy: "p"}}}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, timeout, priority, body string) {
 		if !strings.HasPrefix(path, "/") {
 			return

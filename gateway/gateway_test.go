@@ -258,8 +258,10 @@ func TestCallersThatLeave(t *testing.T) {
 // req: C1
 func TestCallersLimits(t *testing.T) {
 	t.Parallel()
-	for by, keys := range map[string][2]string{`attr("key")`: {"alice", "bob"}, `attr("team")`: {"red", "blue"},
-		"user": {"alice@example.com", ""}} {
+	for by, keys := range map[string][2]string{
+		`attr("key")`: {"alice", "bob"}, `attr("team")`: {"red", "blue"},
+		"user": {"alice@example.com", ""},
+	} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, func(s *setup) {

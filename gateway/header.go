@@ -20,7 +20,7 @@ const (
 	HeaderTimeout  = "Drawgate-Timeout"  // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
 	HeaderCache    = "Drawgate-Cache"    // CacheHit or CacheStale: the answer is from the cache
 	// the model that answered in place of the one that was asked for; upstream/model if it is of
-	// another upstream
+	// another upstream.
 	HeaderModel  = "Drawgate-Model"
 	HeaderQueued = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
 )

@@ -156,8 +156,11 @@ func inBubble(t *testing.T, change func(*setup), test func(t *testing.T, b *benc
 func newSetup(change func(*setup)) *setup {
 	s := &setup{sim: simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey, Name: "account"}}}}
 	s.config.Keys = []gateway.Key{
-		{Name: "alice", Sum: sha256.Sum256([]byte(alice)), Team: "red", User: "alice@example.com", Class: "interactive",
-			Priority: 7},
+		{
+			Name: "alice", Sum: sha256.Sum256([]byte(alice)), Team: "red", User: "alice@example.com",
+			Class:    "interactive",
+			Priority: 7,
+		},
 		{Name: "bob", Sum: sha256.Sum256([]byte(bob)), Team: "blue"},
 	}
 	for _, name := range []string{"openai", "anthropic", "gemini"} {

@@ -110,8 +110,10 @@ func exhausted(resp *http.Response, err error) bool {
 		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable ||
 			resp.StatusCode == llm.StatusOverloaded
 	}
-	for _, e := range []error{drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline,
-		drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered} {
+	for _, e := range []error{
+		drawgate.ErrLimited, drawgate.ErrQueueFull, drawgate.ErrDeadline,
+		drawgate.ErrStoreUnavailable, outbound.ErrCircuitOpen, outbound.ErrNotOffered,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -24,12 +24,16 @@ func ladder(s *setup) {
 	spare := generous()
 	spare.Name, spare.Limits[0].Amount = "spare", 2
 	s.policies = append(s.policies, spare)
-	others := map[string][]string{"openai": {"gpt-4o-mini"}, "anthropic": {"claude-haiku-4-5"},
-		"gemini": {"gemini-2.5-flash-lite"}}
+	others := map[string][]string{
+		"openai": {"gpt-4o-mini"}, "anthropic": {"claude-haiku-4-5"},
+		"gemini": {"gemini-2.5-flash-lite"},
+	}
 	for i := range s.config.Upstreams {
 		u := &s.config.Upstreams[i]
-		first := gateway.Model{Name: apis[u.Name].model, Policy: "upstream", Fallbacks: others[u.Name],
-			Cache: gateway.Cache{TTL: time.Minute, Stale: time.Hour}}
+		first := gateway.Model{
+			Name: apis[u.Name].model, Policy: "upstream", Fallbacks: others[u.Name],
+			Cache: gateway.Cache{TTL: time.Minute, Stale: time.Hour},
+		}
 		u.Models = []gateway.Model{first, {Name: others[u.Name][0], Policy: "spare"}}
 	}
 }
@@ -62,8 +66,10 @@ func TestLadder(t *testing.T) {
 			t.Run(fmt.Sprint(name, " stream ", stream), func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, ladder, func(t *testing.T, b *bench) {
-					other := map[string]string{"openai": "gpt-4o-mini", "responses": "gpt-4o-mini",
-						"anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash-lite"}[name]
+					other := map[string]string{
+						"openai": "gpt-4o-mini", "responses": "gpt-4o-mini",
+						"anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash-lite",
+					}[name]
 					expect := func(what, prompt, want string, headers ...string) {
 						t.Helper()
 						if got := b.step(name, stream, prompt, headers...); got != want {
@@ -238,8 +244,10 @@ func TestFallbacksThatCannotAnswer(t *testing.T) {
 	for name, change := range map[string]func(s *setup){
 		"never fits": func(s *setup) { s.policies[len(s.policies)-1].Limits[1].Amount = 10 },
 		"no price": func(s *setup) {
-			s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1,
-				Output: 1}}}
+			s.config.Prices = &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {
+				Input:  1,
+				Output: 1,
+			}}}
 		},
 		"fails": func(*setup) {},
 	} {
@@ -354,8 +362,10 @@ func TestFailedFallbackIsLogged(t *testing.T) {
 			"Drawgate-Timeout: 0"); got.status != http.StatusTooManyRequests {
 			t.Errorf("got %d, want that of the model that was asked for", got.status)
 		}
-		for _, want := range []string{"a fallback was refused", "upstream=wrong", "status=404",
-			"path=/v1/nowhere/v1/chat/completions"} {
+		for _, want := range []string{
+			"a fallback was refused", "upstream=wrong", "status=404",
+			"path=/v1/nowhere/v1/chat/completions",
+		} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log has no %q: %s", want, log.String())
 			}

@@ -66,8 +66,10 @@ func TestReloadKeepsStreams(t *testing.T) {
 	lines.Scan()
 
 	conf.Upstreams = append([]gateway.Upstream{}, conf.Upstreams...)
-	conf.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4o", Policy: "upstream"},
-		{Name: "other", Policy: "upstream"}}
+	conf.Upstreams[0].Models = []gateway.Model{
+		{Name: "gpt-4o", Policy: "upstream"},
+		{Name: "other", Policy: "upstream"},
+	}
 	conf.Keys = []gateway.Key{{Name: "carol", Sum: sha256.Sum256([]byte("carol's key"))}}
 	if err := b.h.Use(conf); err != nil {
 		t.Fatal(err)
@@ -312,8 +314,10 @@ func TestManyGatewaysOneQuota(t *testing.T) {
 			defer e.Close()
 			u, _ := url.Parse("http://provider.test")
 			h, err := gateway.New(e, gateway.Config{
-				Upstreams: []gateway.Upstream{{Name: "openai", Profile: llm.OpenAI(), URL: u, Owner: "account",
-					Models: []gateway.Model{{Name: "*", Policy: "upstream"}}}},
+				Upstreams: []gateway.Upstream{{
+					Name: "openai", Profile: llm.OpenAI(), URL: u, Owner: "account",
+					Models: []gateway.Model{{Name: "*", Policy: "upstream"}},
+				}},
 				Keys: []gateway.Key{{Name: "alice", Sum: sha256.Sum256([]byte(alice))}},
 			}, &gateway.Options{Base: sim.Transport(), Wait: 24 * time.Hour})
 			if err != nil {

@@ -38,11 +38,13 @@ func TestLikelyOverrunIsTheDebt(t *testing.T) {
 		s.options.Wait = time.Hour
 		var calls atomic.Int64
 		s.sim.Tokens = func(_, text string) int { return simulator.CountTokens(text) * int(20+calls.Add(1)) / 20 }
-		s.sim.Quotas = []simulator.Quota{{Provider: simulator.Gemini, Name: "all", Models: []string{"*"}, Shared: true,
+		s.sim.Quotas = []simulator.Quota{{
+			Provider: simulator.Gemini, Name: "all", Models: []string{"*"}, Shared: true,
 			Limits: []simulator.Limit{
 				{Name: "rpm", Dimension: simulator.Requests, Amount: rpm, Window: simulator.Rolling},
 				{Name: "tpm", Dimension: simulator.InputTokens, Amount: tpm, Window: simulator.Rolling},
-			}}}
+			},
+		}}
 	}, func(t *testing.T, b *bench) {
 		began := time.Now()
 		var group sync.WaitGroup

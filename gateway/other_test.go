@@ -31,8 +31,10 @@ func accounts(s *setup) {
 	s.config.Upstreams = []gateway.Upstream{
 		{Name: "openai", Profile: llm.OpenAI(), Key: firstKey, Models: []gateway.Model{
 			{Name: "gpt-4o", Policy: "upstream", Fallbacks: []string{"spare/gpt-4o"}},
-			{Name: "gpt-4.1", Policy: "upstream", Fallbacks: []string{"meta-llama/llama-4",
-				"spare/meta-llama/llama-4"}},
+			{Name: "gpt-4.1", Policy: "upstream", Fallbacks: []string{
+				"meta-llama/llama-4",
+				"spare/meta-llama/llama-4",
+			}},
 			{Name: "meta-llama/*", Policy: "upstream"},
 		}},
 		{Name: "spare", Profile: llm.OpenAI(), Key: spareKey, Models: []gateway.Model{{Name: "*", Policy: "spare"}}},
@@ -71,8 +73,10 @@ func TestFallbackToAnotherUpstream(t *testing.T) {
 				spare["rpm"] != 2 {
 				t.Errorf("used: %v and %v", first, spare)
 			}
-			want := []string{"openai gpt-4o answered", "openai gpt-4o other_model", "openai gpt-4o other_model",
-				"openai gpt-4o refused"}
+			want := []string{
+				"openai gpt-4o answered", "openai gpt-4o other_model", "openai gpt-4o other_model",
+				"openai gpt-4o refused",
+			}
 			if !slices.Equal(answered, want) {
 				t.Errorf("reported %q, want %q", answered, want)
 			}
@@ -148,11 +152,15 @@ func TestModelThatIsNotOffered(t *testing.T) {
 		s.config.Upstreams[0].Models[1].Fallbacks = nil
 		s.config.Upstreams[0].Models = append(s.config.Upstreams[0].Models,
 			gateway.Model{Name: "o1", Policy: "upstream", Fallbacks: []string{"gpt-4o"}})
-		none := []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling,
-			Scope: simulator.Project}}
+		none := []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling,
+			Scope: simulator.Project,
+		}}
 		s.sim.Keys[0].Project = "first"
-		s.sim.Quotas = []simulator.Quota{{Provider: "openai", Name: "none", Models: []string{"gpt-4.1", "o1"},
-			Limits: none}, {Provider: "openai", Name: "rest", Models: []string{"*"}}}
+		s.sim.Quotas = []simulator.Quota{{
+			Provider: "openai", Name: "none", Models: []string{"gpt-4.1", "o1"},
+			Limits: none,
+		}, {Provider: "openai", Name: "rest", Models: []string{"*"}}}
 	}, func(t *testing.T, b *bench) {
 		call := func(model string, headers ...string) reply {
 			r := b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions",
@@ -197,8 +205,10 @@ func TestGatewayObeysWhatTheProviderTells(t *testing.T) {
 		s.options.Wait = time.Hour
 		s.sim.Quotas = []simulator.Quota{{
 			Provider: "openai", Name: "small", Models: []string{"*"},
-			Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling,
-				Amount: 5}},
+			Limits: []simulator.Limit{{
+				Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling,
+				Amount: 5,
+			}},
 		}}
 	}, func(t *testing.T, b *bench) {
 		for i := range 20 {

@@ -133,8 +133,10 @@ func TestPeers04NoMinuteHasTwiceTheLimit(t *testing.T) {
 func TestPeers06CallsAtOnceDoNotOvershoot(t *testing.T) {
 	t.Parallel()
 	const callers, limit = 50, 2000
-	for unit, name := range map[string]string{llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic",
-		"usd_micros": "gemini"} {
+	for unit, name := range map[string]string{
+		llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic",
+		"usd_micros": "gemini",
+	} {
 		t.Run(unit, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(s *setup) {
@@ -323,8 +325,10 @@ func TestPeers14RetryAfterIsTheRealWait(t *testing.T) {
 // req: PEERS 15, C7
 func TestPeers15CostAboveTheLimitIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	for unit, name := range map[string]string{llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic",
-		llm.UnitInputTokens: "gemini"} {
+	for unit, name := range map[string]string{
+		llm.UnitTokens: "openai", llm.UnitOutputTokens: "anthropic",
+		llm.UnitInputTokens: "gemini",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, quotaOf(drawgate.RollingLimit("rpm", 1, time.Minute),
@@ -335,8 +339,10 @@ func TestPeers15CostAboveTheLimitIsRefusedAtOnce(t *testing.T) {
 				if got.status != http.StatusBadRequest || time.Since(began) != 0 {
 					t.Errorf("got %d %s after %v, want 400 at once", got.status, got.body, time.Since(began))
 				}
-				for _, part := range []string{"can never fit", `limit \"most\"`, "199", "max_tokens smaller",
-					"without max_tokens"} {
+				for _, part := range []string{
+					"can never fit", `limit \"most\"`, "199", "max_tokens smaller",
+					"without max_tokens",
+				} {
 					if !strings.Contains(got.body, part) {
 						t.Errorf("got %s, want that it says %q", got.body, part)
 					}

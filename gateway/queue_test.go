@@ -206,8 +206,10 @@ func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
 		s.options.Wait = time.Hour
-		s.policies = append(s.policies, drawgate.Policy{Name: "caller",
-			Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("running", 2)}})
+		s.policies = append(s.policies, drawgate.Policy{
+			Name:   "caller",
+			Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("running", 2)},
+		})
 		s.rules = callerRule(`attr("team")`)
 	}, func(t *testing.T, b *bench) {
 		var group sync.WaitGroup
@@ -310,8 +312,10 @@ func TestTinyWaits(t *testing.T) {
 // req: C7 C12
 func TestFallbackGrants(t *testing.T) {
 	t.Parallel()
-	for fallback, want := range map[drawgate.Fallback]int{drawgate.FallbackClosed: http.StatusServiceUnavailable,
-		drawgate.FallbackOpen: http.StatusOK} {
+	for fallback, want := range map[drawgate.Fallback]int{
+		drawgate.FallbackClosed: http.StatusServiceUnavailable,
+		drawgate.FallbackOpen:   http.StatusOK,
+	} {
 		inBubble(t, func(s *setup) {
 			p := generous()
 			p.Fallback = fallback

@@ -42,8 +42,10 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
-		return &refusal{kind: llm.NotFound,
-			message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices"}, true
+		return &refusal{
+			kind:    llm.NotFound,
+			message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices",
+		}, true
 	case errors.Is(err, llm.ErrUnpriced):
 		return &refusal{kind: llm.BadRequest, message: strings.TrimPrefix(err.Error(), "outbound: llm: ")}, true
 	case errors.Is(err, outbound.ErrNotOffered):
@@ -55,8 +57,10 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 			"the call may have been counted there"
 		return &refusal{kind: llm.Lost, message: message}, true
 	case errors.Is(err, outbound.ErrLate):
-		return &refusal{kind: llm.Unavailable, message: "the call could not be sent in time, and nothing was spent",
-			after: time.Second}, false
+		return &refusal{
+			kind: llm.Unavailable, message: "the call could not be sent in time, and nothing was spent",
+			after: time.Second,
+		}, false
 	case errors.Is(err, outbound.ErrHoldLost):
 		return &refusal{kind: llm.Lost, message: "what the call holds could not be renewed, so it was ended"}, false
 	case errors.Is(err, errSilent), errors.Is(err, errTooLong), errors.Is(err, os.ErrDeadlineExceeded):
@@ -68,8 +72,10 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 	if _, ok := errors.AsType[*callError](err); ok {
 		return lost(err, upstream), false
 	}
-	return &refusal{kind: llm.ServerError,
-		message: "the call could not be counted, and was not made: the log of the gateway says why"}, false
+	return &refusal{
+		kind:    llm.ServerError,
+		message: "the call could not be counted, and was not made: the log of the gateway says why",
+	}, false
 }
 
 // limited returns the refusal of a call that the quota did not grant, or nil.
@@ -87,19 +93,25 @@ func limited(err error) *refusal {
 	}
 	switch kind {
 	case failure.NeverFits:
-		return &refusal{kind: llm.BadRequest, message: text +
-			": make the prompt or its max_tokens smaller; without max_tokens the longest answer of the model counts",
-			decision: d}
+		return &refusal{
+			kind: llm.BadRequest, message: text +
+				": make the prompt or its max_tokens smaller; without max_tokens the longest answer of the model counts",
+			decision: d,
+		}
 	case failure.Limited:
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:
 		return &refusal{kind: llm.RateLimited, message: text, after: max(after, time.Second), decision: d}
 	case failure.QueueFull:
-		return &refusal{kind: llm.Overloaded, message: "as many calls wait as may: try again later",
-			after: max(after, time.Second), decision: d}
+		return &refusal{
+			kind: llm.Overloaded, message: "as many calls wait as may: try again later",
+			after: max(after, time.Second), decision: d,
+		}
 	case failure.Unavailable, failure.Closed, failure.TooManyOpen:
-		return &refusal{kind: llm.Unavailable,
-			message: "the store of the quota does not answer, and without it nothing is granted", after: time.Second}
+		return &refusal{
+			kind:    llm.Unavailable,
+			message: "the store of the quota does not answer, and without it nothing is granted", after: time.Second,
+		}
 	}
 	return nil
 }

@@ -28,8 +28,11 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 		s.config.Keys[0].Models = []string{"openai/gpt-4*", "closed/*", "anthropic/*", "gemini/*"}
 		for i := range s.config.Upstreams {
 			u := &s.config.Upstreams[i]
-			u.Models = []gateway.Model{{Name: "gpt-*", Policy: "upstream"}, {Name: "claude-*", Policy: "upstream"},
-				{Name: "gemini-*", Policy: "upstream"}}
+			u.Models = []gateway.Model{
+				{Name: "gpt-*", Policy: "upstream"},
+				{Name: "claude-*", Policy: "upstream"},
+				{Name: "gemini-*", Policy: "upstream"},
+			}
 		}
 		closed := s.config.Upstreams[0]
 		closed.Name, closed.URL = "closed", closedURL()
@@ -186,8 +189,11 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 			[]string{"X-Goog-Api-Key: " + alice},
 			http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT",
 		},
-		"unreachable": {"POST", "/closed/v1/chat/completions", `{"model":"gpt-4o","messages":[]}`, []string{key},
-			http.StatusBadGateway, "cannot be reached"},
+		"unreachable": {
+			"POST", "/closed/v1/chat/completions", `{"model":"gpt-4o","messages":[]}`,
+			[]string{key},
+			http.StatusBadGateway, "cannot be reached",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -389,8 +395,10 @@ func TestSecretsStayInside(t *testing.T) {
 		})
 	})
 	for name := range apis {
-		for _, status := range []int{http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized,
-			http.StatusForbidden, http.StatusInternalServerError} {
+		for _, status := range []int{
+			http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized,
+			http.StatusForbidden, http.StatusInternalServerError,
+		} {
 			r := b.request(t.Context(), name, false, "Hello!", "X-Answer: "+fmt.Sprint(status), "Cookie: a=b",
 				"X-Forwarded-For: 192.0.2.1", "OpenAI-Organization: other",
 				"X-Goog-User-Project: other", "Connection: X-Hop", "X-Hop: 1", gateway.HeaderPriority+": 1",
@@ -437,8 +445,10 @@ func TestKeysWhereSDKsPutThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	a := apis["gemini"]
-	for _, place := range []string{"Authorization: Bearer ", "authorization: bearer ", "X-Api-Key: ",
-		"X-Goog-Api-Key: ", "Api-Key: ", "?key="} {
+	for _, place := range []string{
+		"Authorization: Bearer ", "authorization: bearer ", "X-Api-Key: ",
+		"X-Goog-Api-Key: ", "Api-Key: ", "?key=",
+	} {
 		r := b.raw(t.Context(), http.MethodPost, "/gemini"+a.path, fmt.Sprintf(a.body, "Hello!", ""))
 		if place == "?key=" {
 			r.URL.RawQuery = "key=" + alice
@@ -499,8 +509,10 @@ func TestCallsThatNeverFit(t *testing.T) {
 func TestDearerCallsAreRefused(t *testing.T) {
 	t.Parallel()
 	const body = `{"model":"gpt-4o","max_tokens":5,"service_tier":"priority","messages":[{"role":"user","content":"Hello!"}]}`
-	for _, prices := range []*llm.Prices{nil, {Currency: "usd",
-		Models: map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}}}} {
+	for _, prices := range []*llm.Prices{nil, {
+		Currency: "usd",
+		Models:   map[string]llm.Price{"gpt-4o": {Input: 1, Output: 1}},
+	}} {
 		inBubble(t, func(s *setup) { s.config.Prices = prices }, func(t *testing.T, b *bench) {
 			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
 				"Authorization: Bearer "+alice))

@@ -84,8 +84,10 @@ type quota struct {
 var _ outbound.Quota = (*quota)(nil)
 
 func (q *quota) policies(a *ask) *outbound.Policies {
-	return &outbound.Policies{Engine: q.h.engine, Owner: q.owner,
-		Policy: func(string) (string, error) { return a.model.Policy, nil }}
+	return &outbound.Policies{
+		Engine: q.h.engine, Owner: q.owner,
+		Policy: func(string) (string, error) { return a.model.Policy, nil },
+	}
 }
 
 // Take implements [outbound.Quota].

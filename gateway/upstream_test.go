@@ -24,8 +24,10 @@ func TestRetries(t *testing.T) {
 		s.config.Upstreams[0].Retries = 2
 		s.options.Wait = time.Hour
 	}, func(t *testing.T, b *bench) {
-		for _, kind := range []simulator.FaultKind{simulator.FaultInternal, simulator.FaultMinute,
-			simulator.FaultClose} {
+		for _, kind := range []simulator.FaultKind{
+			simulator.FaultInternal, simulator.FaultMinute,
+			simulator.FaultClose,
+		} {
 			before, calls := b.used("upstream", "account")["rpm"], len(b.sim.Calls())
 			if err := b.sim.Inject(simulator.Fault{Kind: kind}); err != nil {
 				t.Fatal(err)
@@ -111,10 +113,15 @@ func TestKeyHeader(t *testing.T) {
 func TestVersionsOfAModel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
-		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "mini",
-			Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}})
-		s.config.Upstreams[0].Models = []gateway.Model{{Name: "gpt-4.1-mini", Policy: "mini"},
-			{Name: "gpt-4*", Policy: "upstream"}, {Name: "*", Policy: "upstream"}}
+		s.policies = append(s.policies, hourly(), drawgate.Policy{
+			Name:   "mini",
+			Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)},
+		})
+		s.config.Upstreams[0].Models = []gateway.Model{
+			{Name: "gpt-4.1-mini", Policy: "mini"},
+			{Name: "gpt-4*", Policy: "upstream"},
+			{Name: "*", Policy: "upstream"},
+		}
 		s.config.Upstreams[1].Models = []gateway.Model{{Name: "claude-sonnet-4-5", Policy: "mini"}}
 	})
 	call := func(model string) int {
@@ -124,8 +131,14 @@ func TestVersionsOfAModel(t *testing.T) {
 	for i, c := range []struct {
 		model string
 		mini  int64
-	}{{"gpt-4.1-mini", 1}, {"gpt-4.1-mini-2025-04-14", 2}, {"ft:gpt-4.1-mini-2025-04-14:acme::1", 3}, {"gpt-4.1", 3},
-		{"gpt-4o-mini", 3}, {"GPT-4.1-Mini", 4}} {
+	}{
+		{"gpt-4.1-mini", 1},
+		{"gpt-4.1-mini-2025-04-14", 2},
+		{"ft:gpt-4.1-mini-2025-04-14:acme::1", 3},
+		{"gpt-4.1", 3},
+		{"gpt-4o-mini", 3},
+		{"GPT-4.1-Mini", 4},
+	} {
 		call(c.model)
 		b.settled()
 		if mini, all := b.used("mini", "account")["rpm"], b.used("upstream", "account")["rpm"]; mini != c.mini ||
@@ -133,8 +146,10 @@ func TestVersionsOfAModel(t *testing.T) {
 			t.Errorf("after %s: %d and %d requests", c.model, mini, all)
 		}
 	}
-	for _, model := range []string{" gpt-4.1-mini", "gpt-4.1-mini\t", "gpt-4.1-mini\u200b", "gpt-4.1 mini",
-		"\u00a0gpt-4.1"} {
+	for _, model := range []string{
+		" gpt-4.1-mini", "gpt-4.1-mini\t", "gpt-4.1-mini\u200b", "gpt-4.1 mini",
+		"\u00a0gpt-4.1",
+	} {
 		if got := call(model); got != http.StatusBadRequest {
 			t.Errorf("%q: got %d, want 400", model, got)
 		}
@@ -164,8 +179,11 @@ func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		model string
 		want  int
-	}{{"gemini-2.5-pro", http.StatusTooManyRequests}, {"gemini-2.5-flash", http.StatusOK},
-		{"gemini-2.5-pro", http.StatusNotFound}} {
+	}{
+		{"gemini-2.5-pro", http.StatusTooManyRequests},
+		{"gemini-2.5-flash", http.StatusOK},
+		{"gemini-2.5-pro", http.StatusNotFound},
+	} {
 		got := b.do(b.raw(t.Context(), http.MethodPost, "/gemini/v1beta/models/"+c.model+":generateContent",
 			`{"contents":[]}`, "X-Goog-Api-Key: "+alice, gateway.HeaderTimeout+": 0"))
 		if got.status != c.want {

@@ -13,7 +13,8 @@ import (
 
 // Unary is a grpc.UnaryServerInterceptor.
 func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any,
-	error) {
+	error,
+) {
 	// it fails only if the headers were sent already, and then only these are lost
 	set := func(md metadata.MD) { _ = grpc.SetHeader(ctx, md) }
 	h, err := l.begin(ctx, info.FullMethod, set)
@@ -30,7 +31,8 @@ func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 // Stream is a grpc.StreamServerInterceptor. A stream is one call: it is decided when it is opened,
 // and its units are held while it is open.
 func (l *Limit) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
-	next grpc.StreamHandler) error {
+	next grpc.StreamHandler,
+) error {
 	set := func(md metadata.MD) { _ = stream.SetHeader(md) } // as above
 	h, err := l.begin(stream.Context(), info.FullMethod, set)
 	if err != nil {

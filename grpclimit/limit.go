@@ -116,8 +116,10 @@ func (l *Limit) checkBuckets() error {
 func (l *Limit) checkOptions() (err error) {
 	o := &l.opts
 	l.methods, l.service = map[string]bool{}, map[string]bool{}
-	l.limiter, err = admit.New(admit.Options{Package: "grpclimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold,
-		FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	l.limiter, err = admit.New(admit.Options{
+		Package: "grpclimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold,
+		FailOpen: o.FailOpen, Lost: ErrHoldLost,
+	})
 	if err != nil {
 		return err
 	}

@@ -119,8 +119,10 @@ func TestMetadataDescribeTheTightestLimit(t *testing.T) {
 
 func TestSeveralBucketsAreOneTake(t *testing.T) {
 	t.Parallel()
-	hourly := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling,
-		Window: time.Hour, Amount: 5}}})
+	hourly := limiter(t, drawgate.Policy{Name: "all", Limits: []drawgate.Limit{{
+		Name: "hour", Kind: drawgate.Rolling,
+		Window: time.Hour, Amount: 5,
+	}}})
 	narrow, err := hourly.With(drawgate.PerHour("hour", 1))
 	if err != nil {
 		t.Fatal(err)
@@ -178,8 +180,10 @@ func TestHealthIsExemptAndOthersMayBe(t *testing.T) {
 
 // single is a policy of one call at a time.
 func single() drawgate.Policy {
-	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency,
-		Amount: 1}}}
+	return drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+		Name: "at-once", Kind: drawgate.Concurrency,
+		Amount: 1,
+	}}}
 }
 
 func TestSlotIsHeldWhileTheHandlerRuns(t *testing.T) {
@@ -342,8 +346,10 @@ func TestLostHoldEndsTheHandler(t *testing.T) {
 
 func TestCallMayWait(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "soon", Limits: []drawgate.Limit{{Name: "short", Kind: drawgate.Rolling,
-		Window: 200 * time.Millisecond, Amount: 1}}}
+	p := drawgate.Policy{Name: "soon", Limits: []drawgate.Limit{{
+		Name: "short", Kind: drawgate.Rolling,
+		Window: 200 * time.Millisecond, Amount: 1,
+	}}}
 	c, _ := serve(t, limit(t, limiter(t, p), &grpclimit.Options{Wait: 10 * time.Second}), &server{})
 	for range 3 {
 		if err := call(t, c); err != nil {
@@ -373,7 +379,8 @@ func TestUnavailableStoreFailsOrOpens(t *testing.T) {
 	}
 	errs := make(chan error, 1)
 	c, _ := serve(t, limit(t, l, &grpclimit.Options{OnError: func(_ context.Context, _ string,
-		err error) {
+		err error,
+	) {
 		errs <- err
 	}}), &server{})
 	if err := call(t, c); status.Code(err) != codes.Unavailable {
@@ -391,10 +398,12 @@ func TestUnavailableStoreFailsOrOpens(t *testing.T) {
 
 func TestCostThatNeverFitsHasNoRetryInfo(t *testing.T) {
 	t.Parallel()
-	b := grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 2)), Key: grpclimit.ByMethod(),
+	b := grpclimit.Bucket{
+		Limiter: limiter(t, drawgate.PerHour("hour", 2)), Key: grpclimit.ByMethod(),
 		Costs: func(context.Context, string) []drawgate.Cost {
 			return []drawgate.Cost{{N: 3}}
-		}}
+		},
+	}
 	c, _ := serve(t, limitOf(t, nil, b), &server{})
 	err := call(t, c)
 	if status.Code(err) != codes.ResourceExhausted {
@@ -419,13 +428,19 @@ func TestMistakesAreReported(t *testing.T) {
 		"no limiter":       {buckets: []grpclimit.Bucket{{}}},
 		"same policy":      {buckets: []grpclimit.Bucket{{Limiter: l}, {Limiter: l}}},
 		"foreign limiters": {buckets: []grpclimit.Bucket{{Limiter: l}, {Limiter: other}}},
-		"short hold": {buckets: []grpclimit.Bucket{{Limiter: l}},
-			opts: &grpclimit.Options{Hold: time.Millisecond}},
+		"short hold": {
+			buckets: []grpclimit.Bucket{{Limiter: l}},
+			opts:    &grpclimit.Options{Hold: time.Millisecond},
+		},
 		"negative wait": {buckets: []grpclimit.Bucket{{Limiter: l}}, opts: &grpclimit.Options{Wait: -1}},
-		"no method": {buckets: []grpclimit.Bucket{{Limiter: l}},
-			opts: &grpclimit.Options{Exempt: []string{"health"}}},
-		"every method": {buckets: []grpclimit.Bucket{{Limiter: l}},
-			opts: &grpclimit.Options{Exempt: []string{"/*"}}},
+		"no method": {
+			buckets: []grpclimit.Bucket{{Limiter: l}},
+			opts:    &grpclimit.Options{Exempt: []string{"health"}},
+		},
+		"every method": {
+			buckets: []grpclimit.Bucket{{Limiter: l}},
+			opts:    &grpclimit.Options{Exempt: []string{"/*"}},
+		},
 	} {
 		if _, err := grpclimit.New(c.buckets, c.opts); err == nil {
 			t.Errorf("%s: no error", name)
@@ -444,8 +459,10 @@ func TestPeerIsCountedThroughTrustedProxiesOnly(t *testing.T) {
 		proxies grpclimit.Proxies
 		passes  bool
 	}{"nobody is trusted": {nil, false}, "the peer is trusted": {trusted, true}} {
-		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{Limiter: limiter(t, drawgate.PerHour("hour", 1)),
-			Key: grpclimit.ByPeer(c.proxies)}), &server{})
+		client, _ := serve(t, limitOf(t, nil, grpclimit.Bucket{
+			Limiter: limiter(t, drawgate.PerHour("hour", 1)),
+			Key:     grpclimit.ByPeer(c.proxies),
+		}), &server{})
 		from := func(addr string) error {
 			_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", addr),
 				&echo.SimpleRequest{})
@@ -477,8 +494,10 @@ func one(md metadata.MD, name string) string {
 // found before the first call.
 func TestBucketsThatTakeNothing(t *testing.T) {
 	t.Parallel()
-	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpm", Unit: "tokens",
-		Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+	tokens := limiter(t, drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{
+		Name: "tpm", Unit: "tokens",
+		Kind: drawgate.Rolling, Amount: 10, Window: time.Minute,
+	}}})
 	if _, err := grpclimit.New([]grpclimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) ||
 		!strings.Contains(err.Error(), "name a cost in tokens") {
 		t.Errorf("%v, want an error that names the units", err)
@@ -494,8 +513,10 @@ func TestBucketsThatTakeNothing(t *testing.T) {
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	st := memstore.New(nil)
-	l, err := drawgate.New(st, drawgate.Policy{Name: "slots",
-		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, nil)
+	l, err := drawgate.New(st, drawgate.Policy{
+		Name:   "slots",
+		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}},
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,8 +56,10 @@ func (l *Limit) byRules(ctx context.Context, method string, t *admit.Take) error
 	for name, values := range md {
 		headers[textproto.CanonicalMIMEHeaderKey(name)] = values
 	}
-	a := &rules.Attributes{Method: http.MethodPost, Path: method, Route: method, IP: client(ctx, l.rules.Proxies),
-		Headers: headers}
+	a := &rules.Attributes{
+		Method: http.MethodPost, Path: method, Route: method, IP: client(ctx, l.rules.Proxies),
+		Headers: headers,
+	}
 	if authority := md[":authority"]; len(authority) > 0 {
 		a.Host = authority[0]
 	}

@@ -22,10 +22,10 @@ import (
 // The metadata of an answer. They are headers of HTTP/2, named as package httplimit names them.
 const (
 	// units per window of the described limit: the one that refuses longest, or else the one with
-	// the smallest part left
+	// the smallest part left.
 	MetadataLimit     = "x-ratelimit-limit"
 	MetadataRemaining = "x-ratelimit-remaining" // units that are left of that limit now
-	// Unix seconds at which the limit is unused again, or its calendar window ends
+	// Unix seconds at which the limit is unused again, or its calendar window ends.
 	MetadataReset    = "x-ratelimit-reset"
 	MetadataFallback = "x-ratelimit-fallback" // "true": decided without the store
 	MetadataRetry    = "retry-after"          // seconds, on refusals after which waiting helps

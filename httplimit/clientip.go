@@ -78,8 +78,10 @@ func unmapPrefix(p netip.Prefix) netip.Prefix {
 // in these networks.
 func PrivateNetworks() []netip.Prefix {
 	var all []netip.Prefix
-	for _, s := range [...]string{"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16",
-		"::1/128", "fc00::/7", "fe80::/10"} {
+	for _, s := range [...]string{
+		"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16",
+		"::1/128", "fc00::/7", "fe80::/10",
+	} {
 		all = append(all, netip.MustParsePrefix(s))
 	}
 	return all

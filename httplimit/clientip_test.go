@@ -44,10 +44,14 @@ func TestXForwardedFor(t *testing.T) {
 		{"a stranger's header means nothing", "203.0.113.9:1", "203.0.113.9", []string{"198.51.100.1"}},
 		{"one proxy", "10.0.0.1:1", "198.51.100.1", []string{"198.51.100.1"}},
 		{"two proxies", "10.0.0.1:1", "198.51.100.1", []string{"198.51.100.1, 10.9.9.9"}},
-		{"what the client invented stands left of it", "10.0.0.1:1", "198.51.100.1",
-			[]string{"1.1.1.1, 10.0.0.7, 198.51.100.1, 10.9.9.9"}},
-		{"lines are one list, in their order", "10.0.0.1:1", "198.51.100.2",
-			[]string{"1.1.1.1", "198.51.100.2", "10.3.3.3, 10.4.4.4"}},
+		{
+			"what the client invented stands left of it", "10.0.0.1:1", "198.51.100.1",
+			[]string{"1.1.1.1, 10.0.0.7, 198.51.100.1, 10.9.9.9"},
+		},
+		{
+			"lines are one list, in their order", "10.0.0.1:1", "198.51.100.2",
+			[]string{"1.1.1.1", "198.51.100.2", "10.3.3.3, 10.4.4.4"},
+		},
 		{"everybody is a proxy", "10.0.0.1:1", "10.0.0.3", []string{"10.0.0.3, 10.0.0.2"}},
 		{"no header", "10.0.0.1:1", "10.0.0.1", nil},
 		{"empty elements mean nothing", "10.0.0.1:1", "198.51.100.1", []string{",198.51.100.1,, ,", ""}},
@@ -55,12 +59,16 @@ func TestXForwardedFor(t *testing.T) {
 		{"IPv6", "10.0.0.1:1", "2001:db8::1", []string{"2001:db8::1"}},
 		{"IPv6 in brackets", "10.0.0.1:1", "2001:db8::1", []string{"[2001:db8::1]"}},
 		{"IPv6 with a port", "10.0.0.1:1", "2001:db8::1", []string{"[2001:db8::1]:80"}},
-		{"IPv4 in IPv6 is IPv4", "[::ffff:10.0.0.1]:1", "198.51.100.1",
-			[]string{"::ffff:198.51.100.1, ::ffff:10.2.2.2"}},
+		{
+			"IPv4 in IPv6 is IPv4", "[::ffff:10.0.0.1]:1", "198.51.100.1",
+			[]string{"::ffff:198.51.100.1, ::ffff:10.2.2.2"},
+		},
 		{"a proxy's zone", "[fd00::1%eth0]:1", "198.51.100.1", []string{"198.51.100.1, fd00::2%eth1"}},
 		{"a client's zone", "10.0.0.1:1", "fe80::7", []string{"fe80::7%eth0"}},
-		{"a proxy that does not know stands for its client", "10.0.0.1:1", "10.5.5.5",
-			[]string{"198.51.100.1, unknown, 10.5.5.5"}},
+		{
+			"a proxy that does not know stands for its client", "10.0.0.1:1", "10.5.5.5",
+			[]string{"198.51.100.1, unknown, 10.5.5.5"},
+		},
 		{"a proxy that writes rubbish", "10.0.0.1:1", "10.0.0.1", []string{"198.51.100.1, 1.2.3"}},
 		{"rubbish on the left", "10.0.0.1:1", "198.51.100.1", []string{"%%%, 198.51.100.1"}},
 		{"a name is no address", "10.0.0.1:1", "10.0.0.1", []string{"localhost"}},
@@ -96,8 +104,10 @@ func TestForwarded(t *testing.T) {
 		{"no for", "10.0.0.1", []string{"for=198.51.100.1, proto=http"}},
 		{"two fors", "10.0.0.1", []string{"for=198.51.100.1;for=198.51.100.2"}},
 		{"a quote left open by the client", "198.51.100.1", []string{`for="1.1.1.1, for=198.51.100.1`}},
-		{"a quote and a backslash left by the client", "198.51.100.1",
-			[]string{`for="1.1.1.1\", for=198.51.100.1;proto="https", for=10.2.2.2`}},
+		{
+			"a quote and a backslash left by the client", "198.51.100.1",
+			[]string{`for="1.1.1.1\", for=198.51.100.1;proto="https", for=10.2.2.2`},
+		},
 		{"a quote left open by a proxy", "10.0.0.1", []string{`for=198.51.100.1, for="10.2.2.2`}},
 		{"text after the quotes", "10.0.0.1", []string{`for="198.51.100.1"x`}},
 		{"quotes inside", "10.0.0.1", []string{`for=198"51.100.1"`}},
@@ -181,8 +191,10 @@ func TestClientWithoutRequest(t *testing.T) {
 func TestPeers21FirstAddressOfXForwardedForIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	p := proxies(t, nil, "10.0.0.0/8")
-	for _, invented := range []string{"1.1.1.1", "10.0.0.3", "unknown", "", "2001:db8::1, 3.3.3.3",
-		strings.Repeat("10.0.0.9,", 500)} {
+	for _, invented := range []string{
+		"1.1.1.1", "10.0.0.3", "unknown", "", "2001:db8::1, 3.3.3.3",
+		strings.Repeat("10.0.0.9,", 500),
+	} {
 		if got := client(p, "10.0.0.1:1", invented+", 203.0.113.7, 10.0.0.2"); got != "203.0.113.7" {
 			t.Errorf("%.40q: client %s, want 203.0.113.7", invented, got)
 		}

@@ -102,8 +102,10 @@ func Example_perClientThenGlobal() {
 func Example_concurrency() {
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "at-once",
-		Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 1)}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{
+		Name:   "at-once",
+		Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 1)},
+	}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -191,8 +193,10 @@ func Example_costs() {
 func ExampleWhen() {
 	store := memstore.New(nil)
 	defer store.Close()
-	usual, err := drawgate.New(store, drawgate.Policy{Name: "usual",
-		Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 2, time.Hour)}}, nil)
+	usual, err := drawgate.New(store, drawgate.Policy{
+		Name:   "usual",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 2, time.Hour)},
+	}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -201,8 +205,10 @@ func ExampleWhen() {
 	if err != nil {
 		panic(err)
 	}
-	export, err := usual.With(drawgate.Policy{Name: "export",
-		Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1, time.Hour)}})
+	export, err := usual.With(drawgate.Policy{
+		Name:   "export",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rate", 1, time.Hour)},
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -236,8 +242,10 @@ func ExampleJoin() {
 	if err != nil {
 		panic(err)
 	}
-	limit, err := httplimit.New([]httplimit.Bucket{{Limiter: lim,
-		Key: httplimit.Join(httplimit.ByIP(nil), httplimit.ByRoute())}}, nil)
+	limit, err := httplimit.New([]httplimit.Bucket{{
+		Limiter: lim,
+		Key:     httplimit.Join(httplimit.ByIP(nil), httplimit.ByRoute()),
+	}}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -21,12 +21,12 @@ import (
 const (
 	HeaderLimit     = "X-Ratelimit-Limit"     // units per window of the limit described: its rate, for a bucket
 	HeaderRemaining = "X-Ratelimit-Remaining" // units that are left of it now
-	// Unix seconds at which nothing of it is used, or its calendar window ends
+	// Unix seconds at which nothing of it is used, or its calendar window ends.
 	HeaderReset     = "X-Ratelimit-Reset"
 	HeaderFallback  = "X-Ratelimit-Fallback" // "true": this process decided alone, because the store was unavailable
 	HeaderPolicy    = "Ratelimit-Policy"     // the limits, as structured fields
 	HeaderRateLimit = "Ratelimit"            // what is left of them
-	// seconds until the same request would pass; only on refusals after which waiting helps
+	// seconds until the same request would pass; only on refusals after which waiting helps.
 	HeaderRetry = "Retry-After"
 )
 
@@ -104,8 +104,10 @@ func NewHeaders(opts *HeaderOptions) *Headers {
 	if opts == nil {
 		opts = &HeaderOptions{}
 	}
-	h := &Headers{policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes,
-		names: opts.Names}
+	h := &Headers{
+		policies: slices.Clone(opts.Policies), fields: opts.Fields, maxBytes: opts.MaxBytes,
+		names: opts.Names,
+	}
 	for _, n := range [...]struct {
 		name  *string
 		usual string
@@ -183,8 +185,10 @@ func (h *Headers) lines(lines []line, d *drawgate.Decision, hidden uint64, after
 			continue
 		}
 		v, left := h.view(d, &r), r.ResetAfter().Microseconds()
-		l := line{view: v, left: r.Remaining, part: r.Part(), window: window(&r, v, left, after),
-			reset: ceilDiv(left, micro), refusal: r.RetryAfter}
+		l := line{
+			view: v, left: r.Remaining, part: r.Part(), window: window(&r, v, left, after),
+			reset: ceilDiv(left, micro), refusal: r.RetryAfter,
+		}
 		if !h.names.ResetAfter {
 			l.reset = ceilDiv(r.ResetAt().UnixMicro(), micro)
 		}

@@ -23,31 +23,45 @@ func unix(d time.Duration) string {
 // The headers describe each kind of limit as docs/httplimit.md says. req: B4.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	day := drawgate.Limit{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 250,
-		Headroom: drawgate.Share{Percent: 20}}
+	day := drawgate.Limit{
+		Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 250,
+		Headroom: drawgate.Share{Percent: 20},
+	}
 	for _, c := range []struct {
 		name                     string
 		limit                    drawgate.Limit
 		max, left, items, limit2 string
 		reset                    time.Duration // 0: none
 	}{
-		{"bucket", bucket(10, time.Minute, 5), "10", "4", `"p";r=4;t=6`, `"p";q=10;w=60;drawgate-burst=5`,
-			6 * time.Second},
-		{"bucket with burst = amount", bucket(10, time.Minute, 0), "10", "9", `"p";r=9;t=6`, `"p";q=10;w=60`,
-			6 * time.Second},
+		{
+			"bucket", bucket(10, time.Minute, 5), "10", "4", `"p";r=4;t=6`, `"p";q=10;w=60;drawgate-burst=5`,
+			6 * time.Second,
+		},
+		{
+			"bucket with burst = amount", bucket(10, time.Minute, 0), "10", "9", `"p";r=9;t=6`, `"p";q=10;w=60`,
+			6 * time.Second,
+		},
 		{
 			"bucket with headroom",
-			drawgate.Limit{Name: "x", Kind: drawgate.Bucket, Amount: 100, Window: time.Minute, Burst: 20,
-				Headroom: drawgate.Share{Percent: 50}},
+			drawgate.Limit{
+				Name: "x", Kind: drawgate.Bucket, Amount: 100, Window: time.Minute, Burst: 20,
+				Headroom: drawgate.Share{Percent: 50},
+			},
 			"50", "9", `"p";r=9;t=2`, `"p";q=50;w=60;drawgate-burst=10`, 1200 * time.Millisecond,
 		},
-		{"bucket used up: the next unit, not the last", bucket(10, time.Minute, 1), "10", "0", `"p";r=0;t=6`,
-			`"p";q=10;w=60;drawgate-burst=1`, 6 * time.Second},
+		{
+			"bucket used up: the next unit, not the last", bucket(10, time.Minute, 1), "10", "0", `"p";r=0;t=6`,
+			`"p";q=10;w=60;drawgate-burst=1`, 6 * time.Second,
+		},
 		{"rolling", rolling(10, time.Minute), "10", "9", `"p";r=9;t=60`, `"p";q=10;w=60`, time.Minute},
-		{"rolling, rounded up", rolling(10, 1500*time.Millisecond), "10", "9", `"p";r=9;t=2`, `"p";q=10;w=2`,
-			1500 * time.Millisecond},
-		{"rolling, less than a second", rolling(10, 100*time.Millisecond), "10", "9", `"p";r=9;t=1`, `"p";q=10;w=1`,
-			100 * time.Millisecond},
+		{
+			"rolling, rounded up", rolling(10, 1500*time.Millisecond), "10", "9", `"p";r=9;t=2`, `"p";q=10;w=2`,
+			1500 * time.Millisecond,
+		},
+		{
+			"rolling, less than a second", rolling(10, 100*time.Millisecond), "10", "9", `"p";r=9;t=1`, `"p";q=10;w=1`,
+			100 * time.Millisecond,
+		},
 		{"calendar, with headroom", day, "200", "199", `"p";r=199;t=86400`, `"p";q=200;w=86400`, 24 * time.Hour},
 		{
 			"calendar month",
@@ -75,8 +89,10 @@ func TestKinds(t *testing.T) {
 // costing returns a middleware over one policy, for requests that cost this.
 func costing(t *testing.T, p drawgate.Policy, costs ...drawgate.Cost) *httplimit.Middleware {
 	t.Helper()
-	return middleware(t, nil, httplimit.Bucket{Limiter: limiter(t, p), Key: httplimit.Fixed("all"),
-		Costs: func(*http.Request) []drawgate.Cost { return costs }})
+	return middleware(t, nil, httplimit.Bucket{
+		Limiter: limiter(t, p), Key: httplimit.Fixed("all"),
+		Costs: func(*http.Request) []drawgate.Cost { return costs },
+	})
 }
 
 func TestSeveralLimits(t *testing.T) {

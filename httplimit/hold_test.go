@@ -243,8 +243,10 @@ func TestHeldUnitsCount(t *testing.T) {
 func TestPeers20DegradedAnswersAreMarked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, p := range []drawgate.Policy{policy("p", rolling(1, time.Hour)),
-			policy("p", rolling(1, time.Hour), slots(5))} {
+		for _, p := range []drawgate.Policy{
+			policy("p", rolling(1, time.Hour)),
+			policy("p", rolling(1, time.Hour), slots(5)),
+		} {
 			f, l := newFlaky(t, p)
 			b := httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")}
 			plain := middleware(t, nil, b)

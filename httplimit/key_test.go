@@ -69,8 +69,10 @@ func TestKeys(t *testing.T) {
 		{"when not", httplimit.When(post, byKey), header("k"), "", false},
 		{"join", httplimit.Join(byKey, httplimit.Fixed("a|b%")), header("k"), "k|a%7Cb%25", true},
 		{"join of one that is left out", httplimit.Join(byKey, httplimit.When(post, byKey)), header("k"), "", false},
-		{"hashed", httplimit.Hashed(byKey), header("abc"),
-			"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", true},
+		{
+			"hashed", httplimit.Hashed(byKey), header("abc"),
+			"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", true,
+		},
 		{"nothing hashed", httplimit.Hashed(byKey), nil, "", true},
 	} {
 		if got, ok := keyOf(c.key, c.change); got != c.want || ok != c.ok {

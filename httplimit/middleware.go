@@ -142,8 +142,10 @@ func (m *Middleware) checkBuckets() (holds bool, err error) {
 // checkOptions checks the options that apply to buckets and to rules alike.
 func (m *Middleware) checkOptions() (err error) {
 	o := &m.opts
-	m.limiter, err = admit.New(admit.Options{Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold,
-		FailOpen: o.FailOpen, Lost: ErrHoldLost})
+	m.limiter, err = admit.New(admit.Options{
+		Package: "httplimit", Wait: o.Wait, Queue: o.Queue, Hold: o.Hold,
+		FailOpen: o.FailOpen, Lost: ErrHoldLost,
+	})
 	if err != nil {
 		return err
 	}

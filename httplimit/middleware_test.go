@@ -27,8 +27,10 @@ func serveMux(t *testing.T, limit *httplimit.Middleware, routes []httplimittest.
 			pattern = "/{$}"
 		}
 		mux.Handle(pattern, limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			r.Serve(&httplimittest.Call{Context: req.Context(), Write: func(s string) { _, _ = w.Write([]byte(s)) },
-				Flush: func() { _ = http.NewResponseController(w).Flush() }})
+			r.Serve(&httplimittest.Call{
+				Context: req.Context(), Write: func(s string) { _, _ = w.Write([]byte(s)) },
+				Flush: func() { _ = http.NewResponseController(w).Flush() },
+			})
 		})))
 	}
 	srv := httptest.NewUnstartedServer(mux)

@@ -38,8 +38,10 @@ func TestNeverFitsSaysTheLimits(t *testing.T) {
 		all := with(t, own, policy("all", items))
 		n := int64(70)
 		costs := func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "items", N: n}} }
-		buckets := []httplimit.Bucket{{Limiter: own, Key: httplimit.Fixed("a"), Costs: costs},
-			{Limiter: all, Key: httplimit.Fixed("b"), Costs: costs, Shared: true}}
+		buckets := []httplimit.Bucket{
+			{Limiter: own, Key: httplimit.Fixed("a"), Costs: costs},
+			{Limiter: all, Key: httplimit.Fixed("b"), Costs: costs, Shared: true},
+		}
 		m, none := middleware(t, nil, buckets...), middleware(t, &httplimit.Options{Fields: httplimit.NoFields},
 			buckets...)
 		if _, p := ask(m); p.Problem != nil {

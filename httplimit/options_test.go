@@ -37,8 +37,10 @@ func TestMistakesAreFoundAtOnce(t *testing.T) {
 			t.Errorf("error %v, want %q", err, c.want)
 		}
 	}
-	tokens := limiter(t, policy("tokens", drawgate.Limit{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling,
-		Amount: 10, Window: time.Minute}))
+	tokens := limiter(t, policy("tokens", drawgate.Limit{
+		Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling,
+		Amount: 10, Window: time.Minute,
+	}))
 	none := func(*http.Request) []drawgate.Cost { return nil }
 	if _, err := httplimit.New([]httplimit.Bucket{{Limiter: tokens}}, nil); !errors.Is(err, drawgate.ErrUnknownUnit) ||
 		!strings.Contains(err.Error(), "name a cost in tokens") {
@@ -103,10 +105,14 @@ func TestKindsOfCallers(t *testing.T) {
 	upload := func(r *http.Request) bool { return r.URL.Path == "/upload" }
 	m := middleware(t, &httplimit.Options{Skip: job},
 		httplimit.Bucket{Limiter: plain, Key: httplimit.When(func(r *http.Request) bool { return !gold(r) }, byKey)},
-		httplimit.Bucket{Limiter: with(t, plain, policy("privileged-keys", rolling(3, time.Hour))),
-			Key: httplimit.When(gold, byKey)},
-		httplimit.Bucket{Limiter: with(t, plain, policy("uploads", rolling(2, time.Hour))),
-			Key: httplimit.When(upload, byKey)},
+		httplimit.Bucket{
+			Limiter: with(t, plain, policy("privileged-keys", rolling(3, time.Hour))),
+			Key:     httplimit.When(gold, byKey),
+		},
+		httplimit.Bucket{
+			Limiter: with(t, plain, policy("uploads", rolling(2, time.Hour))),
+			Key:     httplimit.When(upload, byKey),
+		},
 	)
 	passes := func(path string, headers ...string) (n int) {
 		for range 10 {
@@ -145,12 +151,18 @@ func TestFourLimits(t *testing.T) {
 	perIP := limiter(t, policy("ratelimit:ip", bucket(10, time.Hour, 5)))
 	m := middleware(t, nil,
 		httplimit.Bucket{Limiter: perIP},
-		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:api", bucket(100, time.Hour, 20))),
-			Key: httplimit.Fixed("global"), Shared: true},
-		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:user", bucket(20, time.Hour, 10))),
-			Key: httplimit.Given(httplimit.ByHeader("User"))},
-		httplimit.Bucket{Limiter: with(t, perIP, policy("ratelimit:task", bucket(50, time.Hour, 15))),
-			Key: httplimit.Given(httplimit.ByHeader("Task")), Shared: true},
+		httplimit.Bucket{
+			Limiter: with(t, perIP, policy("ratelimit:api", bucket(100, time.Hour, 20))),
+			Key:     httplimit.Fixed("global"), Shared: true,
+		},
+		httplimit.Bucket{
+			Limiter: with(t, perIP, policy("ratelimit:user", bucket(20, time.Hour, 10))),
+			Key:     httplimit.Given(httplimit.ByHeader("User")),
+		},
+		httplimit.Bucket{
+			Limiter: with(t, perIP, policy("ratelimit:task", bucket(50, time.Hour, 15))),
+			Key:     httplimit.Given(httplimit.ByHeader("Task")), Shared: true,
+		},
 	)
 	passed := map[string]int{}
 	var why []string

@@ -32,7 +32,7 @@ const (
 	CodePaused    Code = "paused"     // 429: a bucket is paused, whatever its limits have left
 	CodeQueueFull Code = "queue_full" // 429: the maximum number of requests is waiting
 	// 413: it costs more than a limit ever allows: waiting does not help, and there is no
-	// Retry-After
+	// Retry-After.
 	CodeNeverFits Code = "never_fits"
 	// 503: nothing was decided, or a limit admits nothing while the store is unavailable
 	CodeStoreUnavailable Code = "store_unavailable"
@@ -41,7 +41,7 @@ const (
 	CodePath    Code = "path"
 	CodeInvalid Code = "invalid" // 500: the program asks for a unit that its policies do not have
 	// 499: the client disconnected while it waited. If the store was being asked at that moment, a
-	// plain request may have been counted
+	// plain request may have been counted.
 	CodeCancelled Code = "cancelled"
 )
 
@@ -125,8 +125,10 @@ func unavailable(code Code, detail string) *Problem {
 // the bucket at a position of the take; nil means that none is shared. Of a shared limit only the
 // name is shown. If one of the caller's own limits refuses too, that one is described.
 func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
-	p := &Problem{Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited,
-		Scope: ScopeCaller}
+	p := &Problem{
+		Type: typeQuota, Title: "Quota Exceeded", Status: http.StatusTooManyRequests, Code: CodeLimited,
+		Scope: ScopeCaller,
+	}
 	if d.RetryAfter == drawgate.Never {
 		return neverFits(p)
 	}
@@ -151,8 +153,10 @@ func Refused(d *drawgate.Decision, shared func(bucket int) bool) *Problem {
 	case drawgate.Queued:
 		p.Code = CodeQueued
 	case drawgate.Paused:
-		*p = Problem{Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused,
-			After: p.After}
+		*p = Problem{
+			Type: "about:blank", Title: http.StatusText(p.Status), Status: p.Status, Code: CodePaused,
+			After: p.After,
+		}
 	case drawgate.Unavailable:
 		p.Type, p.Title, p.Status = typeReduced, "Temporary Reduced Capacity", http.StatusServiceUnavailable
 		p.Code, p.Scope = CodeStoreUnavailable, ""

@@ -18,32 +18,61 @@ func TestSentences(t *testing.T) {
 	calendar := func(every drawgate.Every) drawgate.Limit {
 		return drawgate.Limit{Name: "c", Kind: drawgate.Calendar, Every: every, Amount: 1}
 	}
-	tokens := drawgate.Limit{Name: "t", Unit: "output_tokens", Kind: drawgate.Rolling, Amount: 1000,
-		Window: 90 * time.Second}
+	tokens := drawgate.Limit{
+		Name: "t", Unit: "output_tokens", Kind: drawgate.Rolling, Amount: 1000,
+		Window: 90 * time.Second,
+	}
 	for _, c := range []struct {
 		limit drawgate.Limit
 		cost  drawgate.Cost
 		want  string
 	}{
-		{bucket(10, time.Minute, 1), drawgate.Cost{N: 1},
-			"Your limit has been reached: 10 requests per minute, and at most 1 in a burst. Try again in 6 s."},
-		{bucket(1, time.Second, 0), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per second. Try again in 1 s."},
-		{rolling(1, time.Hour), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per hour. Try again in 3600 s."},
-		{rolling(1, 24*time.Hour), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per day. Try again in 86400 s."},
-		{rolling(1, 36*time.Hour), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per 36h. Try again in 129600 s."},
-		{rolling(1, 5*time.Minute), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per 5m. Try again in 300 s."},
-		{tokens, drawgate.Cost{Unit: "output_tokens", N: 600},
-			"Your limit has been reached: 1000 output tokens per 1m30s. Try again in 90 s."},
-		{calendar(drawgate.Hour), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per hour. Try again in 3600 s."},
+		{
+			bucket(10, time.Minute, 1),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 10 requests per minute, and at most 1 in a burst. Try again in 6 s.",
+		},
+		{
+			bucket(1, time.Second, 0),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per second. Try again in 1 s.",
+		},
+		{
+			rolling(1, time.Hour),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per hour. Try again in 3600 s.",
+		},
+		{
+			rolling(1, 24*time.Hour),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per day. Try again in 86400 s.",
+		},
+		{
+			rolling(1, 36*time.Hour),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per 36h. Try again in 129600 s.",
+		},
+		{
+			rolling(1, 5*time.Minute),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per 5m. Try again in 300 s.",
+		},
+		{
+			tokens,
+			drawgate.Cost{Unit: "output_tokens", N: 600},
+			"Your limit has been reached: 1000 output tokens per 1m30s. Try again in 90 s.",
+		},
+		{
+			calendar(drawgate.Hour),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per hour. Try again in 3600 s.",
+		},
 		// it is Saturday
-		{calendar(drawgate.Week), drawgate.Cost{N: 1},
-			"Your limit has been reached: 1 request per week. Try again in 172800 s."},
+		{
+			calendar(drawgate.Week),
+			drawgate.Cost{N: 1},
+			"Your limit has been reached: 1 request per week. Try again in 172800 s.",
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := costing(t, policy("p", c.limit), c.cost)
@@ -89,8 +118,10 @@ func TestNobodyIsCounted(t *testing.T) {
 	t.Parallel()
 	nobody := httplimit.Given(httplimit.ByHeader("X-User"))
 	a := limiter(t, policy("a", rolling(1, time.Hour)))
-	for _, buckets := range [][]httplimit.Bucket{{{Limiter: a, Key: nobody}},
-		{{Limiter: a, Key: nobody}, {Limiter: with(t, a, policy("b", slots(1))), Key: nobody}}} {
+	for _, buckets := range [][]httplimit.Bucket{
+		{{Limiter: a, Key: nobody}},
+		{{Limiter: a, Key: nobody}, {Limiter: with(t, a, policy("b", slots(1))), Key: nobody}},
+	} {
 		m := middleware(t, nil, buckets...)
 		for range 3 {
 			if h, p := ask(m); p.Problem != nil || len(h) != 0 || p.Held() {
@@ -119,8 +150,10 @@ func TestProblemsKeepWhatWasSet(t *testing.T) {
 // with concurrency limits. It names no limit.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
-	d := drawgate.Decision{Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond,
-		EarliestRetry: 29_500 * time.Millisecond}
+	d := drawgate.Decision{
+		Reason: drawgate.Paused, RetryAfter: 29_500 * time.Millisecond,
+		EarliestRetry: 29_500 * time.Millisecond,
+	}
 	p := httplimit.Refused(&d, nil)
 	if p.Status != http.StatusTooManyRequests || p.Code != httplimit.CodePaused || p.After != 30 || p.Scope != "" ||
 		p.Violated != nil ||

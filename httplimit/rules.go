@@ -63,8 +63,10 @@ func (m *Middleware) beginByRules(h http.Header, r *http.Request) Pass {
 			"The path of this request can be understood in more than one way.")}
 	}
 	o := &m.rules
-	a := rules.Attributes{Method: r.Method, Path: r.URL.Path, Host: r.Host, Route: o.Route(r),
-		IP: o.Proxies.ClientIP(r), Headers: r.Header}
+	a := rules.Attributes{
+		Method: r.Method, Path: r.URL.Path, Host: r.Host, Route: o.Route(r),
+		IP: o.Proxies.ClientIP(r), Headers: r.Header,
+	}
 	if o.User != nil {
 		a.User = o.User(r)
 	}

@@ -96,8 +96,10 @@ func TestByRulesHidesWhatAllShare(t *testing.T) {
 func TestByRulesHoldsSlots(t *testing.T) {
 	t.Parallel()
 	for _, shadow := range []bool{false, true} {
-		slots := engine.Policy{Policy: drawgate.Policy{Name: "slots",
-			Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}, Shadow: shadow}
+		slots := engine.Policy{Policy: drawgate.Policy{
+			Name:   "slots",
+			Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}},
+		}, Shadow: shadow}
 		e := newEngine(t, engine.Config{Policies: []engine.Policy{slots}, Rules: applied("slots")})
 		m, err := httplimit.NewByRules(e, nil)
 		if err != nil {
@@ -148,8 +150,10 @@ func TestByRulesNeverFitsSaysTheLimit(t *testing.T) {
 	items.Name, items.Unit = "items", "items"
 	kept.ReservedByPriority = map[int]drawgate.Share{9: drawgate.Percent(60)} // a request without priority gets 4
 	costs := func(path, unit string, n int64) rules.Rule {
-		return rules.Rule{Match: rules.Match{Path: path}, Apply: []rules.Apply{{Policy: "p", Key: "ip",
-			Costs: map[string]int64{unit: n}}}}
+		return rules.Rule{Match: rules.Match{Path: path}, Apply: []rules.Apply{{
+			Policy: "p", Key: "ip",
+			Costs: map[string]int64{unit: n},
+		}}}
 	}
 	list := []rules.Rule{costs("/items", "items", 50), costs("/many", drawgate.UnitRequests, 5)}
 	h := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: policy("p", items, kept)}}, Rules: list}, nil,
@@ -174,10 +178,14 @@ func TestNewByRulesRejectsMistakes(t *testing.T) {
 	}{
 		"no engine": {nil, nil, "no engine"},
 		"no rules":  {newEngine(t, engine.Config{Policies: policies}), nil, "no rules"},
-		"another describe": {newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}),
-			&httplimit.RuleOptions{Options: httplimit.Options{Describe: "x"}}, `"x"`},
-		"a negative wait": {newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}),
-			&httplimit.RuleOptions{Options: httplimit.Options{Wait: -time.Second}}, "negative"},
+		"another describe": {
+			newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}),
+			&httplimit.RuleOptions{Options: httplimit.Options{Describe: "x"}}, `"x"`,
+		},
+		"a negative wait": {
+			newEngine(t, engine.Config{Policies: policies, Rules: applied("api")}),
+			&httplimit.RuleOptions{Options: httplimit.Options{Wait: -time.Second}}, "negative",
+		},
 	} {
 		if _, err := httplimit.NewByRules(c.engine, c.opts); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

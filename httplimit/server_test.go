@@ -210,8 +210,10 @@ func TestClosing(t *testing.T) {
 func TestCancelledRequestIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, policy("slots", slots(1)))
-	m := middleware(t, &httplimit.Options{Wait: time.Minute,
-		OnError: func(_ *http.Request, err error) { t.Errorf("reported: %v", err) }},
+	m := middleware(t, &httplimit.Options{
+		Wait:    time.Minute,
+		OnError: func(_ *http.Request, err error) { t.Errorf("reported: %v", err) },
+	},
 		httplimit.Bucket{Limiter: l, Key: httplimit.Fixed("all")})
 	_, first := ask(m)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -33,12 +33,18 @@ func TestPolicyOfARequest(t *testing.T) {
 	}
 	var failed error
 	m := middleware(t, &httplimit.Options{OnError: func(_ *http.Request, err error) { failed = err }},
-		httplimit.Bucket{Limiter: free, Key: httplimit.Fixed("ann"),
-			Policy: func(r *http.Request) *drawgate.Limiter { return tiers[r.Header.Get("X-Tier")] }},
-		httplimit.Bucket{Limiter: with(t, free, policy("api", rolling(1000, time.Minute))), Key: httplimit.Fixed("all"),
-			Shared: true})
+		httplimit.Bucket{
+			Limiter: free, Key: httplimit.Fixed("ann"),
+			Policy: func(r *http.Request) *drawgate.Limiter { return tiers[r.Header.Get("X-Tier")] },
+		},
+		httplimit.Bucket{
+			Limiter: with(t, free, policy("api", rolling(1000, time.Minute))), Key: httplimit.Fixed("all"),
+			Shared: true,
+		})
 	for _, c := range []struct{ tier, limits string }{
-		{"", `"free";q=1;w=60`}, {"gold", `"gold";q=100;w=60`}, {"unknown", `"free";q=1;w=60`},
+		{"", `"free";q=1;w=60`},
+		{"gold", `"gold";q=100;w=60`},
+		{"unknown", `"free";q=1;w=60`},
 		{"batch", `"batch";q=1;qu="concurrent-requests"`},
 	} {
 		h, p := begin(m, c.tier)

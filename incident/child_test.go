@@ -23,8 +23,10 @@ const childVar = "DRAWGATE_INCIDENT_CHILD"
 
 // TestMain runs a child if its variable says which.
 func TestMain(m *testing.M) {
-	children := map[string]func(path string) error{"write": writeChild, "limit": limitChild, "disk": diskChild,
-		"try to mount": tryChild}
+	children := map[string]func(path string) error{
+		"write": writeChild, "limit": limitChild, "disk": diskChild,
+		"try to mount": tryChild,
+	}
 	if f := children[os.Getenv(childVar)]; f != nil {
 		if err := f(os.Args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -35,10 +35,13 @@ func TestDiagnosis(t *testing.T) {
 		"somebody else": {nil, 2, limited("requests per min (RPM)", 10, 10, "3s"), []string{
 			"only 3 of the provider's 10 requests were ours, this call included: somebody else uses the same account",
 		}},
-		"headroom counts": {func(p *drawgate.Policy) { p.Limits[0].Headroom = drawgate.Percent(20) }, 7,
-			limited("requests per min (RPM)", 8, 8, "3s"), []string{
+		"headroom counts": {
+			func(p *drawgate.Policy) { p.Limits[0].Headroom = drawgate.Percent(20) }, 7,
+			limited("requests per min (RPM)", 8, 8, "3s"),
+			[]string{
 				"only 8 of the provider's 8 requests were ours, this call included: somebody else uses the same account",
-			}},
+			},
+		},
 		"the counts differ": {nil, 9, `{"error":{"message":"Requests are too fast.","type":"requests"}}`, []string{
 			"limit gpt-4o/rpm had 0 of 10 requests left after this call, so the two counts differ by little: give it a larger margin, or headroom",
 		}},
@@ -51,10 +54,13 @@ func TestDiagnosis(t *testing.T) {
 		"a limit that we do not have": {func(p *drawgate.Policy) { p.Limits = p.Limits[:1] }, 0, day, []string{
 			"the provider has a limit of requests per day, and the policy has none: add one",
 		}},
-		"another unit": {func(p *drawgate.Policy) { p.Limits = p.Limits[:1] }, 0,
-			limited("tokens per min (TPM)", 100, 99, "3s"), []string{
+		"another unit": {
+			func(p *drawgate.Policy) { p.Limits = p.Limits[:1] }, 0,
+			limited("tokens per min (TPM)", 100, 99, "3s"),
+			[]string{
 				"the provider has a limit of tokens per minute, and the policy has none: add one",
-			}},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,8 +90,10 @@ func TestDiagnosisOfAnOutage(t *testing.T) {
 	t.Parallel()
 	rec := incident.New(nil)
 	defer rec.Close()
-	e := &outbound.Event{ID: 1, Upstream: "u", Model: "m", Granted: time.Now(), Outcome: outbound.Refused,
-		Err: drawgate.ErrStoreUnavailable}
+	e := &outbound.Event{
+		ID: 1, Upstream: "u", Model: "m", Granted: time.Now(), Outcome: outbound.Refused,
+		Err: drawgate.ErrStoreUnavailable,
+	}
 	e.Decision.Fallback = true
 	rec.Observer().Granted(e)
 	rec.Observer().Called(e)
@@ -123,12 +131,14 @@ func TestAnythingCanBeRefused(t *testing.T) {
 		}
 		defer lim.Close()
 		now := time.Now()
-		e := &outbound.Event{ID: 1, Upstream: "u", Model: "m", Granted: now, Outcome: outbound.Refused,
+		e := &outbound.Event{
+			ID: 1, Upstream: "u", Model: "m", Granted: now, Outcome: outbound.Refused,
 			Until: now.Add(time.Minute), Refusal: llm.Refusal{
 				Meaning: llm.Meaning(rapid.IntRange(0, 8).Draw(t, "meaning")),
 				Unit:    rapid.SampledFrom(units).Draw(t, "their unit"),
 				Limit:   rapid.Int64Range(-1, 100).Draw(t, "their limit"), QuotaID: rapid.String().Draw(t, "quota"),
-			}}
+			},
+		}
 		if rapid.Bool().Draw(t, "decided") {
 			ask := drawgate.Ask{Limiter: lim, Key: "k", Costs: []drawgate.Cost{{Unit: p.Limits[0].Unit}}}
 			if e.Decision, _, err = lim.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{ask}}); err != nil {

@@ -27,21 +27,27 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	rec := incident.New(&incident.Options{File: filepath.Join(dir, "incidents.jsonl"),
-		Logger: slog.New(slog.DiscardHandler)})
+	rec := incident.New(&incident.Options{
+		File:   filepath.Join(dir, "incidents.jsonl"),
+		Logger: slog.New(slog.DiscardHandler),
+	})
 
 	store := memstore.New(nil)
 	defer store.Close()
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "gpt-4o",
-		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{
+		Name:   "gpt-4o",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)},
+	}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	provider, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
-			Period: time.Minute}},
+		Limits: []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
+			Period: time.Minute,
+		}},
 	}}})
 	if err != nil {
 		fmt.Println(err)

@@ -25,8 +25,10 @@ const plenty = 1 << 20 // bytes of a file
 // numbered returns an incident whose id has a number.
 func numbered(n int) *api.Incident {
 	at := time.Date(2026, 7, 1, 12, 0, n, 0, time.UTC)
-	return &api.Incident{ID: fmt.Sprintf("i%05d", n), At: at, Last: at, Until: new(at.Add(time.Minute)),
-		Upstream: "openai", Count: 1}
+	return &api.Incident{
+		ID: fmt.Sprintf("i%05d", n), At: at, Last: at, Until: new(at.Add(time.Minute)),
+		Upstream: "openai", Count: 1,
+	}
 }
 
 func ids(list []api.Incident) (all []string) {

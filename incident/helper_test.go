@@ -57,8 +57,10 @@ func quota() drawgate.Policy {
 // newRig makes one. opts may be nil.
 func newRig(t *testing.T, p drawgate.Policy, opts *incident.Options) *rig {
 	t.Helper()
-	r := &rig{T: t, file: filepath.Join(t.TempDir(), "incidents.jsonl"),
-		answers: func(int) (int, string) { return fine() }}
+	r := &rig{
+		T: t, file: filepath.Join(t.TempDir(), "incidents.jsonl"),
+		answers: func(int) (int, string) { return fine() },
+	}
 	o := incident.Options{Instance: "node-1"}
 	if opts != nil {
 		o = *opts
@@ -80,8 +82,10 @@ func newRig(t *testing.T, p drawgate.Policy, opts *incident.Options) *rig {
 	quota := outbound.Buckets(func(*outbound.Call) ([]drawgate.Ask, error) {
 		return []drawgate.Ask{{Limiter: lim, Key: "project"}}, nil
 	})
-	r.client = outbound.New(quota, &outbound.Options{Upstream: "openai", Observer: r.rec.Observer(),
-		Breaker: outbound.Breaker{Failures: -1}})
+	r.client = outbound.New(quota, &outbound.Options{
+		Upstream: "openai", Observer: r.rec.Observer(),
+		Breaker: outbound.Breaker{Failures: -1},
+	})
 	r.rt = outbound.NewTransport(r.client, llm.OpenAI(), &outbound.TransportOptions{Base: r})
 	return r
 }
@@ -102,8 +106,10 @@ func (r *rig) RoundTrip(req *http.Request) (*http.Response, error) {
 	if delay != nil {
 		time.Sleep(delay(n))
 	}
-	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)),
-		Request: req}, nil
+	return &http.Response{
+		StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)),
+		Request: req,
+	}, nil
 }
 
 // answer makes the provider answer so from now on.

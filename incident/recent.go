@@ -76,8 +76,10 @@ func (r *ring) idle(now time.Time) bool {
 
 // begin notes that a call was granted.
 func (r *ring) begin(e *outbound.Event) {
-	t := take{id: e.ID, granted: e.Granted, model: e.Model, priority: e.Priority, queued: e.Queued,
-		estimate: slices.Clone(e.Estimate)}
+	t := take{
+		id: e.ID, granted: e.Granted, model: e.Model, priority: e.Priority, queued: e.Queued,
+		estimate: slices.Clone(e.Estimate),
+	}
 	if l, ok := e.Decision.Tightest(); ok {
 		t.policy, t.limit, t.remaining = l.Policy, l.Limit.Name, l.Remaining
 	}

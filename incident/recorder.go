@@ -36,7 +36,7 @@ type Options struct {
 }
 
 const (
-	// refusals of calls that were granted so soon after the first one are the same incident
+	// refusals of calls that were granted so soon after the first one are the same incident.
 	mergeTime  = 5 * time.Minute
 	saveEvery  = 10 * time.Second // how soon a count that has changed is in the file
 	statusTime = 2 * time.Second
@@ -237,7 +237,7 @@ func (r *Recorder) report(_ context.Context, rec *record) error {
 	r.mu.Lock()
 	in := rec.incident
 	r.mu.Unlock()
-	r.log(&in)
+	r.log(&in) //nolint:contextcheck // a line in the log is not cut short
 	if r.opts.Report != nil {
 		r.opts.Report(&in)
 	}

@@ -43,8 +43,10 @@ func TestFlush(t *testing.T) {
 			t.Errorf("nothing to wait for: %v", err)
 		}
 		for i, model := range []string{"a", "b", "c"} {
-			e := &outbound.Event{ID: uint64(i + 1), Upstream: "openai", Model: model, Outcome: outbound.Refused,
-				Granted: time.Now()}
+			e := &outbound.Event{
+				ID: uint64(i + 1), Upstream: "openai", Model: model, Outcome: outbound.Refused,
+				Granted: time.Now(),
+			}
 			rec.Observer().Granted(e)
 			rec.Observer().Called(e)
 		}
@@ -73,11 +75,13 @@ func TestIncident(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := ""
-		r := newRig(t, quota(), &incident.Options{Instance: "node-1",
+		r := newRig(t, quota(), &incident.Options{
+			Instance: "node-1",
 			Status: func(_ context.Context, upstream, policy string) (*api.StatusAnswer, error) {
 				asked = upstream + " " + policy
 				return &api.StatusAnswer{Policy: policy, Key: "project", Open: 7}, nil
-			}})
+			},
+		})
 		r.call(t.Context(), "one")
 		time.Sleep(2 * time.Minute)
 		start := time.Now().UTC()
@@ -103,7 +107,8 @@ func TestIncident(t *testing.T) {
 			t.Fatalf("%d incidents were reported at once, want 1", len(r.reported))
 		}
 		call := func(granted time.Time, answered time.Duration, remaining int64, outcome string,
-			used api.Costs) api.IncidentTake {
+			used api.Costs,
+		) api.IncidentTake {
 			c := api.IncidentTake{
 				Granted: granted, Sent: &granted, Answered: new(granted.Add(answered)), Model: "gpt-4o",
 				Estimate: api.Costs{"requests": 1}, Used: used,
@@ -146,8 +151,10 @@ func TestIncident(t *testing.T) {
 			l[2].Remaining != 997 {
 			t.Errorf("the limits: %+v", l)
 		}
-		for _, text := range []string{"level=ERROR", got.ID, "although our limits had allowed it", "concurrent=2",
-			"set its amount to 5"} {
+		for _, text := range []string{
+			"level=ERROR", got.ID, "although our limits had allowed it", "concurrent=2",
+			"set its amount to 5",
+		} {
 			if !strings.Contains(r.logged(), text) {
 				t.Errorf("the log does not have %q: %s", text, r.logged())
 			}
@@ -224,22 +231,32 @@ func TestWhatIsAnIncident(t *testing.T) {
 		body                    string
 		severity, meaning, says string
 	}{
-		"minute": {429, limited("tokens per min (TPM)", 1_000_000, 999_999, "3s"), api.SeverityError, "minute",
-			"although our limits had allowed it"},
-		"day": {429, limited("requests per day (RPD)", 1000, 1000, "3s"), api.SeverityError, "day",
-			"limit per day"},
+		"minute": {
+			429, limited("tokens per min (TPM)", 1_000_000, 999_999, "3s"), api.SeverityError, "minute",
+			"although our limits had allowed it",
+		},
+		"day": {
+			429, limited("requests per day (RPD)", 1000, 1000, "3s"), api.SeverityError, "day",
+			"limit per day",
+		},
 		"unsaid": {429, `what?`, api.SeverityError, "minute", "somebody else"},
-		"credit": {429, `{"error":{"code":"insufficient_quota","message":"You exceeded your current quota."}}`,
-			api.SeverityWarning, "credit", "has no credit"},
-		"no model": {429, `{"error":{"message":"Rate limit reached for gpt-4o on requests per min (RPM): Limit 0."}}`,
-			api.SeverityWarning, "not_offered", "does not offer it"},
+		"credit": {
+			429, `{"error":{"code":"insufficient_quota","message":"You exceeded your current quota."}}`,
+			api.SeverityWarning, "credit", "has no credit",
+		},
+		"no model": {
+			429, `{"error":{"message":"Rate limit reached for gpt-4o on requests per min (RPM): Limit 0."}}`,
+			api.SeverityWarning, "not_offered", "does not offer it",
+		},
 		"overload": {503, `{"error":{"message":"overloaded"}}`, "", "", ""},
 		"slow":     {429, `{"error":{"code":"slow_down","message":"slow down"}}`, "", "", ""},
 		"failure":  {500, `{"error":{"message":"oops"}}`, "", "", ""},
 		"mistake":  {400, `{"error":{"message":"bad"}}`, "", "", ""},
-		"large": {429,
+		"large": {
+			429,
 			`{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 100, Requested 200."}}`,
-			"", "", ""},
+			"", "", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -299,8 +316,10 @@ func TestSecretsNeverShow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for where, text := range map[string]string{"file": string(text), "log": r.logged(),
-				"list": string(listed)} {
+			for where, text := range map[string]string{
+				"file": string(text), "log": r.logged(),
+				"list": string(listed),
+			} {
 				if len(text) < 100 || strings.Contains(text, "SECRET") || strings.Contains(text, "diary") {
 					t.Errorf("%s: the %s has %s", body, where, text)
 				}
@@ -315,8 +334,10 @@ func TestDoToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, quota(), nil)
 		until := time.Now().Add(time.Hour).UTC()
-		_, err := outbound.Do(t.Context(), r.client, outbound.Call{Model: "gpt-4o",
-			Costs: []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(5)}},
+		_, err := outbound.Do(t.Context(), r.client, outbound.Call{
+			Model: "gpt-4o",
+			Costs: []drawgate.Cost{drawgate.Requests(1), drawgate.Tokens(5)},
+		},
 			func(context.Context) (int, []drawgate.Cost, error) {
 				return 0, nil, &outbound.RefusedError{Until: until, Reason: "no\nmore"}
 			})

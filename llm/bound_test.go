@@ -29,16 +29,22 @@ func TestNothingCountsTooLittle(t *testing.T) {
 			"a reference to an item that the provider has", "openai", "/v1/responses",
 			`{"model":"gpt-5","max_output_tokens":5,"input":[{"type":"item_reference","id":"msg_1"}]}`, 400_000, 5,
 		},
-		{"the same without its type", "openai", "/v1/responses",
-			`{"model":"gpt-5","max_output_tokens":5,"input":[{"id":"msg_1"}]}`, 400_000, 5},
+		{
+			"the same without its type", "openai", "/v1/responses",
+			`{"model":"gpt-5","max_output_tokens":5,"input":[{"id":"msg_1"}]}`, 400_000, 5,
+		},
 		{
 			"a screenshot by its id", "openai", "/v1/responses",
 			`{"model":"gpt-5","max_output_tokens":5,"input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","file_id":"file_1"}}]}`, 48_169, 5,
 		},
-		{"the largest output, as chat completions call it", "openai", "/v1/responses",
-			`{"model":"gpt-5","max_tokens":5,"input":"x"}`, 1, 128_000},
-		{"the largest output, as responses call it", "openai", "/v1/chat/completions",
-			`{"model":"gpt-5","max_output_tokens":5,"messages":[]}`, 1, 128_000},
+		{
+			"the largest output, as chat completions call it", "openai", "/v1/responses",
+			`{"model":"gpt-5","max_tokens":5,"input":"x"}`, 1, 128_000,
+		},
+		{
+			"the largest output, as responses call it", "openai", "/v1/chat/completions",
+			`{"model":"gpt-5","max_output_tokens":5,"messages":[]}`, 1, 128_000,
+		},
 		{
 			"media in the result of a tool", "gemini", "/v1beta/models/gemini-2.5-flash:generateContent",
 			`{"contents":[{"parts":[{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"https://a.test/b"}}]}}]}],"generationConfig":{"maxOutputTokens":5}}`,
@@ -89,19 +95,27 @@ func TestItemsThatTheProviderHas(t *testing.T) {
 	for input, want := range map[string]struct{ least, most int64 }{
 		reasoning: {128_000, 129_000},
 		`{"id":"rs_1","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":null,"type":"reasoning"}`: {128_000, 129_000},
-		reasoning + "," + reasoning: {256_000,
-			257_000},
+		reasoning + "," + reasoning: {
+			256_000,
+			257_000,
+		},
 		// the context of gpt-5
 		reasoning + "," + reasoning + "," + reasoning + "," +
 			reasoning: {400_000, 401_000},
 		`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAAABo"}`: {1, 1000},
-		reasoning + `,{"type":"item_reference","id":"msg_1"}`: {400_000,
-			401_000},
-		`{"type":"web_search_call","id":"ws_1","status":"completed","action":{}}`: {400_000,
-			401_000},
+		reasoning + `,{"type":"item_reference","id":"msg_1"}`: {
+			400_000,
+			401_000,
+		},
+		`{"type":"web_search_call","id":"ws_1","status":"completed","action":{}}`: {
+			400_000,
+			401_000,
+		},
 		`{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"}`: {1, 1000},
-		reasoning + `,{"type":"message","id":"msg_1","role":"assistant","content":[{"text":"hello"}]}`: {128_000,
-			129_000},
+		reasoning + `,{"type":"message","id":"msg_1","role":"assistant","content":[{"text":"hello"}]}`: {
+			128_000,
+			129_000,
+		},
 	} {
 		c := parse(t, p, "/v1/responses", `{"model":"gpt-5","input":[`+input+`]}`)
 		if n := p.Upper(c).Input; n < want.least || n > want.most {

@@ -24,8 +24,10 @@ func units(pairs ...any) (costs []drawgate.Cost) {
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	final := func(input, read, write, output int64) llm.Usage {
-		return llm.Usage{Input: input, InputKnown: true, CacheRead: read, CacheWrite: write, Output: output,
-			OutputKnown: true, Final: true}
+		return llm.Usage{
+			Input: input, InputKnown: true, CacheRead: read, CacheWrite: write, Output: output,
+			OutputKnown: true, Final: true,
+		}
 	}
 	est := llm.Estimate{Input: 100, Output: 50}
 	for _, c := range []struct {
@@ -33,41 +35,62 @@ func TestCosts(t *testing.T) {
 		used                      llm.Usage
 		admitted, settled         []drawgate.Cost
 	}{
-		{"OpenAI keeps max_tokens", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(20, 0, 0, 5),
-			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 50)},
-		{"OpenAI counts what is true", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(120, 100, 0, 45),
-			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 165)},
-		{"OpenAI without max_tokens", "openai", "/v1/responses", `{"model":"gpt-4o"}`, final(20, 0, 0, 5),
-			units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 25)},
-		{"OpenAI keeps its own estimate", "openai", "/v1/responses",
+		{
+			"OpenAI keeps max_tokens", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(20, 0, 0, 5),
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 50),
+		},
+		{
+			"OpenAI counts what is true", "openai", "/v1/chat/completions", `{"max_tokens":50}`, final(120, 100, 0, 45),
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 165),
+		},
+		{
+			"OpenAI without max_tokens", "openai", "/v1/responses", `{"model":"gpt-4o"}`, final(20, 0, 0, 5),
+			units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 25),
+		},
+		{
+			"OpenAI keeps its own estimate", "openai", "/v1/responses",
 			`{"input":"` + strings.Repeat("a", 400) + `","max_output_tokens":1}`, final(20, 0, 0, 1),
-			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100)},
-		{"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`,
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 100),
+		},
+		{
+			"a provider's own sum", "openai", "/v1/chat/completions", `{"max_tokens":5}`,
 			llm.Usage{Input: 20, InputKnown: true, Output: 5, OutputKnown: true, Total: 90, Final: true},
-			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90)},
+			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 90),
+		},
 		{
 			"OpenAI cut off", "openai", "/v1/chat/completions", `{"model":"gpt-4o","max_tokens":5,"stream":true}`,
 			llm.Usage{Output: 30},
 			units("requests", 1, "tokens", 150), units("requests", 1, "tokens", 130),
 		},
-		{"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`,
-			llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true}, units("requests", 1, "tokens", 100),
-			units("requests", 1, "tokens", 8)},
-		{"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`,
+		{
+			"embeddings", "openai", "/v1/embeddings", `{"input":"x"}`,
+			llm.Usage{Input: 8, InputKnown: true, OutputKnown: true, Final: true},
+			units("requests", 1, "tokens", 100),
+			units("requests", 1, "tokens", 8),
+		},
+		{
+			"Anthropic without cache reads", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`,
 			final(100, 70, 20, 30), units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 30, "output_tokens", 30)},
-		{"Haiku 3.5 with cache reads", "anthropic", "/v1/messages",
+			units("requests", 1, "input_tokens", 30, "output_tokens", 30),
+		},
+		{
+			"Haiku 3.5 with cache reads", "anthropic", "/v1/messages",
 			`{"model":"claude-3-5-haiku-latest","max_tokens":50}`, final(100, 70, 20, 30),
 			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 100, "output_tokens", 30)},
-		{"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`,
+			units("requests", 1, "input_tokens", 100, "output_tokens", 30),
+		},
+		{
+			"Anthropic cut off", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`,
 			llm.Usage{Input: 80, InputKnown: true, Output: 500},
 			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 80, "output_tokens", 50)},
-		{"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`,
+			units("requests", 1, "input_tokens", 80, "output_tokens", 50),
+		},
+		{
+			"Anthropic told more than was asked for", "anthropic", "/v1/messages", `{"max_tokens":50}`,
 			llm.Usage{Input: 80, InputKnown: true, Output: 70, OutputKnown: true},
 			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 80, "output_tokens", 70)},
+			units("requests", 1, "input_tokens", 80, "output_tokens", 70),
+		},
 		{
 			"Anthropic cut off early", "anthropic", "/v1/messages",
 			`{"model":"claude-sonnet-4-5","max_tokens":50,"stream":true}`,
@@ -119,28 +142,44 @@ func TestCosts(t *testing.T) {
 			units("requests", 1,
 				"tokens", 150), units("requests", 1, "tokens", 150),
 		},
-		{"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{},
+		{
+			"nothing was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`,
+			llm.Usage{},
 			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
-		{"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`, llm.Usage{},
 			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
-		{"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`, llm.Usage{Output: 7},
+		},
+		{
+			"nothing of a stream was heard", "anthropic", "/v1/messages", `{"max_tokens":50,"stream":true}`,
+			llm.Usage{},
 			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
-			units("requests", 1, "input_tokens", 100, "output_tokens", 50)},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+		},
+		{
+			"a part of an answer was heard", "anthropic", "/v1/messages", `{"max_tokens":50}`,
+			llm.Usage{Output: 7},
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+			units("requests", 1, "input_tokens", 100, "output_tokens", 50),
+		},
 		{
 			"an answer without usage", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":50}`,
 			llm.Usage{Output: 7, Ended: true},
 			units("requests", 1, "input_tokens", 100, "output_tokens",
 				50), units("requests", 1, "input_tokens", 100, "output_tokens", 7),
 		},
-		{"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`, llm.Usage{Ended: true},
-			units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384)},
-		{"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`,
+		{
+			"in the background", "openai", "/v1/responses", `{"model":"gpt-4o","background":true}`,
+			llm.Usage{Ended: true},
+			units("requests", 1, "tokens", 100+16_384), units("requests", 1, "tokens", 100+16_384),
+		},
+		{
+			"Gemini counts the input", "gemini", "/v1beta/models/gemini-2.5-pro:generateContent", `{}`,
 			final(90, 40, 0, 1000), units("requests", 1, "input_tokens", 100),
-			units("requests", 1, "input_tokens", 90)},
-		{"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`,
-			final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9)},
+			units("requests", 1, "input_tokens", 90),
+		},
+		{
+			"Gemini's batch", "gemini", "/v1beta/models/e:batchEmbedContents", `{"requests":[{},{},{}]}`,
+			final(9, 0, 0, 0), units("requests", 3, "input_tokens", 100), units("requests", 3, "input_tokens", 9),
+		},
 		{"counting is free", "gemini", "/v1beta/models/gemini-2.5-pro:countTokens", `{}`, llm.Usage{}, nil, nil},
 		{"listing is free", "openai", "/v1/models", ``, llm.Usage{}, nil, nil},
 	} {
@@ -266,15 +305,20 @@ func TestPrices(t *testing.T) {
 		used  llm.Usage
 		want  int64
 	}{
-		{"claude-sonnet-4-5", llm.Usage{Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200,
-			Final: true}, 500*3 + 120 + 375 + 3000},
+		{"claude-sonnet-4-5", llm.Usage{
+			Input: 1000, InputKnown: true, CacheRead: 400, CacheWrite: 100, Output: 200,
+			Final: true,
+		}, 500*3 + 120 + 375 + 3000},
 		{"claude-sonnet-4-5", llm.Usage{Output: 1}, 1500 + 150},
 		{"claude-sonnet-4-5", llm.Usage{Output: 1, Ended: true}, 1500 + 15},
 		{"free", llm.Usage{Input: 1000, InputKnown: true}, 0},
 		{"tiny", llm.Usage{Input: 1, InputKnown: true}, 1},
 		{"tiny", llm.Usage{Input: 1_000_001, InputKnown: true}, 2},
-		{"huge", llm.Usage{Input: drawgate.MaxAmount, InputKnown: true, Output: drawgate.MaxAmount},
-			drawgate.MaxAmount},
+		{
+			"huge",
+			llm.Usage{Input: drawgate.MaxAmount, InputKnown: true, Output: drawgate.MaxAmount},
+			drawgate.MaxAmount,
+		},
 		{"tiny", llm.Usage{Input: -5, InputKnown: true, CacheRead: 7}, 0},
 	} {
 		if got := cost(c.model, c.used); got != c.want {
@@ -290,8 +334,10 @@ func TestPrices(t *testing.T) {
 		!strings.HasPrefix(err.Error(), `llm: model "other" has no price`) {
 		t.Errorf("a model without a price: %v", err)
 	}
-	for text, want := range map[string]int64{"2.50": 2_500_000, "0.075": 75_000, "15": 15_000_000, "0": 0,
-		".5": 500_000, "1000000": llm.MaxPrice} {
+	for text, want := range map[string]int64{
+		"2.50": 2_500_000, "0.075": 75_000, "15": 15_000_000, "0": 0,
+		".5": 500_000, "1000000": llm.MaxPrice,
+	} {
 		if got, err := llm.ParsePrice(text); err != nil || got != want {
 			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
 		}
@@ -338,8 +384,10 @@ func TestOtherModelsAreNoVersions(t *testing.T) {
 func TestPricesOfTunedModels(t *testing.T) {
 	t.Parallel()
 	p := llm.OpenAI()
-	c := &llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1",
-		Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name}
+	c := &llm.Call{
+		Operation: llm.OpChat, Model: "ft:gpt-4o-2024-08-06:acme::1",
+		Family: p.Family("ft:gpt-4o-2024-08-06:acme::1").Name,
+	}
 	prices := llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 1_000_000}}}
 	if _, _, err := prices.Hold(c, llm.Estimate{Input: 1}); err == nil {
 		t.Error("it costs what gpt-4o does, want an error")

@@ -24,7 +24,7 @@ const (
 	NoSuchPath                    // there is no such operation, as far as the caller may know
 	Forbidden                     // the key may not do this
 	TooLarge                      // the request has more bytes than are read
-	// nothing was sent: the provider is left alone for a time, or a quota could not be asked
+	// nothing was sent: the provider is left alone for a time, or a quota could not be asked.
 	Unavailable
 	Lost // the provider cannot be reached, or its answer was cut off
 	numErrorKinds

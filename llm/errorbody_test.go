@@ -12,8 +12,10 @@ import (
 	"github.com/drawgate/drawgate/llm"
 )
 
-var kinds = []llm.ErrorKind{llm.RateLimited, llm.Unauthorized, llm.BadRequest, llm.Overloaded, llm.ServerError,
-	llm.TimedOut}
+var kinds = []llm.ErrorKind{
+	llm.RateLimited, llm.Unauthorized, llm.BadRequest, llm.Overloaded, llm.ServerError,
+	llm.TimedOut,
+}
 
 // TestErrorsInTheProvidersForm: each provider's clients find what they look at: the status, the
 // type and the message where they expect them.
@@ -27,39 +29,63 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 		body    string
 		retry   []string // Retry-After, Retry-After-Ms, X-Should-Retry
 	}{
-		{"openai", llm.RateLimited, 1500 * time.Millisecond, 429,
+		{
+			"openai", llm.RateLimited, 1500 * time.Millisecond, 429,
 			`{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`,
-			[]string{"2", "1500", ""}},
-		{"openai", llm.RateLimited, 45 * time.Second, 429,
+			[]string{"2", "1500", ""},
+		},
+		{
+			"openai", llm.RateLimited, 45 * time.Second, 429,
 			`{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`,
-			[]string{"45", "45000", "false"}},
-		{"openai", llm.RateLimited, 0, 429,
+			[]string{"45", "45000", "false"},
+		},
+		{
+			"openai", llm.RateLimited, 0, 429,
 			`{"error":{"code":"rate_limit_exceeded","message":"a \"<b>\"","param":null,"type":"requests"}}`,
-			[]string{"", "", "false"}},
-		{"openai", llm.Unauthorized, 0, 401,
+			[]string{"", "", "false"},
+		},
+		{
+			"openai", llm.Unauthorized, 0, 401,
 			`{"error":{"code":"invalid_api_key","message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
-			[]string{"", "", "false"}},
-		{"openai", llm.BadRequest, 0, 400,
+			[]string{"", "", "false"},
+		},
+		{
+			"openai", llm.BadRequest, 0, 400,
 			`{"error":{"code":null,"message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
-			[]string{"", "", "false"}},
-		{"anthropic", llm.RateLimited, 45 * time.Second, 429,
-			`{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`, []string{"45", "45000", ""}},
-		{"anthropic", llm.Overloaded, time.Nanosecond, 529,
-			`{"error":{"message":"a \"<b>\"","type":"overloaded_error"},"type":"error"}`, []string{"1", "1", ""}},
-		{"anthropic", llm.RateLimited, time.Hour, 429,
+			[]string{"", "", "false"},
+		},
+		{
+			"anthropic", llm.RateLimited, 45 * time.Second, 429,
 			`{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`,
-			[]string{"3600", "3600000", "false"}},
-		{"anthropic", llm.TimedOut, 0, 504, `{"error":{"message":"a \"<b>\"","type":"timeout_error"},"type":"error"}`,
-			[]string{"", "", "false"}},
+			[]string{"45", "45000", ""},
+		},
+		{
+			"anthropic", llm.Overloaded, time.Nanosecond, 529,
+			`{"error":{"message":"a \"<b>\"","type":"overloaded_error"},"type":"error"}`,
+			[]string{"1", "1", ""},
+		},
+		{
+			"anthropic", llm.RateLimited, time.Hour, 429,
+			`{"error":{"message":"a \"<b>\"","type":"rate_limit_error"},"type":"error"}`,
+			[]string{"3600", "3600000", "false"},
+		},
+		{
+			"anthropic", llm.TimedOut, 0, 504, `{"error":{"message":"a \"<b>\"","type":"timeout_error"},"type":"error"}`,
+			[]string{"", "", "false"},
+		},
 		{
 			"gemini", llm.RateLimited, 1500 * time.Millisecond, 429,
 			`{"error":{"code":429,"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1.5s"}],"message":"a \"<b>\"","status":"RESOURCE_EXHAUSTED"}}`,
 			[]string{"2", "1500", ""},
 		},
-		{"gemini", llm.ServerError, 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`,
-			[]string{"", "", ""}},
-		{"gemini", llm.ErrorKind(200), 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`,
-			[]string{"", "", ""}},
+		{
+			"gemini", llm.ServerError, 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`,
+			[]string{"", "", ""},
+		},
+		{
+			"gemini", llm.ErrorKind(200), 0, 500, `{"error":{"code":500,"message":"a \"<b>\"","status":"INTERNAL"}}`,
+			[]string{"", "", ""},
+		},
 	} {
 		r := profile(t, c.profile).Error(c.kind, `a "<b>"`, c.after)
 		if r.Status != c.status || strings.TrimSpace(string(r.Body)) != c.body ||
@@ -72,8 +98,10 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 			}
 		}
 	}
-	p, err := llm.NewGeneric(llm.Generic{Name: "x", Paths: []string{"/"}, Prompt: []string{"p"},
-		Default: llm.Family{Context: 1}})
+	p, err := llm.NewGeneric(llm.Generic{
+		Name: "x", Paths: []string{"/"}, Prompt: []string{"p"},
+		Default: llm.Family{Context: 1},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,12 +105,16 @@ func TestUpperIsABound(t *testing.T) {
 			{"openai", "/v1/chat/completions", `{"messages":[{"tool_calls":[{"function":{"arguments":%s}}]}]}`},
 			{"anthropic", "/v1/messages", `{"system":[{"type":"text","text":%s}]}`},
 			{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"tool_use","input":{%s:1}}]}]}`},
-			{"anthropic", "/v1/messages",
-				`{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":%s}]}]}]}`},
+			{
+				"anthropic", "/v1/messages",
+				`{"messages":[{"content":[{"type":"tool_result","content":[{"type":"text","text":%s}]}]}]}`,
+			},
 			{"anthropic", "/v1/messages", `{"messages":[{"content":[{"type":"something new","data":[[%s]]}]}]}`},
 			{"gemini", "/v1beta/models/g:generateContent", `{"contents":[{"parts":[{"text":%s}]}]}`},
-			{"gemini", "/v1beta/models/g:generateContent",
-				`{"system_instruction":{"parts":[{"functionResponse":{"response":{"x":%s}}}]}}`},
+			{
+				"gemini", "/v1beta/models/g:generateContent",
+				`{"system_instruction":{"parts":[{"functionResponse":{"response":{"x":%s}}}]}}`,
+			},
 		} {
 			p, _ := llm.ByName(c.profile)
 			body := fmt.Sprintf(c.body, q)
@@ -208,15 +212,23 @@ func TestUnknownSizesAreBounded(t *testing.T) {
 		least               int64
 	}{
 		{"openai", "/v1/responses", `{"model":"gpt-4o","input":"x","previous_response_id":"r"}`, 128_000},
-		{"openai", "/v1/chat/completions",
-			`{"model":"gpt-4o","messages":[{"content":[{"image_url":{"url":"https://example.com/a"}},{"image_url":{"url":"https://example.com/b"}}]}]}`, 2 * (2833 + 8*5667)},
-		{"anthropic", "/v1/messages",
-			`{"model":"claude-sonnet-4-5","tools":[{"type":"web_search_20250305","name":"web_search"}]}`, 1_000_000},
-		{"anthropic", "/v1/messages",
-			`{"messages":[{"content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]}`, 1_000_000},
+		{
+			"openai", "/v1/chat/completions",
+			`{"model":"gpt-4o","messages":[{"content":[{"image_url":{"url":"https://example.com/a"}},{"image_url":{"url":"https://example.com/b"}}]}]}`, 2 * (2833 + 8*5667),
+		},
+		{
+			"anthropic", "/v1/messages",
+			`{"model":"claude-sonnet-4-5","tools":[{"type":"web_search_20250305","name":"web_search"}]}`, 1_000_000,
+		},
+		{
+			"anthropic", "/v1/messages",
+			`{"messages":[{"content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]}`, 1_000_000,
+		},
 		{"gemini", "/v1beta/models/g:generateContent", `{"cachedContent":"c"}`, 1_048_576},
-		{"gemini", "/v1beta/models/g:generateContent",
-			`{"contents":[{"parts":[{"fileData":{"fileUri":"https://x/y","mimeType":"video/mp4"}}]}]}`, 1_048_576},
+		{
+			"gemini", "/v1beta/models/g:generateContent",
+			`{"contents":[{"parts":[{"fileData":{"fileUri":"https://x/y","mimeType":"video/mp4"}}]}]}`, 1_048_576,
+		},
 	} {
 		p := profile(t, c.profile)
 		if got := p.Upper(parse(t, p, c.path, c.body)).Input; got < c.least {

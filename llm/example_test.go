@@ -62,8 +62,10 @@ func ExamplePrices() {
 	p, _ := llm.ByName("openai")
 	call, _ := p.Parse(http.MethodPost, "/v1/responses", nil,
 		[]byte(`{"model":"gpt-4.1","input":"hi","max_output_tokens":100}`))
-	unit, micros, err := prices.Cost(call, p.Upper(call), llm.Usage{Input: 1000, InputKnown: true, CacheRead: 600,
-		Output: 50, OutputKnown: true, Final: true})
+	unit, micros, err := prices.Cost(call, p.Upper(call), llm.Usage{
+		Input: 1000, InputKnown: true, CacheRead: 600,
+		Output: 50, OutputKnown: true, Final: true,
+	})
 	fmt.Println(micros, unit, err)
 	// Output: 1500 usd_micros <nil>
 }

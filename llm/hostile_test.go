@@ -179,12 +179,18 @@ func TestWithUsage(t *testing.T) {
 		{` { "stream" : true , "x":1e400}`, ` {"stream_options":{"include_usage":true}, "stream" : true , "x":1e400}`},
 		{`{"stream":true,"stream_options":null}`, `{"stream":true,"stream_options":{"include_usage":true}}`},
 		{`{"stream":true,"stream_options": {} }`, `{"stream":true,"stream_options": {"include_usage":true} }`},
-		{`{"stream":true,"stream_options":{ "include_obfuscation":false}}`,
-			`{"stream":true,"stream_options":{"include_usage":true, "include_obfuscation":false}}`},
-		{`{"stream_options":{"include_usage": false },"stream":true}`,
-			`{"stream_options":{"include_usage": true },"stream":true}`},
-		{`{"stream_options":{"a":1,"include_usage":null,"b":2},"stream":true}`,
-			`{"stream_options":{"a":1,"include_usage":true,"b":2},"stream":true}`},
+		{
+			`{"stream":true,"stream_options":{ "include_obfuscation":false}}`,
+			`{"stream":true,"stream_options":{"include_usage":true, "include_obfuscation":false}}`,
+		},
+		{
+			`{"stream_options":{"include_usage": false },"stream":true}`,
+			`{"stream_options":{"include_usage": true },"stream":true}`,
+		},
+		{
+			`{"stream_options":{"a":1,"include_usage":null,"b":2},"stream":true}`,
+			`{"stream_options":{"a":1,"include_usage":true,"b":2},"stream":true}`,
+		},
 		{`{"stream":true,"stream_options":{"include_usage":true}}`, ``},
 		{`{"stream":false}`, ``},
 		{`{}`, ``},
@@ -218,8 +224,11 @@ func TestWithUsageOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := map[string]any{"stream": true}
 		for range rapid.IntRange(0, 4).Draw(t, "fields") {
-			m[rapid.StringMatching(`[a-d]{1,3}`).Draw(t, "key")] = rapid.SampledFrom([]any{1.5, "x}", nil,
-				[]any{"{", map[string]any{}}, map[string]any{"stream_options": "x"}}).Draw(t, "value")
+			m[rapid.StringMatching(`[a-d]{1,3}`).Draw(t, "key")] = rapid.SampledFrom([]any{
+				1.5, "x}", nil,
+				[]any{"{", map[string]any{}},
+				map[string]any{"stream_options": "x"},
+			}).Draw(t, "value")
 		}
 		switch rapid.IntRange(0, 3).Draw(t, "options") {
 		case 1:
@@ -345,8 +354,10 @@ func TestGeneric(t *testing.T) {
 	}
 	now := time.Date(2026, 1, 15, 20, 0, 0, 0, time.UTC)
 	h := headers("X-Limit", "100", "X-Left", "0", "X-Reset", "30")
-	if seen := p.Observed(h, now); len(seen) != 1 || seen[0] != (llm.Observed{Unit: "tokens", Limit: 100, Step: 1,
-		ResetAt: now.Add(30 * time.Second)}) {
+	if seen := p.Observed(h, now); len(seen) != 1 || seen[0] != (llm.Observed{
+		Unit: "tokens", Limit: 100, Step: 1,
+		ResetAt: now.Add(30 * time.Second),
+	}) {
 		t.Errorf("observed %+v", seen)
 	}
 	if r := p.Refusal(http.StatusTooManyRequests, h, []byte(`{"error":{"type":"tokens"}}`),
@@ -363,12 +374,18 @@ func TestGeneric(t *testing.T) {
 	for want, g := range map[string]llm.Generic{
 		"needs a Name":      {},
 		"needs the Context": {Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}},
-		"has a key that is": {Name: "x", Paths: []string{"/"}, Prompt: []string{"a..b"},
-			Default: llm.Family{Context: 1}},
-		"has two meanings": {Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}, Model: "m", MaxOutput: "m",
-			Default: llm.Family{Context: 1}},
-		"more than 32 paths": {Name: "x", Paths: []string{"/"}, Prompt: []string{strings.Repeat("a.", 40) + "a"},
-			Default: llm.Family{Context: 1}},
+		"has a key that is": {
+			Name: "x", Paths: []string{"/"}, Prompt: []string{"a..b"},
+			Default: llm.Family{Context: 1},
+		},
+		"has two meanings": {
+			Name: "x", Paths: []string{"/"}, Prompt: []string{"p"}, Model: "m", MaxOutput: "m",
+			Default: llm.Family{Context: 1},
+		},
+		"more than 32 paths": {
+			Name: "x", Paths: []string{"/"}, Prompt: []string{strings.Repeat("a.", 40) + "a"},
+			Default: llm.Family{Context: 1},
+		},
 	} {
 		if _, err := llm.NewGeneric(g); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", g, err, want)

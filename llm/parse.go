@@ -69,8 +69,10 @@ const (
 // twice, with a largest output that is no number of tokens. Such a call must not be passed on as if
 // it cost nothing. The error shows nothing of the body.
 func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*Call, error) {
-	c := &Call{Operation: OpOther, MaxOutput: -1, Answers: 1, Exact: -1, Owner: p.owner(header), provider: p.provider,
-		size: len(body)}
+	c := &Call{
+		Operation: OpOther, MaxOutput: -1, Answers: 1, Exact: -1, Owner: p.owner(header), provider: p.provider,
+		size: len(body),
+	}
 	path, _, _ = strings.Cut(path, "?")
 	op, model, stream := p.provider.calls.route(strings.TrimRight(path, "/")) // many servers pass over it
 	if method != http.MethodPost || op == OpOther {

@@ -37,29 +37,37 @@ func TestParse(t *testing.T) {
 		{
 			"openai", "/v1/chat/completions",
 			`{"model":"gpt-4o-2024-11-20","messages":[{"role":"user","content":"hello"}],"max_tokens":100,"n":3,"temperature":0.5}`,
-			llm.Call{Operation: llm.OpChat, Model: "gpt-4o-2024-11-20", Family: "gpt-4o", MaxOutput: 100, Answers: 3,
-				Messages: 1},
+			llm.Call{
+				Operation: llm.OpChat, Model: "gpt-4o-2024-11-20", Family: "gpt-4o", MaxOutput: 100, Answers: 3,
+				Messages: 1,
+			},
 			int64(len("userhello")),
 		},
 		{
 			"openai", "/v1/chat/completions?x=1",
 			`{"stream":true,"stream_options":{"include_usage":true},"model":"ft:gpt-4.1:acme::x","messages":[{"role":"system","content":"a"},{"role":"user","content":[{"type":"text","text":"b"},{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}],"max_completion_tokens":7}`,
-			llm.Call{Operation: llm.OpChat, Model: "ft:gpt-4.1:acme::x", Family: "gpt-4.1", Stream: true,
-				IncludeUsage: true, MaxOutput: 7, Answers: 1, Messages: 2, Media: [4]llm.Media{{Count: 1, Named: 1}}},
+			llm.Call{
+				Operation: llm.OpChat, Model: "ft:gpt-4.1:acme::x", Family: "gpt-4.1", Stream: true,
+				IncludeUsage: true, MaxOutput: 7, Answers: 1, Messages: 2, Media: [4]llm.Media{{Count: 1, Named: 1}},
+			},
 			int64(len("systemausertextbimage_url")),
 		},
 		{
 			"openai", "/openai/deployments/my-gpt/chat/completions",
 			`{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}]}`,
-			llm.Call{Operation: llm.OpChat, Model: "my-gpt", Family: "my-gpt", MaxOutput: -1, Answers: 1, Messages: 1,
-				Tools: 1},
+			llm.Call{
+				Operation: llm.OpChat, Model: "my-gpt", Family: "my-gpt", MaxOutput: -1, Answers: 1, Messages: 1,
+				Tools: 1,
+			},
 			int64(len("userx")),
 		},
 		{
 			"openai", "/v1/responses",
 			`{"model":"gpt-5","input":"héllo","instructions":"be kind","previous_response_id":"resp_1","max_output_tokens":1e3,"tools":[{"type":"web_search"}]}`,
-			llm.Call{Operation: llm.OpResponses, Model: "gpt-5", Family: "gpt-5", MaxOutput: 1000, Answers: 1,
-				Messages: 1, Tools: 1, Hidden: 1, Searches: 1},
+			llm.Call{
+				Operation: llm.OpResponses, Model: "gpt-5", Family: "gpt-5", MaxOutput: 1000, Answers: 1,
+				Messages: 1, Tools: 1, Hidden: 1, Searches: 1,
+			},
 			int64(len("hellobe kind")),
 		},
 		{
@@ -75,8 +83,10 @@ func TestParse(t *testing.T) {
 		},
 		{
 			"openai", "/v1/embeddings", `{"model":"text-embedding-3-small","input":["one","two"]}`,
-			llm.Call{Operation: llm.OpEmbeddings, Model: "text-embedding-3-small", Family: "text-embedding",
-				MaxOutput: -1, Answers: 1, Inputs: 2, Messages: 1},
+			llm.Call{
+				Operation: llm.OpEmbeddings, Model: "text-embedding-3-small", Family: "text-embedding",
+				MaxOutput: -1, Answers: 1, Inputs: 2, Messages: 1,
+			},
 			6,
 		},
 		{
@@ -94,13 +104,20 @@ func TestParse(t *testing.T) {
 		{
 			"anthropic", "/v1/messages",
 			`{"model":"claude-opus-4-1","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://example.com/x"}},{"type":"document","source":{"type":"url","url":"https://example.com/y"}},{"type":"document","source":{"type":"content","content":[{"type":"text","text":"z"}]}}]}]}`,
-			llm.Call{Operation: llm.OpMessages, Model: "claude-opus-4-1", Family: "claude-opus-4", MaxOutput: 10,
-				Answers: 1, Messages: 1, Media: [4]llm.Media{{Count: 1, Named: 1}, {}, {}, {Count: 1, Named: 1}}},
+			llm.Call{
+				Operation: llm.OpMessages, Model: "claude-opus-4-1", Family: "claude-opus-4", MaxOutput: 10,
+				Answers: 1, Messages: 1, Media: [4]llm.Media{{Count: 1, Named: 1}, {}, {}, {Count: 1, Named: 1}},
+			},
 			int64(len("userimagedocumentdocumenttextz")),
 		},
-		{"anthropic", "/v1/messages/count_tokens", `{"model":"claude-haiku-4-5","messages":[]}`,
-			llm.Call{Operation: llm.OpCountTokens, Model: "claude-haiku-4-5", Family: "claude-haiku-4.5", MaxOutput: -1,
-				Answers: 1, Messages: 1}, 0},
+		{
+			"anthropic", "/v1/messages/count_tokens", `{"model":"claude-haiku-4-5","messages":[]}`,
+			llm.Call{
+				Operation: llm.OpCountTokens, Model: "claude-haiku-4-5", Family: "claude-haiku-4.5", MaxOutput: -1,
+				Answers: 1, Messages: 1,
+			},
+			0,
+		},
 		{
 			"gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{"contents":[{"role":"user",` +
 				`"parts":[{"text":"hello"},{"inlineData":{"mimeType":"audio/wav","data":"UklGRgAAAABXQVZF"}},` +
@@ -120,14 +137,21 @@ func TestParse(t *testing.T) {
 		{
 			"gemini", "/v1beta/models/gemini-2.5-flash-lite%3AstreamGenerateContent?alt=sse",
 			`{"contents":{"parts":{"text":"hi"}},"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"},{"name":"g"}]}]}`,
-			llm.Call{Operation: llm.OpStreamGenerate, Model: "gemini-2.5-flash-lite", Family: "gemini-2.5-flash-lite",
-				Stream: true, MaxOutput: -1, Answers: 1, Messages: 1, Tools: 2, Searches: 1},
+			llm.Call{
+				Operation: llm.OpStreamGenerate, Model: "gemini-2.5-flash-lite", Family: "gemini-2.5-flash-lite",
+				Stream: true, MaxOutput: -1, Answers: 1, Messages: 1, Tools: 2, Searches: 1,
+			},
 			2,
 		},
-		{"gemini", "/v1beta/models/text-embedding-004:batchEmbedContents",
+		{
+			"gemini", "/v1beta/models/text-embedding-004:batchEmbedContents",
 			`{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`,
-			llm.Call{Operation: llm.OpEmbeddings, Model: "text-embedding-004", Family: "text-embedding-004",
-				MaxOutput: -1, Answers: 1, Inputs: 2, Messages: 1}, 2},
+			llm.Call{
+				Operation: llm.OpEmbeddings, Model: "text-embedding-004", Family: "text-embedding-004",
+				MaxOutput: -1, Answers: 1, Inputs: 2, Messages: 1,
+			},
+			2,
+		},
 	} {
 		got := parse(t, profile(t, c.profile), c.path, c.body)
 		if got.Text.Runes != c.chars {

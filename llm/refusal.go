@@ -38,8 +38,10 @@ const (
 	numMeanings
 )
 
-var meaningNames = [numMeanings]string{"not_quota", "minute", "day", "spend", "credit", "overload", "transient",
-	"not_offered"}
+var meaningNames = [numMeanings]string{
+	"not_quota", "minute", "day", "spend", "credit", "overload", "transient",
+	"not_offered",
+}
 
 // String returns a name for logs and metrics, such as "minute".
 func (m Meaning) String() string {

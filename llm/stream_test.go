@@ -22,8 +22,10 @@ var answers = []struct {
 	{
 		"a chat", "openai", "/v1/chat/completions", `{"model":"gpt-4o"}`,
 		`{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":3}}}`,
-		llm.Usage{Input: 19, InputKnown: true, CacheRead: 4, Output: 10, OutputKnown: true, Reasoning: 3, Total: 29,
-			Final: true},
+		llm.Usage{
+			Input: 19, InputKnown: true, CacheRead: 4, Output: 10, OutputKnown: true, Reasoning: 3, Total: 29,
+			Final: true,
+		},
 		true, 6,
 	},
 	{
@@ -85,8 +87,10 @@ var answers = []struct {
 			"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n" +
 			"event: response.output_text.done\ndata: {\"type\":\"response.output_text.done\",\"text\":\"Hi\"}\n\n" +
 			"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"content\":[{\"text\":\"Hi\"}]}],\"error\":null,\"usage\":{\"input_tokens\":37,\"input_tokens_details\":{\"cached_tokens\":30},\"output_tokens\":11,\"output_tokens_details\":{\"reasoning_tokens\":9},\"total_tokens\":48}}}\n\n",
-		llm.Usage{Input: 37, InputKnown: true, CacheRead: 30, Output: 11, OutputKnown: true, Reasoning: 9, Total: 48,
-			Final: true},
+		llm.Usage{
+			Input: 37, InputKnown: true, CacheRead: 30, Output: 11, OutputKnown: true, Reasoning: 9, Total: 48,
+			Final: true,
+		},
 		true, 2,
 	},
 	{
@@ -98,8 +102,10 @@ var answers = []struct {
 	{
 		"a message", "anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":100}`,
 		`{"type":"message","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"Hi!"},{"type":"tool_use","name":"f","input":{"a":"b"}}],"stop_reason":"end_turn","usage":{"input_tokens":10,"cache_creation_input_tokens":20,"cache_read_input_tokens":30,"output_tokens":7}}`,
-		llm.Usage{Input: 60, InputKnown: true, CacheRead: 30, CacheWrite: 20, Output: 7, OutputKnown: true,
-			Final: true},
+		llm.Usage{
+			Input: 60, InputKnown: true, CacheRead: 30, CacheWrite: 20, Output: 7, OutputKnown: true,
+			Final: true,
+		},
 		true, 7,
 	},
 	{
@@ -149,8 +155,10 @@ var answers = []struct {
 	{
 		"a generation", "gemini", "/v1beta/models/gemini-2.5-flash:generateContent", `{}`,
 		`{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":38}}`,
-		llm.Usage{Input: 15, InputKnown: true, CacheRead: 4, Output: 23, OutputKnown: true, Reasoning: 20, Total: 38,
-			Final: true},
+		llm.Usage{
+			Input: 15, InputKnown: true, CacheRead: 4, Output: 23, OutputKnown: true, Reasoning: 20, Total: 38,
+			Final: true,
+		},
 		true, 2,
 	},
 	{
@@ -286,28 +294,46 @@ func TestErrorInsideStream(t *testing.T) {
 		profile, path, answer string
 		want                  llm.Meaning
 	}{
-		{"anthropic", "/v1/messages",
-			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Overload},
-		{"anthropic", "/v1/messages",
-			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"limit of 30,000 input tokens per minute\"}}\n\n", llm.PerMinute},
-		{"anthropic", "/v1/messages",
+		{
+			"anthropic", "/v1/messages",
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Overload,
+		},
+		{
+			"anthropic", "/v1/messages",
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"limit of 30,000 input tokens per minute\"}}\n\n", llm.PerMinute,
+		},
+		{
+			"anthropic", "/v1/messages",
 			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Internal\"}}\n\n",
-			llm.Transient},
-		{"openai", "/v1/chat/completions",
-			"data: {\"error\":{\"message\":\"Rate limit reached\",\"type\":\"tokens\",\"code\":\"rate_limit_exceeded\"}}\n\n", llm.PerMinute},
-		{"openai", "/v1/chat/completions",
+			llm.Transient,
+		},
+		{
+			"openai", "/v1/chat/completions",
+			"data: {\"error\":{\"message\":\"Rate limit reached\",\"type\":\"tokens\",\"code\":\"rate_limit_exceeded\"}}\n\n", llm.PerMinute,
+		},
+		{
+			"openai", "/v1/chat/completions",
 			"data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":null}}\n\ndata: [DONE]\n\n",
-			llm.Transient},
-		{"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n",
-			llm.Credit},
-		{"openai", "/v1/responses",
-			"data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.PerMinute},
-		{"gemini", "/v1beta/models/g:streamGenerateContent",
-			"[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.PerDay},
+			llm.Transient,
+		},
+		{
+			"openai", "/v1/responses", "data: {\"type\":\"error\",\"code\":\"insufficient_quota\",\"message\":\"x\"}\n\n",
+			llm.Credit,
+		},
+		{
+			"openai", "/v1/responses",
+			"data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"x\"}}}\n\n", llm.PerMinute,
+		},
+		{
+			"gemini", "/v1beta/models/g:streamGenerateContent",
+			"[{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"x\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.QuotaFailure\",\"violations\":[{\"quotaId\":\"GenerateRequestsPerDayPerProjectPerModel-FreeTier\"}]}]}}\n]", llm.PerDay,
+		},
 		{"gemini", "/v1beta/models/g:streamGenerateContent", "data: {\"error\":{\"code\":503}}\n\n", llm.Overload},
-		{"gemini", "/v1beta/models/g:streamGenerateContent",
+		{
+			"gemini", "/v1beta/models/g:streamGenerateContent",
 			"data: {\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"The model is overloaded.\"}}\n\n",
-			llm.Overload},
+			llm.Overload,
+		},
 	} {
 		p := profile(t, c.profile)
 		s := read(p, parse(t, p, c.path, `{"stream":true}`), c.answer)

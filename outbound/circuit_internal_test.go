@@ -94,8 +94,10 @@ func TestCircuitGoesRound(t *testing.T) {
 func TestCircuitAgainstAList(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		o := Breaker{Failures: rapid.IntRange(1, 4).Draw(t, "failures"), Open: time.Minute,
-			Successes: rapid.IntRange(1, 3).Draw(t, "successes")}
+		o := Breaker{
+			Failures: rapid.IntRange(1, 4).Draw(t, "failures"), Open: time.Minute,
+			Successes: rapid.IntRange(1, 3).Draw(t, "successes"),
+		}
 		c := newCircuits(o)
 		now := time.Unix(0, 0)
 		type call struct {

@@ -114,7 +114,8 @@ func (c *Client) State() State {
 // *[drawgate.LimitedError], [drawgate.ErrDeadline], [drawgate.ErrQueueFull], or a
 // *[drawgate.StoreError].
 func Do[T any](ctx context.Context, c *Client, call Call, f func(ctx context.Context) (T, []drawgate.Cost, error)) (T,
-	error) {
+	error,
+) {
 	for try := 0; ; try++ {
 		v, err, again := once(ctx, c, &call, f)
 		if !again || try >= c.opts.Retries || !sleep.For(ctx, retryPause(try, err)) {
@@ -137,7 +138,8 @@ func Limited[In, Out any](c *Client, model string, f func(context.Context, In) (
 
 // once makes one attempt. again says that another one may succeed.
 func once[T any](ctx context.Context, c *Client, call *Call,
-	f func(ctx context.Context) (T, []drawgate.Cost, error)) (v T, err error, again bool) {
+	f func(ctx context.Context) (T, []drawgate.Cost, error),
+) (v T, err error, again bool) {
 	r, err := c.begin(ctx, call)
 	if err != nil {
 		return v, err, false
@@ -210,8 +212,10 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	}
 	g, err := c.take(ctx, call)
 	if err != nil {
-		c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted,
-			Estimate: call.Costs, Err: err, Queued: time.Since(began)})
+		c.observe(&Event{
+			Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted,
+			Estimate: call.Costs, Err: err, Queued: time.Since(began),
+		})
 		return nil, err
 	}
 	now := time.Now()
@@ -252,8 +256,10 @@ func (c *Client) turnedAway(call *Call, began time.Time, open *Circuit) error {
 		Upstream: c.opts.Upstream, Model: open.Model, Caller: open.Caller, RetryAfter: open.RetryAfter,
 		Recovery: time.Now().Add(open.RetryAfter),
 	}
-	c.observe(&Event{Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway,
-		Estimate: call.Costs, Err: err, Queued: time.Since(began)})
+	c.observe(&Event{
+		Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway,
+		Estimate: call.Costs, Err: err, Queued: time.Since(began),
+	})
 	return err
 }
 

@@ -71,8 +71,10 @@ func TestDoSettlesWhatWasUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, tokens("model", 10, 2000))
 		c := outbound.New(outbound.PerModel("project", l), nil)
-		call := outbound.Call{Model: "model", Costs: []drawgate.Cost{drawgate.Tokens(300),
-			drawgate.Units("characters", 5)}}
+		call := outbound.Call{Model: "model", Costs: []drawgate.Cost{
+			drawgate.Tokens(300),
+			drawgate.Units("characters", 5),
+		}}
 		v, err := outbound.Do(t.Context(), c, call, func(context.Context) (string, []drawgate.Cost, error) {
 			wantUsed(t, l, "while it runs", 1, 300)
 			if n := c.UnderWay(); n != 1 {
@@ -202,8 +204,10 @@ func TestCircuitOpensWhileCallersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, drawgate.PerMinute("model", 1))
-		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Breaker: outbound.Breaker{Failures: 1,
-			Open: time.Hour}})
+		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Breaker: outbound.Breaker{
+			Failures: 1,
+			Open:     time.Hour,
+		}})
 		done := make(chan error)
 		go func() {
 			_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},
@@ -281,8 +285,10 @@ func TestRetriesTakeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, drawgate.PerMinute("model", 2))
-		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Retries: 4,
-			Breaker: outbound.Breaker{Failures: -1}})
+		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
+			Retries: 4,
+			Breaker: outbound.Breaker{Failures: -1},
+		})
 		start := time.Now()
 		calls := 0
 		_, err := outbound.Do(t.Context(), c, outbound.Call{Model: "model"},

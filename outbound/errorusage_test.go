@@ -32,20 +32,30 @@ func TestErrorsThatTellUsage(t *testing.T) {
 		micros int64
 	}{
 		"nothing": {500, failed + `}`, max(bound, 1000), 0},
-		"zeros": {500, failed + `,"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`,
-			max(bound, 1000), 0},
-		"all": {500, failed + `,"usage":{"prompt_tokens":900,"completion_tokens":400}}`, 1300,
-			900*2 + 400*10},
-		"a client error": {400, failed + `,"usage":{"prompt_tokens":900,"completion_tokens":400}}`, 1300,
-			900*2 + 400*10},
-		"a gateway's": {502, failed + `,"usage":{"prompt_tokens":900,"completion_tokens":400}}`, 1300,
-			900*2 + 400*10},
+		"zeros": {
+			500, failed + `,"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}`,
+			max(bound, 1000), 0,
+		},
+		"all": {
+			500, failed + `,"usage":{"prompt_tokens":900,"completion_tokens":400}}`, 1300,
+			900*2 + 400*10,
+		},
+		"a client error": {
+			400, failed + `,"usage":{"prompt_tokens":900,"completion_tokens":400}}`, 1300,
+			900*2 + 400*10,
+		},
+		"a gateway's": {
+			502, failed + `,"usage":{"prompt_tokens":900,"completion_tokens":400}}`, 1300,
+			900*2 + 400*10,
+		},
 		"less than counts": {
 			500, failed + `,"usage":{"prompt_tokens":9,"completion_tokens":4}}`, max(bound, 1000), 9*2 + 4*10,
 		},
 		"only the prompt": {500, failed + `,"usage":{"prompt_tokens":900}}`, 1900, 900*2 + 1000*10},
-		"in a response": {500, `{"response":` + failed + `,"usage":{"input_tokens":900,"output_tokens":400}}}`, 1300,
-			5800},
+		"in a response": {
+			500, `{"response":` + failed + `,"usage":{"input_tokens":900,"output_tokens":400}}}`, 1300,
+			5800,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,10 +20,14 @@ import (
 // that starts at midnight in California. A call may reach the provider 2 s after it was granted.
 var flash = drawgate.Policy{Name: "gemini-2.5-flash", Limits: []drawgate.Limit{
 	{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 10, Margin: 2 * time.Second},
-	{Name: "tpm", Unit: llm.UnitInputTokens, Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000,
-		Margin: 2 * time.Second},
-	{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250,
-		Margin: 2 * time.Second},
+	{
+		Name: "tpm", Unit: llm.UnitInputTokens, Kind: drawgate.Rolling, Window: time.Minute, Amount: 250_000,
+		Margin: 2 * time.Second,
+	},
+	{
+		Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/Los_Angeles", Amount: 250,
+		Margin: 2 * time.Second,
+	},
 }}
 
 // A Transport below an HTTP client, or below an official SDK: every call waits for the quota, and

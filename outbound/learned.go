@@ -54,8 +54,10 @@ func (l *learned) lower(c *llm.Call, of *drawgate.Limiter) *drawgate.Limiter {
 	if isNew && low != of {
 		for i := range limits {
 			if key.amounts[i] < limits[i].Amount {
-				l.tell(&Lowered{Model: c.Family, Policy: of.Plan().Policy().Name, Limit: limits[i],
-					Amount: key.amounts[i]})
+				l.tell(&Lowered{
+					Model: c.Family, Policy: of.Plan().Policy().Name, Limit: limits[i],
+					Amount: key.amounts[i],
+				})
 			}
 		}
 	}

@@ -35,7 +35,8 @@ var quotas = map[string]newQuota{
 		}
 		t.Cleanup(func() { l.Close() })
 		return outbound.Buckets(func(*outbound.Call) ([]drawgate.Ask,
-			error) {
+			error,
+		) {
 			return []drawgate.Ask{{Limiter: l, Key: "project"}}, nil
 		})
 	},
@@ -46,8 +47,10 @@ var quotas = map[string]newQuota{
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { e.Close() })
-		return &outbound.Policies{Engine: e, Owner: "project",
-			Policy: func(string) (string, error) { return p.Name, nil }}
+		return &outbound.Policies{
+			Engine: e, Owner: "project",
+			Policy: func(string) (string, error) { return p.Name, nil },
+		}
 	},
 }
 
@@ -71,7 +74,8 @@ type process struct {
 }
 
 func newProcess(t *testing.T, name string, q outbound.Quota, base http.RoundTripper,
-	change ...func(*llm.Profile)) *process {
+	change ...func(*llm.Profile),
+) *process {
 	t.Helper()
 	p := &process{T: t, api: apis[name], learned: &llm.Learned{}}
 	profile := p.api.profile()
@@ -211,8 +215,10 @@ func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
 		h.Set("X-Ratelimit-Limit-Requests", strconv.Itoa(a.limit))
 	}
 	body := `{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}`
-	return &http.Response{StatusCode: http.StatusOK, Header: h, Body: io.NopCloser(strings.NewReader(body)),
-		Request: r}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: h, Body: io.NopCloser(strings.NewReader(body)),
+		Request: r,
+	}, nil
 }
 
 // TestLearnedAmountsChange: what is told replaces what was told before, never exceeds what is
@@ -290,13 +296,20 @@ func TestSharesOfLearnedAmounts(t *testing.T) {
 		want  int
 	}{
 		{"in per cent", drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Percent(20)), 10, 8},
-		{"more than there is", drawgate.RollingLimit("rpm", 100, time.Minute).WithHeadroom(drawgate.Share{Units: 20}),
-			10, 10},
-		{"kept for others", drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 100,
-			ReservedByPriority: map[int]drawgate.Share{5: {Units: 30}}}, 10, 10},
+		{
+			"more than there is", drawgate.RollingLimit("rpm", 100, time.Minute).
+				WithHeadroom(drawgate.Share{Units: 20}),
+			10, 10,
+		},
+		{"kept for others", drawgate.Limit{
+			Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 100,
+			ReservedByPriority: map[int]drawgate.Share{5: {Units: 30}},
+		}, 10, 10},
 		{"a bucket", drawgate.BucketLimit("rpm", 60, time.Minute, 20), 5, 5},
-		{"a bucket whose margin is all of it", drawgate.Limit{Name: "rpm", Kind: drawgate.Bucket, Window: time.Minute,
-			Amount: 60, Margin: 5 * time.Second}, 1, 1},
+		{"a bucket whose margin is all of it", drawgate.Limit{
+			Name: "rpm", Kind: drawgate.Bucket, Window: time.Minute,
+			Amount: 60, Margin: 5 * time.Second,
+		}, 1, 1},
 		{"the calendar's minutes", drawgate.CalendarLimit("rpm", 100, drawgate.Minute, ""), 5, 5},
 		{"a limit per hour", drawgate.RollingLimit("rph", 12, time.Hour), 5, 12},
 	} {
@@ -350,8 +363,10 @@ func TestModelsThatAreNotOffered(t *testing.T) {
 	t.Parallel()
 	perQuota(t, func(t *testing.T, quota newQuota) {
 		sim, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{
-			{Provider: "gemini", Name: "none", Models: []string{"gemini-3-pro"}, FreeTier: true,
-				Limits: []simulator.Limit{{Name: "rpd", Dimension: simulator.Requests, Window: simulator.Day}}},
+			{
+				Provider: "gemini", Name: "none", Models: []string{"gemini-3-pro"}, FreeTier: true,
+				Limits: []simulator.Limit{{Name: "rpd", Dimension: simulator.Requests, Window: simulator.Day}},
+			},
 			{Provider: "gemini", Name: "rest", Models: []string{"*"}},
 		}})
 		if err != nil {
@@ -403,8 +418,10 @@ func TestLongRefusals(t *testing.T) {
 		{"credit", "anthropic", simulator.FaultCredit, usual, 5 * time.Minute},
 		{"credit", "gemini", simulator.FaultCredit, usual, 5 * time.Minute},
 		{"credit that is asked for less often", "openai chat", simulator.FaultCredit, pause(time.Hour), time.Hour},
-		{"credit that only an operator restores", "gemini", simulator.FaultCredit, pause(0),
-			drawgate.MaxHold - time.Minute},
+		{
+			"credit that only an operator restores", "gemini", simulator.FaultCredit, pause(0),
+			drawgate.MaxHold - time.Minute,
+		},
 		{"a monthly budget", "anthropic", simulator.FaultSpendCap, usual, 11*24*time.Hour + 12*time.Hour},
 		{"a budget of ten minutes", "gemini", simulator.FaultSpendCap, usual, 10 * time.Minute},
 	} {

@@ -47,10 +47,14 @@ func TestBudgetInMoney(t *testing.T) {
 		client := outbound.New(outbound.PerModel("project", l), &outbound.Options{
 			Observer: &outbound.Observer{Called: func(e *outbound.Event) { events = append(events, *e) }},
 		})
-		prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000,
-			Output: 10_000_000}}}
-		rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{Base: sim.Transport(),
-			Prices: prices})
+		prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {
+			Input:  2_000_000,
+			Output: 10_000_000,
+		}}}
+		rt := outbound.NewTransport(client, llm.OpenAI(), &outbound.TransportOptions{
+			Base:   sim.Transport(),
+			Prices: prices,
+		})
 		call := func(ctx context.Context, model, words string) error {
 			body := `{"model":"` + model +
 				`","max_tokens":1000,"messages":[{"role":"user","content":"Hello!\nsimulate: ` + words + `"}]}`
@@ -153,19 +157,29 @@ func TestErrorsThatAreBilled(t *testing.T) {
 		errorAnswer
 		stands bool
 	}{
-		{errorAnswer{http.StatusBadRequest,
-			`{"error":{"message":"The response was filtered","param":"prompt","code":"content_filter","status":400}}`},
-			true},
-		{errorAnswer{http.StatusRequestTimeout, `{"error":{"code":"Timeout","message":"The operation was timeout."}}`},
-			true},
+		{
+			errorAnswer{
+				http.StatusBadRequest,
+				`{"error":{"message":"The response was filtered","param":"prompt","code":"content_filter","status":400}}`,
+			},
+			true,
+		},
+		{
+			errorAnswer{http.StatusRequestTimeout, `{"error":{"code":"Timeout","message":"The operation was timeout."}}`},
+			true,
+		},
 		{errorAnswer{http.StatusBadRequest, `{"error":{"message":"Invalid value","code":"invalid_value"}}`}, false},
-		{errorAnswer{http.StatusTooManyRequests, `{"error":{"code":"429","message":"Try again in 3 seconds."}}`},
-			false},
+		{
+			errorAnswer{http.StatusTooManyRequests, `{"error":{"code":"429","message":"Try again in 3 seconds."}}`},
+			false,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, money())
-			prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000,
-				Output: 10_000_000}}}
+			prices := &llm.Prices{Currency: "USD", Models: map[string]llm.Price{"gpt-4o": {
+				Input:  2_000_000,
+				Output: 10_000_000,
+			}}}
 			rt := outbound.NewTransport(outbound.New(outbound.PerModel("project", l), nil), llm.OpenAI(),
 				&outbound.TransportOptions{Base: c.errorAnswer, Prices: prices})
 			const body = `{"model":"gpt-4o","max_tokens":1000,"messages":[{"role":"user","content":"Hello!"}]}`

@@ -25,8 +25,10 @@ const (
 // String returns "succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away" or
 // "hold_failed".
 func (o Outcome) String() string {
-	return [...]string{"succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away",
-		"hold_failed"}[min(o, HoldFailed)]
+	return [...]string{
+		"succeeded", "failed", "refused", "gave_up", "not_granted", "turned_away",
+		"hold_failed",
+	}[min(o, HoldFailed)]
 }
 
 // Event describes a call: one attempt, if it is made again.

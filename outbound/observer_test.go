@@ -55,8 +55,10 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 			return 0, nil, context.DeadlineExceeded
 		}
 		_, _ = outbound.Do(t.Context(), c, call, made)
-		if want := []string{"first granted", "second granted", "first open", "second open", "first ended",
-			"second ended", "first failed", "second failed"}; !slices.Equal(heard, want) {
+		if want := []string{
+			"first granted", "second granted", "first open", "second open", "first ended",
+			"second ended", "first failed", "second failed",
+		}; !slices.Equal(heard, want) {
 			t.Errorf("heard %q, want %q", heard, want)
 		}
 		if !slices.Equal(ids, []uint64{1, 1, 1, 1}) {
@@ -117,12 +119,16 @@ func TestRefusalsCloseTheCircuit(t *testing.T) {
 	for what, amount := range map[string]string{"the quota is used up": "250", "the model is not offered": "0"} {
 		synctest.Test(t, func(t *testing.T) {
 			status, body := http.StatusInternalServerError, ""
-			b := newBench(t, "gemini", nil, outbound.Options{Breaker: outbound.Breaker{Failures: 1, Open: time.Minute,
-				Successes: 1}}, func(http.RoundTripper) http.RoundTripper {
+			b := newBench(t, "gemini", nil, outbound.Options{Breaker: outbound.Breaker{
+				Failures: 1, Open: time.Minute,
+				Successes: 1,
+			}}, func(http.RoundTripper) http.RoundTripper {
 				return roundTrip(func(r *http.Request) (*http.Response, error) {
 					_, err := io.Copy(io.Discard, r.Body)
-					return &http.Response{StatusCode: status, Header: http.Header{},
-						Body: io.NopCloser(strings.NewReader(body)), Request: r}, err
+					return &http.Response{
+						StatusCode: status, Header: http.Header{},
+						Body: io.NopCloser(strings.NewReader(body)), Request: r,
+					}, err
 				})
 			})
 			_, _, _ = b.call(t.Context(), false, "hello")

@@ -22,8 +22,10 @@ func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
-	return &http.Response{StatusCode: r.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(r.body)),
-		Request: req}, nil
+	return &http.Response{
+		StatusCode: r.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(r.body)),
+		Request: req,
+	}, nil
 }
 
 // TestRefusalsOfOtherModels: a 429 that names another model leaves the quota open; one that names
@@ -76,8 +78,10 @@ func TestAnswersThatACallCanCause(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := outbound.Options{Retries: 1, Breaker: outbound.Breaker{Failures: 2}}
 			b := newBench(t, "anthropic", nil, o, func(http.RoundTripper) http.RoundTripper {
-				return refusing{status,
-					`{}`}
+				return refusing{
+					status,
+					`{}`,
+				}
 			})
 			if got, _, err := b.call(t.Context(), false, "Hello!"); got != status || err != nil {
 				t.Fatal(got, err)

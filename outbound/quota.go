@@ -93,8 +93,10 @@ func (b Buckets) Take(ctx context.Context, c *Call, hold time.Duration) (Grant, 
 			asks[i].Costs = counted(asks[i].Limiter.Plan(), c.Costs)
 		}
 	}
-	req := drawgate.Request{Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels,
-		Hold: drawgate.Hold{For: hold}}
+	req := drawgate.Request{
+		Buckets: asks, Wait: !c.NoWait, Priority: c.Priority, Labels: c.Labels,
+		Hold: drawgate.Hold{For: hold},
+	}
 	if c.Adapt != nil {
 		own := slices.Clone(asks)
 		req.RefreshLimiter = func(i int) *drawgate.Limiter { return c.Adapt(own[i].Limiter) }

@@ -20,8 +20,10 @@ func TestState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, tokens("model", 1, 1000))
-		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "api",
-			Breaker: outbound.Breaker{Failures: 1, Open: time.Minute}})
+		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{
+			Upstream: "api",
+			Breaker:  outbound.Breaker{Failures: 1, Open: time.Minute},
+		})
 		want := outbound.State{Upstream: "api", Circuit: outbound.CircuitClosed}
 		check := func(when string) {
 			t.Helper()
@@ -104,8 +106,10 @@ func TestSpent(t *testing.T) {
 		"used":     {outbound.Event{Estimate: held, Used: used, Sent: time.Unix(1, 0)}, used},
 		"not told": {outbound.Event{Estimate: held, Sent: time.Unix(1, 0)}, held},
 		"not sent": {outbound.Event{Estimate: held}, nil},
-		"told nothing": {outbound.Event{Estimate: held, Used: []drawgate.Cost{}, Sent: time.Unix(1, 0)},
-			[]drawgate.Cost{}},
+		"told nothing": {
+			outbound.Event{Estimate: held, Used: []drawgate.Cost{}, Sent: time.Unix(1, 0)},
+			[]drawgate.Cost{},
+		},
 	} {
 		if got := c.e.Spent(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -94,7 +94,8 @@ type bench struct {
 
 // newBench makes one. base stands between the transport and the simulator; nil is nothing.
 func newBench(t *testing.T, name string, p *drawgate.Policy, o outbound.Options,
-	base func(http.RoundTripper) http.RoundTripper) *bench {
+	base func(http.RoundTripper) http.RoundTripper,
+) *bench {
 	t.Helper()
 	b := &bench{T: t, api: apis[name], store: memstore.New(nil)}
 	t.Cleanup(func() { b.store.Close() })
@@ -409,8 +410,10 @@ func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "openai chat", nil, outbound.Options{}, nil)
-		rt := outbound.NewTransport(b.client, llm.OpenAI(), &outbound.TransportOptions{Base: b.sim.Transport(),
-			MaxBody: 1000})
+		rt := outbound.NewTransport(b.client, llm.OpenAI(), &outbound.TransportOptions{
+			Base:    b.sim.Transport(),
+			MaxBody: 1000,
+		})
 		for _, known := range []bool{true, false} {
 			req := b.api.request(t.Context(), t, false, strings.Repeat("long ", 1000))
 			if !known {

@@ -175,8 +175,10 @@ func BenchmarkDecide(b *testing.B) {
 	e, err := engine.New(memory(b), engine.Config{
 		Policies: []engine.Policy{hourly("per-ip", 1e8), hourly("per-user", 1e8)},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"remote_address": "*"}},
-				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}}},
+			{
+				Match: rules.Match{Attrs: map[string]string{"remote_address": "*"}},
+				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}},
+			},
 			{Match: rules.Match{User: "*"}, Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
 		},
 	}, nil)

@@ -77,8 +77,10 @@ type call struct {
 const usual = 8
 
 func newCall() *call {
-	return &call{parts: make([]part, 0, usual), asks: make([]engine.Ask, 0, usual),
-		costs: make([]drawgate.Cost, 0, usual)}
+	return &call{
+		parts: make([]part, 0, usual), asks: make([]engine.Ask, 0, usual),
+		costs: make([]drawgate.Cost, 0, usual),
+	}
 }
 
 // clear removes everything of the request, so that nothing is kept or leaks into the next one.

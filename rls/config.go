@@ -56,8 +56,10 @@ func parse(files []file, opts *ConfigOptions) (*Config, error) {
 	if opts == nil {
 		opts = &ConfigOptions{}
 	}
-	b := &builder{opts: *opts, config: &Config{domains: map[string]*domain{}, windows: opts.Windows},
-		names: map[string]bool{}}
+	b := &builder{
+		opts: *opts, config: &Config{domains: map[string]*domain{}, windows: opts.Windows},
+		names: map[string]bool{},
+	}
 	for _, f := range files {
 		b.file(f)
 	}

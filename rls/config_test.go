@@ -34,41 +34,75 @@ func TestConfigMistakesNameTheirPlace(t *testing.T) {
 		"no descriptor": {"domain: d\ndescriptors: [k]\n", "2:15: a descriptor must be a mapping"},
 		"no key":        {"domain: d\ndescriptors:\n  - value: v\n", "3:5: a descriptor needs a key"},
 		"empty key":     {"domain: d\ndescriptors:\n  - key: \"\"\n", "3:5: a descriptor needs a key"},
-		"same twice": {"domain: d\ndescriptors:\n  - key: k\n  - key: k\n",
-			"4:5: the descriptor \"k\" is defined twice; the first time on line 3"},
-		"same joined": {"domain: d\ndescriptors:\n  - key: k_v\n  - {key: k, value: v}\n",
-			"4:5: the descriptor \"k_v\" is defined twice"},
-		"misplaced shadow_mode": {rate("rate_limit:", "  unit: hour", "  shadow_mode: true"),
-			"6:7: rate_limit has no key \"shadow_mode\" (it belongs to a descriptor)"},
-		"misplaced unit": {rate("unit: hour"),
-			"4:5: a descriptor has no key \"unit\" (it belongs to rate_limit)"},
-		"no unit": {rate("rate_limit:", "  requests_per_unit: 5"),
-			"5:7: the unit \"\" is not one of second, minute"},
-		"bad unit": {rate("rate_limit: {unit: fortnight, requests_per_unit: 5}"),
-			"4:24: the unit \"fortnight\" is not one of"},
-		"unknown unit": {rate("rate_limit: {unit: unknown, requests_per_unit: 5}"),
-			"4:24: the unit \"unknown\" is not one of"},
+		"same twice": {
+			"domain: d\ndescriptors:\n  - key: k\n  - key: k\n",
+			"4:5: the descriptor \"k\" is defined twice; the first time on line 3",
+		},
+		"same joined": {
+			"domain: d\ndescriptors:\n  - key: k_v\n  - {key: k, value: v}\n",
+			"4:5: the descriptor \"k_v\" is defined twice",
+		},
+		"misplaced shadow_mode": {
+			rate("rate_limit:", "  unit: hour", "  shadow_mode: true"),
+			"6:7: rate_limit has no key \"shadow_mode\" (it belongs to a descriptor)",
+		},
+		"misplaced unit": {
+			rate("unit: hour"),
+			"4:5: a descriptor has no key \"unit\" (it belongs to rate_limit)",
+		},
+		"no unit": {
+			rate("rate_limit:", "  requests_per_unit: 5"),
+			"5:7: the unit \"\" is not one of second, minute",
+		},
+		"bad unit": {
+			rate("rate_limit: {unit: fortnight, requests_per_unit: 5}"),
+			"4:24: the unit \"fortnight\" is not one of",
+		},
+		"unknown unit": {
+			rate("rate_limit: {unit: unknown, requests_per_unit: 5}"),
+			"4:24: the unit \"unknown\" is not one of",
+		},
 		"unlimited with unit": {rate("rate_limit: {unlimited: true, unit: hour}"), "an unlimited rate has no unit"},
-		"negative rate": {rate("rate_limit: {unit: hour, requests_per_unit: -1}"),
-			"4:49: requests_per_unit -1 is not a whole number from 0"},
-		"huge rate": {rate("rate_limit: {unit: hour, requests_per_unit: 4294967296}"),
-			"4:49: requests_per_unit 4294967296 is not"},
-		"fraction": {rate("rate_limit: {unit: hour, requests_per_unit: 1.5}"),
-			"4:49: requests_per_unit must be a whole number"},
-		"quoted rate": {rate("rate_limit: {unit: hour, requests_per_unit: \"5\"}"),
-			"4:49: requests_per_unit must be a whole number"},
-		"no multiple": {rate("rate_limit: {unit: hour, unit_multiplier: 0, requests_per_unit: 5}"),
-			"4:47: unit_multiplier 0 is not a whole number from 1"},
-		"too long a window": {rate("rate_limit: {unit: year, unit_multiplier: 2, requests_per_unit: 5}"),
-			"4:24: 2 years are longer than 366 days"},
-		"share of no wildcard": {rate("value: v", "share_threshold: true"),
-			"3:5: share_threshold is only for values and keys with a *"},
-		"replaces itself": {rate("rate_limit: {unit: hour, requests_per_unit: 5, name: n, replaces: [{name: n}]}"),
-			"the rate \"n\" replaces itself"},
-		"replaces nothing": {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{}]}"),
-			"an entry of replaces needs a name"},
-		"replaces a text": {rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [n]}"),
-			"an entry of replaces must be a mapping"},
+		"negative rate": {
+			rate("rate_limit: {unit: hour, requests_per_unit: -1}"),
+			"4:49: requests_per_unit -1 is not a whole number from 0",
+		},
+		"huge rate": {
+			rate("rate_limit: {unit: hour, requests_per_unit: 4294967296}"),
+			"4:49: requests_per_unit 4294967296 is not",
+		},
+		"fraction": {
+			rate("rate_limit: {unit: hour, requests_per_unit: 1.5}"),
+			"4:49: requests_per_unit must be a whole number",
+		},
+		"quoted rate": {
+			rate("rate_limit: {unit: hour, requests_per_unit: \"5\"}"),
+			"4:49: requests_per_unit must be a whole number",
+		},
+		"no multiple": {
+			rate("rate_limit: {unit: hour, unit_multiplier: 0, requests_per_unit: 5}"),
+			"4:47: unit_multiplier 0 is not a whole number from 1",
+		},
+		"too long a window": {
+			rate("rate_limit: {unit: year, unit_multiplier: 2, requests_per_unit: 5}"),
+			"4:24: 2 years are longer than 366 days",
+		},
+		"share of no wildcard": {
+			rate("value: v", "share_threshold: true"),
+			"3:5: share_threshold is only for values and keys with a *",
+		},
+		"replaces itself": {
+			rate("rate_limit: {unit: hour, requests_per_unit: 5, name: n, replaces: [{name: n}]}"),
+			"the rate \"n\" replaces itself",
+		},
+		"replaces nothing": {
+			rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{}]}"),
+			"an entry of replaces needs a name",
+		},
+		"replaces a text": {
+			rate("rate_limit: {unit: hour, requests_per_unit: 5, replaces: [n]}"),
+			"an entry of replaces must be a mapping",
+		},
 		"value is a fraction": {rate("value: 1.5"), "4:12: value must be a string; put it in quotes"},
 		"no boolean":          {rate("shadow_mode: maybe"), "4:18: shadow_mode must be true or false"},
 		"quoted boolean":      {rate("shadow_mode: \"yes\""), "4:18: shadow_mode must be true or false"},
@@ -76,8 +110,10 @@ func TestConfigMistakesNameTheirPlace(t *testing.T) {
 		"unknown anchor":      {"domain: *d\n", "1:9: there is no anchor \"d\""},
 		"a tag":               {"domain: !secret d\n", "1:9: tags, directives and complex keys are not supported"},
 		"tab":                 {"domain: d\ndescriptors:\n\t- key: k\n", "3:"},
-		"metadata is a text": {rate("metadata: m", "rate_limit: {unit: hour, requests_per_unit: 5}"),
-			"4:15: metadata must be a mapping"},
+		"metadata is a text": {
+			rate("metadata: m", "rate_limit: {unit: hour, requests_per_unit: 5}"),
+			"4:15: metadata must be a mapping",
+		},
 	} {
 		_, err := rls.ParseConfig("rates.yaml", []byte(c.text), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -195,8 +231,10 @@ func TestConfigPolicyNamesAreUniqueAndShort(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("domain: a/b\ndescriptors:\n")
 	long := strings.Repeat("x", 200)
-	for _, d := range []string{"key: a=b", "{key: a, value: b}", "{key: a/b}", "{key: a, value: b*}", "key: a",
-		"key: " + long + "1", "key: " + long + "2", "key: ünï"} {
+	for _, d := range []string{
+		"key: a=b", "{key: a, value: b}", "{key: a/b}", "{key: a, value: b*}", "key: a",
+		"key: " + long + "1", "key: " + long + "2", "key: ünï",
+	} {
 		d = strings.Trim(d, "{}")
 		b.WriteString("  - {" + d +
 			", rate_limit: {unit: hour, requests_per_unit: 1}, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
@@ -238,8 +276,10 @@ func TestConfigDirectory(t *testing.T) {
 	write("c.yaml/file.json", `{"domain": "j"}`)
 	write("c.yaml/.deep/file.yaml", "domain: deep\n")
 	write("..2026/linked", "domain: linked\n")
-	for name, to := range map[string]string{"d.yaml": "gone", "..data": "..2026", "linked.yaml": "..data/linked",
-		"folder": "c.yaml"} {
+	for name, to := range map[string]string{
+		"d.yaml": "gone", "..data": "..2026", "linked.yaml": "..data/linked",
+		"folder": "c.yaml",
+	} {
 		if err := os.Symlink(filepath.FromSlash(to), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

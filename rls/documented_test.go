@@ -313,8 +313,10 @@ descriptors:
     value: d/*
     descriptors: [{key: name, value: f/*, rate_limit: {unit: hour, requests_per_unit: 5}}]
 `, nil)
-		for i, text := range []string{fmt.Sprintf(both, shelf, "d/1", "f/a"), fmt.Sprintf(both, shelf, "d/1", "f/b"),
-			fmt.Sprintf(both, shelf, "d/2", "f/a")} {
+		for i, text := range []string{
+			fmt.Sprintf(both, shelf, "d/1", "f/a"), fmt.Sprintf(both, shelf, "d/1", "f/b"),
+			fmt.Sprintf(both, shelf, "d/2", "f/a"),
+		} {
 			if got := free(t, c, "shelves", text, 1).GetStatuses()[0].GetLimitRemaining(); got != want[i] {
 				t.Errorf("%s: %d remain, want %d", text, got, want[i])
 			}

@@ -38,8 +38,10 @@ descriptors:
 	for range 3 {
 		answer, err := service.ShouldRateLimit(context.Background(), &ratelimit.RateLimitRequest{
 			Domain: "shop",
-			Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "customer",
-				Value: "ann"}}}},
+			Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{
+				Key:   "customer",
+				Value: "ann",
+			}}}},
 		})
 		fmt.Println(answer.GetOverallCode(), answer.GetStatuses()[0].GetLimitRemaining(), err)
 	}

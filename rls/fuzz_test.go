@@ -58,15 +58,19 @@ func FuzzShouldRateLimit(f *testing.F) {
 		defer store.Close()
 		e, err := engine.New(store, engine.Config{
 			Policies: append(c.Policies(), hourly("per-user", 2)),
-			Rules: []rules.Rule{{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
-				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}}},
+			Rules: []rules.Rule{{
+				Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}},
+			}},
 		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		s := rls.New(e, &rls.Options{Config: c, Refunds: true, Metadata: true, Headers: rls.HeadersDraft,
-			ShadowHeader: true})
+		s := rls.New(e, &rls.Options{
+			Config: c, Refunds: true, Metadata: true, Headers: rls.HeadersDraft,
+			ShadowHeader: true,
+		})
 		for range 4 {
 			before := used(t, e, c, r)
 			a, err := s.ShouldRateLimit(t.Context(), r)

@@ -128,7 +128,8 @@ func hits(d *common.RateLimitDescriptor, n uint64) *common.RateLimitDescriptor {
 
 // answered asks and returns the answer.
 func answered(t *testing.T, c ratelimit.RateLimitServiceClient,
-	r *ratelimit.RateLimitRequest) *ratelimit.RateLimitResponse {
+	r *ratelimit.RateLimitRequest,
+) *ratelimit.RateLimitResponse {
 	t.Helper()
 	a, err := c.ShouldRateLimit(t.Context(), r)
 	if err != nil {
@@ -228,8 +229,10 @@ func descriptorOf(r *rls.Rule) *common.RateLimitDescriptor {
 			value = "any"
 		}
 		stars := strings.NewReplacer("*", "any")
-		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: stars.Replace(s.Key),
-			Value: stars.Replace(value)})
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{
+			Key:   stars.Replace(s.Key),
+			Value: stars.Replace(value),
+		})
 	}
 	return d
 }

@@ -50,7 +50,8 @@ const maxOverrides = 1024
 // client that alternates between the two has one limit, not two. Otherwise it counts in its own
 // bucket.
 func (c *call) override(d *domain, p *part, o *common.RateLimitDescriptor_RateLimitOverride) (*Rule, *drawgate.Limiter,
-	error) {
+	error,
+) {
 	k := overrideKey{
 		domain: d.name, unit: ratelimit.RateLimitResponse_RateLimit_Unit(o.GetUnit()), times: 1,
 		requests: o.GetRequestsPerUnit(),
@@ -153,8 +154,10 @@ func (c *call) runOverrides(ctx context.Context) (allowed bool, err error) {
 		request := drawgate.Request{Labels: c.label()}
 		for _, i := range enforced {
 			a := &c.asks[i]
-			request.Buckets = append(request.Buckets, drawgate.Ask{Limiter: limiters[i], Tenant: a.Tenant, Key: a.Key,
-				Costs: a.Costs})
+			request.Buckets = append(request.Buckets, drawgate.Ask{
+				Limiter: limiters[i], Tenant: a.Tenant, Key: a.Key,
+				Costs: a.Costs,
+			})
 		}
 		decision, _, err := limiters[enforced[0]].Take(ctx, request)
 		if err != nil {

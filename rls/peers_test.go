@@ -272,8 +272,10 @@ descriptors:
     value: y
     rate_limit: {unit: hour, requests_per_unit: 1}
 `, nil)
-	for _, d := range []string{"a=1|2,b=3", "a=1,b=2|3", `a=1\,b=|2`, `a=1,b=\|2`, "a=1_b,b=2", "a=1,b=b_2",
-		"a=1,b_c=2", "a=1,b=c_2"} {
+	for _, d := range []string{
+		"a=1|2,b=3", "a=1,b=2|3", `a=1\,b=|2`, `a=1,b=\|2`, "a=1_b,b=2", "a=1,b=b_2",
+		"a=1,b_c=2", "a=1,b=c_2",
+	} {
 		passes(t, c, "d", d, 1)
 	}
 	// A file's key and value match an entry's key and value, and no other way to cut the same text.

@@ -126,8 +126,10 @@ descriptors:
 			"va=abc", "va=adc", "vb=abc", "va=ab",
 			"tenant=t1prod,user=a@b", "tenant=t2prod,user=a@b", "tenant=tprod,user=c@d", "tenant=tproduct,user=a@b",
 			"tenant=t1prod,user=ab")},
-		{name: "E2: nine limited descriptors", files: one(parts),
-			ask: []*ratelimit.RateLimitRequest{nine(), nine(), nine()}},
+		{
+			name: "E2: nine limited descriptors", files: one(parts),
+			ask: []*ratelimit.RateLimitRequest{nine(), nine(), nine()},
+		},
 		{name: "E3: the store is unavailable", files: one(users), down: true, ask: []*ratelimit.RateLimitRequest{user}},
 		{name: "E6: files of any name", files: map[string]string{
 			"plain": domain("plain"), "a.json": domain("json"), ".hidden": domain("hidden"),
@@ -137,8 +139,10 @@ descriptors:
 		}, ask: append(append(append(append(append(append(twice("plain", "k=1"), twice("json", "k=1")...),
 			twice("hidden", "k=1")...), twice("deep", "k=1")...),
 			twice("dotted", "k=1")...), twice("text", "k=1")...), twice("other", "k=1")...)},
-		{name: "E7: resets", files: one(users), ask: []*ratelimit.RateLimitRequest{user, user, user,
-			request("d", descriptor("all=x"))}},
+		{name: "E7: resets", files: one(users), ask: []*ratelimit.RateLimitRequest{
+			user, user, user,
+			request("d", descriptor("all=x")),
+		}},
 		{name: "E8: more hits than the limit", files: one(users), ask: []*ratelimit.RateLimitRequest{
 			request("d", hits(descriptor("user=ann"), 3)), request("d", descriptor("all=x"),
 				hits(descriptor("user=bob"), 1000)),
@@ -302,8 +306,10 @@ func record(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := recorded{Server: cmp.Or(*theirName, info.Main.Path+" "+info.Main.Version),
-		Scenarios: map[string]recording{}}
+	file := recorded{
+		Server:    cmp.Or(*theirName, info.Main.Path+" "+info.Main.Version),
+		Scenarios: map[string]recording{},
+	}
 	for _, s := range scenarios() {
 		if cmp.Or(s.file, pinned) == *theirFile {
 			file.Scenarios[s.name] = askThem(t, &s)

@@ -79,8 +79,10 @@ func (r *Rule) finish(w Windows) {
 	}
 	r.window = time.Duration(r.Multiplier) * unitLength(r.Unit)
 	if r.counts() {
-		r.policy = drawgate.Policy{Name: policyName(r.Domain, r.Path),
-			Limits: []drawgate.Limit{limitOf(r.Unit, r.Multiplier, r.Requests, w)}}
+		r.policy = drawgate.Policy{
+			Name:   policyName(r.Domain, r.Path),
+			Limits: []drawgate.Limit{limitOf(r.Unit, r.Multiplier, r.Requests, w)},
+		}
 	}
 }
 
@@ -135,8 +137,10 @@ func unitLength(u ratelimit.RateLimitResponse_RateLimit_Unit) time.Duration {
 
 // limitOf returns the limit of a rate: see [Windows].
 func limitOf(u ratelimit.RateLimitResponse_RateLimit_Unit, multiplier, requests uint32, w Windows) drawgate.Limit {
-	l := drawgate.Limit{Name: strings.ToLower(u.String()), Kind: drawgate.Rolling, Amount: int64(requests),
-		Window: time.Duration(multiplier) * unitLength(u)}
+	l := drawgate.Limit{
+		Name: strings.ToLower(u.String()), Kind: drawgate.Rolling, Amount: int64(requests),
+		Window: time.Duration(multiplier) * unitLength(u),
+	}
 	if w != Aligned || multiplier > 1 {
 		return l
 	}

@@ -324,8 +324,10 @@ func (c *call) attributes(p *part) *rules.Attributes {
 
 // rateOf describes a limit as the protocol does: an amount per unit of time, or per several units.
 func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
-	r := &ratelimit.RateLimitResponse_RateLimit{Name: l.Policy + "/" + l.Limit.Name,
-		RequestsPerUnit: uint32(min(l.Limit.Amount, unlimitedRemaining))}
+	r := &ratelimit.RateLimitResponse_RateLimit{
+		Name:            l.Policy + "/" + l.Limit.Name,
+		RequestsPerUnit: uint32(min(l.Limit.Amount, unlimitedRemaining)),
+	}
 	times := uint32(1)
 	if l.Limit.Kind == drawgate.Calendar {
 		r.Unit = map[drawgate.Every]ratelimit.RateLimitResponse_RateLimit_Unit{

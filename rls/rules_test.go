@@ -29,7 +29,8 @@ func byRules(t *testing.T, c engine.Config, opts *rls.Options) ratelimit.RateLim
 }
 
 func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config,
-	opts *rls.Options) ratelimit.RateLimitServiceClient {
+	opts *rls.Options,
+) ratelimit.RateLimitServiceClient {
 	t.Helper()
 	e, err := engine.New(store, c, slowStore)
 	if err != nil {
@@ -41,8 +42,10 @@ func byRulesOver(t *testing.T, store drawgate.Store, c engine.Config,
 }
 
 func hourly(name string, n int64) engine.Policy {
-	return engine.Policy{Policy: drawgate.Policy{Name: name,
-		Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}}}}
+	return engine.Policy{Policy: drawgate.Policy{
+		Name:   name,
+		Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Window: time.Hour, Amount: n}},
+	}}
 }
 
 // req: E3.
@@ -52,10 +55,14 @@ func TestRulesDecideByEntries(t *testing.T) {
 		Policies: []engine.Policy{hourly("per-user", 2), hourly("per-ip", 3)},
 		Rules: []rules.Rule{
 			{Match: rules.Match{Class: "internal"}, Exempt: true},
-			{Match: rules.Match{Class: "privileged"}, Apply: []rules.Apply{{Policy: "per-user", Key: "user",
-				Amounts: map[string]int64{"hour": 5}}}},
-			{Match: rules.Match{Attrs: map[string]string{"domain": "api", "user": "*"}},
-				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{Match: rules.Match{Class: "privileged"}, Apply: []rules.Apply{{
+				Policy: "per-user", Key: "user",
+				Amounts: map[string]int64{"hour": 5},
+			}}},
+			{
+				Match: rules.Match{Attrs: map[string]string{"domain": "api", "user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}},
+			},
 			{
 				Match: rules.Match{IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Path: "/v1/*"},
 				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}},
@@ -118,10 +125,14 @@ func perDescriptor(user, all int64) engine.Config {
 	return engine.Config{
 		Policies: []engine.Policy{hourly("per-user", user), hourly("all", all)},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
-				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
-			{Match: rules.Match{Attrs: map[string]string{"all": "*"}},
-				Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
+			{
+				Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}},
+			},
+			{
+				Match: rules.Match{Attrs: map[string]string{"all": "*"}},
+				Apply: []rules.Apply{{Policy: "all", Key: `"global"`}},
+			},
 		},
 	}
 }
@@ -228,8 +239,10 @@ func TestRulesWithEverythingAtOnce(t *testing.T) {
 	config.Policies = append(config.Policies, hourly("soft", 1))
 	config.Rules = append([]rules.Rule{
 		{Match: rules.Match{Class: "internal"}, Exempt: true},
-		{Shadow: true, Match: rules.Match{Attrs: map[string]string{"all": "*"}},
-			Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}}},
+		{
+			Shadow: true, Match: rules.Match{Attrs: map[string]string{"all": "*"}},
+			Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}},
+		},
 	}, config.Rules...)
 	c := byRules(t, config, &rls.Options{ShadowHeader: true, Headers: rls.HeadersDraft})
 	r := request("d", hits(descriptor("user=ann"), 0), descriptor("all=x"), descriptor("user=bob"),
@@ -266,10 +279,14 @@ func TestRulesRefuseAllDescriptorsOrNone(t *testing.T) {
 	c := byRules(t, engine.Config{
 		Policies: []engine.Policy{hourly("per-user", 2), hourly("all", 10)},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
-				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
-			{Match: rules.Match{Attrs: map[string]string{"all": "*"}},
-				Apply: []rules.Apply{{Policy: "all", Key: `"global"`}}},
+			{
+				Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}},
+			},
+			{
+				Match: rules.Match{Attrs: map[string]string{"all": "*"}},
+				Apply: []rules.Apply{{Policy: "all", Key: `"global"`}},
+			},
 		},
 	}, nil)
 	for _, order := range [][]*common.RateLimitDescriptor{
@@ -301,8 +318,10 @@ func TestRulesPeekReportAndRefund(t *testing.T) {
 		Policies: []engine.Policy{policy, hourly("soft", 1)},
 		Rules: []rules.Rule{
 			{Shadow: true, Apply: []rules.Apply{{Policy: "soft", Key: `"global"`}}},
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
-				Apply: []rules.Apply{{Policy: "p", Key: "user", Costs: map[string]int64{"tokens": 10}}}},
+			{
+				Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "p", Key: "user", Costs: map[string]int64{"tokens": 10}}},
+			},
 		},
 	}, &rls.Options{Refunds: true})
 	left := func(want uint32, code ratelimit.RateLimitResponse_Code) {
@@ -338,10 +357,14 @@ func TestRulesPeekReportAndRefund(t *testing.T) {
 func TestRulesWithSlotsNeedAnotherProtocol(t *testing.T) {
 	t.Parallel()
 	c := byRules(t, engine.Config{
-		Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "slots",
-			Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}}}}},
-		Rules: []rules.Rule{{Match: rules.Match{Attrs: map[string]string{"k": "*"}},
-			Apply: []rules.Apply{{Policy: "slots", Key: `"global"`}}}},
+		Policies: []engine.Policy{{Policy: drawgate.Policy{
+			Name:   "slots",
+			Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: 1}},
+		}}},
+		Rules: []rules.Rule{{
+			Match: rules.Match{Attrs: map[string]string{"k": "*"}},
+			Apply: []rules.Apply{{Policy: "slots", Key: `"global"`}},
+		}},
 	}, nil)
 	if a, err := c.ShouldRateLimit(t.Context(), request("any",
 		descriptor("k=v"))); status.Code(err) != codes.FailedPrecondition {
@@ -358,8 +381,10 @@ func TestRulesWithSlotsNeedAnotherProtocol(t *testing.T) {
 // TestLooksByTheRulesAmounts: a rule's own amounts hold for a look too.
 func TestLooksByTheRulesAmounts(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 2,
-		Window: time.Hour}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "hour", Kind: drawgate.Rolling, Amount: 2,
+		Window: time.Hour,
+	}}}
 	c := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: p}}, Rules: []rules.Rule{
 		{Apply: []rules.Apply{{Policy: "p", Key: "user", Amounts: map[string]int64{"hour": 10}}}},
 	}}, nil)
@@ -380,11 +405,15 @@ func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
 	t.Parallel()
 	tokens := drawgate.Limit{Name: "tpd", Unit: "tokens", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}
 	c := byRules(t, engine.Config{
-		Policies: []engine.Policy{hourly("per-user", 2), {Policy: drawgate.Policy{Name: "tokens",
-			Limits: []drawgate.Limit{tokens}}}},
+		Policies: []engine.Policy{hourly("per-user", 2), {Policy: drawgate.Policy{
+			Name:   "tokens",
+			Limits: []drawgate.Limit{tokens},
+		}}},
 		Rules: []rules.Rule{
-			{Match: rules.Match{Attrs: map[string]string{"user": "*"}},
-				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}}},
+			{
+				Match: rules.Match{Attrs: map[string]string{"user": "*"}},
+				Apply: []rules.Apply{{Policy: "per-user", Key: "user"}},
+			},
 			{Match: rules.Match{Attrs: map[string]string{"k": "*"}}, Apply: []rules.Apply{
 				{Policy: "tokens", Key: `attr("k")`, Costs: map[string]int64{"tokens": 5}},
 				{Policy: "per-user", Key: `attr("k")`},
@@ -397,13 +426,19 @@ func TestRulesOfUnitsThatHitsAreNot(t *testing.T) {
 		want ratelimit.RateLimitResponse_Code
 	}{
 		{"a take", []*common.RateLimitDescriptor{hits(descriptor("k=v"), 2)}, ok},
-		{"beside one that never fits", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 9),
-			hits(descriptor("k=w"), 2)}, over},
+		{"beside one that never fits", []*common.RateLimitDescriptor{
+			hits(descriptor("user=ann"), 9),
+			hits(descriptor("k=w"), 2),
+		}, over},
 		{"a take of another", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2)}, ok},
-		{"beside a look at one that is full", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 0),
-			hits(descriptor("k=w"), 2)}, over},
-		{"beside one that is refused", []*common.RateLimitDescriptor{hits(descriptor("user=ann"), 2),
-			hits(descriptor("k=w"), 2)}, over},
+		{"beside a look at one that is full", []*common.RateLimitDescriptor{
+			hits(descriptor("user=ann"), 0),
+			hits(descriptor("k=w"), 2),
+		}, over},
+		{"beside one that is refused", []*common.RateLimitDescriptor{
+			hits(descriptor("user=ann"), 2),
+			hits(descriptor("k=w"), 2),
+		}, over},
 		{"giving back", []*common.RateLimitDescriptor{negative(descriptor("k=v"), 2)}, ok},
 		{"after it", []*common.RateLimitDescriptor{hits(descriptor("k=v"), 2)}, ok},
 	} {
@@ -425,8 +460,10 @@ descriptors:
     descriptors:
       - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1}}
 `, nil)
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "hour", Kind: drawgate.Rolling, Amount: 1,
-		Window: time.Hour}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "hour", Kind: drawgate.Rolling, Amount: 1,
+		Window: time.Hour,
+	}}}
 	rule := byRules(t, engine.Config{Policies: []engine.Policy{{Policy: p}}, Rules: []rules.Rule{
 		{Apply: []rules.Apply{{Policy: "p", Key: `join(attr("agent"), attr("ip"))`}}},
 	}}, nil)

@@ -84,7 +84,8 @@ const (
 // Each error is logged, at most one in 10 s, and passed to [Options.Undecided]. Descriptors without
 // a limit are OK.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse,
-	error) {
+	error,
+) {
 	if err := check(r); err != nil {
 		return s.failed(r, err)
 	}

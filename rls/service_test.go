@@ -98,8 +98,10 @@ func TestRequestsThatCannotBeDecidedAreLoggedAndCounted(t *testing.T) {
 			t.Error("it was decided")
 		}
 	}
-	if want := map[codes.Code]int{codes.InvalidArgument: 2, codes.Unavailable: 1,
-		codes.Canceled: 1}; !maps.Equal(counted, want) {
+	if want := map[codes.Code]int{
+		codes.InvalidArgument: 2, codes.Unavailable: 1,
+		codes.Canceled: 1,
+	}; !maps.Equal(counted, want) {
 		t.Errorf("counted %v, want %v", counted, want)
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 ||
@@ -336,8 +338,10 @@ func TestHeadersOfTheirNames(t *testing.T) {
 		header(a, "RateLimit-Reset") != "3600" || header(a, "Retry-After") != "" {
 		t.Errorf("legacy: %v", a.GetResponseHeadersToAdd())
 	}
-	c = client(t, text, &rls.Options{Headers: rls.HeadersLegacy, LimitHeader: "A", RemainingHeader: "B",
-		ResetHeader: "C"})
+	c = client(t, text, &rls.Options{
+		Headers: rls.HeadersLegacy, LimitHeader: "A", RemainingHeader: "B",
+		ResetHeader: "C",
+	})
 	for range 3 {
 		answered(t, c, both)
 	}
@@ -559,8 +563,11 @@ func TestResetIsInWholeSecondsRoundedUp(t *testing.T) {
 				wait time.Duration
 				code ratelimit.RateLimitResponse_Code
 				want time.Duration
-			}{{0, ok, time.Minute}, {1100 * time.Millisecond, over, 59 * time.Second},
-				{58500 * time.Millisecond, over, time.Second}} {
+			}{
+				{0, ok, time.Minute},
+				{1100 * time.Millisecond, over, 59 * time.Second},
+				{58500 * time.Millisecond, over, time.Second},
+			} {
 				time.Sleep(step.wait)
 				a, err := s.ShouldRateLimit(t.Context(), request("d", descriptor("user=ann")))
 				if err != nil {
@@ -643,13 +650,17 @@ descriptors:
 // Envoy's failure_mode_deny decides.
 func TestStoreErrorsInPlaceOfAFallback(t *testing.T) {
 	t.Parallel()
-	for _, r := range []*ratelimit.RateLimitRequest{request("d", descriptor("user=ann")),
-		request("d", hits(descriptor("user=ann"), 0)), request("rules", descriptor("user=ann"))} {
+	for _, r := range []*ratelimit.RateLimitRequest{
+		request("d", descriptor("user=ann")),
+		request("d", hits(descriptor("user=ann"), 0)), request("rules", descriptor("user=ann")),
+	} {
 		for name, x := range map[string]struct {
 			opts rls.Options
 			want codes.Code
-		}{"fallback": {rls.Options{}, codes.OK}, "error": {rls.Options{StoreErrors: true}, codes.Unavailable},
-			"shadow": {rls.Options{StoreErrors: true, Shadow: true}, codes.OK}} {
+		}{
+			"fallback": {rls.Options{}, codes.OK}, "error": {rls.Options{StoreErrors: true}, codes.Unavailable},
+			"shadow": {rls.Options{StoreErrors: true, Shadow: true}, codes.OK},
+		} {
 			x.opts.Config = config(t, users)
 			c := perDescriptor(5, 100)
 			c.Policies = append(c.Policies, x.opts.Config.Policies()...)

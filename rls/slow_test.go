@@ -28,8 +28,10 @@ const (
 
 func frame(kind, flags byte, stream uint32, payload []byte) []byte {
 	n := len(payload)
-	head := []byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, byte(stream >> 24), byte(stream >> 16),
-		byte(stream >> 8), byte(stream)}
+	head := []byte{
+		byte(n >> 16), byte(n >> 8), byte(n), kind, flags, byte(stream >> 24), byte(stream >> 16),
+		byte(stream >> 8), byte(stream),
+	}
 	return append(head, payload...)
 }
 

@@ -18,10 +18,10 @@ type Role string
 const (
 	RoleTake Role = "take" // take, settle, and forward-auth
 	// status, explain, policies, the details of health, metrics and incidents (unless the token is
-	// bound to a tenant)
+	// bound to a tenant).
 	RoleRead Role = "read"
 	// reset, pause, unpause, adjust, disable, enable, buckets, usage, waiting, refusals, history,
-	// reload
+	// reload.
 	RoleAdmin Role = "admin"
 )
 

@@ -156,10 +156,14 @@ func TestBadTokensAreReported(t *testing.T) {
 func TestBoundTokenTouchesOneTenantOnly(t *testing.T) {
 	t.Parallel()
 	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{
-		{Match: rules.Match{Path: "/own"}, Tenant: `attr("tenant")`,
-			Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
-		{Match: rules.Match{Path: "/chosen"}, Tenant: `header("X-Tenant")`,
-			Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
+		{
+			Match: rules.Match{Path: "/own"}, Tenant: `attr("tenant")`,
+			Apply: []rules.Apply{{Policy: "llm", Key: "user"}},
+		},
+		{
+			Match: rules.Match{Path: "/chosen"}, Tenant: `header("X-Tenant")`,
+			Apply: []rules.Apply{{Policy: "llm", Key: "user"}},
+		},
 		{Match: rules.Match{Path: "/silent"}, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 		{Match: rules.Match{Path: "/shared"}, Tenant: `"all"`, Apply: []rules.Apply{{Policy: "llm", Key: "user"}}},
 	}}
@@ -219,8 +223,10 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 	t.Parallel()
 	const secret = "seen-by-all-of-them"
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, secret) })
-	list := append(tokens(), server.Token{Name: "bound reader", Secret: "secret-of-one-reader",
-		Roles: []server.Role{server.RoleRead}, Tenant: "acme"})
+	list := append(tokens(), server.Token{
+		Name: "bound reader", Secret: "secret-of-one-reader",
+		Roles: []server.Role{server.RoleRead}, Tenant: "acme",
+	})
 	s := setup{options: &server.Options{Tokens: list, Metrics: metrics}}.make(t)
 	const own, nothing, refused = "answers for its tenant", "shows nothing of tenants", "refuses"
 	of := map[string]string{
@@ -254,8 +260,10 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 // The rules may be replaced between the check of a request and its explanation.
 func TestExplainStaysWithinATenant(t *testing.T) {
 	t.Parallel()
-	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{Tenant: `"other"`,
-		Apply: []rules.Apply{{Policy: "llm", Key: `"k"`}}}}}
+	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{
+		Tenant: `"other"`,
+		Apply:  []rules.Apply{{Policy: "llm", Key: `"k"`}},
+	}}}
 	e, err := engine.New(memstore.New(nil), cfg, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -304,8 +312,10 @@ func TestSecretsAndKeysStayOutOfLogs(t *testing.T) {
 	o := &server.Options{Tokens: tokens(), Logger: slog.New(slog.NewTextHandler(&log,
 		&slog.HandlerOptions{Level: slog.LevelDebug}))}
 	const key = "alice@example.com"
-	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{When: `int(header("X-N")) > 1`,
-		Apply: []rules.Apply{{Policy: "llm", Key: "user"}}}}}
+	cfg := engine.Config{Policies: enforced(policies()...), Rules: []rules.Rule{{
+		When:  `int(header("X-N")) > 1`,
+		Apply: []rules.Apply{{Policy: "llm", Key: "user"}},
+	}}}
 	for _, store := range []store.Store{downStore{}, memstore.New(nil)} {
 		h := setup{store: store, config: cfg, options: o}.make(t).AdminHandler()
 		for _, secret := range []string{admin, taker, "a-wrong-secret-of-somebody"} {

@@ -29,6 +29,8 @@ func (s *Server) adjust(w http.ResponseWriter, r *http.Request, who *access) {
 	}
 	s.log.Warn("a limit's use was adjusted", "policy", q.Policy, "limit", done.Limit, "was", done.Was, "used",
 		done.Used, "debt", done.Debt, "reason", q.Reason)
-	writeJSON(w, http.StatusOK, api.AdjustAnswer{Policy: q.Policy, Limit: done.Limit, Was: done.Was, Used: done.Used,
-		Debt: done.Debt})
+	writeJSON(w, http.StatusOK, api.AdjustAnswer{
+		Policy: q.Policy, Limit: done.Limit, Was: done.Was, Used: done.Used,
+		Debt: done.Debt,
+	})
 }

@@ -67,8 +67,10 @@ func TestBucketsAreListedPageByPage(t *testing.T) {
 		}
 	}
 	var p api.Problem
-	for _, query := range []string{"policy=nope", "policy=llm&limit=1001", "policy=llm&limit=x", "policy=llm&after=*",
-		"policy=llm&page=2", ""} {
+	for _, query := range []string{
+		"policy=nope", "policy=llm&limit=1001", "policy=llm&limit=x", "policy=llm&after=*",
+		"policy=llm&page=2", "",
+	} {
 		if got := f.do("GET", "/v1/buckets?"+query, "", &p); got != 422 {
 			t.Errorf("%s: %d %+v", query, got, p)
 		}
@@ -108,8 +110,10 @@ func TestPagesOfBucketsAreBounded(t *testing.T) {
 	batch := make([]store.Take, 20)
 	for i := range batch { // past a limiter, which would cut them
 		want = append(want, string(rune('a'+i))+strings.Repeat("k", drawgate.MaxKey-1))
-		batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan,
-			N: store.Amounts{1}}}
+		batch[i].Buckets = []store.BucketCost{{
+			Key: drawgate.Key{Policy: plan.Name(), Name: want[i]}, Plan: plan.Plan,
+			N: store.Amounts{1},
+		}}
 	}
 	if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 		t.Fatal(err)
@@ -191,8 +195,12 @@ func TestWhatTheStoreCannot(t *testing.T) {
 	t.Parallel()
 	f := setup{store: bare{memstore.New(nil)}}.start(t)
 	var p api.Problem
-	for _, c := range [][3]string{{"GET", "/v1/buckets?policy=llm", ""}, {"POST", "/v1/reset", `{"policy":"llm"}`},
-		{"POST", "/v1/reload", ""}, {"GET", "/v1/history", ""}} {
+	for _, c := range [][3]string{
+		{"GET", "/v1/buckets?policy=llm", ""},
+		{"POST", "/v1/reset", `{"policy":"llm"}`},
+		{"POST", "/v1/reload", ""},
+		{"GET", "/v1/history", ""},
+	} {
 		if got := f.do(c[0], c[1], c[2], &p); got != 501 || p.Code != api.CodeNotSupported {
 			t.Errorf("%s: %d %+v", c[1], got, p)
 		}
@@ -228,8 +236,10 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		t.Errorf("changes: %q", got.Changes)
 	}
 	got.Changes = nil
-	if diff := cmp.Diff(api.ReloadAnswer{Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"},
-		Rules: true, Restart: restart}, got); diff != "" {
+	if diff := cmp.Diff(api.ReloadAnswer{
+		Added: []string{"api", "candidate", "per-ip"}, Changed: []string{"llm"},
+		Rules: true, Restart: restart,
+	}, got); diff != "" {
 		t.Error(diff)
 	}
 	var a api.Answer

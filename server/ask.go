@@ -63,7 +63,8 @@ func labels(m map[string]string) (list []drawgate.Label) {
 
 // what converts what a take asks for: one bucket, several, or what the rules choose.
 func (s *Server) what(who *access, one *api.Bucket, several []api.Bucket, at *api.Attributes,
-	req *engine.Request) *api.Problem {
+	req *engine.Request,
+) *api.Problem {
 	switch {
 	case at != nil && (named(one) || several != nil):
 		return problem(api.CodeInvalid, "give either attributes, or policies and keys")
@@ -100,8 +101,10 @@ func (s *Server) byName(who *access, b *api.Bucket, req *engine.Request) *api.Pr
 	if p != nil {
 		return p
 	}
-	req.Asks = append(req.Asks, engine.Ask{Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey),
-		Costs: present.Costs(b.Costs)})
+	req.Asks = append(req.Asks, engine.Ask{
+		Policy: policy, Tenant: tenant, Key: cmp.Or(b.Key, api.DefaultKey),
+		Costs: present.Costs(b.Costs),
+	})
 	return nil
 }
 
@@ -124,8 +127,10 @@ func attributes(at *api.Attributes) (*rules.Attributes, *api.Problem) {
 	if err := rules.CheckRequestPath(at.Path); err != nil {
 		return nil, problem(api.CodeInvalid, "attributes.path: %v", err)
 	}
-	out := &rules.Attributes{Method: at.Method, Path: at.Path, Host: at.Host, Route: at.Route, User: at.User,
-		Class: at.Class, Extra: at.Attrs}
+	out := &rules.Attributes{
+		Method: at.Method, Path: at.Path, Host: at.Host, Route: at.Route, User: at.User,
+		Class: at.Class, Extra: at.Attrs,
+	}
 	if at.IP != "" {
 		ip, err := netip.ParseAddr(at.IP)
 		if err != nil {

@@ -20,8 +20,10 @@ import (
 // benched has the policies and rules of the benchmarks.
 func benched() engine.Config {
 	return engine.Config{
-		Policies: enforced(drawgate.Policy{Name: "api", Limits: []drawgate.Limit{{Name: "rps", Kind: drawgate.Bucket,
-			Window: 1e9, Amount: 1_000_000}}}),
+		Policies: enforced(drawgate.Policy{Name: "api", Limits: []drawgate.Limit{{
+			Name: "rps", Kind: drawgate.Bucket,
+			Window: 1e9, Amount: 1_000_000,
+		}}}),
 		Rules: []rules.Rule{{Match: rules.Match{Path: "/v1/*"}, Apply: []rules.Apply{{Policy: "api", Key: "ip"}}}},
 	}
 }

@@ -129,8 +129,10 @@ func TestNamesAreExactAndThereOnce(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c[0], c[1], w.Code, w.Body)
 		}
 	}
-	for _, body := range []string{`{"policy":"llm","costs":{"Tokens":1}}`,
-		`{"attributes":{"headers":{"a":"b","c":"d"}}}`} {
+	for _, body := range []string{
+		`{"policy":"llm","costs":{"Tokens":1}}`,
+		`{"attributes":{"headers":{"a":"b","c":"d"}}}`,
+	} {
 		if w := ask(h, "POST", "/v1/take", body); w.Code == 400 {
 			t.Errorf("names of units and headers have letters as they like: %s %s", body, w.Body)
 		}

@@ -60,8 +60,10 @@ func TestFailedHandshakesAreSampled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b syncbuffer.Buffer
-	f, stop := serve(t, setup{options: &server.Options{TLS: cfg,
-		Logger: slog.New(slog.NewTextHandler(&b, nil))}}.make(t))
+	f, stop := serve(t, setup{options: &server.Options{
+		TLS:    cfg,
+		Logger: slog.New(slog.NewTextHandler(&b, nil)),
+	}}.make(t))
 	const n = 40
 	start := time.Now()
 	for range n {

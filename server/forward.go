@@ -89,8 +89,10 @@ func newForwarding(f *ForwardAuth) (out forwarding, err error) {
 	if out.Status, err = refusalStatus(out.Status); err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}
-	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{Header: out.ClientHeader,
-		Unix: out.Unix})
+	out.clients, err = httplimit.NewProxies(out.Proxies, &httplimit.ProxyOptions{
+		Header: out.ClientHeader,
+		Unix:   out.Unix,
+	})
 	if err != nil {
 		return out, fmt.Errorf("server: forward-auth: %w", err)
 	}

@@ -24,8 +24,10 @@ import (
 
 // asked is what a proxy says, as headers.
 func asked(method, uri, host, client string) []string {
-	return []string{"X-Forwarded-Method: " + method, "X-Forwarded-Uri: " + uri, "X-Forwarded-Host: " + host,
-		"X-Forwarded-For: " + client}
+	return []string{
+		"X-Forwarded-Method: " + method, "X-Forwarded-Uri: " + uri, "X-Forwarded-Host: " + host,
+		"X-Forwarded-For: " + client,
+	}
 }
 
 // site asks for a client of the site.
@@ -34,8 +36,10 @@ func site(path, client string) []string { return asked("GET", path, "api.example
 // req: B4, E9
 func TestForwardAuthSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	s := setup{config: ruled(),
-		options: &server.Options{ForwardAuth: &server.ForwardAuth{Shared: []string{"api"}}}}.make(t)
+	s := setup{
+		config:  ruled(),
+		options: &server.Options{ForwardAuth: &server.ForwardAuth{Shared: []string{"api"}}},
+	}.make(t)
 	for i := range 3 {
 		w := ask(s, "GET", "/auth", "", site("/x?y=1", "192.0.2.1")...)
 		h := w.Header()
@@ -44,8 +48,10 @@ func TestForwardAuthSaysWhatIsLeft(t *testing.T) {
 			h.Get("RateLimit") == "" {
 			t.Errorf("%d: %d %v", i, w.Code, h)
 		}
-		if want := []string{"", "candidate=would_refuse",
-			"candidate=would_refuse"}[i]; h.Get("X-RateLimit-Shadow") != want {
+		if want := []string{
+			"", "candidate=would_refuse",
+			"candidate=would_refuse",
+		}[i]; h.Get("X-RateLimit-Shadow") != want {
 			t.Errorf("%d: shadow %q, want %q", i, h.Get("X-RateLimit-Shadow"), want)
 		}
 	}
@@ -74,10 +80,18 @@ func TestForwardAuthStatus(t *testing.T) {
 		configured int
 		query      string
 		want       int
-	}{{0, "", 429}, {403, "", 403}, {401, "", 401}, {0, "?status=403", 403}, {403, "?status=429", 429},
-		{0, "?status=401&route=r", 401}} {
-		s := setup{config: ruled(),
-			options: &server.Options{ForwardAuth: &server.ForwardAuth{Status: c.configured}}}.make(t)
+	}{
+		{0, "", 429},
+		{403, "", 403},
+		{401, "", 401},
+		{0, "?status=403", 403},
+		{403, "?status=429", 429},
+		{0, "?status=401&route=r", 401},
+	} {
+		s := setup{
+			config:  ruled(),
+			options: &server.Options{ForwardAuth: &server.ForwardAuth{Status: c.configured}},
+		}.make(t)
 		var w *httptest.ResponseRecorder
 		for range 4 {
 			w = ask(s, "GET", "/auth"+c.query, "", site("/x", "192.0.2.1")...)
@@ -113,8 +127,10 @@ func from(h http.Handler, peer string, headers ...string) *httptest.ResponseReco
 // PEERS.md, line 21: whoever is not a trusted proxy can say what it wants.
 func TestPeers21OnlyTrustedProxiesSayForWhomTheyAsk(t *testing.T) {
 	t.Parallel()
-	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{Apply: []rules.Apply{{Policy: "per-ip",
-		Key: "ip"}}}}}
+	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{Apply: []rules.Apply{{
+		Policy: "per-ip",
+		Key:    "ip",
+	}}}}}
 	nets := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
 	s := setup{config: cfg, options: &server.Options{ForwardAuth: &server.ForwardAuth{Proxies: nets}}}.make(t)
 	for _, peer := range []string{"192.0.2.1:1", "[2001:db9::1]:1", "127.0.0.1:1", "@", ""} {
@@ -124,21 +140,27 @@ func TestPeers21OnlyTrustedProxiesSayForWhomTheyAsk(t *testing.T) {
 		}
 	}
 	// The client chooses what stands on the left; only what trusted proxies appended counts.
-	for i, list := range []string{"203.0.113.1", "198.51.100.7, 203.0.113.1", "garbage, 203.0.113.1, 10.9.9.9",
-		"203.0.113.1:4711"} {
+	for i, list := range []string{
+		"203.0.113.1", "198.51.100.7, 203.0.113.1", "garbage, 203.0.113.1, 10.9.9.9",
+		"203.0.113.1:4711",
+	} {
 		w := from(s, "10.0.0.1:1", site("/x", list)...)
 		if want := []int{200, 200, 200, 429}[i]; w.Code != want {
 			t.Errorf("%s: %d, want %d: another bucket was chosen", list, w.Code, want)
 		}
 	}
-	unix := setup{config: cfg, options: &server.Options{ForwardAuth: &server.ForwardAuth{Proxies: nets,
-		Unix: true}}}.make(t)
+	unix := setup{config: cfg, options: &server.Options{ForwardAuth: &server.ForwardAuth{
+		Proxies: nets,
+		Unix:    true,
+	}}}.make(t)
 	if w := from(unix, "@", site("/x", "203.0.113.3")...); w.Code != 200 {
 		t.Errorf("a trusted socket: %d %s", w.Code, w.Body)
 	}
 	def := setup{config: cfg}.make(t)
-	for peer, want := range map[string]int{"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200, "@": 200,
-		"10.0.0.1:1": 403} {
+	for peer, want := range map[string]int{
+		"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200, "@": 200,
+		"10.0.0.1:1": 403,
+	} {
 		if w := from(def, peer, site("/x", "203.0.113.2")...); w.Code != want && w.Code != 429 {
 			t.Errorf("by default %s: %d, want %d", peer, w.Code, want)
 		}
@@ -155,10 +177,14 @@ func TestDescriptionsMustAgree(t *testing.T) {
 	}{
 		{200, []string{"X-Original-URI: /x?a", "X-Original-Method: GET"}},
 		{200, []string{"X-Original-URL: https://api.example.com/x?a", "X-Original-Method: GET"}},
-		{200, []string{"X-Original-URL: https://api.example.com/x?a", "X-Forwarded-Uri: /x?a",
-			"X-Original-Method: GET"}},
-		{200, []string{"X-Original-URI: /x", "X-Forwarded-Uri: /x", "X-Original-Method: GET",
-			"X-Forwarded-Method: GET"}},
+		{200, []string{
+			"X-Original-URL: https://api.example.com/x?a", "X-Forwarded-Uri: /x?a",
+			"X-Original-Method: GET",
+		}},
+		{200, []string{
+			"X-Original-URI: /x", "X-Forwarded-Uri: /x", "X-Original-Method: GET",
+			"X-Forwarded-Method: GET",
+		}},
 		{422, []string{"X-Original-URI: /x", "X-Forwarded-Uri: /health", "X-Original-Method: GET"}},
 		{422, []string{"X-Forwarded-Uri: /x", "X-Forwarded-Uri: /health", "X-Original-Method: GET"}},
 		{422, []string{"X-Original-URI: /x", "X-Original-Method: GET", "X-Forwarded-Method: POST"}},
@@ -184,11 +210,15 @@ func TestDescriptionsMustAgree(t *testing.T) {
 			t.Errorf("%q: %d %s", c.headers, w.Code, w.Body)
 		}
 	}
-	f := &server.ForwardAuth{URI: "x-my-uri", Method: "x-my-method", Host: "x-my-host", User: "x-my-user",
-		Class: "x-my-class", ClientHeader: "X-Real-IP"}
+	f := &server.ForwardAuth{
+		URI: "x-my-uri", Method: "x-my-method", Host: "x-my-host", User: "x-my-user",
+		Class: "x-my-class", ClientHeader: "X-Real-IP",
+	}
 	own := setup{config: engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{
-		Match: rules.Match{Path: "/mine", Host: "my.host", User: "alice", Class: "gold", Methods: []string{"PUT"},
-			IPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.9/32")}},
+		Match: rules.Match{
+			Path: "/mine", Host: "my.host", User: "alice", Class: "gold", Methods: []string{"PUT"},
+			IPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.9/32")},
+		},
 		Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}},
 	}}}, options: &server.Options{ForwardAuth: f}}.make(t)
 	mine := []string{
@@ -196,8 +226,10 @@ func TestDescriptionsMustAgree(t *testing.T) {
 		"X-Real-IP: 203.0.113.9",
 		"X-Original-URI: /other", "X-Forwarded-Method: GET",
 	}
-	for _, other := range []string{"X-My-User: bob", "X-My-Class: free", "X-My-Host: other.host", "X-My-Method: GET",
-		"X-My-Uri: /other"} {
+	for _, other := range []string{
+		"X-My-User: bob", "X-My-Class: free", "X-My-Host: other.host", "X-My-Method: GET",
+		"X-My-Uri: /other",
+	} {
 		if w := ask(own, "GET", "/auth", "", append(slices.Clone(mine), other)...); w.Code != 422 {
 			t.Errorf("%s beside another one: %d %s", other, w.Code, w.Body)
 		}
@@ -215,8 +247,10 @@ func TestPathsAreTakenInTheirShortestForm(t *testing.T) {
 		{Match: rules.Match{Path: "/login"}, Apply: []rules.Apply{{Policy: "per-ip", Key: `"all"`}}},
 	}}
 	s := setup{config: cfg}.make(t)
-	for i, path := range []string{"/login?a=/health", "/.//login", "/./login", "/%6cogin", "/%2e/login",
-		"/.//./login"} {
+	for i, path := range []string{
+		"/login?a=/health", "/.//login", "/./login", "/%6cogin", "/%2e/login",
+		"/.//./login",
+	} {
 		w := ask(s, "GET", "/auth", "", site(path, "192.0.2.1")...)
 		if want := i >= 3; (w.Code == 429) != want || w.Header().Get("X-RateLimit-Limit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
@@ -251,8 +285,10 @@ var oneMeaning = []string{
 // must not pass as that.
 func TestPathsWithTwoMeaningsAreRefused(t *testing.T) {
 	t.Parallel()
-	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{Match: rules.Match{Path: "/health*"},
-		Exempt: true}}}
+	cfg := engine.Config{Policies: ruled().Policies, Rules: []rules.Rule{{
+		Match:  rules.Match{Path: "/health*"},
+		Exempt: true,
+	}}}
 	s := setup{config: cfg}.make(t)
 	for want, list := range map[int][]string{422: twoMeanings, 200: oneMeaning} {
 		for _, path := range list {
@@ -263,8 +299,10 @@ func TestPathsWithTwoMeaningsAreRefused(t *testing.T) {
 			if path[0] != '/' {
 				continue
 			}
-			for _, header := range []string{"X-Original-URL: https://api.example.com" + path,
-				"X-Forwarded-Uri: HTTP://api.example.com:8080" + path} {
+			for _, header := range []string{
+				"X-Original-URL: https://api.example.com" + path,
+				"X-Forwarded-Uri: HTTP://api.example.com:8080" + path,
+			} {
 				if w := ask(s, "GET", "/auth", "", "X-Original-Method: GET", header); w.Code != want {
 					t.Errorf("%s: %d %s", header, w.Code, w.Body)
 				}
@@ -350,10 +388,14 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 	t.Parallel()
 	cfg := ruled()
 	cfg.Rules = append([]rules.Rule{
-		{Match: rules.Match{Path: "/n"}, When: `int(header("X-N")) > 1`,
-			Apply: []rules.Apply{{Policy: "api", Key: "ip"}}},
-		{Match: rules.Match{Path: "/huge"}, Apply: []rules.Apply{{Policy: "llm", Key: "ip",
-			Costs: map[string]int64{"tokens": 500}}}, Final: true},
+		{
+			Match: rules.Match{Path: "/n"}, When: `int(header("X-N")) > 1`,
+			Apply: []rules.Apply{{Policy: "api", Key: "ip"}},
+		},
+		{Match: rules.Match{Path: "/huge"}, Apply: []rules.Apply{{
+			Policy: "llm", Key: "ip",
+			Costs: map[string]int64{"tokens": 500},
+		}}, Final: true},
 	}, cfg.Rules...)
 	cfg.Policies[3].Overrides = []engine.Override{{Key: "192.0.2.1", Amounts: map[string]int64{"tpm": 50}}}
 	s := setup{config: cfg}.make(t)
@@ -370,8 +412,10 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 		}
 	}
 	for allow, want := range map[bool]int{false: 503, true: 200} {
-		s := setup{store: downStore{}, config: ruled(),
-			options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: allow}}}.make(t)
+		s := setup{
+			store: downStore{}, config: ruled(),
+			options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: allow}},
+		}.make(t)
 		w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
 		if w.Code != want || (w.Header().Get("X-RateLimit-Fallback") == "true") != allow ||
 			(w.Header().Get("Retry-After") != "") == allow {
@@ -459,8 +503,10 @@ func TestForwardAuthHeadersAreShort(t *testing.T) {
 		for i := range store.MaxBuckets {
 			p := drawgate.Policy{Name: name("%", i, long)}
 			for j := range store.MaxLimits {
-				p.Limits = append(p.Limits, drawgate.Limit{Name: name("l", j, min(long, 64)), Kind: drawgate.Rolling,
-					Window: time.Hour * time.Duration(j+1), Amount: 1e12})
+				p.Limits = append(p.Limits, drawgate.Limit{
+					Name: name("l", j, min(long, 64)), Kind: drawgate.Rolling,
+					Window: time.Hour * time.Duration(j+1), Amount: 1e12,
+				})
 			}
 			if i == store.MaxBuckets-1 {
 				p.Limits[3].Amount = 2

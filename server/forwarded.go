@@ -58,8 +58,10 @@ func (f *forwarding) attributes(r *http.Request, route string) (*rules.Attribute
 	if !isToken(method) {
 		return nil, problem(api.CodeInvalid, "the value of %s is not an HTTP method", f.method[0])
 	}
-	a := &rules.Attributes{Method: method, Path: place, Host: host, Route: route, IP: f.clients.ClientIP(r),
-		Headers: r.Header}
+	a := &rules.Attributes{
+		Method: method, Path: place, Host: host, Route: route, IP: f.clients.ClientIP(r),
+		Headers: r.Header,
+	}
 	if a.User, p = one(r.Header, []string{f.User}); p != nil {
 		return nil, p
 	}

@@ -135,10 +135,14 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 		const takes, callers = 1000, 50
 		st := &lossy{Store: memstore.New(nil), random: rand.New(rand.NewPCG(3, 4))}
 		config := engine.Config{Policies: enforced(
-			drawgate.Policy{Name: "units", Limits: []drawgate.Limit{{Name: "day", Kind: drawgate.Rolling,
-				Window: 24 * time.Hour, Amount: 1_000_000}}},
-			drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
-				Amount: 100}}},
+			drawgate.Policy{Name: "units", Limits: []drawgate.Limit{{
+				Name: "day", Kind: drawgate.Rolling,
+				Window: 24 * time.Hour, Amount: 1_000_000,
+			}}},
+			drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+				Name: "slots", Kind: drawgate.Concurrency,
+				Amount: 100,
+			}}},
 		)}
 		s := setup{store: st, config: config, engine: &engine.Options{StoreTimeout: 100 * time.Millisecond}}.make(t)
 		ln := newPipes()
@@ -320,10 +324,14 @@ func TestProblemsSayWhatMayBeSpent(t *testing.T) {
 	}{
 		{context.Canceled, api.CodeCancelled, "nothing was spent"},
 		{&drawgate.GaveUpError{Err: context.Canceled}, api.CodeCancelled, "it was given back"},
-		{&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled,
-			"units may be spent, or held"},
-		{&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreUnavailable,
-			"units may be spent, or held"},
+		{
+			&drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, api.CodeCancelled,
+			"units may be spent, or held",
+		},
+		{
+			&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, api.CodeStoreUnavailable,
+			"units may be spent, or held",
+		},
 	} {
 		p := present.Problem(c.err)
 		if p.Code != c.code || !strings.Contains(p.Detail, c.says) {

@@ -95,17 +95,31 @@ func TestReadyWithFallbacks(t *testing.T) {
 		states string
 		strict bool
 	}{
-		{downStore{}, []drawgate.Policy{open, share}, 200, api.StatusDegraded,
-			"open:degraded:open share:degraded:sharel1 ", true},
-		{downStore{}, []drawgate.Policy{open, mixed}, 200, api.StatusDegraded,
-			"mixed:unavailable:closed open:degraded:open ", false},
-		{downStore{}, []drawgate.Policy{open, mixed}, 503, api.StatusUnavailable,
-			"mixed:unavailable:closed open:degraded:open ", true},
+		{
+			downStore{},
+			[]drawgate.Policy{open, share},
+			200, api.StatusDegraded,
+			"open:degraded:open share:degraded:sharel1 ", true,
+		},
+		{
+			downStore{},
+			[]drawgate.Policy{open, mixed},
+			200, api.StatusDegraded,
+			"mixed:unavailable:closed open:degraded:open ", false,
+		},
+		{
+			downStore{},
+			[]drawgate.Policy{open, mixed},
+			503, api.StatusUnavailable,
+			"mixed:unavailable:closed open:degraded:open ", true,
+		},
 		{downStore{}, []drawgate.Policy{mixed}, 503, api.StatusUnavailable, "mixed:unavailable:closed ", false},
 		{memstore.New(nil), []drawgate.Policy{open, mixed}, 200, api.StatusOK, "mixed:ok:closed open:ok:open ", true},
 	} {
-		f := setup{store: c.store, config: engine.Config{Policies: enforced(c.ps...)},
-			options: &server.Options{Fallback: mode, ReadyAll: c.strict}}.start(t)
+		f := setup{
+			store: c.store, config: engine.Config{Policies: enforced(c.ps...)},
+			options: &server.Options{Fallback: mode, ReadyAll: c.strict},
+		}.start(t)
 		var h api.Health
 		states := ""
 		got := f.do("GET", "/readyz", "", &h)
@@ -116,8 +130,10 @@ func TestReadyWithFallbacks(t *testing.T) {
 			t.Errorf("got %d %+v, want %+v", got, h, c)
 		}
 	}
-	f := setup{store: downStore{}, config: engine.Config{Policies: enforced(mixed)},
-		options: &server.Options{Fallback: mode}}.start(t)
+	f := setup{
+		store: downStore{}, config: engine.Config{Policies: enforced(mixed)},
+		options: &server.Options{Fallback: mode},
+	}.start(t)
 	var p api.Policy
 	f.do("POST", "/v1/policies/mixed/disable", `{"for_ms":60000}`, &p)
 	var h api.Health
@@ -142,8 +158,10 @@ func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 50 * time.Millisecond
-		s := setup{store: hanging{memstore.New(nil)}, config: ruled(),
-			engine: &engine.Options{StoreTimeout: patience}}.make(t)
+		s := setup{
+			store: hanging{memstore.New(nil)}, config: ruled(),
+			engine: &engine.Options{StoreTimeout: patience},
+		}.make(t)
 		answers := func(method, path, body string, headers ...string) {
 			t.Helper()
 			begin := time.Now()
@@ -155,8 +173,10 @@ func TestPeers19StoreThatHangsIsAnsweredInTime(t *testing.T) {
 				t.Errorf("%s %s: answered after %v, want %v", path, body, d, patience)
 			}
 		}
-		for _, body := range []string{`{"policy":"llm"}`, `{"policy":"slots","hold_ms":1000}`,
-			`{"attributes":{"host":"api.example.com"}}`} {
+		for _, body := range []string{
+			`{"policy":"llm"}`, `{"policy":"slots","hold_ms":1000}`,
+			`{"attributes":{"host":"api.example.com"}}`,
+		} {
 			answers("POST", "/v1/take", body)
 		}
 		answers("GET", "/auth", "", site("/x", "192.0.2.1")...)

@@ -176,8 +176,10 @@ func TestAHistoryThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	store := sqlite(t)
 	for i, c := range []struct{ after, status int }{{0, 503}, {2, 503}, {900, 200}} {
-		f := setup{store: failing{store, store, c.after},
-			config: engine.Config{Policies: enforced(policies()...)}}.start(t)
+		f := setup{
+			store:  failing{store, store, c.after},
+			config: engine.Config{Policies: enforced(policies()...)},
+		}.start(t)
 		for k := range c.after + 1 {
 			f.take(fmt.Sprintf(`{"policy":"llm","key":"%s %d %d"}`, strings.Repeat("k", 200), i, k))
 		}

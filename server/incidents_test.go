@@ -15,18 +15,24 @@ import (
 // incident returns an incident with every detail.
 func incident(id string, at time.Time) api.Incident {
 	at = at.UTC()
-	call := api.IncidentTake{Granted: at, Sent: &at, Answered: &at, Model: "m", Estimate: api.Costs{"requests": 1},
-		Limit: "quota/rpm", Remaining: 3, Outcome: "refused"}
+	call := api.IncidentTake{
+		Granted: at, Sent: &at, Answered: &at, Model: "m", Estimate: api.Costs{"requests": 1},
+		Limit: "quota/rpm", Remaining: 3, Outcome: "refused",
+	}
 	return api.Incident{
 		ID: id, At: at, Instance: "node-1", Severity: api.SeverityError, Upstream: "openai", Model: "m",
 		Meaning: "minute", Summary: "refused",
 		Diagnosis: []string{"somebody else"}, Count: 2, Last: at, Until: &at, Status: http.StatusTooManyRequests,
 		Reason:   "minute, requests, limit 5",
 		Provider: &api.ProviderLimit{Unit: "requests", Amount: new(int64(5))}, Call: call, Concurrent: 1,
-		Limits: []api.Limit{{Policy: "quota", Name: "rpm", Unit: "requests", Amount: 10, Most: 10, Remaining: 3,
-			ResetAt: at}},
-		Now: &api.StatusAnswer{Policy: "quota", Key: "openai", At: at, Take: api.Answer{Allowed: true},
-			Limits: []api.LimitStatus{}},
+		Limits: []api.Limit{{
+			Policy: "quota", Name: "rpm", Unit: "requests", Amount: 10, Most: 10, Remaining: 3,
+			ResetAt: at,
+		}},
+		Now: &api.StatusAnswer{
+			Policy: "quota", Key: "openai", At: at, Take: api.Answer{Allowed: true},
+			Limits: []api.LimitStatus{},
+		},
 		Minute: &api.IncidentSum{Calls: 7, Costs: api.Costs{"requests": 7}}, Takes: []api.IncidentTake{call},
 	}
 }
@@ -80,8 +86,10 @@ func TestIncidents(t *testing.T) {
 			t.Errorf("%s: %d %s: %v", path, w.Code, w.Body, err)
 		}
 	}
-	for secret, want := range map[string]int{token("t"): http.StatusForbidden, token("b"): http.StatusForbidden,
-		"nobody": http.StatusUnauthorized} {
+	for secret, want := range map[string]int{
+		token("t"): http.StatusForbidden, token("b"): http.StatusForbidden,
+		"nobody": http.StatusUnauthorized,
+	} {
 		for _, path := range []string{"/v1/incidents", "/v1/incidents/last"} {
 			if w := ask(h.AdminHandler(), path, secret); w.Code != want {
 				t.Errorf("%s with %s: got %d, want %d", path, secret, w.Code, want)

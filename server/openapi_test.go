@@ -150,8 +150,10 @@ func TestOpenAPIDescribesEveryField(t *testing.T) {
 		}
 	}
 	for name := range doc.Components.Schemas {
-		if _, ok := schemas[name]; !ok && !slices.Contains([]string{"Costs", "Batch", "TakeRequest", "Answers",
-			"TakeAnswer"}, name) {
+		if _, ok := schemas[name]; !ok && !slices.Contains([]string{
+			"Costs", "Batch", "TakeRequest", "Answers",
+			"TakeAnswer",
+		}, name) {
 			t.Errorf("%s is no type of ours", name)
 		}
 	}
@@ -214,11 +216,13 @@ func (c *checker) ask(method, path, body string, want int, bad bool) []byte {
 	if err != nil {
 		c.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	in := &openapi3filter.RequestValidationInput{Request: r.Clone(c.t.Context()), PathParams: params, Route: route,
+	in := &openapi3filter.RequestValidationInput{
+		Request: r.Clone(c.t.Context()), PathParams: params, Route: route,
 		Options: &openapi3filter.Options{
 			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
 			SkipSettingDefaults: true,
-		}}
+		},
+	}
 	in.Request.Body = io.NopCloser(strings.NewReader(body))
 	if err := openapi3filter.ValidateRequest(c.t.Context(), in); (err != nil) != bad {
 		c.t.Errorf("%s %s %s: the document says %v", method, path, body, err)
@@ -228,8 +232,10 @@ func (c *checker) ask(method, path, body string, want int, bad bool) []byte {
 	if w.Code != want {
 		c.t.Errorf("%s %s %s: %d %s, want %d", method, path, body, w.Code, w.Body, want)
 	}
-	out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: w.Code, Header: w.Header(),
-		Options: in.Options}
+	out := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: w.Code, Header: w.Header(),
+		Options: in.Options,
+	}
 	if method != http.MethodHead {
 		out.SetBodyBytes(bytes.Clone(w.Body.Bytes()))
 		if err := openapi3filter.ValidateResponse(c.t.Context(), out); err != nil {
@@ -282,8 +288,10 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 			Policies: append(enforced(policies()...), engine.Policy{Policy: policies()[0], Shadow: true}),
 			Rules: []rules.Rule{
 				{Name: "health", Match: rules.Match{Path: "/health"}, Exempt: true},
-				{Name: "api", Match: rules.Match{Path: "/api/*"},
-					Apply: []rules.Apply{{Policy: "tiers", Key: "ip"}, {Policy: "shadow", Key: "ip"}}},
+				{
+					Name: "api", Match: rules.Match{Path: "/api/*"},
+					Apply: []rules.Apply{{Policy: "tiers", Key: "ip"}, {Policy: "shadow", Key: "ip"}},
+				},
 			},
 		},
 		options: &server.Options{
@@ -294,17 +302,25 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 			Incidents: func() []api.Incident { return []api.Incident{incident("one", time.Now())} },
 			Refusals: func() ([]api.Refusal, bool) {
 				at := time.Now().UTC()
-				return []api.Refusal{{Policy: "llm", Tenant: "t", Key: "k", Reason: "limited", Limit: "rpm",
-					Unit: "requests", Count: 2, First: at, Last: at, Asked: 1, Max: 10, Fallback: true}}, true
+				return []api.Refusal{{
+					Policy: "llm", Tenant: "t", Key: "k", Reason: "limited", Limit: "rpm",
+					Unit: "requests", Count: 2, First: at, Last: at, Asked: 1, Max: 10, Fallback: true,
+				}}, true
 			},
 			Upstreams: func() []api.Upstream {
 				return []api.Upstream{{
 					Name: "openai", Provider: "openai", Owner: "project",
-					Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1,
-						Circuits: []api.Circuit{{Model: "gpt-4o", Caller: "key a", State: api.CircuitOpen,
-							RetryAfterMS: 5000}, {State: api.CircuitHalfOpen}}},
-					Quotas: []api.Quota{{Policy: "llm", Models: []string{"gpt-*"}},
-						{Policy: "none", Models: []string{"o3"}}},
+					Calls: &api.Calls{
+						Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1,
+						Circuits: []api.Circuit{{
+							Model: "gpt-4o", Caller: "key a", State: api.CircuitOpen,
+							RetryAfterMS: 5000,
+						}, {State: api.CircuitHalfOpen}},
+					},
+					Quotas: []api.Quota{
+						{Policy: "llm", Models: []string{"gpt-*"}},
+						{Policy: "none", Models: []string{"o3"}},
+					},
 				}}
 			},
 			Reload: func(context.Context) ([]string, error) {
@@ -337,8 +353,10 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.ask("POST", "/v1/reload", "", 501, false)
 	c.ask("GET", "/v1/incidents", "", 501, false)
 	c.ask("GET", "/v1/incidents/last", "", 501, false)
-	locked := &server.Options{Tokens: []server.Token{{Secret: strings.Repeat("s", 16),
-		Roles: []server.Role{server.RoleTake}}}}
+	locked := &server.Options{Tokens: []server.Token{{
+		Secret: strings.Repeat("s", 16),
+		Roles:  []server.Role{server.RoleTake},
+	}}}
 	c.handler = setup{options: locked}.make(t).AdminHandler()
 	c.ask("POST", "/v1/take", `{"policy":"llm"}`, 401, false)
 	c.ask("GET", "/auth", "", 403, false)
@@ -389,8 +407,10 @@ func (c *checker) settlements() {
 }
 
 func (c *checker) questions() {
-	for _, path := range []string{"/v1/status?policy=llm&key=k&priority=3", "/v1/status?policy=tiers&tenant=t&key=k",
-		"/v1/policies", "/healthz", "/readyz", "/healthcheck", "/openapi.json", "/metrics"} {
+	for _, path := range []string{
+		"/v1/status?policy=llm&key=k&priority=3", "/v1/status?policy=tiers&tenant=t&key=k",
+		"/v1/policies", "/healthz", "/readyz", "/healthcheck", "/openapi.json", "/metrics",
+	} {
 		c.ask("GET", path, "", 200, false)
 	}
 	c.ask("GET", "/v1/status?policy=nope", "", 422, false)

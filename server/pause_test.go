@@ -74,8 +74,10 @@ func TestPausedBucketRefuses(t *testing.T) {
 // history and the log say by whom and why.
 func TestUnpause(t *testing.T) {
 	t.Parallel()
-	list := append(tokens(), server.Token{Name: "on call", Secret: "secret-of-on-call",
-		Roles: []server.Role{server.RoleAdmin}})
+	list := append(tokens(), server.Token{
+		Name: "on call", Secret: "secret-of-on-call",
+		Roles: []server.Role{server.RoleAdmin},
+	})
 	var log bytes.Buffer
 	h := setup{options: &server.Options{Tokens: list, Logger: slog.New(slog.NewTextHandler(&log,
 		nil))}}.make(t).AdminHandler()
@@ -145,8 +147,10 @@ func TestForwardAuthSaysPauses(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/auth", http.NoBody)
 	r.RemoteAddr = "127.0.0.1:1"
-	for name, v := range map[string]string{"X-Forwarded-Uri": "/x", "X-Forwarded-Method": "GET",
-		"X-Forwarded-Host": "api.example.com", "X-Forwarded-For": "192.0.2.1"} {
+	for name, v := range map[string]string{
+		"X-Forwarded-Uri": "/x", "X-Forwarded-Method": "GET",
+		"X-Forwarded-Host": "api.example.com", "X-Forwarded-For": "192.0.2.1",
+	} {
 		r.Header.Set(name, v)
 	}
 	w := httptest.NewRecorder()

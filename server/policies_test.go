@@ -64,8 +64,10 @@ func TestSwitchedPoliciesAreLoggedAfterwards(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", c.path, w.Code, strings.TrimSpace(w.Body.String()), c.status)
 		}
 	}
-	if want := []string{"a policy was switched off while it is off",
-		"a policy was switched on while it is on"}; !slices.Equal(log.lines, want) {
+	if want := []string{
+		"a policy was switched off while it is off",
+		"a policy was switched on while it is on",
+	}; !slices.Equal(log.lines, want) {
 		t.Errorf("logged %q, want %q", log.lines, want)
 	}
 }

@@ -30,19 +30,31 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/take", `{"polici":"llm"}`, 400, api.CodeBadJSON, `unknown field "polici"`},
 		{"POST", "/v1/take", `{"policy":"llm"} {}`, 400, api.CodeBadJSON, "after the JSON value"},
 		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1.5}}`, 400, api.CodeBadJSON, "an integer"},
-		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":null}}`, 400, api.CodeBadJSON,
-			"^costs.tokens must be an integer, not null"},
-		{"POST", "/v1/take", `{"takes":[{"policy":"llm","costs":{"tokens":"5"}}]}`, 400, api.CodeBadJSON,
-			"^takes.costs.tokens must be an integer, not string"},
-		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, 400, api.CodeBadJSON,
-			`"tokens" is used twice`},
+		{
+			"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":null}}`, 400, api.CodeBadJSON,
+			"^costs.tokens must be an integer, not null",
+		},
+		{
+			"POST", "/v1/take", `{"takes":[{"policy":"llm","costs":{"tokens":"5"}}]}`, 400, api.CodeBadJSON,
+			"^takes.costs.tokens must be an integer, not string",
+		},
+		{
+			"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":1,"tokens":2}}`, 400, api.CodeBadJSON,
+			`"tokens" is used twice`,
+		},
 		{"POST", "/v1/take", `{"policy":"llm","costs":[]}`, 400, api.CodeBadJSON, "costs must be an object, not array"},
-		{"POST", "/v1/settle", `{"reservation":"e30","used":{"tokens":null}}`, 400, api.CodeBadJSON,
-			"used.tokens must be an integer, not null"},
-		{"POST", "/v1/take", `{"policy":"llm","wait_ms":"5s"}`, 400, api.CodeBadJSON,
-			"^wait_ms must be an integer, not string"},
-		{"POST", "/v1/take", `{}`, 422, api.CodeUnknownPolicy,
-			"there are several policies: name one of llm, slots, tiers"},
+		{
+			"POST", "/v1/settle", `{"reservation":"e30","used":{"tokens":null}}`, 400, api.CodeBadJSON,
+			"used.tokens must be an integer, not null",
+		},
+		{
+			"POST", "/v1/take", `{"policy":"llm","wait_ms":"5s"}`, 400, api.CodeBadJSON,
+			"^wait_ms must be an integer, not string",
+		},
+		{
+			"POST", "/v1/take", `{}`, 422, api.CodeUnknownPolicy,
+			"there are several policies: name one of llm, slots, tiers",
+		},
 		{"POST", "/v1/take", `{"policy":"gpt"}`, 422, api.CodeUnknownPolicy, `"gpt"`},
 		{"POST", "/v1/take", `{"policy":"llm","costs":{"bytes":1}}`, 422, api.CodeUnknownUnit, `"bytes"`},
 		{"POST", "/v1/take", `{"policy":"llm","costs":{"tokens":-1}}`, 422, api.CodeInvalid, "-1"},
@@ -51,27 +63,43 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/take", `{"policy":"llm","wait_ms":-1}`, 422, api.CodeInvalid, "wait_ms -1"},
 		{"POST", "/v1/take", `{"policy":"llm","hold_ms":9223372036854775807}`, 422, api.CodeInvalid, "hold_ms"},
 		{"POST", "/v1/take", `{"policy":"llm","id":"x"}`, 422, api.CodeInvalid, "hold_ms"},
-		{"POST", "/v1/take", `{"policy":"llm","hold_ms":1000,"grant":"00000000000000a1"}`, 422, api.CodeInvalid,
-			"a grant needs an id"},
-		{"POST", "/v1/take", `{"policy":"llm","grant":"00000000000000a1"}`, 422, api.CodeInvalid,
-			"a grant needs an id"},
-		{"POST", "/v1/take", `{"policy":"llm","hold_ms":1000,"id":"x","grant":"a1"}`, 422, api.CodeInvalid,
-			"16 hexadecimal digits"},
-		{"POST", "/v1/take", `{"policy":"llm","hold_ms":1000,"id":"x","grant":"0000000000000000"}`, 422,
-			api.CodeInvalid, "not all zero"},
-		{"POST", "/v1/take", `{"takes":[{"policy":"llm"}],"grant":"00000000000000a1"}`, 422, api.CodeInvalid,
-			"no fields other than takes"},
-		{"POST", "/v1/settle", `{"reservation":"eyJ2IjoxLCJpIjoiYSIsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0"}`, 422,
-			api.CodeBadToken, "another version"},
-		{"POST", "/v1/settle", `{"reservation":"eyJ2IjoyLCJpIjoiYSIsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0"}`, 422,
-			api.CodeBadToken, "unchanged"},
+		{
+			"POST", "/v1/take", `{"policy":"llm","hold_ms":1000,"grant":"00000000000000a1"}`, 422, api.CodeInvalid,
+			"a grant needs an id",
+		},
+		{
+			"POST", "/v1/take", `{"policy":"llm","grant":"00000000000000a1"}`, 422, api.CodeInvalid,
+			"a grant needs an id",
+		},
+		{
+			"POST", "/v1/take", `{"policy":"llm","hold_ms":1000,"id":"x","grant":"a1"}`, 422, api.CodeInvalid,
+			"16 hexadecimal digits",
+		},
+		{
+			"POST", "/v1/take", `{"policy":"llm","hold_ms":1000,"id":"x","grant":"0000000000000000"}`, 422,
+			api.CodeInvalid, "not all zero",
+		},
+		{
+			"POST", "/v1/take", `{"takes":[{"policy":"llm"}],"grant":"00000000000000a1"}`, 422, api.CodeInvalid,
+			"no fields other than takes",
+		},
+		{
+			"POST", "/v1/settle", `{"reservation":"eyJ2IjoxLCJpIjoiYSIsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0"}`, 422,
+			api.CodeBadToken, "another version",
+		},
+		{
+			"POST", "/v1/settle", `{"reservation":"eyJ2IjoyLCJpIjoiYSIsImUiOjEsImIiOlt7InBvbGljeSI6ImxsbSJ9XX0"}`, 422,
+			api.CodeBadToken, "unchanged",
+		},
 		{"POST", "/v1/take", `{"policy":"slots"}`, 422, api.CodeNeedsHold, "hold_ms"},
 		{"POST", "/v1/take", `{"policy":"llm","buckets":[{"policy":"llm"}]}`, 422, api.CodeInvalid, "either"},
 		{"POST", "/v1/take", `{"buckets":[]}`, 422, api.CodeInvalid, "empty"},
 		{"POST", "/v1/take", `{"buckets":[{"policy":"llm"},{"policy":"llm"}]}`, 422, api.CodeInvalid, "twice"},
 		{"POST", "/v1/take", `{"takes":[]}`, 422, api.CodeInvalid, "1 to 100"},
-		{"POST", "/v1/take", `{"key":"k","takes":[{"policy":"llm"}]}`, 422, api.CodeInvalid,
-			"no fields other than takes"},
+		{
+			"POST", "/v1/take", `{"key":"k","takes":[{"policy":"llm"}]}`, 422, api.CodeInvalid,
+			"no fields other than takes",
+		},
 		{"POST", "/v1/take", `{"key":"` + strings.Repeat("k", api.MaxBody) + `"}`, 413, api.CodeTooLarge, "1048576"},
 		{"GET", "/v1/take", ``, 405, api.CodeBadMethod, "POST"},
 		{"POST", "/v1/settle", `{}`, 422, api.CodeInvalid, "reservation is missing"},
@@ -79,15 +107,23 @@ func TestProblems(t *testing.T) {
 		{"POST", "/v1/settle", `{"reservation":"e30"}`, 422, api.CodeBadToken, "unchanged"},
 		{"POST", "/v1/settle", `{"reservation":"e30","cancel":true,"used":{}}`, 422, api.CodeInvalid, "one of"},
 		{"POST", "/v1/settle", `{"reservation":"e30","renew_ms":-5}`, 422, api.CodeInvalid, "renew_ms"},
-		{"POST", "/v1/settle", `{"reservation":"e30","cancel":true,"take":{}}`, 422, api.CodeInvalid,
-			"reservation is missing"},
-		{"POST", "/v1/settle", `{"take":{"policy":"llm","hold_ms":1,"id":"x","grant":"00000000000000a1"}}`, 422,
-			api.CodeInvalid, "can only be cancelled"},
-		{"POST", "/v1/settle", `{"cancel":true,"take":{"policy":"llm","hold_ms":1,"id":"x"}}`, 422, api.CodeInvalid,
-			"no grant"},
-		{"POST", "/v1/settle",
+		{
+			"POST", "/v1/settle", `{"reservation":"e30","cancel":true,"take":{}}`, 422, api.CodeInvalid,
+			"reservation is missing",
+		},
+		{
+			"POST", "/v1/settle", `{"take":{"policy":"llm","hold_ms":1,"id":"x","grant":"00000000000000a1"}}`, 422,
+			api.CodeInvalid, "can only be cancelled",
+		},
+		{
+			"POST", "/v1/settle", `{"cancel":true,"take":{"policy":"llm","hold_ms":1,"id":"x"}}`, 422, api.CodeInvalid,
+			"no grant",
+		},
+		{
+			"POST", "/v1/settle",
 			`{"cancel":true,"take":{"policy":"nope","hold_ms":1,"id":"x","grant":"00000000000000a1"}}`, 422,
-			api.CodeUnknownPolicy, "nope"},
+			api.CodeUnknownPolicy, "nope",
+		},
 		{"DELETE", "/v1/status", ``, 405, api.CodeBadMethod, "GET and POST"},
 		{"GET", "/v1/status?polici=llm", ``, 422, api.CodeInvalid, "polici"},
 		{"GET", "/v1/status?policy=llm&priority=x", ``, 422, api.CodeInvalid, "not a number"},
@@ -114,15 +150,19 @@ func TestWebPagesOfOtherOriginsAreNotServed(t *testing.T) {
 		}
 		path := strings.ReplaceAll(r.Path, "{name}", "llm")
 		for _, method := range append(slices.Clone(r.Methods), http.MethodHead, http.MethodOptions) {
-			for _, header := range []string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site",
-				"Origin: https://evil.example", "Origin: null"} {
+			for _, header := range []string{
+				"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site",
+				"Origin: https://evil.example", "Origin: null",
+			} {
 				if w := ask(s.AdminHandler(), method, path, "", header); w.Code != http.StatusForbidden ||
 					!strings.Contains(w.Body.String(), "cross_origin") {
 					t.Errorf("%s %s with %s: %d %.100s", method, path, header, w.Code, w.Body)
 				}
 			}
-			for _, header := range []string{"", "Sec-Fetch-Site: none", "Sec-Fetch-Site: same-origin",
-				"Origin: http://localhost"} {
+			for _, header := range []string{
+				"", "Sec-Fetch-Site: none", "Sec-Fetch-Site: same-origin",
+				"Origin: http://localhost",
+			} {
 				if w := ask(s.AdminHandler(), method, path, "", header); w.Code == http.StatusForbidden {
 					t.Errorf("%s %s with %q: %d %.100s", method, path, header, w.Code, w.Body)
 				}

@@ -155,10 +155,14 @@ func TestWaitingLines(t *testing.T) {
 		go ask(f.srv, "POST", "/v1/take", `{"policy":"slots","tenant":"acme","key":"k","hold_ms":1000,"wait_ms":60000}`)
 		synctest.Wait()
 		all := []api.WaitingLine{
-			{Policy: "slots", Key: "default", Waiting: 2, LongestMS: 200, NextMS: 50, Reason: api.ReasonHeld,
-				Limit: "slots"},
-			{Policy: "slots", Tenant: "acme", Key: "k", Waiting: 1, NextMS: 250, Reason: api.ReasonHeld,
-				Limit: "slots"},
+			{
+				Policy: "slots", Key: "default", Waiting: 2, LongestMS: 200, NextMS: 50, Reason: api.ReasonHeld,
+				Limit: "slots",
+			},
+			{
+				Policy: "slots", Tenant: "acme", Key: "k", Waiting: 1, NextMS: 250, Reason: api.ReasonHeld,
+				Limit: "slots",
+			},
 		}
 		for path, want := range map[string][]api.WaitingLine{
 			"/v1/waiting": all, "/v1/waiting?policy=slots": all, "/v1/waiting?policy=tiers": {},

@@ -78,16 +78,26 @@ func TestPythonExample(t *testing.T) {
 		requests, tokens int64 // that count then
 	}{
 		"all is well": {says: "settled\n", takes: 1, settles: 1, requests: 1, tokens: 321},
-		"the answer of the take is lost": {lose: map[string]int{"/v1/take": 1}, says: "settled\n", takes: 2,
-			settles: 1, requests: 1, tokens: 321},
-		"the answer of the settlement is": {lose: map[string]int{"/v1/settle": 1}, says: "gone\n", takes: 1,
-			settles: 2, requests: 1, tokens: 321},
-		"the take gets no answer": {lose: map[string]int{"/v1/take": 99}, takes: 4, open: 1, requests: 1,
-			tokens: 400},
-		"the call fails, perhaps too late": {replace: []string{call, `raise TimeoutError("no answer")`}, takes: 1,
-			settles: 1, requests: 1, tokens: 400},
-		"nothing was sent": {replace: []string{prepare, `raise ValueError("no report")`}, takes: 1,
-			settles: 1},
+		"the answer of the take is lost": {
+			lose: map[string]int{"/v1/take": 1}, says: "settled\n", takes: 2,
+			settles: 1, requests: 1, tokens: 321,
+		},
+		"the answer of the settlement is": {
+			lose: map[string]int{"/v1/settle": 1}, says: "gone\n", takes: 1,
+			settles: 2, requests: 1, tokens: 321,
+		},
+		"the take gets no answer": {
+			lose: map[string]int{"/v1/take": 99}, takes: 4, open: 1, requests: 1,
+			tokens: 400,
+		},
+		"the call fails, perhaps too late": {
+			replace: []string{call, `raise TimeoutError("no answer")`}, takes: 1,
+			settles: 1, requests: 1, tokens: 400,
+		},
+		"nothing was sent": {
+			replace: []string{prepare, `raise ValueError("no report")`}, takes: 1,
+			settles: 1,
+		},
 		"it costs more than there is": {replace: []string{`"tokens": 400`, `"tokens": 4000`}, takes: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

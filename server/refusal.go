@@ -10,7 +10,8 @@ import (
 
 // refused answers a take that failed: with a refusal if it is one.
 func (s *Server) refused(ctx context.Context, req *engine.Request, res *engine.Result, err error) (api.Answer,
-	*api.Problem) {
+	*api.Problem,
+) {
 	out, err := present.RefusalOf(ctx, req, res, err)
 	if err != nil {
 		return api.Answer{}, s.fail(err)

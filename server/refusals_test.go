@@ -16,8 +16,10 @@ import (
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	kept := telemetry.NewRefusals()
-	s := setup{engine: &engine.Options{Observer: kept.Observer()},
-		options: &server.Options{Tokens: tokens(), Refusals: kept.List}}.make(t)
+	s := setup{
+		engine:  &engine.Options{Observer: kept.Observer()},
+		options: &server.Options{Tokens: tokens(), Refusals: kept.List},
+	}.make(t)
 	for _, take := range []string{
 		`{"policy":"slots","hold_ms":600000}`, `{"policy":"slots","tenant":"acme","key":"k","hold_ms":600000}`,
 		`{"policy":"llm","costs":{"tokens":1000}}`,

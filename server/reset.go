@@ -66,8 +66,10 @@ func (s *Server) forget(ctx context.Context, q *api.ResetRequest) error {
 	own := tenant == s.opts.Tenant
 	var keys []drawgate.Key
 	for _, k := range q.Keys {
-		keys = append(keys, drawgate.Key{Tenant: tenant, Policy: q.Policy + engine.ShadowSuffix,
-			Name: drawgate.BoundedKey(k)})
+		keys = append(keys, drawgate.Key{
+			Tenant: tenant, Policy: q.Policy + engine.ShadowSuffix,
+			Name: drawgate.BoundedKey(k),
+		})
 		if !own {
 			keys = append(keys, drawgate.Key{Tenant: tenant, Policy: q.Policy, Name: drawgate.BoundedKey(k)})
 		}

@@ -18,35 +18,52 @@ import (
 // ruled is a configuration with rules of all sorts.
 func ruled() engine.Config {
 	hour := func(name string, n int64) drawgate.Policy {
-		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{{Name: "rph", Kind: drawgate.Rolling,
-			Window: time.Hour, Amount: n}}}
+		return drawgate.Policy{Name: name, Limits: []drawgate.Limit{{
+			Name: "rph", Kind: drawgate.Rolling,
+			Window: time.Hour, Amount: n,
+		}}}
 	}
 	return engine.Config{
 		Policies: []engine.Policy{
-			{Policy: hour("per-ip", 3), Overrides: []engine.Override{{Key: "192.0.2.9",
-				Amounts: map[string]int64{"rph": 30}}}},
+			{Policy: hour("per-ip", 3), Overrides: []engine.Override{{
+				Key:     "192.0.2.9",
+				Amounts: map[string]int64{"rph": 30},
+			}}},
 			{Policy: hour("api", 5)},
 			{Policy: hour("candidate", 1), Shadow: true},
 			{Policy: drawgate.Policy{Name: "llm", Limits: []drawgate.Limit{
 				{Name: "rpm", Kind: drawgate.Rolling, Window: time.Hour, Amount: 10},
 				{Name: "tpm", Unit: "tokens", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1000},
 			}}},
-			{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
-				Amount: 1}}}},
+			{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+				Name: "slots", Kind: drawgate.Concurrency,
+				Amount: 1,
+			}}}},
 		},
 		Rules: []rules.Rule{
 			{Name: "health", Match: rules.Match{Path: "/health*"}, Exempt: true},
-			{Name: "inside", Match: rules.Match{IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
-				Exempt: true},
-			{Match: rules.Match{Path: "/upload/*", Methods: []string{"POST"}},
-				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip", Amounts: map[string]int64{"rph": 1}}}},
-			{Name: "model", Match: rules.Match{Path: "/model"},
+			{
+				Name: "inside", Match: rules.Match{IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+				Exempt: true,
+			},
+			{
+				Match: rules.Match{Path: "/upload/*", Methods: []string{"POST"}},
+				Apply: []rules.Apply{{Policy: "per-ip", Key: "ip", Amounts: map[string]int64{"rph": 1}}},
+			},
+			{
+				Name: "model", Match: rules.Match{Path: "/model"},
 				Apply: []rules.Apply{{Policy: "llm", Key: "user", Costs: map[string]int64{"tokens": 100}}},
-				Final: true},
-			{Name: "stream", Match: rules.Match{Path: "/stream"}, Apply: []rules.Apply{{Policy: "slots", Key: "user"}},
-				Final: true},
+				Final: true,
+			},
+			{
+				Name: "stream", Match: rules.Match{Path: "/stream"},
+				Apply: []rules.Apply{{Policy: "slots", Key: "user"}},
+				Final: true,
+			},
 			{Name: "all", Match: rules.Match{Host: "api.example.com"}, Apply: []rules.Apply{
-				{Policy: "per-ip", Key: "ip"}, {Policy: "api", Key: `"global"`}, {Policy: "candidate", Key: "ip"},
+				{Policy: "per-ip", Key: "ip"},
+				{Policy: "api", Key: `"global"`},
+				{Policy: "candidate", Key: "ip"},
 				{Policy: "api", Key: "ip", Shadow: true},
 			}},
 		},
@@ -203,8 +220,10 @@ func TestDisabledPolicyCountsNothing(t *testing.T) {
 func TestBadAttributes(t *testing.T) {
 	t.Parallel()
 	cfg := ruled()
-	cfg.Rules = append(cfg.Rules, rules.Rule{Name: "n", When: `int(header("X-N")) > 1`,
-		Apply: []rules.Apply{{Policy: "api", Key: "ip"}}})
+	cfg.Rules = append(cfg.Rules, rules.Rule{
+		Name: "n", When: `int(header("X-N")) > 1`,
+		Apply: []rules.Apply{{Policy: "api", Key: "ip"}},
+	})
 	f := setup{config: cfg}.start(t)
 	for body, want := range map[string]api.Code{
 		`{"attributes":{"ip":"10.0.0.256"}}`:                            api.CodeInvalid,
@@ -242,12 +261,16 @@ func TestATakeThatNamesNoUnit(t *testing.T) {
 	t.Parallel()
 	cfg := engine.Config{
 		Policies: []engine.Policy{
-			{Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{Name: "tpd", Unit: "tokens",
-				Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100}}}},
+			{Policy: drawgate.Policy{Name: "tokens", Limits: []drawgate.Limit{{
+				Name: "tpd", Unit: "tokens",
+				Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: 100,
+			}}}},
 			{Policy: drawgate.PerDay("calls", 100)},
 		},
-		Rules: []rules.Rule{{Name: "calls", Apply: []rules.Apply{{Policy: "calls", Key: `"all"`},
-			{Policy: "tokens", Key: `"all"`}}}},
+		Rules: []rules.Rule{{Name: "calls", Apply: []rules.Apply{
+			{Policy: "calls", Key: `"all"`},
+			{Policy: "tokens", Key: `"all"`},
+		}}},
 	}
 	f := setup{config: cfg}.start(t)
 	for _, path := range []string{"/v1/take", "/v1/explain"} {

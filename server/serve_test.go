@@ -57,8 +57,10 @@ func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 		options: &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 	}.make(t)
 	f, stop := serve(t, s)
-	for _, text := range []string{"", "POST /v1/ta",
-		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
+	for _, text := range []string{
+		"", "POST /v1/ta",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+	} {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
 		if err != nil {
 			t.Fatal(err)

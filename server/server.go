@@ -104,8 +104,10 @@ func New(e *engine.Engine, store drawgate.Store, opts *Options) (*Server, error)
 	if e == nil || store == nil {
 		return nil, errors.New("server: the engine and the engine's store are required")
 	}
-	s := &Server{engine: e, store: store, issued: newMemory(remembered), cancelled: newMemory(remembered),
-		start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps()}
+	s := &Server{
+		engine: e, store: store, issued: newMemory(remembered), cancelled: newMemory(remembered),
+		start: time.Now(), read: readTimeout, listing: make(chan struct{}, 1), giveUps: newGiveUps(),
+	}
 	if opts != nil {
 		s.opts = *opts
 	}

@@ -102,7 +102,8 @@ func (s *Server) settleToken(ctx context.Context, q *api.SettleRequest, t *token
 
 // settle carries out a settlement of a reservation and of its shadows.
 func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.Reservation,
-	shadows *engine.Result) (out api.SettleAnswer, err error) {
+	shadows *engine.Result,
+) (out api.SettleAnswer, err error) {
 	all := engine.Result{Reservation: res}
 	if shadows != nil {
 		all = *shadows
@@ -113,9 +114,11 @@ func settle(ctx context.Context, q *api.SettleRequest, t *token, res *drawgate.R
 		out.Outcome, err = api.OutcomeCancelled, all.Cancel(ctx)
 	case q.RenewMS != 0:
 		if err = all.Renew(ctx, time.Duration(q.RenewMS)*time.Millisecond); err == nil {
-			out = api.SettleAnswer{Outcome: api.OutcomeRenewed,
+			out = api.SettleAnswer{
+				Outcome:     api.OutcomeRenewed,
 				Reservation: newToken(t.ID, t.Grant, res.Deadline(), t.Buckets),
-				HoldEnd:     new(res.Deadline().UTC().Truncate(time.Millisecond))}
+				HoldEnd:     new(res.Deadline().UTC().Truncate(time.Millisecond)),
+			}
 		}
 	default:
 		out.Outcome, err = api.OutcomeSettled, all.Settle(ctx, present.Costs(q.Used)...)

@@ -69,8 +69,10 @@ func TestWhatDoesNotArriveIsCutOff(t *testing.T) {
 	s := setup{}.make(t)
 	s.SetReadTimeout(100 * time.Millisecond)
 	f, stop := serve(t, s)
-	for _, text := range []string{"POST /v1/ta",
-		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"} {
+	for _, text := range []string{
+		"POST /v1/ta",
+		"POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+	} {
 		c := f.connect(text)
 		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		// What has come and was not read when the time was over is answered with a reset.

@@ -16,8 +16,10 @@ func TestStatusDescribesWithoutSpending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its day does not end meanwhile
 		f := setup{config: engine.Config{Policies: enforced(drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
 			{Name: "b", Kind: drawgate.Bucket, Window: time.Hour, Amount: 10, Burst: 5},
-			{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 100,
-				Headroom: drawgate.Share{Percent: 20}},
+			{
+				Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 100,
+				Headroom: drawgate.Share{Percent: 20},
+			},
 		}})}}.inBubble(t)
 		f.take(`{"key":"k"}`)
 		f.take(`{"key":"k","hold_ms":60000}`)

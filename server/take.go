@@ -98,7 +98,8 @@ func (s *Server) takeTelling(w http.ResponseWriter, r *http.Request, who *access
 }
 
 func (s *Server) takeOne(ctx context.Context, w http.ResponseWriter, who *access, arrived time.Time,
-	k *work) *api.Problem {
+	k *work,
+) *api.Problem {
 	s.extendDeadlines(w, arrived, k.q.WaitMS)
 	held, p := s.decide(ctx, who, arrived, &k.q.Take, &k.job)
 	if s.leave(ctx, held) {
@@ -112,12 +113,14 @@ func leftProblem() *api.Problem {
 }
 
 func (s *Server) takeBatch(w http.ResponseWriter, r *http.Request, who *access, arrived time.Time,
-	q *api.TakeRequest) ([]api.Answer, *api.Problem) {
+	q *api.TakeRequest,
+) ([]api.Answer, *api.Problem) {
 	if p := checkBatch(q); p != nil {
 		return nil, p
 	}
 	s.extendDeadlines(w, arrived, slices.MaxFunc(q.Takes, func(a,
-		b api.Take) int {
+		b api.Take,
+	) int {
 		return cmp.Compare(a.WaitMS, b.WaitMS)
 	}).WaitMS)
 	answers := make([]api.Answer, len(q.Takes))
@@ -175,7 +178,8 @@ func (s *Server) extendDeadlines(w http.ResponseWriter, arrived time.Time, waitM
 // grant, so that nobody but this client knows it. A client that chose the grant may be sending the
 // take again, so only that client may give it up.
 func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *api.Take, j *job) (held *engine.Result,
-	p *api.Problem) {
+	p *api.Problem,
+) {
 	if p := s.request(who, t, &j.req); p != nil {
 		return nil, p
 	}

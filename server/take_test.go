@@ -108,8 +108,10 @@ func TestIDReplaysWhileOpen(t *testing.T) {
 func TestKeysAreText(t *testing.T) {
 	t.Parallel()
 	f := plain(t)
-	for _, key := range []string{"\xff", "a\xc3", `\ud800`, `\ud800x`, `\udc00`, `\uDBFF\u0041`, `\\\ud800`,
-		`\udc00\ud800`, `\ud83d\ude00\ud83d`} {
+	for _, key := range []string{
+		"\xff", "a\xc3", `\ud800`, `\ud800x`, `\udc00`, `\uDBFF\u0041`, `\\\ud800`,
+		`\udc00\ud800`, `\ud83d\ude00\ud83d`,
+	} {
 		var p api.Problem
 		if got := f.do("POST", "/v1/take", `{"policy":"llm","key":"`+key+`"}`, &p); got != 400 ||
 			p.Code != api.CodeBadJSON || !strings.Contains(p.Detail, "UTF-8") {

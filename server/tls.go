@@ -111,8 +111,10 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: certificate %s and key %s: %w", f.Cert, f.Key, err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1"}}
+	c := &tls.Config{
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+	}
 	if f.ClientCA == "" {
 		return c, nil
 	}

@@ -124,8 +124,10 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", "first")
 	var log bytes.Buffer
-	cfg, err := server.LoadTLS(server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"),
-		Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often())
+	cfg, err := server.LoadTLS(server.TLSFiles{
+		Cert: a.path("server.pem"), Key: a.path("server.key"),
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}.Often())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +164,10 @@ func TestClientCertificates(t *testing.T) {
 	a.issue("client", "client")
 	stranger.issue("client", "client")
 	stranger.cert = a.cert // it trusts the server
-	cfg, err := server.LoadTLS(server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"),
-		ClientCA: a.path("ca.pem")})
+	cfg, err := server.LoadTLS(server.TLSFiles{
+		Cert: a.path("server.pem"), Key: a.path("server.key"),
+		ClientCA: a.path("ca.pem"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +177,10 @@ func TestClientCertificates(t *testing.T) {
 	if _, _, err := get(t, a.client("client"), address); err != nil {
 		t.Error(err)
 	}
-	for name, c := range map[string]*http.Client{"without": a.client(""),
-		"of another authority": stranger.client("client")} {
+	for name, c := range map[string]*http.Client{
+		"without":              a.client(""),
+		"of another authority": stranger.client("client"),
+	} {
 		if _, _, err := get(t, c, address); err == nil {
 			t.Errorf("a client %s was served", name)
 		}

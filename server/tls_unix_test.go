@@ -25,8 +25,10 @@ func TestTLSOpensNoNamedPipes(t *testing.T) {
 			a.issue("server", "first")
 			a.issue("client", "client")
 			var log syncbuffer.Buffer
-			files := server.TLSFiles{Cert: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem"),
-				Logger: slog.New(slog.NewTextHandler(&log, nil))}.Often()
+			files := server.TLSFiles{
+				Cert: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem"),
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			}.Often()
 			cfg, err := server.LoadTLS(files)
 			if err != nil {
 				t.Fatal(err)

@@ -36,8 +36,10 @@ var (
 )
 
 func newToken(id string, grant drawgate.Grant, end time.Time, buckets []api.Bucket) string {
-	return base64.RawURLEncoding.EncodeToString(encode(token{Version: tokenVersion, ID: id, Grant: grant,
-		End: end.UnixMilli(), Buckets: buckets}))
+	return base64.RawURLEncoding.EncodeToString(encode(token{
+		Version: tokenVersion, ID: id, Grant: grant,
+		End: end.UnixMilli(), Buckets: buckets,
+	}))
 }
 
 func parseToken(text string) (token, error) {

@@ -16,14 +16,18 @@ import (
 // one that does not exist.
 func upstreams() []api.Upstream {
 	return []api.Upstream{
-		{Name: "gemini", Provider: "gemini", Owner: "project",
+		{
+			Name: "gemini", Provider: "gemini", Owner: "project",
 			Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 1500, UnderWay: 2, Waiting: 3},
 			Quotas: []api.Quota{
 				{Policy: "llm", Models: []string{"gemini-2.5-flash", "gemini-2.0*"}},
 				{Policy: "tpm", Models: []string{"*"}},
-			}},
-		{Name: "openai", Provider: "openai", Owner: "openai", Calls: &api.Calls{Circuit: api.CircuitClosed},
-			Quotas: []api.Quota{{Policy: "gone", Models: []string{"*"}}}},
+			},
+		},
+		{
+			Name: "openai", Provider: "openai", Owner: "openai", Calls: &api.Calls{Circuit: api.CircuitClosed},
+			Quotas: []api.Quota{{Policy: "gone", Models: []string{"*"}}},
+		},
 	}
 }
 
@@ -37,8 +41,10 @@ var tokensOnly = drawgate.Policy{Name: "tpm", Limits: []drawgate.Limit{drawgate.
 // req: C9
 func TestUpstreamsShowCircuitsAndQuotas(t *testing.T) {
 	t.Parallel()
-	f := setup{config: engine.Config{Policies: enforced(append(policies(), tokensOnly)...)},
-		options: &server.Options{Upstreams: upstreams}}.start(t)
+	f := setup{
+		config:  engine.Config{Policies: enforced(append(policies(), tokensOnly)...)},
+		options: &server.Options{Upstreams: upstreams},
+	}.start(t)
 	f.take(`{"policy":"llm","key":"project","costs":{"requests":2,"tokens":70}}`)
 	var paused api.PauseAnswer
 	f.do("POST", "/v1/pause", `{"policy":"tpm","key":"project","for_ms":60000,"reason":"day"}`, &paused)
@@ -82,8 +88,10 @@ func TestUpstreamsShowCircuitsAndQuotas(t *testing.T) {
 // req: C9
 func TestUpstreamsWithoutTheStore(t *testing.T) {
 	t.Parallel()
-	f := setup{store: downStore{}, config: engine.Config{Policies: enforced(append(policies(), tokensOnly)...)},
-		options: &server.Options{Upstreams: upstreams}}.start(t)
+	f := setup{
+		store: downStore{}, config: engine.Config{Policies: enforced(append(policies(), tokensOnly)...)},
+		options: &server.Options{Upstreams: upstreams},
+	}.start(t)
 	var got api.UpstreamsAnswer
 	if code := f.do("GET", "/v1/upstreams", "", &got); code != 200 {
 		t.Fatalf("got %d", code)

@@ -14,7 +14,7 @@ import (
 // How long a request waits for a reading.
 const (
 	usageWait = 10 * time.Second // readings of other tenants may come first
-	// if it asks for a text, which people type, and there is one that was good enough a moment ago
+	// if it asks for a text, which people type, and there is one that was good enough a moment ago.
 	usageFresh = 20 * time.Millisecond
 )
 

@@ -82,17 +82,29 @@ func TestUsageOfEveryStore(t *testing.T) {
 			}
 			u.At = time.Time{}
 			want := api.UsageAnswer{Total: 5, Buckets: []api.BucketUsage{
-				{Policy: "slots", Key: "only", Open: 1, Limits: []api.LimitUse{{Name: "slots", Unit: "requests",
-					Used: 1, Max: 1, Held: 1}}},
-				{Policy: "llm", Key: "a", Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1, Max: 10},
-					{Name: "tpm", Unit: "tokens", Used: 900, Max: 1000}}},
-				{Policy: "tiers", Key: "a", Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Used: 1, Max: 3},
-					{Name: "day", Unit: "requests", Used: 1, Max: 5}}},
-				{Policy: "llm", Key: "B", Open: 1, Limits: []api.LimitUse{{Name: "rpm", Unit: "requests", Used: 1,
-					Max: 10}, {Name: "tpm", Unit: "tokens", Used: 250, Max: 1000}}},
-				{Policy: "tiers", Key: "paused", PausedUntil: &paused.Until,
-					Limits: []api.LimitUse{{Name: "minute", Unit: "requests", Max: 3},
-						{Name: "day", Unit: "requests", Max: 5}}},
+				{Policy: "slots", Key: "only", Open: 1, Limits: []api.LimitUse{{
+					Name: "slots", Unit: "requests",
+					Used: 1, Max: 1, Held: 1,
+				}}},
+				{Policy: "llm", Key: "a", Limits: []api.LimitUse{
+					{Name: "rpm", Unit: "requests", Used: 1, Max: 10},
+					{Name: "tpm", Unit: "tokens", Used: 900, Max: 1000},
+				}},
+				{Policy: "tiers", Key: "a", Limits: []api.LimitUse{
+					{Name: "minute", Unit: "requests", Used: 1, Max: 3},
+					{Name: "day", Unit: "requests", Used: 1, Max: 5},
+				}},
+				{Policy: "llm", Key: "B", Open: 1, Limits: []api.LimitUse{{
+					Name: "rpm", Unit: "requests", Used: 1,
+					Max: 10,
+				}, {Name: "tpm", Unit: "tokens", Used: 250, Max: 1000}}},
+				{
+					Policy: "tiers", Key: "paused", PausedUntil: &paused.Until,
+					Limits: []api.LimitUse{
+						{Name: "minute", Unit: "requests", Max: 3},
+						{Name: "day", Unit: "requests", Max: 5},
+					},
+				},
 			}}
 			for i := range u.Buckets { // a record may say that the units of an open reservation do not age
 				for k := range u.Buckets[i].Limits {
@@ -189,8 +201,10 @@ func TestUsageWhereItCannotBeRead(t *testing.T) {
 		p.Code != api.CodeNotSupported {
 		t.Errorf("a store that cannot list: %d %+v", got, p)
 	}
-	f := setup{store: &reluctant{Store: memstore.New(nil),
-		fail: errors.New("secret-host: connection refused")}}.start(t)
+	f := setup{store: &reluctant{
+		Store: memstore.New(nil),
+		fail:  errors.New("secret-host: connection refused"),
+	}}.start(t)
 	if got := f.do("GET", "/v1/usage", "", &p); got != 503 || p.Code != api.CodeStoreUnavailable ||
 		strings.Contains(p.Detail, "secret") {
 		t.Errorf("a store that fails: %d %+v", got, p)
@@ -394,8 +408,10 @@ func TestUsageIsBounded(t *testing.T) {
 			}
 			batch := make([]store.Take, 40_000)
 			for i := range batch {
-				batch[i].Buckets = []store.BucketCost{{Key: drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)},
-					Plan: plan.Plan, N: store.Amounts{1}}}
+				batch[i].Buckets = []store.BucketCost{{
+					Key:  drawgate.Key{Policy: p.Name, Name: fmt.Sprint(i)},
+					Plan: plan.Plan, N: store.Amounts{1},
+				}}
 			}
 			if err := st.Take(t.Context(), batch, make([]store.Verdict, len(batch))); err != nil {
 				t.Fatal(err)

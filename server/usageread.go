@@ -68,8 +68,10 @@ func (b *usedBucket) has(text string) bool {
 
 // newUsages returns a usages whose readings end with ctx.
 func newUsages(ctx context.Context, every time.Duration) *usages {
-	return &usages{ctx: ctx, every: cmp.Or(every, usageEvery), readings: map[string]*reading{},
-		turn: make(chan struct{}, 1)}
+	return &usages{
+		ctx: ctx, every: cmp.Or(every, usageEvery), readings: map[string]*reading{},
+		turn: make(chan struct{}, 1),
+	}
 }
 
 // latest returns the latest reading for a tenant. If it is too old, another one is begun with read.
@@ -212,7 +214,8 @@ func (s *Server) readUsage(ctx context.Context, lister store.Lister, tenant stri
 
 // listAll lists the buckets in use. If there are too many, each policy has a share.
 func (s *Server) listAll(ctx context.Context, lister store.Lister, tenant string, r *reading) (all []store.BucketCost,
-	err error) {
+	err error,
+) {
 	ctx, cancel := withinQuietly(ctx, usageList)
 	defer cancel()
 	policies := s.counted()
@@ -236,8 +239,10 @@ func (s *Server) listAll(ctx context.Context, lister store.Lister, tenant string
 		slices.Sort(names) // a store that changes during a listing may yield a key again
 		for _, name := range slices.Compact(names) {
 			if plan := s.engine.Plan(policy, tenant, name); plan != nil { // a reload may have removed the policy
-				all = append(all, store.BucketCost{Key: drawgate.Key{Tenant: tenant, Policy: policy, Name: name},
-					Plan: plan.Plan})
+				all = append(all, store.BucketCost{
+					Key:  drawgate.Key{Tenant: tenant, Policy: policy, Name: name},
+					Plan: plan.Plan,
+				})
 			}
 		}
 	}
@@ -280,8 +285,10 @@ func used(b *store.BucketCost, st *store.State) usedBucket {
 	}
 	limits := b.Plan.Policy().Limits
 	for i, l := range st.States {
-		u.Limits = append(u.Limits, api.LimitUse{Name: limits[i].Name,
-			Unit: cmp.Or(limits[i].Unit, drawgate.UnitRequests), Used: l.Used, Max: l.Max, Held: l.Held, Debt: l.Debt})
+		u.Limits = append(u.Limits, api.LimitUse{
+			Name: limits[i].Name,
+			Unit: cmp.Or(limits[i].Unit, drawgate.UnitRequests), Used: l.Used, Max: l.Max, Held: l.Held, Debt: l.Debt,
+		})
 		u.part = max(u.part, float64(l.Used)/float64(max(1, l.Max)))
 	}
 	return u

@@ -27,7 +27,8 @@ type jsonStore struct {
 
 // step reads the records of some buckets, and writes those that decide has changed.
 func (s *jsonStore) step(ctx context.Context, op string, buckets []store.BucketCost,
-	decide func([]*store.Record)) error {
+	decide func([]*store.Record),
+) error {
 	all := map[string][]byte{}
 	text, err := os.ReadFile(s.path)
 	if err == nil {

@@ -233,8 +233,10 @@ func (l Limit) Check() error {
 
 // spec checks a limit and makes it ready for the arithmetic.
 func (l Limit) spec() (record.Spec, error) {
-	s := record.Spec{ID: l.identity(), Kind: record.Kind(l.Kind), ChargeEnd: l.chargeEnd(),
-		Window: l.Window.Microseconds(), Margin: l.Margin.Microseconds()}
+	s := record.Spec{
+		ID: l.identity(), Kind: record.Kind(l.Kind), ChargeEnd: l.chargeEnd(),
+		Window: l.Window.Microseconds(), Margin: l.Margin.Microseconds(),
+	}
 	if err := l.checkNames(); err != nil {
 		return s, err
 	}

@@ -151,8 +151,10 @@ func minute(t *testing.T) *drawgate.Plan {
 func TestChangedOnlyByWhatMustBeKept(t *testing.T) {
 	t.Parallel()
 	r, now := &store.Record{}, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	take := &store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan,
-		N: store.Amounts{2}}}}
+	take := &store.Take{Buckets: []store.BucketCost{{
+		Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan,
+		N: store.Amounts{2},
+	}}}
 	for i, want := range []bool{true, false} {
 		d := store.Decide(take, []*store.Record{r}, now)
 		if d.Allowed != want || r.Changed() != want {
@@ -172,8 +174,10 @@ func TestChangedOnlyByWhatMustBeKept(t *testing.T) {
 func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	r := &store.Record{}
-	take := &store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan,
-		N: store.Amounts{1}}}}
+	take := &store.Take{Buckets: []store.BucketCost{{
+		Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: minute(t).Plan,
+		N: store.Amounts{1},
+	}}}
 	store.Decide(take, []*store.Record{r}, time.Now())
 	b := r.Append(nil)
 	newer := append([]byte{b[0] + 1}, b[1:]...)
@@ -237,11 +241,15 @@ func TestRecordsOfWindowsThatStartedBefore1970(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		take := &store.Take{Buckets: []store.BucketCost{{Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan,
-			N: store.Amounts{2}}}}
+		take := &store.Take{Buckets: []store.BucketCost{{
+			Key: drawgate.Key{Policy: "api", Name: "k"}, Plan: plan.Plan,
+			N: store.Amounts{2},
+		}}}
 		r := &store.Record{}
-		for _, now := range []time.Time{time.Unix(60, 0), time.Unix(120, 0),
-			time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)} {
+		for _, now := range []time.Time{
+			time.Unix(60, 0), time.Unix(120, 0),
+			time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC),
+		} {
 			d := store.Decide(take, []*store.Record{r}, now)
 			if want := now.Unix() != 120; d.Fail != nil || d.Allowed != want {
 				t.Errorf("%s, %v: allowed %v, %v; want %v", zone, now, d.Allowed, d.Fail, want)
@@ -266,8 +274,10 @@ func TestClocksThatAreWrong(t *testing.T) {
 	if d := store.Decide(&store.Take{Buckets: b}, []*store.Record{r}, now.Add(time.Minute)); !d.Allowed {
 		t.Fatal(d.Fail)
 	}
-	if d := store.Decide(&store.Take{ID: "x", Grant: 1, Hold: time.Hour, NotAfter: now.Add(2 * time.Second),
-		Buckets: b}, []*store.Record{r}, now); !d.Allowed {
+	if d := store.Decide(&store.Take{
+		ID: "x", Grant: 1, Hold: time.Hour, NotAfter: now.Add(2 * time.Second),
+		Buckets: b,
+	}, []*store.Record{r}, now); !d.Allowed {
 		t.Errorf("with two seconds left: %v", d.Fail)
 	}
 	if d := store.Decide(&store.Take{Buckets: b}, []*store.Record{r}, now.AddDate(1000, 0, 0)); !errors.Is(d.Fail,

@@ -11,7 +11,7 @@ const (
 	Limited               // a limit does not have enough left
 	Queued                // other callers are ahead in the queue of the process: no store says so
 	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it:
-	// package guard says so
+	// package guard says so.
 	Unavailable
 	Paused // a bucket is paused
 )

@@ -36,8 +36,10 @@ type inquiry struct {
 }
 
 func newInquiry(args bool) (*inquiry, error) {
-	q := &inquiry{args: args, id: "drawgate-" + rand.Text(), requests: map[string][]byte{},
-		answers: map[string]map[string]json.RawMessage{}}
+	q := &inquiry{
+		args: args, id: "drawgate-" + rand.Text(), requests: map[string][]byte{},
+		answers: map[string]map[string]json.RawMessage{},
+	}
 	for _, c := range commands {
 		body, err := json.Marshal(map[string]any{
 			"method": c, "arguments": map[string]any{}, "destination": nil, "pattern": nil, "matcher": nil,

@@ -119,8 +119,10 @@ func (r *rabbitBroker) ask(ctx context.Context, q *inquiry, wait time.Duration) 
 		returned := ch.NotifyReturn(make(chan amqp091.Return, len(commands)))
 		for _, c := range commands {
 			// Mandatory: what reaches no worker comes back.
-			m := amqp091.Publishing{ContentType: jsonType, ContentEncoding: "utf-8",
-				Headers: amqp091.Table{"clock": int32(1)}, Body: q.requests[c]}
+			m := amqp091.Publishing{
+				ContentType: jsonType, ContentEncoding: "utf-8",
+				Headers: amqp091.Table{"clock": int32(1)}, Body: q.requests[c],
+			}
 			if err := ch.PublishWithContext(ctx, mailbox, "", true, false, m); err != nil {
 				return err
 			}
@@ -152,7 +154,8 @@ func (q *inquiry) listen(ch *amqp091.Channel) (<-chan amqp091.Delivery, error) {
 
 // await reads answers until the time is over, or a request has come back.
 func (q *inquiry) await(ctx context.Context, answers <-chan amqp091.Delivery, returned <-chan amqp091.Return,
-	wait time.Duration) error {
+	wait time.Duration,
+) error {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {

@@ -221,8 +221,10 @@ func (r *redisBroker) ask(ctx context.Context, q *inquiry, wait time.Duration) (
 		m, err := json.Marshal(envelope{
 			Body: base64.StdEncoding.EncodeToString(q.requests[c]), ContentEncoding: "utf-8", ContentType: jsonType,
 			Headers: map[string]any{},
-			Properties: properties{BodyEncoding: "base64", DeliveryTag: q.id + c,
-				DeliveryInfo: deliveryInfo{Exchange: mailbox}},
+			Properties: properties{
+				BodyEncoding: "base64", DeliveryTag: q.id + c,
+				DeliveryInfo: deliveryInfo{Exchange: mailbox},
+			},
 		})
 		if err != nil {
 			return 0, err

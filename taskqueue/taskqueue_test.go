@@ -65,8 +65,10 @@ func TestCeleryOnRedis(t *testing.T) {
 // do sends a command to a Redis.
 func do(t *testing.T, s *redistest.Server, db int, command ...string) rueidis.RedisResult {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, SelectDB: db,
-		ForceSingleClient: true, DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{s.Addr}, SelectDB: db,
+		ForceSingleClient: true, DisableCache: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +311,8 @@ for i in range(3):
 
 // workers asks until the answer is as wanted.
 func workers(t *testing.T, b *taskqueue.Broker, o taskqueue.Inspect,
-	want func(w *taskqueue.Workers) bool) taskqueue.Workers {
+	want func(w *taskqueue.Workers) bool,
+) taskqueue.Workers {
 	t.Helper()
 	for end := time.Now().Add(patience); ; {
 		w, err := b.Workers(t.Context(), o)
@@ -376,8 +379,10 @@ func TestAnotherServer(t *testing.T) {
 			}()
 		}
 	}()
-	for scheme, want := range map[string]string{"redis": "does not answer as Redis does",
-		"amqp": "does not answer as RabbitMQ does"} {
+	for scheme, want := range map[string]string{
+		"redis": "does not answer as Redis does",
+		"amqp":  "does not answer as RabbitMQ does",
+	} {
 		_, err := taskqueue.Open(t.Context(), scheme+"://u:hunter2@"+web.Addr().String())
 		if !errors.Is(err, taskqueue.ErrBroker) || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "hunter2") {

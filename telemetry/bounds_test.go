@@ -63,11 +63,18 @@ func TestRawIdentifiersAreShownAsTheyAre(t *testing.T) {
 	h := telemetry.NewHasher(nil)
 	r := newRig(t, &telemetry.Options{RawIdentifiers: true, Hasher: h})
 	l := r.limiter(rolling("p", "rpm", 1, time.Hour))
-	for _, k := range []drawgate.Key{{Name: "plain"}, {Tenant: "acme", Name: "plain"}, {Name: "\xff"},
-		{Name: strings.Repeat("long", 99)}, {Name: "other"}} {
+	for _, k := range []drawgate.Key{
+		{Name: "plain"},
+		{Tenant: "acme", Name: "plain"},
+		{Name: "\xff"},
+		{Name: strings.Repeat("long", 99)},
+		{Name: "other"},
+	} {
 		for range 2 {
-			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Tenant: k.Tenant,
-				Key: k.Name}}}); err != nil {
+			if _, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{
+				Tenant: k.Tenant,
+				Key:    k.Name,
+			}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -141,8 +141,10 @@ func (b *bins) spans(h *dto.Histogram, t *tally) {
 			continue
 		}
 		if len(h.PositiveSpan) == 0 || k != next {
-			h.PositiveSpan = append(h.PositiveSpan, &dto.BucketSpan{Offset: new(int32(k - next)),
-				Length: new(uint32(0))})
+			h.PositiveSpan = append(h.PositiveSpan, &dto.BucketSpan{
+				Offset: new(int32(k - next)),
+				Length: new(uint32(0)),
+			})
 		}
 		*h.PositiveSpan[len(h.PositiveSpan)-1].Length++
 		h.PositiveDelta = append(h.PositiveDelta, n-before)

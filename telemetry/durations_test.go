@@ -14,8 +14,10 @@ import (
 func TestDurationsExportWhatPrometheusExports(t *testing.T) {
 	t.Parallel()
 	b := newBins(fineBuckets)
-	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: fineBuckets,
-		NativeHistogramBucketFactor: 1.1})
+	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "h", Buckets: fineBuckets,
+		NativeHistogramBucketFactor: 1.1,
+	})
 	ours := newDurations(b)
 	observe := func(d time.Duration) {
 		ours.observe(d)

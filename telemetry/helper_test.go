@@ -118,8 +118,10 @@ type fallible struct {
 	peeks atomic.Int64
 }
 
-var errDown = &drawgate.StoreError{Store: "test", Op: "any", Err: errors.New("connection refused"),
-	Fault: store.FaultTransient}
+var errDown = &drawgate.StoreError{
+	Store: "test", Op: "any", Err: errors.New("connection refused"),
+	Fault: store.FaultTransient,
+}
 
 func (s *fallible) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if s.down.Load() {
@@ -155,6 +157,8 @@ func allow(t *testing.T, l *drawgate.Limiter, key string, n int) {
 
 // rolling is a policy of one rolling limit.
 func rolling(policy, limit string, amount int64, window time.Duration) drawgate.Policy {
-	return drawgate.Policy{Name: policy, Limits: []drawgate.Limit{{Name: limit, Kind: drawgate.Rolling, Window: window,
-		Amount: amount}}}
+	return drawgate.Policy{Name: policy, Limits: []drawgate.Limit{{
+		Name: limit, Kind: drawgate.Rolling, Window: window,
+		Amount: amount,
+	}}}
 }

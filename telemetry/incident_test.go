@@ -17,8 +17,10 @@ func TestPublished(t *testing.T) {
 	for _, result := range []string{"delivered", "delivered", "retried", "rejected", "gave_up", "dropped", "other"} {
 		r.m.Published(result)
 	}
-	for result, want := range map[string]float64{"delivered": 2, "retried": 1, "rejected": 1, "gave_up": 1,
-		"dropped": 1} {
+	for result, want := range map[string]float64{
+		"delivered": 2, "retried": 1, "rejected": 1, "gave_up": 1,
+		"dropped": 1,
+	} {
 		r.want(want, "drawgate_sns_messages_total", "result", result)
 	}
 	r.none("drawgate_sns_messages_total", "result", "other")

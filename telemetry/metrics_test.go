@@ -31,8 +31,10 @@ func TestRefusalIsCountedForItsLimitAndKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := func() {
-		if _, _, err := minute.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{minute.Ask("a"),
-			o.Ask("b")}}); err != nil {
+		if _, _, err := minute.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{
+			minute.Ask("a"),
+			o.Ask("b"),
+		}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,14 +80,18 @@ func TestRefusalIsCountedWithItsReason(t *testing.T) {
 		}, "backend_error"},
 		{"paused", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Paused }, "paused"},
 		{"queued", false, func(e *drawgate.Taken) { e.Decision.Reason = drawgate.Queued }, "distributed_exhausted"},
-		{"waited too long", false, func(e *drawgate.Taken) { e.Wait, e.Err = true, drawgate.ErrDeadline },
-			"distributed_exhausted"},
+		{
+			"waited too long", false, func(e *drawgate.Taken) { e.Wait, e.Err = true, drawgate.ErrDeadline },
+			"distributed_exhausted",
+		},
 		{"queue full", false, func(e *drawgate.Taken) {
 			e.Decision, e.Err = &drawgate.Decision{},
 				drawgate.ErrQueueFull
 		}, "distributed_exhausted"},
-		{"not decided", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, errDown },
-			"backend_error"},
+		{
+			"not decided", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, errDown },
+			"backend_error",
+		},
 		{"gave up", false, func(e *drawgate.Taken) {
 			e.Wait, e.Decision, e.Err = true, &drawgate.Decision{},
 				&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}
@@ -94,8 +100,13 @@ func TestRefusalIsCountedWithItsReason(t *testing.T) {
 			e.Wait, e.Decision, e.Err = true, &drawgate.Decision{},
 				&drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline, Store: errDown}
 		}, "backend_error"},
-		{"caller left", false, func(e *drawgate.Taken) { e.Decision, e.Err = &drawgate.Decision{}, context.Canceled },
-			""},
+		{
+			"caller left", false, func(e *drawgate.Taken) {
+				e.Decision, e.Err = &drawgate.Decision{},
+					context.Canceled
+			},
+			"",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -234,8 +245,10 @@ func TestReservationCountsAsOpenUntilItEnds(t *testing.T) {
 			held = append(held, res)
 		}
 		r.want(4, "drawgate_open_reservations")
-		for _, err := range []error{held[0].Settle(t.Context()), held[1].Cancel(t.Context()),
-			held[2].Renew(t.Context(), 2*time.Minute)} {
+		for _, err := range []error{
+			held[0].Settle(t.Context()), held[1].Cancel(t.Context()),
+			held[2].Renew(t.Context(), 2*time.Minute),
+		} {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -282,8 +295,10 @@ func TestStoreUnavailableBehindAGuard(t *testing.T) {
 		r := newRig(t, &telemetry.Options{Guard: func() guard.State { return g.State() }})
 		warnings := make(chan string, 100)
 		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { warnings <- line(w) })
-		g = guard.New(r.store, &guard.Options{Instances: 1, Start: drawgate.StartFull,
-			Observer: telemetry.JoinGuards(r.m.Guard(), w.Guard())})
+		g = guard.New(r.store, &guard.Options{
+			Instances: 1, Start: drawgate.StartFull,
+			Observer: telemetry.JoinGuards(r.m.Guard(), w.Guard()),
+		})
 		defer g.Close()
 		share := rolling("share", "rpm", 8, time.Minute)
 		share.Fallback = drawgate.FallbackShare
@@ -385,8 +400,10 @@ func TestShadowRefusalIsNotCountedAsARefusal(t *testing.T) {
 	r := newRig(t, nil)
 	e, err := engine.New(r.store, engine.Config{Policies: []engine.Policy{
 		{Policy: tiers("live", 10)}, {Policy: tiers("candidate", 1), Shadow: true},
-	}}, &engine.Options{Observer: r.m.Observer(), Diverged: r.m.Diverged, ShadowGrace: time.Minute,
-		StoreTimeout: time.Minute})
+	}}, &engine.Options{
+		Observer: r.m.Observer(), Diverged: r.m.Diverged, ShadowGrace: time.Minute,
+		StoreTimeout: time.Minute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,10 @@ import (
 )
 
 // ops are the operations of a store.
-var ops = [...]string{"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list",
-	"read", other}
+var ops = [...]string{
+	"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list",
+	"read", other,
+}
 
 // opOf returns the position in ops.
 func opOf(op string) int {
@@ -203,8 +205,10 @@ const (
 	settlements
 )
 
-var settlementNames = [settlements]string{"settled", "cancelled", "renewed", "charged", "refunded", "paused",
-	"unpaused", "gone", "error"}
+var settlementNames = [settlements]string{
+	"settled", "cancelled", "renewed", "charged", "refunded", "paused",
+	"unpaused", "gone", "error",
+}
 
 // ended counts how a reservation ended.
 func (m *Metrics) ended(e *drawgate.Settled) {

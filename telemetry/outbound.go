@@ -36,8 +36,10 @@ var meanings = [...]string{
 var circuitStates = [...]string{outbound.CircuitClosed, outbound.CircuitHalfOpen, outbound.CircuitOpen}
 
 // gatewayResults are how a gateway answers calls that a quota counts.
-var gatewayResults = [...]string{"answered", "cache_hit", "cache_stale", "other_model", "error", "refused", "cut",
-	"left", other}
+var gatewayResults = [...]string{
+	"answered", "cache_hit", "cache_stale", "other_model", "error", "refused", "cut",
+	"left", other,
+}
 
 // calls counts the calls to upstreams.
 type calls struct {
@@ -125,8 +127,10 @@ func (c *calls) collectors() []prometheus.Collector {
 // of an upstream of which a call was granted, and all others are "other": no caller can make up
 // labels.
 func (m *Metrics) Outbound() *outbound.Observer {
-	return &outbound.Observer{Granted: m.toUpstreams.granted, Called: m.toUpstreams.called,
-		Circuit: m.toUpstreams.circuit}
+	return &outbound.Observer{
+		Granted: m.toUpstreams.granted, Called: m.toUpstreams.called,
+		Circuit: m.toUpstreams.circuit,
+	}
 }
 
 // GatewayAnswered counts a call to a gateway by how it was answered: for the gateway's options.

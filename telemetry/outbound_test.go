@@ -25,8 +25,10 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 	o := m.Outbound()
 	state := outbound.State{
 		Upstream: "llm", Circuit: outbound.CircuitOpen, RetryAfter: time.Minute, UnderWay: 1, Waiting: 1,
-		Circuits: []outbound.Circuit{{State: outbound.CircuitOpen},
-			{Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen}},
+		Circuits: []outbound.Circuit{
+			{State: outbound.CircuitOpen},
+			{Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen},
+		},
 	}
 	m.WatchOutbound(func() []outbound.State { return []outbound.State{state} })
 	return func(i int) {
@@ -36,8 +38,10 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 			Upstream: "llm", Model: "m", Outcome: outbound.Outcome(i % 7), Status: 200, Estimate: held, Used: held,
 			Granted: now, Sent: now, Answered: now.Add(time.Second),
 			Queued: time.Millisecond, Took: 2 * time.Second, Refusal: llm.Refusal{Meaning: llm.PerMinute},
-			Usage: llm.Usage{Input: 90, InputKnown: true, Output: 9, OutputKnown: true, CacheRead: 1, CacheWrite: 1,
-				Reasoning: 1},
+			Usage: llm.Usage{
+				Input: 90, InputKnown: true, Output: 9, OutputKnown: true, CacheRead: 1, CacheWrite: 1,
+				Reasoning: 1,
+			},
 		}
 		o.Granted(e)
 		o.Called(e)
@@ -79,13 +83,17 @@ func (r *rig) newProvider(o *outbound.Options, limiters ...*drawgate.Limiter) *p
 	if p.sim, err = simulator.New(nil); err != nil {
 		r.Fatal(err)
 	}
-	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {Input: 2_000_000,
-		CacheRead: 1_000_000, Output: 8_000_000}}}
-	p.rt = outbound.NewTransport(p.client, llm.OpenAI(), &outbound.TransportOptions{Base: p.sim.Transport(),
+	prices := &llm.Prices{Currency: "usd", Models: map[string]llm.Price{"gpt-4o": {
+		Input:     2_000_000,
+		CacheRead: 1_000_000, Output: 8_000_000,
+	}}}
+	p.rt = outbound.NewTransport(p.client, llm.OpenAI(), &outbound.TransportOptions{
+		Base:   p.sim.Transport(),
 		Prices: prices, Call: func(_ *http.Request, _ *llm.Call, c *outbound.Call) error {
 			c.NoWait = true
 			return nil
-		}})
+		},
+	})
 	return p
 }
 
@@ -203,7 +211,8 @@ func TestFailedHoldsAndRunningCallsAreCounted(t *testing.T) {
 		defer l.Close()
 		c := outbound.New(outbound.PerModel("project", l), &outbound.Options{Upstream: "up", Observer: r.m.Outbound()})
 		worst := outbound.State{Upstream: "up", Circuits: []outbound.Circuit{
-			{State: outbound.CircuitOpen}, {Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen},
+			{State: outbound.CircuitOpen},
+			{Model: "m", Series: "m", Caller: "key a", State: outbound.CircuitOpen},
 			{Model: "m", Series: "m", Caller: "key b", State: outbound.CircuitHalfOpen},
 		}}
 		r.m.WatchOutbound(func() []outbound.State { return []outbound.State{c.State(), worst, c.State()} })
@@ -247,10 +256,14 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("made-up-%d-%s", i, secret) }
 	for i := range 10_000 {
 		name := name(i)
-		o.Called(&outbound.Event{Upstream: "openai", Model: name, Outcome: outbound.NotGranted, Err: errors.New(secret),
-			Reason: secret})
-		o.Called(&outbound.Event{Upstream: "openai", Model: name, Series: "gpt-*", Outcome: outbound.Refused,
-			Reason: secret, Granted: time.Now()})
+		o.Called(&outbound.Event{
+			Upstream: "openai", Model: name, Outcome: outbound.NotGranted, Err: errors.New(secret),
+			Reason: secret,
+		})
+		o.Called(&outbound.Event{
+			Upstream: "openai", Model: name, Series: "gpt-*", Outcome: outbound.Refused,
+			Reason: secret, Granted: time.Now(),
+		})
 		r.m.GatewayAnswered("openai", "gpt-*", name)
 	}
 	r.want(10_000, "drawgate_upstream_calls_total", "upstream", "openai", "model", "other", "outcome", "not_granted",
@@ -265,8 +278,10 @@ func TestCallersMakeUpNoLabels(t *testing.T) {
 		}
 		o.Granted(e)
 		o.Called(e)
-		o.Circuit(fmt.Sprint("circuit", i), &outbound.Circuit{Model: name(i), Series: "gpt-*", Caller: name(i),
-			State: outbound.CircuitOpen})
+		o.Circuit(fmt.Sprint("circuit", i), &outbound.Circuit{
+			Model: name(i), Series: "gpt-*", Caller: name(i),
+			State: outbound.CircuitOpen,
+		})
 	}
 	if n := len(r.family("drawgate_upstream_calls_total").GetMetric()); n > 2+50*101 {
 		t.Errorf("calls have %d series, want 100 models of each of 50 upstreams, and one more", n)
@@ -318,7 +333,8 @@ func TestRareEventsOfDeclaredModelsStartAtZero(t *testing.T) {
 func TestCircuitsAreReported(t *testing.T) {
 	t.Parallel()
 	warned(t, rolling("p", "rpm", 1, time.Minute), nil, func(t *testing.T, _ *drawgate.Limiter, w *telemetry.Warner,
-		news func() []string) {
+		news func() []string,
+	) {
 		circuit := func(upstream, state string) { w.Outbound().Circuit(upstream, &outbound.Circuit{State: state}) }
 		check(t, news())
 		circuit("gemini", outbound.CircuitClosed)

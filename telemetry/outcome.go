@@ -13,7 +13,7 @@ type outcome uint8
 const (
 	allowed outcome = iota
 	// by a limit, because others are ahead in the queue, or because a wait was too long or could
-	// not end in time
+	// not end in time.
 	refused
 	unavailable // not decided: the store did not answer
 	ended       // not decided: the caller gave up or ran out of time, or the process is stopping

@@ -60,12 +60,16 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { _ = h.Close() })
 	s.w = telemetry.NewWarner(&telemetry.WarnerOptions{Metrics: s.m, Every: time.Second}, h.Warn)
 	t.Cleanup(func() { _ = s.w.Close() })
-	g = guard.New(s.store, &guard.Options{Instances: 2, Start: drawgate.StartFull,
-		Observer: telemetry.JoinGuards(s.m.Guard(), s.w.Guard())})
+	g = guard.New(s.store, &guard.Options{
+		Instances: 2, Start: drawgate.StartFull,
+		Observer: telemetry.JoinGuards(s.m.Guard(), s.w.Guard()),
+	})
 	t.Cleanup(func() { _ = g.Close() })
 	tasks := tiers("tasks", 20)
-	tasks.Limits = append(tasks.Limits, drawgate.Limit{Name: "rpm-month", Kind: drawgate.Calendar,
-		Every: drawgate.Month, Amount: 1_000_000})
+	tasks.Limits = append(tasks.Limits, drawgate.Limit{
+		Name: "rpm-month", Kind: drawgate.Calendar,
+		Every: drawgate.Month, Amount: 1_000_000,
+	})
 	slow := drawgate.Rate("rate", 20, time.Second, 1)
 	slow.Fallback = drawgate.FallbackClosed
 	s.Engine, err = engine.New(g.Full(), engine.Config{Policies: []engine.Policy{
@@ -73,8 +77,10 @@ func newSite(t *testing.T) *site {
 		{Policy: slow},
 		{Policy: rolling("per-ip", "rpm", 3, time.Minute)},
 		{Policy: rolling("candidate", "rpm", 5, time.Minute), Shadow: true},
-		{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "at-once", Kind: drawgate.Concurrency,
-			Amount: 1000}}}},
+		{Policy: drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+			Name: "at-once", Kind: drawgate.Concurrency,
+			Amount: 1000,
+		}}}},
 		{Policy: rolling("lenient", "rpm", 1_000_000, time.Minute), Shadow: true},
 	}}, &engine.Options{Observer: telemetry.Join(s.m.Observer(), s.w.Observer()), Diverged: func(d *engine.Divergence) {
 		s.m.Diverged(d)
@@ -122,17 +128,22 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	for range 4 {
 		worker(5*time.Millisecond, func(i int) {
 			s.take(ctx, engine.Request{Asks: []engine.Ask{
-				{Policy: "tasks", Key: "default"}, {Policy: "candidate", Key: "default"},
+				{Policy: "tasks", Key: "default"},
+				{Policy: "candidate", Key: "default"},
 				{Policy: "per-ip", Key: fmt.Sprintf("192.0.2.%d", i%50)},
 			}})
-			s.take(ctx, engine.Request{Asks: []engine.Ask{{Policy: "tasks", Key: "default"},
-				{Policy: "lenient", Key: "default"}}})
+			s.take(ctx, engine.Request{Asks: []engine.Ask{
+				{Policy: "tasks", Key: "default"},
+				{Policy: "lenient", Key: "default"},
+			}})
 		})
 	}
 	for range 8 {
 		worker(5*time.Millisecond, func(int) {
-			s.take(ctx, engine.Request{Asks: []engine.Ask{{Policy: "rate",
-				Key: "all"}}, Wait: true})
+			s.take(ctx, engine.Request{Asks: []engine.Ask{{
+				Policy: "rate",
+				Key:    "all",
+			}}, Wait: true})
 		})
 	}
 	worker(10*time.Millisecond, func(i int) {

@@ -59,12 +59,18 @@ func TestRefusals(t *testing.T) {
 		}
 		take(l, "b", 1)
 		want := []api.Refusal{
-			{Policy: "llm", Key: "b", Reason: "paused", Count: 1, First: begin.Add(2 * time.Second),
-				Last: begin.Add(2 * time.Second)},
-			{Policy: "llm", Key: "a", Reason: "limited", Limit: "rpm", Unit: "requests", Count: 2,
-				First: begin.Add(time.Second), Last: begin.Add(2 * time.Second), Asked: 1, Max: 2},
-			{Policy: "llm", Key: "a", Reason: "limited", Limit: "tpm", Unit: "tokens", Count: 1, First: begin,
-				Last: begin, Asked: 40, Remaining: 30, Max: 100},
+			{
+				Policy: "llm", Key: "b", Reason: "paused", Count: 1, First: begin.Add(2 * time.Second),
+				Last: begin.Add(2 * time.Second),
+			},
+			{
+				Policy: "llm", Key: "a", Reason: "limited", Limit: "rpm", Unit: "requests", Count: 2,
+				First: begin.Add(time.Second), Last: begin.Add(2 * time.Second), Asked: 1, Max: 2,
+			},
+			{
+				Policy: "llm", Key: "a", Reason: "limited", Limit: "tpm", Unit: "tokens", Count: 1, First: begin,
+				Last: begin, Asked: 40, Remaining: 30, Max: 100,
+			},
 		}
 		got, dropped := r.List()
 		if diff := cmp.Diff(want, got); diff != "" || dropped {

@@ -17,8 +17,10 @@ import (
 func TestUsageIsReadWithTheMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &telemetry.Options{Watch: []telemetry.Watched{{Policy: "tiers", Key: "default",
-			Name: "all tasks"}}})
+		r := newRig(t, &telemetry.Options{Watch: []telemetry.Watched{{
+			Policy: "tiers", Key: "default",
+			Name: "all tasks",
+		}}})
 		l := r.limiter(drawgate.Policy{Name: "tiers", Limits: []drawgate.Limit{
 			{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 20, Headroom: drawgate.Share{Units: 2}},
 			{Name: "rpw", Kind: drawgate.Calendar, Every: drawgate.Week, Amount: 2000},
@@ -111,7 +113,9 @@ func TestWatchedBucketsDoNotClash(t *testing.T) {
 	r := newRig(t, &telemetry.Options{
 		Plan: func(k drawgate.Key) *store.Plan { return plans[k.Policy] },
 		Watch: []telemetry.Watched{
-			{Policy: "p", Key: "a", Name: "x"}, {Policy: "p", Key: "b", Name: "x"}, {Policy: "q", Key: "a"},
+			{Policy: "p", Key: "a", Name: "x"},
+			{Policy: "p", Key: "b", Name: "x"},
+			{Policy: "q", Key: "a"},
 			{Policy: "p", Tenant: "t", Key: "a"},
 		},
 	})

@@ -15,8 +15,10 @@ import (
 var waitBuckets = []float64{0.1, 0.5, 1, 5, 10, 30, 60}
 
 // fineBuckets reach from a decision in memory to a call of a store that times out.
-var fineBuckets = []float64{1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25,
-	0.5, 1, 2.5}
+var fineBuckets = []float64{
+	1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25,
+	0.5, 1, 2.5,
+}
 
 // queueBuckets reach from no wait to a wait that is longer than most callers accept.
 var queueBuckets = []float64{0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800}
@@ -154,8 +156,10 @@ func (m *Metrics) plain() []prometheus.Collector {
 		"When the configuration in force was loaded, in Unix seconds.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful",
 		"1 unless the last change of the configuration failed.")
-	all := []prometheus.Collector{m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad,
-		newUsage(m)}
+	all := []prometheus.Collector{
+		m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad,
+		newUsage(m),
+	}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "drawgate_open_reservations",
 		Help: "Open reservations (not settled, hold not over) that this process made or renewed; at most " +

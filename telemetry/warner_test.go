@@ -26,7 +26,8 @@ import (
 // warned runs f in a bubble with a limiter that a Warner watches. news returns the warnings since
 // it was last called.
 func warned(t *testing.T, p drawgate.Policy, opts *telemetry.WarnerOptions,
-	f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string)) {
+	f func(t *testing.T, l *drawgate.Limiter, w *telemetry.Warner, news func() []string),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		warnings := make(chan string, 10_000)
@@ -99,8 +100,10 @@ func TestRefusalsAreSampled(t *testing.T) {
 // req: D9 C11
 func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day,
-		Amount: 100}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "rpd", Kind: drawgate.Calendar, Every: drawgate.Day,
+		Amount: 100,
+	}}}
 	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
 		for range 2 { // days
 			allow(t, l, "k", 49)
@@ -127,8 +130,10 @@ func TestMilestoneIsReportedOncePerWindow(t *testing.T) {
 // req: D9
 func TestMilestonesHaveHysteresis(t *testing.T) {
 	t.Parallel()
-	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "rate", Kind: drawgate.Bucket,
-		Window: 100 * time.Second, Amount: 100}}}
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "rate", Kind: drawgate.Bucket,
+		Window: 100 * time.Second, Amount: 100,
+	}}}
 	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
 		allow(t, l, "k", 82)
 		check(t, news(), "milestone rate 50%", "milestone rate 80%")
@@ -162,7 +167,8 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 	r := &rig{T: t, reg: reg}
 	p := rolling("p", "rpm", 1, time.Hour)
 	warned(t, p, &telemetry.WarnerOptions{Metrics: m}, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner,
-		news func() []string) {
+		news func() []string,
+	) {
 		for i := range 1000 {
 			allow(t, l, fmt.Sprint(i), 1)
 		}
@@ -180,7 +186,8 @@ func TestManyMilestonesAreSampled(t *testing.T) {
 func TestSmallLimitsAreReportedSparingly(t *testing.T) {
 	t.Parallel()
 	warned(t, rolling("p", "rpm", 5, time.Hour), nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner,
-		news func() []string) {
+		news func() []string,
+	) {
 		for i := range 1000 {
 			for range 5 {
 				allow(t, l, fmt.Sprint(i), 1)
@@ -190,8 +197,10 @@ func TestSmallLimitsAreReportedSparingly(t *testing.T) {
 		for _, line := range news() {
 			count[line]++
 		}
-		if want := (map[string]int{"milestone rpm 50%": 1, "milestone rpm 80%": 2,
-			"milestone rpm 100%": 4}); !maps.Equal(count, want) {
+		if want := (map[string]int{
+			"milestone rpm 50%": 1, "milestone rpm 80%": 2,
+			"milestone rpm 100%": 4,
+		}); !maps.Equal(count, want) {
 			t.Errorf("told %v, want %v", count, want)
 		}
 	})
@@ -365,9 +374,13 @@ func TestLogHidesKeys(t *testing.T) {
 		t.Fatal("the store answered, want an error")
 	}
 	g := w.Guard()
-	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(),
-		Err: &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("WRONGPASS"),
-			Fault: store.FaultConfiguration}})
+	g.FallbackActivated(&guard.FallbackActivated{
+		At: time.Now(),
+		Err: &drawgate.StoreError{
+			Store: "test", Op: "take", Err: errors.New("WRONGPASS"),
+			Fault: store.FaultConfiguration,
+		},
+	})
 	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()

@@ -26,8 +26,10 @@ const (
 )
 
 // kinds are all of them.
-var kinds = [...]Kind{Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence,
-	CircuitOpened, CircuitClosed, StoreLost, Incident}
+var kinds = [...]Kind{
+	Milestone, LimitExceeded, BackendError, FallbackActivated, FallbackEnded, ShadowDivergence,
+	CircuitOpened, CircuitClosed, StoreLost, Incident,
+}
 
 // position returns the index of a kind in kinds.
 func (k Kind) position() int {

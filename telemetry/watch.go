@@ -93,8 +93,10 @@ func (w *Warner) sum(now time.Time, all bool) {
 	w.table.each(func(p *policyWatch) {
 		p.limits.each(func(l *limitWatch) {
 			if n := l.refusals.Rest(at); n > 0 {
-				w.tell(&Warning{Kind: LimitExceeded, At: now, Policy: l.policy, Limit: l.limit, Period: l.period,
-					Suppressed: n})
+				w.tell(&Warning{
+					Kind: LimitExceeded, At: now, Policy: l.policy, Limit: l.limit, Period: l.period,
+					Suppressed: n,
+				})
 			}
 			for i := range l.milestones {
 				if n := l.milestones[i].Rest(at); n > 0 {

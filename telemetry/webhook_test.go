@@ -274,8 +274,10 @@ func TestUnreachableReceiverIsCounted(t *testing.T) {
 		<-warned // whoever warns does not wait for this
 		return http.DefaultTransport.RoundTrip(r)
 	})
-	h, m, log := hook(t, "http://127.0.0.1:1/hush", telemetry.WebhookOptions{Queue: 5, Attempts: 3,
-		Backoff: 20 * time.Millisecond, Transport: network})
+	h, m, log := hook(t, "http://127.0.0.1:1/hush", telemetry.WebhookOptions{
+		Queue: 5, Attempts: 3,
+		Backoff: 20 * time.Millisecond, Transport: network,
+	})
 	for range 1000 {
 		h.Warn(milestone(80))
 	}
@@ -345,8 +347,10 @@ func TestPausesGrow(t *testing.T) {
 			Transport: roundTrip(func(req *http.Request) (*http.Response, error) {
 				at = append(at, time.Now())
 				signatures = append(signatures, req.Header.Get(telemetry.SignatureHeader))
-				res := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{},
-					Body: http.NoBody}
+				res := &http.Response{
+					StatusCode: http.StatusServiceUnavailable, Header: http.Header{},
+					Body: http.NoBody,
+				}
 				switch len(at) {
 				case 1:
 					return nil, errors.New("no route")
@@ -366,8 +370,10 @@ func TestPausesGrow(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		mean := []time.Duration{time.Second, 2 * time.Second, 15 * time.Second, 20 * time.Second, 16 * time.Second,
-			20 * time.Second, 20 * time.Second}
+		mean := []time.Duration{
+			time.Second, 2 * time.Second, 15 * time.Second, 20 * time.Second, 16 * time.Second,
+			20 * time.Second, 20 * time.Second,
+		}
 		if len(at) != 8 {
 			t.Fatalf("got %d attempts", len(at))
 		}

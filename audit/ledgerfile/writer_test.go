@@ -25,8 +25,10 @@ import (
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
-var quotas = []audit.Quota{{Name: "all", Limits: []audit.Limit{{Name: "rpm", Amount: 1_000_000,
-	Window: audit.Rolling}}}}
+var quotas = []audit.Quota{{Name: "all", Limits: []audit.Limit{{
+	Name: "rpm", Amount: 1_000_000,
+	Window: audit.Rolling,
+}}}}
 
 func open(t *testing.T, dir string, opts *ledgerfile.Options) *ledgerfile.Writer {
 	t.Helper()
@@ -56,8 +58,10 @@ func call(w *ledgerfile.Writer, id uint64) {
 
 // begin writes that a call was granted.
 func begin(w *ledgerfile.Writer, id uint64) *outbound.Event {
-	e := &outbound.Event{ID: id, Upstream: "u", Owner: "o", Model: "m", Granted: time.Now(),
-		Estimate: []drawgate.Cost{drawgate.Units("requests", 1), drawgate.Units("tokens", 1000)}}
+	e := &outbound.Event{
+		ID: id, Upstream: "u", Owner: "o", Model: "m", Granted: time.Now(),
+		Estimate: []drawgate.Cost{drawgate.Units("requests", 1), drawgate.Units("tokens", 1000)},
+	}
 	w.Observer().Granted(e)
 	return e
 }
@@ -338,8 +342,10 @@ func TestEndsAreWrittenBeforeTheyAreSettled(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, nil)
 	store := memstore.New(nil)
-	l, err := drawgate.New(store, drawgate.Policy{Name: "m",
-		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)}}, nil)
+	l, err := drawgate.New(store, drawgate.Policy{
+		Name:   "m",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Minute)},
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,8 +359,10 @@ func TestEndsAreWrittenBeforeTheyAreSettled(t *testing.T) {
 		}
 	}}
 	c := outbound.New(quota, &outbound.Options{Upstream: "u", Observer: w.Observer()})
-	for _, failure := range []error{nil, io.ErrUnexpectedEOF,
-		&outbound.RefusedError{Until: time.Now().Add(time.Millisecond)}} {
+	for _, failure := range []error{
+		nil, io.ErrUnexpectedEOF,
+		&outbound.RefusedError{Until: time.Now().Add(time.Millisecond)},
+	} {
 		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "m"},
 			func(context.Context) (int, []drawgate.Cost, error) { return 0, nil, failure })
 	}

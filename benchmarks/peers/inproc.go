@@ -27,12 +27,16 @@ var errSkip = errors.New("not measured in this case")
 func inprocLibraries() []lim.Inproc {
 	return []lim.Inproc{
 		{Name: "xtime-single", Alg: "token bucket", New: xtimeSingle},
-		{Name: "xtime-mutexmap", Alg: "token bucket per key, map and mutex; with three limits still its one",
+		{
+			Name: "xtime-mutexmap", Alg: "token bucket per key, map and mutex; with three limits still its one",
 			Keyed: true, New: xtimeMutexMap, NewThree: func(t lim.Three) (lim.Limiter, error) {
 				return xtimeMutexMap(lim.Spec{Rate: int(t.Minute), Period: time.Minute, Burst: int(t.Minute)})
-			}},
-		{Name: "xtime-mutexmap-x3", Alg: "three token buckets per key, looked at and taken under the map's mutex",
-			Keyed: true, NewThree: xtimeThree},
+			},
+		},
+		{
+			Name: "xtime-mutexmap-x3", Alg: "three token buckets per key, looked at and taken under the map's mutex",
+			Keyed: true, NewThree: xtimeThree,
+		},
 		{Name: "xtime-syncmap", Alg: "token bucket per key, sync.Map", Keyed: true, New: xtimeSyncMap},
 		{Name: "uber-ratelimit", Alg: "leaky bucket pacer (sleeps)", New: uberPacer},
 		{Name: "throttled-mem", Alg: "GCRA", Keyed: true, New: throttledMem},
@@ -95,8 +99,10 @@ func xtimeThree(t lim.Three) (lim.Limiter, error) {
 		defer mu.Unlock()
 		ls, ok := m[k]
 		if !ok {
-			ls = &[3]*rate.Limiter{bucket(t.Minute, time.Minute), bucket(t.Hour, time.Hour),
-				bucket(t.Day, 24*time.Hour)}
+			ls = &[3]*rate.Limiter{
+				bucket(t.Minute, time.Minute), bucket(t.Hour, time.Hour),
+				bucket(t.Day, 24*time.Hour),
+			}
 			m[k] = ls
 		}
 		now := time.Now()
@@ -132,8 +138,10 @@ func throttledMem(s lim.Spec) (lim.Limiter, error) {
 
 // throttledLimiter serves sections A and B.
 func throttledLimiter(st throttled.GCRAStoreCtx, s lim.Spec) (lim.Func, error) {
-	l, err := throttled.NewGCRARateLimiterCtx(st, throttled.RateQuota{MaxRate: throttled.PerDuration(s.Rate, s.Period),
-		MaxBurst: s.Burst - 1})
+	l, err := throttled.NewGCRARateLimiterCtx(st, throttled.RateQuota{
+		MaxRate:  throttled.PerDuration(s.Rate, s.Period),
+		MaxBurst: s.Burst - 1,
+	})
 	if err != nil {
 		return nil, err
 	}

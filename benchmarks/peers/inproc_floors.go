@@ -19,10 +19,12 @@ func inprocFloors() []lim.Inproc {
 			g := &gcraWord{gcra: newGCRA(s)}
 			return lim.Func(func(_ context.Context, _ string, n int) (bool, error) { return g.allow(n), nil }), nil
 		}},
-		{Name: "floor-gcra-sharded-map", Alg: "GCRA, 256 locked Go maps of values", Keyed: true,
+		{
+			Name: "floor-gcra-sharded-map", Alg: "GCRA, 256 locked Go maps of values", Keyed: true,
 			New: func(s lim.Spec) (lim.Limiter, error) {
 				return newShardedGCRA(s), nil
-			}},
+			},
+		},
 	}
 }
 

@@ -47,8 +47,10 @@ func throttledRedis(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) {
 // no idle connections.
 func sethvargoRedis(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) {
 	dial := func() (redis.Conn, error) { return redis.Dial("tcp", e.Addr) }
-	pool := &redis.Pool{MaxActive: e.PoolSize, MaxIdle: e.PoolSize, Wait: true, Dial: dial,
-		IdleTimeout: 5 * time.Minute}
+	pool := &redis.Pool{
+		MaxActive: e.PoolSize, MaxIdle: e.PoolSize, Wait: true, Dial: dial,
+		IdleTimeout: 5 * time.Minute,
+	}
 	st, err := redisstore.NewWithPool(&redisstore.Config{Tokens: uint64(s.Rate), Interval: s.Period}, pool)
 	if err != nil {
 		return nil, err

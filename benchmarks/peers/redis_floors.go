@@ -56,8 +56,10 @@ func goredisScript(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) {
 }
 
 func newRueidis(addr string) (rueidis.Client, func() error, error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true,
-		ForceSingleClient: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{addr}, DisableCache: true,
+		ForceSingleClient: true,
+	})
 	return c, func() error { c.Close(); return nil }, err
 }
 

@@ -19,16 +19,22 @@ import (
 func sqliteFloors() []lim.SQLite {
 	return []lim.SQLite{
 		{Name: "floor-fdatasync", Alg: "the disk: 4 KiB over and over in 4 MiB, fdatasync per decision", New: newDisk},
-		{Name: "floor-group-commit", Alg: "bare group commit, state and history row per decision, state cached",
+		{
+			Name: "floor-group-commit", Alg: "bare group commit, state and history row per decision, state cached",
 			New: func(path string, s lim.Spec) (lim.Limiter, error) {
 				return newGroupCommit(path, s, false)
-			}},
-		{Name: "floor-group-commit-yield", Alg: "the same, which lets callers run before it gathers",
+			},
+		},
+		{
+			Name: "floor-group-commit-yield", Alg: "the same, which lets callers run before it gathers",
 			New: func(path string, s lim.Spec) (lim.Limiter, error) {
 				return newGroupCommit(path, s, true)
-			}},
-		{Name: "floor-tx-per-take", Alg: "one transaction per take: read state, write state and history",
-			New: newTxPerTake},
+			},
+		},
+		{
+			Name: "floor-tx-per-take", Alg: "one transaction per take: read state, write state and history",
+			New: newTxPerTake,
+		},
 	}
 }
 
@@ -163,8 +169,10 @@ func newGroupCommit(path string, s lim.Spec, yield bool) (lim.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &groupCommit{sqliteFile: f, tats: map[int64]int64{}, yield: yield, queue: make(chan *sqliteCall, maxBatch),
-		stopped: make(chan struct{})}
+	g := &groupCommit{
+		sqliteFile: f, tats: map[int64]int64{}, yield: yield, queue: make(chan *sqliteCall, maxBatch),
+		stopped: make(chan struct{}),
+	}
 	g.calls.New = func() any { return &sqliteCall{done: make(chan struct{}, 1)} }
 	go g.run()
 	return g, nil

@@ -95,7 +95,9 @@ func (a *app) adjustRemote(cmd *cobra.Command, f *adjustFlags) (out api.AdjustAn
 		return out, err
 	}
 	defer c.Close()
-	out, err = c.Adjust(cmd.Context(), api.AdjustRequest{Policy: f.policy, Tenant: a.tenant, Key: f.key, Limit: f.limit,
-		Used: &f.used, Reason: f.reason})
+	out, err = c.Adjust(cmd.Context(), api.AdjustRequest{
+		Policy: f.policy, Tenant: a.tenant, Key: f.key, Limit: f.limit,
+		Used: &f.used, Reason: f.reason,
+	})
 	return out, adminError(err)
 }

@@ -38,7 +38,8 @@ func (a *app) bucketFlags(cmd *cobra.Command, f *askFlags) {
 func (a *app) completePolicy(cmd *cobra.Command) {
 	// Errors while completing a command line are not shown to the user.
 	_ = cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]string,
-		cobra.ShellCompDirective) {
+		cobra.ShellCompDirective,
+	) {
 		s, err := a.resolveLimits(a.flags)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError

@@ -89,8 +89,10 @@ func (a *app) audit(ctx context.Context, ledgers []string, f *auditFlags) error 
 	if f.windows != "" && f.windows != string(audit.Rolling) && f.windows != string(audit.Aligned) {
 		return usage("--windows %s is neither rolling nor aligned", f.windows)
 	}
-	r, err := audit.Replay(ctx, ledgers, quotas, &audit.Options{ClockError: f.clockError,
-		Windows: audit.Window(f.windows)})
+	r, err := audit.Replay(ctx, ledgers, quotas, &audit.Options{
+		ClockError: f.clockError,
+		Windows:    audit.Window(f.windows),
+	})
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}

@@ -89,8 +89,10 @@ func (a *app) configuredLedger() ([]string, error) {
 
 // auditLimit converts a limit. ok is false for one that no ledger shows.
 func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
-	out = audit.Limit{Name: l.Name, Unit: l.Unit, Amount: l.Amount, Period: l.Window, Burst: l.Burst, Margin: l.Margin,
-		Anchor: l.Anchor}
+	out = audit.Limit{
+		Name: l.Name, Unit: l.Unit, Amount: l.Amount, Period: l.Window, Burst: l.Burst, Margin: l.Margin,
+		Anchor: l.Anchor,
+	}
 	switch l.Kind {
 	case drawgate.Bucket:
 		out.Window = audit.Bucket
@@ -100,8 +102,10 @@ func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
 		if out.Zone, err = time.LoadLocation(l.Zone); err != nil {
 			return out, false, err
 		}
-		out.Window = map[drawgate.Every]audit.Window{drawgate.Hour: audit.Hour, drawgate.Day: audit.Day,
-			drawgate.Week: audit.Week, drawgate.Month: audit.Month}[l.Every]
+		out.Window = map[drawgate.Every]audit.Window{
+			drawgate.Hour: audit.Hour, drawgate.Day: audit.Day,
+			drawgate.Week: audit.Week, drawgate.Month: audit.Month,
+		}[l.Every]
 		if l.Every == drawgate.Minute {
 			out.Window, out.Period = audit.Aligned, time.Minute
 		}

@@ -76,8 +76,10 @@ var boundCases = map[string][]way{
 	},
 	"bucket":      {{30, 60, []*engine.Request{named("bucket", "k")}}},
 	"bucket-rule": {{57, 60, []*engine.Request{at("/bucket"), named("bucket-rule", "k")}}},
-	"bucket-override": {{6, 600, []*engine.Request{named("bucket-override", "fast")}},
-		{300, 6, []*engine.Request{named("bucket-override", "deep")}}},
+	"bucket-override": {
+		{6, 600, []*engine.Request{named("bucket-override", "fast")}},
+		{300, 6, []*engine.Request{named("bucket-override", "deep")}},
+	},
 	"bucket-rules": {{300, 600, []*engine.Request{at("/fast"), at("/deep")}}},
 	"covered":      {{30, 0, []*engine.Request{named("covered", "k")}}},
 	"shadow":       {{30, 0, []*engine.Request{at("/shadow"), named("shadow", "k")}}},

@@ -11,8 +11,10 @@ import (
 )
 
 // forwarded are the signals that are passed on to the command.
-var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
-	syscall.SIGUSR2}
+var forwarded = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+	syscall.SIGUSR2,
+}
 
 // isolate gives the command a process group, so that a signal reaches everything that it starts.
 // bound means that the command must not outlive its hold.

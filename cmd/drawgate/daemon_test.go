@@ -67,8 +67,10 @@ func (b bench) background(args ...string) *daemon {
 func (b bench) begin(cmd *exec.Cmd) *daemon {
 	b.t.Helper()
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, endTime
-	d := &daemon{t: b.t, cmd: cmd, log: &syncBuffer{}, done: make(chan struct{}),
-		http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
+	d := &daemon{
+		t: b.t, cmd: cmd, log: &syncBuffer{}, done: make(chan struct{}),
+		http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute},
+	}
 	cmd.Stderr = d.log
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)

@@ -17,7 +17,7 @@ const (
 	exitOK    = 0
 	exitUsage = 64 // the command line is wrong, or what it asks can never be granted
 	// the store or the server cannot be reached, so nothing was decided; or the port of serve is in
-	// use
+	// use.
 	exitUnavailable = 69
 	exitInternal    = 70
 	exitRefused     = 75 // try again later

@@ -85,15 +85,19 @@ func (v *service) openGateway() (err error) {
 	}
 	log.SetFlags(0)                           //nolint:forbidigo // net/http takes no other logger for its transport
 	log.SetOutput(&connectionLog{log: v.log}) //nolint:forbidigo // as above
-	o := &gateway.Options{MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache,
-		Observer: observer, Logger: v.log}
+	o := &gateway.Options{
+		MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache,
+		Observer: observer, Logger: v.log,
+	}
 	if v.run.Metrics != nil {
 		o.Answered, o.WrongKey = v.run.Metrics.GatewayAnswered, v.run.Metrics.GatewayWrongKey
 	}
 	if g.TLS != (config.TLS{}) {
 		var t *tls.Config
-		if t, err = server.LoadTLS(server.TLSFiles{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA,
-			Logger: v.log}); err != nil {
+		if t, err = server.LoadTLS(server.TLSFiles{
+			Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA,
+			Logger: v.log,
+		}); err != nil {
 			return err
 		}
 		o.TLS = t
@@ -198,8 +202,10 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 		up := gateway.Upstream{
 			Name: u.Name, Profile: profile, URL: at, Key: gateway.Secret(u.APIKey.Reveal()), KeyHeader: u.KeyHeader,
 			Owner: u.Owner, Likely: u.Likely,
-			Breaker: outbound.Breaker{Failures: u.Breaker.Failures, Open: u.Breaker.Open,
-				Successes: u.Breaker.Successes},
+			Breaker: outbound.Breaker{
+				Failures: u.Breaker.Failures, Open: u.Breaker.Open,
+				Successes: u.Breaker.Successes,
+			},
 			Retries: u.Retries, Hold: u.Hold, Others: u.Others, Silence: u.Silence, Duration: u.Duration,
 		}
 		if u.Breaker.Off {
@@ -215,8 +221,10 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 	}
 	for i := range g.Keys {
 		k := &g.Keys[i]
-		c.Keys = append(c.Keys, gateway.Key{Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class,
-			Priority: k.Priority, Models: k.Models, Others: k.Others})
+		c.Keys = append(c.Keys, gateway.Key{
+			Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class,
+			Priority: k.Priority, Models: k.Models, Others: k.Others,
+		})
 	}
 	return c, nil
 }

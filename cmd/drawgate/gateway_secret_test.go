@@ -137,8 +137,10 @@ gateway:
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header = http.Header{"Authorization": {"Bearer " + virtualKey}, "Content-Type": {"application/json"},
-			"X-Echo": {name + " " + place}, "Drawgate-Timeout": {"0"}}
+		r.Header = http.Header{
+			"Authorization": {"Bearer " + virtualKey}, "Content-Type": {"application/json"},
+			"X-Echo": {name + " " + place}, "Drawgate-Timeout": {"0"},
+		}
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -160,8 +162,10 @@ gateway:
 		}
 	}
 	for name := range echoes {
-		for _, place := range []string{"header", "trailer", "body", "stream", "pieces", "failed", "cut", "behind",
-			"400", "401", "403", "500"} {
+		for _, place := range []string{
+			"header", "trailer", "body", "stream", "pieces", "failed", "cut", "behind",
+			"400", "401", "403", "500",
+		} {
 			got := call("/v1/chat/completions", name, place)
 			hidden("the answer with the key in "+place, got)
 			if place == "body" && (!strings.Contains(got, "200") ||
@@ -173,8 +177,10 @@ gateway:
 		hidden("the provider's 429", call("/v1/chat/completions", name, "429"))
 	}
 	d.log.await(t, `(refused a call of gpt-4o)`)
-	for _, path := range []string{"/metrics", "/v1/upstreams", "/v1/incidents", "/v1/usage", "/v1/policies",
-		"/v1/history"} {
+	for _, path := range []string{
+		"/metrics", "/v1/upstreams", "/v1/incidents", "/v1/usage", "/v1/policies",
+		"/v1/history",
+	} {
 		hidden(path, d.must(d.admin+path, nil).body)
 	}
 	hidden("the log", d.log.String())

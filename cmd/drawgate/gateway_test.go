@@ -87,8 +87,10 @@ func TestGatewayFromItsSection(t *testing.T) {
 	if _, header, _ := chat(t, front.URL, "gpt-4o", "first key"); header.Get(gateway.HeaderCache) != gateway.CacheHit {
 		t.Errorf("the same call again: got %v, want an answer from the cache", header)
 	}
-	for model, want := range map[string]int{"o3": http.StatusNotFound, "gpt-4-turbo": http.StatusNotFound,
-		"gpt-4o-mini": http.StatusOK} {
+	for model, want := range map[string]int{
+		"o3": http.StatusNotFound, "gpt-4-turbo": http.StatusNotFound,
+		"gpt-4o-mini": http.StatusOK,
+	} {
 		if code, _, body := chat(t, front.URL, model, "first key"); code != want {
 			t.Errorf("%s: got %d %s, want %d: a model of the key's, with a price", model, code, body, want)
 		}

@@ -25,8 +25,10 @@ func TestExamplesInHelpParse(t *testing.T) {
 			}
 			args = args[at+1:]
 			if end := slices.IndexFunc(args, func(s string) bool {
-				return slices.Contains([]string{"&&", "|", ">", "#",
-					"--"}, s)
+				return slices.Contains([]string{
+					"&&", "|", ">", "#",
+					"--",
+				}, s)
 			}); end >= 0 {
 				args = args[:end]
 			}

@@ -103,7 +103,8 @@ func (a *app) history(ctx context.Context, f *historyFlags) error {
 
 // historyHere reads the history of this process's store.
 func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.EventQuery,
-	yield func(*api.Event) bool) error {
+	yield func(*api.Event) bool,
+) error {
 	s, err := a.open(true)
 	if err != nil {
 		return err
@@ -139,7 +140,8 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.Even
 
 // historyRemote reads the history of a server's store.
 func (a *app) historyRemote(ctx context.Context, f *historyFlags, want *store.EventQuery,
-	yield func(*api.Event) bool) error {
+	yield func(*api.Event) bool,
+) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -218,8 +220,10 @@ var historyColumns = []string{"at", "op", "policy", "tenant", "key", "units", "l
 type historyCSV struct{ *csv.Writer }
 
 func (w historyCSV) event(e *api.Event) {
-	cells := []string{e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units),
-		pairs(e.Labels), e.ID}
+	cells := []string{
+		e.At.UTC().Format(time.RFC3339Nano), e.Op, e.Policy, e.Tenant, e.Key, pairs(e.Units),
+		pairs(e.Labels), e.ID,
+	}
 	for i := range cells {
 		cells[i] = noFormula(cells[i])
 	}

@@ -21,8 +21,10 @@ func BenchmarkHistory(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	plan, err := drawgate.Policy{Name: "tasks", Limits: []drawgate.Limit{{Name: "day", Kind: drawgate.Rolling,
-		Amount: 1_000_000, Window: 24 * time.Hour}}}.Compile()
+	plan, err := drawgate.Policy{Name: "tasks", Limits: []drawgate.Limit{{
+		Name: "day", Kind: drawgate.Rolling,
+		Amount: 1_000_000, Window: 24 * time.Hour,
+	}}}.Compile()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,8 +38,10 @@ func BenchmarkHistory(b *testing.B) {
 			}
 			c := store.BucketCost{Key: drawgate.Key{Policy: "tasks", Name: "default"}, Plan: plan.Plan}
 			c.N[0] = 1
-			takes[k] = store.Take{Buckets: []store.BucketCost{c},
-				Labels: []drawgate.Label{{Name: "task", Value: task}, {Name: "id", Value: fmt.Sprint(i*batch + k)}}}
+			takes[k] = store.Take{
+				Buckets: []store.BucketCost{c},
+				Labels:  []drawgate.Label{{Name: "task", Value: task}, {Name: "id", Value: fmt.Sprint(i*batch + k)}},
+			}
 		}
 		if err := s.Take(b.Context(), takes, out); err != nil {
 			b.Fatal(err)
@@ -50,8 +54,10 @@ func BenchmarkHistory(b *testing.B) {
 	for b.Loop() {
 		lines := 0
 		a := &app{out: writes(func([]byte) { lines++ }), errOut: io.Discard}
-		if err := a.history(b.Context(), &historyFlags{since: time.Hour, anyKey: true, anyTenant: true,
-			labels: []string{"task=nightly"}, csv: true}); err != nil {
+		if err := a.history(b.Context(), &historyFlags{
+			since: time.Hour, anyKey: true, anyTenant: true,
+			labels: []string{"task=nightly"}, csv: true,
+		}); err != nil {
 			b.Fatal(err)
 		}
 		if lines == 0 {

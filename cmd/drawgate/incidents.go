@@ -183,8 +183,10 @@ func (v *service) openIncidents() {
 	if c.Gateway.Listen == config.ListenOff {
 		return
 	}
-	v.incidents = incident.New(&incident.Options{File: c.IncidentsFile(), Logger: v.log, Report: v.run.Incident,
-		Status: v.quota})
+	v.incidents = incident.New(&incident.Options{
+		File: c.IncidentsFile(), Logger: v.log, Report: v.run.Incident,
+		Status: v.quota,
+	})
 }
 
 // quota returns the state of an upstream's quota now.

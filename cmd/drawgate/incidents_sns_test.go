@@ -48,14 +48,18 @@ func newSubscribedTopic(t *testing.T, m *awstest.Server) (arn string, got <-chan
 		messages <- p
 	}))
 	t.Cleanup(s.Close)
-	c := sns.New(sns.Options{Region: "eu-central-1", BaseEndpoint: &m.URL,
+	c := sns.New(sns.Options{
+		Region: "eu-central-1", BaseEndpoint: &m.URL,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		})})
+		}),
+	})
 	topic, err := c.CreateTopic(t.Context(), &sns.CreateTopicInput{Name: aws.String("drawgate")})
 	if err == nil {
-		_, err = c.Subscribe(t.Context(), &sns.SubscribeInput{TopicArn: topic.TopicArn, Protocol: aws.String("http"),
-			Endpoint: aws.String(s.URL)})
+		_, err = c.Subscribe(t.Context(), &sns.SubscribeInput{
+			TopicArn: topic.TopicArn, Protocol: aws.String("http"),
+			Endpoint: aws.String(s.URL),
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -79,8 +83,11 @@ func snsBench(t *testing.T, m *awstest.Server, arn string) (b bench, provider st
 // refuse makes a call that the provider refuses, because somebody else has used its quota.
 func refuse(t *testing.T, g *daemon, provider string) {
 	t.Helper()
-	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey},
-		{g.public + "/openai", callerKey}} {
+	for i, call := range []struct{ url, key string }{
+		{provider, providerKey},
+		{provider, providerKey},
+		{g.public + "/openai", callerKey},
+	} {
 		want := []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests}[i]
 		if got := say(t, call.url, call.key); got != want {
 			t.Fatalf("call %d: got %d, want %d; log: %s", i, got, want, g.log)

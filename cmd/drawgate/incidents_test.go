@@ -48,8 +48,10 @@ func quotingProvider(t *testing.T) string {
 	t.Helper()
 	o := simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
-			Period: time.Minute}},
+		Limits: []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
+			Period: time.Minute,
+		}},
 	}}}
 	sim, err := simulator.New(&o)
 	if err != nil {
@@ -107,8 +109,11 @@ func TestGatewayIncident(t *testing.T) {
 	provider := quotingProvider(t)
 	b.write("drawgate.yaml", fmt.Sprintf(quoting, provider, hook.url))
 	g := b.gateway()
-	for i, call := range []struct{ url, key string }{{provider, providerKey}, {provider, providerKey},
-		{g.public + "/openai", callerKey}} {
+	for i, call := range []struct{ url, key string }{
+		{provider, providerKey},
+		{provider, providerKey},
+		{g.public + "/openai", callerKey},
+	} {
 		want := []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests}[i] // the first two are somebody else's
 		if got := say(t, call.url, call.key); got != want {
 			t.Fatalf("call %d: got %d, want %d; log: %s", i, got, want, g.log)

@@ -28,8 +28,10 @@ func (a *app) inProcess(s *settings, store store.Store, log *slog.Logger) (*inPr
 // administer returns a server of an open store with the paths for administrators, called without a
 // network, and what ends it.
 func (s *session) administer(ups []api.Upstream) (_ *inProcess, end func(), err error) {
-	h, err := server.New(s.engine, s.opened, &server.Options{Tenant: s.tenant, UsageEvery: usageEvery(s.Store),
-		Upstreams: func() []api.Upstream { return ups }})
+	h, err := server.New(s.engine, s.opened, &server.Options{
+		Tenant: s.tenant, UsageEvery: usageEvery(s.Store),
+		Upstreams: func() []api.Upstream { return ups },
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,8 +43,10 @@ func (a *app) engine(s *settings, store store.Store, log *slog.Logger) (*engine.
 	if _, err := loadEnvoy(s.Config); err != nil {
 		return nil, err
 	}
-	return engine.New(store, s.Engine(), &engine.Options{Tenant: a.tenant, StoreTimeout: storeTimeout,
-		ShadowGrace: storeTimeout, Logger: log})
+	return engine.New(store, s.Engine(), &engine.Options{
+		Tenant: a.tenant, StoreTimeout: storeTimeout,
+		ShadowGrace: storeTimeout, Logger: log,
+	})
 }
 
 // inProcess is a server that one client calls without a network.

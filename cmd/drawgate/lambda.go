@@ -16,7 +16,7 @@ const (
 	lambdaFlush  = 2 * time.Second        // for metrics, incidents and warnings at the beginning of an invocation
 	lambdaSpare  = 500 * time.Millisecond // left of an invocation's time after that
 	lambdaReport = 2 * time.Second        // for the report of an error
-	// for what is left at the end, and to close: Lambda kills all processes within 2 s
+	// for what is left at the end, and to close: Lambda kills all processes within 2 s.
 	lambdaEnd = 700 * time.Millisecond
 )
 

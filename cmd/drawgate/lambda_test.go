@@ -185,16 +185,26 @@ func TestExtensionThatCannotStart(t *testing.T) {
 		kind, says string
 		code       int
 	}{
-		"a mistake": {lambdaFile + "7}\n", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid",
-			"drawgate.yaml:5", exitConfig},
-		"no file": {"", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no such file",
-			exitConfig},
-		"no configuration": {"", "A=B", "Extension.ConfigInvalid",
-			"set the function's variable DRAWGATE_CONFIG to a file such as /var/task/drawgate.yaml", exitConfig},
-		"no store": {"policies: {api: {limits: [{name: rpd, rolling: 24h, amount: 10}]}}\n",
-			"DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no store is configured", exitConfig},
-		"a port in use": {lambdaFile + used.Addr().String() + "}\n", "DRAWGATE_CONFIG=drawgate.yaml",
-			"Extension.Unavailable", "is in use", exitUnavailable},
+		"a mistake": {
+			lambdaFile + "7}\n", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid",
+			"drawgate.yaml:5", exitConfig,
+		},
+		"no file": {
+			"", "DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no such file",
+			exitConfig,
+		},
+		"no configuration": {
+			"", "A=B", "Extension.ConfigInvalid",
+			"set the function's variable DRAWGATE_CONFIG to a file such as /var/task/drawgate.yaml", exitConfig,
+		},
+		"no store": {
+			"policies: {api: {limits: [{name: rpd, rolling: 24h, amount: 10}]}}\n",
+			"DRAWGATE_CONFIG=drawgate.yaml", "Extension.ConfigInvalid", "no store is configured", exitConfig,
+		},
+		"a port in use": {
+			lambdaFile + used.Addr().String() + "}\n", "DRAWGATE_CONFIG=drawgate.yaml",
+			"Extension.Unavailable", "is in use", exitUnavailable,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

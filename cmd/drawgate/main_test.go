@@ -40,8 +40,10 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	needs.NoRace(t) // hundreds of short commands, one after the other
 	t.Parallel()
-	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: commands(), RequireExplicitExec: true,
-		RequireUniqueNames: true})
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", Setup: setup, Cmds: commands(), RequireExplicitExec: true,
+		RequireUniqueNames: true,
+	})
 }
 
 // The same commands share a Redis server as they share a file.

@@ -22,8 +22,10 @@ into man1 of a directory on the MANPATH.`,
 			root := cmd.Root()
 			root.DisableAutoGenTag = true // two runs give the same bytes
 			version, _, _ := build()
-			header := &doc.GenManHeader{Title: "DRAWGATE", Section: "1", Source: "drawgate " + version,
-				Manual: "Drawgate"}
+			header := &doc.GenManHeader{
+				Title: "DRAWGATE", Section: "1", Source: "drawgate " + version,
+				Manual: "Drawgate",
+			}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return &exitError{exitConfig, err}
 			}

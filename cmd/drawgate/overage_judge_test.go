@@ -141,7 +141,8 @@ func (o *overage) share(model, unit string, used []int64, amount int64) float64 
 func (o *overage) judgeWaits() {
 	o.t.Helper()
 	groups := slices.SortedFunc(maps.Keys(o.seen.waits), func(a,
-		b group) int {
+		b group,
+	) int {
 		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 	})
 	bySize := map[string][]*waited{}

@@ -59,8 +59,10 @@ func (c *crowd) stop() {
 func (o *overage) load() *crowd {
 	ctx, cancel := context.WithCancel(o.t.Context())
 	c := &crowd{cancel: cancel, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.callers}}}
-	o.seen = seen{status: map[int]int64{}, refused: map[string]int64{}, closed: map[string]bool{},
-		waits: map[group][]*waited{}}
+	o.seen = seen{
+		status: map[int]int64{}, refused: map[string]int64{}, closed: map[string]bool{},
+		waits: map[group][]*waited{},
+	}
 	start := func(g group) {
 		w := &waited{}
 		o.seen.waits[g] = append(o.seen.waits[g], w)

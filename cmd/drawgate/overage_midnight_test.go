@@ -122,16 +122,20 @@ func (p *plan) aroundMidnight(t *testing.T, windows simulator.Window) {
 // provider returns a simulator with the whole limits.
 func (p *plan) provider(t *testing.T, windows simulator.Window) *simulator.Server {
 	t.Helper()
-	sim, err := simulator.New(&simulator.Options{Windows: windows, Travel: 1900 * time.Millisecond,
+	sim, err := simulator.New(&simulator.Options{
+		Windows: windows, Travel: 1900 * time.Millisecond,
 		Quotas: []simulator.Quota{{
 			Provider: simulator.Gemini, Name: p.model, Models: []string{p.model}, FreeTier: true,
 			Limits: []simulator.Limit{
 				{Name: "rpm", Dimension: simulator.Requests, Amount: p.rpm, Window: windows},
 				{Name: "tpm", Dimension: simulator.InputTokens, Amount: 250_000, Window: windows},
-				{Name: "rpd", Dimension: simulator.Requests, Amount: p.rpd, Window: simulator.Day,
-					Zone: simulator.Pacific},
+				{
+					Name: "rpd", Dimension: simulator.Requests, Amount: p.rpd, Window: simulator.Day,
+					Zone: simulator.Pacific,
+				},
 			},
-		}}})
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,10 @@ type tier struct {
 var freeTiers = []tier{
 	{"gemini-2.5-flash", 1000, 25_000_000, 25_000, 800, 20_000, false, "up_to: 2m", [3]int{50, 500, 5000}},
 	{"gemini-2.5-pro", 500, 25_000_000, 10_000, 400, 8000, false, "up_to: 2m", [3]int{50, 500, 5000}},
-	{"gemini-2.0-flash", 500, 25_000_000, 2500, 500, 2400, true, "backoff: [2s, 4s, 8s], up_to: 2m",
-		[3]int{10_000, 40_000, 120_000}},
+	{
+		"gemini-2.0-flash", 500, 25_000_000, 2500, 500, 2400, true, "backoff: [2s, 4s, 8s], up_to: 2m",
+		[3]int{10_000, 40_000, 120_000},
+	},
 }
 
 // smallTiers are tiers for a run of seconds.
@@ -172,8 +174,10 @@ func policyOf(model int) string { return fmt.Sprint("p", model) }
 
 // closing are the faults by which the provider says that a quota is closed, the first two for a
 // minute at most. Each has a model of its own, because nothing is sent from then on.
-var closing = []simulator.FaultKind{simulator.FaultTransient, simulator.FaultMinute, simulator.FaultDay,
-	simulator.FaultCredit, simulator.FaultSpendCap}
+var closing = []simulator.FaultKind{
+	simulator.FaultTransient, simulator.FaultMinute, simulator.FaultDay,
+	simulator.FaultCredit, simulator.FaultSpendCap,
+}
 
 // faultRate is how often each of the other faults happens. Where an answer does not say what was
 // used, the upper bound stands, which is up to five times the tokens of these prompts.
@@ -198,16 +202,24 @@ func (o *overage) provider() string {
 	o.t.Helper()
 	c := simulator.Config{Windows: o.windows, Travel: simulator.Duration(o.travel), Seed: 7}
 	for _, m := range o.models() {
-		c.Quotas = append(c.Quotas, simulator.Quota{Provider: simulator.Gemini, Name: m.model,
+		c.Quotas = append(c.Quotas, simulator.Quota{
+			Provider: simulator.Gemini, Name: m.model,
 			Models: []string{m.model}, FreeTier: true, Limits: []simulator.Limit{
-				{Name: "rpm", Dimension: simulator.Requests, Amount: m.rpm, Window: o.windows, Period: o.window,
-					Scope: simulator.Project},
-				{Name: "tpm", Dimension: simulator.InputTokens, Amount: m.tpm, Window: o.windows, Period: o.window,
-					Scope: simulator.Project},
-				{Name: "rpd", Dimension: simulator.Requests, Amount: m.rpd, Window: simulator.Day,
+				{
+					Name: "rpm", Dimension: simulator.Requests, Amount: m.rpm, Window: o.windows, Period: o.window,
+					Scope: simulator.Project,
+				},
+				{
+					Name: "tpm", Dimension: simulator.InputTokens, Amount: m.tpm, Window: o.windows, Period: o.window,
+					Scope: simulator.Project,
+				},
+				{
+					Name: "rpd", Dimension: simulator.Requests, Amount: m.rpd, Window: simulator.Day,
 					Zone:  simulator.Pacific,
-					Scope: simulator.Project},
-			}})
+					Scope: simulator.Project,
+				},
+			},
+		})
 	}
 	if o.trouble {
 		c.Faults = faults(faultRate, "")

@@ -70,8 +70,10 @@ func (a *app) plan(ctx context.Context, before, after string, buckets bool) erro
 	}
 	list := settingChanges(config.Compare(old.Config, next.Config))
 	for _, c := range engine.Compare(was, is) {
-		list = append(list, change{string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before,
-			c.After, c.Unused, c.String()})
+		list = append(list, change{
+			string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before,
+			c.After, c.Unused, c.String(),
+		})
 	}
 	if buckets {
 		refused, err := a.refusedBuckets(ctx, before, after)

@@ -59,7 +59,8 @@ func (a *app) openFile(path string) (*session, error) {
 
 // refusedOf is refusedBuckets for one policy.
 func (a *app) refusedOf(ctx context.Context, lister store.Lister, was, is *session, policy string) (list []change,
-	err error) {
+	err error,
+) {
 	var keys []string
 	err = lister.List(ctx, a.tenant, policy, func(k drawgate.Key) bool {
 		keys = append(keys, k.Name)

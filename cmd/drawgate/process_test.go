@@ -30,8 +30,10 @@ type bench struct {
 func newBench(t *testing.T, env ...string) bench {
 	t.Helper()
 	dir := t.TempDir()
-	return bench{t, dir, append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir,
-		longTimeouts}, env...)}
+	return bench{t, dir, append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir,
+		longTimeouts,
+	}, env...)}
 }
 
 func (b bench) command(args ...string) *exec.Cmd {
@@ -259,8 +261,10 @@ func TestLostHoldEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, grace, says string }{
 		"killed": {"(" + stubborn + ") & wait", "200ms", ""},
-		"ends by time": {`(trap 'sleep 0.3; echo bye; exit' TERM; echo ready; while :; do sleep 0.02; done) & wait`,
-			"1h", "bye\n"},
+		"ends by time": {
+			`(trap 'sleep 0.3; echo bye; exit' TERM; echo ready; while :; do sleep 0.02; done) & wait`,
+			"1h", "bye\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -282,8 +286,13 @@ func TestKeysDoNotReachTheTerminalRaw(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const key, want = "ü\x1b[2Jb\xff\u202e", `ü\x1b[2Jb\xff\u202e`
-	for _, args := range [][]string{{"status", "--key", "\n" + key}, {"explain", "--key", key}, {"reset", "--key", key},
-		{"status", "--policy", key}, {"validate", key}} {
+	for _, args := range [][]string{
+		{"status", "--key", "\n" + key},
+		{"explain", "--key", key},
+		{"reset", "--key", key},
+		{"status", "--policy", key},
+		{"validate", key},
+	} {
 		out, err := b.command(args...).CombinedOutput()
 		if e, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			t.Fatal(err)

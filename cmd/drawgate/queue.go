@@ -60,10 +60,13 @@ func (f *queueFlags) define(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.kind, "kind", "", "celery or asynq (default: what the broker has)")
 	durationVar(cmd, &f.wait, "wait", time.Second, "the most to wait for the workers' answers")
 	// Errors while completing a command line are not shown to the user.
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{string(taskqueue.Celery),
-		string(taskqueue.Asynq)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{
+		string(taskqueue.Celery),
+		string(taskqueue.Asynq),
+	}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("queue", func(cmd *cobra.Command, _ []string, _ string) ([]string,
-		cobra.ShellCompDirective) {
+		cobra.ShellCompDirective,
+	) {
 		f.queues = nil
 		st, err := f.read(cmd.Context())
 		if err != nil {

@@ -195,8 +195,10 @@ func TestQueueMetrics(t *testing.T) {
 	s := redistest.Start(t, "--requirepass", "hunter2")
 	do := func(command ...string) {
 		t.Helper()
-		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, Password: "hunter2",
-			DisableCache: true})
+		c, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress: []string{s.Addr}, Password: "hunter2",
+			DisableCache: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -145,8 +145,11 @@ func TestEnabledFalseIsEnough(t *testing.T) {
 	starting, log := b.serve()
 	log.await(t, "(all limits are switched off: everything passes)")
 	for _, admin := range []string{running, starting} {
-		for _, args := range [][]string{take, {"run", "--policy", "api", "--", "true"},
-			{"explain", "--policy", "api"}} {
+		for _, args := range [][]string{
+			take,
+			{"run", "--policy", "api", "--", "true"},
+			{"explain", "--policy", "api"},
+		} {
 			if out, code := at(admin, args...); code != 0 {
 				t.Errorf("%q: got exit code %d, %s, want 0", args, code, out)
 			}

@@ -39,8 +39,10 @@ func (a *app) serverURL() string {
 // machine could read.
 func (a *app) client() (*client.Client, error) {
 	notice := &unreachedNotice{a: a, base: http.DefaultTransport}
-	c, err := client.New(a.serverURL(), &client.Options{Token: os.Getenv(envToken),
-		HTTPClient: &http.Client{Transport: notice}})
+	c, err := client.New(a.serverURL(), &client.Options{
+		Token:      os.Getenv(envToken),
+		HTTPClient: &http.Client{Transport: notice},
+	})
 	if err != nil {
 		return nil, usage("%s", strings.TrimPrefix(err.Error(), "client: "))
 	}
@@ -141,8 +143,10 @@ func (f *askFlags) wire(ctx context.Context, cmd *cobra.Command, a *app, c *clie
 		return func(unit string) bool { return countsUnit(policies, policy, unit) }, nil
 	})
 	for _, ask := range asks {
-		t.Buckets = append(t.Buckets, api.Bucket{Policy: ask.Policy, Tenant: ask.Tenant, Key: ask.Key,
-			Costs: costsOf(ask.Costs)})
+		t.Buckets = append(t.Buckets, api.Bucket{
+			Policy: ask.Policy, Tenant: ask.Tenant, Key: ask.Key,
+			Costs: costsOf(ask.Costs),
+		})
 	}
 	return t, err
 }

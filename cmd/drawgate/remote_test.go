@@ -19,11 +19,13 @@ func TestServerThatCannotBeReachedIsNamedAfterASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out syncBuffer
-		p := &unreachedNotice{a: &app{errOut: &out, server: "http://192.0.2.1:7878"},
+		p := &unreachedNotice{
+			a: &app{errOut: &out, server: "http://192.0.2.1:7878"},
 			base: roundTrip(func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()
 				return nil, r.Context().Err()
-			})}
+			}),
+		}
 		for i := range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 			_, err := p.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://192.0.2.1:7878/readyz", http.NoBody)) //nolint:bodyclose // nobody answers

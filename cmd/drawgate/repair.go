@@ -70,8 +70,10 @@ func (a *app) repair(o *sqlitestore.RepairOptions) error {
 	}
 	a.warnInUse(path, r.InUse)
 	if a.json {
-		a.printJSON(repaired{r.Whole, r.InUse, r.Lost, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations,
-			r.Events, r.Incomplete, r.Known})
+		a.printJSON(repaired{
+			r.Whole, r.InUse, r.Lost, r.Other, r.Aside, r.Since, r.Buckets, r.Damaged, r.Reservations,
+			r.Events, r.Incomplete, r.Known,
+		})
 		return nil
 	}
 	a.printRepaired(path, o, r)

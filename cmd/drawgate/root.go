@@ -146,8 +146,10 @@ func (a *app) report(e *exitError, command string) {
 	}
 	problems, warnings, _ := mistakes(e.err)
 	if a.json {
-		a.printJSON(errorAnswer{Error: text(e.err), ExitCode: e.code, Problems: notes(problems),
-			Warnings: notes(warnings)})
+		a.printJSON(errorAnswer{
+			Error: text(e.err), ExitCode: e.code, Problems: notes(problems),
+			Warnings: notes(warnings),
+		})
 		return
 	}
 	if len(problems) > 0 {

@@ -159,7 +159,8 @@ func startError(name string, err error) error {
 
 // reserve takes the units. A signal ends the wait.
 func (a *app) reserve(cmd *cobra.Command, take func(context.Context) (held, error), signals <-chan os.Signal) (held,
-	error) {
+	error,
+) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	type result struct {
@@ -319,7 +320,8 @@ const lookEvery = 10 * time.Millisecond
 // start. onLost is called with what comes from lost. It returns whether to end the command, and how
 // long it and its process group have for that.
 func (c *child) supervise(signals <-chan os.Signal, lost <-chan error, onLost func(error) (time.Duration, bool)) (int,
-	error) {
+	error,
+) {
 	// On Linux the command gets a signal when the thread that started it ends, so that thread must
 	// be there until the end.
 	runtime.LockOSThread()

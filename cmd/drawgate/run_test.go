@@ -33,8 +33,10 @@ func TestNothingHeldHasNoEnd(t *testing.T) {
 // A command must not see our secrets just because we got them from the environment.
 func TestCommandsDoNotInheritSecrets(t *testing.T) {
 	t.Parallel()
-	environ := []string{"A=1", "DRAWGATE_TOKEN=t", "DRAWGATE_SERVER=http://h", "DRAWGATE_STORE=redis://u:p@h/0",
-		"DRAWGATE_ADMIN_TOKEN=t", "DRAWGATE_BROKER=redis://:p@h/0", "NAMED=t"}
+	environ := []string{
+		"A=1", "DRAWGATE_TOKEN=t", "DRAWGATE_SERVER=http://h", "DRAWGATE_STORE=redis://u:p@h/0",
+		"DRAWGATE_ADMIN_TOKEN=t", "DRAWGATE_BROKER=redis://:p@h/0", "NAMED=t",
+	}
 	if got := strings.Join(childEnv(slices.Clone(environ), nil), " "); got != "A=1 DRAWGATE_SERVER=http://h NAMED=t" {
 		t.Errorf("without a configuration: %s", got)
 	}

@@ -113,8 +113,10 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	if s.empty && !s.Off {
-		return &exitError{exitConfig,
-			errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy, so there is nothing to serve: unset it, or name a file with --config")}
+		return &exitError{
+			exitConfig,
+			errors.New("RATE_LIMIT_ENABLED switches all limits off, and there is no other policy, so there is nothing to serve: unset it, or name a file with --config"),
+		}
 	}
 	a.tell(&s)
 	f.merge(s.Config)
@@ -301,9 +303,11 @@ func listenError(flag, listen string, err error) error {
 	if splitErr != nil {
 		return &exitError{exitUnavailable, err}
 	}
-	return &exitError{exitUnavailable,
+	return &exitError{
+		exitUnavailable,
 		fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
-			port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979"))}
+			port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979")),
+	}
 }
 
 func (a *app) logger() *slog.Logger {

@@ -105,8 +105,10 @@ server:
   tokens:
     - {name: operator, role: admin, token_env: OPERATOR}
 `
-	for name, role := range map[string]string{"taker": "take", "reader": "read", "both": "[take, read]",
-		"tenant": "take, tenant: acme"} {
+	for name, role := range map[string]string{
+		"taker": "take", "reader": "read", "both": "[take, read]",
+		"tenant": "take, tenant: acme",
+	} {
 		text += fmt.Sprintf("    - {name: %s, role: %s, sha256: %x}\n", name, role,
 			sha256.Sum256([]byte(secretOf(name))))
 	}

@@ -47,8 +47,10 @@ func TestServeWritesLinesForCloudWatch(t *testing.T) {
 		t.Error(err)
 	}
 	lines := out.String()
-	for _, want := range []string{`"RateLimiterProviderRefusals":1`,
-		`"BucketType":"RPM","Policy":"quota","RateLimiterTokensAcquired":`, `"Namespace":"Drawgate"`} {
+	for _, want := range []string{
+		`"RateLimiterProviderRefusals":1`,
+		`"BucketType":"RPM","Policy":"quota","RateLimiterTokensAcquired":`, `"Namespace":"Drawgate"`,
+	} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("the lines have no %s:\n%s", want, lines)
 		}

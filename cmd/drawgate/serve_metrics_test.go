@@ -202,8 +202,10 @@ func somebodyWaits(t *testing.T, d *daemon) {
 	answer := d.later(slot)
 	d.shows("drawgate_queue_length", 1)
 	d.shows("drawgate_queue_oldest_seconds", 0.001)
-	if r := d.must(d.public+"/v1/settle", api.SettleRequest{Reservation: first.Reservation,
-		Cancel: true}); r.code != http.StatusOK {
+	if r := d.must(d.public+"/v1/settle", api.SettleRequest{
+		Reservation: first.Reservation,
+		Cancel:      true,
+	}); r.code != http.StatusOK {
 		t.Errorf("cancelling: got %d %s, want 200", r.code, r.body)
 	}
 	if r := <-answer; r.code != http.StatusOK || !strings.Contains(r.body, `"allowed":true`) {

@@ -77,18 +77,29 @@ func TestServeListensOnLoopback(t *testing.T) {
 		want  [3]string
 	}{
 		"nothing": {want: [3]string{"127.0.0.1:7878", "127.0.0.1:7879", off}},
-		"free ports": {flags: serveFlags{listen: "127.0.0.1:0"},
-			want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off}},
-		"for everybody": {flags: serveFlags{listen: "0.0.0.0:80"},
-			want: [3]string{"0.0.0.0:80", "127.0.0.1:7879", off}},
+		"free ports": {
+			flags: serveFlags{listen: "127.0.0.1:0"},
+			want:  [3]string{"127.0.0.1:0", "127.0.0.1:0", off},
+		},
+		"for everybody": {
+			flags: serveFlags{listen: "0.0.0.0:80"},
+			want:  [3]string{"0.0.0.0:80", "127.0.0.1:7879", off},
+		},
 		"of everybody": {flags: serveFlags{listen: "0.0.0.0:0"}, want: [3]string{"0.0.0.0:0", "127.0.0.1:0", off}},
-		"the file": {file: config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"},
-			want: [3]string{"a:1", "b:2", "c:3"}},
-		"flags and file": {serveFlags{listen: "x:1", admin: "y:2", grpc: "z:3"},
-			config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"}, [3]string{"x:1", "y:2", "z:3"}},
+		"the file": {
+			file: config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"},
+			want: [3]string{"a:1", "b:2", "c:3"},
+		},
+		"flags and file": {
+			serveFlags{listen: "x:1", admin: "y:2", grpc: "z:3"},
+			config.Server{Listen: "a:1", Admin: "b:2", GRPC: "c:3"},
+			[3]string{"x:1", "y:2", "z:3"},
+		},
 		"no": {flags: serveFlags{listen: off, admin: off}, want: [3]string{off, off, off}},
-		"file's own port": {file: config.Server{Listen: "127.0.0.1:0"},
-			want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off}},
+		"file's own port": {
+			file: config.Server{Listen: "127.0.0.1:0"},
+			want: [3]string{"127.0.0.1:0", "127.0.0.1:0", off},
+		},
 	} {
 		all := config.Config{Server: c.file}
 		c.flags.merge(&all)
@@ -138,8 +149,10 @@ func (e edge) asks(change func(*common.RateLimitDescriptor)) (*ratelimit.RateLim
 	if change != nil {
 		change(d)
 	}
-	return e.v.envoy.ShouldRateLimit(e.t.Context(), &ratelimit.RateLimitRequest{Domain: "edge",
-		Descriptors: []*common.RateLimitDescriptor{d}})
+	return e.v.envoy.ShouldRateLimit(e.t.Context(), &ratelimit.RateLimitRequest{
+		Domain:      "edge",
+		Descriptors: []*common.RateLimitDescriptor{d},
+	})
 }
 
 // hits asks with the descriptor's own number of hits, and reports whether the request passes, and
@@ -290,8 +303,10 @@ func TestServeMergesEnvoysFiles(t *testing.T) {
 		files = append(files, path)
 	}
 	for _, merge := range []bool{false, true} {
-		if _, err := loadEnvoy(&config.Config{Envoy: config.Envoy{Configs: files,
-			Merge: merge}}); (err == nil) != merge {
+		if _, err := loadEnvoy(&config.Config{Envoy: config.Envoy{
+			Configs: files,
+			Merge:   merge,
+		}}); (err == nil) != merge {
 			t.Errorf("merge: %v: %v", merge, err)
 		}
 	}
@@ -319,10 +334,12 @@ func TestDeployedConfigurationsAreValid(t *testing.T) {
 	}
 	v := wired(t, strings.Replace(string(text), "store: sqlite:drawgate.db",
 		"store: \"memory:\"\nenvoy: {configs: "+abs+"}", 1))
-	a, err := v.envoy.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "site",
+	a, err := v.envoy.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{
+		Domain: "site",
 		Descriptors: []*common.RateLimitDescriptor{
 			{Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.1"}}},
-		}})
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

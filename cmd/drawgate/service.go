@@ -46,13 +46,15 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 	}
 	v.skipped(v.rates)
 	version, _, revision := build()
-	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{Tenant: a.tenant, Logger: log, Version: version,
-		Revision: revision, EMF: a.out, KeepRefusals: true})
+	v.run, err = config.Start(ctx, s.Config, &config.OpenOptions{
+		Tenant: a.tenant, Logger: log, Version: version,
+		Revision: revision, EMF: a.out, KeepRefusals: true,
+	})
 	if err != nil {
 		return nil, err
 	}
 	if err := v.open(); err != nil { //nolint:contextcheck // what it makes lives longer than the opening
-		return nil, errors.Join(err, v.close())
+		return nil, errors.Join(err, v.close()) //nolint:contextcheck // it has a time limit of its own
 	}
 	return v, nil
 }
@@ -78,19 +80,25 @@ func (v *service) close() (err error) {
 func (v *service) open() (err error) {
 	c := v.run.Config()
 	s := &c.Server
-	opts := &server.Options{Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape,
-		Class: v.run.Class, Reload: v.run.Reload, Refusals: v.run.Refusals.List, Logger: v.log}
+	opts := &server.Options{
+		Tenant: v.app.tenant, Insecure: s.Insecure, ReadyAll: s.ReadyAll, Metrics: v.run.Scrape,
+		Class: v.run.Class, Reload: v.run.Reload, Refusals: v.run.Refusals.List, Logger: v.log,
+	}
 	for _, t := range s.Tokens {
 		var roles []server.Role
 		for _, r := range t.Roles {
 			roles = append(roles, server.Role(r))
 		}
-		opts.Tokens = append(opts.Tokens, server.Token{Name: t.Name, SHA256: t.Digest(), Roles: roles,
-			Tenant: t.Tenant})
+		opts.Tokens = append(opts.Tokens, server.Token{
+			Name: t.Name, SHA256: t.Digest(), Roles: roles,
+			Tenant: t.Tenant,
+		})
 	}
 	if s.TLS != (config.TLS{}) {
-		if v.tls, err = server.LoadTLS(server.TLSFiles{Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA,
-			Logger: v.log}); err != nil {
+		if v.tls, err = server.LoadTLS(server.TLSFiles{
+			Cert: s.TLS.Cert, Key: s.TLS.Key, ClientCA: s.TLS.ClientCA,
+			Logger: v.log,
+		}); err != nil {
 			return err
 		}
 		opts.TLS = v.tls
@@ -225,8 +233,10 @@ func loadEnvoy(s *config.Config) (*rls.Config, error) {
 	if wrong, ok := errors.AsType[rls.ConfigErrors](err); ok {
 		problems := config.Problems{}
 		for _, p := range wrong {
-			problems = append(problems, config.Problem{File: p.File, Line: p.Line, Column: p.Column,
-				Message: p.Message})
+			problems = append(problems, config.Problem{
+				File: p.File, Line: p.Line, Column: p.Column,
+				Message: p.Message,
+			})
 		}
 		return nil, problems
 	}

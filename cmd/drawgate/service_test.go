@@ -44,8 +44,10 @@ func TestLimitsOfEnvoysFilesAreSwitchedOffToo(t *testing.T) {
 func TestEnvoysFilesAreReadOnceAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := envoyFile(t)
-	c := &config.Config{Store: config.Memory, Envoy: config.Envoy{Configs: []string{path}},
-		Server: config.Server{GRPC: "127.0.0.1:0"}}
+	c := &config.Config{
+		Store: config.Memory, Envoy: config.Envoy{Configs: []string{path}},
+		Server: config.Server{GRPC: "127.0.0.1:0"},
+	}
 	v := &service{app: &app{}, log: slog.New(slog.DiscardHandler)}
 	var err error
 	if v.rates, err = loadEnvoy(c); err != nil {

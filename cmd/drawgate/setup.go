@@ -119,8 +119,10 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 // configured something did not mean the sample. If nothing was configured it returns nil.
 func noPolicies(flags config.Flags) *config.Problem {
 	if path := cmp.Or(flags.Config, os.Getenv(config.EnvConfig)); path != "" {
-		return &config.Problem{File: path, Message: "there are no policies",
-			Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}"}
+		return &config.Problem{
+			File: path, Message: "there are no policies",
+			Hint: "add one, such as api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}",
+		}
 	}
 	for _, name := range config.Variables() {
 		if !strings.HasPrefix(name, "DRAWGATE_") && strings.TrimSpace(os.Getenv(name)) != "" {
@@ -144,8 +146,10 @@ func switchedOff() bool {
 func defaultPath() (string, error) {
 	dir, err := config.StateFolder(os.Environ())
 	if err != nil {
-		return "", &exitError{exitConfig,
-			errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db")}
+		return "", &exitError{
+			exitConfig,
+			errors.New("there is no home directory to keep counts in: name a store, such as --store sqlite:drawgate.db"),
+		}
 	}
 	return filepath.Join(dir, "drawgate.db"), nil
 }

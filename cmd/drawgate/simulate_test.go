@@ -28,8 +28,10 @@ func TestSimulatorPage(t *testing.T) {
 			t.Errorf("%s: %v", m[1], err)
 			continue
 		}
-		for name, v := range map[string]*string{"preset": &f.preset, "windows": &f.windows, "zone": &f.zone,
-			"faults": &f.faults} {
+		for name, v := range map[string]*string{
+			"preset": &f.preset, "windows": &f.windows, "zone": &f.zone,
+			"faults": &f.faults,
+		} {
 			*v = cmd.Flags().Lookup(name).Value.String()
 		}
 		if f.limits, err = cmd.Flags().GetStringArray("limit"); err != nil {

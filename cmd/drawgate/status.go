@@ -71,7 +71,8 @@ var errNothingCounted = errors.New("nothing is counted")
 // name; which keys are in use if nothing is under this one; and errNothingCounted if the limits are
 // switched off.
 func (a *app) statusHere(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string, hint string,
-	err error) {
+	err error,
+) {
 	s, err := a.open(true)
 	if err != nil {
 		return nil, nil, "", err
@@ -144,8 +145,10 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 	case !a.json:
 		a.printf("%s: nothing is counted\n", take.Message)
 	case f.policy != "":
-		a.printJSON(api.StatusAnswer{Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: take,
-			Limits: []api.LimitStatus{}})
+		a.printJSON(api.StatusAnswer{
+			Policy: f.policy, Key: f.key, At: time.Now().UTC(), Take: take,
+			Limits: []api.LimitStatus{},
+		})
 	default:
 		a.warnf("%s: nothing is counted", take.Message)
 		a.printf("[]\n")
@@ -154,7 +157,8 @@ func (a *app) statusOff(f *askFlags, take api.Answer) {
 
 // statusRemote is statusHere by a server.
 func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAnswer, modes map[string]string,
-	hint string, err error) {
+	hint string, err error,
+) {
 	c, err := a.client()
 	if err != nil {
 		return nil, nil, "", err
@@ -179,8 +183,10 @@ func (a *app) statusRemote(cmd *cobra.Command, f *askFlags) (all []api.StatusAns
 		}
 	}
 	for _, name := range names {
-		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: name, Tenant: a.tenant,
-			Key: f.key}})
+		w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{
+			Policy: name, Tenant: a.tenant,
+			Key: f.key,
+		}})
 		if err != nil {
 			return nil, nil, "", remoteError(err)
 		}

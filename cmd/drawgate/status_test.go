@@ -28,8 +28,10 @@ func (a alone) Peek(ctx context.Context, buckets []store.BucketCost, priority in
 // The status says when its numbers are those of a server's own share, not of the whole limit.
 func TestStatusSaysWhoseNumbersTheseAre(t *testing.T) {
 	t.Parallel()
-	policy := drawgate.Policy{Name: "api", Limits: []drawgate.Limit{{Name: "rpm", Kind: drawgate.Rolling,
-		Window: time.Minute, Amount: 10}}}
+	policy := drawgate.Policy{Name: "api", Limits: []drawgate.Limit{{
+		Name: "rpm", Kind: drawgate.Rolling,
+		Window: time.Minute, Amount: 10,
+	}}}
 	inner := memstore.New(nil)
 	t.Cleanup(func() { _ = inner.Close() })
 	for _, store := range []drawgate.Store{inner, alone{inner}} {

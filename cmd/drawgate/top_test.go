@@ -66,15 +66,19 @@ func TestTopInATerminal(t *testing.T) {
 	front := newAddress(t)
 	front.to.Store(&d.admin)
 	for key, n := range map[string]int64{"team-a": 3, "team-b": 1, "evil\x1b[2Jred": 2} {
-		d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{Policy: "llm", Key: key,
-			Costs: api.Costs{"requests": n, "tokens": 10}}})
+		d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{
+			Policy: "llm", Key: key,
+			Costs: api.Costs{"requests": n, "tokens": 10},
+		}})
 	}
 	d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{Policy: "builds"}, HoldMS: 3_600_000})
 	waiter := *d
 	waiter.http = &http.Client{}
 	go func() { // until the server is killed
-		_, _ = waiter.ask(waiter.public+"/v1/take", api.Take{Bucket: api.Bucket{Policy: "builds"}, HoldMS: 1000,
-			WaitMS: 3_600_000})
+		_, _ = waiter.ask(waiter.public+"/v1/take", api.Take{
+			Bucket: api.Bucket{Policy: "builds"}, HoldMS: 1000,
+			WaitMS: 3_600_000,
+		})
 	}()
 	p := b.pane(120, 24, "drawgate top --interval 200ms --server "+front.URL)
 	p.until(`^██████████ 100%  builds  at-once  1/1 requests  1     1     default$`)
@@ -83,8 +87,10 @@ func TestTopInATerminal(t *testing.T) {
 	p.until(`^1 for key default, the longest for .*: open reservations hold limit "at-once" of policy "builds"$`)
 	p.until(`^s: sorted by use  /: filter  space: pause  q: quit  every 200ms$`)
 	for range 2 {
-		d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{Policy: "llm", Key: "team-a",
-			Costs: api.Costs{"requests": 3}}})
+		d.must(d.public+"/v1/take", api.Take{Bucket: api.Bucket{
+			Policy: "llm", Key: "team-a",
+			Costs: api.Costs{"requests": 3},
+		}})
 	}
 	p.until(`(?s)^REFUSED$.*^\S+ \S+Z  2 for key team-a: limit "rpd" of policy "llm" \(asked for 3 requests, 1 of 4 left\)$`)
 
@@ -203,8 +209,10 @@ func TestTopOfAStore(t *testing.T) {
 		s.Health == nil || s.Health.Status != api.StatusOK {
 		t.Errorf("%d, %v: %s", code, err, got)
 	}
-	for want, args := range map[int][]string{exitUsage: {"top", "--interval", "1ms"},
-		exitUnavailable: {"top", "--server", "http://127.0.0.1:1"}} {
+	for want, args := range map[int][]string{
+		exitUsage:       {"top", "--interval", "1ms"},
+		exitUnavailable: {"top", "--server", "http://127.0.0.1:1"},
+	} {
 		if got, code := b.do(args...); code != want {
 			t.Errorf("%v: %d, want %d: %s", args, code, want, got)
 		}
@@ -221,12 +229,18 @@ func TestTopLeavesOut(t *testing.T) {
 		token, address string
 		want           []string
 	}{
-		{"", d.admin, []string{"store ok",
-			"left out: buckets, upstreams, waiting takes, refusals, incidents: set DRAWGATE_TOKEN to an access token of the server"}},
-		{"secret-of-the-reader", d.admin, []string{"policies: 2 ok",
-			"left out: buckets, waiting takes, refusals: the access token does not allow it"}},
-		{"secret-of-the-reader", d.public, []string{"policies: 2 ok",
-			"left out: buckets, upstreams, waiting takes, refusals, incidents: this is not the server's address for administrators, or its version does not have this yet"}},
+		{"", d.admin, []string{
+			"store ok",
+			"left out: buckets, upstreams, waiting takes, refusals, incidents: set DRAWGATE_TOKEN to an access token of the server",
+		}},
+		{"secret-of-the-reader", d.admin, []string{
+			"policies: 2 ok",
+			"left out: buckets, waiting takes, refusals: the access token does not allow it",
+		}},
+		{"secret-of-the-reader", d.public, []string{
+			"policies: 2 ok",
+			"left out: buckets, upstreams, waiting takes, refusals, incidents: this is not the server's address for administrators, or its version does not have this yet",
+		}},
 	} {
 		cmd := b.command("top", "--once", "--server", c.address)
 		cmd.Env = slices.Concat(b.env, []string{"DRAWGATE_TOKEN=" + c.token})

@@ -69,9 +69,11 @@ func (a *app) unpause(cmd *cobra.Command, f *unpauseFlags) error {
 		a.printf("\n")
 	}
 	if done.Paused != nil {
-		return &exitError{exitRefused,
+		return &exitError{
+			exitRefused,
 			fmt.Errorf("key %s was paused anew meanwhile, until %s: that pause was left; drawgate status says why",
-				done.Key, present.Clock(done.Paused.Until))}
+				done.Key, present.Clock(done.Paused.Until)),
+		}
 	}
 	return nil
 }
@@ -108,8 +110,10 @@ func (a *app) unpauseRemote(cmd *cobra.Command, f *unpauseFlags) (out ended, err
 		return out, err
 	}
 	defer c.Close()
-	w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{Policy: f.policy, Tenant: a.tenant,
-		Key: f.key}})
+	w, err := c.Status(cmd.Context(), api.StatusRequest{Bucket: api.Bucket{
+		Policy: f.policy, Tenant: a.tenant,
+		Key: f.key,
+	}})
 	if err != nil {
 		return out, adminError(err)
 	}

@@ -26,8 +26,10 @@ func (a *app) showWait(ctx context.Context) (_ context.Context, end func()) {
 	if !ok || a.json || !term.IsTerminal(f.Fd()) || os.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" {
 		return ctx, func() {}
 	}
-	l := &waitLine{out: f, server: a.serverURL() != "", latest: make(chan api.Progress, 1), stop: make(chan struct{}),
-		done: make(chan struct{})}
+	l := &waitLine{
+		out: f, server: a.serverURL() != "", latest: make(chan api.Progress, 1), stop: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	l.columns = func() int { return columns(f) }
 	go l.run()
 	ctx = drawgate.WithProgress(ctx, func(p drawgate.Progress) { l.tell(present.Progress(&p)) })

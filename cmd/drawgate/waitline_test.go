@@ -41,8 +41,10 @@ func TestWaitLineOnAStoppedTerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		terminal, writer := io.Pipe() // nobody reads
-		l := &waitLine{out: writer, columns: func() int { return 80 }, latest: make(chan api.Progress, 1),
-			stop: make(chan struct{}), done: make(chan struct{})}
+		l := &waitLine{
+			out: writer, columns: func() int { return 80 }, latest: make(chan api.Progress, 1),
+			stop: make(chan struct{}), done: make(chan struct{}),
+		}
 		go l.run()
 		l.tell(api.Progress{Reason: "limited"})
 		synctest.Wait()
@@ -100,8 +102,10 @@ func TestWaitInAServersLine(t *testing.T) {
 
 func TestWaitText(t *testing.T) {
 	t.Parallel()
-	limited := api.Progress{Place: 2, Reason: api.ReasonLimited, Policy: "gpt", Limit: "rpm", EstimateMS: 12_000,
-		WaitedMS: 900}
+	limited := api.Progress{
+		Place: 2, Reason: api.ReasonLimited, Policy: "gpt", Limit: "rpm", EstimateMS: 12_000,
+		WaitedMS: 900,
+	}
 	for _, c := range []struct {
 		p      api.Progress
 		ago    time.Duration
@@ -109,17 +113,31 @@ func TestWaitText(t *testing.T) {
 		want   string
 	}{
 		{limited, 0, false, `waiting, at least 12s more: limit "rpm" of policy "gpt" is used up`},
-		{limited, 2100 * time.Millisecond, true,
-			`waiting 3s, place 2, at least 10s more: limit "rpm" of policy "gpt" is used up`},
+		{
+			limited, 2100 * time.Millisecond, true,
+			`waiting 3s, place 2, at least 10s more: limit "rpm" of policy "gpt" is used up`,
+		},
 		{limited, 20 * time.Second, true, `waiting 20s, place 2: limit "rpm" of policy "gpt" is used up`},
-		{api.Progress{Reason: api.ReasonHeld, Policy: "gpt", Limit: "rpm"}, 0, false,
-			`waiting: open reservations hold limit "rpm" of policy "gpt"`},
-		{api.Progress{Reason: api.ReasonPaused, Policy: "gpt", Pause: "a\x1b[31m", EstimateMS: 7_200_000}, 0, false,
-			`waiting, at least 2h more: policy "gpt" is paused for this key (a\x1b[31m)`},
-		{api.Progress{Reason: api.ReasonQueued, Policy: "gpt"}, 0, false,
-			`waiting: others are in front, for policy "gpt"`},
-		{api.Progress{Reason: api.ReasonUnavailable, Policy: "gpt", Limit: "rpm"}, 0, false,
-			`waiting: the store is unavailable, and policy "gpt" has no share left`},
+		{
+			api.Progress{Reason: api.ReasonHeld, Policy: "gpt", Limit: "rpm"},
+			0, false,
+			`waiting: open reservations hold limit "rpm" of policy "gpt"`,
+		},
+		{
+			api.Progress{Reason: api.ReasonPaused, Policy: "gpt", Pause: "a\x1b[31m", EstimateMS: 7_200_000},
+			0, false,
+			`waiting, at least 2h more: policy "gpt" is paused for this key (a\x1b[31m)`,
+		},
+		{
+			api.Progress{Reason: api.ReasonQueued, Policy: "gpt"},
+			0, false,
+			`waiting: others are in front, for policy "gpt"`,
+		},
+		{
+			api.Progress{Reason: api.ReasonUnavailable, Policy: "gpt", Limit: "rpm"},
+			0, false,
+			`waiting: the store is unavailable, and policy "gpt" has no share left`,
+		},
 	} {
 		if got := waitText(&c.p, c.ago, c.server); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -115,8 +115,10 @@ func newCloud(t *testing.T, params map[string]string) (c *cloud, outputs map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := map[string]string{"StackName": "drawgate", "TemplateBody": string(text),
-		"Capabilities.member.1": "CAPABILITY_IAM"}
+	args := map[string]string{
+		"StackName": "drawgate", "TemplateBody": string(text),
+		"Capabilities.member.1": "CAPABILITY_IAM",
+	}
 	i := 0
 	for k, v := range params {
 		i++
@@ -198,9 +200,13 @@ func (c *cloud) checkTable(p *template) {
 	props := r["Properties"].(map[string]any)
 	ttl := props["TimeToLiveSpecification"].(map[string]any)
 	var set, got map[string]any
-	c.dynamo("UpdateTimeToLive", map[string]any{"TableName": name,
-		"TimeToLiveSpecification": map[string]any{"AttributeName": ttl["AttributeName"],
-			"Enabled": ttl["Enabled"] == "true"}}, &set)
+	c.dynamo("UpdateTimeToLive", map[string]any{
+		"TableName": name,
+		"TimeToLiveSpecification": map[string]any{
+			"AttributeName": ttl["AttributeName"],
+			"Enabled":       ttl["Enabled"] == "true",
+		},
+	}, &set)
 	c.dynamo("DescribeTimeToLive", map[string]any{"TableName": name}, &got)
 	if d := got["TimeToLiveDescription"].(map[string]any); d["AttributeName"] != dynamostore.TTLAttribute ||
 		d["TimeToLiveStatus"] != "ENABLED" {
@@ -401,8 +407,10 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	if len(shown) > 0 {
 		t.Errorf("there are no such metrics: %v", shown)
 	}
-	for _, name := range []string{"RateLimiterTokensAcquired", "RateLimiterTokensAvailable",
-		"RateLimiterAcquisitionFailures"} {
+	for _, name := range []string{
+		"RateLimiterTokensAcquired", "RateLimiterTokensAvailable",
+		"RateLimiterAcquisitionFailures",
+	} {
 		if !slices.Equal(types[name], []string{"RPM", "TPM", "RPD"}) {
 			t.Errorf("%s is shown of %v", name, types[name])
 		}

@@ -188,10 +188,14 @@ var limits = board{
 				title: "Probes and losses of the store", kind: bars, unit: units.Short,
 				about: "Probes of an unavailable store: failure, it is still unavailable; success, it decides again. lost its data: each server that had used the store counts each loss.",
 				queries: []question{
-					{`sum by (result) (increase(drawgate_store_probes_total{instance=~"$instance"}[$__rate_interval]))`,
-						"{{result}}"},
-					{`sum(increase(drawgate_store_losses_total{instance=~"$instance"}[$__rate_interval]))`,
-						"lost its data"},
+					{
+						`sum by (result) (increase(drawgate_store_probes_total{instance=~"$instance"}[$__rate_interval]))`,
+						"{{result}}",
+					},
+					{
+						`sum(increase(drawgate_store_losses_total{instance=~"$instance"}[$__rate_interval]))`,
+						"lost its data",
+					},
 				},
 			},
 		}},

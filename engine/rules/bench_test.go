@@ -13,27 +13,35 @@ import (
 // many returns 200 rules as an API may have them, five of them with an expression.
 func many() (list []Rule) {
 	for i := range 60 {
-		list = append(list, Rule{Match: Match{Methods: []string{"POST"},
-			Path: fmt.Sprintf("/v1/service%d/{id}/items", i)}, Apply: apply("items", "user")})
+		list = append(list, Rule{Match: Match{
+			Methods: []string{"POST"},
+			Path:    fmt.Sprintf("/v1/service%d/{id}/items", i),
+		}, Apply: apply("items", "user")})
 	}
 	for i := range 50 {
 		list = append(list, Rule{Match: Match{Path: fmt.Sprintf("/v%d/area%d/*", i%3, i)}, Apply: apply("area", "ip")})
 	}
 	for i := range 30 {
-		list = append(list, Rule{Match: Match{Class: fmt.Sprintf("class%d", i), Path: "/v1/*"},
-			Apply: apply("class", `header("X-Api-Key")`)})
+		list = append(list, Rule{
+			Match: Match{Class: fmt.Sprintf("class%d", i), Path: "/v1/*"},
+			Apply: apply("class", `header("X-Api-Key")`),
+		})
 	}
 	for i := range 20 {
 		net := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16+i%3*4)
 		list = append(list, Rule{Match: Match{IPs: []netip.Prefix{net}}, Apply: apply("office", "ip")})
 	}
 	for i := range 20 {
-		list = append(list, Rule{Match: Match{Headers: map[string]string{"X-Team": fmt.Sprintf("team%d*", i)}},
-			Apply: apply("team", `attr("team")`)})
+		list = append(list, Rule{
+			Match: Match{Headers: map[string]string{"X-Team": fmt.Sprintf("team%d*", i)}},
+			Apply: apply("team", `attr("team")`),
+		})
 	}
 	for i := range 14 {
-		list = append(list, Rule{Match: Match{Host: fmt.Sprintf("host%d.example.com", i)},
-			Apply: apply("host", "host")})
+		list = append(list, Rule{
+			Match: Match{Host: fmt.Sprintf("host%d.example.com", i)},
+			Apply: apply("host", "host"),
+		})
 	}
 	for i, when := range []string{
 		`path startsWith "/v1/service7" and method == "POST"`, `header("X-Plan") == "free"`,
@@ -78,8 +86,10 @@ func BenchmarkMatch(b *testing.B) {
 	})
 	ten := make([]Rule, 0, MaxRules)
 	for i := range MaxRules {
-		ten = append(ten, Rule{Match: Match{Path: fmt.Sprintf("/v1/service%d/{id}/items", i)},
-			Apply: apply("items", "user")})
+		ten = append(ten, Rule{
+			Match: Match{Path: fmt.Sprintf("/v1/service%d/{id}/items", i)},
+			Apply: apply("items", "user"),
+		})
 	}
 	lots := compile(b, ten...)
 	b.Run(fmt.Sprintf("rules=%d", lots.Rules()), func(b *testing.B) {

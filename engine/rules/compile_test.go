@@ -57,8 +57,11 @@ func TestMistakes(t *testing.T) {
 		{Rule{Match: Match{Route: long}, Apply: ok}, "match.route", "bytes"},
 		{Rule{Match: Match{Methods: []string{"GET", "*"}}, Apply: ok}, "match.methods[1]", "not a method"},
 		{Rule{Match: Match{IPs: []netip.Prefix{{}}}, Apply: ok}, "match.ips[0]", "not a network"},
-		{Rule{Match: Match{IPs: []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/90")}}, Apply: ok}, "match.ips[0]",
-			"partly"},
+		{
+			Rule{Match: Match{IPs: []netip.Prefix{netip.MustParsePrefix("::ffff:0:0/90")}}, Apply: ok},
+			"match.ips[0]",
+			"partly",
+		},
 		{Rule{Match: Match{Headers: map[string]string{"X-A": ""}}, Apply: ok}, "match.headers.X-A", "missing"},
 		{Rule{Match: Match{Attrs: map[string]string{"": "x"}}, Apply: ok}, "match.attrs", "name"},
 		{Rule{Match: Match{Attrs: map[string]string{"a": "x*y"}}, Apply: ok}, "match.attrs.a", "at the end"},
@@ -103,8 +106,10 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 // TestErrorsDoNotShowExpressions: the text of an expression may hold a secret.
 func TestErrorsDoNotShowExpressions(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{`header("X-Key") == "sk-secret" && nope`, `header("X-Key") == "sk-secret" +`,
-		`"sk-secret"`, `header("X-Key") == "sk-secret" and path matches user`} {
+	for _, when := range []string{
+		`header("X-Key") == "sk-secret" && nope`, `header("X-Key") == "sk-secret" +`,
+		`"sk-secret"`, `header("X-Key") == "sk-secret" and path matches user`,
+	} {
 		_, err := Compile([]Rule{{When: when, Apply: apply("p", "ip")}}, nil)
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: error %v", when, err)
@@ -126,8 +131,10 @@ func TestTooManyRules(t *testing.T) {
 
 func TestClocksAndDaysAreRead(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]time.Duration{"00:00": 0, "9:05": 9*time.Hour + 5*time.Minute, "24:00": day,
-		"23:59": day - time.Minute} {
+	for s, want := range map[string]time.Duration{
+		"00:00": 0, "9:05": 9*time.Hour + 5*time.Minute, "24:00": day,
+		"23:59": day - time.Minute,
+	} {
 		if got, err := ParseClock(s); err != nil || got != want {
 			t.Errorf("%q: got %v, %v; want %v", s, got, err, want)
 		}

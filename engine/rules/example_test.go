@@ -12,8 +12,10 @@ import (
 func Example() {
 	set, err := rules.Compile([]rules.Rule{
 		{Match: rules.Match{Path: "/health/*"}, Exempt: true},
-		{Match: rules.Match{Path: "/v1/{project}/upload"}, Apply: []rules.Apply{{Policy: "api", Key: "user",
-			Amounts: map[string]int64{"rpm": 5}}}},
+		{Match: rules.Match{Path: "/v1/{project}/upload"}, Apply: []rules.Apply{{
+			Policy: "api", Key: "user",
+			Amounts: map[string]int64{"rpm": 5},
+		}}},
 		{Apply: []rules.Apply{{Policy: "per-ip", Key: "ip"}, {Policy: "api", Key: "user"}}},
 	}, nil)
 	if err != nil {

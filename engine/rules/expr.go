@@ -68,7 +68,8 @@ func compileText(source string) (*expression[string], error) {
 }
 
 func compileAs[T any](source string, kind reflect.Kind, direct func(ast.Node) func(*request) T) (*expression[T],
-	error) {
+	error,
+) {
 	code, timed, err := compileExpr(source, kind, false)
 	if err != nil {
 		return nil, err

@@ -45,14 +45,22 @@ var (
 		"", "", "", "/", "/a", "/a/*", "/a*", "/a/b", "/a/{id}", "/{x}/b", "/{x}/{y}/c", "/a/{id}/*", "/v1/items/{id}",
 		"/v1/*", "*", "/a/{id", "/a/*/c", "x", "//", "/*",
 	}
-	someValues = []string{"", "", "", "x", "xy", "x*", "*", "abc", "ab*", "*b", "*.example.com", "api.example.com",
-		"API.example.com", "x*y"}
-	someHosts = []string{"", "api.example.com", "API.Example.com:8080", "example.com", "[2001:db8::1]:443", "[::1]",
-		"x", "x.", ":", "[", "::1"}
-	someIPs = []string{"", "192.0.2.1", "192.0.2.200", "10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1",
-		"2001:db8:0:1::5", "fe80::1%eth0", "::1"}
-	someNets = []string{"", "192.0.2.0/24", "192.0.2.128/25", "10.0.0.0/8", "0.0.0.0/0", "::/0", "2001:db8::/32",
-		"2001:db8::/64", "::ffff:10.0.0.0/104", "::ffff:0:0/90", "10.1.2.3/32", "fe80::/10"}
+	someValues = []string{
+		"", "", "", "x", "xy", "x*", "*", "abc", "ab*", "*b", "*.example.com", "api.example.com",
+		"API.example.com", "x*y",
+	}
+	someHosts = []string{
+		"", "api.example.com", "API.Example.com:8080", "example.com", "[2001:db8::1]:443", "[::1]",
+		"x", "x.", ":", "[", "::1",
+	}
+	someIPs = []string{
+		"", "192.0.2.1", "192.0.2.200", "10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1",
+		"2001:db8:0:1::5", "fe80::1%eth0", "::1",
+	}
+	someNets = []string{
+		"", "192.0.2.0/24", "192.0.2.128/25", "10.0.0.0/8", "0.0.0.0/0", "::/0", "2001:db8::/32",
+		"2001:db8::/64", "::ffff:10.0.0.0/104", "::ffff:0:0/90", "10.1.2.3/32", "fe80::/10",
+	}
 	someWhens = []string{
 		"", "", "", "", `path startsWith "/a"`, `method == "POST" && user != ""`, `not (class in ["x", "abc"])`,
 		`hour in 9..17`, `hour >= 9 and hour < 17`,
@@ -83,8 +91,10 @@ func (s *script) rule(i int) Rule {
 		r.Match.Methods = []string{s.text("GET", "post", "PUT", "*"), s.text("GET", "PATCH", "")}
 	}
 	if bits&2 != 0 {
-		r.Match.Headers = map[string]string{s.text("X-A", "x-a", "X-B"): s.text(someValues...),
-			"X-C": s.text(someValues...)}
+		r.Match.Headers = map[string]string{
+			s.text("X-A", "x-a", "X-B"): s.text(someValues...),
+			"X-C":                       s.text(someValues...),
+		}
 	}
 	if bits&4 != 0 {
 		r.Match.Attrs = map[string]string{s.text("team", "plan", ""): s.text(someValues...)}
@@ -96,8 +106,10 @@ func (s *script) rule(i int) Rule {
 		}
 	}
 	if bits&16 != 0 {
-		r.Schedule = &Schedule{Zone: s.text("", "Europe/Berlin", "America/St_Johns", "Nowhere"),
-			From: time.Duration(s.byte()%26) * time.Hour, To: time.Duration(s.byte()%26) * time.Hour}
+		r.Schedule = &Schedule{
+			Zone: s.text("", "Europe/Berlin", "America/St_Johns", "Nowhere"),
+			From: time.Duration(s.byte()%26) * time.Hour, To: time.Duration(s.byte()%26) * time.Hour,
+		}
 		for range s.byte() % 3 {
 			r.Schedule.Days = append(r.Schedule.Days, time.Weekday(s.byte()%8))
 		}
@@ -107,8 +119,10 @@ func (s *script) rule(i int) Rule {
 	}
 	r.Exempt, r.Final, r.Shadow = s.byte()%16 == 1, s.byte()%8 == 1, s.byte()%4 == 1
 	for range s.byte() % 4 {
-		r.Apply = append(r.Apply, Apply{Policy: s.text(somePolicies...), Key: s.text(someKeys...),
-			Shadow: s.byte()%4 == 1})
+		r.Apply = append(r.Apply, Apply{
+			Policy: s.text(somePolicies...), Key: s.text(someKeys...),
+			Shadow: s.byte()%4 == 1,
+		})
 	}
 	return r
 }
@@ -212,8 +226,10 @@ func FuzzExpr(f *testing.F) {
 	f.Add(`header("X-A") != user ? join(user, "|") : weekday`, "é", "/%", "|")
 	f.Add(`hour in [1, 2] or hour in 3..24 and 1 < 2`, "", "", "")
 	f.Fuzz(func(t *testing.T, source, user, p, header string) {
-		a := &Attributes{Method: "GET", Path: p, User: user, Headers: http.Header{"X-A": {header}},
-			Extra: map[string]string{"team": user}, IP: netip.MustParseAddr("192.0.2.7")}
+		a := &Attributes{
+			Method: "GET", Path: p, User: user, Headers: http.Header{"X-A": {header}},
+			Extra: map[string]string{"team": user}, IP: netip.MustParseAddr("192.0.2.7"),
+		}
 		now := time.Date(2026, 11, 21, 9, 30, 0, 0, time.UTC)
 		m := &Matches{}
 		m.request.set(a, now, newTexts())

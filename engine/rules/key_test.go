@@ -52,8 +52,10 @@ func TestHashedKeysHideSecrets(t *testing.T) {
 	if got, want := counted(t, s, a), foo+"/p= "+foo+"/q=u| "+foo+"/r="; got != want {
 		t.Errorf("what is missing stays empty: got %q, want %q", got, want)
 	}
-	for _, key := range []string{`hash()`, `hash(user, path)`, `hash(hour)`, `hash(nothing)`,
-		`hash(user) + hash(path)`} {
+	for _, key := range []string{
+		`hash()`, `hash(user, path)`, `hash(hour)`, `hash(nothing)`,
+		`hash(user) + hash(path)`,
+	} {
 		if _, err := Compile([]Rule{{Apply: apply("p", key)}}, nil); err == nil {
 			t.Errorf("%s is no key", key)
 		}

@@ -97,8 +97,10 @@ func TestSpecialRulesComeFirst(t *testing.T) {
 	t.Parallel()
 	s := compile(t,
 		Rule{Match: Match{Path: "/health/*"}, Exempt: true},
-		Rule{Match: Match{Path: "/upload"}, Apply: []Apply{{Policy: "api", Key: "user",
-			Amounts: map[string]int64{"rpm": 5}}}},
+		Rule{Match: Match{Path: "/upload"}, Apply: []Apply{{
+			Policy: "api", Key: "user",
+			Amounts: map[string]int64{"rpm": 5},
+		}}},
 		Rule{Match: Match{Class: "internal"}, Apply: apply("jobs", "user"), Final: true},
 		Rule{Apply: apply("api", "user", "per-ip", "ip")},
 	)
@@ -276,10 +278,14 @@ func TestSchedules(t *testing.T) {
 		}
 		return v
 	}
-	office := &Schedule{Days: []time.Weekday{time.Monday, time.Friday}, From: 9 * time.Hour,
-		To: 17*time.Hour + 30*time.Minute, Zone: "Europe/Berlin"}
-	night := &Schedule{Days: []time.Weekday{time.Friday}, From: 22 * time.Hour, To: 6 * time.Hour,
-		Zone: "Europe/Berlin"}
+	office := &Schedule{
+		Days: []time.Weekday{time.Monday, time.Friday}, From: 9 * time.Hour,
+		To: 17*time.Hour + 30*time.Minute, Zone: "Europe/Berlin",
+	}
+	night := &Schedule{
+		Days: []time.Weekday{time.Friday}, From: 22 * time.Hour, To: 6 * time.Hour,
+		Zone: "Europe/Berlin",
+	}
 	evening := &Schedule{From: 18 * time.Hour}
 	switched := &Schedule{From: 2 * time.Hour, To: 3 * time.Hour, Zone: "Europe/Berlin"}
 	for _, c := range []struct {

@@ -56,8 +56,10 @@ func (m model) match(a *Attributes, now time.Time) (applied []Applied, exempt, m
 			if err != nil {
 				return nil, false, false, true
 			}
-			applied = append(applied, Applied{Rule: i, Index: first + k, Apply: p, Tenant: tenant, Key: key.(string),
-				Shadow: isShadow})
+			applied = append(applied, Applied{
+				Rule: i, Index: first + k, Apply: p, Tenant: tenant, Key: key.(string),
+				Shadow: isShadow,
+			})
 			fresh = append(fresh, p)
 		}
 		for _, p := range fresh {

@@ -180,8 +180,10 @@ func takes(t *testing.T, c *config.Runtime) door {
 
 // forwards asks as a proxy does that passes requests on.
 func forwards(t *testing.T, c *config.Runtime) door {
-	h, err := server.New(c.Engine, c.Store, &server.Options{Class: c.Class,
-		ForwardAuth: &server.ForwardAuth{User: "X-User"}})
+	h, err := server.New(c.Engine, c.Store, &server.Options{
+		Class:       c.Class,
+		ForwardAuth: &server.ForwardAuth{User: "X-User"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,14 +229,21 @@ func describes(_ *testing.T, c *config.Runtime) door {
 	return func(t *testing.T, r request) answer {
 		t.Helper()
 		d := &common.RateLimitDescriptor{}
-		for _, e := range [][2]string{{"method", http.MethodPost}, {"path", r.path}, {"remote_address", r.address()},
-			{"user", r.user}, {"x-api-key", r.key}} {
+		for _, e := range [][2]string{
+			{"method", http.MethodPost},
+			{"path", r.path},
+			{"remote_address", r.address()},
+			{"user", r.user},
+			{"x-api-key", r.key},
+		} {
 			if e[1] != "" {
 				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: e[0], Value: e[1]})
 			}
 		}
-		a, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "edge",
-			Descriptors: []*common.RateLimitDescriptor{d}})
+		a, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{
+			Domain:      "edge",
+			Descriptors: []*common.RateLimitDescriptor{d},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,10 +257,12 @@ func describes(_ *testing.T, c *config.Runtime) door {
 
 // intercepts asks a gRPC service that has a method of whatever name.
 func intercepts(t *testing.T, c *config.Runtime) door {
-	limit, err := grpclimit.NewByRules(c.Engine, &grpclimit.RuleOptions{Class: c.Class, Proxies: loopback(t),
+	limit, err := grpclimit.NewByRules(c.Engine, &grpclimit.RuleOptions{
+		Class: c.Class, Proxies: loopback(t),
 		User: func(ctx context.Context) string {
 			return metadata.ValueFromIncomingContext(ctx, "x-user")[0]
-		}})
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,8 +318,10 @@ func routes(t *testing.T, c *config.Runtime) door {
 		t.Helper()
 		q := httptest.NewRequest(http.MethodPost, r.path, http.NoBody)
 		q.RemoteAddr = "127.0.0.1:1"
-		for name, value := range map[string]string{"X-Forwarded-For": r.address(), "X-User": r.user,
-			"X-Api-Key": r.key} {
+		for name, value := range map[string]string{
+			"X-Forwarded-For": r.address(), "X-User": r.user,
+			"X-Api-Key": r.key,
+		} {
 			q.Header.Set(name, value)
 		}
 		return served(t, router, q)

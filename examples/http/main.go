@@ -33,8 +33,10 @@ func main() {
 // run holds units, works, and settles with what was used.
 func run(ctx context.Context, base string) error {
 	var a api.TakeAnswer
-	take := api.Take{Bucket: api.Bucket{Policy: policy, Key: "user-17", Costs: map[string]int64{"requests": 3}},
-		HoldMS: 10_000, WaitMS: 2_000}
+	take := api.Take{
+		Bucket: api.Bucket{Policy: policy, Key: "user-17", Costs: map[string]int64{"requests": 3}},
+		HoldMS: 10_000, WaitMS: 2_000,
+	}
 	if err := post(ctx, base+"/v1/take", take, &a); err != nil {
 		return err
 	}
@@ -44,8 +46,10 @@ func run(ctx context.Context, base string) error {
 	}
 	fmt.Println("allowed:", a.Remaining, "left")
 	var s api.SettleAnswer
-	if err := post(ctx, base+"/v1/settle", api.SettleRequest{Reservation: a.Reservation,
-		Used: map[string]int64{"requests": 1}}, &s); err != nil {
+	if err := post(ctx, base+"/v1/settle", api.SettleRequest{
+		Reservation: a.Reservation,
+		Used:        map[string]int64{"requests": 1},
+	}, &s); err != nil {
 		return err
 	}
 	fmt.Println(s.Outcome)

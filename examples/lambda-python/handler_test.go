@@ -94,8 +94,10 @@ func newWorld(t *testing.T) *world {
 	}
 	return &world{lambdatest.NewWorld(t, simulator.Quota{
 		Provider: simulator.Gemini, Name: model, Models: []string{model},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount,
-			Window: simulator.Rolling, Period: window}},
+		Limits: []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Amount: amount,
+			Window: simulator.Rolling, Period: window,
+		}},
 	})}
 }
 
@@ -413,8 +415,10 @@ func TestFile(t *testing.T) {
 	if len(c.Policies) != 1 {
 		t.Fatalf("got %+v", c.Policies)
 	}
-	for _, want := range []string{fmt.Sprintf("MODEL = %q", c.Policies[0].Name),
-		fmt.Sprintf("MARGIN = %.1f", c.Policies[0].Limits[0].Margin.Seconds())} {
+	for _, want := range []string{
+		fmt.Sprintf("MODEL = %q", c.Policies[0].Name),
+		fmt.Sprintf("MARGIN = %.1f", c.Policies[0].Limits[0].Margin.Seconds()),
+	} {
 		if !strings.Contains(string(handler), want) {
 			t.Errorf("handler.py has no %s", want)
 		}

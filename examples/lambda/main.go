@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
+
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/incident"
@@ -109,8 +110,10 @@ func (f *function) flush(ctx context.Context) {
 
 // ask calls the model. The client's transport takes, holds and settles.
 func (f *function) ask(ctx context.Context, q Question) Answer {
-	body, err := json.Marshal(map[string]any{"contents": []any{map[string]any{"role": "user",
-		"parts": []any{map[string]string{"text": q.Prompt}}}}})
+	body, err := json.Marshal(map[string]any{"contents": []any{map[string]any{
+		"role":  "user",
+		"parts": []any{map[string]string{"text": q.Prompt}},
+	}}})
 	if err != nil {
 		return refusal(err)
 	}

@@ -53,8 +53,10 @@ func newWorld(t *testing.T) *lambdatest.World {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
 	return lambdatest.NewWorld(t, simulator.Quota{
 		Provider: simulator.Gemini, Name: model, Models: []string{model},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: amount,
-			Window: simulator.Rolling, Period: window}},
+		Limits: []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Amount: amount,
+			Window: simulator.Rolling, Period: window,
+		}},
 	})
 }
 
@@ -78,8 +80,10 @@ func launch(t *testing.T, w *lambdatest.World, program string) instance {
 		t.Fatal(err)
 	}
 	return instance{lambdatest.Launch(t, nil, lambdatest.Program{
-		Args: []string{program}, Dir: dir, Env: []string{"DRAWGATE_STORE=" + w.Store, "MODEL_URL=" + w.Model,
-			"MODEL_API_KEY=secret-of-the-model"},
+		Args: []string{program}, Dir: dir, Env: []string{
+			"DRAWGATE_STORE=" + w.Store, "MODEL_URL=" + w.Model,
+			"MODEL_API_KEY=secret-of-the-model",
+		},
 	})}
 }
 

@@ -83,8 +83,10 @@ func newBench(t *testing.T, a api, s setup) *bench {
 	t.Helper()
 	b := &bench{T: t, api: a}
 	var err error
-	if b.sim, err = simulator.New(&simulator.Options{Keys: []simulator.Key{{Secret: upstreamKey,
-		Name: "account"}}}); err != nil {
+	if b.sim, err = simulator.New(&simulator.Options{Keys: []simulator.Key{{
+		Secret: upstreamKey,
+		Name:   "account",
+	}}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.upstream == nil {
@@ -116,8 +118,10 @@ func newBench(t *testing.T, a api, s setup) *bench {
 			Models: []gateway.Model{{Name: "*", Policy: "quota"}},
 		}},
 		Keys: []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
-		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {Input: perInput * million,
-			Output: perOutput * million}}},
+		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {
+			Input:  perInput * million,
+			Output: perOutput * million,
+		}}},
 	}, &gateway.Options{
 		Wait: s.wait, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

@@ -22,8 +22,10 @@ type goClient func(ctx context.Context, j *job, r *result) error
 
 // golang returns the SDK for Go.
 func golang(_ *testing.T, operation string) client {
-	return map[string]goClient{chat: goChat, responses: goResponses, messages: goMessages,
-		generate: goGenerate}[operation]
+	return map[string]goClient{
+		chat: goChat, responses: goResponses, messages: goMessages,
+		generate: goGenerate,
+	}[operation]
 }
 
 // call implements client.
@@ -138,8 +140,10 @@ func goMessages(ctx context.Context, j *job, r *result) error {
 }
 
 func goGenerate(ctx context.Context, j *job, r *result) error {
-	c, err := genai.NewClient(ctx, &genai.ClientConfig{APIKey: j.Key, Backend: genai.BackendGeminiAPI,
-		HTTPOptions: genai.HTTPOptions{BaseURL: j.URL}})
+	c, err := genai.NewClient(ctx, &genai.ClientConfig{
+		APIKey: j.Key, Backend: genai.BackendGeminiAPI,
+		HTTPOptions: genai.HTTPOptions{BaseURL: j.URL},
+	})
 	if err != nil {
 		return err
 	}

@@ -25,28 +25,53 @@ type sdk struct {
 }
 
 var sdks = []sdk{
-	{"openai-go", chat, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error",
-		"*ssestream.StreamError", 2},
-	{"openai-go responses", responses, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error",
-		"*ssestream.StreamError", 2},
-	{"anthropic-sdk-go", messages, golang, "anthropic.Error", "anthropic.Error", "anthropic.Error", "anthropic.Error",
-		"anthropic.Error", 2},
-	{"go-genai", generate, golang, "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError",
-		"genai.APIError", 0},
-	{"openai for Python", chat, python, "RateLimitError", "AuthenticationError", "InternalServerError",
-		"InternalServerError", "APIError", 2},
-	{"openai for Python responses", responses, python, "RateLimitError", "AuthenticationError", "InternalServerError",
-		"InternalServerError", "APIError", 2},
-	{"anthropic for Python", messages, python, "RateLimitError", "AuthenticationError", "InternalServerError",
-		"OverloadedError", "APIStatusError", 2},
-	{"google-genai for Python", generate, python, "ClientError", "ClientError", "ServerError", "ServerError",
-		"ServerError", 0},
-	{"openai for TypeScript", chat, typescript, "RateLimitError", "AuthenticationError", "InternalServerError",
-		"InternalServerError", "APIError", 2},
-	{"openai for TypeScript responses", responses, typescript, "RateLimitError", "AuthenticationError",
-		"InternalServerError", "InternalServerError", "APIError", 2},
-	{"anthropic for TypeScript", messages, typescript, "RateLimitError", "AuthenticationError", "InternalServerError",
-		"OverloadedError", "APIError", 2},
+	{
+		"openai-go", chat, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error",
+		"*ssestream.StreamError", 2,
+	},
+	{
+		"openai-go responses", responses, golang, "openai.Error", "openai.Error", "openai.Error", "openai.Error",
+		"*ssestream.StreamError", 2,
+	},
+	{
+		"anthropic-sdk-go", messages, golang, "anthropic.Error", "anthropic.Error", "anthropic.Error",
+		"anthropic.Error",
+		"anthropic.Error", 2,
+	},
+	{
+		"go-genai", generate, golang, "genai.APIError", "genai.APIError", "genai.APIError", "genai.APIError",
+		"genai.APIError", 0,
+	},
+	{
+		"openai for Python", chat, python, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"InternalServerError", "APIError", 2,
+	},
+	{
+		"openai for Python responses", responses, python, "RateLimitError", "AuthenticationError",
+		"InternalServerError",
+		"InternalServerError", "APIError", 2,
+	},
+	{
+		"anthropic for Python", messages, python, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"OverloadedError", "APIStatusError", 2,
+	},
+	{
+		"google-genai for Python", generate, python, "ClientError", "ClientError", "ServerError", "ServerError",
+		"ServerError", 0,
+	},
+	{
+		"openai for TypeScript", chat, typescript, "RateLimitError", "AuthenticationError", "InternalServerError",
+		"InternalServerError", "APIError", 2,
+	},
+	{
+		"openai for TypeScript responses", responses, typescript, "RateLimitError", "AuthenticationError",
+		"InternalServerError", "InternalServerError", "APIError", 2,
+	},
+	{
+		"anthropic for TypeScript", messages, typescript, "RateLimitError", "AuthenticationError",
+		"InternalServerError",
+		"OverloadedError", "APIError", 2,
+	},
 	{"genai for TypeScript", generate, typescript, "ApiError", "ApiError", "ApiError", "ApiError", "ApiError", 0},
 }
 
@@ -270,8 +295,10 @@ func (x *trial) cutOff() {
 // leaves: a caller that stops reading ends the provider's answer too, and pays for what it got.
 func (x *trial) leaves() {
 	b := x.bench(setup{})
-	got := b.call(x.client, job{Prompt: "How high?\nsimulate: size=1 chunk=2ms fault=endless", Stream: true, Leave: 3,
-		Max: 2000})
+	got := b.call(x.client, job{
+		Prompt: "How high?\nsimulate: size=1 chunk=2ms fault=endless", Stream: true, Leave: 3,
+		Max: 2000,
+	})
 	if got.Error != nil || got.Pieces != 3 {
 		x.Fatalf("got %+v, %+v", got, got.Error)
 	}

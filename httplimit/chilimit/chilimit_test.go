@@ -18,7 +18,8 @@ import (
 func TestChi(t *testing.T) {
 	t.Parallel()
 	httplimittest.Run(t, httplimittest.Harness{Serve: func(t *testing.T, limit *httplimit.Middleware,
-		routes []httplimittest.Route) string {
+		routes []httplimittest.Route,
+	) string {
 		r := chi.NewRouter()
 		for _, route := range routes {
 			r.With(limit.Handler).HandleFunc(route.Pattern, handler(route))

@@ -58,8 +58,10 @@ func handler(r httplimittest.Route) fiber.Handler {
 			return nil
 		}
 		return c.SendStreamWriter(func(w *bufio.Writer) {
-			r.Serve(&httplimittest.Call{Context: ctx, Write: func(s string) { _, _ = w.WriteString(s) },
-				Flush: func() { _ = w.Flush() }})
+			r.Serve(&httplimittest.Call{
+				Context: ctx, Write: func(s string) { _, _ = w.WriteString(s) },
+				Flush: func() { _ = w.Flush() },
+			})
 		})
 	}
 }

@@ -21,8 +21,10 @@ import (
 func slots(t *testing.T, n int64) *drawgate.Limiter {
 	t.Helper()
 	store := memstore.New(nil)
-	l, err := drawgate.New(store, drawgate.Policy{Name: "slots",
-		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: n}}}, nil)
+	l, err := drawgate.New(store, drawgate.Policy{
+		Name:   "slots",
+		Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency, Amount: n}},
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

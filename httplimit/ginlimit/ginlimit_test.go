@@ -30,8 +30,10 @@ func serve(t *testing.T, limit *httplimit.Middleware, routes []httplimittest.Rou
 	engine.Use(gin.RecoveryWithWriter(io.Discard), ginlimit.Middleware(limit))
 	for _, r := range routes {
 		engine.Any(strings.NewReplacer("{", ":", "}", "").Replace(r.Pattern), func(c *gin.Context) {
-			r.Serve(&httplimittest.Call{Context: c.Request.Context(),
-				Write: func(s string) { _, _ = c.Writer.WriteString(s) }, Flush: c.Writer.Flush})
+			r.Serve(&httplimittest.Call{
+				Context: c.Request.Context(),
+				Write:   func(s string) { _, _ = c.Writer.WriteString(s) }, Flush: c.Writer.Flush,
+			})
 		})
 	}
 	srv := httptest.NewServer(engine)

@@ -167,8 +167,10 @@ func testExempt(e *env) {
 	s := open(t, h, &httplimit.Options{Exempt: []string{"/health*"}},
 		one(newLimiter(t, nil, "per-ip", rate(1, time.Hour, 1))))
 	for range 3 {
-		s.expect(http.StatusOK, "/health").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "", "RateLimit": "",
-			"RateLimit-Policy": ""})
+		s.expect(http.StatusOK, "/health").wantHeaders(t, map[string]string{
+			"X-RateLimit-Limit": "", "RateLimit": "",
+			"RateLimit-Policy": "",
+		})
 		s.expect(http.StatusOK, "/healthz/live")
 	}
 	s.expect(http.StatusOK, "/")
@@ -178,8 +180,10 @@ func testExempt(e *env) {
 
 func testNeverFits(e *env) {
 	t, h := e.t, e.h
-	b := one(newLimiter(t, nil, "upload", drawgate.Limit{Name: "bytes", Unit: "content-bytes", Kind: drawgate.Rolling,
-		Amount: 100, Window: time.Minute}))
+	b := one(newLimiter(t, nil, "upload", drawgate.Limit{
+		Name: "bytes", Unit: "content-bytes", Kind: drawgate.Rolling,
+		Amount: 100, Window: time.Minute,
+	}))
 	b[0].Costs = func(*http.Request) []drawgate.Cost { return []drawgate.Cost{{Unit: "content-bytes", N: 101}} }
 	r := open(t, h, nil, b).expect(http.StatusRequestEntityTooLarge, "/")
 	if r.header.Get("Retry-After") != "" || r.problem.Code != httplimit.CodeNeverFits {
@@ -210,8 +214,10 @@ func testStoreUnavailable(e *env) {
 	}
 	opened := open(t, h, &httplimit.Options{FailOpen: true}, one(newLimiter(t, down, "per-ip", rate(1, time.Hour, 1))))
 	for range 3 {
-		opened.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true",
-			"X-RateLimit-Limit": ""})
+		opened.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{
+			"X-RateLimit-Fallback": "true",
+			"X-RateLimit-Limit":    "",
+		})
 	}
 }
 
@@ -220,8 +226,10 @@ func testFallback(e *env) {
 	t, h := e.t, e.h
 	marked := func(s drawgate.Store) drawgate.Store { return &faulty{Store: s, marked: true} }
 	s := open(t, h, nil, one(newLimiter(t, marked, "per-ip", rate(1, time.Hour, 1))))
-	s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true",
-		"X-RateLimit-Remaining": "0"})
+	s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{
+		"X-RateLimit-Fallback":  "true",
+		"X-RateLimit-Remaining": "0",
+	})
 	s.expect(http.StatusTooManyRequests, "/").wantHeaders(t, map[string]string{"X-RateLimit-Fallback": "true"})
 }
 
@@ -239,8 +247,10 @@ func testRoute(e *env) {
 // choose a bucket.
 func testProxies(e *env) {
 	t, h := e.t, e.h
-	proxies, err := httplimit.NewProxies([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
-		netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}, nil)
+	proxies, err := httplimit.NewProxies([]netip.Prefix{
+		netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8"),
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,8 @@ func eventually(t *testing.T, what string, cond func() bool) {
 
 // newLimiter returns a limiter over a store of its own in memory, which wrap may change.
 func newLimiter(t *testing.T, wrap func(drawgate.Store) drawgate.Store, name string,
-	limits ...drawgate.Limit) *drawgate.Limiter {
+	limits ...drawgate.Limit,
+) *drawgate.Limiter {
 	t.Helper()
 	mem := memstore.New(nil)
 	var store drawgate.Store = mem

@@ -18,8 +18,10 @@ func testWaits(e *env) {
 		one(newLimiter(t, nil, "per-ip", rate(4, time.Second, 1))))
 	start := time.Now()
 	for range 4 { // one at once, and three a quarter of a second apart
-		s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{"X-RateLimit-Limit": "4",
-			"X-RateLimit-Remaining": "0"})
+		s.expect(http.StatusOK, "/").wantHeaders(t, map[string]string{
+			"X-RateLimit-Limit":     "4",
+			"X-RateLimit-Remaining": "0",
+		})
 	}
 	if d := time.Since(start); d < 600*time.Millisecond {
 		t.Errorf("four requests took %v: three of them should have waited", d)

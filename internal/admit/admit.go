@@ -204,8 +204,10 @@ func (l *Limiter) ask(ctx context.Context, t *Take, wait bool) (a Answer) {
 }
 
 func (l *Limiter) askEngine(ctx context.Context, t *Take, wait bool) Answer {
-	r := engine.Request{Attributes: t.Attributes, Wait: wait, Hold: l.opts.Hold, HoldIfNeeded: true,
-		Priority: t.Priority, Attempts: &t.attempts}
+	r := engine.Request{
+		Attributes: t.Attributes, Wait: wait, Hold: l.opts.Hold, HoldIfNeeded: true,
+		Priority: t.Priority, Attempts: &t.attempts,
+	}
 	res, err := t.Engine.Take(ctx, &r)
 	return Answer{Decision: res.Decision, Applied: res.Applied, Asked: res.Asked(), Err: err, result: &res}
 }
@@ -223,6 +225,8 @@ func (h *held) Deadline() time.Time {
 
 // Keep renews the hold of a request while its handler runs; report is called with errors.
 func (l *Limiter) Keep(ctx context.Context, h hold.Held, report func(error)) *hold.Hold {
-	return hold.Keep(ctx, h, hold.Options{Package: l.opts.Package, For: l.opts.Hold, FailOpen: l.opts.FailOpen,
-		Lost: l.opts.Lost, Report: report})
+	return hold.Keep(ctx, h, hold.Options{
+		Package: l.opts.Package, For: l.opts.Hold, FailOpen: l.opts.FailOpen,
+		Lost: l.opts.Lost, Report: report,
+	})
 }

@@ -14,8 +14,10 @@ import (
 
 // rolling returns a limit of n requests a minute.
 func rolling(n int64) drawgate.Limit {
-	return drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: n,
-		Precision: drawgate.Exact}
+	return drawgate.Limit{
+		Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: n,
+		Precision: drawgate.Exact,
+	}
 }
 
 // slots returns a limit of n requests at once.
@@ -25,7 +27,8 @@ func slots(n int64) drawgate.Limit {
 
 // byRules decides by a policy "real" and, in shadow, a policy "shadow". It reports each divergence.
 func byRules(t *testing.T, wait time.Duration, enforced, shadow drawgate.Limit) (decide func() admit.Answer,
-	e *engine.Engine, diverged *[]string) {
+	e *engine.Engine, diverged *[]string,
+) {
 	t.Helper()
 	policy := func(name string, l drawgate.Limit) engine.Policy {
 		return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{l}}, Shadow: name == "shadow"}
@@ -80,8 +83,10 @@ func TestShadowsOfWaits(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			decide, e, diverged := byRules(t, 2*time.Minute, rolling(1),
-				drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9,
-					Precision: drawgate.Exact})
+				drawgate.Limit{
+					Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 9,
+					Precision: drawgate.Exact,
+				})
 			start := time.Now()
 			for range 2 {
 				if a := decide(); a.Err != nil || !a.Decision.Allowed || a.Held != nil {
@@ -98,8 +103,10 @@ func TestShadowsOfWaits(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			decide, e, diverged := byRules(t, 2*time.Minute, rolling(1),
-				drawgate.Limit{Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1,
-					Precision: drawgate.Exact})
+				drawgate.Limit{
+					Name: "rph", Kind: drawgate.Rolling, Window: time.Hour, Amount: 1,
+					Precision: drawgate.Exact,
+				})
 			decide()
 			decide()
 			wantShadow(t, e, 1, diverged, engine.WouldRefuse)

@@ -23,7 +23,8 @@ func WithoutWriteTo(stack *middleware.Stack) error {
 type body struct{ io.ReadSeeker }
 
 func hide(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput,
-	middleware.Metadata, error) {
+	middleware.Metadata, error,
+) {
 	if r, ok := in.Request.(*smithyhttp.Request); ok {
 		if s, ok := r.GetStream().(io.ReadSeeker); ok {
 			r, err := r.SetStream(body{s})

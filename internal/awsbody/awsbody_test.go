@@ -28,8 +28,10 @@ func (l *late) Do(r *http.Request) (*http.Response, error) {
 	l.sent = string(all)
 	l.end = func() error { _, err := io.Copy(io.Discard, r.Body); return err }
 	header := http.Header{"Content-Type": {"application/x-amz-json-1.0"}}
-	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader("{}")),
-		Request: r}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader("{}")),
+		Request: r,
+	}, nil
 }
 
 // A body that the SDK has closed ends, and does not fail, for who looks for its end afterwards.

@@ -12,8 +12,15 @@ import (
 func TestOpensAfterFailuresInARow(t *testing.T) {
 	t.Parallel()
 	b := breaker.New(3, time.Second, time.Second)
-	for i, c := range []struct{ fails, opened bool }{{true, false}, {true, false}, {false, false}, {true, false},
-		{true, false}, {true, true}, {true, false}} {
+	for i, c := range []struct{ fails, opened bool }{
+		{true, false},
+		{true, false},
+		{false, false},
+		{true, false},
+		{true, false},
+		{true, true},
+		{true, false},
+	} {
 		opened := false
 		if c.fails {
 			opened = b.Failed(b.Epoch())

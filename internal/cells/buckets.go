@@ -154,7 +154,8 @@ func (b *Buckets) TakeGCRA(name string, n int64, priority int8) (left, used, ove
 // for all of them. at is the instant of the decision; after and earliest are those of a
 // [record.Verdict].
 func (b *Buckets) Take(name string, n *record.Amounts, priority int8, out []record.Result) (allowed, paused bool, at,
-	after, earliest int64, err error) {
+	after, earliest int64, err error,
+) {
 	s := b.space.store
 	if s.closed.Load() {
 		return false, false, 0, 0, 0, ErrClosed

@@ -98,8 +98,10 @@ func TestIndexIsAMap(t *testing.T) {
 			}
 		}
 		draw := func(t *rapid.T) key {
-			return key{rapid.SampledFrom([]*Space{one, two}).Draw(t, "space"),
-				rapid.SampledFrom(names[:40]).Draw(t, "name")}
+			return key{
+				rapid.SampledFrom([]*Space{one, two}).Draw(t, "space"),
+				rapid.SampledFrom(names[:40]).Draw(t, "name"),
+			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"insert": func(t *rapid.T) { insert(t, draw(t)) },

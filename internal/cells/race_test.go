@@ -131,7 +131,8 @@ func TestUpgradeIsLinearizable(t *testing.T) {
 // neverMints takes from buckets, by their numbers, in several goroutines while another one calls
 // disturb again and again. None may grant more than burst in each window, and one more.
 func neverMints(t *testing.T, buckets, rounds, burst int, window time.Duration, take func(name string) (bool, error),
-	disturb func(i int)) {
+	disturb func(i int),
+) {
 	t.Helper()
 	granted := make([]atomic.Int64, buckets)
 	var done atomic.Bool

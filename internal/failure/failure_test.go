@@ -38,23 +38,42 @@ func TestEachErrorHasOneKind(t *testing.T) {
 		{"limited", &drawgate.LimitedError{}, failure.Limited, false, false, false},
 		{"other", errors.New("boom"), failure.Other, false, false, false},
 
-		{"the store says that the request is wrong", &drawgate.StoreError{Err: drawgate.ErrInvalid}, failure.Invalid,
-			true, false, false},
+		{
+			"the store says that the request is wrong", &drawgate.StoreError{Err: drawgate.ErrInvalid}, failure.Invalid,
+			true, false, false,
+		},
 		{"the store was closed", &drawgate.StoreError{Err: drawgate.ErrClosed}, failure.Closed, false, true, false},
-		{"the call ended with its caller", &drawgate.StoreError{Err: context.Canceled}, failure.Cancelled, false, true,
-			false},
-		{"the call ended with the store's time limit", &drawgate.StoreError{Err: context.DeadlineExceeded},
-			failure.Unavailable, false, true, false},
-		{"a wait ended after a refusal", errors.Join(drawgate.ErrDeadline, &drawgate.LimitedError{}), failure.TimedOut,
-			false, true, false},
-		{"given up, cancelled in the background", &drawgate.GaveUpError{Err: context.Canceled}, failure.Cancelled,
-			false, true, false},
-		{"given up, may be spent", &drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, failure.Cancelled,
-			false, true, true},
-		{"given up at the deadline", &drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline}, failure.TimedOut,
-			false, true, true},
-		{"given up, and the store failed", &drawgate.GaveUpError{Err: drawgate.ErrDeadline, Store: store},
-			failure.Unavailable, false, true, false},
+		{
+			"the call ended with its caller", &drawgate.StoreError{Err: context.Canceled}, failure.Cancelled, false,
+			true,
+			false,
+		},
+		{
+			"the call ended with the store's time limit", &drawgate.StoreError{Err: context.DeadlineExceeded},
+			failure.Unavailable, false, true, false,
+		},
+		{
+			"a wait ended after a refusal", errors.Join(drawgate.ErrDeadline, &drawgate.LimitedError{}),
+			failure.TimedOut,
+			false, true, false,
+		},
+		{
+			"given up, cancelled in the background", &drawgate.GaveUpError{Err: context.Canceled}, failure.Cancelled,
+			false, true, false,
+		},
+		{
+			"given up, may be spent", &drawgate.GaveUpError{MaySpend: true, Err: context.Canceled}, failure.Cancelled,
+			false, true, true,
+		},
+		{
+			"given up at the deadline", &drawgate.GaveUpError{MaySpend: true, Err: drawgate.ErrDeadline},
+			failure.TimedOut,
+			false, true, true,
+		},
+		{
+			"given up, and the store failed", &drawgate.GaveUpError{Err: drawgate.ErrDeadline, Store: store},
+			failure.Unavailable, false, true, false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

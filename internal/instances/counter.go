@@ -56,13 +56,17 @@ const (
 // Start begins to count. current returns the current store; opts may be nil.
 func Start(current func() store.Store, opts *Options) (*Counter, error) {
 	// The limit is larger than [record.MaxOpen], so it never refuses.
-	plan, err := store.Policy{Name: Policy, Limits: []store.Limit{{Name: "instances", Kind: store.Concurrency,
-		Amount: 1_000_000}}}.Compile()
+	plan, err := store.Policy{Name: Policy, Limits: []store.Limit{{
+		Name: "instances", Kind: store.Concurrency,
+		Amount: 1_000_000,
+	}}}.Compile()
 	if err != nil {
 		return nil, err
 	}
-	c := &Counter{store: current, plan: plan, ended: make(chan struct{}), due: make(chan struct{}, 1),
-		wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &Counter{
+		store: current, plan: plan, ended: make(chan struct{}), due: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 	c.machine.Pace = Steady
 	if opts != nil {
 		c.machine.AtLeast, c.report, c.inCalls = opts.AtLeast, opts.Report, opts.InCalls

@@ -121,13 +121,17 @@ func TestCountersCountEachOther(t *testing.T) {
 		a.Close()
 		b.Close()
 		var out [1]store.State
-		plan, err := drawgate.Policy{Name: instances.Policy,
-			Limits: []drawgate.Limit{{Name: "instances", Kind: drawgate.Concurrency, Amount: 1}}}.Compile()
+		plan, err := drawgate.Policy{
+			Name:   instances.Policy,
+			Limits: []drawgate.Limit{{Name: "instances", Kind: drawgate.Concurrency, Amount: 1}},
+		}.Compile()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := st.Peek(t.Context(), []store.BucketCost{{Key: store.Key{Policy: instances.Policy, Name: "all"},
-			Plan: plan.Plan}}, 0, out[:]); err != nil || out[0].Open != 0 {
+		if err := st.Peek(t.Context(), []store.BucketCost{{
+			Key:  store.Key{Policy: instances.Policy, Name: "all"},
+			Plan: plan.Plan,
+		}}, 0, out[:]); err != nil || out[0].Open != 0 {
 			t.Errorf("%d slots are open after all have closed (%v), want none", out[0].Open, err)
 		}
 	})

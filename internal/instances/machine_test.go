@@ -89,8 +89,10 @@ func TestMachineFollowsTheObviousRule(t *testing.T) {
 		m, o := &instances.Machine{Pace: instances.Steady, AtLeast: least}, &obvious{atLeast: least}
 		now := epoch
 		pauses := rapid.SampledFrom([]int{2, 20, 20, 20, 25, 26, 40, 41, 90})
-		answers := rapid.SampledFrom([]string{"counted", "counted", "counted", "counted", "opened", "refused",
-			"failed"})
+		answers := rapid.SampledFrom([]string{
+			"counted", "counted", "counted", "counted", "opened", "refused",
+			"failed",
+		})
 		for range rapid.IntRange(1, 40).Draw(t, "attempts") {
 			now = now.Add(time.Duration(pauses.Draw(t, "s")) * time.Second)
 			a := attempt{at: now, answer: answers.Draw(t, "answer"), n: rapid.IntRange(1, 9).Draw(t, "n"), lost: o.lost}

@@ -100,7 +100,8 @@ func (c *Client) Fail(ctx context.Context, reason, message string) error {
 
 // ask sends a request. It has no timeout of its own, because event/next may take hours.
 func (c *Client) ask(ctx context.Context, method, path string, headers map[string]string, body any) (http.Header,
-	[]byte, error) {
+	[]byte, error,
+) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)

@@ -48,8 +48,10 @@ func serve(t *testing.T, l *lambda) *lambdaext.Client {
 // The requests have what Lambda's documentation asks for.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	l := &lambda{answers: map[string]string{"identifier": "7",
-		"event/next": `{"eventType":"INVOKE","deadlineMs":1500,"tracing":{}}`, "exit/error": "202 {}"}}
+	l := &lambda{answers: map[string]string{
+		"identifier": "7",
+		"event/next": `{"eventType":"INVOKE","deadlineMs":1500,"tracing":{}}`, "exit/error": "202 {}",
+	}}
 	c := serve(t, l)
 	ctx := t.Context()
 	if err := c.Register(ctx); err != nil {

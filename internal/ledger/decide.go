@@ -392,8 +392,10 @@ func (c *local) usage() []store.LimitUsage {
 	}
 	for j, at := range f.at {
 		u := c.asks[0].Rec.Usage(&f.share[j], c.take.Priority)
-		us[at] = store.LimitUsage{Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max,
-			Start: store.Internal.Instant(u.Start), End: store.Internal.Instant(u.End)}
+		us[at] = store.LimitUsage{
+			Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max,
+			Start: store.Internal.Instant(u.Start), End: store.Internal.Instant(u.End),
+		}
 		if f.Mode[at] == store.FallbackOpen {
 			us[at].Max = specs[at].Effective[c.take.Priority]
 			us[at].Debt = max(0, u.Used-specs[at].Effective[record.Priorities-1])

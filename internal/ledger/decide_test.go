@@ -28,8 +28,10 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 			d := rapid.SampledFrom([]int64{0, 1, second, window / 3, window}).Draw(rt, "sleep")
 			now.Own, now.Store = now.Own+d, now.Store+d
 			id := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "id")
-			switch op := rapid.SampledFrom([]string{"take", "take", "again", "settle", "cancel", "renew",
-				"old"}).Draw(rt, "op"); op {
+			switch op := rapid.SampledFrom([]string{
+				"take", "take", "again", "settle", "cancel", "renew",
+				"old",
+			}).Draw(rt, "op"); op {
 			case "take", "again":
 				tk := store.Take{ID: id, Buckets: bucket(p, rapid.Int64Range(0, 4).Draw(rt, "n"), 0)}
 				if id != "" {
@@ -48,13 +50,17 @@ func TestOneProcessDecidesAsTheStoreWould(t *testing.T) {
 						got.Allowed, got.Replayed, got.Fail, want.Allowed, want.Replayed, want.Fail)
 				}
 			default:
-				st := store.Settlement{ID: id, Grant: grants[id],
-					Buckets: bucket(p, rapid.Int64Range(0, 3).Draw(rt, "used"), 1), Hold: time.Minute}
+				st := store.Settlement{
+					ID: id, Grant: grants[id],
+					Buckets: bucket(p, rapid.Int64Range(0, 3).Draw(rt, "used"), 1), Hold: time.Minute,
+				}
 				if op == "old" && st.Grant > 1 {
 					st.Grant--
 				}
-				st.Op = map[string]store.Op{"settle": store.OpSettle, "old": store.OpSettle, "cancel": store.OpCancel,
-					"renew": store.OpRenew}[op]
+				st.Op = map[string]store.Op{
+					"settle": store.OpSettle, "old": store.OpSettle, "cancel": store.OpCancel,
+					"renew": store.OpRenew,
+				}[op]
 				if id == "" {
 					continue
 				}

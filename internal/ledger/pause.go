@@ -197,8 +197,10 @@ func (l *Ledger) keepPause(now Now, st *store.Settlement) (o store.Outcome, ok b
 
 // pendPause makes an entry's pause pending.
 func (l *Ledger) pendPause(now Now, e *entry, b *store.BucketCost, labels []store.Label) {
-	st := store.Settlement{Op: store.OpPause, At: store.Internal.Instant(e.paused), Reason: e.reason,
-		Labels: slices.Clone(labels)}
+	st := store.Settlement{
+		Op: store.OpPause, At: store.Internal.Instant(e.paused), Reason: e.reason,
+		Labels: slices.Clone(labels),
+	}
 	st.Buckets = []store.BucketCost{{Key: b.Key, Plan: b.Plan}}
 	// The store must have an unpause that was made before this pause before it, too.
 	if it := e.lastPause(); it != nil && it.kind == pauseItem && !it.inFlight {

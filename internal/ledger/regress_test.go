@@ -281,8 +281,10 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 	if o := m.settle(&l.NameSettlements([]store.Settlement{renew})[0], at(us).Store); o.Gone {
 		t.Error("its renewal is gone")
 	}
-	if _, mine := l.Settle(at(us), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 2,
-		Buckets: bucket(p, 1, 1)}); !mine {
+	if _, mine := l.Settle(at(us), &store.Settlement{
+		Op: store.OpSettle, ID: "a", Grant: 2,
+		Buckets: bucket(p, 1, 1),
+	}); !mine {
 		t.Error("its settlement is not kept")
 	}
 	deliver()
@@ -455,8 +457,10 @@ func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 	l.Begin(at(0), &r)
 	d := m.take(tk, at(0).Store)
 	l.Answered(at(0), &r, &d)
-	if _, kept := l.Keep(at(1), &store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1,
-		Buckets: bucket(p, 5, 0)}); !kept {
+	if _, kept := l.Keep(at(1), &store.Settlement{
+		Op: store.OpSettle, ID: "a", Grant: 1,
+		Buckets: bucket(p, 5, 0),
+	}); !kept {
 		t.Fatal("the settlement is not kept")
 	}
 	l.Delivered(at(second), l.Next(at(2)), []store.Outcome{{Gone: true}}, &ledger.Report{})

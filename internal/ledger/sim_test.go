@@ -138,16 +138,20 @@ func (s *sim) repeated(g store.Grant) {
 
 func (s *sim) start(i, n int, start drawgate.Start) *proc {
 	p := &proc{s: s, name: i, started: s.now}
-	p.l = ledger.New(ledger.Options{Instances: func() (int, bool) { return n, true }, Start: start, MaxEntries: 100,
-		MaxHeld: 10_000})
+	p.l = ledger.New(ledger.Options{
+		Instances: func() (int, bool) { return n, true }, Start: start, MaxEntries: 100,
+		MaxHeld: 10_000,
+	})
 	return p
 }
 
 // step lets a caller do something.
 func (s *sim) step() {
 	p := s.procs[rapid.IntRange(0, len(s.procs)-1).Draw(s.t, "process")]
-	switch rapid.SampledFrom([]string{"take", "take", "take", "again", "settle", "settle", "renew", "cut", "crash",
-		"pause"}).Draw(s.t, "step") {
+	switch rapid.SampledFrom([]string{
+		"take", "take", "take", "again", "settle", "settle", "renew", "cut", "crash",
+		"pause",
+	}).Draw(s.t, "step") {
 	case "take":
 		s.caller(p)
 	case "again": // a caller that was refused asks for the same grant again
@@ -252,8 +256,10 @@ func (s *sim) settleOne() {
 		return
 	}
 	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
-	st := store.Settlement{Op: store.OpSettle, ID: g.take.ID, Grant: g.take.Grant,
-		Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots)}
+	st := store.Settlement{
+		Op: store.OpSettle, ID: g.take.ID, Grant: g.take.Grant,
+		Buckets: bucket(s.plan, rapid.Int64Range(0, g.n).Draw(s.t, "used"), g.slots),
+	}
 	if s.chance(30, "cancel") {
 		st.Op, st.Buckets[0].N[0] = store.OpCancel, 0
 	}
@@ -277,8 +283,10 @@ func (s *sim) renewOne() {
 		return
 	}
 	g := gs[rapid.IntRange(0, len(gs)-1).Draw(s.t, "which")]
-	st := store.Settlement{Op: store.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second,
-		Buckets: bucket(s.plan, 0, 0)}
+	st := store.Settlement{
+		Op: store.OpRenew, ID: g.take.ID, Grant: g.take.Grant, Hold: 20 * time.Second,
+		Buckets: bucket(s.plan, 0, 0),
+	}
 	g.owner.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: renew %s/%d: gone %v, ok %v, until %v", g.owner.name, g.take.ID, g.take.Grant, o.Gone, ok,
 			o.End.UnixMicro())
@@ -295,8 +303,10 @@ func (s *sim) pause(p *proc) {
 		return // the others learn of it from the store
 	}
 	until := s.now + int64(rapid.IntRange(1, 30).Draw(s.t, "seconds"))*second
-	st := store.Settlement{Op: store.OpPause, At: time.UnixMicro(until), Reason: "a test",
-		Buckets: bucket(s.plan, 0, 0)}
+	st := store.Settlement{
+		Op: store.OpPause, At: time.UnixMicro(until), Reason: "a test",
+		Buckets: bucket(s.plan, 0, 0),
+	}
 	p.settle(st, func(o store.Outcome, ok bool) {
 		s.note("process %d: paused until %v: %v", p.name, float64(until)/1e6, ok)
 		if ok && o.End.UnixMicro() > s.paused && !s.ending[o.End.UnixMicro()] {
@@ -484,9 +494,11 @@ func simulate(t *testing.T, n int, f faults) {
 func simulateOnce(t *testing.T, n int, f faults) {
 	t.Helper()
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &sim{t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{},
+		s := &sim{
+			t: rt, f: f, now: 1_000_000 * second, store: newModel(), spoiled: map[string]bool{},
 			ending: map[int64]bool{}, plan: plan(rapid.Int64Range(3, 20).Draw(rt, "units"),
-				rapid.Int64Range(1, 4).Draw(rt, "slots"))}
+				rapid.Int64Range(1, 4).Draw(rt, "slots")),
+		}
 		for i := range n {
 			s.procs = append(s.procs, s.start(i, n, drawgate.StartFull))
 		}

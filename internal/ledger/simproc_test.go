@@ -225,7 +225,8 @@ func (p *proc) take(tk store.Take, leaves int64, done func(d store.Verdict, left
 }
 
 func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d store.Verdict, left bool),
-	decide func()) {
+	decide func(),
+) {
 	s := p.s
 	var d store.Verdict
 	sent := *tk

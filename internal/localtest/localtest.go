@@ -23,16 +23,20 @@ func Take(s Opener, t *store.Take) (store.Verdict, error) {
 	out := &ask[0].Out
 	if len(specs) == 1 {
 		if left, used, over, at, ok := buckets.TakeGCRA(b.Key.Name, b.N[0], t.Priority); ok {
-			out[0] = record.Result{Remaining: max(0, left) / specs[0].Scale,
-				ResetAt: at + record.CeilDiv(used, specs[0].Drain)}
+			out[0] = record.Result{
+				Remaining: max(0, left) / specs[0].Scale,
+				ResetAt:   at + record.CeilDiv(used, specs[0].Drain),
+			}
 			switch {
 			case over > 0:
 				out[0].RetryAfter = record.CeilDiv(over, specs[0].Drain)
 			case over < 0:
 				out[0].RetryAfter = record.Never
 			}
-			v = record.Verdict{Now: at, Allowed: over == 0, RetryAfter: out[0].RetryAfter,
-				EarliestRetry: out[0].RetryAfter}
+			v = record.Verdict{
+				Now: at, Allowed: over == 0, RetryAfter: out[0].RetryAfter,
+				EarliestRetry: out[0].RetryAfter,
+			}
 			return store.Internal.Verdict(&v, ask[:]), nil
 		}
 	}

@@ -69,7 +69,7 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 // error of send means that the entry is lost: send tries again itself, by [Retry]. The context that
 // send gets ends when the deadline of Close has passed. The Outbox must be closed.
 func New[T any](most int, send func(context.Context, T) error) *Outbox[T] {
-	ctx, end := context.WithCancel(context.Background())
+	ctx, end := context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	o := &Outbox[T]{send: send, end: end, done: make(chan struct{}), queue: make(chan *entry[T], most)}
 	go o.run(ctx)
 	return o

@@ -189,8 +189,10 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	f.decided(&take, &st.Decision)
 	limits := take.Limits
 	take.Limits = nil
-	out := api.StatusAnswer{Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take,
-		Limits: []api.LimitStatus{}, Waiting: st.Waiting, NextTryMS: Millis(st.NextTry)}
+	out := api.StatusAnswer{
+		Policy: policy, Key: key, At: st.At().UTC(), Open: st.Open, Take: take,
+		Limits: []api.LimitStatus{}, Waiting: st.Waiting, NextTryMS: Millis(st.NextTry),
+	}
 	if p := &st.Pause; !p.Until.IsZero() {
 		out.Paused = &api.Pause{Until: p.Until.UTC(), Reason: p.Reason}
 	}

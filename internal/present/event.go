@@ -7,8 +7,10 @@ import (
 
 // Event describes an event of a history.
 func Event(e *store.Event) api.Event {
-	out := api.Event{At: e.At.UTC(), Op: e.Op, Policy: e.Key.Policy, Tenant: e.Key.Tenant, Key: e.Key.Name, ID: e.ID,
-		Units: map[string]int64{}}
+	out := api.Event{
+		At: e.At.UTC(), Op: e.Op, Policy: e.Key.Policy, Tenant: e.Key.Tenant, Key: e.Key.Name, ID: e.ID,
+		Units: map[string]int64{},
+	}
 	for _, u := range e.Units {
 		out.Units[u.Unit] = u.N
 	}

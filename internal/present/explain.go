@@ -10,7 +10,8 @@ import (
 // Explain returns what would apply to a request, and its current state, as POST /v1/explain does.
 // fail describes an error in a bucket.
 func Explain(ctx context.Context, e *engine.Engine, req *engine.Request, priority int,
-	fail func(error) *api.Problem) (out api.ExplainAnswer, err error) {
+	fail func(error) *api.Problem,
+) (out api.ExplainAnswer, err error) {
 	res, asks, err := e.Asks(req)
 	if err != nil {
 		return out, err

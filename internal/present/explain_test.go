@@ -15,8 +15,10 @@ import (
 
 // perDay is a policy of n requests a day.
 func perDay(name string, n int64) engine.Policy {
-	limit := drawgate.Limit{Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: n,
-		Precision: drawgate.Exact}
+	limit := drawgate.Limit{
+		Name: "day", Kind: drawgate.Rolling, Window: 24 * time.Hour, Amount: n,
+		Precision: drawgate.Exact,
+	}
 	return engine.Policy{Policy: drawgate.Policy{Name: name, Limits: []drawgate.Limit{limit}}}
 }
 
@@ -68,8 +70,10 @@ func TestExplainHasTheAmountsOfEachKey(t *testing.T) {
 	list := []rules.Rule{{Apply: append(hidden, apply(`"all"`, 7), apply("user", 3))}}
 	e := newEngine(t, engine.Config{Policies: []engine.Policy{perDay("p", 60)}, Rules: list})
 	r := &engine.Request{Attributes: &rules.Attributes{User: "u"}}
-	want := map[string]string{"p all true": "8 8 true false", "p u true": "4 4 true false",
-		"p all false": "7 7 true false", "p u false": "3 3 true false"}
+	want := map[string]string{
+		"p all true": "8 8 true false", "p u true": "4 4 true false",
+		"p all false": "7 7 true false", "p u false": "3 3 true false",
+	}
 	if got := explained(t, e, r); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -80,8 +84,10 @@ func TestExplainHasTheAmountsOfEachKey(t *testing.T) {
 	if err := e.Replace(engine.Config{Policies: []engine.Policy{perDay("p", 60)}, Rules: list}); err != nil {
 		t.Fatal(err)
 	}
-	want = map[string]string{"p all true": "8 7 true false", "p u true": "4 3 true false",
-		"p all false": "0 0 false true", "p u false": "3 2 true false"}
+	want = map[string]string{
+		"p all true": "8 7 true false", "p u true": "4 3 true false",
+		"p all false": "0 0 false true", "p u false": "3 2 true false",
+	}
 	if got := explained(t, e, r); !maps.Equal(got, want) {
 		t.Errorf("with an amount of 0: got %v, want %v", got, want)
 	}
@@ -91,14 +97,22 @@ func TestExplainHasTheAmountsOfEachKey(t *testing.T) {
 // buckets as well.
 func TestExplainNamesAndRulesTogether(t *testing.T) {
 	t.Parallel()
-	rule := rules.Rule{Apply: []rules.Apply{{Policy: "p", Key: "user", Costs: map[string]int64{"requests": 2}},
-		{Policy: "r", Key: "user"}}}
-	e := newEngine(t, engine.Config{Policies: []engine.Policy{perDay("p", 2), perDay("q", 3), perDay("r", 1)},
-		Rules: []rules.Rule{rule}})
-	r := &engine.Request{Attributes: &rules.Attributes{User: "u"},
-		Asks: []engine.Ask{{Policy: "q", Key: "k", Costs: []drawgate.Cost{drawgate.Requests(4)}}}}
-	want := map[string]string{"p u false": "2 2 true false", "q k false": "3 3 false true",
-		"r u false": "1 1 true false"}
+	rule := rules.Rule{Apply: []rules.Apply{
+		{Policy: "p", Key: "user", Costs: map[string]int64{"requests": 2}},
+		{Policy: "r", Key: "user"},
+	}}
+	e := newEngine(t, engine.Config{
+		Policies: []engine.Policy{perDay("p", 2), perDay("q", 3), perDay("r", 1)},
+		Rules:    []rules.Rule{rule},
+	})
+	r := &engine.Request{
+		Attributes: &rules.Attributes{User: "u"},
+		Asks:       []engine.Ask{{Policy: "q", Key: "k", Costs: []drawgate.Cost{drawgate.Requests(4)}}},
+	}
+	want := map[string]string{
+		"p u false": "2 2 true false", "q k false": "3 3 false true",
+		"r u false": "1 1 true false",
+	}
 	if got := explained(t, e, r); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -106,8 +120,10 @@ func TestExplainNamesAndRulesTogether(t *testing.T) {
 	if res, err := e.Take(t.Context(), r); err != nil || !res.Decision.Allowed {
 		t.Fatalf("%v: %+v", err, res.Decision.Err())
 	}
-	want = map[string]string{"p u false": "2 0 false false", "q k false": "3 0 false false",
-		"r u false": "1 0 false false"}
+	want = map[string]string{
+		"p u false": "2 0 false false", "q k false": "3 0 false false",
+		"r u false": "1 0 false false",
+	}
 	if got := explained(t, e, r); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -16,8 +16,10 @@ func Policy(info *engine.Info) api.Policy {
 	}
 	for i := range info.Policy.Limits {
 		l := &info.Policy.Limits[i]
-		spec := api.LimitSpec{Name: l.Name, Unit: Unit(l), Kind: l.Kind.String(), Amount: l.Amount,
-			Most: info.Plan.Max(i, 0), WindowMS: l.Window.Milliseconds(), Description: Describe(l)}
+		spec := api.LimitSpec{
+			Name: l.Name, Unit: Unit(l), Kind: l.Kind.String(), Amount: l.Amount,
+			Most: info.Plan.Max(i, 0), WindowMS: l.Window.Milliseconds(), Description: Describe(l),
+		}
 		switch l.Kind {
 		case drawgate.Bucket:
 			spec.Burst = cmp.Or(l.Burst, l.Amount)

@@ -55,8 +55,10 @@ func Codes() []api.Code { return slices.Collect(maps.Keys(kinds)) }
 // Problemf returns the problem of a code, with its status and title.
 func Problemf(code api.Code, format string, args ...any) *api.Problem {
 	k := kinds[code]
-	return &api.Problem{Type: "about:blank", Title: k.title, Status: k.status, Code: code,
-		Detail: fmt.Sprintf(format, args...)}
+	return &api.Problem{
+		Type: "about:blank", Title: k.title, Status: k.status, Code: code,
+		Detail: fmt.Sprintf(format, args...),
+	}
 }
 
 // Problem converts an error of the library to its wire form. Details from the store are not passed

@@ -16,7 +16,8 @@ import (
 //
 // ctx is the context of the take. If it bounded the wait, its cause must be [drawgate.ErrDeadline].
 func Refusal(ctx context.Context, l *drawgate.Limiter, r *drawgate.Request, err error) (a api.Answer, ok bool,
-	_ error) {
+	_ error,
+) {
 	reason, ok := refusalReason(ctx, err)
 	if !ok {
 		return a, false, err

@@ -46,8 +46,10 @@ func someDisabled(list []engine.Applied) bool {
 }
 
 func applied(a *engine.Applied) api.Applied {
-	out := api.Applied{Rule: RuleName(a.Rule, a.RuleName), Policy: a.Policy, Tenant: a.Tenant, Key: a.Key,
-		Shadow: a.Shadow, Disabled: a.Disabled}
+	out := api.Applied{
+		Rule: RuleName(a.Rule, a.RuleName), Policy: a.Policy, Tenant: a.Tenant, Key: a.Key,
+		Shadow: a.Shadow, Disabled: a.Disabled,
+	}
 	if a.Bucket >= 0 {
 		out.Bucket = new(a.Bucket)
 	}
@@ -63,8 +65,10 @@ func RuleName(i int, name string) string {
 }
 
 func shadow(sh *engine.Shadow) api.Shadow {
-	out := api.Shadow{Policy: sh.Policy, Rule: RuleName(sh.Rule, sh.RuleName), Allowed: sh.Allowed,
-		Divergence: sh.Divergence, Error: sh.Err != nil}
+	out := api.Shadow{
+		Policy: sh.Policy, Rule: RuleName(sh.Rule, sh.RuleName), Allowed: sh.Allowed,
+		Divergence: sh.Divergence, Error: sh.Err != nil,
+	}
 	if sh.Err != nil || sh.Bucket < 0 {
 		return out
 	}

@@ -21,8 +21,10 @@ import (
 
 func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 	t.Parallel()
-	limits := []api.Limit{{Policy: "gpt", Name: "rpm", Unit: "requests", Most: 10, Remaining: 9},
-		{Policy: "gpt", Name: "tpm", Unit: "tokens", Most: 100, Remaining: 50}}
+	limits := []api.Limit{
+		{Policy: "gpt", Name: "rpm", Unit: "requests", Most: 10, Remaining: 9},
+		{Policy: "gpt", Name: "tpm", Unit: "tokens", Most: 100, Remaining: 50},
+	}
 	for _, c := range []struct {
 		answer api.Answer
 		want   string
@@ -35,8 +37,10 @@ func TestSentenceSaysWhatBecameOfATake(t *testing.T) {
 		},
 		{api.Answer{NeverFits: true, Message: "this take can never fit"}, "refused: this take can never fit"},
 		{
-			api.Answer{Allowed: true, Shadow: []api.Shadow{{Policy: "new", RetryAfterMS: 1500,
-				RefusedBy: &api.LimitName{Limit: "rpm"}}}},
+			api.Answer{Allowed: true, Shadow: []api.Shadow{{
+				Policy: "new", RetryAfterMS: 1500,
+				RefusedBy: &api.LimitName{Limit: "rpm"},
+			}}},
 			`allowed: policy "new" is in shadow: limit "rpm" would have refused this take for 1.5s`,
 		},
 	} {
@@ -64,8 +68,10 @@ func TestRefusalWithoutTheStore(t *testing.T) {
 		drawgate.FallbackShare:  `the store is unavailable, and limit "tpm" of policy "share" admits only 10 tokens without it; try again in 1s`,
 		drawgate.FallbackClosed: `the store is unavailable, and limit "rpm" of policy "closed" admits nothing without it; try again in 1s`,
 	} {
-		lim, err := drawgate.New(g, drawgate.Policy{Name: mode.String(), Fallback: mode,
-			Limits: []drawgate.Limit{rpm, tpm}}, nil)
+		lim, err := drawgate.New(g, drawgate.Policy{
+			Name: mode.String(), Fallback: mode,
+			Limits: []drawgate.Limit{rpm, tpm},
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,8 +102,10 @@ func TestUntilNamesTheInstantAndTheWait(t *testing.T) {
 func TestNamesCannotControlATerminal(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	present.WriteStatus(&b, &api.StatusAnswer{Policy: "p", Key: "a\x1b[2J\n",
-		Limits: []api.LimitStatus{{Limit: api.Limit{Name: "n\x07", Unit: "\xff"}}}}, "")
+	present.WriteStatus(&b, &api.StatusAnswer{
+		Policy: "p", Key: "a\x1b[2J\n",
+		Limits: []api.LimitStatus{{Limit: api.Limit{Name: "n\x07", Unit: "\xff"}}},
+	}, "")
 	for _, bad := range []string{"\x1b", "\x07", "\xff"} {
 		if strings.Contains(b.String(), bad) {
 			t.Errorf("the table contains %q: %q", bad, b.String())
@@ -114,8 +122,10 @@ func TestTheTightestLimitIsTheLibrarys(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var limits []drawgate.Limit
 		for i := range rapid.IntRange(1, 4).Draw(rt, "limits") {
-			l := drawgate.Limit{Name: fmt.Sprint("l", i), Kind: drawgate.Rolling, Window: time.Hour,
-				Amount: rapid.Int64Range(10, 30).Draw(rt, "amount")}
+			l := drawgate.Limit{
+				Name: fmt.Sprint("l", i), Kind: drawgate.Rolling, Window: time.Hour,
+				Amount: rapid.Int64Range(10, 30).Draw(rt, "amount"),
+			}
 			l.Headroom.Units = rapid.Int64Range(0, 8).Draw(rt, "headroom")
 			limits = append(limits, l)
 		}

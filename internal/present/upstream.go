@@ -16,7 +16,8 @@ import (
 // ReadQuotas fills in the status of the quotas of upstreams, the first [api.MaxQuotas] of them. It
 // spends nothing. problem says what an error is in an answer.
 func ReadQuotas(ctx context.Context, e *engine.Engine, tenant string, list []api.Upstream,
-	problem func(error) *api.Problem) {
+	problem func(error) *api.Problem,
+) {
 	n := 0
 	for i := range list {
 		for k := range list[i].Quotas {

@@ -16,19 +16,25 @@ import (
 func TestWriteUpstreams(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 9, 30, 0, 0, time.UTC)
-	limit := api.LimitStatus{Limit: api.Limit{Name: "rpm", Unit: "requests", Most: 8, Remaining: 5,
-		ResetAt: now.Add(41 * time.Second)}, Used: 3, Held: 1}
-	day := api.LimitStatus{Limit: api.Limit{Name: "rpd", Unit: "requests", Most: 200, Remaining: 143,
-		ResetAt: now.Add(time.Hour)}, Used: 57}
+	limit := api.LimitStatus{Limit: api.Limit{
+		Name: "rpm", Unit: "requests", Most: 8, Remaining: 5,
+		ResetAt: now.Add(41 * time.Second),
+	}, Used: 3, Held: 1}
+	day := api.LimitStatus{Limit: api.Limit{
+		Name: "rpd", Unit: "requests", Most: 200, Remaining: 143,
+		ResetAt: now.Add(time.Hour),
+	}, Used: 57}
 	var out strings.Builder
 	present.WriteUpstreams(&out, []api.Upstream{
 		{
 			Name: "gemini", Provider: "gemini", Owner: "project-1",
-			Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 58_000, UnderWay: 1, Waiting: 2,
+			Calls: &api.Calls{
+				Circuit: api.CircuitOpen, RetryAfterMS: 58_000, UnderWay: 1, Waiting: 2,
 				Circuits: []api.Circuit{
 					{State: api.CircuitOpen, RetryAfterMS: 58_000},
 					{Model: "flash\x1b", Caller: "key alice", State: api.CircuitHalfOpen},
-				}},
+				},
+			},
 			Quotas: []api.Quota{
 				{Policy: "flash", Models: []string{"a", "b*"}, Status: &api.StatusAnswer{
 					At: now, Limits: []api.LimitStatus{limit, day},

@@ -151,8 +151,12 @@ func TestNobodyIsOvertakenForEver(t *testing.T) {
 		after    time.Duration
 		leads    bool
 	}{
-		{0, 0, false}, {1, queue.Age - 1, true}, {1, queue.Age, false}, {9, 9*queue.Age - 1, true},
-		{9, 9 * queue.Age, false}, {9, time.Hour, false},
+		{0, 0, false},
+		{1, queue.Age - 1, true},
+		{1, queue.Age, false},
+		{9, 9*queue.Age - 1, true},
+		{9, 9 * queue.Age, false},
+		{9, time.Hour, false},
 	} {
 		if got := line.Leads(places.Next(c.priority, int64(c.after))); got != c.leads {
 			t.Errorf("priority %d after %v leads: %v, want %v", c.priority, c.after, got, c.leads)
@@ -171,21 +175,35 @@ func TestDelay(t *testing.T) {
 		random  float64
 		want    time.Duration
 	}{
-		{"nothing is held: when it fits", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 30 * s,
-			Spread: s}, nil, 0, 30 * s},
-		{"and a little later", queue.Refusal{Attempt: 7, RetryAfter: 30 * s, EarliestRetry: 30 * s, Spread: s}, nil,
-			0.5, 30*s + 500*ms},
+		{"nothing is held: when it fits", queue.Refusal{
+			Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 30 * s,
+			Spread: s,
+		}, nil, 0, 30 * s},
+		{
+			"and a little later",
+			queue.Refusal{Attempt: 7, RetryAfter: 30 * s, EarliestRetry: 30 * s, Spread: s},
+			nil,
+			0.5, 30*s + 500*ms,
+		},
 		{"held: soon", queue.Refusal{Attempt: 1, RetryAfter: 30 * s}, nil, 0, 250 * ms},
 		{"held: later and later", queue.Refusal{Attempt: 2, RetryAfter: 30 * s}, nil, 0, 500 * ms},
 		{"held: not above 5 s", queue.Refusal{Attempt: 6, RetryAfter: 30 * s}, nil, 0, 5 * s},
 		{"held: nor after very many attempts", queue.Refusal{Attempt: 1 << 40, RetryAfter: 30 * s}, nil, 0, 5 * s},
-		{"held: not before it can fit", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 9 * s}, nil, 0,
-			9 * s},
+		{
+			"held: not before it can fit",
+			queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 9 * s},
+			nil, 0,
+			9 * s,
+		},
 		{"held: not after it fits", queue.Refusal{Attempt: 6, RetryAfter: 2 * s, EarliestRetry: s}, nil, 0, 2 * s},
 		{"fixed", queue.Refusal{Attempt: 1, RetryAfter: 30 * s, EarliestRetry: 30 * s, Spread: s}, fixed, 0.9, 2 * s},
 		{"fixed: the second", queue.Refusal{Attempt: 2, RetryAfter: 30 * s, EarliestRetry: 30 * s}, fixed, 0.9, 4 * s},
-		{"fixed: the last repeats", queue.Refusal{Attempt: 9, RetryAfter: 30 * s, EarliestRetry: 30 * s}, fixed, 0.9,
-			8 * s},
+		{
+			"fixed: the last repeats",
+			queue.Refusal{Attempt: 9, RetryAfter: 30 * s, EarliestRetry: 30 * s},
+			fixed, 0.9,
+			8 * s,
+		},
 		{"never", queue.Refusal{Attempt: 1, RetryAfter: never, EarliestRetry: never, Spread: s}, nil, 0.9, never},
 	} {
 		if got := c.r.Delay(c.backoff, c.random); got != c.want {

@@ -137,8 +137,10 @@ func TestCodecHeader(t *testing.T) {
 
 func TestCodecFindsLostEntry(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: time.Minute, Amount: 100,
-		Precision: drawgate.Exact})
+	b := newBucket(t, drawgate.Limit{
+		Kind: drawgate.Rolling, Window: time.Minute, Amount: 100,
+		Precision: drawgate.Exact,
+	})
 	for range 3 {
 		b.now += sec
 		b.allow(2)
@@ -198,8 +200,10 @@ func TestCodecRefusesImpossibleContent(t *testing.T) {
 	whole := record.Append(nil, b.rec, record.Whole)
 	open := record.AppendOpen(nil, b.rec.Open["x"])
 	whole, open = whole[:len(whole)-4:len(whole)-4], open[:len(open)-4:len(open)-4]
-	bad := map[string][]byte{"one byte more": append(whole, 0),
-		"unknown form": append([]byte{whole[0], 3}, whole[2:]...)}
+	bad := map[string][]byte{
+		"one byte more": append(whole, 0),
+		"unknown form":  append([]byte{whole[0], 3}, whole[2:]...),
+	}
 	for i := 1; i < len(whole); i++ {
 		bad[fmt.Sprintf("only %d bytes", i)] = whole[:i:i]
 	}
@@ -239,8 +243,10 @@ func TestCodecRefusesImpossibleRates(t *testing.T) {
 		{window, 0, 10, false},
 		{window, rate + 1, 10, false}, // no whole number of parts drains in a µs
 	} {
-		r := &record.Record{Limits: []record.State{{ID: 1, Kind: record.Bucket, Window: c.window, Rate: c.rate,
-			Scale: c.scale}}}
+		r := &record.Record{Limits: []record.State{{
+			ID: 1, Kind: record.Bucket, Window: c.window, Rate: c.rate,
+			Scale: c.scale,
+		}}}
 		if _, _, err := record.Decode(record.Append(nil, r, record.Whole)); (err == nil) != c.ok ||
 			err != nil && !errors.Is(err, record.ErrDamaged) {
 			t.Errorf("%+v: %v", c, err)

@@ -25,8 +25,10 @@ func (b *bytesOf) pick(_ string, from, to int64) int64 {
 
 // extreme draws any limit that compiles: amounts to 10^12, windows from a millisecond to a year.
 func extreme(c chooser) (drawgate.Limit, bool) {
-	l := drawgate.Limit{Name: "l", Kind: drawgate.Kind(c.pick("kind", 1, 4)),
-		Amount: c.pick("amount", 1, drawgate.MaxAmount)}
+	l := drawgate.Limit{
+		Name: "l", Kind: drawgate.Kind(c.pick("kind", 1, 4)),
+		Amount: c.pick("amount", 1, drawgate.MaxAmount),
+	}
 	if c.pick("few", 0, 1) == 1 {
 		l.Amount = 1 + l.Amount%1000
 	}

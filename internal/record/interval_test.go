@@ -148,8 +148,10 @@ func TestBucketSettleRule(t *testing.T) {
 	for name, rule := range rules {
 		violations := 0
 		for seed := range histories {
-			p := &plainLevel{burst: burst, window: window, rule: rule, at: epoch, rate: rates[0],
-				open: map[string]openTake{}}
+			p := &plainLevel{
+				burst: burst, window: window, rule: rule, at: epoch, rate: rates[0],
+				open: map[string]openTake{},
+			}
 			if _, msg := history(seed, p, burst, window, rates); msg != "" {
 				violations++
 			}
@@ -282,8 +284,10 @@ func TestBucketSettleRuleHeld(t *testing.T) {
 	rates := []int64{1, 3, 7, 20, 60}
 	specs := map[int64]record.Spec{}
 	for _, r := range rates {
-		specs[r] = spec(t, drawgate.Limit{Kind: drawgate.Bucket, Amount: r, Window: dur(window), Burst: burst,
-			Charge: drawgate.ChargeEnd})
+		specs[r] = spec(t, drawgate.Limit{
+			Kind: drawgate.Bucket, Amount: r, Window: dur(window), Burst: burst,
+			Charge: drawgate.ChargeEnd,
+		})
 	}
 	histories := uint64(scale(20_000))
 	rules := map[string]heldLevel{
@@ -294,8 +298,10 @@ func TestBucketSettleRuleHeld(t *testing.T) {
 		violations := 0
 		for seed := range histories {
 			h := rule
-			h.plainLevel = plainLevel{burst: burst, window: window, at: epoch, rate: rates[0],
-				open: map[string]openTake{}}
+			h.plainLevel = plainLevel{
+				burst: burst, window: window, at: epoch, rate: rates[0],
+				open: map[string]openTake{},
+			}
 			if _, msg := heldHistory(seed, &h, burst, window, rates); msg != "" {
 				violations++
 			}
@@ -325,8 +331,10 @@ func TestBucketHeldArrivals(t *testing.T) {
 	const window = 1_000_000
 	for seed := range uint64(scale(6000)) {
 		d := newDice(seed)
-		l := drawgate.Limit{Kind: drawgate.Bucket, Amount: d.between(1, 30), Window: dur(window),
-			Burst: d.between(5, 30), Charge: drawgate.ChargeEnd}
+		l := drawgate.Limit{
+			Kind: drawgate.Bucket, Amount: d.between(1, 30), Window: dur(window),
+			Burst: d.between(5, 30), Charge: drawgate.ChargeEnd,
+		}
 		if msg := arrivals(t, d, l); msg != "" {
 			t.Fatalf("seed %d: %+v: %s", seed, l, msg)
 		}

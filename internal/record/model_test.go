@@ -366,8 +366,10 @@ func drawCharge(c chooser, l *drawgate.Limit, most int64) {
 
 var families = map[string]family{
 	"bucket": func(c chooser) drawgate.Limit {
-		l := drawgate.Limit{Kind: drawgate.Bucket, Window: dur([]int64{sec, mnt, 7 * sec,
-			hour}[c.pick("window", 0, 3)])}
+		l := drawgate.Limit{Kind: drawgate.Bucket, Window: dur([]int64{
+			sec, mnt, 7 * sec,
+			hour,
+		}[c.pick("window", 0, 3)])}
 		drawAmounts(c, &l)
 		l.Burst = l.Amount + c.pick("burst", 0, 50)
 		drawCharge(c, &l, 0)
@@ -377,8 +379,10 @@ var families = map[string]family{
 		return l
 	},
 	"rolling exact": func(c chooser) drawgate.Limit {
-		l := drawgate.Limit{Kind: drawgate.Rolling, Window: dur([]int64{1000, sec, mnt}[c.pick("window", 0, 2)]),
-			Precision: drawgate.Exact}
+		l := drawgate.Limit{
+			Kind: drawgate.Rolling, Window: dur([]int64{1000, sec, mnt}[c.pick("window", 0, 2)]),
+			Precision: drawgate.Exact,
+		}
 		drawAmounts(c, &l)
 		drawCharge(c, &l, l.Window.Microseconds()/2)
 		return l

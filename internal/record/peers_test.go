@@ -145,8 +145,10 @@ func TestPeers08AlternatingLimits(t *testing.T) {
 		// the lower rate of 10 per minute drained; 10,000 changes of the rate in one instant were
 		// rounded up by nothing
 		b.now += mnt
-		if got, want := b.used(0).Used, map[drawgate.Kind]int64{drawgate.Rolling: 0,
-			drawgate.Bucket: 90}[kind]; got != want {
+		if got, want := b.used(0).Used, map[drawgate.Kind]int64{
+			drawgate.Rolling: 0,
+			drawgate.Bucket:  90,
+		}[kind]; got != want {
 			t.Errorf("%v: used = %d a minute later, want %d", kind, got, want)
 		}
 		b.now += hour

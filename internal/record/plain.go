@@ -9,7 +9,8 @@ package record
 // After an allowed take only DecidePlain knows what the record has used, until [Record.FlushRun] is
 // called.
 func DecidePlain(r *Record, specs []Spec, n *Amounts, priority int8, now int64, out []Result) (at, after int64,
-	ok bool) {
+	ok bool,
+) {
 	if len(r.Open) != 0 || r.Pause != nil || len(r.Limits) < len(specs) || len(out) < len(specs) {
 		return 0, 0, false
 	}

@@ -30,8 +30,10 @@ func TestRateRaisedAfterAHoldEnded(t *testing.T) {
 // window in which it ended.
 func TestHoldEndsWhileNobodyKnowsTheLimit(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 10,
-		Charge: drawgate.ChargeEnd})
+	b := newBucket(t, drawgate.Limit{
+		Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 10,
+		Charge: drawgate.ChargeEnd,
+	})
 	if !b.hold("a", 3*day+hour, 8) {
 		t.Fatal("the first take was refused")
 	}
@@ -56,8 +58,10 @@ func TestHoldEndsWhileNobodyKnowsTheLimit(t *testing.T) {
 // then leaves later. The wait says so.
 func TestRetryAfterWhereAHoldWillJoin(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Precision: 100, Amount: 10,
-		Charge: drawgate.ChargeEnd})
+	b := newBucket(t, drawgate.Limit{
+		Kind: drawgate.Rolling, Window: dur(100 * sec), Precision: 100, Amount: 10,
+		Charge: drawgate.ChargeEnd,
+	})
 	if !b.allow(5) || !b.hold("a", sec/2, 5) {
 		t.Fatal("the first takes were refused")
 	}
@@ -78,8 +82,10 @@ func TestRetryAfterWhereAHoldWillJoin(t *testing.T) {
 // its end and the margin; what was given back entirely is not waited for.
 func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: drawgate.Exact, Amount: 10,
-		Margin: dur(2 * sec)})
+	b := newBucket(t, drawgate.Limit{
+		Kind: drawgate.Rolling, Window: dur(mnt), Precision: drawgate.Exact, Amount: 10,
+		Margin: dur(2 * sec),
+	})
 	_, out := b.take(record.Take{ID: "a", Hold: sec, Lease: true}, 5)
 	if got, want := out[0].ResetAt, b.now+sec+2*sec+mnt; got != want {
 		t.Fatalf("leased: reset at +%d, want +%d", got-b.now, want-b.now)
@@ -96,8 +102,10 @@ func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
 // a version of the program that does not have the limit: it cannot know the new rate.
 func TestStrangerDrainsNothing(t *testing.T) {
 	t.Parallel()
-	l := drawgate.Limit{Name: "l0", Kind: drawgate.Bucket, Window: dur(mnt), Amount: 10, Burst: 10,
-		Charge: drawgate.ChargeEnd}
+	l := drawgate.Limit{
+		Name: "l0", Kind: drawgate.Bucket, Window: dur(mnt), Amount: 10, Burst: 10,
+		Charge: drawgate.ChargeEnd,
+	}
 	b := newBucket(t, l)
 	if !b.allow(9) || !b.hold("a", mnt/2, 1) {
 		t.Fatal("the first takes were refused")
@@ -117,8 +125,10 @@ func TestStrangerDrainsNothing(t *testing.T) {
 func TestCreditWhereTheNextWindowWasCharged(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []int64{sec, 3 * sec} { // before and after the edge
-		b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10,
-			Margin: dur(2 * sec)})
+		b := newBucket(t, drawgate.Limit{
+			Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10,
+			Margin: dur(2 * sec),
+		})
 		b.now += mnt - 2*sec
 		if !b.hold("a", mnt, 10) || b.allow(1) {
 			t.Fatal("want 10 of 10 granted and no more")

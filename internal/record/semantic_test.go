@@ -73,8 +73,10 @@ func TestDaysWithDaylightSaving(t *testing.T) {
 		time.Date(2026, 3, 8, 0, 0, 0, 0, zone): 23, time.Date(2026, 11, 1, 0, 0, 0, 0, zone): 25,
 		time.Date(2026, 7, 1, 0, 0, 0, 0, zone): 24,
 	} {
-		b := newBucket(t, drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/New_York",
-			Amount: 25, Headroom: drawgate.Share{Units: 1}})
+		b := newBucket(t, drawgate.Limit{
+			Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "America/New_York",
+			Amount: 25, Headroom: drawgate.Share{Units: 1},
+		})
 		start := date.UnixMicro()
 		if b.now = start - 1; !b.allow(24) || b.allow(1) {
 			t.Fatalf("%v: the day before: want 24 of 25 granted", date)
@@ -208,10 +210,14 @@ func TestDebt(t *testing.T) {
 		wait int64 // until 1 fits
 	}{
 		"rolling, start": {drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10}, mnt - sec},
-		"rolling, end": {drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10,
-			Charge: drawgate.ChargeEnd}, mnt},
-		"bucket, end": {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 60, Burst: 10,
-			Charge: drawgate.ChargeEnd}, 16 * sec},
+		"rolling, end": {drawgate.Limit{
+			Kind: drawgate.Rolling, Window: dur(mnt), Amount: 10,
+			Charge: drawgate.ChargeEnd,
+		}, mnt},
+		"bucket, end": {drawgate.Limit{
+			Kind: drawgate.Bucket, Window: dur(mnt), Amount: 60, Burst: 10,
+			Charge: drawgate.ChargeEnd,
+		}, 16 * sec},
 		"calendar": {drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 10}, mnt - sec},
 	} {
 		b := newBucket(t, c.l)
@@ -231,8 +237,10 @@ func TestDebt(t *testing.T) {
 // the limit's charge.
 func TestLeaseShrinks(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(100 * sec), Amount: 110,
-		Precision: drawgate.Exact})
+	b := newBucket(t, drawgate.Limit{
+		Kind: drawgate.Rolling, Window: dur(100 * sec), Amount: 110,
+		Precision: drawgate.Exact,
+	})
 	b.allow(100)
 	b.now += 50 * sec
 	asks := []record.Ask{{Rec: b.rec, Specs: b.specs, N: amounts(50)}}
@@ -260,8 +268,10 @@ func TestLeaseShrinks(t *testing.T) {
 // req: B6, D12
 func TestPriorities(t *testing.T) {
 	t.Parallel()
-	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Amount: 25,
-		ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 5}}})
+	b := newBucket(t, drawgate.Limit{
+		Kind: drawgate.Rolling, Window: dur(mnt), Amount: 25,
+		ReservedByPriority: map[int]drawgate.Share{7: {Percent: 10}, 3: {Units: 5}},
+	})
 	for _, c := range []struct {
 		priority int8
 		most     int64

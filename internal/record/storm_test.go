@@ -366,8 +366,10 @@ func (s *storm) take() string {
 		return fmt.Sprintf("admitted %d while %d were used, of %d", got, used, s.spec.Effective[prio])
 	}
 	s.granted++
-	a := &admission{id: t.ID, n: got, at: now, margin: s.holdMargin(), kept: s.holdMargin(), end: now + t.Hold,
-		open: t.ID != ""}
+	a := &admission{
+		id: t.ID, n: got, at: now, margin: s.holdMargin(), kept: s.holdMargin(), end: now + t.Hold,
+		open: t.ID != "",
+	}
 	a.held = a.open && (t.Lease || s.spec.ChargeEnd || s.spec.Kind == record.Concurrency)
 	s.ledger.admit(a)
 	if a.open {
@@ -462,8 +464,10 @@ func (s *storm) refund() string {
 
 // stranger is a call by a version of the program that does not have this limit.
 func (s *storm) stranger() string {
-	other := []record.Spec{{ID: 1, Kind: record.Rolling, Window: 1000,
-		Effective: [10]int64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5}}}
+	other := []record.Spec{{
+		ID: 1, Kind: record.Rolling, Window: 1000,
+		Effective: [10]int64{5, 5, 5, 5, 5, 5, 5, 5, 5, 5},
+	}}
 	now := s.lookAs(byStranger) // the limit itself is not looked at
 	s.note("stranger")
 	s.rec.FlushRun()

@@ -14,8 +14,10 @@ import (
 func TestUsableToTheLimit(t *testing.T) {
 	t.Parallel()
 	rolling := func(precision int, amount, margin int64) drawgate.Limit {
-		return drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: precision, Amount: amount,
-			Margin: dur(margin)}
+		return drawgate.Limit{
+			Kind: drawgate.Rolling, Window: dur(mnt), Precision: precision, Amount: amount,
+			Margin: dur(margin),
+		}
 	}
 	for name, c := range map[string]struct {
 		l     drawgate.Limit
@@ -28,12 +30,18 @@ func TestUsableToTheLimit(t *testing.T) {
 		"rolling joined 128, margin": {rolling(0, 1000, 2*sec), 0.99},
 		"rolling joined 10000":       {rolling(10_000, 1000, 0), 0.999},
 		"rolling joined, few":        {rolling(100, 7, 0), 0.99},
-		"bucket": {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 1000, Burst: 20},
-			0.999},
-		"bucket, no common divisor": {drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 997, Burst: 3},
-			0.999},
-		"calendar": {drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 1000},
-			0.999},
+		"bucket": {
+			drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 1000, Burst: 20},
+			0.999,
+		},
+		"bucket, no common divisor": {
+			drawgate.Limit{Kind: drawgate.Bucket, Window: dur(mnt), Amount: 997, Burst: 3},
+			0.999,
+		},
+		"calendar": {
+			drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 1000},
+			0.999,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

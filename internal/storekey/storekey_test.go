@@ -45,8 +45,10 @@ func TestKeysAreReadable(t *testing.T) {
 func TestKeysDoNotCollide(t *testing.T) {
 	t.Parallel()
 	seen := map[string]store.Key{}
-	parts := []string{"", "a", "b", "a:b", ":", "a:", ":a", "a%3Ab", "%", "%3A", "a_b", "%~", "%~PxUe",
-		strings.Repeat("a", 41), strings.Repeat(":", 14), strings.Repeat("a", 101)}
+	parts := []string{
+		"", "a", "b", "a:b", ":", "a:", ":a", "a%3Ab", "%", "%3A", "a_b", "%~", "%~PxUe",
+		strings.Repeat("a", 41), strings.Repeat(":", 14), strings.Repeat("a", 101),
+	}
 	for _, tenant := range parts {
 		for _, policy := range parts {
 			for _, name := range parts {

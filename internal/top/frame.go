@@ -263,8 +263,10 @@ func row(b *api.BucketUsage, now time.Time) []string {
 	if top.Debt > 0 {
 		used += hot.Styled(fmt.Sprintf(", %d debt", top.Debt))
 	}
-	return []string{bar(most), visible(b.Policy), visible(top.Name), used, fmt.Sprint(top.Held), fmt.Sprint(b.Open),
-		key}
+	return []string{
+		bar(most), visible(b.Policy), visible(top.Name), used, fmt.Sprint(top.Held), fmt.Sprint(b.Open),
+		key,
+	}
 }
 
 // use returns which part of a limit is used.

@@ -23,33 +23,45 @@ func full() *Snapshot {
 		Health: &api.Health{
 			Status: api.StatusDegraded, Store: &api.StoreHealth{Status: api.StatusOK, LatencyMS: 3}, Waiting: 3,
 			UptimeMS: 65_000,
-			States: []api.PolicyHealth{{Name: "llm", Status: api.StatusOK},
-				{Name: "api", Status: api.StatusDegraded, Fallback: "share", NotApplied: []string{"day", "week"}}},
+			States: []api.PolicyHealth{
+				{Name: "llm", Status: api.StatusOK},
+				{Name: "api", Status: api.StatusDegraded, Fallback: "share", NotApplied: []string{"day", "week"}},
+			},
 		},
 		Usage: &api.UsageAnswer{At: at, More: true, Buckets: []api.BucketUsage{
 			{Policy: "llm", Key: "team-a", Open: 2, Limits: []api.LimitUse{
 				{Name: "rpm", Unit: "requests", Used: 1, Max: 10},
 				{Name: "tpm", Unit: "tokens", Used: 950, Max: 1000, Held: 40},
 			}},
-			{Policy: "api", Tenant: "acme", Key: "user-17", PausedUntil: new(at.Add(time.Minute)),
-				Limits: []api.LimitUse{{Name: "rate", Unit: "requests", Used: 3, Max: 4}}},
-			{Policy: "api", Key: "a\x1b[31mred\nline", Open: 3, Fallback: true,
-				Limits: []api.LimitUse{{Name: "rate", Unit: "requests", Used: 0, Max: 4, Debt: 2}}},
+			{
+				Policy: "api", Tenant: "acme", Key: "user-17", PausedUntil: new(at.Add(time.Minute)),
+				Limits: []api.LimitUse{{Name: "rate", Unit: "requests", Used: 3, Max: 4}},
+			},
+			{
+				Policy: "api", Key: "a\x1b[31mred\nline", Open: 3, Fallback: true,
+				Limits: []api.LimitUse{{Name: "rate", Unit: "requests", Used: 0, Max: 4, Debt: 2}},
+			},
 		}},
 		Waiting: &api.WaitingAnswer{Lines: []api.WaitingLine{
-			{Policy: "llm", Key: "team-a", Waiting: 2, LongestMS: 12_000, NextMS: 350, Reason: api.ReasonLimited,
-				Limit: "rpm"},
+			{
+				Policy: "llm", Key: "team-a", Waiting: 2, LongestMS: 12_000, NextMS: 350, Reason: api.ReasonLimited,
+				Limit: "rpm",
+			},
 			{Policy: "api", Tenant: "acme", Key: "user-17", Waiting: 1, Reason: api.ReasonPaused},
 		}},
 		Refusals: &api.RefusalsAnswer{Total: 3, Refusals: []api.Refusal{
-			{Policy: "llm", Key: "team-a", Reason: api.ReasonLimited, Limit: "tpm", Unit: "tokens", Count: 1234,
-				Last: at, Asked: 60, Remaining: 50, Max: 1000},
+			{
+				Policy: "llm", Key: "team-a", Reason: api.ReasonLimited, Limit: "tpm", Unit: "tokens", Count: 1234,
+				Last: at, Asked: 60, Remaining: 50, Max: 1000,
+			},
 			{Policy: "api", Tenant: "acme", Key: "user-17", Reason: api.ReasonPaused, Count: 1, Last: at},
 			{Policy: "api", Key: "team-a", Reason: api.ReasonUnavailable, Count: 2, Last: at},
 		}},
 		Upstreams: []api.Upstream{
-			{Name: "openai", Provider: "openai", Owner: "project",
-				Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1, Waiting: 2}},
+			{
+				Name: "openai", Provider: "openai", Owner: "project",
+				Calls: &api.Calls{Circuit: api.CircuitOpen, RetryAfterMS: 5000, UnderWay: 1, Waiting: 2},
+			},
 			{Name: "gemini", Provider: "gemini", Owner: "project", Quotas: []api.Quota{{Error: &api.Problem{}}}},
 		},
 		Incidents: []api.Incident{{Severity: api.SeverityError, Last: at, Summary: "openai refused 3 calls\x07"}},
@@ -69,8 +81,10 @@ func lines(v View, s *Snapshot, lost Lost) []string {
 // An adjustment may say that much more is used than the limit allows.
 func TestBar(t *testing.T) {
 	t.Parallel()
-	for part, want := range map[float64]string{0.5: "█████░░░░░  50%", 9.99: "██████████ 999%",
-		9.996: "██████████>999%", 20: "██████████>999%"} {
+	for part, want := range map[float64]string{
+		0.5: "█████░░░░░  50%", 9.99: "██████████ 999%",
+		9.996: "██████████>999%", 20: "██████████>999%",
+	} {
 		if got := ansi.Strip(bar(part)); got != want {
 			t.Errorf("%v: %q, want %q", part, got, want)
 		}
@@ -142,8 +156,10 @@ func TestFrameFits(t *testing.T) {
 	t.Parallel()
 	s := full()
 	for i := range 200 {
-		s.Usage.Buckets = append(s.Usage.Buckets, api.BucketUsage{Policy: "p", Key: fmt.Sprint("界", i),
-			Limits: []api.LimitUse{{Name: "l", Max: 1}}})
+		s.Usage.Buckets = append(s.Usage.Buckets, api.BucketUsage{
+			Policy: "p", Key: fmt.Sprint("界", i),
+			Limits: []api.LimitUse{{Name: "l", Max: 1}},
+		})
 		s.Waiting.Lines = append(s.Waiting.Lines, api.WaitingLine{Policy: "p", Key: fmt.Sprint(i), Waiting: 1})
 	}
 	for _, size := range [][2]int{{80, 24}, {40, 50}, {200, 10}, {20, 3}, {1, 1}, {120, 300}} {
@@ -212,8 +228,10 @@ func (m *model) shows(t *testing.T, want ...string) {
 func TestKeysSort(t *testing.T) {
 	t.Parallel()
 	m := looking(func(context.Context, string) *Snapshot { return full() })
-	for _, want := range []string{"team-a user-17 red", "red user-17 team-a", "red team-a user-17",
-		"team-a user-17 red"} {
+	for _, want := range []string{
+		"team-a user-17 red", "red user-17 team-a", "red team-a user-17",
+		"team-a user-17 red",
+	} {
 		text, order := m.View().Content, ""
 		text, _, _ = strings.Cut(text, "WAITING")
 		for range 3 {

@@ -63,8 +63,10 @@ func (s *Server) admit(c *Call, i int, now time.Time, charge, need Amounts) (a a
 	a.quota = &s.quotas[i]
 	limits := s.limits[i]
 	for j := range limits {
-		a.holds = append(a.holds, hold{dimension: limits[j].Dimension, window: limits[j].Window,
-			counter: s.counter(i, j, c, now)})
+		a.holds = append(a.holds, hold{
+			dimension: limits[j].Dimension, window: limits[j].Window,
+			counter: s.counter(i, j, c, now),
+		})
 		a.holds[j].counter.calls++
 	}
 	for j := range limits {

@@ -26,44 +26,61 @@ func TestShapes(t *testing.T) {
 			"output.0.type":       "message",
 			"usage.output_tokens": 8.0, "usage.output_tokens_details.reasoning_tokens": 5.0,
 		}},
-		"responses, cut off by the bound": {responsePath, `{"model":"gpt-4.1","input":"x","max_output_tokens":16}`,
+		"responses, cut off by the bound": {
+			responsePath, `{"model":"gpt-4.1","input":"x","max_output_tokens":16}`,
 			map[string]any{
 				"status": "incomplete", "incomplete_details.reason": "max_output_tokens",
 				"output.0.status":     "incomplete",
 				"usage.output_tokens": 16.0,
-			}},
-		"embeddings": {embedPath, `{"model":"text-embedding-3-small","input":["one","two"],"dimensions":2}`,
+			},
+		},
+		"embeddings": {
+			embedPath, `{"model":"text-embedding-3-small","input":["one","two"],"dimensions":2}`,
 			map[string]any{
 				"object": "list", "data.1.index": 1.0, "data.1.embedding.1": 1.0, "data.1.embedding.0": 0.0,
 				"usage.prompt_tokens": 2.0,
-			}},
-		"embeddings in base64": {embedPath,
+			},
+		},
+		"embeddings in base64": {
+			embedPath,
 			`{"model":"text-embedding-3-small","input":"one","dimensions":2,"encoding_format":"base64"}`,
 			map[string]any{
 				"data.0.embedding": "AACAPwAAAAA=",
-			}},
+			},
+		},
 		"messages": {messagePath, message("simulate: output=3 cache_read=4 cache_write=2"), map[string]any{
 			"type": "message", "content.0.text": "the gate lets", "stop_reason": "end_turn",
 			"usage.cache_read_input_tokens": 4.0, "usage.cache_creation_input_tokens": 2.0, "usage.output_tokens": 3.0,
 		}},
-		"messages, of which the cache has more than there is": {messagePath,
-			message("simulate: cache_read=400 cache_write=9"), map[string]any{
+		"messages, of which the cache has more than there is": {
+			messagePath,
+			message("simulate: cache_read=400 cache_write=9"),
+			map[string]any{
 				"usage.cache_read_input_tokens": 20.0, "usage.cache_creation_input_tokens": 0.0,
 				"usage.input_tokens": 0.0,
-			}},
-		"messages, cut off by the bound": {messagePath, message(steer, `"max_tokens":1`),
-			map[string]any{"stop_reason": "max_tokens", "content.0.text": "the"}},
-		"counting": {countPath, message("one", `"tools":[]`),
-			map[string]any{"input_tokens": 8.0}},
+			},
+		},
+		"messages, cut off by the bound": {
+			messagePath, message(steer, `"max_tokens":1`),
+			map[string]any{"stop_reason": "max_tokens", "content.0.text": "the"},
+		},
+		"counting": {
+			countPath, message("one", `"tools":[]`),
+			map[string]any{"input_tokens": 8.0},
+		},
 		"gemini": {geminiPath, contents("simulate: output=3 thoughts=7"), map[string]any{
 			"candidates.0.content.parts.0.text": "the gate lets", "candidates.0.finishReason": "STOP",
 			"usageMetadata.candidatesTokenCount": 3.0, "usageMetadata.thoughtsTokenCount": 7.0,
 		}},
-		"gemini, cut off by the bound": {geminiPath, contents(steer, `"generationConfig":{"maxOutputTokens":2}`),
-			map[string]any{"candidates.0.finishReason": "MAX_TOKENS"}},
+		"gemini, cut off by the bound": {
+			geminiPath, contents(steer, `"generationConfig":{"maxOutputTokens":2}`),
+			map[string]any{"candidates.0.finishReason": "MAX_TOKENS"},
+		},
 		"gemini's counting": {tokensPath, contents("one"), map[string]any{"totalTokens": 8.0}},
-		"generic": {genericPath, `{"a":[{"b":"simulate: output=3"}]}`,
-			map[string]any{"model": "anything", "output": "the gate lets", "usage.output_tokens": 3.0}},
+		"generic": {
+			genericPath, `{"a":[{"b":"simulate: output=3"}]}`,
+			map[string]any{"model": "anything", "output": "the gate lets", "usage.output_tokens": 3.0},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,8 +17,10 @@ const Anthropic Provider = "anthropic"
 var anthropicDialect = &dialect{
 	provider: Anthropic,
 	apis: map[string]*api{
-		"/v1/messages": {parseMessages, answerMessages,
-			func(x *exchange) stream { return messagesStream{x} }},
+		"/v1/messages": {
+			parseMessages, answerMessages,
+			func(x *exchange) stream { return messagesStream{x} },
+		},
 		"/v1/messages/count_tokens": {parseCount, answerCount, nil},
 	},
 	route: func(path string) (*api, bool) { return nil, strings.HasPrefix(path, "/v1/messages/") },
@@ -148,8 +150,10 @@ func (s messagesStream) begin() []event {
 }
 
 func (s messagesStream) words(_ int64, text string) []event {
-	return []event{anthropicEvent("content_block_delta", object{"index": 0,
-		"delta": object{"type": "text_delta", "text": text}})}
+	return []event{anthropicEvent("content_block_delta", object{
+		"index": 0,
+		"delta": object{"type": "text_delta", "text": text},
+	})}
 }
 
 func (s messagesStream) end() []event {

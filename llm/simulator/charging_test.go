@@ -12,10 +12,14 @@ import (
 // allDimensions has a limit for each dimension that is never full.
 func allDimensions(p simulator.Provider) []simulator.Quota {
 	var limits []simulator.Limit
-	for _, d := range []simulator.Dimension{simulator.Requests, simulator.InputTokens, simulator.OutputTokens,
-		simulator.Tokens} {
-		limits = append(limits, simulator.Limit{Name: string(d), Dimension: d, Amount: 1_000_000,
-			Window: simulator.Rolling})
+	for _, d := range []simulator.Dimension{
+		simulator.Requests, simulator.InputTokens, simulator.OutputTokens,
+		simulator.Tokens,
+	} {
+		limits = append(limits, simulator.Limit{
+			Name: string(d), Dimension: d, Amount: 1_000_000,
+			Window: simulator.Rolling,
+		})
 	}
 	return quota(p, limits...)
 }
@@ -101,7 +105,9 @@ func TestCharging(t *testing.T) {
 			simulator.Failed,
 		},
 		"or does not count it": {
-			simulator.Gemini, &lenient, geminiPath, contents(words30), simulator.FaultInternal, amounts{}, amounts{},
+			simulator.Gemini, &lenient, geminiPath, contents(words30), simulator.FaultInternal,
+			amounts{},
+			amounts{},
 			simulator.Failed,
 		},
 		"what a fault refuses is one request": {
@@ -155,8 +161,10 @@ func TestCharging(t *testing.T) {
 					t.Errorf("%s: the worst window has %d of %d", l.Limit, l.Worst, l.Total)
 				}
 			}
-			for d, want := range map[string]int64{"requests": c.final.Requests, "input_tokens": c.final.InputTokens,
-				"output_tokens": c.final.OutputTokens, "tokens": c.final.Tokens} {
+			for d, want := range map[string]int64{
+				"requests": c.final.Requests, "input_tokens": c.final.InputTokens,
+				"output_tokens": c.final.OutputTokens, "tokens": c.final.Tokens,
+			} {
 				if used[d] != want {
 					t.Errorf("the report says %d %s, want %d", used[d], d, want)
 				}
@@ -222,8 +230,10 @@ func TestLeavingAtTheEndCostsOnce(t *testing.T) {
 		synctest.Wait()
 		resp.Body.Close()
 		synctest.Wait()
-		if c := last(t, s); c.Outcome != simulator.Left || c.Final != (simulator.Amounts{Requests: 1, InputTokens: 16,
-			OutputTokens: 30, Tokens: 46}) {
+		if c := last(t, s); c.Outcome != simulator.Left || c.Final != (simulator.Amounts{
+			Requests: 1, InputTokens: 16,
+			OutputTokens: 30, Tokens: 46,
+		}) {
 			t.Errorf("the ledger has %+v", c)
 		}
 	})

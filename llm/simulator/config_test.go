@@ -30,8 +30,10 @@ func TestPresets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t, &simulator.Options{Quotas: quotas})
-	for model, want := range map[string]string{"gpt-4.1-mini-2025-04-14": "gpt-mini", "gpt-4.1": "gpt", "gpt-5": "gpt",
-		"unheard-of": ""} {
+	for model, want := range map[string]string{
+		"gpt-4.1-mini-2025-04-14": "gpt-mini", "gpt-4.1": "gpt", "gpt-5": "gpt",
+		"unheard-of": "",
+	} {
 		post(t, s, chatPath, strings.Replace(chat("x"), "gpt-4.1", model, 1))
 		if c := last(t, s); c.Quota != want || c.Model != model {
 			t.Errorf("%s: the ledger has %+v", model, c)
@@ -42,8 +44,10 @@ func TestPresets(t *testing.T) {
 // TestOverride: one number of a preset changes, and a burst that is the amount with it.
 func TestOverride(t *testing.T) {
 	t.Parallel()
-	quotas := []simulator.Quota{{Name: "q", Limits: []simulator.Limit{{Name: "a", Amount: 5, Burst: 5},
-		{Name: "b", Amount: 5, Burst: 1}}}}
+	quotas := []simulator.Quota{{Name: "q", Limits: []simulator.Limit{
+		{Name: "a", Amount: 5, Burst: 5},
+		{Name: "b", Amount: 5, Burst: 1},
+	}}}
 	for _, name := range []string{"q/a", "q/b"} {
 		if err := simulator.Override(quotas, name, 7); err != nil {
 			t.Fatal(err)
@@ -52,8 +56,10 @@ func TestOverride(t *testing.T) {
 	if l := quotas[0].Limits; l[0].Amount != 7 || l[0].Burst != 0 || l[1].Amount != 7 || l[1].Burst != 1 {
 		t.Errorf("got %+v", l)
 	}
-	for name, want := range map[string]string{"q/c": `quota q has no limit "c" (have: a, b)`, "r/a": `no quota "r"`,
-		"q": `no limit ""`} {
+	for name, want := range map[string]string{
+		"q/c": `quota q has no limit "c" (have: a, b)`, "r/a": `no quota "r"`,
+		"q": `no limit ""`,
+	} {
 		if err := simulator.Override(quotas, name, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", name, err, want)
 		}
@@ -83,8 +89,10 @@ func TestMistakes(t *testing.T) {
 		`no provider "x"`:            {Quotas: quota("x", good)},
 		`has no models`:              {Quotas: []simulator.Quota{{Provider: simulator.Generic, Name: "q"}}},
 		`has no name`:                {Quotas: []simulator.Quota{{Provider: simulator.Generic}}},
-		`is not a pattern`: {Quotas: []simulator.Quota{{Provider: simulator.Generic, Name: "q",
-			Models: []string{"["}}}},
+		`is not a pattern`: {Quotas: []simulator.Quota{{
+			Provider: simulator.Generic, Name: "q",
+			Models: []string{"["},
+		}}},
 		`two quotas of generic`:       {Quotas: append(quota(simulator.Generic), quota(simulator.Generic)...)},
 		`neither rolling nor aligned`: {Windows: simulator.Day},
 		`must be positive`:            {MaxCalls: -1},
@@ -106,8 +114,10 @@ func TestMistakes(t *testing.T) {
 func TestParseRates(t *testing.T) {
 	t.Parallel()
 	got, err := simulator.ParseRates("overload=0.01, latency=0.1:2s")
-	want := []simulator.Fault{{Kind: simulator.FaultOverload, Rate: 0.01},
-		{Kind: simulator.FaultLatency, Rate: 0.1, Delay: 2 * time.Second}}
+	want := []simulator.Fault{
+		{Kind: simulator.FaultOverload, Rate: 0.01},
+		{Kind: simulator.FaultLatency, Rate: 0.1, Delay: 2 * time.Second},
+	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -121,12 +131,18 @@ func TestParseRates(t *testing.T) {
 // TestJSONIsReversible: what is written is read as the same.
 func TestJSONIsReversible(t *testing.T) {
 	t.Parallel()
-	limit := simulator.Limit{Name: "a", Dimension: simulator.Tokens, Amount: 5, Window: simulator.Bucket,
-		Period: 90 * time.Second, Burst: 2, Scope: simulator.Project}
-	fault := simulator.Fault{Kind: simulator.FaultCut, Rate: 0.5, Times: 3, Delay: time.Second, After: 4,
-		Provider: simulator.Gemini, Model: "m"}
-	c := simulator.Config{Quotas: quota(simulator.OpenAI, limit), Faults: []simulator.Fault{fault},
-		Travel: simulator.Duration(time.Second)}
+	limit := simulator.Limit{
+		Name: "a", Dimension: simulator.Tokens, Amount: 5, Window: simulator.Bucket,
+		Period: 90 * time.Second, Burst: 2, Scope: simulator.Project,
+	}
+	fault := simulator.Fault{
+		Kind: simulator.FaultCut, Rate: 0.5, Times: 3, Delay: time.Second, After: 4,
+		Provider: simulator.Gemini, Model: "m",
+	}
+	c := simulator.Config{
+		Quotas: quota(simulator.OpenAI, limit), Faults: []simulator.Fault{fault},
+		Travel: simulator.Duration(time.Second),
+	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +151,10 @@ func TestJSONIsReversible(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(*got, c) {
 		t.Errorf("got %+v, %v from %s", got, err, text)
 	}
-	for _, text := range []string{``, `{`, `{} {}`, `{"x":1}`, `{"faults":[{"kinds":"cut"}]}`,
-		`{"quotas":[{"limits":[{"period":"5"}]}]}`, `{"quotas":[{"limits":[{"per":"5s"}]}]}`} {
+	for _, text := range []string{
+		``, `{`, `{} {}`, `{"x":1}`, `{"faults":[{"kinds":"cut"}]}`,
+		`{"quotas":[{"limits":[{"period":"5"}]}]}`, `{"quotas":[{"limits":[{"per":"5s"}]}]}`,
+	} {
 		if _, err := simulator.ParseConfig([]byte(text)); err == nil {
 			t.Errorf("%s was accepted", text)
 		}

@@ -144,8 +144,10 @@ func (x *exchange) read() *failure {
 		return &failure{reason: invalid, message: "the request could not be read"}
 	}
 	o := &x.s.options
-	x.q = request{choices: 1, steer: steer{output: o.Output, thoughts: o.Thoughts, delay: o.Delay, pause: o.ChunkDelay,
-		size: o.ChunkTokens}}
+	x.q = request{choices: 1, steer: steer{
+		output: o.Output, thoughts: o.Thoughts, delay: o.Delay, pause: o.ChunkDelay,
+		size: o.ChunkTokens,
+	}}
 	if err = x.api.parse(x.r, body, &x.q); err == nil {
 		var all any
 		if json.Unmarshal(body, &all) == nil {

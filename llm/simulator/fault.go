@@ -19,7 +19,7 @@ type FaultKind string
 // provider has no answer of its own for is answered as its nearest.
 const (
 	FaultMinute FaultKind = "minute" // 429 as by a limit per minute
-	// 429 as by a limit per day; Gemini's says to retry within seconds, which is wrong
+	// 429 as by a limit per day; Gemini's says to retry within seconds, which is wrong.
 	FaultDay       FaultKind = "day"
 	FaultCredit    FaultKind = "credit"    // the credit is used up: OpenAI's 429 insufficient_quota, Anthropic's 400
 	FaultSpendCap  FaultKind = "spend_cap" // the month's spending is capped: Anthropic's 429 without retry-after

@@ -20,10 +20,14 @@ import (
 // streams has one stream of each API, of 5 words in chunks of 1, in pauses of a second.
 var streams = map[string]struct{ path, body, word, broken string }{
 	"chat": {chatPath, chat(steerSlow, `"stream":true`), `"delta":{"content":"[a-z ]`, `"type":"server_error"`},
-	"responses": {responsePath, `{"model":"m","stream":true,"input":"` + steerSlow + `"}`,
-		"event: response.output_text.delta", "event: error\n"},
-	"messages": {messagePath, message(steerSlow, `"stream":true,"max_tokens":9`), "event: content_block_delta",
-		"event: error\n"},
+	"responses": {
+		responsePath, `{"model":"m","stream":true,"input":"` + steerSlow + `"}`,
+		"event: response.output_text.delta", "event: error\n",
+	},
+	"messages": {
+		messagePath, message(steerSlow, `"stream":true,"max_tokens":9`), "event: content_block_delta",
+		"event: error\n",
+	},
 	"gemini":  {streamPath + "?alt=sse", contents(steerSlow), `"text":"[a-z ]`, `"status":"UNAVAILABLE"`},
 	"array":   {streamPath, contents(steerSlow), `"text":"[a-z ]`, `"status":"UNAVAILABLE"`},
 	"generic": {genericPath, `{"p":"` + steerSlow + `","stream":true}`, `"delta":"[a-z ]`, `"internal"`},
@@ -328,8 +332,10 @@ func TestSeed(t *testing.T) {
 	t.Parallel()
 	run := func(seed uint64, reset bool) (kinds []simulator.FaultKind) {
 		s := newServer(t, &simulator.Options{Seed: seed, Faults: []simulator.Fault{
-			{Kind: simulator.FaultTransient, Rate: 0.2}, {Kind: simulator.FaultInternal, Rate: 0.5,
-				Provider: simulator.Generic},
+			{Kind: simulator.FaultTransient, Rate: 0.2}, {
+				Kind: simulator.FaultInternal, Rate: 0.5,
+				Provider: simulator.Generic,
+			},
 		}})
 		if reset {
 			post(t, s, genericPath, `{}`)
@@ -389,9 +395,14 @@ func TestInjectedFaults(t *testing.T) {
 			t.Errorf("call %d: got %d, want %d", i, got.status, c.want)
 		}
 	}
-	for _, f := range []simulator.Fault{{}, {Kind: "x"}, {Kind: simulator.FaultLatency},
-		{Kind: simulator.FaultCut, After: -1}, {Kind: simulator.FaultCut, Rate: 2},
-		{Kind: simulator.FaultCut, Provider: "x"}} {
+	for _, f := range []simulator.Fault{
+		{},
+		{Kind: "x"},
+		{Kind: simulator.FaultLatency},
+		{Kind: simulator.FaultCut, After: -1},
+		{Kind: simulator.FaultCut, Rate: 2},
+		{Kind: simulator.FaultCut, Provider: "x"},
+	} {
 		if err := s.Inject(f); err == nil {
 			t.Errorf("%+v was accepted", f)
 		}

@@ -15,8 +15,10 @@ import (
 // FuzzRequests sends any body to every operation: it must be answered, by JSON or by a stream, with
 // a status that fits, and counted.
 func FuzzRequests(f *testing.F) {
-	paths := []string{chatPath, responsePath, embedPath, messagePath, countPath, geminiPath, streamPath,
-		streamPath + "?alt=sse", tokensPath, genericPath}
+	paths := []string{
+		chatPath, responsePath, embedPath, messagePath, countPath, geminiPath, streamPath,
+		streamPath + "?alt=sse", tokensPath, genericPath,
+	}
 	for i, body := range []string{
 		chat("hi", `"n":2,"stream":true,"stream_options":{"include_usage":true}`),
 		`{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":"x"},{"role":"user","content":[{"type":"input_image"}]}],"max_output_tokens":16}`,

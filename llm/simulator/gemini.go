@@ -177,8 +177,10 @@ func (q *request) configure(c geminiConfig) (err error) {
 
 func answerGemini(x *exchange) any {
 	if x.q.free {
-		return object{"totalTokens": x.q.input, "promptTokensDetails": []object{{"modality": "TEXT",
-			"tokenCount": x.q.input}}}
+		return object{"totalTokens": x.q.input, "promptTokensDetails": []object{{
+			"modality":   "TEXT",
+			"tokenCount": x.q.input,
+		}}}
 	}
 	return geminiChunk(x, geminiCandidates(x, x.q.text(), x.q.finish("STOP", "MAX_TOKENS")), x.output)
 }
@@ -324,11 +326,17 @@ func geminiOverQuota(x *exchange, refusals []Refusal) object {
 		metric, first.Amount, x.q.model, seconds(delay))
 	return geminiError(http.StatusTooManyRequests, exhausted, message,
 		object{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations},
-		object{"@type": "type.googleapis.com/google.rpc.Help",
-			"links": []object{{"description": "Learn more about Gemini API quotas",
-				"url": "https://ai.google.dev/gemini-api/docs/rate-limits"}}},
-		object{"@type": "type.googleapis.com/google.rpc.RetryInfo",
-			"retryDelay": seconds(delay.Truncate(time.Second) + time.Second)})
+		object{
+			"@type": "type.googleapis.com/google.rpc.Help",
+			"links": []object{{
+				"description": "Learn more about Gemini API quotas",
+				"url":         "https://ai.google.dev/gemini-api/docs/rate-limits",
+			}},
+		},
+		object{
+			"@type":      "type.googleapis.com/google.rpc.RetryInfo",
+			"retryDelay": seconds(delay.Truncate(time.Second) + time.Second),
+		})
 }
 
 // seconds writes a duration as the protocol does: in seconds, as a fraction if need be.

@@ -81,8 +81,10 @@ func (q *request) collect(v any) {
 func genericUsage(x *exchange, answer object) object {
 	o := &x.s.options
 	if x.fault.Kind != FaultNoUsage {
-		answer[o.UsageField] = object{o.InputField: x.q.input, o.OutputField: x.output,
-			o.TotalField: x.q.input + x.output}
+		answer[o.UsageField] = object{
+			o.InputField: x.q.input, o.OutputField: x.output,
+			o.TotalField: x.q.input + x.output,
+		}
 	}
 	return answer
 }

@@ -49,8 +49,10 @@ func (a Amounts) Of(d Dimension) int64 {
 }
 
 func (a Amounts) plus(b Amounts) Amounts {
-	return Amounts{a.Requests + b.Requests, a.InputTokens + b.InputTokens, a.OutputTokens + b.OutputTokens,
-		a.Tokens + b.Tokens}
+	return Amounts{
+		a.Requests + b.Requests, a.InputTokens + b.InputTokens, a.OutputTokens + b.OutputTokens,
+		a.Tokens + b.Tokens,
+	}
 }
 
 // Window says how a limit counts over time.

@@ -95,8 +95,10 @@ type chatRequest struct {
 	Tools jsonList `json:"tools"`
 }
 
-var chatRoles = map[string]bool{"system": true, "developer": true, "user": true, "assistant": true, "tool": true,
-	"function": true}
+var chatRoles = map[string]bool{
+	"system": true, "developer": true, "user": true, "assistant": true, "tool": true,
+	"function": true,
+}
 
 func parseChat(_ *http.Request, body []byte, q *request) (err error) {
 	var in chatRequest
@@ -173,8 +175,10 @@ func chatUsage(x *exchange) object {
 	return object{
 		"prompt_tokens": x.q.input, "completion_tokens": x.output, "total_tokens": x.q.input + x.output,
 		"prompt_tokens_details": object{"cached_tokens": x.q.cacheRead, "audio_tokens": 0},
-		"completion_tokens_details": object{"reasoning_tokens": x.q.thoughts * x.q.choices, "audio_tokens": 0,
-			"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+		"completion_tokens_details": object{
+			"reasoning_tokens": x.q.thoughts * x.q.choices, "audio_tokens": 0,
+			"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0,
+		},
 	}
 }
 
@@ -451,8 +455,12 @@ func openAIHeaders(x *exchange, h http.Header) {
 		dimension Dimension
 		scope     Scope
 		name      string
-	}{{Requests, Organization, "requests"}, {Tokens, Organization, "tokens"}, {Requests, Project, "project-requests"},
-		{Tokens, Project, "project-tokens"}} {
+	}{
+		{Requests, Organization, "requests"},
+		{Tokens, Organization, "tokens"},
+		{Requests, Project, "project-requests"},
+		{Tokens, Project, "project-tokens"},
+	} {
 		s := x.tightest(func(l *limit) bool { return l.Dimension == d.dimension && l.Scope == d.scope })
 		if s == nil {
 			continue
@@ -480,8 +488,10 @@ func (x *exchange) tightest(which func(l *limit) bool) (found *state) {
 // pretend returns the refusal that a fault pretends: by a limit of the call's quota if it has one
 // of that window, and by one that is made up otherwise.
 func (x *exchange) pretend(f FaultKind) Refusal {
-	r := Refusal{Limit: string(f), Dimension: Requests, Window: Rolling, Amount: 60, Requested: 1,
-		RetryAfter: 20 * time.Second}
+	r := Refusal{
+		Limit: string(f), Dimension: Requests, Window: Rolling, Amount: 60, Requested: 1,
+		RetryAfter: 20 * time.Second,
+	}
 	if f == FaultDay {
 		r.Window, r.RetryAfter = Day, 8*time.Hour
 	}

@@ -33,14 +33,18 @@ func anthropicLimits(minute, input, output int64) []Limit {
 }
 
 func gemini(name string, free bool, limits []Limit) Quota {
-	return Quota{Provider: Gemini, Name: name, Models: []string{name, name + "-0*", name + "-preview*"}, FreeTier: free,
-		Limits: limits}
+	return Quota{
+		Provider: Gemini, Name: name, Models: []string{name, name + "-0*", name + "-preview*"}, FreeTier: free,
+		Limits: limits,
+	}
 }
 
 // gemini3 is one quota for the models of a kind, of which each has limits of its own.
 func gemini3(kind string, free bool, limits []Limit) Quota {
-	return Quota{Provider: Gemini, Name: "gemini-3-" + kind, Models: []string{"gemini-3*-" + kind + "*"},
-		FreeTier: free, Limits: limits}
+	return Quota{
+		Provider: Gemini, Name: "gemini-3-" + kind, Models: []string{"gemini-3*-" + kind + "*"},
+		FreeTier: free, Limits: limits,
+	}
 }
 
 // presets are numbers to test with, close to what new accounts had at the time that the comments
@@ -72,10 +76,14 @@ var presets = map[string]func() []Quota{
 	"openai-free": func() []Quota {
 		day := Limit{Name: "rpd", Dimension: Requests, Amount: 200, Window: Day}
 		return []Quota{
-			{Provider: OpenAI, Name: "gpt-4o-mini", Models: []string{"gpt-4o-mini*"}, Shared: true,
-				Limits: append(openAILimits(3, 40_000), day)},
-			{Provider: OpenAI, Name: "embeddings", Models: []string{"text-embedding-3-*"},
-				Limits: append(openAILimits(3, 40_000), day)},
+			{
+				Provider: OpenAI, Name: "gpt-4o-mini", Models: []string{"gpt-4o-mini*"}, Shared: true,
+				Limits: append(openAILimits(3, 40_000), day),
+			},
+			{
+				Provider: OpenAI, Name: "embeddings", Models: []string{"text-embedding-3-*"},
+				Limits: append(openAILimits(3, 40_000), day),
+			},
 		}
 	},
 	// Of the size of tier 1 in 2025. Refusals that users quote name the 30,000.
@@ -83,23 +91,33 @@ var presets = map[string]func() []Quota{
 		return []Quota{
 			{
 				Provider: OpenAI, Name: "gpt-mini", Models: []string{"gpt-*-mini*", "gpt-*-nano*"},
-				Limits: append(openAILimits(500, 200_000), Limit{Name: "rpd", Dimension: Requests, Amount: 10_000,
-					Window: Day}),
+				Limits: append(openAILimits(500, 200_000), Limit{
+					Name: "rpd", Dimension: Requests, Amount: 10_000,
+					Window: Day,
+				}),
 			},
 			{Provider: OpenAI, Name: "gpt", Models: []string{"gpt-*"}, Limits: openAILimits(500, 30_000)},
-			{Provider: OpenAI, Name: "embeddings", Models: []string{"text-embedding-3-*"},
-				Limits: openAILimits(3000, 1_000_000)},
+			{
+				Provider: OpenAI, Name: "embeddings", Models: []string{"text-embedding-3-*"},
+				Limits: openAILimits(3000, 1_000_000),
+			},
 		}
 	},
 	// Tier 1 as published early in 2026 (docs.claude.com/en/api/rate-limits).
 	"anthropic-paid": func() []Quota {
 		return []Quota{
-			{Provider: Anthropic, Name: "opus", Models: []string{"claude-opus-*"}, Shared: true,
-				Limits: anthropicLimits(50, 30_000, 8000)},
-			{Provider: Anthropic, Name: "sonnet", Models: []string{"claude-sonnet-*"}, Shared: true,
-				Limits: anthropicLimits(50, 30_000, 8000)},
-			{Provider: Anthropic, Name: "haiku", Models: []string{"claude-haiku-*"}, Shared: true,
-				Limits: anthropicLimits(50, 50_000, 10_000)},
+			{
+				Provider: Anthropic, Name: "opus", Models: []string{"claude-opus-*"}, Shared: true,
+				Limits: anthropicLimits(50, 30_000, 8000),
+			},
+			{
+				Provider: Anthropic, Name: "sonnet", Models: []string{"claude-sonnet-*"}, Shared: true,
+				Limits: anthropicLimits(50, 30_000, 8000),
+			},
+			{
+				Provider: Anthropic, Name: "haiku", Models: []string{"claude-haiku-*"}, Shared: true,
+				Limits: anthropicLimits(50, 50_000, 10_000),
+			},
 		}
 	},
 }

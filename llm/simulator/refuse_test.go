@@ -22,8 +22,10 @@ var calls = map[simulator.Provider]struct{ path, body string }{
 // the call that filled it.
 func TestRefusalsByQuota(t *testing.T) {
 	t.Parallel()
-	day := simulator.Limit{Name: "rpd", Dimension: simulator.Requests, Amount: 1, Window: simulator.Day,
-		Zone: simulator.Pacific}
+	day := simulator.Limit{
+		Name: "rpd", Dimension: simulator.Requests, Amount: 1, Window: simulator.Day,
+		Zone: simulator.Pacific,
+	}
 	for name, c := range map[string]struct {
 		provider simulator.Provider
 		limit    simulator.Limit
@@ -41,8 +43,10 @@ func TestRefusalsByQuota(t *testing.T) {
 		"OpenAI, tokens": {simulator.OpenAI, perMinute(simulator.Tokens, 50), map[string]any{
 			"error.message": "Rate limit reached for gpt-4.1 in organization default on tokens per min (TPM): Limit 50, Used 40, Requested 20. Please try again in 58s.",
 			"error.type":    "tokens",
-		}, map[string]string{"X-Ratelimit-Limit-Tokens": "50", "X-Ratelimit-Remaining-Tokens": "10",
-			"X-Ratelimit-Reset-Tokens": "58s"}},
+		}, map[string]string{
+			"X-Ratelimit-Limit-Tokens": "50", "X-Ratelimit-Remaining-Tokens": "10",
+			"X-Ratelimit-Reset-Tokens": "58s",
+		}},
 		"OpenAI, never": {simulator.OpenAI, perMinute(simulator.Tokens, 19), map[string]any{
 			"error.message": "Request too large for gpt-4.1 in organization default on tokens per min (TPM): Limit 19, Requested 20. The input or output tokens must be reduced in order to run successfully.",
 		}, nil},
@@ -59,8 +63,10 @@ func TestRefusalsByQuota(t *testing.T) {
 			"Anthropic-Ratelimit-Tokens-Remaining":       "2000",
 			"Anthropic-Ratelimit-Output-Tokens-Limit":    "", "Request-Id": "req_000000000000000000000002",
 		}},
-		"Anthropic, requests": {simulator.Anthropic, simulator.Limit{Name: "rpm", Dimension: simulator.Requests,
-			Amount: 60, Burst: 1, Window: simulator.Bucket, Period: 300 * time.Second}, nil, map[string]string{
+		"Anthropic, requests": {simulator.Anthropic, simulator.Limit{
+			Name: "rpm", Dimension: simulator.Requests,
+			Amount: 60, Burst: 1, Window: simulator.Bucket, Period: 300 * time.Second,
+		}, nil, map[string]string{
 			"Retry-After": "3", "Anthropic-Ratelimit-Requests-Limit": "60",
 			"Anthropic-Ratelimit-Requests-Remaining": "0",
 			"Anthropic-Ratelimit-Requests-Reset":     "2000-01-01T00:00:05Z",
@@ -170,8 +176,10 @@ func TestRefusalsByFault(t *testing.T) {
 	const html = `^<html>`
 	for p, faults := range map[simulator.Provider]map[simulator.FaultKind]answer{
 		simulator.OpenAI: {
-			simulator.FaultMinute: {429,
-				`on requests per min \(RPM\): Limit 60, Used 60, Requested 1\. Please try again in 20s\.`},
+			simulator.FaultMinute: {
+				429,
+				`on requests per min \(RPM\): Limit 60, Used 60, Requested 1\. Please try again in 20s\.`,
+			},
 			simulator.FaultDay:         {429, `on requests per day \(RPD\)`},
 			simulator.FaultCredit:      {429, `"code":"insufficient_quota",.*"type":"insufficient_quota"`},
 			simulator.FaultSpendCap:    {429, `insufficient_quota`},
@@ -199,8 +207,10 @@ func TestRefusalsByFault(t *testing.T) {
 			simulator.FaultDay:      {429, `PerDayPerProject.*"retryDelay":"\d+s"`},
 			simulator.FaultCredit:   {429, `RESOURCE_EXHAUSTED`},
 			simulator.FaultSpendCap: {429, `spending cap`},
-			simulator.FaultTransient: {429,
-				`^{"error":{"code":429,"message":"[^"]*","status":"RESOURCE_EXHAUSTED"}}$`},
+			simulator.FaultTransient: {
+				429,
+				`^{"error":{"code":429,"message":"[^"]*","status":"RESOURCE_EXHAUSTED"}}$`,
+			},
 			simulator.FaultOverload:    {503, `"status":"UNAVAILABLE"`},
 			simulator.FaultInternal:    {500, `"status":"INTERNAL"`},
 			simulator.FaultUnavailable: {503, `"status":"UNAVAILABLE"`},
@@ -264,49 +274,79 @@ func TestRejections(t *testing.T) {
 		status          int
 		want            string
 	}{
-		"OpenAI, unknown key": {chatPath, chat("x"), "Authorization: Bearer sk-wrong", 401,
-			`"code":"invalid_api_key"`},
+		"OpenAI, unknown key": {
+			chatPath, chat("x"), "Authorization: Bearer sk-wrong", 401,
+			`"code":"invalid_api_key"`,
+		},
 		"OpenAI, no JSON":     {chatPath, `{`, bearer, 400, `"type":"invalid_request_error"`},
 		"OpenAI, no model":    {chatPath, `{"messages":[]}`, bearer, 400, `"param":"model"`},
 		"OpenAI, no messages": {chatPath, `{"model":"gpt-4.1","messages":[]}`, bearer, 400, `"param":"messages"`},
-		"OpenAI, role": {chatPath, `{"model":"gpt-4.1","messages":[{"role":"robot","content":"x"}]}`,
-			bearer, 400, `"param":"messages\[0\].role"`},
-		"OpenAI, content": {chatPath, `{"model":"gpt-4.1","messages":[{"role":"user"}]}`, bearer, 400,
-			`"param":"messages\[0\].content"`},
+		"OpenAI, role": {
+			chatPath, `{"model":"gpt-4.1","messages":[{"role":"robot","content":"x"}]}`,
+			bearer, 400, `"param":"messages\[0\].role"`,
+		},
+		"OpenAI, content": {
+			chatPath, `{"model":"gpt-4.1","messages":[{"role":"user"}]}`, bearer, 400,
+			`"param":"messages\[0\].content"`,
+		},
 		"OpenAI, max_tokens": {chatPath, chat("x", `"max_tokens":0`), bearer, 400, `"param":"max_tokens"`},
 		"OpenAI, n":          {chatPath, chat("x", `"n":1000`), bearer, 400, `"param":"n"`},
-		"OpenAI, two bounds": {chatPath, chat("x", `"max_tokens":1,"max_completion_tokens":1`), bearer, 400,
-			`"param":"max_tokens"`},
-		"OpenAI, stream_options": {chatPath, chat("x", `"stream_options":{}`), bearer, 400,
-			`"param":"stream_options"`},
-		"OpenAI, directive": {chatPath, chat("simulate: outptu=3"), bearer, 400,
-			`outptu=3: there is no such word \(have: output,`},
-		"OpenAI, model": {chatPath, strings.Replace(chat("x"), "gpt-4.1", "claude", 1), bearer, 404,
-			`"code":"model_not_found"`},
+		"OpenAI, two bounds": {
+			chatPath, chat("x", `"max_tokens":1,"max_completion_tokens":1`), bearer, 400,
+			`"param":"max_tokens"`,
+		},
+		"OpenAI, stream_options": {
+			chatPath, chat("x", `"stream_options":{}`), bearer, 400,
+			`"param":"stream_options"`,
+		},
+		"OpenAI, directive": {
+			chatPath, chat("simulate: outptu=3"), bearer, 400,
+			`outptu=3: there is no such word \(have: output,`,
+		},
+		"OpenAI, model": {
+			chatPath, strings.Replace(chat("x"), "gpt-4.1", "claude", 1), bearer, 404,
+			`"code":"model_not_found"`,
+		},
 		"OpenAI, path":             {"/v1/images", chat("x"), bearer, 404, `"error"`},
 		"OpenAI, size":             {chatPath, chat(strings.Repeat("x", 600)), bearer, 413, `too large`},
 		"OpenAI, no input":         {responsePath, `{"model":"gpt-4.1"}`, bearer, 400, `"param":"input"`},
 		"OpenAI, nothing to embed": {embedPath, `{"model":"gpt-4.1","input":[]}`, bearer, 400, `"param":"input"`},
-		"OpenAI, format": {embedPath, `{"model":"gpt-4.1","input":"x","encoding_format":"hex"}`, bearer, 400,
-			`"param":"encoding_format"`},
-		"Anthropic, unknown key": {messagePath, message("x"), "X-Api-Key: sk-wrong", 401,
-			`"type":"authentication_error"`},
-		"Anthropic, no max_tokens": {messagePath, message("x", `"stream":false`), api, 400,
-			`max_tokens: Field required`},
-		"Anthropic, role": {messagePath, strings.Replace(message("x"), "user", "robot", 1), api, 400,
-			`messages.0.role`},
+		"OpenAI, format": {
+			embedPath, `{"model":"gpt-4.1","input":"x","encoding_format":"hex"}`, bearer, 400,
+			`"param":"encoding_format"`,
+		},
+		"Anthropic, unknown key": {
+			messagePath, message("x"), "X-Api-Key: sk-wrong", 401,
+			`"type":"authentication_error"`,
+		},
+		"Anthropic, no max_tokens": {
+			messagePath, message("x", `"stream":false`), api, 400,
+			`max_tokens: Field required`,
+		},
+		"Anthropic, role": {
+			messagePath, strings.Replace(message("x"), "user", "robot", 1), api, 400,
+			`messages.0.role`,
+		},
 		"Anthropic, no messages": {countPath, `{"model":"m","messages":[]}`, api, 400, `messages: at least one`},
-		"Anthropic, size": {messagePath, message(strings.Repeat("x", 600)), api, 413,
-			`"type":"request_too_large"`},
+		"Anthropic, size": {
+			messagePath, message(strings.Repeat("x", 600)), api, 413,
+			`"type":"request_too_large"`,
+		},
 		"Anthropic, path": {"/v1/messages/batches", message("x"), api, 404, `"type":"not_found_error"`},
-		"Gemini, unknown key": {geminiPath, contents("x"), "X-Goog-Api-Key: sk-wrong", 400,
-			`"status":"INVALID_ARGUMENT".*|"reason":"API_KEY_INVALID"`},
+		"Gemini, unknown key": {
+			geminiPath, contents("x"), "X-Goog-Api-Key: sk-wrong", 400,
+			`"status":"INVALID_ARGUMENT".*|"reason":"API_KEY_INVALID"`,
+		},
 		"Gemini, no contents": {geminiPath, `{}`, google, 400, `contents is not specified`},
-		"Gemini, role": {geminiPath, strings.Replace(contents("x"), "user", "robot", 1), google, 400,
-			`valid role`},
+		"Gemini, role": {
+			geminiPath, strings.Replace(contents("x"), "user", "robot", 1), google, 400,
+			`valid role`,
+		},
 		"Gemini, no parts": {geminiPath, `{"contents":[{"role":"user"}]}`, google, 400, `must not be empty`},
-		"Gemini, operation": {"/v1beta/models/gemini-2.5-flash:sing", contents("x"), google, 404,
-			`"status":"NOT_FOUND"`},
+		"Gemini, operation": {
+			"/v1beta/models/gemini-2.5-flash:sing", contents("x"), google, 404,
+			`"status":"NOT_FOUND"`,
+		},
 		"generic, unknown key":      {genericPath, `{}`, api + "x", 401, `"unauthorized"`},
 		"generic, no object":        {genericPath, `[]`, api, 400, `must be a JSON object`},
 		"nobody's path":             {"/nowhere", `{}`, api, 404, `nothing at /nowhere`},
@@ -368,8 +408,10 @@ func TestWrongMethodAndModel(t *testing.T) {
 func TestHeadersOfSmallTimes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := simulator.Limit{Name: "rps", Dimension: simulator.Requests, Amount: 700, Burst: 700,
-			Window: simulator.Bucket, Period: time.Second}
+		l := simulator.Limit{
+			Name: "rps", Dimension: simulator.Requests, Amount: 700, Burst: 700,
+			Window: simulator.Bucket, Period: time.Second,
+		}
 		s := newServer(t, &simulator.Options{Quotas: quota(simulator.OpenAI, l)})
 		got := post(t, s, chatPath, chat("x"))
 		if v := got.header.Get("X-Ratelimit-Reset-Requests"); v != "2ms" {

@@ -123,8 +123,10 @@ func (s *responsesStream) response(complete bool) object {
 func (s *responsesStream) itemID() string { return s.requestID("msg_") }
 
 func (s *responsesStream) item(complete bool) object {
-	item := object{"id": s.itemID(), "type": "message", "role": "assistant", "status": "in_progress",
-		"content": []any{}}
+	item := object{
+		"id": s.itemID(), "type": "message", "role": "assistant", "status": "in_progress",
+		"content": []any{},
+	}
 	if complete {
 		item["status"], item["content"] = s.q.finish("completed", "incomplete"), []object{s.part(s.q.text())}
 	}
@@ -175,6 +177,8 @@ func (s *responsesStream) end() []event {
 }
 
 func (s *responsesStream) fail() []event {
-	return []event{s.event("error", object{"code": "server_error",
-		"message": "The server had an error while processing your request. Sorry about that!", "param": nil})}
+	return []event{s.event("error", object{
+		"code":    "server_error",
+		"message": "The server had an error while processing your request. Sorry about that!", "param": nil,
+	})}
 }

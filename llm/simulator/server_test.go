@@ -51,11 +51,15 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 		}
 		amounts := map[simulator.Dimension]int64{}
 		var limits []simulator.Limit
-		for _, d := range []simulator.Dimension{simulator.Requests, simulator.InputTokens, simulator.OutputTokens,
-			simulator.Tokens} {
+		for _, d := range []simulator.Dimension{
+			simulator.Requests, simulator.InputTokens, simulator.OutputTokens,
+			simulator.Tokens,
+		} {
 			amounts[d] = rapid.Int64Range(1, 200).Draw(rt, string(d))
-			limits = append(limits, simulator.Limit{Name: string(d), Dimension: d, Amount: amounts[d],
-				Window: simulator.Rolling})
+			limits = append(limits, simulator.Limit{
+				Name: string(d), Dimension: d, Amount: amounts[d],
+				Window: simulator.Rolling,
+			})
 		}
 		type step struct {
 			wait time.Duration
@@ -75,15 +79,19 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 			default:
 				body = contents(prompt, fmt.Sprintf(`"generationConfig":{"maxOutputTokens":%d}`, most))
 			}
-			steps = append(steps, step{time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond,
-				body})
+			steps = append(steps, step{
+				time.Duration(rapid.IntRange(0, 20_000).Draw(rt, "ms")) * time.Millisecond,
+				body,
+			})
 		}
 		var all []simulator.Call
 		var report simulator.Report
 		var violations int64
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(t, &simulator.Options{Quotas: quota(p, limits...),
-				Charging: map[simulator.Provider]simulator.Charging{p: charging}})
+			s := newServer(t, &simulator.Options{
+				Quotas:   quota(p, limits...),
+				Charging: map[simulator.Provider]simulator.Charging{p: charging},
+			})
 			for _, st := range steps {
 				time.Sleep(st.wait)
 				post(t, s, calls[p].path, st.body)
@@ -134,8 +142,10 @@ func TestEveryCallIsDecidedByTheRules(t *testing.T) {
 // counted.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, w := range []simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Day, simulator.Month,
-		simulator.Bucket} {
+	for _, w := range []simulator.Window{
+		simulator.Rolling, simulator.Aligned, simulator.Day, simulator.Month,
+		simulator.Bucket,
+	} {
 		t.Run(string(w), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -165,8 +175,10 @@ func TestManyAtOnce(t *testing.T) {
 func TestBothReadingsOfAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, &simulator.Options{Windows: simulator.Aligned,
-			Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 5))})
+		s := newServer(t, &simulator.Options{
+			Windows: simulator.Aligned,
+			Quotas:  quota(simulator.Gemini, perMinute(simulator.Requests, 5)),
+		})
 		time.Sleep(59 * time.Second) // the bubble begins at second 00
 		for range 2 {
 			for range 5 {
@@ -201,8 +213,10 @@ func TestLastDirective(t *testing.T) {
 // TestDirectiveOfAFault: the words of a fault may stand in any order.
 func TestDirectiveOfAFault(t *testing.T) {
 	t.Parallel()
-	for words, want := range map[string]int{"fault=latency stall=2s": 200, "stall=2s fault=latency": 200,
-		"fault=latency": 400, "fault=x": 400} {
+	for words, want := range map[string]int{
+		"fault=latency stall=2s": 200, "stall=2s fault=latency": 200,
+		"fault=latency": 400, "fault=x": 400,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(t, nil)
 			start := time.Now()
@@ -335,8 +349,10 @@ func TestScopes(t *testing.T) {
 		{Secret: "c", Name: "c", Organization: "two", Project: "p"},
 	}
 	one := func(scope simulator.Scope) simulator.Limit {
-		return simulator.Limit{Name: "l", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling,
-			Scope: scope}
+		return simulator.Limit{
+			Name: "l", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling,
+			Scope: scope,
+		}
 	}
 	for name, c := range map[string]struct {
 		scope  simulator.Scope
@@ -354,10 +370,14 @@ func TestScopes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, &simulator.Options{Keys: keys, Quotas: []simulator.Quota{
-				{Provider: simulator.Generic, Name: "z", Models: []string{"z"},
-					Limits: []simulator.Limit{one(c.scope)}},
-				{Provider: simulator.Generic, Name: "rest", Models: []string{"x", "*"}, Shared: c.shared,
-					Limits: []simulator.Limit{one(c.scope)}},
+				{
+					Provider: simulator.Generic, Name: "z", Models: []string{"z"},
+					Limits: []simulator.Limit{one(c.scope)},
+				},
+				{
+					Provider: simulator.Generic, Name: "rest", Models: []string{"x", "*"}, Shared: c.shared,
+					Limits: []simulator.Limit{one(c.scope)},
+				},
 			}})
 			var got []string
 			for call := range strings.FieldsSeq(c.calls) {
@@ -505,8 +525,10 @@ func TestCounterOfARunningCall(t *testing.T) {
 // TestOverHTTP: the ledger and the report as JSON.
 func TestOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, &simulator.Options{Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 2)),
-		Keys: []simulator.Key{{Secret: "secret", Name: "ci"}}})
+	s := newServer(t, &simulator.Options{
+		Quotas: quota(simulator.Gemini, perMinute(simulator.Requests, 2)),
+		Keys:   []simulator.Key{{Secret: "secret", Name: "ci"}},
+	})
 	for range 5 {
 		post(t, s, geminiPath, contents("x"), "X-Goog-Api-Key: secret")
 	}

@@ -183,8 +183,10 @@ func TestGeminiStream(t *testing.T) {
 	if len(elements) != len(chunks) || len(chunks) != 4 {
 		t.Fatalf("%d elements and %d events", len(elements), len(chunks))
 	}
-	for _, all := range [][]string{chunks, {string(elements[0]), string(elements[1]), string(elements[2]),
-		string(elements[3])}} {
+	for _, all := range [][]string{chunks, {
+		string(elements[0]), string(elements[1]), string(elements[2]),
+		string(elements[3]),
+	}} {
 		text, used := "", any(nil)
 		for i, c := range all {
 			part, _ := at(t, c, "candidates.0.content.parts.0.text").(string)

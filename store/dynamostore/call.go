@@ -20,8 +20,10 @@ import (
 // read reads an item, consistently.
 func (s *Store) read(ctx context.Context, key string) (*image, error) {
 	sent := s.clock.real()
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: primary(key),
-		ConsistentRead: &yes}, plainBody)
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &s.table, Key: primary(key),
+		ConsistentRead: &yes,
+	}, plainBody)
 	if err != nil {
 		_, _ = s.heard(sent, middleware.Metadata{}, err) // the call's own error is the one to report
 		return nil, err
@@ -90,8 +92,10 @@ func (s *Store) replacing(l *line, a *attempt) *dynamodb.PutItemInput {
 	if l.image.found {
 		condition = "#life = :life AND #writes = :writes"
 		in.ExpressionAttributeNames = map[string]string{"#life": attrLife, "#writes": attrWrites}
-		in.ExpressionAttributeValues = map[string]types.AttributeValue{":life": num(l.image.life),
-			":writes": num(l.image.writes)}
+		in.ExpressionAttributeValues = map[string]types.AttributeValue{
+			":life":   num(l.image.life),
+			":writes": num(l.image.writes),
+		}
 	}
 	in.ConditionExpression = &condition
 	return in

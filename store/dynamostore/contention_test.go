@@ -13,7 +13,8 @@ import (
 // contention lets eight processes with eight callers each ask for one bucket, and returns what they
 // counted from the second second on. With lone callers each has a store of its own.
 func contention(t *testing.T, server *awstest.Server, kind string, z size, lone bool, patience float64,
-	d time.Duration) report {
+	d time.Duration,
+) report {
 	t.Helper()
 	f := fleet{t: t}
 	w := worker{

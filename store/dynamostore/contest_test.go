@@ -33,8 +33,10 @@ func (c *badConn) carry(op string, send func() (*http.Response, error)) (*http.R
 		return send()
 	}
 	k := c.rng.IntN(4)
-	c.log("%s: %s", op, []string{"its answer is lost", "it arrives later", "it arrives, and again later",
-		"it arrives twice"}[k])
+	c.log("%s: %s", op, []string{
+		"its answer is lost", "it arrives later", "it arrives, and again later",
+		"it arrives twice",
+	}[k])
 	switch k {
 	case 0: // the answer is lost
 		return loses(send)
@@ -250,8 +252,10 @@ func (h *history) renew(s *dynamostore.Store) {
 	}
 	r := h.holds[h.rng.IntN(len(h.holds))]
 	length := time.Duration(1+h.rng.Int64N(30)) * time.Second
-	o, err := settle(h.Context(), s, store.Settlement{Op: store.OpRenew, ID: r.id, Grant: r.grant, Hold: length,
-		Buckets: h.costs(0, 0)})
+	o, err := settle(h.Context(), s, store.Settlement{
+		Op: store.OpRenew, ID: r.id, Grant: r.grant, Hold: length,
+		Buckets: h.costs(0, 0),
+	})
 	h.Logf("%d %p: renew %s %x for %v: gone %t, %v", h.now.Load(), s, r.id, uint64(r.grant), length, o.Gone, err)
 	if err == nil && !o.Gone {
 		if r.settled {
@@ -263,8 +267,10 @@ func (h *history) renew(s *dynamostore.Store) {
 
 func (h *history) pause(s *dynamostore.Store) {
 	length := time.Duration(1+h.rng.Int64N(5)) * time.Second
-	if _, err := settle(h.Context(), s, store.Settlement{Op: store.OpPause, Hold: length,
-		Buckets: h.costs(0, 0)}); err == nil {
+	if _, err := settle(h.Context(), s, store.Settlement{
+		Op: store.OpPause, Hold: length,
+		Buckets: h.costs(0, 0),
+	}); err == nil {
 		h.paused = max(h.paused, h.now.Load()+length.Microseconds())
 	}
 }
@@ -355,8 +361,10 @@ func TestRefusalBesideAGrant(t *testing.T) {
 	if d, err := takeOf(t.Context(), b, plan, "k", 1); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if o, err := settle(t.Context(), a, store.Settlement{Op: store.OpCancel, ID: "id", Grant: 7,
-		Buckets: bucketsOf(plan, 0, "k")}); err != nil || o.Gone {
+	if o, err := settle(t.Context(), a, store.Settlement{
+		Op: store.OpCancel, ID: "id", Grant: 7,
+		Buckets: bucketsOf(plan, 0, "k"),
+	}); err != nil || o.Gone {
 		t.Fatal(o, err)
 	}
 	out := make([]store.Verdict, 2)
@@ -432,10 +440,14 @@ func TestManyReservationsAtOnce(t *testing.T) {
 	const many = 300
 	takes, ends := make([]store.Take, many), make([]store.Settlement, many)
 	for i := range takes {
-		takes[i] = store.Take{ID: fmt.Sprint(i), Grant: store.Grant(i + 1), Hold: time.Hour,
-			Buckets: bucketsOf(plan, 2, "k")}
-		ends[i] = store.Settlement{ID: takes[i].ID, Grant: takes[i].Grant, Op: store.OpSettle,
-			Buckets: bucketsOf(plan, 1, "k")}
+		takes[i] = store.Take{
+			ID: fmt.Sprint(i), Grant: store.Grant(i + 1), Hold: time.Hour,
+			Buckets: bucketsOf(plan, 2, "k"),
+		}
+		ends[i] = store.Settlement{
+			ID: takes[i].ID, Grant: takes[i].Grant, Op: store.OpSettle,
+			Buckets: bucketsOf(plan, 1, "k"),
+		}
 	}
 	for round, n := range []int{1, 50, 150, many} {
 		for i := range takes {

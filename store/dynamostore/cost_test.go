@@ -28,7 +28,8 @@ func (m *meter) options(o *dynamodb.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("meter",
 			func(ctx context.Context, in middleware.InitializeInput,
-				next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+				next middleware.InitializeHandler,
+			) (middleware.InitializeOutput, middleware.Metadata, error) {
 				switch p := in.Parameters.(type) {
 				case *dynamodb.GetItemInput:
 					p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
@@ -119,8 +120,10 @@ func TestCostOfADecision(t *testing.T) {
 	}
 	take := func(l *drawgate.Limiter) func() (bool, error) {
 		return func() (bool, error) {
-			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Key: "k",
-				Costs: []store.Cost{drawgate.Requests(1), drawgate.Tokens(1000)}}}})
+			d, _, err := l.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{
+				Key:   "k",
+				Costs: []store.Cost{drawgate.Requests(1), drawgate.Tokens(1000)},
+			}}})
 			return d.Allowed, err
 		}
 	}

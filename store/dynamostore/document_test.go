@@ -382,8 +382,10 @@ func cleanUp(t *testing.T, c *cloud, prefix string) {
 	}
 	// The service deletes it, and the next use makes a bucket of its own.
 	before := a.row().bucket
-	if _, err := c.admin.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String(quotas),
-		Key: a.key()}); err != nil {
+	if _, err := c.admin.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{
+		TableName: aws.String(quotas),
+		Key:       a.key(),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.must(1_000) // which knows the old item

@@ -84,8 +84,10 @@ func (c *cloud) newTopic(t *testing.T) *topic {
 	out, err := p.client.CreateTopic(t.Context(), &sns.CreateTopicInput{Name: aws.String("operators")})
 	if err == nil {
 		p.arn = *out.TopicArn
-		_, err = p.client.Subscribe(t.Context(), &sns.SubscribeInput{TopicArn: &p.arn, Protocol: aws.String("http"),
-			Endpoint: &s.URL})
+		_, err = p.client.Subscribe(t.Context(), &sns.SubscribeInput{
+			TopicArn: &p.arn, Protocol: aws.String("http"),
+			Endpoint: &s.URL,
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -357,8 +359,10 @@ func (in *instance) key() map[string]types.AttributeValue {
 // row reads the bucket in the table; nil: there is none.
 func (in *instance) row() *row {
 	in.t.Helper()
-	out, err := in.cloud.admin.GetItem(in.t.Context(), &dynamodb.GetItemInput{TableName: aws.String(quotas),
-		Key: in.key(), ConsistentRead: aws.Bool(true)})
+	out, err := in.cloud.admin.GetItem(in.t.Context(), &dynamodb.GetItemInput{
+		TableName: aws.String(quotas),
+		Key:       in.key(), ConsistentRead: aws.Bool(true),
+	})
 	if err != nil {
 		in.t.Fatal(err)
 	}
@@ -409,8 +413,10 @@ func (c *cloud) metrics(t *testing.T, namespace string) (*cw.Metrics, metricRead
 		in := &cloudwatch.GetMetricStatisticsInput{
 			Namespace: &namespace, MetricName: &metric, Unit: unit, Period: aws.Int32(24 * 3600),
 			StartTime: aws.Time(began.Add(-time.Hour)), EndTime: aws.Time(time.Now().Add(time.Hour)),
-			Statistics: []cwtypes.Statistic{cwtypes.StatisticSum, cwtypes.StatisticSampleCount,
-				cwtypes.StatisticMinimum, cwtypes.StatisticMaximum},
+			Statistics: []cwtypes.Statistic{
+				cwtypes.StatisticSum, cwtypes.StatisticSampleCount,
+				cwtypes.StatisticMinimum, cwtypes.StatisticMaximum,
+			},
 		}
 		for i := 0; i < len(dimensions); i += 2 {
 			in.Dimensions = append(in.Dimensions, cwtypes.Dimension{Name: &dimensions[i], Value: &dimensions[i+1]})

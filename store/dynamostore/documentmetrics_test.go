@@ -162,8 +162,10 @@ func alertOnViolations(t *testing.T, c *cloud, prefix string) {
 	}
 	defer func() { _ = lim.Close() }()
 	release := make(chan struct{})
-	calls := outbound.New(outbound.PerModel(project, lim), &outbound.Options{Upstream: "gemini",
-		Observer: outbound.Join(rec.Observer(), m.Outbound())})
+	calls := outbound.New(outbound.PerModel(project, lim), &outbound.Options{
+		Upstream: "gemini",
+		Observer: outbound.Join(rec.Observer(), m.Outbound()),
+	})
 	sdk := &http.Client{Transport: outbound.NewTransport(calls, llm.Gemini(),
 		&outbound.TransportOptions{Base: provider(t, release)})}
 

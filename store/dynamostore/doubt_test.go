@@ -88,8 +88,10 @@ func on(t *testing.T, server *awstest.Server, n network, clock func() int64) (ba
 
 func bucketsOf(plan *store.Plan, n int64, names ...string) (list []store.BucketCost) {
 	for _, name := range names {
-		list = append(list, store.BucketCost{Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan,
-			N: store.Amounts{n}})
+		list = append(list, store.BucketCost{
+			Key: store.Key{Policy: plan.Name(), Name: name}, Plan: plan,
+			N: store.Amounts{n},
+		})
 	}
 	return list
 }
@@ -128,8 +130,10 @@ func TestProxyRepeatsWrites(t *testing.T) {
 	if u := used(t, good, plan, "k"); u != 30 {
 		t.Errorf("%d used, want 30", u)
 	}
-	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund,
-		Buckets: bucketsOf(plan, 10, "k")}); err != nil {
+	if o, err := settle(t.Context(), bad, store.Settlement{
+		Op:      store.OpRefund,
+		Buckets: bucketsOf(plan, 10, "k"),
+	}); err != nil {
 		t.Fatal(o, err)
 	}
 	if u := used(t, good, plan, "k"); u != 20 {
@@ -169,8 +173,10 @@ func TestMarkIsForgotten(t *testing.T) {
 	for range 5 {
 		takeGood()
 	}
-	if o, err := settle(t.Context(), bad, store.Settlement{Op: store.OpRefund,
-		Buckets: bucketsOf(plan, 10, "k")}); !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
+	if o, err := settle(t.Context(), bad, store.Settlement{
+		Op:      store.OpRefund,
+		Buckets: bucketsOf(plan, 10, "k"),
+	}); !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
 		errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("the refund: %+v, %v, want an unknown outcome", o, err)
 	}
@@ -197,8 +203,10 @@ func TestSuspendedAndAnswerLost(t *testing.T) {
 		return loses(send)
 	}
 	bad, good := on(t, empty(t), asleep, now.Load)
-	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling, Amount: 10,
-		Window: 11 * time.Second}}}.Compile()
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "limit", Kind: drawgate.Rolling, Amount: 10,
+		Window: 11 * time.Second,
+	}}}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,8 +233,10 @@ func TestUndoFails(t *testing.T) {
 	t.Parallel()
 	bad, good := on(t, empty(t), throttledAfter(1), nil)
 	plan := planOf(t, 100)
-	_, err := take(t.Context(), bad, store.Take{ID: "id", Grant: 7, Hold: time.Hour,
-		Buckets: bucketsOf(plan, 10, "a", "b")})
+	_, err := take(t.Context(), bad, store.Take{
+		ID: "id", Grant: 7, Hold: time.Hour,
+		Buckets: bucketsOf(plan, 10, "a", "b"),
+	})
 	if u := used(t, good, plan, "a"); u == 10 && errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("%d units are reserved, but the error says that nothing was done: %v", u, err)
 	}
@@ -287,8 +297,10 @@ func TestDeadlineOfSeveralBuckets(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := take(ctx, s, store.Take{ID: "id", Grant: 7, Hold: time.Hour,
-			Buckets: bucketsOf(planOf(t, 100), 10, "a", "b")})
+		_, err := take(ctx, s, store.Take{
+			ID: "id", Grant: 7, Hold: time.Hour,
+			Buckets: bucketsOf(planOf(t, 100), 10, "a", "b"),
+		})
 		if took := time.Since(began); took > time.Second || !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
 			errors.Is(err, store.ErrNothingDone) {
 			t.Errorf("after %v: %v", took, err)
@@ -361,8 +373,10 @@ func TestRacingSettlements(t *testing.T) {
 		}
 		return resp, err
 	}, nil)
-	if d, err := take(t.Context(), good, store.Take{ID: "id", Grant: 7, Hold: time.Hour,
-		Buckets: bucketsOf(plan, 10, "a", "b")}); err != nil || !d.Allowed {
+	if d, err := take(t.Context(), good, store.Take{
+		ID: "id", Grant: 7, Hold: time.Hour,
+		Buckets: bucketsOf(plan, 10, "a", "b"),
+	}); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	o, err := settle(t.Context(), bad, end)
@@ -414,7 +428,8 @@ func TestCallersGiveUp(t *testing.T) {
 		var calls atomic.Int64
 		var cancels sync.Map // by number of the call before which the caller gives up
 		s := dynamostore.New(through(server, network(func(_ string,
-			send func() (*http.Response, error)) (*http.Response, error) {
+			send func() (*http.Response, error),
+		) (*http.Response, error) {
 			if cancel, ok := cancels.LoadAndDelete(calls.Add(1)); ok {
 				cancel.(context.CancelFunc)()
 			}

@@ -52,8 +52,10 @@ func TestEditedItems(t *testing.T) {
 			i["ttl"] = &types.AttributeValueMemberN{Value: fmt.Sprint(time.Now().Unix() + 1e8)}
 		}, ""},
 		"ttl of another type": {func(i item) { i["ttl"] = text }, edited},
-		"ttl with a fraction": {func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: "4000000000.5"} },
-			edited},
+		"ttl with a fraction": {
+			func(i item) { i["ttl"] = &types.AttributeValueMemberN{Value: "4000000000.5"} },
+			edited,
+		},
 		"no ttl": {func(i item) { delete(i, "ttl") }, edited},
 		"a byte of the record": {func(i item) {
 			b := i["record"].(*types.AttributeValueMemberB).Value
@@ -97,8 +99,10 @@ func TestEditedItems(t *testing.T) {
 			id, _ := storekey.Format(opts.Prefix, k)
 			key := item{dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: id}}
 			get := func() item {
-				out, err := c.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String("drawgate"), Key: key,
-					ConsistentRead: aws.Bool(true)})
+				out, err := c.GetItem(t.Context(), &dynamodb.GetItemInput{
+					TableName: aws.String("drawgate"), Key: key,
+					ConsistentRead: aws.Bool(true),
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -107,8 +111,10 @@ func TestEditedItems(t *testing.T) {
 			kept := get()
 			edit.change(kept)
 			kept[dynamostore.KeyAttribute] = key[dynamostore.KeyAttribute]
-			if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("drawgate"),
-				Item: kept}); err != nil {
+			if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{
+				TableName: aws.String("drawgate"),
+				Item:      kept,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			s := open()

@@ -255,8 +255,10 @@ func (s *Store) limitsOf(p *store.Plan) string {
 	}
 	var list []limit
 	for _, l := range p.Policy().Limits {
-		list = append(list, limit{l.Name, l.Unit, l.Kind, l.Amount, l.Window, l.Burst, l.Every, l.Zone, l.Anchor,
-			l.Precision, l.Margin, l.Charge, l.Headroom})
+		list = append(list, limit{
+			l.Name, l.Unit, l.Kind, l.Amount, l.Window, l.Burst, l.Every, l.Zone, l.Anchor,
+			l.Precision, l.Margin, l.Charge, l.Headroom,
+		})
 	}
 	b, err := json.Marshal(list)
 	if err != nil {

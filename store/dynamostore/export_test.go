@@ -24,7 +24,8 @@ func NewWithError(client *dynamodb.Client, table string, opts *Options, behind, 
 
 // NewWithErrorOf is NewWithError for a service whose clock is a function, in Unix µs.
 func NewWithErrorOf(client *dynamodb.Client, table string, opts *Options, behind, most time.Duration,
-	clock func() int64) *Store {
+	clock func() int64,
+) *Store {
 	s := New(client, table, opts)
 	s.clock.fixed = func() instant { return instant{early: clock() - behind.Microseconds(), blur: most.Microseconds()} }
 	return s

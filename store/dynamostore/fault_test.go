@@ -80,8 +80,10 @@ func answer(r *http.Request, status int, body string) *http.Response {
 
 // direct connects to the stand-ins as the store does to DynamoDB: with a bound, because none of
 // them accepts a thousand connections at once.
-var direct http.RoundTripper = &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64,
-	IdleConnTimeout: time.Minute}
+var direct http.RoundTripper = &http.Transport{
+	MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64,
+	IdleConnTimeout: time.Minute,
+}
 
 // through returns a client of a server that uses a transport.
 func through(server *awstest.Server, t http.RoundTripper) *dynamodb.Client {
@@ -112,8 +114,10 @@ func TestNeverOver(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			all := drawgate.Limit{Name: "all", Unit: "units", Kind: drawgate.Rolling, Amount: 1_000_000,
-				Window: 24 * time.Hour}
+			all := drawgate.Limit{
+				Name: "all", Unit: "units", Kind: drawgate.Rolling, Amount: 1_000_000,
+				Window: 24 * time.Hour,
+			}
 			plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limit, all}}.Compile()
 			if err != nil {
 				t.Fatal(err)

@@ -58,8 +58,10 @@ func (asJSON) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := errors.Join(err, xml.Unmarshal(text, &e)); err != nil {
 		return nil, fmt.Errorf("%s: %w", text, err)
 	}
-	code := map[string]string{"AccessDenied": "AccessDeniedException",
-		"InvalidClientTokenId": "UnrecognizedClientException"}[e.Code]
+	code := map[string]string{
+		"AccessDenied":         "AccessDeniedException",
+		"InvalidClientTokenId": "UnrecognizedClientException",
+	}[e.Code]
 	_, body := refuses(code, e.Message)()
 	resp.StatusCode, resp.Body, resp.ContentLength = http.StatusBadRequest, io.NopCloser(strings.NewReader(body)),
 		int64(len(body))

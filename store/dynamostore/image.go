@@ -35,9 +35,9 @@ const (
 	attrBase   = "base"   // how often entries were carried over
 	attrClosed = "closed" // there: no entry may be added
 	// writes that were decided before this instant, in Unix µs, are refused: marks from then are
-	// gone
+	// gone.
 	attrFloor = "floor"
-	// and a limit's position: the units that were taken since the item has entries; never lowered
+	// and a limit's position: the units that were taken since the item has entries; never lowered.
 	sumPrefix   = "a"
 	entryPrefix = "e_" // and a process's name and mark: what that write did
 	tokenPrefix = "o_" // and a reservation's id, shortened: its grant, while it is open
@@ -181,8 +181,10 @@ func whole(text string) (int64, bool) {
 
 // next returns the image that a write makes of this one.
 func (img *image) next(rec *record.Record, plan *store.Plan, lane string, seq, now int64) *image {
-	n := &image{found: true, record: record.Append(nil, rec, record.Whole), writes: img.writes + 1, life: img.life,
-		lanes: map[string]int64{lane: seq}}
+	n := &image{
+		found: true, record: record.Append(nil, rec, record.Whole), writes: img.writes + 1, life: img.life,
+		lanes: map[string]int64{lane: seq},
+	}
 	n.lead = leads(rec, n.record)
 	if !img.found {
 		n.writes, n.life = 1, rand.Int64N(1<<53) //nolint:gosec // it must be another one, not a secret
@@ -221,7 +223,8 @@ func lastUse(rec *record.Record, encoded []byte, plan *store.Plan) int64 {
 
 // item returns the attributes of an image.
 func (img *image) item(key, parts string, rec *record.Record, plan *store.Plan,
-	now int64) map[string]types.AttributeValue {
+	now int64,
+) map[string]types.AttributeValue {
 	item := map[string]types.AttributeValue{
 		KeyAttribute: &types.AttributeValueMemberS{Value: key},
 		TTLAttribute: num(img.ttl),

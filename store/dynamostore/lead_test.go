@@ -40,8 +40,10 @@ func TestWidthIsNoUse(t *testing.T) {
 					return s
 				}
 				cost := func(n int64) []store.BucketCost {
-					return []store.BucketCost{{Key: store.Key{Policy: "llm", Name: "k"}, Plan: plan.Plan,
-						N: store.Amounts{n * 5 / takes, n * 250_000 / takes}}}
+					return []store.BucketCost{{
+						Key: store.Key{Policy: "llm", Name: "k"}, Plan: plan.Plan,
+						N: store.Amounts{n * 5 / takes, n * 250_000 / takes},
+					}}
 				}
 				for i := range takes {
 					now += 20_000

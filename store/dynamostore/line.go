@@ -87,7 +87,7 @@ const (
 	firstPause   = 20 * time.Millisecond  // before the second attempt, with jitter; then twice that
 	conflicted   = 2 * time.Millisecond   // the same after a conflict
 	mostPause    = 500 * time.Millisecond //
-	// how long attempts after a conflict are decided as of the first one's instant
+	// how long attempts after a conflict are decided as of the first one's instant.
 	sameInstant = 500 * time.Millisecond
 	tokenBytes  = 40 // of an open reservation's token, or of a mark
 )
@@ -366,8 +366,10 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := &attempt{seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs)), plan: jobs[0].plan,
-			commutes: true}
+		a := &attempt{
+			seq: s.next(at.early), at: at, verdicts: make([]verdict, len(jobs)), plan: jobs[0].plan,
+			commutes: true,
+		}
 		write := false
 		for i, j := range jobs {
 			v := &a.verdicts[i]

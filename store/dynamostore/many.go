@@ -120,13 +120,15 @@ func (s *Store) persist(ctx context.Context, t *store.Take, buckets []int) {
 	jobs := make([]*job, len(buckets))
 	for n, i := range buckets {
 		plan := t.Buckets[i].Plan // the job may outlive the call, and so the take
-		jobs[n] = &job{op: "take", ctx: ctx, plan: plan, done: make(chan struct{}),
+		jobs[n] = &job{
+			op: "take", ctx: ctx, plan: plan, done: make(chan struct{}),
 			decide: func(rec *record.Record, at instant) verdict {
 				specs := store.Internal.Specs(plan, false)
 				write := rec.MustPersist(specs, max(at.early, rec.Last))
 				rec.Advance(specs, at.early)
 				return verdict{write: write}
-			}}
+			},
+		}
 		key, parts := s.name(&t.Buckets[i])
 		s.submit(key, parts, jobs[n])
 	}
@@ -260,8 +262,10 @@ func (s *Store) endAll(ctx context.Context, one, t *store.Take, buckets []int, o
 		for k := range b.N {
 			b.N[k] = store.KeepEstimate
 		}
-		jobs[n] = s.settleJob(ctx, &store.Settlement{Op: op, ID: one.ID, Grant: one.Grant,
-			Buckets: []store.BucketCost{b}}, 0)
+		jobs[n] = s.settleJob(ctx, &store.Settlement{
+			Op: op, ID: one.ID, Grant: one.Grant,
+			Buckets: []store.BucketCost{b},
+		}, 0)
 		key, parts := s.name(&b)
 		s.submit(key, parts, jobs[n])
 	}

@@ -169,8 +169,10 @@ func newNeverOver(t *testing.T, server *awstest.Server, items int, z size, kinds
 	t.Helper()
 	return &neverOver{
 		T: t, server: server, workers: 8, f: fleet{t: t, dir: t.TempDir()},
-		worker: worker{URL: server.URL, Prefix: prefix(), Log: "yes", Kinds: kinds, Items: items, Every: 1, Size: z,
-			Stores: 1, Callers: 32, Most: 1, Patience: 1, Timeout: 20 * time.Second},
+		worker: worker{
+			URL: server.URL, Prefix: prefix(), Log: "yes", Kinds: kinds, Items: items, Every: 1, Size: z,
+			Stores: 1, Callers: 32, Most: 1, Patience: 1, Timeout: 20 * time.Second,
+		},
 	}
 }
 

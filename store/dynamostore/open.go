@@ -119,8 +119,10 @@ func (l Location) Check() error {
 	e, err := url.Parse(l.Endpoint)
 	if err != nil || e.Hostname() == "" || e.Scheme != "http" && e.Scheme != "https" || e.User != nil ||
 		e.RawQuery != "" || e.Fragment != "" {
-		return &URLError{"has an endpoint that is not the http:// or https:// URL of a server",
-			"such as endpoint=http://127.0.0.1:8000; leave it out for AWS itself"}
+		return &URLError{
+			"has an endpoint that is not the http:// or https:// URL of a server",
+			"such as endpoint=http://127.0.0.1:8000; leave it out for AWS itself",
+		}
 	}
 	return nil
 }
@@ -129,8 +131,10 @@ func (l Location) checkTable() error {
 	if tableNames.MatchString(l.Table) {
 		return nil
 	}
-	return &URLError{"has a table name that DynamoDB does not allow",
-		"use 3 to 255 letters, digits, '_', '-' and '.', such as dynamodb://quotas"}
+	return &URLError{
+		"has a table name that DynamoDB does not allow",
+		"use 3 to 255 letters, digits, '_', '-' and '.', such as dynamodb://quotas",
+	}
 }
 
 // parameter reads one of the URL's parameters.

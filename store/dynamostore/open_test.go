@@ -23,10 +23,14 @@ func TestParseURL(t *testing.T) {
 		"dynamodb://quotas":                     {Table: "quotas"},
 		"dynamodb://Quotas_2.a-b/":              {Table: "Quotas_2.a-b"},
 		"dynamodb://quotas?region=eu-central-1": {Table: "quotas", Region: "eu-central-1"},
-		"dynamodb://quotas?endpoint=http://127.0.0.1:8000&region=local": {Table: "quotas", Region: "local",
-			Endpoint: "http://127.0.0.1:8000"},
-		"dynamodb://quotas?endpoint=https%3A%2F%2F[::1]%3A8000/x": {Table: "quotas",
-			Endpoint: "https://[::1]:8000/x"},
+		"dynamodb://quotas?endpoint=http://127.0.0.1:8000&region=local": {
+			Table: "quotas", Region: "local",
+			Endpoint: "http://127.0.0.1:8000",
+		},
+		"dynamodb://quotas?endpoint=https%3A%2F%2F[::1]%3A8000/x": {
+			Table:    "quotas",
+			Endpoint: "https://[::1]:8000/x",
+		},
 	} {
 		got, err := dynamostore.ParseURL(text)
 		if err != nil || got != want {
@@ -64,8 +68,10 @@ func TestParseURLRefuses(t *testing.T) {
 		{"dynamodb://quotas?region=evil.example/", "names a region that cannot exist"},
 		{"dynamodb://quotas?region=%zz", "has parameters that cannot be read"},
 		{"dynamodb://quotas?region=a;endpoint=b", "has parameters that cannot be read"},
-		{"dynamodb://quotas?endpoint=127.0.0.1:8000",
-			"has an endpoint that is not the http:// or https:// URL of a server"},
+		{
+			"dynamodb://quotas?endpoint=127.0.0.1:8000",
+			"has an endpoint that is not the http:// or https:// URL of a server",
+		},
 		{"dynamodb://quotas?endpoint=ftp://h", "has an endpoint"},
 		{"dynamodb://quotas?endpoint=http://:8000", "has an endpoint"},
 		{"dynamodb://quotas?endpoint=http://u:hunter2@h", "has an endpoint"},
@@ -181,8 +187,11 @@ func TestClientUsesTheEnvironment(t *testing.T) {
 	holds(t, clientOf(t, "dynamodb://quotas"), "us-west-2", "AKIAENV")
 	holds(t, clientOf(t, "dynamodb://quotas?region=eu-central-1"), "eu-central-1", "AKIAENV")
 
-	for _, l := range []dynamostore.Location{{Table: "a"}, {Table: "quotas", Region: "a/b"},
-		{Table: "quotas", Region: "x", Endpoint: "host:8000"}} {
+	for _, l := range []dynamostore.Location{
+		{Table: "a"},
+		{Table: "quotas", Region: "a/b"},
+		{Table: "quotas", Region: "x", Endpoint: "host:8000"},
+	} {
 		if _, err := dynamostore.Client(t.Context(), l); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v", l, err)
 		}

@@ -171,8 +171,10 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const amount, before = 60, 5
 		plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
-			{Name: "few", Kind: drawgate.Rolling, Amount: amount, Window: 5 * time.Minute, Precision: drawgate.Exact,
-				Fallback: drawgate.FallbackShare},
+			{
+				Name: "few", Kind: drawgate.Rolling, Amount: amount, Window: 5 * time.Minute, Precision: drawgate.Exact,
+				Fallback: drawgate.FallbackShare,
+			},
 		}}.Compile()
 		if err != nil {
 			t.Fatal(err)

@@ -31,8 +31,10 @@ func tenADay(t *testing.T) *store.Plan {
 // planOf returns a plan of one rolling limit a day.
 func planOf(t *testing.T, amount int64) *store.Plan {
 	t.Helper()
-	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "limit", Kind: drawgate.Rolling,
-		Amount: amount, Window: 24 * time.Hour}}}.Compile()
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+		Name: "limit", Kind: drawgate.Rolling,
+		Amount: amount, Window: 24 * time.Hour,
+	}}}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,8 +237,10 @@ func TestThrottled(t *testing.T) {
 	t.Parallel()
 	server := awstest.Dynalite(t)
 	_, name := client(t, server)
-	for _, code := range []string{"ProvisionedThroughputExceededException", "ThrottlingException",
-		"RequestLimitExceeded"} {
+	for _, code := range []string{
+		"ProvisionedThroughputExceededException", "ThrottlingException",
+		"RequestLimitExceeded",
+	} {
 		conn := &faulty{next: direct}
 		conn.fail = func(string) (int, string) { return 400, exception(code, "too much for SECRET") }
 		s := dynamostore.New(through(server, conn), name, nil)
@@ -261,8 +265,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: aws.String("another"), BillingMode: types.BillingModePayPerRequest,
 		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("id"),
-			AttributeType: types.ScalarAttributeTypeS}},
+		AttributeDefinitions: []types.AttributeDefinition{{
+			AttributeName: aws.String("id"),
+			AttributeType: types.ScalarAttributeTypeS,
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -280,10 +286,16 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"missing", nil, store.FaultConfiguration, []string{`no table "missing"`, "drawgate table create"}},
 		{"another", nil, store.FaultConfiguration, []string{`table "another" has another key`, `"bucketId"`}},
 		{name, denied, store.FaultConfiguration, []string{"dynamodb:GetItem", "drawgate table policy"}},
-		{name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") },
-			store.FaultConfiguration, []string{"credentials"}},
-		{name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") },
-			store.FaultTransient, []string{"ServiceUnavailable"}},
+		{
+			name, func(string) (int, string) { return 400, exception("ExpiredTokenException", "expired") },
+			store.FaultConfiguration,
+			[]string{"credentials"},
+		},
+		{
+			name, func(string) (int, string) { return 503, exception("ServiceUnavailable", "later") },
+			store.FaultTransient,
+			[]string{"ServiceUnavailable"},
+		},
 	} {
 		s := dynamostore.New(through(server, &faulty{next: direct, fail: c.fail}), c.table, nil)
 		_, err := takeOf(t.Context(), s, tenADay(t), "SECRET", 1)

@@ -55,8 +55,10 @@ func TestPolicy(t *testing.T) {
 	}{
 		{dynamostore.PolicyOptions{}, "DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan UpdateItem"},
 		{dynamostore.PolicyOptions{ReadOnly: true}, "DescribeTable DescribeTimeToLive GetItem Scan"},
-		{dynamostore.PolicyOptions{Create: true},
-			"CreateTable DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan TagResource UpdateItem UpdateTimeToLive"},
+		{
+			dynamostore.PolicyOptions{Create: true},
+			"CreateTable DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan TagResource UpdateItem UpdateTimeToLive",
+		},
 	} {
 		if diff := cmp.Diff(strings.Fields(c.want), allowed(t, arn, c.o)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c.o, diff)
@@ -75,8 +77,10 @@ func TestPolicy(t *testing.T) {
 		}
 		allowed(t, got, dynamostore.PolicyOptions{})
 	}
-	for _, arn := range []string{"", "quotas", "arn:aws:s3:::quotas", "arn:aws:dynamodb:eu-central-1:12:table/quotas",
-		"arn:aws:dynamodb:eu-central-1:123456789012:table/*", arn + "/index/x"} {
+	for _, arn := range []string{
+		"", "quotas", "arn:aws:s3:::quotas", "arn:aws:dynamodb:eu-central-1:12:table/quotas",
+		"arn:aws:dynamodb:eu-central-1:123456789012:table/*", arn + "/index/x",
+	} {
 		if _, err := dynamostore.Policy(arn, dynamostore.PolicyOptions{}); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v", arn, err)
 		}

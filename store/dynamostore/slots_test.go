@@ -31,8 +31,10 @@ const slotHold = 1500 * time.Millisecond
 // does that has asked for a while: they are the ones to get the slot early if it can be had early,
 // and give it back.
 func (w *running) holdSlots(conn http.RoundTripper) error {
-	policy := drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
-		Amount: 1}}}
+	policy := drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+		Name: "slots", Kind: drawgate.Concurrency,
+		Amount: 1,
+	}}}
 	open := func() (*drawgate.Limiter, error) {
 		return drawgate.New(w.open(conn), policy, &drawgate.Options{StoreTimeout: -1})
 	}
@@ -41,8 +43,10 @@ func (w *running) holdSlots(conn http.RoundTripper) error {
 	for n := 0; time.Now().Before(w.End) && err == nil; n++ {
 		var d drawgate.Decision
 		var res *drawgate.Reservation
-		d, res, err = lim.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{{Key: "one"}},
-			Hold: drawgate.Hold{For: slotHold}})
+		d, res, err = lim.Take(ctx, drawgate.Request{
+			Buckets: []drawgate.Ask{{Key: "one"}},
+			Hold:    drawgate.Hold{For: slotHold},
+		})
 		began := w.micros()
 		switch {
 		case err != nil:
@@ -80,8 +84,10 @@ func TestOneHolderOfASlot(t *testing.T) {
 	f := &fleet{t: t, dir: t.TempDir()}
 	begin := time.Now()
 	for i := range 4 {
-		f.start(i, worker{URL: server.URL, Prefix: "slots", Log: "log", Every: 1, Rest: i % 2, Slot: true, Begin: begin,
-			End: begin.Add(lasts)})
+		f.start(i, worker{
+			URL: server.URL, Prefix: "slots", Log: "log", Every: 1, Rest: i % 2, Slot: true, Begin: begin,
+			End: begin.Add(lasts),
+		})
 	}
 	f.wait()
 	type held struct{ from, to int64 }
@@ -119,13 +125,17 @@ func TestSlotsOfCountedInstances(t *testing.T) {
 	t.Parallel()
 	const slots = 2
 	c, table := client(t, awstest.Dynalite(t))
-	policy := drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{Name: "slots", Kind: drawgate.Concurrency,
-		Amount: slots}}}
+	policy := drawgate.Policy{Name: "slots", Limits: []drawgate.Limit{{
+		Name: "slots", Kind: drawgate.Concurrency,
+		Amount: slots,
+	}}}
 	var guards []*guard.Store
 	var lims []*drawgate.Limiter
 	for range 3 {
-		g := guard.New(dynamostore.New(c, table, nil), &guard.Options{CountInstances: true, CountInCalls: true,
-			Timeout: time.Minute})
+		g := guard.New(dynamostore.New(c, table, nil), &guard.Options{
+			CountInstances: true, CountInCalls: true,
+			Timeout: time.Minute,
+		})
 		t.Cleanup(func() { _ = g.Close() })
 		lim, err := drawgate.New(g.Full(), policy, nil)
 		if err != nil {
@@ -139,8 +149,10 @@ func TestSlotsOfCountedInstances(t *testing.T) {
 		for range 4 {
 			all.Go(func() {
 				for range 10 {
-					d, res, err := lim.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}},
-						Hold: drawgate.Hold{For: time.Minute}})
+					d, res, err := lim.Take(t.Context(), drawgate.Request{
+						Buckets: []drawgate.Ask{{Key: "k"}},
+						Hold:    drawgate.Hold{For: time.Minute},
+					})
 					switch {
 					case err != nil || d.Fallback:
 						t.Errorf("fallback %t, %v", d.Fallback, err)

@@ -38,10 +38,14 @@ func client(t *testing.T, server *awstest.Server) (*dynamodb.Client, string) {
 	c := through(server, direct)
 	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: aws.String(name), BillingMode: types.BillingModePayPerRequest,
-		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String(dynamostore.KeyAttribute),
-			KeyType: types.KeyTypeHash}},
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(dynamostore.KeyAttribute),
-			AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema: []types.KeySchemaElement{{
+			AttributeName: aws.String(dynamostore.KeyAttribute),
+			KeyType:       types.KeyTypeHash,
+		}},
+		AttributeDefinitions: []types.AttributeDefinition{{
+			AttributeName: aws.String(dynamostore.KeyAttribute),
+			AttributeType: types.ScalarAttributeTypeS,
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)

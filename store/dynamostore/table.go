@@ -58,7 +58,8 @@ const (
 // opts may be nil. Findings are warnings about the table that is there now. The error is a
 // [TableError], or [store.ErrInvalid]; ctx bounds the wait.
 func CreateTable(ctx context.Context, client *dynamodb.Client, name string, opts *TableOptions) (created bool,
-	findings []Finding, err error) {
+	findings []Finding, err error,
+) {
 	var o TableOptions
 	if opts != nil {
 		o = *opts
@@ -124,20 +125,27 @@ func (t *tableAdmin) describe(ctx context.Context) (*types.TableDescription, err
 // create creates the table and returns it when it is active. created is false if another process
 // was first.
 func (t *tableAdmin) create(ctx context.Context, o *TableOptions) (table *types.TableDescription, created bool,
-	err error) {
+	err error,
+) {
 	in := &dynamodb.CreateTableInput{
 		TableName: &t.name,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String(KeyAttribute),
-			AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String(KeyAttribute),
-			KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{
+			AttributeName: aws.String(KeyAttribute),
+			AttributeType: types.ScalarAttributeTypeS,
+		}},
+		KeySchema: []types.KeySchemaElement{{
+			AttributeName: aws.String(KeyAttribute),
+			KeyType:       types.KeyTypeHash,
+		}},
 		BillingMode:               types.BillingModePayPerRequest,
 		DeletionProtectionEnabled: &o.DeletionProtection,
 	}
 	if o.WriteUnits > 0 {
 		in.BillingMode = types.BillingModeProvisioned
-		in.ProvisionedThroughput = &types.ProvisionedThroughput{ReadCapacityUnits: &o.ReadUnits,
-			WriteCapacityUnits: &o.WriteUnits}
+		in.ProvisionedThroughput = &types.ProvisionedThroughput{
+			ReadCapacityUnits:  &o.ReadUnits,
+			WriteCapacityUnits: &o.WriteUnits,
+		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
 		in.Tags = append(in.Tags, types.Tag{Key: &k, Value: aws.String(o.Tags[k])})
@@ -242,8 +250,10 @@ func (t *tableAdmin) switchOnTTL(ctx context.Context) *Finding {
 	}
 	_, err = t.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
 		TableName: &t.name,
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(TTLAttribute),
-			Enabled: aws.Bool(true)},
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{
+			AttributeName: aws.String(TTLAttribute),
+			Enabled:       aws.Bool(true),
+		},
 	}, withRetries)
 	if err == nil {
 		return nil

@@ -61,8 +61,10 @@ func codes(list []dynamostore.Finding) string {
 // req: A7, A9
 func TestCreateTable(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(testing.TB) *awstest.Server{"dynalite": awstest.Dynalite,
-		"moto": awstest.Moto} {
+	for name, start := range map[string]func(testing.TB) *awstest.Server{
+		"dynalite": awstest.Dynalite,
+		"moto":     awstest.Moto,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := tableClient(start(t).URL, nil)
@@ -125,8 +127,10 @@ func race(t *testing.T, c *dynamodb.Client) (makers int) {
 func TestTableOptions(t *testing.T) {
 	t.Parallel()
 	c := tableClient(awstest.Moto(t).URL, nil)
-	o := &dynamostore.TableOptions{ReadUnits: 5, WriteUnits: 7, Tags: map[string]string{"team": "search", "cost": "42"},
-		DeletionProtection: true}
+	o := &dynamostore.TableOptions{
+		ReadUnits: 5, WriteUnits: 7, Tags: map[string]string{"team": "search", "cost": "42"},
+		DeletionProtection: true,
+	}
 	created, findings, err := dynamostore.CreateTable(t.Context(), c, "quotas", o)
 	if err != nil || !created || codes(findings) != "(capacity)" ||
 		!strings.Contains(findings[0].Message, "5 read and 7 write") {
@@ -198,10 +202,14 @@ func TestAnotherTableIsRefused(t *testing.T) {
 			"has the partition key bucketId (type N)",
 		},
 		"sort-key": {
-			[]types.AttributeDefinition{{AttributeName: aws.String("bucketId"), AttributeType: s},
-				{AttributeName: aws.String("at"), AttributeType: n}},
-			[]types.KeySchemaElement{{AttributeName: aws.String("bucketId"), KeyType: hash},
-				{AttributeName: aws.String("at"), KeyType: sort}},
+			[]types.AttributeDefinition{
+				{AttributeName: aws.String("bucketId"), AttributeType: s},
+				{AttributeName: aws.String("at"), AttributeType: n},
+			},
+			[]types.KeySchemaElement{
+				{AttributeName: aws.String("bucketId"), KeyType: hash},
+				{AttributeName: aws.String("at"), KeyType: sort},
+			},
 			"has the partition key bucketId (type S) and the sort key at (type N), not just",
 		},
 	} {
@@ -322,28 +330,51 @@ func TestFindings(t *testing.T) {
 		"no table": {
 			of{"*": refuses("ResourceNotFoundException", "Requested resource not found: Table: quotas not found")},
 			"no-table",
-			[]string{"no table quotas in region eu-central-1 at https://dynamodb.eu-central-1.amazonaws.com",
-				"drawgate table create", "?region=REGION"},
+			[]string{
+				"no table quotas in region eu-central-1 at https://dynamodb.eu-central-1.amazonaws.com",
+				"drawgate table create", "?region=REGION",
+			},
 		},
-		"may not describe": {of{"DescribeTable": denied("DescribeTable")}, "(permission)",
-			[]string{"arn:aws:iam::123456789012:user/ann may not call dynamodb:DescribeTable",
-				"the table itself is not checked", "drawgate table policy"}},
-		"may not describe TTL": {of{"DescribeTimeToLive": denied("DescribeTimeToLive")}, "(permission)",
-			[]string{"dynamodb:DescribeTimeToLive", "not known whether expired"}},
+		"may not describe": {
+			of{"DescribeTable": denied("DescribeTable")},
+			"(permission)",
+			[]string{
+				"arn:aws:iam::123456789012:user/ann may not call dynamodb:DescribeTable",
+				"the table itself is not checked", "drawgate table policy",
+			},
+		},
+		"may not describe TTL": {
+			of{"DescribeTimeToLive": denied("DescribeTimeToLive")},
+			"(permission)",
+			[]string{"dynamodb:DescribeTimeToLive", "not known whether expired"},
+		},
 		"may not describe another table": {
 			of{"DescribeTable": denied("DescribeTable"), "GetItem": refuses("ValidationException",
 				"The provided key element does not match the schema")}, "(permission) key-schema", nil,
 		},
-		"a call that is not valid": {of{"GetItem": refuses("ValidationException",
-			"One or more parameter values were invalid")}, "failed",
-			[]string{"dynamodb:GetItem failed: ValidationException: One or more"}},
-		"may only look": {of{"UpdateItem": denied("UpdateItem"), "PutItem": denied("PutItem"),
-			"DeleteItem": denied("DeleteItem")}, "permission permission permission",
-			[]string{"may not call dynamodb:UpdateItem"}},
-		"may not list": {of{"Scan": denied("Scan")}, "(permission)",
-			[]string{"dynamodb:Scan, so keys cannot be listed"}},
-		"may nothing": {of{"*": denied("Anything")},
-			"(permission) (permission) permission permission permission permission (permission)", nil},
+		"a call that is not valid": {
+			of{"GetItem": refuses("ValidationException",
+				"One or more parameter values were invalid")},
+			"failed",
+			[]string{"dynamodb:GetItem failed: ValidationException: One or more"},
+		},
+		"may only look": {
+			of{
+				"UpdateItem": denied("UpdateItem"), "PutItem": denied("PutItem"),
+				"DeleteItem": denied("DeleteItem"),
+			},
+			"permission permission permission",
+			[]string{"may not call dynamodb:UpdateItem"},
+		},
+		"may not list": {
+			of{"Scan": denied("Scan")},
+			"(permission)",
+			[]string{"dynamodb:Scan, so keys cannot be listed"},
+		},
+		"may nothing": {
+			of{"*": denied("Anything")},
+			"(permission) (permission) permission permission permission permission (permission)", nil,
+		},
 		"an explicit denial": {
 			of{"GetItem": refuses("AccessDeniedException",
 				"User: arn:aws:sts::1:assumed-role/r/s is not authorized to perform: dynamodb:GetItem on resource: x with an explicit deny in a service control policy")},
@@ -353,38 +384,72 @@ func TestFindings(t *testing.T) {
 		"no key of KMS": {
 			of{"GetItem": refuses("AccessDeniedException",
 				"User: arn:aws:iam::1:user/u is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:x")},
-			"permission", []string{"may not call kms:Decrypt"},
+			"permission",
+			[]string{"may not call kms:Decrypt"},
 		},
-		"another text of a denial": {of{"GetItem": refuses("AccessDeniedException", "no")}, "permission",
-			[]string{"these credentials may not call dynamodb:GetItem"}},
-		"an expired token": {of{"*": refuses("ExpiredTokenException",
-			"The security token included in the request is expired")}, "expired-credentials",
-			[]string{"have expired", "aws sso login"}},
-		"an unknown token": {of{"*": refuses("UnrecognizedClientException",
-			"The security token included in the request is invalid.")}, "bad-credentials",
-			[]string{"does not know these credentials (UnrecognizedClientException)", "AWS_PROFILE"}},
-		"a wrong secret": {of{"*": refuses("InvalidSignatureException",
-			"The request signature we calculated does not match hunter2")}, "bad-credentials",
-			[]string{"the secret key does not belong"}},
-		"a wrong clock": {of{"*": refuses("InvalidSignatureException",
-			"Signature expired: 20260101T000000Z is now earlier than 20260102T000000Z")}, "bad-credentials",
-			[]string{"clock", "set the clock"}},
-		"no capacity left": {of{"GetItem": refuses("ProvisionedThroughputExceededException",
-			"The level of configured provisioned throughput for the table was exceeded")}, "(capacity)",
-			[]string{"dynamodb:GetItem is throttled"}},
-		"AWS fails": {of{"*": refuses("InternalServerError", "The request could not be processed")},
-			"failed", []string{"dynamodb:DescribeTable failed: InternalServerError: The request"}},
-		"being deleted": {of{"DescribeTable": described("DELETING", "")}, "not-active",
-			[]string{"status is DELETING", "wait until it is gone"}},
-		"being created": {of{"DescribeTable": described("CREATING", "")}, "not-active",
-			[]string{"wait until it is active"}},
-		"without its key of KMS": {of{"DescribeTable": described("INACCESSIBLE_ENCRYPTION_CREDENTIALS", "")},
-			"not-active", []string{"KMS"}},
+		"another text of a denial": {
+			of{"GetItem": refuses("AccessDeniedException", "no")},
+			"permission",
+			[]string{"these credentials may not call dynamodb:GetItem"},
+		},
+		"an expired token": {
+			of{"*": refuses("ExpiredTokenException",
+				"The security token included in the request is expired")},
+			"expired-credentials",
+			[]string{"have expired", "aws sso login"},
+		},
+		"an unknown token": {
+			of{"*": refuses("UnrecognizedClientException",
+				"The security token included in the request is invalid.")},
+			"bad-credentials",
+			[]string{"does not know these credentials (UnrecognizedClientException)", "AWS_PROFILE"},
+		},
+		"a wrong secret": {
+			of{"*": refuses("InvalidSignatureException",
+				"The request signature we calculated does not match hunter2")},
+			"bad-credentials",
+			[]string{"the secret key does not belong"},
+		},
+		"a wrong clock": {
+			of{"*": refuses("InvalidSignatureException",
+				"Signature expired: 20260101T000000Z is now earlier than 20260102T000000Z")},
+			"bad-credentials",
+			[]string{"clock", "set the clock"},
+		},
+		"no capacity left": {
+			of{"GetItem": refuses("ProvisionedThroughputExceededException",
+				"The level of configured provisioned throughput for the table was exceeded")},
+			"(capacity)",
+			[]string{"dynamodb:GetItem is throttled"},
+		},
+		"AWS fails": {
+			of{"*": refuses("InternalServerError", "The request could not be processed")},
+			"failed",
+			[]string{"dynamodb:DescribeTable failed: InternalServerError: The request"},
+		},
+		"being deleted": {
+			of{"DescribeTable": described("DELETING", "")},
+			"not-active",
+			[]string{"status is DELETING", "wait until it is gone"},
+		},
+		"being created": {
+			of{"DescribeTable": described("CREATING", "")},
+			"not-active",
+			[]string{"wait until it is active"},
+		},
+		"without its key of KMS": {
+			of{"DescribeTable": described("INACCESSIBLE_ENCRYPTION_CREDENTIALS", "")},
+			"not-active",
+			[]string{"KMS"},
+		},
 		"archived":      {of{"DescribeTable": described("ARCHIVED", "")}, "not-active", []string{"backup"}},
 		"being updated": {of{"DescribeTable": described("UPDATING", "")}, "", nil},
-		"little capacity": {of{"DescribeTable": described("ACTIVE",
-			`,"ProvisionedThroughput":{"ReadCapacityUnits":1,"WriteCapacityUnits":1}`)}, "(capacity)",
-			[]string{"1 read and 1 write units a second"}},
+		"little capacity": {
+			of{"DescribeTable": described("ACTIVE",
+				`,"ProvisionedThroughput":{"ReadCapacityUnits":1,"WriteCapacityUnits":1}`)},
+			"(capacity)",
+			[]string{"1 read and 1 write units a second"},
+		},
 		"enough capacity": {of{"DescribeTable": described("ACTIVE",
 			`,"ProvisionedThroughput":{"ReadCapacityUnits":10,"WriteCapacityUnits":10}`)}, "", nil},
 		"on demand": {
@@ -396,24 +461,35 @@ func TestFindings(t *testing.T) {
 			of{"DescribeTable": described("ACTIVE",
 				`,"BillingModeSummary":{"BillingMode":"PAY_PER_REQUEST"},"OnDemandThroughput":{"MaxWriteRequestUnits":2}`)}, "(capacity)", []string{"maximum of 2 write units"},
 		},
-		"replicas": {of{"DescribeTable": described("ACTIVE",
-			`,"Replicas":[{"RegionName":"us-east-1"}]`)}, "(replicas)",
-			[]string{"holds only if all processes use one region"}},
+		"replicas": {
+			of{"DescribeTable": described("ACTIVE",
+				`,"Replicas":[{"RegionName":"us-east-1"}]`)},
+			"(replicas)",
+			[]string{"holds only if all processes use one region"},
+		},
 		"strongly consistent regions": {of{"DescribeTable": described("ACTIVE",
 			`,"MultiRegionConsistency":"STRONG","Replicas":[{"RegionName":"us-east-1"}]`)}, "", nil},
 		"TTL on its way": {of{"DescribeTimeToLive": says(200,
 			`{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"ENABLING"}}`)}, "", nil},
-		"TTL on its way out": {of{"DescribeTimeToLive": says(200,
-			`{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"DISABLING"}}`)}, "(ttl)",
-			[]string{"time to live is off"}},
-		"a server without TTL": {of{"DescribeTimeToLive": refuses("UnknownOperationException", "")}, "(ttl)",
-			[]string{"this server has no time to live", "stand-in for tests"}},
+		"TTL on its way out": {
+			of{"DescribeTimeToLive": says(200,
+				`{"TimeToLiveDescription":{"AttributeName":"ttl","TimeToLiveStatus":"DISABLING"}}`)},
+			"(ttl)",
+			[]string{"time to live is off"},
+		},
+		"a server without TTL": {
+			of{"DescribeTimeToLive": refuses("UnknownOperationException", "")},
+			"(ttl)",
+			[]string{"this server has no time to live", "stand-in for tests"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { // a failure of AWS is tried again after a while
-				a := &answers{of: of{"DescribeTable": described("ACTIVE", ""), "DescribeTimeToLive": says(200, ttlOn),
-					"GetItem": says(200, "{}"), "Scan": says(200, "{}"), "*": refused}}
+				a := &answers{of: of{
+					"DescribeTable": described("ACTIVE", ""), "DescribeTimeToLive": says(200, ttlOn),
+					"GetItem": says(200, "{}"), "Scan": says(200, "{}"), "*": refused,
+				}}
 				if f := c.of["*"]; f != nil {
 					a.of = of{"*": f}
 				}
@@ -460,7 +536,8 @@ func TestNothingToAsk(t *testing.T) {
 	} {
 		o := c.Options()
 		o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials,
-			error) {
+			error,
+		) {
 			return aws.Credentials{}, errors.New(text)
 		})
 		bare := dynamodb.New(o)
@@ -538,12 +615,16 @@ func TestTimeToLiveCannotBeSwitchedOn(t *testing.T) {
 		later  func() (int, string) // what DescribeTimeToLive answers then
 		want   string
 	}{
-		"changed before": {refuses("ValidationException",
-			"Time to live has been modified multiple times within a fixed interval"), off,
-			"cannot be switched on now: Time to live has been modified"},
+		"changed before": {
+			refuses("ValidationException",
+				"Time to live has been modified multiple times within a fixed interval"), off,
+			"cannot be switched on now: Time to live has been modified",
+		},
 		"denied": {denied("UpdateTimeToLive"), off, "may not call dynamodb:UpdateTimeToLive"},
-		"another process was first": {refuses("ValidationException", "TimeToLive is already enabled"), says(200, ttlOn),
-			""},
+		"another process was first": {
+			refuses("ValidationException", "TimeToLive is already enabled"), says(200, ttlOn),
+			"",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -80,8 +80,10 @@ func (t *tableAdmin) keySchema(table *types.TableDescription) *Finding {
 }
 
 func (t *tableAdmin) notActive(s types.TableStatus) Finding {
-	f := Finding{Code: CodeNotActive, Message: fmt.Sprintf("the table is not active: its status is %s", s),
-		Advice: "wait until it is active"}
+	f := Finding{
+		Code: CodeNotActive, Message: fmt.Sprintf("the table is not active: its status is %s", s),
+		Advice: "wait until it is active",
+	}
 	switch s {
 	case types.TableStatusDeleting:
 		f.Advice = "wait until it is gone, then create it again with \"drawgate table create\""
@@ -184,28 +186,38 @@ func (t *tableAdmin) checkCalls(ctx context.Context) (findings []Finding) {
 		call   func() error
 	}{
 		{"GetItem", func() error {
-			_, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: key,
-				ConsistentRead: aws.Bool(true)}, withRetries)
+			_, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{
+				TableName: &t.name, Key: key,
+				ConsistentRead: aws.Bool(true),
+			}, withRetries)
 			return err
 		}},
 		{"UpdateItem", func() error {
-			_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{TableName: &t.name, Key: key,
-				ConditionExpression: condition}, withRetries)
+			_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+				TableName: &t.name, Key: key,
+				ConditionExpression: condition,
+			}, withRetries)
 			return err
 		}},
 		{"PutItem", func() error {
-			_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &t.name, Item: key,
-				ConditionExpression: condition}, withRetries)
+			_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
+				TableName: &t.name, Item: key,
+				ConditionExpression: condition,
+			}, withRetries)
 			return err
 		}},
 		{"DeleteItem", func() error {
-			_, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &t.name, Key: key,
-				ConditionExpression: condition}, withRetries)
+			_, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+				TableName: &t.name, Key: key,
+				ConditionExpression: condition,
+			}, withRetries)
 			return err
 		}},
 		{"Scan", func() error {
-			_, err := t.client.Scan(ctx, &dynamodb.ScanInput{TableName: &t.name, Limit: aws.Int32(1),
-				ProjectionExpression: aws.String(KeyAttribute)}, withRetries)
+			_, err := t.client.Scan(ctx, &dynamodb.ScanInput{
+				TableName: &t.name, Limit: aws.Int32(1),
+				ProjectionExpression: aws.String(KeyAttribute),
+			}, withRetries)
 			return err
 		}},
 	}

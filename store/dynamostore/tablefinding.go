@@ -84,22 +84,28 @@ func (t *tableAdmin) classify(ctx context.Context, action string, err error) Fin
 	case codeAccessDenied:
 		return denied(action, apiMessage(err))
 	case "ExpiredTokenException", "ExpiredToken", "RequestExpired":
-		return Finding{Code: CodeExpiredLogin, Message: "the credentials have expired",
-			Advice: "sign in again (\"aws sso login\"), or take new temporary credentials"}
+		return Finding{
+			Code: CodeExpiredLogin, Message: "the credentials have expired",
+			Advice: "sign in again (\"aws sso login\"), or take new temporary credentials",
+		}
 	case "InvalidSignatureException":
 		if strings.Contains(apiMessage(err), "Signature expired") ||
 			strings.Contains(apiMessage(err), "not yet current") {
-			return Finding{Code: CodeBadLogin, Message: "this machine's clock differs too much from AWS's",
-				Advice: "set the clock"}
+			return Finding{
+				Code: CodeBadLogin, Message: "this machine's clock differs too much from AWS's",
+				Advice: "set the clock",
+			}
 		}
 		return Finding{Code: CodeBadLogin, Message: "the secret key does not belong to the access key", Advice: keys}
 	case "UnrecognizedClientException", "InvalidClientTokenId", "InvalidAccessKeyId", "MissingAuthenticationToken",
 		"MissingAuthenticationTokenException", "IncompleteSignatureException":
 		return Finding{Code: CodeBadLogin, Message: "AWS does not know these credentials (" + code + ")", Advice: keys}
 	case "ThrottlingException", "ProvisionedThroughputExceededException", "RequestLimitExceeded":
-		return Finding{Warning: true, Code: CodeCapacity,
+		return Finding{
+			Warning: true, Code: CodeCapacity,
 			Message: fmt.Sprintf("dynamodb:%s is throttled: the capacity is used up", action),
-			Advice:  "raise the capacity, or use capacity on demand"}
+			Advice:  "raise the capacity, or use capacity on demand",
+		}
 	case codeNotFound:
 		return Finding{
 			Code: CodeNoTable, Message: fmt.Sprintf("there is no table %s in %s", t.name, t.where(ctx)),
@@ -126,11 +132,15 @@ func (t *tableAdmin) classify(ctx context.Context, action string, err error) Fin
 // unanswered is about a call that AWS did not answer.
 func (t *tableAdmin) unanswered(ctx context.Context, action string, err error) Finding {
 	if _, ok := errors.AsType[*smithyhttp.RequestSendError](err); !ok && ctx.Err() == nil {
-		return Finding{Code: CodeFailed, Message: fmt.Sprintf("dynamodb:%s failed: %v", action, err),
-			Advice: "check the region, the endpoint and AWS's configuration"}
+		return Finding{
+			Code: CodeFailed, Message: fmt.Sprintf("dynamodb:%s failed: %v", action, err),
+			Advice: "check the region, the endpoint and AWS's configuration",
+		}
 	}
-	f := Finding{Code: CodeUnreachable, Message: "no answer from " + t.where(ctx),
-		Advice: "check the network and the region; in a VPC without internet access add a gateway endpoint for DynamoDB"}
+	f := Finding{
+		Code: CodeUnreachable, Message: "no answer from " + t.where(ctx),
+		Advice: "check the network and the region; in a VPC without internet access add a gateway endpoint for DynamoDB",
+	}
 	_, op := errors.AsType[*net.OpError](err)
 	_, dns := errors.AsType[*net.DNSError](err)
 	switch {
@@ -172,8 +182,10 @@ func denied(action, text string) Finding {
 	if m := deniedUser.FindStringSubmatch(text); m != nil {
 		who = m[1]
 	}
-	f := Finding{Code: CodePermission, Message: who + " may not call " + action,
-		Advice: "attach the policy that \"drawgate table policy\" prints"}
+	f := Finding{
+		Code: CodePermission, Message: who + " may not call " + action,
+		Advice: "attach the policy that \"drawgate table policy\" prints",
+	}
 	if strings.Contains(text, "explicit deny") {
 		f.Message += ", because a policy denies it explicitly"
 		f.Advice = "remove the denial; permissions elsewhere do not help"

@@ -103,13 +103,15 @@ func (s *Store) takeJob(ctx context.Context, t *store.Take, p part) *job {
 	c := *t
 	c.Buckets = slices.Clone(t.Buckets)
 	plan := c.Buckets[0].Plan
-	return &job{op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, id: c.ID, dated: true, done: make(chan struct{}),
+	return &job{
+		op: "take", ctx: ctx, plan: plan, holds: c.Hold > 0, id: c.ID, dated: true, done: make(chan struct{}),
 		decide: func(rec *record.Record, at instant) verdict {
 			b := c
 			b.Buckets = []store.BucketCost{c.Buckets[0]}
 			s.blur(&b, at, p.plain)
 			return decide(&b, p, rec, at)
-		}}
+		},
+	}
 }
 
 // blur makes a take fit for an inexact clock: its units count longer by what the clock may be
@@ -147,8 +149,10 @@ func decide(t *store.Take, p part, rec *record.Record, at instant) verdict {
 		v.effect = disturbing
 	}
 	if !t.Lease && !p.plain && hold <= longestHold {
-		v.op = &op{kind: opTake, id: t.ID, grant: uint64(t.Grant), content: p.content, hold: hold.Microseconds(),
-			n: record.Amounts(b.N)}
+		v.op = &op{
+			kind: opTake, id: t.ID, grant: uint64(t.Grant), content: p.content, hold: hold.Microseconds(),
+			n: record.Amounts(b.N),
+		}
 	}
 	return v
 }
@@ -190,13 +194,15 @@ func (s *Store) settleJob(ctx context.Context, t *store.Settlement, i int) *job 
 	c := *t
 	c.Buckets = []store.BucketCost{t.Buckets[i]}
 	plan := c.Buckets[0].Plan
-	return &job{op: t.Op.String(), ctx: ctx, plan: plan, done: make(chan struct{}),
+	return &job{
+		op: t.Op.String(), ctx: ctx, plan: plan, done: make(chan struct{}),
 		decide: func(rec *record.Record, at instant) verdict {
 			b := c
 			b.Buckets = []store.BucketCost{c.Buckets[0]}
 			b.Buckets[0].Plan = s.variant(planKey{plan, at.blur, false})
 			return apply(&b, rec, at.early)
-		}}
+		},
+	}
 }
 
 // apply carries out a settlement of one bucket.

@@ -22,8 +22,10 @@ func TestAdjustIsNotKept(t *testing.T) {
 				f := &faulty{Store: memstore.New(nil)}
 				g := guard.New(f, nil)
 				t.Cleanup(func() { _ = g.Close() })
-				l, err := drawgate.New(g, drawgate.Policy{Name: "p",
-					Limits: []drawgate.Limit{drawgate.RollingLimit("a", 10, time.Hour)}}, nil)
+				l, err := drawgate.New(g, drawgate.Policy{
+					Name:   "p",
+					Limits: []drawgate.Limit{drawgate.RollingLimit("a", 10, time.Hour)},
+				}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

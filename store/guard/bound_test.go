@@ -15,8 +15,10 @@ func TestBound(t *testing.T) {
 	minute, day, burst, small := rolling(60, time.Minute), daily(1000), leaky(100, time.Minute, 20), slots(2)
 	minute.Name, day.Name, burst.Name, small.Name = "rpm", "rpd", "rate", "slots"
 	day.Fallback, minute.Headroom = drawgate.FallbackOpen, drawgate.Share{Percent: 10}
-	p := []drawgate.Policy{{Name: "api", Limits: []drawgate.Limit{minute, day, burst, small}},
-		{Name: "free", Fallback: drawgate.FallbackClosed, Limits: []drawgate.Limit{minute}}}
+	p := []drawgate.Policy{
+		{Name: "api", Limits: []drawgate.Limit{minute, day, burst, small}},
+		{Name: "free", Fallback: drawgate.FallbackClosed, Limits: []drawgate.Limit{minute}},
+	}
 	for _, c := range []struct {
 		instances int
 		want      []guard.Line
@@ -24,8 +26,10 @@ func TestBound(t *testing.T) {
 	}{
 		{3, []guard.Line{
 			{Mode: drawgate.FallbackShare, Most: 54, Share: 18, Extra: 36, Partly: 36},
-			{Mode: drawgate.FallbackOpen, Most: 1000, Share: guard.Unbounded, Extra: guard.Unbounded,
-				After: guard.Unbounded, Partly: guard.Unbounded},
+			{
+				Mode: drawgate.FallbackOpen, Most: 1000, Share: guard.Unbounded, Extra: guard.Unbounded,
+				After: guard.Unbounded, Partly: guard.Unbounded,
+			},
 			{Mode: drawgate.FallbackShare, Most: 20, Share: 6, Extra: 12, Partly: 12 + 2*33},
 			{Mode: drawgate.FallbackShare, Most: 2},
 			{Mode: drawgate.FallbackClosed, Most: 54},
@@ -86,8 +90,10 @@ func TestBoundOfSeveralAmounts(t *testing.T) {
 	for _, c := range []struct {
 		got, want [4]int64
 	}{
-		{figures(with(rolling(18, time.Minute)), with(rolling(57, time.Minute)), with(rolling(3, time.Minute))),
-			[4]int64{57, 19, 38, 38}},
+		{
+			figures(with(rolling(18, time.Minute)), with(rolling(57, time.Minute)), with(rolling(3, time.Minute))),
+			[4]int64{57, 19, 38, 38},
+		},
 		{figures(fast), [4]int64{6, 2, 4, 4 + 400}},
 		{figures(deep), [4]int64{300, 100, 200, 200 + 4}},
 		{figures(fast, deep, tiny), [4]int64{300, 100, 200, 200 + 400}}, // tiny has a share of less than one unit
@@ -142,8 +148,10 @@ func TestBoundOfInstancesThatAreCounted(t *testing.T) {
 // TestBoundSaysHowManyStart checks the sentence about processes that start during an outage.
 func TestBoundSaysHowManyStart(t *testing.T) {
 	t.Parallel()
-	l := guard.Line{Mode: drawgate.FallbackShare, Start: drawgate.StartFull, Most: 20, Share: 20, Instances: 1,
-		Cold: 20, Extra: 20, After: 20, Starts: 1}
+	l := guard.Line{
+		Mode: drawgate.FallbackShare, Start: drawgate.StartFull, Most: 20, Share: 20, Instances: 1,
+		Cold: 20, Extra: 20, After: 20, Starts: 1,
+	}
 	if s := l.String(); !strings.Contains(s, "If a process starts meanwhile (full: it admits 20 without") {
 		t.Error(s)
 	}

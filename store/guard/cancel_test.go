@@ -127,8 +127,10 @@ func TestGivingUpASettlement(t *testing.T) {
 				inner.set(m)
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(10*time.Millisecond, cancel)
-				st := store.Settlement{Op: store.OpSettle, ID: "id", Grant: grant("id"),
-					Buckets: []store.BucketCost{cost(plan, "k", 3)}}
+				st := store.Settlement{
+					Op: store.OpSettle, ID: "id", Grant: grant("id"),
+					Buckets: []store.BucketCost{cost(plan, "k", 3)},
+				}
 				if err := g.Settle(ctx, []store.Settlement{st}, make([]store.Outcome, 1)); !errors.Is(err,
 					context.Canceled) {
 					t.Fatal(err)

@@ -118,10 +118,12 @@ func TestRandomStartsStayWithinTheirBound(t *testing.T) {
 			}
 			amount, tokens, slot := 5+r.Int64N(20), 10+r.Int64N(40), 3+r.Int64N(6)
 			policy := func(amount, tokens int64) drawgate.Policy {
-				p := drawgate.Policy{Name: "p", Start: start, Fallback: drawgate.FallbackShare,
+				p := drawgate.Policy{
+					Name: "p", Start: start, Fallback: drawgate.FallbackShare,
 					Limits: []drawgate.Limit{
 						rolling(amount, time.Hour), rolling(tokens, 2*time.Hour), slots(slot),
-					}}
+					},
+				}
 				p.Limits[0].Name, p.Limits[1].Name, p.Limits[1].Unit, p.Limits[2].Name = "requests", "tokens", "tokens",
 					"slots"
 				return p

@@ -89,8 +89,10 @@ func TestChargeThatOneBucketRefuses(t *testing.T) {
 			take(t, g, plan, "bad", 10)
 			take(t, g, plan, "good", 10)
 			end(t, g, store.OpSettle, "there", plan, "bad", 1)
-			err := error(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"),
-				Fault: store.FaultBucket})
+			err := error(&store.Error{
+				Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"),
+				Fault: store.FaultBucket,
+			})
 			if never {
 				err = fmt.Errorf("no: %w", store.ErrInvalid)
 			}

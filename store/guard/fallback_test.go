@@ -159,14 +159,25 @@ func TestModes(t *testing.T) {
 	}{
 		{"by default a share of one", 1, 0, []drawgate.Limit{rolling(10, time.Minute)}, 10, store.Limited},
 		{"by default a share of three", 3, 0, []drawgate.Limit{rolling(10, time.Minute)}, 3, store.Limited},
-		{"by default nothing where nobody knows of how many", 0, 0, []drawgate.Limit{rolling(10, time.Minute)}, 0,
-			store.Unavailable},
-		{"a share where nobody knows of how many", 0, drawgate.FallbackShare,
-			[]drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
+		{
+			"by default nothing where nobody knows of how many", 0, 0,
+			[]drawgate.Limit{rolling(10, time.Minute)},
+			0,
+			store.Unavailable,
+		},
+		{
+			"a share where nobody knows of how many", 0, drawgate.FallbackShare,
+			[]drawgate.Limit{rolling(10, time.Minute)},
+			0, store.Unavailable,
+		},
 		{"closed", 3, drawgate.FallbackClosed, []drawgate.Limit{rolling(10, time.Minute)}, 0, store.Unavailable},
 		{"open", 3, drawgate.FallbackOpen, []drawgate.Limit{rolling(10, time.Minute)}, 10_000, store.Passed},
-		{"a share of less than a unit", 11, drawgate.FallbackShare, []drawgate.Limit{rolling(10, time.Minute)}, 0,
-			store.Unavailable},
+		{
+			"a share of less than a unit", 11, drawgate.FallbackShare,
+			[]drawgate.Limit{rolling(10, time.Minute)},
+			0,
+			store.Unavailable,
+		},
 		{"a bucket's share", 3, drawgate.FallbackShare, []drawgate.Limit{leaky(10, time.Minute, 20)}, 6, store.Limited},
 		{"a day's share", 3, drawgate.FallbackShare, []drawgate.Limit{daily(10)}, 3, store.Limited},
 		{
@@ -326,9 +337,13 @@ func TestSeveralBucketsAllOrNothing(t *testing.T) {
 	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull},
 		func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(5, time.Hour), leaky(100, time.Hour, 0))
-			small := compile(t, drawgate.Policy{Name: "small",
-				Limits: []drawgate.Limit{{Name: "r", Kind: drawgate.Rolling,
-					Window: time.Hour, Amount: 2}}})
+			small := compile(t, drawgate.Policy{
+				Name: "small",
+				Limits: []drawgate.Limit{{
+					Name: "r", Kind: drawgate.Rolling,
+					Window: time.Hour, Amount: 2,
+				}},
+			})
 			inner.set(refuses)
 			both := store.Take{Buckets: []store.BucketCost{cost(plan, "k", 1, 1), cost(small, "k", 1)}}
 			for i, want := range []bool{true, true, false, false} {
@@ -367,8 +382,10 @@ func TestOneBucketThatCannotBeRead(t *testing.T) {
 			plan := policy(t, 0, rolling(5, time.Hour))
 			inner.blocked = func(b store.BucketCost) error {
 				if b.Key.Name == "bad" {
-					return &store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"),
-						Fault: store.FaultBucket}
+					return &store.Error{
+						Store: "faulty", Op: "take", Err: errors.New("WRONGTYPE"),
+						Fault: store.FaultBucket,
+					}
 				}
 				return nil
 			}

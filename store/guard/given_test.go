@@ -61,8 +61,10 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 		a, b := limiters(t, g)
 		a2, b2 := limiters(t, guarded(t, theirs, full(2)))
 		mine.set(refuses)
-		both := drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k"), b.Ask("k")},
-			Hold: drawgate.Hold{For: 24 * time.Hour}}
+		both := drawgate.Request{
+			Buckets: []drawgate.Ask{a.Ask("k"), b.Ask("k")},
+			Hold:    drawgate.Hold{For: 24 * time.Hour},
+		}
 		if _, err := takeHeld(t.Context(), a, both); err != nil {
 			t.Fatal(err)
 		}
@@ -74,8 +76,10 @@ func TestAPauseDoesNotKeepWhatWasGivenFromTheStore(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		held := 0
 		for range 4 {
-			if _, err := takeHeld(t.Context(), b2, drawgate.Request{Buckets: []drawgate.Ask{b2.Ask("k")},
-				Hold: drawgate.Hold{For: time.Hour}}); err == nil {
+			if _, err := takeHeld(t.Context(), b2, drawgate.Request{
+				Buckets: []drawgate.Ask{b2.Ask("k")},
+				Hold:    drawgate.Hold{For: time.Hour},
+			}); err == nil {
 				held++
 			}
 		}
@@ -152,8 +156,10 @@ func limiters(t *testing.T, g *guard.Store) (a, b *drawgate.Limiter) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = a.Close() })
-	b, err = a.With(drawgate.Policy{Name: "b", Limits: []drawgate.Limit{{Name: "s", Kind: drawgate.Concurrency,
-		Amount: 2}}})
+	b, err = a.With(drawgate.Policy{Name: "b", Limits: []drawgate.Limit{{
+		Name: "s", Kind: drawgate.Concurrency,
+		Amount: 2,
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,16 +174,20 @@ func TestALeaseIsNotRenewedWhilePaused(t *testing.T) {
 			t.Helper()
 			a, _ := limiters(t, g)
 			inner.set(m)
-			r, err := takeHeld(t.Context(), a, drawgate.Request{Buckets: []drawgate.Ask{a.Ask("k", store.Cost{N: 10})},
-				Hold: drawgate.Hold{For: 10 * time.Second, Lease: true}})
+			r, err := takeHeld(t.Context(), a, drawgate.Request{
+				Buckets: []drawgate.Ask{a.Ask("k", store.Cost{N: 10})},
+				Hold:    drawgate.Hold{For: 10 * time.Second, Lease: true},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := a.Pause(t.Context(), "k", time.Hour, ""); err != nil {
 				t.Fatal(err)
 			}
-			st := store.Settlement{Op: store.OpRenew, ID: r.ID(), Grant: r.Grant(), Hold: time.Hour,
-				Buckets: []store.BucketCost{cost(a.Plan().Plan, "k")}}
+			st := store.Settlement{
+				Op: store.OpRenew, ID: r.ID(), Grant: r.Grant(), Hold: time.Hour,
+				Buckets: []store.BucketCost{cost(a.Plan().Plan, "k")},
+			}
 			var out [1]store.Outcome
 			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || !out[0].Kept ||
 				out[0].Gone || time.Until(out[0].End) > 10*time.Second {

@@ -13,8 +13,10 @@ import (
 func settleGrant(t *testing.T, s store.Store, plan *store.Plan, g store.Grant, n int64) store.Outcome {
 	t.Helper()
 	var out [1]store.Outcome
-	st := store.Settlement{Op: store.OpSettle, ID: "job-7", Grant: g,
-		Buckets: []store.BucketCost{cost(plan, "k", n, 1)}}
+	st := store.Settlement{
+		Op: store.OpSettle, ID: "job-7", Grant: g,
+		Buckets: []store.BucketCost{cost(plan, "k", n, 1)},
+	}
 	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil {
 		t.Fatal(err)
 	}

@@ -194,8 +194,10 @@ type State struct {
 // State returns the guard's state.
 func (s *Store) State() State {
 	s.mu.Lock()
-	st := State{Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Decided: s.news.decided.Load(),
-		Buckets: s.ledger.Len()}
+	st := State{
+		Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Decided: s.news.decided.Load(),
+		Buckets: s.ledger.Len(),
+	}
 	if st.Unavailable && s.fault != nil {
 		st.Err = s.fault
 	}

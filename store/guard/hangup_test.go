@@ -44,8 +44,10 @@ func leaveEarly(t *testing.T, store store.Store) {
 		FallbackActivated: func(e *guard.FallbackActivated) { errs.Store("fallback: "+e.Err.Error(), true) },
 	}})
 	l, err := drawgate.New(g.Full(), drawgate.Policy{
-		Name: "p", Limits: []drawgate.Limit{drawgate.ConcurrencyLimit("slots", 2),
-			drawgate.RollingLimit("rpm", 100_000, time.Minute)},
+		Name: "p", Limits: []drawgate.Limit{
+			drawgate.ConcurrencyLimit("slots", 2),
+			drawgate.RollingLimit("rpm", 100_000, time.Minute),
+		},
 		Wait: drawgate.Wait{MaxWait: time.Minute, Queue: 10_000, Backoff: []time.Duration{time.Millisecond}},
 	}, &drawgate.Options{StoreTimeout: slow})
 	if err != nil {
@@ -60,8 +62,10 @@ func leaveEarly(t *testing.T, store store.Store) {
 			defer end()
 			ctx, cancel := context.WithCancelCause(bounded)
 			time.AfterFunc(time.Duration(rand.IntN(500_000))*time.Microsecond, func() { cancel(nil) })
-			_, r, err := l.Take(ctx, drawgate.Request{Buckets: []drawgate.Ask{{Key: "k"}}, Wait: i%3 > 0,
-				Hold: drawgate.Hold{For: 5 * time.Second}})
+			_, r, err := l.Take(ctx, drawgate.Request{
+				Buckets: []drawgate.Ask{{Key: "k"}}, Wait: i%3 > 0,
+				Hold: drawgate.Hold{For: 5 * time.Second},
+			})
 			if err == nil && r != nil {
 				_ = r.Settle(ctx) // or the hold ends by itself
 			}

@@ -266,10 +266,13 @@ func take(tb testing.TB, s store.Store, plan *store.Plan, name string, n ...int6
 }
 
 func hold(tb testing.TB, s store.Store, id string, d time.Duration, plan *store.Plan, name string,
-	n ...int64) store.Verdict {
+	n ...int64,
+) store.Verdict {
 	tb.Helper()
-	return send(tb, s, store.Take{ID: id, Grant: grant(id), Hold: d,
-		Buckets: []store.BucketCost{cost(plan, name, n...)}})
+	return send(tb, s, store.Take{
+		ID: id, Grant: grant(id), Hold: d,
+		Buckets: []store.BucketCost{cost(plan, name, n...)},
+	})
 }
 
 // grant returns the grant that tests use for an ID.
@@ -284,11 +287,14 @@ func grant(id string) store.Grant {
 
 // end settles, cancels, renews or charges, and returns the outcome.
 func end(tb testing.TB, s store.Store, op store.Op, id string, plan *store.Plan, name string,
-	n ...int64) store.Outcome {
+	n ...int64,
+) store.Outcome {
 	tb.Helper()
 	var out [1]store.Outcome
-	st := store.Settlement{Op: op, ID: id, Grant: grant(id), Buckets: []store.BucketCost{cost(plan, name, n...)},
-		Hold: time.Hour, At: time.Now()}
+	st := store.Settlement{
+		Op: op, ID: id, Grant: grant(id), Buckets: []store.BucketCost{cost(plan, name, n...)},
+		Hold: time.Hour, At: time.Now(),
+	}
 	if err := s.Settle(tb.Context(), []store.Settlement{st}, out[:]); err != nil {
 		return store.Outcome{Err: err}
 	}

@@ -17,8 +17,10 @@ func (s *sharing) start(o *Options, store func() store.Store, uncounted func(err
 	if !o.CountInstances {
 		return
 	}
-	c, err := instances.Start(store, &instances.Options{AtLeast: o.Instances, InCalls: o.CountInCalls,
-		Report: uncounted})
+	c, err := instances.Start(store, &instances.Options{
+		AtLeast: o.Instances, InCalls: o.CountInCalls,
+		Report: uncounted,
+	})
 	if err != nil { // the policy of the slots does not compile
 		uncounted(err)
 		return

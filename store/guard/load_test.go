@@ -78,8 +78,10 @@ func pace(t *testing.T, short time.Duration, guards ...*guard.Store) time.Durati
 // capacity returns how many takes are granted a second.
 func capacity(t *testing.T, guards []*guard.Store) float64 {
 	t.Helper()
-	ample := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling,
-		Amount: 1e9, Window: time.Hour}}})
+	ample := compile(t, drawgate.Policy{Name: "capacity", Limits: []drawgate.Limit{{
+		Name: "h", Kind: drawgate.Rolling,
+		Amount: 1e9, Window: time.Hour,
+	}}})
 	l := newLoad(t, 0, 10, []*store.Plan{ample}, guards...)
 	var sent atomic.Int64
 	var wg sync.WaitGroup

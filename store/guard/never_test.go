@@ -27,8 +27,10 @@ type truth struct {
 }
 
 func newTruth(plan *store.Plan) *truth {
-	tr := &truth{plan: plan, unbounded: slices.Clone(store.Internal.Specs(plan, true)),
-		over: func(int) int64 { return 0 }}
+	tr := &truth{
+		plan: plan, unbounded: slices.Clone(store.Internal.Specs(plan, true)),
+		over: func(int) int64 { return 0 },
+	}
 	for i := range tr.unbounded {
 		for p := range tr.unbounded[i].Effective {
 			tr.unbounded[i].Effective[p] = 1 << 40
@@ -110,8 +112,10 @@ type opened struct {
 func (w *world) run(steps int) {
 	for range steps {
 		g := rapid.IntRange(0, len(w.guards)-1).Draw(w.t, "process")
-		switch rapid.SampledFrom([]string{"take", "take", "take", "hold", "hold", "settle", "settle", "renew", "sleep",
-			"sleep", "mood"}).Draw(w.t, "step") {
+		switch rapid.SampledFrom([]string{
+			"take", "take", "take", "hold", "hold", "settle", "settle", "renew", "sleep",
+			"sleep", "mood",
+		}).Draw(w.t, "step") {
 		case "take":
 			w.take(g, 0)
 		case "hold":
@@ -121,8 +125,10 @@ func (w *world) run(steps int) {
 		case "renew":
 			w.renew()
 		case "sleep":
-			time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, 300 * time.Millisecond, 2 * time.Second,
-				20 * time.Second, 2 * time.Minute}).Draw(w.t, "sleep"))
+			time.Sleep(rapid.SampledFrom([]time.Duration{
+				time.Millisecond, 300 * time.Millisecond, 2 * time.Second,
+				20 * time.Second, 2 * time.Minute,
+			}).Draw(w.t, "sleep"))
 		case "mood":
 			m := rapid.SampledFrom([]mood{well, well, refuses, stalls, mute, slow}).Draw(w.t, "mood")
 			w.stores[g].set(m)
@@ -158,8 +164,10 @@ func (w *world) take(g int, hold time.Duration) {
 			n[i] = 0
 		}
 	}
-	tk := store.Take{Buckets: []store.BucketCost{{Key: store.Key{Policy: "p", Name: key}, Plan: w.plan, N: n}},
-		Hold: hold}
+	tk := store.Take{
+		Buckets: []store.BucketCost{{Key: store.Key{Policy: "p", Name: key}, Plan: w.plan, N: n}},
+		Hold:    hold,
+	}
 	if hold > 0 {
 		if n == (store.Amounts{}) {
 			return
@@ -208,8 +216,10 @@ func (w *world) pick() (string, opened, bool) {
 }
 
 func (w *world) send(id string, o opened, st store.Settlement) store.Outcome {
-	st.ID, st.Buckets = id, []store.BucketCost{{Key: store.Key{Policy: "p", Name: o.key}, Plan: w.plan,
-		N: st.Buckets[0].N}}
+	st.ID, st.Buckets = id, []store.BucketCost{{
+		Key: store.Key{Policy: "p", Name: o.key}, Plan: w.plan,
+		N: st.Buckets[0].N,
+	}}
 	var out [1]store.Outcome
 	if err := w.guards[o.guard].Settle(w.tb.Context(), []store.Settlement{st}, out[:]); err != nil {
 		out[0].Err = err

@@ -71,8 +71,10 @@ func TestAFailedDeliveryIsOneError(t *testing.T) {
 		time.Sleep(10 * time.Second) // deliveries fail until the breaker opens
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		want := []string{"error take transient", "fallback transient", "error charge transient",
-			"error charge transient", "opened transient"}
+		want := []string{
+			"error take transient", "fallback transient", "error charge transient",
+			"error charge transient", "opened transient",
+		}
 		if len(e.all) > 2 && e.all[2] == want[1] { // as in TestEvents
 			e.all[1], e.all[2] = e.all[2], e.all[1]
 		}
@@ -93,8 +95,10 @@ func TestEvents(t *testing.T) {
 	bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(100, time.Hour))
 		take(t, g, plan, "k", 1)
-		inner.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("NOAUTH"),
-			Fault: store.FaultConfiguration})
+		inner.fail(&store.Error{
+			Store: "faulty", Op: "take", Err: errors.New("NOAUTH"),
+			Fault: store.FaultConfiguration,
+		})
 		for i := range 20 {
 			take(t, g, plan, fmt.Sprint(i), 1)
 			synctest.Wait() // the guard delivers in the background, which fails too
@@ -130,7 +134,8 @@ func TestOneWarningPerCause(t *testing.T) {
 	var log bytes.Buffer
 	opts := full(1)
 	opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
-		a slog.Attr) slog.Attr {
+		a slog.Attr,
+	) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
@@ -144,13 +149,17 @@ func TestOneWarningPerCause(t *testing.T) {
 				take(t, g, plan, "secret-key", 1)
 			}
 			if round == 2 {
-				inner.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"),
-					Fault: store.FaultConfiguration})
+				inner.fail(&store.Error{
+					Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"),
+					Fault: store.FaultConfiguration,
+				})
 			}
 			time.Sleep(5 * time.Second)
 			back(t, g, inner)
-			inner.fail(&store.Error{Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"),
-				Fault: store.FaultConfiguration})
+			inner.fail(&store.Error{
+				Store: "faulty", Op: "take", Err: errors.New("WRONGPASS"),
+				Fault: store.FaultConfiguration,
+			})
 			take(t, g, plan, "secret-key", 1)
 			back(t, g, inner)
 			inner.fail(nil)
@@ -166,8 +175,10 @@ func TestOneWarningPerCause(t *testing.T) {
 	if strings.Contains(text, "secret") {
 		t.Errorf("a key is told:\n%s", text)
 	}
-	for cause, want := range map[string]int{"fault=transient": 2, "fault=configuration": 1, "use the default": 1,
-		"event=RateLimiterFallbackActivated": 3} {
+	for cause, want := range map[string]int{
+		"fault=transient": 2, "fault=configuration": 1, "use the default": 1,
+		"event=RateLimiterFallbackActivated": 3,
+	} {
 		if got := strings.Count(text, cause); got != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", cause, got, want, text)
 		}
@@ -216,8 +227,10 @@ func TestShadowsAreNotCounted(t *testing.T) {
 	opts := full(1)
 	opts.Observer = &guard.Observer{Closed: func(c *guard.Closed) { decided = c.Decided }}
 	bubble(t, opts, func(t *testing.T, g *guard.Store, store *faulty) {
-		p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{Name: "h", Kind: drawgate.Rolling, Amount: 100,
-			Window: time.Hour}}}
+		p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{{
+			Name: "h", Kind: drawgate.Rolling, Amount: 100,
+			Window: time.Hour,
+		}}}
 		eng, err := engine.New(g.Full(), engine.Config{Policies: []engine.Policy{
 			{Policy: p}, {Policy: drawgate.Policy{Name: "candidate", Limits: p.Limits}, Shadow: true},
 		}}, nil)
@@ -227,8 +240,10 @@ func TestShadowsAreNotCounted(t *testing.T) {
 		defer eng.Close()
 		store.set(refuses)
 		for range 5 {
-			res, err := eng.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: "p", Key: "k"},
-				{Policy: "candidate", Key: "k"}}})
+			res, err := eng.Take(t.Context(), &engine.Request{Asks: []engine.Ask{
+				{Policy: "p", Key: "k"},
+				{Policy: "candidate", Key: "k"},
+			}})
 			if err != nil || !res.Decision.Allowed || len(res.Shadow) != 1 {
 				t.Fatalf("%+v, %v", res, err)
 			}

@@ -16,8 +16,10 @@ import (
 func pause(t *testing.T, s store.Store, plan *store.Plan, d time.Duration) time.Time {
 	t.Helper()
 	var out [1]store.Outcome
-	st := store.Settlement{Op: store.OpPause, Hold: d, Reason: "the upstream said 429",
-		Buckets: []store.BucketCost{cost(plan, "k")}}
+	st := store.Settlement{
+		Op: store.OpPause, Hold: d, Reason: "the upstream said 429",
+		Buckets: []store.BucketCost{cost(plan, "k")},
+	}
 	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}
@@ -49,8 +51,10 @@ func wantPaused(t *testing.T, s store.Store, plan *store.Plan, until time.Time, 
 // pause ends; holds can be settled.
 func TestPausesAreHonoured(t *testing.T) {
 	t.Parallel()
-	for _, fallback := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare,
-		drawgate.FallbackOpen} {
+	for _, fallback := range []drawgate.Fallback{
+		drawgate.FallbackClosed, drawgate.FallbackShare,
+		drawgate.FallbackOpen,
+	} {
 		for _, learned := range []string{"made", "take", "look"} {
 			bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 				plan := policy(t, fallback, rolling(100, time.Hour))
@@ -182,8 +186,10 @@ func TestNoRoomForAPause(t *testing.T) {
 // before they do in the store.
 func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 	t.Parallel()
-	for _, l := range []drawgate.Limit{rolling(1, time.Minute), leaky(1, time.Minute, 0),
-		{Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute}} {
+	for _, l := range []drawgate.Limit{
+		rolling(1, time.Minute), leaky(1, time.Minute, 0),
+		{Kind: drawgate.Calendar, Amount: 1, Every: drawgate.Minute},
+	} {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, l)
 			take(t, g, plan, "k", 1)
@@ -208,8 +214,10 @@ func TestUnitsThatWereBookedAheadCountFromTheirInstant(t *testing.T) {
 func unpause(t *testing.T, s store.Store, plan *store.Plan, until time.Time) time.Time {
 	t.Helper()
 	var out [1]store.Outcome
-	st := store.Settlement{Op: store.OpUnpause, At: until, Reason: "a mistake",
-		Buckets: []store.BucketCost{cost(plan, "k")}}
+	st := store.Settlement{
+		Op: store.OpUnpause, At: until, Reason: "a mistake",
+		Buckets: []store.BucketCost{cost(plan, "k")},
+	}
 	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}

@@ -38,8 +38,10 @@ func TestRacingCallersWhileTheStoreComesAndGoes(t *testing.T) {
 			g := guarded(t, inner, share(1))
 			plans := []*store.Plan{
 				policy(t, 0, rolling(amount, 24*time.Hour)),
-				compile(t, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{{Name: "b", Kind: drawgate.Bucket,
-					Amount: 1, Window: 300 * 24 * time.Hour, Burst: amount}}}),
+				compile(t, drawgate.Policy{Name: "q", Limits: []drawgate.Limit{{
+					Name: "b", Kind: drawgate.Bucket,
+					Amount: 1, Window: 300 * 24 * time.Hour, Burst: amount,
+				}}}),
 			}
 			var granted [2]atomic.Int64
 			var slowest atomic.Int64

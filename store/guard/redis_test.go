@@ -32,8 +32,10 @@ func newSite(t *testing.T, args ...string) *site {
 // connect connects the administrator, directly and not through the proxy.
 func (s *site) connect(t *testing.T) {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Server.Addr}, ForceSingleClient: true,
-		DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{s.Server.Addr}, ForceSingleClient: true,
+		DisableCache: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +93,10 @@ func TestRedisFaults(t *testing.T) {
 		none   bool // callers notice nothing
 		losses bool // the server forgets what it has acknowledged
 	}{
-		{name: "stands still", begin: func(_ *testing.T, s *site) { s.Stop() },
-			end: func(_ *testing.T, s *site) { s.Continue() }},
+		{
+			name: "stands still", begin: func(_ *testing.T, s *site) { s.Stop() },
+			end: func(_ *testing.T, s *site) { s.Continue() },
+		},
 		{
 			name: "stands still, and its connections are cut", begin: func(_ *testing.T, s *site) {
 				s.Stop()
@@ -103,17 +107,22 @@ func TestRedisFaults(t *testing.T) {
 			name: "killed, with every write on disk", args: []string{"--appendonly", "yes", "--appendfsync", "always"},
 			begin: func(_ *testing.T, s *site) { s.Kill9() }, end: func(_ *testing.T, s *site) { s.Restart() },
 		},
-		{name: "killed, without persistence", begin: func(_ *testing.T, s *site) { s.Kill9() },
-			end: func(_ *testing.T, s *site) { s.Restart() }, losses: true},
+		{
+			name: "killed, without persistence", begin: func(_ *testing.T, s *site) { s.Kill9() },
+			end: func(_ *testing.T, s *site) { s.Restart() }, losses: true,
+		},
 		{
 			name: "answers after half a second", begin: func(_ *testing.T,
-				s *site) {
+				s *site,
+			) {
 				s.Delay.Store(int64(500 * time.Millisecond))
 			},
 			end: func(_ *testing.T, s *site) { s.Delay.Store(0) },
 		},
-		{name: "loses its answers", begin: func(_ *testing.T, s *site) { s.Mute.Store(true) },
-			end: func(_ *testing.T, s *site) { s.Mute.Store(false) }},
+		{
+			name: "loses its answers", begin: func(_ *testing.T, s *site) { s.Mute.Store(true) },
+			end: func(_ *testing.T, s *site) { s.Mute.Store(false) },
+		},
 		{
 			name: "wants another password", begin: func(t *testing.T, s *site) {
 				s.do(t, "CONFIG", "SET", "requirepass", "other")

@@ -141,8 +141,10 @@ func TestReservationsGivenHere(t *testing.T) {
 			t.Error("the same again is not answered again")
 		}
 		var out [1]store.Verdict
-		other := store.Take{ID: "id0", Grant: grant("id0"), Hold: time.Minute,
-			Buckets: []store.BucketCost{cost(plan, "k", 1, 1)}}
+		other := store.Take{
+			ID: "id0", Grant: grant("id0"), Hold: time.Minute,
+			Buckets: []store.BucketCost{cost(plan, "k", 1, 1)},
+		}
 		if err := g.Take(t.Context(), []store.Take{other}, out[:]); err != nil ||
 			!errors.Is(out[0].Fail, store.ErrIDReused) {
 			t.Errorf("the id with another content: %v, %v", err, out[0].Fail)
@@ -368,9 +370,13 @@ func TestNoRoom(t *testing.T) {
 	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64, MaxHeld: 2},
 		func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(10, time.Hour))
-			step := compile(t, drawgate.Policy{Name: "open",
-				Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling,
-					Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen}}})
+			step := compile(t, drawgate.Policy{
+				Name: "open",
+				Limits: []drawgate.Limit{{
+					Name: "o", Kind: drawgate.Rolling,
+					Amount: 10, Window: time.Hour, Fallback: drawgate.FallbackOpen,
+				}},
+			})
 			inner.set(refuses)
 			allowed := 0
 			for i := range 1000 {
@@ -429,8 +435,10 @@ func TestHoldsWithoutRoomStillCount(t *testing.T) {
 	for _, renewed := range []bool{false, true} {
 		bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64},
 			func(t *testing.T, g *guard.Store, inner *faulty) {
-				others := compile(t, drawgate.Policy{Name: "others",
-					Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}}})
+				others := compile(t, drawgate.Policy{
+					Name:   "others",
+					Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour}},
+				})
 				for i := range 1000 {
 					take(t, g, others, fmt.Sprint(i), 1)
 				}
@@ -695,8 +703,10 @@ func TestFullLedgerCountsFromTheAnswer(t *testing.T) {
 	t.Parallel()
 	bubble(t, &guard.Options{Instances: 1, Start: drawgate.StartFull, MaxBuckets: 64},
 		func(t *testing.T, g *guard.Store, store *faulty) {
-			others := compile(t, drawgate.Policy{Name: "others",
-				Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}}})
+			others := compile(t, drawgate.Policy{
+				Name:   "others",
+				Limits: []drawgate.Limit{{Name: "o", Kind: drawgate.Rolling, Amount: 10, Window: time.Minute}},
+			})
 			for i := range 1000 {
 				take(t, g, others, fmt.Sprint(i), 1)
 			}

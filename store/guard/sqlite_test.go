@@ -114,12 +114,14 @@ func TestAPlainTakeCountsOnceInSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	var doubtful atomic.Int64 // charges that may have been carried out although the answer was late: on a slow machine
-	g := guarded(t, s, &guard.Options{Instances: 1, Start: drawgate.StartFull,
+	g := guarded(t, s, &guard.Options{
+		Instances: 1, Start: drawgate.StartFull,
 		Observer: &guard.Observer{BackendError: func(e *guard.BackendError) {
 			if e.Op == "charge" && !errors.Is(e.Err, store.ErrNothingDone) {
 				doubtful.Add(1)
 			}
-		}}})
+		}},
+	})
 	plan := policy(t, drawgate.FallbackShare, rolling(100, 24*time.Hour))
 	for d := take(t, g, plan, "k", 0); d.Fallback; d = take(t, g, plan, "k", 0) { // until the file is there
 	}

@@ -165,7 +165,8 @@ func (s *Store) refusedBy() error {
 // It reports whether the store answered each take individually, possibly with a failure, and
 // whether the caller allowed less time than the store may need.
 func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Request, out []store.Verdict) (answered,
-	hasty bool, err error) {
+	hasty bool, err error,
+) {
 	caller := ctx
 	ctx, cancel, fair := s.limit(ctx)
 	defer cancel()

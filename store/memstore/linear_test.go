@@ -102,8 +102,10 @@ var steps = porcupine.Model{
 // explains it all. req: A3, C12
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []drawgate.Limit{rollingLimit(quotaAmount, 1000*time.Hour),
-		{Name: "bucket", Kind: drawgate.Bucket, Amount: 1, Window: 8000 * time.Hour, Burst: quotaAmount}} {
+	for _, limit := range []drawgate.Limit{
+		rollingLimit(quotaAmount, 1000*time.Hour),
+		{Name: "bucket", Kind: drawgate.Bucket, Amount: 1, Window: 8000 * time.Hour, Burst: quotaAmount},
+	} {
 		slack := int64(0)
 		if limit.Kind == drawgate.Bucket {
 			slack = 1
@@ -170,8 +172,10 @@ func record(t *testing.T, limit drawgate.Limit, seed uint64) (history []porcupin
 				if r.IntN(2) == 0 {
 					runtime.Gosched()
 				}
-				o := porcupine.Operation{ClientId: g, Input: in, Output: out, Call: int64(from),
-					Return: int64(time.Since(start))}
+				o := porcupine.Operation{
+					ClientId: g, Input: in, Output: out, Call: int64(from),
+					Return: int64(time.Since(start)),
+				}
 				mu.Lock()
 				history = append(history, o)
 				mu.Unlock()

@@ -157,7 +157,8 @@ func (s *Store) look(names []cells.Named, f func([]*record.Record)) error {
 
 // with calls f with the records of the buckets, in the order of buckets. in locks all of them.
 func (s *Store) with(buckets []store.BucketCost, in func([]cells.Named, func([]*record.Record)) error,
-	f func([]*record.Record)) error {
+	f func([]*record.Record),
+) error {
 	order := make([]int, len(buckets))
 	for i := range order {
 		order[i] = i

@@ -25,21 +25,38 @@ var sizes = []struct {
 	part   int  // of as many buckets as there are: one such is large
 	most   int64
 }{
-	{name: "one bucket limit", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour)}, key: 16, takes: 1, part: 1,
-		most: 130},
-	{name: "one bucket limit, a key of 200 bytes", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour)}, key: 200,
-		takes: 1, part: 1, most: 350},
-	{name: "one rolling limit, used once", limits: []drawgate.Limit{rollingLimit(200, 10*time.Hour)}, key: 16, takes: 1,
-		part: 1, most: 700},
-	{name: "one rolling limit, used 10 times", limits: []drawgate.Limit{rollingLimit(200, 10*time.Hour)}, key: 16,
-		takes: 10, part: 10, most: 1200},
-	{name: "one rolling limit, used 100 times", limits: []drawgate.Limit{rollingLimit(200, 10*time.Hour)}, key: 16,
-		takes: 100, part: 40, most: 5000},
+	{
+		name: "one bucket limit", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour)}, key: 16, takes: 1, part: 1,
+		most: 130,
+	},
+	{
+		name: "one bucket limit, a key of 200 bytes", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour)},
+		key:   200,
+		takes: 1, part: 1, most: 350,
+	},
+	{
+		name: "one rolling limit, used once", limits: []drawgate.Limit{rollingLimit(200, 10*time.Hour)}, key: 16,
+		takes: 1,
+		part:  1, most: 700,
+	},
+	{
+		name: "one rolling limit, used 10 times", limits: []drawgate.Limit{rollingLimit(200, 10*time.Hour)}, key: 16,
+		takes: 10, part: 10, most: 1200,
+	},
+	{
+		name: "one rolling limit, used 100 times", limits: []drawgate.Limit{rollingLimit(200, 10*time.Hour)}, key: 16,
+		takes: 100, part: 40, most: 5000,
+	},
 	{name: "one calendar limit", limits: []drawgate.Limit{dayLimit(200)}, key: 16, takes: 1, part: 1, most: 700},
-	{name: "three limits, used once", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour),
-		rollingLimit(200, 10*time.Hour), dayLimit(200)}, key: 16, takes: 1, part: 1, most: 1200},
-	{name: "one bucket limit, one open reservation", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour)}, key: 16,
-		takes: 1, hold: true, part: 10, most: 2000},
+	{name: "three limits, used once", limits: []drawgate.Limit{
+		bucketLimit(200, 24*time.Hour),
+		rollingLimit(200, 10*time.Hour), dayLimit(200),
+	}, key: 16, takes: 1, part: 1, most: 1200},
+	{
+		name: "one bucket limit, one open reservation", limits: []drawgate.Limit{bucketLimit(200, 24*time.Hour)},
+		key:   16,
+		takes: 1, hold: true, part: 10, most: 2000,
+	},
 }
 
 func dayLimit(n int64) drawgate.Limit {

@@ -14,18 +14,24 @@ import (
 
 // BenchmarkTake measures decisions, and the server's processor time for each (redis-µs/op).
 func BenchmarkTake(b *testing.B) {
-	bucket := compile(b, "one", drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Amount: 1_000_000,
-		Window: time.Second})
+	bucket := compile(b, "one", drawgate.Limit{
+		Name: "b", Kind: drawgate.Bucket, Amount: 1_000_000,
+		Window: time.Second,
+	})
 	three := compile(b, "three",
 		drawgate.Limit{Name: "m", Kind: drawgate.Rolling, Amount: 1_000_000_000, Window: time.Minute},
 		drawgate.Limit{Name: "h", Kind: drawgate.Rolling, Amount: 1_000_000_000, Window: time.Hour},
 		drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Amount: 1_000_000_000, Every: drawgate.Day},
 	)
 	refuse := compile(b, "refuse", drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Amount: 1, Window: time.Hour})
-	slots := compile(b, "slots", drawgate.Limit{Name: "m", Kind: drawgate.Rolling, Amount: 1_000_000_000,
-		Window: time.Minute},
-		drawgate.Limit{Name: "t", Unit: "output_tokens", Kind: drawgate.Rolling, Amount: 1_000_000_000,
-			Window: time.Minute})
+	slots := compile(b, "slots", drawgate.Limit{
+		Name: "m", Kind: drawgate.Rolling, Amount: 1_000_000_000,
+		Window: time.Minute,
+	},
+		drawgate.Limit{
+			Name: "t", Unit: "output_tokens", Kind: drawgate.Rolling, Amount: 1_000_000_000,
+			Window: time.Minute,
+		})
 	for _, c := range []struct {
 		name          string
 		plan          *store.Plan

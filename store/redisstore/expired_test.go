@@ -61,8 +61,12 @@ func (c *crowd) until(n int) time.Duration {
 // watch makes the server record its commands.
 func (c *crowd) watch(tb testing.TB) {
 	tb.Helper()
-	for _, words := range [][]string{{"CONFIG", "SET", "slowlog-max-len", "100000"},
-		{"CONFIG", "SET", "slowlog-log-slower-than", "0"}, {"SLOWLOG", "RESET"}, {"CONFIG", "RESETSTAT"}} {
+	for _, words := range [][]string{
+		{"CONFIG", "SET", "slowlog-max-len", "100000"},
+		{"CONFIG", "SET", "slowlog-log-slower-than", "0"},
+		{"SLOWLOG", "RESET"},
+		{"CONFIG", "RESETSTAT"},
+	} {
 		if err := c.conn.Do(tb.Context(), c.conn.B().Arbitrary(words...).Build()).Error(); err != nil {
 			tb.Fatal(words, err)
 		}
@@ -228,8 +232,10 @@ func TestAllExpiredEntriesAreRemovedAtOnce(t *testing.T) {
 func TestExpiredEntriesBesideOthers(t *testing.T) {
 	t.Parallel()
 	const many = 2500
-	c := newCrowd(t, many, drawgate.Limit{Name: "minute", Unit: "more", Kind: drawgate.Rolling, Window: time.Minute,
-		Amount: many, Precision: drawgate.Exact})
+	c := newCrowd(t, many, drawgate.Limit{
+		Name: "minute", Unit: "more", Kind: drawgate.Rolling, Window: time.Minute,
+		Amount: many, Precision: drawgate.Exact,
+	})
 	ask := held(c.take(), "id", time.Hour)
 	take(t, c.store, ask)
 	c.clock.advance(2 * time.Minute)
@@ -242,8 +248,10 @@ func TestExpiredEntriesBesideOthers(t *testing.T) {
 		do   func() bool
 		left int // fields, besides the header: entries, and three of the reservation
 	}{
-		{"renewal", func() bool { return settled(store.Settlement{Op: store.OpRenew, Hold: time.Hour}) },
-			2*(many-1) + 3 - 1000},
+		{
+			"renewal", func() bool { return settled(store.Settlement{Op: store.OpRenew, Hold: time.Hour}) },
+			2*(many-1) + 3 - 1000,
+		},
 		{"take", func() bool { return take(t, c.store, c.take()).Allowed }, 2*(many-1) + 3 - 2000},
 		{"refund", func() bool {
 			return settle(t, c.store, store.Settlement{Op: store.OpRefund, Buckets: c.take(0, 7).Buckets}).Back == nil
@@ -267,14 +275,18 @@ func TestExpiredEntriesBesideOthers(t *testing.T) {
 func TestExpiredEntriesOfOldLimits(t *testing.T) {
 	t.Parallel()
 	const many = 1500
-	c := newCrowd(t, many, drawgate.Limit{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: many,
-		Precision: drawgate.Exact})
+	c := newCrowd(t, many, drawgate.Limit{
+		Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: many,
+		Precision: drawgate.Exact,
+	})
 	var newer store.Take
 	for version := range 3 {
 		var ls []drawgate.Limit
 		for j := range 6 {
-			ls = append(ls, drawgate.Limit{Name: fmt.Sprintf("%d-%d", version, j), Kind: drawgate.Calendar,
-				Every: drawgate.Month, Amount: 100})
+			ls = append(ls, drawgate.Limit{
+				Name: fmt.Sprintf("%d-%d", version, j), Kind: drawgate.Calendar,
+				Every: drawgate.Month, Amount: 100,
+			})
 		}
 		newer = takeOf(compile(t, "p", ls...), "k", 1, 1, 1, 1, 1, 1)
 		take(t, c.store, newer)
@@ -294,13 +306,17 @@ func TestReplayWithExpiredEntries(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	st := redisstore.NewWithClock(client(t, redistest.Start(t)), nil, clock.now).RemoveAtMost(1)
-	plan := compile(t, "p", drawgate.Limit{Name: "few", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3,
-		Precision: drawgate.Exact})
+	plan := compile(t, "p", drawgate.Limit{
+		Name: "few", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3,
+		Precision: drawgate.Exact,
+	})
 	ask := held(takeOf(plan, "k", 1), "id", time.Hour)
 	take(t, st, ask)
 	clock.advance(time.Second)
-	settle(t, st, store.Settlement{Op: store.OpCharge, Buckets: takeOf(plan, "k", 3).Buckets,
-		At: time.UnixMicro(clock.now())})
+	settle(t, st, store.Settlement{
+		Op: store.OpCharge, Buckets: takeOf(plan, "k", 3).Buckets,
+		At: time.UnixMicro(clock.now()),
+	})
 	clock.advance(2 * time.Minute)
 	if d := take(t, st, ask); !d.Allowed || !d.Replayed {
 		t.Errorf("allowed: %v, replayed: %v", d.Allowed, d.Replayed)
@@ -313,8 +329,10 @@ func TestReplayWithExpiredEntries(t *testing.T) {
 // the mean.
 func BenchmarkExpired(b *testing.B) {
 	const many = 64_000
-	minute := drawgate.Limit{Name: "minute", Unit: "more", Kind: drawgate.Rolling, Window: time.Minute, Amount: many,
-		Precision: drawgate.Exact}
+	minute := drawgate.Limit{
+		Name: "minute", Unit: "more", Kind: drawgate.Rolling, Window: time.Minute, Amount: many,
+		Precision: drawgate.Exact,
+	}
 	hour, both := newCrowd(b, many), newCrowd(b, many, minute)
 	for _, c := range []struct {
 		name  string

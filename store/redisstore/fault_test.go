@@ -318,8 +318,10 @@ func TestWrongPassword(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "http://localhost", "redis://user:sec ret@h:port", "redis://:secret@h/x",
-		"redis://h?addr=h2:1", "redis://h?master_set=m"} {
+	for _, url := range []string{
+		"", "http://localhost", "redis://user:sec ret@h:port", "redis://:secret@h/x",
+		"redis://h?addr=h2:1", "redis://h?master_set=m",
+	} {
 		if s, err := redisstore.Open(url, nil); err == nil || !errors.Is(err, store.ErrInvalid) ||
 			strings.Contains(err.Error(), "sec") {
 			t.Errorf("Open(%q): %v, %v", url, s, err)

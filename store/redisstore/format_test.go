@@ -29,8 +29,10 @@ var (
 		{record.Calendar, drawgate.CalendarLimit("l", 5, drawgate.Day, ""), 3, 5},
 		{record.Concurrency, drawgate.ConcurrencyLimit("l", 5), 2, 0},
 	}
-	operations = []string{opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund,
-		opPeek}
+	operations = []string{
+		opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund,
+		opPeek,
+	}
 	// Per code of an answer, where the script gives it.
 	answers = map[int]string{
 		gotShort: "return { 0, now, head or '' }", gotAllowed: "return 1, at", gotRefused: "return 2",
@@ -104,8 +106,10 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 			st.rec.Limits[0].Kind != l.kind {
 			t.Errorf("%v: a header of %d numbers: %v", l.kind, l.header, err)
 		}
-		for what, bad := range map[string][]byte{"more": append(slices.Clip(header), 0),
-			"less": header[:len(header)-1]} {
+		for what, bad := range map[string][]byte{
+			"more": append(slices.Clip(header), 0),
+			"less": header[:len(header)-1],
+		} {
 			if _, err := readHeader(string(bad)); err == nil {
 				t.Errorf("%v: a header with one byte %s was read", l.kind, what)
 			}

@@ -34,8 +34,10 @@ func TestKindsOfFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, Password: "right",
-		ForceSingleClient: true, DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{server.Addr}, Password: "right",
+		ForceSingleClient: true, DisableCache: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,12 +25,18 @@ func heldPlan(tb testing.TB) *store.Plan {
 	tb.Helper()
 	return compile(tb, "p",
 		drawgate.Limit{Name: "slots", Unit: "slots", Kind: drawgate.Concurrency, Amount: 400},
-		drawgate.Limit{Name: "out", Unit: "out", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000,
-			Charge: drawgate.ChargeEnd},
-		drawgate.Limit{Name: "spent", Unit: "spent", Kind: drawgate.Bucket, Window: time.Minute, Amount: 6000,
-			Charge: drawgate.ChargeEnd},
-		drawgate.Limit{Name: "day", Unit: "out", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 20_000,
-			Charge: drawgate.ChargeEnd},
+		drawgate.Limit{
+			Name: "out", Unit: "out", Kind: drawgate.Rolling, Window: time.Minute, Amount: 5000,
+			Charge: drawgate.ChargeEnd,
+		},
+		drawgate.Limit{
+			Name: "spent", Unit: "spent", Kind: drawgate.Bucket, Window: time.Minute, Amount: 6000,
+			Charge: drawgate.ChargeEnd,
+		},
+		drawgate.Limit{
+			Name: "day", Unit: "out", Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 20_000,
+			Charge: drawgate.ChargeEnd,
+		},
 		drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3000},
 	)
 }
@@ -65,10 +71,14 @@ func TestManyReservations(t *testing.T) {
 				}
 				if d.IntN(10) < grow && len(open) > 0 {
 					i := d.IntN(len(open))
-					st := store.Settlement{Op: store.OpSettle, ID: open[i],
-						Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute}
-					if st.Op = []store.Op{store.OpSettle, store.OpCancel,
-						store.OpRenew}[d.IntN(3)]; st.Op != store.OpRenew {
+					st := store.Settlement{
+						Op: store.OpSettle, ID: open[i],
+						Buckets: takeOf(plan, "k", 1, d.Int64N(9), d.Int64N(9), 2, 1).Buckets, Hold: time.Minute,
+					}
+					if st.Op = []store.Op{
+						store.OpSettle, store.OpCancel,
+						store.OpRenew,
+					}[d.IntN(3)]; st.Op != store.OpRenew {
 						open = slices.Delete(open, i, i+1)
 					}
 					if got, want := settle(t, kept, st), settle(t, same, st); !cmp.Equal(got, want) {
@@ -144,8 +154,10 @@ func TestPartsAreReadTogether(t *testing.T) {
 	conn, clock := client(t, redistest.Start(t)), newClock()
 	s := redisstore.NewWithClock(conn, nil, clock.now)
 	plan := compile(t, "p", drawgate.Limit{Name: "slots", Kind: drawgate.Concurrency, Amount: many},
-		drawgate.Limit{Name: "units", Kind: drawgate.Rolling, Window: time.Hour, Amount: many,
-			Precision: drawgate.Exact})
+		drawgate.Limit{
+			Name: "units", Kind: drawgate.Rolling, Window: time.Hour, Amount: many,
+			Precision: drawgate.Exact,
+		})
 	for i := range many {
 		clock.advance(time.Millisecond)
 		take(t, s, held(takeOf(plan, "k", 1, 1), fmt.Sprint(i), time.Minute))

@@ -38,8 +38,10 @@ func TestMissingPermissions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for what, err := range map[string]error{"take": tryTake(t.Context(), s, takeOf(plan, "k", 1)),
-			"ping": s.Ping(t.Context())} {
+		for what, err := range map[string]error{
+			"take": tryTake(t.Context(), s, takeOf(plan, "k", 1)),
+			"ping": s.Ping(t.Context()),
+		} {
 			se, ok := errors.AsType[*store.Error](err)
 			if !ok || se.Fault != store.FaultConfiguration || !errors.Is(err, redisstore.ErrMisconfigured) ||
 				!strings.Contains(strings.ToLower(err.Error()), missing) || strings.Contains(err.Error(), "%probe") {

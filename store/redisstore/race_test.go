@@ -47,8 +47,10 @@ func dayZone() string {
 }
 
 func dayPlan(zone string) *store.Plan {
-	p, err := drawgate.Policy{Name: "shared", Limits: []drawgate.Limit{{Name: "d", Kind: drawgate.Calendar,
-		Every: drawgate.Day, Zone: zone, Amount: quota}}}.Compile()
+	p, err := drawgate.Policy{Name: "shared", Limits: []drawgate.Limit{{
+		Name: "d", Kind: drawgate.Calendar,
+		Every: drawgate.Day, Zone: zone, Amount: quota,
+	}}}.Compile()
 	if err != nil {
 		panic(err)
 	}
@@ -216,8 +218,10 @@ func TestLinearizable(t *testing.T) {
 					var out output
 					if in.take != nil {
 						d := take(t, s, *in.take)
-						out = output{allowed: d.Allowed, replayed: d.Replayed, reused: d.Fail != nil,
-							at: d.At().UnixMicro()}
+						out = output{
+							allowed: d.Allowed, replayed: d.Replayed, reused: d.Fail != nil,
+							at: d.At().UnixMicro(),
+						}
 						if d.Allowed && in.take.ID != "" {
 							out.granted = d.Granted(0)[0]
 							mine = append(mine, *in.take)

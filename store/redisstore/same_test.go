@@ -52,8 +52,10 @@ func someLimits(t *rapid.T, large bool) []drawgate.Limit {
 	var ls []drawgate.Limit
 	for _, name := range rapid.Permutation([]string{"b", "b7", "r", "r5", "m", "d", "n"}).Draw(t,
 		"order")[:rapid.IntRange(1, 5).Draw(t, "limits")] {
-		l := drawgate.Limit{Name: name, Amount: amount.Draw(t, "amount"), Charge: charge.Draw(t, "charge"),
-			Margin: margins.Draw(t, "margin")}
+		l := drawgate.Limit{
+			Name: name, Amount: amount.Draw(t, "amount"), Charge: charge.Draw(t, "charge"),
+			Margin: margins.Draw(t, "margin"),
+		}
 		if rapid.Bool().Draw(t, "keeps") {
 			l.ReservedByPriority = map[int]drawgate.Share{rapid.IntRange(1, 9).Draw(t, "for"): {Percent: 30}}
 		}
@@ -124,8 +126,10 @@ func (s *script) bucket() store.BucketCost {
 	if rapid.IntRange(0, 4).Draw(s.T, "other version") == 0 {
 		plan = rapid.SampledFrom(versions).Draw(s.T, "version")
 	}
-	b := store.BucketCost{Key: store.Key{Policy: plan.Name(),
-		Name: rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name")}, Plan: plan}
+	b := store.BucketCost{Key: store.Key{
+		Policy: plan.Name(),
+		Name:   rapid.SampledFrom([]string{"a", "a", "a", "b:%"}).Draw(s.T, "name"),
+	}, Plan: plan}
 	s.amounts(&b, 0)
 	return b
 }
@@ -161,8 +165,10 @@ func (s *script) take() {
 	t := store.Take{Buckets: s.buckets(), Priority: s.priority()}
 	if rapid.IntRange(0, 2).Draw(s.T, "held") > 0 {
 		t.ID = fmt.Sprint("id", rapid.IntRange(1, 12).Draw(s.T, "id"))
-		t.Hold = rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second,
-			time.Hour, 50 * time.Hour}).Draw(s.T, "hold")
+		t.Hold = rapid.SampledFrom([]time.Duration{
+			time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second,
+			time.Hour, 50 * time.Hour,
+		}).Draw(s.T, "hold")
 		t.Lease = rapid.IntRange(0, 3).Draw(s.T, "lease") == 0
 		s.takes = append(s.takes, t)
 	}

@@ -34,7 +34,8 @@ const mostLoads = 3
 // run calls the script for requests, in order, and returns its answers: in room, which has one
 // place, if that is enough. Only calls for which the server did not know the script are sent again.
 func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request,
-	room []rueidis.RedisResult) []rueidis.RedisResult {
+	room []rueidis.RedisResult,
+) []rueidis.RedisResult {
 	if len(reqs) > 1 {
 		return s.runAll(ctx, c, reqs)
 	}

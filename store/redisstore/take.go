@@ -381,8 +381,10 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 	}
 	switch code {
 	case gotReused, gotOther, gotLate, gotFull:
-		*d = store.Internal.Verdict(&record.Verdict{Now: now, Reused: code == gotReused, Other: code == gotOther,
-			Late: code == gotLate, Full: code == gotFull}, nil)
+		*d = store.Internal.Verdict(&record.Verdict{
+			Now: now, Reused: code == gotReused, Other: code == gotOther,
+			Late: code == gotLate, Full: code == gotFull,
+		}, nil)
 		return nil
 	}
 	if len(rest) < 1+len(t.Buckets) || code < gotAllowed || code > gotReplayed {
@@ -415,8 +417,10 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 	if code == gotRefused {
 		return refusal(t, d, views, now)
 	}
-	*d = store.Internal.Verdict(&record.Verdict{Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start,
-		End: end}, asks)
+	*d = store.Internal.Verdict(&record.Verdict{
+		Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start,
+		End: end,
+	}, asks)
 	return nil
 }
 

@@ -102,8 +102,10 @@ func TestExpiredKeys(t *testing.T) {
 		if d := take(t, s, all("fourth")); d.Allowed {
 			t.Errorf("%v: there was more after the key had expired", l.Kind)
 		}
-		if o := settle(t, s, store.Settlement{Op: store.OpCancel, ID: "first",
-			Buckets: all("first").Buckets}); !o.Gone {
+		if o := settle(t, s, store.Settlement{
+			Op: store.OpCancel, ID: "first",
+			Buckets: all("first").Buckets,
+		}); !o.Gone {
 			t.Errorf("%v: what was held before is not gone", l.Kind)
 		}
 	}
@@ -135,8 +137,10 @@ func TestOldLimitsAreDropped(t *testing.T) {
 	key := redisstore.KeyOf("drawgate", store.Key{Policy: "p", Name: "k"})
 	for i := range 100 {
 		plan := compile(t, "p",
-			drawgate.Limit{Name: "changing", Kind: drawgate.Rolling, Window: time.Duration(1000+i) * time.Millisecond,
-				Amount: 10, Precision: drawgate.Exact},
+			drawgate.Limit{
+				Name: "changing", Kind: drawgate.Rolling, Window: time.Duration(1000+i) * time.Millisecond,
+				Amount: 10, Precision: drawgate.Exact,
+			},
 			drawgate.Limit{Name: "steady", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 1000},
 		)
 		for range 2 {

@@ -26,7 +26,7 @@ import (
 // Operations of the script.
 const (
 	// plain take from one bucket that has one limit, of kind bucket; the script may have to take
-	// the long way
+	// the long way.
 	opGCRA    = "l"
 	opHot     = "h" // plain take from one bucket
 	opTake    = "t" // extra: grant, fingerprint, hold, not after, ahead, flags

@@ -85,8 +85,10 @@ func BenchmarkBatchCheck(b *testing.B) {
 				}
 			}
 			slices.Sort(took)
-			for name, i := range map[string]int{"p50-µs": len(took) / 2, "p99-µs": len(took) * 99 / 100,
-				"max-µs": len(took) - 1} {
+			for name, i := range map[string]int{
+				"p50-µs": len(took) / 2, "p99-µs": len(took) * 99 / 100,
+				"max-µs": len(took) - 1,
+			} {
 				b.ReportMetric(float64(took[i].Microseconds()), name)
 			}
 		})
@@ -111,11 +113,15 @@ func filledMonth(b *testing.B, precision int) month {
 	b.Helper()
 	m := month{clock: newClock()}
 	var limits []drawgate.Limit
-	for _, window := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
-		30 * 24 * time.Hour} {
+	for _, window := range []time.Duration{
+		time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
+		30 * 24 * time.Hour,
+	} {
 		most := int64(window/batchEvery) + 1
-		limits = append(limits, drawgate.Limit{Name: window.String(), Kind: drawgate.Rolling, Window: window,
-			Amount: 2 * most * batchTasks, Precision: precision})
+		limits = append(limits, drawgate.Limit{
+			Name: window.String(), Kind: drawgate.Rolling, Window: window,
+			Amount: 2 * most * batchTasks, Precision: precision,
+		})
 		m.cost = append(m.cost, batchTasks)
 	}
 	m.plan = compile(b, limits...)

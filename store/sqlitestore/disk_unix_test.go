@@ -183,8 +183,10 @@ type disk struct {
 // take takes a unit with a large label.
 func (d *disk) take() error {
 	out := make([]store.Verdict, 1)
-	tk := store.Take{Buckets: buckets(d.plan, "k", 1), Labels: []store.Label{{Name: "pad",
-		Value: strings.Repeat("x", 2000)}}}
+	tk := store.Take{Buckets: buckets(d.plan, "k", 1), Labels: []store.Label{{
+		Name:  "pad",
+		Value: strings.Repeat("x", 2000),
+	}}}
 	err := d.s.Take(context.Background(), []store.Take{tk}, out)
 	if err == nil {
 		err = out[0].Fail

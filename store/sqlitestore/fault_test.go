@@ -62,8 +62,10 @@ func TestOpenRefuses(t *testing.T) {
 		want   error
 		says   string
 	}{
-		{"empty", func(t *testing.T, path string) string { return write(t, path, nil) }, sqlitestore.ErrDamaged,
-			"is empty"},
+		{
+			"empty", func(t *testing.T, path string) string { return write(t, path, nil) }, sqlitestore.ErrDamaged,
+			"is empty",
+		},
 		{"garbage", func(t *testing.T, path string) string {
 			return write(t, path,
 				bytes.Repeat([]byte("garbage!"), 4096))
@@ -73,19 +75,26 @@ func TestOpenRefuses(t *testing.T) {
 			_, _ = rand.Read(b)
 			return write(t, path, b)
 		}, sqlitestore.ErrDamaged, "restore"},
-		{"truncated", func(t *testing.T, path string) string { return write(t, path, content(t, path)[:12<<10]) },
-			sqlitestore.ErrDamaged, "restore"},
+		{
+			"truncated", func(t *testing.T, path string) string { return write(t, path, content(t, path)[:12<<10]) },
+			sqlitestore.ErrDamaged, "restore",
+		},
 		{"cut within a page", func(t *testing.T, path string) string {
 			return write(t, path,
 				content(t, path)[:20_000])
 		}, sqlitestore.ErrDamaged, "restore"},
-		{"flipped header", func(t *testing.T, path string) string { return flip(t, path, 3) }, sqlitestore.ErrDamaged,
-			"restore"},
+		{
+			"flipped header", func(t *testing.T, path string) string { return flip(t, path, 3) },
+			sqlitestore.ErrDamaged,
+			"restore",
+		},
 		{"flipped page", func(t *testing.T, path string) string {
 			return flip(t, path, 4096, 4097, 4098, 4099, 4100, 8192, 8193, 8194, 8195)
 		}, sqlitestore.ErrDamaged, "restore"},
-		{"newer", func(t *testing.T, path string) string { return execSQL(t, path, "PRAGMA user_version = 99") },
-			sqlitestore.ErrForeign, "use a newer version"},
+		{
+			"newer", func(t *testing.T, path string) string { return execSQL(t, path, "PRAGMA user_version = 99") },
+			sqlitestore.ErrForeign, "use a newer version",
+		},
 		{"other program", func(t *testing.T, path string) string {
 			return execSQL(t, path,
 				"PRAGMA application_id = 7")
@@ -96,15 +105,19 @@ func TestOpenRefuses(t *testing.T) {
 			remove(t, path+".mark")
 			return path
 		}, sqlitestore.ErrDamaged, "-wal"},
-		{"deleted", func(t *testing.T, path string) string { remove(t, path); return path }, sqlitestore.ErrDamaged,
-			"drawgate reset --all"},
+		{
+			"deleted", func(t *testing.T, path string) string { remove(t, path); return path }, sqlitestore.ErrDamaged,
+			"drawgate reset --all",
+		},
 		{"deleted but for its log", func(t *testing.T, path string) string {
 			remove(t, path)
 			write(t, path+"-wal", []byte("a log"))
 			return path
 		}, sqlitestore.ErrDamaged, "drawgate repair --hold"},
-		{"replaced", func(t *testing.T, path string) string { return write(t, path, content(t, filled(t))) },
-			sqlitestore.ErrDamaged, "drawgate repair --hold"},
+		{
+			"replaced", func(t *testing.T, path string) string { return write(t, path, content(t, filled(t))) },
+			sqlitestore.ErrDamaged, "drawgate repair --hold",
+		},
 		{"replaced by one without an identity", func(t *testing.T, path string) string {
 			return execSQL(t, path, "DELETE FROM meta WHERE name = 'identity'")
 		}, sqlitestore.ErrDamaged, "drawgate reset --all"},
@@ -117,8 +130,11 @@ func TestOpenRefuses(t *testing.T) {
 			return filepath.Join(filepath.Dir(path), "none",
 				"state.db")
 		}, os.ErrNotExist, "directory"},
-		{"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) }, store.ErrStoreUnavailable,
-			"regular file"},
+		{
+			"directory", func(_ *testing.T, path string) string { return filepath.Dir(path) },
+			store.ErrStoreUnavailable,
+			"regular file",
+		},
 		{"dangling link", func(t *testing.T, path string) string {
 			if err := os.Symlink(path+"-none", path+"-link"); err != nil {
 				t.Fatal(err)

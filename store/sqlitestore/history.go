@@ -173,8 +173,10 @@ func labelBytes(labels []store.Label) (buf []byte) {
 // pauseLabels returns the labels of an event that begins or ends a pause: the caller's, until when
 // the pause lasts or would have lasted, and why.
 func pauseLabels(st *store.Settlement, p *record.Pause) []byte {
-	labels := append(slices.Clone(st.Labels), store.Label{Name: "until",
-		Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano)})
+	labels := append(slices.Clone(st.Labels), store.Label{
+		Name:  "until",
+		Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano),
+	})
 	if st.Reason != "" {
 		labels = append(labels, store.Label{Name: "reason", Value: st.Reason})
 	}

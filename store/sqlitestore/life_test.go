@@ -217,8 +217,10 @@ func TestClean(t *testing.T) {
 			for i := range most {
 				batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint(day, "-", i), 1)})
 			}
-			batch = append(batch, store.Take{Buckets: buckets(short, fmt.Sprint("held ", day), 1), ID: "x",
-				Hold: time.Hour})
+			batch = append(batch, store.Take{
+				Buckets: buckets(short, fmt.Sprint("held ", day), 1), ID: "x",
+				Hold: time.Hour,
+			})
 			if day < 2 {
 				batch = append(batch, store.Take{Buckets: buckets(long, "long", 1)})
 			}
@@ -471,8 +473,10 @@ func TestBubble(t *testing.T) {
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	path := filled(t)
-	for pragma, want := range map[string]string{"user_version": "2", "application_id": "1146242903",
-		"journal_mode": "wal", "integrity_check": "ok"} {
+	for pragma, want := range map[string]string{
+		"user_version": "2", "application_id": "1146242903",
+		"journal_mode": "wal", "integrity_check": "ok",
+	} {
 		if got, err := sqlitestore.Pragma(path, pragma); err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", pragma, got, err, want)
 		}

@@ -95,7 +95,8 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(stor
 
 // page returns the names in use among the next rows, and the last name looked at.
 func page(c *conn, q query, tenant, policy, after string, now int64) (names []string, last string, more bool,
-	err error) {
+	err error,
+) {
 	args := []any{tenant, policy}
 	if q == qNamesAfter {
 		args = append(args, after)

@@ -54,8 +54,10 @@ func held(t *testing.T, path string) (kill func(), alone bool) {
 // req: D10
 func TestRepairInUse(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string]sqlitestore.RepairOptions{"hold": {Hold: true}, "fresh": {Fresh: true},
-		"plain": {}} {
+	for name, opts := range map[string]sqlitestore.RepairOptions{
+		"hold": {Hold: true}, "fresh": {Fresh: true},
+		"plain": {},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, c := filled(t), newClock()

@@ -71,8 +71,10 @@ func fillVersion1(t *testing.T) version1 {
 			t.Fatalf("%v, %v", d.Allowed, err)
 		}
 	}
-	held := store.Take{ID: "held", Hold: time.Hour, Buckets: buckets(v.plan, "k", 5, 5, 1),
-		Labels: []store.Label{{Name: "task", Value: "t1"}}}
+	held := store.Take{
+		ID: "held", Hold: time.Hour, Buckets: buckets(v.plan, "k", 5, 5, 1),
+		Labels: []store.Label{{Name: "task", Value: "t1"}},
+	}
 	if err := s.Take(t.Context(), []store.Take{held}, make([]store.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}

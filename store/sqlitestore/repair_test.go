@@ -58,8 +58,10 @@ func repair(t *testing.T, path string, opts *sqlitestore.RepairOptions, c *clock
 // req: D2, D10
 func TestRepairMintsNothing(t *testing.T) {
 	t.Parallel()
-	plan := compile(t, rolling(10, time.Hour), drawgate.Limit{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day,
-		Amount: 12}, bucketLimit(20, time.Hour))
+	plan := compile(t, rolling(10, time.Hour), drawgate.Limit{
+		Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day,
+		Amount: 12,
+	}, bucketLimit(20, time.Hour))
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -103,8 +105,10 @@ func TestRepairMintsNothing(t *testing.T) {
 			found := 0
 			for i := range 400 { // what could be read of reservations can be settled
 				out := make([]store.Outcome, 1)
-				st := store.Settlement{Op: store.OpCancel, ID: fmt.Sprint("user-", i),
-					Buckets: buckets(plan, fmt.Sprint("user-", i))}
+				st := store.Settlement{
+					Op: store.OpCancel, ID: fmt.Sprint("user-", i),
+					Buckets: buckets(plan, fmt.Sprint("user-", i)),
+				}
 				if err := s.Settle(t.Context(), []store.Settlement{st}, out); err != nil {
 					t.Fatal(err)
 				}

@@ -17,7 +17,7 @@ const (
 	metaRepairMark = "unknown"  // µs: use before then is unknown, for buckets without a record
 	metaDoubtful   = "doubtful" // µs: the same, for all buckets without an entry since
 	// µs, for each bucket that was reset after a repair: use before then no longer matters. See
-	// resetName
+	// resetName.
 	metaReset = "reset"
 )
 

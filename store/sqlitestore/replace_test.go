@@ -229,8 +229,10 @@ func TestRepairThatCannotContinue(t *testing.T) {
 			same bool
 		}{
 			{"the new file is gone", func(t *testing.T, path string) { remove(t, path+".new-repaired") }, true},
-			{"another file", func(t *testing.T, path string) { remove(t, path); write(t, path, []byte("another")) },
-				false},
+			{
+				"another file", func(t *testing.T, path string) { remove(t, path); write(t, path, []byte("another")) },
+				false,
+			},
 		} {
 			t.Run(fmt.Sprint(c.name, " ", step), func(t *testing.T) {
 				t.Parallel()
@@ -308,13 +310,17 @@ func TestRepairMissing(t *testing.T) {
 // req: D2, D10
 func TestResetAfterRepair(t *testing.T) {
 	t.Parallel()
-	for _, opts := range []*sqlitestore.RepairOptions{{Hold: true, Force: true},
-		{Hold: true, Trust: true, Force: true}} {
+	for _, opts := range []*sqlitestore.RepairOptions{
+		{Hold: true, Force: true},
+		{Hold: true, Trust: true, Force: true},
+	} {
 		t.Run(fmt.Sprintf("trust=%v", opts.Trust), func(t *testing.T) {
 			t.Parallel()
 			c := newClock()
-			plan := compile(t, rolling(10, time.Hour), drawgate.Limit{Name: "m", Unit: "tokens",
-				Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 12})
+			plan := compile(t, rolling(10, time.Hour), drawgate.Limit{
+				Name: "m", Unit: "tokens",
+				Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 12,
+			})
 			path := filled(t)
 			for round := range 2 {
 				repair(t, path, opts, c)
@@ -326,8 +332,10 @@ func TestResetAfterRepair(t *testing.T) {
 						t.Errorf("%s: %d granted", name, n)
 					}
 				}
-				if err := s.Reset(t.Context(), []store.Key{buckets(plan, used)[0].Key,
-					buckets(plan, unused)[0].Key}); err != nil {
+				if err := s.Reset(t.Context(), []store.Key{
+					buckets(plan, used)[0].Key,
+					buckets(plan, unused)[0].Key,
+				}); err != nil {
 					t.Fatal(err)
 				}
 				if a, b := takes(t, other, plan, used), takes(t, s, plan, used); a != 10 || b != 0 {

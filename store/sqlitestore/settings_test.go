@@ -56,7 +56,8 @@ func TestSynchronous(t *testing.T) {
 }
 
 func wantPragma(t *testing.T, who, text, want string, ask func(*sqlitestore.Store, string) (string, error),
-	s *sqlitestore.Store) {
+	s *sqlitestore.Store,
+) {
 	t.Helper()
 	if got, err := ask(s, text); err != nil || got != want {
 		t.Errorf("%s: %s is %s, %v; want %s", who, text, got, err, want)

@@ -9,18 +9,26 @@ import (
 )
 
 var answerCases = []testCase{
-	{"results per limit",
+	{
+		"results per limit",
 		"a decision says for each limit what was granted, what remains, when it would pass and when it is unused again",
-		testResults, false},
-	{"retry-after is exact",
+		testResults, false,
+	},
+	{
+		"retry-after is exact",
 		"a take refused with a wait is refused until a microsecond before that wait is over, and passes then",
-		testRetryAfterExact, false},
-	{"retry-after with holds",
+		testRetryAfterExact, false,
+	},
+	{
+		"retry-after with holds",
 		"held units count as ending at the end of their hold; earliest says what an early return could bring",
-		testRetryAfterHolds, false},
-	{"retry-after with leases",
+		testRetryAfterHolds, false,
+	},
+	{
+		"retry-after with leases",
 		"retry-after also allows for a margin or another entry that makes leased units count for longer",
-		testRetryAfterLeases, false},
+		testRetryAfterLeases, false,
+	},
 	{"reset instant", "a limit is unused at its reset instant, and used until then", testResetAt, false},
 	{"peek", "a peek spends nothing and answers what a take would get", testPeek, false},
 	{"peek of many", "a peek describes each bucket separately, in order", testPeekMany, true},
@@ -167,8 +175,10 @@ func testRetryAfterLeases(e *env) {
 }
 
 func testResetAt(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100),
-		leaky(10, time.Minute, 7), calendar(10, drawgate.Hour, "UTC")} {
+	for i, l := range []drawgate.Limit{
+		rolling(10, time.Minute), joined(10, time.Minute, 100),
+		leaky(10, time.Minute, 7), calendar(10, drawgate.Hour, "UTC"),
+	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		if l.Kind != drawgate.Calendar {
 			if st := b.peek(); !results(st.Verdict)[0].ResetAt.Equal(st.At()) {
@@ -188,8 +198,10 @@ func testResetAt(e *env) {
 
 // req: B3, C9
 func testPeek(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100),
-		leaky(10, time.Minute, 0), calendar(10, drawgate.Hour, "UTC"), slots(10)} {
+	for i, l := range []drawgate.Limit{
+		rolling(10, time.Minute), joined(10, time.Minute, 100),
+		leaky(10, time.Minute, 0), calendar(10, drawgate.Hour, "UTC"), slots(10),
+	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		for step := range 40 {
 			n := int64(step*7%10 + 1)
@@ -269,8 +281,10 @@ func testInstants(e *env) {
 
 var shareCases = []testCase{
 	{"headroom", "headroom, in units or as a percentage, is never granted to anyone", testHeadroom, true},
-	{"priorities", "takes of a lower priority leave what is kept for higher ones; a take of that priority gets it",
-		testPriorities, true},
+	{
+		"priorities", "takes of a lower priority leave what is kept for higher ones; a take of that priority gets it",
+		testPriorities, true,
+	},
 	{"priority waits", "a refused take of low priority waits until its own share has room", testPriorityWait, false},
 }
 
@@ -323,8 +337,10 @@ func testPriorities(e *env) {
 					break
 				}
 				n++
-				d := e.take(store.Take{ID: fmt.Sprint(n), Hold: time.Hour, Priority: step.priority,
-					Buckets: b.costs(1)})
+				d := e.take(store.Take{
+					ID: fmt.Sprint(n), Hold: time.Hour, Priority: step.priority,
+					Buckets: b.costs(1),
+				})
 				if ok(e, d) {
 					got++
 				}

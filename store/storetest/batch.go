@@ -12,10 +12,14 @@ import (
 )
 
 var batchCases = []testCase{
-	{"batch in order", "takes of a batch are decided in order, each seeing what those before it took", testBatchOrder,
-		true},
-	{"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle,
-		true},
+	{
+		"batch in order", "takes of a batch are decided in order, each seeing what those before it took", testBatchOrder,
+		true,
+	},
+	{
+		"batch of settlements", "settlements of a batch are carried out in order, results by position", testBatchSettle,
+		true,
+	},
 	{"one of a batch fails", "an element that fails does not keep the others from being decided", testBatchFails, true},
 	{"an empty batch", "nothing is asked, nothing is answered", testBatchEmpty, true},
 	{"a batch over many buckets", "several takes from several buckets: each is all or nothing", testBatchMany, true},
@@ -87,8 +91,11 @@ func testBatchFails(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour))
 	e.allowed("reserve", b.hold("id", time.Hour, 1))
 	batch := []store.Take{
-		{Buckets: b.costs(1)}, {ID: "id", Hold: time.Hour, Buckets: b.costs(2)}, {Buckets: b.costs(1)},
-		{Buckets: b.costs(9)}, {Buckets: b.costs(1)},
+		{Buckets: b.costs(1)},
+		{ID: "id", Hold: time.Hour, Buckets: b.costs(2)},
+		{Buckets: b.costs(1)},
+		{Buckets: b.costs(9)},
+		{Buckets: b.costs(1)},
 	}
 	out := make([]store.Verdict, len(batch))
 	if err := e.s.Take(e.ctx(), batch, out); err != nil {
@@ -207,11 +214,15 @@ func isOver(err error) bool {
 }
 
 var endCases = []testCase{
-	{"what no store can decide",
-		"amounts and priorities out of bounds are ErrInvalid, each for itself; a huge settlement counts as much as there is", testBounds, false},
+	{
+		"what no store can decide",
+		"amounts and priorities out of bounds are ErrInvalid, each for itself; a huge settlement counts as much as there is", testBounds, false,
+	},
 	{"close", "after Close every call fails with ErrClosed; Close may be called again", testClose, true},
-	{"close under load", "calls that are running when the store is closed finish, or fail with ErrClosed",
-		testCloseUnderLoad, true},
+	{
+		"close under load", "calls that are running when the store is closed finish, or fail with ErrClosed",
+		testCloseUnderLoad, true,
+	},
 }
 
 func testClose(e *env) {
@@ -303,8 +314,10 @@ func testBounds(e *env) {
 		}
 	}
 	for _, early := range []time.Time{time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 0)} {
-		if d := e.take(store.Take{Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour,
-			NotAfter: early}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
+		if d := e.take(store.Take{
+			Buckets: b.costs(1), ID: "x", Grant: 1, Hold: time.Hour,
+			NotAfter: early,
+		}); d.Allowed || !errors.Is(d.Fail, store.ErrTooLate) {
 			e.Errorf("a take of %v: allowed %v, %v; want %v", early, d.Allowed, d.Fail, store.ErrTooLate)
 		}
 	}

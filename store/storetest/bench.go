@@ -35,16 +35,20 @@ func benchTake(b *testing.B, s store.Store, limits, keys int, denied bool, calle
 	if denied {
 		amount = 1
 	}
-	all := []drawgate.Limit{leaky(amount, time.Hour, 0), joined(amount, time.Hour, 100),
-		calendar(amount, drawgate.Month, "UTC")}
+	all := []drawgate.Limit{
+		leaky(amount, time.Hour, 0), joined(amount, time.Hour, 100),
+		calendar(amount, drawgate.Month, "UTC"),
+	}
 	plan, err := drawgate.Policy{Name: "bench", Limits: all[:limits]}.Compile()
 	if err != nil {
 		b.Fatal(err)
 	}
 	takes := make([]store.Take, keys)
 	for i := range takes {
-		takes[i].Buckets = []store.BucketCost{{Key: store.Key{Tenant: "t", Policy: "bench",
-			Name: fmt.Sprint("key-", i)}, Plan: plan.Plan, N: store.Amounts{1, 1, 1}}}
+		takes[i].Buckets = []store.BucketCost{{Key: store.Key{
+			Tenant: "t", Policy: "bench",
+			Name: fmt.Sprint("key-", i),
+		}, Plan: plan.Plan, N: store.Amounts{1, 1, 1}}}
 	}
 	for first := 0; first < keys; first += 1000 { // the first take makes a bucket, and uses up a limit of one
 		batch := takes[first:min(first+1000, keys)]

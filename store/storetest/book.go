@@ -11,15 +11,21 @@ import (
 )
 
 var bookCases = []testCase{
-	{"granted ahead",
-		"a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false},
+	{
+		"granted ahead",
+		"a take is granted for the first instant at which it fits, if that is near enough, and counts from that instant", testAhead, false,
+	},
 	{"not ahead", "slots, leases and windows after the next one are not granted ahead", testNotAhead, false},
-	{"ahead before an edge",
+	{
+		"ahead before an edge",
 		"a take is granted ahead in its calendar window if the next one, which its margin reaches, has room as well",
-		testAheadBeforeEdge, false},
-	{"cancelled ahead",
+		testAheadBeforeEdge, false,
+	},
+	{
+		"cancelled ahead",
 		"what is given back before its instant is free, except where grants for later instants rely on it",
-		testCancelAhead, false},
+		testCancelAhead, false,
+	},
 	{"bookings", "whatever is booked, cancelled and taken, no interval has more than its limit", testBookings, false},
 }
 
@@ -65,8 +71,10 @@ func testNotAhead(e *env) {
 	e.refused("a slot ahead", b.ahead("b", 1, time.Hour, 1), -1)
 	l := e.bucket("lease", leaky(1, time.Second, 1))
 	e.allowed("the unit", l.take(1))
-	e.refused("a lease ahead", e.take(store.Take{ID: "l", Hold: time.Minute, Lease: true, Ahead: time.Hour,
-		Buckets: l.costs(1)}), -1)
+	e.refused("a lease ahead", e.take(store.Take{
+		ID: "l", Hold: time.Minute, Lease: true, Ahead: time.Hour,
+		Buckets: l.costs(1),
+	}), -1)
 	c := e.bucket("calendar", calendar(1, drawgate.Minute, "UTC"))
 	e.until(nextEdge(e.now(), drawgate.Minute, "UTC", 1))
 	e.allowed("this minute", c.take(1))

@@ -10,16 +10,22 @@ import (
 )
 
 var marginCases = []testCase{
-	{"margin of a rolling limit", "a unit counts until margin plus window after the decision", testMarginRolling,
-		false},
+	{
+		"margin of a rolling limit", "a unit counts until margin plus window after the decision", testMarginRolling,
+		false,
+	},
 	{"margin of a bucket", "the margin's units are not available as burst", testMarginBucket, false},
-	{"margin at a calendar edge", "a take whose margin crosses the edge is charged to both windows, and must fit both",
-		testMarginEdge, false},
+	{
+		"margin at a calendar edge", "a take whose margin crosses the edge is charged to both windows, and must fit both",
+		testMarginEdge, false,
+	},
 }
 
 var calendarCases = []testCase{
-	{"calendar edges", "a calendar limit refuses until a microsecond before the edge in its zone, and is unused at it",
-		testCalendarEdges, false},
+	{
+		"calendar edges", "a calendar limit refuses until a microsecond before the edge in its zone, and is unused at it",
+		testCalendarEdges, false,
+	},
 	{"days of a year", "a day ends at its edge on every day, daylight saving included", testCalendarDays, false},
 	{"day of another length", "on the days when the clocks change a day has 23 or 25 hours", testShortDay, false},
 }

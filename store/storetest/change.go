@@ -11,27 +11,41 @@ import (
 )
 
 var changeCases = []testCase{
-	{"a changed amount", "what is used stays used when amount, headroom, shares, charge, margin or precision change",
-		testChangedAmount, true},
+	{
+		"a changed amount", "what is used stays used when amount, headroom, shares, charge, margin or precision change",
+		testChangedAmount, true,
+	},
 	{"a lowered amount", "use beyond a lowered limit must age before anything is granted", testLoweredAmount, false},
 	{"a changed burst", "what is used of a bucket stays used when its burst changes", testChangedBurst, false},
-	{"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one",
-		testAlternatingRates, false},
-	{"a raised rate",
+	{
+		"a changed rate", "while callers with two rates alternate, a bucket never lets more pass than the higher one",
+		testAlternatingRates, false,
+	},
+	{
+		"a raised rate",
 		"a higher rate drains from when it is first seen, not before; a lower one never drains more than was allowed",
-		testRaisedRate, false},
-	{"a rate that was seen", "a lowered rate that only refused callers have seen is in force until the rate is raised",
-		testSeenRate, false},
+		testRaisedRate, false,
+	},
+	{
+		"a rate that was seen", "a lowered rate that only refused callers have seen is in force until the rate is raised",
+		testSeenRate, false,
+	},
 	{"a rate that was looked at", "a peek with another rate changes nothing", testPeekedRate, false},
-	{"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused",
-		testIdentity, true},
+	{
+		"another identity", "a limit of another name, unit, kind, window, calendar, zone or anchor starts unused",
+		testIdentity, true,
+	},
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
-	{"a reservation outlives its version",
+	{
+		"a reservation outlives its version",
 		"a settlement by another version of the policy corrects the limits that both know; the rest stands",
-		testSettleByOther, true},
-	{"a margin outlives its version",
+		testSettleByOther, true,
+	},
+	{
+		"a margin outlives its version",
 		"units whose end or settlement another version records still count with the margin with which they were held",
-		testMarginByOther, false},
+		testMarginByOther, false,
+	},
 	{"limits in another order", "the order of limits in a policy does not matter", testOrder, true},
 }
 

@@ -328,6 +328,8 @@ func slots(n int64) drawgate.Limit {
 
 // fourKinds returns limits of which nothing comes back during a case on a real clock.
 func (e *env) fourKinds(n int64) []drawgate.Limit {
-	return []drawgate.Limit{leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), e.month(n),
-		slots(n)}
+	return []drawgate.Limit{
+		leaky(n, 1000*time.Hour, 0), rolling(n, time.Hour), joined(n, time.Hour, 100), e.month(n),
+		slots(n),
+	}
 }

@@ -13,16 +13,24 @@ import (
 )
 
 var grantCases = []testCase{
-	{"another grant of an open id",
-		"another grant of an open id is refused with ErrIDOpen, whatever it asks for; the same grant with different content is refused with ErrIDReused", testOtherGrant, false},
-	{"an earlier grant", "an earlier grant does not settle, cancel or renew a later use of its id", testEarlierGrant,
-		false},
-	{"a replay after the margin",
+	{
+		"another grant of an open id",
+		"another grant of an open id is refused with ErrIDOpen, whatever it asks for; the same grant with different content is refused with ErrIDReused", testOtherGrant, false,
+	},
+	{
+		"an earlier grant", "an earlier grant does not settle, cancel or renew a later use of its id", testEarlierGrant,
+		false,
+	},
+	{
+		"a replay after the margin",
 		"a replay after the margin takes the units again: it is refused if they do not fit, and then nothing changes",
-		testLateReplay, false},
+		testLateReplay, false,
+	},
 	{"not after", "a take that arrives too late opens nothing, and moves nothing", testNotAfter, false},
-	{"ids used again",
-		"no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false},
+	{
+		"ids used again",
+		"no more is in use than the limit allows, and no slot has two holders, whatever is lost, repeated, delayed and reordered", testHistories, false,
+	},
 }
 
 // granted is hold with a grant.
@@ -59,8 +67,10 @@ func testOtherGrant(e *env) {
 	}
 	b.wantUsed("nothing more", 4, 1)
 	other := e.of("other", b.plan)
-	d := e.take(store.Take{ID: "id", Grant: 2, Hold: time.Minute,
-		Buckets: []store.BucketCost{b.cost(1), other.cost(1)}})
+	d := e.take(store.Take{
+		ID: "id", Grant: 2, Hold: time.Minute,
+		Buckets: []store.BucketCost{b.cost(1), other.cost(1)},
+	})
 	if d.Allowed || !errors.Is(d.Fail, store.ErrIDOpen) {
 		e.Errorf("open in one of two buckets: allowed %v, error %v", d.Allowed, d.Fail)
 	}
@@ -122,11 +132,15 @@ func testNotAfter(e *env) {
 		e.Errorf("allowed %v, error %v", d.Allowed, d.Fail)
 	}
 	b.wantUsed("a late take opens nothing", 0)
-	e.allowed("in time", e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second),
-		Buckets: b.costs(1)}))
+	e.allowed("in time", e.take(store.Take{
+		ID: "id", Grant: 1, Hold: time.Hour, NotAfter: e.now().Add(time.Second),
+		Buckets: b.costs(1),
+	}))
 	other := e.bucket("other", rolling(10, time.Minute))
-	e.allowed("at the last instant", e.take(store.Take{ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(),
-		Buckets: other.costs(1)}))
+	e.allowed("at the last instant", e.take(store.Take{
+		ID: "id", Grant: 2, Hold: time.Hour, NotAfter: e.now(),
+		Buckets: other.costs(1),
+	}))
 	e.advance(30 * time.Second)
 	if d := e.take(store.Take{ID: "id", Grant: 1, Hold: time.Hour, NotAfter: late, Buckets: b.costs(1)}); d.Allowed ||
 		!errors.Is(d.Fail, store.ErrTooLate) {
@@ -249,8 +263,10 @@ func (h *history) step() {
 	case 2, 3, 4:
 		if c.state == idle {
 			h.grants++
-			*c = caller{id: pickOne(h.Rand, "a", "b"), grant: store.Grant(h.grants), state: asked, n: 1 + h.Int64N(3),
-				hold: time.Duration(1+h.IntN(20)) * time.Second}
+			*c = caller{
+				id: pickOne(h.Rand, "a", "b"), grant: store.Grant(h.grants), state: asked, n: 1 + h.Int64N(3),
+				hold: time.Duration(1+h.IntN(20)) * time.Second,
+			}
 		}
 		fallthrough
 	case 5: // the same grant is sent again
@@ -266,13 +282,17 @@ func (h *history) step() {
 		if c.state == works {
 			used := h.Int64N(c.n + 1)
 			c.use.n, c.state = used, idle
-			h.send(mail{settle: &store.Settlement{Op: store.OpSettle, ID: c.id, Grant: c.grant,
-				Buckets: h.b.costs(1, used)}})
+			h.send(mail{settle: &store.Settlement{
+				Op: store.OpSettle, ID: c.id, Grant: c.grant,
+				Buckets: h.b.costs(1, used),
+			}})
 		}
 	case 9:
 		if c.state == works {
-			h.send(mail{settle: &store.Settlement{Op: store.OpRenew, ID: c.id, Grant: c.grant, Hold: c.hold,
-				Buckets: h.b.costs()}, from: c})
+			h.send(mail{settle: &store.Settlement{
+				Op: store.OpRenew, ID: c.id, Grant: c.grant, Hold: c.hold,
+				Buckets: h.b.costs(),
+			}, from: c})
 		}
 	case 10:
 		if len(h.mail) > 0 {

@@ -13,9 +13,11 @@ var keyCases = []testCase{
 	{"any bytes", "keys of any bytes are separate buckets, even if they look the same when joined", testKeys, true},
 	{"any bytes in a policy's name", "policies are separate, whatever bytes their names have", testPolicyNames, true},
 	{"tenants", "tenants share nothing", testTenants, true},
-	{"ids of any bytes",
+	{
+		"ids of any bytes",
 		"reservations are separate, whatever bytes their ids have, and an id in one bucket says nothing about another",
-		testIDs, true},
+		testIDs, true,
+	},
 	{"many keys", "a thousand keys are a thousand buckets", testManyKeys, true},
 }
 
@@ -77,8 +79,10 @@ func testPolicyNames(e *env) {
 		if n == "" || len(n) > 128 {
 			continue
 		}
-		buckets = append(buckets, e.of("k", e.compile(drawgate.Policy{Name: n,
-			Limits: []drawgate.Limit{leaky(1, time.Hour, 0)}})))
+		buckets = append(buckets, e.of("k", e.compile(drawgate.Policy{
+			Name:   n,
+			Limits: []drawgate.Limit{leaky(1, time.Hour, 0)},
+		})))
 	}
 	e.distinct(buckets)
 }

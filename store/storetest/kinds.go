@@ -10,30 +10,48 @@ import (
 
 var kindCases = []testCase{
 	{"absent is unused", "an unused bucket grants all of its limit, and a peek does not create it", testAbsent, true},
-	{"exactly the amount", "each kind of limit grants its amount, unit by unit, and not one more", testExactAmount,
-		true},
+	{
+		"exactly the amount", "each kind of limit grants its amount, unit by unit, and not one more", testExactAmount,
+		true,
+	},
 	{"several units", "n units are granted in one piece or not at all", testSeveralUnits, true},
 	{"cost 0", "a take of nothing passes, even at the limit, and spends nothing", testCostZero, true},
 	{"bucket drains", "a bucket's units come back at its rate, to the microsecond", testBucketDrains, false},
-	{"bucket after half a minute", "a partial refill is proportional: half a minute brings half a minute's units",
-		testBucketHalf, false},
+	{
+		"bucket after half a minute", "a partial refill is proportional: half a minute brings half a minute's units",
+		testBucketHalf, false,
+	},
 	{"bucket fractions", "however often a bucket is asked, no fraction of a unit is lost", testBucketFractions, false},
-	{"bucket odd rates", "rates that do not divide the period lose nothing over a thousand units", testBucketOddRates,
-		false},
+	{
+		"bucket odd rates", "rates that do not divide the period lose nothing over a thousand units", testBucketOddRates,
+		false,
+	},
 	{"bucket burst", "after any rest a bucket grants its burst and no more", testBucketBurst, false},
-	{"rolling is half-open", "a unit counts in [t, t+window): until a microsecond before its end, and not at it",
-		testRollingHalfOpen, false},
-	{"rolling leaves one by one", "each take of an exact limit leaves one window after it was made",
-		testRollingOneByOne, false},
-	{"rolling joined",
-		"takes near each other may leave together with the last of them: late by less than window/precision, never early", testRollingJoined, false},
-	{"concurrency", "slots are taken by holds, and come free when these are settled, cancelled or over",
-		testConcurrency, false},
-	{"huge numbers",
+	{
+		"rolling is half-open", "a unit counts in [t, t+window): until a microsecond before its end, and not at it",
+		testRollingHalfOpen, false,
+	},
+	{
+		"rolling leaves one by one", "each take of an exact limit leaves one window after it was made",
+		testRollingOneByOne, false,
+	},
+	{
+		"rolling joined",
+		"takes near each other may leave together with the last of them: late by less than window/precision, never early", testRollingJoined, false,
+	},
+	{
+		"concurrency", "slots are taken by holds, and come free when these are settled, cancelled or over",
+		testConcurrency, false,
+	},
+	{
+		"huge numbers",
 		"amounts up to the largest are counted exactly, and debt beyond 2^53 stays there instead of overflowing",
-		testHuge, false},
-	{"never over, never idle", "a greedy caller gets what the limit allows in every window, and all of it", testGreedy,
-		false},
+		testHuge, false,
+	},
+	{
+		"never over, never idle", "a greedy caller gets what the limit allows in every window, and all of it", testGreedy,
+		false,
+	},
 }
 
 func testAbsent(e *env) {

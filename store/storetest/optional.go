@@ -17,16 +17,24 @@ var optionalCases = []testCase{
 	{"reset", "a reset bucket is unused, its reservations gone, and others are left alone", testReset, false},
 	{"list", "every bucket in use is listed once, under its tenant and policy", testList, false},
 	{"list stops", "a listing ends when yield returns false", testListStops, true},
-	{"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not",
-		testJournal, false},
+	{
+		"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not",
+		testJournal, false,
+	},
 	{"journal of reservations", "what became of reservations is in the history as well", testJournalOps, false},
-	{"journal from and to", "a read covers the instants from its start up to, but not including, its end",
-		testJournalRange, false},
-	{"journal of some events", "a read with any conditions yields what a read of all has that meets them",
-		testJournalQuery, false},
+	{
+		"journal from and to", "a read covers the instants from its start up to, but not including, its end",
+		testJournalRange, false,
+	},
+	{
+		"journal of some events", "a read with any conditions yields what a read of all has that meets them",
+		testJournalQuery, false,
+	},
 	{"ping", "a store that can decide answers a ping", testPing, true},
-	{"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch,
-		true},
+	{
+		"watch", "watchers may receive what was given back; a store never waits for them, and stops when asked", testWatch,
+		true,
+	},
 }
 
 func testReset(e *env) {
@@ -82,8 +90,10 @@ func testList(e *env) {
 		sort.Strings(got)
 		return got
 	}
-	plan, gcra := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{Name: "lean",
-		Limits: []drawgate.Limit{leaky(10, time.Hour, 0)}})
+	plan, gcra := e.plan(rolling(10, time.Hour)), e.compile(drawgate.Policy{
+		Name:   "lean",
+		Limits: []drawgate.Limit{leaky(10, time.Hour, 0)},
+	})
 	if got := list("t", "p"); len(got) != 0 {
 		e.Errorf("an empty store lists %q", got)
 	}
@@ -181,8 +191,10 @@ func testJournal(e *env) {
 	start := e.now()
 	var want []string
 	for i := range 20 {
-		t := store.Take{Labels: []store.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}},
-			Buckets: b.costs(1, int64(i))}
+		t := store.Take{
+			Labels:  []store.Label{{Name: "type", Value: "export"}, {Name: "id", Value: fmt.Sprint(i)}},
+			Buckets: b.costs(1, int64(i)),
+		}
 		if i%4 == 1 {
 			t.Buckets = append(t.Buckets, c.cost(1))
 		}
@@ -239,11 +251,15 @@ func testJournalOps(e *env) {
 	e.settle(store.Settlement{Op: store.OpCharge, At: e.now(), Buckets: b.costs(4), Labels: because})
 	e.settle(store.Settlement{Op: store.OpRefund, Buckets: b.costs(1), Labels: because})
 	by := []store.Label{{Name: "by", Value: "ann"}}
-	paused := e.settle(store.Settlement{Op: store.OpPause, Hold: time.Hour, Reason: "429", Labels: by,
-		Buckets: b.costs()}).End
+	paused := e.settle(store.Settlement{
+		Op: store.OpPause, Hold: time.Hour, Reason: "429", Labels: by,
+		Buckets: b.costs(),
+	}).End
 	e.settle(store.Settlement{Op: store.OpPause, Hold: time.Minute, Reason: "shorter", Buckets: b.costs()})
-	e.settle(store.Settlement{Op: store.OpUnpause, At: paused.Add(tick), Reason: "of another pause",
-		Buckets: b.costs()})
+	e.settle(store.Settlement{
+		Op: store.OpUnpause, At: paused.Add(tick), Reason: "of another pause",
+		Buckets: b.costs(),
+	})
 	e.settle(store.Settlement{Op: store.OpUnpause, At: paused, Reason: "a mistake", Labels: by, Buckets: b.costs()})
 	e.settle(store.Settlement{Op: store.OpUnpause, At: paused, Reason: "again", Buckets: b.costs()})
 	until := "until: " + paused.UTC().Format(time.RFC3339Nano)
@@ -303,8 +319,10 @@ func testJournalQuery(e *env) {
 	}
 	names, start := []string{"a", "ab", "b=a", "", "\x00\xff"}, e.now()
 	plan := e.plan(rolling(1000, time.Hour))
-	other := e.compile(drawgate.Policy{Name: "other", Limits: []drawgate.Limit{{Name: "l", Kind: drawgate.Rolling,
-		Amount: 1000, Window: time.Hour}}})
+	other := e.compile(drawgate.Policy{Name: "other", Limits: []drawgate.Limit{{
+		Name: "l", Kind: drawgate.Rolling,
+		Amount: 1000, Window: time.Hour,
+	}}})
 	buckets := []*bucket{e.of("a", plan), e.of("ab", plan), e.of("a", other)}
 	pick := rand.New(rand.NewPCG(1, 2))
 	labels := func(most int) (out []store.Label) {

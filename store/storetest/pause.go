@@ -7,25 +7,41 @@ import (
 )
 
 var pauseCases = []testCase{
-	{"pause", "a paused bucket refuses every take until the instant, by its reason, and decides as before from then",
-		testPause, false},
-	{"the longest pause counts", "a shorter pause, or one that would have ended already, changes nothing",
-		testPauseLongest, false},
-	{"a pause of several buckets",
-		"each is paused, and a take of one of them together with another is refused as a whole", testPauseMany, false},
-	{"a pause stops takes only",
+	{
+		"pause", "a paused bucket refuses every take until the instant, by its reason, and decides as before from then",
+		testPause, false,
+	},
+	{
+		"the longest pause counts", "a shorter pause, or one that would have ended already, changes nothing",
+		testPauseLongest, false,
+	},
+	{
+		"a pause of several buckets",
+		"each is paused, and a take of one of them together with another is refused as a whole", testPauseMany, false,
+	},
+	{
+		"a pause stops takes only",
 		"settlements and renewals go on, answers are repeated; a lease is kept as it is, and not renewed",
-		testPauseOthers, false},
-	{"unpause", "ends the pause whose end it names; takes are decided as before, and what was used still counts",
-		testUnpause, false},
-	{"unpause leaves another pause",
-		"one that ends at another instant stays, and the answer says until when; a bucket without a pause stays as it is", testUnpauseOther, false},
-	{"unpause of several buckets",
+		testPauseOthers, false,
+	},
+	{
+		"unpause", "ends the pause whose end it names; takes are decided as before, and what was used still counts",
+		testUnpause, false,
+	},
+	{
+		"unpause leaves another pause",
+		"one that ends at another instant stays, and the answer says until when; a bucket without a pause stays as it is", testUnpauseOther, false,
+	},
+	{
+		"unpause of several buckets",
 		"each whose pause ends then; the answer has the latest end of the pauses that are left", testUnpauseMany,
-		false},
+		false,
+	},
 	{"pauses in one batch", "are made and ended in their order", testPauseOrder, false},
-	{"pauses of another process", "are in force, and over, in the next take, whatever is remembered",
-		testPauseElsewhere, false},
+	{
+		"pauses of another process", "are in force, and over, in the next take, whatever is remembered",
+		testPauseElsewhere, false,
+	},
 	{"unpause and leases", "a lease is renewed again", testUnpauseLease, false},
 	{"reset ends a pause", "if the store can reset buckets", testPauseReset, false},
 }

@@ -14,21 +14,33 @@ import (
 const callers = 16
 
 var raceCases = []testCase{
-	{"peers 05, racing takes", "racing callers get all of each kind of limit and never a unit more",
-		testPeers05RacingTakes, true},
-	{"racing refills", "a minute brings back a minute's units once, however many callers race for them", testRaceRefill,
-		false},
-	{"racing over two clients",
+	{
+		"peers 05, racing takes", "racing callers get all of each kind of limit and never a unit more",
+		testPeers05RacingTakes, true,
+	},
+	{
+		"racing refills", "a minute brings back a minute's units once, however many callers race for them", testRaceRefill,
+		false,
+	},
+	{
+		"racing over two clients",
 		"callers of two clients of the same buckets get all of the limit and never a unit more, as in one process",
-		testTwoClients, true},
-	{"racing over many buckets", "takes from several buckets in opposite orders neither deadlock nor succeed in part",
-		testRaceManyBuckets, true},
+		testTwoClients, true,
+	},
+	{
+		"racing over many buckets", "takes from several buckets in opposite orders neither deadlock nor succeed in part",
+		testRaceManyBuckets, true,
+	},
 	{"racing settlements", "of racing settlements of an id one succeeds, and credits once", testRaceSettle, true},
-	{"racing replays", "of racing takes with the same id one is charged, and the others get its answer", testRaceReplay,
-		true},
+	{
+		"racing replays", "of racing takes with the same id one is charged, and the others get its answer", testRaceReplay,
+		true,
+	},
 	{"racing reservations", "callers that reserve and settle leave used what they settled with", testRaceReserve, true},
-	{"racing versions", "callers with two versions of a policy each get all of their own limit", testRaceVersions,
-		true},
+	{
+		"racing versions", "callers with two versions of a policy each get all of their own limit", testRaceVersions,
+		true,
+	},
 }
 
 // start runs f in n goroutines.
@@ -100,8 +112,10 @@ func testPeers05RacingTakes(e *env) {
 // req: A4
 func testRaceRefill(e *env) {
 	const requests, tokens = 5, 250_000
-	b := e.bucket("k", leaky(requests, time.Minute, 0), drawgate.Limit{Name: "tokens", Unit: "tokens",
-		Kind: drawgate.Bucket, Window: time.Minute, Amount: tokens})
+	b := e.bucket("k", leaky(requests, time.Minute, 0), drawgate.Limit{
+		Name: "tokens", Unit: "tokens",
+		Kind: drawgate.Bucket, Window: time.Minute, Amount: tokens,
+	})
 	e.allowed("all of it", b.take(requests, tokens))
 	for _, c := range []struct {
 		after time.Duration
@@ -196,8 +210,10 @@ func testRaceSettle(e *env) {
 	a, b := e.bucket("a", rolling(100, time.Hour)), e.bucket("b", chargeEnd(rolling(100, time.Hour)))
 	for round := range 10 {
 		id := fmt.Sprint(round)
-		e.allowed("reserve", e.take(store.Take{ID: id, Hold: time.Hour,
-			Buckets: []store.BucketCost{a.cost(10), b.cost(10)}}))
+		e.allowed("reserve", e.take(store.Take{
+			ID: id, Hold: time.Hour,
+			Buckets: []store.BucketCost{a.cost(10), b.cost(10)},
+		}))
 		var settled atomic.Int64
 		e.race(func(g int) error {
 			s := settlement(store.OpSettle, id, a.cost(3), b.cost(3))

@@ -14,24 +14,38 @@ import (
 // promise, 1 (e).
 var refundCases = []testCase{
 	{"refund", "units that were taken without an id come back, at most those that are used, and the outcome says how many", testRefund, true},
-	{"a refund leaves what is held",
+	{
+		"a refund leaves what is held",
 		"units of open reservations stay, whether they count already or not; their settlements give them back once",
-		testRefundHeld, false},
-	{"a refund comes off the newest", "in a rolling limit the units come back that would count longest",
-		testRefundNewest, false},
-	{"a refund and the window that is over",
-		"nothing is given back in a window that has ended, nor in one that was charged ahead", testRefundOver, false},
-	{"a refund of what was seen",
-		"nothing is given back in a calendar window that was opened after the instant that a refund names, nor SendLife after it", testRefundSeen, false},
-	{"a charge of what was seen",
+		testRefundHeld, false,
+	},
+	{
+		"a refund comes off the newest", "in a rolling limit the units come back that would count longest",
+		testRefundNewest, false,
+	},
+	{
+		"a refund and the window that is over",
+		"nothing is given back in a window that has ended, nor in one that was charged ahead", testRefundOver, false,
+	},
+	{
+		"a refund of what was seen",
+		"nothing is given back in a calendar window that was opened after the instant that a refund names, nor SendLife after it", testRefundSeen, false,
+	},
+	{
+		"a charge of what was seen",
 		"a charge with Once counts nothing SendLife after the instant that it names, and fails with ErrTooLate",
-		testChargeSeen, false},
-	{"a refund of a bucket", "what drained is not given back, and a part of a unit counts as one in the outcome",
-		testRefundBucket, false},
+		testChargeSeen, false,
+	},
+	{
+		"a refund of a bucket", "what drained is not given back, and a part of a unit counts as one in the outcome",
+		testRefundBucket, false,
+	},
 	{"a refund of debt", "units that were charged beyond a limit come back too", testRefundDebt, true},
 	{"a refund of nothing", "slots, unused limits and unused buckets stay as they are", testRefundNothing, true},
-	{"refunds bound what is exceeded",
-		"a limit is exceeded by no more than the sum of the refunds, however wrong they are", testRefundBound, false},
+	{
+		"refunds bound what is exceeded",
+		"a limit is exceeded by no more than the sum of the refunds, however wrong they are", testRefundBound, false,
+	},
 }
 
 // refund returns what was given back per limit.
@@ -80,8 +94,10 @@ func testRefund(e *env) {
 }
 
 func testRefundHeld(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Hour), joined(10, time.Hour, 100), leaky(10, 10*time.Hour, 0),
-		calendar(10, drawgate.Month, "UTC")} {
+	for i, l := range []drawgate.Limit{
+		rolling(10, time.Hour), joined(10, time.Hour, 100), leaky(10, 10*time.Hour, 0),
+		calendar(10, drawgate.Month, "UTC"),
+	} {
 		for end, charge := range []drawgate.Charge{drawgate.ChargeStart, drawgate.ChargeEnd} {
 			l.Charge = charge
 			what := l.Name + [...]string{", charged at the start", ", charged at the end"}[end]
@@ -259,8 +275,10 @@ func testRefundNothing(e *env) {
 }
 
 func testRefundBound(e *env) {
-	for i, l := range []drawgate.Limit{rolling(20, time.Minute), joined(20, time.Minute, 100),
-		leaky(20, time.Minute, 0)} {
+	for i, l := range []drawgate.Limit{
+		rolling(20, time.Minute), joined(20, time.Minute, 100),
+		leaky(20, time.Minute, 0),
+	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		b.drain()
 		start, spent, refunded := e.now(), int64(20), int64(0)

@@ -10,23 +10,33 @@ import (
 )
 
 var refusalCases = []testCase{
-	{"a refusal costs nothing",
+	{
+		"a refusal costs nothing",
 		"refused takes leave every limit of the bucket as it was, and do not make the wait longer",
-		testRefusalCostsNothing, false},
-	{"a refusal costs nothing in other buckets",
+		testRefusalCostsNothing, false,
+	},
+	{
+		"a refusal costs nothing in other buckets",
 		"if one bucket refuses a take from several buckets, nothing is spent in any of them", testRefusalManyBuckets,
-		true},
+		true,
+	},
 	{"a refused reservation is not open", "the id of a refused take is unknown", testRefusedReservation, true},
-	{"all or nothing",
+	{
+		"all or nothing",
 		"a take over the largest number of buckets, with several limits each, is granted in all of them or in none",
-		testAllOrNothing, true},
+		testAllOrNothing, true,
+	},
 	{"64 buckets", "a take over 64 buckets is one step: if one of them is full it is refused, and nothing is spent in the others", testMostBuckets, true},
 	{"oversized", "a take that can never fit is refused and spends nothing", testOversized, true},
-	{"an amount of 0", "nothing passes a limit of 0, of any kind, for however long it waits; what is used stays used",
-		testZeroAmount, true},
-	{"every limit must pass",
+	{
+		"an amount of 0", "nothing passes a limit of 0, of any kind, for however long it waits; what is used stays used",
+		testZeroAmount, true,
+	},
+	{
+		"every limit must pass",
 		"of limits per minute, hour, day, week and month the strictest decides, and the refusal names it", testTiers,
-		false},
+		false,
+	},
 }
 
 // unchanged returns a function that checks that the buckets' use has not changed.
@@ -95,8 +105,10 @@ func testRefusalManyBuckets(e *env) {
 func testRefusedReservation(e *env) {
 	b, c := e.bucket("k", rolling(1, time.Hour)), e.bucket("other", rolling(1, time.Hour))
 	e.allowed("fill", b.take(1))
-	e.refused("reservation", e.take(store.Take{ID: "id", Hold: time.Hour,
-		Buckets: []store.BucketCost{c.cost(1), b.cost(1)}}), -1)
+	e.refused("reservation", e.take(store.Take{
+		ID: "id", Hold: time.Hour,
+		Buckets: []store.BucketCost{c.cost(1), b.cost(1)},
+	}), -1)
 	for _, x := range []*bucket{b, c} {
 		if x.settle("id", 0) || x.cancel("id") || !x.renew("id").Gone {
 			e.Error("a refused reservation is open")
@@ -204,8 +216,10 @@ func testZeroAmount(e *env) {
 				e.refused(what, none.hold("b", time.Hour, n+1), drawgate.Never)
 			}
 			e.refused(what+", a lease", none.lease("b", time.Hour, 1), drawgate.Never)
-			e.refused(what+", at the highest priority", e.take(store.Take{ID: "b", Hold: time.Hour,
-				Priority: store.MaxPriority, Buckets: none.costs(1)}), drawgate.Never)
+			e.refused(what+", at the highest priority", e.take(store.Take{
+				ID: "b", Hold: time.Hour,
+				Priority: store.MaxPriority, Buckets: none.costs(1),
+			}), drawgate.Never)
 			e.allowed(what+", no unit", none.take(0))
 			st := none.peek(1)
 			if r := results(st.Verdict)[0]; st.Allowed || r.Remaining != 0 || st.States[0].Max != 0 {

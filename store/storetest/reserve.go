@@ -11,29 +11,43 @@ import (
 
 var reserveCases = []testCase{
 	{"settle with less", "what was not used is given back, in every bucket and limit", testSettleLess, true},
-	{"settle with more",
+	{
+		"settle with more",
 		"what was used beyond the estimate is debt: it is visible, and must age before anything is granted",
-		testSettleMore, false},
+		testSettleMore, false,
+	},
 	{"settle in part", "units that a settlement does not mention stay as estimated", testSettleUnnamed, true},
 	{"cancel", "a cancelled reservation leaves nothing behind", testCancel, true},
-	{"settle once", "a second settlement or cancellation of an id finds it gone, and credits nothing", testSettleOnce,
-		true},
+	{
+		"settle once", "a second settlement or cancellation of an id finds it gone, and credits nothing", testSettleOnce,
+		true,
+	},
 	{"unknown id", "an id that was never taken is gone, and charges and credits nothing", testUnknownID, true},
-	{"hold ends", "a hold that ends without settlement counts as used; a later settlement finds it gone", testHoldEnds,
-		false},
-	{"renew", "a renewed hold ends that long from now, but never earlier than before; one that has ended is gone",
-		testRenew, false},
-	{"hold outlasts its holder",
-		"what a holder is told lies before the end that the store keeps: nobody gets its slot before, whatever their clock says", testHoldOutlasts, false},
+	{
+		"hold ends", "a hold that ends without settlement counts as used; a later settlement finds it gone", testHoldEnds,
+		false,
+	},
+	{
+		"renew", "a renewed hold ends that long from now, but never earlier than before; one that has ended is gone",
+		testRenew, false,
+	},
+	{
+		"hold outlasts its holder",
+		"what a holder is told lies before the end that the store keeps: nobody gets its slot before, whatever their clock says", testHoldOutlasts, false,
+	},
 	{"id replay", "a take with an id that is open gets its answer again and is not charged again", testReplay, false},
-	{"id partly open",
+	{
+		"id partly open",
 		"if the id of a take is open in only some of its buckets, it belongs to another take: nothing is granted",
-		testPartlyOpen, false},
+		testPartlyOpen, false,
+	},
 	{"id reuse", "a take with an id that is open with different content fails, and nothing is taken", testReuse, true},
 	{"id again", "an id that is no longer open can be used again", testIDAgain, false},
-	{"too many open",
+	{
+		"too many open",
 		"a bucket with the maximum number of reservations says so, takes nothing, and takes again once one is settled",
-		testTooManyOpen, false},
+		testTooManyOpen, false,
+	},
 	{"many open", "hundreds of open reservations of a bucket are each settled separately", testManyOpen, false},
 }
 
@@ -49,8 +63,10 @@ func settlement(op store.Op, id string, buckets ...store.BucketCost) store.Settl
 
 func testSettleLess(e *env) {
 	a, b := e.twoBuckets()
-	e.allowed("before", e.take(store.Take{ID: "other", Hold: time.Hour,
-		Buckets: []store.BucketCost{a.cost(1, 10), b.cost(1, 1)}}))
+	e.allowed("before", e.take(store.Take{
+		ID: "other", Hold: time.Hour,
+		Buckets: []store.BucketCost{a.cost(1, 10), b.cost(1, 1)},
+	}))
 	d := e.take(store.Take{ID: "id", Hold: time.Hour, Buckets: []store.BucketCost{a.cost(5, 400), b.cost(5, 1)}})
 	e.allowed("reserve", d)
 	a.wantUsed("reserved", 6, 410)
@@ -71,8 +87,11 @@ func testSettleMore(e *env) {
 	for i, c := range []struct {
 		limit drawgate.Limit
 		wait  time.Duration
-	}{{rolling(10, time.Minute), time.Minute}, {leaky(10, time.Minute, 0), 96 * time.Second},
-		{calendar(10, drawgate.Hour, "UTC"), -1}} {
+	}{
+		{rolling(10, time.Minute), time.Minute},
+		{leaky(10, time.Minute, 0), 96 * time.Second},
+		{calendar(10, drawgate.Hour, "UTC"), -1},
+	} {
 		b := e.bucket(fmt.Sprint("k", i), c.limit)
 		e.allowed("reserve", b.hold("id", time.Hour, 5))
 		if !b.settle("id", 25) {
@@ -115,8 +134,10 @@ func testCancel(e *env) {
 	same := e.unchanged(a, b)
 	for i := range 20 {
 		id := fmt.Sprint(i)
-		e.allowed("reserve", e.take(store.Take{ID: id, Hold: time.Hour,
-			Buckets: []store.BucketCost{b.cost(10, 3), a.cost(10, 1)}}))
+		e.allowed("reserve", e.take(store.Take{
+			ID: id, Hold: time.Hour,
+			Buckets: []store.BucketCost{b.cost(10, 3), a.cost(10, 1)},
+		}))
 		if e.settle(settlement(store.OpCancel, id, b.cost(), a.cost())).Gone {
 			e.Error("cancel: gone")
 		}
@@ -397,8 +418,10 @@ func testTooManyOpen(e *env) {
 	for many := 500; many > 0 && open <= store.MaxOpen; {
 		batch, out := make([]store.Take, many), make([]store.Verdict, many)
 		for i := range batch {
-			batch[i] = store.Take{ID: fmt.Sprint(open + i), Hold: time.Hour + time.Duration(open+i)*time.Second,
-				Buckets: b.costs(1)}
+			batch[i] = store.Take{
+				ID: fmt.Sprint(open + i), Hold: time.Hour + time.Duration(open+i)*time.Second,
+				Buckets: b.costs(1),
+			}
 		}
 		if err := e.s.Take(e.ctx(), batch, out); err != nil {
 			e.Fatal(err)
@@ -429,8 +452,10 @@ func testTooManyOpen(e *env) {
 	if d := b.hold("0", time.Hour, 1); !d.Replayed {
 		e.Errorf("an open one again: %+v", d)
 	}
-	again := []store.Take{{ID: "yet another", Hold: time.Hour, Buckets: b.costs(1)},
-		{ID: "1", Hold: time.Hour + time.Second, Buckets: b.costs(1)}}
+	again := []store.Take{
+		{ID: "yet another", Hold: time.Hour, Buckets: b.costs(1)},
+		{ID: "1", Hold: time.Hour + time.Second, Buckets: b.costs(1)},
+	}
 	out := make([]store.Verdict, len(again))
 	if err := e.s.Take(e.ctx(), again, out); err != nil || !errors.Is(out[0].Fail, store.ErrTooManyOpen) ||
 		!out[1].Replayed {

@@ -30,8 +30,10 @@ func (h Harness) cases() []testCase {
 		raceCases, optionalCases,
 	)
 	if h.Advance == nil {
-		all = append(all, testCase{name: "real time", promise: "units come back as time passes", run: testRealTime,
-			still: true})
+		all = append(all, testCase{
+			name: "real time", promise: "units come back as time passes", run: testRealTime,
+			still: true,
+		})
 	}
 	return slices.DeleteFunc(all, func(c testCase) bool {
 		return h.Without[c.name] != "" ||

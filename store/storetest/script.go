@@ -28,8 +28,10 @@ func Scripts(t *testing.T, h, reference Harness, n int) {
 		}
 		for size := len(sc.steps) / 2; size > 0; size /= 2 {
 			for i := 0; i+size <= len(sc.steps); {
-				shorter := &script{plans: sc.plans, steps: slices.Delete(slices.Clone(sc.steps), i, i+size),
-					offset: sc.offset, free: sc.free}
+				shorter := &script{
+					plans: sc.plans, steps: slices.Delete(slices.Clone(sc.steps), i, i+size),
+					offset: sc.offset, free: sc.free,
+				}
 				if shorter.differs(t, h, reference) != "" {
 					sc = shorter
 				} else {
@@ -333,8 +335,10 @@ func (sc *script) play(t *testing.T, h Harness) (lines []string) {
 		var all []store.BucketCost
 		for _, plan := range sc.plans {
 			for k := range 3 {
-				all = append(all, store.BucketCost{Key: store.Key{Tenant: "t", Policy: "script",
-					Name: fmt.Sprint("key", k)}, Plan: plan})
+				all = append(all, store.BucketCost{Key: store.Key{
+					Tenant: "t", Policy: "script",
+					Name: fmt.Sprint("key", k),
+				}, Plan: plan})
 			}
 		}
 		lines = append(lines, p.step(&step{peek: all}))

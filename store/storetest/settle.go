@@ -8,16 +8,26 @@ import (
 )
 
 var settleCases = []testCase{
-	{"settle corrects where the take counted", "a settlement changes the amount, never the time", testSettleKeepsTime,
-		false},
-	{"a late settle credits nothing",
-		"units whose window has ended when they are settled are not credited to the next one", testLateSettle, false},
-	{"a late settle after a long gap", "not even after many windows, and others' units stay", testVeryLateSettle,
-		false},
-	{"settle on a bucket", "a settlement gives back at most what has not drained since the take", testSettleBucket,
-		false},
-	{"settle does not mint", "a holder that returns everything late never lets others exceed burst and rate",
-		testSettleMint, false},
+	{
+		"settle corrects where the take counted", "a settlement changes the amount, never the time", testSettleKeepsTime,
+		false,
+	},
+	{
+		"a late settle credits nothing",
+		"units whose window has ended when they are settled are not credited to the next one", testLateSettle, false,
+	},
+	{
+		"a late settle after a long gap", "not even after many windows, and others' units stay", testVeryLateSettle,
+		false,
+	},
+	{
+		"settle on a bucket", "a settlement gives back at most what has not drained since the take", testSettleBucket,
+		false,
+	},
+	{
+		"settle does not mint", "a holder that returns everything late never lets others exceed burst and rate",
+		testSettleMint, false,
+	},
 	{"settle joined entries", "a settlement finds its units among others in the same entry", testSettleJoined, false},
 }
 
@@ -56,8 +66,10 @@ func testLateSettle(e *env) {
 }
 
 func testVeryLateSettle(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100),
-		calendar(10, drawgate.Minute, "UTC"), leaky(10, time.Minute, 0)} {
+	for i, l := range []drawgate.Limit{
+		rolling(10, time.Minute), joined(10, time.Minute, 100),
+		calendar(10, drawgate.Minute, "UTC"), leaky(10, time.Minute, 0),
+	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		e.allowed("reserve", b.hold("id", 24*time.Hour, 10))
 		e.advance(time.Hour)
@@ -148,13 +160,19 @@ func chargeEnd(l drawgate.Limit) drawgate.Limit {
 
 var chargeEndCases = []testCase{
 	{"charge at the end", "held units do not age; they count from their settlement", testChargeEnd, false},
-	{"charge at the end by unit",
+	{
+		"charge at the end by unit",
 		"output tokens and money are charged at the end, requests and input tokens at the start", testChargeUnits,
-		false},
-	{"a hold that ends is charged then", "units of a hold that ends without settlement count from its end",
-		testChargeEndOver, false},
-	{"held units fill every window", "held units count in the calendar window that is open, whichever that is",
-		testChargeEndCalendar, false},
+		false,
+	},
+	{
+		"a hold that ends is charged then", "units of a hold that ends without settlement count from its end",
+		testChargeEndOver, false,
+	},
+	{
+		"held units fill every window", "held units count in the calendar window that is open, whichever that is",
+		testChargeEndCalendar, false,
+	},
 	{"a plain take is charged at once", "without a hold, units count from the decision", testChargeEndPlain, false},
 }
 
@@ -162,8 +180,11 @@ func testChargeEnd(e *env) {
 	for i, c := range []struct {
 		limit drawgate.Limit
 		wait  time.Duration // for the 40 units used
-	}{{rolling(100, time.Minute), time.Minute}, {joined(100, time.Minute, 100), time.Minute},
-		{leaky(100, time.Minute, 0), 24 * time.Second}} {
+	}{
+		{rolling(100, time.Minute), time.Minute},
+		{joined(100, time.Minute, 100), time.Minute},
+		{leaky(100, time.Minute, 0), 24 * time.Second},
+	} {
 		b := e.bucket(fmt.Sprint("k", i), chargeEnd(c.limit))
 		e.allowed("reserve", b.hold("id", time.Hour, 100))
 		e.advance(10 * time.Minute)
@@ -252,16 +273,26 @@ func testChargeEndPlain(e *env) {
 }
 
 var leaseCases = []testCase{
-	{"a lease in part", "a lease gets what is available, at least one of each unit that it asks for, or is refused",
-		testLeasePart, true},
-	{"a lease does not age", "leased units do not age while the lease is open, and count from its settlement",
-		testLeaseAge, false},
-	{"a lease that ends", "units of a lease that ends without settlement count in full from its end", testLeaseEnd,
-		false},
-	{"a lease over a calendar edge", "leased units count in the next window as well, as long as the lease is open",
-		testLeaseEdge, false},
-	{"a lease is replayed", "the same lease again gets the same answer, although less is available now",
-		testLeaseReplay, true},
+	{
+		"a lease in part", "a lease gets what is available, at least one of each unit that it asks for, or is refused",
+		testLeasePart, true,
+	},
+	{
+		"a lease does not age", "leased units do not age while the lease is open, and count from its settlement",
+		testLeaseAge, false,
+	},
+	{
+		"a lease that ends", "units of a lease that ends without settlement count in full from its end", testLeaseEnd,
+		false,
+	},
+	{
+		"a lease over a calendar edge", "leased units count in the next window as well, as long as the lease is open",
+		testLeaseEdge, false,
+	},
+	{
+		"a lease is replayed", "the same lease again gets the same answer, although less is available now",
+		testLeaseReplay, true,
+	},
 }
 
 func testLeasePart(e *env) {
@@ -288,8 +319,10 @@ func testLeasePart(e *env) {
 }
 
 func testLeaseAge(e *env) {
-	for i, l := range []drawgate.Limit{rolling(10, time.Minute), joined(10, time.Minute, 100),
-		leaky(10, time.Minute, 0)} {
+	for i, l := range []drawgate.Limit{
+		rolling(10, time.Minute), joined(10, time.Minute, 100),
+		leaky(10, time.Minute, 0),
+	} {
 		b := e.bucket(fmt.Sprint("k", i), l)
 		e.allowed("lease", b.lease("id", time.Hour, 10))
 		e.advance(30 * time.Minute)
@@ -355,9 +388,11 @@ func testLeaseReplay(e *env) {
 
 var chargeCases = []testCase{
 	{"charge", "a charge counts units whatever the limits say, as debt if they do not fit", testCharge, false},
-	{"charge with its instant",
+	{
+		"charge with its instant",
 		"a charge counts in the calendar window of its instant, if that is still open, and now in the other limits",
-		testChargeInstant, false},
+		testChargeInstant, false,
+	},
 	{"charge of a bucket that is unused", "a charge makes the bucket", testChargeAbsent, true},
 }
 

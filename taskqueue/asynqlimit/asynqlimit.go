@@ -214,8 +214,10 @@ func (l *Limit) try(ctx context.Context, task *asynq.Task) (*hold.Hold, error) {
 	_, res, err := req.Buckets[0].Limiter.Take(until, req)
 	switch kind := failure.Of(err); {
 	case err == nil:
-		return hold.Keep(ctx, res, hold.Options{Package: "asynqlimit", For: l.opts.Hold, Lost: ErrHoldLost,
-			Report: l.opts.Report}), nil
+		return hold.Keep(ctx, res, hold.Options{
+			Package: "asynqlimit", For: l.opts.Hold, Lost: ErrHoldLost,
+			Report: l.opts.Report,
+		}), nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case kind == failure.TimedOut, kind == failure.QueueFull:

@@ -187,8 +187,10 @@ func TestMistakesAreArchived(t *testing.T) {
 	lim := limiter(t, drawgate.ConcurrencyLimit("slots", 1))
 	for name, asks := range map[string]asynqlimit.Asks{
 		"too much": func(context.Context, *asynq.Task) (drawgate.Request, error) {
-			return drawgate.Request{Buckets: []drawgate.Ask{{Limiter: lim, Key: "k",
-				Costs: []drawgate.Cost{{Unit: drawgate.UnitRequests, N: 2}}}}}, nil
+			return drawgate.Request{Buckets: []drawgate.Ask{{
+				Limiter: lim, Key: "k",
+				Costs: []drawgate.Cost{{Unit: drawgate.UnitRequests, N: 2}},
+			}}}, nil
 		},
 		"no bucket": func(context.Context, *asynq.Task) (drawgate.Request, error) { return drawgate.Request{}, nil },
 		"no limiter": func(context.Context, *asynq.Task) (drawgate.Request, error) {
@@ -201,8 +203,13 @@ func TestMistakesAreArchived(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, o := range []asynqlimit.Options{{Wait: -1}, {Hold: time.Millisecond}, {Multiplier: 0.5}, {MaxAttempts: -1},
-		{RetryDelay: -1}} {
+	for _, o := range []asynqlimit.Options{
+		{Wait: -1},
+		{Hold: time.Millisecond},
+		{Multiplier: 0.5},
+		{MaxAttempts: -1},
+		{RetryDelay: -1},
+	} {
 		if _, err := asynqlimit.New(connect(t, unused), one(lim), &o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
@@ -222,8 +229,14 @@ func TestBackoff(t *testing.T) {
 		multiplier float64
 		n          int
 		want       time.Duration
-	}{{0, 0, time.Second}, {0, 1, 2 * time.Second}, {0, 2, 4 * time.Second}, {1.5, 2, 2250 * time.Millisecond},
-		{1, 20, time.Second}, {0, 5000, time.Hour}} {
+	}{
+		{0, 0, time.Second},
+		{0, 1, 2 * time.Second},
+		{0, 2, 4 * time.Second},
+		{1.5, 2, 2250 * time.Millisecond},
+		{1, 20, time.Second},
+		{0, 5000, time.Hour},
+	} {
 		l := limitOf(t, connect(t, unused), one(lim), &asynqlimit.Options{Multiplier: c.multiplier})
 		if got := l.RetryDelay(c.n, failed, nil); got != c.want {
 			t.Errorf("multiplier %v, retry %d: %v, want %v", c.multiplier, c.n, got, c.want)
@@ -381,7 +394,8 @@ func TestFailuresBackOff(t *testing.T) {
 	b := newBench(t)
 	lim := limiter(t, drawgate.ConcurrencyLimit("slots", 1))
 	b.serve(limitOf(t, b.client, one(lim), nil), func(context.Context,
-		*asynq.Task) error {
+		*asynq.Task,
+	) error {
 		return errors.New("no such file")
 	})
 	before := time.Now()
@@ -420,8 +434,10 @@ func TestLastAttemptWaitsOn(t *testing.T) {
 		asked.Add(1)
 		return one(lim)(ctx, task)
 	}
-	l := limitOf(t, b.client, asks, &asynqlimit.Options{Wait: time.Millisecond, RetryDelay: time.Millisecond,
-		MaxAttempts: math.MaxInt32})
+	l := limitOf(t, b.client, asks, &asynqlimit.Options{
+		Wait: time.Millisecond, RetryDelay: time.Millisecond,
+		MaxAttempts: math.MaxInt32,
+	})
 	b.serve(l, func(context.Context, *asynq.Task) error {
 		ran.Store(true)
 		return nil

@@ -79,8 +79,10 @@ func work(text string) error {
 	client := redis.NewClient(&redis.Options{Addr: o.Addr})
 	limit, err := asynqlimit.New(client, func(ctx context.Context, _ *asynq.Task) (drawgate.Request, error) {
 		id, _ := asynq.GetTaskID(ctx)
-		return drawgate.Request{Buckets: []drawgate.Ask{{Limiter: lim, Key: "k"}},
-			Labels: []drawgate.Label{{Name: "task", Value: id}}}, nil
+		return drawgate.Request{
+			Buckets: []drawgate.Ask{{Limiter: lim, Key: "k"}},
+			Labels:  []drawgate.Label{{Name: "task", Value: id}},
+		}, nil
 	}, &asynqlimit.Options{Wait: o.Wait, RetryDelay: o.RetryDelay, Hold: o.Hold, MaxAttempts: o.MaxAttempts})
 	if err != nil {
 		return err
@@ -153,8 +155,10 @@ func (b *bench) entries() (all []entry) {
 // req: B5, E1
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	tasks, limit := 60, drawgate.Limit{Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 10,
-		Precision: drawgate.Exact}
+	tasks, limit := 60, drawgate.Limit{
+		Name: "rpm", Kind: drawgate.Rolling, Window: time.Second, Amount: 10,
+		Precision: drawgate.Exact,
+	}
 	long := os.Getenv("DRAWGATE_LONG") != ""
 	if long {
 		tasks, limit.Amount, limit.Window = 500, 50, 6*time.Second // a minute in a tenth of the time
@@ -164,8 +168,10 @@ func TestFleet(t *testing.T) {
 	for i := range tasks {
 		b.send(fmt.Sprint(i), asynq.MaxRetry(3))
 	}
-	o := &orders{Addr: b.redis.Addr, Limit: limit, Workers: 4, Wait: limit.Window / 4, RetryDelay: time.Second,
-		MaxAttempts: 1000}
+	o := &orders{
+		Addr: b.redis.Addr, Limit: limit, Workers: 4, Wait: limit.Window / 4, RetryDelay: time.Second,
+		MaxAttempts: 1000,
+	}
 	begin, twice := time.Now(), 0 // twice: the most tasks that may have run twice
 	kill := start(t, o)
 	for range 3 {

@@ -27,8 +27,10 @@ type Guard struct {
 // of it, with the queue's name as the key, and is refused if none is left. The client is of the
 // Redis server of asynq.
 func NewGuard(client redis.UniversalClient, limiter *drawgate.Limiter, maxDepth int) *Guard {
-	return &Guard{redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter,
-		maxDepth: int64(max(1, cmp.Or(maxDepth, defaultMaxDepth)))}
+	return &Guard{
+		redis: client, client: asynq.NewClientFromRedisClient(client), limiter: limiter,
+		maxDepth: int64(max(1, cmp.Or(maxDepth, defaultMaxDepth))),
+	}
 }
 
 // TooDeepError is the refusal of a task whose queue is too deep.
@@ -61,7 +63,8 @@ func (g *Guard) Depth(ctx context.Context, queue string) (int64, error) {
 //
 // Callers that send at the same time may exceed the depth by as many tasks as there are callers.
 func (g *Guard) Enqueue(ctx context.Context, queue string, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo,
-	error) {
+	error,
+) {
 	depth, err := g.Depth(ctx, queue)
 	if err != nil {
 		return nil, err

@@ -19,23 +19,41 @@ func TestBucketType(t *testing.T) {
 		limits []drawgate.Limit
 		want   []string
 	}{
-		{[]drawgate.Limit{drawgate.RollingLimit("a", 5, time.Minute),
-			drawgate.RollingLimit("b", 5, time.Minute).Of("tokens"), drawgate.RollingLimit("c", 5, day)},
-			[]string{"RPM", "TPM", "RPD"}},
-		{[]drawgate.Limit{drawgate.BucketLimit("a", 5, time.Minute, 9),
-			drawgate.BucketLimit("b", 5, time.Minute, 0).Of("tokens"), drawgate.BucketLimit("c", 5, day, 0)},
-			[]string{"RPM", "TPM", "RPD"}},
-		{[]drawgate.Limit{drawgate.CalendarLimit("a", 5, drawgate.Minute, ""),
-			drawgate.CalendarLimit("c", 5, drawgate.Day, "Asia/Tokyo")}, []string{"RPM", "RPD"}},
-		{[]drawgate.Limit{drawgate.RollingLimit("rpm", 5, time.Minute).Of("requests"),
-			drawgate.BucketLimit("smooth", 5, time.Minute, 0)}, []string{"RPM", "smooth"}},
-		{[]drawgate.Limit{drawgate.RollingLimit("tpd", 5, day).Of("tokens"),
-			drawgate.RollingLimit("in", 5, time.Minute).Of("input_tokens")}, []string{"tpd", "TPM"}},
-		{[]drawgate.Limit{drawgate.RollingLimit("in", 5, time.Minute).Of("input_tokens"),
+		{
+			[]drawgate.Limit{
+				drawgate.RollingLimit("a", 5, time.Minute),
+				drawgate.RollingLimit("b", 5, time.Minute).Of("tokens"), drawgate.RollingLimit("c", 5, day),
+			},
+			[]string{"RPM", "TPM", "RPD"},
+		},
+		{
+			[]drawgate.Limit{
+				drawgate.BucketLimit("a", 5, time.Minute, 9),
+				drawgate.BucketLimit("b", 5, time.Minute, 0).Of("tokens"), drawgate.BucketLimit("c", 5, day, 0),
+			},
+			[]string{"RPM", "TPM", "RPD"},
+		},
+		{[]drawgate.Limit{
+			drawgate.CalendarLimit("a", 5, drawgate.Minute, ""),
+			drawgate.CalendarLimit("c", 5, drawgate.Day, "Asia/Tokyo"),
+		}, []string{"RPM", "RPD"}},
+		{[]drawgate.Limit{
+			drawgate.RollingLimit("rpm", 5, time.Minute).Of("requests"),
+			drawgate.BucketLimit("smooth", 5, time.Minute, 0),
+		}, []string{"RPM", "smooth"}},
+		{[]drawgate.Limit{
+			drawgate.RollingLimit("tpd", 5, day).Of("tokens"),
+			drawgate.RollingLimit("in", 5, time.Minute).Of("input_tokens"),
+		}, []string{"tpd", "TPM"}},
+		{[]drawgate.Limit{
+			drawgate.RollingLimit("in", 5, time.Minute).Of("input_tokens"),
 			drawgate.RollingLimit("out", 5, time.Minute).Of("output_tokens"),
-			drawgate.RollingLimit("both", 5, time.Minute).Of("tokens")}, []string{"TPM", "out", "both"}},
-		{[]drawgate.Limit{drawgate.RollingLimit("rps", 5, time.Second), drawgate.ConcurrencyLimit("slots", 3),
-			drawgate.CalendarLimit("usd", 5, drawgate.Month, "").Of("usd_micros")}, []string{"rps", "slots", "usd"}},
+			drawgate.RollingLimit("both", 5, time.Minute).Of("tokens"),
+		}, []string{"TPM", "out", "both"}},
+		{[]drawgate.Limit{
+			drawgate.RollingLimit("rps", 5, time.Second), drawgate.ConcurrencyLimit("slots", 3),
+			drawgate.CalendarLimit("usd", 5, drawgate.Month, "").Of("usd_micros"),
+		}, []string{"rps", "slots", "usd"}},
 	} {
 		p := drawgate.Policy{Name: "p", Limits: c.limits}
 		if _, err := p.Compile(); err != nil {

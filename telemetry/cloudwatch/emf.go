@@ -60,8 +60,10 @@ func lines(points []point) (list [][]sampled) {
 			if k == len(list) {
 				list = append(list, nil)
 			}
-			list[k] = append(list[k], sampled{metric: points[i].metric,
-				values: values[k*maxValues : min((k+1)*maxValues, len(values))]})
+			list[k] = append(list[k], sampled{
+				metric: points[i].metric,
+				values: values[k*maxValues : min((k+1)*maxValues, len(values))],
+			})
 		}
 	}
 	return append(list, counted...)

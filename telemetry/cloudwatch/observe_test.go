@@ -110,8 +110,12 @@ func TestStoreIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := &lines{}
 	m := newMetrics(t, w)
-	for i, c := range []dynamostore.Call{{Attempts: 1}, {Attempts: 1}, {Attempts: 4, Conflicts: 3},
-		{Attempts: 6, Throttled: 5}} {
+	for i, c := range []dynamostore.Call{
+		{Attempts: 1},
+		{Attempts: 1},
+		{Attempts: 4, Conflicts: 3},
+		{Attempts: 6, Throttled: 5},
+	} {
 		m.Observer().Called(&drawgate.StoreCall{Op: "take", Took: time.Duration(i+1) * 1500 * time.Microsecond})
 		m.Store().Called(&c)
 	}
@@ -126,8 +130,10 @@ func TestStoreIsRecorded(t *testing.T) {
 	}
 }
 
-var errDown = &drawgate.StoreError{Store: "test", Op: "take", Err: errors.New("connection refused"),
-	Fault: store.FaultTransient}
+var errDown = &drawgate.StoreError{
+	Store: "test", Op: "take", Err: errors.New("connection refused"),
+	Fault: store.FaultTransient,
+}
 
 // While the guard's breaker is open nobody asks the store, so there is no latency to report.
 //

@@ -38,13 +38,16 @@ func client(s *awstest.Server) *sdk.Client {
 
 // statistics reads a metric back.
 func statistics(t *testing.T, c *sdk.Client, metric string, unit types.StandardUnit,
-	dimensions ...string) types.Datapoint {
+	dimensions ...string,
+) types.Datapoint {
 	t.Helper()
 	in := &sdk.GetMetricStatisticsInput{
 		Namespace: aws.String("Drawgate"), MetricName: &metric, Unit: unit, Period: aws.Int32(24 * 3600),
 		StartTime: aws.Time(time.Now().Add(-12 * time.Hour)), EndTime: aws.Time(time.Now().Add(12 * time.Hour)),
-		Statistics: []types.Statistic{types.StatisticSum, types.StatisticSampleCount, types.StatisticMinimum,
-			types.StatisticMaximum, types.StatisticAverage},
+		Statistics: []types.Statistic{
+			types.StatisticSum, types.StatisticSampleCount, types.StatisticMinimum,
+			types.StatisticMaximum, types.StatisticAverage,
+		},
 	}
 	for i := 0; i < len(dimensions); i += 2 {
 		in.Dimensions = append(in.Dimensions, types.Dimension{Name: &dimensions[i], Value: &dimensions[i+1]})
@@ -158,7 +161,8 @@ type putter struct {
 }
 
 func (p *putter) PutMetricData(ctx context.Context, in *sdk.PutMetricDataInput,
-	_ ...func(*sdk.Options)) (*sdk.PutMetricDataOutput, error) {
+	_ ...func(*sdk.Options),
+) (*sdk.PutMetricDataOutput, error) {
 	p.mu.Lock()
 	p.requests = append(p.requests, in)
 	p.mu.Unlock()
@@ -195,8 +199,10 @@ func TestRequestsAreBounded(t *testing.T) {
 				policy := fmt.Sprintf("p%d", i) + strings.Repeat("&", 123)
 				d, asked := take(t, limiter(t, gemini(policy), nil), "a", 1), takeOf(t, policy)
 				for k := range 2 + i%150 { // latencies of many sizes
-					m.Observer().Taken(&drawgate.Taken{Take: asked, Decision: &d,
-						Took: time.Microsecond << (k % 27) * time.Duration(8+k/27) / 8})
+					m.Observer().Taken(&drawgate.Taken{
+						Take: asked, Decision: &d,
+						Took: time.Microsecond << (k % 27) * time.Duration(8+k/27) / 8,
+					})
 					want++
 				}
 			}
@@ -247,8 +253,10 @@ func (s *sizes) Do(r *http.Request) (*http.Response, error) {
 		header.Set("Smithy-Protocol", "rpc-v2-cbor")
 		body = "\xa0" // an empty map
 	}
-	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)),
-		Request: r}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)),
+		Request: r,
+	}, nil
 }
 
 // takeOf returns a take that a decision of the policy [gemini] can be about.
@@ -266,8 +274,10 @@ func takeOf(t *testing.T, policy string) *store.Take {
 func TestRefusedRequest(t *testing.T) {
 	t.Parallel()
 	p := &putter{answer: func(context.Context) error {
-		return fmt.Errorf("operation error: %w", &smithy.GenericAPIError{Code: "AccessDenied",
-			Message: "the canonical string is SECRET"})
+		return fmt.Errorf("operation error: %w", &smithy.GenericAPIError{
+			Code:    "AccessDenied",
+			Message: "the canonical string is SECRET",
+		})
 	}}
 	m, err := cloudwatch.New(&cloudwatch.Options{Put: p, Interval: -1})
 	if err != nil {

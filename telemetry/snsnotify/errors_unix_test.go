@@ -152,17 +152,27 @@ func TestAnswersOfAWS(t *testing.T) {
 		answer answer
 		want   string
 	}{
-		{answer{http.StatusForbidden, "AuthorizationError", who},
+		{
+			answer{http.StatusForbidden, "AuthorizationError", who},
 			"403 AuthorizationError: the role of this process may not publish: allow it sns:Publish on the topic (" +
-				who + ")"},
-		{answer{http.StatusBadRequest, "InvalidParameter", "Invalid parameter: TopicArn"},
-			"400 InvalidParameter: SNS does not accept the request: check the topic's ARN and the region (Invalid parameter: TopicArn)"},
-		{answer{http.StatusBadRequest, "KMSAccessDenied", ""},
-			"400 KMSAccessDenied: the topic is encrypted: allow the role of this process kms:GenerateDataKey and kms:Decrypt on the topic's key"},
-		{answer{http.StatusForbidden, "InvalidClientTokenId", ""},
-			"403 InvalidClientTokenId: AWS does not accept the credentials: check where they come from (role, profile or environment variables)"},
-		{answer{http.StatusForbidden, "ExpiredToken", ""},
-			"403 ExpiredToken: the credentials have expired, or this machine's clock is wrong"},
+				who + ")",
+		},
+		{
+			answer{http.StatusBadRequest, "InvalidParameter", "Invalid parameter: TopicArn"},
+			"400 InvalidParameter: SNS does not accept the request: check the topic's ARN and the region (Invalid parameter: TopicArn)",
+		},
+		{
+			answer{http.StatusBadRequest, "KMSAccessDenied", ""},
+			"400 KMSAccessDenied: the topic is encrypted: allow the role of this process kms:GenerateDataKey and kms:Decrypt on the topic's key",
+		},
+		{
+			answer{http.StatusForbidden, "InvalidClientTokenId", ""},
+			"403 InvalidClientTokenId: AWS does not accept the credentials: check where they come from (role, profile or environment variables)",
+		},
+		{
+			answer{http.StatusForbidden, "ExpiredToken", ""},
+			"403 ExpiredToken: the credentials have expired, or this machine's clock is wrong",
+		},
 		{answer{http.StatusTeapot, "Other", "may quote anything"}, "418 Other"},
 	} {
 		s := &script{answers: []answer{c.answer}}
@@ -178,8 +188,10 @@ func TestAnswersOfAWS(t *testing.T) {
 func TestErrorsHideSecrets(t *testing.T) {
 	t.Parallel()
 	const token = "FwoGZXIvYXdzEBYaDHNlY3JldA"
-	quoting := answer{http.StatusForbidden, "SignatureDoesNotMatch",
-		"The Canonical String for this request should have been 'POST x-amz-security-token:" + token + "'"}
+	quoting := answer{
+		http.StatusForbidden, "SignatureDoesNotMatch",
+		"The Canonical String for this request should have been 'POST x-amz-security-token:" + token + "'",
+	}
 	send := func(c *sns.Client) error {
 		return notifier(t, c, testARN, &snsnotify.Options{Attempts: 1}).Send(t.Context(), &api.Incident{ID: "ID"})
 	}

@@ -35,8 +35,10 @@ func Example_lambda() {
 			_ = topic.Flush(ctx)    // what was reported is sent
 		}()
 		// Calls that the recorder watches. One of them is refused, and the recorder reports:
-		topic.Notify(&api.Incident{ID: "20260701T120000000Z-k3f7q2xa",
-			Summary: "openai refused a call of gpt-4.1 for its limit per minute (requests), although our limits had allowed it"})
+		topic.Notify(&api.Incident{
+			ID:      "20260701T120000000Z-k3f7q2xa",
+			Summary: "openai refused a call of gpt-4.1 for its limit per minute (requests), although our limits had allowed it",
+		})
 	}
 	handler(context.Background())
 	fmt.Println("the invocation has ended")

@@ -135,8 +135,10 @@ type results struct {
 
 func newResults() *results {
 	r := &results{all: map[snsnotify.Result]int{}, on: map[snsnotify.Result]chan struct{}{}}
-	for _, k := range []snsnotify.Result{snsnotify.Delivered, snsnotify.Retried, snsnotify.Rejected, snsnotify.GaveUp,
-		snsnotify.Dropped} {
+	for _, k := range []snsnotify.Result{
+		snsnotify.Delivered, snsnotify.Retried, snsnotify.Rejected, snsnotify.GaveUp,
+		snsnotify.Dropped,
+	} {
 		r.on[k] = make(chan struct{}, 1000)
 	}
 	return r

@@ -26,8 +26,10 @@ func input(topic string, in *api.Incident) (*sns.PublishInput, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &sns.PublishInput{TopicArn: &topic, Subject: aws.String(subject(in)), Message: &body,
-		MessageAttributes: map[string]types.MessageAttributeValue{}}
+	p := &sns.PublishInput{
+		TopicArn: &topic, Subject: aws.String(subject(in)), Message: &body,
+		MessageAttributes: map[string]types.MessageAttributeValue{},
+	}
 	put := func(name, value string) {
 		if value = ascii(value, maxAttribute); value != "" {
 			p.MessageAttributes[name] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &value}

@@ -79,15 +79,19 @@ func refusedCall(t *testing.T, o *outbound.Observer) {
 	t.Helper()
 	store := memstore.New(nil)
 	t.Cleanup(func() { _ = store.Close() })
-	lim, err := drawgate.New(store, drawgate.Policy{Name: "gpt-4o",
-		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Hour)}}, nil)
+	lim, err := drawgate.New(store, drawgate.Policy{
+		Name:   "gpt-4o",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 10, time.Hour)},
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	provider, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
-			Period: time.Minute}},
+		Limits: []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Amount: 2, Window: simulator.Rolling,
+			Period: time.Minute,
+		}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -201,8 +205,10 @@ func (s *script) Do(r *http.Request) (*http.Response, error) {
 			a.code + `</Code><Message>` + a.text +
 			`</Message></Error><RequestId>1</RequestId></ErrorResponse>`
 	}
-	return &http.Response{StatusCode: a.status, Header: http.Header{"Content-Type": {"text/xml"}},
-		Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{
+		StatusCode: a.status, Header: http.Header{"Content-Type": {"text/xml"}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: r,
+	}, nil
 }
 
 const testARN = "arn:aws:sns:eu-central-1:123456789012:drawgate"
@@ -226,17 +232,25 @@ func TestRetries(t *testing.T) {
 		logged  string
 	}{
 		"passing": {[]answer{throttled, down, {}, expired}, 5, snsnotify.Delivered, "it is sent again"},
-		"for good": {[]answer{down, gone, down}, 2, snsnotify.Rejected,
-			"the topic does not exist: check its name, account and region"},
-		"no end": {[]answer{down, down, down, down, {}, {}, {}, {}, down}, 8, snsnotify.GaveUp,
-			"SNS has not answered in time"},
+		"for good": {
+			[]answer{down, gone, down},
+			2, snsnotify.Rejected,
+			"the topic does not exist: check its name, account and region",
+		},
+		"no end": {
+			[]answer{down, down, down, down, {}, {}, {}, {}, down},
+			8, snsnotify.GaveUp,
+			"SNS has not answered in time",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, r, log := &script{answers: c.answers}, newResults(), &syncbuffer.Buffer{}
-				n := notifier(t, s.client(), testARN, &snsnotify.Options{Ended: r.add,
-					Logger: slog.New(slog.NewTextHandler(log, nil))})
+				n := notifier(t, s.client(), testARN, &snsnotify.Options{
+					Ended:  r.add,
+					Logger: slog.New(slog.NewTextHandler(log, nil)),
+				})
 				n.Notify(&api.Incident{ID: "the-id"})
 				err := n.Flush(t.Context())
 				if (err == nil) != (c.last == snsnotify.Delivered) || len(s.calls) != c.calls || r.of(c.last) != 1 ||
@@ -263,8 +277,10 @@ func TestFlush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, r, log := &script{answers: []answer{{}, {}}}, newResults(), &syncbuffer.Buffer{}
-		n := notifier(t, s.client(), testARN, &snsnotify.Options{Queue: 2, Ended: r.add,
-			Logger: slog.New(slog.NewTextHandler(log, nil))})
+		n := notifier(t, s.client(), testARN, &snsnotify.Options{
+			Queue: 2, Ended: r.add,
+			Logger: slog.New(slog.NewTextHandler(log, nil)),
+		})
 		if err := n.Flush(t.Context()); err != nil {
 			t.Errorf("nothing to wait for: %v", err)
 		}

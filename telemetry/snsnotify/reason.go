@@ -32,22 +32,47 @@ var remedies = []struct {
 	quote bool
 	text  string
 }{
-	{[]string{"NotFound", "NotFoundException", "ResourceNotFoundException"}, false,
-		"the topic does not exist: check its name, account and region"},
-	{[]string{"AuthorizationError", "AuthorizationErrorException", "AccessDenied", "AccessDeniedException"}, true,
-		forbidden},
-	{[]string{"InvalidParameter", "InvalidParameterValue", "ValidationError", "InvalidParameterException"}, true,
-		"SNS does not accept the request: check the topic's ARN and the region"},
-	{[]string{"KMSAccessDenied", "KMSAccessDeniedException"}, false,
-		"the topic is encrypted: allow the role of this process kms:GenerateDataKey and kms:Decrypt on the topic's key"},
-	{[]string{"KMSDisabled", "KMSDisabledException", "KMSInvalidState", "KMSInvalidStateException", "KMSNotFound",
-		"KMSNotFoundException", "KMSOptInRequired"}, false,
-		"the key that the topic is encrypted with cannot be used: check it in AWS KMS"},
-	{[]string{"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "IncompleteSignature",
-		"InvalidSecurity", "MissingAuthenticationToken"}, false,
-		"AWS does not accept the credentials: check where they come from (role, profile or environment variables)"},
-	{[]string{"ExpiredToken", "ExpiredTokenException", "RequestExpired"}, false,
-		"the credentials have expired, or this machine's clock is wrong"},
+	{
+		[]string{"NotFound", "NotFoundException", "ResourceNotFoundException"},
+		false,
+		"the topic does not exist: check its name, account and region",
+	},
+	{
+		[]string{"AuthorizationError", "AuthorizationErrorException", "AccessDenied", "AccessDeniedException"},
+		true,
+		forbidden,
+	},
+	{
+		[]string{"InvalidParameter", "InvalidParameterValue", "ValidationError", "InvalidParameterException"},
+		true,
+		"SNS does not accept the request: check the topic's ARN and the region",
+	},
+	{
+		[]string{"KMSAccessDenied", "KMSAccessDeniedException"},
+		false,
+		"the topic is encrypted: allow the role of this process kms:GenerateDataKey and kms:Decrypt on the topic's key",
+	},
+	{
+		[]string{
+			"KMSDisabled", "KMSDisabledException", "KMSInvalidState", "KMSInvalidStateException", "KMSNotFound",
+			"KMSNotFoundException", "KMSOptInRequired",
+		},
+		false,
+		"the key that the topic is encrypted with cannot be used: check it in AWS KMS",
+	},
+	{
+		[]string{
+			"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "IncompleteSignature",
+			"InvalidSecurity", "MissingAuthenticationToken",
+		},
+		false,
+		"AWS does not accept the credentials: check where they come from (role, profile or environment variables)",
+	},
+	{
+		[]string{"ExpiredToken", "ExpiredTokenException", "RequestExpired"},
+		false,
+		"the credentials have expired, or this machine's clock is wrong",
+	},
 }
 
 // forbidden is also what is said of a 403 without a known code, such as a proxy's.

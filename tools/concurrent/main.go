@@ -95,8 +95,10 @@ func (p pkg) startsGoroutines() (bool, error) {
 }
 
 // servers are packages whose callers are called by goroutines of the package's.
-var servers = []string{"net/http/httptest", "google.golang.org/grpc/test/bufconn",
-	"github.com/rogpeppe/go-internal/testscript"}
+var servers = []string{
+	"net/http/httptest", "google.golang.org/grpc/test/bufconn",
+	"github.com/rogpeppe/go-internal/testscript",
+}
 
 // starters are functions and methods that call another one in a goroutine of its own.
 var starters = []string{"Go", "AfterFunc", "RunParallel", "Serve", "ServeHTTP", "ListenAndServe"}

@@ -70,10 +70,18 @@ func TestVerdicts(t *testing.T) {
 		ok       bool
 		want     []string
 	}{
-		"passed": {"./good ./none", options{}, true,
-			[]string{"ok   m/good", "2 passed, 0 failed, 0 skipped\n"}},
-		"skipped": {"./good ./skip", options{}, false,
-			[]string{"m/skip TestMissing", "needs nothing-of-the-kind", "1 skipped"}},
+		"passed": {
+			"./good ./none",
+			options{},
+			true,
+			[]string{"ok   m/good", "2 passed, 0 failed, 0 skipped\n"},
+		},
+		"skipped": {
+			"./good ./skip",
+			options{},
+			false,
+			[]string{"m/skip TestMissing", "needs nothing-of-the-kind", "1 skipped"},
+		},
 		"failed":            {"./good ./fail", options{}, false, []string{"FAIL m/fail TestBad/sub", "got 1, want 2"}},
 		"died at once":      {"./dies", options{}, false, []string{"FAIL m/dies", "fatal error: out of luck"}},
 		"ended in a test":   {"./hangs", options{}, false, []string{"m/hangs", "the last words"}},

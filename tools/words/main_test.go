@@ -17,10 +17,14 @@ func TestMistakesAreFound(t *testing.T) {
 		"a method":    {"a/a.go", "package a\n\ntype t int\n\nfunc (t) hangUp() {}\n", "use closeConn"},
 		"a field":     {"a/a.go", "package a\n\ntype t struct{ beside int }\n", "use shadow"},
 		"a parameter": {"a/a.go", "package a\n\nfunc f(told int) {}\n", "use outcome"},
-		"a variable": {"a/a.go", "package a\n\nfunc f() { told := 1; _ = told }\n",
-			"a/a.go:3:12: the name told"},
-		"a loop variable": {"a/a.go", "package a\n\nfunc f() { for _, told := range []int{} { _ = told } }\n",
-			"use outcome"},
+		"a variable": {
+			"a/a.go", "package a\n\nfunc f() { told := 1; _ = told }\n",
+			"a/a.go:3:12: the name told",
+		},
+		"a loop variable": {
+			"a/a.go", "package a\n\nfunc f() { for _, told := range []int{} { _ = told } }\n",
+			"use outcome",
+		},
 		"a word of cells":   {"internal/cells/a.go", "package cells\n\nvar home int\n", "use owner"},
 		"a file name":       {"server/exact.go", "package server\n", "file name"},
 		"a wide comment":    {"a/a.go", "package a\n\n// " + wide + "\n", "a/a.go:3: a comment of 103 columns"},
@@ -34,8 +38,10 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Errorf("%s: got %q, want one mistake with %q", name, found, c.want)
 		}
 	}
-	if found := checkSubjects([]string{"1234567 " + strings.Repeat("x", 71),
-		"1234568 " + strings.Repeat("x", 70)}); len(found) != 1 {
+	if found := checkSubjects([]string{
+		"1234567 " + strings.Repeat("x", 71),
+		"1234568 " + strings.Repeat("x", 70),
+	}); len(found) != 1 {
 		t.Errorf("subjects: got %q, want one mistake", found)
 	}
 }

@@ -77,8 +77,10 @@ func TestKeyboard(t *testing.T) {
 	focus("Skip to the buckets")
 	b.keys(kb.Tab)
 	focus("filter")
-	for _, want := range []string{"tenant", "Refusals", "Waiting callers", "Buckets in use 3", "Policies", "refusals",
-		"waiting", "Key", "Policy", "Used", "Reservations", "key-0"} {
+	for _, want := range []string{
+		"tenant", "Refusals", "Waiting callers", "Buckets in use 3", "Policies", "refusals",
+		"waiting", "Key", "Policy", "Used", "Reservations", "key-0",
+	} {
 		b.keys(kb.Tab)
 		b.await(fmt.Sprintf("(document.activeElement.id || document.activeElement.closest('[role=region]')?.closest('section').id || document.activeElement.textContent) === %s ||"+
 			" document.activeElement.textContent === %[1]s", quote(want)))
@@ -316,8 +318,10 @@ func TestManyBuckets(t *testing.T) {
 	b := open(t, s.admin+"/")
 	b.shows("#buckets .note", "20 of 1,500 buckets", "These are the most used ones: filter to see others.")
 	b.await("document.querySelectorAll('#buckets tbody tr').length === 20")
-	for _, c := range []struct{ button, shown string }{{"Show 200", "200 of 1,500 buckets"},
-		{"Show all up to 1,000", "1,000 of 1,500 buckets"}} {
+	for _, c := range []struct{ button, shown string }{
+		{"Show 200", "200 of 1,500 buckets"},
+		{"Show all up to 1,000", "1,000 of 1,500 buckets"},
+	} {
 		b.shows("#buckets .more", c.button)
 		b.must(click(b, "#buckets .more"))
 		b.shows("#buckets .note", c.shown, "filter to see others")
@@ -346,7 +350,8 @@ func TestOtherPagesAreKeptOut(t *testing.T) {
 	s.take(fields{"policy": "p", "key": "secret-key"})
 	page := fmt.Sprintf(`<!DOCTYPE html><iframe src=%q></iframe><a href=%[1]q>Drawgate</a>`, s.admin+"/")
 	other := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request) {
+		_ *http.Request,
+	) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte(page))
 	})}

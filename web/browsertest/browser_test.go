@@ -227,8 +227,10 @@ func (b *tab) keys(keys string) {
 // slash presses the key / as a browser gets it: a page that handles it keeps it from being typed.
 func (b *tab) slash() {
 	b.t.Helper()
-	for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown,
-		input.DispatchKeyEventTypeKeyUp} {
+	for _, kind := range []input.DispatchKeyEventType{
+		input.DispatchKeyEventTypeKeyDown,
+		input.DispatchKeyEventTypeKeyUp,
+	} {
 		p := input.DispatchKeyEventParams{Type: kind, Key: "/", Code: "Slash"}
 		if kind == input.DispatchKeyEventTypeKeyDown {
 			p.Text = "/"

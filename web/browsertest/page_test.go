@@ -43,8 +43,10 @@ func provider(t *testing.T) string {
 	t.Helper()
 	sim, err := simulator.New(&simulator.Options{Quotas: []simulator.Quota{{
 		Provider: simulator.OpenAI, Name: "gpt", Models: []string{"*"},
-		Limits: []simulator.Limit{{Name: "rpm", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling,
-			Period: time.Minute}},
+		Limits: []simulator.Limit{{
+			Name: "rpm", Dimension: simulator.Requests, Amount: 1, Window: simulator.Rolling,
+			Period: time.Minute,
+		}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -68,15 +70,18 @@ func lively(t *testing.T) *server {
 	t.Helper()
 	t.Setenv("ALICE_KEY", secretOfAlice)
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request) {
+		_ *http.Request,
+	) {
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	t.Cleanup(broken.Close)
 	upstream := provider(t)
 	s := serve(t, fmt.Sprintf(everything, upstream, broken.URL))
 	for i, tokens := range []int{8700, 6200, 4100, 1500, 300} {
-		s.take(fields{"policy": "llm", "key": fmt.Sprintf("team-%c", 'a'+i), "costs": fields{"tokens": tokens},
-			"labels": fields{"task": "nightly"}})
+		s.take(fields{
+			"policy": "llm", "key": fmt.Sprintf("team-%c", 'a'+i), "costs": fields{"tokens": tokens},
+			"labels": fields{"task": "nightly"},
+		})
 	}
 	s.take(fields{"policy": "llm", "key": "team-a", "tenant": "acme"})
 	for range 3 {
@@ -90,8 +95,10 @@ func lively(t *testing.T) *server {
 			_ = res.Body.Close()
 		}
 	}()
-	s.post(s.admin+"/v1/pause", fields{"policy": "llm", "key": "team-e", "for_ms": 600_000,
-		"reason": "429 of the provider"})
+	s.post(s.admin+"/v1/pause", fields{
+		"policy": "llm", "key": "team-e", "for_ms": 600_000,
+		"reason": "429 of the provider",
+	})
 	s.post(s.admin+"/v1/policies/per-ip/disable", fields{"for_ms": 600_000})
 	s.call(upstream) // somebody else uses up the provider's limit
 	if got := s.call(s.gateway + "/openai"); got != http.StatusTooManyRequests {

@@ -76,8 +76,10 @@ func floor(ctx context.Context) (func(ctx context.Context, key string) (bool, er
 				dynamostore.KeyAttribute: &types.AttributeValueMemberS{Value: key},
 			},
 			UpdateExpression: &update, ConditionExpression: &condition,
-			ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"},
-				":most": &types.AttributeValueMemberN{Value: strconv.Itoa(far)}},
+			ExpressionAttributeValues: map[string]types.AttributeValue{
+				":one":  &types.AttributeValueMemberN{Value: "1"},
+				":most": &types.AttributeValueMemberN{Value: strconv.Itoa(far)},
+			},
 		})
 		return err == nil, err
 	}, nil

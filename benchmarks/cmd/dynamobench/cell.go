@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	_ "embed"
 
 	"github.com/drawgate/drawgate/benchmarks/internal/stat"
 	"github.com/drawgate/drawgate/benchmarks/internal/sysx"

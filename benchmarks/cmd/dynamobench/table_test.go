@@ -14,12 +14,18 @@ func TestTargets(t *testing.T) {
 	var rows []stat.Row
 	for i, base := range []float64{10, 20, 10} {
 		rows = append(rows, stat.Row{Section: "H", Name: theirs, Case: "c1", M: map[string]float64{"ops_s": base}},
-			stat.Row{Section: "H", Name: "drawgate-bucket", Case: "c1",
-				M: map[string]float64{"ops_s": []float64{14, 32, 15}[i]}},
-			stat.Row{Section: "H", Name: "drawgate-calendar", Case: "c1",
-				M: map[string]float64{"ops_s": []float64{14, 29, 40}[i]}},
-			stat.Row{Section: "H", Name: "drawgate-bucket", Case: "trip-new-bucket",
-				M: map[string]float64{"requests_max": []float64{2, 3, 2}[i], "max_us": 1}})
+			stat.Row{
+				Section: "H", Name: "drawgate-bucket", Case: "c1",
+				M: map[string]float64{"ops_s": []float64{14, 32, 15}[i]},
+			},
+			stat.Row{
+				Section: "H", Name: "drawgate-calendar", Case: "c1",
+				M: map[string]float64{"ops_s": []float64{14, 29, 40}[i]},
+			},
+			stat.Row{
+				Section: "H", Name: "drawgate-bucket", Case: "trip-new-bucket",
+				M: map[string]float64{"requests_max": []float64{2, 3, 2}[i], "max_us": 1},
+			})
 	}
 	text := tables(rows)
 	for who, want := range map[string]string{

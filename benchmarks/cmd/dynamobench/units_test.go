@@ -54,8 +54,10 @@ func TestPrice(t *testing.T) {
 		{"GetItem", `{"Key": ` + key + `, "ConsistentRead": true}`, true, capacity{2, 0, 0}},
 		{"GetItem", `{"Key": ` + key + `}`, true, capacity{1, 0, 0}},
 		{"GetItem", `{"Key": ` + none + `}`, true, capacity{.5, 0, 0}},
-		{"BatchGetItem", `{"RequestItems": {"t": {"Keys": [` + key + `, ` + none + `], "ConsistentRead": true}}}`, true,
-			capacity{3, 0, 0}},
+		{
+			"BatchGetItem", `{"RequestItems": {"t": {"Keys": [` + key + `, ` + none + `], "ConsistentRead": true}}}`, true,
+			capacity{3, 0, 0},
+		},
 		{"PutItem", `{"Item": ` + big + `}`, true, capacity{0, 5, 5}},
 		{"PutItem", `{"Item": {"id": {"S": "small"}}}`, true, capacity{0, 1, 0}},
 		{"PutItem", `{"Item": ` + big + `}`, false, capacity{0, 5, 0}},

@@ -53,8 +53,10 @@ func (b *bench) compareStreams() error {
 			}
 		})
 		conns.close()
-		m := map[string]float64{"streams": float64(*streams), "cut": float64(cut.Load()),
-			"different": float64(other.Load()), "pieces": float64(pieces.Load())}
+		m := map[string]float64{
+			"streams": float64(*streams), "cut": float64(cut.Load()),
+			"different": float64(other.Load()), "pieces": float64(pieces.Load()),
+		}
 		if err := b.put(who, name, 1, m, ""); err != nil {
 			return err
 		}
@@ -82,8 +84,10 @@ func (b *bench) seeEvents() error {
 		})
 		streams.close()
 		words.close()
-		m := map[string]float64{"streams": float64(*seen), "held_back": float64(back.Load()),
-			"events": float64(events.Load())}
+		m := map[string]float64{
+			"streams": float64(*seen), "held_back": float64(back.Load()),
+			"events": float64(events.Load()),
+		}
 		if err := b.put(who, name, 1, m, ""); err != nil {
 			return err
 		}

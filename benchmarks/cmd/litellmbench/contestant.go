@@ -35,8 +35,10 @@ type place struct {
 
 var contestants = []contestant{
 	{name: "drawgate", path: "/openai" + chat.Path, health: "/healthz", start: ours("")},
-	{name: "drawgate-likely", path: "/openai" + chat.Path, health: "/healthz", tokensOnly: true,
-		start: ours("estimate: likely")},
+	{
+		name: "drawgate-likely", path: "/openai" + chat.Path, health: "/healthz", tokensOnly: true,
+		start: ours("estimate: likely"),
+	},
 	{name: "litellm-deployment", path: chat.Path, health: "/health/liveliness", start: litellm(false)},
 	{name: "litellm-key", path: chat.Path, health: "/health/liveliness", start: litellm(true)},
 }
@@ -134,8 +136,10 @@ async def user_api_key_auth(request, api_key: str) -> UserAPIKeyAuth:
 		cmd := exec.Command(program, //nolint:gosec,noctx // installed for this
 			"--config", "config.yaml", "--host", "127.0.0.1", "--port", port, "--num_workers", "1", "--telemetry",
 			"False")
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + at.dir, "LITELLM_LOCAL_MODEL_COST_MAP=True",
-			"LITELLM_LOG=ERROR", "LITELLM_MODE=PRODUCTION"}
+		cmd.Env = []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + at.dir, "LITELLM_LOCAL_MODEL_COST_MAP=True",
+			"LITELLM_LOG=ERROR", "LITELLM_MODE=PRODUCTION",
+		}
 		return cmd, nil
 	}
 }

@@ -54,8 +54,10 @@ func setUp(c cell, who contestant) (s *scene, err error) {
 		return s, err
 	}
 	for i := range c.replicas {
-		at := place{dir: filepath.Join(s.dir, strconv.Itoa(i)), upstream: s.upstream.Addr, redis: s.redis.Addr,
-			replicas: c.replicas}
+		at := place{
+			dir: filepath.Join(s.dir, strconv.Itoa(i)), upstream: s.upstream.Addr, redis: s.redis.Addr,
+			replicas: c.replicas,
+		}
 		if err = s.startReplica(at, c, who); err != nil {
 			return s, err
 		}

@@ -59,7 +59,8 @@ func accuracyRun(e lim.Redis) (stat.Row, error) {
 	fault := make(chan error, 1)
 	go func() { fault <- outage(&server) }()
 	a := drive.RunAccuracy(accuracyCallers, d, func(ctx context.Context, _ *lim.Rand) (bool,
-		error) {
+		error,
+	) {
 		return l.Allow(ctx, "k", 1)
 	})
 	if err := <-fault; err != nil {

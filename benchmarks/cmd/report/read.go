@@ -94,8 +94,10 @@ func (r *results) line(f *file, l string) error {
 // set notes one line of a header in text.
 func (f *file) set(key, value string) error {
 	h := &f.header
-	field, ok := map[string]*string{"commit": &h.Commit, "go": &h.Go, "cpu": &h.CPU, "at": &h.At,
-		"command": &h.Command}[key]
+	field, ok := map[string]*string{
+		"commit": &h.Commit, "go": &h.Go, "cpu": &h.CPU, "at": &h.At,
+		"command": &h.Command,
+	}[key]
 	if !ok {
 		return nil
 	}

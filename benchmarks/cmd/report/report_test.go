@@ -51,8 +51,10 @@ func TestFilesThatAreNotOneRunAreRefused(t *testing.T) {
 	}{
 		{"dirty tree", "changes that are in no commit", []string{strings.Replace(jsonHeader, `aaaa"`, `aaaa-dirty"`,
 			1) + "\n" + jsonRow}},
-		{"dirty tree, text", "changes that are in no commit",
-			[]string{strings.Replace(textHeader, "aaaa\n", "aaaa-dirty\n", 1) + "\n" + textRow}},
+		{
+			"dirty tree, text", "changes that are in no commit",
+			[]string{strings.Replace(textHeader, "aaaa\n", "aaaa-dirty\n", 1) + "\n" + textRow},
+		},
 		{"two runs, JSON", "line 3: a second run begins", []string{jsonHeader + "\n" + jsonRow + "\n" + jsonHeader}},
 		{"two runs, text", "line 8: a second run begins", []string{textHeader + "\n" + textRow + "\n" + textHeader}},
 		{"two runs under one header", "is here twice", []string{jsonHeader + "\n" + jsonRow + "\n" + jsonRow}},
@@ -62,8 +64,10 @@ func TestFilesThatAreNotOneRunAreRefused(t *testing.T) {
 		{"no command", "lacks command", []string{strings.Replace(jsonHeader, "redisbench -reps=1", "", 1) + "\n" +
 			jsonRow}},
 		{"empty file", "lacks commit", []string{""}},
-		{"a table of two files", "table B: c1-hot has rows from",
-			[]string{jsonHeader + "\n" + jsonRow, jsonHeader + "\n" + jsonRow}},
+		{
+			"a table of two files", "table B: c1-hot has rows from",
+			[]string{jsonHeader + "\n" + jsonRow, jsonHeader + "\n" + jsonRow},
+		},
 		{"another commit", "measured at commit bbbb", []string{strings.Replace(jsonHeader, "aaaa", "bbbb", 1) + "\n" +
 			jsonRow}},
 	} {

@@ -19,8 +19,10 @@ const tooLittle = 4
 
 // least are weights that the texts here say too little about: a text of nothing else must not be
 // free.
-var least = map[llm.Feature]float64{llm.LongLetters: 0.1, llm.Capitals: 0.1, llm.PunctuationOn: 0.15,
-	llm.PunctuationLong: 0.6, llm.PunctuationSame: 0.05, llm.SpacesOn: 0.02, llm.LinesOn: 0.1}
+var least = map[llm.Feature]float64{
+	llm.LongLetters: 0.1, llm.Capitals: 0.1, llm.PunctuationOn: 0.15,
+	llm.PunctuationLong: 0.6, llm.PunctuationSame: 0.05, llm.SpacesOn: 0.02, llm.LinesOn: 0.1,
+}
 
 // fixed are features that the texts here hardly have. Their weights are what o200k_base and
 // cl100k_base need for a few sentences of Russian, Greek and Korean.

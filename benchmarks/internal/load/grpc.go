@@ -15,7 +15,7 @@ import (
 // raw passes messages that are encoded already.
 type raw struct{}
 
-func (raw) Marshal(v any) ([]byte, error) { return *(v.(*[]byte)), nil }
+func (raw) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
 
 func (raw) Unmarshal(d []byte, v any) error {
 	p := v.(*[]byte)
