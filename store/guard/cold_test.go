@@ -188,7 +188,9 @@ func TestInstancesThatAreNotCountedGoOn(t *testing.T) {
 				add(well)
 				add(well)
 				time.Sleep(3 * time.Hour)
-				young := add(well)
+				young := add(refuses) // so that it is not counted before the outage
+				synctest.Wait()
+				ways[2].set(well)
 				if got := drain(t, young, plan, "its own"); got != c.limit.Amount {
 					t.Errorf("the store admits %d, want %d", got, c.limit.Amount)
 				}
