@@ -14,13 +14,30 @@ import (
 // take is a take on its way to the store, with what concerns its caller only.
 type take struct {
 	store.Take
-	plans          []*Plan            // of its buckets
-	refreshLimiter func(int) *Limiter // of who waits; may be nil
+	plans   []*Plan         // of its buckets
+	refresh func(int) *Plan // the policy that counts a bucket by now; may be nil
 	// when it was sent last without an answer; zero: whenever it was sent it was answered
 	lost time.Time
 	// the caller chose the grant: it may be sending the take again, and cancels it if not
 	mine bool
 	one  [1]*Plan // room for plans, for most takes
+}
+
+// fits returns an error if t can never be granted. Of a lease any part is welcome.
+func (t *take) fits() error {
+	for i := range t.Buckets {
+		b := &t.Buckets[i]
+		n := b.N
+		if t.Lease {
+			for j := range n {
+				n[j] = min(n[j], 1)
+			}
+		}
+		if err := t.plans[i].neverFits(&n, t.Priority); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decision makes a decision of what the store said of t.
@@ -66,20 +83,6 @@ func results(a *store.Answer) (out [record.MaxLimits]record.Result) {
 		}
 	}
 	return out
-}
-
-// status makes a status of what the store said of a bucket.
-func status(s *store.State, plan *Plan, priority int) Status {
-	st := Status{
-		Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
-		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason},
-	}
-	if len(st.States) != len(plan.specs) { // a store that forgot one
-		st.States = make([]store.LimitUsage, len(plan.specs))
-		copy(st.States, s.States)
-	}
-	st.priority = uint8(priority)
-	return st
 }
 
 func (d *Decision) head(v *record.Verdict) {

@@ -68,12 +68,16 @@ type abandoned struct {
 	group   sync.WaitGroup                           // of the goroutines
 }
 
+// settleFunc makes one store call.
+type settleFunc func(context.Context, *store.Settlement) (store.Outcome, error)
+
 func newAbandoned() *abandoned {
 	return &abandoned{running: make(map[*store.Settlement]context.CancelFunc), closing: make(chan struct{})}
 }
 
-// cancel cancels a take with an id whose answer is not known, if there is room.
-func (a *abandoned) cancel(l *Limiter, t *take) {
+// cancel cancels a take with an id whose answer is not known, if there is room: it settles, and
+// wakes who waits for what came back.
+func (a *abandoned) cancel(t *take, settle settleFunc, wake func(Key)) {
 	s := &store.Settlement{
 		Op: store.OpCancel, ID: t.ID, Grant: t.Grant,
 		Buckets: append([]store.BucketCost(nil), t.Buckets...),
@@ -87,7 +91,7 @@ func (a *abandoned) cancel(l *Limiter, t *take) {
 	if a.over { // nobody waits for the background any more: at once, and once
 		a.mu.Unlock()
 		ctx, stop := context.WithTimeout(context.Background(), abandonOnClose)
-		_, _ = l.settle(ctx, s)
+		_, _ = settle(ctx, s)
 		stop()
 		a.mu.Lock()
 		return
@@ -98,7 +102,7 @@ func (a *abandoned) cancel(l *Limiter, t *take) {
 	ctx, stop := context.WithTimeout(context.Background(), abandonTimeout)
 	a.running[s] = stop
 	a.group.Go(func() {
-		a.run(ctx, l, s, last)
+		a.run(ctx, s, last, settle, wake)
 		stop()
 		a.mu.Lock()
 		delete(a.running, s)
@@ -108,13 +112,13 @@ func (a *abandoned) cancel(l *Limiter, t *take) {
 
 // run cancels until the store says that the grant was open and is not any more, or until a message
 // that is still under way to it cannot open it.
-func (a *abandoned) run(ctx context.Context, l *Limiter, s *store.Settlement, last time.Time) {
+func (a *abandoned) run(ctx context.Context, s *store.Settlement, last time.Time, settle settleFunc, wake func(Key)) {
 	for failures := 0; failures < abandonAttempts; {
-		out, err := l.settle(ctx, s)
+		out, err := settle(ctx, s)
 		switch {
 		case err == nil && !out.Gone:
 			for k := range s.Buckets {
-				l.queue.wake(s.Buckets[k].Key)
+				wake(s.Buckets[k].Key)
 			}
 			return
 		case err == nil && time.Since(last) > abandonTooLate:
@@ -127,7 +131,7 @@ func (a *abandoned) run(ctx context.Context, l *Limiter, s *store.Settlement, la
 		}
 		select {
 		case <-a.closing: // one more time, whatever may come
-			_, _ = l.settle(ctx, s)
+			_, _ = settle(ctx, s)
 			return
 		default:
 		}

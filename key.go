@@ -3,7 +3,6 @@ package drawgate
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"unicode/utf8"
 )
 
@@ -29,15 +28,4 @@ func BoundedKey(key string) string {
 	}
 	h := sha256.Sum256([]byte(key))
 	return key[:n] + "\x00sha256:" + hex.EncodeToString(h[:])
-}
-
-// checkKey says what is wrong with a key or a tenant.
-func checkKey(tenant, key string) error {
-	switch {
-	case len(key) > MaxKey:
-		return fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(key), MaxKey)
-	case len(tenant) > maxTenant:
-		return fmt.Errorf("%w: the tenant has %d bytes, more than %d", ErrInvalid, len(tenant), maxTenant)
-	}
-	return nil
 }

@@ -1,14 +1,10 @@
 package drawgate
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/drawgate/drawgate/store"
 )
 
 // Progress says what a take waits for: see [WithProgress].
@@ -48,21 +44,13 @@ const (
 // reporter reports the progress of a waiter. It is used by the goroutine that waits. A nil reporter
 // reports nothing.
 type reporter struct {
-	l        *Limiter
+	q        *waitQueue
 	w        *waiter
 	f        func(Progress)
+	peek     func(context.Context, *waiter) (string, bool) // see [Limiter.pauseOf]
 	timer    *time.Timer
 	last     Progress // as it was reported
 	reported time.Time
-}
-
-// reporter returns what reports w's progress, or nil if nobody wants to know.
-func (l *Limiter) reporter(ctx context.Context, w *waiter) *reporter {
-	f, _ := ctx.Value(progressKey{}).(func(Progress))
-	if f == nil {
-		return nil
-	}
-	return &reporter{l: l, w: w, f: f}
 }
 
 // begin makes the first report.
@@ -84,10 +72,10 @@ func (r *reporter) due() <-chan time.Time {
 
 // report reports what has changed.
 func (r *reporter) report(ctx context.Context) {
-	p, look := r.l.queue.progress(r.w)
+	p, look := r.q.progress(r.w)
 	if look != nil {
-		reason, ok := r.pause(ctx)
-		r.l.queue.looked(r.w.bucket().Key, look, reason, ok)
+		reason, ok := r.peek(ctx, r.w)
+		r.q.looked(r.w.bucket().Key, look, reason, ok)
 		p.Pause = reason
 	}
 	if now := time.Now(); !p.like(&r.last, now.Sub(r.reported)) {
@@ -95,19 +83,6 @@ func (r *reporter) report(ctx context.Context) {
 		r.f(p)
 	}
 	r.timer.Reset(progressEvery + time.Duration(p.Place)*progressPerPlace)
-}
-
-// pause returns the reason of the pause of the bucket for which r's take waits, and whether the
-// store has said it.
-func (r *reporter) pause(ctx context.Context) (reason string, ok bool) {
-	var out [1]store.State
-	err := r.l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
-		return r.l.store.Peek(ctx, []store.BucketCost{*r.w.bucket()}, r.w.take.Priority, out[:])
-	})
-	if err != nil || out[0].Fail != nil {
-		return "", false
-	}
-	return out[0].Pause.Reason, true
 }
 
 // like reports whether p says the same as last, which was reported some time ago.
@@ -226,65 +201,4 @@ func (q *waitQueue) looked(key Key, look *pauseReason, text string, ok bool) {
 	if ln := q.lines[key]; !ok && ln != nil && ln.pause == look {
 		ln.pause = nil
 	}
-}
-
-// describe adds to a status who waits for its bucket. Where others come first, a take that would
-// pass otherwise is refused.
-func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
-	if q.some.Load() == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ln := q.lines[key]
-	if ln == nil {
-		return
-	}
-	s.Waiting, s.NextTry = ln.Len(), max(0, time.Until(ln.next))
-	if s.Allowed && !plan.policy.Wait.Barge && !ln.Leads(q.places.Next(priority, q.now())) {
-		s.Allowed, s.Reason = false, Queued
-		s.RetryAfter, s.EarliestRetry = max(time.Millisecond, s.NextTry), max(0, time.Until(ln.earliest))
-	}
-}
-
-// Line describes the callers of this process that wait for one bucket.
-type Line struct {
-	Key     Key
-	Waiting int
-	Longest time.Duration // the longest-waiting one has been waiting
-	Next    time.Duration // until the first tries again; 0: it is doing so
-	Reason  Reason        // this and the rest as in [Progress]
-	Held    bool
-	Limit   string
-}
-
-// Lines describes who waits in this process, in all the queues that l shares with the limiters it
-// was made from or with: the longest line first.
-func (l *Limiter) Lines() []Line {
-	all := l.queue.describeLines()
-	slices.SortFunc(all, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Longest, a.Longest),
-			strings.Compare(a.Key.Policy, b.Key.Policy), strings.Compare(a.Key.Tenant, b.Key.Tenant),
-			strings.Compare(a.Key.Name, b.Key.Name))
-	})
-	return all
-}
-
-func (q *waitQueue) describeLines() []Line {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all, at := make([]Line, 0, len(q.lines)), make(map[Key]int, len(q.lines))
-	for key, ln := range q.lines {
-		at[key] = len(all)
-		x := Line{Key: key, Waiting: ln.Len(), Next: max(0, time.Until(ln.next)), Reason: Queued, Limit: ln.by.name()}
-		if ln.by.plan != nil {
-			x.Reason, x.Held = ln.by.reason, ln.by.held
-		}
-		all = append(all, x)
-	}
-	for _, w := range q.waiters {
-		x := &all[at[w.bucket().Key]]
-		x.Longest = max(x.Longest, time.Since(w.since))
-	}
-	return all
 }

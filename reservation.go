@@ -3,7 +3,6 @@ package drawgate
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -29,54 +28,6 @@ type Reservation struct {
 	mu   sync.Mutex
 	end  time.Time // guarded by mu: when the holder must have stopped
 	over bool      // guarded by mu: a settlement or cancellation was answered
-}
-
-// Reserve takes units and holds them for at most hold. It waits like [Limiter.Wait]; a ctx without
-// deadline waits as long as the policy allows. [Limiter.Take] can do it without waiting.
-//
-// Every Reserve should be followed by a Settle or Cancel before its deadline; work that takes
-// longer must renew it. The errors are those of Wait.
-func (l *Limiter) Reserve(ctx context.Context, key string, hold time.Duration, costs ...Cost) (*Reservation, error) {
-	if hold == 0 {
-		return nil, errHold(hold)
-	}
-	d, res, err := l.Take(ctx, Request{Buckets: []Ask{{Key: key, Costs: costs}}, Wait: true, Hold: Hold{For: hold}})
-	if err == nil {
-		err = d.Err()
-	}
-	return res, err
-}
-
-func (h *Hold) check() error {
-	switch {
-	case *h == (Hold{}):
-		return nil
-	case h.For < MinHold || h.For > MaxHold:
-		return errHold(h.For)
-	case len(h.ID) > maxID:
-		return fmt.Errorf("%w: the id has %d bytes, more than %d", ErrInvalid, len(h.ID), maxID)
-	case h.ID == "" && h.Grant != 0:
-		return fmt.Errorf("%w: a grant needs an id: set Hold.ID as well", ErrInvalid)
-	}
-	return nil
-}
-
-func errHold(hold time.Duration) error {
-	return fmt.Errorf("%w: hold %v is not between %v and %v", ErrInvalid, hold, MinHold, MaxHold)
-}
-
-// of makes t a take that is held like this.
-func (h *Hold) of(t *take) {
-	if h.For == 0 {
-		return
-	}
-	t.Hold, t.Lease, t.ID, t.Grant, t.mine = h.For, h.Lease, h.ID, h.Grant, h.Grant != 0
-	if t.ID == "" {
-		t.ID = rand.Text()
-	}
-	if t.Grant == 0 {
-		t.Grant = NewGrant()
-	}
 }
 
 // reservation makes one of a take that was allowed and is held.
@@ -282,34 +233,6 @@ func (r *Reservation) send(ctx context.Context, s *store.Settlement) (out store.
 		}
 	}
 	return out, again, err
-}
-
-// settle makes one store call, and tells the observer.
-func (l *Limiter) settle(ctx context.Context, s *store.Settlement) (store.Outcome, error) {
-	if l.watch == nil || l.watch.Settled == nil {
-		return l.settleOnce(ctx, s)
-	}
-	start := time.Now()
-	out, err := l.settleOnce(ctx, s)
-	l.watch.Settled(&Settled{Settlement: s, Outcome: out, Err: err, Took: time.Since(start)})
-	return out, err
-}
-
-func (l *Limiter) settleOnce(ctx context.Context, s *store.Settlement) (store.Outcome, error) {
-	if ctx.Err() != nil {
-		return store.Outcome{}, ended(ctx, nil)
-	}
-	var out [1]store.Outcome
-	err := l.within(ctx, s.Op.String(), stepTimeout, func(ctx context.Context) error {
-		if err := l.store.Settle(ctx, []store.Settlement{*s}, out[:]); err != nil {
-			return err
-		}
-		return out[0].Err
-	})
-	if err != nil {
-		return store.Outcome{}, l.storeError(ctx, s.Op.String(), err)
-	}
-	return out[0], nil
 }
 
 // chargeExcess charges what a holder whose hold had ended used beyond what it was granted. It is

@@ -2,27 +2,28 @@ package drawgate
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
+	"math/rand/v2"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/queue"
 	"github.com/drawgate/drawgate/internal/sleep"
+	"github.com/drawgate/drawgate/store"
 )
 
 // WakeAll makes the first waiter of each queue, of all limiters made from each other, try again.
 // Call it when the amounts have changed that come from [Request.RefreshLimiter].
 func (l *Limiter) WakeAll() { l.queue.wakeAll() }
 
-// refresh lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
+// refreshed lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
 // cannot fit any more.
-func (t *take) refresh() error {
-	if t.refreshLimiter == nil {
+func (t *take) refreshed() error {
+	if t.refresh == nil {
 		return nil
 	}
 	for i := range t.Buckets {
-		if l := t.refreshLimiter(i); l != nil && l.plan != t.plans[i] && l.plan.sameLimits(t.plans[i]) {
-			t.Buckets[i].Plan, t.plans[i] = l.plan.Plan, l.plan
+		if p := t.refresh(i); p != nil && p != t.plans[i] && p.sameLimits(t.plans[i]) {
+			t.Buckets[i].Plan, t.plans[i] = p.Plan, p
 		}
 	}
 	return t.fits()
@@ -78,7 +79,7 @@ func (l *Limiter) maxWait(t *take) (most time.Duration) {
 // bucket at. It is nil if there is nothing to wait for.
 func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at int, err error) {
 	if ctx.Err() != nil {
-		return nil, d, 0, ended(ctx, nil)
+		return nil, d, 0, whyEnded(ctx, nil)
 	}
 	q := l.queue
 	q.mu.Lock()
@@ -113,17 +114,26 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	return w, d, at, err
 }
 
-// reachable returns ErrDeadline if ctx ends before earliest has passed. d is the refusal.
-func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
-	end, ok := ctx.Deadline()
-	if !ok || time.Until(end) > earliest {
+// reporter returns what reports w's progress, or nil if nobody wants to know.
+func (l *Limiter) reporter(ctx context.Context, w *waiter) *reporter {
+	f, _ := ctx.Value(progressKey{}).(func(Progress))
+	if f == nil {
 		return nil
 	}
-	e := &deadlineError{refusal: d.Err()}
-	if d.Reason == Queued {
-		e.text = fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)
+	return &reporter{q: l.queue, w: w, f: f, peek: l.pauseOf}
+}
+
+// pauseOf returns the reason of the pause of the bucket for which w waits, and whether the store
+// has said it.
+func (l *Limiter) pauseOf(ctx context.Context, w *waiter) (reason string, ok bool) {
+	var out [1]store.State
+	err := l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+		return l.store.Peek(ctx, []store.BucketCost{*w.bucket()}, w.take.Priority, out[:])
+	})
+	if err != nil || out[0].Fail != nil {
+		return "", false
 	}
-	return e
+	return out[0].Pause.Reason, true
 }
 
 // waitTurn waits in line until w's take passes, and leaves the line, even if a report of its
@@ -145,7 +155,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 		}
 		if l.queue.front(w) {
 			if ask {
-				if err := t.refresh(); err != nil {
+				if err := t.refreshed(); err != nil {
 					return last, err
 				}
 				t.Ahead = lookAhead
@@ -203,19 +213,44 @@ func (l *Limiter) turn(ctx context.Context, w *waiter, timer *time.Timer) (timed
 	}
 }
 
-// ended says why waiting ended with ctx: with ErrDeadline if that was the policy's bound, or
-// of a caller who says so. last may be nil.
-func ended(ctx context.Context, last *Decision) error {
-	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
-		return ctx.Err()
+// pausePoll is how often the one in front looks whether a pause was ended.
+const pausePoll = 5 * time.Second
+
+// early reports whether t may be granted a little before it fits: not if it was refused although it
+// could have been, not where what is held may come back at any time, and not where the policy says
+// when to ask.
+func (d *Decision) early(t *take) bool {
+	r, ok := d.Refusing()
+	return ok && d.RetryAfter > t.Ahead && d.EarliestRetry == d.RetryAfter &&
+		len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
+}
+
+// pause returns how long to wait after a refusal.
+func (d *Decision) pause(attempt int) time.Duration {
+	r, ok := d.Refusing()
+	if !ok { // it is paused, perhaps for a day: another process may end that, which nothing tells
+		return min(max(time.Millisecond, d.RetryAfter), pausePoll)
 	}
-	e := &deadlineError{text: "it has passed"}
-	// A cause that is ErrDeadline itself has nothing to add.
-	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) && cause.Error() != ErrDeadline.Error() {
-		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
+	window := r.Limit.Window
+	if r.Limit.Kind == Calendar {
+		window = r.ResetAfter()
 	}
-	if last != nil && last.Buckets() > 0 && !last.Allowed {
-		e.refusal = last.Err()
+	plan := d.bucket(r.Bucket)
+	return queue.Refusal{
+		Attempt: attempt, RetryAfter: d.RetryAfter, EarliestRetry: d.EarliestRetry,
+		Spread: queue.Spread(window, r.Limit.Amount),
+	}.Delay(plan.policy.Wait.Backoff, rand.Float64()) //nolint:gosec // jitter needs no secrecy
+}
+
+// inTime shortens a pause so that its jitter does not carry it over ctx's deadline.
+func inTime(ctx context.Context, pause, retryAfter time.Duration) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return pause
 	}
-	return e
+	left := time.Until(end)
+	if retryAfter < left && left <= pause && pause-retryAfter <= queue.MaxJitter {
+		return retryAfter + (left-retryAfter)/2
+	}
+	return pause
 }

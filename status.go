@@ -1,0 +1,121 @@
+package drawgate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate/store"
+)
+
+// Status describes the bucket of key, and what a take of costs at priority 0 would get. It spends
+// nothing.
+func (l *Limiter) Status(ctx context.Context, key string, costs ...Cost) (Status, error) {
+	return l.Ask(key, costs...).Status(ctx, 0)
+}
+
+// Status is [Limiter.Status] for a priority. A cost that never fits shows as a RetryAfter of
+// [Never].
+func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
+	b, err := a.bucket()
+	if err == nil {
+		err = checkPriority(priority)
+	}
+	if err == nil {
+		b.N, err = a.Limiter.plan.Amounts(a.Costs)
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	l := a.Limiter
+	var out [1]store.State
+	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+		if err := l.store.Peek(ctx, []store.BucketCost{b}, int8(priority), out[:]); err != nil {
+			return err
+		}
+		return out[0].Fail
+	})
+	if err != nil {
+		return Status{}, l.storeError(ctx, "peek", err)
+	}
+	st := status(&out[0], l.plan, priority)
+	l.queue.describe(b.Key, l.plan, int8(priority), &st)
+	return st, nil
+}
+
+// status makes a status of what the store said of a bucket.
+func status(s *store.State, plan *Plan, priority int) Status {
+	st := Status{
+		Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
+		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason},
+	}
+	if len(st.States) != len(plan.specs) { // a store that forgot one
+		st.States = make([]store.LimitUsage, len(plan.specs))
+		copy(st.States, s.States)
+	}
+	st.priority = uint8(priority)
+	return st
+}
+
+// describe adds to a status who waits for its bucket. Where others come first, a take that would
+// pass otherwise is refused.
+func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
+	if q.some.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lines[key]
+	if ln == nil {
+		return
+	}
+	s.Waiting, s.NextTry = ln.Len(), max(0, time.Until(ln.next))
+	if s.Allowed && !plan.policy.Wait.Barge && !ln.Leads(q.places.Next(priority, q.now())) {
+		s.Allowed, s.Reason = false, Queued
+		s.RetryAfter, s.EarliestRetry = max(time.Millisecond, s.NextTry), max(0, time.Until(ln.earliest))
+	}
+}
+
+// Line describes the callers of this process that wait for one bucket.
+type Line struct {
+	Key     Key
+	Waiting int
+	Longest time.Duration // the longest-waiting one has been waiting
+	Next    time.Duration // until the first tries again; 0: it is doing so
+	Reason  Reason        // this and the rest as in [Progress]
+	Held    bool
+	Limit   string
+}
+
+// Lines describes who waits in this process, in all the queues that l shares with the limiters it
+// was made from or with: the longest line first.
+func (l *Limiter) Lines() []Line {
+	all := l.queue.describeLines()
+	slices.SortFunc(all, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Longest, a.Longest),
+			strings.Compare(a.Key.Policy, b.Key.Policy), strings.Compare(a.Key.Tenant, b.Key.Tenant),
+			strings.Compare(a.Key.Name, b.Key.Name))
+	})
+	return all
+}
+
+func (q *waitQueue) describeLines() []Line {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, at := make([]Line, 0, len(q.lines)), make(map[Key]int, len(q.lines))
+	for key, ln := range q.lines {
+		at[key] = len(all)
+		x := Line{Key: key, Waiting: ln.Len(), Next: max(0, time.Until(ln.next)), Reason: Queued, Limit: ln.by.name()}
+		if ln.by.plan != nil {
+			x.Reason, x.Held = ln.by.reason, ln.by.held
+		}
+		all = append(all, x)
+	}
+	for _, w := range q.waiters {
+		x := &all[at[w.bucket().Key]]
+		x.Longest = max(x.Longest, time.Since(w.since))
+	}
+	return all
+}
