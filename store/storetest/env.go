@@ -32,7 +32,8 @@ func (e *env) advance(d time.Duration) {
 	}
 }
 
-// histories returns how many random histories a case tries, of n for a store that is not slow.
+// histories returns how many random histories a case tries, or keys, of n for a store that is not
+// slow.
 func (e *env) histories(n int) int {
 	if e.h.Slow {
 		return n / 5

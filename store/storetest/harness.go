@@ -50,7 +50,8 @@ type Harness struct {
 	// alternate freely.
 	Keeps bool
 
-	// Slow says that a call takes a millisecond or more: random histories are a fifth as many.
+	// Slow says that a call takes a millisecond or more: there are a fifth as many random
+	// histories and keys.
 	Slow bool
 
 	// Second returns another client of the same buckets and the same clock, as another process

@@ -18,7 +18,7 @@ var keyCases = []testCase{
 		"reservations are separate, whatever bytes their ids have, and an id in one bucket says nothing about another",
 		testIDs, true,
 	},
-	{"many keys", "a thousand keys are a thousand buckets", testManyKeys, true},
+	{"many keys", "a thousand keys are a thousand buckets, of a slow store two hundred", testManyKeys, true},
 }
 
 // names returns names that look alike to code that joins, escapes, folds, trims or hashes too
@@ -156,7 +156,8 @@ func testIDs(e *env) {
 
 func testManyKeys(e *env) {
 	plan := e.plan(leaky(1, 24*time.Hour, 0), rolling(1, 24*time.Hour))
-	batch, out := make([]store.Take, 1000), make([]store.Verdict, 1000)
+	n := e.histories(1000)
+	batch, out := make([]store.Take, n), make([]store.Verdict, n)
 	for i := range batch {
 		batch[i] = store.Take{Buckets: e.of(fmt.Sprint("key ", i), plan).costs(1, 1)}
 	}
