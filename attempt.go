@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/store"
 )
 
-// An attempt is one call of the store: how long it may take, when it is made again, and what its error means.
+// An attempt is one call of the store. This file says how long it may take, when it is made again,
+// and what its error means.
 
 // Attempts to get an answer where asking again is safe, because the id makes it so.
 const (
-	attempts   = 3
-	firstRetry = 20 * time.Millisecond
+	maxAttempts = 3
+	firstRetry  = 20 * time.Millisecond
 )
 
 // ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A
@@ -24,15 +24,15 @@ const (
 // again at no cost. A plain take may have been spent, and is not sent again.
 func (l *Limiter) ask(ctx context.Context, t *take, step, all time.Duration) (Decision, error) {
 	if t.ID == "" {
-		return l.once(ctx, t, step)
+		return l.tryOnce(ctx, t, step)
 	}
 	start := time.Now()
 	for i := 0; ; i++ {
-		d, err := l.once(ctx, t, step)
-		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || ctx.Err() != nil {
+		d, err := l.tryOnce(ctx, t, step)
+		if !errors.Is(err, ErrStoreUnavailable) || i == maxAttempts-1 || ctx.Err() != nil {
 			return d, err
 		}
-		pause := backoff(i)
+		pause := retryPause(i)
 		if all > 0 {
 			if step = all - time.Since(start) - pause; step <= 0 {
 				return d, err
@@ -44,14 +44,14 @@ func (l *Limiter) ask(ctx context.Context, t *take, step, all time.Duration) (De
 	}
 }
 
-// backoff returns the pause after failed attempt i, with jitter.
-func backoff(i int) time.Duration {
+// retryPause returns the pause after failed attempt i, with jitter.
+func retryPause(i int) time.Duration {
 	d := firstRetry << (2 * i)
 	return d/2 + rand.N(d) //nolint:gosec // jitter needs no secrecy
 }
 
-// once makes one store call within timeout. It notes in t if nobody knows what has come of it.
-func (l *Limiter) once(ctx context.Context, t *take, timeout time.Duration) (Decision, error) {
+// tryOnce makes one store call within timeout. It notes in t if nobody knows what has come of it.
+func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (Decision, error) {
 	if ctx.Err() != nil {
 		return Decision{}, t.ended(ctx, nil)
 	}
@@ -78,11 +78,11 @@ func (l *Limiter) once(ctx context.Context, t *take, timeout time.Duration) (Dec
 		return out[0].Fail
 	})
 	if err != nil {
-		if l.local == nil && !decided(err) && !errors.Is(err, store.ErrNothingDone) {
+		if l.local == nil && !nothingDone(err) && !errors.Is(err, store.ErrNothingDone) {
 			t.lost = time.Now()
 		}
 		stored := l.storeError(ctx, "take", err)
-		if timeIsUp(ctx) && !decided(err) {
+		if timeIsUp(ctx) && !nothingDone(err) {
 			stored = t.gaveUp(ctx, stored)
 		}
 		return Decision{}, stored
@@ -143,7 +143,7 @@ func (l *Limiter) within(ctx context.Context, op string, timeout time.Duration,
 
 // storeError makes sure that what a store reports is one of our errors.
 func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
-	if decided(err) || errors.Is(err, ErrStoreUnavailable) {
+	if nothingDone(err) || errors.Is(err, ErrStoreUnavailable) {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -152,8 +152,8 @@ func (l *Limiter) storeError(ctx context.Context, op string, err error) error {
 	return &StoreError{Store: "custom", Op: op, Err: err}
 }
 
-// decided reports whether a store's error says that certainly nothing was done.
-func decided(err error) bool {
+// nothingDone reports whether a store's error says that certainly nothing was done.
+func nothingDone(err error) bool {
 	for _, e := range [...]error{ErrClosed, ErrIDReused, ErrIDOpen, ErrInvalid, ErrTooManyOpen, ErrNeedsReserve} {
 		if errors.Is(err, e) {
 			return true
@@ -173,35 +173,8 @@ func (t *take) gaveUp(ctx context.Context, err error) error {
 	return why
 }
 
-// ended says why waiting for t ended with ctx, and if nobody knows what has come of it. last may be
-// nil.
-func (t *take) ended(ctx context.Context, last *Decision) error {
-	err := whyEnded(ctx, last)
-	if t.lost.IsZero() {
-		return err
-	}
-	return &GaveUpError{MaySpend: t.ID == "" || t.mine, Err: err, mine: t.mine}
-}
-
 // timeIsUp reports whether ctx has ended, or is about to: a store may have seen its deadline first.
 func timeIsUp(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
-}
-
-// whyEnded says why waiting ended with ctx: with ErrDeadline if that was the policy's bound, or
-// of a caller who says so. last may be nil.
-func whyEnded(ctx context.Context, last *Decision) error {
-	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
-		return ctx.Err()
-	}
-	e := &deadlineError{text: "it has passed"}
-	// A cause that is ErrDeadline itself has nothing to add.
-	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) && cause.Error() != ErrDeadline.Error() {
-		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
-	}
-	if last != nil && last.Buckets() > 0 && !last.Allowed {
-		e.refusal = last.Err()
-	}
-	return e
 }

@@ -68,16 +68,16 @@ type abandoned struct {
 	group   sync.WaitGroup                           // of the goroutines
 }
 
-// settleFunc makes one store call.
-type settleFunc func(context.Context, *store.Settlement) (store.Outcome, error)
+// sendFunc makes one store call.
+type sendFunc func(context.Context, *store.Settlement) (store.Outcome, error)
 
 func newAbandoned() *abandoned {
 	return &abandoned{running: make(map[*store.Settlement]context.CancelFunc), closing: make(chan struct{})}
 }
 
-// cancel cancels a take with an id whose answer is not known, if there is room: it settles, and
-// wakes who waits for what came back.
-func (a *abandoned) cancel(t *take, settle settleFunc, wake func(Key)) {
+// cancel cancels a take with an id whose answer is not known, if there is room, and wakes who waits
+// for what came back.
+func (a *abandoned) cancel(t *take, send sendFunc, wake func(Key)) {
 	s := &store.Settlement{
 		Op: store.OpCancel, ID: t.ID, Grant: t.Grant,
 		Buckets: append([]store.BucketCost(nil), t.Buckets...),
@@ -91,7 +91,7 @@ func (a *abandoned) cancel(t *take, settle settleFunc, wake func(Key)) {
 	if a.over { // nobody waits for the background any more: at once, and once
 		a.mu.Unlock()
 		ctx, stop := context.WithTimeout(context.Background(), abandonOnClose)
-		_, _ = settle(ctx, s)
+		_, _ = send(ctx, s)
 		stop()
 		a.mu.Lock()
 		return
@@ -102,7 +102,7 @@ func (a *abandoned) cancel(t *take, settle settleFunc, wake func(Key)) {
 	ctx, stop := context.WithTimeout(context.Background(), abandonTimeout)
 	a.running[s] = stop
 	a.group.Go(func() {
-		a.run(ctx, s, last, settle, wake)
+		a.run(ctx, s, last, send, wake)
 		stop()
 		a.mu.Lock()
 		delete(a.running, s)
@@ -112,9 +112,9 @@ func (a *abandoned) cancel(t *take, settle settleFunc, wake func(Key)) {
 
 // run cancels until the store says that the grant was open and is not any more, or until a message
 // that is still under way to it cannot open it.
-func (a *abandoned) run(ctx context.Context, s *store.Settlement, last time.Time, settle settleFunc, wake func(Key)) {
+func (a *abandoned) run(ctx context.Context, s *store.Settlement, last time.Time, send sendFunc, wake func(Key)) {
 	for failures := 0; failures < abandonAttempts; {
-		out, err := settle(ctx, s)
+		out, err := send(ctx, s)
 		switch {
 		case err == nil && !out.Gone:
 			for k := range s.Buckets {
@@ -131,7 +131,7 @@ func (a *abandoned) run(ctx context.Context, s *store.Settlement, last time.Time
 		}
 		select {
 		case <-a.closing: // one more time, whatever may come
-			_, _ = settle(ctx, s)
+			_, _ = send(ctx, s)
 			return
 		default:
 		}

@@ -217,7 +217,7 @@ func (r *Reservation) settlement(op store.Op, used []Cost) (*store.Settlement, e
 // send sends a settlement until it is answered: the id makes repeating safe. again says that the
 // first answer was lost.
 func (r *Reservation) send(ctx context.Context, s *store.Settlement) (out store.Outcome, again bool, err error) {
-	for i := range attempts {
+	for i := range maxAttempts {
 		again = i > 0
 		out, err = r.l.settle(ctx, s)
 		if err == nil {
@@ -228,7 +228,7 @@ func (r *Reservation) send(ctx context.Context, s *store.Settlement) (out store.
 			}
 			return out, again, nil
 		}
-		if !errors.Is(err, ErrStoreUnavailable) || i == attempts-1 || !sleep.For(ctx, backoff(i)) {
+		if !errors.Is(err, ErrStoreUnavailable) || i == maxAttempts-1 || !sleep.For(ctx, retryPause(i)) {
 			break
 		}
 	}

@@ -2,8 +2,10 @@ package drawgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/queue"
@@ -136,6 +138,19 @@ func (l *Limiter) pauseOf(ctx context.Context, w *waiter) (reason string, ok boo
 	return out[0].Pause.Reason, true
 }
 
+// reachable returns ErrDeadline if ctx ends before earliest has passed. d is the refusal.
+func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
+	end, ok := ctx.Deadline()
+	if !ok || time.Until(end) > earliest {
+		return nil
+	}
+	e := &deadlineError{refusal: d.Err()}
+	if d.Reason == Queued {
+		e.text = fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)
+	}
+	return e
+}
+
 // waitTurn waits in line until w's take passes, and leaves the line, even if a report of its
 // progress panics. last is the refusal that brought it here; empty if it has not asked yet.
 func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decision, error) {
@@ -253,4 +268,31 @@ func inTime(ctx context.Context, pause, retryAfter time.Duration) time.Duration 
 		return retryAfter + (left-retryAfter)/2
 	}
 	return pause
+}
+
+// ended says why waiting for t ended with ctx, and if nobody knows what has come of it. last may be
+// nil.
+func (t *take) ended(ctx context.Context, last *Decision) error {
+	err := whyEnded(ctx, last)
+	if t.lost.IsZero() {
+		return err
+	}
+	return &GaveUpError{MaySpend: t.ID == "" || t.mine, Err: err, mine: t.mine}
+}
+
+// whyEnded says why waiting ended with ctx: with ErrDeadline if that was the policy's bound, or
+// of a caller who says so. last may be nil.
+func whyEnded(ctx context.Context, last *Decision) error {
+	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), ErrDeadline) {
+		return ctx.Err()
+	}
+	e := &deadlineError{text: "it has passed"}
+	// A cause that is ErrDeadline itself has nothing to add.
+	if cause := context.Cause(ctx); errors.Is(cause, ErrDeadline) && cause.Error() != ErrDeadline.Error() {
+		e.text = strings.TrimPrefix(cause.Error(), ErrDeadline.Error()+": ")
+	}
+	if last != nil && last.Buckets() > 0 && !last.Allowed {
+		e.refusal = last.Err()
+	}
+	return e
 }

@@ -152,19 +152,6 @@ func (q *waitQueue) inFront(t *take, at int, p queue.Place) Decision {
 	return behind(t, at, max(time.Millisecond, earliest, time.Until(ln.next)), earliest)
 }
 
-// reachable returns ErrDeadline if ctx ends before earliest has passed. d is the refusal.
-func reachable(ctx context.Context, earliest time.Duration, d *Decision) error {
-	end, ok := ctx.Deadline()
-	if !ok || time.Until(end) > earliest {
-		return nil
-	}
-	e := &deadlineError{refusal: d.Err()}
-	if d.Reason == Queued {
-		e.text = fmt.Sprintf("other callers are ahead in the queue for at least %v", earliest)
-	}
-	return e
-}
-
 // least returns the least units of a limit of bucket b that let t pass.
 func (t *take) least(b *store.BucketCost, limit int) int64 {
 	if t.Lease {
