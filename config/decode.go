@@ -103,7 +103,6 @@ func (c *Config) settings() []setting { return append(c.top(), c.parts()...) }
 // top returns the settings that are simple values.
 func (c *Config) top() []setting {
 	prefix := textBy((*decoder).prefix, matching(prefixes)).within("1 to 64 letters, digits, `.` `-` `_` `:` `/`")
-	startFull := value{read: (*decoder).startFull, node: func() node { return node{} }, schema: asFlag.schema}
 	return []setting{
 		{"enabled", asOff.to(&c.Off), yes, "`false` switches all limits off: everything passes and nothing is counted"},
 		{
@@ -141,7 +140,7 @@ func (c *Config) top() []setting {
 			"what a process admits that starts while the store is unavailable, and so does not know what was used: " +
 			"nothing (`closed`), a part of its share (`cold`), or all of it (`full`, only on SQLite with `instances: " +
 			"1`; otherwise `cold`). [More](#start)"},
-		{"start_full", startFull, no, "`true` is `start: full`"},
+		{"start_full", value{read: (*decoder).startFull}.retired(), "", ""},
 		{"warn_every", between(time.Second, maxStep).to(&c.WarnEvery), "5m", "while the store is unavailable, at " +
 			"most one warning of each kind per this time"},
 	}

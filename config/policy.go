@@ -108,6 +108,9 @@ func policySettings(p *drawgate.Policy, m *Mode, overrides *entry) []setting {
 		{"start", asStart.to(&p.Start), "`start` at the top", "what a process admits of its share that starts while " +
 			"the store is unavailable, and so does not know what was used: nothing (`closed`), a part (`cold`), all " +
 			"of it (`full`, only on SQLite with `instances: 1`; otherwise `cold`). [More](#start)"},
+		{"start_full", value{read: func(d *decoder, e entry) {
+			d.problem(e.at, "write start: full", "start_full is a setting of the file, and no policy has it")
+		}}.retired(), "", ""},
 		{"shadow", asFlag.to(&m.Shadow), no, "the policy is evaluated and reported with buckets of its own, never " +
 			"enforced"},
 		{"disabled", asFlag.to(&m.Disabled), no, "the policy is switched off from the start, and left out of every " +

@@ -74,8 +74,8 @@ type Proxies struct {
 // ForwardAuth configures the answers to proxies (nginx auth_request, Caddy forward_auth, Traefik
 // ForwardAuth).
 type ForwardAuth struct {
-	Status    int  // of a refusal; 0 means 429
-	AllowAway bool // requests pass if the store does not decide; a decision of a fallback counts as a decision
+	Status           int  // of a refusal; 0 means 429
+	AllowUnavailable bool // requests pass if the store does not decide; a decision of a fallback counts as a decision
 	// policies of which all callers share a bucket: a refusal says that it is not the caller's own
 	// limit
 	Shared   []string
@@ -243,8 +243,9 @@ func (f *ForwardAuth) settings() []setting {
 	return []setting{
 		{"status", status.to(&f.Status), "429", "the status of a refusal: 401, 403 or 429. nginx understands only " +
 			"401 and 403"},
-		{"allow_away", asFlag.to(&f.AllowAway), no, "requests pass, marked, if nothing decides; otherwise they get " +
+		{"allow_unavailable", asFlag.to(&f.AllowUnavailable), no, "requests pass, marked, if nothing decides; otherwise they get " +
 			"503. A decision of a `fallback` counts as a decision"},
+		{"allow_away", asFlag.to(&f.AllowUnavailable).retired(), "", ""},
 		{"shared", policies.to(&f.Shared), none, "policies of which all callers share a bucket: a refusal then says " +
 			"that it is not the caller's own limit"},
 		{"describe", policies.to(&f.Describe), "all", "policies whose limits the headers describe"},

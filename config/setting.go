@@ -30,7 +30,7 @@ const (
 type value struct {
 	read   func(*decoder, entry)
 	node   func() node // empty if it is not set
-	schema schema      // nil for a key that is accepted only to explain what to write instead
+	schema schema      // nil for a key that is only read: a retired word, or one that explains what to write instead
 	bounds string      // in Markdown
 }
 
@@ -154,6 +154,9 @@ func (d *decoder) noted(section string) func(*setting, entry) {
 }
 
 // settingsNode returns what is set in a mapping.
+// retired makes v one that is read as before, and not written: in no list, schema or document.
+func (v value) retired() value { return value{read: v.read, node: func() node { return node{} }} }
+
 func settingsNode(list []setting) node { return node{pairs: set(list)} }
 
 func set(list []setting) (b mapping) {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -68,6 +69,7 @@ func TestMistypedStart(t *testing.T) {
 		{"start: colld\n" + startPolicies, "", `start "colld" is not one of closed, cold, full`},
 		{"start: true\n" + startPolicies, "", "start must be one of closed, cold, full"},
 		{"start: cold\nstart_full: true\n" + startPolicies, "", "leave start_full out"},
+		{strings.Replace(startPolicies, "start: cold", "start_full: true", 1), "", "no policy has it; write start: full"},
 		{strings.Replace(startPolicies, "cold", "warm", 1), "", `start "warm" is not one of closed, cold, full`},
 		{startPolicies, "DRAWGATE_START=warm", `DRAWGATE_START="warm" is none of closed, cold, full`},
 	} {
@@ -189,4 +191,27 @@ func TestPresetsStart(t *testing.T) {
 func resolveText(t *testing.T, text, environ string) (*config.Config, error) {
 	t.Helper()
 	return config.Resolve([]string{environ, "XDG_STATE_HOME=/state"}, config.Flags{Config: writeFile(t, text)})
+}
+
+// Retired words are read as before, and written nowhere.
+func TestRetiredWords(t *testing.T) {
+	t.Parallel()
+	text := startPolicies + "start_full: true\n" +
+		"server: {listen: 'localhost:1', insecure: true, forward_auth: {allow_away: true}}\n"
+	c, problems := config.Parse("old.yaml", []byte(text))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if !c.Server.ForwardAuth.AllowUnavailable || c.Start != drawgate.StartFull {
+		t.Errorf("forward_auth %+v, start %v", c.Server.ForwardAuth, c.Start)
+	}
+	for name, written := range map[string]string{
+		"validate": fmt.Sprint(c.Explain()), "the schema": string(config.Schema()),
+	} {
+		for _, word := range []string{"start_full", "allow_away"} {
+			if strings.Contains(written, word) {
+				t.Errorf("%s writes %s", name, word)
+			}
+		}
+	}
 }

@@ -45,10 +45,10 @@ type ForwardAuth struct {
 	// is unavailable; 401 and 403 are for nginx, which passes on no others. The query parameter
 	// status takes precedence.
 	Status int
-	// AllowAway lets requests pass, marked with X-RateLimit-Fallback, if nothing can be decided.
-	// Otherwise they are answered with 503. It does not apply to decisions that a fallback makes
-	// during an outage.
-	AllowAway bool
+	// AllowUnavailable lets requests pass, marked with X-RateLimit-Fallback, if nothing can be
+	// decided. Otherwise they are answered with 503. It does not apply to decisions that a fallback
+	// makes during an outage.
+	AllowUnavailable bool
 	// Shared names policies whose bucket all callers share: a refusal then says that it is not the
 	// caller's own limit.
 	Shared []string
@@ -205,7 +205,7 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 	p := s.fail(err)
 	switch p.Code {
 	case api.CodeStoreUnavailable:
-		if s.forward.AllowAway {
+		if s.forward.AllowUnavailable {
 			w.Header().Set(httplimit.HeaderFallback, "true")
 			w.WriteHeader(http.StatusOK)
 			return

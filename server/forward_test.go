@@ -414,7 +414,7 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 	for allow, want := range map[bool]int{false: 503, true: 200} {
 		s := setup{
 			store: downStore{}, config: ruled(),
-			options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: allow}},
+			options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowUnavailable: allow}},
 		}.make(t)
 		w := ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
 		if w.Code != want || (w.Header().Get("X-RateLimit-Fallback") == "true") != allow ||
@@ -422,7 +422,9 @@ func TestForwardAuthThatCannotDecide(t *testing.T) {
 			t.Errorf("%v: %d %v", allow, w.Code, w.Header())
 		}
 	}
-	s = setup{config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowAway: true}}}.make(t)
+	s = setup{
+		config: ruled(), options: &server.Options{ForwardAuth: &server.ForwardAuth{AllowUnavailable: true}},
+	}.make(t)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

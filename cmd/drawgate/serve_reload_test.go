@@ -86,7 +86,7 @@ rules:
   - {apply: [{policy: caller, key: ip}, {policy: site, key: '"all"'}]}
 server:
   proxies: {trusted: [%s], header: X-Client}
-  forward_auth: {status: 403, allow_away: true, shared: [site], describe: [caller], uri_header: X-Uri, method_header: X-Verb, host_header: X-Site, user_header: X-User,
+  forward_auth: {status: 403, allow_unavailable: true, shared: [site], describe: [caller], uri_header: X-Uri, method_header: X-Verb, host_header: X-Site, user_header: X-User,
     class_header: X-Class}
 telemetry: {raw_identifiers: true}
 `

@@ -114,7 +114,7 @@ func (v *service) open() (err error) {
 	}
 	opts.ForwardAuth = &server.ForwardAuth{
 		Proxies: s.Proxies.Trusted, Unix: s.Proxies.Unix, ClientHeader: s.Proxies.Header, Status: f.Status,
-		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowAway: f.AllowAway,
+		URI: f.URI, Method: f.Method, Host: f.Host, User: f.User, Class: f.Class, AllowUnavailable: f.AllowUnavailable,
 		Shared:  f.Shared,
 		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
 	}
