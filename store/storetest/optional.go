@@ -37,8 +37,16 @@ var optionalCases = []testCase{
 	},
 }
 
+// optional returns the store as one that implements an interface which a store may lack.
+func optional[T any](e *env) (s T, implemented bool) {
+	if s, implemented = e.s.(T); !implemented {
+		e.Logf("the store is no %v: there was nothing to check", reflect.TypeFor[T]())
+	}
+	return s, implemented
+}
+
 func testReset(e *env) {
-	s, implemented := e.s.(store.Resetter)
+	s, implemented := optional[store.Resetter](e)
 	if !implemented {
 		return
 	}
@@ -71,7 +79,7 @@ func testReset(e *env) {
 }
 
 func testList(e *env) {
-	s, implemented := e.s.(store.Lister)
+	s, implemented := optional[store.Lister](e)
 	if !implemented {
 		return
 	}
@@ -135,7 +143,7 @@ func testList(e *env) {
 }
 
 func testListStops(e *env) {
-	s, implemented := e.s.(store.Lister)
+	s, implemented := optional[store.Lister](e)
 	if !implemented {
 		return
 	}
@@ -182,7 +190,7 @@ func unitsOf(ev store.Event) string {
 
 // req: D5
 func testJournal(e *env) {
-	if _, implemented := e.s.(store.Journal); !implemented {
+	if _, implemented := optional[store.Journal](e); !implemented {
 		return
 	}
 	tokens := leaky(100, time.Hour, 0)
@@ -229,7 +237,7 @@ func testJournal(e *env) {
 }
 
 func testJournalOps(e *env) {
-	if _, implemented := e.s.(store.Journal); !implemented {
+	if _, implemented := optional[store.Journal](e); !implemented {
 		return
 	}
 	b := e.bucket("k", rolling(100, time.Hour))
@@ -289,7 +297,7 @@ func testJournalOps(e *env) {
 }
 
 func testJournalRange(e *env) {
-	if _, implemented := e.s.(store.Journal); !implemented {
+	if _, implemented := optional[store.Journal](e); !implemented {
 		return
 	}
 	b := e.bucket("k", rolling(100, time.Hour))
@@ -313,7 +321,7 @@ func testJournalRange(e *env) {
 //
 // req: D5
 func testJournalQuery(e *env) {
-	j, implemented := e.s.(store.Journal)
+	j, implemented := optional[store.Journal](e)
 	if !implemented {
 		return
 	}
@@ -381,7 +389,7 @@ func testJournalQuery(e *env) {
 }
 
 func testPing(e *env) {
-	if s, implemented := e.s.(store.Pinger); implemented {
+	if s, implemented := optional[store.Pinger](e); implemented {
 		if err := s.Ping(e.ctx()); err != nil {
 			e.Error(err)
 		}
@@ -389,7 +397,7 @@ func testPing(e *env) {
 }
 
 func testWatch(e *env) {
-	s, implemented := e.s.(store.Watcher)
+	s, implemented := optional[store.Watcher](e)
 	if !implemented {
 		return
 	}

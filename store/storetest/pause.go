@@ -284,7 +284,7 @@ func testPauseOthers(e *env) {
 }
 
 func testPauseReset(e *env) {
-	s, implemented := e.s.(store.Resetter)
+	s, implemented := optional[store.Resetter](e)
 	if !implemented {
 		return
 	}
