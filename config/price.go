@@ -44,8 +44,8 @@ func (p *Prices) settings() []setting {
 				schema: mapOf(modelPrice.schema()),
 			},
 			"money is not counted",
-			"the prices of models, or of their families, by name; `ft:gpt-4.1` is the price of models that are " +
-				"fine-tuned from it. A name with a colon, such as `gpt-4o:online`, and versions that cost more " +
+			"the prices of models, or of their families (`claude-sonnet-4`), by name, with no `*`; `ft:gpt-4.1` " +
+				"is the price of models that are fine-tuned from it. A name with a colon, such as `gpt-4o:online`, and versions that cost more " +
 				"than their family, such as `gpt-4o-2024-05-13` and `claude-opus-4-1`, need prices of their own. " +
 				"With any of them, a call of a model without a price is refused",
 		},
@@ -72,6 +72,10 @@ func (d *decoder) prices(e entry) map[string]llm.Price {
 		s := modelPrice
 		s.what = "the price of " + shorten(e.key)
 		s.read(d, e, &p)
+		if strings.Contains(e.key, "*") {
+			d.problem(e.at, "name each model, or its family, such as claude-sonnet-4 or gpt-4.1",
+				"the price of %s fits no model: names of prices are no patterns", shorten(e.key))
+		}
 		list[e.key] = p
 	}
 	return list
