@@ -48,7 +48,7 @@ func (w *CloudWatch) settings() []setting {
 	}
 	return []setting{
 		{
-			"namespace", name.within("255 characters; not `AWS/…`").to(&w.Namespace), "`Drawgate`",
+			"namespace", bounded(name, "255 characters; not `AWS/…`").to(&w.Namespace), "`Drawgate`",
 			"the namespace of the metrics",
 		},
 		{"emf", asFlag.to(&w.EMF), no, "write lines in the embedded metric format to the standard output, from where " +

@@ -102,7 +102,7 @@ func (c *Config) settings() []setting { return append(c.top(), c.parts()...) }
 
 // top returns the settings that are simple values.
 func (c *Config) top() []setting {
-	prefix := textBy((*decoder).prefix, matching(prefixes)).within("1 to 64 letters, digits, `.` `-` `_` `:` `/`")
+	prefix := bounded(textBy((*decoder).prefix, matching(prefixes)), "1 to 64 letters, digits, `.` `-` `_` `:` `/`")
 	return []setting{
 		{"enabled", asOff.to(&c.Off), yes, "`false` switches all limits off: everything passes and nothing is counted"},
 		{
@@ -136,7 +136,7 @@ func (c *Config) top() []setting {
 			"init`, and again after the server lost its data, until somebody has decided " +
 			"([more](fallback.md#redis-that-lost-its-data)). `optional`: a missing mark is made, and processes that " +
 			"had seen another one report the loss. No effect on other stores (`validate` warns)"},
-		{"start", asStart.by((*decoder).defaultStart).to(&c.Start), "`closed`", "for policies that do not say it: " +
+		{"start", readBy(asStart, (*decoder).defaultStart).to(&c.Start), "`closed`", "for policies that do not say it: " +
 			"what a process admits that starts while the store is unavailable, and so does not know what was used: " +
 			"nothing (`closed`), a part of its share (`cold`), or all of it (`full`, only on SQLite with `instances: " +
 			"1`; otherwise `cold`). [More](#start)"},
@@ -148,7 +148,7 @@ func (c *Config) top() []setting {
 
 // parts returns the settings that are mappings or lists.
 func (c *Config) parts() []setting {
-	rules := ruleSection.list(rules.MaxRules).within("at most " + showNumber(rules.MaxRules)).to(&c.Rules).
+	rules := bounded(many(ruleSection, rules.MaxRules), "at most "+showNumber(rules.MaxRules)).to(&c.Rules).
 		by((*decoder).rules)
 	delete(rules.schema, "minItems") // the policies may be in another file
 	return []setting{

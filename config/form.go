@@ -28,14 +28,15 @@ func (f form[T]) to(p *T) value {
 	}
 }
 
-// by returns the form with another reader.
-func (f form[T]) by(read func(*decoder, entry) T) form[T] {
+// readBy returns a form with another reader. This and the next are no methods, because of methods
+// each T has a copy, used or not.
+func readBy[T any](f form[T], read func(*decoder, entry) T) form[T] {
 	f.read = read
 	return f
 }
 
-// within returns the form with other bounds.
-func (f form[T]) within(bounds string) form[T] {
+// bounded returns a form with other bounds.
+func bounded[T any](f form[T], bounds string) form[T] {
 	f.bounds = bounds
 	return f
 }
@@ -205,8 +206,8 @@ var asDuration = form[time.Duration]{
 
 // between is the form of a duration from least to most.
 func between(least, most time.Duration) form[time.Duration] {
-	return asDuration.within(formatDuration(least) + " to " + formatDuration(most)).
-		by(func(d *decoder, e entry) time.Duration { return d.between(e, least, most) })
+	f := bounded(asDuration, formatDuration(least)+" to "+formatDuration(most))
+	return readBy(f, func(d *decoder, e entry) time.Duration { return d.between(e, least, most) })
 }
 
 var asShare = form[drawgate.Share]{

@@ -109,7 +109,7 @@ var gatewaySection = section[Gateway]{
 }
 
 func (g *Gateway) settings() []setting {
-	keys := virtualKeySection.list(maxKeys)
+	keys := many(virtualKeySection, maxKeys)
 	keys.read = (*decoder).virtualKeys
 	return []setting{
 		{"listen", asAddress.to(&g.Listen), "`127.0.0.1:7881`", "`host:port`; port 0 chooses one; `off` for none"},
@@ -230,13 +230,13 @@ func (u *Upstream) settings() []setting {
 		}
 		return n
 	}
-	models := modelSection.listBy(maxModels, func(d *decoder, e entry, i int) (m Model) {
+	models := bounded(manyBy(modelSection, maxModels, func(d *decoder, e entry, i int) (m Model) {
 		s := modelSection
 		s.noted = modelSetting(u.Name, i)
 		s.read(d, e, &m)
 		return m
-	}).within(fmt.Sprintf("1 to %d", maxModels))
-	others := oneOrMore(asPattern, maxModels).by((*decoder).others).within(fmt.Sprintf("at most %d", maxModels))
+	}), fmt.Sprintf("1 to %d", maxModels))
+	others := bounded(readBy(oneOrMore(asPattern, maxModels), (*decoder).others), fmt.Sprintf("at most %d", maxModels))
 	return append([]setting{
 		{"profile", words(profiles...).to(&u.Profile), "the upstream's name", "what the provider counts, and how it " +
 			"says so: " + profileNames() + ", also of what speaks the same protocol; `generic` is described by the " +

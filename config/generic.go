@@ -87,7 +87,7 @@ func genericSettings(g *llm.Generic) []setting {
 		{"type", asShort.to(&g.Type), "", "path of an event's type"},
 		{"done", asShort.to(&g.Done), "", "the type of a stream's last event; `[DONE]` needs none"},
 		{"error", asShort.to(&g.Error), "", "path of an error in an answer"},
-		{"limits", genericLimitSection.list(maxGeneric).to(&g.Limits), "", "headers that tell limits per minute"},
+		{"limits", many(genericLimitSection, maxGeneric).to(&g.Limits), "", "headers that tell limits per minute"},
 		{"default", familySection.to(&g.Default), required, "what holds for its models, in tokens"},
 	}
 }

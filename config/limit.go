@@ -96,9 +96,8 @@ func limitSettings(l *drawgate.Limit) []setting {
 	kind := func(v value, kind drawgate.Kind) value {
 		return of(v, func(k drawgate.Kind) bool { return k == kind })
 	}
-	name := textBy((*decoder).anyText, schema{"pattern": "^[A-Za-z0-9._-]{1,64}$"}).
-		within("1 to 64 letters, digits, `.` `-` `_`")
-	window := asDuration.within("1ms to 366d")
+	name := bounded(textBy((*decoder).anyText, schema{"pattern": "^[A-Za-z0-9._-]{1,64}$"}), "1 to 64 letters, digits, `.` `-` `_`")
+	window := bounded(asDuration, "1ms to 366d")
 	zone := textBy((*decoder).anyText, schema{"examples": []string{"America/Los_Angeles"}})
 	return []setting{
 		{"name", name.to(&l.Name), required, "what messages and metrics call it, such as `rpm`. A limit with another " +
@@ -134,10 +133,10 @@ func limitSettings(l *drawgate.Limit) []setting {
 				"`end` (when settled; held until then)",
 		},
 		{
-			"margin", asDuration.within("at most half a window and 10m; of a calendar window 30s").to(&l.Margin), "0",
+			"margin", bounded(asDuration, "at most half a window and 10m; of a calendar window 30s").to(&l.Margin), "0",
 			"how long after the decision a unit may reach an upstream that also counts it. 2s suits an upstream API",
 		},
-		{"headroom", asShare.within("must leave 1 unit").to(&l.Headroom), "0", "a share that is always kept unused: " +
+		{"headroom", bounded(asShare, "must leave 1 unit").to(&l.Headroom), "0", "a share that is always kept unused: " +
 			"units, or a percentage of the amount (rounded up); for a bucket it is taken off amount and burst"},
 		{"keep", asKeep.to(&l.ReservedByPriority), "", "for priorities 1 to 9 a share, after the headroom, that " +
 			"lower priorities must leave: `{7: 10%}` leaves a tenth to priorities 7, 8 and 9"},

@@ -90,13 +90,13 @@ func (c *Config) policies() value {
 // policySettings returns the settings of a policy. The overrides are read later, from the entry:
 // they depend on the limits.
 func policySettings(p *drawgate.Policy, m *Mode, overrides *entry) []setting {
-	limits := limitSection.list(store.MaxLimits).to(&p.Limits).
+	limits := many(limitSection, store.MaxLimits).to(&p.Limits).
 		by(func(d *decoder, e entry) { p.Limits = d.limits(p.Name, e) })
 	wait := waitSection.to(&p.Wait).by(func(d *decoder, e entry) {
 		d.origin(waitSetting(p.Name), e.at)
 		waitSection.read(d, e, &p.Wait)
 	})
-	others := overrideSection.list(maxOverrides).to(&m.Overrides).
+	others := many(overrideSection, maxOverrides).to(&m.Overrides).
 		by(func(_ *decoder, e entry) { *overrides = e })
 	return []setting{
 		{"limits", limits, required, "1 to 6 limits, which must all pass; their names are unique. A take that one of " +
@@ -188,8 +188,8 @@ func waitSettings(w *drawgate.Wait) []setting {
 		return t
 	}
 	return []setting{
-		{"up_to", asDuration.by(upTo).within("more than 0").to(&w.MaxWait), "no bound", "the longest wait, if the " +
-			"caller has no earlier deadline. If it is shorter than the window and the margin of a limit, takes " +
+		{"up_to", bounded(readBy(asDuration, upTo), "more than 0").to(&w.MaxWait), "no bound", "the longest wait, if " +
+			"the caller has no earlier deadline. If it is shorter than the window and the margin of a limit, takes " +
 			"behind a burst are refused at once; `validate` warns about that"},
 		{"queue", number[int](1, maxQueue).to(&w.Queue), "10,000", "the most waiters per bucket and process. Further " +
 			"callers are refused at once"},

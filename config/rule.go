@@ -110,14 +110,14 @@ var (
 // ruleSettings returns the settings of a rule. p receives the positions of its parts; it is nil if
 // nothing is read.
 func ruleSettings(r *rules.Rule, p *rulePlace) []setting {
-	expression := asExpression.within(fmt.Sprintf("at most %d bytes", rules.MaxSource))
+	expression := bounded(asExpression, fmt.Sprintf("at most %d bytes", rules.MaxSource))
 	match := matchSection.to(&r.Match).by(func(d *decoder, e entry) { r.Match = d.match(e, p) })
 	schedule := scheduleSection.to(cmp.Or(r.Schedule, &rules.Schedule{})).
 		by(func(d *decoder, e entry) { r.Schedule = d.schedule(e, p) })
-	apply := applySection.list(rules.MaxApply).within(fmt.Sprintf("1 to %d", rules.MaxApply)).to(&r.Apply).
+	apply := bounded(many(applySection, rules.MaxApply), fmt.Sprintf("1 to %d", rules.MaxApply)).to(&r.Apply).
 		by(func(d *decoder, e entry) { r.Apply = d.applies(e, p) })
 	return []setting{
-		{"name", asName.within(fmt.Sprintf("at most %d bytes", maxName)).to(&r.Name), "", "what answers, messages " +
+		{"name", bounded(asName, fmt.Sprintf("at most %d bytes", maxName)).to(&r.Name), "", "what answers, messages " +
 			"and metrics call it; unique"},
 		{"match", match, "every request", "conditions on single attributes of a request; all must hold"},
 		{"when", expression.to(&r.When), "", "an expression that must be true: `'path startsWith \"/v1/\" && user != " +

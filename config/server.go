@@ -99,7 +99,7 @@ func (s *Server) settings() []setting {
 			"none"},
 		{"grpc", asAddress.to(&s.GRPC), "`off`", "`host:port` of the rate limit service for Envoy; `off` for none"},
 		{"tls", tlsSection.to(&s.TLS), none, "TLS on all listeners; changed files are reloaded"},
-		{"tokens", tokenSection.list(maxTokens).to(&s.Tokens), none, "access tokens. Without any, and without " +
+		{"tokens", many(tokenSection, maxTokens).to(&s.Tokens), none, "access tokens. Without any, and without " +
 			"`client_ca`, everybody who reaches a listener may do everything, and only loopback addresses are served"},
 		{"insecure", asFlag.to(&s.Insecure), no, "serve other addresses without tokens and client certificates"},
 		{"ready", either("any", "all").to(&s.ReadyAll), "`any`", "while the store is unavailable, `/readyz` answers " +
@@ -208,7 +208,7 @@ var proxySection = section[Proxies]{
 
 func (p *Proxies) settings() []setting {
 	return []setting{
-		{"trusted", asNetworks.by((*decoder).trusted).to(&p.Trusted), none, "networks of proxies that are trusted to " +
+		{"trusted", readBy(asNetworks, (*decoder).trusted).to(&p.Trusted), none, "networks of proxies that are trusted to " +
 			"name the client. A header that a trusted proxy passes on unchecked was written by its client"},
 		{"header", asHeader.to(&p.Header), "`X-Forwarded-For`", "the header with the client's address. It is read " +
 			"from the right, up to the first address that is not trusted"},
@@ -231,13 +231,13 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 var forwardSection = section[ForwardAuth]{name: "forwardAuth", what: "forward_auth", settings: (*ForwardAuth).settings}
 
 func (f *ForwardAuth) settings() []setting {
-	status := number[int](1, 999).by(func(d *decoder, e entry) int {
+	status := bounded(readBy(number[int](1, 999), func(d *decoder, e entry) int {
 		n := int(d.integer(e, 1, 999))
 		if n != 0 && !slices.Contains(refusalStatuses, n) {
 			d.problem(spanOf(e.value), "", "a refusal cannot be answered with %d: use 401, 403 or 429", n)
 		}
 		return n
-	}).within("")
+	}), "")
 	status.schema = schema{"type": "integer", "enum": refusalStatuses}
 	policies := oneOrMore(asText, maxTokens) // finish checks whether they exist
 	return []setting{

@@ -83,16 +83,16 @@ func (s section[T]) schema() schema {
 	return define(s.name, s.more, func() []setting { return s.settings(new(T)) })
 }
 
-// list is the form of a list of such mappings.
-func (s section[T]) list(most int) form[[]T] {
-	return s.listBy(most, func(d *decoder, e entry, _ int) (t T) {
+// many is the form of a list of such mappings.
+func many[T any](s section[T], most int) form[[]T] {
+	return manyBy(s, most, func(d *decoder, e entry, _ int) (t T) {
 		s.read(d, e, &t)
 		return t
 	})
 }
 
-// listBy is list with a func that reads the value at an index.
-func (s section[T]) listBy(most int, read func(d *decoder, e entry, i int) T) form[[]T] {
+// manyBy is many with a func that reads the value at an index.
+func manyBy[T any](s section[T], most int, read func(d *decoder, e entry, i int) T) form[[]T] {
 	return form[[]T]{
 		read: func(d *decoder, e entry) (list []T) {
 			items, _ := d.list(e, most)

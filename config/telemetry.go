@@ -61,10 +61,10 @@ var telemetrySection = section[Telemetry]{
 func (t *Telemetry) settings() []setting {
 	identifiers := number[int](0, maxIdentifiers)
 	identifiers.node = func(n int) node { return wordNode(n != 0, strconv.Itoa(max(0, n))) }
-	identifiers = identifiers.by(func(d *decoder, e entry) int {
+	identifiers = readBy(identifiers, func(d *decoder, e entry) int {
 		return cmp.Or(int(d.integer(e, 0, maxIdentifiers)), -1) // 0 means the default
 	})
-	watch := watchSection.list(maxWatched).within(fmt.Sprintf("at most %d", maxWatched))
+	watch := bounded(many(watchSection, maxWatched), fmt.Sprintf("at most %d", maxWatched))
 	return append([]setting{
 		{"metrics", asOff.to(&t.MetricsOff), yes, "Prometheus metrics, on the admin listener"},
 		{"identifiers", identifiers.to(&t.Identifiers), "20", "how many keys of each policy have metrics of their own"},

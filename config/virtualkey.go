@@ -22,7 +22,7 @@ type VirtualKey struct {
 
 func (d *decoder) virtualKeys(e entry) []VirtualKey {
 	first := map[string]int{}
-	return virtualKeySection.listBy(maxKeys, func(d *decoder, e entry, i int) (k VirtualKey) {
+	return manyBy(virtualKeySection, maxKeys, func(d *decoder, e entry, i int) (k VirtualKey) {
 		s := virtualKeySection
 		s.noted = keySetting(i)
 		d.origin(s.noted, e.at)
