@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/drawgate/drawgate/config"
@@ -287,7 +288,10 @@ func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 	force := time.AfterFunc(stopTime, g.Stop)
 	defer force.Stop()
 	g.GracefulStop()
-	return <-done
+	if err := <-done; !errors.Is(err, grpc.ErrServerStopped) { // it was stopped before it began
+		return err
+	}
+	return nil
 }
 
 // errInUseWindows is what Windows calls [syscall.EADDRINUSE].

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/rls"
 )
 
 // slow is how late a slow store answers: late enough for the server to be told to end meanwhile,
@@ -109,4 +111,21 @@ func keys(t *testing.T, addr string) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// A server that is stopped before it begins to serve ends without an error.
+func TestStoppedBeforeItBegan(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	v := &service{envoy: rls.New(nil, nil)}
+	for range 100 { // the listener's goroutine comes before or after the stop
+		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.serveEnvoy(ctx, ln); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
