@@ -221,7 +221,7 @@ type LimitStatus struct {
 	Limit
 	Kind        string     `json:"kind"`                   // bucket, rolling, calendar, concurrency
 	WindowMS    int64      `json:"window_ms,omitempty"`    // rolling: the window; bucket: the period of the amount
-	Every       string     `json:"every,omitempty"`        // calendar: minute, hour, day, week, month
+	Every       string     `json:"every,omitempty"`        // calendar: its window, such as month
 	Zone        string     `json:"zone,omitempty"`         // calendar
 	Burst       int64      `json:"burst,omitempty"`        // bucket
 	Used        int64      `json:"used"`                   // units that count now, including held ones

@@ -27,7 +27,7 @@ type LimitSpec struct {
 	// what is kept for higher priorities
 	Most        int64  `json:"most"`
 	WindowMS    int64  `json:"window_ms,omitempty"` // rolling: the window; bucket: the period of the amount
-	Every       string `json:"every,omitempty"`     // calendar: minute, hour, day, week, month
+	Every       string `json:"every,omitempty"`     // calendar: its window, such as month
 	Zone        string `json:"zone,omitempty"`      // calendar
 	Burst       int64  `json:"burst,omitempty"`     // bucket
 	Description string `json:"description"`         // for people: "10 requests per rolling 1m"

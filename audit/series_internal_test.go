@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // drawUses are calls in a short time, so that many meet at one instant.
@@ -279,6 +281,43 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 		if from != c.from || until != c.until {
 			t.Errorf("%s in %s at %s: got %s to %s, want %s to %s", l.Window, l.Zone, c.at, from, until, c.from,
 				c.until)
+		}
+	}
+}
+
+// TestEveryWindowOfTheCalendar: an audit knows each window that limits may have, and cuts time as
+// they do.
+func TestEveryWindowOfTheCalendar(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2018, time.January, 31, 22, 0, 0, 0, time.UTC)
+	for _, name := range []string{"UTC", "America/Sao_Paulo", "Asia/Kathmandu"} {
+		zone, err := calendar.LoadZone(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for u := calendar.Minute; u < calendar.End; u++ {
+			l := Limit{Window: Window(u.String()), Zone: zone}
+			if u == calendar.Minute {
+				l.Window = Aligned // as `drawgate audit` does
+			}
+			if l, err = l.check(); err != nil {
+				t.Error(err)
+				continue
+			}
+			rule := calendar.Rule{Unit: u, Zone: zone}
+			from, until := rule.Window(begin.UnixMicro())
+			for n := range int64(30) {
+				at := (from + (until-from)/3) * 1000
+				if got, want := l.spanOf(at), (span{from * 1000, until * 1000}); got != want {
+					t.Errorf("%v in %s, window %d: from %s to %s, want %s to %s", u, name, n, time.Unix(0, got.from),
+						time.Unix(0, got.until), time.UnixMicro(from), time.UnixMicro(until))
+					break
+				}
+				if got := l.windows(begin.UnixNano(), at); got != n {
+					t.Errorf("%v in %s: %d windows from %s to %s, want %d", u, name, got, begin, time.Unix(0, at), n)
+				}
+				from, until = rule.Window(until)
+			}
 		}
 	}
 }

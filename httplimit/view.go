@@ -64,8 +64,8 @@ func unit(l *drawgate.Limit) string {
 }
 
 // windowSeconds returns the length of a limit's window in seconds, rounded up, so that a client
-// that keeps to it keeps to the limit: a day has 24 hours, a month 31 days. 0 means that it has
-// none.
+// that keeps to it keeps to the limit: of a calendar window the greatest length, but for changes of
+// the clock. 0 means that it has none.
 func windowSeconds(l *drawgate.Limit) int64 {
 	switch l.Kind {
 	case drawgate.Concurrency:

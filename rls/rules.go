@@ -330,13 +330,8 @@ func rateOf(l *drawgate.LimitResult) *ratelimit.RateLimitResponse_RateLimit {
 	}
 	times := uint32(1)
 	if l.Limit.Kind == drawgate.Calendar {
-		r.Unit = map[drawgate.Every]ratelimit.RateLimitResponse_RateLimit_Unit{
-			drawgate.Minute: ratelimit.RateLimitResponse_RateLimit_MINUTE,
-			drawgate.Hour:   ratelimit.RateLimitResponse_RateLimit_HOUR,
-			drawgate.Day:    ratelimit.RateLimitResponse_RateLimit_DAY,
-			drawgate.Week:   ratelimit.RateLimitResponse_RateLimit_WEEK,
-			drawgate.Month:  ratelimit.RateLimitResponse_RateLimit_MONTH,
-		}[l.Limit.Every]
+		unit := ratelimit.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.Limit.Every.String())]
+		r.Unit = ratelimit.RateLimitResponse_RateLimit_Unit(unit) // of the same name
 	} else {
 		r.Unit, times = unitsOf(l.Limit.Window)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/calendar"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/store"
 )
@@ -97,6 +99,61 @@ func TestRulesTellTheLimit(t *testing.T) {
 		t.Errorf("status %v, headers %v", s, a.GetResponseHeadersToAdd())
 	}
 	passes(t, c, "any", "k=v", 2)
+}
+
+// TestUnitsOfCalendarWindows: to Envoy, each calendar window is units of about its length. A unit
+// that has the name of one is that window in a file whose windows are aligned, and envoy.md says so.
+func TestUnitsOfCalendarWindows(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/envoy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, aligned, _ := strings.Cut(string(page), "\n`aligned` supports ")
+	aligned, _, _ = strings.Cut(aligned, "\n")
+	// inFile is the limit of a rate in a file.
+	inFile := func(unit string, times uint32, w rls.Windows) drawgate.Limit {
+		t.Helper()
+		text := fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: "+
+			"{unit: %s, unit_multiplier: %d, requests_per_unit: 1}}]\n", unit, times)
+		c, err := rls.ParseConfig("f", []byte(text), &rls.ConfigOptions{Windows: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Policies()[1].Limits[0]
+	}
+	for u := calendar.Minute; u < calendar.End; u++ {
+		c := byRules(t, engine.Config{
+			Policies: []engine.Policy{{Policy: drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
+				drawgate.CalendarLimit("l", 3, drawgate.Every(u), ""),
+			}}}},
+			Rules: []rules.Rule{{Apply: []rules.Apply{{Policy: "p", Key: `"global"`}}}},
+		}, nil)
+		l := free(t, c, "any", "k=v", 1).GetStatuses()[0].GetCurrentLimit()
+		if l.GetUnit() == ratelimit.RateLimitResponse_RateLimit_UNKNOWN {
+			t.Errorf("a limit per %v has no unit", u)
+			continue
+		}
+		times, most := max(1, l.GetUnitMultiplier().GetValue()), time.Duration(0)
+		if l.GetUnit() == ratelimit.RateLimitResponse_RateLimit_MONTH { // of 30 days, or of 31
+			most = time.Duration(times) * 24 * time.Hour
+		}
+		length := time.Duration(u.Length()) * time.Microsecond
+		if got := inFile(l.GetUnit().String(), times, rls.Rolling).Window; (length - got).Abs() > most {
+			t.Errorf("a limit per %v of %v is one per %d %v, which is %v", u, length, times, l.GetUnit(), got)
+		}
+
+		name := u.String()
+		if _, ok := ratelimit.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(name)]; !ok {
+			continue
+		}
+		if l := inFile(name, 1, rls.Aligned); l.Kind != drawgate.Calendar || l.Every != drawgate.Every(u) {
+			t.Errorf("the unit %s in a file with aligned windows: %+v", name, l)
+		}
+		if !strings.Contains(aligned, name) {
+			t.Errorf("envoy.md does not say that aligned windows may be one %s: %q", name, aligned)
+		}
+	}
 }
 
 // dying is a store that takes as often as it is told to, and then does nothing more but tell how

@@ -102,10 +102,7 @@ func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
 		if out.Zone, err = time.LoadLocation(l.Zone); err != nil {
 			return out, false, err
 		}
-		out.Window = map[drawgate.Every]audit.Window{
-			drawgate.Hour: audit.Hour, drawgate.Day: audit.Day,
-			drawgate.Week: audit.Week, drawgate.Month: audit.Month,
-		}[l.Every]
+		out.Window = audit.Window(l.Every.String()) // they have the same names
 		if l.Every == drawgate.Minute {
 			out.Window, out.Period = audit.Aligned, time.Minute
 		}

@@ -11,12 +11,15 @@ import (
 func TestUnitNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"minute", "hour", "day", "week", "month"}
+	if len(names) != int(End-Minute) {
+		t.Errorf("%d names are tested, there are %d", len(names), End-Minute)
+	}
 	for i, name := range names {
 		if got := (Minute + Unit(i)).String(); got != name {
 			t.Errorf("got %q, want %q", got, name)
 		}
 	}
-	for unit, want := range map[Unit]string{0: "Unit(0)", End: "Unit(6)", 255: "Unit(255)"} {
+	for unit, want := range map[Unit]string{0: "Unit(0)", End: fmt.Sprintf("Unit(%d)", End), 255: "Unit(255)"} {
 		if got := unit.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

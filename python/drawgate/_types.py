@@ -162,7 +162,7 @@ class LimitStatus(Limit):
     Attributes:
         kind: bucket, rolling, calendar or concurrency.
         window: seconds of a rolling limit, or the period of a bucket's amount; 0 for the others.
-        every: of a calendar limit: minute, hour, day, week or month.
+        every: of a calendar limit: its window, such as month.
         zone: of a calendar limit.
         burst: of a bucket.
         used: units that count now, with those that are held.
