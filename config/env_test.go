@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // show writes a configuration for comparison in tests: the store, the prefix, and the limits of
@@ -53,44 +54,56 @@ func fromEnv(t *testing.T, cases []variables) {
 // req: D4, D3, D1, D12, D10
 func TestMultiTierFromEnvironment(t *testing.T) {
 	t.Parallel()
-	// While the store is unavailable the long windows are not applied, and the short ones are
-	// counted in this process.
-	aside := map[string]string{"day": ", fallback: open", "week": ", fallback: open", "month": ", fallback: open"}
-	rolling := func(name, window string, amount int) string {
-		return fmt.Sprintf("multi-tier {name: %s, rolling: %s, amount: %d, precision: exact%s}\n", name, window, amount,
-			aside[name])
+	tiers := []struct {
+		name, window string
+		amount       int
+		rest         string // while the store is unavailable long windows are not applied
+	}{
+		{"minute", "1m", 20, ""},
+		{"hour", "1h", 100, ""},
+		{"day", "1d", 500, ", fallback: open"},
+		{"week", "7d", 2000, ", fallback: open"},
+		{"month", "30d", 7500, ", fallback: open"},
 	}
-	hour, day, week, month := rolling("hour", "1h", 100), rolling("day", "1d", 500), rolling("week", "7d", 2000),
-		rolling("month", "30d", 7500)
-	all := rolling("minute", "1m", 20) + hour + day + week + month
-	fixed := ""
-	for _, p := range []struct {
-		name   string
-		amount int
-	}{{"minute", 20}, {"hour", 100}, {"day", 500}, {"week", 2000}, {"month", 7500}} {
-		fixed += fmt.Sprintf("multi-tier {name: %s, calendar: %[1]s, amount: %d%s}\n", p.name, p.amount, aside[p.name])
+	// but returns the policy with other amounts than the preset's; with 0, it leaves the limit out.
+	but := func(amounts map[string]int) (rolling, fixed string) {
+		for _, l := range tiers {
+			if n, ok := amounts[l.name]; ok {
+				l.amount = n
+			}
+			if l.amount > 0 {
+				rolling += fmt.Sprintf("multi-tier {name: %s, rolling: %s, amount: %d, precision: exact%s}\n", l.name,
+					l.window, l.amount, l.rest)
+				fixed += fmt.Sprintf("multi-tier {name: %s, calendar: %[1]s, amount: %d%s}\n", l.name, l.amount, l.rest)
+			}
+		}
+		return rolling, fixed
 	}
+	all, fixed := but(nil)
+	minute30, _ := but(map[string]int{"minute": 30})
+	noMinute, _ := but(map[string]int{"minute": 0})
+	short, _ := but(map[string]int{"week": 0, "month": 0})
+	each, amounts := "", map[string]int{}
+	for i, l := range tiers {
+		each += fmt.Sprintf("RATE_LIMIT_PER_%s=%d ", strings.ToUpper(l.name), i+1)
+		amounts[l.name] = i + 1
+	}
+	own, ownFixed := but(amounts)
 	const sqlite = "sqlite:///state/drawgate/rate_limits.db \n"
 	fromEnv(t, []variables{
 		{"nothing", "", "memory: \n"},
 		{"enabled", "RATE_LIMIT_ENABLED=true", sqlite + all},
 		{"enabled in capitals", "RATE_LIMIT_ENABLED=True", sqlite + all},
-		{
-			"one limit switches on", "RATE_LIMIT_PER_MINUTE=30",
-			sqlite + rolling("minute", "1m", 30) + hour + day + week + month,
-		},
-		{
-			"each limit", "RATE_LIMIT_PER_MINUTE=1 RATE_LIMIT_PER_HOUR=2 RATE_LIMIT_PER_DAY=3 RATE_LIMIT_PER_WEEK=4 RATE_LIMIT_PER_MONTH=5",
-			sqlite + rolling("minute", "1m", 1) + rolling("hour", "1h", 2) + rolling("day", "1d", 3) +
-				rolling("week", "7d", 4) + rolling("month", "30d", 5),
-		},
+		{"one limit switches on", "RATE_LIMIT_PER_MINUTE=30", sqlite + minute30},
+		{"each limit", each, sqlite + own},
+		{"each limit, fixed", each + "RATE_LIMIT_STRATEGY=fixed", sqlite + ownFixed},
 		{"off wins", "RATE_LIMIT_ENABLED=false RATE_LIMIT_PER_MINUTE=30", "memory: \n"},
 		{"off by 0", "RATE_LIMIT_ENABLED=0 RATE_LIMIT_PER_MINUTE=30", "memory: \n"},
 		{"empty is unset", "RATE_LIMIT_ENABLED= RATE_LIMIT_PER_MINUTE=", "memory: \n"},
-		{"0 leaves a period out", "RATE_LIMIT_PER_MINUTE=0", sqlite + hour + day + week + month},
+		{"0 leaves a period out", "RATE_LIMIT_PER_MINUTE=0", sqlite + noMinute},
 		{
 			"empty leaves a period out", "RATE_LIMIT_ENABLED=true RATE_LIMIT_PER_WEEK= RATE_LIMIT_PER_MONTH=0",
-			sqlite + rolling("minute", "1m", 20) + hour + day,
+			sqlite + short,
 		},
 		{"rolling", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STRATEGY=rolling", sqlite + all},
 		{"fixed", "RATE_LIMIT_ENABLED=true RATE_LIMIT_STRATEGY=fixed", sqlite + fixed},
@@ -120,6 +133,26 @@ func TestMultiTierFromEnvironment(t *testing.T) {
 			"redis://h/1 rl\n" + all,
 		},
 	})
+}
+
+// Each calendar window has a variable, by which multi-tier limits it, or is named here.
+func TestEveryWindowHasAVariable(t *testing.T) {
+	t.Parallel()
+	var without []string // words of windows
+	for u := calendar.Minute; u < calendar.End; u++ {
+		if slices.Contains(without, u.String()) {
+			continue
+		}
+		variable := "RATE_LIMIT_PER_" + strings.ToUpper(u.String())
+		c, err := config.FromEnv([]string{variable + "=77", "RATE_LIMIT_STRATEGY=fixed", "XDG_STATE_HOME=/state"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("{name: %s, calendar: %[1]s, amount: 77", u); !strings.Contains(show(c), want) ||
+			len(c.Warnings) > 0 {
+			t.Errorf("%s=77: %v, %s, want %s", variable, c.Warnings, show(c), want)
+		}
+	}
 }
 
 // req: C10, C2

@@ -11,10 +11,10 @@ import (
 	"github.com/drawgate/drawgate"
 )
 
-// multiTier reads the preset multi-tier: limits per minute, hour, day, week and month.
+// multiTier reads the preset multi-tier: limits that have the names of calendar windows. One whose
+// variable is absent is as in the preset; with 0 or an empty one it is left out.
 func (e *environment) multiTier() {
-	per := []string{envPer + "MINUTE", envPer + "HOUR", envPer + "DAY", envPer + "WEEK", envPer + "MONTH"}
-	asked := e.set(slices.Clone(per)...)
+	asked := e.set(prefixed(Variables(), envPer)...)
 	if !e.boolean(envEnabled, len(asked) > 0) {
 		e.idle(asked)
 		return
@@ -27,20 +27,21 @@ func (e *environment) multiTier() {
 	wrong := len(e.problems)
 	fixed := e.strategy()
 	var limits []drawgate.Limit
-	for i, l := range p.Limits {
-		n, ok := e.amount(per[i], 0)
-		_, present := e.vars[per[i]]
+	for _, l := range p.Limits {
+		variable := envPer + strings.ToUpper(l.Name)
+		n, ok := e.amount(variable, 0)
+		_, present := e.vars[variable]
 		switch {
 		case ok && n > 0:
 			l.Amount = n
-			p.from(l.Name, per[i])
-		case present: // 0 or empty: this period is not limited
+			p.from(l.Name, variable)
+		case present:
 			continue
 		}
 		if fixed {
 			l = drawgate.Limit{
-				Name: l.Name, Kind: drawgate.Calendar, Every: drawgate.Minute + drawgate.Every(i),
-				Amount: l.Amount, Fallback: l.Fallback,
+				Name: l.Name, Kind: drawgate.Calendar, Amount: l.Amount, Fallback: l.Fallback,
+				Every: drawgate.Minute + drawgate.Every(slices.Index(everyWords(), l.Name)), // in the calendar's order
 			}
 		}
 		limits = append(limits, l)

@@ -13,7 +13,7 @@ import (
 // The variables that are named in several places.
 const (
 	envEnabled     = "RATE_LIMIT_ENABLED"
-	envPer         = "RATE_LIMIT_PER_" // MINUTE, HOUR, DAY, WEEK, MONTH
+	envPer         = "RATE_LIMIT_PER_" // and a calendar window
 	envStorage     = "RATE_LIMIT_STORAGE_PATH"
 	envStrategy    = "RATE_LIMIT_STRATEGY"
 	envConcurrency = "CONCURRENCY_LIMIT"
@@ -93,7 +93,7 @@ func (e *environment) variables(c *Config) []variable {
 		{name: envPer + "WEEK", usual: "2000", about: "limit `week`; likewise"},
 		{name: envPer + "MONTH", usual: "7500", about: "limit `month`; likewise"},
 		{name: envStrategy, usual: "`rolling`", about: "`rolling`: the last 60 s, 3600 s, 24 h, 7 d, 30 d, exact; " +
-			"`fixed`: calendar minute, hour, day, week (from Monday) and month in UTC"},
+			"`fixed`: windows of the calendar in UTC, weeks from Monday"},
 		{name: envStorage, usual: "`rate_limits.db` there", about: "the SQLite file; a relative path is in the " +
 			"file's folder, or without a file in the state folder"},
 		{name: envConcurrency, usual: none, about: "limit `concurrency` in addition to the others, only if set and " +
