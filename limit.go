@@ -23,7 +23,7 @@ type Kind = store.Kind
 const (
 	Bucket      = store.Bucket      // rate with burst: used drains at Amount per Window
 	Rolling     = store.Rolling     // at most Amount in every interval of length Window
-	Calendar    = store.Calendar    // at most Amount per calendar minute, hour, day, week or month
+	Calendar    = store.Calendar    // at most Amount per calendar window: see [Every]
 	Concurrency = store.Concurrency // at most Amount slots held at once
 )
 

@@ -189,13 +189,10 @@ func TestCalendarWindowsAreNamedEverywhere(t *testing.T) {
 	for path, where := range map[string]*regexp.Regexp{
 		"../config/schema.json":  regexp.MustCompile(`(?s)"calendar": \{[^{}]*?"enum": \[(.*?)\]`),
 		"../api/openapi.json":    regexp.MustCompile(`"every": \{"type": "string", "enum": \[(.*?)\]`),
-		"../api/api.go":          regexp.MustCompile(`Every .*// (calendar: .*)`),
-		"../api/policy.go":       regexp.MustCompile(`Every .*// (calendar: .*)`),
-		"../rls/rules.go":        regexp.MustCompile(`(?s)map\[drawgate\.Every\][^{]*\{(.*?)\}`),
+		"../limit.go":            regexp.MustCompile(`(?s)// The calendar windows.*?const \((.*?)\)`),
 		"../telemetry/period.go": regexp.MustCompile(`(?s)// Period names (.*?)for a calendar limit`),
-		"envoy.md":               regexp.MustCompile("(?m)^`aligned` supports (.*)$"),
 		"configuration.md":       regexp.MustCompile("(?m)^\\| `calendar` \\|(.*)$"),
-		"semantics.md":           regexp.MustCompile("at most amount per calendar (.*) of a zone"),
+		"semantics.md":           regexp.MustCompile(`(?m)(?:at most amount per calendar|^\*\*Calendar\.\*\*) (.*)$`),
 		"metrics.md":             regexp.MustCompile("(?m)^\\| `period` \\|(.*)$"),
 	} {
 		lists := where.FindAllStringSubmatch(read(t, path), -1)

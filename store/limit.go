@@ -47,7 +47,7 @@ type Kind uint8
 const (
 	Bucket      Kind = iota + 1 // rate with burst: used drains at Amount per Window
 	Rolling                     // at most Amount in every interval of length Window
-	Calendar                    // at most Amount per calendar minute, hour, day, week or month
+	Calendar                    // at most Amount per calendar window: see [Every]
 	Concurrency                 // at most Amount slots held at once
 )
 

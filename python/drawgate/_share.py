@@ -13,7 +13,13 @@ MAX_BUCKETS = 10_000
 MAX_ENTRIES = 1_000  # of a bucket
 
 # The longest that a calendar window lasts, in seconds, with an hour for a change of the clocks.
-_CALENDAR = {"minute": 60, "hour": 3600, "day": 25 * 3600, "week": (7 * 24 + 1) * 3600, "month": (31 * 24 + 1) * 3600}
+_CALENDAR = {
+    "minute": 60,
+    "hour": 3600,
+    "day": (1 * 24 + 1) * 3600,
+    "week": (7 * 24 + 1) * 3600,
+    "month": (31 * 24 + 1) * 3600,
+}
 
 DEFAULT_KEY = "default"  # of a bucket that names none
 
