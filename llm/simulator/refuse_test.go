@@ -18,6 +18,24 @@ var calls = map[simulator.Provider]struct{ path, body string }{
 	simulator.Generic:   {genericPath, `{"prompt":"x"}`},
 }
 
+// TestEachProvider: these tests have a call of each provider, which is answered behind its name too.
+func TestEachProvider(t *testing.T) {
+	t.Parallel()
+	for _, p := range simulator.Providers {
+		c, ok := calls[p]
+		if !ok {
+			t.Errorf("there is no call of %s: add one to calls", p)
+			continue
+		}
+		s := newServer(t, nil)
+		for _, path := range []string{c.path, "/" + string(p) + c.path} {
+			if got := post(t, s, path, c.body); got.status != 200 || last(t, s).Provider != p {
+				t.Errorf("%s: got %d %s, by %q", path, got.status, got.body, last(t, s).Provider)
+			}
+		}
+	}
+}
+
 // TestRefusalsByQuota: each provider's body and headers for a limit that is full, 2 seconds after
 // the call that filled it.
 func TestRefusalsByQuota(t *testing.T) {
