@@ -171,16 +171,20 @@ func TestProvidersAreWhole(t *testing.T) {
 // TestProvidersAreListed: what lists the providers for people has all of them.
 func TestProvidersAreListed(t *testing.T) {
 	t.Parallel()
-	for file, form := range map[string]string{
-		"config/schema.json":    `"%s"`, // by go generate ./config
-		"docs/configuration.md": "`%s`",
-		"docs/providers.md":     "`%s`",
-		"llm/simulator/%s.go":   `"%s"`,
+	for _, place := range []struct{ file, form string }{
+		{"config/schema.json", `"%s"`}, // by go generate ./config
+		{"docs/configuration.md", "`%s`"},
+		{"docs/providers.md", "`%s`"},
+		{"docs/gateway.md", "`%s`"},
+		{"docs/gateway.md", "| %s |"},
+		{"docs/simulator.md", "| %s |"},
+		{"llm/simulator/%s.go", `"%s"`},
 	} {
 		for _, v := range providers {
-			name := filepath.Join("..", strings.ReplaceAll(file, "%s", v.name))
+			name := filepath.Join("..", strings.ReplaceAll(place.file, "%s", v.name))
 			text, err := os.ReadFile(name)
-			if want := strings.ReplaceAll(form, "%s", v.name); err != nil || !strings.Contains(string(text), want) {
+			want := strings.ReplaceAll(place.form, "%s", v.name)
+			if err != nil || !strings.Contains(strings.ToLower(string(text)), want) {
 				t.Errorf("%s does not have %s (%v)", name, want, err)
 			}
 		}

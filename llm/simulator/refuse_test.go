@@ -192,7 +192,7 @@ func TestRefusalsByFault(t *testing.T) {
 		want   string // a pattern of the body
 	}
 	const html = `^<html>`
-	for p, faults := range map[simulator.Provider]map[simulator.FaultKind]answer{
+	table := map[simulator.Provider]map[simulator.FaultKind]answer{
 		simulator.OpenAI: {
 			simulator.FaultMinute: {
 				429,
@@ -247,7 +247,13 @@ func TestRefusalsByFault(t *testing.T) {
 			simulator.FaultOverloaded:  {529, `overloaded`},
 			simulator.FaultBadGateway:  {502, html},
 		},
-	} {
+	}
+	for _, p := range simulator.Providers {
+		if table[p] == nil {
+			t.Errorf("no answers of %s are here", p)
+		}
+	}
+	for p, faults := range table {
 		for kind, want := range faults {
 			t.Run(string(p)+" "+string(kind), func(t *testing.T) {
 				t.Parallel()
