@@ -274,7 +274,10 @@ type reply struct {
 // the SDK's own.
 func (b *bench) request(ctx context.Context, name string, stream bool, prompt string, headers ...string) *http.Request {
 	b.Helper()
-	a := apis[name]
+	a, ok := apis[name]
+	if !ok {
+		b.Fatalf("there is no call of %s: add one to apis", name)
+	}
 	path, more := a.path, ""
 	if stream {
 		path, more = a.stream, a.more
