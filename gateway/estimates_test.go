@@ -370,6 +370,11 @@ func TestEstimates(t *testing.T) {
 						}
 					}
 				}
+				if i := slices.IndexFunc(ref.calls, func(c simulator.Call) bool {
+					return string(c.Provider) != provider
+				}); i >= 0 {
+					t.Fatalf("the table of %s has calls of %q", provider, ref.calls[i].Provider)
+				}
 				ref.audited(dir)
 				file := "testdata/estimates/" + provider + ".txt"
 				if *update {
