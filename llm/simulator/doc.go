@@ -21,7 +21,7 @@
 //	POST /v1beta/models/{model}:generateContent                 Gemini, also as /v1/models/…
 //	POST /v1beta/models/{model}:streamGenerateContent[?alt=sse]
 //	POST /v1beta/models/{model}:countTokens
-//	POST /PROVIDER/…                                            these behind openai, anthropic and so on
+//	POST /PROVIDER/…                                            each of these, such as /openai/v1/…
 //	POST /generic/…                                             any JSON object
 //	GET  /simulator/ledger?after=ID&limit=N                     the recorded calls
 //	GET  /simulator/report                                      the limits, counted again

@@ -18,7 +18,8 @@ var calls = map[simulator.Provider]struct{ path, body string }{
 	simulator.Generic:   {genericPath, `{"prompt":"x"}`},
 }
 
-// TestEachProvider: these tests have a call of each provider, which is answered behind its name too.
+// TestEachProvider: these tests have a call of each provider, which is answered behind its name
+// too.
 func TestEachProvider(t *testing.T) {
 	t.Parallel()
 	for _, p := range simulator.Providers {

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// dialects are those of all providers. Each is behind /PROVIDER, and without it unless it is apart:
-// there no two have the same fixed path, and of those whose route knows a path the last one decides.
+// dialects are those of all providers. Each is behind /PROVIDER, and, unless it is apart, without
+// it too: there no two have the same fixed path, and where several route another path the last one
+// decides.
 var dialects = []*dialect{openAIDialect, anthropicDialect, geminiDialect, genericDialect}
 
 // providers are the names of all.

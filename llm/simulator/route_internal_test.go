@@ -2,7 +2,7 @@ package simulator
 
 import "testing"
 
-// TestOnePathOneDialect: at most one dialect has a fixed path. One whose paths another has is apart.
+// TestOnePathOneDialect: no two dialects have the same fixed path, unless one of them is apart.
 func TestOnePathOneDialect(t *testing.T) {
 	t.Parallel()
 	owner := map[string]Provider{}
