@@ -11,7 +11,7 @@ type UpstreamsAnswer struct {
 // Upstream describes one account of a provider that the gateway makes calls to.
 type Upstream struct {
 	Name     string  `json:"name"`
-	Provider string  `json:"provider"`        // openai, anthropic or gemini
+	Provider string  `json:"provider"`        // the name of its profile, such as openai
 	Owner    string  `json:"owner"`           // the key of its quotas' buckets
 	Calls    *Calls  `json:"calls,omitempty"` // of the process that answers; absent if that is no gateway
 	Quotas   []Quota `json:"quotas"`          // one for each policy, in the order of the models

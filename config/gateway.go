@@ -594,7 +594,7 @@ func (c *Config) warnQuota(p *drawgate.Policy, setting string) {
 			l.Charge != drawgate.ChargeEnd
 	}); l != nil {
 		c.warnOf(setting, "give it charge: end",
-			"limit %s of policy %s counts tokens from the start of a call: what an answer has beyond the provider's own estimate counts there when it ends",
+			"limit %s of policy %s counts tokens from the start of a call: those of its answer may count there only when it ends",
 			shorten(l.Name), shorten(p.Name))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -47,7 +48,7 @@ func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutin
 		}
 	})
 	random := rand.New(rand.NewPCG(1, 2))
-	names := []string{"openai", "responses", "anthropic", "gemini"}
+	names := slices.Sorted(maps.Keys(apis))
 	jobs := make(chan [2]int)
 	got := make([]int, calls) // words, by call
 	var group sync.WaitGroup
@@ -81,17 +82,9 @@ func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutin
 // reservedWords is what the calls of the tests reserve for their answers: max_tokens in apis.
 const reservedWords = 200
 
-// word is a word of each provider's stream.
-var word = map[string]*regexp.Regexp{
-	"openai":    regexp.MustCompile(`"delta":\{"content":"[^"]`),
-	"responses": regexp.MustCompile(`"delta":"[^"]`),
-	"anthropic": regexp.MustCompile(`"type":"text_delta"`),
-	"gemini":    regexp.MustCompile(`"text":"[^"]`),
-}
-
 // words returns how many words are in the whole events of a part of a stream.
 func words(name, stream string) int {
-	return len(word[name].FindAllString(stream[:strings.LastIndex(stream, "\n\n")+1], -1))
+	return len(regexp.MustCompile(apis[name].word).FindAllString(stream[:strings.LastIndex(stream, "\n\n")+1], -1))
 }
 
 // chargedEach checks each call by what its caller got of it, in words.
@@ -180,7 +173,7 @@ func (b *bench) charged(calls int) {
 			left++
 		}
 		requests++
-		if c.Provider != simulator.OpenAI {
+		if slices.Contains(apis[string(c.Provider)].profile().Units, llm.UnitInputTokens) {
 			input += c.Input
 		}
 		least += c.Delivered

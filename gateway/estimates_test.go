@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -39,6 +40,9 @@ func table(t *testing.T, provider string) (rows []row) {
 		var r row
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
+		}
+		if len(models[r.API]) != 2 {
+			t.Fatalf("%s: models has no two of the API %q", provider, r.API)
 		}
 		rows = append(rows, r)
 	}
@@ -89,7 +93,8 @@ var models = map[string][]string{
 }
 
 // reasons reports whether a model reasons for a call of some rows.
-func reasons(api, model string, rows []row) bool {
+func reasons(t *testing.T, api, model string, rows []row) bool {
+	t.Helper()
 	switch api {
 	case "chat", "responses":
 		return model == models[api][0]
@@ -97,13 +102,19 @@ func reasons(api, model string, rows []row) bool {
 		return slices.ContainsFunc(rows, func(r row) bool {
 			return strings.HasPrefix(r.JSON, `"thinking"`) && !strings.Contains(r.JSON, "disabled")
 		})
+	case "generate":
+		return true
 	}
-	return true
+	t.Fatalf("no rule for the API %q", api)
+	return false
 }
 
 // written returns the path and the body of a call with some rows, which may be no JSON: a twin need
 // not be.
-func written(api, model string, stream bool, prompt string, rows []row, twin func(string) string) (path, body string) {
+func written(t *testing.T, api, model string, stream bool, prompt string, rows []row, twin func(string) string) (path,
+	body string,
+) {
+	t.Helper()
 	add := map[string]string{}
 	for _, r := range rows {
 		add[r.At] += "," + twin(r.JSON)
@@ -122,13 +133,16 @@ func written(api, model string, stream bool, prompt string, rows []row, twin fun
 	case "messages":
 		return "/anthropic/v1/messages", fmt.Sprintf(`{"model":%q,%s,"max_tokens":3000,"messages":[{"role":"user",`+
 			`"content":[{"type":"text","text":%s}%s]}]%s}`, model, flow, text, add["part"], add["field"])
+	case "generate":
+		path = "/gemini/v1beta/models/" + model + ":generateContent"
+		if stream {
+			path = "/gemini/v1beta/models/" + model + ":streamGenerateContent?alt=sse"
+		}
+		return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"],
+			add["field"])
 	}
-	path = "/gemini/v1beta/models/" + model + ":generateContent"
-	if stream {
-		path = "/gemini/v1beta/models/" + model + ":streamGenerateContent?alt=sse"
-	}
-	return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%s}%s]}]%s}`, text, add["part"],
-		add["field"])
+	t.Fatalf("no way to write a call of the API %q", api)
+	return "", ""
 }
 
 // referee compares what calls are settled with and what the provider bills.
@@ -168,17 +182,10 @@ func (b *referee) judged(path, body string, after int, stay time.Duration) (rese
 	}
 	at := fmt.Sprintf("%s %s\nleft after %d, %v, %s: settled with %v of %v, the provider bills %d: %+v", path, body,
 		after, stay, last.Outcome, used, held, bill(&last), last)
-	var short bool
-	switch last.Provider {
-	case simulator.OpenAI:
-		short = used[llm.UnitTokens] < last.Input+last.Output
-	case simulator.Anthropic:
-		short = used[llm.UnitInputTokens] < last.Input-last.CacheRead || used[llm.UnitOutputTokens] < last.Output
-	default:
-		short = used[llm.UnitInputTokens] < last.Input
-	}
-	if short || b.money && used["usd_micros"] < bill(&last) {
-		b.Errorf("too little: %s", at)
+	for unit, n := range b.counted(&last) {
+		if unit != drawgate.UnitRequests && used[unit] < n {
+			b.Errorf("too little, %d %s: %s", n, unit, at)
+		}
 	}
 	if b.money && len(last.Surcharges) > 0 {
 		b.Errorf("%v cost more than the prices say: %s", last.Surcharges, at)
@@ -195,16 +202,37 @@ func billed(c *simulator.Call) bool {
 	return c.Outcome != simulator.Rejected && c.Outcome != simulator.Failed
 }
 
+// profile returns the profile of a call's provider.
+func (b *referee) profile(c *simulator.Call) *llm.Profile {
+	b.Helper()
+	p, ok := llm.ByName(string(c.Provider))
+	if !ok {
+		b.Fatalf("a call of %q, which is no provider", c.Provider)
+	}
+	return p
+}
+
 // counted returns what the provider counts of a call, by unit.
 func (b *referee) counted(c *simulator.Call) map[string]int64 {
-	units := map[string]int64{drawgate.UnitRequests: 1}
-	switch c.Provider {
-	case simulator.OpenAI:
-		units[llm.UnitTokens] = c.Input + c.Output
-	case simulator.Anthropic:
-		units[llm.UnitInputTokens], units[llm.UnitOutputTokens] = c.Input-c.CacheRead, c.Output
-	default:
-		units[llm.UnitInputTokens] = c.Input
+	b.Helper()
+	input := c.Input
+	if !simulator.DefaultCharging(c.Provider).CacheReads {
+		input -= c.CacheRead
+	}
+	units := map[string]int64{}
+	for _, unit := range b.profile(c).Units {
+		switch unit {
+		case drawgate.UnitRequests:
+			units[unit] = 1
+		case llm.UnitTokens:
+			units[unit] = input + c.Output
+		case llm.UnitInputTokens:
+			units[unit] = input
+		case llm.UnitOutputTokens:
+			units[unit] = c.Output
+		default:
+			b.Fatalf("no rule for %s of %s", unit, c.Provider)
+		}
 	}
 	if b.money {
 		units["usd_micros"] = bill(c)
@@ -222,9 +250,12 @@ func (b *referee) audited(dir string) {
 	if err := b.ledger.Close(); err != nil {
 		b.Fatal(err)
 	}
-	total := map[simulator.Provider]map[string]int64{}
+	total, names := map[simulator.Provider]map[string]int64{}, map[simulator.Provider][]string{} // of families
 	for i := range b.calls {
 		c := &b.calls[i]
+		if name := b.profile(c).Family(c.Model).Name; !slices.Contains(names[c.Provider], name) {
+			names[c.Provider] = append(names[c.Provider], name)
+		}
 		if !billed(c) {
 			continue
 		}
@@ -237,11 +268,7 @@ func (b *referee) audited(dir string) {
 	}
 	var quotas []audit.Quota
 	for provider, units := range total {
-		family := map[simulator.Provider]string{
-			simulator.OpenAI: "gpt-*", simulator.Anthropic: "claude-*",
-			simulator.Gemini: "gemini-*",
-		}
-		q := audit.Quota{Name: string(provider), Policy: "upstream", Models: []string{family[provider]}, Shared: true}
+		q := audit.Quota{Name: string(provider), Policy: "upstream", Models: names[provider], Shared: true}
 		for unit, n := range units {
 			for less, name := range []string{"enough", "short"} {
 				q.Limits = append(q.Limits,
@@ -306,7 +333,7 @@ func allModels() (all []string) {
 // req: B12 C1 D12
 func TestEstimates(t *testing.T) {
 	t.Parallel()
-	for _, provider := range []string{"openai", "anthropic", "gemini"} {
+	for _, provider := range llm.Names() {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
 			rows := table(t, provider)
@@ -322,10 +349,10 @@ func TestEstimates(t *testing.T) {
 					for i, twin := range twins {
 						for _, model := range models[r.API][:2-min(i, 1)] { // twins are of the model that reasons
 							call := func(more string, after int, stay time.Duration) (string, string, *leaver) {
-								if reasons(r.API, model, []row{r}) {
+								if reasons(t, r.API, model, []row{r}) {
 									more += " thoughts=300"
 								}
-								path, body := written(r.API, model, true, prompt+more, []row{r}, twin.of)
+								path, body := written(t, r.API, model, true, prompt+more, []row{r}, twin.of)
 								return ref.judged(path, body, after, stay)
 							}
 							held, full, got := call("", -1, 0)
@@ -342,6 +369,11 @@ func TestEstimates(t *testing.T) {
 								r.JSON, twin.name, held, full, before, middle, last, cut)
 						}
 					}
+				}
+				if i := slices.IndexFunc(ref.calls, func(c simulator.Call) bool {
+					return string(c.Provider) != provider
+				}); i >= 0 {
+					t.Fatalf("the table of %s has calls of %q", provider, ref.calls[i].Provider)
 				}
 				ref.audited(dir)
 				file := "testdata/estimates/" + provider + ".txt"
@@ -375,7 +407,7 @@ func TestRandomEstimates(t *testing.T) {
 		calls = 10_000
 	}
 	rows := map[string][]row{}
-	for _, provider := range []string{"openai", "anthropic", "gemini"} {
+	for _, provider := range llm.Names() {
 		for _, r := range table(t, provider) {
 			rows[r.API] = append(rows[r.API], r)
 		}
@@ -398,7 +430,7 @@ func TestRandomEstimates(t *testing.T) {
 			}, func(t *testing.T, b *bench) {
 				ref := &referee{bench: b, money: money}
 				random := rand.New(rand.NewPCG(uint64(part), 4))
-				apis := []string{"chat", "responses", "messages", "generate"}
+				apis := slices.Sorted(maps.Keys(rows))
 				reached := 0
 				for range calls / 4 {
 					api := apis[random.IntN(len(apis))]
@@ -425,10 +457,10 @@ func TestRandomEstimates(t *testing.T) {
 						prompt += " fault=no_usage"
 					}
 					model := models[api][random.IntN(2)]
-					if reasons(api, model, some) {
+					if reasons(t, api, model, some) {
 						prompt += fmt.Sprintf(" thoughts=%d", random.IntN(500))
 					}
-					path, body := written(api, model, random.IntN(4) > 0, prompt, some, twin.of)
+					path, body := written(t, api, model, random.IntN(4) > 0, prompt, some, twin.of)
 					if held, _, _ := ref.judged(path, body, after, stay); held != "refused" {
 						reached++
 					}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,34 +35,58 @@ type api struct {
 	upstream string
 	profile  func() *llm.Profile
 	model    string
+	other    string // a model that can take its place
 	path     string // of a call, behind the upstream's name
 	stream   string // of a stream
 	body     string // %[1]q is the prompt, %[2]s what makes it a stream
 	more     string
 	key      string // the header of the SDK's key, and what precedes it
+	word     string // a pattern of a word of its stream
+	full     string // what the body of a refusal by a limit has
 }
 
 var apis = map[string]api{
 	"openai": {
-		"openai", llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
+		"openai", llm.OpenAI, "gpt-4o", "gpt-4o-mini", "/v1/chat/completions", "/v1/chat/completions",
 		`{"model":"gpt-4o","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`,
-		"Authorization: Bearer ",
+		"Authorization: Bearer ", `"delta":\{"content":"[^"]`, `"type":"requests"`,
 	},
 	"responses": {
-		"openai", llm.OpenAI, "gpt-4o", "/v1/responses", "/v1/responses",
+		"openai", llm.OpenAI, "gpt-4o", "gpt-4o-mini", "/v1/responses", "/v1/responses",
 		`{"model":"gpt-4o","max_output_tokens":200,"input":%[1]q%[2]s}`, `,"stream":true`, "Authorization: Bearer ",
+		`"delta":"[^"]`, `"code":"rate_limit_exceeded"`,
 	},
 	"anthropic": {
-		"anthropic", llm.Anthropic, "claude-sonnet-4-5", "/v1/messages", "/v1/messages",
+		"anthropic", llm.Anthropic, "claude-sonnet-4-5", "claude-haiku-4-5", "/v1/messages", "/v1/messages",
 		`{"model":"claude-sonnet-4-5","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`,
-		`,"stream":true`, "X-Api-Key: ",
+		`,"stream":true`, "X-Api-Key: ", `"type":"text_delta"`, `{"error":{"message":`,
 	},
 	"gemini": {
-		"gemini", llm.Gemini, "gemini-2.5-flash", "/v1beta/models/gemini-2.5-flash:generateContent",
+		"gemini", llm.Gemini, "gemini-2.5-flash", "gemini-2.5-flash-lite",
+		"/v1beta/models/gemini-2.5-flash:generateContent",
 		"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
 		`{"contents":[{"role":"user","parts":[{"text":%[1]q}]}],"generationConfig":{"maxOutputTokens":200}%[2]s}`, ``,
-		"X-Goog-Api-Key: ",
+		"X-Goog-Api-Key: ", `"text":"[^"]`, `"status":"RESOURCE_EXHAUSTED"`,
 	},
+}
+
+// TestEachProvider: these tests have a call of each provider, and a table of estimates, and the
+// simulator plays it.
+func TestEachProvider(t *testing.T) {
+	t.Parallel()
+	for _, name := range llm.Names() {
+		if apis[name].upstream != name {
+			t.Errorf("there is no call of %s: add one to apis", name)
+		}
+		if _, err := os.Stat("testdata/estimates/" + name + ".jsonl"); err != nil {
+			t.Errorf("there is no table of what calls of %s reserve: %v", name, err)
+		}
+		if _, err := simulator.New(&simulator.Options{Charging: map[simulator.Provider]simulator.Charging{
+			simulator.Provider(name): simulator.DefaultCharging(simulator.Provider(name)),
+		}}); err != nil {
+			t.Errorf("the simulator does not play %s: %v", name, err)
+		}
+	}
 }
 
 // The keys of the tests.
@@ -124,10 +149,11 @@ func newBench(t *testing.T, change func(*setup)) *bench {
 	s := newSetup(change)
 	b := &bench{T: t}
 	b.simulate(s)
-	if s.upstream == nil {
-		s.upstream = b.sim
+	var provider http.Handler = b.sim
+	if s.upstream != nil {
+		provider = s.upstream
 	}
-	b.behind = httptest.NewServer(s.upstream)
+	b.behind = httptest.NewServer(provider)
 	t.Cleanup(b.behind.Close)
 	b.build(s, b.behind.URL)
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -163,8 +189,11 @@ func newSetup(change func(*setup)) *setup {
 		},
 		{Name: "bob", Sum: sha256.Sum256([]byte(bob)), Team: "blue"},
 	}
-	for _, name := range []string{"openai", "anthropic", "gemini"} {
-		a := apis[name]
+	for _, name := range llm.Names() {
+		a, ok := apis[name]
+		if !ok {
+			continue // TestEachProvider says so
+		}
 		s.config.Upstreams = append(s.config.Upstreams, gateway.Upstream{
 			Name: a.upstream, Profile: a.profile(), Key: upstreamKey, Owner: "account",
 			Models: []gateway.Model{{Name: "*", Policy: "upstream"}},
@@ -191,6 +220,9 @@ func (b *bench) build(s *setup, at string) {
 	for i := range s.config.Upstreams {
 		if u := &s.config.Upstreams[i]; u.URL == nil {
 			u.URL, _ = url.Parse(at)
+			if s.upstream == nil { // where the simulator has the provider, whose paths may be another's
+				u.URL.Path = "/" + u.Profile.Name
+			}
 		}
 	}
 	if !slices.ContainsFunc(s.policies, func(p drawgate.Policy) bool { return p.Name == "upstream" }) {
@@ -242,7 +274,10 @@ type reply struct {
 // the SDK's own.
 func (b *bench) request(ctx context.Context, name string, stream bool, prompt string, headers ...string) *http.Request {
 	b.Helper()
-	a := apis[name]
+	a, ok := apis[name]
+	if !ok {
+		b.Fatalf("there is no call of %s: add one to apis", name)
+	}
 	path, more := a.path, ""
 	if stream {
 		path, more = a.stream, a.more

@@ -24,17 +24,13 @@ func ladder(s *setup) {
 	spare := generous()
 	spare.Name, spare.Limits[0].Amount = "spare", 2
 	s.policies = append(s.policies, spare)
-	others := map[string][]string{
-		"openai": {"gpt-4o-mini"}, "anthropic": {"claude-haiku-4-5"},
-		"gemini": {"gemini-2.5-flash-lite"},
-	}
 	for i := range s.config.Upstreams {
 		u := &s.config.Upstreams[i]
 		first := gateway.Model{
-			Name: apis[u.Name].model, Policy: "upstream", Fallbacks: others[u.Name],
+			Name: apis[u.Name].model, Policy: "upstream", Fallbacks: []string{apis[u.Name].other},
 			Cache: gateway.Cache{TTL: time.Minute, Stale: time.Hour},
 		}
-		u.Models = []gateway.Model{first, {Name: others[u.Name][0], Policy: "spare"}}
+		u.Models = []gateway.Model{first, {Name: apis[u.Name].other, Policy: "spare"}}
 	}
 }
 
@@ -66,10 +62,7 @@ func TestLadder(t *testing.T) {
 			t.Run(fmt.Sprint(name, " stream ", stream), func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, ladder, func(t *testing.T, b *bench) {
-					other := map[string]string{
-						"openai": "gpt-4o-mini", "responses": "gpt-4o-mini",
-						"anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash-lite",
-					}[name]
+					other := a.other
 					expect := func(what, prompt, want string, headers ...string) {
 						t.Helper()
 						if got := b.step(name, stream, prompt, headers...); got != want {

@@ -58,7 +58,7 @@ func TestOddPaths(t *testing.T) {
 // TestUncountedPaths lists all paths that pass and that nothing counts, as docs/gateway.md does.
 func TestUncountedPaths(t *testing.T) {
 	t.Parallel()
-	for profile, want := range map[string][]string{
+	paths := map[string][]string{
 		"openai": {
 			"GET /models", "GET /models/m", "GET /openai/models", "GET /openai/models/m", "GET /openai/v1/models",
 			"GET /openai/v1/models/m",
@@ -74,8 +74,12 @@ func TestUncountedPaths(t *testing.T) {
 			"POST /models/m:countTokens", "POST /v1/models/m:countTokens", "POST /v1beta/models/m:countTokens",
 			"POST /v1/projects/p/locations/l/publishers/google/models/m:countTokens",
 		},
-	} {
-		p, _ := llm.ByName(profile)
+	}
+	for _, p := range llm.Profiles() {
+		want := paths[p.Name]
+		if want == nil {
+			t.Errorf("no paths of %s are here", p.Name)
+		}
 		var got []string
 		for _, call := range want {
 			method, path := call[:len("GET")], call[len("GET "):]
@@ -89,7 +93,7 @@ func TestUncountedPaths(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q pass uncounted, want %q", profile, got, want)
+			t.Errorf("%s: %q pass uncounted, want %q", p.Name, got, want)
 		}
 	}
 }

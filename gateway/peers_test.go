@@ -288,7 +288,7 @@ func TestPeers14RetryAfterIsTheRealWait(t *testing.T) {
 			time.Date(2026, 3, 9, 0, 0, 0, 0, california),
 		},
 	} {
-		for _, provider := range []string{"openai", "anthropic", "gemini"} {
+		for _, provider := range llm.Names() {
 			t.Run(name+" "+provider, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, quotaOf(c.limit), func(t *testing.T, b *bench) {

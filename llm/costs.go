@@ -2,10 +2,6 @@ package llm
 
 import "github.com/drawgate/drawgate"
 
-// charsPerToken is how OpenAI's documentation says it estimates tokens when a call starts, as far
-// as it says: from the number of characters. Four is the number that its help pages give.
-const charsPerToken = 4
-
 // Admission returns the units to reserve before a call is sent, in the order of the profile's
 // Units: never less than what the provider counts when the call starts, and, if the estimate is an
 // upper bound, never less than what it will have counted when the call ends. It is empty for an
@@ -14,8 +10,8 @@ const charsPerToken = 4
 // A policy may have fewer units: leave out those that it does not have.
 //
 //   - requests: 1; for a batch of embeddings of Gemini one for each text.
-//   - tokens: input and largest output together. OpenAI counts the larger of max_tokens and an
-//     estimate from the characters when a call starts, and the true number can be their sum.
+//   - tokens: input and largest output together, and at least what the provider counts when the
+//     call starts, if it has a rule for that.
 //   - input_tokens: the input. Reads from a cache are known only afterwards.
 //   - output_tokens: the largest output.
 func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
@@ -56,20 +52,19 @@ func (p *Profile) requests(c *Call) int64 {
 	return 1
 }
 
-// atStart is what a provider that counts input and output together counts when a call starts.
-// Nothing says that it is corrected later.
+// atStart returns the tokens that the provider counts when a call starts, whatever it uses then.
 func (p *Profile) atStart(c *Call) int64 {
-	n := (c.Text.Runes + c.Schemas.Runes + charsPerToken - 1) / charsPerToken
-	if c.MaxOutput >= 0 {
-		n = max(n, p.MaxOutput(c))
+	if p.provider.atStart == nil {
+		return 0
 	}
-	return n
+	return p.provider.atStart(p, c)
 }
 
 // Settlement returns the units to settle a reservation with, given what was reserved for: what the
 // provider counts for the call when it is over. It never gives back what the provider still counts:
 //
-//   - tokens: at least what OpenAI counted when the call started.
+//   - tokens: input and output together, and at least what the provider counted when the call
+//     started, if it has a rule for that: nothing says that OpenAI corrects it.
 //   - input_tokens: the whole input, without what was read from a cache if the family's CacheReads
 //     is false. If the provider did not tell, it is the most that the prompt can have: by the
 //     profile's Most, where it has them, which is less than what was reserved by bytes.

@@ -106,6 +106,7 @@ func (g *Generic) provider() *provider {
 			}
 		},
 		calls:      ends,
+		atStart:    openAIAtStart, // the strictest that is known
 		paths:      forms{calls: g.Paths, lists: []string{"/models", "/models/{:}"}},
 		streamed:   streamedOnce,
 		cacheApart: g.Usage.CacheApart,

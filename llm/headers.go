@@ -11,7 +11,7 @@ import (
 // Observed is what a response's headers say about one limit.
 type Observed struct {
 	Unit  string // what it counts; UnitTokens may be either side of Anthropic's, whichever is tightest
-	Scope string // "" for the usual limit; "project", "priority" or "fast" for others
+	Scope string // "" for the usual limit; "project", "priority", "fast" and so on for others
 	// Limit is the amount. The window is not told, and is a minute as a rule. It is at least 1.
 	Limit int64
 	// Remaining is what is left, or -1 if that is not known. It is a multiple of Step.
@@ -25,6 +25,11 @@ type Observed struct {
 const maxReset = 31 * 24 * time.Hour
 
 // limitHeader names the headers of one limit: see [canonical].
+//
+// What they say of a limit whose scope is "" or "project" is learned as its amount per minute: see
+// [Learned.NoteObserved]. A limit of another window, such as a month, or of another pool has a
+// scope of its own: nothing is learned of it, and the provider's refusal says what it means that
+// nothing of it is left, such as [Spend] until [Profile.nextMonth].
 type limitHeader struct {
 	unit, scope             string
 	limit, remaining, reset string

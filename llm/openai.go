@@ -29,6 +29,7 @@ var openAI = &provider{
 	}.behind("", "/v1", "/openai", "/openai/v1"),
 	known:   openAIKnown,
 	request: openAIRequest,
+	atStart: openAIAtStart,
 
 	// Priority processing costs about twice as much, flex half of the usual price
 	// (openai.com/api-priority-processing, platform.openai.com/docs/guides/flex-processing).
@@ -212,6 +213,18 @@ func openAIBound() *Weights {
 		PunctuationOn: 1, PunctuationLong: 1, PunctuationSame: 1, Spaces: 1, SpacesOn: 1, Lines: 2, LinesOn: 1,
 		Han: 3, Kana: 3, Hangul: 3, OtherWords: 1, OtherLetters: 2, OtherBytes: 1, LongBytes: 1,
 	}
+}
+
+// openAIAtStart returns what OpenAI counts when a call starts: the larger of max_tokens and an
+// estimate. How that is made its documentation says only in part: from the number of characters.
+// Four to a token is what its help pages give. Nothing says that it is corrected later.
+func openAIAtStart(p *Profile, c *Call) int64 {
+	const charsPerToken = 4
+	n := (c.Text.Runes + c.Schemas.Runes + charsPerToken - 1) / charsPerToken
+	if c.MaxOutput >= 0 {
+		n = max(n, p.MaxOutput(c))
+	}
+	return n
 }
 
 // openAICalls also has those of OpenAI's first API, which others have as well:

@@ -30,8 +30,8 @@ type Profile struct {
 	// FailedInput says that the input of a call that failed counts against the quota.
 	FailedInput bool
 	// OutputAtStart says that the provider counts the largest possible output when a call starts,
-	// and corrects it when it ends: Anthropic's rule until 2025. If false, it counts what is
-	// produced.
+	// as OpenAI does, and Anthropic did until 2025: then no reservation is less. If false, it
+	// counts what is produced. What stays counted when the call is over says Settlement.
 	OutputAtStart bool
 	// OwnerHeaders are the headers of a request that name whose quota it uses. If a call has none
 	// of them, the owner follows from its key, and has to be configured.

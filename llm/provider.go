@@ -24,7 +24,7 @@ type provider struct {
 	bases     []string // with which the paths of its SDKs begin, such as "/v1"
 	keyHeader string   // has its key; "" means Authorization, with "Bearer"
 	// private are headers of requests that callers may not choose, beside the profile's
-	// OwnerHeaders.
+	// OwnerHeaders. They are kept from all providers.
 	private []string
 	// param reports whether a parameter of a query may not be passed on: it has a key, says whose
 	// quota is used, or makes the answer tell less than its usage. nil means that there is none.
@@ -38,6 +38,9 @@ type provider struct {
 	request func(*known) *node     // where a request has what matters, beside what is known
 	// perInput says that each text of a batch of embeddings counts as a request.
 	perInput bool
+	// atStart returns the tokens that a call counts when it starts: it never counts fewer, whatever
+	// it uses. nil: it counts its input and output.
+	atStart func(*Profile, *Call) int64
 
 	// What prices do not cover.
 	plain    map[role][]string // values at the price of the table: see unpricedFields
@@ -75,25 +78,36 @@ type provider struct {
 // providers are those that have a value here.
 var providers = []*provider{openAI, anthropic, gemini}
 
-// streamed is when a stream tells the usage of the whole call.
+// streamed says which usage that a stream tells is final, which means that it is the whole call's.
+// In a document it always is. For what is settled otherwise see [Profile.Settlement].
 type streamed uint8
 
 const (
-	// streamedLast: when all is delivered. Some servers tell the numbers so far in every chunk.
+	// streamedLast: what no text follows, if all answers are over. Some servers tell the numbers so
+	// far in every chunk.
 	streamedLast streamed = iota
-	// streamedOver: when an answer is over. What is told before is provisional.
+	// streamedOver: what is told with or after the end of an answer: its reason, or one of
+	// lastEvents. What is told before is provisional.
 	streamedOver
-	// streamedSoFar: the numbers so far in every piece, without those that are 0.
+	// streamedSoFar: every piece tells the numbers so far, without those that are 0; final is what
+	// is told when all answers are over.
 	streamedSoFar
-	// streamedOnce: whenever it is told.
+	// streamedOnce: whatever is told.
 	streamedOnce
 )
 
-// like returns a copy of v with another name, for a provider with a similar API. change sets what
-// differs. It replaces lists and maps; it must not change those that v has.
-func (v *provider) like(name string, change func(*provider)) *provider {
+// like returns a copy of v for a provider with a similar API: change sets what differs. It replaces
+// lists and maps; it must not change those that v has.
+//
+// The copy calls, reads, counts and refuses as v does. Not inherited is what is v's alone, and who
+// wants it names it: its models and what is special about some of them, its headers of requests and
+// of accounts, its pools, and sdkPath, as the paths tell v.
+func (v *provider) like(name, url string, profile func() *Profile, change func(*provider)) *provider {
 	other := *v
-	other.name, other.sdkPath = name, nil // the paths tell v
+	other.name, other.url, other.profile = name, url, profile
+	other.sdkPath, other.otherPool = nil, nil
+	other.private, other.accountHeaders, other.account, other.quotaHeaders = nil, nil, nil, nil
+	other.searches, other.dearer, other.plain, other.lastEvents = nil, nil, nil, nil
 	change(&other)
 	return &other
 }

@@ -18,17 +18,16 @@ import (
 
 // invented is a provider that nobody has: its API is like OpenAI's, with limits and words of its
 // own.
-var invented = openAI.like("invented", func(v *provider) {
-	v.profile = func() *Profile {
-		p := openAIProfile()
-		p.Units = []string{drawgate.UnitRequests, UnitInputTokens, UnitOutputTokens}
-		p.Families = []Family{{
-			Name: "smart", Prefixes: []string{"smart-"}, Context: 1000, MaxOutput: 200, Reasons: ReasonsNever,
-		}}
-		p.OwnerHeaders = nil
-		return p
-	}
-	v.url, v.keyHeader = "https://api.invented.test", "X-Invented-Key"
+var invented = openAI.like("invented", "https://api.invented.test", func() *Profile {
+	p := openAIProfile()
+	p.Units = []string{drawgate.UnitRequests, UnitInputTokens, UnitOutputTokens}
+	p.Families = []Family{{
+		Name: "smart", Prefixes: []string{"smart-"}, Context: 1000, MaxOutput: 200, Reasons: ReasonsNever,
+	}}
+	p.OwnerHeaders = nil
+	return p
+}, func(v *provider) {
+	v.keyHeader = "X-Invented-Key"
 	v.known = openAIKnown.withFree("request", "invented_seed")
 	v.askUsage, v.streamed = false, streamedOver
 	v.cacheApart = true
@@ -111,6 +110,39 @@ func TestInventedProvider(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotInherited: what one provider alone has is not that of another one that is like it,
+// such as the pools that its quotas leave out.
+func TestWhatIsNotInherited(t *testing.T) {
+	t.Parallel()
+	for _, v := range providers {
+		other := v.like("other", "https://other.test", v.profile, func(*provider) {})
+		if other.private != nil || other.accountHeaders != nil || other.account != nil || other.searches != nil ||
+			other.dearer != nil || other.plain != nil || other.otherPool != nil || other.lastEvents != nil ||
+			other.quotaHeaders != nil || other.sdkPath != nil || other.url == v.url {
+			t.Errorf("a provider that is like %s has what is its own", v.name)
+		}
+	}
+}
+
+// TestCountedAtStart: OpenAI counts max_tokens when a call starts, whatever it uses. A provider
+// that has no such rule counts what was used.
+func TestCountedAtStart(t *testing.T) {
+	t.Parallel()
+	plain := openAI.like("plain", "https://plain.test", openAIProfile, func(v *provider) { v.atStart = nil })
+	for v, want := range map[*provider]int64{openAI: 5000, plain: 12} {
+		p := v.newProfile()
+		c, err := p.Parse(http.MethodPost, "/v1/chat/completions", nil,
+			[]byte(`{"model":"gpt-4o","max_tokens":5000,"messages":[{"role":"user","content":"Hello, world!"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := Usage{Input: 10, InputKnown: true, Output: 2, OutputKnown: true, Final: true, Ended: true}
+		if got := p.Settlement(c, p.Upper(c), used); got[1] != drawgate.Units(UnitTokens, want) {
+			t.Errorf("%s: settled with %v, want %d tokens", v.name, got, want)
+		}
+	}
+}
+
 // TestProvidersAreWhole: every provider that is listed has all that is needed to ask it.
 func TestProvidersAreWhole(t *testing.T) {
 	t.Parallel()
@@ -139,16 +171,20 @@ func TestProvidersAreWhole(t *testing.T) {
 // TestProvidersAreListed: what lists the providers for people has all of them.
 func TestProvidersAreListed(t *testing.T) {
 	t.Parallel()
-	for file, form := range map[string]string{
-		"config/schema.json":    `"%s"`, // from config/schematypes_test.go
-		"docs/configuration.md": "`%s`",
-		"docs/providers.md":     "`%s`",
-		"llm/simulator/%s.go":   `"%s"`,
+	for _, place := range []struct{ file, form string }{
+		{"config/schema.json", `"%s"`}, // by go generate ./config
+		{"docs/configuration.md", "`%s`"},
+		{"docs/providers.md", "`%s`"},
+		{"docs/gateway.md", "`%s`"},
+		{"docs/gateway.md", "| %s |"},
+		{"docs/simulator.md", "| %s |"},
+		{"llm/simulator/%s.go", `"%s"`},
 	} {
 		for _, v := range providers {
-			name := filepath.Join("..", strings.ReplaceAll(file, "%s", v.name))
+			name := filepath.Join("..", strings.ReplaceAll(place.file, "%s", v.name))
 			text, err := os.ReadFile(name)
-			if want := strings.ReplaceAll(form, "%s", v.name); err != nil || !strings.Contains(string(text), want) {
+			want := strings.ReplaceAll(place.form, "%s", v.name)
+			if err != nil || !strings.Contains(strings.ToLower(string(text)), want) {
 				t.Errorf("%s does not have %s (%v)", name, want, err)
 			}
 		}

@@ -242,7 +242,8 @@ func (p *Profile) fullAt(header http.Header, unit string, now time.Time) (at tim
 	return at
 }
 
-// spent returns the unit of which nothing is left, if the headers name exactly one.
+// spent returns the unit of which nothing is left, if the headers name exactly one, whatever its
+// scope. UnitTokens is passed over: see [Observed].
 func (p *Profile) spent(header http.Header, now time.Time) (unit string) {
 	for _, o := range p.Observed(header, now) {
 		if o.Remaining != 0 || o.Unit == UnitTokens {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
 
@@ -35,13 +36,15 @@ func (a *app) simulateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Behave like LLM providers, with their quotas",
-		Long: `Answer like OpenAI, Anthropic and Gemini, enforce quotas by their rules, and record which calls found a limit full. No call leaves this machine.
+		Long: `Answer like LLM providers, enforce quotas by their rules, and record which calls found a limit full. No call leaves this machine.
 Point a client at it by its base URL only:
 
   OpenAI      base_url=http://` + defaultSimulate + `/v1
   Anthropic   base_url=http://` + defaultSimulate + `
   Gemini      base_url=http://` + defaultSimulate + `
   others      POST http://` + defaultSimulate + `/generic/anything, with a JSON object
+
+Each provider is also behind its name (` + strings.Join(llm.Names(), ", ") + `), as in http://` + defaultSimulate + `/openai/v1.
 
 A line of the prompt says what to answer: "simulate: output=200 delay=50ms chunk=20ms". More words: size (words in a chunk), thoughts, cache_read,
 cache_write, fault, after and stall.

@@ -1,6 +1,6 @@
-// Package simulator is an HTTP server that behaves like the APIs of OpenAI, Anthropic and Gemini,
-// and like any other JSON API: it enforces quotas by each provider's rules, and records every call.
-// It is the referee of tests that promise to stay within a quota.
+// Package simulator is an HTTP server that behaves like the APIs of LLM providers, and like any
+// other JSON API: it enforces quotas by each provider's rules, and records every call. It is the
+// referee of tests that promise to stay within a quota.
 //
 // It shares no code with the rest of this module and imports only the standard library. It is
 // simple on purpose: it keeps a list of what was admitted, and counts it.
@@ -21,6 +21,7 @@
 //	POST /v1beta/models/{model}:generateContent                 Gemini, also as /v1/models/…
 //	POST /v1beta/models/{model}:streamGenerateContent[?alt=sse]
 //	POST /v1beta/models/{model}:countTokens
+//	POST /PROVIDER/…                                            each of these, such as /openai/v1/…
 //	POST /generic/…                                             any JSON object
 //	GET  /simulator/ledger?after=ID&limit=N                     the recorded calls
 //	GET  /simulator/report                                      the limits, counted again

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type api struct {
 // dialect is what all operations of a provider have in common.
 type dialect struct {
 	provider Provider
+	apart    bool            // its paths are behind /PROVIDER only: others have the same
 	apis     map[string]*api // the operations with fixed paths
 	// route returns the operation at another path, and whether the path is the provider's: then it
 	// may be nil.
@@ -91,10 +93,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveAdmin(w, r)
 		return
 	}
-	x := &exchange{s: s, w: w, r: r, call: &Call{Path: clip(r.URL.Path)}}
-	if x.dialect, x.api = route(r.URL.Path); x.dialect != nil {
+	x := &exchange{s: s, w: w, call: &Call{Path: clip(r.URL.Path)}}
+	var inner url.URL // as the provider sees it
+	inner.RawQuery = r.URL.RawQuery
+	if x.dialect, x.api, inner.Path = route(r.URL.Path); x.dialect != nil {
 		x.call.Provider = x.dialect.provider
 	}
+	x.r = r.WithContext(r.Context())
+	x.r.URL = &inner
 	x.charge = s.options.Charging[x.call.Provider]
 	bad := x.read()
 	if !sleep(r.Context(), s.travelTime()) {
@@ -130,7 +136,7 @@ func (x *exchange) read() *failure {
 	x.call.Key, x.call.Organization, x.call.Project = key.Name, orDefault(key.Organization), orDefault(key.Project)
 	switch {
 	case x.api == nil:
-		return &failure{reason: unknownPath, message: "there is nothing at " + x.r.URL.Path}
+		return &failure{reason: unknownPath, message: "there is nothing at " + x.call.Path}
 	case x.r.Method != http.MethodPost:
 		return &failure{reason: wrongMethod, message: "the method must be POST"}
 	case !ok:

@@ -6,3 +6,6 @@ func (s *Server) Counters() int {
 	defer s.mu.Unlock()
 	return len(s.counters)
 }
+
+// Providers are the names of all.
+var Providers = providers

@@ -10,17 +10,15 @@ import (
 	"time"
 )
 
-// genericPrefix is where the generic API begins. Any path below it will do.
-const genericPrefix = "/generic/"
-
-// Generic is an API of no provider, for profiles that users describe.
+// Generic is an API of no provider, for profiles that users describe. Any path behind /generic will
+// do.
 const Generic Provider = "generic"
 
 var genericDialect = &dialect{
 	provider: Generic,
-	route: func(path string) (*api, bool) {
-		return &api{parseGeneric, answerGeneric, func(x *exchange) stream { return genericStream{x} }},
-			strings.HasPrefix(path, genericPrefix)
+	apart:    true,
+	route: func(string) (*api, bool) {
+		return &api{parseGeneric, answerGeneric, func(x *exchange) stream { return genericStream{x} }}, true
 	},
 	charging: usualCharging,
 	key: func(r *http.Request) string {
@@ -42,7 +40,7 @@ func parseGeneric(r *http.Request, body []byte, q *request) error {
 		return errors.New("the body must be a JSON object")
 	}
 	if q.model == "" {
-		q.model = r.URL.Path[len(genericPrefix):]
+		q.model = strings.TrimPrefix(r.URL.Path, "/")
 	}
 	q.generates = true
 	q.stream, _ = in["stream"].(bool)

@@ -18,6 +18,26 @@ var calls = map[simulator.Provider]struct{ path, body string }{
 	simulator.Generic:   {genericPath, `{"prompt":"x"}`},
 }
 
+// TestEachProvider: these tests have a call of each provider, which is answered behind its name
+// too.
+func TestEachProvider(t *testing.T) {
+	t.Parallel()
+	for _, p := range simulator.Providers {
+		c, ok := calls[p]
+		if !ok {
+			t.Errorf("there is no call of %s: add one to calls", p)
+			continue
+		}
+		s := newServer(t, nil)
+		behind := "/" + string(p)
+		for _, path := range []string{c.path, behind + strings.TrimPrefix(c.path, behind)} {
+			if got := post(t, s, path, c.body); got.status != 200 || last(t, s).Provider != p {
+				t.Errorf("%s: got %d %s, by %q", path, got.status, got.body, last(t, s).Provider)
+			}
+		}
+	}
+}
+
 // TestRefusalsByQuota: each provider's body and headers for a limit that is full, 2 seconds after
 // the call that filled it.
 func TestRefusalsByQuota(t *testing.T) {
@@ -174,7 +194,7 @@ func TestRefusalsByFault(t *testing.T) {
 		want   string // a pattern of the body
 	}
 	const html = `^<html>`
-	for p, faults := range map[simulator.Provider]map[simulator.FaultKind]answer{
+	table := map[simulator.Provider]map[simulator.FaultKind]answer{
 		simulator.OpenAI: {
 			simulator.FaultMinute: {
 				429,
@@ -229,7 +249,13 @@ func TestRefusalsByFault(t *testing.T) {
 			simulator.FaultOverloaded:  {529, `overloaded`},
 			simulator.FaultBadGateway:  {502, html},
 		},
-	} {
+	}
+	for _, p := range simulator.Providers {
+		if table[p] == nil {
+			t.Errorf("no answers of %s are here", p)
+		}
+	}
+	for p, faults := range table {
 		for kind, want := range faults {
 			t.Run(string(p)+" "+string(kind), func(t *testing.T) {
 				t.Parallel()

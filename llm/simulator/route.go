@@ -1,8 +1,13 @@
 package simulator
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// dialects are those of all providers. Where two have a path, the later one decides.
+// dialects are those of all providers. Each is behind /PROVIDER, and, unless it is apart, without
+// it too: there no two have the same fixed path, and where several route another path the last one
+// decides.
 var dialects = []*dialect{openAIDialect, anthropicDialect, geminiDialect, genericDialect}
 
 // providers are the names of all.
@@ -21,17 +26,26 @@ func dialectOf(p Provider) *dialect {
 	return nil
 }
 
-// route returns the operation at a path, or nil, and the dialect whose errors fit, or nil.
-func route(path string) (*dialect, *api) {
+// route returns the operation at a path, or nil, and the dialect whose errors fit, or nil. rest is
+// the path without /PROVIDER.
+func route(path string) (d *dialect, a *api, rest string) {
 	for _, d := range dialects {
-		if a := d.apis[path]; a != nil {
-			return d, a
+		if rest, ok := strings.CutPrefix(path, "/"+string(d.provider)); ok && strings.HasPrefix(rest, "/") {
+			if a = d.apis[rest]; a == nil {
+				a, _ = d.route(rest)
+			}
+			return d, a, rest
+		}
+	}
+	for _, d := range dialects {
+		if a = d.apis[path]; a != nil && !d.apart {
+			return d, a, path
 		}
 	}
 	for _, d := range slices.Backward(dialects) {
-		if a, ok := d.route(path); ok {
-			return d, a
+		if a, ok := d.route(path); ok && !d.apart {
+			return d, a, path
 		}
 	}
-	return nil, nil
+	return nil, nil, path
 }
