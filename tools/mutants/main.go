@@ -64,9 +64,13 @@ func run(ctx context.Context, w io.Writer, root string, prefixes []string) error
 	}
 	count := map[string]int{}
 	for i := range list {
-		verdict, detail, line := r.try(ctx, &list[i])
+		m := &list[i]
+		verdict, test, line := r.try(ctx, m)
 		count[verdict]++
-		fmt.Fprintf(w, "%s:%d  %s  %s%s\n", list[i].file, line, &list[i], verdict, detail)
+		fmt.Fprintf(w, "%-40s %-16s %-50s %s\n", fmt.Sprintf("%s:%d", m.file, line), verdict, test, m)
+		if verdict == same {
+			fmt.Fprintf(w, "    %s\n", m.same)
+		}
 	}
 	fmt.Fprintf(w, "%d mutants: %d killed, %d change nothing\n", len(list), count[killed], count[same])
 	if bad := len(list) - count[killed] - count[same]; bad > 0 {
@@ -115,18 +119,18 @@ func (r *runner) passUnchanged(ctx context.Context, list []mutant) error {
 }
 
 // try returns the verdict on a mutant, which test noticed it, and where it is.
-func (r *runner) try(ctx context.Context, m *mutant) (verdict, detail string, line int) {
+func (r *runner) try(ctx context.Context, m *mutant) (verdict, test string, line int) {
 	path := filepath.Join(r.root, m.file)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return missing, ": " + err.Error(), 0
+		return missing, "", 0
 	}
 	changed, line, err := m.apply(string(text))
 	switch {
 	case err != nil:
 		return missing, "", 0
 	case m.same != "":
-		return same, ": " + m.same, line
+		return same, "", line
 	}
 	out, ok := r.test(ctx, m, changed)
 	switch {
@@ -135,7 +139,7 @@ func (r *runner) try(ctx context.Context, m *mutant) (verdict, detail string, li
 	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
 		return invalid, "", line
 	}
-	return killed, ": " + firstFailure(out), line
+	return killed, firstFailure(out), line
 }
 
 var failure = regexp.MustCompile(`(?m)^(?:--- FAIL: (\S+)|FAILED \S+::(\S+)|ERROR \S+::(\S+))`)
