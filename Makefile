@@ -87,7 +87,7 @@ words:
 	$(GO) -C tools test ./words
 	$(GO) -C tools run ./words ..
 
-# Changes the code in many places, one at a time, and checks that a test fails for each: about MINUTES minutes.
+# Changes the code in many places, one at a time, and checks that a test fails for each: half an hour.
 mutants: deps
 	$(GO) -C tools test ./mutants
 	$(GO) -C tools run ./mutants ..
