@@ -24,7 +24,7 @@ type mutant struct {
 //	 	x := 1                       after one space, a line that says which place is meant
 //	-	if n > 0 {                   a line that changes or goes, as in a patch
 //	+	if n >= 0 {                  what it becomes
-//	test ./internal/record TestName  where to look, and which tests must fail: any of them if none is named
+//	test ./internal/record TestName  which tests must fail: any of the package's if none is named
 //	same Why nothing changes.        instead of test
 func parse(text string) ([]mutant, error) {
 	var list []mutant
@@ -79,7 +79,8 @@ func (m *mutant) read(line string) error {
 
 var errPlace = errors.New("the lines are not there exactly once")
 
-// apply returns the changed text of the mutant's file, and the number of the first line that changes.
+// apply returns the changed text of the mutant's file, and the number of the first line that
+// changes.
 func (m *mutant) apply(text string) (changed string, line int, err error) {
 	lines, found := strings.Split(text, "\n"), -1
 	for i := range len(lines) - len(m.old) + 1 {

@@ -93,7 +93,8 @@ type runner struct {
 	program   string // drawgate, once it is built: the tests in Python start it
 }
 
-// passUnchanged fails if the tests fail without a change, or if one of those that are named is not there.
+// passUnchanged fails if the tests fail without a change, or if none of those that are named is
+// there.
 func (r *runner) passUnchanged(ctx context.Context, list []mutant) error {
 	tests, all := map[string][]string{}, map[string]bool{} // by place
 	var places []string
