@@ -121,8 +121,8 @@ func TestChargeThatOneBucketRefuses(t *testing.T) {
 	}
 }
 
-// TestASettlementThatFailsOnceIsDelivered at once, although the store counts as available and nobody
-// calls again.
+// TestASettlementThatFailsOnceIsDelivered at once, although the store counts as available and
+// nobody calls again.
 func TestASettlementThatFailsOnceIsDelivered(t *testing.T) {
 	t.Parallel()
 	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {

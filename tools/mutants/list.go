@@ -18,7 +18,8 @@ type mutant struct {
 	same     string   // why the change changes nothing
 }
 
-// parse reads a list of mutants. Empty lines separate them, and lines that begin with # are comments.
+// parse reads a list of mutants. Empty lines separate them, and lines that begin with # are
+// comments.
 //
 //	internal/record/codec.go         the file
 //	 	x := 1                       after one space, a line that says which place is meant
