@@ -22,7 +22,7 @@ TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 52000000
 
-.PHONY: build size run quick test test-race test-rest test-plain test-servers test-modules check deps testtools traefik lint words fuzz long bench
+.PHONY: build size run quick test test-race test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
@@ -87,11 +87,16 @@ words:
 	$(GO) -C tools test ./words
 	$(GO) -C tools run ./words ..
 
+# Changes the code in many places, one at a time, and checks that a test fails for each: half an hour.
+mutants: deps
+	$(GO) -C tools test ./mutants
+	$(GO) -C tools run ./mutants ..
+
 # Longer versions of what "make test" does. Each prints what it did; keep the output of a run in docs/results.
 fuzz:
 	./tools/fuzz.sh 10m
 
-long: traefik fuzz
+long: traefik fuzz mutants
 	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
 	cd taskqueue/asynqlimit && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run TestFleet .
 	cd web/browsertest && DRAWGATE_LONG=1 $(GO) test -count=1 -v -tags long -run Long ./...

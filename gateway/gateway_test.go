@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,22 @@ func TestCallsOfEachProvider(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestACallersRequestStays: the handler does not change the request, as net/http asks of handlers.
+// What wraps the gateway may read its headers afterwards.
+func TestACallersRequestStays(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, b *bench) {
+		r := b.request(t.Context(), "openai", false, "Hello!", "Cookie: a=b")
+		want := r.Header.Clone()
+		if got := b.do(r); got.status != http.StatusOK {
+			t.Fatalf("got %d %v\n%s", got.status, got.err, got.body)
+		}
+		if !reflect.DeepEqual(r.Header, want) {
+			t.Errorf("the request's header is now %v, and was %v", r.Header, want)
+		}
+	})
 }
 
 // TestStreamsAreNotHeldBack: each piece of a stream reaches the caller before the next one is made.

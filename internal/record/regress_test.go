@@ -98,6 +98,23 @@ func TestResetAtCountsMarginAndNothingElse(t *testing.T) {
 	}
 }
 
+// TestNothingIsTakenAfterUnitsWereGivenBack: a plain take of nothing, where the newest units were
+// given back entirely, says when the units before them leave.
+func TestNothingIsTakenAfterUnitsWereGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t, drawgate.Limit{Kind: drawgate.Rolling, Window: dur(mnt), Precision: drawgate.Exact, Amount: 10})
+	b.allow(5)
+	b.now += sec
+	b.hold("a", sec, 5)
+	b.cancel("a")
+	var n record.Amounts
+	var out [record.MaxLimits]record.Result
+	_, after, ok := record.DecidePlain(b.rec, b.specs, &n, 0, b.now, out[:])
+	if want := (record.Result{Remaining: 5, ResetAt: epoch + mnt}); after != 0 || !ok || out[0] != want {
+		t.Errorf("got %+v, after %d, ok %v, want %+v", out[0], after, ok, want)
+	}
+}
+
 // TestStrangerDrainsNothing: a bucket's rate is lowered, and the first to look, at a hold's end, is
 // a version of the program that does not have the limit: it cannot know the new rate.
 func TestStrangerDrainsNothing(t *testing.T) {

@@ -8,8 +8,11 @@ from datetime import datetime, timezone
 
 import pytest
 from celery import Celery
+from fastapi import HTTPException
 
-from drawgate import Answer, CircuitOpen, Error, HoldLost, Problem, Refused, ServerUnavailable, StoreUnavailable
+from drawgate import Answer, CircuitOpen, Error, HoldLost, Problem, Refused, ServerUnavailable, StoreUnavailable, _wire
+from drawgate._http import Failures
+from drawgate.fastapi import _refusals
 
 ERRORS = [
     CircuitOpen("gemini", 3.0, datetime.now(timezone.utc)),
@@ -35,3 +38,19 @@ def test_problems_survive_a_result_backend_of_celery() -> None:
     backend = Celery(backend="cache+memory://").backend
     found = backend.exception_to_python(backend.prepare_exception(ERRORS[2], serializer="json"))
     assert (type(found), str(found), found.code) == (Problem, "wrong", "")
+
+
+@pytest.mark.parametrize(("after", "when"), [(4.0, "try again in 4 s"), (None, "waiting does not help")])
+def test_a_refusal_says_when_to_try_again(after: float | None, when: str) -> None:
+    assert str(Refused(Answer(allowed=False, reason="limited", retry_after=after))) == f"refused: limited ({when})"
+
+
+def test_a_circuit_that_closes_now_has_a_wait() -> None:
+    with pytest.raises(HTTPException) as refused, _refusals(None, Failures()):
+        raise CircuitOpen("gemini", 0.0, datetime.now(timezone.utc))
+    assert (refused.value.headers or {})["Retry-After"] == "1"
+
+
+def test_an_answer_without_marks() -> None:
+    found = _wire.answer({"allowed": True})
+    assert (found.fallback, found.unmatched) == (False, False)

@@ -127,3 +127,26 @@ func TestClockRecovers(t *testing.T) {
 		})
 	}
 }
+
+// A clock that is so wrong that the service would soon refuse our signatures is not used until it
+// is set, whatever the estimate was before.
+func TestAWrongClockIsNotUsed(t *testing.T) {
+	t.Parallel()
+	for _, off := range []int64{-3_600_000_000, 3_600_000_000} {
+		m := machine{service: 1_800_000_000_000_000, wall: 1_800_000_000_000_000}
+		c := dynamostore.NewClock(func() int64 { return m.monotonic }, func() int64 { return m.wall })
+		for _, step := range []struct {
+			add   int64
+			known bool
+		}{{0, true}, {off, false}, {-off, true}} {
+			m.wall += step.add
+			err := c.Ask(func() time.Time {
+				m.run(5_000)
+				return time.UnixMicro(m.service / 1_000_000 * 1_000_000)
+			})
+			if _, _, known := c.Now(); known != step.known || (err == nil) != known {
+				t.Errorf("set by %d µs: known %v, %v, want %v", step.add, known, err, step.known)
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate/store"
@@ -118,6 +119,53 @@ func TestChargeThatOneBucketRefuses(t *testing.T) {
 			wantBack(t, g, 5*time.Second)
 		})
 	}
+}
+
+// TestASettlementThatFailsOnceIsDelivered at once, although the store counts as available and
+// nobody calls again.
+func TestASettlementThatFailsOnceIsDelivered(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		hold(t, g, "id", time.Hour, plan, "k", 10)
+		synctest.Wait() // until the guard has nothing to deliver
+		inner.set(refuses)
+		if o := end(t, g, store.OpSettle, "id", plan, "k", 4); o.Err != nil {
+			t.Fatal(o.Err)
+		}
+		inner.set(well)
+		time.Sleep(5 * time.Second)
+		if n := used(t, inner, plan, "k"); n[0] != 4 || g.State().Pending != 0 {
+			t.Errorf("%d units used, %+v, want 4 and nothing pending", n[0], g.State())
+		}
+	})
+}
+
+// TestATakeThatWasDeliveredIsNotSentAgain, although another one of the same call failed.
+func TestATakeThatWasDeliveredIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		inner.set(refuses)
+		hold(t, g, "one", time.Hour, plan, "good", 1)
+		hold(t, g, "two", time.Hour, plan, "bad", 1)
+		sent := map[string]int{}
+		inner.mu.Lock()
+		inner.blocked = func(b store.BucketCost) error {
+			if sent[b.Key.Name]++; b.Key.Name == "bad" {
+				return &store.Error{Store: "faulty", Op: "take", Err: errRefused, Fault: store.FaultTransient}
+			}
+			return nil
+		}
+		inner.mu.Unlock()
+		inner.set(well)
+		time.Sleep(10 * time.Second)
+		inner.mu.Lock()
+		defer inner.mu.Unlock()
+		if sent["good"] != 1 || sent["bad"] < 2 {
+			t.Errorf("sent %v times, want the good one once and the bad one again", sent)
+		}
+	})
 }
 
 // TestWhatNoLimiterSends: takes, settlements and looks that no store can decide are refused each

@@ -177,7 +177,7 @@ func TestOneWarningPerCause(t *testing.T) {
 	}
 	for cause, want := range map[string]int{
 		"fault=transient": 2, "fault=configuration": 1, "use the default": 1,
-		"event=RateLimiterFallbackActivated": 3,
+		"event=RateLimiterFallbackActivated": 3, "the store needs repair": 1,
 	} {
 		if got := strings.Count(text, cause); got != want {
 			t.Errorf("%q is said %d times, want %d:\n%s", cause, got, want, text)
