@@ -102,7 +102,8 @@ func TestRulesTellTheLimit(t *testing.T) {
 }
 
 // TestUnitsOfCalendarWindows: to Envoy, each calendar window is units of about its length. A unit
-// that has the name of one is that window in a file whose windows are aligned, and envoy.md says so.
+// that has the name of one is that window in a file whose windows are aligned, and envoy.md says
+// so.
 func TestUnitsOfCalendarWindows(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/envoy.md")
