@@ -58,6 +58,16 @@ var apis = []api{
 	},
 }
 
+// Each provider has a call here.
+func TestEachProvider(t *testing.T) {
+	t.Parallel()
+	for _, name := range llm.Names() {
+		if !slices.ContainsFunc(apis, func(a api) bool { return string(a.provider) == name }) {
+			t.Errorf("there is no call of %s: add one to apis", name)
+		}
+	}
+}
+
 // scenario is a provider with limits, and programs that call it.
 type scenario struct {
 	api     api

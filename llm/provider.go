@@ -99,7 +99,9 @@ const (
 // like returns a copy of v for a provider with a similar API: change sets what differs. It replaces
 // lists and maps; it must not change those that v has.
 //
-// The copy calls, reads, counts and refuses as v does. Not inherited is what is v's alone, and who
+// The copy calls, reads, counts and refuses as v does: known, atStart, askUsage, streamed and
+// errorStatus are v's until change sets them, and a field that v knows and this provider lacks may
+// lower an estimate. Not inherited is what is v's alone, and who
 // wants it names it: its models and what is special about some of them, its headers of requests and
 // of accounts, its pools, and sdkPath, as the paths tell v.
 func (v *provider) like(name, url string, profile func() *Profile, change func(*provider)) *provider {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -50,6 +51,19 @@ var apis = map[string]api{
 		"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
 		`{"contents":[{"role":"user","parts":[{"text":%q}]}],"generationConfig":{"maxOutputTokens":100}%s}`, ``,
 	},
+}
+
+// Each provider has a call here.
+func TestEachProvider(t *testing.T) {
+	t.Parallel()
+	for _, name := range llm.Names() {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(apis)), func(api string) bool {
+			provider, _, _ := strings.Cut(api, " ")
+			return provider == name
+		}) {
+			t.Errorf("there is no call of %s: add one to apis", name)
+		}
+	}
 }
 
 // request writes a call.
