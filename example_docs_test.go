@@ -14,7 +14,7 @@ func TestREADME(t *testing.T) {
 
 func TestConfigurationPage(t *testing.T) {
 	t.Parallel()
-	shown(t, "docs/configuration.md", "example_config_test.go", "func nightly(")
+	shown(t, "docs/configuration.md", "config/example_file_test.go", "func nightly(")
 }
 
 // shown fails unless the page has a block of Go that is the function of the file.

@@ -221,6 +221,8 @@ func (r *runner) testPython(ctx context.Context, m *mutant, changed string) (out
 	for _, p := range m.places {
 		cmd.Args = append(cmd.Args, filepath.Join("tests", filepath.Base(p)))
 	}
+	// When the time is over pytest stops what it has started.
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, time.Minute
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DRAWGATE_PROGRAM="+r.program, "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
 	b, err := cmd.CombinedOutput()

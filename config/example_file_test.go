@@ -1,4 +1,4 @@
-package drawgate_test
+package config_test
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func nightly(ctx context.Context, path string) (allowed bool, err error) {
 }
 
 // From a file to a decision.
-func Example_config() {
+func Example_file() {
 	dir, err := os.MkdirTemp("", "drawgate")
 	if err != nil {
 		fmt.Println(err)
