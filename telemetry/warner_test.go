@@ -368,9 +368,9 @@ func TestLogHidesKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allow(t, l, "user-4711", 3)
+	allow(t, l, "user-maria", 3)
 	s.down.Store(true)
-	if _, err := l.Allow(t.Context(), "user-4711"); err == nil {
+	if _, err := l.Allow(t.Context(), "user-maria"); err == nil {
 		t.Fatal("the store answered, want an error")
 	}
 	g := w.Guard()
@@ -384,7 +384,7 @@ func TestLogHidesKeys(t *testing.T) {
 	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
 	w.Diverged(&engine.Divergence{Policy: "candidate", Way: engine.WouldAllow})
 	w.Close()
-	if strings.Contains(out.String(), "4711") || strings.Contains(out.String(), "tenant-7") {
+	if strings.Contains(out.String(), "maria") || strings.Contains(out.String(), "tenant-7") {
 		t.Errorf("got a key or tenant in the log, want hashes only: %s", out.String())
 	}
 	var got []string
@@ -396,7 +396,7 @@ func TestLogHidesKeys(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		if e.Limit != "" && e.Identifier != h.Key(drawgate.Key{Tenant: "tenant-7", Name: "user-4711"}) {
+		if e.Limit != "" && e.Identifier != h.Key(drawgate.Key{Tenant: "tenant-7", Name: "user-maria"}) {
 			t.Errorf("got another identifier than the key's hash: %s", line)
 		}
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %d", e.Level, e.Event, e.Limit, e.Percent)))

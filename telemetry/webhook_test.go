@@ -173,7 +173,7 @@ func TestLimitWarningsArePosted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allow(t, l, "user-4711", 3)
+	allow(t, l, "user-maria", 3)
 	g := w.Guard()
 	g.FallbackActivated(&guard.FallbackActivated{At: time.Now(), Err: errDown})
 	g.Closed(&guard.Closed{At: time.Now(), Outage: time.Minute, Decided: 17})
@@ -189,7 +189,7 @@ func TestLimitWarningsArePosted(t *testing.T) {
 			time.Since(e.At) > time.Minute || i > 0 && e.ID == events[0].ID {
 			t.Errorf("event %d: got %+v, want version, instance, a new id, a message and the time", i, e)
 		}
-		if all := fmt.Sprintf("%+v", e); strings.Contains(all, "4711") || strings.Contains(all, "connection refused") {
+		if all := fmt.Sprintf("%+v", e); strings.Contains(all, "maria") || strings.Contains(all, "connection refused") {
 			t.Errorf("got a key or the store's error in an event, want neither: %s", all)
 		}
 	}

@@ -1,6 +1,9 @@
 package simulator
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestOnePathOneDialect: no two dialects have the same fixed path, unless one of them is apart.
 func TestOnePathOneDialect(t *testing.T) {
@@ -28,7 +31,7 @@ func TestApart(t *testing.T) { // not parallel: it adds a dialect
 	t.Cleanup(func() { dialects = before })
 	like := *openAIDialect
 	like.provider, like.apart = "like", true
-	dialects = append(dialects[:len(dialects):len(dialects)], &like)
+	dialects = append(slices.Clip(dialects), &like)
 	for path, want := range map[string]*dialect{
 		"/v1/chat/completions": openAIDialect, "/v1/nothing": openAIDialect,
 		"/openai/v1/chat/completions": openAIDialect,
