@@ -47,7 +47,7 @@ func TestARefusedTakeLeavesNothingInTheStore(t *testing.T) {
 					t.Error("it is not cancelled at once")
 				}
 				time.Sleep(600 * time.Millisecond)
-				if used(t, inner.Store, plan, "k")[0] != 10 {
+				if inner.arrived.Load() == 0 { // it may have been cancelled by now
 					t.Error("the take did not arrive late")
 				}
 			}

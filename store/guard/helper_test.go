@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ var errRefused = errors.New("connection refused")
 // faulty is a store that fails on demand.
 type faulty struct {
 	store.Store
+
+	arrived atomic.Int64 // takes that were carried out late
 
 	mu      sync.Mutex
 	mood    mood
@@ -149,6 +152,9 @@ func (f *faulty) Take(ctx context.Context, batch []store.Take, out []store.Verdi
 	return f.call(ctx, "take", plain, func() error {
 		if err := f.Store.Take(inner, batch, out); err != nil {
 			return err
+		}
+		if inner != ctx {
+			f.arrived.Add(1)
 		}
 		for i := range batch {
 			if err := f.block(batch[i].Buckets); err != nil {
