@@ -205,6 +205,22 @@ func TestAllowDoesNotAllocate(t *testing.T) { // not parallel: AllocsPerRun coun
 	}
 }
 
+// A Request stays on its caller's stack: what a take by it allocates is the store's form of it, its
+// buckets and the verdict.
+func TestTakeAllocatesLittle(t *testing.T) { // not parallel: as above
+	needs.NoRace(t)
+	l := local(t, policy(leaky(1_000_000_000, time.Hour, 0)))
+	buckets, ctx := []drawgate.Ask{{Key: "k"}}, t.Context()
+	got := testing.AllocsPerRun(1000, func() {
+		if d, _, err := l.Take(ctx, drawgate.Request{Buckets: buckets}); err != nil || !d.Allowed {
+			t.Errorf("allowed %v, %v", d.Allowed, err)
+		}
+	})
+	if got > 3 {
+		t.Errorf("%v allocations, want at most 3", got)
+	}
+}
+
 // waitAndLeave waits for the bucket, and gives up: the short way is open again.
 func waitAndLeave(t *testing.T, l *drawgate.Limiter) {
 	t.Helper()

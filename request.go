@@ -77,14 +77,7 @@ func (l *Limiter) take(r *Request) (*take, error) {
 	if t.plans = t.one[:]; len(r.Buckets) > 1 {
 		t.plans = make([]*Plan, len(r.Buckets))
 	}
-	if r.RefreshLimiter != nil {
-		t.refresh = func(i int) *Plan {
-			if o := r.RefreshLimiter(i); o != nil {
-				return o.plan
-			}
-			return nil
-		}
-	}
+	t.refresh = plansOf(r.RefreshLimiter)
 	r.Hold.of(t)
 	for i := range r.Buckets {
 		b := &r.Buckets[i]
@@ -121,6 +114,20 @@ func (l *Limiter) take(r *Request) (*take, error) {
 			ErrInvalid)
 	}
 	return t, nil
+}
+
+// plansOf returns a func for the policies of what limiters returns; nil if there is none. It is
+// apart because what it captures is on the heap, and a Request need not be.
+func plansOf(limiters func(int) *Limiter) func(int) *Plan {
+	if limiters == nil {
+		return nil
+	}
+	return func(i int) *Plan {
+		if l := limiters(i); l != nil {
+			return l.plan
+		}
+		return nil
+	}
 }
 
 func (h *Hold) check() error {
