@@ -22,7 +22,7 @@ TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 52000000
 
-.PHONY: build size run quick test test-race test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz long bench
+.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
@@ -50,18 +50,16 @@ testtools:
 	$(GO) -C tools test ./testlog ./concurrent
 	$(GO) -C tools build -o ../bin/ ./testlog ./concurrent
 
-# Two at a time: much of the rest waits for other programs. The output of each is printed when it has ended.
+# Two at a time: much of the rest waits for other programs.
 test: deps size testtools
 	$(GO) vet ./...
+	bin/concurrent -later >bin/later
 	+$(MAKE) --no-print-directory -j2 -Otarget test-race test-rest
 
-# Tests that leave themselves to a run without the race detector come afterwards. The detector does
-# not look into SQLite, which was translated from C and is five times as slow under it.
 test-race:
 	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false' $$(bin/concurrent)
-	./tools/test.sh $$(cat bin/later)
 
-test-rest: test-plain test-servers test-modules
+test-rest: test-plain test-servers test-modules test-later
 
 test-plain:
 	./tools/test.sh $$(bin/concurrent -not)
@@ -74,6 +72,11 @@ test-servers: test-plain
 test-modules: test-servers
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
+
+# Tests that leave themselves to a run without the race detector. The detector does not look into
+# SQLite, which was translated from C and is five times as slow under it.
+test-later: test-modules
+	./tools/test.sh $$(cat bin/later)
 
 check: test lint words
 	$(GO) mod tidy -diff

@@ -2,9 +2,11 @@
 // one, by themselves or through a server or a timer. In the others the race detector has nothing to
 // find.
 //
-//	concurrent [-not] [packages]
+//	concurrent [-not | -later] [packages]
 //
-// With -not it lists the others. Packages are those of "go list"; ./... is the default.
+// With -not it lists the others. With -later it prints the arguments of "go test" that run those
+// tests of the first which leave themselves to a run without the race detector (needs.NoRace).
+// Packages are those of "go list"; ./... is the default.
 package main
 
 import (
@@ -22,18 +24,20 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 func main() {
 	not := flag.Bool("not", false, "list the packages in which no goroutines meet")
+	later := flag.Bool("later", false, "print the arguments for the tests that the race detector leaves out")
 	flag.Parse()
-	if err := run(os.Stdout, ".", *not, flag.Args()); err != nil {
+	if err := run(os.Stdout, ".", *not, *later, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "concurrent:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, dir string, not bool, patterns []string) error {
+func run(w io.Writer, dir string, not, later bool, patterns []string) error {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}
 	}
@@ -41,14 +45,24 @@ func run(w io.Writer, dir string, not bool, patterns []string) error {
 	if err != nil {
 		return err
 	}
+	var tests, left []string
 	for _, p := range list {
-		starts, err := p.startsGoroutines()
+		files, err := p.files()
 		if err != nil {
 			return err
 		}
-		if starts != not {
+		switch starts := slices.ContainsFunc(files, fileStarts); {
+		case !later && starts != not:
 			fmt.Fprintln(w, p.ImportPath)
+		case later && starts:
+			if names := leftOut(files); len(names) > 0 {
+				tests, left = append(tests, names...), append(left, p.ImportPath)
+			}
 		}
+	}
+	if later && len(tests) > 0 {
+		slices.Sort(tests)
+		fmt.Fprintf(w, "-run ^(%s)$ %s\n", strings.Join(slices.Compact(tests), "|"), strings.Join(left, " "))
 	}
 	return nil
 }
@@ -80,18 +94,17 @@ func packages(dir string, patterns []string) ([]pkg, error) {
 	}
 }
 
-// startsGoroutines reports whether one of the package's files does.
-func (p pkg) startsGoroutines() (bool, error) {
+// files returns the package's files and those of its tests.
+func (p pkg) files() ([]*ast.File, error) {
+	var files []*ast.File
 	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if fileStarts(f) {
-			return true, nil
-		}
+		files = append(files, f)
 	}
-	return false, nil
+	return files, nil
 }
 
 // servers are packages whose callers are called by goroutines of the package's.
@@ -120,4 +133,30 @@ func fileStarts(f *ast.File) bool {
 		return !found
 	})
 	return found
+}
+
+// leftOut returns the tests that call needs.NoRace. Nothing else may call it: testlog takes a test
+// that was left out without being here for a skipped one.
+func leftOut(files []*ast.File) []string {
+	var tests []string
+	for _, f := range files {
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(fn.Name.Name, "Test") {
+				continue
+			}
+			found := false
+			ast.Inspect(fn, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok {
+					x, ok := s.X.(*ast.Ident)
+					found = found || ok && x.Name == "needs" && s.Sel.Name == "NoRace"
+				}
+				return !found
+			})
+			if found {
+				tests = append(tests, fn.Name.Name)
+			}
+		}
+	}
+	return tests
 }

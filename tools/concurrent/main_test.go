@@ -20,6 +20,10 @@ var files = map[string]string{
 	"pure/a.go":           "package pure\nimport \"sync\"\ntype T struct{ mu sync.Mutex }\n",
 	"pure/a_test.go":      "package pure\nimport \"testing\"\nfunc TestT(t *testing.T) { t.Parallel() }\n",
 	"comment/a.go":        "package comment // go f()\n",
+	"late/a.go":           "package late\nfunc F() { go F() }\n",
+	"late/a_test.go":      "package late\nfunc TestB() { needs.NoRace() }\nfunc TestA() { f(needs.NoRace) }\nfunc TestC() {}\n",
+	"late2/a_test.go":     "package late\nfunc TestB() { needs.NoRace(); go TestB() }\n",
+	"pure/b_test.go":      "package pure\nfunc TestN() { needs.NoRace() }\n",
 	"pure/testdata/a.go":  "package x\nfunc f() { go f() }\n",
 	"pure/below/below.go": "package below\nfunc f() { go f() }\n",
 }
@@ -36,16 +40,20 @@ func TestPackages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for not, want := range map[bool]string{
-		false: "m/code\nm/group\nm/outer\nm/pure/below\nm/server\nm/test\n",
-		true:  "m/comment\nm/pure\n",
+	for _, c := range []struct {
+		not, later bool
+		want       string
+	}{
+		{false, false, "m/code\nm/group\nm/late\nm/late2\nm/outer\nm/pure/below\nm/server\nm/test\n"},
+		{true, false, "m/comment\nm/pure\n"},
+		{false, true, "-run ^(TestA|TestB)$ m/late m/late2\n"},
 	} {
 		var w bytes.Buffer
-		if err := run(&w, dir, not, nil); err != nil || w.String() != want {
-			t.Errorf("not %v: got %q, %v, want %q", not, w.String(), err, want)
+		if err := run(&w, dir, c.not, c.later, nil); err != nil || w.String() != c.want {
+			t.Errorf("not %v, later %v: got %q, %v, want %q", c.not, c.later, w.String(), err, c.want)
 		}
 	}
-	if err := run(&bytes.Buffer{}, dir, false, []string{"./none"}); err == nil {
+	if err := run(&bytes.Buffer{}, dir, false, false, []string{"./none"}); err == nil {
 		t.Error("a pattern that matches nothing is no error")
 	}
 }

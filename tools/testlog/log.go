@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -78,9 +79,6 @@ func (n name) isTop() bool { return n.test != "" && !strings.Contains(n.test, "/
 // noTests reports whether a result is a package's that has no tests.
 func (r result) noTests() bool { return r.test == "" && r.action == "skip" }
 
-// isLater reports whether a test left itself to the run without the race detector.
-func (r result) isLater() bool { return r.action == "skip" && strings.Contains(r.text, withoutRace) }
-
 func (l *log) printPackage(r result) {
 	if !r.noTests() {
 		fmt.Fprintf(l.w, "%-4s %s %.1fs\n", map[string]string{"pass": "ok", "fail": "FAIL"}[r.action], r.pkg, r.seconds)
@@ -141,22 +139,20 @@ func (l *log) printSlowest(n int) {
 	}
 }
 
-// later returns the arguments of "go test" for the tests that left themselves to a run without the
-// race detector: one line, or none.
-func (l *log) later() []byte {
-	var tests, packages []string
-	for _, r := range l.ended {
-		if r.isLater() && r.isTop() {
-			tests, packages = append(tests, r.test), append(packages, r.pkg)
-		}
+// later returns what the arguments "-run REGEXP PACKAGE..." of another run allow to be left to it.
+func later(args []string) (func(result) bool, error) {
+	if len(args) < 3 || args[0] != "-run" {
+		return nil, fmt.Errorf("got %q, want -run, a regular expression and packages", args)
 	}
-	if len(tests) == 0 {
-		return nil
+	tests, err := regexp.Compile(args[1])
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(tests)
-	slices.Sort(packages)
-	return fmt.Appendf(nil, "-run ^(%s)$ %s\n", strings.Join(slices.Compact(tests), "|"),
-		strings.Join(slices.Compact(packages), " "))
+	return func(r result) bool {
+		top, _, _ := strings.Cut(r.test, "/")
+		return r.action == "skip" && strings.Contains(r.text, withoutRace) &&
+			tests.MatchString(top) && slices.Contains(args[2:], r.pkg)
+	}, nil
 }
 
 // verdict prints the failures, the skipped tests that may not be, and the counts, and reports

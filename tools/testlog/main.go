@@ -7,7 +7,8 @@
 // lines of a package that failed without a failed test, such as after a fatal error.
 //
 // Tests that leave themselves to a run without the race detector (needs.NoRace) are no skipped
-// tests if -later names a file: it gets the arguments of "go test" that run them.
+// tests if -later names a file with the arguments of "go test" that run them: "concurrent -later"
+// prints it.
 package main
 
 import (
@@ -17,12 +18,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 func main() {
 	var o options
 	flag.IntVar(&o.slowest, "slowest", 0, "print this many of the slowest packages and tests")
-	flag.StringVar(&o.later, "later", "", "file for the tests to run without the race detector")
+	flag.StringVar(&o.later, "later", "", "file with the tests that run without the race detector")
 	flag.Parse()
 	switch ok, err := run(os.Stdout, os.Stdin, o); {
 	case err != nil:
@@ -40,6 +42,16 @@ type options struct {
 
 func run(w io.Writer, in io.Reader, o options) (ok bool, err error) {
 	l := newLog(w)
+	mayLeave := func(result) bool { return false }
+	if o.later != "" {
+		args, err := os.ReadFile(o.later)
+		if err != nil {
+			return false, err
+		}
+		if mayLeave, err = later(strings.Fields(string(args))); err != nil {
+			return false, fmt.Errorf("%s: %w", o.later, err)
+		}
+	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -56,12 +68,7 @@ func run(w io.Writer, in io.Reader, o options) (ok bool, err error) {
 	if o.slowest > 0 {
 		l.printSlowest(o.slowest)
 	}
-	if o.later != "" {
-		if err := os.WriteFile(o.later, l.later(), 0o600); err != nil {
-			return false, err
-		}
-	}
-	return l.verdict(func(r result) bool { return o.later != "" && r.isLater() }), nil
+	return l.verdict(mayLeave), nil
 }
 
 // event is a line of "go test -json", as "go doc test2json" describes it.

@@ -109,19 +109,29 @@ func TestVerdicts(t *testing.T) {
 
 func TestLater(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "later")
-	if out, ok := judge(t, options{later: path}, "./good", "./later"); !ok || !strings.Contains(out, "2 left out") {
+	file := func(args string) options {
+		path := filepath.Join(t.TempDir(), "later")
+		if err := os.WriteFile(path, []byte(args), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return options{later: path}
+	}
+	both := file("-run ^(TestOne|TestTwo)$ m/other m/later\n")
+	if out, ok := judge(t, both, "./good", "./later"); !ok || !strings.Contains(out, "2 left out") {
 		t.Errorf("all is well: %v\n%s", ok, out)
 	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "-run ^(TestOne|TestTwo)$ m/later\n"; string(got) != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if _, ok := judge(t, options{later: path}, "./later", "./skip"); ok {
+	if _, ok := judge(t, both, "./later", "./skip"); ok {
 		t.Error("a test that is skipped for something else is well")
+	}
+	for _, args := range []string{"-run ^(TestOne)$ m/later", "-run ^(TestOne|TestTwo)$ m/other"} {
+		if out, ok := judge(t, file(args), "./later"); ok {
+			t.Errorf("%s: a test that no other run has is well:\n%s", args, out)
+		}
+	}
+	for _, args := range []string{"", "-run ( m/later", "-skip TestOne m/later"} {
+		if _, err := run(&bytes.Buffer{}, strings.NewReader(""), file(args)); err == nil {
+			t.Errorf("the arguments %q are taken", args)
+		}
 	}
 }
 
