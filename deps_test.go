@@ -36,6 +36,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/model":      {own: []string{"store", "internal/record"}},
 	"internal/needs":      {},
 	"internal/outbox":     {own: []string{"internal/sleep"}},
+	"internal/recorded":   {own: []string{"store"}},
 	"internal/redistest":  {own: []string{"internal/needs"}},
 	"internal/celerytest": {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/regular":    {},

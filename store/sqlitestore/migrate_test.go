@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -258,8 +257,16 @@ func TestMigrationAtOnce(t *testing.T) {
 func TestFileOfVersion1(t *testing.T) {
 	t.Parallel()
 	v := fillVersion1(t) // what the file holds, too: it was filled by the same steps
-	v.path = filepath.Join(t.TempDir(), "version1.db")
-	packed, err := os.Open("testdata/version1.db.gz")
+	v.path = unpacked(t, "testdata/version1.db.gz")
+	v.wantPragma(t, "user_version", "1")
+	v.check(t, nil)
+	v.wantPragma(t, "user_version", "2")
+}
+
+// unpacked returns the path of a database that was packed.
+func unpacked(t *testing.T, file string) string {
+	t.Helper()
+	packed, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,10 +279,9 @@ func TestFileOfVersion1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(v.path, data, 0o600); err != nil {
+	path := dbPath(t)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v.wantPragma(t, "user_version", "1")
-	v.check(t, nil)
-	v.wantPragma(t, "user_version", "2")
+	return path
 }
