@@ -50,7 +50,7 @@ func waysOut(path string) string {
 
 // command returns a command line that works on the file at path, and on no other.
 func command(what, path string) string {
-	if filepath.IsAbs(path) {
+	if strings.HasPrefix(path, "/") { // not C:/state.db
 		path = "//" + path
 	}
 	return "drawgate " + what + " --store sqlite:" + path

@@ -11,7 +11,8 @@ import (
 
 // TestSynchronous asks the connections themselves how durable they are: the log is synced with
 // every transaction unless the caller wants less, and after an error, when the connection is opened
-// again, as before. (2 is FULL, 1 NORMAL: https://sqlite.org/pragma.html#pragma_synchronous.)
+// again, as before. (2 is FULL, 1 NORMAL: https://sqlite.org/pragma.html#pragma_synchronous.) On
+// macOS a sync reaches the disk only with fullfsync.
 //
 // The connection that lists and reads the history may not write; but if it is closed last it moves
 // the log into the file, so it has to sync as well.
@@ -42,6 +43,7 @@ func TestSynchronous(t *testing.T) {
 				for _, when := range []string{"opened", "opened again"} {
 					synctest.Wait()
 					wantPragma(t, when+", writer", "synchronous", c.want, sqlitestore.WriterPragma, s)
+					wantPragma(t, when+", writer", "fullfsync", "1", sqlitestore.WriterPragma, s)
 					sqlitestore.CloseConn(s)
 					if _, err := take(t.Context(), s, plan, "k", 1); err != nil {
 						t.Fatal(err)
@@ -49,6 +51,7 @@ func TestSynchronous(t *testing.T) {
 				}
 				list(t, s, "p")
 				wantPragma(t, "reader", "synchronous", "2", sqlitestore.ReaderPragma, s)
+				wantPragma(t, "reader", "fullfsync", "1", sqlitestore.ReaderPragma, s)
 				wantPragma(t, "reader", "query_only", "1", sqlitestore.ReaderPragma, s)
 			})
 		})
