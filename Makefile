@@ -22,7 +22,10 @@ TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 52000000
 
-.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz long bench
+# The systems that the tests do not run on: all code and all tests are compiled for them.
+PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
+
+.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz platforms long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
@@ -99,7 +102,11 @@ mutants: deps
 fuzz:
 	./tools/fuzz.sh 10m
 
-long: traefik fuzz mutants
+platforms:
+	for p in $(PLATFORMS); do export CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/}; echo $$p; \
+		for m in . $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done; done
+
+long: traefik fuzz mutants platforms
 	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
 	cd taskqueue/asynqlimit && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run TestFleet .
 	cd web/browsertest && DRAWGATE_LONG=1 $(GO) test -count=1 -v -tags long -run Long ./...

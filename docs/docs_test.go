@@ -76,7 +76,7 @@ func TestIndexNamesEveryPageOnce(t *testing.T) {
 // Links lead to existing files, and to headings that they have.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	for _, page := range append(pages(t), "../ARCHITECTURE.md", "../benchmarks/README.md",
+	for _, page := range append(pages(t), "../ARCHITECTURE.md", "../SECURITY.md", "../benchmarks/README.md",
 		"../examples/lambda/README.md", "../examples/lambda-python/README.md") {
 		for _, target := range links(read(t, page)) {
 			file, anchor, _ := strings.Cut(target, "#")

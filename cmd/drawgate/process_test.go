@@ -22,9 +22,10 @@ import (
 
 // bench is a directory in which the real program runs, with only the given environment.
 type bench struct {
-	t   *testing.T
-	dir string
-	env []string
+	t       *testing.T
+	dir     string
+	env     []string
+	program string
 }
 
 func newBench(t *testing.T, env ...string) bench {
@@ -33,11 +34,11 @@ func newBench(t *testing.T, env ...string) bench {
 	return bench{t, dir, append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_STATE_HOME=" + dir,
 		longTimeouts,
-	}, env...)}
+	}, env...), "drawgate"}
 }
 
 func (b bench) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(b.t.Context(), "drawgate", args...)
+	cmd := exec.CommandContext(b.t.Context(), b.program, args...)
 	cmd.Dir, cmd.Env = b.dir, b.env
 	return cmd
 }

@@ -111,7 +111,8 @@ for p in 0, 7, 8:
 	if code != exitRefused || strings.Contains(out, "private") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	limited := bench{b.t, b.dir, append(slices.Clone(b.env), "QUEUE_MAX_DEPTH=2")}
+	limited := b
+	limited.env = append(slices.Clone(b.env), "QUEUE_MAX_DEPTH=2")
 	for want, args := range map[int][]string{
 		exitRefused: {"--queue", "unread"},
 		exitOK:      {"--queue", "unread", "--max-depth", "3"},

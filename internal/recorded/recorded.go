@@ -1,9 +1,10 @@
-// Package recorded has the tests of stores that read what an earlier version of the program wrote.
+// Package recorded is for tests of stores that read what an earlier version of the program wrote.
 //
-// Such a test keeps in testdata what [Fill] left in the store. It puts that into a server or a file,
-// does the same steps anew with today's program on the same clock, and [Compare] finds no difference
-// between the two. The files are named after the version that wrote them. A new one is added when what
-// is written changes; none is replaced, as long as that version may be upgraded from.
+// Such a test keeps in testdata what [Fill] left in the store. It puts that into a server or a
+// file, does the same steps anew with today's program on the same clock, and [Compare] finds no
+// difference between the two. The files are named after the version that wrote them. A new one is
+// added when what is written changes; none is replaced, as long as that version may be upgraded
+// from.
 package recorded
 
 import (
@@ -83,8 +84,8 @@ func Fill(t *testing.T, s store.Store, advance func(time.Duration)) {
 	take(t, s, store.Take{Buckets: bucket(all["ahead"], 2, 0), Ahead: 10 * time.Minute})
 }
 
-// Compare goes on with both stores, after Fill, and fails the test if they answer differently. advance
-// moves the clocks of both.
+// Compare goes on with both stores, after Fill, and fails the test if they answer differently.
+// advance moves the clocks of both.
 func Compare(t *testing.T, was, is store.Store, advance func(time.Duration)) {
 	t.Helper()
 	all := plans(t)
@@ -135,9 +136,12 @@ func Compare(t *testing.T, was, is store.Store, advance func(time.Duration)) {
 	takes("ten minutes later", held, store.Take{Buckets: bucket(all["kinds"], 60, 0)},
 		store.Take{Buckets: bucket(all["paused"], 1, 0)}, store.Take{Buckets: bucket(all["simple"], 66, 0)},
 		store.Take{Buckets: bucket(all["simple"], 1, 0)}, store.Take{Buckets: bucket(all["ahead"], 1, 0)})
-	settles("ten minutes later", store.Settlement{Op: store.OpRenew, ID: "simple", Grant: 9, Hold: 3 * time.Hour, Buckets: bucket(all["simple"], 0, 0)})
-	settles("ten minutes later", store.Settlement{Op: store.OpSettle, ID: "held", Grant: 7, Buckets: bucket(all["kinds"], 1, 1)})
-	settles("once more", store.Settlement{Op: store.OpSettle, ID: "held", Grant: 7, Buckets: bucket(all["kinds"], 1, 1)})
+	settles("ten minutes later", store.Settlement{
+		Op: store.OpRenew, ID: "simple", Grant: 9, Hold: 3 * time.Hour, Buckets: bucket(all["simple"], 0, 0),
+	})
+	end := store.Settlement{Op: store.OpSettle, ID: "held", Grant: 7, Buckets: bucket(all["kinds"], 1, 1)}
+	settles("ten minutes later", end)
+	settles("once more", end)
 	peek("ten minutes later")
 	advance(55 * time.Minute) // the next day, after the pause and the first window
 	peek("an hour later")

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -60,7 +59,8 @@ func TestItemsOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// attribute is one of an item: a number, bytes, or else a text. People's attributes are left out.
+// attribute is one of an item: a number, bytes, or else a text. Maps, which are for people, are
+// left out.
 type attribute struct {
 	N string `json:",omitempty"`
 	B []byte `json:",omitempty"`
@@ -124,7 +124,8 @@ func readItems(t *testing.T, c *dynamodb.Client, table, prefix, file string) {
 			}
 		}
 		item[dynamostore.KeyAttribute] = &types.AttributeValueMemberS{Value: prefix + ":" + key}
-		if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: item}); err != nil {
+		_, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

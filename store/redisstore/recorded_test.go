@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -96,9 +95,6 @@ func readRecords(t *testing.T, c rueidis.Client, file string) {
 			set = set.FieldValue(string(f.Name), string(f.Value))
 		}
 		if err := c.Do(t.Context(), set.Build()).Error(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Do(t.Context(), c.B().Expire().Key("was"+key).Seconds(int64(time.Hour/time.Second)).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,8 +53,8 @@ func dialNew(path string, mode fs.FileMode) (*conn, error) {
 
 // dial opens a connection to an existing database file. mode is SQLite's URI mode: "rw" or "ro".
 //
-// On macOS fsync alone leaves what was written in the drive's cache, where a loss of power erases it.
-// Elsewhere fullfsync has no effect.
+// On macOS fsync alone leaves what was written in the drive's cache, where a loss of power erases
+// it. Elsewhere fullfsync has no effect.
 func dial(path, mode string) (*conn, error) {
 	raw, err := (&sqlite.Driver{}).Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=fullfsync(1)&mode=" +
 		mode)

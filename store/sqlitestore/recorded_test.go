@@ -13,7 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the file of this version to testdata/records")
 
-// TestFilesOfEarlierVersions reads what they wrote. TestFileOfVersion1 does so with an older schema.
+// TestFilesOfEarlierVersions reads what they wrote. TestFileOfVersion1 does so with an older
+// schema.
 //
 // req: D6
 func TestFilesOfEarlierVersions(t *testing.T) {
