@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/needs"
@@ -146,6 +149,20 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 				ts.Fatalf("%s does not say where it listens", args[1])
 			}
 			ts.Setenv(args[0], addr)
+		},
+		// envoy ADDRESS KEY=VALUE: asks about a descriptor as Envoy does. It must pass.
+		"envoy": func(ts *testscript.TestScript, _ bool, args []string) {
+			conn, err := grpc.NewClient(args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			ts.Check(err)
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			key, value, _ := strings.Cut(args[1], "=")
+			a, err := ratelimit.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, hit(key, value))
+			ts.Check(err)
+			if a.GetOverallCode() != ratelimit.RateLimitResponse_OK || a.GetStatuses()[0].GetCurrentLimit() == nil {
+				ts.Fatalf("Envoy is told %v", a)
+			}
 		},
 	}
 }

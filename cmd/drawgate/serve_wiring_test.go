@@ -312,11 +312,11 @@ func TestServeMergesEnvoysFiles(t *testing.T) {
 	}
 }
 
-// The deployed configurations are valid and without warnings, and their limits for Envoy are those
-// that they describe.
+// What "drawgate init envoy" writes fits deploy/envoy: it is valid and without warnings, and the
+// limits for Envoy are those that limits.yaml describes.
 func TestDeployedConfigurationsAreValid(t *testing.T) {
 	t.Parallel()
-	const path, limits = "../../deploy/drawgate/drawgate.yaml", "../../deploy/envoy/limits.yaml"
+	const path, limits = "starter/envoy.yaml", "../../deploy/envoy/limits.yaml"
 	c := resolved(t, path)
 	if len(c.Warnings) > 0 || len(c.Policies) != 2 || c.Server.GRPC == config.ListenOff {
 		t.Errorf("got warnings %v and %+v, want no warning, two policies and a gRPC address", c.Warnings, c)
