@@ -3,13 +3,14 @@
 # make long   larger forms of the same tests, and fuzzing: hours
 # make check  make test, and the linters
 # make build  bin/drawgate
+# make release  what a release consists of, in dist: see docs/install.md
 
 GO ?= go
 # The programs that "make deps" installs.
 export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/sbin
 
 # Separate modules, so that nobody downloads frameworks that they do not use.
-MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod taskqueue/*/go.mod web/*/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod taskqueue/*/go.mod web/*/go.mod release/go.mod))
 
 # The servers that redisstore is tested with, in addition to the redis-server in the PATH.
 SERVERS := redis-server valkey-server
@@ -25,7 +26,7 @@ MAX_SIZE := 52000000
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
 
-.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz platforms long bench
+.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz platforms release long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
@@ -33,6 +34,11 @@ build:
 size: build
 	bin/drawgate version
 	@size=$$(wc -c <bin/drawgate); echo "bin/drawgate: $$size bytes, at most $(MAX_SIZE)"; test $$size -le $(MAX_SIZE)
+
+# VERSION, TARGETS (such as linux/amd64) and DOWNLOAD (the address that will have the files) may be given.
+release:
+	rm -rf dist
+	$(GO) -C release run . -version '$(VERSION)' -targets '$(TARGETS)' -download '$(DOWNLOAD)' -tags '$(TAGS)' -ldflags='$(LDFLAGS)'
 
 # The server on its embedded default: a SQLite file and a sample policy.
 run: build
@@ -110,6 +116,7 @@ long: traefik fuzz mutants platforms
 	DRAWGATE_LONG=1 DRAWGATE_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout=60m ./...
 	cd taskqueue/asynqlimit && DRAWGATE_LONG=1 $(GO) test -count=1 -v -run TestFleet .
 	cd web/browsertest && DRAWGATE_LONG=1 $(GO) test -count=1 -v -tags long -run Long ./...
+	./tools/release.sh && cd release && $(GO) test -count=1 -v -timeout=90m -tags long ./...
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		$(GO) test -count=1 -timeout=60m ./store/redisstore && $(GO) test -count=1 -run Redis ./store/guard || exit 1; done
 

@@ -30,11 +30,18 @@ func versionText() string {
 	return fmt.Sprintf("drawgate %s (%s)", version, strings.TrimSuffix(goVersion+", "+commit, ", "))
 }
 
+// The release command sets these with -ldflags="-X main.releaseVersion=...": it builds without what
+// the state of a repository would add, so that the program is the same wherever it is built.
+var releaseVersion, releaseCommit string
+
 // build returns what the program was built from.
 func build() (version, goVersion, commit string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown", "", ""
+	}
+	if releaseVersion != "" {
+		return releaseVersion, info.GoVersion, releaseCommit
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {

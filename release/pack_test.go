@@ -1,0 +1,274 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pretend returns a release whose programs are a few words, so that packing them takes no time.
+func pretend(t *testing.T) *release {
+	t.Helper()
+	r := &release{
+		out: t.TempDir(), targets: all, version: nextVersion, commit: strings.Repeat("c0ffee", 7)[:40],
+		time: time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC), download: "http://127.0.0.1/files",
+		docs: &docs{
+			man: []file{
+				{"drawgate.1", 0o644, []byte(".TH DRAWGATE 1\n")},
+				{"drawgate-take.1", 0o644, []byte(".TH DRAWGATE-TAKE 1\n")},
+			},
+			completions: []file{
+				{"drawgate.bash", 0o644, []byte("bash\n")},
+				{"drawgate.zsh", 0o644, []byte("zsh\n")},
+				{"drawgate.fish", 0o644, []byte("fish\n")},
+				{"drawgate.ps1", 0o644, []byte("powershell\n")},
+			},
+			licence: []byte("the licence\n"), notices: []byte("the notices\n"), changelog: []byte("# Changelog\n"),
+		},
+	}
+	everywhere := map[target]bool{}
+	for _, target := range all {
+		everywhere[target] = true
+		if err := put(r.program(target), []byte("the program for "+target.String()), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.modules = []*module{
+		{path: "example.org/Mixed", version: "v1.2.3", sum: "h1:abc=", licences: []string{"MIT"}, targets: everywhere},
+		{path: "example.org/windows", version: "v0.1.0+incompatible", licences: []string{"ISC"}, targets: map[target]bool{{"windows", "amd64"}: true}},
+		{path: goLibrary, version: "1.26.8", licences: []string{"BSD-3-Clause"}, targets: everywhere},
+	}
+	if err := errors.Join(r.put(r.name("NOTICES.txt"), r.docs.notices), r.pack()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// tree returns the files below a folder, by their names.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list := map[string]string{}
+	root := os.DirFS(dir)
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(root, name)
+		list[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// The same programs are packed into the same bytes. That the programs are the same too is tested by
+// "make long", which compiles all of them twice.
+func TestPackedTwiceIsTheSame(t *testing.T) {
+	t.Parallel()
+	first, second := tree(t, pretend(t).out), tree(t, pretend(t).out)
+	if len(first) < 30 || len(first) != len(second) {
+		t.Fatalf("%d and %d files", len(first), len(second))
+	}
+	for name, data := range first {
+		if data != second[name] {
+			t.Errorf("%s is not the same", name)
+		}
+	}
+}
+
+func TestChecksumsAreOfAllFiles(t *testing.T) {
+	t.Parallel()
+	r := pretend(t)
+	sums, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range tree(t, r.out) {
+		listed := strings.Contains(string(sums), hex.EncodeToString(digest([]byte(data)))+"  "+name+"\n")
+		if want := !strings.Contains(name, "/") && name != "SHA256SUMS"; listed != want {
+			t.Errorf("%s is listed: %t, want %t", name, listed, want)
+		}
+	}
+}
+
+// contents returns what is in an archive: names, with their modes.
+func contents(t *testing.T, name string, data []byte) (list []string) {
+	t.Helper()
+	if strings.HasSuffix(name, ".zip") {
+		z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range z.File {
+			list = append(list, f.Name+" "+f.Mode().String())
+		}
+		return list
+	}
+	var r io.Reader = bytes.NewReader(data)
+	if strings.HasSuffix(name, ".gz") {
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = z
+	}
+	a := tar.NewReader(r)
+	for {
+		h, err := a.Next()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Uid != 0 || h.Gid != 0 || h.Uname+h.Gname != "" {
+			t.Errorf("%s: %s belongs to %d:%d %s:%s", name, h.Name, h.Uid, h.Gid, h.Uname, h.Gname)
+		}
+		list = append(list, h.Name+" "+h.FileInfo().Mode().String())
+	}
+}
+
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	r := pretend(t)
+	for _, target := range all {
+		folder, name, program := r.name(target.os+"_"+target.arch), r.name(target.os+"_"+target.arch)+".tar.gz", "drawgate"
+		if target.os == "windows" {
+			name, program = folder+".zip", "drawgate.exe"
+		}
+		data, err := os.ReadFile(filepath.Join(r.out, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := contents(t, name, data)
+		want := []string{
+			program + " -rwxr-xr-x", "LICENSE -rw-r--r--", "NOTICES.txt -rw-r--r--",
+			"completions/drawgate.zsh -rw-r--r--", "completions/drawgate.ps1 -rw-r--r--",
+		}
+		if target.os != "windows" {
+			want = append(want, "man/man1/drawgate-take.1 -rw-r--r--", "drawgate.yaml -rw-r--r--")
+		}
+		if target.os == "linux" {
+			want = append(want, "drawgate.service -rw-r--r--")
+		}
+		for _, w := range want {
+			if !slices.Contains(have, path.Join(folder, w)) {
+				t.Errorf("%s has no %s: %q", name, w, have)
+			}
+		}
+	}
+}
+
+// The image is a layout whose parts are those that it names, and it starts as documented.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	r := pretend(t)
+	blobs := tree(t, filepath.Join(r.out, "image", "blobs", "sha256"))
+	for name, data := range blobs {
+		if name != hex.EncodeToString(digest([]byte(data))) {
+			t.Errorf("blob %s has another hash", name)
+		}
+	}
+	follow := func(d descriptor, to any) {
+		t.Helper()
+		data := blobs[strings.TrimPrefix(d.Digest, "sha256:")]
+		if d.Size != len(data) {
+			t.Errorf("%s: size %d, want %d", d.Digest, d.Size, len(data))
+		}
+		if err := json.Unmarshal([]byte(data), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var top, index manifest
+	text, err := os.ReadFile(filepath.Join(r.out, "image", "index.json"))
+	if err := errors.Join(err, json.Unmarshal(text, &top)); err != nil {
+		t.Fatal(err)
+	}
+	follow(top.Manifests[0], &index)
+	if len(index.Manifests) != 2 {
+		t.Fatalf("%d architectures, want 2", len(index.Manifests))
+	}
+	for _, d := range index.Manifests {
+		var m manifest
+		var c imageConfig
+		follow(d, &m)
+		follow(*m.Config, &c)
+		if c.Architecture != d.Platform.Architecture || c.OS != "linux" || c.Config.User != imageUser {
+			t.Errorf("%+v", c)
+		}
+		layer := blobs[strings.TrimPrefix(m.Layers[0].Digest, "sha256:")]
+		want := []string{
+			"etc/ drwxr-xr-x", "etc/drawgate/ drwxr-xr-x", "etc/ssl/ drwxr-xr-x", "etc/ssl/certs/ drwxr-xr-x",
+			"etc/ssl/certs/ca-certificates.crt -rw-r--r--", "usr/ drwxr-xr-x", "usr/bin/ drwxr-xr-x",
+			"usr/bin/drawgate -rwxr-xr-x", "usr/share/ drwxr-xr-x", "usr/share/doc/ drwxr-xr-x",
+			"usr/share/doc/drawgate/ drwxr-xr-x", "usr/share/doc/drawgate/LICENSE -rw-r--r--",
+			"usr/share/doc/drawgate/NOTICES.txt -rw-r--r--", "var/ drwxr-xr-x", "var/lib/ drwxr-xr-x",
+			"var/lib/drawgate/ dtrwxrwxrwx",
+		}
+		if have := contents(t, "layer.gz", []byte(layer)); !slices.Equal(have, want) {
+			t.Errorf("the layer has\n%q\nwant\n%q", have, want)
+		}
+	}
+}
+
+// Each program's list names its own modules.
+func TestBillsOfMaterials(t *testing.T) {
+	t.Parallel()
+	r := pretend(t)
+	for _, target := range all {
+		var b bom
+		text, err := os.ReadFile(filepath.Join(r.out, r.name(target.os+"_"+target.arch)+".cdx.json"))
+		if err := errors.Join(err, json.Unmarshal(text, &b)); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"pkg:golang/example.org/mixed@v1.2.3", "pkg:golang/std@1.26.8"}
+		if target.String() == "windows/amd64" {
+			want = slices.Insert(want, 1, "pkg:golang/example.org/windows@v0.1.0%2Bincompatible")
+		}
+		if have := b.Dependencies[0].DependsOn; !slices.Equal(have, want) || len(b.Components) != len(want) {
+			t.Errorf("%s: %q, want %q", target, have, want)
+		}
+	}
+}
+
+// The page on installing names the files as they are made.
+func TestPageNamesTheFiles(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := pretend(t)
+	made := tree(t, r.out)
+	kind := regexp.MustCompile(`(linux|darwin|windows)_(amd64|arm64)`) // of six of which the page names one
+	named := map[string]bool{}
+	for _, name := range regexp.MustCompile(`drawgate[-_]`+regexp.QuoteMeta(nextVersion)+`[\w.-]*\.(deb|rpm|tar\.gz|tar|json|txt)`).
+		FindAllString(string(page), -1) {
+		if made[name] == "" {
+			t.Errorf("the page names %s, which is not made", name)
+		}
+		named[kind.ReplaceAllString(strings.Replace(name, ".zip", ".tar.gz", 1), "PLATFORM")] = true
+	}
+	for name := range made {
+		short := kind.ReplaceAllString(strings.Replace(name, ".zip", ".tar.gz", 1), "PLATFORM")
+		if !strings.Contains(name, "/") && name != "SHA256SUMS" && name != "drawgate.rb" && !named[short] {
+			t.Errorf("the page does not name %s", name)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/drawgate/drawgate/internal/needs"
+)
+
+// maxExposure is the most that "systemd-analyze security" may say of the unit: 0 is best, 10 worst.
+const maxExposure = 3.0
+
+func TestUnitIsHardened(t *testing.T) {
+	t.Parallel()
+	analyze := needs.Program(t, "systemd-analyze")
+	unit := filepath.Join(t.TempDir(), "drawgate.service")
+	if err := put(unit, keptFile("drawgate.service"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold=100", unit).CombinedOutput()
+	found := regexp.MustCompile(`Overall exposure level for drawgate.service: ([0-9.]+)`).FindSubmatch(out)
+	if err != nil || found == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	level, err := strconv.ParseFloat(string(found[1]), 64)
+	if err != nil || level > maxExposure {
+		t.Errorf("exposure level %s, want at most %g\n%s", found[1], maxExposure, out)
+	}
+	t.Logf("exposure level %s", found[1])
+}
