@@ -76,11 +76,11 @@ type history struct {
 	CreatedBy string    `json:"created_by"`
 }
 
-// layout is an OCI image layout in memory.
-type layout struct{ files []file }
+// ociLayout is an OCI image layout in memory.
+type ociLayout struct{ files []file }
 
 // add adds a blob, and returns what refers to it.
-func (l *layout) add(mediaType string, data []byte) descriptor {
+func (l *ociLayout) add(mediaType string, data []byte) descriptor {
 	sum := hex.EncodeToString(digest(data))
 	name := "blobs/sha256/" + sum
 	for _, f := range l.files {
@@ -98,7 +98,7 @@ func digest(data []byte) []byte {
 }
 
 // end adds what makes the blobs a layout.
-func (l *layout) end(refs ...descriptor) {
+func (l *ociLayout) end(refs ...descriptor) {
 	l.files = append(l.files, file{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		file{"index.json", 0o644, encode(manifest{SchemaVersion: 2, MediaType: typeIndex, Manifests: refs})})
 }
@@ -114,13 +114,13 @@ func encode(v any) []byte {
 // images writes the images for Linux: as a layout of all architectures, and of each one a file that
 // docker and podman load.
 func (r *release) images() error {
-	var whole layout
+	var whole ociLayout
 	var platforms []descriptor
 	for _, t := range r.targets {
 		if t.os != "linux" {
 			continue
 		}
-		var one layout
+		var one ociLayout
 		d, err := r.image(&one, t)
 		if err != nil {
 			return err
@@ -164,7 +164,7 @@ func (r *release) images() error {
 }
 
 // image adds the image of one architecture to a layout. Its manifest is the last file.
-func (r *release) image(l *layout, t target) (d descriptor, err error) {
+func (r *release) image(l *ociLayout, t target) (d descriptor, err error) {
 	program, err := os.ReadFile(r.program(t))
 	if err != nil {
 		return d, err
