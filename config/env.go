@@ -61,7 +61,6 @@ func readEnvironment(environ []string) *environment {
 	e.geminiFree()
 	e.global()
 	e.httpAPI()
-	e.misspelt()
 	e.otherServer()
 	return e
 }
@@ -202,11 +201,12 @@ var onlyInFile = map[string]string{
 }
 
 // misspelt warns of variables that look like one of ours but are not: of any that would be a limit.
-// A limit that is silently not set is worse than a program that fails to start.
-func (e *environment) misspelt() {
+// A limit that is silently not set is worse than a program that fails to start. secrets are those
+// that the configuration names itself, such as telemetry.salt_env.
+func (e *environment) misspelt(secrets []string) {
 	variables := Variables()
 	for _, name := range slices.Sorted(maps.Keys(e.vars)) {
-		if !isOurs(name) || slices.Contains(variables, name) {
+		if !isOurs(name) || slices.Contains(variables, name) || slices.Contains(secrets, name) {
 			continue
 		}
 		hint, _ := didYouMean(name, variables)

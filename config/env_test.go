@@ -455,6 +455,16 @@ func TestMisspeltVariableIsAWarning(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, c.Warnings, err)
 		}
 	}
+	// The names of secrets are up to the file.
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	file := "telemetry: {salt_env: DRAWGATE_SALT}\npolicies: {api: {limits: [{name: rps, rolling: 1s, amount: 300}]}}\n"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err = config.Resolve([]string{"DRAWGATE_SALT=0123456789abcdef"}, config.Flags{Config: path})
+	if err != nil || len(c.Warnings) > 0 {
+		t.Errorf("got %v, %v", c.Warnings, err)
+	}
 	// What resembles none of them would be a limit all the same.
 	c, err = config.FromEnv([]string{"RATE_LIMIT_PER_FORTNIGHT=5"})
 	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Error(),

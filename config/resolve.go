@@ -177,6 +177,7 @@ func (c *Config) add(env *environment) {
 		}
 		c.Rules, c.places = append(c.Rules, r), append(c.places, env.places[i])
 	}
+	env.misspelt(SecretVariables(c))
 	c.Warnings = append(c.Warnings, env.warnings...)
 }
 
