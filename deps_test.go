@@ -28,6 +28,7 @@ var rules = map[string]struct{ own, others []string }{
 	}},
 	"api":                 {},
 	"internal/calendar":   {},
+	"internal/drain":      {},
 	"internal/ending":     {},
 	"internal/queue":      {},
 	"internal/record":     {own: []string{"internal/calendar"}},
@@ -111,7 +112,7 @@ var rules = map[string]struct{ own, others []string }{
 	}},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/failure", "internal/sampler", "llm", "outbound",
+		"internal/drain", "internal/failure", "internal/sampler", "llm", "outbound",
 	}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",
@@ -150,7 +151,7 @@ var rules = map[string]struct{ own, others []string }{
 	"taskqueue/queuemetrics": {others: []string{"github.com/prometheus/client_golang"}},
 	"llm/simulator":          {},
 	"server": {own: []string{
-		"", "api", "engine", "engine/rules", "httplimit", "internal/regular",
+		"", "api", "engine", "engine/rules", "httplimit", "internal/drain", "internal/regular",
 		"internal/failure", "internal/present", "internal/sampler", "web",
 	}},
 	"web":    {},

@@ -102,8 +102,12 @@ func resultOf(c *call, status int) string {
 
 // answerHeader sets the headers of an answer.
 func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
+	own := h["Connection"] // of a gateway that stops
 	x.up.secret.header(h, resp.Header)
 	remove(h, notAnswered)
+	if own != nil {
+		h["Connection"] = own
+	}
 	for name := range h {
 		if x.up.config.Profile.QuotaHeader(name) { // the account's, not the caller's
 			delete(h, name)

@@ -165,6 +165,49 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
+// TestStoppingAnswersOnOpenConnections: a call that is sent over an idle connection of a gateway
+// that stops is answered, and the answer says that it is the last one.
+func TestStoppingAnswersOnOpenConnections(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, b *bench) {
+		ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- b.h.Serve(ctx, ln) }()
+		conns := 0
+		rt := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conns++
+			return ln.dial(ctx, network, addr)
+		}}
+		call := func(stream bool) (last bool) {
+			t.Helper()
+			resp, err := rt.RoundTrip(b.request(t.Context(), "openai", stream, "Hello!"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("got %s %s, %v", resp.Status, body, err)
+			}
+			return resp.Close
+		}
+		if call(false) {
+			t.Error("the gateway closes a connection before it stops")
+		}
+		stop()
+		synctest.Wait()
+		if !call(true) {
+			t.Error("the last answer does not say that it is the last one")
+		}
+		if conns != 1 {
+			t.Errorf("%d connections, want one", conns)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // pipes is a listener without a network.
 type pipes struct {
 	conns chan net.Conn

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/drain"
 )
 
 // Time limits for clients. Requests and answers have their own, piece by piece.
@@ -21,9 +23,9 @@ const (
 // errCut ends calls that have not ended when a handler that stops waits no longer.
 var errCut = errors.New("gateway: this process is stopping, and the answer was cut off")
 
-// Serve answers requests on ln until ctx ends. Then it stops accepting connections, refuses calls
-// that wait in the queue, lets the others end for [Options].Drain, cuts off what is left, and
-// closes ln. A stream of events that is cut off ends with an event that is an error. It returns nil
+// Serve answers requests on ln until ctx ends. Then it refuses calls that wait in the queue, closes
+// ln within half a second, lets running calls end for [Options].Drain, and their callers use their
+// connections once more, and cuts off what is left. A stream of events that is cut off ends with an event that is an error. It returns nil
 // if it was stopped by ctx and nothing was cut off.
 func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
@@ -31,6 +33,7 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 		// about connections, as often as clients like
 		ErrorLog: slog.NewLogLogger(h.opts.Logger.Handler(), slog.LevelDebug),
 	}
+	conns := drain.Watch(srv)
 	serve := srv.Serve
 	if h.opts.TLS != nil {
 		srv.TLSConfig = h.opts.TLS.Clone()
@@ -46,6 +49,10 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	_ = h.Close() // it has no error
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Drain)
 	defer cancel()
+	conns.End(end, func() {
+		_ = ln.Close() // it has no error that matters
+		<-done
+	})
 	err := srv.Shutdown(end)
 	if err == nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/drain"
 )
 
 // Time limits for clients, and for a server that is stopping.
@@ -29,10 +30,10 @@ const (
 // clients.
 const maxHeader = 64 << 10
 
-// Serve answers requests on ln, except on administrators' paths, until ctx ends. Then it stops
-// accepting connections, answers waiting takes with 503, finishes the others, and closes ln.
-// Requests that are still being sent have two seconds to arrive. It returns nil if it was stopped
-// by ctx.
+// Serve answers requests on ln, except on administrators' paths, until ctx ends. Then it answers
+// waiting takes with 503, closes ln within half a second, lets callers use their connections once
+// more, as long as one comes at least every half second, and finishes what has begun. Requests that are still being sent have two seconds to
+// arrive. It returns nil if it was stopped by ctx.
 //
 // Without access tokens and client certificates only loopback addresses are served, unless
 // Options.Insecure is set; and there only requests whose Host is a loopback address, or localhost,
@@ -66,6 +67,7 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          newErrorLog(s.log),
 	}
+	conns := drain.Watch(srv)
 	serve := srv.Serve
 	if s.opts.TLS != nil {
 		srv.TLSConfig = s.opts.TLS.Clone()
@@ -80,15 +82,21 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 	}
 	waiting, _ := s.engine.Waiting()
 	s.log.Info("stopping", "address", ln.Addr().String(), "waiting", waiting)
-	return s.stop(ctx, srv)
+	return s.stop(ctx, srv, func(end context.Context) {
+		conns.End(end, func() {
+			_ = ln.Close() // it has no error that matters
+			<-done
+		})
+	})
 }
 
-// stop finishes running requests.
-func (s *Server) stop(ctx context.Context, srv *http.Server) error {
+// stop finishes running requests. leave lets callers leave.
+func (s *Server) stop(ctx context.Context, srv *http.Server, leave func(context.Context)) error {
 	s.endWaits()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	go s.endUnread(end, cancel)
+	leave(end)
 	err := srv.Shutdown(end)
 	if err != nil && errors.Is(end.Err(), context.Canceled) {
 		s.log.Warn("connections were closed because their requests had not arrived")

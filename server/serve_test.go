@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
@@ -81,6 +82,55 @@ func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 	if !strings.Contains(log.String(), "had not arrived") {
 		t.Errorf("log: %s", &log)
 	}
+}
+
+// A take that is sent over an idle connection of a server that stops is answered, and the answer
+// says that it is the last one.
+func TestStoppingAnswersOnOpenConnections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := setup{}.make(t)
+		ln := newPipes()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx, ln) }()
+		conns := 0
+		rt := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conns++
+			return ln.dial(ctx, network, addr)
+		}}
+		take := func() bool {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/take",
+				strings.NewReader(`{"policy":"llm"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := rt.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
+				t.Errorf("got %s, %v", res.Status, err)
+			}
+			return res.Close
+		}
+		if take() {
+			t.Error("the server closes a connection before it stops")
+		}
+		stop()
+		synctest.Wait()
+		if !take() {
+			t.Error("the last answer does not say that it is the last one")
+		}
+		if conns != 1 {
+			t.Errorf("%d connections, want one", conns)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // later takes in the background. The answer is the zero one if there is none.
