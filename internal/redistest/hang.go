@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -14,7 +13,7 @@ import (
 // is sent when kill returns, while a thread that runs may still answer for a moment.
 func Hang(tb testing.TB, pid int) {
 	tb.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := hang(pid); err != nil {
 		tb.Error(err)
 		return
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -136,11 +135,9 @@ func (s *Server) Stop() {
 }
 
 // Continue lets a stopped server continue.
-func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) {
+func (s *Server) Continue() {
 	s.tb.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := resume(s.PID()); err != nil {
 		s.tb.Fatal(err)
 	}
 }
