@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +27,11 @@ func TestExamplesInPagesAreValid(t *testing.T) {
 	if err != nil || len(paths) < 10 {
 		t.Fatalf("got pages %v, %v, want at least ten", paths, err)
 	}
-	for _, path := range append(paths, "../README.md") {
+	from, err := filepath.Glob("../docs/from/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.Concat(paths, from, []string{"../README.md"}) {
 		_, rest, more := strings.Cut(page(t, path), "```yaml\n")
 		for more {
 			var block string

@@ -26,7 +26,7 @@ func read(t *testing.T, path string) string {
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"../README.md"}
-	for _, pattern := range []string{"*.md", "tutorials/*.md"} {
+	for _, pattern := range []string{"*.md", "tutorials/*.md", "from/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) < 3 {
 			t.Fatal(pattern, found, err)

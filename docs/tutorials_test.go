@@ -146,7 +146,7 @@ func newReader(t *testing.T) *reader {
 		t.Fatal(err)
 	}
 	r := &reader{t: t, dir: t.TempDir(), ports: map[string]string{}}
-	for _, port := range []string{"4010", "6379", "7878", "7879", "7881", "8080", "8081"} {
+	for _, port := range []string{"4010", "6379", "7878", "7879", "7880", "7881", "8080", "8081"} {
 		_, r.ports[port], _ = net.SplitHostPort(redistest.FreeAddr(t))
 	}
 	r.env = []string{

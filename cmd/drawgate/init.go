@@ -166,7 +166,8 @@ func write(file string, text []byte, force bool) error {
 	}
 	f, err := os.OpenFile(file, flag, 0o644) //nolint:gosec // it has no secrets, and a service reads it as another user
 	if errors.Is(err, fs.ErrExist) {
-		return usage("%s is there already, and was not changed: name another file with --output, or replace it with --force", file)
+		return usage("%s is there already, and was not changed: name another file with --output, or replace it with --force",
+			file)
 	}
 	if err != nil {
 		return err
