@@ -77,7 +77,8 @@ is the user's own SQLite file, with a sample policy for trying things out:
   drawgate run --wait 5m -- make all  # wait for units, hold them while the command runs
   drawgate serve                      # the same over HTTP, for other machines and languages
 
-Policies come from a file (--config, DRAWGATE_CONFIG) or from environment variables such as RATE_LIMIT_PER_DAY; drawgate validate checks them.
+Policies come from a file (--config, DRAWGATE_CONFIG) or from environment variables such as RATE_LIMIT_PER_DAY. drawgate init writes a file to start
+from, and drawgate validate checks what is configured.
 
 `
 

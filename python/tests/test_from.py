@@ -69,6 +69,7 @@ def test_slowapi(page: Any, side: str) -> None:
 def test_celery(page: Any) -> None:
     """Before, one task may begin every six seconds, in each worker; after, ten in any minute."""
     task = run(page.before).transcribe
+    assert task.apply(["talk.wav"]).get() == "talk.wav: done"
     bucket = Consumer.bucket_for_task(SimpleNamespace(), task)
     assert (bucket.capacity, bucket.fill_rate) == (1, 10 / 60)
 
