@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/drawgate/drawgate => ..
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/compose-spec/compose-go/v2 v2.9.1
 	github.com/drawgate/drawgate v0.0.0-00010101000000-000000000000
 	github.com/google/go-containerregistry v0.22.1

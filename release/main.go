@@ -1,5 +1,5 @@
 // Command release makes what a release of Drawgate consists of, in one folder: programs, archives,
-// Debian and RPM packages, images for containers, lists of what is linked in, the licences of that,
+// Debian and RPM packages, wheels for Python, images for containers, lists of what is linked in, the licences of that,
 // and checksums. It needs Go and git, and reaches no network once Go has the modules. Two runs on
 // the same commit with the same Go write the same bytes, wherever they run.
 //
@@ -123,6 +123,9 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.write(ctx); err != nil {
 		return err
 	}
+	if err := r.wheels(); err != nil {
+		return err
+	}
 	return r.pack()
 }
 
@@ -133,8 +136,6 @@ func (r *release) pack() error {
 			return err
 		}
 	}
-	// What else is made of the programs (r.program), such as wheels for Python, is made here: the
-	// checksums come last.
 	return r.checksums()
 }
 

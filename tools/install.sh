@@ -68,6 +68,13 @@ if ! cmp -s tools/python/python.txt .tools/python/list; then
   .tools/python/$pip -r tools/python/python.txt
   cp tools/python/python.txt .tools/python/list
 fi
+# What the Python client needs, as files: the tests install it where there is no index.
+if ! cmp -s tools/python/client.txt .tools/python-wheels/list; then
+  rm -rf .tools/python-wheels
+  .tools/python/bin/pip download --quiet --disable-pip-version-check --retries 10 --timeout 60 --require-hashes --only-binary :all: --no-deps \
+    -r tools/python/client.txt -d .tools/python-wheels
+  cp tools/python/client.txt .tools/python-wheels/list
+fi
 for name in sdk aws; do
   if ! cmp -s tools/$name/python.txt .tools/$name-python/list; then
     rm -rf .tools/$name-python

@@ -52,3 +52,5 @@ __all__ = [
     "Unavailable",
     "limited",
 ]
+
+__version__ = "0.1.0"

@@ -1,4 +1,6 @@
-"""A server for tests of programs that use this package, in the same process and without a network.
+"""Servers for tests of programs that use this package.
+
+FakeServer is in the same process, and needs neither a program nor a network. Server is a real one.
 
     server = FakeServer(gemini={"requests": 2, "tokens": 1000})
     with Limiter(transport=server.transport) as limiter:
@@ -13,22 +15,89 @@ particular order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import httpx
 
+from . import _program
+from ._async import AsyncLimiter
+from ._sync import Limiter
 from ._types import UNIT_REQUESTS, Json
 from ._wire import PROBLEM_TYPE
 
-__all__ = ["FakeServer"]
+__all__ = ["FakeServer", "Server"]
 
 RETRY_AFTER_MS = 60_000
 LOOK_AGAIN = 0.005  # seconds after which a take that waits looks again
+
+
+class Server:
+    """A real server, on free ports of this machine, for as long as a block runs.
+
+        with Server("policies: {api: {limits: [{name: rpm, rolling: 1m, amount: 10}]}}") as server:
+            with server.limiter() as limiter:
+                assert limiter.take("api", "me")
+
+    It also ends with this process, however that ends. The program is that of the package drawgate-server, or
+    else the one on the PATH. Variables named DRAWGATE_* do not reach it. It serves neither Envoy nor the gateway.
+
+    Args:
+        config: the path of a file, or, as a str, the text of one. Without it there is the policy "sample".
+        store: where it keeps the counts; None leaves that to the configuration.
+
+    Attributes:
+        url: its address for programs.
+        admin_url: its address for administrators.
+
+    Raises:
+        RuntimeError: on entering the block: the program is missing, or the server does not start.
+    """
+
+    url: str
+    admin_url: str
+
+    def __init__(self, config: Path | str | None = None, *, store: str | None = "memory:") -> None:
+        self._config, self._store = config, store
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Server:
+        arguments = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--grpc", "off", "--gateway", "off"]
+        if self._store is not None:
+            arguments += ["--store", self._store]
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drawgate-")))
+            file = self._config
+            if isinstance(file, str):
+                (folder / "drawgate.yaml").write_text(file, encoding="utf-8")
+                file = folder / "drawgate.yaml"
+            if file is not None:
+                arguments += ["--config", str(file.absolute())]
+            self.url, self.admin_url = stack.enter_context(_program.serving(arguments, folder))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def limiter(self, **options: Any) -> Limiter:
+        """Returns a client, with the options of Limiter. Close it, or use it as a block."""
+        return Limiter(self.url, **options)
+
+    def async_limiter(self, **options: Any) -> AsyncLimiter:
+        """Returns a client, with the options of AsyncLimiter. Close it, or use it as a block."""
+        return AsyncLimiter(self.url, **options)
 
 
 class FakeServer:
