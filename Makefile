@@ -10,7 +10,7 @@ GO ?= go
 export PATH := $(CURDIR)/.tools/envoy/bin:$(CURDIR)/.tools/traefik:$(PATH):/usr/sbin
 
 # Separate modules, so that nobody downloads frameworks that they do not use.
-MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod taskqueue/*/go.mod web/*/go.mod release/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard httplimit/*/go.mod examples/*/go.mod gateway/*/go.mod deploy/*/go.mod taskqueue/*/go.mod web/*/go.mod))
 
 # The servers that redisstore is tested with, in addition to the redis-server in the PATH.
 SERVERS := redis-server valkey-server
@@ -26,7 +26,7 @@ MAX_SIZE := 52000000
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
 
-.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz platforms release long bench
+.PHONY: build size run quick test test-race test-later test-rest test-plain test-servers test-modules check deps testtools traefik lint words mutants fuzz platforms release test-release long bench
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags='$(LDFLAGS)' -o bin/drawgate ./cmd/drawgate
@@ -87,9 +87,13 @@ test-modules: test-servers
 test-later: test-modules
 	./tools/test.sh $$(cat bin/later)
 
-check: test lint words
+# What the release command is made with takes half a minute to compile, so "make test" leaves it out.
+test-release: testtools
+	cd release && $(GO) vet ./... && $(CURDIR)/tools/test.sh ./...
+
+check: test test-release lint words
 	$(GO) mod tidy -diff
-	for m in $(MODULES) benchmarks; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	for m in $(MODULES) benchmarks release; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 
 lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...

@@ -61,7 +61,7 @@ func TestComposeFile(t *testing.T) {
 func TestFormula(t *testing.T) {
 	t.Parallel()
 	ruby := needs.Program(t, "ruby")
-	path := filepath.Join(pretend(t).out, "drawgate.rb")
+	path := filepath.Join(once(t).out, "drawgate.rb")
 	if out, err := exec.Command(ruby, "-wc", path).CombinedOutput(); err != nil || string(out) != "Syntax OK\n" {
 		text, _ := os.ReadFile(path)
 		t.Errorf("%v\n%s\n%s", err, out, text)

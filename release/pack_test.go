@@ -16,15 +16,43 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// pretend returns a release whose programs are a few words, so that packing them takes no time.
-func pretend(t *testing.T) *release {
+// scratch is a folder for what the tests share.
+var scratch string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "drawgate-release")
+	if err != nil {
+		panic(err)
+	}
+	scratch = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// pretended is a release that all tests read.
+var pretended = sync.OnceValues(func() (*release, error) {
+	return pretend(filepath.Join(scratch, "pretended"))
+})
+
+func once(t *testing.T) *release {
 	t.Helper()
+	r, err := pretended()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// pretend makes a release whose programs are a few words, so that packing them takes no time.
+func pretend(out string) (*release, error) {
 	r := &release{
-		out: t.TempDir(), targets: all, version: nextVersion, commit: strings.Repeat("c0ffee", 7)[:40],
+		out: out, targets: all, version: nextVersion, commit: strings.Repeat("c0ffee", 7)[:40],
 		time: time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC), download: "http://127.0.0.1/files",
 		docs: &docs{
 			man: []file{
@@ -44,7 +72,7 @@ func pretend(t *testing.T) *release {
 	for _, target := range all {
 		everywhere[target] = true
 		if err := put(r.program(target), []byte("the program for "+target.String()), 0o755); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
 	r.modules = []*module{
@@ -52,10 +80,7 @@ func pretend(t *testing.T) *release {
 		{path: "example.org/windows", version: "v0.1.0+incompatible", licences: []string{"ISC"}, targets: map[target]bool{{"windows", "amd64"}: true}},
 		{path: goLibrary, version: "1.26.8", licences: []string{"BSD-3-Clause"}, targets: everywhere},
 	}
-	if err := errors.Join(r.put(r.name("NOTICES.txt"), r.docs.notices), r.pack()); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return r, errors.Join(r.put(r.name("NOTICES.txt"), r.docs.notices), r.pack())
 }
 
 // tree returns the files below a folder, by their names.
@@ -81,7 +106,11 @@ func tree(t *testing.T, dir string) map[string]string {
 // "make long", which compiles all of them twice.
 func TestPackedTwiceIsTheSame(t *testing.T) {
 	t.Parallel()
-	first, second := tree(t, pretend(t).out), tree(t, pretend(t).out)
+	again, err := pretend(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := tree(t, once(t).out), tree(t, again.out)
 	if len(first) < 30 || len(first) != len(second) {
 		t.Fatalf("%d and %d files", len(first), len(second))
 	}
@@ -94,7 +123,7 @@ func TestPackedTwiceIsTheSame(t *testing.T) {
 
 func TestChecksumsAreOfAllFiles(t *testing.T) {
 	t.Parallel()
-	r := pretend(t)
+	r := once(t)
 	sums, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +175,7 @@ func contents(t *testing.T, name string, data []byte) (list []string) {
 
 func TestArchives(t *testing.T) {
 	t.Parallel()
-	r := pretend(t)
+	r := once(t)
 	for _, target := range all {
 		folder, name, program := r.name(target.os+"_"+target.arch), r.name(target.os+"_"+target.arch)+".tar.gz", "drawgate"
 		if target.os == "windows" {
@@ -178,7 +207,7 @@ func TestArchives(t *testing.T) {
 // The image is a layout whose parts are those that it names, and it starts as documented.
 func TestImage(t *testing.T) {
 	t.Parallel()
-	r := pretend(t)
+	r := once(t)
 	blobs := tree(t, filepath.Join(r.out, "image", "blobs", "sha256"))
 	for name, data := range blobs {
 		if name != hex.EncodeToString(digest([]byte(data))) {
@@ -230,7 +259,7 @@ func TestImage(t *testing.T) {
 // Each program's list names its own modules.
 func TestBillsOfMaterials(t *testing.T) {
 	t.Parallel()
-	r := pretend(t)
+	r := once(t)
 	for _, target := range all {
 		var b bom
 		text, err := os.ReadFile(filepath.Join(r.out, r.name(target.os+"_"+target.arch)+".cdx.json"))
@@ -254,7 +283,7 @@ func TestPageNamesTheFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := pretend(t)
+	r := once(t)
 	made := tree(t, r.out)
 	kind := regexp.MustCompile(`(linux|darwin|windows)_(amd64|arm64)`) // of six of which the page names one
 	named := map[string]bool{}

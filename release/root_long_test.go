@@ -35,20 +35,6 @@ import (
 // here is the platform of this machine.
 var here = target{"linux", runtime.GOARCH}
 
-// scratch is a folder for what the tests share.
-var scratch string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("/var/tmp", "drawgate-release")
-	if err != nil {
-		panic(err)
-	}
-	scratch = dir
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
-
 // made makes a release for this machine once.
 var made = sync.OnceValues(func() (*release, error) {
 	r, err := parse([]string{
