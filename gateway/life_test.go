@@ -169,7 +169,7 @@ func TestServeStops(t *testing.T) {
 // that stops is answered, and the answer says that it is the last one.
 func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, b *bench) {
+	inBubble(t, func(s *setup) { s.store = tardy{memstore.New(nil)} }, func(t *testing.T, b *bench) {
 		ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -94,6 +95,26 @@ func (q *quota) policies(a *ask) *outbound.Policies {
 func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
 	a := askOf(ctx)
 	began := time.Now()
+	g, err := q.take(ctx, a, c, hold)
+	if errors.Is(err, errStopping) { // it may not wait, but what fits now is granted
+		now := *c
+		now.NoWait = true
+		g, err = q.policies(a).Take(ctx, &now, hold)
+		switch failure.Of(err) {
+		case failure.Limited, failure.TimedOut, failure.QueueFull:
+			err = errStopping
+		}
+	}
+	a.queued += time.Since(began)
+	if err != nil {
+		return nil, err
+	}
+	a.decision = *g.Decision()
+	return g, nil
+}
+
+// take takes, and waits until the handler stops.
+func (q *quota) take(ctx context.Context, a *ask, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
 	if !c.NoWait {
 		bounded, cancel := context.WithTimeoutCause(ctx, a.wait, drawgate.ErrDeadline)
 		defer cancel()
@@ -103,15 +124,10 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 		defer context.AfterFunc(q.h.life, func() { end(errStopping) })() //nolint:contextcheck // not the call's
 	}
 	g, err := q.policies(a).Take(ctx, c, hold)
-	a.queued += time.Since(began)
-	if err != nil {
-		if errors.Is(context.Cause(ctx), errStopping) {
-			return nil, errStopping
-		}
-		return nil, err
+	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
+		return nil, errStopping
 	}
-	a.decision = *g.Decision()
-	return g, nil
+	return g, err
 }
 
 // Pause implements [outbound.Quota].

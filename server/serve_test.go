@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/server"
@@ -89,7 +90,7 @@ func TestStoppingDoesNotWaitForWhatIsNotSent(t *testing.T) {
 func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := setup{}.make(t)
+		s := setup{store: remote{memstore.New(nil)}}.make(t)
 		ln := newPipes()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -102,7 +103,7 @@ func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 		take := func() bool {
 			t.Helper()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/take",
-				strings.NewReader(`{"policy":"llm"}`))
+				strings.NewReader(`{"policy":"llm","wait_ms":60000}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,6 +156,18 @@ func (s slow) Take(ctx context.Context, takes []store.Take, out []store.Verdict)
 	s.asked <- struct{}{}
 	time.Sleep(3 * time.Second)
 	return s.Store.Take(ctx, takes, out)
+}
+
+// remote is a store that takes a while, and nothing if nobody waits for it.
+type remote struct{ store.Store }
+
+func (r remote) Take(ctx context.Context, takes []store.Take, out []store.Verdict) error {
+	select {
+	case <-time.After(5 * time.Millisecond):
+		return r.Store.Take(ctx, takes, out)
+	case <-ctx.Done():
+		return &drawgate.StoreError{Store: "test", Op: "take", Err: ctx.Err()}
+	}
 }
 
 // A page whose own name points at this machine must not spend its units.

@@ -186,6 +186,10 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 	if s.closed.Load() {
 		return nil, present.Problem(drawgate.ErrClosed)
 	}
+	late := j.req.Wait && s.drain.Err() != nil
+	if late { // it may not wait, but what fits now is allowed
+		j.req.Wait = false
+	}
 	if j.req.Wait {
 		var end, stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
@@ -199,6 +203,9 @@ func (s *Server) decide(ctx context.Context, who *access, arrived time.Time, t *
 		j.answer, p = s.refused(ctx, &j.req, &j.res, err)
 	} else {
 		j.draft.Decide(&j.answer, &j.res.Decision)
+	}
+	if late && p == nil && !j.answer.Allowed {
+		j.answer, p = api.Answer{}, present.Problem(drawgate.ErrClosed)
 	}
 	if p != nil {
 		return nil, p
