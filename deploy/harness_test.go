@@ -166,9 +166,14 @@ type process struct {
 // start runs a program in the testbed's folder.
 func (s *testbed) start(name string, args ...string) *process {
 	s.t.Helper()
+	return s.startWith(append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir), name, args...)
+}
+
+// startWith runs a program with these variables.
+func (s *testbed) startWith(env []string, name string, args ...string) *process {
+	s.t.Helper()
 	p := &process{cmd: exec.Command(needs.Program(s.t, name), args...), log: &bytes.Buffer{}, done: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, p.log, p.log
-	p.cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = s.dir, p.log, p.log, env
 	if err := p.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
