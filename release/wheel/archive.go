@@ -55,7 +55,7 @@ func writeZip(w io.Writer, files []file, modified time.Time) error {
 			CompressedSize64: uint64(packed.Len()), UncompressedSize64: uint64(len(f.content)),
 		}
 		h.SetMode(f.mode)
-		h.ModifiedDate, h.ModifiedTime = dosTime(modified.UTC())
+		h.ModifiedDate, h.ModifiedTime = dosTime(modified.UTC()) //nolint:staticcheck // CreateRaw reads only these
 		out, err := archive.CreateRaw(h)
 		if err != nil {
 			return err

@@ -72,7 +72,7 @@ func (o *Options) Client() (paths []string, err error) {
 		return nil, err
 	}
 
-	more := append(p.Project.LicenseFiles, p.Project.Readme, "pyproject.toml")
+	more := slices.Concat(p.Project.LicenseFiles, []string{p.Project.Readme, "pyproject.toml"})
 	source, err := o.included(&p, "sdist", name+"/", more...)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (o *Options) Client() (paths []string, err error) {
 		return nil, err
 	}
 	sdist := filepath.Join(o.Out, name+".tar.gz")
-	return []string{built, sdist}, os.WriteFile(sdist, b.Bytes(), 0o644)
+	return []string{built, sdist}, os.WriteFile(sdist, b.Bytes(), 0o644) //nolint:gosec // everybody may read a release
 }
 
 // included returns the files that pyproject.toml names for a target, and more ones, in a folder of

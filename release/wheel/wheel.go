@@ -71,7 +71,7 @@ func (o *Options) writeWheel(name string, platforms []string, files []file) (pat
 		return "", err
 	}
 	path = filepath.Join(o.Out, name+"-py3-none-"+strings.Join(platforms, ".")+".whl")
-	return path, os.WriteFile(path, b.Bytes(), 0o644)
+	return path, os.WriteFile(path, b.Bytes(), 0o644) //nolint:gosec // everybody may read a release
 }
 
 // anyPlatform is the platform of a wheel without a program.
@@ -81,7 +81,7 @@ const anyPlatform = "any"
 func (o *Options) serverFiles(program string, p platform) (files []file, err error) {
 	name := "drawgate_server-" + o.Version
 	add := func(name, path string) {
-		content, readErr := os.ReadFile(path)
+		content, readErr := os.ReadFile(path) //nolint:gosec // it is the release's own
 		err = cmp.Or(err, readErr)
 		files = append(files, file{name, content, 0o644})
 	}
