@@ -244,7 +244,7 @@ func vet(path string, c *conn, o *Options) (*file, error) {
 	}
 	f := &file{path: path, schema: schema, repaired: u, commits: commits, undone: missing > 0}
 	for end, info := range map[string]*fs.FileInfo{"": &f.main, "-wal": &f.wal, "-shm": &f.shm} {
-		if *info, err = os.Stat(path + end); err != nil {
+		if *info, err = stat(path + end); err != nil {
 			return nil, err
 		}
 	}
@@ -376,7 +376,7 @@ func (f *file) check(logs bool) error {
 
 // same checks that a part of the database at path, by its suffix, is still the one that was opened.
 func same(was fs.FileInfo, path, part string) error {
-	now, err := os.Stat(path + part)
+	now, err := stat(path + part)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && part == "":
 		return fmt.Errorf("%w: %s was deleted while it was in use: restore it from a backup or create a new one (%s), and restart the programs that use it", ErrDamaged, path, command("repair --hold", path))

@@ -4,11 +4,15 @@ package sqlitestore
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 )
+
+// stat describes a file, for [os.SameFile].
+func stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
 
 // oneName checks that a database has one name. With two names, through a hard link or a bind mount
 // of the file itself, two processes would write two logs for one database: each would admit the

@@ -167,7 +167,7 @@ func (s *Store) claim(path string) error {
 		return err
 	}
 	s.lock = l
-	s.main, err = os.Stat(found)
+	s.main, err = stat(found)
 	return err
 }
 
