@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/internal/similar"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -201,7 +202,7 @@ func (s *Server) policy(name string) (string, *api.Problem) {
 			strings.Join(names, ", "))
 	}
 	if s.engine.Limiter(name) == nil {
-		return "", problem(api.CodeUnknownPolicy, "unknown policy %q (have: %s)", name, strings.Join(s.names(), ", "))
+		return "", problem(api.CodeUnknownPolicy, "unknown policy %q%s", name, similar.Suggest(name, s.names()))
 	}
 	return name, nil
 }

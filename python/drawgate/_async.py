@@ -65,6 +65,7 @@ class AsyncLimiter:
         self._caller = Caller(base, token, timeout, transport)
         self._decider = Decider(self._caller, timeout, fallback, instances)
         self._policies: tuple[Policy, ...] = ()  # those that is_allowed knows
+        self._named: list[Bucket] = []  # what check asks for
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
@@ -286,6 +287,31 @@ class AsyncLimiter:
         body |= {"until": until.isoformat(), "reason": reason}
         data, _ = await self._caller.call("POST", "/v1/unpause", body, again=True)
         return self._decider.read(lambda d: _wire.instant(d.get("until")), data)
+
+    async def check(self, policy: str | None = None, *, costs: Mapping[str, int] | None = None) -> None:
+        """Asks the server whether this limiter may take these units from a policy. Nothing is spent.
+
+        How many they are makes no difference.
+
+        Without a policy it asks for all that the middleware, the decorators and the dependencies of
+        this limiter name. Call it when the program starts.
+
+        Raises:
+            Problem: the policy or a unit does not exist, or the token may not take.
+            Unavailable: nobody answers. If takes have a fallback then, that is logged instead.
+            ValueError: there is no policy, and nothing names one.
+        """
+        asked = self._named if policy is None else [Bucket(policy, costs=costs or {})]
+        if not asked:
+            raise ValueError("no middleware, decorator or dependency of this limiter names a policy: name one here")
+        for bucket in asked:
+            await self._decider.check(_wire.bucket_body(bucket))
+
+    def _remember(self, policy: object, costs: Mapping[str, object] | None = None) -> None:
+        """Notes what check asks for. What functions choose is known only later."""
+        known = {unit: n if isinstance(n, int) else 0 for unit, n in (costs or {}).items()}
+        if isinstance(policy, str) and (bucket := Bucket(policy, costs=known)) not in self._named:
+            self._named.append(bucket)
 
     async def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""

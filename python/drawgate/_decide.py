@@ -85,6 +85,22 @@ class Decider:
             self._went_offline(error)
             return None
 
+    async def check(self, take: Json) -> None:
+        """Says whether the server would decide a take. What it raises is that of `AsyncLimiter.check`."""
+        deadline = time.monotonic() + self.timeout
+        # Only a cancellation needs the same role as a take, names the same things, and never takes anything.
+        never_sent = {"id": _wire.new_grant(), "grant": _wire.new_grant(), "hold_ms": 1}
+        body = {"take": take | never_sent, "cancel": True}
+        attempts = None if self._fallback == "closed" else ATTEMPTS
+        try:
+            await self.caller.call("POST", "/v1/settle", body, again=True, timeout=_left(deadline), attempts=attempts)
+            if self._share:
+                await self.policies(deadline)
+        except Unavailable as error:
+            if self._fallback == "closed":
+                raise
+            log.warning("%s was not checked: %s", _wire.policies_of(take), error)
+
     async def settle(self, body: Json, timeout: float | None = None) -> tuple[Json, bool]:
         """Settles, cancels or renews what is held. The second value is that of `Caller.call`."""
         return await self.caller.call("POST", "/v1/settle", body, again=True, timeout=timeout)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ._errors import Error, Problem, Unavailable
+from ._errors import CircuitOpen, Error, HoldLost, Problem, Refused, Unavailable
 from ._types import Answer, Json, Limit
 from ._wire import PROBLEM_TYPE
 
@@ -21,7 +23,11 @@ REDUCED = "https://iana.org/assignments/http-problem-types#temporary-reduced-cap
 
 IPV6_BITS = 64  # a subscriber gets at least a /64, and can choose the rest
 MAX_HOPS = 64  # entries of a header
+WARN_EVERY = 60.0  # seconds at least between warnings of the same outage
 UNIX = "unix"  # a peer that connects over a Unix socket
+
+UNKNOWN = -1  # the position of a caller's own bucket, if nobody knows whether there is one
+TIGHTEST = "drawgate.tightest"  # the limit that the headers of a request describe, in what belongs to that request
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -32,7 +38,7 @@ class Refusal:
 
     Attributes:
         status: of HTTP.
-        code: for programs: limited, queued, queue_full, paused, never_fits, store_unavailable or invalid.
+        code: for programs: limited, queued, queue_full, paused, never_fits, store_unavailable, circuit_open or invalid.
         detail: a sentence for people.
         scope: whose limit it is: caller or api.
         after: seconds, as in Retry-After; 0 if waiting does not help.
@@ -63,17 +69,36 @@ class Refusal:
         }
         return {name: value for name, value in fields.items() if value}
 
+    def content(self) -> bytes:
+        """Returns the problem as the body of an answer."""
+        return json.dumps(self.body(), separators=(",", ":")).encode() + b"\n"
+
     def headers(self) -> dict[str, str]:
-        """Returns the headers that every answer with it needs."""
-        headers = {"Content-Type": PROBLEM_TYPE, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
-        return headers | ({"Retry-After": str(self.after)} if self.after else {})
+        """Returns the headers of an answer with this content."""
+        headers = {"Content-Type": PROBLEM_TYPE, "Content-Length": str(len(self.content()))}
+        return headers | {"X-Content-Type-Options": "nosniff"} | self.retry()
+
+    def retry(self) -> dict[str, str]:
+        """Returns the headers that every answer needs, whatever its content."""
+        return {"Cache-Control": "no-store"} | ({"Retry-After": str(self.after)} if self.after else {})
 
 
-def describe(answer: Answer, bucket: int | None) -> dict[str, str]:
-    """Returns the X-RateLimit headers. They describe the tightest limit of the bucket at this position."""
+def describe(answer: Answer, own: int | None, request: MutableMapping[str, Any] | None = None) -> dict[str, str]:
+    """Returns the X-RateLimit headers. They describe the tightest limit of the bucket at position own.
+
+    If several takes belong to a request, and each gives what belongs to that, they describe the
+    tightest limit of all of them.
+    """
+    request = {} if request is None else request
     headers = {"X-RateLimit-Fallback": "true"} if answer.fallback else {}
-    limit = tightest(m for m in answer.limits if m.bucket == bucket)
-    return headers | (describe_limit(limit) if limit else {})
+    limit = tightest([*request.get(TIGHTEST, ()), *(m for m in answer.limits if m.bucket == own)])
+    if limit is None:
+        return headers
+    request[TIGHTEST] = (limit,)
+    headers |= {"X-RateLimit-Limit": str(limit.amount), "X-RateLimit-Remaining": str(limit.remaining)}
+    if limit.reset_at:
+        headers["X-RateLimit-Reset"] = str(math.ceil(limit.reset_at.timestamp()))
+    return headers
 
 
 def tightest(limits: Iterable[Limit]) -> Limit | None:
@@ -81,16 +106,19 @@ def tightest(limits: Iterable[Limit]) -> Limit | None:
     return max(limits, key=lambda m: (m.retry_after or 0.0, -m.remaining / max(1, m.max)), default=None)
 
 
-def describe_limit(limit: Limit) -> dict[str, str]:
-    """Returns the X-RateLimit headers of one limit."""
-    headers = {"X-RateLimit-Limit": str(limit.amount), "X-RateLimit-Remaining": str(limit.remaining)}
-    if limit.reset_at:
-        headers["X-RateLimit-Reset"] = str(math.ceil(limit.reset_at.timestamp()))
-    return headers
+def missing(headers: Mapping[str, str], names: Iterable[str]) -> list[tuple[str, str]]:
+    """Returns the headers that are not among these names: what an application sets describes a limit further inside."""
+    there = {name.lower() for name in names}
+    return [(name, value) for name, value in headers.items() if name.lower() not in there]
 
 
 def refusal(answer: Answer, own: int | None) -> Refusal:
-    """Describes a refusal for the caller, whose own bucket is the one at position own; None: all share every bucket."""
+    """Describes a refusal for the caller.
+
+    Args:
+        answer: the refusal.
+        own: the position of the caller's own bucket. None: all callers share every bucket.
+    """
     if answer.retry_after is None:
         return _never_fits()
     after = max(1, math.ceil(answer.retry_after))
@@ -98,6 +126,7 @@ def refusal(answer: Answer, own: int | None) -> Refusal:
     refusing = [m for m in answer.limits if m.refused]
     violated = tuple(dict.fromkeys(m.policy for m in refusing))
     scope = "caller" if own is not None and (not refusing or any(m.bucket == own for m in refusing)) else "api"
+    scope = "" if own == UNKNOWN else scope
     texts = {
         "queued": "Other requests are ahead of this one in the queue.",
         "queue_full": "The maximum number of requests is already waiting.",
@@ -109,11 +138,12 @@ def refusal(answer: Answer, own: int | None) -> Refusal:
         return Refusal(429, "paused", texts["paused"] + again, after=after)
     if answer.reason in texts:
         return Refusal(429, answer.reason, texts[answer.reason] + again, scope, after, violated)
-    if scope == "caller":
-        text = "Your limit has been reached."
-    else:
-        text = "The limit that all callers of this API share has been reached; it is not your own."
-    return Refusal(429, "limited", text + again, scope, after, violated)
+    limited = {
+        "caller": "Your limit has been reached.",
+        "api": "The limit that all callers of this API share has been reached; it is not your own.",
+        "": "A limit has been reached.",
+    }
+    return Refusal(429, "limited", limited[scope] + again, scope, after, violated)
 
 
 def _never_fits() -> Refusal:
@@ -129,33 +159,39 @@ def unavailable() -> Refusal:
 
 
 def failure(error: Error) -> Refusal:
-    """Describes an error of the limiter other than a refusal."""
-    if isinstance(error, Unavailable):
+    """Describes an error of the limiter."""
+    if isinstance(error, Refused):
+        return refusal(error.answer, UNKNOWN)
+    if isinstance(error, Unavailable | HoldLost):
         return unavailable()
+    if isinstance(error, CircuitOpen):
+        after = max(1, math.ceil(error.retry_after))
+        text = f"The service behind this one fails. Try again in {after} s."
+        return Refusal(503, "circuit_open", text, after=after)
     if isinstance(error, Problem) and error.code == "never_fits":
         return _never_fits()
     return Refusal(500, "invalid", "The server's limits are not set up correctly.")
 
 
 class Failures:
-    """Logs why requests are not decided: an outage once until it ends, and a mistake each time."""
+    """Logs why requests are not decided: an outage once a minute until it ends, and a mistake each time."""
 
     def __init__(self) -> None:
-        self._warned = False
+        self._warned = float("-inf")  # when
 
     def report(self, error: Error) -> None:
-        """Logs an error of the limiter, unless it is the request's own: one that costs too much."""
+        """Logs an error of the limiter, unless it is no mistake, or the request's own: one that costs too much."""
         status = failure(error).status
         if isinstance(error, Unavailable):
-            if not self._warned:
+            if (now := time.monotonic()) >= self._warned + WARN_EVERY:
+                self._warned = now
                 log.warning("requests are answered with %d, because nobody decides: %s", status, error)
-            self._warned = True
-        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        elif isinstance(error, Problem) and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.error("requests are answered with %d, because limits cannot be checked: %s", status, error)
 
     def decided(self) -> None:
         """Ends an outage."""
-        self._warned = False
+        self._warned = float("-inf")
 
 
 class Proxies:
@@ -173,7 +209,17 @@ class Proxies:
         self._unix = UNIX in trusted
         self._networks = [_network(t) for t in trusted if t != UNIX]
         self._header = header.lower().encode()
+        self._variable = "HTTP_" + header.upper().replace("-", "_")
         self._is_list = self._header == b"x-forwarded-for"
+
+    def key_of(self, environ: Mapping[str, Any]) -> str:
+        """Returns what the client of a WSGI request is counted by.
+
+        The server has joined the lines of the header with commas.
+        """
+        lines = str(environ.get(self._variable, "")).split(",")
+        headers = [(self._header, line.encode("latin-1", "replace")) for line in lines]
+        return self.key(str(environ.get("REMOTE_ADDR", "")), headers)
 
     def key(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
         """Returns what a client is counted by: an IPv4 address, or an IPv6 network; "" if it has no address."""

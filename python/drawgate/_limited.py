@@ -56,6 +56,8 @@ def limited(
         cancel_on: see there.
         breaker: see there.
     """
+    if limiter:
+        limiter._remember(policy or model, costs)
 
     def reserve(limiter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         def value(v: Any) -> Any:

@@ -287,6 +287,13 @@ class Limiter:
         """Ends the pause of a bucket that ends at `until`: see `AsyncLimiter.unpause`."""
         return self._loop.run(self._inner.unpause(policy, key, until=until, reason=reason, tenant=tenant))
 
+    def check(self, policy: str | None = None, *, costs: Mapping[str, int] | None = None) -> None:
+        """Asks the server whether this limiter may take these units from a policy: see `AsyncLimiter.check`."""
+        self._loop.run(self._inner.check(policy, costs=costs))
+
+    def _remember(self, policy: object, costs: Mapping[str, object] | None = None) -> None:
+        self._inner._remember(policy, costs)
+
     def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""
         return self._loop.run(self._inner.policies())

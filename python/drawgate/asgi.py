@@ -11,16 +11,14 @@ The manual is docs/python.md.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import anyio
 
-from . import _http, _wire
+from . import _http
 from ._async import AsyncLimiter
-from ._errors import Error, Refused
-from ._types import Answer, Bucket
+from ._web import ClientLimits
 
 __all__ = ["RateLimitMiddleware"]
 
@@ -30,8 +28,6 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-GLOBAL = "global"  # the key of the bucket that all callers share
 
 
 class RateLimitMiddleware:
@@ -71,33 +67,33 @@ class RateLimitMiddleware:
         proxy_header: str = "X-Forwarded-For",
         enabled: bool = True,
     ) -> None:
-        if not ip and not api:
-            raise ValueError("ip and api are empty: name at least one policy, or give enabled=False")
-        self._app, self._limiter, self._ip, self._api, self._enabled = app, limiter, ip, api, enabled
-        self._exempt = _http.Exempt(exempt)
-        self._proxies = _http.Proxies(trusted_proxies, proxy_header)
-        _wire.millis("max_wait", max_wait)  # says now what is wrong with it
-        self._max_wait, self._free = max_wait, queue
-        self._own = 0 if ip else None  # the position of the client's own bucket
-        self._failures = _http.Failures()
+        self._app = app
+        self._limits = ClientLimits(
+            limiter,
+            ip=ip,
+            api=api,
+            exempt=exempt,
+            max_wait=max_wait,
+            queue=queue,
+            trusted_proxies=trusted_proxies,
+            proxy_header=proxy_header,
+            enabled=enabled,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request."""
-        if scope["type"] != "http" or not self._enabled or _path(scope) in self._exempt:
+        if scope["type"] != "http" or self._limits.exempts(_path(scope)):
             await self._app(scope, receive, send)
             return
+        peer = scope.get("client")
+        client = self._limits.proxies.key(peer[0] if peer else "", scope["headers"])
+        listener = Listener(receive)
         try:
-            answer, receive = await self._take(self._buckets(scope), receive)
-        except Error as error:
-            self._failures.report(error)
-            await _refuse(_http.failure(error), {}, scope, send)
-            return
+            refusal, headers = await self._limits.decide(client, listener.during)
         except ClientLeft:
             return
-        self._failures.decided()
-        headers = _http.describe(answer, self._own)
-        if not answer:
-            await _refuse(_http.refusal(answer, self._own), headers, scope, send)
+        if refusal:
+            await _refuse(refusal, headers, scope, send)
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -105,25 +101,7 @@ class RateLimitMiddleware:
                 message["headers"] = _merged(message.get("headers", ()), headers)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
-
-    def _buckets(self, scope: Scope) -> list[Bucket]:
-        peer = scope.get("client")
-        key = self._proxies.key(peer[0] if peer else "", scope["headers"])
-        return [Bucket(*b) for b in ((self._ip, key), (self._api, GLOBAL)) if b[0]]
-
-    async def _take(self, buckets: list[Bucket], receive: Receive) -> tuple[Answer, Receive]:
-        """Asks for the units. What the client has sent meanwhile is in the Receive that is returned."""
-        if not self._max_wait or self._free <= 0:
-            return await self._limiter.take(buckets), receive
-        self._free -= 1
-        listener = Listener(receive)
-        try:
-            return await listener.during(self._limiter.wait(buckets, max_wait=self._max_wait)), listener.replay
-        except Refused as refused:
-            return refused.answer, receive
-        finally:
-            self._free += 1
+        await self._app(scope, listener.replay if listener.used else receive, send_with_headers)
 
 
 class ClientLeft(Exception):
@@ -139,6 +117,11 @@ class Listener:
         self._left = False
         self._error: Exception | None = None  # of receive
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether it may have read something."""
+        return self._task is not None
 
     async def during(self, work: Awaitable[T]) -> T:
         """Does the work. If the client leaves meanwhile, the work is cancelled, and this raises ClientLeft.
@@ -182,16 +165,14 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(root) if path.startswith(root + "/") else path
 
 
-def _merged(headers: Any, more: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    """Adds headers. Those that the application has set itself describe a limit further inside, and stay."""
-    merged = list(headers)
-    names = {name.lower() for name, _ in merged}
-    new = ((name.lower().encode(), value.encode()) for name, value in more.items())
-    return merged + [(name, value) for name, value in new if name not in names]
+def _merged(headers: Any, more: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Adds headers. Those that the application has set itself stay."""
+    own = list(headers)
+    new = _http.missing(more, (name.decode("latin-1") for name, _ in own))
+    return own + [(name.lower().encode(), value.encode()) for name, value in new]
 
 
 async def _refuse(refusal: _http.Refusal, headers: dict[str, str], scope: Scope, send: Send) -> None:
-    body = json.dumps(refusal.body(), separators=(",", ":")).encode() + b"\n"
-    every = refusal.headers() | {"Content-Length": str(len(body))} | headers
-    await send({"type": "http.response.start", "status": refusal.status, "headers": _merged((), every)})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    every = _merged((), refusal.headers() | headers)
+    await send({"type": "http.response.start", "status": refusal.status, "headers": every})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else refusal.content()})

@@ -11,36 +11,48 @@ The limits of addresses and of the whole API are in `drawgate.asgi`. The manual 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Depends, HTTPException, Request, Response
 
 from . import _http
 from ._async import AsyncLimiter
 from ._breaker import Breaker
-from ._errors import CircuitOpen, Error, HoldLost, Refused
+from ._errors import Error, HoldLost, Refused
 from ._reservation import AsyncReservation
 from ._types import Answer, Key, key_text
+from ._web import Name, Units
 from .asgi import ClientLeft, Listener
 
-__all__ = ["reserve", "route", "take"]
+__all__ = ["client", "reserve", "route", "take"]
 
 T = TypeVar("T")
-Name: TypeAlias = str | Callable[..., Any]
-Units: TypeAlias = int | Callable[..., Any]
 
 KEY = "key"  # the name of a dependency's parameter; those of units have the prefix, as units may have any name
 COST = "cost_"
-TIGHTEST = "drawgate.tightest"  # the limit that the headers of a request describe, in its scope
 CLIENT_LEFT = 499  # nobody sees it but logs
 
 
 def route(request: Request) -> str:
     """Returns the route of a request, such as /users/{id}: a key that limits each route."""
     return str(request.scope["route"].path)
+
+
+def client(trusted_proxies: Sequence[str] = (), proxy_header: str = "X-Forwarded-For") -> Callable[[Request], str]:
+    """Makes a dependency that returns the address of the client: a key that limits each client.
+
+    Args:
+        trusted_proxies: as in `asgi.RateLimitMiddleware`, and so is the other.
+        proxy_header: see there.
+    """
+    proxies = _http.Proxies(trusted_proxies, proxy_header)
+
+    def dependency(request: Request) -> str:
+        return proxies.key(request.client.host if request.client else "", request.scope["headers"])
+
+    return dependency
 
 
 def take(
@@ -70,6 +82,7 @@ def take(
     """
     failures, costs = _http.Failures(), costs or {}
     _check(key)
+    limiter._remember(policy, costs)
 
     async def dependency(request: Request, response: Response, **values: Any) -> Answer | None:
         who, units = _values(values, key, costs)
@@ -123,6 +136,7 @@ def reserve(
     """
     failures, costs = _http.Failures(), costs or {}
     _check(key)
+    limiter._remember(policy, costs)
 
     async def dependency(request: Request, response: Response, **values: Any) -> AsyncIterator[AsyncReservation | None]:
         who, units = _values(values, key, costs)
@@ -149,7 +163,7 @@ def reserve(
                 _describe(request, response, reservation.answer, own)
                 yield reservation
         except HoldLost as lost:
-            raise _exception(_http.unavailable(), {}) from lost
+            raise _exception(_http.failure(lost), {}) from lost
 
     return _with_parameters(dependency, key, costs)
 
@@ -193,13 +207,7 @@ async def _while_connected(request: Request, work: Awaitable[T]) -> T:
 
 def _describe(request: Request, response: Response, answer: Answer, own: int | None) -> None:
     """Sets the headers, which describe the tightest limit of all dependencies."""
-    own_limits = [m for m in answer.limits if m.bucket == own]
-    limit = _http.tightest([*request.scope.get(TIGHTEST, ()), *own_limits])
-    if answer.fallback:
-        response.headers["X-RateLimit-Fallback"] = "true"
-    if limit:
-        request.scope[TIGHTEST] = (limit,)
-        response.headers.update(_http.describe_limit(limit))
+    response.headers.update(_http.describe(answer, own, request.scope))
 
 
 @contextmanager
@@ -213,15 +221,10 @@ def _refusals(own: int | None, failures: _http.Failures) -> Iterator[None]:
     except Refused as refused:
         failures.decided()
         raise _exception(_http.refusal(refused.answer, own), _http.describe(refused.answer, own)) from refused
-    except CircuitOpen as error:
-        after = max(1, math.ceil(error.retry_after))
-        text = f"The service behind this one fails. Try again in {after} s."
-        raise _exception(_http.Refusal(503, "circuit_open", text, after=after), {}) from error
     except Error as error:
         failures.report(error)
         raise _exception(_http.failure(error), {}) from error
 
 
 def _exception(refusal: _http.Refusal, headers: Mapping[str, str]) -> HTTPException:
-    retry = {"Retry-After": str(refusal.after)} if refusal.after else {}
-    return HTTPException(refusal.status, refusal.detail, {**headers, **retry, "Cache-Control": "no-store"})
+    return HTTPException(refusal.status, refusal.detail, {**headers, **refusal.retry()})

@@ -126,6 +126,8 @@ class RateLimiter(BaseRateLimiter):
         self._policy, self._key, self._limiter, self._used, self._max_wait = policy, key, limiter, used, max_wait
         self._hold, self._priority, self._labels, self._costs = hold, priority, labels or {}, dict(costs or {})
         self._cancel_on, self._breaker = cancel_on, breaker
+        if limiter:
+            limiter._remember(policy, costs)
 
     def __deepcopy__(self, _: Any) -> RateLimiter:
         return self  # copies of a model share its limits

@@ -221,6 +221,7 @@ class FakeServer:
     def _settle(self, body: Json) -> Json:
         token = body.get("reservation", "")
         if "take" in body:
+            self._buckets(body["take"])  # says what is wrong with it
             same = [t for t, held in self._open.items() if held.take.get("grant") == body["take"]["grant"]]
             token = same[0] if same else ""
         held = self._open.get(token)

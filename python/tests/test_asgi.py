@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 from drawgate import AsyncLimiter, AsyncReservation, Breaker, _reservation
 from drawgate._http import Exempt, Proxies
 from drawgate.asgi import Listener, Message, RateLimitMiddleware, Scope
+from drawgate.fastapi import client as address
 from drawgate.fastapi import reserve, route, take
 from drawgate.testing import FakeServer
 
@@ -111,7 +112,7 @@ def test_a_request_waits(limits: Server) -> None:
                 first = await c.get("/")
                 assert first.status_code == 200
                 waiting = asyncio.create_task(c.get("/"))
-                while app._free:
+                while app._limits.free:
                     await asyncio.sleep(0)
                 crowd = [(await other.get("/")).status_code for _ in range(2)]  # nobody else may wait
                 assert crowd in ([200, 429], [200, 200])  # the second one, unless a second has passed
@@ -147,12 +148,12 @@ def test_a_client_that_leaves_while_it_waits(limits: Server) -> None:
             assert messages.empty()
             messages.put_nowait(body)
             last = asyncio.create_task(app(scope, messages.get, nothing))
-            while app._free == 1000:
+            while app._limits.free == 1000:
                 await asyncio.sleep(0)
             messages.put_nowait({"type": "http.disconnect"})
             await last
             assert len(called) == 2
-            assert app._free == 1000
+            assert app._limits.free == 1000
         assert limits.used("user", "192.0.2.9") == {"rpm": 2, "tpm": 0}
 
     asyncio.run(main())
@@ -184,7 +185,7 @@ def test_an_error_of_the_connection_while_it_waits(after_body: bool) -> None:
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(app(scope, receive, send), 60)
             assert True not in called
-            assert app._free == 1000
+            assert app._limits.free == 1000
 
     asyncio.run(main())
     assert fake.open == 0
@@ -441,6 +442,22 @@ def test_limits_of_users_and_routes(limits: Server) -> None:
             assert limits.used("ip", "/items/{n}") == {"rate": 1}
 
     asyncio.run(main())
+
+
+def test_a_limit_of_each_client() -> None:
+    fake = FakeServer(search={"requests": 9})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport) as limiter:
+            app = FastAPI()
+            key = address(["192.0.2.0/24"])
+            app.get("/", dependencies=[Depends(take(limiter, "search", key=key))])(lambda: None)
+            for peer in ("192.0.2.1", "203.0.113.5", ""):
+                async with client(app, peer) as c:
+                    assert (await c.get("/", headers={"X-Forwarded-For": "198.51.100.7"})).status_code == 200
+
+    asyncio.run(main())
+    assert [take.get("key") for take in fake.takes] == ["198.51.100.7", "203.0.113.5", None]
 
 
 def test_what_a_route_holds(limits: Server, monkeypatch: pytest.MonkeyPatch) -> None:
