@@ -152,7 +152,7 @@ var rules = map[string]struct{ own, others []string }{
 	"llm/simulator":          {},
 	"server": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/drain", "internal/regular",
-		"internal/failure", "internal/present", "internal/sampler", "web",
+		"internal/failure", "internal/present", "internal/sampler", "internal/similar", "web",
 	}},
 	"web":    {},
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
