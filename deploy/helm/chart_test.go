@@ -174,7 +174,7 @@ var outside = map[string]map[string]string{
 		"OWN_TOKEN": "own-0123456789abcdef", "salt": "salt-0123456789abcdef", "OPENAI_API_KEY": "sk-0123456789abcdef",
 		"ALICE_KEY": "vk-alice-0123456789",
 	},
-	"Secret/providers":       {"OPENAI_API_KEY": "sk-0123456789abcdef", "ALICE_KEY": "vk-alice-0123456789"},
+	"Secret/providers":       {"OWN_TOKEN": "own-0123456789abcdef", "OPENAI_API_KEY": "sk-0123456789abcdef", "ALICE_KEY": "vk-alice-0123456789"},
 	"ConfigMap/envoy-limits": {"shop.yaml": "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]\n"},
 	"Secret/certificate":     {"tls.crt": "", "tls.key": ""},
 }
