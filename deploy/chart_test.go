@@ -49,9 +49,9 @@ type chartProbe struct {
 }
 
 // What the chart of helm renders is what the program understands: it accepts the files, starts with
-// the arguments, and answers the probes. Helm takes minutes to compile, so this reads what the tests
-// of the chart have rendered, and fails if the chart has changed since; those, in "make long", have
-// the rest.
+// the arguments, and answers the probes. Helm takes minutes to compile, so this reads what the
+// tests of the chart have rendered, and fails if the chart has changed since; those, in "make
+// long", have the rest.
 func TestChartStartsTheProgram(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("helm/testdata/rendered.yaml")
@@ -129,7 +129,7 @@ func startChart(t *testing.T, file string, c *chartContainer) {
 	}
 	check := exec.Command(path, "validate")
 	check.Env = env
-	if out, err := check.CombinedOutput(); err != nil || bytes.Contains(out, []byte("warning:")) { // on loopback addresses
+	if out, err := check.CombinedOutput(); err != nil || bytes.Contains(out, []byte("warning:")) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	s.startWith(env, path, args...)

@@ -166,7 +166,8 @@ type process struct {
 // start runs a program in the testbed's folder.
 func (s *testbed) start(name string, args ...string) *process {
 	s.t.Helper()
-	return s.startWith(append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir), name, args...)
+	env := append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)
+	return s.startWith(env, name, args...)
 }
 
 // startWith runs a program with these variables.

@@ -25,8 +25,8 @@ var errCut = errors.New("gateway: this process is stopping, and the answer was c
 
 // Serve answers requests on ln until ctx ends. Then it refuses calls that wait in the queue, closes
 // ln within half a second, lets running calls end for [Options].Drain, and their callers use their
-// connections once more, and cuts off what is left. A stream of events that is cut off ends with an event that is an error. It returns nil
-// if it was stopped by ctx and nothing was cut off.
+// connections once more, and cuts off what is left. A stream of events that is cut off ends with an
+// event that is an error. It returns nil if it was stopped by ctx and nothing was cut off.
 func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,

@@ -32,8 +32,8 @@ const maxHeader = 64 << 10
 
 // Serve answers requests on ln, except on administrators' paths, until ctx ends. Then it answers
 // waiting takes with 503, closes ln within half a second, lets callers use their connections once
-// more, as long as one comes at least every half second, and finishes what has begun. Requests that are still being sent have two seconds to
-// arrive. It returns nil if it was stopped by ctx.
+// more, as long as one comes at least every half second, and finishes what has begun. Requests that
+// are still being sent have two seconds to arrive. It returns nil if it was stopped by ctx.
 //
 // Without access tokens and client certificates only loopback addresses are served, unless
 // Options.Insecure is set; and there only requests whose Host is a loopback address, or localhost,

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/drawgate/drawgate/internal/redistest"
 )
@@ -52,7 +51,9 @@ func TestRestartsAreThoseThatTheProgramNeeds(t *testing.T) {
 	}
 	write("envoy/shop.yaml", outside["ConfigMap/envoy-limits"]["shop.yaml"])
 	log := &output{}
-	cmd := exec.Command(program(t), "serve", "--config", path, "--listen", "127.0.0.1:0", "--admin", admin, "--grpc", "127.0.0.1:0", "--gateway", "127.0.0.1:0")
+	const free = "127.0.0.1:0"
+	cmd := exec.Command(program(t), "serve", "--config", path, "--listen", free, "--admin", admin, "--grpc", free,
+		"--gateway", free)
 	cmd.Env = []string{"ADMIN=admin-0123456789abcdef", "ALICE=vk-alice-0123456789", "HOME=" + dir}
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, redistest.DieWithParent()
 	if err := cmd.Start(); err != nil {
@@ -65,11 +66,9 @@ func TestRestartsAreThoseThatTheProgramNeeds(t *testing.T) {
 			t.Logf("the server printed:\n%s", log)
 		}
 	})
-	for end := time.Now().Add(time.Minute); !asked(t.Context(), http.DefaultClient, "http://"+admin+"/healthz"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the server does not start")
-		}
-	}
+	await(t, "the server does not start", func() bool {
+		return asked(t.Context(), http.DefaultClient, "http://"+admin+"/healthz")
+	})
 	annotation := func(text string) string {
 		t.Helper()
 		values, _ := combination(0b10010)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -153,6 +154,16 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
 	os.Exit(code)
+}
+
+// await waits for something that must happen.
+func await(t *testing.T, otherwise string, happened func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !happened(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(otherwise)
+		}
+	}
 }
 
 // output collects what a program prints.

@@ -28,7 +28,8 @@ func template(values map[string]any) (map[string]string, error) {
 	}
 	caps := common.DefaultCapabilities.Copy()
 	caps.KubeVersion = common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"}
-	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "release", Namespace: "quotas", IsInstall: true, Revision: 1}, caps)
+	release := common.ReleaseOptions{Name: "release", Namespace: "quotas", IsInstall: true, Revision: 1}
+	all, err := util.ToRenderValues(c, values, release, caps)
 	if err != nil {
 		return nil, err
 	}

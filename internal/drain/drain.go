@@ -66,9 +66,9 @@ func (c *Conns) tell() {
 	}
 }
 
-// End asks the callers to leave: from now on each answer closes its connection. It calls deaf, after
-// which nobody may connect any more, within half a second, and returns when no connection is open,
-// when none has been used for that long, or when ctx ends. Call it before Shutdown.
+// End asks the callers to leave: from now on each answer closes its connection. It calls deaf,
+// after which nobody may connect any more, within half a second, and returns when no connection is
+// open, when none has been used for that long, or when ctx ends. Call it before Shutdown.
 func (c *Conns) End(ctx context.Context, deaf func()) {
 	c.ending.Store(true)
 	t := time.NewTimer(grace)
