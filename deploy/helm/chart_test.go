@@ -176,7 +176,8 @@ var outside = map[string]map[string]string{
 		"ALICE_KEY": "vk-alice-0123456789",
 	},
 	"Secret/providers": {
-		"OWN_TOKEN": "own-0123456789abcdef", "OPENAI_API_KEY": "sk-0123456789abcdef", "ALICE_KEY": "vk-alice-0123456789",
+		"OWN_TOKEN": "own-0123456789abcdef", "OPENAI_API_KEY": "sk-0123456789abcdef",
+		"ALICE_KEY": "vk-alice-0123456789",
 	},
 	"ConfigMap/envoy-limits": {"shop.yaml": "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]\n"},
 	"Secret/certificate":     {"tls.crt": "", "tls.key": ""},
@@ -451,7 +452,8 @@ func (o *objects) whole(t *testing.T, spec *corev1.PodSpec) {
 	}
 	s := c.SecurityContext
 	if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
-		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !*spec.SecurityContext.RunAsNonRoot || *spec.AutomountServiceAccountToken || *spec.EnableServiceLinks {
+		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !*spec.SecurityContext.RunAsNonRoot ||
+		*spec.AutomountServiceAccountToken || *spec.EnableServiceLinks {
 		t.Error("the pod may do more than it needs")
 	}
 }

@@ -122,13 +122,16 @@ func mustRender(t *testing.T, text string) *objects {
 	return o
 }
 
+// built is the folder of the program; "" if no test needed it.
+var built string
+
 // binary builds the program once, as the image has it, and returns its path.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "drawgate")
-	if err != nil {
+	var err error
+	if built, err = os.MkdirTemp("", "drawgate"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "drawgate")
+	path := filepath.Join(built, "drawgate")
 	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", path, "./cmd/drawgate")
 	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -150,8 +153,8 @@ func program(t *testing.T) string {
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Helm tells of each link that it follows
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if built != "" {
+		_ = os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
