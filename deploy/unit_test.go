@@ -9,15 +9,16 @@ import (
 	"github.com/drawgate/drawgate/internal/needs"
 )
 
-// maxExposure is the most that "systemd-analyze security" may say of the packages' unit: 0 is best, 10
-// worst.
+// maxExposure is the most that "systemd-analyze security" may say of the packages' unit: 0 is best,
+// 10 worst.
 const maxExposure = 3.0
 
 func TestUnitIsHardened(t *testing.T) {
 	t.Parallel()
 	analyze := needs.Program(t, "systemd-analyze")
 	const unit = "../release/files/drawgate.service"
-	out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", "--threshold=100", unit).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", "--threshold=100",
+		unit).CombinedOutput()
 	found := regexp.MustCompile(`Overall exposure level for drawgate.service: ([0-9.]+)`).FindSubmatch(out)
 	if err != nil || found == nil {
 		t.Fatalf("%v\n%s", err, out)

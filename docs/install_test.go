@@ -17,7 +17,8 @@ func TestInstalledFilesAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"../release/files/drawgate.yaml", "../deploy/compose/drawgate/drawgate.yaml"} {
-		out, err := exec.CommandContext(t.Context(), filepath.Join(built, "drawgate"), "validate", path).CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(built, "drawgate"), "validate", path)
+		out, err := cmd.CombinedOutput()
 		if err != nil || strings.Contains(string(out), "warning") {
 			t.Errorf("%s: %v\n%s", path, err, out)
 		}

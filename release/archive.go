@@ -31,7 +31,8 @@ func (r *release) archives() error {
 		}
 		list = append(list, under("completions", r.docs.completions)...)
 		if t.os != "windows" {
-			list = append(append(list, under("man/man1", r.docs.man)...), file{"drawgate.yaml", 0o644, keptFile("drawgate.yaml")})
+			list = append(list, under("man/man1", r.docs.man)...)
+			list = append(list, file{"drawgate.yaml", 0o644, keptFile("drawgate.yaml")})
 		}
 		if t.os == "linux" {
 			list = append(list, file{"drawgate.service", 0o644, keptFile("drawgate.service")})
@@ -71,8 +72,10 @@ func writeTarGz(w io.Writer, list []file, at time.Time) error {
 func writeTar(w io.Writer, list []file, at time.Time) error {
 	t := tar.NewWriter(w)
 	for _, f := range withFolders(list) {
-		h := &tar.Header{Name: f.name, Mode: unixMode(f.mode), Size: int64(len(f.data)), ModTime: at, Format: tar.FormatUSTAR}
-		h.Typeflag = tar.TypeReg
+		h := &tar.Header{
+			Typeflag: tar.TypeReg, Name: f.name, Mode: unixMode(f.mode), Size: int64(len(f.data)), ModTime: at,
+			Format: tar.FormatUSTAR,
+		}
 		if f.mode.IsDir() {
 			h.Typeflag, h.Name = tar.TypeDir, f.name+"/"
 		}

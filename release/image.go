@@ -217,8 +217,8 @@ func (r *release) image(l *ociLayout, t target) (d descriptor, err error) {
 	return l.add(typeManifest, encode(m)), nil
 }
 
-// certificates returns Mozilla's certificates of authorities, in PEM. Those that Mozilla trusts only
-// up to a date are left out: a file of certificates cannot say so.
+// certificates returns Mozilla's certificates of authorities, in PEM. Those that Mozilla trusts
+// only up to a date are left out: a file of certificates cannot say so.
 func certificates() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {

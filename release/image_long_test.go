@@ -66,7 +66,8 @@ type container struct {
 	network network
 }
 
-// newContainer unpacks the image as it is loaded, with user as "docker run --user" and env as "--env".
+// newContainer unpacks the image as it is loaded, with user as "docker run --user" and env as
+// "--env".
 func newContainer(t *testing.T, r *release, n network, user int, env ...string) *container {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -237,10 +238,12 @@ func TestContainer(t *testing.T) {
 			if got := c.ask(""); !strings.Contains(got, "unauthorized") {
 				t.Errorf("without the token: %s", got)
 			}
-			if got := c.ask(token); !strings.Contains(got, `"allowed":true`) || !strings.Contains(got, `"remaining":9`) {
+			got := c.ask(token)
+			if !strings.Contains(got, `"allowed":true`) || !strings.Contains(got, `"remaining":9`) {
 				t.Errorf("the first take: %s", got)
 			}
-			out, err := exec.Command("runc", "exec", c.name(), "/usr/bin/drawgate", "status", "--key", "me").CombinedOutput()
+			cmd := exec.Command("runc", "exec", c.name(), "/usr/bin/drawgate", "status", "--key", "me")
+			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "1 of 10") {
 				t.Errorf("in the container: %v\n%s", err, out)
 			}
@@ -261,7 +264,8 @@ func TestContainer(t *testing.T) {
 	t.Run("zones and certificates", func(t *testing.T) {
 		c := newContainer(t, r, n, -1)
 		file := "policies: {daily: {limits: [{name: day, calendar: day, zone: Asia/Kathmandu, amount: 3}]}}\n"
-		if err := os.WriteFile(filepath.Join(c.bundle, "rootfs", "etc", "drawgate", "drawgate.yaml"), []byte(file), 0o644); err != nil {
+		path := filepath.Join(c.bundle, "rootfs", "etc", "drawgate", "drawgate.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		out, err := c.run("take", "--config", "/etc/drawgate/drawgate.yaml", "--store", "sqlite:/var/lib/drawgate/x.db", "--key", "me")

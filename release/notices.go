@@ -114,7 +114,7 @@ func (r *release) note(found map[string]*module, t target, p *listed, goVersion 
 		found[name] = m
 	}
 	m.targets[t] = true
-	for dir := p.Dir; strings.HasPrefix(dir+string(filepath.Separator), top+string(filepath.Separator)); dir = filepath.Dir(dir) {
+	for dir := p.Dir; dir == top || strings.HasPrefix(dir, top+string(filepath.Separator)); dir = filepath.Dir(dir) {
 		if err := m.read(dir, top); err != nil {
 			return err
 		}
@@ -152,7 +152,8 @@ func (m *module) read(dir, top string) error {
 			return err
 		}
 		name = filepath.ToSlash(name)
-		if m.path == goLibrary && name == boring || slices.ContainsFunc(m.texts, func(t licenceText) bool { return t.name == name }) {
+		read := func(t licenceText) bool { return t.name == name }
+		if m.path == goLibrary && name == boring || slices.ContainsFunc(m.texts, read) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))

@@ -30,7 +30,10 @@ func TestLicencesAreKnownOrTheReleaseFails(t *testing.T) {
 		"none":     {files: map[string]string{"NOTICE": "by somebody"}, want: "has no licence"},
 		"unknown":  {files: map[string]string{"COPYING": "Do with it what your conscience allows."}, want: "it is not known what licence COPYING is"},
 		"copyleft": {files: map[string]string{"LICENSE.txt": gpl}, want: "not in the list"},
-		"mixed":    {files: map[string]string{"LICENSE": licenceOf(t), "LICENSE-PART": "All rights reserved."}, want: "LICENSE-PART"},
+		"mixed": {
+			files: map[string]string{"LICENSE": licenceOf(t), "LICENSE-PART": "All rights reserved."},
+			want:  "LICENSE-PART",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,8 +59,10 @@ func TestLicencesAreKnownOrTheReleaseFails(t *testing.T) {
 func TestNoticesHaveEveryText(t *testing.T) {
 	t.Parallel()
 	text := string(notices("0.1.0", []*module{
-		{path: "example.org/a", version: "v1.0.0", licences: []string{"MIT"}, texts: []licenceText{{"LICENSE", "the same\n"}, {"NOTICE", "a's notice\n"}}},
-		{path: "example.org/b", version: "v2.0.0", licences: []string{"MIT"}, texts: []licenceText{{"part/LICENSE", "\nthe same\n"}}},
+		{path: "example.org/a", version: "v1.0.0", texts: []licenceText{
+			{"LICENSE", "the same\n"}, {"NOTICE", "a's notice\n"},
+		}},
+		{path: "example.org/b", version: "v2.0.0", texts: []licenceText{{"part/LICENSE", "\nthe same\n"}}},
 	}))
 	for want, n := range map[string]int{
 		"the same": 1, "a's notice": 1, "example.org/a v1.0.0 (LICENSE)\nexample.org/b v2.0.0 (part/LICENSE)\n\nthe same": 1,

@@ -77,7 +77,10 @@ func pretend(out string) (*release, error) {
 	}
 	r.modules = []*module{
 		{path: "example.org/Mixed", version: "v1.2.3", sum: "h1:abc=", licences: []string{"MIT"}, targets: everywhere},
-		{path: "example.org/windows", version: "v0.1.0+incompatible", licences: []string{"ISC"}, targets: map[target]bool{{"windows", "amd64"}: true}},
+		{
+			path: "example.org/windows", version: "v0.1.0+incompatible", licences: []string{"ISC"},
+			targets: map[target]bool{{"windows", "amd64"}: true},
+		},
 		{path: goLibrary, version: "1.26.8", licences: []string{"BSD-3-Clause"}, targets: everywhere},
 	}
 	return r, errors.Join(r.put(r.name("NOTICES.txt"), r.docs.notices), r.pack())
@@ -177,7 +180,8 @@ func TestArchives(t *testing.T) {
 	t.Parallel()
 	r := once(t)
 	for _, target := range all {
-		folder, name, program := r.name(target.os+"_"+target.arch), r.name(target.os+"_"+target.arch)+".tar.gz", "drawgate"
+		folder := r.name(target.os + "_" + target.arch)
+		name, program := folder+".tar.gz", "drawgate"
 		if target.os == "windows" {
 			name, program = folder+".zip", "drawgate.exe"
 		}

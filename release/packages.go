@@ -99,9 +99,11 @@ func (r *release) pkg(t target, format, dir string) error {
 		}
 	case "rpm":
 		o.Depends = []string{"/usr/sbin/useradd", "/usr/sbin/groupadd"}
-		o.RPM.Compression, o.RPM.BuildHost, o.RPM.Summary, o.RPM.Group = "gzip", "localhost", summary, "System Environment/Daemons"
+		o.RPM.Compression, o.RPM.BuildHost = "gzip", "localhost"
+		o.RPM.Summary, o.RPM.Group = summary, "System Environment/Daemons"
 		o.Scripts = nfpm.Scripts{
-			PreInstall: dir + "/pre", PostInstall: dir + "/post", PreRemove: dir + "/preun", PostRemove: dir + "/postun",
+			PreInstall: dir + "/pre", PostInstall: dir + "/post",
+			PreRemove: dir + "/preun", PostRemove: dir + "/postun",
 		}
 	}
 	for _, f := range list {
@@ -156,8 +158,9 @@ func (r *release) packed(t target, format string) ([]file, error) {
 		if f.name != format {
 			continue
 		}
+		places := map[string]string{".bash": f.bash, ".zsh": f.zsh, ".fish": f.fish}
 		for _, c := range r.docs.completions {
-			if where := map[string]string{".bash": f.bash, ".zsh": f.zsh, ".fish": f.fish}[path.Ext(c.name)]; where != "" {
+			if where := places[path.Ext(c.name)]; where != "" {
 				list = append(list, file{where, 0o644, c.data})
 			}
 		}

@@ -119,7 +119,8 @@ func (m *machine) read(name string) string {
 // command returns a command in the machine, in the folder with the files of the release. It has a
 // network of its own, in which there is nothing.
 func (m *machine) command(line string) *exec.Cmd {
-	cmd := exec.CommandContext(m.t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc="+m.path("/proc"),
+	cmd := exec.CommandContext(m.t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
+		"--mount-proc="+m.path("/proc"),
 		"sh", "-c", `ip link set lo up && exec chroot "$0" /bin/sh -c "$1"`, m.dir, "cd /files; "+line)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"}
 	return cmd
@@ -274,6 +275,8 @@ func (m *machine) snapshot() (list []string) {
 	return list
 }
 
+var users = regexp.MustCompile(`^etc/(passwd|group|shadow|gshadow|subuid|subgid)-$`)
+
 // The package upgrades, and is removed and purged without a trace.
 func TestDebianLife(t *testing.T) {
 	r := releaseMade(t)
@@ -315,8 +318,9 @@ func TestDebianLife(t *testing.T) {
 	m.run("apt purge -y drawgate")
 	after := m.snapshot()
 	for _, name := range after {
-		// The user stays: no other one shall get its number. What has a dash is the file before a change.
-		if !slices.Contains(before, name) && !regexp.MustCompile(`^etc/(passwd|group|shadow|gshadow|subuid|subgid)-$`).MatchString(name) {
+		// The user stays: no other one shall get its number. What has a dash is the file before a
+		// change.
+		if !slices.Contains(before, name) && !users.MatchString(name) {
 			t.Errorf("left behind: %s", name)
 		}
 	}
@@ -335,7 +339,8 @@ func TestDebianLife(t *testing.T) {
 func TestLintian(t *testing.T) {
 	r := releaseMade(t)
 	lintian := needs.Program(t, "lintian")
-	out, err := exec.Command(lintian, "--allow-root", "--pedantic", "--display-info", "--fail-on", "error,warning", "--suppress-tags",
+	out, err := exec.Command(lintian, "--allow-root", "--pedantic", "--display-info", "--fail-on", "error,warning",
+		"--suppress-tags",
 		"initial-upload-closes-no-bugs", // of Debian's archive only
 		filepath.Join(r.out, "drawgate_"+r.version+"-1_"+here.arch+".deb")).CombinedOutput()
 	t.Logf("lintian:\n%s", out)
@@ -414,8 +419,9 @@ WantedBy=graphical.target
 	m.run("systemctl enable booted.service; systemctl set-default graphical.target")
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	cmd := exec.CommandContext(ctx, nspawn, "--quiet", "--directory", m.dir, "--machine", fmt.Sprintf("drawgate%d", os.Getpid()), "--boot",
-		"--private-network", "--register=no", "--keep-unit", "--console=pipe", "--link-journal=no")
+	cmd := exec.CommandContext(ctx, nspawn, "--quiet", "--directory", m.dir, "--machine",
+		fmt.Sprintf("drawgate%d", os.Getpid()), "--boot", "--private-network",
+		"--register=no", "--keep-unit", "--console=pipe", "--link-journal=no")
 	out, err := cmd.CombinedOutput()
 	result, readErr := os.ReadFile(m.path("/result"))
 	if readErr != nil {
@@ -443,8 +449,10 @@ func newAuthority(t *testing.T) map[string]string {
 		NotBefore: time.Now().Add(-time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	server := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"}, NotAfter: ca.NotAfter, NotBefore: ca.NotBefore,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "localhost"},
+		NotAfter: ca.NotAfter, NotBefore: ca.NotBefore,
+		DNSNames:    []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	caDER, err1 := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
 	serverDER, err2 := x509.CreateCertificate(rand.Reader, server, ca, serverKey.Public(), caKey)
@@ -456,6 +464,7 @@ func newAuthority(t *testing.T) map[string]string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
 	return map[string]string{
-		"ca.crt": text("CERTIFICATE", caDER), "server.crt": text("CERTIFICATE", serverDER), "server.key": text("PRIVATE KEY", keyDER),
+		"ca.crt": text("CERTIFICATE", caDER), "server.crt": text("CERTIFICATE", serverDER),
+		"server.key": text("PRIVATE KEY", keyDER),
 	}
 }

@@ -70,8 +70,8 @@ func (r *release) boms() error {
 		b := bom{Format: "CycloneDX", SpecVersion: "1.6", Version: 1, Serial: "urn:uuid:" + uuid(sum)}
 		b.Metadata.Timestamp = r.time
 		b.Metadata.Component = component{
-			Type: "application", Ref: purl, PURL: purl, Name: "drawgate", Version: r.version, Licences: choices("Apache-2.0"),
-			Hashes: []bomHash{{"SHA-256", hex.EncodeToString(sum)}},
+			Type: "application", Ref: purl, PURL: purl, Name: "drawgate", Version: r.version,
+			Licences: choices("Apache-2.0"), Hashes: []bomHash{{"SHA-256", hex.EncodeToString(sum)}},
 			Properties: []property{
 				{"drawgate:platform", t.String()},
 				{"drawgate:commit", r.commit},

@@ -20,8 +20,8 @@ func TestReleasedTwiceIsTheSame(t *testing.T) {
 		}
 		cmd := exec.Command("make", "-C", root, "release", "DOWNLOAD=http://127.0.0.1/files")
 		if i > 0 {
-			cmd.Env = append(os.Environ(), "GOCACHE="+filepath.Join(t.TempDir(), "cache"), "TZ=Asia/Tokyo", "HOME="+t.TempDir(),
-				"GOMODCACHE="+goModCache(t))
+			cmd.Env = append(os.Environ(), "GOCACHE="+filepath.Join(t.TempDir(), "cache"), "GOMODCACHE="+goModCache(t),
+				"TZ=Asia/Tokyo", "HOME="+t.TempDir())
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
