@@ -145,7 +145,8 @@ func TestFromEnvoyproxyRatelimit(t *testing.T) {
 // ratelimitServer is the program of the page.
 const ratelimitServer = "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36"
 
-// envoyproxy/ratelimit itself does the same with the file of the page. Only "make long" compiles it.
+// envoyproxy/ratelimit itself does the same with the file of the page. Only "make long" compiles
+// it.
 func TestFromEnvoyproxyRatelimitBefore(t *testing.T) {
 	t.Parallel()
 	if !needs.Long() {
@@ -163,8 +164,9 @@ func TestFromEnvoyproxyRatelimitBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.save("config/limits.yaml", strings.Replace(before, "unit: second", "unit: year", 1))
-	r.env = append(r.env, "RUNTIME_ROOT="+r.dir, "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "REDIS_SOCKET_TYPE=tcp",
-		"REDIS_URL="+redistest.Start(t).Addr, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+	r.env = append(r.env, "RUNTIME_ROOT="+r.dir, "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redistest.Start(t).Addr,
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"PORT="+r.ports["7878"], "DEBUG_PORT="+r.ports["7879"], "GRPC_PORT="+r.ports["7880"])
 	r.open(step{"./service_cmd", nil})
 	admitsFifty(t, r.ports["7880"])

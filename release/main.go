@@ -1,6 +1,6 @@
 // Command release makes what a release of Drawgate consists of, in one folder: programs, archives,
-// Debian and RPM packages, wheels for Python, images for containers, lists of what is linked in, the
-// licences of that, and checksums. It needs Go and git, and reaches no network once Go has the
+// Debian and RPM packages, wheels for Python, images for containers, lists of what is linked in,
+// the licences of that, and checksums. It needs Go and git, and reaches no network once Go has the
 // modules. Two runs on the same commit with the same Go write the same bytes, wherever they run.
 //
 //	release [-root DIRECTORY] [-out DIRECTORY] [-version VERSION] [-targets LIST] [-download URL]

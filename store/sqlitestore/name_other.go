@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// stat describes a file, for [os.SameFile]. What [os.Stat] returns on Windows looks for the file only
-// when it is compared: by then it may be another one, and Wine does not let it open one that is
-// mapped. Opening the file drops no locks here.
+// stat describes a file, for [os.SameFile]. What [os.Stat] returns on Windows looks for the file
+// only when it is compared: by then it may be another one, and Wine does not let it open one that
+// is mapped. Opening the file drops no locks here.
 func stat(path string) (fs.FileInfo, error) {
 	f, err := os.Open(path) //nolint:gosec // the file that the caller named
 	if err != nil {
