@@ -245,37 +245,48 @@ func (l *load) failed(counter *atomic.Int64, format string, args ...any) {
 	l.why[fmt.Sprintf(format, args...)]++
 }
 
-// takes asks one take after the other on few connections, until ctx ends.
+// takes asks one take after the other, until ctx ends, on a connection that it uses for as long as
+// answers do not close it. It does not look whether the other side has closed it meanwhile, so a
+// server that does loses a request.
 func (l *load) takes(ctx context.Context, addr string) {
-	c := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
-	defer c.CloseIdleConnections()
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		// A body without GetBody: the client cannot send it twice.
-		r, err := http.NewRequest(http.MethodPost, "http://"+addr+"/v1/take", io.NopCloser(strings.NewReader(`{"key":"me"}`))) //nolint:noctx // what has begun is to end
-		if err != nil {
-			l.failed(&l.lost, "%v", err)
-			return
-		}
-		r.Header.Set("Authorization", "Bearer take-0123456789abcdef")
-		l.asked.Add(1)
-		res, err := c.Do(r)
+	for ctx.Err() == nil {
+		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			l.failed(&l.lost, "%v", unnumbered(err))
+			time.Sleep(pace)
 			continue
 		}
-		body, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), `"allowed":true`) {
-			l.failed(&l.lost, "%s %.80s %v", res.Status, body, err)
+		in := bufio.NewReader(conn)
+		for last := false; !last && ctx.Err() == nil; <-tick.C {
+			last = l.take(conn, in)
 		}
+		_ = conn.Close()
 	}
+}
+
+// take asks once, and reports whether it was the last time on a connection.
+func (l *load) take(conn net.Conn, in *bufio.Reader) (last bool) {
+	const body = `{"key":"me"}`
+	l.asked.Add(1)
+	_, err := fmt.Fprintf(conn, "POST /v1/take HTTP/1.1\r\nHost: drawgate\r\nAuthorization: Bearer take-0123456789abcdef\r\n"+
+		"Content-Length: %d\r\n\r\n%s", len(body), body)
+	if err != nil {
+		l.failed(&l.lost, "%v", unnumbered(err))
+		return true
+	}
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		l.failed(&l.lost, "%v", unnumbered(err))
+		return true
+	}
+	text, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), `"allowed":true`) {
+		l.failed(&l.lost, "%s %.80s %v", res.Status, text, err)
+	}
+	return res.Close || err != nil
 }
 
 // calls streams one answer after the other, until ctx ends. An answer that has begun is read to its
