@@ -33,6 +33,9 @@ func TestInstall(t *testing.T) {
 		r.run("cd " + r.python + "; " + tools + "/check-wheel-contents " + options + " " + r.dir + "/dist/" + packages)
 	}
 
+	// On Alpine there is no glibc.
+	r.run(tools + "/pip download --quiet --no-deps --only-binary :all: --platform musllinux_1_1_x86_64 --dest musl drawgate-server")
+
 	// As for a folder of a function in the cloud, which is no environment.
 	r.run(tools + "/pip install --quiet --no-deps --target folder drawgate-server")
 	r.run(`test "$(PYTHONPATH=folder ` + tools + `/python -m drawgate_server works)" = works`)
