@@ -52,6 +52,15 @@ func TestPython(t *testing.T) {
 		t.Parallel()
 		run(t, bin+"/pytest", workers)
 	})
+	if needs.Long() {
+		t.Run("celery-5.5", func(t *testing.T) {
+			t.Parallel()
+			old := filepath.Join(dir, "celery-5.5") // found before what is in .tools
+			run(t, bin+"/pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps",
+				"--only-binary", ":all:", "--target", old, "-r", "../tools/python/celery-5.5.txt")
+			run(t, "env", "PYTHONPATH="+old+":"+installed, bin+"/pytest", workers)
+		})
+	}
 	t.Run("rest", func(t *testing.T) {
 		t.Parallel()
 		run(t, bin+"/ruff", "check")

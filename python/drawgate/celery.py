@@ -62,6 +62,7 @@ MULTIPLIER: float = _setting("RATE_LIMIT_RETRY_BACKOFF_MULTIPLIER", float, 2.0, 
 
 LONGEST_BACKOFF = 600.0  # seconds, as Celery's retry_backoff_max
 REQUEUES = "drawgate-requeues"  # the message header that counts them
+DEAD_LETTER = ("x-death", "x-first-death-", "x-last-death-")  # how message headers begin that RabbitMQ adds
 MAX_ID = 128  # bytes, of a reservation's id
 HIGHEST = 9  # priority, of takes and of messages
 
@@ -180,14 +181,18 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
                 if isinstance(retry.exc, self.cancel_on) and not r._used:
                     r.cancel()
                 raise
-            r._count(inspect.getattr_static(self, "used"), result)
+            r._count(self._static("used"), result)
             return result
+
+    def _static(self, name: str) -> Any:
+        """Returns an attribute as it was given: a function is no method."""
+        return inspect.getattr_static(self, name)
 
     def _reserve(self, args: tuple[Any, ...], kwargs: dict[str, Any], queued: bool) -> Reservation:
         request = self.request
 
         def value(name: str) -> Any:
-            v = inspect.getattr_static(self, name)  # a function that was given is no method
+            v = self._static(name)
             return v(*args, **kwargs) if callable(v) else v
 
         labels, ident, max_wait = {"task": self.name}, None, self.max_wait
@@ -259,7 +264,9 @@ class LimitedTask(celery.Task):  # type: ignore[misc] # Celery has no types
     def _send_again(self, countdown: float, headers: Mapping[str, int]) -> None:
         """Sends the task as it is once more: this is not one of its retries, which count failures."""
         request = self.request
-        headers = {**(request.as_execution_options()["headers"] or {}), **headers}
+        known = request.as_execution_options()["headers"] or {}
+        # With those of an earlier delay RabbitMQ would drop the message. Celery removes them itself since 5.6.
+        headers = {n: v for n, v in known.items() if not n.startswith(DEAD_LETTER)} | dict(headers)
         again = self.signature_from_request(request, countdown=countdown, retries=request.retries, headers=headers)
         try:
             again.apply_async(retry=True)
@@ -368,6 +375,24 @@ def _begin(sender: Any, **_: Any) -> None:
         )
     _worker.hard, _worker.soft = sender.time_limit, sender.soft_time_limit
     _stop.prepare()
+    _check([task for task in sender.app.tasks.values() if isinstance(task, LimitedTask)])
+
+
+def _check(tasks: Sequence[LimitedTask]) -> None:
+    """Ends a worker whose tasks would fail, and be lost, because a name or the token is wrong."""
+    unavailable: set[Limiter] = set()
+    for task in tasks:
+        limiter, policy, costs = task.limiter or default_sync(), task._static("policy"), task._static("costs")
+        # A transport belongs to the first process that uses it. What a function chooses is known only later.
+        if limiter in unavailable or limiter._inner._caller._transport or callable(policy):
+            continue
+        try:
+            limiter.check(policy, costs={} if callable(costs) else costs)
+        except Problem as problem:
+            raise SystemExit(f"drawgate: task {task.name} cannot run: {problem}") from problem
+        except Unavailable as error:
+            unavailable.add(limiter)
+            log.warning("the policies of tasks were not checked: %s", error)
 
 
 @signals.worker_shutting_down.connect  # type: ignore[untyped-decorator]

@@ -118,6 +118,6 @@ def total(numbers: list[str]) -> int:
     return len(numbers)
 
 
-@app.task(base=Task, policy="nowhere")
+@app.task(base=Task, policy=lambda: "nowhere")
 def wrong() -> None:
     pass

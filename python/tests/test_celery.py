@@ -380,6 +380,38 @@ def test_a_task_that_was_not_sent_gives_its_unit_back() -> None:
     assert server.open == 0
 
 
+@pytest.mark.parametrize(("attribute", "why"), [("policy", 'unknown policy "feww".*"few"'), ("costs", "token")])
+def test_a_worker_with_a_wrong_name_does_not_start(server: Server, attribute: str, why: str) -> None:
+    """Its tasks would be lost. What a function chooses is not checked."""
+    app = Celery(broker="memory://")
+    with Limiter(server.url, timeout=60) as limiter:
+        base = type("Task", (LimitedTask,), {"limiter": limiter, "policy": "few"})
+        app.task(nothing, name="right", base=base, shared=False)
+        app.task(nothing, name="chosen", base=base, shared=False, policy=lambda: "nowhere", costs=lambda: {"x": 1})
+        worker = SimpleNamespace(app=app, pool_cls="prefork", time_limit=None, soft_time_limit=None)
+        signals_begin(worker)
+        app.task(
+            nothing,
+            name="wrong",
+            base=base,
+            shared=False,
+            **{attribute: {"policy": "feww", "costs": {"token": 1}}[attribute]},
+        )
+        with pytest.raises(SystemExit, match=f"task wrong cannot run: .*{why}"):
+            signals_begin(worker)
+
+
+def test_a_worker_starts_without_the_server(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    own_server.kill()
+    app = Celery(broker="memory://")
+    with Limiter(own_server.url, timeout=0.2) as limiter:
+        base = type("Task", (LimitedTask,), {"limiter": limiter, "policy": "few"})
+        for name in ("one", "two"):
+            app.task(nothing, name=name, base=base, shared=False)
+        signals_begin(SimpleNamespace(app=app, pool_cls="prefork", time_limit=None, soft_time_limit=None))
+    assert sum("the policies of tasks were not checked" in m for m in caplog.messages) == 1
+
+
 # Without a worker.
 
 
@@ -423,6 +455,21 @@ def run(task: Any) -> Any:
     delivery = {"exchange": "", "routing_key": "celery"}
     request = {"id": "1-2", "is_eager": False, "delivery_info": delivery, "headers": {}}
     return trace_task(task, "1-2", (), {}, request=request, app=task.app)[1]
+
+
+def test_a_task_that_is_queued_again_was_never_delayed(fake: FakeServer, app: Any) -> None:
+    """RabbitMQ drops a message whose headers say that it has been in a queue for delays before."""
+    task = app.task(nothing, name="ask", shared=False, max_wait=0, costs={"requests": 2})
+    assert app.Task.limiter.take("llm")
+    delivery = {"exchange": "", "routing_key": "celery"}
+    headers = {"x-death": [], "x-first-death-queue": "delay", "x-last-death-reason": "expired", "mine": "kept"}
+    request = {"id": "1-2", "is_eager": False, "delivery_info": delivery, "headers": headers}
+    trace_task(task, "1-2", (), {}, request=request, app=app)
+    with app.connection_for_read() as connection:
+        message = connection.SimpleQueue("celery").get(timeout=HANG)
+    assert message.headers["mine"] == "kept"
+    assert message.headers["drawgate-requeues"] == 1
+    assert not [name for name in message.headers if name.startswith("x-")]
 
 
 @pytest.mark.parametrize("acks_late", [True, False])
