@@ -24,7 +24,9 @@ from django.views import View
 from drawgate import Error, Problem
 from drawgate.testing import FakeServer
 
-settings.configure(ALLOWED_HOSTS=["*"], MIDDLEWARE=["drawgate.django.RateLimitMiddleware"], USE_TZ=True)
+settings.configure(
+    ALLOWED_HOSTS=["*"], SECRET_KEY="of a test", MIDDLEWARE=["drawgate.django.RateLimitMiddleware"], USE_TZ=True
+)
 django.setup()
 
 import drawgate.django  # noqa: E402 - it needs the settings only later, but as in a project
