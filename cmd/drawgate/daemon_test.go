@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -218,13 +217,6 @@ func (d *daemon) envoy(c credentials.TransportCredentials) ratelimit.RateLimitSe
 	}
 	d.t.Cleanup(func() { conn.Close() })
 	return ratelimit.NewRateLimitServiceClient(conn)
-}
-
-// hit is a request in the domain "edge" with one descriptor of one entry.
-func hit(key, value string) *ratelimit.RateLimitRequest {
-	return &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
-		{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
-	}}
 }
 
 // short returns a context for a call that must be answered soon.

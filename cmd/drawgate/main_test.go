@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/grpc"
@@ -165,4 +166,11 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 		},
 	}
+}
+
+// hit is a request in the domain "edge" with one descriptor of one entry.
+func hit(key, value string) *ratelimit.RateLimitRequest {
+	return &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
+		{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
+	}}
 }
