@@ -52,7 +52,7 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	conns.End(end, func() {
 		_ = ln.Close() // it has no error that matters
 		_ = <-done
-	})
+	}, nil)
 	err := srv.Shutdown(end)
 	if err == nil {
 		return nil

@@ -86,7 +86,7 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 		conns.End(end, func() {
 			_ = ln.Close() // it has no error that matters
 			_ = <-done
-		})
+		}, func() bool { return s.busy.Load() > 0 })
 	})
 }
 
@@ -95,8 +95,9 @@ func (s *Server) stop(ctx context.Context, srv *http.Server, leave func(context.
 	s.endWaits()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
-	go s.endUnread(end, cancel)
-	leave(end)
+	unread := time.NewTimer(unreadTimeout)
+	leave(end) // while callers use their connections, others are not closed
+	go s.endUnread(end, unread, cancel)
 	err := srv.Shutdown(end)
 	if err != nil && errors.Is(end.Err(), context.Canceled) {
 		s.log.Warn("connections were closed because their requests had not arrived")
@@ -108,9 +109,8 @@ func (s *Server) stop(ctx context.Context, srv *http.Server, leave func(context.
 	return nil
 }
 
-// endUnread ends a shutdown when only requests that do not arrive are left.
-func (s *Server) endUnread(ctx context.Context, stop context.CancelFunc) {
-	t := time.NewTimer(unreadTimeout)
+// endUnread ends a shutdown when only requests that do not arrive are left, after t.
+func (s *Server) endUnread(ctx context.Context, t *time.Timer, stop context.CancelFunc) {
 	defer t.Stop()
 	for idle := 0; ; {
 		select {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -130,6 +131,58 @@ func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Callers that use their connections one after another are all answered, however long that takes
+// them in all, and nothing is said about requests that did not arrive.
+func TestStoppingWaitsForConnectionsInUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &bytes.Buffer{}
+		s := setup{
+			store: memstore.New(nil), options: &server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))},
+		}.make(t)
+		ln := newPipes()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx, ln) }()
+		take := func(conn net.Conn, in *bufio.Reader) {
+			t.Helper()
+			const text = "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n" + `{"policy":"llm"}`
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatalf("the take was not read: %v", err)
+			}
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatalf("the take has no answer: %v", err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if _, err := io.Copy(io.Discard, res.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conns := map[net.Conn]*bufio.Reader{}
+		for range 20 {
+			conn, err := ln.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			conns[conn] = bufio.NewReader(conn)
+			take(conn, conns[conn])
+		}
+		stop()
+		for conn, in := range conns {
+			time.Sleep(400 * time.Millisecond)
+			take(conn, in)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(log.String(), "not arrived") {
+			t.Errorf("log: %s", log)
 		}
 	})
 }

@@ -68,8 +68,12 @@ func (c *Conns) tell() {
 
 // End asks the callers to leave: from now on each answer closes its connection. It calls deaf,
 // after which nobody may connect any more, within half a second, and returns when no connection is
-// open, when none has been used for that long, or when ctx ends. Call it before Shutdown.
-func (c *Conns) End(ctx context.Context, deaf func()) {
+// open, when none has been used for that long, or when ctx ends. A connection is in use while its
+// handler runs; busy, if it is not nil, knows better whether one is. Call it before Shutdown.
+func (c *Conns) End(ctx context.Context, deaf func(), busy func() bool) {
+	if busy == nil {
+		busy = func() bool { return c.running.Load() > 0 }
+	}
 	c.ending.Store(true)
 	t := time.NewTimer(grace)
 	defer t.Stop()
@@ -91,7 +95,7 @@ func (c *Conns) End(ctx context.Context, deaf func()) {
 			quiet = false
 		default:
 		}
-		if quiet && c.running.Load() == 0 {
+		if quiet && !busy() {
 			return
 		}
 		quiet = true

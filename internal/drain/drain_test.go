@@ -77,7 +77,7 @@ func serve(t *testing.T, h http.Handler) (p *pipes, end func() time.Duration) {
 			deaf = true
 			_ = p.Close()
 			<-done
-		})
+		}, nil)
 		took := time.Since(began)
 		if deaf != (took > 0) {
 			t.Errorf("after %v it listens: %v", took, !deaf)
@@ -174,7 +174,7 @@ func TestNothingToWaitFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if conns.End(ctx, nil); time.Since(began) != time.Millisecond {
+		if conns.End(ctx, nil, nil); time.Since(began) != time.Millisecond {
 			t.Errorf("it ended after %v", time.Since(began))
 		}
 	})
