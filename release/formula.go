@@ -25,7 +25,8 @@ func (r *release) formula() error {
 		Archives                   map[string]archive
 	}{
 		r.version, strings.ToUpper(summary[:1]) + summary[1:], homepage,
-		map[string]string{"darwin": "macos", "linux": "linux"}, map[string]string{"amd64": "intel", "arm64": "arm"},
+		map[string]string{"darwin": "macos", "linux": "linux"},
+		map[string]string{"amd64": "intel", "arm64": "arm"},
 		map[string]archive{},
 	}
 	for _, t := range r.targets {

@@ -58,11 +58,11 @@ type release struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	r, err := parse(os.Args[1:])
 	if err == nil {
 		err = r.make(ctx)
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
@@ -189,7 +189,7 @@ func (r *release) program(t target) string {
 // build compiles the program for a target. The same source gives the same bytes: there is no path,
 // no time and no state of a version control system in it, and nothing of the machine's settings.
 func (r *release) build(ctx context.Context, t target) error {
-	fmt.Printf("building %s\n", t)
+	fmt.Fprintf(os.Stdout, "building %s\n", t)
 	commit := r.commit[:12]
 	if r.changed {
 		commit += "+changes"

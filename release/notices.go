@@ -97,10 +97,10 @@ func (r *release) findModules(ctx context.Context) error {
 
 // note adds a package's module, and the licences in its folders.
 func (r *release) note(found map[string]*module, t target, p *listed, goVersion string) error {
-	name, version, top := goLibrary, strings.TrimPrefix(goVersion, "go"), ""
+	var name, version, top string
 	switch {
 	case p.Standard:
-		top = goRoot(p)
+		name, version, top = goLibrary, strings.TrimPrefix(goVersion, "go"), goRoot(p)
 	case p.Module == nil:
 		return fmt.Errorf("%s belongs to no module", p.ImportPath)
 	case p.Module.Main:
