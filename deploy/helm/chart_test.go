@@ -286,7 +286,8 @@ func (o *objects) shape(t *testing.T, has map[string]bool) {
 		rls = among("rls", 1)
 	}
 	count("Service", len(o.services), n+rls)
-	if (strings.Contains(o.notes, "WARNING")) != has["insecure"] {
+	unseen := has["monitor"] && has["policy"] && !has["pods"]
+	if strings.Contains(o.notes, "WARNING") != (has["insecure"] || unseen) {
 		t.Errorf("the notes are\n%s", o.notes)
 	}
 	for _, d := range o.deployments {
@@ -528,6 +529,13 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 			all(put("secret", ""), put("server.config", "store: sqlite:a.db\n"+serverFile)),
 			[]string{"store that they can share"},
 		},
+		"a password in the file": {
+			put("server.config", "store: redis://user:secret@redis:6379/0\n"+serverFile),
+			[]string{"has a password", "put the URL into a Secret, as DRAWGATE_STORE"},
+		},
+		"a password with an odd character": {
+			put("server.config", "store: rediss://:a/b?c@redis:6379/0\n"+serverFile), []string{"has a password"},
+		},
 		"TLS in the file": {put("server.config", "server: {tls: {cert: a, key: b}}\n"+serverFile), []string{"use tls.secret"}},
 		"no upstreams": {
 			all(put("gateway.enabled", true), put("gateway.config", serverFile)),
@@ -580,6 +588,68 @@ func TestFilesStayAsTheyAre(t *testing.T) {
 		}
 		if got := o.configMaps[0].Data["drawgate.yaml"]; got != strings.TrimSuffix(odd, "\n")+"\n" {
 			t.Errorf("%q became %q", odd, got)
+		}
+	}
+}
+
+// Names may look like numbers, truth values or nothing: what is rendered has them as texts.
+func TestNamesStayTexts(t *testing.T) {
+	t.Parallel()
+	for _, odd := range []string{"123", "1e3", "0x10", "true", "null", "no", "0.5"} {
+		values, _ := combination(1<<len(options) - 1)
+		for _, path := range []string{
+			"secret", "tls.secret", "serviceAccount.name", "rls.configMap", "gateway.secret", "gateway.claim",
+		} {
+			put(path, odd)(values)
+		}
+		put("image.pullSecrets", []any{odd})(values)
+		namespace := strings.ReplaceAll(odd, ".", "-")
+		files, err := templateAs(odd, namespace, values)
+		if err != nil {
+			t.Fatalf("%s: %v", odd, err)
+		}
+		o, err := decode(files)
+		if err != nil {
+			t.Errorf("%s: %v", odd, err)
+			continue
+		}
+		for _, d := range o.deployments {
+			pod := d.Spec.Template.Spec
+			got := []string{
+				d.Labels["app.kubernetes.io/instance"], pod.ServiceAccountName, pod.ImagePullSecrets[0].Name,
+				pod.Containers[0].EnvFrom[0].SecretRef.Name,
+			}
+			for _, v := range pod.Volumes {
+				switch {
+				case v.Projected != nil:
+					got = append(got, v.Projected.Sources[0].Secret.Name)
+				case v.Secret != nil:
+					got = append(got, v.Secret.SecretName)
+				case v.PersistentVolumeClaim != nil:
+					got = append(got, v.PersistentVolumeClaim.ClaimName)
+				}
+			}
+			if slices.ContainsFunc(got, func(s string) bool { return s != odd }) || d.Namespace != namespace {
+				t.Errorf("%s became %q in %q", odd, got, d.Namespace)
+			}
+		}
+	}
+}
+
+// Whoever asks for metrics that nobody can reach is told so.
+func TestNotesTellOfMetricsOutOfReach(t *testing.T) {
+	t.Parallel()
+	const warning = "Prometheus cannot reach the metrics"
+	values, _ := combination(0b10001)
+	put("networkPolicy.enabled", true)(values)
+	put("serviceMonitor.enabled", true)(values)
+	for _, reach := range []bool{false, true} {
+		if reach {
+			put("networkPolicy.monitoring", []any{map[string]any{"namespaceSelector": map[string]any{}}})(values)
+		}
+		o, err := render(values)
+		if err != nil || strings.Contains(o.notes, warning) == reach {
+			t.Errorf("admitted: %v; got %v\n%s", reach, err, o.notes)
 		}
 	}
 }

@@ -37,7 +37,7 @@ type objects struct {
 	notes       string
 }
 
-// kinds decode a document strictly: a field that the type does not have is an error, and so is one
+// kinds read a document strictly: a field that the type does not have is an error, and so is one
 // that appears twice.
 var kinds = map[string]func(o *objects, doc []byte) (metav1.Object, error){
 	"v1/ConfigMap":                            one(func(o *objects) *[]*corev1.ConfigMap { return &o.configMaps }),
@@ -72,6 +72,11 @@ func render(values map[string]any) (*objects, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decode(files)
+}
+
+// decode reads what was rendered.
+func decode(files map[string]string) (*objects, error) {
 	o := &objects{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if strings.HasSuffix(name, "NOTES.txt") {
@@ -100,11 +105,11 @@ func (o *objects) add(doc []byte) error {
 		}
 		return nil
 	}
-	decode, ok := kinds[about.APIVersion+"/"+about.Kind]
+	read, ok := kinds[about.APIVersion+"/"+about.Kind]
 	if !ok {
 		return fmt.Errorf("the chart renders no %s of %s", about.Kind, about.APIVersion)
 	}
-	_, err := decode(o, doc)
+	_, err := read(o, doc)
 	return err
 }
 

@@ -18,6 +18,11 @@ var chart = sync.OnceValues(func() (*v2.Chart, error) { return loader.Load("draw
 
 // template renders the templates as "helm template release" does, in the namespace quotas.
 func template(values map[string]any) (map[string]string, error) {
+	return templateAs("release", "quotas", values)
+}
+
+// templateAs does it for another release, in another namespace.
+func templateAs(name, namespace string, values map[string]any) (map[string]string, error) {
 	c, err := chart()
 	if err != nil {
 		return nil, err
@@ -28,7 +33,7 @@ func template(values map[string]any) (map[string]string, error) {
 	}
 	caps := common.DefaultCapabilities.Copy()
 	caps.KubeVersion = common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"}
-	release := common.ReleaseOptions{Name: "release", Namespace: "quotas", IsInstall: true, Revision: 1}
+	release := common.ReleaseOptions{Name: name, Namespace: namespace, IsInstall: true, Revision: 1}
 	all, err := util.ToRenderValues(c, values, release, caps)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@
 {{/* Labels that choose the pods of a component. */}}
 {{- define "drawgate.selector" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -40,6 +40,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- $file := fromYaml .values.config -}}
 {{- with $file.Error }}{{ fail (printf "%s is no configuration file: %s" $key .) }}{{ end -}}
+{{- if regexMatch "^rediss?://[^/?@]*:[^/?@]*[^/?].*@" (toString ($file.store | default "")) -}}
+{{- fail (printf "%s: the store's URL has a password, and everybody who may read ConfigMaps could read it: put the URL into a Secret, as DRAWGATE_STORE (--set secret=NAME)" $key) -}}
+{{- end -}}
 {{- if and (not .root.Values.secret) (not (include "drawgate.shared" $file)) -}}
 {{- fail (printf "%s: the pods need a store that they can share: name the Secret that has its URL as DRAWGATE_STORE (--set secret=NAME), or write store: redis://… or dynamodb://… into the file" $key) -}}
 {{- end -}}
@@ -94,7 +97,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "drawgate.labels" . | nindent 4 }}
 data:
   drawgate.yaml: |2
@@ -104,7 +107,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "drawgate.labels" . | nindent 4 }}
 spec:
   replicas: {{ .values.replicas }}
@@ -119,14 +122,14 @@ spec:
         # A pod reloads its file when the ConfigMap changes. Only settings that it cannot change while it runs restart it.
         drawgate/fixed-settings: {{ include "drawgate.fixed" $file | trunc 16 | quote }}
     spec:
-      serviceAccountName: {{ include "drawgate.serviceAccount" .root }}
+      serviceAccountName: {{ include "drawgate.serviceAccount" .root | quote }}
       automountServiceAccountToken: false
       # Otherwise each Service becomes variables, of which some would look like ours.
       enableServiceLinks: false
       {{- with $values.image.pullSecrets }}
       imagePullSecrets:
         {{- range . }}
-        - name: {{ . }}
+        - name: {{ . | quote }}
         {{- end }}
       {{- end }}
       securityContext:
@@ -166,7 +169,7 @@ spec:
             {{- end }}
             {{- if not (include "drawgate.shared" $file) }}
             - name: DRAWGATE_STORE
-              valueFrom: {secretKeyRef: {name: {{ $values.secret }}, key: DRAWGATE_STORE}}
+              valueFrom: {secretKeyRef: {name: {{ $values.secret | quote }}, key: DRAWGATE_STORE}}
             {{- end }}
             {{- if $values.tls.secret }}
             - {name: DRAWGATE_TLS_CERT, value: /run/secrets/drawgate-tls/tls.crt}
@@ -175,7 +178,7 @@ spec:
           {{- with $secrets }}
           envFrom:
             {{- range . }}
-            - secretRef: {name: {{ . }}}
+            - secretRef: {name: {{ . | quote }}}
             {{- end }}
           {{- end }}
           ports:
@@ -221,21 +224,21 @@ spec:
           projected:
             sources:
               {{- range . }}
-              - secret: {name: {{ . }}}
+              - secret: {name: {{ . | quote }}}
               {{- end }}
         {{- end }}
         {{- with $values.tls.secret }}
         - name: tls
-          secret: {secretName: {{ . }}}
+          secret: {secretName: {{ . | quote }}}
         {{- end }}
         {{- with .envoyFiles }}
         - name: envoy
-          configMap: {name: {{ . }}}
+          configMap: {name: {{ . | quote }}}
         {{- end }}
         {{- if eq .component "gateway" }}
         - name: state
           {{- if .values.claim }}
-          persistentVolumeClaim: {claimName: {{ .values.claim }}}
+          persistentVolumeClaim: {claimName: {{ .values.claim | quote }}}
           {{- else }}
           emptyDir: {}
           {{- end }}
@@ -245,7 +248,7 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "drawgate.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1
@@ -259,7 +262,7 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels: {{- include "drawgate.labels" . | nindent 4 }}
 spec:
   podSelector:
@@ -287,7 +290,7 @@ apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "drawgate.labels" . | nindent 4 }}
     {{- with .root.Values.serviceMonitor.labels }}
@@ -301,11 +304,11 @@ spec:
       {{- if .root.Values.tls.secret }}
       scheme: https
       tlsConfig:
-        ca: {secret: {name: {{ .root.Values.tls.secret }}, key: ca.crt}}
+        ca: {secret: {name: {{ .root.Values.tls.secret | quote }}, key: ca.crt}}
         serverName: {{ include "drawgate.name" .root }}.{{ .root.Release.Namespace }}.svc
       {{- end }}
       {{- with .root.Values.secret }}
       authorization:
-        credentials: {name: {{ . }}, key: DRAWGATE_READ_TOKEN}
+        credentials: {name: {{ . | quote }}, key: DRAWGATE_READ_TOKEN}
       {{- end }}
 {{- end }}
