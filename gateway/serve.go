@@ -51,7 +51,7 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	conns.End(end, func() {
 		_ = ln.Close() // it has no error that matters
-		_ = <-done
+		h.opts.Logger.Debug("no longer listening", "address", ln.Addr().String(), "reason", <-done)
 	}, nil)
 	err := srv.Shutdown(end)
 	if err == nil {

@@ -85,7 +85,7 @@ func (s *Server) listen(ctx context.Context, ln net.Listener, h http.Handler) er
 	return s.stop(ctx, srv, func(end context.Context) {
 		conns.End(end, func() {
 			_ = ln.Close() // it has no error that matters
-			_ = <-done
+			s.log.Debug("no longer listening", "address", ln.Addr().String(), "reason", <-done)
 		}, func() bool { return s.busy.Load() > 0 })
 	})
 }
