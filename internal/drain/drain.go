@@ -22,7 +22,7 @@ type Conns struct {
 	open    atomic.Int64
 	running atomic.Int64 // requests
 	ending  atomic.Bool
-	changed chan struct{} // capacity 1: while it ends, a connection was closed or a request has ended
+	changed chan struct{} // capacity 1: while it ends, a connection was closed, or a request began or ended
 }
 
 // Watch begins to watch the connections of a server that does not serve yet. It wraps the server's
@@ -32,6 +32,7 @@ func Watch(srv *http.Server) *Conns {
 	next := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.running.Add(1)
+		c.tell()
 		defer func() {
 			c.tell() // before: nobody must see that nothing runs, and not that something has ended
 			c.running.Add(-1)
@@ -95,10 +96,11 @@ func (c *Conns) End(ctx context.Context, deaf func(), busy func() bool) {
 			quiet = false
 		default:
 		}
-		if quiet && !busy() {
+		running := busy()
+		if quiet && !running {
 			return
 		}
-		quiet = true
+		quiet = !running // what has just ended, and did not tell so yet, has half a second more
 		t.Reset(grace)
 	}
 }
