@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -56,7 +57,8 @@ class ClientLimits:
         self._exempt = Exempt(exempt)
         self.proxies = Proxies(trusted_proxies, proxy_header)
         _wire.millis("max_wait", max_wait)  # says now what is wrong with it
-        self._max_wait, self.free = max_wait, queue
+        self._max_wait, self._queue = max_wait, queue
+        self.free, self._process = queue, os.getpid()
         self._own = 0 if ip else None  # the position of the client's own bucket
         self._failures = Failures()
         for policy in filter(None, (ip, api) if enabled else ()):
@@ -71,6 +73,8 @@ class ClientLimits:
     ) -> Decision:
         """Takes one request of each limit. If it may wait, during does that."""
         buckets = [Bucket(*b) for b in ((self._ip, client), (self._api, GLOBAL)) if b[0]]
+        if self._process != (process := os.getpid()):  # it was forked, and what waits does so in its parent
+            self.free, self._process = self._queue, process
         waits = self._max_wait > 0 and self.free > 0
         work: Awaitable[Answer] = self._limiter.wait(buckets, max_wait=self._max_wait if waits else 0.0)
         self.free -= waits

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
+import os
 import sys
 import threading
 import time
@@ -112,6 +114,19 @@ def test_a_request_waits(limits: Server) -> None:
         assert app._limits.free == 1
         refused = RateLimitMiddleware(valid, limiter, ip="user", api="", max_wait=60, queue=0)  # nobody may wait
         assert [Answer(refused).status for _ in range(3)] == [200, 200, 429]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_waits_is_left_behind_by_a_fork(limiter: Limiter) -> None:
+    """Requests that wait when a process is forked do not wait in the new one, so they leave their places there."""
+    limits = RateLimitMiddleware(hello, limiter, max_wait=1, queue=2)._limits
+    limits.free = 0
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):  # the server of this test is not in this process
+            asyncio.run(limits.decide("192.0.2.1"))
+        os._exit(limits.free)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
 def test_nobody_decides(server: Server, own_server: Server) -> None:
