@@ -212,8 +212,11 @@ func (s *starter) unset() (commands []string) {
 
 var plainWord = regexp.MustCompile(`^[\w./-]+$`)
 
-// shellWord returns a file's name as a shell needs it.
+// shellWord returns a file's name as a shell needs it. It is not taken for an option.
 func shellWord(s string) string {
+	if strings.HasPrefix(s, "-") {
+		s = "./" + s
+	}
 	if plainWord.MatchString(s) {
 		return s
 	}
