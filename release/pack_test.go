@@ -11,9 +11,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -303,5 +305,28 @@ func TestPageNamesTheFiles(t *testing.T) {
 		if !strings.Contains(name, "/") && name != "SHA256SUMS" && name != "drawgate.rb" && !named[short] {
 			t.Errorf("the page does not name %s", name)
 		}
+	}
+}
+
+// A folder that is a file system of its own cannot be removed. The purge of the package removes the
+// rest all the same. In place of rm there is one that removes nothing.
+func TestPurgeGoesOn(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell")
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho \"$@\" >>\"$REMOVED\"\ncase \"$*\" in *'/var/lib/'*) exit 1 ;; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "rm"), []byte(script), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	removed := filepath.Join(dir, "removed")
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "files/deb/postrm", "purge")
+	cmd.Env = []string{"PATH=" + dir, "REMOVED=" + removed}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if text, err := os.ReadFile(removed); err != nil || !strings.Contains(string(text), "/etc/drawgate/secrets.env") ||
+		!strings.Contains(string(text), "/var/lib/drawgate") {
+		t.Errorf("removed: %s, %v", text, err)
 	}
 }
