@@ -79,6 +79,9 @@ func put(path string, value any) set {
 			}
 			v = next
 		}
+		if m, ok := value.(map[string]any); ok {
+			value, _ = copied(m) // others put something into it
+		}
 		v[keys[len(keys)-1]] = value
 	}
 }
