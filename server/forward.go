@@ -171,11 +171,14 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (
 	who := everyone
 	if len(s.gate) > 0 { // Authorization belongs to the client
 		if who = s.gate.find(r.Header.Get(tokenHeader)); who == nil || !who.take {
+			s.proxyRefused(&s.warned.noToken, r.RemoteAddr, whyNoToken(r.Header, who))
 			return nil, problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s",
 				RoleTake, tokenHeader)
 		}
 	}
 	if !s.forward.trusts(r.RemoteAddr) {
+		s.proxyRefused(&s.warned.untrusted, r.RemoteAddr,
+			"its address is not trusted: add it to server.proxies.trusted")
 		return nil, problem(api.CodeUntrusted,
 			"%s is not one of the trusted proxies, and only they may ask on behalf of clients: add it to them",
 			r.RemoteAddr)
@@ -187,6 +190,18 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (
 		return unclear, nil
 	}
 	return nil, s.within(who, req)
+}
+
+// whyNoToken says what is wrong with the access token of a proxy, which may belong to who. It shows
+// nothing of it.
+func whyNoToken(h http.Header, who *access) string {
+	switch {
+	case who != nil:
+		return "the access token in " + tokenHeader + " does not have the role take: send another one, or change server.tokens"
+	case h.Get(tokenHeader) != "":
+		return "the access token in " + tokenHeader + " is not one of server.tokens"
+	}
+	return "it sends no access token: let it send one of server.tokens with the role take in " + tokenHeader
 }
 
 // refuseUnclear refuses a request that the site may understand differently. The client caused this,

@@ -30,7 +30,7 @@ const warnEvery = 10 * time.Second
 
 // warnings limit how often the server logs each of its warnings, so that many of one kind hide none
 // of another.
-type warnings struct{ store, proxy, giveUp sampler.Sampler }
+type warnings struct{ store, proxy, giveUp, noToken, untrusted sampler.Sampler }
 
 // fail converts an error to a problem, and logs what the client is not told.
 func (s *Server) fail(err error) *api.Problem {
@@ -55,5 +55,17 @@ func (s *Server) storeUnavailable(err error) {
 func (s *Server) warn(kind *sampler.Sampler, text string, err error) {
 	if skipped, ok := kind.Pass(time.Now(), warnEvery, 1); ok {
 		s.log.Warn(text, "error", err, "not_logged", skipped)
+	}
+}
+
+// refusedEvery is the shortest time between two warnings that a proxy was refused for one reason.
+// Any program that reaches the port can cause them, and a wrong setting does so all the time.
+const refusedEvery = time.Minute
+
+// proxyRefused logs that a proxy was refused. The proxy's clients do not see the answer: nginx
+// gives them a 500.
+func (s *Server) proxyRefused(kind *sampler.Sampler, remote, why string) {
+	if skipped, ok := kind.Pass(time.Now(), refusedEvery, 1); ok {
+		s.log.Warn("a proxy was refused: "+why, "proxy", remote, "not_logged", skipped)
 	}
 }

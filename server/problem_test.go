@@ -3,6 +3,7 @@ package server_test
 import (
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -207,6 +208,55 @@ func TestWarningsAreSampledByKind(t *testing.T) {
 		if got := logged(); len(got) != 1 || !strings.Contains(got[0], store) ||
 			!strings.Contains(got[0], "not_logged=3") {
 			t.Errorf("ten seconds later: got %q", got)
+		}
+	})
+}
+
+// The clients of a proxy that is refused do not see why, so the log says it: once a minute for each
+// reason, with the setting to change, and without the token.
+func TestRefusedProxiesAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		options := func(tokens []server.Token) *server.Options {
+			return &server.Options{Tokens: tokens, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		}
+		logged := func() []string {
+			lines := strings.FieldsFunc(log.String(), func(r rune) bool { return r == '\n' })
+			log.Reset()
+			return lines
+		}
+		for _, c := range []struct{ token, says string }{
+			{"", "a proxy was refused: it sends no access token: let it send one of server.tokens with the role take in X-Drawgate-Token"},
+			{"guess-0123456789", "a proxy was refused: the access token in X-Drawgate-Token is not one of server.tokens"},
+			{reader, "a proxy was refused: the access token in X-Drawgate-Token does not have the role take"},
+		} {
+			s := setup{config: ruled(), options: options(tokens())}.make(t)
+			begin := time.Now()
+			for range 3 {
+				ask(s, "GET", "/auth", "", append(site("/x", "192.0.2.1"), "X-Drawgate-Token: "+c.token)...)
+			}
+			if got := logged(); len(got) != 1 || !strings.Contains(got[0], c.says) || !strings.Contains(got[0], "not_logged=0") ||
+				c.token != "" && strings.Contains(got[0], c.token) {
+				t.Errorf("token %q: got %q", c.token, got)
+			}
+			time.Sleep(time.Until(begin.Add(time.Minute)))
+			ask(s, "GET", "/auth", "", site("/x", "192.0.2.1")...)
+			if got := logged(); len(got) != 1 || !strings.Contains(got[0], "not_logged=2") {
+				t.Errorf("token %q, a minute later: got %q", c.token, got)
+			}
+		}
+		s := setup{config: ruled(), options: options(nil)}.make(t)
+		for range 2 {
+			r := httptest.NewRequest("GET", "http://localhost/auth", nil)
+			r.RemoteAddr = "192.0.2.9:1234"
+			r.Header.Set("X-Forwarded-Uri", "/x")
+			r.Header.Set("X-Forwarded-Method", "GET")
+			s.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		if got := logged(); len(got) != 1 || !strings.Contains(got[0], "add it to server.proxies.trusted") ||
+			!strings.Contains(got[0], "proxy=192.0.2.9:1234") {
+			t.Errorf("an untrusted proxy: got %q", got)
 		}
 	})
 }
