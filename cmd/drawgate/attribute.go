@@ -88,6 +88,9 @@ func (a *app) explainHere(cmd *cobra.Command, q api.ExplainRequest) error {
 		return nil
 	}
 	a.tell(&s)
+	if s.built {
+		a.warnf("no rules are in force: %s", noFile)
+	}
 	log := slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	store, err := a.lookAt(&s, log)
 	if err != nil {

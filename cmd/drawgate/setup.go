@@ -33,7 +33,12 @@ var sample = drawgate.Policy{Name: "sample", Limits: []drawgate.Limit{
 type settings struct {
 	*config.Config
 	empty bool // limits are switched off, and there are no policies either: nothing is counted or checked
+	built bool // nothing was configured: there is the sample alone
 }
+
+// noFile says what to do if the built-in sample is not what was meant.
+const noFile = "no configuration is named: name a file with --config or " + config.EnvConfig +
+	", or a server with --server"
 
 // resolve reads the configuration and completes it. Without policies it adds the sample; without a
 // store it uses the user's own SQLite file.
@@ -101,7 +106,7 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 			return settings{}, &unfitError{config.Problems{*err}, rest}
 		}
 		if !s.empty {
-			c.Policies = []drawgate.Policy{sample}
+			c.Policies, s.built = []drawgate.Policy{sample}, true
 		}
 	}
 	if c.Explain()[0].From != "default" {
@@ -253,6 +258,9 @@ func (s *session) policy(name string) (string, error) {
 		return name, nil
 	case name == "":
 		return "", usage("there are several policies: name one of %s with --policy", strings.Join(s.names(), ", "))
+	}
+	if s.built {
+		return "", usage("unknown policy %q (have: %s, which is built in): %s", name, sample.Name, noFile)
 	}
 	return "", usage("unknown policy %q%s", name, similar.Suggest(name, s.names()))
 }
