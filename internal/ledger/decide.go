@@ -335,6 +335,9 @@ func (c *local) blame(all []record.Ask, v *record.Verdict) (unavailable bool) {
 		for j := range store.Internal.Specs(p.plan.Plan, false) {
 			out, mode := &all[k].Out[j], p.plan.Mode[j]
 			none := mode == store.FallbackClosed || mode == store.FallbackShare && c.noShare[k]
+			if none { // whatever is left of a share that this process does not have
+				out.Remaining = 0
+			}
 			if p.n[j] > 0 && (none || c.full || out.RetryAfter == record.Never) {
 				out.RetryAfter, unavailable = tryAgain, true
 			}

@@ -117,7 +117,7 @@ func (f *Draft) without() string {
 			return fmt.Sprintf("limit %q of policy %q admits only %d %s without it",
 				r.Limit.Name, r.Policy, r.Remaining, Unit(r.Limit))
 		default:
-			return fmt.Sprintf("limit %q of policy %q admits nothing without it", r.Limit.Name, r.Policy)
+			return fmt.Sprintf("limit %q of policy %q admits nothing in this process until it is back", r.Limit.Name, r.Policy)
 		}
 	}
 	return "a fallback does not admit this take"

@@ -57,6 +57,28 @@ func (downStore) Take(context.Context, []store.Take, []store.Verdict) error {
 	return &drawgate.StoreError{Store: "down", Op: "take"}
 }
 
+// A process that was not counted before the outage has no share: nothing is left of it.
+func TestRefusalWithoutAShare(t *testing.T) {
+	t.Parallel()
+	g := guard.New(downStore{memstore.New(nil)}, &guard.Options{CountInstances: true})
+	defer g.Close()
+	lim, err := drawgate.New(g, drawgate.Policy{
+		Name: "api", Fallback: drawgate.FallbackShare,
+		Limits: []drawgate.Limit{drawgate.RollingLimit("rps", 300, time.Second)},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := lim.Allow(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `the store is unavailable, and limit "rps" of policy "api" admits nothing in this process until it is back; try again in 1s`
+	if a := present.Answer(&d); a.Reason != api.ReasonUnavailable || a.Remaining != 0 || a.Message != want {
+		t.Errorf("%s, %d left: %q, want %q", a.Reason, a.Remaining, a.Message, want)
+	}
+}
+
 // A refusal without the store names the limit, and how much it would have admitted.
 func TestRefusalWithoutTheStore(t *testing.T) {
 	t.Parallel()
@@ -66,7 +88,7 @@ func TestRefusalWithoutTheStore(t *testing.T) {
 		drawgate.RollingLimit("tpm", 160, time.Minute).Of("tokens")
 	for mode, want := range map[drawgate.Fallback]string{
 		drawgate.FallbackShare:  `the store is unavailable, and limit "tpm" of policy "share" admits only 10 tokens without it; try again in 1s`,
-		drawgate.FallbackClosed: `the store is unavailable, and limit "rpm" of policy "closed" admits nothing without it; try again in 1s`,
+		drawgate.FallbackClosed: `the store is unavailable, and limit "rpm" of policy "closed" admits nothing in this process until it is back; try again in 1s`,
 	} {
 		lim, err := drawgate.New(g, drawgate.Policy{
 			Name: mode.String(), Fallback: mode,
