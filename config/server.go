@@ -277,9 +277,19 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 		if t.Secret == (Secret{}) {
 			continue
 		}
+		from := c.from("server.tokens")
+		if t.Sum != ([sha256.Size]byte{}) { // of a variable that the file does not name
+			if len(env.get(t.Secret.Env)) < minSecret {
+				continue // this was reported
+			}
+			from = "environment: " + t.Secret.Env
+		} else if p, ok := c.at["server.tokens"]; ok {
+			from = p.String()
+		}
 		err := t.Secret.lookUp(env, &c.read)
-		report("server.tokens", err)
-		if err == nil {
+		if err != nil {
+			problems = append(problems, Problem{File: from, Message: "server.tokens: " + err.Error()})
+		} else {
 			t.Sum = sha256.Sum256([]byte(t.Secret.value))
 			t.Secret.value = ""
 		}

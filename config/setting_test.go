@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -209,6 +210,28 @@ func TestURLOfWebhookIsShownWithoutSecrets(t *testing.T) {
 		}
 		if c.Telemetry.Webhook.URL != url {
 			t.Errorf("the URL is %s, want %s", c.Telemetry.Webhook.URL, url)
+		}
+	}
+}
+
+// A mistake in an access token is reported once, where it was made: in the file, whatever the
+// environment adds to its tokens, or in the variable.
+func TestSecretMistakesSayWhere(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	write(t, path, fileOf(1)+"server:\n  tokens: [{role: take, token_env: NOBODY_SET_THIS}]\n")
+	in := regexp.QuoteMeta(path) + `:\d+:\d+: server\.tokens: the environment variable NOBODY_SET_THIS is not set`
+	const short = `environment: DRAWGATE_TAKE_TOKEN=xxxxx has fewer than 16 bytes: generate a random one`
+	for environ, want := range map[string]string{
+		"": in, "DRAWGATE_ADMIN_TOKEN=0123456789abcdef": in,
+		"NOBODY_SET_THIS=0123456789abcdef DRAWGATE_TAKE_TOKEN=hunter2": short,
+		"NOBODY_SET_THIS=0123456789abcdef DRAWGATE_TAKE_TOKEN=hunter2-hunter2-\nhunter2 DRAWGATE_ADMIN_TOKEN=fedcba9876543210": "environment: DRAWGATE_TAKE_TOKEN: " +
+			"server.tokens: the secret in DRAWGATE_TAKE_TOKEN has more than one line",
+	} {
+		_, err := config.Resolve(strings.Split(environ, " "), config.Flags{Config: path})
+		problems, _ := errors.AsType[config.Problems](err)
+		if len(problems) != 1 || !regexp.MustCompile("^"+want+"$").MatchString(problems[0].OneLine()) {
+			t.Errorf("%q: got %q, want %s", environ, problems, want)
 		}
 	}
 }
