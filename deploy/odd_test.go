@@ -173,7 +173,8 @@ var documented = map[string]func(*testbed) *process{
 	"nginx": func(s *testbed) *process {
 		s.write("nginx.conf", "daemon off;\npid nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"+
 			"client_body_temp_path a;\nproxy_temp_path b;\nfastcgi_temp_path c;\nuwsgi_temp_path d;\nscgi_temp_path e;\n"+
-			"upstream site { server "+siteAddr+"; }\nserver {\nlisten "+proxyAddr+";\nproxy_set_header Host $host;\n"+snippet(s.t, "nginx")+"}\n}\n")
+			"upstream site { server "+siteAddr+"; }\nserver {\nlisten "+proxyAddr+";\nproxy_set_header Host $host;\n"+
+			longer.Replace(snippet(s.t, "nginx"))+"}\n}\n")
 		return s.start("nginx", "-p", s.dir, "-c", s.dir+"/nginx.conf")
 	},
 	"caddy": func(s *testbed) *process {
