@@ -14,7 +14,7 @@ from . import _wire
 from ._breaker import Breaker
 from ._call import Caller
 from ._decide import Decider, Fallback
-from ._errors import Refused
+from ._errors import Problem, Refused
 from ._reservation import AsyncReservation
 from ._types import UNIT_REQUESTS, Answer, Bucket, Key, Policy, Status, Target
 
@@ -65,7 +65,7 @@ class AsyncLimiter:
         self._caller = Caller(base, token, timeout, transport)
         self._decider = Decider(self._caller, timeout, fallback, instances)
         self._policies: tuple[Policy, ...] = ()  # those that is_allowed knows
-        self._named: list[Bucket] = []  # what check asks for
+        self._named: list[tuple[Bucket, str]] = []  # what check asks for, and by what it is named
 
     async def __aenter__(self) -> AsyncLimiter:
         return self
@@ -205,6 +205,7 @@ class AsyncLimiter:
         Raises:
             LookupError: no policy, or more than one, has this limit.
         """
+        self._caller.prepare()
         deadline = time.monotonic() + self._decider.timeout
         name, limit_name = await self._rolling(limit, window, policy, deadline)
         body = _wire.take_body(name, identifier, {})
@@ -291,7 +292,7 @@ class AsyncLimiter:
     async def check(self, policy: str | None = None, *, costs: Mapping[str, int] | None = None) -> None:
         """Asks the server whether this limiter may take these units from a policy. Nothing is spent.
 
-        How many they are makes no difference.
+        How many they are makes no difference. It takes at most 10 s, or `timeout` if that is longer.
 
         Without a policy it asks for all that the middleware, the decorators and the dependencies of
         this limiter name. Call it when the program starts.
@@ -301,17 +302,23 @@ class AsyncLimiter:
             Unavailable: nobody answers. If takes have a fallback then, that is logged instead.
             ValueError: there is no policy, and nothing names one.
         """
-        asked = self._named if policy is None else [Bucket(policy, costs=costs or {})]
+        asked = self._named if policy is None else [(Bucket(policy, costs=costs or {}), "")]
         if not asked:
             raise ValueError("no middleware, decorator or dependency of this limiter names a policy: name one here")
-        for bucket in asked:
-            await self._decider.check(_wire.bucket_body(bucket))
+        deadline = self._decider.check_deadline()
+        for bucket, by in asked:
+            try:
+                await self._decider.check(_wire.bucket_body(bucket), deadline)
+            except Problem as problem:
+                if by:
+                    problem.args = (f"{problem} (named by {by})",)
+                raise
 
-    def _remember(self, policy: object, costs: Mapping[str, object] | None = None) -> None:
-        """Notes what check asks for. What functions choose is known only later."""
+    def _remember(self, policy: object, costs: Mapping[str, object] | None = None, by: str = "") -> None:
+        """Notes what check asks for, and by what it is named. What functions choose is known only later."""
         known = {unit: n if isinstance(n, int) else 0 for unit, n in (costs or {}).items()}
-        if isinstance(policy, str) and (bucket := Bucket(policy, costs=known)) not in self._named:
-            self._named.append(bucket)
+        if isinstance(policy, str) and (bucket := Bucket(policy, costs=known)) not in [b for b, _ in self._named]:
+            self._named.append((bucket, by))
 
     async def policies(self) -> tuple[Policy, ...]:
         """Lists the server's policies."""

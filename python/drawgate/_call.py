@@ -76,14 +76,16 @@ class Caller:
         timeout: float | None = None,
         attempts: int | None = None,
         times: list[float] | None = None,
+        question: str = "",
     ) -> tuple[Json, bool]:
         """Sends a request until there is an answer. unsure says that an earlier attempt may have been carried out.
 
-        times gets the time of each attempt.
+        times gets the time of each attempt. question says in errors what a call asks that changes nothing.
 
         An error has may_have_spent set if any attempt may have been carried out. again says that more
         than one may be.
         """
+        self.prepare()
         begun = time.monotonic()
         waited = begun + wait_ms / 1000  # when the server has answered at the latest
         timeout = timeout or self._timeout
@@ -100,7 +102,7 @@ class Caller:
             if again and patience > LAST:
                 patience /= 2  # the rest is for further attempts
             try:
-                return await self._attempt(method, path, body, wait + patience, patience), unsure
+                return await self._attempt(method, path, body, wait + patience, patience, question), unsure
             except _Failed as error:
                 failure = error
             if attempt == 1 or time.monotonic() - now > timeout:  # the wait is for the queue, not for a server
@@ -121,10 +123,13 @@ class Caller:
         finally:
             del failure  # or else the error's traceback keeps itself and the limiter
 
-    async def _attempt(self, method: str, path: str, body: Json | None, limit: float, connect: float) -> Json:
+    async def _attempt(
+        self, method: str, path: str, body: Json | None, limit: float, connect: float, question: str
+    ) -> Json:
+        client = self.prepare()
         try:
             with anyio.fail_after(limit):
-                response = await self._client().request(
+                response = await client.request(
                     method,
                     self.base + path,
                     content=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
@@ -141,8 +146,8 @@ class Caller:
                 if isinstance(error, TimeoutError)
                 else f"did not answer ({error or repr(error)})"
             )
-            text = f"{self.base} {what} to {method} {path}: it may have been carried out"
-            raise _Failed(ServerUnavailable(text, may_have_spent=True)) from error
+            end = f"{question}: nothing was spent" if question else f"{method} {path}: it may have been carried out"
+            raise _Failed(ServerUnavailable(f"{self.base} {what} to {end}", may_have_spent=not question)) from error
         data: Json | None = None
         with contextlib.suppress(ValueError, RecursionError):
             read = response.json()
@@ -156,8 +161,11 @@ class Caller:
         assert data is not None
         return data
 
-    def _client(self) -> httpx.AsyncClient:
-        """Returns the client of the running event loop: connections belong to a loop."""
+    def prepare(self) -> httpx.AsyncClient:
+        """Returns the client of the running event loop: connections belong to a loop.
+
+        The first one takes time, mostly for imports: call it before the time of a call begins.
+        """
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
@@ -171,6 +179,7 @@ class Caller:
             plain = self.base.startswith("http:")  # reading certificates takes time
             transport = self._transport or httpx.AsyncHTTPTransport(verify=not plain, limits=limits)
             client = httpx.AsyncClient(transport=transport, follow_redirects=False)
+            anyio.get_cancelled_exc_class()  # imports what the first call would
             for old in list(self._clients):  # other loops run in other threads
                 if old.is_closed():
                     self._clients.pop(old, None)

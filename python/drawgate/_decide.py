@@ -20,6 +20,7 @@ log = logging.getLogger("drawgate")
 T = TypeVar("T")
 Fallback: TypeAlias = Literal["closed", "open", "share"]
 
+CHECK_TIMEOUT = 10.0  # seconds at least for a check: when programs start, machines are busy
 GIVE_UP_TIMEOUT = 10.0  # seconds for a cancellation in the background
 MAX_GIVE_UPS = 128  # at once
 ATTEMPTS = 3  # of a take that the fallback decides otherwise
@@ -85,18 +86,31 @@ class Decider:
             self._went_offline(error)
             return None
 
-    async def check(self, take: Json) -> None:
+    def check_deadline(self) -> float:
+        """Returns when a check that begins now ends at the latest."""
+        self.caller.prepare()
+        return time.monotonic() + max(self.timeout, CHECK_TIMEOUT)
+
+    async def check(self, take: Json, deadline: float) -> None:
         """Says whether the server would decide a take. What it raises is that of `AsyncLimiter.check`."""
-        deadline = time.monotonic() + self.timeout
         # Only a cancellation needs the same role as a take, names the same things, and never takes anything.
         never_sent = {"id": _wire.new_grant(), "grant": _wire.new_grant(), "hold_ms": 1}
         body = {"take": take | never_sent, "cancel": True}
         attempts = None if self._fallback == "closed" else ATTEMPTS
         try:
-            await self.caller.call("POST", "/v1/settle", body, again=True, timeout=_left(deadline), attempts=attempts)
+            await self.caller.call(
+                "POST",
+                "/v1/settle",
+                body,
+                again=True,
+                timeout=_left(deadline),
+                attempts=attempts,
+                question=f"the question whether takes of {_wire.policies_of(take)} are possible",
+            )
             if self._share:
                 await self.policies(deadline)
         except Unavailable as error:
+            error.may_have_spent = False
             if self._fallback == "closed":
                 raise
             log.warning("%s was not checked: %s", _wire.policies_of(take), error)
@@ -124,6 +138,7 @@ class Decider:
         The time to wait is not part of the deadline.
         """
         wait_ms = _wire.millis("max_wait", max_wait)
+        self.caller.prepare()
         closed = self._fallback == "closed"
         deadline = deadline or time.monotonic() + self.timeout
         if self._offline_until and not await self._reachable(deadline):

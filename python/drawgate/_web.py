@@ -61,8 +61,9 @@ class ClientLimits:
         self.free, self._process = queue, os.getpid()
         self._own = 0 if ip else None  # the position of the client's own bucket
         self._failures = Failures()
-        for policy in filter(None, (ip, api) if enabled else ()):
-            limiter._remember(policy)
+        for argument, policy in (("ip", ip), ("api", api)):
+            if policy and enabled:
+                limiter._remember(policy, by=f"RateLimitMiddleware ({argument}=)")
 
     def exempts(self, path: str) -> bool:
         """Says whether a request is not limited."""

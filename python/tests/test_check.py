@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from conftest import CONFIG, Server
 from fastapi import Depends, FastAPI
 
-from drawgate import AsyncLimiter, Bucket, Limiter, Problem, ServerUnavailable, limited
+from drawgate import AsyncLimiter, Bucket, Limiter, Problem, ServerUnavailable, _decide, limited
 from drawgate.asgi import RateLimitMiddleware
 from drawgate.fastapi import reserve, take
 from drawgate.testing import FakeServer
@@ -83,7 +86,11 @@ def test_all_that_a_limiter_names() -> None:
             limited("llm", limiter=limiter)
             limited(lambda: "chosen later", limiter=limiter)
             app.build_middleware_stack()
-            assert limiter._named == [Bucket("user", costs={"tokens": 0}), Bucket("llm"), Bucket("ip")]
+            assert [bucket for bucket, _ in limiter._named] == [
+                Bucket("user", costs={"tokens": 0}),
+                Bucket("llm"),
+                Bucket("ip"),
+            ]
             await limiter.check()
             reserve(limiter, "users")
             with pytest.raises(Problem, match="unknown policy 'users'"):
@@ -93,8 +100,65 @@ def test_all_that_a_limiter_names() -> None:
     assert fake.takes == []
 
 
-def test_nobody_answers(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_names_a_policy_is_said() -> None:
+    fake = FakeServer(ip={"requests": 9})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport) as limiter:
+            app = FastAPI()
+            app.add_middleware(RateLimitMiddleware, limiter=limiter)
+            app.build_middleware_stack()
+            with pytest.raises(Problem, match=r"unknown policy 'api'.* \(named by RateLimitMiddleware \(api=\)\)$"):
+                await limiter.check()
+
+    asyncio.run(main())
+
+
+def test_a_check_has_time_although_takes_have_little(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_decide, "CHECK_TIMEOUT", 60)
+    with Limiter(server.url, timeout=0.0001) as limiter:
+        limiter.check("llm")
+
+
+def test_a_check_without_an_answer_spent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(_: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(_decide, "CHECK_TIMEOUT", 0.2)
+    text = "did not answer within .* s to the question whether takes of policy llm are possible: nothing was spent"
+    with Limiter(transport=httpx.MockTransport(silent), timeout=0.1) as limiter:
+        with pytest.raises(ServerUnavailable, match=text) as e:
+            limiter.check("llm")
+        assert not e.value.may_have_spent
+
+
+@pytest.mark.parametrize("ask", ["check", "take", "status"])
+def test_preparing_the_client_takes_no_time_of_a_call(
+    server: Server, monkeypatch: pytest.MonkeyPatch, key: str, ask: str
+) -> None:
+    late, real = 0.0, time.monotonic
+
+    class Slow(httpx.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            nonlocal late
+            late += 600
+            super().__init__(**options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", Slow)
+    monkeypatch.setattr(time, "monotonic", lambda: real() + late)
+
+    async def main() -> None:
+        async with AsyncLimiter(server.url, timeout=60) as limiter:
+            await (limiter.check("llm") if ask == "check" else getattr(limiter, ask)("llm", key))
+
+    asyncio.run(main())
+    assert late == 600
+
+
+def test_nobody_answers(own_server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     own_server.kill()
+    monkeypatch.setattr(_decide, "CHECK_TIMEOUT", 0.2)
     with Limiter(own_server.url, timeout=0.2) as closed, pytest.raises(ServerUnavailable, match="cannot be reached"):
         closed.check("llm")
     with Limiter(own_server.url, timeout=0.2, fallback="open") as opened:

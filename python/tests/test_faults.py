@@ -158,7 +158,7 @@ def test_cancelled_coroutines_leak_nothing(server: Server, proxy: Proxy, key: st
             await limiter.aclose()
             proxy.lose = 0
             assert await limiter.take("llm", key, costs={"tokens": 0})
-            pool: Any = limiter._caller._client()._transport
+            pool: Any = limiter._caller.prepare()._transport
             assert all(c.is_idle() for c in pool._pool.connections)
 
     asyncio.run(main())
@@ -181,7 +181,7 @@ def test_certificates_are_checked(scheme: str) -> None:
     limiter = Limiter(f"{scheme}://127.0.0.1:1")
 
     async def verifies() -> bool:
-        transport: Any = limiter._inner._caller._client()._transport
+        transport: Any = limiter._inner._caller.prepare()._transport
         return bool(transport._pool._ssl_context.check_hostname)
 
     with limiter:

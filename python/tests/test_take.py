@@ -292,7 +292,7 @@ def test_several_event_loops_begin_at_once() -> None:
     clients[Ended()] = None
 
     async def main() -> None:
-        limiter._caller._client()
+        limiter._caller.prepare()
         await limiter.aclose()
 
     asyncio.run(main())
