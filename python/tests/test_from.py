@@ -43,8 +43,8 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     [limits] = blocks(request.param, "yaml")
     server = Server(tmp_path, re.sub(r"(?m)^store: .*\n", "", limits))
     monkeypatch.setenv("DRAWGATE_SERVER", server.url)
-    before, after = blocks(request.param, "python")
-    yield SimpleNamespace(before=before, after=after, server=server)
+    before, after, *more = blocks(request.param, "python")
+    yield SimpleNamespace(before=before, after=after, more=more, server=server)
     server.kill()
 
 
@@ -65,6 +65,30 @@ def test_slowapi(page: Any, side: str) -> None:
     assert asyncio.run(requests()) == [200] * 5 + [429]
 
 
+@pytest.mark.parametrize("page", ["slowapi.md"], indirect=True)
+def test_slowapi_defaults_and_tests(page: Any) -> None:
+    """Each route has five requests of its own, and tests can switch a limit off."""
+
+    async def statuses(shown: Any, paths: list[str]) -> list[int]:
+        transport = httpx.ASGITransport(shown.app, client=("192.0.2.1", 1234))
+        async with httpx.AsyncClient(transport=transport, base_url="http://site") as client:
+            return [(await client.get(path)).status_code for path in paths]
+
+    async def main() -> None:
+        code = page.after.replace("timeout=1", "timeout=60")
+        shown = run(code + "\n".join(page.more))
+        for path in ("/a", "/b"):
+            shown.app.get(path)(lambda: "found")
+        async with shown.lifespan(shown.app):
+            assert await statuses(shown, ["/a"] * 6 + ["/b"]) == [200] * 5 + [429, 200]
+        shown = run(code)
+        shown.app.dependency_overrides[shown.per_client] = lambda: None
+        async with shown.lifespan(shown.app):
+            assert await statuses(shown, ["/items"] * 6) == [200] * 6
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("page", ["celery.md"], indirect=True)
 def test_celery(page: Any) -> None:
     """Before, one task may begin every six seconds, in each worker; after, ten in any minute."""
@@ -73,7 +97,7 @@ def test_celery(page: Any) -> None:
     bucket = Consumer.bucket_for_task(SimpleNamespace(), task)
     assert (bucket.capacity, bucket.fill_rate) == (1, 10 / 60)
 
-    task = run(page.after.replace("http://127.0.0.1:7878", page.server.url)).transcribe
+    task = run(page.after).transcribe
     assert isinstance(task.app, Celery)
     for n in range(10):
         assert task.apply([f"talk-{n}.wav"]).get() == f"talk-{n}.wav: done"
