@@ -43,6 +43,9 @@ def route(request: Request) -> str:
 def client(trusted_proxies: Sequence[str] = (), proxy_header: str = "X-Forwarded-For") -> Callable[[Request], str]:
     """Makes a dependency that returns the address of the client: a key that limits each client.
 
+    A peer without an address, such as one on a Unix socket, or a TestClient that is made without
+    client=, counts as "default".
+
     Args:
         trusted_proxies: as in `asgi.RateLimitMiddleware`, and so is the other.
         proxy_header: see there.

@@ -449,6 +449,9 @@ def test_called_without_a_queue(fake: FakeServer, app: Any, call: Callable[..., 
     assert call(ask, "why") == "whywhy"
     with pytest.raises(Refused):
         call(ask, "why")
+    app.conf.task_always_eager = True
+    failed = ask.delay("why")
+    assert (failed.state, type(failed.result)) == ("FAILURE", Refused)
     assert ask.run("why") == "whywhy"  # the bare body
 
 

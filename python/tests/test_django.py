@@ -120,6 +120,11 @@ def test_the_callers_limit_and_the_apis(ask: Any, view: Any, limits: Server) -> 
     assert limits.used("ip", "192.0.2.1") == {"rate": 3}
 
 
+def asks(request: Any) -> HttpResponse:
+    with drawgate.django.limiter().reserve("llm", max_wait=0):
+        return HttpResponse("asked")
+
+
 @pytest.mark.parametrize("ask", [over_wsgi, over_asgi])
 def test_nobody_decides(ask: Any, server: Server, own_server: Server) -> None:
     """req: B11."""
@@ -129,8 +134,9 @@ def test_nobody_decides(ask: Any, server: Server, own_server: Server) -> None:
         answer = ask("GET", "/")
         assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
         assert answer.headers["Retry-After"] == "1"
-    with Site({"": hello}, **away, enabled=False):
+    with Site({"": hello, "ask": asks}, **away, enabled=False):
         assert ask("GET", "/").status_code == 200
+        assert ask("GET", "/ask").status_code == 503  # the view's error is answered all the same
     with Site({"": hello}, **away, fallback="open"):
         answer = ask("GET", "/")
         assert (answer.status_code, answer.headers["X-RateLimit-Fallback"]) == (200, "true")

@@ -167,13 +167,18 @@ def test_a_store_that_the_configuration_names(tmp_path: Path) -> None:
             assert limiter.take("one").allowed == allowed
 
 
-def test_what_the_manual_shows(pytester: pytest.Pytester) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+def test_what_the_manual_shows(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the application of the tutorial. Nothing asks the server that somebody has started for himself."""
+    monkeypatch.setenv("DRAWGATE_SERVER", "http://127.0.0.1:1")
+    docs = Path(__file__).parents[2] / "docs"
+    tutorial = (docs / "tutorials" / "fastapi.md").read_text()
+    saved = dict(re.findall(r"Save this as `(\S+)`:\n\n```\w+\n(.*?)^```$", tutorial, re.MULTILINE | re.DOTALL))
+    limits = saved["limits.yaml"].replace('"memory:"', "sqlite:mine.db")
+    page = (docs / "python.md").read_text()
     section = page.partition("\n## Tests\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in blocks] == ["conftest.py", "test_app.py"]
-    limits = "store: sqlite:mine.db\npolicies: {api: {limits: [{name: hourly, rolling: 1h, amount: 3}]}}\n"
-    for name, text in [*blocks, ("limits.yaml", limits)]:
+    assert [name for name, _ in blocks] == ["conftest.py", "test_app.py", "test_site.py"]
+    for name, text in [*blocks, ("limits.yaml", limits), ("app.py", saved["app.py"])]:
         (pytester.path / name).write_text(text)
     run(pytester).assert_outcomes(passed=2)
     assert not (pytester.path / "mine.db").exists()
