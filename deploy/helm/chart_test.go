@@ -79,10 +79,11 @@ func put(path string, value any) set {
 			}
 			v = next
 		}
+		own := value
 		if m, ok := value.(map[string]any); ok {
-			value, _ = copied(m) // others put something into it
+			own = maps.Clone(m) // others put something into it
 		}
-		v[keys[len(keys)-1]] = value
+		v[keys[len(keys)-1]] = own
 	}
 }
 
