@@ -103,8 +103,21 @@ func advice(err error) string {
 		return "Waiting does not help: ask for less, or raise the limit."
 	case gaveUp:
 		return "The store did not answer in time. Check it, or name another with --store."
+	case kind == failure.Unavailable && errors.Is(err, fs.ErrPermission):
+		return notAllowed(err)
 	case kind == failure.Unavailable:
 		return "Nothing was decided. Check the store, or name another with --store."
 	}
 	return ""
+}
+
+// notAllowed says what to do if a store's file may not be opened. Usually it is that of a service.
+func notAllowed(err error) string {
+	as := "as the user who owns the file"
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		if owner := ownerOf(e.Path); owner != "" {
+			as = fmt.Sprintf("as the user %s (sudo -u %[1]s drawgate …)", owner)
+		}
+	}
+	return "Nothing was decided. Run the command " + as + ", or ask the server with --server."
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -147,6 +149,7 @@ func (a *app) begin(what, file string, force bool) error {
 	if err != nil {
 		return err
 	}
+	text = placed(text, file)
 	if file == "-" {
 		_, err := a.out.Write(text)
 		return err
@@ -156,6 +159,19 @@ func (a *app) begin(what, file string, force bool) error {
 	}
 	_, err = fmt.Fprint(a.out, present.Escape("wrote "+file+"\n"+starters[i].next(file), "\n"))
 	return err
+}
+
+// besideFile is the store of the files: a database next to them.
+const besideFile = "store: sqlite:drawgate.db       # what is used, next to this file, "
+
+// placed returns the text for a file of that name. A service may usually not write below /etc, so
+// the database is in the folder of the packages then.
+func placed(text []byte, file string) []byte {
+	if path, err := filepath.Abs(file); err != nil || !strings.HasPrefix(path, "/etc/") {
+		return text
+	}
+	return bytes.Replace(text, []byte(besideFile),
+		[]byte("store: sqlite:///var/lib/drawgate/drawgate.db # what is used: a folder that the service may write to, "), 1)
 }
 
 // write writes a file. Only force replaces one.

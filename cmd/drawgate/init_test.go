@@ -49,6 +49,31 @@ func TestStarterFilesWithAllLines(t *testing.T) {
 	}
 }
 
+// Below /etc, where a service may not write, the database is in the packages' folder; anywhere else
+// it is next to the file.
+func TestStarterFilesBelowEtc(t *testing.T) {
+	t.Parallel()
+	for _, s := range starters {
+		text, err := starterFiles.ReadFile("starter/" + s.name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"drawgate.yaml", "/srv/etc/drawgate.yaml", "/etcetera/drawgate.yaml", "-"} {
+			if got := placed(text, file); !bytes.Equal(got, text) {
+				t.Errorf("%s: the file %s is %s", s.name, file, got)
+			}
+		}
+		got := placed(text, "/etc/drawgate/drawgate.yaml")
+		if s.name == "lambda" {
+			continue // its store is a table
+		}
+		if !bytes.Contains(got, []byte("\nstore: sqlite:///var/lib/drawgate/drawgate.db #")) ||
+			bytes.Contains(got, []byte("next to this file")) {
+			t.Errorf("%s: below /etc it is\n%s", s.name, got)
+		}
+	}
+}
+
 // Each file that can be written is listed, and each one that is listed can be written.
 func TestStarterFilesAreListed(t *testing.T) {
 	t.Parallel()

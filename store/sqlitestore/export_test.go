@@ -141,3 +141,6 @@ func Counts(path string) (database, marked int64, err error) {
 	database, err = readCommits(c)
 	return database, m.commits, err
 }
+
+// NotMade is the error for a database that cannot be made.
+var NotMade = notMade

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -100,6 +101,16 @@ func dangling(path string) error {
 	return fmt.Errorf("%s is a symbolic link to a file that does not exist", path)
 }
 
+// notMade says why a database cannot be made. A service may write to few folders: for all others
+// its file system is read-only.
+func notMade(path string, err error) error {
+	if errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%s cannot be made: its file system is read-only for this process: name a file where it may write, "+
+			"such as store: sqlite:///var/lib/drawgate/drawgate.db: %w", path, err)
+	}
+	return fmt.Errorf("%s cannot be made: check that its directory can be written: %w", path, explain(err))
+}
+
 // create makes a new database next to path and links it there once it is complete. So a file at
 // path is never half made, even if the process is killed, and if several processes do it one wins.
 func create(path string, o *Options) error {
@@ -123,7 +134,7 @@ func create(path string, o *Options) error {
 	defer dropFiles(temp)
 	c, err := dialNew(temp, private)
 	if err != nil {
-		return fmt.Errorf("%s cannot be made: check that its directory can be written: %w", path, explain(err))
+		return notMade(path, err)
 	}
 	_, err = ready(c, o)
 	if err == nil {
