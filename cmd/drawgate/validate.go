@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 
 func (a *app) validateCmd() *cobra.Command {
 	var show bool
+	var process int
 	cmd := &cobra.Command{
 		Use:   "validate [FILE]",
 		Short: "Check the configuration: a file, and the environment",
@@ -26,10 +29,36 @@ The exit code is 78 if there is a mistake. Nothing is opened, so a store that ca
 		Example: `  drawgate validate drawgate.yaml
   RATE_LIMIT_PER_DAY=500 drawgate validate --settings`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: action(func(_ *cobra.Command, args []string) error { return a.validate(args, show) }),
+		RunE: action(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("process") {
+				if err := takeEnvironment(process); err != nil {
+					return err
+				}
+			}
+			return a.validate(args, show)
+		}),
 	}
 	cmd.Flags().BoolVar(&show, "settings", false, "also print every setting, and where it comes from")
+	cmd.Flags().IntVar(&process, "process", 0,
+		"take the environment of the running process with this `PID`, as a reload of a server does (Linux only)")
 	return cmd
+}
+
+// takeEnvironment replaces the environment by the one that a process was started with.
+func takeEnvironment(process int) error {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", process))
+	if err != nil {
+		return fmt.Errorf("the environment of process %d is not known: %w", process, err)
+	}
+	os.Clearenv()
+	for line := range strings.SplitSeq(string(text), "\x00") {
+		if name, value, ok := strings.Cut(line, "="); ok && name != "" {
+			if err := os.Setenv(name, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // verdict is the result of validate as JSON.
