@@ -330,3 +330,39 @@ func TestPurgeGoesOn(t *testing.T) {
 		t.Errorf("removed: %s, %v", text, err)
 	}
 }
+
+// An upgrade does not restart a service whose configuration the new version refuses, and says what
+// is wrong. In place of systemd's commands there are some that only tell what they were asked.
+func TestUpgradeWithMistake(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a shell")
+	}
+	for _, name := range []string{"deb/postinst", "rpm/postun"} {
+		for status, restarts := range map[string]bool{"78": false, "0": true, "1": true} { // 1: it could not be checked
+			dir := t.TempDir()
+			for tool, script := range map[string]string{
+				"getent": "", "deb-systemd-helper": "", "install": "",
+				"deb-systemd-invoke": `echo "did $1"`, "systemctl": `echo "did $1"`,
+				"systemd-run": "echo line 3: no such key; exit " + status,
+			} {
+				err := os.WriteFile(filepath.Join(dir, tool), []byte("#!/bin/sh\n"+script+"\n"), 0o700) //nolint:gosec // it is run
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The lines do not show what restarts print, so the tools write where it can be seen.
+			text := strings.ReplaceAll(string(keptFile(name)), "/run/systemd/system", dir)
+			text = regexp.MustCompile(`(restart drawgate.service) >/dev/null( 2>&1)?`).ReplaceAllString(text, "$1")
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", text, name, map[string]string{
+				"deb/postinst": "configure", "rpm/postun": "1",
+			}[name], "0.0.9")
+			cmd.Env = []string{"PATH=" + dir}
+			out, err := cmd.CombinedOutput()
+			restarted := strings.Contains(string(out), "did restart") || strings.Contains(string(out), "did try-restart")
+			told := strings.Contains(string(out), "no such key") && strings.Contains(string(out), "NOT restarted")
+			if err != nil || restarted != restarts || told == restarts {
+				t.Errorf("%s, status %s of the check: %v\n%s", name, status, err, out)
+			}
+		}
+	}
+}

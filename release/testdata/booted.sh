@@ -49,7 +49,35 @@ if systemctl reload drawgate; then
 fi
 systemctl is-active drawgate
 take sample | grep '"allowed":true.*"remaining":7'
+
+step "an upgrade with a mistake in the file says so, and leaves the service alone"
+pid=$(systemctl show --property MainPID --value drawgate)
+dpkg --install /files/drawgate_0.1.0-1_*.deb >/tmp/upgrade 2>&1
+cat /tmp/upgrade
+grep nonsense /tmp/upgrade
+grep 'was NOT restarted' /tmp/upgrade
+test "$(systemctl show --property MainPID --value drawgate)" = "$pid"
 cp /tmp/good.yaml /etc/drawgate/drawgate.yaml
+dpkg --install /files/drawgate_0.1.0-1_*.deb
+wait_for curl --silent --fail http://127.0.0.1:7878/healthz
+test "$(systemctl show --property MainPID --value drawgate)" != "$pid"
+
+step "a secret that the server does not have yet fails a reload"
+cp /etc/drawgate/drawgate.yaml /tmp/good.yaml
+sed -i 's,^server:,server:\n  tokens: [{name: new\, role: take\, token_env: NEW_SECRET}],' /etc/drawgate/drawgate.yaml
+printf 'NEW_SECRET=0123456789abcdef\n' >/etc/drawgate/secrets.env
+if systemctl reload drawgate; then
+  echo "a reload succeeded that is not in force"
+  exit 1
+fi
+systemctl restart drawgate
+wait_for curl --silent --fail http://127.0.0.1:7878/healthz
+take sample | grep unauthorized
+systemctl reload drawgate
+rm /etc/drawgate/secrets.env
+cp /tmp/good.yaml /etc/drawgate/drawgate.yaml
+systemctl restart drawgate
+wait_for curl --silent --fail http://127.0.0.1:7878/healthz
 
 step "TLS files that only its group may read, and a secret"
 install -m 0640 -g drawgate /tls/server.crt /tls/server.key /etc/drawgate/
