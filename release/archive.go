@@ -30,6 +30,7 @@ func (r *release) archives() error {
 			{"CHANGELOG.md", 0o644, r.docs.changelog},
 		}
 		list = append(list, under("completions", r.docs.completions)...)
+		list = append(list, r.docs.pages...)
 		if t.os != "windows" {
 			list = append(list, under("man/man1", r.docs.man)...)
 			list = append(list, file{"drawgate.yaml", 0o644, keptFile("drawgate.yaml")})

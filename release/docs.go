@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // kept are the files that are packed as they are.
@@ -42,6 +43,7 @@ type docs struct {
 	licence     []byte
 	notices     []byte // the licences of what is linked in
 	changelog   []byte
+	pages       []file // docs/… and deploy/…
 }
 
 // write lets the program write its documents: that of this machine, which can run.
@@ -75,6 +77,9 @@ func (r *release) write(ctx context.Context) error {
 		}
 		d.completions = append(d.completions, file{"drawgate." + shell.end, 0o644, []byte(text)})
 	}
+	if d.pages, err = pages(os.DirFS(r.root)); err != nil {
+		return err
+	}
 	var errs [2]error
 	d.licence, errs[0] = os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	d.changelog, errs[1] = os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
@@ -102,4 +107,35 @@ func under(dir string, list []file) (moved []file) {
 		moved = append(moved, f)
 	}
 	return moved
+}
+
+// examples are the folders below deploy that are packed, for what stands in front of a server and
+// around it.
+var examples = []string{
+	"aws", "caddy", "compose", "envoy", "grafana", "haproxy", "helm/drawgate", "nginx",
+	"prometheus", "traefik",
+}
+
+// pages returns the documentation of a repository, without results and images, and the
+// examples. They keep their names, so that links lead from one to the other.
+func pages(root fs.FS) (list []file, err error) {
+	add := func(dir string, wanted func(name string) bool) error {
+		return fs.WalkDir(root, dir, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !wanted(name) {
+				return err
+			}
+			text, err := fs.ReadFile(root, name)
+			list = append(list, file{name, 0o644, text})
+			return err
+		})
+	}
+	err = add("docs", func(name string) bool {
+		return path.Ext(name) == ".md" && !strings.HasPrefix(name, "docs/results/")
+	})
+	for _, e := range examples {
+		err = errors.Join(err, add("deploy/"+e, func(name string) bool {
+			return path.Ext(name) != ".go" && !strings.HasPrefix(path.Base(name), "go.")
+		}))
+	}
+	return list, err
 }

@@ -70,6 +70,10 @@ func pretend(out string) (*release, error) {
 			licence: []byte("the licence\n"), notices: []byte("the notices\n"), changelog: []byte("# Changelog\n"),
 		},
 	}
+	var err error
+	if r.docs.pages, err = pages(os.DirFS("..")); err != nil {
+		return nil, err
+	}
 	everywhere := map[target]bool{}
 	for _, target := range all {
 		everywhere[target] = true
@@ -195,6 +199,7 @@ func TestArchives(t *testing.T) {
 		want := []string{
 			program + " -rwxr-xr-x", "LICENSE -rw-r--r--", "NOTICES.txt -rw-r--r--",
 			"completions/drawgate.zsh -rw-r--r--", "completions/drawgate.ps1 -rw-r--r--",
+			"docs/forward-auth.md -rw-r--r--", "deploy/nginx/nginx.conf -rw-r--r--",
 		}
 		if target.os != "windows" {
 			want = append(want, "man/man1/drawgate-take.1 -rw-r--r--", "drawgate.yaml -rw-r--r--")
@@ -362,6 +367,50 @@ func TestUpgradeWithMistake(t *testing.T) {
 			told := strings.Contains(string(out), "no such key") && strings.Contains(string(out), "NOT restarted")
 			if err != nil || restarted != restarts || told == restarts {
 				t.Errorf("%s, status %s of the check: %v\n%s", name, status, err, out)
+			}
+		}
+	}
+}
+
+// Packages have the pages that the sample file and the files of init name, and examples for proxies,
+// to which the pages' links lead.
+func TestPackedPages(t *testing.T) {
+	t.Parallel()
+	r := once(t)
+	for _, f := range formats {
+		list, err := r.packed(target{"linux", "amd64"}, f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := map[string]string{}
+		for _, f := range list {
+			have[strings.TrimPrefix(f.name, "usr/share/doc/drawgate/")] = string(f.data)
+		}
+		for _, want := range []string{
+			"docs/configuration.md", "docs/forward-auth.md", "docs/tutorials/python.md", "deploy/nginx/nginx.conf",
+			"deploy/caddy/Caddyfile", "deploy/haproxy/drawgate.lua", "deploy/traefik/dynamic.yaml",
+			"deploy/envoy/envoy.yaml", "deploy/grafana/drawgate-limits.json", "deploy/compose/compose.yaml",
+			"deploy/prometheus/drawgate-alerts.yaml", "deploy/helm/drawgate/Chart.yaml",
+		} {
+			if have[want] == "" {
+				t.Errorf("%s has no %s", f.name, want)
+			}
+		}
+		for name, text := range have {
+			if strings.HasPrefix(name, "docs/results") || strings.HasSuffix(name, ".go") || strings.HasSuffix(name, ".png") {
+				t.Errorf("%s has %s", f.name, name)
+			}
+			if !strings.HasPrefix(name, "docs/") {
+				continue
+			}
+			for _, link := range regexp.MustCompile(`\]\(([./]*/deploy/[^)#]+)`).FindAllStringSubmatch(text, -1) {
+				at, inside := path.Join(path.Dir(name), link[1]), false
+				for other := range have {
+					inside = inside || other == at || strings.HasPrefix(other, at+"/")
+				}
+				if !inside {
+					t.Errorf("%s: %s links to %s, which is not there", f.name, name, at)
+				}
 			}
 		}
 	}

@@ -169,6 +169,7 @@ func (r *release) packed(t target, format string) ([]file, error) {
 		list = append(list, file{"usr/share/man/man1/" + page.name + ".gz", 0o644, zipped(page.data)})
 	}
 	doc := "usr/share/doc/drawgate/"
+	list = append(list, under(doc, r.docs.pages)...)
 	switch format {
 	case "deb":
 		list = append(list,
