@@ -205,6 +205,9 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 		{"--listen", s.Listen, v.http.Serve, func(addr string) {
 			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(c.Store), "policies",
 				strings.Join(v.names, ","))
+			if len(s.Tokens) == 0 && s.TLS.ClientCA == "" {
+				v.log.Warn("no access token is demanded: whoever reaches " + addr + " may take and settle (server.tokens)")
+			}
 		}},
 		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) {
 			v.log.Info("administration at " + v.scheme() +
