@@ -363,9 +363,10 @@ func TestUpgradeWithMistake(t *testing.T) {
 			}[name], "0.0.9")
 			cmd.Env = []string{"PATH=" + dir}
 			out, err := cmd.CombinedOutput()
-			restarted := strings.Contains(string(out), "did restart") || strings.Contains(string(out), "did try-restart")
-			told := strings.Contains(string(out), "no such key") && strings.Contains(string(out), "NOT restarted")
-			if err != nil || restarted != restarts || told == restarts {
+			text = string(out)
+			restarted := strings.Contains(text, "did restart") || strings.Contains(text, "did try-restart")
+			warned := strings.Contains(text, "no such key") && strings.Contains(text, "NOT restarted")
+			if err != nil || restarted != restarts || warned == restarts {
 				t.Errorf("%s, status %s of the check: %v\n%s", name, status, err, out)
 			}
 		}
@@ -397,7 +398,7 @@ func TestPackedPages(t *testing.T) {
 			}
 		}
 		for name, text := range have {
-			if strings.HasPrefix(name, "docs/results") || strings.HasSuffix(name, ".go") || strings.HasSuffix(name, ".png") {
+			if strings.HasPrefix(name, "docs/results") || slices.Contains([]string{".go", ".png"}, path.Ext(name)) {
 				t.Errorf("%s has %s", f.name, name)
 			}
 			if !strings.HasPrefix(name, "docs/") {

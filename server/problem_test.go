@@ -236,7 +236,8 @@ func TestRefusedProxiesAreLogged(t *testing.T) {
 			for range 3 {
 				ask(s, "GET", "/auth", "", append(site("/x", "192.0.2.1"), "X-Drawgate-Token: "+c.token)...)
 			}
-			if got := logged(); len(got) != 1 || !strings.Contains(got[0], c.says) || !strings.Contains(got[0], "not_logged=0") ||
+			if got := logged(); len(got) != 1 || !strings.Contains(got[0], c.says) ||
+				!strings.Contains(got[0], "not_logged=0") ||
 				c.token != "" && strings.Contains(got[0], c.token) {
 				t.Errorf("token %q: got %q", c.token, got)
 			}
