@@ -373,8 +373,8 @@ func TestUpgradeWithMistake(t *testing.T) {
 	}
 }
 
-// Packages have the pages that the sample file and the files of init name, and examples for proxies,
-// to which the pages' links lead.
+// Packages have the pages that the sample file and the files of init name, and examples for
+// proxies, to which the pages' links lead.
 func TestPackedPages(t *testing.T) {
 	t.Parallel()
 	r := once(t)
