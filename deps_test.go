@@ -36,6 +36,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/localtest":  {own: []string{"store", "internal/cells", "internal/record"}},
 	"internal/model":      {own: []string{"store", "internal/record"}},
 	"internal/needs":      {},
+	"internal/pipetest":   {},
 	"internal/outbox":     {own: []string{"internal/sleep"}},
 	"internal/recorded":   {own: []string{"store"}},
 	"internal/redistest":  {own: []string{"internal/needs"}},

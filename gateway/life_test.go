@@ -19,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/pipetest"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
@@ -170,14 +171,14 @@ func TestServeStops(t *testing.T) {
 func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) { s.store = tardy{memstore.New(nil)} }, func(t *testing.T, b *bench) {
-		ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		ln := pipetest.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- b.h.Serve(ctx, ln) }()
 		conns := 0
 		rt := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conns++
-			return ln.dial(ctx, network, addr)
+			return ln.DialContext(ctx, network, addr)
 		}}
 		call := func(stream bool) (last bool) {
 			t.Helper()
@@ -208,48 +209,19 @@ func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 	})
 }
 
-// pipes is a listener without a network.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.done) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	p.conns <- theirs
-	return ours, nil
-}
-
 // TestTimesOfConnections: a connection serves one request after the other, whatever time lies
 // between them. A request that does not come any further is given up; one that comes slowly is not.
 func TestTimesOfConnections(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) { s.options.MaxBody = 1000 }, func(t *testing.T, b *bench) {
-		ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		ln := pipetest.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- b.h.Serve(ctx, ln) }()
 		conns := 0
 		rt := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conns++
-			return ln.dial(ctx, network, addr)
+			return ln.DialContext(ctx, network, addr)
 		}}
 		send := func(r *http.Request) (int, string) {
 			t.Helper()

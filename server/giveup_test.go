@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,46 +20,11 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/pipetest"
 	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
-
-// pipes is a network without a machine: for bubbles.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.done) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "bubble", Net: "unix"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-p.done:
-	case <-ctx.Done():
-	}
-	return nil, errors.Join(errors.New("nobody listens"), ours.Close(), theirs.Close())
-}
 
 // lossy is a store in a network that takes its time, and loses one reply in five.
 type lossy struct {
@@ -145,11 +109,11 @@ func TestGivenUpTakesLeaveNothingOpen(t *testing.T) {
 			}}},
 		)}
 		s := setup{store: st, config: config, engine: &engine.Options{StoreTimeout: 100 * time.Millisecond}}.make(t)
-		ln := newPipes()
+		ln := pipetest.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		served := make(chan error, 1)
 		go func() { served <- s.ServeAdmin(ctx, ln) }()
-		raw := &http.Client{Transport: &http.Transport{DialContext: ln.dial}}
+		raw := &http.Client{Transport: &http.Transport{DialContext: ln.DialContext}}
 		c, err := client.New("http://bubble", &client.Options{HTTPClient: raw, Attempts: 20})
 		if err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/pipetest"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
@@ -92,14 +93,14 @@ func TestStoppingAnswersOnOpenConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := setup{store: remote{memstore.New(nil)}}.make(t)
-		ln := newPipes()
+		ln := pipetest.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ctx, ln) }()
 		conns := 0
 		rt := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conns++
-			return ln.dial(ctx, network, addr)
+			return ln.DialContext(ctx, network, addr)
 		}}
 		take := func() bool {
 			t.Helper()
@@ -144,7 +145,7 @@ func TestStoppingWaitsForConnectionsInUse(t *testing.T) {
 		s := setup{
 			store: memstore.New(nil), options: &server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))},
 		}.make(t)
-		ln := newPipes()
+		ln := pipetest.Listen()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ctx, ln) }()
@@ -165,7 +166,7 @@ func TestStoppingWaitsForConnectionsInUse(t *testing.T) {
 		}
 		conns := map[net.Conn]*bufio.Reader{}
 		for range 20 {
-			conn, err := ln.dial(t.Context(), "", "")
+			conn, err := ln.DialContext(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,30 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/pipetest"
 )
-
-// pipes is a listener whose connections are in memory, so that time stands still while one is used.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // caller has one connection, and never makes a second one.
 type caller struct {
@@ -38,11 +20,13 @@ type caller struct {
 	in   *bufio.Reader
 }
 
-func (p *pipes) caller(t *testing.T) *caller {
+func call(t *testing.T, ln *pipetest.Listener) *caller {
 	t.Helper()
-	here, there := net.Pipe()
-	p.conns <- there
-	return &caller{t, here, bufio.NewReader(here)}
+	conn, err := ln.DialContext(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &caller{t, conn, bufio.NewReader(conn)}
 }
 
 // ask sends a request, and reports whether its answer closes the connection.
@@ -63,19 +47,19 @@ func (c *caller) ask() (last bool) {
 }
 
 // serve starts a server, and returns what ends it.
-func serve(t *testing.T, h http.Handler) (p *pipes, end func() time.Duration) {
+func serve(t *testing.T, h http.Handler) (ln *pipetest.Listener, end func() time.Duration) {
 	t.Helper()
-	p = &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	ln = pipetest.Listen()
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Hour}
 	conns := Watch(srv)
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(p) }()
-	return p, func() time.Duration {
+	go func() { done <- srv.Serve(ln) }()
+	return ln, func() time.Duration {
 		began := time.Now()
 		deaf := false
 		conns.End(context.Background(), func() {
 			deaf = true
-			_ = p.Close()
+			_ = ln.Close()
 			<-done
 		}, nil)
 		took := time.Since(began)
@@ -96,10 +80,10 @@ var nothing = http.NotFoundHandler()
 // that they are the last ones. When nobody is connected any more, the server does not wait.
 func TestRequestsOnIdleConnectionsAreAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, end := serve(t, nothing)
+		ln, end := serve(t, nothing)
 		var all []*caller
 		for range 10 {
-			c := p.caller(t)
+			c := call(t, ln)
 			if c.ask() {
 				t.Fatal("the connection is closed before the server ends")
 			}
@@ -108,7 +92,7 @@ func TestRequestsOnIdleConnectionsAreAnswered(t *testing.T) {
 		took := make(chan time.Duration)
 		go func() { took <- end() }()
 		synctest.Wait()
-		all = append(all, p.caller(t)) // it still listens
+		all = append(all, call(t, ln)) // it still listens
 		for _, c := range all {
 			if !c.ask() {
 				t.Error("the answer does not close the connection")
@@ -124,12 +108,12 @@ func TestRequestsOnIdleConnectionsAreAnswered(t *testing.T) {
 // one on its connection does.
 func TestLongAnswersAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, end := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		ln, end := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(10 * time.Second)
 		}))
-		c := p.caller(t)
+		c := call(t, ln)
 		answered := make(chan bool)
 		go func() { answered <- c.ask() }()
 		synctest.Wait()
@@ -151,8 +135,8 @@ func TestLongAnswersAreFollowed(t *testing.T) {
 // Connections that nobody uses keep a server for half a second.
 func TestIdleConnectionsKeepNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, end := serve(t, nothing)
-		p.caller(t).ask()
+		ln, end := serve(t, nothing)
+		call(t, ln).ask()
 		if d := end(); d != grace {
 			t.Errorf("it ended after %v, want %v", d, grace)
 		}
