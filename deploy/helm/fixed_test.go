@@ -2,7 +2,6 @@ package helm_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -115,20 +114,7 @@ func TestRestartsAreThoseThatTheProgramNeeds(t *testing.T) {
 // reload lets a server read its file, and returns which keys need a restart.
 func reload(t *testing.T, admin string) []string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+admin+"/v1/reload", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer admin-0123456789abcdef")
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("reload: %s %s %v", res.Status, text, err)
-	}
+	text := asAdmin(t, http.MethodPost, "http://"+admin+"/v1/reload")
 	var answer struct {
 		Restart []string `json:"restart"`
 	}

@@ -158,7 +158,13 @@ func readable(t *testing.T, dir string) {
 // policies returns what an administrator sees.
 func policies(t *testing.T, addr string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/v1/policies", http.NoBody)
+	return string(asAdmin(t, http.MethodGet, "http://"+addr+"/v1/policies"))
+}
+
+// asAdmin sends a request as an administrator, and returns the answer.
+func asAdmin(t *testing.T, method, url string) []byte {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,10 +175,10 @@ func policies(t *testing.T, addr string) string {
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s: %s %s %v", method, url, res.Status, text, err)
 	}
-	return string(text)
+	return text
 }
 
 // container runs under runc.
