@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && long
 
 package main
 
@@ -18,7 +18,6 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/internal/awstest"
-	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -29,10 +28,6 @@ const previousCommit = "820faaf59e2daa49e7bab11302e29f2773ceee56"
 // promises. Only "make long" does so, because the program has to be built.
 func TestPreviousVersion(t *testing.T) {
 	t.Parallel()
-	if !needs.Long() {
-		t.Log("only with DRAWGATE_LONG, as in make long")
-		return
-	}
 	p := buildPrevious(t)
 	for name, on := range map[string]func(*testing.T, previous) string{
 		"redis": onRedis, "sqlite": onSQLite, "dynamodb": onDynamoDB,
