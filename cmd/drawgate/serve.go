@@ -130,6 +130,9 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) (err error) {
 	for _, w := range s.Warnings {
 		log.Warn(w.OneLine())
 	}
+	if srv := &s.Server; !s.built && srv.Listen != config.ListenOff && len(srv.Tokens) == 0 && srv.TLS.ClientCA == "" {
+		log.Warn("no access token is demanded: whoever reaches " + srv.Listen + " may take and settle (server.tokens)")
+	}
 	v, err := newService(cmd.Context(), a, s, log)
 	if err != nil {
 		return err
@@ -205,9 +208,6 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 		{"--listen", s.Listen, v.http.Serve, func(addr string) {
 			v.log.Info("listening on "+v.scheme()+"://"+addr, "store", config.RedactURL(c.Store), "policies",
 				strings.Join(v.names, ","))
-			if len(s.Tokens) == 0 && s.TLS.ClientCA == "" {
-				v.log.Warn("no access token is demanded: whoever reaches " + addr + " may take and settle (server.tokens)")
-			}
 		}},
 		{"--admin", s.Admin, v.http.ServeAdmin, func(addr string) {
 			v.log.Info("administration at " + v.scheme() +
