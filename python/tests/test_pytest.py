@@ -120,7 +120,9 @@ def test_the_server_ends_with_its_block() -> None:
 def test_the_server_ends_with_pytest(pytester: pytest.Pytester, how: signal.Signals) -> None:
     pytester.makepyfile(
         """
-        import sys, time
+        import signal, time
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command in a shell's background ignores it
 
         def test_for_long(drawgate_server):
             print(drawgate_server.url, flush=True)
@@ -134,7 +136,9 @@ def test_the_server_ends_with_pytest(pytester: pytest.Pytester, how: signal.Sign
             address = next(m[0] for line in process.stdout if (m := re.search(r"http://\S+", line.decode())))
             with connect(address) as connection:
                 process.send_signal(how)
-                process.wait()
+                assert (
+                    process.wait() == {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: pytest.ExitCode.INTERRUPTED}[how]
+                )
                 await_end(connection)
         finally:
             process.kill()
