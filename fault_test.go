@@ -252,6 +252,7 @@ func TestReserveGivesUp(t *testing.T) {
 			})
 			wantErr(t, err, drawgate.ErrStoreUnavailable)
 			wantTook(t, start, 0, 50*time.Millisecond)
+			time.Sleep(time.Minute) // what may have landed is cancelled in the background, and meets the next faults
 		}
 
 		ctx, cancel := context.WithTimeout(t.Context(), 2005*time.Millisecond)
