@@ -17,7 +17,7 @@ export here
 if [ "${1-}" = --one ]; then
   expected=$2 kind=$3 model=$5
   level=-O2
-  [ "$4" = slow ] || level=-O1 # the compiler takes longer than the search
+  [ "$4" = slow ] || level=-O0 # the compiler takes longer than the search
   shift 5
   dir=$(mktemp -d)
   trap 'rm -rf "$dir"' EXIT
