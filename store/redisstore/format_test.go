@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,17 +18,17 @@ import (
 
 // What Go and the script both know of the formats. The tests below hold both to it.
 var (
-	// Per kind, the numbers of a request and of a limit in a header, after what all kinds have:
-	// identity, kind and, in a request, flags.
+	// Per kind, the formats of what is asked of a limit and of a limit in a header, after what all
+	// kinds have.
 	layouts = []struct {
-		kind            record.Kind
-		limit           drawgate.Limit
-		request, header int
+		kind        record.Kind
+		limit       drawgate.Limit
+		ask, header string
 	}{
-		{record.Bucket, drawgate.BucketLimit("l", 5, time.Second, 0), 6, 4},
-		{record.Rolling, drawgate.RollingLimit("l", 5, time.Second), 5, 8},
-		{record.Calendar, drawgate.CalendarLimit("l", 5, drawgate.Day, ""), 3, 5},
-		{record.Concurrency, drawgate.ConcurrencyLimit("l", 5), 2, 0},
+		{record.Bucket, drawgate.BucketLimit("l", 5, time.Second, 0), "ask-bucket", "bucket"},
+		{record.Rolling, drawgate.RollingLimit("l", 5, time.Second), "ask-rolling", "rolling"},
+		{record.Calendar, drawgate.CalendarLimit("l", 5, drawgate.Day, ""), "ask-calendar", "calendar"},
+		{record.Concurrency, drawgate.ConcurrencyLimit("l", 5), "ask-slots", ""},
 	}
 	operations = []string{
 		opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund,
@@ -44,27 +45,30 @@ var (
 	}
 )
 
-func doubles(n int) string { return strings.Repeat("d", n) }
-
-func TestScriptKnowsTheLayouts(t *testing.T) {
-	t.Parallel()
-	for _, l := range layouts {
-		// How it writes a header, and reads one: at once or after identity and kind.
-		want := []string{fmt.Sprintf("pack('<c8B%s', st.id, kind", doubles(l.header))}
-		if l.header > 0 {
-			want = append(want, fmt.Sprintf("unpack_('<%s', h, p)", doubles(l.header)))
-		}
-		numbers := doubles(l.request)
-		if l.kind == record.Calendar {
-			numbers += "H" // of the windows that follow
-		}
-		want = append(want, fmt.Sprintf("unpack_('<%s', b, p)", numbers))
-		for _, w := range want {
-			if !strings.Contains(body, w) {
-				t.Errorf("%v: the script has no %s", l.kind, w)
+// size returns how many bytes the named formats take, without texts of their own length.
+func size(names ...string) (n int) {
+	for _, name := range names {
+		for _, field := range regexp.MustCompile(`([a-zA-Z])(\d*)`).FindAllStringSubmatch(formats[name], -1) {
+			switch field[1] {
+			case "d":
+				n += 8
+			case "I":
+				n += 4
+			case "H":
+				n += 2
+			case "B", "x":
+				n++
+			case "c":
+				of, _ := strconv.Atoi(field[2])
+				n += of
 			}
 		}
 	}
+	return n
+}
+
+func TestScriptKnowsTheBounds(t *testing.T) {
+	t.Parallel()
 	if want := fmt.Sprintf("local LONGEST = %d * 24 * 3600 * 1e6",
 		calendar.Longest/(24*3600*1e6)); !strings.Contains(body, want) {
 		t.Errorf("the script has no %q", want)
@@ -89,22 +93,25 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 		}
 		bucket := store.BucketCost{Plan: plan.Plan, N: store.Amounts{1}}
 		request := appendRequest(nil, &bucket, 0, "", time.Now().UnixMicro(), nil)
-		size := 1 + 8 + 1 + 1 + 8*l.request
+		want := 1 + size("limit", "flags", l.ask)
 		if l.kind == record.Calendar {
-			size += 2 + 16*int(binary.LittleEndian.Uint16(request[size:]))
+			want += size("count") + size("window")*int(binary.LittleEndian.Uint16(request[want:]))
 		}
-		if len(request) != size {
-			t.Errorf("%v: a request has %d bytes, want %d", l.kind, len(request), size)
+		if len(request) != want {
+			t.Errorf("%v: a request has %d bytes, want %d", l.kind, len(request), want)
 		}
 
 		header := appendNums([]byte{format, 0}, 1, 1)
 		header = append(binary.BigEndian.AppendUint64(header, 7), byte(l.kind))
-		for range l.header {
+		for range size(l.header) / size("number") {
 			header = appendNum(header, 1)
+		}
+		if len(header) != size("head", "limit", l.header) {
+			t.Errorf("%v: a header has %d bytes", l.kind, len(header))
 		}
 		if st, err := readHeader(string(header)); err != nil || len(st.rec.Limits) != 1 ||
 			st.rec.Limits[0].Kind != l.kind {
-			t.Errorf("%v: a header of %d numbers: %v", l.kind, l.header, err)
+			t.Errorf("%v: a header of %s: %v", l.kind, l.header, err)
 		}
 		for what, bad := range map[string][]byte{
 			"more": append(slices.Clip(header), 0),
@@ -114,6 +121,48 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 				t.Errorf("%v: a header with one byte %s was read", l.kind, what)
 			}
 		}
+	}
+}
+
+// TestStoreKnowsTheArguments: what the store writes and reads otherwise is as long as the script's
+// formats say.
+func TestStoreKnowsTheArguments(t *testing.T) {
+	t.Parallel()
+	plan, err := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{layouts[1].limit}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	buckets := []store.BucketCost{{Plan: plan.Plan, N: store.Amounts{1}}}
+	extra := func(st store.Settlement) string {
+		st.Buckets = buckets
+		r := settleRequest(&st)
+		if r.err != nil {
+			t.Fatal(st.Op, r.err)
+		}
+		return r.extra
+	}
+	for what, got := range map[string]int{
+		"take":    len(takeExtra(&store.Take{ID: "id", Hold: time.Second, Buckets: buckets}, 1)),
+		"renew":   len(extra(store.Settlement{Op: store.OpRenew, ID: "id", Hold: time.Second})),
+		"charge":  len(extra(store.Settlement{Op: store.OpCharge, At: time.Now()})),
+		"pause":   len(extra(store.Settlement{Op: store.OpPause, Hold: time.Second})),
+		"unpause": len(extra(store.Settlement{Op: store.OpUnpause})),
+		"refund":  len(extra(store.Settlement{Op: store.OpRefund})),
+	} {
+		if got != size(what) {
+			t.Errorf("%s: the arguments have %d bytes, want %d", what, got, size(what))
+		}
+	}
+	header := appendNums([]byte{format, flagOpen | flagPaused}, 1, 1, 3, 1, 2, 5)
+	header = append(header, 2, 0, 'n', 'o')
+	header = append(binary.BigEndian.AppendUint64(header, 7), byte(record.Concurrency|kindHolds|kindAhead))
+	header = appendNums(header, 1, 2, 3, 4)
+	if want := size("head", "open", "paused", "limit", "held", "ahead") + len("no"); len(header) != want {
+		t.Errorf("a header has %d bytes, want %d", len(header), want)
+	}
+	if st, err := readHeader(string(header)); err != nil || st.open != 3 || st.ends != 2 ||
+		st.rec.Pause.Reason != "no" || st.rec.Limits[0].Held != 1 || st.rec.Limits[0].Ahead != 4 {
+		t.Errorf("read as %+v, %v", st, err)
 	}
 }
 

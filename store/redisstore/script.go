@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the server names scripts by this hash
-	_ "embed"
 	"encoding/hex"
 	"sync"
 	"sync/atomic"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/redis/rueidis"
 )
-
-//go:embed script.lua
-var body string
 
 var production = newScript(body)
 

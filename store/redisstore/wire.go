@@ -14,7 +14,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// This file is the protocol between the store and its script. Numbers are doubles, little endian.
+// This file is the protocol between the store and its script, whose formats are in join.go. Numbers
+// are doubles, little endian.
 //
 // Arguments of the script: operation, request of the first bucket, ID, further arguments of the
 // operation (extra), requests of the other buckets. A request consists of the number of limits; per

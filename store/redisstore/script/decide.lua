@@ -1,0 +1,69 @@
+-- The operations.
+
+local common, blobs = '', { blob }
+if op == 'l' or op == 'h' then
+  op = 't'
+else
+  id, common = ARGV[3], ARGV[4]
+  for i = 2, #KEYS do blobs[i] = ARGV[3 + i] end
+end
+for i, key in ipairs(KEYS) do
+  local err
+  rs[i], err = load(key, i == 1 and head or nil)
+  if err then return redis.error_reply(err) end
+  sss[i], keys[i] = specs(blobs[i])
+  now = max(now, rs[i].last)
+end
+for i, r in ipairs(rs) do
+  local next
+  r.over, next = over(r, now)
+  r.dirty = op ~= 'p' and strange(r, sss[i], now)
+  r.next = next
+  advanceAll(r, sss[i], now)
+  r.dirty = r.dirty or op ~= 'p' and r.removed > MANYREMOVED
+end
+
+res = { 0, now, 0 }
+
+local leased = false -- a lease accepts any part
+local from = 0 -- a take's units count from then on
+if op == 't' then
+  local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0
+  if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_(F'take', common) end
+  given, lease = lease >= 2, lease % 2
+  leased = lease == 1
+  res[1], from = take(grant, print, hold, notAfter, ahead, lease)
+elseif op == 's' or op == 'x' then
+  res[1] = settle(common, op == 'x')
+elseif op == 'r' then
+  res[1] = renew(unpack_(F'renew', common))
+elseif op == 'c' then
+  res[1] = charge(unpack_(F'charge', common))
+elseif op == 'z' then
+  local hold, till, p = unpack_(F'pause', common)
+  res[1] = pause(hold, till, sub(common, p))
+elseif op == 'u' then
+  res[1] = unpause((unpack_(F'unpause', common)))
+elseif op == 'b' then
+  res[1] = refund((unpack_(F'refund', common)))
+else
+  res[1] = 7
+end
+if #asked > 0 then return { 9, now, asked } end
+if op == 't' and res[1] < 4 or op == 'p' then
+  for i, r in ipairs(rs) do
+    local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
+    if id ~= '' then
+      local got = {}
+      for j, s in ipairs(sss[i]) do got[j] = s.got or 0 end
+      v[5] = got
+    end
+    res[3 + i] = v
+  end
+  if from and from > now then res[#res + 1] = from end -- it was granted ahead
+end
+if undo then undo() end
+for i, r in ipairs(rs) do
+  if r.dirty or res[1] == 13 and r.removed > 0 then write(r, sss[i], keys[i]) end
+end
+return res

@@ -1,0 +1,96 @@
+-- The long way: any operation, any record.
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local budget = op == 'p' and math.huge or MOST -- entries that this call may still remove
+local asked = {} -- instants whose calendar windows are unknown; if there are any, nothing is written
+local id = '' -- of the request
+local now = raw -- the instant of the decision
+local rs, sss, keys = {}, {}, {} -- per bucket: its record, what is asked of it, the key's parts
+local res -- the answer
+
+local function gcd(a, b)
+  while b > 0 do a, b = b, a % b end
+  return a
+end
+
+local function fields(r, names) -- reads fields into the cache
+  for i = 1, #names, 1000 do
+    local got = call('HMGET', r.key, unpack(names, i, min(i + 999, #names)))
+    for j = 1, #got do r.cache[names[i + j - 1]] = got[j] end
+  end
+end
+
+local function get(r, f)
+  local v = r.put[f]
+  if v == nil then v = r.cache[f] end
+  if v == nil then
+    v = call('HGET', r.key, f)
+    r.cache[f] = v
+  end
+  return v
+end
+
+-- Requests and records.
+
+local function specs(b)
+  local ss, p = { by = {} }, 2
+  for j = 1, byte(b) do
+    local s = {}
+    s.id, s.kind, s.fl, p = unpack_(F'limit flags', b, p)
+    if s.kind == 1 then
+      s.n, s.eff, s.win, s.rate, s.scale, s.drain, p = unpack_(F'ask-bucket', b, p)
+      s.margin = 0
+    elseif s.kind == 2 then
+      s.n, s.eff, s.win, s.join, s.margin, p = unpack_(F'ask-rolling', b, p)
+    elseif s.kind == 3 then
+      local count
+      s.n, s.eff, s.margin, count, p = unpack_(F'ask-calendar count', b, p)
+      s.wins = {}
+      for i = 1, count do
+        local a, z
+        a, z, p = unpack_(F'window', b, p)
+        s.wins[i] = { a, z }
+      end
+    else
+      s.n, s.eff, p = unpack_(F'ask-slots', b, p)
+    end
+    ss[j], ss.by[s.id] = s, s
+  end
+  return ss, sub(b, p)
+end
+
+local function load(key, h)
+  local r = { key = key, last = 0, ttl = 0, m = 0, next = 0, ends = 0, ls = {}, by = {}, put = {}, cache = {}, os = {}, removed = 0 }
+  if h == nil then h = call('HGET', key, 'h') end
+  if not h then
+    r.new = true
+    return r
+  end
+  local version, flags, last, ttl, p = unpack_(F'head', h)
+  if version ~= 2 then return nil, 'DRAWGATE unknown record format ' .. version end
+  if flags > 3 then return nil, 'DRAWGATE unknown record flags ' .. flags end
+  r.last, r.ttl = last, ttl
+  if flags % 2 == 1 then r.m, r.next, r.ends, p = unpack_(F'open', h, p) end
+  if flags >= 2 then r.pause, r.why, p = unpack_(F'paused', h, p) end
+  while p <= #h do
+    local s, kind = { held = 0, loose = 0, peak = 0, used = 0, ahead = 0 }
+    s.id, kind, p = unpack_(F'limit', h, p)
+    s.kind = kind % 16
+    if kind >= 64 then
+      return nil, 'DRAWGATE unknown kind of limit ' .. kind
+    elseif s.kind == 1 then
+      s.used, s.at, s.rate, s.win, p = unpack_(F'bucket', h, p)
+      s.drain = gcd(s.rate, s.win)
+      s.scale, s.drain = s.win / s.drain, s.rate / s.drain
+    elseif s.kind == 2 then
+      s.win, s.used, s.head, s.tail, s.first, s.lst, s.n, s.old, p = unpack_(F'rolling', h, p)
+    elseif s.kind == 3 then
+      s.used, s.at, s.fin, s.nxt, s.aft, p = unpack_(F'calendar', h, p)
+    elseif s.kind ~= 4 then
+      return nil, 'DRAWGATE unknown kind of limit ' .. kind
+    end
+    if kind % 32 >= 16 then s.held, s.loose, s.peak, p = unpack_(F'held', h, p) end
+    if kind >= 32 then s.ahead, p = unpack_(F'ahead', h, p) end
+    r.ls[#r.ls + 1], r.by[s.id] = s, s
+  end
+  return r
+end

@@ -1,0 +1,66 @@
+-- Corrections of what was taken.
+
+-- Corrects one part of a reservation: n units of it were used.
+local function settlePart(r, ss, q, n)
+  local st = r.by[q.id]
+  if q.held then
+    closePart(r, ss, q, n, now)
+  elseif st then
+    st.loose = st.loose - q.n
+    if st.kind == 1 then
+      settleBucket(st, q, n)
+    elseif st.kind == 2 then
+      settleRolling(r, st, q, n)
+    elseif st.kind == 3 then
+      settleCalendar(st, q, n - q.n)
+    end
+  end
+end
+
+local function settle(grant, cancel)
+  local found = false
+  for i, r in ipairs(rs) do
+    local o = find(r, id)
+    if o and o.grant == grant then
+      found, r.dirty = true, true
+      for _, q in ipairs(o.parts) do
+        local n, s = q.n, sss[i].by[q.id]
+        if cancel then
+          n = 0
+        elseif s and s.n >= 0 then
+          n = s.n
+        end
+        settlePart(r, sss[i], q, n)
+      end
+      forget(r, o)
+    end
+  end
+  return found and 5 or 6
+end
+
+local function renew(grant, hold)
+  local found, kept, first = false, false, 0
+  for _, r in ipairs(rs) do
+    local o = find(r, id)
+    if o and o.grant == grant then
+      if o.lease % 2 == 1 and r.pause then kept = true end -- a lease ends while one of its buckets is paused
+      if first == 0 or o.fin < first then first = o.fin end
+    end
+  end
+  if kept then
+    res[3] = first
+    return 12
+  end
+  for _, r in ipairs(rs) do
+    local o = find(r, id)
+    if o and o.grant == grant then
+      found, r.dirty = true, true
+      o.fin = max(o.fin, now + hold)
+      r.ends = max(r.ends, o.fin)
+      save(r, o)
+      set(r, 'x', o.k, o.fin)
+      res[3] = max(res[3], o.fin)
+    end
+  end
+  return found and 5 or 6
+end

@@ -1,0 +1,91 @@
+-- Writing and answering.
+
+local function header(r, ss)
+  local out, ls = { '' }, {}
+  for _, s in ipairs(ss) do
+    if r.by[s.id] then ls[#ls + 1] = r.by[s.id] end
+  end
+  for _, st in ipairs(r.ls) do
+    if not ss.by[st.id] then ls[#ls + 1] = st end
+  end
+  out[1] = pack(F'head', 2, (r.m > 0 and 1 or 0) + (r.pause and 2 or 0), r.last, r.ttl)
+  if r.m > 0 then out[2] = pack(F'open', r.m, r.next, r.ends) end
+  if r.pause then out[#out + 1] = pack(F'paused', r.pause, #r.why, r.why) end
+  for _, st in ipairs(ls) do
+    local more = st.held ~= 0 or st.loose ~= 0 or st.peak ~= 0
+    local ahead = st.ahead > r.last
+    local kind = st.kind + (more and 16 or 0) + (ahead and 32 or 0)
+    if st.kind == 1 then
+      out[#out + 1] = pack(F'limit bucket', st.id, kind, st.used, st.at, st.rate, st.win)
+    elseif st.kind == 2 then
+      out[#out + 1] = pack(F'limit rolling', st.id, kind, st.win, st.used, st.head, st.tail, st.first, st.lst, st.n, st.old)
+    elseif st.kind == 3 then
+      out[#out + 1] = pack(F'limit calendar', st.id, kind, st.used, st.at, st.fin, st.nxt, st.aft)
+    else
+      out[#out + 1] = pack(F'limit', st.id, kind)
+    end
+    if more then out[#out + 1] = pack(F'held', st.held, st.loose, st.peak) end
+    if ahead then out[#out + 1] = pack(F'ahead', st.ahead) end
+  end
+  return table.concat(out)
+end
+
+local LONGEST = 33 * 24 * 3600 * 1e6 -- calendar.Longest: no calendar window is longer
+
+-- The instant until which a limit's state matters.
+local function until_(r, st)
+  local need, from = 0, r.ends
+  if st.kind == 1 then
+    if st.used > 0 then need = st.at + ceil(st.used / st.drain) end
+    if st.held > 0 then need = max(need, max(st.at, from) + ceil((st.used + st.held * st.scale) / st.drain)) end
+  elseif st.kind == 2 then
+    if st.head <= st.tail then need = st.lst + st.win end
+    if st.held > 0 then need = max(need, max(from, st.lst) + 2 * st.win) end -- a margin is at most half a window
+  elseif st.kind == 3 then
+    if st.nxt > 0 and (st.aft == 0 or st.at == st.fin) then
+      need = max(st.fin, st.aft) + LONGEST
+    elseif st.nxt > 0 then
+      need = st.aft
+    elseif st.used > 0 then
+      need = st.fin
+    end
+    if st.held > 0 then need = max(need, from + 2 * LONGEST) end
+  end
+  return need
+end
+
+local function write(r, ss, key)
+  local need = r.ends
+  if #r.ls > 16 and r.m == 0 then -- limits of old versions of the policy
+    local ls = {}
+    for _, st in ipairs(r.ls) do
+      local old = not ss.by[st.id] and until_(r, st) <= r.last
+      if old and st.kind == 2 then
+        expire(r, st, r.last)
+        old = st.head > st.tail
+      end
+      if old then r.by[st.id] = nil else ls[#ls + 1] = st end
+    end
+    r.ls = ls
+  end
+  for _, st in ipairs(r.ls) do need = max(need, until_(r, st)) end
+  need = max(need, raw, r.pause or 0)
+  local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
+  if short then r.ttl = keep(need) end
+  local set, del = { 'h', header(r, ss) }, {}
+  if r.cleared then
+    call('PEXPIRE', r.key, 0) -- deletes it, and needs no further right
+    short, r.new = true, true
+  end
+  if r.new and key ~= '' then set[3], set[4] = 'k', key end
+  for f, v in pairs(r.put) do
+    if v then
+      set[#set + 1], set[#set + 2] = f, v
+    else
+      del[#del + 1] = f
+    end
+  end
+  for i = 1, #set, 2000 do call('HSET', r.key, unpack(set, i, min(i + 1999, #set))) end
+  for i = 1, #del, 2000 do call('HDEL', r.key, unpack(del, i, min(i + 1999, #del))) end
+  if short then call('PEXPIRE', r.key, ceil((r.ttl - raw) / 1000)) end
+end
