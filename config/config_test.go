@@ -311,9 +311,11 @@ func TestRedactURL(t *testing.T) {
 		"redis:///:p@ss@h":                "redis:///:xxxxx@h",
 		"sqlite:///var/a@b.db":            "sqlite:///var/a@b.db",
 		"redis://[::1]:6379":              "redis://[::1]:6379",
-		"dynamodb://quotas?region=local&endpoint=http://127.0.0.1:8000": "dynamodb://quotas?region=local&endpoint=http://127.0.0.1:8000",
-		"dynamodb://AKIA:secret@quotas":                                 "dynamodb://AKIA:xxxxx@quotas",
-		"":                                                              "",
+		"redis+sentinel://u:secret@a,b/m?sentinel_user=u&sentinel_password=secret": "redis+sentinel://u:xxxxx@a,b/m?sentinel_user=u&sentinel_password=xxxxx",
+		"rediss+cluster://:secret@a:1,b:2":                                         "rediss+cluster://:xxxxx@a:1,b:2",
+		"dynamodb://quotas?region=local&endpoint=http://127.0.0.1:8000":            "dynamodb://quotas?region=local&endpoint=http://127.0.0.1:8000",
+		"dynamodb://AKIA:secret@quotas":                                            "dynamodb://AKIA:xxxxx@quotas",
+		"":                                                                         "",
 	} {
 		if got := config.RedactURL(url); got != want {
 			t.Errorf("RedactURL(%q) = %q, want %q", url, got, want)
@@ -342,6 +344,9 @@ func TestStores(t *testing.T) {
 		"dynamodb:": false, "dynamodb://": false, "dynamodb://ab": false, "dynamodb://u:p@quotas": false,
 		"dynamodb://quotas?zone=x": false,
 		"memory":                   false, "memory:x": false, "sqlite:": false, "sqlite://a.db": false,
+		"valkeys://h": true, "redis+sentinel://u:p@a:1,b/m/3?sentinel_password=p": true, "valkey+cluster://a,b": true,
+		"redis://a:1,b:2": false, "redis://a?master_name=m": false, "redis+cluster://a/3": false,
+		"redis+sentinel://a": false, "redis+x://a": false, "unix:///redis.sock": false,
 		"redis:h":  false,
 		"redis://": false, "postgres://h": false, "a.db": false,
 	} {

@@ -109,7 +109,8 @@ func (c *Config) top() []setting {
 			"store", textBy((*decoder).store, nil).to(&c.Store),
 			"the program: its SQLite file ([above](#the-program)); in Go: `memory:`", "where the counts are kept: " +
 				"`memory:` (this process only), `sqlite:///absolute/path` or `sqlite:path/relative/to/this/file` " +
-				"(one machine, survives crashes), `redis://host:6379/0`, `rediss://…` or " +
+				"(one machine, survives crashes), `redis://host:6379/0`, `redis+sentinel://…`, `redis+cluster://…` " +
+				"([all forms](redis.md#urls)) or " +
 				"`dynamodb://TABLE?region=REGION` (any number of processes)",
 		},
 		{"prefix", prefix.to(&c.Prefix), "the store's", "what every key in a shared store (Redis, DynamoDB) starts " +

@@ -59,13 +59,13 @@ func checkStore(url string) (hint string, err error) {
 			return "write sqlite:///absolute/path or sqlite:relative/path",
 				fmt.Errorf("store %s does not name a file", shorten(url))
 		}
-	case scheme == "redis" || scheme == "rediss":
+	case isRedis(url):
 		if host := strings.TrimPrefix(rest, "//"); host == rest || host == "" {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
 		}
 		if err := redisstore.CheckURL(url); err != nil {
-			return "such as redis://localhost:6379/0", fmt.Errorf("store %s cannot be used: %w",
-				shorten(RedactURL(url)), err)
+			return "such as redis://localhost:6379/0; docs/redis.md lists all forms",
+				fmt.Errorf("store %s cannot be used: %w", shorten(RedactURL(url)), err)
 		}
 	case scheme == "dynamodb":
 		if _, err := dynamostore.ParseURL(url); err != nil {
@@ -75,7 +75,7 @@ func checkStore(url string) (hint string, err error) {
 			return "", err
 		}
 	default:
-		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss", "dynamodb"})
+		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss", "valkey", "dynamodb"})
 		if meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant+":")
 		}
@@ -83,6 +83,9 @@ func checkStore(url string) (hint string, err error) {
 	}
 	return "", nil
 }
+
+// isRedis reports whether a store URL names servers of Redis or Valkey.
+func isRedis(url string) bool { return redisstore.IsURL(url) && !strings.HasPrefix(url, "unix:") }
 
 // SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or
 // sqlite:relative/path; false for any other. The path is taken as it is: nothing in it is escaped.

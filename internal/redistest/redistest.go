@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,9 +23,11 @@ type Server struct {
 	tb   testing.TB
 	dir  string
 	args []string
-	cmd  *exec.Cmd
-	out  *Output
-	done chan struct{} // closed when the process has ended
+	// it is a Sentinel, which keeps what it knows in its configuration
+	sentinel bool
+	cmd      *exec.Cmd
+	out      *Output
+	done     chan struct{} // closed when the process has ended
 }
 
 // program is the command that is run: redis-server, or the value of DRAWGATE_REDIS_SERVER, for
@@ -35,8 +38,14 @@ var program = cmp.Or(os.Getenv("DRAWGATE_REDIS_SERVER"), "redis-server")
 // The test is left out where package needs leaves it out.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	return launch(&Server{tb: tb, dir: tb.TempDir(), args: args})
+}
+
+// launch starts a server on a port that is free.
+func launch(s *Server) *Server {
+	tb := s.tb
+	tb.Helper()
 	needs.Program(tb, program)
-	s := &Server{tb: tb, dir: tb.TempDir(), args: args}
 	tb.Cleanup(s.stop)
 	var err error
 	for range 5 { // a port that was free a moment ago may be taken
@@ -75,9 +84,17 @@ func (s *Server) start() error {
 	args := append([]string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 	}, s.args...)
+	ready := "Ready to accept connections"
+	if s.sentinel {
+		file := filepath.Join(s.dir, "sentinel.conf")
+		if err := os.WriteFile(file, []byte("port "+port+"\nbind 127.0.0.1\ndir "+s.dir+"\n"), 0o600); err != nil {
+			return err
+		}
+		args, ready = []string{file, "--sentinel"}, "Sentinel ID is"
+	}
 	// Another test's server may have taken the port: only what this one writes shows that it has
 	// it.
-	s.out = NewOutput("Ready to accept connections")
+	s.out = NewOutput(ready)
 	s.cmd = exec.Command(program, args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	s.cmd.SysProcAttr = DieWithParent()

@@ -49,9 +49,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,8 +83,10 @@ type Store struct {
 	made   time.Time    // according to this process's clock
 	clock  func() int64 // for tests: the time in Unix µs, instead of the server's
 	link   link
-	loader loader
-	mark   marker
+	// the buckets are spread over the nodes of a cluster
+	cluster bool
+	loader  loader
+	mark    marker
 
 	requireMark bool
 	lost        func(Loss)
@@ -113,16 +112,29 @@ var (
 // It does not connect, so that a process can start while the server is unavailable: then calls
 // fail, and each tries again. Use [Store.Ping] to find out.
 func Open(serverURL string, opts *Options) (*Store, error) {
-	o, err := parse(serverURL)
+	o, kind, err := parse(serverURL)
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(opts)
-	o.ForceSingleClient = true
+	s.cluster = kind == cluster
 	o.DisableRetry = true // even for reads: the caller's deadline leaves no time for a retry
 	o.DisableCache = true
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = dialTimeout
+	}
+	switch kind {
+	case single:
+		o.ForceSingleClient = true
+	case sentinel:
+		o.Sentinel.Dialer = o.Dialer
+		o.Sentinel.TopologyRefreshInterval = askEvery
+	case cluster:
+		o.ClusterOption.ShardsRefreshInterval = askEvery
+		o.ClusterOption.MaxMovedRedirections = mostRedirections
+	}
+	if kind != single && o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = silence
 	}
 	impatient(&o, &s.calls, &s.mark.dials)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
@@ -130,54 +142,15 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// CheckURL reports whether [Open] accepts a URL, without connecting. The error is
-// [store.ErrInvalid], and never shows a password.
-func CheckURL(serverURL string) error {
-	_, err := parse(serverURL)
-	return err
-}
-
-func parse(text string) (rueidis.ClientOption, error) {
-	o, err := rueidis.ParseURL(text)
-	if what := ignored(text); err == nil && what != "" {
-		return o, fmt.Errorf("%w: redisstore: the URL has %s", store.ErrInvalid, what)
-	}
-	switch {
-	case err == nil && o.Sentinel.MasterSet == "" && len(o.InitAddress) == 1 &&
-		!strings.Contains(o.InitAddress[0], ","):
-		return o, nil
-	case err == nil || strings.Contains(text, ",") || strings.Contains(text, "master_"):
-		return o, fmt.Errorf("%w: redisstore: the URL names several servers or a Sentinel: name one server, without a list or master_set", store.ErrInvalid)
-	}
-	// The text of the error may repeat the URL, password included.
-	return o, fmt.Errorf("%w: redisstore: the URL is not of the form redis://user:password@host:port/db",
-		store.ErrInvalid)
-}
-
-// parameters are those of a URL that have an effect.
-var parameters = []string{"db", "dial_timeout", "write_timeout", "protocol", "client_name", "skip_verify"}
-
-// ignored says which parameter of a URL would be ignored, or "". Those that name other servers have
-// an error of their own.
-func ignored(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
-		switch {
-		case slices.Contains(parameters, name) || name == "master_set" || name == "addr":
-		case strings.Contains(u.RawQuery, "@"): // the name may be a part of the password
-			return `an "@" behind its first "?": in a password, write "?" as %3F`
-		default:
-			return fmt.Sprintf("an unknown parameter %q (known: %s)", name, strings.Join(parameters, ", "))
-		}
-	}
-	return ""
-}
-
-// dialTimeout bounds the time for a connection. Callers wait no longer than their own deadlines.
-const dialTimeout = 2 * time.Second
+// Callers wait no longer than their own deadlines.
+const (
+	dialTimeout = 2 * time.Second // bounds the time for a connection
+	askEvery    = 2 * time.Second // how often a Sentinel or a cluster is asked which servers there are
+	// for how long a server of several may be silent before its connection is closed: another one
+	// may have taken its place
+	silence          = 3 * time.Second
+	mostRedirections = 5 // of one call, in a cluster
+)
 
 // New returns a store that uses the caller's client. Close does not close it. The client must
 // connect to a single server, and should be made with ClientOption.DisableRetry. opts may be nil.
@@ -287,7 +260,7 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 
 // errCluster is the error for a node of a cluster. A take of several buckets would fail there if
 // they are in different slots.
-var errCluster = fmt.Errorf("%w: the server is a node of a Redis Cluster, which is not supported: use one server that is not in a cluster", ErrMisconfigured)
+var errCluster = fmt.Errorf("%w: the server is a node of a cluster: write redis+cluster:// instead of redis:// in front of its address, or rediss+cluster:// with TLS", ErrMisconfigured)
 
 // errOld is the error for a server that is too old.
 var errOld = errors.New("the server is older than Redis 6.2")
