@@ -254,11 +254,11 @@ class AsyncLimiter:
         tenant: str = "",
     ) -> Status:
         """Describes a bucket, and what a take of these costs would get. Nothing is spent."""
-        body = _wire.bucket_body(Bucket(policy, key, {} if costs is None else costs, tenant))
+        bucket = Bucket(policy, key, {} if costs is None else costs, tenant)
+        body = _wire.bucket_body(bucket)
         if priority:
             body["priority"] = priority
-        data, _ = await self._caller.call("POST", "/v1/status", body, again=True)
-        return self._decider.read(_wire.status, data)
+        return await self._decider.status(bucket, body)
 
     async def pause(
         self, policy: str, key: Key = "", *, seconds: float, reason: str = "", tenant: str = ""

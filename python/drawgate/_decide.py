@@ -13,7 +13,7 @@ from . import _wire
 from ._call import Caller
 from ._errors import Error, Problem, ServerUnavailable, Unavailable
 from ._share import UNKNOWN, Entry, Share
-from ._types import Answer, Bucket, Json, Policy
+from ._types import Answer, Bucket, Json, Limit, Policy, Status
 
 log = logging.getLogger("drawgate")
 
@@ -72,7 +72,19 @@ class Decider:
     async def policies(self, deadline: float) -> tuple[Policy, ...]:
         """Lists the server's policies."""
         data, _ = await self.caller.call("GET", "/v1/policies", None, again=True, timeout=_left(deadline))
-        return self.read(_wire.policies, data)
+        policies = self.read(_wire.policies, data)
+        for limit in self._share.learn(policies) if self._share else ():
+            log.warning("%s will admit nothing while the server cannot be reached: %s", limit, UNKNOWN)
+        return policies
+
+    async def status(self, bucket: Bucket, body: Json) -> Status:
+        """Describes a bucket."""
+        data, _ = await self.caller.call("POST", "/v1/status", body, again=True)
+        status = self.read(_wire.status, data)
+        if self._share and not status.take.fallback:
+            self._learn_if_outdated([bucket], status.limits)
+            self._share.saw([bucket], status.limits, time.monotonic())
+        return status
 
     async def policies_if_reachable(self, deadline: float) -> tuple[Policy, ...] | None:
         """Lists the server's policies. None: the server does not answer, and the fallback decides takes."""
@@ -108,7 +120,7 @@ class Decider:
                 question=f"the question whether takes of {_wire.policies_of(take)} are possible",
             )
             if self._share:
-                await self.policies(deadline)
+                await self.policies(deadline)  # the share is known from now on, also if the server stops before a take
         except Unavailable as error:
             error.may_have_spent = False
             if self._fallback == "closed":
@@ -214,22 +226,29 @@ class Decider:
         if self._share is None or buckets is None:
             return []
         now = time.monotonic()
-        outdated = not self._share.knows(buckets) or self._share.outdated(answer)
-        if outdated and not answer.fallback and now > self._learned_at + LEARN_AFTER:
-            self._learned_at = now
-            self.caller.spawn(self._learn(self._share))
-        return self._share.granted(buckets, answer, "hold_ms" in body, now) if answer else []
+        if not answer.fallback:
+            self._learn_if_outdated(buckets, answer.limits)
+        if answer:
+            return self._share.granted(buckets, answer, "hold_ms" in body, now)
+        if not answer.fallback:
+            self._share.saw(buckets, answer.limits, now)
+        return []
 
-    async def _learn(self, share: Share) -> None:
+    def _learn_if_outdated(self, buckets: Sequence[Bucket], limits: Sequence[Limit]) -> None:
+        assert self._share
+        now = time.monotonic()
+        outdated = not self._share.knows(buckets) or self._share.outdated(limits)
+        if outdated and now > self._learned_at + LEARN_AFTER:
+            self._learned_at = now
+            self.caller.spawn(self._learn())
+
+    async def _learn(self) -> None:
         try:
-            unknown = share.learn(await self.policies(time.monotonic() + self.timeout))
+            await self.policies(time.monotonic() + self.timeout)
         except Error as error:
             log.warning(
                 "this process does not know its share of the limits, and admits nothing without the server: %s", error
             )
-            return
-        for limit in unknown:
-            log.warning("%s will admit nothing while the server cannot be reached: %s", limit, UNKNOWN)
 
     def _give_up(self, body: Json) -> None:
         """Cancels in the background a take that may be open without anybody knowing its token."""

@@ -40,7 +40,7 @@ class Refused(Error):
     Attributes:
         answer: the server's whole answer.
         reason: limited, queued (others are ahead in the queue), queue_full, paused, or unavailable
-            (the server's store is, or the server itself, and without it nothing is left).
+            (the server's store is, or the server itself, and nobody knows when the request fits).
         policy: the policy that refuses longest; "" if no limit does.
         limit: its limit.
         retry_after: seconds after which the same request fits, if nothing else happens. None if

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ._types import UNIT_REQUESTS, Answer, Bucket, LimitSpec, Policy, key_text
+from ._types import UNIT_REQUESTS, Answer, Bucket, Limit, LimitSpec, Policy, key_text
 
 # Bounds on what a process keeps. Beyond them it forgets, and then counts too much rather than too little.
 MAX_BUCKETS = 10_000
@@ -51,7 +51,7 @@ class Share:
     or of the amount if that is less.
 
     Nobody knows what a process that ran before with the same share was granted. So a bucket begins
-    with what the server's first answer shows as used. If the server has never answered for it, it
+    with what the server's first answer shows as used, be it a refusal or a status. If there was none, it
     begins as if its share had been used when this process started.
 
     A limit whose window is not known, because the server is newer, has no share: whatever it would
@@ -82,10 +82,10 @@ class Share:
         """Says whether the policies of these buckets are known."""
         return all(self._policy(b) for b in buckets)
 
-    def outdated(self, answer: Answer) -> bool:
+    def outdated(self, limits: Iterable[Limit]) -> bool:
         """Says whether an answer has other amounts than the policies: they were reloaded, or have an override."""
         amounts = {(p.name, m.name): m.amount for p in self._policies.values() for m in p.limits}
-        return any(amounts.get((m.policy, m.name)) != m.amount for m in answer.limits)
+        return any(amounts.get((m.policy, m.name)) != m.amount for m in limits)
 
     def granted(self, buckets: Sequence[Bucket], answer: Answer, held: bool, now: float) -> list[Entry]:
         """Notes what was granted, by the server or by this share."""
@@ -94,11 +94,7 @@ class Share:
             name = self._name(bucket)
             entries = self._entries.get(name)
             if entries is None:
-                if len(self._entries) >= MAX_BUCKETS:
-                    self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
-                    self._max = {n: by_limit for n, by_limit in self._max.items() if n in self._entries}
-                    self._start = now
-                entries = self._entries[name] = [self._before(bucket, i, answer, now)]
+                entries = self._begin(name, self._before(bucket, i, answer, now), now)
             if not answer.fallback:
                 self._max[name] = {m.name: min(m.amount, m.max) for m in answer.limits if m.bucket == i}
             while entries and not entries[0].open and entries[0].at + self._longest < now:
@@ -108,6 +104,14 @@ class Share:
             if len(entries) > MAX_ENTRIES:
                 _shorten(entries)
         return made
+
+    def saw(self, buckets: Sequence[Bucket], limits: Sequence[Limit], now: float) -> None:
+        """Notes what the server said about buckets without granting anything."""
+        for i, bucket in enumerate(buckets):
+            own = [m for m in limits if m.bucket == i]
+            if own and (name := self._name(bucket)) not in self._entries:
+                self._begin(name, Entry({m.unit: max(0, m.max - m.remaining) for m in own}, now), now)
+                self._max[name] = {m.name: min(m.amount, m.max) for m in own}
 
     def settled(self, entries: Sequence[Entry], used: Mapping[str, int] | None, now: float) -> None:
         """Notes how a reservation ended. None means that it was cancelled."""
@@ -122,8 +126,8 @@ class Share:
         """Decides a take without the server. What it grants still has to be noted."""
         if buckets is None or not self.knows(buckets):
             return _refusal("", "", "the server cannot be reached, and this process does not know its share", _AGAIN)
-        wait, by = 0.0, ("", "")
-        for bucket in buckets:
+        refusing: list[Limit] = []
+        for i, bucket in enumerate(buckets):
             policy = self._policy(bucket)
             assert policy is not None
             if policy.shadow:
@@ -135,13 +139,50 @@ class Share:
                     why = f"{_described(policy, limit)} admits nothing without the server: {UNKNOWN}"
                     return _refusal(policy.name, limit.name, why, _AGAIN)
                 allowed = self._max.get(name, {}).get(limit.name, limit.max)
-                w = self._wait(limit, allowed, entries, _cost(bucket.costs, limit.unit), now)
-                if w > wait:
-                    wait, by = w, (policy.name, limit.name)
-        if wait == 0:
+                share = self._of(limit, allowed)
+                n = _cost(bucket.costs, limit.unit)
+                if n > share:
+                    why = f"{n} {limit.unit} are more than this process's share of {_named(policy, limit)}, {share}"
+                    return _refusal(policy.name, limit.name, f"without the server, {why}", _AGAIN)
+                wait, left = _wait(limit, share, entries, n, now)
+                if wait > 0:
+                    refusing.append(
+                        Limit(
+                            bucket=i,
+                            policy=policy.name,
+                            name=limit.name,
+                            unit=limit.unit,
+                            amount=limit.amount,
+                            max=share,
+                            remaining=left,
+                            retry_after=wait,
+                            reset_at=None,
+                            refused=True,
+                        )
+                    )
+        if not refusing:
             return Answer(allowed=True, fallback=True)
-        why = f'without the server, this process\'s share of limit "{by[1]}" of policy "{by[0]}" does not admit it'
-        return _refusal(*by, why, wait)
+        last = max(refusing, key=lambda m: m.retry_after or 0.0)
+        why = f'this process\'s share of limit "{last.name}" of policy "{last.policy}" does not admit it'
+        return Answer(
+            allowed=False,
+            reason="limited",
+            message=f"without the server, {why}",
+            policy=last.policy,
+            limit=last.name,
+            retry_after=last.retry_after,
+            limits=tuple(refusing),
+            fallback=True,
+        )
+
+    def _begin(self, name: tuple[str, str, str], before: Entry, now: float) -> list[Entry]:
+        """Makes a bucket, of which this was used before."""
+        if len(self._entries) >= MAX_BUCKETS:
+            self._entries = {n: old for n, old in self._entries.items() if any(e.open for e in old)}
+            self._max = {n: by_limit for n, by_limit in self._max.items() if n in self._entries}
+            self._start = now
+        entries = self._entries[name] = [before]
+        return entries
 
     def _before(self, bucket: Bucket, i: int, answer: Answer, now: float) -> Entry:
         policy = self._policy(bucket)
@@ -152,27 +193,9 @@ class Share:
             now,
         )
 
-    def _wait(self, limit: LimitSpec, allowed: int, entries: list[Entry], n: int, now: float) -> float:
-        """Returns after how many seconds n units fit."""
-        share = min(allowed, limit.max, limit.amount if limit.kind == "bucket" else limit.max) // self._instances
-        window = _window(limit) or 0.0
-        if n > share:
-            return _AGAIN
-        ends: list[tuple[float, int]] = []  # when units leave the window, and how many
-        for e in entries:
-            if limit.kind == "concurrency":
-                end = now + window if e.open else now
-            else:
-                end = (now if e.open else e.at) + window
-            if end > now:
-                ends.append((end, e.costs.get(limit.unit, 0)))
-        excess = sum(units for _, units in ends) + n - share
-        wait = 0.0
-        for end, units in sorted(ends):
-            if excess <= 0:
-                break
-            excess, wait = excess - units, end - now
-        return wait
+    def _of(self, limit: LimitSpec, allowed: int) -> int:
+        """Returns this process's share of a limit, of which so much is allowed in this bucket."""
+        return min(allowed, limit.max, limit.amount if limit.kind == "bucket" else limit.max) // self._instances
 
     def _name(self, bucket: Bucket) -> tuple[str, str, str]:
         """Returns the same for all names of a bucket."""
@@ -183,6 +206,24 @@ class Share:
         if not bucket.policy and len(self._policies) == 1:
             return next(iter(self._policies.values()))
         return self._policies.get(bucket.policy)
+
+
+def _wait(limit: LimitSpec, share: int, entries: list[Entry], n: int, now: float) -> tuple[float, int]:
+    """Returns after how many seconds n units fit, and how many would now."""
+    window = _window(limit) or 0.0
+    ends: list[tuple[float, int]] = []  # when units leave the window, and how many
+    for e in entries:
+        lasts = 0.0 if limit.kind == "concurrency" and not e.open else window
+        end = (now if e.open else e.at) + lasts
+        if end > now:
+            ends.append((end, e.costs.get(limit.unit, 0)))
+    left = share - sum(units for _, units in ends)
+    excess, wait = n - left, 0.0
+    for end, units in sorted(ends):
+        if excess <= 0:
+            break
+        excess, wait = excess - units, end - now
+    return wait, max(0, left)
 
 
 def _window(limit: LimitSpec) -> float | None:
@@ -198,7 +239,11 @@ def _window(limit: LimitSpec) -> float | None:
 
 def _described(policy: Policy, limit: LimitSpec) -> str:
     what = limit.kind + (f', every "{limit.every}"' if limit.every else f", {limit.window:g} s" if limit.window else "")
-    return f'limit "{limit.name}" of policy "{policy.name}" ({what})'
+    return f"{_named(policy, limit)} ({what})"
+
+
+def _named(policy: Policy, limit: LimitSpec) -> str:
+    return f'limit "{limit.name}" of policy "{policy.name}"'
 
 
 def _cost(costs: Mapping[str, int], unit: str) -> int:
@@ -221,6 +266,7 @@ def _shorten(entries: list[Entry]) -> None:
 
 
 def _refusal(policy: str, limit: str, message: str, wait: float) -> Answer:
+    """Refuses what no wait makes fit while the server is unavailable."""
     return Answer(
         allowed=False,
         reason="unavailable",

@@ -221,6 +221,34 @@ def test_a_wrong_time_to_wait_is_noticed_at_the_start(max_wait: float) -> None:
         RateLimitMiddleware(site(), AsyncLimiter(), max_wait=max_wait)
 
 
+def test_the_share_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    """The process knows which limit refuses, and until when: a refusal as any other, with the mark of the fallback."""
+    fake = FakeServer(ip={"requests": 10}, api={"requests": 100}, user={"requests": 4})
+
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
+            app = site()
+            app.get("/mine", dependencies=[Depends(take(limiter, "user", key="ada"))])(lambda: None)
+            app.get("/many", dependencies=[Depends(take(limiter, "user", costs={"requests": 3}))])(lambda: None)
+            await limiter.check("ip")
+            fake.unavailable = True
+            async with client(RateLimitMiddleware(app, limiter)) as c, client(app) as views:
+                answer = await c.get("/")
+                assert (answer.status_code, answer.json()["code"]) == (429, "limited")
+                assert (answer.json()["scope"], answer.json()["violated-policies"]) == ("caller", ["ip", "api"])
+                mine = await views.get("/mine")
+                assert mine.status_code == 429
+                for refused, amount in ((answer, "10"), (mine, "4")):
+                    assert 1 < int(refused.headers["Retry-After"]) <= 60
+                    assert refused.headers["X-RateLimit-Fallback"] == "true"
+                    assert refused.headers["X-RateLimit-Limit"] == amount
+                    assert refused.headers["X-RateLimit-Remaining"] == "0"
+                many = await views.get("/many")  # more than a share of two ever admits
+                assert (many.status_code, many.headers["Retry-After"]) == (503, "1")
+
+    asyncio.run(main())
+
+
 def test_nobody_decides(server: Server, limits: Server) -> None:
     """req: B11."""
     limits.kill()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import ANY
 
 import httpx
 import pytest
 
-from drawgate import Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _decide
+from drawgate import AsyncLimiter, Bucket, Limiter, LimitSpec, Policy, Refused, ServerUnavailable, _decide
 from drawgate._share import MAX_BUCKETS, MAX_ENTRIES, Share
 from drawgate._types import Answer, Limit
 from drawgate.testing import FakeServer
@@ -107,13 +108,67 @@ def test_share(fake: FakeServer) -> None:
         assert not limiter.take("llm", "a", costs={"tokens": 1})
         assert limiter.take("llm", "a")
         answer = limiter.take("llm", "a")
-        assert (answer.reason, answer.policy, answer.limit) == ("unavailable", "llm", "requests")
+        assert (answer.reason, answer.policy, answer.limit) == ("limited", "llm", "requests")
+        (limit,) = answer.limits
+        assert (limit.amount, limit.max, limit.remaining, limit.refused) == (10, 5, 0, True)
+        assert limit.retry_after == answer.retry_after is not None
+        large = limiter.take("llm", "a", costs={"requests": 6})  # no wait makes it fit in a share of 5
+        assert (large.reason, large.policy, large.limit) == ("unavailable", "llm", "requests")
         with pytest.raises(Refused, match="this process's share of limit"):
             limiter.wait("llm", "a")
         assert not limiter.take("llm", "b")  # never seen: a process before this one may have used it
         fake.unavailable = False
         assert limiter.take("llm", "b")
     assert fake.used("llm", "a") == {"requests": 3, "tokens": 10}
+
+
+@pytest.mark.parametrize("ask", ["check", "policies", "status", "is_allowed"])
+def test_the_share_is_learned_without_a_take(fake: FakeServer, monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
+    """Whatever was asked before: when a window has passed since the start, the process has its share."""
+    questions: dict[str, Callable[[Limiter], object]] = {
+        "check": lambda limiter: limiter.check("llm"),
+        "policies": lambda limiter: limiter.policies(),
+        "status": lambda limiter: limiter.status("llm", "another"),
+        "is_allowed": lambda limiter: limiter.is_allowed("another", 10, 60),
+    }
+    limiter = Limiter(transport=fake.transport, timeout=1, fallback="share", instances=2)
+    questions[ask](limiter)
+    limiter.close()  # waits for what is done in the background
+    fake.unavailable = True
+    share = limiter._inner._decider._share
+    assert share
+    with limiter:
+        refused = limiter.take("llm", "a")
+        assert (refused.reason, refused.limit) == ("limited", "requests")
+        share._start -= 60
+        assert [limiter.take("llm", "a").allowed for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_the_share_is_learned_by_an_async_check(fake: FakeServer) -> None:
+    async def main() -> None:
+        async with AsyncLimiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
+            await limiter.check("llm")
+            fake.unavailable = True
+            assert (await limiter.take("llm", "a")).limit == "requests"
+
+    asyncio.run(main())
+
+
+def test_a_refusal_and_a_status_say_what_was_used(fake: FakeServer) -> None:
+    with Limiter(transport=fake.transport) as other:
+        for key in ("a", "b"):
+            assert other.take("llm", key, costs={"requests": 2})
+        assert other.take("llm", "used up", costs={"requests": 10})
+    with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
+        limiter.check("llm")
+        assert limiter.status("llm", "a").limits[0].used == 2
+        assert not limiter.take("llm", "b", costs={"requests": 9})
+        assert not limiter.take("llm", "used up")
+        fake.unavailable = True
+        for key in ("a", "b"):
+            assert [limiter.take("llm", key).allowed for _ in range(4)] == [True] * 3 + [False]
+        assert not limiter.take("llm", "used up")
+        assert not limiter.take("llm", "never seen")
 
 
 def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
