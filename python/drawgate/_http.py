@@ -86,12 +86,15 @@ class Refusal:
 def describe(answer: Answer, own: int | None, request: MutableMapping[str, Any] | None = None) -> dict[str, str]:
     """Returns the X-RateLimit headers. They describe the tightest limit of the bucket at position own.
 
+    Of a refusal of which nobody knows that position they describe what refuses.
+
     If several takes belong to a request, and each gives what belongs to that, they describe the
     tightest limit of all of them.
     """
     request = {} if request is None else request
     headers = {"X-RateLimit-Fallback": "true"} if answer.fallback else {}
-    limit = tightest([*request.get(TIGHTEST, ()), *(m for m in answer.limits if m.bucket == own)])
+    described = [m for m in answer.limits if (m.refused if own == UNKNOWN else m.bucket == own)]
+    limit = tightest([*request.get(TIGHTEST, ()), *described])
     if limit is None:
         return headers
     request[TIGHTEST] = (limit,)

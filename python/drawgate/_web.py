@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from . import _wire
 from ._async import AsyncLimiter
 from ._errors import CircuitOpen, Error, HoldLost, Problem, Refused, Unavailable
-from ._http import Exempt, Failures, Proxies, Refusal, describe, failure, refusal
+from ._http import UNKNOWN, Exempt, Failures, Proxies, Refusal, describe, failure, refusal
 from ._types import Answer, Bucket, Key, key_text
 
 GLOBAL = "global"  # the key of the bucket that all callers share
@@ -149,9 +149,8 @@ def is_of_a_limiter(error: Error) -> bool:
     return isinstance(error, Refused | CircuitOpen | HoldLost | Unavailable | Problem)
 
 
-def of_a_limiter(error: Error, failures: Failures) -> Refusal:
+def of_a_limiter(error: Error, failures: Failures) -> Decision:
     """Describes an error that a view raised; those of other parts of this package are raised again."""
     if not is_of_a_limiter(error):
         raise error
-    failures.report(error)
-    return failure(error)
+    return _undecided(error, UNKNOWN, failures)

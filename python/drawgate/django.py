@@ -129,7 +129,7 @@ class RateLimitMiddleware:
         """Answers requests whose views raise an error of a limiter."""
         if not isinstance(error, Error) or not is_of_a_limiter(error):
             return None
-        return _refusal(request, Decision(of_a_limiter(error, self._failures), {}))
+        return _refusal(request, of_a_limiter(error, self._failures))
 
 
 def take(

@@ -97,7 +97,11 @@ def refuse(error: Error) -> Response:
 
     app.register_error_handler(drawgate.Error, refuse)
     """
-    return _response(of_a_limiter(error, _failures))
+    refusal, headers = of_a_limiter(error, _failures)
+    assert refusal
+    response = _response(refusal)
+    response.headers.update(headers)
+    return response
 
 
 def _describe(headers: Mapping[str, str]) -> None:

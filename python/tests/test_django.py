@@ -147,6 +147,34 @@ def test_nobody_decides(ask: Any, server: Server, own_server: Server) -> None:
             drawgate.django.check()
 
 
+@pytest.mark.parametrize("ask", [over_wsgi, over_asgi])
+def test_the_share_refuses(ask: Any) -> None:
+    """The process knows which limit refuses, and until when: a refusal as any other, with the mark of the fallback."""
+    fake = FakeServer(ip={"requests": 10}, user={"requests": 4})
+    taken = take("user", key="ada")(hello)
+
+    def held(request: Any) -> HttpResponse:
+        with limiter().reserve("user", "ada", max_wait=0):
+            return HttpResponse("never")
+
+    share = {"transport": fake.transport, "timeout": 1, "fallback": "share", "instances": 2, "api": ""}
+    with Site({"": hello}, **share):
+        limiter().check("ip")
+        fake.unavailable = True
+        answers = [(ask("GET", "/"), "10")]
+    fake.unavailable = False
+    with Site({"taken": taken, "held": held}, **share, enabled=False):
+        limiter().check("user")
+        fake.unavailable = True
+        answers += [(ask("GET", where), "4") for where in ("/taken", "/held")]
+    for answer, amount in answers:
+        assert (answer.status_code, answer.json()["code"]) == (429, "limited")
+        assert 1 < int(answer.headers["Retry-After"]) <= 60
+        assert answer.headers["X-RateLimit-Fallback"] == "true"
+        assert answer.headers["X-RateLimit-Limit"] == amount
+        assert answer.headers["X-RateLimit-Remaining"] == "0"
+
+
 def test_the_address_of_a_client() -> None:
     """req: B4."""
     fake = FakeServer(ip={"requests": 100})
@@ -251,6 +279,8 @@ def test_what_a_view_holds(ask: Any, limits: Server) -> None:
             refused = ask("GET", where)
             assert (refused.status_code, refused.headers["Content-Type"]) == (429, "application/problem+json")
             assert refused.json()["detail"].startswith("A limit has been reached. Try again in ")
+            assert refused.headers["X-RateLimit-Limit"] == "1"  # the policy that refuses, not the middleware's
+            assert refused.headers["X-RateLimit-Remaining"] == "0"
             assert limits.status("slots", "default")["open"] == 0
         assert over_wsgi("GET", "/wrong").status_code == 500
 

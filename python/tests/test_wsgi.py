@@ -148,6 +148,34 @@ def test_nobody_decides(server: Server, own_server: Server) -> None:
         assert (answer.status, b'"invalid"' in answer.content) == (500, True)
 
 
+def test_the_share_refuses() -> None:
+    """The process knows which limit refuses, and until when: a refusal as any other, with the mark of the fallback."""
+    fake = FakeServer(ip={"requests": 10}, api={"requests": 100}, user={"requests": 4})
+    with Limiter(transport=fake.transport, timeout=1, fallback="share", instances=2) as limiter:
+        site = Flask("site")
+        site.register_error_handler(Error, refuse)
+        site.add_url_rule("/taken", "taken", take(limiter, "user", key="ada")(lambda: "never"))
+
+        @site.get("/held")
+        def held() -> str:
+            with limiter.reserve("user", "ada", max_wait=0):
+                return "never"
+
+        limiter.check("ip")
+        fake.unavailable = True
+        answer = Answer(RateLimitMiddleware(valid, limiter))
+        assert answer.status == 429
+        assert b'"violated-policies":["ip","api"]' in answer.content
+        views = [site.test_client().get(path) for path in ("/taken", "/held")]
+        assert [v.status_code for v in views] == [429, 429]
+        found: list[tuple[Any, str]] = [(answer.headers, "10"), *((v.headers, "4") for v in views)]
+        for headers, amount in found:
+            assert 1 < int(headers["Retry-After"]) <= 60
+            assert headers["X-RateLimit-Fallback"] == "true"
+            assert headers["X-RateLimit-Limit"] == amount
+            assert headers["X-RateLimit-Remaining"] == "0"
+
+
 @pytest.fixture
 def fake() -> FakeServer:
     return FakeServer(ip={"requests": 100}, api={"requests": 100})
@@ -406,6 +434,8 @@ def test_what_a_view_holds(limits: Server) -> None:
         c = app.test_client()
         held = c.get("/slot", buffered=False)
         refused = c.get("/slot")
+        assert refused.headers.getlist("X-RateLimit-Limit") == ["1"]  # the policy that refuses, not the middleware's
+        assert refused.headers["X-RateLimit-Remaining"] == "0"
         assert (refused.status_code, refused.content_type) == (429, "application/problem+json")
         assert refused.json is not None
         assert refused.json["detail"].startswith("A limit has been reached. Try again in ")
