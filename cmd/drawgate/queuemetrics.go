@@ -64,7 +64,7 @@ func (a *app) queueMetrics(ctx context.Context, f *queueFlags, listen string) er
 	mux.Handle("GET /metrics", c.Handler())
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return listenError("--listen", listen, err)
+		return listenError("--listen", listen, "", err)
 	}
 	log.Info("metrics of task queues at http://" + ln.Addr().String() + "/metrics")
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}

@@ -193,6 +193,7 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 	c := v.run.Config()
 	s := &c.Server
 	var open []net.Listener
+	var say []func() // after all ports were found to be free: whoever reads it may ask
 	defer func() {
 		if err != nil {
 			for _, ln := range open {
@@ -227,14 +228,21 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 		}
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
 		if err != nil {
-			return nil, listenError(d.flag, d.address, err)
+			more := ""
+			if host, _, err := net.SplitHostPort(s.Admin); err == nil && d.flag == "--listen" {
+				more = " --admin " + net.JoinHostPort(host, "7980") // another server has that port as well
+			}
+			return nil, listenError(d.flag, d.address, more, err)
 		}
 		open = append(open, ln)
 		if err := mayListen(s, d.flag, ln.Addr()); err != nil {
 			return nil, err
 		}
-		d.say(ln.Addr().String())
+		say = append(say, func() { d.say(ln.Addr().String()) })
 		listeners = append(listeners, func(ctx context.Context) error { return d.serve(ctx, ln) })
+	}
+	for _, s := range say {
+		s()
 	}
 	return listeners, nil
 }
@@ -301,8 +309,8 @@ func (v *service) serveEnvoy(ctx context.Context, ln net.Listener) error {
 const errInUseWindows = syscall.Errno(10048)
 
 // listenError returns why the program cannot listen on an address. An address that another program
-// uses is not a mistake in the configuration.
-func listenError(flag, listen string, err error) error {
+// uses is not a mistake in the configuration. more are other flags that are probably needed then.
+func listenError(flag, listen, more string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errInUseWindows) {
 		return &exitError{exitConfig, fmt.Errorf("%w: choose another address with %s", err, flag)}
 	}
@@ -312,8 +320,8 @@ func listenError(flag, listen string, err error) error {
 	}
 	return &exitError{
 		exitUnavailable,
-		fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s, or port 0 for a free one",
-			port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979")),
+		fmt.Errorf("port %s of %s is in use, perhaps by another drawgate serve: choose another one, such as %s %s%s, or port 0 for a free one",
+			port, cmp.Or(host, "this machine"), flag, net.JoinHostPort(host, "7979"), more),
 	}
 }
 

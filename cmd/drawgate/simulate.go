@@ -151,7 +151,7 @@ func (a *app) simulate(cmd *cobra.Command, f *simulateFlags) error {
 	defer stop()
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	if err != nil {
-		return listenError("--listen", f.listen, err)
+		return listenError("--listen", f.listen, "", err)
 	}
 	log := a.logger()
 	log.Info("listening on http://"+ln.Addr().String(), "quotas", strings.Join(quotaNames(o.Quotas), ","))
