@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,7 @@ var starters = []starter{
 		},
 	},
 	{
-		name: "api", about: "an API, behind nginx, Caddy, Traefik or HAProxy, or with the Python middleware",
+		name: "api", about: "an API, behind nginx, Caddy, Traefik or HAProxy, or in Python (FastAPI, Flask, Django)",
 		start: []string{"drawgate serve --config drawgate.yaml"},
 		try: []string{
 			`curl -i -H 'X-Forwarded-Method: GET' -H 'X-Forwarded-Uri: /' -H 'X-Forwarded-For: 192.0.2.1' http://` +
@@ -132,6 +133,19 @@ func choices() string {
 	return b.String()
 }
 
+// suggestStarter completes the message about an unknown name: with the first choice that is
+// described by that word, or else with the name that is similar.
+func suggestStarter(what string, names []string) string {
+	for _, s := range starters {
+		for _, word := range strings.FieldsFunc(s.about, func(r rune) bool { return !unicode.IsLetter(r) }) {
+			if strings.EqualFold(word, what) {
+				return similar.Suggest(s.name, names)
+			}
+		}
+	}
+	return similar.Suggest(what, names)
+}
+
 // begin writes the file, and prints what to do with it.
 func (a *app) begin(what, file string, force bool) error {
 	if a.flags.Config != "" {
@@ -143,7 +157,7 @@ func (a *app) begin(what, file string, force bool) error {
 	}
 	i := slices.Index(names, what)
 	if i < 0 {
-		return usage("there is no file for %q%s", what, similar.Suggest(what, names))
+		return usage("there is no file for %q%s", what, suggestStarter(what, names))
 	}
 	text, err := starterFiles.ReadFile("starter/" + what + ".yaml")
 	if err != nil {
