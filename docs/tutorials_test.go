@@ -175,7 +175,8 @@ func (r *reader) changed(page string) string {
 		"rolling: 1m", "rolling: 1h", "up_to: 90s", "up_to: 90m", "per rolling 1m", "per rolling 1h",
 		"/usr/local/bin", built, "/home/me", r.dir,
 		"limiter = Limiter()", `limiter = Limiter("http://127.0.0.1:` + r.ports["7878"] + `")`, // the default
-		"limiter = AsyncLimiter()", `limiter = AsyncLimiter("http://127.0.0.1:` + r.ports["7878"] + `")`,
+		"limiter = AsyncLimiter(timeout=1)", // no second is enough on a busy machine
+		`limiter = AsyncLimiter("http://127.0.0.1:` + r.ports["7878"] + `", timeout=60)`,
 	}
 	for from, to := range r.ports {
 		list = append(list, from, to)
