@@ -3,7 +3,7 @@
     from drawgate import AsyncLimiter
     from drawgate.asgi import RateLimitMiddleware
 
-    app.add_middleware(RateLimitMiddleware, limiter=AsyncLimiter())
+    app.add_middleware(RateLimitMiddleware, limiter=AsyncLimiter(timeout=1))
 
 The manual is docs/python.md.
 """

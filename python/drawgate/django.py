@@ -1,6 +1,6 @@
 """Middleware for Django, and limits of views, users and keys.
 
-    MIDDLEWARE = ["drawgate.django.RateLimitMiddleware", ...]
+    MIDDLEWARE = ["drawgate.django.RateLimitMiddleware", *MIDDLEWARE]
     DRAWGATE = {"server": "http://127.0.0.1:7878", "timeout": 1}
 
     from drawgate.django import take

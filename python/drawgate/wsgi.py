@@ -3,7 +3,7 @@
     from drawgate import Limiter
     from drawgate.wsgi import RateLimitMiddleware
 
-    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, Limiter())
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, Limiter(timeout=1))
 
 Limits of views are in `drawgate.flask`, and those of Django in `drawgate.django`. The manual is
 docs/python.md.
