@@ -46,3 +46,12 @@ func KeyOf(prefix string, k store.Key) string {
 
 // Learn tells the store what its server's clock shows.
 func (s *Store) Learn() { s.learn(s.clock()) }
+
+// NewClient returns the client by which a store would use a URL's servers.
+func NewClient(url string) (rueidis.Client, error) {
+	s, err := Open(url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.link.dial()
+}

@@ -26,8 +26,24 @@ func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 		for i, k := range page {
 			names[i], _ = storekey.Format(s.prefix, k)
 		}
-		if err := c.Do(ctx, c.B().Unlink().Key(names...).Build()).Error(); err != nil {
+		if err := s.unlink(ctx, c, names); err != nil {
 			return failure("reset", err, names)
+		}
+	}
+	return nil
+}
+
+func (s *Store) unlink(ctx context.Context, c rueidis.Client, names []string) error {
+	if !s.cluster {
+		return c.Do(ctx, c.B().Unlink().Key(names...).Build()).Error()
+	}
+	cmds := make(rueidis.Commands, len(names)) // each is in a slot of its own
+	for i, name := range names {
+		cmds[i] = c.B().Unlink().Key(name).Build()
+	}
+	for _, r := range c.DoMulti(ctx, cmds...) {
+		if err := r.Error(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -36,39 +52,63 @@ func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 // pageSize is how many keys one step looks at.
 const pageSize = 500
 
-// List implements [store.Lister]. It goes through all keys of the server's database in small
-// steps.
+// List implements [store.Lister]. It goes through all keys of the server's database in small steps,
+// in a cluster of one primary after the other: a bucket whose slot is moved meanwhile may be missed.
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	c, err := s.begin(ctx, "list")
 	if err != nil {
 		return err
 	}
 	defer s.end()
+	nodes := []rueidis.Client{c}
+	if s.cluster {
+		if nodes, err = s.primaries(ctx, c); err != nil {
+			return failure("list", err, nil)
+		}
+	}
 	seed, seen := maphash.MakeSeed(), map[uint64]bool{} // SCAN may name a key twice
+	fresh := func(name string) bool {
+		h := maphash.String(seed, name)
+		was := seen[h]
+		seen[h] = true
+		return !was
+	}
+	for _, node := range nodes {
+		more, err := s.listOn(ctx, c, node, tenant, policy, fresh, yield)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// listOn lists the buckets of one server. more is false if the caller wants no more of them.
+func (s *Store) listOn(ctx context.Context, c, node rueidis.Client, tenant, policy string, fresh func(string) bool,
+	yield func(store.Key) bool,
+) (more bool, err error) {
 	match := pattern(s.prefix, tenant, policy)
 	for cursor := uint64(0); ; {
-		page, err := c.Do(ctx, c.B().Scan().Cursor(cursor).Match(match).Count(pageSize).Build()).AsScanEntry()
+		page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(match).Count(pageSize).Build()).AsScanEntry()
 		if err != nil {
-			return failure("list", err, nil)
+			return false, failure("list", err, nil)
 		}
 		names := page.Elements[:0]
 		for _, name := range page.Elements {
-			if h := maphash.String(seed, name); !seen[h] {
-				seen[h] = true
+			if fresh(name) {
 				names = append(names, name)
 			}
 		}
 		keys, err := s.inUse(ctx, c, names)
 		if err != nil {
-			return failure("list", err, names)
+			return false, failure("list", err, names)
 		}
 		for _, k := range keys {
 			if k.Tenant == tenant && k.Policy == policy && !yield(k) {
-				return nil
+				return false, nil
 			}
 		}
 		if cursor = page.Cursor; cursor == 0 {
-			return nil
+			return true, nil
 		}
 	}
 }
@@ -79,7 +119,7 @@ func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (ke
 		return nil, nil
 	}
 	cmds := make(rueidis.Commands, 0, 1+len(names))
-	cmds = append(cmds, c.B().Time().Build())
+	cmds = append(cmds, c.B().Time().Build().SetSlot(names[0]))
 	for _, name := range names {
 		cmds = append(cmds, c.B().Hmget().Key(name).Field("h", "k").Build())
 	}

@@ -37,6 +37,30 @@ func client(tb testing.TB, s *redistest.Server) rueidis.Client {
 	return c
 }
 
+// servers are a kind of servers that a store may be on.
+type servers struct {
+	name  string
+	start func(tb testing.TB) string // returns their URL
+}
+
+// topologies are all kinds of servers.
+var topologies = []servers{
+	{"standalone", func(tb testing.TB) string { tb.Helper(); return redistest.Start(tb).URL() }},
+	{"sentinel", func(tb testing.TB) string { tb.Helper(); return redistest.StartSentinels(tb).URL() }},
+	{"cluster", func(tb testing.TB) string { tb.Helper(); return redistest.StartCluster(tb, false).URL() }},
+}
+
+// clientOf returns a client of servers.
+func clientOf(tb testing.TB, url string) rueidis.Client {
+	tb.Helper()
+	c, err := redisstore.NewClient(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(c.Close)
+	return c
+}
+
 // open returns a store on a server.
 func open(tb testing.TB, s *redistest.Server, opts *redisstore.Options) *redisstore.Store {
 	tb.Helper()

@@ -21,13 +21,17 @@ import (
 // sent again to a server that does not know it (a server that was restarted knows no scripts, so
 // nothing is taken from it before), by each ping, and otherwise once a second while the store is
 // used.
+//
+// In a cluster each shard has a mark of its own, because each can lose its data by itself. There is
+// one in each of 256 groups of slots, so that a shard has one wherever its slots came from: a slot
+// is moved with its mark. That of a shard is the first one in its slots.
 
 //go:embed mark.lua
 var markBody string
 
 var markScript = newScript(markBody)
 
-// markKey is the key of the mark.
+// markKey is the key of the mark of a server that is no cluster.
 func (s *Store) markKey() string { return s.prefix + ":%mark" }
 
 // ErrLost means that the server lost its data: the mark is missing that [Options.RequireMark] asks
@@ -46,13 +50,12 @@ const (
 	markTimeout = 500 * time.Millisecond // bounds one reading. Callers wait no longer than their own deadlines
 )
 
-// marker is what a process knows of the mark.
+// marker is what a process knows of a mark.
 type marker struct {
-	dials  atomic.Uint64 // connections that were made
-	seen   atomic.Uint64 // the same, when the mark was last read
+	key    string
+	seen   atomic.Uint64 // connections that had been made when the mark was last read
 	next   atomic.Int64  // when it is read next, in Unix ns
 	absent atomic.Bool   // it is required and was missing
-	made   atomic.Bool   // this process has made one
 
 	mu      sync.Mutex
 	attempt *attempt // guarded by mu: in progress, nil if none
@@ -60,23 +63,22 @@ type marker struct {
 	gone    bool     // guarded by mu: the loss was reported, and no mark has been seen since
 }
 
-// checkMark reads the mark if there is reason to. It waits for the answer only if the server may
-// have lost its data since the mark was read.
-func (s *Store) checkMark(ctx context.Context, c rueidis.Client) error {
-	m := &s.mark
-	if m.absent.Load() || m.seen.Load() != m.dials.Load() {
-		return s.waitForMark(ctx, c)
+// checkMark reads a mark if there is reason to. It waits for the answer only if the server may have
+// lost its data since the mark was read.
+func (s *Store) checkMark(ctx context.Context, c rueidis.Client, m *marker) error {
+	if m.absent.Load() || m.seen.Load() != s.dials.Load() {
+		return s.waitForMark(ctx, c, m)
 	}
 	if now := time.Now().UnixNano(); now >= m.next.Load() {
 		m.next.Store(now + int64(markEvery))
-		s.tryMark(c) //nolint:contextcheck // it is for all callers, not for this one
+		s.tryMark(c, m) //nolint:contextcheck // it is for all callers, not for this one
 	}
 	return nil
 }
 
 // waitForMark reads the mark, together with all callers that want to know it.
-func (s *Store) waitForMark(ctx context.Context, c rueidis.Client) error {
-	a := s.tryMark(c) //nolint:contextcheck // as above
+func (s *Store) waitForMark(ctx context.Context, c rueidis.Client, m *marker) error {
+	a := s.tryMark(c, m) //nolint:contextcheck // as above
 	select {
 	case <-a.done:
 		return a.err
@@ -87,8 +89,7 @@ func (s *Store) waitForMark(ctx context.Context, c rueidis.Client) error {
 
 // tryMark returns the reading of the mark that is in progress, and starts one if there is none. The
 // caller must be a running call.
-func (s *Store) tryMark(c rueidis.Client) *attempt {
-	m := &s.mark
+func (s *Store) tryMark(c rueidis.Client, m *marker) *attempt {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.attempt != nil {
@@ -99,7 +100,7 @@ func (s *Store) tryMark(c rueidis.Client) *attempt {
 	s.running.Go(func() { // ends by its timeout; Close waits for it
 		ctx, cancel := context.WithTimeout(context.Background(), markTimeout)
 		defer cancel()
-		a.err = s.readMark(ctx, c)
+		a.err = s.readMark(ctx, c, m)
 		m.mu.Lock()
 		m.attempt = nil
 		m.mu.Unlock()
@@ -109,18 +110,17 @@ func (s *Store) tryMark(c rueidis.Client) *attempt {
 }
 
 // readMark reads the mark, and makes it if it may be made.
-func (s *Store) readMark(ctx context.Context, c rueidis.Client) error {
-	m := &s.mark
-	dials := m.dials.Load()
+func (s *Store) readMark(ctx context.Context, c rueidis.Client, m *marker) error {
+	dials := s.dials.Load()
 	fresh := ""
 	if !s.requireMark {
 		fresh = rand.Text()
 	}
-	id, err := s.runMark(ctx, c, fresh)
+	id, err := runMark(ctx, c, m.key, fresh)
 	if _, answered := rueidis.IsRedisErr(err); answered && !s.requireMark {
 		err = nil // a take would say the same, and better
 	} else if err == nil {
-		err = s.sawMark(id, id != "" && id == fresh)
+		err = s.sawMark(m, id, id != "" && id == fresh)
 	}
 	if err == nil {
 		m.seen.Store(dials)
@@ -131,31 +131,21 @@ func (s *Store) readMark(ctx context.Context, c rueidis.Client) error {
 
 // runMark returns the mark, or "" if there is none. fresh is the mark that is made then; if it is
 // empty, none is made.
-func (s *Store) runMark(ctx context.Context, c rueidis.Client, fresh string) (string, error) {
-	id, err := c.Do(ctx, c.B().Hget().Key(s.markKey()).Field("id").Build()).ToString()
+func runMark(ctx context.Context, c rueidis.Client, key, fresh string) (string, error) {
+	id, err := c.Do(ctx, c.B().Hget().Key(key).Field("id").Build()).ToString()
 	if !rueidis.IsRedisNil(err) {
 		return id, err
 	}
 	if fresh == "" {
 		return "", nil
 	}
-	run := func() rueidis.RedisResult {
-		return c.Do(ctx, c.B().Evalsha().Sha1(markScript.sha).Numkeys(1).Key(s.markKey()).Arg(fresh).Build())
-	}
-	res := run()
-	if unknownScript(&res) {
-		if err := c.Do(ctx, c.B().ScriptLoad().Script(markScript.body).Build()).Error(); err != nil {
-			return "", err
-		}
-		res = run()
-	}
+	res := runScript(ctx, c, &markScript, key, fresh)
 	return res.ToString()
 }
 
 // sawMark compares a mark with the one that was seen before, and reports a loss. id is "" if there
 // is none; made says that this process has just made it.
-func (s *Store) sawMark(id string, made bool) error {
-	m := &s.mark
+func (s *Store) sawMark(m *marker, id string, made bool) error {
 	m.mu.Lock()
 	was, reported := m.id, m.gone
 	lost := was != "" && id != was && !reported
@@ -165,13 +155,14 @@ func (s *Store) sawMark(id string, made bool) error {
 	}
 	m.mu.Unlock()
 	if made {
-		m.made.Store(true)
-		s.logger.Info("redisstore: the server had no mark of this store and now has one: nothing is used yet, as far as it knows")
+		s.marked.Store(true)
+		s.logger.Info("redisstore: the server had no mark of this store and now has one: nothing is used yet, as far as it knows",
+			"mark", m.key)
 	}
 	m.absent.Store(id == "" && s.requireMark)
 	if lost {
 		s.logger.Error("redisstore: the server lost its data: its mark is missing or another one, so what was used before may be granted again",
-			"event", "store_lost", "mark_made_again", made, "unavailable", id == "" && s.requireMark)
+			"event", "store_lost", "mark", m.key, "mark_made_again", made, "unavailable", id == "" && s.requireMark)
 		if s.lost != nil {
 			s.lost(Loss{At: time.Now(), Refused: id == "" && s.requireMark})
 		}
@@ -182,7 +173,8 @@ func (s *Store) sawMark(id string, made bool) error {
 	return nil
 }
 
-// Init makes the mark of a store, unless there is one. made reports whether it did. A store with
+// Init makes the mark of a store, unless there is one: in a cluster those of all slots. made reports
+// whether it made any. A store with
 // [Options.RequireMark] is unavailable until somebody has done so, and again after the server lost
 // its data.
 func (s *Store) Init(ctx context.Context) (made bool, err error) {
@@ -194,7 +186,13 @@ func (s *Store) Init(ctx context.Context) (made bool, err error) {
 		return false, err
 	}
 	defer s.end()
-	fresh := rand.Text()
-	id, err := s.runMark(ctx, c, fresh)
-	return id == fresh || s.mark.made.Load(), failure("init", err, []string{s.markKey()})
+	for _, key := range s.allMarks() {
+		fresh := rand.Text()
+		id, err := runMark(ctx, c, key, fresh)
+		if err != nil {
+			return made, failure("init", err, []string{key})
+		}
+		made = made || id == fresh
+	}
+	return made || s.marked.Load(), nil
 }

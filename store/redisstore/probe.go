@@ -15,7 +15,8 @@ var probeBody string
 
 var probeScript = newScript(probeBody)
 
-// probeKey is the key that is written to test whether writing is possible.
+// probeKey is the key that is written to test whether writing is possible, on a server that is no
+// cluster.
 func (s *Store) probeKey() string { return s.prefix + ":%probe" }
 
 // errDenied is the error if the user lacks permission for a command that a take needs. This is
@@ -26,17 +27,8 @@ var errDenied = fmt.Errorf("%w: the Redis user is not allowed to run a command t
 // probe runs each command that a take runs. denied lists the commands that the user is not allowed
 // to run. wrong is any other error of the server: if it is full or read-only, it may recover by the
 // next call.
-func (s *Store) probe(ctx context.Context, c rueidis.Client) (denied error, wrong string, err error) {
-	run := func() rueidis.RedisResult {
-		return c.Do(ctx, c.B().Evalsha().Sha1(probeScript.sha).Numkeys(1).Key(s.probeKey()).Build())
-	}
-	res := run()
-	if unknownScript(&res) {
-		if err := c.Do(ctx, c.B().ScriptLoad().Script(probeScript.body).Build()).Error(); err != nil {
-			return nil, "", err
-		}
-		res = run()
-	}
+func (s *Store) probe(ctx context.Context, c rueidis.Client, key string) (denied error, wrong string, err error) {
+	res := runScript(ctx, c, &probeScript, key)
 	list, err := res.AsStrSlice()
 	if err != nil {
 		return nil, "", err
@@ -50,7 +42,7 @@ func (s *Store) probe(ctx context.Context, c rueidis.Client) (denied error, wron
 			wrong = text
 		case !slices.Contains(names, name):
 			names = append(names, name)
-			why = strings.ReplaceAll(text, s.probeKey(), "<key>")
+			why = strings.ReplaceAll(text, key, "<key>")
 		}
 	}
 	if len(names) > 0 {
@@ -72,17 +64,24 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	defer s.end()
-	if err := s.waitForMark(ctx, c); err != nil {
-		return failure("ping", err, []string{s.markKey()})
+	if s.cluster {
+		return s.pingCluster(ctx, c)
 	}
-	denied, wrong, err := s.probe(ctx, c)
+	return s.pingServer(ctx, c, s.probeKey(), &s.mark)
+}
+
+func (s *Store) pingServer(ctx context.Context, c rueidis.Client, key string, m *marker) error {
+	if err := s.waitForMark(ctx, c, m); err != nil {
+		return failure("ping", err, []string{m.key})
+	}
+	denied, wrong, err := s.probe(ctx, c, key)
 	switch {
 	case err != nil:
-		return failure("ping", err, []string{s.probeKey()})
+		return failure("ping", err, []string{key})
 	case denied != nil:
 		return storeError("ping", denied)
 	case wrong != "":
-		return reported("ping", wrong, []string{s.probeKey()})
+		return reported("ping", wrong, []string{key})
 	}
 	return nil
 }

@@ -83,10 +83,13 @@ type Store struct {
 	made   time.Time    // according to this process's clock
 	clock  func() int64 // for tests: the time in Unix µs, instead of the server's
 	link   link
-	// the buckets are spread over the nodes of a cluster
-	cluster bool
-	loader  loader
-	mark    marker
+	loader loader
+	mark   marker        // of a server that is no cluster
+	dials  atomic.Uint64 // connections that were made
+	marked atomic.Bool   // this process has made a mark
+
+	cluster bool // the buckets are spread over the shards of a cluster
+	shards  shards
 
 	requireMark bool
 	lost        func(Loss)
@@ -136,7 +139,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	if kind != single && o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = silence
 	}
-	impatient(&o, &s.calls, &s.mark.dials)
+	impatient(&o, &s.calls, &s.dials)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil
@@ -152,10 +155,11 @@ const (
 	mostRedirections = 5 // of one call, in a cluster
 )
 
-// New returns a store that uses the caller's client. Close does not close it. The client must
-// connect to a single server, and should be made with ClientOption.DisableRetry. opts may be nil.
+// New returns a store that uses the caller's client, which may be one of a cluster or of Sentinels.
+// Close does not close it. It should be made with ClientOption.DisableRetry. opts may be nil.
 func New(client rueidis.Client, opts *Options) *Store {
 	s := newStore(opts)
+	s.cluster = client.Mode() == rueidis.ClientModeCluster
 	s.link.dial = func() (rueidis.Client, error) { return client, nil }
 	return s
 }
@@ -171,6 +175,7 @@ func newStore(opts *Options) *Store {
 	if opts != nil {
 		s.requireMark, s.lost = opts.RequireMark, opts.Lost
 	}
+	s.mark.key = s.markKey()
 	s.link.check = s.check
 	return s
 }
@@ -186,8 +191,12 @@ func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 	s.mu.RUnlock()
 	s.calls.Add(1)
 	c, err := s.link.client(ctx)
-	if err == nil {
-		err = s.checkMark(ctx, c)
+	switch {
+	case err != nil:
+	case s.cluster:
+		s.refreshShards(c) //nolint:contextcheck // it is for all callers, not for this one
+	default:
+		err = s.checkMark(ctx, c, &s.mark)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -215,57 +224,73 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// check checks the server before its first use.
+// check checks the servers before their first use.
 func (s *Store) check(ctx context.Context, c rueidis.Client) error {
+	if s.cluster {
+		return s.checkCluster(ctx, c)
+	}
+	now, err := s.checkServer(ctx, c, s.probeKey(), &s.mark, s.logger)
+	if err == nil && s.clock == nil {
+		s.learn(now)
+	}
+	return err
+}
+
+// checkServer checks one server before its first use: it has the right version and settings, and
+// the user the permissions. The server gets the script. It returns the server's time, in Unix µs.
+func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string, m *marker, log *slog.Logger) (int64, error) {
+	var all []string
 	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(),
-		c.B().Info().Section("replication").Build(), c.B().Info().Section("cluster").Build()) {
+		c.B().Info().Section("persistence").Build(), c.B().Info().Section("replication").Build(),
+		c.B().Info().Section("cluster").Build()) {
 		text, err := r.ToString()
 		if err != nil {
 			if _, answered := rueidis.IsRedisErr(err); !answered {
-				return err
+				return 0, err
 			}
-			s.logger.Warn("redisstore: the server's settings cannot be read", "err", err)
+			log.Warn("redisstore: the server's settings cannot be read", "err", err)
 			continue
 		}
-		if err := s.checkInfo(text); err != nil {
-			return err
-		}
+		all = append(all, text)
 	}
-	denied, _, err := s.probe(ctx, c)
+	if err := s.checkInfo(strings.Join(all, "\n"), log); err != nil {
+		return 0, err
+	}
+	denied, _, err := s.probe(ctx, c, probe)
 	if denied != nil {
-		return denied
+		return 0, denied
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	// A server that lost its data must not get the script: others may ask it before they notice.
-	if err := s.readMark(ctx, c); err != nil {
-		return err
+	if err := s.readMark(ctx, c, m); err != nil {
+		return 0, err
 	}
 	res := c.DoMulti(ctx, c.B().ScriptLoad().Script(s.script.body).Build(), c.B().Time().Build())
 	if err := res[0].Error(); err != nil {
-		return err
+		return 0, err
 	}
 	t, err := res[1].AsIntSlice()
 	if err != nil {
-		return err
+		return 0, err
 	} else if len(t) != 2 {
-		return errAnswer
+		return 0, errAnswer
 	}
-	if s.clock == nil {
-		s.learn(t[0]*1e6 + t[1])
-	}
-	return nil
+	return t[0]*1e6 + t[1], nil
 }
 
 // errCluster is the error for a node of a cluster. A take of several buckets would fail there if
 // they are in different slots.
 var errCluster = fmt.Errorf("%w: the server is a node of a cluster: write redis+cluster:// instead of redis:// in front of its address, or rediss+cluster:// with TLS", ErrMisconfigured)
 
+// errNoCluster is the error for a server that is none, if the URL says so.
+var errNoCluster = fmt.Errorf("%w: the server is no node of a cluster: write redis:// instead of redis+cluster:// in front of its address, or rediss:// with TLS", ErrMisconfigured)
+
 // errOld is the error for a server that is too old.
 var errOld = errors.New("the server is older than Redis 6.2")
 
-func (s *Store) checkInfo(text string) error {
+func (s *Store) checkInfo(text string, log *slog.Logger) error {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -275,16 +300,23 @@ func (s *Store) checkInfo(text string) error {
 	if v, ok := info["redis_version"]; ok && older(v, 6, 2) {
 		return fmt.Errorf("%w: it is %s", errOld, v)
 	}
-	if info["cluster_enabled"] == "1" {
+	switch enabled := info["cluster_enabled"]; {
+	case enabled == "1" && !s.cluster:
 		return errCluster
+	case enabled == "0" && s.cluster:
+		return errNoCluster
 	}
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
-		s.logger.Warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
+		log.Warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
 			"maxmemory_policy", policy, "maxmemory", info["maxmemory"])
+	}
+	if info["aof_enabled"] == "0" {
+		log.Warn("redisstore: the server does not log its writes: a restart loses what was used since its last snapshot, "+
+			"or all, and may grant it again: set appendonly to yes", "aof_enabled", "0")
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" && info["role"] == "master" &&
 		info["min_slaves_good_slaves"] == "" {
-		s.logger.Warn("redisstore: a fail-over may lose acknowledged writes, and what they took may be granted again: "+
+		log.Warn("redisstore: a fail-over may lose acknowledged writes, and what they took may be granted again: "+
 			"set min-replicas-to-write to 1 and min-replicas-max-lag to 2", "replicas", n)
 	}
 	return nil

@@ -149,7 +149,9 @@ func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *lo
 	s.running.Go(func() { // ends by its timeout. The call still counts as running: Close waits for both
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 		defer cancel()
-		if l.err = s.readMark(ctx, c); l.err == nil { // the server may have been restarted, and empty
+		if s.cluster {
+			l.err = s.loadEverywhere(ctx, c)
+		} else if l.err = s.readMark(ctx, c, &s.mark); l.err == nil { // it may have been restarted, and empty
 			l.res = c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())
 		}
 		ld.mu.Lock()

@@ -21,8 +21,13 @@ type clocked struct {
 // harness returns stores on a server of the test's own.
 func harness(t *testing.T) storetest.Harness {
 	t.Helper()
-	server := redistest.Start(t)
-	conn := client(t, server)
+	return harnessOn(t, redistest.Start(t).URL())
+}
+
+// harnessOn returns stores on some servers.
+func harnessOn(t *testing.T, url string) storetest.Harness {
+	t.Helper()
+	conn := clientOf(t, url)
 	on := func(t *testing.T, clock *fakeClock, prefix string) store.Store {
 		t.Helper()
 		s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix}, clock.now)
@@ -50,7 +55,20 @@ func harness(t *testing.T) storetest.Harness {
 // req: B1, C3, E5, E10
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(t))
+	for _, on := range topologies {
+		if on.name == "sentinel" && !long { // TestServerClock is enough: the server's part is the same
+			continue
+		}
+		t.Run(on.name, func(t *testing.T) {
+			t.Parallel()
+			h := harnessOn(t, on.start(t))
+			if on.name != "standalone" && !long {
+				const reason = "it computes for seconds, and is about one bucket: \"make long\" runs it here, too"
+				h.Without = map[string]string{"ids used again": reason, "huge numbers": reason, "bookings": reason}
+			}
+			storetest.Run(t, h)
+		})
+	}
 }
 
 // TestScripts compares the store with the engine on the scripts of the suite.
@@ -80,8 +98,18 @@ func TestScripts(t *testing.T) {
 // req: E5
 func TestServerClock(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	storetest.Run(t, storetest.Harness{
-		New: func(t *testing.T) store.Store { return open(t, server, &redisstore.Options{Prefix: prefix()}) },
-	})
+	for _, on := range topologies {
+		t.Run(on.name, func(t *testing.T) {
+			t.Parallel()
+			url := on.start(t)
+			storetest.Run(t, storetest.Harness{New: func(t *testing.T) store.Store {
+				s, err := redisstore.Open(url, &redisstore.Options{Prefix: prefix()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}})
+		})
+	}
 }

@@ -22,6 +22,7 @@ type request struct {
 	id       string
 	extra    string      // further arguments of the operation
 	take     *store.Take // its extra is made when it is sent; nil: none
+	content  uint64      // fingerprint of the take that this is a part of; 0: it is the whole
 	priority int8
 	buckets  []store.BucketCost
 	times    []int64 // the script asked for their calendar windows
@@ -38,6 +39,45 @@ type request struct {
 
 // Take implements [store.Store].
 func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	return parted(batch, out, func(t *store.Take) bool { return s.spread(t.Buckets) },
+		func(t *store.Take, d *store.Verdict) { *d = s.takeSpread(ctx, t) },
+		func(batch []store.Take, out []store.Verdict) error { return s.takeAll(ctx, batch, out) },
+		func(d *store.Verdict, err error) { *d = store.Verdict{Fail: err} })
+}
+
+// parted carries out a batch in order: elements that are spread over several slots one by one, and
+// those between them together. If it returns an error, nothing was sent.
+func parted[In, Out any](batch []In, out []Out, spread func(*In) bool, one func(*In, *Out),
+	all func([]In, []Out) error, fail func(*Out, error),
+) error {
+	sent := false
+	for i := 0; i < len(batch); {
+		if spread(&batch[i]) {
+			one(&batch[i], &out[i])
+			sent = true
+			i++
+			continue
+		}
+		n := i + 1
+		for n < len(batch) && !spread(&batch[n]) {
+			n++
+		}
+		if err := all(batch[i:n], out[i:n]); err != nil {
+			if !sent && n == len(batch) {
+				return err
+			}
+			for k := i; k < n; k++ {
+				fail(&out[k], err)
+			}
+		}
+		sent = true
+		i = n
+	}
+	return nil
+}
+
+// takeAll carries out takes of which each is one call.
+func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	reqs := make([]request, len(batch))
 	for i := range batch {
 		t, d := &batch[i], &out[i]
@@ -78,14 +118,17 @@ func takeRequest(t *store.Take) request {
 
 // takeExtra returns the further arguments of a take that is sent at about now, on the server's
 // clock.
-func takeExtra(t *store.Take, about int64) string {
+func takeExtra(t *store.Take, content uint64, about int64) string {
 	buf := make([]byte, 0, 41)
 	notAfter := int64(0)
 	if t.ID == "" {
 		buf = append(buf, make([]byte, 16)...)
 	} else {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
-		buf = binary.BigEndian.AppendUint64(buf, t.Fingerprint())
+		if content == 0 {
+			content = t.Fingerprint()
+		}
+		buf = binary.BigEndian.AppendUint64(buf, content)
 		if notAfter = about + store.SendLife.Microseconds(); !t.NotAfter.IsZero() {
 			notAfter = min(record.Latest(t.NotAfter), store.MaxInstant)
 		}
@@ -103,6 +146,14 @@ func takeExtra(t *store.Take, about int64) string {
 
 // Settle implements [store.Store].
 func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
+	return parted(batch, out, func(t *store.Settlement) bool { return s.spread(t.Buckets) },
+		func(t *store.Settlement, o *store.Outcome) { *o = s.settleSpread(ctx, t) },
+		func(batch []store.Settlement, out []store.Outcome) error { return s.settleAll(ctx, batch, out) },
+		func(o *store.Outcome, err error) { *o = store.Outcome{Err: err} })
+}
+
+// settleAll carries out settlements of which each is one call.
+func (s *Store) settleAll(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	reqs := make([]request, len(batch))
 	for i := range batch {
 		st, o := &batch[i], &out[i]
@@ -210,6 +261,12 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 			}
 			continue
 		}
+		if s.cluster {
+			if err := s.checkShard(ctx, c, r.keys); err != nil {
+				r.err = notSent(op, err)
+				continue
+			}
+		}
 		todo = append(todo, r)
 	}
 	for len(todo) > 0 {
@@ -221,7 +278,7 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		again := todo[:0]
 		for i, r := range todo {
 			err := s.read(r, &res[i])
-			if errors.Is(err, errAgain) {
+			if errors.Is(err, errAgain) || s.cluster && s.soon(ctx, err) {
 				again = append(again, r)
 				continue
 			}
@@ -258,7 +315,7 @@ func (r *request) name(prefix string) error {
 func (s *Store) fill(r *request) {
 	about := s.guess()
 	if r.take != nil {
-		r.extra = takeExtra(r.take, about)
+		r.extra = takeExtra(r.take, r.content, about)
 	}
 	args := append(r.twoWords[:0], r.op)
 	if r.op != opGCRA && r.op != opHot {

@@ -1,0 +1,711 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
+)
+
+// A take of buckets in several slots of a cluster cannot be one call. It looks at all buckets, and
+// refuses if one of them does. Otherwise it reserves in one slot after the other, in the order of
+// their keys, under an ID of its own: as leases, whose units do not age while they are open. If a
+// slot refuses, the leases are cancelled: nothing was spent. Their grant is that of one sending of
+// the take, so no other one relies on them.
+//
+// Once all slots but one have a lease, a plain take is carried out in the last one, and that is the
+// decision: then the leases are settled, so that their units count from then or later.
+//
+// A take with an ID has leases in all slots. Then it takes under the caller's ID what each lease
+// held, in one pipeline with the cancellation of the lease: first in the slot that is first in
+// order, so that of takes that race for one ID one succeeds there, and then in the others. From the
+// first of these on only the taker cancels, because another sending of the same take may already
+// have been answered by what is open.
+//
+// If the process dies, leases end by themselves, and their units then count as used. See
+// models/slots.pml.
+
+const (
+	leaseHold  = 5 * time.Second       // of the leases
+	leaseSpare = 2 * time.Second       // a decision is made at least so long before they end
+	undoTime   = 2 * time.Second       // bounds the time for cancelling them. Callers do not wait longer than their deadlines
+	yield      = 50 * time.Millisecond // for a settlement that was first
+	mostWaits  = 30                    // for another sending of the same take
+	mostTries  = 4                     // of a take whose buckets change between look and reservation
+)
+
+var (
+	errSlow  = errors.New("reserving in several slots took too long: nothing was taken")
+	errBusy  = errors.New("another sending of this take is just reserving: send it again")
+	errTaken = errors.New("another call took what was reserved: cancel the take, or send it again")
+)
+
+// spread reports whether buckets are in several slots of a cluster.
+func (s *Store) spread(buckets []store.BucketCost) bool {
+	if !s.cluster || len(buckets) < 2 || len(buckets) > store.MaxBuckets {
+		return false
+	}
+	first, _ := storekey.Format(s.prefix, buckets[0].Key)
+	slot := slotOf(first)
+	for i := range buckets[1:] {
+		if key, _ := storekey.Format(s.prefix, buckets[1+i].Key); slotOf(key) != slot {
+			return true
+		}
+	}
+	return false
+}
+
+// group is buckets of one slot, by their positions in the take.
+type group struct {
+	key string // the first one
+	at  []int
+}
+
+// groups returns the buckets by their slots, in the order of their keys.
+func (s *Store) groups(buckets []store.BucketCost) ([]group, error) {
+	var gs []group
+	of, seen := map[uint16]int{}, map[string]bool{}
+	for i := range buckets {
+		key, _ := storekey.Format(s.prefix, buckets[i].Key)
+		if seen[key] {
+			return nil, fmt.Errorf("%w: the same bucket is named twice", store.ErrInvalid)
+		}
+		seen[key] = true
+		k, ok := of[slotOf(key)]
+		if !ok {
+			k = len(gs)
+			of[slotOf(key)] = k
+			gs = append(gs, group{key: key})
+		}
+		gs[k].key = min(gs[k].key, key)
+		gs[k].at = append(gs[k].at, i)
+	}
+	slices.SortFunc(gs, func(a, b group) int { return strings.Compare(a.key, b.key) })
+	return gs, nil
+}
+
+func (g *group) buckets(all []store.BucketCost) []store.BucketCost {
+	bs := make([]store.BucketCost, len(g.at))
+	for k, i := range g.at {
+		bs[k] = all[i]
+	}
+	return bs
+}
+
+// spreadTake is a take over several slots in progress.
+type spreadTake struct {
+	s       *Store
+	t       *store.Take
+	groups  []group
+	content uint64
+
+	looks []look    // at each bucket
+	busy  bool      // another sending of the take has leases
+	open  []known   // what it said of the take's ID
+	start time.Time // of this try
+	id    string    // of its leases
+	grant store.Grant
+	last  store.Verdict // of a plain take, in the last slot
+}
+
+// takeSpread decides a take over several slots.
+func (s *Store) takeSpread(ctx context.Context, t *store.Take) store.Verdict {
+	if err := t.Check(); err != nil {
+		return store.Verdict{Fail: err}
+	}
+	gs, err := s.groups(t.Buckets)
+	if err != nil {
+		return store.Verdict{Fail: err}
+	}
+	st := &spreadTake{s: s, t: t, groups: gs}
+	if t.ID != "" {
+		st.content = t.Fingerprint()
+	}
+	wait := func(n int) bool { return pause(ctx, backoff(n)) }
+	for changed, busy := 1, 1; ; {
+		d, state := st.try(ctx)
+		switch {
+		case state == refusedLate && changed < mostTries && wait(changed):
+			changed++
+		case state == inProgress && busy < mostWaits && wait(busy):
+			busy++
+		case state == inProgress && ctx.Err() != nil:
+			return store.Verdict{Fail: storeError("take", ctx.Err())}
+		default:
+			return d
+		}
+	}
+}
+
+// progress says why a try was not the last one.
+type progress uint8
+
+const (
+	decided     progress = iota
+	refusedLate          // by what others took since the look
+	inProgress           // another sending of the take is just reserving
+)
+
+// try decides the take, unless it has to be tried again.
+func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
+	st.id = ""
+	if err := st.look(ctx); err != nil {
+		return store.Verdict{Fail: err}, decided
+	}
+	switch part, err := st.ofID(); {
+	case err != nil:
+		return store.Verdict{Fail: err}, decided
+	case part == partly:
+		return store.Verdict{Fail: store.ErrIDReused}, inProgress
+	case part == whole:
+		return st.convert(ctx), decided
+	case st.busy:
+		return store.Verdict{Fail: storeError("take", errBusy)}, inProgress
+	}
+	if d := st.fits(); !d.Allowed {
+		st.persist(ctx)
+		return d, decided
+	}
+	return st.reserve(ctx)
+}
+
+// backoff returns how long to wait before the next try: so long that another take has ended, and
+// not the same for all.
+func backoff(try int) time.Duration {
+	return time.Duration(min(try, 5)) * (time.Millisecond + rand.N(3*time.Millisecond)) //nolint:gosec // see above
+}
+
+// look looks at all buckets.
+func (st *spreadTake) look(ctx context.Context) error {
+	t := st.t
+	asks := slices.Clone(t.Buckets)
+	if t.Lease { // it accepts any part
+		for i := range asks {
+			for j, n := range asks[i].N {
+				asks[i].N[j] = min(n, 1)
+			}
+		}
+	}
+	found := make(chan error, 1)
+	go func() { // ends by ctx; it is waited for below
+		var err error
+		st.open, err = st.s.lookForID(ctx, "take", t.Buckets, t.ID)
+		if err == nil && t.ID != "" {
+			var leases []known
+			leases, err = st.s.lookForID(ctx, "take", st.groups[0].buckets(t.Buckets)[:1], st.leaseID())
+			st.busy = err == nil && leases[0].open
+		}
+		found <- err
+	}()
+	looks, err := st.s.lookAt(ctx, asks, t.Priority, t.Given)
+	st.looks = looks
+	return cmp.Or(<-found, err)
+}
+
+// leaseID is the ID of the leases: the same for all sendings of a take with an ID, so that they do
+// not reserve beside each other, but each has a grant of its own.
+func (st *spreadTake) leaseID() string {
+	if st.t.ID == "" {
+		return "\x00" + st.grant.String()
+	}
+	sum := sha256.Sum256([]byte(st.t.ID)) // an ID may be as long as is allowed
+	return "\x00" + st.t.Grant.String() + string(sum[:])
+}
+
+// look is what a look at a bucket says.
+type look struct {
+	state store.State
+	rec   *record.Record
+	now   int64
+}
+
+// lookAt looks at buckets, each by its server's clock. given says that a pause does not matter.
+func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority int8, given bool) ([]look, error) {
+	looks, reqs := make([]look, len(buckets)), make([]request, len(buckets))
+	for i := range buckets {
+		b, l := &buckets[i], &looks[i]
+		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
+		reqs[i].answer = func(m *rueidis.RedisMessage) error {
+			code, now, rest, err := answered(m)
+			if err != nil || code != gotPeek || len(rest) != 2 {
+				return errAnswer
+			}
+			s.learn(now)
+			st, _, err := readView(&rest[1], b)
+			if err != nil {
+				return err
+			}
+			if given {
+				st.rec.Pause = nil
+			}
+			l.rec, l.now = &st.rec, now
+			l.state = store.Internal.Describe(b, l.rec, priority, false, now)
+			return nil
+		}
+	}
+	if err := s.carryOut(ctx, "take", reqs); err != nil {
+		return nil, err
+	}
+	for i := range reqs {
+		if reqs[i].err != nil {
+			return nil, reqs[i].err
+		}
+	}
+	return looks, nil
+}
+
+// opened says in how many of its buckets a take is open already.
+type opened uint8
+
+const (
+	nowhere opened = iota
+	partly
+	whole
+)
+
+// ofID says whether the take is open already, and what speaks against it.
+func (st *spreadTake) ofID() (opened, error) {
+	n := 0
+	for i := range st.open {
+		if k := &st.open[i]; k.open && k.grant != st.t.Grant {
+			return 0, store.ErrIDOpen
+		} else if k.open && k.content != st.content {
+			return 0, store.ErrIDReused
+		} else if k.open {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nowhere, nil
+	case len(st.open):
+		return whole, nil
+	}
+	return partly, nil
+}
+
+// fits joins what the look said.
+func (st *spreadTake) fits() store.Verdict {
+	d := store.Verdict{Allowed: true, Rest: make([]store.Answer, len(st.looks)-1)}
+	for i := range st.looks {
+		l := &st.looks[i].state.Verdict
+		*d.Bucket(i) = l.First
+		refuseBy(&d, i, l)
+	}
+	return d
+}
+
+// persist lets buckets be written whose rate this take saw for the first time, although it was
+// refused: a lower rate is in force from when it is first seen. If it fails, the next take does it.
+func (st *spreadTake) persist(ctx context.Context) {
+	var reqs []request
+	for i := range st.open {
+		if bs := st.t.Buckets[i : i+1]; st.open[i].otherRate(bs[0].Plan) {
+			// it finds nothing to cancel, and writes what has changed
+			r := settleRequest(&store.Settlement{Op: store.OpCancel, ID: "\x00", Grant: store.NewGrant(), Buckets: bs})
+			r.answer = func(*rueidis.RedisMessage) error { return nil }
+			reqs = append(reqs, r)
+		}
+	}
+	if len(reqs) > 0 {
+		_ = st.s.carryOut(ctx, "take", reqs)
+	}
+}
+
+// refuseBy adds to the verdict on a take what the verdict on its bucket i says.
+func refuseBy(d *store.Verdict, i int, by *store.Verdict) {
+	d.Now = max(d.Now, by.Now)
+	if by.Allowed {
+		return
+	}
+	if by.Reason == store.Paused && (d.Reason != store.Paused || by.RetryAfter > d.RetryAfter) {
+		d.PausedAt = i
+	}
+	if d.Allowed || by.Reason == store.Paused {
+		d.Reason = by.Reason
+	}
+	d.Allowed = false
+	d.RetryAfter, d.EarliestRetry = max(d.RetryAfter, by.RetryAfter), max(d.EarliestRetry, by.EarliestRetry)
+}
+
+// reserve takes in all slots. If one of them refuses, nothing is taken, and the verdict explains it.
+func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
+	t := st.t
+	st.start, st.grant = time.Now(), store.NewGrant()
+	st.id = st.leaseID()
+	var leased []int
+	for g := range st.groups {
+		last := t.ID == "" && g == len(st.groups)-1
+		got, err := st.part(ctx, g, last)
+		if err == nil && last && time.Since(st.start) > leaseHold-leaseSpare {
+			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, errSlow) // it took in the last slot
+		}
+		if !last {
+			leased = append(leased, g) // even if its answer is lost, it may have one
+		}
+		if err != nil {
+			st.undo(ctx, leased)
+			if errors.Is(err, store.ErrIDOpen) && !last {
+				return store.Verdict{Fail: storeError("take", errBusy)}, inProgress
+			}
+			return store.Verdict{Fail: err}, decided
+		}
+		if !got.Allowed {
+			st.undo(ctx, leased)
+			return st.refusal(g, &got), refusedLate
+		}
+		if last {
+			st.last = got
+		}
+	}
+	if t.ID != "" {
+		return st.convert(ctx), decided
+	}
+	d := st.answer()
+	st.end(ctx, store.OpSettle, leased)
+	return d, decided
+}
+
+// part takes in one slot: a lease, or in the last one what a plain take asks for.
+func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict, error) {
+	t := st.t
+	one := store.Take{Buckets: st.groups[g].buckets(t.Buckets), Priority: t.Priority, Given: t.Given}
+	if !last {
+		one.ID, one.Grant, one.Hold, one.Lease = st.id, st.grant, leaseHold, true
+	}
+	got, err := st.s.takeOne(ctx, &one)
+	if err != nil || last || !got.Allowed || t.Lease {
+		return got, err
+	}
+	for k := range one.Buckets {
+		if got.Granted(k) != one.Buckets[k].N { // a lease is granted in part
+			return st.refused(ctx, g)
+		}
+	}
+	return got, nil
+}
+
+// refused explains why a slot does not have all that is asked.
+func (st *spreadTake) refused(ctx context.Context, g int) (store.Verdict, error) {
+	asks := st.groups[g].buckets(st.t.Buckets)
+	looks, err := st.s.lookAt(ctx, asks, st.t.Priority, st.t.Given)
+	if err != nil {
+		return store.Verdict{}, err
+	}
+	d := store.Verdict{Allowed: true, Rest: make([]store.Answer, len(asks)-1)}
+	for k := range looks {
+		*d.Bucket(k) = looks[k].state.First
+		refuseBy(&d, k, &looks[k].state.Verdict)
+	}
+	if d.Allowed { // it fits beside the part that the lease got, which is given back now
+		d.Allowed, d.Reason, d.RetryAfter = false, store.Limited, time.Microsecond
+	}
+	return d, nil
+}
+
+// refusal returns the verdict on a take that one slot refused.
+func (st *spreadTake) refusal(g int, by *store.Verdict) store.Verdict {
+	d := st.fits()
+	for k, i := range st.groups[g].at {
+		*d.Bucket(i) = *by.Bucket(k)
+	}
+	refuseBy(&d, st.groups[g].at[by.PausedAt], by)
+	return d
+}
+
+// answer returns the verdict on a plain take that was granted. What is left in the slots with leases
+// follows from the look at them: a lease's own answer would count what was taken as held.
+func (st *spreadTake) answer() store.Verdict {
+	d := store.Verdict{Allowed: true, Now: st.last.Now, Rest: make([]store.Answer, len(st.looks)-1)}
+	for g := range st.groups {
+		for k, i := range st.groups[g].at {
+			if g == len(st.groups)-1 {
+				*d.Bucket(i) = *st.last.Bucket(k)
+				continue
+			}
+			one := store.Take{Buckets: st.t.Buckets[i : i+1], Priority: st.t.Priority, Given: st.t.Given}
+			v := store.Internal.Decide(&one, []*record.Record{st.looks[i].rec}, false, st.looks[i].now)
+			*d.Bucket(i) = v.First
+		}
+	}
+	return d
+}
+
+// convert takes under the caller's ID, and cancels the leases at the same time. What was open
+// already is replayed.
+func (st *spreadTake) convert(ctx context.Context) store.Verdict {
+	rest := make([]int, len(st.groups)-1)
+	for k := range rest {
+		rest[k] = k + 1
+	}
+	parts := make([]store.Verdict, len(st.groups))
+	leased := st.id != "" // otherwise it is open in all of them
+	if leased && time.Since(st.start) > leaseHold-leaseSpare {
+		st.undo(ctx, append([]int{0}, rest...))
+		return store.Verdict{Fail: storeError("take", errSlow)}
+	}
+	st.convertSome(ctx, []int{0}, parts)
+	if first := &parts[0]; first.Fail != nil || !first.Allowed {
+		if leased {
+			st.undo(ctx, append([]int{0}, rest...))
+		}
+		if first.Fail == nil && leased {
+			first.Fail = storeError("take", errTaken)
+		}
+		if first.Fail != nil {
+			return store.Verdict{Fail: first.Fail}
+		}
+		return st.refusal(0, first)
+	}
+	st.convertSome(ctx, rest, parts)
+	d := store.Verdict{Allowed: true, Replayed: parts[0].Replayed, Rest: make([]store.Answer, len(st.looks)-1)}
+	left := int64(0)
+	for g := range parts {
+		p := &parts[g]
+		switch {
+		case p.Fail != nil:
+			return store.Verdict{Fail: storeError("take", fmt.Errorf("%w: %w", ErrUnknownOutcome, p.Fail))}
+		case !p.Allowed && leased:
+			return store.Verdict{Fail: storeError("take", fmt.Errorf("%w: %w", ErrUnknownOutcome, errTaken))}
+		case !p.Allowed: // a replay is refused, and the take stays open until its taker cancels it
+			return st.refusal(g, p)
+		}
+		if g == 0 || p.End-p.Now < left {
+			left = p.End - p.Now
+		}
+		d.Now = max(d.Now, p.Now)
+		for k, i := range st.groups[g].at {
+			*d.Bucket(i) = *p.Bucket(k)
+		}
+	}
+	d.End = d.Now + left
+	return d
+}
+
+// convertSome converts in some slots, at the same time.
+func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.Verdict) {
+	var reqs []request
+	var to []*store.Verdict // where each is answered; nil: its answer does not matter
+	for _, g := range of {
+		bs, d := st.groups[g].buckets(st.t.Buckets), &parts[g]
+		if st.id != "" {
+			r := settleRequest(&store.Settlement{Op: store.OpCancel, ID: st.id, Grant: st.grant, Buckets: bs})
+			r.answer = func(*rueidis.RedisMessage) error { return nil }
+			reqs, to = append(reqs, r), append(to, nil)
+		}
+		one := *st.t
+		one.Buckets, one.Ahead = bs, 0
+		if st.id != "" { // it was allowed: a pause that began since does not refuse it
+			one.Given = true
+		}
+		r := takeRequest(&one)
+		r.content = st.content
+		r.answer = func(m *rueidis.RedisMessage) error { return st.s.answerTake(&one, d, m) }
+		reqs, to = append(reqs, r), append(to, d)
+	}
+	if err := st.s.carryOut(ctx, "take", reqs); err != nil {
+		for _, g := range of {
+			parts[g] = store.Verdict{Fail: err}
+		}
+		return
+	}
+	for i := range reqs {
+		if reqs[i].err != nil && to[i] != nil {
+			*to[i] = store.Verdict{Fail: reqs[i].err}
+		}
+	}
+}
+
+// undo cancels leases. It goes on if the caller leaves; what it does not reach ends by itself.
+func (st *spreadTake) undo(ctx context.Context, of []int) {
+	if len(of) == 0 {
+		return
+	}
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	c, done := *st, make(chan struct{})
+	t := *st.t
+	t.Buckets = slices.Clone(t.Buckets) // the caller may use them again
+	c.t = &t
+	go func() { // ends by its timeout. Close waits for it, as for any call
+		defer close(done)
+		defer cancel()
+		c.end(detached, store.OpCancel, of)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// end ends leases. If it fails, they end by themselves.
+func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) {
+	reqs := make([]request, len(of))
+	for i, g := range of {
+		bs := st.groups[g].buckets(st.t.Buckets)
+		for k := range bs {
+			for j := range bs[k].N {
+				bs[k].N[j] = store.KeepEstimate
+			}
+		}
+		reqs[i] = settleRequest(&store.Settlement{Op: op, ID: st.id, Grant: st.grant, Buckets: bs})
+		reqs[i].answer = func(*rueidis.RedisMessage) error { return nil }
+	}
+	_ = st.s.carryOut(ctx, op.String(), reqs)
+}
+
+// takeOne carries out a take in one slot.
+func (s *Store) takeOne(ctx context.Context, t *store.Take) (d store.Verdict, err error) {
+	reqs := [1]request{takeRequest(t)}
+	reqs[0].answer = func(m *rueidis.RedisMessage) error { return s.answerTake(t, &d, m) }
+	if err := s.carryOut(ctx, "take", reqs[:]); err != nil {
+		return d, err
+	}
+	return d, cmp.Or(reqs[0].err, d.Fail)
+}
+
+// settleSpread carries out a settlement over several slots, in each separately: first in the one
+// that is first in the order of keys, and then in the others, so that racing settlements of a
+// reservation do not each succeed in a part of it.
+func (s *Store) settleSpread(ctx context.Context, t *store.Settlement) (out store.Outcome) {
+	if err := t.Check(); err != nil {
+		return store.Outcome{Err: err}
+	}
+	gs, err := s.groups(t.Buckets)
+	if err != nil {
+		return store.Outcome{Err: err}
+	}
+	st := *t
+	switch {
+	case t.Op == store.OpRenew:
+		if o, kept, err := s.keptLease(ctx, t); err != nil {
+			return store.Outcome{Err: err}
+		} else if kept {
+			return o
+		}
+	case t.Op == store.OpPause && t.Hold > 0: // one end for all, because that names the pause
+		if st.At, err = s.latest(ctx, t.Buckets); err != nil {
+			return store.Outcome{Err: err}
+		}
+		st.At, st.Hold = st.At.Add(t.Hold), 0
+	}
+	outs := make([]store.Outcome, len(gs))
+	s.settleSome(ctx, &st, gs[:1], outs[:1])
+	if ends := t.Op == store.OpSettle || t.Op == store.OpCancel; ends && outs[0].Gone {
+		if ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID); err == nil &&
+			!slices.ContainsFunc(ks, func(k known) bool { return k.open && k.grant == t.Grant }) {
+			return outs[0]
+		}
+		pause(ctx, yield) // another settlement was first, and is about to end the others as well
+	}
+	s.settleSome(ctx, &st, gs[1:], outs[1:])
+	return joinOutcomes(t, gs, outs)
+}
+
+// settleSome settles in some slots, at the same time.
+func (s *Store) settleSome(ctx context.Context, t *store.Settlement, gs []group, outs []store.Outcome) {
+	sts, reqs := make([]store.Settlement, len(gs)), make([]request, len(gs))
+	for i := range gs {
+		sts[i] = *t
+		sts[i].Buckets = gs[i].buckets(t.Buckets)
+		reqs[i] = settleRequest(&sts[i])
+		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerSettle(&sts[i], &outs[i], m) }
+	}
+	err := s.carryOut(ctx, "settle", reqs)
+	for i := range reqs {
+		if e := cmp.Or(err, reqs[i].err); e != nil {
+			outs[i] = store.Outcome{Err: e}
+		}
+	}
+}
+
+// joinOutcomes joins what the slots answered.
+func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out store.Outcome) {
+	ends := t.Op == store.OpSettle || t.Op == store.OpCancel
+	out.Gone, out.Kept = ends || t.Op == store.OpRenew, t.Op == store.OpPause
+	failed := 0
+	for g := range outs {
+		o := &outs[g]
+		if o.Err != nil {
+			failed++
+			out.Err = cmp.Or(out.Err, o.Err)
+			continue
+		}
+		out.Gone = out.Gone && o.Gone
+		if t.Op == store.OpPause {
+			out.Kept = out.Kept && o.Kept
+		} else {
+			out.Kept = out.Kept || o.Kept
+		}
+		// A holder may rely on the hold that ends first; a pause lasts until the last one has
+		// ended.
+		first := t.Op == store.OpRenew && !o.Gone && (out.End.IsZero() || o.End.Before(out.End))
+		if first || t.Op != store.OpRenew && o.End.After(out.End) {
+			out.End = o.End
+		}
+		for k, i := range gs[g].at {
+			if len(o.Back) > 0 && o.Back[k] != (store.Amounts{}) {
+				if out.Back == nil {
+					out.Back = make([]store.Amounts, len(t.Buckets))
+				}
+				out.Back[i] = o.Back[k]
+			}
+		}
+	}
+	if failed > 0 && failed < len(outs) { // it was carried out in the others
+		if se, ok := errors.AsType[*store.Error](out.Err); ok {
+			return store.Outcome{Err: &store.Error{
+				Store: se.Store, Op: se.Op, Fault: se.Fault,
+				Err: fmt.Errorf("%w: it was carried out in %d of %d slots: %w", ErrUnknownOutcome, len(outs)-failed, len(outs), se.Err),
+			}}
+		}
+	}
+	if out.Err != nil {
+		return store.Outcome{Err: out.Err}
+	}
+	return out
+}
+
+// keptLease reports whether a renewal would find a lease with a paused bucket, which is renewed in
+// none of them.
+func (s *Store) keptLease(ctx context.Context, t *store.Settlement) (out store.Outcome, kept bool, err error) {
+	ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID)
+	if err != nil {
+		return out, false, err
+	}
+	for i := range ks {
+		k := &ks[i]
+		if !k.open || k.grant != t.Grant {
+			continue
+		}
+		kept = kept || k.lease && k.paused
+		if end := time.UnixMicro(k.end); out.End.IsZero() || end.Before(out.End) {
+			out.End = end
+		}
+	}
+	out.Kept = true
+	return out, kept, nil
+}
+
+// latest returns the instant that the latest of some buckets' clocks shows.
+func (s *Store) latest(ctx context.Context, buckets []store.BucketCost) (time.Time, error) {
+	ks, err := s.lookForID(ctx, "settle", buckets, "")
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := int64(0)
+	for i := range ks {
+		now = max(now, ks[i].now)
+	}
+	return time.UnixMicro(now), nil
+}
