@@ -56,9 +56,9 @@ trap 'rm -f "$out"' EXIT
 echo "$runs" | xargs -P 2 -L 1 ./run.sh --one | tee "$out"
 case ${1-} in
 '' | --quick)
-  for enumeration in instances told commute cold; do
-    echo "$enumeration.py"
-    python3 $enumeration.py $quick | tee -a "$out"
+  for enumeration in instances.py recover commute.py cold.py; do
+    echo "$enumeration"
+    python3 -B $enumeration $quick | tee -a "$out"
   done
   ;;
 esac
