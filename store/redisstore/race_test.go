@@ -1,12 +1,7 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,124 +13,7 @@ import (
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
-	"github.com/drawgate/drawgate/store/redisstore"
 )
-
-// Worker processes of TestProcesses are this test binary again, with these variables set.
-const (
-	envWorker = "DRAWGATE_TEST_WORKER" // goroutines, milliseconds, zone
-	envURL    = "DRAWGATE_TEST_URL"
-)
-
-func TestMain(m *testing.M) {
-	if spec := os.Getenv(envWorker); spec != "" {
-		work(spec, os.Getenv(envURL))
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// quota is what the processes share: a calendar day of 20,000.
-const quota = 20_000
-
-// dayZone is a zone whose day does not end while a test runs.
-func dayZone() string {
-	if now := time.Now().UTC(); now.Hour() == 23 {
-		return "Asia/Tokyo" // its midnight is at 15:00 UTC
-	}
-	return "UTC"
-}
-
-func dayPlan(zone string) *store.Plan {
-	p, err := drawgate.Policy{Name: "shared", Limits: []drawgate.Limit{{
-		Name: "d", Kind: drawgate.Calendar,
-		Every: drawgate.Day, Zone: zone, Amount: quota,
-	}}}.Compile()
-	if err != nil {
-		panic(err)
-	}
-	return p.Plan
-}
-
-// work takes for a while with several goroutines, and prints how many units it was granted.
-func work(spec, url string) {
-	var callers, ms int
-	var zone string
-	if _, err := fmt.Sscan(spec, &callers, &ms, &zone); err != nil {
-		panic(err)
-	}
-	s, err := redisstore.Open(url, nil)
-	if err != nil {
-		panic(err)
-	}
-	defer s.Close()
-	var granted atomic.Int64
-	var wg sync.WaitGroup
-	deadline := time.Now().Add(time.Duration(ms) * time.Millisecond)
-	for range callers {
-		wg.Go(func() {
-			plan := dayPlan(zone)
-			for time.Now().Before(deadline) {
-				var d [1]store.Verdict
-				if err := s.Take(context.Background(), []store.Take{takeOf(plan, "k", 1)}, d[:]); err != nil ||
-					d[0].Fail != nil {
-					panic(fmt.Sprint(err, d[0].Fail))
-				}
-				if d[0].Allowed {
-					granted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	fmt.Println(granted.Load())
-}
-
-// TestProcesses lets processes take from one calendar day for longer than it lasts: together they
-// get exactly all of it. DRAWGATE_LONG makes it 8 processes of 64 goroutines for 10 s.
-//
-// req: C1, E1, E10
-func TestProcesses(t *testing.T) {
-	t.Parallel()
-	const processes = 8
-	callers, ms := 8, 1500
-	if long {
-		callers, ms = 64, 10_000
-	}
-	server, zone := redistest.Start(t), dayZone()
-	results := make(chan string, processes)
-	for range processes {
-		go func() {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", envWorker, callers, ms, zone),
-				envURL+"="+server.URL())
-			cmd.Stderr = os.Stderr
-			out, err := cmd.Output()
-			if err != nil {
-				out = fmt.Append(nil, "failed: ", err)
-			}
-			results <- string(out)
-		}()
-	}
-	sum := 0
-	for range processes {
-		text := <-results
-		n, err := strconv.Atoi(strings.TrimSpace(text))
-		if err != nil {
-			t.Fatalf("a process said %q", text)
-		}
-		sum += n
-	}
-	s, plan, rest := open(t, server, nil), dayPlan(zone), 0 // what a slow machine left
-	for take(t, s, takeOf(plan, "k", 1)).Allowed {
-		rest++
-	}
-	if sum+rest != quota {
-		t.Errorf("%d were granted by processes and %d after them, want %d in all", sum, rest, quota)
-	}
-	t.Logf("%d processes × %d goroutines: %d of %d granted within %d ms, %d left, which were granted afterwards",
-		processes, callers, sum, quota, ms, rest)
-}
 
 // What the linearizability test does: an operation, and what it answered.
 type (
