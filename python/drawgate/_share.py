@@ -110,7 +110,9 @@ class Share:
         for i, bucket in enumerate(buckets):
             own = [m for m in limits if m.bucket == i]
             if own and (name := self._name(bucket)) not in self._entries:
-                self._begin(name, Entry({m.unit: max(0, m.max - m.remaining) for m in own}, now), now)
+                # Nothing is left may mean that others, whose priority is higher, have used more than max.
+                used = [(m.unit, m.max - m.remaining if m.remaining > 0 else max(m.amount, m.max)) for m in own]
+                self._begin(name, Entry(_most(used), now), now)
                 self._max[name] = {m.name: min(m.amount, m.max) for m in own}
 
     def settled(self, entries: Sequence[Entry], used: Mapping[str, int] | None, now: float) -> None:
@@ -188,10 +190,8 @@ class Share:
         policy = self._policy(bucket)
         if answer.fallback:
             return Entry(_everything(policy) if policy else {}, self._start)
-        return Entry(
-            {m.unit: max(0, m.max - m.remaining - _cost(bucket.costs, m.unit)) for m in answer.limits if m.bucket == i},
-            now,
-        )
+        own = [m for m in answer.limits if m.bucket == i]
+        return Entry(_most((m.unit, max(0, m.max - m.remaining - _cost(bucket.costs, m.unit))) for m in own), now)
 
     def _of(self, limit: LimitSpec, allowed: int) -> int:
         """Returns this process's share of a limit, of which so much is allowed in this bucket."""
@@ -244,6 +244,11 @@ def _described(policy: Policy, limit: LimitSpec) -> str:
 
 def _named(policy: Policy, limit: LimitSpec) -> str:
     return f'limit "{limit.name}" of policy "{policy.name}"'
+
+
+def _most(used: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Returns the most of each unit: several limits may count the same one, over different windows."""
+    return dict(sorted(used, key=lambda u: u[1]))  # the last one of each counts
 
 
 def _cost(costs: Mapping[str, int], unit: str) -> int:

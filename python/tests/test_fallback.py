@@ -171,6 +171,37 @@ def test_a_refusal_and_a_status_say_what_was_used(fake: FakeServer) -> None:
         assert not limiter.take("llm", "never seen")
 
 
+def test_two_limits_of_a_unit() -> None:
+    """What was used before is what the limit with the longer window shows, wherever it stands."""
+
+    def limit(name: str, amount: int, remaining: int) -> Limit:
+        return Limit(0, "p", name, "requests", amount, amount, remaining, 0.0, None, False)
+
+    day = LimitSpec("day", "requests", "rolling", 10, 10, 86400, "", "UTC", 0, "")
+    second = LimitSpec("second", "requests", "rolling", 5, 5, 1, "", "UTC", 0, "")
+    for specs in ((day, second), (second, day)):
+        share = Share(1, 0)
+        share.learn([Policy("p", specs, shadow=False)])
+        seen = {"day": limit("day", 10, 1), "second": limit("second", 5, 4)}
+        answer = Answer(allowed=True, limits=tuple(seen[s.name] for s in specs))
+        one = [Bucket("p", "k")]
+        share.granted(one, answer, False, 100)  # eight were used before it
+        assert share.take(one, 102)
+        share.granted(one, Answer(allowed=True, fallback=True), False, 102)
+        assert not share.take(one, 104)
+
+
+def test_what_a_low_priority_sees_is_not_all_that_is_used() -> None:
+    """Of ten a low priority may use five: if nothing is left for it, others may have used all ten."""
+    share = Share(1, 0)
+    share.learn([policy("p", "rolling", 10, 60)])
+    one = [Bucket("p", "k")]
+    share.saw(one, [Limit(0, "p", "limit", "requests", 10, 5, 0, 30.0, None, True)], 100)
+    share.granted(one, unused(10), False, 130)  # of priority 0
+    assert not share.take(one, 130)
+    assert share.take(one, 161)
+
+
 def test_the_policies_are_learned_again(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_decide, "LEARN_AFTER", -1.0)
     asked: list[object] = []
