@@ -2,17 +2,19 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 func (a *app) storeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Initialize a store on Redis",
+		Short: "Initialize a store on Redis, or print its functions",
 		Long: `Work on the store itself. With "store_mark: required" in the file a store on Redis is unavailable until it is initialized, and again after the server lost
 its data.`,
 	}
@@ -27,6 +29,21 @@ more after this command. Restore the data instead if you can.`,
 		Example: `  drawgate store init --store redis://127.0.0.1:6379/0`,
 		Args:    noArgs,
 		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.initStore(cmd.Context()) }),
+	})
+	cmd.AddCommand(&cobra.Command{
+		Use:   "functions",
+		Short: "Print the library of Redis Functions, to load it by hand",
+		Long: `Print the library that a store with functions=use in its URL calls (Redis from 7.0, Valkey), for FUNCTION LOAD. Load it on each primary of a cluster;
+replicas get it from there. With functions=load programs load it themselves, and without either they call a script.
+
+The library's name changes with its content, so programs of two versions may use one server. Delete the older one when nothing uses it any more:
+FUNCTION LIST LIBRARYNAME 'drawgate_*', FUNCTION DELETE drawgate_...`,
+		Example: `  drawgate store functions | redis-cli -x FUNCTION LOAD REPLACE`,
+		Args:    noArgs,
+		RunE: action(func(*cobra.Command, []string) error {
+			_, err := io.WriteString(a.out, redisstore.Library())
+			return err
+		}),
 	})
 	return cmd
 }

@@ -84,6 +84,11 @@ func reported(op, text string, keys []string) error {
 		text = strings.ReplaceAll(text, k, "<key>")
 	}
 	fault := faultOf(text)
+	if strings.Contains(text, noFunction) {
+		text = fmt.Sprintf("the server does not have the functions of this version (%s): load them on each primary "+
+			"(drawgate store functions | redis-cli -x FUNCTION LOAD REPLACE), or let programs do so with functions=load",
+			libraryName)
+	}
 	for _, word := range notExecuted {
 		if strings.Contains(text, word) {
 			return &store.Error{Store: "redis", Op: op, Err: errors.New(text), Fault: fault}

@@ -17,7 +17,7 @@ import (
 //go:embed known.lua
 var knownBody string
 
-var knownScript = newScript(knownBody)
+var knownScript = inLibrary("known", knownBody)
 
 // known is what a bucket says of a reservation.
 type known struct {
@@ -60,7 +60,7 @@ func (s *Store) lookForID(ctx context.Context, op string, buckets []store.Bucket
 				errs[i] = notSent(op, err)
 				return
 			}
-			res := runScript(ctx, c, &knownScript, key, id)
+			res := s.runScript(ctx, c, &knownScript, key, id)
 			found[i], err = s.readKnown(&res)
 			errs[i] = failure(op, err, []string{key})
 		})
@@ -126,23 +126,23 @@ func (s *Store) readKnown(res *rueidis.RedisResult) (k known, err error) {
 
 // runScript runs one of the small scripts, which the server gets if it does not know it. Those that
 // write do nothing else when they are run twice.
-func runScript(ctx context.Context, c rueidis.Client, sc *script, key string, args ...string) rueidis.RedisResult {
-	run := func() rueidis.RedisResult {
-		return c.Do(ctx, c.B().Evalsha().Sha1(sc.sha).Numkeys(1).Key(key).Arg(args...).Build())
-	}
+func (s *Store) runScript(ctx context.Context, c rueidis.Client, sc *script, key string,
+	args ...string,
+) rueidis.RedisResult {
+	run := func() rueidis.RedisResult { return c.Do(ctx, s.invoke(c, sc, []string{key}, args)) }
 	res := run()
-	if !unknownScript(&res) {
+	if !s.mayLoad(&res) {
 		return res
 	}
-	load := c.Do(ctx, c.B().ScriptLoad().Script(sc.body).Build().SetSlot(key))
+	load := c.Do(ctx, s.teach(c, sc).SetSlot(key))
 	if load.Error() != nil {
 		return load
 	}
-	if res = run(); !unknownScript(&res) {
+	if res = run(); !s.mayLoad(&res) {
 		return res
 	}
 	for _, node := range c.Nodes() { // the slot is just being moved to another one
-		_ = node.Do(ctx, node.B().ScriptLoad().Script(sc.body).Build()).Error() // the call will say so
+		_ = node.Do(ctx, s.teach(node, sc)).Error() // the call will say so
 	}
 	return run()
 }

@@ -29,7 +29,7 @@ import (
 //go:embed mark.lua
 var markBody string
 
-var markScript = newScript(markBody)
+var markScript = inLibrary("mark", markBody)
 
 // markKey is the key of the mark of a server that is no cluster.
 func (s *Store) markKey() string { return s.prefix + ":%mark" }
@@ -116,7 +116,7 @@ func (s *Store) readMark(ctx context.Context, c rueidis.Client, m *marker) error
 	if !s.requireMark {
 		fresh = rand.Text()
 	}
-	id, err := runMark(ctx, c, m.key, fresh)
+	id, err := s.runMark(ctx, c, m.key, fresh)
 	if _, answered := rueidis.IsRedisErr(err); answered && !s.requireMark {
 		err = nil // a take would say the same, and better
 	} else if err == nil {
@@ -131,7 +131,7 @@ func (s *Store) readMark(ctx context.Context, c rueidis.Client, m *marker) error
 
 // runMark returns the mark, or "" if there is none. fresh is the mark that is made then; if it is
 // empty, none is made.
-func runMark(ctx context.Context, c rueidis.Client, key, fresh string) (string, error) {
+func (s *Store) runMark(ctx context.Context, c rueidis.Client, key, fresh string) (string, error) {
 	id, err := c.Do(ctx, c.B().Hget().Key(key).Field("id").Build()).ToString()
 	if !rueidis.IsRedisNil(err) {
 		return id, err
@@ -139,7 +139,7 @@ func runMark(ctx context.Context, c rueidis.Client, key, fresh string) (string, 
 	if fresh == "" {
 		return "", nil
 	}
-	res := runScript(ctx, c, &markScript, key, fresh)
+	res := s.runScript(ctx, c, &markScript, key, fresh)
 	return res.ToString()
 }
 
@@ -188,7 +188,7 @@ func (s *Store) Init(ctx context.Context) (made bool, err error) {
 	defer s.end()
 	for _, key := range s.allMarks() {
 		fresh := rand.Text()
-		id, err := runMark(ctx, c, key, fresh)
+		id, err := s.runMark(ctx, c, key, fresh)
 		if err != nil {
 			return made, failure("init", err, []string{key})
 		}

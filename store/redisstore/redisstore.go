@@ -70,6 +70,9 @@ type Options struct {
 	// before [Store.Init], and after the server lost its data. Without it a missing mark is made,
 	// and a process that had seen another one logs an error.
 	RequireMark bool
+	// Functions says whether functions of the server are called instead of a script. The parameter
+	// functions of a URL precedes.
+	Functions Functions
 	// Lost is called when this process notices that the server lost its data. It must be quick and
 	// must not call the store. nil: only the log says so.
 	Lost func(Loss)
@@ -92,6 +95,7 @@ type Store struct {
 	shards  shards
 
 	requireMark bool
+	functions   Functions
 	lost        func(Loss)
 
 	offset atomic.Int64 // estimate of how many µs the server's clock is ahead of ours, used to choose calendar windows
@@ -120,6 +124,9 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(opts)
+	if f := functionsOf(serverURL); f != CallScript {
+		s.functions = f
+	}
 	s.cluster = kind == cluster
 	o.DisableRetry = true // even for reads: the caller's deadline leaves no time for a retry
 	o.DisableCache = true
@@ -173,7 +180,7 @@ func newStore(opts *Options) *Store {
 		s.logger = opts.Logger
 	}
 	if opts != nil {
-		s.requireMark, s.lost = opts.RequireMark, opts.Lost
+		s.requireMark, s.lost, s.functions = opts.RequireMark, opts.Lost, opts.Functions
 	}
 	s.mark.key = s.markKey()
 	s.link.check = s.check
@@ -267,11 +274,12 @@ func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string,
 	if err := s.readMark(ctx, c, m); err != nil {
 		return 0, err
 	}
-	res := c.DoMulti(ctx, c.B().ScriptLoad().Script(s.script.body).Build(), c.B().Time().Build())
-	if err := res[0].Error(); err != nil {
-		return 0, err
+	if s.functions != UseFunctions {
+		if err := c.Do(ctx, s.teach(c, s.script)).Error(); err != nil {
+			return 0, err
+		}
 	}
-	t, err := res[1].AsIntSlice()
+	t, err := c.Do(ctx, c.B().Time().Build()).AsIntSlice()
 	if err != nil {
 		return 0, err
 	} else if len(t) != 2 {
@@ -299,6 +307,9 @@ func (s *Store) checkInfo(text string, log *slog.Logger) error {
 	}
 	if v, ok := info["redis_version"]; ok && older(v, 6, 2) {
 		return fmt.Errorf("%w: it is %s", errOld, v)
+	}
+	if v, ok := info["redis_version"]; ok && s.functions != CallScript && older(v, 7, 0) {
+		return fmt.Errorf("%w: functions need Redis 7.0, and the server is %s: leave functions out of the URL", ErrMisconfigured, v)
 	}
 	switch enabled := info["cluster_enabled"]; {
 	case enabled == "1" && !s.cluster:

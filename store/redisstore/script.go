@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the server names scripts by this hash
 	"encoding/hex"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,13 +12,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-var production = newScript(body)
+var production = inLibrary("decide", body)
 
-type script struct{ body, sha string }
+// script is one script. function is its name in the library, if the server has that instead.
+type script struct{ body, sha, function string }
 
 func newScript(body string) script {
 	sum := sha1.Sum([]byte(body)) //nolint:gosec // see above
-	return script{body, hex.EncodeToString(sum[:])}
+	return script{body: body, sha: hex.EncodeToString(sum[:])}
 }
 
 // call is one call of the script.
@@ -38,7 +40,7 @@ func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request,
 	for try := 0; ; try++ {
 		loads := s.loader.done.Load()
 		room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
-		if try == mostLoads || !unknownScript(&room[0]) || !s.load(ctx, c, loads, &room[0]) {
+		if try == mostLoads || !s.mayLoad(&room[0]) || !s.load(ctx, c, loads, &room[0]) {
 			return room
 		}
 	}
@@ -55,7 +57,7 @@ func (s *Store) runAll(ctx context.Context, c rueidis.Client, reqs []*request) [
 	for range mostLoads {
 		var again []int
 		for i := range res {
-			if unknownScript(&res[i]) {
+			if s.mayLoad(&res[i]) {
 				again = append(again, i)
 			}
 		}
@@ -75,7 +77,7 @@ func (s *Store) runAll(ctx context.Context, c rueidis.Client, reqs []*request) [
 }
 
 func (s *Store) command(c rueidis.Client, call *call) rueidis.Completed {
-	return c.B().Evalsha().Sha1(s.script.sha).Numkeys(int64(len(call.keys))).Key(call.keys...).Arg(call.args...).Build()
+	return s.invoke(c, s.script, call.keys, call.args)
 }
 
 func unknownScript(r *rueidis.RedisResult) bool {
@@ -84,7 +86,7 @@ func unknownScript(r *rueidis.RedisResult) bool {
 		return false
 	}
 	re, ok := rueidis.IsRedisErr(err)
-	return ok && re.IsNoScript()
+	return ok && (re.IsNoScript() || strings.Contains(re.Error(), noFunction))
 }
 
 // loader sends the script to the server, once for all calls that failed because it was missing. If
@@ -152,7 +154,7 @@ func (s *Store) loading(ctx context.Context, c rueidis.Client, loads uint64) *lo
 		if s.cluster {
 			l.err = s.loadEverywhere(ctx, c)
 		} else if l.err = s.readMark(ctx, c, &s.mark); l.err == nil { // it may have been restarted, and empty
-			l.res = c.Do(ctx, c.B().ScriptLoad().Script(s.script.body).Build())
+			l.res = c.Do(ctx, s.teach(c, s.script))
 		}
 		ld.mu.Lock()
 		defer ld.mu.Unlock()

@@ -335,7 +335,7 @@ func (s *Store) loadOn(ctx context.Context, node rueidis.Client, l *layout, addr
 			return errReplica
 		}
 	}
-	return node.Do(ctx, node.B().ScriptLoad().Script(s.script.body).Build()).Error()
+	return node.Do(ctx, s.teach(node, s.script)).Error()
 }
 
 // soon reports whether a call was not carried out because its slot is being moved, after a short

@@ -46,7 +46,7 @@ const (
 )
 
 // parameters are those of a URL that have an effect.
-var parameters = []string{"db", "dial_timeout", "write_timeout", "protocol", "client_name", "skip_verify"}
+var parameters = []string{"db", "dial_timeout", "write_timeout", "protocol", "client_name", "skip_verify", "functions"}
 
 // sentinelParameters are those that a URL of Sentinels has in addition.
 var sentinelParameters = []string{"sentinel_user", "sentinel_password"}
@@ -164,6 +164,9 @@ func (u *parts) checkParameters(kind topology) error {
 			return wrong("has an unknown parameter %q (known: %s)", name, strings.Join(known, ", "))
 		case len(u.query[name]) > 1:
 			return wrong("has the parameter %q twice", name)
+		case name == "functions" && functionsNamed[u.query.Get(name)] == CallScript:
+			return wrong("has functions that are neither load nor use: write functions=load if programs may load " +
+				"the library, functions=use if somebody loads it by hand, or leave it out")
 		}
 	}
 	return nil

@@ -37,6 +37,7 @@ func TestURLs(t *testing.T) {
 		"valkey+cluster://a/?db=0":         {cluster, "a:6379", "", 0, "", false},
 		"valkeys+cluster://a?protocol=2":   {cluster, "a:6379", "", 0, "", true},
 		"redis://:p%3F%23@h?client_name=x": {addrs: "h:6379", user: ":p?#"},
+		"redis://h?functions=load":         {addrs: "h:6379"},
 	} {
 		o, kind, err := parse(text)
 		user := o.Username
