@@ -195,6 +195,7 @@ func (s *Server) try(words ...string) (string, error) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	_ = c.Do(ctx, c.B().Readonly().Build()).Error() // a replica of a cluster answers then; others do not know it
 	m, err := c.Do(ctx, c.B().Arbitrary(words...).Build()).ToMessage()
 	if rueidis.IsRedisNil(err) {
 		return "", nil

@@ -1,7 +1,10 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -55,3 +58,20 @@ func NewClient(url string) (rueidis.Client, error) {
 	}
 	return s.link.dial()
 }
+
+// SlotOf returns the slot of a key.
+func SlotOf(key string) int { return int(slotOf(key)) }
+
+// Via makes a store dial other addresses, which of returns, instead of those of the servers.
+func (o *Options) Via(of func(addr string) string) *Options {
+	o.via = func(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		return dialTCP(ctx, of(addr), d, t)
+	}
+	return o
+}
+
+// OnStep makes the store call f before each step of a take over several slots.
+func (s *Store) OnStep(f func(step string, group int)) { s.step = f }
+
+// LeaseHold is how long the leases of a take over several slots are held.
+const LeaseHold = leaseHold

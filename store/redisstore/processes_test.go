@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		w.work(os.Stdout)
 		return
 	}
+	if url := os.Getenv(envSpread); url != "" {
+		takeSpread(url)
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -46,9 +46,11 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,6 +78,8 @@ type Options struct {
 	// Lost is called when this process notices that the server lost its data. It must be quick and
 	// must not call the store. nil: only the log says so.
 	Lost func(Loss)
+
+	via func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) // for tests: dials
 }
 
 // Store keeps buckets in Redis. It is safe for concurrent use.
@@ -91,7 +95,8 @@ type Store struct {
 	dials  atomic.Uint64 // connections that were made
 	marked atomic.Bool   // this process has made a mark
 
-	cluster bool // the buckets are spread over the shards of a cluster
+	step    func(step string, group int) // for tests
+	cluster bool                         // the buckets are spread over the shards of a cluster
 	shards  shards
 
 	requireMark bool
@@ -145,6 +150,9 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	}
 	if kind != single && o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = silence
+	}
+	if opts != nil && opts.via != nil {
+		o.DialCtxFn = opts.via
 	}
 	impatient(&o, &s.calls, &s.dials)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }

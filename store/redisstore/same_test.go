@@ -101,6 +101,7 @@ type script struct {
 	done  []string        // what was done, for the failure message
 	large bool
 	few   bool // the store removes expired entries one by one
+	apart bool // the buckets are in several slots of a cluster
 }
 
 func (s *script) buckets() []store.BucketCost {
@@ -275,7 +276,7 @@ func (s *script) wait() {
 		0, 1, 39062, 78125, 500_000, 999_999, 1e6, 2e6, 3e6, 5e6, 7e6, 10e6, 30e6, 60e6, 3600e6, 5 * 3600e6, 86400e6,
 		3 * 86400e6, -1, -4e6,
 	}
-	if s.few { // what a refusal has removed is kept, with its instant: the engine forgets that
+	if s.few || s.apart { // what a refusal has removed is kept, with its instant: the engine forgets that
 		waits = waits[:len(waits)-2]
 	}
 	s.clock.us.Add(rapid.SampledFrom(waits).Draw(s.T, "wait"))
@@ -307,7 +308,17 @@ func (s *script) live(c rueidis.Client, prefix string) {
 // req: B1, C3, E5, E10
 func TestSameAsEngine(t *testing.T) {
 	t.Parallel()
-	sameAsEngine(t, false)
+	sameAsEngine(t, redistest.Start(t).URL(), false)
+}
+
+// TestSameOnCluster: takes and settlements of buckets in several slots have the same answers. The
+// clock does not go back: each slot knows only by itself that it did. There is one version of each
+// policy, without a margin.
+//
+// req: B1, C3, E5
+func TestSameOnCluster(t *testing.T) {
+	t.Parallel()
+	sameAsEngine(t, redistest.StartCluster(t, false).URL(), false)
 }
 
 // TestSameWithExpiredEntries: however many expired entries are not removed yet, takes are granted
@@ -316,13 +327,12 @@ func TestSameAsEngine(t *testing.T) {
 // req: B1, E7
 func TestSameWithExpiredEntries(t *testing.T) {
 	t.Parallel()
-	sameAsEngine(t, true)
+	sameAsEngine(t, redistest.Start(t).URL(), true)
 }
 
-func sameAsEngine(t *testing.T, few bool) {
+func sameAsEngine(t *testing.T, url string, few bool) {
 	t.Helper()
-	server := redistest.Start(t)
-	conn := client(t, server)
+	conn := clientOf(t, url)
 	rapid.Check(t, func(t *rapid.T) {
 		clock, keys := newClock(), prefix()
 		st := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
@@ -330,11 +340,22 @@ func sameAsEngine(t *testing.T, few bool) {
 			st.RemoveAtMost(1)
 		}
 		s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false), few: few}
+		s.apart = conn.Mode() == rueidis.ClientModeCluster
 		s.large = rapid.IntRange(0, 3).Draw(t, "large") == 0
 		for _, name := range []string{"p", "q"} {
 			var versions []*store.Plan
-			for range rapid.IntRange(1, 3).Draw(t, "versions") {
-				plan, err := drawgate.Policy{Name: name, Limits: someLimits(t, s.large)}.Compile()
+			most := 3
+			if s.apart { // a lease leaves the margin and the rate by which it was taken, until nothing is held
+				most = 1
+			}
+			for range rapid.IntRange(1, most).Draw(t, "versions") {
+				limits := someLimits(t, s.large)
+				for i := range limits {
+					if s.apart { // each slot repeats its answer within its own margin, and not all within the least
+						limits[i].Margin = 0
+					}
+				}
+				plan, err := drawgate.Policy{Name: name, Limits: limits}.Compile()
 				if err != nil {
 					t.Skip(err)
 				}

@@ -165,9 +165,10 @@ func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 	}
 	switch part, err := st.ofID(); {
 	case err != nil:
-		return store.Verdict{Fail: err}, decided
+		st.persist(ctx)
+		return store.Verdict{Fail: err, Now: st.now()}, decided
 	case part == partly:
-		return store.Verdict{Fail: store.ErrIDReused}, inProgress
+		return store.Verdict{Fail: store.ErrIDReused, Now: st.now()}, inProgress
 	case part == whole:
 		return st.convert(ctx), decided
 	case st.busy:
@@ -178,6 +179,13 @@ func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 		return d, decided
 	}
 	return st.reserve(ctx)
+}
+
+// reached tells a test how far a take is.
+func (s *Store) reached(step string, g int) {
+	if s.step != nil {
+		s.step(step, g)
+	}
 }
 
 // backoff returns how long to wait before the next try: so long that another take has ended, and
@@ -263,6 +271,14 @@ func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority
 		}
 	}
 	return looks, nil
+}
+
+// now returns when the buckets were looked at, by the latest of their clocks.
+func (st *spreadTake) now() (now int64) {
+	for i := range st.open {
+		now = max(now, st.open[i].now)
+	}
+	return now
 }
 
 // opened says in how many of its buckets a take is open already.
@@ -380,6 +396,7 @@ func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 // part takes in one slot: a lease, or in the last one what a plain take asks for.
 func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict, error) {
 	t := st.t
+	st.s.reached("reserve", g)
 	one := store.Take{Buckets: st.groups[g].buckets(t.Buckets), Priority: t.Priority, Given: t.Given}
 	if !last {
 		one.ID, one.Grant, one.Hold, one.Lease = st.id, st.grant, leaseHold, true
@@ -470,6 +487,7 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 	}
 	st.convertSome(ctx, rest, parts)
 	d := store.Verdict{Allowed: true, Replayed: parts[0].Replayed, Rest: make([]store.Answer, len(st.looks)-1)}
+	d.Now = parts[0].Now // the others count their units from later on
 	left := int64(0)
 	for g := range parts {
 		p := &parts[g]
@@ -484,7 +502,6 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 		if g == 0 || p.End-p.Now < left {
 			left = p.End - p.Now
 		}
-		d.Now = max(d.Now, p.Now)
 		for k, i := range st.groups[g].at {
 			*d.Bucket(i) = *p.Bucket(k)
 		}
@@ -495,6 +512,7 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 
 // convertSome converts in some slots, at the same time.
 func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.Verdict) {
+	st.s.reached("convert", of[0])
 	var reqs []request
 	var to []*store.Verdict // where each is answered; nil: its answer does not matter
 	for _, g := range of {
@@ -550,6 +568,7 @@ func (st *spreadTake) undo(ctx context.Context, of []int) {
 
 // end ends leases. If it fails, they end by themselves.
 func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) {
+	st.s.reached(op.String(), 0)
 	reqs := make([]request, len(of))
 	for i, g := range of {
 		bs := st.groups[g].buckets(st.t.Buckets)
