@@ -19,7 +19,7 @@ var otherVariables = []struct {
 	{name: "GLOBAL_SHADOW_MODE", instead: "envoy.shadow"},
 	{name: "QUOTA_MODE", instead: "quota_mode in the files"},
 	{name: "REDIS_URL", instead: "store", common: true},
-	{name: "REDIS_TYPE", instead: "store: one server, no Sentinel and no cluster", common: true},
+	{name: "REDIS_TYPE", instead: "store: redis+cluster://… or redis+sentinel://…", common: true},
 	{name: "REDIS_SOCKET_TYPE", instead: "store"},
 	{name: "REDIS_AUTH", instead: "store, with user and password in its URL", common: true},
 	{name: "REDIS_TLS", instead: "store: rediss://…", common: true},

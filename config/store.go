@@ -64,7 +64,7 @@ func checkStore(url string) (hint string, err error) {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
 		}
 		if err := redisstore.CheckURL(url); err != nil {
-			return "such as redis://localhost:6379/0; docs/redis.md lists all forms",
+			return "docs/redis.md lists all forms",
 				fmt.Errorf("store %s cannot be used: %w", shorten(RedactURL(url)), err)
 		}
 	case scheme == "dynamodb":

@@ -66,6 +66,25 @@ func TestScriptsOnRedis(t *testing.T) {
 	})
 }
 
+// Commands that name a store, where it has several servers.
+//
+// req: E5
+func TestScriptsOnTopologies(t *testing.T) {
+	needs.NoRace(t) // as above
+	t.Parallel()
+	cluster, sentinels := redistest.StartCluster(t, false).URL(), redistest.StartSentinels(t).URL()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/topologies", Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("CLUSTER", cluster)
+			e.Setenv("SENTINELS", sentinels)
+			_, nodes, _ := strings.Cut(cluster, "//")
+			e.Setenv("NODE", "redis://"+strings.Split(nodes, ",")[0])
+			return setup(e)
+		},
+	})
+}
+
 // The commands that prepare a table, on stand-ins for DynamoDB.
 //
 // req: A7, A9

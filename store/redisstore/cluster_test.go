@@ -141,7 +141,8 @@ func viaProxies(tb testing.TB, c *redistest.Cluster) (via func(string) string, o
 }
 
 // TestSpreadLostReplies loses an answer at each step of a take over three slots. The take fails; no
-// unit is used twice, and once its taker has cancelled it, nothing of it is left but leases that end.
+// unit is used twice, and once its taker has cancelled it, nothing of it is left but leases that
+// end.
 //
 // req: A12, E10
 func TestSpreadLostReplies(t *testing.T) {
@@ -357,14 +358,17 @@ func TestSlotsMove(t *testing.T) {
 			from, to = to, from
 		}
 		slots := []int{slotOf(plan, nameOn(plan, 0))}
-		for _, key := range strings.Fields(c.Primaries[0].Do("KEYS", "*mark*") + "\n" + c.Primaries[2].Do("KEYS", "*mark*")) {
+		marks := c.Primaries[0].Do("KEYS", "*mark*") + "\n" + c.Primaries[2].Do("KEYS", "*mark*")
+		for _, key := range strings.Fields(marks) {
 			if slot := redisstore.SlotOf(key); slot < 16384/3 {
 				slots = append(slots, slot)
 			}
 		}
 		for _, slot := range slots {
 			before := granted.Load()
-			c.Move(slot, from, to, func() { until(t, "takes go on", func() bool { return granted.Load() > before+20 }) })
+			c.Move(slot, from, to, func() {
+				until(t, "takes go on", func() bool { return granted.Load() > before+20 })
+			})
 			moved++
 		}
 		before := granted.Load()
@@ -413,8 +417,8 @@ func TestShardDown(t *testing.T) {
 	until(t, "the shard is used again", func() bool { return tryTake(t.Context(), s, across(plan, 1, 0, 1, 2)) == nil })
 }
 
-// TestClusterFailOver: a primary dies, and its replica, which had not received the last writes, takes
-// its place. The store goes on by itself, and admits no more than what was lost beyond the limit.
+// TestClusterFailOver: a primary dies, and its replica, which had not received the last writes,
+// takes its place. The store goes on by itself, and admits no more than what was lost beyond the limit.
 //
 // req: A10, C12, E5
 func TestClusterFailOver(t *testing.T) {
@@ -522,5 +526,87 @@ func TestScriptsOfACluster(t *testing.T) {
 	}
 	if used, _ := usedOn(t, s, plan); used != [3]int64{4, 4, 4} {
 		t.Errorf("%v units are used, want 4 of each", used)
+	}
+}
+
+// rights returns the command that makes a user, with the password "hush", who has what the package's
+// comment says behind each of some texts.
+func rights(t *testing.T, user string, behind ...string) []string {
+	t.Helper()
+	source, err := os.ReadFile("redisstore.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"ACL", "SETUSER", user}
+	for _, text := range behind {
+		_, line, found := strings.Cut(string(source), text)
+		line, _, _ = strings.Cut(line, "\n")
+		if !found || line == "" {
+			t.Fatalf("the package's comment does not name the rights behind %q", text)
+		}
+		words = append(words, strings.Fields(strings.ReplaceAll(line, "SECRET", "hush"))...)
+	}
+	return words
+}
+
+// TestRightsOfSentinels is the same for users of the server and of its Sentinels.
+//
+// req: E5
+func TestRightsOfSentinels(t *testing.T) {
+	t.Parallel()
+	c, plan := redistest.StartSentinels(t), day(t, 1000)
+	c.Primary.Do(append(rights(t, "drawgate", "//\tACL SETUSER drawgate"), "+role")...)
+	for _, w := range c.Watchers {
+		w.Do(append(rights(t, "watcher", "A user of the Sentinels needs there\n//\n//\t"), "on", ">hush2")...)
+		w.Do("ACL", "SETUSER", "default", "off")
+	}
+	url := strings.Replace(c.URL(), "//", "//drawgate:hush@", 1)
+	s := openURL(t, url+"?sentinel_user=watcher&sentinel_password=hush2", nil)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, takeOf(plan, "k", 1))
+	err := openURL(t, url+"?sentinel_user=watcher&sentinel_password=wrong", nil).Ping(t.Context())
+	failed(t, "a wrong password of the Sentinels", err, redisstore.ErrMisconfigured)
+	if strings.Contains(fmt.Sprint(err), "hush") {
+		t.Errorf("the error shows a password: %v", err)
+	}
+}
+
+// TestRightsOnACluster: a user with the rights that the package names can do all that the store
+// does.
+//
+// req: E5
+func TestRightsOnACluster(t *testing.T) {
+	t.Parallel()
+	c, plan := redistest.StartCluster(t, false), day(t, 1000)
+	for _, node := range c.Primaries {
+		node.Do(rights(t, "drawgate", "//\tACL SETUSER drawgate", "in a cluster also\n//\n//\t")...)
+	}
+	s := openURL(t, strings.Replace(c.URL(), "//", "//drawgate:hush@", 1), nil)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Init(t.Context()); err != nil {
+		t.Error(err)
+	}
+	take(t, s, across(plan, 1, 0, 1, 2))
+	ask := held(across(plan, 1, 0, 1, 2), "id", time.Hour)
+	take(t, s, ask)
+	settle(t, s, store.Settlement{Op: store.OpSettle, ID: "id", Buckets: ask.Buckets})
+	slot := slotOf(plan, nameOn(plan, 0))
+	c.Move(slot, c.Primaries[0], c.Primaries[2], func() { take(t, s, across(plan, 1, 0, 1, 2)) })
+	var keys []store.Key
+	if err := s.List(t.Context(), "", plan.Name(), func(k store.Key) bool {
+		keys = append(keys, k)
+		return true
+	}); err != nil || len(keys) != 3 {
+		t.Errorf("listed %v, %v; want the buckets of three shards", keys, err)
+	}
+	if err := s.Reset(t.Context(), keys); err != nil {
+		t.Error(err)
+	}
+	if used, _ := usedOn(t, s, plan); used != [3]int64{} {
+		t.Errorf("%v units are used after a reset", used)
 	}
 }

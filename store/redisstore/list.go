@@ -52,8 +52,9 @@ func (s *Store) unlink(ctx context.Context, c rueidis.Client, names []string) er
 // pageSize is how many keys one step looks at.
 const pageSize = 500
 
-// List implements [store.Lister]. It goes through all keys of the server's database in small steps,
-// in a cluster of one primary after the other: a bucket whose slot is moved meanwhile may be missed.
+// List implements [store.Lister]. It goes through all keys of the server's database in small steps;
+// in a cluster those of one primary after the other, and a bucket whose slot is moved meanwhile may
+// be missed.
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	c, err := s.begin(ctx, "list")
 	if err != nil {

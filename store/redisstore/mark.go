@@ -173,8 +173,8 @@ func (s *Store) sawMark(m *marker, id string, made bool) error {
 	return nil
 }
 
-// Init makes the mark of a store, unless there is one: in a cluster those of all slots. made reports
-// whether it made any. A store with
+// Init makes the mark of a store, unless there is one: in a cluster those of all slots. made
+// reports whether it made any. A store with
 // [Options.RequireMark] is unavailable until somebody has done so, and again after the server lost
 // its data.
 func (s *Store) Init(ctx context.Context) (made bool, err error) {

@@ -1,5 +1,5 @@
-// Package redisstore keeps buckets in one Redis (6.2 or newer) or Valkey server, so that any number
-// of processes share them.
+// Package redisstore keeps buckets in Redis (6.2 or newer) or Valkey, so that any number of
+// processes share them: in one server, in one that Sentinels watch, or in a cluster.
 //
 // Every decision is one call of one script, which the server runs atomically: it reads the server's
 // clock once, decides about all buckets of the take, and at the end writes at most one hash per
@@ -11,22 +11,42 @@
 // are fewer. A take that does not fit before more of them are removed needs several calls, between
 // which the server answers others.
 //
+// # Clusters
+//
+// Each bucket is in a slot of its own, so a take of several buckets cannot be one call. It looks at
+// all of them, reserves in one slot after the other, and gives back what it has reserved if a slot
+// refuses: see spread.go. All or nothing is granted, as anywhere. It takes about one call per bucket
+// one after the other, and two more. It is never granted ahead ([store.Take.Ahead]). A process that
+// dies in between leaves units that count as held for up to 5 seconds, and then as used.
+//
+// A prefix with braces, such as "{drawgate}", puts all buckets into one slot: takes are one call
+// then, and one shard carries all load.
+//
+// The clocks of primaries may differ by a second. Each bucket is counted by the clock of its own
+// shard, so no limit depends on it; but a take with an ID, whose parts arrive at several shards, is
+// refused as too late if they differ by more than two ([store.SendLife]), and one that was delayed
+// may be opened that much later. The log warns of more than a second.
+//
 // # What is lost with the server
 //
 // Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced
 // every second, a fail-over to a replica that lags) may be admitted again, but no more than was
 // lost. A process notices when data was lost while it runs, by a key with a random number, the
-// mark: it logs an error, and with [Options.RequireMark] the store is unavailable until
-// [Store.Init]. A server that evicts keys grants quotas again: set maxmemory-policy to noeviction.
-// The store warns if it is not.
+// mark, of which each shard of a cluster has one: it logs an error, and with [Options.RequireMark]
+// the store, or the shard, is unavailable until [Store.Init]. A server that evicts keys grants
+// quotas again: set maxmemory-policy to noeviction. The store warns if it is not.
 //
 // # Unknown outcomes
 //
-// A call that changes anything is never sent twice, unless the server said that it did not run it
-// because it did not know the script. If the connection was lost or the deadline passed after a
-// take was sent, the error matches [ErrUnknownOutcome]: its units may be spent. A take with an ID
-// may be sent again, because an open ID replays its answer; a plain take must not be. A settlement
-// may be sent again as well: an ID that is no longer open is gone, and credits nothing.
+// A call that changes anything is never sent twice, unless the server said that it did not run it:
+// because it did not know the script, or because the slot is, or is being moved, elsewhere. If the
+// connection was lost or the deadline passed after a take was sent, the error matches
+// [ErrUnknownOutcome]: its units may be spent. A take with an ID may be sent again, because an open
+// ID replays its answer; a plain take must not be. A settlement may be sent again as well: an ID
+// that is no longer open is gone, and credits nothing.
+//
+// A take with an ID over several slots whose answer was lost may be open in some of them only. Sent
+// again, it is refused with [store.ErrIDReused] then: cancel it.
 //
 // # Permissions
 //
@@ -37,11 +57,18 @@
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
 //
+// It also needs +role where Sentinels name the server, and in a cluster also
+//
+//	+cluster|slots +cluster|shards +asking
+//
+// A user of the Sentinels needs there
+//
+//	+@connection +subscribe +unsubscribe +psubscribe +sentinel|sentinels +sentinel|get-master-addr-by-name &*
+//
 // # Servers
 //
 // The tests run on Redis 6.2 and 7.0 and on Valkey 9. The store calls its script with EVALSHA and
-// does not use Redis Functions. Redis Cluster is not supported yet: the buckets of one take must be
-// on one server.
+// does not use Redis Functions.
 package redisstore
 
 import (
@@ -118,8 +145,16 @@ var (
 	_ store.Pinger   = (*Store)(nil)
 )
 
-// Open returns a store on the server that a URL names: redis://user:password@host:port/db, or
-// rediss:// for TLS, valkey://, valkeys://, or unix:///path?db=n. opts may be nil.
+// Open returns a store on the servers that a URL names. opts may be nil.
+//
+//	redis://user:password@host:port/db
+//	redis+sentinel://user:password@host1:26379,host2:26379/MASTER/db
+//	redis+cluster://user:password@host1:6379,host2:6379
+//	unix:///path?db=n
+//
+// With TLS it is rediss, as in rediss+cluster://; valkey and valkeys mean the same. User and
+// password are those of the servers. Sentinels of their own user need the parameters sentinel_user
+// and sentinel_password.
 //
 // It does not connect, so that a process can start while the server is unavailable: then calls
 // fail, and each tries again. Use [Store.Ping] to find out.
@@ -253,7 +288,8 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 
 // checkServer checks one server before its first use: it has the right version and settings, and
 // the user the permissions. The server gets the script. It returns the server's time, in Unix µs.
-func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string, m *marker, log *slog.Logger) (int64, error) {
+func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string, m *marker, log *slog.Logger,
+) (now int64, err error) {
 	var all []string
 	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(),
 		c.B().Info().Section("persistence").Build(), c.B().Info().Section("replication").Build(),

@@ -39,7 +39,7 @@ import (
 const (
 	leaseHold  = 5 * time.Second       // of the leases
 	leaseSpare = 2 * time.Second       // a decision is made at least so long before they end
-	undoTime   = 2 * time.Second       // bounds the time for cancelling them. Callers do not wait longer than their deadlines
+	undoTime   = 2 * time.Second       // bounds the time for cancelling them. Callers do not wait for it
 	yield      = 50 * time.Millisecond // for a settlement that was first
 	mostWaits  = 30                    // for another sending of the same take
 	mostTries  = 4                     // of a take whose buckets change between look and reservation
@@ -355,7 +355,8 @@ func refuseBy(d *store.Verdict, i int, by *store.Verdict) {
 	d.RetryAfter, d.EarliestRetry = max(d.RetryAfter, by.RetryAfter), max(d.EarliestRetry, by.EarliestRetry)
 }
 
-// reserve takes in all slots. If one of them refuses, nothing is taken, and the verdict explains it.
+// reserve takes in all slots. If one of them refuses, nothing is taken, and the verdict explains
+// it.
 func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 	t := st.t
 	st.start, st.grant = time.Now(), store.NewGrant()
@@ -441,8 +442,8 @@ func (st *spreadTake) refusal(g int, by *store.Verdict) store.Verdict {
 	return d
 }
 
-// answer returns the verdict on a plain take that was granted. What is left in the slots with leases
-// follows from the look at them: a lease's own answer would count what was taken as held.
+// answer returns the verdict on a plain take that was granted. What is left in the slots with
+// leases follows from the look at them: a lease's own answer would count what was taken as held.
 func (st *spreadTake) answer() store.Verdict {
 	d := store.Verdict{Allowed: true, Now: st.last.Now, Rest: make([]store.Answer, len(st.looks)-1)}
 	for g := range st.groups {
