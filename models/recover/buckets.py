@@ -42,7 +42,7 @@ class Buckets(World):
 
     def epochs(self, s, bucket):
         rec, server = self.record(s, bucket), s.servers[self.where(bucket)[0]]
-        return noted(rec.epochs, server.gen, rec.n, 0) if rec else ()
+        return noted(rec.epochs, server.gen, rec.n) if rec else ()
 
     def written(self, s, changes, time):
         """The state after one call has written records at an instant; changes: by bucket."""
@@ -166,7 +166,7 @@ class Buckets(World):
     def recovers(self, s, k, b):
         take, part = s.takes[k], s.takes[k].parts[b]
         word = f"P{take.owner} recovers r{k} in bucket {b}: {part.lost}"
-        if part.mark != last_mark(self.epochs(s, b)):
+        if part.lost in ("open", "charge") and part.mark != last_mark(self.epochs(s, b)):
             yield self.hears(s, take.owner, (b,)), word + ": not carried out", None
             return
         op = "charge" if part.lost == "open" and take.used is not None else part.lost
@@ -182,6 +182,8 @@ class Buckets(World):
         done = {"settled": part.settled[:1] + (stamp,)} if op in ("settle", "charge") else {}
         if op in ("open", "charge"):
             done["stamps"] = part.stamps[:1] + (stamp,)
+        if op == "open":
+            done["sent"] = True
         yield self.hears(self.part(t, k, b, **done), take.owner, (b,)), word, None
         if self.left(s, "lost"):
             yield self.spend(self.part(t, k, b, sent=True), "lost"), word + ", the answer is lost", None

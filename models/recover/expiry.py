@@ -39,7 +39,7 @@ class Expiry(World):
 
     def epochs(self, s):
         rec = self.record(s)
-        return self.trimmed(noted(rec.epochs, s.gen, rec.n, 0), dict(rec.untils), s.now) if rec else ()
+        return self.trimmed(noted(rec.epochs, s.gen, rec.n), dict(rec.untils), s.now) if rec else ()
 
     def trimmed(self, epochs, untils, now):
         while len(epochs) > 1 and untils.get(epochs[0][0], now + 1) <= now:

@@ -18,8 +18,8 @@ from search import World, check, last_mark, noted, present
 # while open
 Rec = namedtuple("Rec", "n epochs counts open done reset")
 # used: None while open; stamps: of the take; renewed, settled: of these; lost: what to do about it;
-# mark: by which it was judged; sent: a reopening, not answered; final: settled as the store knows
-# it
+# mark: by which it was judged; sent: a reopening was, answered or not; final: settled as the store
+# knows it
 Res = namedtuple("Res", "owner end used stamps renewed settled lost mark sent final resets")
 State = namedtuple("State", "gen rec hist olds gens time res heard foreign now resets message left")
 
@@ -39,7 +39,7 @@ class Reservations(World):
         return (rec or Rec(0, (), (), (), (), 0))._replace(n=instant, epochs=epochs), s.time + 1
 
     def epochs(self, s):
-        return noted(s.rec.epochs, s.gen, s.rec.n, 0) if s.rec else ()
+        return noted(s.rec.epochs, s.gen, s.rec.n) if s.rec else ()
 
     def there(self, stamps, s):
         return present(stamps, self.epochs(s))
@@ -191,12 +191,13 @@ class Reservations(World):
     def recovers(self, s, k):
         r, op = s.res[k], s.res[k].lost
         word = f"P{r.owner} recovers r{k}: {op}"
-        if r.mark != self.mark(s) and "condition" not in self.without:
+        if op in ("open", "charge") and r.mark != self.mark(s) and "condition" not in self.without:
             yield self.hears(s, r.owner), word + ": not carried out", None
             return
         t, stamp, gone = self.carry(s, k, op)
         if not gone:
-            yield self.hears(self.put(t, k, **self.stamped(r, op, stamp)), r.owner), word, None
+            sent = r.sent or op == "open" and "answered ones" not in self.without
+            yield self.hears(self.put(t, k, sent=sent, **self.stamped(r, op, stamp)), r.owner), word, None
             if self.left(s, "lost"):
                 yield self.put(self.spend(t, "lost"), k, sent=True), word + ", the answer is lost", None
             if self.left(s, "late") and not s.message and op == "open":
@@ -277,6 +278,8 @@ def run():
         (2, (0, 1, 2), dict(take=2, settle=2, loss=1, lost=1, late=1)),
         (2, (0, 1, 2), dict(take=3, settle=2, loss=1, late=1)),
         (2, (0, 1, 2), dict(take=2, settle=2, loss=1, back=1, lost=1)),
+        (2, (0, 1, 2), dict(take=1, settle=1, loss=2, back=1, lost=1)),
+        (2, (0, 1), dict(take=1, settle=1, renew=1, tick=1, loss=2, back=1)),
         (2, (0, 1), dict(take=2, settle=1, renew=1, tick=1, loss=1, back=1)),
         (2, (0, 1), dict(take=2, settle=1, renew=1, tick=2, loss=1)),
         (2, (0, 1), dict(take=1, settle=1, renew=1, tick=2, loss=2, lost=1)),
@@ -298,6 +301,7 @@ def run():
         ("settlements", "settled, and open", dict(take=1, settle=1, loss=1)),
         ("gone", "missing", dict(take=1, settle=1, loss=1)),
         ("cancels", "settled, and open", dict(take=1, settle=1, loss=1, lost=1)),
+        ("answered ones", "settled, and open", dict(take=1, settle=1, loss=2, back=1)),
         ("remember", "double", dict(take=2, settle=1, loss=1, late=1)),
         ("once", "double", dict(take=1, settle=1, loss=1, lost=1)),
         ("condition", "double", dict(take=1, settle=1, loss=1, back=1)),

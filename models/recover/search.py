@@ -82,9 +82,8 @@ class World:
         return s._replace(left=s.left[:i] + (s.left[i] - 1,) + s.left[i + 1 :])
 
 
-# Epochs. A record's list has (mark, start): the mark is (generation, instant of the write that drew
-# it), the start is the instant of the last write before. A mark that was not drawn yet has instant
-# 0.
+# Epochs. A record's list has (mark, start): the mark is (generation, the server's clock when it was
+# drawn), the start is the instant of the last write before.
 OTHERS = (0, 0)  # the mark of an epoch that a program of the version before began
 
 
@@ -92,17 +91,18 @@ def last_mark(epochs):
     return epochs[-1][0] if epochs else None
 
 
-def noted(epochs, gen, n, instant):
+def noted(epochs, gen, n, clock=None):
     """The list at the next write under a generation.
 
-    n is the instant of the last write, None if there is no record; instant is that of this write.
+    n is the instant of the last write, None if there is no record; clock is the server's at this write.
+    Without it nothing is written: then the new mark is pending, and known by the mark before it.
     """
     if n is None:
-        return (((gen, instant), 0),)
+        return (((gen, clock), 0),)
     if not epochs:  # the program of the version before made the record
         epochs = ((OTHERS, 0),)
     if epochs[-1][0][0] != gen:
-        epochs += (((gen, instant), n),)
+        epochs += (((gen, epochs[-1][0] if clock is None else clock), n),)
     return epochs
 
 

@@ -40,15 +40,20 @@ class Units(World):
 
     # The store.
 
+    def clock(self, s, gen):
+        """The server's clock at its next write."""
+        return s.time + 1 - self.skew * (gen - 1)
+
     def write(self, s, gen=None):
         """The record at its next write, and the time after it."""
         gen, rec = gen or s.gen, s.rec
-        instant = s.time + 1 - self.skew * (gen - 1)
+        clock = self.clock(s, gen)
+        instant = clock
         if rec and "strict" not in self.without:
             instant = max(instant, rec.n + 1)
         elif rec:
             instant = rec.n  # the clock stands still
-        epochs = noted(rec.epochs if rec else (), gen, rec.n if rec else None, instant)[-self.keep :]
+        epochs = noted(rec.epochs if rec else (), gen, rec.n if rec else None, clock)[-self.keep :]
         return (rec or Rec(0, (), (), (), 0))._replace(n=instant, epochs=epochs), s.time + 1
 
     def answer(self, s, gen=None):
@@ -58,7 +63,8 @@ class Units(World):
             return Answer((), 0)
         if "refusals" in self.without:
             return Answer(rec.epochs, rec.reset)
-        return Answer(noted(rec.epochs, gen or s.gen, rec.n, 0)[-self.keep :], rec.reset)
+        pending = 0 if "pending" in self.without else None
+        return Answer(noted(rec.epochs, gen or s.gen, rec.n, pending)[-self.keep :], rec.reset)
 
     def charge(self, s, message, mark):
         """Carries out charges that were judged under a mark: the next state, and a stamp for each grant, or None."""
@@ -236,7 +242,11 @@ class Units(World):
                 yield t._replace(rec=None, hist=s.hist + (None,)), "reset (the record is deleted)", None
             else:
                 rec, time = self.write(s)
-                epochs = rec.epochs if rec.epochs != s.rec.epochs else rec.epochs + (((s.gen, rec.n), s.rec.n),)
+                epochs = (
+                    rec.epochs
+                    if rec.epochs != s.rec.epochs
+                    else rec.epochs + (((s.gen, self.clock(s, s.gen)), s.rec.n),)
+                )
                 rec = rec._replace(epochs=epochs, counts=(), reset=t.resets)
                 yield t._replace(rec=rec, time=time, hist=s.hist + (rec,)), "reset", None
         if self.left(s, "adjust") and s.rec and s.rec.counts:
@@ -252,7 +262,7 @@ class Units(World):
         if not self.left(s, "older"):
             return
         t, rec = self.spend(s, "older"), s.rec or Rec(0, (), (), (), 0)
-        rec = rec._replace(n=max(rec.n, s.time + 1 - self.skew * (s.gen - 1)))
+        rec = rec._replace(n=max(rec.n, self.clock(s, s.gen)))
         yield t._replace(rec=rec, time=s.time + 1, hist=s.hist + (rec,)), "the older program takes", None
         if s.rec and s.rec.epochs:
             rec = rec._replace(epochs=(), done=())
@@ -339,6 +349,9 @@ def run():
     ):
         check("clocks of later servers are behind", "H", Units(skew=3), budget)
     check("units without strict", "V missing", Units("strict"), dict(take=3, loss=1), quick=True)
+    check(
+        "units without pending", "V missing", Units("pending"), dict(take=2, migrate=2, loss=1, evict=1), quick=True
+    )
     check("units without late units", "V missing", Units("late units"), dict(take=4, loss=2, slow=1))
 
     # An operator adjusts down.
