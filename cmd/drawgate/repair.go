@@ -32,7 +32,7 @@ A repair that fails changes nothing. If a repair was interrupted, run it again: 
 		RunE:    action(func(*cobra.Command, []string) error { return a.repair(&o) }),
 	}
 	cmd.Flags().BoolVar(&o.Trust, "trust", false,
-		"trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much")
+		"trust the usage that can be read, instead of counting everything as used up: more is admitted sooner, perhaps too much; of a damaged file every other bucket counts as used up")
 	cmd.Flags().BoolVar(&o.Hold, "hold", false,
 		"count everything as used up even if the file is intact, for example after restoring a backup; create the file if it was deleted")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "repair the file even though a program has it open")
@@ -111,7 +111,7 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	switch {
 	case r.Other:
 		a.printf("%s is intact, but it is not the file that was here before\n", path)
-	case r.Lost > 0 && r.Since.IsZero():
+	case r.Lost > 0 && r.Since.IsZero() && !o.Trust:
 		a.printf("the last transactions of %s are missing (%d), after a loss of power or because its -wal was lost: nothing was done, because they had not been synced; "+
 			"--hold counts everything as used up\n", path, r.Lost)
 		return
@@ -136,8 +136,13 @@ func (a *app) printRepaired(path string, o *sqlitestore.RepairOptions, r *sqlite
 	if len(r.Incomplete) > 0 {
 		a.printf("could not be read to the end: %s\n", strings.Join(r.Incomplete, ", "))
 	}
-	if !o.Trust {
+	switch {
+	case !o.Trust:
 		a.printf("every bucket counts as used up now, and becomes free again as its limits allow\n")
+	case r.Whole:
+		a.printf("it is accepted as it is: what was used and is missing from it may be admitted once more\n")
+	default:
+		a.printf("what could be read counts as it is; every other bucket, also one that nobody used, counts as used up now, and becomes free again as its limits allow\n")
 	}
 	a.printf("restart the programs that use it: a program that has the old file open does not see the new one\n")
 }

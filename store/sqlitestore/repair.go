@@ -13,9 +13,11 @@ import (
 
 // RepairOptions holds the optional settings of a repair. The zero value is the safe choice.
 type RepairOptions struct {
-	// Trust counts everything that could be read as it is, and only counts buckets as used up if
-	// nothing of them could be read. It admits more, sooner: at worst, everything used that is
-	// missing from the file, for example because its -wal is lost.
+	// Trust counts everything that could be read as it is. Of a damaged file only buckets of which
+	// nothing could be read count as used up; those that were never used cannot be told from them.
+	// An undamaged file is accepted as it is; with Hold buckets that it does not have count as used
+	// up. Trust admits more, sooner: at worst, everything used that is missing from the file, for example
+	// because its -wal is lost.
 	Trust bool
 
 	// Hold counts everything as used up even if the file is undamaged. Use it for a file that was
@@ -48,11 +50,11 @@ type Repaired struct {
 	// nothing below is counted
 	Whole bool
 	// transactions that are missing from an undamaged file, as its mark says: it was held, unless
-	// they were not synced ([Normal])
+	// they were not synced ([Normal]), or the file is trusted
 	Lost  int64
 	Known bool      // the mark has a number of transactions, so Lost is known
 	InUse bool      // a process has the file open, and Force was set: restart it
-	Other bool      // the file is not the one that its mark names: it was held
+	Other bool      // the file is not the one that its mark names: it was held, unless it is trusted
 	Aside []string  // where the damaged files are now, the database first; none of them was deleted
 	Since time.Time // unknown use counts as used at this time, and ages from then on; zero if nothing was done
 
@@ -212,7 +214,8 @@ func damage(err error) error {
 }
 
 // holdWhole counts everything in an undamaged file as used up, if that is requested or the file is
-// not the one that its mark names, or has lost transactions. It returns the number of transactions
+// not the one that its mark names, or has lost transactions. If the file is trusted, it is only
+// made to fit its mark. It returns the number of transactions
 // that the file has afterwards.
 func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r *Repaired) (commits int64, err error) {
 	c, err := dial(path, "rw")
@@ -232,7 +235,7 @@ func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r 
 	if err == nil && (opts.Hold || r.Other || r.Lost > 0 && !m.unsynced) {
 		commits = max(commits, m.commits) + 1
 		err = c.script("BEGIN IMMEDIATE")
-		if err == nil {
+		if err == nil && (opts.Hold || !opts.Trust) {
 			err = r.hold(c, opts, now)
 		}
 		if err == nil {

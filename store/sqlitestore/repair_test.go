@@ -213,6 +213,52 @@ func TestRepairOptions(t *testing.T) {
 	}
 }
 
+// A file that is undamaged, and older than its mark or another one than its mark names, is accepted
+// as it is if it is trusted: nothing counts as used up, neither what it has nor what it has not.
+func TestTrustAcceptsAnOlderFile(t *testing.T) {
+	t.Parallel()
+	plan := compile(t, rolling(10, time.Hour))
+	for _, other := range []bool{false, true} {
+		c := newClock()
+		path := dbPath(t)
+		takeOne := func(name string) {
+			s, err := sqlitestore.OpenAt(path, nil, c.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = take(t.Context(), s, plan, name, 3)
+			if err = errors.Join(err, s.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		takeOne("early")
+		backup := content(t, path)
+		if other { // of a database that was made anew since
+			for _, end := range []string{"", "-wal", "-shm", ".mark"} {
+				_ = os.Remove(path + end)
+			}
+		}
+		takeOne("late")
+		for _, end := range []string{"-wal", "-shm"} {
+			_ = os.Remove(path + end)
+		}
+		write(t, path, backup)
+		if _, err := sqlitestore.OpenAt(path, nil, c.now); !errors.Is(err, sqlitestore.ErrDamaged) {
+			t.Errorf("other %v: before the repair: %v, want ErrDamaged", other, err)
+		}
+		r := repair(t, path, &sqlitestore.RepairOptions{Trust: true}, c)
+		if !r.Whole || r.Other != other || r.Lost > 0 == other || !r.Since.IsZero() {
+			t.Errorf("other %v: %+v", other, r)
+		}
+		s := openAt(t, path, nil, c)
+		for name, want := range map[string]int64{"early": 7, "late": 10, "nobody": 10} {
+			if n := takes(t, s, plan, name); n != want {
+				t.Errorf("other %v: %d granted to %q, want %d", other, n, name, want)
+			}
+		}
+	}
+}
+
 // many makes a database in which so many users have used one unit.
 func many(t *testing.T, plan *store.Plan, users int, c *clock) (path string) {
 	t.Helper()
