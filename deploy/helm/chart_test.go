@@ -397,6 +397,9 @@ func (o *objects) fits(t *testing.T) {
 			if !matches(t, &m.Spec.Selector, s.Labels) {
 				continue
 			}
+			if job := s.Labels[m.Spec.JobLabel]; job != "drawgate" {
+				t.Errorf("ServiceMonitor %s: the job is %q, and not that of the alert DrawgateDown", m.Name, job)
+			}
 			for _, port := range s.Spec.Ports {
 				if port.Name == m.Spec.Endpoints[0].Port {
 					found++

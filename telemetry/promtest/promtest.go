@@ -50,7 +50,7 @@ func Start(tb testing.TB, target string, opts *Options) *Server {
 		opts = &Options{}
 	}
 	config := fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: [%s]\n"+
-		"scrape_configs:\n- {job_name: test, static_configs: [{targets: ['%s']}]}\n",
+		"scrape_configs:\n- {job_name: drawgate, static_configs: [{targets: ['%s']}]}\n",
 		strings.Join(opts.Rules, ", "), strings.Join(append([]string{target}, opts.More...), "', '"))
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -297,6 +297,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
+  jobLabel: app.kubernetes.io/name # the job is "drawgate", as the alerts expect
   selector:
     matchLabels: {{- include "drawgate.selector" . | nindent 6 }}
   endpoints:
