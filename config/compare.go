@@ -9,6 +9,7 @@ import (
 type Difference struct {
 	Setting       string // as in [Config.Explain]: "store", "server.tls"
 	Before, After string // without secrets; "default" if it is not set
+	Restart       bool   // a running program only takes it over at a restart, and not at a reload
 }
 
 // Compare lists the settings, other than policies and rules, that differ. Those that before sets
@@ -20,7 +21,8 @@ func Compare(before, after *Config) (list []Difference) {
 		listed := slices.ContainsFunc(list, func(d Difference) bool { return d.Setting == p.key })
 		if a != b && !listed {
 			a, b = old.get(p.key).flow(shown), now.get(p.key).flow(shown)
-			list = append(list, Difference{p.key, cmp.Or(a, opposite(b)), cmp.Or(b, opposite(a))})
+			_, restart := fixedKey(p.key)
+			list = append(list, Difference{p.key, cmp.Or(a, opposite(b)), cmp.Or(b, opposite(a)), restart})
 		}
 	}
 	return list

@@ -22,14 +22,14 @@ func TestCompareListsEveryDifference(t *testing.T) {
 	after := parse("store: redis://:other@localhost/1\nenabled: false\nmax_buckets: 7\nprefix: p\ninstances: 3\nserver: {listen: 'localhost:1', grpc: 'localhost:2'}\n" +
 		"envoy: {headers: draft}\n")
 	want := []config.Difference{
-		{"store", "redis://:xxxxx@localhost/0", "redis://:xxxxx@localhost/1"},
-		{"start", "full", "default"},
-		{"server.insecure", "true", "false"},
-		{"prefix", "default", "p"},
-		{"enabled", "true", "false"},
-		{"instances", "default", "3"},
-		{"server.grpc", "default", `"localhost:2"`},
-		{"envoy.headers", "default", "draft"},
+		{"store", "redis://:xxxxx@localhost/0", "redis://:xxxxx@localhost/1", true},
+		{"start", "full", "default", true},
+		{"server.insecure", "true", "false", true},
+		{"prefix", "default", "p", true},
+		{"enabled", "true", "false", false},
+		{"instances", "default", "3", true},
+		{"server.grpc", "default", `"localhost:2"`, true},
+		{"envoy.headers", "default", "draft", true},
 	}
 	if got := config.Compare(before, after); !slices.Equal(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)

@@ -3,6 +3,8 @@ package config
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,9 +24,24 @@ func (r *Runtime) Use(next *Config) error {
 	for _, key := range restart {
 		log.Warn("this change needs a restart: " + key)
 	}
+	if path, ok := SQLitePath(next.Store); ok && slices.Contains(restart, "store") {
+		if err := writable(filepath.Dir(path)); err != nil {
+			log.Warn("a restart would fail: this process cannot write where the new store is", "store", path, "error", err)
+		}
+	}
 	r.warn(next.Warnings)
 	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
 	return nil
+}
+
+// writable returns an error if this process cannot create files in a folder. The database itself is
+// not opened: closing it would end locks that this process may have on it.
+func writable(folder string) error {
+	f, err := os.CreateTemp(folder, ".drawgate-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // replace puts a configuration in force, in the engine and everywhere else. conf is its engine's.
@@ -37,6 +54,9 @@ func (r *Runtime) replace(next *Config, conf *engine.Config) (restart []string, 
 	now := r.config.Load()
 	restart = needsRestart(now, next)
 	r.restart.Store(&restart)
+	if r.Metrics != nil {
+		r.Metrics.RestartPending(len(restart) > 0)
+	}
 	r.config.Store(next.keeping(now, restart))
 	r.declare(conf)
 	return restart, nil
@@ -128,6 +148,18 @@ var reread = []string{
 	"gateway.prices",
 }
 
+// fixedKey returns the key of a setting, such as server of server.tls, and whether a change of the
+// setting needs a restart.
+func fixedKey(setting string) (key string, isFixed bool) {
+	key, _, _ = strings.Cut(setting, ".")
+	for _, f := range fixed {
+		if f.key == key {
+			return key, !slices.ContainsFunc(reread, func(name string) bool { return strings.HasPrefix(setting, name) })
+		}
+	}
+	return key, false
+}
+
 // withFiles returns the settings with another one's files, which are read again at each reload.
 func (v *Envoy) withFiles(of *Envoy) Envoy {
 	e := *v
@@ -152,9 +184,8 @@ func (c *Config) keeping(now *Config, restart []string) *Config {
 	k.Server, k.Telemetry, k.Envoy = now.Server, now.Telemetry, now.Envoy.withFiles(&c.Envoy)
 	k.Gateway = now.Gateway.withUse(&c.Gateway)
 	kept := func(setting string) bool {
-		key, _, _ := strings.Cut(setting, ".")
-		return slices.Contains(restart, key) && !slices.ContainsFunc(reread,
-			func(name string) bool { return strings.HasPrefix(setting, name) })
+		key, isFixed := fixedKey(setting)
+		return isFixed && slices.Contains(restart, key)
 	}
 	k.origins, k.at = combine(now.origins, c.origins, kept), combine(now.at, c.at, kept)
 	k.paths = nil

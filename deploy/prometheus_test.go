@@ -223,7 +223,8 @@ func (w *watched) load() {
 	for range 2 { // one waits for the other
 		w.again(func(int) { w.call("single", "delay=1m", "10m") })
 	}
-	w.again(func(int) { // without a domain
+	w.again(func(int) { w.post("http://"+w.gate+"/auth", http.Header{}, nil, nil) }) // describes no request
+	w.again(func(int) {                                                              // without a domain
 		_, _ = ratelimit.NewRateLimitServiceClient(conn).ShouldRateLimit(w.ctx, &ratelimit.RateLimitRequest{})
 	})
 }
@@ -263,7 +264,9 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := promtest.Start(t, w.admin, &promtest.Options{Rules: []string{rules}, More: []string{w.queues}})
+	p := promtest.Start(t, w.admin, &promtest.Options{
+		Rules: []string{rules}, More: []string{w.queues, redistest.FreeAddr(t)}, // the last one is down
+	})
 	raised := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
@@ -273,10 +276,12 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	w.load()
 	w.somebodyWaits(p)
 	p.Eventually(`drawgate_task_queue_depth > 0`)
-	raised("DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateEnvoyUndecided", "DrawgateCircuitOpen",
-		"DrawgateCallerCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
+	raised("DrawgateDown", "DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateForwardAuthUndecided",
+		"DrawgateEnvoyUndecided", "DrawgateCircuitOpen", "DrawgateCallerCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
 	w.write("drawgate.yaml", "policies: a mistake\n")
 	raised("DrawgateConfigRejected")
+	w.write("drawgate.yaml", w.config+"warn_every: 1h\n")
+	raised("DrawgateRestartPending")
 	w.write("drawgate.yaml", w.config)
 	w.line.Delay.Store(int64(250 * time.Millisecond))
 	raised("DrawgateStoreSlow")

@@ -52,10 +52,27 @@ type ForwardAuth struct {
 	// Shared names policies whose bucket all callers share: a refusal then says that it is not the
 	// caller's own limit.
 	Shared []string
+	// Undecided receives why a request was not decided, or would not be because its path can be
+	// read in more than one way; nil: nobody.
+	Undecided func(reason Undecided)
 	// Headers configures the description of decisions; nil means all policies, in all headers. A
 	// MaxBytes of 0 means 2560.
 	Headers *httplimit.HeaderOptions
 }
+
+// Undecided is why a request to /auth was not decided.
+type Undecided string
+
+// The reasons.
+const (
+	UndecidedToken       Undecided = "token"       // the proxy sends no access token with RoleTake
+	UndecidedUntrusted   Undecided = "untrusted"   // its address is not trusted
+	UndecidedUndescribed Undecided = "undescribed" // it does not describe the request, or its own query is wrong
+	UndecidedAmbiguous   Undecided = "ambiguous"   // programs could read the request differently; clients cause it
+	UndecidedRule        Undecided = "rule"        // a rule failed, or it applies a concurrency limit
+	UndecidedStore       Undecided = "store"       // the store did not decide
+	UndecidedEnded       Undecided = "ended"       // the proxy did not wait, or the server is stopping
+)
 
 // Headers of the answers, besides those of httplimit.
 const (
@@ -134,7 +151,9 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	q, p := s.forward.query(r)
 	var req engine.Request
 	var unclear *api.Problem
-	if p == nil {
+	if p != nil {
+		s.forward.undecided(UndecidedUndescribed)
+	} else {
 		unclear, p = s.forwarded(r, q.route, &req)
 	}
 	switch {
@@ -142,6 +161,7 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	case unclear != nil:
+		s.forward.undecided(UndecidedAmbiguous)
 		refuseUnclear(w, q.status, unclear)
 		return
 	}
@@ -162,21 +182,31 @@ func (s *Server) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		func(b int) bool { return s.forward.shared(res.Applied, b) }))
 }
 
+// undecided reports that a request was not decided.
+func (f *forwarding) undecided(reason Undecided) {
+	if f.Undecided != nil {
+		f.Undecided(reason)
+	}
+}
+
 // forwarded converts a proxy's request for the engine. unclear is set if the site may understand
 // the request differently.
 func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (unclear, p *api.Problem) {
 	if s.closed.Load() {
+		s.forward.undecided(UndecidedEnded)
 		return nil, present.Problem(drawgate.ErrClosed)
 	}
 	who := everyone
 	if len(s.gate) > 0 { // Authorization belongs to the client
 		if who = s.gate.find(r.Header.Get(tokenHeader)); who == nil || !who.take {
+			s.forward.undecided(UndecidedToken)
 			s.proxyRefused(&s.warned.noToken, r.RemoteAddr, whyNoToken(r.Header, who))
 			return nil, problem(api.CodeForbidden, "the proxy must send an access token with the role %s in %s",
 				RoleTake, tokenHeader)
 		}
 	}
 	if !s.forward.trusts(r.RemoteAddr) {
+		s.forward.undecided(UndecidedUntrusted)
 		s.proxyRefused(&s.warned.untrusted, r.RemoteAddr,
 			"its address is not trusted: add it to server.proxies.trusted")
 		return nil, problem(api.CodeUntrusted,
@@ -184,12 +214,16 @@ func (s *Server) forwarded(r *http.Request, route string, req *engine.Request) (
 			r.RemoteAddr)
 	}
 	if p := s.forward.undescribed(r.Header); p != nil {
+		s.forward.undecided(UndecidedUndescribed)
 		return nil, p
 	}
 	if req.Attributes, unclear = s.forward.attributes(r, route); unclear != nil || who.tenant == "" {
 		return unclear, nil
 	}
-	return nil, s.within(who, req)
+	if p = s.within(who, req); p != nil {
+		s.forward.undecided(UndecidedRule)
+	}
+	return nil, p
 }
 
 // whyNoToken says what is wrong with the access token of a proxy, which may belong to who. It shows
@@ -220,6 +254,7 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 	p := s.fail(err)
 	switch p.Code {
 	case api.CodeStoreUnavailable:
+		s.forward.undecided(UndecidedStore)
 		if s.forward.AllowUnavailable {
 			w.Header().Set(httplimit.HeaderFallback, "true")
 			w.WriteHeader(http.StatusOK)
@@ -239,7 +274,11 @@ func (s *Server) forwardFailed(w http.ResponseWriter, status int, err error) {
 	default: // the caller cannot do anything about it
 		p.Status = http.StatusInternalServerError
 	}
+	if p.Code == api.CodeCancelled || p.Code == api.CodeClosing {
+		s.forward.undecided(UndecidedEnded)
+	}
 	if p.Status == http.StatusInternalServerError {
+		s.forward.undecided(UndecidedRule)
 		s.warn(&s.warned.proxy, "a request from a proxy could not be answered", errors.New(p.Detail))
 	}
 	writeProblem(w, p)

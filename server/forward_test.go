@@ -383,6 +383,60 @@ func TestProxyNeedsATokenOfItsOwn(t *testing.T) {
 	}
 }
 
+// Whoever wants to know is told why requests of proxies are not decided. Refusals are decisions.
+func TestForwardAuthCountsWhatItDoesNotDecide(t *testing.T) {
+	t.Parallel()
+	var got []server.Undecided
+	options := func(tokens []server.Token) *server.Options {
+		return &server.Options{Tokens: tokens, ForwardAuth: &server.ForwardAuth{
+			Undecided: func(why server.Undecided) { got = append(got, why) },
+		}}
+	}
+	cfg := ruled()
+	cfg.Rules = append([]rules.Rule{{
+		Match: rules.Match{Path: "/n"}, When: `int(header("X-N")) > 1`,
+		Apply: []rules.Apply{{Policy: "api", Key: "ip"}},
+	}}, cfg.Rules...)
+	open := setup{config: cfg, options: options(nil)}.make(t)
+	locked := setup{config: cfg, options: options(tokens())}.make(t)
+	down := setup{store: downStore{}, config: cfg, options: options(nil)}.make(t)
+	closed := setup{config: cfg, options: options(nil)}.make(t)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		server  *server.Server
+		query   string
+		headers []string
+		want    server.Undecided // "": it was decided
+	}{
+		{open, "", site("/x", "192.0.2.1"), ""},
+		{open, "", site("/health", "192.0.2.1"), ""},
+		{open, "", []string{"X-Forwarded-Uri: /x"}, server.UndecidedUndescribed},
+		{open, "?q=1", site("/x", "192.0.2.1"), server.UndecidedUndescribed},
+		{open, "", site("/a/..;/b", "192.0.2.1"), server.UndecidedAmbiguous},
+		{open, "", site("/n", "192.0.2.1"), server.UndecidedRule},
+		{open, "", site("/stream", "192.0.2.1"), server.UndecidedRule},
+		{locked, "", site("/x", "192.0.2.1"), server.UndecidedToken},
+		{locked, "", append(site("/x", "192.0.2.1"), "X-Drawgate-Token: "+taker), ""},
+		{down, "", site("/x", "192.0.2.1"), server.UndecidedStore},
+		{closed, "", site("/x", "192.0.2.1"), server.UndecidedEnded},
+	} {
+		got = nil
+		w := ask(c.server, "GET", "/auth"+c.query, "", c.headers...)
+		if want := []server.Undecided{c.want}; c.want == "" && got != nil || c.want != "" && !slices.Equal(got, want) {
+			t.Errorf("%q %q: %d, told of %q, want %q", c.query, c.headers, w.Code, got, c.want)
+		}
+	}
+	got = nil
+	r := httptest.NewRequest("GET", "http://localhost/auth", nil)
+	r.RemoteAddr = "192.0.2.9:1234"
+	open.ServeHTTP(httptest.NewRecorder(), r)
+	if !slices.Equal(got, []server.Undecided{server.UndecidedUntrusted}) {
+		t.Errorf("an untrusted proxy: told of %q", got)
+	}
+}
+
 // What goes wrong is said to operators, and never taken for a yes.
 func TestForwardAuthThatCannotDecide(t *testing.T) {
 	t.Parallel()

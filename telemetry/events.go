@@ -3,6 +3,8 @@ package telemetry
 import (
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/outbox"
@@ -93,17 +95,39 @@ func (m *Metrics) Reloaded(err error) {
 	m.loaded.SetToCurrentTime()
 }
 
+// RestartPending records whether the configuration that was loaded last has a change that only a
+// restart puts in force.
+func (m *Metrics) RestartPending(pending bool) {
+	if pending {
+		m.restart.Set(1)
+		return
+	}
+	m.restart.Set(0)
+}
+
 // undecidedCodes are the gRPC codes of errors that Envoy's rate limit service answers.
 var undecidedCodes = [...]string{"InvalidArgument", "FailedPrecondition", "Unavailable", "Canceled", other}
 
 // EnvoyUndecided counts a request of Envoy that was answered with an error of that gRPC code: for
 // rls.Options.Undecided.
-func (m *Metrics) EnvoyUndecided(code string) {
-	i := max(0, slices.Index(undecidedCodes[:], code))
-	if undecidedCodes[i] != code {
-		i = len(undecidedCodes) - 1
+func (m *Metrics) EnvoyUndecided(code string) { inc(m.undecided[:], undecidedCodes[:], code) }
+
+// unansweredReasons are why a request of a proxy that asks /auth is not decided.
+var unansweredReasons = [...]string{"token", "untrusted", "undescribed", "ambiguous", "rule", "store", "ended", other}
+
+// ForwardAuthUndecided counts a request to /auth that was not decided, by the reason: for
+// ForwardAuth.Undecided of package server.
+func (m *Metrics) ForwardAuthUndecided(reason string) {
+	inc(m.unanswered[:], unansweredReasons[:], reason)
+}
+
+// inc counts one of names, or else the last one, which is other.
+func inc(counters []prometheus.Counter, names []string, name string) {
+	i := slices.Index(names, name)
+	if i < 0 {
+		i = len(names) - 1
 	}
-	m.undecided[i].Inc()
+	counters[i].Inc()
 }
 
 // warned counts a warning that was passed on, or dropped. m may be nil.

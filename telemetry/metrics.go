@@ -82,7 +82,9 @@ type Metrics struct {
 	charges     prometheus.Counter
 	losses      prometheus.Counter
 	activations prometheus.Counter
+	restart     prometheus.Gauge // 1: a change waits for it
 	undecided   [len(undecidedCodes)]prometheus.Counter
+	unanswered  [len(unansweredReasons)]prometheus.Counter
 	probes      [2]prometheus.Counter // failed, done
 	breakers    [states]prometheus.Gauge
 	transitions [states]prometheus.Counter

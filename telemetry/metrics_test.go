@@ -374,6 +374,11 @@ func TestReloadsAreCounted(t *testing.T) {
 		r.m.Reloaded(nil)
 		r.want(1, "drawgate_config_last_reload_successful")
 		r.want(start+3600, "drawgate_config_last_reload_success_timestamp_seconds")
+		r.want(0, "drawgate_config_restart_pending")
+		r.m.RestartPending(true)
+		r.want(1, "drawgate_config_restart_pending")
+		r.m.RestartPending(false)
+		r.want(0, "drawgate_config_restart_pending")
 		r.want(1, "drawgate_config_reloads_total", "result", "failure")
 		r.want(1, "drawgate_config_reloads_total", "result", "success")
 	})
@@ -390,6 +395,19 @@ func TestUndecidedRequestsOfEnvoyAreCounted(t *testing.T) {
 	r.want(2, "drawgate_envoy_undecided_total", "code", "Unavailable")
 	r.want(1, "drawgate_envoy_undecided_total", "code", "other")
 	r.want(0, "drawgate_envoy_undecided_total", "code", "FailedPrecondition")
+}
+
+// Requests to /auth that were not decided are counted by their reason.
+func TestUndecidedRequestsOfProxiesAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for _, reason := range []string{"token", "untrusted", "untrusted", "a new one"} {
+		r.m.ForwardAuthUndecided(reason)
+	}
+	r.want(1, "drawgate_forward_auth_undecided_total", "reason", "token")
+	r.want(2, "drawgate_forward_auth_undecided_total", "reason", "untrusted")
+	r.want(1, "drawgate_forward_auth_undecided_total", "reason", "other")
+	r.want(0, "drawgate_forward_auth_undecided_total", "reason", "store")
 }
 
 // A refusal by a shadow is not counted as a refusal. Divergence is counted in both directions.

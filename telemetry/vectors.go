@@ -29,7 +29,7 @@ type vectors struct {
 	decisions, fallbacks, milestones              *prometheus.CounterVec   // of policies
 	failures, settlements, loads, transitions     *prometheus.CounterVec   // of the process
 	probes, warnings, deliveries, published       *prometheus.CounterVec   // of the other parts of this package
-	undecided                                     *prometheus.CounterVec   // of Envoy's rate limit service
+	undecided, unanswered                         *prometheus.CounterVec   // of Envoy's rate limit service; of /auth
 	waited                                        *prometheus.HistogramVec // durations
 	breaker                                       *prometheus.GaugeVec
 }
@@ -110,6 +110,13 @@ func (m *Metrics) collectors() []prometheus.Collector {
 			"descriptors or buckets, no domain), `FailedPrecondition` (a refund where refunds are off), "+
 			"`Unavailable` (the store did not decide), `Canceled` (Envoy did not wait), `other`. Envoy's "+
 			"`failure_mode_deny` decided about them: with `false` they passed. Each should stay at 0.", "code")
+	counter(&v.unanswered, "drawgate_forward_auth_undecided_total",
+		"Requests to `/auth` that were not decided: `token` (the proxy sends no access token with the role "+
+			"take), `untrusted` (it is not in `server.proxies.trusted`), `undescribed` (it does not describe "+
+			"the request, or its own query is wrong), `ambiguous` (programs could read the request "+
+			"differently), `rule` (a rule failed, or applies a policy with a concurrency limit), `store` (the "+
+			"store did not decide), `ended` (the proxy did not wait, or the server is stopping), `other`. "+
+			"Clients cause `ambiguous` and `ended`; the others should stay at 0.", "reason")
 	v.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "drawgate_store_breaker_state",
 		Help: "1 for the state of the guard's breaker, 0 for the other: `closed` (the store is asked), `open` " +
@@ -156,8 +163,10 @@ func (m *Metrics) plain() []prometheus.Collector {
 		"When the configuration in force was loaded, in Unix seconds.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful",
 		"1 unless the last change of the configuration failed.")
+	m.restart = gauge("drawgate_config_restart_pending",
+		"1 while the configuration on disk has a change that needs a restart: the log names the settings.")
 	all := []prometheus.Collector{
-		m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad,
+		m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad, m.restart,
 		newUsage(m),
 	}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -206,6 +215,9 @@ func (m *Metrics) resolve() {
 	}
 	for i, code := range undecidedCodes {
 		m.undecided[i] = v.undecided.WithLabelValues(code)
+	}
+	for i, reason := range unansweredReasons {
+		m.unanswered[i] = v.unanswered.WithLabelValues(reason)
 	}
 	m.loaded.SetToCurrentTime()
 	m.lastLoad.Set(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,8 @@ func (a *app) planCmd() *cobra.Command {
 		Use:   "plan OLD NEW",
 		Short: "Show which answers another configuration would change",
 		Long: `Compare two configuration files, and show which policies, limits and rules would answer differently: amounts that rise or fall, limits that start unused
-because they count as new ones, rules that match differently, and other settings except those of telemetry. Nothing is opened or changed. The environment
+because they count as new ones, rules that match differently, and other settings except those of telemetry. A line says so if a running server only takes
+the change over at a restart. Nothing is opened or changed. The environment
 applies to both files, as with the other commands.
 
 With --buckets it also looks into the store, which both files must name, and lists the buckets in which a limit of NEW is used up and none of OLD is: their
@@ -56,7 +58,9 @@ type change struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	Unused bool   `json:"starts_unused"`
-	Text   string `json:"text"`
+	// a running server only takes it over at a restart
+	Restart bool   `json:"needs_restart,omitempty"`
+	Text    string `json:"text"`
 }
 
 func (a *app) plan(ctx context.Context, before, after string, buckets bool) error {
@@ -72,7 +76,7 @@ func (a *app) plan(ctx context.Context, before, after string, buckets bool) erro
 	for _, c := range engine.Compare(was, is) {
 		list = append(list, change{
 			string(c.What), c.Policy, c.Limit, c.Rule, c.Tenant, c.Key, c.Field, c.Before,
-			c.After, c.Unused, c.String(),
+			c.After, c.Unused, false, c.String(),
 		})
 	}
 	if buckets {
@@ -107,10 +111,18 @@ func settingChanges(list []config.Difference) []change {
 		c := change{
 			What: "setting_changed", Field: d.Setting, Before: d.Before, After: d.After, Unused: d.Setting == "store" ||
 				d.Setting == "prefix",
-			Text: fmt.Sprintf("%s: changed: %s → %s", d.Setting, d.Before, d.After),
+			Restart: d.Restart,
+			Text:    fmt.Sprintf("%s: changed: %s → %s", d.Setting, d.Before, d.After),
 		}
+		var notes []string
 		if c.Unused {
-			c.Text += " (all buckets start unused)"
+			notes = append(notes, "all buckets start unused")
+		}
+		if c.Restart {
+			notes = append(notes, "needs a restart")
+		}
+		if notes != nil {
+			c.Text += " (" + strings.Join(notes, "; ") + ")"
 		}
 		out = append(out, c)
 	}

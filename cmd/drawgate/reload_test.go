@@ -43,7 +43,9 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// Each answer to a reload names the changes that need a restart. All other changes are in force.
+// Each answer to a reload names the changes that need a restart, and a metric says that there are
+// some until they are taken back. All other changes are in force. A store that could not be opened
+// is warned about.
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -51,7 +53,15 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 		return "policies:\n  api: {limits: [{name: rpd, rolling: 24h, amount: " + amount + "}]}\n"
 	}
 	b.write("drawgate.yaml", "store: \"memory:\"\n"+policies("2"))
-	admin, _ := b.serve()
+	admin, log := b.serve()
+	pending := func(want string) {
+		t.Helper()
+		if got := get(t, admin+"/metrics"); !strings.Contains(got, "\ndrawgate_config_restart_pending "+want+"\n") {
+			t.Errorf("drawgate_config_restart_pending is not %s", want)
+		}
+	}
+	pending("0")
+	const hopeless = "a restart would fail"
 	b.write("drawgate.yaml",
 		"store: \"sqlite:state.db\"\nmax_buckets: 7\ninstances: 3\nenvoy: {refunds: true}\n"+policies("3"))
 	for range 2 {
@@ -67,6 +77,10 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 			t.Errorf("%d %v: %+v, want %q", resp.StatusCode, err, a, want)
 		}
 	}
+	pending("1")
+	if strings.Contains(log.String(), hopeless) {
+		t.Errorf("a store that can be opened is warned about: %s", log)
+	}
 	var st api.StatusAnswer
 	resp, err := http.Get(admin + "/v1/status?policy=api&key=k")
 	if err != nil {
@@ -75,6 +89,27 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || len(st.Limits) != 1 || st.Limits[0].Amount != 3 {
 		t.Errorf("got %+v, %v, want one limit of 3", st, err)
+	}
+	b.write("drawgate.yaml", "store: \"sqlite:nowhere/state.db\"\n"+policies("3"))
+	reload(t, admin)
+	if !strings.Contains(log.String(), hopeless) {
+		t.Errorf("a store that cannot be opened is not warned about: %s", log)
+	}
+	b.write("drawgate.yaml", "store: \"memory:\"\n"+policies("3"))
+	reload(t, admin)
+	pending("0")
+}
+
+// reload has the files read now.
+func reload(t *testing.T, admin string) {
+	t.Helper()
+	resp, err := http.Post(admin+"/v1/reload", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("a reload: %s", resp.Status)
 	}
 }
 

@@ -118,6 +118,9 @@ func (v *service) open() (err error) {
 		Shared:  f.Shared,
 		Headers: &httplimit.HeaderOptions{Policies: f.Describe},
 	}
+	if m := v.run.Metrics; m != nil {
+		opts.ForwardAuth.Undecided = func(reason server.Undecided) { m.ForwardAuthUndecided(string(reason)) }
+	}
 	if err := v.openGateway(); err != nil {
 		return err
 	}
