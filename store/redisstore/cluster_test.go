@@ -411,6 +411,11 @@ func TestShardDown(t *testing.T) {
 			t.Errorf("bucket %d: %d open, %d used; want none and 11", p, st.Open, st.States[0].Used)
 		}
 	}
+	// the others of a batch are decided
+	batch, ds := []store.Take{across(plan, 1, 1), across(plan, 1, 0), across(plan, 1, 2)}, make([]store.Verdict, 3)
+	if err := s.Take(t.Context(), batch, ds); err != nil || ds[0].Fail == nil || !ds[1].Allowed || !ds[2].Allowed {
+		t.Errorf("a batch: %v; %v, %v, %v", err, ds[0].Fail, ds[1].Fail, ds[2].Fail)
+	}
 	late := openURL(t, c.URL(), nil) // starts while the shard is down
 	take(t, late, across(plan, 1, 0, 2))
 	c.Primaries[1].Restart()
@@ -418,7 +423,8 @@ func TestShardDown(t *testing.T) {
 }
 
 // TestClusterFailOver: a primary dies, and its replica, which had not received the last writes,
-// takes its place. The store goes on by itself, and admits no more than what was lost beyond the limit.
+// takes its place. The store goes on by itself, and admits no more than what was lost beyond the
+// limit.
 //
 // req: A10, C12, E5
 func TestClusterFailOver(t *testing.T) {
@@ -529,8 +535,8 @@ func TestScriptsOfACluster(t *testing.T) {
 	}
 }
 
-// rights returns the command that makes a user, with the password "hush", who has what the package's
-// comment says behind each of some texts.
+// rights returns the command that makes a user, with the password "hush", who has what the
+// package's comment says behind each of some texts.
 func rights(t *testing.T, user string, behind ...string) []string {
 	t.Helper()
 	source, err := os.ReadFile("redisstore.go")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the server names scripts by this hash
 	"encoding/hex"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,11 @@ func (s *Store) runAll(ctx context.Context, c rueidis.Client, reqs []*request) [
 	}
 	loads := s.loader.done.Load()
 	res := c.DoMulti(ctx, cmds...)
+	if s.cluster && errors.Is(res[0].NonRedisError(), rueidis.ErrNoSlot) {
+		for i, r := range reqs { // nothing was sent, because one of the slots has no node
+			res[i] = c.Do(ctx, s.command(c, &r.call))
+		}
+	}
 	for range mostLoads {
 		var again []int
 		for i := range res {

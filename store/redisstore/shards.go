@@ -28,7 +28,7 @@ type shards struct {
 	keys    []string           // guarded by mu: those of all marks, nil before they are needed
 	marks   map[string]*marker // guarded by mu: by their keys
 	checked map[string]bool    // guarded by mu: primaries that were checked, by their addresses
-	attempt *attempt           // guarded by mu: a reading in progress, nil if none
+	warned  map[string]bool    // guarded by mu: those of which the log says that they cannot be used
 }
 
 // layout is which primary has which slots.
@@ -61,7 +61,7 @@ func (s *Store) allMarks() []string {
 	defer s.shards.mu.Unlock()
 	if s.shards.keys == nil {
 		s.shards.keys = markKeys(s.prefix)
-		s.shards.marks, s.shards.checked = map[string]*marker{}, map[string]bool{}
+		s.shards.marks, s.shards.checked, s.shards.warned = map[string]*marker{}, map[string]bool{}, map[string]bool{}
 	}
 	return s.shards.keys
 }
@@ -187,20 +187,22 @@ func (s *Store) checkPrimaries(ctx context.Context, l *layout, nodes map[string]
 			times[i] = now - (start+s.own())/2
 			s.shards.mu.Lock()
 			s.shards.checked[p.addr] = true
+			delete(s.shards.warned, p.addr)
 			s.shards.mu.Unlock()
 		})
 	}
 	all.Wait()
-	failed := 0
-	for i, err := range errs {
-		if err != nil {
-			failed++
-			s.logger.Warn("redisstore: a shard of the cluster cannot be used", "server", l.primaries[i].addr, "err", err)
-		}
-	}
 	s.compareClocks(times, errs)
-	if failed == len(errs) {
+	if !slices.Contains(errs, nil) {
 		return cmp.Or(errs...)
+	}
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	for i, err := range errs {
+		if addr := l.primaries[i].addr; err != nil && !s.shards.warned[addr] {
+			s.shards.warned[addr] = true
+			s.logger.Warn("redisstore: a shard of the cluster cannot be used", "server", addr, "err", err)
+		}
 	}
 	return nil
 }

@@ -683,12 +683,14 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 		}
 	}
 	if failed > 0 && failed < len(outs) { // it was carried out in the others
-		if se, ok := errors.AsType[*store.Error](out.Err); ok {
-			return store.Outcome{Err: &store.Error{
-				Store: se.Store, Op: se.Op, Fault: se.Fault,
-				Err: fmt.Errorf("%w: it was carried out in %d of %d slots: %w", ErrUnknownOutcome, len(outs)-failed, len(outs), se.Err),
-			}}
+		se, ok := errors.AsType[*store.Error](out.Err)
+		if !ok {
+			se = &store.Error{Store: "redis", Op: "settle", Err: out.Err}
 		}
+		return store.Outcome{Err: &store.Error{
+			Store: se.Store, Op: se.Op, Fault: se.Fault,
+			Err: fmt.Errorf("%w: it was carried out in %d of %d slots: %s", ErrUnknownOutcome, len(outs)-failed, len(outs), se.Err),
+		}}
 	}
 	if out.Err != nil {
 		return store.Outcome{Err: out.Err}

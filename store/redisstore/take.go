@@ -39,6 +39,9 @@ type request struct {
 
 // Take implements [store.Store].
 func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	if !s.cluster {
+		return s.takeAll(ctx, batch, out)
+	}
 	return parted(batch, out, func(t *store.Take) bool { return s.spread(t.Buckets) },
 		func(t *store.Take, d *store.Verdict) { *d = s.takeSpread(ctx, t) },
 		func(batch []store.Take, out []store.Verdict) error { return s.takeAll(ctx, batch, out) },
@@ -146,6 +149,9 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 
 // Settle implements [store.Store].
 func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
+	if !s.cluster {
+		return s.settleAll(ctx, batch, out)
+	}
 	return parted(batch, out, func(t *store.Settlement) bool { return s.spread(t.Buckets) },
 		func(t *store.Settlement, o *store.Outcome) { *o = s.settleSpread(ctx, t) },
 		func(batch []store.Settlement, out []store.Outcome) error { return s.settleAll(ctx, batch, out) },
