@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,7 +85,7 @@ func (c *Cluster) wait(what string, of []*Server, f func(*Server) bool) {
 
 // All returns all servers, those that are primaries at the start first.
 func (c *Cluster) All() []*Server {
-	return append(c.Primaries[:len(c.Primaries):len(c.Primaries)], c.Replicas...)
+	return slices.Concat(c.Primaries, c.Replicas)
 }
 
 // URL returns the cluster's URL, which names two of its servers.
@@ -109,7 +110,7 @@ func (c *Cluster) Move(slot int, from, to *Server, between func()) {
 	from.Do("CLUSTER", "SETSLOT", n, "MIGRATING", target)
 	host, port, _ := net.SplitHostPort(to.Addr)
 	move := func(most int) {
-		for moved := 0; moved < most; moved++ {
+		for range most {
 			key, _, _ := strings.Cut(from.Do("CLUSTER", "GETKEYSINSLOT", n, "1"), "\n")
 			if key == "" {
 				return

@@ -359,7 +359,7 @@ func TestSlotsMove(t *testing.T) {
 		}
 		slots := []int{slotOf(plan, nameOn(plan, 0))}
 		marks := c.Primaries[0].Do("KEYS", "*mark*") + "\n" + c.Primaries[2].Do("KEYS", "*mark*")
-		for _, key := range strings.Fields(marks) {
+		for key := range strings.FieldsSeq(marks) {
 			if slot := redisstore.SlotOf(key); slot < 16384/3 {
 				slots = append(slots, slot)
 			}

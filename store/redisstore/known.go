@@ -61,8 +61,8 @@ func (s *Store) lookForID(ctx context.Context, op string, buckets []store.Bucket
 				return
 			}
 			res := s.runScript(ctx, c, &knownScript, key, id)
-			found[i], err = s.readKnown(&res)
-			errs[i] = failure(op, err, []string{key})
+			k, err := s.readKnown(&res)
+			found[i], errs[i] = k, failure(op, err, []string{key})
 		})
 	}
 	all.Wait()

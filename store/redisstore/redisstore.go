@@ -199,8 +199,8 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 const (
 	dialTimeout = 2 * time.Second // bounds the time for a connection
 	askEvery    = 2 * time.Second // how often a Sentinel or a cluster is asked which servers there are
-	// for how long a server of several may be silent before its connection is closed: another one
-	// may have taken its place
+	// silence is for how long a server of several may be silent before its connection is closed:
+	// another one may have taken its place.
 	silence          = 3 * time.Second
 	mostRedirections = 5 // of one call, in a cluster
 )

@@ -81,7 +81,7 @@ func (s *shards) marker(key string) *marker {
 // readLayout asks the cluster which primary has which slots.
 func (s *Store) readLayout(ctx context.Context, c rueidis.Client) (*layout, map[string]rueidis.Client, error) {
 	nodes := c.Nodes()
-	err := error(rueidis.ErrNoAddr)
+	err := rueidis.ErrNoAddr
 	for addr, node := range nodes {
 		var l *layout
 		if l, err = s.askLayout(ctx, node, addr); err == nil {
@@ -129,7 +129,7 @@ func (s *Store) askLayout(ctx context.Context, node rueidis.Client, addr string)
 		name := net.JoinHostPort(host, strconv.FormatInt(port, 10))
 		k, known := at[name]
 		if !known {
-			k = int16(len(l.primaries)) //nolint:gosec // at most one per slot
+			k = int16(len(l.primaries)) // at most one per slot
 			at[name] = k
 			l.primaries = append(l.primaries, primary{addr: name})
 		}

@@ -16,7 +16,12 @@ func TestSlots(t *testing.T) {
 		key  string
 		slot uint16
 	}{ // of CLUSTER KEYSLOT
-		{"foo", 12182}, {"123456789", 12739}, {"", 0}, {"a{foo}b", 12182}, {"a{}foo", 16292}, {"{foo", 13308},
+		{"foo", 12182},
+		{"123456789", 12739},
+		{"", 0},
+		{"a{foo}b", 12182},
+		{"a{}foo", 16292},
+		{"{foo", 13308},
 		{"{foo}{bar}", 12182},
 	} {
 		if got := slotOf(c.key); got != c.slot {

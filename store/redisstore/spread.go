@@ -37,12 +37,11 @@ import (
 // models/slots.pml.
 
 const (
-	leaseHold  = 5 * time.Second       // of the leases
-	leaseSpare = 2 * time.Second       // a decision is made at least so long before they end
-	undoTime   = 2 * time.Second       // bounds the time for cancelling them. Callers do not wait for it
-	yield      = 50 * time.Millisecond // for a settlement that was first
-	mostWaits  = 30                    // for another sending of the same take
-	mostTries  = 4                     // of a take whose buckets change between look and reservation
+	leaseHold  = 5 * time.Second // of the leases
+	leaseSpare = 2 * time.Second // a decision is made at least so long before they end
+	undoTime   = 2 * time.Second // bounds the time for cancelling them. Callers do not wait for it
+	mostWaits  = 30              // for another sending of the same take
+	mostTries  = 4               // of a take whose buckets change between look and reservation
 )
 
 var (
@@ -592,142 +591,4 @@ func (s *Store) takeOne(ctx context.Context, t *store.Take) (d store.Verdict, er
 		return d, err
 	}
 	return d, cmp.Or(reqs[0].err, d.Fail)
-}
-
-// settleSpread carries out a settlement over several slots, in each separately: first in the one
-// that is first in the order of keys, and then in the others, so that racing settlements of a
-// reservation do not each succeed in a part of it.
-func (s *Store) settleSpread(ctx context.Context, t *store.Settlement) (out store.Outcome) {
-	if err := t.Check(); err != nil {
-		return store.Outcome{Err: err}
-	}
-	gs, err := s.groups(t.Buckets)
-	if err != nil {
-		return store.Outcome{Err: err}
-	}
-	st := *t
-	switch {
-	case t.Op == store.OpRenew:
-		if o, kept, err := s.keptLease(ctx, t); err != nil {
-			return store.Outcome{Err: err}
-		} else if kept {
-			return o
-		}
-	case t.Op == store.OpPause && t.Hold > 0: // one end for all, because that names the pause
-		if st.At, err = s.latest(ctx, t.Buckets); err != nil {
-			return store.Outcome{Err: err}
-		}
-		st.At, st.Hold = st.At.Add(t.Hold), 0
-	}
-	outs := make([]store.Outcome, len(gs))
-	s.settleSome(ctx, &st, gs[:1], outs[:1])
-	if ends := t.Op == store.OpSettle || t.Op == store.OpCancel; ends && outs[0].Gone {
-		if ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID); err == nil &&
-			!slices.ContainsFunc(ks, func(k known) bool { return k.open && k.grant == t.Grant }) {
-			return outs[0]
-		}
-		pause(ctx, yield) // another settlement was first, and is about to end the others as well
-	}
-	s.settleSome(ctx, &st, gs[1:], outs[1:])
-	return joinOutcomes(t, gs, outs)
-}
-
-// settleSome settles in some slots, at the same time.
-func (s *Store) settleSome(ctx context.Context, t *store.Settlement, gs []group, outs []store.Outcome) {
-	sts, reqs := make([]store.Settlement, len(gs)), make([]request, len(gs))
-	for i := range gs {
-		sts[i] = *t
-		sts[i].Buckets = gs[i].buckets(t.Buckets)
-		reqs[i] = settleRequest(&sts[i])
-		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerSettle(&sts[i], &outs[i], m) }
-	}
-	err := s.carryOut(ctx, "settle", reqs)
-	for i := range reqs {
-		if e := cmp.Or(err, reqs[i].err); e != nil {
-			outs[i] = store.Outcome{Err: e}
-		}
-	}
-}
-
-// joinOutcomes joins what the slots answered.
-func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out store.Outcome) {
-	ends := t.Op == store.OpSettle || t.Op == store.OpCancel
-	out.Gone, out.Kept = ends || t.Op == store.OpRenew, t.Op == store.OpPause
-	failed := 0
-	for g := range outs {
-		o := &outs[g]
-		if o.Err != nil {
-			failed++
-			out.Err = cmp.Or(out.Err, o.Err)
-			continue
-		}
-		out.Gone = out.Gone && o.Gone
-		if t.Op == store.OpPause {
-			out.Kept = out.Kept && o.Kept
-		} else {
-			out.Kept = out.Kept || o.Kept
-		}
-		// A holder may rely on the hold that ends first; a pause lasts until the last one has
-		// ended.
-		first := t.Op == store.OpRenew && !o.Gone && (out.End.IsZero() || o.End.Before(out.End))
-		if first || t.Op != store.OpRenew && o.End.After(out.End) {
-			out.End = o.End
-		}
-		for k, i := range gs[g].at {
-			if len(o.Back) > 0 && o.Back[k] != (store.Amounts{}) {
-				if out.Back == nil {
-					out.Back = make([]store.Amounts, len(t.Buckets))
-				}
-				out.Back[i] = o.Back[k]
-			}
-		}
-	}
-	if failed > 0 && failed < len(outs) { // it was carried out in the others
-		se, ok := errors.AsType[*store.Error](out.Err)
-		if !ok {
-			se = &store.Error{Store: "redis", Op: "settle", Err: out.Err}
-		}
-		return store.Outcome{Err: &store.Error{
-			Store: se.Store, Op: se.Op, Fault: se.Fault,
-			Err: fmt.Errorf("%w: it was carried out in %d of %d slots: %s", ErrUnknownOutcome, len(outs)-failed, len(outs), se.Err),
-		}}
-	}
-	if out.Err != nil {
-		return store.Outcome{Err: out.Err}
-	}
-	return out
-}
-
-// keptLease reports whether a renewal would find a lease with a paused bucket, which is renewed in
-// none of them.
-func (s *Store) keptLease(ctx context.Context, t *store.Settlement) (out store.Outcome, kept bool, err error) {
-	ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID)
-	if err != nil {
-		return out, false, err
-	}
-	for i := range ks {
-		k := &ks[i]
-		if !k.open || k.grant != t.Grant {
-			continue
-		}
-		kept = kept || k.lease && k.paused
-		if end := time.UnixMicro(k.end); out.End.IsZero() || end.Before(out.End) {
-			out.End = end
-		}
-	}
-	out.Kept = true
-	return out, kept, nil
-}
-
-// latest returns the instant that the latest of some buckets' clocks shows.
-func (s *Store) latest(ctx context.Context, buckets []store.BucketCost) (time.Time, error) {
-	ks, err := s.lookForID(ctx, "settle", buckets, "")
-	if err != nil {
-		return time.Time{}, err
-	}
-	now := int64(0)
-	for i := range ks {
-		now = max(now, ks[i].now)
-	}
-	return time.UnixMicro(now), nil
 }
