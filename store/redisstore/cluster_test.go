@@ -400,7 +400,7 @@ func TestShardDown(t *testing.T) {
 			ask = held(ask, fmt.Sprint(i), time.Hour)
 			ask.Grant = store.NewGrant()
 		}
-		failed(t, "a take that needs the shard", tryTake(ctx, s, ask), nil)
+		failed(t, "a take that needs the shard", tryTake(ctx, s, ask), store.ErrNothingDone)
 		cancel()
 		if d := take(t, s, across(plan, 1, 0, 2)); !d.Allowed {
 			t.Error("a take that does not need the shard is refused")

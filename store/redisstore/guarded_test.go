@@ -17,7 +17,19 @@ import (
 func TestGuardedStore(t *testing.T) {
 	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
-	storetest.Run(t, storetest.Wrapped(harness(t), func(t *testing.T, s store.Store) store.Store {
+	for _, on := range topologies {
+		if on.name == "standalone" || long {
+			t.Run(on.name, func(t *testing.T) {
+				t.Parallel()
+				guardedStore(t, harnessOn(t, on.start(t)))
+			})
+		}
+	}
+}
+
+func guardedStore(t *testing.T, h storetest.Harness) {
+	t.Helper()
+	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
 		t.Cleanup(func() {

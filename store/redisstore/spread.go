@@ -160,7 +160,7 @@ const (
 func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 	st.id = ""
 	if err := st.look(ctx); err != nil {
-		return store.Verdict{Fail: err}, decided
+		return store.Verdict{Fail: untouched(err)}, decided
 	}
 	switch part, err := st.ofID(); {
 	case err != nil:
@@ -218,6 +218,21 @@ func (st *spreadTake) look(ctx context.Context) error {
 	looks, err := st.s.lookAt(ctx, asks, t.Priority, t.Given)
 	st.looks = looks
 	return cmp.Or(<-found, err)
+}
+
+// untouched returns the error of a look, which changes nothing even if its answer was lost.
+func untouched(err error) error {
+	se, ok := errors.AsType[*store.Error](err)
+	if !ok {
+		return err
+	}
+	cause := se.Err
+	if both, ok := cause.(interface{ Unwrap() []error }); ok && errors.Is(cause, ErrUnknownOutcome) {
+		cause = both.Unwrap()[1] // what is said of a call that may have been carried out
+	}
+	return &store.Error{
+		Store: se.Store, Op: se.Op, Fault: se.Fault, Err: fmt.Errorf("%w: %w", store.ErrNothingDone, cause),
+	}
 }
 
 // leaseID is the ID of the leases: the same for all sendings of a take with an ID, so that they do
