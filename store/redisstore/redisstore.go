@@ -67,8 +67,8 @@
 //
 // # Servers
 //
-// The tests run on Redis 6.2 and 7.0 and on Valkey 9. The store calls its script with EVALSHA and
-// does not use Redis Functions.
+// The tests run on Redis 6.2 and 7.0 and on Valkey 9. The store calls its script with EVALSHA, or
+// functions of the server: see [Functions].
 package redisstore
 
 import (
