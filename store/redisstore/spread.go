@@ -31,7 +31,8 @@ import (
 // held, in one pipeline with the cancellation of the lease: first in the slot that is first in
 // order, so that of takes that race for one ID one succeeds there, and then in the others. From the
 // first of these on only the taker cancels, because another sending of the same take may already
-// have been answered by what is open.
+// have been answered by what is open. A replay that one slot refuses has counted its units anew in
+// those before it: they count longer, and it stays open until its taker cancels it.
 //
 // If the process dies, leases end by themselves, and their units then count as used. See
 // models/slots.pml.
@@ -45,7 +46,7 @@ const (
 )
 
 var (
-	errSlow  = errors.New("reserving in several slots took too long: nothing was taken")
+	errSlow  = errors.New("reserving in several slots took too long")
 	errBusy  = errors.New("another sending of this take is just reserving: send it again")
 	errTaken = errors.New("another call took what was reserved: cancel the take, or send it again")
 )
@@ -380,7 +381,7 @@ func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 		last := t.ID == "" && g == len(st.groups)-1
 		got, err := st.part(ctx, g, last)
 		if err == nil && last && time.Since(st.start) > leaseHold-leaseSpare {
-			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, errSlow) // it took in the last slot
+			err = storeError("take", fmt.Errorf("%w: %w", ErrUnknownOutcome, errSlow)) // the last slot took
 		}
 		if !last {
 			leased = append(leased, g) // even if its answer is lost, it may have one
@@ -422,6 +423,7 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	}
 	for k := range one.Buckets {
 		if got.Granted(k) != one.Buckets[k].N { // a lease is granted in part
+			st.undo(ctx, []int{g})
 			return st.refused(ctx, g)
 		}
 	}
@@ -440,15 +442,20 @@ func (st *spreadTake) refused(ctx context.Context, g int) (store.Verdict, error)
 		*d.Bucket(k) = looks[k].state.First
 		refuseBy(&d, k, &looks[k].state.Verdict)
 	}
-	if d.Allowed { // it fits beside the part that the lease got, which is given back now
+	if d.Allowed { // it has become free since
 		d.Allowed, d.Reason, d.RetryAfter = false, store.Limited, time.Microsecond
 	}
 	return d, nil
 }
 
-// refusal returns the verdict on a take that one slot refused.
+// refusal returns the verdict on a take that one slot refused. Of the others it says what the look
+// said; that they refuse, too, would be wrong of a replay, which gives back what it has there.
 func (st *spreadTake) refusal(g int, by *store.Verdict) store.Verdict {
-	d := st.fits()
+	d := store.Verdict{Allowed: true, Rest: make([]store.Answer, len(st.looks)-1)}
+	for i := range st.looks {
+		*d.Bucket(i) = st.looks[i].state.First
+		d.Now = max(d.Now, st.looks[i].state.Now)
+	}
 	for k, i := range st.groups[g].at {
 		*d.Bucket(i) = *by.Bucket(k)
 	}
@@ -508,9 +515,9 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 		p := &parts[g]
 		switch {
 		case p.Fail != nil:
-			return store.Verdict{Fail: storeError("take", fmt.Errorf("%w: %w", ErrUnknownOutcome, p.Fail))}
+			return store.Verdict{Fail: partlyTaken(p.Fail)}
 		case !p.Allowed && leased:
-			return store.Verdict{Fail: storeError("take", fmt.Errorf("%w: %w", ErrUnknownOutcome, errTaken))}
+			return store.Verdict{Fail: partlyTaken(errTaken)}
 		case !p.Allowed: // a replay is refused, and the take stays open until its taker cancels it
 			return st.refusal(g, p)
 		}
@@ -523,6 +530,21 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 	}
 	d.End = d.Now + left
 	return d
+}
+
+// partlyTaken returns the error of a take that is open in other slots, or may be. It does not wrap
+// what a slot answered: that nothing was taken is true of that slot only.
+func partlyTaken(err error) error {
+	if errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	se, ok := errors.AsType[*store.Error](err)
+	if !ok {
+		se = &store.Error{Store: "redis", Op: "take", Err: err}
+	}
+	return &store.Error{
+		Store: se.Store, Op: se.Op, Fault: se.Fault, Err: fmt.Errorf("%w: %s", ErrUnknownOutcome, se.Err.Error()),
+	}
 }
 
 // convertSome converts in some slots, at the same time.
