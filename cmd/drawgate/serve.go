@@ -244,6 +244,7 @@ func (v *service) listen(ctx context.Context) (listeners []listener, err error) 
 	for _, s := range say {
 		s()
 	}
+	notify("READY=1")
 	return listeners, nil
 }
 

@@ -79,6 +79,16 @@ cp /tmp/good.yaml /etc/drawgate/drawgate.yaml
 systemctl restart drawgate
 wait_for curl --silent --fail http://127.0.0.1:7878/healthz
 
+step "a restart with a mistake in the file fails"
+sed -i 's,^server:,servre:,' /etc/drawgate/drawgate.yaml
+if systemctl restart drawgate; then
+  echo "the service does not run, and its restart succeeded"
+  exit 1
+fi
+cp /tmp/good.yaml /etc/drawgate/drawgate.yaml
+systemctl restart drawgate
+curl --silent --fail http://127.0.0.1:7878/healthz
+
 step "TLS files that only its group may read, and a secret"
 install -m 0640 -g drawgate /tls/server.crt /tls/server.key /etc/drawgate/
 printf 'DRAWGATE_TAKE_TOKEN=0123456789abcdef\n' >/etc/drawgate/secrets.env
