@@ -39,7 +39,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/pipetest":   {},
 	"internal/outbox":     {own: []string{"internal/sleep"}},
 	"internal/recorded":   {own: []string{"store"}},
-	"internal/redistest":  {own: []string{"internal/needs"}},
+	"internal/redistest":  {own: []string{"internal/needs"}, others: []string{"github.com/redis/rueidis"}},
 	"internal/celerytest": {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/regular":    {},
 	"internal/storekey":   {own: []string{"store"}},

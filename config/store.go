@@ -84,6 +84,9 @@ func checkStore(url string) (hint string, err error) {
 	return "", nil
 }
 
+// RedisFunctions returns the library that a store on Redis with functions=use calls.
+func RedisFunctions() string { return redisstore.Library() }
+
 // isRedis reports whether a store URL names servers of Redis or Valkey.
 func isRedis(url string) bool { return redisstore.IsURL(url) && !strings.HasPrefix(url, "unix:") }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
-	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 func (a *app) storeCmd() *cobra.Command {
@@ -41,7 +40,7 @@ FUNCTION LIST LIBRARYNAME 'drawgate_*', FUNCTION DELETE drawgate_...`,
 		Example: `  drawgate store functions | redis-cli -x FUNCTION LOAD REPLACE`,
 		Args:    noArgs,
 		RunE: action(func(*cobra.Command, []string) error {
-			_, err := io.WriteString(a.out, redisstore.Library())
+			_, err := io.WriteString(a.out, config.RedisFunctions())
 			return err
 		}),
 	})
