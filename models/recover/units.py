@@ -69,7 +69,7 @@ class Units(World):
     def charge(self, s, message, mark):
         """Carries out charges that were judged under a mark: the next state, and a stamp for each grant, or None."""
         rec = s.rec
-        if mark != "any" and mark != last_mark(self.answer(s).epochs) and "condition" not in self.without:
+        if mark != last_mark(self.answer(s).epochs) and "condition" not in self.without:
             return s, None
         have = dict(rec.done) if rec else {}
         if rec and "forgive" not in self.without:  # admitted before the reset
@@ -122,7 +122,7 @@ class Units(World):
                 t = self.spend(s, "outage")._replace(fate=s.fate + ((i, "must", s.resets),))
                 q = p._replace(units=p.units + (Unit(uid, (), uid + 1, s.resets, False),), lost=p.lost + (uid,))
                 yield self.put(t, i, q), f"P{i} admits u{uid} in an outage", None
-            if p.lost:
+            if p.lost and p.known:  # there is no charge without a condition: it asks first
                 yield from self.recovers(s, i, p)
             if self.left(s, "restart") and (p.units or p.late):
                 t = self.spend(s, "restart")
@@ -180,7 +180,7 @@ class Units(World):
                     u.uid
                 )
         message = tuple(sorted(((g, tuple(uids)) for g, uids in groups.items()), key=repr))
-        mark = last_mark(p.known.epochs) if p.known else "any"
+        mark = last_mark(p.known.epochs)
         t, stamps = self.charge(s, message, mark)
         word = (
             f"P{i} charges "
