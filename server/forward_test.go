@@ -429,7 +429,7 @@ func TestForwardAuthCountsWhatItDoesNotDecide(t *testing.T) {
 		}
 	}
 	got = nil
-	r := httptest.NewRequest("GET", "http://localhost/auth", nil)
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/auth", nil)
 	r.RemoteAddr = "192.0.2.9:1234"
 	open.ServeHTTP(httptest.NewRecorder(), r)
 	if !slices.Equal(got, []server.Undecided{server.UndecidedUntrusted}) {

@@ -249,7 +249,7 @@ func TestRefusedProxiesAreLogged(t *testing.T) {
 		}
 		s := setup{config: ruled(), options: options(nil)}.make(t)
 		for range 2 {
-			r := httptest.NewRequest("GET", "http://localhost/auth", nil)
+			r := httptest.NewRequest(http.MethodGet, "http://localhost/auth", nil)
 			r.RemoteAddr = "192.0.2.9:1234"
 			r.Header.Set("X-Forwarded-Uri", "/x")
 			r.Header.Set("X-Forwarded-Method", "GET")

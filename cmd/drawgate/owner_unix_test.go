@@ -37,7 +37,8 @@ func TestNotAllowedNamesTheOwner(t *testing.T) {
 			" (sudo -u " + owner.Username + " drawgate …), or ask the server with --server.",
 	} {
 		path := filepath.Join(dir, "missing", "drawgate.db")
-		err := &drawgate.StoreError{Store: "sqlite", Op: "open",
+		err := &drawgate.StoreError{
+			Store: "sqlite", Op: "open",
 			Err: &fs.PathError{Op: "stat", Path: path, Err: fs.ErrPermission},
 		}
 		if got := advice(err); !strings.HasSuffix(got, want) {

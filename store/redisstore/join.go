@@ -65,17 +65,17 @@ func join() string {
 	for _, name := range order {
 		part, err := files.ReadFile("script/" + name + ".lua")
 		if err != nil {
-			panic(err) // the name is wrong
+			panic(err) //nolint:forbidigo // the name is wrong
 		}
 		text.WriteString(named.ReplaceAllStringFunc(string(part), func(use string) string {
-			format := "'<"
-			for _, word := range strings.Fields(use[len("F'") : len(use)-1]) {
+			var format strings.Builder
+			for word := range strings.FieldsSeq(use[len("F'") : len(use)-1]) {
 				if formats[word] == "" {
-					panic(fmt.Sprintf("script/%s.lua: no format is called %q", name, word))
+					panic(fmt.Sprintf("script/%s.lua: no format is called %q", name, word)) //nolint:forbidigo // a mistake in this package
 				}
-				format += formats[word]
+				format.WriteString(formats[word])
 			}
-			return format + "'"
+			return "'<" + format.String() + "'"
 		}))
 		text.WriteByte('\n')
 	}

@@ -135,7 +135,7 @@ func (w *worker) work(out io.Writer) {
 // has to be used as well.
 //
 // req: C1, C12, E1, E10
-func TestProcesses(t *testing.T) {
+func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the machine busy
 	t.Parallel()
 	w := worker{Callers: 8, For: 1500 * time.Millisecond}
 	if long {

@@ -16,8 +16,8 @@ type RepairOptions struct {
 	// Trust counts everything that could be read as it is. Of a damaged file only buckets of which
 	// nothing could be read count as used up; those that were never used cannot be told from them.
 	// An undamaged file is accepted as it is; with Hold buckets that it does not have count as used
-	// up. Trust admits more, sooner: at worst, everything used that is missing from the file, for example
-	// because its -wal is lost.
+	// up. Trust admits more, sooner: at worst, everything used that is missing from the file, for
+	// example because its -wal is lost.
 	Trust bool
 
 	// Hold counts everything as used up even if the file is undamaged. Use it for a file that was
