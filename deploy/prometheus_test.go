@@ -277,7 +277,8 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	w.somebodyWaits(p)
 	p.Eventually(`drawgate_task_queue_depth > 0`)
 	raised("DrawgateDown", "DrawgateLimitNearlyUsed", "DrawgateKeyNearLimit", "DrawgateForwardAuthUndecided",
-		"DrawgateEnvoyUndecided", "DrawgateCircuitOpen", "DrawgateCallerCircuitOpen", "DrawgateIncident", "DrawgateGatewayRefuses")
+		"DrawgateEnvoyUndecided", "DrawgateCircuitOpen", "DrawgateCallerCircuitOpen", "DrawgateIncident",
+		"DrawgateGatewayRefuses")
 	w.write("drawgate.yaml", "policies: a mistake\n")
 	raised("DrawgateConfigRejected")
 	w.write("drawgate.yaml", w.config+"warn_every: 1h\n")

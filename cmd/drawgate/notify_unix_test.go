@@ -34,7 +34,8 @@ func TestReadyOnceItListens(t *testing.T) {
 		t.Errorf("it said %q, %v; want READY=1", said[:n], err)
 	}
 	d.listens()
-	taken := b.command("serve", "--config", "drawgate.yaml", "--listen", d.public[len("http://"):], "--admin", "127.0.0.1:0")
+	taken := b.command("serve", "--config", "drawgate.yaml", "--listen", d.public[len("http://"):],
+		"--admin", "127.0.0.1:0")
 	taken.Env = append(taken.Environ(), "NOTIFY_SOCKET="+name)
 	if err := taken.Run(); err == nil {
 		t.Error("it starts on a port that is taken")

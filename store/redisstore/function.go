@@ -17,7 +17,7 @@ type Functions uint8
 // What a store may call.
 const (
 	CallScript    Functions = iota // a script, which any program loads that finds it missing
-	LoadFunctions                  // functions=load in a URL: functions, which any program loads that finds them missing
+	LoadFunctions                  // functions=load in a URL: any program loads them that finds them missing
 	UseFunctions                   // functions=use: functions that somebody has loaded: see [Library]
 )
 

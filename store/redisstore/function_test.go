@@ -61,7 +61,8 @@ func TestFunctions(t *testing.T) {
 				if d := take(t, s, held); !d.Allowed {
 					t.Errorf("%s: a reservation: %v", kind, d.Fail)
 				}
-				o := settle(t, s, store.Settlement{Op: store.OpSettle, ID: "id", Buckets: takeOf(plan, name, 2).Buckets})
+				used := takeOf(plan, name, 2).Buckets
+				o := settle(t, s, store.Settlement{Op: store.OpSettle, ID: "id", Buckets: used})
 				if o.Gone || !take(t, s, takeOf(plan, name, 1)).Allowed {
 					t.Errorf("%s: a settlement or a take after it fails", kind)
 				}
@@ -97,8 +98,8 @@ func TestFunctionsLoadedByHand(t *testing.T) {
 		lacksFunctions(t, server.URL()+"?functions=use")
 		return
 	}
-	server.Do("ACL", "SETUSER", "gate", "reset", "on", ">secret", "~drawgate:*", "-@all", "+@connection", "+info", "+time",
-		"+fcall", "+hset", "+hget", "+hmget", "+hdel", "+pexpire")
+	server.Do("ACL", "SETUSER", "gate", "reset", "on", ">secret", "~drawgate:*", "-@all", "+@connection", "+info",
+		"+time", "+fcall", "+hset", "+hget", "+hmget", "+hdel", "+pexpire")
 	s, err := redisstore.Open("redis://gate:secret@"+server.Addr+"?functions=use", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,8 @@ func TestFunctionsLoadedByHand(t *testing.T) {
 		t.Errorf("with functions again: %v", d.Fail)
 	}
 	for _, url := range []string{"redis://h?functions=", "redis://h?functions=no"} {
-		if err := redisstore.CheckURL(url); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "functions=load") {
+		err := redisstore.CheckURL(url)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "functions=load") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

@@ -44,7 +44,6 @@ type worker struct {
 	Callers     int
 	For         time.Duration
 	Shape       string
-	Apart       bool // each take is a call of its own
 }
 
 // window is that of all limits. They differ in what they admit in it.
@@ -128,11 +127,10 @@ func (w *worker) work(out io.Writer) {
 	}
 }
 
-// TestProcesses lets processes take from the same buckets as fast as they can, with calls of their
-// own and with several takes in a call, on each kind of store. In no window of any limit is more
-// admitted than it allows: by the server's instants, and by the processes' own logs on the machine's
-// clock. DRAWGATE_LONG makes it 8 processes of 64 goroutines for a minute; then a hot key's limit
-// has to be used as well.
+// TestProcesses lets processes take from the same buckets as fast as they can, on each kind of
+// store. In no window of any limit is more admitted than it allows: by the server's instants, and
+// by the processes' own logs on the machine's clock. DRAWGATE_LONG makes it 8 processes of 64
+// goroutines for a minute; then a hot key's limit has to be used as well.
 //
 // req: C1, C12, E1, E10
 func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the machine busy
@@ -147,23 +145,14 @@ func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the 
 		}
 		url := on.start(t)
 		for name := range shapes {
-			for _, apart := range []bool{false, true} {
-				if apart && !long {
-					continue
-				}
-				w := w
-				w.URL, w.Prefix, w.Shape, w.Apart = url, prefix(), name, apart
-				what := fmt.Sprintf("%s, %s", on.name, name)
-				if apart {
-					what += ", one take in a call"
-				}
-				t.Run(what, func(t *testing.T) {
-					log := w.eight(t)
-					most := shapes[name].check(t, log)
-					t.Logf("8 processes × %d goroutines, %v: %d takes were allowed; in a window %s",
-						w.Callers, w.For, len(log), most)
-				})
-			}
+			w := w
+			w.URL, w.Prefix, w.Shape = url, prefix(), name
+			t.Run(fmt.Sprintf("%s, %s", on.name, name), func(t *testing.T) {
+				log := w.eight(t)
+				most := shapes[name].check(t, log)
+				t.Logf("8 processes × %d goroutines, %v: %d takes were allowed; in a window %s",
+					w.Callers, w.For, len(log), most)
+			})
 		}
 	}
 }
