@@ -72,7 +72,7 @@ func TestScriptsOnRedis(t *testing.T) {
 func TestScriptsOnTopologies(t *testing.T) {
 	needs.NoRace(t) // as above
 	t.Parallel()
-	cluster, sentinels := redistest.StartCluster(t, false).URL(), redistest.StartSentinels(t).URL()
+	cluster, sentinels := redistest.StartCluster(t, false).URL(), redistest.StartSentinels(t, false).URL()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/topologies", Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {

@@ -24,11 +24,19 @@ type Cluster struct {
 }
 
 // NodeTimeout is after how long without an answer the nodes of a cluster, or Sentinels, replace a
-// server.
+// server, if a test is about that. Otherwise they wait longer than a busy machine lets a server
+// wait.
 const NodeTimeout = time.Second
 
+func nodeTimeout(failOver bool) time.Duration {
+	if failOver {
+		return NodeTimeout
+	}
+	return patience
+}
+
 // StartCluster starts a cluster, with further arguments for each server, and stops it at the test's
-// end. Without replicas it has three servers.
+// end. Without replicas it has three servers, and nothing replaces one.
 func StartCluster(tb testing.TB, replicas bool, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
@@ -38,7 +46,7 @@ func StartCluster(tb testing.TB, replicas bool, args ...string) *Cluster {
 		}
 		s := Start(tb, append([]string{
 			"--cluster-enabled", "yes", "--cluster-config-file", filepath.Join(tb.TempDir(), "nodes.conf"),
-			"--cluster-node-timeout", strconv.FormatInt(NodeTimeout.Milliseconds(), 10),
+			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout(replicas).Milliseconds(), 10),
 			"--cluster-require-full-coverage", "no",
 			"--repl-ping-replica-period", "1", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
 		}, args...)...)
@@ -67,7 +75,8 @@ func StartCluster(tb testing.TB, replicas bool, args ...string) *Cluster {
 		s.Do("CLUSTER", "REPLICATE", c.Primaries[i].Do("CLUSTER", "MYID"))
 	}
 	c.wait("the cluster works", c.All(), func(s *Server) bool {
-		return strings.Contains(s.Do("CLUSTER", "INFO"), "cluster_state:ok") &&
+		info := s.Do("CLUSTER", "INFO") // it is ok before the node knows who has which slots
+		return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384") &&
 			strings.Count(s.Do("CLUSTER", "NODES"), "slave") >= len(c.Replicas)
 	})
 	c.wait("the replicas follow", c.Replicas, func(s *Server) bool {
@@ -139,7 +148,8 @@ type Sentinels struct {
 const Master = "drawgate-test"
 
 // StartSentinels starts a primary, a replica and three Sentinels, and stops them at the test's end.
-func StartSentinels(tb testing.TB, args ...string) *Sentinels {
+// failOver says that the test is about a fail-over.
+func StartSentinels(tb testing.TB, failOver bool, args ...string) *Sentinels {
 	tb.Helper()
 	s := &Sentinels{Primary: Start(tb, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)}
 	host, port, _ := net.SplitHostPort(s.Primary.Addr)
@@ -151,7 +161,7 @@ func StartSentinels(tb testing.TB, args ...string) *Sentinels {
 		w := launch(&Server{tb: tb, dir: tb.TempDir(), sentinel: true})
 		w.Do("SENTINEL", "MONITOR", Master, host, port, "2")
 		for name, value := range map[string]time.Duration{
-			"down-after-milliseconds": NodeTimeout, "failover-timeout": 5 * NodeTimeout,
+			"down-after-milliseconds": nodeTimeout(failOver), "failover-timeout": 5 * NodeTimeout,
 		} {
 			w.Do("SENTINEL", "SET", Master, name, strconv.FormatInt(value.Milliseconds(), 10))
 		}

@@ -472,7 +472,7 @@ func TestClusterFailOver(t *testing.T) {
 func TestSentinelFailOver(t *testing.T) {
 	t.Parallel()
 	const amount, before, lost = 100, 30, 20
-	c, plan := redistest.StartSentinels(t), day(t, amount)
+	c, plan := redistest.StartSentinels(t, true), day(t, amount)
 	var h heard
 	s := openURL(t, c.URL(), h.options(false))
 	ask := takeOf(plan, "k", 1)
@@ -560,7 +560,7 @@ func rights(t *testing.T, user string, behind ...string) []string {
 // req: E5
 func TestRightsOfSentinels(t *testing.T) {
 	t.Parallel()
-	c, plan := redistest.StartSentinels(t), day(t, 1000)
+	c, plan := redistest.StartSentinels(t, false), day(t, 1000)
 	c.Primary.Do(append(rights(t, "drawgate", "//\tACL SETUSER drawgate"), "+role")...)
 	for _, w := range c.Watchers {
 		w.Do(append(rights(t, "watcher", "A user of the Sentinels needs there\n//\n//\t"), "on", ">hush2")...)

@@ -46,7 +46,7 @@ type servers struct {
 // topologies are all kinds of servers.
 var topologies = []servers{
 	{"standalone", func(tb testing.TB) string { tb.Helper(); return redistest.Start(tb).URL() }},
-	{"sentinel", func(tb testing.TB) string { tb.Helper(); return redistest.StartSentinels(tb).URL() }},
+	{"sentinel", func(tb testing.TB) string { tb.Helper(); return redistest.StartSentinels(tb, false).URL() }},
 	{"cluster", func(tb testing.TB) string { tb.Helper(); return redistest.StartCluster(tb, false).URL() }},
 }
 
