@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // Errors of a store. A refusal is not one of them: it is a [Verdict].
@@ -52,6 +53,8 @@ type Error struct {
 	Store, Op string // "sqlite", "take"
 	Err       error
 	Fault     Fault // what kind of failure it is, as far as the store knows
+
+	counted *atomic.Bool // whether the failure was counted, if several callers share it
 }
 
 // Fault says what kind of failure an [Error] is: who must do something before the store comes

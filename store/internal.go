@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -22,6 +23,16 @@ func (internal) Specs(p *Plan, exact bool) []record.Spec { return p.specsFor(exa
 // that it says by blur µs: units count that much longer. With atOnce the units of a take count from
 // its start even if it is held, as those of a plain take do.
 func (internal) Variant(p *Plan, blur int64, atOnce bool) *Plan { return p.variant(blur, atOnce) }
+
+// Shared marks an error of one of several callers of one call: together they are one failure, of
+// which counted says whether it was counted.
+func (internal) Shared(e *Error, counted *atomic.Bool) *Error {
+	e.counted = counted
+	return e
+}
+
+// Counts reports whether an error is a failure that was not counted yet, and marks it as counted.
+func (internal) Counts(e *Error) bool { return e.counted == nil || !e.counted.Swap(true) }
 
 // Decide decides one take, which [Take.Check] finds right, over the records of its buckets, in the
 // order of t.Buckets. exact says that a rolling limit without a precision is exact. now is in Unix

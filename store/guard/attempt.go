@@ -73,7 +73,7 @@ func (s *Store) succeeded(epoch uint64) {
 func (s *Store) failed(epoch uint64, op string, err error, fault store.Fault, counts bool) {
 	se := asStoreError(op, err)
 	opened := false
-	if counts {
+	if counts && store.Internal.Counts(se) {
 		s.mu.Lock()
 		s.fault = se
 		s.shaky.Store(true)
