@@ -107,11 +107,17 @@ func (r *Record) continueRun(specs []Spec, n *Amounts, priority int8, now int64,
 			*res = Result{Remaining: max(0, most-c.used), ResetAt: c.at}
 		case Bucket:
 			c.used = min(c.drained(s, now-r.Last)+k*s.Scale, maxUsed)
-			*res = Result{Remaining: max(0, (most*s.Scale-c.used)/s.Scale), ResetAt: now + CeilDiv(c.used, s.Drain)}
+			*res = s.Left(c.used, now, priority)
 		}
 	}
 	r.Last = now
 	return true
+}
+
+// Left is the result of a take from a bucket limit after which so much is used.
+func (s *Spec) Left(used, now int64, priority int8) Result {
+	left := max(0, (s.Effective[priority]*s.Scale-used)/s.Scale)
+	return Result{Remaining: left, ResetAt: now + CeilDiv(used, s.Drain)}
 }
 
 // drained returns what is used of a bucket limit after dt more µs.

@@ -41,6 +41,44 @@ func (s *Store) RemoveAtMost(n int) *Store {
 	return s
 }
 
+// AlwaysInBatches makes the store send each request that may be in a batch in one, and returns the
+// store.
+func (s *Store) AlwaysInBatches() *Store {
+	s.gather.always = true
+	return s
+}
+
+// Gather makes the requests that come now gather, as if a call were in flight, until send is
+// called.
+func (s *Store) Gather() (send func()) {
+	l, _ := s.join("test", 0, nil)
+	return func() {
+		s.mu.RLock()
+		s.running.Add(1)
+		s.mu.RUnlock()
+		c, err := s.link.client(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		s.leave(c, l)
+		s.running.Done()
+	}
+}
+
+// Gathered returns how many callers wait for their batch.
+func (s *Store) Gathered() (n int) {
+	s.gather.mu.Lock()
+	defer s.gather.mu.Unlock()
+	for _, l := range s.gather.lanes {
+		for _, j := range l.queue {
+			if j.state.Load() == gathering {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // KeyOf returns the server's key of a bucket.
 func KeyOf(prefix string, k store.Key) string {
 	key, _ := storekey.Format(prefix, k)

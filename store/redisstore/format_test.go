@@ -32,7 +32,7 @@ var (
 	}
 	operations = []string{
 		opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund,
-		opPeek,
+		opPeek, opBatch,
 	}
 	// Per code of an answer, where the script gives it.
 	answers = map[int]string{
@@ -41,7 +41,7 @@ var (
 		gotDone: "return found and 5 or 6", gotGone: "return found and 5 or 6", gotPeek: "res[1] = 7",
 		gotFull: "return 8", gotWindows: "return { 9, now, asked }",
 		gotOther: "return 10", gotLate: "return 11", gotKept: "return 12",
-		gotMore: "return 13",
+		gotMore: "return 13", gotBatch: "others = {}, { 14, raw, '' }", gotPartly: "return { 15, raw",
 	}
 )
 
@@ -109,7 +109,7 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 		if len(header) != size("head", "limit", l.header) {
 			t.Errorf("%v: a header has %d bytes", l.kind, len(header))
 		}
-		if st, err := readHeader(string(header)); err != nil || len(st.rec.Limits) != 1 ||
+		if st, err := readHeader(string(header), 1); err != nil || len(st.rec.Limits) != 1 ||
 			st.rec.Limits[0].Kind != l.kind {
 			t.Errorf("%v: a header of %s: %v", l.kind, l.header, err)
 		}
@@ -117,7 +117,7 @@ func TestStoreKnowsTheLayouts(t *testing.T) {
 			"more": append(slices.Clip(header), 0),
 			"less": header[:len(header)-1],
 		} {
-			if _, err := readHeader(string(bad)); err == nil {
+			if _, err := readHeader(string(bad), 1); err == nil {
 				t.Errorf("%v: a header with one byte %s was read", l.kind, what)
 			}
 		}
@@ -160,7 +160,7 @@ func TestStoreKnowsTheArguments(t *testing.T) {
 	if want := size("head", "open", "paused", "limit", "held", "ahead") + len("no"); len(header) != want {
 		t.Errorf("a header has %d bytes, want %d", len(header), want)
 	}
-	if st, err := readHeader(string(header)); err != nil || st.open != 3 || st.ends != 2 ||
+	if st, err := readHeader(string(header), 1); err != nil || st.open != 3 || st.ends != 2 ||
 		st.rec.Pause.Reason != "no" || st.rec.Limits[0].Held != 1 || st.rec.Limits[0].Ahead != 4 {
 		t.Errorf("read as %+v, %v", st, err)
 	}

@@ -11,7 +11,7 @@ func FuzzHeader(f *testing.F) {
 	f.Add([]byte{1, 0})
 	f.Add(append([]byte{1, 0}, make([]byte, 16+9+32)...))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		if st, err := readHeader(string(b)); err == nil {
+		if st, err := readHeader(string(b), 1); err == nil {
 			st.complete(nil)
 			st.idle(0)
 			half := len(b) / 2

@@ -13,8 +13,8 @@ var files embed.FS
 // order is the one in which the script's files are joined: none uses a local of a later one. A
 // script has at most 200 locals, and a function at most 60 of those around it.
 var order = []string{
-	"head", "short", "several", "record", "calendar", "bucket", "rolling", "limit", "open", "write", "view",
-	"settle", "pause", "refund", "fits", "replay", "ahead", "take", "decide",
+	"head", "short", "cell", "several", "batch", "record", "calendar", "bucket", "rolling", "limit", "open", "write",
+	"view", "settle", "pause", "refund", "fits", "replay", "ahead", "take", "decide",
 }
 
 // formats are those of what is stored and of what the script is asked, for struct.pack: a file of
@@ -53,6 +53,11 @@ var formats = map[string]string{
 	"pause":   "dd", // and the reason
 	"unpause": "d",
 	"refund":  "d",
+	// a batch
+	"group":  "c1HB", // operation, requests, buckets
+	"of":     "HH",   // a bucket and what is asked of it, or an ID and further arguments
+	"plain":  "BddH", // answer: 1, used before, instant, allowed
+	"others": "BH",   // answer: 0, how many answers are among the others
 }
 
 var body = join()

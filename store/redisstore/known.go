@@ -97,7 +97,7 @@ func (s *Store) readKnown(res *rueidis.RedisResult) (k known, err error) {
 	if parts[1].IsNil() {
 		return k, nil
 	}
-	st, err := header(&parts[1])
+	st, err := header(&parts[1], 0)
 	if err != nil {
 		return k, err
 	}

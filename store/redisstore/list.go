@@ -147,7 +147,7 @@ func (s *Store) inUse(ctx context.Context, c rueidis.Client, names []string) (ke
 		if len(got) != 2 || got[0] == "" { // it has expired meanwhile
 			continue
 		}
-		st, err := readHeader(got[0])
+		st, err := readHeader(got[0], 1)
 		if err != nil {
 			return nil, err
 		}

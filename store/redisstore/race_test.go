@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // What the linearizability test does: an operation, and what it answered.
@@ -58,6 +59,19 @@ func (h history) step(t *testing.T, in input, out output) (bool, history) {
 // req: B1, C12, E10
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
+	linearizable(t, func(s *redisstore.Store) *redisstore.Store { return s })
+}
+
+// TestLinearizableInBatches is the same with each request in a batch.
+//
+// req: B1, C12, E10
+func TestLinearizableInBatches(t *testing.T) {
+	t.Parallel()
+	linearizable(t, (*redisstore.Store).AlwaysInBatches)
+}
+
+func linearizable(t *testing.T, set func(*redisstore.Store) *redisstore.Store) {
+	t.Helper()
 	server := redistest.Start(t)
 	plan := compile(t, "p",
 		drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Window: time.Hour, Amount: 30},
@@ -69,7 +83,7 @@ func TestLinearizable(t *testing.T) {
 	start := time.Now()
 	var wg sync.WaitGroup
 	for c := range 3 {
-		s := open(t, server, nil)
+		s := set(open(t, server, nil))
 		for g := range 3 {
 			wg.Go(func() {
 				mine := []store.Take{}

@@ -1,11 +1,11 @@
 // Package redisstore keeps buckets in Redis (6.2 or newer) or Valkey, so that any number of
 // processes share them: in one server, in one that Sentinels watch, or in a cluster.
 //
-// Every decision is one call of one script, which the server runs atomically: it reads the server's
-// clock once, decides about all buckets of the take, and at the end writes at most one hash per
-// bucket. A refusal writes nothing, except for the first one after a change of rate, or one that
-// finds many ended holds or expired entries. A bucket's key expires by itself once nothing in it is
-// used or held.
+// Every decision is made within one call of one script, which the server runs atomically: it reads
+// the server's clock once, decides about all buckets of the take, and at the end writes at most one
+// hash per bucket. A refusal writes nothing, except for the first one after a change of rate, or
+// one that finds many ended holds or expired entries. A bucket's key expires by itself once nothing
+// in it is used or held.
 //
 // A call removes at most 1,000 expired entries of rolling limits; with the default precision there
 // are fewer. A take that does not fit before more of them are removed needs several calls, between
@@ -27,6 +27,17 @@
 // refused as too late if they differ by more than two ([store.SendLife]), and one that was delayed
 // may be opened that much later. The log warns of more than a second.
 //
+// # Requests that go together
+//
+// A request that finds no call of this store on its way is a call of its own. Those that come while
+// one is on its way gather, and go as one call when it has ended, as do several requests of one
+// caller: the script reads and writes each bucket once, and decides in order. A call carries as
+// many as keep the server busy for about a millisecond. Each caller keeps its deadline: one that
+// leaves before its call is sent takes its requests out (the error matches [store.ErrNothingDone]),
+// one that leaves later does not know what became of them. If one of the buckets is damaged,
+// nothing is done, and the requests are sent one by one. Looks at buckets are always calls of their
+// own. [Options.NoBatches] switches this off.
+//
 // # What is lost with the server
 //
 // Buckets are as durable as the server: what it forgets (no persistence, an append-only file synced
@@ -41,9 +52,10 @@
 // A call that changes anything is never sent twice, unless the server said that it did not run it:
 // because it did not know the script, or because the slot is, or is being moved, elsewhere. If the
 // connection was lost or the deadline passed after a take was sent, the error matches
-// [ErrUnknownOutcome]: its units may be spent. A take with an ID may be sent again, because an open
-// ID replays its answer; a plain take must not be. A settlement may be sent again as well: an ID
-// that is no longer open is gone, and credits nothing.
+// [ErrUnknownOutcome]: its units may be spent. So it is for all requests that went together; a
+// guard counts their errors as one failure. A take with an ID may be sent again, because an open ID
+// replays its answer; a plain take must not be. A settlement may be sent again as well: an ID that
+// is no longer open is gone, and credits nothing.
 //
 // A take with an ID over several slots whose answer was lost may be open in some of them only. Sent
 // again, it is refused with [store.ErrIDReused] then: cancel it.
@@ -102,6 +114,12 @@ type Options struct {
 	// Functions says whether functions of the server are called instead of a script. The parameter
 	// functions of a URL precedes.
 	Functions Functions
+	// NoBatches makes each request a call of its own. Otherwise requests that come while a call is
+	// on its way go together in the next one.
+	NoBatches bool
+	// Batched is called after each batch. It must be quick and must not call the store. nil: nobody
+	// is told.
+	Batched func(Batch)
 	// Lost is called when this process notices that the server lost its data. It must be quick and
 	// must not call the store. nil: only the log says so.
 	Lost func(Loss)
@@ -125,10 +143,13 @@ type Store struct {
 	step    func(step string, group int) // for tests
 	cluster bool                         // the buckets are spread over the shards of a cluster
 	shards  shards
+	gather  gatherer
+	asked   atomic.Pointer[asked]
 
 	requireMark bool
 	functions   Functions
 	lost        func(Loss)
+	batched     func(Batch)
 
 	offset atomic.Int64 // estimate of how many µs the server's clock is ahead of ours, used to choose calendar windows
 
@@ -224,6 +245,7 @@ func newStore(opts *Options) *Store {
 	}
 	if opts != nil {
 		s.requireMark, s.lost, s.functions = opts.RequireMark, opts.Lost, opts.Functions
+		s.gather.off, s.batched = opts.NoBatches, opts.Batched
 	}
 	s.mark.key = s.markKey()
 	s.link.check = s.check

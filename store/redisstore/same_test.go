@@ -162,7 +162,10 @@ func join(lines []string) (text string) {
 	return text
 }
 
-func (s *script) take() {
+func (s *script) take() { s.takeThis(s.someTake()) }
+
+// someTake draws a take.
+func (s *script) someTake() store.Take {
 	t := store.Take{Buckets: s.buckets(), Priority: s.priority()}
 	if rapid.IntRange(0, 2).Draw(s.T, "held") > 0 {
 		t.ID = fmt.Sprint("id", rapid.IntRange(1, 12).Draw(s.T, "id"))
@@ -173,7 +176,7 @@ func (s *script) take() {
 		t.Lease = rapid.IntRange(0, 3).Draw(s.T, "lease") == 0
 		s.takes = append(s.takes, t)
 	}
-	s.takeThis(t)
+	return t
 }
 
 func (s *script) again() {
@@ -230,7 +233,8 @@ func (a *answer) leftLess(want *answer, t *store.Take) {
 	}
 }
 
-func (s *script) settle() {
+// settlement draws a settlement.
+func (s *script) settlement() store.Settlement {
 	st := store.Settlement{Op: rapid.SampledFrom([]store.Op{
 		store.OpSettle, store.OpSettle, store.OpCancel, store.OpRenew, store.OpCharge, store.OpRefund,
 	}).Draw(s.T, "op")}
@@ -252,6 +256,11 @@ func (s *script) settle() {
 			s.amounts(&st.Buckets[i], store.KeepEstimate)
 		}
 	}
+	return st
+}
+
+func (s *script) settle() {
+	st := s.settlement()
 	want, got := make([]store.Outcome, 1), make([]store.Outcome, 1)
 	batch := []store.Settlement{st}
 	if err := errors.Join(s.model.Settle(s.Context(), batch, want),
@@ -326,7 +335,7 @@ func (s *script) live(c rueidis.Client, prefix string) {
 // req: B1, C3, E5, E10
 func TestSameAsEngine(t *testing.T) {
 	t.Parallel()
-	sameAsEngine(t, redistest.Start(t).URL(), false)
+	sameAsEngine(t, redistest.Start(t).URL(), false, false)
 }
 
 // TestSameOnCluster: takes and settlements of buckets in several slots have the same answers. The
@@ -336,7 +345,7 @@ func TestSameAsEngine(t *testing.T) {
 // req: B1, C3, E5
 func TestSameOnCluster(t *testing.T) {
 	t.Parallel()
-	sameAsEngine(t, redistest.StartCluster(t, false).URL(), false)
+	sameAsEngine(t, redistest.StartCluster(t, false).URL(), false, false)
 }
 
 // TestSameWithExpiredEntries: however many expired entries are not removed yet, takes are granted
@@ -345,10 +354,26 @@ func TestSameOnCluster(t *testing.T) {
 // req: B1, E7
 func TestSameWithExpiredEntries(t *testing.T) {
 	t.Parallel()
-	sameAsEngine(t, redistest.Start(t).URL(), true)
+	sameAsEngine(t, redistest.Start(t).URL(), true, false)
 }
 
-func sameAsEngine(t *testing.T, url string, few bool) {
+// TestSameInBatches: a request that goes in a batch gets the answer of a call of its own.
+//
+// req: B1, C3, E5, E10
+func TestSameInBatches(t *testing.T) {
+	t.Parallel()
+	sameAsEngine(t, redistest.Start(t).URL(), false, true)
+}
+
+// TestSameInBatchesWithExpiredEntries is both.
+//
+// req: B1, E7
+func TestSameInBatchesWithExpiredEntries(t *testing.T) {
+	t.Parallel()
+	sameAsEngine(t, redistest.Start(t).URL(), true, true)
+}
+
+func sameAsEngine(t *testing.T, url string, few, batches bool) {
 	t.Helper()
 	conn := clientOf(t, url)
 	rapid.Check(t, func(t *rapid.T) {
@@ -356,6 +381,9 @@ func sameAsEngine(t *testing.T, url string, few bool) {
 		st := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
 		if few {
 			st.RemoveAtMost(1)
+		}
+		if batches {
+			st.AlwaysInBatches()
 		}
 		s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false), few: few}
 		s.apart = conn.Mode() == rueidis.ClientModeCluster

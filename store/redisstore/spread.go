@@ -259,7 +259,7 @@ func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority
 	for i := range buckets {
 		b, l := &buckets[i], &looks[i]
 		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
-		reqs[i].answer = func(m *rueidis.RedisMessage) error {
+		reqs[i].looked = func(m *rueidis.RedisMessage) error {
 			code, now, rest, err := answered(m)
 			if err != nil || code != gotPeek || len(rest) != 2 {
 				return errAnswer
@@ -344,9 +344,7 @@ func (st *spreadTake) persist(ctx context.Context) {
 	for i := range st.open {
 		if bs := st.t.Buckets[i : i+1]; st.open[i].otherRate(bs[0].Plan) {
 			// it finds nothing to cancel, and writes what has changed
-			r := settleRequest(&store.Settlement{Op: store.OpCancel, ID: "\x00", Grant: store.NewGrant(), Buckets: bs})
-			r.answer = func(*rueidis.RedisMessage) error { return nil }
-			reqs = append(reqs, r)
+			reqs = append(reqs, unheard(&store.Settlement{Op: store.OpCancel, ID: "\x00", Grant: store.NewGrant(), Buckets: bs}))
 		}
 	}
 	if len(reqs) > 0 {
@@ -555,8 +553,7 @@ func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.V
 	for _, g := range of {
 		bs, d := st.groups[g].buckets(st.t.Buckets), &parts[g]
 		if st.id != "" {
-			r := settleRequest(&store.Settlement{Op: store.OpCancel, ID: st.id, Grant: st.grant, Buckets: bs})
-			r.answer = func(*rueidis.RedisMessage) error { return nil }
+			r := unheard(&store.Settlement{Op: store.OpCancel, ID: st.id, Grant: st.grant, Buckets: bs})
 			reqs, to = append(reqs, r), append(to, nil)
 		}
 		one := *st.t
@@ -564,9 +561,8 @@ func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.V
 		if st.id != "" { // it was allowed: a pause that began since does not refuse it
 			one.Given = true
 		}
-		r := takeRequest(&one)
-		r.content = st.content
-		r.answer = func(m *rueidis.RedisMessage) error { return st.s.answerTake(&one, d, m) }
+		r := request{content: st.content, verdict: d}
+		r.ofTake(&one)
 		reqs, to = append(reqs, r), append(to, d)
 	}
 	if err := st.s.carryOut(ctx, "take", reqs); err != nil {
@@ -614,18 +610,24 @@ func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) {
 				bs[k].N[j] = store.KeepEstimate
 			}
 		}
-		reqs[i] = settleRequest(&store.Settlement{Op: op, ID: st.id, Grant: st.grant, Buckets: bs})
-		reqs[i].answer = func(*rueidis.RedisMessage) error { return nil }
+		reqs[i] = unheard(&store.Settlement{Op: op, ID: st.id, Grant: st.grant, Buckets: bs})
 	}
 	_ = st.s.carryOut(ctx, op.String(), reqs)
 }
 
 // takeOne carries out a take in one slot.
 func (s *Store) takeOne(ctx context.Context, t *store.Take) (d store.Verdict, err error) {
-	reqs := [1]request{takeRequest(t)}
-	reqs[0].answer = func(m *rueidis.RedisMessage) error { return s.answerTake(t, &d, m) }
+	reqs := [1]request{{verdict: &d}}
+	reqs[0].ofTake(t)
 	if err := s.carryOut(ctx, "take", reqs[:]); err != nil {
 		return d, err
 	}
 	return d, cmp.Or(reqs[0].err, d.Fail)
+}
+
+// unheard returns the request of a settlement whose answer does not matter.
+func unheard(st *store.Settlement) request {
+	r := settleRequest(st)
+	r.settle, r.outcome = st, &store.Outcome{}
+	return r
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -62,7 +60,7 @@ func (s *Store) settleSome(ctx context.Context, t *store.Settlement, gs []group,
 		sts[i] = *t
 		sts[i].Buckets = gs[i].buckets(t.Buckets)
 		reqs[i] = settleRequest(&sts[i])
-		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerSettle(&sts[i], &outs[i], m) }
+		reqs[i].settle, reqs[i].outcome = &sts[i], &outs[i]
 	}
 	err := s.carryOut(ctx, "settle", reqs)
 	for i := range reqs {

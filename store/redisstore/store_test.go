@@ -24,13 +24,24 @@ func harness(t *testing.T) storetest.Harness {
 	return harnessOn(t, redistest.Start(t).URL())
 }
 
+// inBatches returns stores that send each request in a batch.
+func inBatches(t *testing.T) storetest.Harness {
+	t.Helper()
+	return harnessOf(t, redistest.Start(t).URL(), (*redisstore.Store).AlwaysInBatches)
+}
+
 // harnessOn returns stores on some servers.
 func harnessOn(t *testing.T, url string) storetest.Harness {
+	t.Helper()
+	return harnessOf(t, url, func(s *redisstore.Store) *redisstore.Store { return s })
+}
+
+func harnessOf(t *testing.T, url string, set func(*redisstore.Store) *redisstore.Store) storetest.Harness {
 	t.Helper()
 	conn := clientOf(t, url)
 	on := func(t *testing.T, clock *fakeClock, prefix string) store.Store {
 		t.Helper()
-		s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix}, clock.now)
+		s := set(redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix}, clock.now))
 		if err := s.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -73,11 +84,32 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestStoreInBatches runs the suite with each request in a batch, which is no other way to decide.
+//
+// req: B1, C3, E5, E10
+func TestStoreInBatches(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, inBatches(t))
+}
+
 // TestScripts compares the store with the engine on the scripts of the suite.
 //
 // req: E5, E10
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	scripts(t, harness(t))
+}
+
+// TestScriptsInBatches is the same with each request in a batch.
+//
+// req: E5, E10
+func TestScriptsInBatches(t *testing.T) {
+	t.Parallel()
+	scripts(t, inBatches(t))
+}
+
+func scripts(t *testing.T, h storetest.Harness) {
+	t.Helper()
 	n := 100
 	if long {
 		n = 3000
@@ -86,7 +118,7 @@ func TestScripts(t *testing.T) {
 		*model.Records
 		clock *fakeClock
 	}
-	storetest.Scripts(t, harness(t), storetest.Harness{
+	storetest.Scripts(t, h, storetest.Harness{
 		New: func(*testing.T) store.Store {
 			clock := newClock()
 			return &reference{model.NewRecords(clock.now, false), clock}

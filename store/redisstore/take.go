@@ -20,21 +20,35 @@ import (
 type request struct {
 	op       string
 	id       string
-	extra    string      // further arguments of the operation
-	take     *store.Take // its extra is made when it is sent; nil: none
-	content  uint64      // fingerprint of the take that this is a part of; 0: it is the whole
+	extra    string // further arguments of the operation
+	timed    bool   // extra is made when it is sent
+	content  uint64 // fingerprint of the take that this is a part of; 0: it is the whole
 	priority int8
 	buckets  []store.BucketCost
 	times    []int64 // the script asked for their calendar windows
 	rounds   int     // how often it did
 	call
-	msg    rueidis.RedisMessage // what the script answered
-	answer func(*rueidis.RedisMessage) error
-	err    error
+	msg rueidis.RedisMessage // what the script answered
+	err error
+
+	// What it is, and where its answer goes: a take, a settlement, or a look at the only bucket.
+	take    *store.Take
+	verdict *store.Verdict
+	settle  *store.Settlement
+	outcome *store.Outcome
+	state   *store.State
+	looked  func(*rueidis.RedisMessage) error // receives a look's answer instead
+
+	// Of a batch with others:
+	cost int      // its weight
+	step int64    // what a plain take from one limit of kind bucket adds to what is used
+	next *request // of its group
+	got  got
 
 	// Storage for what most requests need, to avoid allocations.
 	oneKey   [1]string
 	twoWords [2]string
+	self     [1]*request
 }
 
 // Take implements [store.Store].
@@ -85,8 +99,8 @@ func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Ver
 	for i := range batch {
 		t, d := &batch[i], &out[i]
 		*d = store.Verdict{}
-		reqs[i] = takeRequest(t)
-		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerTake(t, d, m) }
+		reqs[i].ofTake(t)
+		reqs[i].verdict = d
 	}
 	if err := s.carryOut(ctx, "take", reqs); err != nil {
 		return err
@@ -99,24 +113,21 @@ func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Ver
 	return nil
 }
 
-func takeRequest(t *store.Take) request {
-	r := request{op: opTake, id: t.ID, priority: t.Priority, buckets: t.Buckets}
+func (r *request) ofTake(t *store.Take) {
+	r.op, r.id, r.priority, r.buckets, r.take = opTake, t.ID, t.Priority, t.Buckets, t
 	if r.err = t.Check(); r.err != nil {
-		return r
+		return
 	}
-	if t.ID == "" && t.Ahead <= 0 && !t.Given && len(t.Buckets) == 1 {
-		r.op = opHot
-		b := &t.Buckets[0]
-		if specs := store.Internal.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket &&
-			b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
-			r.op = opGCRA
-		}
-		return r
+	r.timed = t.ID != "" || t.Ahead > 0 || t.Given
+	if r.timed || len(t.Buckets) > 1 {
+		return
 	}
-	if t.ID != "" || t.Ahead > 0 || t.Given {
-		r.take = t
+	r.op = opHot
+	b := &t.Buckets[0]
+	if specs := store.Internal.Specs(b.Plan, false); len(specs) == 1 && specs[0].Kind == record.Bucket &&
+		b.N[0] > 0 && specs[0].Fits(b.N[0], t.Priority) {
+		r.op, r.step = opGCRA, b.N[0]*specs[0].Scale
 	}
-	return r
 }
 
 // takeExtra returns the further arguments of a take that is sent at about now, on the server's
@@ -165,7 +176,7 @@ func (s *Store) settleAll(ctx context.Context, batch []store.Settlement, out []s
 		st, o := &batch[i], &out[i]
 		*o = store.Outcome{}
 		reqs[i] = settleRequest(st)
-		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerSettle(st, o, m) }
+		reqs[i].settle, reqs[i].outcome = st, o
 	}
 	if err := s.carryOut(ctx, "settle", reqs); err != nil {
 		return err
@@ -220,11 +231,11 @@ func settleRequest(st *store.Settlement) request {
 func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	reqs := make([]request, len(buckets))
 	for i := range buckets {
-		b, st := &buckets[i], &out[i]
+		st := &out[i]
 		*st = store.State{}
 		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
-		reqs[i].answer = func(m *rueidis.RedisMessage) error { return s.answerPeek(b, priority, st, m) }
-		reqs[i].err = b.Check(priority)
+		reqs[i].state = st
+		reqs[i].err = buckets[i].Check(priority)
 	}
 	if err := s.carryOut(ctx, "peek", reqs); err != nil {
 		return err
@@ -253,8 +264,10 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		return err
 	}
 	defer s.end()
-	var room [1]*request // for most calls
-	todo := room[:0]
+	if len(reqs) == 0 {
+		return nil
+	}
+	todo := reqs[0].self[:0] // enough for most calls
 	for i := range reqs {
 		r := &reqs[i]
 		if r.err == nil {
@@ -275,6 +288,27 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		}
 		todo = append(todo, r)
 	}
+	if len(todo) == 0 {
+		return nil
+	}
+	number, ok := s.oneLane(todo)
+	if !ok || !s.gathers(op, todo) {
+		s.oneByOne(ctx, c, op, todo)
+		return nil
+	}
+	for len(todo) > 0 {
+		n := piece(todo)
+		if alone := s.together(ctx, c, op, number, todo[:n:n]); len(alone) > 0 {
+			s.oneByOne(ctx, c, op, alone)
+			s.gather.spoiled(alone)
+		}
+		todo = todo[n:]
+	}
+	return nil
+}
+
+// oneByOne sends each request as a call of its own, all at once, until each is answered.
+func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo []*request) {
 	for len(todo) > 0 {
 		for _, r := range todo {
 			s.fill(r)
@@ -292,7 +326,6 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		}
 		todo = again
 	}
-	return nil
 }
 
 // name finds the keys of a request's buckets.
@@ -320,12 +353,20 @@ func (r *request) name(prefix string) error {
 // fill writes the arguments of a request's call.
 func (s *Store) fill(r *request) {
 	about := s.guess()
-	if r.take != nil {
+	if r.timed {
 		r.extra = takeExtra(r.take, r.content, about)
 	}
 	args := append(r.twoWords[:0], r.op)
 	if r.op != opGCRA && r.op != opHot {
 		args = append(make([]string, 0, 4+len(r.buckets)), r.op)
+	}
+	if r.op == opGCRA && r.buckets[0].N[0] == 1 {
+		r.args = append(args, s.askOne(&r.buckets[0], r.priority))
+		if s.clock != nil {
+			r.args = append(r.args, strconv.FormatInt(s.clock(), 10))
+		}
+		r.cost = r.weight()
+		return
 	}
 	var space [512]byte
 	for i := range r.buckets {
@@ -342,6 +383,24 @@ func (s *Store) fill(r *request) {
 		args = append(args, strconv.FormatInt(s.clock(), 10))
 	}
 	r.args = args
+	r.cost = r.weight()
+}
+
+// asked is what a take of one unit from one limit of kind bucket asks of the script.
+type asked struct {
+	plan     *store.Plan
+	priority int8
+	text     string
+}
+
+// askOne returns what such a take asks, which it keeps for the next one.
+func (s *Store) askOne(b *store.BucketCost, priority int8) string {
+	if a := s.asked.Load(); a != nil && a.plan == b.Plan && a.priority == priority {
+		return a.text
+	}
+	a := &asked{b.Plan, priority, string(appendRequest(nil, b, priority, "", 0, nil))}
+	s.asked.Store(a)
+	return a.text
 }
 
 // guess returns an estimate of the server's clock, in Unix µs. It advances with this process's
@@ -379,9 +438,13 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 	if r.msg, err = res.ToMessage(); err != nil {
 		return err
 	}
+	return s.readMessage(r)
+}
+
+func (s *Store) readMessage(r *request) error {
 	m := &r.msg
 	if !m.IsArray() {
-		return r.answer(m)
+		return s.answer(r, m)
 	}
 	parts, err := m.ToArray()
 	if err != nil || len(parts) < 2 {
@@ -393,7 +456,7 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 		return errAgain
 	}
 	if err != nil || code != gotWindows {
-		return r.answer(m)
+		return s.answer(r, m)
 	}
 	if r.rounds++; r.rounds > mostRounds {
 		return errRounds
@@ -409,6 +472,19 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 	s.learn(now)
 	r.times = append(append(r.times, now), times...)
 	return errAgain
+}
+
+// answer hands an answer to the request.
+func (s *Store) answer(r *request, m *rueidis.RedisMessage) error {
+	switch {
+	case r.take != nil:
+		return s.answerTake(r.take, r.verdict, m)
+	case r.settle != nil:
+		return s.answerSettle(r.settle, r.outcome, m)
+	case r.looked != nil:
+		return r.looked(m)
+	}
+	return s.answerPeek(&r.buckets[0], r.priority, r.state, m)
 }
 
 // answered splits the array that the script returns.
@@ -436,7 +512,7 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 	}
 	s.learn(now)
 	if code == gotShort {
-		st, err := header(&rest[0])
+		st, err := header(&rest[0], 1)
 		if err != nil {
 			return err
 		}
@@ -489,14 +565,15 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 
 // answerShort answers a plain take of one bucket that was allowed, from the bucket's new header.
 func (s *Store) answerShort(t *store.Take, d *store.Verdict, m *rueidis.RedisMessage) error {
-	st, err := header(m)
+	specs := store.Internal.Specs(t.Buckets[0].Plan, false)
+	st, err := header(m, len(specs))
 	if err != nil {
 		return err
 	}
 	now := st.rec.Last
 	s.learn(now)
 	st.complete(nil)
-	ask := [1]record.Ask{{Rec: &st.rec, Specs: store.Internal.Specs(t.Buckets[0].Plan, false)}}
+	ask := [1]record.Ask{{Rec: &st.rec, Specs: specs}}
 	record.Peek(&ask[0], t.Priority, now)
 	*d = store.Internal.Verdict(&record.Verdict{Now: now, Allowed: true}, ask[:])
 	return nil

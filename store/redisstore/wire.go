@@ -39,6 +39,7 @@ const (
 	opUnpause = "u" // extra: when the pause to end would end
 	opRefund  = "b"
 	opPeek    = "p"
+	opBatch   = "m" // requests of all kinds but opPeek: see batch.lua
 )
 
 // What the script answers: an array that starts with one of these and the instant. A plain take
@@ -59,6 +60,8 @@ const (
 	gotOther   = 10
 	gotLate    = 11
 	gotKept    = 12 // end of the lease that was not renewed, or of the pause that was left
+	gotBatch   = 14 // followed by the answers of a batch
+	gotPartly  = 15 // nobody knows what of a batch was written
 	gotMore    = 13 // expired entries were removed, and more of them are in the way: the take has to be sent again
 )
 
@@ -176,6 +179,15 @@ func (r *reader) byte() byte {
 	return 0
 }
 
+// short reads 2 bytes, the lower first.
+func (r *reader) short() int {
+	b := r.bytes(2)
+	if len(b) < 2 {
+		return 0
+	}
+	return int(b[0]) | int(b[1])<<8
+}
+
 // word reads 8 bytes, the lowest first.
 func (r *reader) word() uint64 {
 	b := r.bytes(8)
@@ -236,10 +248,14 @@ type newest struct {
 	e record.Entry
 }
 
-// readHeader reads a bucket's header; an empty one is that of an unused bucket.
-func readHeader(b string) (*stored, error) {
+// readHeader reads a bucket's header; an empty one is that of an unused bucket. It makes room for
+// so many limits.
+func readHeader(b string, limits int) (*stored, error) {
 	st := &stored{}
 	st.rec.Limits, st.last = st.oneState[:0], st.oneNewest[:0]
+	if limits > 1 {
+		st.rec.Limits, st.last = make([]record.State, 0, limits), make([]newest, 0, limits)
+	}
 	if len(b) == 0 {
 		return st, nil
 	}
@@ -365,7 +381,7 @@ func readView(m *rueidis.RedisMessage, b *store.BucketCost) (st *stored, got sto
 	if err != nil || len(parts) < 4 {
 		return nil, got, errAnswer
 	}
-	if st, err = header(&parts[0]); err != nil {
+	if st, err = header(&parts[0], len(store.Internal.Specs(b.Plan, false))); err != nil {
 		return nil, got, err
 	}
 	older, err := readEntries(&parts[1], store.Internal.Specs(b.Plan, false))
@@ -390,12 +406,12 @@ func readView(m *rueidis.RedisMessage, b *store.BucketCost) (st *stored, got sto
 	return st, got, nil
 }
 
-func header(m *rueidis.RedisMessage) (*stored, error) {
+func header(m *rueidis.RedisMessage, limits int) (*stored, error) {
 	s, err := m.ToString()
 	if err != nil {
 		return nil, errAnswer
 	}
-	return readHeader(s)
+	return readHeader(s, limits)
 }
 
 // readEntries reads the oldest entries of rolling limits: per limit a string with its position,

@@ -1,69 +1,107 @@
 -- The operations.
 
-local common, blobs = '', { blob }
+-- Decides a request. Returns its answer, or an error; and whether anything has to be written.
+local function decide(op, cs, blobs, common)
+  rs, sss, keys, given, undo, now = {}, {}, {}, false, nil, raw
+  for i, c in ipairs(cs) do
+    local err
+    rs[i], err = load(c)
+    if err then return nil, err end
+    sss[i], keys[i] = specs(blobs[i])
+    now = max(now, rs[i].last)
+  end
+  for i, r in ipairs(rs) do
+    local next
+    r.over, next = over(r, now)
+    r.dirty = op ~= 'p' and strange(r, sss[i], now)
+    r.next = next
+    advanceAll(r, sss[i], now)
+    r.dirty = r.dirty or op ~= 'p' and r.removed > MANYREMOVED
+  end
+
+  res = { 0, now, 0 }
+  local leased = false -- a lease accepts any part
+  local from = 0 -- a take's units count from then on
+  if op == 't' then
+    local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0
+    if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_(F'take', common) end
+    given, lease = lease >= 2, lease % 2
+    leased = lease == 1
+    res[1], from = take(grant, print, hold, notAfter, ahead, lease)
+  elseif op == 's' or op == 'x' then
+    res[1] = settle(common, op == 'x')
+  elseif op == 'r' then
+    res[1] = renew(unpack_(F'renew', common))
+  elseif op == 'c' then
+    res[1] = charge(unpack_(F'charge', common))
+  elseif op == 'z' then
+    local hold, till, p = unpack_(F'pause', common)
+    res[1] = pause(hold, till, sub(common, p))
+  elseif op == 'u' then
+    res[1] = unpause((unpack_(F'unpause', common)))
+  elseif op == 'b' then
+    res[1] = refund((unpack_(F'refund', common)))
+  else
+    res[1] = 7
+  end
+  if #asked > 0 then return { 9, now, asked } end
+  if op == 't' and res[1] < 4 or op == 'p' then
+    for i, r in ipairs(rs) do
+      local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
+      if id ~= '' then
+        local got = {}
+        for j, s in ipairs(sss[i]) do got[j] = s.got or 0 end
+        v[5] = got
+      end
+      res[3 + i] = v
+    end
+    if from and from > now then res[#res + 1] = from end -- it was granted ahead
+  end
+  if undo then undo() end
+  for i, r in ipairs(rs) do
+    if r.dirty or res[1] == 13 and r.removed > 0 then write(r, sss[i], keys[i]) end
+  end
+  return res
+end
+
+if op == 'm' then
+  while place <= #groups do
+    local kind, count, n, p = unpack_(F'group', groups, place)
+    local cs, blobs, common, k, a = {}, {}, ''
+    id = ''
+    for i = 1, n do
+      k, a, p = unpack_(F'of', groups, p)
+      cs[i], blobs[i] = cells[k], ARGV[a]
+    end
+    if kind == 'l' or kind == 'h' then
+      kind = 't'
+    else
+      k, a, p = unpack_(F'of', groups, p)
+      id, common = ARGV[k], ARGV[a]
+    end
+    repeat
+      local answer, err = decide(kind, cs, blobs, common)
+      if err then return redis.error_reply(err) end
+      if #asked > 0 then return answer end
+      done = done + 1
+      others[#others + 1] = answer
+    until done >= count or answer[1] ~= 1 -- those after it, of the same kind, get the same answer
+    short[#short + 1] = pack(F'others', 0, done)
+    place, done = p, 0
+    shortWay()
+  end
+  return ended()
+end
+
+local blobs, common = { blob }, ''
 if op == 'l' or op == 'h' then
   op = 't'
 else
   id, common = ARGV[3], ARGV[4]
   for i = 2, #KEYS do blobs[i] = ARGV[3 + i] end
 end
-for i, key in ipairs(KEYS) do
-  local err
-  rs[i], err = load(key, i == 1 and head or nil)
-  if err then return redis.error_reply(err) end
-  sss[i], keys[i] = specs(blobs[i])
-  now = max(now, rs[i].last)
-end
-for i, r in ipairs(rs) do
-  local next
-  r.over, next = over(r, now)
-  r.dirty = op ~= 'p' and strange(r, sss[i], now)
-  r.next = next
-  advanceAll(r, sss[i], now)
-  r.dirty = r.dirty or op ~= 'p' and r.removed > MANYREMOVED
-end
-
-res = { 0, now, 0 }
-
-local leased = false -- a lease accepts any part
-local from = 0 -- a take's units count from then on
-if op == 't' then
-  local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0
-  if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_(F'take', common) end
-  given, lease = lease >= 2, lease % 2
-  leased = lease == 1
-  res[1], from = take(grant, print, hold, notAfter, ahead, lease)
-elseif op == 's' or op == 'x' then
-  res[1] = settle(common, op == 'x')
-elseif op == 'r' then
-  res[1] = renew(unpack_(F'renew', common))
-elseif op == 'c' then
-  res[1] = charge(unpack_(F'charge', common))
-elseif op == 'z' then
-  local hold, till, p = unpack_(F'pause', common)
-  res[1] = pause(hold, till, sub(common, p))
-elseif op == 'u' then
-  res[1] = unpause((unpack_(F'unpause', common)))
-elseif op == 'b' then
-  res[1] = refund((unpack_(F'refund', common)))
-else
-  res[1] = 7
-end
-if #asked > 0 then return { 9, now, asked } end
-if op == 't' and res[1] < 4 or op == 'p' then
-  for i, r in ipairs(rs) do
-    local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
-    if id ~= '' then
-      local got = {}
-      for j, s in ipairs(sss[i]) do got[j] = s.got or 0 end
-      v[5] = got
-    end
-    res[3 + i] = v
-  end
-  if from and from > now then res[#res + 1] = from end -- it was granted ahead
-end
-if undo then undo() end
-for i, r in ipairs(rs) do
-  if r.dirty or res[1] == 13 and r.removed > 0 then write(r, sss[i], keys[i]) end
-end
-return res
+for i = 1, #KEYS do cell(i) end
+local answer, err = decide(op, cells, blobs, common)
+if err then return redis.error_reply(err) end
+for i = 1, #cells do flush(cells[i]) end
+return answer

@@ -40,7 +40,6 @@ local raw = time[1] * 1000000 + time[2]
 local pack, unpack_ = struct.pack, struct.unpack
 local MAX = 9007199254740991
 local MOST = 1000
-local head
 
 -- Returns the instant until which a key lives that is needed until need. It is later by a quarter
 -- of the need, between a minute and a day, so that the TTL need not be set for each take.

@@ -45,9 +45,9 @@ end
 local function list(r, name)
   local names, out = {}, {}
   for c = 0, ceil(r.m / CHUNK) - 1 do
-    if r.put[name .. c] == nil and r.cache[name .. c] == nil then names[#names + 1] = name .. c end
+    if r.put[name .. c] == nil and not (r.cell.cache and r.cell.cache[name .. c] ~= nil) then names[#names + 1] = name .. c end
   end
-  fields(r, names)
+  fields(r.cell, names)
   for c = 0, ceil(r.m / CHUNK) - 1 do
     local b, n = get(r, name .. c) or '', 8 * min(CHUNK, r.m - c * CHUNK)
     out[c + 1] = sub(b, 1, n) .. string.rep('\0', n - #b)
@@ -106,7 +106,7 @@ local function all(r)
   for k = 1, r.m do
     if not r.os[k] and r.put['o' .. k] == nil then names[#names + 1] = 'o' .. k end
   end
-  fields(r, names)
+  fields(r.cell, names)
   for k = 1, r.m do open(r, k) end
 end
 
@@ -169,7 +169,7 @@ local function over(r, now)
       end
     end
   end
-  fields(r, names)
+  fields(r.cell, names)
   for i, k in ipairs(gone) do gone[i] = open(r, k) end
   table.sort(gone, function(a, b) return a.fin < b.fin end)
   return gone, next

@@ -1,6 +1,5 @@
 -- The long way: any operation, any record.
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
-local budget = op == 'p' and math.huge or MOST -- entries that this call may still remove
+local floor, max = math.floor, math.max
 local asked = {} -- instants whose calendar windows are unknown; if there are any, nothing is written
 local id = '' -- of the request
 local now = raw -- the instant of the decision
@@ -12,20 +11,9 @@ local function gcd(a, b)
   return a
 end
 
-local function fields(r, names) -- reads fields into the cache
-  for i = 1, #names, 1000 do
-    local got = call('HMGET', r.key, unpack(names, i, min(i + 999, #names)))
-    for j = 1, #got do r.cache[names[i + j - 1]] = got[j] end
-  end
-end
-
 local function get(r, f)
   local v = r.put[f]
-  if v == nil then v = r.cache[f] end
-  if v == nil then
-    v = call('HGET', r.key, f)
-    r.cache[f] = v
-  end
+  if v == nil then v = field(r.cell, f) end
   return v
 end
 
@@ -58,9 +46,9 @@ local function specs(b)
   return ss, sub(b, p)
 end
 
-local function load(key, h)
-  local r = { key = key, last = 0, ttl = 0, m = 0, next = 0, ends = 0, ls = {}, by = {}, put = {}, cache = {}, os = {}, removed = 0 }
-  if h == nil then h = call('HGET', key, 'h') end
+local function load(c)
+  local r = { cell = c, last = 0, ttl = 0, m = 0, next = 0, ends = 0, ls = {}, by = {}, put = {}, os = {}, removed = 0 }
+  local h = c.head
   if not h then
     r.new = true
     return r

@@ -14,7 +14,7 @@ local function expire(r, st, now)
       if not names[i] then -- more at a time, the more there are
         names, i = {}, 1
         for k = st.head, min(st.head + min(step, budget + 1), st.tail) - 1 do names[#names + 1] = e .. k end
-        fields(r, names)
+        fields(r.cell, names)
         step = 4 * step
       end
       f = names[i]
@@ -31,17 +31,20 @@ end
 
 -- Removes all entries without reading them, if the header's have expired too and nothing was open
 -- before this call: then write deletes the key and sets what this call has added, which is much
--- faster than field by field. A limit whose only entry is in the header is left as it is.
+-- faster than field by field. A limit whose only entry is in the header is left as it is. A call
+-- deletes one bucket of any size, and others as long as they have few entries in all.
+local emptied = 0 -- entries of the buckets that this call deletes
 local function clear(r, now)
   if r.m > 0 then return end
-  local any = false
+  local n = 0
   for _, st in ipairs(r.ls) do
     if st.kind == 2 and st.head < st.tail then
       if st.lst + st.win > now then return end
-      any = true
+      n = n + st.tail - st.head
     end
   end
-  if not any then return end
+  if n == 0 or emptied > 0 and emptied + n > MOST then return end
+  emptied = emptied + n
   for _, st in ipairs(r.ls) do
     if st.kind == 2 and st.head < st.tail then st.used, st.head = 0, st.tail + 1 end
   end

@@ -1,6 +1,6 @@
 -- A plain take from a bucket that has, and always had, one limit of kind bucket.
 if op == 'l' then
-  head = call('HGET', KEYS[1], 'h')
+  local head = call('HGET', KEYS[1], 'h')
   local id, n, eff, win, rate, scale, drain = unpack_(F'whole x ask-bucket', blob, 2)
   local now, used, ttl, plain = raw, 0, 0, true
   if head then

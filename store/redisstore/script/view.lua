@@ -7,7 +7,7 @@ local function entries(r, st, over)
     if q % 64 == 0 or q == st.head then
       local names = {}
       for i = q, min(q - q % 64 + 63, st.tail - 1) do names[#names + 1] = 'e' .. st.id .. i end
-      fields(r, names)
+      fields(r.cell, names)
     end
     local v = get(r, 'e' .. st.id .. q)
     local _, _, n = unpack_(F'entry', v)

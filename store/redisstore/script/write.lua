@@ -71,21 +71,20 @@ local function write(r, ss, key)
   for _, st in ipairs(r.ls) do need = max(need, until_(r, st)) end
   need = max(need, raw, r.pause or 0)
   local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
-  if short then r.ttl = keep(need) end
-  local set, del = { 'h', header(r, ss) }, {}
+  local c = r.cell
   if r.cleared then
-    call('PEXPIRE', r.key, 0) -- deletes it, and needs no further right
     short, r.new = true, true
+    c.cleared, c.put = true, false
   end
-  if r.new and key ~= '' then set[3], set[4] = 'k', key end
-  for f, v in pairs(r.put) do
-    if v then
-      set[#set + 1], set[#set + 2] = f, v
-    else
-      del[#del + 1] = f
-    end
+  if short then
+    r.ttl = keep(need)
+    c.ttl = r.ttl
   end
-  for i = 1, #set, 2000 do call('HSET', r.key, unpack(set, i, min(i + 1999, #set))) end
-  for i = 1, #del, 2000 do call('HDEL', r.key, unpack(del, i, min(i + 1999, #del))) end
-  if short then call('PEXPIRE', r.key, ceil((r.ttl - raw) / 1000)) end
+  if r.new and key ~= '' then r.put.k = key end
+  if c.put then
+    for f, v in pairs(r.put) do c.put[f] = v end
+  elseif next(r.put) then
+    c.put = r.put
+  end
+  c.head, c.dirty = header(r, ss), true
 end
