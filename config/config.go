@@ -38,6 +38,7 @@ type Config struct {
 	// Redis: unavailable while the server has no mark: before drawgate store init, and after it
 	// lost its data
 	RequireMark bool
+	NoBatches   bool // Redis: each request is a call of its own
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced

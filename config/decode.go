@@ -137,6 +137,9 @@ func (c *Config) top() []setting {
 			"init`, and again after the server lost its data, until somebody has decided " +
 			"([more](fallback.md#redis-that-lost-its-data)). `optional`: a missing mark is made, and processes that " +
 			"had seen another one report the loss. No effect on other stores (`validate` warns)"},
+		{"store_batches", asOff.to(&c.NoBatches), yes, "Redis and Valkey: requests that come while a call of the " +
+			"same process is on its way go together in the next one, up to about 1 ms of the server's time. `false`: " +
+			"each is a call of its own. No effect on other stores (`validate` warns)"},
 		{"start", readBy(asStart, (*decoder).defaultStart).to(&c.Start), "`closed`", "for policies that do not say it: " +
 			"what a process admits that starts while the store is unavailable, and so does not know what was used: " +
 			"nothing (`closed`), a part of its share (`cold`), or all of it (`full`, only on SQLite with `instances: " +

@@ -87,6 +87,7 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	if r.Metrics, err = telemetry.NewMetrics(own, o); err != nil {
 		return err
 	}
+	r.counting.Store(r.Metrics)
 	return r.register(own)
 }
 
@@ -193,6 +194,14 @@ func (r *Runtime) guardObserver() *guard.Observer {
 // lost passes it on that the store lost its data.
 func (r *Runtime) lost(l redisstore.Loss) {
 	forward(r, func(o *guard.Observer) func(*guard.Lost) { return o.Lost })(&guard.Lost{At: l.At, Refused: l.Refused})
+}
+
+// batched passes it on that requests went to the store together. The metrics are made after the
+// store.
+func (r *Runtime) batched(b redisstore.Batch) {
+	if m := r.counting.Load(); m != nil {
+		m.Batched(b.Requests, b.Took)
+	}
 }
 
 // forward returns a func that passes an event on to the observer that exists when the event

@@ -48,11 +48,12 @@ type Runtime struct {
 	config   atomic.Pointer[Config] // in force
 	restart  atomic.Pointer[[]string]
 	warner   *telemetry.Warner
-	sns      *snsnotify.Notifier            // of incidents; nil: there is no topic
-	decides  atomic.Pointer[engine.Engine]  // the same as Engine, for metrics, which may be read before there is one
-	watching atomic.Pointer[guard.Observer] // what the guard tells
-	flushers []func(context.Context) error  // called at the same time, by Flush
-	closers  []func() error                 // called in reverse, by the first Close
+	sns      *snsnotify.Notifier               // of incidents; nil: there is no topic
+	decides  atomic.Pointer[engine.Engine]     // the same as Engine, for metrics, which may be read before there is one
+	watching atomic.Pointer[guard.Observer]    // what the guard tells
+	counting atomic.Pointer[telemetry.Metrics] // the same as Metrics, for a store that was opened before
+	flushers []func(context.Context) error     // called at the same time, by Flush
+	closers  []func() error                    // called in reverse, by the first Close
 	closing  sync.Once
 	ending   sync.WaitGroup // closers that do not hold up the others
 
@@ -237,7 +238,7 @@ const greetTime = 5 * time.Second
 // why the store does not answer; meanwhile the fallback decides.
 func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err error) {
 	log := r.opts.Logger
-	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, later: true}) //nolint:contextcheck // as above
+	inner, err := c.openNewStore(log, storeOptions{table: r.cloudWatchStore(), lost: r.lost, batched: r.batched, later: true}) //nolint:contextcheck // as above
 	if err != nil {
 		return nil, err
 	}

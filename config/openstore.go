@@ -26,6 +26,7 @@ func (c *Config) OpenStore(log *slog.Logger) (drawgate.Store, error) {
 type storeOptions struct {
 	table    *dynamostore.Observer
 	lost     func(redisstore.Loss)
+	batched  func(redisstore.Batch)
 	existing bool // create nothing
 	later    bool // a SQLite file that cannot be used is no error: the store's calls fail
 }
@@ -62,8 +63,8 @@ func (c *Config) openStore(log *slog.Logger, o storeOptions) (drawgate.Store, er
 			&dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: o.table})
 	}
 	return redisstore.Open(c.Store, &redisstore.Options{
-		Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark,
-		Lost: o.lost,
+		Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, NoBatches: c.NoBatches,
+		Lost: o.lost, Batched: o.batched,
 	})
 }
 

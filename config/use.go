@@ -122,6 +122,7 @@ var fixed = []struct {
 	{"instances", func(c *Config) any { return c.Instances }},
 	{"store_timeout", func(c *Config) any { return c.StoreTimeout }},
 	{"store_mark", func(c *Config) any { return c.RequireMark }},
+	{"store_batches", func(c *Config) any { return c.NoBatches }},
 	{"warn_every", func(c *Config) any { return c.WarnEvery }},
 	{"start", func(c *Config) any { return c.Start }},
 	{"server", func(c *Config) any { return c.Server }},
@@ -181,6 +182,7 @@ func (c *Config) keeping(now *Config, restart []string) *Config {
 	k := *c
 	k.Store, k.Prefix, k.MaxBuckets, k.Instances = now.Store, now.Prefix, now.MaxBuckets, now.Instances
 	k.StoreTimeout, k.WarnEvery, k.Start, k.RequireMark = now.StoreTimeout, now.WarnEvery, now.Start, now.RequireMark
+	k.NoBatches = now.NoBatches
 	k.Server, k.Telemetry, k.Envoy = now.Server, now.Telemetry, now.Envoy.withFiles(&c.Envoy)
 	k.Gateway = now.Gateway.withUse(&c.Gateway)
 	kept := func(setting string) bool {

@@ -40,6 +40,9 @@ func (c *Config) warn() {
 	if c.RequireMark && !c.onRedis() {
 		c.warnOf("store_mark", "", "store_mark is for Redis and has no effect on the store %s", RedactURL(c.Store))
 	}
+	if c.NoBatches && !c.onRedis() {
+		c.warnOf("store_batches", "", "store_batches is for Redis and has no effect on the store %s", RedactURL(c.Store))
+	}
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -40,6 +41,12 @@ func (m *Metrics) Guard() *guard.Observer {
 		Lost:    func(*guard.Lost) { m.losses.Inc() },
 		Charged: func(c *guard.Charged) { m.charges.Add(float64(len(c.Buckets))) },
 	}
+}
+
+// Batched notes that so many requests went to the store in one call.
+func (m *Metrics) Batched(requests int, took time.Duration) {
+	m.batches.Observe(float64(requests))
+	m.batchTime.Observe(took.Seconds())
 }
 
 // breaker notes that the breaker is in a state.

@@ -81,6 +81,8 @@ type Metrics struct {
 	state       atomic.Uint32         // of the guard's breaker
 	charges     prometheus.Counter
 	losses      prometheus.Counter
+	batches     prometheus.Histogram
+	batchTime   prometheus.Histogram
 	activations prometheus.Counter
 	restart     prometheus.Gauge // 1: a change waits for it
 	undecided   [len(undecidedCodes)]prometheus.Counter

@@ -161,6 +161,7 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	worker(300*time.Millisecond, func(int) { s.m.ForwardAuthUndecided("token") })
 	worker(300*time.Millisecond, func(i int) { s.m.RestartPending(i%2 == 0) })
 	worker(300*time.Millisecond, func(int) { s.m.Guard().Lost(&guard.Lost{}) })
+	worker(300*time.Millisecond, func(i int) { s.m.Batched(1+i%50, time.Duration(1+i%5)*time.Millisecond) })
 	worker(300*time.Millisecond, func(int) { s.m.Published("delivered") })
 	worker(300*time.Millisecond, func(i int) { s.m.Reloaded([]error{nil, errors.New("a broken file")}[i%2]) })
 	worker(20*time.Millisecond, reportCalls(s.m))

@@ -159,6 +159,11 @@ func (m *Metrics) plain() []prometheus.Collector {
 		Help: "How many times this process noticed that the store had lost its data, so that what was used " +
 			"before may be granted again. On Redis; each process that had used the store counts each loss.",
 	})
+	m.batches = prometheus.NewHistogram(histogram("drawgate_store_batch_requests",
+		"Redis: requests that went together in one call, because they came while another one was on its way.",
+		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}))
+	m.batchTime = prometheus.NewHistogram(histogram("drawgate_store_batch_duration_seconds",
+		"Redis: time of a call that carries several requests, from sending it to its answer.", fineBuckets))
 	m.loaded = gauge("drawgate_config_last_reload_success_timestamp_seconds",
 		"When the configuration in force was loaded, in Unix seconds.")
 	m.lastLoad = gauge("drawgate_config_last_reload_successful",
@@ -166,7 +171,7 @@ func (m *Metrics) plain() []prometheus.Collector {
 	m.restart = gauge("drawgate_config_restart_pending",
 		"1 while the configuration on disk has a change that needs a restart: the log names the settings.")
 	all := []prometheus.Collector{
-		m.queued, m.backend, m.charges, m.losses, m.activations, m.loaded, m.lastLoad, m.restart,
+		m.queued, m.backend, m.charges, m.losses, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad, m.restart,
 		newUsage(m),
 	}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
