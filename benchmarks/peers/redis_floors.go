@@ -16,6 +16,7 @@ func redisFloors() []lim.Redis {
 		{Name: "floor-rueidis-incr", Alg: "one INCRBY, auto-pipelined", NoAcc: true, New: rueidisIncr},
 		{Name: "floor-goredis-evalsha", Alg: "GCRA script, server clock", New: goredisScript},
 		{Name: "floor-rueidis-evalsha", Alg: "GCRA script, server clock, auto-pipelined", New: rueidisScript},
+		{Name: "floor-rueidis-batch", Alg: "GCRA script for all that gathered, server clock; reads and writes each key once", New: rueidisBatch},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,7 @@ import (
 var (
 	mode     = flag.String("mode", "perf", "perf, acc, stop, kill")
 	only     = flag.String("only", ".", "regexp of limiter names")
+	cases    = flag.String("cases", ".", "regexp of cells")
 	reps     = flag.Int("reps", 5, "repetitions")
 	dur      = flag.Duration("dur", 1500*time.Millisecond, "length of one perf cell")
 	accDur   = flag.Duration("acc", 10*time.Second, "length of one run in mode acc")
@@ -81,7 +83,10 @@ var cells = []cell{
 	{"c1-hot", 1, 1, false},
 	{"c64-hot", 64, 1, false},
 	{"c64-10k", 64, 10_000, false},
+	{"c512-hot", 512, 1, false},
+	{"c512-100k", 512, 100_000, false},
 	{"three-c64-10k", 64, 10_000, true},
+	{"three-c512-100k", 512, 100_000, true},
 }
 
 // Limits that no run reaches; allowed_pct shows it.
@@ -98,9 +103,16 @@ func perf(o *stat.Out, limiters []lim.Redis) error {
 	defer server.Kill()
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer admin.Close()
+	wanted, err := regexp.Compile(*cases)
+	if err != nil {
+		return err
+	}
 	for rep := 1; rep <= *reps; rep++ {
 		for _, e := range limiters {
 			for _, c := range cells {
+				if !wanted.MatchString(c.name) {
+					continue
+				}
 				if err := admin.FlushAll(context.Background()).Err(); err != nil {
 					return err
 				}
@@ -133,12 +145,26 @@ func build(e lim.Redis, c cell, addr string) (lim.Limiter, error) {
 	return nil, nil
 }
 
-// warm is how long callers run before a cell: connections, scripts and most keys exist then.
+// warm is how long callers run before a cell: connections and scripts exist then.
 const warm = 500 * time.Millisecond
+
+// fill uses each key once: what is measured is not that buckets are made.
+func fill(callers int, keys []string, l lim.Limiter) {
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for k := i; k < len(keys); k += callers {
+				_, _ = l.Allow(context.Background(), keys[k], 1)
+			}
+		})
+	}
+	wg.Wait()
+}
 
 func measure(name string, c cell, rep int, l lim.Limiter, server int) stat.Row {
 	keys := lim.Keys(c.keys)
 	decide := func(ctx context.Context, rnd *lim.Rand) (bool, error) { return l.Allow(ctx, keys[rnd.N(len(keys))], 1) }
+	fill(c.callers, keys, l)
 	drive.Closed(c.callers, warm, decide)
 	var r *drive.Result
 	g := sysx.Gate{MaxOther: *maxOther, Patience: 30 * time.Second, Tries: 3}
