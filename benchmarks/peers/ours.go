@@ -14,20 +14,27 @@ import (
 // noTimeout leaves the deadline to the caller, as the peers do.
 var noTimeout = &drawgate.Options{StoreTimeout: -1}
 
-// oursRedis is Drawgate on Redis, one script call per take.
+// oursRedis is Drawgate on Redis: takes that come during a call go together, and, as
+// drawgate-single, each take is a call of its own.
 func oursRedis() []lim.Redis {
-	open := func(e lim.RedisEnv, p drawgate.Policy) (lim.Limiter, error) {
-		s, err := redisstore.Open("redis://"+e.Addr, &redisstore.Options{Prefix: e.Prefix})
-		if err != nil {
-			return nil, err
+	of := func(name, alg string, single bool) lim.Redis {
+		open := func(e lim.RedisEnv, p drawgate.Policy) (lim.Limiter, error) {
+			s, err := redisstore.Open("redis://"+e.Addr, &redisstore.Options{Prefix: e.Prefix, NoBatches: single})
+			if err != nil {
+				return nil, err
+			}
+			return allow(s, p, noTimeout)
 		}
-		return allow(s, p, noTimeout)
+		return lim.Redis{
+			Name: name, Alg: alg,
+			New:      func(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) { return open(e, bucket(s)) },
+			NewThree: func(e lim.RedisEnv, s lim.Three) (lim.Limiter, error) { return open(e, three(s)) },
+		}
 	}
-	return []lim.Redis{{
-		Name: "drawgate", Alg: "bucket limit; three limits: one atomic take",
-		New:      func(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) { return open(e, bucket(s)) },
-		NewThree: func(e lim.RedisEnv, s lim.Three) (lim.Limiter, error) { return open(e, three(s)) },
-	}}
+	return []lim.Redis{
+		of("drawgate", "bucket limit; three limits: one atomic take", false),
+		of("drawgate-single", "the same without coalescing", true),
+	}
 }
 
 // oursSQLite is Drawgate on a SQLite file, with synchronous=FULL, which is its default.
