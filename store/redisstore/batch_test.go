@@ -709,7 +709,7 @@ func TestNeverOverTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range callers {
 			wg.Go(func() {
-				r := rand.New(rand.NewPCG(uint64(g), 1)) //nolint:gosec // a test
+				r := rand.New(rand.NewPCG(uint64(g), 1))
 				for i := range each {
 					names := of.buckets(r)
 					slices.Sort(names)

@@ -99,7 +99,7 @@ func (s *Store) together(ctx context.Context, c rueidis.Client, op string, numbe
 	if j != nil {
 		return s.await(ctx, j)
 	}
-	defer s.leave(c, l)
+	defer s.leave(c, l) //nolint:contextcheck // what comes next is for others
 	if len(reqs) == 1 && !s.gather.always {
 		s.oneByOne(ctx, c, op, reqs)
 		return nil

@@ -361,10 +361,11 @@ func (s *Store) fill(r *request) {
 		args = append(make([]string, 0, 4+len(r.buckets)), r.op)
 	}
 	if r.op == opGCRA && r.buckets[0].N[0] == 1 {
-		r.args = append(args, s.askOne(&r.buckets[0], r.priority))
+		args = append(args, s.askOne(&r.buckets[0], r.priority))
 		if s.clock != nil {
-			r.args = append(r.args, strconv.FormatInt(s.clock(), 10))
+			args = append(args, strconv.FormatInt(s.clock(), 10))
 		}
+		r.args = args
 		r.cost = r.weight()
 		return
 	}
