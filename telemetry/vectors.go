@@ -171,7 +171,8 @@ func (m *Metrics) plain() []prometheus.Collector {
 	m.restart = gauge("drawgate_config_restart_pending",
 		"1 while the configuration on disk has a change that needs a restart: the log names the settings.")
 	all := []prometheus.Collector{
-		m.queued, m.backend, m.charges, m.losses, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad, m.restart,
+		m.queued, m.backend, m.charges, m.losses, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad,
+		m.restart,
 		newUsage(m),
 	}
 	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -65,8 +65,8 @@ const (
 	hasLeft
 )
 
-// laneOf returns the number of the lane of some keys, which are in one slot of a cluster: those with
-// the same number may be in one call.
+// laneOf returns the number of the lane of some keys, which are in one slot of a cluster: those
+// with the same number may be in one call.
 func (s *Store) laneOf(keys []string) int {
 	if !s.cluster {
 		return 0

@@ -44,6 +44,7 @@ type worker struct {
 	Callers     int
 	For         time.Duration
 	Shape       string
+	Single      bool // each take is a call of its own
 }
 
 // window is that of all limits. They differ in what they admit in it.
@@ -83,7 +84,7 @@ type admission struct {
 }
 
 func (w *worker) work(out io.Writer) {
-	s, err := redisstore.Open(w.URL, &redisstore.Options{Prefix: w.Prefix})
+	s, err := redisstore.Open(w.URL, &redisstore.Options{Prefix: w.Prefix, NoBatches: w.Single})
 	if err != nil {
 		panic(err)
 	}
@@ -145,14 +146,19 @@ func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the 
 		}
 		url := on.start(t)
 		for name := range shapes {
-			w := w
-			w.URL, w.Prefix, w.Shape = url, prefix(), name
-			t.Run(fmt.Sprintf("%s, %s", on.name, name), func(t *testing.T) {
-				log := w.eight(t)
-				most := shapes[name].check(t, log)
-				t.Logf("8 processes × %d goroutines, %v: %d takes were allowed; in a window %s",
-					w.Callers, w.For, len(log), most)
-			})
+			for _, single := range []bool{false, true} {
+				if single && !long {
+					continue
+				}
+				w := w
+				w.URL, w.Prefix, w.Shape, w.Single = url, prefix(), name, single
+				t.Run(fmt.Sprintf("%s, %s, single %t", on.name, name, single), func(t *testing.T) {
+					log := w.eight(t)
+					most := shapes[name].check(t, log)
+					t.Logf("8 processes × %d goroutines, %v: %d takes were allowed; in a window %s",
+						w.Callers, w.For, len(log), most)
+				})
+			}
 		}
 	}
 }

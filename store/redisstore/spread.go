@@ -344,7 +344,8 @@ func (st *spreadTake) persist(ctx context.Context) {
 	for i := range st.open {
 		if bs := st.t.Buckets[i : i+1]; st.open[i].otherRate(bs[0].Plan) {
 			// it finds nothing to cancel, and writes what has changed
-			reqs = append(reqs, unheard(&store.Settlement{Op: store.OpCancel, ID: "\x00", Grant: store.NewGrant(), Buckets: bs}))
+			none := store.Settlement{Op: store.OpCancel, ID: "\x00", Grant: store.NewGrant(), Buckets: bs}
+			reqs = append(reqs, unheard(&none))
 		}
 	}
 	if len(reqs) > 0 {
