@@ -49,11 +49,11 @@ func tryTake(ctx context.Context, s store.Store, t store.Take) error {
 	return d[0].Fail
 }
 
-// TestLostReplyIsNotChargedTwice is a peer's failure: a client that sends a script again after its
+// TestPeers10LostReplyIsNotChargedTwice: a client that sends a script again after its
 // reply was lost charges twice.
 //
 // req: A12, E10
-func TestLostReplyIsNotChargedTwice(t *testing.T) {
+func TestPeers10LostReplyIsNotChargedTwice(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := redistest.NewProxy(t, server.Addr)

@@ -24,11 +24,11 @@ func pttl(tb testing.TB, c rueidis.Client, key string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// TestKeysExpire checks that every key has a TTL, from the write that made it on, and that it is
+// TestPeers12KeysExpire checks that every key has a TTL, from the write that made it on, and that it is
 // not set anew by each take.
 //
 // req: A7, A9
-func TestKeysExpire(t *testing.T) {
+func TestPeers12KeysExpire(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c, clock := client(t, server), newClock()
