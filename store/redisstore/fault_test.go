@@ -49,8 +49,8 @@ func tryTake(ctx context.Context, s store.Store, t store.Take) error {
 	return d[0].Fail
 }
 
-// TestPeers10LostReplyIsNotChargedTwice: a client that sends a script again after its
-// reply was lost charges twice.
+// TestPeers10LostReplyIsNotChargedTwice: a client that sends a script again after its reply was
+// lost would charge twice.
 //
 // req: A12, E10
 func TestPeers10LostReplyIsNotChargedTwice(t *testing.T) {
