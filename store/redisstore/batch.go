@@ -319,9 +319,10 @@ func (b *batch) deal(short reader, others []rueidis.RedisMessage) error {
 	for i := range b.groups {
 		r := b.groups[i].first
 		if plain := short.byte() == 1; plain {
-			used, now := short.num(), short.num()
+			stored := reader{buf: short.bytes(16)} // a damaged bucket's numbers are no matter of others
+			used, now := stored.num(), stored.num()
 			for allowed := short.short(); r != nil; r = r.next {
-				r.got = got{plain: true, now: now}
+				r.got = got{plain: true, now: now, bad: stored.bad}
 				if allowed > 0 {
 					allowed--
 					used = min(used+r.step, maxUsed)
@@ -355,6 +356,7 @@ type got struct {
 	msg *rueidis.RedisMessage // as though it had been a call of its own
 	// of a plain take from one limit of kind bucket instead:
 	plain, allowed bool
+	bad            bool // the record cannot be read
 	used, now      int64
 }
 
@@ -371,6 +373,9 @@ func (s *Store) readAnswer(r *request) error {
 // it was refused, is the whole record.
 func (s *Store) answerPlain(r *request) error {
 	g, spec := &r.got, &store.Internal.Specs(r.buckets[0].Plan, false)[0]
+	if g.bad {
+		return errDamaged
+	}
 	if !g.allowed {
 		st := &stored{}
 		st.rec.Last = g.now

@@ -2,9 +2,11 @@ package redisstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"runtime"
@@ -569,6 +571,39 @@ func TestDamagedBucketFailsAlone(t *testing.T) {
 		}
 		if got := peek(t, s, takeOf(plan, "a").Buckets[0]).States[0].Used; got != 4 {
 			t.Errorf("%s: %d units are used beside it, want 4", what, got)
+		}
+	}
+}
+
+// TestDamagedNumberFailsAlone: a record that the script counts with, but that has a number which no
+// store writes, fails the requests of its bucket only.
+//
+// req: E4, E7
+func TestDamagedNumberFailsAlone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server, nil), client(t, server)
+	plan := compile(t, "p", drawgate.BucketLimit("b", 100, time.Hour, 100))
+	take(t, s, takeOf(plan, "bad", 1))
+	key := redisstore.KeyOf("drawgate", store.Key{Policy: "p", Name: "bad"})
+	h, err := c.Do(t.Context(), c.B().Hget().Key(key).Field("h").Build()).ToString()
+	if err != nil || len(h) != 59 {
+		t.Fatal(len(h), err)
+	}
+	used := binary.LittleEndian.AppendUint64(nil, math.Float64bits(1e9+0.5)) // follows format, flags, two instants, identity and kind
+	h = h[:27] + string(used) + h[35:]
+	if err := c.Do(t.Context(), c.B().Hset().Key(key).FieldValue().FieldValue("h", h).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	g := gather(t, s)
+	errs := make([]error, 3)
+	for i, name := range []string{"a", "bad", "b"} {
+		g.add(func() { errs[i] = tryTake(t.Context(), s, takeOf(plan, name, 1)) })
+	}
+	g.done()
+	for i, err := range errs {
+		if (err != nil) != (i == 1) {
+			t.Errorf("take %d: %v", i, err)
 		}
 	}
 }
