@@ -79,7 +79,10 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 		o := &outs[g]
 		if o.Err != nil {
 			failed++
-			out.Err = cmp.Or(out.Err, o.Err)
+			// That nothing was done is true of a slot only: what is unknown of another one says more.
+			if out.Err == nil || errors.Is(o.Err, ErrUnknownOutcome) && !errors.Is(out.Err, ErrUnknownOutcome) {
+				out.Err = o.Err
+			}
 			continue
 		}
 		out.Gone = out.Gone && o.Gone
