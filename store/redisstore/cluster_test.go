@@ -383,6 +383,55 @@ func TestSlotsMove(t *testing.T) {
 	h.want(t, "afterwards", 0)
 }
 
+// TestCloseLetsTakesOverSlotsEnd: a take over several slots that is under way goes on when the store
+// is closed, and leaves nothing reserved.
+//
+// req: E7, E10
+func TestCloseLetsTakesOverSlotsEnd(t *testing.T) {
+	t.Parallel()
+	c, plan := redistest.StartCluster(t, false), day(t, 100)
+	other := openURL(t, c.URL(), nil)
+	granted := int64(0)
+	for _, at := range []struct {
+		step, id string
+		group    int
+	}{
+		{"reserve", "", 1},
+		{"settle", "", 0},
+		{"reserve", "i", 2},
+		{"convert", "j", 0},
+		{"convert", "k", 1},
+	} {
+		s := openURL(t, c.URL(), nil)
+		ask := across(plan, 1, 0, 1, 2)
+		if at.id != "" {
+			ask = held(ask, at.id, time.Hour)
+			ask.Grant = store.NewGrant()
+		}
+		var closing sync.WaitGroup
+		s.OnStep(func(step string, group int) {
+			if step != at.step || group != at.group {
+				return
+			}
+			closing.Go(func() { _ = s.Close() })
+			until(t, "the store is closed", func() bool {
+				return errors.Is(tryTake(t.Context(), s, takeOf(plan, "x", 1)), store.ErrClosed)
+			})
+		})
+		if err := tryTake(t.Context(), s, ask); err != nil {
+			t.Errorf("closed at %s %d: %v", at.step, at.group, err)
+		}
+		closing.Wait()
+		granted++
+		if used, held := usedOn(t, other, plan); used != [3]int64{granted, granted, granted} || held != [3]int64{} {
+			t.Errorf("closed at %s %d: %v units are used and %v held, want %d and none", at.step, at.group, used, held, granted)
+		}
+		if err := s.Take(t.Context(), []store.Take{ask}, make([]store.Verdict, 1)); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+}
+
 // TestShardDown: while a shard is down, takes that need it fail as unavailable, others go on, and
 // nothing stays reserved.
 //

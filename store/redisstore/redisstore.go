@@ -155,7 +155,7 @@ type Store struct {
 
 	mu      sync.RWMutex
 	closed  bool
-	running sync.WaitGroup // running calls; only added to while mu is held and the store is open
+	running sync.WaitGroup // running calls; only added to while mu is held and the store is open, or by one of them
 	calls   atomic.Int64   // the same, as a number
 }
 
@@ -255,7 +255,7 @@ func newStore(opts *Options) *Store {
 // begin counts a call as running, and returns the client.
 func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 	s.mu.RLock()
-	if s.closed {
+	if s.closed && ctx.Value(stays{}) == nil {
 		s.mu.RUnlock()
 		return nil, store.ErrClosed
 	}
@@ -278,6 +278,22 @@ func (s *Store) begin(ctx context.Context, op string) (rueidis.Client, error) {
 		return nil, notSent(op, err)
 	}
 	return c, nil
+}
+
+// stays marks the context of a call that consists of several, and goes on if the store is closed
+// between them.
+type stays struct{}
+
+// stay counts such a call as running. Otherwise Close would leave behind what it has reserved, and
+// the caller would hear that nothing was done.
+func (s *Store) stay(ctx context.Context) (_ context.Context, end func(), err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil, nil, store.ErrClosed
+	}
+	s.running.Add(1)
+	return context.WithValue(ctx, stays{}, true), s.running.Done, nil
 }
 
 // end counts a call as done.

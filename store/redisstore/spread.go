@@ -589,11 +589,11 @@ func (st *spreadTake) undo(ctx context.Context, of []int) {
 	t := *st.t
 	t.Buckets = slices.Clone(t.Buckets) // the caller may use them again
 	c.t = &t
-	go func() { // ends by its timeout. Close waits for it, as for any call
+	st.s.running.Go(func() { // ends by its timeout. Close waits for it, as for any call
 		defer close(done)
 		defer cancel()
 		c.end(detached, store.OpCancel, of)
-	}()
+	})
 	select {
 	case <-done:
 	case <-ctx.Done():

@@ -53,13 +53,29 @@ type request struct {
 
 // Take implements [store.Store].
 func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
-	if !s.cluster {
+	spread := func(t *store.Take) bool { return s.spread(t.Buckets) }
+	if !anyOf(batch, spread) {
 		return s.takeAll(ctx, batch, out)
 	}
-	return parted(batch, out, func(t *store.Take) bool { return s.spread(t.Buckets) },
+	ctx, end, err := s.stay(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return parted(batch, out, spread,
 		func(t *store.Take, d *store.Verdict) { *d = s.takeSpread(ctx, t) },
 		func(batch []store.Take, out []store.Verdict) error { return s.takeAll(ctx, batch, out) },
 		func(d *store.Verdict, err error) { *d = store.Verdict{Fail: err} })
+}
+
+// anyOf reports whether one of a batch is spread over several slots.
+func anyOf[In any](batch []In, spread func(*In) bool) bool {
+	for i := range batch {
+		if spread(&batch[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // parted carries out a batch in order: elements that are spread over several slots one by one, and
@@ -160,10 +176,16 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 
 // Settle implements [store.Store].
 func (s *Store) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
-	if !s.cluster {
+	spread := func(t *store.Settlement) bool { return s.spread(t.Buckets) }
+	if !anyOf(batch, spread) {
 		return s.settleAll(ctx, batch, out)
 	}
-	return parted(batch, out, func(t *store.Settlement) bool { return s.spread(t.Buckets) },
+	ctx, end, err := s.stay(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return parted(batch, out, spread,
 		func(t *store.Settlement, o *store.Outcome) { *o = s.settleSpread(ctx, t) },
 		func(batch []store.Settlement, out []store.Outcome) error { return s.settleAll(ctx, batch, out) },
 		func(o *store.Outcome, err error) { *o = store.Outcome{Err: err} })
