@@ -383,6 +383,47 @@ func TestSlotsMove(t *testing.T) {
 	h.want(t, "afterwards", 0)
 }
 
+// TestMovingSlotHoldsNobodyUp: a take of several buckets waits until its slot has been moved, and
+// takes of one of them do not wait for it.
+//
+// req: E7
+func TestMovingSlotHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	c, plan := redistest.StartCluster(t, false), day(t, 100)
+	s := openURL(t, c.URL(), &redisstore.Options{Prefix: "{drawgate}"})
+	both := takeOf(plan, "a", 1)
+	both.Buckets = append(both.Buckets, takeOf(plan, "b", 1).Buckets...)
+	take(t, s, both)
+	slot := redisstore.SlotOf("{drawgate}")
+	from := slot * 3 / 16384
+	var waits sync.WaitGroup
+	c.Move(slot, c.Primaries[from], c.Primaries[(from+1)%3], func() {
+		waits.Go(func() {
+			if err := tryTake(t.Context(), s, both); err != nil {
+				t.Error(err)
+			}
+		})
+		until(t, "it waits", func() bool {
+			return slices.ContainsFunc(c.Primaries, func(p *redistest.Server) bool {
+				return strings.Contains(p.Do("INFO", "errorstats"), "TRYAGAIN")
+			})
+		})
+		for _, name := range []string{"a", "b"} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if err := tryTake(ctx, s, takeOf(plan, name, 1)); err != nil {
+				t.Errorf("beside it: %v", err)
+			}
+			cancel()
+		}
+	})
+	waits.Wait()
+	for _, name := range []string{"a", "b"} {
+		if got := peek(t, s, takeOf(plan, name).Buckets[0]).States[0].Used; got != 3 {
+			t.Errorf("%s: %d units are used, want 3", name, got)
+		}
+	}
+}
+
 // TestCloseLetsTakesOverSlotsEnd: a take over several slots that is under way goes on when the store
 // is closed, and leaves nothing reserved.
 //

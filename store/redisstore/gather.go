@@ -101,8 +101,7 @@ func (s *Store) together(ctx context.Context, c rueidis.Client, op string, numbe
 	}
 	defer s.leave(c, l) //nolint:contextcheck // what comes next is for others
 	if len(reqs) == 1 && !s.gather.always {
-		s.oneByOne(ctx, c, op, reqs)
-		return nil
+		return s.oneByOne(ctx, c, op, reqs, false)
 	}
 	for _, r := range reqs {
 		s.fill(r)

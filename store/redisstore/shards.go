@@ -340,13 +340,15 @@ func (s *Store) loadOn(ctx context.Context, node rueidis.Client, l *layout, addr
 	return node.Do(ctx, s.teach(node, s.script)).Error()
 }
 
-// soon reports whether a call was not carried out because its slot is being moved, after a short
-// pause: it can be sent again.
-func (s *Store) soon(ctx context.Context, err error) bool {
+// isMoving reports whether a call was not carried out because its slot is just being moved: it can
+// be sent again soon.
+func isMoving(err error) bool {
 	re, ok := rueidis.IsRedisErr(err)
-	if !ok || !re.IsTryAgain() {
-		return false
-	}
+	return ok && re.IsTryAgain()
+}
+
+// soon pauses before that. It reports whether the caller is still there.
+func soon(ctx context.Context) bool {
 	return pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)) //nolint:gosec // so that callers do not come together
 }
 

@@ -315,13 +315,13 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	}
 	number, ok := s.oneLane(todo)
 	if !ok || !s.gathers(op, todo) {
-		s.oneByOne(ctx, c, op, todo)
+		s.oneByOne(ctx, c, op, todo, true)
 		return nil
 	}
 	for len(todo) > 0 {
 		n := piece(todo)
 		if alone := s.together(ctx, c, op, number, todo[:n:n]); len(alone) > 0 {
-			s.oneByOne(ctx, c, op, alone)
+			s.oneByOne(ctx, c, op, alone, true)
 			s.gather.spoiled(alone)
 		}
 		todo = todo[n:]
@@ -329,8 +329,9 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	return nil
 }
 
-// oneByOne sends each request as a call of its own, all at once, until each is answered.
-func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo []*request) {
+// oneByOne sends each request as a call of its own, all at once, until each is answered. It returns
+// those whose slot is just being moved, unless it is to wait for that.
+func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo []*request, wait bool) (moving []*request) {
 	for len(todo) > 0 {
 		for _, r := range todo {
 			s.fill(r)
@@ -340,14 +341,18 @@ func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo 
 		again := todo[:0]
 		for i, r := range todo {
 			err := s.read(r, &res[i])
-			if errors.Is(err, errAgain) || s.cluster && s.soon(ctx, err) {
+			switch {
+			case s.cluster && !wait && isMoving(err):
+				moving = append(moving, r)
+			case errors.Is(err, errAgain) || s.cluster && isMoving(err) && soon(ctx):
 				again = append(again, r)
-				continue
+			default:
+				r.err = failure(op, err, r.keys)
 			}
-			r.err = failure(op, err, r.keys)
 		}
 		todo = again
 	}
+	return moving
 }
 
 // name finds the keys of a request's buckets.
