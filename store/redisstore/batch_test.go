@@ -305,6 +305,39 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
+// TestHeldBucketIsBoundedInBatches: takes that would be quick, were nothing of their bucket held, do
+// not keep the server busy together.
+//
+// req: E7
+func TestHeldBucketIsBoundedInBatches(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server, nil), client(t, server)
+	for _, plan := range []*store.Plan{
+		compile(t, "b", drawgate.BucketLimit("b", 1000, 24*time.Hour, 1000)),
+		compile(t, "r", drawgate.RollingLimit("r", 1000, 24*time.Hour)),
+	} {
+		take(t, s, held(takeOf(plan, "k", 1), "i", time.Hour))
+		g := gather(t, s)
+		scriptCalls(t, c)
+		for range 150 {
+			g.wg.Go(func() {
+				if !take(t, s, takeOf(plan, "k", 1)).Allowed {
+					t.Error("refused")
+				}
+			})
+		}
+		g.until(150)
+		g.done()
+		if n := scriptCalls(t, c); n < 1+4 {
+			t.Errorf("%s: %d calls, want one of 100 takes, and several of the others", plan.Name(), n)
+		}
+		if st := peek(t, s, takeOf(plan, "k").Buckets[0]).States[0]; st.Used+st.Held != 151 {
+			t.Errorf("%s: %d units are used and %d held, want 151", plan.Name(), st.Used, st.Held)
+		}
+	}
+}
+
 // TestRemovalIsBoundedInBatches: the takes of a batch together remove no more expired entries than
 // one alone may.
 //

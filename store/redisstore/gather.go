@@ -92,16 +92,17 @@ func (s *Store) gathers(op string, reqs []*request) bool {
 }
 
 // together carries out requests, in order: with those of other callers if there are any. They are
-// to fit into one batch, and to have one lane. If it returns some, nothing was done about them:
-// they have to be calls of their own.
-func (s *Store) together(ctx context.Context, c rueidis.Client, op string, number int, reqs []*request) []*request {
+// to fit into one batch, and to have one lane. Those that it returns have to be sent again; alone
+// says that they have to be calls of their own.
+func (s *Store) together(ctx context.Context, c rueidis.Client, op string, number int, reqs []*request,
+) (again []*request, alone bool) {
 	l, j := s.join(op, number, reqs)
 	if j != nil {
 		return s.await(ctx, j)
 	}
 	defer s.leave(c, l) //nolint:contextcheck // what comes next is for others
 	if len(reqs) == 1 && !s.gather.always {
-		return s.oneByOne(ctx, c, op, reqs, false)
+		return s.oneByOne(ctx, c, op, reqs, false), true
 	}
 	for _, r := range reqs {
 		s.fill(r)
@@ -192,9 +193,8 @@ func (s *Store) pump(c rueidis.Client, l *lane) {
 	}
 }
 
-// await waits until a job is answered, and reads its answers. It returns the requests about which
-// nothing was done, and that have to be calls of their own.
-func (s *Store) await(ctx context.Context, j *job) []*request {
+// await waits until a job is answered, and reads its answers. It returns what together does.
+func (s *Store) await(ctx context.Context, j *job) (again []*request, alone bool) {
 	if ctx.Done() == nil {
 		<-j.ready
 	} else {
@@ -205,16 +205,16 @@ func (s *Store) await(ctx context.Context, j *job) []*request {
 			case <-j.ready:
 			default:
 				s.abandon(j, ctx.Err())
-				return nil
+				return nil, false
 			}
 		}
 	}
 	reqs, failed, alone, op := j.reqs, j.err, j.alone, j.op
 	j.free()
 	if alone {
-		return reqs
+		return reqs, true
 	}
-	again := reqs[:0]
+	again = reqs[:0]
 	for _, r := range reqs {
 		err := failed
 		if err == nil {
@@ -226,7 +226,7 @@ func (s *Store) await(ctx context.Context, j *job) []*request {
 		}
 		r.err = err
 	}
-	return again
+	return again, false
 }
 
 // abandon ends the requests of a caller whose time is over.

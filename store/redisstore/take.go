@@ -320,18 +320,23 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	}
 	for len(todo) > 0 {
 		n := piece(todo)
-		if alone := s.together(ctx, c, op, number, todo[:n:n]); len(alone) > 0 {
-			s.oneByOne(ctx, c, op, alone, true)
-			s.gather.spoiled(alone)
+		again, alone := s.together(ctx, c, op, number, todo[:n:n])
+		if alone && len(again) > 0 {
+			s.oneByOne(ctx, c, op, again, true)
+			s.gather.spoiled(again)
+			again = nil
 		}
-		todo = todo[n:]
+		if todo = todo[n:]; len(again) > 0 {
+			todo = append(again, todo...)
+		}
 	}
 	return nil
 }
 
 // oneByOne sends each request as a call of its own, all at once, until each is answered. It returns
 // those whose slot is just being moved, unless it is to wait for that.
-func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo []*request, wait bool) (moving []*request) {
+func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo []*request, wait bool,
+) (moving []*request) {
 	for len(todo) > 0 {
 		for _, r := range todo {
 			s.fill(r)

@@ -73,14 +73,21 @@ if op == 'm' then
       k, a, p = unpack_(F'of', groups, p)
       cs[i], blobs[i] = cells[k], ARGV[a]
     end
-    if kind == 'l' or kind == 'h' then
+    local plain = kind == 'l' or kind == 'h'
+    if plain then
       kind = 't'
     else
       k, a, p = unpack_(F'of', groups, p)
       id, common = ARGV[k], ARGV[a]
     end
     repeat
-      local answer, err = decide(kind, cs, blobs, common)
+      local answer, err
+      if plain and longer == 0 then
+        answer = { 13, raw, 0 }
+      else
+        answer, err = decide(kind, cs, blobs, common)
+        if plain then longer = longer - 1 end
+      end
       if err then return redis.error_reply(err) end
       if #asked > 0 then return answer end
       done = done + 1
