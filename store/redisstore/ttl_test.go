@@ -24,8 +24,8 @@ func pttl(tb testing.TB, c rueidis.Client, key string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// TestPeers12KeysExpire checks that every key has a TTL, from the write that made it on, and that it is
-// not set anew by each take.
+// TestPeers12KeysExpire checks that every key has a TTL, from the write that made it on, and that
+// it is not set anew by each take.
 //
 // req: A7, A9
 func TestPeers12KeysExpire(t *testing.T) {

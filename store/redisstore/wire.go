@@ -62,8 +62,8 @@ const (
 	gotKept    = 12 // end of the lease that was not renewed, or of the pause that was left
 	gotBatch   = 14 // followed by the answers of a batch
 	gotPartly  = 15 // nobody knows what of a batch was written
-	// the take has to be sent again: expired entries were removed, and more of them are in the way; or
-	// nothing was done about it, because a batch had too many that are not plain after all
+	// the take has to be sent again: expired entries were removed, and more of them are in the way;
+	// or nothing was done about it, because a batch had too many that are not plain after all
 	gotMore = 13
 )
 
