@@ -305,8 +305,8 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// TestHeldBucketIsBoundedInBatches: takes that would be quick, were nothing of their bucket held, do
-// not keep the server busy together.
+// TestHeldBucketIsBoundedInBatches: takes that would be quick, were nothing of their bucket held,
+// do not keep the server busy together.
 //
 // req: E7
 func TestHeldBucketIsBoundedInBatches(t *testing.T) {
@@ -623,7 +623,8 @@ func TestDamagedNumberFailsAlone(t *testing.T) {
 	if err != nil || len(h) != 59 {
 		t.Fatal(len(h), err)
 	}
-	used := binary.LittleEndian.AppendUint64(nil, math.Float64bits(1e9+0.5)) // follows format, flags, two instants, identity and kind
+	// follows format, flags, two instants, identity and kind
+	used := binary.LittleEndian.AppendUint64(nil, math.Float64bits(1e9+0.5))
 	h = h[:27] + string(used) + h[35:]
 	if err := c.Do(t.Context(), c.B().Hset().Key(key).FieldValue().FieldValue("h", h).Build()).Error(); err != nil {
 		t.Fatal(err)

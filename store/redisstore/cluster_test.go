@@ -424,8 +424,8 @@ func TestMovingSlotHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestCloseLetsTakesOverSlotsEnd: a take over several slots that is under way goes on when the store
-// is closed, and leaves nothing reserved.
+// TestCloseLetsTakesOverSlotsEnd: a take over several slots that is under way goes on when the
+// store is closed, and leaves nothing reserved.
 //
 // req: E7, E10
 func TestCloseLetsTakesOverSlotsEnd(t *testing.T) {

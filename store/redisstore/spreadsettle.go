@@ -79,7 +79,8 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 		o := &outs[g]
 		if o.Err != nil {
 			failed++
-			// That nothing was done is true of a slot only: what is unknown of another one says more.
+			// That nothing was done is true of a slot only: what is unknown of another one says
+			// more.
 			if out.Err == nil || errors.Is(o.Err, ErrUnknownOutcome) && !errors.Is(out.Err, ErrUnknownOutcome) {
 				out.Err = o.Err
 			}

@@ -6,8 +6,9 @@
 -- If a request needs calendar windows that it did not bring, nothing at all is done.
 local groups, place, done = blob, 1, 0 -- place is that of the first group that is not done; done, how many of its requests are
 local short, others = {}, { 14, raw, '' } -- answers: per group, and after the first three those that are not in it
--- Plain takes that the short way cannot decide cost ten times as much, and a hundred times as one of
--- many that ask for the same. Nobody knows before, so only so many are decided; others are sent again.
+-- Plain takes that the short way cannot decide cost ten times as much, and a hundred times as one
+-- of many that ask for the same. Nobody knows before, so only so many are decided; others are sent
+-- again.
 local longer = 100
 local plans = {} -- of plain takes from one limit of kind bucket, by their place in ARGV
 
