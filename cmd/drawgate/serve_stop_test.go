@@ -34,6 +34,7 @@ func TestServeFinishesRunningRequests(t *testing.T) {
 	b.write("drawgate.yaml", `
 store: redis://`+proxy.Addr+`
 store_timeout: 20s
+store_batches: false # the second take is on its way as well
 policies:
   api: {limits: [{name: rpd, rolling: 24h, amount: 10}]}
   slots: {limits: [{name: slots, concurrency: 1}]}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,15 +60,22 @@ func launch(s *Server) *Server {
 	return nil
 }
 
+// given are the ports that this process was given before.
+var given sync.Map
+
 // FreeAddr returns a loopback address on which nobody listens, for a process that is told its port
-// and may later use it again. The system assigns none of these ports automatically, as other tests
-// ask it to do all the time.
+// and may later use it again. It returns each address once. The system assigns none of these ports
+// automatically, as other tests ask it to do all the time; and those above them, by 10,000, are for
+// the talk of a cluster's nodes.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	const least, most = 15_000, 32_000
+	const least, most = 12_000, 22_000
 	var err error
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", least+rand.IntN(most-least))
+		if _, was := given.LoadOrStore(addr, true); was {
+			continue
+		}
 		var l net.Listener
 		if l, err = net.Listen("tcp", addr); err == nil {
 			_ = l.Close()

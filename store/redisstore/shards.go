@@ -348,7 +348,8 @@ func isMoving(err error) bool {
 }
 
 // soon pauses before that. It reports whether the caller is still there.
-func soon(ctx context.Context) bool {
+func (s *Store) soon(ctx context.Context) bool {
+	s.reached("wait", 0)
 	return pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)) //nolint:gosec // so that callers do not come together
 }
 

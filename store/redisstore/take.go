@@ -349,7 +349,7 @@ func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo 
 			switch {
 			case s.cluster && !wait && isMoving(err):
 				moving = append(moving, r)
-			case errors.Is(err, errAgain) || s.cluster && isMoving(err) && soon(ctx):
+			case errors.Is(err, errAgain) || s.cluster && isMoving(err) && s.soon(ctx):
 				again = append(again, r)
 			default:
 				r.err = failure(op, err, r.keys)
