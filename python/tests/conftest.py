@@ -116,7 +116,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may kill."""
-    s = Server(tmp_path)
+    folder = tmp_path / "own"  # its file is not one that another server of the test reads
+    folder.mkdir()
+    s = Server(folder)
     yield s
     s.kill()
 
