@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ type Proxy struct {
 	// close a connection instead of passing on its next answer; the first one, to HELLO, is passed
 	// on
 	Mute atomic.Bool
+	// close a connection instead of passing on one in so many answers, chosen at random; 0: none
+	OneIn atomic.Int64
 	// close a connection after the first half of its next answer
 	Half atomic.Bool
 
@@ -153,7 +156,7 @@ func (p *Proxy) answers(c, s net.Conn) {
 		n, err := s.Read(buf)
 		p.wait()
 		hello := n > 0 && buf[0] == '%' // its answer is a map
-		if err != nil || p.Mute.Load() && !hello {
+		if err != nil || p.loses() && !hello {
 			return
 		}
 		half := p.Half.Load() && !hello
@@ -169,6 +172,12 @@ func (p *Proxy) answers(c, s net.Conn) {
 			return
 		}
 	}
+}
+
+// loses reports whether the next answer is lost.
+func (p *Proxy) loses() bool {
+	n := p.OneIn.Load()
+	return p.Mute.Load() || n > 0 && rand.N(n) == 0
 }
 
 // pass writes chunks to a client when they may arrive, and then closes its connection.
