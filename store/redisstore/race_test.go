@@ -57,7 +57,7 @@ func (h history) step(t *testing.T, in input, out output) (bool, history) {
 // looks for one order that explains it. DRAWGATE_LONG makes it 2,000 histories of each kind.
 //
 // req: B1, C12, E10
-func TestLinearizable(t *testing.T) {
+func TestLinearizable(t *testing.T) { //nolint:tparallel // each keeps the machine busy
 	t.Parallel()
 	linearizable(t, func(s *redisstore.Store) *redisstore.Store { return s }, &redisstore.Options{NoBatches: true})
 }
@@ -65,7 +65,7 @@ func TestLinearizable(t *testing.T) {
 // TestLinearizableInBatches is the same with each request in a batch.
 //
 // req: B1, C12, E10
-func TestLinearizableInBatches(t *testing.T) {
+func TestLinearizableInBatches(t *testing.T) { //nolint:tparallel // each keeps the machine busy
 	t.Parallel()
 	linearizable(t, (*redisstore.Store).AlwaysInBatches, nil)
 }
