@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -285,4 +286,45 @@ func (v *verdict) String() string {
 		"share %d (may be %d), closed %d (%d), slots %d (%d); p99.9 %v, longest %v, machine %v; normal after %v",
 		v.Rate, v.Takes, v.Without, v.Failed, v.Unanswered, v.Over[ofShare], v.May[ofShare], v.Over[ofClosed],
 		v.May[ofClosed], v.Over[ofSlots], v.May[ofSlots], v.P999, v.Longest, v.Machine, v.Normal)
+}
+
+// TestJudgeOfFaults: what is over a limit is found, what is at its edge is not, and what may have
+// happened otherwise is not counted.
+func TestJudgeOfFaults(t *testing.T) {
+	t.Parallel()
+	s := int64(time.Second / time.Microsecond)
+	taken := func(sent, got int64) act { return act{allowed: true, sent: sent, got: got} }
+	for what, c := range map[string]struct {
+		acts []act
+		want int64
+	}{
+		"in one window":            {[]act{taken(0, 1), taken(s, s+1), taken(2*s-2, 2*s-1)}, 3},
+		"at both edges":            {[]act{taken(0, 1), taken(s, s+1), taken(2*s, 2*s+1)}, 2},
+		"answered after its end":   {[]act{taken(0, 1), taken(s, 3*s)}, 1},
+		"in a window of their own": {[]act{taken(5*s, 5*s), taken(0, 0), taken(6*s, 6*s)}, 2},
+	} {
+		if got := mostInWindow(c.acts, 2*time.Second); got != c.want {
+			t.Errorf("%s: %d, want %d", what, got, c.want)
+		}
+	}
+	slot := func(sent, got, until int64) act { return act{allowed: true, sent: sent, got: got, until: until} }
+	for what, c := range map[string]struct {
+		acts []act
+		want int64
+	}{
+		"at the same time":          {[]act{slot(0, 1, s), slot(1, 2, s), slot(3, 4, 5)}, 3},
+		"one after the other":       {[]act{slot(0, 1, s), slot(s-5, s, 2*s)}, 1},
+		"after a hold ended":        {[]act{slot(0, 1, math.MaxInt64), slot(6*s, 6*s, math.MaxInt64)}, 1},
+		"answered after its hold":   {[]act{slot(0, 6*s, math.MaxInt64)}, 0},
+		"before the hold has ended": {[]act{slot(0, 1, math.MaxInt64), slot(4*s, 4*s, math.MaxInt64)}, 2},
+	} {
+		if got := mostHeld(c.acts); got != c.want {
+			t.Errorf("%s: %d slots, want %d", what, got, c.want)
+		}
+	}
+	acts := []act{taken(0, 1), taken(10, 11), taken(20, 21), {allowed: true, fallback: true, sent: 10, got: 11}}
+	f := &trial{fault: &fault{}, lost: []span{{5, 15}}}
+	if got := f.lostOf(bucketOf{ofShare, 0}, acts); got != 1 {
+		t.Errorf("%d admissions may be lost, want the one that the store granted meanwhile", got)
+	}
 }

@@ -67,3 +67,20 @@ func (v *verdict) row() string {
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
 }
+
+// TestEachFaultIsInTheTable: the page has a row for each fault, in which the promise was kept.
+//
+// req: C12
+func TestEachFaultIsInTheTable(t *testing.T) {
+	t.Parallel()
+	_, rows, _ := split(t)
+	table := strings.Join(rows, "")
+	for i := range faults {
+		_, row, ok := strings.Cut(table, "| "+faults[i].name+" | "+faults[i].on+" |")
+		row, _, _ = strings.Cut(row, "\n")
+		if !ok || !strings.HasSuffix(row, "| yes |") {
+			t.Errorf("%s has no row for %q on %s, or one that is not kept: run TestFaults with DRAWGATE_LONG=1",
+				reliability, faults[i].name, faults[i].on)
+		}
+	}
+}

@@ -96,7 +96,9 @@ var faults = []fault{
 //
 // req: A10, A11, A12, B11, C12, E1, E7
 func TestFaults(t *testing.T) { //nolint:tparallel // each of them keeps the machine busy
-	t.Parallel()
+	if !long { // then nothing else of this package runs at the same time
+		t.Parallel()
+	}
 	bound, err := faultBounds()
 	if err != nil {
 		t.Fatal(err)
