@@ -95,7 +95,7 @@ var faults = []fault{
 // can do, and writes the table of docs/reliability.md.
 //
 // req: A10, A11, A12, B11, C12, E1, E7
-func TestFaults(t *testing.T) { //nolint:tparallel // each of them keeps the machine busy
+func TestFaults(t *testing.T) {
 	if !long { // then nothing else of this package runs at the same time
 		t.Parallel()
 	}
