@@ -25,6 +25,14 @@ func Hang(tb testing.TB, pid int) {
 	}
 }
 
+// Resume lets a process that hangs go on.
+func Resume(tb testing.TB, pid int) {
+	tb.Helper()
+	if err := resume(pid); err != nil {
+		tb.Error(err)
+	}
+}
+
 // stopped reports whether every thread of a process is stopped. Where there is no /proc it cannot
 // tell, and says so of every process.
 func stopped(pid int) bool {

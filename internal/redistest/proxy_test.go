@@ -56,7 +56,24 @@ func TestProxy(t *testing.T) {
 	if got := b.ping(); got != "" {
 		t.Errorf("a connection that was cut answers %q", got)
 	}
-	if dial(t, p).ping() != "+PONG" {
+	c := dial(t, p)
+	if c.ping() != "+PONG" {
 		t.Error("there is no new connection")
+	}
+	p.Hold()
+	said := make(chan string)
+	go func() { said <- c.ping() }()
+	select {
+	case got := <-said:
+		t.Errorf("a connection that is held answers %q", got)
+	case <-time.After(late):
+	}
+	p.Release()
+	if got := <-said; got != "+PONG" {
+		t.Errorf("after it was held: %q", got)
+	}
+	p.Half.Store(true)
+	if got := c.ping(); got != "+PO" || c.ping() != "" {
+		t.Errorf("half an answer: %q", got)
 	}
 }

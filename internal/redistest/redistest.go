@@ -162,9 +162,7 @@ func (s *Server) Stop() {
 // Continue lets a stopped server continue.
 func (s *Server) Continue() {
 	s.tb.Helper()
-	if err := resume(s.PID()); err != nil {
-		s.tb.Fatal(err)
-	}
+	Resume(s.tb, s.PID())
 }
 
 // CPU returns the processor time that the server has used.

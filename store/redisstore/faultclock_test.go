@@ -1,0 +1,47 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shifted returns a copy of this test binary whose clock is ahead of the machine's. It is compiled
+// with another version of package time: a program in Go asks the kernel for the time itself, so
+// libfaketime cannot give it another one.
+func shifted(t *testing.T, by time.Duration) string {
+	t.Helper()
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "	sec, nsec, mono := runtimeNow()\n"
+	if strings.Count(string(text), line) < 1 {
+		t.Fatalf("%s reads the clock in another way", source)
+	}
+	dir := t.TempDir()
+	changed := filepath.Join(dir, "time.go")
+	other := strings.ReplaceAll(string(text), line, line+fmt.Sprintf("	sec += %d\n", int64(by.Seconds())))
+	if err := os.WriteFile(changed, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, source, changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "shifted.test")
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", program,
+		".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
