@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"math"
+)
+
+// Mark is drawn when a part of a bucket's history begins (an [Epoch]). No two parts of any history
+// have the same one. The zero Mark stands for what a program of an earlier version wrote.
+type Mark struct {
+	Generation uint64 // of the server that drew it; 0: the store could not tell
+	Clock      int64  // of that server, in µs
+}
+
+// NoRecord is what a process knows of a bucket that had no record when it was last asked.
+var NoRecord = Mark{Generation: math.MaxUint64, Clock: -1}
+
+// Known is what a process knows of a bucket's history: the answer by which it judged last.
+type Known struct {
+	Mark       Mark   // the last one that was drawn then; the zero Known: the process knows nothing
+	Generation uint64 // of the server that answered; another one than Mark's: an epoch is pending, and begins with the next write
+}
+
+// Epoch is a part of a bucket's history.
+type Epoch struct {
+	Mark  Mark
+	Start int64 // the instant of the last write before it, in µs of the store's clock
+	Until int64 // until when what was written before it may count; not of the oldest epoch
+}
+
+// History is what a store says of one bucket's past, in a [Verdict], [Outcome] or [State], if it was
+// asked to: see [Historian].
+type History struct {
+	Known           // what a process knows that has this answer
+	Wrote   bool    // the call wrote the bucket, at Last
+	Gone    bool    // of a settlement: this bucket does not have the reservation
+	Unmet   bool    // a recovery was not carried out, because the bucket's last mark is another one
+	Listed  bool    // Epochs and the fields below are set: the caller knew another mark
+	Last    int64   // the instant of the bucket's last write. Instants of a bucket's writes increase strictly
+	Epochs  []Epoch // the oldest first; empty: there is no record
+	Reset   int64   // instant of the last reset; 0: none that matters
+	Resumed int64   // when a pause was ended last; 0: none that matters
+}
+
+// Recovery makes a take or a charge the recovery of something that the store has lost. It is carried
+// out only if the bucket's last mark is the one that is known ([History.Unmet] otherwise), and once
+// per grant.
+type Recovery struct {
+	End   int64  // of a take: the end of its hold
+	Grant Grant  // of a charge: of all its parts, on each resend
+	Parts []Lost // of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored
+}
+
+// Lost are units of one bucket that have to be charged again.
+type Lost struct {
+	N           Amounts
+	From, Until int64 // from when on and until when they count, in µs of the store's clock
+}
+
+// Historian is a store that may lose what it acknowledged, as Redis does in a fail-over, and that
+// keeps a history per bucket, by which a process notices what is missing. Calls that name what is
+// known (Take.Known, Settlement.Known and PeekKnown) are answered with a [History] per bucket.
+type Historian interface {
+	// KeepsHistory reports whether this store does so now.
+	KeepsHistory() bool
+	// PeekKnown is Peek with what is known of each bucket's history. len(known) == len(buckets).
+	PeekKnown(ctx context.Context, buckets []BucketCost, priority int8, known []Known, out []State) error
+}
