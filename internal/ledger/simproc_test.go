@@ -232,7 +232,7 @@ func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d 
 	sent := *tk
 	sent.NotAfter = time.UnixMicro(s.now).Add(store.SendLife)
 	over := false
-	sent.ID = p.l.NameTakes([]store.Take{sent})[0].ID
+	sent.ID = p.l.SentTakes([]store.Take{sent})[0].ID
 	p.call(func(again bool) {
 		o := s.store.take(&sent, s.now)
 		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant,
@@ -290,7 +290,7 @@ func (p *proc) settle(st store.Settlement, done func(o store.Outcome, ok bool)) 
 	}
 	var o store.Outcome
 	began := p.s.now
-	sent := p.l.NameSettlements([]store.Settlement{st})[0]
+	sent := p.l.SentSettlements([]store.Settlement{st})[0]
 	p.call(func(again bool) {
 		out := p.s.store.settle(&sent, p.s.now)
 		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N,
