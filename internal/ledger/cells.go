@@ -10,9 +10,9 @@ import (
 const (
 	// manyCells is how many cells of one limit are kept apart. Neighbours are merged then.
 	manyCells = 16
-	// mostCells is how many there are at most: if a store fails over again and again, neighbours
-	// have different marks. Those that end first are forgotten.
-	mostCells = 4 * manyCells
+	// mostCells is how many there are at most: neighbours that have other marks or grants are not
+	// merged. Those that end first are forgotten.
+	mostCells = 16 * manyCells
 )
 
 // cell is units of one limit that the store has, or has to have.

@@ -290,7 +290,7 @@ func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 		gone := o.Gone
 		if len(o.Histories) == len(n) {
 			gone = o.Histories[k].Gone
-			if t := h.traceOf(k); t != nil && !l.closed(now, t, &o.Histories[k]) {
+			if !l.endedIn(now, h, k, &o.Histories[k]) {
 				continue // it was lost, and is charged as such
 			}
 		}

@@ -88,9 +88,18 @@ func (h *history) over(now Now) bool {
 // list takes over an answer's list.
 func (h *history) list(a *store.History) {
 	h.heard, h.known, h.reset, h.epochs = true, a.Known, a.Reset, slices.Clone(a.Epochs)
-	if len(a.Epochs) > 0 && a.Mark.Generation != a.Generation { // the next write will draw a mark
-		h.epochs = append(h.epochs, store.Epoch{Mark: store.NoRecord, Start: a.Last})
+	if m := lastMark(a); len(a.Epochs) > 0 && m != a.Mark {
+		h.epochs = append(h.epochs, store.Epoch{Mark: m, Start: a.Last})
 	}
+}
+
+// lastMark returns the mark that the next write is under. One that is not drawn yet is known by its
+// generation and by the mark before it. No mark that is drawn is like that.
+func lastMark(a *store.History) store.Mark {
+	if a.Mark.Generation == a.Generation || a.Mark == store.NoRecord {
+		return a.Mark
+	}
+	return store.Mark{Generation: a.Generation, Clock: -1 - a.Mark.Clock}
 }
 
 // wrote returns the stamp of what a call wrote, or found to be there: that is in the last write at

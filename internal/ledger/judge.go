@@ -103,7 +103,9 @@ func (l *Ledger) enterUnits(now Now, e *entry, u *units) {
 		return
 	}
 	if h.heard && !u.stamps.in(h.epochs) {
-		u.claim, u.lost = &claim{grant: store.NewGrant(), plan: u.plan}, true
+		if u.lost = true; u.claim == nil {
+			u.claim = &claim{grant: store.NewGrant(), plan: u.plan}
+		}
 	}
 	h.add(now.Store, u)
 	if u.lost {
@@ -133,7 +135,7 @@ func (l *Ledger) enterTake(now Now, r *Request, d *store.Verdict) {
 			continue
 		}
 		if h := l.held.find(r.take.ID, r.take.Grant); h != nil && h.stored && h.last == nil {
-			l.trace(now, h, k, p.e, a, start)
+			l.trace(now, h, k, p.e, a, d)
 		}
 	}
 }

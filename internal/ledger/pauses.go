@@ -103,21 +103,23 @@ func (l *Ledger) comparePauses(now Now, e *entry, plan *store.Plan, st *store.St
 		p.set = ownPause{}
 	}
 	b := []store.BucketCost{{Key: e.key, Plan: plan}}
-	before := a.Paused < p.end.at // what is in force was set before
-	if a.Paused == 0 {
-		before = until == p.end.until
-	}
-	if p.end.at > a.Resumed && until > now.Store && before {
+	if p.end.at > a.Resumed {
 		it := &item{kind: unpauseItem, recovers: true}
-		it.st = store.Settlement{Op: store.OpUnpause, At: st.Pause.Until, Reason: p.end.reason, Buckets: b}
+		it.st = store.Settlement{
+			Op: store.OpUnpause, At: store.Internal.Instant(p.end.until), Reason: p.end.reason, Buckets: b,
+			Recovery: &store.Recovery{End: p.end.at},
+		}
+		if until > now.Store && a.Paused < p.end.at { // what was set before, and is in force again
+			it.st.At, until = st.Pause.Until, 0
+		}
 		l.pend(now, it, []*entry{e})
-		until = 0
 	}
 	if p.set.until > until {
 		e.setPause(p.set.until, p.set.reason, now.Store)
 		it := &item{kind: pauseItem, recovers: true}
 		it.st = store.Settlement{
 			Op: store.OpPause, At: store.Internal.Instant(p.set.until), Reason: p.set.reason, Buckets: b,
+			Recovery: &store.Recovery{End: p.set.at},
 		}
 		l.pend(now, it, []*entry{e})
 	}

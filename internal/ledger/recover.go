@@ -360,8 +360,12 @@ func (l *Ledger) restored(now Now, it *item, st *store.Settlement, o *store.Outc
 // record that had it.
 func (l *Ledger) prolonged(now Now, t *trace, a *store.History, kept bool, end int64) {
 	switch took := t.e.hist.has(t); {
-	case a.Gone && took: // somebody else settled it, or its hold was over
-		t.e.hist.forget(t)
+	case t.closed: // meanwhile
+	case a.Gone && took: // somebody else settled it, or its hold was over there: it counts as granted
+		hist := t.e.hist
+		hist.shut(t)
+		t.end = min(t.end, now.Store)
+		hist.turn(now.Store, t)
 	case a.Gone:
 	case kept: // its bucket is paused: it ends when it ends
 		t.end = t.has
@@ -377,8 +381,11 @@ func (h *history) has(t *trace) bool { return t.take.in(h.epochs) || t.renewed.i
 // closed records the outcome of a settlement in one bucket. It reports whether it is believed: that
 // the reservation is gone is, only from a record that had it.
 func (l *Ledger) closed(now Now, t *trace, a *store.History) (believed bool) {
-	if believed = !a.Gone || t.e.hist.has(t); believed {
+	switch believed = !a.Gone || t.e.hist.has(t); {
+	case !a.Gone:
 		t.settled.again(wrote(a))
+	case believed: // a server that comes back may have it open again
+		t.settled.again(stamp{lastMark(a), a.Last})
 	}
 	t.ending = false
 	l.owe(now, t)
@@ -407,7 +414,7 @@ func (l *Ledger) reopened(now Now, it *item, v *store.Verdict, rep *Report) {
 		return
 	case v.Allowed:
 		t.take.again(wrote(a))
-		if t.renewed[0].at != 0 {
+		if t.renewed[0].at != 0 || it.end > t.first { // older data has only the first hold
 			t.renewed = stamps{wrote(a)}
 		}
 		t.has = max(t.has, it.end)

@@ -99,9 +99,48 @@ func (l *Ledger) prolongedAll(now Now, h *reservation, o *store.Outcome, end int
 	}
 }
 
+// endedIn records the outcome of the settlement of a reservation in bucket k. It reports whether it
+// is believed.
+func (l *Ledger) endedIn(now Now, h *reservation, k int, a *store.History) (believed bool) {
+	if t := h.traceOf(k); t != nil {
+		return l.closed(now, t, a)
+	}
+	e := l.entries.byKey[h.parts[k].key]
+	if e == nil || !a.Wrote || h.stored {
+		return true
+	}
+	// A message opened it that was never answered: so it is known only now.
+	u := units{plan: h.take.Buckets[k].Plan, n: usedOf(h.last, k, &h.granted[k]), at: a.Last, start: now.Store}
+	u.stamps, u.claim = stamps{wrote(a)}, &claim{grant: h.take.Grant, plan: u.plan}
+	l.enterUnits(now, e, &u)
+	return true
+}
+
+// undone charges what a cancellation gave back, although it was used: it was meant for a message that
+// might open the grant again, and found it open because the store had lost the settlement.
+func (l *Ledger) undone(now Now, it *item, o *store.Outcome) {
+	for i := range o.Histories {
+		e := l.entries.byKey[it.st.Buckets[i].Key]
+		if e == nil || e.hist == nil || o.Histories[i].Gone {
+			continue
+		}
+		h := e.hist
+		k := slices.IndexFunc(h.ended, func(t *trace) bool { return t.grant == it.st.Grant })
+		if k < 0 || h.ended[k].ending || h.ended[k].settled.in(h.epochs) {
+			continue
+		}
+		t := h.ended[k]
+		u := units{plan: t.plan, n: t.used, at: t.take[0].at, start: t.start, end: t.closedAt, stamps: t.settled, lost: true}
+		u.claim = &claim{grant: store.NewGrant(), plan: t.plan}
+		h.forget(t)
+		h.add(now.Store, &u)
+		l.pendClaim(now, e, u.claim)
+	}
+}
+
 // replayed records that the store has a reservation that was given here.
 func (l *Ledger) replayed(now Now, h *reservation, v *store.Verdict) {
-	if len(v.Histories) != len(h.parts) || h.last != nil {
+	if len(v.Histories) != len(h.parts) {
 		return
 	}
 	for k := range h.parts {
@@ -110,7 +149,7 @@ func (l *Ledger) replayed(now Now, h *reservation, v *store.Verdict) {
 			continue
 		}
 		l.hear(now, e, &v.Histories[k])
-		l.trace(now, h, k, e, &v.Histories[k], v.Now)
+		l.trace(now, h, k, e, &v.Histories[k], v)
 	}
 }
 

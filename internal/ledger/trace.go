@@ -22,7 +22,8 @@ type trace struct {
 	hold    int64 // µs, as it was asked for
 	granted store.Amounts
 	start   int64 // from when on its units count, unless they do not age while held
-	end     int64 // what its holder was promised
+	first   int64 // what its take promised
+	end     int64 // what its holder was promised since
 	has     int64 // what the store was told of that
 
 	take, renewed, settled stamps // what the store was told, and by which writes
@@ -31,7 +32,7 @@ type trace struct {
 	closedAt int64         // when, on the store's clock
 	used     store.Amounts // if closed
 	ending   bool          // its settlement is pending, with those of the other buckets
-	opened   bool          // its reopening was sent, and maybe carried out
+	opened   bool          // the store may have it, whatever the stamps say: its reopening was sent
 	owes     debt          // by the list that is known
 	it       *item         // by which that is recovered
 }
@@ -145,6 +146,9 @@ func (h *history) turn(now int64, t *trace) {
 	case u.stamps[1].at == 0: // where the renewal is, the take was
 		u.stamps[1] = t.renewed[0]
 	}
+	if t.opened || u.stamps[1].at != 0 { // a record that comes back may have it under its grant
+		u.claim = &claim{grant: t.grant, plan: t.plan}
+	}
 	spent := t.spent()
 	for i, n := range spent {
 		if n > 0 {
@@ -195,7 +199,7 @@ func (h *history) makeRoom(now Now) bool {
 func (t *trace) idle() bool { return t.it == nil && !t.ending && t.owes == owesNothing }
 
 // trace notes that the store has a reservation's part k, as an answer says.
-func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.History, start int64) {
+func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.History, v *store.Verdict) {
 	if h.traces == nil {
 		h.traces = make([]*trace, len(h.parts))
 	}
@@ -210,15 +214,16 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 		}
 		t = &trace{
 			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, lease: h.take.Lease,
-			hold: h.take.Hold.Microseconds(), granted: h.granted[k], start: start,
+			hold: h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: h.end,
 		}
 		h.traces[k], t.pos = t, len(hist.open)
 		hist.open = append(hist.open, t)
 		l.entries.traces++
 	}
-	if st := wrote(a); t.take[0].mark != st.mark {
+	if st := wrote(a); t.take[0].at == 0 || t.take[0].mark != st.mark {
 		t.take.again(st)
 	}
+	t.opened = t.opened || v.Replayed // it may be there although its stamp is not: that may be later
 	t.end = max(t.end, h.end)
 	t.has = max(t.has, h.end)
 	l.owe(now, t)
