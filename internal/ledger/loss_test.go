@@ -27,18 +27,18 @@ type losses struct {
 
 // admitted is what a take was, from its caller's point of view.
 type admission struct {
-	bit      int64
-	owner    *proc
-	take     store.Take
-	grant    *grant
-	local    bool // admitted here
-	allowed  bool
-	asking   bool
-	end      int64
-	first    int64 // the end before it was renewed
-	settled  bool
-	used     int64
-	may      bool // it may count or not: it was reset, or its process has ended, or others changed it
+	bit     int64
+	owner   *proc
+	take    store.Take
+	grant   *grant
+	local   bool // admitted here
+	allowed bool
+	asking  bool
+	end     int64
+	first   int64 // the end before it was renewed
+	settled bool
+	used    int64
+	may     bool // it may count or not: it was reset, or its process has ended, or others changed it
 }
 
 type lossSim struct {

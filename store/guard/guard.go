@@ -61,7 +61,8 @@ type Options struct {
 	MaxHeld int
 
 	// shortest time between warnings of one cause: 0 means 5 minutes. Negative: no warnings of
-	// outages, because an Observer gives them
+	// outages, because an Observer gives them; that time, at least 1s, is then between those of
+	// recoveries, and -1 means 5 minutes
 	WarnEvery time.Duration
 	Observer  *Observer    // receives the guard's events; nil costs nothing
 	Logger    *slog.Logger // nil discards

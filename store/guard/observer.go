@@ -125,8 +125,11 @@ func newReporter(o *Options) *reporter {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.every == 0 {
+	switch {
+	case r.every == 0:
 		r.every = defaultWarnEvery
+	case r.every > -time.Second && r.every < 0:
+		r.every = -defaultWarnEvery
 	}
 	return r
 }
@@ -161,11 +164,13 @@ func (r *reporter) uncounted(err error) {
 
 // mayWarn reports whether enough time has passed to warn of this cause again. It is always false if
 // somebody else warns. There are only a few causes, because callers cannot choose them.
-func (r *reporter) mayWarn(cause string) bool {
+func (r *reporter) mayWarn(cause string) bool { return r.every > 0 && r.mayWarnEvery(cause, r.every) }
+
+func (r *reporter) mayWarnEvery(cause string, every time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if last, ok := r.said[cause]; r.every < 0 || ok && now.Sub(last) < r.every {
+	if last, ok := r.said[cause]; ok && now.Sub(last) < every {
 		return false
 	}
 	r.said[cause] = now
@@ -291,7 +296,7 @@ func (r *reporter) recovered(rep *ledger.Report, more bool) {
 	r.loss.reservations += e.Reservations
 	all := r.loss
 	r.mu.Unlock()
-	if more || all == (loss{}) || !r.mayWarn(RecoveredEvent) {
+	if more || all == (loss{}) || !r.mayWarnEvery(RecoveredEvent, r.every.Abs()) {
 		return
 	}
 	r.mu.Lock()
