@@ -35,10 +35,11 @@ type History struct {
 	Wrote   bool    // the call wrote the bucket, at Last
 	Gone    bool    // of a settlement: this bucket does not have the reservation
 	Unmet   bool    // a recovery was not carried out, because the bucket's last mark is another one
+	Last    int64   // in each answer: the instant of the bucket's last write; 0: no record. They increase strictly
 	Listed  bool    // Epochs and the fields below are set: the caller knew another mark
-	Last    int64   // the instant of the bucket's last write. Instants of a bucket's writes increase strictly
 	Epochs  []Epoch // the oldest first; empty: there is no record
 	Reset   int64   // instant of the last reset; 0: none that matters
+	Paused  int64   // when the pause in force was set; 0: there is none, or it is not known
 	Resumed int64   // when a pause was ended last; 0: none that matters
 }
 
@@ -48,7 +49,9 @@ type History struct {
 type Recovery struct {
 	End   int64  // of a take: the end of its hold
 	Grant Grant  // of a charge: of all its parts, on each resend
-	Parts []Lost // of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored
+	// of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored. A charge
+	// under the grant of a reservation that is open ends it: only the charge counts then
+	Parts []Lost
 }
 
 // Lost are units of one bucket that have to be charged again.
