@@ -109,7 +109,7 @@ func neverSent(err error) bool {
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	return errors.Is(err, rueidis.ErrClosing) || errors.Is(err, rueidis.ErrNoAddr) || errors.Is(err, rueidis.ErrNoSlot)
+	return errors.Is(err, errPromoted) || errors.Is(err, rueidis.ErrClosing) || errors.Is(err, rueidis.ErrNoAddr) || errors.Is(err, rueidis.ErrNoSlot)
 }
 
 // notSent returns the error of a call that was not sent.

@@ -145,6 +145,7 @@ type Store struct {
 	shards  shards
 	gather  gatherer
 	asked   atomic.Pointer[asked]
+	place   string // of the generation, in each call
 
 	requireMark bool
 	functions   Functions
@@ -160,10 +161,11 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Resetter = (*Store)(nil)
-	_ store.Lister   = (*Store)(nil)
-	_ store.Pinger   = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Resetter  = (*Store)(nil)
+	_ store.Lister    = (*Store)(nil)
+	_ store.Pinger    = (*Store)(nil)
+	_ store.Historian = (*Store)(nil)
 )
 
 // Open returns a store on the servers that a URL names. opts may be nil.
@@ -199,6 +201,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 		o.ForceSingleClient = true
 	case sentinel:
 		o.Sentinel.Dialer = o.Dialer
+		o.Sentinel.Dialer.Resolver = ofSentinels
 		o.Sentinel.TopologyRefreshInterval = askEvery
 	case cluster:
 		o.ClusterOption.ShardsRefreshInterval = askEvery
@@ -210,7 +213,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	if opts != nil && opts.via != nil {
 		o.DialCtxFn = opts.via
 	}
-	impatient(&o, &s.calls, &s.dials)
+	s.impatient(&o)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil
@@ -236,7 +239,7 @@ func New(client rueidis.Client, opts *Options) *Store {
 }
 
 func newStore(opts *Options) *Store {
-	s := &Store{made: time.Now(), prefix: "drawgate", script: &production, logger: slog.New(slog.DiscardHandler)}
+	s := &Store{made: time.Now(), place: newPlace(), prefix: "drawgate", script: &production, logger: slog.New(slog.DiscardHandler)}
 	if opts != nil && opts.Prefix != "" {
 		s.prefix = opts.Prefix
 	}
@@ -337,7 +340,7 @@ func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string,
 			if _, answered := rueidis.IsRedisErr(err); !answered {
 				return 0, err
 			}
-			log.Warn("redisstore: the server's settings cannot be read", "err", err)
+			log.Warn("redisstore: the server's settings cannot be read, nor which server it is: what a fail-over loses is not noticed", "err", err)
 			continue
 		}
 		all = append(all, text)
@@ -381,12 +384,7 @@ var errNoCluster = fmt.Errorf("%w: the server is no node of a cluster: write red
 var errOld = errors.New("the server is older than Redis 6.2")
 
 func (s *Store) checkInfo(text string, log *slog.Logger) error {
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
+	info := infoFields(text)
 	if v, ok := info["redis_version"]; ok && older(v, 6, 2) {
 		return fmt.Errorf("%w: it is %s", errOld, v)
 	}
