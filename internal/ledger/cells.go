@@ -19,6 +19,7 @@ const (
 type cell struct {
 	n      int64
 	at     int64 // when they were admitted, on the store's clock; of several, the last ones
+	since  int64 // and the first ones
 	from   int64 // when they begin to count
 	until  int64 // when they no longer do; of several, the last ones
 	first  int64 // and the first ones
@@ -48,7 +49,7 @@ func (c *cell) joins(o *cell, apart int64) bool {
 // join merges two cells. It has the later stamp: a loss in the middle of it charges all of it.
 func (c *cell) join(o *cell) {
 	c.n = min(c.n+o.n, unlimited)
-	c.at, c.from = max(c.at, o.at), max(c.from, o.from)
+	c.at, c.since, c.from = max(c.at, o.at), min(c.since, o.since), max(c.from, o.from)
 	c.until, c.first = max(c.until, o.until), min(c.first, o.first)
 	for i := range c.stamps {
 		c.stamps[i].at = max(c.stamps[i].at, o.stamps[i].at)
@@ -104,7 +105,7 @@ func (h *history) add(now int64, u *units) {
 
 func (s *series) add(now int64, u *units, n int64) {
 	s.trim(now)
-	c := cell{n: n, at: u.at, stamps: u.stamps, claim: u.claim, lost: u.lost}
+	c := cell{n: n, at: u.at, since: u.at, stamps: u.stamps, claim: u.claim, lost: u.lost}
 	start := u.start
 	if u.end > 0 && s.spec().ChargeEnd {
 		start = u.end
@@ -124,7 +125,7 @@ func (s *series) add(now int64, u *units, n int64) {
 	}
 	s.cells = slices.Insert(s.cells, k, c)
 	if len(s.cells) > manyCells {
-		s.merge()
+		s.merge(now)
 	}
 }
 
@@ -186,22 +187,33 @@ func (s *series) trim(now int64) {
 	s.cells = slices.Delete(s.cells, 0, k)
 }
 
-// merge merges the two oldest neighbours that can be. Ends that lie within an eighth of the window
-// are as good as one.
-func (s *series) merge() {
+// merge merges two neighbours that can be: ends that lie within an eighth of the window are as good
+// as one. A loss in the middle of a cell charges all of it, and losses are of the last moments. So
+// of all neighbours it merges those whose takes are nearest to each other, compared with how long
+// ago they were: a loss then charges about as much in addition as was lost.
+func (s *series) merge(now int64) {
 	spec := s.spec()
 	apart := spec.Window / 8
 	if spec.Kind == record.Bucket {
 		apart = spec.LastsUntil(0) / 8
 	}
+	best, least := -1, 0.0
 	for k := 0; k+1 < len(s.cells); k++ {
-		if s.cells[k].joins(&s.cells[k+1], apart) {
-			s.cells[k].join(&s.cells[k+1])
-			s.cells = slices.Delete(s.cells, k+1, k+2)
-			return
+		a, b := &s.cells[k], &s.cells[k+1]
+		if !a.joins(b, apart) {
+			continue
+		}
+		last := max(a.at, b.at)
+		near := float64(last-min(a.since, b.since)) / float64(max(1, now-last))
+		if best < 0 || near < least {
+			best, least = k, near
 		}
 	}
-	if len(s.cells) > mostCells {
+	switch {
+	case best >= 0:
+		s.cells[best].join(&s.cells[best+1])
+		s.cells = slices.Delete(s.cells, best+1, best+2)
+	case len(s.cells) > mostCells:
 		s.cells = slices.Delete(s.cells, 0, 1)
 	}
 }

@@ -96,7 +96,9 @@ func (h *history) list(a *store.History) {
 // lastMark returns the mark that the next write is under. One that is not drawn yet is known by its
 // generation and by the mark before it. No mark that is drawn is like that.
 func lastMark(a *store.History) store.Mark {
-	if a.Mark.Generation == a.Generation || a.Mark == store.NoRecord {
+	// a server that does not say which it is, and a record that others made
+	unnamed := a.Mark == store.Mark{} && a.Generation == 1
+	if a.Mark.Generation == a.Generation || a.Mark == store.NoRecord || unnamed {
 		return a.Mark
 	}
 	return store.Mark{Generation: a.Generation, Clock: -1 - a.Mark.Clock}
