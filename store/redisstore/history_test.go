@@ -333,3 +333,139 @@ func TestBesideTheVersionBefore(t *testing.T) {
 		}
 	})
 }
+
+// TestHistorySurvivesRemoval: a bucket whose entries are removed all at once keeps its history, and
+// what was recovered.
+func TestHistorySurvivesRemoval(t *testing.T) {
+	t.Parallel()
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
+	plan := compile(t, "p", drawgate.Limit{
+		Name: "r", Kind: drawgate.Rolling, Window: time.Minute, Amount: 1000, Precision: drawgate.Exact,
+	})
+	b := takeOf(plan, "k", 1)
+	for range 10 {
+		take(t, s, b)
+		clock.advance(time.Second)
+	}
+	before := told(t, s, b.Buckets[0])
+	part := store.Lost{N: store.Amounts{5}, From: clock.now(), Until: clock.now() + 3600e6}
+	recoverIt := func() store.History {
+		return settle(t, s, store.Settlement{
+			Op: store.OpCharge, Buckets: b.Buckets, At: time.UnixMicro(clock.now()), Known: []store.Known{before.Known},
+			Recovery: &store.Recovery{Grant: 7, Parts: []store.Lost{part}},
+		}).Histories[0]
+	}
+	if h := recoverIt(); !h.Wrote || h.Unmet {
+		t.Fatalf("recovered: %+v", h)
+	}
+	clock.advance(10 * time.Minute)
+	take(t, s, b)
+	if after := told(t, s, b.Buckets[0]); after.Known != before.Known || len(after.Epochs) != 1 {
+		t.Errorf("before %+v\nafter  %+v", before, after)
+	}
+	if h := recoverIt(); h.Wrote || h.Unmet {
+		t.Errorf("recovered again: %+v", h)
+	}
+	if used := peek(t, s, b.Buckets[0]).States[0].Used; used != 1 {
+		t.Errorf("%d are used, want 1", used)
+	}
+}
+
+// TestReopenedByTheVersionBefore: a program of the version before ends a reservation that was opened
+// again, and knows no grants. A charge under its grant counts nothing more.
+func TestReopenedByTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	before, err := os.ReadFile("testdata/script-before.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, clock, keys := client(t, redistest.Start(t)), newClock(), prefix()
+	is := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
+	was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now).AsBefore(string(before))
+	plan := compile(t, "p", drawgate.RollingLimit("r", 10, time.Hour))
+	tk := held(takeOf(plan, "k", 2), "id", time.Hour)
+	tk.Grant = 9
+	tk.Recovery = &store.Recovery{End: clock.now() + 60e6}
+	known := told(t, is, tk.Buckets[0]).Known
+	opened := take(t, is, knowing(tk, known)).Histories[0]
+	if !opened.Wrote {
+		t.Fatalf("opened again: %+v", opened)
+	}
+	if settle(t, was, store.Settlement{Op: store.OpSettle, ID: "id", Grant: 9, Buckets: tk.Buckets}).Gone {
+		t.Fatal("it is gone")
+	}
+	part := store.Lost{N: store.Amounts{2}, From: clock.now(), Until: clock.now() + 3600e6}
+	for range 2 {
+		if h := settle(t, is, store.Settlement{
+			Op: store.OpCharge, Buckets: tk.Buckets, At: time.UnixMicro(clock.now()), Known: []store.Known{opened.Known},
+			Recovery: &store.Recovery{Grant: 9, Parts: []store.Lost{part}},
+		}).Histories[0]; h.Unmet {
+			t.Errorf("charged: %+v", h)
+		}
+	}
+	if used := peek(t, is, tk.Buckets[0]).States[0].Used; used != 2 {
+		t.Errorf("%d are used, want 2", used)
+	}
+}
+
+// TestHistoriesOverSlots: each bucket of a take over several shards has a history of its own, with
+// its shard's generation.
+func TestHistoriesOverSlots(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, false)
+	s := openURL(t, c.URL(), nil)
+	plan := compile(t, "p", drawgate.RollingLimit("r", 10, time.Hour))
+	for _, id := range []string{"", "id"} {
+		tk := across(plan, 2, 0, 1, 2)
+		for i := range tk.Buckets {
+			tk.Buckets[i].Key.Tenant = id
+		}
+		tk.Known = make([]store.Known, 3)
+		if id != "" {
+			tk = held(tk, id, time.Minute)
+			tk.Grant = 5
+		}
+		d := take(t, s, tk)
+		if !d.Allowed || len(d.Histories) != 3 {
+			t.Fatalf("%+v", d)
+		}
+		for i, h := range d.Histories {
+			if !h.Wrote || !h.Listed || len(h.Epochs) != 1 || pending(h) || h.Generation == 0 ||
+				id == "" && h.Generation == d.Histories[(i+1)%3].Generation {
+				t.Errorf("id %q, bucket %d: %+v", id, i, h)
+			}
+			tk.Known[i] = h.Known
+		}
+		more := across(plan, 9, 0, 1, 2)
+		for i := range more.Buckets {
+			more.Buckets[i].Key.Tenant = id
+		}
+		more.Known = tk.Known
+		refused := take(t, s, more)
+		if refused.Allowed || len(refused.Histories) != 3 {
+			t.Fatalf("%+v", refused)
+		}
+		for i, h := range refused.Histories {
+			if h.Wrote || h.Listed || h.Last < d.Histories[i].Last {
+				t.Errorf("id %q, bucket %d, refused: %+v", id, i, h)
+			}
+		}
+		if id == "" {
+			continue
+		}
+		for n := range 2 {
+			o := settle(t, s, store.Settlement{
+				Op: store.OpCancel, ID: id, Grant: 5, Buckets: slices.Clone(tk.Buckets), Known: tk.Known,
+			})
+			if o.Gone != (n == 1) || len(o.Histories) != 3 {
+				t.Errorf("cancellation %d: %+v", n, o)
+			}
+			for i, h := range o.Histories {
+				if h.Gone != o.Gone || h.Wrote == o.Gone || h.Listed {
+					t.Errorf("cancellation %d, bucket %d: %+v", n, i, h)
+				}
+			}
+		}
+	}
+}
