@@ -23,8 +23,8 @@ var ofSentinels = new(net.Resolver)
 
 const askTimeout = 2 * time.Second // bounds asking a server which it is
 
-// errReplicaThen says that a connection was made to a replica: nothing was sent. It would refuse the
-// call; if it has been promoted since, it has another generation, which a new connection asks for.
+// errReplicaThen says that a connection was made to a replica: nothing was sent. It would refuse
+// the call; if it has been promoted since, it has another generation, which a new connection asks for.
 var errReplicaThen = errors.New("READONLY the server was a replica when the connection was made")
 
 // namer fills in the generation of a connection's server in what is written.
@@ -73,8 +73,8 @@ func (n *namer) begun(b []byte) int {
 	return 0
 }
 
-// ask asks the server which it is. The error is that of the connection: a server that refuses to say
-// has no generation.
+// ask asks the server which it is. The error is that of the connection: a server that refuses to
+// say has no generation.
 func (g *greeted) ask(user, password string) error {
 	if err := g.SetDeadline(time.Now().Add(askTimeout)); err != nil {
 		return err

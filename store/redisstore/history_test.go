@@ -46,8 +46,9 @@ func TestInstantsIncrease(t *testing.T) {
 	conn := client(t, redistest.Start(t))
 	for name, plan := range map[string]*store.Plan{
 		"bucket": compile(t, "b", drawgate.BucketLimit("b", 1000, time.Hour, 0)),
-		"two":    compile(t, "t", drawgate.RollingLimit("r", 1000, time.Hour), drawgate.CalendarLimit("d", 1000, drawgate.Day, "UTC")),
-		"slots":  compile(t, "s", drawgate.RollingLimit("r", 1000, time.Hour), drawgate.ConcurrencyLimit("n", 10)),
+		"two": compile(t, "t", drawgate.RollingLimit("r", 1000, time.Hour),
+			drawgate.CalendarLimit("d", 1000, drawgate.Day, "UTC")),
+		"slots": compile(t, "s", drawgate.RollingLimit("r", 1000, time.Hour), drawgate.ConcurrencyLimit("n", 10)),
 	} {
 		clock := newClock()
 		s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now).Strictly()
@@ -177,8 +178,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestGenerationUnknown: a server that does not say which it is begins no epoch in a record that has
-// one. What was evicted has another mark all the same.
+// TestGenerationUnknown: a server that does not say which it is begins no epoch in a record that
+// has one. What was evicted has another mark all the same.
 func TestGenerationUnknown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -202,7 +203,8 @@ func TestGenerationUnknown(t *testing.T) {
 		t.Errorf("without INFO, in an epoch: %+v", h)
 	}
 	server.Do("DEL", redisstore.KeyOf("drawgate", b.Buckets[0].Key))
-	if h := take(t, blind, knowing(b, second.Known)).Histories[0]; !h.Listed || len(h.Epochs) != 1 || h.Mark == second.Mark {
+	h := take(t, blind, knowing(b, second.Known)).Histories[0]
+	if !h.Listed || len(h.Epochs) != 1 || h.Mark == second.Mark {
 		t.Errorf("evicted: %+v", h)
 	}
 }
@@ -256,7 +258,8 @@ func TestEpochsAreDropped(t *testing.T) {
 		t.Errorf("the oldest epoch: %+v", h.Epochs[0])
 	}
 	for i, e := range h.Epochs[1:] {
-		if e.Start < e.Mark.Clock-21*60e6 || e.Start >= e.Mark.Clock || e.Until < e.Start+3600e6 || e.Until > e.Start+5000e6 {
+		if e.Start < e.Mark.Clock-21*60e6 || e.Start >= e.Mark.Clock || e.Until < e.Start+3600e6 ||
+			e.Until > e.Start+5000e6 {
 			t.Errorf("epoch %d: %+v", i+1, e)
 		}
 	}
@@ -298,8 +301,9 @@ func TestBesideTheVersionBefore(t *testing.T) {
 		clock, keys := newClock(), prefix()
 		opts := &redisstore.Options{Prefix: keys}
 		is := redisstore.NewWithClock(conn, opts, clock.now)
-		was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now).AsBefore(string(before))
-		s := &script{T: t, store: &turns{is, t, []store.Store{is, was}}, clock: clock, model: model.NewRecords(clock.now, false)}
+		was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now)
+		both := &turns{is, t, []store.Store{is, was.AsBefore(string(before))}}
+		s := &script{T: t, store: both, clock: clock, model: model.NewRecords(clock.now, false)}
 		for _, name := range []string{"p", "q"} {
 			plan, err := drawgate.Policy{Name: name, Limits: someLimits(t, false)}.Compile()
 			if err != nil {
@@ -327,7 +331,8 @@ func TestBesideTheVersionBefore(t *testing.T) {
 			i := slices.IndexFunc(s.plans, func(of []*store.Plan) bool { return of[0].Name() == k.Policy })
 			var out [1]store.State
 			b := []store.BucketCost{{Key: k, Plan: s.plans[i][0]}}
-			if err := is.PeekKnown(context.Background(), b, 0, make([]store.Known, 1), out[:]); err != nil || out[0].Fail != nil {
+			err := is.PeekKnown(context.Background(), b, 0, make([]store.Known, 1), out[:])
+			if err != nil || out[0].Fail != nil {
 				t.Fatal(err, out[0].Fail)
 			}
 		}
@@ -382,7 +387,8 @@ func TestReopenedByTheVersionBefore(t *testing.T) {
 	}
 	conn, clock, keys := client(t, redistest.Start(t)), newClock(), prefix()
 	is := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
-	was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now).AsBefore(string(before))
+	was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now)
+	was.AsBefore(string(before))
 	plan := compile(t, "p", drawgate.RollingLimit("r", 10, time.Hour))
 	tk := held(takeOf(plan, "k", 2), "id", time.Hour)
 	tk.Grant = 9

@@ -12,27 +12,65 @@ var historyCases = []testCase{
 		"histories", "each bucket's history says what a call wrote, and has a list only if the caller knew another mark",
 		testHistoryOfTakes, false,
 	},
-	{"instants of writes", "increase with each write; what writes nothing moves none", testInstantsOfWrites, false},
-	{"histories of refusals", "say as much as those of takes, and nothing is written", testHistoryOfRefusals, false},
-	{"reset forgives", "a reset is a write that begins an epoch, and the history says when it was", testResetForgives, false},
-	{"conditions of recoveries", "nothing is recovered if the bucket has another mark than was known", testUnmet, false},
-	{"recovered once", "a charge of what was lost counts once per grant, however often it is sent", testRecoveredOnce, false},
-	{"parts that are lost", "those that are over, or that a reset forgave, are not charged; those booked ahead count from then", testLostParts, false},
-	{"reopened", "a lost reservation is opened again over the limit and in a pause, until the same end, once", testReopened, false},
-	{"reopened and over", "a charge under the grant of a reservation that was opened again counts instead of it, if that is not over", testReopenedOver, false},
-	{"gone per bucket", "a settlement says of each bucket whether it has the reservation", testGonePerBucket, false},
-	{"resumed", "the history says when a pause was set and ended, and what is late does not set one again", testResumed, false},
+	{
+		"instants of writes", "increase with each write; what writes nothing moves none", testInstantsOfWrites,
+		false,
+	},
+	{
+		"histories of refusals",
+		"say as much as those of takes, and nothing is written",
+		testHistoryOfRefusals, false,
+	},
+	{
+		"reset forgives",
+		"a reset is a write that begins an epoch, and the history says when it was",
+		testResetForgives, false,
+	},
+	{
+		"conditions of recoveries",
+		"nothing is recovered if the bucket has another mark than was known",
+		testUnmet, false,
+	},
+	{
+		"recovered once",
+		"a charge of what was lost counts once per grant, however often it is sent",
+		testRecoveredOnce, false,
+	},
+	{
+		"parts that are lost",
+		"those that are over, or that a reset forgave, are not charged; those booked ahead count from then",
+		testLostParts, false,
+	},
+	{
+		"reopened",
+		"a lost reservation is opened again over the limit and in a pause, until the same end, once",
+		testReopened, false,
+	},
+	{
+		"reopened and over",
+		"a charge under the grant of a reservation that was opened again counts instead of it, if that is not over",
+		testReopenedOver, false,
+	},
+	{
+		"gone per bucket",
+		"a settlement says of each bucket whether it has the reservation",
+		testGonePerBucket, false,
+	},
+	{
+		"resumed",
+		"the history says when a pause was set and ended, and what is late does not set one again",
+		testResumed, false,
+	},
 }
 
-// historian returns the store as one that keeps histories, if it does.
-func historian(e *env) (store.Historian, bool) {
+// keepsHistory reports whether the store keeps histories.
+func keepsHistory(e *env) bool {
 	e.Helper()
 	s, implemented := optional[store.Historian](e)
 	if implemented && !s.KeepsHistory() {
 		e.Log("the store keeps no histories now: there was nothing to check")
-		return nil, false
 	}
-	return s, implemented
+	return implemented && s.KeepsHistory()
 }
 
 // told returns the bucket's history, to one who knows nothing.
@@ -66,9 +104,9 @@ func (b *bucket) takeKnown(known store.Known, n ...int64) (store.Verdict, store.
 	return d, one(b.e, d.Histories, d.Fail)
 }
 
-// asks returns what [bucket.granted] asks for.
-func (b *bucket) asks(id string, grant store.Grant, d time.Duration, n ...int64) store.Take {
-	return store.Take{ID: id, Grant: grant, Hold: d, Buckets: b.costs(n...)}
+// asks returns what [bucket.granted] asks for, for an hour.
+func (b *bucket) asks(id string, grant store.Grant, n ...int64) store.Take {
+	return store.Take{ID: id, Grant: grant, Hold: time.Hour, Buckets: b.costs(n...)}
 }
 
 // recover charges what was lost.
@@ -90,7 +128,7 @@ func (b *bucket) reopen(known store.Known, t store.Take, end time.Time) (store.V
 }
 
 func testHistoryOfTakes(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	for name, limits := range map[string][]drawgate.Limit{
@@ -125,7 +163,7 @@ func testHistoryOfTakes(e *env) {
 }
 
 func testInstantsOfWrites(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(1000, time.Hour), slots(10))
@@ -150,7 +188,7 @@ func testInstantsOfWrites(e *env) {
 	for range 3 {
 		_, h := b.takeKnown(known, 1)
 		wrote("a take", h)
-		t := b.asks("id", 1, time.Hour, 1, 1)
+		t := b.asks("id", 1, 1, 1)
 		t.Known = []store.Known{known}
 		d := e.take(t)
 		wrote("a reservation", one(e, d.Histories, d.Fail))
@@ -168,10 +206,12 @@ func testInstantsOfWrites(e *env) {
 }
 
 func testHistoryOfRefusals(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
-	for name, limit := range map[string]drawgate.Limit{"bucket": leaky(2, time.Hour, 0), "rolling": rolling(2, time.Hour)} {
+	for name, limit := range map[string]drawgate.Limit{
+		"bucket": leaky(2, time.Hour, 0), "rolling": rolling(2, time.Hour),
+	} {
 		b := e.bucket(name, limit)
 		_, first := b.takeKnown(store.Known{}, 2)
 		d, h := b.takeKnown(first.Known, 1)
@@ -186,9 +226,8 @@ func testHistoryOfRefusals(e *env) {
 }
 
 func testResetForgives(e *env) {
-	_, ok := historian(e)
 	s, resets := e.s.(store.Resetter)
-	if !ok || !resets {
+	if !keepsHistory(e) || !resets {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour), slots(2))
@@ -225,7 +264,7 @@ func lost(e *env, n int64, from, left time.Duration) store.Lost {
 }
 
 func testUnmet(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour), slots(5))
@@ -237,7 +276,7 @@ func testUnmet(e *env) {
 		if h := b.recover(known, 5, lost(e, 3, 0, time.Hour)); !h.Unmet || !h.Listed || h.Wrote || h.Known != first.Known {
 			e.Errorf("%s is known, a charge: %+v", what, h)
 		}
-		d, h := b.reopen(known, b.asks("id", 1, time.Hour, 1, 1), e.now().Add(time.Hour))
+		d, h := b.reopen(known, b.asks("id", 1, 1, 1), e.now().Add(time.Hour))
 		if d.Allowed || !h.Unmet || !h.Listed || h.Wrote || h.Known != first.Known {
 			e.Errorf("%s is known, a reopening: %+v", what, h)
 		}
@@ -255,7 +294,7 @@ func testUnmet(e *env) {
 }
 
 func testRecoveredOnce(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour), leaky(20, 20*time.Hour, 0), calendar(100, drawgate.Month, "UTC"))
@@ -277,7 +316,7 @@ func testRecoveredOnce(e *env) {
 }
 
 func testLostParts(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(100, time.Hour))
@@ -310,7 +349,7 @@ func testLostParts(e *env) {
 }
 
 func testReopened(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(3, time.Hour), slots(1))
@@ -318,7 +357,7 @@ func testReopened(e *env) {
 	e.allowed("another one has the slot", b.hold("other", time.Hour, 0, 1))
 	e.settle(store.Settlement{Op: store.OpPause, Hold: time.Hour, Buckets: b.costs()})
 	end := e.now().Add(time.Minute)
-	t := b.asks("id", 9, time.Hour, 2, 1)
+	t := b.asks("id", 9, 2, 1)
 	d, h := b.reopen(first.Known, t, end)
 	if !d.Allowed || d.Replayed || !d.HoldEnd().Equal(end) || !h.Wrote || h.Unmet {
 		e.Errorf("opened again: %+v, %+v", d, h)
@@ -341,12 +380,12 @@ func testReopened(e *env) {
 }
 
 func testReopenedOver(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour), slots(5))
 	_, first := b.takeKnown(store.Known{}, 1)
-	t := b.asks("id", 9, time.Hour, 2, 1)
+	t := b.asks("id", 9, 2, 1)
 	b.reopen(first.Known, t, e.now().Add(time.Minute))
 	b.wantUsed("opened again", 3, 1)
 	if h := b.recover(first.Known, t.Grant, lost(e, 4, 0, time.Hour)); !h.Wrote {
@@ -356,7 +395,7 @@ func testReopenedOver(e *env) {
 	b.recover(first.Known, t.Grant, lost(e, 4, 0, time.Hour))
 	b.wantUsed("charged again", 5, 0)
 
-	t = b.asks("second", 99, time.Hour, 2, 1)
+	t = b.asks("second", 99, 2, 1)
 	b.reopen(first.Known, t, e.now().Add(time.Minute))
 	e.advance(2 * time.Minute) // nobody has noticed that it is over
 	if h := b.recover(first.Known, t.Grant, lost(e, 4, 0, time.Hour)); h.Unmet {
@@ -364,7 +403,7 @@ func testReopenedOver(e *env) {
 	}
 	b.wantUsed("charged when it is over", 7, 0)
 
-	t = b.asks("third", 100, time.Hour, 2, 1)
+	t = b.asks("third", 100, 2, 1)
 	b.reopen(first.Known, t, e.now().Add(time.Minute))
 	if h := b.recover(first.Known, t.Grant, lost(e, 0, 0, time.Minute)); !h.Wrote {
 		e.Errorf("a charge of nothing: %+v", h)
@@ -375,11 +414,11 @@ func testReopenedOver(e *env) {
 }
 
 func testGonePerBucket(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	a, b := e.bucket("a", rolling(10, time.Hour)), e.bucket("b", rolling(10, time.Hour))
-	t := a.asks("id", 9, time.Hour, 2)
+	t := a.asks("id", 9, 2)
 	t.Buckets = append(t.Buckets, b.costs(3)...)
 	t.Known = make([]store.Known, 2)
 	d := e.take(t)
@@ -402,7 +441,7 @@ func testGonePerBucket(e *env) {
 }
 
 func testResumed(e *env) {
-	if _, ok := historian(e); !ok {
+	if !keepsHistory(e) {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour))

@@ -49,8 +49,8 @@ if batch or again or op == 'v' then
     return 5
   end
 
-  -- Opens a reservation again that was lost, until fin. Returns a code, and from when it is open if it
-  -- is; nil if it still has to be opened.
+  -- Opens a reservation again that was lost, until fin. Returns a code, and from when it is open
+  -- if it is; nil if it still has to be opened.
   function reopen(grant, fin)
     local r, ss = rs[1], sss[1]
     local o, was = find(r, id), recovered(r, grant)
