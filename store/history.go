@@ -17,8 +17,10 @@ var NoRecord = Mark{Generation: math.MaxUint64, Clock: -1}
 
 // Known is what a process knows of a bucket's history: the answer by which it judged last.
 type Known struct {
-	Mark       Mark   // the last one that was drawn then; the zero Known: the process knows nothing
-	Generation uint64 // of the server that answered; another one than Mark's: an epoch is pending, and begins with the next write
+	Mark Mark // the last one that was drawn then; the zero Known: the process knows nothing
+	// of the server that answered; another one than Mark's: an epoch is pending, and begins with the
+	// next write. A server that cannot tell answers with that of Mark: then none is pending
+	Generation uint64
 }
 
 // Epoch is a part of a bucket's history.
@@ -44,11 +46,14 @@ type History struct {
 }
 
 // Recovery makes a take or a charge the recovery of something that the store has lost. It is carried
-// out only if the bucket's last mark is the one that is known ([History.Unmet] otherwise), and once
-// per grant.
+// out only if the bucket's last mark is the one that is known ([History.Unmet] otherwise; a take is
+// not allowed then), and once per grant.
+//
+// It also makes an OpPause or OpUnpause one that is made again, without such a condition: a pause is
+// not set if one was ended at End or later, and an end is noted, at End, even if there is no pause.
 type Recovery struct {
-	End   int64  // of a take: the end of its hold
-	Grant Grant  // of a charge: of all its parts, on each resend
+	End   int64 // of a take: the end of its hold; of a pause, or its end: when it was set, or ended, first
+	Grant Grant // of a charge: of all its parts, on each resend
 	// of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored. A charge
 	// under the grant of a reservation that is open ends it: only the charge counts then
 	Parts []Lost

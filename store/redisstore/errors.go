@@ -69,6 +69,9 @@ func failure(op string, err error, keys []string) error {
 	if re, ok := rueidis.IsRedisErr(err); ok {
 		return reported(op, re.Error(), keys)
 	}
+	if errors.Is(err, errReplicaThen) {
+		return reported(op, errReplicaThen.Error(), nil)
+	}
 	if ours(err) {
 		return storeError(op, err)
 	}
@@ -109,7 +112,7 @@ func neverSent(err error) bool {
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	return errors.Is(err, errPromoted) || errors.Is(err, rueidis.ErrClosing) || errors.Is(err, rueidis.ErrNoAddr) || errors.Is(err, rueidis.ErrNoSlot)
+	return errors.Is(err, rueidis.ErrClosing) || errors.Is(err, rueidis.ErrNoAddr) || errors.Is(err, rueidis.ErrNoSlot)
 }
 
 // notSent returns the error of a call that was not sent.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
@@ -39,6 +40,22 @@ func (s *Store) Strictly() *Store {
 	sc := newScript(strings.Replace(s.script.body, "local STEP = 0\n", step, 1))
 	s.script = &sc
 	return s
+}
+
+// AsBefore makes the store call the script of an earlier version, whose arguments had no generation,
+// and returns the store.
+func (s *Store) AsBefore(text string) *Store {
+	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
+	text = strings.Replace(text, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
+	sc := newScript("table.remove(ARGV, 3)\n" + text)
+	s.script = &sc
+	return s
+}
+
+// SetGeneration sets the generation that all calls name whose connections are the caller's.
+func (s *Store) SetGeneration(generation uint64) {
+	s.asked.Store(nil)
+	s.place = string(binary.BigEndian.AppendUint64([]byte(s.place[:placeMarker]), generation))
 }
 
 // ScriptSHA is the hash of the script that decides.

@@ -21,22 +21,18 @@ import (
 // ofSentinels marks connections to Sentinels, which have no buckets. It does what none does.
 var ofSentinels = new(net.Resolver)
 
-const (
-	askTimeout = 2 * time.Second // bounds asking a server which it is
-	// A replica's generation changes when it is promoted, and nobody tells its connections. So a
-	// connection that was made to a replica carries out calls for so long, and is then made anew.
-	replicaLife = time.Second
-)
+const askTimeout = 2 * time.Second // bounds asking a server which it is
 
-// errPromoted says that a connection that was made to a replica is made anew. Nothing was sent.
-var errPromoted = errors.New("the server was a replica when the connection was made")
+// errReplicaThen says that a connection was made to a replica: nothing was sent. It would refuse
+// the call; if it has been promoted since, it has another generation, which a new connection asks for.
+var errReplicaThen = errors.New("READONLY the server was a replica when the connection was made")
 
 // namer fills in the generation of a connection's server in what is written.
 type namer struct {
 	marker     string // in front of each place of a generation
 	generation [8]byte
-	until      time.Time // the zero time: for as long as the connection lives
-	at         int       // how much of a place the last write ended with
+	replica    bool
+	at         int // how much of a place the last write ended with
 }
 
 // name fills in the generation in what is about to be written. A place may be cut by the end of a
@@ -44,6 +40,8 @@ type namer struct {
 func (n *namer) name(b []byte) error {
 	for len(b) > 0 {
 		switch {
+		case n.at >= len(n.marker) && n.replica:
+			return errReplicaThen // what was sent of the call is no whole command
 		case n.at >= len(n.marker):
 			k := copy(b, n.generation[n.at-len(n.marker):])
 			if n.at, b = n.at+k, b[k:]; n.at == placeSize {
@@ -58,9 +56,6 @@ func (n *namer) name(b []byte) error {
 			if i < 0 {
 				n.at = n.begun(b)
 				return nil
-			}
-			if !n.until.IsZero() && time.Now().After(n.until) {
-				return errPromoted
 			}
 			n.at, b = len(n.marker), b[i+len(n.marker):]
 		}
@@ -78,8 +73,8 @@ func (n *namer) begun(b []byte) int {
 	return 0
 }
 
-// ask asks the server which it is. The error is that of the connection: a server that refuses to say
-// has no generation.
+// ask asks the server which it is. The error is that of the connection: a server that refuses to
+// say has no generation.
 func (g *greeted) ask(user, password string) error {
 	if err := g.SetDeadline(time.Now().Add(askTimeout)); err != nil {
 		return err
@@ -120,12 +115,8 @@ func (n *namer) set(info string) {
 	if id == "" && replid == "" {
 		return
 	}
-	text := id + " " + replid
-	if fields["role"] == "slave" { // what it will be after a promotion is not known yet
-		text += " " + strconv.FormatInt(time.Now().UnixNano(), 36)
-		n.until = time.Now().Add(replicaLife)
-	}
-	sum := sha256.Sum256([]byte(text))
+	n.replica = fields["role"] == "slave"
+	sum := sha256.Sum256([]byte(id + " " + replid))
 	copy(n.generation[:], sum[:])
 }
 

@@ -140,7 +140,11 @@ func (r *request) gotHistories(m *rueidis.RedisMessage) (*rueidis.RedisMessage, 
 	if err != nil || len(parts) < 2 {
 		return nil, errAnswer
 	}
-	if code, err := parts[0].AsInt64(); err != nil || code != gotTold {
+	code, err := parts[0].AsInt64()
+	if err != nil {
+		return nil, errAnswer
+	}
+	if code != gotTold {
 		return m, nil
 	}
 	if len(parts) != 4 {

@@ -47,6 +47,9 @@
 // the store, or the shard, is unavailable until [Store.Init]. A server that evicts keys grants
 // quotas again: set maxmemory-policy to noeviction. The store warns if it is not.
 //
+// Each bucket has a history ([store.History]), which says what was written to it and is there: by
+// it a process can charge again what was lost. package guard does that.
+//
 // # Unknown outcomes
 //
 // A call that changes anything is never sent twice, unless the server said that it did not run it:
@@ -63,8 +66,8 @@
 // # Permissions
 //
 // A dedicated user needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME, HSET,
-// HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above; [Store.Reset] needs UNLINK,
-// [Store.List] SCAN. The first call and every [Store.Ping] check what a take needs, and an error
+// HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above and to notice fail-overs;
+// [Store.Reset] needs UNLINK for keys that hold something else, [Store.List] SCAN. The first call and every [Store.Ping] check what a take needs, and an error
 // names what is missing:
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
@@ -230,7 +233,8 @@ const (
 )
 
 // New returns a store that uses the caller's client, which may be one of a cluster or of Sentinels.
-// Close does not close it. It should be made with ClientOption.DisableRetry. opts may be nil.
+// Close does not close it. It should be made with ClientOption.DisableRetry. What fail-overs lose is
+// not noticed, because the client's connections do not ask servers which they are. opts may be nil.
 func New(client rueidis.Client, opts *Options) *Store {
 	s := newStore(opts)
 	s.cluster = client.Mode() == rueidis.ClientModeCluster

@@ -41,7 +41,7 @@ func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request,
 	for try := 0; ; try++ {
 		loads := s.loader.done.Load()
 		room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
-		if errors.Is(room[0].NonRedisError(), errPromoted) { // once more, on a new connection
+		if errors.Is(room[0].NonRedisError(), errReplicaThen) { // once more, on a new connection
 			room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
 		}
 		if try == mostLoads || !s.mayLoad(&room[0]) || !s.load(ctx, c, loads, &room[0]) {
@@ -69,7 +69,7 @@ func (s *Store) runAll(ctx context.Context, c rueidis.Client, reqs []*request) [
 		for i := range res {
 			if s.mayLoad(&res[i]) {
 				missing = i
-			} else if !errors.Is(res[i].NonRedisError(), errPromoted) {
+			} else if !errors.Is(res[i].NonRedisError(), errReplicaThen) {
 				continue
 			}
 			again = append(again, i)

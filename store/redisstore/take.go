@@ -425,10 +425,11 @@ func (s *Store) fill(r *request) {
 	}
 	args := append(r.words[:0], r.op)
 	if r.op == opReset {
-		r.args = append(args, "", s.place)
+		args = append(args, "", s.place)
 		if s.clock != nil {
-			r.args = append(r.args, strconv.FormatInt(s.clock(), 10))
+			args = append(args, strconv.FormatInt(s.clock(), 10))
 		}
+		r.args = args
 		return
 	}
 	if r.op != opGCRA && r.op != opHot {

@@ -67,7 +67,7 @@ const (
 	gotBatch   = 14 // followed by the answers of a batch
 	gotPartly  = 15 // nobody knows what of a batch was written
 	// the take has to be sent again: expired entries were removed, and more of them are in the way;
-	// or nothing was done about it, because a batch had too many that are not plain after all
+	// or nothing was done about it, because a batch had too many that are not plain after all.
 	gotMore  = 13
 	gotTold  = 16 // followed by an answer, and what is told of the history of each bucket
 	gotUnmet = 17 // a recovery that was not carried out

@@ -35,11 +35,11 @@
 --   Settlements remove at most MOST as well. A refund takes no units from expired entries. A peek
 -- has no such bound, because it writes nothing and its answer is exact.
 --
--- The instants of a record's writes increase strictly, by STEP at least, whatever the server's clock
--- shows: so they say which writes a server has lost. All writes of a call have one instant.
+-- The instants of a record's writes increase strictly, by STEP at least, whatever the server's
+-- clock shows: so they say which writes a server has lost. All writes of a call have one instant.
 --
--- ARGV[1] is the operation, ARGV[2] the first bucket's request, ARGV[3] the generation of the server
--- after 8 bytes that do not matter here, and what the caller knows of each record's history if it
+-- ARGV[1] is the operation, ARGV[2] the first bucket's request, ARGV[3] the generation of the
+-- server after 8 bytes that do not matter here, and what the caller knows of each record's history if it
 -- wants to know more; wire.go describes them.
 local call = redis.call
 local op, blob = ARGV[1], ARGV[2]

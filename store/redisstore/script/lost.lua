@@ -10,16 +10,18 @@ if batch or again or op == 'v' then
     end
   end
 
-  -- Ends the reservation of a grant without counting anything.
+  -- Ends the reservation of a grant without counting anything. It returns false if there is none.
   local function dissolve(r, ss, grant)
     all(r)
     for k = 1, r.m do
       local o = r.os[k]
       if o.grant == grant then
         for _, q in ipairs(o.parts) do settlePart(r, ss, q, 0) end
-        return forget(r, o)
+        forget(r, o)
+        return true
       end
     end
+    return false
   end
 
   -- Charges what was lost, once per grant: parts that still count, and that no reset has forgiven.
@@ -37,18 +39,18 @@ if batch or again or op == 'v' then
     end
     if was == 1 or #parts == 0 then return 5 end
     if not recovered(r, grant, 1, last) then return 8 end
-    if was == 0 then dissolve(r, ss, grant) end
+    r.dirty = true
+    if was == 0 and not dissolve(r, ss, grant) then return 5 end -- a program of the version before ended it
     for _, part in ipairs(parts) do
       for j, s in ipairs(ss) do
         if part.n[j] > 0 and s.kind ~= 4 then enterLost(r, s, max(now, part.from), part.n[j]) end
       end
     end
-    r.dirty = true
     return 5
   end
 
-  -- Opens a reservation again that was lost, until fin. Returns a code, and from when it is open if it
-  -- is; nil if it still has to be opened.
+  -- Opens a reservation again that was lost, until fin. Returns a code, and from when it is open
+  -- if it is; nil if it still has to be opened.
   function reopen(grant, fin)
     local r, ss = rs[1], sss[1]
     local o, was = find(r, id), recovered(r, grant)

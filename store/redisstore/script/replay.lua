@@ -32,8 +32,8 @@ if takes then
     return 'mine', from
   end
 
-  -- The parts of an open reservation that a replay takes again: what ages, in limits that this caller
-  -- knows.
+  -- The parts of an open reservation that a replay takes again: what ages, in limits that this
+  -- caller knows.
   local function moving(r, ss)
     local o, i = find(r, id), 0
     return function()
