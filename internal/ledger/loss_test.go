@@ -37,6 +37,7 @@ type admission struct {
 	end     int64
 	first   int64 // the end before it was renewed
 	settled bool
+	ended   int64 // when it was settled
 	used    int64
 	may     bool // it may count or not: it was reset, or its process has ended, or others changed it
 }
@@ -118,7 +119,7 @@ func (s *lossSim) do(what string) {
 		m.migrate()
 	case "older":
 		s.note("a program of the version before writes")
-		m.older(s.now)
+		m.older(s.now, s.chance(30, "drops the list"))
 	case "reset":
 		s.note("reset")
 		m.reset(s.now)
@@ -195,7 +196,7 @@ func (s *lossSim) settles(cancel bool) {
 		return
 	}
 	a := as[rapid.IntRange(0, len(as)-1).Draw(s.t, "which")]
-	a.settled = true
+	a.settled, a.ended = true, s.now
 	st := store.Settlement{
 		Op: store.OpSettle, ID: a.take.ID, Grant: a.take.Grant, Buckets: bucket(s.plan, a.bit, 1),
 	}
@@ -251,6 +252,8 @@ func (s *lossSim) doubtful(a *admission, calm bool) bool {
 	switch {
 	case a.take.ID == "":
 		return a.local || a.asking || !a.allowed || s.store.plains[a.bit] > 1
+	case a.settled && s.now-a.ended > 55*second: // a process that hears of a loss now has forgotten it
+		return true
 	case a.local && (s.f.late || s.f.lost), !calm && (a.local || a.asking):
 		return true
 	}

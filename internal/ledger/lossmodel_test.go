@@ -27,6 +27,7 @@ type modelServer struct {
 	hist  []modelRecord // after each write
 	olds  []modelPrimary
 
+	again     int                  // pauses that were set or ended again
 	plains    map[int64]int        // how often plain takes of so many units were allowed
 	cancelled map[store.Grant]bool // a cancellation was carried out
 }
@@ -185,6 +186,9 @@ func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
 
 // pause sets or ends a pause, or does so again.
 func (m *modelStore) pause(s *store.Settlement, now int64) store.Outcome {
+	if s.Recovery != nil {
+		m.again++
+	}
 	if r := s.Recovery; r != nil && s.Op == store.OpPause && m.past.resumed >= r.End {
 		return store.Outcome{Histories: []store.History{m.history(s.Known[0], now)}}
 	}
@@ -272,9 +276,13 @@ func (m *modelStore) reset(now int64) {
 	m.write(now, true)
 }
 
-// older lets a program of the version before write: it keeps a list, and makes none.
-func (m *modelStore) older(now int64) {
+// older lets a program of the version before write: it keeps a list, and makes none; it may drop it
+// with expired entries, too.
+func (m *modelStore) older(now int64, drops bool) {
 	p := &m.past
+	if drops {
+		p.epochs, p.done = nil, map[store.Grant]bool{}
+	}
 	p.exists, p.last = true, m.next(now)
 	m.hist = append(m.hist, m.clone())
 }

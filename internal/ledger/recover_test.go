@@ -361,6 +361,9 @@ func TestEndedPausesStayEnded(t *testing.T) {
 	if d.m.paused != 0 {
 		t.Fatal("a pause that was ended is set again")
 	}
+	if d.m.again != 0 {
+		t.Error("the store is asked to set it")
+	}
 }
 
 // TestLostEndOfPause: who ended a pause ends it again.
@@ -439,4 +442,169 @@ func TestRecoveryEndsWithHistories(t *testing.T) {
 	d.off, d.m.keeps = true, false
 	d.deliver()
 	d.wantUsed(2, 0)
+}
+
+// TestForgiven: what was admitted before a reset is not charged or opened again, also if it was lost
+// before.
+func TestForgiven(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(5)
+	d.reserve(3, time.Hour)
+	o := d.other()
+	d.m.evict()
+	o.now = d.now + second
+	o.take(1)
+	d.now = o.now + second
+	d.m.reset(d.now)
+	d.hear()
+	d.wantUsed(0, 0)
+}
+
+// TestLateAnswer: an answer without a list comes after another one had one. What it says to be
+// counted is judged by that one.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	tk := store.Take{Buckets: bucket(d.plan, 5, 0)}
+	r := new(ledger.Request)
+	r.Init(&tk)
+	d.l.Begin(d.at(), r)
+	sent := d.l.SentTakes([]store.Take{tk})[0]
+	v := d.m.take(&sent, d.now)
+	d.m.failover(1)
+	d.hear()
+	if v.Histories[0].Listed {
+		t.Fatal("the answer has a list")
+	}
+	d.l.Answered(d.at(), r, &v)
+	d.deliver()
+	d.wantUsed(6, 0)
+}
+
+// TestRenewalShowsTake: a reservation is there if its renewal is, although what the list says of its
+// take is over.
+func TestRenewalShowsTake(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := d.reserve(5, time.Hour)
+	d.m.migrate()
+	renew := store.Settlement{Op: store.OpRenew, ID: r.ID, Grant: r.Grant, Hold: 2 * time.Hour, Buckets: r.Buckets}
+	if o := d.settle(renew); o.Gone {
+		t.Fatal("gone")
+	}
+	d.m.past.epochs = d.m.past.epochs[1:]
+	d.m.migrate()
+	d.hear()
+	if d.rep.Reservations != 0 {
+		t.Error("a reservation that is there is opened again")
+	}
+	d.wantUsed(5, 1)
+}
+
+// TestCancelledAfterReopening: a reopening is not answered, and the reservation is cancelled. It may
+// be open, so it is ended.
+func TestCancelledAfterReopening(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := d.reserve(5, time.Hour)
+	d.m.evict()
+	st := d.m.look(store.Known{}, d.now)
+	d.l.Peeked(d.at(), &bucket(d.plan, 0, 0)[0], 0, &st)
+	x := d.l.Next(d.at())
+	if len(x.Takes) != 1 {
+		t.Fatal("no reopening")
+	}
+	d.m.take(&x.Takes[0], d.now)
+	d.l.Failed(d.at(), x)
+	d.wantUsed(5, 1)
+	cancel := store.Settlement{Op: store.OpCancel, ID: r.ID, Grant: r.Grant, Buckets: r.Buckets}
+	if o, mine := d.l.Settle(d.at(), &cancel); !mine || o.Gone {
+		t.Error("the store is asked about a reservation that it has lost")
+	}
+	d.deliver()
+	d.wantUsed(0, 0)
+}
+
+// TestCancelledAfterReplay: a replay shows that a reservation was there before, and not since when.
+// So it is ended in older data too.
+func TestCancelledAfterReplay(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	tk := store.Take{ID: "id", Grant: 1, Hold: time.Hour, Buckets: bucket(d.plan, 5, 1)}
+	r := new(ledger.Request)
+	r.Init(&tk)
+	if v := d.l.Decide(d.at(), r); !v.Allowed {
+		t.Fatal("the fallback refuses")
+	}
+	d.deliver(1)
+	opened := len(d.m.hist) - 1
+	cancel := store.Settlement{Op: store.OpCancel, ID: "id", Grant: 1, Buckets: tk.Buckets}
+	d.other().take(1)
+	d.pass(time.Second)
+	d.settle(cancel)
+	d.deliver()
+	d.m.failover(opened)
+	d.hear()
+	if _, slots := d.m.used(d.now); slots != 0 {
+		t.Error("a reservation that was cancelled is open")
+	}
+}
+
+// TestGoneIsOfOneServer: an old primary, on which a renewal was, has a reservation open again that
+// was gone on the one in its place.
+func TestGoneIsOfOneServer(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := d.reserve(5, 10*time.Second)
+	taken := len(d.m.hist) - 1
+	d.settle(store.Settlement{Op: store.OpRenew, ID: r.ID, Grant: r.Grant, Hold: time.Hour, Buckets: r.Buckets})
+	d.pass(20 * time.Second)
+	d.m.failover(taken)
+	o := d.settle(store.Settlement{Op: store.OpCancel, ID: r.ID, Grant: r.Grant, Buckets: r.Buckets})
+	if !o.Gone {
+		t.Fatal("it is there")
+	}
+	d.m.back(0)
+	d.hear()
+	d.wantUsed(0, 0)
+}
+
+// TestWithdrawnSettlement: a cancellation is sent for messages that may be late, and finds the
+// reservation open, because its settlement was lost. What was used is charged.
+func TestWithdrawnSettlement(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	tk := store.Take{ID: "id", Grant: 1, Hold: time.Hour, Buckets: bucket(d.plan, 5, 1)}
+	r := new(ledger.Request)
+	r.Init(&tk)
+	d.l.Begin(d.at(), r)
+	d.l.Unanswered(d.at(), r)
+	sent := d.l.SentTakes([]store.Take{tk})[0]
+	v := d.m.take(&sent, d.now)
+	d.l.Answered(d.at(), r, &v)
+	opened := len(d.m.hist) - 1
+	d.settle(store.Settlement{Op: store.OpSettle, ID: "id", Grant: 1, Buckets: bucket(d.plan, 3, 1)})
+	d.m.failover(opened)
+	d.deliver()
+	d.wantUsed(3, 0)
+}
+
+// TestOneDrawsTheMark: of what is lost with a record one thing goes first, because the others would
+// name a mark that is not the last one any more.
+func TestOneDrawsTheMark(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	for range 5 {
+		d.reserve(1, time.Hour)
+	}
+	d.m.evict()
+	d.hear()
+	d.wantUsed(6, 5)
+	if d.rep.Unmet != 0 || d.rep.Reservations != 5 {
+		t.Errorf("%d recoveries were not carried out, and %d reservations recovered", d.rep.Unmet, d.rep.Reservations)
+	}
 }
