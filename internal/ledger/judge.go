@@ -115,7 +115,7 @@ func (l *Ledger) enterUnits(now Now, e *entry, u *units) {
 
 // enterTake enters what a take wrote, according to the store's answer, which was heard.
 func (l *Ledger) enterTake(now Now, r *Request, d *store.Verdict) {
-	for k := range d.Histories {
+	for k := range min(len(d.Histories), len(r.parts)) {
 		p := &r.parts[k]
 		if p.e == nil {
 			continue
@@ -142,7 +142,7 @@ func (l *Ledger) enterTake(now Now, r *Request, d *store.Verdict) {
 
 // enterCharge enters units that a settlement charged.
 func (l *Ledger) enterCharge(now Now, st *store.Settlement, as []store.History) {
-	for k := range as {
+	for k := range min(len(as), len(st.Buckets)) {
 		b, a := &st.Buckets[k], &as[k]
 		if e := l.entries.byKey[b.Key]; e != nil && a.Wrote {
 			u := units{plan: b.Plan, n: b.N, at: a.Last, start: usedAt(now, st), stamps: stamps{wrote(a)}}

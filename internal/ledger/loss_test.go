@@ -276,7 +276,7 @@ func (s *lossSim) heard() {
 		}
 		s.run(s.now + 3*second)
 		for _, p := range s.procs {
-			st := s.store.look(store.Known{}, s.now)
+			st := s.store.look(s.now)
 			p.l.Peeked(p.now(), &bucket(s.plan, 0, 0)[0], 0, &st)
 			p.kick()
 		}

@@ -222,9 +222,9 @@ func (m *modelStore) recharge(r *store.Recovery, now int64) {
 }
 
 // look describes the record.
-func (m *modelStore) look(known store.Known, now int64) store.State {
+func (m *modelStore) look(now int64) store.State {
 	m.dirty = false
-	st := store.State{Verdict: store.Verdict{Now: now, Histories: []store.History{m.history(known, now)}}}
+	st := store.State{Verdict: store.Verdict{Now: now, Histories: []store.History{m.history(store.Known{}, now)}}}
 	if m.paused > now {
 		st.Pause = store.Pause{Until: store.Internal.Instant(m.paused)}
 	}

@@ -42,7 +42,7 @@ func (l *Ledger) notePause(now Now, st *store.Settlement, o *store.Outcome) {
 	if st.Op != store.OpPause && st.Op != store.OpUnpause || o.Err != nil {
 		return
 	}
-	for i := range o.Histories {
+	for i := range min(len(o.Histories), len(st.Buckets)) {
 		a := &o.Histories[i]
 		if !a.Wrote {
 			continue
@@ -51,8 +51,8 @@ func (l *Ledger) notePause(now Now, st *store.Settlement, o *store.Outcome) {
 		if e == nil {
 			continue
 		}
-		switch p := &e.historyOf().pauses; {
-		case st.Op == store.OpPause:
+		switch p := &e.historyOf().pauses; st.Op {
+		case store.OpPause:
 			p.set = ownPause{a.Last, o.End.UnixMicro(), st.Reason, st.Buckets[i].Plan}
 		default:
 			p.set, p.end = ownPause{}, ownPause{a.Last, st.At.UnixMicro(), st.Reason, st.Buckets[i].Plan}

@@ -55,7 +55,7 @@ func (l *Ledger) composeLost(now Now, d *Delivery, it *item) {
 		l.queue.push(it, now)
 		return
 	}
-	sent := false
+	var sent bool
 	if it.kind == claimItem {
 		sent = l.composeClaim(now, d, it)
 	} else {

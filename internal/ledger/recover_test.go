@@ -74,9 +74,9 @@ func (d *desk) ask(t store.Take) store.Verdict {
 	return v
 }
 
-func (d *desk) take(n int64) store.Verdict {
+func (d *desk) take(n int64) {
 	d.t.Helper()
-	return d.ask(store.Take{Buckets: bucket(d.plan, n, 0)})
+	d.ask(store.Take{Buckets: bucket(d.plan, n, 0)})
 }
 
 func (d *desk) reserve(n int64, hold time.Duration) store.Take {
@@ -114,9 +114,9 @@ func (d *desk) settle(s store.Settlement) store.Outcome {
 	return o
 }
 
-func (d *desk) pause(op store.Op, until int64) store.Outcome {
+func (d *desk) pause(op store.Op, until int64) {
 	d.t.Helper()
-	return d.settle(store.Settlement{Op: op, At: time.UnixMicro(until), Buckets: bucket(d.plan, 0, 0)})
+	d.settle(store.Settlement{Op: op, At: time.UnixMicro(until), Buckets: bucket(d.plan, 0, 0)})
 }
 
 // deliver delivers what is pending. The answers of the first lost deliveries are lost.
@@ -134,7 +134,7 @@ func (d *desk) deliver(lost ...int) {
 		}
 		looks := make([]store.State, len(x.Looks))
 		for i := range x.Looks {
-			looks[i] = d.m.look(store.Known{}, d.now)
+			looks[i] = d.m.look(d.now)
 		}
 		outs, vs := make([]store.Outcome, len(x.Settlements)), make([]store.Verdict, len(x.Takes))
 		d.l.Looked(d.at(), x, looks, &d.rep)
@@ -159,7 +159,7 @@ func (d *desk) deliver(lost ...int) {
 func (d *desk) hear() {
 	d.t.Helper()
 	d.now++
-	st := d.m.look(store.Known{}, d.now)
+	st := d.m.look(d.now)
 	d.l.Peeked(d.at(), &bucket(d.plan, 0, 0)[0], 0, &st)
 	d.deliver()
 }
@@ -437,7 +437,7 @@ func TestRecoveryEndsWithHistories(t *testing.T) {
 	d.take(5)
 	d.outage(2)
 	d.m.evict()
-	st := d.m.look(store.Known{}, d.now)
+	st := d.m.look(d.now)
 	d.l.Peeked(d.at(), &bucket(d.plan, 0, 0)[0], 0, &st)
 	d.off, d.m.keeps = true, false
 	d.deliver()
@@ -510,7 +510,7 @@ func TestCancelledAfterReopening(t *testing.T) {
 	d := newDesk(t)
 	r := d.reserve(5, time.Hour)
 	d.m.evict()
-	st := d.m.look(store.Known{}, d.now)
+	st := d.m.look(d.now)
 	d.l.Peeked(d.at(), &bucket(d.plan, 0, 0)[0], 0, &st)
 	x := d.l.Next(d.at())
 	if len(x.Takes) != 1 {

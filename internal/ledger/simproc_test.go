@@ -135,7 +135,7 @@ func (p *proc) looks(d *ledger.Delivery) {
 	p.call(func(again bool) {
 		for i := range d.Looks {
 			if !again {
-				out[i] = p.s.store.look(store.Known{}, p.s.now)
+				out[i] = p.s.store.look(p.s.now)
 			}
 		}
 	}, func(ok bool) {

@@ -45,7 +45,7 @@ func (l *Ledger) settleLost(now Now, h *reservation, st *store.Settlement) store
 // told records what the store answered to a settlement or renewal, which was heard. What was gone
 // only because the store had lost it is recovered, and not gone for the caller.
 func (l *Ledger) told(now Now, h *reservation, st *store.Settlement, o *store.Outcome) {
-	if len(o.Histories) == 0 || h.traces == nil {
+	if len(o.Histories) != len(st.Buckets) || h.traces == nil {
 		return
 	}
 	mine, lost, gone := h.inOrder(st), false, false
@@ -119,7 +119,7 @@ func (l *Ledger) endedIn(now Now, h *reservation, k int, a *store.History) (beli
 // undone charges what a cancellation gave back, although it was used: it was meant for a message that
 // might open the grant again, and found it open because the store had lost the settlement.
 func (l *Ledger) undone(now Now, it *item, o *store.Outcome) {
-	for i := range o.Histories {
+	for i := range min(len(o.Histories), len(it.st.Buckets)) {
 		e := l.entries.byKey[it.st.Buckets[i].Key]
 		if e == nil || e.hist == nil || o.Histories[i].Gone {
 			continue
