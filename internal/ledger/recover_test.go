@@ -539,12 +539,14 @@ func TestCancelledAfterReplay(t *testing.T) {
 	if v := d.l.Decide(d.at(), r); !v.Allowed {
 		t.Fatal("the fallback refuses")
 	}
-	d.deliver(1)
+	x := d.l.Next(d.at())
+	d.m.take(&x.Takes[0], d.now)
+	d.l.Failed(d.at(), x) // its answer is lost
 	opened := len(d.m.hist) - 1
-	cancel := store.Settlement{Op: store.OpCancel, ID: "id", Grant: 1, Buckets: tk.Buckets}
 	d.other().take(1)
 	d.pass(time.Second)
-	d.settle(cancel)
+	d.deliver()
+	d.settle(store.Settlement{Op: store.OpCancel, ID: "id", Grant: 1, Buckets: tk.Buckets})
 	d.deliver()
 	d.m.failover(opened)
 	d.hear()
