@@ -225,7 +225,7 @@ func (s *Store) settleAll(ctx context.Context, batch []store.Settlement, out []s
 
 func settleRequest(st *store.Settlement) request {
 	r := request{id: st.ID, buckets: st.Buckets}
-	if r.err = cmp.Or(st.Check(), checkRecovery(st.Recovery, st.Buckets, st.Known)); r.err != nil {
+	if r.err = st.Check(); r.err != nil {
 		return r
 	}
 	grant := binary.BigEndian.AppendUint64(nil, uint64(st.Grant))
@@ -240,7 +240,9 @@ func settleRequest(st *store.Settlement) request {
 		r.op, r.id = opCharge, ""
 		if st.Recovery != nil {
 			r.op = opRecover
-			r.extra, r.err = recoverExtra(st.Recovery, &st.Buckets[0])
+			if r.err = checkRecovery(st.Recovery, st.Buckets, st.Known); r.err == nil {
+				r.extra, r.err = recoverExtra(st.Recovery, &st.Buckets[0])
+			}
 			return r
 		}
 		notAfter := int64(0)

@@ -42,8 +42,12 @@ local function note(c, news)
   for k, v in pairs(news or {}) do h[k] = v end
   for i = 2, h.longer and #es or 0 do es[i].fin = max(es[i].fin, h.longer) end
   if not drawn or news and news.reset then
-    local e = { mark = gen .. pack(F'number', raw) }
-    if c.head then _, _, e.start, e.fin = unpack_(F'head', c.head) end
+    local e, clock = {}, raw
+    if c.head then
+      _, _, e.start, e.fin = unpack_(F'head', c.head)
+      clock = max(raw, unpack_(F'number', es[#es].mark, 9) + 1) -- marks differ, whatever the clock shows
+    end
+    e.mark = gen .. pack(F'number', clock)
     es[#es + 1] = e
   end
   while #es > 1 and (es[2].fin <= raw or #es > MOSTEPOCHS) do table.remove(es, 1) end
