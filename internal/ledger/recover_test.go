@@ -610,3 +610,16 @@ func TestOneDrawsTheMark(t *testing.T) {
 		t.Errorf("%d recoveries were not carried out, and %d reservations recovered", d.rep.Unmet, d.rep.Reservations)
 	}
 }
+
+// TestHoldThatIsOver: a reservation whose hold is over when its loss is heard of is charged as
+// granted.
+func TestHoldThatIsOver(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	d.reserve(5, 10*time.Second)
+	d.m.evict()
+	d.pass(20 * time.Second)
+	d.hear()
+	d.wantUsed(6, 0)
+}
