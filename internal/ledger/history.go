@@ -185,7 +185,10 @@ func (l *Ledger) hear(now Now, e *entry, a *store.History) {
 
 // hearAll is hear for the buckets of a call.
 func (l *Ledger) hearAll(now Now, buckets []store.BucketCost, as []store.History) {
-	for i := range min(len(as), len(buckets)) {
+	if len(as) != len(buckets) {
+		return
+	}
+	for i := range buckets {
 		if e := l.entries.byKey[buckets[i].Key]; e != nil {
 			l.hear(now, e, &as[i])
 		}
