@@ -186,7 +186,8 @@ func (m *Metrics) plain() []prometheus.Collector {
 	m.restart = gauge("drawgate_config_restart_pending",
 		"1 while the configuration on disk has a change that needs a restart: the log names the settings.")
 	all := []prometheus.Collector{
-		m.queued, m.backend, m.charges, m.losses, m.recoveredUnits, m.recoveredReservations, m.unmet, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad,
+		m.queued, m.backend, m.charges, m.losses, m.recoveredUnits, m.recoveredReservations,
+		m.unmet, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad,
 		m.restart,
 		newUsage(m),
 	}

@@ -20,8 +20,8 @@ type stamp struct {
 // in reports whether a record with this list has the write.
 //
 // A record that a program of the version before made begins with others, which have no mark. It may
-// have been made of any earlier one, so what was written before the rest of its list began counts as
-// present: charging it again could count it twice.
+// have been made of any earlier one, so what was written before the rest of its list began counts
+// as present: charging it again could count it twice.
 func (s stamp) in(epochs []store.Epoch) bool {
 	if s.at == 0 || len(epochs) == 0 {
 		return false

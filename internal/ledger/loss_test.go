@@ -246,8 +246,8 @@ func (s *lossSim) once(calm bool) {
 }
 
 // doubtful reports whether units may count twice without any loss: a plain take that was decided
-// here, and that the store decided too, or that arrived twice; a reservation whose take the network repeated, or that the
-// store may have although it was given here.
+// here, and that the store decided too, or that arrived twice; a reservation whose take the network
+// repeated, or that the store may have although it was given here.
 func (s *lossSim) doubtful(a *admission, calm bool) bool {
 	switch {
 	case a.take.ID == "":
@@ -260,8 +260,9 @@ func (s *lossSim) doubtful(a *admission, calm bool) bool {
 	return a.grant.repeats
 }
 
-// withdrawn reports whether a cancellation for late messages found a reservation open again that was
-// settled, because the store had lost that, and its answer was lost, too. That is not recovered.
+// withdrawn reports whether a cancellation for late messages found a reservation open again that
+// was settled, because the store had lost that, and its answer was lost, too. That is not
+// recovered.
 func (s *lossSim) withdrawn(a *admission) bool {
 	return a.take.ID != "" && s.f.lost && s.f.late && s.store.cancelled[a.take.Grant]
 }

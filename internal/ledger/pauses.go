@@ -88,8 +88,8 @@ func (l *Ledger) pendLook(now Now, e *entry) {
 	l.pend(now, it, []*entry{e})
 }
 
-// comparePauses compares a bucket's pause with what this process did. Its own pause is set again, if
-// none was ended since; what it ended is ended again, but not what was set later.
+// comparePauses compares a bucket's pause with what this process did. Its own pause is set again,
+// if none was ended since; what it ended is ended again, but not what was set later.
 func (l *Ledger) comparePauses(now Now, e *entry, plan *store.Plan, st *store.State, a *store.History) {
 	if e.hist == nil {
 		return

@@ -10,8 +10,8 @@ import (
 // recovered is the label, in the store's history, of what charges lost units again.
 var recovered = store.Label{Name: "recovered", Value: "true"}
 
-// pendOutage makes units pending that were admitted here. They have a grant from the start, and join
-// those that wait already.
+// pendOutage makes units pending that were admitted here. They have a grant from the start, and
+// join those that wait already.
 func (l *Ledger) pendOutage(now Now, e *entry, plan *store.Plan, n *store.Amounts, start int64) {
 	c := e.outageClaim(plan)
 	if c == nil {
@@ -94,8 +94,8 @@ func (e *entry) cellsOf(cl *claim) (cs []*cell) {
 	return cs
 }
 
-// lostParts returns what is charged under a claim, and the sum of it: of a bucket limit at most what
-// has not drained.
+// lostParts returns what is charged under a claim, and the sum of it: of a bucket limit at most
+// what has not drained.
 func (h *history) lostParts(now int64, cl *claim) (parts []store.Lost, sum store.Amounts) {
 	for i := range h.limits {
 		s := &h.limits[i]
@@ -202,8 +202,8 @@ func (l *Ledger) forced(plan *store.Plan) *store.Plan {
 	return l.plans.of(plan, n).force()
 }
 
-// lostParts returns the charge of a reservation that is over. A charge of nothing ends it, if it was
-// opened again.
+// lostParts returns the charge of a reservation that is over. A charge of nothing ends it, if it
+// was opened again.
 func (t *trace) lostParts(now int64) (parts []store.Lost, sum store.Amounts) {
 	spent := t.spent()
 	specs := store.Internal.Specs(t.plan, false)

@@ -25,7 +25,9 @@ type desk struct {
 func newDesk(t *testing.T, limits ...drawgate.Limit) *desk {
 	t.Helper()
 	if limits == nil {
-		limits = []drawgate.Limit{{Name: "units", Kind: drawgate.Rolling, Amount: 1000, Window: 10 * time.Minute, Precision: drawgate.Exact}}
+		limits = []drawgate.Limit{{
+			Name: "units", Kind: drawgate.Rolling, Amount: 1000, Window: 10 * time.Minute, Precision: drawgate.Exact,
+		}}
 	}
 	p, err := drawgate.Policy{Name: "p", Limits: append(limits, drawgate.Limit{
 		Name: "slots", Kind: drawgate.Concurrency, Amount: 1000,
@@ -275,7 +277,8 @@ func TestSettledReservations(t *testing.T) {
 		d := newDesk(t)
 		r := d.reserve(5, time.Hour)
 		held := len(d.m.hist) - 1
-		if o := d.settle(store.Settlement{Op: store.OpSettle, ID: r.ID, Grant: r.Grant, Buckets: bucket(d.plan, 3, 1)}); o.Gone {
+		end := store.Settlement{Op: store.OpSettle, ID: r.ID, Grant: r.Grant, Buckets: bucket(d.plan, 3, 1)}
+		if o := d.settle(end); o.Gone {
 			t.Fatal("gone")
 		}
 		d.pass(after)
@@ -444,8 +447,8 @@ func TestRecoveryEndsWithHistories(t *testing.T) {
 	d.wantUsed(2, 0)
 }
 
-// TestForgiven: what was admitted before a reset is not charged or opened again, also if it was lost
-// before.
+// TestForgiven: what was admitted before a reset is not charged or opened again, also if it was
+// lost before.
 func TestForgiven(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -483,8 +486,8 @@ func TestLateAnswer(t *testing.T) {
 	d.wantUsed(6, 0)
 }
 
-// TestRenewalShowsTake: a reservation is there if its renewal is, although what the list says of its
-// take is over.
+// TestRenewalShowsTake: a reservation is there if its renewal is, although what the list says of
+// its take is over.
 func TestRenewalShowsTake(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -503,8 +506,8 @@ func TestRenewalShowsTake(t *testing.T) {
 	d.wantUsed(5, 1)
 }
 
-// TestCancelledAfterReopening: a reopening is not answered, and the reservation is cancelled. It may
-// be open, so it is ended.
+// TestCancelledAfterReopening: a reopening is not answered, and the reservation is cancelled. It
+// may be open, so it is ended.
 func TestCancelledAfterReopening(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

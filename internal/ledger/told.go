@@ -16,8 +16,8 @@ func (h *reservation) lost() bool {
 	return false
 }
 
-// settleLost carries out a settlement of a reservation that the store has lost. It is kept until the
-// reservation is recovered, in each bucket as that bucket needs.
+// settleLost carries out a settlement of a reservation that the store has lost. It is kept until
+// the reservation is recovered, in each bucket as that bucket needs.
 func (l *Ledger) settleLost(now Now, h *reservation, st *store.Settlement) store.Outcome {
 	mine := h.inOrder(st)
 	l.apply(now, &mine, l.parts(now, mine.Buckets, true))
@@ -116,8 +116,8 @@ func (l *Ledger) endedIn(now Now, h *reservation, k int, a *store.History) (beli
 	return true
 }
 
-// undone charges what a cancellation gave back, although it was used: it was meant for a message that
-// might open the grant again, and found it open because the store had lost the settlement.
+// undone charges what a cancellation gave back, although it was used: it was meant for a message
+// that might open the grant again, and found it open because the store had lost the settlement.
 func (l *Ledger) undone(now Now, it *item, o *store.Outcome) {
 	for i := range min(len(o.Histories), len(it.st.Buckets)) {
 		e := l.entries.byKey[it.st.Buckets[i].Key]

@@ -185,7 +185,8 @@ func (h *history) age(now Now) {
 	h.sweep = max(firstSweep, 2*len(h.open))
 }
 
-// makeRoom turns the reservation into units that was settled first. It reports whether there was one.
+// makeRoom turns the reservation into units that was settled first. It reports whether there was
+// one.
 func (h *history) makeRoom(now Now) bool {
 	if len(h.ended) == 0 || !h.ended[0].idle() {
 		return false

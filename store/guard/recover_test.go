@@ -144,8 +144,8 @@ func comesBack(t *testing.T, plan *store.Plan, ps []*process) {
 	}
 }
 
-// TestRecovery: a server forgets what it has granted. Once every process had an answer, all of it is
-// back: units, reservations under their grants, and slots.
+// TestRecovery: a server forgets what it has granted. Once every process had an answer, all of it
+// is back: units, reservations under their grants, and slots.
 //
 // req: A10, C12
 func TestRecovery(t *testing.T) {
