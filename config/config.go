@@ -39,6 +39,7 @@ type Config struct {
 	// lost its data
 	RequireMark bool
 	NoBatches   bool // Redis: each request is a call of its own
+	NoRecovery  bool // Redis: what the server lost is not charged and opened again
 
 	Policies []drawgate.Policy // in the order of the file; names are unique
 	Modes    map[string]Mode   // by policy: how it is used, if it is not simply enforced

@@ -140,6 +140,10 @@ func (c *Config) top() []setting {
 		{"store_batches", asOff.to(&c.NoBatches), yes, "Redis and Valkey: requests that come while a call of the " +
 			"same process is on its way go together in the next one, up to about 1 ms of the server's time. `false`: " +
 			"each is a call of its own. No effect on other stores (`validate` warns)"},
+		{"store_recovery", either("on", "off").to(&c.NoRecovery), "`on`", "Redis and Valkey: what a server lost in a " +
+			"fail-over, by an eviction or by a restart is charged and opened again by the processes that were admitted " +
+			"it ([more](fallback.md#what-comes-back-after-a-fail-over)). `off`: it is forgotten. No effect on other " +
+			"stores (`validate` warns)"},
 		{"start", readBy(asStart, (*decoder).defaultStart).to(&c.Start), "`closed`", "for policies that do not say it: " +
 			"what a process admits that starts while the store is unavailable, and so does not know what was used: " +
 			"nothing (`closed`), a part of its share (`cold`), or all of it (`full`, only on SQLite with `instances: " +

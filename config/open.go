@@ -256,8 +256,8 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err er
 	}
 	r.Guard = guard.New(inner, &guard.Options{ //nolint:contextcheck // as above
 		Instances: c.SharedBy().Number, CountInstances: c.SharedBy().Auto, CountInCalls: onDynamoDB(c.Store),
-		Start: c.Start, Owner: r.owner(c, inner), Timeout: c.StoreTimeout, WarnEvery: -1,
-		Observer: r.guardObserver(), Logger: log,
+		Start: c.Start, Owner: r.owner(c, inner), Timeout: c.StoreTimeout, WarnEvery: min(-1, -c.WarnEvery),
+		Observer: r.guardObserver(), Logger: log, NoRecovery: c.NoRecovery,
 	})
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it

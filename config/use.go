@@ -123,6 +123,7 @@ var fixed = []struct {
 	{"store_timeout", func(c *Config) any { return c.StoreTimeout }},
 	{"store_mark", func(c *Config) any { return c.RequireMark }},
 	{"store_batches", func(c *Config) any { return c.NoBatches }},
+	{"store_recovery", func(c *Config) any { return c.NoRecovery }},
 	{"warn_every", func(c *Config) any { return c.WarnEvery }},
 	{"start", func(c *Config) any { return c.Start }},
 	{"server", func(c *Config) any { return c.Server }},
@@ -182,7 +183,7 @@ func (c *Config) keeping(now *Config, restart []string) *Config {
 	k := *c
 	k.Store, k.Prefix, k.MaxBuckets, k.Instances = now.Store, now.Prefix, now.MaxBuckets, now.Instances
 	k.StoreTimeout, k.WarnEvery, k.Start, k.RequireMark = now.StoreTimeout, now.WarnEvery, now.Start, now.RequireMark
-	k.NoBatches = now.NoBatches
+	k.NoBatches, k.NoRecovery = now.NoBatches, now.NoRecovery
 	k.Server, k.Telemetry, k.Envoy = now.Server, now.Telemetry, now.Envoy.withFiles(&c.Envoy)
 	k.Gateway = now.Gateway.withUse(&c.Gateway)
 	kept := func(setting string) bool {

@@ -43,6 +43,9 @@ func (c *Config) warn() {
 	if c.NoBatches && !c.onRedis() {
 		c.warnOf("store_batches", "", "store_batches is for Redis and has no effect on the store %s", RedactURL(c.Store))
 	}
+	if c.NoRecovery && !c.onRedis() {
+		c.warnOf("store_recovery", "", "store_recovery is for Redis and has no effect on the store %s", RedactURL(c.Store))
+	}
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()

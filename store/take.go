@@ -83,6 +83,12 @@ type Take struct {
 	// Given says that the take was already allowed without the store, which learns of it only now:
 	// a pause does not refuse it.
 	Given bool
+
+	// Known is what is known of the history of each bucket, or nil; see [Historian].
+	Known []Known
+	// Recovery makes it the reopening of a reservation that was lost, in its only bucket, whatever
+	// others were admitted; nil otherwise. It needs Known.
+	Recovery *Recovery
 }
 
 // Op is what a [Settlement] does.
@@ -135,6 +141,12 @@ type Settlement struct {
 	// while another one is away, nor to be carried out if it was held up: its caller learns that it
 	// failed, and looks what is used first.
 	Once bool
+
+	// Known is what is known of the history of each bucket, or nil; see [Historian].
+	Known []Known
+	// Recovery makes an OpCharge one of units that were lost, in its only bucket: then its N is not
+	// used; nil otherwise. It needs Known.
+	Recovery *Recovery
 }
 
 // Outcome answers a [Settlement].
@@ -149,4 +161,6 @@ type Outcome struct {
 	End  time.Time
 	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
 	Err  error     // why this settlement failed; the others in the batch may have succeeded
+
+	Histories []History // per bucket, if the settlement has Known and the store is a [Historian]
 }

@@ -45,6 +45,8 @@ type Verdict struct {
 
 	First Answer   // what is said of the take's first bucket
 	Rest  []Answer // and of the others
+
+	Histories []History // per bucket, if the take has Known and the store is a [Historian]
 }
 
 // Answer is what a [Verdict] says of one bucket.

@@ -40,6 +40,11 @@ func (m *Metrics) Guard() *guard.Observer {
 		},
 		Lost:    func(*guard.Lost) { m.losses.Inc() },
 		Charged: func(c *guard.Charged) { m.charges.Add(float64(len(c.Buckets))) },
+		Recovered: func(r *guard.Recovered) {
+			m.recoveredUnits.Add(float64(r.Units()))
+			m.recoveredReservations.Add(float64(r.Reservations))
+			m.unmet.Add(float64(r.NotDone))
+		},
 	}
 }
 

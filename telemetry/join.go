@@ -42,6 +42,8 @@ func JoinGuards(obs ...*guard.Observer) *guard.Observer {
 		Closed:  each(obs, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
 		Lost:    each(obs, func(o *guard.Observer) func(*guard.Lost) { return o.Lost }),
 		Charged: each(obs, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
+
+		Recovered: each(obs, func(o *guard.Observer) func(*guard.Recovered) { return o.Recovered }),
 	}
 }
 

@@ -67,20 +67,25 @@ type Metrics struct {
 	toUpstreams *calls
 	upstreams   atomic.Pointer[func() []outbound.State] // nil: not shown
 
-	deciding    *durationsBy // by outcome; all together are rate_limit_check_duration_seconds
-	queued      prometheus.Histogram
-	reasons     [reasons]prometheus.Counter
-	backend     prometheus.Counter
-	calls       *durationsBy // by op
-	failures    [len(ops)][classes]prometheus.Counter
-	settled     [settlements]prometheus.Counter
-	loads       [2]prometheus.Counter // failed, done
-	loaded      prometheus.Gauge      // when, last
-	lastLoad    prometheus.Gauge      // 1: it went well
-	guarded     atomic.Bool           // the guard reports errors of the store
-	state       atomic.Uint32         // of the guard's breaker
-	charges     prometheus.Counter
-	losses      prometheus.Counter
+	deciding *durationsBy // by outcome; all together are rate_limit_check_duration_seconds
+	queued   prometheus.Histogram
+	reasons  [reasons]prometheus.Counter
+	backend  prometheus.Counter
+	calls    *durationsBy // by op
+	failures [len(ops)][classes]prometheus.Counter
+	settled  [settlements]prometheus.Counter
+	loads    [2]prometheus.Counter // failed, done
+	loaded   prometheus.Gauge      // when, last
+	lastLoad prometheus.Gauge      // 1: it went well
+	guarded  atomic.Bool           // the guard reports errors of the store
+	state    atomic.Uint32         // of the guard's breaker
+	charges  prometheus.Counter
+	losses   prometheus.Counter
+	unmet    prometheus.Counter
+
+	recoveredUnits        prometheus.Counter
+	recoveredReservations prometheus.Counter
+
 	batches     prometheus.Histogram
 	batchTime   prometheus.Histogram
 	activations prometheus.Counter

@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/telemetry"
@@ -161,6 +162,10 @@ func (s *site) load(stop <-chan struct{}) *sync.WaitGroup {
 	worker(300*time.Millisecond, func(int) { s.m.ForwardAuthUndecided("token") })
 	worker(300*time.Millisecond, func(i int) { s.m.RestartPending(i%2 == 0) })
 	worker(300*time.Millisecond, func(int) { s.m.Guard().Lost(&guard.Lost{}) })
+	worker(300*time.Millisecond, func(int) {
+		b := store.BucketCost{N: store.Amounts{1}}
+		s.m.Guard().Recovered(&guard.Recovered{Buckets: []store.BucketCost{b}, Reservations: 1, NotDone: 1})
+	})
 	worker(300*time.Millisecond, func(i int) { s.m.Batched(1+i%50, time.Duration(1+i%5)*time.Millisecond) })
 	worker(300*time.Millisecond, func(int) { s.m.Published("delivered") })
 	worker(300*time.Millisecond, func(i int) { s.m.Reloaded([]error{nil, errors.New("a broken file")}[i%2]) })

@@ -159,6 +159,21 @@ func (m *Metrics) plain() []prometheus.Collector {
 		Help: "How many times this process noticed that the store had lost its data, so that what was used " +
 			"before may be granted again. On Redis; each process that had used the store counts each loss.",
 	})
+	m.recoveredUnits = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "drawgate_store_recovered_units_total",
+		Help: "Units that Redis had lost of this process, and that it charged again; of each bucket those of the " +
+			"limit with most.",
+	})
+	m.recoveredReservations = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "drawgate_store_recovered_reservations_total",
+		Help: "Reservations of this process that Redis had lost, or of which it had lost a renewal or the end, and " +
+			"that it has again.",
+	})
+	m.unmet = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "drawgate_store_recoveries_not_done_total",
+		Help: "Recoveries that Redis did not carry out, because something else had happened to the bucket; this " +
+			"process then looked again at what was lost.",
+	})
 	m.batches = prometheus.NewHistogram(histogram("drawgate_store_batch_requests",
 		"Redis: requests that went together in one call, because they came while another one was on its way.",
 		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}))
@@ -171,7 +186,8 @@ func (m *Metrics) plain() []prometheus.Collector {
 	m.restart = gauge("drawgate_config_restart_pending",
 		"1 while the configuration on disk has a change that needs a restart: the log names the settings.")
 	all := []prometheus.Collector{
-		m.queued, m.backend, m.charges, m.losses, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad,
+		m.queued, m.backend, m.charges, m.losses, m.recoveredUnits, m.recoveredReservations,
+		m.unmet, m.batches, m.batchTime, m.activations, m.loaded, m.lastLoad,
 		m.restart,
 		newUsage(m),
 	}

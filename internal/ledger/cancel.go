@@ -78,6 +78,7 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 // cancelled records the outcome of a cancellation. The item stays until no copy of it can arrive
 // any more, so that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
+	l.undone(now, it, o)
 	it.notBefore = it.doubt
 	// it arrived before the take, or before another copy of it
 	if again := o.Gone || it.several; again && it.until > now.Own {

@@ -242,7 +242,7 @@ func (c *local) bind(v *record.Verdict) bool {
 	if c.take.ID == "" {
 		for k := range c.parts {
 			if p := &c.parts[k]; p.e != nil {
-				l.charge(c.now, p.e, p.plan, &p.n, false)
+				l.charge(c.now, p.e, p.plan, &p.n, c.now.Store, false)
 			}
 		}
 		return true

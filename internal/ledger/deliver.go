@@ -19,12 +19,15 @@ const retryPause = 1_000_000
 
 // Delivery is what to send to the store: first the settlements in one call, then the takes in one
 // call. Settlements go first because they give units back, and may free an ID that is used again.
-// Report each part with [Ledger.Delivered], [Ledger.Replayed] or [Ledger.Failed].
+// The buckets in Looks are to be looked at by [store.Historian.PeekKnown], without knowing anything
+// of them. Report each part with [Ledger.Looked], [Ledger.Delivered], [Ledger.Replayed] or
+// [Ledger.Failed].
 type Delivery struct {
+	Looks       []store.BucketCost
 	Settlements []store.Settlement
 	Takes       []store.Take
 
-	settled, taken []*item
+	looking, settled, taken []*item
 }
 
 // Report is the result of a delivery.
@@ -32,6 +35,10 @@ type Report struct {
 	Charged [][]store.BucketCost // units that are now charged at the store
 	Refused []error              // what the store will never accept
 	Fault   error                // why a bucket's items could not be delivered, if there was one
+
+	Recovered    []store.BucketCost // units that the store had lost, and that are charged again
+	Reservations int                // reservations that it had lost, or something of them, and has again
+	Unmet        int                // recoveries that were not carried out, because the history was another one
 }
 
 // Next returns the next delivery, or nil if nothing is due. Report its result before calling Next
@@ -47,7 +54,7 @@ func (l *Ledger) Next(now Now) *Delivery {
 		for _, it := range items {
 			l.compose(now, d, it)
 		}
-		if len(d.settled)+len(d.taken) > 0 {
+		if len(d.looking)+len(d.settled)+len(d.taken) > 0 {
 			return d
 		}
 	}
@@ -77,22 +84,22 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			}
 			st.Buckets = []store.BucketCost{{Key: st.Buckets[0].Key, Plan: st.Buckets[0].Plan, N: n}}
 		}
-		d.settle(it, st)
+		l.settleIn(d, it, st)
 	case pauseItem, unpauseItem:
 		if it.spent || !it.st.At.After(store.Internal.Instant(now.Store)) {
 			l.finish(it)
 			return
 		}
-		d.settle(it, it.st)
+		l.settleIn(d, it, it.st)
 	case cancelItem:
 		if it.spent {
 			l.finish(it)
 			return
 		}
 		it.doubt = now.Own + store.SendLife.Microseconds()
-		d.settle(it, it.st)
+		l.settleIn(d, it, it.st)
 	case callerItem, endItem:
-		d.settle(it, it.st)
+		l.settleIn(d, it, it.st)
 	case renewItem:
 		h := it.h
 		if h.end <= now.Store {
@@ -101,7 +108,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 		}
 		st := store.Settlement{Op: store.OpRenew, ID: h.storeID(), Grant: h.take.Grant, Buckets: h.take.Buckets}
 		st.Hold, it.end = micros(h.end-now.Store), h.end
-		d.settle(it, st)
+		l.settleIn(d, it, st)
 	case replayItem:
 		if it.h.end <= now.Store {
 			it.inFlight = false
@@ -114,12 +121,16 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 		for k := range t.Buckets {
 			t.Buckets[k].Plan = it.h.parts[k].plan.force()
 		}
+		t.Known = l.KnownOf(t.Buckets)
 		d.Takes = append(d.Takes, t)
 		d.taken = append(d.taken, it)
+	case claimItem, traceItem, lookItem:
+		l.composeLost(now, d, it)
 	}
 }
 
-func (d *Delivery) settle(it *item, st store.Settlement) {
+func (l *Ledger) settleIn(d *Delivery, it *item, st store.Settlement) {
+	st.Known = l.KnownOf(st.Buckets)
 	d.Settlements = append(d.Settlements, st)
 	d.settled = append(d.settled, it)
 }
@@ -149,8 +160,13 @@ func (l *Ledger) counting(now Now, it *item) (n store.Amounts) {
 func (l *Ledger) Failed(now Now, d *Delivery) {
 	if d.settled == nil {
 		for _, it := range d.taken {
-			it.h.unsure, it.h.until = true, now.Own+store.SendLife.Microseconds()
+			if it.h != nil {
+				it.h.unsure, it.h.until = true, now.Own+store.SendLife.Microseconds()
+			}
 		}
+	}
+	for _, it := range d.looking {
+		l.again(now, it)
 	}
 	for _, it := range d.settled {
 		it.doubted(now)
@@ -159,7 +175,7 @@ func (l *Ledger) Failed(now Now, d *Delivery) {
 	for _, it := range d.taken {
 		l.again(now, it)
 	}
-	d.settled, d.taken = nil, nil
+	d.Looks, d.looking, d.settled, d.taken = nil, nil, nil, nil
 }
 
 // doubted notes that an item was sent and not answered.
@@ -196,6 +212,7 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 		if it.dropped {
 			continue
 		}
+		l.hearAll(now, d.Settlements[i].Buckets, o.Histories)
 		if o.Err != nil && it.kind != cancelItem {
 			rep.Refused = append(rep.Refused, o.Err)
 		}
@@ -203,11 +220,18 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 		case chargeItem, callerItem:
 			if o.Err == nil {
 				rep.Charged = append(rep.Charged, d.Settlements[i].Buckets)
+				l.enterCharge(now, &d.Settlements[i], o.Histories)
 			}
 			l.finish(it)
+		case claimItem:
+			l.claimed(now, it, &d.Settlements[i], o, rep)
+		case traceItem:
+			l.restored(now, it, &d.Settlements[i], o, rep)
 		case pauseItem:
+			l.notePaused(now, it, o)
 			l.finish(it)
 		case unpauseItem: // a look at the store may have shown the pause again meanwhile
+			l.notePaused(now, it, o)
 			for _, e := range it.entries {
 				e.endPause(it.st.At.UnixMicro())
 			}
@@ -218,7 +242,7 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 			l.ended(now, it, o)
 		case renewItem:
 			l.renewed(now, it, o)
-		case replayItem:
+		case replayItem, lookItem:
 		}
 	}
 	d.settled = nil
@@ -228,6 +252,7 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 // arrived, the reservation is replayed again, because its holder was promised more time.
 func (l *Ledger) renewed(now Now, it *item, o *store.Outcome) {
 	h := it.h
+	l.prolongedAll(now, h, o, it.end)
 	if h.last != nil {
 		l.settleGiven(now, h, h.last)
 		return
@@ -261,21 +286,27 @@ func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 	h := it.h
 	n := make([]store.Amounts, len(h.parts))
-	if o.Gone {
-		for k := range n {
-			switch used := usedOf(h.last, k, &h.granted[k]); {
-			case h.given != 0 && !h.stored: // the store never had it
-				n[k] = used
-			case h.end <= now.Store: // it counts as granted: charge what was used beyond that
-				for j := range used {
-					n[k][j] = max(0, used[j]-h.granted[k][j])
-				}
+	for k := range n {
+		gone := o.Gone
+		if len(o.Histories) == len(n) {
+			gone = o.Histories[k].Gone
+			if !l.endedIn(now, h, k, &o.Histories[k]) {
+				continue // it was lost, and is charged as such
+			}
+		}
+		switch used := usedOf(h.last, k, &h.granted[k]); {
+		case !gone:
+		case h.given != 0 && !h.stored: // the store never had it
+			n[k] = used
+		case h.end <= now.Store: // it counts as granted: charge what was used beyond that
+			for j := range used {
+				n[k][j] = max(0, used[j]-h.granted[k][j])
 			}
 		}
 	}
 	l.finish(it)
 	l.held.remove(h)
-	l.chargeParts(now, h.parts, n, false)
+	l.chargeParts(now, h.parts, n, h.since(now), false)
 	l.cancelLate(now, h)
 }
 
@@ -284,10 +315,17 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 	for i, it := range d.taken {
 		o, h := &out[i], it.h
 		if Unavailable(o.Fail) {
-			h.unsure, h.until = true, now.Own+store.SendLife.Microseconds()
+			if h != nil {
+				h.unsure, h.until = true, now.Own+store.SendLife.Microseconds()
+			}
 			l.faulty(now, it, o.Fail, rep)
 			continue
 		}
+		if it.kind == traceItem {
+			l.reopened(now, it, o, rep)
+			continue
+		}
+		l.hearAll(now, d.Takes[i].Buckets, o.Histories)
 		if o.Fail == nil && o.Reason == store.Paused || errors.Is(o.Fail, store.ErrIDOpen) && it.mayPass(now) {
 			l.postpone(now, it, o)
 			continue
@@ -308,6 +346,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 			continue
 		}
 		h.stored = true
+		l.replayed(now, h, o)
 		missing := make([]store.Amounts, len(h.parts)) // if the store grants a lease only in part
 		for k := range missing {
 			got := o.Granted(k)
@@ -315,7 +354,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 				missing[k][j] = max(0, h.granted[k][j]-got[j])
 			}
 		}
-		l.chargeParts(now, h.parts, missing, true)
+		l.chargeParts(now, h.parts, missing, now.Store, true)
 		switch {
 		case h.last != nil:
 			l.settleGiven(now, h, h.last)
@@ -363,7 +402,7 @@ func (l *Ledger) refusedThere(now Now, h *reservation) {
 		return
 	}
 	h.charged = true
-	l.chargeParts(now, h.parts, h.granted, true)
+	l.chargeParts(now, h.parts, h.granted, now.Store, true)
 }
 
 // Classify reports whether an error means that the store did not decide, and what kind of failure

@@ -27,12 +27,16 @@ type entry struct {
 
 	wasReset bool // earlier use does not count
 
+	table *table
+	hist  *history // what is in the store's history of the bucket; nil: nothing, or it keeps none
+
 	oneAsked [1]*part // storage for asked, enough for most entries
 }
 
 // blank reports whether the entry says no more than a missing one.
 func (e *entry) blank() bool {
-	return e.idle() && len(e.rec.Limits) == 0 && !e.rec.Held() && e.paused == 0 && e.known == 0
+	return e.idle() && len(e.rec.Limits) == 0 && !e.rec.Held() && e.paused == 0 && e.known == 0 &&
+		(e.hist == nil || e.hist.blank())
 }
 
 // idle reports whether nothing is in flight or pending.
@@ -43,6 +47,18 @@ func (e *entry) reset() {
 	e.rec, e.fresh = record.Record{Last: e.rec.Last}, false
 	e.known, e.unknown, e.prior, e.uses, e.wasReset = 0, 0, nil, nil, true
 	e.paused, e.reason, e.fault = 0, "", nil
+	e.dropHistory()
+}
+
+// dropHistory forgets what the store's history has of this process.
+func (e *entry) dropHistory() {
+	if e.hist == nil {
+		return
+	}
+	for _, t := range slices.Concat(e.hist.open, e.hist.ended) {
+		t.detach()
+	}
+	e.hist = nil
 }
 
 func (e *entry) leave(p *part) {
@@ -56,6 +72,9 @@ func (e *entry) leave(p *part) {
 // What is known of a bucket that is not used goes first if there is no room.
 func (e *entry) over(now Now, noRoom bool) bool {
 	if !e.idle() || e.paused > now.Store || e.known > now.Store && !noRoom {
+		return false
+	}
+	if e.hist != nil && !e.hist.over(now) && !noRoom {
 		return false
 	}
 	if end := e.rec.NextEnd(); end != 0 && end <= now.Store {
@@ -72,6 +91,7 @@ type table struct {
 	all     []*entry
 	hand    int   // position in all where the next sweep continues
 	pending int   // entries with items
+	traces  int   // reservations in the histories of all entries
 	lost    int64 // something without an entry may have been admitted until then, by the own clock; 0: never
 }
 
@@ -87,6 +107,15 @@ func (t *table) init(most int) {
 
 // ensure returns the entry of a key, or nil if there is no room for one.
 func (t *table) ensure(key store.Key, now Now) *entry {
+	e := t.find(key, now)
+	if e == nil {
+		t.lose(now.Own)
+	}
+	return e
+}
+
+// find is ensure for an entry in which no share is counted, so that without room nothing is lost.
+func (t *table) find(key store.Key, now Now) *entry {
 	e := t.byKey[key]
 	if e != nil {
 		return e
@@ -97,10 +126,9 @@ func (t *table) ensure(key store.Key, now Now) *entry {
 		t.sweep(sweepStep, now, false)
 	}
 	if len(t.all) >= t.max {
-		t.lose(now.Own)
 		return nil
 	}
-	e = &entry{key: key, pos: len(t.all), fresh: true}
+	e = &entry{key: key, pos: len(t.all), fresh: true, table: t}
 	e.asked = e.oneAsked[:0]
 	t.byKey[key] = e
 	t.all = append(t.all, e)
@@ -145,6 +173,7 @@ func (t *table) remove(e *entry) {
 	t.all = t.all[:last]
 	delete(t.byKey, e.key)
 	e.pos = -1
+	e.dropHistory()
 }
 
 // attach makes an item pending for an entry.

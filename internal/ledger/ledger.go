@@ -33,6 +33,10 @@ type Options struct {
 	// may.
 	Full func() bool
 
+	// Recovers reports whether the store keeps histories of its buckets, so that what it loses is
+	// recovered. nil: it does not. It is called for every call of the store.
+	Recovers func() bool
+
 	MaxEntries int // most buckets
 	MaxHeld    int // most reservations, cancellations and callers' charges
 }
@@ -46,6 +50,7 @@ type Ledger struct {
 	queue   queue
 	cancels map[string]*item // cancelItems by the openID of their grants
 	charges int              // pending keptItems
+	losses  int              // pending items about what the store has lost, or must learn of under a grant
 	asks    []record.Ask
 }
 
@@ -63,6 +68,9 @@ func (l *Ledger) Len() int { return len(l.entries.all) }
 
 // Pending returns the number of buckets with pending items.
 func (l *Ledger) Pending() int { return l.entries.pending }
+
+// Recovering reports whether something is pending that the store has lost, or may have.
+func (l *Ledger) Recovering() bool { return l.losses > 0 }
 
 // Forget drops everything that is known and pending about buckets that were reset, including
 // pauses.

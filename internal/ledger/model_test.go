@@ -30,19 +30,29 @@ type hold struct {
 // modelStore is a simple store of one bucket with two limits: units in a window, and slots. It
 // keeps a list of what it admitted.
 type modelStore struct {
-	entries []*entry
-	open    map[string]*hold // by id
-	paused  int64
+	modelRecord
+	modelServer
 	charged int64 // units, by OpCharge
 }
 
-func newModel() *modelStore { return &modelStore{open: map[string]*hold{}} }
+// modelRecord is the data of a model store.
+type modelRecord struct {
+	entries []*entry
+	open    map[string]*hold // by id
+	paused  int64
+	past    modelPast
+}
+
+func newModel() *modelStore { return &modelStore{modelRecord: modelRecord{open: map[string]*hold{}}} }
 
 // used returns the units and the slots that count at an instant.
 func (m *modelStore) used(now int64) (units, slots int64) {
 	for id, h := range m.open {
 		if h.end <= now {
 			delete(m.open, id)
+			if _, ok := m.past.done[h.grant]; ok {
+				m.past.done[h.grant] = true
+			}
 		}
 	}
 	for _, e := range m.entries {
@@ -56,8 +66,8 @@ func (m *modelStore) used(now int64) (units, slots int64) {
 	return units, slots
 }
 
-// take decides a take of one bucket.
-func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
+// decide decides a take of one bucket.
+func (m *modelStore) decide(t *store.Take, now int64) store.Verdict {
 	units, slots := m.used(now)
 	b := &t.Buckets[0]
 	v, asks := record.Verdict{Now: now}, []record.Ask{{Granted: record.Amounts(b.N)}}
@@ -70,6 +80,7 @@ func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
 				return m.refuse(t, now)
 			}
 			h.entry.at = now
+			m.dirty = true
 		}
 		v.Allowed, v.Replayed, v.End = true, true, h.end
 		m.remains(t, &asks[0], now)
@@ -85,7 +96,7 @@ func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
 	}
 	e := &entry{at: now, n: b.N[0], grant: t.Grant}
 	m.entries = append(m.entries, e)
-	v.Allowed = true
+	v.Allowed, m.dirty = true, true
 	if t.ID != "" {
 		v.End = now + t.Hold.Microseconds()
 		m.open[t.ID] = &hold{grant: t.Grant, entry: e, slots: b.N[1], end: v.End}
@@ -113,31 +124,39 @@ func (m *modelStore) refuse(t *store.Take, now int64) store.Verdict {
 	return d
 }
 
-// settle carries out a settlement.
-func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
+// apply carries out a settlement.
+func (m *modelStore) apply(s *store.Settlement, now int64) store.Outcome {
 	m.used(now)
 	b := &s.Buckets[0]
 	switch s.Op {
 	case store.OpCharge:
 		m.entries = append(m.entries, &entry{at: now, n: b.N[0]})
 		m.charged += b.N[0]
+		m.dirty = true
 		return store.Outcome{}
 	case store.OpUnpause:
 		if m.paused == s.At.UnixMicro() {
 			m.paused = 0
+			m.dirty, m.past.resumed = true, m.next(now)
 		}
 		if m.paused <= now {
 			return store.Outcome{}
 		}
 		return store.Outcome{Kept: true, End: time.UnixMicro(m.paused)}
 	case store.OpPause:
-		m.paused = max(m.paused, s.At.UnixMicro())
+		if s.At.UnixMicro() > m.paused {
+			m.paused, m.dirty, m.past.paused = s.At.UnixMicro(), true, m.next(now)
+		}
 		return store.Outcome{End: time.UnixMicro(m.paused)}
 	default:
 	}
 	h := m.open[s.ID]
 	if h == nil || h.grant != s.Grant {
 		return store.Outcome{Gone: true}
+	}
+	m.dirty = true
+	if _, ok := m.past.done[s.Grant]; ok && s.Op != store.OpRenew {
+		m.past.done[s.Grant] = true
 	}
 	switch s.Op {
 	case store.OpCancel:

@@ -130,6 +130,7 @@ func (l *Ledger) Peeked(now Now, b *store.BucketCost, priority int8, st *store.S
 	l.Pause(now, b.Key, st.Pause, st.At().UnixMicro())
 	n, _ := l.plans.instances()
 	p := part{plan: l.plans.of(b.Plan, n), key: b.Key}
+	l.hearAll(now, []store.BucketCost{*b}, st.Histories)
 	if !p.plan.records() {
 		return
 	}

@@ -19,6 +19,9 @@ const (
 	renewItem               // a renewal, made here, of a reservation that the store has by now
 	endItem                 // the end of a reservation
 	cancelItem              // the cancellation of a grant that the store may have, and that nobody uses
+	claimItem               // units that the store has lost, or must learn of, by a grant
+	traceItem               // a reservation of which the store has lost something
+	lookItem                // a look at a bucket, whose pauses this process set or ended
 )
 
 // item is one thing to be delivered to the store.
@@ -26,6 +29,10 @@ type item struct {
 	kind    kind
 	entries []*entry     // the store must have the item before it decides about them; none for a cancelItem
 	h       *reservation // replayItem, renewItem, endItem
+	claim   *claim       // claimItem
+	trace   *trace       // traceItem
+	owes    debt         // traceItem: what was sent
+	known   store.Known  // claimItem, traceItem: what was known when it was sent
 	st      store.Settlement
 	plan    *FallbackPlan // chargeItem
 	whole   bool          // chargeItem: all of it counts, whatever has aged here
@@ -34,7 +41,8 @@ type item struct {
 	// the own clock
 	until     int64
 	spent     bool  // cancelItem: it has been carried out; pauseItem: it was ended here
-	end       int64 // renewItem: the end that was asked for
+	recovers  bool  // pauseItem, unpauseItem: the store had it before
+	end       int64 // renewItem, traceItem: the end that was asked for
 	doubt     int64 // cancelItem: a copy of it may arrive until then, on the own clock
 	notBefore int64 // on the own clock
 	inFlight  bool
@@ -140,10 +148,18 @@ func (q *laterHeap) Pop() any {
 // pend makes an item of entries pending.
 func (l *Ledger) pend(now Now, it *item, entries []*entry) {
 	it.entries = entries
+	if it.recovering() {
+		l.losses++
+	}
 	for _, e := range entries {
 		l.entries.attach(e, it)
 	}
 	l.queue.push(it, now)
+}
+
+// recovering reports whether the item is about something that the store has lost, or may have.
+func (it *item) recovering() bool {
+	return it.kind == claimItem || it.kind == traceItem || it.kind == lookItem
 }
 
 // finish ends an item: it has been delivered, or must not be delivered any more.
@@ -151,7 +167,9 @@ func (l *Ledger) finish(it *item) {
 	if it.dropped {
 		return
 	}
-	it.dropped = true
+	if it.dropped = true; it.recovering() {
+		l.losses--
+	}
 	for _, e := range it.entries {
 		l.entries.detach(e, it)
 		l.entries.release(e)
@@ -161,6 +179,12 @@ func (l *Ledger) finish(it *item) {
 		l.charges--
 	case cancelItem:
 		delete(l.cancels, openID(it.st.ID, it.st.Grant))
+	case claimItem:
+		it.claim.it = nil
+	case traceItem:
+		it.trace.it = nil
+	case endItem:
+		it.h.ending(false)
 	default:
 	}
 	if it.h != nil && it.h.it == it {
@@ -187,11 +211,15 @@ func (l *Ledger) entriesOf(now Now, parts []part) (es []*entry) {
 	return es
 }
 
-// charge makes units pending that were admitted here: all of them (whole), or only those that still
-// count at delivery.
-func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, whole bool) {
+// charge makes units pending that were admitted here, at an instant: all of them (whole), or only
+// those that still count at delivery.
+func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, at int64, whole bool) {
 	some := f.only(n)
 	if some == (store.Amounts{}) {
+		return
+	}
+	if l.recovers() {
+		l.pendOutage(now, e, f.Plan, &some, at)
 		return
 	}
 	e.charges = slices.DeleteFunc(e.charges, func(it *item) bool { return it.inFlight || it.dropped })
@@ -210,10 +238,10 @@ func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, wh
 }
 
 // chargeParts makes units of several buckets pending.
-func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, whole bool) {
+func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, at int64, whole bool) {
 	for k := range parts {
 		if e := l.entries.ensure(parts[k].key, now); e != nil {
-			l.charge(now, e, parts[k].plan, &n[k], whole)
+			l.charge(now, e, parts[k].plan, &n[k], at, whole)
 			l.entries.release(e)
 		}
 	}
@@ -230,6 +258,13 @@ func (l *Ledger) pendEnd(now Now, h *reservation) (ok bool) {
 	}
 	h.it = &item{kind: endItem, h: h, st: *h.last}
 	h.it.st.ID = h.storeID()
+	for k, t := range h.traces {
+		if t != nil {
+			used := usedOf(h.last, k, &h.granted[k])
+			t.close(now, &used)
+		}
+	}
+	h.ending(true)
 	l.pend(now, h.it, es)
 	return true
 }

@@ -270,7 +270,7 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 	if _, slots := m.used(at(us).Store); slots != 1 {
 		t.Errorf("%d slots are held when the first one is over, want that of the second", slots)
 	}
-	again := l.NameTakes([]store.Take{*given})
+	again := l.SentTakes([]store.Take{*given})
 	if d := m.take(&again[0], at(us).Store); !d.Allowed || !d.Replayed {
 		t.Errorf("its take is answered %+v when it is sent again", d)
 	}
@@ -278,7 +278,7 @@ func TestASlotWhoseIDACrashedProcessHasOpen(t *testing.T) {
 	if _, mine := l.Settle(at(us), &renew); mine {
 		t.Error("it is renewed here, although the store has it")
 	}
-	if o := m.settle(&l.NameSettlements([]store.Settlement{renew})[0], at(us).Store); o.Gone {
+	if o := m.settle(&l.SentSettlements([]store.Settlement{renew})[0], at(us).Store); o.Gone {
 		t.Error("its renewal is gone")
 	}
 	if _, mine := l.Settle(at(us), &store.Settlement{

@@ -58,9 +58,12 @@ func (l *Ledger) resolve(now Now, r *Request) (mayShare bool) {
 		if p.e != nil {
 			continue
 		}
-		if p.plan.records() {
+		switch {
+		case p.plan.records():
 			p.e = l.entries.ensure(b.Key, now)
-		} else {
+		case l.recovers():
+			p.e = l.entries.find(b.Key, now)
+		default:
 			p.e = l.entries.byKey[b.Key]
 		}
 	}
@@ -144,6 +147,7 @@ func (l *Ledger) Answered(now Now, r *Request, d *store.Verdict) {
 			l.pendCancel(now, r)
 		}
 	}
+	l.enterTake(now, r, d)
 	l.notePauses(now, r, d)
 	l.leave(r)
 	l.release(r)

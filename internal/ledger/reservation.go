@@ -25,6 +25,7 @@ type reservation struct {
 	last    *store.Settlement // how it ended
 	closed  bool              // nothing of it is left to deliver
 	it      *item             // its pending item
+	traces  []*trace          // what the store was told, per bucket; nil: it keeps no history
 
 	next *reservation // another grant of the same ID
 }
@@ -70,8 +71,8 @@ func (t *reservations) rename(h *reservation) {
 // storeID returns the reservation's id at the store.
 func (h *reservation) storeID() string { return cmp.Or(h.name, h.take.ID) }
 
-// NameTakes returns takes with the ids under which the store knows their grants.
-func (l *Ledger) NameTakes(batch []store.Take) []store.Take {
+// nameTakes returns takes with the ids under which the store knows their grants.
+func (l *Ledger) nameTakes(batch []store.Take) []store.Take {
 	if l.held.renamed == 0 {
 		return batch
 	}
@@ -84,8 +85,8 @@ func (l *Ledger) NameTakes(batch []store.Take) []store.Take {
 	return batch
 }
 
-// NameSettlements is NameTakes for settlements.
-func (l *Ledger) NameSettlements(batch []store.Settlement) []store.Settlement {
+// nameSettlements is nameTakes for settlements.
+func (l *Ledger) nameSettlements(batch []store.Settlement) []store.Settlement {
 	if l.held.renamed == 0 {
 		return batch
 	}
@@ -253,7 +254,7 @@ func (l *Ledger) lapse(now Now, h *reservation) {
 	}
 	h.charged = true
 	l.finish(h.it)
-	l.chargeParts(now, h.parts, h.granted, false)
+	l.chargeParts(now, h.parts, h.granted, h.since(now), false)
 }
 
 // holdEnd is the end of a hold, possibly outdated by a renewal.

@@ -27,6 +27,8 @@ func (l *Ledger) Settle(now Now, st *store.Settlement) (o store.Outcome, mine bo
 		return o, false
 	case h.last != nil: // it was settled already
 		return store.Outcome{Gone: true}, true
+	case h.given == 0 && h.stored && h.it == nil && h.lost() && l.recovers():
+		return l.settleLost(now, h, st), true
 	case h.given == 0, h.stored && st.Op == store.OpRenew && h.end > now.Store && h.it == nil:
 		return o, false
 	case h.end <= now.Store:
@@ -72,7 +74,7 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	if h.it != nil {
 		l.finish(h.it)
 	}
-	l.chargeParts(now, h.parts, n, false)
+	l.chargeParts(now, h.parts, n, h.since(now), false)
 	h.charged = true
 	if h.unsure { // a message may have arrived after all
 		l.cancelHeld(now, h)
@@ -155,6 +157,8 @@ func usedOf(st *store.Settlement, k int, granted *store.Amounts) (n store.Amount
 // Settled records a settlement that was sent at an instant of the store's clock, and that the store
 // carried out.
 func (l *Ledger) Settled(now Now, sent int64, st *store.Settlement, o *store.Outcome) {
+	l.hearAll(now, st.Buckets, o.Histories)
+	l.notePause(now, st, o)
 	switch st.Op {
 	case store.OpPause:
 		reason := st.Reason
@@ -176,6 +180,7 @@ func (l *Ledger) Settled(now Now, sent int64, st *store.Settlement, o *store.Out
 	default:
 	}
 	if h := l.held.find(st.ID, st.Grant); h != nil && st.ID != "" && h.stored && h.last == nil {
+		l.told(now, h, st, o)
 		switch {
 		case st.Op == store.OpSettle, st.Op == store.OpCancel, o.Gone:
 			l.held.remove(h)
@@ -188,7 +193,15 @@ func (l *Ledger) Settled(now Now, sent int64, st *store.Settlement, o *store.Out
 	if o.Gone || o.Kept || !valid(st.Buckets) {
 		return
 	}
-	l.apply(now, st, l.parts(now, st.Buckets, st.Op == store.OpCharge))
+	parts := l.parts(now, st.Buckets, st.Op == store.OpCharge)
+	switch st.Op {
+	case store.OpCharge:
+		l.enterCharge(now, st, o.Histories)
+	case store.OpRefund:
+		l.refunded(now, st, o)
+	default:
+	}
+	l.apply(now, st, parts)
 }
 
 // reopen enters a reservation again that the store renewed just before its end, and that has ended

@@ -22,6 +22,7 @@ type proc struct {
 	failures   int
 	delivering bool
 	waiting    []func()
+	rep        ledger.Report
 }
 
 func (p *proc) now() ledger.Now { return ledger.Now{Own: p.s.now - p.started + 1, Store: p.s.now} }
@@ -43,6 +44,7 @@ func (p *proc) call(do func(again bool), done func(ok bool)) {
 	case s.f.lost && s.chance(10, "lost"):
 		fate = rapid.SampledFrom([]string{"request lost", "answer lost"}).Draw(s.t, "what is lost")
 	}
+	named := s.store.named()
 	answered := false
 	end := func(ok bool) {
 		if !answered && !p.dead {
@@ -58,12 +60,23 @@ func (p *proc) call(do func(again bool), done func(ok bool)) {
 	switch fate {
 	case "request lost":
 	case "late":
-		s.after(late, func() { do(false) })
+		s.after(late, func() {
+			if named() {
+				do(false)
+			}
+		})
 	case "twice":
-		s.after(late, func() { do(true) })
+		s.after(late, func() {
+			if named() {
+				do(true)
+			}
+		})
 		fallthrough
 	default:
 		s.after(there, func() {
+			if !named() {
+				return
+			}
 			do(false)
 			if fate != "answer lost" {
 				s.after(back, func() { end(true) })
@@ -110,7 +123,37 @@ func (p *proc) kick() {
 		return
 	}
 	p.delivering = true
-	p.settlements(d)
+	p.looks(d)
+}
+
+func (p *proc) looks(d *ledger.Delivery) {
+	if len(d.Looks) == 0 {
+		p.settlements(d)
+		return
+	}
+	out := make([]store.State, len(d.Looks))
+	p.call(func(again bool) {
+		for i := range d.Looks {
+			if !again {
+				out[i] = p.s.store.look(p.s.now)
+			}
+		}
+	}, func(ok bool) {
+		if !ok {
+			p.l.Failed(p.now(), d)
+			p.over(true)
+			return
+		}
+		p.l.Looked(p.now(), d, out, &p.rep)
+		p.settlements(d)
+	})
+}
+
+// recover delivers what an answer showed to be lost.
+func (p *proc) recover() {
+	if p.l.Recovering() {
+		p.kick()
+	}
 }
 
 // over ends a delivery.
@@ -151,7 +194,7 @@ func (p *proc) settlements(d *ledger.Delivery) {
 			p.over(true)
 			return
 		}
-		p.l.Delivered(p.now(), d, out, &ledger.Report{})
+		p.l.Delivered(p.now(), d, out, &p.rep)
 		p.takes(d)
 	})
 }
@@ -182,7 +225,7 @@ func (p *proc) takes(d *ledger.Delivery) {
 			p.over(true)
 			return
 		}
-		p.l.Replayed(p.now(), d, out, &ledger.Report{})
+		p.l.Replayed(p.now(), d, out, &p.rep)
 		p.over(false)
 	})
 }
@@ -232,7 +275,7 @@ func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d 
 	sent := *tk
 	sent.NotAfter = time.UnixMicro(s.now).Add(store.SendLife)
 	over := false
-	sent.ID = p.l.NameTakes([]store.Take{sent})[0].ID
+	sent = p.l.SentTakes([]store.Take{sent})[0]
 	p.call(func(again bool) {
 		o := s.store.take(&sent, s.now)
 		s.note("store: process %d takes %s/%d of %v: allowed %v, replayed %v, %v", p.name, tk.ID, tk.Grant,
@@ -256,6 +299,7 @@ func (p *proc) ask(r *ledger.Request, tk *store.Take, leaves int64, done func(d 
 		}
 		p.failures = 0
 		p.l.Answered(p.now(), r, &d)
+		p.recover()
 		done(d, false)
 	})
 	if leaves > 0 {
@@ -290,7 +334,7 @@ func (p *proc) settle(st store.Settlement, done func(o store.Outcome, ok bool)) 
 	}
 	var o store.Outcome
 	began := p.s.now
-	sent := p.l.NameSettlements([]store.Settlement{st})[0]
+	sent := p.l.SentSettlements([]store.Settlement{st})[0]
 	p.call(func(again bool) {
 		out := p.s.store.settle(&sent, p.s.now)
 		p.s.note("store: process %d: %v %s/%d with %v: gone %v", p.name, st.Op, st.ID, st.Grant, st.Buckets[0].N,
@@ -306,6 +350,7 @@ func (p *proc) settle(st store.Settlement, done func(o store.Outcome, ok bool)) 
 		}
 		p.failures = 0
 		p.l.Settled(p.now(), began, &st, &o)
+		p.recover()
 		done(o, true)
 	})
 }

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"context"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,105 @@ func BenchmarkFallback(b *testing.B) {
 	for b.Loop() {
 		if d := take(b, g, plan, "k", 1, 1); !d.Allowed || !d.Fallback {
 			b.Fatal(d.Allowed, d.Fallback)
+		}
+	}
+}
+
+// keeper is a store in memory that answers as one that keeps histories, and has lost nothing.
+type keeper struct {
+	*memstore.Store
+	keeps bool
+	last  atomic.Int64
+}
+
+func (k *keeper) KeepsHistory() bool { return k.keeps }
+
+func (k *keeper) PeekKnown(ctx context.Context, b []store.BucketCost, priority int8, _ []store.Known,
+	out []store.State,
+) error {
+	return k.Peek(ctx, b, priority, out)
+}
+
+func (k *keeper) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	err := k.Store.Take(ctx, batch, out)
+	for i := range out {
+		out[i].Histories = k.histories(batch[i].Known)
+	}
+	return err
+}
+
+func (k *keeper) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
+	err := k.Store.Settle(ctx, batch, out)
+	for i := range out {
+		out[i].Histories = k.histories(batch[i].Known)
+	}
+	return err
+}
+
+func (k *keeper) histories(known []store.Known) []store.History {
+	if known == nil {
+		return nil
+	}
+	as := make([]store.History, len(known))
+	for i := range as {
+		m := store.Mark{Generation: 1, Clock: 1}
+		as[i] = store.History{Known: store.Known{Mark: m, Generation: 1}, Wrote: true, Last: k.instant()}
+		if known[i] != as[i].Known {
+			as[i].Listed, as[i].Epochs = true, []store.Epoch{{Mark: m}}
+		}
+	}
+	return as
+}
+
+// instant returns the instant of a write.
+func (k *keeper) instant() int64 {
+	for {
+		was := k.last.Load()
+		if at := max(time.Now().UnixMicro(), was+1); k.last.CompareAndSwap(was, at) {
+			return at
+		}
+	}
+}
+
+// BenchmarkHistorian is a plain take, and a reservation with its settlement, of a store that keeps
+// histories, with recovery and without.
+func BenchmarkHistorian(b *testing.B) {
+	for _, keys := range []int{1, 10_000} {
+		for _, off := range []bool{true, false} {
+			name := strconv.Itoa(keys) + "keys/" + map[bool]string{true: "off", false: "on"}[off]
+			b.Run("take/"+name, func(b *testing.B) { benchHistorian(b, keys, off, false) })
+			b.Run("reserve/"+name, func(b *testing.B) { benchHistorian(b, keys, off, true) })
+		}
+	}
+}
+
+func benchHistorian(b *testing.B, keys int, off, held bool) {
+	b.Helper()
+	g := guard.New(&keeper{Store: memstore.New(nil), keeps: true},
+		&guard.Options{Instances: 3, Timeout: time.Minute, NoRecovery: off})
+	b.Cleanup(func() { _ = g.Close() })
+	names := benchNames(keys)
+	plan := policy(b, drawgate.FallbackShare, rolling(1e9, time.Minute), rolling(1e9, time.Hour))
+	b.ReportAllocs()
+	var out [1]store.Verdict
+	var ends [1]store.Outcome
+	batch, sts := make([]store.Take, 1), make([]store.Settlement, 1)
+	i := 0
+	for b.Loop() {
+		i++
+		buckets := []store.BucketCost{cost(plan, names[i%keys], 1, 1)}
+		batch[0] = store.Take{Buckets: buckets}
+		if held {
+			batch[0].ID, batch[0].Grant, batch[0].Hold = strconv.Itoa(i), store.Grant(i), time.Minute
+		}
+		if err := g.Take(b.Context(), batch, out[:]); err != nil || !out[0].Allowed {
+			b.Fatal(err, out[0].Allowed)
+		}
+		if held {
+			sts[0] = store.Settlement{Op: store.OpSettle, ID: batch[0].ID, Grant: batch[0].Grant, Buckets: buckets}
+			if err := g.Settle(b.Context(), sts, ends[:]); err != nil || ends[0].Gone {
+				b.Fatal(err, ends[0])
+			}
 		}
 	}
 }

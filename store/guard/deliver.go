@@ -62,7 +62,10 @@ func (s *Store) deliver() (failed bool) {
 		return false
 	}
 	var rep ledger.Report
-	err := s.deliverSettlements(d, &rep)
+	err := s.deliverLooks(d, &rep)
+	if err == nil {
+		err = s.deliverSettlements(d, &rep)
+	}
 	if err == nil {
 		err = s.deliverTakes(d, &rep)
 	}
@@ -72,7 +75,9 @@ func (s *Store) deliver() (failed bool) {
 	}
 	close(s.delivered)
 	s.delivered = make(chan struct{})
+	more := s.ledger.Recovering()
 	s.mu.Unlock()
+	s.news.recovered(&rep, more)
 	for _, buckets := range rep.Charged {
 		s.news.charged(buckets)
 	}
@@ -84,6 +89,53 @@ func (s *Store) deliver() (failed bool) {
 		s.news.failed(&BackendError{Op: "charge", Err: se, Fault: se.Fault})
 	}
 	return err != nil
+}
+
+// deliverLooks looks at the buckets of a delivery.
+func (s *Store) deliverLooks(d *ledger.Delivery, rep *ledger.Report) error {
+	if len(d.Looks) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	out := make([]store.State, len(d.Looks))
+	answered := false
+	err := s.attempt(ctx, ctx, "peek", true, func(ctx context.Context) error {
+		h, ok := s.store().(store.Historian)
+		if !ok { // it was replaced meanwhile: without histories, nothing is done about these
+			answered = true
+			return nil
+		}
+		if err := h.PeekKnown(ctx, d.Looks, 0, make([]store.Known, len(d.Looks)), out); err != nil {
+			return err
+		}
+		answered = true
+		for i := range out {
+			if out[i].Fail != nil && isOutage(out[i].Fail) {
+				return out[i].Fail
+			}
+		}
+		return nil
+	})
+	if !answered {
+		if err == nil || ledger.Unavailable(err) {
+			return err
+		}
+		for i := range out { // the store will never accept the call
+			out[i].Fail = err
+		}
+	}
+	s.mu.Lock()
+	s.ledger.Looked(s.clock.now(), d, out, rep)
+	s.mu.Unlock()
+	return nil
+}
+
+// wakeIfLost wakes the goroutine if an answer showed that the store lost something. mu is held.
+func (s *Store) wakeIfLost(now ledger.Now) {
+	if s.ledger.Recovering() && s.ledger.Wait(now) == 0 {
+		s.wake()
+	}
 }
 
 // deliverSettlements sends the settlements of a delivery, which come first.

@@ -50,13 +50,19 @@ type Options struct {
 	// is called during an outage, while takes wait: it must be quick, and must not call the store.
 	Owner func() bool
 
+	// NoRecovery leaves lost what a store lost that keeps histories of its buckets, as Redis may in a
+	// fail-over: see [store.Historian]. Otherwise the guard charges and opens again what its process
+	// was admitted. docs/fallback.md says what comes back.
+	NoRecovery bool
+
 	MaxBuckets int // most buckets that are recorded: 0 means a million. A bucket without room has no share
 	// most reservations and settlements that are kept: 0 means 100,000. Without room, no
 	// reservations are given during an outage
 	MaxHeld int
 
 	// shortest time between warnings of one cause: 0 means 5 minutes. Negative: no warnings of
-	// outages, because an Observer gives them
+	// outages, because an Observer gives them; that time, at least 1s, is then between those of
+	// recoveries, and -1 means 5 minutes
 	WarnEvery time.Duration
 	Observer  *Observer    // receives the guard's events; nil costs nothing
 	Logger    *slog.Logger // nil discards
@@ -128,6 +134,7 @@ func New(inner store.Store, opts *Options) *Store {
 	s.timeout = cmp.Or(s.timeout, defaultTimeout)
 	s.ledger = ledger.New(ledger.Options{
 		Instances: s.sharing.share, AtLeast: s.opts.Instances, Start: s.opts.Start, Full: s.opts.Owner,
+		Recovers:   s.recovers,
 		MaxEntries: cmp.Or(max(0, s.opts.MaxBuckets), 1_000_000), MaxHeld: cmp.Or(max(0, s.opts.MaxHeld), 100_000),
 	})
 	s.delivered = make(chan struct{})
@@ -153,6 +160,15 @@ func (s *Store) TakeTime(set time.Duration) time.Duration {
 
 // store returns the store that is guarded.
 func (s *Store) store() store.Store { return *s.inner.Load() }
+
+// recovers reports whether what the store loses is recovered.
+func (s *Store) recovers() bool {
+	if s.opts.NoRecovery {
+		return false
+	}
+	h, ok := s.store().(store.Historian)
+	return ok && h.KeepsHistory()
+}
 
 // Replace puts another store in place of the guarded one, and returns the old store, which the
 // caller must close. It serves to replace a store that stays unavailable until it is repaired and

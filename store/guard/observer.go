@@ -2,10 +2,12 @@ package guard
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -21,6 +23,8 @@ type Observer struct {
 	// on
 	Lost    func(*Lost)
 	Charged func(*Charged) // the store has been charged with what the guard admitted
+	// the store has again what it had lost of this process, or some of it: see [Options.NoRecovery]
+	Recovered func(*Recovered)
 }
 
 // BackendError is a failed attempt. rate_limit_backend_errors_total counts it.
@@ -70,6 +74,25 @@ type Charged struct {
 	Buckets []store.BucketCost // must not be changed
 }
 
+// Recovered says what the store has again that it had lost.
+type Recovered struct {
+	At           time.Time
+	Buckets      []store.BucketCost // units that were charged again; must not be changed
+	Reservations int                // reservations that were opened, renewed, settled or charged again
+	// recoveries that were not carried out, because something else had happened to the bucket. What
+	// is still lost then is recovered after that
+	NotDone int
+}
+
+// Units returns the number of units that were charged again: of each bucket those of the limit with
+// most.
+func (r *Recovered) Units() (n int64) {
+	for i := range r.Buckets {
+		n += slices.Max(r.Buckets[i].N[:])
+	}
+	return n
+}
+
 const defaultWarnEvery = 5 * time.Minute
 
 // reporter writes to the observer and the log.
@@ -85,6 +108,13 @@ type reporter struct {
 	mu          sync.Mutex
 	outageStart time.Time            // guarded by mu: zero if the store is available
 	said        map[string]time.Time // guarded by mu: last warning, by cause
+	loss        loss                 // guarded by mu: what was recovered since the last line about it
+}
+
+// loss is what a line of the log says of one loss.
+type loss struct {
+	buckets, reservations int
+	units                 int64
 }
 
 func newReporter(o *Options) *reporter {
@@ -95,8 +125,11 @@ func newReporter(o *Options) *reporter {
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
-	if r.every == 0 {
+	switch {
+	case r.every == 0:
 		r.every = defaultWarnEvery
+	case r.every > -time.Second && r.every < 0:
+		r.every = -defaultWarnEvery
 	}
 	return r
 }
@@ -131,11 +164,13 @@ func (r *reporter) uncounted(err error) {
 
 // mayWarn reports whether enough time has passed to warn of this cause again. It is always false if
 // somebody else warns. There are only a few causes, because callers cannot choose them.
-func (r *reporter) mayWarn(cause string) bool {
+func (r *reporter) mayWarn(cause string) bool { return r.every > 0 && r.mayWarnEvery(cause, r.every) }
+
+func (r *reporter) mayWarnEvery(cause string, every time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if last, ok := r.said[cause]; r.every < 0 || ok && now.Sub(last) < r.every {
+	if last, ok := r.said[cause]; ok && now.Sub(last) < every {
 		return false
 	}
 	r.said[cause] = now
@@ -243,6 +278,32 @@ func (r *reporter) charged(buckets []store.BucketCost) {
 	if r.to.Charged != nil {
 		r.to.Charged(&Charged{Buckets: buckets})
 	}
+}
+
+// RecoveredEvent is the name by which logs report that a store lost something, and has it again.
+const RecoveredEvent = "store_recovered"
+
+// recovered reports what was recovered. The line in the log is for one loss: it waits until nothing
+// more has to be.
+func (r *reporter) recovered(rep *ledger.Report, more bool) {
+	e := &Recovered{At: time.Now(), Buckets: rep.Recovered, Reservations: rep.Reservations, NotDone: rep.Unmet}
+	if r.to.Recovered != nil && (len(e.Buckets) > 0 || e.Reservations > 0 || e.NotDone > 0) {
+		r.to.Recovered(e)
+	}
+	r.mu.Lock()
+	r.loss.buckets += len(e.Buckets)
+	r.loss.units += e.Units()
+	r.loss.reservations += e.Reservations
+	all := r.loss
+	r.mu.Unlock()
+	if more || all == (loss{}) || !r.mayWarnEvery(RecoveredEvent, r.every.Abs()) {
+		return
+	}
+	r.mu.Lock()
+	r.loss = loss{}
+	r.mu.Unlock()
+	r.log.Warn("guard: the store had lost what this process was admitted, and has it again", "event", RecoveredEvent,
+		"buckets", all.buckets, "units", all.units, "reservations", all.reservations)
 }
 
 // refused logs something that the store will never accept.

@@ -22,7 +22,7 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 		actx, cancel, fair := s.limit(ctx)
 		defer cancel()
 		cause = s.attempt(actx, ctx, "peek", fair, func(ctx context.Context) error {
-			if err := s.store().Peek(ctx, buckets, priority, out); err != nil {
+			if err := s.look(ctx, buckets, priority, out); err != nil {
 				return err
 			}
 			answered = true
@@ -40,6 +40,7 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.now()
+	defer s.wakeIfLost(now)
 	for i := range buckets {
 		switch b := &buckets[i]; {
 		case answered && out[i].Fail == nil:
@@ -54,4 +55,15 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 		}
 	}
 	return nil
+}
+
+// look asks the store to describe buckets, and for what is new in their histories.
+func (s *Store) look(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
+	s.mu.Lock()
+	known := s.ledger.KnownOf(buckets)
+	s.mu.Unlock()
+	if h, ok := s.store().(store.Historian); ok && known != nil {
+		return h.PeekKnown(ctx, buckets, priority, known, out)
+	}
+	return s.store().Peek(ctx, buckets, priority, out)
 }

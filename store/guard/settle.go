@@ -67,7 +67,7 @@ func (s *Store) settleThere(ctx context.Context, batch []store.Settlement, out [
 		actx, cancel, fair := s.limit(ctx)
 		defer cancel()
 		s.mu.Lock()
-		sent := s.ledger.NameSettlements(batch)
+		sent := s.ledger.SentSettlements(batch)
 		s.mu.Unlock()
 		cause = s.attempt(actx, ctx, batch[0].Op.String(), fair, func(ctx context.Context) error {
 			if err := s.store().Settle(ctx, sent, out); err != nil {
@@ -96,6 +96,7 @@ func (s *Store) settleThere(ctx context.Context, batch []store.Settlement, out [
 			s.ledger.Settled(now, began, &batch[i], &out[i])
 		}
 	}
+	s.wakeIfLost(now)
 	s.mu.Unlock()
 	if kept {
 		s.wake()

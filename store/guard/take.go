@@ -170,13 +170,9 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 	caller := ctx
 	ctx, cancel, fair := s.limit(ctx)
 	defer cancel()
-	if err := s.begin(ctx, reqs); err != nil {
+	batch, err = s.begin(ctx, batch, reqs)
+	if err != nil {
 		return false, !fair && errors.Is(err, context.DeadlineExceeded), err
-	}
-	if batch[0].ID != "" || len(batch) > 1 {
-		s.mu.Lock()
-		batch = s.ledger.NameTakes(batch)
-		s.mu.Unlock()
 	}
 	for try := 1; ; try++ {
 		answered = false
@@ -228,20 +224,28 @@ func takeOutage(out []store.Verdict) error {
 	return nil
 }
 
-// begin registers takes as being asked for. If something is pending for their buckets, it waits for
-// the delivery first.
-func (s *Store) begin(ctx context.Context, reqs []ledger.Request) error {
+// begin registers takes as being asked for, and returns them as they are sent. If something is
+// pending for their buckets, it waits for the delivery first.
+func (s *Store) begin(ctx context.Context, batch []store.Take, reqs []ledger.Request) ([]store.Take, error) {
 	blocked := false
 	s.mu.Lock()
 	now := s.clock.now()
 	for i := range reqs {
 		blocked = s.ledger.Begin(now, &reqs[i]) || blocked
 	}
+	if !blocked {
+		batch = s.ledger.SentTakes(batch)
+	}
 	s.mu.Unlock()
 	if !blocked {
-		return nil
+		return batch, nil
 	}
-	return s.deliverFirst(ctx, reqs)
+	if err := s.deliverFirst(ctx, reqs); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.SentTakes(batch), nil
 }
 
 // unanswered notes the takes that the store may have carried out without answering.
@@ -277,6 +281,7 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []store.Ver
 			s.ledger.Answered(now, &reqs[i], &out[i])
 		}
 	}
+	s.wakeIfLost(now)
 	s.mu.Unlock()
 	for i := range reqs {
 		if failed && undecided(&reqs[i], out[i].Fail) {

@@ -145,7 +145,8 @@ func (b *batch) same(r *request) int {
 		return -1
 	}
 	i := b.last[k]
-	if g := &b.groups[i]; g.op == r.op && g.n < math.MaxUint16 && g.first.args[1] == r.args[1] {
+	if g := &b.groups[i]; g.op == r.op && g.n < math.MaxUint16 && g.first.args[1] == r.args[1] &&
+		g.first.known == r.known {
 		return i
 	}
 	return -1
@@ -170,13 +171,18 @@ func (b *batch) put(r *request) {
 		b.last[k] = len(b.groups)
 		ask := r.args[1]
 		if i > 0 {
-			ask = r.args[3+i]
+			ask = r.args[4+i]
 		}
 		b.buckets = append(b.buckets, uint16(k+1), b.arg(ask))
 	}
 	if r.op != opGCRA && r.op != opHot {
-		b.buckets = append(b.buckets, b.arg(r.args[2]), b.arg(r.args[3]))
+		b.buckets = append(b.buckets, b.arg(r.args[3]), b.arg(r.args[4]))
 	}
+	whom := uint16(0)
+	if r.known != "" {
+		whom = b.arg(r.known)
+	}
+	b.buckets = append(b.buckets, whom)
 	g.to = len(b.buckets)
 	b.groups = append(b.groups, g)
 }
@@ -189,7 +195,7 @@ func (b *batch) arg(text string) uint16 {
 		b.argAt[text] = k
 		b.args = append(b.args, text)
 	}
-	return uint16(k + 3)
+	return uint16(k + 4)
 }
 
 // request returns the batch as one call of the script.
@@ -203,8 +209,8 @@ func (b *batch) request(s *Store) *request {
 			buf = binary.LittleEndian.AppendUint16(buf, n)
 		}
 	}
-	args := make([]string, 0, len(b.args)+3)
-	args = append(append(args, opBatch, string(buf)), b.args...)
+	args := make([]string, 0, len(b.args)+4)
+	args = append(append(args, opBatch, string(buf), s.place), b.args...)
 	if s.clock != nil {
 		args = append(args, strconv.FormatInt(s.clock(), 10))
 	}
@@ -318,11 +324,15 @@ func (s *Store) hand(b *batch, res *rueidis.RedisResult) error {
 func (b *batch) deal(short reader, others []rueidis.RedisMessage) error {
 	for i := range b.groups {
 		r := b.groups[i].first
-		if plain := short.byte() == 1; plain {
+		if kind := short.byte(); kind > 0 {
 			stored := reader{buf: short.bytes(16)} // a damaged bucket's numbers are no matter of others
 			used, now := stored.num(), stored.num()
-			for allowed := short.short(); r != nil; r = r.next {
-				r.got = got{plain: true, now: now, bad: stored.bad}
+			allowed, told := short.short(), ""
+			if kind > 1 {
+				told = short.bytes(short.short())
+			}
+			for ; r != nil; r = r.next {
+				r.got = got{plain: true, now: now, bad: stored.bad, told: told}
 				if allowed > 0 {
 					allowed--
 					used = min(used+r.step, maxUsed)
@@ -358,6 +368,7 @@ type got struct {
 	plain, allowed bool
 	bad            bool // the record cannot be read
 	used, now      int64
+	told           string
 }
 
 // readAnswer reads a request's part of a batch's answer.
@@ -375,6 +386,14 @@ func (s *Store) answerPlain(r *request) error {
 	g, spec := &r.got, &store.Internal.Specs(r.buckets[0].Plan, false)[0]
 	if g.bad {
 		return errDamaged
+	}
+	if r.known != "" {
+		h, err := readTold(g.told, r.knows[0])
+		if err != nil {
+			return err
+		}
+		h.Wrote = g.allowed
+		defer func() { *r.histories = []store.History{h} }() // the verdict is set before
 	}
 	if !g.allowed {
 		st := &stored{}

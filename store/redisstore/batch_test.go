@@ -140,7 +140,12 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			s.plans = append(s.plans, versions)
 		}
 		simple := compile(t, "one", drawgate.BucketLimit("b", 5, 10*time.Second, 0))
+		known := []store.Known{{}, {Mark: store.NoRecord}}
 		for range rapid.IntRange(1, 8).Draw(rt, "batches") {
+			if gen := rapid.Uint64Range(0, 3).Draw(rt, "generation"); gen < 3 {
+				together.SetGeneration(gen)
+				apart.SetGeneration(gen)
+			}
 			together.Learn()
 			apart.Learn()
 			g := gather(t, together)
@@ -166,6 +171,12 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 				if tk.Check() != nil {
 					continue
 				}
+				if rapid.Bool().Draw(rt, "known") && tk.Known == nil {
+					tk.Known = make([]store.Known, len(tk.Buckets))
+					for i := range tk.Known {
+						tk.Known[i] = rapid.SampledFrom(known).Draw(rt, "as")
+					}
+				}
 				last = &tk
 				g.add(func() { got[i] = verdictOf(rt, together, tk) })
 				want[i] = verdictOf(rt, apart, tk)
@@ -177,6 +188,13 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 				return // it was taken apart, for want of a calendar window, and had no order
 			}
 			whole++
+			for _, a := range want {
+				if a, ok := a.(answer); ok {
+					for i := range a.Histories {
+						known = append(known, a.Histories[i].Known)
+					}
+				}
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				rt.Fatalf("answers (-one by one +together):\n%s\n%s", diff, join(s.done))
 			}

@@ -11,13 +11,14 @@ import (
 )
 
 // impatient makes o close a connection when the call that dialled it ends before the server has
-// answered anything on it. It counts the connections in dials.
+// answered anything on it. It asks the server which it is,
+// and names it in all calls (see namer).
 //
 // A client that gives up its handshake with a server that hangs waits up to another second for the
 // answer to its last command (rueidis, pipe.Close), and so does everybody who waits for the same
 // connection: a deadline of 40 ms would become a second. A closed connection fails at once.
-func impatient(o *rueidis.ClientOption, calls *atomic.Int64, dials *atomic.Uint64) {
-	dial := o.DialCtxFn // set for a Unix socket
+func (s *Store) impatient(o *rueidis.ClientOption) {
+	dial, user, password := o.DialCtxFn, o.Username, o.Password // set for a Unix socket
 	if dial == nil {
 		dial = dialTCP
 	}
@@ -26,9 +27,17 @@ func impatient(o *rueidis.ClientOption, calls *atomic.Int64, dials *atomic.Uint6
 		if err != nil {
 			return nil, err
 		}
-		dials.Add(1)
-		g := &greeted{Conn: c, calls: calls}
+		s.dials.Add(1)
+		g := &greeted{Conn: c, calls: &s.calls}
 		g.stop = context.AfterFunc(ctx, func() { _ = c.Close() })
+		g.namer.marker = s.place[:placeMarker]
+		if d.Resolver == ofSentinels {
+			return g, nil
+		}
+		if err := g.ask(user, password); err != nil {
+			_ = c.Close()
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
+		}
 		return g, nil
 	}
 }
@@ -45,9 +54,16 @@ type greeted struct {
 	net.Conn
 	stop  func() bool   // nil afterwards; only used by the reader
 	calls *atomic.Int64 // running calls
+	early []byte        // what was read before the client asked; only used by the reader
+	namer namer         // only used by the writer
 }
 
 func (g *greeted) Read(b []byte) (int, error) {
+	if len(g.early) > 0 {
+		n := copy(b, g.early)
+		g.early = g.early[n:]
+		return n, nil
+	}
 	n, err := g.Conn.Read(b)
 	if n > 0 && g.stop != nil {
 		g.stop()
@@ -65,6 +81,9 @@ const many = 8
 func (g *greeted) Write(b []byte) (int, error) {
 	if g.calls.Load() >= many {
 		runtime.Gosched()
+	}
+	if err := g.namer.name(b); err != nil {
+		return 0, err
 	}
 	return g.Conn.Write(b)
 }

@@ -69,6 +69,9 @@ func failure(op string, err error, keys []string) error {
 	if re, ok := rueidis.IsRedisErr(err); ok {
 		return reported(op, re.Error(), keys)
 	}
+	if errors.Is(err, errReplicaThen) {
+		return reported(op, errReplicaThen.Error(), nil)
+	}
 	if ours(err) {
 		return storeError(op, err)
 	}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
@@ -14,16 +15,47 @@ import (
 )
 
 // NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the
-// server's.
+// server's. The clock may stand still, as no server's does: several writes of a record may have one
+// instant.
 func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Store {
 	s := New(client, opts)
 	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
 	if !strings.Contains(body, time+raw) {
 		panic("the script reads the clock in another way")
 	}
-	sc := newScript(strings.Replace(body, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1))
+	text := strings.Replace(body, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
+	sc := newScript(strings.Replace(text, step, "local STEP = 0\n", 1))
 	s.script, s.clock = &sc, clock
 	return s
+}
+
+const step = "local STEP = 1\n"
+
+// Strictly makes the instants of a record's writes increase although the clock stands still, as the
+// script does that programs call, and returns the store.
+func (s *Store) Strictly() *Store {
+	if !strings.Contains(body, step) {
+		panic("the script makes instants increase in another way")
+	}
+	sc := newScript(strings.Replace(s.script.body, "local STEP = 0\n", step, 1))
+	s.script = &sc
+	return s
+}
+
+// AsBefore makes the store call the script of an earlier version, whose arguments had no generation,
+// and returns the store.
+func (s *Store) AsBefore(text string) *Store {
+	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
+	text = strings.Replace(text, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
+	sc := newScript("table.remove(ARGV, 3)\n" + text)
+	s.script = &sc
+	return s
+}
+
+// SetGeneration sets the generation that all calls name whose connections are the caller's.
+func (s *Store) SetGeneration(generation uint64) {
+	s.asked.Store(nil)
+	s.place = string(binary.BigEndian.AppendUint64([]byte(s.place[:placeMarker]), generation))
 }
 
 // ScriptSHA is the hash of the script that decides.

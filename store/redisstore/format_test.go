@@ -31,8 +31,8 @@ var (
 		{record.Concurrency, drawgate.ConcurrencyLimit("l", 5), "ask-slots", ""},
 	}
 	operations = []string{
-		opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opPause, opUnpause, opRefund,
-		opPeek, opBatch,
+		opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opRecover, opPause, opUnpause,
+		opRefund, opReset, opPeek, opBatch,
 	}
 	// Per code of an answer, where the script gives it.
 	answers = map[int]string{
@@ -42,6 +42,7 @@ var (
 		gotFull: "return 8", gotWindows: "return { 9, now, asked }",
 		gotOther: "return 10", gotLate: "return 11", gotKept: "return 12",
 		gotMore: "return 13", gotBatch: "others = {}, { 14, raw, '' }", gotPartly: "return { 15, raw",
+		gotTold: "return { 16, answer[2], answer, list }", gotUnmet: "withHistories({ 17, now, 0 }",
 	}
 )
 

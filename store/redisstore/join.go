@@ -13,8 +13,9 @@ var files embed.FS
 // order is the one in which the script's files are joined: none uses a local of a later one. A
 // script has at most 200 locals, and a function at most 60 of those around it.
 var order = []string{
-	"head", "short", "cell", "several", "batch", "record", "calendar", "bucket", "rolling", "limit", "open", "write",
-	"view", "settle", "pause", "refund", "fits", "replay", "ahead", "take", "decide",
+	"head", "short", "cell", "history", "several", "batch", "reset", "record", "calendar", "bucket", "rolling",
+	"limit", "recover", "open", "write", "view", "settle", "pause", "refund", "fits", "replay", "ahead", "lost", "take",
+	"decide",
 }
 
 // formats are those of what is stored and of what the script is asked, for struct.pack: a file of
@@ -36,7 +37,12 @@ var formats = map[string]string{
 	"entry":       "ddd",          // of a rolling limit: first and last instant, units
 	"reservation": "c8c8dddBIc0B", // the number of its parts is last
 	"part":        "c8dddB",
-	"number":      "d", // of a list
+	"number":      "d",   // of a list
+	"epochs":      "BB",  // a history: format and flags
+	"pauses":      "ddd", // when the last pause was set and until when, and when one was ended last
+	"mark":        "c16",
+	"epoch":       "dd",   // the last write before it, and until when what was written before it may count
+	"grant":       "c8dB", // that was recovered: until when it is remembered, and whether it is done
 	// what is asked of a limit, after identity and kind
 	"flags":        "B",
 	"x":            "x", // the same, if it does not matter
@@ -50,12 +56,16 @@ var formats = map[string]string{
 	"take":    "c8c8dddB",
 	"renew":   "c8d",
 	"charge":  "dd",
-	"pause":   "dd", // and the reason
-	"unpause": "d",
+	"pause":   "ddd", // for how long, until when, when it was set; and the reason
+	"unpause": "dd",
+	"recover": "c8H", // parts: each a window, and a number per limit
 	"refund":  "d",
 	// a batch
 	"group":  "c1HB", // operation, requests, buckets
 	"of":     "HH",   // a bucket and what is asked of it, or an ID and further arguments
+	"whom":   "H",    // what the caller knows
+	"text":   "Hc0",
+	"past":   "Bdc8", // what is told of a history: flags, last write, generation
 	"plain":  "BddH", // answer: 1, used before, instant, allowed
 	"others": "BH",   // answer: 0, how many answers are among the others
 }

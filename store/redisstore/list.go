@@ -22,14 +22,43 @@ func (s *Store) Reset(ctx context.Context, keys []store.Key) error {
 	for len(keys) > 0 {
 		page := keys[:min(len(keys), pageSize)]
 		keys = keys[len(page):]
-		names := make([]string, len(page))
-		for i, k := range page {
-			names[i], _ = storekey.Format(s.prefix, k)
-		}
-		if err := s.unlink(ctx, c, names); err != nil {
-			return failure("reset", err, names)
+		if err := s.resetAll(ctx, c, page); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// resetAll empties buckets. A key that holds something else is deleted.
+func (s *Store) resetAll(ctx context.Context, c rueidis.Client, keys []store.Key) error {
+	reqs, todo := make([]request, len(keys)), make([]*request, len(keys))
+	for i, k := range keys {
+		r := &reqs[i]
+		r.op, r.keys, r.looked, todo[i] = opReset, r.oneKey[:], s.answerReset, r
+		r.keys[0], _ = storekey.Format(s.prefix, k)
+	}
+	s.oneByOne(ctx, c, "reset", todo, true)
+	var foreign []string
+	for i := range reqs {
+		r := &reqs[i]
+		if se, ok := errors.AsType[*store.Error](r.err); ok && se.Fault == store.FaultBucket {
+			foreign = append(foreign, r.keys[0])
+		} else if r.err != nil {
+			return r.err
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	return failure("reset", s.unlink(ctx, c, foreign), foreign)
+}
+
+func (s *Store) answerReset(m *rueidis.RedisMessage) error {
+	code, now, _, err := answered(m)
+	if err != nil || code != gotDone {
+		return errAnswer
+	}
+	s.learn(now)
 	return nil
 }
 

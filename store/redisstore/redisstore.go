@@ -47,6 +47,9 @@
 // the store, or the shard, is unavailable until [Store.Init]. A server that evicts keys grants
 // quotas again: set maxmemory-policy to noeviction. The store warns if it is not.
 //
+// Each bucket has a history ([store.History]), which says what was written to it and is there: by
+// it a process can charge again what was lost. package guard does that.
+//
 // # Unknown outcomes
 //
 // A call that changes anything is never sent twice, unless the server said that it did not run it:
@@ -63,8 +66,8 @@
 // # Permissions
 //
 // A dedicated user needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME, HSET,
-// HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above; [Store.Reset] needs UNLINK,
-// [Store.List] SCAN. The first call and every [Store.Ping] check what a take needs, and an error
+// HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above and to notice fail-overs;
+// [Store.Reset] needs UNLINK for keys that hold something else, [Store.List] SCAN. The first call and every [Store.Ping] check what a take needs, and an error
 // names what is missing:
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
@@ -145,6 +148,7 @@ type Store struct {
 	shards  shards
 	gather  gatherer
 	asked   atomic.Pointer[asked]
+	place   string // of the generation, in each call
 
 	requireMark bool
 	functions   Functions
@@ -160,10 +164,11 @@ type Store struct {
 }
 
 var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Resetter = (*Store)(nil)
-	_ store.Lister   = (*Store)(nil)
-	_ store.Pinger   = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Resetter  = (*Store)(nil)
+	_ store.Lister    = (*Store)(nil)
+	_ store.Pinger    = (*Store)(nil)
+	_ store.Historian = (*Store)(nil)
 )
 
 // Open returns a store on the servers that a URL names. opts may be nil.
@@ -199,6 +204,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 		o.ForceSingleClient = true
 	case sentinel:
 		o.Sentinel.Dialer = o.Dialer
+		o.Sentinel.Dialer.Resolver = ofSentinels
 		o.Sentinel.TopologyRefreshInterval = askEvery
 	case cluster:
 		o.ClusterOption.ShardsRefreshInterval = askEvery
@@ -210,7 +216,7 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	if opts != nil && opts.via != nil {
 		o.DialCtxFn = opts.via
 	}
-	impatient(&o, &s.calls, &s.dials)
+	s.impatient(&o)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }
 	s.link.owned = true
 	return s, nil
@@ -227,7 +233,8 @@ const (
 )
 
 // New returns a store that uses the caller's client, which may be one of a cluster or of Sentinels.
-// Close does not close it. It should be made with ClientOption.DisableRetry. opts may be nil.
+// Close does not close it. It should be made with ClientOption.DisableRetry. What fail-overs lose is
+// not noticed, because the client's connections do not ask servers which they are. opts may be nil.
 func New(client rueidis.Client, opts *Options) *Store {
 	s := newStore(opts)
 	s.cluster = client.Mode() == rueidis.ClientModeCluster
@@ -236,7 +243,7 @@ func New(client rueidis.Client, opts *Options) *Store {
 }
 
 func newStore(opts *Options) *Store {
-	s := &Store{made: time.Now(), prefix: "drawgate", script: &production, logger: slog.New(slog.DiscardHandler)}
+	s := &Store{made: time.Now(), place: newPlace(), prefix: "drawgate", script: &production, logger: slog.New(slog.DiscardHandler)}
 	if opts != nil && opts.Prefix != "" {
 		s.prefix = opts.Prefix
 	}
@@ -337,7 +344,7 @@ func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string,
 			if _, answered := rueidis.IsRedisErr(err); !answered {
 				return 0, err
 			}
-			log.Warn("redisstore: the server's settings cannot be read", "err", err)
+			log.Warn("redisstore: the server's settings cannot be read, nor which server it is: what a fail-over loses is not noticed", "err", err)
 			continue
 		}
 		all = append(all, text)
@@ -381,12 +388,7 @@ var errNoCluster = fmt.Errorf("%w: the server is no node of a cluster: write red
 var errOld = errors.New("the server is older than Redis 6.2")
 
 func (s *Store) checkInfo(text string, log *slog.Logger) error {
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
+	info := infoFields(text)
 	if v, ok := info["redis_version"]; ok && older(v, 6, 2) {
 		return fmt.Errorf("%w: it is %s", errOld, v)
 	}

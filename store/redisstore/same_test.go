@@ -27,6 +27,7 @@ type answer struct {
 	Reused, NeedsHold         bool
 	At, End                   time.Time
 	Limits                    []store.Answer
+	Histories                 []store.History
 }
 
 func answerOf(d *store.Verdict) answer {
@@ -35,7 +36,7 @@ func answerOf(d *store.Verdict) answer {
 		EarliestRetry: d.EarliestRetry,
 		Reused:        errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve),
 		At:  d.At(),
-		End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...),
+		End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...), Histories: d.Histories,
 	}
 	return a
 }

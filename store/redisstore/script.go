@@ -41,6 +41,9 @@ func (s *Store) run(ctx context.Context, c rueidis.Client, reqs []*request,
 	for try := 0; ; try++ {
 		loads := s.loader.done.Load()
 		room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
+		if errors.Is(room[0].NonRedisError(), errReplicaThen) { // once more, on a new connection
+			room[0] = c.Do(ctx, s.command(c, &reqs[0].call))
+		}
 		if try == mostLoads || !s.mayLoad(&room[0]) || !s.load(ctx, c, loads, &room[0]) {
 			return room
 		}
@@ -62,12 +65,16 @@ func (s *Store) runAll(ctx context.Context, c rueidis.Client, reqs []*request) [
 	}
 	for range mostLoads {
 		var again []int
+		missing := -1
 		for i := range res {
 			if s.mayLoad(&res[i]) {
-				again = append(again, i)
+				missing = i
+			} else if !errors.Is(res[i].NonRedisError(), errReplicaThen) {
+				continue
 			}
+			again = append(again, i)
 		}
-		if len(again) == 0 || !s.load(ctx, c, loads, &res[again[0]]) {
+		if len(again) == 0 || missing >= 0 && !s.load(ctx, c, loads, &res[missing]) {
 			return res
 		}
 		cmds = cmds[:0]

@@ -103,6 +103,32 @@ func (g *group) buckets(all []store.BucketCost) []store.BucketCost {
 	return bs
 }
 
+// known returns what is known of the group's buckets.
+func (g *group) known(all []store.Known) []store.Known {
+	if all == nil {
+		return nil
+	}
+	ks := make([]store.Known, len(g.at))
+	for k, i := range g.at {
+		ks[k] = all[i]
+	}
+	return ks
+}
+
+// tell adds the histories of the group's buckets to those of all of a take.
+func (g *group) tell(all, some []store.History, t *store.Take) []store.History {
+	if len(t.Known) == 0 || len(some) != len(g.at) {
+		return all
+	}
+	if all == nil {
+		all = make([]store.History, len(t.Buckets))
+	}
+	for k, i := range g.at {
+		all[i] = some[k]
+	}
+	return all
+}
+
 // spreadTake is a take over several slots in progress.
 type spreadTake struct {
 	s       *Store
@@ -116,7 +142,8 @@ type spreadTake struct {
 	start time.Time // of this try
 	id    string    // of its leases
 	grant store.Grant
-	last  store.Verdict // of a plain take, in the last slot
+	last  store.Verdict   // of a plain take, in the last slot
+	told  []store.History // of buckets with leases; nil if nobody wants to know
 }
 
 // takeSpread decides a take over several slots.
@@ -216,7 +243,7 @@ func (st *spreadTake) look(ctx context.Context) error {
 		}
 		found <- err
 	}()
-	looks, err := st.s.lookAt(ctx, asks, t.Priority, t.Given)
+	looks, err := st.s.lookAt(ctx, asks, t.Priority, t.Given, t.Known)
 	st.looks = looks
 	return cmp.Or(<-found, err)
 }
@@ -254,11 +281,16 @@ type look struct {
 }
 
 // lookAt looks at buckets, each by its server's clock. given says that a pause does not matter.
-func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority int8, given bool) ([]look, error) {
+func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority int8, given bool,
+	known []store.Known,
+) ([]look, error) {
 	looks, reqs := make([]look, len(buckets)), make([]request, len(buckets))
 	for i := range buckets {
 		b, l := &buckets[i], &looks[i]
 		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
+		if known != nil {
+			reqs[i].setKnown(known[i:i+1], &l.state.Histories)
+		}
 		reqs[i].looked = func(m *rueidis.RedisMessage) error {
 			code, now, rest, err := answered(m)
 			if err != nil || code != gotPeek || len(rest) != 2 {
@@ -286,6 +318,14 @@ func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority
 		}
 	}
 	return looks, nil
+}
+
+// histories returns what the looks said of the buckets' histories.
+func (st *spreadTake) histories() (hs []store.History) {
+	for i := range st.looks {
+		hs = append(hs, st.looks[i].state.Histories...)
+	}
+	return hs
 }
 
 // now returns when the buckets were looked at, by the latest of their clocks.
@@ -334,6 +374,7 @@ func (st *spreadTake) fits() store.Verdict {
 		*d.Bucket(i) = l.First
 		refuseBy(&d, i, l)
 	}
+	d.Histories = st.histories()
 	return d
 }
 
@@ -413,10 +454,14 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	t := st.t
 	st.s.reached("reserve", g)
 	one := store.Take{Buckets: st.groups[g].buckets(t.Buckets), Priority: t.Priority, Given: t.Given}
+	one.Known = st.groups[g].known(t.Known)
 	if !last {
 		one.ID, one.Grant, one.Hold, one.Lease = st.id, st.grant, leaseHold, true
 	}
 	got, err := st.s.takeOne(ctx, &one)
+	if err == nil && got.Allowed {
+		st.told = st.groups[g].tell(st.told, got.Histories, t)
+	}
 	if err != nil || last || !got.Allowed || t.Lease {
 		return got, err
 	}
@@ -432,7 +477,7 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 // refused explains why a slot does not have all that is asked.
 func (st *spreadTake) refused(ctx context.Context, g int) (store.Verdict, error) {
 	asks := st.groups[g].buckets(st.t.Buckets)
-	looks, err := st.s.lookAt(ctx, asks, st.t.Priority, st.t.Given)
+	looks, err := st.s.lookAt(ctx, asks, st.t.Priority, st.t.Given, st.groups[g].known(st.t.Known))
 	if err != nil {
 		return store.Verdict{}, err
 	}
@@ -440,6 +485,7 @@ func (st *spreadTake) refused(ctx context.Context, g int) (store.Verdict, error)
 	for k := range looks {
 		*d.Bucket(k) = looks[k].state.First
 		refuseBy(&d, k, &looks[k].state.Verdict)
+		d.Histories = append(d.Histories, looks[k].state.Histories...)
 	}
 	if d.Allowed { // it has become free since
 		d.Allowed, d.Reason, d.RetryAfter = false, store.Limited, time.Microsecond
@@ -459,13 +505,14 @@ func (st *spreadTake) refusal(g int, by *store.Verdict) store.Verdict {
 		*d.Bucket(i) = *by.Bucket(k)
 	}
 	refuseBy(&d, st.groups[g].at[by.PausedAt], by)
+	d.Histories = st.groups[g].tell(st.histories(), by.Histories, st.t)
 	return d
 }
 
 // answer returns the verdict on a plain take that was granted. What is left in the slots with
 // leases follows from the look at them: a lease's own answer would count what was taken as held.
 func (st *spreadTake) answer() store.Verdict {
-	d := store.Verdict{Allowed: true, Now: st.last.Now, Rest: make([]store.Answer, len(st.looks)-1)}
+	d := store.Verdict{Allowed: true, Now: st.last.Now, Histories: st.told, Rest: make([]store.Answer, len(st.looks)-1)}
 	for g := range st.groups {
 		for k, i := range st.groups[g].at {
 			if g == len(st.groups)-1 {
@@ -526,6 +573,7 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 		for k, i := range st.groups[g].at {
 			*d.Bucket(i) = *p.Bucket(k)
 		}
+		d.Histories = st.groups[g].tell(d.Histories, p.Histories, st.t)
 	}
 	d.End = d.Now + left
 	return d
@@ -558,12 +606,13 @@ func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.V
 			reqs, to = append(reqs, r), append(to, nil)
 		}
 		one := *st.t
-		one.Buckets, one.Ahead = bs, 0
+		one.Buckets, one.Known, one.Ahead = bs, st.groups[g].known(st.t.Known), 0
 		if st.id != "" { // it was allowed: a pause that began since does not refuse it
 			one.Given = true
 		}
 		r := request{content: st.content, verdict: d}
 		r.ofTake(&one)
+		r.setKnown(one.Known, &d.Histories)
 		reqs, to = append(reqs, r), append(to, d)
 	}
 	if err := st.s.carryOut(ctx, "take", reqs); err != nil {
@@ -620,6 +669,7 @@ func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) {
 func (s *Store) takeOne(ctx context.Context, t *store.Take) (d store.Verdict, err error) {
 	reqs := [1]request{{verdict: &d}}
 	reqs[0].ofTake(t)
+	reqs[0].setKnown(t.Known, &d.Histories)
 	if err := s.carryOut(ctx, "take", reqs[:]); err != nil {
 		return d, err
 	}

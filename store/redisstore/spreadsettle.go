@@ -32,7 +32,7 @@ func (s *Store) settleSpread(ctx context.Context, t *store.Settlement) (out stor
 		if o, kept, err := s.keptLease(ctx, t); err != nil {
 			return store.Outcome{Err: err}
 		} else if kept {
-			return o
+			return s.withHistories(ctx, t, o)
 		}
 	case t.Op == store.OpPause && t.Hold > 0: // one end for all, because that names the pause
 		if st.At, err = s.latest(ctx, t.Buckets); err != nil {
@@ -45,7 +45,7 @@ func (s *Store) settleSpread(ctx context.Context, t *store.Settlement) (out stor
 	if ends := t.Op == store.OpSettle || t.Op == store.OpCancel; ends && outs[0].Gone {
 		if ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID); err == nil &&
 			!slices.ContainsFunc(ks, func(k known) bool { return k.open && k.grant == t.Grant }) {
-			return outs[0]
+			return s.withHistories(ctx, t, store.Outcome{Gone: true})
 		}
 		pause(ctx, yield)
 	}
@@ -58,9 +58,10 @@ func (s *Store) settleSome(ctx context.Context, t *store.Settlement, gs []group,
 	sts, reqs := make([]store.Settlement, len(gs)), make([]request, len(gs))
 	for i := range gs {
 		sts[i] = *t
-		sts[i].Buckets = gs[i].buckets(t.Buckets)
+		sts[i].Buckets, sts[i].Known = gs[i].buckets(t.Buckets), gs[i].known(t.Known)
 		reqs[i] = settleRequest(&sts[i])
 		reqs[i].settle, reqs[i].outcome = &sts[i], &outs[i]
+		reqs[i].setKnown(sts[i].Known, &outs[i].Histories)
 	}
 	err := s.carryOut(ctx, "settle", reqs)
 	for i := range reqs {
@@ -99,6 +100,12 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 			out.End = o.End
 		}
 		for k, i := range gs[g].at {
+			if len(o.Histories) > 0 {
+				if out.Histories == nil {
+					out.Histories = make([]store.History, len(t.Buckets))
+				}
+				out.Histories[i] = o.Histories[k]
+			}
 			if len(o.Back) > 0 && o.Back[k] != (store.Amounts{}) {
 				if out.Back == nil {
 					out.Back = make([]store.Amounts, len(t.Buckets))
@@ -122,6 +129,26 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 		return store.Outcome{Err: out.Err}
 	}
 	return out
+}
+
+// withHistories adds the histories to the outcome of a settlement that found nothing to do.
+func (s *Store) withHistories(ctx context.Context, t *store.Settlement, o store.Outcome) store.Outcome {
+	if len(t.Known) == 0 {
+		return o
+	}
+	buckets := slices.Clone(t.Buckets)
+	for i := range buckets {
+		buckets[i].N = store.Amounts{}
+	}
+	looks, err := s.lookAt(ctx, buckets, 0, false, t.Known)
+	if err != nil {
+		return store.Outcome{Err: err}
+	}
+	for i := range looks {
+		o.Histories = append(o.Histories, looks[i].state.Histories...)
+		o.Histories[i].Gone = o.Gone
+	}
+	return o
 }
 
 // keptLease reports whether a renewal would find a lease with a paused bucket, which is renewed in

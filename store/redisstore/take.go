@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -39,6 +40,12 @@ type request struct {
 	state   *store.State
 	looked  func(*rueidis.RedisMessage) error // receives a look's answer instead
 
+	// Of a request whose answer is to have histories:
+	known     string
+	knows     []store.Known
+	told      []store.History // the answer's
+	histories *[]store.History
+
 	// Of a batch with others:
 	cost int      // its weight
 	step int64    // what a plain take from one limit of kind bucket adds to what is used
@@ -46,9 +53,9 @@ type request struct {
 	got  got
 
 	// Storage for what most requests need, to avoid allocations.
-	oneKey   [1]string
-	twoWords [2]string
-	self     [1]*request
+	oneKey [1]string
+	words  [3]string
+	self   [1]*request
 }
 
 // Take implements [store.Store].
@@ -117,6 +124,7 @@ func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Ver
 		*d = store.Verdict{}
 		reqs[i].ofTake(t)
 		reqs[i].verdict = d
+		reqs[i].setKnown(t.Known, &d.Histories)
 	}
 	if err := s.carryOut(ctx, "take", reqs); err != nil {
 		return err
@@ -131,7 +139,7 @@ func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Ver
 
 func (r *request) ofTake(t *store.Take) {
 	r.op, r.id, r.priority, r.buckets, r.take = opTake, t.ID, t.Priority, t.Buckets, t
-	if r.err = t.Check(); r.err != nil {
+	if r.err = cmp.Or(t.Check(), checkRecovery(t.Recovery, t.Buckets, t.Known)); r.err != nil {
 		return
 	}
 	r.timed = t.ID != "" || t.Ahead > 0 || t.Given
@@ -163,8 +171,11 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 			notAfter = min(record.Latest(t.NotAfter), store.MaxInstant)
 		}
 	}
-	buf = appendNums(buf, t.Hold.Microseconds(), notAfter, min(max(t.Ahead, 0), store.MaxHold).Microseconds())
-	flags := byte(0)
+	hold, flags := t.Hold.Microseconds(), byte(0)
+	if t.Recovery != nil {
+		hold, flags = instant(t.Recovery.End), flagGiven|flagAgain
+	}
+	buf = appendNums(buf, hold, notAfter, min(max(t.Ahead, 0), store.MaxHold).Microseconds())
 	if t.Lease {
 		flags |= flagLease
 	}
@@ -199,6 +210,7 @@ func (s *Store) settleAll(ctx context.Context, batch []store.Settlement, out []s
 		*o = store.Outcome{}
 		reqs[i] = settleRequest(st)
 		reqs[i].settle, reqs[i].outcome = st, o
+		reqs[i].setKnown(st.Known, &o.Histories)
 	}
 	if err := s.carryOut(ctx, "settle", reqs); err != nil {
 		return err
@@ -226,6 +238,13 @@ func settleRequest(st *store.Settlement) request {
 		r.op, r.extra = opRenew, string(appendNum(grant, st.Hold.Microseconds()))
 	case store.OpCharge:
 		r.op, r.id = opCharge, ""
+		if st.Recovery != nil {
+			r.op = opRecover
+			if r.err = checkRecovery(st.Recovery, st.Buckets, st.Known); r.err == nil {
+				r.extra, r.err = recoverExtra(st.Recovery, &st.Buckets[0])
+			}
+			return r
+		}
 		notAfter := int64(0)
 		if st.Once {
 			notAfter = store.Internal.SeenAt(st) + record.SeenLife
@@ -241,22 +260,40 @@ func settleRequest(st *store.Settlement) request {
 		if st.Hold == 0 {
 			until = max(st.At.UnixMicro(), 0)
 		}
-		r.extra = string(appendNums(nil, st.Hold.Microseconds(), until)) + st.Reason
+		r.extra = string(appendNums(nil, st.Hold.Microseconds(), until, made(st))) + st.Reason
 	case store.OpUnpause:
 		r.op, r.id = opUnpause, ""
-		r.extra = string(appendNum(nil, max(st.At.UnixMicro(), 0)))
+		r.extra = string(appendNums(nil, max(st.At.UnixMicro(), 0), made(st)))
 	}
 	return r
 }
 
+// made returns when a pause was set or ended, if it is made again; otherwise 0.
+func made(st *store.Settlement) int64 {
+	if st.Recovery == nil {
+		return 0
+	}
+	return instant(st.Recovery.End)
+}
+
 // Peek implements [store.Store].
 func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
+	return s.peek(ctx, buckets, priority, nil, out)
+}
+
+// peek looks at buckets, of whose histories nothing needs to be known.
+func (s *Store) peek(ctx context.Context, buckets []store.BucketCost, priority int8, known []store.Known,
+	out []store.State,
+) error {
 	reqs := make([]request, len(buckets))
 	for i := range buckets {
 		st := &out[i]
 		*st = store.State{}
 		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
 		reqs[i].state = st
+		if known != nil {
+			reqs[i].setKnown(known[i:i+1], &st.Histories)
+		}
 		reqs[i].err = buckets[i].Check(priority)
 	}
 	if err := s.carryOut(ctx, "peek", reqs); err != nil {
@@ -388,12 +425,20 @@ func (s *Store) fill(r *request) {
 	if r.timed {
 		r.extra = takeExtra(r.take, r.content, about)
 	}
-	args := append(r.twoWords[:0], r.op)
+	args := append(r.words[:0], r.op)
+	if r.op == opReset {
+		args = append(args, "", s.place)
+		if s.clock != nil {
+			args = append(args, strconv.FormatInt(s.clock(), 10))
+		}
+		r.args = args
+		return
+	}
 	if r.op != opGCRA && r.op != opHot {
-		args = append(make([]string, 0, 4+len(r.buckets)), r.op)
+		args = append(make([]string, 0, 6+len(r.buckets)), r.op)
 	}
 	if r.op == opGCRA && r.buckets[0].N[0] == 1 {
-		args = append(args, s.askOne(&r.buckets[0], r.priority))
+		args = append(args, s.askOne(&r.buckets[0], r.priority), s.place+r.known)
 		if s.clock != nil {
 			args = append(args, strconv.FormatInt(s.clock(), 10))
 		}
@@ -408,6 +453,9 @@ func (s *Store) fill(r *request) {
 			_, raw = storekey.Format("", r.buckets[i].Key)
 		}
 		args = append(args, string(appendRequest(space[:0], &r.buckets[i], r.priority, raw, about, r.times)))
+		if i == 0 {
+			args = append(args, s.place+r.known)
+		}
 		if i == 0 && r.op != opGCRA && r.op != opHot {
 			args = append(args, r.id, r.extra)
 		}
@@ -475,7 +523,10 @@ func (s *Store) read(r *request, res *rueidis.RedisResult) error {
 }
 
 func (s *Store) readMessage(r *request) error {
-	m := &r.msg
+	m, err := r.gotHistories(&r.msg)
+	if err != nil {
+		return err
+	}
 	if !m.IsArray() {
 		return s.answer(r, m)
 	}
@@ -508,16 +559,21 @@ func (s *Store) readMessage(r *request) error {
 }
 
 // answer hands an answer to the request.
-func (s *Store) answer(r *request, m *rueidis.RedisMessage) error {
+func (s *Store) answer(r *request, m *rueidis.RedisMessage) (err error) {
 	switch {
 	case r.take != nil:
-		return s.answerTake(r.take, r.verdict, m)
+		err = s.answerTake(r, m)
 	case r.settle != nil:
-		return s.answerSettle(r.settle, r.outcome, m)
+		err = s.answerSettle(r.settle, r.outcome, m)
 	case r.looked != nil:
-		return r.looked(m)
+		err = r.looked(m)
+	default:
+		err = s.answerPeek(&r.buckets[0], r.priority, r.state, m)
 	}
-	return s.answerPeek(&r.buckets[0], r.priority, r.state, m)
+	if err == nil && r.histories != nil {
+		*r.histories = r.told
+	}
+	return err
 }
 
 // answered splits the array that the script returns.
@@ -535,9 +591,10 @@ func answered(m *rueidis.RedisMessage) (code, now int64, rest []rueidis.RedisMes
 	return code, now, parts[2:], nil
 }
 
-func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMessage) error {
+func (s *Store) answerTake(r *request, m *rueidis.RedisMessage) error {
+	t, d := r.take, r.verdict
 	if m.IsString() {
-		return s.answerShort(t, d, m)
+		return s.answerShort(r, m)
 	}
 	code, now, rest, err := answered(m)
 	if err != nil {
@@ -549,9 +606,13 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 		if err != nil {
 			return err
 		}
+		r.tellShort(false, st.rec.Last)
 		return refusal(t, d, []*stored{st}, now)
 	}
 	switch code {
+	case gotUnmet:
+		*d = store.Verdict{Now: now}
+		return nil
 	case gotReused, gotOther, gotLate, gotFull:
 		*d = store.Internal.Verdict(&record.Verdict{
 			Now: now, Reused: code == gotReused, Other: code == gotOther,
@@ -597,14 +658,15 @@ func (s *Store) answerTake(t *store.Take, d *store.Verdict, m *rueidis.RedisMess
 }
 
 // answerShort answers a plain take of one bucket that was allowed, from the bucket's new header.
-func (s *Store) answerShort(t *store.Take, d *store.Verdict, m *rueidis.RedisMessage) error {
-	specs := store.Internal.Specs(t.Buckets[0].Plan, false)
+func (s *Store) answerShort(r *request, m *rueidis.RedisMessage) error {
+	t, d, specs := r.take, r.verdict, store.Internal.Specs(r.buckets[0].Plan, false)
 	st, err := header(m, len(specs))
 	if err != nil {
 		return err
 	}
 	now := st.rec.Last
 	s.learn(now)
+	r.tellShort(true, now)
 	st.complete(nil)
 	ask := [1]record.Ask{{Rec: &st.rec, Specs: specs}}
 	record.Peek(&ask[0], t.Priority, now)
@@ -637,6 +699,11 @@ func (s *Store) answerSettle(st *store.Settlement, o *store.Outcome, m *rueidis.
 		return nil
 	case gotLate:
 		o.Err = store.ErrTooLate
+		return nil
+	case gotFull:
+		o.Err = store.ErrTooManyOpen
+		return nil
+	case gotUnmet:
 		return nil
 	case gotKept:
 		end, err := rest[0].AsInt64()

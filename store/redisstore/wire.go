@@ -17,29 +17,33 @@ import (
 // This file is the protocol between the store and its script, whose formats are in join.go. Numbers
 // are doubles, little endian.
 //
-// Arguments of the script: operation, request of the first bucket, ID, further arguments of the
-// operation (extra), requests of the other buckets. A request consists of the number of limits; per
+// Arguments of the script: operation, request of the first bucket, generation of the server (see
+// history.go) and what is known of each bucket's history, ID, further arguments of the operation
+// (extra), requests of the other buckets. A request consists of the number of limits; per
 // limit its identity (8 bytes), kind, flags and numbers; and the key's parts, if the key is a
 // digest. The script cannot compute calendar windows: a request has those around the server's time,
-// and the script asks if it needs others. The operations opGCRA and opHot have no arguments but the
-// request.
+// and the script asks if it needs others. The operations opGCRA, opHot and opReset have no arguments
+// but the first three.
 
 // Operations of the script.
 const (
 	// plain take from one bucket that has one limit, of kind bucket; the script may have to take
 	// the long way.
-	opGCRA    = "l"
-	opHot     = "h" // plain take from one bucket
-	opTake    = "t" // extra: grant, fingerprint, hold, not after, ahead, flags
+	opGCRA = "l"
+	opHot  = "h" // plain take from one bucket
+	// extra: grant, fingerprint, hold (its end, if it is opened again), not after, ahead, flags
+	opTake    = "t"
 	opSettle  = "s" // extra: grant
 	opCancel  = "x" // extra: grant
 	opRenew   = "r" // extra: grant, hold
 	opCharge  = "c" // extra: the instant at which the units were used
-	opPause   = "z" // extra: for how long, until when, reason
-	opUnpause = "u" // extra: when the pause to end would end
+	opRecover = "v" // a charge of what was lost; extra: grant, number of parts, parts
+	opPause   = "z" // extra: for how long, until when, when it was set (0: now), reason
+	opUnpause = "u" // extra: when the pause to end would end, when it was ended (0: now)
 	opRefund  = "b"
+	opReset   = "e"
 	opPeek    = "p"
-	opBatch   = "m" // requests of all kinds but opPeek: see batch.lua
+	opBatch   = "m" // requests of all kinds but opPeek and opReset: see batch.lua
 )
 
 // What the script answers: an array that starts with one of these and the instant. A plain take
@@ -63,8 +67,10 @@ const (
 	gotBatch   = 14 // followed by the answers of a batch
 	gotPartly  = 15 // nobody knows what of a batch was written
 	// the take has to be sent again: expired entries were removed, and more of them are in the way;
-	// or nothing was done about it, because a batch had too many that are not plain after all
-	gotMore = 13
+	// or nothing was done about it, because a batch had too many that are not plain after all.
+	gotMore  = 13
+	gotTold  = 16 // followed by an answer, and what is told of the history of each bucket
+	gotUnmet = 17 // a recovery that was not carried out
 )
 
 const flagChargeEnd = 1
@@ -73,6 +79,7 @@ const flagChargeEnd = 1
 const (
 	flagLease = 1 << iota
 	flagGiven
+	flagAgain
 )
 
 func appendNum(buf []byte, v int64) []byte {

@@ -27,7 +27,7 @@ func (h Harness) cases() []testCase {
 		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases,
 		chargeEndCases, leaseCases,
 		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases,
-		raceCases, optionalCases,
+		raceCases, optionalCases, historyCases,
 	)
 	if h.Advance == nil {
 		all = append(all, testCase{

@@ -1,7 +1,8 @@
 -- A batch: requests of several callers on the buckets KEYS, decided in order. ARGV[2] has a group
 -- after the other: its operation, how many requests of exactly this kind there are, how many
 -- buckets they have, and per bucket its place in KEYS and the place in ARGV of what is asked of it;
--- but for plain takes of one bucket, also the places of the ID and of the further arguments.
+-- but for plain takes of one bucket, also the places of the ID and of the further arguments; and at
+-- last that of what the caller knows of the buckets' histories, or 0.
 --
 -- If a request needs calendar windows that it did not bring, nothing at all is done.
 local groups, place, done = blob, 1, 0 -- place is that of the first group that is not done; done, how many of its requests are
@@ -20,13 +21,13 @@ end
 
 -- Plain takes from a bucket that has, and always had, one limit of kind bucket: see op 'l'. Returns
 -- the answer of their group, or nothing if this is another bucket.
-local function plainTakes(c, q, count)
+local function plainTakes(c, q, count, known)
   local used, now, ttl, head = 0, raw, 0, c.head
   if head then
-    if #head ~= 59 then return nil end
+    if #head ~= 59 or c.g and byte(c.g) ~= 1 then return nil end
     local ver, flags, last, t, i, u, at, r = unpack_(F'head whole bucket', head)
     if ver ~= 2 or flags ~= 0 or i ~= q.id or r ~= q.rate then return nil end
-    if last > now then now = last end
+    now = after(c, last)
     used, ttl = u - (now - at) * q.drain, t
     if used < 0 then used = 0 end
   end
@@ -39,23 +40,30 @@ local function plainTakes(c, q, count)
       c.ttl = ttl
     end
   end
-  if k > 0 then c.head, c.dirty = pack(F'head whole bucket', 2, 0, now, ttl, q.id, used, now, q.rate, q.win), true end
-  return pack(F'plain', 1, before, now, k)
+  if k > 0 then
+    note(c)
+    c.head, c.dirty = pack(F'head whole bucket', 2, 0, now, ttl, q.id, used, now, q.rate, q.win), true
+  end
+  if not known then return pack(F'plain', 1, before, now, k) end
+  local t = told(c, known, 0)
+  return pack(F'plain text', 2, before, now, k, #t, t)
 end
 
 -- Carries out groups from place on. It returns at one that takes the long way.
 local function shortWay()
   while place <= #groups do
-    local kind, count, n, k, a, p = unpack_(F'group of', groups, place)
+    local kind, count, n, k, a, w, p = unpack_(F'group of whom', groups, place)
     local answer
+    local known = w > 0 and ARGV[w]
     if kind == 'l' then
-      answer = plainTakes(cells[k], plans[a] or plan(a), count)
+      answer = plainTakes(cells[k], plans[a] or plan(a), count, known)
       if not answer then return end
     elseif kind == 'h' then
       while done < count do
         local h = several(cells[k], ARGV[a])
         if not h then return end
         done = done + 1
+        if known and not current(cells[k], known) then h = { 16, raw, h, { told(cells[k], known, 1) } } end
         others[#others + 1] = h
       end
       answer, done = pack(F'others', 0, count), 0

@@ -1,7 +1,7 @@
 -- A bucket's hash during this call: what the server has, and over it what was decided. Nothing is
 -- written before flush, so that a call that fails before has done nothing. A request of a batch
 -- sees what those before it decided as if they had been calls of their own.
-local byte, sub, ceil, min = string.byte, string.sub, math.ceil, math.min
+local byte, ceil, min, max = string.byte, math.ceil, math.min, math.max
 local budget = op == 'p' and math.huge or MOST -- entries that this call may still remove
 local cells = {} -- of the call, in the order of KEYS
 
@@ -9,10 +9,17 @@ local function cell(i)
   local c = cells[i]
   if not c then
     local key = KEYS[i]
-    c = { key = key, head = call('HGET', key, 'h'), put = false, cache = false, ttl = false, dirty = false, cleared = false }
+    local got = call('HMGET', key, 'h', 'g')
+    c = { key = key, head = got[1], g = got[2], put = false, cache = false, ttl = false, dirty = false, cleared = false }
     cells[i] = c
   end
   return c
+end
+
+-- The instant of a decision about a record that was written last at an instant.
+local function after(c, last)
+  if last < raw then return raw end
+  return c.dirty and last or last + STEP
 end
 
 local function fields(c, names) -- reads fields into the cache

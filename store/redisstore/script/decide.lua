@@ -1,14 +1,24 @@
 -- The operations.
 
--- Decides a request. Returns its answer, or an error; and whether anything has to be written.
-local function decide(op, cs, blobs, common)
+-- Adds what a caller is told of the records that it asked about. flag says what became of it in all
+-- of them.
+local function withHistories(answer, cs, known, flag)
+  local list = {}
+  for i, c in ipairs(cs) do
+    list[i] = told(c, sub(known, 24 * i - 23, 24 * i), (rs[i].wrote and 1 or 0) + (rs[i].gone and 2 or 0) + flag)
+  end
+  return { 16, answer[2], answer, list }
+end
+
+-- Decides a request. Returns its answer, or an error.
+local function decide(op, cs, blobs, common, known)
   rs, sss, keys, given, undo, now = {}, {}, {}, false, nil, raw
   for i, c in ipairs(cs) do
     local err
     rs[i], err = load(c)
     if err then return nil, err end
     sss[i], keys[i] = specs(blobs[i])
-    now = max(now, rs[i].last)
+    now = max(now, op == 'p' and rs[i].last or after(c, rs[i].last))
   end
   for i, r in ipairs(rs) do
     local next
@@ -20,12 +30,16 @@ local function decide(op, cs, blobs, common)
   end
 
   res = { 0, now, 0 }
+  again = op == 't' and common ~= '' and byte(common, -1) >= 4
+  if (again or op == 'v') and not current(cs[1], known) then
+    return withHistories({ 17, now, 0 }, cs, known, 4)
+  end
   local leased = false -- a lease accepts any part
   local from = 0 -- a take's units count from then on
   if op == 't' then
     local grant, print, hold, notAfter, ahead, lease = '', '', 0, 0, 0, 0
     if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_(F'take', common) end
-    given, lease = lease >= 2, lease % 2
+    given, lease = lease >= 2, lease % 2 -- all flags from given on pass a pause
     leased = lease == 1
     res[1], from = take(grant, print, hold, notAfter, ahead, lease)
   elseif op == 's' or op == 'x' then
@@ -35,10 +49,13 @@ local function decide(op, cs, blobs, common)
   elseif op == 'c' then
     res[1] = charge(unpack_(F'charge', common))
   elseif op == 'z' then
-    local hold, till, p = unpack_(F'pause', common)
-    res[1] = pause(hold, till, sub(common, p))
+    local hold, till, when, p = unpack_(F'pause', common)
+    res[1] = pause(hold, till, when, sub(common, p))
   elseif op == 'u' then
-    res[1] = unpause((unpack_(F'unpause', common)))
+    local till, when = unpack_(F'unpause', common)
+    res[1] = unpause(till, when)
+  elseif op == 'v' then
+    res[1] = recover(common)
   elseif op == 'b' then
     res[1] = refund((unpack_(F'refund', common)))
   else
@@ -59,9 +76,12 @@ local function decide(op, cs, blobs, common)
   end
   if undo then undo() end
   for i, r in ipairs(rs) do
-    if r.dirty or res[1] == 13 and r.removed > 0 then write(r, sss[i], keys[i]) end
+    if r.dirty or res[1] == 13 and r.removed > 0 then
+      write(r, sss[i], keys[i])
+      r.wrote = true
+    end
   end
-  return res
+  return known == '' and res or withHistories(res, cs, known, 0)
 end
 
 if op == 'm' then
@@ -80,19 +100,22 @@ if op == 'm' then
       k, a, p = unpack_(F'of', groups, p)
       id, common = ARGV[k], ARGV[a]
     end
+    local w
+    w, p = unpack_(F'whom', groups, p)
+    local known = w > 0 and ARGV[w] or ''
     repeat
       local answer, err
       if plain and longer == 0 then
         answer = { 13, raw, 0 }
       else
-        answer, err = decide(kind, cs, blobs, common)
+        answer, err = decide(kind, cs, blobs, common, known)
         if plain then longer = longer - 1 end
       end
       if err then return redis.error_reply(err) end
       if #asked > 0 then return answer end
       done = done + 1
       others[#others + 1] = answer
-    until done >= count or answer[1] ~= 1 -- those after it, of the same kind, get the same answer
+    until done >= count or (answer[1] == 16 and answer[3] or answer)[1] ~= 1 -- those after it, of the same kind, get the same answer
     short[#short + 1] = pack(F'others', 0, done)
     place, done = p, 0
     shortWay()
@@ -104,11 +127,11 @@ local blobs, common = { blob }, ''
 if op == 'l' or op == 'h' then
   op = 't'
 else
-  id, common = ARGV[3], ARGV[4]
-  for i = 2, #KEYS do blobs[i] = ARGV[3 + i] end
+  id, common = ARGV[4], ARGV[5]
+  for i = 2, #KEYS do blobs[i] = ARGV[4 + i] end
 end
 for i = 1, #KEYS do cell(i) end
-local answer, err = decide(op, cells, blobs, common)
+local answer, err = decide(op, cells, blobs, common, sub(past, 17))
 if err then return redis.error_reply(err) end
 for i = 1, #cells do flush(cells[i]) end
 return answer

@@ -1,36 +1,46 @@
--- Reports whether a take cannot be decided yet: it does not fit, and this call may not remove any
--- more of the expired entries. A limit that could never let it pass is none that it has to fit.
-local function undecided(lease)
-  if budget > 0 then return false end
-  for i, r in ipairs(rs) do
-    for _, s in ipairs(sss[i]) do
-      local st, n = r.by[s.id], lease == 1 and min(s.n, s.eff) or s.n
-      if st and st.kind == 2 and n > 0 and n <= s.eff and oldestExpired(st, now) and excess(st, s, now, n) then return true end
+local paused, undecided, fits
+if takes then
+  function paused()
+    for _, r in ipairs(rs) do
+      if r.pause then return true end
     end
+    return false
   end
-  return false
-end
 
-local function fits(hold, lease)
-  for i, r in ipairs(rs) do
-    for _, s in ipairs(sss[i]) do
-      if s.n > 0 then
-        local st = r.by[s.id]
-        s.got = s.n
-        if s.kind == 4 and hold == 0 then
-          return false
-        elseif lease == 1 then
-          local most = s.eff
-          if st then most = room(st, s, now) end
-          s.got = min(s.n, most)
-          if most == 0 then return false end
-        elseif not st then
-          if s.n > s.eff then return false end
-        elseif excess(st, s, now, s.n) then
-          return false
+  -- Reports whether a take cannot be decided yet: it does not fit, and this call may not remove any
+  -- more of the expired entries. A limit that could never let it pass is none that it has to fit.
+  function undecided(lease)
+    if budget > 0 then return false end
+    for i, r in ipairs(rs) do
+      for _, s in ipairs(sss[i]) do
+        local st, n = r.by[s.id], lease == 1 and min(s.n, s.eff) or s.n
+        if st and st.kind == 2 and n > 0 and n <= s.eff and oldestExpired(st, now) and excess(st, s, now, n) then return true end
+      end
+    end
+    return false
+  end
+
+  function fits(hold, lease)
+    for i, r in ipairs(rs) do
+      for _, s in ipairs(sss[i]) do
+        if s.n > 0 then
+          local st = r.by[s.id]
+          s.got = s.n
+          if s.kind == 4 and hold == 0 then
+            return false
+          elseif lease == 1 then
+            local most = s.eff
+            if st then most = room(st, s, now) end
+            s.got = min(s.n, most)
+            if most == 0 then return false end
+          elseif not st then
+            if s.n > s.eff then return false end
+          elseif excess(st, s, now, s.n) then
+            return false
+          end
         end
       end
     end
+    return true
   end
-  return true
 end

@@ -20,6 +20,9 @@
 --   x<c>         the ends of 64 open reservations: those from 64c+1 on
 --   u<limit><c>  what they hold of a limit; what is missing at the end is nothing
 --   k            the key's parts, if the key itself is a digest
+--   g            the record's history: see history.lua
+--   r            grants that were recovered: see recover.lua
+-- Programs that do not know a field keep it.
 --
 -- Expired entries of rolling limits: a call removes at most MOST of them, the oldest first, because
 -- tens of thousands keep the server busy for a tenth of a second and more. The header says which
@@ -32,7 +35,12 @@
 --   Settlements remove at most MOST as well. A refund takes no units from expired entries. A peek
 -- has no such bound, because it writes nothing and its answer is exact.
 --
--- ARGV[1] is the operation, ARGV[2] the first bucket's request; wire.go describes both.
+-- The instants of a record's writes increase strictly, by STEP at least, whatever the server's
+-- clock shows: so they say which writes a server has lost. All writes of a call have one instant.
+--
+-- ARGV[1] is the operation, ARGV[2] the first bucket's request, ARGV[3] the generation of the
+-- server after 8 bytes that do not matter here, and what the caller knows of each record's history if it
+-- wants to know more; wire.go describes them.
 local call = redis.call
 local op, blob = ARGV[1], ARGV[2]
 local time = call('TIME')
@@ -40,6 +48,11 @@ local raw = time[1] * 1000000 + time[2]
 local pack, unpack_ = struct.pack, struct.unpack
 local MAX = 9007199254740991
 local MOST = 1000
+local STEP = 1
+local past = ARGV[3]
+local sub = string.sub
+local gen = sub(past, 9, 16)
+local NONE = '\0\0\0\0\0\0\0\0' -- the generation of a server that does not say which it is
 
 -- Returns the instant until which a key lives that is needed until need. It is later by a quarter
 -- of the need, between a minute and a day, so that the TTL need not be set for each take.

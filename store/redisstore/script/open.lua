@@ -111,6 +111,7 @@ local function all(r)
 end
 
 local function forget(r, o)
+  if recovered(r, o.grant) == 0 then recovered(r, o.grant, 1, max(o.fin, r.ttl)) end
   local last = open(r, r.m)
   r.put['i' .. o.id] = false
   unlist(r, last, o)
@@ -182,10 +183,14 @@ local MANY = 16
 -- Reports whether advancing the record for this caller is a change that must be kept, whatever the
 -- decision.
 local function strange(r, ss, now)
+  local other = false
   for _, s in ipairs(ss) do
     local st = r.by[s.id]
-    if st and st.kind == 1 and st.rate ~= s.rate then return true end
+    if st and st.kind == 1 and st.rate ~= s.rate then
+      other, r.longer = true, r.longer or s.rate < st.rate -- what is used may count for longer
+    end
   end
+  if other then return true end
   for _, o in ipairs(r.over) do
     for _, q in ipairs(o.parts) do
       if not ss.by[q.id] then return true end

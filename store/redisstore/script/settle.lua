@@ -17,50 +17,56 @@ local function settlePart(r, ss, q, n)
   end
 end
 
-local function settle(grant, cancel)
-  local found = false
-  for i, r in ipairs(rs) do
-    local o = find(r, id)
-    if o and o.grant == grant then
-      found, r.dirty = true, true
-      for _, q in ipairs(o.parts) do
-        local n, s = q.n, sss[i].by[q.id]
-        if cancel then
-          n = 0
-        elseif s and s.n >= 0 then
-          n = s.n
+local settle, renew
+if batch or op == 's' or op == 'x' or op == 'r' then
+  function settle(grant, cancel)
+    local found = false
+    for i, r in ipairs(rs) do
+      local o = find(r, id)
+      r.gone = not o or o.grant ~= grant
+      if not r.gone then
+        found, r.dirty = true, true
+        for _, q in ipairs(o.parts) do
+          local n, s = q.n, sss[i].by[q.id]
+          if cancel then
+            n = 0
+          elseif s and s.n >= 0 then
+            n = s.n
+          end
+          settlePart(r, sss[i], q, n)
         end
-        settlePart(r, sss[i], q, n)
+        forget(r, o)
       end
-      forget(r, o)
     end
+    return found and 5 or 6
   end
-  return found and 5 or 6
-end
 
-local function renew(grant, hold)
-  local found, kept, first = false, false, 0
-  for _, r in ipairs(rs) do
-    local o = find(r, id)
-    if o and o.grant == grant then
-      if o.lease % 2 == 1 and r.pause then kept = true end -- a lease ends while one of its buckets is paused
-      if first == 0 or o.fin < first then first = o.fin end
+  function renew(grant, hold)
+    local found, kept, first = false, false, 0
+    for _, r in ipairs(rs) do
+      local o = find(r, id)
+      if o and o.grant == grant then
+        if o.lease % 2 == 1 and r.pause then kept = true end -- a lease ends while one of its buckets is paused
+        if first == 0 or o.fin < first then first = o.fin end
+      end
     end
-  end
-  if kept then
-    res[3] = first
-    return 12
-  end
-  for _, r in ipairs(rs) do
-    local o = find(r, id)
-    if o and o.grant == grant then
-      found, r.dirty = true, true
-      o.fin = max(o.fin, now + hold)
-      r.ends = max(r.ends, o.fin)
-      save(r, o)
-      set(r, 'x', o.k, o.fin)
-      res[3] = max(res[3], o.fin)
+    if kept then
+      res[3] = first
+      return 12
     end
+    for _, r in ipairs(rs) do
+      local o = find(r, id)
+      r.gone = not o or o.grant ~= grant
+      if not r.gone then
+        found, r.dirty = true, true
+        o.fin = max(o.fin, now + hold)
+        r.ends = max(r.ends, o.fin)
+        save(r, o)
+        set(r, 'x', o.k, o.fin)
+        if recovered(r, grant) == 0 then recovered(r, grant, 0, lasting(r)) end
+        res[3] = max(res[3], o.fin)
+      end
+    end
+    return found and 5 or 6
   end
-  return found and 5 or 6
 end

@@ -7,8 +7,8 @@ local function several(cell, blob)
   if head then
     local last
     ver, flags, last, ttl = unpack_(F'head', head)
-    if ver ~= 2 or flags ~= 0 then return nil end
-    if last > now then now = last end
+    if ver ~= 2 or flags ~= 0 or cell.g and byte(cell.g) ~= 1 then return nil end
+    now = after(cell, last)
     size = #head
   end
   local bp, need, k, any = 2, 0, 1, false
@@ -137,6 +137,7 @@ local function several(cell, blob)
     ttl = keep(need)
     cell.ttl = ttl
   end
+  note(cell)
   out[1] = pack(F'head', 2, 0, now, ttl)
   cell.head, cell.dirty = table.concat(out), true
   if set or del then
@@ -153,6 +154,8 @@ if op == 'h' then
   local h = several(cell(1), blob)
   if h then
     flush(cells[1])
-    return h
+    local known = sub(past, 17)
+    if known == '' or current(cells[1], known) then return h end
+    return { 16, raw, h, { told(cells[1], known, 1) } }
   end
 end

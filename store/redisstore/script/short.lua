@@ -1,15 +1,18 @@
 -- A plain take from a bucket that has, and always had, one limit of kind bucket.
 if op == 'l' then
-  local head = call('HGET', KEYS[1], 'h')
+  local got = call('HMGET', KEYS[1], 'h', 'g')
+  local head, g = got[1], got[2]
   local id, n, eff, win, rate, scale, drain = unpack_(F'whole x ask-bucket', blob, 2)
   local now, used, ttl, plain = raw, 0, 0, true
   if head then
     plain = false
-    if #head == 59 then
+    -- no epoch begins, and the caller knows them
+    if #head == 59 and g and (sub(g, -16, -9) == gen or gen == NONE) and (#past == 16 or
+        sub(past, 17, 32) == sub(g, -16) and (sub(past, 33) == gen or gen == NONE)) then
       local ver, flags, last, t, i, u, at, r = unpack_(F'head whole bucket', head)
       if ver == 2 and flags == 0 and i == id and r == rate then
         plain, ttl = true, t
-        if last > now then now = last end
+        if last >= now then now = last + STEP end
         used = u - (now - at) * drain
         if used < 0 then used = 0 end
       end
@@ -22,9 +25,16 @@ if op == 'l' then
     local need = now + used / drain
     local short = need > ttl
     if short then ttl = keep(need) end
+    local old = head
     head = pack(F'head whole bucket', 2, 0, now, ttl, id, used, now, rate, win)
-    call('HSET', KEYS[1], 'h', head)
+    if old then
+      call('HSET', KEYS[1], 'h', head)
+    else
+      g = pack(F'epochs', 1, 0) .. gen .. pack(F'number', raw)
+      call('HSET', KEYS[1], 'h', head, 'g', g)
+    end
     if short then call('PEXPIRE', KEYS[1], math.ceil((ttl - raw) / 1000)) end
+    if not old and #past > 16 then return { 16, now, head, { pack(F'past number', 9, now, gen, 0) .. g } } end
     return head
   end
 end

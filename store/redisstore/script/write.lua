@@ -54,8 +54,16 @@ local function until_(r, st)
   return need
 end
 
+-- Until when something in a record may count.
+local function lasting(r)
+  local fin = r.ends
+  for _, st in ipairs(r.ls) do fin = max(fin, until_(r, st)) end
+  return fin
+end
+
+-- Nothing makes a record's life shorter: until its end others may think that what was given back
+-- counts.
 local function write(r, ss, key)
-  local need = r.ends
   if #r.ls > 16 and r.m == 0 then -- limits of old versions of the policy
     local ls = {}
     for _, st in ipairs(r.ls) do
@@ -68,18 +76,22 @@ local function write(r, ss, key)
     end
     r.ls = ls
   end
-  for _, st in ipairs(r.ls) do need = max(need, until_(r, st)) end
-  need = max(need, raw, r.pause or 0)
-  local short = need > r.ttl or r.ttl - need > 3 * (need - raw) + 3.6e9
-  local c = r.cell
+  local need = max(lasting(r), raw, r.pause or 0, r.needed or 0)
+  local c, short, kept = r.cell, need > r.ttl
   if r.cleared then
-    short, r.new = true, true
+    kept, r.new = get(r, 'r'), true
+  end
+  if r.longer and c.g and #c.g > 18 then
+    r.news = r.news or {}
+    r.news.longer = need
+  end
+  note(c, r.news)
+  if r.cleared then
     c.cleared, c.put = true, false
+    r.put.g, r.put.r = c.g, kept or nil
   end
-  if short then
-    r.ttl = keep(need)
-    c.ttl = r.ttl
-  end
+  if short then r.ttl = keep(need) end
+  if short or r.cleared then c.ttl = r.ttl end
   if r.new and key ~= '' then r.put.k = key end
   if c.put then
     for f, v in pairs(r.put) do c.put[f] = v end
