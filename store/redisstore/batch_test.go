@@ -140,7 +140,8 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			s.plans = append(s.plans, versions)
 		}
 		simple := compile(t, "one", drawgate.BucketLimit("b", 5, 10*time.Second, 0))
-		known := []store.Known{{}, {Mark: store.NoRecord}}
+		known := map[store.Key][]store.Known{} // of each bucket
+		var asked []*store.Take
 		for range rapid.IntRange(1, 8).Draw(rt, "batches") {
 			if gen := rapid.Uint64Range(0, 3).Draw(rt, "generation"); gen < 3 {
 				together.SetGeneration(gen)
@@ -150,9 +151,10 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			apart.Learn()
 			g := gather(t, together)
 			var got, want []any
+			asked = nil
 			var last *store.Take
 			for i := range rapid.IntRange(1, 12).Draw(rt, "requests") {
-				got, want = append(got, nil), append(want, nil)
+				got, want, asked = append(got, nil), append(want, nil), append(asked, nil)
 				if rapid.IntRange(0, 2).Draw(rt, "kind") == 2 {
 					st := s.settlement()
 					if st.Check() != nil {
@@ -174,10 +176,11 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 				if rapid.Bool().Draw(rt, "known") && tk.Known == nil {
 					tk.Known = make([]store.Known, len(tk.Buckets))
 					for i := range tk.Known {
-						tk.Known[i] = rapid.SampledFrom(known).Draw(rt, "as")
+						of := append([]store.Known{{}, {Mark: store.NoRecord}}, known[tk.Buckets[i].Key]...)
+						tk.Known[i] = rapid.SampledFrom(of).Draw(rt, "as")
 					}
 				}
-				last = &tk
+				last, asked[i] = &tk, &tk
 				g.add(func() { got[i] = verdictOf(rt, together, tk) })
 				want[i] = verdictOf(rt, apart, tk)
 				s.done = append(s.done, fmt.Sprintf("%d %+v", clock.now(), tk))
@@ -188,10 +191,11 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 				return // it was taken apart, for want of a calendar window, and had no order
 			}
 			whole++
-			for _, a := range want {
+			for k, a := range want {
 				if a, ok := a.(answer); ok {
 					for i := range a.Histories {
-						known = append(known, a.Histories[i].Known)
+						key := asked[k].Buckets[i].Key
+						known[key] = append(known[key], a.Histories[i].Known)
 					}
 				}
 			}

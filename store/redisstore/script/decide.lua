@@ -115,7 +115,10 @@ if op == 'm' then
       if #asked > 0 then return answer end
       done = done + 1
       others[#others + 1] = answer
-    until done >= count or (answer[1] == 16 and answer[3] or answer)[1] ~= 1 -- those after it, of the same kind, get the same answer
+      -- Those after a refusal, of the same kind, get the same answer; but they are told that it wrote
+      -- nothing.
+      local more = answer[1] == 1 or answer[1] == 16 and (answer[3][1] == 1 or rs[1].wrote)
+    until done >= count or not more
     short[#short + 1] = pack(F'others', 0, done)
     place, done = p, 0
     shortWay()

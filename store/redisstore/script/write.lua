@@ -36,7 +36,7 @@ local LONGEST = 33 * 24 * 3600 * 1e6 -- calendar.Longest: no calendar window is 
 local function until_(r, st)
   local need, from = 0, r.ends
   if st.kind == 1 then
-    if st.used > 0 then need = st.at + ceil(st.used / st.drain) end
+    if st.used > 0 then need = st.at + st.used / st.drain end -- as the short ways
     if st.held > 0 then need = max(need, max(st.at, from) + ceil((st.used + st.held * st.scale) / st.drain)) end
   elseif st.kind == 2 then
     if st.head <= st.tail then need = st.lst + st.win end
