@@ -52,8 +52,8 @@ const (
 	not       // a reset forgave it
 )
 
-// process takes units, and recovers those that were lost.
-type process struct {
+// taker is a process that takes units, and recovers those that were lost.
+type taker struct {
 	units []*unit
 	lost  map[*unit]bool
 	known store.History // by which they were judged last
@@ -78,7 +78,7 @@ type losing struct {
 	past     []map[string]string // what the bucket was after each write since the last loss
 	old      []former            // servers that were superseded
 	left     []uint64            // generations that it migrated away from
-	procs    []*process
+	procs    []*taker
 	all      []*unit
 	late     *charge
 	olders   int
@@ -158,7 +158,7 @@ func present(stamps []stamp, h *store.History) bool {
 }
 
 // hears judges a process's units by an answer.
-func (p *process) hears(h store.History) {
+func (p *taker) hears(h store.History) {
 	p.heard = true
 	if !h.Listed || h.Known == p.known.Known {
 		return
@@ -181,7 +181,7 @@ func (p *process) hears(h store.History) {
 	}
 }
 
-func (l *losing) take(p *process) {
+func (l *losing) take(p *taker) {
 	if len(p.lost) > 0 || len(l.all) == mostUnits {
 		return
 	}
@@ -211,7 +211,7 @@ func (b tb) Fatal(args ...any)        { b.t.Fatal(args...) }
 
 // hear makes a process hear an answer that writes nothing: a refusal, if something is used, or a
 // look.
-func (l *losing) hear(p *process) {
+func (l *losing) hear(p *taker) {
 	var out [1]store.State
 	known := []store.Known{p.known.Known}
 	if err := l.s.PeekKnown(context.Background(), []store.BucketCost{l.bucket}, 0, known, out[:]); err != nil {
@@ -255,7 +255,7 @@ func (l *losing) send(c *charge) (h store.History) {
 	return h
 }
 
-func (l *losing) recover(p *process) {
+func (l *losing) recover(p *taker) {
 	if len(p.lost) == 0 {
 		return
 	}
@@ -348,7 +348,7 @@ func (l *losing) event() {
 		for _, u := range l.procs[i].units {
 			u.fate = may
 		}
-		l.procs[i] = &process{heard: true}
+		l.procs[i] = &taker{heard: true}
 		l.say("P%d restarts", i)
 	case "older":
 		if l.older != nil && l.olders < mostOlder {
@@ -426,7 +426,7 @@ func TestLostUnitsCountOnce(t *testing.T) {
 		}
 		l.s.SetGeneration(1)
 		for range rapid.IntRange(1, 3).Draw(rt, "processes") {
-			l.procs = append(l.procs, &process{heard: true})
+			l.procs = append(l.procs, &taker{heard: true})
 		}
 		l.saved()
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
