@@ -33,11 +33,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "drawgate")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/drawgate").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, needs.Drawgate("..", path)
 })
 
 func TestMain(m *testing.M) {

@@ -31,11 +31,7 @@ var built string
 
 // build builds drawgate once.
 var build = sync.OnceValue(func() error {
-	out, err := exec.Command("go", "build", "-o", filepath.Join(built, "drawgate"), "../cmd/drawgate").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
+	return needs.Drawgate("..", filepath.Join(built, "drawgate"))
 })
 
 func TestMain(m *testing.M) {

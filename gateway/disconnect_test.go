@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
@@ -34,7 +35,8 @@ var ways = []string{"cancel", "close", "reset"}
 //
 // req: C1 D12
 func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutines
-	const calls, atOnce = 1000, 20
+	const atOnce = 20
+	calls := needs.Rounds(200, 300, 1000)
 	before := goroutines()
 	b := newBench(t, func(s *setup) {
 		s.policies = append(s.policies, hourly(), drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{

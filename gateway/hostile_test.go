@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/outbound"
 )
 
@@ -28,6 +29,7 @@ func (endless) Read(p []byte) (int, error) { return copy(p, letters), nil }
 //
 // req: C12
 func TestLargeRequests(t *testing.T) {
+	needs.NoRace(t) // it reads large bodies, one after the other
 	t.Parallel()
 	b := newBench(t, func(s *setup) { s.options.MaxBody = 8 << 20 })
 	const size = 50 << 20
@@ -161,6 +163,7 @@ func TestTooLargeUploads(t *testing.T) {
 //
 // req: C12
 func TestCompressionBombs(t *testing.T) {
+	needs.NoRace(t) // it packs and reads large bodies, one after the other
 	t.Parallel()
 	var bomb bytes.Buffer
 	z, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)

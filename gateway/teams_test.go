@@ -19,6 +19,7 @@ import (
 
 	wire "github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // The keys of the tests of teams: alice and anna are of red, bob and ben of blue.
@@ -194,6 +195,7 @@ func chat(model, prompt string) string {
 //
 // req: C4
 func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
+	needs.NoRace(t) // which sees two teams' calls at once in other tests
 	t.Parallel()
 	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for
 	// them.

@@ -65,8 +65,11 @@ telemetry: {cloudwatch: {emf: true, interval: 1h}}
 // key is the bucket of the calls.
 var key = drawgate.Key{Policy: model, Name: owner}
 
-// program is the extension.
-var program string
+// program is the extension, which built makes once.
+var (
+	program string
+	built   = sync.OnceValue(func() error { return needs.Drawgate("../..", program) })
+)
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lambda-python")
@@ -87,10 +90,8 @@ func newWorld(t *testing.T) *world {
 	needs.Program(t, "python3")
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
-	// Only the first test waits for this.
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
-		"../../cmd/drawgate").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := built(); err != nil {
+		t.Fatal(err)
 	}
 	return &world{lambdatest.NewWorld(t, simulator.Quota{
 		Provider: simulator.Gemini, Name: model, Models: []string{model},

@@ -26,8 +26,9 @@ const exampleAnswer = "whole:  the gate lets some water pass and then\nstream: t
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	output(t, exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", filepath.Join(dir, "drawgate"),
-		"./cmd/drawgate"))
+	if err := needs.Drawgate("../..", filepath.Join(dir, "drawgate")); err != nil {
+		t.Fatal(err)
+	}
 	provider := serve(t, dir, "simulate", "--listen", "127.0.0.1:0")
 	file, err := os.ReadFile(examples + "drawgate.yaml")
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // colliding returns n names of a space that want the same place, the last or the first one of a
@@ -52,6 +54,7 @@ func (x *index) size(t interface{ Fatalf(string, ...any) }) (n int) {
 // TestIndexIsAMap compares the index with a map, for names that are as alike as can be and for
 // others, in two spaces that have equal names.
 func TestIndexIsAMap(t *testing.T) {
+	needs.NoRace(t) // only one goroutine computes
 	t.Parallel()
 	seeded := newIndex()
 	one, two := &Space{}, &Space{} // without salt their equal names have equal hashes, too
@@ -447,7 +450,7 @@ func TestADeadWordStaysDead(t *testing.T) {
 	s := New(10)
 	defer s.Close()
 	words := s.Space("t", "p").gcraOf(leaky(1, time.Hour))
-	cells := make([]cell, 50_000)
+	cells := make([]cell, needs.Rounds(5_000, 10_000, 50_000))
 	for i := range cells {
 		cells[i].tat.Store(dead)
 		cells[i].owner.Store(&words.owner)

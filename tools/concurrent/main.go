@@ -1,6 +1,7 @@
 // Command concurrent lists the packages in which goroutines meet: those whose code or tests start
 // one, by themselves or through a server or a timer. In the others the race detector has nothing to
-// find.
+// find. Nor has it in packages that have no code but tests: these run programs, which are compiled
+// without it, and the code that they call has tests of its own.
 //
 //	concurrent [-not | -later] [packages]
 //
@@ -47,11 +48,16 @@ func run(w io.Writer, dir string, not, later bool, patterns []string) error {
 	}
 	var tests, left []string
 	for _, p := range list {
-		files, err := p.files()
+		own, err := p.files(p.GoFiles)
 		if err != nil {
 			return err
 		}
-		switch starts := slices.ContainsFunc(files, fileStarts); {
+		files, err := p.files(p.TestGoFiles, p.XTestGoFiles)
+		if err != nil {
+			return err
+		}
+		files = append(files, own...)
+		switch starts := slices.ContainsFunc(own, hasCode) && slices.ContainsFunc(files, fileStarts); {
 		case !later && starts != not:
 			fmt.Fprintln(w, p.ImportPath)
 		case later && starts:
@@ -94,10 +100,10 @@ func packages(dir string, patterns []string) ([]pkg, error) {
 	}
 }
 
-// files returns the package's files and those of its tests.
-func (p pkg) files() ([]*ast.File, error) {
+// files returns files of the package.
+func (p pkg) files(lists ...[]string) ([]*ast.File, error) {
 	var files []*ast.File
-	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+	for _, name := range slices.Concat(lists...) {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
@@ -105,6 +111,14 @@ func (p pkg) files() ([]*ast.File, error) {
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// hasCode reports whether a file has a function.
+func hasCode(f *ast.File) bool {
+	return slices.ContainsFunc(f.Decls, func(d ast.Decl) bool {
+		_, ok := d.(*ast.FuncDecl)
+		return ok
+	})
 }
 
 // servers are packages whose callers are called by goroutines of the package's.

@@ -1,0 +1,25 @@
+package needs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// envDrawgate names the program drawgate that "make test" has built.
+const envDrawgate = "DRAWGATE_TEST_PROGRAM"
+
+// Drawgate puts the program drawgate at path, which must not exist: a link to the one that "make
+// test" has built for all packages, or else a new one. root is the root of the repository, seen
+// from the folder of the test.
+func Drawgate(root, path string) error {
+	if built := os.Getenv(envDrawgate); built != "" {
+		return os.Symlink(built, path)
+	}
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/drawgate")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
