@@ -142,7 +142,26 @@ func harness(t *testing.T, server *awstest.Server) storetest.Harness {
 // req: A1, A3, A8
 func TestStoreOnDynalite(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(t, awstest.Dynalite(t)))
+	h := harness(t, awstest.Dynalite(t))
+	if needs.Race {
+		h.Without = lengthy() // TestLengthyCases runs them
+	}
+	storetest.Run(t, h)
+}
+
+// TestLengthyCases runs what TestStoreOnDynalite leaves out under the race detector: one caller
+// asks for long.
+func TestLengthyCases(t *testing.T) {
+	needs.NoRace(t)
+	t.Parallel()
+	h := harness(t, awstest.Dynalite(t))
+	h.Without = map[string]string{}
+	for _, c := range storetest.Cases(h) {
+		if lengthy()[c] == "" {
+			h.Without[c] = "TestStoreOnDynalite runs it"
+		}
+	}
+	storetest.Run(t, h)
 }
 
 // TestContestedStore is TestStoreOnDynalite for items that have entries all the time.
