@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
@@ -52,6 +53,7 @@ func reached(t *testing.T, what string, got, bound int64) {
 //
 // req: A10, D10
 func TestStartsInAnOutageReachTheirBound(t *testing.T) {
+	needs.NoRace(t) // as above
 	t.Parallel()
 	const hour = time.Hour
 	for _, c := range []struct {
@@ -150,6 +152,7 @@ func TestAStartBetweenTwoOutages(t *testing.T) {
 //
 // req: A10, E7
 func TestInstancesThatAreNotCountedGoOn(t *testing.T) {
+	needs.NoRace(t) // a guard alone looks for its store for hours
 	t.Parallel()
 	for _, c := range []struct {
 		start   drawgate.Start

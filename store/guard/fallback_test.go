@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
@@ -296,6 +297,7 @@ func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 // TestPriorUseIsAssumed: what an earlier process was admitted is unknown to the next one, and
 // counts as used when that one starts.
 func TestPriorUseIsAssumed(t *testing.T) {
+	needs.NoRace(t) // a guard alone looks for its store for hours
 	t.Parallel()
 	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, time.Hour, 0), daily(9)} {
 		t.Run(l.Kind.String(), func(t *testing.T) {
