@@ -97,19 +97,25 @@ func (e *entry) cellsOf(cl *claim) (cs []*cell) {
 // lostParts returns what is charged under a claim, and the sum of it: of a bucket limit at most
 // what has not drained.
 func (h *history) lostParts(now int64, cl *claim) (parts []store.Lost, sum store.Amounts) {
+	specs := store.Internal.Specs(cl.plan, false)
 	for i := range h.limits {
 		s := &h.limits[i]
+		// a later plan may have the limit in another place
+		pos := slices.IndexFunc(specs, func(spec record.Spec) bool { return spec.ID == s.id })
+		if pos < 0 {
+			continue
+		}
 		s.trim(now)
 		left := s.left(now)
 		for k := range s.cells {
 			c := &s.cells[k]
-			n := min(c.n, left-sum[s.pos])
+			n := min(c.n, left-sum[pos])
 			if c.claim != cl || !c.lost || n <= 0 {
 				continue
 			}
 			p := store.Lost{From: c.from, Until: c.until}
-			p.N[s.pos] = n
-			sum[s.pos] += n
+			p.N[pos] = n
+			sum[pos] += n
 			parts = append(parts, p)
 		}
 	}
