@@ -183,7 +183,7 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 		d.Takes = append(d.Takes, store.Take{
 			ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b}, Hold: micros(t.hold), Lease: t.lease,
 			Priority: store.MaxPriority, Given: true, Labels: []store.Label{recovered},
-			Known: []store.Known{t.e.hist.known}, Recovery: &store.Recovery{End: t.end},
+			Known: []store.Known{t.e.hist.known}, Recovery: t.reopening(now.Store),
 		})
 		d.taken = append(d.taken, it)
 	case owesRenewal:
@@ -199,6 +199,16 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 		l.settleIn(d, it, l.chargeAgain(now, t.e, t.plan, t.grant, parts, &sum, false))
 	}
 	return true
+}
+
+// reopening returns what the store has to know to open the reservation again as it was.
+func (t *trace) reopening(now int64) *store.Recovery {
+	whole := store.Take{Buckets: t.asked, Hold: micros(t.hold), Lease: t.lease}
+	rec := &store.Recovery{End: t.end, Content: whole.Fingerprint()}
+	if t.start > now { // it was booked ahead
+		rec.From = t.start
+	}
+	return rec
 }
 
 // forced returns the plan with which the store opens what was granted before, whatever it granted
