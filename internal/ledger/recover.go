@@ -218,8 +218,8 @@ func (l *Ledger) forced(plan *store.Plan) *store.Plan {
 	return l.plans.of(plan, n).force()
 }
 
-// lostParts returns the charge of a reservation that is over. A charge of nothing ends it, if it
-// was opened again.
+// lostParts returns the charge of a reservation that is over: of a bucket limit what has not
+// drained. A charge of nothing ends it, if it was opened again.
 func (t *trace) lostParts(now int64) (parts []store.Lost, sum store.Amounts) {
 	spent := t.spent()
 	specs := store.Internal.Specs(t.plan, false)
@@ -230,8 +230,8 @@ func (t *trace) lostParts(now int64) (parts []store.Lost, sum store.Amounts) {
 		s := series{plan: t.plan, pos: i}
 		p := store.Lost{}
 		p.From, p.Until = s.counts(t.countsFrom(i), spent[i])
-		if p.Until > now {
-			p.N[i], sum[i] = spent[i], spent[i]
+		if n := min(spent[i], s.left(now)); n > 0 && p.Until > now {
+			p.N[i], sum[i] = n, n
 			parts = append(parts, p)
 		}
 	}
