@@ -52,8 +52,11 @@ type History struct {
 // It also makes an OpPause or OpUnpause one that is made again, without such a condition: a pause is
 // not set if one was ended at End or later, and an end is noted, at End, even if there is no pause.
 type Recovery struct {
-	End   int64 // of a take: the end of its hold; of a pause, or its end: when it was set, or ended, first
-	Grant Grant // of a charge: of all its parts, on each resend
+	End  int64 // of a take: the end of its hold; of a pause, or its end: when it was set, or ended, first
+	From int64 // of a take: from when on its units count, if that is later than now
+	// of a take: the fingerprint of the one that was lost, which may have had other buckets; 0: it is this one's
+	Content uint64
+	Grant   Grant // of a charge: of all its parts, on each resend
 	// of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored. A charge
 	// under the grant of a reservation that is open ends it: only the charge counts then
 	Parts []Lost

@@ -69,16 +69,35 @@ type series struct {
 func (s *series) spec() *record.Spec { return &store.Internal.Specs(s.plan, false)[s.pos] }
 
 // seriesOf returns the series of a plan's limit, and makes a missing one.
-func (h *history) seriesOf(plan *store.Plan, pos int) *series {
+func (h *history) seriesOf(now int64, plan *store.Plan, pos int) *series {
 	id := store.Internal.Specs(plan, false)[pos].ID
 	for i := range h.limits {
 		if s := &h.limits[i]; s.id == id {
-			s.plan, s.pos = plan, pos
+			s.adopt(now, plan, pos)
 			return s
 		}
 	}
 	h.limits = append(h.limits, series{plan: plan, pos: pos, id: id})
 	return &h.limits[len(h.limits)-1]
+}
+
+// adopt makes plan the one by which units were taken last. Its bucket may drain at another rate. As
+// at the store, the slower one applies until now.
+func (s *series) adopt(now int64, plan *store.Plan, pos int) {
+	old := s.spec()
+	s.plan, s.pos = plan, pos
+	spec := s.spec()
+	if spec.Kind != record.Bucket || spec.Rate == old.Rate && spec.Window == old.Window {
+		return
+	}
+	if spec.Rate > old.Rate {
+		s.leakAs(old, now)
+	}
+	s.level = min(mulDivUp(s.level, spec.Scale, old.Scale), unlimited)
+	end := s.last + record.CeilDiv(s.level, spec.Drain)
+	for k := range s.cells { // what is charged is bounded by the level
+		s.cells[k].until = max(s.cells[k].until, end)
+	}
 }
 
 // units are what was admitted of one bucket.
@@ -98,7 +117,7 @@ func (h *history) add(now int64, u *units) {
 	specs := store.Internal.Specs(u.plan, false)
 	for i := range specs {
 		if u.n[i] > 0 && specs[i].Kind != record.Concurrency {
-			h.seriesOf(u.plan, i).add(now, u, u.n[i])
+			h.seriesOf(now, u.plan, i).add(now, u, u.n[i])
 		}
 	}
 }
@@ -155,8 +174,9 @@ func (s *series) counts(at, n int64) (from, until int64) {
 }
 
 // leak lets a bucket drain until an instant.
-func (s *series) leak(at int64) {
-	spec := s.spec()
+func (s *series) leak(at int64) { s.leakAs(s.spec(), at) }
+
+func (s *series) leakAs(spec *record.Spec, at int64) {
 	if dt := at - s.last; s.last > 0 && dt > 0 {
 		if dt >= record.CeilDiv(s.level, spec.Drain) {
 			s.level = 0
@@ -225,7 +245,7 @@ func (h *history) credit(now int64, plan *store.Plan, n *store.Amounts) {
 		if n[i] <= 0 || specs[i].Kind == record.Concurrency {
 			continue
 		}
-		s := h.seriesOf(plan, i)
+		s := h.seriesOf(now, plan, i)
 		s.trim(now)
 		s.credit(now, n[i])
 	}

@@ -97,19 +97,25 @@ func (e *entry) cellsOf(cl *claim) (cs []*cell) {
 // lostParts returns what is charged under a claim, and the sum of it: of a bucket limit at most
 // what has not drained.
 func (h *history) lostParts(now int64, cl *claim) (parts []store.Lost, sum store.Amounts) {
+	specs := store.Internal.Specs(cl.plan, false)
 	for i := range h.limits {
 		s := &h.limits[i]
+		// a later plan may have the limit in another place
+		pos := slices.IndexFunc(specs, func(spec record.Spec) bool { return spec.ID == s.id })
+		if pos < 0 {
+			continue
+		}
 		s.trim(now)
 		left := s.left(now)
 		for k := range s.cells {
 			c := &s.cells[k]
-			n := min(c.n, left-sum[s.pos])
+			n := min(c.n, left-sum[pos])
 			if c.claim != cl || !c.lost || n <= 0 {
 				continue
 			}
 			p := store.Lost{From: c.from, Until: c.until}
-			p.N[s.pos] = n
-			sum[s.pos] += n
+			p.N[pos] = n
+			sum[pos] += n
 			parts = append(parts, p)
 		}
 	}
@@ -177,7 +183,7 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 		d.Takes = append(d.Takes, store.Take{
 			ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b}, Hold: micros(t.hold), Lease: t.lease,
 			Priority: store.MaxPriority, Given: true, Labels: []store.Label{recovered},
-			Known: []store.Known{t.e.hist.known}, Recovery: &store.Recovery{End: t.end},
+			Known: []store.Known{t.e.hist.known}, Recovery: t.reopening(now.Store),
 		})
 		d.taken = append(d.taken, it)
 	case owesRenewal:
@@ -195,6 +201,16 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 	return true
 }
 
+// reopening returns what the store has to know to open the reservation again as it was.
+func (t *trace) reopening(now int64) *store.Recovery {
+	whole := store.Take{Buckets: t.asked, Hold: micros(t.hold), Lease: t.lease}
+	rec := &store.Recovery{End: t.end, Content: whole.Fingerprint()}
+	if t.start > now { // it was booked ahead
+		rec.From = t.start
+	}
+	return rec
+}
+
 // forced returns the plan with which the store opens what was granted before, whatever it granted
 // since.
 func (l *Ledger) forced(plan *store.Plan) *store.Plan {
@@ -202,8 +218,8 @@ func (l *Ledger) forced(plan *store.Plan) *store.Plan {
 	return l.plans.of(plan, n).force()
 }
 
-// lostParts returns the charge of a reservation that is over. A charge of nothing ends it, if it
-// was opened again.
+// lostParts returns the charge of a reservation that is over: of a bucket limit what has not
+// drained. A charge of nothing ends it, if it was opened again.
 func (t *trace) lostParts(now int64) (parts []store.Lost, sum store.Amounts) {
 	spent := t.spent()
 	specs := store.Internal.Specs(t.plan, false)
@@ -214,8 +230,8 @@ func (t *trace) lostParts(now int64) (parts []store.Lost, sum store.Amounts) {
 		s := series{plan: t.plan, pos: i}
 		p := store.Lost{}
 		p.From, p.Until = s.counts(t.countsFrom(i), spent[i])
-		if p.Until > now {
-			p.N[i], sum[i] = spent[i], spent[i]
+		if n := min(spent[i], s.left(now)); n > 0 && p.Until > now {
+			p.N[i], sum[i] = n, n
 			parts = append(parts, p)
 		}
 	}

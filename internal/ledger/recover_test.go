@@ -626,3 +626,19 @@ func TestHoldThatIsOver(t *testing.T) {
 	d.hear()
 	d.wantUsed(6, 0)
 }
+
+// TestSettledReservationInBucketIsChargedAsFarAsItIsFull: what has drained of a settled reservation
+// is not charged.
+func TestSettledReservationInBucketIsChargedAsFarAsItIsFull(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, drawgate.Limit{Name: "units", Kind: drawgate.Bucket, Amount: 60, Window: time.Minute, Burst: 100})
+	r := d.reserve(40, time.Hour)
+	end := store.Settlement{Op: store.OpSettle, ID: r.ID, Grant: r.Grant, Buckets: bucket(d.plan, 40, 1)}
+	if o := d.settle(end); o.Gone {
+		t.Fatal("gone")
+	}
+	d.pass(30 * time.Second)
+	d.m.evict()
+	d.hear()
+	d.wantUsed(10, 0)
+}

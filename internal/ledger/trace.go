@@ -18,6 +18,7 @@ type trace struct {
 	id      string // at the store
 	grant   store.Grant
 	plan    *store.Plan
+	asked   []store.BucketCost // the take's, of all its buckets
 	lease   bool
 	hold    int64 // µs, as it was asked for
 	granted store.Amounts
@@ -214,7 +215,7 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 			hist.age(now)
 		}
 		t = &trace{
-			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, lease: h.take.Lease,
+			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, asked: h.take.Buckets, lease: h.take.Lease,
 			hold: h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: h.end,
 		}
 		h.traces[k], t.pos = t, len(hist.open)

@@ -163,6 +163,9 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 		buf = append(buf, make([]byte, 16)...)
 	} else {
 		buf = binary.BigEndian.AppendUint64(buf, uint64(t.Grant))
+		if content == 0 && t.Recovery != nil {
+			content = t.Recovery.Content
+		}
 		if content == 0 {
 			content = t.Fingerprint()
 		}
@@ -171,11 +174,11 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 			notAfter = min(record.Latest(t.NotAfter), store.MaxInstant)
 		}
 	}
-	hold, flags := t.Hold.Microseconds(), byte(0)
+	hold, ahead, flags := t.Hold.Microseconds(), min(max(t.Ahead, 0), store.MaxHold).Microseconds(), byte(0)
 	if t.Recovery != nil {
-		hold, flags = instant(t.Recovery.End), flagGiven|flagAgain
+		hold, ahead, flags = instant(t.Recovery.End), instant(t.Recovery.From), flagGiven|flagAgain
 	}
-	buf = appendNums(buf, hold, notAfter, min(max(t.Ahead, 0), store.MaxHold).Microseconds())
+	buf = appendNums(buf, hold, notAfter, ahead)
 	if t.Lease {
 		flags |= flagLease
 	}

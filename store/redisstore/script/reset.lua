@@ -10,7 +10,17 @@ if op == 'e' then
   else
     c.head = pack(F'head', 2, 0, last, ttl)
   end
-  if c.g and (#c.g < 18 or byte(c.g) ~= 1) then c.g = false end
+  if c.g and not pcall(function()
+    local function whole(n) return assert(n == math.floor(n) and n >= -MAX and n <= MAX) end
+    assert(byte(c.g) == 1 and byte(c.g, 2) < 4)
+    local h = history(c)
+    for _, k in ipairs({ 'reset', 'paused', 'till', 'resumed' }) do whole(h[k]) end
+    for _, e in ipairs(h.epochs) do
+      whole(e.start or 0)
+      whole(e.fin or 0)
+      whole((unpack_(F'number', e.mark, 9)))
+    end
+  end) then c.g = false end
   local now, key = max(raw, last + STEP), call('HGET', c.key, 'k')
   note(c, { reset = now, paused = 0, till = 0, resumed = 0 })
   c.put = { g = c.g, k = key or nil }

@@ -2,7 +2,8 @@ local take
 if takes then
   local MAXOPEN = 10000 -- record.MaxOpen
 
-  -- A take that is lost and opened again has the end of its hold instead of its length.
+  -- A take that is lost and opened again has the end of its hold instead of its length, and the
+  -- instant from which it counts instead of how long it may wait.
   function take(grant, print, hold, notAfter, ahead, lease)
     if again then
       local code, from = reopen(grant, hold)
@@ -16,7 +17,7 @@ if takes then
     end
     if not again and undecided(lease) then return 13 end
     if not given and paused() then return 2 end
-    local at = again and now or start(hold, ahead, lease)
+    local at = again and max(now, ahead) or start(hold, ahead, lease)
     if not at then return 2 end
     local fin = 0
     if hold > 0 then
