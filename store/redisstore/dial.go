@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -34,10 +35,19 @@ func (s *Store) impatient(o *rueidis.ClientOption) {
 		if d.Resolver == ofSentinels {
 			return g, nil
 		}
-		if err := g.ask(user, password); err != nil {
+		if g.early, err = g.namer.ask(c, user, password, true); err != nil {
 			_ = c.Close()
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 		}
+		life, end := context.WithCancel(context.WithoutCancel(ctx))
+		g.asker = asker{every: s.asksAgain, asked: time.Now(), end: end, ask: func() {
+			if o, err := dial(life, addr, d, t); err == nil {
+				stop := context.AfterFunc(life, func() { _ = o.Close() })
+				_, _ = g.namer.ask(o, user, password, false)
+				stop()
+				_ = o.Close()
+			}
+		}}
 		return g, nil
 	}
 }
@@ -55,7 +65,15 @@ type greeted struct {
 	stop  func() bool   // nil afterwards; only used by the reader
 	calls *atomic.Int64 // running calls
 	early []byte        // what was read before the client asked; only used by the reader
-	namer namer         // only used by the writer
+	namer namer         // only used by the writer, but for what it asks
+	asker asker
+}
+
+// Close closes the connection, and ends what asks for it.
+func (g *greeted) Close() error {
+	err := g.Conn.Close()
+	g.asker.close()
+	return err
 }
 
 func (g *greeted) Read(b []byte) (int, error) {
@@ -82,6 +100,7 @@ func (g *greeted) Write(b []byte) (int, error) {
 	if g.calls.Load() >= many {
 		runtime.Gosched()
 	}
+	g.asker.again()
 	if err := g.namer.name(b); err != nil {
 		return 0, err
 	}

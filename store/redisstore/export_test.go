@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -145,3 +146,7 @@ func (s *Store) OnStep(f func(step string, group int)) { s.step = f }
 
 // LeaseHold is how long the leases of a take over several slots are held.
 const LeaseHold = leaseHold
+
+// AskingAgain returns options of a store whose connections ask again so often which server they
+// have.
+func AskingAgain(every time.Duration) *Options { return &Options{asksAgain: every} }

@@ -3,25 +3,32 @@ package redisstore
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
+	"crypto/sha1" //nolint:gosec // see set
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A generation says which server answers, and with which data: it is a hash of the server's run_id,
 // which each start of a server draws, and of its master_replid, which a promotion draws. So another
 // one means that the server may have other data. Each connection asks for it before it is used, and
-// writes it into all calls that it sends.
+// writes it into all calls that it sends. A server also draws a master_replid when it gets its first
+// replica: the script asks it then (confirm in history.lua), which takes as long as some takes, until
+// the connections from before have asked again.
 
 // ofSentinels marks connections to Sentinels, which have no buckets. It does what none does.
 var ofSentinels = new(net.Resolver)
 
-const askTimeout = 2 * time.Second // bounds asking a server which it is
+const (
+	askTimeout = 2 * time.Second // bounds asking a server which it is
+	askAgain   = time.Minute     // how often a connection that is used asks
+)
 
 // errReplicaThen says that a connection was made to a replica: nothing was sent. It would refuse
 // the call; if it has been promoted since, it has another generation, which a new connection asks for.
@@ -31,8 +38,10 @@ var errReplicaThen = errors.New("READONLY the server was a replica when the conn
 type namer struct {
 	marker     string // in front of each place of a generation
 	generation [8]byte
-	replica    bool
-	at         int // how much of a place the last write ended with
+	current    atomic.Pointer[[8]byte] // the generation of the next place; nil: none
+	runID      string                  // of the connection's server, once it was asked
+	replica    bool                    // when the connection was made
+	at         int                     // how much of a place the last write ended with
 }
 
 // name fills in the generation in what is about to be written. A place may be cut by the end of a
@@ -43,6 +52,9 @@ func (n *namer) name(b []byte) error {
 		case n.at >= len(n.marker) && n.replica:
 			return errReplicaThen // what was sent of the call is no whole command
 		case n.at >= len(n.marker):
+			if now := n.current.Load(); n.at == len(n.marker) && now != nil {
+				n.generation = *now
+			}
 			k := copy(b, n.generation[n.at-len(n.marker):])
 			if n.at, b = n.at+k, b[k:]; n.at == placeSize {
 				n.at = 0
@@ -73,14 +85,15 @@ func (n *namer) begun(b []byte) int {
 	return 0
 }
 
-// ask asks the server which it is. The error is that of the connection: a server that refuses to
-// say has no generation.
-func (g *greeted) ask(user, password string) error {
-	if err := g.SetDeadline(time.Now().Add(askTimeout)); err != nil {
-		return err
+// ask asks a server on a connection which it is. early is what it said if it refuses the
+// connection; the error is that of the connection. A server that refuses to say has no generation.
+// first says that it is the connection which will have the name, before it is used.
+func (n *namer) ask(c net.Conn, user, password string, first bool) (early []byte, err error) {
+	if err := c.SetDeadline(time.Now().Add(askTimeout)); err != nil {
+		return nil, err
 	}
 	var said bytes.Buffer
-	r := bufio.NewReader(io.TeeReader(g.Conn, &said))
+	r := bufio.NewReader(io.TeeReader(c, &said))
 	words := [][]string{{"INFO", "server"}, {"INFO", "replication"}}
 	if password != "" {
 		auth := []string{"AUTH", user, password}
@@ -89,35 +102,79 @@ func (g *greeted) ask(user, password string) error {
 		}
 		words = append([][]string{auth}, words...)
 	}
-	if _, err := g.Conn.Write(commands(words)); err != nil {
-		return err
+	if _, err := c.Write(commands(words)); err != nil {
+		return nil, err
 	}
 	var info strings.Builder
 	for range words {
 		text, err := reply(r)
 		if errors.Is(err, io.EOF) && said.Len() > 0 { // it said why it refuses the connection
-			g.early = said.Bytes()
-			return nil
+			return said.Bytes(), nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		info.WriteString(text)
 	}
-	g.namer.set(info.String())
-	return g.SetDeadline(time.Time{})
+	n.set(infoFields(info.String()), first)
+	return nil, c.SetDeadline(time.Time{})
 }
 
-// set reads the generation from what a server says of itself.
-func (n *namer) set(info string) {
-	fields := infoFields(info)
+// set notes what a server says of itself. Another server than before, which has its address now, is
+// not the one that this connection has.
+func (n *namer) set(fields map[string]string, first bool) {
 	id, replid := fields["run_id"], fields["master_replid"]
-	if id == "" && replid == "" {
+	if first {
+		n.runID, n.replica = id, fields["role"] == "slave"
+	}
+	if id == "" || n.runID != id {
 		return
 	}
-	n.replica = fields["role"] == "slave"
-	sum := sha256.Sum256([]byte(id + " " + replid))
-	copy(n.generation[:], sum[:])
+	sum := sha1.Sum([]byte(id + " " + replid)) //nolint:gosec // it hides nothing, and scripts have no other
+	generation := [8]byte(sum[:8])
+	n.current.Store(&generation)
+}
+
+// asker asks again which server a connection has, on another one, if the connection is used.
+type asker struct {
+	every time.Duration
+	ask   func() // nil: there is no server to ask
+	end   func() // ends what asks
+
+	asked   time.Time // only used by the writer
+	mu      sync.Mutex
+	closed  bool           // guarded by mu
+	running sync.WaitGroup // only added to while mu is held and it is not closed
+	busy    atomic.Bool
+}
+
+// again asks if it is time to.
+func (a *asker) again() {
+	if a.ask == nil || time.Since(a.asked) < a.every || a.busy.Load() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	a.asked = time.Now()
+	a.busy.Store(true)
+	a.running.Go(func() {
+		defer a.busy.Store(false)
+		a.ask()
+	})
+}
+
+// close ends what asks, and waits for it.
+func (a *asker) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	if a.end != nil {
+		a.end()
+	}
+	a.running.Wait()
 }
 
 // commands returns commands as they are sent.

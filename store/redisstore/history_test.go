@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -474,4 +475,36 @@ func TestHistoriesOverSlots(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRenamedServer: a server draws another master_replid and keeps its data. Connections from
+// before and from after it do not begin epochs in turn, and those from before learn it.
+func TestRenamedServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	before := open(t, server, redisstore.AskingAgain(time.Millisecond))
+	old := open(t, server, nil)
+	plan := compile(t, "p", drawgate.RollingLimit("r", 1000, time.Hour))
+	b := takeOf(plan, "k", 1)
+	first := take(t, old, knowing(b, store.Known{})).Histories[0]
+	take(t, before, b)
+	server.Do("REPLICAOF", "127.0.0.1", "1")
+	server.Do("REPLICAOF", "NO", "ONE")
+	after := open(t, server, nil)
+	for range 20 {
+		take(t, before, b)
+		take(t, old, b)
+		take(t, after, b)
+	}
+	h := told(t, after, b.Buckets[0])
+	if len(h.Epochs) != 2 || h.Generation == first.Generation {
+		t.Errorf("%+v, before %+v", h, first)
+	}
+	if again := told(t, old, b.Buckets[0]); again.Known != h.Known {
+		t.Errorf("a connection from before is told %+v, want %+v", again.Known, h.Known)
+	}
+	until(t, "a connection asks again", func() bool { // in a record that it makes
+		name := fmt.Sprint("new", time.Now().UnixNano())
+		return take(t, before, knowing(takeOf(plan, name, 1), store.Known{})).Histories[0].Generation == h.Generation
+	})
 }

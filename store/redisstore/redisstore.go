@@ -128,6 +128,8 @@ type Options struct {
 	Lost func(Loss)
 
 	via func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) // for tests: dials
+	// for tests: how often a connection asks its server which it is; 0 means once a minute
+	asksAgain time.Duration
 }
 
 // Store keeps buckets in Redis. It is safe for concurrent use.
@@ -149,6 +151,8 @@ type Store struct {
 	gather  gatherer
 	asked   atomic.Pointer[asked]
 	place   string // of the generation, in each call
+	// how often a connection asks its server which it is
+	asksAgain time.Duration
 
 	requireMark bool
 	functions   Functions
@@ -213,8 +217,12 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 	if kind != single && o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = silence
 	}
+	s.asksAgain = askAgain
 	if opts != nil && opts.via != nil {
 		o.DialCtxFn = opts.via
+	}
+	if opts != nil && opts.asksAgain != 0 {
+		s.asksAgain = opts.asksAgain
 	}
 	s.impatient(&o)
 	s.link.dial = func() (rueidis.Client, error) { return rueidis.NewClient(o) }

@@ -6,9 +6,26 @@ local OTHERS = NONE .. NONE -- the mark of what programs that know no histories 
 local NORECORD = '\255\255\255\255\255\255\255\255\0\0\0\0\0\0\240\191' -- and -1
 local MOSTEPOCHS = 1000
 
+-- The caller names the generation that its connection learned when it was made. A server may draw
+-- another master_replid while it runs and keeps its data, as when it gets its first replica. So where
+-- a record or a caller knows another generation, the server itself is asked, once in a call: it takes
+-- as long as some plain takes. Without that, connections from before and after would begin epochs in turn.
+local confirmed = false
+local function confirm(other)
+  if confirmed or other == gen or other == NONE or gen == NONE then return end
+  confirmed = true
+  local server, replication = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
+  if type(server) ~= 'string' or type(replication) ~= 'string' then return end
+  local id, replid = server:match('run_id:(%x+)'), replication:match('master_replid:(%x+)')
+  if not id or not replid then return end
+  gen = sub(redis.sha1hex(id .. ' ' .. replid), 1, 16):gsub('%x%x', function(x) return string.char(tonumber(x, 16)) end)
+end
+
 -- Reports whether what a caller knows of a record is its last mark, in this generation.
 local function current(c, known)
   local mark = not c.head and NORECORD or c.g and sub(c.g, -16) or OTHERS
+  if c.head then confirm(sub(mark, 1, 8)) end
+  if sub(known, 1, 24) ~= NONE .. NONE .. NONE then confirm(sub(known, 17, 24)) end
   return sub(known, 1, 16) == mark and (gen == NONE or sub(known, 17) == gen)
 end
 
@@ -35,6 +52,7 @@ end
 -- say which it is begins no epoch but the first: otherwise a process that may not ask and one that
 -- may would begin them in turn.
 local function note(c, news)
+  if c.head and c.g then confirm(sub(c.g, -16, -9)) end
   local drawn = c.head and c.g and (gen == NONE or sub(c.g, -16, -9) == gen)
   if drawn and not news then return end
   local h, _ = history(c)
