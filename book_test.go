@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // TestSmallBurstsAreUsed: of a bucket with a burst of one unit nothing is lost while callers wait,
@@ -66,6 +67,7 @@ type booked struct {
 // random histories of bookings, cancellations, takes and waits, against the sum over every
 // interval.
 func TestBookingsStayWithin(t *testing.T) {
+	needs.NoRace(t) // random histories; other tests book at once
 	t.Parallel()
 	for name, limit := range map[string]drawgate.Limit{
 		"bucket":   leaky(7, time.Second, 3),

@@ -19,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
@@ -197,6 +198,7 @@ func (f *fleet) most(w way, window time.Duration, processes ...int) (most int64)
 //
 // req: A10, D10, E7
 func TestAdmissionsReachTheBound(t *testing.T) {
+	needs.NoRace(t) // guards alone look for their stores for hours
 	t.Parallel()
 	const window = time.Minute
 	c, lines := bounds(t, "1m")

@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
@@ -40,6 +41,7 @@ type plan struct {
 //
 // req: A6 C1 C2
 func TestPresetsAroundMidnight(t *testing.T) {
+	needs.NoRace(t) // hours of calls; TestZeroOverage makes calls at once
 	t.Parallel()
 	for _, p := range []plan{
 		{config.GeminiFree, "gemini-2.5-flash", "gemini-2.5-flash", 10, 250, 8, 200, 100},
