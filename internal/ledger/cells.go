@@ -36,6 +36,7 @@ type claim struct {
 	it     *item
 	outage bool // the units were admitted here, and were never charged
 	sent   bool
+	labels []store.Label // of a caller's charge, while it is one of an outage
 }
 
 // joins reports whether another cell may be merged with c: what is said of one is true of both.
