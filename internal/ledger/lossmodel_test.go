@@ -28,7 +28,7 @@ type modelServer struct {
 	olds  []modelPrimary
 
 	again     int                  // pauses that were set or ended again
-	plains    map[int64]int        // how often plain takes of so many units were allowed
+	plains    map[int64]int        // how often plain takes of so many units were allowed, or charged without a grant
 	cancelled map[store.Grant]bool // a cancellation was carried out
 }
 
@@ -166,6 +166,9 @@ func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
 	}
 	if s.Recovery == nil {
 		o := m.apply(s, now)
+		if s.Op == store.OpCharge {
+			m.plains[s.Buckets[0].N[0]]++
+		}
 		if s.Op == store.OpCancel && !o.Gone {
 			m.cancelled[s.Grant] = true
 		}

@@ -31,10 +31,20 @@ func (e *entry) outageClaim(plan *store.Plan, labels []store.Label) *claim {
 	return &claim{grant: store.NewGrant(), plan: plan, outage: true, labels: slices.Clone(labels)}
 }
 
+// claims returns how many charges with a grant are pending.
+func (e *entry) claims() (n int) {
+	for _, it := range e.items {
+		if it.kind == claimItem {
+			n++
+		}
+	}
+	return n
+}
+
 // pendCaller makes a caller's charge pending, as one with a grant for each bucket. It does not if a
-// bucket has no room for that.
+// bucket has no room for that, as each charge has cells of its own.
 func (l *Ledger) pendCaller(now Now, st *store.Settlement, parts []part) bool {
-	if slices.ContainsFunc(parts, func(p part) bool { return p.e == nil || len(p.e.items) >= manyCells }) {
+	if slices.ContainsFunc(parts, func(p part) bool { return p.e == nil || p.e.claims() >= manyCells }) {
 		return false
 	}
 	for k := range parts {
