@@ -21,6 +21,7 @@ type modelPast struct {
 // modelServer is what may happen to the server of a model store that keeps histories.
 type modelServer struct {
 	keeps bool
+	full  bool // it has no room for grants of charges
 	dirty bool // the call wrote
 	gen   uint64
 	gens  uint64
@@ -176,6 +177,9 @@ func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
 		a.Gone = o.Gone
 		o.Histories = []store.History{a}
 		return o
+	}
+	if m.full {
+		return store.Outcome{Err: store.ErrTooManyOpen}
 	}
 	m.used(now) // a hold that is over is done
 	unmet := s.Known[0] != m.known()

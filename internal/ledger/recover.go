@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -74,7 +75,7 @@ func (l *Ledger) pendCaller(now Now, st *store.Settlement, parts []part) bool {
 func (l *Ledger) composeLost(now Now, d *Delivery, it *item) {
 	e := it.entries[0]
 	h := e.historyOf()
-	if it.kind == claimItem && !l.recovers() {
+	if it.kind == claimItem && (!l.recovers() || it.claim.plain) {
 		l.composePlain(now, d, it)
 		return
 	}
@@ -180,8 +181,8 @@ func (l *Ledger) chargeAgain(now Now, e *entry, plan *store.Plan, grant store.Gr
 	}
 }
 
-// composePlain adds units that were admitted here as a charge without a condition: the store keeps
-// no history any more. What it had lost before is not charged.
+// composePlain adds units that were admitted here as a charge without a grant and a condition: the
+// store keeps no history any more, or has no room. What it had lost before is not charged.
 func (l *Ledger) composePlain(now Now, d *Delivery, it *item) {
 	parts, sum := it.entries[0].historyOf().lostParts(now.Store, it.claim)
 	if len(parts) == 0 || !it.claim.outage {
@@ -323,9 +324,21 @@ func history1(as []store.History) *store.History {
 	return &as[0]
 }
 
+// noGrant reports whether the store has no room for the grant of an outage's charge, which it has
+// not carried out then. It goes without one: missing units would be worse than a lost answer, by
+// which they count twice.
+func (it *item) noGrant(err error) bool {
+	return it.kind == claimItem && it.claim.outage && !it.claim.plain && errors.Is(err, store.ErrTooManyOpen)
+}
+
 // claimed records the outcome of a charge, which was heard.
 func (l *Ledger) claimed(now Now, it *item, st *store.Settlement, o *store.Outcome, rep *Report) {
 	e, a := it.entries[0], history1(o.Histories)
+	if it.noGrant(o.Err) {
+		it.claim.plain = true
+		l.again(now, it)
+		return
+	}
 	if o.Err != nil {
 		l.giveUp(it)
 		return
@@ -336,7 +349,7 @@ func (l *Ledger) claimed(now Now, it *item, st *store.Settlement, o *store.Outco
 	}
 	if it.claim.outage {
 		rep.Charged = append(rep.Charged, st.Buckets)
-		it.claim.outage = false
+		it.claim.outage, it.claim.plain = false, false
 	} else {
 		rep.Recovered = append(rep.Recovered, st.Buckets[0])
 	}

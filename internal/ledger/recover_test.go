@@ -440,6 +440,26 @@ func TestCallersChargeCountsOnce(t *testing.T) {
 	d.wantUsed(15, 0)
 }
 
+// TestNoRoomForGrants: a charge for whose grant the store has no room goes without it. Units that
+// the outage admitted are not missing.
+func TestNoRoomForGrants(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	d.m.full = true
+	d.outage(5)
+	d.keep(2)
+	d.deliver()
+	d.wantUsed(8, 0)
+	if len(d.rep.Refused) > 0 || len(d.rep.Charged) != 1 {
+		t.Errorf("%d charges, refused %v", len(d.rep.Charged), d.rep.Refused)
+	}
+	d.m.full = false
+	d.m.evict()
+	d.hear()
+	d.wantUsed(8, 0)
+}
+
 // TestManyCallersCharges: however many charges with labels of their own wait, all are charged, and
 // no more are kept than there is room for.
 func TestManyCallersCharges(t *testing.T) {
