@@ -36,6 +36,8 @@ type claim struct {
 	it     *item
 	outage bool // the units were admitted here, and were never charged
 	sent   bool
+	plain  bool          // it goes without its grant, for which the store has no room
+	labels []store.Label // of a caller's charge, while it is one of an outage
 }
 
 // joins reports whether another cell may be merged with c: what is said of one is true of both.

@@ -213,7 +213,7 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 			continue
 		}
 		l.hearAll(now, d.Settlements[i].Buckets, o.Histories)
-		if o.Err != nil && it.kind != cancelItem {
+		if o.Err != nil && it.kind != cancelItem && !it.noGrant(o.Err) {
 			rep.Refused = append(rep.Refused, o.Err)
 		}
 		switch it.kind {

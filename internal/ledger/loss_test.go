@@ -31,6 +31,7 @@ type admission struct {
 	owner   *proc
 	take    store.Take
 	grant   *grant
+	charge  bool // it is a charge by a caller
 	local   bool // admitted here
 	allowed bool
 	asking  bool
@@ -93,6 +94,8 @@ func (s *lossSim) do(what string) {
 	switch what {
 	case "take", "reserve":
 		s.takes(what == "reserve")
+	case "charge":
+		s.charges()
 	case "settle", "cancel":
 		s.settles(what == "cancel")
 	case "renew":
@@ -178,6 +181,25 @@ func (s *lossSim) takes(reserve bool) {
 	})
 }
 
+// charges lets a caller charge units.
+func (s *lossSim) charges() {
+	if len(s.all) >= mostUids {
+		return
+	}
+	p := s.pick()
+	a := &admission{bit: 1 << len(s.all), owner: p, asking: true, charge: true}
+	a.used = a.bit
+	s.all = append(s.all, a)
+	n, began := len(s.all)-1, s.now
+	p.settle(store.Settlement{
+		Op: store.OpCharge, At: store.Internal.Instant(s.now), Buckets: bucket(s.plan, a.bit, 0),
+	}, func(_ store.Outcome, ok bool) {
+		s.note("process %d: u%d is charged: %v", p.name, n, ok)
+		a.asking, a.allowed = false, ok
+		a.may = a.may || s.store.past.reset >= began
+	})
+}
+
 // resetSince reports whether the record was reset at or after a decision whose answer comes now.
 func (s *lossSim) resetSince(d *store.Verdict) bool { return s.store.past.reset >= d.Now }
 
@@ -246,10 +268,12 @@ func (s *lossSim) once(calm bool) {
 }
 
 // doubtful reports whether units may count twice without any loss: a plain take that was decided
-// here, and that the store decided too, or that arrived twice; a reservation whose take the network
+// here, and that the store decided too, or that arrived twice, as may a charge; a reservation whose take the network
 // repeated, or that the store may have although it was given here.
 func (s *lossSim) doubtful(a *admission, calm bool) bool {
 	switch {
+	case a.charge: // the first attempt, which has no grant, was carried out, and was not answered
+		return s.store.plains[a.bit] > 0 && (s.f.lost || s.f.late)
 	case a.take.ID == "":
 		return a.local || a.asking || !a.allowed || s.store.plains[a.bit] > 1
 	case a.settled && s.now-a.ended > 55*second: // a process that hears of a loss now has forgotten it
@@ -264,7 +288,7 @@ func (s *lossSim) doubtful(a *admission, calm bool) bool {
 // was settled, because the store had lost that, and its answer was lost, too. That is not
 // recovered.
 func (s *lossSim) withdrawn(a *admission) bool {
-	return a.take.ID != "" && s.f.lost && s.f.late && s.store.cancelled[a.take.Grant]
+	return a.take.ID != "" && s.f.lost && s.store.cancelled[a.take.Grant]
 }
 
 // heard lets every process have an answer, and checks that all counts that should.
@@ -310,13 +334,13 @@ func (s *lossSim) heard() {
 			s.failf("%s is open, though it was settled", a.take.ID)
 		case a.take.ID != "" && !a.settled && a.first > s.now && !open: // older data may have only the first hold
 			s.failf("%s is not open", a.take.ID)
-		case open && !a.settled && h.end < a.end && a.end > s.now:
+		case open && !a.settled && h.end < a.end && a.first > s.now:
 			s.failf("%s is open until %d, not %d", a.take.ID, h.end, a.end)
 		}
 	}
 }
 
-var plainLosses = []string{"take", "take", "take", "cut", "fail over", "evict", "migrate", "back"}
+var plainLosses = []string{"take", "take", "charge", "cut", "fail over", "evict", "migrate", "back"}
 
 var allLosses = append([]string{"reserve", "reserve", "settle", "cancel", "renew"}, plainLosses...)
 

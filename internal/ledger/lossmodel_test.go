@@ -21,6 +21,7 @@ type modelPast struct {
 // modelServer is what may happen to the server of a model store that keeps histories.
 type modelServer struct {
 	keeps bool
+	full  bool // it has no room for grants of charges
 	dirty bool // the call wrote
 	gen   uint64
 	gens  uint64
@@ -28,7 +29,7 @@ type modelServer struct {
 	olds  []modelPrimary
 
 	again     int                  // pauses that were set or ended again
-	plains    map[int64]int        // how often plain takes of so many units were allowed
+	plains    map[int64]int        // how often plain takes of so many units were allowed, or charged without a grant
 	cancelled map[store.Grant]bool // a cancellation was carried out
 }
 
@@ -166,6 +167,9 @@ func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
 	}
 	if s.Recovery == nil {
 		o := m.apply(s, now)
+		if s.Op == store.OpCharge {
+			m.plains[s.Buckets[0].N[0]]++
+		}
 		if s.Op == store.OpCancel && !o.Gone {
 			m.cancelled[s.Grant] = true
 		}
@@ -173,6 +177,9 @@ func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
 		a.Gone = o.Gone
 		o.Histories = []store.History{a}
 		return o
+	}
+	if m.full {
+		return store.Outcome{Err: store.ErrTooManyOpen}
 	}
 	m.used(now) // a hold that is over is done
 	unmet := s.Known[0] != m.known()

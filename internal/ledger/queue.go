@@ -12,7 +12,7 @@ type kind uint8
 
 const (
 	chargeItem  kind = iota // units that were admitted here without an ID, of one bucket
-	callerItem              // a caller's charge
+	callerItem              // a caller's charge, where it can have no grant
 	pauseItem               // a pause that was set here
 	unpauseItem             // the end of a pause, which was ended here
 	replayItem              // a reservation that was given here
@@ -30,6 +30,7 @@ type item struct {
 	entries []*entry     // the store must have the item before it decides about them; none for a cancelItem
 	h       *reservation // replayItem, renewItem, endItem
 	claim   *claim       // claimItem
+	kept    bool         // claimItem: it is a caller's charge
 	trace   *trace       // traceItem
 	owes    debt         // traceItem: what was sent
 	known   store.Known  // claimItem, traceItem: what was known when it was sent
@@ -180,7 +181,9 @@ func (l *Ledger) finish(it *item) {
 	case cancelItem:
 		delete(l.cancels, openID(it.st.ID, it.st.Grant))
 	case claimItem:
-		it.claim.it = nil
+		if it.claim.it = nil; it.kept {
+			l.charges--
+		}
 	case traceItem:
 		it.trace.it = nil
 	case endItem:

@@ -1,35 +1,72 @@
 package ledger
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
 )
 
-// recovered is the label, in the store's history, of what charges lost units again.
-var recovered = store.Label{Name: "recovered", Value: "true"}
+// recovered is what labels, in the store's history, what charges lost units again.
+var recovered = []store.Label{{Name: "recovered", Value: "true"}}
 
 // pendOutage makes units pending that were admitted here. They have a grant from the start, and
 // join those that wait already.
 func (l *Ledger) pendOutage(now Now, e *entry, plan *store.Plan, n *store.Amounts, start int64) {
-	c := e.outageClaim(plan)
-	if c == nil {
-		c = &claim{grant: store.NewGrant(), plan: plan, outage: true}
-	}
+	c := e.outageClaim(plan, nil)
 	u := units{plan: plan, n: *n, at: now.Store, start: start, end: now.Store, claim: c, lost: true}
 	e.historyOf().add(now.Store, &u)
 	l.pendClaim(now, e, c)
 }
 
-// outageClaim returns a charge of a plan's units that was not sent yet, or nil.
-func (e *entry) outageClaim(plan *store.Plan) *claim {
+// outageClaim returns a charge of a plan's units that was not sent yet: one that waits already, or
+// a new one.
+func (e *entry) outageClaim(plan *store.Plan, labels []store.Label) *claim {
 	for _, it := range e.items {
-		if c := it.claim; c != nil && c.outage && !c.sent && c.plan == plan && !it.inFlight {
+		if c := it.claim; c != nil && c.outage && !c.sent && c.plan == plan && !it.inFlight &&
+			slices.Equal(c.labels, labels) {
 			return c
 		}
 	}
-	return nil
+	return &claim{grant: store.NewGrant(), plan: plan, outage: true, labels: slices.Clone(labels)}
+}
+
+// claims returns how many charges with a grant are pending.
+func (e *entry) claims() (n int) {
+	for _, it := range e.items {
+		if it.kind == claimItem {
+			n++
+		}
+	}
+	return n
+}
+
+// pendCaller makes a caller's charge pending, as one with a grant for each bucket. It does not if a
+// bucket has no room for that, as each charge has cells of its own.
+func (l *Ledger) pendCaller(now Now, st *store.Settlement, parts []part) bool {
+	if slices.ContainsFunc(parts, func(p part) bool { return p.e == nil || p.e.claims() >= manyCells }) {
+		return false
+	}
+	for k := range parts {
+		e, b := parts[k].e, &st.Buckets[k]
+		c := e.outageClaim(b.Plan, st.Labels)
+		specs := store.Internal.Specs(b.Plan, false)
+		for i := range specs {
+			u := units{plan: b.Plan, at: now.Store, start: now.Store, claim: c, lost: true}
+			if specs[i].Kind == record.Calendar {
+				u.start = usedAt(now, st)
+			}
+			u.n[i] = min(b.N[i], unlimited)
+			e.historyOf().add(now.Store, &u)
+		}
+		if c.it == nil {
+			l.pendClaim(now, e, c)
+			c.it.kept = true
+			l.charges++
+		}
+	}
+	return true
 }
 
 // composeLost adds to a delivery what recovers a bucket. What is charged or opened again has the
@@ -38,7 +75,7 @@ func (e *entry) outageClaim(plan *store.Plan) *claim {
 func (l *Ledger) composeLost(now Now, d *Delivery, it *item) {
 	e := it.entries[0]
 	h := e.historyOf()
-	if it.kind == claimItem && !l.recovers() {
+	if it.kind == claimItem && (!l.recovers() || it.claim.plain) {
 		l.composePlain(now, d, it)
 		return
 	}
@@ -131,27 +168,27 @@ func (l *Ledger) composeClaim(now Now, d *Delivery, it *item) bool {
 		return false
 	}
 	it.claim.sent = true
-	l.settleIn(d, it, l.chargeAgain(now, e, it.claim.plan, it.claim.grant, parts, &sum, it.claim.outage))
+	labels := recovered
+	if it.claim.outage {
+		labels = it.claim.labels
+	}
+	l.settleIn(d, it, l.chargeAgain(now, e, it.claim.plan, it.claim.grant, parts, &sum, labels))
 	return true
 }
 
 // chargeAgain returns the charge of what was lost.
 func (l *Ledger) chargeAgain(now Now, e *entry, plan *store.Plan, grant store.Grant, parts []store.Lost,
-	sum *store.Amounts, outage bool,
+	sum *store.Amounts, labels []store.Label,
 ) store.Settlement {
-	st := store.Settlement{
-		Op: store.OpCharge, At: store.Internal.Instant(now.Store),
+	return store.Settlement{
+		Op: store.OpCharge, At: store.Internal.Instant(now.Store), Labels: labels,
 		Buckets:  []store.BucketCost{{Key: e.key, Plan: plan, N: *sum}},
 		Recovery: &store.Recovery{Grant: grant, Parts: parts},
 	}
-	if !outage {
-		st.Labels = []store.Label{recovered}
-	}
-	return st
 }
 
-// composePlain adds units that were admitted here as a charge without a condition: the store keeps
-// no history any more. What it had lost before is not charged.
+// composePlain adds units that were admitted here as a charge without a grant and a condition: the
+// store keeps no history any more, or has no room. What it had lost before is not charged.
 func (l *Ledger) composePlain(now Now, d *Delivery, it *item) {
 	parts, sum := it.entries[0].historyOf().lostParts(now.Store, it.claim)
 	if len(parts) == 0 || !it.claim.outage {
@@ -160,7 +197,7 @@ func (l *Ledger) composePlain(now Now, d *Delivery, it *item) {
 	}
 	it.claim.sent = true
 	l.settleIn(d, it, store.Settlement{
-		Op: store.OpCharge, At: store.Internal.Instant(now.Store),
+		Op: store.OpCharge, At: store.Internal.Instant(now.Store), Labels: it.claim.labels,
 		Buckets: []store.BucketCost{{Key: it.entries[0].key, Plan: it.claim.plan, N: sum}},
 	})
 }
@@ -182,7 +219,7 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 		b.Plan = l.forced(t.plan)
 		d.Takes = append(d.Takes, store.Take{
 			ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b}, Hold: micros(t.hold), Lease: t.lease,
-			Priority: store.MaxPriority, Given: true, Labels: []store.Label{recovered},
+			Priority: store.MaxPriority, Given: true, Labels: recovered,
 			Known: []store.Known{t.e.hist.known}, Recovery: t.reopening(now.Store),
 		})
 		d.taken = append(d.taken, it)
@@ -196,7 +233,7 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 		l.settleIn(d, it, store.Settlement{Op: store.OpSettle, ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b}})
 	default:
 		parts, sum := t.lostParts(now.Store)
-		l.settleIn(d, it, l.chargeAgain(now, t.e, t.plan, t.grant, parts, &sum, false))
+		l.settleIn(d, it, l.chargeAgain(now, t.e, t.plan, t.grant, parts, &sum, recovered))
 	}
 	return true
 }
@@ -303,9 +340,21 @@ func history1(as []store.History) *store.History {
 	return &as[0]
 }
 
+// noGrant reports whether the store has no room for the grant of an outage's charge, which it has
+// not carried out then. It goes without one: missing units would be worse than a lost answer, by
+// which they count twice.
+func (it *item) noGrant(err error) bool {
+	return it.kind == claimItem && it.claim.outage && !it.claim.plain && errors.Is(err, store.ErrTooManyOpen)
+}
+
 // claimed records the outcome of a charge, which was heard.
 func (l *Ledger) claimed(now Now, it *item, st *store.Settlement, o *store.Outcome, rep *Report) {
 	e, a := it.entries[0], history1(o.Histories)
+	if it.noGrant(o.Err) {
+		it.claim.plain = true
+		l.again(now, it)
+		return
+	}
 	if o.Err != nil {
 		l.giveUp(it)
 		return
@@ -316,7 +365,7 @@ func (l *Ledger) claimed(now Now, it *item, st *store.Settlement, o *store.Outco
 	}
 	if it.claim.outage {
 		rep.Charged = append(rep.Charged, st.Buckets)
-		it.claim.outage = false
+		it.claim.outage, it.claim.plain = false, false
 	} else {
 		rep.Recovered = append(rep.Recovered, st.Buckets[0])
 	}

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -395,6 +396,86 @@ func TestLostEndOfPause(t *testing.T) {
 	if d.m.paused != 0 {
 		t.Error("the pause is set again, though it was ended since")
 	}
+}
+
+// keep lets the process keep a caller's charge.
+func (d *desk) keep(n int64, labels ...store.Label) {
+	d.t.Helper()
+	d.now++
+	st := store.Settlement{
+		Op: store.OpCharge, At: store.Internal.Instant(d.now), Buckets: bucket(d.plan, n, 0), Labels: labels,
+	}
+	if _, kept := d.l.Keep(d.at(), &st); !kept {
+		d.t.Fatal("a charge is not kept")
+	}
+}
+
+// TestCallersChargeCountsOnce: a caller's charge that waited for the store counts once, although
+// the answer to it is lost; and again when the store loses it. It has its labels.
+func TestCallersChargeCountsOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	d.keep(5)
+	d.keep(2)
+	because := store.Label{Name: "reason", Value: "late"}
+	d.keep(3, because)
+	x := d.l.Next(d.at())
+	if len(x.Settlements) != 2 || len(x.Settlements[0].Labels) != 0 || !slices.Equal(x.Settlements[1].Labels,
+		[]store.Label{because}) || x.Settlements[0].Recovery == nil || x.Settlements[1].Recovery == nil {
+		t.Fatalf("%+v", x.Settlements)
+	}
+	for i := range x.Settlements {
+		d.m.settle(&x.Settlements[i], d.now)
+	}
+	d.l.Failed(d.at(), x)
+	d.keep(4) // after the others were sent
+	d.deliver(2)
+	d.wantUsed(15, 0)
+	if len(d.rep.Charged) != 3 {
+		t.Errorf("%d charges are reported, want 3", len(d.rep.Charged))
+	}
+	d.m.evict()
+	d.hear()
+	d.wantUsed(15, 0)
+}
+
+// TestNoRoomForGrants: a charge for whose grant the store has no room goes without it. Units that
+// the outage admitted are not missing.
+func TestNoRoomForGrants(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	d.m.full = true
+	d.outage(5)
+	d.keep(2)
+	d.deliver()
+	d.wantUsed(8, 0)
+	if len(d.rep.Refused) > 0 || len(d.rep.Charged) != 1 {
+		t.Errorf("%d charges, refused %v", len(d.rep.Charged), d.rep.Refused)
+	}
+	d.m.full = false
+	d.m.evict()
+	d.hear()
+	d.wantUsed(8, 0)
+}
+
+// TestManyCallersCharges: however many charges with labels of their own wait, all are charged, and
+// no more are kept than there is room for.
+func TestManyCallersCharges(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for range 2 {
+		for i := range 100 {
+			d.keep(1, store.Label{Name: "i", Value: fmt.Sprint(i)})
+		}
+		st := store.Settlement{Op: store.OpCharge, Buckets: bucket(d.plan, 1, 0)}
+		if _, kept := d.l.Keep(d.at(), &st); kept {
+			t.Error("a charge is kept without room")
+		}
+		d.deliver()
+	}
+	d.wantUsed(200, 0)
 }
 
 // TestPauseOfTheSameHistory: a take that is allowed although the process had set a pause shows that

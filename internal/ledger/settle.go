@@ -337,15 +337,17 @@ func (l *Ledger) keepCharge(now Now, st *store.Settlement) bool {
 	if !l.room(now) {
 		return false
 	}
-	it := &item{kind: callerItem, st: *st}
-	it.st.Buckets, it.st.Labels, it.st.ID, it.st.Grant = slices.Clone(st.Buckets), slices.Clone(st.Labels), "", 0
-	parts := l.parts(now, it.st.Buckets, true)
-	es := l.entriesOf(now, parts)
-	if len(es) == 0 {
-		return false
+	mine := *st
+	mine.Buckets, mine.Labels, mine.ID, mine.Grant = slices.Clone(st.Buckets), slices.Clone(st.Labels), "", 0
+	parts := l.parts(now, mine.Buckets, true)
+	if !l.recovers() || !l.pendCaller(now, &mine, parts) {
+		es := l.entriesOf(now, parts)
+		if len(es) == 0 {
+			return false
+		}
+		l.charges++
+		l.pend(now, &item{kind: callerItem, st: mine}, es)
 	}
-	l.charges++
-	l.pend(now, it, es)
-	l.apply(now, &it.st, parts)
+	l.apply(now, &mine, parts)
 	return true
 }

@@ -35,6 +35,7 @@ type verdict struct {
 	Rate               float64           // takes a second
 	Takes, Without     int               // all, and those decided without the store
 	Over, May          [faultKinds]int64 // of the bucket that was most over its limit
+	Back               [2]int64          // units and reservations that servers lost, and have again
 	Broken             int               // buckets that were over what they may be
 	P999, Longest      time.Duration
 	Machine            time.Duration // how late it woke a process that waited for nothing
@@ -57,6 +58,7 @@ func (f *trial) judge() *verdict {
 	for _, p := range f.procs {
 		p.mu.Lock()
 		acts := p.freed()
+		v.Back[0], v.Back[1] = v.Back[0]+p.back[0], v.Back[1]+p.back[1]
 		p.mu.Unlock()
 		v.Takes += len(acts)
 		if !p.killed && p.said != int64(len(acts)) {
@@ -223,6 +225,8 @@ func (p *process) parse(line string) {
 		p.free[n[0]] = n[1]
 	case "late":
 		p.late = append(p.late, span{n[0] - n[1], n[0]})
+	case "back":
+		p.back[0], p.back[1] = p.back[0]+n[0], p.back[1]+n[1]
 	case "end":
 		p.said = n[0]
 	}
@@ -283,9 +287,9 @@ func (p *process) lateness() (most time.Duration) {
 
 func (v *verdict) String() string {
 	return fmt.Sprintf("%.0f takes a second; %d takes, %d without the store, %d failed, %d not answered; over by "+
-		"share %d (may be %d), closed %d (%d), slots %d (%d); p99.9 %v, longest %v, machine %v; normal after %v",
+		"share %d (may be %d), closed %d (%d), slots %d (%d); %d units and %d reservations came back; p99.9 %v, longest %v, machine %v; normal after %v",
 		v.Rate, v.Takes, v.Without, v.Failed, v.Unanswered, v.Over[ofShare], v.May[ofShare], v.Over[ofClosed],
-		v.May[ofClosed], v.Over[ofSlots], v.May[ofSlots], v.P999, v.Longest, v.Machine, v.Normal)
+		v.May[ofClosed], v.Over[ofSlots], v.May[ofSlots], v.Back[0], v.Back[1], v.P999, v.Longest, v.Machine, v.Normal)
 }
 
 // TestJudgeOfFaults: what is over a limit is found, what is at its edge is not, and what may have

@@ -51,8 +51,8 @@ func note(t *testing.T, v *verdict) {
 	}
 }
 
-const header = "| fault | servers | takes | without the store | over `share` | over `closed` | over `slots` | p99.9 | longest | machine | normal after | kept |\n" +
-	"|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+const header = "| fault | servers | takes | without the store | over `share` | over `closed` | over `slots` | came back | p99.9 | longest | machine | normal after | kept |\n" +
+	"|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
 
 func (v *verdict) row() string {
 	kept := "yes"
@@ -63,7 +63,7 @@ func (v *verdict) row() string {
 	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 	cells := []string{
 		v.Fault, v.Servers, fmt.Sprint(v.Takes), fmt.Sprint(v.Without), over(ofShare), over(ofClosed), over(ofSlots),
-		ms(v.P999), ms(v.Longest), ms(v.Machine), ms(v.Normal), kept,
+		fmt.Sprintf("%d + %d", v.Back[0], v.Back[1]), ms(v.P999), ms(v.Longest), ms(v.Machine), ms(v.Normal), kept,
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
 }

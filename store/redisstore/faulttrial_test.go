@@ -51,6 +51,7 @@ type process struct {
 	late   []span          // guarded by mu: when it should have been woken, and was
 	errors []string        // guarded by mu
 	said   int64           // guarded by mu: how many takes it sent
+	back   [2]int64        // guarded by mu: units and reservations that servers lost, and have again
 }
 
 // nowMicro is the clock of the logs.

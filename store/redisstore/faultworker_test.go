@@ -124,7 +124,9 @@ func (w *faultWorker) work() {
 	if err != nil {
 		panic(err)
 	}
-	w.guard = guard.New(s, &guard.Options{Instances: faultProcesses, Timeout: w.Timeout})
+	w.guard = guard.New(s, &guard.Options{
+		Instances: faultProcesses, Timeout: w.Timeout, Observer: &guard.Observer{Recovered: w.recovered},
+	})
 	quit := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -135,6 +137,11 @@ func (w *faultWorker) work() {
 	w.all.Wait()
 	_ = w.guard.Close()
 	w.say(fmt.Sprintln("end", w.sent.Load()))
+}
+
+// recovered says what the servers had lost of this process, and have again.
+func (w *faultWorker) recovered(r *guard.Recovered) {
+	w.say(fmt.Sprintln("back", r.Units(), r.Reservations))
 }
 
 // watch says how much later than it should a process is woken by this machine.

@@ -260,8 +260,9 @@ func (s *script) settlement() store.Settlement {
 	return st
 }
 
-func (s *script) settle() {
-	st := s.settlement()
+func (s *script) settle() { s.settleThis(s.settlement()) }
+
+func (s *script) settleThis(st store.Settlement) store.Outcome {
 	want, got := make([]store.Outcome, 1), make([]store.Outcome, 1)
 	batch := []store.Settlement{st}
 	if err := errors.Join(s.model.Settle(s.Context(), batch, want),
@@ -276,6 +277,7 @@ func (s *script) settle() {
 	}
 	s.same(fmt.Sprintf("%d %v id=%q hold=%v at=%v -> gone=%v", s.clock.now(), st.Op, st.ID, st.Hold, st.At.UnixMicro(),
 		want[0].Gone), got[0], want[0])
+	return got[0]
 }
 
 func (s *script) peek() {
