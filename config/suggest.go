@@ -64,7 +64,8 @@ var places = map[string]string{
 	"fallback": "in a policy or in one of its limits", "start": "in a policy, or at the top of the file",
 	"ready":     "in server",
 	"at_least":  "in instances: {auto: true, at_least: 3}",
-	"instances": atTop, "store_mark": atTop, "store_batches": atTop, "store_recovery": atTop, "store_timeout": atTop, "warn_every": atTop,
+	"instances": atTop, "store_mark": atTop, "store_batches": atTop, "store_recovery": atTop,
+	"store_timeout": atTop, "warn_every": atTop,
 }
 
 const atTop = "at the top of the file"

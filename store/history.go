@@ -18,8 +18,8 @@ var NoRecord = Mark{Generation: math.MaxUint64, Clock: -1}
 // Known is what a process knows of a bucket's history: the answer by which it judged last.
 type Known struct {
 	Mark Mark // the last one that was drawn then; the zero Known: the process knows nothing
-	// of the server that answered; another one than Mark's: an epoch is pending, and begins with the
-	// next write. A server that cannot tell answers with that of Mark: then none is pending
+	// of the server that answered; another one than Mark's: an epoch is pending, and begins with
+	// the next write. A server that cannot tell answers with that of Mark: then none is pending
 	Generation uint64
 }
 
@@ -30,8 +30,8 @@ type Epoch struct {
 	Until int64 // until when what was written before it may count; not of the oldest epoch
 }
 
-// History is what a store says of one bucket's past, in a [Verdict], [Outcome] or [State], if it was
-// asked to: see [Historian].
+// History is what a store says of one bucket's past, in a [Verdict], [Outcome] or [State], if it
+// was asked to: see [Historian].
 type History struct {
 	Known           // what a process knows that has this answer
 	Wrote   bool    // the call wrote the bucket, at Last
@@ -45,20 +45,22 @@ type History struct {
 	Resumed int64   // when a pause was ended last; 0: none that matters
 }
 
-// Recovery makes a take or a charge the recovery of something that the store has lost. It is carried
-// out only if the bucket's last mark is the one that is known ([History.Unmet] otherwise; a take is
-// not allowed then), and once per grant.
+// Recovery makes a take or a charge the recovery of something that the store has lost. It is
+// carried out only if the bucket's last mark is the one that is known ([History.Unmet] otherwise;
+// a take is not allowed then), and once per grant.
 //
-// It also makes an OpPause or OpUnpause one that is made again, without such a condition: a pause is
-// not set if one was ended at End or later, and an end is noted, at End, even if there is no pause.
+// It also makes an OpPause or OpUnpause one that is made again, without such a condition: a pause
+// is not set if one was ended at End or later, and an end is noted, at End, even if there is no
+// pause.
 type Recovery struct {
 	End  int64 // of a take: the end of its hold; of a pause, or its end: when it was set, or ended, first
 	From int64 // of a take: from when on its units count, if that is later than now
-	// of a take: the fingerprint of the one that was lost, which may have had other buckets; 0: it is this one's
+	// of a take: the fingerprint of the one that was lost, which may have had other buckets; 0: it
+	// is this one's
 	Content uint64
 	Grant   Grant // of a charge: of all its parts, on each resend
-	// of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored. A charge
-	// under the grant of a reservation that is open ends it: only the charge counts then
+	// of a charge: what was lost. Parts that are over or were forgiven by a reset are ignored. A
+	// charge under the grant of a reservation that is open ends it: only the charge counts then
 	Parts []Lost
 }
 

@@ -32,7 +32,7 @@ func (l *Ledger) judge(now Now, e *entry) {
 			h.forget(t)
 			continue
 		}
-		t.owes = t.judge(now.Store)
+		t.needs = t.judge(now.Store)
 	}
 	h.pauses.reset(h.reset)
 	l.pendLost(now, e)
@@ -80,18 +80,18 @@ func (l *Ledger) pendClaim(now Now, e *entry, c *claim) {
 
 // pendTrace makes pending what is lost of a reservation.
 func (l *Ledger) pendTrace(now Now, t *trace) {
-	if t.it == nil && t.owes != owesNothing {
+	if t.it == nil && t.needs != needsNothing {
 		t.it = &item{kind: traceItem, trace: t}
 		l.pend(now, t.it, []*entry{t.e})
 	}
 }
 
-// owe judges one reservation by the list that is known.
-func (l *Ledger) owe(now Now, t *trace) {
+// pendNeed judges one reservation by the list that is known.
+func (l *Ledger) pendNeed(now Now, t *trace) {
 	if t.e == nil {
 		return
 	}
-	t.owes = t.judge(now.Store)
+	t.needs = t.judge(now.Store)
 	l.pendTrace(now, t)
 }
 

@@ -57,7 +57,7 @@ func simulateLosses(t *testing.T, n int, what *losses) {
 			ending: map[int64]bool{}, plan: lossPlan(),
 		}, misses: what.misses}
 		for i := range n {
-			s.procs = append(s.procs, s.keeper(i, n))
+			s.procs = append(s.procs, s.process(i, n))
 		}
 		for range rapid.IntRange(5, 40).Draw(rt, "steps") {
 			s.do(rapid.SampledFrom(what.events).Draw(rt, "event"))
@@ -71,7 +71,10 @@ func simulateLosses(t *testing.T, n int, what *losses) {
 // lossPlan has limits that nothing reaches, and in which nothing ages.
 func lossPlan() *store.Plan {
 	p, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackShare, Limits: []drawgate.Limit{
-		{Name: "units", Kind: drawgate.Rolling, Amount: store.MaxAmount, Window: 1000 * time.Hour, Precision: drawgate.Exact},
+		{
+			Name: "units", Kind: drawgate.Rolling, Amount: store.MaxAmount, Window: 1000 * time.Hour,
+			Precision: drawgate.Exact,
+		},
 		{Name: "slots", Kind: drawgate.Concurrency, Amount: 1000},
 	}}.Compile()
 	if err != nil {
@@ -80,7 +83,7 @@ func lossPlan() *store.Plan {
 	return p.Plan
 }
 
-func (s *lossSim) keeper(i, n int) *proc {
+func (s *lossSim) process(i, n int) *proc {
 	p := &proc{s: s.sim, name: i, started: s.now}
 	p.l = ledger.New(ledger.Options{
 		Instances: func() (int, bool) { return n, true }, Start: drawgate.StartFull, MaxEntries: 100, MaxHeld: 10_000,
@@ -149,7 +152,7 @@ func (s *lossSim) ends(p *proc) {
 	}
 	for i := range s.procs {
 		if s.procs[i] == p {
-			s.procs[i] = s.keeper(p.name+10, len(s.procs))
+			s.procs[i] = s.process(p.name+10, len(s.procs))
 			s.procs[i].cut = p.cut
 		}
 	}
@@ -268,8 +271,8 @@ func (s *lossSim) once(calm bool) {
 }
 
 // doubtful reports whether units may count twice without any loss: a plain take that was decided
-// here, and that the store decided too, or that arrived twice, as may a charge; a reservation whose take the network
-// repeated, or that the store may have although it was given here.
+// here, and that the store decided too, or that arrived twice, as may a charge; a reservation
+// whose take the network repeated, or that the store may have although it was given here.
 func (s *lossSim) doubtful(a *admission, calm bool) bool {
 	switch {
 	case a.charge: // the first attempt, which has no grant, was carried out, and was not answered

@@ -32,7 +32,7 @@ type item struct {
 	claim   *claim       // claimItem
 	kept    bool         // claimItem: it is a caller's charge
 	trace   *trace       // traceItem
-	owes    debt         // traceItem: what was sent
+	needs   need         // traceItem: what was sent
 	known   store.Known  // claimItem, traceItem: what was known when it was sent
 	st      store.Settlement
 	plan    *FallbackPlan // chargeItem

@@ -106,7 +106,7 @@ func (l *Ledger) composeLost(now Now, d *Delivery, it *item) {
 // giveUp ends an item without recovering what it is about.
 func (l *Ledger) giveUp(it *item) {
 	if it.trace != nil {
-		it.trace.owes = owesNothing
+		it.trace.needs = needsNothing
 	}
 	if it.claim != nil {
 		for _, c := range it.entries[0].cellsOf(it.claim) {
@@ -206,15 +206,15 @@ func (l *Ledger) composePlain(now Now, d *Delivery, it *item) {
 func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 	t := it.trace
 	if t.e != nil { // its hold may be over by now, or it was settled
-		t.owes = t.judge(now.Store)
+		t.needs = t.judge(now.Store)
 	}
-	if it.owes = t.owes; t.e == nil || t.owes == owesNothing {
+	if it.needs = t.needs; t.e == nil || t.needs == needsNothing {
 		l.giveUp(it)
 		return false
 	}
 	b := store.BucketCost{Key: t.e.key, Plan: t.plan, N: t.granted}
-	switch t.owes {
-	case owesReopening:
+	switch t.needs {
+	case needsReopening:
 		t.opened, it.end = true, t.end
 		b.Plan = l.forced(t.plan)
 		d.Takes = append(d.Takes, store.Take{
@@ -223,14 +223,17 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 			Known: []store.Known{t.e.hist.known}, Recovery: t.reopening(now.Store),
 		})
 		d.taken = append(d.taken, it)
-	case owesRenewal:
+	case needsRenewal:
 		it.end = t.end
 		l.settleIn(d, it, store.Settlement{
-			Op: store.OpRenew, ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b}, Hold: micros(t.end - now.Store),
+			Op: store.OpRenew, ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b},
+			Hold: micros(t.end - now.Store),
 		})
-	case owesSettlement:
+	case needsSettlement:
 		b.N = t.used
-		l.settleIn(d, it, store.Settlement{Op: store.OpSettle, ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b}})
+		l.settleIn(d, it, store.Settlement{
+			Op: store.OpSettle, ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b},
+		})
 	default:
 		parts, sum := t.lostParts(now.Store)
 		l.settleIn(d, it, l.chargeAgain(now, t.e, t.plan, t.grant, parts, &sum, recovered))
@@ -403,10 +406,10 @@ func (l *Ledger) restored(now Now, it *item, st *store.Settlement, o *store.Outc
 		return
 	}
 	done := !a.Gone
-	switch it.owes {
-	case owesRenewal:
+	switch it.needs {
+	case needsRenewal:
 		l.prolonged(now, t, a, o.Kept, it.end)
-	case owesSettlement:
+	case needsSettlement:
 		done = l.closed(now, t, a)
 	default:
 		t.close(now, &t.granted)
@@ -418,7 +421,7 @@ func (l *Ledger) restored(now Now, it *item, st *store.Settlement, o *store.Outc
 		rep.Reservations++
 	}
 	l.finish(it)
-	l.owe(now, t)
+	l.pendNeed(now, t)
 }
 
 // prolonged records the outcome of a renewal. That the reservation is gone is believed only from a
@@ -453,7 +456,7 @@ func (l *Ledger) closed(now Now, t *trace, a *store.History) (believed bool) {
 		t.settled.again(stamp{lastMark(a), a.Last})
 	}
 	t.ending = false
-	l.owe(now, t)
+	l.pendNeed(now, t)
 	return believed
 }
 
@@ -488,5 +491,5 @@ func (l *Ledger) reopened(now Now, it *item, v *store.Verdict, rep *Report) {
 		t.end = min(t.end, now.Store)
 	}
 	l.finish(it)
-	l.owe(now, t)
+	l.pendNeed(now, t)
 }

@@ -180,7 +180,7 @@ func (l *Ledger) Settled(now Now, sent int64, st *store.Settlement, o *store.Out
 	default:
 	}
 	if h := l.held.find(st.ID, st.Grant); h != nil && st.ID != "" && h.stored && h.last == nil {
-		l.told(now, h, st, o)
+		l.endAnswered(now, h, st, o)
 		switch {
 		case st.Op == store.OpSettle, st.Op == store.OpCancel, o.Gone:
 			l.held.remove(h)

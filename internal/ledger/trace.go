@@ -34,50 +34,50 @@ type trace struct {
 	used     store.Amounts // if closed
 	ending   bool          // its settlement is pending, with those of the other buckets
 	opened   bool          // the store may have it, whatever the stamps say: its reopening was sent
-	owes     debt          // by the list that is known
+	needs    need          // by the list that is known
 	it       *item         // by which that is recovered
 }
 
-// debt is how a reservation that was lost, or a part of it, is recovered.
-type debt uint8
+// need is how a reservation that was lost, or a part of it, is recovered.
+type need uint8
 
 const (
-	owesNothing debt = iota
-	owesReopening
-	owesRenewal
-	owesSettlement
-	owesCharge
+	needsNothing need = iota
+	needsReopening
+	needsRenewal
+	needsSettlement
+	needsCharge
 )
 
 // judge finds out what a record with the history's list lacks of a reservation.
-func (t *trace) judge(now int64) debt {
+func (t *trace) judge(now int64) need {
 	ep := t.e.hist.epochs
 	// A renewal that was carried out shows that the take was there.
 	took := t.take.in(ep) || t.renewed.in(ep)
 	switch {
 	case t.ending:
-		return owesNothing // its answer will show
+		return needsNothing // its answer will show
 	case t.closed:
 		switch {
 		case t.settled.in(ep):
-			return owesNothing
+			return needsNothing
 		case took:
-			return owesSettlement
+			return needsSettlement
 		case t.opened || counted(t.plan, &t.used): // it may be open again, although it was cancelled
-			return owesCharge
+			return needsCharge
 		}
-		return owesNothing
+		return needsNothing
 	case t.end <= now:
 		if took {
-			return owesNothing
+			return needsNothing
 		}
-		return owesCharge
+		return needsCharge
 	case !took:
-		return owesReopening
+		return needsReopening
 	case t.has < t.end, t.renewed[0].at != 0 && !t.renewed.in(ep):
-		return owesRenewal
+		return needsRenewal
 	}
-	return owesNothing
+	return needsNothing
 }
 
 // counted reports whether any of the amounts outlasts a hold: slots do not.
@@ -198,7 +198,7 @@ func (h *history) makeRoom(now Now) bool {
 }
 
 // idle reports whether nothing of the reservation is pending.
-func (t *trace) idle() bool { return t.it == nil && !t.ending && t.owes == owesNothing }
+func (t *trace) idle() bool { return t.it == nil && !t.ending && t.needs == needsNothing }
 
 // trace notes that the store has a reservation's part k, as an answer says.
 func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.History, v *store.Verdict) {
@@ -215,8 +215,9 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 			hist.age(now)
 		}
 		t = &trace{
-			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, asked: h.take.Buckets, lease: h.take.Lease,
-			hold: h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: h.end,
+			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, asked: h.take.Buckets,
+			lease: h.take.Lease,
+			hold:  h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: h.end,
 		}
 		h.traces[k], t.pos = t, len(hist.open)
 		hist.open = append(hist.open, t)
@@ -228,7 +229,7 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 	t.opened = t.opened || v.Replayed // it may be there although its stamp is not: that may be later
 	t.end = max(t.end, h.end)
 	t.has = max(t.has, h.end)
-	l.owe(now, t)
+	l.pendNeed(now, t)
 }
 
 // close notes how a reservation ended for its holder. What the store has of that is said by

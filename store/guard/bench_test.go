@@ -95,22 +95,22 @@ func BenchmarkFallback(b *testing.B) {
 	}
 }
 
-// keeper is a store in memory that answers as one that keeps histories, and has lost nothing.
-type keeper struct {
+// historian is a store in memory that answers as one that keeps histories, and has lost nothing.
+type historian struct {
 	*memstore.Store
 	keeps bool
 	last  atomic.Int64
 }
 
-func (k *keeper) KeepsHistory() bool { return k.keeps }
+func (k *historian) KeepsHistory() bool { return k.keeps }
 
-func (k *keeper) PeekKnown(ctx context.Context, b []store.BucketCost, priority int8, _ []store.Known,
+func (k *historian) PeekKnown(ctx context.Context, b []store.BucketCost, priority int8, _ []store.Known,
 	out []store.State,
 ) error {
 	return k.Peek(ctx, b, priority, out)
 }
 
-func (k *keeper) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+func (k *historian) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	err := k.Store.Take(ctx, batch, out)
 	for i := range out {
 		out[i].Histories = k.histories(batch[i].Known)
@@ -118,7 +118,7 @@ func (k *keeper) Take(ctx context.Context, batch []store.Take, out []store.Verdi
 	return err
 }
 
-func (k *keeper) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
+func (k *historian) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	err := k.Store.Settle(ctx, batch, out)
 	for i := range out {
 		out[i].Histories = k.histories(batch[i].Known)
@@ -126,7 +126,7 @@ func (k *keeper) Settle(ctx context.Context, batch []store.Settlement, out []sto
 	return err
 }
 
-func (k *keeper) histories(known []store.Known) []store.History {
+func (k *historian) histories(known []store.Known) []store.History {
 	if known == nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (k *keeper) histories(known []store.Known) []store.History {
 }
 
 // instant returns the instant of a write.
-func (k *keeper) instant() int64 {
+func (k *historian) instant() int64 {
 	for {
 		was := k.last.Load()
 		if at := max(time.Now().UnixMicro(), was+1); k.last.CompareAndSwap(was, at) {
@@ -165,7 +165,7 @@ func BenchmarkHistorian(b *testing.B) {
 
 func benchHistorian(b *testing.B, keys int, off, held bool) {
 	b.Helper()
-	g := guard.New(&keeper{Store: memstore.New(nil), keeps: true},
+	g := guard.New(&historian{Store: memstore.New(nil), keeps: true},
 		&guard.Options{Instances: 3, Timeout: time.Minute, NoRecovery: off})
 	b.Cleanup(func() { _ = g.Close() })
 	names := benchNames(keys)

@@ -50,9 +50,9 @@ type Options struct {
 	// is called during an outage, while takes wait: it must be quick, and must not call the store.
 	Owner func() bool
 
-	// NoRecovery leaves lost what a store lost that keeps histories of its buckets, as Redis may in a
-	// fail-over: see [store.Historian]. Otherwise the guard charges and opens again what its process
-	// was admitted. docs/fallback.md says what comes back.
+	// NoRecovery leaves lost what a store lost that keeps histories of its buckets, as Redis may
+	// in a fail-over: see [store.Historian]. Otherwise the guard charges and opens again what its
+	// process was admitted. docs/fallback.md says what comes back.
 	NoRecovery bool
 
 	MaxBuckets int // most buckets that are recorded: 0 means a million. A bucket without room has no share

@@ -327,12 +327,12 @@ func (b *batch) deal(short reader, others []rueidis.RedisMessage) error {
 		if kind := short.byte(); kind > 0 {
 			stored := reader{buf: short.bytes(16)} // a damaged bucket's numbers are no matter of others
 			used, now := stored.num(), stored.num()
-			allowed, told := short.short(), ""
+			allowed, past := short.short(), ""
 			if kind > 1 {
-				told = short.bytes(short.short())
+				past = short.bytes(short.short())
 			}
 			for ; r != nil; r = r.next {
-				r.got = got{plain: true, now: now, bad: stored.bad, told: told}
+				r.got = got{plain: true, now: now, bad: stored.bad, past: past}
 				if allowed > 0 {
 					allowed--
 					used = min(used+r.step, maxUsed)
@@ -368,7 +368,7 @@ type got struct {
 	plain, allowed bool
 	bad            bool // the record cannot be read
 	used, now      int64
-	told           string
+	past           string
 }
 
 // readAnswer reads a request's part of a batch's answer.
@@ -388,7 +388,7 @@ func (s *Store) answerPlain(r *request) error {
 		return errDamaged
 	}
 	if r.known != "" {
-		h, err := readTold(g.told, r.knows[0])
+		h, err := readPast(g.past, r.knows[0])
 		if err != nil {
 			return err
 		}

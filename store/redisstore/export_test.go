@@ -43,8 +43,8 @@ func (s *Store) Strictly() *Store {
 	return s
 }
 
-// AsBefore makes the store call the script of an earlier version, whose arguments had no generation,
-// and returns the store.
+// AsBefore makes the store call the script of an earlier version, whose arguments had no
+// generation, and returns the store.
 func (s *Store) AsBefore(text string) *Store {
 	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
 	text = strings.Replace(text, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// A generation says which server answers, and with which data: it is a hash of the server's run_id,
-// which each start of a server draws, and of its master_replid, which a promotion draws. So another
-// one means that the server may have other data. Each connection asks for it before it is used, and
-// writes it into all calls that it sends. A server also draws a master_replid when it gets its first
-// replica: the script asks it then (confirm in history.lua), which takes as long as some takes, until
-// the connections from before have asked again.
+// A generation says which server answers, and with which data: it is a hash of the server's
+// run_id, which each start of a server draws, and of its master_replid, which a promotion draws.
+// So another one means that the server may have other data. Each connection asks for it before it
+// is used, and writes it into all calls that it sends. A server also draws a master_replid when it
+// gets its first replica: the script asks it then (confirm in history.lua), which takes as long as
+// some takes, until the connections from before have asked again.
 
 // ofSentinels marks connections to Sentinels, which have no buckets. It does what none does.
 var ofSentinels = new(net.Resolver)
@@ -31,7 +31,8 @@ const (
 )
 
 // errReplicaThen says that a connection was made to a replica: nothing was sent. It would refuse
-// the call; if it has been promoted since, it has another generation, which a new connection asks for.
+// the call; if it has been promoted since, it has another generation, which a new connection asks
+// for.
 var errReplicaThen = errors.New("READONLY the server was a replica when the connection was made")
 
 // namer fills in the generation of a connection's server in what is written.

@@ -78,8 +78,8 @@ const (
 
 const historyFormat = 1
 
-// readTold reads what is told of a history to a caller who knows this much.
-func readTold(text string, known store.Known) (h store.History, err error) {
+// readPast reads what is told of a history to a caller who knows this much.
+func readPast(text string, known store.Known) (h store.History, err error) {
 	r := reader{buf: text}
 	flags := r.byte()
 	h.Wrote, h.Gone, h.Unmet = flags&toldWrote != 0, flags&toldGone != 0, flags&toldUnmet != 0
@@ -154,9 +154,9 @@ func (r *request) gotHistories(m *rueidis.RedisMessage) (*rueidis.RedisMessage, 
 	if err != nil || len(texts) != len(r.knows) {
 		return nil, errAnswer
 	}
-	r.told = make([]store.History, len(texts))
+	r.past = make([]store.History, len(texts))
 	for i, text := range texts {
-		if r.told[i], err = readTold(text, r.knows[i]); err != nil {
+		if r.past[i], err = readPast(text, r.knows[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -165,8 +165,8 @@ func (r *request) gotHistories(m *rueidis.RedisMessage) (*rueidis.RedisMessage, 
 
 // tellShort makes the history of a bucket whose last mark the caller knew. last is its last write.
 func (r *request) tellShort(wrote bool, last int64) {
-	if r.known != "" && r.told == nil {
-		r.told = []store.History{{Known: r.knows[0], Wrote: wrote, Last: last}}
+	if r.known != "" && r.past == nil {
+		r.past = []store.History{{Known: r.knows[0], Wrote: wrote, Last: last}}
 	}
 }
 

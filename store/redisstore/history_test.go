@@ -25,8 +25,8 @@ func knowing(t store.Take, known store.Known) store.Take {
 	return t
 }
 
-// told returns the history of a bucket, to one who knows nothing.
-func told(tb testing.TB, s *redisstore.Store, b store.BucketCost) store.History {
+// historyOf returns the history of a bucket, to one who knows nothing.
+func historyOf(tb testing.TB, s *redisstore.Store, b store.BucketCost) store.History {
 	tb.Helper()
 	var out [1]store.State
 	if err := s.PeekKnown(context.Background(), []store.BucketCost{b}, 0, make([]store.Known, 1), out[:]); err != nil {
@@ -235,7 +235,7 @@ func TestLifeIsNeverShorter(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("reset")
-	if h := told(t, s, tk.Buckets[0]); h.Reset == 0 || len(h.Epochs) != 2 {
+	if h := historyOf(t, s, tk.Buckets[0]); h.Reset == 0 || len(h.Epochs) != 2 {
 		t.Errorf("reset: %+v", h)
 	}
 }
@@ -252,7 +252,7 @@ func TestEpochsAreDropped(t *testing.T) {
 		take(t, s, b)
 		clock.advance(20 * time.Minute)
 	}
-	h := told(t, s, b.Buckets[0])
+	h := historyOf(t, s, b.Buckets[0])
 	if n := len(h.Epochs); n < 4 || n > 6 {
 		t.Errorf("%d epochs of 20 minutes, for units that count an hour", n)
 	}
@@ -355,7 +355,7 @@ func TestHistorySurvivesRemoval(t *testing.T) {
 		take(t, s, b)
 		clock.advance(time.Second)
 	}
-	before := told(t, s, b.Buckets[0])
+	before := historyOf(t, s, b.Buckets[0])
 	part := store.Lost{N: store.Amounts{5}, From: clock.now(), Until: clock.now() + 3600e6}
 	recoverIt := func() store.History {
 		return settle(t, s, store.Settlement{
@@ -368,7 +368,7 @@ func TestHistorySurvivesRemoval(t *testing.T) {
 	}
 	clock.advance(10 * time.Minute)
 	take(t, s, b)
-	if after := told(t, s, b.Buckets[0]); after.Known != before.Known || len(after.Epochs) != 1 {
+	if after := historyOf(t, s, b.Buckets[0]); after.Known != before.Known || len(after.Epochs) != 1 {
 		t.Errorf("before %+v\nafter  %+v", before, after)
 	}
 	if h := recoverIt(); h.Wrote || h.Unmet {
@@ -379,8 +379,8 @@ func TestHistorySurvivesRemoval(t *testing.T) {
 	}
 }
 
-// TestReopenedByTheVersionBefore: a program of the version before ends a reservation that was opened
-// again, and knows no grants. A charge under its grant counts nothing more.
+// TestReopenedByTheVersionBefore: a program of the version before ends a reservation that was
+// opened again, and knows no grants. A charge under its grant counts nothing more.
 func TestReopenedByTheVersionBefore(t *testing.T) {
 	t.Parallel()
 	before, err := os.ReadFile("testdata/script-before.lua")
@@ -395,7 +395,7 @@ func TestReopenedByTheVersionBefore(t *testing.T) {
 	tk := held(takeOf(plan, "k", 2), "id", time.Hour)
 	tk.Grant = 9
 	tk.Recovery = &store.Recovery{End: clock.now() + 60e6}
-	known := told(t, is, tk.Buckets[0]).Known
+	known := historyOf(t, is, tk.Buckets[0]).Known
 	opened := take(t, is, knowing(tk, known)).Histories[0]
 	if !opened.Wrote {
 		t.Fatalf("opened again: %+v", opened)
@@ -406,7 +406,8 @@ func TestReopenedByTheVersionBefore(t *testing.T) {
 	part := store.Lost{N: store.Amounts{2}, From: clock.now(), Until: clock.now() + 3600e6}
 	for range 2 {
 		if h := settle(t, is, store.Settlement{
-			Op: store.OpCharge, Buckets: tk.Buckets, At: time.UnixMicro(clock.now()), Known: []store.Known{opened.Known},
+			Op: store.OpCharge, Buckets: tk.Buckets, At: time.UnixMicro(clock.now()),
+			Known:    []store.Known{opened.Known},
 			Recovery: &store.Recovery{Grant: 9, Parts: []store.Lost{part}},
 		}).Histories[0]; h.Unmet {
 			t.Errorf("charged: %+v", h)
@@ -497,11 +498,11 @@ func TestRenamedServer(t *testing.T) {
 		take(t, old, b)
 		take(t, after, b)
 	}
-	h := told(t, after, b.Buckets[0])
+	h := historyOf(t, after, b.Buckets[0])
 	if len(h.Epochs) != 2 || h.Generation == first.Generation {
 		t.Errorf("%+v, before %+v", h, first)
 	}
-	if again := told(t, old, b.Buckets[0]); again.Known != h.Known {
+	if again := historyOf(t, old, b.Buckets[0]); again.Known != h.Known {
 		t.Errorf("a connection from before is told %+v, want %+v", again.Known, h.Known)
 	}
 	until(t, "a connection asks again", func() bool { // in a record that it makes

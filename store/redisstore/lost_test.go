@@ -380,7 +380,8 @@ func (l *losing) event() {
 // check checks how often each unit counts.
 func (l *losing) check() {
 	var out [1]store.State
-	if err := l.s.PeekKnown(context.Background(), []store.BucketCost{l.bucket}, 0, make([]store.Known, 1), out[:]); err != nil ||
+	asked, knows := []store.BucketCost{l.bucket}, make([]store.Known, 1)
+	if err := l.s.PeekKnown(context.Background(), asked, 0, knows, out[:]); err != nil ||
 		out[0].Fail != nil {
 		l.fatal("%v %v", err, out[0].Fail)
 	}
@@ -401,8 +402,8 @@ func (l *losing) check() {
 	}
 }
 
-// TestLostUnitsCountOnce: whatever the server loses, no unit counts twice; and once every process has
-// had an answer and has charged what was lost, each unit of a living process counts.
+// TestLostUnitsCountOnce: whatever the server loses, no unit counts twice; and once every process
+// has had an answer and has charged what was lost, each unit of a living process counts.
 func TestLostUnitsCountOnce(t *testing.T) {
 	t.Parallel()
 	before, err := os.ReadFile("testdata/script-before.lua")

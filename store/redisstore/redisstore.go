@@ -65,10 +65,10 @@
 //
 // # Permissions
 //
-// A dedicated user needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME, HSET,
-// HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above and to notice fail-overs;
-// [Store.Reset] needs UNLINK for keys that hold something else, [Store.List] SCAN. The first call and every [Store.Ping] check what a take needs, and an error
-// names what is missing:
+// A dedicated user needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME,
+// HSET, HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above and to notice fail-overs;
+// [Store.Reset] needs UNLINK for keys that hold something else, [Store.List] SCAN. The first call
+// and every [Store.Ping] check what a take needs, and an error names what is missing:
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
 //
@@ -240,9 +240,10 @@ const (
 	mostRedirections = 5 // of one call, in a cluster
 )
 
-// New returns a store that uses the caller's client, which may be one of a cluster or of Sentinels.
-// Close does not close it. It should be made with ClientOption.DisableRetry. What fail-overs lose is
-// not noticed, because the client's connections do not ask servers which they are. opts may be nil.
+// New returns a store that uses the caller's client, which may be one of a cluster or of
+// Sentinels. Close does not close it. It should be made with ClientOption.DisableRetry. What
+// fail-overs lose is not noticed, because the client's connections do not ask servers which they
+// are. opts may be nil.
 func New(client rueidis.Client, opts *Options) *Store {
 	s := newStore(opts)
 	s.cluster = client.Mode() == rueidis.ClientModeCluster
@@ -251,7 +252,10 @@ func New(client rueidis.Client, opts *Options) *Store {
 }
 
 func newStore(opts *Options) *Store {
-	s := &Store{made: time.Now(), place: newPlace(), prefix: "drawgate", script: &production, logger: slog.New(slog.DiscardHandler)}
+	s := &Store{
+		made: time.Now(), place: newPlace(), prefix: "drawgate", script: &production,
+		logger: slog.New(slog.DiscardHandler),
+	}
 	if opts != nil && opts.Prefix != "" {
 		s.prefix = opts.Prefix
 	}

@@ -143,7 +143,7 @@ type spreadTake struct {
 	id    string    // of its leases
 	grant store.Grant
 	last  store.Verdict   // of a plain take, in the last slot
-	told  []store.History // of buckets with leases; nil if nobody wants to know
+	past  []store.History // of buckets with leases; nil if nobody wants to know
 }
 
 // takeSpread decides a take over several slots.
@@ -460,7 +460,7 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	}
 	got, err := st.s.takeOne(ctx, &one)
 	if err == nil && got.Allowed {
-		st.told = st.groups[g].tell(st.told, got.Histories, t)
+		st.past = st.groups[g].tell(st.past, got.Histories, t)
 	}
 	if err != nil || last || !got.Allowed || t.Lease {
 		return got, err
@@ -512,7 +512,7 @@ func (st *spreadTake) refusal(g int, by *store.Verdict) store.Verdict {
 // answer returns the verdict on a plain take that was granted. What is left in the slots with
 // leases follows from the look at them: a lease's own answer would count what was taken as held.
 func (st *spreadTake) answer() store.Verdict {
-	d := store.Verdict{Allowed: true, Now: st.last.Now, Histories: st.told, Rest: make([]store.Answer, len(st.looks)-1)}
+	d := store.Verdict{Allowed: true, Now: st.last.Now, Histories: st.past, Rest: make([]store.Answer, len(st.looks)-1)}
 	for g := range st.groups {
 		for k, i := range st.groups[g].at {
 			if g == len(st.groups)-1 {

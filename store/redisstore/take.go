@@ -43,7 +43,7 @@ type request struct {
 	// Of a request whose answer is to have histories:
 	known     string
 	knows     []store.Known
-	told      []store.History // the answer's
+	past      []store.History // the answer's
 	histories *[]store.History
 
 	// Of a batch with others:
@@ -574,7 +574,7 @@ func (s *Store) answer(r *request, m *rueidis.RedisMessage) (err error) {
 		err = s.answerPeek(&r.buckets[0], r.priority, r.state, m)
 	}
 	if err == nil && r.histories != nil {
-		*r.histories = r.told
+		*r.histories = r.past
 	}
 	return err
 }

@@ -71,7 +71,10 @@ func (s *knower) Settle(ctx context.Context, batch []store.Settlement, out []sto
 func allKinds(t *rapid.T) []drawgate.Limit {
 	amount := rapid.SampledFrom([]int64{3, 7, 20, 100})
 	ls := []drawgate.Limit{
-		{Name: "b", Kind: drawgate.Bucket, Window: 10 * time.Minute, Burst: rapid.SampledFrom([]int64{0, 5}).Draw(t, "burst")},
+		{
+			Name: "b", Kind: drawgate.Bucket, Window: 10 * time.Minute,
+			Burst: rapid.SampledFrom([]int64{0, 5}).Draw(t, "burst"),
+		},
 		{Name: "r", Kind: drawgate.Rolling, Window: time.Hour},
 		{Name: "h", Kind: drawgate.Calendar, Every: drawgate.Hour},
 		{Name: "d", Kind: drawgate.Calendar, Every: drawgate.Day, Zone: "Europe/Berlin"},
@@ -108,8 +111,8 @@ func (s *script) pauseOrEnd(ends map[store.Key]time.Time) {
 // TestTwelveHoursBesideTheVersionBefore: for twelve hours, programs of this version and of the one
 // before it take turns on the same buckets, with limits of every kind: takes, holds, settlements,
 // renewals, charges, refunds, pauses and their ends. Each answer is as if there was one version:
-// none is an error, nothing is unknown to one that the other wrote, and nothing is admitted beyond a
-// limit.
+// none is an error, nothing is unknown to one that the other wrote, and nothing is admitted beyond
+// a limit.
 //
 // req: D6
 func TestTwelveHoursBesideTheVersionBefore(t *testing.T) {

@@ -19,10 +19,10 @@ import (
 //
 // Arguments of the script: operation, request of the first bucket, generation of the server (see
 // history.go) and what is known of each bucket's history, ID, further arguments of the operation
-// (extra), requests of the other buckets. A request consists of the number of limits; per
-// limit its identity (8 bytes), kind, flags and numbers; and the key's parts, if the key is a
-// digest. The script cannot compute calendar windows: a request has those around the server's time,
-// and the script asks if it needs others. The operations opGCRA, opHot and opReset have no arguments
+// (extra), requests of the other buckets. A request consists of the number of limits; per limit
+// its identity (8 bytes), kind, flags and numbers; and the key's parts, if the key is a digest.
+// The script cannot compute calendar windows: a request has those around the server's time, and
+// the script asks if it needs others. The operations opGCRA, opHot and opReset have no arguments
 // but the first three.
 
 // Operations of the script.

@@ -73,8 +73,8 @@ func keepsHistory(e *env) bool {
 	return implemented && s.KeepsHistory()
 }
 
-// told returns the bucket's history, to one who knows nothing.
-func (b *bucket) told() store.History {
+// history returns the bucket's history, to one who knows nothing.
+func (b *bucket) history() store.History {
 	b.e.Helper()
 	return b.toldTo(store.Known{})
 }
@@ -136,7 +136,7 @@ func testHistoryOfTakes(e *env) {
 		"slots": {rolling(100, time.Hour), slots(5)},
 	} {
 		b := e.bucket(name, limits...)
-		none := b.told()
+		none := b.history()
 		if none.Mark != store.NoRecord || len(none.Epochs) > 0 || none.Last != 0 || none.Wrote {
 			e.Errorf("%s: unused: %+v", name, none)
 		}
@@ -199,7 +199,7 @@ func testInstantsOfWrites(e *env) {
 		wrote("a renewal", settle(store.Settlement{Op: store.OpRenew, ID: "id", Grant: t.Grant, Hold: 2 * time.Hour}))
 		wrote("a charge", settle(store.Settlement{Op: store.OpCharge, At: e.now(), Buckets: b.costs(1)}))
 		wrote("a cancellation", settle(store.Settlement{Op: store.OpCancel, ID: "id", Grant: t.Grant}))
-		if h := b.told(); h.Last != last || h.Wrote {
+		if h := b.history(); h.Last != last || h.Wrote {
 			e.Errorf("a look: %+v, want %d", h, last)
 		}
 	}
@@ -232,13 +232,13 @@ func testResetForgives(e *env) {
 	}
 	b := e.bucket("k", rolling(10, time.Hour), slots(2))
 	e.allowed("take", b.hold("id", time.Hour, 3, 1))
-	before := b.told()
+	before := b.history()
 	e.advance(time.Second)
 	if err := s.Reset(e.ctx(), []store.Key{b.key}); err != nil {
 		e.Fatal(err)
 	}
 	b.wantUsed("reset", 0, 0)
-	h := b.told()
+	h := b.history()
 	if h.Reset <= before.Last || h.Last != h.Reset || len(h.Epochs) != 2 || h.Epochs[0] != before.Epochs[0] ||
 		h.Epochs[1].Start != before.Last || h.Epochs[1].Mark == before.Mark || h.Epochs[1].Until <= h.Last {
 		e.Errorf("before: %+v\nafter:  %+v", before, h)
@@ -250,7 +250,7 @@ func testResetForgives(e *env) {
 	if err := s.Reset(e.ctx(), []store.Key{b.key}); err != nil {
 		e.Fatal(err)
 	}
-	if again := b.told(); again.Reset <= h.Reset || len(again.Epochs) != 3 {
+	if again := b.history(); again.Reset <= h.Reset || len(again.Epochs) != 3 {
 		e.Errorf("reset again: %+v", again)
 	}
 }
@@ -268,12 +268,13 @@ func testUnmet(e *env) {
 		return
 	}
 	b := e.bucket("k", rolling(10, time.Hour), slots(5))
-	none := b.told().Known
+	none := b.history().Known
 	_, first := b.takeKnown(none, 1)
 	wrong := first.Known
 	wrong.Mark.Clock--
 	for what, known := range map[string]store.Known{"nothing": {}, "no record": none, "another mark": wrong} {
-		if h := b.recover(known, 5, lost(e, 3, 0, time.Hour)); !h.Unmet || !h.Listed || h.Wrote || h.Known != first.Known {
+		h := b.recover(known, 5, lost(e, 3, 0, time.Hour))
+		if !h.Unmet || !h.Listed || h.Wrote || h.Known != first.Known {
 			e.Errorf("%s is known, a charge: %+v", what, h)
 		}
 		d, h := b.reopen(known, b.asks("id", 1, 1, 1), e.now().Add(time.Hour))
@@ -287,7 +288,8 @@ func testUnmet(e *env) {
 	}
 	b.wantUsed("recovered", 4, 0)
 	other := e.bucket("other", rolling(10, time.Hour))
-	if h := other.recover(other.told().Known, 5, lost(e, 3, 0, time.Hour)); h.Unmet || !h.Wrote || len(h.Epochs) != 1 {
+	known := other.history().Known
+	if h := other.recover(known, 5, lost(e, 3, 0, time.Hour)); h.Unmet || !h.Wrote || len(h.Epochs) != 1 {
 		e.Errorf("there is no record, as is known: %+v", h)
 	}
 	other.wantUsed("recovered", 3)
@@ -342,7 +344,7 @@ func testLostParts(e *env) {
 	if err := s.Reset(e.ctx(), []store.Key{b.key}); err != nil {
 		e.Fatal(err)
 	}
-	if h := b.recover(b.told().Known, 9, lost(e, 5, -time.Second, time.Hour)); h.Wrote || h.Unmet {
+	if h := b.recover(b.history().Known, 9, lost(e, 5, -time.Second, time.Hour)); h.Wrote || h.Unmet {
 		e.Errorf("what a reset forgave: %+v", h)
 	}
 	b.wantUsed("what a reset forgave was charged", 0)
@@ -447,7 +449,7 @@ func testResumed(e *env) {
 	b := e.bucket("k", rolling(10, time.Hour))
 	pause := func(st store.Settlement) store.Outcome {
 		e.Helper()
-		st.Buckets, st.Known = b.costs(), []store.Known{b.told().Known}
+		st.Buckets, st.Known = b.costs(), []store.Known{b.history().Known}
 		o := e.settle(st)
 		if o.Err != nil {
 			e.Error(o.Err)
@@ -457,11 +459,11 @@ func testResumed(e *env) {
 	}
 	set := e.now()
 	end := pause(store.Settlement{Op: store.OpPause, Hold: time.Hour}).End
-	if h := b.told(); h.Paused < set.UnixMicro() || h.Paused > h.Last || h.Resumed != 0 {
+	if h := b.history(); h.Paused < set.UnixMicro() || h.Paused > h.Last || h.Resumed != 0 {
 		e.Errorf("paused at %d: %+v", set.UnixMicro(), h)
 	}
 	pause(store.Settlement{Op: store.OpUnpause, At: end})
-	h := b.told()
+	h := b.history()
 	if h.Paused != 0 || h.Resumed <= set.UnixMicro() {
 		e.Errorf("resumed: %+v", h)
 	}
@@ -470,12 +472,12 @@ func testResumed(e *env) {
 		e.Errorf("a pause that was ended was set again, until %v", st.Pause.Until)
 	}
 	pause(store.Settlement{Op: store.OpPause, At: end, Recovery: &store.Recovery{End: h.Resumed + 1}})
-	if again := b.told(); again.Paused != h.Resumed+1 || !b.peek().Pause.Until.Equal(end) {
+	if again := b.history(); again.Paused != h.Resumed+1 || !b.peek().Pause.Until.Equal(end) {
 		e.Errorf("a pause that was lost was not set again: %+v", again)
 	}
 	pause(store.Settlement{Op: store.OpUnpause, At: end, Recovery: &store.Recovery{End: h.Resumed + 2}})
 	pause(store.Settlement{Op: store.OpUnpause, At: end, Recovery: &store.Recovery{End: h.Resumed + 3}})
-	if again := b.told(); again.Resumed != h.Resumed+3 {
+	if again := b.history(); again.Resumed != h.Resumed+3 {
 		e.Errorf("an end that was lost, of a pause that was, too: %+v", again)
 	}
 }

@@ -45,7 +45,7 @@ local function plainTakes(c, q, count, known)
     c.head, c.dirty = pack(F'head whole bucket', 2, 0, now, ttl, q.id, used, now, q.rate, q.win), true
   end
   if not known then return pack(F'plain', 1, before, now, k) end
-  local t = told(c, known, 0)
+  local t = describe(c, known, 0)
   return pack(F'plain text', 2, before, now, k, #t, t)
 end
 
@@ -63,7 +63,7 @@ local function shortWay()
         local h = several(cells[k], ARGV[a])
         if not h then return end
         done = done + 1
-        if known and not current(cells[k], known) then h = { 16, raw, h, { told(cells[k], known, 1) } } end
+        if known and not current(cells[k], known) then h = { 16, raw, h, { describe(cells[k], known, 1) } } end
         others[#others + 1] = h
       end
       answer, done = pack(F'others', 0, count), 0

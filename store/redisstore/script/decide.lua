@@ -5,7 +5,7 @@
 local function withHistories(answer, cs, known, flag)
   local list = {}
   for i, c in ipairs(cs) do
-    list[i] = told(c, sub(known, 24 * i - 23, 24 * i), (rs[i].wrote and 1 or 0) + (rs[i].gone and 2 or 0) + flag)
+    list[i] = describe(c, sub(known, 24 * i - 23, 24 * i), (rs[i].wrote and 1 or 0) + (rs[i].gone and 2 or 0) + flag)
   end
   return { 16, answer[2], answer, list }
 end
@@ -115,8 +115,8 @@ if op == 'm' then
       if #asked > 0 then return answer end
       done = done + 1
       others[#others + 1] = answer
-      -- Those after a refusal, of the same kind, get the same answer; but they are told that it wrote
-      -- nothing.
+      -- Those after a refusal, of the same kind, get the same answer; but they are told that it
+      -- wrote nothing.
       local more = answer[1] == 1 or answer[1] == 16 and (answer[3][1] == 1 or rs[1].wrote)
     until done >= count or not more
     short[#short + 1] = pack(F'others', 0, done)

@@ -39,8 +39,8 @@
 -- clock shows: so they say which writes a server has lost. All writes of a call have one instant.
 --
 -- ARGV[1] is the operation, ARGV[2] the first bucket's request, ARGV[3] the generation of the
--- server after 8 bytes that do not matter here, and what the caller knows of each record's history if it
--- wants to know more; wire.go describes them.
+-- server after 8 bytes that do not matter here, and what the caller knows of each record's history
+-- if it wants to know more; wire.go describes them.
 local call = redis.call
 local op, blob = ARGV[1], ARGV[2]
 local time = call('TIME')

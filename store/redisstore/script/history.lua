@@ -7,9 +7,10 @@ local NORECORD = '\255\255\255\255\255\255\255\255\0\0\0\0\0\0\240\191' -- and -
 local MOSTEPOCHS = 1000
 
 -- The caller names the generation that its connection learned when it was made. A server may draw
--- another master_replid while it runs and keeps its data, as when it gets its first replica. So where
--- a record or a caller knows another generation, the server itself is asked, once in a call: it takes
--- as long as some plain takes. Without that, connections from before and after would begin epochs in turn.
+-- another master_replid while it runs and keeps its data, as when it gets its first replica. So
+-- where a record or a caller knows another generation, the server itself is asked, once in a call:
+-- it takes as long as some plain takes. Without that, connections from before and after would
+-- begin epochs in turn.
 local confirmed = false
 local function confirm(other)
   if confirmed or other == gen or other == NONE or gen == NONE then return end
@@ -83,7 +84,7 @@ end
 -- What a caller that names what it knows is told of a record: flags (1: it was written, 2: the
 -- reservation is gone, 4: a condition does not hold, 8: the rest follows), the last write, the
 -- generation; until when a pause is in force, and the history.
-local function told(c, known, flags)
+local function describe(c, known, flags)
   local last, fl, till, _ = 0, 0, 0
   if c.head then _, fl, last = unpack_(F'head', c.head) end
   if current(c, known) then return pack(F'past', flags, last, gen) end

@@ -156,6 +156,6 @@ if op == 'h' then
     flush(cells[1])
     local known = sub(past, 17)
     if known == '' or current(cells[1], known) then return h end
-    return { 16, raw, h, { told(cells[1], known, 1) } }
+    return { 16, raw, h, { describe(cells[1], known, 1) } }
   end
 end

@@ -9,7 +9,7 @@ import (
 // lost reports whether the store lacks something of a reservation.
 func (h *reservation) lost() bool {
 	for k := range h.traces {
-		if t := h.traceOf(k); t != nil && (t.owes != owesNothing || t.it != nil) {
+		if t := h.traceOf(k); t != nil && (t.needs != needsNothing || t.it != nil) {
 			return true
 		}
 	}
@@ -26,7 +26,7 @@ func (l *Ledger) settleLost(now Now, h *reservation, st *store.Settlement) store
 		for k := range h.traces {
 			if t := h.traceOf(k); t != nil {
 				t.end = h.end
-				l.owe(now, t)
+				l.pendNeed(now, t)
 			}
 		}
 		return store.Outcome{End: store.Internal.Instant(h.end)}
@@ -35,16 +35,16 @@ func (l *Ledger) settleLost(now Now, h *reservation, st *store.Settlement) store
 		if t := h.traceOf(k); t != nil {
 			used := usedOf(&mine, k, &h.granted[k])
 			t.close(now, &used)
-			l.owe(now, t)
+			l.pendNeed(now, t)
 		}
 	}
 	l.held.remove(h)
 	return store.Outcome{}
 }
 
-// told records what the store answered to a settlement or renewal, which was heard. What was gone
-// only because the store had lost it is recovered, and not gone for the caller.
-func (l *Ledger) told(now Now, h *reservation, st *store.Settlement, o *store.Outcome) {
+// endAnswered records what the store answered to a settlement or renewal, which was heard. What
+// was gone only because the store had lost it is recovered, and not gone for the caller.
+func (l *Ledger) endAnswered(now Now, h *reservation, st *store.Settlement, o *store.Outcome) {
 	if len(o.Histories) != len(st.Buckets) || h.traces == nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (l *Ledger) told(now Now, h *reservation, st *store.Settlement, o *store.Ou
 				t.end = max(t.end, end)
 			}
 			l.prolonged(now, t, a, o.Kept, end)
-			l.owe(now, t)
+			l.pendNeed(now, t)
 		default:
 			used := usedOf(&mine, k, &h.granted[k])
 			t.close(now, &used)
@@ -94,7 +94,7 @@ func (l *Ledger) prolongedAll(now Now, h *reservation, o *store.Outcome, end int
 		if t := h.traceOf(k); t != nil && !t.closed {
 			t.end = max(t.end, end)
 			l.prolonged(now, t, &o.Histories[k], o.Kept, end)
-			l.owe(now, t)
+			l.pendNeed(now, t)
 		}
 	}
 }
@@ -130,7 +130,8 @@ func (l *Ledger) undone(now Now, it *item, o *store.Outcome) {
 			continue
 		}
 		t := h.ended[k]
-		u := units{plan: t.plan, n: t.used, at: t.take[0].at, start: t.start, end: t.closedAt, stamps: t.settled, lost: true}
+		u := units{plan: t.plan, n: t.used, at: t.take[0].at, start: t.start, end: t.closedAt, stamps: t.settled,
+			lost: true}
 		u.claim = &claim{grant: store.NewGrant(), plan: t.plan}
 		h.forget(t)
 		h.add(now.Store, &u)
