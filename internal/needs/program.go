@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 )
 
 // envDrawgate names the program drawgate that "make test" has built.
@@ -14,6 +15,9 @@ const envDrawgate = "DRAWGATE_TEST_PROGRAM"
 // from the folder of the test.
 func Drawgate(root, path string) error {
 	if built := os.Getenv(envDrawgate); built != "" {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			return err
+		}
 		return os.Symlink(built, path)
 	}
 	cmd := exec.Command("go", "build", "-o", path, "./cmd/drawgate")

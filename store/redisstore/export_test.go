@@ -16,7 +16,7 @@ import (
 )
 
 // NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the
-// server's. The clock may stand still, as no server's does: several writes of a record may have one
+// server's, and believes the generation that a call names. The clock may stand still, as no server's does: several writes of a record may have one
 // instant.
 func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Store {
 	s := New(client, opts)
@@ -25,12 +25,19 @@ func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Sto
 		panic("the script reads the clock in another way")
 	}
 	text := strings.Replace(body, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
-	sc := newScript(strings.Replace(text, step, "local STEP = 0\n", 1))
+	if !strings.Contains(text, step) || !strings.Contains(text, unconfirmed) {
+		panic("the script makes instants increase, or confirms generations, in another way")
+	}
+	text = strings.Replace(text, step, "local STEP = 0\n", 1)
+	sc := newScript(strings.Replace(text, unconfirmed, "local confirmed = true\n", 1))
 	s.script, s.clock = &sc, clock
 	return s
 }
 
-const step = "local STEP = 1\n"
+const (
+	step        = "local STEP = 1\n"
+	unconfirmed = "local confirmed = false\n"
+)
 
 // Strictly makes the instants of a record's writes increase although the clock stands still, as the
 // script does that programs call, and returns the store.

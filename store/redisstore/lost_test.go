@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -405,6 +406,7 @@ func (l *losing) check() {
 // TestLostUnitsCountOnce: whatever the server loses, no unit counts twice; and once every process
 // has had an answer and has charged what was lost, each unit of a living process counts.
 func TestLostUnitsCountOnce(t *testing.T) {
+	needs.NoRace(t) // one goroutine
 	t.Parallel()
 	before, err := os.ReadFile("testdata/script-before.lua")
 	if err != nil {

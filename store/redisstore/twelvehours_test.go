@@ -116,6 +116,7 @@ func (s *script) pauseOrEnd(ends map[store.Key]time.Time) {
 //
 // req: D6
 func TestTwelveHoursBesideTheVersionBefore(t *testing.T) {
+	needs.NoRace(t) // one goroutine
 	t.Parallel()
 	before, err := os.ReadFile("testdata/script-before.lua")
 	if err != nil {
