@@ -16,8 +16,8 @@ import (
 )
 
 // NewWithClock returns a store whose script takes the time in Unix µs from clock instead of the
-// server's, and believes the generation that a call names. The clock may stand still, as no server's does: several writes of a record may have one
-// instant.
+// server's, and believes the generation that a call names. The clock may stand still, as no
+// server's does: several writes of a record may have one instant.
 func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Store {
 	s := New(client, opts)
 	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
