@@ -59,18 +59,18 @@ testtools:
 	$(GO) -C tools test ./testlog ./concurrent
 	$(GO) -C tools build -o ../bin/ ./testlog ./concurrent
 
-# Tests that run the program drawgate use the one that "make size" has built. Two at a time: much of the rest waits for
+# Tests that run the program drawgate use the one that "make size" has built. Three at a time: much of the rest waits for
 # other programs.
 test: export DRAWGATE_TEST_PROGRAM = $(CURDIR)/bin/drawgate
 test: deps size testtools
 	$(GO) vet ./...
 	bin/concurrent -later >bin/later
-	+$(MAKE) --no-print-directory -j2 -Otarget test-race test-rest
+	+$(MAKE) --no-print-directory -j3 -Otarget test-race test-rest test-modules
 
 test-race:
 	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false' $$(bin/concurrent)
 
-test-rest: test-plain test-servers test-modules test-later
+test-rest: test-plain test-servers
 
 test-plain:
 	./tools/test.sh $$(bin/concurrent -not)
@@ -81,13 +81,13 @@ test-servers: test-plain
 	for s in $(SERVERS); do export DRAWGATE_REDIS_SERVER=$(CURDIR)/.tools/redis/bin/$$s && $$DRAWGATE_REDIS_SERVER --version && \
 		./tools/test.sh -run '^Test(Store|ServerClock|Same.*|Functions.*|KindsOfFaults|Versions|Generations|PromotedReplica|MissingPermissions|RightsOn.*|Peers12.*|DataLost|SlotsMove|ServerIsFull|RecordsOfEarlierVersions|BesideTheVersionBefore)$$' ./store/redisstore -rapid.checks=10 || exit 1; done
 
-test-modules: test-servers
+test-modules: test-later
 	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
 	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
 
 # Tests that leave themselves to a run without the race detector. The detector does not look into
 # SQLite, which was translated from C and is five times as slow under it.
-test-later: test-modules
+test-later:
 	./tools/test.sh $$(cat bin/later)
 
 # What the release command is made with takes half a minute to compile, so "make test" leaves it out.
