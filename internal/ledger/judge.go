@@ -134,7 +134,9 @@ func (l *Ledger) enterTake(now Now, r *Request, d *store.Verdict) {
 			}
 			continue
 		}
-		if h := l.held.find(r.take.ID, r.take.Grant); h != nil && h.stored && h.last == nil {
+		// A caller may have used the grant before, for other buckets: then that is still known.
+		if h := l.held.find(r.take.ID, r.take.Grant); h != nil && h.stored && h.last == nil &&
+			k < len(h.parts) && h.parts[k].key == p.key {
 			l.trace(now, h, k, p.e, a, d)
 		}
 	}

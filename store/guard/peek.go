@@ -45,6 +45,7 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 		switch b := &buckets[i]; {
 		case answered && out[i].Fail == nil:
 			s.ledger.Peeked(now, b, priority, &out[i])
+			out[i].Histories = nil // for the guard alone
 		case answered && !ledger.Unavailable(out[i].Fail):
 		default:
 			if err := b.Check(priority); err != nil {

@@ -94,6 +94,7 @@ func (s *Store) settleThere(ctx context.Context, batch []store.Settlement, out [
 			kept = s.keep(now, &batch[i], &out[i], out[i].Err) || kept
 		case out[i].Err == nil:
 			s.ledger.Settled(now, began, &batch[i], &out[i])
+			out[i].Histories = nil // for the guard alone
 		}
 	}
 	s.wakeIfLost(now)

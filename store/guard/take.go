@@ -280,6 +280,7 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []store.Ver
 		if !failed || !undecided(&reqs[i], out[i].Fail) {
 			s.ledger.Answered(now, &reqs[i], &out[i])
 		}
+		out[i].Histories = nil // for the guard alone
 	}
 	s.wakeIfLost(now)
 	s.mu.Unlock()
