@@ -330,6 +330,41 @@ func TestDeadlineBehindOthersIsNoGuess(t *testing.T) {
 	}
 }
 
+// TestDeadlineBehindANewFront: who was woken because it is too late, and comes to look only when
+// the one in front has left, is refused as soon as the next one in front knows. req: B1
+func TestDeadlineBehindANewFront(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := remote(t)
+		l := over(t, s, policy(leaky(10, time.Minute, 1)))
+		take(t, l, "k", 1) // others fit at 6, 12 and 18 s
+		c := newCrowd(t, l)
+		first, leave := context.WithCancel(t.Context())
+		second, leaveToo := context.WithCancel(t.Context())
+		c.join(first, "first", requests(l, 1))
+		c.join(second, "second", requests(l, 1))
+		c.join(t.Context(), "third", requests(l, 1))
+		s.script(time.Second)
+		leave()
+		synctest.Wait() // the second asks, so that nothing is known
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		start, refused := time.Now(), time.Duration(0)
+		slow := drawgate.WithProgress(ctx, func(drawgate.Progress) { time.Sleep(1500 * time.Millisecond) })
+		c.Go(func() {
+			_, err := l.Wait(slow, "k")
+			refused = time.Since(start)
+			wantErr(t, err, drawgate.ErrDeadline)
+		})
+		time.Sleep(1200 * time.Millisecond) // the second knows since 1 s
+		leaveToo()
+		c.Wait()
+		if want := 2200 * time.Millisecond; refused != want {
+			t.Errorf("refused after %v, want %v, when the third was told", refused, want)
+		}
+	})
+}
+
 // TestDeadlineBehindThoseWhoLeave: whoever is behind one that cannot pass in time, and so leaves,
 // is not refused because of its units. req: B1
 func TestDeadlineBehindThoseWhoLeave(t *testing.T) {

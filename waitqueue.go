@@ -220,10 +220,14 @@ func (q *waitQueue) afterOthers(t *take, d *Decision, p queue.Place) (Decision, 
 	return behind(t, at, max(time.Millisecond, earliest), earliest), true
 }
 
-// stillBehind is inFront for a take that has waited.
+// stillBehind is inFront for a take that has waited. It may have been woken as too late by one in
+// front that has left since, or is not in front any more: then it is not known any more.
 func (q *waitQueue) stillBehind(w *waiter) Decision {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if ln := q.lines[w.bucket().Key]; ln.earliest.IsZero() {
+		ln.doubt(w)
+	}
 	return q.inFront(w.take, w.at, w.Place)
 }
 
