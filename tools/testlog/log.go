@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,6 +74,10 @@ func buffer[K comparable](m map[K]*bytes.Buffer, k K) *bytes.Buffer {
 	return m[k]
 }
 
+func (n name) compare(o name) int {
+	return cmp.Or(strings.Compare(n.pkg, o.pkg), strings.Compare(n.test, o.test))
+}
+
 // isTop reports whether n is a test, and none within another.
 func (n name) isTop() bool { return n.test != "" && !strings.Contains(n.test, "/") }
 
@@ -82,6 +87,22 @@ func (r result) noTests() bool { return r.test == "" && r.action == "skip" }
 func (l *log) printPackage(r result) {
 	if !r.noTests() {
 		fmt.Fprintf(l.w, "%-4s %s %.1fs\n", map[string]string{"pass": "ok", "fail": "FAIL"}[r.action], r.pkg, r.seconds)
+	}
+}
+
+// printUnended prints which tests a package that was killed had begun, and what they had printed.
+func (l *log) printUnended() {
+	for _, n := range slices.SortedFunc(maps.Keys(l.texts), name.compare) {
+		if n.test == "" {
+			continue
+		}
+		fmt.Fprintf(l.w, "---- not ended: %s %s\n", n.pkg, n.test)
+		text := l.texts[n].String() // a panic is among it, if this test was the last to begin
+		for line := range strings.Lines(text[:min(len(text), maxBytes)]) {
+			if !strings.HasPrefix(line, "=== ") {
+				fmt.Fprint(l.w, line)
+			}
+		}
 	}
 }
 
@@ -103,11 +124,6 @@ func (l *log) printFailures() {
 			text = text[:min(len(text), maxBytes)]
 		}
 		fmt.Fprintf(l.w, "\n---- FAIL %s %s\n%s", r.pkg, r.test, text)
-	}
-	for n, text := range l.texts { // a package that was killed says no more of its tests
-		if n.test != "" {
-			fmt.Fprintf(l.w, "\n---- not ended: %s %s\n%s", n.pkg, n.test, lastOf(text.String()))
-		}
 	}
 }
 
@@ -158,7 +174,8 @@ func later(args []string) (func(result) bool, error) {
 // verdict prints the failures, the skipped tests that may not be, and the counts, and reports
 // whether all is well.
 func (l *log) verdict(maySkip func(result) bool) bool {
-	l.printFailures()
+	l.printUnended()
+	l.printFailures() // last, where whoever reads only the end finds why
 	counts, packages := map[string]int{}, 0
 	for _, r := range l.ended {
 		switch {

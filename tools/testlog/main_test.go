@@ -34,6 +34,15 @@ func TestMain(m *testing.M) { println("fatal error: out of luck"); os.Exit(3) }`
 	"hangs/a_test.go": `package hangs
 import ("fmt"; "os"; "testing")
 func TestExit(t *testing.T) { fmt.Println("the last words"); os.Exit(4) }`,
+	"panics/a_test.go": `package panics
+import "testing"
+func TestBad(t *testing.T) { t.Error("comes last") }
+func TestPanic(t *testing.T) {
+	t.Run("waits", func(t *testing.T) { t.Parallel() })
+	done := make(chan int)
+	go func() { panic("out of nowhere") }()
+	<-done
+}`,
 	"wrong/a_test.go": `package wrong
 var x int = "text"`,
 }
@@ -82,9 +91,15 @@ func TestVerdicts(t *testing.T) {
 			false,
 			[]string{"m/skip TestMissing", "needs nothing-of-the-kind", "1 skipped"},
 		},
-		"failed":            {"./good ./fail", options{}, false, []string{"FAIL m/fail TestBad/sub", "got 1, want 2"}},
-		"died at once":      {"./dies", options{}, false, []string{"FAIL m/dies", "fatal error: out of luck"}},
-		"ended in a test":   {"./hangs", options{}, false, []string{"m/hangs", "the last words"}},
+		"failed":          {"./good ./fail", options{}, false, []string{"FAIL m/fail TestBad/sub", "got 1, want 2"}},
+		"died at once":    {"./dies", options{}, false, []string{"FAIL m/dies", "fatal error: out of luck"}},
+		"ended in a test": {"./hangs", options{}, false, []string{"m/hangs", "the last words"}},
+		"panicked elsewhere": {
+			"./panics",
+			options{},
+			false,
+			[]string{"not ended: m/panics TestPanic", "out of nowhere", "FAIL m/panics TestBad", "comes last"},
+		},
 		"did not compile":   {"./wrong ./good", options{}, false, []string{"FAIL m/wrong", "cannot use"}},
 		"no tests":          {"./none", options{}, true, []string{"there are no tests"}},
 		"nothing for later": {"./later", options{}, false, []string{"2 skipped"}},
@@ -99,6 +114,9 @@ func TestVerdicts(t *testing.T) {
 				if !strings.Contains(out, w) {
 					t.Errorf("the output lacks %q:\n%s", w, out)
 				}
+			}
+			if unended := strings.LastIndex(out, "not ended"); unended > 0 && unended > strings.Index(out, "---- FAIL") {
+				t.Errorf("why it failed is not at the end:\n%s", out)
 			}
 			if strings.Contains(out, "nobody wants") {
 				t.Errorf("the output of a test that passed is printed:\n%s", out)
