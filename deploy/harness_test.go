@@ -16,6 +16,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,6 +63,7 @@ type testbed struct {
 	rpc    string            // address
 	db     string            // the file of the store
 	daemon *process
+	hurry  atomic.Bool // no connection of a flood rests
 }
 
 // newTestbed starts a site, and Drawgate with that configuration.
@@ -240,20 +242,6 @@ func (s *testbed) await(url string, status int) *reply {
 	return nil
 }
 
-// flood begins to send requests to the proxy as fast as wrk can, from one address. The returned
-// func waits for its end.
-func (s *testbed) flood(d time.Duration) (wait func()) {
-	s.t.Helper()
-	p := s.start("wrk", "-t1", "-c32", fmt.Sprintf("-d%ds", int(d.Seconds())), "http://"+s.proxy+"/")
-	return func() {
-		s.t.Helper()
-		<-p.done
-		if !strings.Contains(p.log.String(), "requests in") {
-			s.t.Fatalf("wrk: %s", p.log)
-		}
-	}
-}
-
 // asked is one of many requests.
 type asked struct {
 	from         string // address
@@ -286,12 +274,16 @@ func (c *crowd) await(n int, which func(asked) bool) {
 	}
 }
 
-// floodFrom sends requests as fast as the proxy answers until ctx ends, from that many addresses at
-// once. It uses a client of its own, because wrk and h2load cannot bind a source address.
-func (s *testbed) floodFrom(ctx context.Context, addresses int, to *crowd) {
+// flood sends requests until ctx ends, over that many connections, each from an address of its own or
+// all from the first. Each connection rests for a while after each answer: see rates. It is a client
+// of its own, because wrk and h2load cannot bind a source address.
+func (s *testbed) flood(ctx context.Context, connections int, apart bool, to *crowd) {
 	s.t.Helper()
 	var wg sync.WaitGroup
-	for i := range addresses {
+	for i := range connections {
+		if !apart {
+			i = 0
+		}
 		from := net.IPv4(127, 1, byte(i/250), byte(1+i%250))
 		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
 		c := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: hang}
@@ -306,6 +298,9 @@ func (s *testbed) floodFrom(ctx context.Context, addresses int, to *crowd) {
 				to.mu.Lock()
 				to.all = append(to.all, a)
 				to.mu.Unlock()
+				if !s.hurry.Load() {
+					time.Sleep(rest)
+				}
 			}
 		})
 	}

@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # program:package
-needs="systemd-analyze:systemd redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server chromium:chromium tmux:tmux wrk:wrk spin:spin gcc:gcc"
+needs="systemd-analyze:systemd redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server chromium:chromium tmux:tmux spin:spin gcc:gcc"
 PATH="$PATH:/usr/sbin"
 packages=
 for need in $needs; do
