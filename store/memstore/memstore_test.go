@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/localtest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/storetest"
@@ -38,7 +39,10 @@ func TestRealTime(t *testing.T) { storetest.Run(t, storetest.Harness{New: inBubb
 func TestLocal(t *testing.T) { storetest.Run(t, localInBubble) }
 
 // TestScripts compares the two ways.
-func TestScripts(t *testing.T) { storetest.Scripts(t, steady(localInBubble), steady(inBubble), 300) }
+func TestScripts(t *testing.T) {
+	needs.NoRace(t) // one caller
+	storetest.Scripts(t, steady(localInBubble), steady(inBubble), 300)
+}
 
 // localInBubble decides plain takes of one bucket as a limiter does.
 var localInBubble = storetest.Harness{

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -129,6 +130,7 @@ func (c *crowd) fields(tb testing.TB) int {
 //
 // req: E7
 func TestExpiredEntriesAreRemovedInParts(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	const many, gone = 5000, 2500
 	for _, tc := range []struct {
@@ -230,6 +232,7 @@ func TestAllExpiredEntriesAreRemovedAtOnce(t *testing.T) {
 //
 // req: E7
 func TestExpiredEntriesBesideOthers(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	const many = 2500
 	c := newCrowd(t, many, drawgate.Limit{
@@ -273,6 +276,7 @@ func TestExpiredEntriesBesideOthers(t *testing.T) {
 // TestExpiredEntriesOfOldLimits: a limit that only old versions of a policy have is dropped from a
 // crowded bucket, but not before all of its entries are removed.
 func TestExpiredEntriesOfOldLimits(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	const many = 1500
 	c := newCrowd(t, many, drawgate.Limit{

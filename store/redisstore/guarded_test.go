@@ -29,6 +29,7 @@ func TestGuardedStore(t *testing.T) {
 
 func guardedStore(t *testing.T, h storetest.Harness) {
 	t.Helper()
+	h.Without = lengthy()
 	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
@@ -51,6 +52,7 @@ var results = cmp.Options{
 // answer is that of the engine, which looks at each.
 // req: C3, D1
 func TestManyReservations(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	conn := client(t, redistest.Start(t))
 	for seed := range uint64(3) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -337,6 +338,7 @@ func (s *script) live(c rueidis.Client, prefix string) {
 
 // req: B1, C3, E5, E10
 func TestSameAsEngine(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	sameAsEngine(t, redistest.Start(t).URL(), false, false)
 }
@@ -356,6 +358,7 @@ func TestSameOnCluster(t *testing.T) {
 //
 // req: B1, E7
 func TestSameWithExpiredEntries(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	sameAsEngine(t, redistest.Start(t).URL(), true, false)
 }
@@ -364,6 +367,7 @@ func TestSameWithExpiredEntries(t *testing.T) {
 //
 // req: B1, C3, E5, E10
 func TestSameInBatches(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	sameAsEngine(t, redistest.Start(t).URL(), false, true)
 }
@@ -372,6 +376,7 @@ func TestSameInBatches(t *testing.T) {
 //
 // req: B1, E7
 func TestSameInBatchesWithExpiredEntries(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	sameAsEngine(t, redistest.Start(t).URL(), true, true)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -73,15 +74,35 @@ func TestStore(t *testing.T) {
 		t.Run(on.name, func(t *testing.T) {
 			t.Parallel()
 			h := harnessOn(t, on.start(t))
-			if on.name != "standalone" && !long {
-				const reason = "it computes for seconds, and is about one bucket: \"make long\" runs it here, too"
-				h.Without = map[string]string{
-					"ids used again": reason, "huge numbers": reason, "bookings": reason, "too many open": reason,
-				}
-			}
+			h.Without = lengthy()
 			storetest.Run(t, h)
 		})
 	}
+}
+
+// lengthy returns the cases that compute for seconds, for one caller and one bucket.
+func lengthy() map[string]string {
+	if long {
+		return nil
+	}
+	const reason = "TestLengthyCases runs it; \"make long\" runs it here, too"
+	return map[string]string{
+		"ids used again": reason, "huge numbers": reason, "bookings": reason, "too many open": reason,
+	}
+}
+
+// TestLengthyCases runs what the others leave out: once, and without the race detector.
+func TestLengthyCases(t *testing.T) {
+	needs.NoRace(t)
+	t.Parallel()
+	h := harness(t)
+	h.Without = map[string]string{}
+	for _, c := range storetest.Cases(h) {
+		if lengthy()[c] == "" {
+			h.Without[c] = "TestStore runs it"
+		}
+	}
+	storetest.Run(t, h)
 }
 
 // TestStoreInBatches runs the suite with each request in a batch, which is no other way to decide.
@@ -89,13 +110,16 @@ func TestStore(t *testing.T) {
 // req: B1, C3, E5, E10
 func TestStoreInBatches(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, inBatches(t))
+	h := inBatches(t)
+	h.Without = lengthy()
+	storetest.Run(t, h)
 }
 
 // TestScripts compares the store with the engine on the scripts of the suite.
 //
 // req: E5, E10
 func TestScripts(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	scripts(t, harness(t))
 }
@@ -104,6 +128,7 @@ func TestScripts(t *testing.T) {
 //
 // req: E5, E10
 func TestScriptsInBatches(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	scripts(t, inBatches(t))
 }

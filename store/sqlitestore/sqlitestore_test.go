@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/store/storetest"
@@ -53,6 +54,7 @@ func TestStore(t *testing.T) {
 //
 // req: A5 E10
 func TestScripts(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	n := 60
 	if os.Getenv("DRAWGATE_LONG") != "" {
