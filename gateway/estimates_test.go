@@ -17,6 +17,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -332,6 +333,7 @@ func allModels() (all []string) {
 //
 // req: B12 C1 D12
 func TestEstimates(t *testing.T) {
+	needs.NoRace(t) // calls one after the other
 	t.Parallel()
 	for _, provider := range llm.Names() {
 		t.Run(provider, func(t *testing.T) {
@@ -401,6 +403,7 @@ func TestEstimates(t *testing.T) {
 //
 // req: B12 C1 D12
 func TestRandomEstimates(t *testing.T) {
+	needs.NoRace(t) // calls one after the other
 	t.Parallel()
 	calls := 500
 	if os.Getenv("DRAWGATE_LONG") != "" {

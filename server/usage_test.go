@@ -19,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
@@ -396,6 +397,7 @@ func TestUsageOfManyTenants(t *testing.T) {
 // Of very many buckets each policy has a share. In the bubble no time passes: a reading is also
 // bounded by that.
 func TestUsageIsBounded(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New(nil)
