@@ -18,8 +18,8 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
-	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
