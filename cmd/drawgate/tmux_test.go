@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,7 +35,15 @@ func (b bench) pane(width, height int, script string) *pane {
 	}
 	p := &pane{b.t, filepath.Join(dir, "s")}
 	path := filepath.Join(b.dir, "pane.sh")
-	b.write("pane.sh", script+"\necho \"ended with $?\"\nexec cat\n")
+	running := filepath.Join(dir, "running") // open in all that the script starts
+	if err := syscall.Mkfifo(running, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	ended, err := os.OpenFile(running, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.write("pane.sh", "exec 9>"+running+"\n"+script+"\necho \"ended with $?\"\nexec cat\n")
 	cmd := p.command("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height),
 		"sh "+path)
 	cmd.Dir, cmd.Env = b.dir, slices.Concat(b.env, []string{"TERM=xterm-256color", "LC_ALL=C.UTF-8"})
@@ -42,6 +52,8 @@ func (b bench) pane(width, height int, script string) *pane {
 	}
 	b.t.Cleanup(func() {
 		_ = exec.Command("tmux", "-S", p.socket, "kill-server").Run() // the test's context has ended
+		_, _ = io.Copy(io.Discard, ended)                             // nothing writes into the test's folder any more
+		_ = ended.Close()
 		_ = os.RemoveAll(dir)
 	})
 	return p
