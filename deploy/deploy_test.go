@@ -58,11 +58,11 @@ var proxies = []struct {
 	}, true, http.StatusInternalServerError, http.StatusInternalServerError, http.StatusTooManyRequests},
 }
 
-// flooded is how long a proxy is flooded, and rest how long a connection rests between two requests.
-// siteRate is how many requests per second may pass from all clients together, and perClient from
-// each. In the long form they are realistic, and clients ask as fast as they are answered; otherwise
-// the rates are so low that a busy machine exceeds them, too, and a few times as many requests show
-// it as well as all that it can send.
+// flooded is how long a proxy is flooded, and rest how long a connection rests between two
+// requests. siteRate is how many requests per second may pass from all clients together, and
+// perClient from each. In the long form they are realistic, and clients ask as fast as they are
+// answered; otherwise the rates are so low that a busy machine exceeds them, too, and a few times
+// as many requests show it as well as all that it can send.
 var flooded, rest, siteRate, perClient = rates()
 
 func rates() (d, rest time.Duration, site, client int) {

@@ -274,9 +274,8 @@ func (c *crowd) await(n int, which func(asked) bool) {
 	}
 }
 
-// flood sends requests until ctx ends, over that many connections, each from an address of its own or
-// all from the first. Each connection rests for a while after each answer: see rates. It is a client
-// of its own, because wrk and h2load cannot bind a source address.
+// flood sends requests until ctx ends, over that many connections, each from an address of its own
+// or all from the first. Each connection rests for a while after each answer: see rates.
 func (s *testbed) flood(ctx context.Context, connections int, apart bool, to *crowd) {
 	s.t.Helper()
 	var wg sync.WaitGroup

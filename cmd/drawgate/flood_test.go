@@ -136,8 +136,8 @@ func send(t *testing.T, c *client.Client, keys int) (decided, refused int) {
 	return decided, refused
 }
 
-// memory returns the peak memory of a process, in bytes. Pages of its program do not count: how many
-// are in memory is up to the system.
+// memory returns the peak memory of a process, in bytes. Pages of its program do not count: how
+// many are in memory is up to the system.
 func memory(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -115,7 +115,7 @@ func TestVerdicts(t *testing.T) {
 					t.Errorf("the output lacks %q:\n%s", w, out)
 				}
 			}
-			if unended := strings.LastIndex(out, "not ended"); unended > 0 && unended > strings.Index(out, "---- FAIL") {
+			if i := strings.LastIndex(out, "not ended"); i > 0 && i > strings.Index(out, "---- FAIL") {
 				t.Errorf("why it failed is not at the end:\n%s", out)
 			}
 			if strings.Contains(out, "nobody wants") {
