@@ -327,6 +327,37 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
+// TestSecondCall: while more have gathered than fit into a batch, the next one follows at once, and
+// no third one. What fits into one call is one call.
+//
+// req: E7
+func TestSecondCall(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, plan := open(t, server, nil), compile(t, "p", drawgate.BucketLimit("b", 5, time.Hour, 0))
+	for _, of := range []struct{ callers, left, calls int }{{10, 0, 1}, {250, 0, 1}, {251, 0, 2}, {1000, 500, 2}} {
+		g := gather(t, s)
+		for i := range of.callers {
+			g.wg.Go(func() {
+				if !take(t, s, takeOf(plan, fmt.Sprint(of.callers, " ", i), 1)).Allowed {
+					t.Error("refused")
+				}
+			})
+		}
+		g.until(of.callers)
+		server.Stop()
+		g.send()
+		for end := time.Now().Add(time.Minute); g.Gathered() != of.left || g.InFlight() != of.calls; runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatalf("%d callers: %d calls are in flight and %d wait, want %d and %d", of.callers, g.InFlight(),
+					g.Gathered(), of.calls, of.left)
+			}
+		}
+		server.Continue()
+		g.wg.Wait()
+	}
+}
+
 // TestHeldBucketIsBoundedInBatches: takes that would be quick, were nothing of their bucket held,
 // do not keep the server busy together.
 //

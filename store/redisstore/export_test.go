@@ -105,6 +105,16 @@ func (s *Store) Gather() (send func()) {
 	}
 }
 
+// InFlight returns how many calls of batches are in flight.
+func (s *Store) InFlight() (n int) {
+	s.gather.mu.Lock()
+	defer s.gather.mu.Unlock()
+	for _, l := range s.gather.lanes {
+		n += l.calls
+	}
+	return n
+}
+
 // Gathered returns how many callers wait for their batch.
 func (s *Store) Gathered() (n int) {
 	s.gather.mu.Lock()

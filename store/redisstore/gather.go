@@ -42,8 +42,12 @@ type lane struct {
 	left  int    // guarded by gatherer.mu: about how many of the queue have left
 }
 
-// inFlight is how many calls of a lane may be in flight, so that requests gather.
-const inFlight = 1
+// How many calls of a lane may be in flight: one, so that requests gather, and one more while more
+// have gathered than fit into a batch. Then the server has work while answers are read.
+const (
+	inFlight     = 1
+	mostInFlight = 2
+)
 
 // job is what one caller wants at once: the requests of a batch of its own, in order.
 type job struct {
@@ -179,6 +183,10 @@ func (s *Store) pump(c rueidis.Client, l *lane) {
 		if len(queue) > 0 {
 			g.mu.Lock()
 			l.queue = append(queue, l.queue...)
+			if l.calls < mostInFlight {
+				l.calls++
+				s.running.Go(func() { s.pump(c, l) })
+			}
 			g.mu.Unlock()
 		}
 		if len(b.jobs) > 0 {
