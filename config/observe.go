@@ -188,6 +188,8 @@ func (r *Runtime) guardObserver() *guard.Observer {
 		Probed:  forward(r, func(o *guard.Observer) func(*guard.Probe) { return o.Probed }),
 		Closed:  forward(r, func(o *guard.Observer) func(*guard.Closed) { return o.Closed }),
 		Charged: forward(r, func(o *guard.Observer) func(*guard.Charged) { return o.Charged }),
+
+		Recovered: forward(r, func(o *guard.Observer) func(*guard.Recovered) { return o.Recovered }),
 	}
 }
 

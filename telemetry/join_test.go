@@ -2,9 +2,11 @@ package telemetry_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/telemetry"
 )
 
@@ -28,5 +30,38 @@ func TestJoinCallsEachObserverInOrder(t *testing.T) {
 	o.Settled(nil)
 	if got := fmt.Sprint(calls); got != "[a taken b taken a settled]" || o.Called != nil {
 		t.Errorf("%s, called %v", got, o.Called == nil)
+	}
+}
+
+// Each event that an observer can be told reaches each of those that were joined.
+func TestJoinForgetsNoEvent(t *testing.T) {
+	t.Parallel()
+	forgetsNone(t, func(a, b *drawgate.Observer) *drawgate.Observer { return telemetry.Join(a, b) })
+	forgetsNone(t, func(a, b *guard.Observer) *guard.Observer { return telemetry.JoinGuards(a, b) })
+}
+
+func forgetsNone[O any](t *testing.T, join func(a, b *O) *O) {
+	t.Helper()
+	calls := 0
+	observer := func() *O {
+		o := new(O)
+		for i := range reflect.ValueOf(o).Elem().NumField() {
+			f := reflect.ValueOf(o).Elem().Field(i)
+			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { calls++; return nil }))
+		}
+		return o
+	}
+	joined := reflect.ValueOf(join(observer(), observer())).Elem()
+	for i := range joined.NumField() {
+		name := joined.Type().Field(i).Name
+		if joined.Field(i).IsNil() {
+			t.Errorf("%T: %s is forgotten", *new(O), name)
+			continue
+		}
+		calls = 0
+		joined.Field(i).Call([]reflect.Value{reflect.Zero(joined.Field(i).Type().In(0))})
+		if calls != 2 {
+			t.Errorf("%T: %s reaches %d observers, want 2", *new(O), name, calls)
+		}
 	}
 }
