@@ -6,6 +6,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +63,26 @@ type marker struct {
 	attempt *attempt // guarded by mu: in progress, nil if none
 	id      string   // guarded by mu: the mark that was seen last, "" if none was
 	gone    bool     // guarded by mu: the loss was reported, and no mark has been seen since
+	warned  []string // guarded by mu: what the log has of a server that could not be used yet
+}
+
+// warnOnce returns a func that logs a warning unless it was logged since warnAgain was called.
+func (m *marker) warnOnce(log *slog.Logger) func(text string, args ...any) {
+	return func(text string, args ...any) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !slices.Contains(m.warned, text) {
+			m.warned = append(m.warned, text)
+			log.Warn(text, args...)
+		}
+	}
+}
+
+// warnAgain lets every warning be logged again: the next check is of another server.
+func (m *marker) warnAgain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.warned = nil
 }
 
 // checkMark reads a mark if there is reason to. It waits for the answer only if the server may have

@@ -347,7 +347,7 @@ func (s *Store) check(ctx context.Context, c rueidis.Client) error {
 // the user the permissions. The server gets the script. It returns the server's time, in Unix µs.
 func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string, m *marker, log *slog.Logger,
 ) (now int64, err error) {
-	var all []string
+	warn, all := m.warnOnce(log), []string(nil)
 	for _, r := range c.DoMulti(ctx, c.B().Info().Section("server").Build(), c.B().Info().Section("memory").Build(),
 		c.B().Info().Section("persistence").Build(), c.B().Info().Section("replication").Build(),
 		c.B().Info().Section("cluster").Build()) {
@@ -356,12 +356,12 @@ func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string,
 			if _, answered := rueidis.IsRedisErr(err); !answered {
 				return 0, err
 			}
-			log.Warn("redisstore: the server's settings cannot be read, nor which server it is: what a fail-over loses is not noticed", "err", err)
+			warn("redisstore: the server's settings cannot be read, nor which server it is: what a fail-over loses is not noticed", "err", err)
 			continue
 		}
 		all = append(all, text)
 	}
-	if err := s.checkInfo(strings.Join(all, "\n"), log); err != nil {
+	if err := s.checkInfo(strings.Join(all, "\n"), warn); err != nil {
 		return 0, err
 	}
 	denied, _, err := s.probe(ctx, c, probe)
@@ -386,6 +386,7 @@ func (s *Store) checkServer(ctx context.Context, c rueidis.Client, probe string,
 	} else if len(t) != 2 {
 		return 0, errAnswer
 	}
+	m.warnAgain()
 	return t[0]*1e6 + t[1], nil
 }
 
@@ -399,7 +400,7 @@ var errNoCluster = fmt.Errorf("%w: the server is no node of a cluster: write red
 // errOld is the error for a server that is too old.
 var errOld = errors.New("the server is older than Redis 6.2")
 
-func (s *Store) checkInfo(text string, log *slog.Logger) error {
+func (s *Store) checkInfo(text string, warn func(text string, args ...any)) error {
 	info := infoFields(text)
 	if v, ok := info["redis_version"]; ok && older(v, 6, 2) {
 		return fmt.Errorf("%w: it is %s", errOld, v)
@@ -414,16 +415,16 @@ func (s *Store) checkInfo(text string, log *slog.Logger) error {
 		return errNoCluster
 	}
 	if policy := info["maxmemory_policy"]; policy != "" && policy != "noeviction" && info["maxmemory"] != "0" {
-		log.Warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
+		warn("redisstore: the server may evict buckets, which grants their quotas again: set maxmemory-policy to noeviction",
 			"maxmemory_policy", policy, "maxmemory", info["maxmemory"])
 	}
 	if info["aof_enabled"] == "0" {
-		log.Warn("redisstore: the server does not log its writes: a restart loses what was used since its last snapshot, "+
+		warn("redisstore: the server does not log its writes: a restart loses what was used since its last snapshot, "+
 			"or all, and may grant it again: set appendonly to yes", "aof_enabled", "0")
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" && info["role"] == "master" &&
 		info["min_slaves_good_slaves"] == "" {
-		log.Warn("redisstore: a fail-over may lose acknowledged writes, and what they took may be granted again: "+
+		warn("redisstore: a fail-over may lose acknowledged writes, and what they took may be granted again: "+
 			"set min-replicas-to-write to 1 and min-replicas-max-lag to 2", "replicas", n)
 	}
 	return nil

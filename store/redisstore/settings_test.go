@@ -67,3 +67,29 @@ func TestClusterNodeIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestSettingsAreWarnedOfOnce: not again with each take of a server that cannot be used yet, and
+// not for each part of its settings.
+func TestSettingsAreWarnedOfOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Do("ACL", "SETUSER", "blind", "on", ">secret", "~*", "+@all", "-info")
+	for _, c := range []struct{ user, want string }{
+		{"", "does not log its writes"},
+		{"blind:secret@", "settings cannot be read"},
+	} {
+		var log bytes.Buffer
+		url := strings.Replace(server.URL(), "redis://", "redis://"+c.user, 1)
+		s := openURL(t, url, &redisstore.Options{
+			Prefix: prefix(), RequireMark: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		for range 5 {
+			if err := s.Ping(t.Context()); !errors.Is(err, redisstore.ErrLost) {
+				t.Errorf("%q: got %v, want ErrLost", c.user, err)
+			}
+		}
+		if n := strings.Count(log.String(), c.want); n != 1 {
+			t.Errorf("%q: %d warnings, want 1:\n%s", c.user, n, log.String())
+		}
+	}
+}
