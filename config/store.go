@@ -79,7 +79,7 @@ func checkStore(url string) (hint string, err error) {
 		if meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant+":")
 		}
-		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis://, rediss:// or dynamodb://)", shorten(url))
+		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis://, redis+sentinel://, redis+cluster://, the same with rediss or valkey, or dynamodb://)", shorten(url))
 	}
 	return "", nil
 }

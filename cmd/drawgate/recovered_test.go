@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/drawgate/drawgate/api"
@@ -31,5 +32,15 @@ func TestServerCountsWhatItRecovered(t *testing.T) {
 	a := decoded[api.Answer](d, d.public+"/v1/take", take("api", "k"))
 	if r := a.Remaining; r != 5 {
 		t.Errorf("%d of 10 are left after 5 takes, want 5", r)
+	}
+}
+
+// Redis has no file to reset: whoever wants to begin with nothing used learns how.
+func TestResetAllOnRedis(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "DRAWGATE_STORE="+redistest.Start(t).URL())
+	out, err := b.command("reset", "--all", "--yes").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "stop all programs that use redis://") {
+		t.Errorf("%v %s", err, out)
 	}
 }

@@ -94,7 +94,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Rules, "rules", "", "file that contains only rules (default $"+config.EnvRules+")")
 	f.StringVar(&a.flags.Store, "store", "",
-		"store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
+		"store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB, redis+sentinel://HOSTS/MASTER/DB, redis+cluster://HOSTS (rediss with TLS; valkey is the same) or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
 	f.StringVar(&a.server, "server", "",
 		"ask a drawgate server at this URL instead of a store (default $"+envServer+", unless --store is given; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")

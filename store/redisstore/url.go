@@ -183,6 +183,9 @@ func (u *parts) master() (string, error) {
 	if err != nil || name == "" {
 		return "", wrong("does not name the Sentinels' master: write %s", sentinelForm)
 	}
+	if _, err := strconv.Atoi(name); err == nil && db == "" {
+		return "", wrong("has a number where the Sentinels' master is named: write %s", sentinelForm)
+	}
 	return name, nil
 }
 

@@ -84,6 +84,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"redis+cluster://a?addr=b:1":             "in front of",
 		"redis+sentinel://a/m?master_name=x":     "master",
 		"redis+sentinel://a":                     "the Sentinels' master",
+		"redis+sentinel://a/3":                   "a number where the Sentinels' master is named",
 		"redis+sentinel://a//3":                  "the Sentinels' master",
 		"redis+sentinel://a/m/x":                 singleForm,
 		"redis+sentinel://a/m/1/2":               singleForm,
