@@ -45,23 +45,21 @@ func forgetsNone[O any](t *testing.T, join func(a, b *O) *O) {
 	calls := 0
 	observer := func() *O {
 		o := new(O)
-		for i := range reflect.ValueOf(o).Elem().NumField() {
-			f := reflect.ValueOf(o).Elem().Field(i)
+		for _, f := range reflect.ValueOf(o).Elem().Fields() {
 			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { calls++; return nil }))
 		}
 		return o
 	}
 	joined := reflect.ValueOf(join(observer(), observer())).Elem()
-	for i := range joined.NumField() {
-		name := joined.Type().Field(i).Name
-		if joined.Field(i).IsNil() {
-			t.Errorf("%T: %s is forgotten", *new(O), name)
+	for field, f := range joined.Fields() {
+		if f.IsNil() {
+			t.Errorf("%T: %s is forgotten", *new(O), field.Name)
 			continue
 		}
 		calls = 0
-		joined.Field(i).Call([]reflect.Value{reflect.Zero(joined.Field(i).Type().In(0))})
+		f.Call([]reflect.Value{reflect.Zero(f.Type().In(0))})
 		if calls != 2 {
-			t.Errorf("%T: %s reaches %d observers, want 2", *new(O), name, calls)
+			t.Errorf("%T: %s reaches %d observers, want 2", *new(O), field.Name, calls)
 		}
 	}
 }

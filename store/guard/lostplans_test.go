@@ -34,7 +34,11 @@ func TestRecoveryOfChangedPolicy(t *testing.T) {
 		{"removed", []string{"a", "b"}, []string{"b"}, []int64{10, 20}, []int64{3}, []int64{10, 23, 0}},
 		{"inserted", []string{"b"}, []string{"a", "b"}, []int64{20}, []int64{4, 3}, []int64{4, 23, 0}},
 		{
-			"other order", []string{"a", "b", "c"}, []string{"c", "b", "a"}, []int64{10, 20, 30}, []int64{1, 2, 3},
+			"other order",
+			[]string{"a", "b", "c"},
+			[]string{"c", "b", "a"},
+			[]int64{10, 20, 30},
+			[]int64{1, 2, 3},
 			[]int64{13, 22, 31},
 		},
 	} {

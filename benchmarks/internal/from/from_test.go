@@ -8,14 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
+
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
-	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
-	"golang.org/x/time/rate"
 )
 
 // The functions up to TestPages are on the pages.
