@@ -20,7 +20,7 @@ func Drawgate(root, path string) error {
 		}
 		return os.Symlink(built, path)
 	}
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/drawgate") //nolint:gosec // a test's path
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/drawgate") //nolint:gosec,noctx // once, for all tests of a package
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
