@@ -77,12 +77,19 @@ func (r *request) weight() int {
 	return weightLong + weightBucket*len(r.buckets)
 }
 
-// piece says how many of the first requests fit into a batch.
+// piece says how many of the first requests fit into a batch. One that is to stay with the next one
+// does, even if the two are more than a batch may be.
 func piece(reqs []*request) int {
 	sum := 0
 	for i, r := range reqs {
-		if sum += r.weight(); sum > mostHeld && i > 0 {
+		if sum += r.weight(); sum <= mostHeld || i == 0 {
+			continue
+		}
+		if !reqs[i-1].stays {
 			return i
+		}
+		if i > 1 {
+			return i - 1
 		}
 	}
 	return len(reqs)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -427,7 +428,13 @@ func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 			leased = append(leased, g) // even if its answer is lost, it may have one
 		}
 		if err != nil {
-			st.undo(ctx, leased)
+			nothing := errors.Is(err, store.ErrNothingDone)
+			if nothing {
+				leased = leased[:g] // without this slot
+			}
+			if undone := st.undo(ctx, leased); nothing && !undone {
+				err = partlyTaken(err)
+			}
 			if errors.Is(err, store.ErrIDOpen) && !last {
 				return store.Verdict{Fail: storeError("take", errBusy)}, inProgress
 			}
@@ -542,8 +549,8 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 	}
 	st.convertSome(ctx, []int{0}, parts)
 	if first := &parts[0]; first.Fail != nil || !first.Allowed {
-		if leased {
-			st.undo(ctx, append([]int{0}, rest...))
+		if leased && !st.undo(ctx, append([]int{0}, rest...)) && errors.Is(first.Fail, store.ErrNothingDone) {
+			first.Fail = partlyTaken(first.Fail)
 		}
 		if first.Fail == nil && leased {
 			first.Fail = storeError("take", errTaken)
@@ -590,7 +597,8 @@ func partlyTaken(err error) error {
 		se = &store.Error{Store: "redis", Op: "take", Err: err}
 	}
 	return &store.Error{
-		Store: se.Store, Op: se.Op, Fault: se.Fault, Err: fmt.Errorf("%w: %s", ErrUnknownOutcome, se.Err.Error()),
+		Store: se.Store, Op: se.Op, Fault: se.Fault,
+		Err: fmt.Errorf("%w: %s", ErrUnknownOutcome, strings.TrimPrefix(se.Err.Error(), store.ErrNothingDone.Error()+": ")),
 	}
 }
 
@@ -603,6 +611,7 @@ func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.V
 		bs, d := st.groups[g].buckets(st.t.Buckets), &parts[g]
 		if st.id != "" {
 			r := unheard(&store.Settlement{Op: store.OpCancel, ID: st.id, Grant: st.grant, Buckets: bs})
+			r.stays = true // others must not come in between
 			reqs, to = append(reqs, r), append(to, nil)
 		}
 		one := *st.t
@@ -628,29 +637,32 @@ func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.V
 	}
 }
 
-// undo cancels leases. It goes on if the caller leaves; what it does not reach ends by itself.
-func (st *spreadTake) undo(ctx context.Context, of []int) {
+// undo cancels leases, and reports whether none of them is left. It goes on if the caller leaves;
+// what it does not reach ends by itself.
+func (st *spreadTake) undo(ctx context.Context, of []int) (undone bool) {
 	if len(of) == 0 {
-		return
+		return true
 	}
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-	c, done := *st, make(chan struct{})
+	c, done, ended := *st, make(chan struct{}), &atomic.Bool{}
 	t := *st.t
 	t.Buckets = slices.Clone(t.Buckets) // the caller may use them again
 	c.t = &t
 	st.s.running.Go(func() { // ends by its timeout. Close waits for it, as for any call
 		defer close(done)
 		defer cancel()
-		c.end(detached, store.OpCancel, of)
+		ended.Store(c.end(detached, store.OpCancel, of))
 	})
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
+	return ended.Load()
 }
 
-// end ends leases. If it fails, they end by themselves.
-func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) {
+// end ends leases, and reports whether all were open, and are ended. If it fails, they end by
+// themselves.
+func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) bool {
 	st.s.reached(op.String(), 0)
 	reqs := make([]request, len(of))
 	for i, g := range of {
@@ -662,7 +674,10 @@ func (st *spreadTake) end(ctx context.Context, op store.Op, of []int) {
 		}
 		reqs[i] = unheard(&store.Settlement{Op: op, ID: st.id, Grant: st.grant, Buckets: bs})
 	}
-	_ = st.s.carryOut(ctx, op.String(), reqs)
+	if err := st.s.carryOut(ctx, op.String(), reqs); err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(reqs, func(r request) bool { return r.err != nil || r.outcome.Gone })
 }
 
 // takeOne carries out a take in one slot.

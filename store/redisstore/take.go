@@ -28,6 +28,7 @@ type request struct {
 	buckets  []store.BucketCost
 	times    []int64 // the script asked for their calendar windows
 	rounds   int     // how often it did
+	stays    bool    // in one call with the next one, or right before it
 	call
 	msg rueidis.RedisMessage // what the script answered
 	err error
@@ -373,10 +374,10 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 	return nil
 }
 
-// oneByOne sends each request as a call of its own, all at once, until each is answered. It returns
-// those whose slot is just being moved, unless it is to wait for that.
+// oneByOne sends each request as a call of its own, all at once: if it is to wait, until each is
+// answered, and otherwise once. It returns those that have to be sent again.
 func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo []*request, wait bool,
-) (moving []*request) {
+) (rest []*request) {
 	for len(todo) > 0 {
 		for _, r := range todo {
 			s.fill(r)
@@ -387,8 +388,8 @@ func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo 
 		for i, r := range todo {
 			err := s.read(r, &res[i])
 			switch {
-			case s.cluster && !wait && isMoving(err):
-				moving = append(moving, r)
+			case !wait && (errors.Is(err, errAgain) || s.cluster && isMoving(err)):
+				rest = append(rest, r)
 			case errors.Is(err, errAgain) || s.cluster && isMoving(err) && s.soon(ctx):
 				again = append(again, r)
 			default:
@@ -397,7 +398,7 @@ func (s *Store) oneByOne(ctx context.Context, c rueidis.Client, op string, todo 
 		}
 		todo = again
 	}
-	return moving
+	return rest
 }
 
 // name finds the keys of a request's buckets.

@@ -65,6 +65,7 @@ local function load(c)
   if c.g and (#c.g < 18 or byte(c.g) ~= 1) then return nil, 'DRAWGATE unknown history' end
   r.last, r.ttl = last, ttl
   if flags % 2 == 1 then r.m, r.next, r.ends, p = unpack_(F'open', h, p) end
+  if not (r.m >= 0 and r.m <= 16777216 and r.m % 1 == 0) then return nil, 'DRAWGATE wrong number of reservations' end
   if flags >= 2 then r.pause, r.why, p = unpack_(F'paused', h, p) end
   while p <= #h do
     local s, kind = { held = 0, loose = 0, peak = 0, used = 0, ahead = 0 }
@@ -78,6 +79,9 @@ local function load(c)
       s.scale, s.drain = s.win / s.drain, s.rate / s.drain
     elseif s.kind == 2 then
       s.win, s.used, s.head, s.tail, s.first, s.lst, s.n, s.old, p = unpack_(F'rolling', h, p)
+      if not (s.head >= 0 and s.tail <= MAX and s.head <= s.tail + 1 and s.head % 1 == 0 and s.tail % 1 == 0) then
+        return nil, 'DRAWGATE wrong numbers of entries'
+      end
     elseif s.kind == 3 then
       s.used, s.at, s.fin, s.nxt, s.aft, p = unpack_(F'calendar', h, p)
     elseif s.kind ~= 4 then

@@ -44,6 +44,7 @@ local function several(cell, blob)
       local used, first, tail, f, l, c, old, _ = 0, 1, 0, 0, 0, 0, 0
       if has then
         _, used, first, tail, f, l, c, old, hp = unpack_(F'rolling', head, hp + 9)
+        if not (first >= 0 and tail <= MAX and first <= tail + 1 and first % 1 == 0 and tail % 1 == 0) then return nil end
         if first <= tail then
           if l + win <= now then -- all of it
             if first < tail then return nil end
