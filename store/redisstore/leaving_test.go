@@ -81,9 +81,7 @@ func TestNumbersWithoutEnd(t *testing.T) {
 	for _, n := range []float64{math.Inf(-1), math.Inf(1), math.NaN(), -1e300, 1e300, 1.5} {
 		b := []byte(head)
 		binary.LittleEndian.PutUint64(b[oldest:], math.Float64bits(n))
-		if err := c.Do(t.Context(), c.B().Hset().Key(key).FieldValue().FieldValue("h", string(b)).Build()).Error(); err != nil {
-			t.Fatal(err)
-		}
+		server.Do("HSET", key, "h", string(b))
 		for _, ask := range []store.Take{takeOf(plan, "bad", 1), held(takeOf(plan, "bad", 1), "x", time.Hour)} {
 			wantFault(t, "a number that is wrong", tryTake(t.Context(), s, ask), store.FaultBucket)
 		}

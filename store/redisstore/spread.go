@@ -596,10 +596,8 @@ func partlyTaken(err error) error {
 	if !ok {
 		se = &store.Error{Store: "redis", Op: "take", Err: err}
 	}
-	return &store.Error{
-		Store: se.Store, Op: se.Op, Fault: se.Fault,
-		Err: fmt.Errorf("%w: %s", ErrUnknownOutcome, strings.TrimPrefix(se.Err.Error(), store.ErrNothingDone.Error()+": ")),
-	}
+	why := strings.TrimPrefix(se.Err.Error(), store.ErrNothingDone.Error()+": ")
+	return &store.Error{Store: se.Store, Op: se.Op, Fault: se.Fault, Err: fmt.Errorf("%w: %s", ErrUnknownOutcome, why)}
 }
 
 // convertSome converts in some slots, at the same time.
