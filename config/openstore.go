@@ -84,7 +84,7 @@ func (c *Config) InitStore(ctx context.Context, log *slog.Logger) (made bool, er
 }
 
 // onRedis reports whether the store is a server of Redis or Valkey.
-func (c *Config) onRedis() bool { return isRedis(c.Store) }
+func (c *Config) onRedis() bool { return IsRedis(c.Store) }
 
 // onDynamoDB reports whether a store URL names a table of DynamoDB.
 func onDynamoDB(store string) bool { return strings.HasPrefix(store, "dynamodb:") }

@@ -192,7 +192,7 @@ type choice struct {
 // variables of presets, the file, the presets in use, memory. A process has one store, so two
 // different ones from equal sources are a problem.
 func (c *Config) chooseStore(env *environment, flags Flags) Problems {
-	redisAsked := env.redisAsked || isRedis(c.Store)
+	redisAsked := env.redisAsked || IsRedis(c.Store)
 	if url := env.get(envRedisURL); url != "" {
 		if redisAsked {
 			env.named = append(env.named, choice{url: url, from: "environment: " + envRedisURL})
@@ -248,7 +248,7 @@ func (c *Config) chooseStore(env *environment, flags Flags) Problems {
 		p := Problem{File: c.from("store"), Message: err.Error(), Hint: hint}
 		problems = append(problems, p)
 	}
-	onRedis := isRedis(c.Store)
+	onRedis := IsRedis(c.Store)
 	if env.distributed && !c.shared() {
 		problems = append(problems, env.note("%s=true needs %s, or %s with a store that processes share",
 			envDistributed, envRedisURL, EnvStore))

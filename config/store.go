@@ -59,7 +59,7 @@ func checkStore(url string) (hint string, err error) {
 			return "write sqlite:///absolute/path or sqlite:relative/path",
 				fmt.Errorf("store %s does not name a file", shorten(url))
 		}
-	case isRedis(url):
+	case IsRedis(url):
 		if host := strings.TrimPrefix(rest, "//"); host == rest || host == "" {
 			return "such as redis://localhost:6379/0", fmt.Errorf("store %s does not name a server", shorten(url))
 		}
@@ -87,8 +87,8 @@ func checkStore(url string) (hint string, err error) {
 // RedisFunctions returns the library that a store on Redis with functions=use calls.
 func RedisFunctions() string { return redisstore.Library() }
 
-// isRedis reports whether a store URL names servers of Redis or Valkey.
-func isRedis(url string) bool { return redisstore.IsURL(url) && !strings.HasPrefix(url, "unix:") }
+// IsRedis reports whether a store URL names servers of Redis or Valkey.
+func IsRedis(url string) bool { return redisstore.IsURL(url) && !strings.HasPrefix(url, "unix:") }
 
 // SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or
 // sqlite:relative/path; false for any other. The path is taken as it is: nothing in it is escaped.

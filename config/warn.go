@@ -149,7 +149,7 @@ func (c *Config) StartOf(p *drawgate.Policy) drawgate.Start {
 }
 
 // shared reports whether several machines may have the same store.
-func (c *Config) shared() bool { return isRedis(c.Store) || onDynamoDB(c.Store) }
+func (c *Config) shared() bool { return IsRedis(c.Store) || onDynamoDB(c.Store) }
 
 // warnFallback warns about the fallback of a policy.
 func (c *Config) warnFallback(p *drawgate.Policy) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/present"
-	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -100,7 +99,7 @@ func (a *app) sqlitePath(op string) (string, error) {
 	a.tell(&s)
 	path, ok := config.SQLitePath(s.Store)
 	if !ok {
-		if redisstore.IsURL(s.Store) && op == "reset" {
+		if config.IsRedis(s.Store) && op == "reset" {
 			return "", usage("--all is for SQLite files: name the buckets, or stop all programs that use %s, flush its database, and start them", config.RedactURL(s.Store))
 		}
 		return "", usage("%s is not a SQLite file: there is nothing to %s", config.RedactURL(s.Store), op)
