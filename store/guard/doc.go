@@ -32,8 +32,8 @@
 // Before the store decides about a bucket again, it receives what the guard admitted during the
 // outage: units as a charge, in calendar windows that are still open and otherwise at the time of
 // delivery; open reservations as reservations, under their own grants; pauses. If the answer to a
-// charge is lost it is sent again. On Redis it counts once, because what the guard sends has a grant
-// there; elsewhere, and with [Options.NoRecovery], it may count twice, but never too little.
+// charge is lost it is sent again. On Redis it counts once, because what the guard sends has a
+// grant there; elsewhere, and with [Options.NoRecovery], it may count twice, but never too little.
 //
 // # Reservations
 //
