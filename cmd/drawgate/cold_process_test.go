@@ -41,13 +41,14 @@ func startLocked(t *testing.T, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, "DRAWGATE_STORE_TIMEOUT=500ms")
+	b := newBench(t)
 	b.write("drawgate.yaml", string(text))
 	first := b.daemon()
 	if a := decoded[api.Answer](first, first.public+"/v1/take", take(config.MultiTier, "k")); !a.Allowed || a.Fallback {
 		t.Fatalf("with its file: %+v", a)
 	}
 	first.kill()
+	b.env = append(b.env, "DRAWGATE_STORE_TIMEOUT=2s") // for which each asks in vain
 	file := filepath.Join(b.dir, "rate_limits.db")
 	db, err := sql.Open("sqlite", file+dsn)
 	if err != nil {
@@ -112,7 +113,7 @@ func TestAServerThatStartsWithoutItsFileGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, "DRAWGATE_STORE_TIMEOUT=500ms")
+			b := newBench(t)
 			b.write("drawgate.yaml", string(text))
 			first := b.daemon()
 			if a := decoded[api.Answer](first, first.public+"/v1/take", take(config.MultiTier, "k")); !a.Allowed ||
