@@ -358,6 +358,46 @@ func TestSecondCall(t *testing.T) {
 	}
 }
 
+// TestCallsThatHang: requests do not wait for a call that hangs, but another one follows, and so on
+// up to a bound. Afterwards requests gather as before.
+//
+// req: A12, E7
+func TestCallsThatHang(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c, plan := open(t, server, nil), client(t, server), day(t, 1000)
+	take(t, s, takeOf(plan, "k", 1))
+	for round := range 2 {
+		var wg sync.WaitGroup
+		one := func() { wg.Go(func() { take(t, s, takeOf(plan, "k", 1)) }) }
+		server.Stop()
+		for n := range redisstore.MostInFlight - 1 {
+			one()
+			until(t, "it is sent", func() bool { return s.InFlight() == n+1 && s.Gathered() == 0 })
+		}
+		for range 100 {
+			one()
+		}
+		until(t, "the others gather", func() bool { return s.Gathered() == 100 })
+		server.Continue()
+		wg.Wait()
+		until(t, "no call hangs any more", func() bool { return s.InFlight() == 0 })
+		const each = 100 + redisstore.MostInFlight - 1
+		if got := peek(t, s, takeOf(plan, "k").Buckets[0]).States[0].Used; int(got) != 1+(round+1)*each {
+			t.Errorf("%d units are used, want those of %d takes", got, 1+(round+1)*each)
+		}
+	}
+	g := gather(t, s)
+	scriptCalls(t, c)
+	for range 20 {
+		g.add(func() { take(t, s, takeOf(plan, "k", 1)) })
+	}
+	g.done()
+	if n := scriptCalls(t, c); n != 1 {
+		t.Errorf("20 requests that gathered were %d calls, want 1", n)
+	}
+}
+
 // TestHeldBucketIsBoundedInBatches: takes that would be quick, were nothing of their bucket held,
 // do not keep the server busy together.
 //
@@ -434,6 +474,42 @@ func TestRemovalIsBoundedInBatches(t *testing.T) {
 	g.done()
 	if removed := before + len(buckets) - entries(); removed < 1 || removed > 10 {
 		t.Errorf("a batch removed %d expired entries, want at most 10", removed)
+	}
+}
+
+// TestManyRoundsHoldNobodyUp: a take that needs several calls, since each removes some expired
+// entries only, does not make others wait for the last one.
+//
+// req: E7
+func TestManyRoundsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	server, clock := redistest.Start(t), newClock()
+	var s *redisstore.Store
+	plan := compile(t, "p", drawgate.Limit{
+		Name: "r", Kind: drawgate.Rolling, Window: time.Hour, Amount: 40, Precision: drawgate.Exact,
+	})
+	looks := -1 // at the clock, a few in each round of the take that needs several; -1: they do not count
+	s = redisstore.NewWithClock(client(t, server), nil, func() int64 {
+		if looks >= 0 {
+			if looks++; looks == 20 {
+				looks = -1
+				take(t, s, takeOf(plan, "another", 1))
+				looks = 20
+			}
+		}
+		return clock.now()
+	}).RemoveAtMost(1).Patiently()
+	for range 40 {
+		clock.advance(time.Second)
+		take(t, s, takeOf(plan, "k", 1))
+	}
+	clock.advance(time.Hour - 5*time.Second) // a few still count
+	looks = 0
+	if d := take(t, s, takeOf(plan, "k", 30)); !d.Allowed {
+		t.Error("refused")
+	}
+	if looks < 40 {
+		t.Errorf("the take looked at the clock %d times: this shows nothing", looks)
 	}
 }
 

@@ -95,7 +95,8 @@ func (s *Store) Gather() (send func()) {
 	for s.InFlight() > 0 { // the last batch is answered a little before its call ends
 		runtime.Gosched()
 	}
-	l, _ := s.join("test", 0, nil)
+	s.Patiently()
+	t, _ := s.join(nil, "test", 0, nil)
 	return func() {
 		s.mu.RLock()
 		s.running.Add(1)
@@ -104,17 +105,29 @@ func (s *Store) Gather() (send func()) {
 		if err != nil {
 			panic(err)
 		}
-		s.leave(c, l)
+		s.leave(c, t)
 		s.running.Done()
 	}
 }
 
-// InFlight returns how many calls of batches are in flight.
+// Patiently makes requests wait for a call that is in flight however long it takes, and returns the
+// store.
+func (s *Store) Patiently() *Store {
+	s.gather.mu.Lock()
+	defer s.gather.mu.Unlock()
+	s.gather.patient = true
+	return s
+}
+
+// MostInFlight is how many calls of a lane may be in flight, with those that hang.
+const MostInFlight = mostHang + mostInFlight
+
+// InFlight returns how many calls of lanes are in flight.
 func (s *Store) InFlight() (n int) {
 	s.gather.mu.Lock()
 	defer s.gather.mu.Unlock()
 	for _, l := range s.gather.lanes {
-		n += l.calls
+		n += l.calls + l.hang
 	}
 	return n
 }

@@ -21,12 +21,16 @@ import (
 // A batch has a time of its own, and its callers keep theirs: one that leaves while its requests
 // are in the queue takes them out, and one that leaves later does not know what became of them.
 //
+// A call that hangs, as in a fail-over, does not hold up those who come after it: it is written off,
+// and another one follows.
+//
 // Looks at buckets stay calls of their own: they write nothing, and what they read has no bound.
 
 // gatherer has the lanes of a store.
 type gatherer struct {
-	off    bool
-	always bool // for tests: each request goes in a batch
+	off     bool
+	always  bool // for tests: each request goes in a batch
+	patient bool // for tests: no call hangs, however long it takes
 
 	mu    sync.Mutex
 	lanes map[int]*lane // guarded by mu; a lane is never removed
@@ -37,9 +41,14 @@ type gatherer struct {
 
 // lane is where requests gather that one call may carry out.
 type lane struct {
-	calls int    // guarded by gatherer.mu: in flight
+	calls int    // guarded by gatherer.mu: in flight, without those that hang
 	queue []*job // guarded by gatherer.mu
 	left  int    // guarded by gatherer.mu: about how many of the queue have left
+
+	ended   int  // guarded by gatherer.mu: how many calls have ended, those that hang apart
+	watched bool // guarded by gatherer.mu: there is somebody to see whether calls hang
+	hang    int  // guarded by gatherer.mu: how many calls do, and
+	era     int  // guarded by gatherer.mu: how often calls were found to
 }
 
 // How many calls of a lane may be in flight: one, so that requests gather, and one more while more
@@ -48,6 +57,19 @@ const (
 	inFlight     = 1
 	mostInFlight = 2
 )
+
+// Calls hang if none has ended for so long while requests wait. No more are written off than
+// mostHang: then the server is away.
+const (
+	hangsAfter = 100 * time.Millisecond
+	mostHang   = 8
+)
+
+// turn is the right to make calls of a lane, of which each is one in flight.
+type turn struct {
+	lane *lane
+	era  int // of the lane when the turn began. In a later one its call hangs
+}
 
 // job is what one caller wants at once: the requests of a batch of its own, in order.
 type job struct {
@@ -100,11 +122,11 @@ func (s *Store) gathers(op string, reqs []*request) bool {
 // says that they have to be calls of their own.
 func (s *Store) together(ctx context.Context, c rueidis.Client, op string, number int, reqs []*request,
 ) (again []*request, alone bool) {
-	l, j := s.join(op, number, reqs)
+	t, j := s.join(c, op, number, reqs)
 	if j != nil {
 		return s.await(ctx, j)
 	}
-	defer s.leave(c, l) //nolint:contextcheck // what comes next is for others
+	defer s.leave(c, t) //nolint:contextcheck // what comes next is for others
 	if len(reqs) == 1 && !s.gather.always {
 		return s.oneByOne(ctx, c, op, reqs, false), true
 	}
@@ -119,7 +141,7 @@ func (s *Store) together(ctx context.Context, c rueidis.Client, op string, numbe
 }
 
 // join either begins a call of a lane, if it may have another one, or puts a job into its queue.
-func (s *Store) join(op string, number int, reqs []*request) (*lane, *job) {
+func (s *Store) join(c rueidis.Client, op string, number int, reqs []*request) (turn, *job) {
 	g := &s.gather
 	var j *job
 	for {
@@ -133,14 +155,15 @@ func (s *Store) join(op string, number int, reqs []*request) (*lane, *job) {
 			g.lanes[number] = l
 		}
 		if l.calls < inFlight && len(l.queue) == 0 {
-			l.calls++
+			t := l.begin()
 			g.mu.Unlock()
-			return l, nil
+			return t, nil
 		}
 		if j != nil {
 			l.queue = append(l.queue, j)
+			s.watch(c, l)
 			g.mu.Unlock()
-			return l, j
+			return turn{}, j
 		}
 		g.mu.Unlock()
 		for _, r := range reqs { // not while others wait for the lock
@@ -151,43 +174,43 @@ func (s *Store) join(op string, number int, reqs []*request) (*lane, *job) {
 	}
 }
 
+// begin begins a turn. The caller has locked gatherer.mu.
+func (l *lane) begin() turn {
+	l.calls++
+	return turn{l, l.era}
+}
+
+// ended notes that a call has ended. It returns false if others were not to wait for it: then the
+// turn is over. The caller has locked gatherer.mu.
+func (t turn) ended() bool {
+	if t.era != t.lane.era {
+		t.lane.hang--
+		return false
+	}
+	t.lane.ended++
+	return true
+}
+
 // leave ends a call of a lane. If others have gathered meanwhile, it is their turn.
-func (s *Store) leave(c rueidis.Client, l *lane) {
+func (s *Store) leave(c rueidis.Client, t turn) {
 	s.gather.mu.Lock()
 	defer s.gather.mu.Unlock()
-	if len(l.queue) == 0 {
-		l.calls--
-		return
+	switch {
+	case !t.ended():
+	case len(t.lane.queue) == 0:
+		t.lane.calls--
+	default:
+		s.running.Go(func() { s.pump(c, t) }) // ends when the queue is empty; Close waits for it
 	}
-	s.running.Go(func() { s.pump(c, l) }) // ends when the queue is empty; Close waits for it
 }
 
 // pump makes the calls of a lane until nobody waits.
-func (s *Store) pump(c rueidis.Client, l *lane) {
-	g := &s.gather
+func (s *Store) pump(c rueidis.Client, t turn) {
 	for {
 		runtime.Gosched() // those who were just answered may come again
-		g.mu.Lock()
-		queue := l.queue
-		l.queue, l.left = nil, 0
-		if len(queue) == 0 {
-			l.calls--
-			g.mu.Unlock()
+		b := s.nextBatch(c, t)
+		if b == nil {
 			return
-		}
-		g.mu.Unlock()
-		b := newBatch()
-		for len(queue) > 0 && b.add(queue[0]) {
-			queue = queue[1:]
-		}
-		if len(queue) > 0 {
-			g.mu.Lock()
-			l.queue = append(queue, l.queue...)
-			if l.calls < mostInFlight {
-				l.calls++
-				s.running.Go(func() { s.pump(c, l) })
-			}
-			g.mu.Unlock()
 		}
 		if len(b.jobs) > 0 {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -198,7 +221,66 @@ func (s *Store) pump(c rueidis.Client, l *lane) {
 			s.send(ctx, c, b)
 			cancel()
 		}
+		s.gather.mu.Lock()
+		mine := t.ended()
+		s.gather.mu.Unlock()
+		if !mine {
+			return
+		}
 	}
+}
+
+// nextBatch returns what goes next, and ends the turn if there is nothing.
+func (s *Store) nextBatch(c rueidis.Client, t turn) *batch {
+	g, l := &s.gather, t.lane
+	g.mu.Lock()
+	queue := l.queue
+	l.queue, l.left = nil, 0
+	if len(queue) == 0 {
+		l.calls--
+		g.mu.Unlock()
+		return nil
+	}
+	g.mu.Unlock()
+	b := newBatch()
+	for len(queue) > 0 && b.add(queue[0]) {
+		queue = queue[1:]
+	}
+	if len(queue) > 0 {
+		g.mu.Lock()
+		l.queue = append(queue, l.queue...)
+		if l.calls < mostInFlight {
+			next := l.begin()
+			s.running.Go(func() { s.pump(c, next) })
+		}
+		g.mu.Unlock()
+	}
+	return b
+}
+
+// watch sees after a while whether the calls of a lane hang for which requests wait. The caller has
+// locked gatherer.mu.
+func (s *Store) watch(c rueidis.Client, l *lane) {
+	if l.watched || s.gather.patient {
+		return
+	}
+	l.watched = true
+	ended := l.ended
+	time.AfterFunc(hangsAfter, func() { // ends at once
+		s.gather.mu.Lock()
+		defer s.gather.mu.Unlock()
+		l.watched = false
+		if len(l.queue) == 0 {
+			return
+		}
+		if l.ended == ended && l.hang+l.calls <= mostHang {
+			l.hang, l.calls = l.hang+l.calls, 0
+			l.era++
+			t := l.begin()
+			s.running.Go(func() { s.pump(c, t) }) // those that hang are running calls
+		}
+		s.watch(c, l)
+	})
 }
 
 // await waits until a job is answered, and reads its answers. It returns what together does.

@@ -23,7 +23,7 @@ func TestLeavingBetweenSlots(t *testing.T) {
 	t.Parallel()
 	servers, plan := redistest.StartCluster(t, false), day(t, 100)
 	via, proxies := viaProxies(t, servers)
-	s := openURL(t, servers.URL(), (&redisstore.Options{}).Via(via))
+	s := openURL(t, servers.URL(), (&redisstore.Options{}).Via(via)).Patiently()
 	ask := across(plan, 7, 0, 1)
 	second := ask.Buckets[1].Key.Name // in the order of keys
 	if redisstore.KeyOf("drawgate", ask.Buckets[1].Key) < redisstore.KeyOf("drawgate", ask.Buckets[0].Key) {

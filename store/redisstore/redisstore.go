@@ -32,11 +32,12 @@
 // A request that finds no call of this store on its way is a call of its own. Those that come while
 // one is on its way gather, and go as one call when it has ended, as do several requests of one
 // caller: the script reads and writes each bucket once, and decides in order. A call carries as
-// many as keep the server busy for about a millisecond. Each caller keeps its deadline: one that
-// leaves before its call is sent takes its requests out (the error matches [store.ErrNothingDone]),
-// one that leaves later does not know what became of them. If one of the buckets is damaged,
-// nothing is done, and the requests are sent one by one. Looks at buckets are always calls of their
-// own. [Options.NoBatches] switches this off.
+// many as keep the server busy for about a millisecond. Those who come while a call hangs, as in a
+// fail-over, do not wait for it longer than 100 to 200 ms: then others follow, up to eight. Each
+// caller keeps its deadline: one that leaves before its call is sent takes its requests out (the
+// error matches [store.ErrNothingDone]), one that leaves later does not know what became of them.
+// If one of the buckets is damaged, nothing is done, and the requests are sent one by one. Looks at
+// buckets are always calls of their own. [Options.NoBatches] switches this off.
 //
 // # What is lost with the server
 //
