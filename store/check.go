@@ -38,6 +38,9 @@ func (t *Take) Check() error {
 	if err := checkAmounts(t.Buckets, 0); err != nil {
 		return err
 	}
+	if err := t.Ticket.check(t.Buckets); err != nil {
+		return err
+	}
 	for i := range t.Buckets {
 		if b := &t.Buckets[i]; t.Hold == 0 && b.Plan.NeedsHold() && asksForSlots(b) {
 			return fmt.Errorf("%w (policy %q)", ErrNeedsReserve, b.Plan.Name())

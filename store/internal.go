@@ -42,16 +42,25 @@ func (internal) Decide(t *Take, recs []*record.Record, exact bool, now int64) Ve
 	if t.ID != "" {
 		content = t.Fingerprint()
 	}
-	return decide(t, content, recs, exact, 0, now)
+	return decide(t, content, recs, nil, exact, 0, now)
+}
+
+// DecideInLine is Decide for a store that keeps the lines of the buckets.
+func (internal) DecideInLine(t *Take, recs []*record.Record, lines []*record.Line, exact bool, now int64) Verdict {
+	var content uint64
+	if t.ID != "" {
+		content = t.Fingerprint()
+	}
+	return decide(t, content, recs, lines, exact, 0, now)
 }
 
 // DecidePart is Decide for a part of a take whose whole content has this fingerprint, and which is
 // granted for no instant before from.
 func (internal) DecidePart(t *Take, content uint64, recs []*record.Record, exact bool, from, now int64) Verdict {
-	return decide(t, content, recs, exact, from, now)
+	return decide(t, content, recs, nil, exact, from, now)
 }
 
-func decide(t *Take, content uint64, recs []*record.Record, exact bool, from, now int64) Verdict {
+func decide(t *Take, content uint64, recs []*record.Record, lines []*record.Line, exact bool, from, now int64) Verdict {
 	var one [1]record.Ask
 	asks := one[:]
 	if len(recs) > 1 {
@@ -64,7 +73,14 @@ func decide(t *Take, content uint64, recs []*record.Record, exact bool, from, no
 	rt := record.Take{
 		ID: t.ID, Grant: uint64(t.Grant), Hold: t.Hold.Microseconds(), Ahead: t.Ahead.Microseconds(), From: from,
 		Lease: t.Lease,
-		Given: t.Given, Priority: t.Priority,
+		Given: t.Given, Barge: t.Barge || t.Recovery != nil, Priority: t.Priority,
+	}
+	if lines != nil {
+		for i := range asks {
+			asks[i].Line = lines[i]
+		}
+		rt.Place = t.Ticket.place()
+		rank(asks, t)
 	}
 	if t.ID != "" {
 		rt.Fingerprint = content
@@ -90,9 +106,13 @@ func (internal) Verdict(r *record.Verdict, asks []record.Ask) (v Verdict) {
 		r.End
 	if !v.Allowed {
 		v.Reason, v.RetryAfter, v.EarliestRetry = Limited, duration(r.RetryAfter), duration(r.EarliestRetry)
-		if r.Paused {
+		switch {
+		case r.Paused:
 			v.Reason, v.PausedAt = Paused, r.PausedAt
+		case r.Queued:
+			v.Reason = Queued
 		}
+		v.Arrival = r.Arrival
 	}
 	if len(asks) > 1 {
 		v.Rest = make([]Answer, len(asks)-1)

@@ -99,4 +99,10 @@ type (
 	Watcher interface {
 		Watch(keys chan<- Key) (stop func())
 	}
+	// Liner keeps a line of each bucket, of the tickets of those who wait in all processes: see
+	// [Ticket]. Withdraw removes the ticket of a waiter that waits no more from these buckets. One
+	// that is not there is no error.
+	Liner interface {
+		Withdraw(ctx context.Context, number uint64, keys []Key) error
+	}
 )

@@ -84,6 +84,11 @@ type Take struct {
 	// a pause does not refuse it.
 	Given bool
 
+	// Ticket is the take's place in the line if it may wait; nil: it stands behind all who do.
+	Ticket *Ticket
+	// Barge says that it pays no heed to who waits.
+	Barge bool
+
 	// Known is what is known of the history of each bucket, or nil; see [Historian].
 	Known []Known
 	// Recovery makes it the reopening of a reservation that was lost, in its only bucket, whatever

@@ -9,7 +9,9 @@ type Reason uint8
 const (
 	Passed  Reason = iota // not refused
 	Limited               // a limit does not have enough left
-	Queued                // other callers are ahead in the queue of the process: no store says so
+	// other callers are ahead in the queue of the process, or in the line of all processes if the
+	// store keeps one
+	Queued
 	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it:
 	// package guard says so.
 	Unavailable
@@ -32,6 +34,10 @@ type Verdict struct {
 	UsageUnknown bool
 	Reason       Reason // why not
 	PausedAt     int    // position of the bucket whose pause ends last, if Paused
+
+	// Arrival is the place in the line of a refused take with a ticket, to be sent with each of its
+	// next tries; 0 if the store keeps no line. See [Ticket].
+	Arrival int64
 
 	Now   int64 // when it was decided
 	Start int64 // from when the units count: later than Now if the take was granted ahead; otherwise 0 or Now

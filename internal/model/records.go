@@ -23,9 +23,10 @@ type Records struct {
 	exact bool
 	all   bool // see Keeping
 
-	mu   sync.Mutex
-	kept map[store.Key][]byte
-	done bool
+	mu    sync.Mutex
+	kept  map[store.Key][]byte
+	lines map[store.Key][]byte // nil: it keeps none
+	done  bool
 }
 
 var (
@@ -43,6 +44,12 @@ func NewRecords(now func() int64, exact bool) *Records {
 // and returns the store.
 func (s *Records) Keeping() *Records {
 	s.all = true
+	return s
+}
+
+// InLine makes a store keep the lines of its buckets, and returns the store.
+func (s *Records) InLine() *Records {
+	s.lines = map[store.Key][]byte{}
 	return s
 }
 
@@ -65,6 +72,7 @@ type opened struct {
 	s       *Records
 	buckets []store.BucketCost
 	recs    []*record.Record
+	lines   []*record.Line // nil: the store keeps none
 	now     int64  // of the step
 	keep    []bool // the record is to be written back
 }
@@ -75,6 +83,9 @@ func (s *Records) open(buckets []store.BucketCost) *opened {
 		rec := s.record(buckets[i].Key)
 		rec.Changes = &record.Changes{}
 		o.recs, o.now = append(o.recs, rec), max(o.now, rec.Last)
+		if s.lines != nil {
+			o.lines = append(o.lines, record.DecodeLine(s.lines[buckets[i].Key]))
+		}
 	}
 	for i := range buckets {
 		specs := store.Internal.Specs(buckets[i].Plan, s.exact)
@@ -103,6 +114,11 @@ func (o *opened) close() {
 			o.s.kept[o.buckets[i].Key] = record.Append(nil, o.recs[i], record.Whole)
 		}
 	}
+	for i, l := range o.lines {
+		if l.Changed {
+			o.s.lines[o.buckets[i].Key] = l.Append(nil)
+		}
+	}
 }
 
 // Take implements store.Store.
@@ -119,7 +135,7 @@ func (s *Records) Take(ctx context.Context, batch []store.Take, out []store.Verd
 			continue
 		}
 		o := s.open(t.Buckets)
-		d := store.Internal.Decide(t, o.recs, s.exact, o.now)
+		d := store.Internal.DecideInLine(t, o.recs, o.lines, s.exact, o.now)
 		for k := range o.keep {
 			// A replay that does not take its units anew changes nothing, though a hold may have
 			// ended.
@@ -195,6 +211,29 @@ func (s *Records) Reset(ctx context.Context, keys []store.Key) error {
 	return nil
 }
 
+// Withdraw implements store.Liner.
+func (s *Records) Withdraw(ctx context.Context, number uint64, keys []store.Key) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, k := range keys {
+		l := record.DecodeLine(s.lines[k])
+		if l.Remove(number) {
+			s.lines[k] = l.Append(nil)
+		}
+	}
+	return nil
+}
+
+// Line returns the line of a bucket.
+func (s *Records) Line(k store.Key) *record.Line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return record.DecodeLine(s.lines[k])
+}
+
 // All calls yield with the record of every bucket that was kept.
 func (s *Records) All(yield func(store.Key, *record.Record) bool) {
 	s.mu.Lock()
@@ -210,7 +249,7 @@ func (s *Records) All(yield func(store.Key, *record.Record) bool) {
 func (s *Records) Fork(now func() int64) *Records {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Records{now: now, exact: s.exact, all: s.all, kept: maps.Clone(s.kept)}
+	return &Records{now: now, exact: s.exact, all: s.all, kept: maps.Clone(s.kept), lines: maps.Clone(s.lines)}
 }
 
 // Equal reports whether two stores have the same content.

@@ -9,6 +9,8 @@ type Ask struct {
 	N       Amounts           // units asked for, per limit; for a lease, the most wanted
 	Out     [MaxLimits]Result // per limit, after the decision
 	Granted Amounts           // units charged: N, or less for a lease
+	Line    *Line             // of the bucket; nil: the store keeps none
+	Rank    int               // of the bucket among those of the take, in an order that all takes agree on
 }
 
 // Result is a decision's result for one limit.
@@ -28,6 +30,8 @@ type Take struct {
 	Ahead       int64  // µs: it may be granted for a later instant, at most this far ahead
 	From        int64  // it is granted for no earlier instant; 0: none
 	Given       bool   // it was allowed before, elsewhere: a pause does not refuse it
+	Barge       bool   // it pays no heed to who waits
+	Place       *Place // in the line, if it may wait
 	Lease       bool
 	Priority    int8
 }
@@ -56,6 +60,8 @@ type Verdict struct {
 	Full          bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
 	Unknown       bool  // refused because of use that was assumed: nobody has seen it
 	Paused        bool  // refused because a bucket is paused; a limit may refuse it, too
+	Queued        bool  // refused only because others wait in front
+	Arrival       int64 // of the ticket that it left, or would leave if it were its turn; 0: there is no line
 	PausedAt      int   // position of the bucket whose pause ends last
 	Start         int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
 	End           int64 // when its holder must have stopped: the hold ends then, or later by the clock's blur
@@ -72,6 +78,10 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	now = latest(asks, now)
 	v := Verdict{Now: now}
 	advance(asks, now)
+	lines := inLine(asks)
+	if lines {
+		expireLines(asks, now)
+	}
 	if t.ID != "" {
 		switch find(asks, t, &v) {
 		case mine:
@@ -99,11 +109,22 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 			}
 			v.End = v.Start + t.Hold + blurOf(asks)
 		}
+		if lines {
+			passing(asks, t, &v)
+		}
 		for i := range asks {
 			asks[i].charge(t, &v)
 		}
 	}
 	answer(asks, t, &v)
+	switch {
+	case !lines:
+	case v.Allowed:
+		leaveLine(asks, t, now)
+	default:
+		queued(asks, t, &v)
+		standInLine(asks, t, &v)
+	}
 	return v
 }
 
@@ -168,15 +189,21 @@ func fits(asks []Ask, t *Take, now int64) bool {
 				if st != nil {
 					room = st.room(s, now, t.Priority)
 				}
-				if a.Granted[j] = min(n, room); room == 0 {
+				if a.Granted[j] = a.beside(j, min(n, room), t, now); a.Granted[j] == 0 {
 					return false
 				}
+				continue
 			case st == nil:
 				if n > s.Effective[t.Priority] {
 					return false
 				}
 			case st.excess(s, now, n, t.Priority) > 0:
 				return false
+			}
+			if a.Line != nil {
+				if yes, _ := a.yields(j, n, t, now); yes {
+					return false
+				}
 			}
 		}
 	}

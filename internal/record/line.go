@@ -1,0 +1,522 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/drawgate/drawgate/internal/calendar"
+)
+
+// The line of a bucket is who waits for its units, in all processes: of each process only those in
+// front of its own lines. It is kept beside the record. A ticket holds no units: it keeps others
+// from taking what it waits for before it.
+//
+// models/tickets2.py enumerates what is decided here, and shows that each rule is needed.
+
+// Bounds of a line.
+const (
+	MaxTickets = 64 // in a bucket
+	maxPassed  = 16 // per limit, how many grants are told apart
+)
+
+// Ages and lives, in µs.
+const (
+	// Age is how long a ticket must have waited to come before a newcomer whose priority is higher
+	// by one.
+	Age       = 10_000_000
+	leastLife = 200_000
+	mostLife  = 5_000_000
+	nextLife  = 1_000_000 // of a ticket that another one's grant left: its waiter is about to ask
+)
+
+// Line has the tickets of a bucket in their order. The zero value is an empty line.
+type Line struct {
+	Tickets []Ticket
+	Passed  []Passed
+	Changed bool // since it was read
+}
+
+// Ticket is a place in the line of a bucket.
+type Ticket struct {
+	Number   uint64 // of the waiter
+	Arrival  int64  // when it began to wait, by the store's clock
+	End      int64  // it is over at End
+	Priority int8
+	Claims   []Claim
+}
+
+// Claim says for how many units of a limit a ticket waits.
+type Claim struct {
+	Limit uint64 // State.ID
+	N     int64
+}
+
+// Passed is what takes that may use more of a limit were granted past tickets that may use less.
+type Passed struct {
+	Limit uint64
+	First uint64  // number of the limit's first ticket when
+	Sum   int64   // so many units were granted past it
+	Units []Freed // until when they count, at the latest; in the order of the grants
+}
+
+// Place is what a take that may wait says of its place in the line.
+type Place struct {
+	Number   uint64 // of the waiter, the same in each of its takes; not 0
+	Arrival  int64  // as a store answered; 0: none has refused it yet
+	Waited   int64  // µs that it has waited
+	Patience int64  // µs that it may still wait; 0: without end
+	Next     *Next  // who comes next in the line of its process; nil: nobody
+}
+
+// Next is who comes to the front of a line in its process when the take is granted.
+type Next struct {
+	Number          uint64
+	Arrival, Waited int64
+	Priority        int8
+	At              int     // position of the bucket in whose line it waits
+	N               Amounts // of that bucket
+}
+
+// order is a place among tickets: the smaller one comes first.
+type order struct {
+	rank   int64
+	number uint64
+}
+
+func orderOf(arrival int64, priority int8, number uint64) order {
+	return order{arrival - int64(priority)*Age, number}
+}
+
+func (x *Ticket) order() order { return orderOf(x.Arrival, x.Priority, x.Number) }
+
+func (o order) compare(p order) int {
+	return cmp.Or(cmp.Compare(o.rank, p.rank), cmp.Compare(o.number, p.number))
+}
+
+// claim returns for how many units of a limit a ticket waits.
+func (x *Ticket) claim(limit uint64) int64 {
+	for _, c := range x.Claims {
+		if c.Limit == limit {
+			return c.N
+		}
+	}
+	return 0
+}
+
+// Expire drops the tickets that are over, and what no longer counts of what passed them.
+func (l *Line) Expire(now int64) {
+	n := len(l.Tickets)
+	l.Tickets = slices.DeleteFunc(l.Tickets, func(x Ticket) bool { return x.End <= now })
+	if len(l.Tickets) != n {
+		l.Changed = true
+	}
+	if len(l.Tickets) == 0 && len(l.Passed) > 0 {
+		l.Passed, l.Changed = nil, true
+	}
+	for i := range l.Passed {
+		u := &l.Passed[i].Units
+		*u = slices.DeleteFunc(*u, func(f Freed) bool { return f.At <= now }) // without them it means the same
+	}
+}
+
+// Until returns the instant from which the line is empty.
+func (l *Line) Until() (until int64) {
+	for i := range l.Tickets {
+		until = max(until, l.Tickets[i].End)
+	}
+	return until
+}
+
+// Remove removes the ticket of a waiter, and reports whether there was one.
+func (l *Line) Remove(number uint64) bool {
+	i := slices.IndexFunc(l.Tickets, func(x Ticket) bool { return x.Number == number })
+	if i < 0 {
+		return false
+	}
+	l.Tickets, l.Changed = slices.Delete(l.Tickets, i, i+1), true
+	return true
+}
+
+// put adds a ticket, or replaces that of the same waiter. If there are too many, the last one goes.
+// A ticket that says the same is not written anew before half its life is over.
+func (l *Line) put(x Ticket, now int64) {
+	for i := range l.Tickets {
+		o := &l.Tickets[i]
+		if o.Number == x.Number && o.Arrival == x.Arrival && o.Priority == x.Priority &&
+			slices.Equal(o.Claims, x.Claims) && 2*(o.End-now) >= x.End-now {
+			return
+		}
+	}
+	l.Remove(x.Number)
+	at, _ := slices.BinarySearchFunc(l.Tickets, x.order(), func(o Ticket, p order) int { return o.order().compare(p) })
+	if at == MaxTickets {
+		return
+	}
+	l.Tickets, l.Changed = slices.Insert(l.Tickets, at, x), true
+	if len(l.Tickets) > MaxTickets {
+		l.Tickets = slices.Delete(l.Tickets, MaxTickets, len(l.Tickets))
+	}
+}
+
+// first returns the number of the first ticket that waits for a limit; 0: there is none.
+func (l *Line) first(limit uint64) uint64 {
+	for i := range l.Tickets {
+		if l.Tickets[i].claim(limit) > 0 {
+			return l.Tickets[i].Number
+		}
+	}
+	return 0
+}
+
+// passed returns what was granted past tickets of a limit and still counts, and what was granted
+// past its first one.
+func (l *Line) passed(limit uint64) (counts, first int64) {
+	for i := range l.Passed {
+		p := &l.Passed[i]
+		if p.Limit != limit {
+			continue
+		}
+		for _, f := range p.Units {
+			counts = addSat(counts, f.N)
+		}
+		if p.First == l.first(limit) {
+			first = p.Sum
+		}
+	}
+	return counts, first
+}
+
+// pass notes n units of a limit that were granted past a ticket and count until until.
+func (l *Line) pass(limit uint64, n, until int64) {
+	l.Changed = true
+	i := slices.IndexFunc(l.Passed, func(p Passed) bool { return p.Limit == limit })
+	if i < 0 {
+		l.Passed = append(l.Passed, Passed{Limit: limit})
+		i = len(l.Passed) - 1
+	}
+	p := &l.Passed[i]
+	if first := l.first(limit); p.First != first {
+		p.First, p.Sum = first, 0
+	}
+	p.Sum = min(addSat(p.Sum, n), maxUsed)
+	if k := len(p.Units); k == maxPassed {
+		u := &p.Units[k-1]
+		u.At, u.N = max(u.At, until), min(addSat(u.N, n), maxUsed)
+		return
+	}
+	p.Units = append(p.Units, Freed{until, n})
+}
+
+// place returns the order of a take among tickets.
+func (t *Take) place(now int64) order {
+	if t.Place == nil { // it does not wait: it stands behind all who do
+		return orderOf(now, t.Priority, 1<<64-1)
+	}
+	return orderOf(t.Place.arrival(now), t.Priority, t.Place.Number)
+}
+
+// arrival returns when a waiter began to wait, by the clock of the store that refuses it first.
+func (p *Place) arrival(now int64) int64 {
+	if p.Arrival > 0 {
+		return p.Arrival
+	}
+	return max(1, now-p.Waited)
+}
+
+// barges reports whether a take pays no heed to who waits.
+func (t *Take) barges() bool { return t.Barge || t.Given }
+
+// earlier calls f for each ticket before a take that waits for limit j, with the units that it
+// waits for and the most that its priority may use; for those that may have them by now, in their
+// order, until f returns false.
+func (a *Ask) earlier(j int, t *Take, now int64, f func(x *Ticket, n, most int64) bool) {
+	if a.Line == nil || len(a.Line.Tickets) == 0 || t.barges() {
+		return
+	}
+	s, me := &a.Specs[j], t.place(now)
+	for i := range a.Line.Tickets {
+		x := &a.Line.Tickets[i]
+		if x.order().compare(me) >= 0 {
+			return
+		}
+		n := x.claim(s.ID)
+		if n == 0 || t.Place != nil && x.Number == t.Place.Number {
+			continue
+		}
+		// What can never fit claims nothing, nor what does not fit into the window any more.
+		most := s.Effective[x.Priority]
+		if n > most || s.Kind == Calendar && a.over(j, now, n, x.Priority) {
+			continue
+		}
+		if !f(x, n, most) {
+			return
+		}
+	}
+}
+
+// over reports whether n more units of limit j are more than a take of this priority may use.
+func (a *Ask) over(j int, now, n int64, priority int8) bool {
+	s := &a.Specs[j]
+	if st := a.Rec.state(s, j); st != nil {
+		return st.excess(s, now, n, priority) > 0
+	}
+	return n > s.Effective[priority]
+}
+
+// yields reports whether a take of m units of limit j, which fit, has to leave them to others who
+// wait, or else whether it passes one of these.
+//
+// It has to fit together with each earlier ticket and those before it, in that ticket's terms. It
+// may pass one that may use less and does not fit now, as far as units are kept for it: what passed
+// before and still counts is part of that. Beside a ticket that needs more than it leaves, what
+// passed does not come free again while that is the first one: otherwise those who pass could take
+// turns, and the limit would never be empty enough.
+func (a *Ask) yields(j int, m int64, t *Take, now int64) (yes, passes bool) {
+	s, claims := &a.Specs[j], int64(0)
+	a.earlier(j, t, now, func(x *Ticket, n, most int64) bool {
+		if !a.over(j, now, addSat(addSat(m, claims), n), x.Priority) {
+			claims = addSat(claims, n)
+			return true
+		}
+		kept := s.Effective[t.Priority] - most
+		if kept > 0 && a.over(j, now, addSat(claims, n), x.Priority) {
+			counts, first := a.Line.passed(s.ID)
+			if n > most-kept {
+				counts = first
+			}
+			if addSat(counts, m) <= kept {
+				passes = true
+				return true
+			}
+		}
+		yes = true
+		return false
+	})
+	return yes, passes
+}
+
+// beside returns how many of n units of limit j a lease may have: those for which nobody waits.
+func (a *Ask) beside(j int, n int64, t *Take, now int64) int64 {
+	if a.Line == nil {
+		return n
+	}
+	lo, hi := int64(0), n // so many are certain, and more than that are not
+	for lo < hi {
+		mid := lo + (hi-lo+1)/2
+		if yes, passes := a.yields(j, mid, t, now); yes || passes {
+			hi = mid - 1
+		} else {
+			lo = mid
+		}
+	}
+	return lo
+}
+
+// freeBeside returns the first instant at or after at at which a take has room for m units beside
+// the tickets before it, or Never. It passes none.
+func (a *Ask) freeBeside(j int, m int64, t *Take, now, at int64) int64 {
+	s, claims := &a.Specs[j], m
+	a.earlier(j, t, now, func(x *Ticket, n, most int64) bool {
+		if claims = addSat(claims, n); claims > most {
+			at = Never
+			return false
+		}
+		if st := a.Rec.state(s, j); st != nil {
+			at = max(at, st.fitsFrom(s, now, at, claims, x.Priority))
+		}
+		return at != Never
+	})
+	return at
+}
+
+// behind returns after how many µs a take would fit into limit j if each ticket before it were
+// granted as soon as it fits.
+func (a *Ask) behind(j int, t *Take, now int64) int64 {
+	s, all := &a.Specs[j], a.N[j]
+	a.earlier(j, t, now, func(_ *Ticket, n, _ int64) bool { all = addSat(all, n); return true })
+	st, most := a.Rec.state(s, j), s.Effective[t.Priority]
+	if st == nil || most < 1 {
+		return 1
+	}
+	if s.Kind == Bucket {
+		need := addSat(st.Used, mulSat(addSat(st.Held, all), s.Scale)) - most*s.Scale
+		return max(1, CeilDiv(max(0, need), s.Drain))
+	}
+	rounds := (all - 1) / most
+	wait := max(1, a.Rec.wait(s, st, now, all-rounds*most, t.Priority))
+	return addSat(wait, mulSat(rounds, s.length()))
+}
+
+// length returns the length of a limit's window in µs: 0 for slots.
+func (s *Spec) length() int64 {
+	if s.Kind != Calendar {
+		return s.Window
+	}
+	const minute = 60_000_000
+	return [...]int64{
+		calendar.Minute: minute, calendar.Hour: 60 * minute, calendar.Day: 24 * 60 * minute,
+		calendar.Week: 7 * 24 * 60 * minute, calendar.Month: 30 * 24 * 60 * minute,
+	}[s.Rule.Unit]
+}
+
+// inLine reports whether one of the buckets keeps a line.
+func inLine(asks []Ask) bool {
+	for i := range asks {
+		if asks[i].Line != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func expireLines(asks []Ask, now int64) {
+	for i := range asks {
+		if asks[i].Line != nil {
+			asks[i].Line.Expire(now)
+		}
+	}
+}
+
+// queued completes the answer to a take that was refused: where others wait in front, it has to
+// wait for them, too.
+func queued(asks []Ask, t *Take, v *Verdict) {
+	limited, queued := v.RetryAfter > 0, false
+	for i := range asks {
+		a := &asks[i]
+		for j := range a.Specs {
+			n := a.N[j]
+			if t.Lease {
+				n = min(n, 1)
+			}
+			if n == 0 || a.Line == nil {
+				continue
+			}
+			if yes, _ := a.yields(j, n, t, v.Now); yes {
+				queued = true
+				a.Out[j].RetryAfter = max(a.Out[j].RetryAfter, a.behind(j, t, v.Now))
+				v.RetryAfter = max(v.RetryAfter, a.Out[j].RetryAfter)
+			}
+		}
+	}
+	v.Queued = queued && !limited
+}
+
+// passing notes what a granted take passes, before its units are counted.
+func passing(asks []Ask, t *Take, v *Verdict) {
+	for i := range asks {
+		a := &asks[i]
+		if a.Line == nil || len(a.Line.Tickets) == 0 || v.Start > v.Now {
+			continue
+		}
+		for j := range a.Specs {
+			if a.Granted[j] == 0 {
+				continue
+			}
+			if _, passes := a.yields(j, a.Granted[j], t, v.Now); passes {
+				a.Line.pass(a.Specs[j].ID, a.Granted[j], a.countsUntil(j, v))
+			}
+		}
+	}
+}
+
+// countsUntil returns until when the units of a take that was granted count in limit j, at the
+// latest, unless its hold is renewed.
+func (a *Ask) countsUntil(j int, v *Verdict) int64 {
+	s := &a.Specs[j]
+	switch s.Kind {
+	case Concurrency:
+		return v.End
+	case Bucket:
+		until := max(v.Start, v.End)
+		if st := a.Rec.state(s, j); st != nil {
+			return addSat(until, CeilDiv(addSat(st.Used, mulCap(a.Granted[j], s.Scale)), s.Drain))
+		}
+		return addSat(until, CeilDiv(mulCap(a.Granted[j], s.Scale), s.Drain))
+	}
+	return s.LastsUntil(max(v.Start, v.End) + s.reach())
+}
+
+// leaveLine removes the ticket of a take that was granted, and leaves that of who comes next in the
+// line of its process: otherwise others pass it until it asks.
+func leaveLine(asks []Ask, t *Take, now int64) {
+	p := t.Place
+	if p == nil {
+		return
+	}
+	for i := range asks {
+		if asks[i].Line != nil {
+			asks[i].Line.Remove(p.Number)
+		}
+	}
+	n := p.Next
+	if n == nil || n.At >= len(asks) || asks[n.At].Line == nil {
+		return
+	}
+	x := Ticket{Number: n.Number, Arrival: max(1, now-n.Waited), End: now + nextLife, Priority: n.Priority}
+	if n.Arrival > 0 {
+		x.Arrival = n.Arrival
+	}
+	a := &asks[n.At]
+	for j := range a.Specs {
+		if n.N[j] > 0 {
+			x.Claims = append(x.Claims, Claim{a.Specs[j].ID, n.N[j]})
+		}
+	}
+	if len(x.Claims) > 0 {
+		a.Line.put(x, now)
+	}
+}
+
+// standInLine leaves the ticket of a take that was refused. It claims units in the first limit that
+// refuses it and in those before, in the order of limits, and none in those after, which others may
+// use meanwhile. A pause comes before all limits.
+func standInLine(asks []Ask, t *Take, v *Verdict) {
+	p := t.Place
+	if p == nil {
+		return
+	}
+	v.Arrival = p.arrival(v.Now)
+	stands := !v.Paused && v.EarliestRetry < Never && (p.Patience == 0 || v.EarliestRetry <= p.Patience)
+	claims := make([][]Claim, len(asks))
+	if stands {
+		for _, at := range limitsInOrder(asks) {
+			a := &asks[at.ask]
+			s := &a.Specs[at.limit]
+			claims[at.ask] = append(claims[at.ask], Claim{s.ID, a.N[at.limit]})
+			if a.Out[at.limit].RetryAfter > 0 {
+				break
+			}
+		}
+	}
+	life := min(max(mulSat(2, v.RetryAfter), leastLife), mostLife)
+	for i := range asks {
+		switch l := asks[i].Line; {
+		case l == nil:
+		case claims[i] == nil:
+			l.Remove(p.Number)
+		default:
+			l.put(Ticket{p.Number, v.Arrival, v.Now + life, t.Priority, claims[i]}, v.Now)
+		}
+	}
+}
+
+// limitAt is a limit of a take.
+type limitAt struct{ ask, limit int }
+
+// limitsInOrder returns the limits that a take asks for, in the order that all takes agree on: the
+// longest window first, then by bucket.
+func limitsInOrder(asks []Ask) (all []limitAt) {
+	for i := range asks {
+		for j := range asks[i].Specs {
+			if asks[i].N[j] > 0 {
+				all = append(all, limitAt{i, j})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y limitAt) int {
+		a, b := &asks[x.ask], &asks[y.ask]
+		s, o := &a.Specs[x.limit], &b.Specs[y.limit]
+		return cmp.Or(cmp.Compare(o.length(), s.length()), cmp.Compare(a.Rank, b.Rank), cmp.Compare(s.ID, o.ID))
+	})
+	return all
+}
