@@ -90,6 +90,7 @@ func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (
 	if out[0].Allowed {
 		t.lost = time.Time{}
 	}
+	t.learnPlace(&out[0])
 	d := t.decision(&out[0])
 	if t.Hold > 0 && d.more != nil {
 		d.more.sent = sent

@@ -19,8 +19,9 @@ type take struct {
 	// when it was sent last without an answer; zero: whenever it was sent it was answered
 	lost time.Time
 	// the caller chose the grant: it may be sending the take again, and cancels it if not
-	mine bool
-	one  [1]*Plan // room for plans, for most takes
+	mine  bool
+	place place
+	one   [1]*Plan // room for plans, for most takes
 }
 
 // fits returns an error if t can never be granted. Of a lease any part is welcome.

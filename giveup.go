@@ -63,6 +63,7 @@ const (
 type abandoned struct {
 	mu      sync.Mutex
 	over    bool                                     // guarded by mu: no more are taken on
+	doing   int                                      // guarded by mu: how many other things are done
 	running map[*store.Settlement]context.CancelFunc // guarded by mu
 	closing chan struct{}                            // closed by close: who waits for not_after stops waiting
 	group   sync.WaitGroup                           // of the goroutines
@@ -106,6 +107,22 @@ func (a *abandoned) cancel(t *take, send sendFunc, wake func(Key)) {
 		stop()
 		a.mu.Lock()
 		delete(a.running, s)
+		a.mu.Unlock()
+	})
+}
+
+// do runs f in the background, unless too much is done there already.
+func (a *abandoned) do(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || a.doing >= mostWithdrawals {
+		return
+	}
+	a.doing++
+	a.group.Go(func() { // ends by f's own time
+		f()
+		a.mu.Lock()
+		a.doing--
 		a.mu.Unlock()
 	})
 }

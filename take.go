@@ -2,6 +2,7 @@ package drawgate
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -112,6 +113,7 @@ func (l *Limiter) try(ctx context.Context, t *take) (Decision, error) {
 	if d, refused := l.queue.queued(t); refused {
 		return d, nil
 	}
+	t.Barge = !slices.ContainsFunc(t.plans, func(p *Plan) bool { return !p.policy.Wait.Barge })
 	return l.ask(ctx, t, l.timeout, l.timeout)
 }
 

@@ -40,6 +40,8 @@ func (l *Limiter) wait(ctx context.Context, t *take) (d Decision, at int, waited
 			ErrDeadline, most))
 		defer cancel()
 	}
+	t.enterLine()
+	defer l.withdraw(t) //nolint:contextcheck // it goes on when the caller has left
 	w, d, at, err := l.enter(ctx, t)
 	if w == nil || err != nil {
 		return d, at, 0, err
@@ -96,6 +98,7 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	}
 	q.mu.Unlock()
 	news := q.wakeups.Load()
+	t.showTicket(ctx, nil)
 	if d, err = l.ask(ctx, t, stepTimeout, 0); err != nil || d.Allowed {
 		return nil, d, 0, err
 	}
@@ -168,13 +171,19 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 			}
 			return last, t.ended(ctx, &refusal)
 		}
-		if l.queue.front(w) {
-			if ask {
+		if front := l.queue.front(w); front || w.invited.Load() {
+			if ask = ask || w.invited.Load(); ask {
+				w.invited.Store(false)
 				if err := t.refreshed(); err != nil {
 					return last, err
 				}
 				t.Ahead = lookAhead
+				t.showTicket(ctx, l.queue.nextOf(w))
 				d, err := l.ask(ctx, t, stepTimeout, 0)
+				w.asks.Store(false)
+				if err == nil && d.Allowed && l.local == nil && front {
+					l.queue.invite(w, &d)
+				}
 				if err != nil || d.Allowed {
 					return d, err
 				}
@@ -184,6 +193,9 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				last = d
 			}
 			delay := inTime(ctx, last.pause(attempt), last.RetryAfter)
+			if t.place.arrival.Load() != 0 {
+				delay = min(delay, keepTicket)
+			}
 			mine := l.queue.plan(w, &last, delay)
 			if last.early(t) { // a little earlier: it may be granted ahead then
 				if delay -= lookAhead; delay <= 0 && mine {
@@ -236,7 +248,7 @@ const pausePoll = 5 * time.Second
 // when to ask.
 func (d *Decision) early(t *take) bool {
 	r, ok := d.Refusing()
-	return ok && d.RetryAfter > t.Ahead && d.EarliestRetry == d.RetryAfter &&
+	return ok && d.RetryAfter > t.Ahead && (d.EarliestRetry == d.RetryAfter || t.place.arrival.Load() != 0) &&
 		len(d.bucket(r.Bucket-int(d.first)).policy.Wait.Backoff) == 0
 }
 

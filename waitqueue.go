@@ -57,8 +57,10 @@ type waiter struct {
 	take     *take
 	at       int
 	since    time.Time
-	deadline time.Time // zero: none
-	progress *reporter // nil: nobody wants to know
+	deadline time.Time   // zero: none
+	invited  atomic.Bool // it may ask once although it is not in front
+	asks     atomic.Bool // it was invited, and has no answer yet
+	progress *reporter   // nil: nobody wants to know
 }
 
 // plan returns the policy of the bucket in whose line w waits.
@@ -374,6 +376,36 @@ func (q *waitQueue) front(w *waiter) bool {
 		q.move(w, i)
 	}
 	return i < 0
+}
+
+// invite lets those behind w, which was just granted in front, ask at once as far as units are left
+// for them: one after the other they would take as many journeys to the store. It invites no others
+// than the store was told of: those it would place by their own requests, and not in order.
+func (q *waitQueue) invite(w *waiter, d *Decision) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln, n := q.lines[w.bucket().Key], 0
+	if ln.Front() != w.Waiter || ln.Len() < 3 { // the second one comes to the front anyway
+		return
+	}
+	var left [record.MaxLimits]int64
+	for j := range w.plan().specs {
+		left[j] = d.result(w.at, j).Remaining
+	}
+	for behind := range ln.Following() {
+		for j := range w.plan().specs {
+			if left[j] -= behind.Units[j]; left[j] < 0 {
+				return
+			}
+		}
+		if n++; n > store.MaxNext {
+			return
+		}
+		o := q.waiters[behind]
+		o.asks.Store(true)
+		o.invited.Store(true)
+		behind.Wake()
+	}
 }
 
 // waiting returns how many wait in all lines, and how long the longest-waiting one has been

@@ -28,12 +28,15 @@ type Ticket struct {
 	// Patience says for how long it may still wait; 0: without end. A take that cannot pass in that
 	// time leaves no ticket.
 	Patience time.Duration
-	// Next is who comes to the front of the line in its process when it is granted; nil: nobody.
-	Next *Next
+	// Next are those behind it in the line of its process, in order, [MaxNext] at most.
+	Next []Next
 }
 
-// Next is a waiter whose ticket a grant leaves in one of the take's buckets, so that nobody of
-// another process passes it before it asks itself.
+// MaxNext is how many of those behind a take it may name.
+const MaxNext = record.MaxNext
+
+// Next is a waiter whose ticket a take leaves in one of its buckets, granted or not, so that nobody
+// of another process passes it before it comes to the front and asks itself.
 type Next struct {
 	Number   uint64
 	Arrival  int64
@@ -54,11 +57,12 @@ func (t *Ticket) place() *record.Place {
 	if t.Patience > 0 {
 		p.Patience = max(1, p.Patience)
 	}
-	if n := t.Next; n != nil {
-		p.Next = &record.Next{
+	for i := range t.Next {
+		n := &t.Next[i]
+		p.Next = append(p.Next, record.Next{
 			Number: n.Number, Arrival: n.Arrival, Waited: n.Waited.Microseconds(), Priority: n.Priority, At: n.At,
 			N: record.Amounts(n.N),
-		}
+		})
 	}
 	return p
 }
@@ -92,13 +96,19 @@ func (t *Ticket) check(buckets []BucketCost) error {
 		return fmt.Errorf("%w: a ticket with the number %d, of %d, that has waited %v and may wait %v", ErrInvalid, t.Number,
 			t.Arrival, t.Waited, t.Patience)
 	}
-	n := t.Next
-	if n == nil {
-		return nil
+	if len(t.Next) > MaxNext {
+		return fmt.Errorf("%w: %d waiters behind a take, more than %d", ErrInvalid, len(t.Next), MaxNext)
 	}
-	if n.Number == 0 || n.Number == t.Number || n.Arrival < 0 || n.Waited < 0 || n.At < 0 || n.At >= len(buckets) ||
-		n.Priority < 0 || n.Priority > MaxPriority {
-		return fmt.Errorf("%w: the next ticket has the number %d, and bucket %d of %d", ErrInvalid, n.Number, n.At, len(buckets))
+	for i := range t.Next {
+		n := &t.Next[i]
+		if n.Number == 0 || n.Number == t.Number || n.Arrival < 0 || n.Waited < 0 || n.At < 0 || n.At >= len(buckets) ||
+			n.Priority < 0 || n.Priority > MaxPriority {
+			return fmt.Errorf("%w: a waiter behind has the number %d, and bucket %d of %d", ErrInvalid, n.Number, n.At,
+				len(buckets))
+		}
+		if err := checkAmounts([]BucketCost{{N: n.N}}, 0); err != nil {
+			return err
+		}
 	}
-	return checkAmounts([]BucketCost{{N: n.N}}, 0)
+	return nil
 }

@@ -73,8 +73,8 @@ type opened struct {
 	buckets []store.BucketCost
 	recs    []*record.Record
 	lines   []*record.Line // nil: the store keeps none
-	now     int64  // of the step
-	keep    []bool // the record is to be written back
+	now     int64          // of the step
+	keep    []bool         // the record is to be written back
 }
 
 func (s *Records) open(buckets []store.BucketCost) *opened {

@@ -91,6 +91,34 @@ func (l *Line) Front() *Waiter {
 	return l.h[0]
 }
 
+// Following yields those behind the front, in order.
+func (l *Line) Following() iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
+		var edge []int // of the heap: the next one is among these
+		for i := 0; i < len(l.h); {
+			for _, child := range [...]int{2*i + 1, 2*i + 2} {
+				if child < len(l.h) {
+					edge = append(edge, child)
+				}
+			}
+			if len(edge) == 0 {
+				return
+			}
+			least := 0
+			for k := range edge {
+				if l.h.Less(edge[k], edge[least]) {
+					least = k
+				}
+			}
+			i = edge[least]
+			edge = slices.Delete(edge, least, least+1)
+			if !yield(l.h[i]) {
+				return
+			}
+		}
+	}
+}
+
 // Leads reports whether nobody in the line is before p.
 func (l *Line) Leads(p Place) bool { return len(l.h) == 0 || !l.h[0].Place.Before(p) }
 

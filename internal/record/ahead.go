@@ -42,8 +42,8 @@ func earliest(asks []Ask, t *Take, now, at int64) int64 {
 			case st != nil:
 				next = max(next, st.fitsFrom(s, now, at, n, t.Priority))
 			}
-			if n > 0 && a.Line != nil && next != Never {
-				next = a.freeBeside(j, n, t, now, next)
+			if n > 0 && a.Line != nil && !a.leads(j, t, now) {
+				return Never
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // Bounds of a line.
 const (
 	MaxTickets = 64 // in a bucket
+	MaxNext    = 31  // of those behind a take in its process
 	maxPassed  = 16 // per limit, how many grants are told apart
 )
 
@@ -26,7 +27,7 @@ const (
 	Age       = 10_000_000
 	leastLife = 200_000
 	mostLife  = 5_000_000
-	nextLife  = 1_000_000 // of a ticket that another one's grant left: its waiter is about to ask
+	nextLife  = 1_000_000 // of a ticket that a grant left: its waiter, or one before it, is about to ask
 )
 
 // Line has the tickets of a bucket in their order. The zero value is an empty line.
@@ -65,10 +66,10 @@ type Place struct {
 	Arrival  int64  // as a store answered; 0: none has refused it yet
 	Waited   int64  // µs that it has waited
 	Patience int64  // µs that it may still wait; 0: without end
-	Next     *Next  // who comes next in the line of its process; nil: nobody
+	Next     []Next // who stands behind it in the line of its process, in order
 }
 
-// Next is who comes to the front of a line in its process when the take is granted.
+// Next is a waiter behind a take in the line of its process.
 type Next struct {
 	Number          uint64
 	Arrival, Waited int64
@@ -129,7 +130,7 @@ func (l *Line) Until() (until int64) {
 
 // Remove removes the ticket of a waiter, and reports whether there was one.
 func (l *Line) Remove(number uint64) bool {
-	i := slices.IndexFunc(l.Tickets, func(x Ticket) bool { return x.Number == number })
+	i := l.find(number)
 	if i < 0 {
 		return false
 	}
@@ -212,15 +213,28 @@ func (t *Take) place(now int64) order {
 	if t.Place == nil { // it does not wait: it stands behind all who do
 		return orderOf(now, t.Priority, 1<<64-1)
 	}
-	return orderOf(t.Place.arrival(now), t.Priority, t.Place.Number)
+	return orderOf(t.Place.Arrival, t.Priority, t.Place.Number)
 }
 
-// arrival returns when a waiter began to wait, by the clock of the store that refuses it first.
-func (p *Place) arrival(now int64) int64 {
-	if p.Arrival > 0 {
-		return p.Arrival
+// arrive finds out when a waiter began to wait, by the clock of the store that meets it first: it
+// has said so, or its ticket does, or it is now.
+func arrive(asks []Ask, number uint64, arrival, waited, now int64) int64 {
+	for i := 0; arrival == 0 && i < len(asks); i++ {
+		if l := asks[i].Line; l != nil {
+			if k := l.find(number); k >= 0 {
+				arrival = l.Tickets[k].Arrival
+			}
+		}
 	}
-	return max(1, now-p.Waited)
+	if arrival > 0 {
+		return arrival
+	}
+	return max(1, now-waited)
+}
+
+// find returns where the ticket of a waiter is, or -1.
+func (l *Line) find(number uint64) int {
+	return slices.IndexFunc(l.Tickets, func(x Ticket) bool { return x.Number == number })
 }
 
 // barges reports whether a take pays no heed to who waits.
@@ -312,21 +326,12 @@ func (a *Ask) beside(j int, n int64, t *Take, now int64) int64 {
 	return lo
 }
 
-// freeBeside returns the first instant at or after at at which a take has room for m units beside
-// the tickets before it, or Never. It passes none.
-func (a *Ask) freeBeside(j int, m int64, t *Take, now, at int64) int64 {
-	s, claims := &a.Specs[j], m
-	a.earlier(j, t, now, func(x *Ticket, n, most int64) bool {
-		if claims = addSat(claims, n); claims > most {
-			at = Never
-			return false
-		}
-		if st := a.Rec.state(s, j); st != nil {
-			at = max(at, st.fitsFrom(s, now, at, claims, x.Priority))
-		}
-		return at != Never
-	})
-	return at
+// leads reports whether nobody waits for limit j before a take. Only then is it granted ahead: room
+// that comes free in a moment is for those in front.
+func (a *Ask) leads(j int, t *Take, now int64) bool {
+	leads := true
+	a.earlier(j, t, now, func(*Ticket, int64, int64) bool { leads = false; return false })
+	return leads
 }
 
 // behind returns after how many µs a take would fit into limit j if each ticket before it were
@@ -369,11 +374,28 @@ func inLine(asks []Ask) bool {
 	return false
 }
 
-func expireLines(asks []Ask, now int64) {
+// openLines brings the lines to now, and finds out where the take and those behind it stand.
+func openLines(asks []Ask, t *Take, now int64) {
 	for i := range asks {
 		if asks[i].Line != nil {
 			asks[i].Line.Expire(now)
 		}
+	}
+	p := t.Place
+	if p == nil {
+		return
+	}
+	p.Arrival = arrive(asks, p.Number, p.Arrival, p.Waited, now)
+	last := orderOf(p.Arrival, t.Priority, p.Number)
+	for i := range p.Next {
+		n := &p.Next[i]
+		n.Arrival = arrive(asks, n.Number, n.Arrival, n.Waited, now)
+		// Requests take their time, so arrivals may contradict the order in the process: then each
+		// of two would wait for the other.
+		if orderOf(n.Arrival, n.Priority, n.Number).compare(last) <= 0 {
+			n.Arrival = last.rank + 1 + int64(n.Priority)*Age
+		}
+		last = orderOf(n.Arrival, n.Priority, n.Number)
 	}
 }
 
@@ -436,8 +458,8 @@ func (a *Ask) countsUntil(j int, v *Verdict) int64 {
 	return s.LastsUntil(max(v.Start, v.End) + s.reach())
 }
 
-// leaveLine removes the ticket of a take that was granted, and leaves that of who comes next in the
-// line of its process: otherwise others pass it until it asks.
+// leaveLine removes the ticket of a take that was granted, and leaves those of who comes next in
+// the line of its process: otherwise others pass them until they ask.
 func leaveLine(asks []Ask, t *Take, now int64) {
 	p := t.Place
 	if p == nil {
@@ -448,22 +470,29 @@ func leaveLine(asks []Ask, t *Take, now int64) {
 			asks[i].Line.Remove(p.Number)
 		}
 	}
-	n := p.Next
-	if n == nil || n.At >= len(asks) || asks[n.At].Line == nil {
-		return
-	}
-	x := Ticket{Number: n.Number, Arrival: max(1, now-n.Waited), End: now + nextLife, Priority: n.Priority}
-	if n.Arrival > 0 {
-		x.Arrival = n.Arrival
-	}
-	a := &asks[n.At]
-	for j := range a.Specs {
-		if n.N[j] > 0 {
-			x.Claims = append(x.Claims, Claim{a.Specs[j].ID, n.N[j]})
+	all := func(int, int) bool { return true }
+	leaveNext(asks, t, now, nextLife, all)
+}
+
+// leaveNext leaves the tickets of those behind a take, for the limits of which claims is true.
+func leaveNext(asks []Ask, t *Take, now, life int64, claims func(ask, limit int) bool) {
+	for i := range t.Place.Next {
+		n := &t.Place.Next[i]
+		a := &asks[n.At]
+		if a.Line == nil {
+			continue
 		}
-	}
-	if len(x.Claims) > 0 {
-		a.Line.put(x, now)
+		x := Ticket{Number: n.Number, Arrival: n.Arrival, End: now + life, Priority: n.Priority}
+		for j := range a.Specs {
+			if n.N[j] > 0 && claims(n.At, j) {
+				x.Claims = append(x.Claims, Claim{a.Specs[j].ID, n.N[j]})
+			}
+		}
+		if len(x.Claims) > 0 {
+			a.Line.put(x, now)
+		} else {
+			a.Line.Remove(x.Number)
+		}
 	}
 }
 
@@ -475,14 +504,16 @@ func standInLine(asks []Ask, t *Take, v *Verdict) {
 	if p == nil {
 		return
 	}
-	v.Arrival = p.arrival(v.Now)
+	v.Arrival = p.Arrival
 	stands := !v.Paused && v.EarliestRetry < Never && (p.Patience == 0 || v.EarliestRetry <= p.Patience)
 	claims := make([][]Claim, len(asks))
+	var claimed []limitAt
 	if stands {
 		for _, at := range limitsInOrder(asks) {
 			a := &asks[at.ask]
 			s := &a.Specs[at.limit]
 			claims[at.ask] = append(claims[at.ask], Claim{s.ID, a.N[at.limit]})
+			claimed = append(claimed, at)
 			if a.Out[at.limit].RetryAfter > 0 {
 				break
 			}
@@ -498,6 +529,7 @@ func standInLine(asks []Ask, t *Take, v *Verdict) {
 			l.put(Ticket{p.Number, v.Arrival, v.Now + life, t.Priority, claims[i]}, v.Now)
 		}
 	}
+	leaveNext(asks, t, v.Now, life, func(ask, limit int) bool { return slices.Contains(claimed, limitAt{ask, limit}) })
 }
 
 // limitAt is a limit of a take.

@@ -127,7 +127,7 @@ func TestGrantLeavesTheNextTicket(t *testing.T) {
 	b.try(10*sec, 1, 0, 1)
 	b.try(12*sec, 3, 0, 1)
 	b.free(12 * sec)
-	next := &Next{Number: 2, Waited: sec, N: Amounts{1}}
+	next := []Next{{Number: 2, Waited: sec, N: Amounts{1}}}
 	b.want(t, b.ask(12*sec, &Take{Hold: sec, Place: &Place{Number: 1, Arrival: 10 * sec, Next: next}}, 1), true, false, 2, 3)
 	b.free(12 * sec)
 	b.want(t, b.try(12*sec, 3, 0, 1), false, true, 2, 3)

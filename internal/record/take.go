@@ -80,7 +80,7 @@ func Decide(asks []Ask, t *Take, now int64) Verdict {
 	advance(asks, now)
 	lines := inLine(asks)
 	if lines {
-		expireLines(asks, now)
+		openLines(asks, t, now)
 	}
 	if t.ID != "" {
 		switch find(asks, t, &v) {

@@ -75,6 +75,16 @@ func (s *Store) through(ctx context.Context, op string, f func(context.Context) 
 	return s.attempt(ctx, ctx, op, true, f)
 }
 
+// Withdraw implements [store.Liner]. Where the store keeps no line, or is unavailable, there is
+// nothing to do: tickets end by themselves.
+func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) error {
+	inner, ok := s.store().(store.Liner)
+	if !ok {
+		return nil
+	}
+	return s.through(ctx, "withdraw", func(ctx context.Context) error { return inner.Withdraw(ctx, number, keys) })
+}
+
 // errLacks is the error if the store was replaced by one that cannot do this.
 func errLacks(what string) error {
 	return fmt.Errorf("%w: the store cannot %s", store.ErrInvalid, what)

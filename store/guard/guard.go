@@ -113,6 +113,7 @@ var (
 	_ store.Pinger  = (*Store)(nil)
 	_ store.Watcher = (*Store)(nil)
 	_ store.Timed   = (*Store)(nil)
+	_ store.Liner   = (*Store)(nil)
 )
 
 // New returns a guard for store. The guard owns the store and closes it. opts may be nil.
