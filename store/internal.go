@@ -54,6 +54,18 @@ func (internal) DecideInLine(t *Take, recs []*record.Record, lines []*record.Lin
 	return decide(t, content, recs, lines, exact, 0, now)
 }
 
+// LimitsInOrder returns the positions of bucket and limit of each limit that a take asks for, in the
+// order in which it claims units of them while it waits.
+func (internal) LimitsInOrder(t *Take) [][2]int {
+	asks := make([]record.Ask, len(t.Buckets))
+	for i := range asks {
+		b := &t.Buckets[i]
+		asks[i].Specs, asks[i].N = b.Plan.specsFor(false), record.Amounts(b.N)
+	}
+	rank(asks, t)
+	return record.LimitsInOrder(asks)
+}
+
 // DecidePart is Decide for a part of a take whose whole content has this fingerprint, and which is
 // granted for no instant before from.
 func (internal) DecidePart(t *Take, content uint64, recs []*record.Record, exact bool, from, now int64) Verdict {

@@ -71,7 +71,7 @@ func (r *request) weight() int {
 	switch r.op {
 	case opGCRA:
 		return weightPlain
-	case opHot:
+	case opHot, opWait:
 		return weightShort + weightLimit*len(store.Internal.Specs(r.buckets[0].Plan, false))
 	}
 	return weightLong + weightBucket*len(r.buckets)
@@ -409,7 +409,7 @@ func (s *Store) answerPlain(r *request) error {
 			ID: spec.ID, Kind: record.Bucket, Used: g.used, At: g.now,
 			Rate: spec.Rate, Window: spec.Window, Scale: spec.Scale,
 		})
-		return refusal(r.take, r.verdict, []*stored{st}, g.now)
+		return refusal(r.take, r.verdict, []*stored{st}, nil, g.now)
 	}
 	left := spec.Left(g.used, g.now, r.take.Priority)
 	*r.verdict = store.Verdict{Allowed: true, Now: g.now}

@@ -128,6 +128,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 		together := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: p}, clock.now)
 		apart := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: q}, clock.now)
 		s := &script{T: rt, clock: clock, large: rapid.IntRange(0, 3).Draw(rt, "large") == 0}
+		s.waits = rapid.Bool().Draw(rt, "waits")
 		for _, name := range []string{"p", "q"} {
 			var versions []*store.Plan
 			for range rapid.IntRange(1, 2).Draw(rt, "versions") {
@@ -169,6 +170,9 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 					tk = *last
 				} else if rapid.IntRange(0, 2).Draw(rt, "simple") == 0 {
 					tk = takeOf(simple, "k", rapid.Int64Range(1, 2).Draw(rt, "n"))
+					if s.waits {
+						s.wantsToWait(&tk)
+					}
 				}
 				if tk.Check() != nil {
 					continue
@@ -183,7 +187,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 				last, asked[i] = &tk, &tk
 				g.add(func() { got[i] = verdictOf(rt, together, tk) })
 				want[i] = verdictOf(rt, apart, tk)
-				s.done = append(s.done, fmt.Sprintf("%d %+v", clock.now(), tk))
+				s.done = append(s.done, fmt.Sprintf("%d %+v", clock.now(), tk)+waiter(&tk))
 			}
 			scriptCalls(t, conn)
 			g.done()
@@ -193,6 +197,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			whole++
 			for k, a := range want {
 				if a, ok := a.(answer); ok {
+					s.arrived(asked[k], &store.Verdict{Arrival: a.Arrival})
 					for i := range a.Histories {
 						key := asked[k].Buckets[i].Key
 						known[key] = append(known[key], a.Histories[i].Known)

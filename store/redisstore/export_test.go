@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/internal/storekey"
 	"github.com/drawgate/drawgate/store"
 )
@@ -52,10 +53,11 @@ func (s *Store) Strictly() *Store {
 }
 
 // AsBefore makes the store call the script of an earlier version, whose arguments had no
-// generation, and returns the store.
+// generation, and in the flags of a limit no priority, and returns the store.
 func (s *Store) AsBefore(text string) *Store {
 	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
 	text = strings.Replace(text, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
+	text = strings.ReplaceAll(text, "if fl == 0 then", "if fl % 2 == 0 then")
 	sc := newScript("table.remove(ARGV, 3)\n" + text)
 	s.script = &sc
 	return s
@@ -150,6 +152,19 @@ func (s *Store) Gathered() (n int) {
 func KeyOf(prefix string, k store.Key) string {
 	key, _ := storekey.Format(prefix, k)
 	return key
+}
+
+// Line returns the line of a bucket.
+func (s *Store) Line(ctx context.Context, k store.Key) (*record.Line, error) {
+	c, err := s.link.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := c.Do(ctx, c.B().Hget().Key(KeyOf(s.prefix, k)).Field("l").Build()).ToString()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return nil, err
+	}
+	return readLine(text)
 }
 
 // Learn tells the store what its server's clock shows.

@@ -32,7 +32,7 @@ var (
 	}
 	operations = []string{
 		opGCRA, opHot, opTake, opSettle, opCancel, opRenew, opCharge, opRecover, opPause, opUnpause,
-		opRefund, opReset, opPeek, opBatch,
+		opRefund, opReset, opPeek, opBatch, opWait, opLeave,
 	}
 	// Per code of an answer, where the script gives it.
 	answers = map[int]string{

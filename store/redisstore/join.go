@@ -14,7 +14,7 @@ var files embed.FS
 // script has at most 200 locals, and a function at most 60 of those around it.
 var order = []string{
 	"head", "short", "cell", "history", "several", "batch", "reset", "record", "calendar", "bucket", "rolling",
-	"limit", "recover", "open", "write", "view", "settle", "pause", "refund", "fits", "replay", "ahead", "lost", "take",
+	"limit", "recover", "open", "write", "view", "settle", "pause", "refund", "line", "fits", "replay", "ahead", "lost", "take",
 	"decide",
 }
 
@@ -43,6 +43,12 @@ var formats = map[string]string{
 	"mark":        "c16",
 	"epoch":       "dd",   // the last write before it, and until when what was written before it may count
 	"grant":       "c8dB", // that was recovered: until when it is remembered, and whether it is done
+	// a line: format, when its last ticket ends, tickets
+	"line":    "BdB",
+	"waiting": "c8ddBB", // a ticket: number, arrival, end, priority, claims
+	"claim":   "c8d",    // of units of a limit
+	"passed":  "B",      // limits of which units passed tickets
+	"passing": "c8c8dB", // one of them: the first ticket, what passed it, until when and how many count
 	// what is asked of a limit, after identity and kind
 	"flags":        "B",
 	"x":            "x", // the same, if it does not matter
@@ -52,8 +58,11 @@ var formats = map[string]string{
 	"ask-slots":    "dd",
 	"count":        "H", // of windows
 	"window":       "dd",
+	"share":        "Bd", // from this priority on, the most that may be used
 	// further arguments of an operation
 	"take":    "c8c8dddB",
+	"ticket":  "c8dddBB", // number, arrival, waited, patience, flags, limits: two bytes each
+	"next":    "c8ddBBB", // who comes next: number, arrival, waited, priority, bucket, limits
 	"renew":   "c8d",
 	"charge":  "dd",
 	"pause":   "ddd", // for how long, until when, when it was set; and the reason

@@ -174,6 +174,7 @@ var (
 	_ store.Lister    = (*Store)(nil)
 	_ store.Pinger    = (*Store)(nil)
 	_ store.Historian = (*Store)(nil)
+	_ store.Liner     = (*Store)(nil)
 )
 
 // Open returns a store on the servers that a URL names. opts may be nil.

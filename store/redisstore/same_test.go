@@ -27,6 +27,8 @@ type answer struct {
 	RetryAfter, EarliestRetry time.Duration
 	Reused, NeedsHold         bool
 	At, End                   time.Time
+	Delay                     time.Duration
+	Arrival                   int64
 	Limits                    []store.Answer
 	Histories                 []store.History
 }
@@ -36,7 +38,8 @@ func answerOf(d *store.Verdict) answer {
 		Allowed: d.Allowed, Replayed: d.Replayed, Reason: d.Reason, RetryAfter: d.RetryAfter,
 		EarliestRetry: d.EarliestRetry,
 		Reused:        errors.Is(d.Fail, store.ErrIDReused), NeedsHold: errors.Is(d.Fail, store.ErrNeedsReserve),
-		At:  d.At(),
+		At:    d.At(),
+		Delay: d.Delay(), Arrival: d.Arrival,
 		End: d.HoldEnd(), Limits: append([]store.Answer{d.First}, d.Rest...), Histories: d.Histories,
 	}
 	return a
@@ -104,6 +107,10 @@ type script struct {
 	large bool
 	few   bool // the store removes expired entries one by one
 	apart bool // the buckets are in several slots of a cluster
+
+	waits    bool             // takes have tickets
+	arrivals map[uint64]int64 // as answered, by the waiter's number
+	ends     map[store.Key]time.Time
 }
 
 func (s *script) buckets() []store.BucketCost {
@@ -178,6 +185,9 @@ func (s *script) someTake() store.Take {
 		t.Lease = rapid.IntRange(0, 3).Draw(s.T, "lease") == 0
 		s.takes = append(s.takes, t)
 	}
+	if s.waits {
+		s.wantsToWait(&t)
+	}
 	return t
 }
 
@@ -187,13 +197,13 @@ func (s *script) again() {
 	}
 }
 
-func (s *script) takeThis(t store.Take) {
+func (s *script) takeThis(t store.Take) *store.Verdict {
 	want, got := make([]store.Verdict, 1), make([]store.Verdict, 1)
 	if err := s.model.Take(s.Context(), []store.Take{t}, want); err != nil {
 		s.Fatal(err)
 	}
 	if s.apart && len(t.Buckets) > 1 && !want[0].Allowed && want[0].Fail == nil && s.isOpen(&t) {
-		return // a replay that is refused: slots before the one that refuses would count their units anew
+		return &got[0] // a replay that is refused: slots before the one that refuses would count their units anew
 	}
 	if err := s.store.Take(s.Context(), []store.Take{t}, got); err != nil {
 		s.Fatal(err)
@@ -209,7 +219,12 @@ func (s *script) takeThis(t store.Take) {
 	if s.few {
 		a.leftLess(&b, &t)
 	}
-	s.same(what+fmt.Sprintf(" -> %v", want[0].Allowed), a, b)
+	s.same(what+waiter(&t)+fmt.Sprintf(" -> %v", want[0].Allowed), a, b)
+	s.arrived(&t, &want[0])
+	if s.waits {
+		s.sameLines(t.Buckets)
+	}
+	return &want[0]
 }
 
 // isOpen reports whether a take is open.
@@ -393,8 +408,9 @@ func sameAsEngine(t *testing.T, url string, few, batches bool) {
 		if batches {
 			st.AlwaysInBatches()
 		}
-		s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false), few: few}
+		s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false).InLine(), few: few}
 		s.apart = conn.Mode() == rueidis.ClientModeCluster
+		s.waits = !s.apart && rapid.Bool().Draw(t, "waits")
 		s.large = rapid.IntRange(0, 3).Draw(t, "large") == 0
 		for _, name := range []string{"p", "q"} {
 			var versions []*store.Plan
@@ -428,6 +444,11 @@ func sameAsEngine(t *testing.T, url string, few, batches bool) {
 				s.settle()
 			case 7:
 				s.peek()
+			case 8:
+				if s.waits {
+					s.otherThanTakes()
+				}
+				s.wait()
 			default:
 				s.wait()
 			}

@@ -144,6 +144,13 @@ func (r *request) ofTake(t *store.Take) {
 		return
 	}
 	r.timed = t.ID != "" || t.Ahead > 0 || t.Given
+	if waits := t.Ticket != nil || t.Barge; waits && t.Recovery == nil {
+		// Where it was refused before, there is a line.
+		if !r.timed && len(t.Buckets) == 1 && (t.Ticket == nil || t.Ticket.Arrival == 0 && t.Ticket.Next == nil) {
+			r.op = opWait
+		}
+		r.timed = true
+	}
 	if r.timed || len(t.Buckets) > 1 {
 		return
 	}
@@ -186,7 +193,11 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 	if t.Given {
 		flags |= flagGiven
 	}
-	return string(append(buf, flags))
+	buf = append(buf, flags)
+	if (t.Ticket != nil || t.Barge) && t.Recovery == nil {
+		buf = appendTicket(buf, t)
+	}
+	return string(buf)
 }
 
 // Settle implements [store.Store].
@@ -416,7 +427,7 @@ func (r *request) name(prefix string) error {
 		if slices.Contains(r.keys[:i], key) {
 			return fmt.Errorf("%w: the same bucket is named twice", store.ErrInvalid)
 		}
-		if raw != "" && (r.op == opGCRA || r.op == opHot) {
+		if raw != "" && (r.op == opGCRA || r.op == opHot || r.op == opWait) {
 			r.op = opTake // the short way does not store a key's parts
 		}
 	}
@@ -430,8 +441,11 @@ func (s *Store) fill(r *request) {
 		r.extra = takeExtra(r.take, r.content, about)
 	}
 	args := append(r.words[:0], r.op)
-	if r.op == opReset {
+	if r.op == opReset || r.op == opLeave {
 		args = append(args, "", s.place)
+		if r.op == opLeave {
+			args = append(args, r.id)
+		}
 		if s.clock != nil {
 			args = append(args, strconv.FormatInt(s.clock(), 10))
 		}
@@ -611,7 +625,7 @@ func (s *Store) answerTake(r *request, m *rueidis.RedisMessage) error {
 			return err
 		}
 		r.tellShort(false, st.rec.Last)
-		return refusal(t, d, []*stored{st}, now)
+		return refusal(t, d, []*stored{st}, nil, now)
 	}
 	switch code {
 	case gotUnmet:
@@ -632,7 +646,12 @@ func (s *Store) answerTake(r *request, m *rueidis.RedisMessage) error {
 		return errAnswer
 	}
 	start := now
-	if len(rest) > 1+len(t.Buckets) {
+	var lines []*record.Line
+	if len(rest) > 1+len(t.Buckets) && code == gotRefused {
+		if lines, err = readLines(&rest[1+len(t.Buckets)], len(t.Buckets)); err != nil {
+			return err
+		}
+	} else if len(rest) > 1+len(t.Buckets) {
 		if start, err = rest[1+len(t.Buckets)].AsInt64(); err != nil {
 			return errAnswer
 		}
@@ -652,7 +671,7 @@ func (s *Store) answerTake(r *request, m *rueidis.RedisMessage) error {
 		}
 	}
 	if code == gotRefused {
-		return refusal(t, d, views, now)
+		return refusal(t, d, views, lines, now)
 	}
 	*d = store.Internal.Verdict(&record.Verdict{
 		Now: now, Allowed: true, Replayed: code == gotReplayed, Start: start,
@@ -678,13 +697,20 @@ func (s *Store) answerShort(r *request, m *rueidis.RedisMessage) error {
 	return nil
 }
 
-// refusal explains a refusal by deciding once more, here, on what the script saw.
-func refusal(t *store.Take, d *store.Verdict, views []*stored, now int64) error {
+// refusal explains a refusal by deciding once more, here, on what the script saw. lines is nil for a
+// take that has no ticket where nobody waits.
+func refusal(t *store.Take, d *store.Verdict, views []*stored, lines []*record.Line, now int64) error {
 	recs := views[0].oneRecord[:0]
 	for _, st := range views {
 		recs = append(recs, &st.rec)
 	}
-	*d = store.Internal.Decide(t, recs, false, now)
+	if lines == nil {
+		*d = store.Internal.Decide(t, recs, false, now)
+	} else {
+		atOnce := *t // the views have no more entries than are needed to explain that it has to wait
+		atOnce.Ahead = 0
+		*d = store.Internal.DecideInLine(&atOnce, recs, lines, false, now)
+	}
 	if d.Allowed || d.Fail != nil {
 		return errDisagree
 	}
@@ -750,7 +776,7 @@ func refunded(st *store.Settlement, parts []rueidis.RedisMessage) (o store.Outco
 
 func (s *Store) answerPeek(b *store.BucketCost, priority int8, out *store.State, m *rueidis.RedisMessage) error {
 	code, now, rest, err := answered(m)
-	if err != nil || code != gotPeek || len(rest) != 2 {
+	if err != nil || code != gotPeek || len(rest) < 2 {
 		return errAnswer
 	}
 	s.learn(now)

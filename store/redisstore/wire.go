@@ -20,7 +20,8 @@ import (
 // Arguments of the script: operation, request of the first bucket, generation of the server (see
 // history.go) and what is known of each bucket's history, ID, further arguments of the operation
 // (extra), requests of the other buckets. A request consists of the number of limits; per limit
-// its identity (8 bytes), kind, flags and numbers; and the key's parts, if the key is a digest.
+// its identity (8 bytes), kind, flags and numbers; of limits that keep units for some priorities, what
+// each may use; and the key's parts, if the key is a digest.
 // The script cannot compute calendar windows: a request has those around the server's time, and
 // the script asks if it needs others. The operations opGCRA, opHot and opReset have no arguments
 // but the first three.
@@ -31,7 +32,9 @@ const (
 	// the long way.
 	opGCRA = "l"
 	opHot  = "h" // plain take from one bucket
-	// extra: grant, fingerprint, hold (its end, if it is opened again), not after, ahead, flags
+	opWait = "q" // the same with a ticket; extra as of opTake
+	// extra: grant, fingerprint, hold (its end, if it is opened again), not after, ahead, flags; and
+	// its ticket, if it has one
 	opTake    = "t"
 	opSettle  = "s" // extra: grant
 	opCancel  = "x" // extra: grant
@@ -43,7 +46,8 @@ const (
 	opRefund  = "b"
 	opReset   = "e"
 	opPeek    = "p"
-	opBatch   = "m" // requests of all kinds but opPeek and opReset: see batch.lua
+	opLeave   = "w" // removes a ticket from buckets; instead of an ID, the waiter's number
+	opBatch   = "m" // requests of all kinds but opPeek, opReset and opLeave: see batch.lua
 )
 
 // What the script answers: an array that starts with one of these and the instant. A plain take
@@ -51,7 +55,7 @@ const (
 const (
 	gotShort    = 0 // refused on the short way; followed by the current header
 	gotAllowed  = 1 // end of the hold; followed by views, and from when the units count if that is later
-	gotRefused  = 2
+	gotRefused  = 2 // as gotAllowed; with a ticket, or where others wait, followed by the buckets' lines
 	gotReplayed = 3 // as gotAllowed
 	gotReused   = 4
 	// settled; renewed: end of the hold; paused, unpaused: end of the pause, 0 if there is none;
@@ -73,7 +77,11 @@ const (
 	gotUnmet = 17 // a recovery that was not carried out
 )
 
-const flagChargeEnd = 1
+// Flags of what is asked of a limit. Above them is the take's priority.
+const (
+	flagChargeEnd = 1 << iota
+	flagShares    // what each priority may use follows all limits
+)
 
 // Flags of a take.
 const (
@@ -100,9 +108,12 @@ func appendRequest(buf []byte, b *store.BucketCost, priority int8, raw string, a
 	buf = append(buf, byte(len(specs)))
 	for i := range specs {
 		s := &specs[i]
-		flags := byte(0)
+		flags := byte(priority) << 4 //nolint:gosec // at most 9
 		if s.ChargeEnd {
 			flags |= flagChargeEnd
+		}
+		if sharesOf(s) > 1 {
+			flags |= flagShares
 		}
 		buf = append(binary.BigEndian.AppendUint64(buf, s.ID), byte(s.Kind), flags)
 		buf = appendNums(buf, b.N[i], s.Effective[priority])
@@ -115,7 +126,35 @@ func appendRequest(buf []byte, b *store.BucketCost, priority int8, raw string, a
 			buf = appendWindows(appendNum(buf, s.Margin), s, about, times)
 		}
 	}
+	for i := range specs {
+		if sharesOf(&specs[i]) > 1 {
+			buf = appendShares(buf, &specs[i])
+		}
+	}
 	return append(buf, raw...)
+}
+
+// sharesOf returns how many different amounts the priorities may use of a limit.
+func sharesOf(s *record.Spec) int {
+	n := 1
+	for p := range record.Priorities - 1 {
+		if s.Effective[p+1] != s.Effective[p] {
+			n++
+		}
+	}
+	return n
+}
+
+// appendShares appends what each priority may use of a limit: a take has to leave to a ticket of
+// another priority what that may use.
+func appendShares(buf []byte, s *record.Spec) []byte {
+	buf = append(buf, byte(sharesOf(s)))
+	for p := range record.Priorities {
+		if p == 0 || s.Effective[p] != s.Effective[p-1] {
+			buf = appendNum(append(buf, byte(p)), s.Effective[p])
+		}
+	}
+	return buf
 }
 
 // doubt is how many µs the server's clock may be behind the estimate by which windows are chosen.

@@ -1,7 +1,7 @@
 -- A batch: requests of several callers on the buckets KEYS, decided in order. ARGV[2] has a group
 -- after the other: its operation, how many requests of exactly this kind there are, how many
 -- buckets they have, and per bucket its place in KEYS and the place in ARGV of what is asked of it;
--- but for plain takes of one bucket, also the places of the ID and of the further arguments; and at
+-- but for plain takes of one bucket without a ticket, also the places of the ID and of the further arguments; and at
 -- last that of what the caller knows of the buckets' histories, or 0.
 --
 -- If a request needs calendar windows that it did not bring, nothing at all is done.
@@ -22,6 +22,7 @@ end
 -- Plain takes from a bucket that has, and always had, one limit of kind bucket: see op 'l'. Returns
 -- the answer of their group, or nothing if this is another bucket.
 local function plainTakes(c, q, count, known)
+  if c.l then return nil end
   local used, now, ttl, head = 0, raw, 0, c.head
   if head then
     if #head ~= 59 or c.g and byte(c.g) ~= 1 then return nil end
@@ -53,12 +54,14 @@ end
 local function shortWay()
   while place <= #groups do
     local kind, count, n, k, a, w, p = unpack_(F'group of whom', groups, place)
+    local _
+    if kind == 'q' then _, _, w, p = unpack_(F'of whom', groups, place + 8) end
     local answer
     local known = w > 0 and ARGV[w]
     if kind == 'l' then
       answer = plainTakes(cells[k], plans[a] or plan(a), count, known)
       if not answer then return end
-    elseif kind == 'h' then
+    elseif kind == 'h' or kind == 'q' then
       while done < count do
         local h = several(cells[k], ARGV[a])
         if not h then return end

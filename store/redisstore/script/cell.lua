@@ -9,8 +9,11 @@ local function cell(i)
   local c = cells[i]
   if not c then
     local key = KEYS[i]
-    local got = call('HMGET', key, 'h', 'g')
-    c = { key = key, head = got[1], g = got[2], put = false, cache = false, ttl = false, dirty = false, cleared = false }
+    local got = call('HMGET', key, 'h', 'g', 'l')
+    c = {
+      key = key, head = got[1], g = got[2], l = got[3],
+      put = false, cache = false, ttl = false, dirty = false, cleared = false, lined = false,
+    }
     cells[i] = c
   end
   return c
@@ -44,11 +47,39 @@ local function field(c, f)
   return v
 end
 
+-- Returns until when a key has to live; false: long enough already. A line may need it for longer
+-- than the record does.
+local function lives(c)
+  local ttl = c.ttl
+  if not c.l or #c.l < 10 or not ttl and not c.lined then return ttl end
+  local _, till = unpack_(F'line', c.l)
+  local has = ttl or 0
+  if not ttl and c.head and #c.head >= 18 then _, _, _, has = unpack_(F'head', c.head) end
+  if till > has and till < raw + 3.6e9 then return till end -- no ticket lives for an hour
+  return ttl
+end
+
+-- Writes a line of a bucket whose record stays as it is. A refusal is right without it: so it does
+-- not fail if the server takes no writes.
+local function flushLine(c)
+  if not c.l then
+    redis.pcall('HDEL', c.key, 'l')
+    return
+  end
+  redis.pcall('HSET', c.key, 'l', c.l)
+  local ttl = lives(c)
+  if ttl then redis.pcall('PEXPIRE', c.key, ceil((ttl - raw) / 1000)) end
+end
+
 -- Writes what was decided. The first write fails if the server takes none at all, and then nothing
 -- was done.
 local wrote = false
 local function flush(c)
-  if not c.dirty then return end
+  if not c.dirty then return c.lined and flushLine(c) end
+  if c.lined or c.cleared and c.l then
+    c.put = c.put or {}
+    c.put.l = c.l
+  end
   if c.cleared then
     call('PEXPIRE', c.key, 0) -- deletes it, and needs no further right
     wrote = true
@@ -71,5 +102,6 @@ local function flush(c)
     call('HSET', c.key, 'h', c.head)
     wrote = true
   end
-  if c.ttl then call('PEXPIRE', c.key, ceil((c.ttl - raw) / 1000)) end
+  local ttl = lives(c)
+  if ttl then call('PEXPIRE', c.key, ceil((ttl - raw) / 1000)) end
 end

@@ -30,7 +30,7 @@ local function decide(op, cs, blobs, common, known)
   end
 
   res = { 0, now, 0 }
-  again = op == 't' and common ~= '' and byte(common, -1) >= 4
+  again = op == 't' and common ~= '' and byte(common, 41) >= 4
   if (again or op == 'v') and not current(cs[1], known) then
     return withHistories({ 17, now, 0 }, cs, known, 4)
   end
@@ -41,6 +41,14 @@ local function decide(op, cs, blobs, common, known)
     if common ~= '' then grant, print, hold, notAfter, ahead, lease = unpack_(F'take', common) end
     given, lease = lease >= 2, lease % 2 -- all flags from given on pass a pause
     leased = lease == 1
+    lined = nil
+    local waits = #common > 41
+    for _, c in ipairs(cs) do waits = waits or c.l end
+    if waits then
+      lines = lines or makeLines()
+      lined = lines
+      lined.begin(cs, common, blobs[1], given)
+    end
     res[1], from = take(grant, print, hold, notAfter, ahead, lease)
   elseif op == 's' or op == 'x' then
     res[1] = settle(common, op == 'x')
@@ -62,6 +70,10 @@ local function decide(op, cs, blobs, common, known)
     res[1] = 7
   end
   if #asked > 0 then return { 9, now, asked } end
+  if op == 't' and lined then lined.keep(cs) end
+  if op == 'p' and cs[1].l then
+    for _, s in ipairs(sss[1]) do s.need = s.eff end
+  end
   if op == 't' and res[1] < 4 or op == 'p' then
     for i, r in ipairs(rs) do
       local v = view(r, sss[i], res[1] == 2 or op == 'p', leased)
@@ -73,6 +85,11 @@ local function decide(op, cs, blobs, common, known)
       res[3 + i] = v
     end
     if from and from > now then res[#res + 1] = from end -- it was granted ahead
+    if op == 'p' and cs[1].l then
+      res[#res + 1] = cs[1].l
+    elseif res[1] == 2 and lined and lined.texts then
+      res[#res + 1] = lined.texts
+    end
   end
   if undo then undo() end
   for i, r in ipairs(rs) do
@@ -93,13 +110,12 @@ if op == 'm' then
       k, a, p = unpack_(F'of', groups, p)
       cs[i], blobs[i] = cells[k], ARGV[a]
     end
-    local plain = kind == 'l' or kind == 'h'
-    if plain then
-      kind = 't'
-    else
+    local plain = kind == 'l' or kind == 'h' or kind == 'q'
+    if kind ~= 'l' and kind ~= 'h' then
       k, a, p = unpack_(F'of', groups, p)
       id, common = ARGV[k], ARGV[a]
     end
+    if plain then kind = 't' end
     local w
     w, p = unpack_(F'whom', groups, p)
     local known = w > 0 and ARGV[w] or ''
@@ -130,6 +146,7 @@ local blobs, common = { blob }, ''
 if op == 'l' or op == 'h' then
   op = 't'
 else
+  if op == 'q' then op = 't' end
   id, common = ARGV[4], ARGV[5]
   for i = 2, #KEYS do blobs[i] = ARGV[4 + i] end
 end

@@ -3,8 +3,8 @@
 -- A call makes only the functions that it may need: each costs about 0.2 µs, and more, the more of
 -- the script's variables are used by functions.
 local batch = op == 'm'
-local takes = batch or op == 't' or op == 'l' or op == 'h'
-local again = op == 't' and ARGV[5] ~= '' and byte(ARGV[5], -1) >= 4 -- see reopen
+local takes = batch or op == 't' or op == 'l' or op == 'h' or op == 'q'
+local again = op == 't' and ARGV[5] ~= '' and byte(ARGV[5], 41) >= 4 -- see reopen
 local floor = math.floor
 local asked = {} -- instants whose calendar windows are unknown; if there are any, nothing is written
 local id = '' -- of the request
@@ -26,7 +26,7 @@ end
 -- Requests and records.
 
 local function specs(b)
-  local ss, p = { by = {} }, 2
+  local ss, p, shares = { by = {} }, 2, false
   for j = 1, byte(b) do
     local s = {}
     s.id, s.kind, s.fl, p = unpack_(F'limit flags', b, p)
@@ -48,6 +48,13 @@ local function specs(b)
       s.n, s.eff, p = unpack_(F'ask-slots', b, p)
     end
     ss[j], ss.by[s.id] = s, s
+    shares = shares or s.fl % 4 >= 2
+  end
+  for j = 1, shares and #ss or 0 do -- what takes of each priority may use, where it is not the same
+    if ss[j].fl % 4 >= 2 then
+      ss[j].request, ss[j].shares = b, p
+      p = p + 1 + 9 * byte(b, p)
+    end
   end
   return ss, sub(b, p)
 end

@@ -1,7 +1,8 @@
--- A plain take from a bucket in which nothing is held, and whose limits are all in this request, in
+-- A plain take from a bucket for which nobody waits, in which nothing is held, and whose limits are all in this request, in
 -- this order. Returns the new header. Anything less common returns nothing, before anything was
 -- changed, and takes the long way.
 local function several(cell, blob)
+  if cell.l then return nil end
   local head = cell.head
   local now, ttl, hp, size, ver, flags = raw, 0, 19, 0
   if head then
@@ -75,7 +76,7 @@ local function several(cell, blob)
         if used + n > eff then return nil end
         used = used + n
         local at = now
-        if fl == 0 then at = now + margin end
+        if fl % 2 == 0 then at = now + margin end
         local joined = false
         if first <= tail then
           if at < l then at = l end
@@ -151,7 +152,7 @@ local function several(cell, blob)
   return cell.head
 end
 
-if op == 'h' then
+if op == 'h' or op == 'q' then
   local h = several(cell(1), blob)
   if h then
     flush(cells[1])

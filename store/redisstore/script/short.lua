@@ -1,10 +1,11 @@
--- A plain take from a bucket that has, and always had, one limit of kind bucket.
+-- A plain take from a bucket that has, and always had, one limit of kind bucket, and for which
+-- nobody waits.
 if op == 'l' then
-  local got = call('HMGET', KEYS[1], 'h', 'g')
-  local head, g = got[1], got[2]
+  local got = call('HMGET', KEYS[1], 'h', 'g', 'l')
+  local head, g, l = got[1], got[2], got[3]
   local id, n, eff, win, rate, scale, drain = unpack_(F'whole x ask-bucket', blob, 2)
-  local now, used, ttl, plain = raw, 0, 0, true
-  if head then
+  local now, used, ttl, plain = raw, 0, 0, not l
+  if head and plain then
     plain = false
     -- no epoch begins, and the caller knows them
     if #head == 59 and g and (sub(g, -16, -9) == gen or gen == NONE) and (#past == 16 or

@@ -16,9 +16,12 @@ if takes then
       if notAfter > 0 and raw > notAfter then return 11 end
     end
     if not again and undecided(lease) then return 13 end
-    if not given and paused() then return 2 end
-    local at = again and max(now, ahead) or start(hold, ahead, lease)
-    if not at then return 2 end
+    local stopped = not given and paused()
+    local at = not stopped and (again and max(now, ahead) or start(hold, ahead, lease))
+    if not at then
+      if lined then lined.refuse(lease, stopped) end
+      return 2
+    end
     local fin = 0
     if hold > 0 then
       for _, r in ipairs(rs) do
@@ -28,6 +31,7 @@ if takes then
     end
     if again and not recovered(rs[1], grant, 0, fin) then return 8 end
     res[3] = fin
+    if lined then lined.passing(at, fin) end
     for i, r in ipairs(rs) do
       local parts, margin = {}, MAX
       for _, s in ipairs(sss[i]) do
@@ -63,6 +67,7 @@ if takes then
         if again then recovered(r, grant, 0, lasting(r)) end
       end
     end
+    if lined then lined.leave() end
     return 1, at
   end
 end

@@ -36,8 +36,8 @@ local function view(r, ss, refused, leased)
       us[#us + 1] = string.char(j) .. list(r, 'u' .. st.id)
     end
     if st and st.kind == 2 and st.head <= st.tail then
-      local over, n = 0, leased and min(s.n, 1) or s.n
-      if refused and n > 0 and n <= s.eff then over = st.used + st.held + n - s.eff end
+      local over, n = 0, s.need or leased and min(s.n, 1) or s.n
+      if refused and n > 0 and n <= s.eff then over = max(st.used + st.held + n - s.eff, s.need and 1 or 0) end
       local e = entries(r, st, over)
       if e ~= '' then es[#es + 1] = string.char(j) .. e end
     end

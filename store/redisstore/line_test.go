@@ -1,0 +1,225 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/rueidis"
+	"pgregory.net/rapid"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/redisstore"
+)
+
+// numbers are those of waiters. Some need all 64 bits.
+var numbers = rapid.SampledFrom([]uint64{1, 2, 1<<63 + 1, 1<<63 + 2, 1<<64 - 1, 0xff00, 0x00ff})
+
+// wantsToWait gives a take a ticket, or lets it pass those who wait.
+func (s *script) wantsToWait(t *store.Take) {
+	if !s.few {
+		t.Ahead = rapid.SampledFrom([]time.Duration{0, 0, 0, 20 * time.Millisecond, 3 * time.Second}).Draw(s.T, "ahead")
+	}
+	switch rapid.IntRange(0, 9).Draw(s.T, "ticket") {
+	case 7, 8:
+		return
+	case 9:
+		t.Barge = true
+		if rapid.Bool().Draw(s.T, "no ticket") {
+			return
+		}
+	}
+	waited := rapid.SampledFrom([]time.Duration{0, 0, 1500, time.Second, 20 * time.Second, 100 * time.Second})
+	n := numbers.Draw(s.T, "number")
+	t.Ticket = &store.Ticket{
+		Number: n, Waited: waited.Draw(s.T, "waited"),
+		Patience: rapid.SampledFrom([]time.Duration{
+			0, 0, 1, 50 * time.Millisecond, time.Second, 10 * time.Second, time.Hour,
+		}).Draw(s.T, "patience"),
+	}
+	if rapid.IntRange(0, 4).Draw(s.T, "arrived") > 0 {
+		t.Ticket.Arrival = s.arrivals[n]
+	}
+	if next := numbers.Draw(s.T, "next"); next != n && rapid.IntRange(0, 3).Draw(s.T, "has next") == 0 {
+		at := rapid.IntRange(0, len(t.Buckets)-1).Draw(s.T, "at")
+		b := store.BucketCost{Plan: t.Buckets[at].Plan}
+		s.amounts(&b, 0)
+		t.Ticket.Next = &store.Next{
+			Number: next, Arrival: s.arrivals[next], Waited: waited.Draw(s.T, "next waited"), Priority: s.priority(),
+			At: at, N: b.N,
+		}
+	}
+}
+
+// arrived keeps what an answer says of a waiter's arrival.
+func (s *script) arrived(t *store.Take, d *store.Verdict) {
+	if t.Ticket == nil || d.Arrival == 0 {
+		return
+	}
+	if s.arrivals == nil {
+		s.arrivals = map[uint64]int64{}
+	}
+	s.arrivals[t.Ticket.Number] = d.Arrival
+}
+
+// waiter describes a take's ticket, for the failure message.
+func waiter(t *store.Take) (text string) {
+	if t.Ahead > 0 {
+		text += fmt.Sprintf(" ahead=%v", t.Ahead)
+	}
+	if t.Barge {
+		text += " barge"
+	}
+	if k := t.Ticket; k != nil {
+		text += fmt.Sprintf(" ticket=%x arrival=%d waited=%v patience=%v", k.Number, k.Arrival, k.Waited, k.Patience)
+		if k.Next != nil {
+			text += fmt.Sprintf(" next=%+v", *k.Next)
+		}
+	}
+	return text
+}
+
+// sameLines compares lines with the model's.
+func (s *script) sameLines(buckets []store.BucketCost) {
+	for _, b := range buckets {
+		got, err := s.store.(*redisstore.Store).Line(s.Context(), b.Key)
+		if err != nil {
+			s.Fatal(err)
+		}
+		want := s.model.Line(b.Key)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			s.Fatalf("line of %v (-engine +Redis):\n%s\nhistory:\n%v", b.Key, diff, join(s.done))
+		}
+	}
+}
+
+// otherThanTakes withdraws tickets, or pauses a bucket.
+func (s *script) otherThanTakes() {
+	if s.ends == nil {
+		s.ends = map[store.Key]time.Time{}
+	}
+	if rapid.IntRange(0, 2).Draw(s.T, "pause") == 0 {
+		s.pauseOrEnd(s.ends)
+		return
+	}
+	n, buckets := numbers.Draw(s.T, "number"), s.buckets()
+	var keys []store.Key
+	for _, b := range buckets {
+		keys = append(keys, b.Key)
+	}
+	s.done = append(s.done, fmt.Sprintf("%d withdraw %x %v", s.clock.now(), n, keys))
+	err := errors.Join(s.model.Withdraw(s.Context(), n, keys),
+		s.store.(store.Liner).Withdraw(s.Context(), n, keys))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.sameLines(buckets)
+}
+
+// TestSameLines: a store on Redis keeps the lines as package record does, and answers alike, where
+// many wait for few units: takes with tickets and without, reservations and leases, of several
+// priorities with kept shares, of one bucket and of two, with pauses and withdrawals.
+//
+// req: B1, C5
+func TestSameLines(t *testing.T) {
+	needs.NoRace(t) // one caller
+	t.Parallel()
+	conn, did := client(t, redistest.Start(t)), map[string]int{}
+	for _, batches := range []bool{false, true} {
+		rapid.Check(t, func(t *rapid.T) { sameLines(t, conn, batches, did) })
+	}
+	t.Log(did)
+	for _, what := range []string{"queued", "next", "passed", "several", "granted in line", "ahead"} {
+		if did[what] == 0 {
+			t.Errorf("%s: this never happened", what)
+		}
+	}
+}
+
+func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int) {
+	clock, keys := newClock(), prefix()
+	st := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
+	if batches {
+		st.AlwaysInBatches()
+	}
+	s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false).InLine(), waits: true}
+	for _, name := range []string{"p", "q"} {
+		plan, err := drawgate.Policy{Name: name, Limits: fewUnits(t)}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.plans = append(s.plans, []*store.Plan{plan.Plan})
+	}
+	for range rapid.IntRange(1, 80).Draw(t, "steps") {
+		switch rapid.IntRange(0, 11).Draw(t, "step") {
+		case 9:
+			s.settle()
+		case 10:
+			s.again()
+		case 11:
+			s.otherThanTakes()
+		default:
+			tk := s.someTake()
+			for i := range tk.Buckets {
+				s.amounts(&tk.Buckets[i], 1)
+			}
+			d := s.takeThis(tk)
+			s.count(did, &tk, d)
+		}
+		clock.advance(rapid.SampledFrom([]time.Duration{
+			0, 0, 0, 1000, time.Millisecond, 100 * time.Millisecond, time.Second, 3 * time.Second,
+		}).Draw(t, "wait"))
+	}
+}
+
+// fewUnits draws limits of which little is left soon.
+func fewUnits(t *rapid.T) (ls []drawgate.Limit) {
+	all := []drawgate.Limit{
+		{Name: "b", Kind: drawgate.Bucket, Window: 10 * time.Second},
+		{Name: "r", Kind: drawgate.Rolling, Window: 5 * time.Second, Precision: drawgate.Exact},
+		{Name: "r10", Kind: drawgate.Rolling, Window: 10 * time.Second, Margin: time.Second},
+		{Name: "m", Kind: drawgate.Calendar, Every: drawgate.Minute},
+		{Name: "n", Kind: drawgate.Concurrency},
+	}
+	for _, i := range rapid.Permutation([]int{0, 1, 2, 3, 4}).Draw(t, "order")[:rapid.IntRange(1, 3).Draw(t, "limits")] {
+		l := all[i]
+		l.Amount = rapid.SampledFrom([]int64{2, 4, 6, 10}).Draw(t, "amount")
+		if rapid.Bool().Draw(t, "keeps") {
+			l.ReservedByPriority = map[int]drawgate.Share{5: {Percent: 30}, 9: {Percent: 20}}
+		}
+		ls = append(ls, l)
+	}
+	return ls
+}
+
+// count counts what a take's answer shows.
+func (s *script) count(did map[string]int, t *store.Take, d *store.Verdict) {
+	if d.Reason == store.Queued {
+		did["queued"]++
+	}
+	if d.Allowed && d.Delay() > 0 {
+		did["ahead"]++
+	}
+	if d.Allowed && t.Ticket != nil && t.Ticket.Next != nil {
+		did["next"]++
+	}
+	for _, b := range t.Buckets {
+		l := s.model.Line(b.Key)
+		if d.Allowed && len(l.Tickets) > 0 {
+			did["granted in line"]++
+		}
+		if len(l.Passed) > 0 {
+			did["passed"]++
+		}
+		if len(l.Tickets) > 1 {
+			did["several"]++
+		}
+	}
+}

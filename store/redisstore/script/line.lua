@@ -1,0 +1,548 @@
+-- The lines of the buckets: who waits for their units, in all processes. See internal/record/line.go,
+-- function by function. Waiters have numbers of 64 bits, which stay strings of 8 bytes here. Their
+-- order is not left to the comparison of strings, which depends on the server's locale.
+--
+-- Most calls find no line and bring no ticket: so these functions are made when they are needed.
+local lined -- what decides by the lines in this decision; nil: there is no line and no ticket
+local lines -- the same, once it was made
+
+local function makeLines()
+  local L = {}
+  local NEVER = math.huge
+  local AGE, LEASTLIFE, MOSTLIFE, NEXTLIFE = 1e7, 2e5, 5e6, 1e6
+  local NEAR = MOSTLIFE / 2 -- waits from here on need not be told apart: no ticket lives longer
+  local MOSTTICKETS, MOSTPASSED = 64, 16
+  local BEHINDALL = '\255\255\255\255\255\255\255\255'
+  local of -- the lines of this decision's buckets
+  local ticket, barges, priority, rank, number
+
+  -- Reading and writing.
+
+  local function whole(n) return assert(n == floor(n) and n >= 0 and n <= MAX and n) end
+
+  local function read(text)
+    local l = { list = {}, passed = {} }
+    local version, _, count, p = unpack_(F'line', text)
+    assert(version == 1 and count <= MOSTTICKETS)
+    for i = 1, count do
+      local x, claims = { claims = {} }
+      x.number, x.arrival, x.fin, x.priority, claims, p = unpack_(F'waiting', text, p)
+      assert(whole(x.arrival) and whole(x.fin) and x.priority < 10)
+      x.rank = x.arrival - x.priority * AGE
+      for j = 1, claims do
+        local c = {}
+        c.limit, c.n, p = unpack_(F'claim', text, p)
+        x.claims[j] = whole(c.n) and c
+      end
+      l.list[i] = x
+    end
+    count, p = unpack_(F'passed', text, p)
+    for i = 1, count do
+      local y, units = { units = {} }
+      y.limit, y.first, y.sum, units, p = unpack_(F'passing', text, p)
+      assert(whole(y.sum) and units <= MOSTPASSED)
+      for j = 1, units do
+        local u = {}
+        u.at, u.n, p = unpack_(F'window', text, p)
+        y.units[j] = whole(u.at) and whole(u.n) and u
+      end
+      l.passed[i] = y
+    end
+    assert(p == #text + 1)
+    return l
+  end
+
+  -- Bytes that cannot be read are no line, and are removed.
+  local function load(c)
+    if c.line then return c.line end
+    local ok, l = true, { list = {}, passed = {} }
+    if c.l then ok, l = pcall(read, c.l) end
+    if not ok then l, c.l = { list = {}, passed = {}, changed = true }, false end
+    c.line = l
+    return l
+  end
+
+  local function text(l)
+    if #l.list == 0 then return false end
+    local out, till = { '' }, 0
+    for _, x in ipairs(l.list) do
+      till = max(till, x.fin)
+      out[#out + 1] = pack(F'waiting', x.number, x.arrival, x.fin, x.priority, #x.claims)
+      for _, c in ipairs(x.claims) do out[#out + 1] = pack(F'claim', c.limit, c.n) end
+    end
+    out[1] = pack(F'line', 1, till, #l.list)
+    out[#out + 1] = pack(F'passed', #l.passed)
+    for _, y in ipairs(l.passed) do
+      out[#out + 1] = pack(F'passing', y.limit, y.first, y.sum, #y.units)
+      for _, u in ipairs(y.units) do out[#out + 1] = pack(F'window', u.at, u.n) end
+    end
+    return table.concat(out)
+  end
+
+  -- Keeps what this decision changed, for flush.
+  function L.keep(cs)
+    for _, c in ipairs(cs) do
+      local l = c.line
+      if l.changed then c.l, c.lined, l.changed = text(l), true, false end
+    end
+  end
+
+  -- Tickets.
+
+  local function before(x, r, n)
+    if x.rank ~= r then return x.rank < r end
+    for i = 1, 8 do
+      local a, b = byte(x.number, i), byte(n, i)
+      if a ~= b then return a < b end
+    end
+    return false
+  end
+
+  local function expire(l)
+    for i = #l.list, 1, -1 do
+      if l.list[i].fin <= now then
+        table.remove(l.list, i)
+        l.changed = true
+      end
+    end
+    if #l.list == 0 and #l.passed > 0 then l.passed, l.changed = {}, true end
+    for _, y in ipairs(l.passed) do
+      local units = {}
+      for _, u in ipairs(y.units) do
+        if u.at > now then units[#units + 1] = u end
+      end
+      y.units = units
+    end
+  end
+
+  local function remove(l, n)
+    for i, x in ipairs(l.list) do
+      if x.number == n then
+        table.remove(l.list, i)
+        l.changed = true
+        return
+      end
+    end
+  end
+
+  local function sameClaims(a, b)
+    if #a ~= #b then return false end
+    for i, c in ipairs(a) do
+      if c.limit ~= b[i].limit or c.n ~= b[i].n then return false end
+    end
+    return true
+  end
+
+  local function put(l, x)
+    for _, o in ipairs(l.list) do
+      if o.number == x.number and o.arrival == x.arrival and o.priority == x.priority and
+          sameClaims(o.claims, x.claims) and 2 * (o.fin - now) >= x.fin - now then return end
+    end
+    remove(l, x.number)
+    x.rank = x.arrival - x.priority * AGE
+    local at = 1
+    while at <= #l.list and before(l.list[at], x.rank, x.number) do at = at + 1 end
+    if at > MOSTTICKETS then return end
+    table.insert(l.list, at, x)
+    l.list[MOSTTICKETS + 1] = nil
+    l.changed = true
+  end
+
+  local function claim(x, limit)
+    for _, c in ipairs(x.claims) do
+      if c.limit == limit then return c.n end
+    end
+    return 0
+  end
+
+  local function first(l, limit)
+    for _, x in ipairs(l.list) do
+      if claim(x, limit) > 0 then return x.number end
+    end
+    return NONE
+  end
+
+  local function passed(l, limit)
+    local counts, past = 0, 0
+    for _, y in ipairs(l.passed) do
+      if y.limit == limit then
+        for _, u in ipairs(y.units) do counts = counts + u.n end
+        if y.first == first(l, limit) then past = y.sum end
+      end
+    end
+    return counts, past
+  end
+
+  local function pass(l, limit, n, till)
+    l.changed = true
+    local y
+    for _, o in ipairs(l.passed) do
+      if o.limit == limit then y = o end
+    end
+    if not y then
+      y = { limit = limit, first = NONE, sum = 0, units = {} }
+      l.passed[#l.passed + 1] = y
+    end
+    local front = first(l, limit)
+    if y.first ~= front then y.first, y.sum = front, 0 end
+    y.sum = min(y.sum + n, MAX)
+    till = min(till, MAX)
+    if #y.units == MOSTPASSED then
+      local u = y.units[MOSTPASSED]
+      u.at, u.n = max(u.at, till), min(u.n + n, MAX)
+    else
+      y.units[#y.units + 1] = { at = till, n = n }
+    end
+  end
+
+  -- What tickets keep from a take.
+
+  -- The most that a take of this priority may use of a limit.
+  local function most(s, prio)
+    if not s.shares then return s.eff end
+    local eff, p = 0, s.shares + 1
+    for _ = 1, byte(s.request, s.shares) do
+      local from, n
+      from, n, p = unpack_(F'share', s.request, p)
+      if from > prio then break end
+      eff = n
+    end
+    return eff
+  end
+
+  local function over(r, s, n, eff)
+    local st = r.by[s.id]
+    if not st then return n > eff end
+    if s.kind == 1 then return st.held + n > eff or st.used > (eff - st.held - n) * s.scale end
+    local used = st.used
+    if s.kind == 3 and now + s.margin >= st.fin then used = max(used, st.nxt) end
+    return used + st.held + n > eff
+  end
+
+  local function earlier(i, s, f)
+    if barges then return end
+    for _, x in ipairs(of[i].list) do
+      if not before(x, rank, number) then return end
+      local n = claim(x, s.id)
+      if n > 0 and not (ticket and x.number == number) then
+        local eff = most(s, x.priority)
+        if n <= eff and not (s.kind == 3 and over(rs[i], s, n, eff)) and not f(x, n, eff) then return end
+      end
+    end
+  end
+
+  local function yields(i, s, m)
+    local r, claims, yes, passes = rs[i], 0, false, false
+    earlier(i, s, function(_, n, eff)
+      if not over(r, s, m + claims + n, eff) then
+        claims = claims + n
+        return true
+      end
+      local kept = s.eff - eff
+      if kept > 0 and over(r, s, claims + n, eff) then
+        local counts, past = passed(of[i], s.id)
+        if n > eff - kept then counts = past end
+        if counts + m <= kept then
+          passes = true
+          return true
+        end
+      end
+      yes = true
+      return false
+    end)
+    return yes, passes
+  end
+  L.yields = yields
+
+  function L.beside(i, s, n)
+    local lo, hi = 0, n
+    while lo < hi do
+      local mid = lo + floor((hi - lo + 1) / 2)
+      local yes, passes = yields(i, s, mid)
+      if yes or passes then hi = mid - 1 else lo = mid end
+    end
+    return lo
+  end
+
+  -- The first instant from at on at which a take has room beside the tickets before it; nil: never.
+  function L.freeBeside(i, s, at, latest, fitsFrom)
+    local r, claims = rs[i], s.n
+    local st = r.by[s.id]
+    earlier(i, s, function(_, n, eff)
+      claims = claims + n
+      if claims > eff then
+        at = nil
+      elseif st then
+        local t = fitsFrom(r, st, s, at, latest, claims, eff)
+        at = t and max(at, t)
+      end
+      return at
+    end)
+    return at
+  end
+
+  -- Notes what a take passes that is granted from at on, and held until fin.
+  function L.passing(at, fin)
+    if at > now then return end
+    for i, r in ipairs(rs) do
+      for _, s in ipairs(sss[i]) do
+        local n, st = s.got or 0, r.by[s.id]
+        local _, passes = false, false
+        if n > 0 and #of[i].list > 0 then _, passes = yields(i, s, n) end
+        if passes then
+          local till, _ = max(at, fin), nil
+          if s.kind == 1 then
+            till = till + ceil(((st and st.used or 0) + min(n * s.scale, MAX)) / s.drain)
+          elseif s.kind == 2 then
+            till = till + s.margin + s.win
+          elseif s.kind == 3 then
+            _, till = window(s, till + s.margin)
+          end
+          pass(of[i], s.id, n, till)
+        end
+      end
+    end
+  end
+
+  -- Waits. Those of NEAR and more are told apart only where nothing is held.
+
+  -- The held parts of a limit that are soon over, in the order of their ends.
+  local function ends(r, st)
+    local out = {}
+    if st.held == 0 or r.next > now + NEAR then return out end
+    local xs, us = list(r, 'x'), list(r, 'u' .. st.id)
+    for k = 1, 8 * r.m, 8 do
+      local at = unpack_(F'number', xs, k)
+      if at <= now + NEAR then
+        local n = unpack_(F'number', us, k)
+        if n > 0 then out[#out + 1] = { at = at, n = n } end
+      end
+    end
+    table.sort(out, function(a, b) return a.at < b.at end)
+    return out
+  end
+
+  -- Calls f with each entry of a rolling limit but the newest, until it returns something.
+  local function older(r, st, f)
+    for q = st.head, st.tail - 1 do
+      if q % 64 == 0 or q == st.head then
+        local names = {}
+        for i = q, min(q - q % 64 + 63, st.tail - 1) do names[#names + 1] = 'e' .. st.id .. i end
+        fields(r.cell, names)
+      end
+      local _, last, n = unpack_(F'entry', get(r, 'e' .. st.id .. q))
+      local got = f(last, n)
+      if got then return got end
+    end
+  end
+
+  local function waitBucket(st, s, fs, want)
+    local level, held, at = st.used, st.held * s.scale, now
+    for i = 1, #fs + 1 do
+      local f, need = fs[i], level + held - want
+      if need <= 0 then return at - now end
+      local t = ceil(need / s.drain)
+      if need <= level and (not f or at + t <= f.at) then return at + t - now end
+      if not f then break end
+      level = max(0, level - (f.at - at) * s.drain)
+      local moved = min(held, f.n * s.scale)
+      level, held, at = level + moved, held - moved, f.at
+    end
+    return NEVER
+  end
+
+  local function waitRolling(r, st, s, fs, need)
+    local function left(last, n)
+      need = need - n
+      return need <= 0 and last + st.win - now
+    end
+    local wait = older(r, st, left)
+    if wait then return wait end
+    local es, margin = {}, max(st.peak, lateness(s))
+    if st.head <= st.tail then es[1] = { first = st.first, last = st.lst, n = st.n } end
+    for _, f in ipairs(fs) do
+      local at, e = f.at + margin, es[#es]
+      if e then at = max(at, e.last) end
+      if e and (at - e.first < s.join or at == e.first) then
+        e.last, e.n = at, e.n + f.n
+      else
+        es[#es + 1] = { first = at, last = at, n = f.n }
+      end
+    end
+    for _, e in ipairs(es) do
+      wait = left(e.last, e.n)
+      if wait then return wait end
+    end
+    return NEVER
+  end
+
+  local function waitCalendar(st, s, fs, want)
+    local used, held = st.nxt, st.held
+    for _, f in ipairs(fs) do
+      if f.at <= st.fin then
+        held = held - f.n
+        if f.at + max(st.peak, lateness(s)) >= st.fin then used = used + f.n end
+      end
+    end
+    if used + held <= want then return st.fin - now end
+    if st.held > 0 then return NEVER end
+    local _, fin = window(s, st.fin)
+    return fin - now
+  end
+
+  local function wait(r, st, s, n)
+    local fs = ends(r, st)
+    if s.kind == 1 then return waitBucket(st, s, fs, (s.eff - n) * s.scale) end
+    if s.kind == 2 then return waitRolling(r, st, s, fs, st.used + st.held + n - s.eff) end
+    if s.kind == 3 then return waitCalendar(st, s, fs, s.eff - n) end
+    local need = st.held + n - s.eff
+    for _, f in ipairs(fs) do
+      need = need - f.n
+      if need <= 0 then return f.at - now end
+    end
+    return NEVER
+  end
+
+  local function earliestRetry(r, st, s, n)
+    local need = st.used + st.held + n - s.eff - st.held - st.loose
+    if s.kind == 1 then
+      need = st.used + (st.held + n - s.eff - st.held - st.loose) * s.scale
+    elseif s.kind == 3 and now + s.margin >= st.fin then
+      need = max(st.used, st.nxt) + n - s.eff - st.loose
+    end
+    if need <= 0 then return 0 end
+    if s.kind == 1 then return ceil(need / s.drain) end
+    if s.kind == 3 then return st.fin - now end
+    if s.kind == 4 then return 0 end
+    local function left(last, units)
+      need = need - units
+      return need <= 0 and last + st.win - now
+    end
+    return older(r, st, left) or st.head <= st.tail and left(st.lst, st.n) or 0
+  end
+
+  -- How long a take waits for a limit behind the tickets before it, and for how many units it
+  -- waits at the end.
+  local function behind(i, s)
+    local all, r = s.n, rs[i]
+    local st = r.by[s.id]
+    earlier(i, s, function(_, n)
+      all = all + n
+      return true
+    end)
+    if not st or s.eff < 1 then return 1, 0 end
+    if s.kind == 1 then
+      return max(1, ceil(max(0, st.used + (st.held + all - s.eff) * s.scale) / s.drain)), 0
+    end
+    local rounds = floor((all - 1) / s.eff)
+    local n = all - rounds * s.eff
+    if rounds > 0 and s.kind == 3 then return NEVER, n end
+    return max(1, wait(r, st, s, n)) + rounds * (s.win or 0), n
+  end
+
+  -- The answers to a take.
+
+  function L.begin(cs, extra, request, given)
+    of, ticket, barges, priority, L.texts = {}, nil, given, floor(byte(request, 11) / 16), nil
+    if #extra > 41 then
+      local t, flags, count, p = { order = {} }
+      t.number, t.arrival, t.waited, t.patience, flags, count, p = unpack_(F'ticket', extra, 42)
+      for i = 1, count do t.order[i], p = { byte(extra, p, p + 1) }, p + 2 end
+      barges = barges or flags % 2 == 1
+      if flags >= 2 then
+        local x, n, limits = { n = {} }
+        x.number, x.arrival, x.waited, x.priority, x.at, limits, p = unpack_(F'next', extra, p)
+        for i = 1, limits do
+          n, p = unpack_(F'number', extra, p)
+          x.n[i] = n
+        end
+        t.next = x
+      end
+      if t.number ~= NONE then ticket = t end
+    end
+    number = ticket and ticket.number or BEHINDALL
+    L.arrival = ticket and (ticket.arrival > 0 and ticket.arrival or max(1, now - ticket.waited))
+    rank = (L.arrival or now) - priority * AGE
+    for i, c in ipairs(cs) do
+      of[i] = load(c)
+      expire(of[i])
+    end
+  end
+
+  function L.leave()
+    if not ticket then return end
+    for _, l in ipairs(of) do remove(l, ticket.number) end
+    local n = ticket.next
+    if not n then return end
+    local x = {
+      number = n.number, arrival = n.arrival > 0 and n.arrival or max(1, now - n.waited), fin = now + NEXTLIFE,
+      priority = n.priority, claims = {},
+    }
+    for j, s in ipairs(sss[n.at]) do
+      if (n.n[j] or 0) > 0 then x.claims[#x.claims + 1] = { limit = s.id, n = n.n[j] } end
+    end
+    if #x.claims > 0 then put(of[n.at], x) end
+  end
+
+  -- Finds how long a take waits that was refused, and leaves its ticket. The answer has the lines as
+  -- they were before: they explain it.
+  function L.refuse(lease, stopped)
+    L.texts = {}
+    for i, r in ipairs(rs) do L.texts[i] = r.cell.l or '' end
+    local retry, soonest = 0, 0
+    for i, r in ipairs(rs) do
+      for _, s in ipairs(sss[i]) do
+        local n, st = lease == 1 and min(s.n, 1) or s.n, r.by[s.id]
+        local waits, early = 0, 0
+        if n == 0 then
+          waits = 0
+        elseif n > s.eff or s.eff <= 0 then
+          waits, early = NEVER, NEVER
+        elseif ticket and st and excess(st, s, now, n) then
+          waits = wait(r, st, s, n)
+          early = waits
+          if st.held > 0 or st.loose > 0 then early = min(waits, earliestRetry(r, st, s, n)) end
+        end
+        if n > 0 and yields(i, s, n) then
+          local b, need = behind(i, s)
+          waits, s.need = max(waits, b), max(n, need)
+        end
+        s.waits = waits > 0
+        retry, soonest = max(retry, waits), max(soonest, early)
+      end
+    end
+    if not ticket then return end
+    local stands = not stopped and soonest < NEVER and (ticket.patience == 0 or soonest <= ticket.patience)
+    local claims = {}
+    for _, at in ipairs(stands and ticket.order or {}) do
+      local i, s = at[1], sss[at[1]][at[2]]
+      claims[i] = claims[i] or {}
+      table.insert(claims[i], { limit = s.id, n = s.n })
+      if s.waits then break end
+    end
+    local fin = now + min(max(2 * retry, LEASTLIFE), MOSTLIFE)
+    for i, l in ipairs(of) do
+      if claims[i] then
+        put(l, { number = ticket.number, arrival = L.arrival, fin = fin, priority = priority, claims = claims[i] })
+      else
+        remove(l, ticket.number)
+      end
+    end
+  end
+
+  function L.withdraw(c, n)
+    remove(load(c), n)
+    L.keep({ c })
+  end
+  return L
+end
+
+if op == 'w' then -- withdraws the ticket of a waiter
+  lines = makeLines()
+  for i = 1, #KEYS do
+    local c = cell(i)
+    if c.l then lines.withdraw(c, ARGV[4]) end
+    flush(c)
+  end
+  return { 5, raw, 0 }
+end
