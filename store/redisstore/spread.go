@@ -145,6 +145,7 @@ type spreadTake struct {
 	grant store.Grant
 	last  store.Verdict   // of a plain take, in the last slot
 	past  []store.History // of buckets with leases; nil if nobody wants to know
+	got   []store.Amounts // of a take that is a lease: what each bucket granted
 }
 
 // takeSpread decides a take over several slots.
@@ -244,7 +245,7 @@ func (st *spreadTake) look(ctx context.Context) error {
 		}
 		found <- err
 	}()
-	looks, err := st.s.lookAt(ctx, asks, t.Priority, t.Given, t.Known)
+	looks, err := st.s.lookAt(ctx, t, asks, t.Known)
 	st.looks = looks
 	return cmp.Or(<-found, err)
 }
@@ -281,20 +282,19 @@ type look struct {
 	now   int64
 }
 
-// lookAt looks at buckets, each by its server's clock. given says that a pause does not matter.
-func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority int8, given bool,
-	known []store.Known,
+// lookAt looks at buckets of a take, each by its server's clock, for what it wants of them.
+func (s *Store) lookAt(ctx context.Context, t *store.Take, buckets []store.BucketCost, known []store.Known,
 ) ([]look, error) {
 	looks, reqs := make([]look, len(buckets)), make([]request, len(buckets))
 	for i := range buckets {
 		b, l := &buckets[i], &looks[i]
-		reqs[i] = request{op: opPeek, priority: priority, buckets: buckets[i : i+1]}
+		reqs[i] = request{op: opPeek, priority: t.Priority, buckets: buckets[i : i+1]}
 		if known != nil {
 			reqs[i].setKnown(known[i:i+1], &l.state.Histories)
 		}
 		reqs[i].looked = func(m *rueidis.RedisMessage) error {
 			code, now, rest, err := answered(m)
-			if err != nil || code != gotPeek || len(rest) != 2 {
+			if err != nil || code != gotPeek || len(rest) < 2 {
 				return errAnswer
 			}
 			s.learn(now)
@@ -302,11 +302,14 @@ func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority
 			if err != nil {
 				return err
 			}
-			if given {
+			if t.Given {
 				st.rec.Pause = nil
 			}
 			l.rec, l.now = &st.rec, now
-			l.state = store.Internal.Describe(b, l.rec, priority, false, now)
+			l.state = store.Internal.Describe(b, l.rec, t.Priority, false, now)
+			if len(rest) > 2 && l.state.Allowed {
+				return l.queue(t, b, rest[1:], now)
+			}
 			return nil
 		}
 	}
@@ -319,6 +322,35 @@ func (s *Store) lookAt(ctx context.Context, buckets []store.BucketCost, priority
 		}
 	}
 	return looks, nil
+}
+
+// queue refuses a take that a look lets pass if it has to leave the bucket's units to others who
+// wait. seen is what the script saw: the bucket, and its line.
+func (l *look) queue(t *store.Take, b *store.BucketCost, seen []rueidis.RedisMessage, now int64) error {
+	st, _, err := readView(&seen[0], b) // a decision changes its record
+	if err != nil {
+		return err
+	}
+	text, err := seen[1].ToString()
+	if err != nil {
+		return errAnswer
+	}
+	line, err := readLine(text)
+	if err != nil {
+		line = &record.Line{} // the script finds the same
+	}
+	if t.Given {
+		st.rec.Pause = nil
+	}
+	one := store.Take{
+		Buckets: []store.BucketCost{*b}, Priority: t.Priority, Given: t.Given, Barge: t.Barge,
+		Hold: t.Hold, Lease: t.Lease, // without an ID nothing is opened
+	}
+	d := store.Internal.DecideInLine(&one, []*record.Record{&st.rec}, []*record.Line{line}, false, now)
+	if !d.Allowed && d.Fail == nil {
+		l.state.Verdict = d
+	}
+	return nil
 }
 
 // histories returns what the looks said of the buckets' histories.
@@ -404,7 +436,7 @@ func refuseBy(d *store.Verdict, i int, by *store.Verdict) {
 	if by.Reason == store.Paused && (d.Reason != store.Paused || by.RetryAfter > d.RetryAfter) {
 		d.PausedAt = i
 	}
-	if d.Allowed || by.Reason == store.Paused {
+	if d.Allowed || by.Reason == store.Paused || d.Reason == store.Queued {
 		d.Reason = by.Reason
 	}
 	d.Allowed = false
@@ -460,7 +492,9 @@ func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict, error) {
 	t := st.t
 	st.s.reached("reserve", g)
-	one := store.Take{Buckets: st.groups[g].buckets(t.Buckets), Priority: t.Priority, Given: t.Given}
+	one := store.Take{
+		Buckets: st.groups[g].buckets(t.Buckets), Priority: t.Priority, Given: t.Given, Barge: t.Barge,
+	}
 	one.Known = st.groups[g].known(t.Known)
 	if !last {
 		one.ID, one.Grant, one.Hold, one.Lease = st.id, st.grant, leaseHold, true
@@ -468,6 +502,9 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	got, err := st.s.takeOne(ctx, &one)
 	if err == nil && got.Allowed {
 		st.past = st.groups[g].tell(st.past, got.Histories, t)
+		if t.Lease {
+			st.keep(g, &got)
+		}
 	}
 	if err != nil || last || !got.Allowed || t.Lease {
 		return got, err
@@ -481,10 +518,21 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	return got, nil
 }
 
+// keep keeps what a slot granted of a lease. Not more than that is taken in the end: the rest may be
+// what others wait for.
+func (st *spreadTake) keep(g int, got *store.Verdict) {
+	if st.got == nil {
+		st.got = make([]store.Amounts, len(st.t.Buckets))
+	}
+	for k, i := range st.groups[g].at {
+		st.got[i] = got.Granted(k)
+	}
+}
+
 // refused explains why a slot does not have all that is asked.
 func (st *spreadTake) refused(ctx context.Context, g int) (store.Verdict, error) {
 	asks := st.groups[g].buckets(st.t.Buckets)
-	looks, err := st.s.lookAt(ctx, asks, st.t.Priority, st.t.Given, st.groups[g].known(st.t.Known))
+	looks, err := st.s.lookAt(ctx, st.t, asks, st.groups[g].known(st.t.Known))
 	if err != nil {
 		return store.Verdict{}, err
 	}
@@ -611,9 +659,15 @@ func (st *spreadTake) convertSome(ctx context.Context, of []int, parts []store.V
 			r := unheard(&store.Settlement{Op: store.OpCancel, ID: st.id, Grant: st.grant, Buckets: bs})
 			r.stays = true // others must not come in between
 			reqs, to = append(reqs, r), append(to, nil)
+			if st.t.Lease {
+				bs = slices.Clone(bs)
+				for k, i := range st.groups[g].at {
+					bs[k].N = st.got[i]
+				}
+			}
 		}
 		one := *st.t
-		one.Buckets, one.Known, one.Ahead = bs, st.groups[g].known(st.t.Known), 0
+		one.Buckets, one.Known, one.Ahead, one.Ticket = bs, st.groups[g].known(st.t.Known), 0, nil
 		if st.id != "" { // it was allowed: a pause that began since does not refuse it
 			one.Given = true
 		}

@@ -140,7 +140,7 @@ func (s *Store) withHistories(ctx context.Context, t *store.Settlement, o store.
 	for i := range buckets {
 		buckets[i].N = store.Amounts{}
 	}
-	looks, err := s.lookAt(ctx, buckets, 0, false, t.Known)
+	looks, err := s.lookAt(ctx, &store.Take{}, buckets, t.Known)
 	if err != nil {
 		return store.Outcome{Err: err}
 	}

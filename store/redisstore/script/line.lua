@@ -22,8 +22,8 @@ local function makeLines()
 
   local function read(text)
     local l = { list = {}, passed = {} }
-    local version, _, count, p = unpack_(F'line', text)
-    assert(version == 1 and count <= MOSTTICKETS)
+    local version, till, count, p = unpack_(F'line', text)
+    assert(version == 1 and whole(till) and count <= MOSTTICKETS)
     for i = 1, count do
       local x, claims = { claims = {} }
       x.number, x.arrival, x.fin, x.priority, claims, p = unpack_(F'waiting', text, p)

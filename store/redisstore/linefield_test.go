@@ -1,0 +1,382 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/rueidis"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/redisstore"
+)
+
+// waiting returns a take with a ticket.
+func waiting(t store.Take, number uint64) store.Take {
+	t.Ticket = &store.Ticket{Number: number}
+	return t
+}
+
+// lineOf returns the line of a take's first bucket.
+func lineOf(tb testing.TB, s *redisstore.Store, t store.Take) *record.Line {
+	tb.Helper()
+	l, err := s.Line(tb.Context(), t.Buckets[0].Key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// oneIn returns a plan of one unit in a window.
+func oneIn(tb testing.TB, name string, window time.Duration) *store.Plan {
+	tb.Helper()
+	return compile(tb, name, drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Window: window, Amount: 1, Precision: drawgate.Exact})
+}
+
+// TestKeyLivesAsLongAsItsLine: a line in a bucket that was never used, and one whose record is
+// about to expire, live until the last ticket ends, and no key stays for ever.
+//
+// req: A7, C5
+func TestKeyLivesAsLongAsItsLine(t *testing.T) {
+	t.Parallel()
+	c, clock := client(t, redistest.Start(t)), newClock()
+	s := redisstore.NewWithClock(c, nil, clock.now)
+	long, short := oneIn(t, "long", time.Minute), oneIn(t, "short", 50*time.Second)
+	used := takeOf(long, "used", 1)
+	take(t, s, used)
+	clock.advance(119 * time.Second) // the record needs its key for a minute, and has it for two
+	take(t, s, takeOf(short, "k", 1))
+	for _, name := range []string{"unused", "used"} {
+		both := takeOf(long, name, 1)
+		both.Buckets = append(both.Buckets, takeOf(short, "k", 1).Buckets...)
+		if d := take(t, s, waiting(both, 7)); d.Allowed || d.Arrival != clock.now() {
+			t.Fatalf("%+v", d)
+		}
+		if l := lineOf(t, s, both); len(l.Tickets) != 1 {
+			t.Fatalf("%s: the line is %+v", name, l)
+		}
+		ttl := pttl(t, c, redisstore.KeyOf("drawgate", both.Buckets[0].Key))
+		if ttl < 4*time.Second || ttl > 6*time.Second {
+			t.Errorf("%s: the key lives for %v, and its line for 5s", name, ttl)
+		}
+	}
+}
+
+// TestLineOutlivesItsRecord: a record that is emptied because all of its entries have expired, and
+// one that is reset, leave the line as it is.
+//
+// req: C5
+func TestLineOutlivesItsRecord(t *testing.T) {
+	t.Parallel()
+	c, clock := client(t, redistest.Start(t)), newClock()
+	s := redisstore.NewWithClock(c, nil, clock.now)
+	plan := compile(t, "p", drawgate.Limit{
+		Name: "r", Kind: drawgate.Rolling, Window: 3 * time.Second, Amount: 3, Precision: drawgate.Exact,
+	})
+	for range 3 {
+		take(t, s, takeOf(plan, "k", 1))
+		clock.advance(time.Millisecond)
+	}
+	ask := waiting(takeOf(plan, "k", 2), 7)
+	take(t, s, ask)
+	want := lineOf(t, s, ask)
+	if len(want.Tickets) != 1 {
+		t.Fatalf("the line is %+v", want)
+	}
+	clock.advance(3 * time.Second)
+	barge := takeOf(plan, "k", 1)
+	barge.Barge = true
+	if d := take(t, s, barge); !d.Allowed {
+		t.Fatal("refused")
+	}
+	same := func(when string) {
+		t.Helper()
+		if diff := cmp.Diff(want, lineOf(t, s, ask), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s:\n%s", when, diff)
+		}
+	}
+	same("after all entries had expired")
+	if err := s.Reset(t.Context(), []store.Key{ask.Buckets[0].Key}); err != nil {
+		t.Fatal(err)
+	}
+	same("after a reset")
+	if d := take(t, s, takeOf(plan, "k", 2)); d.Allowed || d.Reason != store.Queued {
+		t.Errorf("%+v, want it to leave its units to the ticket", d)
+	}
+	if d := take(t, s, ask); !d.Allowed {
+		t.Errorf("the ticket's own take was refused: %v", d.Reason)
+	}
+}
+
+// TestDamagedLineIsNone: bytes that cannot be read are no line, and go away.
+//
+// req: C5
+func TestDamagedLineIsNone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server, nil), client(t, server)
+	plan, key := oneIn(t, "p", time.Minute), func(name string) string {
+		return redisstore.KeyOf("drawgate", store.Key{Policy: "p", Name: name})
+	}
+	take(t, s, waiting(takeOf(plan, "good", 1), 1))
+	if d := take(t, s, waiting(takeOf(plan, "good", 1), 2)); d.Allowed {
+		t.Fatal("granted")
+	}
+	good, err := c.Do(t.Context(), c.B().Hget().Key(key("good")).Field("l").Build()).ToString()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nan := "\x00\x00\x00\x00\x00\x00\xf8\x7f"
+	for name, text := range map[string]string{
+		"empty": "", "short": good[:len(good)-1], "long": good + "x", "other format": "\x02" + good[1:],
+		"no number": good[:18] + nan + good[26:], "many tickets": good[:9] + "\xff" + good[10:],
+		"no priority": good[:34] + "\x0a" + good[35:], "no end": good[:1] + nan + good[9:],
+		"text": strings.Repeat("no line ", 9),
+	} {
+		for _, kind := range []string{" by a plain take", " by a waiter"} {
+			name += kind
+			set := c.B().Hset().Key(key(name)).FieldValue()
+			if err := c.Do(t.Context(), set.FieldValue("l", rueidis.BinaryString([]byte(text))).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+			tk := takeOf(plan, name, 1)
+			if kind == " by a waiter" {
+				tk = waiting(tk, 3)
+			}
+			if d := take(t, s, tk); !d.Allowed {
+				t.Errorf("%s: refused: %v", name, d.Reason)
+			}
+			if n, err := c.Do(t.Context(), c.B().Hstrlen().Key(key(name)).Field("l").Build()).AsInt64(); err != nil || n > 0 && name[:2] != "no" {
+				t.Errorf("%s: %d bytes are left, %v", name, n, err)
+			}
+		}
+	}
+}
+
+// TestTicketsAreBounded: of many waiters the 64 that come first have tickets, in their order.
+//
+// req: C5
+func TestTicketsAreBounded(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	s := redisstore.NewWithClock(client(t, redistest.Start(t)), nil, clock.now)
+	m := model.NewRecords(clock.now, false).InLine()
+	ask := takeOf(oneIn(t, "p", time.Minute), "k", 1)
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	take(t, s, ask)
+	take(t, m, ask)
+	for range 200 {
+		w := waiting(ask, rng.Uint64())
+		w.Ticket.Waited = time.Duration(rng.IntN(100)) * time.Second // many are equal
+		w.Priority = int8(rng.IntN(10))                              //nolint:gosec // small
+		got, want := take(t, s, w), take(t, m, w)
+		if diff := cmp.Diff(answerOf(&want), answerOf(&got)); diff != "" {
+			t.Fatalf("-engine +Redis:\n%s", diff)
+		}
+		if diff := cmp.Diff(m.Line(ask.Buckets[0].Key), lineOf(t, s, ask), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("-engine +Redis:\n%s", diff)
+		}
+	}
+	if n := len(lineOf(t, s, ask).Tickets); n != record.MaxTickets {
+		t.Errorf("%d tickets", n)
+	}
+}
+
+// TestTheVersionBeforeKeepsLines: a program of the version before passes those who wait. It keeps
+// their tickets.
+//
+// req: C5, D6
+func TestTheVersionBeforeKeepsLines(t *testing.T) {
+	t.Parallel()
+	before, err := os.ReadFile("testdata/script-before.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	is := redisstore.NewWithClock(conn, nil, clock.now)
+	was := redisstore.NewWithClock(conn, &redisstore.Options{NoBatches: true}, clock.now).AsBefore(string(before))
+	day, second := oneIn(t, "day", 24*time.Hour), oneIn(t, "second", time.Second)
+	take(t, is, takeOf(second, "k", 1))
+	both := takeOf(day, "unused", 1)
+	both.Buckets = append(both.Buckets, takeOf(second, "k", 1).Buckets...)
+	take(t, is, waiting(both, 7))
+	want := lineOf(t, is, both)
+	if len(want.Tickets) != 1 {
+		t.Fatalf("the line is %+v", want)
+	}
+	if d := take(t, is, takeOf(day, "unused", 1)); d.Allowed {
+		t.Error("a plain take was granted past a ticket")
+	}
+	if d := take(t, was, takeOf(day, "unused", 1)); !d.Allowed {
+		t.Errorf("the version before refuses: %v", d.Reason)
+	}
+	if diff := cmp.Diff(want, lineOf(t, is, both), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the line is another one:\n%s", diff)
+	}
+	if d := take(t, is, takeOf(day, "unused", 1)); d.Allowed {
+		t.Error("what the version before took is not counted")
+	}
+}
+
+// TestFullServerRefuses: a take that does not fit is refused by a server that takes no writes, too:
+// only its ticket is missing.
+//
+// req: C5, E7
+func TestFullServerRefuses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server, nil), client(t, server)
+	ask := takeOf(oneIn(t, "p", time.Minute), "k", 1)
+	take(t, s, ask)
+	if err := c.Do(t.Context(), c.B().Arbitrary("CONFIG", "SET", "maxmemory", "1").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, s, waiting(ask, 7)); d.Allowed || d.Reason != store.Limited || d.Arrival == 0 {
+		t.Errorf("%+v", d)
+	}
+	if l := lineOf(t, s, ask); len(l.Tickets) > 0 {
+		t.Errorf("it took %+v", l)
+	}
+}
+
+// TestTicketsWhereNobodyWaits: a take with a ticket that is granted at once writes no line, also
+// under a key that is a digest.
+//
+// req: C5
+func TestTicketsWhereNobodyWaits(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server, nil), client(t, server)
+	plan := day(t, 10)
+	for i, name := range []string{"k", strings.Repeat("k", 300), "k", strings.Repeat("k", 300)} {
+		if d := take(t, s, waiting(takeOf(plan, name, 1), 7)); !d.Allowed || d.First.Limits[0].Remaining != int64(9-i/2) {
+			t.Errorf("%+v", d)
+		}
+	}
+	all := everything(t, c, "drawgate")
+	if len(all) != 2 {
+		t.Errorf("%d buckets", len(all))
+	}
+	for key, fields := range all {
+		if _, ok := fields["l"]; ok {
+			t.Errorf("%s has a line", key)
+		}
+		if _, ok := fields["k"]; ok != (len(key) < 200 && !strings.HasSuffix(key, ":k")) {
+			t.Errorf("%s: its parts are kept: %v", key, ok)
+		}
+	}
+}
+
+// TestSpreadTakesStandBehind: a take of buckets in several slots leaves no ticket, but it leaves
+// the units to those who wait in one of them.
+//
+// req: C5, C12
+func TestSpreadTakesStandBehind(t *testing.T) {
+	t.Parallel()
+	s, plan := openURL(t, redistest.StartCluster(t, false).URL(), nil), day(t, 3)
+	for _, kind := range []string{"plain", "with an id", "lease"} {
+		t.Run(kind, func(t *testing.T) {
+			plan := compile(t, "day-"+kind[:4], drawgate.CalendarLimit("d", 3, drawgate.Month, ""))
+			first := takeOf(plan, nameOn(plan, 1), 2)
+			hold := held(first, "held", time.Hour)
+			hold.Grant = store.NewGrant()
+			take(t, s, hold)
+			w := waiting(first, 7)
+			if d := take(t, s, w); d.Allowed || len(lineOf(t, s, w).Tickets) != 1 {
+				t.Fatalf("%+v", d)
+			}
+			// It is one's turn if the hold ends, and until then one unit is left beside the ticket.
+			settle(t, s, store.Settlement{Op: store.OpCancel, ID: "held", Grant: hold.Grant, Buckets: hold.Buckets})
+			two := across(plan, 2, 0, 1, 2)
+			switch kind {
+			case "with an id":
+				two = held(two, "id", time.Hour)
+			case "lease":
+				two = held(two, "id", time.Hour)
+				two.Lease = true
+				two.Buckets = two.Buckets[:2]
+				for i := range two.Buckets {
+					two.Buckets[i].N[0] = 3
+				}
+			}
+			two.Ticket = &store.Ticket{Number: 9}
+			d := take(t, s, two)
+			if kind == "lease" {
+				if !d.Allowed || d.Granted(1)[0] != 1 {
+					t.Errorf("%+v, want a lease of the unit for which nobody waits", d)
+				}
+				return
+			}
+			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival != 0 {
+				t.Errorf("%+v, want it to stand behind", d)
+			}
+			if used, _ := usedOn(t, s, plan); used != [3]int64{} {
+				t.Errorf("%v units are used", used)
+			}
+			two.Barge = true
+			if d := take(t, s, two); !d.Allowed {
+				t.Errorf("one that passes was refused: %v %v", d.Reason, d.Fail)
+			}
+		})
+	}
+	// Withdrawals go to each slot.
+	ask := across(plan, 3, 0, 1, 2)
+	var keys []store.Key
+	for i := range ask.Buckets {
+		one := store.Take{Buckets: ask.Buckets[i : i+1]}
+		take(t, s, one)
+		take(t, s, waiting(one, 7))
+		keys = append(keys, one.Buckets[0].Key)
+	}
+	if err := s.Withdraw(t.Context(), 7, keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if l, err := s.Line(t.Context(), k); err != nil || len(l.Tickets) > 0 {
+			t.Errorf("%+v, %v", l, err)
+		}
+	}
+	if err := errors.Join(s.Withdraw(t.Context(), 7, keys), s.Withdraw(t.Context(), 7, nil)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTicketsInBatches: those who wait, and those who do not, go together in a call; each waiter
+// has a ticket of its own, though they ask for the same.
+//
+// req: C5, E10
+func TestTicketsInBatches(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server, nil)
+	plan := compile(t, "one", drawgate.BucketLimit("b", 1, time.Hour, 0))
+	ask := takeOf(plan, "k", 1)
+	take(t, s, ask)
+	g := gather(t, s)
+	for i := range 20 {
+		g.add(func() {
+			tk := ask
+			if i%2 == 0 {
+				tk = waiting(ask, uint64(1+i))
+			}
+			d := take(t, s, tk)
+			if d.Allowed || (d.Arrival > 0) != (i%2 == 0) {
+				t.Error(fmt.Sprint(i, d.Allowed, d.Arrival))
+			}
+		})
+	}
+	g.done()
+	if n := len(lineOf(t, s, ask).Tickets); n != 10 {
+		t.Errorf("%d tickets, want 10", n)
+	}
+}
