@@ -14,8 +14,8 @@ var files embed.FS
 // script has at most 200 locals, and a function at most 60 of those around it.
 var order = []string{
 	"head", "short", "cell", "history", "several", "batch", "reset", "record", "calendar", "bucket", "rolling",
-	"limit", "recover", "open", "write", "view", "settle", "pause", "refund", "line", "fits", "replay", "ahead", "lost", "take",
-	"decide",
+	"limit", "recover", "open", "write", "view", "settle", "pause", "refund", "line", "fits", "replay", "ahead", "lost",
+	"take", "decide",
 }
 
 // formats are those of what is stored and of what the script is asked, for struct.pack: a file of

@@ -50,7 +50,7 @@ func appendTicket(buf []byte, t *store.Take) []byte {
 	limits := len(store.Internal.Specs(t.Buckets[next.At].Plan, false))
 	buf = binary.BigEndian.AppendUint64(buf, next.Number)
 	buf = appendNums(buf, capped(next.Arrival), capped(next.Waited.Microseconds()))
-	buf = append(buf, byte(next.Priority), byte(next.At+1), byte(limits)) //nolint:gosec // a ticket that is right has few
+	buf = append(buf, byte(next.Priority), byte(next.At+1), byte(limits))
 	return appendNums(buf, next.N[:limits]...)
 }
 
@@ -69,7 +69,7 @@ func readLine(text string) (*record.Line, error) {
 	r.bad = r.byte() != lineFormat
 	r.num() // when the last ticket ends
 	for range r.byte() {
-		x := record.Ticket{Number: r.id(), Arrival: r.num(), End: r.num(), Priority: int8(r.byte())} //nolint:gosec // see below
+		x := record.Ticket{Number: r.id(), Arrival: r.num(), End: r.num(), Priority: int8(r.byte())}
 		for range r.byte() {
 			x.Claims = append(x.Claims, record.Claim{Limit: r.id(), N: r.num()})
 		}

@@ -188,7 +188,8 @@ func fewUnits(t *rapid.T) (ls []drawgate.Limit) {
 		{Name: "m", Kind: drawgate.Calendar, Every: drawgate.Minute},
 		{Name: "n", Kind: drawgate.Concurrency},
 	}
-	for _, i := range rapid.Permutation([]int{0, 1, 2, 3, 4}).Draw(t, "order")[:rapid.IntRange(1, 3).Draw(t, "limits")] {
+	order := rapid.Permutation([]int{0, 1, 2, 3, 4}).Draw(t, "order")
+	for _, i := range order[:rapid.IntRange(1, 3).Draw(t, "limits")] {
 		l := all[i]
 		l.Amount = rapid.SampledFrom([]int64{2, 4, 6, 10}).Draw(t, "amount")
 		if rapid.Bool().Draw(t, "keeps") {

@@ -4,8 +4,16 @@
 // Every decision is made within one call of one script, which the server runs atomically: it reads
 // the server's clock once, decides about all buckets of the take, and at the end writes at most one
 // hash per bucket. A refusal writes nothing, except for the first one after a change of rate, or
-// one that finds many ended holds or expired entries. A bucket's key expires by itself once nothing
-// in it is used or held.
+// one that finds many ended holds or expired entries, and for the ticket of a take that may wait. A
+// bucket's key expires by itself once nothing in it is used or held, and nobody waits.
+//
+// # The line
+//
+// Each bucket keeps a line of the tickets of those who wait, in all processes ([store.Ticket]): a
+// field of its hash. A take that is granted at once, in a bucket for which nobody waits, costs the
+// server as much with a ticket as without. While somebody waits, every take of the bucket goes the
+// long way, at about ten times that. Programs of a version without lines keep the field, and pass
+// those who wait. If the server takes no writes, refusals leave no ticket.
 //
 // A call removes at most 1,000 expired entries of rolling limits; with the default precision there
 // are fewer. A take that does not fit before more of them are removed needs several calls, between
@@ -16,8 +24,9 @@
 // Each bucket is in a slot of its own, so a take of several buckets cannot be one call. It looks at
 // all of them, reserves in one slot after the other, and gives back what it has reserved if a slot
 // refuses. All or nothing is granted, as anywhere. It takes about one call per bucket one after the
-// other, and two more. It is never granted ahead ([store.Take.Ahead]). A process that dies in
-// between leaves units that count as held for up to 5 seconds, and then as used.
+// other, and two more. It is never granted ahead ([store.Take.Ahead]). It leaves no ticket, and is
+// answered with the arrival 0, but it stands behind the tickets in each of its buckets. A process
+// that dies in between leaves units that count as held for up to 5 seconds, and then as used.
 //
 // A prefix with braces, such as "{drawgate}", puts all buckets into one slot: takes are one call
 // then, and one shard carries all load.

@@ -518,8 +518,8 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	return got, nil
 }
 
-// keep keeps what a slot granted of a lease. Not more than that is taken in the end: the rest may be
-// what others wait for.
+// keep keeps what a slot granted of a lease. Not more than that is taken in the end: others may
+// wait for the rest.
 func (st *spreadTake) keep(g int, got *store.Verdict) {
 	if st.got == nil {
 		st.got = make([]store.Amounts, len(st.t.Buckets))

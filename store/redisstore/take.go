@@ -697,8 +697,8 @@ func (s *Store) answerShort(r *request, m *rueidis.RedisMessage) error {
 	return nil
 }
 
-// refusal explains a refusal by deciding once more, here, on what the script saw. lines is nil for a
-// take that has no ticket where nobody waits.
+// refusal explains a refusal by deciding once more, here, on what the script saw. lines is nil for
+// a take that has no ticket where nobody waits.
 func refusal(t *store.Take, d *store.Verdict, views []*stored, lines []*record.Line, now int64) error {
 	recs := views[0].oneRecord[:0]
 	for _, st := range views {

@@ -20,9 +20,8 @@ import (
 // Arguments of the script: operation, request of the first bucket, generation of the server (see
 // history.go) and what is known of each bucket's history, ID, further arguments of the operation
 // (extra), requests of the other buckets. A request consists of the number of limits; per limit
-// its identity (8 bytes), kind, flags and numbers; of limits that keep units for some priorities, what
-// each may use; and the key's parts, if the key is a digest.
-// The script cannot compute calendar windows: a request has those around the server's time, and
+// its identity (8 bytes), kind, flags and numbers; of limits that keep units for some priorities,
+// what each may use; and the key's parts, if the key is a digest. The script cannot compute calendar windows: a request has those around the server's time, and
 // the script asks if it needs others. The operations opGCRA, opHot and opReset have no arguments
 // but the first three.
 
@@ -33,8 +32,8 @@ const (
 	opGCRA = "l"
 	opHot  = "h" // plain take from one bucket
 	opWait = "q" // the same with a ticket; extra as of opTake
-	// extra: grant, fingerprint, hold (its end, if it is opened again), not after, ahead, flags; and
-	// its ticket, if it has one
+	// extra: grant, fingerprint, hold (its end, if it is opened again), not after, ahead, flags;
+	// then its ticket, if it has one.
 	opTake    = "t"
 	opSettle  = "s" // extra: grant
 	opCancel  = "x" // extra: grant
@@ -108,7 +107,7 @@ func appendRequest(buf []byte, b *store.BucketCost, priority int8, raw string, a
 	buf = append(buf, byte(len(specs)))
 	for i := range specs {
 		s := &specs[i]
-		flags := byte(priority) << 4 //nolint:gosec // at most 9
+		flags := byte(priority) << 4 // at most 9
 		if s.ChargeEnd {
 			flags |= flagChargeEnd
 		}

@@ -1,8 +1,8 @@
 -- A batch: requests of several callers on the buckets KEYS, decided in order. ARGV[2] has a group
 -- after the other: its operation, how many requests of exactly this kind there are, how many
 -- buckets they have, and per bucket its place in KEYS and the place in ARGV of what is asked of it;
--- but for plain takes of one bucket without a ticket, also the places of the ID and of the further arguments; and at
--- last that of what the caller knows of the buckets' histories, or 0.
+-- but for plain takes of one bucket without a ticket, also the places of the ID and of the further
+-- arguments; and at last that of what the caller knows of the buckets' histories, or 0.
 --
 -- If a request needs calendar windows that it did not bring, nothing at all is done.
 local groups, place, done = blob, 1, 0 -- place is that of the first group that is not done; done, how many of its requests are

@@ -1,6 +1,7 @@
--- The lines of the buckets: who waits for their units, in all processes. See internal/record/line.go,
--- function by function. Waiters have numbers of 64 bits, which stay strings of 8 bytes here. Their
--- order is not left to the comparison of strings, which depends on the server's locale.
+-- The lines of the buckets: who waits for their units, in all processes. See
+-- internal/record/line.go, function by function. Waiters have numbers of 64 bits, which stay
+-- strings of 8 bytes here. Their order is not left to the comparison of strings, which depends on
+-- the server's locale.
 --
 -- Most calls find no line and bring no ticket: so these functions are made when they are needed.
 local lined -- what decides by the lines in this decision; nil: there is no line and no ticket
@@ -484,8 +485,8 @@ local function makeLines()
     if #x.claims > 0 then put(of[n.at], x) end
   end
 
-  -- Finds how long a take waits that was refused, and leaves its ticket. The answer has the lines as
-  -- they were before: they explain it.
+  -- Finds how long a take waits that was refused, and leaves its ticket. The answer has the lines
+  -- as they were before: they explain it.
   function L.refuse(lease, stopped)
     L.texts = {}
     for i, r in ipairs(rs) do L.texts[i] = r.cell.l or '' end

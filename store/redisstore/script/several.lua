@@ -1,6 +1,6 @@
--- A plain take from a bucket for which nobody waits, in which nothing is held, and whose limits are all in this request, in
--- this order. Returns the new header. Anything less common returns nothing, before anything was
--- changed, and takes the long way.
+-- A plain take from a bucket for which nobody waits, in which nothing is held, and whose limits are
+-- all in this request, in this order. Returns the new header. Anything less common returns nothing,
+-- before anything was changed, and takes the long way.
 local function several(cell, blob)
   if cell.l then return nil end
   local head = cell.head
