@@ -54,8 +54,8 @@ func (internal) DecideInLine(t *Take, recs []*record.Record, lines []*record.Lin
 	return decide(t, content, recs, lines, exact, 0, now)
 }
 
-// LimitsInOrder returns the positions of bucket and limit of each limit that a take asks for, in the
-// order in which it claims units of them while it waits.
+// LimitsInOrder returns the positions of bucket and limit of each limit that a take asks for, in
+// the order in which it claims units of them while it waits.
 func (internal) LimitsInOrder(t *Take) [][2]int {
 	asks := make([]record.Ask, len(t.Buckets))
 	for i := range asks {

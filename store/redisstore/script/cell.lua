@@ -1,7 +1,7 @@
 -- A bucket's hash during this call: what the server has, and over it what was decided. Nothing is
 -- written before flush, so that a call that fails before has done nothing. A request of a batch
 -- sees what those before it decided as if they had been calls of their own.
-local byte, ceil, min, max = string.byte, math.ceil, math.min, math.max
+local ceil, min, max = math.ceil, math.min, math.max
 local budget = op == 'p' and math.huge or MOST -- entries that this call may still remove
 local cells = {} -- of the call, in the order of KEYS
 

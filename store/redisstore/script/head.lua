@@ -51,7 +51,7 @@ local MAX = 9007199254740991
 local MOST = 1000
 local STEP = 1
 local past = ARGV[3]
-local sub = string.sub
+local sub, byte = string.sub, string.byte
 local gen = sub(past, 9, 16)
 local NONE = '\0\0\0\0\0\0\0\0' -- the generation of a server that does not say which it is
 

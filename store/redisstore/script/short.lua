@@ -1,6 +1,6 @@
 -- A plain take from a bucket that has, and always had, one limit of kind bucket, and for which
--- nobody waits.
-if op == 'l' then
+-- nobody waits; one with a ticket only if it is granted.
+if op == 'l' or op == 'q' and byte(blob) == 1 and byte(blob, 10) == 1 then
   local got = call('HMGET', KEYS[1], 'h', 'g', 'l')
   local head, g, l = got[1], got[2], got[3]
   local id, n, eff, win, rate, scale, drain = unpack_(F'whole x ask-bucket', blob, 2)
@@ -20,7 +20,11 @@ if op == 'l' then
     end
   end
   if plain then
-    if used > (eff - n) * scale then return { 0, now, head or '' } end
+    local full = used > (eff - n) * scale
+    if full and op == 'l' then return { 0, now, head or '' } end
+    plain = not full and n > 0 -- a refused take with a ticket leaves it
+  end
+  if plain then
     used = used + n * scale
     if used > MAX then used = MAX end
     local need = now + used / drain
