@@ -100,15 +100,23 @@ func (s *script) sameLines(buckets []store.BucketCost) {
 	}
 }
 
-// otherThanTakes withdraws tickets, or pauses a bucket.
-func (s *script) otherThanTakes() {
-	if s.ends == nil {
-		s.ends = map[store.Key]time.Time{}
-	}
-	if rapid.IntRange(0, 2).Draw(s.T, "pause") == 0 {
-		s.pauseOrEnd(s.ends)
+// pause pauses a bucket, or ends its pause if that is in force. What changes nothing is kept by the
+// model, and not by the script.
+func (s *script) pause() {
+	st := store.Settlement{Op: store.OpPause, Buckets: []store.BucketCost{s.bucket()}, Reason: "calm down"}
+	key := st.Buckets[0].Key
+	if end := s.ends[key]; end.UnixMicro() > s.clock.now() {
+		st.Op, st.At, st.Reason = store.OpUnpause, end, ""
+		s.settleThis(st)
+		delete(s.ends, key)
 		return
 	}
+	st.Hold = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, time.Minute}).Draw(s.T, "pause")
+	s.ends[key] = s.settleThis(st).End
+}
+
+// withdraw withdraws tickets.
+func (s *script) withdraw() {
 	n, buckets := numbers.Draw(s.T, "number"), s.buckets()
 	var keys []store.Key
 	for _, b := range buckets {
@@ -150,6 +158,7 @@ func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int
 		st.AlwaysInBatches()
 	}
 	s := &script{T: t, store: st, clock: clock, model: model.NewRecords(clock.now, false).InLine(), waits: true}
+	s.ends = map[store.Key]time.Time{}
 	for _, name := range []string{"p", "q"} {
 		plan, err := drawgate.Policy{Name: name, Limits: fewUnits(t)}.Compile()
 		if err != nil {
@@ -158,13 +167,15 @@ func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int
 		s.plans = append(s.plans, []*store.Plan{plan.Plan})
 	}
 	for range rapid.IntRange(1, 80).Draw(t, "steps") {
-		switch rapid.IntRange(0, 11).Draw(t, "step") {
+		switch rapid.IntRange(0, 12).Draw(t, "step") {
 		case 9:
 			s.settle()
 		case 10:
 			s.again()
 		case 11:
-			s.otherThanTakes()
+			s.withdraw()
+		case 12:
+			s.pause()
 		default:
 			tk := s.someTake()
 			for i := range tk.Buckets {

@@ -108,9 +108,9 @@ type script struct {
 	few   bool // the store removes expired entries one by one
 	apart bool // the buckets are in several slots of a cluster
 
-	waits    bool             // takes have tickets
-	arrivals map[uint64]int64 // as answered, by the waiter's number
-	ends     map[store.Key]time.Time
+	waits    bool                    // takes have tickets
+	arrivals map[uint64]int64        // as answered, by the waiter's number
+	ends     map[store.Key]time.Time // of pauses
 }
 
 func (s *script) buckets() []store.BucketCost {
@@ -446,7 +446,7 @@ func sameAsEngine(t *testing.T, url string, few, batches bool) {
 				s.peek()
 			case 8:
 				if s.waits {
-					s.otherThanTakes()
+					s.withdraw()
 				}
 				s.wait()
 			default:

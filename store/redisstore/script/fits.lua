@@ -9,15 +9,14 @@ if takes then
 
   -- Reports whether a take cannot be decided yet: it does not fit, and this call may not remove any
   -- more of the expired entries. A limit that could never let it pass is none that it has to fit.
-  -- Where others wait, it may have to leave units to them.
+  -- Where others wait, it has to fit beside what they wait for.
   function undecided(lease)
     if budget > 0 then return false end
     for i, r in ipairs(rs) do
       for _, s in ipairs(sss[i]) do
         local st, n = r.by[s.id], lease == 1 and min(s.n, s.eff) or s.n
-        if st and st.kind == 2 and n > 0 and n <= s.eff and oldestExpired(st, now) and (lined or excess(st, s, now, n)) then
-          return true
-        end
+        if st and st.kind == 2 and n > 0 and n <= s.eff and oldestExpired(st, now) and (excess(st, s, now, n) or
+            lined and lined.yields(i, s, n, lease == 1)) then return true end
       end
     end
     return false

@@ -232,7 +232,8 @@ local function makeLines()
     end
   end
 
-  local function yields(i, s, m)
+  -- With beside, it passes none.
+  local function yields(i, s, m, beside)
     local r, claims, yes, passes = rs[i], 0, false, false
     earlier(i, s, function(_, n, eff)
       if not over(r, s, m + claims + n, eff) then
@@ -243,7 +244,7 @@ local function makeLines()
       if kept > 0 and over(r, s, claims + n, eff) then
         local counts, past = passed(of[i], s.id)
         if n > eff - kept then counts = past end
-        if counts + m <= kept then
+        if counts + m <= kept and not beside then
           passes = true
           return true
         end
@@ -259,8 +260,7 @@ local function makeLines()
     local lo, hi = 0, n
     while lo < hi do
       local mid = lo + floor((hi - lo + 1) / 2)
-      local yes, passes = yields(i, s, mid)
-      if yes or passes then hi = mid - 1 else lo = mid end
+      if yields(i, s, mid, true) then hi = mid - 1 else lo = mid end
     end
     return lo
   end
