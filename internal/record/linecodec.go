@@ -54,7 +54,8 @@ func (l *Line) read(b []byte) error {
 	n := r.count(MaxTickets)
 	for range n {
 		x := Ticket{Number: r.id(), Arrival: r.number()}
-		x.End = x.Arrival + r.number()
+		x.End = x.Arrival + r.signed() // it is before the arrival if the clock was set back since
+		r.bad = r.bad || x.End < 0
 		x.Priority = int8(r.count(Priorities - 1))
 		for range r.count(MaxLimits) {
 			x.Claims = append(x.Claims, Claim{r.id(), r.number()})
@@ -81,8 +82,17 @@ type lineReader struct {
 
 // number reads a number that is not negative.
 func (r *lineReader) number() int64 {
+	v := r.signed()
+	if v < 0 {
+		r.b, r.bad = nil, true
+		return 0
+	}
+	return v
+}
+
+func (r *lineReader) signed() int64 {
 	v, n := binary.Varint(r.b)
-	if n <= 0 || v < 0 || v > maxTime {
+	if n <= 0 || v < -maxTime || v > maxTime {
 		r.b, r.bad = nil, true
 		return 0
 	}
