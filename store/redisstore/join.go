@@ -61,8 +61,8 @@ var formats = map[string]string{
 	"share":        "Bd", // from this priority on, the most that may be used
 	// further arguments of an operation
 	"take":    "c8c8dddB",
-	"ticket":  "c8dddBB", // number, arrival, waited, patience, flags, limits: two bytes each
-	"next":    "c8ddBBB", // who comes next: number, arrival, waited, priority, bucket, limits
+	"ticket":  "c8dddBBB", // number, arrival, waited, patience, flags, limits: two bytes each; who comes next
+	"next":    "c8ddBBB",  // each of these: number, arrival, waited, priority, bucket, limits
 	"renew":   "c8d",
 	"charge":  "dd",
 	"pause":   "ddd", // for how long, until when, when it was set; and the reason

@@ -14,11 +14,7 @@ import (
 // The line of a bucket is a field of its hash, which script/line.lua reads and writes. Here are the
 // ticket that a take brings, and the lines of an answer, which explain a refusal.
 
-// Flags of a ticket.
-const (
-	flagBarge = 1 << iota
-	flagNext
-)
+const flagBarge = 1 // of a ticket
 
 // appendTicket appends what a take says of those who wait.
 func appendTicket(buf []byte, t *store.Take) []byte {
@@ -27,11 +23,7 @@ func appendTicket(buf []byte, t *store.Take) []byte {
 		flags |= flagBarge
 	}
 	if ticket == nil { // the number 0 is no ticket
-		return append(appendNums(append(buf, make([]byte, 8)...), 0, 0, 0), flags, 0)
-	}
-	next := ticket.Next
-	if next != nil {
-		flags |= flagNext
+		return append(appendNums(append(buf, make([]byte, 8)...), 0, 0, 0), flags, 0, 0)
 	}
 	buf = binary.BigEndian.AppendUint64(buf, ticket.Number)
 	patience := ticket.Patience.Microseconds()
@@ -40,18 +32,19 @@ func appendTicket(buf []byte, t *store.Take) []byte {
 	}
 	buf = appendNums(buf, capped(ticket.Arrival), capped(ticket.Waited.Microseconds()), capped(patience))
 	order := store.Internal.LimitsInOrder(t)
-	buf = append(buf, flags, byte(len(order)))
+	buf = append(buf, flags, byte(len(order)), byte(len(ticket.Next)))
 	for _, at := range order {
 		buf = append(buf, byte(at[0]+1), byte(at[1]+1))
 	}
-	if next == nil {
-		return buf
+	for i := range ticket.Next {
+		n := &ticket.Next[i]
+		limits := len(store.Internal.Specs(t.Buckets[n.At].Plan, false))
+		buf = binary.BigEndian.AppendUint64(buf, n.Number)
+		buf = appendNums(buf, capped(n.Arrival), capped(n.Waited.Microseconds()))
+		buf = append(buf, byte(n.Priority), byte(n.At+1), byte(limits))
+		buf = appendNums(buf, n.N[:limits]...)
 	}
-	limits := len(store.Internal.Specs(t.Buckets[next.At].Plan, false))
-	buf = binary.BigEndian.AppendUint64(buf, next.Number)
-	buf = appendNums(buf, capped(next.Arrival), capped(next.Waited.Microseconds()))
-	buf = append(buf, byte(next.Priority), byte(next.At+1), byte(limits))
-	return appendNums(buf, next.N[:limits]...)
+	return buf
 }
 
 // capped returns the largest number up to n that a double holds.

@@ -47,14 +47,18 @@ func (s *script) wantsToWait(t *store.Take) {
 	if rapid.IntRange(0, 4).Draw(s.T, "arrived") > 0 {
 		t.Ticket.Arrival = s.arrivals[n]
 	}
-	if next := numbers.Draw(s.T, "next"); next != n && rapid.IntRange(0, 3).Draw(s.T, "has next") == 0 {
+	for range rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(s.T, "behind") {
+		next := numbers.Draw(s.T, "next")
+		if next == n {
+			continue
+		}
 		at := rapid.IntRange(0, len(t.Buckets)-1).Draw(s.T, "at")
 		b := store.BucketCost{Plan: t.Buckets[at].Plan}
 		s.amounts(&b, 0)
-		t.Ticket.Next = &store.Next{
-			Number: next, Arrival: s.arrivals[next], Waited: waited.Draw(s.T, "next waited"), Priority: s.priority(),
-			At: at, N: b.N,
-		}
+		t.Ticket.Next = append(t.Ticket.Next, store.Next{
+			Number: next, Arrival: s.arrivals[next] * int64(rapid.IntRange(0, 1).Draw(s.T, "known")),
+			Waited: waited.Draw(s.T, "next waited"), Priority: s.priority(), At: at, N: b.N,
+		})
 	}
 }
 
@@ -79,8 +83,8 @@ func waiter(t *store.Take) (text string) {
 	}
 	if k := t.Ticket; k != nil {
 		text += fmt.Sprintf(" ticket=%x arrival=%d waited=%v patience=%v", k.Number, k.Arrival, k.Waited, k.Patience)
-		if k.Next != nil {
-			text += fmt.Sprintf(" next=%+v", *k.Next)
+		if len(k.Next) > 0 {
+			text += fmt.Sprintf(" next=%+v", k.Next)
 		}
 	}
 	return text
@@ -219,7 +223,7 @@ func (s *script) count(did map[string]int, t *store.Take, d *store.Verdict) {
 	if d.Allowed && d.Delay() > 0 {
 		did["ahead"]++
 	}
-	if d.Allowed && t.Ticket != nil && t.Ticket.Next != nil {
+	if d.Allowed && t.Ticket != nil && len(t.Ticket.Next) > 0 {
 		did["next"]++
 	}
 	for _, b := range t.Buckets {

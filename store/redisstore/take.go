@@ -146,7 +146,7 @@ func (r *request) ofTake(t *store.Take) {
 	r.timed = t.ID != "" || t.Ahead > 0 || t.Given
 	if waits := t.Ticket != nil || t.Barge; waits && t.Recovery == nil {
 		// Where it was refused before, there is a line.
-		if !r.timed && len(t.Buckets) == 1 && (t.Ticket == nil || t.Ticket.Arrival == 0 && t.Ticket.Next == nil) {
+		if !r.timed && len(t.Buckets) == 1 && (t.Ticket == nil || t.Ticket.Arrival == 0 && len(t.Ticket.Next) == 0) {
 			r.op = opWait
 		}
 		r.timed = true

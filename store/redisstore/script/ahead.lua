@@ -11,8 +11,8 @@ if takes or op == 'v' then
   end
 
   -- The first instant from at on, but not after latest, at which a limit has room.
-  local function fitsFrom(r, st, s, at, latest, n, eff)
-    local free = eff - n - st.held
+  local function fitsFrom(r, st, s, at, latest)
+    local free = s.eff - s.n - st.held
     if free < 0 then return nil end
     if s.kind == 1 then
       local over = st.used - free * s.scale
@@ -40,15 +40,14 @@ if takes or op == 'v' then
           if s.n > s.eff or s.kind == 4 and hold == 0 then
             return nil
           elseif st then
-            t = fitsFrom(r, st, s, at, latest, s.n, s.eff)
+            t = fitsFrom(r, st, s, at, latest)
           elseif s.kind == 3 then
             local _, fin = window(s, now)
             t = fitsInWindow({ fin = fin, used = 0, nxt = 0 }, s, at, s.eff - s.n)
           end
           if not t then return nil end
           next = max(next, t)
-          if lined then next = lined.freeBeside(i, s, next, latest, fitsFrom) end
-          if not next then return nil end
+          if lined and not lined.leads(i, s) then return nil end
         end
       end
     end

@@ -116,13 +116,17 @@ local function makeLines()
     end
   end
 
-  local function remove(l, n)
+  local function find(l, n)
     for i, x in ipairs(l.list) do
-      if x.number == n then
-        table.remove(l.list, i)
-        l.changed = true
-        return
-      end
+      if x.number == n then return i end
+    end
+  end
+
+  local function remove(l, n)
+    local i = find(l, n)
+    if i then
+      table.remove(l.list, i)
+      l.changed = true
     end
   end
 
@@ -265,21 +269,13 @@ local function makeLines()
     return lo
   end
 
-  -- The first instant from at on at which a take has room beside the tickets before it; nil: never.
-  function L.freeBeside(i, s, at, latest, fitsFrom)
-    local r, claims = rs[i], s.n
-    local st = r.by[s.id]
-    earlier(i, s, function(_, n, eff)
-      claims = claims + n
-      if claims > eff then
-        at = nil
-      elseif st then
-        local t = fitsFrom(r, st, s, at, latest, claims, eff)
-        at = t and max(at, t)
-      end
-      return at
+  function L.leads(i, s)
+    local leads = true
+    earlier(i, s, function()
+      leads = false
+      return false
     end)
-    return at
+    return leads
   end
 
   -- Notes what a take passes that is granted from at on, and held until fin.
@@ -443,46 +439,62 @@ local function makeLines()
 
   -- The answers to a take.
 
+  local function arrive(x)
+    for _, l in ipairs(of) do
+      local k = x.arrival == 0 and find(l, x.number)
+      if k then x.arrival = l.list[k].arrival end
+    end
+    if x.arrival == 0 then x.arrival = max(1, now - x.waited) end
+  end
+
   function L.begin(cs, extra, request, given)
     of, ticket, barges, priority, L.texts = {}, nil, given, floor(byte(request, 11) / 16), nil
     if #extra > 41 then
-      local t, flags, count, p = { order = {} }
-      t.number, t.arrival, t.waited, t.patience, flags, count, p = unpack_(F'ticket', extra, 42)
-      for i = 1, count do t.order[i], p = { byte(extra, p, p + 1) }, p + 2 end
+      local t, flags, limits, count, p = { order = {}, next = {} }
+      t.number, t.arrival, t.waited, t.patience, flags, limits, count, p = unpack_(F'ticket', extra, 42)
+      for i = 1, limits do t.order[i], p = { byte(extra, p, p + 1) }, p + 2 end
       barges = barges or flags % 2 == 1
-      if flags >= 2 then
-        local x, n, limits = { n = {} }
+      for i = 1, count do
+        local x = { n = {} }
         x.number, x.arrival, x.waited, x.priority, x.at, limits, p = unpack_(F'next', extra, p)
-        for i = 1, limits do
-          n, p = unpack_(F'number', extra, p)
-          x.n[i] = n
-        end
-        t.next = x
+        for j = 1, limits do x.n[j], p = unpack_(F'number', extra, p) end
+        t.next[i] = x
       end
       if t.number ~= NONE then ticket = t end
     end
-    number = ticket and ticket.number or BEHINDALL
-    L.arrival = ticket and (ticket.arrival > 0 and ticket.arrival or max(1, now - ticket.waited))
-    rank = (L.arrival or now) - priority * AGE
     for i, c in ipairs(cs) do
       of[i] = load(c)
       expire(of[i])
+    end
+    rank, number = now - priority * AGE, BEHINDALL
+    if not ticket then return end
+    arrive(ticket)
+    rank, number = ticket.arrival - priority * AGE, ticket.number
+    local last = { rank = rank, number = number }
+    for _, x in ipairs(ticket.next) do
+      arrive(x)
+      if not before(last, x.arrival - x.priority * AGE, x.number) then
+        x.arrival = last.rank + 1 + x.priority * AGE
+      end
+      last = { rank = x.arrival - x.priority * AGE, number = x.number }
+    end
+  end
+
+  -- Leaves the tickets of those behind a take, for the limits of which claims is true.
+  local function leaveNext(fin, claims)
+    for _, n in ipairs(ticket.next) do
+      local x = { number = n.number, arrival = n.arrival, fin = fin, priority = n.priority, claims = {} }
+      for j, s in ipairs(sss[n.at]) do
+        if (n.n[j] or 0) > 0 and claims(s) then table.insert(x.claims, { limit = s.id, n = n.n[j] }) end
+      end
+      if #x.claims > 0 then put(of[n.at], x) else remove(of[n.at], n.number) end
     end
   end
 
   function L.leave()
     if not ticket then return end
     for _, l in ipairs(of) do remove(l, ticket.number) end
-    local n = ticket.next
-    if not n then return end
-    local x = {
-      number = n.number, arrival = n.arrival > 0 and n.arrival or max(1, now - n.waited), fin = now + NEXTLIFE,
-      priority = n.priority, claims = {},
-    }
-    for j, s in ipairs(sss[n.at]) do
-      if (n.n[j] or 0) > 0 then x.claims[#x.claims + 1] = { limit = s.id, n = n.n[j] } end
-    end
-    if #x.claims > 0 then put(of[n.at], x) end
+    leaveNext(now + NEXTLIFE, function() return true end)
   end
 
   -- Finds how long a take waits that was refused, and leaves its ticket. The answer has the lines
@@ -519,16 +531,18 @@ local function makeLines()
       local i, s = at[1], sss[at[1]][at[2]]
       claims[i] = claims[i] or {}
       table.insert(claims[i], { limit = s.id, n = s.n })
+      s.claimed = true
       if s.waits then break end
     end
     local fin = now + min(max(2 * retry, LEASTLIFE), MOSTLIFE)
     for i, l in ipairs(of) do
       if claims[i] then
-        put(l, { number = ticket.number, arrival = L.arrival, fin = fin, priority = priority, claims = claims[i] })
+        put(l, { number = number, arrival = ticket.arrival, fin = fin, priority = priority, claims = claims[i] })
       else
-        remove(l, ticket.number)
+        remove(l, number)
       end
     end
+    leaveNext(fin, function(s) return s.claimed end)
   end
 
   function L.withdraw(c, n)
