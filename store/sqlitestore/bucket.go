@@ -98,6 +98,10 @@ func (w *writer) fetch(key store.Key) (*bucket, error) {
 		}
 		w.cache.remove(old)
 	}
+	a, was := w.watched(key), store.State{}
+	if a != nil && old != nil {
+		was = w.state(a, old, w.s.now())
+	}
 	b, err := load(w.conn, key, old)
 	if err != nil {
 		return nil, err
@@ -106,6 +110,10 @@ func (w *writer) fetch(key store.Key) (*bucket, error) {
 		if b.reset, _, err = w.conn.number(qMeta, resetName(key)); err != nil {
 			return nil, err
 		}
+	}
+	if a != nil && old != nil {
+		is := w.state(a, b, w.s.now())
+		a.compare(&was, &is, w.s.now())
 	}
 	b.seen = w.epoch
 	w.cache.put(b)
@@ -359,6 +367,7 @@ func (w *writer) flushOpen(b *bucket) error {
 
 // forget removes a bucket, even one that cannot be read, and ends the effect of a repair on it.
 func (w *writer) forget(key store.Key, now int64) error {
+	w.s.watchers.hint(key)
 	if b := w.cache.buckets[key]; b != nil {
 		b.gone = true
 		w.cache.remove(b)

@@ -52,11 +52,14 @@ type cleaner struct {
 	began   int64 // µs: start of this pass; 0: none is running
 	stepped int64 // µs: time of the last step
 	whole   bool  // this pass includes the history
+	lined   bool  // the lines are done
 	history bool  // the history is done
 	states  bool  // the buckets are done
 	cursor  int64 // keys up to here are done
 	removed bool  // this pass removed rows
 	shrank  bool  // this pass gave pages back
+
+	lineKeys []store.Key // lines that are not done; nil: none is
 }
 
 func (w *writer) due() bool { return w.s.isBroken() == nil && w.s.now() >= w.next }
@@ -72,6 +75,9 @@ func (w *writer) rest() {
 	wait := sweepEvery
 	if d := w.next - w.s.now(); d > 0 {
 		wait = min(wait, time.Duration(d)*time.Microsecond)
+	}
+	if len(w.awaited) > 0 && w.s.watchers.some.Load() {
+		wait = min(wait, lookEvery)
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -116,6 +122,9 @@ func (w *writer) cleanStep(now int64, rows int) error {
 	switch {
 	case w.began == 0:
 		return w.beginPass(now)
+	case !w.lined && w.lines.f != nil:
+		w.cleanLines(now, rows)
+		return nil
 	case !w.history:
 		return w.cleanHistory(now)
 	case !w.states:

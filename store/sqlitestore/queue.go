@@ -12,7 +12,7 @@ import (
 // call is one caller's request. Its arguments are copies, and the caller copies its results,
 // because a caller leaves when its ctx ends.
 type call struct {
-	op      string // "take", "settle", "peek", "reset" or "ping"
+	op      string // "take", "settle", "peek", "reset", "withdraw" or "ping"
 	started bool   // its transaction has begun; guarded by Store.mu
 	asked   time.Time
 	done    chan struct{}
@@ -24,6 +24,7 @@ type call struct {
 	labels      []store.Label
 	priority    int8
 	keys        []store.Key
+	number      uint64 // of the ticket to withdraw
 
 	decisions []store.Verdict
 	outcomes  []store.Outcome

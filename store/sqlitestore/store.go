@@ -91,6 +91,8 @@ type Store struct {
 	done   chan struct{} // closed when the writer has ended
 	pool   sync.Pool
 
+	watchers watchers
+
 	readMu sync.Mutex
 	reader *conn // guarded by readMu; opened when needed
 }
@@ -102,6 +104,8 @@ var (
 	_ store.Journal  = (*Store)(nil)
 	_ store.Pinger   = (*Store)(nil)
 	_ store.Timed    = (*Store)(nil)
+	_ store.Liner    = (*Store)(nil)
+	_ store.Watcher  = (*Store)(nil)
 )
 
 // Open opens the database at path; opts may be nil. A missing file is created, but its directory
@@ -133,6 +137,8 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	s.writer = &writer{s: s, cache: newCache(s.opts.weight)}
 	err := s.claim(path)
 	claimed := err == nil
+	s.writer.lines = newLineFile(s.path, s.opts.Logger)
+	s.writer.lines.changed = s.writer.lineChanged
 	if claimed {
 		err = s.writer.open()
 	}

@@ -44,6 +44,12 @@ type writer struct {
 	buf    []byte
 	memo   unitsMemo
 
+	lines       *lineFile
+	places      []*record.Line         // of the buckets of a take
+	awaited     map[store.Key]*awaited // where this process left tickets
+	looked      time.Time              // when it was last looked for what other processes did
+	lookedEpoch int64                  // the epoch at that time
+
 	cleaner
 }
 
@@ -52,8 +58,10 @@ var errNobody = errors.New("nobody is waiting any more")
 
 func (w *writer) run() {
 	defer close(w.s.done)
+	defer w.lines.close()
 	defer w.closeConn()
 	for {
+		w.lookAround()
 		n, reads, closed := w.s.waiting()
 		switch {
 		case n > 0:
@@ -64,6 +72,7 @@ func (w *writer) run() {
 			// Callers that were just answered run first: their next call then joins the next batch.
 			w.yield()
 		case closed:
+			w.leaveLines()
 			return
 		case w.due():
 			w.clean(idleRows)
@@ -168,6 +177,9 @@ func (w *writer) tryBegin(reads bool) error {
 	if err := w.look(); err != nil {
 		w.abort(err)
 		return err
+	}
+	if !reads {
+		w.lines.sync(true)
 	}
 	return nil
 }
@@ -290,6 +302,7 @@ func (w *writer) look() error {
 	logs := time.Since(w.logsAt) >= checkLogs || w.s.checkLogs.Swap(false)
 	if logs {
 		w.logsAt = time.Now()
+		w.lines.check()
 	}
 	return w.s.file.Load().check(logs)
 }
@@ -302,6 +315,7 @@ func (w *writer) commit() error {
 		_, err = w.conn.exec(qSetMeta, metaCommits, w.commits+1)
 	}
 	if err == nil {
+		w.lines.flush() // before the lock is released
 		_, err = w.conn.exec(qCommit)
 	}
 	if err != nil {
@@ -345,6 +359,7 @@ func (w *writer) reset() {
 func (w *writer) abort(err error) {
 	w.reset()
 	w.cache.clear()
+	w.lines.forget()
 	if w.conn == nil {
 		return
 	}
@@ -376,6 +391,10 @@ func (w *writer) process(batch []*call, now int64) error {
 		case "reset":
 			for i := 0; i < len(c.keys) && err == nil; i++ {
 				err = w.forget(c.keys[i], now)
+			}
+		case "withdraw":
+			for _, k := range c.keys {
+				w.withdraw(c.number, k, now)
 			}
 		case "ping":
 			w.wrote = true
@@ -414,7 +433,7 @@ func (w *writer) take(t *store.Take, now int64) (store.Verdict, error) {
 		return store.Verdict{}, err
 	}
 	w.keepMustPersist(t.Buckets, now)
-	d := store.Internal.Decide(t, w.recs, true, now)
+	d := w.decide(t, now)
 	if d.Replayed {
 		for _, b := range w.bkts {
 			if slices.Contains(b.rec.Changes.Touched, t.ID) { // its units were newly taken
@@ -468,6 +487,10 @@ func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) 
 	out := store.Internal.Apply(st, w.recs, true, now)
 	if out.Gone || out.Err != nil {
 		return out, nil
+	}
+	switch st.Op {
+	case store.OpSettle, store.OpCancel, store.OpRefund, store.OpUnpause:
+		w.s.watchers.hintAll(st.Buckets)
 	}
 	for i, b := range w.bkts {
 		switch {
