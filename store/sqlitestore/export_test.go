@@ -3,8 +3,12 @@ package sqlitestore
 import (
 	"database/sql/driver"
 	"io/fs"
+	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
 )
 
 // OpenAt is Open with another clock, which says µs.
@@ -144,3 +148,48 @@ func Counts(path string) (database, marked int64, err error) {
 
 // NotMade is the error for a database that cannot be made.
 var NotMade = notMade
+
+// LineOf returns the line of a bucket, as it is in the file.
+func LineOf(tb testing.TB, path string, key store.Key) *record.Line {
+	tb.Helper()
+	l := newLineFile(path, slog.New(slog.DiscardHandler))
+	defer l.close()
+	l.sync(true)
+	if !l.usable() {
+		tb.Fatal("the file with the lines cannot be read")
+	}
+	if x := l.lines[key]; x != nil {
+		return record.DecodeLine(x.bytes)
+	}
+	return &record.Line{}
+}
+
+// ReadLines reads the file with the lines.
+func ReadLines(path string) {
+	l := newLineFile(path, slog.New(slog.DiscardHandler))
+	defer l.close()
+	l.sync(false)
+	l.sync(true)
+	for _, x := range l.lines {
+		x.decode(0)
+	}
+}
+
+// SomeLines returns the content of a file with lines.
+func SomeLines() []byte {
+	buf := append([]byte(lineMagic), make([]byte, 16)...)
+	buf[len(buf)-9] = 1
+	for i := range 3 {
+		rec := &record.Line{Tickets: []record.Ticket{{
+			Number: 7, Arrival: 1, End: 2,
+			Claims: []record.Claim{{Limit: 1, N: int64(i)}},
+		}}}
+		buf = appendLine(buf, &line{key: store.Key{Tenant: "t", Policy: "p", Name: "k"}, bytes: rec.Append(nil)}, 1)
+	}
+	buf[len(buf)-1]--
+	buf[len(lineMagic)+15] = byte(len(buf))
+	return buf
+}
+
+// WithoutLines returns options of a program that knows no lines.
+func WithoutLines() *Options { return &Options{noLines: true} }

@@ -49,6 +49,7 @@ type Options struct {
 	committed func()   // for tests: called after a commit, before its number is in the mark
 	weight    int      // for tests: size of the cache; 0 means maxWeight
 	schema    fs.FS    // for tests: the migrations; nil means those in migrations
+	noLines   bool     // for tests: a program that knows no lines
 }
 
 func (o *Options) busyTimeout() time.Duration {
@@ -138,7 +139,7 @@ func open(path string, opts *Options, wall func() int64) (*Store, error) {
 	err := s.claim(path)
 	claimed := err == nil
 	s.writer.lines = newLineFile(s.path, s.opts.Logger)
-	s.writer.lines.changed = s.writer.lineChanged
+	s.writer.lines.changed, s.writer.lines.off = s.writer.lineChanged, s.opts.noLines
 	if claimed {
 		err = s.writer.open()
 	}
