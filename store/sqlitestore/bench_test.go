@@ -95,6 +95,35 @@ func BenchmarkBatchCheck(b *testing.B) {
 	}
 }
 
+// BenchmarkRefused is one caller who is refused, with a ticket or without. The tickets differ from
+// those before, so each is written.
+func BenchmarkRefused(b *testing.B) {
+	for _, waiters := range []uint64{0, 1, 40} {
+		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
+			s, err := sqlitestore.Open(dbPath(b), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			plan := compile(b, rolling(1, 24*time.Hour))
+			if d, err := take(b.Context(), s, plan, "k", 1); err != nil || !d.Allowed {
+				b.Fatalf("%v, %v", d.Fail, err)
+			}
+			tk := store.Take{Buckets: buckets(plan, "k", 1)}
+			var out [1]store.Verdict
+			b.ReportAllocs()
+			for i := uint64(0); b.Loop(); i++ {
+				if waiters > 0 {
+					tk.Ticket = &store.Ticket{Number: 1 + i%waiters}
+				}
+				if err := s.Take(b.Context(), []store.Take{tk}, out[:]); err != nil || out[0].Allowed {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 const (
 	batchTasks = 10
 	batches    = 10_000 // a month's

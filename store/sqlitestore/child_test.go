@@ -23,9 +23,12 @@ var children = map[string]func(path string, args []string) error{
 	"crash":    crashChild,
 	"disk":     diskChild,
 	"hold":     holdChild,
+	"queue":    queueChild,
+	"refuse":   refuseChild,
 	"repair":   repairChild,
 	"share":    shareChild,
 	"scribble": scribbleChild,
+	"wait":     waitChild,
 }
 
 const childVar = "DRAWGATE_TEST_CHILD"

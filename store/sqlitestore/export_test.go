@@ -193,3 +193,13 @@ func SomeLines() []byte {
 
 // WithoutLines returns options of a program that knows no lines.
 func WithoutLines() *Options { return &Options{noLines: true} }
+
+// LinesIntact reports whether the file with the lines can be read.
+func LinesIntact(path string) error {
+	l := newLineFile(path, slog.New(slog.DiscardHandler))
+	defer l.close()
+	if err := l.open(false); err != nil {
+		return err
+	}
+	return l.read()
+}

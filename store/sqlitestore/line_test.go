@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -429,7 +430,9 @@ func TestLineFileRuined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, c, plan := unswept(t), newClock(), compile(t, rolling(10, time.Minute))
-			a, b := openAt(t, path, nil, c), openAt(t, path, nil, c)
+			var log syncWriter
+			a := openAt(t, path, &sqlitestore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, c)
+			b := openAt(t, path, nil, c)
 			ask(t, a, plan, 0, 8)
 			for number := range uint64(3) {
 				ask(t, a, plan, 1+number, 5)
@@ -452,6 +455,9 @@ func TestLineFileRuined(t *testing.T) {
 			v := ask(t, a, plan, 11, 11)
 			if kept == (v.Arrival == 0) {
 				t.Errorf("arrival %d", v.Arrival)
+			}
+			if n := strings.Count(log.String(), "overtake"); (n == 1) == kept || n > 1 {
+				t.Errorf("logged %d times: %s", n, log.String())
 			}
 			if name == "link" && string(content(t, path+".line-victim")) != "precious" {
 				t.Error("what the link names was written to")
@@ -620,6 +626,3 @@ func FuzzLineFile(f *testing.F) {
 		sqlitestore.ReadLines(path)
 	})
 }
-
-// said counts how often a log says something.
-func said(log *syncWriter, what string) int { return strings.Count(log.String(), what) }
