@@ -95,8 +95,8 @@ func BenchmarkBatchCheck(b *testing.B) {
 	}
 }
 
-// BenchmarkRefused is one caller who is refused, with a ticket or without. The tickets differ from
-// those before, so each is written.
+// BenchmarkRefused is one caller who is refused, without a ticket, or with tickets of so many waiters.
+// Each says something new, so each is written.
 func BenchmarkRefused(b *testing.B) {
 	for _, waiters := range []uint64{0, 1, 40} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
@@ -114,7 +114,7 @@ func BenchmarkRefused(b *testing.B) {
 			b.ReportAllocs()
 			for i := uint64(0); b.Loop(); i++ {
 				if waiters > 0 {
-					tk.Ticket = &store.Ticket{Number: 1 + i%waiters}
+					tk.Ticket = &store.Ticket{Number: 1 + i%waiters, Arrival: 1e15 - int64(i)}
 				}
 				if err := s.Take(b.Context(), []store.Take{tk}, out[:]); err != nil || out[0].Allowed {
 					b.Fatal(err)

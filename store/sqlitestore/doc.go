@@ -12,7 +12,7 @@
 // process is killed or power fails. A call whose context ends before its transaction begins takes
 // nothing; one whose context ends later may have.
 //
-// Refusals and [Store.Peek] write nothing.
+// [Store.Peek] writes nothing, and a refusal only the ticket of a caller who waits: see below.
 //
 // # Time
 //
@@ -23,6 +23,18 @@
 //
 // A rolling limit without a precision is exact: what was taken at one instant is one row, and
 // leaves the window on its own. Expired rows are deleted.
+//
+// # The line
+//
+// A refused take with a [store.Ticket] stands in the line of its buckets, which all processes share.
+// Tickets are in a small file of their own, state.db.line, which is made when somebody waits, and is
+// emptied or removed when nobody does. It is never synced, so a refusal does not wait for the disk.
+// If it is lost, damaged or cannot be written, takes are decided as before, and those who wait may be
+// overtaken. A backup does not need it. Programs of versions without it may use the same database:
+// they overtake. A [Store.Reset] keeps the line.
+//
+// While somebody watches ([Store.Watch]) and waits, the store looks every 25 ms whether another
+// process has written, and announces units that came free early.
 //
 // # History
 //

@@ -134,7 +134,8 @@ func (st *lineStep) play(t *testing.T, s liner) {
 		batch := []store.Settlement{st.open[i]}
 		st.open = slices.Delete(st.open, i, i+1)
 		got, want := make([]store.Outcome, 1), make([]store.Outcome, 1)
-		st.same(t, fmt.Sprintf("settle %+v", batch), s.Settle(ctx, batch, got), got, st.ref.Settle(ctx, batch, want), want)
+		st.same(t, fmt.Sprintf("settle %+v", batch), s.Settle(ctx, batch, got), got,
+			st.ref.Settle(ctx, batch, want), want)
 	case n == 16:
 		batch := []store.Settlement{{Op: store.OpPause, Buckets: []store.BucketCost{st.cost()}, Hold: time.Second}}
 		batch[0].Buckets[0].N = store.Amounts{}
@@ -289,8 +290,8 @@ func withdraw(t *testing.T, s store.Liner, plan *store.Plan, number uint64) {
 	}
 }
 
-// TestLineIsShared: two stores on one file see each other's tickets, and a third one those that were
-// left before it was opened. A reset keeps the line. Nothing of it is in the database.
+// TestLineIsShared: two stores on one file see each other's tickets, and a third one those that
+// were left before it was opened. A reset keeps the line. Nothing of it is in the database.
 //
 // req: C5
 func TestLineIsShared(t *testing.T) {
@@ -420,8 +421,8 @@ func mkdir(t *testing.T, path string) {
 	}
 }
 
-// TestLineFileRuined: whatever happens to the file, takes are decided and the limits kept. It starts
-// again with nobody in line, unless something is in its place that is not a file.
+// TestLineFileRuined: whatever happens to the file, takes are decided and the limits kept. It
+// starts again with nobody in line, unless something is in its place that is not a file.
 //
 // req: C5 D2 D11
 func TestLineFileRuined(t *testing.T) {
@@ -539,8 +540,8 @@ func TestManyTickets(t *testing.T) {
 	}
 }
 
-// TestWatch: a store announces what came free early in another process, in buckets where somebody of
-// its own waits, and nothing else.
+// TestWatch: a store announces what came free early in another process, in buckets where somebody
+// of its own waits, and nothing else.
 //
 // req: C5
 func TestWatch(t *testing.T) {

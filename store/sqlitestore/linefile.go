@@ -28,7 +28,7 @@ import (
 // where the log ends, and is written after it: a process that is killed before has written nothing.
 // When most of the log is outdated, it is written anew in place, with another number.
 
-// lined is the suffix of the name of the file with the lines. An empty one, or none, has no tickets.
+// lined is the suffix of the name of the file with the lines. An empty one has no tickets.
 const lined = ".line"
 
 const (
@@ -140,7 +140,7 @@ func (l *lineFile) open(create bool) error {
 	case errors.Is(err, fs.ErrNotExist) && !create:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		l.f, err = os.OpenFile(l.path, os.O_CREATE|os.O_EXCL|os.O_RDWR, private) //nolint:gosec // beside the file that the caller named
+		l.f, err = os.OpenFile(l.path, os.O_CREATE|os.O_EXCL|os.O_RDWR, private)
 		if err == nil {
 			likeDatabase(l.f, l.db)
 		}
@@ -150,7 +150,7 @@ func (l *lineFile) open(create bool) error {
 	case !info.Mode().IsRegular(): // another file must not be written to, wherever a link leads
 		return errors.New("it is not a regular file")
 	}
-	f, err := os.OpenFile(l.path, os.O_RDWR, 0) //nolint:gosec // as above
+	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -193,15 +193,6 @@ func (l *lineFile) sync(locked bool) {
 	}
 }
 
-// moved reports whether the file has changed since it was read.
-func (l *lineFile) moved() bool {
-	if l.f == nil {
-		return false
-	}
-	id, end, err := l.head()
-	return err == nil && (id != l.id || end != l.end)
-}
-
 // head reads the header: zeros if there is none.
 func (l *lineFile) head() (id, end int64, err error) {
 	var b [lineHead]byte
@@ -212,8 +203,8 @@ func (l *lineFile) head() (id, end int64, err error) {
 	case err != nil && !errors.Is(err, io.EOF):
 		return 0, 0, err
 	}
-	id = int64(binary.BigEndian.Uint64(b[len(lineMagic):]))    //nolint:gosec // any number
-	end = int64(binary.BigEndian.Uint64(b[len(lineMagic)+8:])) //nolint:gosec // checked here
+	id = int64(binary.BigEndian.Uint64(b[len(lineMagic):]))
+	end = int64(binary.BigEndian.Uint64(b[len(lineMagic)+8:]))
 	if n < lineHead || string(b[:len(lineMagic)]) != lineMagic || end < int64(lineHead) || id == 0 {
 		return 0, 0, errLineFile
 	}
@@ -413,15 +404,15 @@ func (l *lineFile) truncate() error {
 func (l *lineFile) setHead(id, end int64) error {
 	var b [lineHead]byte
 	copy(b[:], lineMagic)
-	binary.BigEndian.PutUint64(b[len(lineMagic):], uint64(id))    //nolint:gosec // any number
-	binary.BigEndian.PutUint64(b[len(lineMagic)+8:], uint64(end)) //nolint:gosec // not negative
+	binary.BigEndian.PutUint64(b[len(lineMagic):], uint64(id))
+	binary.BigEndian.PutUint64(b[len(lineMagic)+8:], uint64(end))
 	_, err := l.f.WriteAt(b[:], 0)
 	l.id, l.end = id, end
 	return err
 }
 
 // newLogID returns a number that no other log has.
-func newLogID() int64 { return 1 + rand.Int64N(1<<62) } //nolint:gosec // no secret
+func newLogID() int64 { return 1 + rand.Int64N(1<<62) }
 
 // recordSize returns the size of a line's record in the file, but for a few bytes.
 func recordSize(x *line) int {
@@ -434,7 +425,7 @@ var lineSums = crc32.MakeTable(crc32.Castagnoli)
 // left behind has another one.
 func lineSum(id int64, body []byte) uint32 {
 	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(id)) //nolint:gosec // any number
+	binary.BigEndian.PutUint64(b[:], uint64(id))
 	return crc32.Update(crc32.Checksum(b[:], lineSums), lineSums, body)
 }
 
@@ -447,7 +438,7 @@ func appendLine(buf []byte, x *line, id int64) []byte {
 	}
 	buf = append(buf, x.bytes...)
 	body := buf[at+lineRecord:]
-	binary.BigEndian.PutUint32(buf[at:], uint32(len(body))) //nolint:gosec // far less
+	binary.BigEndian.PutUint32(buf[at:], uint32(len(body)))
 	binary.BigEndian.PutUint32(buf[at+4:], lineSum(id, body))
 	return buf
 }

@@ -49,6 +49,29 @@ func TestNewFilesAreTheirOwnersAlone(t *testing.T) {
 	}
 }
 
+// TestLineHasTheModeOfTheDatabase: whoever may use the database may stand in its lines.
+func TestLineHasTheModeOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	for _, mode := range []fs.FileMode{0o600, 0o660} { // changed while nobody has it open
+		s, err := sqlitestore.Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := tightPlan(1)
+		ask(t, s, plan, 0, 1)
+		ask(t, s, plan, 1, 1)
+		checkMode(t, path, mode, "", ".line")
+		withdraw(t, s, plan, 1)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o660); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestRepairedFilesKeepTheirMode(t *testing.T) {
 	t.Parallel()
 	for want, damage := range map[fs.FileMode]func(path string) error{

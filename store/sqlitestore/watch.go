@@ -14,14 +14,10 @@ import (
 // early, or a ticket that ended early, are announced.
 
 const (
-	lookEvery = 25 * time.Millisecond
-	// an announcement makes its receiver ask the store, which must not happen all the time
-	announceEvery = 100 * time.Millisecond
-	// how long a bucket is looked at after a take with a ticket was refused: the taker asks again
-	// within half of a ticket's life
-	awaitedFor = ticketLife
-	// bounds the buckets that are looked at
-	maxAwaited = 1024
+	lookEvery     = 25 * time.Millisecond
+	announceEvery = 100 * time.Millisecond // in one bucket: its receiver asks the store each time
+	awaitedFor    = ticketLife             // after a refusal; the taker asks again in half of that
+	maxAwaited    = 1024                   // buckets
 )
 
 // watchers receive buckets whose units may have come free early.
@@ -79,9 +75,9 @@ func (w *watchers) hintAll(buckets []store.BucketCost) {
 // awaited is a bucket in which this process has left a ticket.
 type awaited struct {
 	cost  store.BucketCost
-	until int64 // µs: its taker has asked again by then
-	freed bool  // to be announced
-	told  time.Time
+	until int64     // µs: its taker has asked again by then
+	freed bool      // to be announced
+	sent  time.Time // when it was last announced
 }
 
 // await has a bucket looked at for a while.
@@ -108,8 +104,8 @@ func (w *writer) watched(key store.Key) *awaited {
 	return w.awaited[key]
 }
 
-// lineChanged compares a line with what another process has made of it: a ticket that is gone before
-// its end was granted or withdrawn.
+// lineChanged compares a line with what another process has made of it: a ticket that is gone
+// before its end was granted or withdrawn.
 func (w *writer) lineChanged(was, is *line) {
 	a := w.watched(is.key)
 	if a == nil || was == nil {
@@ -160,8 +156,8 @@ func (w *writer) lookAround() {
 	}
 	w.lines.sync(false)
 	for k, a := range w.awaited {
-		if a.freed && time.Since(a.told) >= announceEvery {
-			a.freed, a.told = false, w.looked
+		if a.freed && time.Since(a.sent) >= announceEvery {
+			a.freed, a.sent = false, w.looked
 			w.s.watchers.hint(k)
 		}
 	}
