@@ -95,8 +95,8 @@ func BenchmarkBatchCheck(b *testing.B) {
 	}
 }
 
-// BenchmarkRefused is one caller who is refused, without a ticket, or with tickets of so many waiters.
-// Each says something new, so each is written.
+// BenchmarkRefused is one caller who is refused, without a ticket, or with tickets of so many
+// waiters. Each says something new, so each is written.
 func BenchmarkRefused(b *testing.B) {
 	for _, waiters := range []uint64{0, 1, 40} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {

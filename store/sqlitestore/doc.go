@@ -26,12 +26,12 @@
 //
 // # The line
 //
-// A refused take with a [store.Ticket] stands in the line of its buckets, which all processes share.
-// Tickets are in a small file of their own, state.db.line, which is made when somebody waits, and is
-// emptied or removed when nobody does. It is never synced, so a refusal does not wait for the disk.
-// If it is lost, damaged or cannot be written, takes are decided as before, and those who wait may be
-// overtaken. A backup does not need it. Programs of versions without it may use the same database:
-// they overtake. A [Store.Reset] keeps the line.
+// A refused take with a [store.Ticket] stands in the line of its buckets, which all processes
+// share. Tickets are in a small file of their own, state.db.line, which is made when somebody
+// waits, and is emptied or removed when nobody does. It is never synced, so a refusal does not wait
+// for the disk. If it is lost, damaged or cannot be written, takes are decided as before, and those
+// who wait may be overtaken. A backup does not need it. Programs of versions without it may use the
+// same database: they overtake. A [Store.Reset] keeps the line.
 //
 // While somebody watches ([Store.Watch]) and waits, the store looks every 25 ms whether another
 // process has written, and announces units that came free early.

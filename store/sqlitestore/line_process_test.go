@@ -177,7 +177,8 @@ func queueChild(path string, args []string) error {
 		return err
 	}
 	plan := dayLong("queue", 1_000_000)
-	short, err := drawgate.Policy{Name: "short", Limits: []drawgate.Limit{bucketLimit(20, 10*time.Millisecond)}}.Compile()
+	limit := bucketLimit(20, 10*time.Millisecond)
+	short, err := drawgate.Policy{Name: "short", Limits: []drawgate.Limit{limit}}.Compile()
 	if err != nil {
 		return err
 	}
@@ -186,8 +187,8 @@ func queueChild(path string, args []string) error {
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				id := args[0] + "-" + strconv.Itoa(g) + "-" + strconv.Itoa(i)
-				bs := append(buckets(plan, "k", 1), buckets(short.Plan, strconv.Itoa(i%3), 1+rand.Int64N(10))...)
-				if err := queueStep(s, id, bs); err != nil {
+				some := buckets(short.Plan, strconv.Itoa(i%3), 1+rand.Int64N(10))
+				if err := queueStep(s, id, append(buckets(plan, "k", 1), some...)); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					os.Exit(1)
 				}
@@ -229,7 +230,7 @@ func TestKillInLine(t *testing.T) {
 	for round := range needs.Rounds(3, 10, 200) {
 		var cmds []*exec.Cmd
 		var all sync.WaitGroup
-		told := make(chan string, 1<<16)
+		output := make(chan string, 1<<16)
 		for p := range 2 {
 			cmd := child(t.Context(), "queue", path, fmt.Sprint(round, "/", p))
 			out, err := cmd.StdoutPipe()
@@ -242,7 +243,7 @@ func TestKillInLine(t *testing.T) {
 			first := make(chan struct{})
 			all.Go(func() {
 				for _, line := range lines(t, bufio.NewScanner(out), first) {
-					told <- line
+					output <- line
 				}
 			})
 			<-first
@@ -258,8 +259,8 @@ func TestKillInLine(t *testing.T) {
 				t.Fatalf("a process ended by itself: %v", err)
 			}
 		}
-		close(told)
-		for line := range told {
+		close(output)
+		for line := range output {
 			acked[line] = true
 		}
 		if err := sqlitestore.LinesIntact(path); err != nil {
@@ -329,7 +330,7 @@ func TestRefusalsSyncNothing(t *testing.T) {
 	takes(t, s, tightPlan(10), "k")
 	calls := func(refusals string) (syncs, writes int) {
 		t.Helper()
-		// Bookkeeping of cleaning would be a write: it begins no earlier than a second after opening.
+		// nothing is cleaned meanwhile
 		execSQL(t, path, fmt.Sprintf("INSERT OR REPLACE INTO meta (name, value) VALUES ('swept', %d), ('cleaned', %[1]d)",
 			time.Now().Add(time.Hour).UnixMicro()))
 		trace := filepath.Join(t.TempDir(), "trace")

@@ -43,15 +43,20 @@ func newLineStep(t *testing.T, seed uint64) *lineStep {
 	t.Helper()
 	st := &lineStep{rand: rand.New(rand.NewPCG(seed, 5)), clock: newClock(), arrivals: map[uint64]int64{}}
 	st.ref = model.NewRecords(st.clock.now, true).InLine()
-	kept := map[int]drawgate.Share{5: {Percent: 20}}
+	some := func(least, n int64) int64 { return least + st.rand.Int64N(n) }
 	for i, limits := range [][]drawgate.Limit{
-		{{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: 1 + st.rand.Int64N(8), ReservedByPriority: kept}},
+		{{Name: "minute", Kind: drawgate.Rolling, Window: time.Minute, Amount: some(1, 8)}},
 		{
-			{Name: "slots", Kind: drawgate.Concurrency, Unit: "slots", Amount: 1 + st.rand.Int64N(5), ReservedByPriority: kept},
-			{Name: "second", Kind: drawgate.Bucket, Window: time.Second, Amount: 1 + st.rand.Int64N(8)},
+			{Name: "slots", Kind: drawgate.Concurrency, Unit: "slots", Amount: some(1, 5)},
+			{Name: "second", Kind: drawgate.Bucket, Window: time.Second, Amount: some(1, 8)},
 		},
-		{{Name: "hour", Kind: drawgate.Calendar, Every: drawgate.Hour, Amount: 10 + st.rand.Int64N(20), ReservedByPriority: kept}},
+		{{Name: "hour", Kind: drawgate.Calendar, Every: drawgate.Hour, Amount: some(10, 20)}},
 	} {
+		for j := range limits {
+			if limits[j].Kind != drawgate.Bucket {
+				limits[j].ReservedByPriority = map[int]drawgate.Share{5: {Percent: 20}}
+			}
+		}
 		p, err := drawgate.Policy{Name: fmt.Sprint("p", i), Limits: limits}.Compile()
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +68,8 @@ func newLineStep(t *testing.T, seed uint64) *lineStep {
 
 func (st *lineStep) cost() store.BucketCost {
 	p := st.plans[st.rand.IntN(len(st.plans))]
-	b := store.BucketCost{Key: store.Key{Tenant: "t", Policy: p.Name(), Name: fmt.Sprint("k", st.rand.IntN(2))}, Plan: p}
+	key := store.Key{Tenant: "t", Policy: p.Name(), Name: fmt.Sprint("k", st.rand.IntN(2))}
+	b := store.BucketCost{Key: key, Plan: p}
 	for j := range p.Policy().Limits {
 		b.N[j] = st.rand.Int64N(4)
 	}
