@@ -106,11 +106,11 @@ func (st *lineStep) take() store.Take {
 		if st.rand.IntN(4) == 0 {
 			t.Ticket.Patience = time.Duration(1+st.rand.IntN(5000)) * time.Millisecond
 		}
-		if st.rand.IntN(3) == 0 {
+		for k := range st.rand.Uint64N(3) {
 			at := st.rand.IntN(len(t.Buckets))
-			t.Ticket.Next = &store.Next{
-				Number: 100 + number, Waited: time.Second, Priority: t.Priority, At: at, N: t.Buckets[at].N,
-			}
+			t.Ticket.Next = append(t.Ticket.Next, store.Next{
+				Number: 100 + 10*number + k, Waited: time.Second, Priority: t.Priority, At: at, N: t.Buckets[at].N,
+			})
 		}
 	}
 	return t
