@@ -173,7 +173,7 @@ func TestOneLineOverProcesses(t *testing.T) {
 		used      float64 // at least
 	}{
 		{"a bucket of one", drawgate.BucketLimit("b", 300, time.Second, 1), 0, 300, 0.0064, 0.99},
-		{"a rolling window", drawgate.RollingLimit("r", 100, 2*time.Second), 0, 50, 0.15, 0.9},
+		{"a rolling window", drawgate.RollingLimit("r", 100, 2*time.Second), 0, 50, 0.25, 0.9},
 		{"slots", drawgate.ConcurrencyLimit("s", 8), 20 * time.Millisecond, 400, 0.0064, 0.95},
 	} {
 		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {

@@ -181,7 +181,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				t.showTicket(ctx, l.queue.nextOf(w))
 				d, err := l.ask(ctx, t, stepTimeout, 0)
 				w.asks.Store(false)
-				if err == nil && d.Allowed && l.local == nil && front {
+				if err == nil && d.Allowed && front {
 					l.queue.invite(w, &d)
 				}
 				if err != nil || d.Allowed {

@@ -43,6 +43,7 @@ type line struct {
 	pause    *pauseReason // nil: nobody has asked for it
 	ends     time.Time    // the pause, by what the first one was told
 	amounts  *Plan        // of the first who came
+	kept     bool         // the store keeps a line of the bucket, too
 	mixed    bool         // others have different amounts: it is not known how long their units take
 	left     int64        // units of the limit in by that count once the first one fits, without its own
 	// who have a deadline, and came to stand behind others before the first one was refused: it was
@@ -380,12 +381,13 @@ func (q *waitQueue) front(w *waiter) bool {
 
 // invite lets those behind w, which was just granted in front, ask at once as far as units are left
 // for them: one after the other they would take as many journeys to the store. It invites no others
-// than the store was told of: those it would place by their own requests, and not in order.
+// than the store was told of: those it would place by their own requests, and not in order. So it
+// invites nobody where the store keeps no line.
 func (q *waitQueue) invite(w *waiter, d *Decision) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln, n := q.lines[w.bucket().Key], 0
-	if ln.Front() != w.Waiter || ln.Len() < 3 { // the second one comes to the front anyway
+	if ln.Front() != w.Waiter || !ln.kept || ln.Len() < 3 { // the second one comes to the front anyway
 		return
 	}
 	var left [record.MaxLimits]int64
@@ -435,6 +437,7 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.Front() != w.Waiter {
 		return false
 	}
+	ln.kept = w.take.place.arrival.Load() != 0
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
 	if ln.by.plan == w.plan() && ln.by.limit >= 0 {

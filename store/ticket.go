@@ -67,8 +67,8 @@ func (t *Ticket) place() *record.Place {
 	return p
 }
 
-// Compare orders keys as the limits of a take are ordered where their windows are of one length.
-func (k Key) Compare(o Key) int {
+// compareKeys orders keys as the limits of a take are ordered where their windows are of one length.
+func compareKeys(k, o Key) int {
 	return cmp.Or(strings.Compare(k.Tenant, o.Tenant), strings.Compare(k.Policy, o.Policy), strings.Compare(k.Name, o.Name))
 }
 
@@ -81,7 +81,7 @@ func rank(asks []record.Ask, t *Take) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return t.Buckets[a].Key.Compare(t.Buckets[b].Key) })
+	slices.SortFunc(order, func(a, b int) int { return compareKeys(t.Buckets[a].Key, t.Buckets[b].Key) })
 	for rank, i := range order {
 		asks[i].Rank = rank
 	}

@@ -3,8 +3,6 @@ package record
 import (
 	"cmp"
 	"slices"
-
-	"github.com/drawgate/drawgate/internal/calendar"
 )
 
 // The line of a bucket is who waits for its units, in all processes: of each process only those in
@@ -357,11 +355,7 @@ func (s *Spec) length() int64 {
 	if s.Kind != Calendar {
 		return s.Window
 	}
-	const minute = 60_000_000
-	return [...]int64{
-		calendar.Minute: minute, calendar.Hour: 60 * minute, calendar.Day: 24 * 60 * minute,
-		calendar.Week: 7 * 24 * 60 * minute, calendar.Month: 30 * 24 * 60 * minute,
-	}[s.Rule.Unit]
+	return s.Rule.Unit.Length()
 }
 
 // inLine reports whether one of the buckets keeps a line.
