@@ -7,17 +7,18 @@
 // one that finds many ended holds or expired entries, and for the ticket of a take that may wait. A
 // bucket's key expires by itself once nothing in it is used or held, and nobody waits.
 //
+// A call removes at most 1,000 expired entries of rolling limits; with the default precision there
+// are fewer. A take that does not fit before more of them are removed needs several calls, between
+// which the server answers others.
+//
 // # The line
 //
 // Each bucket keeps a line of the tickets of those who wait, in all processes ([store.Ticket]): a
 // field of its hash. A take that is granted at once, in a bucket for which nobody waits, costs the
 // server as much with a ticket as without. While somebody waits, every take of the bucket goes the
-// long way, which costs ten times that, and with 64 tickets 25 times. Programs of a version without lines keep the field, and pass
-// those who wait. If the server takes no writes, refusals leave no ticket.
-//
-// A call removes at most 1,000 expired entries of rolling limits; with the default precision there
-// are fewer. A take that does not fit before more of them are removed needs several calls, between
-// which the server answers others.
+// long way, which costs ten times that, and with 64 tickets 25 times. Programs of a version without
+// lines keep the field, and pass those who wait. If the server takes no writes, refusals leave no
+// ticket. Nobody is told of units that come free early: those who wait ask again.
 //
 // # Clusters
 //

@@ -21,9 +21,9 @@ import (
 // history.go) and what is known of each bucket's history, ID, further arguments of the operation
 // (extra), requests of the other buckets. A request consists of the number of limits; per limit
 // its identity (8 bytes), kind, flags and numbers; of limits that keep units for some priorities,
-// what each may use; and the key's parts, if the key is a digest. The script cannot compute calendar
-// windows: a request has those around the server's time, and the script asks if it needs others.
-// The operations opGCRA, opHot and opReset have no arguments but the first three.
+// what each may use; and the key's parts, if the key is a digest. The script cannot compute
+// calendar windows: a request has those around the server's time, and the script asks if it needs
+// others. The operations opGCRA, opHot and opReset have no arguments but the first three.
 
 // Operations of the script.
 const (
