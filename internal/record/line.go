@@ -346,7 +346,10 @@ func (a *Ask) behind(j int, t *Take, now int64) int64 {
 		return max(1, CeilDiv(max(0, need), s.Drain))
 	}
 	rounds := (all - 1) / most
-	wait := max(1, a.Rec.wait(s, st, now, all-rounds*most, t.Priority))
+	wait, n := int64(1), all-rounds*most
+	if a.over(j, now, n, t.Priority) {
+		wait = a.Rec.wait(s, st, now, n, t.Priority)
+	}
 	return addSat(wait, mulSat(rounds, s.length()))
 }
 

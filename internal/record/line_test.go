@@ -275,6 +275,26 @@ func TestAtMost64Tickets(t *testing.T) {
 	}
 }
 
+// TestQueuedIsNotForEver: a take for which there is room, but not beside others, is to be tried soon.
+func TestQueuedIsNotForEver(t *testing.T) {
+	t.Parallel()
+	s := Spec{ID: 1, Kind: Rolling, Window: 60 * sec}
+	for p := range s.Effective {
+		s.Effective[p] = 4
+	}
+	for _, spec := range []Spec{s, kept(1, 4, 4)} {
+		b := &lineOf{specs: []Spec{spec}}
+		b.try(sec, 0, 0, 1)
+		b.rec = Record{Last: sec, Limits: []State{newState(&spec, sec)}}
+		b.line.Tickets = []Ticket{{Number: 1, Arrival: 1, End: 2 * sec, Claims: []Claim{{1, 4}}}}
+		v := b.try(sec, 2, 0, 1)
+		b.want(t, v, false, true, 1, 2)
+		if v.RetryAfter > 61*sec {
+			t.Errorf("it is to be tried in %d µs", v.RetryAfter)
+		}
+	}
+}
+
 // TestLeasesAreGrantedBesideTickets.
 func TestLeasesAreGrantedBesideTickets(t *testing.T) {
 	t.Parallel()

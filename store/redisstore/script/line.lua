@@ -434,7 +434,8 @@ local function makeLines()
     local rounds = floor((all - 1) / s.eff)
     local n = all - rounds * s.eff
     if rounds > 0 and s.kind == 3 then return NEVER, n end
-    return max(1, wait(r, st, s, n)) + rounds * (s.win or 0), n
+    local waits = over(r, s, n, s.eff) and wait(r, st, s, n) or 1
+    return waits + rounds * (s.win or 0), n
   end
 
   -- The answers to a take.
