@@ -148,6 +148,27 @@ func TestNothingIsLeftOfReservations(t *testing.T) {
 	}
 }
 
+// TestSlotOfAClosedReservation: the reservation that gets the number of a closed one does not get
+// its slot as well. So who wants the slot later waits for the one that has it.
+func TestSlotOfAClosedReservation(t *testing.T) {
+	t.Parallel()
+	st := redisstore.NewWithClock(client(t, redistest.Start(t)), &redisstore.Options{Prefix: prefix()}, newClock().now)
+	plan := compile(t, "p", drawgate.Limit{Name: "slot", Unit: "slots", Kind: drawgate.Concurrency, Amount: 1},
+		drawgate.Limit{Name: "others", Unit: "others", Kind: drawgate.Concurrency, Amount: 9})
+	open := func(id string, hold time.Duration, slots, others int64) store.Verdict {
+		return take(t, st, held(takeOf(plan, "k", slots, others), id, hold))
+	}
+	open("closed", time.Minute, 1, 0)
+	open("without a slot", 2*time.Minute, 0, 1)
+	settle(t, st, store.Settlement{Op: store.OpCancel, ID: "closed", Buckets: takeOf(plan, "k").Buckets})
+	if d := open("with the slot", time.Hour, 1, 0); !d.Allowed {
+		t.Fatal("refused a free slot")
+	}
+	if d := open("next", time.Minute, 1, 0); d.Allowed || d.RetryAfter != time.Hour {
+		t.Errorf("allowed: %v, retry after %v; want to wait an hour", d.Allowed, d.RetryAfter)
+	}
+}
+
 // TestPartsAreReadTogether: an answer that needs hundreds of parts of a bucket reads them with a
 // few commands.
 func TestPartsAreReadTogether(t *testing.T) {
