@@ -117,7 +117,7 @@ func (s *Store) Gather() (send func()) {
 func (s *Store) Patiently() *Store {
 	s.gather.mu.Lock()
 	defer s.gather.mu.Unlock()
-	s.gather.patient = true
+	s.gather.unhurried = true
 	return s
 }
 

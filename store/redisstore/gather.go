@@ -30,7 +30,7 @@ import (
 type gatherer struct {
 	off     bool
 	always  bool // for tests: each request goes in a batch
-	patient bool // for tests: no call hangs, however long it takes
+	unhurried bool // for tests: no call hangs, however long it takes
 
 	mu    sync.Mutex
 	lanes map[int]*lane // guarded by mu; a lane is never removed
@@ -261,7 +261,7 @@ func (s *Store) nextBatch(c rueidis.Client, t turn) *batch {
 // watch sees after a while whether the calls of a lane hang for which requests wait. The caller has
 // locked gatherer.mu.
 func (s *Store) watch(c rueidis.Client, l *lane) {
-	if l.watched || s.gather.patient {
+	if l.watched || s.gather.unhurried {
 		return
 	}
 	l.watched = true

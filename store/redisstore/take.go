@@ -124,6 +124,9 @@ func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Ver
 		t, d := &batch[i], &out[i]
 		*d = store.Verdict{}
 		reqs[i].ofTake(t)
+		if t.Ticket != nil {
+			s.announced.sends(t.Ticket)
+		}
 		reqs[i].verdict = d
 		reqs[i].setKnown(t.Known, &d.Histories)
 	}

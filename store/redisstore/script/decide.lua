@@ -92,6 +92,9 @@ local function decide(op, cs, blobs, common, known)
     end
   end
   if undo then undo() end
+  if res[1] == 5 and (op == 's' or op == 'x' or op == 'u' or op == 'b') then
+    for _, c in ipairs(cs) do announce(c) end
+  end
   for i, r in ipairs(rs) do
     if r.dirty or res[1] == 13 and r.removed > 0 then
       write(r, sss[i], keys[i])

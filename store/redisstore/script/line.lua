@@ -549,6 +549,7 @@ local function makeLines()
   function L.withdraw(c, n)
     remove(load(c), n)
     L.keep({ c })
+    announce(c)
   end
   return L
 end
