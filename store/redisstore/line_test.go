@@ -148,11 +148,6 @@ func TestSameLines(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) { sameLines(t, conn, batches, did) })
 	}
 	t.Log(did)
-	for _, what := range []string{"queued", "next", "passed", "several", "granted in line", "ahead"} {
-		if did[what] == 0 {
-			t.Errorf("%s: this never happened", what)
-		}
-	}
 }
 
 func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int) {

@@ -386,3 +386,88 @@ func TestTicketsInBatches(t *testing.T) {
 		t.Errorf("%d tickets, want 10", n)
 	}
 }
+
+// TestKeptUnitsPassTickets: takes that may use more pass a ticket that does not fit, as far as units
+// are kept for them, in limits of each kind, and as package record has it.
+//
+// req: C5
+func TestKeptUnitsPassTickets(t *testing.T) {
+	t.Parallel()
+	conn := client(t, redistest.Start(t))
+	for i, l := range []drawgate.Limit{
+		{Kind: drawgate.Bucket, Window: time.Hour},
+		{Kind: drawgate.Rolling, Window: time.Hour, Margin: time.Second},
+		{Kind: drawgate.Calendar, Every: drawgate.Minute},
+		{Kind: drawgate.Concurrency},
+	} {
+		clock := newClock()
+		s := redisstore.NewWithClock(conn, nil, clock.now)
+		m := model.NewRecords(clock.now, false).InLine()
+		l.Name, l.Amount = "l", 10
+		l.ReservedByPriority = map[int]drawgate.Share{5: {Percent: 30}}
+		plan, passed := compile(t, fmt.Sprint("p", i), l), 0
+		for i := range 8 {
+			tk := held(takeOf(plan, "k", 1), fmt.Sprint("id", i), 3*time.Hour)
+			tk.Grant = store.NewGrant()
+			switch i {
+			case 0: // one less than priority 0 may use
+				tk.Buckets[0].N[0] = 6
+			case 1:
+				tk = waiting(tk, 7)
+				tk.Ticket.Waited = time.Hour // it comes before all of them
+				tk.Buckets[0].N[0] = 2
+			default:
+				tk.Priority = 5
+			}
+			got, want := take(t, s, tk), take(t, m, tk)
+			if diff := cmp.Diff(answerOf(&want), answerOf(&got)); diff != "" {
+				t.Fatalf("%v, take %d: -engine +Redis:\n%s", l.Kind, i, diff)
+			}
+			line := m.Line(tk.Buckets[0].Key)
+			if diff := cmp.Diff(line, lineOf(t, s, tk), cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("%v, take %d: -engine +Redis:\n%s", l.Kind, i, diff)
+			}
+			passed += len(line.Passed)
+		}
+		// In a calendar window, a ticket that does not fit into what is left claims nothing.
+		if (passed > 0) != (l.Kind != drawgate.Calendar) {
+			t.Errorf("%v: takes that passed a ticket are noted %d times", l.Kind, passed)
+		}
+	}
+}
+
+// TestShortWaysLeaveUnitsToTickets: a plain take that fits is refused while somebody waits for its
+// units, by each of the ways to decide one, alone and in a batch; the same holds for a first try
+// with a ticket.
+//
+// req: C5, E10
+func TestShortWaysLeaveUnitsToTickets(t *testing.T) {
+	t.Parallel()
+	conn := client(t, redistest.Start(t))
+	for i, l := range []drawgate.Limit{
+		{Kind: drawgate.Bucket, Window: 4 * time.Second},
+		{Kind: drawgate.Rolling, Window: 4 * time.Second, Precision: drawgate.Exact},
+	} {
+		for _, batches := range []bool{false, true} {
+			clock := newClock()
+			s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
+			if batches {
+				s.AlwaysInBatches()
+			}
+			l.Name, l.Amount = "l", 2
+			ask := takeOf(compile(t, fmt.Sprint("p", i), l), "k", 2)
+			take(t, s, ask)
+			take(t, s, waiting(ask, 7))
+			clock.advance(4 * time.Second)
+			one := takeOf(ask.Buckets[0].Plan, "k", 1)
+			for _, tk := range []store.Take{one, waiting(one, 8)} {
+				if d := take(t, s, tk); d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 {
+					t.Errorf("%v, batches %v, ticket %v: %+v", l.Kind, batches, tk.Ticket != nil, d)
+				}
+			}
+			if d := take(t, s, waiting(ask, 7)); !d.Allowed {
+				t.Errorf("%v, batches %v: whose turn it is was refused: %v", l.Kind, batches, d.Reason)
+			}
+		}
+	}
+}
