@@ -387,8 +387,8 @@ func TestTicketsInBatches(t *testing.T) {
 	}
 }
 
-// TestKeptUnitsPassTickets: takes that may use more pass a ticket that does not fit, as far as units
-// are kept for them, in limits of each kind, and as package record has it.
+// TestKeptUnitsPassTickets: takes that may use more pass a ticket that does not fit, as far as
+// units are kept for them, in limits of each kind, and as package record has it.
 //
 // req: C5
 func TestKeptUnitsPassTickets(t *testing.T) {
