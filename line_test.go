@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/linetest"
 	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/store"
 )
@@ -70,92 +71,6 @@ func (f *far) Settle(ctx context.Context, batch []store.Settlement, out []store.
 	return err
 }
 
-// served is a waiter that was granted, in µs.
-type served struct{ began, granted, started int64 }
-
-// throng are waiters in several processes, each of which waits again once it was served.
-type throng struct {
-	store   *far
-	policy  drawgate.Policy
-	hold    time.Duration // 0: a plain take
-	waiters []int         // per process
-	polls   bool          // the first process also asks without waiting, all the time
-}
-
-// run lets the throng wait for some time, and returns who was served in the order of the grants.
-func (c *throng) run(t *testing.T, lasts time.Duration) (all []served) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lasts)
-	defer cancel()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for p, n := range c.waiters {
-		lim, err := drawgate.New(c.store, c.policy, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = lim.Close() }()
-		if p == 0 && c.polls {
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					_, _ = lim.Allow(ctx, "k")
-					time.Sleep(time.Millisecond)
-				}
-			})
-		}
-		for range n {
-			wg.Go(func() {
-				time.Sleep(rand.N(time.Second))
-				for {
-					s, err := c.wait(ctx, lim)
-					if err != nil {
-						return // its deadline is too near
-					}
-					mu.Lock()
-					all = append(all, s)
-					mu.Unlock()
-				}
-			})
-		}
-	}
-	wg.Wait()
-	slices.SortFunc(all, func(a, b served) int { return int(a.granted - b.granted) })
-	return all
-}
-
-// wait waits once.
-func (c *throng) wait(ctx context.Context, lim *drawgate.Limiter) (s served, err error) {
-	var d drawgate.Decision
-	s.began = time.Now().UnixMicro()
-	if c.hold == 0 {
-		d, err = lim.Wait(ctx, "k")
-		s.started = time.Now().UnixMicro()
-	} else {
-		var r *drawgate.Reservation
-		if r, err = lim.Reserve(ctx, "k", time.Minute); err != nil {
-			return s, err
-		}
-		s.started = time.Now().UnixMicro()
-		d = r.Decision
-		time.Sleep(c.hold)
-		err = r.Settle(context.WithoutCancel(ctx))
-	}
-	s.granted = d.At().Add(d.Delay()).UnixMicro()
-	return s, err
-}
-
-// overtaken returns how many were granted after somebody who began to wait over 10 ms later.
-func overtaken(all []served) (n int) {
-	latest := int64(0)
-	for _, s := range all {
-		if latest > s.began+10_000 {
-			n++
-		}
-		latest = max(latest, s.began)
-	}
-	return n
-}
-
 // TestOneLineOverProcesses: those who wait in several processes are served in the order in which
 // they came, whichever process they are in, and the limit is used. Where units come free in bursts,
 // as in a window that was used up at once, those of a process are served as fast as it can ask:
@@ -184,16 +99,20 @@ func TestOneLineOverProcesses(t *testing.T) {
 					if long {
 						lasts = time.Minute
 					}
-					c := throng{farAway(), drawgate.Policy{Name: "p", Limits: []drawgate.Limit{of.limit}}, of.hold, waiters, of.hold == 0}
-					all := c.run(t, lasts)
+					far := farAway()
+					c := linetest.Throng{
+						Stores: slices.Repeat([]store.Store{far}, len(waiters)), Policy: policy(of.limit), Hold: of.hold,
+						Waiters: waiters, Polls: of.hold == 0,
+					}
+					all := c.Run(t, lasts)
 					late := make([]int64, len(all))
 					for i, s := range all {
-						late[i] = s.started - s.granted
+						late[i] = s.Started - s.Granted
 					}
 					slices.Sort(late)
-					passed, most, p99 := overtaken(all), of.rate*lasts.Seconds(), late[len(late)*99/100]
+					passed, most, p99 := linetest.Overtaken(all), of.rate*lasts.Seconds(), late[len(late)*99/100]
 					t.Logf("%d served, %.1f %% of what the limit admits, with %d calls; %d overtaken; started %d µs after the grant (p99)",
-						len(all), 100*float64(len(all))/most, c.store.asked.Load(), passed, p99)
+						len(all), 100*float64(len(all))/most, far.asked.Load(), passed, p99)
 					if float64(passed) > of.overtaken*float64(len(all)) || float64(len(all)) < of.used*most || p99 > 50_000 {
 						t.Errorf("%d of %d were overtaken, %.0f could be served, and they start %d µs after the grant", passed, len(all), most, p99)
 					}
@@ -209,9 +128,12 @@ func TestWithoutALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := farAway()
 		s.Records = model.NewRecords(func() int64 { return time.Now().UnixMicro() }, true)
-		c := throng{s, policy(drawgate.BucketLimit("b", 300, time.Second, 1)), 0, []int{365, 5, 5, 5, 5, 5, 5, 5}, false}
-		all := c.run(t, 5*time.Second)
-		if n := overtaken(all); n < len(all)/10 {
+		c := linetest.Throng{
+			Stores: slices.Repeat([]store.Store{s}, 8), Policy: policy(drawgate.BucketLimit("b", 300, time.Second, 1)),
+			Waiters: []int{365, 5, 5, 5, 5, 5, 5, 5},
+		}
+		all := c.Run(t, 5*time.Second)
+		if n := linetest.Overtaken(all); n < len(all)/10 {
 			t.Errorf("%d of %d were overtaken", n, len(all))
 		}
 	})

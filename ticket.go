@@ -47,8 +47,9 @@ func (t *take) learnPlace(v *store.Verdict) {
 	t.place.lies.Store(!v.Allowed && v.Arrival != 0)
 }
 
-// next returns who comes next in the line of w, which is in front: no more than there could be units
-// for at once. q.mu is held.
+// next returns those behind w, which is in front, of whom the store has to be told: no more than
+// there could be units for at once. It does not name those anew whose tickets lie there, but for the
+// last one before others: these stand behind it. q.mu is held.
 func (q *waitQueue) next(w *waiter) (all []store.Next) {
 	most := int64(store.MaxNext)
 	for j, n := range w.bucket().N {
@@ -56,22 +57,37 @@ func (q *waitQueue) next(w *waiter) (all []store.Next) {
 			most = min(most, w.plan().specs[j].Effective[store.MaxPriority]/n)
 		}
 	}
+	now, n := time.Now(), int64(0)
+	var known *waiter
 	for behind := range q.lines[w.bucket().Key].Following() {
 		o := q.waiters[behind]
 		if o.asks.Load() { // it may be granted before this is read: then its ticket would stay behind
 			continue
 		}
-		if int64(len(all)) >= most {
+		if n++; n > most {
 			break
 		}
-		p := &o.take.place
-		p.lies.Store(true)
-		all = append(all, store.Next{
-			Number: p.number, Arrival: p.arrival.Load(), Waited: time.Since(p.since), Priority: o.take.Priority, At: w.at,
-			N: o.bucket().N,
-		})
+		if now.Sub(o.named) < nameAgain {
+			known = o
+			continue
+		}
+		if known != nil {
+			all, known = append(all, known.name(now, w.at)), nil
+		}
+		all = append(all, o.name(now, w.at))
 	}
-	return all
+	return all[:min(len(all), store.MaxNext)]
+}
+
+// name returns what the store is told of a waiter behind another one. waitQueue.mu is held.
+func (w *waiter) name(now time.Time, at int) store.Next {
+	p := &w.take.place
+	p.lies.Store(true)
+	w.named = now
+	return store.Next{
+		Number: p.number, Arrival: p.arrival.Load(), Waited: now.Sub(p.since), Priority: w.take.Priority, At: at,
+		N: w.bucket().N,
+	}
 }
 
 // nextOf is next for one whose turn it was; it may not be any more.
@@ -83,6 +99,9 @@ func (q *waitQueue) nextOf(w *waiter) []store.Next {
 	}
 	return q.next(w)
 }
+
+// nameAgain is how long those behind need not be named: half of what their tickets live.
+const nameAgain = 500 * time.Millisecond
 
 // keepTicket is how often a waiter asks at least, so that its ticket does not end.
 const keepTicket = 4 * time.Second

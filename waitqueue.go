@@ -61,6 +61,7 @@ type waiter struct {
 	deadline time.Time   // zero: none
 	invited  atomic.Bool // it may ask once although it is not in front
 	asks     atomic.Bool // it was invited, and has no answer yet
+	named    time.Time   // guarded by waitQueue.mu: when the store was told of it; zero: never
 	progress *reporter   // nil: nobody wants to know
 }
 

@@ -14,7 +14,7 @@ import (
 // Bounds of a line.
 const (
 	MaxTickets = 64 // in a bucket
-	MaxNext    = 31  // of those behind a take in its process
+	MaxNext    = 31 // of those behind a take in its process
 	maxPassed  = 16 // per limit, how many grants are told apart
 )
 
@@ -25,7 +25,7 @@ const (
 	Age       = 10_000_000
 	leastLife = 200_000
 	mostLife  = 5_000_000
-	nextLife  = 1_000_000 // of a ticket that a grant left: its waiter, or one before it, is about to ask
+	nextLife  = 1_000_000 // at least, of those behind: their process names them again in half of that
 )
 
 // Line has the tickets of a bucket in their order. The zero value is an empty line.
@@ -526,7 +526,7 @@ func standInLine(asks []Ask, t *Take, v *Verdict) {
 			l.put(Ticket{p.Number, v.Arrival, v.Now + life, t.Priority, claims[i]}, v.Now)
 		}
 	}
-	leaveNext(asks, t, v.Now, life, func(ask, limit int) bool { return slices.Contains(claimed, limitAt{ask, limit}) })
+	leaveNext(asks, t, v.Now, max(life, nextLife), func(ask, limit int) bool { return slices.Contains(claimed, limitAt{ask, limit}) })
 }
 
 // limitAt is a limit of a take.

@@ -29,8 +29,12 @@ func TestFirstInLineIsTold(t *testing.T) {
 				return tk
 			}
 			for round, end := range []func(){
-				func() { settle(t, holder, store.Settlement{Op: store.OpCancel, ID: "a", Buckets: takeOf(plan, "k", 0).Buckets}) },
-				func() { settle(t, holder, store.Settlement{Op: store.OpSettle, ID: "a", Buckets: takeOf(plan, "k", 1).Buckets}) },
+				func() {
+					settle(t, holder, store.Settlement{Op: store.OpCancel, ID: "a", Buckets: takeOf(plan, "k", 0).Buckets})
+				},
+				func() {
+					settle(t, holder, store.Settlement{Op: store.OpSettle, ID: "a", Buckets: takeOf(plan, "k", 1).Buckets})
+				},
 			} {
 				take(t, holder, held(takeOf(plan, "k", 1), "a", time.Minute))
 				one, two := one, two

@@ -28,8 +28,8 @@ import (
 
 // gatherer has the lanes of a store.
 type gatherer struct {
-	off     bool
-	always  bool // for tests: each request goes in a batch
+	off       bool
+	always    bool // for tests: each request goes in a batch
 	unhurried bool // for tests: no call hangs, however long it takes
 
 	mu    sync.Mutex

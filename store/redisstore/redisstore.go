@@ -165,8 +165,8 @@ type Store struct {
 	gather  gatherer
 	// of what comes free
 	announced announcements
-	asked   atomic.Pointer[asked]
-	place   string // of the generation, in each call
+	asked     atomic.Pointer[asked]
+	place     string // of the generation, in each call
 	// how often a connection asks its server which it is
 	asksAgain time.Duration
 

@@ -543,7 +543,7 @@ local function makeLines()
         remove(l, number)
       end
     end
-    leaveNext(fin, function(s) return s.claimed end)
+    leaveNext(max(fin, now + NEXTLIFE), function(s) return s.claimed end)
   end
 
   function L.withdraw(c, n)
