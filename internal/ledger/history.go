@@ -93,6 +93,17 @@ func (h *history) list(a *store.History) {
 	}
 }
 
+// later notes that the record was written since, and the epoch that is pending was not begun: a
+// server that was renamed, and has its data, is known to connections from before by its old name.
+// It reports whether that is new.
+func (h *history) later(a *store.History) bool {
+	if len(h.epochs) == 0 || lastMark(a) == a.Mark || a.Last <= h.epochs[len(h.epochs)-1].Start {
+		return false
+	}
+	h.epochs[len(h.epochs)-1].Start = a.Last
+	return true
+}
+
 // lastMark returns the mark that the next write is under. One that is not drawn yet is known by its
 // generation and by the mark before it. No mark that is drawn is like that.
 func lastMark(a *store.History) store.Mark {
@@ -172,14 +183,21 @@ func (l *Ledger) SentSettlements(batch []store.Settlement) []store.Settlement {
 }
 
 // hear judges what this process has in a bucket by an answer of the store, if it has another list
-// than the one that was judged by. An answer without a list is late, or has nothing new.
+// than the one that was judged by, or shows that the epoch that is pending begins later. Another
+// answer without a list is late.
 func (l *Ledger) hear(now Now, e *entry, a *store.History) {
 	h := e.historyOf()
 	h.settle(now)
-	if h.heard && a.Known == h.known || !a.Listed {
+	switch {
+	case h.heard && a.Known == h.known:
+		if !h.later(a) {
+			return
+		}
+	case a.Listed:
+		h.list(a)
+	default:
 		return
 	}
-	h.list(a)
 	l.judge(now, e)
 }
 

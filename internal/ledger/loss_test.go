@@ -123,6 +123,18 @@ func (s *lossSim) do(what string) {
 	case "migrate":
 		s.note("migrated")
 		m.migrate()
+	case "peek":
+		p := s.pick()
+		var st store.State
+		p.call(func(bool) { st = m.look(s.now) }, func(ok bool) {
+			if ok {
+				p.l.Peeked(p.now(), &bucket(s.plan, 0, 0)[0], 0, &st)
+				p.recover()
+			}
+		})
+	case "rename":
+		m.rename()
+		s.note("the server is called %d", m.gen)
 	case "older":
 		s.note("a program of the version before writes")
 		m.older(s.now, s.chance(30, "drops the list"))
@@ -376,6 +388,14 @@ func TestLossesAndResets(t *testing.T) {
 	t.Parallel()
 	events := append([]string{"reset", "crash"}, allLosses...)
 	simulateLosses(t, 3, &losses{events: events, faults: faults{lost: true}})
+}
+
+// TestLossesOfRenamedServers: a server draws another master_replid, and has its data, and there are
+// connections from before.
+func TestLossesOfRenamedServers(t *testing.T) {
+	t.Parallel()
+	events := append([]string{"rename", "rename", "peek", "peek"}, allLosses...)
+	simulateLosses(t, 2, &losses{events: events, faults: faults{lost: true, late: true}})
 }
 
 // TestLossesBesideOlderProgram: a program that keeps no list writes, too. Losses may be missed, but

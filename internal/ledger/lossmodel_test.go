@@ -25,7 +25,10 @@ type modelServer struct {
 	dirty bool // the call wrote
 	gen   uint64
 	gens  uint64
-	hist  []modelRecord // after each write
+	first map[uint64]uint64 // of the names of a server that was renamed: the first one
+	conn  uint64            // by which name the server goes on the connection that is used; 0: the last one
+	name  uint64            // and during this call
+	hist  []modelRecord     // after each write
 	olds  []modelPrimary
 
 	again     int                  // pauses that were set or ended again
@@ -43,7 +46,8 @@ type modelPrimary struct {
 func newKeeper() *modelStore {
 	m := newModel()
 	m.keeps, m.gen, m.gens, m.plains = true, 1, 1, map[int64]int{}
-	m.cancelled = map[store.Grant]bool{}
+	m.cancelled, m.first = map[store.Grant]bool{}, map[uint64]uint64{}
+	m.name = m.gen
 	m.past.done = map[store.Grant]bool{}
 	m.hist = []modelRecord{m.clone()}
 	return m
@@ -80,8 +84,8 @@ func (m *modelStore) write(now int64, mark bool) {
 	if p.exists && len(p.epochs) == 0 { // an older program made it
 		p.epochs = []store.Epoch{{}}
 	}
-	if !p.exists || mark || p.epochs[len(p.epochs)-1].Mark.Generation != m.gen {
-		p.epochs = append(p.epochs, store.Epoch{Mark: store.Mark{Generation: m.gen, Clock: m.next(now)}, Start: p.last})
+	if !p.exists || mark || p.epochs[len(p.epochs)-1].Mark.Generation != m.name {
+		p.epochs = append(p.epochs, store.Epoch{Mark: store.Mark{Generation: m.name, Clock: m.next(now)}, Start: p.last})
 	}
 	p.exists, p.last = true, m.next(now)
 	m.hist = append(m.hist, m.clone())
@@ -91,12 +95,52 @@ func (m *modelStore) write(now int64, mark bool) {
 func (m *modelStore) known() store.Known {
 	switch p := &m.past; {
 	case !p.exists:
-		return store.Known{Mark: store.NoRecord, Generation: m.gen}
+		return store.Known{Mark: store.NoRecord, Generation: m.name}
 	case len(p.epochs) == 0:
-		return store.Known{Generation: m.gen}
+		return store.Known{Generation: m.name}
 	default:
-		return store.Known{Mark: p.epochs[len(p.epochs)-1].Mark, Generation: m.gen}
+		return store.Known{Mark: p.epochs[len(p.epochs)-1].Mark, Generation: m.name}
 	}
+}
+
+// begin begins a call that names what its caller knows. If that, or the record, has another name of
+// the server than its connection, the server says how it is called.
+func (m *modelStore) begin(known store.Known) {
+	m.dirty, m.name = false, m.gen
+	if m.conn == 0 || m.root(m.conn) != m.root(m.gen) {
+		return
+	}
+	other := func(gen uint64) bool { return gen != 0 && gen != m.conn }
+	es := m.past.epochs
+	if other(known.Generation) || m.past.exists && (len(es) == 0 || other(es[len(es)-1].Mark.Generation)) {
+		return
+	}
+	m.name = m.conn
+}
+
+// rename gives the server another name. It keeps its data, and connections from before.
+func (m *modelStore) rename() {
+	m.gens++
+	m.first[m.gens] = m.root(m.gen)
+	m.gen, m.name = m.gens, m.gens
+}
+
+// root returns the first name of a server.
+func (m *modelStore) root(gen uint64) uint64 {
+	if f, ok := m.first[gen]; ok {
+		return f
+	}
+	return gen
+}
+
+// names returns all names of the server, the last one first.
+func (m *modelStore) names() (gens []uint64) {
+	for gen := m.gens; gen > 0; gen-- {
+		if m.root(gen) == m.root(m.gen) && gen <= m.gen {
+			gens = append(gens, gen)
+		}
+	}
+	return gens
 }
 
 // history answers a call.
@@ -119,10 +163,11 @@ func (m *modelStore) history(known store.Known, now int64) store.History {
 
 // take decides a take.
 func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
-	m.dirty = false
 	if !m.keeps {
+		m.dirty = false
 		return m.decide(t, now)
 	}
+	m.begin(t.Known[0])
 	if t.Recovery == nil {
 		v := m.decide(t, now)
 		if v.Allowed && t.ID == "" {
@@ -144,7 +189,8 @@ func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
 		return store.Verdict{Fail: store.ErrIDOpen}
 	case m.past.done[t.Grant]:
 	case h != nil:
-		h.end, m.dirty = max(h.end, t.Recovery.End), true
+		m.dirty = t.Recovery.End > h.end
+		h.end = max(h.end, t.Recovery.End)
 	default:
 		m.dirty = true
 		e := &entry{at: now, n: t.Buckets[0].N[0], grant: t.Grant}
@@ -158,10 +204,11 @@ func (m *modelStore) take(t *store.Take, now int64) store.Verdict {
 
 // settle carries out a settlement.
 func (m *modelStore) settle(s *store.Settlement, now int64) store.Outcome {
-	m.dirty = false
 	if !m.keeps {
+		m.dirty = false
 		return m.apply(s, now)
 	}
+	m.begin(s.Known[0])
 	if s.Op == store.OpPause || s.Op == store.OpUnpause {
 		return m.pause(s, now)
 	}
@@ -230,7 +277,7 @@ func (m *modelStore) recharge(r *store.Recovery, now int64) {
 
 // look describes the record.
 func (m *modelStore) look(now int64) store.State {
-	m.dirty = false
+	m.begin(store.Known{})
 	st := store.State{Verdict: store.Verdict{Now: now, Histories: []store.History{m.history(store.Known{}, now)}}}
 	if m.paused > now {
 		st.Pause = store.Pause{Until: store.Internal.Instant(m.paused)}
@@ -241,8 +288,8 @@ func (m *modelStore) look(now int64) store.State {
 // named returns a func that reports whether the server is still the one to which a message is sent:
 // no other one carries it out.
 func (m *modelStore) named() func() bool {
-	gen := m.gen
-	return func() bool { return gen == m.gen }
+	root := m.root(m.gen)
+	return func() bool { return root == m.root(m.gen) }
 }
 
 // failover replaces the server by one that has the record as it was after write k.
@@ -276,6 +323,7 @@ func (m *modelStore) reset(now int64) {
 	if !m.past.exists {
 		return
 	}
+	m.begin(store.Known{})
 	p := m.past
 	m.modelRecord = emptyRecord()
 	m.past.exists, m.past.last, m.past.epochs = true, p.last, p.epochs

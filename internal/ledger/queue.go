@@ -34,6 +34,7 @@ type item struct {
 	trace   *trace       // traceItem
 	needs   need         // traceItem: what was sent
 	known   store.Known  // claimItem, traceItem: what was known when it was sent
+	saw     store.Known  // claimItem, traceItem: what was known after the bucket was looked at for it
 	st      store.Settlement
 	plan    *FallbackPlan // chargeItem
 	whole   bool          // chargeItem: all of it counts, whatever has aged here

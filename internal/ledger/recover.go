@@ -83,7 +83,9 @@ func (l *Ledger) composeLost(now Now, d *Delivery, it *item) {
 		l.giveUp(it)
 		return
 	}
-	if it.known = h.known; !h.heard || it.kind == lookItem {
+	// a record may be there to which it was written since: see history.later
+	stale := h.known.Mark != lastMark(&store.History{Known: h.known}) && it.saw != h.known
+	if it.known = h.known; !h.heard || it.kind == lookItem || stale {
 		d.look(it)
 		return
 	}
@@ -331,6 +333,7 @@ func (l *Ledger) looked(now Now, it *item, st *store.State, a *store.History, re
 		l.comparePauses(now, it.entries[0], it.st.Buckets[0].Plan, st, a)
 		l.finish(it)
 	default:
+		it.saw = a.Known
 		l.again(now, it)
 	}
 }

@@ -723,3 +723,48 @@ func TestSettledReservationInBucketIsChargedAsFarAsItIsFull(t *testing.T) {
 	d.hear()
 	d.wantUsed(10, 0)
 }
+
+// TestServerRenamed: a server that is called something else, and has all of its data, as when it
+// gets its first replica, has lost nothing: also not what a connection from before wrote after the
+// process heard of the new name.
+func TestServerRenamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		take         store.Take
+		units, slots int64
+	}{
+		{"units", store.Take{}, 5, 0},
+		{"a reservation", store.Take{ID: "id", Grant: 7, Hold: time.Hour}, 5, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.take(1)
+			tk := c.take
+			tk.Buckets = bucket(d.plan, c.units, c.slots)
+			r := new(ledger.Request)
+			r.Init(&tk)
+			d.l.Begin(d.at(), r)
+			sent := d.l.SentTakes([]store.Take{tk})[0]
+			before := d.m.gen
+			d.m.rename()
+			d.hear()
+			d.m.conn = before
+			d.now++
+			v := d.m.take(&sent, d.now)
+			d.m.conn = 0
+			if v.Histories[0].Listed || !v.Allowed {
+				t.Fatalf("%+v", v)
+			}
+			d.l.Answered(d.at(), r, &v)
+			d.deliver()
+			d.wantUsed(1+c.units, c.slots)
+			d.take(1)
+			d.wantUsed(2+c.units, c.slots)
+			if len(d.rep.Recovered) != 0 || d.rep.Reservations != 0 {
+				t.Errorf("%d charges and %d reservations are recovered", len(d.rep.Recovered), d.rep.Reservations)
+			}
+		})
+	}
+}

@@ -44,7 +44,16 @@ func (p *proc) call(do func(again bool), done func(ok bool)) {
 	case s.f.lost && s.chance(10, "lost"):
 		fate = rapid.SampledFrom([]string{"request lost", "answer lost"}).Draw(s.t, "what is lost")
 	}
-	named := s.store.named()
+	named, by := s.store.named(), s.store.gen
+	if names := s.store.names(); s.store.keeps && len(names) > 1 {
+		by = rapid.SampledFrom(names).Draw(s.t, "a connection from when it was called")
+	}
+	at := do
+	do = func(again bool) {
+		s.store.conn = by
+		at(again)
+		s.store.conn = 0
+	}
 	answered := false
 	end := func(ok bool) {
 		if !answered && !p.dead {

@@ -57,6 +57,9 @@ func (s *Store) blocked(reqs []ledger.Request) (done <-chan struct{}, blocked bo
 func (s *Store) deliver() (failed bool) {
 	s.mu.Lock()
 	d := s.ledger.Next(s.clock.now())
+	if d == nil { // what was pending need not be sent any more: nobody has to wait for it
+		s.announceDelivery()
+	}
 	s.mu.Unlock()
 	if d == nil {
 		return false
@@ -73,8 +76,7 @@ func (s *Store) deliver() (failed bool) {
 	if err != nil {
 		s.ledger.Failed(s.clock.now(), d)
 	}
-	close(s.delivered)
-	s.delivered = make(chan struct{})
+	s.announceDelivery()
 	more := s.ledger.Recovering()
 	s.mu.Unlock()
 	s.news.recovered(&rep, more)
@@ -89,6 +91,12 @@ func (s *Store) deliver() (failed bool) {
 		s.news.failed(&BackendError{Op: "charge", Err: se, Fault: se.Fault})
 	}
 	return err != nil
+}
+
+// announceDelivery wakes those who wait for the end of a delivery. mu is held.
+func (s *Store) announceDelivery() {
+	close(s.delivered)
+	s.delivered = make(chan struct{})
 }
 
 // deliverLooks looks at the buckets of a delivery.
