@@ -19,6 +19,12 @@ type Policy struct {
 
 	Fallback Fallback // while the store is unavailable, for limits that do not set their own
 	Start    Start    // while the store is unavailable, in a process that does not know what was used before
+
+	// Leased lets this process decide by itself, with units that it took from the store ahead, if
+	// the store is one of package lease: never over, but Remaining is then approximate, and units
+	// that other processes hold may be refused. It needs windows of at least a second, and no
+	// concurrency limit.
+	Leased bool
 }
 
 // Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
@@ -43,7 +49,7 @@ type Plan struct {
 func (p Policy) Compile() (*Plan, error) {
 	contract := store.Policy{
 		Name: p.Name, Limits: make([]store.Limit, len(p.Limits)), Fallback: p.Fallback,
-		Start: p.Start,
+		Start: p.Start, Leased: p.Leased,
 	}
 	for i := range p.Limits {
 		contract.Limits[i] = store.Limit(p.Limits[i])

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -22,14 +23,19 @@ type Policy struct {
 
 	Fallback Fallback // while the store is unavailable, for limits that do not set their own
 	Start    Start    // while the store is unavailable, in a process that does not know what was used before
+
+	// Leased lets package lease decide plain takes of these limits locally, with units that it took
+	// ahead; never over. What is left, as answers say, is then approximate.
+	Leased bool
 }
 
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
 type Plan struct {
 	policy Policy
 	specs  []record.Spec
-	exact  []record.Spec // the same for stores whose rolling limits are exact unless told otherwise
-	needs  bool          // has a concurrency limit
+	exact  []record.Spec                    // the same for stores whose rolling limits are exact unless told otherwise
+	needs  bool                             // has a concurrency limit
+	lives  [record.Priorities]time.Duration // of leases, per priority; 0: takes of it are not leased
 }
 
 // Compile checks a policy. The error names the limit, what is wrong and what would be valid; for
@@ -70,9 +76,15 @@ func (p Policy) Compile() (*Plan, error) {
 		}
 		pl.exact = append(pl.exact, spec)
 		pl.needs = pl.needs || l.Kind == Concurrency
+		if err := l.leasable(); p.Leased && err != nil {
+			errs = append(errs, &LimitError{Policy: p.Name, Limit: l.Name, Index: i, Err: err})
+		}
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
+	}
+	if p.Leased {
+		pl.lives = leaseLives(pl.specs, p.Limits)
 	}
 	return pl, nil
 }
