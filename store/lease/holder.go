@@ -11,12 +11,13 @@ import (
 
 // Shares of a lease life, and other numbers that the simulation of this package found to work.
 const (
-	covers     = 0.6 // of a life: for how long a lease is meant to last
+	covers     = 0.8 // of a life: for how long a lease is meant to last at most
 	endsSoon   = 0.4 // of a life: a lease that is used up is not settled if it ends that soon
 	fewestLife = 0.25
 	worthTakes = 4   // least that a lease is meant for
-	perCall    = 100 // decisions that are made for each call of the store, where a bucket is asked for often
+	perLease   = 200 // decisions that are made for each lease, which costs two calls, of a bucket that is asked for often
 	largest    = 64  // a lease has at most that part of a limit
+	lateTries  = 3   // in a row that bring no lease because they are late, before takes go straight to the store
 	bigTake    = 4   // a take that asks for more than that part of a lease goes straight to the store
 )
 
@@ -78,14 +79,15 @@ type holder struct {
 	asked     *ask     // to be sent, or on its way
 	ended     []ending // to be sent
 
-	epoch    uint64 // counts pauses and resets: what was asked before one is no lease after it
-	dry      bool   // the store had less than was asked for last
-	again    int64  // while dry, it is not asked earlier
-	dried    int64  // when it was answered so
-	direct   int64  // takes go straight to the store until then
-	failures int    // in a row
-	trip     int64  // how long an answer takes
-	edge     int64  // the next end of a calendar window, as the last verdict said; no lease is held beyond
+	epoch    uint64                // counts pauses and resets: what was asked before one is no lease after it
+	dry      bool                  // the store had less than was asked for last
+	again    int64                 // while dry, it is not asked earlier
+	dried    int64                 // when it was answered so
+	short    [store.MaxLimits]bool // of which limits
+	direct   int64                 // takes go straight to the store until then
+	failures int                   // in a row
+	trip     int64                 // how long an answer takes
+	edge     int64                 // the next end of a calendar window, as the last verdict said; no lease is held beyond
 	rest     store.Amounts
 	restAt   int64 // when the store said so; 0: never
 	said     store.Answer
@@ -200,15 +202,12 @@ func (h *holder) has(u *units, n *store.Amounts) bool {
 // lacks reports whether the current lease lacks units that were short when it was granted.
 func (h *holder) lacks(n *store.Amounts) bool {
 	for j := range h.limits {
-		if n[j] > 0 && h.cur.rest(j) < n[j] && h.short(j) {
+		if n[j] > 0 && h.cur.rest(j) < n[j] && h.short[j] {
 			return true
 		}
 	}
 	return false
 }
-
-// short reports whether the store had less of a limit than was asked for last.
-func (h *holder) short(j int) bool { return h.rest[j] == 0 }
 
 // measure brings what is asked for lately up to date.
 func (h *holder) measure(now moment) {
@@ -224,13 +223,19 @@ func (h *holder) measure(now moment) {
 	h.meter.measure(now.at, h.takes.Load(), &total)
 }
 
+// lasting returns for how long a lease with that hold is meant to last: it has to come, and what is
+// left of it has to go back.
+func (h *holder) lasting(hold float64) float64 {
+	return min(covers*hold, max(hold-float64(h.margin)-2*float64(h.trip), hold/8))
+}
+
 // worth reports whether enough is asked for lately for a lease.
-func (h *holder) worth() bool { return h.meter.takes*covers*float64(h.life) >= worthTakes }
+func (h *holder) worth() bool { return h.meter.takes*h.lasting(float64(h.life)) >= worthTakes }
 
 // big reports whether a take asks for so much that a lease for many takes does not have it.
 func (h *holder) big(n *store.Amounts) bool {
 	for j := range h.limits {
-		if n[j] > max(1, h.lasts(j, covers*float64(h.life))/bigTake, h.max[j]/largest/bigTake) {
+		if n[j] > max(1, h.lasts(j, h.lasting(float64(h.life)))/bigTake, h.max[j]/largest/bigTake) {
 			return true
 		}
 	}
@@ -242,10 +247,10 @@ func (h *holder) lasts(j int, ns float64) int64 { return int64(math.Ceil(h.meter
 
 // spacing returns the time in which enough takes are decided for another call of the store.
 func (h *holder) spacing() float64 {
-	if h.meter.takes*float64(h.life) < perCall/3 { // it is not asked for often
+	if h.meter.takes*float64(h.life) < perLease/6 { // it is not asked for often
 		return 0
 	}
-	return min(perCall/h.meter.takes, float64(h.life))
+	return min(perLease/h.meter.takes, float64(h.life))
 }
 
 // ask asks for a lease with room for a take of n, if there is time for one.
@@ -273,10 +278,10 @@ func (h *holder) ask(now moment, n *store.Amounts) bool {
 
 // size returns how many units of limit j a lease asks for.
 func (h *holder) size(now moment, j int, hold float64) int64 {
-	n := h.lasts(j, covers*hold)
-	least := h.lasts(j, min(max(h.spacing(), hold/8), covers*hold)) // until it may ask again
+	n := h.lasts(j, h.lasting(hold))
+	least := min(n, h.lasts(j, max(h.spacing(), hold/8))) // until it may ask again
 	if h.dry {
-		return max(min(n, least), min(1, n))
+		return max(least, min(1, n))
 	}
 	if h.restAt != 0 && now.at-h.restAt < h.life {
 		n = min(n, max(h.rest[j]/4, least))
@@ -286,6 +291,9 @@ func (h *holder) size(now moment, j int, hold float64) int64 {
 
 // answered is told the answer to an ask. err is the store's, or the verdict's.
 func (h *holder) answered(now moment, a *ask, v *store.Verdict, err error) {
+	if h.asked != a { // each answer counts once
+		return
+	}
 	h.asked = nil
 	took := now.at - a.sent.at
 	h.trip += (took - h.trip) / 4
@@ -310,8 +318,10 @@ func (h *holder) answered(now moment, a *ask, v *store.Verdict, err error) {
 		u := h.lease(now, a, v)
 		if a.epoch != h.epoch || !h.usable(u, now) || u.deadline-now.at < a.hold/8 {
 			h.ended = append(h.ended, cancel)
-			if a.epoch == h.epoch {
-				h.failed(now) // it came late
+			if a.epoch == h.epoch { // it came late
+				if h.failures++; h.failures >= lateTries {
+					h.failed(now)
+				}
 			}
 			return
 		}
@@ -347,16 +357,17 @@ func (h *holder) lease(now moment, a *ask, v *store.Verdict) *units {
 		hold = min(hold, (v.End-v.Now)*1000)
 	}
 	u.end = a.sent.at + hold
-	u.deadline = min(u.end, h.edge) - h.margin
+	back := min(h.trip-h.trip/4, a.hold/4) // so that what is left is back before the store's end
+	u.deadline = min(u.end, h.edge) - h.margin - back
 	u.answer, u.at, u.stamp = v.First, now.at, v.Now
 	for j := range h.limits {
 		u.partial = u.partial || granted[j] < a.n[j]
 	}
-	early := min(max(h.trip+h.trip/2, a.hold/4), a.hold/2)
+	early := min(max(h.trip+h.trip/4, a.hold/16), a.hold/2)
 	u.refresh = u.deadline - early
 	for j := range h.limits {
 		if !u.partial {
-			u.low[j] = min(max(granted[j]/4, h.lasts(j, float64(h.trip+h.trip/2))), granted[j]/2)
+			u.low[j] = min(max(granted[j]/16, h.lasts(j, float64(h.trip+h.trip/4))), granted[j]/2)
 		}
 	}
 	return u
@@ -370,9 +381,7 @@ func (h *holder) hold(now moment, a *ask, u *units) {
 		h.dried = now.at
 		h.again = max(now.at, a.sent.at+int64(h.spacing()))
 		for j := range h.limits {
-			if u.granted[j] < a.n[j] {
-				h.rest[j] = 0
-			}
+			h.short[j] = u.granted[j] < a.n[j]
 		}
 	}
 	switch {
@@ -395,6 +404,7 @@ func (h *holder) refusedBy(now moment, v *store.Verdict) {
 	for j := range h.limits {
 		r.limits[j] = v.Reason == store.Paused || v.First.Limits[j].RetryAfter > 0
 	}
+	h.short = r.limits
 	h.refusal = r
 	if v.Reason == store.Paused {
 		h.paused(now)
@@ -416,7 +426,7 @@ func (h *holder) refuseFor(now moment, until int64) {
 	}
 	for j := range h.limits {
 		r.verdict.First.Limits[j].RetryAfter = 0
-		if h.short(j) {
+		if h.short[j] {
 			r.limits[j] = true
 			r.verdict.First.Limits[j].Remaining = 0
 			r.verdict.First.Limits[j].RetryAfter = r.verdict.RetryAfter
