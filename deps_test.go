@@ -52,7 +52,7 @@ var rules = map[string]struct{ own, others []string }{
 	}},
 	"store":             {own: []string{"internal/calendar", "internal/record"}},
 	"store/storetest":   {own: []string{"", "internal/calendar"}},
-	"store/lease": {own: []string{"store"}},
+	"store/lease":       {own: []string{"store"}},
 	"store/memstore":    {own: []string{"store", "internal/cells", "internal/record"}},
 	"store/sqlitestore": {own: []string{"store", "internal/record"}, others: []string{"modernc.org/sqlite"}},
 	"store/redisstore": {
