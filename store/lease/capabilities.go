@@ -48,10 +48,16 @@ func (s *Store) Ping(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// defaultTime is what a store needs that does not say it, as a guard has it.
+const defaultTime = 40 * time.Millisecond
+
 // TakeTime implements [store.Timed], with that of the store behind it.
 func (s *Store) TakeTime(set time.Duration) time.Duration {
 	if t, ok := s.inner.(store.Timed); ok {
 		return t.TakeTime(set)
+	}
+	if set <= 0 {
+		return defaultTime
 	}
 	return set
 }

@@ -366,13 +366,15 @@ func TestCallerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New(nil)
 		way := over(mem, 0)
+		var delay atomic.Int64
+		way.delay = func() time.Duration { return time.Duration(delay.Load()) }
 		l := leasing(t, way)
 		b := of(plan(t, "hot"), "key")
 		for range 10 {
 			take(t, l, b)
 		}
 		time.Sleep(time.Second) // its lease is over
-		way.delay = func() time.Duration { return 100 * time.Millisecond }
+		delay.Store(int64(100 * time.Millisecond))
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
 		start := time.Now()

@@ -15,7 +15,7 @@ import (
 )
 
 // leasing returns a store in front of s, which closes both.
-func leasing(t *testing.T, s store.Store) *lease.Store {
+func leasing(t testing.TB, s store.Store) *lease.Store {
 	t.Helper()
 	l := lease.New(s, nil)
 	t.Cleanup(func() {
