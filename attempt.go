@@ -70,6 +70,11 @@ func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (
 			return d, err
 		}
 	}
+	if l.held != nil && t.ID == "" && t.Ahead == 0 && !t.Given && len(t.Buckets) == 1 {
+		if v, ok := l.held.TakeHeld(t.Buckets[0], t.Priority); ok {
+			return t.decision(&v), nil
+		}
+	}
 	var out [1]store.Verdict
 	err := l.within(ctx, "take", timeout, func(ctx context.Context) error {
 		if err := l.store.Take(ctx, []store.Take{t.Take}, out[:]); err != nil {

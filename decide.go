@@ -168,3 +168,17 @@ func (d *Decision) lean(b *cells.Buckets, plan *Plan, name string, n int64, prio
 	d.EarliestRetry = d.RetryAfter // nothing is held that could come back
 	return true
 }
+
+// near decides a plain take of one bucket of l's policy with units that the process holds; false if
+// the store has to be asked.
+func (d *Decision) near(l *Limiter, held holder, b store.BucketCost) bool {
+	v, ok := held.TakeHeld(b, 0)
+	if !ok {
+		return false
+	}
+	d.Allowed, d.Reason, d.RetryAfter, d.EarliestRetry = v.Allowed, v.Reason, v.RetryAfter, v.EarliestRetry
+	d.at = v.Now
+	out := results(&v.First)
+	d.results(l.plan, &out)
+	return true
+}

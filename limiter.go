@@ -35,12 +35,14 @@ type Options struct {
 type Limiter struct {
 	store   store.Store
 	local   *cells.Buckets // nil: the store does I/O
+	held    holder         // nil: it holds nothing in this process
 	plan    *Plan
 	tenant  string
 	timeout time.Duration // 0: none
 	one     store.Amounts // what a take without costs asks
 	// local, not observed, and such a take asks for something, needs no hold and fits at priority 0
 	plain bool
+	near  bool // the same for held
 	lean  bool // plain, and the only limit is a bucket
 	queue *waitQueue
 	given *abandoned // takes that callers gave up
@@ -85,10 +87,12 @@ func (l *Limiter) With(policy Policy) (*Limiter, error) {
 	}
 	o := *l
 	o.plan, o.local = plan, nil
+	o.held, _ = l.store.(holder)
 	if s, ok := l.store.(opener); ok {
 		o.local = s.Open(l.tenant, plan.Plan)
 	}
 	o.one, _ = plan.Amounts(nil)
+	o.near = o.held != nil && plan.LeaseLife(0) > 0 && o.watch == nil && plan.counts && plan.neverFits(&o.one, 0) == nil
 	o.plain = o.local != nil && o.watch == nil && !plan.NeedsHold() && plan.counts && plan.neverFits(&o.one, 0) == nil
 	o.lean = o.plain && len(plan.specs) == 1 && policy.Limits[0].Kind == Bucket
 	return &o, nil

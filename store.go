@@ -42,3 +42,9 @@ type Status struct {
 type opener interface {
 	Open(tenant string, plan *store.Plan) *cells.Buckets
 }
+
+// holder is a store that decides some plain takes of one bucket in the caller's process, without
+// I/O, as package lease does. ok is false if it has to ask.
+type holder interface {
+	TakeHeld(b store.BucketCost, priority int8) (v store.Verdict, ok bool)
+}

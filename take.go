@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/drawgate/drawgate/store"
 )
 
 // Allow decides now: may this take of key pass? Without costs it asks for one request; a policy
@@ -15,7 +17,13 @@ import (
 // error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed). Where
 // others wait for the bucket the answer is a refusal with the reason [Queued].
 func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
-	if !l.plain || len(costs) != 0 || len(key) > longKey || !l.queue.idle() || ctx.Err() != nil {
+	if !l.plain && !l.near || len(costs) != 0 || len(key) > longKey || !l.queue.idle() || ctx.Err() != nil {
+		return l.allow(ctx, key, costs)
+	}
+	if l.near {
+		if d.near(l, l.held, store.BucketCost{Key: l.keyOf(&Ask{Key: key}), Plan: l.plan.Plan, N: l.one}) {
+			return d, nil
+		}
 		return l.allow(ctx, key, costs)
 	}
 	if l.lean && d.lean(l.local, l.plan, key, l.one[0], 0) {

@@ -402,11 +402,11 @@ func (h *holder) refusedBy(now moment, v *store.Verdict) {
 	r := &refusal{until: h.again, at: now.at, verdict: *v}
 	r.verdict.Histories = nil
 	for j := range h.limits {
-		r.limits[j] = v.Reason == store.Paused || v.First.Limits[j].RetryAfter > 0
+		r.limits[j] = v.Reason != store.Limited || v.First.Limits[j].RetryAfter > 0
 	}
 	h.short = r.limits
 	h.refusal = r
-	if v.Reason == store.Paused {
+	if v.Reason == store.Paused || v.Reason == store.Queued { // others are to be served first
 		h.paused(now)
 	}
 }

@@ -78,6 +78,22 @@ func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdic
 	return nil
 }
 
+// TakeHeld decides a plain take of one bucket with what is held in this process, without I/O. It
+// reports whether it did; otherwise the take needs [Store.Take]. A limiter calls it first.
+func (s *Store) TakeHeld(b store.BucketCost, priority int8) (v store.Verdict, ok bool) {
+	if b.Plan == nil || priority < 0 || priority > store.MaxPriority || b.Plan.LeaseLife(int(priority)) == 0 ||
+		!asks(&b.N) {
+		return v, false
+	}
+	id := ident{b.Key, b.Plan, priority}
+	e := s.keys.find(&id, s.keys.hash(&id))
+	if e == nil || !e.take(&b.N, &v) {
+		return store.Verdict{}, false
+	}
+	s.stats.local.Add(1)
+	return v, true
+}
+
 // here decides a take in this process if it can.
 func (s *Store) here(ctx context.Context, t *store.Take, v *store.Verdict) (done bool, err error) {
 	if !leased(t) || ctx.Err() != nil {
