@@ -141,7 +141,7 @@ var rules = map[string]struct{ own, others []string }{
 	"config": {
 		own: []string{
 			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar",
-			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/memstore",
+			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/lease", "store/memstore",
 			"store/redisstore", "store/sqlitestore", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
 		},
 		others: []string{

@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/lease"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/telemetry"
 	"github.com/drawgate/drawgate/telemetry/cloudwatch"
@@ -45,6 +46,7 @@ type Runtime struct {
 	CloudWatch *cloudwatch.Metrics
 
 	opts     OpenOptions
+	leases   bool                   // Store takes units ahead
 	config   atomic.Pointer[Config] // in force
 	restart  atomic.Pointer[[]string]
 	warner   *telemetry.Warner
@@ -261,8 +263,23 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err er
 	})
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
+	if c.leased() != "" {
+		l := lease.New(r.Store, nil) //nolint:contextcheck // as above
+		r.Store, r.leases = l.Full(), true
+		r.closers = append(r.closers, l.Close)
+	}
 	c.logOpen(log)
 	return unavailable, nil
+}
+
+// leased returns the name of a policy that is leased; "" if none is.
+func (c *Config) leased() string {
+	for i := range c.Policies {
+		if c.Policies[i].Leased {
+			return c.Policies[i].Name
+		}
+	}
+	return ""
 }
 
 // logOpen logs which limits are not applied during an outage.

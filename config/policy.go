@@ -111,6 +111,9 @@ func policySettings(p *drawgate.Policy, m *Mode, overrides *entry) []setting {
 		{"start_full", value{read: func(d *decoder, e entry) {
 			d.problem(e.at, "write start: full", "start_full is a setting of the file, and no policy has it")
 		}}.retired(), "", ""},
+		{"leased", asFlag.to(&p.Leased), no, "processes take units from the store ahead, for up to half a second, and " +
+			"decide with these by themselves: never over, but `Remaining` is approximate. For limits that are asked " +
+			"for often. Windows last at least 1s; no concurrency limit. [More](#leased)"},
 		{"shadow", asFlag.to(&m.Shadow), no, "the policy is evaluated and reported with buckets of its own, never " +
 			"enforced"},
 		{"disabled", asFlag.to(&m.Disabled), no, "the policy is switched off from the start, and left out of every " +

@@ -29,6 +29,9 @@ func (r *Runtime) Use(next *Config) error {
 			log.Warn("a restart would fail: this process cannot write where the new store is", "store", path, "error", err)
 		}
 	}
+	if name := next.leased(); name != "" && !r.leases && !next.local() {
+		log.Warn("leased policies are exact until a restart, because none was leased when the program started", "policy", name)
+	}
 	r.warn(next.Warnings)
 	log.Info("the new configuration is in force", "policies", len(conf.Listed()), "rules", len(conf.Rules))
 	return nil

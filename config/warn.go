@@ -46,6 +46,7 @@ func (c *Config) warn() {
 	if c.NoRecovery && !c.onRedis() {
 		c.warnOf("store_recovery", "", "store_recovery is for Redis and has no effect on the store %s", RedactURL(c.Store))
 	}
+	c.warnLeased()
 	c.warnRules()
 	c.warnServer()
 	c.warnQueue()
@@ -150,6 +151,24 @@ func (c *Config) StartOf(p *drawgate.Policy) drawgate.Start {
 
 // shared reports whether several machines may have the same store.
 func (c *Config) shared() bool { return IsRedis(c.Store) || onDynamoDB(c.Store) }
+
+// warnLeased warns of policies that are leased to no effect.
+func (c *Config) warnLeased() {
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		setting := policySetting(p.Name) + ".leased"
+		plan, err := p.Compile()
+		switch {
+		case err != nil || !p.Leased:
+		case c.local():
+			c.warnOf(setting, "leave it out", "leased has no effect on the store %s, which is in this process", Memory)
+		case plan.LeaseLife(0) == 0:
+			c.warnOf(setting, "leave it out, or raise the amount", "leased has no effect on policy %s: one of its limits "+
+				"has fewer than 50 units for each lease, which lasts a hundredth of the shortest window, and at most 500ms",
+				shorten(p.Name))
+		}
+	}
+}
 
 // warnFallback warns about the fallback of a policy.
 func (c *Config) warnFallback(p *drawgate.Policy) {

@@ -128,6 +128,7 @@ func comparePolicies(p, q *Policy) (list []Change) {
 	differ("wait.barge", p.Wait.Barge, q.Wait.Barge)
 	differ("fallback", p.Fallback, q.Fallback)
 	differ("start", p.Start, q.Start)
+	differ("leased", p.Leased, q.Leased)
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		if k := limit(&q.Policy, l.Name); k < 0 {

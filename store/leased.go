@@ -37,17 +37,17 @@ func (l *Limit) leasable() error {
 	return nil
 }
 
-// span returns the time in which a limit's units come back, for takes of a priority. The calendar's
-// windows count as long as the shortest of them are.
+// span returns the time in which a limit's units come back, for takes of a priority: of a calendar
+// limit how long one of its windows lasted.
 func (l *Limit) span(s *record.Spec, priority int) time.Duration {
-	const hour, day = time.Hour, 24 * time.Hour
-	switch {
-	case l.Kind == Bucket:
+	switch l.Kind {
+	case Bucket:
 		return time.Duration(float64(s.Effective[priority]) / float64(s.Rate) * float64(l.Window))
-	case l.Kind == Rolling:
+	case Rolling:
 		return l.Window
 	}
-	return map[Every]time.Duration{Minute: time.Minute, Hour: hour, Day: day - hour, Week: 7*day - hour, Month: 28*day - hour}[l.Every]
+	start, end := s.Rule.Window(0)
+	return duration(end - start)
 }
 
 // leaseLives returns how long leases last per priority.
