@@ -264,7 +264,7 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err er
 	r.Store = r.Guard.Full()
 	r.closers = append(r.closers, r.Guard.Close) // before the store behind it
 	if c.leased() != "" {
-		l := lease.New(r.Store, nil) //nolint:contextcheck // as above
+		l := lease.New(r.Store, nil)
 		r.Store, r.leases = l.Full(), true
 		r.closers = append(r.closers, l.Close)
 	}

@@ -15,10 +15,22 @@ func TestLeaseLife(t *testing.T) {
 		limits []store.Limit
 		want   time.Duration
 	}{
-		"a long window":  {[]store.Limit{{Name: "a", Kind: store.Rolling, Amount: 6000, Window: time.Minute}}, 500 * time.Millisecond},
-		"too few units":  {[]store.Limit{{Name: "a", Kind: store.Rolling, Amount: 5999, Window: time.Minute}}, 0},
-		"a short window": {[]store.Limit{{Name: "a", Kind: store.Rolling, Amount: 5000, Window: time.Second}}, 10 * time.Millisecond},
-		"a small burst":  {[]store.Limit{{Name: "a", Kind: store.Bucket, Amount: 600_000, Window: time.Minute, Burst: 20_000}}, 20 * time.Millisecond},
+		"a long window": {
+			[]store.Limit{{Name: "a", Kind: store.Rolling, Amount: 6000, Window: time.Minute}},
+			500 * time.Millisecond,
+		},
+		"too few units": {
+			[]store.Limit{{Name: "a", Kind: store.Rolling, Amount: 5999, Window: time.Minute}},
+			0,
+		},
+		"a short window": {
+			[]store.Limit{{Name: "a", Kind: store.Rolling, Amount: 5000, Window: time.Second}},
+			10 * time.Millisecond,
+		},
+		"a small burst": {
+			[]store.Limit{{Name: "a", Kind: store.Bucket, Amount: 600_000, Window: time.Minute, Burst: 20_000}},
+			20 * time.Millisecond,
+		},
 		"a burst that is back too soon": {
 			[]store.Limit{{Name: "a", Kind: store.Bucket, Amount: 600_000, Window: time.Minute, Burst: 5_000}}, 0,
 		},
@@ -26,7 +38,10 @@ func TestLeaseLife(t *testing.T) {
 			{Name: "a", Kind: store.Calendar, Amount: 1_000_000_000, Every: store.Day},
 			{Name: "b", Kind: store.Rolling, Amount: 100_000, Window: 10 * time.Second},
 		}, 100 * time.Millisecond},
-		"nothing passes": {[]store.Limit{{Name: "a", Kind: store.Bucket, Amount: 0, Window: time.Minute}}, 0},
+		"nothing passes": {
+			[]store.Limit{{Name: "a", Kind: store.Bucket, Amount: 0, Window: time.Minute}},
+			0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,13 +29,14 @@ func BenchmarkHot(b *testing.B) {
 
 func benchHot(b *testing.B, limiter, refused bool, callers int) {
 	b.Helper()
-	p := drawgate.Policy{Name: "hot", Leased: true, Limits: []drawgate.Limit{drawgate.PerMinute("hot", drawgate.MaxAmount).Limits[0]}}
+	p := drawgate.PerMinute("hot", drawgate.MaxAmount)
+	p.Leased = true
 	if refused {
 		p.Limits[0].Amount = 6000
 	}
 	way := over(memstore.New(nil), 300*time.Microsecond)
 	l := leasing(b, way)
-	lim, err := drawgate.New(l, p, nil)
+	lim, err := drawgate.New(l, p, &drawgate.Options{StoreTimeout: -1}) // the machine may be busy
 	if err != nil {
 		b.Fatal(err)
 	}

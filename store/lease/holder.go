@@ -15,9 +15,9 @@ const (
 	endsSoon   = 0.4 // of a life: a lease that is used up is not settled if it ends that soon
 	fewestLife = 0.25
 	worthTakes = 4   // least that a lease is meant for
-	perLease   = 200 // decisions that are made for each lease, which costs two calls, of a bucket that is asked for often
+	perLease   = 200 // decisions for each lease, which costs two calls, of a bucket that is asked for often
 	largest    = 64  // a lease has at most that part of a limit
-	lateTries  = 3   // in a row that bring no lease because they are late, before takes go straight to the store
+	lateTries  = 3   // answers in a row that are late, before takes go straight to the store
 	bigTake    = 4   // a take that asks for more than that part of a lease goes straight to the store
 )
 
@@ -87,7 +87,7 @@ type holder struct {
 	direct   int64                 // takes go straight to the store until then
 	failures int                   // in a row
 	trip     int64                 // how long an answer takes
-	edge     int64                 // the next end of a calendar window, as the last verdict said; no lease is held beyond
+	edge     int64                 // the next end of a calendar window; no lease is held beyond
 	rest     store.Amounts
 	restAt   int64 // when the store said so; 0: never
 	said     store.Answer
@@ -223,19 +223,19 @@ func (h *holder) measure(now moment) {
 	h.meter.measure(now.at, h.takes.Load(), &total)
 }
 
-// lasting returns for how long a lease with that hold is meant to last: it has to come, and what is
+// meant returns for how long a lease with that hold is meant to last: it has to come, and what is
 // left of it has to go back.
-func (h *holder) lasting(hold float64) float64 {
+func (h *holder) meant(hold float64) float64 {
 	return min(covers*hold, max(hold-float64(h.margin)-2*float64(h.trip), hold/8))
 }
 
 // worth reports whether enough is asked for lately for a lease.
-func (h *holder) worth() bool { return h.meter.takes*h.lasting(float64(h.life)) >= worthTakes }
+func (h *holder) worth() bool { return h.meter.takes*h.meant(float64(h.life)) >= worthTakes }
 
 // big reports whether a take asks for so much that a lease for many takes does not have it.
 func (h *holder) big(n *store.Amounts) bool {
 	for j := range h.limits {
-		if n[j] > max(1, h.lasts(j, h.lasting(float64(h.life)))/bigTake, h.max[j]/largest/bigTake) {
+		if n[j] > max(1, h.lasts(j, h.meant(float64(h.life)))/bigTake, h.max[j]/largest/bigTake) {
 			return true
 		}
 	}
@@ -278,7 +278,7 @@ func (h *holder) ask(now moment, n *store.Amounts) bool {
 
 // size returns how many units of limit j a lease asks for.
 func (h *holder) size(now moment, j int, hold float64) int64 {
-	n := h.lasts(j, h.lasting(hold))
+	n := h.lasts(j, h.meant(hold))
 	least := min(n, h.lasts(j, max(h.spacing(), hold/8))) // until it may ask again
 	if h.dry {
 		return max(least, min(1, n))

@@ -3,6 +3,7 @@ package lease
 import (
 	"hash/maphash"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,14 +93,8 @@ func (k *keys) all(of []store.Key) (list []*entry) {
 			continue
 		}
 		for id, e := range *m {
-			if of == nil {
+			if of == nil || slices.Contains(of, id.key) {
 				list = append(list, e)
-			}
-			for _, key := range of {
-				if key == id.key {
-					list = append(list, e)
-					break
-				}
 			}
 		}
 	}

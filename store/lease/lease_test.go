@@ -76,7 +76,10 @@ type remote struct {
 }
 
 func over(m *memstore.Store, delay time.Duration) *remote {
-	return &remote{Store: m, Resetter: m, delay: func() time.Duration { return delay }, lose: func() bool { return false }}
+	return &remote{
+		Store: m, Resetter: m,
+		delay: func() time.Duration { return delay }, lose: func() bool { return false },
+	}
 }
 
 func (r *remote) way(ctx context.Context) error {
@@ -193,6 +196,8 @@ func TestUsedUp(t *testing.T) {
 func TestStraightThrough(t *testing.T) {
 	t.Parallel()
 	hot, exact := plan(t, "hot"), plan(t, "exact", func(p *store.Policy) { p.Leased = false })
+	many := of(hot, "key")
+	many.N = store.Amounts{30_000}
 	small := plan(t, "small", func(p *store.Policy) { p.Limits[0].Amount = 1000 })
 	for name, tk := range map[string]store.Take{
 		"exact":                   {Buckets: []store.BucketCost{of(exact, "key")}},
@@ -201,7 +206,7 @@ func TestStraightThrough(t *testing.T) {
 		"granted ahead":           {Ahead: time.Millisecond, Buckets: []store.BucketCost{of(hot, "key")}},
 		"given":                   {Given: true, Buckets: []store.BucketCost{of(hot, "key")}},
 		"one bucket is exact":     {Buckets: []store.BucketCost{of(hot, "key"), of(exact, "key")}},
-		"more than a lease holds": {Buckets: []store.BucketCost{{Key: of(hot, "key").Key, Plan: hot, N: store.Amounts{30_000}}}},
+		"more than a lease holds": {Buckets: []store.BucketCost{many}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -381,7 +386,8 @@ func TestCallerGivesUp(t *testing.T) {
 		for range 20 {
 			var out [1]store.Verdict
 			err := l.Take(ctx, []store.Take{{Buckets: []store.BucketCost{b}}}, out[:])
-			if err != nil && !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "canceled") || out[0].Allowed {
+			canceled := errors.Is(err, context.Canceled) || err != nil && strings.Contains(err.Error(), "canceled")
+			if err != nil && !canceled || out[0].Allowed {
 				t.Errorf("the error is %v, allowed %t", err, out[0].Allowed)
 			}
 		}
@@ -495,7 +501,8 @@ func manyCallers(t *testing.T, seed uint64) {
 	slices.SortFunc(admitted, time.Time.Compare)
 	first, most := 0, 0
 	for i, at := range admitted {
-		for !admitted[first].Add(window - 5*time.Millisecond).After(at) { // Now of a local take is estimated, within a way
+		// Now of a local take is estimated, to within the time that a message takes.
+		for !admitted[first].Add(window - 5*time.Millisecond).After(at) {
 			first++
 		}
 		most = max(most, i-first+1)

@@ -31,10 +31,10 @@ func ruled(t *testing.T, kind store.Kind) *holder {
 	return newHolder(plan, 0, moment{at: 10_000 * ms}, 1000, int64(time.Second), &one)
 }
 
-// asking makes h ask for a lease at an instant.
-func asking(t *testing.T, h *holder, at int64) *ask {
+// asking makes h ask for a lease, 10 s after its start.
+func asking(t *testing.T, h *holder) *ask {
 	t.Helper()
-	if what := h.miss(moment{at: at}, &one); what != await || h.asked == nil {
+	if what := h.miss(moment{at: 10_000 * ms}, &one); what != await || h.asked == nil {
 		t.Fatalf("a take without a lease: step %d, asked %v, want one that waits for what is asked", what, h.asked)
 	}
 	return h.asked
@@ -54,13 +54,13 @@ func spendable(h *holder, u *units, now moment) bool {
 	return ok && h.usable(u, now)
 }
 
-// The deadline is reckoned from before the take was sent, and ends earlier by a margin: a clock that
-// is slow by 1000 ppm, and an answer that took long, never let the holder spend what the store
+// The deadline is reckoned from before the take was sent, and ends earlier by a margin: a clock
+// that is slow by 1000 ppm, and an answer that took long, never let the holder spend what the store
 // counts no more.
 func TestDeadlineIsBeforeTheStores(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_150 * ms}, a, granting(a), nil)
 	end := float64(10_000*ms + a.hold) // by the store, at the earliest
 	if latest := float64(h.cur.deadline-10_000*ms)*1.001 + 10_000*float64(ms); latest >= end {
@@ -78,7 +78,7 @@ func TestDeadlineIsBeforeTheStores(t *testing.T) {
 func TestShorterHold(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	v := granting(a)
 	v.End = v.Now + 200_000
 	h.answered(moment{at: 10_010 * ms}, a, v, nil)
@@ -91,7 +91,7 @@ func TestShorterHold(t *testing.T) {
 func TestUnitsStayInTheirWindow(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Calendar)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	v := granting(a)
 	v.First.Limits[0].ResetAt = v.Now + 300_000 // by the store the window ends in 300 ms
 	h.answered(moment{at: 10_020 * ms}, a, v, nil)
@@ -115,7 +115,7 @@ func TestUnitsStayInTheirWindow(t *testing.T) {
 func TestClosedBeforeGivenBack(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_010 * ms}, a, granting(a), nil)
 	u := h.cur
 	for range 3 {
@@ -128,18 +128,20 @@ func TestClosedBeforeGivenBack(t *testing.T) {
 	if spendable(h, u, moment{at: 10_020 * ms}) {
 		t.Error("a unit is spent that was given back")
 	}
-	u.undo(&one, 1)
+	for range 3 { // what a take of several buckets puts back is forgotten
+		u.undo(&one, 1)
+	}
 	if spendable(h, u, moment{at: 10_020 * ms}) {
 		t.Error("a unit is spent that a take of several buckets put back after the end")
 	}
 }
 
-// A unit is taken off first, and the clock is read afterwards: one that was taken off in time but is
-// looked at too late is not granted, and counts as spent.
+// A unit is taken off first, and the clock is read afterwards: one that was taken off in time but
+// is looked at too late is not granted, and counts as spent.
 func TestClockIsReadLast(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_010 * ms}, a, granting(a), nil)
 	u := h.cur
 	if ok, _ := u.spend(&one); !ok { // and then the process stands still
@@ -167,7 +169,8 @@ func TestNoLease(t *testing.T) {
 			h.answered(moment{at: 10_001 * ms}, a, v, nil)
 		},
 		"the answer is lost": func(h *holder, a *ask) {
-			h.answered(moment{at: 10_100 * ms}, a, &store.Verdict{}, &store.Error{Store: "x", Err: errors.New("timeout")})
+			err := &store.Error{Store: "x", Err: errors.New("timeout")}
+			h.answered(moment{at: 10_100 * ms}, a, &store.Verdict{}, err)
 		},
 		"paused meanwhile": func(h *holder, a *ask) {
 			h.paused(moment{at: 10_001 * ms})
@@ -180,7 +183,7 @@ func TestNoLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := ruled(t, store.Rolling)
-			a := asking(t, h, 10_000*ms)
+			a := asking(t, h)
 			answer(h, a)
 			if h.cur != nil || h.next != nil {
 				t.Error("it is a lease")
@@ -196,7 +199,7 @@ func TestNoLease(t *testing.T) {
 func TestNothingToCancel(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_001 * ms}, a, &store.Verdict{}, &store.Error{Store: "x", Err: store.ErrNothingDone})
 	if len(h.ended) != 0 {
 		t.Errorf("ended: %+v, want nothing", h.ended)
@@ -210,7 +213,7 @@ func TestNothingToCancel(t *testing.T) {
 func TestAnswersCountOnce(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_001 * ms}, a, granting(a), nil)
 	h.answered(moment{at: 10_002 * ms}, a, granting(a), nil)
 	if h.next != nil || len(h.ended) != 0 {
@@ -223,7 +226,7 @@ func TestAnswersCountOnce(t *testing.T) {
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_001 * ms}, a, granting(a), nil)
 	if spendable(h, h.cur, moment{at: 10_002 * ms, jump: 600 * ms}) {
 		t.Error("it is spent after the machine was suspended")
@@ -240,7 +243,7 @@ func TestSuspended(t *testing.T) {
 func TestPaused(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_001 * ms}, a, granting(a), nil)
 	u := h.cur
 	u.spend(&store.Amounts{u.rest(0) - 1})
@@ -263,11 +266,11 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// A refusal is told for one lease life at most, and says when the store is asked again, or when it
+// A refusal is given for one lease life at most, and says when the store is asked again, or when it
 // said that units come back, whichever is later.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ said, told, for_ time.Duration }{
+	for name, c := range map[string]struct{ said, says, lasts time.Duration }{
 		"soon":      {time.Microsecond, 200 * time.Millisecond, 200 * time.Millisecond}, // 200 decisions
 		"in a life": {400 * time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond},
 		"tomorrow":  {24 * time.Hour, 24 * time.Hour, 500 * time.Millisecond},
@@ -275,21 +278,21 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := ruled(t, store.Rolling)
-			a := asking(t, h, 10_000*ms)
+			a := asking(t, h)
 			v := &store.Verdict{Now: 1e15, Reason: store.Limited, RetryAfter: c.said, EarliestRetry: c.said}
 			v.First.Limits[0].RetryAfter = c.said
-			now := int64(10_001 * ms)
+			now := 10_001 * ms
 			h.answered(moment{at: now}, a, v, nil)
 			var got store.Verdict
 			h.refusal.describe(now, &got)
-			if got.RetryAfter != c.told || got.First.Limits[0].RetryAfter != c.told || got.EarliestRetry != c.said {
-				t.Errorf("told %v (limit %v, earliest %v), want %v", got.RetryAfter, got.First.Limits[0].RetryAfter,
-					got.EarliestRetry, c.told)
+			if got.RetryAfter != c.says || got.First.Limits[0].RetryAfter != c.says || got.EarliestRetry != c.said {
+				t.Errorf("it says %v (limit %v, earliest %v), want %v", got.RetryAfter, got.First.Limits[0].RetryAfter,
+					got.EarliestRetry, c.says)
 			}
-			if what := h.miss(moment{at: now + int64(c.for_) - 1}, &one); what != refuse || h.asked != nil {
+			if what := h.miss(moment{at: now + int64(c.lasts) - 1}, &one); what != refuse || h.asked != nil {
 				t.Errorf("step %d, asked %v: want a refusal that costs no call", what, h.asked)
 			}
-			h.miss(moment{at: now + int64(c.for_)}, &one)
+			h.miss(moment{at: now + int64(c.lasts)}, &one)
 			if h.asked == nil {
 				t.Error("the store is not asked again")
 			}
@@ -301,7 +304,7 @@ func TestRefusals(t *testing.T) {
 func TestSize(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	if n := a.n[0]; n < 200 || n > 500 { // 1,000 a second, for most of half a second
 		t.Errorf("asked for %d units", n)
 	}
@@ -324,7 +327,7 @@ func TestSize(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	h := ruled(t, store.Rolling)
-	a := asking(t, h, 10_000*ms)
+	a := asking(t, h)
 	h.answered(moment{at: 10_001 * ms}, a, granting(a), nil)
 	again, idle := h.tick(moment{at: 10_002 * ms})
 	if again != h.cur.deadline || idle {

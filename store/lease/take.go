@@ -97,7 +97,7 @@ func (s *Store) TakeHeld(b store.BucketCost, priority int8) (v store.Verdict, ok
 // here decides a take in this process if it can.
 func (s *Store) here(ctx context.Context, t *store.Take, v *store.Verdict) (done bool, err error) {
 	if !leased(t) || ctx.Err() != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // the store says that nothing was done
 	}
 	if len(t.Buckets) == 1 {
 		b := &t.Buckets[0]

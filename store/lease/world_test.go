@@ -114,7 +114,7 @@ func (w *world) loses() bool { return w.rng.Float64() < w.lost }
 
 // start adds a process.
 func (w *world) start(rate float64) *proc {
-	p := &proc{w: w, rate: rate, slow: w.slow * w.rng.Float64(), born: w.now - w.rng.Int64N(1e12), cost: store.Amounts{1}}
+	p := &proc{w: w, rate: rate, slow: w.slow * w.rng.Float64(), born: w.now - w.rng.Int64N(1e12)}
 	for j := range w.plan.Policy().Limits {
 		p.cost[j] = 1
 	}
@@ -381,7 +381,8 @@ func (w *world) over() (most int64) {
 		case store.Bucket:
 			level, at := float64(0), int64(0)
 			for _, a := range w.admitted {
-				level = max(0, level-float64(a.at/1000-at)*float64(l.Amount)/float64(l.Window.Microseconds())) + float64(a.n)
+				drained := float64(a.at/1000-at) * float64(l.Amount) / float64(l.Window.Microseconds())
+				level = max(0, level-drained) + float64(a.n)
 				at = a.at / 1000
 				most = max(most, int64(math.Ceil(level-float64(limit)-1e-6)))
 			}
