@@ -71,7 +71,9 @@ func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (
 		}
 	}
 	if l.held != nil && t.ID == "" && t.Ahead == 0 && !t.Given && len(t.Buckets) == 1 {
-		if v, ok := l.held.TakeHeld(t.Buckets[0], t.Priority); ok {
+		v, ok := l.held.TakeHeld(t.Buckets[0], t.Priority)
+		if ok && (v.Allowed || t.Ticket == nil) { // who waits is refused by the store, which has the line
+			t.place.lies.Store(false)
 			return t.decision(&v), nil
 		}
 	}

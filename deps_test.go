@@ -35,6 +35,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/cells":      {own: []string{"internal/record"}},
 	"internal/localtest":  {own: []string{"store", "internal/cells", "internal/record"}},
 	"internal/model":      {own: []string{"store", "internal/record"}},
+	"internal/linetest":   {own: []string{"", "store"}},
 	"internal/needs":      {},
 	"internal/pipetest":   {},
 	"internal/outbox":     {own: []string{"internal/sleep"}},

@@ -40,8 +40,10 @@ func (l *Limiter) wait(ctx context.Context, t *take) (d Decision, at int, waited
 			ErrDeadline, most))
 		defer cancel()
 	}
-	t.enterLine()
-	defer l.withdraw(t) //nolint:contextcheck // it goes on when the caller has left
+	if _, ok := l.store.(store.Liner); ok {
+		t.enterLine()
+		defer l.withdraw(t) //nolint:contextcheck // it goes on when the caller has left
+	}
 	w, d, at, err := l.enter(ctx, t)
 	if w == nil || err != nil {
 		return d, at, 0, err

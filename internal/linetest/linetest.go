@@ -4,6 +4,7 @@ package linetest
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -98,4 +99,44 @@ func Overtaken(all []Served) (n int) {
 		latest = max(latest, s.Began)
 	}
 	return n
+}
+
+// Judge lets throngs wait over real stores for some time, and logs how they were served.
+func Judge(t *testing.T, stores []store.Store, lasts time.Duration) {
+	t.Helper()
+	for _, of := range []struct {
+		limit drawgate.Limit
+		hold  time.Duration
+		rate  float64 // a second
+		most  float64 // of those who were served may be overtaken
+		least float64 // of what the limit admits is used
+	}{
+		{drawgate.BucketLimit("a bucket of one", 300, time.Second, 1), 0, 300, 0.0064, 0.85},
+		// All units of a window come free at once, a window later, and there are fewer tickets: so
+		// the order is not judged.
+		{drawgate.RollingLimit("a rolling window", 100, 2*time.Second), 0, 50, 1, 0.9},
+		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, 400, 0.1, 0.5},
+	} {
+		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
+			name := of.limit.Name
+			of.limit.Name = "l"
+			c := Throng{
+				Stores: stores, Policy: drawgate.Policy{Name: fmt.Sprint("p", rand.Uint64()), Limits: []drawgate.Limit{of.limit}},
+				Hold: of.hold, Waiters: waiters, Polls: of.hold == 0,
+			}
+			all := c.Run(t, lasts)
+			late := make([]int64, len(all))
+			for i, s := range all {
+				late[i] = s.Started - s.Granted
+			}
+			slices.Sort(late)
+			n, used := Overtaken(all), float64(len(all))/of.rate/lasts.Seconds()
+			t.Logf("%s, %d and 7 times %d: %d served, %.1f %% used, %d overtaken, started %d µs after the grant (p99)", name,
+				waiters[0], waiters[1], len(all), 100*used, n, late[len(late)*99/100])
+			if float64(n) > of.most*float64(len(all)) || used < of.least {
+				t.Errorf("%s: too many overtaken, or too little used", name)
+			}
+			of.limit.Name = name
+		}
+	}
 }

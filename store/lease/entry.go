@@ -148,7 +148,7 @@ func (e *entry) passed(sent moment, v *store.Verdict) {
 	if e.h.restAt <= sent.at {
 		e.h.learn(sent, now, v)
 	}
-	if v.Reason == store.Paused {
+	if v.Reason == store.Paused || v.Reason == store.Queued { // others are to be served first
 		e.h.paused(now)
 		e.sync()
 	}

@@ -42,6 +42,7 @@ var (
 	_ store.Pinger  = (*Store)(nil)
 	_ store.Watcher = (*Store)(nil)
 	_ store.Timed   = (*Store)(nil)
+	_ store.Liner   = (*Store)(nil)
 )
 
 // New returns a store that decides locally what it can, in front of inner, which it owns and

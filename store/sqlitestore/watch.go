@@ -14,8 +14,8 @@ import (
 // early, or a ticket that ended early, are announced.
 
 const (
-	lookEvery     = 25 * time.Millisecond
-	announceEvery = 100 * time.Millisecond // in one bucket: its receiver asks the store each time
+	lookEvery     = 5 * time.Millisecond
+	announceEvery = 5 * time.Millisecond // in one bucket: its receiver asks the store each time
 	awaitedFor    = ticketLife             // after a refusal; the taker asks again in half of that
 	maxAwaited    = 1024                   // buckets
 )
@@ -27,7 +27,7 @@ type watchers struct {
 	chans map[chan<- store.Key]bool // guarded by mu
 }
 
-// Watch implements [store.Watcher]. It also announces what other processes did, about 25 ms later,
+// Watch implements [store.Watcher]. It also announces what other processes did, about 5 ms later,
 // to buckets in which this store left tickets.
 func (s *Store) Watch(keys chan<- store.Key) (stop func()) {
 	w := &s.watchers
