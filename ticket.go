@@ -48,8 +48,8 @@ func (t *take) learnPlace(v *store.Verdict) {
 }
 
 // next returns those behind w, which is in front, of whom the store has to be told: no more than
-// there could be units for at once. It does not name those anew whose tickets lie there, but for the
-// last one before others: these stand behind it. q.mu is held.
+// there could be units for at once. It does not name those anew whose tickets lie there, but for
+// the last one before others: these stand behind it. q.mu is held.
 func (q *waitQueue) next(w *waiter) (all []store.Next) {
 	most := int64(store.MaxNext)
 	for j, n := range w.bucket().N {

@@ -67,9 +67,11 @@ func (t *Ticket) place() *record.Place {
 	return p
 }
 
-// compareKeys orders keys as the limits of a take are ordered where their windows are of one length.
+// compareKeys orders keys as the limits of a take are ordered where their windows are of one
+// length.
 func compareKeys(k, o Key) int {
-	return cmp.Or(strings.Compare(k.Tenant, o.Tenant), strings.Compare(k.Policy, o.Policy), strings.Compare(k.Name, o.Name))
+	return cmp.Or(strings.Compare(k.Tenant, o.Tenant), strings.Compare(k.Policy, o.Policy),
+		strings.Compare(k.Name, o.Name))
 }
 
 // rank sets the ranks of a take's buckets.

@@ -10,7 +10,7 @@ const (
 	Passed  Reason = iota // not refused
 	Limited               // a limit does not have enough left
 	// other callers are ahead in the queue of the process, or in the line of all processes if the
-	// store keeps one
+	// store keeps one.
 	Queued
 	// the store is unavailable, and a limit admits nothing, or nothing of that size, without it:
 	// package guard says so.

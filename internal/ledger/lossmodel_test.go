@@ -85,7 +85,8 @@ func (m *modelStore) write(now int64, mark bool) {
 		p.epochs = []store.Epoch{{}}
 	}
 	if !p.exists || mark || p.epochs[len(p.epochs)-1].Mark.Generation != m.name {
-		p.epochs = append(p.epochs, store.Epoch{Mark: store.Mark{Generation: m.name, Clock: m.next(now)}, Start: p.last})
+		next := store.Mark{Generation: m.name, Clock: m.next(now)}
+		p.epochs = append(p.epochs, store.Epoch{Mark: next, Start: p.last})
 	}
 	p.exists, p.last = true, m.next(now)
 	m.hist = append(m.hist, m.clone())

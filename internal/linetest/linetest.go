@@ -50,7 +50,7 @@ func (c *Throng) Run(t *testing.T, lasts time.Duration) (all []Served) {
 		}
 		for range n {
 			wg.Go(func() {
-				time.Sleep(rand.N(time.Second))
+				time.Sleep(rand.N(time.Second)) //nolint:gosec // any instant
 				for {
 					s, err := c.wait(ctx, lim)
 					if err != nil {
@@ -120,9 +120,9 @@ func Judge(t *testing.T, stores []store.Store, lasts time.Duration) {
 		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
 			name := of.limit.Name
 			of.limit.Name = "l"
+			p := drawgate.Policy{Name: fmt.Sprint(of.limit.Kind, waiters[0]), Limits: []drawgate.Limit{of.limit}}
 			c := Throng{
-				Stores: stores, Policy: drawgate.Policy{Name: fmt.Sprint("p", rand.Uint64()), Limits: []drawgate.Limit{of.limit}},
-				Hold: of.hold, Waiters: waiters, Polls: of.hold == 0,
+				Stores: stores, Policy: p, Hold: of.hold, Waiters: waiters, Polls: of.hold == 0,
 			}
 			all := c.Run(t, lasts)
 			late := make([]int64, len(all))

@@ -307,8 +307,8 @@ func (a *Ask) yields(j int, m int64, t *Take, now int64) (yes, passes bool) {
 	return yes, passes
 }
 
-// beside returns how many of n units of limit j a lease may have: those for which nobody waits.
-func (a *Ask) beside(j int, n int64, t *Take, now int64) int64 {
+// spare returns how many of n units of limit j a lease may have: those for which nobody waits.
+func (a *Ask) spare(j int, n int64, t *Take, now int64) int64 {
 	if a.Line == nil {
 		return n
 	}
@@ -526,7 +526,9 @@ func standInLine(asks []Ask, t *Take, v *Verdict) {
 			l.put(Ticket{p.Number, v.Arrival, v.Now + life, t.Priority, claims[i]}, v.Now)
 		}
 	}
-	leaveNext(asks, t, v.Now, max(life, nextLife), func(ask, limit int) bool { return slices.Contains(claimed, limitAt{ask, limit}) })
+	leaveNext(asks, t, v.Now, max(life, nextLife), func(ask, limit int) bool {
+		return slices.Contains(claimed, limitAt{ask, limit})
+	})
 }
 
 // limitAt is a limit of a take.

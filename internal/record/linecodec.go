@@ -6,8 +6,8 @@ import (
 )
 
 // The binary form of a line: format, number of tickets, the tickets, number of limits with units
-// that passed, these. Numbers are varints, waiters and limits 8 bytes. Bytes that cannot be read are
-// no line at all: then the order of those who wait is lost, and nothing else.
+// that passed, these. Numbers are varints, waiters and limits 8 bytes. Bytes that cannot be read
+// are no line at all: then the order of those who wait is lost, and nothing else.
 
 const lineVersion = 1
 
@@ -21,7 +21,8 @@ func (l *Line) Append(buf []byte) []byte {
 	for i := range l.Tickets {
 		x := &l.Tickets[i]
 		buf = binary.BigEndian.AppendUint64(buf, x.Number)
-		buf = append(binary.AppendVarint(binary.AppendVarint(buf, x.Arrival), x.End-x.Arrival), byte(x.Priority), byte(len(x.Claims)))
+		buf = binary.AppendVarint(binary.AppendVarint(buf, x.Arrival), x.End-x.Arrival)
+		buf = append(buf, byte(x.Priority), byte(len(x.Claims)))
 		for _, c := range x.Claims {
 			buf = binary.AppendVarint(binary.BigEndian.AppendUint64(buf, c.Limit), c.N)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLineAfterAStepBack: where the clock was set back, a ticket may end before the arrival that its
-// waiter brings. It stays in the line with all others.
+// TestLineAfterAStepBack: where the clock was set back, a ticket may end before the arrival that
+// its waiter brings. It stays in the line with all others.
 //
 // req: C5
 func TestLineAfterAStepBack(t *testing.T) {

@@ -189,7 +189,7 @@ func fits(asks []Ask, t *Take, now int64) bool {
 				if st != nil {
 					room = st.room(s, now, t.Priority)
 				}
-				if a.Granted[j] = a.beside(j, min(n, room), t, now); a.Granted[j] == 0 {
+				if a.Granted[j] = a.spare(j, min(n, room), t, now); a.Granted[j] == 0 {
 					return false
 				}
 				continue

@@ -22,14 +22,14 @@ type crossing struct {
 	onWay  chan struct{} // closed when a take with an ID is on its way
 	passes chan struct{} // closed when it may arrive
 	calls  atomic.Int64
-	away   atomic.Bool // nothing arrives
+	down   atomic.Bool // nothing arrives
 }
 
 var errAway = &store.Error{Store: "crossing", Err: errRefused}
 
 func (c *crossing) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	c.calls.Add(1)
-	if c.away.Load() {
+	if c.down.Load() {
 		return errAway
 	}
 	if batch[0].ID == "" || batch[0].Recovery != nil {
@@ -42,14 +42,14 @@ func (c *crossing) Take(ctx context.Context, batch []store.Take, out []store.Ver
 
 func (c *crossing) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	c.calls.Add(1)
-	if c.away.Load() {
+	if c.down.Load() {
 		return errAway
 	}
 	return c.Store.Settle(ctx, batch, out)
 }
 
 func (c *crossing) Peek(ctx context.Context, b []store.BucketCost, priority int8, out []store.State) error {
-	if c.away.Load() {
+	if c.down.Load() {
 		return errAway
 	}
 	return c.Store.Peek(ctx, b, priority, out)
@@ -58,7 +58,7 @@ func (c *crossing) Peek(ctx context.Context, b []store.BucketCost, priority int8
 func (c *crossing) PeekKnown(ctx context.Context, b []store.BucketCost, priority int8, known []store.Known,
 	out []store.State,
 ) error {
-	if c.away.Load() {
+	if c.down.Load() {
 		return errAway
 	}
 	return c.Store.PeekKnown(ctx, b, priority, known, out)
@@ -129,7 +129,7 @@ func TestServerRenamedAndAway(t *testing.T) {
 	for until := time.Now().Add(500 * time.Millisecond); g.State().Pending > 0 && time.Now().Before(until); {
 		time.Sleep(time.Millisecond) // it looks whether the reservation is there
 	}
-	c.away.Store(true)
+	c.down.Store(true)
 	o := end(t, g, store.OpRenew, "id", plan, "k", 0, 0)
 	other := store.Take{
 		ID: "other", Grant: grant("other"), Hold: time.Hour, Buckets: []store.BucketCost{cost(plan, "k", 1, 1)},

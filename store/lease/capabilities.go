@@ -40,8 +40,8 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 	return s.inner.Peek(ctx, buckets, priority, out)
 }
 
-// Withdraw implements [store.Liner], with that of the store behind it. Where that keeps no line there
-// is nothing to do.
+// Withdraw implements [store.Liner], with that of the store behind it. Where that keeps no line
+// there is nothing to do.
 func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) error {
 	if l, ok := s.inner.(store.Liner); ok {
 		return l.Withdraw(ctx, number, keys)

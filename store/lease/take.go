@@ -13,8 +13,9 @@ const tries = 3
 
 // leased reports whether a take may be decided here.
 func leased(t *store.Take) bool {
-	if t.Ticket != nil || t.ID != "" || t.Hold != 0 || t.Lease || t.Ahead != 0 || t.Given || t.Known != nil || t.Recovery != nil ||
-		t.Priority < 0 || t.Priority > store.MaxPriority || len(t.Buckets) == 0 || len(t.Buckets) > store.MaxBuckets {
+	if t.Ticket != nil || t.ID != "" || t.Hold != 0 || t.Lease || t.Ahead != 0 || t.Given || t.Known != nil ||
+		t.Recovery != nil || t.Priority < 0 || t.Priority > store.MaxPriority ||
+		len(t.Buckets) == 0 || len(t.Buckets) > store.MaxBuckets {
 		return false
 	}
 	for i := range t.Buckets {

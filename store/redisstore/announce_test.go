@@ -28,12 +28,13 @@ func TestFirstInLineIsTold(t *testing.T) {
 				tk.Ticket = &store.Ticket{Number: number}
 				return tk
 			}
+			none := takeOf(plan, "k", 0).Buckets
 			for round, end := range []func(){
 				func() {
-					settle(t, holder, store.Settlement{Op: store.OpCancel, ID: "a", Buckets: takeOf(plan, "k", 0).Buckets})
+					settle(t, holder, store.Settlement{Op: store.OpCancel, ID: "a", Buckets: none})
 				},
 				func() {
-					settle(t, holder, store.Settlement{Op: store.OpSettle, ID: "a", Buckets: takeOf(plan, "k", 1).Buckets})
+					settle(t, holder, store.Settlement{Op: store.OpSettle, ID: "a", Buckets: none})
 				},
 			} {
 				take(t, holder, held(takeOf(plan, "k", 1), "a", time.Minute))

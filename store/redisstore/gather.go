@@ -21,8 +21,8 @@ import (
 // A batch has a time of its own, and its callers keep theirs: one that leaves while its requests
 // are in the queue takes them out, and one that leaves later does not know what became of them.
 //
-// A call that hangs, as in a fail-over, does not hold up those who come after it: it is written off,
-// and another one follows.
+// A call that hangs, as in a fail-over, does not hold up those who come after it: it is written
+// off, and another one follows.
 //
 // Looks at buckets stay calls of their own: they write nothing, and what they read has no bound.
 

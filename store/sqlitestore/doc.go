@@ -33,7 +33,7 @@
 // who wait may be overtaken. A backup does not need it. Programs of versions without it may use the
 // same database: they overtake. A [Store.Reset] keeps the line.
 //
-// While somebody watches ([Store.Watch]) and waits, the store looks every 25 ms whether another
+// While somebody watches ([Store.Watch]) and waits, the store looks every 5 ms whether another
 // process has written, and announces units that came free early.
 //
 // # History

@@ -16,8 +16,8 @@ import (
 const (
 	lookEvery     = 5 * time.Millisecond
 	announceEvery = 5 * time.Millisecond // in one bucket: its receiver asks the store each time
-	awaitedFor    = ticketLife             // after a refusal; the taker asks again in half of that
-	maxAwaited    = 1024                   // buckets
+	awaitedFor    = ticketLife           // after a refusal; the taker asks again in half of that
+	maxAwaited    = 1024                 // buckets
 )
 
 // watchers receive buckets whose units may have come free early.
