@@ -140,6 +140,36 @@ func TestWithoutALine(t *testing.T) {
 	})
 }
 
+// TestWaitingForOthersCostsFewCalls: somebody who is first in line, and does not ask, does not make
+// the next one ask all the time.
+func TestWaitingForOthersCostsFewCalls(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []drawgate.Limit{slots(10), of("slots", rolling(10, time.Minute))} {
+		synctest.Test(t, func(t *testing.T) {
+			s := farAway()
+			lim := over(t, s, policy(limit))
+			plan := lim.Plan()
+			dead := func(n int64, id string, ticket *store.Ticket) {
+				b := store.BucketCost{Key: store.Key{Policy: "p", Name: "k"}, Plan: plan.Plan, N: store.Amounts{n}}
+				tk := store.Take{ID: id, Grant: 1, Hold: time.Hour, Buckets: []store.BucketCost{b}, Ticket: ticket}
+				var out [1]store.Verdict
+				if err := s.Take(t.Context(), []store.Take{tk}, out[:]); err != nil || out[0].Fail != nil {
+					t.Fatal(err, out[0].Fail)
+				}
+			}
+			dead(3, "a", nil)
+			dead(10, "b", &store.Ticket{Number: 1, Waited: time.Second})
+			before := s.asked.Load()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, _ = lim.Reserve(ctx, "k", time.Hour, drawgate.Cost{Unit: "slots", N: 5})
+			if n := s.asked.Load() - before; n < 2 || n > 40 {
+				t.Errorf("%s: %d calls in 3 s", limit.Name, n)
+			}
+		})
+	}
+}
+
 // TestWhoLeavesTheLineHoldsNobodyUp: a waiter that gives up withdraws its ticket.
 func TestWhoLeavesTheLineHoldsNobodyUp(t *testing.T) {
 	t.Parallel()

@@ -103,8 +103,9 @@ func (q *waitQueue) nextOf(w *waiter) []store.Next {
 // nameAgain is how long those behind need not be named: half of what their tickets live.
 const nameAgain = 500 * time.Millisecond
 
-// keepTicket is how often a waiter asks at least, so that its ticket does not end.
-const keepTicket = 4 * time.Second
+// keepTicket is how often a waiter asks at least, so that its ticket does not end: it is not
+// written anew before half its life, which is 5 s then.
+const keepTicket = 2400 * time.Millisecond
 
 // Withdrawals go on in the background, and callers do not wait for them.
 const (

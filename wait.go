@@ -176,8 +176,10 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 		if front := l.queue.front(w); front || w.invited.Load() {
 			if ask = ask || w.invited.Load(); ask {
 				w.invited.Store(false)
-				if err := t.refreshed(); err != nil {
-					return last, err
+				if front { // others look at the policies of those behind
+					if err := t.refreshed(); err != nil {
+						return last, err
+					}
 				}
 				t.Ahead = lookAhead
 				t.showTicket(ctx, l.queue.nextOf(w))

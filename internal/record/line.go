@@ -25,7 +25,10 @@ const (
 	Age       = 10_000_000
 	leastLife = 200_000
 	mostLife  = 5_000_000
-	nextLife  = 1_000_000 // at least, of those behind: their process names them again in half of that
+	// whenOthersPass is when to ask again where units are free, but others are to take them: nobody
+	// knows when these will.
+	whenOthersPass = leastLife / 2
+	nextLife       = 1_000_000 // at least, of those behind: their process names them again in half of that
 )
 
 // Line has the tickets of a bucket in their order. The zero value is an empty line.
@@ -339,14 +342,17 @@ func (a *Ask) behind(j int, t *Take, now int64) int64 {
 	a.earlier(j, t, now, func(_ *Ticket, n, _ int64) bool { all = addSat(all, n); return true })
 	st, most := a.Rec.state(s, j), s.Effective[t.Priority]
 	if st == nil || most < 1 {
-		return 1
+		return whenOthersPass
 	}
 	if s.Kind == Bucket {
 		need := addSat(st.Used, mulSat(addSat(st.Held, all), s.Scale)) - most*s.Scale
-		return max(1, CeilDiv(max(0, need), s.Drain))
+		if need <= 0 {
+			return whenOthersPass
+		}
+		return CeilDiv(need, s.Drain)
 	}
 	rounds := (all - 1) / most
-	wait, n := int64(1), all-rounds*most
+	wait, n := int64(whenOthersPass), all-rounds*most
 	if a.over(j, now, n, t.Priority) {
 		wait = a.Rec.wait(s, st, now, n, t.Priority)
 	}

@@ -31,6 +31,8 @@ type entry struct {
 func newEntry(s *Store, id ident, now moment, takes int64, n *store.Amounts) *entry {
 	e := &entry{s: s, id: id}
 	e.h = newHolder(id.plan, id.priority, now, takes, max(now.at%sketchEpoch, sketchEpoch/16), n)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.timer = time.AfterFunc(time.Duration(e.h.life), e.tick)
 	return e
 }

@@ -119,13 +119,10 @@ func (s *Store) heard(m rueidis.PubSubMessage) {
 	}
 }
 
-// sends notes the tickets of takes while somebody watches.
+// sends notes the tickets of a take: who waits begins to watch when it was refused.
 func (a *announcements) sends(t *store.Ticket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stop == nil {
-		return
-	}
 	now := time.Now()
 	if len(a.numbers) >= mostNumbers {
 		maps.DeleteFunc(a.numbers, func(_ uint64, sent time.Time) bool { return now.Sub(sent) > ticketLife })

@@ -11,6 +11,7 @@ local function makeLines()
   local L = {}
   local NEVER = math.huge
   local AGE, LEASTLIFE, MOSTLIFE, NEXTLIFE = 1e7, 2e5, 5e6, 1e6
+  local OTHERSPASS = LEASTLIFE / 2 -- when to ask again where units are free for others
   local NEAR = MOSTLIFE / 2 -- waits from here on need not be told apart: no ticket lives longer
   local MOSTTICKETS, MOSTPASSED = 64, 16
   local BEHINDALL = '\255\255\255\255\255\255\255\255'
@@ -427,14 +428,15 @@ local function makeLines()
       all = all + n
       return true
     end)
-    if not st or s.eff < 1 then return 1, 0 end
+    if not st or s.eff < 1 then return OTHERSPASS, 0 end
     if s.kind == 1 then
-      return max(1, ceil(max(0, st.used + (st.held + all - s.eff) * s.scale) / s.drain)), 0
+      local need = st.used + (st.held + all - s.eff) * s.scale
+      return need > 0 and ceil(need / s.drain) or OTHERSPASS, 0
     end
     local rounds = floor((all - 1) / s.eff)
     local n = all - rounds * s.eff
     if rounds > 0 and s.kind == 3 then return NEVER, n end
-    local waits = over(r, s, n, s.eff) and wait(r, st, s, n) or 1
+    local waits = over(r, s, n, s.eff) and wait(r, st, s, n) or OTHERSPASS
     return waits + rounds * (s.win or 0), n
   end
 
