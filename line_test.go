@@ -22,7 +22,8 @@ type far struct {
 	*model.Records
 	mu    sync.Mutex
 	chans map[chan<- store.Key]bool
-	asked atomic.Int64
+	asked atomic.Int64 // takes
+	named atomic.Int64 // waiters behind others that it was told of
 }
 
 func (f *far) Watch(keys chan<- store.Key) (stop func()) {
@@ -60,6 +61,9 @@ func (f *far) Take(ctx context.Context, batch []store.Take, out []store.Verdict)
 	f.pause()
 	defer f.pause()
 	f.asked.Add(1)
+	if k := batch[0].Ticket; k != nil {
+		f.named.Add(int64(len(k.Next)))
+	}
 	return f.Records.Take(ctx, batch, out)
 }
 
@@ -136,6 +140,9 @@ func TestWithoutALine(t *testing.T) {
 		all := c.Run(t, 5*time.Second)
 		if n := linetest.Overtaken(all); n < len(all)/10 {
 			t.Errorf("%d of %d were overtaken", n, len(all))
+		}
+		if n := s.named.Load(); n > 0 {
+			t.Errorf("it was told of %d waiters for nothing", n)
 		}
 	})
 }

@@ -90,11 +90,12 @@ func (w *waiter) name(now time.Time, at int) store.Next {
 	}
 }
 
-// nextOf is next for one whose turn it was; it may not be any more.
+// nextOf is next for one whose turn it was; it may not be any more. Where the store keeps no line,
+// or is not known to, it is not told of anybody.
 func (q *waitQueue) nextOf(w *waiter) []store.Next {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines[w.bucket().Key].Front() != w.Waiter {
+	if ln := q.lines[w.bucket().Key]; !ln.kept || ln.Front() != w.Waiter {
 		return nil
 	}
 	return q.next(w)
