@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -230,7 +231,8 @@ func (g *give) run(done chan struct{}) {
 			return
 		}
 		g.mu.Unlock()
-		g.send(some)
+		now := g.s.clock.now().at
+		g.send(slices.DeleteFunc(some, func(x given) bool { return x.until <= now })) // these count as used by now
 	}
 }
 
@@ -257,7 +259,7 @@ const (
 
 // send tells the store how some leases ended. What it says twice counts once.
 func (g *give) send(some []given) {
-	for range giveTries {
+	for try := 0; try < giveTries && len(some) > 0; try++ {
 		batch, out := make([]store.Settlement, len(some)), make([]store.Outcome, len(some))
 		for i := range some {
 			x := &some[i]
@@ -283,8 +285,6 @@ func (g *give) send(some []given) {
 				left = append(left, some[i])
 			}
 		}
-		if some = left; len(some) == 0 {
-			return
-		}
+		some = left
 	}
 }
