@@ -90,11 +90,13 @@ func (w *waiter) name(now time.Time, at int) store.Next {
 	}
 }
 
-// nextOf is next for one whose turn it was; it may not be any more. Where the store keeps no line,
-// or is not known to, it is not told of anybody.
+// nextOf is next for one whose turn it was, and who is about to ask. It may not be its turn any
+// more: somebody who came earlier may have been slower to learn that it has to wait. Where the
+// store keeps no line, or is not known to, it is not told of anybody.
 func (q *waitQueue) nextOf(w *waiter) []store.Next {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	w.asks.Store(true)
 	if ln := q.lines[w.bucket().Key]; !ln.kept || ln.Front() != w.Waiter {
 		return nil
 	}

@@ -60,7 +60,7 @@ type waiter struct {
 	since    time.Time
 	deadline time.Time   // zero: none
 	invited  atomic.Bool // it may ask once although it is not in front
-	asks     atomic.Bool // it was invited, and has no answer yet
+	asks     atomic.Bool // or is about to, and has no answer yet
 	named    time.Time   // guarded by waitQueue.mu: when the store was told of it; zero: never
 	progress *reporter   // nil: nobody wants to know
 }
