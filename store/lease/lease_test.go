@@ -467,13 +467,14 @@ func manyCallers(t *testing.T, seed uint64) {
 	p := plan(t, "many", func(p *store.Policy) { p.Limits[0].Amount, p.Limits[0].Window = amount, window })
 	b := of(p, "key")
 	var admitted []time.Time // the end of each call that was allowed: between it and its start it counts
-	var procs, callers sync.WaitGroup
+	var procs sync.WaitGroup
 	for range 3 {
 		way := over(mem, 0)
 		way.delay = func() time.Duration { return time.Duration(random(int64(4 * time.Millisecond))) }
 		way.lose = func() bool { return random(200) == 0 }
 		l := lease.New(shut{way}, nil)
 		procs.Go(func() {
+			var callers sync.WaitGroup
 			for range 16 {
 				callers.Go(func() {
 					for start := time.Now(); time.Since(start) < 5*time.Second; {
