@@ -219,3 +219,59 @@ func TestWhoLeavesTheLineHoldsNobodyUp(t *testing.T) {
 		}
 	})
 }
+
+// TestLineIsShown: a status, a report of progress and the lines of a process say who waits in all
+// processes.
+//
+// req: C5, U13
+func TestLineIsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		one, two := over(t, s, policy(slots(1))), over(t, s, policy(slots(1)))
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		held, err := one.Reserve(t.Context(), "k", time.Hour, slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var said atomic.Pointer[drawgate.Progress]
+		wait := func(l *drawgate.Limiter) {
+			wg.Go(func() {
+				_, _ = l.Reserve(drawgate.WithProgress(ctx, func(p drawgate.Progress) { said.Store(&p) }), "k", time.Hour, slot)
+			})
+			time.Sleep(time.Second)
+		}
+		wait(one)
+		wait(one)
+		wait(two)
+		if p := said.Load(); p.Place != 1 || p.Others != 2 {
+			t.Errorf("%+v, want it to be the first of its process, behind two of another one", p)
+		}
+		for i, want := range []drawgate.Line{{Waiting: 2}, {Waiting: 1, Others: 2}} {
+			time.Sleep(3 * time.Second) // each asks again
+			got := []*drawgate.Limiter{one, two}[i].Lines()
+			if len(got) != 1 || got[0].Waiting != want.Waiting || got[0].Others != want.Others || got[0].Tickets != 3 ||
+				got[0].Oldest < 3*time.Second || got[0].Oldest > time.Minute {
+				t.Errorf("process %d: %+v", i, got)
+			}
+		}
+		st, err := two.Status(t.Context(), "k", slot)
+		if err != nil || len(st.Line) != 3 || st.Line[0].N != (store.Amounts{1}) {
+			t.Fatalf("%+v, %v", st.Line, err)
+		}
+		if ago := st.At().Sub(st.Line[0].Since); ago < 8*time.Second || ago > 10*time.Second {
+			t.Errorf("the first one has waited for %v", ago)
+		}
+		three := over(t, s, policy(slots(1)))
+		if err := held.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if st, err = three.Status(t.Context(), "k", slot); err != nil || st.Allowed || st.Waiting != 0 {
+			t.Errorf("one of a third process: %+v, %v", st.Decision, err)
+		}
+		leave()
+		wg.Wait()
+	})
+}

@@ -9,7 +9,11 @@ import (
 
 // Progress says what a take waits for: see [WithProgress].
 type Progress struct {
-	Place  int    // position in the line of its bucket, among the callers of this process: 1 is the first
+	Place int // position in the line of its bucket, among the callers of this process: 1 is the first
+	// Others are how many tickets of other processes were in front of the first of the line when it
+	// tried last: of each process, those of who comes to its front next. 0 where the store keeps no
+	// line.
+	Others int
 	Reason Reason // what holds up the line; Queued until its first one was refused there
 	Held   bool   // its first one would pass if open reservations were settled or cancelled
 	Bucket int    // position of the bucket in the take
@@ -173,6 +177,7 @@ func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 	if ln.by.plan != nil {
 		p.Reason, p.Held = ln.by.reason, ln.by.held
 	}
+	p.Others = ln.stands.before
 	if !ln.earliest.IsZero() {
 		p.Estimate = max(0, time.Until(ln.earliest))
 	}

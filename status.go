@@ -49,7 +49,7 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 func status(s *store.State, plan *Plan, priority int) Status {
 	st := Status{
 		Decision: decisionOf(&s.Verdict, []*Plan{plan}), States: s.States, Open: s.Open,
-		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason},
+		Pause: Pause{Until: s.Pause.Until, Reason: s.Pause.Reason}, Line: s.Line,
 	}
 	if len(st.States) != len(plan.specs) { // a store that forgot one
 		st.States = make([]store.LimitUsage, len(plan.specs))
@@ -78,7 +78,8 @@ func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
 	}
 }
 
-// Line describes the callers of this process that wait for one bucket.
+// Line describes the callers of this process that wait for one bucket, and where the first of them
+// stands in the line of all processes.
 type Line struct {
 	Key     Key
 	Waiting int
@@ -87,6 +88,13 @@ type Line struct {
 	Reason  Reason        // this and the rest as in [Progress]
 	Held    bool
 	Limit   string
+
+	// As the store said when the first one tried last; 0 if it keeps no line, or if nobody waits for
+	// the bucket that refused it.
+
+	Tickets int           // in the line of all processes, 64 at most
+	Others  int           // of other processes, in front of the first one; as in [Progress]
+	Oldest  time.Duration // the one that has waited longest has been waiting
 }
 
 // Lines describes who waits in this process, in all the queues that l shares with the limiters it
@@ -111,6 +119,7 @@ func (q *waitQueue) describeLines() []Line {
 		if ln.by.plan != nil {
 			x.Reason, x.Held = ln.by.reason, ln.by.held
 		}
+		x.Tickets, x.Others, x.Oldest = ln.stands.tickets, ln.stands.before, ln.stands.longest()
 		all = append(all, x)
 	}
 	for _, w := range q.waiters {

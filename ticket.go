@@ -16,6 +16,21 @@ type place struct {
 	since   time.Time    // it waits
 	arrival atomic.Int64 // 0: no store has said it
 	lies    atomic.Bool  // there may be a ticket of it
+	stands  standing     // as of the last refusal; of the goroutine that waits
+}
+
+// standing is where the first of a line of this process stands in the line of all processes.
+type standing struct {
+	tickets, before int
+	oldest          time.Time // the one who has waited longest began to; zero: there is no line
+}
+
+// longest returns how long the one who has waited longest has been waiting.
+func (s *standing) longest() time.Duration {
+	if s.oldest.IsZero() {
+		return 0
+	}
+	return time.Since(s.oldest)
 }
 
 // enterLine gives a take that waits its number.
@@ -45,6 +60,11 @@ func (t *take) learnPlace(v *store.Verdict) {
 		t.place.arrival.Store(v.Arrival)
 	}
 	t.place.lies.Store(!v.Allowed && v.Arrival != 0)
+	t.place.stands = standing{}
+	if s := &v.Standing; s.Tickets > 0 {
+		ago := time.Duration(max(0, v.Now-s.Oldest)) * time.Microsecond
+		t.place.stands = standing{tickets: s.Tickets, before: s.Before, oldest: time.Now().Add(-ago)}
+	}
 }
 
 // next returns those behind w, which is in front, of whom the store has to be told: no more than

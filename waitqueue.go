@@ -44,6 +44,7 @@ type line struct {
 	ends     time.Time    // the pause, by what the first one was told
 	amounts  *Plan        // of the first who came
 	kept     bool         // the store keeps a line of the bucket, too
+	stands   standing     // in that line, the first one, as of its last refusal
 	mixed    bool         // others have different amounts: it is not known how long their units take
 	left     int64        // units of the limit in by that count once the first one fits, without its own
 	// who have a deadline, and came to stand behind others before the first one was refused: it was
@@ -438,7 +439,7 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.Front() != w.Waiter {
 		return false
 	}
-	ln.kept = w.take.place.arrival.Load() != 0
+	ln.kept, ln.stands = w.take.place.arrival.Load() != 0, w.take.place.stands
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
 	if ln.by.plan == w.plan() && ln.by.limit >= 0 {

@@ -208,6 +208,18 @@ type StatusAnswer struct {
 
 	Waiting   int   `json:"waiting,omitempty"`     // takes that wait for the bucket in this server process
 	NextTryMS int64 `json:"next_try_ms,omitempty"` // until the first of them tries again
+
+	// who waits in all processes, in their order: of each process those who come to its front next,
+	// 64 in all. Left out where the store keeps no line.
+	Line []LineEntry `json:"line,omitempty"`
+}
+
+// LineEntry describes a take that waits for a bucket, in this process or another one.
+type LineEntry struct {
+	WaitedMS int64 `json:"waited_ms"`
+	Priority int   `json:"priority"`
+	// what it waits for, per limit: none of those that come after the limit that refuses it
+	Units map[string]int64 `json:"units"`
 }
 
 // Pause has the end of a bucket's pause, and the reason.

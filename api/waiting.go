@@ -20,9 +20,11 @@ const ReasonHeld Reason = "held"
 
 // Progress says what a take waits for.
 type Progress struct {
-	// in the line of its bucket in this server process: 1 is the first. What waits in other
-	// processes is not known
-	Place  int    `json:"place"`
+	// in the line of its bucket in this server process: 1 is the first
+	Place int `json:"place"`
+	// in front of the first of that line: of each other process those who come to its front next. 0
+	// where the store keeps no line
+	Others int    `json:"others,omitempty"`
 	Reason Reason `json:"reason"`          // what holds up the line
 	Policy string `json:"policy"`          // of the bucket for which it waits
 	Limit  string `json:"limit,omitempty"` // that refuses the first of the line
@@ -52,4 +54,10 @@ type WaitingLine struct {
 	NextMS    int64  `json:"next_ms"`    // until the first one tries again; 0: it is doing so
 	Reason    Reason `json:"reason"`     // what refused the first one, as in [Progress]
 	Limit     string `json:"limit,omitempty"`
+
+	// of the line of all processes, as far as the store keeps one, when the first one tried last
+
+	Tickets  int   `json:"tickets,omitempty"`   // who waits in it: of each process those who come to its front next, 64 in all
+	Others   int   `json:"others,omitempty"`    // of these, in front of this process's first one
+	OldestMS int64 `json:"oldest_ms,omitempty"` // the one that has waited longest has been waiting
 }

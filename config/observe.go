@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -79,7 +78,7 @@ func (r *Runtime) measure(c *Config, hasher *telemetry.Hasher) (err error) {
 	o := &telemetry.Options{
 		Hasher: hasher, RawIdentifiers: t.RawIdentifiers, Identifiers: t.Identifiers, Local: c.local(), Store: r.Store,
 		Watch: r.watched(c),
-		Plan:  r.plan, Waiting: r.waiting, Version: r.opts.Version, Revision: r.opts.Revision,
+		Plan:  r.plan, Lines: r.lines, Version: r.opts.Version, Revision: r.opts.Revision,
 	}
 	if r.Guard != nil {
 		o.Guard, o.StoreTimeout = r.Guard.State, r.Guard.TakeTime(0)
@@ -169,12 +168,12 @@ func (r *Runtime) plan(k drawgate.Key) *store.Plan {
 	return ask.Limiter.Plan().Plan
 }
 
-// waiting returns the queue at present.
-func (r *Runtime) waiting() (callers int, oldest time.Duration) {
+// lines returns who waits at present.
+func (r *Runtime) lines() []drawgate.Line {
 	if e := r.decides.Load(); e != nil {
-		return e.Waiting()
+		return e.Lines()
 	}
-	return 0, 0
+	return nil
 }
 
 // guardObserver returns the guard's observer. It passes events on to metrics and warnings, which

@@ -124,7 +124,7 @@ var schemas = map[string]any{
 	"ProviderLimit": api.ProviderLimit{}, "IncidentTake": api.IncidentTake{}, "IncidentSum": api.IncidentSum{},
 	"Incident":        api.Incident{},
 	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{},
-	"WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{},
+	"WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{}, "LineEntry": api.LineEntry{},
 	"RefusalsAnswer": api.RefusalsAnswer{}, "Refusal": api.Refusal{},
 }
 

@@ -124,7 +124,7 @@ func (internal) Verdict(r *record.Verdict, asks []record.Ask) (v Verdict) {
 		case r.Queued:
 			v.Reason = Queued
 		}
-		v.Arrival = r.Arrival
+		v.Arrival, v.Standing = r.Arrival, Standing(r.Standing)
 	}
 	if len(asks) > 1 {
 		v.Rest = make([]Answer, len(asks)-1)
@@ -142,9 +142,11 @@ func (internal) Verdict(r *record.Verdict, asks []record.Ask) (v Verdict) {
 }
 
 // Describe describes a bucket, which [BucketCost.Check] finds right, by its record. The record may
-// be advanced to now, which is no change that has to be kept.
-func (internal) Describe(b *BucketCost, rec *record.Record, priority int8, exact bool, now int64) State {
-	asks := [1]record.Ask{{Rec: rec, Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N)}}
+// be advanced to now, which is no change that has to be kept, and what is over leaves its line, which
+// is nil if the store keeps none.
+func (internal) Describe(b *BucketCost, rec *record.Record, line *record.Line, priority int8, exact bool, now int64,
+) State {
+	asks := [1]record.Ask{{Rec: rec, Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N), Line: line}}
 	v := record.Peek(&asks[0], priority, now)
 	s := State{Verdict: Internal.Verdict(&v, asks[:]), Open: len(asks[0].Rec.Open)}
 	if p := asks[0].Rec.Pause; p != nil {
@@ -155,6 +157,9 @@ func (internal) Describe(b *BucketCost, rec *record.Record, priority int8, exact
 		s.States = append(s.States, LimitUsage{
 			Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: instant(u.Start), End: instant(u.End),
 		})
+	}
+	if line != nil {
+		s.Line = waiters(line, asks[0].Specs)
 	}
 	return s
 }

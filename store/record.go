@@ -130,7 +130,7 @@ func Describe(b *BucketCost, r *Record, priority int8, now time.Time) State {
 	if err := b.Check(priority); err != nil {
 		return State{Verdict: Verdict{Fail: err}}
 	}
-	return Internal.Describe(b, &r.rec, priority, false, now.UnixMicro())
+	return Internal.Describe(b, &r.rec, nil, priority, false, now.UnixMicro())
 }
 
 func check(buckets []BucketCost, recs []*Record, now time.Time) error {

@@ -67,6 +67,19 @@ func (t *Ticket) place() *record.Place {
 	return p
 }
 
+// waiters describes who waits in the line of a bucket with these limits.
+func waiters(l *record.Line, specs []record.Spec) (all []Waiter) {
+	for i := range l.Tickets {
+		x := &l.Tickets[i]
+		w := Waiter{Number: x.Number, Since: instant(x.Arrival), Priority: x.Priority}
+		for j := range specs {
+			w.N[j] = x.Claim(specs[j].ID)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
 // compareKeys orders keys as the limits of a take are ordered where their windows are of one
 // length.
 func compareKeys(k, o Key) int {

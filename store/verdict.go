@@ -37,7 +37,8 @@ type Verdict struct {
 
 	// Arrival is the place in the line of a refused take with a ticket, to be sent with each of its
 	// next tries; 0 if the store keeps no line. See [Ticket].
-	Arrival int64
+	Arrival  int64
+	Standing Standing // among those who wait, if it left a ticket
 
 	Now   int64 // when it was decided
 	Start int64 // from when the units count: later than Now if the take was granted ahead; otherwise 0 or Now
@@ -99,6 +100,22 @@ type State struct {
 	States  []LimitUsage // per limit
 	Open    int          // open reservations
 	Pause   Pause        // zero if the bucket is not paused
+	Line    []Waiter     // who waits, in all processes, in their order, as far as there are tickets
+}
+
+// Standing says where a take that waits stands in the line of the bucket that refuses it longest.
+type Standing struct {
+	Tickets int   // in the line, with its own; 0: it left none there
+	Before  int   // of these, before its own
+	Oldest  int64 // when the one that has waited longest began to
+}
+
+// Waiter is who waits for a bucket, as its ticket says.
+type Waiter struct {
+	Number   uint64    // of the ticket
+	Since    time.Time // it waits, by the store's clock
+	Priority int8
+	N        Amounts // the units that it waits for; 0 of limits after the one that refuses it
 }
 
 // LimitUsage is what one limit of a bucket has used.

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/telemetry"
 )
@@ -113,7 +114,7 @@ var notLinted = map[string]string{}
 // promlint accepts the names of all metrics.
 func TestNamesPassPromlint(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, &telemetry.Options{})
+	r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line { return []drawgate.Line{{Waiting: 1, Tickets: 1}} }})
 	r.m.Declare(engine.Policy{Policy: tiers("p", 1)})
 	allow(t, r.limiter(tiers("p", 1)), "k", 2)
 	for i, report := 0, reportCalls(r.m); i < 7; i++ {
@@ -132,7 +133,7 @@ func TestNamesPassPromlint(t *testing.T) {
 			t.Errorf("promlint objects to %s: %s", p.Metric, p.Text)
 		}
 	}
-	if len(all) < len(registered(t))-7 { // those of a queue, a guard and a store with a timeout, which are not there
+	if len(all) < len(registered(t))-5 { // those of a guard and a store with a timeout, which are not there
 		t.Errorf("got only %d metrics to check", len(all))
 	}
 }

@@ -41,8 +41,8 @@ type Options struct {
 	// Plan returns the policy that a key is counted under at present, with its overrides, or nil if
 	// there is none. If Plan itself is nil, the policy that was last seen is used.
 	Plan func(drawgate.Key) *store.Plan
-	// Waiting is [drawgate.Limiter.Waiting], or an engine's; nil: the queue is not shown.
-	Waiting func() (callers int, oldest time.Duration)
+	// Lines is [drawgate.Limiter.Lines], or an engine's; nil: it is not shown who waits.
+	Lines func() []drawgate.Line
 	// Guard is the State of the store's guard; nil: what the guard has recorded is not shown.
 	Guard func() guard.State
 	// StoreTimeout is how long Store has for a take that does not wait; 0: not shown.

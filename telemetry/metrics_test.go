@@ -200,12 +200,41 @@ func TestWaitIsMeasuredApartFromDeciding(t *testing.T) {
 	})
 }
 
+// Of the lines of all processes the longest one of each policy is shown.
+//
+// req: C5
+func TestLinesOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	lines := []drawgate.Line{
+		{Key: drawgate.Key{Policy: "a", Name: "1"}, Waiting: 2, Longest: time.Second, Tickets: 5, Oldest: 3 * time.Second},
+		{Key: drawgate.Key{Policy: "a", Name: "2"}, Waiting: 1, Longest: 2 * time.Second, Tickets: 4, Oldest: 9 * time.Second},
+		{Key: drawgate.Key{Policy: "b", Name: "1"}, Waiting: 1, Tickets: 1, Oldest: time.Second},
+		{Key: drawgate.Key{Policy: "c", Name: "1"}, Waiting: 1},
+	}
+	r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line { return lines }})
+	r.want(5, "drawgate_queue_length")
+	r.want(2, "drawgate_queue_oldest_seconds")
+	r.want(5, "drawgate_line_length", "policy", "a")
+	r.want(9, "drawgate_line_oldest_seconds", "policy", "a")
+	r.want(1, "drawgate_line_length", "policy", "b")
+	r.want(1, "drawgate_line_oldest_seconds", "policy", "b")
+	all, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if n := len(f.GetMetric()); f.GetName() == "drawgate_line_length" && n != 2 {
+			t.Errorf("%d policies have a line", n)
+		}
+	}
+}
+
 // The queue is shown as it is when metrics are read.
 func TestQueueIsShownAsItIsNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l *drawgate.Limiter
-		r := newRig(t, &telemetry.Options{Waiting: func() (int, time.Duration) { return l.Waiting() }})
+		r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line { return l.Lines() }})
 		l = r.limiter(drawgate.Rate("rate", 1, time.Minute, 1))
 		allow(t, l, "k", 1)
 		r.want(0, "drawgate_queue_length")

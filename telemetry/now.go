@@ -1,6 +1,12 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/drawgate/drawgate"
+)
 
 // now exports what is looked up when metrics are read: the queue, what the guard has recorded, and
 // how long the store has.
@@ -8,16 +14,24 @@ type now struct {
 	m                             *Metrics
 	length, age, buckets, pending *prometheus.Desc
 	instances, mayShare, timeout  *prometheus.Desc
+	tickets, ticketAge            *prometheus.Desc
 }
 
 func newNow(m *Metrics) *now {
-	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
 	return &now{
 		m: m,
 		length: desc("drawgate_queue_length",
 			"Callers that are waiting in this process."),
 		age: desc("drawgate_queue_oldest_seconds",
 			"How long the caller that has waited longest has been waiting."),
+		tickets: desc("drawgate_line_length",
+			"Tickets in the longest line of a policy's buckets, over all processes: of each those who come to its "+
+				"front next, 64 in all. Of buckets for which callers of this process wait.", "policy"),
+		ticketAge: desc("drawgate_line_oldest_seconds",
+			"How long the one that has waited longest in these lines has been waiting.", "policy"),
 		buckets: desc("drawgate_fallback_buckets",
 			"Buckets that this process could decide about by itself, because the guard has a record of them."),
 		pending: desc("drawgate_fallback_owed_buckets",
@@ -38,18 +52,24 @@ func newNow(m *Metrics) *now {
 
 // Describe implements [prometheus.Collector].
 func (n *now) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{n.length, n.age, n.buckets, n.pending, n.instances, n.mayShare, n.timeout} {
+	for _, d := range []*prometheus.Desc{n.length, n.age, n.tickets, n.ticketAge, n.buckets, n.pending, n.instances, n.mayShare, n.timeout} {
 		ch <- d
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (n *now) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-	if n.m.opts.Waiting != nil {
-		callers, oldest := n.m.opts.Waiting()
-		gauge(n.length, float64(callers))
-		gauge(n.age, oldest.Seconds())
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	if n.m.opts.Lines != nil {
+		w := waitingIn(n.m.opts.Lines())
+		gauge(n.length, float64(w.callers))
+		gauge(n.age, w.longest.Seconds())
+		for policy, l := range w.lines {
+			gauge(n.tickets, float64(l.tickets), policy)
+			gauge(n.ticketAge, l.oldest.Seconds(), policy)
+		}
 	}
 	if n.m.opts.Guard != nil {
 		s := n.m.opts.Guard()
@@ -65,4 +85,31 @@ func (n *now) Collect(ch chan<- prometheus.Metric) {
 	if t := n.m.opts.StoreTimeout; t > 0 {
 		gauge(n.timeout, t.Seconds())
 	}
+}
+
+// whoWaits sums up the lines of this process.
+type whoWaits struct {
+	callers int
+	longest time.Duration
+	lines   map[string]lineOf // per policy, of all processes, where the store keeps them
+}
+
+// lineOf is the longest line of a policy's buckets, and the longest wait in them.
+type lineOf struct {
+	tickets int
+	oldest  time.Duration
+}
+
+func waitingIn(lines []drawgate.Line) whoWaits {
+	w := whoWaits{lines: map[string]lineOf{}}
+	for i := range lines {
+		l := &lines[i]
+		w.callers += l.Waiting
+		w.longest = max(w.longest, l.Longest)
+		if l.Tickets > 0 {
+			of := w.lines[l.Key.Policy]
+			w.lines[l.Key.Policy] = lineOf{max(of.tickets, l.Tickets), max(of.oldest, l.Oldest)}
+		}
+	}
+	return w
 }

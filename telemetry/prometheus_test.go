@@ -47,7 +47,7 @@ func newSite(t *testing.T) *site {
 	s.m, err = telemetry.NewMetrics(s.reg, &telemetry.Options{
 		Store: s.store, Version: "1.2.3", Revision: "abc", Guard: func() guard.State { return g.State() },
 		StoreTimeout: time.Second,
-		Waiting:      func() (int, time.Duration) { return s.Waiting() },
+		Lines:        func() []drawgate.Line { return s.Lines() },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -90,6 +90,9 @@ func (a *app) sentences(s *session, asked *engine.Ask, w *api.ExplainAnswer) err
 	if line := present.PauseLine(e.Status); line != "" {
 		a.printf("- %s\n", line)
 	}
+	if line := present.LineOf(e.Status); line != "" {
+		a.printf("- %s\n", line)
+	}
 	if e.Status != nil {
 		a.limits(s, ask.Limiter.Plan(), asked.Costs, e.Status)
 	}

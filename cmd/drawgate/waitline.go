@@ -101,8 +101,8 @@ func waitText(p *api.Progress, ago time.Duration, server bool) string {
 	if waited := (time.Duration(p.WaitedMS)*time.Millisecond + ago).Truncate(time.Second); waited > 0 {
 		text += " " + waited.String()
 	}
-	if server {
-		text += fmt.Sprintf(", place %d", p.Place)
+	if place := p.Place + p.Others; server || p.Others > 0 {
+		text += fmt.Sprintf(", place %d", place)
 	}
 	left := time.Duration(p.EstimateMS)*time.Millisecond - ago
 	if left = (left + time.Second - 1).Truncate(time.Second); left > 0 {

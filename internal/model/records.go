@@ -193,7 +193,11 @@ func (s *Records) Peek(ctx context.Context, buckets []store.BucketCost, priority
 			out[i] = store.State{Verdict: store.Verdict{Fail: err}}
 			continue
 		}
-		out[i] = store.Internal.Describe(&buckets[i], s.record(buckets[i].Key), priority, s.exact, s.now())
+		var line *record.Line
+		if s.lines != nil {
+			line = record.DecodeLine(s.lines[buckets[i].Key])
+		}
+		out[i] = store.Internal.Describe(&buckets[i], s.record(buckets[i].Key), line, priority, s.exact, s.now())
 	}
 	return nil
 }

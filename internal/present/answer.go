@@ -196,6 +196,7 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 	if p := &st.Pause; !p.Until.IsZero() {
 		out.Paused = &api.Pause{Until: p.Until.UTC(), Reason: p.Reason}
 	}
+	out.Line = lineOf(st)
 	i := 0
 	for r := range st.Limits() {
 		l, u := r.Limit, st.States[i]
@@ -213,6 +214,25 @@ func Status(policy, key string, st *drawgate.Status) api.StatusAnswer {
 		i++
 	}
 	return out
+}
+
+// lineOf describes who waits for a bucket in all processes.
+func lineOf(st *drawgate.Status) (line []api.LineEntry) {
+	for i := range st.Line {
+		w := &st.Line[i]
+		e := api.LineEntry{
+			WaitedMS: Millis(max(0, st.At().Sub(w.Since))), Priority: int(w.Priority), Units: map[string]int64{},
+		}
+		j := 0
+		for r := range st.Limits() {
+			if w.N[j] > 0 {
+				e.Units[r.Limit.Name] = w.N[j]
+			}
+			j++
+		}
+		line = append(line, e)
+	}
+	return line
 }
 
 func retryAfter(d time.Duration) api.Millis { return min(api.Millis(Millis(d)), api.Never) }

@@ -2,6 +2,7 @@ package present
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -10,7 +11,7 @@ import (
 // Progress converts the progress of a waiting take to its wire form.
 func Progress(p *drawgate.Progress) api.Progress {
 	return api.Progress{
-		Place: p.Place, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit, Pause: p.Pause,
+		Place: p.Place, Others: p.Others, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit, Pause: p.Pause,
 		EstimateMS: Millis(p.Estimate), WaitedMS: Millis(p.Waited),
 	}
 }
@@ -21,7 +22,18 @@ func Waiting(l *drawgate.Line) api.WaitingLine {
 		Policy: l.Key.Policy, Tenant: l.Key.Tenant, Key: l.Key.Name, Waiting: l.Waiting, LongestMS: Millis(l.Longest),
 		NextMS: Millis(l.Next),
 		Reason: reason(l.Reason, l.Held), Limit: l.Limit,
+		Tickets: l.Tickets, Others: l.Others, OldestMS: Millis(l.Oldest),
 	}
+}
+
+// LineWait says in words who waits in the line of all processes besides those of a line; "" if the
+// store keeps none.
+func LineWait(l *api.WaitingLine) string {
+	if l.Tickets == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d in front in other processes, %s in all, the longest for %s", l.Others,
+		Count(l.Tickets, "ticket"), Duration(time.Duration(l.OldestMS)*time.Millisecond))
 }
 
 // reason returns the wire form of what holds up a line.

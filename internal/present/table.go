@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -31,6 +33,9 @@ func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
 		Printf(out, "%s in this server; the first tries again in %s\n", Count(w.Waiting, "waiting take"),
 			Duration(time.Duration(w.NextTryMS)*time.Millisecond))
 	}
+	if line := LineOf(w); line != "" {
+		Printf(out, "%s\n", line)
+	}
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "LIMIT\tUNIT\tUSED\tMOST\tLEFT\tHELD\tDEBT\tRESETS")
 	for _, l := range w.Limits {
@@ -41,6 +46,31 @@ func WriteStatus(out io.Writer, w *api.StatusAnswer, mode string) {
 	if w.Take.Fallback {
 		Printf(out, "the store cannot be reached: these are the numbers of the server's own share\n")
 	}
+}
+
+// LineOf describes in one line who waits for a bucket in all processes, or returns "" if nobody
+// does.
+func LineOf(w *api.StatusAnswer) string {
+	if w == nil || len(w.Line) == 0 {
+		return ""
+	}
+	longest := int64(0)
+	for i := range w.Line {
+		longest = max(longest, w.Line[i].WaitedMS)
+	}
+	first := &w.Line[0]
+	text := fmt.Sprintf("%s in the line of all processes, the longest for %s; the first one waits for", Count(len(w.Line), "take"),
+		Duration(time.Duration(longest)*time.Millisecond))
+	for i, l := range slices.Sorted(maps.Keys(first.Units)) {
+		if i > 0 {
+			text += ","
+		}
+		text += fmt.Sprintf(" %d of %s", first.Units[l], Escape(l, ""))
+	}
+	if first.Priority > 0 {
+		text += fmt.Sprintf(", at priority %d", first.Priority)
+	}
+	return text
 }
 
 // Owner returns the key and the tenant of a bucket in words.

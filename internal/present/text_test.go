@@ -138,6 +138,19 @@ func TestNamesCannotControlATerminal(t *testing.T) {
 	}
 }
 
+// A table says who waits in all processes.
+func TestTableHasTheLine(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	present.WriteStatus(&b, &api.StatusAnswer{Policy: "p", Key: "k", Line: []api.LineEntry{
+		{WaitedMS: 2000, Priority: 7, Units: map[string]int64{"rpm": 1, "tpm": 300}}, {WaitedMS: 61_000},
+	}}, "")
+	want := "2 takes in the line of all processes, the longest for 1m1s; the first one waits for 1 of rpm, 300 of tpm, at priority 7\n"
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("got %q, want it to contain %q", b.String(), want)
+	}
+}
+
 // TestTheTightestLimitIsTheLibrarys: an answer, its sentence and the headers name the same limit.
 func TestTheTightestLimitIsTheLibrarys(t *testing.T) {
 	t.Parallel()

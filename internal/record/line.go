@@ -23,11 +23,11 @@ const (
 	// Age is how long a ticket must have waited to come before a newcomer whose priority is higher
 	// by one.
 	Age       = 10_000_000
-	leastLife = 200_000
-	mostLife  = 5_000_000
+	LeastLife = 200_000 // of a ticket
+	MostLife  = 5_000_000
 	// whenOthersPass is when to ask again where units are free, but others are to take them: nobody
 	// knows when these will.
-	whenOthersPass = leastLife / 2
+	whenOthersPass = LeastLife / 2
 	nextLife       = 1_000_000 // at least, of those behind: their process names them again in half of that
 )
 
@@ -79,6 +79,13 @@ type Next struct {
 	N               Amounts // of that bucket
 }
 
+// Standing says where a take that waits stands in the line of the bucket that refuses it longest.
+type Standing struct {
+	Tickets int   // in the line, with its own; 0: there is none
+	Before  int   // of these, before its own
+	Oldest  int64 // when the one who has waited longest began to
+}
+
 // order is a place among tickets: the smaller one comes first.
 type order struct {
 	rank   int64
@@ -95,8 +102,8 @@ func (o order) compare(p order) int {
 	return cmp.Or(cmp.Compare(o.rank, p.rank), cmp.Compare(o.number, p.number))
 }
 
-// claim returns for how many units of a limit a ticket waits.
-func (x *Ticket) claim(limit uint64) int64 {
+// Claim returns for how many units of a limit a ticket waits.
+func (x *Ticket) Claim(limit uint64) int64 {
 	for _, c := range x.Claims {
 		if c.Limit == limit {
 			return c.N
@@ -163,7 +170,7 @@ func (l *Line) put(x Ticket, now int64) {
 // first returns the number of the first ticket that waits for a limit; 0: there is none.
 func (l *Line) first(limit uint64) uint64 {
 	for i := range l.Tickets {
-		if l.Tickets[i].claim(limit) > 0 {
+		if l.Tickets[i].Claim(limit) > 0 {
 			return l.Tickets[i].Number
 		}
 	}
@@ -254,7 +261,7 @@ func (a *Ask) earlier(j int, t *Take, now int64, f func(x *Ticket, n, most int64
 		if x.order().compare(me) >= 0 {
 			return
 		}
-		n := x.claim(s.ID)
+		n := x.Claim(s.ID)
 		if n == 0 || t.Place != nil && x.Number == t.Place.Number {
 			continue
 		}
@@ -522,7 +529,7 @@ func standInLine(asks []Ask, t *Take, v *Verdict) {
 			}
 		}
 	}
-	life := min(max(mulSat(2, v.RetryAfter), leastLife), mostLife)
+	life := min(max(mulSat(2, v.RetryAfter), LeastLife), MostLife)
 	for i := range asks {
 		switch l := asks[i].Line; {
 		case l == nil:
@@ -535,6 +542,33 @@ func standInLine(asks []Ask, t *Take, v *Verdict) {
 	leaveNext(asks, t, v.Now, max(life, nextLife), func(ask, limit int) bool {
 		return slices.Contains(claimed, limitAt{ask, limit})
 	})
+	v.Standing = standing(asks, t, v.Now)
+}
+
+// standing finds out where a refused take stands.
+func standing(asks []Ask, t *Take, now int64) (s Standing) {
+	longest := int64(0)
+	var l *Line
+	for i := range asks {
+		for j := range asks[i].Specs {
+			if wait := asks[i].Out[j].RetryAfter; wait > longest {
+				longest, l = wait, asks[i].Line
+			}
+		}
+	}
+	if l == nil || len(l.Tickets) == 0 {
+		return s
+	}
+	me := t.place(now)
+	s = Standing{Tickets: len(l.Tickets), Oldest: l.Tickets[0].Arrival}
+	for i := range l.Tickets {
+		x := &l.Tickets[i]
+		s.Oldest = min(s.Oldest, x.Arrival)
+		if x.order().compare(me) < 0 {
+			s.Before++
+		}
+	}
+	return s
 }
 
 // limitAt is a limit of a take.

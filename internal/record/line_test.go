@@ -252,7 +252,7 @@ func TestTicketsLive(t *testing.T) {
 		t.Errorf("it ends at %d, and was written anew: %v", end, b.line.Changed)
 	}
 	b.specs[0].Window, b.rec.Limits[0].Window = 60*sec, 60*sec
-	if end := at(10*sec + 950*ms); end != 10*sec+950*ms+mostLife {
+	if end := at(10*sec + 950*ms); end != 10*sec+950*ms+MostLife {
 		t.Errorf("it ends at %d, want the longest life", end)
 	}
 }
@@ -327,7 +327,7 @@ func TestLineIsReadAsWritten(t *testing.T) {
 				Number: rapid.Uint64().Draw(t, "number"), Arrival: rapid.Int64Range(1, maxTime/2).Draw(t, "arrival"),
 				Priority: int8(rapid.IntRange(0, 9).Draw(t, "priority")),
 			}
-			x.End = x.Arrival + rapid.Int64Range(0, mostLife).Draw(t, "life")
+			x.End = x.Arrival + rapid.Int64Range(0, MostLife).Draw(t, "life")
 			for range rapid.IntRange(1, 3).Draw(t, "claims") {
 				n := rapid.Int64Range(1, maxUsed).Draw(t, "n")
 				x.Claims = append(x.Claims, Claim{rapid.Uint64().Draw(t, "limit"), n})

@@ -53,20 +53,21 @@ func Latest(t time.Time) int64 {
 type Verdict struct {
 	Now           int64 // the instant of the decision
 	Allowed       bool
-	Replayed      bool  // the grant is open: this repeats its answer, and nothing more was charged
-	Reused        bool  // the grant is open with different content: nothing was decided
-	Other         bool  // the id is open by another grant: nothing was decided
-	Late          bool  // it came after its NotAfter: nothing was decided
-	Full          bool  // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
-	Unknown       bool  // refused because of use that was assumed: nobody has seen it
-	Paused        bool  // refused because a bucket is paused; a limit may refuse it, too
-	Queued        bool  // refused only because others wait in front
-	Arrival       int64 // of the ticket that it left, or would leave if it were its turn; 0: there is no line
-	PausedAt      int   // position of the bucket whose pause ends last
-	Start         int64 // allowed: the instant from which the units count; Now, unless it was granted ahead
-	End           int64 // when its holder must have stopped: the hold ends then, or later by the clock's blur
-	RetryAfter    int64 // the largest of the refusing limits
-	EarliestRetry int64 // µs until it could pass if every open hold ended now; at most RetryAfter
+	Replayed      bool     // the grant is open: this repeats its answer, and nothing more was charged
+	Reused        bool     // the grant is open with different content: nothing was decided
+	Other         bool     // the id is open by another grant: nothing was decided
+	Late          bool     // it came after its NotAfter: nothing was decided
+	Full          bool     // it fits, but MaxOpen reservations are open in one of its buckets: nothing was taken
+	Unknown       bool     // refused because of use that was assumed: nobody has seen it
+	Paused        bool     // refused because a bucket is paused; a limit may refuse it, too
+	Queued        bool     // refused only because others wait in front
+	Arrival       int64    // of the ticket that it left, or would leave if it were its turn; 0: there is no line
+	Standing      Standing // of that ticket
+	PausedAt      int      // position of the bucket whose pause ends last
+	Start         int64    // allowed: the instant from which the units count; Now, unless it was granted ahead
+	End           int64    // when its holder must have stopped: the hold ends then, or later by the clock's blur
+	RetryAfter    int64    // the largest of the refusing limits
+	EarliestRetry int64    // µs until it could pass if every open hold ended now; at most RetryAfter
 }
 
 // Decide decides one take over its buckets: all or nothing. A refusal changes nothing.
@@ -330,6 +331,12 @@ func Peek(a *Ask, priority int8, now int64) Verdict {
 		v.EarliestRetry = max(v.EarliestRetry, earliest)
 	}
 	v.Allowed = allowed
+	if a.Line != nil {
+		t := Take{Priority: priority}
+		a.Line.Expire(now)
+		queued(asks[:], &t, &v)
+		v.Allowed = allowed && !v.Queued
+	}
 	a.Out = asks[0].Out
 	return v
 }

@@ -331,6 +331,9 @@ func (v *View) waiting(s *Snapshot) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d for %s, the longest for %s, next try in %s: %s",
 			l.Waiting, visible(present.Owner(l.Tenant, l.Key)), millis(l.LongestMS), millis(l.NextMS),
 			visible(present.LineObstacle(l))))
+		if line := present.LineWait(l); line != "" {
+			lines[len(lines)-1] += "; " + line
+		}
 	}
 	return titled("WAITING", lines)
 }

@@ -45,7 +45,7 @@ func full() *Snapshot {
 		Waiting: &api.WaitingAnswer{Lines: []api.WaitingLine{
 			{
 				Policy: "llm", Key: "team-a", Waiting: 2, LongestMS: 12_000, NextMS: 350, Reason: api.ReasonLimited,
-				Limit: "rpm",
+				Limit: "rpm", Tickets: 5, Others: 3, OldestMS: 20_000,
 			},
 			{Policy: "api", Tenant: "acme", Key: "user-17", Waiting: 1, Reason: api.ReasonPaused},
 		}},
@@ -105,7 +105,7 @@ USE              POLICY  LIMIT  USED                  HELD  OPEN  KEY
 there are more buckets
 
 WAITING
-2 for key team-a, the longest for 12s, next try in 350ms: limit "rpm" of policy "llm" is used up
+2 for key team-a, the longest for 12s, next try in 350ms: limit "rpm" of policy "llm" is used up; 3 in front in other processes, 5 tickets in all, the longest for 20s
 1 for key user-17, tenant acme, the longest for 0ms, next try in 0ms: policy "api" is paused for this key
 
 REFUSED

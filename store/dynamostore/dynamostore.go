@@ -195,7 +195,7 @@ func (s *Store) peek(ctx context.Context, b *store.BucketCost, priority int8) (s
 	}
 	c := *b
 	c.Plan = s.variant(planKey{b.Plan, at.blur, false})
-	return store.Internal.Describe(&c, rec, priority, false, at.early)
+	return store.Internal.Describe(&c, rec, nil, priority, false, at.early)
 }
 
 // look reads a bucket.

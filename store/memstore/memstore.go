@@ -128,7 +128,7 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 			continue
 		}
 		err := s.with(buckets[i:i+1], s.look, func(recs []*record.Record) {
-			out[i] = store.Internal.Describe(&buckets[i], recs[0], priority, false, s.cells.Now())
+			out[i] = store.Internal.Describe(&buckets[i], recs[0], nil, priority, false, s.cells.Now())
 		})
 		if err != nil {
 			out[i] = store.State{Verdict: store.Verdict{Fail: fail("peek", err)}}

@@ -143,7 +143,7 @@ func TestStoreKnowsTheArguments(t *testing.T) {
 		return r.extra
 	}
 	for what, got := range map[string]int{
-		"take":    len(takeExtra(&store.Take{ID: "id", Hold: time.Second, Buckets: buckets}, 0, 1)),
+		"take":    len(takeExtra(&store.Take{ID: "id", Hold: time.Second, Buckets: buckets}, 0, 1, 0)),
 		"renew":   len(extra(store.Settlement{Op: store.OpRenew, ID: "id", Hold: time.Second})),
 		"charge":  len(extra(store.Settlement{Op: store.OpCharge, At: time.Now()})),
 		"pause":   len(extra(store.Settlement{Op: store.OpPause, Hold: time.Second})),

@@ -14,10 +14,15 @@ import (
 // The line of a bucket is a field of its hash, which script/line.lua reads and writes. Here are the
 // ticket that a take brings, and the lines of an answer, which explain a refusal.
 
-const flagBarge = 1 // of a ticket
+// Flags of a ticket.
+const (
+	flagBarge  = 1 << iota
+	flagStands // the take only leaves its tickets: see spreadline.go
+)
 
-// appendTicket appends what a take says of those who wait.
-func appendTicket(buf []byte, t *store.Take) []byte {
+// appendTicket appends what a take says of those who wait. If life is not 0, it only leaves its
+// tickets, which live for so long.
+func appendTicket(buf []byte, t *store.Take, life int64) []byte {
 	flags, ticket := byte(0), t.Ticket
 	if t.Barge {
 		flags |= flagBarge
@@ -29,6 +34,9 @@ func appendTicket(buf []byte, t *store.Take) []byte {
 	patience := ticket.Patience.Microseconds()
 	if ticket.Patience > 0 {
 		patience = max(1, patience)
+	}
+	if life > 0 {
+		flags, patience = flags|flagStands, life
 	}
 	buf = appendNums(buf, capped(ticket.Arrival), capped(ticket.Waited.Microseconds()), capped(patience))
 	order := store.Internal.LimitsInOrder(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,14 @@ import (
 func waiting(t store.Take, number uint64) store.Take {
 	t.Ticket = &store.Ticket{Number: number}
 	return t
+}
+
+// withdraw removes a waiter's ticket from a bucket.
+func withdraw(tb testing.TB, s *redisstore.Store, number uint64, key store.Key) {
+	tb.Helper()
+	if err := s.Withdraw(tb.Context(), number, []store.Key{key}); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // lineOf returns the line of a take's first bucket.
@@ -282,11 +291,11 @@ func TestTicketsWhereNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestSpreadTakesStandBehind: a take of buckets in several slots leaves no ticket, but it leaves
-// the units to those who wait in one of them.
+// TestSpreadTakesStandInLine: a take of buckets in several slots leaves the units to those who came
+// before it to one of them, and those who come after it leave them to it.
 //
 // req: C5, C12
-func TestSpreadTakesStandBehind(t *testing.T) {
+func TestSpreadTakesStandInLine(t *testing.T) {
 	t.Parallel()
 	s, plan := openURL(t, redistest.StartCluster(t, false).URL(), nil), day(t, 3)
 	for _, kind := range []string{"plain", "with an id", "lease"} {
@@ -323,18 +332,42 @@ func TestSpreadTakesStandBehind(t *testing.T) {
 				}
 				return
 			}
-			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival != 0 {
+			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival == 0 || d.Standing.Before != 1 {
 				t.Errorf("%+v, want it to stand behind", d)
 			}
 			if used, _ := usedOn(t, s, plan); used != [3]int64{} {
 				t.Errorf("%v units are used", used)
 			}
-			two.Barge = true
+			two.Ticket.Arrival = d.Arrival
+			// Now the first one leaves. Two units of three come free in that bucket, and none is left
+			// beside what the take over all three waits for.
+			withdraw(t, s, w.Ticket.Number, w.Buckets[0].Key)
+			later := takeOf(plan, nameOn(plan, 1), 2)
+			later.Ticket = &store.Ticket{Number: 11}
+			if d := take(t, s, later); d.Allowed || d.Reason != store.Queued {
+				t.Errorf("one that came later: %+v", d)
+			}
+			if d := take(t, s, two); !d.Allowed {
+				t.Errorf("it was refused: %v %v", d.Reason, d.Fail)
+			}
+			for i := range two.Buckets {
+				one := store.Take{Buckets: two.Buckets[i : i+1]}
+				for _, x := range lineOf(t, s, one).Tickets {
+					if x.Number == 9 {
+						t.Errorf("its ticket stays in bucket %d", i)
+					}
+				}
+			}
+			two.ID, two.Hold, two.Ticket, two.Barge = "", 0, nil, true
+			for i := range two.Buckets {
+				two.Buckets[i].N[0] = 1
+			}
 			if d := take(t, s, two); !d.Allowed {
 				t.Errorf("one that passes was refused: %v %v", d.Reason, d.Fail)
 			}
 		})
 	}
+	placesOfSpreadTakes(t, s)
 	// Withdrawals go to each slot.
 	ask := across(plan, 3, 0, 1, 2)
 	var keys []store.Key
@@ -354,6 +387,62 @@ func TestSpreadTakesStandBehind(t *testing.T) {
 	}
 	if err := errors.Join(s.Withdraw(t.Context(), 7, keys), s.Withdraw(t.Context(), 7, nil)); err != nil {
 		t.Error(err)
+	}
+}
+
+// placesOfSpreadTakes: a take over several slots claims units in the first limit that refuses it, and
+// in those before, wherever their slots are; and it gets what it waits for although others take one
+// of the units at a time.
+func placesOfSpreadTakes(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	hour := compile(t, "hour", drawgate.RollingLimit("h", 2, time.Hour))
+	minute := compile(t, "minute", drawgate.RollingLimit("m", 2, time.Minute))
+	for slots := range 2 { // whichever slot comes first
+		long, short := takeOf(hour, nameOn(hour, slots), 1), takeOf(minute, nameOn(minute, 1-slots), 1)
+		both := store.Take{
+			Buckets: []store.BucketCost{short.Buckets[0], long.Buckets[0]},
+			Ticket:  &store.Ticket{Number: 5},
+		}
+		count := func() (n [2]int) {
+			return [2]int{len(lineOf(t, s, short).Tickets), len(lineOf(t, s, long).Tickets)}
+		}
+		hold := func(of store.Take, id string) store.Take {
+			h := held(of, id, time.Hour)
+			h.Buckets = slices.Clone(h.Buckets)
+			h.Buckets[0].N[0], h.Grant, h.Barge = 2, store.NewGrant(), true
+			if d := take(t, s, h); !d.Allowed {
+				t.Fatalf("%s: %+v", id, d)
+			}
+			return h
+		}
+		cancel := func(h store.Take) {
+			settle(t, s, store.Settlement{Op: store.OpCancel, ID: h.ID, Grant: h.Grant, Buckets: h.Buckets})
+		}
+		h := hold(long, "h")
+		d := take(t, s, both)
+		if n := count(); d.Allowed || n != [2]int{0, 1} {
+			t.Errorf("the hour refuses, and there are %v tickets", n)
+		}
+		both.Ticket.Arrival = d.Arrival
+		cancel(h)
+		m := hold(short, "m")
+		if d = take(t, s, both); d.Allowed || count() != [2]int{1, 1} {
+			t.Errorf("the minute refuses, and there are %v tickets", count())
+		}
+		h = hold(long, "h2")
+		if d = take(t, s, both); d.Allowed || count() != [2]int{0, 1} {
+			t.Errorf("the hour refuses again, and there are %v tickets", count())
+		}
+		both.Ticket.Patience = time.Millisecond
+		cancel(m)
+		if d = take(t, s, both); d.Allowed && count() != [2]int{0, 0} {
+			t.Errorf("without hope there are %v tickets", count())
+		}
+		both.Ticket.Patience = 0
+		cancel(h)
+		if d = take(t, s, both); !d.Allowed || count() != [2]int{0, 0} {
+			t.Errorf("%+v, and then there are %v tickets", d, count())
+		}
 	}
 }
 

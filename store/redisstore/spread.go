@@ -35,6 +35,8 @@ import (
 // have been answered by what is open. A replay that one slot refuses has counted its units anew in
 // those before it: they count longer, and it stays open until its taker cancels it.
 //
+// spreadline.go has the tickets of those that wait.
+//
 // If the process dies, leases end by themselves, and their units then count as used. See
 // models/slots.pml.
 
@@ -205,6 +207,7 @@ func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 	}
 	if d := st.fits(); !d.Allowed {
 		st.persist(ctx)
+		st.stand(ctx, &d)
 		return d, decided
 	}
 	return st.reserve(ctx)
@@ -306,8 +309,8 @@ func (s *Store) lookAt(ctx context.Context, t *store.Take, buckets []store.Bucke
 				st.rec.Pause = nil
 			}
 			l.rec, l.now = &st.rec, now
-			l.state = store.Internal.Describe(b, l.rec, t.Priority, false, now)
-			if len(rest) > 2 && l.state.Allowed {
+			l.state = store.Internal.Describe(b, l.rec, nil, t.Priority, false, now)
+			if len(rest) > 2 && l.state.Allowed || t.Ticket != nil {
 				return l.queue(t, b, rest[1:], now)
 			}
 			return nil
@@ -324,20 +327,22 @@ func (s *Store) lookAt(ctx context.Context, t *store.Take, buckets []store.Bucke
 	return looks, nil
 }
 
-// queue refuses a take that a look lets pass if it has to leave the bucket's units to others who
-// wait. seen is what the script saw: the bucket, and its line.
+// queue refuses a take that has to leave the bucket's units to others who wait, and says where it
+// stands. seen is what the script saw: the bucket, and its line if it has one.
 func (l *look) queue(t *store.Take, b *store.BucketCost, seen []rueidis.RedisMessage, now int64) error {
 	st, _, err := readView(&seen[0], b) // a decision changes its record
 	if err != nil {
 		return err
 	}
-	text, err := seen[1].ToString()
-	if err != nil {
-		return errAnswer
-	}
-	line, err := readLine(text)
-	if err != nil {
-		line = &record.Line{} // the script finds the same
+	line := &record.Line{}
+	if len(seen) > 1 {
+		text, err := seen[1].ToString()
+		if err != nil {
+			return errAnswer
+		}
+		if l, err := readLine(text); err == nil { // otherwise the script finds the same
+			line = l
+		}
 	}
 	if t.Given {
 		st.rec.Pause = nil
@@ -345,6 +350,11 @@ func (l *look) queue(t *store.Take, b *store.BucketCost, seen []rueidis.RedisMes
 	one := store.Take{
 		Buckets: []store.BucketCost{*b}, Priority: t.Priority, Given: t.Given, Barge: t.Barge,
 		Hold: t.Hold, Lease: t.Lease, // without an ID nothing is opened
+	}
+	if t.Ticket != nil {
+		place := *t.Ticket
+		place.Next = nil
+		one.Ticket = &place
 	}
 	d := store.Internal.DecideInLine(&one, []*record.Record{&st.rec}, []*record.Line{line}, false, now)
 	if !d.Allowed && d.Fail == nil {
@@ -440,6 +450,9 @@ func refuseBy(d *store.Verdict, i int, by *store.Verdict) {
 		d.Reason = by.Reason
 	}
 	d.Allowed = false
+	if by.RetryAfter > d.RetryAfter {
+		d.Standing = by.Standing
+	}
 	d.RetryAfter, d.EarliestRetry = max(d.RetryAfter, by.RetryAfter), max(d.EarliestRetry, by.EarliestRetry)
 }
 
@@ -473,8 +486,10 @@ func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 			return store.Verdict{Fail: err}, decided
 		}
 		if !got.Allowed {
+			d := st.refusal(g, &got)
+			st.stand(ctx, &d) // before others can take what is cancelled
 			st.undo(ctx, leased)
-			return st.refusal(g, &got), refusedLate
+			return d, refusedLate
 		}
 		if last {
 			st.last = got
@@ -494,6 +509,7 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	st.s.reached("reserve", g)
 	one := store.Take{
 		Buckets: st.groups[g].buckets(t.Buckets), Priority: t.Priority, Given: t.Given, Barge: t.Barge,
+		Ticket: st.groups[g].ticket(t.Ticket),
 	}
 	one.Known = st.groups[g].known(t.Known)
 	if !last {

@@ -29,6 +29,8 @@ type request struct {
 	times    []int64 // the script asked for their calendar windows
 	rounds   int     // how often it did
 	stays    bool    // in one call with the next one, or right before it
+	life     int64   // not 0: it only leaves tickets, which live so long
+	arrived  int64   // when their waiter came, as the answer said
 	call
 	msg rueidis.RedisMessage // what the script answered
 	err error
@@ -39,7 +41,7 @@ type request struct {
 	settle  *store.Settlement
 	outcome *store.Outcome
 	state   *store.State
-	looked  func(*rueidis.RedisMessage) error // receives a look's answer instead
+	looked  func(*rueidis.RedisMessage) error // receives an answer instead
 
 	// Of a request whose answer is to have histories:
 	known     string
@@ -167,7 +169,7 @@ func (r *request) ofTake(t *store.Take) {
 
 // takeExtra returns the further arguments of a take that is sent at about now, on the server's
 // clock.
-func takeExtra(t *store.Take, content uint64, about int64) string {
+func takeExtra(t *store.Take, content uint64, about, life int64) string {
 	buf := make([]byte, 0, 41)
 	notAfter := int64(0)
 	if t.ID == "" {
@@ -198,7 +200,7 @@ func takeExtra(t *store.Take, content uint64, about int64) string {
 	}
 	buf = append(buf, flags)
 	if (t.Ticket != nil || t.Barge) && t.Recovery == nil {
-		buf = appendTicket(buf, t)
+		buf = appendTicket(buf, t, life)
 	}
 	return string(buf)
 }
@@ -441,7 +443,7 @@ func (r *request) name(prefix string) error {
 func (s *Store) fill(r *request) {
 	about := s.guess()
 	if r.timed {
-		r.extra = takeExtra(r.take, r.content, about)
+		r.extra = takeExtra(r.take, r.content, about, r.life)
 	}
 	args := append(r.words[:0], r.op)
 	if r.op == opReset || r.op == opLeave {
@@ -582,12 +584,12 @@ func (s *Store) readMessage(r *request) error {
 // answer hands an answer to the request.
 func (s *Store) answer(r *request, m *rueidis.RedisMessage) (err error) {
 	switch {
+	case r.looked != nil:
+		err = r.looked(m)
 	case r.take != nil:
 		err = s.answerTake(r, m)
 	case r.settle != nil:
 		err = s.answerSettle(r.settle, r.outcome, m)
-	case r.looked != nil:
-		err = r.looked(m)
 	default:
 		err = s.answerPeek(&r.buckets[0], r.priority, r.state, m)
 	}
@@ -787,7 +789,17 @@ func (s *Store) answerPeek(b *store.BucketCost, priority int8, out *store.State,
 	if err != nil {
 		return err
 	}
-	*out = store.Internal.Describe(b, &st.rec, priority, false, now)
+	var line *record.Line
+	if len(rest) > 2 {
+		text, err := rest[2].ToString()
+		if err != nil {
+			return errAnswer
+		}
+		if line, err = readLine(text); err != nil {
+			line = nil // a take finds the same, and removes it
+		}
+	}
+	*out = store.Internal.Describe(b, &st.rec, line, priority, false, now)
 	out.Open = st.open
 	return nil
 }

@@ -52,7 +52,7 @@ func (r *reference) settle(s *store.Settlement) string {
 }
 
 func (r *reference) peek(b *store.BucketCost) string {
-	st := store.Internal.Describe(b, r.of([]store.BucketCost{*b})[0], 0, true, r.now())
+	st := store.Internal.Describe(b, r.of([]store.BucketCost{*b})[0], nil, 0, true, r.now())
 	return say(&st.Verdict) + fmt.Sprint(st.States, st.Open)
 }
 

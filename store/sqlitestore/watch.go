@@ -186,7 +186,7 @@ func (w *writer) reload() bool {
 // state describes an awaited bucket.
 func (w *writer) state(a *awaited, b *bucket, now int64) store.State {
 	w.repaired.fill(b, a.cost.Plan, now)
-	return store.Internal.Describe(&a.cost, b.rec, 0, true, now)
+	return store.Internal.Describe(&a.cost, b.rec, nil, 0, true, now)
 }
 
 // compare notes whether units of a bucket came free early, or its pause ended.

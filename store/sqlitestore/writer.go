@@ -178,9 +178,7 @@ func (w *writer) tryBegin(reads bool) error {
 		w.abort(err)
 		return err
 	}
-	if !reads {
-		w.lines.sync(true)
-	}
+	w.lines.sync(!reads)
 	return nil
 }
 
@@ -570,7 +568,11 @@ func (w *writer) peek(bc *store.BucketCost, priority int8, now int64) (store.Sta
 	switch {
 	case err == nil:
 		w.repaired.fill(b, bc.Plan, now)
-		return store.Internal.Describe(bc, b.rec, priority, true, now), nil
+		var line *record.Line
+		if x := w.lines.lines[bc.Key]; x != nil {
+			line = x.decode(max(now, b.rec.Last))
+		}
+		return store.Internal.Describe(bc, b.rec, line, priority, true, now), nil
 	case isBucket(err):
 		return store.State{Verdict: store.Verdict{Fail: storeError("peek", explain(err))}}, nil
 	}

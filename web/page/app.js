@@ -348,7 +348,8 @@ const waiting = part({
     put(n, number(l.waiting));
     put(longest, duration(l.longest_ms));
     put(next, l.next_ms > 0 ? duration(l.next_ms) : 'now');
-    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit && l.reason !== 'unavailable' ? `: ${l.limit}` : ''}`);
+    const line = l.others > 0 ? `; ${number(l.others)} of other processes in front, for up to ${duration(l.oldest_ms)}` : '';
+    put(why, `${reasons[l.reason] ?? l.reason ?? ''}${l.limit && l.reason !== 'unavailable' ? `: ${l.limit}` : ''}${line}`);
   },
 });
 waiting.limit = news;

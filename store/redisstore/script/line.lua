@@ -456,7 +456,7 @@ local function makeLines()
       local t, flags, limits, count, p = { order = {}, next = {} }
       t.number, t.arrival, t.waited, t.patience, flags, limits, count, p = unpack_(F'ticket', extra, 42)
       for i = 1, limits do t.order[i], p = { byte(extra, p, p + 1) }, p + 2 end
-      barges = barges or flags % 2 == 1
+      barges, t.stands = barges or flags % 2 == 1, flags >= 2
       for i = 1, count do
         local x = { n = {} }
         x.number, x.arrival, x.waited, x.priority, x.at, limits, p = unpack_(F'next', extra, p)
@@ -498,6 +498,29 @@ local function makeLines()
     if not ticket then return end
     for _, l in ipairs(of) do remove(l, ticket.number) end
     leaveNext(now + NEXTLIFE, function() return true end)
+  end
+
+  -- Only leaves the ticket of a take over several slots, and those behind it. It claims all limits
+  -- that it names; instead of its patience it says how long they live.
+  function L.stand()
+    if not ticket or not ticket.stands then return nil end
+    local claims = {}
+    for _, at in ipairs(ticket.order) do
+      local i, s = at[1], sss[at[1]][at[2]]
+      claims[i] = claims[i] or {}
+      table.insert(claims[i], { limit = s.id, n = s.n })
+      s.claimed = true
+    end
+    local fin = now + ticket.patience
+    for i, l in ipairs(of) do
+      if claims[i] then
+        put(l, { number = number, arrival = ticket.arrival, fin = fin, priority = priority, claims = claims[i] })
+      else
+        remove(l, number)
+      end
+    end
+    leaveNext(max(fin, now + NEXTLIFE), function(s) return s.claimed end)
+    return ticket.arrival
   end
 
   -- Finds how long a take waits that was refused, and leaves its ticket. The answer has the lines

@@ -5,6 +5,11 @@ if takes then
   -- A take that is lost and opened again has the end of its hold instead of its length, and the
   -- instant from which it counts instead of how long it may wait.
   function take(grant, print, hold, notAfter, ahead, lease)
+    local stands = lined and lined.stand()
+    if stands then
+      res[3] = stands
+      return 5
+    end
     if again then
       local code, from = reopen(grant, hold)
       if code then return code, from end
