@@ -275,3 +275,98 @@ func TestLineIsShown(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestBackoffKeepsThePlace: with a backoff that is longer than a ticket lives, nobody of another
+// process passes.
+//
+// req: A2, C5
+func TestBackoffKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		p := policy(drawgate.BucketLimit("rate", 10, time.Second, 1))
+		p.Wait.Backoff = []time.Duration{8 * time.Second}
+		one, two := over(t, s, p), over(t, s, policy(drawgate.BucketLimit("rate", 10, time.Second, 1)))
+		if d, err := two.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		var wg sync.WaitGroup
+		var order []string
+		var mu sync.Mutex
+		wait := func(name string, l *drawgate.Limiter) {
+			wg.Go(func() {
+				if _, err := l.Wait(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		wait("one", one)
+		for range 20 {
+			wait("two", two)
+		}
+		wg.Wait()
+		if order[0] != "one" {
+			t.Errorf("the first one was passed: %v", order)
+		}
+	})
+}
+
+// TestOwnLine: a policy may keep its waiters out of the line of all processes, and a take of a
+// policy that lets callers pass is described as it is decided.
+//
+// req: C5
+func TestOwnLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		own, barge := policy(slots(1)), policy(slots(1))
+		own.Wait.OwnLine, barge.Wait.Barge = true, true
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		plan, err := own.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := store.Key{Policy: "p", Name: "k"}
+		bucket := []store.BucketCost{{Key: key, Plan: plan.Plan, N: store.Amounts{1}}}
+		hold := []store.Take{{ID: "id", Grant: 1, Hold: time.Hour, Buckets: bucket}}
+		if out := make([]store.Verdict, 1); s.Records.Take(t.Context(), hold, out) != nil || !out[0].Allowed {
+			t.Fatal(out)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wait := func(p drawgate.Policy) {
+			l := over(t, s, p)
+			wg.Go(func() { _, _ = l.Reserve(ctx, "k", time.Hour, slot) })
+			time.Sleep(time.Second)
+		}
+		wait(own)
+		if n := len(s.Line(key).Tickets); n != 0 {
+			t.Errorf("%d tickets", n)
+		}
+		wait(policy(slots(1)))
+		if n := len(s.Line(key).Tickets); n != 1 {
+			t.Errorf("%d tickets of others", n)
+		}
+		full, err := over(t, s, barge).Status(t.Context(), "k", slot)
+		if err != nil || full.Allowed {
+			t.Errorf("the slot is held: %+v, %v", full.Decision, err)
+		}
+		// Both waiters stand still until the end: nobody announces this.
+		free := []store.Settlement{{Op: store.OpCancel, ID: "id", Grant: 1, Buckets: bucket}}
+		if out := make([]store.Outcome, 1); s.Records.Settle(t.Context(), free, out) != nil || out[0].Gone {
+			t.Fatal(out)
+		}
+		for what, p := range map[string]drawgate.Policy{"barge": barge, "not": policy(slots(1))} {
+			st, err := over(t, s, p).Status(t.Context(), "k", slot)
+			if err != nil || st.Allowed != (what == "barge") || st.Allowed != (st.RetryAfter == 0) {
+				t.Errorf("%s: %+v, %v", what, st.Decision, err)
+			}
+		}
+		leave()
+		wg.Wait()
+	})
+}

@@ -33,6 +33,9 @@ type Wait struct {
 	Queue   int             // most waiters per bucket and process; 0 means 10,000
 	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of retry-after
 	Barge   bool            // Allow may pass in front of waiters
+	// OwnLine keeps them out of the line of all processes, if the store has one: others may pass
+	// them, and they stand behind those who are in it.
+	OwnLine bool
 }
 
 // Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.

@@ -3,6 +3,7 @@ package drawgate
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,12 @@ func (s *standing) longest() time.Duration {
 // enterLine gives a take that waits its number.
 func (t *take) enterLine() {
 	t.place.number, t.place.since = rand.Uint64()|1, time.Now() //nolint:gosec // it must be another one, not a secret
+}
+
+// ownLine reports whether the take stays out of the line of all processes, because the policy of one
+// of its buckets says so.
+func (t *take) ownLine() bool {
+	return slices.ContainsFunc(t.plans, func(p *Plan) bool { return p.policy.Wait.OwnLine })
 }
 
 // showTicket lets the store know the place of a take that waits, and who comes next.
@@ -127,8 +134,19 @@ func (q *waitQueue) nextOf(w *waiter) []store.Next {
 const nameAgain = 500 * time.Millisecond
 
 // keepTicket is how often a waiter asks at least, so that its ticket does not end: it is not
-// written anew before half its life, which is 5 s then.
-const keepTicket = 2400 * time.Millisecond
+// written anew before half its life, which is 5 s then. Shorter lives are 200 ms, or twice the wait
+// that the refusal named.
+const (
+	keepTicket      = 2400 * time.Millisecond
+	keepShortTicket = 150 * time.Millisecond
+)
+
+// keepsTicket shortens a pause after a refusal so that the waiter's ticket does not end: a policy's
+// backoff may be longer.
+func keepsTicket(pause, retryAfter time.Duration) time.Duration {
+	retryAfter = min(retryAfter, keepTicket)
+	return min(pause, keepTicket, max(keepShortTicket, retryAfter+retryAfter/2))
+}
 
 // Withdrawals go on in the background, and callers do not wait for them.
 const (

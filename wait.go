@@ -40,7 +40,7 @@ func (l *Limiter) wait(ctx context.Context, t *take) (d Decision, at int, waited
 			ErrDeadline, most))
 		defer cancel()
 	}
-	if _, ok := l.store.(store.Liner); ok {
+	if _, ok := l.store.(store.Liner); ok && !t.ownLine() {
 		t.enterLine()
 		defer l.withdraw(t) //nolint:contextcheck // it goes on when the caller has left
 	}
@@ -198,7 +198,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 			}
 			delay := inTime(ctx, last.pause(attempt), last.RetryAfter)
 			if t.place.arrival.Load() != 0 {
-				delay = min(delay, keepTicket)
+				delay = keepsTicket(delay, last.RetryAfter)
 			}
 			mine := l.queue.plan(w, &last, delay)
 			if last.early(t) { // a little earlier: it may be granted ahead then

@@ -197,8 +197,12 @@ func waitSettings(w *drawgate.Wait) []setting {
 		{"queue", number[int](1, maxQueue).to(&w.Queue), "10,000", "the most waiters per bucket and process. Further " +
 			"callers are refused at once"},
 		{"backoff", asBackoff.to(&w.Backoff), "", "fixed pauses between attempts (the last one is repeated), instead " +
-			"of waiting until the take is known to fit"},
+			"of waiting until the take is known to fit. Where the store keeps a line of all processes, the first one " +
+			"asks as often as its place in it needs, if that is sooner"},
 		{"barge", asFlag.to(&w.Barge), no, "callers that do not wait may pass those that do"},
+		{"own_line", asFlag.to(&w.OwnLine), no, "those who wait stand in the line of their own process only: what " +
+			"waits in others, or comes later to them, may pass. They stand behind those of other configurations " +
+			"who are in [the line of all processes](semantics.md#waiting)"},
 	}
 }
 

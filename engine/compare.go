@@ -126,6 +126,7 @@ func comparePolicies(p, q *Policy) (list []Change) {
 	differ("wait.queue", p.Wait.Queue, q.Wait.Queue)
 	differ("wait.backoff", p.Wait.Backoff, q.Wait.Backoff)
 	differ("wait.barge", p.Wait.Barge, q.Wait.Barge)
+	differ("wait.own_line", p.Wait.OwnLine, q.Wait.OwnLine)
 	differ("fallback", p.Fallback, q.Fallback)
 	differ("start", p.Start, q.Start)
 	differ("leased", p.Leased, q.Leased)
