@@ -52,7 +52,7 @@ traefik:
 	./tools/traefik.sh
 
 quick:
-	$(GO) test -short -vet=all ./...
+	$(GO) test -short -vet=all -ldflags=-w ./...
 
 # testlog judges the output of tests; concurrent finds the packages in which goroutines meet, for the race detector.
 testtools:

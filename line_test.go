@@ -370,3 +370,81 @@ func TestOwnLine(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestKeptUnitsInAProcess: units that are kept for a priority are not blocked by those of the same
+// process who may not use them, however long these have waited; and a stream of the higher priority
+// does not keep them from theirs.
+//
+// req: C5, D12
+func TestKeptUnitsInAProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limit := slots(10)
+		limit.ReservedByPriority = map[int]drawgate.Share{7: {Units: 2}}
+		l := over(t, farAway(), policy(limit))
+		take := func(priority int, n int64, wait bool) (*drawgate.Reservation, drawgate.Decision, error) {
+			d, r, err := l.Take(t.Context(), drawgate.Request{
+				Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: n})},
+				Hold:    drawgate.Hold{For: time.Hour}, Priority: priority, Wait: wait,
+			})
+			return r, d, err
+		}
+		held, d, err := take(0, 8, false)
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		var wg sync.WaitGroup
+		var served atomic.Bool
+		wg.Go(func() {
+			if r, _, err := take(0, 8, true); err != nil || r.Cancel(t.Context()) != nil {
+				t.Error(err)
+			}
+			served.Store(true)
+		})
+		time.Sleep(10 * time.Minute)
+		for _, wait := range []bool{true, false} {
+			start := time.Now()
+			r, d, err := take(7, 1, wait)
+			if err != nil || !d.Allowed || time.Since(start) > time.Second {
+				panic(fmt.Sprintf("of high priority, waits %v: %v after %v, %v", wait, d.Reason, time.Since(start), err)) // others still wait
+			}
+			if err := r.Cancel(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Three at a time of high priority would leave too few for the one that waits, again and
+		// again.
+		ended := make(chan struct{})
+		for range 3 {
+			wg.Go(func() {
+				for !served.Load() {
+					r, _, err := take(7, 3, true)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(100 * time.Millisecond)
+					if err := r.Cancel(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if st, err := l.Status(t.Context(), "k"); err != nil || st.Waiting < 1 || len(l.Lines()) != 1 {
+			t.Errorf("%d wait, in the lines %+v, %v", st.Waiting, l.Lines(), err)
+		}
+		if err := held.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		go func() { wg.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Error("the one that waits is passed by others for ever")
+			served.Store(true)
+			wg.Wait()
+		}
+	})
+}

@@ -46,6 +46,8 @@ type Plan struct {
 	specs  []record.Spec
 	units  []string
 	counts bool // has a limit of requests
+	// per priority; those of one may use the same units, and those of a higher one more
+	classes [MaxPriority + 1]uint8
 }
 
 // Compile checks a policy. The error joins the first mistake of each limit: a *[LimitError].
@@ -67,6 +69,13 @@ func (p Policy) Compile() (*Plan, error) {
 		pl.units = append(pl.units, p.Limits[i].unit())
 	}
 	pl.counts = slices.Contains(pl.units, UnitRequests)
+	for k := 1; k <= MaxPriority; k++ {
+		if pl.classes[k] = pl.classes[k-1]; slices.ContainsFunc(pl.specs, func(s record.Spec) bool {
+			return s.Effective[k] != s.Effective[k-1]
+		}) {
+			pl.classes[k]++
+		}
+	}
 	return pl, nil
 }
 

@@ -79,7 +79,7 @@ func (r *reporter) report(ctx context.Context) {
 	p, look := r.q.progress(r.w)
 	if look != nil {
 		reason, ok := r.peek(ctx, r.w)
-		r.q.looked(r.w.bucket().Key, look, reason, ok)
+		r.q.looked(r.w, look, reason, ok)
 		p.Pause = reason
 	}
 	if now := time.Now(); !p.like(&r.last, now.Sub(r.reported)) {
@@ -172,7 +172,7 @@ func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := w.bucket()
-	ln := q.lines[b.Key]
+	ln := q.lines[w.in]
 	p = Progress{Reason: Queued, Bucket: w.at, Policy: b.Key.Policy, Limit: ln.by.name(), Waited: time.Since(w.since)}
 	if ln.by.plan != nil {
 		p.Reason, p.Held = ln.by.reason, ln.by.held
@@ -199,11 +199,11 @@ func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 }
 
 // looked notes the reason of a line's pause. If the store did not say it, the next one asks.
-func (q *waitQueue) looked(key Key, look *pauseReason, text string, ok bool) {
+func (q *waitQueue) looked(w *waiter, look *pauseReason, text string, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	look.text = text
-	if ln := q.lines[key]; !ok && ln != nil && ln.pause == look {
+	if ln := q.lines[w.in]; !ok && ln != nil && ln.pause == look {
 		ln.pause = nil
 	}
 }

@@ -81,14 +81,19 @@ func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lines[key]
+	for i, ln := range q.of(key) {
+		next := max(0, time.Until(ln.next))
+		if s.Waiting += ln.Len(); i == 0 || next < s.NextTry {
+			s.NextTry = next
+		}
+	}
+	ln := q.lines[q.key(key, plan, priority)]
 	if ln == nil {
 		return
 	}
-	s.Waiting, s.NextTry = ln.Len(), max(0, time.Until(ln.next))
 	if s.Allowed && !plan.policy.Wait.Barge && !ln.Leads(q.places.Next(priority, q.now())) {
 		s.Allowed, s.Reason = false, Queued
-		s.RetryAfter, s.EarliestRetry = max(time.Millisecond, s.NextTry), max(0, time.Until(ln.earliest))
+		s.RetryAfter, s.EarliestRetry = max(time.Millisecond, time.Until(ln.next)), max(0, time.Until(ln.earliest))
 	}
 }
 
@@ -127,18 +132,32 @@ func (q *waitQueue) describeLines() []Line {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, at := make([]Line, 0, len(q.lines)), make(map[Key]int, len(q.lines))
-	for key, ln := range q.lines {
-		at[key] = len(all)
-		x := Line{Key: key, Waiting: ln.Len(), Next: max(0, time.Until(ln.next)), Reason: Queued, Limit: ln.by.name()}
-		if ln.by.plan != nil {
-			x.Reason, x.Held = ln.by.reason, ln.by.held
+	for key := range q.lines {
+		if _, ok := at[key.Key]; !ok {
+			at[key.Key] = len(all)
+			all = append(all, describeLine(key.Key, q.of(key.Key)))
 		}
-		x.Tickets, x.Others, x.Oldest = ln.stands.tickets, ln.stands.before, ln.stands.longest()
-		all = append(all, x)
 	}
 	for _, w := range q.waiters {
 		x := &all[at[w.bucket().Key]]
 		x.Longest = max(x.Longest, time.Since(w.since))
 	}
 	return all
+}
+
+// describeLine describes the lines of one bucket. What holds them up, and where they stand, is said of
+// those who may use least.
+func describeLine(key Key, lines []*line) Line {
+	first := lines[0]
+	x := Line{
+		Key: key, Next: max(0, time.Until(first.next)), Reason: Queued, Limit: first.by.name(),
+		Tickets: first.stands.tickets, Others: first.stands.before, Oldest: first.stands.longest(),
+	}
+	if first.by.plan != nil {
+		x.Reason, x.Held = first.by.reason, first.by.held
+	}
+	for _, ln := range lines {
+		x.Waiting, x.Next = x.Waiting+ln.Len(), min(x.Next, max(0, time.Until(ln.next)))
+	}
+	return x
 }

@@ -86,7 +86,7 @@ func (q *waitQueue) next(w *waiter) (all []store.Next) {
 	}
 	now, n := time.Now(), int64(0)
 	var known *waiter
-	for behind := range q.lines[w.bucket().Key].Following() {
+	for behind := range q.lines[w.in].Following() {
 		o := q.waiters[behind]
 		if o.asks.Load() { // it may be granted before this is read: then its ticket would stay behind
 			continue
@@ -124,7 +124,7 @@ func (q *waitQueue) nextOf(w *waiter) []store.Next {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.asks.Store(true)
-	if ln := q.lines[w.bucket().Key]; !ln.kept || ln.Front() != w.Waiter {
+	if ln := q.lines[w.in]; !ln.kept || ln.Front() != w.Waiter {
 		return nil
 	}
 	return q.next(w)

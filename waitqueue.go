@@ -17,9 +17,14 @@ const defaultQueue = 10_000
 
 // waitQueue is where the callers of one process wait: a line per bucket. Only the first waiter of a
 // line asks the store.
+//
+// Where the store keeps a line of all processes, and units are kept for priorities, there is a line
+// for each class of priorities that may use the same units: nobody stands behind those who may use
+// less than it may. The store orders the first ones of these lines.
 type waitQueue struct {
 	start   time.Time     // for ranks
 	watch   store.Watcher // nil: the store gives no hints
+	liner   store.Liner   // nil: the store keeps no line
 	closed  atomic.Bool
 	ended   chan struct{} // closed by close
 	some    atomic.Int64  // waiters in all lines, and one more once it is closed
@@ -27,10 +32,17 @@ type waitQueue struct {
 	late    time.Duration // for tests: by how much every timer is late
 
 	mu      sync.Mutex
-	lines   map[Key]*line             // guarded by mu; none is empty
+	lines   map[lineKey]*line         // guarded by mu; none is empty
+	classes uint8                     // guarded by mu: that there were, at most
 	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
+}
+
+// lineKey names a line: of a bucket, and the class of those in it.
+type lineKey struct {
+	Key
+	class uint8
 }
 
 // line is who waits for one bucket, and what is known about the first one; both times are zero
@@ -58,6 +70,7 @@ type waiter struct {
 	*queue.Waiter
 	take     *take
 	at       int
+	in       lineKey // guarded by waitQueue.mu: the line
 	since    time.Time
 	deadline time.Time   // zero: none
 	invited  atomic.Bool // it may ask once although it is not in front
@@ -74,10 +87,34 @@ func (w *waiter) bucket() *store.BucketCost { return &w.take.Buckets[w.at] }
 
 func newWaitQueue(s store.Store) *waitQueue {
 	w, _ := s.(store.Watcher)
+	l, _ := s.(store.Liner)
 	return &waitQueue{
-		start: time.Now(), watch: w, ended: make(chan struct{}), lines: make(map[Key]*line),
+		start: time.Now(), watch: w, liner: l, ended: make(chan struct{}), lines: make(map[lineKey]*line), classes: 1,
 		waiters: make(map[*queue.Waiter]*waiter),
 	}
+}
+
+// keyOf names the line in which a take waits for its bucket i.
+func (q *waitQueue) keyOf(t *take, i int) lineKey {
+	return q.key(t.Buckets[i].Key, t.plans[i], t.Priority)
+}
+
+// key names the line in which takes of a priority wait for a bucket.
+func (q *waitQueue) key(k Key, p *Plan, priority int8) lineKey {
+	if q.liner != nil && !p.policy.Wait.OwnLine && q.liner.KeepsLine() {
+		return lineKey{k, p.classes[priority]}
+	}
+	return lineKey{Key: k}
+}
+
+// of returns the lines of a bucket. q.mu is held.
+func (q *waitQueue) of(key Key) (lines []*line) {
+	for class := range q.classes {
+		if ln := q.lines[lineKey{key, class}]; ln != nil {
+			lines = append(lines, ln)
+		}
+	}
+	return lines
 }
 
 // idle reports whether nobody waits and the queue is open.
@@ -96,7 +133,7 @@ func (q *waitQueue) now() int64 { return int64(time.Since(q.start)) }
 // -1 if there is none. q.mu is held.
 func (q *waitQueue) ahead(t *take, p queue.Place) int {
 	for i := range t.Buckets {
-		if ln := q.lines[t.Buckets[i].Key]; ln != nil && !ln.Leads(p) {
+		if ln := q.lines[q.keyOf(t, i)]; ln != nil && !ln.Leads(p) {
 			return i
 		}
 	}
@@ -114,8 +151,7 @@ func (q *waitQueue) queued(t *take) (Decision, bool) {
 	p := q.places.Next(t.Priority, q.now())
 	after, at := time.Duration(0), 0
 	for i := range t.Buckets {
-		b := &t.Buckets[i]
-		ln := q.lines[b.Key]
+		ln := q.lines[q.keyOf(t, i)]
 		if ln == nil || ln.Leads(p) || t.plans[i].policy.Wait.Barge {
 			continue
 		}
@@ -148,7 +184,7 @@ func behind(t *take, at int, after, earliest time.Duration) Decision {
 // are in front, who try again at the instants that the line knows. q.mu is held.
 func (q *waitQueue) inFront(t *take, at int, p queue.Place) Decision {
 	b := &t.Buckets[at]
-	ln := q.lines[b.Key]
+	ln := q.lines[q.keyOf(t, at)]
 	earliest := max(0, time.Until(ln.earliest))
 	if ln.counts(t.plans[at]) {
 		_, _, firm := ln.Before(p, ln.by.limit)
@@ -208,7 +244,7 @@ func (q *waitQueue) wakeLate(ln *line) {
 func (q *waitQueue) afterOthers(t *take, d *Decision, p queue.Place) (Decision, bool) {
 	at, o := d.refusingBucket(), obstacleOf(d)
 	b := &t.Buckets[at]
-	ln := q.lines[b.Key]
+	ln := q.lines[q.keyOf(t, at)]
 	if ln == nil || o.plan != t.plans[at] || o.limit < 0 || o.held || ln.mixed {
 		return Decision{}, false
 	}
@@ -230,7 +266,7 @@ func (q *waitQueue) afterOthers(t *take, d *Decision, p queue.Place) (Decision, 
 func (q *waitQueue) stillBehind(w *waiter) Decision {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln := q.lines[w.bucket().Key]; ln.earliest.IsZero() {
+	if ln := q.lines[w.in]; ln.earliest.IsZero() {
 		ln.doubt(w)
 	}
 	return q.inFront(w.take, w.at, w.Place)
@@ -243,7 +279,11 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 	if most == 0 {
 		most = defaultQueue
 	}
-	if ln := q.lines[b.Key]; ln != nil && ln.Len() >= most {
+	waiting := 0
+	for _, ln := range q.of(b.Key) {
+		waiting += ln.Len()
+	}
+	if waiting >= most {
 		return nil, fmt.Errorf("%w: %d callers are already waiting for this bucket of policy %q", ErrQueueFull, most,
 			b.Plan.Name())
 	}
@@ -264,11 +304,12 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 // add puts a waiter into its line. q.mu is held.
 func (q *waitQueue) add(w *waiter) {
 	b := w.bucket()
-	w.Units = b.N[:]
-	ln := q.lines[b.Key]
+	w.Units, w.in = b.N[:], q.keyOf(w.take, w.at)
+	q.classes = max(q.classes, w.in.class+1)
+	ln := q.lines[w.in]
 	if ln == nil {
 		ln = &line{}
-		q.lines[b.Key] = ln
+		q.lines[w.in] = ln
 	}
 	if ln.amounts == nil {
 		ln.amounts = w.plan()
@@ -289,14 +330,13 @@ func (q *waitQueue) add(w *waiter) {
 // remove takes a waiter out of its line: whoever comes to the front by that gets its turn. q.mu is
 // held.
 func (q *waitQueue) remove(w *waiter) {
-	key := w.bucket().Key
-	ln := q.lines[key]
+	ln := q.lines[w.in]
 	if ln.Front() == w.Waiter {
 		ln.next, ln.earliest = time.Time{}, time.Time{}
 	}
 	delete(ln.unsure, w.Waiter)
 	if ln.Remove(w.Waiter); ln.Len() == 0 {
-		delete(q.lines, key)
+		delete(q.lines, w.in)
 	}
 }
 
@@ -342,7 +382,7 @@ func (q *waitQueue) listen() {
 	}()
 }
 
-// wake lets the one in front of a bucket's line try at once.
+// wake lets those in front of a bucket's lines try at once.
 func (q *waitQueue) wake(key Key) {
 	q.wakeups.Add(1) // first: see enter
 	if q.some.Load() == 0 {
@@ -350,7 +390,7 @@ func (q *waitQueue) wake(key Key) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln := q.lines[key]; ln != nil {
+	for _, ln := range q.of(key) {
 		ln.Wake()
 	}
 }
@@ -371,7 +411,7 @@ func (q *waitQueue) wakeAll() {
 func (q *waitQueue) front(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines[w.bucket().Key].Front() != w.Waiter {
+	if q.lines[w.in].Front() != w.Waiter {
 		return false
 	}
 	i := q.ahead(w.take, w.Place)
@@ -388,7 +428,7 @@ func (q *waitQueue) front(w *waiter) bool {
 func (q *waitQueue) invite(w *waiter, d *Decision) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln, n := q.lines[w.bucket().Key], 0
+	ln, n := q.lines[w.in], 0
 	if ln.Front() != w.Waiter || !ln.kept || ln.Len() < 3 { // the second one comes to the front anyway
 		return
 	}
@@ -429,13 +469,13 @@ func (q *waitQueue) waiting() (n int, oldest time.Duration) {
 func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines[w.bucket().Key].Front() != w.Waiter {
+	if q.lines[w.in].Front() != w.Waiter {
 		return false
 	}
 	if at := d.refusingBucket(); at != w.at {
 		q.move(w, at)
 	}
-	ln := q.lines[w.bucket().Key]
+	ln := q.lines[w.in]
 	if ln.Front() != w.Waiter {
 		return false
 	}

@@ -101,8 +101,9 @@ type (
 	}
 	// Liner keeps a line of each bucket, of the tickets of those who wait in all processes: see
 	// [Ticket]. Withdraw removes the ticket of a waiter that waits no more from these buckets. One
-	// that is not there is no error.
+	// that is not there is no error. KeepsLine reports whether this store does so now.
 	Liner interface {
 		Withdraw(ctx context.Context, number uint64, keys []Key) error
+		KeepsLine() bool
 	}
 )

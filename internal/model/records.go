@@ -231,6 +231,9 @@ func (s *Records) Withdraw(ctx context.Context, number uint64, keys []store.Key)
 	return nil
 }
 
+// KeepsLine implements store.Liner.
+func (s *Records) KeepsLine() bool { return s.lines != nil }
+
 // Line returns the line of a bucket.
 func (s *Records) Line(k store.Key) *record.Line {
 	s.mu.Lock()

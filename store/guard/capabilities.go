@@ -85,6 +85,12 @@ func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) e
 	return s.through(ctx, "withdraw", func(ctx context.Context) error { return inner.Withdraw(ctx, number, keys) })
 }
 
+// KeepsLine implements [store.Liner].
+func (s *Store) KeepsLine() bool {
+	l, ok := s.store().(store.Liner)
+	return ok && l.KeepsLine()
+}
+
 // errLacks is the error if the store was replaced by one that cannot do this.
 func errLacks(what string) error {
 	return fmt.Errorf("%w: the store cannot %s", store.ErrInvalid, what)

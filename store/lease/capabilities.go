@@ -49,6 +49,12 @@ func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) e
 	return nil
 }
 
+// KeepsLine implements [store.Liner].
+func (s *Store) KeepsLine() bool {
+	l, ok := s.inner.(store.Liner)
+	return ok && l.KeepsLine()
+}
+
 // Ping implements [store.Pinger], with that of the store behind it.
 func (s *Store) Ping(ctx context.Context) error {
 	if p, ok := s.inner.(store.Pinger); ok {

@@ -139,6 +139,9 @@ func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) e
 	return nil
 }
 
+// KeepsLine implements [store.Liner].
+func (s *Store) KeepsLine() bool { return true }
+
 func withdrawn(m *rueidis.RedisMessage) error {
 	if code, _, _, err := answered(m); err != nil || code != gotDone {
 		return errAnswer

@@ -22,6 +22,9 @@ func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) e
 	return nil
 }
 
+// KeepsLine implements [store.Liner].
+func (s *Store) KeepsLine() bool { return !s.opts.noLines }
+
 // decide decides one take on the records in w.recs, and changes the lines of its buckets.
 func (w *writer) decide(t *store.Take, now int64) store.Verdict {
 	lines := w.linesOf(t, now)

@@ -34,16 +34,20 @@ var lineCases = []testCase{
 
 // lined reports whether the store keeps lines.
 func lined(e *env) bool {
-	if _, implemented := optional[store.Liner](e); !implemented {
+	s, implemented := optional[store.Liner](e)
+	if !implemented {
 		return false
 	}
 	b := e.bucket("lined", slots(1))
 	e.allowed("take", b.hold("id", time.Hour, 1))
-	if d := b.waits(1, 0, 1); d.Arrival == 0 {
-		e.Log("the store behind it keeps no line: there was nothing to check")
-		return false
+	d := b.waits(1, 0, 1)
+	if s.KeepsLine() != (d.Arrival != 0) {
+		e.Errorf("the store keeps a line: %v; and it says that a waiter came at %d", s.KeepsLine(), d.Arrival)
 	}
-	return true
+	if !s.KeepsLine() {
+		e.Log("the store behind it keeps no line: there was nothing to check")
+	}
+	return s.KeepsLine()
 }
 
 // waits is a take of a waiter that is here for the first time.
