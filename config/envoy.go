@@ -7,6 +7,7 @@ type Envoy struct {
 	Configs []string // files and directories in the format of envoyproxy/ratelimit
 	Merge   bool     // a file may add to a domain of another file
 	Aligned bool     // windows follow the clock as with envoyproxy/ratelimit, instead of rolling
+	Leased  bool     // processes take units of Configs' rates ahead
 	Refunds bool     // hits can be given back, so the limit is no longer a guarantee
 	Errors  bool     // while the store is unavailable requests get an error instead of the fallback's decision
 
@@ -49,6 +50,8 @@ func (v *Envoy) settings() []setting {
 		{"merge", asFlag.to(&v.Merge), no, "a file may add to the domain of another file"},
 		{"windows", either("rolling", "aligned").to(&v.Aligned), "`rolling`", "`rolling`: the last minute, so that " +
 			"no minute has more; `aligned`: from one full minute to the next, as in envoyproxy/ratelimit"},
+		{"leased", asFlag.to(&v.Leased), no, "processes take units of the files' rates from the store ahead, and decide " +
+			"with these by themselves: as `leased` of a [policy](#leased), where a rate is large enough"},
 		{"refunds", asFlag.to(&v.Refunds), no, "hits can be given back. They carry no id, so a limit may be exceeded " +
 			"by the amount given back"},
 		{"on_store_failure", either("fallback", "error").to(&v.Errors), "`fallback`", "what answers while the store " +

@@ -274,6 +274,9 @@ func (r *Runtime) openStore(ctx context.Context, c *Config) (unavailable, err er
 
 // leased returns the name of a policy that is leased; "" if none is.
 func (c *Config) leased() string {
+	if c.Envoy.Leased && len(c.Envoy.Policies) > 0 {
+		return c.Envoy.Policies[0].Name
+	}
 	for i := range c.Policies {
 		if c.Policies[i].Leased {
 			return c.Policies[i].Name

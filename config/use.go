@@ -149,7 +149,7 @@ func needsRestart(old, next *Config) (keys []string) {
 // reread are settings that are put in force at each reload, though others of their key are fixed:
 // see [Envoy.withFiles] and [Gateway.withUse].
 var reread = []string{
-	"envoy.configs", "envoy.merge", "envoy.windows", "gateway.upstreams", "gateway.keys",
+	"envoy.configs", "envoy.merge", "envoy.windows", "envoy.leased", "gateway.upstreams", "gateway.keys",
 	"gateway.prices",
 }
 

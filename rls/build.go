@@ -212,7 +212,7 @@ func (b *builder) rate(c *node, path []Step, t *descriptorText) {
 		r.metadata = b.metadata(*t.metadata)
 	}
 	b.unit(&r, unit, at)
-	r.finish(b.opts.Windows)
+	r.finish(b.opts.Windows, b.opts.Leased)
 	if r.counts() && !b.unique(&r) {
 		b.problem(t.at, "two rates would share the policy %s", shorten(r.policy.Name))
 	}

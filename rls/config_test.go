@@ -427,3 +427,34 @@ descriptors:
 		free(t, c, "d", text, 4)
 	}
 }
+
+// The rates of a file may be leased, where they are large enough.
+//
+// req: C12
+func TestRatesMayBeLeased(t *testing.T) {
+	t.Parallel()
+	const file = `domain: d
+descriptors:
+  - {key: large, rate_limit: {unit: minute, requests_per_unit: 60000}}
+  - {key: small, rate_limit: {unit: hour, requests_per_unit: 10}}
+`
+	for _, leased := range []bool{false, true} {
+		c, err := rls.ParseConfig("f", []byte(file), &rls.ConfigOptions{Leased: leased})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range c.Policies() {
+			plan, err := p.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			large := strings.HasSuffix(p.Name, "large")
+			if p.Name == rls.OverridePolicy {
+				continue
+			}
+			if got := plan.LeaseLife(0) > 0; p.Leased != leased || got != (leased && large) {
+				t.Errorf("leased %v: %s is leased: %v", leased, p.Name, got)
+			}
+		}
+	}
+}

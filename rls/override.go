@@ -92,7 +92,7 @@ func (o *overrides) get(e *engine.Engine, k overrideKey, w Windows) (overrideRat
 // makeOverride makes the rule and the limiter of a rate. It is enforced, and not a quota.
 func makeOverride(e *engine.Engine, k overrideKey, w Windows) (overrideRate, error) {
 	r := &Rule{Domain: k.domain, Unit: k.unit, Multiplier: k.times, Requests: k.requests}
-	r.finish(w)
+	r.finish(w, false)
 	if k.requests == 0 {
 		return overrideRate{rule: r}, nil
 	}

@@ -72,7 +72,7 @@ func (s *Step) text() string {
 func (r *Rule) counts() bool { return !r.Unlimited && r.Requests > 0 }
 
 // finish computes what answers need of the rule.
-func (r *Rule) finish(w Windows) {
+func (r *Rule) finish(w Windows, leased bool) {
 	r.current = &ratelimit.RateLimitResponse_RateLimit{Name: r.Name, RequestsPerUnit: r.Requests, Unit: r.Unit}
 	if r.Multiplier > 1 {
 		r.current.UnitMultiplier = wrapperspb.UInt32(r.Multiplier)
@@ -81,7 +81,7 @@ func (r *Rule) finish(w Windows) {
 	if r.counts() {
 		r.policy = drawgate.Policy{
 			Name:   policyName(r.Domain, r.Path),
-			Limits: []drawgate.Limit{limitOf(r.Unit, r.Multiplier, r.Requests, w)},
+			Limits: []drawgate.Limit{limitOf(r.Unit, r.Multiplier, r.Requests, w)}, Leased: leased,
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/benchmarks/lim"
+	"github.com/drawgate/drawgate/store/lease"
 	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
@@ -14,8 +15,8 @@ import (
 // noTimeout leaves the deadline to the caller, as the peers do.
 var noTimeout = &drawgate.Options{StoreTimeout: -1}
 
-// oursRedis is Drawgate on Redis: takes that come during a call go together, and, as
-// drawgate-single, each take is a call of its own.
+// oursRedis is Drawgate on Redis: takes that come during a call go together; as drawgate-single each
+// take is a call of its own; and drawgate-leased decides with units that it took ahead.
 func oursRedis() []lim.Redis {
 	of := func(name, alg string, single bool) lim.Redis {
 		open := func(e lim.RedisEnv, p drawgate.Policy) (lim.Limiter, error) {
@@ -34,7 +35,27 @@ func oursRedis() []lim.Redis {
 	return []lim.Redis{
 		of("drawgate", "bucket limit; three limits: one atomic take", false),
 		of("drawgate-single", "the same without coalescing", true),
+		{
+			Name: "drawgate-leased", Alg: "leases of a bucket limit; three limits",
+			New:      func(e lim.RedisEnv, s lim.Spec) (lim.Limiter, error) { return leased(e, bucket(s)) },
+			NewThree: func(e lim.RedisEnv, s lim.Three) (lim.Limiter, error) { return leased(e, three(s)) },
+		},
 	}
+}
+
+// leased decides with leases. The amounts are a thousand times as large, so that they are not
+// reached at that rate either.
+func leased(e lim.RedisEnv, p drawgate.Policy) (lim.Limiter, error) {
+	p.Leased = true
+	for i := range p.Limits {
+		p.Limits[i].Amount = min(1000*p.Limits[i].Amount, drawgate.MaxAmount)
+		p.Limits[i].Burst *= 1000
+	}
+	s, err := redisstore.Open("redis://"+e.Addr, &redisstore.Options{Prefix: e.Prefix})
+	if err != nil {
+		return nil, err
+	}
+	return allow(lease.New(s, nil).Full(), p, noTimeout)
 }
 
 // oursSQLite is Drawgate on a SQLite file, with synchronous=FULL, which is its default.

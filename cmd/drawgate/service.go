@@ -228,7 +228,7 @@ func loadEnvoy(s *config.Config) (*rls.Config, error) {
 	if len(e.Configs) == 0 {
 		return nil, nil //nolint:nilnil // there are no files
 	}
-	o := &rls.ConfigOptions{Merge: e.Merge}
+	o := &rls.ConfigOptions{Merge: e.Merge, Leased: e.Leased}
 	if e.Aligned {
 		o.Windows = rls.Aligned
 	}

@@ -32,13 +32,14 @@ const redisPort = 7393
 
 var servers = []server{
 	{name: "floor-noop", note: "grpc-go, generated types, no decision", start: noop},
-	{name: "drawgate", note: "memory, metrics on", start: ours("memory:", true)},
-	{name: "drawgate-bare", note: "memory, metrics off", start: ours("memory:", false)},
-	{name: "drawgate-redis", note: "Redis, metrics on", redis: true, start: ours("", true)},
+	{name: "drawgate", note: "memory, metrics on", start: ours("memory:", usual)},
+	{name: "drawgate-bare", note: "memory, metrics off", start: ours("memory:", bare)},
+	{name: "drawgate-redis", note: "Redis, metrics on", redis: true, start: ours("", usual)},
+	{name: "drawgate-redis-leased", note: "Redis, leases, metrics on", redis: true, start: ours("", leased)},
 	{name: "envoy-ratelimit", note: "defaults, Redis", redis: true, start: envoyRatelimit},
 	{name: "floor-noop-http", note: "net/http, the same bytes, no decision", http: true, start: noopHTTP},
-	{name: "drawgate-http", note: "memory, metrics on", http: true, start: ours("memory:", true)},
-	{name: "drawgate-http-bare", note: "memory, metrics off", http: true, start: ours("memory:", false)},
+	{name: "drawgate-http", note: "memory, metrics on", http: true, start: ours("memory:", usual)},
+	{name: "drawgate-http-bare", note: "memory, metrics off", http: true, start: ours("memory:", bare)},
 }
 
 // limits is what all are configured with, in the format of envoyproxy/ratelimit: one that no run
@@ -65,8 +66,17 @@ func noopHTTP(at place) (*exec.Cmd, error) {
 	return exec.Command(program("noopserver"), "-http", at.addr, "-answer", path), nil //nolint:gosec,noctx // ours
 }
 
+// way is what is measured of ours.
+type way uint8
+
+const (
+	usual way = iota
+	bare      // without metrics
+	leased
+)
+
 // ours is drawgate serve. An empty store is the Redis that was started.
-func ours(store string, metrics bool) func(place) (*exec.Cmd, error) {
+func ours(store string, way way) func(place) (*exec.Cmd, error) {
 	return func(at place) (*exec.Cmd, error) {
 		url := store
 		if url == "" {
@@ -79,9 +89,9 @@ func ours(store string, metrics bool) func(place) (*exec.Cmd, error) {
 instances: 1
 policies:
   bench: {limits: [{name: rps, bucket: 1s, amount: 1000000000}]}
-envoy: {configs: [limits.yaml]}
+envoy: {configs: [limits.yaml], leased: %v}
 telemetry: {metrics: %v}
-`, url, metrics)
+`, url, way == leased, way != bare)
 		if err := os.WriteFile(filepath.Join(at.dir, "drawgate.yaml"), []byte(config), 0o600); err != nil {
 			return nil, err
 		}
