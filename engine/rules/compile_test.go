@@ -24,6 +24,7 @@ func TestMistakes(t *testing.T) {
 		{Rule{Apply: apply("", "ip")}, "apply[0].policy", "missing"},
 		{Rule{Apply: apply("p", " ")}, "apply[0].key", `"global"`},
 		{Rule{Apply: apply("p", "ip", "q", "usr")}, "apply[1].key", "unknown name usr; known names are method,"},
+		{Rule{Apply: apply("p", "all")}, "apply[0].key", "expected string, but got the name of a function: call it, or put a string in quotes"},
 		{Rule{Apply: apply("p", "hour")}, "apply[0].key", "expected string"},
 		{Rule{Apply: apply("p", "user, path")}, "apply[0].key", "line 1, column 5"},
 		{Rule{Apply: apply("p", `header()`)}, "apply[0].key", "not enough arguments"},

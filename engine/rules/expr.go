@@ -113,6 +113,9 @@ func compileExpr(source string, kind reflect.Kind, optimize bool) (code *vm.Prog
 func explain(err error) error {
 	e, ok := errors.AsType[*file.Error](err)
 	if !ok {
+		if expected, _, ok := strings.Cut(err.Error(), ", but got func("); ok {
+			return errors.New(expected + ", but got the name of a function: call it, or put a string in quotes")
+		}
 		return err
 	}
 	text := e.Message
