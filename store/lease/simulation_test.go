@@ -107,7 +107,7 @@ func TestFair(t *testing.T) {
 func TestNeverOver(t *testing.T) {
 	t.Parallel()
 	needs.NoRace(t)
-	for seed := range uint64(needs.Rounds(20, 100, 5000)) {
+	for seed := range uint64(needs.Rounds(10, 25, 5000)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := history(seed)
