@@ -27,7 +27,8 @@ class Rules(NamedTuple):
     tickets: bool = True
     # Where a refused take leaves its ticket. order: limits have an order (by window, longest first: here a higher number). It claims in the first
     # one that refuses it, keeps what it claims in those before, and claims nothing in those after. each: in each that ever refused it; longest:
-    # in each that ever refused it longest.
+    # in each that ever refused it longest. code: as internal/record/line.go has it: as order, but it claims in all that come before the one that
+    # refuses it, and nothing at all during a pause, nor do those whom it names; and it names who is behind it in the line where it waited so far.
     place: str = "order"
     claim: str = "kept"  # what earlier tickets claim: see fits
     never: bool = True  # a ticket that can never fit by the asker's amounts claims nothing
@@ -72,6 +73,7 @@ class System(NamedTuple):
     old: int = -1  # takes by older versions, -1: any number
     pauses: int = 0  # of bucket 0
     lease: int = 0  # size of a lease of bucket 0
+    one: bool = False  # for "code": the limits are of one bucket, which has one line of tickets
 
 
 class State(NamedTuple):
@@ -94,6 +96,7 @@ class State(NamedTuple):
     paused: bool = False  # bucket 0
     pauses: int = 0  # that are still to come
     had: int = 0  # and ended a ticket there
+    whose: tuple = ()  # claim code: the first ticket of the bucket when something passed it last, -1
 
 
 def put(t, i, v):
@@ -114,7 +117,7 @@ class Model:
             tickets[i] = sum(1 << b for b in range(nb) if y.slots[i].need[b])
         none = (0,) * (n + 1)
         return State(self.held, (0,) * nb, (0,) * nb, y.start, y.start, tuple(tickets), none, none, (-1,) * n, 0, -1, y.gone, max(0, y.old), 0, False,
-                     pauses=y.pauses)
+                     pauses=y.pauses, whose=(-1,) * nb if self.r.claim == "code" else ())
 
     def slot(self, s, i):
         return self.y.slots[s.ghost if i == self.n else i]
@@ -139,6 +142,7 @@ class Model:
                use   the same, as many units at once
                race  use, but it may pass a ticket that fits now, too
                kept  total for a ticket that needs more than would be left beside the kept share, use for the others
+               code  kept, as the code counts: all that passed while the same ticket was the first, and nothing once a line is empty
         """
         used, limits = s.used[b], self.y.limits[b]
         if s.paused and b == 0:
@@ -166,13 +170,17 @@ class Model:
             kept = limits[q] - most
             if rule == "zone" and used >= most:
                 continue
-            if kept > 0 and rule in ("total", "use", "race", "kept") and (rule == "race" or used + claims + n > most):
-                large = rule == "total" or rule == "kept" and n > most - kept
-                if (s.passed[b] if large else s.past[b]) + m <= kept:
+            if kept > 0 and rule in ("total", "use", "race", "kept", "code") and (rule == "race" or used + claims + n > most):
+                large = rule == "total" or rule in ("kept", "code") and n > most - kept
+                if (self.past_first(s, b) if large else s.past[b]) + m <= kept:
                     passes = "total" if large else passes or "use"
                     continue
             return "queued", ""
         return "", passes
+
+    def past_first(self, s, b):
+        """What was granted past the first ticket of bucket b."""
+        return s.passed[b] if self.r.claim != "code" or s.whose[b] == self.lower(s, b) else 0
 
     def slot_ignores(self, i):
         return i < self.n and self.y.slots[i].kind == "ignores"
@@ -182,11 +190,20 @@ class Model:
         return next((x for x in s.order if s.tickets[x] >> b & 1), -1)
 
     def settle(self, s, t):
-        """Counts of what passed begin anew where another ticket is the first by now."""
+        """Counts of what passed begin anew where another ticket is the first by now; code: where a line is empty."""
+        if self.r.claim == "code":
+            for b in range(self.nb):
+                if (s.past[b] or t.past[b] or t.whose[b] >= 0) and not any(x & self.together(b) for x in t.tickets):
+                    t = t._replace(past=put(t.past, b, 0), passed=put(t.passed, b, 0), whose=put(t.whose, b, -1))
+            return t
         for b in range(self.nb):
             if t.passed[b] and self.lower(s, b) != self.lower(t, b):
                 t = t._replace(passed=put(t.passed, b, 0))
         return t
+
+    def together(self, b):
+        """The limits whose tickets lie in one line with those of limit b."""
+        return (1 << self.nb) - 1 if self.y.one else 1 << b
 
     def ahead(self, s, y, i):
         """Is y before i in the lines of their process?"""
@@ -214,6 +231,9 @@ class Model:
 
     def forget(self, s, i):
         """Slot i waits no more, and leaves nothing behind."""
+        for b, x in enumerate(s.whose):
+            if x == i:
+                s = s._replace(passed=put(s.passed, b, 0), whose=put(s.whose, b, -1))
         return s._replace(begin=tuple(x for x in s.begin if x != i), order=tuple(x for x in s.order if x != i), tickets=put(s.tickets, i, 0),
                           asleep=put(s.asleep, i, 0), slept=put(s.slept, i, 0), line=put(s.line, i, -1) if i < self.n else s.line, aged=s.aged & ~(1 << i))
 
@@ -225,13 +245,19 @@ class Model:
             t = t._replace(used=put(t.used, b, t.used[b] + m))
             if b in passing and self.r.claim != "total":
                 t = t._replace(past=put(t.past, b, t.past[b] + m))
-            if passing.get(b) == "total":
+            if self.r.claim == "code":
+                if b in passing:
+                    kept = max(self.y.limits[b]) - min(self.y.limits[b])  # more of them make no difference
+                    t = t._replace(passed=put(t.passed, b, min(kept, self.past_first(s, b) + m)), whose=put(t.whose, b, self.lower(s, b)))
+            elif passing.get(b) == "total":
                 t = t._replace(passed=put(t.passed, b, t.passed[b] + m))
         for b in range(self.nb):
             assert not slot.need[b] or t.used[b] <= self.y.limits[b][slot.priority], "over"
         if i not in s.begin:
             return [self.settle(s, t)]
         line = s.line[i]
+        if self.r.place == "code":
+            return [self.settle(s, self.forget(u, i)) for u in self.leave(t, i, -1)]
         t = self.settle(s, self.forget(t, i))
         if self.r.names and line >= 0:
             return self.name(t, slot.process, line, -1)
@@ -259,6 +285,21 @@ class Model:
                     more.append((u._replace(tickets=put(u.tickets, x, u.tickets[x] | 1 << b)), x))
             out = more
         return [t for t, _ in out]
+
+    def named(self, s, i):
+        """Who stands behind slot i in the line of its process, and is named by it."""
+        line = [x for x in s.begin if x < self.n and self.y.slots[x].process == self.y.slots[i].process and 0 <= s.line[x] == s.line[i]]
+        return [x for x in line if x != i and self.ahead(s, i, x)][:self.r.names]
+
+    def leave(self, s, i, claimed):
+        """The states after those whom i names have tickets, for the limits in claimed, in the line in which they wait."""
+        for x in self.named(s, i):
+            mine = self.together(s.line[i])
+            claims = mine & claimed & sum(1 << b for b in range(self.nb) if self.y.slots[x].need[b])
+            s = s._replace(tickets=put(s.tickets, x, s.tickets[x] & ~mine | claims))
+            if claims:
+                s, = self.arrival(s, x)
+        return [s]
 
     def behind(self, s, i):
         """The lines in which others of its process stand before i, of the buckets that it needs."""
@@ -309,7 +350,7 @@ class Model:
         slow = [b for b in refusing if b in self.y.slow and answers[b][0] == "full"]
         out = []
         paused = self.r.pause and answers.get(0) == ("paused", "")
-        for c in [0] if paused else [max(refusing)] if self.r.place == "order" else slow or refusing:  # the one that refuses longest
+        for c in [0] if paused else [max(refusing)] if self.r.place in ("order", "code") else slow or refusing:  # the one that refuses longest
             t = s._replace(line=put(s.line, i, c))
             if not self.r.tickets:
                 out.append(t)
@@ -317,6 +358,12 @@ class Model:
             mask, kept = sum(1 << b for b in refusing) if self.r.place == "each" else 1 << c, s.tickets[i]
             if self.r.place == "order":
                 kept &= 0 if paused else -1 << c
+            if self.r.place == "code":
+                claimed = 0 if paused else sum(1 << b for b in mine if b >= c)
+                for u in self.arrival(s, i):
+                    u = u._replace(tickets=put(u.tickets, i, claimed))
+                    out += [v._replace(line=t.line) for v in self.leave(u, i, claimed)]
+                continue
             asleep = 0
             if self.r.sleep and slow:
                 asleep = sum(1 << b for b in mine if b != c)
@@ -354,7 +401,7 @@ class Model:
                 swap = lambda t: tuple(n if x == i else x for x in t)
                 t = s._replace(begin=swap(s.begin), order=swap(s.order), tickets=put(put(s.tickets, n, s.tickets[i]), i, 0),
                                asleep=put(put(s.asleep, n, s.asleep[i]), i, 0), slept=put(s.slept, i, 0), line=put(s.line, i, -1),
-                               ghost=i, gone=s.gone - 1, aged=s.aged & ~(1 << i))
+                               ghost=i, gone=s.gone - 1, aged=s.aged & ~(1 << i), whose=swap(s.whose))
                 yield ("goes", i), False, t
             named = 1 << s.line[i] if r.names and s.line[i] >= 0 else 0  # by who is in front there
             if r.front and s.tickets[i] & ~named and self.behind(s, i):
@@ -370,6 +417,17 @@ class Model:
                 yield ("ages", i), True, s._replace(aged=s.aged | 1 << i)
         if s.ghost >= 0 and r.renewed == "named":
             yield ("ghost ends",), True, self.settle(s, self.forget(s, n))._replace(ghost=-1)
+        yield from self.units(s)
+        if s.pauses and not s.paused:
+            yield ("pause",), False, s._replace(paused=True, pauses=s.pauses - 1)
+        if s.paused:
+            yield ("pause ends",), "pause" not in y.unfair, s._replace(paused=False)
+        if y.lease:
+            yield from self.leases(s)
+
+    def units(self, s):
+        """Which units may come back."""
+        y, r, n = self.y, self.r, self.n
         for b in range(self.nb):
             fair = b not in y.unfair
             if b in y.calendar:
@@ -383,12 +441,6 @@ class Model:
                 yield ("unit back", b), fair, s._replace(used=put(s.used, b, s.used[b] - 1))
             if s.past[b]:
                 yield ("passed unit back", b), fair, s._replace(used=put(s.used, b, s.used[b] - 1), past=put(s.past, b, s.past[b] - 1))
-        if s.pauses and not s.paused:
-            yield ("pause",), False, s._replace(paused=True, pauses=s.pauses - 1)
-        if s.paused:
-            yield ("pause ends",), "pause" not in y.unfair, s._replace(paused=False)
-        if y.lease:
-            yield from self.leases(s)
 
     def leases(self, s):
         k = self.y.lease
@@ -542,6 +594,8 @@ only = [a for a in sys.argv[1:] if not a.startswith("-")]
 
 def part(name):
     """Is this part to run?"""
+    if __name__ != "__main__":  # histories.py has imported this
+        return False
     if only and name not in only or quick and name not in ("several who stand behind are named", "calendar windows"):
         return False
     print(name, flush=True)
@@ -692,5 +746,34 @@ if part("an older version, which sees no tickets"):
     live("V", "it takes without end", y, range(3))
     live("H", "it takes a few times", y._replace(old=3), range(3))
 
-print("ALL AS EXPECTED" if not wrong else f"{wrong} NOT AS EXPECTED")
-sys.exit(wrong > 0)
+if part("as the code has it"):
+    code = {"place": "code", "claim": "code", "names": 1}
+    y = System(((1, 1), (1, 1)), (W(0, (1, 1)), W(0, (1, 0)), W(1, (0, 1)), W(1, (1, 0))))
+    far = y._replace(slow=(1,), unfair=(1,))
+    for one in (False, True):
+        name = "two limits of one bucket" if one else "two limits"
+        live("H", name, y._replace(one=one), range(4), **code)
+        live("H", f"{name}; the second one refuses for long: takes of the first one", far._replace(one=one), (1, 3), **code)
+    live("H", "two units of each, several waiters behind", System(((2, 2),) * 2, (W(0, (2, 2)), W(0, (1, 0)), W(0, (0, 1)), W(1, (1, 1)))), range(4), slow=True,
+         **code)
+    y = System(((1, 1), (1, 1)), (W(0, (1, 1)), W(0, (1, 0)), W(1, (0, 1)), W(1, (1, 1))), pauses=2)
+    live("H", "the first one is paused, twice", y, range(4), slow=True, **code)
+    live("H", "it is paused for ever: takes of the second one", y._replace(pauses=1, unfair=("pause",)), (2,), **code)
+    high = (W(1, (1,), 1), W(2, (1,), 1), W(3, (1,), 1))
+    for need, size in ((1, "small"), (2, "large")):
+        live("H", f"a unit is kept: a {size} take of low priority that has waited long", System(((2, 3),), (W(0, (need,)),) + high), (0,), **code)
+    live("H", "a take of all that low priority may use, two units kept", System(((3, 5),), (W(0, (3,)),) + high), (0,), **code)
+    live("H", "one of a third of it, and one of two thirds", System(((3, 5),), (W(0, (1,)), W(4, (2,))) + high[:2]), range(4), slow=True, **code)
+    live("H", "a take of high priority behind an old ticket of low priority that has no room",
+         System(((2, 3),), (W(0, (1,)), W(1, (1,), 1)), held=(2,)), (1,), **code)
+    live("H", "several waiters of both priorities in a process", System(((2, 3),), (W(0, (2,)), W(0, (1,), 1), W(1, (1,)), W(1, (1,), 1))), range(4), **code)
+    live("H", "two limits, one of which keeps a unit; two priorities",
+         System(((1, 2), (1, 1)), (W(0, (1, 1)), W(1, (1, 0), 1), W(1, (0, 1)), W(2, (1, 0), 1))), range(4), slow=True, **code)
+    y = System(((2, 2), (3, 3)), (W(0, (2, 3)), W(1, (1, 1)), W(2, (1, 1))), calendar=(1,), unfair=(1,))
+    live("H", "what a large take cannot use before the window ends is used, in the shorter limit as well", y, (1, 2), room="yes", **code)
+    y = System(((2, 2), (1, 1)), (W(0, (2, 1)), W(0, (1, 0)), W(1, (0, 1)), W(2, (1, 0), 0, "polls"), W(3, (1, 0), 0, "ignores")), gone=1, lease=1, old=1)
+    live("H", "leases, polls, an older version, a death", y, range(3), slow=True, **code)
+
+if __name__ == "__main__":
+    print("ALL AS EXPECTED" if not wrong else f"{wrong} NOT AS EXPECTED")
+    sys.exit(wrong > 0)

@@ -9,7 +9,8 @@ import (
 // front of its own lines. It is kept beside the record. A ticket holds no units: it keeps others
 // from taking what it waits for before it.
 //
-// models/tickets2.py enumerates what is decided here, and shows that each rule is needed.
+// models/line.py enumerates what is decided here, and shows that each rule is needed. The test
+// models.TestHistories compares both.
 
 // Bounds of a line.
 const (
