@@ -29,6 +29,7 @@ func TestLeasesByConfiguration(t *testing.T) {
 	}
 	v := wired(t, `
 store: `+redis.URL()+`
+store_timeout: 30s
 instances: 1
 policies: {site: {leased: true, limits: [{name: minute, rolling: 1m, amount: 4000000}]}}
 rules: [{name: all, apply: [{policy: site, key: ip}]}]
