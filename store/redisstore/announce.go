@@ -13,8 +13,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// The script tells on a channel who is first in the line of a bucket in which units may have come
-// free: the number of the ticket, and the key. A store listens while somebody watches it, and
+// The script tells on a channel who may pass in the line of a bucket in which units have come free,
+// and in any case who is first: the number of the ticket, and the key. A store listens while somebody watches it, and
 // passes on what is for a ticket that it has sent. Nobody relies on this: waiters ask again by
 // themselves.
 

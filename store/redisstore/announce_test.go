@@ -1,12 +1,14 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // TestFirstInLineIsTold when units come free early, and nobody else is.
@@ -52,6 +54,58 @@ func TestFirstInLineIsTold(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAllWhoFitAreTold when units for several waiters come free at once: each in its own process.
+//
+// req: C5
+func TestAllWhoFitAreTold(t *testing.T) {
+	t.Parallel()
+	for _, of := range topologies {
+		t.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			url := of.start(t)
+			plan := compile(t, "p", drawgate.ConcurrencyLimit("s", 2))
+			var procs [3]*redisstore.Store
+			var told [3]chan store.Key
+			for i := range procs {
+				procs[i], told[i] = openURL(t, url, nil), make(chan store.Key, 1000)
+				defer procs[i].Watch(told[i])()
+			}
+			round := 0
+			until(t, "two are told", func() bool { // they may not have subscribed yet
+				round++
+				name := fmt.Sprint("k", round)
+				take(t, procs[0], held(takeOf(plan, name, 2), "a", time.Minute))
+				for i, p := range procs {
+					tk := held(takeOf(plan, name, 1), fmt.Sprint("b", i), time.Minute)
+					tk.Ticket = &store.Ticket{Number: uint64(i + 1)}
+					if take(t, p, tk).Allowed {
+						t.Fatal("it need not wait")
+					}
+				}
+				settle(t, procs[0], store.Settlement{Op: store.OpCancel, ID: "a", Buckets: takeOf(plan, name, 0).Buckets})
+				return hears(told[0], name) && hears(told[1], name)
+			})
+			if n := len(told[2]); n > 0 {
+				t.Errorf("who does not fit was told %d times", n)
+			}
+		})
+	}
+}
+
+// hears reports whether a bucket is announced soon.
+func hears(told <-chan store.Key, name string) bool {
+	for end := time.After(100 * time.Millisecond); ; {
+		select {
+		case k := <-told:
+			if k.Name == name {
+				return true
+			}
+		case <-end:
+			return false
+		}
 	}
 }
 

@@ -18,7 +18,8 @@
 // server as much with a ticket as without. While somebody waits, every take of the bucket goes the
 // long way, which costs ten times that, and with 64 tickets 25 times. Programs of a version without
 // lines keep the field, and pass those who wait. If the server takes no writes, refusals leave no
-// ticket. Nobody is told of units that come free early: those who wait ask again.
+// ticket. All who fit when units come free early are told, and nobody relies on that: those who
+// wait ask again.
 //
 // # Clusters
 //

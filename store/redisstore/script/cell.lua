@@ -59,15 +59,11 @@ local function lives(c)
   return ttl
 end
 
--- Tells who is first in a bucket's line that units may have come free. Nobody relies on it: a user
--- without the right to publish is no error.
-local function announce(c)
-  if not c.l or #c.l < 10 then return end
-  local _, till, count, p = unpack_(F'line', c.l)
+-- Tells a waiter that units of a bucket may have come free. Nobody relies on it: a user without the
+-- right to publish is no error.
+local function announce(c, number)
   local prefix = string.match(c.key, '^(.*):[^:]*:[^:]*:[^:]*$')
-  if prefix and count > 0 and till > raw then
-    redis.pcall('PUBLISH', prefix .. ':%line', sub(c.l, p, p + 7) .. c.key)
-  end
+  if prefix then redis.pcall('PUBLISH', prefix .. ':%line', number .. c.key) end
 end
 
 -- Writes a line of a bucket whose record stays as it is. A refusal is right without it: so it does

@@ -93,7 +93,12 @@ local function decide(op, cs, blobs, common, known)
   end
   if undo then undo() end
   if res[1] == 5 and (op == 's' or op == 'x' or op == 'u' or op == 'b') then
-    for _, c in ipairs(cs) do announce(c) end
+    for i, c in ipairs(cs) do
+      if c.l then
+        lines = lines or makeLines()
+        lines.tell(i, c)
+      end
+    end
   end
   for i, r in ipairs(rs) do
     if r.dirty or res[1] == 13 and r.removed > 0 then

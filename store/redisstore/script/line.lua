@@ -572,9 +572,28 @@ local function makeLines()
   end
 
   function L.withdraw(c, n)
-    remove(load(c), n)
+    local l = load(c)
+    remove(l, n)
     L.keep({ c })
-    announce(c)
+    for _, x in ipairs(l.list) do
+      if x.fin > raw then return announce(c, x.number) end
+    end
+  end
+
+  -- Tells those in the line of bucket i who fit now, each beside those before it: all who could
+  -- pass at once, or else the first one. Were only the first one told, units that came free for
+  -- others at the same time would lie idle, and all would if it does not ask any more.
+  function L.tell(i, c)
+    local l, claims = load(c), {}
+    expire(l)
+    for k, x in ipairs(l.list) do
+      for _, s in ipairs(sss[i]) do
+        local n = claim(x, s.id)
+        claims[s] = (claims[s] or 0) + n
+        if k > 1 and n > 0 and over(rs[i], s, claims[s], most(s, x.priority)) then return end
+      end
+      announce(c, x.number)
+    end
   end
   return L
 end
