@@ -26,9 +26,9 @@
 // Each bucket is in a slot of its own, so a take of several buckets cannot be one call. It looks at
 // all of them, reserves in one slot after the other, and gives back what it has reserved if a slot
 // refuses. All or nothing is granted, as anywhere. It takes about one call per bucket one after the
-// other, and two more. It is never granted ahead ([store.Take.Ahead]). It leaves no ticket, and is
-// answered with the arrival 0, but it stands behind the tickets in each of its buckets. A process
-// that dies in between leaves units that count as held for up to 5 seconds, and then as used.
+// other, and two more. It is never granted ahead ([store.Take.Ahead]). If it waits it
+// leaves its tickets by calls of their own. A process that dies in between leaves units that count
+// as held for up to 5 seconds, and then as used.
 //
 // A prefix with braces, such as "{drawgate}", puts all buckets into one slot: takes are one call
 // then, and one shard carries all load.
