@@ -119,7 +119,7 @@ func (f *lineTrial) judge(of []*lineProc) (first int64) {
 	}
 	switch {
 	case !inOrder && late < 500_000: // else tickets may have ended because their waiters did not ask
-		f.t.Errorf("served in the order %v", names)
+		f.t.Errorf("served in the order %v; the machine let a process wait for %d µs", names, late)
 	case !inOrder:
 		f.t.Logf("served in the order %v; the machine let a process wait for %d µs", names, late)
 	}

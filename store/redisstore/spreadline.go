@@ -45,6 +45,7 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 		return
 	}
 	claims, last := st.claims(d)
+	st.s.reached("stand", last)
 	life := min(max(2*d.RetryAfter.Microseconds(), record.LeastLife), record.MostLife)
 	known := *t
 	if known.Arrival == 0 { // the slot that refuses it says when it came
