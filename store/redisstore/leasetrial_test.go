@@ -227,8 +227,8 @@ func (f *leaseTrial) work() {
 	for _, p := range slices.Concat(f.procs, f.ended) {
 		sum = sum.plus(p.did())
 	}
-	f.t.Logf("%d takes: %d decided by leases, %d without the store, %d failed; %d calls of the store for leased policies, "+
-		"%d of them for single takes; %d processes were killed, %d stood still, the server was away %d times", sum.asked,
+	f.t.Logf("%d takes: %d decided by leases, %d without the store, %d failed; %d calls of the store for leased "+
+		"policies, %d of them for single takes; %d processes were killed, %d stood still, the server was away %d times", sum.asked,
 		sum.local, sum.fallback, sum.failed, sum.calls, sum.through, len(f.ended), f.stops, len(f.away))
 }
 
@@ -311,6 +311,6 @@ func (f *leaseTrial) missing(all map[leaseBucket][]grant) {
 // String describes the trial.
 func (f *leaseTrial) String() string {
 	s := f.spec
-	return fmt.Sprintf("%d processes × %d goroutines, each of which pauses %v between takes of %d units; %d skewed keys; "+
-		"a rolling window of %v", s.Processes, s.Callers, s.Pause, leaseCost, s.Keys, s.Window)
+	return fmt.Sprintf("%d processes × %d goroutines, each of which pauses %v between takes of %d units; %d skewed "+
+		"keys; a rolling window of %v", s.Processes, s.Callers, s.Pause, leaseCost, s.Keys, s.Window)
 }

@@ -95,6 +95,10 @@ func (f *lineTrial) all(of []*lineProc) {
 	})
 }
 
+// stall is for how many µs a process may stand still and keep its place for certain: a ticket may
+// live for 200 ms, and be renewed after 100.
+const stall = 50_000
+
 // judge checks that some processes' waiters were served in the order of their arrival, and returns
 // when the first one was.
 func (f *lineTrial) judge(of []*lineProc) (first int64) {
@@ -117,11 +121,12 @@ func (f *lineTrial) judge(of []*lineProc) (first int64) {
 	for i := range all {
 		names = append(names, all[i].name())
 	}
-	switch {
-	case !inOrder && late < 500_000: // else tickets may have ended because their waiters did not ask
-		f.t.Errorf("served in the order %v; the machine let a process wait for %d µs", names, late)
-	case !inOrder:
-		f.t.Logf("served in the order %v; the machine let a process wait for %d µs", names, late)
+	if !inOrder {
+		text := fmt.Sprintf("served in the order %v; the machine let a process wait for %d µs", names, late)
+		if late < stall {
+			f.t.Error(text)
+		}
+		f.t.Log(text)
 	}
 	return all[0].at
 }
@@ -213,8 +218,8 @@ var lineFaults = []struct {
 }
 
 // TestFrontOfLineFails kills the process in front of a line of several processes, or makes it stand
-// still. All others are served in the order of their arrival, and those of a process that goes on,
-// too. DRAWGATE_LONG makes it 8 processes of 8 waiters, three times; then nobody is delayed by
+// still. All others are served, in the order of their arrival unless the machine stalls, and those of
+// a process that goes on, too. DRAWGATE_LONG makes it 8 processes of 8 waiters, three times; then nobody is delayed by
 // more than 6 s.
 //
 // req: C5, A10

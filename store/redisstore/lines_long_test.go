@@ -234,8 +234,8 @@ func (f *lineTrial) judgeLeases(l drawgate.Limit, first grant, end int64, most f
 	}
 	f.t.Logf("overtaken by whoever came over 10 ms later %d, 30 ms %d, 100 ms %d, 300 ms %d", n, overtaken(all, 30_000),
 		overtaken(all, 100_000), overtaken(all, 300_000))
-	f.t.Logf("%d served who waited, %d (%.2f %%) of them overtaken; of %d takes that do not wait %d passed, %d were refused, "+
-		"%d failed; %.1f a second passed in all; over by %.1f", len(all), n, 100*float64(n)/float64(len(all)), asked[0], took,
+	f.t.Logf("%d served who waited, %d (%.2f %%) of them overtaken; of %d takes that do not wait %d passed, %d were "+
+		"refused, %d failed; %.1f a second passed in all; over by %.1f", len(all), n, 100*float64(n)/float64(len(all)), asked[0], took,
 		asked[1], asked[2], float64(len(list)-1)/(float64(end-first.got)/1e6), max(0, over))
 	if over > 0 {
 		f.t.Errorf("over by %.1f", over)

@@ -94,7 +94,7 @@ func (w *lineWorker) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		due := time.Now().Add(10 * time.Millisecond)
 		time.Sleep(time.Until(due))
-		if late := time.Since(due); late > 50*time.Millisecond {
+		if late := time.Since(due); late > 20*time.Millisecond {
 			w.out.say("late", late.Microseconds())
 		}
 	}
