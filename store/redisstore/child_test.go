@@ -128,6 +128,17 @@ func (o *out) say(word string, n ...int64) {
 	_, _ = os.Stdout.Write(append(b, '\n')) // whoever reads it has ended: so does this process
 }
 
+// watch writes by how many µs later than it should this process is woken, if it is much.
+func (o *out) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		due := time.Now().Add(10 * time.Millisecond)
+		time.Sleep(time.Until(due))
+		if late := time.Since(due); late > 20*time.Millisecond {
+			o.say("late", late.Microseconds())
+		}
+	}
+}
+
 // untilInputEnds returns a context that ends with the standard input.
 func untilInputEnds() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,6 +31,7 @@ type leaseProc struct {
 	mu    sync.Mutex
 	took  map[leaseBucket][]grant // guarded by mu
 	state leaseState              // guarded by mu
+	late  []int64                 // guarded by mu: µs, by how much it was woken too late
 	wrong int64                   // guarded by mu: an instant that cannot be
 	over  bool                    // guarded by mu: it ended by itself
 }
@@ -99,6 +100,8 @@ func (p *leaseProc) line(word string, n []int64) {
 		}
 	case word == "state" && len(n) == 7:
 		p.state = leaseState{n[0], n[1], n[2], n[3], n[4], n[5], n[6]}
+	case word == "late" && len(n) == 1:
+		p.late = append(p.late, n[0])
 	case word == "end":
 		p.over = true
 	}
@@ -250,6 +253,19 @@ func (f *leaseTrial) leaseCosts(amount int64) int64 {
 	return int64(len(f.ended)+f.stops) * 2 * (amount / 64)
 }
 
+// stalls returns how often a process of this machine stood still for longer than some time, without
+// those that were made to, and for how long at most. Each time it may lose what it held.
+func (f *leaseTrial) stalls(longer time.Duration) (n int, most time.Duration) {
+	for _, p := range slices.Concat(f.procs, f.ended) {
+		for _, us := range p.late {
+			if late := time.Duration(us) * time.Microsecond; late > longer {
+				n, most = n+1, max(most, late)
+			}
+		}
+	}
+	return max(0, n-f.stops), most
+}
+
 // used returns which part of a limit was admitted in whole windows while the server was there. each
 // is what it admits in a window.
 func (f *leaseTrial) used(list []grant, window time.Duration, each, end int64) (admitted, allowed int64) {
@@ -265,7 +281,11 @@ func (f *leaseTrial) used(list []grant, window time.Duration, each, end int64) (
 // What processes held that were killed, or stood still, counts as used.
 func (f *leaseTrial) wellUsed(all map[leaseBucket][]grant, end int64) {
 	f.t.Helper()
-	amounts := f.spec.amounts()
+	amounts, life := f.spec.amounts(), f.spec.Window/100
+	for _, longer := range []time.Duration{life / 2, life, 500 * time.Millisecond} {
+		n, most := f.stalls(longer)
+		f.t.Logf("the machine let a process stand still for over %v %d times, at most %v", longer, n, most)
+	}
 	admitted, allowed := f.used(all[leaseBucket{ofHot, 0}], f.spec.Window, amounts[ofHot], end)
 	f.enough("hot", admitted, allowed, f.leaseCosts(amounts[ofHot]))
 	admitted, allowed = f.used(all[leaseBucket{ofRate, 0}], time.Second, rateASecond*f.spec.Scale, end)

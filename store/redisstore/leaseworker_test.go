@@ -96,6 +96,7 @@ func (w *leaseWorker) work() {
 	w.limiters()
 	var all sync.WaitGroup
 	all.Go(func() { w.report(ctx) })
+	all.Go(func() { w.out.watch(ctx) })
 	for range w.Callers {
 		all.Go(func() { w.call(ctx) })
 	}

@@ -53,7 +53,7 @@ func (w *lineWorker) work() {
 		panic(err)
 	}
 	var all sync.WaitGroup
-	all.Go(func() { w.watch(ctx) })
+	all.Go(func() { w.out.watch(ctx) })
 	for range w.Askers {
 		all.Go(func() { w.ask(ctx) })
 	}
@@ -87,17 +87,6 @@ func (w *lineWorker) waiting() (n int) {
 		n += l.Waiting
 	}
 	return n
-}
-
-// watch writes by how much later than it should this process is woken.
-func (w *lineWorker) watch(ctx context.Context) {
-	for ctx.Err() == nil {
-		due := time.Now().Add(10 * time.Millisecond)
-		time.Sleep(time.Until(due))
-		if late := time.Since(due); late > 20*time.Millisecond {
-			w.out.say("late", late.Microseconds())
-		}
-	}
 }
 
 // wait is one caller that waits.
