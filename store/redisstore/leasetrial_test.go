@@ -15,14 +15,14 @@ import (
 
 // leaseTrial is a run of processes that decide by leases, and what happened to them.
 type leaseTrial struct {
-	t      *testing.T
-	server *redistest.Server
-	spec   leaseSpec
-	procs  []*leaseProc // those that run, but for the ones that were killed
-	ended  []*leaseProc
-	away   []span // when the server was not there, in µs of the machine's clock
-	began  int64
-	stops  int
+	t       *testing.T
+	server  *redistest.Server
+	spec    leaseSpec
+	procs   []*leaseProc // those that run, but for the ones that were killed
+	ended   []*leaseProc
+	outages []span // when the server was not there, in µs of the machine's clock
+	began   int64
+	stops   int
 }
 
 // leaseProc is one of the processes.
@@ -154,7 +154,7 @@ func (f *leaseTrial) without(leave, back func()) {
 	from := nowMicro()
 	leave()
 	back()
-	f.away = append(f.away, span{from, nowMicro()})
+	f.outages = append(f.outages, span{from, nowMicro()})
 }
 
 // ends ends all processes.
@@ -232,7 +232,7 @@ func (f *leaseTrial) work() {
 	}
 	f.t.Logf("%d takes: %d decided by leases, %d without the store, %d failed; %d calls of the store for leased "+
 		"policies, %d of them for single takes; %d processes were killed, %d stood still, the server was away %d times", sum.asked,
-		sum.local, sum.fallback, sum.failed, sum.calls, sum.through, len(f.ended), f.stops, len(f.away))
+		sum.local, sum.fallback, sum.failed, sum.calls, sum.through, len(f.ended), f.stops, len(f.outages))
 }
 
 // calm returns the spans between what happened to the server. Processes need some time to use it
@@ -240,7 +240,7 @@ func (f *leaseTrial) work() {
 func (f *leaseTrial) calm(end int64) (all []span) {
 	const again = 2_000_000
 	from := f.began + again
-	for _, s := range f.away {
+	for _, s := range f.outages {
 		all = append(all, span{from, s.from})
 		from = s.to + again
 	}

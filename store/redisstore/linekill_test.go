@@ -196,8 +196,8 @@ func blockRate(t *testing.T, s store.Store, _ *drawgate.Limiter, keys []string) 
 	return nil
 }
 
-// patient returns a limiter that waits for its store however busy the machine is.
-func patient(t *testing.T, s store.Store, p drawgate.Policy) *drawgate.Limiter {
+// unhurried returns a limiter that waits for its store however busy the machine is.
+func unhurried(t *testing.T, s store.Store, p drawgate.Policy) *drawgate.Limiter {
 	t.Helper()
 	lim, err := drawgate.New(s, p, &drawgate.Options{StoreTimeout: time.Minute})
 	if err != nil {
@@ -218,9 +218,9 @@ var lineFaults = []struct {
 }
 
 // TestFrontOfLineFails kills the process in front of a line of several processes, or makes it stand
-// still. All others are served, in the order of their arrival unless the machine stalls, and those of
-// a process that goes on, too. DRAWGATE_LONG makes it 8 processes of 8 waiters, three times; then nobody is delayed by
-// more than 6 s.
+// still. All others are served, in the order of their arrival unless the machine stalls, and those
+// of a process that goes on, too. DRAWGATE_LONG makes it 8 processes of 8 waiters, three times;
+// then nobody is delayed by more than 6 s.
 //
 // req: C5, A10
 func TestFrontOfLineFails(t *testing.T) {
@@ -271,7 +271,7 @@ func (f *lineTrial) fails(s store.Store, kind *lineKind, fault int) time.Duratio
 	for range kind.keys {
 		f.spec.Keys = append(f.spec.Keys, fmt.Sprint("k", lineKeys.Add(1)))
 	}
-	lim := patient(f.t, s, f.spec.Policy)
+	lim := unhurried(f.t, s, f.spec.Policy)
 	free := kind.block(f.t, s, lim, f.spec.Keys)
 	blocked := nowMicro()
 	f.lineUp(processes)

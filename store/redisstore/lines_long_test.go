@@ -30,8 +30,8 @@ var serversOf = map[string]func(t *testing.T) (url string, all []*redistest.Serv
 	},
 }
 
-// TestIdleLineLong: 64 waiters in 8 processes, for whom nothing comes free, make fewer than 20 calls
-// of the store a second in all.
+// TestIdleLineLong: 64 waiters in 8 processes, for whom nothing comes free, make fewer than 20
+// calls of the store a second in all.
 //
 // req: C5, E2
 func TestIdleLineLong(t *testing.T) {
@@ -44,7 +44,7 @@ func TestIdleLineLong(t *testing.T) {
 			t.Run(on+", "+spec.Policy.Name, func(t *testing.T) {
 				f := &lineTrial{t: t, spec: spec}
 				f.spec.URL, f.spec.Keys, f.spec.Waiters = url, []string{"k"}, lineProcesses
-				lim := patient(t, s, spec.Policy)
+				lim := unhurried(t, s, spec.Policy)
 				if spec.Hold > 0 {
 					blockSlot(t, s, lim, f.spec.Keys)
 				} else if d, err := lim.Allow(t.Context(), "k"); err != nil || !d.Allowed {
@@ -152,8 +152,8 @@ func (f *lineTrial) throng() (all []linetest.Served) {
 	return all
 }
 
-// TestFairBesideLeasesLong: callers wait in eight processes, three of which also decide by leases of
-// the same bucket. Nothing is over, and who waits is served in order as well as without leases. If
+// TestFairBesideLeasesLong: callers wait in eight processes, three of which also decide by leases
+// of the same bucket. Nothing is over, and who waits is served in order as well as without leases. If
 // somebody waits all the time, those who do not wait get next to nothing; otherwise they get what
 // is left.
 //
@@ -163,7 +163,8 @@ func (f *lineTrial) throng() (all []linetest.Served) {
 //
 // req: C5, E1
 func TestFairBesideLeasesLong(t *testing.T) {
-	rate, window := drawgate.BucketLimit("l", 300, time.Second, atOnce), drawgate.RollingLimit("l", atOnce, 10*time.Second)
+	rate := drawgate.BucketLimit("l", 300, time.Second, atOnce)
+	window := drawgate.RollingLimit("l", atOnce, 10*time.Second)
 	for _, c := range []struct {
 		name    string
 		waiters int           // in each process
@@ -184,7 +185,7 @@ func TestFairBesideLeasesLong(t *testing.T) {
 					URL: redistest.Start(t).URL(), Keys: []string{"k"}, Waiters: c.waiters, Again: true, Pause: c.pause,
 					Policy: drawgate.Policy{Name: "leased", Leased: true, Limits: []drawgate.Limit{c.limit}},
 				}}
-				overtaken[with] = f.beside(c.limit, 3*with)
+				overtaken[with] = f.besideLeases(c.limit, 3*with)
 				stalled = max(stalled, f.late())
 			}
 			t.Logf("%.2f %% overtaken without leases, %.2f %% with them; a process stalled for %d µs", 100*overtaken[0],
@@ -196,9 +197,9 @@ func TestFairBesideLeasesLong(t *testing.T) {
 	}
 }
 
-// beside lets callers wait, and others ask, some of them in processes with leases. It returns which
+// besideLeases lets callers wait, and others ask, some of them in processes with leases. It returns which
 // part of those who waited were overtaken.
-func (f *lineTrial) beside(l drawgate.Limit, leases int) float64 {
+func (f *lineTrial) besideLeases(l drawgate.Limit, leases int) float64 {
 	f.t.Helper()
 	first := useUp(f.t, openURL(f.t, f.spec.URL, nil), f.spec.Policy)
 	for i := range lineProcesses {
