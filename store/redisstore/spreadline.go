@@ -44,6 +44,7 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 	if t == nil {
 		return
 	}
+	st.s.announced.sends(t)
 	claims, last := st.claims(d)
 	st.s.reached("stand", last)
 	life := min(max(2*d.RetryAfter.Microseconds(), record.LeastLife), record.MostLife)
