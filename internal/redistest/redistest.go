@@ -24,6 +24,7 @@ type Server struct {
 	tb   testing.TB
 	dir  string
 	args []string
+	env  []string
 	// it is a Sentinel, which keeps what it knows in its configuration
 	sentinel bool
 	cmd      *exec.Cmd
@@ -40,6 +41,12 @@ var program = cmp.Or(os.Getenv("DRAWGATE_REDIS_SERVER"), "redis-server")
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return launch(&Server{tb: tb, dir: tb.TempDir(), args: args})
+}
+
+// StartWith is Start for a server with further variables in its environment.
+func StartWith(tb testing.TB, env []string, args ...string) *Server {
+	tb.Helper()
+	return launch(&Server{tb: tb, dir: tb.TempDir(), args: args, env: env})
 }
 
 // launch starts a server on a port that is free.
@@ -104,6 +111,7 @@ func (s *Server) start() error {
 	// it.
 	s.out = NewOutput(ready)
 	s.cmd = exec.Command(program, args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	s.cmd.SysProcAttr = DieWithParent()
 	if err := s.cmd.Start(); err != nil {

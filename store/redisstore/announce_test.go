@@ -109,6 +109,34 @@ func hears(told <-chan store.Key, name string) bool {
 	}
 }
 
+// TestFirstOfSpreadTakesIsTold when slots in several slots of a cluster come free.
+//
+// req: C5
+func TestFirstOfSpreadTakesIsTold(t *testing.T) {
+	t.Parallel()
+	url := redistest.StartCluster(t, false).URL()
+	holder, first := openURL(t, url, nil), openURL(t, url, nil)
+	plan := compile(t, "p", drawgate.ConcurrencyLimit("s", 1))
+	told := make(chan store.Key, 100)
+	defer first.Watch(told)()
+	waits := held(waiting(across(plan, 1, 0, 1), 1), "b", time.Minute)
+	until(t, "the first one is told", func() bool { // it may not have subscribed yet
+		a := held(across(plan, 1, 0, 1), "a", time.Minute)
+		a.Grant, a.Barge = store.NewGrant(), true
+		take(t, holder, a)
+		if d := take(t, first, waits); d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		settle(t, holder, store.Settlement{Op: store.OpCancel, ID: a.ID, Grant: a.Grant, Buckets: a.Buckets})
+		select {
+		case <-told:
+			return true
+		case <-time.After(100 * time.Millisecond):
+			return false
+		}
+	})
+}
+
 // TestNoRightToPublish costs announcements, and nothing else.
 func TestNoRightToPublish(t *testing.T) {
 	t.Parallel()

@@ -390,6 +390,65 @@ func TestSpreadTakesStandInLine(t *testing.T) {
 	}
 }
 
+// TestSpreadTakesOfSlotsStandInLine: a reservation of slots in several slots of a cluster stands in
+// line, too: who comes later leaves them to it.
+//
+// req: C5, C12
+func TestSpreadTakesOfSlotsStandInLine(t *testing.T) {
+	t.Parallel()
+	s := openURL(t, redistest.StartCluster(t, false).URL(), nil)
+	plan := compile(t, "slots", drawgate.ConcurrencyLimit("l", 1))
+	slots := func(id string, number uint64) store.Take {
+		tk := held(waiting(across(plan, 1, 0, 1), number), id, time.Hour)
+		tk.Grant = store.NewGrant()
+		return tk
+	}
+	first, second, third := slots("first", 3), slots("second", 5), slots("third", 7)
+	if d := take(t, s, first); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	for _, tk := range []*store.Take{&second, &third} {
+		d := take(t, s, *tk)
+		if d.Allowed || d.Arrival == 0 {
+			t.Fatalf("%+v, want it to stand in line", d)
+		}
+		tk.Ticket.Arrival = d.Arrival
+	}
+	settle(t, s, store.Settlement{Op: store.OpCancel, ID: first.ID, Grant: first.Grant, Buckets: first.Buckets})
+	if d := take(t, s, third); d.Allowed || d.Reason != store.Queued {
+		t.Errorf("%+v, want it to leave the slots to who came before", d)
+	}
+	if d := take(t, s, second); !d.Allowed {
+		t.Errorf("its turn: %v %v", d.Reason, d.Fail)
+	}
+}
+
+// TestSpreadTakesLeaveNothingButTickets: what comes free after a take was refused, and before it
+// leaves its ticket, is not taken by that.
+//
+// req: C5, C12
+func TestSpreadTakesLeaveNothingButTickets(t *testing.T) {
+	t.Parallel()
+	s := openURL(t, redistest.StartCluster(t, false).URL(), nil)
+	plan := compile(t, "rate", drawgate.BucketLimit("b", 2, time.Second, 1))
+	used := func() int64 { used, _ := usedOn(t, s, plan); return used[0] + used[1] }
+	s.OnStep(func(step string, _ int) {
+		if step == "stand" {
+			until(t, "it comes free", func() bool { return used() == 0 })
+		}
+	})
+	for number := uint64(1); ; number++ {
+		d := take(t, s, waiting(across(plan, 1, 0, 1), number))
+		if d.Allowed { // until it is refused, on a slow machine
+			continue
+		}
+		if n := used(); d.Arrival == 0 || n > 0 {
+			t.Errorf("arrival %d; %d units are used of which nobody knows", d.Arrival, n)
+		}
+		return
+	}
+}
+
 // placesOfSpreadTakes: a take over several slots claims units in the first limit that refuses it, and
 // in those before, wherever their slots are; and it gets what it waits for although others take one
 // of the units at a time.

@@ -40,6 +40,22 @@ func TestMain(m *testing.M) {
 		w.work()
 		return
 	}
+	if spec := os.Getenv(envLeases); spec != "" {
+		var w leaseWorker
+		if err := json.Unmarshal([]byte(spec), &w); err != nil {
+			panic(err)
+		}
+		w.work()
+		return
+	}
+	if spec := os.Getenv(envLines); spec != "" {
+		var w lineWorker
+		if err := json.Unmarshal([]byte(spec), &w); err != nil {
+			panic(err)
+		}
+		w.work()
+		return
+	}
 	if url := os.Getenv(envSpread); url != "" {
 		takeSpread(url)
 		return

@@ -44,7 +44,9 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 	if t == nil {
 		return
 	}
+	st.s.announced.sends(t)
 	claims, last := st.claims(d)
+	st.s.reached("stand", last)
 	life := min(max(2*d.RetryAfter.Microseconds(), record.LeastLife), record.MostLife)
 	known := *t
 	if known.Arrival == 0 { // the slot that refuses it says when it came

@@ -145,13 +145,20 @@ func (s *Store) takeAll(ctx context.Context, batch []store.Take, out []store.Ver
 
 func (r *request) ofTake(t *store.Take) {
 	r.op, r.id, r.priority, r.buckets, r.take = opTake, t.ID, t.Priority, t.Buckets, t
-	if r.err = cmp.Or(t.Check(), checkRecovery(t.Recovery, t.Buckets, t.Known)); r.err != nil {
+	// What only leaves tickets is a part of a take that was checked, and has no hold although that
+	// may need one.
+	stands := r.life != 0
+	if !stands {
+		r.err = cmp.Or(t.Check(), checkRecovery(t.Recovery, t.Buckets, t.Known))
+	}
+	if r.err != nil {
 		return
 	}
 	r.timed = t.ID != "" || t.Ahead > 0 || t.Given
 	if waits := t.Ticket != nil || t.Barge; waits && t.Recovery == nil {
-		// Where it was refused before, there is a line.
-		if !r.timed && len(t.Buckets) == 1 && (t.Ticket == nil || t.Ticket.Arrival == 0 && len(t.Ticket.Next) == 0) {
+		// Where it was refused before, there is a line. And the short way takes what has come free.
+		fresh := t.Ticket == nil || t.Ticket.Arrival == 0 && len(t.Ticket.Next) == 0
+		if fresh && !stands && !r.timed && len(t.Buckets) == 1 {
 			r.op = opWait
 		}
 		r.timed = true
