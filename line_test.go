@@ -448,3 +448,82 @@ func TestKeptUnitsInAProcess(t *testing.T) {
 		}
 	})
 }
+
+// TestManyComeAtOnce: callers who ask before any of them waits leave tickets in the order in which
+// the store hears of them, and only one of them is in front. Nobody waits for the others' tickets.
+//
+// req: C5
+func TestManyComeAtOnce(t *testing.T) {
+	t.Parallel()
+	for seed := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			s := farAway()
+			l, slot := over(t, s, policy(slots(1))), drawgate.Cost{Unit: "slots", N: 1}
+			held, err := over(t, s, policy(slots(1))).Reserve(t.Context(), "k", time.Hour, slot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					r, err := l.Reserve(t.Context(), "k", time.Hour, slot)
+					if err == nil {
+						err = r.Cancel(t.Context())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			time.Sleep(10 * time.Millisecond)
+			start := time.Now()
+			if err := held.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("round %d: to serve all took %v", seed, took)
+			}
+		})
+	}
+}
+
+// TestHintsOfAnyBucket: a take of several buckets that waits is told when units of any of them come
+// free, although it stands in the line of one.
+//
+// req: C5
+func TestHintsOfAnyBucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		one, other := over(t, s, policy(slots(1))), drawgate.Policy{Name: "q", Limits: []drawgate.Limit{slots(1)}}
+		two, err := one.With(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		for l, hold := range map[*drawgate.Limiter]time.Duration{one: time.Hour, two: 2 * time.Hour} {
+			if _, err := l.Reserve(t.Context(), "k", hold, slot); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _, _ = one.Take(ctx, drawgate.Request{
+				Buckets: []drawgate.Ask{one.Ask("k", slot), two.Ask("k", slot)}, Hold: drawgate.Hold{For: time.Minute}, Wait: true,
+			})
+		})
+		time.Sleep(time.Minute + 100*time.Millisecond)
+		for _, p := range []string{"p", "q"} {
+			before := s.asked.Load()
+			s.announce(store.Key{Policy: p, Name: "k"})
+			time.Sleep(5 * time.Millisecond)
+			if n := s.asked.Load() - before; n != 1 {
+				t.Errorf("told of %s it asked %d times", p, n)
+			}
+		}
+		leave()
+		wg.Wait()
+	})
+}

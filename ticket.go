@@ -17,6 +17,7 @@ type place struct {
 	since   time.Time    // it waits
 	arrival atomic.Int64 // 0: no store has said it
 	lies    atomic.Bool  // there may be a ticket of it
+	own     atomic.Bool  // its own request left it, wherever that stands among those of its process
 	stands  standing     // as of the last refusal; of the goroutine that waits
 }
 
@@ -67,6 +68,7 @@ func (t *take) learnPlace(v *store.Verdict) {
 		t.place.arrival.Store(v.Arrival)
 	}
 	t.place.lies.Store(!v.Allowed && v.Arrival != 0)
+	t.place.own.Store(!v.Allowed && v.Arrival != 0)
 	t.place.stands = standing{}
 	if s := &v.Standing; s.Tickets > 0 {
 		ago := time.Duration(max(0, v.Now-s.Oldest)) * time.Microsecond
@@ -110,6 +112,7 @@ func (q *waitQueue) next(w *waiter) (all []store.Next) {
 func (w *waiter) name(now time.Time, at int) store.Next {
 	p := &w.take.place
 	p.lies.Store(true)
+	p.own.Store(false) // it stands behind who names it
 	w.named = now
 	return store.Next{
 		Number: p.number, Arrival: p.arrival.Load(), Waited: now.Sub(p.since), Priority: w.take.Priority, At: at,
@@ -154,17 +157,40 @@ const (
 	mostWithdrawals = 256 // at once; the tickets of others end by themselves
 )
 
+// takeBack removes the ticket of a waiter that is not in front, if its own request left it: as when
+// several callers ask at once, before any of them waits. Only who is in front asks again, and would
+// wait for the ticket of another one that came to the store before it.
+func (l *Limiter) takeBack(ctx context.Context, w *waiter) {
+	p := &w.take.place
+	liner, ok := l.store.(store.Liner)
+	if !ok || !p.own.Load() {
+		return
+	}
+	w.asks.Store(true) // nobody names it meanwhile
+	defer func() { w.asks.Store(w.invited.Load()) }()
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	if liner.Withdraw(ctx, p.number, keysOf(w.take)) == nil { // otherwise it ends by itself
+		p.lies.Store(false)
+	}
+	p.own.Store(false)
+}
+
+func keysOf(t *take) []Key {
+	keys := make([]Key, len(t.Buckets))
+	for i := range keys {
+		keys[i] = t.Buckets[i].Key
+	}
+	return keys
+}
+
 // withdraw removes the ticket of a take that waits no more.
 func (l *Limiter) withdraw(t *take) {
 	liner, ok := l.store.(store.Liner)
 	if !ok || !t.place.lies.Load() {
 		return
 	}
-	keys := make([]Key, len(t.Buckets))
-	for i := range keys {
-		keys[i] = t.Buckets[i].Key
-	}
-	number := t.place.number
+	keys, number := keysOf(t), t.place.number
 	l.given.do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
 		defer cancel()

@@ -185,6 +185,9 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				t.showTicket(ctx, l.queue.nextOf(w))
 				d, err := l.ask(ctx, t, stepTimeout, 0)
 				w.asks.Store(false)
+				if !front { // it was named, and so its ticket is in its place
+					t.place.own.Store(false)
+				}
 				if err == nil && d.Allowed && front {
 					l.queue.invite(w, &d)
 				}
@@ -210,6 +213,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				timer.Reset(delay + l.queue.late)
 			}
 		} else {
+			l.takeBack(ctx, w)
 			d := l.queue.stillBehind(w)
 			if err := reachable(ctx, d.EarliestRetry, &d); err != nil {
 				return d, err

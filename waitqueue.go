@@ -35,6 +35,7 @@ type waitQueue struct {
 	lines   map[lineKey]*line         // guarded by mu; none is empty
 	classes uint8                     // guarded by mu: that there were, at most
 	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
+	several map[Key]map[*waiter]bool  // guarded by mu: of these, who need several buckets, by each of them
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
 }
@@ -90,7 +91,7 @@ func newWaitQueue(s store.Store) *waitQueue {
 	l, _ := s.(store.Liner)
 	return &waitQueue{
 		start: time.Now(), watch: w, liner: l, ended: make(chan struct{}), lines: make(map[lineKey]*line), classes: 1,
-		waiters: make(map[*queue.Waiter]*waiter),
+		waiters: make(map[*queue.Waiter]*waiter), several: make(map[Key]map[*waiter]bool),
 	}
 }
 
@@ -296,6 +297,7 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
 	w.deadline, _ = ctx.Deadline()
 	q.waiters[w.Waiter] = w
+	q.note(w)
 	q.add(w)
 	q.some.Add(1)
 	return w, nil
@@ -321,6 +323,9 @@ func (q *waitQueue) add(w *waiter) {
 		ln.next, ln.earliest = time.Time{}, time.Time{}
 		if was != nil {
 			ln.doubt(q.waiters[was])
+			if q.waiters[was].take.place.own.Load() {
+				was.Wake() // to take its ticket back
+			}
 		}
 	case ln.earliest.IsZero():
 		ln.doubt(w)
@@ -346,6 +351,7 @@ func (q *waitQueue) leave(w *waiter) {
 	defer q.mu.Unlock()
 	q.remove(w)
 	delete(q.waiters, w.Waiter)
+	q.forget(w)
 	q.some.Add(-1)
 	if len(q.lines) == 0 && q.stop != nil {
 		q.stop()
@@ -382,7 +388,30 @@ func (q *waitQueue) listen() {
 	}()
 }
 
-// wake lets those in front of a bucket's lines try at once.
+// note notes a waiter that needs several buckets. q.mu is held.
+func (q *waitQueue) note(w *waiter) {
+	for i := range w.take.Buckets {
+		if key := w.take.Buckets[i].Key; len(w.take.Buckets) > 1 {
+			if q.several[key] == nil {
+				q.several[key] = make(map[*waiter]bool)
+			}
+			q.several[key][w] = true
+		}
+	}
+}
+
+// forget is the opposite of note. q.mu is held.
+func (q *waitQueue) forget(w *waiter) {
+	for i := range w.take.Buckets {
+		key := w.take.Buckets[i].Key
+		if delete(q.several[key], w); len(q.several[key]) == 0 {
+			delete(q.several, key)
+		}
+	}
+}
+
+// wake lets those try at once who are in front and need a bucket, whichever bucket's line they are
+// in.
 func (q *waitQueue) wake(key Key) {
 	q.wakeups.Add(1) // first: see enter
 	if q.some.Load() == 0 {
@@ -392,6 +421,11 @@ func (q *waitQueue) wake(key Key) {
 	defer q.mu.Unlock()
 	for _, ln := range q.of(key) {
 		ln.Wake()
+	}
+	for w := range q.several[key] {
+		if w.in.Key != key && q.lines[w.in].Front() == w.Waiter {
+			w.Wake()
+		}
 	}
 }
 
