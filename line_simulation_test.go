@@ -75,6 +75,7 @@ func TestSimulatedProcesses(t *testing.T) {
 					t: t, limits: c.limits, most: c.most, work: c.work, callers: c.callers, lost: 0.001, deaf: 0.01,
 				}
 				w.run(procs, lasts, 10*time.Second/time.Duration(procs))
+				synctest.Wait() // messages may be on their way still
 				w.neverOver()
 				w.isUsed(lasts, c.used)
 				w.isFair()
