@@ -152,6 +152,10 @@ func (p *lineProcess) Settle(ctx context.Context, batch []store.Settlement, out 
 	return err
 }
 
+var _ store.Liner = (*lineProcess)(nil)
+
+func (*lineProcess) KeepsLine() bool { return true }
+
 // Withdraw implements store.Liner.
 func (p *lineProcess) Withdraw(ctx context.Context, number uint64, keys []store.Key) error {
 	return p.call(ctx, "withdraw", func() error { return p.w.withdraw(number, keys) })
