@@ -527,3 +527,66 @@ func TestHintsOfAnyBucket(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// turns is a store that begins to keep a line while it is used, or ends to, as a guard does whose
+// store is replaced.
+type turns struct {
+	*far
+	lines atomic.Bool
+}
+
+func (s *turns) KeepsLine() bool { return s.lines.Load() }
+
+// TestWhoWaitsWhileTheStoreChanges: units are kept for priorities, so those who wait stand in other
+// lines where the store keeps one. If it begins to while they wait, or ends to, they stay where they
+// are, are described, and are served.
+//
+// req: C5
+func TestWhoWaitsWhileTheStoreChanges(t *testing.T) {
+	t.Parallel()
+	for _, lines := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &turns{far: farAway()}
+			s.lines.Store(!lines)
+			limit := rolling(10, time.Minute)
+			limit.ReservedByPriority = map[int]drawgate.Share{5: {Units: 2}}
+			lim := over(t, s, policy(limit))
+			if d, err := lim.Allow(t.Context(), "k", drawgate.Cost{N: 8}); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			waits := func(ctx context.Context) error {
+				_, _, err := lim.Take(ctx, drawgate.Request{
+					Buckets: []drawgate.Ask{lim.Ask("k", drawgate.Cost{N: 4})}, Wait: true, Priority: 9,
+				})
+				return err
+			}
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				if err := waits(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(time.Second)
+			ctx, leave := context.WithCancel(t.Context())
+			wg.Go(func() {
+				if err := waits(ctx); err == nil {
+					t.Error("granted before the first one")
+				}
+			})
+			time.Sleep(time.Second)
+			s.lines.Store(lines)
+			leave()
+			time.Sleep(time.Second)
+			wg.Go(func() {
+				if err := waits(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(time.Second)
+			if l := lim.Lines(); len(l) != 1 || l[0].Waiting != 2 {
+				t.Errorf("%+v, want one of 2", l)
+			}
+		})
+	}
+}

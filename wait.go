@@ -90,9 +90,10 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	q := l.queue
 	q.mu.Lock()
 	place := q.places.Next(t.Priority, q.now())
-	if at = q.ahead(t, place); at >= 0 {
+	at, ln := q.ahead(t, place)
+	if at >= 0 {
 		defer q.mu.Unlock()
-		front := q.inFront(t, at, place)
+		front := ln.inFront(t, at, place)
 		if err = reachable(ctx, front.EarliestRetry, &front); err == nil {
 			w, err = q.join(ctx, t, at, place)
 		}

@@ -131,14 +131,14 @@ func (q *waitQueue) close() {
 func (q *waitQueue) now() int64 { return int64(time.Since(q.start)) }
 
 // ahead returns the position of the first bucket of t for which others wait that come before p, and
-// -1 if there is none. q.mu is held.
-func (q *waitQueue) ahead(t *take, p queue.Place) int {
+// their line; -1 if there is none. q.mu is held.
+func (q *waitQueue) ahead(t *take, p queue.Place) (int, *line) {
 	for i := range t.Buckets {
 		if ln := q.lines[q.keyOf(t, i)]; ln != nil && !ln.Leads(p) {
-			return i
+			return i, ln
 		}
 	}
-	return -1
+	return -1, nil
 }
 
 // queued refuses a take that will not wait, where others do: until the last of those in front tries
@@ -181,11 +181,11 @@ func behind(t *take, at int, after, earliest time.Duration) Decision {
 	return d
 }
 
-// inFront is the refusal of a take that waits, or would wait, at p in the line of bucket at: others
-// are in front, who try again at the instants that the line knows. q.mu is held.
-func (q *waitQueue) inFront(t *take, at int, p queue.Place) Decision {
+// inFront is the refusal of a take that waits, or would wait, at p in a line of bucket at: others
+// are in front, who try again at the instants that the line knows. It need not be the line that
+// keyOf names by now. The queue's mu is held.
+func (ln *line) inFront(t *take, at int, p queue.Place) Decision {
 	b := &t.Buckets[at]
-	ln := q.lines[q.keyOf(t, at)]
 	earliest := max(0, time.Until(ln.earliest))
 	if ln.counts(t.plans[at]) {
 		_, _, firm := ln.Before(p, ln.by.limit)
@@ -267,10 +267,11 @@ func (q *waitQueue) afterOthers(t *take, d *Decision, p queue.Place) (Decision, 
 func (q *waitQueue) stillBehind(w *waiter) Decision {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln := q.lines[w.in]; ln.earliest.IsZero() {
+	ln := q.lines[w.in]
+	if ln.earliest.IsZero() {
 		ln.doubt(w)
 	}
-	return q.inFront(w.take, w.at, w.Place)
+	return ln.inFront(w.take, w.at, w.Place)
 }
 
 // join puts a take into the line of bucket i. Turn says when it should try. q.mu is held.
@@ -448,7 +449,7 @@ func (q *waitQueue) front(w *waiter) bool {
 	if q.lines[w.in].Front() != w.Waiter {
 		return false
 	}
-	i := q.ahead(w.take, w.Place)
+	i, _ := q.ahead(w.take, w.Place)
 	if i >= 0 {
 		q.move(w, i)
 	}
