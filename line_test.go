@@ -590,3 +590,47 @@ func TestWhoWaitsWhileTheStoreChanges(t *testing.T) {
 		})
 	}
 }
+
+// slowly is a store to which takes that name others are some time on their way.
+type slowly struct{ *far }
+
+func (s slowly) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	if k := batch[0].Ticket; k != nil && len(k.Next) > 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return s.far.Take(ctx, batch, out)
+}
+
+// TestWhoLeftIsNamedNoMore: somebody leaves the line while the one in front of it is about to tell the
+// store of it. Its ticket does not stay behind.
+//
+// req: C5
+func TestWhoLeftIsNamedNoMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := slowly{farAway()}
+		lim := over(t, s, policy(slots(100)))
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		if _, err := lim.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 100}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = lim.Reserve(ctx, "k", time.Hour, slot) })
+		time.Sleep(10 * time.Millisecond)
+		for i := range 200 {
+			wg.Go(func() {
+				ctx, leave := context.WithTimeoutCause(ctx, time.Duration(i)*5*time.Millisecond, drawgate.ErrDeadline)
+				defer leave()
+				_, _ = lim.Reserve(ctx, "k", time.Hour, slot)
+			})
+		}
+		time.Sleep(1200 * time.Millisecond)
+		st, err := lim.Status(t.Context(), "k")
+		if err != nil || st.Waiting != 1 || len(st.Line) != 1 {
+			t.Errorf("%d wait, and the line is %+v: %v", st.Waiting, st.Line, err)
+		}
+		end()
+		wg.Wait()
+	})
+}

@@ -47,12 +47,15 @@ func (t *take) ownLine() bool {
 }
 
 // showTicket lets the store know the place of a take that waits, and who comes next.
-func (t *take) showTicket(ctx context.Context, next []store.Next) {
+func (t *take) showTicket(ctx context.Context, next []follower) {
 	p := &t.place
 	if p.number == 0 {
 		return
 	}
-	t.Ticket = &store.Ticket{Number: p.number, Arrival: p.arrival.Load(), Waited: time.Since(p.since), Next: next}
+	t.Ticket = &store.Ticket{Number: p.number, Arrival: p.arrival.Load(), Waited: time.Since(p.since)}
+	for i := range next {
+		t.Ticket.Next = append(t.Ticket.Next, next[i].next)
+	}
 	if end, ok := ctx.Deadline(); ok {
 		t.Ticket.Patience = max(time.Microsecond, time.Until(end))
 	}
@@ -76,10 +79,16 @@ func (t *take) learnPlace(v *store.Verdict) {
 	}
 }
 
+// follower is a waiter of whom the store is told.
+type follower struct {
+	*waiter
+	next store.Next
+}
+
 // next returns those behind w, which is in front, of whom the store has to be told: no more than
 // there could be units for at once. It does not name those anew whose tickets lie there, but for
 // the last one before others: these stand behind it. q.mu is held.
-func (q *waitQueue) next(w *waiter) (all []store.Next) {
+func (q *waitQueue) next(w *waiter) (all []follower) {
 	most := int64(store.MaxNext)
 	for j, n := range w.bucket().N {
 		if n > 0 {
@@ -101,9 +110,9 @@ func (q *waitQueue) next(w *waiter) (all []store.Next) {
 			continue
 		}
 		if known != nil {
-			all, known = append(all, known.name(now, w.at)), nil
+			all, known = append(all, follower{known, known.name(now, w.at)}), nil
 		}
-		all = append(all, o.name(now, w.at))
+		all = append(all, follower{o, o.name(now, w.at)})
 	}
 	return all[:min(len(all), store.MaxNext)]
 }
@@ -123,7 +132,7 @@ func (w *waiter) name(now time.Time, at int) store.Next {
 // nextOf is next for one whose turn it was, and who is about to ask. It may not be its turn any
 // more: somebody who came earlier may have been slower to learn that it has to wait. Where the
 // store keeps no line, or is not known to, it is not told of anybody.
-func (q *waitQueue) nextOf(w *waiter) []store.Next {
+func (q *waitQueue) nextOf(w *waiter) []follower {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.asks.Store(true)
@@ -190,7 +199,26 @@ func (l *Limiter) withdraw(t *take) {
 	if !ok || !t.place.lies.Load() {
 		return
 	}
-	keys, number := keysOf(t), t.place.number
+	l.remove(liner, t.place.number, keysOf(t)...)
+}
+
+// withdrawGone removes the tickets of those who wait no more, whom t named in its bucket at while they
+// left: their own withdrawal may have come before.
+func (l *Limiter) withdrawGone(t *take, at int, all []follower) {
+	liner, ok := l.store.(store.Liner)
+	if !ok || len(all) == 0 {
+		return
+	}
+	l.queue.mu.Lock()
+	all = slices.DeleteFunc(all, func(n follower) bool { return l.queue.waiters[n.Waiter] != nil })
+	l.queue.mu.Unlock()
+	for i := range all {
+		l.remove(liner, all[i].next.Number, t.Buckets[at].Key)
+	}
+}
+
+// remove removes a ticket from some buckets.
+func (l *Limiter) remove(liner store.Liner, number uint64, keys ...Key) {
 	l.given.do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
 		defer cancel()

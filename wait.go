@@ -183,12 +183,14 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 					}
 				}
 				t.Ahead = lookAhead
-				t.showTicket(ctx, l.queue.nextOf(w))
+				next, at := l.queue.nextOf(w), w.at
+				t.showTicket(ctx, next)
 				d, err := l.ask(ctx, t, stepTimeout, 0)
 				w.asks.Store(false)
 				if !front { // it was named, and so its ticket is in its place
 					t.place.own.Store(false)
 				}
+				l.withdrawGone(t, at, next) //nolint:contextcheck // as in wait
 				if err == nil && d.Allowed && front {
 					l.queue.invite(w, &d)
 				}
@@ -205,6 +207,9 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				delay = keepsTicket(delay, last.RetryAfter)
 			}
 			mine := l.queue.plan(w, &last, delay)
+			if !mine {
+				l.takeBack(ctx, w) // it may stand in another line now, and not in front
+			}
 			if last.early(t) { // a little earlier: it may be granted ahead then
 				if delay -= lookAhead; delay <= 0 && mine {
 					continue
