@@ -208,9 +208,7 @@ func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 	if d := st.fits(); !d.Allowed {
 		st.persist(ctx)
 		st.stand(ctx, &d)
-		if !st.freeSince(ctx, &d) {
-			return d, decided
-		}
+		return d, decided
 	}
 	return st.reserve(ctx)
 }

@@ -74,26 +74,6 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 	}
 }
 
-// freeSince looks again after a refused take has left its tickets: what came free between the look
-// and the ticket was announced to nobody.
-func (st *spreadTake) freeSince(ctx context.Context, d *store.Verdict) bool {
-	if st.t.Ticket == nil || d.Arrival == 0 {
-		return false
-	}
-	t, ticket := *st.t, *st.t.Ticket
-	ticket.Arrival, t.Ticket = d.Arrival, &ticket
-	st.t = &t
-	if err := st.look(ctx); err != nil || st.busy {
-		return false
-	}
-	part, err := st.ofID()
-	if err != nil || part != nowhere {
-		return false
-	}
-	again := st.fits()
-	return again.Allowed
-}
-
 // claims returns the units that a refused take claims per bucket, and the group that refuses it. A
 // take that cannot pass in time claims none, and nor does one of a paused bucket.
 func (st *spreadTake) claims(d *store.Verdict) (claims []store.Amounts, last int) {
