@@ -159,6 +159,9 @@ func (s *Store) takeSpread(ctx context.Context, t *store.Take) store.Verdict {
 	if err != nil {
 		return store.Verdict{Fail: err}
 	}
+	if t.Ticket != nil {
+		s.announced.sends(t.Ticket)
+	}
 	st := &spreadTake{s: s, t: t, groups: gs}
 	if t.ID != "" {
 		st.content = t.Fingerprint()

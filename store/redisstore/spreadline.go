@@ -44,7 +44,6 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 	if t == nil {
 		return
 	}
-	st.s.announced.sends(t)
 	claims, last := st.claims(d)
 	st.s.reached("stand", last)
 	life := min(max(2*d.RetryAfter.Microseconds(), record.LeastLife), record.MostLife)
@@ -56,6 +55,9 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 			return
 		}
 		known.Arrival = first[0].arrived
+		mine := *st.t
+		mine.Ticket = &known // the next try may have to remove what this one leaves
+		st.t = &mine
 	}
 	d.Arrival = known.Arrival
 	var gs []int // where it has tickets, or may have
