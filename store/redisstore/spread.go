@@ -210,7 +210,9 @@ func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 	}
 	if d := st.fits(); !d.Allowed {
 		st.persist(ctx)
-		st.stand(ctx, &d)
+		if st.stand(ctx, &d) { // nobody announces it any more
+			return d, refusedLate
+		}
 		return d, decided
 	}
 	return st.reserve(ctx)

@@ -38,11 +38,12 @@ func (g *group) ticket(t *store.Ticket) *store.Ticket {
 }
 
 // stand leaves the tickets of a take that was refused, and removes those that it has elsewhere. What
-// it does not reach ends by itself.
-func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
+// it does not reach ends by itself. It reports whether the slot that refused has what is asked of it
+// by now: what came free before the ticket was there was announced to others.
+func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) (free bool) {
 	t := st.t.Ticket
 	if t == nil {
-		return
+		return false
 	}
 	claims, last := st.claims(d)
 	st.s.reached("stand", last)
@@ -52,8 +53,9 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 		first := make([]request, 1)
 		st.standing(&first[0], last, &known, claims, life)
 		if err := st.s.carryOut(ctx, "take", first); err != nil || first[0].err != nil {
-			return
+			return false
 		}
+		free = first[0].free
 		known.Arrival = first[0].arrived
 		mine := *st.t
 		mine.Ticket = &known // the next try may have to remove what this one leaves
@@ -74,6 +76,10 @@ func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) {
 	if len(reqs) > 0 {
 		_ = st.s.carryOut(ctx, "take", reqs) // see above
 	}
+	for k, g := range gs {
+		free = free || g == last && reqs[k].free
+	}
+	return free
 }
 
 // claims returns the units that a refused take claims per bucket, and the group that refuses it. A
@@ -117,6 +123,13 @@ func (r *request) stands(m *rueidis.RedisMessage) error {
 	if err != nil || code != gotDone {
 		return errAnswer
 	}
-	r.arrived, err = rest[0].AsInt64()
+	if len(rest) < 2 {
+		return errAnswer
+	}
+	if r.arrived, err = rest[0].AsInt64(); err != nil {
+		return err
+	}
+	free, err := rest[1].AsInt64()
+	r.free = free == 1
 	return err
 }

@@ -31,6 +31,7 @@ type request struct {
 	stays    bool    // in one call with the next one, or right before it
 	life     int64   // not 0: it only leaves tickets, which live so long
 	arrived  int64   // when their waiter came, as the answer said
+	free     bool    // what it waits for is free by now
 	call
 	msg rueidis.RedisMessage // what the script answered
 	err error

@@ -501,12 +501,14 @@ local function makeLines()
   end
 
   -- Only leaves the ticket of a take over several slots, and those behind it. It claims all limits
-  -- that it names; instead of its patience it says how long they live.
+  -- that it names; instead of its patience it says how long they live. Returns also 1 if all that it
+  -- claims is free by now, and otherwise 0.
   function L.stand()
     if not ticket or not ticket.stands then return nil end
-    local claims = {}
+    local claims, free = {}, #ticket.order > 0 and 1 or 0
     for _, at in ipairs(ticket.order) do
       local i, s = at[1], sss[at[1]][at[2]]
+      if over(rs[i], s, s.n, s.eff) or yields(i, s, s.n) then free = 0 end
       claims[i] = claims[i] or {}
       table.insert(claims[i], { limit = s.id, n = s.n })
       s.claimed = true
@@ -520,7 +522,7 @@ local function makeLines()
       end
     end
     leaveNext(max(fin, now + NEXTLIFE), function(s) return s.claimed end)
-    return ticket.arrival
+    return ticket.arrival, free
   end
 
   -- Finds how long a take waits that was refused, and leaves its ticket. The answer has the lines

@@ -5,10 +5,12 @@ if takes then
   -- A take that is lost and opened again has the end of its hold instead of its length, and the
   -- instant from which it counts instead of how long it may wait.
   function take(grant, print, hold, notAfter, ahead, lease)
-    local stands = lined and lined.stand()
-    if stands then
-      res[3] = stands
-      return 5
+    if lined then
+      local arrival, free = lined.stand()
+      if arrival then
+        res[3], res[4] = arrival, free
+        return 5
+      end
     end
     if again then
       local code, from = reopen(grant, hold)
