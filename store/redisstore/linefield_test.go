@@ -423,32 +423,6 @@ func TestSpreadTakesOfSlotsStandInLine(t *testing.T) {
 	}
 }
 
-// TestSpreadTakesLeaveNothingButTickets: what comes free after a take was refused, and before it
-// leaves its ticket, is not taken by that.
-//
-// req: C5, C12
-func TestSpreadTakesLeaveNothingButTickets(t *testing.T) {
-	t.Parallel()
-	s := openURL(t, redistest.StartCluster(t, false).URL(), nil)
-	plan := compile(t, "rate", drawgate.BucketLimit("b", 2, time.Second, 1))
-	used := func() int64 { used, _ := usedOn(t, s, plan); return used[0] + used[1] }
-	s.OnStep(func(step string, _ int) {
-		if step == "stand" {
-			until(t, "it comes free", func() bool { return used() == 0 })
-		}
-	})
-	for number := uint64(1); ; number++ {
-		d := take(t, s, waiting(across(plan, 1, 0, 1), number))
-		if d.Allowed { // until it is refused, on a slow machine
-			continue
-		}
-		if n := used(); d.Arrival == 0 || n > 0 {
-			t.Errorf("arrival %d; %d units are used of which nobody knows", d.Arrival, n)
-		}
-		return
-	}
-}
-
 // placesOfSpreadTakes: a take over several slots claims units in the first limit that refuses it, and
 // in those before, wherever their slots are; and it gets what it waits for although others take one
 // of the units at a time.

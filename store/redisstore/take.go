@@ -717,11 +717,13 @@ func refusal(t *store.Take, d *store.Verdict, views []*stored, lines []*record.L
 	for _, st := range views {
 		recs = append(recs, &st.rec)
 	}
+	// The views have no more entries than are needed to explain that it has to wait; and a replay is
+	// not granted ahead.
+	atOnce := *t
+	atOnce.Ahead = 0
 	if lines == nil {
-		*d = store.Internal.Decide(t, recs, false, now)
+		*d = store.Internal.Decide(&atOnce, recs, false, now)
 	} else {
-		atOnce := *t // the views have no more entries than are needed to explain that it has to wait
-		atOnce.Ahead = 0
 		*d = store.Internal.DecideInLine(&atOnce, recs, lines, false, now)
 	}
 	if d.Allowed || d.Fail != nil {
