@@ -112,11 +112,11 @@ func (a *abandoned) cancel(t *take, send sendFunc, wake func(Key)) {
 }
 
 // do runs f in the background, unless too much is done there already.
-func (a *abandoned) do(f func()) {
+func (a *abandoned) do(f func()) (begun bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over || a.doing >= mostWithdrawals {
-		return
+		return false
 	}
 	a.doing++
 	a.group.Go(func() { // ends by f's own time
@@ -125,6 +125,7 @@ func (a *abandoned) do(f func()) {
 		a.doing--
 		a.mu.Unlock()
 	})
+	return true
 }
 
 // run cancels until the store says that the grant was open and is not any more, or until a message

@@ -162,8 +162,8 @@ func keepsTicket(pause, retryAfter time.Duration) time.Duration {
 
 // Withdrawals go on in the background, and callers do not wait for them.
 const (
-	withdrawTimeout = time.Second
-	mostWithdrawals = 256 // at once; the tickets of others end by themselves
+	withdrawTimeout = 5 * time.Second // no ticket lives longer
+	mostWithdrawals = 256             // at once; the tickets of others end by themselves
 )
 
 // takeBack removes the ticket of a waiter that is not in front, if its own request left it: as when
@@ -175,14 +175,23 @@ func (l *Limiter) takeBack(ctx context.Context, w *waiter) {
 	if !ok || !p.own.Load() {
 		return
 	}
-	w.asks.Store(true) // nobody names it meanwhile
-	defer func() { w.asks.Store(w.invited.Load()) }()
-	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
-	defer cancel()
-	if liner.Withdraw(ctx, p.number, keysOf(w.take)) == nil { // otherwise it ends by itself
-		p.lies.Store(false)
-	}
 	p.own.Store(false)
+	w.asks.Store(true) // nobody names it meanwhile
+	done, keys := make(chan struct{}), keysOf(w.take)
+	if l.given.do(func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
+		defer cancel()
+		if liner.Withdraw(ctx, p.number, keys) == nil { // otherwise it ends by itself
+			p.lies.Store(false)
+		}
+	}) {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	w.asks.Store(w.invited.Load())
 }
 
 func keysOf(t *take) []Key {
