@@ -100,10 +100,11 @@ func work(text string) error {
 		if err != nil {
 			return err
 		}
+		hangs := task.Type() == "hang" && client.Incr(ctx, hangKey).Val() == 1 // before it may be killed
 		if err := client.RPush(ctx, logKey, line).Err(); err != nil {
 			return err
 		}
-		if task.Type() == "hang" && client.Incr(ctx, hangKey).Val() == 1 {
+		if hangs {
 			select {}
 		}
 		return nil
