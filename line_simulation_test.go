@@ -44,7 +44,9 @@ func simulatedLines(procs int) []simulatedLine {
 		// is 1.3 %. The rest goes to announcements that are lost, and to tickets of those who died.
 		// Were only the first in line told, 94 to 96 % would be used, and 91 % by 1,000 processes.
 		{
-			"slots", []drawgate.Limit{drawgate.ConcurrencyLimit("s", slots)}, 1, 8 * time.Second, 2, float64(slots) / 8,
+			"slots",
+			[]drawgate.Limit{drawgate.ConcurrencyLimit("s", slots)},
+			1, 8 * time.Second, 2, float64(slots) / 8,
 			float64(needs.Rounds(95, 97, 97)) / 100,
 		},
 	}

@@ -178,7 +178,7 @@ func (l *Limiter) takeBack(ctx context.Context, w *waiter) {
 	p.own.Store(false)
 	w.asks.Store(true) // nobody names it meanwhile
 	done, keys := make(chan struct{}), keysOf(w.take)
-	if l.given.do(func() {
+	if l.given.do(func() { //nolint:contextcheck // it goes on when the caller has left
 		defer close(done)
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
 		defer cancel()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -61,12 +62,11 @@ func LineOf(w *api.StatusAnswer) string {
 	first := &w.Line[0]
 	text := fmt.Sprintf("%s in the line of all processes, the longest for %s; the first one waits for", Count(len(w.Line), "take"),
 		Duration(time.Duration(longest)*time.Millisecond))
-	for i, l := range slices.Sorted(maps.Keys(first.Units)) {
-		if i > 0 {
-			text += ","
-		}
-		text += fmt.Sprintf(" %d of %s", first.Units[l], Escape(l, ""))
+	var units []string
+	for _, l := range slices.Sorted(maps.Keys(first.Units)) {
+		units = append(units, fmt.Sprintf(" %d of %s", first.Units[l], Escape(l, "")))
 	}
+	text += strings.Join(units, ",")
 	if first.Priority > 0 {
 		text += fmt.Sprintf(", at priority %d", first.Priority)
 	}

@@ -122,7 +122,7 @@ func (s *Store) gathers(op string, reqs []*request) bool {
 // says that they have to be calls of their own.
 func (s *Store) together(ctx context.Context, c rueidis.Client, op string, number int, reqs []*request,
 ) (again []*request, alone bool) {
-	t, j := s.join(c, op, number, reqs)
+	t, j := s.join(c, op, number, reqs) //nolint:contextcheck // a batch has its own
 	if j != nil {
 		return s.await(ctx, j)
 	}
