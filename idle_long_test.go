@@ -18,9 +18,10 @@ import (
 const idleVar = "DRAWGATE_TEST_IDLE"
 
 // TestThousandWaitersAreIdle: while a thousand wait, a hundred a second being served, their process
-// does next to nothing, by its own account of processor time (getrusage): five per cent of the time,
-// and no more than a thousand would use who ask every 20 ms, as this machine has just shown. It is a
-// process of its own, so that no other test is on the bill. TestThousandWaiters counts what they ask.
+// does next to nothing, by its own account of processor time (getrusage): five per cent of the
+// time, and no more than a thousand would use who ask every 20 ms, as this machine has just shown.
+// It is a process of its own, so that no other test is on the bill. TestThousandWaiters counts what
+// they ask.
 // req: C5
 func TestThousandWaitersAreIdle(t *testing.T) {
 	t.Parallel()

@@ -40,9 +40,10 @@ func simulatedLines(procs int) []simulatedLine {
 				drawgate.RollingLimit("r", 1000, 10*time.Second), drawgate.BucketLimit("b", 6600, time.Minute, 100),
 			}, 5, 0, 2, 100, 0.98,
 		},
-		// A slot lies idle for two messages: its next holder is told, and asks. With 8 s of work that
-		// is 1.3 %. The rest goes to announcements that are lost, and to tickets of those who died.
-		// Were only the first in line told, 94 to 96 % would be used, and 91 % by 1,000 processes.
+		// A slot lies idle for two messages: its next holder is told, and asks. With 8 s of work
+		// that is 1.3 %. The rest goes to announcements that are lost, and to tickets of those who
+		// died. Were only the first in line told, 94 to 96 % would be used, and 91 % by 1,000
+		// processes.
 		{
 			"slots",
 			[]drawgate.Limit{drawgate.ConcurrencyLimit("s", slots)},
@@ -82,8 +83,8 @@ func TestSimulatedProcesses(t *testing.T) {
 				w.isUsed(lasts, c.used)
 				w.isFair()
 				w.isServed(c.patience(procs))
-				// Six for a grant, and each process asks twice a second if there is no ticket for it: then
-				// it asks when the 64 in front may have passed.
+				// Six for a grant, and each process asks twice a second if there is no ticket for
+				// it: then it asks when the 64 in front may have passed.
 				w.isAsked(6*float64(len(w.grants)) + 2*float64(procs)*lasts.Seconds())
 			})
 		})

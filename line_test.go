@@ -538,8 +538,8 @@ type turns struct {
 func (s *turns) KeepsLine() bool { return s.lines.Load() }
 
 // TestWhoWaitsWhileTheStoreChanges: units are kept for priorities, so those who wait stand in other
-// lines where the store keeps one. If it begins to while they wait, or ends to, they stay where they
-// are, are described, and are served.
+// lines where the store keeps one. If it begins to while they wait, or ends to, they stay where
+// they are, are described, and are served.
 //
 // req: C5
 func TestWhoWaitsWhileTheStoreChanges(t *testing.T) {
@@ -601,8 +601,8 @@ func (s slowly) Take(ctx context.Context, batch []store.Take, out []store.Verdic
 	return s.far.Take(ctx, batch, out)
 }
 
-// TestWhoLeftIsNamedNoMore: somebody leaves the line while the one in front of it is about to tell the
-// store of it. Its ticket does not stay behind.
+// TestWhoLeftIsNamedNoMore: somebody leaves the line while the one in front of it is about to tell
+// the store of it. Its ticket does not stay behind.
 //
 // req: C5
 func TestWhoLeftIsNamedNoMore(t *testing.T) {

@@ -108,8 +108,8 @@ type Line struct {
 	Held    bool
 	Limit   string
 
-	// As the store said when the first one tried last; 0 if it keeps no line, or if nobody waits for
-	// the bucket that refused it.
+	// As the store said when the first one tried last; 0 if it keeps no line, or if nobody waits
+	// for the bucket that refused it.
 
 	Tickets int           // in the line of all processes, 64 at most
 	Others  int           // of other processes, in front of the first one; as in [Progress]
@@ -145,8 +145,8 @@ func (q *waitQueue) describeLines() []Line {
 	return all
 }
 
-// describeLine describes the lines of one bucket. What holds them up, and where they stand, is said of
-// those who may use least.
+// describeLine describes the lines of one bucket. What holds them up, and where they stand, is said
+// of those who may use least.
 func describeLine(key Key, lines []*line) Line {
 	first := lines[0]
 	x := Line{

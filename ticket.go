@@ -40,8 +40,8 @@ func (t *take) enterLine() {
 	t.place.number, t.place.since = rand.Uint64()|1, time.Now() //nolint:gosec // it must be another one, not a secret
 }
 
-// ownLine reports whether the take stays out of the line of all processes, because the policy of one
-// of its buckets says so.
+// ownLine reports whether the take stays out of the line of all processes, because the policy of
+// one of its buckets says so.
 func (t *take) ownLine() bool {
 	return slices.ContainsFunc(t.plans, func(p *Plan) bool { return p.policy.Wait.OwnLine })
 }
@@ -211,8 +211,8 @@ func (l *Limiter) withdraw(t *take) {
 	l.remove(liner, t.place.number, keysOf(t)...)
 }
 
-// withdrawGone removes the tickets of those who wait no more, whom t named in its bucket at while they
-// left: their own withdrawal may have come before.
+// withdrawGone removes the tickets of those who wait no more, whom t named in its bucket at while
+// they left: their own withdrawal may have come before.
 func (l *Limiter) withdrawGone(t *take, at int, all []follower) {
 	liner, ok := l.store.(store.Liner)
 	if !ok || len(all) == 0 {

@@ -13,8 +13,9 @@ import (
 )
 
 // TestHistories repeats the random histories of histories.py with package record, which ships, and
-// compares after each event: who is granted, or why not and by which limits; who has a ticket where,
-// for how many units and in which order; what is used of each limit, and what passed a ticket.
+// compares after each event: who is granted, or why not and by which limits; who has a ticket
+// where, for how many units and in which order; what is used of each limit, and what passed a
+// ticket.
 //
 // Left out, because the model has no time: how long a refusal says to wait, takes with a patience,
 // and the life of tickets (the replay makes them end where the model does).
@@ -24,8 +25,8 @@ import (
 // its limits. Takes over several servers are made by the stores, which have tests of their own.
 //
 // Left out of the histories, because the code counts for longer what passed a ticket: shares that
-// are kept of a window or a bucket for takes that are held, takes of several kept units of a bucket,
-// and holds that passed somebody and are settled before their end.
+// are kept of a window or a bucket for takes that are held, takes of several kept units of a
+// bucket, and holds that passed somebody and are settled before their end.
 //
 // req: C5
 func TestHistories(t *testing.T) {

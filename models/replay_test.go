@@ -69,8 +69,8 @@ func newReplay(h *history, seen counts) *replay {
 // number returns one of a new waiter.
 func (r *replay) number() uint64 { return r.r.Uint64() | 1 }
 
-// spec returns limit i. Of limits with windows of the same length the second one comes first: in one
-// bucket by its ID, otherwise by the rank of its bucket.
+// spec returns limit i. Of limits with windows of the same length the second one comes first: in
+// one bucket by its ID, otherwise by the rank of its bucket.
 func (h *history) spec(i int) record.Spec {
 	l := &h.Limits[i]
 	s := record.Spec{ID: uint64(1 + i), Window: l.Window * second}
@@ -418,8 +418,8 @@ func (b *bucket) ticket(number uint64) *record.Ticket {
 }
 
 // name finds out what to say of a waiter behind a take, for it to stand at this place of the line.
-// If that is directly behind the one named before, it may also have waited for longer than that one:
-// the code puts it behind.
+// If that is directly behind the one named before, it may also have waited for longer than that
+// one: the code puts it behind.
 func (r *replay) name(n *record.Next, line []int, x, place, last int) ([]int, error) {
 	r.seen["named"]++
 	if place < 0 {

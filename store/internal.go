@@ -142,8 +142,8 @@ func (internal) Verdict(r *record.Verdict, asks []record.Ask) (v Verdict) {
 }
 
 // Describe describes a bucket, which [BucketCost.Check] finds right, by its record. The record may
-// be advanced to now, which is no change that has to be kept, and what is over leaves its line, which
-// is nil if the store keeps none.
+// be advanced to now, which is no change that has to be kept, and what is over leaves its line,
+// which is nil if the store keeps none.
 func (internal) Describe(b *BucketCost, rec *record.Record, line *record.Line, priority int8, exact bool, now int64,
 ) State {
 	asks := [1]record.Ask{{Rec: rec, Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N), Line: line}}

@@ -15,8 +15,8 @@ import (
 // noTimeout leaves the deadline to the caller, as the peers do.
 var noTimeout = &drawgate.Options{StoreTimeout: -1}
 
-// oursRedis is Drawgate on Redis: takes that come during a call go together; as drawgate-single each
-// take is a call of its own; and drawgate-leased decides with units that it took ahead.
+// oursRedis is Drawgate on Redis: takes that come during a call go together; as drawgate-single
+// each take is a call of its own; and drawgate-leased decides with units that it took ahead.
 func oursRedis() []lim.Redis {
 	of := func(name, alg string, single bool) lim.Redis {
 		open := func(e lim.RedisEnv, p drawgate.Policy) (lim.Limiter, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
-// With leases, which configuration alone turns on, a server decides without the store: by forward-auth
-// and rules, and by Envoy's service and files in its format.
+// With leases, which configuration alone turns on, a server decides without the store: by
+// forward-auth and rules, and by Envoy's service and files in its format.
 //
 // req: C12, E1
 func TestLeasesByConfiguration(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 )
 
 // The script tells on a channel who may pass in the line of a bucket in which units have come free,
-// and in any case who is first: the number of the ticket, and the key. A store listens while somebody
-// watches it, and passes on what is for a ticket that it has sent. Nobody relies on this: waiters ask
-// again by themselves.
+// and in any case who is first: the number of the ticket, and the key. A store listens while
+// somebody watches it, and passes on what is for a ticket that it has sent. Nobody relies on this:
+// waiters ask again by themselves.
 
 // announcements passes on what a store hears.
 type announcements struct {

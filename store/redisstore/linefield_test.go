@@ -339,8 +339,8 @@ func TestSpreadTakesStandInLine(t *testing.T) {
 				t.Errorf("%v units are used", used)
 			}
 			two.Ticket.Arrival = d.Arrival
-			// Now the first one leaves. Two units of three come free in that bucket, and none is left
-			// beside what the take over all three waits for.
+			// Now the first one leaves. Two units of three come free in that bucket, and none is
+			// left beside what the take over all three waits for.
 			withdraw(t, s, w.Ticket.Number, w.Buckets[0].Key)
 			later := takeOf(plan, nameOn(plan, 1), 2)
 			later.Ticket = &store.Ticket{Number: 11}
@@ -423,9 +423,9 @@ func TestSpreadTakesOfSlotsStandInLine(t *testing.T) {
 	}
 }
 
-// placesOfSpreadTakes: a take over several slots claims units in the first limit that refuses it, and
-// in those before, wherever their slots are; and it gets what it waits for although others take one
-// of the units at a time.
+// placesOfSpreadTakes: a take over several slots claims units in the first limit that refuses it,
+// and in those before, wherever their slots are; and it gets what it waits for although others take
+// one of the units at a time.
 func placesOfSpreadTakes(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	hour := compile(t, "hour", drawgate.RollingLimit("h", 2, time.Hour))

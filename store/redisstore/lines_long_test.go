@@ -153,9 +153,9 @@ func (f *lineTrial) throng() (all []linetest.Served) {
 }
 
 // TestFairBesideLeasesLong: callers wait in eight processes, three of which also decide by leases
-// of the same bucket. Nothing is over, and who waits is served in order as well as without leases. If
-// somebody waits all the time, those who do not wait get next to nothing; otherwise they get what
-// is left.
+// of the same bucket. Nothing is over, and who waits is served in order as well as without leases.
+// If somebody waits all the time, those who do not wait get next to nothing; otherwise they get
+// what is left.
 //
 // A limit that is leased has at least 5000 units at once. After each stall of a machine many units
 // are free at the same time, and then the order is looser than that of TestFairLong, also without
@@ -197,8 +197,8 @@ func TestFairBesideLeasesLong(t *testing.T) {
 	}
 }
 
-// besideLeases lets callers wait, and others ask, some of them in processes with leases. It returns which
-// part of those who waited were overtaken.
+// besideLeases lets callers wait, and others ask, some of them in processes with leases. It returns
+// which part of those who waited were overtaken.
 func (f *lineTrial) besideLeases(l drawgate.Limit, leases int) float64 {
 	f.t.Helper()
 	first := useUp(f.t, openURL(f.t, f.spec.URL, nil), f.spec.Policy)

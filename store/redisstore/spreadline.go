@@ -37,9 +37,9 @@ func (g *group) ticket(t *store.Ticket) *store.Ticket {
 	return &mine
 }
 
-// stand leaves the tickets of a take that was refused, and removes those that it has elsewhere. What
-// it does not reach ends by itself. It reports whether the slot that refused has what is asked of it
-// by now: what came free before the ticket was there was announced to others.
+// stand leaves the tickets of a take that was refused, and removes those that it has elsewhere.
+// What it does not reach ends by itself. It reports whether the slot that refused has what is asked
+// of it by now: what came free before the ticket was there was announced to others.
 func (st *spreadTake) stand(ctx context.Context, d *store.Verdict) (free bool) {
 	t := st.t.Ticket
 	if t == nil {

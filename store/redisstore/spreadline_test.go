@@ -29,8 +29,8 @@ func opened(t store.Take, id string) store.Take {
 	return t
 }
 
-// TestSpreadTicketTakesNothing: what a refused take waits for comes free while it leaves its ticket.
-// That takes nothing; but the take sees it, because nobody tells it later.
+// TestSpreadTicketTakesNothing: what a refused take waits for comes free while it leaves its
+// ticket. That takes nothing; but the take sees it, because nobody tells it later.
 //
 // req: C5, E10
 func TestSpreadTicketTakesNothing(t *testing.T) {
@@ -84,8 +84,8 @@ func TestSpreadTicketForSlots(t *testing.T) {
 	}
 }
 
-// TestSpreadTicketOfAnEarlierTry: a take is tried again because one of its buckets was used up since
-// it looked. Then another one is, too, and it claims less.
+// TestSpreadTicketOfAnEarlierTry: a take is tried again because one of its buckets was used up
+// since it looked. Then another one is, too, and it claims less.
 //
 // req: C5, E10
 func TestSpreadTicketOfAnEarlierTry(t *testing.T) {

@@ -717,8 +717,8 @@ func refusal(t *store.Take, d *store.Verdict, views []*stored, lines []*record.L
 	for _, st := range views {
 		recs = append(recs, &st.rec)
 	}
-	// The views have no more entries than are needed to explain that it has to wait; and a replay is
-	// not granted ahead.
+	// The views have no more entries than are needed to explain that it has to wait; and a replay
+	// is not granted ahead.
 	atOnce := *t
 	atOnce.Ahead = 0
 	if lines == nil {

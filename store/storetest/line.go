@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// The line of those who wait in all processes is kept by stores that implement [store.Liner], and by
-// those in front of such a store.
+// The line of those who wait in all processes is kept by stores that implement [store.Liner], and
+// by those in front of such a store.
 var lineCases = []testCase{
 	{
 		"line", "who began to wait first is served first; whoever does not wait stands behind all of them, and barge passes", testLine,

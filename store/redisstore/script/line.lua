@@ -500,20 +500,17 @@ local function makeLines()
     leaveNext(now + NEXTLIFE, function() return true end)
   end
 
-  -- Only leaves the ticket of a take over several slots, and those behind it. It claims all limits
-  -- that it names; instead of its patience it says how long they live. Returns also 1 if all that it
-  -- claims is free by now, and otherwise 0.
-  function L.stand()
-    if not ticket or not ticket.stands then return nil end
-    local claims, free = {}, #ticket.order > 0 and 1 or 0
-    for _, at in ipairs(ticket.order) do
+  -- Leaves the ticket of a take, which claims limits in their order until done says so, and those
+  -- behind it. It is removed where it claims nothing.
+  local function standIn(order, fin, done)
+    local claims = {}
+    for _, at in ipairs(order) do
       local i, s = at[1], sss[at[1]][at[2]]
-      if over(rs[i], s, s.n, s.eff) or yields(i, s, s.n) then free = 0 end
       claims[i] = claims[i] or {}
       table.insert(claims[i], { limit = s.id, n = s.n })
       s.claimed = true
+      if done(s) then break end
     end
-    local fin = now + ticket.patience
     for i, l in ipairs(of) do
       if claims[i] then
         put(l, { number = number, arrival = ticket.arrival, fin = fin, priority = priority, claims = claims[i] })
@@ -522,6 +519,19 @@ local function makeLines()
       end
     end
     leaveNext(max(fin, now + NEXTLIFE), function(s) return s.claimed end)
+  end
+
+  -- Only leaves the ticket of a take over several slots, and those behind it. It claims all limits
+  -- that it names; instead of its patience it says how long they live. Returns also 1 if all that it
+  -- claims is free by now, and otherwise 0.
+  function L.stand()
+    if not ticket or not ticket.stands then return nil end
+    local free = #ticket.order > 0 and 1 or 0
+    for _, at in ipairs(ticket.order) do
+      local i, s = at[1], sss[at[1]][at[2]]
+      if over(rs[i], s, s.n, s.eff) or yields(i, s, s.n) then free = 0 end
+    end
+    standIn(ticket.order, now + ticket.patience, function() return false end)
     return ticket.arrival, free
   end
 
@@ -554,23 +564,8 @@ local function makeLines()
     end
     if not ticket then return end
     local stands = not stopped and soonest < NEVER and (ticket.patience == 0 or soonest <= ticket.patience)
-    local claims = {}
-    for _, at in ipairs(stands and ticket.order or {}) do
-      local i, s = at[1], sss[at[1]][at[2]]
-      claims[i] = claims[i] or {}
-      table.insert(claims[i], { limit = s.id, n = s.n })
-      s.claimed = true
-      if s.waits then break end
-    end
     local fin = now + min(max(2 * retry, LEASTLIFE), MOSTLIFE)
-    for i, l in ipairs(of) do
-      if claims[i] then
-        put(l, { number = number, arrival = ticket.arrival, fin = fin, priority = priority, claims = claims[i] })
-      else
-        remove(l, number)
-      end
-    end
-    leaveNext(max(fin, now + NEXTLIFE), function(s) return s.claimed end)
+    standIn(stands and ticket.order or {}, fin, function(s) return s.waits end)
   end
 
   function L.withdraw(c, n)
