@@ -119,6 +119,13 @@ func admitAll(t *testing.T, plan *store.Plan, ps []*process) {
 func comesBack(t *testing.T, plan *store.Plan, ps []*process) {
 	t.Helper()
 	awaitAll(t, plan, 60, 2, ps...)
+	for i, p := range ps { // one that settles before it knows would have it settled again
+		for end := time.Now().Add(patience); p.reservations.Load() == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("process %d never says that its reservation is back", i)
+			}
+		}
+	}
 	if d := hold(t, ps[0], "third", time.Hour, plan, "k", 1, 1); d.Allowed {
 		t.Error("a third slot of two is granted")
 	}
