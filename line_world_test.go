@@ -135,7 +135,7 @@ func (p *lineProcess) Take(ctx context.Context, batch []store.Take, out []store.
 			sent[i].NotAfter = time.Now().Add(store.SendLife)
 		}
 	}
-	err := p.call(ctx, "take", func() error { return p.w.take(p, sent, got) })
+	err := p.call(ctx, "take", func() error { return p.w.take(p, sent, got) }) //nolint:contextcheck // a message goes on without its caller
 	if err == nil {
 		copy(out, got)
 	}
@@ -145,7 +145,7 @@ func (p *lineProcess) Take(ctx context.Context, batch []store.Take, out []store.
 // Settle implements store.Store.
 func (p *lineProcess) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	sent, got := slices.Clone(batch), make([]store.Outcome, len(batch))
-	err := p.call(ctx, "settle", func() error { return p.w.settle(sent, got) })
+	err := p.call(ctx, "settle", func() error { return p.w.settle(sent, got) }) //nolint:contextcheck // as above
 	if err == nil {
 		copy(out, got)
 	}
@@ -158,13 +158,13 @@ func (*lineProcess) KeepsLine() bool { return true }
 
 // Withdraw implements store.Liner.
 func (p *lineProcess) Withdraw(ctx context.Context, number uint64, keys []store.Key) error {
-	return p.call(ctx, "withdraw", func() error { return p.w.withdraw(number, keys) })
+	return p.call(ctx, "withdraw", func() error { return p.w.withdraw(number, keys) }) //nolint:contextcheck // a message goes on without its caller
 }
 
 // Peek implements store.Store.
 func (p *lineProcess) Peek(ctx context.Context, b []store.BucketCost, priority int8, out []store.State) error {
 	got := make([]store.State, len(b))
-	err := p.call(ctx, "peek", func() error { return p.w.records.Peek(context.Background(), b, priority, got) })
+	err := p.call(ctx, "peek", func() error { return p.w.records.Peek(context.Background(), b, priority, got) }) //nolint:contextcheck // as above
 	if err == nil {
 		copy(out, got)
 	}

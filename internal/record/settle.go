@@ -15,7 +15,7 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 		settled = true
 		for k := range o.Parts {
 			p := &o.Parts[k]
-			r.settlePart(specs, p, used(specs, &asks[i].N, p, cancel), now)
+			r.settlePart(specs, p, used(specs, &asks[i].N, p, cancel), now) //nolint:gosec // i is of asks
 		}
 		r.forget(id)
 	}

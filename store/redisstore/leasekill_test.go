@@ -51,17 +51,17 @@ func (f *leaseTrial) shortFaults() {
 	f.t.Helper()
 	f.startAll()
 	f.kill(0)
-	f.more(50)
+	f.more()
 	p := f.hang(1)
 	time.Sleep(600 * time.Millisecond) // more than the life of any lease
 	p.resume()
-	f.more(50)
+	f.more()
 	f.without(f.server.Kill9, f.server.Restart)
-	f.more(50)
+	f.more()
 	f.kill(2)
 	end := nowMicro() + f.spec.Window.Microseconds()
 	until(f.t, "a window passes", func() bool { return nowMicro() > end })
-	f.more(50)
+	f.more()
 }
 
 // longFaults lets many faults happen in a minute, some of them at the same time.

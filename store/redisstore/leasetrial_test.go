@@ -73,7 +73,7 @@ func (f *leaseTrial) startAll() {
 	for len(f.procs) < f.spec.Processes {
 		f.start(os.Args[0], 0)
 	}
-	f.more(50)
+	f.more()
 	f.leased()
 }
 
@@ -120,8 +120,9 @@ func (p *leaseProc) did() leaseState {
 	return p.state
 }
 
-// more waits until the store, or leases, have decided so many takes more in each process.
-func (f *leaseTrial) more(takes int64) {
+// more waits until the store, or leases, have decided some takes more in each process.
+func (f *leaseTrial) more() {
+	const takes = 50
 	f.t.Helper()
 	for _, p := range f.procs {
 		decided := func() int64 { s := p.did(); return s.asked - s.fallback - s.failed }

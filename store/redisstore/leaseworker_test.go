@@ -153,7 +153,7 @@ func (w *leaseWorker) call(ctx context.Context) {
 		case n < 6:
 			kind, key = ofPair, int(skewed.Uint64())
 		}
-		w.take(kind, key, 1+rand.Int64N(2*leaseCost-1))
+		w.take(kind, key, 1+rand.Int64N(2*leaseCost-1)) //nolint:contextcheck // what has begun is finished
 		time.Sleep(rand.N(2 * w.Pause))
 	}
 }

@@ -223,7 +223,7 @@ var lineFaults = []struct {
 // then nobody is delayed by more than 6 s.
 //
 // req: C5, A10
-func TestFrontOfLineFails(t *testing.T) {
+func TestFrontOfLineFails(t *testing.T) { //nolint:tparallel // in long each of them keeps the machine busy
 	t.Parallel()
 	for _, on := range topologies {
 		if on.name == "sentinel" {
