@@ -56,9 +56,13 @@ func (l *Limiter) wait(ctx context.Context, t *take) (d Decision, at int, waited
 	return d, w.at, time.Since(w.since), err
 }
 
-// lookAhead is how far ahead the one in front of a line may be granted: a wake-up that is late by
-// less loses nothing of what came free meanwhile.
-const lookAhead = 10 * time.Millisecond
+// The one in front of a line asks so much earlier than its take should fit, and may be granted so
+// far ahead: a wake-up, or a question, that is late by less loses nothing of what came free
+// meanwhile. It is what answers take, within these bounds.
+const (
+	leastAhead = 10 * time.Millisecond
+	mostAhead  = 250 * time.Millisecond
+)
 
 // untilStart waits until a take may start that was granted ahead. The store decided before it
 // answered, so this is late rather than early.
@@ -182,10 +186,12 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 						return last, err
 					}
 				}
-				t.Ahead = lookAhead
+				t.Ahead = l.queue.lookAhead(ctx)
 				next, at := l.queue.nextOf(w), w.at
 				t.showTicket(ctx, next)
+				asked := time.Now()
 				d, err := l.ask(ctx, t, stepTimeout, 0)
+				l.queue.answered(time.Since(asked), err)
 				w.asks.Store(false)
 				if !front { // it was named, and so its ticket is in its place
 					t.place.own.Store(false)
@@ -211,7 +217,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				l.takeBack(ctx, w) // it may stand in another line now, and not in front
 			}
 			if last.early(t) { // a little earlier: it may be granted ahead then
-				if delay -= lookAhead; delay <= 0 && mine {
+				if delay -= l.queue.lookAhead(ctx); delay <= 0 && mine {
 					continue
 				}
 			}

@@ -38,6 +38,7 @@ type waitQueue struct {
 	several map[Key]map[*waiter]bool  // guarded by mu: of these, who need several buckets, by each of them
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
+	journey queue.Journey             // guarded by mu: to the store and back
 }
 
 // lineKey names a line: of a bucket, and the class of those in it.
@@ -496,6 +497,27 @@ func (q *waitQueue) waiting() (n int, oldest time.Duration) {
 		oldest = max(oldest, time.Since(w.since))
 	}
 	return len(q.waiters), oldest
+}
+
+// answered notes how long the store took to answer one in front.
+func (q *waitQueue) answered(took time.Duration, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil {
+		q.journey.Add(took)
+	}
+}
+
+// lookAhead returns how far ahead the one in front of a line may be granted. If ctx ends soon that
+// is little: it would have left before it may start.
+func (q *waitQueue) lookAhead(ctx context.Context) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ahead := min(max(leastAhead, q.journey.Most()), mostAhead).Round(time.Microsecond)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < 2*ahead {
+		return leastAhead
+	}
+	return ahead
 }
 
 // plan notes when w, in front, is going to try again, and why it was refused. If another of its
