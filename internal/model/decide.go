@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -363,6 +364,13 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 				n = 0
 			}
 			l.limits[p.limit].settle(p, n, now, known)
+		}
+		for j := range asks[i].Specs {
+			s := &asks[i].Specs[j]
+			held := slices.ContainsFunc(h.parts, func(p part) bool { return p.limit == s.ID })
+			if !cancel && !held && asks[i].N[j] > 0 && s.Kind != record.Concurrency {
+				l.limits[s.ID].count(now, 0, asks[i].N[j])
+			}
 		}
 		l.close(id)
 	}

@@ -1,8 +1,11 @@
 package record
 
+import "slices"
+
 // Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per
 // limit, or [KeepEstimate] for the estimate. Limits that the caller's policy does not have keep the
-// estimate; with cancel everything is given back. It reports whether the grant was open anywhere.
+// estimate; of those of which nothing was reserved it counts from now, as a charge does. With cancel
+// everything is given back. It reports whether the grant was open anywhere.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)
@@ -17,9 +20,23 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 			p := &o.Parts[k]
 			r.settlePart(specs, p, used(specs, &asks[i].N, p, cancel), now) //nolint:gosec // i is of asks
 		}
+		if !cancel {
+			asks[i].chargeRest(o, now) //nolint:gosec // as above
+		}
 		r.forget(id)
 	}
 	return settled, now
+}
+
+// chargeRest counts what was used of limits of which a reservation has nothing.
+func (a *Ask) chargeRest(o *Open, now int64) {
+	for j := range a.Specs {
+		s, n := &a.Specs[j], a.N[j]
+		if n <= 0 || s.Kind == Concurrency || slices.ContainsFunc(o.Parts, func(p Part) bool { return p.Limit == s.ID }) {
+			continue
+		}
+		a.Rec.ensure(a.Specs, j, now).enter(s, now, 0, n)
+	}
 }
 
 // used returns how much a settlement says was used of one part.

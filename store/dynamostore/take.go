@@ -260,14 +260,15 @@ func credited(t *store.Settlement, o *record.Open) (n record.Amounts, ok bool) {
 	}
 	b := &t.Buckets[0]
 	specs := store.Internal.Specs(b.Plan, false)
-	for _, p := range o.Parts {
-		for j := range specs {
-			if specs[j].ID != p.Limit {
-				continue
+	for j := range specs {
+		held := int64(0) // of a limit of which nothing is held any use is more
+		for _, p := range o.Parts {
+			if p.Limit == specs[j].ID {
+				held, n[j] = p.N, b.N[j]
 			}
-			if n[j] = b.N[j]; n[j] > p.N {
-				return n, false
-			}
+		}
+		if b.N[j] > held {
+			return n, false
 		}
 	}
 	return n, true

@@ -267,25 +267,21 @@ func TestEpochsAreDropped(t *testing.T) {
 	}
 }
 
-// turns sends each call to one of several stores on the same buckets.
+// turns sends each call to one of two stores on the same buckets: of this version, and of the one
+// before it.
 type turns struct {
-	store.Store
-	t   *rapid.T
-	all []store.Store
+	store.Store // whose turn it is
+	t           *rapid.T
+	is, was     store.Store
 }
 
-func (s *turns) next() store.Store { return rapid.SampledFrom(s.all).Draw(s.t, "by") }
-
-func (s *turns) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
-	return s.next().Take(ctx, batch, out)
-}
-
-func (s *turns) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
-	return s.next().Settle(ctx, batch, out)
-}
-
-func (s *turns) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
-	return s.next().Peek(ctx, buckets, priority, out)
+// draw draws whose turn it is.
+func (s *turns) draw() (before bool) {
+	s.Store = s.is
+	if before = rapid.Bool().Draw(s.t, "by the version before"); before {
+		s.Store = s.was
+	}
+	return before
 }
 
 // TestBesideTheVersionBefore: programs of this version and of the one before it share buckets. All
@@ -304,8 +300,8 @@ func TestBesideTheVersionBefore(t *testing.T) {
 		opts := &redisstore.Options{Prefix: keys}
 		is := redisstore.NewWithClock(conn, opts, clock.now)
 		was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now)
-		both := &turns{is, t, []store.Store{is, was.AsBefore(string(before))}}
-		s := &script{T: t, store: both, clock: clock, model: model.NewRecords(clock.now, false)}
+		both := &turns{is, t, is, was.AsBefore(string(before))}
+		s := &script{T: t, store: both, turns: both, clock: clock, model: model.NewRecords(clock.now, false)}
 		for _, name := range []string{"p", "q"} {
 			plan, err := drawgate.Policy{Name: name, Limits: someLimits(t, false)}.Compile()
 			if err != nil {

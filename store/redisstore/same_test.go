@@ -100,6 +100,7 @@ type script struct {
 	*rapid.T
 	store store.Store
 	model *model.Records
+	turns *turns // with the version before; nil: there is none
 	clock *fakeClock
 	plans [][]*store.Plan // per policy its versions
 	takes []store.Take    // that were held
@@ -197,9 +198,21 @@ func (s *script) again() {
 	}
 }
 
+// next returns the model for the next call. If the version before makes it, that knows no lines.
+func (s *script) next() (m *model.Records, before bool) {
+	if s.turns == nil || !s.turns.draw() {
+		return s.model, false
+	}
+	return s.model.PastLines(), true
+}
+
 func (s *script) takeThis(t store.Take) *store.Verdict {
 	want, got := make([]store.Verdict, 1), make([]store.Verdict, 1)
-	if err := s.model.Take(s.Context(), []store.Take{t}, want); err != nil {
+	m, before := s.next()
+	if before {
+		t.Ticket, t.Barge = nil, false
+	}
+	if err := m.Take(s.Context(), []store.Take{t}, want); err != nil {
 		s.Fatal(err)
 	}
 	if s.apart && len(t.Buckets) > 1 && !want[0].Allowed && want[0].Fail == nil && s.isOpen(&t) {
@@ -211,7 +224,8 @@ func (s *script) takeThis(t store.Take) *store.Verdict {
 	if f := got[0].Fail; f != nil && !errors.Is(f, store.ErrIDReused) && !errors.Is(f, store.ErrNeedsReserve) {
 		s.Fatalf("take: %v\nhistory:\n%v", got[0].Fail, join(s.done))
 	}
-	what := fmt.Sprintf("%d take id=%q hold=%v lease=%v priority=%d", s.clock.now(), t.ID, t.Hold, t.Lease, t.Priority)
+	what := fmt.Sprintf("%d take before=%v id=%q hold=%v lease=%v priority=%d", s.clock.now(), before, t.ID, t.Hold,
+		t.Lease, t.Priority)
 	for _, b := range t.Buckets {
 		what += fmt.Sprintf(" %s/%s%v", b.Key.Policy, b.Key.Name, b.N)
 	}
@@ -280,8 +294,12 @@ func (s *script) settle() { s.settleThis(s.settlement()) }
 
 func (s *script) settleThis(st store.Settlement) store.Outcome {
 	want, got := make([]store.Outcome, 1), make([]store.Outcome, 1)
+	m, before := s.next()
+	if before && st.Op == store.OpSettle {
+		s.onlyReserved(&st)
+	}
 	batch := []store.Settlement{st}
-	if err := errors.Join(s.model.Settle(s.Context(), batch, want),
+	if err := errors.Join(m.Settle(s.Context(), batch, want),
 		s.store.Settle(s.Context(), batch, got)); err != nil {
 		s.Fatal(err)
 	}
@@ -296,11 +314,33 @@ func (s *script) settleThis(st store.Settlement) store.Outcome {
 	return got[0]
 }
 
+// onlyReserved leaves out of a settlement what it says of limits of which nothing is reserved: the
+// version before does not count that.
+func (s *script) onlyReserved(st *store.Settlement) {
+	for i := range st.Buckets {
+		b := &st.Buckets[i]
+		reserved := map[uint64]bool{}
+		for k, r := range s.model.All {
+			if o := r.Open[st.ID]; k == b.Key && o != nil {
+				for _, p := range o.Parts {
+					reserved[p.Limit] = true
+				}
+			}
+		}
+		for j, spec := range store.Internal.Specs(b.Plan, false) {
+			if !reserved[spec.ID] {
+				b.N[j] = store.KeepEstimate
+			}
+		}
+	}
+}
+
 func (s *script) peek() {
 	b, priority := s.bucket(), s.priority()
 	want, got := make([]store.State, 1), make([]store.State, 1)
 	bs := []store.BucketCost{b}
-	if err := errors.Join(s.model.Peek(s.Context(), bs, priority, want),
+	m, _ := s.next()
+	if err := errors.Join(m.Peek(s.Context(), bs, priority, want),
 		s.store.Peek(s.Context(), bs, priority, got)); err != nil {
 		s.Fatal(err)
 	}

@@ -110,7 +110,8 @@ func (s *script) pauseOrEnd(ends map[store.Key]time.Time) {
 
 // TestTwelveHoursBesideTheVersionBefore: for twelve hours, programs of this version and of the one
 // before it take turns on the same buckets, with limits of every kind: takes, holds, settlements,
-// renewals, charges, refunds, pauses and their ends. Each answer is as if there was one version:
+// renewals, charges, refunds, pauses and their ends, and of this version some that wait in line. The
+// version before passes those who wait, and keeps their tickets. Otherwise each answer is as if there was one version:
 // none is an error, nothing is unknown to one that the other wrote, and nothing is admitted beyond
 // a limit.
 //
@@ -139,8 +140,10 @@ func twelveHours(t *rapid.T, conn rueidis.Client, before string) []string {
 	clock, keys := newClock(), prefix()
 	is := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
 	was := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys, NoBatches: true}, clock.now)
-	both := &turns{is, t, []store.Store{&knower{is, map[store.Key]store.Known{}}, was.AsBefore(before)}}
-	s := &script{T: t, store: both, clock: clock, model: model.NewRecords(clock.now, false)}
+	both := &turns{is, t, &knower{is, map[store.Key]store.Known{}}, was.AsBefore(before)}
+	s := &script{
+		T: t, store: both, turns: both, clock: clock, model: model.NewRecords(clock.now, false).InLine(), waits: true,
+	}
 	for i, limits := range [][]drawgate.Limit{allKinds(t), allKinds(t)[:1], allKinds(t)[1:2], allKinds(t)[2:]} {
 		plan, err := drawgate.Policy{Name: string(rune('p' + i)), Limits: limits}.Compile()
 		if err != nil {
@@ -151,7 +154,7 @@ func twelveHours(t *rapid.T, conn rueidis.Client, before string) []string {
 	ends, end := map[store.Key]time.Time{}, clock.now()+(12*time.Hour).Microseconds()
 	for clock.now() < end {
 		s.takes = s.takes[max(0, len(s.takes)-4):] // others are over, mostly
-		switch rapid.IntRange(0, 13).Draw(t, "step") {
+		switch rapid.IntRange(0, 14).Draw(t, "step") {
 		case 0, 1, 2, 3, 4:
 			s.take()
 		case 5:
@@ -164,11 +167,14 @@ func twelveHours(t *rapid.T, conn rueidis.Client, before string) []string {
 			s.peek()
 		case 12:
 			is.SetGeneration(rapid.Uint64Range(0, 3).Draw(t, "generation"))
+		case 13:
+			s.withdraw()
 		default:
 			clock.advance(rapid.SampledFrom([]time.Duration{10 * time.Minute, time.Hour}).Draw(t, "break"))
 		}
 		clock.advance(rapid.SampledFrom([]time.Duration{
-			0, 0, 0, time.Microsecond, time.Second, 10 * time.Second, time.Minute, 10 * time.Minute,
+			0, 0, 0, time.Microsecond, 100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second,
+			time.Minute, 10 * time.Minute,
 		}).Draw(t, "wait"))
 	}
 	for key := range s.model.All {
@@ -186,8 +192,13 @@ func twelveHours(t *rapid.T, conn rueidis.Client, before string) []string {
 func kindsOf(done []string) (kinds []string) {
 	for _, line := range done {
 		words := strings.Fields(line)
-		what := words[1]
-		if result := words[len(words)-1]; what != "peek" {
+		what, result := words[1], words[len(words)-1]
+		switch {
+		case what == "take" && strings.Contains(line, " ticket="):
+			what = "take in line " + result
+		case what == "take" && words[2] == "before=true":
+			what = "take by the version before " + result
+		case what != "peek" && what != "withdraw":
 			what += " " + result
 		}
 		kinds = append(kinds, what)

@@ -38,7 +38,7 @@ var changeCases = []testCase{
 	{"versions side by side", "two versions of a policy never touch each other's limits", testVersions, false},
 	{
 		"a reservation outlives its version",
-		"a settlement by another version of the policy corrects the limits that both know; the rest stands",
+		"a settlement by another version of the policy corrects the limits that both know, and counts its own; the rest stands",
 		testSettleByOther, true,
 	},
 	{
@@ -313,11 +313,11 @@ func testSettleByOther(e *env) {
 	v2 := v1.with(e.month(10), tokens)
 	e.allowed("v1", v1.hold("a", time.Hour, 4, 40, 1))
 	e.allowed("v1", v1.hold("b", time.Hour, 4, 40, 1))
-	if !v2.settle("a", 9, 10) {
+	if !v2.settle("a", 3, 10) {
 		e.Error("settle by the other version: gone")
 	}
 	v1.wantUsed("settled", 8, 50, 1)
-	v2.wantUsed("settled: not its limit", 0, 50)
+	v2.wantUsed("settled: of its own limit nothing was reserved", 3, 50)
 	if !v2.cancel("b") {
 		e.Error("cancel by the other version: gone")
 	}
@@ -326,7 +326,7 @@ func testSettleByOther(e *env) {
 	if !v1.settle("c", 0, 5, 0) {
 		e.Error("settle by the first version: gone")
 	}
-	v2.wantUsed("settled by the first version", 2, 15)
+	v2.wantUsed("settled by the first version", 5, 15)
 }
 
 func testMarginByOther(e *env) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/store"
 )
 
 var settleCases = []testCase{
@@ -27,6 +28,10 @@ var settleCases = []testCase{
 	{
 		"settle does not mint", "a holder that returns everything late never lets others exceed burst and rate",
 		testSettleMint, false,
+	},
+	{
+		"settle of nothing reserved", "what was used of a limit of which nothing was reserved counts from the settlement on",
+		testSettleUnreserved, false,
 	},
 	{"settle joined entries", "a settlement finds its units among others in the same entry", testSettleJoined, false},
 }
@@ -435,4 +440,31 @@ func testChargeAbsent(e *env) {
 	b.wantUsed("charged", 3)
 	b.charge(e.now(), 0)
 	b.wantUsed("charged nothing", 3)
+}
+
+func testSettleUnreserved(e *env) {
+	limit := func(name string, l drawgate.Limit) drawgate.Limit {
+		l.Name, l.Unit = name, name
+		return l
+	}
+	b := e.bucket("k", rolling(10, time.Hour), limit("r", rolling(100, time.Hour)), limit("b", leaky(100, time.Hour, 0)),
+		limit("c", calendar(100, drawgate.Month, "UTC")), slots(5))
+	e.allowed("hold", b.hold("a", time.Minute, 1))
+	e.allowed("hold", b.hold("b", time.Minute, 1))
+	e.allowed("hold", b.hold("c", time.Minute, 1))
+	if !b.settle("a", 1, 30, 40, 120, 3) {
+		e.Error("settle: gone")
+	}
+	b.wantUsed("settled: more than the limit is debt", 3, 30, 40, 120, 0)
+	if !b.settle("b", 1, 0, store.KeepEstimate, store.KeepEstimate, store.KeepEstimate) ||
+		!b.cancel("c") {
+		e.Error("settle, cancel: gone")
+	}
+	b.wantUsed("nothing, the estimate, and a cancellation add nothing", 2, 30, 40, 120, 0)
+	if b.settle("a", 1, 30, 40, 120, 0) {
+		e.Error("settled twice")
+	}
+	b.wantUsed("settled twice", 2, 30, 40, 120, 0)
+	e.advance(time.Hour + time.Minute)
+	b.wantUsed("an hour later", 0, 0, 0, 120, 0)
 }

@@ -34,6 +34,13 @@ if batch or op == 's' or op == 'x' or op == 'r' then
             n = s.n
           end
           settlePart(r, sss[i], q, n)
+          if s then s.held = true end
+        end
+        for _, s in ipairs(sss[i]) do
+          if not cancel and not s.held and s.n > 0 and s.kind ~= 4 then -- nothing of it was reserved
+            enter(r, ensure(r, s, now), s, now, 0, s.n)
+          end
+          s.held = nil
         end
         forget(r, o)
       end
