@@ -3,6 +3,7 @@ package drawgate
 import (
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -110,9 +111,13 @@ func part(remaining, most int64) float64 { return float64(remaining) / float64(m
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
 
 // Limits yields what the decision says about each limit: bucket by bucket, in the policy's order.
+// Policies that only count, for this module itself ([store.OwnPolicies]), are left out.
 func (d *Decision) Limits() iter.Seq[LimitResult] {
 	return func(yield func(LimitResult) bool) {
 		for b := range d.Buckets() {
+			if d.bucket(b).own {
+				continue
+			}
 			for i := range d.bucket(b).specs {
 				if !yield(d.limit(b, i)) {
 					return
@@ -120,6 +125,19 @@ func (d *Decision) Limits() iter.Seq[LimitResult] {
 			}
 		}
 	}
+}
+
+// Counts reports whether one of the buckets counts a unit; "" is requests.
+func (d *Decision) Counts(unit string) bool {
+	if unit == "" {
+		unit = UnitRequests
+	}
+	for b := range d.Buckets() {
+		if slices.Contains(d.bucket(b).units, unit) {
+			return true
+		}
+	}
+	return false
 }
 
 // UsageUnknown reports whether a refusal without the store counts use that this process does not
@@ -218,6 +236,9 @@ func (d *Decision) Tightest() (LimitResult, bool) {
 	best, bb, bi := math.Inf(1), -1, 0
 	for b := range d.Buckets() {
 		plan := d.bucket(b)
+		if plan.own {
+			continue
+		}
 		for i := range plan.specs {
 			if f := part(d.result(b, i).Remaining, plan.specs[i].Effective[d.priority]); f < best {
 				best, bb, bi = f, b, i

@@ -87,7 +87,9 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/hold":       {own: []string{""}},
 	"internal/instances":  {own: []string{"store"}},
 	"internal/failure":    {own: []string{""}},
-	"internal/present":    {own: []string{"", "api", "engine", "engine/rules", "internal/failure"}},
+	"internal/present": {own: []string{
+		"", "api", "engine", "engine/rules", "internal/failure", "spend", "store",
+	}},
 	"internal/top": {
 		own:    []string{"api", "internal/present"},
 		others: []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x"},
@@ -113,9 +115,13 @@ var rules = map[string]struct{ own, others []string }{
 		"", "engine", "engine/rules", "internal/ending", "internal/hold",
 		"internal/sleep", "llm",
 	}},
+	"spend": {
+		own:    []string{"", "audit", "internal/sampler", "llm", "store"},
+		others: []string{"golang.org/x/sync"},
+	},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/failure", "internal/sampler", "llm", "outbound",
+		"internal/drain", "internal/failure", "internal/sampler", "llm", "outbound", "spend",
 	}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",
@@ -143,7 +149,7 @@ var rules = map[string]struct{ own, others []string }{
 		own: []string{
 			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar",
 			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/lease", "store/memstore",
-			"store/redisstore", "store/sqlitestore", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
+			"store/redisstore", "store/sqlitestore", "spend", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
 		},
 		others: []string{
 			"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify",
@@ -155,7 +161,7 @@ var rules = map[string]struct{ own, others []string }{
 	"llm/simulator":          {},
 	"server": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/drain", "internal/regular",
-		"internal/failure", "internal/present", "internal/sampler", "internal/similar", "web",
+		"internal/failure", "internal/present", "internal/sampler", "internal/similar", "spend", "web",
 	}},
 	"web":    {},
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
@@ -163,7 +169,7 @@ var rules = map[string]struct{ own, others []string }{
 		own: []string{
 			"", "api", "audit", "audit/ledgerfile", "client", "config", "engine", "gateway", "incident", "llm",
 			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/lambdaext", "internal/similar",
-			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "store/dynamostore",
+			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "spend", "store/dynamostore",
 			"store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",
 			"taskqueue/queuemetrics",
 		},

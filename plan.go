@@ -46,6 +46,7 @@ type Plan struct {
 	specs  []record.Spec
 	units  []string
 	counts bool // has a limit of requests
+	own    bool // this module made it for itself: it only counts
 	// per priority; those of one may use the same units, and those of a higher one more
 	classes [MaxPriority + 1]uint8
 }
@@ -63,7 +64,10 @@ func (p Policy) Compile() (*Plan, error) {
 	if err = errors.Join(append(p.Wait.check(p.Name), err)...); err != nil {
 		return nil, err
 	}
-	pl := &Plan{Plan: plan, policy: p, specs: store.Internal.Specs(plan, false)}
+	pl := &Plan{
+		Plan: plan, policy: p, specs: store.Internal.Specs(plan, false),
+		own: strings.HasPrefix(p.Name, store.OwnPolicies),
+	}
 	pl.policy.Limits, pl.policy.Wait.Backoff = slices.Clone(p.Limits), slices.Clone(p.Wait.Backoff)
 	for i := range p.Limits {
 		pl.units = append(pl.units, p.Limits[i].unit())

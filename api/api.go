@@ -25,6 +25,7 @@
 //	POST /v1/unpause    UnpauseRequest  -> UnpauseAnswer
 //	POST /v1/adjust     AdjustRequest   -> AdjustAnswer
 //	GET  /v1/history    ?since=&until=&policy=&tenant=&key=&op=&label=&last=  -> lines, each an Event
+//	GET  /v1/spend           ?from=&to=&by=&team=&key=&upstream=&model=  -> SpendAnswer
 //	GET  /v1/incidents       ?since=  -> IncidentsAnswer
 //	GET  /v1/incidents/{id}  -> Incident; "last" is the newest one
 //	GET  /v1/upstreams       ?name=   -> UpstreamsAnswer

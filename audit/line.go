@@ -59,6 +59,9 @@ type Line struct {
 	Granted  int64 // no later than the decision
 
 	// Reserved and Refused:
+	Asked    int64    // when it began, before it asked for anything
+	Key      string   // of the gateway that made it, by name; "" if it has none
+	Team     string   // of the key
 	Owner    string   // whose quota it is
 	Model    string   // or the family of models that has its own quota
 	Policy   string   // that granted it; "" if none did
@@ -90,6 +93,9 @@ func (l *Line) Append(b []byte) []byte {
 	b = number(b, "call", int64(l.Call))
 	b = text(b, "upstream", l.Upstream)
 	b = number(b, "granted", l.Granted)
+	b = number(b, "asked", l.Asked)
+	b = text(b, "key", l.Key)
+	b = text(b, "team", l.Team)
 	b = text(b, "owner", l.Owner)
 	b = text(b, "model", l.Model)
 	b = text(b, "policy", l.Policy)

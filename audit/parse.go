@@ -74,6 +74,12 @@ func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a 
 		err = p.text(&l.Upstream)
 	case "granted":
 		l.Granted, err = p.number()
+	case "asked":
+		l.Asked, err = p.number()
+	case "key":
+		err = p.text(&l.Key)
+	case "team":
+		err = p.text(&l.Team)
 	case "owner":
 		err = p.text(&l.Owner)
 	case "model":

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
@@ -73,6 +74,28 @@ type UsageQuery struct {
 func (c *Client) Usage(ctx context.Context, q UsageQuery) (out api.UsageAnswer, err error) {
 	v := listValues(q.Limit, map[string]string{"policy": q.Policy, "tenant": q.Tenant, "match": q.Match})
 	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/usage?" + v.Encode(), wait: usageTime, again: true},
+		&out)
+	return out, err
+}
+
+// SpendQuery says what of what was spent is wanted.
+type SpendQuery struct {
+	From, To                   string   // days, such as 2026-11-28; "": this month until now
+	By                         []string // what rows tell apart: day, team, key, upstream, model; none: one row in all
+	Team, Key, Upstream, Model *string  // only of those; nil: of all
+}
+
+// Spend returns what calls of the gateway spent.
+func (c *Client) Spend(ctx context.Context, q SpendQuery) (out api.SpendAnswer, err error) {
+	v := listValues(0, map[string]string{"from": q.From, "to": q.To, "by": strings.Join(q.By, ",")})
+	for name, want := range map[string]*string{
+		"team": q.Team, "key": q.Key, "upstream": q.Upstream, "model": q.Model,
+	} {
+		if want != nil {
+			v.Set(name, *want)
+		}
+	}
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/spend?" + v.Encode(), wait: usageTime, again: true},
 		&out)
 	return out, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/spend"
 )
 
 // MaxSize is the largest file that is read, in bytes.
@@ -110,6 +111,9 @@ func (c *Config) Engine() engine.Config {
 		m := c.Modes[p.Name]
 		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off ||
 			m.Disabled, Overrides: m.Overrides})
+	}
+	if money, ok := c.Gateway.Spends(); ok {
+		e.Policies = append(e.Policies, engine.Policy{Policy: spend.Policy(money), Base: true})
 	}
 	for _, p := range c.Envoy.Policies {
 		p.Disabled = p.Disabled || c.Off

@@ -38,11 +38,35 @@ type Gateway struct {
 	Drain   time.Duration // how long running answers may take when the process stops; 0 means 30s
 	Cache   int64         // bytes of answers that are kept; 0 means 64 MiB
 	Ledger  Ledger
+	Spend   Spend
 
 	Upstreams []Upstream // in the order of the file; names are unique
 	Keys      []VirtualKey
 	Prices    Prices
 	Incidents Incidents
+}
+
+// Spend says how it is counted what calls spend.
+type Spend struct {
+	Off  bool
+	Zone string // of its days; "" means UTC
+}
+
+// Location returns the zone of the days.
+func (s *Spend) Location() *time.Location {
+	at, err := time.LoadLocation(s.Zone)
+	if err != nil { // it was read once
+		return time.UTC
+	}
+	return at
+}
+
+// Spends returns the unit of money that calls are counted in, if what they spend is counted.
+func (g *Gateway) Spends() (money string, ok bool) {
+	if prices := g.Prices.Table(); prices != nil {
+		money = prices.Unit()
+	}
+	return money, len(g.Upstreams) > 0 && !g.Spend.Off
 }
 
 // Ledger says where calls are written down, for drawgate audit. Without a Dir they are not.
@@ -129,12 +153,23 @@ func (g *Gateway) settings() []setting {
 			"that have a cache"},
 		{"ledger", ledgerSection.to(&g.Ledger), "nothing is written", "where calls are written down, for [`drawgate " +
 			"audit`](audit.md)"},
+		{"spend", spendSection.to(&g.Spend), "", "how it is counted what calls [spend](spend.md)"},
 		{"upstreams", g.upstreams(), required, "accounts of providers, by name: the first segment of callers' paths, " +
 			"as in `http://gateway:7881/openai/v1`"},
 		{"keys", keys.to(&g.Keys), required, "virtual keys, which callers show in place of the provider's"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
 		{"incidents", incidentSection.to(&g.Incidents), "", "what is kept of [calls that an upstream refused " +
 			"although the limits had allowed them](gateway.md#incidents)"},
+	}
+}
+
+var spendSection = section[Spend]{name: "spend", what: "spend", settings: (*Spend).settings}
+
+func (s *Spend) settings() []setting {
+	return []setting{
+		{"enabled", asOff.to(&s.Off), yes, "`false` counts nothing: `drawgate spend` has nothing to show"},
+		{"zone", textBy((*decoder).zone, nil).to(&s.Zone), "`UTC`", "of its days: a name of the IANA time zone " +
+			"database"},
 	}
 }
 

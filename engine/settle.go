@@ -59,23 +59,13 @@ func (r *Result) both(f func(*drawgate.Reservation) error) {
 // enforced ones, which refuse them.
 func (r *Result) split(used []drawgate.Cost) (mine, theirs []drawgate.Cost) {
 	for _, c := range used {
-		shadow := counts(&r.shadowHold.Decision, c.Unit)
+		shadow := r.shadowHold.Decision.Counts(c.Unit)
 		if shadow {
 			theirs = append(theirs, c)
 		}
-		if !shadow || r.Reservation != nil && counts(&r.Reservation.Decision, c.Unit) {
+		if !shadow || r.Reservation != nil && r.Reservation.Decision.Counts(c.Unit) {
 			mine = append(mine, c)
 		}
 	}
 	return mine, theirs
-}
-
-// counts reports whether one of a decision's limits counts a unit.
-func counts(d *drawgate.Decision, unit string) bool {
-	for l := range d.Limits() {
-		if same(l.Limit.Unit, unit) {
-			return true
-		}
-	}
-	return false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/similar"
+	"github.com/drawgate/drawgate/store"
 )
 
 // ShadowSuffix is the suffix of the policy in keys that a rule in shadow counts by. Names of
@@ -20,8 +21,8 @@ import (
 const ShadowSuffix = "~shadow"
 
 // OwnPrefix is the prefix of the policy in keys that Drawgate uses for itself. Names of configured
-// policies must not begin with it.
-const OwnPrefix = "drawgate:"
+// policies must not begin with it, unless they are a [Policy.Base].
+const OwnPrefix = store.OwnPolicies
 
 // state is a configuration in force.
 type state struct {
@@ -175,7 +176,7 @@ func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []erro
 	if strings.HasSuffix(c.Name, ShadowSuffix) {
 		fail("name", fmt.Errorf("names that end with %s are reserved for rules in shadow", ShadowSuffix))
 	}
-	if strings.HasPrefix(c.Name, OwnPrefix) {
+	if strings.HasPrefix(c.Name, OwnPrefix) && !c.Base {
 		fail("name", fmt.Errorf("names that begin with %s are reserved", OwnPrefix))
 	}
 	var err error

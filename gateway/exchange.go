@@ -127,7 +127,10 @@ func (x *exchange) serve(path string) {
 		x.refuse(why)
 		return
 	}
-	x.ask.labels = []drawgate.Label{{Name: "key", Value: x.key.Name}}
+	x.ask.key, x.ask.labels = x.key, []drawgate.Label{{Name: "key", Value: x.key.Name}}
+	if x.key.Team != "" {
+		x.ask.labels = append(x.ask.labels, drawgate.Label{Name: "team", Value: x.key.Team})
+	}
 	x.ask.from = x.state.from(x.key)
 	if x.up.config.Profile.Counts(c.Operation) {
 		x.ladder(c, body)

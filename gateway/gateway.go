@@ -16,6 +16,7 @@ import (
 	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/internal/sampler"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/spend"
 )
 
 // Options holds what a [Handler] can do without. The zero value is ready to use.
@@ -38,6 +39,7 @@ type Options struct {
 	Answered func(upstream, model, result string)
 	// WrongKey is called for each call whose key is missing or unknown, like Answered; may be nil.
 	WrongKey func(upstream string)
+	Spend    *spend.Book  // counts what calls spend; nil: nothing does. The engine needs [spend.Policy]
 	Logger   *slog.Logger // nil discards
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/spend"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -134,6 +135,8 @@ type bench struct {
 	engine *engine.Engine
 	sim    *simulator.Server
 	ledger *ledgerfile.Writer
+	store  drawgate.Store
+	money  string           // unit of costs; "" if there are no prices
 	server *httptest.Server // the gateway's; nil in a bubble
 	behind *httptest.Server // the provider's; nil in a bubble
 
@@ -235,6 +238,12 @@ func (b *bench) build(s *setup, at string) {
 	if s.store == nil {
 		s.store = memstore.New(nil)
 	}
+	b.money, b.store = "", s.store
+	if s.config.Prices != nil {
+		b.money = s.config.Prices.Unit()
+	}
+	conf.Policies = append(conf.Policies, engine.Policy{Policy: spend.Policy(b.money), Base: true})
+	s.options.Spend = spend.NewBook(s.store, time.UTC, nil)
 	b.Cleanup(func() { s.store.Close() })
 	var err error
 	if b.engine, err = engine.New(s.store, conf, nil); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
+	"github.com/drawgate/drawgate/spend"
 )
 
 // upstream is an [Upstream] in force.
@@ -24,7 +25,7 @@ type upstream struct {
 
 // upstream puts one in force.
 func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
-	client := outbound.New(&quota{h, u.owner()}, &outbound.Options{
+	client := outbound.New(&quota{h, u.Name, u.owner()}, &outbound.Options{
 		Upstream: u.Name, Owner: u.owner(), Hold: u.Hold, Breaker: u.Breaker, Retries: u.Retries,
 		Observer: h.opts.Observer,
 	})
@@ -45,6 +46,7 @@ func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 
 // ask is how a call is counted, and what was granted. It is in the context of the call.
 type ask struct {
+	key    *Key
 	model  *Model
 	caller *rules.Attributes
 	labels []drawgate.Label
@@ -78,8 +80,9 @@ var errStopping = errors.New("gateway: this process is stopping: send the call a
 
 // quota is the quota of an upstream: a policy by the call's model, under the owner's key.
 type quota struct {
-	h     *Handler
-	owner string
+	h        *Handler
+	upstream string
+	owner    string
 }
 
 var _ outbound.Quota = (*quota)(nil)
@@ -91,15 +94,27 @@ func (q *quota) policies(a *ask) *outbound.Policies {
 	}
 }
 
+// counted returns policies that also count what a call spends.
+func (q *quota) counted(ctx context.Context, a *ask, c *outbound.Call) *outbound.Policies {
+	p := q.policies(a)
+	if b := q.h.opts.Spend; b != nil {
+		m := b.Meter(ctx, spend.Meter{Team: a.key.Team, Key: a.key.Name, Upstream: q.upstream, Model: c.Model}, c.Asked)
+		p.Meter.Policy = spend.PolicyName
+		p.Meter.Tenant, p.Meter.Key = m.Bucket()
+	}
+	return p
+}
+
 // Take implements [outbound.Quota].
 func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
 	a := askOf(ctx)
 	began := time.Now()
-	g, err := q.take(ctx, a, c, hold)
+	p := q.counted(ctx, a, c)
+	g, err := q.take(ctx, a, p, c, hold)
 	if errors.Is(err, errStopping) { // it may not wait, but what fits now is granted
 		now := *c
 		now.NoWait = true
-		g, err = q.policies(a).Take(ctx, &now, hold)
+		g, err = p.Take(ctx, &now, hold)
 		switch failure.Of(err) {
 		case failure.Limited, failure.TimedOut, failure.QueueFull:
 			err = errStopping
@@ -114,7 +129,8 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 }
 
 // take takes, and waits until the handler stops.
-func (q *quota) take(ctx context.Context, a *ask, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
+func (q *quota) take(ctx context.Context, a *ask, p *outbound.Policies, c *outbound.Call, hold time.Duration,
+) (outbound.Grant, error) {
 	if !c.NoWait {
 		bounded, cancel := context.WithTimeoutCause(ctx, a.wait, drawgate.ErrDeadline)
 		defer cancel()
@@ -123,7 +139,7 @@ func (q *quota) take(ctx context.Context, a *ask, c *outbound.Call, hold time.Du
 		defer end(nil)
 		defer context.AfterFunc(q.h.life, func() { end(errStopping) })() //nolint:contextcheck // not the call's
 	}
-	g, err := q.policies(a).Take(ctx, c, hold)
+	g, err := p.Take(ctx, c, hold)
 	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
 		return nil, errStopping
 	}

@@ -207,14 +207,17 @@ type running struct {
 // not keep the others from trying.
 func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	began := time.Now()
+	asking := *call
+	asking.Asked = began
+	call = &asking
 	if open := c.circuits.ask(call, began); open != nil {
 		return nil, c.turnedAway(call, began, open)
 	}
 	g, err := c.take(ctx, call)
 	if err != nil {
 		c.observe(&Event{
-			Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: NotGranted,
-			Estimate: call.Costs, Err: err, Queued: time.Since(began),
+			Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: NotGranted,
+			Estimate: call.Costs, Err: err, Asked: began, Queued: time.Since(began),
 		})
 		return nil, err
 	}
@@ -232,8 +235,8 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	r.margin = margin(g.Decision())
 	r.event = Event{
 		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series,
-		Priority: call.Priority,
-		Decision: *g.Decision(), Estimate: call.Costs,
+		Priority: call.Priority, Labels: call.Labels,
+		Decision: *g.Decision(), Estimate: call.Costs, Asked: began,
 		Granted: r.granted, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1)),
 	}
 	c.opts.Observer.granted(&r.event)
@@ -257,8 +260,8 @@ func (c *Client) turnedAway(call *Call, began time.Time, open *Circuit) error {
 		Recovery: time.Now().Add(open.RetryAfter),
 	}
 	c.observe(&Event{
-		Model: call.Model, Series: call.Series, Priority: call.Priority, Outcome: TurnedAway,
-		Estimate: call.Costs, Err: err, Queued: time.Since(began),
+		Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: TurnedAway,
+		Estimate: call.Costs, Err: err, Asked: began, Queued: time.Since(began),
 	})
 	return err
 }

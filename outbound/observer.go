@@ -39,11 +39,13 @@ type Event struct {
 	Model    string
 	Series   string // of the [Call]
 	Priority int
+	Labels   []drawgate.Label // of the [Call]
 	Outcome  Outcome
 	Estimate []drawgate.Cost   // what was held
 	Used     []drawgate.Cost   // what it was settled with; nil: the estimate stands, or everything was given back
 	Decision drawgate.Decision // as it was granted; empty if it was not
 	UnderWay int               // calls of this client that held units when this one began, itself included
+	Asked    time.Time         // when it began, before it asked for anything
 	Granted  time.Time         // no later than the store's decision; zero if it was not granted
 	// no later than the first byte that was sent; zero if nothing was. [Do]: when its function was
 	// called

@@ -27,6 +27,9 @@ type Call struct {
 	// them do not stop the others. See [Breaker].
 	From []string
 
+	// Asked is when the call began, before it asked for anything; [Client] sets it.
+	Asked time.Time
+
 	// Adapt returns the limiter that counts the call in the place of one of the upstream's own,
 	// before each attempt to take: see [engine.Ask]. nil changes nothing. [Transport] sets it, so
 	// that takes obey what the upstream says of its limits.
@@ -173,11 +176,8 @@ func (g *grant) Settle(ctx context.Context, used ...drawgate.Cost) error {
 // known returns the costs whose units one of a decision's limits counts.
 func known(d *drawgate.Decision, used []drawgate.Cost) (mine []drawgate.Cost) {
 	for _, c := range used {
-		for r := range d.Limits() {
-			if unitOf(r.Limit.Unit) == unitOf(c.Unit) {
-				mine = append(mine, c)
-				break
-			}
+		if d.Counts(c.Unit) {
+			mine = append(mine, c)
 		}
 	}
 	return mine
@@ -189,6 +189,9 @@ type Policies struct {
 	Engine *engine.Engine
 	Owner  string                                        // the key of the quota: a project or an organisation
 	Policy func(model string) (policy string, err error) // of the upstream's quota; nil: the model's name
+	// Meter is a bucket that counts the call beside its limits: see package spend. Without a Policy
+	// there is none.
+	Meter engine.Ask
 }
 
 var _ Quota = (*Policies)(nil)
@@ -206,8 +209,14 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 	if ok {
 		ask.Costs = counted(info.Plan, c.Costs)
 	}
+	asks := []engine.Ask{ask}
+	if meter, ok := p.Engine.Policy(p.Meter.Policy); ok {
+		m := p.Meter
+		m.Costs = counted(meter.Plan, c.Costs)
+		asks = append(asks, m)
+	}
 	res, err := p.Engine.Take(ctx, &engine.Request{
-		Asks: []engine.Ask{ask}, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold,
+		Asks: asks, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold,
 		Priority: c.Priority, Labels: c.Labels,
 	})
 	if err == nil {

@@ -236,7 +236,7 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 		"/v1/policies": nothing, "/healthz": nothing, "/readyz": nothing, "/healthcheck": nothing,
 		"/openapi.json":               nothing,
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused,
-		"/metrics": refused, "/v1/upstreams": refused,
+		"/metrics": refused, "/v1/upstreams": refused, "/v1/spend": refused,
 		"/v1/incidents": refused, "/v1/incidents/{id}": refused,
 	}
 	for _, r := range s.Routes() {

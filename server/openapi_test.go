@@ -126,6 +126,7 @@ var schemas = map[string]any{
 	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{},
 	"WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{}, "LineEntry": api.LineEntry{},
 	"RefusalsAnswer": api.RefusalsAnswer{}, "Refusal": api.Refusal{},
+	"SpendAnswer": api.SpendAnswer{}, "SpendRow": api.SpendRow{}, "SpendUnits": api.SpendUnits{},
 }
 
 // The document has every field of every type, and no other.
@@ -323,6 +324,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 					},
 				}}
 			},
+			Spend: func() (server.Spend, bool) { return server.Spend{Money: "usd_micros", Zone: time.UTC}, true },
 			Reload: func(context.Context) ([]string, error) {
 				if fail {
 					return nil, errors.New("line 3")
@@ -352,6 +354,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.ask("GET", "/readyz", "", 503, false)
 	c.ask("POST", "/v1/reload", "", 501, false)
 	c.ask("GET", "/v1/incidents", "", 501, false)
+	c.ask("GET", "/v1/spend", "", 501, false)
 	c.ask("GET", "/v1/incidents/last", "", 501, false)
 	locked := &server.Options{Tokens: []server.Token{{
 		Secret: strings.Repeat("s", 16),
@@ -471,6 +474,8 @@ func (c *checker) administration() {
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"none","used":3,"reason":"seen"}`, 422, false)
 	c.ask("POST", "/v1/adjust", `{"policy":"llm","key":"k","limit":"rpm","reason":"seen"}`, 422, true)
 	c.ask("GET", "/v1/incidents", "", 200, false)
+	c.ask("GET", "/v1/spend?from=2026-11-01&to=2026-11-30&by=day,key&team=red", "", 200, false)
+	c.ask("GET", "/v1/spend?by=week", "", 422, false)
 	c.ask("GET", "/v1/incidents?since=2026-01-01T00:00:00Z", "", 200, false)
 	c.ask("GET", "/v1/incidents?before=now", "", 422, false)
 	c.ask("GET", "/v1/incidents/last", "", 200, false)

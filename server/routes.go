@@ -39,6 +39,7 @@ func (s *Server) routes() []route {
 		{"/v1/unpause", post, RoleAdmin, true, s.unpause},
 		{"/v1/adjust", post, RoleAdmin, true, s.adjust},
 		{"/v1/history", get, RoleAdmin, true, s.history},
+		{"/v1/spend", get, RoleAdmin, true, s.spend},
 		{"/v1/incidents", get, RoleRead, true, s.incidents},
 		{"/v1/incidents/{id}", get, RoleRead, true, s.incident},
 		{"/v1/upstreams", get, RoleRead, true, s.upstreams},

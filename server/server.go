@@ -46,6 +46,9 @@ type Options struct {
 	// Upstreams lists the upstreams of the gateway that this process runs, without the status of
 	// their quotas; nil: it runs none.
 	Upstreams func() []api.Upstream
+	// Spend says how it is counted what calls of the gateway spend, and false if it is not; nil:
+	// /v1/spend is not supported.
+	Spend func() (Spend, bool)
 	// UsageEvery is the shortest time between two readings of all buckets for /v1/usage; 0 means
 	// one second. Choose more if each reading costs money.
 	UsageEvery time.Duration

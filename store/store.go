@@ -65,6 +65,10 @@ type Store interface {
 	Close() error
 }
 
+// OwnPolicies is how the names of policies begin that this module makes for itself. No configuration
+// may have one.
+const OwnPolicies = "drawgate:"
+
 // Optional features of a store. A limiter checks for each of them once.
 type (
 	// Resetter forgets everything about buckets, open reservations included: their ids are gone.
@@ -78,6 +82,13 @@ type (
 	// would behave differently without its record. yield must not call the store.
 	Lister interface {
 		List(ctx context.Context, tenant, policy string, yield func(Key) bool) error
+	}
+	// Indexer finds the buckets of policies that this module makes for itself, whose names begin
+	// with [OwnPolicies], without a look at all others. Index notes buckets, which are kept noted
+	// for at least keep. A [Lister] that is an Indexer lists of such a policy the buckets that were
+	// noted, in use or not, and no others. A store whose List is quick need not be one.
+	Indexer interface {
+		Index(ctx context.Context, keep time.Duration, keys []Key) error
 	}
 	// Journal keeps a history of what was admitted. Read yields the events that match, the oldest
 	// first, until yield returns false.

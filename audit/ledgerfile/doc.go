@@ -10,5 +10,6 @@
 // the last second. If a line cannot be written, as on a full disk, the call goes on, and the ledger
 // has a gap that an audit sees: each line has a number, also one that is missing.
 //
-// There are no prompts, answers or keys in a ledger.
+// There are no prompts, answers or secrets in a ledger; it has the names of a gateway's keys and
+// teams.
 package ledgerfile

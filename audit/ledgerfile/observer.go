@@ -21,9 +21,10 @@ func (w *Writer) Observer() *outbound.Observer {
 func (w *Writer) granted(e *outbound.Event) {
 	l := audit.Line{
 		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model,
-		Policy:  policy(&e.Decision),
-		Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
+		Policy: policy(&e.Decision),
+		Asked:  nanos(e.Asked), Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
 	}
+	l.Key, l.Team = caller(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running++
@@ -46,12 +47,27 @@ func (w *Writer) called(e *outbound.Event) {
 	if e.Outcome != outbound.NotGranted && e.Outcome != outbound.TurnedAway {
 		return
 	}
+	l := audit.Line{
+		Event: audit.Refused, Call: e.ID, Upstream: e.Upstream, Outcome: e.Outcome.String(), Asked: nanos(e.Asked),
+		Owner: e.Owner, Model: e.Model, Reserved: reserved(e.Estimate), Limit: limits(e.Err),
+	}
+	l.Key, l.Team = caller(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.write(&audit.Line{
-		Event: audit.Refused, Call: e.ID, Upstream: e.Upstream, Outcome: e.Outcome.String(),
-		Owner: e.Owner, Model: e.Model, Reserved: reserved(e.Estimate), Limit: limits(e.Err),
-	})
+	w.write(&l)
+}
+
+// caller returns the names of the key and the team that made a call, as its labels have them.
+func caller(e *outbound.Event) (key, team string) {
+	for _, l := range e.Labels {
+		switch l.Name {
+		case "key":
+			key = l.Value
+		case "team":
+			team = l.Value
+		}
+	}
+	return key, team
 }
 
 // end says how a call ended.

@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/spend"
 )
 
 // defaultGateway is where the gateway listens by default.
@@ -88,6 +89,9 @@ func (v *service) openGateway() (err error) {
 	o := &gateway.Options{
 		MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache,
 		Observer: observer, Logger: v.log,
+	}
+	if !g.Spend.Off {
+		o.Spend = spend.NewBook(v.run.Store, g.Spend.Location(), v.log)
 	}
 	if v.run.Metrics != nil {
 		o.Answered, o.WrongKey = v.run.Metrics.GatewayAnswered, v.run.Metrics.GatewayWrongKey
@@ -169,6 +173,13 @@ func (v *service) useGateway(c *config.Config) error {
 	}
 	v.declareCalls(&conf)
 	return nil
+}
+
+// spend says how it is counted what calls spend.
+func (v *service) spend() (server.Spend, bool) {
+	g := &v.run.Config().Gateway
+	money, ok := g.Spends()
+	return server.Spend{Money: money, Zone: g.Spend.Location()}, ok
 }
 
 func gatewayScheme(g *config.Gateway) string {

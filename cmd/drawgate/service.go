@@ -125,7 +125,7 @@ func (v *service) open() (err error) {
 		return err
 	}
 	if v.gateway != nil {
-		opts.Upstreams = v.gateway.Upstreams
+		opts.Upstreams, opts.Spend = v.gateway.Upstreams, v.spend
 	}
 	if v.http, err = server.New(v.run.Engine, v.run.Store, opts); err != nil {
 		return err

@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -10,8 +11,11 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// list reads the table page by page.
+// list reads the table page by page, unless there is an index.
 func (s *Store) list(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
+	if strings.HasPrefix(policy, store.OwnPolicies) {
+		return s.listIndexed(ctx, tenant, policy, yield)
+	}
 	filter := "begins_with(#key, :start)"
 	in := &dynamodb.ScanInput{
 		TableName: &s.table, ConsistentRead: &yes, FilterExpression: &filter,

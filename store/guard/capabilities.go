@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/drawgate/drawgate/store"
 )
@@ -89,6 +90,15 @@ func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) e
 func (s *Store) KeepsLine() bool {
 	l, ok := s.store().(store.Liner)
 	return ok && l.KeepsLine()
+}
+
+// Index implements [store.Indexer]. Where the store is none there is nothing to do.
+func (s *Store) Index(ctx context.Context, keep time.Duration, keys []store.Key) error {
+	inner, ok := s.store().(store.Indexer)
+	if !ok {
+		return nil
+	}
+	return s.through(ctx, "index", func(ctx context.Context) error { return inner.Index(ctx, keep, keys) })
 }
 
 // errLacks is the error if the store was replaced by one that cannot do this.

@@ -55,6 +55,15 @@ func (s *Store) KeepsLine() bool {
 	return ok && l.KeepsLine()
 }
 
+// Index implements [store.Indexer], with that of the store behind it. Where that is none there is
+// nothing to do.
+func (s *Store) Index(ctx context.Context, keep time.Duration, keys []store.Key) error {
+	if x, ok := s.inner.(store.Indexer); ok {
+		return x.Index(ctx, keep, keys)
+	}
+	return nil
+}
+
 // Ping implements [store.Pinger], with that of the store behind it.
 func (s *Store) Ping(ctx context.Context) error {
 	if p, ok := s.inner.(store.Pinger); ok {

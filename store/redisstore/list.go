@@ -90,6 +90,9 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(stor
 		return err
 	}
 	defer s.end()
+	if strings.HasPrefix(policy, store.OwnPolicies) {
+		return s.listIndexed(ctx, c, tenant, policy, yield)
+	}
 	nodes := []rueidis.Client{c}
 	if s.cluster {
 		if nodes, err = s.primaries(ctx, c); err != nil {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"reflect"
 	"slices"
 	"sort"
@@ -16,6 +17,7 @@ import (
 var optionalCases = []testCase{
 	{"reset", "a reset bucket is unused, its reservations gone, and others are left alone", testReset, false},
 	{"list", "every bucket in use is listed once, under its tenant and policy", testList, false},
+	{"index", "every noted bucket of a policy of our own is listed", testIndex, true},
 	{"list stops", "a listing ends when yield returns false", testListStops, true},
 	{
 		"journal", "every admitted take is in the history, in order, with its units and labels; refusals are not",
@@ -154,6 +156,54 @@ func testListStops(e *env) {
 	n := 0
 	if err := s.List(e.ctx(), "t", "p", func(store.Key) bool { n++; return n < 7 }); err != nil || n != 7 {
 		e.Errorf("%d keys, error %v; want 7", n, err)
+	}
+}
+
+// testIndex: buckets of a policy of our own are listed once they are noted. Their names are plain
+// text.
+func testIndex(e *env) {
+	s, implemented := optional[store.Lister](e)
+	if !implemented {
+		return
+	}
+	x, noted := e.s.(store.Indexer)
+	plan := e.compile(drawgate.Policy{Name: store.OwnPolicies + "p", Limits: []drawgate.Limit{rolling(10, time.Hour)}})
+	want := map[string][]string{}
+	for i, name := range names() {
+		if name = url.PathEscape(name); name == "" || len(name) > 400 {
+			continue
+		}
+		b := e.of(name, plan)
+		b.key.Tenant = fmt.Sprint("day ", i%3)
+		for range 2 { // by two processes
+			if noted {
+				if err := x.Index(e.ctx(), time.Hour, []store.Key{b.key}); err != nil {
+					e.Fatal(err)
+				}
+			}
+		}
+		e.allowed(name, b.take(1))
+		want[b.key.Tenant] = append(want[b.key.Tenant], name)
+	}
+	for tenant, names := range want {
+		var got []string
+		err := s.List(e.ctx(), tenant, plan.Name(), func(k store.Key) bool {
+			got = append(got, k.Name)
+			return true
+		})
+		slices.Sort(got)
+		slices.Sort(names)
+		names = slices.Compact(names)
+		if err != nil || !slices.Equal(got, names) {
+			e.Errorf("%s: listed %.300q, %v; want %.300q", tenant, got, err, names)
+		}
+	}
+	n := 0
+	if err := s.List(e.ctx(), "day 0", plan.Name(), func(store.Key) bool { n++; return false }); err != nil || n != 1 {
+		e.Errorf("%d keys, error %v; want 1", n, err)
+	}
+	if err := s.List(e.ctx(), "no day", plan.Name(), func(store.Key) bool { n++; return true }); err != nil || n != 1 {
+		e.Errorf("a day without buckets lists %d, %v", n-1, err)
 	}
 }
 

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/spend"
+)
+
+// spendCheck is what a comparison with ledgers found.
+type spendCheck struct {
+	From        string            `json:"from"`
+	To          string            `json:"to"`
+	Calls       int64             `json:"calls"`         // of these days, in the ledgers
+	OtherCalls  int64             `json:"other_calls"`   // that tell no key
+	MissingLine int64             `json:"missing_lines"` // of the ledgers
+	Unended     []unendedCall     `json:"unended"`
+	Differences []spendDifference `json:"differences"`
+}
+
+// spendDifference is a meter that does not have what the ledgers say.
+type spendDifference struct {
+	Day      string         `json:"day"`
+	Team     string         `json:"team"`
+	Key      string         `json:"key"`
+	Upstream string         `json:"upstream"`
+	Model    string         `json:"model"`
+	Store    api.SpendUnits `json:"store"`   // of calls that have ended, as it counted them
+	Ledgers  api.SpendUnits `json:"ledgers"` // of these, as the ledgers say
+	Unended  api.SpendUnits `json:"unended"` // what calls reserved whose end no ledger tells
+}
+
+// unendedCall is a call whose end no ledger tells.
+type unendedCall struct {
+	Run     string           `json:"run"`
+	Call    uint64           `json:"call"`
+	Host    string           `json:"host,omitempty"`
+	Granted time.Time        `json:"granted"`
+	Of      api.SpendRow     `json:"of"`
+	Units   map[string]int64 `json:"reserved"`
+}
+
+// checkSpend compares the store with ledgers.
+func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []string) error {
+	if a.serverURL() != "" {
+		return usage("--check reads the store itself: leave out --server")
+	}
+	s, err := a.open(true)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	p, err := s.spendQuery(q)
+	if err != nil {
+		return err
+	}
+	money, zone := s.spends()
+	told, err := audit.Spending(ctx, ledgers, func(t time.Time) string { return t.In(zone).Format(time.DateOnly) })
+	if err != nil {
+		return &exitError{exitConfig, err}
+	}
+	rows, err := spend.Read(ctx, s.opened, money, p.First, p.Last)
+	if err != nil {
+		return spendError(err)
+	}
+	c := spendCheck{
+		From: p.First.Format(time.DateOnly), To: p.Last.Format(time.DateOnly), Calls: told.Calls, OtherCalls: told.Others,
+		MissingLine: told.Missing, Unended: []unendedCall{}, Differences: []spendDifference{},
+	}
+	told.Between(c.From, c.To)
+	for i := range told.Unended {
+		c.Unended = append(c.Unended, unended(&told.Unended[i]))
+	}
+	for _, d := range spend.Compare(rows, told, money) {
+		c.Differences = append(c.Differences, spendDifference{
+			d.Day, d.Team, d.Key, d.Upstream, d.Model, present.SpendUnits(&d.Counted), present.SpendUnits(&d.Told),
+			present.SpendUnits(&d.Unended),
+		})
+	}
+	if a.json {
+		a.printJSON(&c)
+	} else {
+		a.printSpendCheck(&c)
+	}
+	if len(c.Differences) > 0 {
+		return done(exitOver)
+	}
+	return nil
+}
+
+func unended(u *audit.Unended) unendedCall {
+	c := unendedCall{
+		Run: u.Run, Call: u.Call, Host: u.Host, Granted: u.Granted, Units: map[string]int64{},
+		Of: api.SpendRow{Day: u.Day, Team: u.Team, Key: u.Key, Upstream: u.Upstream, Model: u.Model},
+	}
+	for _, n := range u.Reserved {
+		c.Units[n.Unit] += n.N
+	}
+	return c
+}
+
+func (a *app) printSpendCheck(c *spendCheck) {
+	a.printf("from %s to %s: %d calls in the ledgers\n", c.From, c.To, c.Calls)
+	if c.OtherCalls > 0 {
+		a.printf("%d calls tell no key, and were left out\n", c.OtherCalls)
+	}
+	if c.MissingLine > 0 {
+		a.printf("%d lines of the ledgers are missing: the store may have more than they say\n", c.MissingLine)
+	}
+	if len(c.Unended) > 0 {
+		a.printf("%d calls whose end no ledger tells, counted as what they reserved:\n", len(c.Unended))
+		t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+		_, _ = fmt.Fprintln(t, "  RUN\tCALL\tGRANTED\tTEAM\tKEY\tUPSTREAM\tMODEL\tRESERVED")
+		for _, u := range c.Unended {
+			_, _ = fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Run, u.Call, u.Granted.Format(stamp),
+				cellOf(u.Of.Team), cellOf(u.Of.Key), cellOf(u.Of.Upstream), cellOf(u.Of.Model), pairs(u.Units))
+		}
+		_ = t.Flush() // nothing can be done if the output is closed
+	}
+	if len(c.Differences) == 0 {
+		a.printf("the store has what the ledgers say\n")
+		return
+	}
+	a.printf("%d meters differ:\n", len(c.Differences))
+	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "  DAY\tTEAM\tKEY\tUPSTREAM\tMODEL\t\tREQUESTS\tTOKENS\tINPUT\tOUTPUT\tCOST")
+	for i := range c.Differences {
+		d := &c.Differences[i]
+		for _, line := range [...]struct {
+			what string
+			u    *api.SpendUnits
+		}{{"store", &d.Store}, {"ledgers", &d.Ledgers}, {"not ended", &d.Unended}} {
+			_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", d.Day, cellOf(d.Team), cellOf(d.Key),
+				cellOf(d.Upstream), cellOf(d.Model), line.what, line.u.Requests, line.u.Tokens, line.u.InputTokens,
+				line.u.OutputTokens, present.Micros(line.u.CostMicros))
+		}
+	}
+	_ = t.Flush()
+}
+
+// shown returns a name as a cell of a table.
+func cellOf(name string) string {
+	if name = present.Escape(name, ""); name == "" {
+		return "-"
+	}
+	return name
+}

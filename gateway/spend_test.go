@@ -1,0 +1,195 @@
+package gateway_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/spend"
+)
+
+// spent returns what meters have, by key.
+func (b *bench) spent() map[spend.Meter]spend.Units {
+	b.Helper()
+	now := time.Now().UTC()
+	rows, err := spend.Read(b.Context(), b.store, b.money, now.AddDate(0, 0, -40), now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	got := map[spend.Meter]spend.Units{}
+	for _, r := range rows {
+		if r.Open != (spend.Units{}) {
+			b.Errorf("%+v: %+v is open", r.Meter, r.Open)
+		}
+		got[r.Meter] = r.Used
+	}
+	return got
+}
+
+// told returns what the client's events say that calls used.
+func (b *bench) told() map[spend.Meter]spend.Units {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	want := map[spend.Meter]spend.Units{}
+	for i := range b.events {
+		e := &b.events[i]
+		if e.ID == 0 {
+			continue
+		}
+		m := spend.Meter{Day: e.Asked.UTC().Format(time.DateOnly), Upstream: e.Upstream, Model: e.Model}
+		for _, l := range e.Labels {
+			switch l.Name {
+			case "key":
+				m.Key = l.Value
+			case "team":
+				m.Team = l.Value
+			}
+		}
+		u := want[m]
+		for _, c := range e.Spent() {
+			switch c.Unit {
+			case "", drawgate.UnitRequests:
+				u.Requests += c.N
+			case llm.UnitTokens:
+				u.Tokens += c.N
+			case llm.UnitInputTokens:
+				u.InputTokens += c.N
+			case llm.UnitOutputTokens:
+				u.OutputTokens += c.N
+			case b.money:
+				u.Micros += c.N
+			}
+		}
+		want[m] = u
+	}
+	maps.DeleteFunc(want, func(_ spend.Meter, u spend.Units) bool { return u == spend.Units{} })
+	return want
+}
+
+// carol is the secret of a key without a team.
+const carol = "vk-carol-0123456789"
+
+// priced are prices for the models of the tests.
+func priced() *llm.Prices {
+	price := func(in, out int64) llm.Price {
+		return llm.Price{Input: in, CacheRead: in / 10, CacheWrite: in * 5 / 4, Output: out}
+	}
+	return &llm.Prices{Currency: "eur", Models: map[string]llm.Price{
+		"gpt-4o": price(2_500_000, 10_000_000), "gpt-4o-mini": price(150_000, 600_000),
+		"claude-sonnet-4": price(3_000_000, 15_000_000), "claude-sonnet-4-5": price(3_000_000, 15_000_000),
+		"gemini-2.5-flash": price(300_000, 2_500_000),
+	}}
+}
+
+// TestSpend: over some days, callers of two teams and a key without one make calls of each
+// provider, streamed or not, refused, failing, given up, answered by another model: each is counted
+// by its team, key, upstream, model and day, with what the client, the ledger and the provider say.
+// No answer shows a limit of the meters.
+//
+// req: G14
+func TestSpend(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		dir := t.TempDir()
+		inBubble(t, func(s *setup) {
+			s.ledger = dir
+			s.config.Prices = priced()
+			s.config.Keys = append(s.config.Keys, gateway.Key{Name: "carol", Sum: sha256.Sum256([]byte(carol))})
+			s.policies = append(s.policies, drawgate.Policy{
+				Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 20, time.Minute)},
+			})
+		}, func(t *testing.T, b *bench) {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			kinds := []string{"openai", "responses", "anthropic", "gemini"}
+			for range 150 {
+				ctx, cancel := b.Context(), context.CancelFunc(func() {})
+				if rng.IntN(6) == 0 { // the caller leaves
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(2*time.Second))))
+				}
+				key := []string{alice, bob, carol}[rng.IntN(3)]
+				name := kinds[rng.IntN(len(kinds))]
+				head, _, _ := strings.Cut(apis[name].key, ": ")
+				prefix := strings.TrimPrefix(apis[name].key, head+": ")
+				got := b.do(b.request(ctx, name, rng.IntN(2) == 0, strings.Repeat("word ", 1+rng.IntN(300)),
+					head+": "+prefix+key, "Drawgate-Timeout: 0"))
+				cancel()
+				for h, v := range got.header {
+					if strings.Contains(strings.Join(v, " "), "drawgate:") {
+						t.Errorf("header %s shows a meter: %q", h, v)
+					}
+				}
+				if strings.Contains(got.body, "drawgate:") {
+					t.Errorf("an answer shows a meter: %q", got.body)
+				}
+				if rng.IntN(3) == 0 {
+					time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Hour))))
+				}
+			}
+			time.Sleep(2 * time.Minute) // holds end
+			if diff := cmp.Diff(b.told(), b.spent()); diff != "" {
+				t.Errorf("seed %d: -client +store:\n%s", seed, diff)
+			}
+			if err := b.ledger.Close(); err != nil {
+				t.Fatal(err)
+			}
+			told, err := audit.Spending(t.Context(), []string{dir},
+				func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := time.Now().UTC()
+			rows, err := spend.Read(t.Context(), b.store, b.money, now.AddDate(0, 0, -40), now)
+			if err != nil || len(rows) < 10 {
+				t.Fatal(len(rows), err)
+			}
+			if diff := spend.Compare(rows, told, b.money); len(diff) > 0 || len(told.Unended) > 0 || told.Others > 0 {
+				t.Errorf("seed %d: the ledger differs: %+v; not ended: %+v", seed, diff, told.Unended)
+			}
+			rows[3].Used.Micros++
+			if diff := spend.Compare(rows, told, b.money); len(diff) != 1 || diff[0].Meter != rows[3].Meter {
+				t.Errorf("a millionth more is no difference: %+v", diff)
+			}
+		})
+	}
+}
+
+// TestSpendOfOtherModel: what another model answers counts as of that model.
+func TestSpendOfOtherModel(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		for i := range s.config.Upstreams {
+			if u := &s.config.Upstreams[i]; u.Name == "openai" {
+				u.Models = []gateway.Model{
+					{Name: "gpt-4o", Policy: "few", Fallbacks: []string{"gpt-4o-mini"}}, {Name: "*", Policy: "upstream"},
+				}
+			}
+		}
+		s.policies = append(s.policies, drawgate.Policy{
+			Name: "few", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1, time.Hour)},
+		})
+	}, func(t *testing.T, b *bench) {
+		for range 3 {
+			if got := b.do(b.request(t.Context(), "openai", false, "hello", "Drawgate-Timeout: 0")); got.status != http.StatusOK {
+				t.Fatal(got)
+			}
+		}
+		models := map[string]int64{}
+		for m, u := range b.spent() {
+			models[m.Model] += u.Requests
+		}
+		if want := map[string]int64{"gpt-4o": 1, "gpt-4o-mini": 2}; !maps.Equal(models, want) {
+			t.Errorf("%v, want %v", models, want)
+		}
+	})
+}

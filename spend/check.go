@@ -1,0 +1,99 @@
+package spend
+
+import (
+	"slices"
+
+	"github.com/drawgate/drawgate/audit"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/store"
+)
+
+// Difference is a meter that does not have what ledgers say.
+type Difference struct {
+	Meter
+
+	Counted Units // by the store, of calls that have ended
+	Told    Units // by the ledgers, of these
+	Unended Units // what the calls have reserved whose end no ledger tells
+}
+
+// Compare compares meters with ledgers. A meter should have what the calls used that have ended,
+// and what those reserved whose end no ledger tells; or less of these, as long as they are under
+// way. money is the unit of costs, as in [Policy].
+func Compare(rows []Row, s *audit.Spent, money string) (list []Difference) {
+	all := map[Meter]*Difference{}
+	of := func(m Meter) *Difference {
+		if all[m] == nil {
+			all[m] = &Difference{Meter: m}
+		}
+		return all[m]
+	}
+	counted := map[Meter]*Row{}
+	for i := range rows {
+		r := &rows[i]
+		counted[r.Meter] = r
+		of(r.Meter).Counted = r.Used
+	}
+	meter := func(p audit.Spender) Meter {
+		m := Meter{p.Day, p.Team, p.Key, p.Upstream, p.Model}
+		if counted[m] == nil { // there may have been too many models
+			if other := (Meter{m.Day, m.Team, m.Key, m.Upstream, Other}); counted[other] != nil {
+				return other
+			}
+		}
+		return m
+	}
+	for p, units := range s.Ended {
+		told := &of(meter(p)).Told
+		for unit, n := range units {
+			told.addUnit(unit, n, money)
+		}
+	}
+	for i := range s.Unended {
+		c := &s.Unended[i]
+		unended := &of(meter(c.Spender)).Unended
+		for _, a := range c.Reserved {
+			unended.addUnit(a.Unit, a.N, money)
+		}
+	}
+	for m, d := range all {
+		open := Units{}
+		if r := counted[m]; r != nil {
+			open = r.Open
+		}
+		if !d.agrees(&open) {
+			list = append(list, *d)
+		}
+	}
+	slices.SortFunc(list, func(a, b Difference) int { return a.compare(&b.Meter) })
+	return list
+}
+
+// agrees reports whether a meter has what the ledgers say. What is under way still is not counted.
+func (d *Difference) agrees(open *Units) bool {
+	for _, limit := range limits {
+		counted, told, unended := *d.Counted.of(limit), *d.Told.of(limit), *d.Unended.of(limit)
+		if counted < told+unended-*open.of(limit) || counted > told+unended {
+			return false
+		}
+	}
+	return true
+}
+
+// addUnit adds units by their name.
+func (u *Units) addUnit(unit string, n int64, money string) {
+	switch unit {
+	case store.UnitRequests:
+		u.Requests += n
+	case llm.UnitTokens:
+		u.Tokens += n
+	case llm.UnitInputTokens:
+		u.InputTokens += n
+	case llm.UnitOutputTokens:
+		u.OutputTokens += n
+	case llm.UnitImages:
+		u.Images += n
+	case money:
+		u.Micros += n
+	}
+}

@@ -1,0 +1,287 @@
+package spend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/spend"
+	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// names of teams, keys and so on. They must not be taken for one another.
+var names = []string{"", "a", "a/b", "b", "%2F", "ä ö", "/", "a\nb", strings.Repeat("long", 30)}
+
+// counter is a store with a book and a limiter of meters.
+type counter struct {
+	*testing.T
+	store drawgate.Store
+	book  *spend.Book
+	lim   *drawgate.Limiter
+}
+
+func newCounter(t *testing.T, s drawgate.Store, zone string) *counter {
+	t.Helper()
+	at, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lim, err := drawgate.New(s, spend.Policy("usd_micros"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lim.Close() })
+	return &counter{t, s, spend.NewBook(s, at, nil), lim}
+}
+
+// begin begins a call of at most so many units.
+func (c *counter) begin(m spend.Meter, u spend.Units) (spend.Meter, *drawgate.Reservation) {
+	c.Helper()
+	m = c.book.Meter(c.Context(), m, time.Now())
+	tenant, key := m.Bucket()
+	d, r, err := c.lim.Take(c.Context(), drawgate.Request{
+		Buckets: []drawgate.Ask{{Limiter: c.lim, Tenant: tenant, Key: key, Costs: costs(&u)}},
+		Hold:    drawgate.Hold{For: time.Minute},
+	})
+	if err != nil || !d.Allowed {
+		c.Fatal(d, err)
+	}
+	return m, r
+}
+
+func costs(u *spend.Units) []drawgate.Cost {
+	return []drawgate.Cost{
+		drawgate.Requests(u.Requests), drawgate.Units(llm.UnitTokens, u.Tokens),
+		drawgate.Units(llm.UnitInputTokens, u.InputTokens), drawgate.Units(llm.UnitOutputTokens, u.OutputTokens),
+		drawgate.Units(llm.UnitImages, u.Images), drawgate.Units("usd_micros", u.Micros),
+	}
+}
+
+func randomUnits(rng *rand.Rand) spend.Units {
+	n := func() int64 { return rng.Int64N(1_000_000) }
+	return spend.Units{
+		Requests: 1, Tokens: n(), InputTokens: n(), OutputTokens: n(), Images: rng.Int64N(3), Micros: n(),
+	}
+}
+
+func add(to *spend.Units, u spend.Units) {
+	to.Requests += u.Requests
+	to.Tokens += u.Tokens
+	to.InputTokens += u.InputTokens
+	to.OutputTokens += u.OutputTokens
+	to.Images += u.Images
+	to.Micros += u.Micros
+}
+
+// TestMeters: random calls over some days, of which some are settled, some cancelled, some under
+// way and some never ended, are counted by their day and meter to the unit, and are there half a
+// year later.
+func TestMeters(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			c := newCounter(t, memstore.New(nil), "Europe/Berlin")
+			want := map[spend.Meter]*spend.Row{}
+			first := time.Now().In(time.UTC)
+			var open []func()
+			for range 400 {
+				m := spend.Meter{
+					Team: names[rng.IntN(len(names))], Key: names[rng.IntN(len(names))], Upstream: "up",
+					Model: names[rng.IntN(3)],
+				}
+				most, used := randomUnits(rng), randomUnits(rng)
+				m, r := c.begin(m, most)
+				row := want[m]
+				if row == nil {
+					row = &spend.Row{Meter: m}
+					want[m] = row
+				}
+				switch rng.IntN(6) {
+				case 0:
+					if err := r.Cancel(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				case 1: // its process dies
+					add(&row.Used, most)
+				case 2:
+					open = append(open, func() {
+						if err := r.Settle(t.Context(), costs(&used)...); err != nil {
+							t.Error(err)
+						}
+						add(&row.Used, used)
+					})
+				default:
+					if err := r.Settle(t.Context(), costs(&used)...); err != nil {
+						t.Fatal(err)
+					}
+					add(&row.Used, used)
+				}
+				if len(open) > 3 || rng.IntN(4) == 0 {
+					for _, f := range open {
+						f()
+					}
+					open = nil
+					time.Sleep(time.Duration(rng.Int64N(int64(30 * time.Minute))))
+				}
+			}
+			for _, f := range open {
+				f()
+			}
+			time.Sleep(180 * 24 * time.Hour)
+			maps.DeleteFunc(want, func(_ spend.Meter, r *spend.Row) bool { return r.Used == spend.Units{} })
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", first, first.AddDate(0, 0, 30))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[spend.Meter]*spend.Row{}
+			for i := range rows {
+				got[rows[i].Meter] = &rows[i]
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("seed %d: -want +got:\n%s", seed, diff)
+			}
+			all := spend.Sum(rows, func(m *spend.Meter) { *m = spend.Meter{} })
+			var sum spend.Units
+			for _, r := range want {
+				add(&sum, r.Used)
+			}
+			if len(all) != 1 || all[0].Used != sum {
+				t.Errorf("in all %+v, want %+v", all, sum)
+			}
+		})
+	}
+}
+
+// TestUnderWay: what a call may use is open until it ends, and then what it used is counted.
+func TestUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounter(t, memstore.New(nil), "UTC")
+		m, r := c.begin(spend.Meter{Key: "k", Upstream: "u", Model: "m"}, spend.Units{Requests: 1, Micros: 700})
+		row := func() spend.Row {
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now())
+			if err != nil || len(rows) != 1 {
+				t.Fatal(rows, err)
+			}
+			return rows[0]
+		}
+		if got, want := row(), (spend.Row{Meter: m, Open: spend.Units{Requests: 1, Micros: 700}}); got != want {
+			t.Errorf("under way: %+v, want %+v", got, want)
+		}
+		if err := r.Settle(t.Context(), drawgate.Units("usd_micros", 3)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := row(), (spend.Row{Meter: m, Used: spend.Units{Requests: 1, Micros: 3}}); got != want {
+			t.Errorf("ended: %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestDaysAreOfTheZone: a call of half past midnight in Berlin is of the new day there.
+func TestDaysAreOfTheZone(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 28, 23, 30, 0, 0, time.UTC)
+	for zone, want := range map[string]string{
+		"UTC": "2026-11-28", "Europe/Berlin": "2026-11-29", "America/Los_Angeles": "2026-11-28",
+		"Pacific/Kiritimati": "2026-11-29",
+	} {
+		c := newCounter(t, memstore.New(nil), zone)
+		if m := c.book.Meter(t.Context(), spend.Meter{Key: "k"}, at); m.Day != want {
+			t.Errorf("%s: %s, want %s", zone, m.Day, want)
+		}
+	}
+}
+
+// TestManyModels: callers may name any number of models, of any length: they have 200 meters a day.
+func TestManyModels(t *testing.T) {
+	t.Parallel()
+	c := newCounter(t, memstore.New(nil), "UTC")
+	now := time.Now()
+	seen := map[string]bool{}
+	for i := range 1000 {
+		m := spend.Meter{Key: "k", Upstream: "u", Model: fmt.Sprint("model ", i%500)}
+		if i == 7 {
+			m.Model = strings.Repeat("m", 101)
+		}
+		seen[c.book.Meter(t.Context(), m, now).Model] = true
+	}
+	if len(seen) != spend.MaxModels+1 || !seen[spend.Other] || seen[strings.Repeat("m", 101)] {
+		t.Errorf("%d models", len(seen))
+	}
+	if m := c.book.Meter(t.Context(), spend.Meter{Upstream: "another", Model: "model 400"}, now); m.Model != "model 400" {
+		t.Errorf("another upstream's model is %q", m.Model)
+	}
+	if m := c.book.Meter(t.Context(), spend.Meter{Upstream: "u", Model: "model 400"}, now.AddDate(0, 0, 1)); m.Model !=
+		"model 400" {
+		t.Errorf("the next day's model is %q", m.Model)
+	}
+}
+
+// indexed is a store with an index that fails at times.
+type indexed struct {
+	drawgate.Store
+	fail  bool
+	noted []store.Key
+}
+
+func (s *indexed) Index(_ context.Context, _ time.Duration, keys []store.Key) error {
+	if s.fail {
+		return errors.New("not now")
+	}
+	s.noted = append(s.noted, keys...)
+	return nil
+}
+
+// TestMetersAreNotedOnce: each meter is noted once a day, before its first call, and again with the
+// next call if that fails.
+func TestMetersAreNotedOnce(t *testing.T) {
+	t.Parallel()
+	s := &indexed{Store: memstore.New(nil), fail: true}
+	c := newCounter(t, s, "UTC")
+	day := time.Date(2026, 11, 28, 23, 59, 0, 0, time.UTC)
+	m := spend.Meter{Key: "k", Upstream: "u", Model: "m"}
+	var want []string
+	note := func(m spend.Meter, at time.Time, more ...string) {
+		t.Helper()
+		c.book.Meter(t.Context(), m, at)
+		want = append(want, more...)
+		var got []string
+		for _, k := range s.noted {
+			got = append(got, k.Tenant+" "+k.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("noted %q, want %q", got, want)
+		}
+	}
+	note(m, day)
+	s.fail = false
+	note(m, day, "2026-11-28 /k/u/m")
+	note(m, day)
+	note(spend.Meter{Team: "t", Key: "k", Upstream: "u", Model: "m"}, day, "2026-11-28 t/k/u/m")
+	next := day.Add(2 * time.Minute)
+	note(m, next, "2026-11-29 /k/u/m")
+	note(m, day) // a call that began before midnight
+	note(m, next)
+}
+
+// TestStoreThatCannotList: the error says so.
+func TestStoreThatCannotList(t *testing.T) {
+	t.Parallel()
+	s := struct{ drawgate.Store }{memstore.New(nil)}
+	if _, err := spend.Read(t.Context(), s, "", time.Now(), time.Now()); !errors.Is(err, spend.ErrCannotList) {
+		t.Error(err)
+	}
+}
