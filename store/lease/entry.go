@@ -20,12 +20,36 @@ type entry struct {
 	cur     atomic.Pointer[units]   // copy of the holder's
 	refusal atomic.Pointer[refusal] // copy of the holder's
 	busy    atomic.Bool             // the holder knows that little is left of cur
+	coming  atomic.Pointer[coming]  // a lease that is asked for, and worth waiting for; nil: there is none
 
 	mu     sync.Mutex
 	h      *holder       // guarded by mu, but for its counters
 	called chan struct{} // guarded by mu: closed when the call on its way is answered; nil: there is none
 	timer  *time.Timer   // guarded by mu
 	closed bool          // guarded by mu: no lease is asked for
+}
+
+// coming is a lease that is asked for. Takes can wait for it without the entry's lock: where very
+// many do, the answer would come behind all of them.
+type coming struct {
+	answered chan struct{}
+	most     store.Amounts // a take that asks for more does not wait
+	waiting  [store.MaxLimits]atomic.Int64
+}
+
+// join reports whether a take of n units may wait, and counts it.
+func (c *coming) join(n *store.Amounts) bool {
+	for j := range n {
+		if n[j] > c.most[j] {
+			return false
+		}
+	}
+	for j := range n {
+		if n[j] > 0 {
+			c.waiting[j].Add(n[j])
+		}
+	}
+	return true
 }
 
 // newEntry returns an entry whose bucket was asked for often enough.
@@ -60,6 +84,13 @@ func (e *entry) sync() {
 			return
 		}
 		e.called = make(chan struct{})
+		if !h.dry {
+			c := &coming{answered: e.called}
+			for j := range h.limits {
+				c.most[j] = h.most(j)
+			}
+			e.coming.Store(c)
+		}
 		go e.call(h.asked)
 	}
 }
@@ -81,6 +112,11 @@ func (e *entry) call(a *ask) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if c := e.coming.Swap(nil); c != nil {
+		for j := range c.waiting {
+			e.h.waiting[j] += c.waiting[j].Load()
+		}
+	}
 	e.h.answered(e.s.clock.now(), a, &out[0], err)
 	if e.closed {
 		e.h.drop(e.s.clock.now())
@@ -94,6 +130,9 @@ func (e *entry) call(a *ask) {
 // miss is called for a take that found no units. It waits for a call that is on its way, if that
 // can help.
 func (e *entry) miss(ctx context.Context, n *store.Amounts) (step, error) {
+	if c := e.coming.Load(); c != nil && c.join(n) {
+		return e.wait(ctx, c.answered)
+	}
 	e.mu.Lock()
 	what := goThrough
 	if !e.closed {
@@ -108,6 +147,11 @@ func (e *entry) miss(ctx context.Context, n *store.Amounts) (step, error) {
 	if called == nil { // the store is being closed
 		return goThrough, nil
 	}
+	return e.wait(ctx, called)
+}
+
+// wait waits for an answer, if it comes in time.
+func (e *entry) wait(ctx context.Context, called chan struct{}) (step, error) {
 	var late <-chan time.Time // then the store may still answer in time
 	if end, ok := ctx.Deadline(); ok {
 		t := time.NewTimer(time.Until(end) / 2)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"math"
 	"sync/atomic"
@@ -79,6 +80,9 @@ type holder struct {
 	asked     *ask     // to be sent, or on its way
 	ended     []ending // to be sent
 
+	waiting store.Amounts // units of the takes that wait for what is asked
+	waited  store.Amounts // the same of what was asked before: some may have found nothing left of it
+
 	epoch    uint64                // counts pauses and resets: what was asked before one is no lease after it
 	dry      bool                  // the store had less than was asked for last
 	again    int64                 // while dry, it is not asked earlier
@@ -86,6 +90,7 @@ type holder struct {
 	short    [store.MaxLimits]bool // of which limits
 	direct   int64                 // takes go straight to the store until then
 	failures int                   // in a row
+	lates    int                   // answers that came late, in a row
 	trip     int64                 // how long an answer takes
 	edge     int64                 // the next end of a calendar window; no lease is held beyond
 	rest     store.Amounts
@@ -177,6 +182,9 @@ func (h *holder) miss(now moment, n *store.Amounts) step {
 		}
 		return goThrough
 	}
+	for j := range n {
+		h.waiting[j] += n[j]
+	}
 	return await
 }
 
@@ -235,11 +243,16 @@ func (h *holder) worth() bool { return h.meter.takes*h.meant(float64(h.life)) >=
 // big reports whether a take asks for so much that a lease for many takes does not have it.
 func (h *holder) big(n *store.Amounts) bool {
 	for j := range h.limits {
-		if n[j] > max(1, h.lasts(j, h.meant(float64(h.life)))/bigTake, h.max[j]/largest/bigTake) {
+		if n[j] > h.most(j) {
 			return true
 		}
 	}
 	return false
+}
+
+// most returns how many units of limit j a take may ask for that waits for a lease.
+func (h *holder) most(j int) int64 {
+	return max(1, h.lasts(j, h.meant(float64(h.life)))/bigTake, h.max[j]/largest/bigTake)
 }
 
 // lasts returns the units of limit j that are asked for in a time.
@@ -278,7 +291,7 @@ func (h *holder) ask(now moment, n *store.Amounts) bool {
 
 // size returns how many units of limit j a lease asks for.
 func (h *holder) size(now moment, j int, hold float64) int64 {
-	n := h.lasts(j, h.meant(hold))
+	n := max(h.lasts(j, h.meant(hold)), h.waited[j])
 	least := min(n, h.lasts(j, max(h.spacing(), hold/8))) // until it may ask again
 	if h.dry {
 		return max(least, min(1, n))
@@ -295,6 +308,7 @@ func (h *holder) answered(now moment, a *ask, v *store.Verdict, err error) {
 		return
 	}
 	h.asked = nil
+	h.waited, h.waiting = h.waiting, store.Amounts{}
 	took := now.at - a.sent.at
 	h.trip += (took - h.trip) / 4
 	cancel := ending{id: a.id, grant: a.grant, cancel: true, until: now.at + a.hold}
@@ -303,14 +317,18 @@ func (h *holder) answered(now moment, a *ask, v *store.Verdict, err error) {
 		if !nothingDone(err) { // nobody knows what it got, if anything
 			h.ended = append(h.ended, cancel)
 		}
-		h.failed(now)
+		if errors.Is(err, context.DeadlineExceeded) {
+			h.late(now)
+		} else {
+			h.failed(now)
+		}
 	case v.Fallback:
 		if v.Allowed {
 			h.ended = append(h.ended, cancel)
 		}
 		h.failed(now)
 	case !v.Allowed:
-		h.failures = 0
+		h.failures, h.lates = 0, 0
 		h.learn(a.sent, now, v)
 		h.refusedBy(now, v)
 	default:
@@ -318,14 +336,12 @@ func (h *holder) answered(now moment, a *ask, v *store.Verdict, err error) {
 		u := h.lease(now, a, v)
 		if a.epoch != h.epoch || !h.usable(u, now) || u.deadline-now.at < a.hold/8 {
 			h.ended = append(h.ended, cancel)
-			if a.epoch == h.epoch { // it came late
-				if h.failures++; h.failures >= lateTries {
-					h.failed(now)
-				}
+			if a.epoch == h.epoch {
+				h.late(now)
 			}
 			return
 		}
-		h.failures = 0
+		h.failures, h.lates = 0, 0
 		h.hold(now, a, u)
 	}
 }
@@ -435,10 +451,19 @@ func (h *holder) refuseFor(now moment, until int64) {
 	h.refusal = r
 }
 
+// late notes an answer that came late, or that nobody waited for any longer. The next one may come in
+// time: takes that wait for it are not in its way.
+func (h *holder) late(now moment) {
+	if h.lates++; h.lates >= lateTries {
+		h.failed(now)
+	}
+}
+
 // failed notes an ask that brought no lease: takes go straight to the store for a while.
 func (h *holder) failed(now moment) {
 	h.direct = now.at + h.life<<min(h.failures, 5)
 	h.failures++
+	h.lates = 0
 }
 
 // paused is called when the bucket is paused, or was reset: what is held goes back, and what is

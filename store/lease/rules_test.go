@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"math"
 	"testing"
@@ -341,5 +342,58 @@ func TestIdle(t *testing.T) {
 		if again > 60_000*ms || again == math.MaxInt64 {
 			t.Fatal("it is never forgotten")
 		}
+	}
+}
+
+// Takes that wait for a lease are part of what the next one is asked for: otherwise most of very
+// many find nothing left of each, and go to the store, in the way of the next one.
+func TestWaitingTakesAreAskedFor(t *testing.T) {
+	t.Parallel()
+	h := ruled(t, store.Rolling)
+	a := asking(t, h)
+	usual := a.n[0]
+	for range 1000 {
+		if what := h.miss(moment{at: 10_001 * ms}, &one); what != await {
+			t.Fatalf("step %d, want one that waits", what)
+		}
+	}
+	h.answered(moment{at: 10_002 * ms}, a, granting(a), nil)
+	h.cur.spend(&store.Amounts{usual})
+	if what := h.miss(moment{at: 10_002 * ms}, &one); what != await || h.asked.n[0] < 1000 {
+		t.Errorf("step %d, asked for %d units, and 1001 takes waited; usual are %d", what, h.asked.n[0], usual)
+	}
+	a = h.asked
+	h.answered(moment{at: 10_003 * ms}, a, granting(a), nil)
+	h.cur.spend(&store.Amounts{a.n[0]})
+	if h.miss(moment{at: 10_003 * ms}, &one); h.asked.n[0] >= 1000 {
+		t.Errorf("asked for %d units, and one take waited", h.asked.n[0])
+	}
+}
+
+// An answer that nobody waited for any longer is one that came late: takes go to the store only
+// after some of them in a row, each time.
+func TestLateAnswers(t *testing.T) {
+	t.Parallel()
+	h := ruled(t, store.Rolling)
+	now := moment{at: 10_000 * ms}
+	for range 3 {
+		for i := range lateTries {
+			if what := h.miss(now, &one); what != await {
+				t.Fatalf("after %d late answers: step %d, want one that waits", i, what)
+			}
+			now.at += h.life
+			h.answered(now, h.asked, &store.Verdict{}, context.DeadlineExceeded)
+		}
+		if what := h.miss(now, &one); what != goThrough {
+			t.Fatalf("after %d late answers: step %d, want one that goes to the store", lateTries, what)
+		}
+		now.at = h.direct
+	}
+	if h.miss(now, &one); h.asked == nil {
+		t.Fatal("nothing was asked")
+	}
+	h.answered(now, h.asked, &store.Verdict{}, errors.New("refused"))
+	if what := h.miss(now, &one); what != goThrough {
+		t.Errorf("after an error: step %d, want one that goes to the store", what)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// tries is how often a take waits for a lease before it goes straight to the store.
-const tries = 3
+// tries is how often a take waits for a lease before it goes straight to the store. Where very many
+// ask, those that go there are in the way of the next lease: a store needs ten times as long for a
+// take beside open reservations.
+const tries = 16
 
 // leased reports whether a take may be decided here.
 func leased(t *store.Take) bool {
