@@ -364,9 +364,9 @@ func TestWaitingTakesAreAskedFor(t *testing.T) {
 	}
 	a = h.asked
 	h.answered(moment{at: 10_003 * ms}, a, granting(a), nil)
-	h.cur.spend(&store.Amounts{a.n[0]})
-	if h.miss(moment{at: 10_003 * ms}, &one); h.asked.n[0] >= 1000 {
-		t.Errorf("asked for %d units, and one take waited", h.asked.n[0])
+	h.next.spend(&store.Amounts{a.n[0]})
+	if what := h.miss(moment{at: 10_003 * ms}, &one); what != await || h.asked.n[0] >= 1000 {
+		t.Errorf("step %d, asked for %+v, and one take waited", what, h.asked)
 	}
 }
 
@@ -382,11 +382,15 @@ func TestLateAnswers(t *testing.T) {
 				t.Fatalf("after %d late answers: step %d, want one that waits", i, what)
 			}
 			now.at += h.life
+			h.takes.Add(500) // they go on
+			h.refused[0].Add(500)
 			h.answered(now, h.asked, &store.Verdict{}, context.DeadlineExceeded)
 		}
 		if what := h.miss(now, &one); what != goThrough {
 			t.Fatalf("after %d late answers: step %d, want one that goes to the store", lateTries, what)
 		}
+		h.takes.Add((h.direct - now.at) / ms)
+		h.refused[0].Add((h.direct - now.at) / ms)
 		now.at = h.direct
 	}
 	if h.miss(now, &one); h.asked == nil {
