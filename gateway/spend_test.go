@@ -96,8 +96,6 @@ func priced() *llm.Prices {
 // provider, streamed or not, refused, failing, given up, answered by another model: each is counted
 // by its team, key, upstream, model and day, with what the client, the ledger and the provider say.
 // No answer shows a limit of the meters.
-//
-// req: G14
 func TestSpend(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {

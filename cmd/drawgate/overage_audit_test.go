@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/llm/simulator"
@@ -89,4 +90,27 @@ func (o *overage) counted(report *simulator.Report, a *audit.LimitReport) (model
 		return model, l.WorstAligned, true
 	}
 	return model, l.Worst, true
+}
+
+// judgeSpend compares what the gateways counted of what was spent with their ledgers: to the
+// millionth, but for the calls whose gateway was killed. Each of these is named.
+func (o *overage) judgeSpend() {
+	o.t.Helper()
+	yesterday := time.Now().AddDate(0, 0, -1).Format(time.DateOnly) // midnight may have passed
+	args := []string{"spend", "--config", fileOf(0), "--json", "--from", yesterday}
+	for i := range o.gateways {
+		args = append(args, "--check", ledgerOf(i))
+	}
+	out, code := o.b.do(args...)
+	var found spendCheck
+	if err := json.Unmarshal([]byte(out), &found); err != nil {
+		o.t.Fatalf("spend --check ended with %d: %v: %s", code, err, out)
+	}
+	o.t.Logf("spend: %d calls in the ledgers, %d without an end; exit code %d", found.Calls, len(found.Unended), code)
+	if code != 0 || len(found.Differences) > 0 || found.Calls == 0 || found.OtherCalls > 0 {
+		o.t.Errorf("spend --check ended with %d: %s", code, out)
+	}
+	if !o.trouble && len(found.Unended) > 0 {
+		o.t.Errorf("no gateway was killed, and calls have no end: %+v", found.Unended)
+	}
 }

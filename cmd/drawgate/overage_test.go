@@ -138,6 +138,7 @@ func (o *overage) run() {
 	report, calls := o.referee()
 	o.judge(&report, calls)
 	o.judgeAudit(&report)
+	o.judgeSpend()
 }
 
 // start starts all processes.
@@ -249,7 +250,7 @@ func (o *overage) models() []tier {
 // other fallback trades the promise for availability.
 func (o *overage) configuration(gateway int) string {
 	var policies strings.Builder
-	var models []string
+	var models, prices []string
 	for i, m := range o.models() {
 		fmt.Fprintf(&policies,
 			"  %s:\n    limits:\n      - {name: rpm, rolling: %v, amount: %d, headroom: %d, margin: %v}\n", policyOf(i),
@@ -263,6 +264,7 @@ func (o *overage) configuration(gateway int) string {
 			m.rpd, m.rpd-m.daily, o.margin)
 		fmt.Fprintf(&policies, "    wait: {%s}\n    fallback: closed\n", m.wait)
 		models = append(models, fmt.Sprintf("{model: %s, policy: %s}", m.model, policyOf(i)))
+		prices = append(prices, fmt.Sprintf(`%s: {input: "0.30", output: "2.50"}`, m.model))
 	}
 	patience := "" // of the gateways with the provider
 	if o.trouble {
@@ -275,10 +277,12 @@ policies:
   ledger: {dir: %s}
   upstreams:
     gemini: {url: %s, api_key_env: UPSTREAM_KEY, owner: project, %smodels: [%s]}
+  prices: {models: {%s}}
   keys:
     - {name: normal, secret_env: NORMAL}
-    - {name: urgent, secret_env: URGENT, priority: 5}
-`, o.redis.URL(), policies.String(), ledgerOf(gateway), o.simulator.public, patience, strings.Join(models, ", "))
+    - {name: urgent, team: red, secret_env: URGENT, priority: 5}
+`, o.redis.URL(), policies.String(), ledgerOf(gateway), o.simulator.public, patience, strings.Join(models, ", "),
+		strings.Join(prices, ", "))
 }
 
 // enough waits until the run may end: all of it was counted, or windows have come and gone.
