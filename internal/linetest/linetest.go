@@ -125,14 +125,15 @@ func Judge(t *testing.T, stores []store.Store, lasts time.Duration) {
 				Stores: stores, Policy: p, Hold: of.hold, Waiters: waiters, Polls: of.hold == 0,
 			}
 			all := c.Run(t, lasts)
-			late := make([]int64, len(all))
+			late, gap := make([]int64, len(all)), int64(0)
 			for i, s := range all {
 				late[i] = s.Started - s.Granted
+				gap = max(gap, s.Granted-all[max(0, i-1)].Granted)
 			}
 			slices.Sort(late)
 			n, used := Overtaken(all), float64(len(all))/of.rate/lasts.Seconds()
-			t.Logf("%s, %d and 7 times %d: %d served, %.1f %% used, %d overtaken, started %d µs after the grant (p99)", name,
-				waiters[0], waiters[1], len(all), 100*used, n, late[len(late)*99/100])
+			t.Logf("%s, %d and 7 times %d: %d served, %.1f %% used, %d overtaken, started %d µs after the grant (p99), nobody for %d ms", name,
+				waiters[0], waiters[1], len(all), 100*used, n, late[len(late)*99/100], gap/1000)
 			if float64(n) > of.most*float64(len(all)) || used < of.least {
 				t.Errorf("%s: too many overtaken, or too little used", name)
 			}
