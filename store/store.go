@@ -90,7 +90,7 @@ type (
 	Indexer interface {
 		Index(ctx context.Context, keep time.Duration, keys []Key) error
 	}
-	// Journal keeps a history of what was admitted. Read yields the events that match, the oldest
+	// Journal keeps a history of what was admitted, but for policies of our own. Read yields the events that match, the oldest
 	// first, until yield returns false.
 	Journal interface {
 		Read(ctx context.Context, want EventQuery, yield func(Event) bool) error

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -594,8 +595,9 @@ func (w *writer) mark(b *bucket, now int64) {
 	b.rec.Changes.Ended = b.rec.Changes.Ended[:0]
 }
 
+// note adds an event to the history. What this module counts for itself is in none.
 func (w *writer) note(e event) {
-	if w.s.opts.HistoryFor > 0 {
+	if w.s.opts.HistoryFor > 0 && !strings.HasPrefix(e.key.Policy, store.OwnPolicies) {
 		w.events = append(w.events, e)
 	}
 }

@@ -202,6 +202,14 @@ func testIndex(e *env) {
 	if err := s.List(e.ctx(), "day 0", plan.Name(), func(store.Key) bool { n++; return false }); err != nil || n != 1 {
 		e.Errorf("%d keys, error %v; want 1", n, err)
 	}
+	if _, ok := e.s.(store.Journal); ok {
+		for _, ev := range e.events(time.Time{}, e.now().Add(time.Hour)) {
+			if ev.Key.Policy == plan.Name() {
+				e.Errorf("the history has %+v", ev)
+				break
+			}
+		}
+	}
 	if err := s.List(e.ctx(), "no day", plan.Name(), func(store.Key) bool { n++; return true }); err != nil || n != 1 {
 		e.Errorf("a day without buckets lists %d, %v", n-1, err)
 	}

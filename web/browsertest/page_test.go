@@ -35,7 +35,8 @@ gateway:
   upstreams:
     openai: {url: %q, owner: project-1, models: [{model: "*", policy: quota}]}
     broken: {profile: openai, url: %q, owner: project-2, models: [{model: "*", policy: quota}], breaker: {failures: 1, open: 10m}}
-  keys: [{name: alice, secret_env: ALICE_KEY}]
+  keys: [{name: alice, team: red, secret_env: ALICE_KEY}]
+  prices: {models: {gpt-4.1: {input: "2.00", output: "8.00"}}}
 `
 
 // provider returns the address of a simulated provider that admits one call a minute.
@@ -121,6 +122,7 @@ func TestEveryPartShowsWhatTheServerHas(t *testing.T) {
 	b.await("document.querySelector('#buckets polyline').getAttribute('points').split(' ').length >= 2")
 	b.shows("#upstreams", "openai", "owner project-1", "closed", "quota (*)", "calls", "broken",
 		"open, a call may try in")
+	b.shows("#spend", "alice", "of team red", "$0.00", "in all")
 	b.shows("#incidents", "openai", "error", "the provider says that its limit is 1")
 	b.shows("#policies", "llm", "tpm: 10000 tokens per rolling 1h, 1,000 kept back", "shadow: refuses nothing",
 		"off until", "at-once: 1 request")

@@ -3,7 +3,7 @@
 import { Memory, draw, fullest, spark, use } from './bars.js';
 import { Foreign, ask, hasToken, poll, setToken } from './net.js';
 import { arrows, rows } from './table.js';
-import { clock, count, duration, has, list, make, number, put, units, until } from './text.js';
+import { clock, count, duration, has, list, make, money, number, put, units, until } from './text.js';
 
 const few = 20; // rows that a part shows at first
 const news = 10; // and those parts that stand above the others
@@ -12,6 +12,7 @@ const many = 1000; // the most that the server sends
 const often = 500; // milliseconds between two questions for use, which the server reads once a second
 const soon = 1000; // for who waits
 const seldom = 5000; // and for the rest
+const rarely = 60_000; // for what takes long to read
 const again = 2000; // after no answer
 const absentFor = 30_000; // after an answer that this server does not have something
 
@@ -382,6 +383,43 @@ const upstreams = part({
   },
 });
 
+// Spend of this month, by key, and what it comes to by the month's end if it goes on like this.
+
+const spend = part({
+  id: 'spend', title: 'Spend', key: (r) => JSON.stringify([r.team ?? '', r.key ?? '']),
+  items: (answer) => list(answer.rows).filter((r) => has(state.filter, r.team, r.key))
+    .sort((a, b) => b.used.cost_micros - a.used.cost_micros || b.used.requests - a.used.requests),
+  cells: () => [head(name(), make('span', 'tenant')), td('number'), td('number'), td('number'), td('number')],
+  fill([key, requests, tokens, cost, end], r) {
+    put(key.firstElementChild, r.key);
+    put(key.lastElementChild, r.team ? `of team ${r.team}` : '');
+    put(requests, number(r.used.requests));
+    put(tokens, number(r.used.tokens + r.used.input_tokens + r.used.output_tokens));
+    const { currency, gone } = spend.answer;
+    put(cost, currency ? money(r.used.cost_micros, currency) : '');
+    put(end, currency && gone > 0 ? money(r.used.cost_micros / gone, currency) : '');
+  },
+});
+spend.limit = news;
+
+// goneOf returns which part of the month has gone at an instant: nothing is foretold on its first day.
+function goneOf(answer, now) {
+  const first = Date.parse(answer.from);
+  const next = new Date(first);
+  next.setUTCMonth(next.getUTCMonth() + 1);
+  return now - first < 86_400_000 ? 0 : Math.min(1, (now - first) / (next - first));
+}
+
+function showSpend(answer) {
+  answer.gone = goneOf(answer, Date.now());
+  spend.set(answer);
+  const { used, open } = list(answer.rows).reduce((sum, r) => ({ used: sum.used + r.used.cost_micros, open: sum.open + r.open.cost_micros }), { used: 0, open: 0 });
+  const words = [`${answer.from} to ${answer.to} (${answer.zone})`];
+  if (answer.currency) words.push(`${money(used, answer.currency)} in all${open > 0 ? `, and at most ${money(open, answer.currency)} under way` : ''}`);
+  if (answer.currency && answer.gone > 0) words.push(`${money(used / answer.gone, answer.currency)} by the end of the month, if it goes on like this`);
+  spend.note(`${words.join('; ')}.`);
+}
+
 // Incidents of the gateway.
 
 const incidents = part({
@@ -581,6 +619,7 @@ watch(upstreams, 'v1/upstreams', seldom, (answer) => {
   upstreams.visible(gateway);
   absent('Upstreams and incidents', gateway ? undefined : 'there is no gateway in this process');
   if (gateway && !found) {
+    watch(spend, 'v1/spend?by=team,key', rarely, showSpend).now();
     found = watch(incidents, 'v1/incidents', seldom, (answer) => {
       incidents.set(answer);
       incidents.badge(list(answer.incidents).length);
@@ -612,7 +651,7 @@ function askAll() {
 
 $('filter').addEventListener('input', () => {
   state.filter = $('filter').value.toLowerCase();
-  for (const p of [refusals, buckets, waiting, upstreams, incidents, policies, shadows, history]) p.render();
+  for (const p of [refusals, buckets, waiting, upstreams, spend, incidents, policies, shadows, history]) p.render();
   reachable();
   noteBuckets();
   usage.now();

@@ -52,6 +52,16 @@ export const number = (n) => digits.format(n);
 
 export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? '' : 's'}`;
 
+// money returns millionths of a currency, with more decimals where there is little.
+export function money(micros, currency) {
+  const amount = micros / 1e6;
+  const decimals = amount > 0 && amount < 1 ? 6 : 2;
+  if (/^[a-z]{3}$/.test(currency)) {
+    return new Intl.NumberFormat('en', { style: 'currency', currency: currency.toUpperCase(), minimumFractionDigits: 2, maximumFractionDigits: decimals }).format(amount);
+  }
+  return `${new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: decimals }).format(amount)} ${currency}`;
+}
+
 // units returns a number of units, whose name is a plural.
 export const units = (n, unit) => `${number(n)} ${n === 1 ? unit.replace(/s$/, '') : unit}`;
 
