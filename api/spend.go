@@ -25,9 +25,8 @@ type SpendRow struct {
 // SpendUnits are what calls used.
 type SpendUnits struct {
 	Requests     int64 `json:"requests"`
-	Tokens       int64 `json:"tokens"` // of providers that count input and output together
-	InputTokens  int64 `json:"input_tokens"`
-	OutputTokens int64 `json:"output_tokens"`
+	PromptTokens int64 `json:"prompt_tokens"` // caches included
+	AnswerTokens int64 `json:"answer_tokens"` // reasoning included
 	Images       int64 `json:"images"`
 	CostMicros   int64 `json:"cost_micros"` // millionths of the currency
 }

@@ -29,10 +29,26 @@ type Unended struct {
 type Spent struct {
 	Ended   map[Spender]map[string]int64 // units of the calls that have ended
 	Unended []Unended
-	Calls   int64 // that have ended, or whose end is not told
-	Others  int64 // calls of no key, or written by a version that did not tell the key
-	Missing int64 // lines that could not be written or read
+	// Doubtful are calls that ended in the last minute of a process which did not end as it should:
+	// what they used may not have reached the store, which then has what they reserved. They are in
+	// Ended.
+	Doubtful []Doubtful
+	Calls    int64 // that have ended, or whose end is not told
+	Others   int64 // calls of no key, or written by a version that did not tell the key
+	Missing  int64 // lines that could not be written or read
 }
+
+// Doubtful is a call of which the store may have what it reserved instead of what it used.
+type Doubtful struct {
+	Unended
+
+	Used  []Amount // of a unit that is not told it is what was reserved
+	ended int64
+}
+
+// doubt is how long before the end of a process that was killed a settlement may not have been
+// delivered. Where the store was away it may be longer.
+const doubt = int64(time.Minute)
 
 // Spending adds up what calls used, by those whose key is told. day names the day of an instant.
 // The error is about a file that cannot be read.
@@ -59,6 +75,7 @@ func Spending(ctx context.Context, paths []string, day func(time.Time) string) (
 // read adds up one run.
 func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) error {
 	open := map[callKey]*Unended{}
+	var late []Doubtful
 	for n := 0; ; n++ {
 		if n%cancelEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -87,9 +104,16 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		case Settled, Refunded:
 			if c := open[k]; c != nil {
 				delete(open, k)
-				if l.Event == Settled {
-					s.ended(c, l.Used)
+				used := l.Used
+				if l.Event == Refunded {
+					used = nothing(c.Reserved)
+				} else {
+					s.ended(c, used)
 				}
+				for len(late) > 0 && late[0].ended < l.At-doubt {
+					late = late[1:]
+				}
+				late = append(late, Doubtful{*c, slices.Clone(used), l.At})
 			}
 		case Refused, Opened, Alive, Closed:
 		}
@@ -97,7 +121,19 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 	for _, c := range open {
 		s.Unended = append(s.Unended, *c)
 	}
+	if !r.info.Closed {
+		s.Doubtful = append(s.Doubtful, late...)
+	}
 	return nil
+}
+
+// nothing returns that nothing was used of what was reserved.
+func nothing(reserved []Amount) []Amount {
+	used := slices.Clone(reserved)
+	for i := range used {
+		used[i].N = 0
+	}
+	return used
 }
 
 // ended adds what a call used: of a unit that is not told the reservation stands.
@@ -127,4 +163,5 @@ func (s *Spent) Between(first, last string) {
 		}
 	}
 	s.Unended = slices.DeleteFunc(s.Unended, func(u Unended) bool { return u.Day < first || u.Day > last })
+	s.Doubtful = slices.DeleteFunc(s.Doubtful, func(u Doubtful) bool { return u.Day < first || u.Day > last })
 }

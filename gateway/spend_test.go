@@ -61,12 +61,10 @@ func (b *bench) told() map[spend.Meter]spend.Units {
 			switch c.Unit {
 			case "", drawgate.UnitRequests:
 				u.Requests += c.N
-			case llm.UnitTokens:
-				u.Tokens += c.N
-			case llm.UnitInputTokens:
-				u.InputTokens += c.N
-			case llm.UnitOutputTokens:
-				u.OutputTokens += c.N
+			case llm.UnitPromptTokens:
+				u.PromptTokens += c.N
+			case llm.UnitAnswerTokens:
+				u.AnswerTokens += c.N
 			case b.money:
 				u.Micros += c.N
 			}

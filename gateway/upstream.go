@@ -35,7 +35,7 @@ func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 			base: h.opts.Base, secret: secret,
 			silence: cmp.Or(u.Silence, defaultSilence), whole: cmp.Or(u.Duration, defaultDuration),
 		},
-		Prices: prices, Call: countCaller,
+		Prices: prices, Call: countCaller, Tokens: h.opts.Spend != nil,
 	}
 	if u.Likely {
 		e := &llm.Estimator{}

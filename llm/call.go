@@ -9,7 +9,11 @@ const (
 	UnitTokens       = "tokens"        // input and output together
 	UnitInputTokens  = "input_tokens"  // of the prompt
 	UnitOutputTokens = "output_tokens" // of the answer, reasoning included
-	UnitImages       = "images"        // that are made
+
+	// What a call used, whatever the provider's limits count: see [Profile.Tokens].
+	UnitPromptTokens = "prompt_tokens"
+	UnitAnswerTokens = "answer_tokens"
+	UnitImages       = "images" // that are made
 )
 
 // Operation is what a call asks a provider for.

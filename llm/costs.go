@@ -113,6 +113,16 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 	return costs
 }
 
+// Tokens returns what a call used, given what was reserved for: the tokens of its prompt, caches
+// included, and of its answers. It follows the rules of [Profile.Settlement] for what the provider
+// did not tell, but takes no account of how the provider's limits count.
+func (p *Profile) Tokens(c *Call, held Estimate, u Usage) (prompt, answer int64) {
+	if !p.Counts(c.Operation) || c.Operation == OpOther {
+		return 0, 0
+	}
+	return settledInput(c, held, u), settledOutput(c, held, u)
+}
+
 // settledInput returns the tokens of a call's prompt, as far as they are known. What the provider
 // told of a prompt that searches make longer is not all of it until the answer has ended. What it
 // did not tell is the most that the prompt can have.

@@ -43,6 +43,10 @@ type TransportOptions struct {
 	// is one that asks for what costs more than they say ([llm.ErrUnpriced]). nil: nothing counts
 	// money.
 	Prices *llm.Prices
+	// Tokens adds what calls use in tokens, in the units [llm.UnitPromptTokens] and
+	// [llm.UnitAnswerTokens], whatever the provider's limits count: the most that it can be is
+	// held, and what it was settled.
+	Tokens bool
 }
 
 const (
@@ -143,6 +147,10 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
 		}
 		r.count.Costs = append(r.count.Costs, drawgate.Units(unit, micros))
+	}
+	if t.opts.Tokens {
+		r.count.Costs = append(r.count.Costs, drawgate.Units(llm.UnitPromptTokens, r.est.Input),
+			drawgate.Units(llm.UnitAnswerTokens, r.est.Output))
 	}
 	if t.opts.Call != nil {
 		if err := t.opts.Call(req, call, &r.count); err != nil {
@@ -390,6 +398,9 @@ func (t *Transport) failed(r *request) []drawgate.Cost {
 	if p := t.opts.Prices; p != nil {
 		used = append(used, drawgate.Units(p.Unit(), 0))
 	}
+	if t.opts.Tokens {
+		used = append(used, drawgate.Units(llm.UnitPromptTokens, 0), drawgate.Units(llm.UnitAnswerTokens, 0))
+	}
 	return used
 }
 
@@ -405,6 +416,10 @@ func (t *Transport) unheard(r *request) []drawgate.Cost {
 // settlement returns what a call used.
 func (t *Transport) settlement(r *request, u llm.Usage) []drawgate.Cost {
 	used := t.profile.Settlement(r.call, r.est, u)
+	if t.opts.Tokens {
+		prompt, answer := t.profile.Tokens(r.call, r.est, u)
+		used = append(used, drawgate.Units(llm.UnitPromptTokens, prompt), drawgate.Units(llm.UnitAnswerTokens, answer))
+	}
 	if t.opts.Prices == nil {
 		return used
 	}

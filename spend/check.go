@@ -15,11 +15,13 @@ type Difference struct {
 	Counted Units // by the store, of calls that have ended
 	Told    Units // by the ledgers, of these
 	Unended Units // what the calls have reserved whose end no ledger tells
+
+	less, more Units // by how much the store may differ because of calls that are doubtful
 }
 
 // Compare compares meters with ledgers. A meter should have what the calls used that have ended,
 // and what those reserved whose end no ledger tells; or less of these, as long as they are under
-// way. money is the unit of costs, as in [Policy].
+// way. Of a doubtful call it may have what that reserved. money is the unit of costs, as in [Policy].
 func Compare(rows []Row, s *audit.Spent, money string) (list []Difference) {
 	all := map[Meter]*Difference{}
 	of := func(m Meter) *Difference {
@@ -56,6 +58,17 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference) {
 			unended.addUnit(a.Unit, a.N, money)
 		}
 	}
+	for i := range s.Doubtful {
+		c := &s.Doubtful[i]
+		d := of(meter(c.Spender))
+		for _, a := range c.Reserved {
+			i := slices.IndexFunc(c.Used, func(u audit.Amount) bool { return u.Unit == a.Unit })
+			if i >= 0 {
+				d.more.addUnit(a.Unit, max(0, a.N-c.Used[i].N), money)
+				d.less.addUnit(a.Unit, max(0, c.Used[i].N-a.N), money)
+			}
+		}
+	}
 	for m, d := range all {
 		open := Units{}
 		if r := counted[m]; r != nil {
@@ -73,7 +86,8 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference) {
 func (d *Difference) agrees(open *Units) bool {
 	for _, limit := range limits {
 		counted, told, unended := *d.Counted.of(limit), *d.Told.of(limit), *d.Unended.of(limit)
-		if counted < told+unended-*open.of(limit) || counted > told+unended {
+		less, more := *d.less.of(limit), *d.more.of(limit)
+		if counted < told+unended-*open.of(limit)-less || counted > told+unended+more {
 			return false
 		}
 	}
@@ -85,12 +99,10 @@ func (u *Units) addUnit(unit string, n int64, money string) {
 	switch unit {
 	case store.UnitRequests:
 		u.Requests += n
-	case llm.UnitTokens:
-		u.Tokens += n
-	case llm.UnitInputTokens:
-		u.InputTokens += n
-	case llm.UnitOutputTokens:
-		u.OutputTokens += n
+	case llm.UnitPromptTokens:
+		u.PromptTokens += n
+	case llm.UnitAnswerTokens:
+		u.AnswerTokens += n
 	case llm.UnitImages:
 		u.Images += n
 	case money:

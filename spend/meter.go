@@ -21,15 +21,14 @@ const Keep = 366 * 24 * time.Hour
 // Names of the policy's limits.
 const (
 	limitRequests = "requests"
-	limitTokens   = "tokens"
-	limitInput    = "input"
-	limitOutput   = "output"
+	limitPrompt   = "prompt"
+	limitAnswer   = "answer"
 	limitImages   = "images"
 	limitMoney    = "money"
 )
 
 // limits are all of them.
-var limits = [...]string{limitRequests, limitTokens, limitInput, limitOutput, limitImages, limitMoney}
+var limits = [...]string{limitRequests, limitPrompt, limitAnswer, limitImages, limitMoney}
 
 // Policy returns the policy of the meters. money is the unit of costs, such as "usd_micros"; with
 // "" none are counted. All units of a meter count together for as long as it is kept, and its
@@ -43,9 +42,8 @@ func Policy(money string) drawgate.Policy {
 		})
 	}
 	count(limitRequests, drawgate.UnitRequests)
-	count(limitTokens, llm.UnitTokens)
-	count(limitInput, llm.UnitInputTokens)
-	count(limitOutput, llm.UnitOutputTokens)
+	count(limitPrompt, llm.UnitPromptTokens)
+	count(limitAnswer, llm.UnitAnswerTokens)
 	count(limitImages, llm.UnitImages)
 	if money != "" {
 		count(limitMoney, money)

@@ -16,9 +16,8 @@ import (
 // Units are what calls used.
 type Units struct {
 	Requests     int64
-	Tokens       int64 // of providers that count input and output together
-	InputTokens  int64
-	OutputTokens int64
+	PromptTokens int64 // caches included
+	AnswerTokens int64 // reasoning included
 	Images       int64
 	Micros       int64 // millionths of the currency
 }
@@ -26,9 +25,8 @@ type Units struct {
 // add adds up two amounts.
 func (u *Units) add(o *Units) {
 	u.Requests += o.Requests
-	u.Tokens += o.Tokens
-	u.InputTokens += o.InputTokens
-	u.OutputTokens += o.OutputTokens
+	u.PromptTokens += o.PromptTokens
+	u.AnswerTokens += o.AnswerTokens
 	u.Images += o.Images
 	u.Micros += o.Micros
 }
@@ -149,12 +147,10 @@ func (u *Units) of(limit string) *int64 {
 	switch limit {
 	case limitRequests:
 		return &u.Requests
-	case limitTokens:
-		return &u.Tokens
-	case limitInput:
-		return &u.InputTokens
-	case limitOutput:
-		return &u.OutputTokens
+	case limitPrompt:
+		return &u.PromptTokens
+	case limitAnswer:
+		return &u.AnswerTokens
 	case limitImages:
 		return &u.Images
 	default:

@@ -63,8 +63,8 @@ func (c *counter) begin(m spend.Meter, u spend.Units) (spend.Meter, *drawgate.Re
 
 func costs(u *spend.Units) []drawgate.Cost {
 	return []drawgate.Cost{
-		drawgate.Requests(u.Requests), drawgate.Units(llm.UnitTokens, u.Tokens),
-		drawgate.Units(llm.UnitInputTokens, u.InputTokens), drawgate.Units(llm.UnitOutputTokens, u.OutputTokens),
+		drawgate.Requests(u.Requests), drawgate.Units(llm.UnitPromptTokens, u.PromptTokens),
+		drawgate.Units(llm.UnitAnswerTokens, u.AnswerTokens),
 		drawgate.Units(llm.UnitImages, u.Images), drawgate.Units("usd_micros", u.Micros),
 	}
 }
@@ -72,15 +72,14 @@ func costs(u *spend.Units) []drawgate.Cost {
 func randomUnits(rng *rand.Rand) spend.Units {
 	n := func() int64 { return rng.Int64N(1_000_000) }
 	return spend.Units{
-		Requests: 1, Tokens: n(), InputTokens: n(), OutputTokens: n(), Images: rng.Int64N(3), Micros: n(),
+		Requests: 1, PromptTokens: n(), AnswerTokens: n(), Images: rng.Int64N(3), Micros: n(),
 	}
 }
 
 func add(to *spend.Units, u spend.Units) {
 	to.Requests += u.Requests
-	to.Tokens += u.Tokens
-	to.InputTokens += u.InputTokens
-	to.OutputTokens += u.OutputTokens
+	to.PromptTokens += u.PromptTokens
+	to.AnswerTokens += u.AnswerTokens
 	to.Images += u.Images
 	to.Micros += u.Micros
 }

@@ -41,7 +41,8 @@ died counts as the most that it can have used. Versions of a model count togethe
 With --server, name the server's address for administrators.
 
 --check LEDGER compares the store with a ledger (the folder of the setting gateway.ledger, or one of its files; name those of all gateways). Calls that were sent, and
-whose end is in no ledger, are listed: their process died. They are in the store as what they reserved, and at the provider perhaps as less.
+whose end is in no ledger, are listed: their process died. They are in the store as what they reserved, and at the provider perhaps as less. So are those that ended
+in the last minute of a process which was killed, of which the store may not have heard.
 
 Exit codes of --check:
   0   what was spent is what the ledgers say
@@ -269,9 +270,8 @@ func (c *spendColumn) cell(r *api.SpendRow) string {
 func spendColumns(s *api.SpendAnswer) []spendColumn {
 	all := []spendColumn{
 		{"REQUESTS", func(r *api.SpendRow) int64 { return r.Used.Requests }, false},
-		{"TOKENS", func(r *api.SpendRow) int64 { return r.Used.Tokens }, false},
-		{"INPUT", func(r *api.SpendRow) int64 { return r.Used.InputTokens }, false},
-		{"OUTPUT", func(r *api.SpendRow) int64 { return r.Used.OutputTokens }, false},
+		{"PROMPT", func(r *api.SpendRow) int64 { return r.Used.PromptTokens }, false},
+		{"ANSWER", func(r *api.SpendRow) int64 { return r.Used.AnswerTokens }, false},
 		{"IMAGES", func(r *api.SpendRow) int64 { return r.Used.Images }, false},
 		{strings.ToUpper(s.Currency), func(r *api.SpendRow) int64 { return r.Used.CostMicros }, true},
 		{"UNDER WAY", func(r *api.SpendRow) int64 { return r.Open.Requests }, false},
@@ -285,7 +285,7 @@ func spendColumns(s *api.SpendAnswer) []spendColumn {
 // writeSpendCSV writes every field.
 func writeSpendCSV(out io.Writer, s *api.SpendAnswer) {
 	w := csv.NewWriter(out)
-	_ = w.Write(append(slices.Clone(present.SpendFields), "requests", "tokens", "input_tokens", "output_tokens", "images",
+	_ = w.Write(append(slices.Clone(present.SpendFields), "requests", "prompt_tokens", "answer_tokens", "images",
 		"cost", "currency", "open_requests", "open_cost"))
 	for i := range s.Rows {
 		r := &s.Rows[i]
@@ -294,7 +294,7 @@ func writeSpendCSV(out io.Writer, s *api.SpendAnswer) {
 			cells[k] = noFormula(cells[k])
 		}
 		for _, n := range [...]int64{
-			r.Used.Requests, r.Used.Tokens, r.Used.InputTokens, r.Used.OutputTokens, r.Used.Images,
+			r.Used.Requests, r.Used.PromptTokens, r.Used.AnswerTokens, r.Used.Images,
 		} {
 			cells = append(cells, strconv.FormatInt(n, 10))
 		}

@@ -15,12 +15,15 @@ import (
 
 // spendCheck is what a comparison with ledgers found.
 type spendCheck struct {
-	From        string            `json:"from"`
-	To          string            `json:"to"`
-	Calls       int64             `json:"calls"`         // of these days, in the ledgers
-	OtherCalls  int64             `json:"other_calls"`   // that tell no key
-	MissingLine int64             `json:"missing_lines"` // of the ledgers
-	Unended     []unendedCall     `json:"unended"`
+	From        string        `json:"from"`
+	To          string        `json:"to"`
+	Calls       int64         `json:"calls"`         // of these days, in the ledgers
+	OtherCalls  int64         `json:"other_calls"`   // that tell no key
+	MissingLine int64         `json:"missing_lines"` // of the ledgers
+	Unended     []unendedCall `json:"unended"`
+	// that ended in the last minute of a process which was killed: the store may have what they
+	// reserved
+	Doubtful    []unendedCall     `json:"doubtful"`
 	Differences []spendDifference `json:"differences"`
 }
 
@@ -71,11 +74,14 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 	}
 	c := spendCheck{
 		From: p.First.Format(time.DateOnly), To: p.Last.Format(time.DateOnly), Calls: told.Calls, OtherCalls: told.Others,
-		MissingLine: told.Missing, Unended: []unendedCall{}, Differences: []spendDifference{},
+		MissingLine: told.Missing, Unended: []unendedCall{}, Doubtful: []unendedCall{}, Differences: []spendDifference{},
 	}
 	told.Between(c.From, c.To)
 	for i := range told.Unended {
 		c.Unended = append(c.Unended, unended(&told.Unended[i]))
+	}
+	for i := range told.Doubtful {
+		c.Doubtful = append(c.Doubtful, unended(&told.Doubtful[i].Unended))
 	}
 	for _, d := range spend.Compare(rows, told, money) {
 		c.Differences = append(c.Differences, spendDifference{
@@ -113,38 +119,46 @@ func (a *app) printSpendCheck(c *spendCheck) {
 	if c.MissingLine > 0 {
 		a.printf("%d lines of the ledgers are missing: the store may have more than they say\n", c.MissingLine)
 	}
-	if len(c.Unended) > 0 {
-		a.printf("%d calls whose end no ledger tells, counted as what they reserved:\n", len(c.Unended))
-		t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-		_, _ = fmt.Fprintln(t, "  RUN\tCALL\tGRANTED\tTEAM\tKEY\tUPSTREAM\tMODEL\tRESERVED")
-		for _, u := range c.Unended {
-			_, _ = fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Run, u.Call, u.Granted.Format(stamp),
-				cellOf(u.Of.Team), cellOf(u.Of.Key), cellOf(u.Of.Upstream), cellOf(u.Of.Model), pairs(u.Units))
-		}
-		_ = t.Flush() // nothing can be done if the output is closed
-	}
+	a.printCalls("whose end no ledger tells, counted as what they reserved", c.Unended)
+	a.printCalls("that ended in the last minute of a process which was killed, counted perhaps as what they reserved",
+		c.Doubtful)
 	if len(c.Differences) == 0 {
 		a.printf("the store has what the ledgers say\n")
 		return
 	}
 	a.printf("%d meters differ:\n", len(c.Differences))
 	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "  DAY\tTEAM\tKEY\tUPSTREAM\tMODEL\t\tREQUESTS\tTOKENS\tINPUT\tOUTPUT\tCOST")
+	_, _ = fmt.Fprintln(t, "  DAY\tTEAM\tKEY\tUPSTREAM\tMODEL\t\tREQUESTS\tPROMPT\tANSWER\tCOST")
 	for i := range c.Differences {
 		d := &c.Differences[i]
 		for _, line := range [...]struct {
 			what string
 			u    *api.SpendUnits
 		}{{"store", &d.Store}, {"ledgers", &d.Ledgers}, {"not ended", &d.Unended}} {
-			_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", d.Day, cellOf(d.Team), cellOf(d.Key),
-				cellOf(d.Upstream), cellOf(d.Model), line.what, line.u.Requests, line.u.Tokens, line.u.InputTokens,
-				line.u.OutputTokens, present.Micros(line.u.CostMicros))
+			_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", d.Day, cellOf(d.Team), cellOf(d.Key),
+				cellOf(d.Upstream), cellOf(d.Model), line.what, line.u.Requests, line.u.PromptTokens,
+				line.u.AnswerTokens, present.Micros(line.u.CostMicros))
 		}
 	}
 	_ = t.Flush()
 }
 
-// shown returns a name as a cell of a table.
+// printCalls prints a table of calls.
+func (a *app) printCalls(which string, calls []unendedCall) {
+	if len(calls) == 0 {
+		return
+	}
+	a.printf("%s %s:\n", count(int64(len(calls)), "call"), which)
+	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "  RUN\tCALL\tGRANTED\tTEAM\tKEY\tUPSTREAM\tMODEL\tRESERVED")
+	for _, u := range calls {
+		_, _ = fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Run, u.Call, u.Granted.Format(stamp),
+			cellOf(u.Of.Team), cellOf(u.Of.Key), cellOf(u.Of.Upstream), cellOf(u.Of.Model), pairs(u.Units))
+	}
+	_ = t.Flush() // nothing can be done if the output is closed
+}
+
+// cellOf returns a name as a cell of a table.
 func cellOf(name string) string {
 	if name = present.Escape(name, ""); name == "" {
 		return "-"

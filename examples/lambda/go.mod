@@ -6,6 +6,8 @@ replace github.com/drawgate/drawgate => ../..
 
 require github.com/drawgate/drawgate v0.0.0-00010101000000-000000000000
 
+require golang.org/x/sync v0.23.0 // indirect
+
 require (
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6 // indirect

@@ -87,8 +87,8 @@ func (q *SpendQuery) reduce(m *spend.Meter) {
 // SpendUnits writes units.
 func SpendUnits(u *spend.Units) api.SpendUnits {
 	return api.SpendUnits{
-		Requests: u.Requests, Tokens: u.Tokens, InputTokens: u.InputTokens, OutputTokens: u.OutputTokens,
-		Images: u.Images, CostMicros: u.Micros,
+		Requests: u.Requests, PromptTokens: u.PromptTokens, AnswerTokens: u.AnswerTokens, Images: u.Images,
+		CostMicros: u.Micros,
 	}
 }
 

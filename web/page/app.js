@@ -394,7 +394,7 @@ const spend = part({
     put(key.firstElementChild, r.key);
     put(key.lastElementChild, r.team ? `of team ${r.team}` : '');
     put(requests, number(r.used.requests));
-    put(tokens, number(r.used.tokens + r.used.input_tokens + r.used.output_tokens));
+    put(tokens, number(r.used.prompt_tokens + r.used.answer_tokens));
     const { currency, gone } = spend.answer;
     put(cost, currency ? money(r.used.cost_micros, currency) : '');
     put(end, currency && gone > 0 ? money(r.used.cost_micros / gone, currency) : '');

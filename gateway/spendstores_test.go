@@ -1,0 +1,207 @@
+package gateway_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/redistest"
+	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/spend"
+	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/redisstore"
+	"github.com/drawgate/drawgate/store/sqlitestore"
+)
+
+// biller is a provider that answers each call with a usage that its prompt determines, and writes a
+// bill by whom the prompt names.
+type biller struct {
+	prices *llm.Prices
+	mu     sync.Mutex
+	bill   map[spend.Meter]spend.Units // guarded by mu; without days
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *biller) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_, who, _ := strings.Cut(string(body), "for ")
+	who, _, _ = strings.Cut(who, ".")
+	parts := strings.Split(who, ",") // team, key, model, number
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(who))
+	in, out := int64(1+h.Sum32()%900), int64(1+h.Sum32()/1000%100)
+	price := b.prices.Models[parts[2]]
+	micros := (in*price.Input + out*price.Output + 999_999) / 1_000_000
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := spend.Meter{Team: parts[0], Key: parts[1], Upstream: "openai", Model: parts[2]}
+	u := b.bill[m]
+	u.Requests, u.PromptTokens, u.AnswerTokens, u.Micros = u.Requests+1, u.PromptTokens+in, u.AnswerTokens+out, u.Micros+micros
+	b.bill[m] = u
+	text := fmt.Sprintf(`{"choices":[{"message":{"role":"assistant","content":"yes"},"finish_reason":"stop"}],`+
+		`"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, in, out, in+out)
+	return &http.Response{
+		StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader([]byte(text))), ContentLength: int64(len(text)),
+	}, nil
+}
+
+// spenders are gateways on one store, as processes of their own would be.
+type spenders struct {
+	*testing.T
+	biller   *biller
+	gateways []*bench
+	guards   []*guard.Store
+	teams    int
+	models   []string
+}
+
+// newSpenders returns gateways, each with a store that open opens.
+func newSpenders(t *testing.T, gateways, teams int, open func() drawgate.Store) *spenders {
+	t.Helper()
+	s := &spenders{T: t, teams: teams, biller: &biller{prices: priced(), bill: map[spend.Meter]spend.Units{}}}
+	s.models = []string{"gpt-4o", "gpt-4o-mini"}
+	for range gateways {
+		g := guard.New(open(), &guard.Options{Instances: gateways, Timeout: time.Second})
+		s.guards = append(s.guards, g)
+		set := newSetup(func(set *setup) {
+			set.store, set.config.Prices, set.config.Keys = g.Full(), s.biller.prices, nil
+			for i := range teams {
+				set.config.Keys = append(set.config.Keys, gateway.Key{
+					Name: fmt.Sprint("key", i), Team: fmt.Sprint("team", i%(teams/2+1)), Sum: sha256.Sum256([]byte(secretOfKey(i))),
+				})
+			}
+			all := generous()
+			all.Fallback = drawgate.FallbackOpen
+			set.policies = []drawgate.Policy{all}
+			set.options.Base = s.biller
+		})
+		b := &bench{T: t}
+		b.build(set, "http://provider.test")
+		s.gateways = append(s.gateways, b)
+	}
+	return s
+}
+
+func secretOfKey(i int) string { return fmt.Sprintf("vk-key-%d-0123456789", i) }
+
+// calls makes calls by any keys through any gateways.
+func (s *spenders) calls(n int) {
+	s.Helper()
+	const callers = 16
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(c), 3))
+			for i := range n / callers {
+				key, model := rng.IntN(s.teams), s.models[rng.IntN(len(s.models))]
+				who := fmt.Sprintf("team%d,key%d,%s,%d-%d-%d", key%(s.teams/2+1), key, model, c, i, rng.IntN(1e9))
+				b := s.gateways[rng.IntN(len(s.gateways))]
+				body := fmt.Sprintf(`{"model":%q,"max_tokens":200,"messages":[{"role":"user","content":"for %s."}]}`, model, who)
+				got := b.do(b.raw(s.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
+					"Authorization: Bearer "+secretOfKey(key)))
+				if got.status != http.StatusOK {
+					s.Errorf("%d %s", got.status, got.body)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// judge compares what was counted with the bill, once everything is delivered.
+func (s *spenders) judge() {
+	s.Helper()
+	b := s.gateways[0]
+	b.until("everything is delivered", func() bool {
+		for i, g := range s.guards {
+			if st := g.State(); st.Unavailable || st.Pending > 0 || s.gateways[i].h.UnderWay() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	now := time.Now().UTC()
+	began := time.Now()
+	rows, err := spend.Read(s.Context(), b.store, b.money, now.AddDate(0, 0, -1), now)
+	took := time.Since(began)
+	if err != nil {
+		s.Fatal(err)
+	}
+	got := map[spend.Meter]spend.Units{}
+	for _, r := range spend.Sum(rows, func(m *spend.Meter) { m.Day = "" }) {
+		if got[r.Meter] = r.Used; r.Open != (spend.Units{}) {
+			s.Errorf("%+v is open", r)
+		}
+	}
+	if diff := cmp.Diff(s.biller.bill, got); diff != "" {
+		s.Errorf("-bill +store:\n%s", diff)
+	}
+	s.Logf("%d meters, read in %v", len(rows), took)
+}
+
+// TestSpendIsTheBill: what gateways on one store count is what the provider bills, for each key and
+// model, to the millionth: also if the store stands still, so that calls are let through without it,
+// if it is killed and started again, and if connections break.
+func TestSpendIsTheBill(t *testing.T) {
+	t.Parallel()
+	gateways, teams, calls := needs.Rounds(2, 3, 8), needs.Rounds(6, 10, 40), needs.Rounds(200, 1500, 200_000)
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "state.db")
+		s := newSpenders(t, gateways, teams, func() drawgate.Store {
+			st, err := sqlitestore.Open(path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		})
+		s.calls(calls)
+		s.judge()
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+		s := newSpenders(t, gateways, teams, func() drawgate.Store {
+			st, err := redisstore.Open(server.URL(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		})
+		s.calls(calls / 4)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.calls(calls / 2)
+		}()
+		server.Stop()
+		s.gateways[0].until("a gateway goes on without the store", func() bool {
+			return slices.ContainsFunc(s.guards, func(g *guard.Store) bool { return g.State().Unavailable })
+		})
+		server.Continue()
+		server.Kill9()
+		server.Restart()
+		<-done
+		s.calls(calls / 4)
+		s.judge()
+	})
+}
