@@ -15,14 +15,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/spend"
+	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
@@ -175,6 +180,19 @@ func TestSpendIsTheBill(t *testing.T) {
 			return st
 		})
 		s.calls(calls)
+		s.judge()
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		t.Parallel()
+		c := dynamodb.New(dynamodb.Options{
+			BaseEndpoint: aws.String(awstest.Dynalite(t).URL), Region: "local",
+			Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+		})
+		if _, _, err := dynamostore.CreateTable(t.Context(), c, "drawgate", nil); err != nil {
+			t.Fatal(err)
+		}
+		s := newSpenders(t, gateways, teams, func() drawgate.Store { return dynamostore.New(c, "drawgate", nil) })
+		s.calls(min(calls/4, 5000))
 		s.judge()
 	})
 	t.Run("redis", func(t *testing.T) {
