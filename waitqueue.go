@@ -390,10 +390,11 @@ func (q *waitQueue) listen() {
 	}()
 }
 
-// note notes a waiter that needs several buckets. q.mu is held.
+// note notes a waiter that needs several buckets. Those of our own policies refuse nobody: what is
+// given back there is no news. q.mu is held.
 func (q *waitQueue) note(w *waiter) {
 	for i := range w.take.Buckets {
-		if key := w.take.Buckets[i].Key; len(w.take.Buckets) > 1 {
+		if key := w.take.Buckets[i].Key; len(w.take.Buckets) > 1 && !w.take.plans[i].own {
 			if q.several[key] == nil {
 				q.several[key] = make(map[*waiter]bool)
 			}
