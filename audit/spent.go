@@ -29,12 +29,12 @@ type Unended struct {
 type Spent struct {
 	Ended   map[Spender]map[string]int64 // units of the calls that have ended
 	Unended []Unended
-	// Doubtful are calls that ended in the last minute of a process which did not end as it should:
-	// what they used may not have reached the store, which then has what they reserved. They are in
-	// Ended.
+	// Doubtful are calls that ended in the last minute of a ledger whose process did not end as it
+	// should, or still runs: what they used may not have reached the store, which then has what they
+	// reserved. They are in Ended.
 	Doubtful []Doubtful
 	Calls    int64 // that have ended, or whose end is not told
-	Others   int64 // calls of no key, or written by a version that did not tell the key
+	Others   int64 // calls of no key, or made while it was not counted what calls spend
 	Missing  int64 // lines that could not be written or read
 }
 
@@ -91,7 +91,7 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		k := callKey{l.Upstream, l.Call, l.Granted}
 		switch l.Event {
 		case Reserved:
-			if l.Key == "" || l.Asked == 0 {
+			if l.Key == "" || l.Asked == 0 || !slices.ContainsFunc(l.Reserved, isPrompt) {
 				s.Others++
 				continue
 			}
@@ -126,6 +126,10 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 	}
 	return nil
 }
+
+// isPrompt reports whether an amount is that of a prompt, which is told where it is counted what
+// calls spend.
+func isPrompt(a Amount) bool { return a.Unit == "prompt_tokens" }
 
 // nothing returns that nothing was used of what was reserved.
 func nothing(reserved []Amount) []Amount {

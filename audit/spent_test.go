@@ -20,7 +20,7 @@ func TestSpending(t *testing.T) {
 	start := time.Date(2026, 11, 30, 23, 50, 0, 0, time.UTC)
 	at := func(minute int) int64 { return start.Add(time.Duration(minute) * time.Minute).UnixNano() }
 	units := func(requests, micros int64) []audit.Amount {
-		return []audit.Amount{{Unit: "requests", N: requests}, {Unit: "usd_micros", N: micros}}
+		return []audit.Amount{{Unit: "requests", N: requests}, {Unit: "usd_micros", N: micros}, {Unit: "prompt_tokens"}}
 	}
 	reserved := func(call uint64, minute int, key string) audit.Line {
 		return audit.Line{
@@ -34,6 +34,8 @@ func TestSpending(t *testing.T) {
 			Ended: at(minute), Used: used,
 		}
 	}
+	uncounted := reserved(3, 2, "alice") // while it was not counted what calls spend
+	uncounted.Reserved = uncounted.Reserved[:2]
 	files := map[string][]audit.Line{
 		"killed": {
 			reserved(1, 0, "alice"), reserved(2, 0, "alice"), settled(1, 0, 5, units(1, 30)), reserved(3, 20, "alice"),
@@ -42,6 +44,7 @@ func TestSpending(t *testing.T) {
 		},
 		"closed": {
 			reserved(1, 1, "alice"), settled(1, 1, 1, units(1, 7)), reserved(2, 2, ""), settled(2, 2, 2, units(1, 9)),
+			uncounted, settled(3, 2, 2, nil),
 			{Event: audit.Closed, At: at(2)},
 		},
 	}
@@ -65,12 +68,13 @@ func TestSpending(t *testing.T) {
 	later := alice
 	later.Day = "2026-12-01"
 	want := map[audit.Spender]map[string]int64{
-		alice: {"requests": 2, "usd_micros": 37}, later: {"requests": 1, "usd_micros": 40},
+		alice: {"requests": 2, "usd_micros": 37, "prompt_tokens": 0},
+		later: {"requests": 1, "usd_micros": 40, "prompt_tokens": 0},
 	}
 	if diff := cmp.Diff(want, got.Ended); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if len(got.Unended) != 1 || got.Unended[0].Call != 2 || got.Unended[0].Run != "killed" || got.Others != 1 ||
+	if len(got.Unended) != 1 || got.Unended[0].Call != 2 || got.Unended[0].Run != "killed" || got.Others != 2 ||
 		got.Calls != 5 || got.Missing != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -71,6 +71,10 @@ func TestSpend(t *testing.T) {
 			t.Errorf("%+v: %v\n%s", v.q, err, diff)
 		}
 	}
+	first := time.Now().UTC().Format("2006-01") + "-01"
+	if got, err := c.Spend(t.Context(), client.SpendQuery{To: first}); err != nil || got.From != first || got.To != first {
+		t.Errorf("the first day of this month: %+v, %v", got, err)
+	}
 	month, err := c.Spend(t.Context(), client.SpendQuery{})
 	now := time.Now().UTC()
 	if err != nil || month.To < now.Add(-time.Hour).Format(time.DateOnly) || month.From[8:] != "01" {

@@ -112,8 +112,8 @@ func (c *Config) Engine() engine.Config {
 		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off ||
 			m.Disabled, Overrides: m.Overrides})
 	}
-	if money, ok := c.Gateway.Spends(); ok {
-		e.Policies = append(e.Policies, engine.Policy{Policy: spend.Policy(money), Base: true})
+	if g := &c.Gateway; len(g.Upstreams) > 0 && !g.Spend.Off {
+		e.Policies = append(e.Policies, engine.Policy{Policy: spend.Policy(g.Money()), Base: true})
 	}
 	for _, p := range c.Envoy.Policies {
 		p.Disabled = p.Disabled || c.Off

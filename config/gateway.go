@@ -61,12 +61,12 @@ func (s *Spend) Location() *time.Location {
 	return at
 }
 
-// Spends returns the unit of money that calls are counted in, if what they spend is counted.
-func (g *Gateway) Spends() (money string, ok bool) {
+// Money returns the unit of costs, such as usd_micros; "" if there are no prices.
+func (g *Gateway) Money() string {
 	if prices := g.Prices.Table(); prices != nil {
-		money = prices.Unit()
+		return prices.Unit()
 	}
-	return money, len(g.Upstreams) > 0 && !g.Spend.Off
+	return ""
 }
 
 // Ledger says where calls are written down, for drawgate audit. Without a Dir they are not.
@@ -167,7 +167,7 @@ var spendSection = section[Spend]{name: "spend", what: "spend", settings: (*Spen
 
 func (s *Spend) settings() []setting {
 	return []setting{
-		{"enabled", asOff.to(&s.Off), yes, "`false` counts nothing: `drawgate spend` has nothing to show"},
+		{"enabled", asOff.to(&s.Off), yes, "`false` counts nothing any more; what was counted stays"},
 		{"zone", textBy((*decoder).zone, nil).to(&s.Zone), "`UTC`", "of its days: a name of the IANA time zone " +
 			"database"},
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func (s *Server) spend(w http.ResponseWriter, r *http.Request, who *access) {
 	case p != nil:
 	case !ok:
 		p = problem(api.CodeNotSupported,
-			"nothing counts what calls spend: the configuration needs the section gateway, without spend: {enabled: false}")
+			"nothing counts what calls spend: the configuration needs the section gateway")
 	default:
 		q, p = spendQuery(r, time.Now().In(of.Zone))
 	}
@@ -50,7 +51,7 @@ func (s *Server) spend(w http.ResponseWriter, r *http.Request, who *access) {
 
 // spendQuery says what is wanted: without a day this month until now.
 func spendQuery(r *http.Request, now time.Time) (q present.SpendQuery, p *api.Problem) {
-	q.First, q.Last = now.AddDate(0, 0, 1-now.Day()), now
+	q.First, q.Last = present.ThisMonth(now)
 	for name, values := range r.URL.Query() {
 		v, err := values[len(values)-1], error(nil)
 		switch name {
@@ -59,7 +60,7 @@ func spendQuery(r *http.Request, now time.Time) (q present.SpendQuery, p *api.Pr
 		case "to":
 			q.Last, err = present.SpendDay(v)
 		case "by":
-			q.By = strings.Split(v, ",")
+			q.By = slices.DeleteFunc(strings.Split(strings.Join(values, ","), ","), func(s string) bool { return s == "" })
 		case "team":
 			q.Team = &v
 		case "key":

@@ -20,8 +20,9 @@ const (
 )
 
 const (
-	noteTime = 500 * time.Millisecond // to note a meter in the store
-	logEvery = time.Minute
+	noteTime  = 500 * time.Millisecond // to note a meter in the store
+	noteEvery = 10 * time.Minute       // again: a server that lost its data knows of no meter
+	logEvery  = time.Minute
 )
 
 // Book chooses the meters of calls, and notes them in the store. It is safe for concurrent use.
@@ -32,7 +33,7 @@ type Book struct {
 
 	mu     sync.Mutex
 	day    string                     // guarded by mu: of the latest call
-	noted  map[Meter]bool             // guarded by mu: of that day and the one before
+	noted  map[Meter]time.Time        // guarded by mu: when; of that day and the one before
 	models map[string]map[string]bool // guarded by mu: of that day, by upstream
 	logged sampler.Sampler            // guarded by mu
 }
@@ -44,12 +45,13 @@ func NewBook(s store.Store, zone *time.Location, log *slog.Logger) *Book {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Book{
-		index: index, zone: zone, log: log, noted: map[Meter]bool{}, models: map[string]map[string]bool{},
+		index: index, zone: zone, log: log, noted: map[Meter]time.Time{}, models: map[string]map[string]bool{},
 	}
 }
 
 // Meter returns the meter of a call that began at an instant: m with the day, and with Other as its
-// model if there are too many. It notes meters that are new. If that fails, the call counts all the same,
+// model if there are too many. It notes meters that are new, and now and then
+// those that are not. If that fails, the call counts all the same,
 // and its meter is noted with the next call.
 func (b *Book) Meter(ctx context.Context, m Meter, began time.Time) Meter {
 	m.Day = began.In(b.zone).Format(dayFormat)
@@ -64,7 +66,7 @@ func (b *Book) Meter(ctx context.Context, m Meter, began time.Time) Meter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil {
-		b.noted[m] = true
+		b.noted[m] = time.Now()
 	} else if skipped, ok := b.logged.Pass(time.Now(), logEvery, 1); ok {
 		b.log.Warn("what calls spend is counted, but cannot be listed yet: the store did not note the meter; it is tried again with the next call",
 			"upstream", m.Upstream, "error", err, "not_logged", skipped)
@@ -97,5 +99,6 @@ func (b *Book) known(m Meter) (Meter, bool) {
 			models[m.Model] = true
 		}
 	}
-	return m, b.noted[m]
+	at, ok := b.noted[m]
+	return m, ok && time.Since(at) < noteEvery
 }

@@ -21,9 +21,11 @@ type Difference struct {
 
 // Compare compares meters with ledgers. A meter should have what the calls used that have ended,
 // and what those reserved whose end no ledger tells; or less of these, as long as they are under
-// way. Of a doubtful call it may have what that reserved. money is the unit of costs, as in [Policy].
-func Compare(rows []Row, s *audit.Spent, money string) (list []Difference) {
+// way. Of a doubtful call it may have what that reserved: doubtful are the meters of which that is so.
+// money is the unit of costs, as in [Policy].
+func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubtful map[Meter]bool) {
 	all := map[Meter]*Difference{}
+	doubtful = map[Meter]bool{}
 	of := func(m Meter) *Difference {
 		if all[m] == nil {
 			all[m] = &Difference{Meter: m}
@@ -74,19 +76,26 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference) {
 		if r := counted[m]; r != nil {
 			open = r.Open
 		}
-		if !d.agrees(&open) {
+		switch {
+		case !d.agrees(&open, true):
 			list = append(list, *d)
+		case !d.agrees(&open, false):
+			doubtful[m] = true
 		}
 	}
 	slices.SortFunc(list, func(a, b Difference) int { return a.compare(&b.Meter) })
-	return list
+	return list, doubtful
 }
 
-// agrees reports whether a meter has what the ledgers say. What is under way still is not counted.
-func (d *Difference) agrees(open *Units) bool {
+// agrees reports whether a meter has what the ledgers say, with doubt or without. What is under way
+// still is not counted.
+func (d *Difference) agrees(open *Units, doubt bool) bool {
 	for _, limit := range limits {
 		counted, told, unended := *d.Counted.of(limit), *d.Told.of(limit), *d.Unended.of(limit)
-		less, more := *d.less.of(limit), *d.more.of(limit)
+		less, more := int64(0), int64(0)
+		if doubt {
+			less, more = *d.less.of(limit), *d.more.of(limit)
+		}
 		if counted < told+unended-*open.of(limit)-less || counted > told+unended+more {
 			return false
 		}

@@ -178,8 +178,7 @@ func (v *service) useGateway(c *config.Config) error {
 // spend says how it is counted what calls spend.
 func (v *service) spend() (server.Spend, bool) {
 	g := &v.run.Config().Gateway
-	money, ok := g.Spends()
-	return server.Spend{Money: money, Zone: g.Spend.Location()}, ok
+	return server.Spend{Money: g.Money(), Zone: g.Spend.Location()}, len(g.Upstreams) > 0
 }
 
 func gatewayScheme(g *config.Gateway) string {

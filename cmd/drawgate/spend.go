@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -41,8 +42,8 @@ died counts as the most that it can have used. Versions of a model count togethe
 With --server, name the server's address for administrators.
 
 --check LEDGER compares the store with a ledger (the folder of the setting gateway.ledger, or one of its files; name those of all gateways). Calls that were sent, and
-whose end is in no ledger, are listed: their process died. They are in the store as what they reserved, and at the provider perhaps as less. So are those that ended
-in the last minute of a process which was killed, of which the store may not have heard.
+whose end is in no ledger, are listed: they are under way, or their process died, and then they are in the store as what they reserved. So are those that ended in the
+last minute of a process that was killed, if the store has not heard of some of them.
 
 Exit codes of --check:
   0   what was spent is what the ledgers say
@@ -104,6 +105,9 @@ func (a *app) spend(cmd *cobra.Command, f *spendFlags) error {
 	}
 	if f.csv && a.json {
 		return usage("give either --csv or --json")
+	}
+	if a.tenant != "" {
+		return usage("--tenant %s: keys and teams of the gateway belong to no tenant", a.tenant)
 	}
 	if len(f.check) > 0 {
 		for _, name := range [...]string{"by", "team", "key", "upstream", "model", "csv"} {
@@ -167,21 +171,17 @@ func (a *app) spendHere(ctx context.Context, q *client.SpendQuery) (none api.Spe
 
 // spends returns the unit of money, and the zone of the days.
 func (s *session) spends() (money string, zone *time.Location) {
-	money, _ = s.Gateway.Spends()
-	return money, s.Gateway.Spend.Location()
+	return s.Gateway.Money(), s.Gateway.Spend.Location()
 }
 
 // spendQuery reads the days of a query.
 func (s *session) spendQuery(q *client.SpendQuery) (*present.SpendQuery, error) {
-	if _, ok := s.Gateway.Spends(); !ok || s.empty {
-		return nil, &exitError{exitConfig, fmt.Errorf("nothing counts what calls spend: the file given by --config needs the section gateway, without spend: {enabled: false}")}
+	if len(s.Gateway.Upstreams) == 0 || s.empty {
+		return nil, &exitError{exitConfig, errors.New("nothing counts what calls spend: the file given by --config needs the section gateway")}
 	}
 	_, zone := s.spends()
-	now := time.Now().In(zone)
-	p := &present.SpendQuery{
-		First: now.AddDate(0, 0, 1-now.Day()), Last: now, By: q.By,
-		Team: q.Team, Key: q.Key, Upstream: q.Upstream, Model: q.Model,
-	}
+	p := &present.SpendQuery{By: q.By, Team: q.Team, Key: q.Key, Upstream: q.Upstream, Model: q.Model}
+	p.First, p.Last = present.ThisMonth(time.Now().In(zone))
 	for _, day := range [...]struct {
 		flag, text string
 		to         *time.Time

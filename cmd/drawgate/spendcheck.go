@@ -21,8 +21,8 @@ type spendCheck struct {
 	OtherCalls  int64         `json:"other_calls"`   // that tell no key
 	MissingLine int64         `json:"missing_lines"` // of the ledgers
 	Unended     []unendedCall `json:"unended"`
-	// that ended in the last minute of a process which was killed: the store may have what they
-	// reserved
+	// that ended in the last minute of a ledger which has no end, of meters that have what some of
+	// these reserved
 	Doubtful    []unendedCall     `json:"doubtful"`
 	Differences []spendDifference `json:"differences"`
 }
@@ -45,8 +45,17 @@ type unendedCall struct {
 	Call    uint64           `json:"call"`
 	Host    string           `json:"host,omitempty"`
 	Granted time.Time        `json:"granted"`
-	Of      api.SpendRow     `json:"of"`
+	Of      whose            `json:"of"`
 	Units   map[string]int64 `json:"reserved"`
+}
+
+// whose says which meter counts a call.
+type whose struct {
+	Day      string `json:"day"`
+	Team     string `json:"team"`
+	Key      string `json:"key"`
+	Upstream string `json:"upstream"`
+	Model    string `json:"model"`
 }
 
 // checkSpend compares the store with ledgers.
@@ -80,10 +89,14 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 	for i := range told.Unended {
 		c.Unended = append(c.Unended, unended(&told.Unended[i]))
 	}
+	differ, doubtful := spend.Compare(rows, told, money)
 	for i := range told.Doubtful {
-		c.Doubtful = append(c.Doubtful, unended(&told.Doubtful[i].Unended))
+		d := &told.Doubtful[i]
+		if doubtful[spend.Meter(d.Spender)] {
+			c.Doubtful = append(c.Doubtful, unended(&d.Unended))
+		}
 	}
-	for _, d := range spend.Compare(rows, told, money) {
+	for _, d := range differ {
 		c.Differences = append(c.Differences, spendDifference{
 			d.Day, d.Team, d.Key, d.Upstream, d.Model, present.SpendUnits(&d.Counted), present.SpendUnits(&d.Told),
 			present.SpendUnits(&d.Unended),
@@ -103,7 +116,7 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 func unended(u *audit.Unended) unendedCall {
 	c := unendedCall{
 		Run: u.Run, Call: u.Call, Host: u.Host, Granted: u.Granted, Units: map[string]int64{},
-		Of: api.SpendRow{Day: u.Day, Team: u.Team, Key: u.Key, Upstream: u.Upstream, Model: u.Model},
+		Of: whose(u.Spender),
 	}
 	for _, n := range u.Reserved {
 		c.Units[n.Unit] += n.N
@@ -119,14 +132,15 @@ func (a *app) printSpendCheck(c *spendCheck) {
 	if c.MissingLine > 0 {
 		a.printf("%d lines of the ledgers are missing: the store may have more than they say\n", c.MissingLine)
 	}
-	a.printCalls("whose end no ledger tells, counted as what they reserved", c.Unended)
-	a.printCalls("that ended in the last minute of a process which was killed, counted perhaps as what they reserved",
+	a.printCalls("whose end no ledger tells: under way, or counted as what they reserved unless the store was away",
+		c.Unended)
+	a.printCalls("that ended in the last minute of a ledger which has no end: the store has what some of these reserved",
 		c.Doubtful)
 	if len(c.Differences) == 0 {
 		a.printf("the store has what the ledgers say\n")
 		return
 	}
-	a.printf("%d meters differ:\n", len(c.Differences))
+	a.printf("what the store has for %s is not what the ledgers say:\n", count(int64(len(c.Differences)), "meter"))
 	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "  DAY\tTEAM\tKEY\tUPSTREAM\tMODEL\t\tREQUESTS\tPROMPT\tANSWER\tCOST")
 	for i := range c.Differences {

@@ -29,13 +29,19 @@ func SpendDay(text string) (time.Time, error) {
 	return t, nil
 }
 
+// ThisMonth returns the first day of a month, and the day of now.
+func ThisMonth(now time.Time) (first, last time.Time) {
+	last = time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, time.UTC)
+	return last.AddDate(0, 0, 1-last.Day()), last
+}
+
 // maxSpendDays is how many days one query covers.
 const maxSpendDays = 400
 
 // Check returns what is wrong with a query.
 func (q *SpendQuery) Check() error {
 	if q.Last.Before(q.First) {
-		return fmt.Errorf("the last day, %s, is before the first one, %s", q.Last.Format(time.DateOnly),
+		return fmt.Errorf("the last day, %s, is before the first one, %s: the last one is today unless you name it", q.Last.Format(time.DateOnly),
 			q.First.Format(time.DateOnly))
 	}
 	if q.Last.Sub(q.First) >= maxSpendDays*24*time.Hour {

@@ -152,6 +152,12 @@ func settledUnits(bc *store.BucketCost, open *record.Open) string {
 			}
 		}
 	}
+	for j := range specs { // what nothing was reserved of
+		held := slices.ContainsFunc(open.Parts, func(p record.Part) bool { return p.Limit == specs[j].ID })
+		if !held && specs[j].Kind != record.Concurrency {
+			n[j] = max(0, bc.N[j])
+		}
+	}
 	return formatUnits(bc.Plan.Policy().Limits, n, 0)
 }
 
