@@ -101,15 +101,13 @@ func (x *exchange) unknownPath(name string) {
 const noUpstream = "there is no such upstream: the path must begin with the name of one, as in /openai/v1/chat/completions; add it to the base URL"
 
 func (x *exchange) serve(path string) {
-	if x.key = x.state.caller(x.r); x.key == nil {
-		x.h.wrongKey(x.up.config.Name, x.r)
-		x.refuse(&refusal{
-			kind:    llm.Unauthorized,
-			message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider",
-		})
+	var why *refusal
+	if x.key, why = x.state.caller(x.r); why != nil {
+		x.h.wrongKey(x.up.config.Name, x.key, why, x.r)
+		x.refuse(why)
 		return
 	}
-	path, why := plainPath(path)
+	path, why = plainPath(path)
 	if why == nil {
 		why = x.options()
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,8 @@ type Options struct {
 	// below. model is the [Model] that the call was meant for, as the configuration names it. It
 	// runs on the caller's path, in many goroutines at once; may be nil.
 	Answered func(upstream, model, result string)
-	// WrongKey is called for each call whose key is missing or unknown, like Answered; may be nil.
+	// WrongKey is called for each call whose key is missing or unknown, has expired or is disabled,
+	// like Answered; may be nil.
 	WrongKey func(upstream string)
 	Logger   *slog.Logger // nil discards
 }
@@ -72,6 +74,9 @@ type Handler struct {
 	wrong   sampler.Sampler // lines about wrong keys, which must not keep others out of the log
 	bodies  bodies
 
+	notice      sync.Mutex
+	noticeTimer *time.Timer // guarded by notice; nil: no key will end
+
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
 	stop context.CancelFunc
@@ -83,7 +88,7 @@ type Handler struct {
 type state struct {
 	config    Config
 	upstreams map[string]*upstream
-	keys      map[[sha256.Size]byte]*Key
+	secrets   map[[sha256.Size]byte]credential
 	teams     int // teams, and keys without one
 }
 
@@ -139,7 +144,7 @@ func (h *Handler) Use(c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	s := &state{config: c, upstreams: map[string]*upstream{}, keys: map[[sha256.Size]byte]*Key{}}
+	s := &state{config: c, upstreams: map[string]*upstream{}, secrets: credentialsOf(c.Keys)}
 	old := h.state.Load()
 	for i := range c.Upstreams {
 		u := &c.Upstreams[i]
@@ -150,11 +155,9 @@ func (h *Handler) Use(c Config) error {
 		}
 		s.upstreams[u.Name] = h.upstream(u, c.Prices)
 	}
-	for i := range c.Keys {
-		s.keys[c.Keys[i].Sum] = &c.Keys[i]
-	}
 	s.teams = countTeams(c.Keys)
 	h.state.Store(s)
+	h.watchKeys(s, time.Now())
 	return nil
 }
 
@@ -172,7 +175,7 @@ func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Durati
 // from returns who makes the calls of a key, as in [outbound.Call]. A level of which there is only
 // one is left out: its circuit is everybody's.
 func (s *state) from(k *Key) (list []string) {
-	if len(s.keys) > 1 {
+	if len(s.config.Keys) > 1 {
 		list = append(list, "key "+k.Name)
 	}
 	if k.Team != "" && s.teams > 1 {
@@ -208,11 +211,16 @@ func (h *Handler) UnderWay() (calls int) {
 // logEvery is the shortest time between two lines about failures that callers or providers cause.
 const logEvery = 10 * time.Second
 
-// wrongKey counts and logs a call whose key is missing or unknown: somebody may be trying keys. The
-// key is not logged: it may be a real one of another place.
-func (h *Handler) wrongKey(upstream string, r *http.Request) {
+// wrongKey counts and logs a call whose key, which is nil if it is missing or unknown, may not make
+// any: somebody may be trying keys. The secret is not logged: it may be a real one of another place.
+func (h *Handler) wrongKey(upstream string, k *Key, why *refusal, r *http.Request) {
 	if h.opts.WrongKey != nil {
 		h.opts.WrongKey(upstream)
+	}
+	if k != nil {
+		h.warn("a call was refused: its key does not allow it", "upstream", upstream, "key", k.Name, "client", clientIP(r), "reason",
+			why.message)
+		return
 	}
 	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
 		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream,

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -156,16 +155,6 @@ func secretOf(r *http.Request) string {
 		}
 	}
 	return r.URL.Query().Get("key")
-}
-
-// caller returns the key of a request, or nil.
-func (s *state) caller(r *http.Request) *Key {
-	secret := secretOf(r)
-	if secret == "" {
-		return nil
-	}
-	// The sum of a guess says nothing about the sums of keys: a plain look-up leaks nothing.
-	return s.keys[sha256.Sum256([]byte(secret))]
 }
 
 // outQuery returns a query without keys, and without what would cut the usage out of the answer.
