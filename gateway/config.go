@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -82,6 +83,11 @@ type Key struct {
 	// Others are those of the upstreams' Others that it may use: "upstream/path", with * at the
 	// end; none means all.
 	Others []string
+	// Paths are those of all calls that it may make, written like Others; none means all.
+	Paths []string
+	// Addresses are the networks in which its callers must be, as [Options].Proxies name them; none
+	// means all.
+	Addresses []netip.Prefix
 }
 
 // Secret is a text that is not printed.
@@ -102,6 +108,11 @@ func fits(pattern, name string) bool {
 		return strings.HasPrefix(name, prefix)
 	}
 	return pattern == name
+}
+
+// listed reports whether a name is that of one of the patterns.
+func listed(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return fits(pattern, name) })
 }
 
 // check returns all mistakes.

@@ -27,18 +27,21 @@ type Options struct {
 	MaxBody int64 // largest request in bytes; 0 means 32 MiB
 	// Bodies is the memory of all requests whose answers have not begun, in bytes, beyond which
 	// more are refused; one team may have half of it; 0 means 1 GiB
-	Bodies   int64
-	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
-	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
-	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
-	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
+	Bodies int64
+	Wait   time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
+	Cache  int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
+	TLS    *tls.Config   // for [Handler.Serve]; nil serves without TLS
+	Drain  time.Duration // how long running answers may take when Serve stops; 0 means 30s
+	// Proxies are those that are trusted to name a caller's address, for rules, [Key].Addresses and
+	// the log; nil: none, so that it is whoever opened the connection.
+	Proxies  *httplimit.Proxies
 	Observer *outbound.Observer
 	// Answered is called with how a call that a quota counts was answered: one of the results
 	// below. model is the [Model] that the call was meant for, as the configuration names it. It
 	// runs on the caller's path, in many goroutines at once; may be nil.
 	Answered func(upstream, model, result string)
-	// WrongKey is called for each call whose key is missing or unknown, has expired or is disabled,
-	// like Answered; may be nil.
+	// WrongKey is called for each call whose key is missing or unknown, has expired, is disabled or
+	// may not be used from its caller's address, like Answered; may be nil.
 	WrongKey func(upstream string)
 	Logger   *slog.Logger // nil discards
 }
@@ -72,6 +75,7 @@ type Handler struct {
 	headers *httplimit.Headers
 	logged  sampler.Sampler
 	wrong   sampler.Sampler // lines about wrong keys, which must not keep others out of the log
+	refused sampler.Sampler // the same about keys that have expired, and the like
 	bodies  bodies
 
 	notice      sync.Mutex
@@ -211,20 +215,23 @@ func (h *Handler) UnderWay() (calls int) {
 // logEvery is the shortest time between two lines about failures that callers or providers cause.
 const logEvery = 10 * time.Second
 
-// wrongKey counts and logs a call whose key, which is nil if it is missing or unknown, may not make
-// any: somebody may be trying keys. The secret is not logged: it may be a real one of another place.
+// wrongKey counts and logs a call that is refused for its key, which is nil if it is missing or
+// unknown: then somebody may be trying keys. The secret is not logged: it may be a real one of
+// another place.
 func (h *Handler) wrongKey(upstream string, k *Key, why *refusal, r *http.Request) {
 	if h.opts.WrongKey != nil {
 		h.opts.WrongKey(upstream)
 	}
 	if k != nil {
-		h.warn("a call was refused: its key does not allow it", "upstream", upstream, "key", k.Name, "client", clientIP(r), "reason",
-			why.message)
+		if skipped, ok := h.refused.Pass(time.Now(), logEvery, 4); ok {
+			h.opts.Logger.Warn("a call was refused: its key does not allow it", "upstream", upstream, "key", k.Name,
+				"client", h.client(r), "reason", why.message, "not_logged", skipped)
+		}
 		return
 	}
 	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
 		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream,
-			"client", clientIP(r), "shown", secretOf(r) != "", "not_logged", skipped)
+			"client", h.client(r), "shown", secretOf(r) != "", "not_logged", skipped)
 	}
 }
 

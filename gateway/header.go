@@ -177,11 +177,16 @@ func outQuery(raw string, p *llm.Profile) string {
 	return strings.Join(kept, "&")
 }
 
-// clientIP returns the address from which a request came.
-func clientIP(r *http.Request) netip.Addr {
-	a, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
+// client returns the address of the caller of a request.
+func (h *Handler) client(r *http.Request) netip.Addr { return h.opts.Proxies.ClientIP(r) }
+
+// header returns the headers of the request without the one in which proxies name the caller.
+func (x *exchange) header() http.Header {
+	name := x.h.opts.Proxies.Header()
+	if _, ok := x.r.Header[name]; !ok {
+		return x.r.Header
 	}
-	return a.Addr().Unmap()
+	h := maps.Clone(x.r.Header)
+	delete(h, name)
+	return h
 }

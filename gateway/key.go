@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -54,6 +56,9 @@ func (k *Key) check() error {
 	}
 	if len(k.Secrets) > 0 && k.Sum != ([sha256.Size]byte{}) {
 		errs = append(errs, fmt.Errorf("gateway: key %q has both a Sum and Secrets: move the Sum into Secrets", k.Name))
+	}
+	if slices.ContainsFunc(k.Addresses, func(p netip.Prefix) bool { return !p.IsValid() }) {
+		errs = append(errs, fmt.Errorf("gateway: key %q: one of its addresses is not a network", k.Name))
 	}
 	return errors.Join(errs...)
 }
@@ -127,6 +132,23 @@ func (s *state) caller(r *http.Request) (*Key, *refusal) {
 		}
 	}
 	return k, nil
+}
+
+// refuseAddress returns why a key may not be used from an address, or nil.
+func (k *Key) refuseAddress(client netip.Addr) *refusal {
+	within := func(p netip.Prefix) bool { return p.Contains(client) }
+	if len(k.Addresses) == 0 || slices.ContainsFunc(k.Addresses, within) {
+		return nil
+	}
+	return &refusal{kind: llm.Forbidden, message: "this key may not be used from the address " + client.String()}
+}
+
+// refusePath returns why a key may not make calls of a path, or nil.
+func (k *Key) refusePath(upstream, path string) *refusal {
+	if len(k.Paths) == 0 || listed(k.Paths, upstream+path) {
+		return nil
+	}
+	return &refusal{kind: llm.Forbidden, message: fmt.Sprintf("this key may not make calls of the path %.80q", path)}
 }
 
 // instant writes an instant for people.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,7 +119,7 @@ func TestSecretsChangeUnderLoad(t *testing.T) {
 
 // TestRefusalsByKeys: whoever has the secret of a key learns why it is refused, in the provider's
 // form and by a code. Nobody else learns anything: not whether there is such a key, and not whether
-// it is disabled, or has ended.
+// it is disabled, has ended, or is for other addresses.
 func TestRefusalsByKeys(t *testing.T) {
 	t.Parallel()
 	states := map[string]struct {
@@ -141,6 +142,12 @@ func TestRefusalsByKeys(t *testing.T) {
 			k.Secrets = []gateway.KeySecret{secretUntil(newSecret, time.Time{}), {Sum: k.Sum, Until: time.Now()}}
 			k.Sum, k.Disabled = [sha256.Size]byte{}, true
 		}, http.StatusUnauthorized, "key_expired"},
+		"other addresses": {func(k *gateway.Key) {
+			k.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.2/31"), netip.MustParsePrefix("2001:db8::/32")}
+		}, http.StatusForbidden, "192.0.2.1"},
+		"its address": {func(k *gateway.Key) {
+			k.Addresses = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("192.0.2.0/31")}
+		}, http.StatusOK, ""},
 	}
 	guesses := []string{
 		alice + "x", alice[:len(alice)-1], strings.ToUpper(alice), "vk-", "alice", "",
@@ -211,6 +218,10 @@ func TestEndsOfKeysAreLogged(t *testing.T) {
 			}
 			k.Sum = [sha256.Size]byte{}
 		})
+		key("both", func(k *gateway.Key) {
+			k.Secrets = []gateway.KeySecret{{Sum: k.Sum, Until: now.Add(week + 2*time.Hour)}}
+			k.Sum, k.Expires = [sha256.Size]byte{}, now.Add(week+time.Hour)
+		})
 		key("one stays", func(k *gateway.Key) {
 			k.Secrets = []gateway.KeySecret{secretUntil(newSecret, now.Add(week+time.Hour)), {Sum: k.Sum}}
 			k.Sum = [sha256.Size]byte{}
@@ -231,10 +242,10 @@ func TestEndsOfKeysAreLogged(t *testing.T) {
 		}
 		time.Sleep(2 * week)
 		said := log.Take()
-		if lines := strings.Count(said, "\n"); lines != 3 {
-			t.Errorf("%d lines, want 3:\n%s", lines, said)
+		if lines := strings.Count(said, "\n"); lines != 4 {
+			t.Errorf("%d lines, want 4:\n%s", lines, said)
 		}
-		for _, key := range []string{"expires", "same", "secrets"} {
+		for _, key := range []string{"expires", "same", "secrets", "both"} {
 			if n := strings.Count(said, `msg="`+endsSoon+`" key=`+key+" "); n != 1 {
 				t.Errorf("key %s: %d lines, want 1:\n%s", key, n, said)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -314,6 +315,7 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		"a sum and secrets": func(c *gateway.Config) {
 			c.Keys[0].Secrets = []gateway.KeySecret{secretUntil(newSecret, time.Time{})}
 		},
+		"an address":   func(c *gateway.Config) { c.Keys[0].Addresses = make([]netip.Prefix, 1) },
 		"a key's rank": func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
 		"a secret URL": func(c *gateway.Config) {
 			u := *c.Upstreams[0].URL
