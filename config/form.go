@@ -97,7 +97,9 @@ var (
 	asHeader   = textBy((*decoder).header, matching(headers))
 	asAddress  = textBy((*decoder).address, nil)
 	asVariable = textBy((*decoder).variableName, matching(variableNames))
-	httpURL    = schema{"pattern": "^https?://"}
+
+	asSecretFile = textBy((*decoder).secretFile, nil)
+	httpURL      = schema{"pattern": "^https?://"}
 )
 
 // asFlag is true or false; asOff is the opposite, for what is switched off.
@@ -208,6 +210,14 @@ var asDuration = form[time.Duration]{
 func between(least, most time.Duration) form[time.Duration] {
 	f := bounded(asDuration, formatDuration(least)+" to "+formatDuration(most))
 	return readBy(f, func(d *decoder, e entry) time.Duration { return d.between(e, least, most) })
+}
+
+// asInstant is the form of an instant.
+var asInstant = form[time.Time]{
+	read: (*decoder).instant, node: instantNode,
+	schema: schema{
+		"type": "string", "pattern": instants.String(), "examples": []string{"2027-01-31T00:00:00Z"},
+	},
 }
 
 var asShare = form[drawgate.Share]{

@@ -63,6 +63,13 @@ func durationNode(d time.Duration) (n node) {
 	return n
 }
 
+func instantNode(t time.Time) (n node) {
+	if !t.IsZero() {
+		n.scalar = quote(t.Format(time.RFC3339Nano))
+	}
+	return n
+}
+
 func flagNode(on bool) node { return wordNode(on, "true") }
 
 // wordNode is a word that stands for true.

@@ -443,13 +443,17 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		}
 	}
 	for i := range g.Keys {
-		for _, o := range g.Keys[i].Others {
-			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(o, upstream) }) {
-				problems = append(problems, c.note(keySetting(i)+".others",
-					fmt.Sprintf("key %s may call %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(o)),
-					"write UPSTREAM/PATH, such as "+example(names)+"/v1/files/*"))
+		calls := func(setting string, patterns []string, such string) {
+			for _, p := range patterns {
+				if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(p, upstream) }) {
+					problems = append(problems, c.note(keySetting(i)+setting,
+						fmt.Sprintf("key %s may call %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(p)),
+						"write UPSTREAM/PATH, such as "+example(names)+such))
+				}
 			}
 		}
+		calls(".others", g.Keys[i].Others, "/v1/files/*")
+		calls(".paths", g.Keys[i].Paths, "/v1/chat/completions")
 		for _, m := range g.Keys[i].Models {
 			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) }) {
 				problems = append(problems, c.note(keySetting(i)+".models",
@@ -549,6 +553,7 @@ func (c *Config) warnGateway() {
 		c.warnOf("gateway.listen", "set gateway.tls, unless something in front of it does",
 			"keys and prompts are sent to %s without TLS", g.Listen)
 	}
+	c.warnKeys()
 	warned := map[string]bool{}
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]

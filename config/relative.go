@@ -116,7 +116,11 @@ func (c *Config) locate(f folder) (problems Problems) {
 		put(upstreamSetting(g.Upstreams[i].Name), &g.Upstreams[i].APIKey.File)
 	}
 	for i := range g.Keys {
-		put("gateway.keys", &g.Keys[i].Secret.File)
+		k := &g.Keys[i]
+		put("gateway.keys", &k.Secret.File)
+		for j := range k.Secrets {
+			put("gateway.keys", &k.Secrets[j].Secret.File)
+		}
 	}
 	for i := range c.Envoy.Configs {
 		put("envoy.configs", &c.Envoy.Configs[i])

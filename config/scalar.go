@@ -158,6 +158,27 @@ func ParseDuration(s string) (time.Duration, error) {
 	return sum, nil
 }
 
+var instants = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`)
+
+// instant reads an instant of RFC 3339 in the years 2000 to 9999, in UTC. Any other value is
+// reported, and the result is zero.
+func (d *decoder) instant(e entry) (t time.Time) {
+	const hint = "such as 2027-01-31T00:00:00Z, or 2027-01-31T00:00:00+01:00"
+	n, ok := e.value.(*ast.StringNode)
+	if !ok {
+		d.problem(spanOf(e.value), hint, "%s must be an instant of RFC 3339, not %s", e.key, describe(e.value))
+		return t
+	}
+	at, err := time.Parse(time.RFC3339, n.Value)
+	at = at.UTC()
+	if err != nil || !instants.MatchString(n.Value) || at.Year() < 2000 || at.Year() > 9999 {
+		d.problem(spanOf(n), hint, "%s: %s is not an instant of RFC 3339 in the years 2000 to 9999", e.key,
+			shorten(n.Value))
+		return t
+	}
+	return at
+}
+
 var percents = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]{1,4})?%$`)
 
 // between reads a duration from least to most.

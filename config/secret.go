@@ -136,7 +136,9 @@ func SecretVariables(c *Config) []string {
 		named = append(named, c.Gateway.Upstreams[i].APIKey)
 	}
 	for i := range c.Gateway.Keys {
-		named = append(named, c.Gateway.Keys[i].Secret)
+		for _, s := range c.Gateway.Keys[i].secrets() {
+			named = append(named, s.Secret)
+		}
 	}
 	for _, s := range named {
 		if s.Env != "" && !slices.Contains(names, s.Env) {
@@ -158,7 +160,7 @@ func (s *Secret) settings(word, usual, what string) []setting {
 	brief, _, _ := strings.Cut(what, ". ")
 	return []setting{
 		{word + "_env", asVariable.to(&s.Env), usual, "the environment variable that holds " + what},
-		{word + "_file", asText.to(&s.File), usual, "the file that holds " + brief},
+		{word + "_file", asSecretFile.to(&s.File), usual, "the file that holds " + brief},
 		{key: word, value: value{
 			read: func(d *decoder, e entry) {
 				d.hideValue(e.value)
@@ -172,9 +174,20 @@ func (s *Secret) settings(word, usual, what string) []setting {
 
 func (d *decoder) variableName(e entry) string {
 	text, ok := d.text(e)
-	if ok && !variableNames.MatchString(text) {
+	if ok && (!variableNames.MatchString(text) || isSecret(text)) {
 		d.hideValue(e.value) // the value may be the secret itself
 		d.problem(spanOf(e.value), "such as DRAWGATE_TOKEN", "%s is not the name of an environment variable", e.key)
+	}
+	return text
+}
+
+// secretFile reads the path of a file that holds a secret.
+func (d *decoder) secretFile(e entry) string {
+	text, ok := d.text(e)
+	if ok && isSecret(text) {
+		d.hideValue(e.value)
+		d.problem(spanOf(e.value), "such as /run/secrets/alice", "%s is the path of a file, not the secret itself",
+			e.key)
 	}
 	return text
 }

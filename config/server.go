@@ -302,7 +302,9 @@ func (c *Config) lookUpSecrets(env *environment) (problems Problems) {
 		report(upstreamSetting(u.Name), u.APIKey.lookUp(env, &c.read))
 	}
 	for i := range c.Gateway.Keys {
-		report(keySetting(i), c.Gateway.Keys[i].lookUp(env, &c.read))
+		k := &c.Gateway.Keys[i]
+		report(keySetting(i), k.lookUp(env, &c.read))
+		report(keySetting(i)+".secrets", k.lookUpSecrets(env, &c.read))
 	}
 	if len(problems) == 0 {
 		i, err := sameKey(c.Gateway.Keys)

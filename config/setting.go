@@ -24,6 +24,7 @@ const (
 
 	oneOfTwo   = "exactly one of the two"
 	oneOfThree = "exactly one of the three"
+	oneOfFour  = "exactly one of the four"
 )
 
 // value is the value of a setting.

@@ -104,7 +104,7 @@ func (x *exchange) cacheKey(c *call, body []byte) (k cacheKey) {
 		caller = "key " + x.key.Name
 	}
 	parts := []string{caller, u.Name, u.URL.String(), u.Owner, c.path, outQuery(x.r.URL.RawQuery, u.Profile)}
-	headers := u.passed(x.r.Header)
+	headers := u.passed(x.header())
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if !slices.Contains(untold, name) && !strings.HasPrefix(name, "X-Stainless-") {
 			parts = append(append(parts, name, strconv.Itoa(len(headers[name]))), headers[name]...)

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -66,16 +66,28 @@ type Cache struct {
 // Key is a virtual key: what a caller shows in place of the provider's key.
 type Key struct {
 	Name  string            // for limits, logs and metrics; unique
-	Sum   [sha256.Size]byte // SHA-256 of the key
+	Sum   [sha256.Size]byte // SHA-256 of its secret
 	Team  string            // what rules see: attrs.team
 	User  string            // user
 	Class string            // class
+
+	// Secrets are several secrets, in place of Sum. To change a secret without a lost call, add the
+	// new one, give the old one an end, and let callers change before it.
+	Secrets  []KeySecret
+	Expires  time.Time // its calls pass before this instant; zero: it has no end
+	Disabled bool      // none of its calls pass
+
 	// the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
 	Priority int
 	Models   []string // what it may use: "upstream/model", with * at the end; none means everything
 	// Others are those of the upstreams' Others that it may use: "upstream/path", with * at the
 	// end; none means all.
 	Others []string
+	// Paths are those of all calls that it may make, written like Others; none means all.
+	Paths []string
+	// Addresses are the networks in which its callers must be, as [Options].Proxies name them; none
+	// means all.
+	Addresses []netip.Prefix
 }
 
 // Secret is a text that is not printed.
@@ -98,6 +110,11 @@ func fits(pattern, name string) bool {
 	return pattern == name
 }
 
+// listed reports whether a name is that of one of the patterns.
+func listed(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return fits(pattern, name) })
+}
+
 // check returns all mistakes.
 func (c *Config) check() error {
 	var errs []error
@@ -111,24 +128,7 @@ func (c *Config) check() error {
 		errs = append(errs, u.check())
 	}
 	errs = append(errs, c.checkFallbacks()...)
-	names = map[string]bool{}
-	sums := map[[sha256.Size]byte]string{{}: ""}
-	for i := range c.Keys {
-		k := &c.Keys[i]
-		if other, twice := sums[k.Sum]; twice {
-			errs = append(errs,
-				fmt.Errorf("gateway: key %q has no secret of its own: %q has the same, or there is none", k.Name,
-					other))
-		}
-		if k.Name == "" || names[k.Name] {
-			errs = append(errs, fmt.Errorf("gateway: key %d (%q) needs a name that no other key has", i+1, k.Name))
-		}
-		if k.Priority < 0 || k.Priority > drawgate.MaxPriority {
-			errs = append(errs, fmt.Errorf("gateway: key %q: priority %d is not between 0 and %d", k.Name, k.Priority,
-				drawgate.MaxPriority))
-		}
-		names[k.Name], sums[k.Sum] = true, k.Name
-	}
+	errs = append(errs, c.checkKeys()...)
 	return errors.Join(errs...)
 }
 

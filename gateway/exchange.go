@@ -101,15 +101,16 @@ func (x *exchange) unknownPath(name string) {
 const noUpstream = "there is no such upstream: the path must begin with the name of one, as in /openai/v1/chat/completions; add it to the base URL"
 
 func (x *exchange) serve(path string) {
-	if x.key = x.state.caller(x.r); x.key == nil {
-		x.h.wrongKey(x.up.config.Name, x.r)
-		x.refuse(&refusal{
-			kind:    llm.Unauthorized,
-			message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider",
-		})
+	var why *refusal
+	if x.key, why = x.state.caller(x.r); why == nil {
+		why = x.key.refuseAddress(x.h.client(x.r))
+	}
+	if why != nil {
+		x.h.wrongKey(x.up.config.Name, x.key, why, x.r)
+		x.refuse(why)
 		return
 	}
-	path, why := plainPath(path)
+	path, why = plainPath(path)
 	if why == nil {
 		why = x.options()
 	}
@@ -266,6 +267,9 @@ func (x *exchange) tooLarge() *refusal {
 
 // parse reads what a request asks an upstream for, and finds out how it is counted. path is plain.
 func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusal) {
+	if why := x.key.refusePath(up.config.Name, path); why != nil {
+		return nil, why
+	}
 	profile := up.config.Profile
 	parsed, err := profile.Parse(x.r.Method, path, x.r.Header, body)
 	if err != nil {
@@ -361,7 +365,7 @@ func (x *exchange) as(c *call, fallback string) *call {
 
 // send makes a call, and waits for at most so long in the queue.
 func (x *exchange) send(c *call, wait time.Duration) (*http.Response, error) {
-	x.ask.model, x.ask.caller, x.ask.wait = c.entry, attributes(x.r, x.up, x.key, c.Call), wait
+	x.ask.model, x.ask.caller, x.ask.wait = c.entry, x.attributes(c.Call), wait
 	x.ask.decision = drawgate.Decision{}
 	return x.up.transport.Send(x.request(c), c.body, c.Call)
 }
@@ -373,7 +377,7 @@ func (x *exchange) request(c *call) *http.Request {
 	u.Path, _ = url.PathUnescape(u.RawPath) // of the configuration, and plain
 	u.RawQuery = outQuery(x.r.URL.RawQuery, x.up.config.Profile)
 	out := &http.Request{
-		Method: x.r.Method, URL: &u, Host: u.Host, Header: x.up.config.outHeader(x.r.Header), Body: http.NoBody,
+		Method: x.r.Method, URL: &u, Host: u.Host, Header: x.up.config.outHeader(x.header()), Body: http.NoBody,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	return out.WithContext(context.WithValue(x.ctx, askKey{}, &x.ask))

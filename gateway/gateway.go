@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,17 +28,21 @@ type Options struct {
 	MaxBody int64 // largest request in bytes; 0 means 32 MiB
 	// Bodies is the memory of all requests whose answers have not begun, in bytes, beyond which
 	// more are refused; one team may have half of it; 0 means 1 GiB
-	Bodies   int64
-	Wait     time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
-	Cache    int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
-	TLS      *tls.Config   // for [Handler.Serve]; nil serves without TLS
-	Drain    time.Duration // how long running answers may take when Serve stops; 0 means 30s
+	Bodies int64
+	Wait   time.Duration // longest wait in the queue, which policies and callers can shorten; 0 means 90s
+	Cache  int64         // bytes of answers that are kept, of all upstreams; 0 means 64 MiB
+	TLS    *tls.Config   // for [Handler.Serve]; nil serves without TLS
+	Drain  time.Duration // how long running answers may take when Serve stops; 0 means 30s
+	// Proxies are those that are trusted to name a caller's address, for rules, [Key].Addresses and
+	// the log; nil: none, so that it is whoever opened the connection.
+	Proxies  *httplimit.Proxies
 	Observer *outbound.Observer
 	// Answered is called with how a call that a quota counts was answered: one of the results
 	// below. model is the [Model] that the call was meant for, as the configuration names it. It
 	// runs on the caller's path, in many goroutines at once; may be nil.
 	Answered func(upstream, model, result string)
-	// WrongKey is called for each call whose key is missing or unknown, like Answered; may be nil.
+	// WrongKey is called for each call whose key is missing or unknown, has expired, is disabled or
+	// may not be used from its caller's address, like Answered; may be nil.
 	WrongKey func(upstream string)
 	Spend    *spend.Book  // counts what calls spend; nil: nothing does. The engine needs [spend.Policy]
 	Logger   *slog.Logger // nil discards
@@ -72,7 +77,11 @@ type Handler struct {
 	headers *httplimit.Headers
 	logged  sampler.Sampler
 	wrong   sampler.Sampler // lines about wrong keys, which must not keep others out of the log
+	refused sampler.Sampler // the same about keys that have expired, and the like
 	bodies  bodies
+
+	notice      sync.Mutex
+	noticeTimer *time.Timer // guarded by notice; nil: no key will end
 
 	own  *http.Transport // nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
@@ -85,7 +94,7 @@ type Handler struct {
 type state struct {
 	config    Config
 	upstreams map[string]*upstream
-	keys      map[[sha256.Size]byte]*Key
+	secrets   map[[sha256.Size]byte]credential
 	teams     int // teams, and keys without one
 }
 
@@ -141,7 +150,7 @@ func (h *Handler) Use(c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	s := &state{config: c, upstreams: map[string]*upstream{}, keys: map[[sha256.Size]byte]*Key{}}
+	s := &state{config: c, upstreams: map[string]*upstream{}, secrets: credentialsOf(c.Keys)}
 	old := h.state.Load()
 	for i := range c.Upstreams {
 		u := &c.Upstreams[i]
@@ -152,11 +161,9 @@ func (h *Handler) Use(c Config) error {
 		}
 		s.upstreams[u.Name] = h.upstream(u, c.Prices)
 	}
-	for i := range c.Keys {
-		s.keys[c.Keys[i].Sum] = &c.Keys[i]
-	}
 	s.teams = countTeams(c.Keys)
 	h.state.Store(s)
+	h.watchKeys(s, time.Now())
 	return nil
 }
 
@@ -174,7 +181,7 @@ func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Durati
 // from returns who makes the calls of a key, as in [outbound.Call]. A level of which there is only
 // one is left out: its circuit is everybody's.
 func (s *state) from(k *Key) (list []string) {
-	if len(s.keys) > 1 {
+	if len(s.config.Keys) > 1 {
 		list = append(list, "key "+k.Name)
 	}
 	if k.Team != "" && s.teams > 1 {
@@ -210,15 +217,23 @@ func (h *Handler) UnderWay() (calls int) {
 // logEvery is the shortest time between two lines about failures that callers or providers cause.
 const logEvery = 10 * time.Second
 
-// wrongKey counts and logs a call whose key is missing or unknown: somebody may be trying keys. The
-// key is not logged: it may be a real one of another place.
-func (h *Handler) wrongKey(upstream string, r *http.Request) {
+// wrongKey counts and logs a call that is refused for its key, which is nil if it is missing or
+// unknown: then somebody may be trying keys. The secret is not logged: it may be a real one of
+// another place.
+func (h *Handler) wrongKey(upstream string, k *Key, why *refusal, r *http.Request) {
 	if h.opts.WrongKey != nil {
 		h.opts.WrongKey(upstream)
 	}
+	if k != nil {
+		if skipped, ok := h.refused.Pass(time.Now(), logEvery, 4); ok {
+			h.opts.Logger.Warn("a call was refused: its key does not allow it", "upstream", upstream, "key", k.Name,
+				"client", h.client(r), "reason", why.message, "not_logged", skipped)
+		}
+		return
+	}
 	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
 		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream,
-			"client", clientIP(r), "shown", secretOf(r) != "", "not_logged", skipped)
+			"client", h.client(r), "shown", secretOf(r) != "", "not_logged", skipped)
 	}
 }
 

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -158,16 +157,6 @@ func secretOf(r *http.Request) string {
 	return r.URL.Query().Get("key")
 }
 
-// caller returns the key of a request, or nil.
-func (s *state) caller(r *http.Request) *Key {
-	secret := secretOf(r)
-	if secret == "" {
-		return nil
-	}
-	// The sum of a guess says nothing about the sums of keys: a plain look-up leaks nothing.
-	return s.keys[sha256.Sum256([]byte(secret))]
-}
-
 // outQuery returns a query without keys, and without what would cut the usage out of the answer.
 func outQuery(raw string, p *llm.Profile) string {
 	if raw == "" {
@@ -188,11 +177,16 @@ func outQuery(raw string, p *llm.Profile) string {
 	return strings.Join(kept, "&")
 }
 
-// clientIP returns the address from which a request came.
-func clientIP(r *http.Request) netip.Addr {
-	a, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
+// client returns the address of the caller of a request.
+func (h *Handler) client(r *http.Request) netip.Addr { return h.opts.Proxies.ClientIP(r) }
+
+// header returns the headers of the request without the one in which proxies name the caller.
+func (x *exchange) header() http.Header {
+	name := x.h.opts.Proxies.Header()
+	if _, ok := x.r.Header[name]; !ok {
+		return x.r.Header
 	}
-	return a.Addr().Unmap()
+	h := maps.Clone(x.r.Header)
+	delete(h, name)
+	return h
 }

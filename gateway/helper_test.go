@@ -132,6 +132,7 @@ type setup struct {
 type bench struct {
 	*testing.T
 	h      *gateway.Handler
+	conf   gateway.Config
 	engine *engine.Engine
 	sim    *simulator.Server
 	ledger *ledgerfile.Writer
@@ -265,6 +266,7 @@ func (b *bench) build(s *setup, at string) {
 	if s.options.Logger == nil {
 		s.options.Logger = slog.New(slog.NewTextHandler(b.Output(), nil))
 	}
+	b.conf = s.config
 	if b.h, err = gateway.New(b.engine, s.config, &s.options); err != nil {
 		b.Fatal(err)
 	}

@@ -19,9 +19,6 @@ import (
 // others and, if the key has a list, of the key's, and the key may use all models that it names.
 func (x *exchange) other(c *call) *refusal {
 	up := c.up.config
-	listed := func(patterns []string, path string) bool {
-		return slices.ContainsFunc(patterns, func(pattern string) bool { return fits(pattern, path) })
-	}
 	switch {
 	case c.Operation != llm.OpOther, up.Profile.HasCall(c.path):
 		return x.notPassed("it is like that of a call which is counted, but not the same; " +

@@ -71,6 +71,9 @@ func (h *Handler) Serve(ctx context.Context, ln net.Listener) error {
 // themselves.
 func (h *Handler) Close() error {
 	h.stop()
+	h.notice.Lock()
+	h.stopNotice()
+	h.notice.Unlock()
 	if h.own != nil {
 		h.own.CloseIdleConnections()
 	}

@@ -151,14 +151,15 @@ func (q *quota) Pause(ctx context.Context, c *outbound.Call, p drawgate.Pause) e
 	return q.policies(askOf(ctx)).Pause(ctx, c, p)
 }
 
-// attributes is what rules see of a call. class is of its key.
-func attributes(r *http.Request, up *upstream, key *Key, call *llm.Call) *rules.Attributes {
+// attributes is what rules see of a call.
+func (x *exchange) attributes(call *llm.Call) *rules.Attributes {
+	r, key := x.r, x.key
 	return &rules.Attributes{
-		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class,
+		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: x.h.client(r), User: key.User, Class: key.Class,
 		Headers: withoutKeys(r.Header),
 		Extra: map[string]string{
-			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.config.Name,
-			"provider": up.config.Profile.Name,
+			"key": key.Name, "team": key.Team, "user": key.User, "upstream": x.up.config.Name,
+			"provider": x.up.config.Profile.Name,
 			"model":    call.Model, "family": call.Family, "operation": string(call.Operation),
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -299,7 +300,23 @@ func TestMistakesInAConfiguration(t *testing.T) {
 		"no key's sum":         func(c *gateway.Config) { c.Keys[0].Sum = [32]byte{} },
 		"the same key":         func(c *gateway.Config) { c.Keys[1].Sum = c.Keys[0].Sum },
 		"the same name":        func(c *gateway.Config) { c.Keys[1].Name = c.Keys[0].Name },
-		"a key's rank":         func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
+		"the same secret twice": func(c *gateway.Config) {
+			c.Keys[0].Secrets = []gateway.KeySecret{{Sum: c.Keys[0].Sum}, {Sum: c.Keys[0].Sum, Until: time.Now()}}
+			c.Keys[0].Sum = [32]byte{}
+		},
+		"another key's secret": func(c *gateway.Config) {
+			c.Keys[0].Secrets = []gateway.KeySecret{{Sum: c.Keys[0].Sum}, {Sum: c.Keys[1].Sum}}
+			c.Keys[0].Sum = [32]byte{}
+		},
+		"a secret without a sum": func(c *gateway.Config) {
+			c.Keys[0].Secrets = []gateway.KeySecret{{Sum: c.Keys[0].Sum}, {Until: time.Now()}}
+			c.Keys[0].Sum = [32]byte{}
+		},
+		"a sum and secrets": func(c *gateway.Config) {
+			c.Keys[0].Secrets = []gateway.KeySecret{secretUntil(newSecret, time.Time{})}
+		},
+		"an address":   func(c *gateway.Config) { c.Keys[0].Addresses = make([]netip.Prefix, 1) },
+		"a key's rank": func(c *gateway.Config) { c.Keys[0].Priority = drawgate.MaxPriority + 1 },
 		"a secret URL": func(c *gateway.Config) {
 			u := *c.Upstreams[0].URL
 			u.RawQuery = "key=" + upstreamKey

@@ -68,9 +68,15 @@ var anthropic = &provider{
 		TooLarge:     {http.StatusRequestEntityTooLarge, "request_too_large", ""},
 		Unavailable:  {http.StatusServiceUnavailable, "api_error", ""},
 		Lost:         {http.StatusBadGateway, "api_error", ""},
+		KeyExpired:   {http.StatusUnauthorized, "authentication_error", codeExpired},
+		KeyDisabled:  {http.StatusUnauthorized, "authentication_error", codeDisabled},
 	},
 	errorBody: func(e *providerError, message string, _ time.Duration) any {
-		return map[string]any{"type": "error", "error": map[string]any{"type": e.kind, "message": message}}
+		inner := map[string]any{"type": e.kind, "message": message}
+		if e.code != "" { // of this gateway alone: the provider has no codes
+			inner["code"] = e.code
+		}
+		return map[string]any{"type": "error", "error": inner}
 	},
 	events:         true,
 	accountHeaders: []string{"Anthropic-Organization-Id"},

@@ -26,7 +26,9 @@ const (
 	TooLarge                      // the request has more bytes than are read
 	// nothing was sent: the provider is left alone for a time, or a quota could not be asked.
 	Unavailable
-	Lost // the provider cannot be reached, or its answer was cut off
+	Lost        // the provider cannot be reached, or its answer was cut off
+	KeyExpired  // the key was valid, or the secret that was shown of it
+	KeyDisabled // the key is switched off
 	numErrorKinds
 )
 
@@ -37,6 +39,12 @@ type ErrorResponse struct {
 	Header http.Header // Content-Type, Retry-After, Retry-After-Ms and X-Should-Retry, as far as they apply
 	Body   []byte
 }
+
+// Codes of this gateway for what no provider has a code for.
+const (
+	codeExpired  = "key_expired"
+	codeDisabled = "key_disabled"
+)
 
 // providerErrors name each kind in a provider's words.
 type providerErrors [numErrorKinds]providerError

@@ -14,7 +14,7 @@ import (
 
 var kinds = []llm.ErrorKind{
 	llm.RateLimited, llm.Unauthorized, llm.BadRequest, llm.Overloaded, llm.ServerError,
-	llm.TimedOut,
+	llm.TimedOut, llm.KeyExpired, llm.KeyDisabled,
 }
 
 // TestErrorsInTheProvidersForm: each provider's clients find what they look at: the status, the
@@ -47,6 +47,21 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 		{
 			"openai", llm.Unauthorized, 0, 401,
 			`{"error":{"code":"invalid_api_key","message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
+			[]string{"", "", "false"},
+		},
+		{
+			"openai", llm.KeyExpired, 0, 401,
+			`{"error":{"code":"key_expired","message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
+			[]string{"", "", "false"},
+		},
+		{
+			"anthropic", llm.KeyExpired, 0, 401,
+			`{"error":{"code":"key_expired","message":"a \"<b>\"","type":"authentication_error"},"type":"error"}`,
+			[]string{"", "", "false"},
+		},
+		{
+			"gemini", llm.KeyDisabled, 0, 401,
+			`{"error":{"code":401,"details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","domain":"drawgate","reason":"KEY_DISABLED"}],"message":"a \"<b>\"","status":"UNAUTHENTICATED"}}`,
 			[]string{"", "", "false"},
 		},
 		{
@@ -109,6 +124,10 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 		r.Header.Get("Content-Type") != "application/problem+json" || !json.Valid(r.Body) {
 		t.Errorf("%d %v %s", r.Status, r.Header, r.Body)
 	}
+	const disabled = `{"code":"key_disabled","detail":"m","status":401,"title":"unauthorized"}`
+	if r := p.Error(llm.KeyDisabled, "m", 0); strings.TrimSpace(string(r.Body)) != disabled {
+		t.Errorf("got %s, want %s", r.Body, disabled)
+	}
 }
 
 // TestOwnErrorsAreUnderstood: a gateway behind a gateway reads a refusal of ours as what it is,
@@ -119,6 +138,7 @@ func TestOwnErrorsAreUnderstood(t *testing.T) {
 		llm.RateLimited: {llm.PerMinute}, llm.Unauthorized: {llm.NotQuota}, llm.BadRequest: {llm.NotQuota},
 		llm.Overloaded:  {llm.Overload},
 		llm.ServerError: {llm.Transient}, llm.TimedOut: {llm.Transient},
+		llm.KeyExpired: {llm.NotQuota}, llm.KeyDisabled: {llm.NotQuota},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom(llm.Profiles()).Draw(t, "profile")

@@ -80,6 +80,8 @@ var gemini = &provider{
 		TooLarge:     {http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT", ""},
 		Unavailable:  {http.StatusServiceUnavailable, "UNAVAILABLE", ""},
 		Lost:         {http.StatusBadGateway, "UNAVAILABLE", ""},
+		KeyExpired:   {http.StatusUnauthorized, "UNAUTHENTICATED", codeExpired},
+		KeyDisabled:  {http.StatusUnauthorized, "UNAUTHENTICATED", codeDisabled},
 	},
 	errorBody: func(e *providerError, message string, retryAfter time.Duration) any {
 		inner := map[string]any{"code": e.status, "message": message, "status": e.kind}
@@ -87,6 +89,12 @@ var gemini = &provider{
 			inner["details"] = []any{map[string]any{
 				"@type":      "type.googleapis.com/google.rpc.RetryInfo",
 				"retryDelay": strconv.FormatFloat(retryAfter.Seconds(), 'f', -1, 64) + "s",
+			}}
+		}
+		if e.code != "" {
+			inner["details"] = []any{map[string]any{
+				"@type":  "type.googleapis.com/google.rpc.ErrorInfo",
+				"reason": strings.ToUpper(e.code), "domain": "drawgate",
 			}}
 		}
 		return map[string]any{"error": inner}

@@ -124,9 +124,15 @@ func (g *Generic) provider() *provider {
 			TooLarge:     {http.StatusRequestEntityTooLarge, "too large", ""},
 			Unavailable:  {http.StatusServiceUnavailable, "unavailable", ""},
 			Lost:         {http.StatusBadGateway, "upstream lost", ""},
+			KeyExpired:   {http.StatusUnauthorized, "unauthorized", codeExpired},
+			KeyDisabled:  {http.StatusUnauthorized, "unauthorized", codeDisabled},
 		},
 		errorBody: func(e *providerError, message string, _ time.Duration) any { // RFC 9457
-			return map[string]any{"title": e.kind, "status": e.status, "detail": message}
+			body := map[string]any{"title": e.kind, "status": e.status, "detail": message}
+			if e.code != "" {
+				body["code"] = e.code
+			}
+			return body
 		},
 		errorType: "application/problem+json",
 	}

@@ -95,7 +95,8 @@ func TestEveryKindOfErrorIsSaid(t *testing.T) {
 		llm.NotFound: http.StatusNotFound, llm.Forbidden: http.StatusForbidden,
 		llm.TooLarge:    http.StatusRequestEntityTooLarge,
 		llm.Unavailable: http.StatusServiceUnavailable, llm.Lost: http.StatusBadGateway,
-		llm.Unauthorized: http.StatusUnauthorized,
+		llm.Unauthorized: http.StatusUnauthorized, llm.KeyExpired: http.StatusUnauthorized,
+		llm.KeyDisabled: http.StatusUnauthorized,
 	}
 	for _, p := range llm.Profiles() {
 		for kind, status := range want {

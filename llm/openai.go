@@ -84,6 +84,8 @@ var openAI = &provider{
 		TooLarge:     {http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large"},
 		Unavailable:  {http.StatusServiceUnavailable, "server_error", "unavailable"},
 		Lost:         {http.StatusBadGateway, "server_error", "upstream_lost"},
+		KeyExpired:   {http.StatusUnauthorized, "invalid_request_error", codeExpired},
+		KeyDisabled:  {http.StatusUnauthorized, "invalid_request_error", codeDisabled},
 	},
 	errorBody: func(e *providerError, message string, _ time.Duration) any {
 		return map[string]any{"error": map[string]any{

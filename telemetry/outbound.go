@@ -98,7 +98,8 @@ func newCalls() *calls {
 			"gateway); `cut` (the provider's answer broke off); `left` (the caller did not wait). `model` is "+
 			"the one that was asked for.", "model", "result")
 	c.wrongKeys = counter("drawgate_gateway_wrong_keys_total",
-		"Calls to the gateway whose virtual key is missing or unknown.")
+		"Calls to the gateway that were refused for their virtual key: it is missing or unknown, has "+
+			"expired, is disabled, or may not be used from the caller's address.")
 	c.queued = seconds("drawgate_upstream_queue_seconds",
 		"How long calls waited until they were granted, or were not; those that did not wait are included.",
 		queueBuckets)
@@ -142,7 +143,7 @@ func (m *Metrics) GatewayAnswered(upstream, model, result string) {
 	m.toUpstreams.answers.WithLabelValues(u, m.toUpstreams.ofUpstream(u).get(model, true), result).Inc()
 }
 
-// GatewayWrongKey counts a call to a gateway whose key is missing or unknown: for the gateway's
+// GatewayWrongKey counts a call to a gateway that was refused for its key: for the gateway's
 // options.
 func (m *Metrics) GatewayWrongKey(upstream string) {
 	m.toUpstreams.wrongKeys.WithLabelValues(m.toUpstreams.upstream(upstream)).Inc()

@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate/audit/ledgerfile"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/httplimit"
 	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/spend"
@@ -86,9 +87,14 @@ func (v *service) openGateway() (err error) {
 	}
 	log.SetFlags(0)                           //nolint:forbidigo // net/http takes no other logger for its transport
 	log.SetOutput(&connectionLog{log: v.log}) //nolint:forbidigo // as above
+	s := &v.run.Config().Server.Proxies
+	proxies, err := httplimit.NewProxies(s.Trusted, &httplimit.ProxyOptions{Header: s.Header, Unix: s.Unix})
+	if err != nil {
+		return err
+	}
 	o := &gateway.Options{
 		MaxBody: g.MaxBody, Bodies: g.Bodies, Wait: g.MaxWait, Drain: g.Drain, Cache: g.Cache,
-		Observer: observer, Logger: v.log,
+		Observer: observer, Logger: v.log, Proxies: proxies,
 	}
 	if !g.Spend.Off {
 		o.Spend = spend.NewBook(v.run.Store, g.Spend.Location(), v.log)
@@ -231,10 +237,15 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 	}
 	for i := range g.Keys {
 		k := &g.Keys[i]
-		c.Keys = append(c.Keys, gateway.Key{
-			Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class,
-			Priority: k.Priority, Models: k.Models, Others: k.Others,
-		})
+		key := gateway.Key{
+			Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Expires: k.Expires,
+			Disabled: k.Disabled, Priority: k.Priority, Models: k.Models, Others: k.Others, Paths: k.Paths,
+			Addresses: k.Addresses,
+		}
+		for _, s := range k.Secrets {
+			key.Secrets = append(key.Secrets, gateway.KeySecret{Sum: s.Sum, Until: s.Until})
+		}
+		c.Keys = append(c.Keys, key)
 	}
 	return c, nil
 }

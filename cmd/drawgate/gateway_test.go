@@ -7,11 +7,14 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
@@ -118,6 +121,69 @@ func TestGatewayFromItsSection(t *testing.T) {
 	if u.Owner != "project" || !u.Likely || u.Breaker.Failures != 7 || u.Breaker.Successes != 3 || u.Retries != 1 ||
 		conf.Keys[0].Team != "red" || conf.Keys[0].Priority != 3 {
 		t.Errorf("got %+v and %+v, want what the file says", u, conf.Keys)
+	}
+}
+
+// Every setting of a key arrives in the gateway, and its addresses are those that the server's
+// proxies name.
+func TestKeysFromTheirSection(t *testing.T) {
+	t.Parallel()
+	provider, err := simulator.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	sum := func(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
+	v := wired(t, fmt.Sprintf(`
+store: "memory:"
+server: {proxies: {trusted: [127.0.0.0/8], header: X-Caller}}
+policies:
+  quota: {limits: [{name: rpm, rolling: 1m, amount: 1000, margin: 2s}]}
+gateway:
+  upstreams:
+    mine: {profile: openai, url: %s, models: [{model: "*", policy: quota}]}
+  keys:
+    - name: alice
+      secrets: [{sha256: "%x", until: 2999-01-01T00:00:00Z}, {sha256: "%x"}]
+      team: red
+      user: a
+      class: gold
+      priority: 3
+      models: mine/*
+      others: mine/v1/files
+      paths: "*"
+      addresses: 192.0.2.0/24
+      expires: 2999-02-01T00:00:00Z
+    - {name: bob, sha256: "%x", disabled: true}
+`, upstream.URL, sum("an old secret"), sum("a new secret"), sum("bob's secret")))
+	conf, err := gatewayConfig(&v.run.Config().Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	year := func(month time.Month) time.Time { return time.Date(2999, month, 1, 0, 0, 0, 0, time.UTC) }
+	want := []gateway.Key{
+		{
+			Name: "alice", Team: "red", User: "a", Class: "gold", Priority: 3, Models: []string{"mine/*"},
+			Others: []string{"mine/v1/files"}, Paths: []string{"*"},
+			Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Expires: year(2),
+			Secrets: []gateway.KeySecret{{Sum: sum("an old secret"), Until: year(1)}, {Sum: sum("a new secret")}},
+		},
+		{Name: "bob", Sum: sum("bob's secret"), Disabled: true},
+	}
+	if !reflect.DeepEqual(conf.Keys, want) {
+		t.Errorf("got %+v, want %+v", conf.Keys, want)
+	}
+	for caller, want := range map[string]int{"192.0.2.7": http.StatusOK, "198.51.100.7": http.StatusForbidden} {
+		r := httptest.NewRequest(http.MethodPost, "/mine/v1/chat/completions",
+			strings.NewReader(`{"model":"gpt-4o","max_tokens":20,"messages":[{"role":"user","content":"Hello!"}]}`))
+		r.RemoteAddr = "127.0.0.1:1234"
+		r.Header.Set("Authorization", "Bearer a new secret")
+		r.Header.Set("X-Caller", caller)
+		w := httptest.NewRecorder()
+		if v.gateway.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("from %s: got %d %s, want %d", caller, w.Code, w.Body, want)
+		}
 	}
 }
 

@@ -102,7 +102,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(),
 		a.unpauseCmd(), a.adjustCmd(), a.queueCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(),
 		a.auditCmd(), a.spendCmd(), a.simulateCmd(), a.policyCmd(), a.historyCmd(), a.planCmd(), a.boundCmd(),
-		a.repairCmd(), a.storeCmd(), a.tableCmd(), a.initCmd(),
+		a.repairCmd(), a.storeCmd(), a.tableCmd(), a.initCmd(), a.keyCmd(),
 		a.schemaCmd(), a.manCmd(), a.versionCmd())
 	return root
 }

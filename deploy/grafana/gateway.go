@@ -77,7 +77,7 @@ var calls = board{
 			},
 			{
 				title: "Answers of the gateway", kind: bars, unit: units.RequestsPerMinute,
-				about: "Each call to the gateway once. cache_hit and cache_stale are from the cache; other_model, if one of fallbacks answered; cut, if the answer broke off; left, if the caller did not wait; wrong key, if the virtual key is missing or unknown.",
+				about: "Each call to the gateway once. cache_hit and cache_stale are from the cache; other_model, if one of fallbacks answered; cut, if the answer broke off; left, if the caller did not wait; wrong key, if it was refused for its virtual key.",
 				queries: []question{
 					{`sum by (result) (rate(drawgate_gateway_answers_total{instance=~"$instance",upstream=~"$upstream"}[$__rate_interval])) * 60`, "{{result}}"},
 					{`sum(rate(drawgate_gateway_wrong_keys_total{instance=~"$instance",upstream=~"$upstream"}[$__rate_interval])) * 60`, "wrong key"},
