@@ -13,7 +13,7 @@ type VirtualKey struct {
 	Name              string
 	Team, User, Class string
 	Priority          int
-	Models            []string // "upstream/model", with * at the end; none means everything
+	Models            []string // "upstream/model", with * at the end, or an alias; none means everything
 	Others            []string // "upstream/path", with * at the end, of the upstreams' Others; none means all
 
 	Sum    [sha256.Size]byte // as in [Token]
@@ -59,8 +59,8 @@ func (k *VirtualKey) settings() []setting {
 		{"user", asShort.to(&k.User), "empty", "what rules see: `user`"},
 		{"class", asShort.to(&k.Class), "empty", "what rules see: `class`"},
 		{"priority", asPriority.to(&k.Priority), "0", "of its calls. The header `Drawgate-Priority` can lower it"},
-		{"models", patterns.to(&k.Models), "everything", "what it may use: `UPSTREAM/MODEL`, with `*` at the end. " +
-			"Calls that may choose [another model](gateway.md#callers) are refused"},
+		{"models", patterns.to(&k.Models), "everything", "what it may use: `UPSTREAM/MODEL`, with `*` at the end, or " +
+			"the name of an [alias](gateway.md#aliases). Calls that may choose [another model](gateway.md#callers) are refused"},
 		{"others", patterns.to(&k.Others), "all", "which of the upstreams' `others` it may use: `UPSTREAM/PATH`, " +
 			"with `*` at the end"},
 		{"sha256", digest(&k.Sum, &k.Secret), oneOfThree, "the SHA-256 of the key: `printf %s \"$KEY\" | sha256sum`"},

@@ -94,7 +94,7 @@ func resultOf(c *call, status int) string {
 	switch {
 	case status >= http.StatusBadRequest:
 		return ResultError
-	case c.label != "":
+	case c.instead:
 		return ResultOtherModel
 	}
 	return ResultAnswered

@@ -83,6 +83,7 @@ type Handler struct {
 type state struct {
 	config    Config
 	upstreams map[string]*upstream
+	aliases   map[string]*Alias
 	keys      map[[sha256.Size]byte]*Key
 	teams     int // teams, and keys without one
 }
@@ -139,7 +140,9 @@ func (h *Handler) Use(c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	s := &state{config: c, upstreams: map[string]*upstream{}, keys: map[[sha256.Size]byte]*Key{}}
+	s := &state{
+		config: c, upstreams: map[string]*upstream{}, aliases: map[string]*Alias{}, keys: map[[sha256.Size]byte]*Key{},
+	}
 	old := h.state.Load()
 	for i := range c.Upstreams {
 		u := &c.Upstreams[i]
@@ -149,6 +152,9 @@ func (h *Handler) Use(c Config) error {
 			continue
 		}
 		s.upstreams[u.Name] = h.upstream(u, c.Prices)
+	}
+	for i := range c.Aliases {
+		s.aliases[c.Aliases[i].Name] = &c.Aliases[i]
 	}
 	for i := range c.Keys {
 		s.keys[c.Keys[i].Sum] = &c.Keys[i]

@@ -12,20 +12,20 @@ import (
 
 // ladder makes a call that is counted, or gives what it can instead: an answer from the cache, one
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
-func (x *exchange) ladder(c *call, body []byte) {
+func (x *exchange) ladder(c *call) {
 	if answered := x.h.opts.Answered; answered != nil {
 		defer func() { answered(c.up.config.Name, c.entry.Name, x.result) }()
 	}
 	var k *keep
 	var old *answer
 	if m := &c.entry.Cache; m.TTL > 0 && !asksFor(x.r.Header, "no-store") {
-		k = &keep{key: x.cacheKey(c, body), most: x.h.opts.Cache / maxPart}
+		k = &keep{key: x.cacheKey(c), most: x.h.opts.Cache / maxPart}
 		old = x.h.cache.get(k.key, time.Now())
 		switch {
 		case asksFor(x.r.Header, "no-cache"):
 			old = nil
 		case old != nil && time.Since(old.at) < m.TTL:
-			x.cached(old, CacheHit)
+			x.cached(c, old, CacheHit)
 			return
 		}
 	}
@@ -48,7 +48,7 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 	}
 	if old != nil {
 		drop(resp)
-		x.cached(old, CacheStale)
+		x.cached(c, old, CacheStale)
 		return true
 	}
 	granted := x.ask.decision

@@ -136,14 +136,15 @@ func (q *quota) Pause(ctx context.Context, c *outbound.Call, p drawgate.Pause) e
 }
 
 // attributes is what rules see of a call. class is of its key.
-func attributes(r *http.Request, up *upstream, key *Key, call *llm.Call) *rules.Attributes {
+func (x *exchange) attributes(c *call) *rules.Attributes {
+	r, key, up := x.r, x.key, c.up.config
 	return &rules.Attributes{
-		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class,
+		Method: r.Method, Path: x.path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class,
 		Headers: withoutKeys(r.Header),
 		Extra: map[string]string{
-			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.config.Name,
-			"provider": up.config.Profile.Name,
-			"model":    call.Model, "family": call.Family, "operation": string(call.Operation),
+			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.Name,
+			"provider": up.Profile.Name,
+			"model":    c.Model, "family": c.Family, "operation": string(c.Operation),
 		},
 	}
 }

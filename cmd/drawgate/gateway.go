@@ -219,6 +219,10 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 		}
 		c.Upstreams = append(c.Upstreams, up)
 	}
+	for _, a := range g.Aliases {
+		upstream, model, _ := strings.Cut(a.Model, "/")
+		c.Aliases = append(c.Aliases, gateway.Alias{Name: a.Name, Upstream: upstream, Model: model})
+	}
 	for i := range g.Keys {
 		k := &g.Keys[i]
 		c.Keys = append(c.Keys, gateway.Key{
