@@ -115,7 +115,7 @@ var rules = map[string]struct{ own, others []string }{
 	}},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/failure", "internal/sampler", "llm", "outbound",
+		"internal/drain", "internal/ending", "internal/failure", "internal/sampler", "llm", "outbound",
 	}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",

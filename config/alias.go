@@ -7,13 +7,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
+
 	"github.com/drawgate/drawgate/llm"
 )
 
 // Alias is a name by which callers of the gateway ask for a model.
 type Alias struct {
-	Name  string
-	Model string // "upstream/model"
+	Name   string
+	Models []AliasModel // more than one: the same model at several accounts
+}
+
+// AliasModel is one of the models that an alias stands for.
+type AliasModel struct {
+	Model  string // "upstream/model"
+	Weight int    // how often it comes first, relative to the others; 0 means 1
 }
 
 var aliasNames = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
@@ -35,11 +43,11 @@ func (g *Gateway) aliases() value {
 		},
 		node: func() (n node) {
 			for _, a := range g.Aliases {
-				n.pairs = append(n.pairs, pair{quote(a.Name), textNode(a.Model)})
+				n.pairs = append(n.pairs, pair{quote(a.Name), asAliasModels.node(a.Models)})
 			}
 			return n
 		},
-		schema: mapOf(asShort.schema).with(schema{
+		schema: mapOf(asAliasModels.schema).with(schema{
 			"maxProperties": maxAliases, "propertyNames": matching(aliasNames),
 		}),
 		bounds: fmt.Sprintf("1 to %d", maxAliases),
@@ -50,7 +58,68 @@ func (d *decoder) alias(e entry) Alias {
 	if !aliasNames.MatchString(e.key) || strings.Trim(e.key, ".") == "" {
 		d.problem(e.at, "such as fast", "the alias %s is not made of 1 to 128 letters, digits, -, . and _", shorten(e.key))
 	}
-	return Alias{e.key, asShort.read(d, e)}
+	return Alias{e.key, asAliasModels.read(d, e)}
+}
+
+// asAliasModels is the form of one model, or of a list of models that may have weights.
+var asAliasModels = form[[]AliasModel]{
+	read: (*decoder).aliasModels,
+	node: func(list []AliasModel) (n node) {
+		if len(list) == 1 && list[0].Weight == 0 {
+			return textNode(list[0].Model)
+		}
+		for _, m := range list {
+			n.list = append(n.list, m.node())
+		}
+		return n
+	},
+	schema: schema{"anyOf": []schema{
+		asShort.schema, listOf(schema{"anyOf": []schema{asShort.schema, aliasModelSection.schema()}}, maxFallbacks),
+	}},
+}
+
+var aliasModelSection = section[AliasModel]{
+	name: "aliasModel", what: "a model of an alias", settings: (*AliasModel).settings,
+	lacks: "a model of an alias needs model", hint: "such as {model: openai/gpt-4.1, weight: 2}",
+}
+
+func (m *AliasModel) settings() []setting {
+	return []setting{
+		{"model", asShort.to(&m.Model), required, "`UPSTREAM/MODEL`"},
+		{"weight", number[int](1, maxWeight).to(&m.Weight), "1", "for how many callers it comes first, relative to " +
+			"the other accounts"},
+	}
+}
+
+func (d *decoder) aliasModels(e entry) (list []AliasModel) {
+	if _, several := e.value.(*ast.SequenceNode); !several {
+		if model := asShort.read(d, e); model != "" {
+			list = append(list, AliasModel{Model: model})
+		}
+		return list
+	}
+	items, _ := d.list(e, maxFallbacks)
+	for _, n := range items {
+		var m AliasModel
+		item := entry{e.key, spanOf(n), n}
+		switch n.(type) {
+		case *ast.MappingNode, *ast.MappingValueNode:
+			aliasModelSection.read(d, item, &m)
+		default:
+			m.Model = asShort.read(d, item)
+		}
+		if m.Model != "" {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func (m AliasModel) node() node {
+	if m.Weight == 0 {
+		return textNode(m.Model)
+	}
+	return aliasModelSection.node(m)
 }
 
 // alias returns the alias of a name, or nil.
@@ -94,22 +163,23 @@ func (c *Config) checkAliases() (problems Problems) {
 				"the aliases %s and %s differ in capitals only", shorten(other), shorten(a.Name)), "leave one of them out"))
 		}
 		first[lower] = a.Name
-		if a.Model == "" {
-			continue // it was reported
-		}
-		if text, hint := g.checkAlias(a); text != "" {
-			problems = append(problems, c.note(aliasSetting(a.Name), text, hint))
+		for i := range a.Models {
+			if text, hint := g.checkAlias(a, i); text != "" {
+				problems = append(problems, c.note(aliasSetting(a.Name), text, hint))
+			}
 		}
 	}
 	return problems
 }
 
-// checkAlias returns what is wrong with an alias, and a hint.
-func (g *Gateway) checkAlias(a *Alias) (text, hint string) {
-	to, model := g.aliased(a.Model)
+// checkAlias returns what is wrong with one of an alias's models, and a hint.
+func (g *Gateway) checkAlias(a *Alias, i int) (text, hint string) {
+	name := a.Models[i].Model
+	to, model := g.aliased(name)
+	first, _ := g.aliased(a.Models[0].Model)
 	switch {
-	case g.likeAlias(a.Model) != nil, to != nil && g.likeAlias(model) != nil:
-		return fmt.Sprintf("alias %s stands for %s, which is an alias itself", shorten(a.Name), shorten(a.Model)),
+	case g.likeAlias(name) != nil, to != nil && g.likeAlias(model) != nil:
+		return fmt.Sprintf("alias %s stands for %s, which is an alias itself", shorten(a.Name), shorten(name)),
 			"name the model"
 	case to == nil:
 		var names []string
@@ -117,13 +187,18 @@ func (g *Gateway) checkAlias(a *Alias) (text, hint string) {
 			names = append(names, g.Upstreams[i].Name)
 		}
 		hint = "write UPSTREAM/MODEL, such as " + example(names) + "/gpt-4.1-mini"
-		if meant := g.meantFallback(a.Model); meant != "" {
+		if meant := g.meantFallback(name); meant != "" {
 			hint = meant
 		}
-		return fmt.Sprintf("alias %s stands for %s, which is of no upstream", shorten(a.Name), shorten(a.Model)), hint
+		return fmt.Sprintf("alias %s stands for %s, which is of no upstream", shorten(a.Name), shorten(name)), hint
 	case to.model(model) == nil:
 		return fmt.Sprintf("nothing counts %s, for which alias %s stands: none of the models of upstream %s fits it",
 			shorten(model), shorten(a.Name), shorten(to.Name)), "add it to the models, with its policy"
+	case first != nil && !first.sameAPI(to):
+		return fmt.Sprintf("alias %s stands for models of upstreams with different profiles: calls are not translated",
+			shorten(a.Name)), "choose upstreams of the same profile"
+	case slices.ContainsFunc(a.Models[:i], func(m AliasModel) bool { return m.Model == name }):
+		return fmt.Sprintf("alias %s stands for %s twice", shorten(a.Name), shorten(name)), "give it weight: 2"
 	}
 	p, err := to.Provider()
 	if err != nil {
@@ -160,10 +235,12 @@ func (c *Config) warnAliases() {
 	g := &c.Gateway
 	for i := range g.Aliases {
 		a := &g.Aliases[i]
-		to, _ := g.aliased(a.Model)
-		what := "alias " + shorten(a.Name) + ": the model"
-		if text, hint := g.doubtful(to, what, a.Model); text != "" {
-			c.warnOf(aliasSetting(a.Name), hint, "%s", text)
+		for _, m := range a.Models {
+			to, _ := g.aliased(m.Model)
+			what := "alias " + shorten(a.Name) + ": the model"
+			if text, hint := g.doubtful(to, what, m.Model); text != "" {
+				c.warnOf(aliasSetting(a.Name), hint, "%s", text)
+			}
 		}
 	}
 }

@@ -21,6 +21,7 @@ const (
 	maxModels    = 1000
 	maxKeys      = 100_000
 	maxAliases   = 1000
+	maxWeight    = 1000
 	maxFallbacks = 8
 	maxRetries   = 10
 	maxRequest   = 1 << 30
@@ -132,8 +133,8 @@ func (g *Gateway) settings() []setting {
 			"audit`](audit.md)"},
 		{"upstreams", g.upstreams(), required, "accounts of providers, by name: the first segment of callers' paths, " +
 			"as in `http://gateway:7881/openai/v1`"},
-		{"aliases", g.aliases(), none, "[names by which callers ask for a model](gateway.md#aliases): `{fast: " +
-			"openai/gpt-4.1-mini}`. A name has 1 to 128 letters, digits, `-`, `.` or `_`"},
+		{"aliases", g.aliases(), none, "[names by which callers ask for a model](gateway.md#aliases), or for " +
+			"the same model at [several accounts](gateway.md#several-accounts): `{fast: openai/gpt-4.1-mini}`. A name has 1 to 128 letters, digits, `-`, `.` or `_`"},
 		{"keys", keys.to(&g.Keys), required, "virtual keys, which callers show in place of the provider's"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
 		{"incidents", incidentSection.to(&g.Incidents), "", "what is kept of [calls that an upstream refused " +
@@ -424,7 +425,8 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 			hint += ", or the name of an alias"
 		}
 		for _, m := range g.Keys[i].Models {
-			if g.alias(m) == nil && !slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) }) {
+			known := slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) })
+			if !known && g.alias(m) == nil {
 				problems = append(problems, c.note(keySetting(i)+".models",
 					fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
 					hint))

@@ -21,7 +21,17 @@ const fast = "fast"
 
 // alias returns an alias of a model of an upstream.
 func alias(name, upstream, model string) gateway.Alias {
-	return gateway.Alias{Name: name, Upstream: upstream, Model: model}
+	return gateway.Alias{Name: name, Models: []gateway.Target{{Upstream: upstream, Model: model}}}
+}
+
+// several returns an alias of models of upstreams, all of the same weight.
+func several(weight int, models ...string) gateway.Alias {
+	a := gateway.Alias{Name: fast}
+	for _, m := range models {
+		upstream, model, _ := strings.Cut(m, "/")
+		a.Models = append(a.Models, gateway.Target{Upstream: upstream, Model: model, Weight: weight})
+	}
+	return a
 }
 
 // aliased makes fast stand for a model of one of the upstreams.
@@ -32,7 +42,7 @@ func aliased(upstream, model string) func(*setup) {
 }
 
 // byAlias makes a call of an API that asks for the alias.
-func (b *bench) byAlias(name string, stream bool, prompt string, headers ...string) reply {
+func (b *bench) byAlias(name string, stream bool, prompt string) reply {
 	b.Helper()
 	a := apis[name]
 	path, more := a.path, ""
@@ -41,7 +51,7 @@ func (b *bench) byAlias(name string, stream bool, prompt string, headers ...stri
 	}
 	instead := strings.NewReplacer(a.model, fast)
 	return b.do(b.raw(b.Context(), http.MethodPost, "/"+a.upstream+instead.Replace(path),
-		instead.Replace(fmt.Sprintf(a.body, prompt, more)), append([]string{a.key + alice}, headers...)...))
+		instead.Replace(fmt.Sprintf(a.body, prompt, more)), a.key+alice))
 }
 
 // TestAliases: a call by an alias is one of the model, to the provider and to the quota. Its answer
@@ -141,10 +151,12 @@ func TestAliasOfAnotherUpstream(t *testing.T) {
 		})
 	}, func(t *testing.T, b *bench) {
 		got := b.byAlias("openai", false, "Hello!")
-		if got.status != http.StatusOK || got.header.Get(gateway.HeaderModel) != "spare/gpt-4o" || b.last().Key != "spare" {
+		if got.status != http.StatusOK || got.header.Get(gateway.HeaderModel) != "spare/gpt-4o" ||
+			b.last().Key != "spare" {
 			t.Errorf("got %d %v %s by %s", got.status, got.header, got.body, b.last().Key)
 		}
-		if first, spare := b.used("upstream", "openai"), b.used("spare", "spare"); first["rpm"] != 0 || spare["rpm"] != 1 {
+		first, spare := b.used("upstream", "openai"), b.used("spare", "spare")
+		if first["rpm"] != 0 || spare["rpm"] != 1 {
 			t.Errorf("used: %v and %v, want that of the alias's upstream", first, spare)
 		}
 		got = b.byAlias("anthropic", false, "Hello!")
@@ -253,8 +265,8 @@ func TestKeysAndAliases(t *testing.T) {
 			s.config.Keys[0].Models = c.models
 		}, func(t *testing.T, b *bench) {
 			byName, byAlias := b.call("openai", false, "Hello!"), b.byAlias("openai", false, "Hello!")
-			if byName.status != c.byName || byAlias.status != c.byAlias || strings.Contains(byAlias.body, "for this key") &&
-				strings.Contains(byAlias.body, "gpt-4o") {
+			if byName.status != c.byName || byAlias.status != c.byAlias ||
+				byAlias.status == http.StatusNotFound && strings.Contains(byAlias.body, "gpt-4o") {
 				t.Errorf("a key of %q: got %d by the name and %d %s by the alias, want %d and %d", c.models, byName.status,
 					byAlias.status, byAlias.body, c.byName, c.byAlias)
 			}
@@ -381,8 +393,8 @@ func TestHostileAliases(t *testing.T) {
 	})
 }
 
-// TestOthersAndAliases: what nothing counts passes as it is, and a key that may use an alias may not
-// name its model there, nor anything by the alias.
+// TestOthersAndAliases: what nothing counts passes as it is, and a key that may use an alias may
+// not name its model there, nor anything by the alias.
 func TestOthersAndAliases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
@@ -431,12 +443,18 @@ func TestMistakesOfAliases(t *testing.T) {
 		"twice, in capitals":   {aliases: []gateway.Alias{alias(fast, "openai", "x"), alias("Fast", "openai", "x")}},
 		"no such upstream":     {aliases: []gateway.Alias{alias(fast, "opneai", "x")}},
 		"no model":             {aliases: []gateway.Alias{alias(fast, "openai", "")}},
-		"of an alias":          {aliases: []gateway.Alias{alias(fast, "openai", "x"), alias("quick", "openai", "fast")}},
+		"of an alias":          {aliases: []gateway.Alias{alias(fast, "openai", "x"), alias("quick", "openai", fast)}},
 		"of itself":            {aliases: []gateway.Alias{alias(fast, "openai", "FAST")}},
 		"no model's name":      {aliases: []gateway.Alias{alias(fast, "openai", `x","y":"`)}},
 		"no path's name":       {aliases: []gateway.Alias{alias(fast, "gemini", "tunedModels/x")}},
 		"no path's characters": {aliases: []gateway.Alias{alias(fast, "gemini", "x:generateContent")}},
 		"a path":               {aliases: []gateway.Alias{alias(fast, "openai", "..")}},
+		"no models":            {aliases: []gateway.Alias{{Name: fast}}},
+		"the same one twice":   {aliases: []gateway.Alias{several(0, "openai/x", "openai/x")}},
+		"two APIs":             {aliases: []gateway.Alias{several(0, "openai/x", "gemini/x")}},
+		"a negative weight":    {aliases: []gateway.Alias{several(-1, "openai/x", "openai/y")}},
+		"a large weight":       {aliases: []gateway.Alias{several(1001, "openai/x", "openai/y")}},
+		"one of several":       {aliases: []gateway.Alias{several(1, "openai/x", "opneai/x")}},
 		"a known model":        {aliases: []gateway.Alias{alias("gpt-4o", "openai", "x")}},
 		"a version of one":     {aliases: []gateway.Alias{alias("GPT-4.1-turbo", "openai", "x")}},
 		"nothing counts it": {

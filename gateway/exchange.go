@@ -37,6 +37,7 @@ type exchange struct {
 	// Of its calls: the request's, which ends when the handler cuts answers off as well.
 	ctx    context.Context //nolint:containedctx // an exchange ends with its request
 	ask    ask
+	meant  *call         // as which account's call it was made; nil: there is one account
 	result string        // how it was answered
 	wait   time.Duration // longest wait in the queue
 	tail   []byte        // of the answer, as far as it was written
@@ -51,11 +52,13 @@ type call struct {
 	up      *upstream
 	path    string // of the URL, without the upstream's name; plain: see plainPath
 	body    []byte
-	entry   *Model // how it is counted; nil: it is not
-	filter  bool   // the usage was asked for on the caller's behalf: leave it out of the stream
-	alias   string // the name by which the caller asked for it; "": the model's own
-	label   string // the model that it is of, if the caller asked for another one, or by an alias
-	instead bool   // it takes the place of the call that was asked for
+	entry   *Model   // how it is counted; nil: it is not
+	filter  bool     // the usage was asked for on the caller's behalf: leave it out of the stream
+	alias   string   // the name by which the caller asked for it; "": the model's own
+	label   string   // the model that it is of, if the caller asked for another one, or by an alias
+	others  []Target // other accounts that may make it
+	group   []*call  // of all these accounts; nil: they were not needed so far
+	instead bool     // it takes the place of the call that was asked for
 }
 
 // ServeHTTP implements http.Handler.
@@ -354,49 +357,72 @@ func (x *exchange) route(c *call) *refusal {
 // as returns the call for a fallback, or nil if this key may not use that.
 func (x *exchange) as(c *call, fallback string) *call {
 	name, model := x.state.config.fallback(c.up.config.Name, fallback)
-	up := x.state.upstreams[name]
-	// The usage may have been asked for in the body, so the call is read again.
-	again, err := up.config.Profile.Parse(x.r.Method, c.path, x.r.Header, c.body)
-	if err != nil {
+	other := x.of(c, x.state.upstreams[name], model)
+	if other == nil || x.route(other) != nil {
 		return nil
 	}
-	newPath, body, err := again.WithModel(c.path, c.body, model)
-	if err != nil {
-		x.h.warn("a call cannot be made of another model", "upstream", up.config.Name, "model", model, "error", err)
-		return nil
-	}
-	other, why := x.read(up, newPath, body)
-	if why != nil || x.route(other) != nil {
-		return nil
-	}
-	other.filter, other.instead, other.label = c.filter, true, x.called(up, model)
+	other.instead, other.label = true, x.called(other.up, model)
 	return other
+}
+
+// of returns a call as one of another model, or of another upstream; nil if it cannot be made.
+func (x *exchange) of(c *call, up *upstream, model string) *call {
+	path, body := c.path, c.body
+	if model != c.Model {
+		// The usage may have been asked for in the body, so the call is read again.
+		again, err := up.config.Profile.Parse(x.r.Method, path, x.r.Header, body)
+		if err != nil {
+			return nil
+		}
+		if path, body, err = again.WithModel(path, body, model); err != nil {
+			x.h.warn("a call cannot be made of another model", "upstream", up.config.Name, "model", model, "error", err)
+			return nil
+		}
+	}
+	other, why := x.read(up, path, body)
+	if why != nil {
+		return nil
+	}
+	other.filter = c.filter
+	return other
+}
+
+// forget lets go of the body of a call that is not sent again: its answer may last an hour.
+func (c *call) forget() {
+	c.body = nil
+	for _, m := range c.group {
+		m.body = nil
+	}
 }
 
 // send makes a call, and waits for at most so long in the queue.
 func (x *exchange) send(c *call, wait time.Duration) (*http.Response, error) {
-	x.ask.model, x.ask.caller, x.ask.wait = c.entry, x.attributes(c), wait
-	x.ask.decision = drawgate.Decision{}
-	return c.up.transport.Send(x.request(c), c.body, c.Call)
+	return x.sendBy(x.ctx, c, &x.ask, wait)
 }
 
-// request returns what is sent to the provider.
+// sendBy is send for a call that is counted as a says.
+func (x *exchange) sendBy(ctx context.Context, c *call, a *ask, wait time.Duration) (*http.Response, error) {
+	a.model, a.caller, a.wait = c.entry, x.attributes(c), wait
+	a.decision = drawgate.Decision{}
+	return c.up.transport.Send(x.request(c).WithContext(context.WithValue(ctx, askKey{}, a)), c.body, c.Call)
+}
+
+// request returns what is sent to the provider, but for its body.
 func (x *exchange) request(c *call) *http.Request {
 	up := c.up.config
 	u := *up.URL
 	u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + c.path
 	u.Path, _ = url.PathUnescape(u.RawPath) // of the configuration, and plain
 	u.RawQuery = outQuery(x.r.URL.RawQuery, up.Profile)
-	out := &http.Request{
+	return &http.Request{
 		Method: x.r.Method, URL: &u, Host: u.Host, Header: up.outHeader(x.r.Header), Body: http.NoBody,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	return out.WithContext(context.WithValue(x.ctx, askKey{}, &x.ask))
 }
 
 // pass makes a call that nothing counts.
 func (x *exchange) pass(c *call) {
-	resp, err := c.up.transport.Send(x.request(c), c.body, c.Call)
+	resp, err := c.up.transport.Send(x.request(c).WithContext(x.ctx), c.body, c.Call)
 	if err != nil {
 		x.failed(err)
 		return

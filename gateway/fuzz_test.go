@@ -127,7 +127,7 @@ func FuzzRequest(f *testing.F) {
 	up := &upstream{config: u}
 	s := &state{
 		upstreams: map[string]*upstream{"openai": up},
-		aliases:   map[string]*Alias{"fast": {Name: "fast", Upstream: "openai", Model: "gpt-4o"}},
+		aliases:   map[string]*Alias{"fast": {Name: "fast", Models: []Target{{Upstream: "openai", Model: "gpt-4o"}}}},
 	}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, timeout, priority, body string) {
 		if !strings.HasPrefix(path, "/") {

@@ -51,6 +51,7 @@ type ask struct {
 	from   []string      // as in [outbound.Call]
 	level  int           // its priority
 	wait   time.Duration // longest wait in the queue; 0: none
+	race   *race         // of several accounts, of which this is one; nil: there is none
 
 	decision drawgate.Decision // of the latest grant
 	queued   time.Duration     // until it was granted
@@ -95,6 +96,10 @@ func (q *quota) policies(a *ask) *outbound.Policies {
 func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
 	a := askOf(ctx)
 	began := time.Now()
+	if a.race != nil && a.race.won.Load() == a { // it is made again: other accounts come before this queue
+		again := *c
+		again.NoWait, c = true, &again
+	}
 	g, err := q.take(ctx, a, c, hold)
 	if errors.Is(err, errStopping) { // it may not wait, but what fits now is granted
 		now := *c
@@ -108,6 +113,10 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 	a.queued += time.Since(began)
 	if err != nil {
 		return nil, err
+	}
+	if a.race != nil && !a.race.claim(a) {
+		q.giveBack(ctx, g)
+		return nil, errElsewhere
 	}
 	a.decision = *g.Decision()
 	return g, nil
@@ -137,9 +146,12 @@ func (q *quota) Pause(ctx context.Context, c *outbound.Call, p drawgate.Pause) e
 
 // attributes is what rules see of a call. class is of its key.
 func (x *exchange) attributes(c *call) *rules.Attributes {
-	r, key, up := x.r, x.key, c.up.config
+	r, key, up, path := x.r, x.key, c.up.config, x.path
+	if c.alias != "" {
+		path = "/" + up.Name + c.path
+	}
 	return &rules.Attributes{
-		Method: r.Method, Path: x.path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class,
+		Method: r.Method, Path: path, Host: r.Host, IP: clientIP(r), User: key.User, Class: key.Class,
 		Headers: withoutKeys(r.Header),
 		Extra: map[string]string{
 			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.Name,

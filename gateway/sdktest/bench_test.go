@@ -122,7 +122,7 @@ func newBench(t *testing.T, a api, s setup) *bench {
 			Models: []gateway.Model{{Name: "*", Policy: "quota"}},
 		}},
 		Keys:    []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
-		Aliases: []gateway.Alias{{Name: alias, Upstream: a.upstream, Model: a.model}},
+		Aliases: []gateway.Alias{{Name: alias, Models: []gateway.Target{{Upstream: a.upstream, Model: a.model}}}},
 		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {
 			Input:  perInput * million,
 			Output: perOutput * million,
