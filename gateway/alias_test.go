@@ -274,6 +274,33 @@ func TestKeysAndAliases(t *testing.T) {
 	}
 }
 
+// TestKeysReachNoOtherModelByAnAlias: a key that may use an alias cannot choose another model by
+// what its call has beside it.
+//
+// req: C12
+func TestKeysReachNoOtherModelByAnAlias(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		aliased("openai", "gpt-4o")(s)
+		s.config.Keys[0].Models = []string{fast}
+	}, func(t *testing.T, b *bench) {
+		for more, want := range map[string]int{
+			"":                                   http.StatusOK,
+			`,"models":["gpt-5-pro"]`:            http.StatusBadRequest,
+			`,"models":["fast"]`:                 http.StatusBadRequest,
+			`,"fallbacks":[{"model":"gpt-4.1"}]`: http.StatusBadRequest,
+			`,"tools":[{"type":"image_generation","model":"gpt-image-1"}]`: http.StatusBadRequest,
+		} {
+			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions",
+				`{"model":"fast","max_tokens":5,"messages":[{"role":"user","content":"x"}]`+more+`}`,
+				"Authorization: Bearer "+alice))
+			if got.status != want {
+				t.Errorf("%s: got %d %s, want %d", more, got.status, got.body, want)
+			}
+		}
+	})
+}
+
 // TestFallbacksOfAnAlias: what its model falls back to takes its place, if the key may use that by
 // its own name.
 //

@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // members are the accounts of the tests of groups.
@@ -202,15 +203,54 @@ func TestGroupUsesEachQuota(t *testing.T) {
 			t.Errorf("%d calls exceeded an account's quota", v.Total)
 		}
 		least := amount * int(long/time.Second) / 62 * 95 / 100
-		for account, n := range b.each(start) {
-			if n < least {
-				t.Errorf("%d calls of account %s, want %d", n, account, least)
+		calls := b.each(start)
+		for _, account := range members {
+			if calls[account] < least {
+				t.Errorf("%v calls of each account, want %d of %s", calls, least, account)
 			}
 		}
 		synctest.Wait()
 		for _, account := range members {
 			if st := b.status(account, account); st.Open != 0 {
 				t.Errorf("%s: %d holds are open", account, st.Open)
+			}
+		}
+	})
+}
+
+// TestGroupOfSeveralGateways: so do several gateways together that share a store.
+//
+// req: C1 E1
+func TestGroupOfSeveralGateways(t *testing.T) {
+	t.Parallel()
+	const amount, long = 20, 5 * time.Minute
+	shared := memstore.New(nil)
+	inGroup(t, func(s *setup) {
+		group(amount, 1, 1)(s)
+		s.store = shared
+	}, func(t *testing.T, b *bench, f *faulty) {
+		s := newSetup(group(amount, 1, 1))
+		s.store, s.options.Base = shared, f
+		other := &bench{T: t, sim: b.sim}
+		other.build(s, "http://provider.test")
+		var both sync.WaitGroup
+		start := time.Now()
+		for _, gateway := range []*bench{b, other} {
+			both.Go(func() {
+				for _, got := range gateway.crowd(long) {
+					t.Errorf("got %d %s", got.status, got.body)
+				}
+			})
+		}
+		both.Wait()
+		if v := b.sim.Violations(); v.Total != 0 {
+			t.Errorf("%d calls exceeded an account's quota", v.Total)
+		}
+		least := amount * int(long/time.Second) / 62 * 95 / 100
+		calls := b.each(start)
+		for _, account := range members[:2] {
+			if calls[account] < least {
+				t.Errorf("%v calls of each account, want %d of %s", calls, least, account)
 			}
 		}
 	})
