@@ -218,7 +218,50 @@ func TestGroupUsesEachQuota(t *testing.T) {
 	})
 }
 
-// TestGroupOfSeveralGateways: so do several gateways together that share a store.
+// TestGroupOfUnequalAccounts: so it does with accounts of different sizes, which call the model by
+// different names and limit tokens as well, and with answers that take a while.
+//
+// req: C1
+func TestGroupOfUnequalAccounts(t *testing.T) {
+	t.Parallel()
+	const long = 5 * time.Minute
+	amounts, names := []int64{5, 20, 60}, []string{"gpt-4o", "gpt-4.1", "gpt-4o-mini"}
+	inGroup(t, func(s *setup) {
+		group(0, 1, 1, 1)(s)
+		s.sim.Quotas, s.sim.Delay = nil, 3*time.Second
+		for i, n := range amounts {
+			tpm := drawgate.RollingLimit("tpm", n*100, time.Minute).Of(llm.UnitTokens)
+			tpm.Margin, tpm.Charge = 2*time.Second, drawgate.ChargeEnd
+			rpm := &s.policies[i].Limits[0]
+			rpm.Amount = n
+			s.policies[i].Limits = append(s.policies[i].Limits, tpm)
+			s.config.Upstreams[i].Models[0].Name, s.config.Aliases[0].Models[i].Model = names[i], names[i]
+			limit := simulator.Limit{Name: "rpm", Dimension: simulator.Requests, Window: simulator.Rolling, Amount: n}
+			tokens := limit
+			tokens.Name, tokens.Dimension, tokens.Amount = "tpm", simulator.Tokens, n*100
+			s.sim.Quotas = append(s.sim.Quotas, simulator.Quota{
+				Provider: simulator.OpenAI, Name: names[i], Models: names[i : i+1],
+				Limits: []simulator.Limit{limit, tokens},
+			})
+		}
+	}, func(t *testing.T, b *bench, _ *faulty) {
+		start := time.Now()
+		for _, got := range b.crowd(long) {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		if v := b.sim.Violations(); v.Total != 0 {
+			t.Errorf("%d calls exceeded an account's quota", v.Total)
+		}
+		calls := b.each(start)
+		for i, account := range members {
+			if least := int(amounts[i]) * int(long/time.Second) / 62 * 95 / 100; calls[account] < least {
+				t.Errorf("%v calls of each account, want %d of %s", calls, least, account)
+			}
+		}
+	})
+}
+
+// TestGroupOfSeveralGateways: several gateways that share a store do so together.
 //
 // req: C1 E1
 func TestGroupOfSeveralGateways(t *testing.T) {
