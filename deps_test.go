@@ -121,7 +121,7 @@ var rules = map[string]struct{ own, others []string }{
 	},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/failure", "internal/sampler", "llm", "outbound", "spend",
+		"internal/drain", "internal/ending", "internal/failure", "internal/sampler", "llm", "outbound", "spend",
 	}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",

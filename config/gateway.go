@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,8 @@ const (
 	maxUpstreams = 100
 	maxModels    = 1000
 	maxKeys      = 100_000
+	maxAliases   = 1000
+	maxWeight    = 1000
 	maxFallbacks = 8
 	maxRetries   = 10
 	maxRequest   = 1 << 30
@@ -41,6 +42,7 @@ type Gateway struct {
 	Spend   Spend
 
 	Upstreams []Upstream // in the order of the file; names are unique
+	Aliases   []Alias    // as Upstreams
 	Keys      []VirtualKey
 	Prices    Prices
 	Incidents Incidents
@@ -156,6 +158,8 @@ func (g *Gateway) settings() []setting {
 		{"spend", spendSection.to(&g.Spend), "", "how it is counted what calls [spend](spend.md)"},
 		{"upstreams", g.upstreams(), required, "accounts of providers, by name: the first segment of callers' paths, " +
 			"as in `http://gateway:7881/openai/v1`"},
+		{"aliases", g.aliases(), none, "[names by which callers ask for a model](gateway.md#aliases), or for " +
+			"the same model at [several accounts](gateway.md#several-accounts): `{fast: openai/gpt-4.1-mini}`. A name has 1 to 128 letters, digits, `-`, `.` or `_`"},
 		{"keys", keys.to(&g.Keys), required, "virtual keys, which callers show in place of the provider's"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
 		{"incidents", incidentSection.to(&g.Incidents), "", "what is kept of [calls that an upstream refused " +
@@ -442,6 +446,7 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 			}
 		}
 	}
+	problems = append(problems, c.checkAliases()...)
 	for i := range g.Keys {
 		calls := func(setting string, patterns []string, such string) {
 			for _, p := range patterns {
@@ -454,11 +459,16 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		}
 		calls(".others", g.Keys[i].Others, "/v1/files/*")
 		calls(".paths", g.Keys[i].Paths, "/v1/chat/completions")
+		hint := "write UPSTREAM/MODEL, such as " + example(names) + "/*"
+		if len(g.Aliases) > 0 {
+			hint += ", or the name of an alias"
+		}
 		for _, m := range g.Keys[i].Models {
-			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) }) {
+			known := slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) })
+			if !known && g.alias(m) == nil {
 				problems = append(problems, c.note(keySetting(i)+".models",
 					fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
-					"write UPSTREAM/MODEL, such as "+example(names)+"/*"))
+					hint))
 			}
 		}
 	}
@@ -481,9 +491,10 @@ func (g *Gateway) fallback(u *Upstream, name string) (to *Upstream, model string
 	return u, name
 }
 
-// doubtful returns what speaks against a fallback of an upstream's model that may be right, and a
-// hint: it has no price, or nobody here knows it and only an entry for all models counts it.
-func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
+// doubtful returns what speaks against a name of a model that may be right, and a hint: it has no
+// price, or nobody here knows it and only an entry for all models counts it. what is the name's
+// purpose at an upstream, such as "the fallback".
+func (g *Gateway) doubtful(u *Upstream, what, name string) (text, hint string) {
 	to, model := g.fallback(u, name)
 	entry := to.model(model)
 	p, err := to.Provider()
@@ -493,13 +504,13 @@ func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
 	if len(g.Prices.Models) > 0 {
 		call := &llm.Call{Operation: llm.OpChat, Model: model, Family: p.Family(model).Name}
 		if _, _, err := g.Prices.Table().Hold(call, llm.Estimate{}); err != nil {
-			return fmt.Sprintf("the fallback %s has no price: its calls are refused", shorten(name)),
+			return fmt.Sprintf("%s %s has no price: its calls are refused", what, shorten(name)),
 				"look at its spelling, or add it to gateway.prices.models"
 		}
 	}
 	if entry.Model == "*" && to.URL == llm.Address(to.Profile) && len(p.Families) > 0 && !p.Knows(model) {
-		return fmt.Sprintf("the fallback %s is no model of %s that is known here, and only the entry for all models counts it",
-				shorten(name), shorten(to.Name)),
+		return fmt.Sprintf("%s %s is no model of %s that is known here, and only the entry for all models counts it",
+				what, shorten(name), shorten(to.Name)),
 			"look at its spelling; if it is right, give it an entry of its own"
 	}
 	return "", ""
@@ -509,6 +520,8 @@ func (g *Gateway) doubtful(u *Upstream, name string) (text, hint string) {
 func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
 	to, model := g.fallback(u, name)
 	switch {
+	case g.likeAlias(name) != nil, g.likeAlias(model) != nil:
+		return fmt.Sprintf("the fallback %s is an alias", shorten(name)), "name the model that it stands for"
 	case model == "" || to.model(model) == nil:
 		hint = "add it to the models, with its policy"
 		if meant := g.meantFallback(name); meant != "" {
@@ -516,7 +529,7 @@ func (g *Gateway) checkFallback(u *Upstream, name string) (text, hint string) {
 		}
 		return fmt.Sprintf("nothing counts the fallback %s: none of the models of upstream %s fits it", shorten(name),
 			shorten(to.Name)), hint
-	case to.Profile != u.Profile || !reflect.DeepEqual(to.Generic, u.Generic):
+	case !u.sameAPI(to):
 		return fmt.Sprintf("the fallback %s is of an upstream with another profile: calls are not translated",
 			shorten(name)), "choose an upstream of the same profile"
 	}
@@ -554,6 +567,7 @@ func (c *Config) warnGateway() {
 			"keys and prompts are sent to %s without TLS", g.Listen)
 	}
 	c.warnKeys()
+	c.warnAliases()
 	warned := map[string]bool{}
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]
@@ -585,7 +599,7 @@ func (c *Config) warnGateway() {
 					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint,
 						"the fallback %s is a model of upstream %s itself: there is no upstream of that name",
 						shorten(f), shorten(u.Name))
-				} else if text, hint := g.doubtful(u, f); text != "" {
+				} else if text, hint := g.doubtful(u, "the fallback", f); text != "" {
 					c.warnOf(modelSetting(u.Name, k)+".fallbacks", hint, "%s", text)
 				}
 			}

@@ -91,7 +91,8 @@ var inForce = []string{
 	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs",
 	"Envoy.Merge", "Envoy.Aligned",
 	"Queue.MaxDepth", "Queue.RetryDelay", "Queue.MaxAttempts", "Queue.Multiplier", // of no effect yet
-	"Gateway.Upstreams", "Gateway.Keys", "Gateway.Prices.Currency", "Gateway.Prices.Models", // by the gateway
+	"Gateway.Upstreams", "Gateway.Aliases", "Gateway.Keys", // by the gateway, as are the prices
+	"Gateway.Prices.Currency", "Gateway.Prices.Models",
 	"Warnings", "Envoy.Policies",
 }
 

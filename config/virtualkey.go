@@ -19,7 +19,7 @@ type VirtualKey struct {
 	Name              string
 	Team, User, Class string
 	Priority          int
-	Models            []string // "upstream/model", with * at the end; none means everything
+	Models            []string // "upstream/model", with * at the end, or an alias; none means everything
 	Others            []string // "upstream/path", with * at the end, of the upstreams' Others; none means all
 	Paths             []string // "upstream/path", with * at the end, of all its calls; none means all
 
@@ -154,8 +154,8 @@ func (k *VirtualKey) settings() []setting {
 		{"class", asShort.to(&k.Class), "empty", "what rules see: `class`"},
 		{"priority", asPriority.to(&k.Priority), "0", "of its calls, and the highest that they may have: the header " +
 			"`Drawgate-Priority` can only lower it"},
-		{"models", patterns.to(&k.Models), "everything", "what it may use: `UPSTREAM/MODEL`, with `*` at the end. " +
-			"Calls that may choose [another model](gateway.md#callers) are refused"},
+		{"models", patterns.to(&k.Models), "everything", "what it may use: `UPSTREAM/MODEL`, with `*` at the end, or " +
+			"the name of an [alias](gateway.md#aliases). Calls that may choose [another model](gateway.md#callers) are refused"},
 		{"others", patterns.to(&k.Others), "all", "which of the upstreams' `others` it may use: `UPSTREAM/PATH`, " +
 			"with `*` at the end"},
 		{"paths", patterns.to(&k.Paths), "all", "which calls it may make, counted or not: `UPSTREAM/PATH`, with `*` " +

@@ -320,6 +320,11 @@ func (c *Config) warnAttributes(attrs map[string]string, warn func(part, hint, f
 			}
 			continue
 		}
+		if name == "model" && c.Gateway.alias(want) != nil {
+			warn("match.attrs", "rules see the model that it stands for", "no call of the gateway has the model %s: it is an alias",
+				shorten(want))
+			continue
+		}
 		if list := has[name]; list != nil && !strings.HasSuffix(want, "*") && !slices.Contains(list, want) {
 			hint, _ := didYouMean(want, list)
 			warn("match.attrs", hint, "no call of the gateway has the %s %s", name, shorten(want))

@@ -96,9 +96,9 @@ func (c *cache) remove(e *list.Element) {
 }
 
 // cacheKey returns the key of a call: of all that the provider gets of it, but for headers that
-// change no answer. body is the caller's own.
-func (x *exchange) cacheKey(c *call, body []byte) (k cacheKey) {
-	u := x.up.config
+// change no answer.
+func (x *exchange) cacheKey(c *call) (k cacheKey) {
+	u := c.up.config
 	caller := ""
 	if !c.entry.Cache.Shared {
 		caller = "key " + x.key.Name
@@ -110,8 +110,11 @@ func (x *exchange) cacheKey(c *call, body []byte) (k cacheKey) {
 			parts = append(append(parts, name, strconv.Itoa(len(headers[name]))), headers[name]...)
 		}
 	}
+	if c.filter { // with the usage the stream has more for those who asked for it
+		parts = append(parts, "filter")
+	}
 	h := sha256.New()
-	for _, p := range append(parts, string(body)) { // with their lengths, so that no two lists are the same
+	for _, p := range append(parts, string(c.body)) { // with their lengths, so that no two lists are the same
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
 		h.Write(n[:])
@@ -159,14 +162,17 @@ func (x *exchange) store(k *keep, c *call, resp *http.Response) {
 	x.h.cache.put(k.key, a, c.entry.Cache.TTL+c.entry.Cache.Stale)
 }
 
-// cached answers from the cache.
-func (x *exchange) cached(a *answer, how string) {
+// cached answers a call from the cache.
+func (x *exchange) cached(c *call, a *answer, how string) {
 	if x.result = ResultCacheHit; how == CacheStale {
 		x.result = ResultCacheStale
 	}
 	h := x.w.Header()
 	maps.Copy(h, a.header)
 	h.Set(HeaderCache, how)
+	if c.label != "" {
+		h.Set(HeaderModel, c.label)
+	}
 	h.Set("Age", strconv.FormatInt(max(0, int64(time.Since(a.at)/time.Second)), 10))
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	_ = x.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's recorder has none

@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Upstreams []Upstream
 	Keys      []Key
+	Aliases   []Alias
 	Prices    *llm.Prices // nil: nothing is counted in money. With it, a model without a price is refused
 }
 
@@ -79,7 +80,9 @@ type Key struct {
 
 	// the highest that its calls may have, and the one that they have; 0 to drawgate.MaxPriority
 	Priority int
-	Models   []string // what it may use: "upstream/model", with * at the end; none means everything
+	// what it may use: "upstream/model", with * at the end, or the name of an alias; none means
+	// everything
+	Models []string
 	// Others are those of the upstreams' Others that it may use: "upstream/path", with * at the
 	// end; none means all.
 	Others []string
@@ -129,6 +132,7 @@ func (c *Config) check() error {
 	}
 	errs = append(errs, c.checkFallbacks()...)
 	errs = append(errs, c.checkKeys()...)
+	errs = append(errs, c.checkAliases()...)
 	return errors.Join(errs...)
 }
 
@@ -169,6 +173,10 @@ func (c *Config) checkFallbacks() (errs []error) {
 			for _, f := range u.Models[k].Fallbacks {
 				name, model := c.fallback(u.Name, f)
 				switch to := c.upstream(name); {
+				case c.alias(f) != nil || c.alias(model) != nil:
+					errs = append(errs,
+						fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which is an alias: name the model",
+							u.Name, u.Models[k].Name, f))
 				case model == "" || to.model(model) == nil:
 					errs = append(errs,
 						fmt.Errorf("gateway: upstream %q: model %q falls back to %q, which no model of upstream %q fits: add one, so that it is counted",

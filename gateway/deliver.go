@@ -26,7 +26,7 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b
 // may be nil, collects it for the cache.
 func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
-	c.body = nil            // it is not sent again, and its answer may last an hour
+	c.forget()
 	x.release()
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn(x.up.config.keyRefused(), "upstream", x.up.config.Name)
@@ -94,7 +94,7 @@ func resultOf(c *call, status int) string {
 	switch {
 	case status >= http.StatusBadRequest:
 		return ResultError
-	case c.label != "":
+	case c.instead:
 		return ResultOtherModel
 	}
 	return ResultAnswered

@@ -9,6 +9,9 @@
 //	h, err := gateway.New(eng, gateway.Config{Upstreams: upstreams, Keys: keys}, nil)
 //	err = h.Serve(ctx, listener)
 //
+// Callers name the provider's models, or an [Alias]: a name for a model, which the gateway puts in
+// its place.
+//
 // What a call may cost is taken in one step from the upstream's quota, which is a policy by the
 // call's model, and from whatever the engine's rules apply to the caller: its key, its team, its
 // user. All of them grant it, or nothing is spent. Package outbound says how a call is held, made

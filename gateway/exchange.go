@@ -24,15 +24,20 @@ import (
 type exchange struct {
 	h     *Handler
 	state *state
-	up    *upstream
-	key   *Key
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	r     *http.Request
+	asked *upstream // the one that the path names
+	up    *upstream // the one that answers
+	// of the URL, as rules see it: of a call by an alias, that of the same call by the model's own
+	// name
+	path string
+	key  *Key
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	r    *http.Request
 
 	// Of its calls: the request's, which ends when the handler cuts answers off as well.
 	ctx    context.Context //nolint:containedctx // an exchange ends with its request
 	ask    ask
+	meant  *call         // as which account's call it was made; nil: there is one account
 	result string        // how it was answered
 	wait   time.Duration // longest wait in the queue
 	tail   []byte        // of the answer, as far as it was written
@@ -44,17 +49,21 @@ type exchange struct {
 type call struct {
 	*llm.Call
 
-	up     *upstream
-	path   string // of the URL, without the upstream's name; plain: see plainPath
-	body   []byte
-	entry  *Model // how it is counted; nil: it is not
-	filter bool   // the usage was asked for on the caller's behalf: leave it out of the stream
-	label  string // the model that it is of, if the caller asked for another one
+	up      *upstream
+	path    string // of the URL, without the upstream's name; plain: see plainPath
+	body    []byte
+	entry   *Model   // how it is counted; nil: it is not
+	filter  bool     // the usage was asked for on the caller's behalf: leave it out of the stream
+	alias   string   // the name by which the caller asked for it; "": the model's own
+	label   string   // the model that it is of, if the caller asked for another one, or by an alias
+	others  []Target // other accounts that may make it
+	group   []*call  // of all these accounts; nil: they were not needed so far
+	instead bool     // it takes the place of the call that was asked for
 }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r}
+	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r, path: r.URL.Path}
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
 	defer context.AfterFunc(h.rest, func() { end(errCut) })() //nolint:contextcheck // it is the handler's
@@ -67,7 +76,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = x.rc.SetReadDeadline(time.Now().Add(discardTime))
 	}
 	name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-	if x.up = x.state.upstreams[name]; x.up == nil {
+	x.asked = x.state.upstreams[name]
+	if x.up = x.asked; x.up == nil {
 		x.unknownPath(name)
 		return
 	}
@@ -123,7 +133,7 @@ func (x *exchange) serve(path string) {
 		x.refuse(why)
 		return
 	}
-	c, why := x.parse(x.up, path, body)
+	c, why := x.parse(path, body)
 	if why != nil {
 		x.refuse(why)
 		return
@@ -134,7 +144,7 @@ func (x *exchange) serve(path string) {
 	}
 	x.ask.from = x.state.from(x.key)
 	if x.up.config.Profile.Counts(c.Operation) {
-		x.ladder(c, body)
+		x.ladder(c)
 	} else {
 		x.pass(c)
 	}
@@ -265,11 +275,24 @@ func (x *exchange) tooLarge() *refusal {
 	}
 }
 
-// parse reads what a request asks an upstream for, and finds out how it is counted. path is plain.
-func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusal) {
-	if why := x.key.refusePath(up.config.Name, path); why != nil {
+// parse reads what a request asks for, and finds out how it is counted. path is plain.
+func (x *exchange) parse(path string, body []byte) (*call, *refusal) {
+	if why := x.key.refusePath(x.asked.config.Name, path); why != nil {
 		return nil, why
 	}
+	c, why := x.read(x.asked, path, body)
+	if why != nil || c.Operation == llm.OpOther {
+		return c, why
+	}
+	if a := x.state.aliases[c.Model]; a != nil && c.Other == "" {
+		return x.resolve(c, a)
+	}
+	return c, x.route(c)
+}
+
+// read reads what a request asks an upstream for. A call that nothing counts may pass then. path is
+// plain.
+func (x *exchange) read(up *upstream, path string, body []byte) (*call, *refusal) {
 	profile := up.config.Profile
 	parsed, err := profile.Parse(x.r.Method, path, x.r.Header, body)
 	if err != nil {
@@ -292,7 +315,7 @@ func (x *exchange) parse(up *upstream, path string, body []byte) (*call, *refusa
 			message: fmt.Sprintf("the content type %.60q is not application/json", kind),
 		}
 	}
-	return c, x.route(c)
+	return c, nil
 }
 
 // route finds out how a call's model is counted.
@@ -313,8 +336,8 @@ func (x *exchange) route(c *call) *refusal {
 	}
 	up := c.up.config
 	c.entry = up.model(c.Model)
-	if c.entry == nil || !x.key.may(up.Name, c.Model) {
-		return noModel(c.Model, up.Name)
+	if c.entry == nil || !x.mayUse(c) {
+		return noModel(c.name(), x.asked.config.Name)
 	}
 	const anyName = "\x00" // of no model: only patterns for all fit
 	if c.Elsewhere != "" && !x.key.may(up.Name, anyName) {
@@ -341,51 +364,72 @@ func (x *exchange) route(c *call) *refusal {
 // as returns the call for a fallback, or nil if this key may not use that.
 func (x *exchange) as(c *call, fallback string) *call {
 	name, model := x.state.config.fallback(c.up.config.Name, fallback)
-	up := x.state.upstreams[name]
-	// The usage may have been asked for in the body, so the call is read again.
-	again, err := up.config.Profile.Parse(x.r.Method, c.path, x.r.Header, c.body)
-	if err != nil {
+	other := x.of(c, x.state.upstreams[name], model)
+	if other == nil || x.key.refusePath(name, other.path) != nil || x.route(other) != nil {
 		return nil
 	}
-	newPath, body, err := again.WithModel(c.path, c.body, model)
-	if err != nil {
-		x.h.warn("a call cannot be made of another model", "upstream", up.config.Name, "model", model, "error", err)
-		return nil
+	other.instead, other.label = true, x.called(other.up, model)
+	return other
+}
+
+// of returns a call as one of another model, or of another upstream; nil if it cannot be made.
+func (x *exchange) of(c *call, up *upstream, model string) *call {
+	path, body := c.path, c.body
+	if model != c.Model {
+		// The usage may have been asked for in the body, so the call is read again.
+		again, err := up.config.Profile.Parse(x.r.Method, path, x.r.Header, body)
+		if err != nil {
+			return nil
+		}
+		if path, body, err = again.WithModel(path, body, model); err != nil {
+			x.h.warn("a call cannot be made of another model", "upstream", up.config.Name, "model", model, "error", err)
+			return nil
+		}
 	}
-	other, why := x.parse(up, newPath, body)
+	other, why := x.read(up, path, body)
 	if why != nil {
 		return nil
 	}
-	other.filter, other.label = c.filter, model
-	if up != c.up {
-		other.label = name + "/" + model
-	}
+	other.filter = c.filter
 	return other
+}
+
+// forget lets go of the body of a call that is not sent again: its answer may last an hour.
+func (c *call) forget() {
+	c.body = nil
+	for _, m := range c.group {
+		m.body = nil
+	}
 }
 
 // send makes a call, and waits for at most so long in the queue.
 func (x *exchange) send(c *call, wait time.Duration) (*http.Response, error) {
-	x.ask.model, x.ask.caller, x.ask.wait = c.entry, x.attributes(c.Call), wait
-	x.ask.decision = drawgate.Decision{}
-	return x.up.transport.Send(x.request(c), c.body, c.Call)
+	return x.sendBy(x.ctx, c, &x.ask, wait)
 }
 
-// request returns what is sent to the provider.
+// sendBy is send for a call that is counted as a says.
+func (x *exchange) sendBy(ctx context.Context, c *call, a *ask, wait time.Duration) (*http.Response, error) {
+	a.model, a.caller, a.wait = c.entry, x.attributes(c), wait
+	a.decision = drawgate.Decision{}
+	return c.up.transport.Send(x.request(c).WithContext(context.WithValue(ctx, askKey{}, a)), c.body, c.Call)
+}
+
+// request returns what is sent to the provider, but for its body.
 func (x *exchange) request(c *call) *http.Request {
-	u := *x.up.config.URL
+	up := c.up.config
+	u := *up.URL
 	u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + c.path
 	u.Path, _ = url.PathUnescape(u.RawPath) // of the configuration, and plain
-	u.RawQuery = outQuery(x.r.URL.RawQuery, x.up.config.Profile)
-	out := &http.Request{
-		Method: x.r.Method, URL: &u, Host: u.Host, Header: x.up.config.outHeader(x.header()), Body: http.NoBody,
+	u.RawQuery = outQuery(x.r.URL.RawQuery, up.Profile)
+	return &http.Request{
+		Method: x.r.Method, URL: &u, Host: u.Host, Header: up.outHeader(x.header()), Body: http.NoBody,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	return out.WithContext(context.WithValue(x.ctx, askKey{}, &x.ask))
 }
 
 // pass makes a call that nothing counts.
 func (x *exchange) pass(c *call) {
-	resp, err := x.up.transport.Send(x.request(c), c.body, c.Call)
+	resp, err := c.up.transport.Send(x.request(c).WithContext(x.ctx), c.body, c.Call)
 	if err != nil {
 		x.failed(err)
 		return

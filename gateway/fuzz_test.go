@@ -118,10 +118,17 @@ func FuzzRequest(f *testing.F) {
 		f.Add("GET", "/openai"+path, "", "Bearer secret", "", "", "")
 	}
 	f.Add("POST", "/openai/@evil.test:80/v1/models", "key=secret&fields=x", "", "1e400", "9", `{`)
+	f.Add("POST", "/openai/v1/chat/completions", "", "Bearer secret", "", "", `{"model":"f\u0061st"}`)
+	f.Add("POST", "/openai/openai/deployments/fast/chat/completions", "", "Bearer secret", "", "", `{"model":null}`)
 	u := &Upstream{Name: "openai", Profile: llm.OpenAI(), URL: &url.URL{
 		Scheme: "https", Host: "provider.test",
 		Path: "/base",
 	}, Key: "the-key", Models: []Model{{Name: "*", Policy: "p"}}}
+	up := &upstream{config: u}
+	s := &state{
+		upstreams: map[string]*upstream{"openai": up},
+		aliases:   map[string]*Alias{"fast": {Name: "fast", Models: []Target{{Upstream: "openai", Model: "gpt-4o"}}}},
+	}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, timeout, priority, body string) {
 		if !strings.HasPrefix(path, "/") {
 			return
@@ -135,8 +142,8 @@ func FuzzRequest(f *testing.F) {
 		r.Method, r.URL = method, at
 		r.Header = http.Header{"Authorization": {authorization}, HeaderTimeout: {timeout}, HeaderPriority: {priority}}
 		x := &exchange{
-			h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: &state{},
-			ctx: t.Context(), up: &upstream{config: u}, key: &Key{Name: "k", Priority: 5}, r: r,
+			h: &Handler{opts: Options{MaxBody: 1000, Bodies: 1000, Wait: time.Minute}}, state: s,
+			ctx: t.Context(), asked: up, up: up, key: &Key{Name: "k", Priority: 5}, r: r,
 		}
 		x.w = httptest.NewRecorder()
 		x.rc = http.NewResponseController(x.w)
@@ -156,9 +163,12 @@ func FuzzRequest(f *testing.F) {
 		if why != nil {
 			return
 		}
-		c, why := x.parse(x.up, plain, data)
+		c, why := x.parse(plain, data)
 		if why != nil {
 			return
+		}
+		if c.Model == "fast" || c.alias != "" && c.Model != "gpt-4o" {
+			t.Fatalf("the alias %q passes as %q", c.alias, c.Model)
 		}
 		if !u.Profile.Documented(method, c.path) {
 			t.Fatalf("%s %s passes", method, c.path)

@@ -94,6 +94,7 @@ type Handler struct {
 type state struct {
 	config    Config
 	upstreams map[string]*upstream
+	aliases   map[string]*Alias
 	secrets   map[[sha256.Size]byte]credential
 	teams     int // teams, and keys without one
 }
@@ -150,7 +151,9 @@ func (h *Handler) Use(c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	s := &state{config: c, upstreams: map[string]*upstream{}, secrets: credentialsOf(c.Keys)}
+	s := &state{
+		config: c, upstreams: map[string]*upstream{}, aliases: map[string]*Alias{}, secrets: credentialsOf(c.Keys),
+	}
 	old := h.state.Load()
 	for i := range c.Upstreams {
 		u := &c.Upstreams[i]
@@ -160,6 +163,9 @@ func (h *Handler) Use(c Config) error {
 			continue
 		}
 		s.upstreams[u.Name] = h.upstream(u, c.Prices)
+	}
+	for i := range c.Aliases {
+		s.aliases[c.Aliases[i].Name] = &c.Aliases[i]
 	}
 	s.teams = countTeams(c.Keys)
 	h.state.Store(s)

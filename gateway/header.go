@@ -18,8 +18,8 @@ const (
 	HeaderPriority = "Drawgate-Priority" // 0 to 9, at most the key's
 	HeaderTimeout  = "Drawgate-Timeout"  // longest wait in the queue: seconds, or a duration such as 1m30s; 0 for none
 	HeaderCache    = "Drawgate-Cache"    // CacheHit or CacheStale: the answer is from the cache
-	// the model that answered in place of the one that was asked for; upstream/model if it is of
-	// another upstream.
+	// the model that answered in place of the one that was asked for, or that an alias stands for;
+	// upstream/model if it is of another upstream than the path's.
 	HeaderModel  = "Drawgate-Model"
 	HeaderQueued = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
 )

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -12,20 +13,23 @@ import (
 
 // ladder makes a call that is counted, or gives what it can instead: an answer from the cache, one
 // that is too old while the quota is exhausted, another model's, a place in the queue, a refusal.
-func (x *exchange) ladder(c *call, body []byte) {
+func (x *exchange) ladder(c *call) {
 	if answered := x.h.opts.Answered; answered != nil {
-		defer func() { answered(c.up.config.Name, c.entry.Name, x.result) }()
+		defer func() {
+			meant := cmp.Or(x.meant, c)
+			answered(meant.up.config.Name, meant.entry.Name, x.result)
+		}()
 	}
 	var k *keep
 	var old *answer
 	if m := &c.entry.Cache; m.TTL > 0 && !asksFor(x.r.Header, "no-store") {
-		k = &keep{key: x.cacheKey(c, body), most: x.h.opts.Cache / maxPart}
+		k = &keep{key: x.cacheKey(c), most: x.h.opts.Cache / maxPart}
 		old = x.h.cache.get(k.key, time.Now())
 		switch {
 		case asksFor(x.r.Header, "no-cache"):
 			old = nil
 		case old != nil && time.Since(old.at) < m.TTL:
-			x.cached(old, CacheHit)
+			x.cached(c, old, CacheHit)
 			return
 		}
 	}
@@ -34,21 +38,21 @@ func (x *exchange) ladder(c *call, body []byte) {
 			return
 		}
 	}
-	resp, err := x.send(c, x.wait) //nolint:bodyclose // end closes it
-	x.end(c, k, resp, err)
+	made, resp, err := x.anywhere(c, x.wait) //nolint:bodyclose // end closes it
+	x.end(made, k, resp, err)
 }
 
 // instead makes the call if the quota grants it at once, and otherwise tries what may take its
 // place. It reports whether there was an answer; if not, the queue is left.
 func (x *exchange) instead(c *call, k *keep, old *answer) bool {
-	resp, err := x.send(c, 0)
+	made, resp, err := x.anywhere(c, 0)
 	if !exhausted(resp, err) {
-		x.end(c, k, resp, err)
+		x.end(made, k, resp, err)
 		return true
 	}
 	if old != nil {
 		drop(resp)
-		x.cached(old, CacheStale)
+		x.cached(c, old, CacheStale)
 		return true
 	}
 	granted := x.ask.decision
@@ -61,16 +65,16 @@ func (x *exchange) instead(c *call, k *keep, old *answer) bool {
 		got, failed := x.send(other, 0)
 		if failed == nil && got.StatusCode < http.StatusBadRequest {
 			drop(resp)
-			c.body = nil
+			c.forget()
 			x.deliver(other, got, nil)
 			return true
 		}
 		x.warnFallback(other, got, failed)
 		drop(got) // whatever is wrong with it is not wrong with the model that was asked for
 	}
-	x.up, x.ask.decision = c.up, granted
+	x.up, x.ask.decision = made.up, granted
 	if resp != nil { // it was sent, and refused by the provider: the queue does not help it
-		x.deliver(c, resp, nil)
+		x.deliver(made, resp, nil)
 		return true
 	}
 	return false

@@ -53,6 +53,7 @@ type ask struct {
 	from   []string      // as in [outbound.Call]
 	level  int           // its priority
 	wait   time.Duration // longest wait in the queue; 0: none
+	race   *race         // of several accounts, of which this is one; nil: there is none
 
 	decision drawgate.Decision // of the latest grant
 	queued   time.Duration     // until it was granted
@@ -109,6 +110,10 @@ func (q *quota) counted(ctx context.Context, a *ask, c *outbound.Call) *outbound
 func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) (outbound.Grant, error) {
 	a := askOf(ctx)
 	began := time.Now()
+	if a.race != nil && a.race.won.Load() == a { // it is made again: other accounts come before this queue
+		again := *c
+		again.NoWait, c = true, &again
+	}
 	p := q.counted(ctx, a, c)
 	g, err := q.take(ctx, a, p, c, hold)
 	if errors.Is(err, errStopping) { // it may not wait, but what fits now is granted
@@ -123,6 +128,10 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 	a.queued += time.Since(began)
 	if err != nil {
 		return nil, err
+	}
+	if a.race != nil && !a.race.claim(a) {
+		q.giveBack(ctx, g)
+		return nil, errElsewhere
 	}
 	a.decision = *g.Decision()
 	return g, nil
@@ -152,15 +161,18 @@ func (q *quota) Pause(ctx context.Context, c *outbound.Call, p drawgate.Pause) e
 }
 
 // attributes is what rules see of a call.
-func (x *exchange) attributes(call *llm.Call) *rules.Attributes {
-	r, key := x.r, x.key
+func (x *exchange) attributes(c *call) *rules.Attributes {
+	r, key, up, path := x.r, x.key, c.up.config, x.path
+	if c.alias != "" {
+		path = "/" + up.Name + c.path
+	}
 	return &rules.Attributes{
-		Method: r.Method, Path: r.URL.Path, Host: r.Host, IP: x.h.client(r), User: key.User, Class: key.Class,
+		Method: r.Method, Path: path, Host: r.Host, IP: x.h.client(r), User: key.User, Class: key.Class,
 		Headers: withoutKeys(r.Header),
 		Extra: map[string]string{
-			"key": key.Name, "team": key.Team, "user": key.User, "upstream": x.up.config.Name,
-			"provider": x.up.config.Profile.Name,
-			"model":    call.Model, "family": call.Family, "operation": string(call.Operation),
+			"key": key.Name, "team": key.Team, "user": key.User, "upstream": up.Name,
+			"provider": up.Profile.Name,
+			"model":    c.Model, "family": c.Family, "operation": string(c.Operation),
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -27,6 +28,7 @@ var anthropic = &provider{
 	}.behind("", "/v1"),
 	known:   anthropicKnown,
 	request: anthropicRequest,
+	cached:  anthropicCached,
 
 	// Fast mode costs several times as much, inference in the US 1.1 times, a write to the cache
 	// for an hour twice the input (platform.claude.com/docs, pricing).
@@ -139,6 +141,19 @@ func anthropicProfile() *Profile {
 		Correction: 1.15,
 		LeastRatio: 0.7,
 	}
+}
+
+// anthropicCached returns what precedes the messages in a prompt of which a part is kept
+// (platform.claude.com/docs, prompt caching).
+func anthropicCached(body []byte) []byte {
+	var b struct {
+		Tools  json.RawMessage `json:"tools"`
+		System json.RawMessage `json:"system"`
+	}
+	if !bytes.Contains(body, []byte("cache_control")) || json.Unmarshal(body, &b) != nil {
+		return nil
+	}
+	return append(b.Tools, b.System...)
 }
 
 var anthropicCalls = &pathEnds{list: []pathEnd{

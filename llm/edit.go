@@ -3,6 +3,7 @@ package llm
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +20,27 @@ type edits struct {
 	options, optionsEnd int64 // of the value of stream_options
 	null                bool  // that value is null
 	usage, usageEnd     int64 // of the value of stream_options.include_usage
-	model, modelEnd     int64 // of the value of model
+
+	models []mention // the values that name the model, in their order
+	many   bool      // there are more than maxMentions
+}
+
+// mention is a value that names the model.
+type mention struct {
+	start, end int64
+	resource   bool // as Gemini's bodies name it: "models/" and the name
+}
+
+// maxMentions bounds the memory that a batch takes which names its model in each of its requests.
+// Google's own limit is 100 requests.
+const maxMentions = 1000
+
+func (e *edits) mention(m mention) {
+	if len(e.models) == maxMentions {
+		e.many = true
+		return
+	}
+	e.models = append(e.models, m)
 }
 
 // NeedsUsage reports whether the answer is a stream that will not tell its usage: one of OpenAI's
@@ -59,28 +80,77 @@ func (c *Call) WithUsage(body []byte) ([]byte, error) {
 // WithModel returns the path and the body of a call of another model, everything else byte for byte
 // as it was: the model is in one of them, or in both. path and body must be what the call was
 // parsed from, and model a name of 1 to 256 letters, digits and -._:@/; the error says that they
-// are not.
+// are not, or that the call names two models.
 func (c *Call) WithModel(path string, body []byte, model string) (newPath string, newBody []byte, err error) {
-	if model == "" || len(model) > maxModel || strings.Trim(model, modelChars) != "" {
-		return "", nil, fmt.Errorf("llm: %.80q is not a model's name", model)
+	if err := checkModel(model); err != nil {
+		return "", nil, err
 	}
 	e := &c.edit
-	if c.provider == nil || len(body) != c.size || e.modelEnd > int64(len(body)) {
+	if n := len(e.models); c.provider == nil || len(body) != c.size || n > 0 && e.models[n-1].end > int64(len(body)) {
 		return "", nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one",
 			len(body), c.size)
+	}
+	switch {
+	case c.Other != "":
+		return "", nil, fmt.Errorf("llm: a call of %s names two models", c.Operation)
+	case e.many:
+		return "", nil, fmt.Errorf("llm: a call of %s names its model more than %d times", c.Operation, maxMentions)
 	}
 	plain, query, hasQuery := strings.Cut(path, "?")
 	newPath, inPath := c.provider.calls.withModel(plain, model)
 	if hasQuery {
 		newPath += "?" + query
 	}
-	switch {
-	case e.modelEnd > 0:
-		body = splice(body, e.model, e.modelEnd, `"`+model+`"`)
-	case !inPath:
+	if len(e.models) == 0 && !inPath {
 		return "", nil, fmt.Errorf("llm: a call of %s does not name its model", c.Operation)
 	}
-	return newPath, body, nil
+	return newPath, e.withModel(body, model), nil
+}
+
+// withModel returns a body that names another model.
+func (e *edits) withModel(body []byte, model string) []byte {
+	if len(e.models) == 0 {
+		return body
+	}
+	const prefix = "models/"
+	out := make([]byte, 0, len(body)+len(e.models)*(len(model)+len(prefix)+len(`""`)))
+	done := int64(0)
+	for _, m := range e.models {
+		out = append(append(out, body[done:m.start]...), '"')
+		if m.resource {
+			out = append(out, prefix...)
+		}
+		out = append(append(out, model...), '"')
+		done = m.end
+	}
+	return append(out, body[done:]...)
+}
+
+// CheckModel returns why no call can be made of a model by this name: it has other characters than
+// [Call.WithModel] takes, or cannot stand where the provider's paths have the model.
+func (p *Profile) CheckModel(model string) error {
+	if err := checkModel(model); err != nil {
+		return err
+	}
+	for segment := range strings.SplitSeq(model, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return fmt.Errorf("llm: the model's name %q has a segment that a path cannot have", model)
+		}
+	}
+	forms := p.provider.paths.calls
+	if len(forms) > 0 && !slices.ContainsFunc(forms, func(form string) bool {
+		return sameForm(form, strings.ReplaceAll(form, "{}", model))
+	}) {
+		return fmt.Errorf("llm: the model's name %q has a : or a /, and it stands in the path of calls", model)
+	}
+	return nil
+}
+
+func checkModel(model string) error {
+	if model == "" || len(model) > maxModel || strings.Trim(model, modelChars) != "" {
+		return fmt.Errorf("llm: %.80q is not a model's name", model)
+	}
+	return nil
 }
 
 // modelChars are in the names of models.

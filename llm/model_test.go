@@ -2,6 +2,7 @@ package llm_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/drawgate/drawgate/llm"
@@ -50,6 +51,20 @@ func TestAnotherModel(t *testing.T) {
 			wantBody: `{"max_tokens":5,"model":"claude-haiku-4-5"}`,
 		},
 		{
+			profile: llm.Gemini(), path: "/v1beta/models/small:batchEmbedContents",
+			body: `{"requests":[{"model":"models/small","content":{}},{"model" : "small"},` +
+				`{"model":null},{"model":"models\u002fsmall"}]}`,
+			model: "large", wantPath: "/v1beta/models/large:batchEmbedContents",
+			wantBody: `{"requests":[{"model":"models/large","content":{}},{"model" : "large"},` +
+				`{"model":null},{"model":"models/large"}]}`,
+		},
+		{
+			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:countTokens",
+			body:  `{"generateContentRequest":{"contents":[{"parts":[{"text":"models/x"}]}],"model":"models/gemini-2.5-pro"}}`,
+			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:countTokens",
+			wantBody: `{"generateContentRequest":{"contents":[{"parts":[{"text":"models/x"}]}],"model":"models/gemini-2.5-flash"}}`,
+		},
+		{
 			profile: llm.Gemini(), path: "/v1beta/models/gemini-2.5-pro:streamGenerateContent", body: `{"contents":[]}`,
 			model: "gemini-2.5-flash", wantPath: "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
 			wantBody: `{"contents":[]}`,
@@ -83,6 +98,54 @@ func TestAnotherModel(t *testing.T) {
 	}
 	if _, _, err := call.WithModel("/v1/chat/completions", []byte(`{"messages":[]}`), "gpt-4o"); err == nil {
 		t.Error("a call without a model got one")
+	}
+}
+
+// TestNoOtherModelOfTwo: a call that names two models, or its model very often, is not changed.
+func TestNoOtherModelOfTwo(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		`{"requests":[{"model":"models/small"},{"model":"models/other"}]}`,
+		`{"requests":[` + strings.Repeat(`{"model":"small"},`, 1000) + `{"model":"small"}]}`,
+	} {
+		const path = "/v1beta/models/small:batchEmbedContents"
+		call, err := llm.Gemini().Parse(http.MethodPost, path, nil, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := call.WithModel(path, []byte(body), "large"); err == nil {
+			t.Errorf("%.60s became %.60s", body, got)
+		}
+	}
+}
+
+// TestCheckModel: what passes can stand wherever a provider's calls have their model.
+func TestCheckModel(t *testing.T) {
+	t.Parallel()
+	for name, fits := range map[string]map[string]bool{
+		"gpt-4.1-mini":               {"openai": true, "anthropic": true, "gemini": true},
+		"meta-llama/llama-4:free":    {"openai": true, "anthropic": true, "gemini": false},
+		"ft:gpt-4.1:acme::1":         {"openai": true, "anthropic": true, "gemini": false},
+		"models/x":                   {"openai": true, "anthropic": true, "gemini": false},
+		"":                           {},
+		"..":                         {},
+		"a/../b":                     {},
+		"a//b":                       {},
+		"/a":                         {},
+		"a/":                         {},
+		"a b":                        {},
+		`a"`:                         {},
+		"a\x00":                      {},
+		"ä":                          {},
+		strings.Repeat("a", 257):     {},
+		strings.Repeat("a", 256):     {"openai": true, "anthropic": true, "gemini": true},
+		"gemini-2.5-pro:countTokens": {"openai": true, "anthropic": true},
+	} {
+		for _, p := range llm.Profiles() {
+			if err := p.CheckModel(name); (err == nil) != fits[p.Name] {
+				t.Errorf("%s, %.40q: got %v", p.Name, name, err)
+			}
+		}
 	}
 }
 

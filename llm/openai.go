@@ -1,6 +1,8 @@
 package llm
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
@@ -30,6 +32,7 @@ var openAI = &provider{
 	known:   openAIKnown,
 	request: openAIRequest,
 	atStart: openAIAtStart,
+	cached:  openAICached,
 
 	// Priority processing costs about twice as much, flex half of the usual price
 	// (openai.com/api-priority-processing, platform.openai.com/docs/guides/flex-processing).
@@ -227,6 +230,18 @@ func openAIAtStart(p *Profile, c *Call) int64 {
 		n = max(n, p.MaxOutput(c))
 	}
 	return n
+}
+
+// openAICached returns what chooses a cache, together with the beginning of the prompt
+// (platform.openai.com/docs, prompt caching).
+func openAICached(body []byte) []byte {
+	var b struct {
+		Key string `json:"prompt_cache_key"`
+	}
+	if !bytes.Contains(body, []byte("prompt_cache_key")) || json.Unmarshal(body, &b) != nil {
+		return nil
+	}
+	return []byte(b.Key)
 }
 
 // openAICalls also has those of OpenAI's first API, which others have as well:

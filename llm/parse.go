@@ -369,10 +369,12 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !whole || len(value) > maxModel {
 			return errModel
 		}
-		if ro == reqModel {
-			c.edit.model, c.edit.modelEnd = offset, r.scan.offset+1
+		name := string(value)
+		if ro == reqModel || !null {
+			resource := ro == reqModelAgain && strings.HasPrefix(name, "models/")
+			c.edit.mention(mention{offset, r.scan.offset + 1, resource})
 		}
-		switch name := string(value); {
+		switch {
 		case null:
 		case c.Model == "": // the model in the path decides, as at Azure
 			c.Model = name

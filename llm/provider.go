@@ -36,6 +36,9 @@ type provider struct {
 	paths   forms                  // of its documentation
 	known   *known                 // nil: only what request names is known
 	request func(*known) *node     // where a request has what matters, beside what is known
+	// cached returns what calls have in common that the provider's cache serves together: see
+	// [Call.CacheName]. nil: nothing says that.
+	cached func(body []byte) []byte
 	// perInput says that each text of a batch of embeddings counts as a request.
 	perInput bool
 	// atStart returns the tokens that a call counts when it starts: it never counts fewer, whatever

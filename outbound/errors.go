@@ -26,6 +26,9 @@ var (
 	// ErrNotOffered means that the upstream does not offer the call's model to this account: it
 	// refused a call of it within the last day, with a limit of 0. Nothing was sent.
 	ErrNotOffered = errors.New("outbound: the upstream does not offer the model to this account")
+	// ErrNotSent means that a call failed before anything of it was sent: it may be made elsewhere.
+	// It comes with the reason.
+	ErrNotSent = errors.New("outbound: nothing was sent")
 	// ErrLate means that a call was granted several times, and each time could not be sent within
 	// its limits' margin. Nothing was sent, and everything was given back.
 	ErrLate = errors.New("outbound: the call could not be sent within its limits' margin")
@@ -55,6 +58,14 @@ func (e *CircuitOpenError) Error() string {
 
 // Is makes the error match ErrCircuitOpen.
 func (e *CircuitOpenError) Is(target error) bool { return target == ErrCircuitOpen }
+
+// notSentError is the reason why nothing of a call was sent. It is [ErrNotSent].
+type notSentError struct{ error }
+
+func (e *notSentError) Unwrap() error { return e.error }
+
+// Is makes the error match ErrNotSent.
+func (e *notSentError) Is(target error) bool { return target == ErrNotSent }
 
 // RefusedError is how a function that is called by [Do] says that the upstream refused it for the
 // quota. It is [ErrRefused].

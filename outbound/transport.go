@@ -335,6 +335,7 @@ func (t *Transport) lost(ctx context.Context, run *running, g *gate, connected b
 		return false, ErrLate
 	case g.opened.Load() == 0 && g.reader.Load() != nil:
 		run.unsent(!left, connected)
+		err = &notSentError{err}
 	case left:
 		run.dropped(used)
 	default:

@@ -235,6 +235,14 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 		}
 		c.Upstreams = append(c.Upstreams, up)
 	}
+	for _, a := range g.Aliases {
+		alias := gateway.Alias{Name: a.Name}
+		for _, m := range a.Models {
+			upstream, model, _ := strings.Cut(m.Model, "/")
+			alias.Models = append(alias.Models, gateway.Target{Upstream: upstream, Model: model, Weight: m.Weight})
+		}
+		c.Aliases = append(c.Aliases, alias)
+	}
 	for i := range g.Keys {
 		k := &g.Keys[i]
 		key := gateway.Key{

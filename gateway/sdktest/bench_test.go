@@ -1,6 +1,7 @@
 package sdktest_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"flag"
@@ -25,6 +26,9 @@ const (
 	virtualKey  = "vk-sdktest-0123456789"
 	upstreamKey = "sk-upstream-0123456789"
 )
+
+// alias is a name for the model of each api.
+const alias = "fast"
 
 // api is one operation of a provider.
 type api struct {
@@ -117,7 +121,8 @@ func newBench(t *testing.T, a api, s setup) *bench {
 			Name: a.upstream, Profile: p, URL: s.upstream, Key: upstreamKey, Owner: "account",
 			Models: []gateway.Model{{Name: "*", Policy: "quota"}},
 		}},
-		Keys: []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
+		Keys:    []gateway.Key{{Name: "caller", Sum: sha256.Sum256([]byte(virtualKey))}},
+		Aliases: []gateway.Alias{{Name: alias, Models: []gateway.Target{{Upstream: a.upstream, Model: a.model}}}},
 		Prices: &llm.Prices{Currency: "usd", Models: map[string]llm.Price{a.model: {
 			Input:  perInput * million,
 			Output: perOutput * million,
@@ -164,7 +169,7 @@ func (b *bench) call(c client, j job) *result {
 	if j.Max == 0 {
 		j.Max = 30
 	}
-	j.URL, j.Model = b.server.URL+"/"+b.api.upstream, b.api.model
+	j.URL, j.Model = b.server.URL+"/"+b.api.upstream, cmp.Or(j.Model, b.api.model)
 	r, err := c.call(b.Context(), &j)
 	if err != nil {
 		b.Fatalf("the SDK's program has ended: %v", err)

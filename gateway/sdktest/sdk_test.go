@@ -94,6 +94,7 @@ var scenarios = []struct {
 }{
 	{"answer", (*trial).answer},
 	{"stream", (*trial).stream},
+	{"alias", (*trial).alias},
 	{"held", (*trial).held},
 	{"refused", (*trial).refused},
 	{"comes back", (*trial).comesBack},
@@ -177,6 +178,19 @@ func (x *trial) stream() {
 		x.Errorf("the stream came in %d pieces, want as many as the provider sent", got.Pieces)
 	}
 	checkUsage(b, got)
+}
+
+// alias: a name that the gateway gives to a model works as the model's own.
+func (x *trial) alias() {
+	for _, stream := range []bool{false, true} {
+		b := x.bench(setup{})
+		got := b.call(x.client, job{Prompt: steer, Stream: stream, Model: alias})
+		checkWhole(b, got)
+		checkUsage(b, got)
+		if model := b.last().Model; model != b.api.model {
+			x.Errorf("stream %v: the provider got a call of %s, want %s", stream, model, b.api.model)
+		}
+	}
 }
 
 // held: a call for which there is no room waits in the queue, longer than the SDKs wait by
