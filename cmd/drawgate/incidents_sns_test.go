@@ -105,7 +105,11 @@ func TestGatewayTellsSNS(t *testing.T) {
 	arn, got := newSubscribedTopic(t, m)
 	for _, command := range []string{"gateway", "serve"} {
 		b, provider := snsBench(t, m, arn)
-		g := b.background(command, "--config", "drawgate.yaml", "--admin", "127.0.0.1:0")
+		args := []string{command, "--config", "drawgate.yaml", "--admin", "127.0.0.1:0"}
+		if command == "serve" {
+			args = append(args, "--listen", "127.0.0.1:0")
+		}
+		g := b.background(args...)
 		g.public = g.log.await(t, `gateway listening on (https?://[^"]+)`)
 		g.admin = g.log.await(t, `administration at (https?://[^"]+)`)
 		refuse(t, g, provider)
