@@ -27,6 +27,5 @@ type SpendUnits struct {
 	Requests     int64 `json:"requests"`
 	PromptTokens int64 `json:"prompt_tokens"` // caches included
 	AnswerTokens int64 `json:"answer_tokens"` // reasoning included
-	Images       int64 `json:"images"`
-	CostMicros   int64 `json:"cost_micros"` // millionths of the currency
+	CostMicros   int64 `json:"cost_micros"`   // millionths of the currency
 }

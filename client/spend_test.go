@@ -31,7 +31,7 @@ func TestSpend(t *testing.T) {
 		tenant, key := m.Bucket()
 		d, _, err := lim.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{
 			Limiter: lim, Tenant: tenant, Key: key,
-			Costs: []drawgate.Cost{drawgate.Requests(1), drawgate.Units("usd_micros", int64(i+1)*100)},
+			Costs: spend.Costs([]drawgate.Cost{drawgate.Requests(1), drawgate.Units("usd_micros", int64(i+1)*100)}),
 		}}})
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)

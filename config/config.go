@@ -112,7 +112,7 @@ func (c *Config) Engine() engine.Config {
 		e.Policies = append(e.Policies, engine.Policy{Policy: p, Shadow: m.Shadow, Disabled: c.Off ||
 			m.Disabled, Overrides: m.Overrides})
 	}
-	if g := &c.Gateway; len(g.Upstreams) > 0 && !g.Spend.Off {
+	if g := &c.Gateway; len(g.Upstreams) > 0 { // whether it is used is fixed at the start
 		e.Policies = append(e.Policies, engine.Policy{Policy: spend.Policy(g.Money()), Base: true})
 	}
 	for _, p := range c.Envoy.Policies {

@@ -159,8 +159,8 @@ func (e *Engine) Policies() []Info {
 // Policy describes one policy in force, which may be a [Policy.Base]; false means that there is
 // none of this name.
 func (e *Engine) Policy(name string) (Info, bool) {
-	p := e.state.Load().policies[name]
-	if p == nil {
+	p, err := e.state.Load().find(name)
+	if err != nil {
 		return Info{}, false
 	}
 	return p.info(), true

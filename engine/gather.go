@@ -40,7 +40,7 @@ func (sc *scratch) clear() {
 func (e *Engine) gather(s *state, r *Request, sc *scratch, res *Result) error {
 	for i := range r.Asks {
 		a := &r.Asks[i]
-		p, err := s.find(a.Policy)
+		p, err := s.asked(a)
 		if err != nil && s.config.Off {
 			res.Applied = append(res.Applied, Applied{
 				Rule: -1, Policy: a.Policy, Tenant: a.Tenant, Key: a.Key,

@@ -58,6 +58,7 @@ type Ask struct {
 	Tenant string // "": the engine's own
 	Key    string
 	Costs  []drawgate.Cost // none means one request
+	Own    bool            // the policy may be one that this module made for itself: see [OwnPrefix]
 
 	// Adapt returns the limiter that counts the ask in the place of the policy's, before each
 	// attempt of the take: one that was made from it with [drawgate.Limiter.With], whose policy has

@@ -101,13 +101,26 @@ func (s *state) disabled(next *Policy) *disabled {
 
 // find returns the policy of this name.
 func (s *state) find(name string) (*policy, error) {
-	if p := s.policies[name]; p != nil {
+	if p := s.policies[name]; p != nil && !isOwn(name) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w %q%s", ErrUnknownPolicy, name, similar.Suggest(name, s.names()))
 }
 
-func (s *state) names() []string { return slices.Sorted(maps.Keys(s.policies)) }
+// asked returns the policy of an ask.
+func (s *state) asked(a *Ask) (*policy, error) {
+	if p := s.policies[a.Policy]; p != nil && a.Own {
+		return p, nil
+	}
+	return s.find(a.Policy)
+}
+
+// isOwn reports whether a policy is one that this module made for itself: nobody can name it.
+func isOwn(name string) bool { return strings.HasPrefix(name, OwnPrefix) }
+
+func (s *state) names() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.policies)), isOwn)
+}
 
 // compile compiles a configuration. old may be nil.
 func (e *Engine) compile(c Config, old *state) (*state, error) {
@@ -176,7 +189,7 @@ func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []erro
 	if strings.HasSuffix(c.Name, ShadowSuffix) {
 		fail("name", fmt.Errorf("names that end with %s are reserved for rules in shadow", ShadowSuffix))
 	}
-	if strings.HasPrefix(c.Name, OwnPrefix) && !c.Base {
+	if isOwn(c.Name) && !c.Base {
 		fail("name", fmt.Errorf("names that begin with %s are reserved", OwnPrefix))
 	}
 	var err error

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -187,6 +188,58 @@ func TestSpendOfOtherModel(t *testing.T) {
 		}
 		if want := map[string]int64{"gpt-4o": 1, "gpt-4o-mini": 2}; !maps.Equal(models, want) {
 			t.Errorf("%v, want %v", models, want)
+		}
+	})
+}
+
+// TestMeterRefusesNothing: a call that asks for tokens without end, one of which nobody hears, and
+// costs in a currency of small worth leave a meter with room for others; and a call of which its
+// meter is full passes all the same.
+func TestMeterRefusesNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		s.config.Prices = priced()
+		s.config.Prices.Currency = "idr"
+		for name, p := range s.config.Prices.Models {
+			p.Input, p.Output = 10_000*p.Input, 10_000*p.Output
+			s.config.Prices.Models[name] = p
+		}
+		s.policies = append(s.policies, drawgate.Policy{
+			Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000, time.Minute)},
+		})
+	}, func(t *testing.T, b *bench) {
+		body := func(most int64, text string) string {
+			return fmt.Sprintf(`{"model":"gpt-4o","max_tokens":%d,"messages":[{"role":"user","content":%q}]}`, most, text)
+		}
+		send := func(most int64, text string) int {
+			return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body(most, text),
+				"Authorization: Bearer "+alice, "Drawgate-Timeout: 0")).status
+		}
+		for _, most := range []int64{100, 1_000_000_000_000, 100, 1_000_000_000_000, 100} {
+			if got := send(most, "hello"); got == http.StatusTooManyRequests {
+				t.Errorf("max_tokens %d: %d", most, got)
+			}
+		}
+		for m, u := range b.spent() {
+			if u.Requests != 5 || u.Micros <= 0 {
+				t.Errorf("%+v: %+v", m, u)
+			}
+		}
+		// Whoever fills a meter on purpose.
+		m := spend.Meter{Day: time.Now().UTC().Format(time.DateOnly), Team: "red", Key: "alice", Upstream: "openai", Model: "gpt-4o"}
+		lim, err := drawgate.New(b.store, spend.Policy(b.money), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tenant, key := m.Bucket()
+		d, _, err := lim.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{
+			Limiter: lim, Tenant: tenant, Key: key, Costs: spend.Costs([]drawgate.Cost{drawgate.Requests(drawgate.MaxAmount - 5)}),
+		}}})
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		if got := send(100, "hello"); got != http.StatusOK {
+			t.Errorf("with a meter that is full: %d", got)
 		}
 	})
 }

@@ -102,6 +102,10 @@ func (q *quota) counted(ctx context.Context, a *ask, c *outbound.Call) *outbound
 		m := b.Meter(ctx, spend.Meter{Team: a.key.Team, Key: a.key.Name, Upstream: q.upstream, Model: c.Model}, c.Asked)
 		p.Meter.Policy = spend.PolicyName
 		p.Meter.Tenant, p.Meter.Key = m.Bucket()
+		p.Metered = spend.Costs
+		p.Unmetered = func(err error) {
+			q.h.warn("what a call spends is not counted", "upstream", q.upstream, "model", c.Model, "error", err)
+		}
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package outbound
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -190,8 +191,10 @@ type Policies struct {
 	Owner  string                                        // the key of the quota: a project or an organisation
 	Policy func(model string) (policy string, err error) // of the upstream's quota; nil: the model's name
 	// Meter is a bucket that counts the call beside its limits: see package spend. Without a Policy
-	// there is none.
-	Meter engine.Ask
+	// there is none. A call that it would refuse is made without it, of which Unmetered is told.
+	Meter     engine.Ask
+	Metered   func(costs []drawgate.Cost) []drawgate.Cost // what it counts of these, in units of its own
+	Unmetered func(err error)
 }
 
 var _ Quota = (*Policies)(nil)
@@ -209,12 +212,29 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 	if ok {
 		ask.Costs = counted(info.Plan, c.Costs)
 	}
-	asks := []engine.Ask{ask}
-	if meter, ok := p.Engine.Policy(p.Meter.Policy); ok {
-		m := p.Meter
-		m.Costs = counted(meter.Plan, c.Costs)
-		asks = append(asks, m)
+	if p.Meter.Policy == "" {
+		return p.take(ctx, c, hold, ask)
 	}
+	meter := p.Meter
+	meter.Own, meter.Costs = true, p.Metered(c.Costs)
+	g, err := p.take(ctx, c, hold, ask, meter)
+	if err != nil && p.unmetered(err) {
+		p.Unmetered(err)
+		return p.take(ctx, c, hold, ask)
+	}
+	return g, err
+}
+
+// unmetered reports whether a take failed because of its meter, or may have.
+func (p *Policies) unmetered(err error) bool {
+	if e, ok := errors.AsType[*drawgate.LimitedError](err); ok {
+		return e.Policy == p.Meter.Policy
+	}
+	return errors.Is(err, engine.ErrUnknownPolicy) || errors.Is(err, drawgate.ErrUnknownUnit) ||
+		errors.Is(err, drawgate.ErrNeverFits)
+}
+
+func (p *Policies) take(ctx context.Context, c *Call, hold time.Duration, asks ...engine.Ask) (Grant, error) {
 	res, err := p.Engine.Take(ctx, &engine.Request{
 		Asks: asks, Attributes: c.Caller, Costs: c.Costs, Spare: true, Wait: !c.NoWait, Hold: hold,
 		Priority: c.Priority, Labels: c.Labels,
@@ -228,7 +248,11 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 		}
 		return nil, err
 	}
-	return &result{Result: res}, nil
+	g := &result{Result: res}
+	if len(asks) > 1 {
+		g.metered = p.Metered
+	}
+	return g, nil
 }
 
 // Pause implements [Quota]: it pauses the upstream's quota, not what the rules apply to the caller.
@@ -253,7 +277,11 @@ func (p *Policies) ask(c *Call) (engine.Ask, error) {
 }
 
 // result is the Grant of an engine's answer. It may hold nothing, where limits are switched off.
-type result struct{ engine.Result }
+type result struct {
+	engine.Result
+
+	metered func([]drawgate.Cost) []drawgate.Cost // of its meter; nil: it has none
+}
 
 // Decision implements [Grant].
 func (r *result) Decision() *drawgate.Decision { return &r.Result.Decision }
@@ -268,5 +296,9 @@ func (r *result) Deadline() time.Time {
 
 // Settle implements [Grant].
 func (r *result) Settle(ctx context.Context, used ...drawgate.Cost) error {
-	return r.Result.Settle(ctx, known(&r.Result.Decision, used)...)
+	mine := slices.Clone(used)
+	if r.metered != nil {
+		mine = append(mine, r.metered(used)...)
+	}
+	return r.Result.Settle(ctx, known(&r.Result.Decision, mine)...)
 }

@@ -20,65 +20,131 @@ const (
 )
 
 const (
-	noteTime  = 500 * time.Millisecond // to note a meter in the store
-	noteEvery = 10 * time.Minute       // again: a server that lost its data knows of no meter
+	noteTime  = 50 * time.Millisecond // for a meter to be noted before its first call
+	noteAgain = time.Second           // between tries after one has failed, and for each
+	noteEvery = 10 * time.Minute      // again: a server that lost its data knows of no meter
+	noteMost  = 1000                  // meters at a time
 	logEvery  = time.Minute
 )
 
 // Book chooses the meters of calls, and notes them in the store. It is safe for concurrent use.
+// Close it after the last call.
 type Book struct {
 	index store.Indexer // nil: the store needs no index
 	zone  *time.Location
 	log   *slog.Logger
+	ctx   context.Context //nolint:containedctx // of what is noted later
+	stop  context.CancelFunc
 
 	mu     sync.Mutex
 	day    string                     // guarded by mu: of the latest call
 	noted  map[Meter]time.Time        // guarded by mu: when; of that day and the one before
+	later  map[Meter]bool             // guarded by mu: to be noted; not empty while somebody does that
 	models map[string]map[string]bool // guarded by mu: of that day, by upstream
-	logged sampler.Sampler            // guarded by mu
+	logged sampler.Sampler
 }
 
 // NewBook returns a Book for the meters in a store, whose days are those of zone. log may be nil.
 func NewBook(s store.Store, zone *time.Location, log *slog.Logger) *Book {
-	index, _ := s.(store.Indexer)
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Book{
-		index: index, zone: zone, log: log, noted: map[Meter]time.Time{}, models: map[string]map[string]bool{},
+	b := &Book{
+		zone: zone, log: log, noted: map[Meter]time.Time{}, later: map[Meter]bool{},
+		models: map[string]map[string]bool{},
 	}
+	b.index, _ = s.(store.Indexer)
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
 }
 
+// Close ends what is noted later.
+func (b *Book) Close() { b.stop() }
+
 // Meter returns the meter of a call that began at an instant: m with the day, and with Other as its
-// model if there are too many. It notes meters that are new, and now and then
-// those that are not. If that fails, the call counts all the same,
-// and its meter is noted with the next call.
+// model if there are too many. It notes a meter that is new, and one that is not now and then. If
+// the store does not do that at once, the call goes on, and it is tried again until it succeeds.
 func (b *Book) Meter(ctx context.Context, m Meter, began time.Time) Meter {
 	m.Day = began.In(b.zone).Format(dayFormat)
-	m, noted := b.known(m)
-	if noted || b.index == nil {
+	m, fresh := b.known(m)
+	if !fresh || b.index == nil {
 		return m
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	ctx, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
-	tenant, key := m.Bucket()
-	err := b.index.Index(ctx, Keep+24*time.Hour, []store.Key{{Tenant: tenant, Policy: PolicyName, Name: key}})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err == nil {
-		b.noted[m] = time.Now()
-	} else if skipped, ok := b.logged.Pass(time.Now(), logEvery, 1); ok {
-		b.log.Warn("what calls spend is counted, but cannot be listed yet: the store did not note the meter; it is tried again with the next call",
-			"upstream", m.Upstream, "error", err, "not_logged", skipped)
+	if err := b.note(ctx, m); err != nil {
+		b.noteLater(m, err) //nolint:contextcheck // it goes on when the call has ended
 	}
 	return m
 }
 
-// known bounds a meter's model, and reports whether the meter was noted.
-func (b *Book) known(m Meter) (Meter, bool) {
+// note notes meters.
+func (b *Book) note(ctx context.Context, list ...Meter) error {
+	keys := make([]store.Key, len(list))
+	for i := range list {
+		tenant, key := list[i].Bucket()
+		keys[i] = store.Key{Tenant: tenant, Policy: PolicyName, Name: key}
+	}
+	if err := b.index.Index(ctx, Keep+24*time.Hour, keys); err != nil {
+		return err //nolint:wrapcheck // it is logged
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if m.Day > b.day {
+	for _, m := range list {
+		b.noted[m] = time.Now()
+		delete(b.later, m)
+	}
+	return nil
+}
+
+// noteLater has a meter noted as soon as the store does that.
+func (b *Book) noteLater(m Meter, err error) {
+	if skipped, ok := b.logged.Pass(time.Now(), logEvery, 1); ok {
+		b.log.Warn("what calls spend is counted, but not listed until the store notes it: that is tried again every second",
+			"upstream", m.Upstream, "error", err, "not_logged", skipped)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.later[m] = true
+	if len(b.later) == 1 {
+		go b.retry()
+	}
+}
+
+// retry notes what is to be noted later.
+func (b *Book) retry() {
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-time.After(noteAgain):
+		}
+		b.mu.Lock()
+		var list []Meter
+		for m := range b.later {
+			if list = append(list, m); len(list) == noteMost {
+				break
+			}
+		}
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(b.ctx, noteAgain)
+		_ = b.note(ctx, list...) // it was logged
+		cancel()
+		b.mu.Lock()
+		done := len(b.later) == 0
+		b.mu.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+// known bounds a meter's model, and reports whether it is time to note the meter: once, and not
+// while that is tried again.
+func (b *Book) known(m Meter) (_ Meter, note bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if m.Day > b.day || m.Day < dayBefore(b.day) {
 		for old := range b.noted {
 			if old.Day != b.day { // calls of yesterday may still begin
 				delete(b.noted, old)
@@ -99,6 +165,20 @@ func (b *Book) known(m Meter) (Meter, bool) {
 			models[m.Model] = true
 		}
 	}
+	m = m.named()
 	at, ok := b.noted[m]
-	return m, ok && time.Since(at) < noteEvery
+	if ok && time.Since(at) < noteEvery || b.later[m] {
+		return m, false
+	}
+	b.noted[m] = time.Now() // others need not note it, too
+	return m, true
+}
+
+// dayBefore returns the day before another one; "" before none.
+func dayBefore(day string) string {
+	t, err := time.Parse(dayFormat, day)
+	if err != nil {
+		return ""
+	}
+	return t.AddDate(0, 0, -1).Format(dayFormat)
 }

@@ -32,6 +32,16 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 		}
 		return all[m]
 	}
+	// Where some calls had too many models, each gateway told other ones apart: all are taken together.
+	blurred := map[Meter]bool{}
+	for i := range rows {
+		blurred[rows[i].Meter] = rows[i].Model == Other
+	}
+	rows = Sum(rows, func(m *Meter) {
+		if whole := (Meter{m.Day, m.Team, m.Key, m.Upstream, Other}); blurred[whole] {
+			*m = whole
+		}
+	})
 	counted := map[Meter]*Row{}
 	for i := range rows {
 		r := &rows[i]
@@ -39,11 +49,10 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 		of(r.Meter).Counted = r.Used
 	}
 	meter := func(p audit.Spender) Meter {
-		m := Meter{p.Day, p.Team, p.Key, p.Upstream, p.Model}
-		if counted[m] == nil { // there may have been too many models
-			if other := (Meter{m.Day, m.Team, m.Key, m.Upstream, Other}); counted[other] != nil {
-				return other
-			}
+		m := Meter(p)
+		m = m.named()
+		if whole := (Meter{m.Day, m.Team, m.Key, m.Upstream, Other}); blurred[whole] {
+			return whole
 		}
 		return m
 	}
@@ -90,13 +99,15 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 // agrees reports whether a meter has what the ledgers say, with doubt or without. What is under way
 // still is not counted.
 func (d *Difference) agrees(open *Units, doubt bool) bool {
-	for _, limit := range limits {
-		counted, told, unended := *d.Counted.of(limit), *d.Told.of(limit), *d.Unended.of(limit)
+	counts, tells, ends, opens := d.Counted.all(), d.Told.all(), d.Unended.all(), open.all()
+	allLess, allMore := d.less.all(), d.more.all()
+	for i := range counts {
+		counted, told, unended := counts[i], tells[i], ends[i]
 		less, more := int64(0), int64(0)
 		if doubt {
-			less, more = *d.less.of(limit), *d.more.of(limit)
+			less, more = allLess[i], allMore[i]
 		}
-		if counted < told+unended-*open.of(limit)-less || counted > told+unended+more {
+		if counted < told+unended-opens[i]-less || counted > told+unended+more {
 			return false
 		}
 	}
@@ -112,8 +123,6 @@ func (u *Units) addUnit(unit string, n int64, money string) {
 		u.PromptTokens += n
 	case llm.UnitAnswerTokens:
 		u.AnswerTokens += n
-	case llm.UnitImages:
-		u.Images += n
 	case money:
 		u.Micros += n
 	}

@@ -1,11 +1,14 @@
 package spend
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
@@ -23,16 +26,31 @@ const (
 	limitRequests = "requests"
 	limitPrompt   = "prompt"
 	limitAnswer   = "answer"
-	limitImages   = "images"
-	limitMoney    = "money"
+	limitWhole    = "whole" // units of the currency
+	limitRest     = "rest"  // and millionths of one
 )
 
-// limits are all of them.
-var limits = [...]string{limitRequests, limitPrompt, limitAnswer, limitImages, limitMoney}
+// Units of the limits. They are no other policy's.
+const (
+	unitRequests = "metered_requests"
+	unitPrompt   = "metered_prompt_tokens"
+	unitAnswer   = "metered_answer_tokens"
+	wholeSuffix  = "_whole"
+	restSuffix   = "_rest"
+	microsSuffix = "_micros"
+)
+
+// The most that one call counts as, of tokens of each kind and of whole units of the currency: what
+// a caller asks for without end is no use of anything.
+const (
+	mostTokens = 100_000_000
+	mostWhole  = 100_000_000
+	million    = 1_000_000
+)
 
 // Policy returns the policy of the meters. money is the unit of costs, such as "usd_micros"; with
 // "" none are counted. All units of a meter count together for as long as it is kept, and its
-// amounts are the largest that there are: it refuses nothing, also while the store is away.
+// amounts are the largest that there are.
 func Policy(money string) drawgate.Policy {
 	p := drawgate.Policy{Name: PolicyName, Fallback: drawgate.FallbackOpen}
 	count := func(name, unit string) {
@@ -41,14 +59,36 @@ func Policy(money string) drawgate.Policy {
 			Precision: store.MinPrecision, Charge: drawgate.ChargeEnd,
 		})
 	}
-	count(limitRequests, drawgate.UnitRequests)
-	count(limitPrompt, llm.UnitPromptTokens)
-	count(limitAnswer, llm.UnitAnswerTokens)
-	count(limitImages, llm.UnitImages)
-	if money != "" {
-		count(limitMoney, money)
+	count(limitRequests, unitRequests)
+	count(limitPrompt, unitPrompt)
+	count(limitAnswer, unitAnswer)
+	if currency, ok := strings.CutSuffix(money, microsSuffix); ok {
+		count(limitWhole, currency+wholeSuffix)
+		count(limitRest, currency+restSuffix)
 	}
 	return p
+}
+
+// Costs returns what a meter counts of a call's costs, in its units. Without any it is one request.
+func Costs(costs []drawgate.Cost) (list []drawgate.Cost) {
+	if costs == nil {
+		return []drawgate.Cost{drawgate.Units(unitRequests, 1)}
+	}
+	for _, c := range costs {
+		n := max(0, c.N)
+		switch currency, isMoney := strings.CutSuffix(c.Unit, microsSuffix); {
+		case c.Unit == "" || c.Unit == drawgate.UnitRequests:
+			list = append(list, drawgate.Units(unitRequests, n))
+		case c.Unit == llm.UnitPromptTokens:
+			list = append(list, drawgate.Units(unitPrompt, min(n, mostTokens)))
+		case c.Unit == llm.UnitAnswerTokens:
+			list = append(list, drawgate.Units(unitAnswer, min(n, mostTokens)))
+		case isMoney:
+			list = append(list, drawgate.Units(currency+wholeSuffix, min(n/million, mostWhole)),
+				drawgate.Units(currency+restSuffix, n%million))
+		}
+	}
+	return list
 }
 
 // Meter is what is counted together.
@@ -67,9 +107,39 @@ const dayFormat = time.DateOnly
 func (m *Meter) Bucket() (tenant, key string) {
 	parts := [...]string{m.Team, m.Key, m.Upstream, m.Model}
 	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
+		parts[i] = escaped(parts[i])
 	}
 	return m.Day, strings.Join(parts[:], "/")
+}
+
+// mostEscaped is how long a part of a key is, so that the key is not too long for a bucket.
+const mostEscaped = 60
+
+// escaped writes a name as a part of a key. A long one is cut, and told from others by a sum.
+func escaped(name string) string {
+	part := url.PathEscape(name)
+	if len(part) <= mostEscaped {
+		return part
+	}
+	sum := sha256.Sum256([]byte(name))
+	end := "~" + hex.EncodeToString(sum[:6])
+	for cut := strings.ToValidUTF8(name, "?"); ; {
+		_, size := utf8.DecodeLastRuneInString(cut)
+		cut = cut[:len(cut)-size]
+		if part = url.PathEscape(cut); len(part)+len(end) <= mostEscaped {
+			return part + end
+		}
+	}
+}
+
+// named returns the meter with its names as its bucket has them.
+func (m *Meter) named() Meter {
+	tenant, key := m.Bucket()
+	n, err := meterOf(tenant, key)
+	if err != nil {
+		return *m
+	}
+	return n
 }
 
 // meterOf returns the meter of a bucket.

@@ -18,7 +18,6 @@ type Units struct {
 	Requests     int64
 	PromptTokens int64 // caches included
 	AnswerTokens int64 // reasoning included
-	Images       int64
 	Micros       int64 // millionths of the currency
 }
 
@@ -27,7 +26,6 @@ func (u *Units) add(o *Units) {
 	u.Requests += o.Requests
 	u.PromptTokens += o.PromptTokens
 	u.AnswerTokens += o.AnswerTokens
-	u.Images += o.Images
 	u.Micros += o.Micros
 }
 
@@ -82,14 +80,13 @@ func Read(ctx context.Context, s store.Store, money string, first, last time.Tim
 
 // days returns the days from the first to the last one.
 func days(first, last time.Time) (list []string) {
-	end := last.Format(dayFormat)
-	for i := 0; ; i++ {
-		day := time.Date(first.Year(), first.Month(), first.Day()+i, 0, 0, 0, 0, time.UTC).Format(dayFormat)
-		if day > end {
-			return list
-		}
-		list = append(list, day)
+	at := func(t time.Time, more int) time.Time {
+		return time.Date(t.Year(), t.Month(), t.Day()+more, 0, 0, 0, 0, time.UTC)
 	}
+	for i, end := 0, at(last, 0); !at(first, i).After(end); i++ {
+		list = append(list, at(first, i).Format(dayFormat))
+	}
+	return list
 }
 
 // readDay reads the meters of a day.
@@ -120,7 +117,7 @@ func readDay(ctx context.Context, s store.Store, lister store.Lister, plan *stor
 		for i, k := range some {
 			row := Row{}
 			if row.Meter, err = meterOf(k.Tenant, k.Name); err != nil {
-				return nil, err
+				continue // it is no meter: no gateway has made it
 			}
 			row.count(plan, states[i].States)
 			if row.Used != (Units{}) || row.Open != (Units{}) {
@@ -137,25 +134,30 @@ func (r *Row) count(plan *store.Plan, states []store.LimitUsage) {
 		if j >= len(states) {
 			return
 		}
-		used, open := r.Used.of(l.Name), r.Open.of(l.Name)
-		*used, *open = states[j].Used-states[j].Held, states[j].Held
+		r.Used.count(l.Name, states[j].Used-states[j].Held)
+		r.Open.count(l.Name, states[j].Held)
 	}
 }
 
-// of returns the amount of a limit.
-func (u *Units) of(limit string) *int64 {
+// count adds what a limit counted.
+func (u *Units) count(limit string, n int64) {
 	switch limit {
 	case limitRequests:
-		return &u.Requests
+		u.Requests += n
 	case limitPrompt:
-		return &u.PromptTokens
+		u.PromptTokens += n
 	case limitAnswer:
-		return &u.AnswerTokens
-	case limitImages:
-		return &u.Images
-	default:
-		return &u.Micros
+		u.AnswerTokens += n
+	case limitWhole:
+		u.Micros += n * million
+	case limitRest:
+		u.Micros += n
 	}
+}
+
+// all returns the amounts, in the same order for all.
+func (u *Units) all() [4]int64 {
+	return [...]int64{u.Requests, u.PromptTokens, u.AnswerTokens, u.Micros}
 }
 
 // Sum adds up rows whose meters are the same as far as by tells: it empties the other fields. Rows

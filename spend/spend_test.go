@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,17 +63,16 @@ func (c *counter) begin(m spend.Meter, u spend.Units) (spend.Meter, *drawgate.Re
 }
 
 func costs(u *spend.Units) []drawgate.Cost {
-	return []drawgate.Cost{
+	return spend.Costs([]drawgate.Cost{
 		drawgate.Requests(u.Requests), drawgate.Units(llm.UnitPromptTokens, u.PromptTokens),
-		drawgate.Units(llm.UnitAnswerTokens, u.AnswerTokens),
-		drawgate.Units(llm.UnitImages, u.Images), drawgate.Units("usd_micros", u.Micros),
-	}
+		drawgate.Units(llm.UnitAnswerTokens, u.AnswerTokens), drawgate.Units("usd_micros", u.Micros),
+	})
 }
 
 func randomUnits(rng *rand.Rand) spend.Units {
 	n := func() int64 { return rng.Int64N(1_000_000) }
 	return spend.Units{
-		Requests: 1, PromptTokens: n(), AnswerTokens: n(), Images: rng.Int64N(3), Micros: n(),
+		Requests: 1, PromptTokens: n(), AnswerTokens: n(), Micros: 5 * n(),
 	}
 }
 
@@ -80,7 +80,6 @@ func add(to *spend.Units, u spend.Units) {
 	to.Requests += u.Requests
 	to.PromptTokens += u.PromptTokens
 	to.AnswerTokens += u.AnswerTokens
-	to.Images += u.Images
 	to.Micros += u.Micros
 }
 
@@ -180,7 +179,7 @@ func TestUnderWay(t *testing.T) {
 		if got, want := row(), (spend.Row{Meter: m, Open: spend.Units{Requests: 1, Micros: 700}}); got != want {
 			t.Errorf("under way: %+v, want %+v", got, want)
 		}
-		if err := r.Settle(t.Context(), drawgate.Units("usd_micros", 3)); err != nil {
+		if err := r.Settle(t.Context(), spend.Costs([]drawgate.Cost{drawgate.Units("usd_micros", 3)})...); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := row(), (spend.Row{Meter: m, Used: spend.Units{Requests: 1, Micros: 3}}); got != want {
@@ -232,11 +231,17 @@ func TestManyModels(t *testing.T) {
 // indexed is a store with an index that fails at times.
 type indexed struct {
 	drawgate.Store
-	fail  bool
-	noted []store.Key
+
+	mu    sync.Mutex
+	fail  bool        // guarded by mu
+	tries int         // guarded by mu
+	noted []store.Key // guarded by mu
 }
 
 func (s *indexed) Index(_ context.Context, _ time.Duration, keys []store.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tries++
 	if s.fail {
 		return errors.New("not now")
 	}
@@ -244,36 +249,103 @@ func (s *indexed) Index(_ context.Context, _ time.Duration, keys []store.Key) er
 	return nil
 }
 
-// TestMetersAreNotedOnce: each meter is noted once a day, before its first call, and again with the
-// next call if that fails.
-func TestMetersAreNotedOnce(t *testing.T) {
+func (s *indexed) works(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = !yes
+}
+
+func (s *indexed) seen() (list []string, tries int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.noted {
+		list = append(list, k.Tenant+" "+k.Name)
+	}
+	slices.Sort(list)
+	return list, s.tries
+}
+
+// TestMetersAreNoted: each meter is noted once a day, before its first call; if that fails, calls go
+// on, and it is tried again each second until it succeeds. A server that lost its data hears of all
+// meters that are in use within ten minutes.
+func TestMetersAreNoted(t *testing.T) {
 	t.Parallel()
-	s := &indexed{Store: memstore.New(nil), fail: true}
-	c := newCounter(t, s, "UTC")
-	day := time.Date(2026, 11, 28, 23, 59, 0, 0, time.UTC)
-	m := spend.Meter{Key: "k", Upstream: "u", Model: "m"}
-	var want []string
-	note := func(m spend.Meter, at time.Time, more ...string) {
-		t.Helper()
-		c.book.Meter(t.Context(), m, at)
-		want = append(want, more...)
-		var got []string
-		for _, k := range s.noted {
-			got = append(got, k.Tenant+" "+k.Name)
+	synctest.Test(t, func(t *testing.T) {
+		s := &indexed{Store: memstore.New(nil)}
+		c := newCounter(t, s, "UTC")
+		defer c.book.Close()
+		m := spend.Meter{Key: "k", Upstream: "u", Model: "m"}
+		note := func(team string) { m.Team = team; c.book.Meter(t.Context(), m, time.Now()) }
+		check := func(when string, tries int, want ...string) {
+			t.Helper()
+			if got, n := s.seen(); !slices.Equal(got, want) || n != tries {
+				t.Fatalf("%s: noted %q by %d tries, want %q by %d", when, got, n, want, tries)
+			}
 		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("noted %q, want %q", got, want)
+		note("a")
+		note("a")
+		check("at once", 1, "2000-01-01 a/k/u/m")
+		s.works(false)
+		note("b")
+		note("b")
+		note("c")
+		check("failed", 3, "2000-01-01 a/k/u/m")
+		time.Sleep(2500 * time.Millisecond)
+		check("tried again", 5, "2000-01-01 a/k/u/m")
+		s.works(true)
+		time.Sleep(time.Second)
+		check("it works", 6, "2000-01-01 a/k/u/m", "2000-01-01 b/k/u/m", "2000-01-01 c/k/u/m")
+		time.Sleep(time.Minute)
+		note("b")
+		check("a minute later", 6, "2000-01-01 a/k/u/m", "2000-01-01 b/k/u/m", "2000-01-01 c/k/u/m")
+		time.Sleep(10 * time.Minute)
+		note("b")
+		check("ten minutes later", 7, "2000-01-01 a/k/u/m", "2000-01-01 b/k/u/m", "2000-01-01 b/k/u/m",
+			"2000-01-01 c/k/u/m")
+		time.Sleep(24 * time.Hour)
+		note("a")
+		check("a day later", 8, "2000-01-01 a/k/u/m", "2000-01-01 b/k/u/m", "2000-01-01 b/k/u/m",
+			"2000-01-01 c/k/u/m", "2000-01-02 a/k/u/m")
+	})
+}
+
+// TestClockThatWasAhead: a call that is dated by years ahead leaves the days after it alone.
+func TestClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	c := newCounter(t, memstore.New(nil), "UTC")
+	m := func(model string, at time.Time) string {
+		return c.book.Meter(t.Context(), spend.Meter{Key: "k", Upstream: "u", Model: model}, at).Model
+	}
+	m("first", time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
+	for day := range 3 {
+		for i := range spend.MaxModels {
+			if got := m(fmt.Sprint(day, " ", i), time.Date(2026, 11, 28+day, 0, 0, 0, 0, time.UTC)); got == spend.Other {
+				t.Fatalf("day %d: model %d is not told apart", day, i)
+			}
 		}
 	}
-	note(m, day)
-	s.fail = false
-	note(m, day, "2026-11-28 /k/u/m")
-	note(m, day)
-	note(spend.Meter{Team: "t", Key: "k", Upstream: "u", Model: "m"}, day, "2026-11-28 t/k/u/m")
-	next := day.Add(2 * time.Minute)
-	note(m, next, "2026-11-29 /k/u/m")
-	note(m, day) // a call that began before midnight
-	note(m, next)
+}
+
+// TestNamesInKeys: any names make a key that is short enough for a bucket, and that is read again.
+// Long names are cut, and stay apart.
+func TestNamesInKeys(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("中", 100)
+	seen := map[string]bool{}
+	for _, name := range append(names, long, long+"1", "a"+strings.Repeat("中", 33), "\xff\xfe", strings.Repeat("\xff", 200)) {
+		m := spend.Meter{Day: "2026-11-28", Team: name, Key: name, Upstream: name, Model: name}
+		_, key := m.Bucket()
+		if drawgate.BoundedKey(key) != key || seen[key] {
+			t.Errorf("%q makes the key %q", name, key)
+		}
+		seen[key] = true
+		c := newCounter(t, memstore.New(nil), "UTC")
+		c.begin(spend.Meter{Team: name, Key: name, Upstream: name, Model: name}, spend.Units{Requests: 1})
+		rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now())
+		if err != nil || len(rows) != 1 || rows[0].Open.Requests != 1 {
+			t.Errorf("%q: %+v, %v", name, rows, err)
+		}
+	}
 }
 
 // TestStoreThatCannotList: the error says so.

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -61,7 +62,8 @@ func classOf(err error) class {
 // isBackend reports whether an error of that class is the store's.
 func (c class) isBackend() bool { return c != caller && c != misused }
 
-// series are the series of the policies of a take's buckets.
+// series are the series of the policies of a take's buckets; nil of one that this module made for
+// itself.
 type series []*policySeries
 
 // usual is how many buckets most takes have at most. For so many, nothing is allocated.
@@ -75,7 +77,9 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 		s = make(series, n)
 	}
 	for i := range e.Take.Buckets {
-		s[i] = m.table.get(e.Take.Buckets[i].Plan.Name())
+		if name := e.Take.Buckets[i].Plan.Name(); !strings.HasPrefix(name, store.OwnPolicies) {
+			s[i] = m.table.get(name)
+		}
 	}
 	o := outcomeOf(e)
 	m.deciding.all[o].observe(e.Took - e.Queued)
@@ -91,6 +95,9 @@ func (m *Metrics) taken(e *drawgate.Taken) {
 		own := o
 		if o == refused && !by.has(i) {
 			own = refusedByOther
+		}
+		if s[i] == nil {
+			continue
 		}
 		s[i].took(&e.Take.Buckets[i], e.Queued, own, d != nil && d.Fallback)
 	}
@@ -170,7 +177,7 @@ func (s series) refused(e *drawgate.Taken, d *drawgate.Decision) (by refusers) {
 		by = 1 << e.QueuedAt // others are ahead in the queue
 	}
 	for i := range e.Take.Buckets {
-		if by.has(i) && !unavailable {
+		if by.has(i) && !unavailable && s[i] != nil {
 			s[i].hits.hit(&e.Take.Buckets[i].Key)
 		}
 	}

@@ -97,7 +97,8 @@ func (v *service) openGateway() (err error) {
 		Observer: observer, Logger: v.log, Proxies: proxies,
 	}
 	if !g.Spend.Off {
-		o.Spend = spend.NewBook(v.run.Store, g.Spend.Location(), v.log)
+		v.book = spend.NewBook(v.run.Store, g.Spend.Location(), v.log)
+		o.Spend = v.book
 	}
 	if v.run.Metrics != nil {
 		o.Answered, o.WrongKey = v.run.Metrics.GatewayAnswered, v.run.Metrics.GatewayWrongKey

@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate/incident"
 	"github.com/drawgate/drawgate/rls"
 	"github.com/drawgate/drawgate/server"
+	"github.com/drawgate/drawgate/spend"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
@@ -34,6 +35,7 @@ type service struct {
 	envoy *rls.Service // nil: there is no listener for it
 
 	gateway   *gateway.Handler   // nil: there is none
+	book      *spend.Book        // of the gateway; nil: nothing counts what calls spend
 	incidents *incident.Recorder // of the gateway; nil as well
 	ledger    *ledgerfile.Writer // nil: there is none
 }
@@ -66,6 +68,9 @@ func (v *service) close() (err error) {
 	}
 	if v.gateway != nil {
 		_ = v.gateway.Close() // it has no error
+		if v.book != nil {
+			v.book.Close()
+		}
 	}
 	if v.incidents != nil {
 		err = v.incidents.Close()

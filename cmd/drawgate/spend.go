@@ -272,7 +272,6 @@ func spendColumns(s *api.SpendAnswer) []spendColumn {
 		{"REQUESTS", func(r *api.SpendRow) int64 { return r.Used.Requests }, false},
 		{"PROMPT", func(r *api.SpendRow) int64 { return r.Used.PromptTokens }, false},
 		{"ANSWER", func(r *api.SpendRow) int64 { return r.Used.AnswerTokens }, false},
-		{"IMAGES", func(r *api.SpendRow) int64 { return r.Used.Images }, false},
 		{strings.ToUpper(s.Currency), func(r *api.SpendRow) int64 { return r.Used.CostMicros }, true},
 		{"UNDER WAY", func(r *api.SpendRow) int64 { return r.Open.Requests }, false},
 		{"OPEN " + strings.ToUpper(s.Currency), func(r *api.SpendRow) int64 { return r.Open.CostMicros }, true},
@@ -285,7 +284,7 @@ func spendColumns(s *api.SpendAnswer) []spendColumn {
 // writeSpendCSV writes every field.
 func writeSpendCSV(out io.Writer, s *api.SpendAnswer) {
 	w := csv.NewWriter(out)
-	_ = w.Write(append(slices.Clone(present.SpendFields), "requests", "prompt_tokens", "answer_tokens", "images",
+	_ = w.Write(append(slices.Clone(present.SpendFields), "requests", "prompt_tokens", "answer_tokens",
 		"cost", "currency", "open_requests", "open_cost"))
 	for i := range s.Rows {
 		r := &s.Rows[i]
@@ -294,7 +293,7 @@ func writeSpendCSV(out io.Writer, s *api.SpendAnswer) {
 			cells[k] = noFormula(cells[k])
 		}
 		for _, n := range [...]int64{
-			r.Used.Requests, r.Used.PromptTokens, r.Used.AnswerTokens, r.Used.Images,
+			r.Used.Requests, r.Used.PromptTokens, r.Used.AnswerTokens,
 		} {
 			cells = append(cells, strconv.FormatInt(n, 10))
 		}

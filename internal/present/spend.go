@@ -1,6 +1,7 @@
 package present
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,6 +44,9 @@ func (q *SpendQuery) Check() error {
 	if q.Last.Before(q.First) {
 		return fmt.Errorf("the last day, %s, is before the first one, %s: the last one is today unless you name it", q.Last.Format(time.DateOnly),
 			q.First.Format(time.DateOnly))
+	}
+	if q.First.Year() < 1970 || q.Last.Year() > 9000 {
+		return errors.New("name days between 1970 and 9000")
 	}
 	if q.Last.Sub(q.First) >= maxSpendDays*24*time.Hour {
 		return fmt.Errorf("more than %d days: ask for fewer", maxSpendDays)
@@ -93,7 +97,7 @@ func (q *SpendQuery) reduce(m *spend.Meter) {
 // SpendUnits writes units.
 func SpendUnits(u *spend.Units) api.SpendUnits {
 	return api.SpendUnits{
-		Requests: u.Requests, PromptTokens: u.PromptTokens, AnswerTokens: u.AnswerTokens, Images: u.Images,
+		Requests: u.Requests, PromptTokens: u.PromptTokens, AnswerTokens: u.AnswerTokens,
 		CostMicros: u.Micros,
 	}
 }
