@@ -48,14 +48,14 @@ local function field(c, f)
 end
 
 -- Returns until when a key has to live; false: long enough already. A line may need it for longer
--- than the record does.
+-- than the record does, and then has a minute more, as a record has.
 local function lives(c)
   local ttl = c.ttl
   if not c.l or #c.l < 10 or not ttl and not c.lined then return ttl end
   local _, till = unpack_(F'line', c.l)
   local has = ttl or 0
   if not ttl and c.head and #c.head >= 18 then _, _, _, has = unpack_(F'head', c.head) end
-  if till > has and till < raw + 3.6e9 then return till end -- no ticket lives for an hour
+  if till > has and till < raw + 3.6e9 then return till + 6e7 end -- no ticket lives for an hour
   return ttl
 end
 
