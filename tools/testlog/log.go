@@ -36,7 +36,7 @@ type result struct {
 	name
 	action  string // "pass", "fail" or "skip"
 	seconds float64
-	text    string // what it printed, unless it passed
+	text    string // what it printed; if it passed, only what came afterwards: another's panic may be among it
 }
 
 func newLog(w io.Writer) *log {
@@ -52,9 +52,11 @@ func (l *log) add(e event) {
 	case "output":
 		buffer(l.texts, n).WriteString(e.Output)
 	case "pass", "fail", "skip":
-		r := result{name: n, action: e.Action, seconds: e.Elapsed}
-		if e.Action != "pass" {
-			r.text = buffer(l.texts, n).String()
+		r := result{name: n, action: e.Action, seconds: e.Elapsed, text: buffer(l.texts, n).String()}
+		if e.Action == "pass" {
+			_, r.text, _ = strings.Cut(r.text, "--- PASS: "+e.Test+" (")
+			_, r.text, _ = strings.Cut(r.text, "\n")
+		} else {
 			if e.FailedBuild != "" {
 				r.text += buffer(l.builds, e.FailedBuild).String()
 			}
@@ -93,17 +95,21 @@ func (l *log) printPackage(r result) {
 // printUnended prints which tests a package that was killed had begun, and what they had printed.
 func (l *log) printUnended() {
 	for _, n := range slices.SortedFunc(maps.Keys(l.texts), name.compare) {
-		if n.test == "" {
-			continue
-		}
-		fmt.Fprintf(l.w, "---- not ended: %s %s\n", n.pkg, n.test)
-		text := l.texts[n].String() // a panic is among it, if this test was the last to begin
-		for line := range strings.Lines(text[:min(len(text), maxBytes)]) {
-			if !strings.HasPrefix(line, "=== ") {
-				fmt.Fprint(l.w, line)
-			}
+		if n.test != "" { // a panic is among the text, if this test was the last to begin
+			fmt.Fprintf(l.w, "---- not ended: %s %s\n%s", n.pkg, n.test, withoutMarks(l.texts[n].String()))
 		}
 	}
+}
+
+// withoutMarks returns the first bytes of a text without what says which test goes on.
+func withoutMarks(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text[:min(len(text), maxBytes)]) {
+		if !strings.HasPrefix(line, "=== ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // printFailures prints what failed, innermost tests first.
@@ -118,12 +124,22 @@ func (l *log) printFailures() {
 		case r.test == "" && failed[r.pkg]:
 			continue // its tests have said why
 		case r.test == "":
+			l.printAfter(r.pkg)
 			text = lastOf(text)
 		default:
 			failed[r.pkg] = true
 			text = text[:min(len(text), maxBytes)]
 		}
 		fmt.Fprintf(l.w, "\n---- FAIL %s %s\n%s", r.pkg, r.test, text)
+	}
+}
+
+// printAfter prints what the tests of a package printed after they had passed.
+func (l *log) printAfter(pkg string) {
+	for _, r := range l.ended {
+		if text := withoutMarks(r.text); r.pkg == pkg && r.test != "" && r.action == "pass" && text != "" {
+			fmt.Fprintf(l.w, "\n---- after %s %s\n%s", r.pkg, r.test, text)
+		}
 	}
 }
 

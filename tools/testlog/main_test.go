@@ -43,6 +43,17 @@ func TestPanic(t *testing.T) {
 	go func() { panic("out of nowhere") }()
 	<-done
 }`,
+	"after/a_test.go": `package after
+import ("testing"; "time")
+var ended = make(chan int)
+func TestGood(t *testing.T) { t.Parallel(); t.Cleanup(func() { close(ended) }) }
+func TestLong(t *testing.T) {
+	t.Parallel()
+	<-ended
+	time.Sleep(100 * time.Millisecond) // TestGood has most likely said that it passed
+	go func() { panic("in nobody's test") }()
+	select {}
+}`,
 	"wrong/a_test.go": `package wrong
 var x int = "text"`,
 }
@@ -100,9 +111,10 @@ func TestVerdicts(t *testing.T) {
 			false,
 			[]string{"not ended: m/panics TestPanic", "out of nowhere", "FAIL m/panics TestBad", "comes last"},
 		},
-		"did not compile":   {"./wrong ./good", options{}, false, []string{"FAIL m/wrong", "cannot use"}},
-		"no tests":          {"./none", options{}, true, []string{"there are no tests"}},
-		"nothing for later": {"./later", options{}, false, []string{"2 skipped"}},
+		"panicked after a test that passed": {"./after", options{}, false, []string{"FAIL m/after", "in nobody's test"}},
+		"did not compile":                   {"./wrong ./good", options{}, false, []string{"FAIL m/wrong", "cannot use"}},
+		"no tests":                          {"./none", options{}, true, []string{"there are no tests"}},
+		"nothing for later":                 {"./later", options{}, false, []string{"2 skipped"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
