@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/syncbuffer"
 )
 
@@ -36,7 +37,11 @@ func secretUntil(secret string, until time.Time) gateway.KeySecret {
 // req: E3
 func TestSecretsChangeUnderLoad(t *testing.T) {
 	t.Parallel()
-	const callers, each, step = 20, 500, 10 * time.Nanosecond
+	const each, step = 500, 10 * time.Nanosecond
+	callers := 20
+	if needs.Race {
+		callers = 4 // each of the times at which they call
+	}
 	var passed, refused atomic.Int64
 	inBubble(t, func(s *setup) { s.config.Keys[0].Sum = sha256.Sum256([]byte(oldSecret)) },
 		func(t *testing.T, b *bench) {
@@ -112,8 +117,9 @@ func TestSecretsChangeUnderLoad(t *testing.T) {
 			}
 		})
 	t.Logf("%d calls passed, %d were refused", passed.Load(), refused.Load())
-	if passed.Load()+refused.Load() != callers*each || passed.Load() < 3000 || refused.Load() < 3000 {
-		t.Error("want 10,000 calls, and many of each kind")
+	all := int64(callers * each)
+	if passed.Load()+refused.Load() != all || min(passed.Load(), refused.Load()) < all*3/10 {
+		t.Errorf("want %d calls, and many of each kind", all)
 	}
 }
 
