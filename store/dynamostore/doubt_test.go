@@ -253,6 +253,28 @@ func throttledAfter(most int64) network {
 	}
 }
 
+// A take that is sent again, after the first sending got no further than its first bucket and could
+// not take that back, is not said to be another one with its grant: its caller would be refused for
+// a fault of the store. It is undecided, and what was reserved counts.
+//
+// req: A12
+func TestSentAgainAfterHalf(t *testing.T) {
+	t.Parallel()
+	bad, good := on(t, empty(t), throttledAfter(1), nil)
+	plan := planOf(t, 100)
+	half := store.Take{ID: "id", Grant: store.NewGrant(), Hold: time.Minute, Buckets: bucketsOf(plan, 10, "a", "b")}
+	if d, err := take(t.Context(), bad, half); !errors.Is(err, dynamostore.ErrUnknownOutcome) {
+		t.Fatal(d, err)
+	}
+	d, err := take(t.Context(), good, half)
+	if !errors.Is(err, dynamostore.ErrUnknownOutcome) || !errors.Is(err, store.ErrStoreUnavailable) {
+		t.Errorf("sent again: %+v, %v; want that nobody knows", d, err)
+	}
+	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); a != 10 || b != 0 {
+		t.Errorf("%d and %d used, want what the first sending reserved: 10 and 0", a, b)
+	}
+}
+
 // A plain take of several buckets is granted once the last bucket has granted.
 //
 // req: A3

@@ -23,8 +23,10 @@ const (
 	mostRounds = 8                // of a take whose buckets change between look and reservation
 )
 
-// errRounds is the error if they keep changing.
-var errRounds = errors.New("its buckets changed each time")
+var (
+	errRounds = errors.New("its buckets changed each time")
+	errPartly = errors.New("another sending of this take has reserved in some of its buckets, and not in all")
+)
 
 // takeMany decides a take of several buckets.
 func (s *Store) takeMany(ctx context.Context, t *store.Take) store.Verdict {
@@ -37,6 +39,9 @@ func (s *Store) takeMany(ctx context.Context, t *store.Take) store.Verdict {
 		if l.partly && round < mostRounds/2 { // another sending of this take is just reserving
 			pause(ctx, conflicted, round+1)
 			continue
+		}
+		if l.partly { // that one failed, or is slow: whether it will be granted nobody knows
+			return store.Verdict{Fail: partly(errPartly)}
 		}
 		d := l.decision
 		if !d.Allowed || d.Fail != nil {
