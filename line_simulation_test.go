@@ -30,9 +30,10 @@ func simulatedLines(procs int) []simulatedLine {
 	return []simulatedLine{
 		// Its burst is what comes free in a second: a question that is late loses nothing.
 		{"bucket", []drawgate.Limit{drawgate.BucketLimit("b", 6000, time.Minute, 100)}, 1, 0, 2, 100, 0.98},
-		// A unit comes free in 100 ms if there is none. The question for it takes 102 ms on average,
-		// there and back: it is put that much earlier, and a little more. That makes it 67 % instead
-		// of 52: who is second in line does not know early enough when the first one was granted.
+		// A unit comes free in 100 ms if there is none. The question for it takes 102 ms on
+		// average, there and back: it is put that much earlier, and a little more. That makes it
+		// 67 % instead of 52: who is second in line does not know early enough when the first one
+		// was granted.
 		{"burst of one", []drawgate.Limit{drawgate.BucketLimit("b", 600, time.Minute, 1)}, 1, 0, 1, 5, 0.6},
 		// Units that are granted late come free late, window after window.
 		{"rolling", []drawgate.Limit{drawgate.RollingLimit("r", 1000, 10*time.Second)}, 1, 0, 2, 100, 0.98},

@@ -9,8 +9,8 @@ type SpendAnswer struct {
 	Rows     []SpendRow `json:"rows"` // ordered by the fields that say whose it is
 }
 
-// SpendRow is what was spent together: of the fields that say whose it is, those that were not asked
-// for are empty.
+// SpendRow is what was spent together: of the fields that say whose it is, those that were not
+// asked for are empty.
 type SpendRow struct {
 	Day      string `json:"day,omitempty"` // on which the calls began
 	Team     string `json:"team,omitempty"`

@@ -30,8 +30,8 @@ type Spent struct {
 	Ended   map[Spender]map[string]int64 // units of the calls that have ended
 	Unended []Unended
 	// Doubtful are calls that ended in the last minute of a ledger whose process did not end as it
-	// should, or still runs: what they used may not have reached the store, which then has what they
-	// reserved. They are in Ended.
+	// should, or still runs: what they used may not have reached the store, which then has what
+	// they reserved. They are in Ended.
 	Doubtful []Doubtful
 	Calls    int64 // that have ended, or whose end is not told
 	Others   int64 // calls of no key, or made while it was not counted what calls spend

@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/audit"
 )
 
-// TestSpending: calls that have ended are added up by those who made them, with what was reserved of
-// units that they do not name. Those without an end are listed, and those that ended in the last
+// TestSpending: calls that have ended are added up by those who made them, with what was reserved
+// of units that they do not name. Those without an end are listed, and those that ended in the last
 // minute of a process that was killed.
 func TestSpending(t *testing.T) {
 	t.Parallel()

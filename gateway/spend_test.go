@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/spend"
 )
@@ -194,10 +196,14 @@ func TestSpendOfOtherModel(t *testing.T) {
 
 // TestMeterRefusesNothing: a call that asks for tokens without end, one of which nobody hears, and
 // costs in a currency of small worth leave a meter with room for others; and a call of which its
-// meter is full passes all the same.
+// meter is full passes all the same. The log speaks of that one, and not of what other limits
+// refuse.
 func TestMeterRefusesNothing(t *testing.T) {
 	t.Parallel()
+	var log syncbuffer.Buffer
+	uncounted := func() int { return strings.Count(log.String(), "what a call spends is not counted") }
 	inBubble(t, func(s *setup) {
+		s.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		s.config.Prices = priced()
 		s.config.Prices.Currency = "idr"
 		for name, p := range s.config.Prices.Models {
@@ -206,17 +212,23 @@ func TestMeterRefusesNothing(t *testing.T) {
 		}
 		s.policies = append(s.policies, drawgate.Policy{
 			Name: "upstream", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1_000_000, time.Minute)},
+		}, drawgate.Policy{
+			Name: "small", Limits: []drawgate.Limit{{
+				Name: "tpm", Unit: llm.UnitTokens, Kind: drawgate.Rolling, Amount: 10, Window: time.Minute,
+			}},
 		})
-	}, func(t *testing.T, b *bench) {
-		body := func(most int64, text string) string {
-			return fmt.Sprintf(`{"model":"gpt-4o","max_tokens":%d,"messages":[{"role":"user","content":%q}]}`, most, text)
+		for i := range s.config.Upstreams {
+			u := &s.config.Upstreams[i]
+			u.Models = append([]gateway.Model{{Name: "gpt-4o-mini", Policy: "small"}}, u.Models...)
 		}
-		send := func(most int64, text string) int {
-			return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body(most, text),
+	}, func(t *testing.T, b *bench) {
+		send := func(model string, most int64) int {
+			body := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"messages":[{"role":"user","content":"hello"}]}`, model, most)
+			return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
 				"Authorization: Bearer "+alice, "Drawgate-Timeout: 0")).status
 		}
 		for _, most := range []int64{100, 1_000_000_000_000, 100, 1_000_000_000_000, 100} {
-			if got := send(most, "hello"); got == http.StatusTooManyRequests {
+			if got := send("gpt-4o", most); got == http.StatusTooManyRequests {
 				t.Errorf("max_tokens %d: %d", most, got)
 			}
 		}
@@ -224,6 +236,9 @@ func TestMeterRefusesNothing(t *testing.T) {
 			if u.Requests != 5 || u.Micros <= 0 {
 				t.Errorf("%+v: %+v", m, u)
 			}
+		}
+		if got := send("gpt-4o-mini", 11); got == http.StatusOK || uncounted() > 0 {
+			t.Errorf("a call that never fits: %d; the log: %s", got, log.String())
 		}
 		// Whoever fills a meter on purpose.
 		m := spend.Meter{Day: time.Now().UTC().Format(time.DateOnly), Team: "red", Key: "alice", Upstream: "openai", Model: "gpt-4o"}
@@ -238,8 +253,11 @@ func TestMeterRefusesNothing(t *testing.T) {
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
-		if got := send(100, "hello"); got != http.StatusOK {
+		if got := send("gpt-4o", 100); got != http.StatusOK {
 			t.Errorf("with a meter that is full: %d", got)
+		}
+		if n := uncounted(); n != 1 {
+			t.Errorf("the log says %d times that a call is not counted, want once: %s", n, log.String())
 		}
 	})
 }

@@ -165,8 +165,8 @@ func (s *spenders) judge() {
 }
 
 // TestSpendIsTheBill: what gateways on one store count is what the provider bills, for each key and
-// model, to the millionth: also if the store stands still, so that calls are let through without it,
-// if it is killed and started again, and if connections break.
+// model, to the millionth: also if the store stands still, so that calls are let through without
+// it, if it is killed and started again, and if connections break.
 func TestSpendIsTheBill(t *testing.T) {
 	t.Parallel()
 	gateways, teams, calls := needs.Rounds(2, 3, 8), needs.Rounds(6, 10, 40), needs.Rounds(200, 1500, 200_000)

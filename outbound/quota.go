@@ -191,7 +191,8 @@ type Policies struct {
 	Owner  string                                        // the key of the quota: a project or an organisation
 	Policy func(model string) (policy string, err error) // of the upstream's quota; nil: the model's name
 	// Meter is a bucket that counts the call beside its limits: see package spend. Without a Policy
-	// there is none. A call that it would refuse is made without it, of which Unmetered is told.
+	// there is none. A call that only it would refuse is made without it, of which Unmetered is
+	// told.
 	Meter     engine.Ask
 	Metered   func(costs []drawgate.Cost) []drawgate.Cost // what it counts of these, in units of its own
 	Unmetered func(err error)
@@ -218,11 +219,14 @@ func (p *Policies) Take(ctx context.Context, c *Call, hold time.Duration) (Grant
 	meter := p.Meter
 	meter.Own, meter.Costs = true, p.Metered(c.Costs)
 	g, err := p.take(ctx, c, hold, ask, meter)
-	if err != nil && p.unmetered(err) {
-		p.Unmetered(err)
-		return p.take(ctx, c, hold, ask)
+	if err == nil || !p.unmetered(err) {
+		return g, err
 	}
-	return g, err
+	g, without := p.take(ctx, c, hold, ask)
+	if without == nil { // else it was not the meter's fault, or not alone
+		p.Unmetered(err)
+	}
+	return g, without
 }
 
 // unmetered reports whether a take failed because of its meter, or may have.

@@ -21,8 +21,8 @@ type Difference struct {
 
 // Compare compares meters with ledgers. A meter should have what the calls used that have ended,
 // and what those reserved whose end no ledger tells; or less of these, as long as they are under
-// way. Of a doubtful call it may have what that reserved: doubtful are the meters of which that is so.
-// money is the unit of costs, as in [Policy].
+// way. Of a doubtful call it may have what that reserved: doubtful are the meters of which that is
+// so. money is the unit of costs, as in [Policy].
 func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubtful map[Meter]bool) {
 	all := map[Meter]*Difference{}
 	doubtful = map[Meter]bool{}
@@ -32,7 +32,7 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 		}
 		return all[m]
 	}
-	// Where some calls had too many models, each gateway told other ones apart: all are taken together.
+	// Where calls had too many models, each gateway told other ones apart: all are taken together.
 	blurred := map[Meter]bool{}
 	for i := range rows {
 		blurred[rows[i].Meter] = rows[i].Model == Other

@@ -265,9 +265,9 @@ func (s *indexed) seen() (list []string, tries int) {
 	return list, s.tries
 }
 
-// TestMetersAreNoted: each meter is noted once a day, before its first call; if that fails, calls go
-// on, and it is tried again each second until it succeeds. A server that lost its data hears of all
-// meters that are in use within ten minutes.
+// TestMetersAreNoted: each meter is noted once a day, before its first call; if that fails, calls
+// go on, and it is tried again each second until it succeeds. A server that lost its data hears of
+// all meters that are in use within ten minutes.
 func TestMetersAreNoted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -65,8 +65,8 @@ type Store interface {
 	Close() error
 }
 
-// OwnPolicies is how the names of policies begin that this module makes for itself. No configuration
-// may have one.
+// OwnPolicies is how the names of policies begin that this module makes for itself. No
+// configuration may have one.
 const OwnPolicies = "drawgate:"
 
 // Optional features of a store. A limiter checks for each of them once.
@@ -90,8 +90,8 @@ type (
 	Indexer interface {
 		Index(ctx context.Context, keep time.Duration, keys []Key) error
 	}
-	// Journal keeps a history of what was admitted, but for policies of our own. Read yields the events that match, the oldest
-	// first, until yield returns false.
+	// Journal keeps a history of what was admitted, but for policies of our own. Read yields the
+	// events that match, the oldest first, until yield returns false.
 	Journal interface {
 		Read(ctx context.Context, want EventQuery, yield func(Event) bool) error
 	}

@@ -53,8 +53,8 @@ func (s *Records) InLine() *Records {
 	return s
 }
 
-// PastLines returns a program's view of the same buckets that knows nothing of their lines. Only one
-// of both may be in use at a time.
+// PastLines returns a program's view of the same buckets that knows nothing of their lines. Only
+// one of both may be in use at a time.
 func (s *Records) PastLines() *Records {
 	return &Records{now: s.now, exact: s.exact, all: s.all, kept: s.kept}
 }

@@ -4,8 +4,8 @@ import "slices"
 
 // Settle ends a reservation in every bucket that knows it, with what was really used: asks[i].N per
 // limit, or [KeepEstimate] for the estimate. Limits that the caller's policy does not have keep the
-// estimate; of those of which nothing was reserved it counts from now, as a charge does. With cancel
-// everything is given back. It reports whether the grant was open anywhere.
+// estimate; of those of which nothing was reserved it counts from now, as a charge does. With
+// cancel everything is given back. It reports whether the grant was open anywhere.
 func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settled bool, at int64) {
 	now = latest(asks, now)
 	advance(asks, now)

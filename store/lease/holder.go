@@ -451,8 +451,8 @@ func (h *holder) refuseFor(now moment, until int64) {
 	h.refusal = r
 }
 
-// late notes an answer that came late, or that nobody waited for any longer. The next one may come in
-// time: takes that wait for it are not in its way.
+// late notes an answer that came late, or that nobody waited for any longer. The next one may come
+// in time: takes that wait for it are not in its way.
 func (h *holder) late(now moment) {
 	if h.lates++; h.lates >= lateTries {
 		h.failed(now)

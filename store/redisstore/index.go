@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// The buckets of a policy of our own are found by an index: a hash whose fields are their names. Its
-// key is no bucket's, because no part of that begins with "%i".
+// The buckets of a policy of our own are found by an index: a hash whose fields are their names.
+// Its key is no bucket's, because no part of that begins with "%i".
 
 // indexKey is the key of the index of a tenant and a policy.
 func (s *Store) indexKey(tenant, policy string) string {

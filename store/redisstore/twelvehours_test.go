@@ -110,10 +110,10 @@ func (s *script) pauseOrEnd(ends map[store.Key]time.Time) {
 
 // TestTwelveHoursBesideTheVersionBefore: for twelve hours, programs of this version and of the one
 // before it take turns on the same buckets, with limits of every kind: takes, holds, settlements,
-// renewals, charges, refunds, pauses and their ends, and of this version some that wait in line. The
-// version before passes those who wait, and keeps their tickets. Otherwise each answer is as if there was one version:
-// none is an error, nothing is unknown to one that the other wrote, and nothing is admitted beyond
-// a limit.
+// renewals, charges, refunds, pauses and their ends, and of this version some that wait in line.
+// The version before passes those who wait, and keeps their tickets. Otherwise each answer is as if
+// there was one version: none is an error, nothing is unknown to one that the other wrote, and
+// nothing is admitted beyond a limit.
 //
 // req: D6
 func TestTwelveHoursBesideTheVersionBefore(t *testing.T) {

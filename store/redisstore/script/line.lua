@@ -522,8 +522,8 @@ local function makeLines()
   end
 
   -- Only leaves the ticket of a take over several slots, and those behind it. It claims all limits
-  -- that it names; instead of its patience it says how long they live. Returns also 1 if all that it
-  -- claims is free by now, and otherwise 0.
+  -- that it names; instead of its patience it says how long they live. Returns also 1 if all that
+  -- it claims is free by now, and otherwise 0.
   function L.stand()
     if not ticket or not ticket.stands then return nil end
     local free = #ticket.order > 0 and 1 or 0
