@@ -32,9 +32,9 @@ func simulatedLines(procs int) []simulatedLine {
 		{"bucket", []drawgate.Limit{drawgate.BucketLimit("b", 6000, time.Minute, 100)}, 1, 0, 2, 100, 0.98},
 		// A unit comes free in 100 ms if there is none. The question for it takes 102 ms on
 		// average, there and back: it is put that much earlier, and a little more. That makes it
-		// 67 % instead of 52: who is second in line does not know early enough when the first one
+		// 64 % instead of 52: who is second in line does not know early enough when the first one
 		// was granted.
-		{"burst of one", []drawgate.Limit{drawgate.BucketLimit("b", 600, time.Minute, 1)}, 1, 0, 1, 5, 0.6},
+		{"burst of one", []drawgate.Limit{drawgate.BucketLimit("b", 600, time.Minute, 1)}, 1, 0, 1, 5, 0.57},
 		// Units that are granted late come free late, window after window.
 		{"rolling", []drawgate.Limit{drawgate.RollingLimit("r", 1000, 10*time.Second)}, 1, 0, 2, 100, 0.98},
 		{
@@ -72,8 +72,12 @@ func TestSimulatedProcesses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			procs := procs
+			lasts := lasts
 			if c.rate < 10 {
 				procs = min(procs, 50) // others would not be served at all
+			}
+			if c.used < 0.9 { // how much is used is by chance: 3 % of deviation within a minute
+				lasts = max(lasts, 5*time.Minute)
 			}
 			synctest.Test(t, func(t *testing.T) {
 				w := &lineWorld{
