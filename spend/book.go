@@ -35,6 +35,7 @@ type Book struct {
 	log   *slog.Logger
 	ctx   context.Context //nolint:containedctx // of what is noted later
 	stop  context.CancelFunc
+	group sync.WaitGroup // of the goroutine that notes it
 
 	mu     sync.Mutex
 	day    string                     // guarded by mu: of the latest call
@@ -58,8 +59,11 @@ func NewBook(s store.Store, zone *time.Location, log *slog.Logger) *Book {
 	return b
 }
 
-// Close ends what is noted later.
-func (b *Book) Close() { b.stop() }
+// Close ends what is noted later. Then nothing of the book uses the store any more.
+func (b *Book) Close() {
+	b.stop()
+	b.group.Wait()
+}
 
 // Meter returns the meter of a call that began at an instant: m with the day, and with Other as its
 // model if there are too many. It notes a meter that is new, and one that is not now and then. If
@@ -107,7 +111,7 @@ func (b *Book) noteLater(m Meter, err error) {
 	defer b.mu.Unlock()
 	b.later[m] = true
 	if len(b.later) == 1 {
-		go b.retry()
+		b.group.Go(b.retry)
 	}
 }
 
