@@ -297,8 +297,11 @@ func writeSpendCSV(out io.Writer, s *api.SpendAnswer) {
 		} {
 			cells = append(cells, strconv.FormatInt(n, 10))
 		}
-		_ = w.Write(append(cells, present.Micros(r.Used.CostMicros), s.Currency,
-			strconv.FormatInt(r.Open.Requests, 10), present.Micros(r.Open.CostMicros)))
+		cost, open := "", "" // without prices it is not known
+		if s.Currency != "" {
+			cost, open = present.Micros(r.Used.CostMicros), present.Micros(r.Open.CostMicros)
+		}
+		_ = w.Write(append(cells, cost, s.Currency, strconv.FormatInt(r.Open.Requests, 10), open))
 	}
 	w.Flush()
 }
