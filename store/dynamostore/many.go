@@ -15,8 +15,10 @@ import (
 
 // A take of several buckets looks at all of them and, if it fits, reserves in one after the other,
 // in the order of their keys. If one has changed so that it refuses, the reservations before it are
-// cancelled: nothing was spent. A plain take holds its reservations only until the last bucket has
-// granted; they end by themselves if the process dies, and their units then count as used.
+// cancelled, the first one last: nothing was spent. So what a take leaves half done, reserved or
+// cancelled, is open in its first bucket, and what is open only in later ones was cancelled by
+// somebody else. A plain take holds its reservations only until the last bucket has granted; they
+// end by themselves if the process dies, and their units then count as used.
 
 const (
 	plainHold  = 10 * time.Second // of a plain take's reservations
@@ -32,7 +34,7 @@ var (
 func (s *Store) takeMany(ctx context.Context, t *store.Take) store.Verdict {
 	order := s.order(t.Buckets)
 	for round := range mostRounds {
-		l, err := s.lookAtAll(ctx, t)
+		l, err := s.lookAtAll(ctx, t, order[0])
 		if err != nil {
 			return store.Verdict{Fail: err}
 		}
@@ -40,7 +42,7 @@ func (s *Store) takeMany(ctx context.Context, t *store.Take) store.Verdict {
 			pause(ctx, conflicted, round+1)
 			continue
 		}
-		if l.partly { // that one failed, or is slow: whether it will be granted nobody knows
+		if l.partly && l.first { // that one failed, or is slow: whether it will be granted nobody knows
 			return store.Verdict{Fail: partly(errPartly)}
 		}
 		d := l.decision
@@ -85,11 +87,13 @@ type looked struct {
 	decision store.Verdict
 	change   bool  // it only holds once the buckets are changed
 	partly   bool  // this very take is open in some of the buckets, but not in all
+	first    bool  // it is open in the bucket in which it is reserved first
 	persist  []int // buckets whose records must be written whatever the decision is
 }
 
-// lookAtAll decides a take by its buckets as they are, and changes nothing.
-func (s *Store) lookAtAll(ctx context.Context, t *store.Take) (l looked, err error) {
+// lookAtAll decides a take by its buckets as they are, and changes nothing. The take would reserve
+// in bucket number first before the others.
+func (s *Store) lookAtAll(ctx context.Context, t *store.Take, first int) (l looked, err error) {
 	recs, at, err := s.lookAll(ctx, t.Buckets)
 	if err != nil {
 		return l, err
@@ -105,6 +109,7 @@ func (s *Store) lookAtAll(ctx context.Context, t *store.Take) (l looked, err err
 		}
 		if o := r.Open[t.ID]; o != nil && o.Grant == uint64(t.Grant) && o.Fingerprint == content {
 			since[i] = o.At
+			l.first = l.first || i == first
 			open++
 		}
 	}
@@ -239,7 +244,7 @@ func (s *Store) takeOne(ctx context.Context, t *store.Take, p part) (store.Verdi
 	return j.verdict.decision, nil
 }
 
-// undo cancels reservations. It goes on if the caller leaves, who gets an error then.
+// undo cancels reservations, the first one last. It goes on if the caller leaves, who gets an error then.
 func (s *Store) undo(ctx context.Context, one, t *store.Take, buckets []int) error {
 	if len(buckets) == 0 {
 		return nil
@@ -249,7 +254,11 @@ func (s *Store) undo(ctx context.Context, one, t *store.Take, buckets []int) err
 	b.Buckets = slices.Clone(t.Buckets) // the caller may use them again
 	s.working.Go(func() {
 		defer cancel()
-		done <- s.endAll(detached, &o, &b, buckets, store.OpCancel)
+		err := s.endAll(detached, &o, &b, buckets[1:], store.OpCancel)
+		if err == nil {
+			err = s.endAll(detached, &o, &b, buckets[:1], store.OpCancel)
+		}
+		done <- err
 	})
 	select {
 	case err := <-done:
