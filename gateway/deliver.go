@@ -117,6 +117,7 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 		return
 	}
 	x.h.headers.Append(h, &x.ask.decision)
+	x.warnOfBudget(h, &x.ask.decision)
 	h.Set(HeaderQueued, strconv.FormatInt(x.ask.queued.Milliseconds(), 10))
 	if c.label != "" {
 		h.Set(HeaderModel, c.label)

@@ -8,8 +8,10 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/llm"
 )
 
@@ -22,7 +24,12 @@ const (
 	// upstream/model if it is of another upstream than the path's.
 	HeaderModel  = "Drawgate-Model"
 	HeaderQueued = "Drawgate-Queued-Ms" // how long the call waited to be granted, in milliseconds
+	// how much of the fullest limit in money is used, in per cent, from softBudget on.
+	HeaderBudget = "Drawgate-Budget-Used"
 )
+
+// softBudget is the part of a budget, in per cent, from which callers are told how much is used.
+const softBudget = 80
 
 // Values of HeaderCache.
 const (
@@ -60,7 +67,7 @@ var private = append(llm.PrivateHeaders(),
 // ownSite are headers of answers that are about the provider's site or the account there, not about
 // the call, or that send callers past the gateway.
 var ownSite = append(llm.AccountHeaders(),
-	"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", HeaderCache, HeaderModel, HeaderQueued,
+	"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", HeaderCache, HeaderModel, HeaderQueued, HeaderBudget,
 	"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation", "Refresh",
 )
 
@@ -175,6 +182,23 @@ func outQuery(raw string, p *llm.Profile) string {
 		kept = append(kept, part)
 	}
 	return strings.Join(kept, "&")
+}
+
+// warnOfBudget tells a caller that a limit in money is nearly used up.
+func (x *exchange) warnOfBudget(h http.Header, d *drawgate.Decision) {
+	prices := x.state.config.Prices
+	if prices == nil {
+		return
+	}
+	used, money := 0, prices.Unit()
+	for l := range d.Limits() {
+		if l.Limit.Unit == money {
+			used = max(used, 100-int(100*l.Part()))
+		}
+	}
+	if used >= softBudget {
+		h.Set(HeaderBudget, strconv.Itoa(used))
+	}
 }
 
 // client returns the address of the caller of a request.

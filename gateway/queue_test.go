@@ -165,7 +165,7 @@ func TestBudgets(t *testing.T) {
 		s.rules = callerRule(`attr("key")`)
 		s.rules[0].Apply[0].Costs = map[string]int64{"usd_micros": 0} // calls say what they cost
 	}, func(t *testing.T, b *bench) {
-		spent := int64(0)
+		spent, warned := int64(0), int64(0)
 		for i := range 20 {
 			name := []string{"openai", "anthropic"}[i%2]
 			got := b.call(name, i%3 == 0, "Hello!\nsimulate: output=200", gateway.HeaderTimeout+": 0")
@@ -173,9 +173,12 @@ func TestBudgets(t *testing.T) {
 				if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "budget") || i < 5 {
 					t.Errorf("call %d: got %d %s", i, got.status, got.body)
 				}
+				if got.header.Get(gateway.HeaderBudget) == "" {
+					t.Error("the refusal does not say how much is used")
+				}
 				break
 			}
-			call := b.last()
+			call, before := b.last(), spent
 			if name == "openai" {
 				spent += (call.Input*25 + call.Output*100 + 9) / 10
 			} else {
@@ -184,6 +187,14 @@ func TestBudgets(t *testing.T) {
 			if used := b.used("caller", "alice"); used["budget"] != spent {
 				t.Fatalf("call %d: %d millionths are spent, want %d", i, used["budget"], spent)
 			}
+			told, _ := strconv.ParseInt(got.header.Get(gateway.HeaderBudget), 10, 64) // with what the call held
+			if before >= 16_000 && told < before/200 || spent < 12_000 && told > 0 && told < 80 || told > 100 {
+				t.Errorf("call %d: told that %d %% are used of 20,000, %d before and %d after it", i, told, before, spent)
+			}
+			warned += min(told, 1)
+		}
+		if warned == 0 {
+			t.Error("no answer said that the budget is nearly used up")
 		}
 		if spent > 20_000 || spent < 15_000 {
 			t.Errorf("%d millionths were spent of 20,000, want nearly all, and no more", spent)

@@ -160,6 +160,7 @@ func (x *exchange) refuse(why *refusal) {
 	if why.decision != nil {
 		after := h["Retry-After"]
 		x.h.headers.Append(h, why.decision)
+		x.warnOfBudget(h, why.decision)
 		if h["Retry-After"] = after; after == nil {
 			delete(h, "Retry-After")
 		}

@@ -17,6 +17,8 @@ const (
 	maxUpstreams = 100
 	maxModels    = 100 // of each upstream
 	maxUnits     = 16
+	maxTeams     = 100
+	maxTeamUses  = 1000 // of models of upstreams by teams
 )
 
 // callBuckets reach from an answer of a cache to one that a model thought about for long.
@@ -45,13 +47,15 @@ var gatewayResults = [...]string{
 type calls struct {
 	upstreams *names
 	units     *names
+	teams     *names
+	teamUses  *names
 
 	mu     sync.Mutex
 	models map[string]*names // guarded by mu: by the upstream's label
 	zero   map[rareOf]bool   // guarded by mu: those whose series of what happens rarely exist
 
-	ended, tokens, used, incidents, transitions, holds, answers, wrongKeys *prometheus.CounterVec
-	queued, answered, lasted, estimates                                    *prometheus.HistogramVec
+	ended, tokens, used, ofTeam, incidents, transitions, holds, answers, wrongKeys *prometheus.CounterVec
+	queued, answered, lasted, estimates                                            *prometheus.HistogramVec
 }
 
 // rareOf is an upstream, or one of its models, by their labels.
@@ -62,7 +66,7 @@ type rareOf struct {
 
 func newCalls() *calls {
 	c := &calls{
-		upstreams: newNames(maxUpstreams), units: newNames(maxUnits),
+		upstreams: newNames(maxUpstreams), units: newNames(maxUnits), teams: newNames(maxTeams), teamUses: newNames(maxTeamUses),
 		models: map[string]*names{}, zero: map[rareOf]bool{},
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -83,6 +87,9 @@ func newCalls() *calls {
 	c.used = counter("drawgate_upstream_used_units_total",
 		"Units that calls were settled with, in each unit that the upstream or the prices know. "+
 			"`usd_micros` is the money spent, in millionths of a dollar.", "model", "unit")
+	c.ofTeam = counter("drawgate_team_used_units_total",
+		"What `drawgate_upstream_used_units_total` counts, by the team of the gateway's key. Calls of keys "+
+			"without a team are left out.", "team", "model", "unit")
 	c.incidents = counter("drawgate_incidents_total",
 		"Calls that the upstream refused for its quota although they were granted here: its limits are "+
 			"lower than the configured ones, or somebody else uses the same account.", "model", "meaning")
@@ -116,7 +123,7 @@ func newCalls() *calls {
 
 func (c *calls) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		c.ended, c.tokens, c.used, c.incidents, c.transitions, c.holds, c.answers, c.wrongKeys,
+		c.ended, c.tokens, c.used, c.ofTeam, c.incidents, c.transitions, c.holds, c.answers, c.wrongKeys,
 		c.queued, c.answered, c.lasted, c.estimates,
 	}
 }
@@ -252,6 +259,7 @@ func (c *calls) ofGranted(e *outbound.Event, upstream, model string) {
 	for _, spent := range e.Spent() {
 		c.used.WithLabelValues(upstream, model, c.unit(spent)).Add(float64(max(0, spent.N)))
 	}
+	c.usedByTeam(e, upstream, model)
 	if e.Outcome == outbound.Succeeded {
 		c.estimated(e, upstream, model)
 	}
@@ -281,6 +289,21 @@ func (c *calls) estimated(e *outbound.Event, upstream, model string) {
 			c.estimates.WithLabelValues(upstream, model,
 				c.unit(used)).Observe(float64(used.N) / float64(e.Estimate[i].N))
 		}
+	}
+}
+
+// usedByTeam counts what the team of a key used. Beyond maxTeamUses, who used what is not told.
+func (c *calls) usedByTeam(e *outbound.Event, upstream, model string) {
+	i := slices.IndexFunc(e.Labels, func(l drawgate.Label) bool { return l.Name == "team" })
+	if i < 0 {
+		return
+	}
+	team := c.teams.get(e.Labels[i].Value, true)
+	if c.teamUses.get(upstream+"\x00"+team+"\x00"+model, true) == other {
+		team, model = other, other
+	}
+	for _, spent := range e.Spent() {
+		c.ofTeam.WithLabelValues(upstream, team, model, c.unit(spent)).Add(float64(max(0, spent.N)))
 	}
 }
 

@@ -38,6 +38,7 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 			Upstream: "llm", Model: "m", Outcome: outbound.Outcome(i % 7), Status: 200, Estimate: held, Used: held,
 			Granted: now, Sent: now, Answered: now.Add(time.Second),
 			Queued: time.Millisecond, Took: 2 * time.Second, Refusal: llm.Refusal{Meaning: llm.PerMinute},
+			Labels: []drawgate.Label{{Name: "team", Value: "search"}},
 			Usage: llm.Usage{
 				Input: 90, InputKnown: true, Output: 9, OutputKnown: true, CacheRead: 1, CacheWrite: 1,
 				Reasoning: 1,
@@ -51,6 +52,42 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 		}
 		m.GatewayAnswered("llm", "m", [3]string{"answered", "cache_hit", "refused"}[i%3])
 		m.GatewayWrongKey("llm")
+	}
+}
+
+// What a team uses is counted by itself.
+//
+// req: F1
+func TestUsedByTeam(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	report := reportCalls(r.m)
+	for i := range 3 {
+		report(i)
+	}
+	r.m.Outbound().Called(&outbound.Event{
+		Upstream: "llm", Model: "m", Granted: time.Now(), Sent: time.Now(), Estimate: []drawgate.Cost{drawgate.Requests(1)},
+	})
+	of := func(want float64, unit string) {
+		t.Helper()
+		r.want(want, "drawgate_team_used_units_total", "upstream", "llm", "team", "search", "model", "m", "unit", unit)
+	}
+	of(3, "requests")
+	of(300, "tokens")
+	of(150, "usd_micros")
+	r.want(4, "drawgate_upstream_used_units_total", "upstream", "llm", "model", "m", "unit", "requests")
+	if n := len(r.family("drawgate_team_used_units_total").GetMetric()); n != 3 {
+		t.Errorf("%d series, want none for a call without a team", n)
+	}
+	for i := range 20_000 { // of teams and models that are as many as their calls
+		r.m.Outbound().Called(&outbound.Event{
+			Upstream: "llm", Model: fmt.Sprint("model", i%97), Granted: time.Now(), Sent: time.Now(),
+			Estimate: []drawgate.Cost{drawgate.Requests(1)},
+			Labels:   []drawgate.Label{{Name: "team", Value: fmt.Sprint("team", i%1000)}},
+		})
+	}
+	if n := len(r.family("drawgate_team_used_units_total").GetMetric()); n < 1000 || n > 1010 {
+		t.Errorf("%d series, want a thousand and some others", n)
 	}
 }
 
