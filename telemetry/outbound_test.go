@@ -57,7 +57,7 @@ func reportCalls(m *telemetry.Metrics) func(i int) {
 
 // What a team uses is counted by itself.
 //
-// req: F1
+// req: C11
 func TestUsedByTeam(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
