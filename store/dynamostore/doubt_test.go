@@ -28,8 +28,8 @@ func (n network) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.over(direct).RoundTrip(r)
 }
 
-// over returns the network over another connection. Callers who leave do not cut it, because that
-// kills dynalite.
+// over returns the network over another connection. Callers who leave do not cut it: what they
+// have sent arrives.
 func (n network) over(next http.RoundTripper) http.RoundTripper { return overlay{n, next} }
 
 type overlay struct {

@@ -140,7 +140,7 @@ func (s *Store) explain(err error) error {
 		if classify(err) == hopeless {
 			return fmt.Errorf("%w: the request cannot be signed: are there credentials? AWS's environment variables, profiles and roles are looked at (%s)", ErrMisconfigured, plain(err))
 		}
-		return fmt.Errorf("no answer: %s", plain(err))
+		return fmt.Errorf("no answer: %w", cause(err))
 	}
 	switch code := api.ErrorCode(); {
 	case code == "ResourceNotFoundException":
@@ -175,6 +175,17 @@ func action(message string) string {
 		}
 	}
 	return "AccessDeniedException"
+}
+
+// cause returns why there was no answer: that the caller left, or gave too little time, must be told
+// from a store that does not answer.
+func cause(err error) error {
+	for _, of := range []error{context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, of) {
+			return of
+		}
+	}
+	return errors.New(plain(err))
 }
 
 // plain returns the innermost text of an error: what is around it may repeat the request.

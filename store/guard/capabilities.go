@@ -65,7 +65,8 @@ func (s *Store) Full() store.Store {
 	return s
 }
 
-// through calls f unless the store is unavailable.
+// through calls f unless the store is unavailable. That it did not answer a caller who has less time
+// than a take says nothing about it.
 func (s *Store) through(ctx context.Context, op string, f func(context.Context) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -73,7 +74,8 @@ func (s *Store) through(ctx context.Context, op string, f func(context.Context) 
 	if s.open.Load() {
 		return s.unavailable(op)
 	}
-	return s.attempt(ctx, ctx, op, true, f)
+	end, ok := ctx.Deadline()
+	return s.attempt(ctx, ctx, op, !ok || time.Until(end) >= s.timeout, f)
 }
 
 // Withdraw implements [store.Liner]. Where the store keeps no line, or is unavailable, there is
