@@ -138,6 +138,8 @@ func (c *Config) check() error {
 
 func (u *Upstream) check() error {
 	switch {
+	case u.Name == ownPaths:
+		return fmt.Errorf("gateway: an upstream cannot be named %q, with which paths of the gateway itself begin: give it another name", ownPaths)
 	case u.Name == "" || strings.Trim(u.Name, nameChars) != "":
 		return fmt.Errorf("gateway: the upstream's name %q is not made of letters, digits, - and _", u.Name)
 	case u.Profile == nil:
@@ -234,6 +236,7 @@ func (u *Upstream) model(name string) *Model {
 }
 
 const (
+	ownPaths   = "v1" // the first segment of [api.PathMe]
 	nameChars  = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	maxRetries = 10
 )

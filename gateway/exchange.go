@@ -63,6 +63,10 @@ type call struct {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == api.PathMe {
+		h.me(w, r)
+		return
+	}
 	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r, path: r.URL.Path}
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)

@@ -79,6 +79,8 @@ type Handler struct {
 	wrong   sampler.Sampler // lines about wrong keys, which must not keep others out of the log
 	refused sampler.Sampler // the same about keys that have expired, and the like
 	bodies  bodies
+	journal journal
+	answers answers
 
 	notice      sync.Mutex
 	noticeTimer *time.Timer // guarded by notice; nil: no key will end

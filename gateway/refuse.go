@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/admit"
 	"github.com/drawgate/drawgate/internal/failure"
 	"github.com/drawgate/drawgate/llm"
@@ -152,6 +153,11 @@ func (x *exchange) failed(err error) {
 func (x *exchange) refuse(why *refusal) {
 	x.result = ResultRefused
 	resp := x.up.config.Profile.Error(why.kind, why.message, why.after)
+	if x.key != nil {
+		x.h.journal.refuses(x.key.Name, api.MeRefusal{
+			At: time.Now().UTC(), Upstream: x.up.config.Name, Status: resp.Status, Message: why.message,
+		})
+	}
 	h := x.w.Header()
 	maps.Copy(h, resp.Header)
 	if why.again {

@@ -26,7 +26,7 @@ import (
 func (b *bench) spent() map[spend.Meter]spend.Units {
 	b.Helper()
 	now := time.Now().UTC()
-	rows, err := spend.Read(b.Context(), b.store, b.money, now.AddDate(0, 0, -40), now)
+	rows, err := spend.Read(b.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestSpend(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := time.Now().UTC()
-			rows, err := spend.Read(t.Context(), b.store, b.money, now.AddDate(0, 0, -40), now)
+			rows, err := spend.Read(t.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, nil)
 			if err != nil || len(rows) < 10 {
 				t.Fatal(len(rows), err)
 			}
@@ -260,4 +260,11 @@ func TestMeterRefusesNothing(t *testing.T) {
 			t.Errorf("the log says %d times that a call is not counted, want once: %s", n, log.String())
 		}
 	})
+}
+
+// meter returns the meter of a key's calls today.
+func (b *bench) meter(key, team, upstream, model string) spend.Meter {
+	return spend.Meter{
+		Day: time.Now().UTC().Format(time.DateOnly), Team: team, Key: key, Upstream: upstream, Model: model,
+	}
 }

@@ -145,6 +145,7 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 func (q *quota) take(ctx context.Context, a *ask, p *outbound.Policies, c *outbound.Call, hold time.Duration,
 ) (outbound.Grant, error) {
 	if !c.NoWait {
+		defer q.h.journal.waits(a, waiting{a.key.Name, q.upstream, c.Model, time.Now()})()
 		bounded, cancel := context.WithTimeoutCause(ctx, a.wait, drawgate.ErrDeadline)
 		defer cancel()
 		var end context.CancelCauseFunc

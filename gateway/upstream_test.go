@@ -276,11 +276,12 @@ func TestMistakesInAConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for name, change := range map[string]func(c *gateway.Config){
-		"a name":     func(c *gateway.Config) { c.Upstreams[0].Name = "open/ai" },
-		"no profile": func(c *gateway.Config) { c.Upstreams[0].Profile = nil },
-		"no URL":     func(c *gateway.Config) { c.Upstreams[0].URL = nil },
-		"no models":  func(c *gateway.Config) { c.Upstreams[0].Models = nil },
-		"no policy":  func(c *gateway.Config) { c.Upstreams[0].Models[0].Policy = "" },
+		"a name":            func(c *gateway.Config) { c.Upstreams[0].Name = "open/ai" },
+		"a name of our own": func(c *gateway.Config) { c.Upstreams[0].Name = "v1" },
+		"no profile":        func(c *gateway.Config) { c.Upstreams[0].Profile = nil },
+		"no URL":            func(c *gateway.Config) { c.Upstreams[0].URL = nil },
+		"no models":         func(c *gateway.Config) { c.Upstreams[0].Models = nil },
+		"no policy":         func(c *gateway.Config) { c.Upstreams[0].Models[0].Policy = "" },
 		"a fallback": func(c *gateway.Config) {
 			c.Upstreams[0].Models[0] = gateway.Model{Name: "a", Policy: "p", Fallbacks: []string{"b"}}
 		},

@@ -30,6 +30,7 @@ const (
 // Book chooses the meters of calls, and notes them in the store. It is safe for concurrent use.
 // Close it after the last call.
 type Book struct {
+	store store.Store
 	index store.Indexer // nil: the store needs no index
 	zone  *time.Location
 	log   *slog.Logger
@@ -51,7 +52,7 @@ func NewBook(s store.Store, zone *time.Location, log *slog.Logger) *Book {
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Book{
-		zone: zone, log: log, noted: map[Meter]time.Time{}, later: map[Meter]bool{},
+		store: s, zone: zone, log: log, noted: map[Meter]time.Time{}, later: map[Meter]bool{},
 		models: map[string]map[string]bool{},
 	}
 	b.index, _ = s.(store.Indexer)
@@ -77,9 +78,17 @@ func (b *Book) Meter(ctx context.Context, m Meter, began time.Time) Meter {
 	ctx, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
 	if err := b.note(ctx, m); err != nil {
-		b.noteLater(m, err) //nolint:contextcheck // it goes on when the call has ended
+		b.noteLater(m, err)
 	}
 	return m
+}
+
+// Zone returns the zone of the days.
+func (b *Book) Zone() *time.Location { return b.zone }
+
+// Read is [Read] for the book's store.
+func (b *Book) Read(ctx context.Context, money string, first, last time.Time, only func(*Meter) bool) ([]Row, error) {
+	return Read(ctx, b.store, money, first, last, only)
 }
 
 // note notes meters.
@@ -169,7 +178,7 @@ func (b *Book) known(m Meter) (_ Meter, note bool) {
 			models[m.Model] = true
 		}
 	}
-	m = m.named()
+	m = m.Named()
 	at, ok := b.noted[m]
 	if ok && time.Since(at) < noteEvery || b.later[m] {
 		return m, false

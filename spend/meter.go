@@ -132,8 +132,8 @@ func escaped(name string) string {
 	}
 }
 
-// named returns the meter with its names as its bucket has them.
-func (m *Meter) named() Meter {
+// Named returns the meter with its names as its bucket has them: a long one is cut.
+func (m *Meter) Named() Meter {
 	tenant, key := m.Bucket()
 	n, err := meterOf(tenant, key)
 	if err != nil {

@@ -48,8 +48,10 @@ const (
 var ErrCannotList = errors.New("spend: this store cannot list what it has counted")
 
 // Read returns what was counted on the days from the first to the last one, one row for each meter,
-// ordered by its fields. money is the unit of costs, as in [Policy].
-func Read(ctx context.Context, s store.Store, money string, first, last time.Time) ([]Row, error) {
+// ordered by its fields. money is the unit of costs, as in [Policy]. With only, other meters are
+// not read; it must be safe for concurrent use. Its meters have their names as [Meter.Named] says.
+func Read(ctx context.Context, s store.Store, money string, first, last time.Time, only func(*Meter) bool,
+) ([]Row, error) {
 	lister, ok := s.(store.Lister)
 	if !ok {
 		return nil, ErrCannotList
@@ -64,7 +66,7 @@ func Read(ctx context.Context, s store.Store, money string, first, last time.Tim
 	g.SetLimit(readers)
 	for _, day := range days(first, last) {
 		g.Go(func() error {
-			of, err := readDay(ctx, s, lister, plan.Plan, day)
+			of, err := readDay(ctx, s, lister, plan.Plan, day, only)
 			mu.Lock()
 			defer mu.Unlock()
 			rows = append(rows, of...)
@@ -90,10 +92,14 @@ func days(first, last time.Time) (list []string) {
 }
 
 // readDay reads the meters of a day.
-func readDay(ctx context.Context, s store.Store, lister store.Lister, plan *store.Plan, day string) ([]Row, error) {
+func readDay(ctx context.Context, s store.Store, lister store.Lister, plan *store.Plan, day string,
+	only func(*Meter) bool,
+) ([]Row, error) {
 	var keys []store.Key
 	err := lister.List(ctx, day, PolicyName, func(k store.Key) bool {
-		keys = append(keys, k)
+		if m, err := meterOf(k.Tenant, k.Name); err == nil && (only == nil || only(&m)) {
+			keys = append(keys, k) // else no gateway has made it
+		}
 		return true
 	})
 	if err != nil {
@@ -116,9 +122,7 @@ func readDay(ctx context.Context, s store.Store, lister store.Lister, plan *stor
 		}
 		for i, k := range some {
 			row := Row{}
-			if row.Meter, err = meterOf(k.Tenant, k.Name); err != nil {
-				continue // it is no meter: no gateway has made it
-			}
+			row.Meter, _ = meterOf(k.Tenant, k.Name) // it was read above
 			row.count(plan, states[i].States)
 			if row.Used != (Units{}) || row.Open != (Units{}) {
 				rows = append(rows, row)

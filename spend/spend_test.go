@@ -140,7 +140,7 @@ func TestMeters(t *testing.T) {
 			}
 			time.Sleep(180 * 24 * time.Hour)
 			maps.DeleteFunc(want, func(_ spend.Meter, r *spend.Row) bool { return r.Used == spend.Units{} })
-			rows, err := spend.Read(t.Context(), c.store, "usd_micros", first, first.AddDate(0, 0, 30))
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", first, first.AddDate(0, 0, 30), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestUnderWay(t *testing.T) {
 		c := newCounter(t, memstore.New(nil), "UTC")
 		m, r := c.begin(spend.Meter{Key: "k", Upstream: "u", Model: "m"}, spend.Units{Requests: 1, Micros: 700})
 		row := func() spend.Row {
-			rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now())
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now(), nil)
 			if err != nil || len(rows) != 1 {
 				t.Fatal(rows, err)
 			}
@@ -341,7 +341,7 @@ func TestNamesInKeys(t *testing.T) {
 		seen[key] = true
 		c := newCounter(t, memstore.New(nil), "UTC")
 		c.begin(spend.Meter{Team: name, Key: name, Upstream: name, Model: name}, spend.Units{Requests: 1})
-		rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now())
+		rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now(), nil)
 		if err != nil || len(rows) != 1 || rows[0].Open.Requests != 1 {
 			t.Errorf("%q: %+v, %v", name, rows, err)
 		}
@@ -352,7 +352,7 @@ func TestNamesInKeys(t *testing.T) {
 func TestStoreThatCannotList(t *testing.T) {
 	t.Parallel()
 	s := struct{ drawgate.Store }{memstore.New(nil)}
-	if _, err := spend.Read(t.Context(), s, "", time.Now(), time.Now()); !errors.Is(err, spend.ErrCannotList) {
+	if _, err := spend.Read(t.Context(), s, "", time.Now(), time.Now(), nil); !errors.Is(err, spend.ErrCannotList) {
 		t.Error(err)
 	}
 }
