@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -108,6 +109,7 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	if own != nil {
 		h["Connection"] = own
 	}
+	noPage(h)
 	for name := range h {
 		if x.up.config.Profile.QuotaHeader(name) { // the account's, not the caller's
 			delete(h, name)
@@ -121,6 +123,15 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	h.Set(HeaderQueued, strconv.FormatInt(x.ask.queued.Milliseconds(), 10))
 	if c.label != "" {
 		h.Set(HeaderModel, c.label)
+	}
+}
+
+// noPage keeps a browser from showing an answer of the provider as a page of this gateway, which has
+// one that knows keys.
+func noPage(h http.Header) {
+	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind != "application/json" && kind != "text/event-stream" {
+		h.Set("Content-Security-Policy", "sandbox")
+		h.Set("X-Content-Type-Options", "nosniff")
 	}
 }
 

@@ -63,8 +63,7 @@ type call struct {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == api.PathMe {
-		h.me(w, r)
+	if h.itself(w, r) {
 		return
 	}
 	x := &exchange{h: h, state: h.state.Load(), w: w, rc: http.NewResponseController(w), r: r, path: r.URL.Path}

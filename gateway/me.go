@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/spend"
+	"github.com/drawgate/drawgate/web"
 )
 
 // What a key may ask about itself costs more than a call: bounds.
@@ -57,6 +58,23 @@ func (a *answers) of(key string) *lastAnswer {
 	}
 	return a.last[key]
 }
+
+// itself serves the paths of the gateway itself, and reports whether a request is for one.
+func (h *Handler) itself(w http.ResponseWriter, r *http.Request) bool {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case r.URL.Path == api.PathMe:
+		h.me(w, r)
+	case reads && (r.URL.Path == web.Path || strings.HasPrefix(r.URL.Path, web.KeysParts)):
+		page.ServeHTTP(w, r)
+	default:
+		return false
+	}
+	return true
+}
+
+// page shows people what a key may know.
+var page = web.ForKeys()
 
 // me serves GET [api.PathMe]: what a key may use, and what it has used. It says nothing of other
 // keys, but that what a limit counts together is one number.

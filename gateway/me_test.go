@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -267,6 +268,48 @@ func TestMeRemembersTheLatestRefusals(t *testing.T) {
 		me := b.aboutKey(alice)
 		if len(me.Refusals) != 20 || !me.Refusals[0].At.After(me.Refusals[19].At) {
 			t.Errorf("%d refusals: %+v", len(me.Refusals), me.Refusals)
+		}
+	})
+}
+
+// TestNoAnswerIsAPage: what a provider sends as HTML, or without saying what it is, is no page of the
+// gateway's origin, where a tab may have a key. An answer in JSON, or a stream, is as it was.
+func TestNoAnswerIsAPage(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"text/html", "image/svg+xml", "application/xhtml+xml", "", "nonsense/;;", "application/json; charset=utf-8", "text/event-stream"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &bench{T: t}
+			b.build(newSetup(func(s *setup) { s.options.Base = pages(kind) }), "http://provider.test")
+			defer b.h.Close()
+			got := b.call("openai", false, "Hello!")
+			harmless := strings.HasPrefix(kind, "application/json") || kind == "text/event-stream"
+			if is := got.header.Get("Content-Security-Policy") == "sandbox" && got.header.Get("X-Content-Type-Options") == "nosniff"; is == harmless {
+				t.Errorf("%q: the answer may be a page: %v", kind, got.header)
+			}
+		})
+	}
+}
+
+// pages is a provider that answers with a page of some type.
+type pages string
+
+// RoundTrip implements http.RoundTripper.
+func (p pages) RoundTrip(r *http.Request) (*http.Response, error) {
+	h := http.Header{"Content-Type": {string(p)}}
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Header: h, Body: io.NopCloser(strings.NewReader("<script>1</script>"))}, nil
+}
+
+// TestPageForKeys: the page is served where no upstream is asked, and nothing else of its files.
+func TestPageForKeys(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, b *bench) {
+		for path, status := range map[string]int{
+			"/": http.StatusOK, "/v1/page/me.js": http.StatusOK, "/v1/page/style.css": http.StatusOK,
+			"/v1/page/../me.html": http.StatusNotFound, "/v1/page/": http.StatusNotFound, "/v1/page/none.js": http.StatusNotFound, "/v1/me.html": http.StatusNotFound,
+		} {
+			if got := b.do(b.raw(t.Context(), http.MethodGet, path, "")); got.status != status {
+				t.Errorf("%s: got %d, want %d", path, got.status, status)
+			}
 		}
 	})
 }

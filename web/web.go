@@ -1,5 +1,6 @@
-// Package web is the server's own page for administrators: HTML, CSS and JavaScript that need
-// nothing from elsewhere. It shows what the paths for administrators answer, and changes nothing.
+// Package web has the server's own page for administrators, and the gateway's for its keys: HTML,
+// CSS and JavaScript that need nothing from elsewhere. They show what the server or the gateway
+// answers, and change nothing.
 package web
 
 import (
@@ -8,15 +9,17 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"strings"
 )
 
-//go:embed index.html page
+//go:embed index.html me.html page
 var files embed.FS
 
-// Where [Handler] serves the page and its parts.
+// Where [Handler] serves the page and its parts, and [ForKeys] the parts of its own.
 const (
-	Path  = "/"
-	Parts = "/page/"
+	Path      = "/"
+	Parts     = "/page/"
+	KeysParts = "/v1/page/"
 )
 
 // policy lets the page load its own parts, ask its own server, and nothing else: no code in the
@@ -32,12 +35,22 @@ var mediaTypes = map[string]string{
 
 // Handler serves the page. It is the same for everybody, and has nothing of what the server knows:
 // its code asks for that, with the visitor's access token.
-func Handler() http.Handler { return http.HandlerFunc(serve) }
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html", r.URL.Path) })
+}
 
-func serve(w http.ResponseWriter, r *http.Request) {
-	name := "index.html"
-	if r.URL.Path != Path {
-		name = path.Clean(r.URL.Path)[1:]
+// ForKeys serves the page on which a key of the gateway sees what it has used, likewise.
+func ForKeys() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve(w, r, "me.html", strings.TrimPrefix(r.URL.Path, "/v1"))
+	})
+}
+
+// serve serves a file of a page: the page itself, or the part at a path.
+func serve(w http.ResponseWriter, r *http.Request, page, at string) {
+	name := page
+	if at != Path {
+		name = strings.TrimPrefix(Parts, "/") + path.Base(at)
 	}
 	text, err := files.ReadFile(name)
 	if err != nil {
