@@ -43,7 +43,7 @@ func keys(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := listen(t, &http.Server{Handler: sim}) //nolint:gosec // of a test
+	provider := listen(t, &http.Server{Handler: sim})
 	s := serve(t, fmt.Sprintf(keyed, provider))
 	s.chat(secretOfAlice, "gpt-4.1", http.StatusOK)
 	s.chat(secretOfAlice, "fast", http.StatusOK)
