@@ -74,7 +74,7 @@ func TestKeyPage(t *testing.T) {
 	b.shows("#why", "not accepted", "missing or unknown")
 	b.keys(secretOfAlice + kb.Enter)
 	b.shows("#facts", "alice", "team red", "valid until 2099-01-01")
-	b.shows("#limits", "budget", "usd_micros", "mine", "team", "2 of 4 requests", "the team’s")
+	b.shows("#limits", "budget", " of $0.001", "mine", "team", "2 of 4 requests", "the team’s")
 	b.shows("#spend", "openai/gpt-4.1-mini", "openai/gpt-4.1", "$0.0")
 	b.shows("#waiting-note", "None.")
 	b.shows("#refusals", "404", "gpt-5")

@@ -1,7 +1,7 @@
 // Pictures of use: bars and lines. The numbers beside them say the same, so programs that read the
 // page aloud leave them out.
 
-import { make, number, put } from './text.js';
+import { make, money, number, put } from './text.js';
 
 const samples = 60;
 
@@ -21,9 +21,11 @@ export function use(cell, limits) {
     bar.firstElementChild.style.width = `${Math.min(100, 100 * part)}%`;
     bar.className = part >= 1 ? 'bar full' : part >= 0.8 ? 'bar high' : 'bar';
     const also = [];
-    if (l.held > 0) also.push(`${number(l.held)} held`);
-    if (l.debt > 0) also.push(`${number(l.debt)} too many`);
-    put(figures, `${number(l.used)} of ${number(max)} ${l.unit}${also.length > 0 ? `, ${also.join(', ')}` : ''}`);
+    const currency = l.unit.endsWith('_micros') ? l.unit.slice(0, -'_micros'.length) : '';
+    const amount = (n) => (currency ? money(n, currency) : number(n));
+    if (l.held > 0) also.push(`${amount(l.held)} held`);
+    if (l.debt > 0) also.push(`${amount(l.debt)} too many`);
+    put(figures, `${amount(l.used)} of ${amount(max)}${currency ? '' : ` ${l.unit}`}${also.length > 0 ? `, ${also.join(', ')}` : ''}`);
   });
 }
 
