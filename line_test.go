@@ -371,6 +371,41 @@ func TestOwnLine(t *testing.T) {
 	})
 }
 
+// TestStatusOfWhoPasses: what a policy that lets callers pass is told does not name a wait behind
+// tickets, where its own limit refuses the take too.
+//
+// req: C5, U13
+func TestStatusOfWhoPasses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		plain := policy(drawgate.BucketLimit("rate", 1, time.Second, 1))
+		barge := plain
+		barge.Wait.Barge = true
+		one := over(t, s, plain)
+		take(t, one, "k", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { _, _ = over(t, s, plain).Wait(ctx, "k") })
+			time.Sleep(10 * time.Millisecond)
+		}
+		behind, err := one.Status(t.Context(), "k")
+		if err != nil || behind.Allowed || behind.RetryAfter < 3*time.Second {
+			t.Errorf("one that does not pass: %+v, %v", behind.Decision, err)
+		}
+		st, err := over(t, s, barge).Status(t.Context(), "k")
+		if err != nil || st.Allowed || st.Reason != drawgate.Limited || st.RetryAfter > time.Second || len(st.Line) != 3 {
+			t.Errorf("one that passes: %+v, %v", st.Decision, err)
+		}
+		if r, ok := st.Refusing(); !ok || r.RetryAfter != st.RetryAfter {
+			t.Errorf("its limit passes it after %v, and all of them after %v", r.RetryAfter, st.RetryAfter)
+		}
+		leave()
+		wg.Wait()
+	})
+}
+
 // TestKeptUnitsInAProcess: units that are kept for a priority are not blocked by those of the same
 // process who may not use them, however long these have waited; and a stream of the higher priority
 // does not keep them from theirs.

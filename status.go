@@ -40,23 +40,12 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 	if err != nil {
 		return Status{}, l.storeError(ctx, "peek", err)
 	}
-	if l.plan.policy.Wait.Barge {
-		pass(&out[0].Verdict)
+	if alone := out[0].Barging; alone != nil && l.plan.policy.Wait.Barge {
+		out[0].Verdict = *alone
 	}
 	st := status(&out[0], l.plan, priority)
 	l.queue.describe(b.Key, l.plan, int8(priority), &st)
 	return st, nil
-}
-
-// pass corrects what a look says where only others in front refuse, for takes that may pass them.
-func pass(v *store.Verdict) {
-	if v.Reason != store.Queued {
-		return
-	}
-	v.Allowed, v.Reason, v.RetryAfter, v.EarliestRetry = true, store.Passed, 0, 0
-	for j := range v.First.Limits {
-		v.First.Limits[j].RetryAfter = 0
-	}
 }
 
 // status makes a status of what the store said of a bucket.

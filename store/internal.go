@@ -158,8 +158,12 @@ func (internal) Describe(b *BucketCost, rec *record.Record, line *record.Line, p
 			Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: instant(u.Start), End: instant(u.End),
 		})
 	}
-	if line != nil {
+	if line != nil && len(line.Tickets) > 0 {
 		s.Line = waiters(line, asks[0].Specs)
+		asks[0].Line = nil
+		v = record.Peek(&asks[0], priority, now)
+		barging := Internal.Verdict(&v, asks[:])
+		s.Barging = &barging
 	}
 	return s
 }

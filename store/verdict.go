@@ -101,6 +101,7 @@ type State struct {
 	Open    int          // open reservations
 	Pause   Pause        // zero if the bucket is not paused
 	Line    []Waiter     // who waits, in all processes, in their order, as far as there are tickets
+	Barging *Verdict     // what such a take would get that pays no heed to who waits; nil: nobody does
 }
 
 // Standing says where a take that waits stands in the line of the bucket that refuses it longest.

@@ -116,6 +116,9 @@ func testLine(e *env) {
 	}
 	b.wantLine("it is the first", 3, 1, 2)
 	b.leaves(9)
+	if st := b.peek(1); st.Allowed || st.Reason != store.Queued || st.Barging == nil || !st.Barging.Allowed {
+		e.Errorf("described as %+v, and for one that passes as %+v", st.Verdict, st.Barging)
+	}
 	e.inFront("one that does not wait", b.hold("no", time.Hour, 1))
 	e.inFront("the second", b.waits(2, 0, 1))
 	e.allowed("the first", b.inLine(&store.Ticket{Number: 3, Arrival: late.Arrival}, 0, 1))
