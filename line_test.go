@@ -406,6 +406,50 @@ func TestStatusOfWhoPasses(t *testing.T) {
 	})
 }
 
+// TestOthersAreOfOtherProcesses: who waits in the same process with another share of what is kept
+// is not counted as one of another process, nor who stands in the line of another bucket.
+//
+// req: C5, U13
+func TestOthersAreOfOtherProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		limit := slots(10)
+		limit.ReservedByPriority = map[int]drawgate.Share{7: {Units: 2}}
+		one, two := over(t, s, policy(limit)), over(t, s, policy(limit))
+		if _, err := one.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 8}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var said atomic.Pointer[drawgate.Progress]
+		wait := func(ctx context.Context, l *drawgate.Limiter, priority int) {
+			wg.Go(func() {
+				_, _, _ = l.Take(ctx, drawgate.Request{
+					Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 4})},
+					Hold:    drawgate.Hold{For: time.Hour}, Wait: true, Priority: priority,
+				})
+			})
+			time.Sleep(time.Second)
+		}
+		wait(drawgate.WithProgress(ctx, func(p drawgate.Progress) { said.Store(&p) }), one, 0)
+		wait(ctx, one, 9)
+		for others := range 2 {
+			time.Sleep(6 * time.Second) // the first one asks again
+			got := one.Lines()
+			if len(got) != 1 || got[0].Waiting != 2 || got[0].Tickets != 2+others || got[0].Others != others {
+				t.Errorf("%d of another process: %+v", others, got)
+			}
+			if p := said.Load(); p.Others != others {
+				t.Errorf("%d of another process: %+v", others, p)
+			}
+			wait(ctx, two, 8)
+		}
+		leave()
+		wg.Wait()
+	})
+}
+
 // TestKeptUnitsInAProcess: units that are kept for a priority are not blocked by those of the same
 // process who may not use them, however long these have waited; and a stream of the higher priority
 // does not keep them from theirs.

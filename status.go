@@ -140,7 +140,7 @@ func describeLine(key Key, lines []*line) Line {
 	first := lines[0]
 	x := Line{
 		Key: key, Next: max(0, time.Until(first.next)), Reason: Queued, Limit: first.by.name(),
-		Tickets: first.stands.tickets, Others: first.stands.before, Oldest: first.stands.longest(),
+		Tickets: first.stands.tickets, Others: first.others, Oldest: first.stands.longest(),
 	}
 	if first.by.plan != nil {
 		x.Reason, x.Held = first.by.reason, first.by.held

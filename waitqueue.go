@@ -36,6 +36,7 @@ type waitQueue struct {
 	classes uint8                     // guarded by mu: that there were, at most
 	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
 	several map[Key]map[*waiter]bool  // guarded by mu: of these, who need several buckets, by each of them
+	numbers map[uint64]bool           // guarded by mu: of their tickets
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
 	journey queue.Journey             // guarded by mu: to the store and back
@@ -59,6 +60,7 @@ type line struct {
 	amounts  *Plan        // of the first who came
 	kept     bool         // the store keeps a line of the bucket, too
 	stands   standing     // in that line, the first one, as of its last refusal
+	others   int          // of other processes, before it
 	mixed    bool         // others have different amounts: it is not known how long their units take
 	left     int64        // units of the limit in by that count once the first one fits, without its own
 	// who have a deadline, and came to stand behind others before the first one was refused: it was
@@ -93,6 +95,7 @@ func newWaitQueue(s store.Store) *waitQueue {
 	return &waitQueue{
 		start: time.Now(), watch: w, liner: l, ended: make(chan struct{}), lines: make(map[lineKey]*line), classes: 1,
 		waiters: make(map[*queue.Waiter]*waiter), several: make(map[Key]map[*waiter]bool),
+		numbers: make(map[uint64]bool),
 	}
 }
 
@@ -298,7 +301,7 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 	// line.
 	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
 	w.deadline, _ = ctx.Deadline()
-	q.waiters[w.Waiter] = w
+	q.waiters[w.Waiter], q.numbers[t.place.number] = w, true
 	q.note(w)
 	q.add(w)
 	q.some.Add(1)
@@ -353,6 +356,7 @@ func (q *waitQueue) leave(w *waiter) {
 	defer q.mu.Unlock()
 	q.remove(w)
 	delete(q.waiters, w.Waiter)
+	delete(q.numbers, w.take.place.number)
 	q.forget(w)
 	q.some.Add(-1)
 	if len(q.lines) == 0 && q.stop != nil {
@@ -537,7 +541,12 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.Front() != w.Waiter {
 		return false
 	}
-	ln.kept, ln.stands = w.take.place.arrival.Load() != 0, w.take.place.stands
+	ln.kept, ln.stands, ln.others = w.take.place.arrival.Load() != 0, w.take.place.stands, 0
+	for _, number := range ln.stands.before {
+		if !q.numbers[number] {
+			ln.others++
+		}
+	}
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
 	if ln.by.plan == w.plan() && ln.by.limit >= 0 {

@@ -106,9 +106,9 @@ type State struct {
 
 // Standing says where a take that waits stands in the line of the bucket that refuses it longest.
 type Standing struct {
-	Tickets int   // in the line, with its own; 0: it left none there
-	Before  int   // of these, before its own
-	Oldest  int64 // when the one that has waited longest began to
+	Tickets int      // in the line, with its own; 0: it left none there
+	Before  []uint64 // the numbers of those before its own
+	Oldest  int64    // when the one that has waited longest began to
 }
 
 // Waiter is who waits for a bucket, as its ticket says.

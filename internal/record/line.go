@@ -82,9 +82,9 @@ type Next struct {
 
 // Standing says where a take that waits stands in the line of the bucket that refuses it longest.
 type Standing struct {
-	Tickets int   // in the line, with its own; 0: there is none
-	Before  int   // of these, before its own
-	Oldest  int64 // when the one who has waited longest began to
+	Tickets int      // in the line, with its own; 0: there is none
+	Before  []uint64 // the numbers of those before its own
+	Oldest  int64    // when the one who has waited longest began to
 }
 
 // order is a place among tickets: the smaller one comes first.
@@ -566,7 +566,7 @@ func standing(asks []Ask, t *Take, now int64) (s Standing) {
 		x := &l.Tickets[i]
 		s.Oldest = min(s.Oldest, x.Arrival)
 		if x.order().compare(me) < 0 {
-			s.Before++
+			s.Before = append(s.Before, x.Number)
 		}
 	}
 	return s

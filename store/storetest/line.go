@@ -285,7 +285,7 @@ func testLineSeen(e *env) {
 	e.refused("the first", b.inLine(&store.Ticket{Number: 1, Waited: time.Minute}, 0, 2), -1)
 	d := b.waits(2, 3, 1)
 	e.refused("the second", d, -1)
-	if s := d.Standing; s.Tickets != 2 || s.Before != 1 || d.Now-s.Oldest < time.Minute.Microseconds() {
+	if s := d.Standing; s.Tickets != 2 || len(s.Before) != 1 || d.Now-s.Oldest < time.Minute.Microseconds() {
 		e.Errorf("the second stands at %+v", s)
 	}
 	now := e.now()
