@@ -450,6 +450,46 @@ func TestOthersAreOfOtherProcesses(t *testing.T) {
 	})
 }
 
+// TestPoliciesChangeWhileOthersLook: one in front looks at its policies while another one comes in
+// front of it, and looks who cannot pass in time. The race detector finds what both use.
+//
+// req: C5
+func TestPoliciesChangeWhileOthersLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		lim := over(t, s, policy(slots(2)))
+		changed, err := lim.With(policy(slots(2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		if _, err := lim.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 2}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+		defer leave()
+		var wg sync.WaitGroup
+		wait := func(priority int, refresh func(int) *drawgate.Limiter) {
+			wg.Go(func() {
+				_, _, _ = lim.Take(ctx, drawgate.Request{
+					Buckets: []drawgate.Ask{lim.Ask("k", slot), lim.Ask("other", slot)},
+					Hold:    drawgate.Hold{For: time.Hour}, Wait: true, Priority: priority, RefreshLimiter: refresh,
+				})
+			})
+		}
+		wait(0, func(i int) *drawgate.Limiter {
+			time.Sleep(time.Second)
+			return []*drawgate.Limiter{changed, lim}[i]
+		})
+		time.Sleep(900 * time.Millisecond)
+		wait(5, nil)
+		time.Sleep(10 * time.Second)
+		leave()
+		wg.Wait()
+	})
+}
+
 // TestKeptUnitsInAProcess: units that are kept for a priority are not blocked by those of the same
 // process who may not use them, however long these have waited; and a stream of the higher priority
 // does not keep them from theirs.
