@@ -70,6 +70,7 @@ func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.look()
 	for i, ln := range q.of(key) {
 		next := max(0, time.Until(ln.next))
 		if s.Waiting += ln.Len(); i == 0 || next < s.NextTry {

@@ -97,6 +97,7 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	}
 	q := l.queue
 	q.mu.Lock()
+	q.look()
 	place := q.places.Next(t.Priority, q.now())
 	at, ln := q.ahead(t, place)
 	if at >= 0 {

@@ -20,7 +20,8 @@ const defaultQueue = 10_000
 //
 // Where the store keeps a line of all processes, and units are kept for priorities, there is a line
 // for each class of priorities that may use the same units: nobody stands behind those who may use
-// less than it may. The store orders the first ones of these lines.
+// less than it may. The store orders the first ones of these lines. While it does not, as during an
+// outage behind a guard, they are one line.
 type waitQueue struct {
 	start   time.Time     // for ranks
 	watch   store.Watcher // nil: the store gives no hints
@@ -32,6 +33,7 @@ type waitQueue struct {
 	late    time.Duration // for tests: by how much every timer is late
 
 	mu      sync.Mutex
+	keeps   bool                      // guarded by mu: the store kept a line when it was looked at last
 	lines   map[lineKey]*line         // guarded by mu; none is empty
 	classes uint8                     // guarded by mu: that there were, at most
 	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
@@ -104,12 +106,31 @@ func (q *waitQueue) keyOf(t *take, i int) lineKey {
 	return q.key(t.Buckets[i].Key, t.plans[i], t.Priority)
 }
 
-// key names the line in which takes of a priority wait for a bucket.
+// key names the line in which takes of a priority wait for a bucket. q.mu is held.
 func (q *waitQueue) key(k Key, p *Plan, priority int8) lineKey {
-	if q.liner != nil && !p.policy.Wait.OwnLine && q.liner.KeepsLine() {
+	if q.keeps && !p.policy.Wait.OwnLine {
 		return lineKey{k, p.classes[priority]}
 	}
 	return lineKey{Key: k}
+}
+
+// look finds out whether the store keeps a line. When that has changed, those who wait move to the
+// lines in which they stand now, and who is first in these tries at once. q.mu is held.
+func (q *waitQueue) look() {
+	if q.liner == nil || q.liner.KeepsLine() == q.keeps {
+		return
+	}
+	q.keeps = !q.keeps
+	moved := make(map[lineKey]bool)
+	for _, w := range q.waiters {
+		if to := q.keyOf(w.take, w.at); to != w.in {
+			q.move(w, w.at)
+			moved[to] = true
+		}
+	}
+	for to := range moved {
+		q.lines[to].Wake()
+	}
 }
 
 // of returns the lines of a bucket. q.mu is held.
@@ -153,6 +174,7 @@ func (q *waitQueue) queued(t *take) (Decision, bool) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.look()
 	p := q.places.Next(t.Priority, q.now())
 	after, at := time.Duration(0), 0
 	for i := range t.Buckets {
@@ -452,6 +474,7 @@ func (q *waitQueue) wakeAll() {
 func (q *waitQueue) front(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.look()
 	if q.lines[w.in].Front() != w.Waiter {
 		return false
 	}
