@@ -217,6 +217,25 @@ func (l *Line) pass(limit uint64, n, until int64) {
 	p.Units = append(p.Units, Freed{until, n})
 }
 
+// giveBack notes that n units of a limit were given back that were to count until until. As far as
+// they had passed a ticket, so many may pass again; but beside a ticket for which what passed does
+// not come free, they do not.
+func (l *Line) giveBack(limit uint64, n, until int64) {
+	for i := range l.Passed {
+		if l.Passed[i].Limit != limit {
+			continue
+		}
+		units := l.Passed[i].Units
+		for k := range units {
+			if u := &units[k]; u.At == until && n > 0 && u.N > 0 {
+				back := min(u.N, n)
+				u.N, n, l.Changed = u.N-back, n-back, true
+			}
+		}
+		l.Passed[i].Units = slices.DeleteFunc(units, func(f Freed) bool { return f.N == 0 })
+	}
+}
+
 // place returns the order of a take among tickets.
 func (t *Take) place(now int64) order {
 	if t.Place == nil { // it does not wait: it stands behind all who do
@@ -467,6 +486,23 @@ func (a *Ask) countsUntil(j int, v *Verdict) int64 {
 		return addSat(until, CeilDiv(mulCap(a.Granted[j], s.Scale), s.Drain))
 	}
 	return s.LastsUntil(max(v.Start, v.End) + s.reach())
+}
+
+// givenBack notes that of a part of a reservation n units were used, and it ends. Of a bucket limit
+// it is not known any more until when its units were to count: these count as passed until then.
+func (a *Ask) givenBack(o *Open, p *Part, n int64) {
+	if a.Line == nil {
+		return
+	}
+	for j := range a.Specs {
+		switch s := &a.Specs[j]; {
+		case s.ID != p.Limit || s.Kind == Bucket:
+			continue
+		case s.Kind == Concurrency:
+			n = 0
+		}
+		a.Line.giveBack(p.Limit, p.N-n, a.countsUntil(j, &Verdict{Start: o.At, End: o.End}))
+	}
 }
 
 // leaveLine removes the ticket of a take that was granted, and leaves those of who comes next in

@@ -195,8 +195,10 @@ func testLineKept(e *env) {
 	e.refused("of low priority", b.inLine(&store.Ticket{Number: 1, Waited: 10 * time.Minute}, 0, 1), -1)
 	e.allowed("what is kept", b.waits(2, 7, 2))
 	e.refused("more", b.waits(3, 7, 1), -1)
-	b.leaves(9)
 	b.leaves(2)
+	e.allowed("what was given back early", b.waits(3, 7, 1))
+	b.leaves(9)
+	b.leaves(3)
 	e.allowed("the old one", b.waits(1, 0, 1))
 }
 
