@@ -371,6 +371,125 @@ func TestOwnLine(t *testing.T) {
 	})
 }
 
+// TestStatusOfWhoPasses: what a policy that lets callers pass is told does not name a wait behind
+// tickets, where its own limit refuses the take too.
+//
+// req: C5, U13
+func TestStatusOfWhoPasses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		plain := policy(drawgate.BucketLimit("rate", 1, time.Second, 1))
+		barge := plain
+		barge.Wait.Barge = true
+		one := over(t, s, plain)
+		take(t, one, "k", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { _, _ = over(t, s, plain).Wait(ctx, "k") })
+			time.Sleep(10 * time.Millisecond)
+		}
+		behind, err := one.Status(t.Context(), "k")
+		if err != nil || behind.Allowed || behind.RetryAfter < 3*time.Second {
+			t.Errorf("one that does not pass: %+v, %v", behind.Decision, err)
+		}
+		st, err := over(t, s, barge).Status(t.Context(), "k")
+		if err != nil || st.Allowed || st.Reason != drawgate.Limited || st.RetryAfter > time.Second || len(st.Line) != 3 {
+			t.Errorf("one that passes: %+v, %v", st.Decision, err)
+		}
+		if r, ok := st.Refusing(); !ok || r.RetryAfter != st.RetryAfter {
+			t.Errorf("its limit passes it after %v, and all of them after %v", r.RetryAfter, st.RetryAfter)
+		}
+		leave()
+		wg.Wait()
+	})
+}
+
+// TestOthersAreOfOtherProcesses: who waits in the same process with another share of what is kept
+// is not counted as one of another process, nor who stands in the line of another bucket.
+//
+// req: C5, U13
+func TestOthersAreOfOtherProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		limit := slots(10)
+		limit.ReservedByPriority = map[int]drawgate.Share{7: {Units: 2}}
+		one, two := over(t, s, policy(limit)), over(t, s, policy(limit))
+		if _, err := one.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 8}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var said atomic.Pointer[drawgate.Progress]
+		wait := func(ctx context.Context, l *drawgate.Limiter, priority int) {
+			wg.Go(func() {
+				_, _, _ = l.Take(ctx, drawgate.Request{
+					Buckets: []drawgate.Ask{l.Ask("k", drawgate.Cost{Unit: "slots", N: 4})},
+					Hold:    drawgate.Hold{For: time.Hour}, Wait: true, Priority: priority,
+				})
+			})
+			time.Sleep(time.Second)
+		}
+		wait(drawgate.WithProgress(ctx, func(p drawgate.Progress) { said.Store(&p) }), one, 0)
+		wait(ctx, one, 9)
+		for others := range 2 {
+			time.Sleep(6 * time.Second) // the first one asks again
+			got := one.Lines()
+			if len(got) != 1 || got[0].Waiting != 2 || got[0].Tickets != 2+others || got[0].Others != others {
+				t.Errorf("%d of another process: %+v", others, got)
+			}
+			if p := said.Load(); p.Others != others {
+				t.Errorf("%d of another process: %+v", others, p)
+			}
+			wait(ctx, two, 8)
+		}
+		leave()
+		wg.Wait()
+	})
+}
+
+// TestPoliciesChangeWhileOthersLook: one in front looks at its policies while another one comes in
+// front of it, and looks who cannot pass in time. The race detector finds what both use.
+//
+// req: C5
+func TestPoliciesChangeWhileOthersLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		lim := over(t, s, policy(slots(2)))
+		changed, err := lim.With(policy(slots(2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := drawgate.Cost{Unit: "slots", N: 1}
+		if _, err := lim.Reserve(t.Context(), "k", time.Hour, drawgate.Cost{Unit: "slots", N: 2}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+		defer leave()
+		var wg sync.WaitGroup
+		wait := func(priority int, refresh func(int) *drawgate.Limiter) {
+			wg.Go(func() {
+				_, _, _ = lim.Take(ctx, drawgate.Request{
+					Buckets: []drawgate.Ask{lim.Ask("k", slot), lim.Ask("other", slot)},
+					Hold:    drawgate.Hold{For: time.Hour}, Wait: true, Priority: priority, RefreshLimiter: refresh,
+				})
+			})
+		}
+		wait(0, func(i int) *drawgate.Limiter {
+			time.Sleep(time.Second)
+			return []*drawgate.Limiter{changed, lim}[i]
+		})
+		time.Sleep(900 * time.Millisecond)
+		wait(5, nil)
+		time.Sleep(10 * time.Second)
+		leave()
+		wg.Wait()
+	})
+}
+
 // TestKeptUnitsInAProcess: units that are kept for a priority are not blocked by those of the same
 // process who may not use them, however long these have waited; and a stream of the higher priority
 // does not keep them from theirs.
@@ -538,8 +657,8 @@ type turns struct {
 func (s *turns) KeepsLine() bool { return s.lines.Load() }
 
 // TestWhoWaitsWhileTheStoreChanges: units are kept for priorities, so those who wait stand in other
-// lines where the store keeps one. If it begins to while they wait, or ends to, they stay where
-// they are, are described, and are served.
+// lines where the store keeps one. If it begins to while they wait, or ends to, they move there, are
+// described, and are served.
 //
 // req: C5
 func TestWhoWaitsWhileTheStoreChanges(t *testing.T) {

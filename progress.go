@@ -177,7 +177,7 @@ func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 	if ln.by.plan != nil {
 		p.Reason, p.Held = ln.by.reason, ln.by.held
 	}
-	p.Others = ln.stands.before
+	p.Others = ln.others
 	if !ln.earliest.IsZero() {
 		p.Estimate = max(0, time.Until(ln.earliest))
 	}

@@ -40,23 +40,12 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 	if err != nil {
 		return Status{}, l.storeError(ctx, "peek", err)
 	}
-	if l.plan.policy.Wait.Barge {
-		pass(&out[0].Verdict)
+	if alone := out[0].Barging; alone != nil && l.plan.policy.Wait.Barge {
+		out[0].Verdict = *alone
 	}
 	st := status(&out[0], l.plan, priority)
 	l.queue.describe(b.Key, l.plan, int8(priority), &st)
 	return st, nil
-}
-
-// pass corrects what a look says where only others in front refuse, for takes that may pass them.
-func pass(v *store.Verdict) {
-	if v.Reason != store.Queued {
-		return
-	}
-	v.Allowed, v.Reason, v.RetryAfter, v.EarliestRetry = true, store.Passed, 0, 0
-	for j := range v.First.Limits {
-		v.First.Limits[j].RetryAfter = 0
-	}
 }
 
 // status makes a status of what the store said of a bucket.
@@ -81,6 +70,7 @@ func (q *waitQueue) describe(key Key, plan *Plan, priority int8, s *Status) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.look()
 	for i, ln := range q.of(key) {
 		next := max(0, time.Until(ln.next))
 		if s.Waiting += ln.Len(); i == 0 || next < s.NextTry {
@@ -151,7 +141,7 @@ func describeLine(key Key, lines []*line) Line {
 	first := lines[0]
 	x := Line{
 		Key: key, Next: max(0, time.Until(first.next)), Reason: Queued, Limit: first.by.name(),
-		Tickets: first.stands.tickets, Others: first.stands.before, Oldest: first.stands.longest(),
+		Tickets: first.stands.tickets, Others: first.others, Oldest: first.stands.longest(),
 	}
 	if first.by.plan != nil {
 		x.Reason, x.Held = first.by.reason, first.by.held

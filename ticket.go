@@ -23,8 +23,9 @@ type place struct {
 
 // standing is where the first of a line of this process stands in the line of all processes.
 type standing struct {
-	tickets, before int
-	oldest          time.Time // the one who has waited longest began to; zero: there is no line
+	tickets int
+	before  []uint64  // the numbers of those before it, of this process, too
+	oldest  time.Time // the one who has waited longest began to; zero: there is no line
 }
 
 // longest returns how long the one who has waited longest has been waiting.

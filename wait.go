@@ -18,15 +18,19 @@ import (
 func (l *Limiter) WakeAll() { l.queue.wakeAll() }
 
 // refreshed lets t be counted by the policies that are in force by now. It is ErrNeverFits if it
-// cannot fit any more.
-func (t *take) refreshed() error {
+// cannot fit any more. Others in its line look at its policies, too.
+func (q *waitQueue) refreshed(t *take) error {
 	if t.refresh == nil {
 		return nil
 	}
 	for i := range t.Buckets {
-		if p := t.refresh(i); p != nil && p != t.plans[i] && p.sameLimits(t.plans[i]) {
-			t.Buckets[i].Plan, t.plans[i] = p.Plan, p
+		p := t.refresh(i) // the caller's: not under the lock
+		if p == nil || p == t.plans[i] || !p.sameLimits(t.plans[i]) {
+			continue
 		}
+		q.mu.Lock()
+		t.Buckets[i].Plan, t.plans[i] = p.Plan, p
+		q.mu.Unlock()
 	}
 	return t.fits()
 }
@@ -93,6 +97,7 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	}
 	q := l.queue
 	q.mu.Lock()
+	q.look()
 	place := q.places.Next(t.Priority, q.now())
 	at, ln := q.ahead(t, place)
 	if at >= 0 {
@@ -182,7 +187,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 			if ask = ask || w.invited.Load(); ask {
 				w.invited.Store(false)
 				if front { // others look at the policies of those behind
-					if err := t.refreshed(); err != nil {
+					if err := l.queue.refreshed(t); err != nil {
 						return last, err
 					}
 				}

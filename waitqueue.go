@@ -20,7 +20,8 @@ const defaultQueue = 10_000
 //
 // Where the store keeps a line of all processes, and units are kept for priorities, there is a line
 // for each class of priorities that may use the same units: nobody stands behind those who may use
-// less than it may. The store orders the first ones of these lines.
+// less than it may. The store orders the first ones of these lines. While it does not, as during an
+// outage behind a guard, they are one line.
 type waitQueue struct {
 	start   time.Time     // for ranks
 	watch   store.Watcher // nil: the store gives no hints
@@ -32,10 +33,12 @@ type waitQueue struct {
 	late    time.Duration // for tests: by how much every timer is late
 
 	mu      sync.Mutex
+	keeps   bool                      // guarded by mu: the store kept a line when it was looked at last
 	lines   map[lineKey]*line         // guarded by mu; none is empty
 	classes uint8                     // guarded by mu: that there were, at most
 	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
 	several map[Key]map[*waiter]bool  // guarded by mu: of these, who need several buckets, by each of them
+	numbers map[uint64]bool           // guarded by mu: of their tickets
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
 	journey queue.Journey             // guarded by mu: to the store and back
@@ -59,6 +62,7 @@ type line struct {
 	amounts  *Plan        // of the first who came
 	kept     bool         // the store keeps a line of the bucket, too
 	stands   standing     // in that line, the first one, as of its last refusal
+	others   int          // of other processes, before it
 	mixed    bool         // others have different amounts: it is not known how long their units take
 	left     int64        // units of the limit in by that count once the first one fits, without its own
 	// who have a deadline, and came to stand behind others before the first one was refused: it was
@@ -93,6 +97,7 @@ func newWaitQueue(s store.Store) *waitQueue {
 	return &waitQueue{
 		start: time.Now(), watch: w, liner: l, ended: make(chan struct{}), lines: make(map[lineKey]*line), classes: 1,
 		waiters: make(map[*queue.Waiter]*waiter), several: make(map[Key]map[*waiter]bool),
+		numbers: make(map[uint64]bool),
 	}
 }
 
@@ -101,12 +106,31 @@ func (q *waitQueue) keyOf(t *take, i int) lineKey {
 	return q.key(t.Buckets[i].Key, t.plans[i], t.Priority)
 }
 
-// key names the line in which takes of a priority wait for a bucket.
+// key names the line in which takes of a priority wait for a bucket. q.mu is held.
 func (q *waitQueue) key(k Key, p *Plan, priority int8) lineKey {
-	if q.liner != nil && !p.policy.Wait.OwnLine && q.liner.KeepsLine() {
+	if q.keeps && !p.policy.Wait.OwnLine {
 		return lineKey{k, p.classes[priority]}
 	}
 	return lineKey{Key: k}
+}
+
+// look finds out whether the store keeps a line. When that has changed, those who wait move to the
+// lines in which they stand now, and who is first in these tries at once. q.mu is held.
+func (q *waitQueue) look() {
+	if q.liner == nil || q.liner.KeepsLine() == q.keeps {
+		return
+	}
+	q.keeps = !q.keeps
+	moved := make(map[lineKey]bool)
+	for _, w := range q.waiters {
+		if to := q.keyOf(w.take, w.at); to != w.in {
+			q.move(w, w.at)
+			moved[to] = true
+		}
+	}
+	for to := range moved {
+		q.lines[to].Wake()
+	}
 }
 
 // of returns the lines of a bucket. q.mu is held.
@@ -150,6 +174,7 @@ func (q *waitQueue) queued(t *take) (Decision, bool) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.look()
 	p := q.places.Next(t.Priority, q.now())
 	after, at := time.Duration(0), 0
 	for i := range t.Buckets {
@@ -298,7 +323,7 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 	// line.
 	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
 	w.deadline, _ = ctx.Deadline()
-	q.waiters[w.Waiter] = w
+	q.waiters[w.Waiter], q.numbers[t.place.number] = w, true
 	q.note(w)
 	q.add(w)
 	q.some.Add(1)
@@ -353,6 +378,7 @@ func (q *waitQueue) leave(w *waiter) {
 	defer q.mu.Unlock()
 	q.remove(w)
 	delete(q.waiters, w.Waiter)
+	delete(q.numbers, w.take.place.number)
 	q.forget(w)
 	q.some.Add(-1)
 	if len(q.lines) == 0 && q.stop != nil {
@@ -448,6 +474,7 @@ func (q *waitQueue) wakeAll() {
 func (q *waitQueue) front(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.look()
 	if q.lines[w.in].Front() != w.Waiter {
 		return false
 	}
@@ -537,7 +564,12 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.Front() != w.Waiter {
 		return false
 	}
-	ln.kept, ln.stands = w.take.place.arrival.Load() != 0, w.take.place.stands
+	ln.kept, ln.stands, ln.others = w.take.place.arrival.Load() != 0, w.take.place.stands, 0
+	for _, number := range ln.stands.before {
+		if !q.numbers[number] {
+			ln.others++
+		}
+	}
 	now := time.Now()
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
 	if ln.by.plan == w.plan() && ln.by.limit >= 0 {

@@ -141,8 +141,7 @@ class Walk:
         past = {b for b in answers if answers[b][1] and t.past[b]}
         for b in answers:
             self.count(b, slot.need[b], b in past, len(self.takes))
-        self.takes.append({"event": e, "need": slot.need, "open": any(self.kinds[b] == "slots" for b in answers),
-                           "past": any(p for _, p in answers.values())})
+        self.takes.append({"event": e, "need": slot.need, "open": any(self.kinds[b] == "slots" for b in answers)})
 
     def places(self, i):
         """Where the waiter i, and those whom it names, come among those in line, and -1 for who is known there."""
@@ -155,10 +154,10 @@ class Walk:
         return {"place": where[0][1], "next": where[1:], "line": s.line[i]}
 
     def end(self, k):
-        """A take that holds slots ends: settled, cancelled, or because its time is over. The code counts what has passed others until then."""
+        """A take that holds slots ends: settled, cancelled, or because its time is over."""
         take, r = self.takes[k], self.r
         take["open"] = False
-        how = "over" if take["past"] else r.choice(("over", "settle", "cancel"))
+        how = r.choice(("over", "settle", "cancel"))
         if how == "cancel" and any(n and self.kinds[b] in ("bucket", "calendar") for b, n in enumerate(take["need"])):
             how = "settle"
         for b, kind in enumerate(self.kinds):

@@ -25,8 +25,8 @@ import (
 // its limits. Takes over several servers are made by the stores, which have tests of their own.
 //
 // Left out of the histories, because the code counts for longer what passed a ticket: shares that
-// are kept of a window or a bucket for takes that are held, takes of several kept units of a
-// bucket, and holds that passed somebody and are settled before their end.
+// are kept of a window or a bucket for takes that are held, and takes of several kept units of a
+// bucket.
 //
 // req: C5
 func TestHistories(t *testing.T) {

@@ -158,8 +158,12 @@ func (internal) Describe(b *BucketCost, rec *record.Record, line *record.Line, p
 			Used: u.Used, Held: u.Held, Debt: u.Debt, Max: u.Max, Start: instant(u.Start), End: instant(u.End),
 		})
 	}
-	if line != nil {
+	if line != nil && len(line.Tickets) > 0 {
 		s.Line = waiters(line, asks[0].Specs)
+		asks[0].Line = nil
+		v = record.Peek(&asks[0], priority, now)
+		barging := Internal.Verdict(&v, asks[:])
+		s.Barging = &barging
 	}
 	return s
 }
@@ -175,10 +179,19 @@ func duration(us int64) time.Duration {
 // Apply carries out one settlement, which [Settlement.Check] finds right, on the records of its
 // buckets, in the order of s.Buckets.
 func (internal) Apply(s *Settlement, recs []*record.Record, exact bool, now int64) Outcome {
+	return Internal.ApplyInLine(s, recs, nil, exact, now)
+}
+
+// ApplyInLine is Apply by a store that keeps lines, which may change: one per bucket, nil where it
+// has none.
+func (internal) ApplyInLine(s *Settlement, recs []*record.Record, lines []*record.Line, exact bool, now int64) Outcome {
 	asks := make([]record.Ask, len(recs))
 	for i := range asks {
 		b := &s.Buckets[i]
 		asks[i] = record.Ask{Rec: recs[i], Specs: b.Plan.specsFor(exact), N: record.Amounts(b.N)}
+		if lines != nil {
+			asks[i].Line = lines[i]
+		}
 	}
 	switch s.Op {
 	case OpSettle, OpCancel:

@@ -101,13 +101,14 @@ type State struct {
 	Open    int          // open reservations
 	Pause   Pause        // zero if the bucket is not paused
 	Line    []Waiter     // who waits, in all processes, in their order, as far as there are tickets
+	Barging *Verdict     // what such a take would get that pays no heed to who waits; nil: nobody does
 }
 
 // Standing says where a take that waits stands in the line of the bucket that refuses it longest.
 type Standing struct {
-	Tickets int   // in the line, with its own; 0: it left none there
-	Before  int   // of these, before its own
-	Oldest  int64 // when the one that has waited longest began to
+	Tickets int      // in the line, with its own; 0: it left none there
+	Before  []uint64 // the numbers of those before its own
+	Oldest  int64    // when the one that has waited longest began to
 }
 
 // Waiter is who waits for a bucket, as its ticket says.

@@ -112,6 +112,25 @@ func TestUnusualPolicyNamesBecomeLabels(t *testing.T) {
 	r.want(1, "drawgate_decisions_total", "policy", "a\uFFFDb", "outcome", "allowed")
 }
 
+// The labels of lines of all processes are bounded as those of decisions are, and can be labels.
+func TestLinesOfPoliciesAreBounded(t *testing.T) {
+	t.Parallel()
+	lines := []drawgate.Line{
+		{Key: drawgate.Key{Policy: "a\xffb"}, Tickets: 5, Oldest: time.Second},
+		{Key: drawgate.Key{Policy: "a\xfeb"}, Tickets: 3, Oldest: time.Minute},
+	}
+	for i := range 2000 {
+		lines = append(lines, drawgate.Line{Key: drawgate.Key{Policy: fmt.Sprint("policy", i)}, Tickets: 1 + i%7})
+	}
+	r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line { return lines }})
+	r.want(5, "drawgate_line_length", "policy", "a\uFFFDb")
+	r.want(60, "drawgate_line_oldest_seconds", "policy", "a\uFFFDb")
+	r.want(7, "drawgate_line_length", "policy", "other")
+	if n := len(r.family("drawgate_line_length").GetMetric()); n > 1001 {
+		t.Errorf("%d series", n)
+	}
+}
+
 // A hash depends on the salt, the tenant and the key, and is the same in every process that has the
 // salt.
 func TestHashDependsOnSaltTenantAndKey(t *testing.T) {

@@ -15,6 +15,8 @@ type now struct {
 	length, age, buckets, pending *prometheus.Desc
 	instances, mayShare, timeout  *prometheus.Desc
 	tickets, ticketAge            *prometheus.Desc
+
+	policies *names // of lines
 }
 
 func newNow(m *Metrics) *now {
@@ -22,7 +24,7 @@ func newNow(m *Metrics) *now {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &now{
-		m: m,
+		m: m, policies: newNames(maxPolicies),
 		length: desc("drawgate_queue_length",
 			"Callers that are waiting in this process."),
 		age: desc("drawgate_queue_oldest_seconds",
@@ -63,7 +65,7 @@ func (n *now) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	if n.m.opts.Lines != nil {
-		w := waitingIn(n.m.opts.Lines())
+		w := waitingIn(n.m.opts.Lines(), n.policies)
 		gauge(n.length, float64(w.callers))
 		gauge(n.age, w.longest.Seconds())
 		for policy, l := range w.lines {
@@ -91,7 +93,7 @@ func (n *now) Collect(ch chan<- prometheus.Metric) {
 type whoWaits struct {
 	callers int
 	longest time.Duration
-	lines   map[string]lineOf // per policy, of all processes, where the store keeps them
+	lines   map[string]lineOf // per label of a policy, of all processes, where the store keeps them
 }
 
 // lineOf is the longest line of a policy's buckets, and the longest wait in them.
@@ -100,15 +102,16 @@ type lineOf struct {
 	oldest  time.Duration
 }
 
-func waitingIn(lines []drawgate.Line) whoWaits {
+func waitingIn(lines []drawgate.Line, policies *names) whoWaits {
 	w := whoWaits{lines: map[string]lineOf{}}
 	for i := range lines {
 		l := &lines[i]
 		w.callers += l.Waiting
 		w.longest = max(w.longest, l.Longest)
 		if l.Tickets > 0 {
-			of := w.lines[l.Key.Policy]
-			w.lines[l.Key.Policy] = lineOf{max(of.tickets, l.Tickets), max(of.oldest, l.Oldest)}
+			policy := policies.get(l.Key.Policy, true)
+			of := w.lines[policy]
+			w.lines[policy] = lineOf{max(of.tickets, l.Tickets), max(of.oldest, l.Oldest)}
 		}
 	}
 	return w

@@ -178,7 +178,7 @@ func (s *Records) Settle(ctx context.Context, batch []store.Settlement, out []st
 				o.keep[k] = true
 			}
 		}
-		out[i] = store.Internal.Apply(b, o.recs, s.exact, o.now)
+		out[i] = store.Internal.ApplyInLine(b, o.recs, o.lines, s.exact, o.now)
 		for k, back := range out[i].Back {
 			o.keep[k] = o.keep[k] || back != store.Amounts{}
 		}

@@ -82,9 +82,9 @@ type Next struct {
 
 // Standing says where a take that waits stands in the line of the bucket that refuses it longest.
 type Standing struct {
-	Tickets int   // in the line, with its own; 0: there is none
-	Before  int   // of these, before its own
-	Oldest  int64 // when the one who has waited longest began to
+	Tickets int      // in the line, with its own; 0: there is none
+	Before  []uint64 // the numbers of those before its own
+	Oldest  int64    // when the one who has waited longest began to
 }
 
 // order is a place among tickets: the smaller one comes first.
@@ -215,6 +215,25 @@ func (l *Line) pass(limit uint64, n, until int64) {
 		return
 	}
 	p.Units = append(p.Units, Freed{until, n})
+}
+
+// giveBack notes that n units of a limit were given back that were to count until until. As far as
+// they had passed a ticket, so many may pass again; but beside a ticket for which what passed does
+// not come free, they do not.
+func (l *Line) giveBack(limit uint64, n, until int64) {
+	for i := range l.Passed {
+		if l.Passed[i].Limit != limit {
+			continue
+		}
+		units := l.Passed[i].Units
+		for k := range units {
+			if u := &units[k]; u.At == until && n > 0 && u.N > 0 {
+				back := min(u.N, n)
+				u.N, n, l.Changed = u.N-back, n-back, true
+			}
+		}
+		l.Passed[i].Units = slices.DeleteFunc(units, func(f Freed) bool { return f.N == 0 })
+	}
 }
 
 // place returns the order of a take among tickets.
@@ -469,6 +488,23 @@ func (a *Ask) countsUntil(j int, v *Verdict) int64 {
 	return s.LastsUntil(max(v.Start, v.End) + s.reach())
 }
 
+// givenBack notes that of a part of a reservation n units were used, and it ends. Of a bucket limit
+// it is not known any more until when its units were to count: these count as passed until then.
+func (a *Ask) givenBack(o *Open, p *Part, n int64) {
+	if a.Line == nil {
+		return
+	}
+	for j := range a.Specs {
+		switch s := &a.Specs[j]; {
+		case s.ID != p.Limit || s.Kind == Bucket:
+			continue
+		case s.Kind == Concurrency:
+			n = 0
+		}
+		a.Line.giveBack(p.Limit, p.N-n, a.countsUntil(j, &Verdict{Start: o.At, End: o.End}))
+	}
+}
+
 // leaveLine removes the ticket of a take that was granted, and leaves those of who comes next in
 // the line of its process: otherwise others pass them until they ask.
 func leaveLine(asks []Ask, t *Take, now int64) {
@@ -566,7 +602,7 @@ func standing(asks []Ask, t *Take, now int64) (s Standing) {
 		x := &l.Tickets[i]
 		s.Oldest = min(s.Oldest, x.Arrival)
 		if x.order().compare(me) < 0 {
-			s.Before++
+			s.Before = append(s.Before, x.Number)
 		}
 	}
 	return s

@@ -277,6 +277,54 @@ func TestAtMost64Tickets(t *testing.T) {
 	}
 }
 
+// TestKeptUnitsComeBackEarly: what passed a ticket, and was given back before its hold was over, is
+// kept again, as far as it was given back. What passed beside a ticket that needs nearly all of the
+// limit is not, while that is the first one.
+//
+// req: C5, D12
+func TestKeptUnitsComeBackEarly(t *testing.T) {
+	t.Parallel()
+	rolling := kept(1, 8, 10)
+	rolling.Kind, rolling.Window, rolling.ChargeEnd = Rolling, 60*sec, true
+	for _, of := range []struct {
+		name       string
+		spec       Spec
+		need, used int64 // of the ticket; by who passed it
+		again      int64 // are kept then
+	}{
+		{"slots", kept(1, 8, 10), 1, 2, 2},
+		{"slots, and a large ticket", kept(1, 8, 10), 7, 0, 0},
+		{"a rolling limit", rolling, 1, 0, 2},
+		{"a part of a rolling limit", rolling, 1, 1, 1},
+	} {
+		now := 1000 * sec
+		b := &lineOf{specs: []Spec{of.spec}}
+		b.try(now, 0, 0, 8)
+		b.want(t, b.ask(now, &Take{Hold: sec, Place: &Place{Number: 1, Waited: 600 * sec}}, of.need), false, false, 1)
+		pass := func(n int64) Verdict {
+			return b.ask(now, &Take{ID: "high", Grant: 7, Priority: 7, Hold: 60 * sec, Place: &Place{Number: 2}}, n)
+		}
+		if v := pass(2); !v.Allowed {
+			t.Fatalf("%s: %+v", of.name, v)
+		}
+		now += 10 * ms
+		if v := b.ask(now, &Take{Priority: 7, Hold: sec}, 1); v.Allowed {
+			t.Errorf("%s: more than is kept passed", of.name)
+		}
+		asks := []Ask{{Rec: &b.rec, Line: &b.line, Specs: b.specs, N: Amounts{of.used}}}
+		if settled, _ := Settle(asks, "high", 7, of.used == 0, now); !settled {
+			t.Fatalf("%s: it is not open", of.name)
+		}
+		for n := int64(2); n > 0; n-- {
+			if v := pass(n); v.Allowed != (n <= of.again) {
+				t.Errorf("%s: %d of it pass again: %v, queued %v; want %d", of.name, n, v.Allowed, v.Queued, of.again)
+			} else if v.Allowed {
+				break
+			}
+		}
+	}
+}
+
 // TestQueuedIsNotForEver: a take for which there is room, but not beside others, is to be tried
 // soon.
 func TestQueuedIsNotForEver(t *testing.T) {

@@ -18,7 +18,9 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 		settled = true
 		for k := range o.Parts {
 			p := &o.Parts[k]
-			r.settlePart(specs, p, used(specs, &asks[i].N, p, cancel), now) //nolint:gosec // i is of asks
+			n := used(specs, &asks[i].N, p, cancel) //nolint:gosec // i is of asks
+			asks[i].givenBack(o, p, n)              //nolint:gosec // as above
+			r.settlePart(specs, p, n, now)
 		}
 		if !cancel {
 			asks[i].chargeRest(o, now) //nolint:gosec // as above

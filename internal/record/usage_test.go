@@ -3,6 +3,8 @@ package record_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/record"
 )
@@ -203,7 +205,7 @@ func TestRefusalChangesNothing(t *testing.T) {
 					if !v.Allowed {
 						continue
 					}
-					if w, other := b.take(tk, n); w != v || other != out {
+					if w, other := b.take(tk, n); !cmp.Equal(w, v) || other != out {
 						t.Fatalf("seed %d, step %d: %+v %v with refusals, %+v %v without", seed, step, v, out, w, other)
 					}
 					if d.one(3) && tk.ID != "" {

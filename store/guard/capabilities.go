@@ -88,10 +88,10 @@ func (s *Store) Withdraw(ctx context.Context, number uint64, keys []store.Key) e
 	return s.through(ctx, "withdraw", func(ctx context.Context) error { return inner.Withdraw(ctx, number, keys) })
 }
 
-// KeepsLine implements [store.Liner].
+// KeepsLine implements [store.Liner]. During an outage nobody keeps one.
 func (s *Store) KeepsLine() bool {
 	l, ok := s.store().(store.Liner)
-	return ok && l.KeepsLine()
+	return ok && !s.open.Load() && l.KeepsLine()
 }
 
 // Index implements [store.Indexer]. Where the store is none there is nothing to do.

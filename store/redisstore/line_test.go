@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,7 +182,7 @@ func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int
 		s.plans = append(s.plans, []*store.Plan{plan.Plan})
 	}
 	for range rapid.IntRange(1, 80).Draw(t, "steps") {
-		switch rapid.IntRange(0, 12).Draw(t, "step") {
+		switch rapid.IntRange(0, 13).Draw(t, "step") {
 		case 9:
 			s.settle()
 		case 10:
@@ -190,6 +191,8 @@ func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int
 			s.withdraw()
 		case 12:
 			s.pause()
+		case 13:
+			s.passAndReturn(st, did)
 		default:
 			tk := s.someTake()
 			for i := range tk.Buckets {
@@ -201,6 +204,59 @@ func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int
 		clock.advance(rapid.SampledFrom([]time.Duration{
 			0, 0, 0, 1000, time.Millisecond, 100 * time.Millisecond, time.Second, 3 * time.Second,
 		}).Draw(t, "wait"))
+	}
+}
+
+// passAndReturn uses a bucket up as far as low priority may, lets one of low priority wait for more
+// that came long ago, and one of high priority pass it, which gives some of that back early.
+func (s *script) passAndReturn(st *redisstore.Store, did map[string]int) {
+	all := s.bucket()
+	for j := range all.Plan.Policy().Limits {
+		all.N[j] = all.Plan.Max(j, 0)
+	}
+	hold := rapid.SampledFrom([]time.Duration{time.Second, time.Hour})
+	take := func(id string, b store.BucketCost, priority int8, ticket *store.Ticket) *store.Take {
+		return &store.Take{
+			ID: id, Buckets: []store.BucketCost{b}, Hold: hold.Draw(s.T, "hold"), Priority: priority, Ticket: ticket,
+			Barge: id == "all",
+		}
+	}
+	s.takeThis(*take("all", all, 0, nil))
+	some := func() store.BucketCost {
+		b := all
+		s.amounts(&b, 1)
+		return b
+	}
+	s.takeThis(*take("low", some(), 0, &store.Ticket{Number: numbers.Draw(s.T, "low"), Waited: 1000 * time.Second}))
+	for i := range rapid.IntRange(1, 3).Draw(s.T, "high") {
+		t := take(fmt.Sprint("high", i), some(), 9, nil)
+		if d := s.takeThis(*t); d.Allowed && len(s.model.Line(all.Key).Passed) > 0 {
+			s.giveBack(st, t)
+			did["given back"]++
+		}
+	}
+}
+
+// giveBack settles a take. What passed tickets and still counts is the same afterwards.
+func (s *script) giveBack(st *redisstore.Store, t *store.Take) {
+	op := rapid.SampledFrom([]store.Op{store.OpSettle, store.OpCancel}).Draw(s.T, "op")
+	end := store.Settlement{Op: op, ID: t.ID, Grant: t.Grant, Buckets: slices.Clone(t.Buckets)}
+	for i := range end.Buckets {
+		s.amounts(&end.Buckets[i], store.KeepEstimate)
+	}
+	s.settleThis(end)
+	for _, b := range t.Buckets {
+		want := s.model.Line(b.Key)
+		got, err := st.Line(s.Context(), b.Key)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, l := range []*record.Line{want, got} {
+			l.Expire(s.clock.now())
+		}
+		if diff := cmp.Diff(want.Passed, got.Passed, cmpopts.EquateEmpty()); diff != "" {
+			s.Fatalf("%v of %q: passed (-want +got):\n%s\nhistory:\n%v", op, t.ID, diff, join(s.done))
+		}
 	}
 }
 

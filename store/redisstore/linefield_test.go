@@ -332,7 +332,7 @@ func TestSpreadTakesStandInLine(t *testing.T) {
 				}
 				return
 			}
-			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival == 0 || d.Standing.Before != 1 {
+			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival == 0 || len(d.Standing.Before) != 1 {
 				t.Errorf("%+v, want it to stand behind", d)
 			}
 			if used, _ := usedOn(t, s, plan); used != [3]int64{} {

@@ -387,11 +387,28 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	}
 	for k := range one.Buckets {
 		if got.Granted(k) != one.Buckets[k].N { // a lease is granted in part
+			d := st.short(g, &got)
+			st.stand(ctx, &d) // as in reserve. What is left without the lease is not known yet
 			st.undo(ctx, []int{g})
 			return st.refused(ctx, g)
 		}
 	}
 	return got, nil
+}
+
+// short returns the verdict on a take of which a slot granted a part: each limit of which it did not
+// have enough refuses it.
+func (st *spreadTake) short(g int, got *store.Verdict) store.Verdict {
+	d := *got
+	d.Allowed, d.Reason, d.Rest = false, store.Limited, slices.Clone(got.Rest)
+	for k, i := range st.groups[g].at {
+		for j, n := range st.t.Buckets[i].N {
+			if got.Granted(k)[j] < n {
+				d.Bucket(k).Limits[j].RetryAfter, d.RetryAfter = time.Microsecond, time.Microsecond
+			}
+		}
+	}
+	return st.refusal(g, &d)
 }
 
 // keep keeps what a slot granted of a lease. Not more than that is taken in the end: others may

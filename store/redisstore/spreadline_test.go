@@ -142,3 +142,41 @@ func TestSpreadTicketHearsHints(t *testing.T) {
 	}
 	t.Error("it heard nothing")
 }
+
+// TestSpreadTicketStandsWhileAPartIsUndone: a slot has only a part of what a take reserves there,
+// because it was used since the take looked. When the part is given back, the take's ticket lies
+// there: others do not take what it waits for.
+//
+// req: C5, E10
+func TestSpreadTicketStandsWhileAPartIsUndone(t *testing.T) {
+	t.Parallel()
+	s := openURL(t, redistest.StartCluster(t, false).URL(), nil)
+	plan := compile(t, "p", drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Window: time.Minute, Amount: 2})
+	other := opened(takeOf(plan, nameOn(plan, 0), 1), "a")
+	take(t, s, other)
+	ask := waiting(across(plan, 2, 0, 1), 7)
+	first := take(t, s, ask)
+	if l := lineOf(t, s, across(plan, 1, 0)); first.Allowed || len(l.Tickets) != 1 {
+		t.Fatalf("%+v, the line is %+v", first, l)
+	}
+	settled(t, s, store.OpCancel, other)
+	ask.Ticket.Arrival = first.Arrival
+	undone := 0
+	s.OnStep(func(step string, g int) {
+		switch {
+		case step == "reserve" && g == 0 && undone == 0:
+			settled(t, s, store.OpCharge, across(plan, 1, 0))
+		case step == store.OpCancel.String():
+			undone++
+			if l := lineOf(t, s, across(plan, 1, 0)); len(l.Tickets) != 1 || l.Tickets[0].Arrival != first.Arrival {
+				t.Errorf("the line is %+v", l)
+			}
+		}
+	})
+	if d := take(t, s, ask); d.Allowed || d.RetryAfter < 50*time.Second || undone == 0 {
+		t.Errorf("undone %d times: %+v", undone, d)
+	}
+	if l := lineOf(t, s, across(plan, 1, 0)); len(l.Tickets) != 1 {
+		t.Errorf("the line is %+v", l)
+	}
+}

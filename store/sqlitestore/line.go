@@ -27,16 +27,12 @@ func (s *Store) KeepsLine() bool { return !s.opts.noLines }
 
 // decide decides one take on the records in w.recs, and changes the lines of its buckets.
 func (w *writer) decide(t *store.Take, now int64) store.Verdict {
-	lines := w.linesOf(t, now)
+	lines := w.linesOf(t.Buckets, t.Ticket != nil, now)
 	if lines == nil {
 		return store.Internal.Decide(t, w.recs, true, now)
 	}
 	d := store.Internal.DecideInLine(t, w.recs, lines, true, now)
-	for i, l := range lines {
-		if l != nil && l.Changed {
-			w.lines.set(t.Buckets[i].Key, l)
-		}
-	}
+	w.keepLines(t.Buckets, lines)
 	if t.Ticket != nil && !d.Allowed && d.Fail == nil {
 		for i := range t.Buckets {
 			w.await(&t.Buckets[i], now)
@@ -45,19 +41,36 @@ func (w *writer) decide(t *store.Take, now int64) store.Verdict {
 	return d
 }
 
-// linesOf returns the lines of a take's buckets, or nil if nobody waits for any of them, and the
-// take would leave no ticket either.
-func (w *writer) linesOf(t *store.Take, now int64) []*record.Line {
-	if !w.lines.usable() || t.Ticket == nil && len(w.lines.lines) == 0 {
+// apply carries out one settlement on the records in w.recs, and changes the lines of its buckets.
+func (w *writer) apply(st *store.Settlement, now int64) store.Outcome {
+	lines := w.linesOf(st.Buckets, false, now)
+	out := store.Internal.ApplyInLine(st, w.recs, lines, true, now)
+	w.keepLines(st.Buckets, lines)
+	return out
+}
+
+// keepLines notes which lines have changed.
+func (w *writer) keepLines(buckets []store.BucketCost, lines []*record.Line) {
+	for i, l := range lines {
+		if l != nil && l.Changed {
+			w.lines.set(buckets[i].Key, l)
+		}
+	}
+}
+
+// linesOf returns the lines of buckets, or nil if nobody waits for any of them; with ticket empty
+// ones, too, because a ticket may be left there.
+func (w *writer) linesOf(buckets []store.BucketCost, ticket bool, now int64) []*record.Line {
+	if !w.lines.usable() || !ticket && len(w.lines.lines) == 0 {
 		return nil
 	}
-	some := t.Ticket != nil
+	some := ticket
 	w.places = w.places[:0]
-	for i := range t.Buckets {
+	for i := range buckets {
 		var l *record.Line
-		if x := w.lines.lines[t.Buckets[i].Key]; x != nil {
+		if x := w.lines.lines[buckets[i].Key]; x != nil {
 			l, some = x.decode(max(now, w.recs[i].Last)), true
-		} else if t.Ticket != nil {
+		} else if ticket {
 			l = &record.Line{}
 		}
 		w.places = append(w.places, l)

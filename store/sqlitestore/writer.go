@@ -483,7 +483,7 @@ func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) 
 		}
 		paused[i] = rec.Pause
 	}
-	out := store.Internal.Apply(st, w.recs, true, now)
+	out := w.apply(st, now)
 	if out.Gone || out.Err != nil {
 		return out, nil
 	}

@@ -116,6 +116,9 @@ func testLine(e *env) {
 	}
 	b.wantLine("it is the first", 3, 1, 2)
 	b.leaves(9)
+	if st := b.peek(1); st.Allowed || st.Reason != store.Queued || st.Barging == nil || !st.Barging.Allowed {
+		e.Errorf("described as %+v, and for one that passes as %+v", st.Verdict, st.Barging)
+	}
 	e.inFront("one that does not wait", b.hold("no", time.Hour, 1))
 	e.inFront("the second", b.waits(2, 0, 1))
 	e.allowed("the first", b.inLine(&store.Ticket{Number: 3, Arrival: late.Arrival}, 0, 1))
@@ -192,8 +195,10 @@ func testLineKept(e *env) {
 	e.refused("of low priority", b.inLine(&store.Ticket{Number: 1, Waited: 10 * time.Minute}, 0, 1), -1)
 	e.allowed("what is kept", b.waits(2, 7, 2))
 	e.refused("more", b.waits(3, 7, 1), -1)
-	b.leaves(9)
 	b.leaves(2)
+	e.allowed("what was given back early", b.waits(3, 7, 1))
+	b.leaves(9)
+	b.leaves(3)
 	e.allowed("the old one", b.waits(1, 0, 1))
 }
 
@@ -282,7 +287,7 @@ func testLineSeen(e *env) {
 	e.refused("the first", b.inLine(&store.Ticket{Number: 1, Waited: time.Minute}, 0, 2), -1)
 	d := b.waits(2, 3, 1)
 	e.refused("the second", d, -1)
-	if s := d.Standing; s.Tickets != 2 || s.Before != 1 || d.Now-s.Oldest < time.Minute.Microseconds() {
+	if s := d.Standing; s.Tickets != 2 || len(s.Before) != 1 || d.Now-s.Oldest < time.Minute.Microseconds() {
 		e.Errorf("the second stands at %+v", s)
 	}
 	now := e.now()

@@ -201,6 +201,41 @@ local function makeLines()
     end
   end
 
+  -- Until when the units of a take count in a limit, at the latest; nil: a bucket limit, of which
+  -- it depends on what is used.
+  local function countsUntil(s, at, fin)
+    local till, _ = max(at, fin), nil
+    if s.kind == 1 then return nil end
+    if s.kind == 2 then
+      till = till + s.margin + s.win
+    elseif s.kind == 3 then
+      _, till = window(s, till + s.margin)
+    end
+    return till
+  end
+
+  -- Notes that of a part of a reservation n units were used, and it ends.
+  function L.givenBack(c, s, o, q, n)
+    local till = countsUntil(s, o.at, o.fin)
+    if not till then return end
+    local l, back = load(c), s.kind == 4 and q.n or q.n - n
+    till = min(till, MAX)
+    for _, y in ipairs(l.passed) do
+      if y.limit == s.id then
+        local units = {}
+        for _, u in ipairs(y.units) do
+          if u.at == till and back > 0 then
+            local m = min(u.n, back)
+            u.n, back, l.changed = u.n - m, back - m, true
+          end
+          if u.n > 0 then units[#units + 1] = u end
+        end
+        y.units = units
+      end
+    end
+    L.keep({ c })
+  end
+
   -- What tickets keep from a take.
 
   -- The most that a take of this priority may use of a limit.
@@ -288,14 +323,8 @@ local function makeLines()
         local _, passes = false, false
         if n > 0 and #of[i].list > 0 then _, passes = yields(i, s, n) end
         if passes then
-          local till, _ = max(at, fin), nil
-          if s.kind == 1 then
-            till = till + ceil(((st and st.used or 0) + min(n * s.scale, MAX)) / s.drain)
-          elseif s.kind == 2 then
-            till = till + s.margin + s.win
-          elseif s.kind == 3 then
-            _, till = window(s, till + s.margin)
-          end
+          local till = countsUntil(s, at, fin)
+            or max(at, fin) + ceil(((st and st.used or 0) + min(n * s.scale, MAX)) / s.drain)
           pass(of[i], s.id, n, till)
         end
       end

@@ -33,6 +33,10 @@ if batch or op == 's' or op == 'x' or op == 'r' then
           elseif s and s.n >= 0 then
             n = s.n
           end
+          if s and r.cell.l then
+            lines = lines or makeLines()
+            lines.givenBack(r.cell, s, o, q, n)
+          end
           settlePart(r, sss[i], q, n)
           if s then s.held = true end
         end
