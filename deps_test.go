@@ -87,6 +87,9 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/hold":       {own: []string{""}},
 	"internal/instances":  {own: []string{"store"}},
 	"internal/failure":    {own: []string{""}},
+	"internal/fromlitellm": {
+		own: []string{"internal/yamltext", "llm"}, others: []string{"github.com/goccy/go-yaml"},
+	},
 	"internal/present": {own: []string{
 		"", "api", "engine", "engine/rules", "internal/failure", "spend", "store",
 	}},
@@ -168,7 +171,8 @@ var rules = map[string]struct{ own, others []string }{
 	"cmd/drawgate": {
 		own: []string{
 			"", "api", "audit", "audit/ledgerfile", "client", "config", "engine", "gateway", "incident", "llm",
-			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/lambdaext", "internal/similar",
+			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/fromlitellm",
+			"internal/lambdaext", "internal/similar",
 			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "spend", "store/dynamostore",
 			"store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",
 			"taskqueue/queuemetrics",

@@ -4,6 +4,8 @@ package docs_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,8 +100,10 @@ func TestFromLiteLLM(t *testing.T) {
 	if len(c.Models) != 1 || c.Models[0].Params.RPM != 60 || c.Models[0].Params.TPM != 100_000 {
 		t.Errorf("before: got %+v", c)
 	}
+	r.env = append(r.env, "OPENAI_API_KEY=sk-of-the-provider-0123", "ALICE_KEY=vk-alice-0123456789",
+		"LITELLM_MASTER_KEY=sk-master-0123456789")
+	converted(t, r, before)
 	r.save("drawgate.yaml", strings.Replace(after, "openai: {", `openai: {url: "http://127.0.0.1:4010", `, 1))
-	r.env = append(r.env, "OPENAI_API_KEY=sk-of-the-provider-0123", "ALICE_KEY=vk-alice-0123456789")
 	for _, b := range blocks(r.changed(`
 In a terminal of its own:
 ` + "```console" + `
@@ -122,6 +126,39 @@ rpm    requests  20    60 …
 tpm    tokens    …
 ` + "```\n")) {
 		r.follow(b)
+	}
+}
+
+// converted makes drawgate.yaml of LiteLLM's configuration, with the command of the page. It is
+// valid, and has the limits and the key of the page.
+func converted(t *testing.T, r *reader, before string) {
+	t.Helper()
+	all := blocks(read(t, "from/litellm.md"))
+	for _, b := range all {
+		if b.language == "json" {
+			r.save("keys.json", b.text)
+		}
+	}
+	r.save("config.yaml", strings.Replace(before, "os.environ/OPENAI_API_KEY,",
+		`os.environ/OPENAI_API_KEY, api_base: "http://127.0.0.1:4010/v1",`, 1))
+	i := slices.IndexFunc(all, func(b block) bool { return b.language == "console" })
+	r.run(steps(all[i].text)[0])
+	r.run(step{"drawgate validate drawgate.yaml | tail -1", []string{"valid: …policies openai-gpt-4.1-mini, key-limits"}})
+	text, err := os.ReadFile(filepath.Join(r.dir, "drawgate.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"{name: rpm, rolling: 1m, amount: 60, margin: 2s}", "{name: tpm, unit: tokens, rolling: 1m, amount: 100000, margin: 2s, charge: end}",
+		"{name: rpm, rolling: 1m, amount: 20}", "{name: tpm, unit: tokens, rolling: 1m, amount: 40000, charge: end}",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("what is converted has no %s:\n%s", want, text)
+		}
+	}
+	const key = "sk-alice-0123456789abcdef" // its SHA-256 is in the page
+	if sum := sha256.Sum256([]byte(key)); !strings.Contains(string(text), hex.EncodeToString(sum[:])) {
+		t.Errorf("the key of the page is another one than %s", key)
 	}
 }
 

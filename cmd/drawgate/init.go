@@ -98,17 +98,31 @@ var starters = []starter{
 func (a *app) initCmd() *cobra.Command {
 	var file string
 	var force bool
+	var from otherTool
 	cmd := &cobra.Command{
 		Use:   "init [WHAT]",
 		Short: "Write a configuration file to start from",
 		Long: `Write a short configuration file with comments, and print what starts it. Without WHAT, list the choices:
 
-` + choices(),
+` + choices() + `
+With --from litellm, WHAT is the configuration of LiteLLM's proxy, whose models, limits and budgets are converted. Keys and teams
+are in LiteLLM's database: save what its API answers, and name the files with --keys and --teams.
+
+  curl -H "Authorization: Bearer $LITELLM_MASTER_KEY" "$LITELLM/key/list?return_full_object=true&size=100" >keys.json
+  curl -H "Authorization: Bearer $LITELLM_MASTER_KEY" "$LITELLM/team/list" >teams.json
+
+Callers keep their keys: LiteLLM stores their SHA-256, and so does the file. Secrets of the configuration are not copied: the file
+names variables, which have to be set. What is left out, or differs, is listed on standard error and at the end of the file, with its line.`,
 		Example: `  drawgate init cron
   drawgate init api --output limits.yaml
-  drawgate init envoy --output - | less`,
+  drawgate init envoy --output - | less
+  drawgate init --from litellm config.yaml
+  drawgate init --from litellm config.yaml --keys keys.json --teams teams.json --prices model_prices_and_context_window.json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: action(func(_ *cobra.Command, args []string) error {
+			if from.given() {
+				return a.beginFrom(&from, args, file, force)
+			}
 			if len(args) == 0 {
 				_, err := fmt.Fprintf(a.out, "drawgate init WHAT writes a configuration file to start from:\n\n%s", choices())
 				return err
@@ -121,6 +135,7 @@ func (a *app) initCmd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "output", starterName, "file to write; - is the standard output")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file if it exists")
+	from.flags(cmd.Flags())
 	return cmd
 }
 
