@@ -124,8 +124,9 @@ var rules = map[string]struct{ own, others []string }{
 	},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/ending", "internal/failure", "internal/sampler", "llm", "outbound", "spend",
-	}},
+		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm", "outbound",
+		"spend", "web",
+	}, others: []string{"golang.org/x/sync"}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",
 		"llm", "outbound",
