@@ -122,7 +122,7 @@ var rules = map[string]struct{ own, others []string }{
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
 		"internal/drain", "internal/ending", "internal/failure", "internal/sampler", "llm", "outbound", "spend",
-	}},
+	}, others: []string{"github.com/go-jose/go-jose"}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",
 		"llm", "outbound",
