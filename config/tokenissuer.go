@@ -97,8 +97,10 @@ func (t *TokenIssuer) settings() []setting {
 			"token of alice is the key `corp#alice`. No key of the file may have such a name"},
 		{"audience", oneOrMore(asShort, maxAudiences).to(&t.Audiences), required, "what the issuer calls this gateway: the " +
 			"claim `aud` must have it, or one of these"},
-		{"algorithms", once(oneOrMore(words(tokenAlgorithms...), len(tokenAlgorithms))).to(&t.Algorithms), required,
-			"those with which a token may be signed"},
+		{
+			"algorithms", once(oneOrMore(words(tokenAlgorithms...), len(tokenAlgorithms))).to(&t.Algorithms), required,
+			"those with which a token may be signed",
+		},
 		{"keys_url", asIssuer.to(&t.KeysURL), "`ISSUER/.well-known/openid-configuration` says it", "where it publishes " +
 			"its keys (JWKS)"},
 		{"key_claim", asShort.to(&t.KeyClaim), "`sub`", "the claim that names the key, within the issuer. A claim that " +

@@ -266,7 +266,7 @@ func TestHostileTokens(t *testing.T) {
 				if got.status != http.StatusUnauthorized || !strings.Contains(got.body, c.why) {
 					t.Errorf("%s, %s: got %d %s %v, want 401 with %q", c.name, name, got.status, got.body, got.err, c.why)
 				}
-				for _, piece := range strings.Split(c.token, ".") {
+				for piece := range strings.SplitSeq(c.token, ".") {
 					if len(piece) >= 16 && strings.Contains(got.body, piece) {
 						t.Errorf("%s, %s: the answer has a part of the token: %s", c.name, name, got.body)
 					}

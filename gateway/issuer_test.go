@@ -35,14 +35,14 @@ var pairs = sync.OnceValue(func() *signers {
 	rsaKey := func(bits int) *rsa.PrivateKey {
 		k, err := rsa.GenerateKey(rand.Reader, bits)
 		if err != nil {
-			panic(err) //nolint:forbidigo // there is no test to fail
+			panic(err)
 		}
 		return k
 	}
 	ecKey := func(curve elliptic.Curve) *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(curve, rand.Reader)
 		if err != nil {
-			panic(err) //nolint:forbidigo // as above
+			panic(err)
 		}
 		return k
 	}
@@ -181,7 +181,7 @@ func part(v any) string {
 	if !ok {
 		data, err := json.Marshal(v)
 		if err != nil {
-			panic(err) //nolint:forbidigo // there is no test to fail
+			panic(err)
 		}
 		text = string(data)
 	}
@@ -231,7 +231,7 @@ func sign(by any, how, text string) (sig []byte) {
 		sig = mac.Sum(nil)
 	}
 	if err != nil {
-		panic(err) //nolint:forbidigo // there is no test to fail
+		panic(err)
 	}
 	return sig
 }

@@ -76,7 +76,7 @@ func newKeySet(life context.Context, t *TokenIssuer, base http.RoundTripper, log
 	s.life, s.end = context.WithCancel(life)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin(time.Now())
+	s.begin(time.Now()) //nolint:contextcheck // it has the context of the set
 	return s
 }
 
@@ -101,7 +101,7 @@ func (s *keySet) find(ctx context.Context, alg jose.SignatureAlgorithm, id strin
 		now := time.Now()
 		unknown := errors.Is(err, errNoKeys) || errors.Is(err, errNoKey)
 		if unknown && s.flight == nil && now.Sub(s.began) >= fetchEvery {
-			s.begin(now)
+			s.begin(now) //nolint:contextcheck // others wait for it as well: it does not end with this caller
 		}
 		flight := s.flight
 		s.mu.Unlock()
@@ -208,14 +208,13 @@ func (s *keySet) take(list []published, err error, now time.Time) (n news) {
 	return n
 }
 
-// refresh fetches the keys regularly.
+// refresh fetches the keys regularly. If somebody has just asked for them, that fetch has set the
+// timer again, or will.
 func (s *keySet) refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); s.flight == nil && now.Sub(s.began) >= fetchEvery {
 		s.begin(now)
-	} else if s.flight == nil && s.life.Err() == nil {
-		s.timer = time.AfterFunc(fetchEvery, s.refresh)
 	}
 }
 
@@ -299,7 +298,7 @@ func (s *keySet) get(ctx context.Context, at string, to any) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it has the URL
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // it was read, or is not wanted
 	body, err := io.ReadAll(io.LimitReader(resp.Body, fetchMost+1))
 	switch {
 	case resp.StatusCode != http.StatusOK:

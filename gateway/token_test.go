@@ -107,7 +107,9 @@ func TestTokensStayHere(t *testing.T) {
 	b := newBench(t, withTokens(p, conf, func(s *setup) { s.upstream = upstream }))
 	token := valid()
 	headers := [][]string{
-		{bearer(token)}, {"Authorization: bearer  " + token}, {"Authorization: ", "X-Api-Key: " + token},
+		{bearer(token)},
+		{"Authorization: bearer  " + token},
+		{"Authorization: ", "X-Api-Key: " + token},
 		{bearer(token), "X-Api-Key: " + token, "X-Goog-Api-Key: " + token, "Api-Key: " + token, "Cookie: t=" + token},
 		{bearer(token), "X_Api_Key: " + token, "Proxy-Authorization: Bearer " + token},
 	}

@@ -187,6 +187,57 @@ gateway:
 	}
 }
 
+// Every setting of an issuer of tokens arrives in the gateway.
+func TestTokensFromTheirSection(t *testing.T) {
+	t.Parallel()
+	v := wired(t, `
+store: "memory:"
+policies:
+  quota: {limits: [{name: rpm, rolling: 1m, amount: 1000, margin: 2s}]}
+gateway:
+  upstreams:
+    mine: {profile: openai, url: "http://127.0.0.1:1", models: [{model: "*", policy: quota}]}
+  tokens:
+    - issuer: http://127.0.0.1:1/realm
+      name: corp
+      audience: [drawgate, other]
+      algorithms: [RS256, ES256]
+      keys_url: http://127.0.0.1:1/keys
+      key_claim: email
+      team_claim: group
+      user_claim: id
+      class: gold
+      priority: 3
+      models: mine/*
+      others: mine/v1/files
+      paths: "*"
+      addresses: 192.0.2.0/24
+      disabled: true
+    - {issuer: "http://127.0.0.1:2", audience: drawgate, algorithms: EdDSA, team: red, user: robots}
+`)
+	conf, err := gatewayConfig(&v.run.Config().Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gateway.TokenIssuer{
+		{
+			Issuer: "http://127.0.0.1:1/realm", Name: "corp", Audiences: []string{"drawgate", "other"},
+			Algorithms: []string{"RS256", "ES256"}, KeysURL: "http://127.0.0.1:1/keys", KeyClaim: "email",
+			TeamClaim: "group", UserClaim: "id", Key: gateway.Key{
+				Class: "gold", Priority: 3, Models: []string{"mine/*"}, Others: []string{"mine/v1/files"},
+				Paths: []string{"*"}, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Disabled: true,
+			},
+		},
+		{
+			Issuer: "http://127.0.0.1:2", Audiences: []string{"drawgate"}, Algorithms: []string{"EdDSA"},
+			Key: gateway.Key{Team: "red", User: "robots"},
+		},
+	}
+	if !reflect.DeepEqual(conf.Tokens, want) {
+		t.Errorf("got %+v, want %+v", conf.Tokens, want)
+	}
+}
+
 // However many models callers make up, metrics show those of the configuration.
 //
 // req: C11
