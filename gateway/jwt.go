@@ -18,6 +18,7 @@ import (
 type issuer struct {
 	config *TokenIssuer
 	keys   *keySet
+	named  *roll // of its keys
 }
 
 // issuers puts the issuers of tokens in force, by what their claim iss says. One whose keys are
@@ -27,10 +28,10 @@ func (h *Handler) issuers(list []TokenIssuer, old *state) map[string]*issuer {
 	for i := range list {
 		t := &list[i]
 		if old != nil && old.issuers[t.Issuer] != nil && old.issuers[t.Issuer].config.KeysURL == t.KeysURL {
-			all[t.Issuer] = &issuer{t, old.issuers[t.Issuer].keys}
+			all[t.Issuer] = &issuer{t, old.issuers[t.Issuer].keys, old.issuers[t.Issuer].named}
 			continue
 		}
-		all[t.Issuer] = &issuer{t, newKeySet(h.life, t, h.opts.Issuers, h.opts.Logger)}
+		all[t.Issuer] = &issuer{t, newKeySet(h.life, t, h.opts.Issuers, h.opts.Logger), &roll{}}
 	}
 	return all
 }
@@ -85,6 +86,13 @@ func (s *state) bearer(ctx context.Context, token string) (*Key, *refusal) {
 		return nil, refuseToken(err)
 	case k.Disabled:
 		return k, &refusal{kind: llm.KeyDisabled, message: "tokens of this issuer are disabled: ask whoever runs this gateway"}
+	case !from.named.admit(k.Name, time.Now()):
+		return k, &refusal{
+			kind: llm.Overloaded,
+			message: fmt.Sprintf("tokens of this issuer have named %d keys today, and no more may call: ask whoever runs this gateway",
+				maxNamed),
+			after: time.Hour,
+		}
 	}
 	return k, nil
 }

@@ -45,7 +45,7 @@ func FuzzToken(f *testing.F) {
 	}
 	conf := &TokenIssuer{Issuer: url, Audiences: []string{"drawgate"}, Algorithms: []string{"ES256", "RS256"}}
 	keys := &keySet{known: []published{{id: "k", key: &k.PublicKey}}, began: now.Add(time.Hour)}
-	s := &state{issuers: map[string]*issuer{url: {conf, keys}}}
+	s := &state{issuers: map[string]*issuer{url: {conf, keys, &roll{}}}}
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	head, rest, _ := strings.Cut(good, ".")
 	body, sig, _ := strings.Cut(rest, ".")
