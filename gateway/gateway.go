@@ -244,7 +244,7 @@ const logEvery = 10 * time.Second
 
 // wrongKey counts and logs a call that is refused for its key, which is nil if it is missing or
 // unknown: then somebody may be trying keys. The secret is not logged: it may be a real one of
-// another place. The reason tells a token that is not valid from a key.
+// another place.
 func (h *Handler) wrongKey(upstream string, k *Key, why *refusal, r *http.Request) {
 	if h.opts.WrongKey != nil {
 		h.opts.WrongKey(upstream)
@@ -256,9 +256,15 @@ func (h *Handler) wrongKey(upstream string, k *Key, why *refusal, r *http.Reques
 		}
 		return
 	}
-	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
+	skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1)
+	switch {
+	case !ok:
+	case why.token != nil:
+		h.opts.Logger.Warn("a call was refused: its token is not valid", "upstream", upstream, "client", h.client(r),
+			"reason", why.token, "not_logged", skipped)
+	default:
 		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream,
-			"client", h.client(r), "shown", secretOf(r) != "", "reason", why.message, "not_logged", skipped)
+			"client", h.client(r), "shown", secretOf(r) != "", "not_logged", skipped)
 	}
 }
 

@@ -99,7 +99,7 @@ func (s *state) bearer(ctx context.Context, token string) (*Key, *refusal) {
 
 func refuseToken(err error) *refusal {
 	why := &refusal{
-		kind:    llm.Unauthorized,
+		kind: llm.Unauthorized, token: err,
 		message: "the token is not valid: " + err.Error() + ". Get another one from an issuer that this gateway trusts",
 	}
 	if errors.Is(err, errOver) {
