@@ -463,7 +463,8 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 	return append(problems, c.checkTokens()...)
 }
 
-// checkKey checks what a key may use. who is the key, at a setting; names are those of the upstreams.
+// checkKey checks what a key may use. who is the key, at a setting; names are those of the
+// upstreams.
 func (c *Config) checkKey(who, at string, k *VirtualKey, names []string) (problems Problems) {
 	g := &c.Gateway
 	calls := func(setting string, patterns []string, such string) {

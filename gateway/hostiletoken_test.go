@@ -144,7 +144,7 @@ func wrongHeaders() []hostile {
 		{"claims that are no JSON", mint(k.rsa, "", header(), `iss=`+corpURL), unread},
 		{"claims with something behind them", mint(k.rsa, "", header(), string(mustJSON(claims()))+`{}`), unread},
 		{"padding", head + "." + body + "." + sig + "=", form},
-		{"the other alphabet of base64", head + "." + body + "." + strings.NewReplacer("-", "+", "_", "/").Replace(sig) + "+/", form},
+		{"the other alphabet of base64", head + "." + body + "." + sig[:len(sig)-2] + "+/", form},
 		{"a blank in it", head + ". " + body + "." + sig, form},
 		{"JSON in the place of the compact form", `{"payload":"` + body + `.","protected":".` + head + `","signature":"` + sig + `"}`, form},
 		{"two parts", head + "." + body, unknown},
@@ -216,8 +216,8 @@ func wrongClaims() []hostile {
 }
 
 // TestHostileTokens: 117 tokens that are forged, expired, of another issuer, too long and so on are
-// refused, each for its reason, over a network and in each provider's form. None of them reaches the
-// provider, costs anything, or is in an answer or the log.
+// refused, each for its reason, over a network and in each provider's form. None of them reaches
+// the provider, costs anything, or is in an answer or the log.
 func TestHostileTokens(t *testing.T) {
 	t.Parallel()
 	k := pairs()
@@ -226,7 +226,7 @@ func TestHostileTokens(t *testing.T) {
 	enc.Use, rs512.Algorithm = "enc", "RS512"
 	p.publish(key("rsa", k.rsa), key("rsa2", k.rsa2), key("ec", k.ec), key("ed", k.ed), enc, rs512,
 		key("short", k.short), key("ec384", k.ec384), jose.JSONWebKey{KeyID: "private", Key: k.rsa2, Use: "sig"},
-		map[string]string{"kty": "oct", "kid": "oct", "k": base64.RawURLEncoding.EncodeToString([]byte("a shared secret"))},
+		map[string]string{"kty": "oct", "kid": "oct", "k": part("a shared secret")},
 		map[string]string{"kty": "new"}, 7)
 	issuer := httptest.NewServer(p)
 	t.Cleanup(issuer.Close)
@@ -245,7 +245,7 @@ func TestHostileTokens(t *testing.T) {
 		"several audiences":        valid("aud", []string{"other", "drawgate"}),
 		"a little expired":         valid("exp", time.Now().Unix()-20),
 		"a little early":           valid("nbf", time.Now().Unix()+20),
-		"its key, and another":     mint(k.rsa, "", header("jwk", key("x", k.forger), "jku", "http://127.0.0.1:1"), claims()),
+		"its key, and another":     mint(k.rsa, "", header("jwk", key("x", k.forger), "jku", "http://x"), claims()),
 		"claims of other programs": valid("scope", "a b", "groups", []string{"x"}, "nested", map[string]any{"exp": 1}),
 	} {
 		b.wantStatus(name, http.StatusOK, token)
@@ -283,7 +283,7 @@ func TestHostileTokens(t *testing.T) {
 		t.Errorf("%d requests more were counted", now-used)
 	}
 	said := log.String()
-	if strings.Contains(said, "eyJ") || strings.Contains(said, part(claims())[:24]) || strings.Contains(said, "mallory") {
+	if strings.Contains(said, "eyJ") || strings.Contains(said, "mallory") {
 		t.Errorf("the log has a token:\n%s", said)
 	}
 	if !strings.Contains(said, "keys=6 left_out=6") || !strings.Contains(said, `its token is not valid" upstream=openai client=127.0.0.1 reason="`) {

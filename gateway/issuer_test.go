@@ -113,8 +113,8 @@ func (p *idp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// away is an issuer that does not work.
-func away(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+// down is an issuer that does not work.
+func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 
 // RoundTrip implements http.RoundTripper, for bubbles, which have no network.
 func (p *idp) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -147,7 +147,8 @@ func corp(url string) (*idp, gateway.TokenIssuer) {
 	}
 }
 
-// claims are those of a valid token, changed by pairs of a name and a value. The value drop is none.
+// claims are those of a valid token, changed by pairs of a name and a value. The value drop is
+// none.
 func claims(changes ...any) map[string]any {
 	now := time.Now().Unix()
 	all := map[string]any{

@@ -49,8 +49,8 @@ type published struct {
 }
 
 // keySet has the keys that an issuer of tokens publishes. They are fetched at the start, regularly,
-// and when a token names a key that is not known. The last known keys stay in force while the issuer
-// cannot be asked: otherwise its outage would be one of this gateway.
+// and when a token names a key that is not known. The last known keys stay in force while the
+// issuer cannot be asked: otherwise its outage would be one of this gateway.
 type keySet struct {
 	issuer, keysURL string // keysURL as in [TokenIssuer]
 	client          *http.Client
@@ -91,9 +91,9 @@ func (s *keySet) close() {
 	s.fetches.Wait()
 }
 
-// find returns the key for a token. It fetches the keys if this one is not known and the latest fetch
-// began long enough ago: whoever forges tokens cannot make this gateway ask more often. Callers who
-// come meanwhile wait for the same fetch.
+// find returns the key for a token. It fetches the keys if this one is not known and the latest
+// fetch began long enough ago: whoever forges tokens cannot make this gateway ask more often.
+// Callers who come meanwhile wait for the same fetch.
 func (s *keySet) find(ctx context.Context, alg jose.SignatureAlgorithm, id string) (any, error) {
 	for range 2 {
 		s.mu.Lock()

@@ -11,8 +11,8 @@ import (
 // sign up must not let these grow without end.
 const maxNamed = 100_000
 
-// roll counts the names of keys that an issuer's tokens had today (UTC). It keeps a sum of each, not
-// the name. Two names with the same sum count once, which lets one more pass. The zero value is
+// roll counts the names of keys that an issuer's tokens had today (UTC). It keeps a sum of each,
+// not the name. Two names with the same sum count once, which lets one more pass. The zero value is
 // ready to use.
 type roll struct {
 	mu   sync.Mutex

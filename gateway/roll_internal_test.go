@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRoll: in a day at most 100,000 keys of an issuer may be used; those that were stay usable, and
-// the next day begins anew.
+// TestRoll: in a day at most 100,000 keys of an issuer may be used; those that were stay usable,
+// and the next day begins anew.
 func TestRoll(t *testing.T) {
 	t.Parallel()
 	var r roll

@@ -74,8 +74,8 @@ func (t *TokenIssuer) prefix() string {
 	return t.Issuer + nameEnd
 }
 
-// CheckIssuerURL returns what is wrong with the URL of an issuer of tokens, or of its keys. Keys that
-// come over http could be anybody's, so that it is for this machine alone.
+// CheckIssuerURL returns what is wrong with the URL of an issuer of tokens, or of its keys. Keys
+// that come over http could be anybody's, so that it is for this machine alone.
 func CheckIssuerURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

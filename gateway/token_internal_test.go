@@ -38,7 +38,8 @@ func FuzzToken(f *testing.F) {
 	}
 	now := time.Now()
 	good, err := jwt.Signed(signer).Claims(jwt.Claims{
-		Issuer: url, Subject: "alice", Audience: jwt.Audience{"drawgate"}, Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
+		Issuer: url, Subject: "alice", Audience: jwt.Audience{"drawgate"},
+		Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
 	}).Serialize()
 	if err != nil {
 		f.Fatal(err)
