@@ -7,50 +7,110 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/drawgate/drawgate/llm"
 )
 
 // fuzzKey is a key pair of a fixed secret, so that signatures of tokens that are kept stay right.
-func fuzzKey(f *testing.F) *ecdsa.PrivateKey {
-	f.Helper()
+func fuzzKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
 	secret := make([]byte, 32)
 	secret[31] = 7
 	k, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), secret)
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	return k
+}
+
+const trusted = "https://login.example.com"
+
+// trusting returns what a gateway knows of the issuer, and a token that passes.
+func trusting(tb testing.TB) (s *state, good string) {
+	tb.Helper()
+	k := fuzzKey(tb)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k, KeyID: "k"}}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	now := time.Now()
+	good, err = jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: trusted, Subject: "alice", Audience: jwt.Audience{"drawgate"},
+		Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
+	}).Serialize()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	conf := &TokenIssuer{Issuer: trusted, Audiences: []string{"drawgate"}, Algorithms: []string{"ES256", "RS256"}}
+	keys := &keySet{known: []published{{id: "k", key: &k.PublicKey}}, began: now.Add(time.Hour)}
+	s = &state{issuers: map[string]*issuer{trusted: {conf, keys, &roll{}}}}
+	return s, good
+}
+
+// TestTooManyNames: when an issuer's tokens have named as many keys today as they may, another one
+// is refused for now, and those that were named pass.
+func TestTooManyNames(t *testing.T) {
+	t.Parallel()
+	for _, named := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { // in which no day ends meanwhile
+			s, token := trusting(t)
+			names := s.issuers[trusted].named
+			if named {
+				names.admit(trusted+"#alice", time.Now())
+			}
+			for i := 0; len(names.sums) < maxNamed; i++ {
+				names.admit(strconv.Itoa(i), time.Now())
+			}
+			k, why := s.bearer(t.Context(), token)
+			if (why == nil) != named || k == nil || why != nil && why.kind != llm.Overloaded {
+				t.Errorf("named before: %v: got %+v, %+v", named, k, why)
+			}
+		})
+	}
+}
+
+// TestTokensAreManyCallers: where there are tokens, their keys and teams are told apart, though the
+// file has one key: one caller's failures and large requests are not everybody's.
+func TestTokensAreManyCallers(t *testing.T) {
+	t.Parallel()
+	claimed := TokenIssuer{TeamClaim: "team"}
+	fixed := TokenIssuer{Key: Key{Team: "red"}}
+	one := []Key{{Name: "alice", Team: "red"}}
+	for _, c := range []struct {
+		conf        Config
+		teams, from int
+	}{
+		{Config{Keys: one}, 1, 0},
+		{Config{Keys: one, Tokens: []TokenIssuer{fixed}}, 1, 1},
+		{Config{Keys: one, Tokens: []TokenIssuer{claimed}}, 3, 2},
+		{Config{Tokens: []TokenIssuer{{}}}, 2, 2},
+	} {
+		s := &state{config: c.conf, teams: c.conf.countTeams(), issuers: map[string]*issuer{}}
+		for i := range c.conf.Tokens {
+			s.issuers[strconv.Itoa(i)] = &issuer{}
+		}
+		if got := s.from(&Key{Name: "bob", Team: "red"}); s.teams != c.teams || len(got) != c.from {
+			t.Errorf("%+v: %d teams and %q, want %d and %d", c.conf, s.teams, got, c.teams, c.from)
+		}
+	}
 }
 
 // FuzzToken: no token makes the reader fail in another way than by an error of ours, which has
 // nothing of the token. The only ones that pass are those whose claims the issuer has signed.
 func FuzzToken(f *testing.F) {
-	const url = "https://login.example.com"
-	k := fuzzKey(f)
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k, KeyID: "k"}}, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	now := time.Now()
-	good, err := jwt.Signed(signer).Claims(jwt.Claims{
-		Issuer: url, Subject: "alice", Audience: jwt.Audience{"drawgate"},
-		Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
-	}).Serialize()
-	if err != nil {
-		f.Fatal(err)
-	}
-	conf := &TokenIssuer{Issuer: url, Audiences: []string{"drawgate"}, Algorithms: []string{"ES256", "RS256"}}
-	keys := &keySet{known: []published{{id: "k", key: &k.PublicKey}}, began: now.Add(time.Hour)}
-	s := &state{issuers: map[string]*issuer{url: {conf, keys, &roll{}}}}
+	s, good := trusting(f)
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	head, rest, _ := strings.Cut(good, ".")
 	body, sig, _ := strings.Cut(rest, ".")
-	claims := part(`{"iss":"` + url + `","aud":"drawgate","sub":"bob","exp":9999999999}`)
+	claims := part(`{"iss":"` + trusted + `","aud":"drawgate","sub":"bob","exp":9999999999}`)
 	for _, seed := range []string{
 		good, head + "." + body + ".", head + "." + claims + "." + sig, "..", "a.b.c",
 		part(`{"alg":"none"}`) + "." + claims + ".", part(`{"alg":"HS256","kid":"k"}`) + "." + claims + "." + sig,
@@ -69,7 +129,7 @@ func FuzzToken(f *testing.F) {
 		key, why := s.bearer(t.Context(), token)
 		if why == nil {
 			parts := strings.Split(token, ".")
-			if len(parts) != 3 || parts[1] != body || key.Name != url+"#alice" {
+			if len(parts) != 3 || parts[1] != body || key.Name != trusted+"#alice" {
 				t.Fatalf("%q passed as %+v", token, key)
 			}
 			return
