@@ -420,8 +420,8 @@ func TestReloadKeepsKeys(t *testing.T) {
 	})
 }
 
-// TestNamesOfTokens: no two issuers can give a key the same name, and none can give it the name of a
-// key of the file, whatever their tokens say: such a configuration is refused, and no other one.
+// TestNamesOfTokens: no two issuers can give a key the same name, and none can give it the name of
+// a key of the file, whatever their tokens say: such a configuration is refused, and no other one.
 func TestNamesOfTokens(t *testing.T) {
 	t.Parallel()
 	const a, b = "https://a.example.com", "https://b.example.com"
@@ -429,7 +429,9 @@ func TestNamesOfTokens(t *testing.T) {
 	h := newBench(t, withTokens(p, conf, nil))
 	prefix := func(url, name string) string { return cmp.Or(name, url) + "#" }
 	names := []string{"", "corp", "corp2", "alice", "a"}
-	keys := []string{"corp", "corp#", "corp#alice", "corp2#a#b", "corp3#alice", "#", "a", "a#", b, a + "#", a + "#alice", b + "#x"}
+	keys := []string{
+		"corp", "corp#", "corp#alice", "corp2#a#b", "corp3#alice", "#", "a", "a#", b, a + "#", a + "#alice", b + "#x",
+	}
 	for _, one := range names {
 		for _, two := range names {
 			for _, name := range keys {
