@@ -126,7 +126,7 @@ var rules = map[string]struct{ own, others []string }{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
 		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm", "outbound",
 		"spend", "web",
-	}, others: []string{"golang.org/x/sync"}},
+	}, others: []string{"github.com/go-jose/go-jose", "golang.org/x/sync"}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",
 		"llm", "outbound",

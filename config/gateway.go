@@ -44,6 +44,7 @@ type Gateway struct {
 	Upstreams []Upstream // in the order of the file; names are unique
 	Aliases   []Alias    // as Upstreams
 	Keys      []VirtualKey
+	Tokens    []TokenIssuer // whose signed tokens are keys as well
 	Prices    Prices
 	Incidents Incidents
 }
@@ -122,12 +123,13 @@ type AnswerCache struct {
 
 var gatewaySection = section[Gateway]{
 	name: "gateway", what: "gateway", noted: "gateway", settings: (*Gateway).settings,
+	more: schema{"anyOf": need("keys", "tokens")},
 	check: func(d *decoder, e entry, _ *Gateway, seen map[string]bool, wrong bool) {
 		if !seen["upstreams"] && !wrong {
 			d.missing(e.at, "such as upstreams: {openai: {api_key_env: OPENAI_API_KEY, "+
 				"models: [{model: \"*\", policy: openai}]}}", "gateway has no upstreams")
 		}
-		if !seen["keys"] && !wrong {
+		if !seen["keys"] && !seen["tokens"] && !wrong {
 			d.missing(e.at, "such as keys: [{name: alice, secret_env: ALICE_KEY}]",
 				"gateway has no keys: nobody could use it")
 		}
@@ -137,6 +139,7 @@ var gatewaySection = section[Gateway]{
 func (g *Gateway) settings() []setting {
 	keys := many(virtualKeySection, maxKeys)
 	keys.read = (*decoder).virtualKeys
+	tokens := readBy(many(tokenIssuerSection, maxTokenIssuers), (*decoder).tokenIssuers)
 	return []setting{
 		{"listen", asAddress.to(&g.Listen), "`127.0.0.1:7881`", "`host:port`; port 0 chooses one; `off` for none"},
 		{"tls", tlsSection.to(&g.TLS), none, "`cert`, `key` and `client_ca`, as of the server. With `client_ca` " +
@@ -160,7 +163,10 @@ func (g *Gateway) settings() []setting {
 			"as in `http://gateway:7881/openai/v1`"},
 		{"aliases", g.aliases(), none, "[names by which callers ask for a model](gateway.md#aliases), or for " +
 			"the same model at [several accounts](gateway.md#several-accounts): `{fast: openai/gpt-4.1-mini}`. A name has 1 to 128 letters, digits, `-`, `.` or `_`"},
-		{"keys", keys.to(&g.Keys), required, "virtual keys, which callers show in place of the provider's"},
+		{"keys", keys.to(&g.Keys), "required without `tokens`", "virtual keys, which callers show in place of the " +
+			"provider's"},
+		{"tokens", tokens.to(&g.Tokens), none, "issuers whose [signed tokens](gateway.md#tokens) (JWT, OpenID Connect) " +
+			"are virtual keys as well"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
 		{"incidents", incidentSection.to(&g.Incidents), "", "what is kept of [calls that an upstream refused " +
 			"although the limits had allowed them](gateway.md#incidents)"},
@@ -448,28 +454,39 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 	}
 	problems = append(problems, c.checkAliases()...)
 	for i := range g.Keys {
-		calls := func(setting string, patterns []string, such string) {
-			for _, p := range patterns {
-				if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(p, upstream) }) {
-					problems = append(problems, c.note(keySetting(i)+setting,
-						fmt.Sprintf("key %s may call %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(p)),
-						"write UPSTREAM/PATH, such as "+example(names)+such))
-				}
+		problems = append(problems, c.checkKey("key "+shorten(g.Keys[i].Name), keySetting(i), &g.Keys[i], names)...)
+	}
+	for i := range g.Tokens {
+		t := &g.Tokens[i]
+		problems = append(problems, c.checkKey("a token of "+shorten(t.Issuer), tokenSetting(i), &t.Key, names)...)
+	}
+	return append(problems, c.checkTokens()...)
+}
+
+// checkKey checks what a key may use. who is the key, at a setting; names are those of the
+// upstreams.
+func (c *Config) checkKey(who, at string, k *VirtualKey, names []string) (problems Problems) {
+	g := &c.Gateway
+	calls := func(setting string, patterns []string, such string) {
+		for _, p := range patterns {
+			if !slices.ContainsFunc(names, func(upstream string) bool { return isOf(p, upstream) }) {
+				problems = append(problems, c.note(at+setting,
+					fmt.Sprintf("%s may call %s, which is of no upstream", who, shorten(p)),
+					"write UPSTREAM/PATH, such as "+example(names)+such))
 			}
 		}
-		calls(".others", g.Keys[i].Others, "/v1/files/*")
-		calls(".paths", g.Keys[i].Paths, "/v1/chat/completions")
-		hint := "write UPSTREAM/MODEL, such as " + example(names) + "/*"
-		if len(g.Aliases) > 0 {
-			hint += ", or the name of an alias"
-		}
-		for _, m := range g.Keys[i].Models {
-			known := slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) })
-			if !known && g.alias(m) == nil {
-				problems = append(problems, c.note(keySetting(i)+".models",
-					fmt.Sprintf("key %s may use %s, which is of no upstream", shorten(g.Keys[i].Name), shorten(m)),
-					hint))
-			}
+	}
+	calls(".others", k.Others, "/v1/files/*")
+	calls(".paths", k.Paths, "/v1/chat/completions")
+	hint := "write UPSTREAM/MODEL, such as " + example(names) + "/*"
+	if len(g.Aliases) > 0 {
+		hint += ", or the name of an alias"
+	}
+	for _, m := range k.Models {
+		known := slices.ContainsFunc(names, func(upstream string) bool { return isOf(m, upstream) })
+		if !known && g.alias(m) == nil {
+			problems = append(problems, c.note(at+".models",
+				fmt.Sprintf("%s may use %s, which is of no upstream", who, shorten(m)), hint))
 		}
 	}
 	return problems

@@ -150,7 +150,7 @@ func needsRestart(old, next *Config) (keys []string) {
 // see [Envoy.withFiles] and [Gateway.withUse].
 var reread = []string{
 	"envoy.configs", "envoy.merge", "envoy.windows", "envoy.leased", "gateway.upstreams", "gateway.aliases",
-	"gateway.keys", "gateway.prices",
+	"gateway.keys", "gateway.tokens", "gateway.prices",
 }
 
 // fixedKey returns the key of a setting, such as server of server.tls, and whether a change of the
@@ -176,7 +176,7 @@ func (v *Envoy) withFiles(of *Envoy) Envoy {
 // force at each reload.
 func (g *Gateway) withUse(of *Gateway) Gateway {
 	k := *g
-	k.Upstreams, k.Aliases, k.Keys, k.Prices = of.Upstreams, of.Aliases, of.Keys, of.Prices
+	k.Upstreams, k.Aliases, k.Keys, k.Tokens, k.Prices = of.Upstreams, of.Aliases, of.Keys, of.Tokens, of.Prices
 	return k
 }
 

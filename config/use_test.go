@@ -91,7 +91,7 @@ var inForce = []string{
 	"Off", "Policies", "Modes", "Rules", "APIKeys.Header", "APIKeys.Default", "APIKeys.Classes", "Envoy.Configs",
 	"Envoy.Merge", "Envoy.Aligned",
 	"Queue.MaxDepth", "Queue.RetryDelay", "Queue.MaxAttempts", "Queue.Multiplier", // of no effect yet
-	"Gateway.Upstreams", "Gateway.Aliases", "Gateway.Keys", // by the gateway, as are the prices
+	"Gateway.Upstreams", "Gateway.Aliases", "Gateway.Keys", "Gateway.Tokens", // by the gateway, as are the prices
 	"Gateway.Prices.Currency", "Gateway.Prices.Models",
 	"Warnings", "Envoy.Policies",
 }

@@ -309,6 +309,11 @@ func (c *Config) warnAttributes(attrs map[string]string, warn func(part, hint, f
 		has["key"], has["team"], has["user"] = append(has["key"], k.Name), append(has["team"], k.Team),
 			append(has["user"], k.User)
 	}
+	if len(c.Gateway.Tokens) > 0 { // their claims say it
+		delete(has, "key")
+		delete(has, "team")
+		delete(has, "user")
+	}
 	for _, u := range c.Gateway.Upstreams {
 		has["upstream"] = append(has["upstream"], u.Name)
 	}

@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Upstreams []Upstream
 	Keys      []Key
+	Tokens    []TokenIssuer // whose signed tokens are keys as well
 	Aliases   []Alias
 	Prices    *llm.Prices // nil: nothing is counted in money. With it, a model without a price is refused
 }
@@ -132,6 +133,7 @@ func (c *Config) check() error {
 	}
 	errs = append(errs, c.checkFallbacks()...)
 	errs = append(errs, c.checkKeys()...)
+	errs = append(errs, c.checkTokens()...)
 	errs = append(errs, c.checkAliases()...)
 	return errors.Join(errs...)
 }

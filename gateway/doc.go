@@ -4,7 +4,7 @@
 // Programs use it by changing their SDK's base URL, and give it a virtual key in place of the
 // provider's: https://api.openai.com/v1 becomes http://gateway:7881/openai/v1. The first segment of
 // the path names an [Upstream]; the rest, and the query, go there. The provider's own key never
-// leaves the gateway.
+// leaves the gateway. Signed tokens of a [TokenIssuer] are keys as well.
 //
 //	h, err := gateway.New(eng, gateway.Config{Upstreams: upstreams, Keys: keys}, nil)
 //	err = h.Serve(ctx, listener)

@@ -119,7 +119,9 @@ func (x *exchange) serve(path string) {
 		why = x.key.refuseAddress(x.h.client(x.r))
 	}
 	if why != nil {
-		x.h.wrongKey(x.up.config.Name, x.key, why, x.r)
+		if why.kind != llm.Unavailable { // otherwise it may be a right one
+			x.h.wrongKey(x.up.config.Name, x.key, why, x.r)
+		}
 		x.refuse(why)
 		return
 	}

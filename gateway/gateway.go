@@ -24,7 +24,9 @@ import (
 type Options struct {
 	// Base makes the calls; nil means a transport of its own. It must not follow redirects or
 	// decompress answers.
-	Base    http.RoundTripper
+	Base http.RoundTripper
+	// Issuers fetches the keys of the issuers of tokens; nil means a transport of its own.
+	Issuers http.RoundTripper
 	MaxBody int64 // largest request in bytes; 0 means 32 MiB
 	// Bodies is the memory of all requests whose answers have not begun, in bytes, beyond which
 	// more are refused; one team may have half of it; 0 means 1 GiB
@@ -86,6 +88,7 @@ type Handler struct {
 	noticeTimer *time.Timer // guarded by notice; nil: no key will end
 
 	own  *http.Transport // nil: Options had one
+	asks *http.Transport // for the keys of issuers; nil: Options had one
 	life context.Context //nolint:containedctx // ends waits in the queue when the handler stops
 	stop context.CancelFunc
 	rest context.Context //nolint:containedctx // ends the calls that are left when the handler waits no longer
@@ -98,7 +101,8 @@ type state struct {
 	upstreams map[string]*upstream
 	aliases   map[string]*Alias
 	secrets   map[[sha256.Size]byte]credential
-	teams     int // teams, and keys without one
+	issuers   map[string]*issuer // of tokens, by what their claim iss says
+	teams     int                // teams, and keys without one
 }
 
 // New returns a Handler that takes from an engine, which the caller closes later. opts may be nil.
@@ -115,6 +119,10 @@ func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
 	if o.Base == nil {
 		h.own = newBase()
 		o.Base = h.own
+	}
+	if o.Issuers == nil {
+		h.asks = newBase()
+		o.Issuers = h.asks
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -169,8 +177,10 @@ func (h *Handler) Use(c Config) error {
 	for i := range c.Aliases {
 		s.aliases[c.Aliases[i].Name] = &c.Aliases[i]
 	}
-	s.teams = countTeams(c.Keys)
+	s.teams = c.countTeams()
+	s.issuers = h.issuers(c.Tokens, old)
 	h.state.Store(s)
+	old.closeKeys(s)
 	h.watchKeys(s, time.Now())
 	return nil
 }
@@ -189,7 +199,7 @@ func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Durati
 // from returns who makes the calls of a key, as in [outbound.Call]. A level of which there is only
 // one is left out: its circuit is everybody's.
 func (s *state) from(k *Key) (list []string) {
-	if len(s.config.Keys) > 1 {
+	if len(s.config.Keys) > 1 || len(s.issuers) > 0 {
 		list = append(list, "key "+k.Name)
 	}
 	if k.Team != "" && s.teams > 1 {
@@ -206,12 +216,21 @@ func (k *Key) team() string {
 	return "team " + k.Team
 }
 
-func countTeams(keys []Key) int {
-	teams := map[string]bool{}
-	for i := range keys {
-		teams[keys[i].team()] = true
+// countTeams returns how many teams there are, and keys without one. Tokens whose claims name them
+// count as two: nobody knows how many there will be.
+func (c *Config) countTeams() int {
+	teams, more := map[string]bool{}, 0
+	for i := range c.Keys {
+		teams[c.Keys[i].team()] = true
 	}
-	return len(teams)
+	for i := range c.Tokens {
+		if t := &c.Tokens[i]; t.TeamClaim == "" && t.Key.Team != "" {
+			teams[t.Key.team()] = true
+		} else {
+			more = 2
+		}
+	}
+	return len(teams) + more
 }
 
 // UnderWay returns how many calls hold units now.
@@ -239,7 +258,13 @@ func (h *Handler) wrongKey(upstream string, k *Key, why *refusal, r *http.Reques
 		}
 		return
 	}
-	if skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1); ok {
+	skipped, ok := h.wrong.Pass(time.Now(), logEvery, 1)
+	switch {
+	case !ok:
+	case why.token != nil:
+		h.opts.Logger.Warn("a call was refused: its token is not valid", "upstream", upstream, "client", h.client(r),
+			"reason", why.token, "not_logged", skipped)
+	default:
 		h.opts.Logger.Warn("a call was refused: its key is missing or unknown", "upstream", upstream,
 			"client", h.client(r), "shown", secretOf(r) != "", "not_logged", skipped)
 	}

@@ -110,11 +110,11 @@ func (s *state) caller(r *http.Request) (*Key, *refusal) {
 	secret := secretOf(r)
 	// The sum of a guess says nothing about the sums of keys: a plain look-up leaks nothing.
 	found, ok := s.secrets[sha256.Sum256([]byte(secret))]
+	if !ok && len(s.issuers) > 0 && isToken(secret) {
+		return s.bearer(r.Context(), secret)
+	}
 	if !ok || secret == "" {
-		return nil, &refusal{
-			kind:    llm.Unauthorized,
-			message: "the key is missing or unknown: use a virtual key of this gateway, not one of the provider",
-		}
+		return nil, &refusal{kind: llm.Unauthorized, message: s.unknownKey()}
 	}
 	k := found.key
 	switch now := time.Now(); {
@@ -132,6 +132,15 @@ func (s *state) caller(r *http.Request) (*Key, *refusal) {
 		}
 	}
 	return k, nil
+}
+
+// unknownKey says what to use in the place of a key that is missing or unknown.
+func (s *state) unknownKey() string {
+	if len(s.issuers) > 0 {
+		return "the key is missing or unknown: use a virtual key of this gateway, or a token of an issuer that it " +
+			"trusts, not a key of the provider"
+	}
+	return "the key is missing or unknown: use a virtual key of this gateway, not one of the provider"
 }
 
 // refuseAddress returns why a key may not be used from an address, or nil.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +43,7 @@ type answers struct {
 
 type lastAnswer struct {
 	mu   sync.Mutex
-	key  *Key      // guarded by mu: as it was configured
+	key  *Key      // guarded by mu: as it was then. That of a token is another one each time
 	at   time.Time // guarded by mu: zero if there is none
 	body []byte    // guarded by mu
 }
@@ -85,6 +87,10 @@ func (h *Handler) me(w http.ResponseWriter, r *http.Request) {
 		why = k.refuseAddress(h.client(r))
 	}
 	switch {
+	case why != nil && (why.kind == llm.Unavailable || why.kind == llm.Overloaded): // it may be a right one
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(why.after.Seconds()), 10))
+		writeProblem(w, present.Problemf(api.CodeStoreUnavailable, "%s", why.message))
+		return
 	case why != nil:
 		h.wrongKey(meWrongKey, k, why, r)
 		writeProblem(w, meProblem(why))
@@ -97,7 +103,7 @@ func (h *Handler) me(w http.ResponseWriter, r *http.Request) {
 	last := h.answers.of(k.Name)
 	last.mu.Lock()
 	defer last.mu.Unlock()
-	if last.key != k || time.Since(last.at) >= meEvery {
+	if !reflect.DeepEqual(last.key, k) || time.Since(last.at) >= meEvery {
 		if err := h.answer(r, s, k, last); err != nil {
 			h.warn("a key was not told about itself", "key", k.Name, "error", err)
 			w.Header().Set("Retry-After", "1")

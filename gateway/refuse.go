@@ -25,6 +25,7 @@ type refusal struct {
 	after    time.Duration
 	again    bool               // nothing was sent: the SDK may try again, whatever the kind says
 	decision *drawgate.Decision // of the quota, if it refused; may be nil
+	token    error              // what is wrong with the caller's token; nil: it is not about one
 }
 
 // errorOf returns the refusal that an error of a call means. known is false for one that has to be

@@ -74,6 +74,10 @@ func (h *Handler) Close() error {
 	h.notice.Lock()
 	h.stopNotice()
 	h.notice.Unlock()
+	h.state.Load().closeKeys(nil)
+	if h.asks != nil {
+		h.asks.CloseIdleConnections()
+	}
 	if h.own != nil {
 		h.own.CloseIdleConnections()
 	}

@@ -105,8 +105,8 @@ func newCalls() *calls {
 			"gateway); `cut` (the provider's answer broke off); `left` (the caller did not wait). `model` is "+
 			"the one that was asked for.", "model", "result")
 	c.wrongKeys = counter("drawgate_gateway_wrong_keys_total",
-		"Calls to the gateway that were refused for their virtual key: it is missing or unknown, has "+
-			"expired, is disabled, or may not be used from the caller's address.")
+		"Calls to the gateway that were refused for their virtual key: it is missing or unknown, a token "+
+			"that is not valid, has expired, is disabled, or may not be used from the caller's address.")
 	c.queued = seconds("drawgate_upstream_queue_seconds",
 		"How long calls waited until they were granted, or were not; those that did not wait are included.",
 		queueBuckets)

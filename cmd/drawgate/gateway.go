@@ -245,16 +245,27 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 		c.Aliases = append(c.Aliases, alias)
 	}
 	for i := range g.Keys {
-		k := &g.Keys[i]
-		key := gateway.Key{
-			Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Expires: k.Expires,
-			Disabled: k.Disabled, Priority: k.Priority, Models: k.Models, Others: k.Others, Paths: k.Paths,
-			Addresses: k.Addresses,
-		}
-		for _, s := range k.Secrets {
-			key.Secrets = append(key.Secrets, gateway.KeySecret{Sum: s.Sum, Until: s.Until})
-		}
-		c.Keys = append(c.Keys, key)
+		c.Keys = append(c.Keys, gatewayKey(&g.Keys[i]))
+	}
+	for i := range g.Tokens {
+		t := &g.Tokens[i]
+		c.Tokens = append(c.Tokens, gateway.TokenIssuer{
+			Issuer: t.Issuer, Name: t.Name, Audiences: t.Audiences, Algorithms: t.Algorithms, KeysURL: t.KeysURL,
+			KeyClaim: t.KeyClaim, TeamClaim: t.TeamClaim, UserClaim: t.UserClaim, Key: gatewayKey(&t.Key),
+		})
 	}
 	return c, nil
+}
+
+// gatewayKey converts a key.
+func gatewayKey(k *config.VirtualKey) gateway.Key {
+	key := gateway.Key{
+		Name: k.Name, Sum: k.Sum, Team: k.Team, User: k.User, Class: k.Class, Expires: k.Expires,
+		Disabled: k.Disabled, Priority: k.Priority, Models: k.Models, Others: k.Others, Paths: k.Paths,
+		Addresses: k.Addresses,
+	}
+	for _, s := range k.Secrets {
+		key.Secrets = append(key.Secrets, gateway.KeySecret{Sum: s.Sum, Until: s.Until})
+	}
+	return key
 }

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +19,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/gateway"
@@ -184,6 +191,129 @@ gateway:
 		if v.gateway.ServeHTTP(w, r); w.Code != want {
 			t.Errorf("from %s: got %d %s, want %d", caller, w.Code, w.Body, want)
 		}
+	}
+}
+
+// Every setting of an issuer of tokens arrives in the gateway.
+func TestTokensFromTheirSection(t *testing.T) {
+	t.Parallel()
+	v := wired(t, `
+store: "memory:"
+policies:
+  quota: {limits: [{name: rpm, rolling: 1m, amount: 1000, margin: 2s}]}
+gateway:
+  upstreams:
+    mine: {profile: openai, url: "http://127.0.0.1:1", models: [{model: "*", policy: quota}]}
+  tokens:
+    - issuer: http://127.0.0.1:1/realm
+      name: corp
+      audience: [drawgate, other]
+      algorithms: [RS256, ES256]
+      keys_url: http://127.0.0.1:1/keys
+      key_claim: email
+      team_claim: group
+      user_claim: id
+      class: gold
+      priority: 3
+      models: mine/*
+      others: mine/v1/files
+      paths: "*"
+      addresses: 192.0.2.0/24
+      disabled: true
+    - {issuer: "http://127.0.0.1:2", audience: drawgate, algorithms: EdDSA, team: red, user: robots}
+`)
+	conf, err := gatewayConfig(&v.run.Config().Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gateway.TokenIssuer{
+		{
+			Issuer: "http://127.0.0.1:1/realm", Name: "corp", Audiences: []string{"drawgate", "other"},
+			Algorithms: []string{"RS256", "ES256"}, KeysURL: "http://127.0.0.1:1/keys", KeyClaim: "email",
+			TeamClaim: "group", UserClaim: "id", Key: gateway.Key{
+				Class: "gold", Priority: 3, Models: []string{"mine/*"}, Others: []string{"mine/v1/files"},
+				Paths: []string{"*"}, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Disabled: true,
+			},
+		},
+		{
+			Issuer: "http://127.0.0.1:2", Audiences: []string{"drawgate"}, Algorithms: []string{"EdDSA"},
+			Key: gateway.Key{Team: "red", User: "robots"},
+		},
+	}
+	if !reflect.DeepEqual(conf.Tokens, want) {
+		t.Errorf("got %+v, want %+v", conf.Tokens, want)
+	}
+}
+
+// The program takes a token whose issuer publishes its keys on the network, and a reload changes
+// what such tokens may do.
+func TestTokensOfAnIssuerOnTheNetwork(t *testing.T) {
+	t.Parallel()
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var issuer *httptest.Server
+	issuer = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = map[string]string{"issuer": issuer.URL, "jwks_uri": issuer.URL + "/keys"}
+		if r.URL.Path == "/keys" {
+			answer = jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{KeyID: "k", Key: secret.Public()}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	defer issuer.Close()
+	signer, err := jose.NewSigner(jose.SigningKey{
+		Algorithm: jose.ES256, Key: jose.JSONWebKey{KeyID: "k", Key: secret},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: issuer.URL, Subject: "alice", Audience: jwt.Audience{"drawgate"},
+		Expiry: jwt.NewNumericDate(time.Now().Add(time.Hour)),
+	}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := simulator.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	text := func(more string) string {
+		return fmt.Sprintf(`
+store: "memory:"
+policies:
+  quota: {limits: [{name: rpm, rolling: 1m, amount: 1000, margin: 2s}]}
+gateway:
+  upstreams:
+    mine: {profile: openai, url: %s, models: [{model: "*", policy: quota}]}
+  tokens:
+    - {issuer: "%s", audience: drawgate, algorithms: ES256%s}
+`, upstream.URL, issuer.URL, more)
+	}
+	v := wired(t, text(""))
+	call := func() (code int, body string) {
+		r := httptest.NewRequest(http.MethodPost, "/mine/v1/chat/completions",
+			strings.NewReader(`{"model":"gpt-4o","max_tokens":20,"messages":[{"role":"user","content":"Hello!"}]}`))
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		v.gateway.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	if code, body := call(); code != http.StatusOK {
+		t.Errorf("got %d %s, want 200", code, body)
+	}
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	if err := os.WriteFile(path, []byte(text(", disabled: true")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.useGateway(resolved(t, path)); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := call(); code != http.StatusUnauthorized || !strings.Contains(body, "key_disabled") {
+		t.Errorf("after the reload: got %d %s, want 401", code, body)
 	}
 }
 

@@ -29,7 +29,9 @@ envoy: {configs: envoy, merge: false, headers: draft}
 gateway:
   drain: 30s
   upstreams: {openai: {url: "http://127.0.0.1:1", models: [{model: "*", policy: gpt}]}}
+  aliases: {fast: openai/gpt-4.1}
   keys: [{name: alice, secret_env: ALICE}]
+  tokens: [{issuer: "http://127.0.0.1:1", audience: drawgate, algorithms: [RS256]}]
   prices: {models: {gpt-4.1: {input: "2.00", output: "8.00"}}}
 `
 
@@ -87,6 +89,8 @@ func TestRestartsAreThoseThatTheProgramNeeds(t *testing.T) {
 		{"enabled: true", "enabled: false"},
 		{`model: "*"`, `model: "gpt-*"`},
 		{"name: alice", "name: bob"},
+		{"fast:", "quick:"},
+		{"[RS256]", "[ES256]"},
 		{`"2.00"`, `"2.50"`},
 		{"merge: false", "merge: true"},
 		{"headers: draft", "headers: x"},

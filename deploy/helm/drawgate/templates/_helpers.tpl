@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* The hash of the settings of a file that a running program cannot change: only these restart the pods. */}}
 {{- define "drawgate.fixed" -}}
 {{- $file := omit . "enabled" "policies" "rules" "api_keys" "queue" -}}
-{{- with $file.gateway }}{{ $file = merge (dict "gateway" (omit . "upstreams" "keys" "prices")) (omit $file "gateway") }}{{ end -}}
+{{- with $file.gateway }}{{ $file = merge (dict "gateway" (omit . "upstreams" "aliases" "keys" "tokens" "prices")) (omit $file "gateway") }}{{ end -}}
 {{- with $file.envoy }}{{ $file = merge (dict "envoy" (omit . "configs" "merge" "windows")) (omit $file "envoy") }}{{ end -}}
 {{- toJson $file | sha256sum -}}
 {{- end }}
