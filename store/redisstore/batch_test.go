@@ -64,6 +64,19 @@ func (g *gathering) until(n int) {
 	}
 }
 
+// begin sends what has gathered to a server that stands still, and waits until all of it is in a
+// batch. (What fits into one.)
+func (g *gathering) begin() {
+	g.tb.Helper()
+	still := g.Gathering()
+	g.send()
+	for end := time.Now().Add(time.Minute); still() > 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			g.tb.Fatalf("%d calls are in no batch", still())
+		}
+	}
+}
+
 // done sends what has gathered, and waits until all calls are answered.
 func (g *gathering) done() {
 	g.send()
@@ -646,8 +659,7 @@ func TestCallerThatLeaves(t *testing.T) {
 	g.add(func() { late = tryTake(ctx, s, takeOf(plan, "k", 10)); close(left) })
 	g.add(func() { stays = tryTake(t.Context(), s, takeOf(plan, "k", 2)) })
 	server.Stop()
-	g.send()
-	g.until(0) // both are on their way
+	g.begin()
 	leave()
 	<-left
 	server.Continue()
@@ -675,8 +687,7 @@ func TestBatchThatNobodyWaitsFor(t *testing.T) {
 		g.add(func() { _ = tryTake(ctx, s, takeOf(plan, "k", 1)) })
 	}
 	server.Stop()
-	g.send()
-	g.until(0)
+	g.begin()
 	leave()
 	g.wg.Wait()
 	g.wg.Go(func() {

@@ -148,6 +148,26 @@ func (s *Store) Gathered() (n int) {
 	return n
 }
 
+// Gathering returns a function that returns how many of those who wait for their batch now are in
+// none yet. It must not be called any more once one of them was answered. (Gathered is 0 already
+// while a batch is made of them.)
+func (s *Store) Gathering() (still func() int) {
+	s.gather.mu.Lock()
+	defer s.gather.mu.Unlock()
+	var jobs []*job
+	for _, l := range s.gather.lanes {
+		jobs = append(jobs, l.queue...)
+	}
+	return func() (n int) {
+		for _, j := range jobs {
+			if j.state.Load() == gathering {
+				n++
+			}
+		}
+		return n
+	}
+}
+
 // KeyOf returns the server's key of a bucket.
 func KeyOf(prefix string, k store.Key) string {
 	key, _ := storekey.Format(prefix, k)

@@ -206,7 +206,7 @@ func TestTicketsAreBounded(t *testing.T) {
 }
 
 // TestTheVersionBeforeKeepsLines: a program of the version before passes those who wait. It keeps
-// their tickets.
+// their tickets, but for what TestTheVersionBeforeDeletesLines shows.
 //
 // req: C5, D6
 func TestTheVersionBeforeKeepsLines(t *testing.T) {
@@ -238,6 +238,60 @@ func TestTheVersionBeforeKeepsLines(t *testing.T) {
 	}
 	if d := take(t, is, takeOf(day, "unused", 1)); d.Allowed {
 		t.Error("what the version before took is not counted")
+	}
+}
+
+// TestTheVersionBeforeDeletesLines: a program of the version before deletes a bucket's expired
+// entries all at once, and with them a line that it does not know. A waiter's next take leaves its
+// ticket anew, in the same place.
+//
+// req: C5, D6
+func TestTheVersionBeforeDeletesLines(t *testing.T) {
+	t.Parallel()
+	before, err := os.ReadFile("testdata/script-before.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	is := redisstore.NewWithClock(conn, nil, clock.now)
+	was := redisstore.NewWithClock(conn, &redisstore.Options{NoBatches: true}, clock.now).AsBefore(string(before))
+	minute, second := compile(t, "minute", drawgate.Limit{
+		Name: "r", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3, Precision: drawgate.Exact,
+	}), oneIn(t, "second", time.Second)
+	for _, entries := range []int{1, 2} { // one is in the header, and nothing is deleted
+		of := takeOf(minute, fmt.Sprint("k", entries), 1)
+		for range entries {
+			take(t, is, of)
+			clock.advance(time.Second)
+		}
+		clock.advance(time.Hour)
+		take(t, is, takeOf(second, "k", 1))
+		both := of
+		both.Buckets = append(slices.Clone(of.Buckets), takeOf(second, "k", 1).Buckets...)
+		both = waiting(both, 7)
+		first := take(t, is, both)
+		want := lineOf(t, is, of)
+		if first.Allowed || len(want.Tickets) != 1 {
+			t.Fatalf("%+v, the line is %+v", first, want)
+		}
+		if d := take(t, was, of); !d.Allowed {
+			t.Fatalf("the version before refuses: %v", d.Reason)
+		}
+		if n := len(lineOf(t, is, of).Tickets); n != 2-entries {
+			t.Errorf("%d entries: %d tickets are left, want %d", entries, n, 2-entries)
+		}
+		clock.advance(100 * time.Millisecond)
+		both.Ticket.Arrival = first.Arrival
+		if d := take(t, is, both); d.Allowed || d.Arrival != first.Arrival {
+			t.Errorf("%+v, want it to stand where it stood", d)
+		}
+		if l := lineOf(t, is, of); len(l.Tickets) != 1 || l.Tickets[0].Arrival != first.Arrival {
+			t.Errorf("the line is %+v", l)
+		}
+		if used := peek(t, is, of.Buckets[0]).States[0].Used; used != 1 {
+			t.Errorf("%d are used, want what the version before took", used)
+		}
+		clock.advance(time.Hour)
 	}
 }
 

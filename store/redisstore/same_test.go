@@ -209,8 +209,10 @@ func (s *script) next() (m *model.Records, before bool) {
 func (s *script) takeThis(t store.Take) *store.Verdict {
 	want, got := make([]store.Verdict, 1), make([]store.Verdict, 1)
 	m, before := s.next()
+	var over []store.Key
 	if before {
 		t.Ticket, t.Barge = nil, false
+		over = s.entriesOver(t.Buckets)
 	}
 	if err := m.Take(s.Context(), []store.Take{t}, want); err != nil {
 		s.Fatal(err)
@@ -224,6 +226,7 @@ func (s *script) takeThis(t store.Take) *store.Verdict {
 	if f := got[0].Fail; f != nil && !errors.Is(f, store.ErrIDReused) && !errors.Is(f, store.ErrNeedsReserve) {
 		s.Fatalf("take: %v\nhistory:\n%v", got[0].Fail, join(s.done))
 	}
+	s.dropLines(over)
 	what := fmt.Sprintf("%d take before=%v id=%q hold=%v lease=%v priority=%d", s.clock.now(), before, t.ID, t.Hold,
 		t.Lease, t.Priority)
 	for _, b := range t.Buckets {
@@ -298,6 +301,10 @@ func (s *script) settleThis(st store.Settlement) store.Outcome {
 	if before && st.Op == store.OpSettle {
 		s.onlyReserved(&st)
 	}
+	var over []store.Key
+	if before {
+		over = s.entriesOver(st.Buckets)
+	}
 	batch := []store.Settlement{st}
 	if err := errors.Join(m.Settle(s.Context(), batch, want),
 		s.store.Settle(s.Context(), batch, got)); err != nil {
@@ -306,6 +313,7 @@ func (s *script) settleThis(st store.Settlement) store.Outcome {
 	if got[0].Err != nil {
 		s.Fatalf("%v: %v\nhistory:\n%v", st.Op, got[0].Err, join(s.done))
 	}
+	s.dropLines(over)
 	if s.apart && st.Op == store.OpRenew {
 		got[0].End = want[0].End // the earliest of all slots; the engine says the latest, if they differ
 	}
