@@ -109,8 +109,8 @@ func (s *script) pauseOrEnd(ends map[store.Key]time.Time) {
 	}
 }
 
-// entriesOver returns those of the buckets in which nothing is held and all entries of rolling limits
-// are over: the version before may delete them before it writes, with their lines.
+// entriesOver returns those of the buckets in which nothing is held and all entries of rolling
+// limits are over: the version before may delete them before it writes, with their lines.
 func (s *script) entriesOver(buckets []store.BucketCost) (keys []store.Key) {
 	if !s.waits {
 		return nil
