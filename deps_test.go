@@ -124,8 +124,8 @@ var rules = map[string]struct{ own, others []string }{
 	},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm", "outbound",
-		"spend", "web",
+		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm",
+		"outbound", "spend", "web",
 	}, others: []string{"github.com/go-jose/go-jose", "golang.org/x/sync"}},
 	"incident": {own: []string{
 		"", "api", "internal/outbox", "internal/regular", "internal/sampler",

@@ -657,8 +657,8 @@ type turns struct {
 func (s *turns) KeepsLine() bool { return s.lines.Load() }
 
 // TestWhoWaitsWhileTheStoreChanges: units are kept for priorities, so those who wait stand in other
-// lines where the store keeps one. If it begins to while they wait, or ends to, they move there, are
-// described, and are served.
+// lines where the store keeps one. If it begins to while they wait, or ends to, they move there,
+// are described, and are served.
 //
 // req: C5
 func TestWhoWaitsWhileTheStoreChanges(t *testing.T) {

@@ -126,10 +126,11 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 	}
 }
 
-// noPage keeps a browser from showing an answer of the provider as a page of this gateway, which has
-// one that knows keys.
+// noPage keeps a browser from showing an answer of the provider as a page of this gateway, which
+// has one that knows keys.
 func noPage(h http.Header) {
-	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind != "application/json" && kind != "text/event-stream" {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")) // "" if it is malformed
+	if kind != "application/json" && kind != "text/event-stream" {
 		h.Set("Content-Security-Policy", "sandbox")
 		h.Set("X-Content-Type-Options", "nosniff")
 	}

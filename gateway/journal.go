@@ -49,8 +49,8 @@ func (j *journal) waits(a *ask, w waiting) (ended func()) {
 	}
 }
 
-// refuses notes a refusal. If there are too many keys, the one whose last refusal is the longest ago
-// is forgotten.
+// refuses notes a refusal. If there are too many keys, the one whose last refusal is the longest
+// ago is forgotten.
 func (j *journal) refuses(key string, r api.MeRefusal) {
 	if len(r.Message) > keptMessage {
 		r.Message = strings.ToValidUTF8(r.Message[:keptMessage], "") + "…"

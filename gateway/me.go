@@ -152,14 +152,19 @@ func writeProblem(w http.ResponseWriter, p *api.Problem) {
 // about says what a key may use, and what it has used.
 func (h *Handler) about(ctx context.Context, r *http.Request, s *state, k *Key) (*api.MeAnswer, error) {
 	now := time.Now().UTC()
-	out := &api.MeAnswer{At: now, Key: k.Name, Team: k.Team, Priority: k.Priority, Upstreams: []api.MeUpstream{}, Aliases: []string{}}
+	out := &api.MeAnswer{
+		At: now, Key: k.Name, Team: k.Team, Priority: k.Priority,
+		Upstreams: []api.MeUpstream{}, Aliases: []string{},
+	}
 	if end := k.end(); !end.IsZero() {
 		out.Until = &end
 	}
 	for i := range s.config.Upstreams {
 		u := &s.config.Upstreams[i]
 		if models := k.usable(u); len(models) > 0 {
-			out.Upstreams = append(out.Upstreams, api.MeUpstream{Name: u.Name, Provider: u.Profile.Name, Models: models})
+			out.Upstreams = append(out.Upstreams, api.MeUpstream{
+				Name: u.Name, Provider: u.Profile.Name, Models: models,
+			})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.aliases)) {
@@ -178,8 +183,8 @@ func (h *Handler) about(ctx context.Context, r *http.Request, s *state, k *Key) 
 	return out, nil
 }
 
-// usable returns the models of an upstream that a key may use: where the key's patterns are narrower
-// than the upstream's, those.
+// usable returns the models of an upstream that a key may use: where the key's patterns are
+// narrower than the upstream's, those.
 func (k *Key) usable(u *Upstream) (models []string) {
 	for i := range u.Models {
 		name := u.Models[i].Name
@@ -204,8 +209,8 @@ func (s *state) mayCall(k *Key, a *Alias) bool {
 	})
 }
 
-// limitsOf returns the limits that count calls of a key but not those of all keys: a bucket that any
-// other key would be counted in as well says what others do.
+// limitsOf returns the limits that count calls of a key but not those of all keys: a bucket that
+// any other key would be counted in as well says what others do.
 func (h *Handler) limitsOf(ctx context.Context, r *http.Request, s *state, k *Key) ([]api.MeLimit, error) {
 	mate, stranger := *k, *k
 	mate.Name, mate.User = nobody, nobody
@@ -248,7 +253,8 @@ func (h *Handler) countedFor(r *http.Request, s *state, may, as *Key) (map[bucke
 	for _, t := range s.targets(may) {
 		profile := s.upstreams[t.Upstream].config.Profile
 		res, err := h.engine.Match(&rules.Attributes{
-			Method: http.MethodPost, Path: "/" + t.Upstream, Host: r.Host, IP: h.client(r), User: as.User, Class: as.Class,
+			Method: http.MethodPost, Path: "/" + t.Upstream, Host: r.Host, IP: h.client(r), User: as.User,
+			Class: as.Class,
 			Extra: map[string]string{
 				"key": as.Name, "team": as.Team, "user": as.User, "upstream": t.Upstream, "provider": profile.Name,
 				"model": t.Model, "family": profile.Family(t.Model).Name, "operation": string(llm.OpChat),
@@ -283,7 +289,8 @@ func (s *state) targets(k *Key) (list []Target) {
 }
 
 // readLimits reads what is used of buckets.
-func (h *Handler) readLimits(ctx context.Context, list []engine.Applied, priority int, ofTeam map[bucketOf]engine.Applied,
+func (h *Handler) readLimits(ctx context.Context, list []engine.Applied, priority int,
+	ofTeam map[bucketOf]engine.Applied,
 ) ([]api.MeLimit, error) {
 	read := make([][]api.MeLimit, len(list))
 	g, ctx := errgroup.WithContext(ctx)

@@ -63,8 +63,8 @@ func budgets(s *setup) {
 	s.rules[0].Apply[0].Costs = map[string]int64{"eur_micros": 0}
 }
 
-// TestMe: a key learns what it may use, what is used of its limits and its team's, what it spent this
-// month, which of its calls wait, and what was refused and why.
+// TestMe: a key learns what it may use, what is used of its limits and its team's, what it spent
+// this month, which of its calls wait, and what was refused and why.
 //
 // req: D7
 func TestMe(t *testing.T) {
@@ -90,7 +90,8 @@ func TestMe(t *testing.T) {
 		if me.Key != "alice" || me.Team != "red" || me.Priority != 7 || me.Until == nil || me.Until.Year() != 2030 {
 			t.Errorf("who: %+v", me)
 		}
-		if diff := cmp.Diff([]wire.MeUpstream{{Name: "openai", Provider: "openai", Models: []string{"gpt-4o*"}}}, me.Upstreams); diff != "" {
+		usable := []wire.MeUpstream{{Name: "openai", Provider: "openai", Models: []string{"gpt-4o*"}}}
+		if diff := cmp.Diff(usable, me.Upstreams); diff != "" {
 			t.Errorf("upstreams: -want +got\n%s", diff)
 		}
 		if !slices.Equal(me.Aliases, []string{"claude"}) {
@@ -105,7 +106,8 @@ func TestMe(t *testing.T) {
 			me.Spend.Rows[0].Model != "gpt-4o" || me.Spend.Currency != "eur" {
 			t.Errorf("spend %+v, want %d millionths of gpt-4o", me.Spend, cost)
 		}
-		if len(me.Refusals) != 1 || me.Refusals[0].Upstream != "gemini" || me.Refusals[0].Status != http.StatusNotFound {
+		if len(me.Refusals) != 1 || me.Refusals[0].Upstream != "gemini" ||
+			me.Refusals[0].Status != http.StatusNotFound {
 			t.Errorf("refusals %+v, want that of a model", me.Refusals)
 		}
 		for range 2 { // of the same team, and it may use everything
@@ -163,8 +165,8 @@ func TestMeIsForKeysAlone(t *testing.T) {
 	})
 }
 
-// TestMeSaysNothingOfOthers: whatever other keys do, a key's answer stays the same, but for what its
-// team uses together; and it has no name of another key or team.
+// TestMeSaysNothingOfOthers: whatever other keys do, a key's answer stays the same, but for what
+// its team uses together; and it has no name of another key or team.
 func TestMeSaysNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -195,7 +197,8 @@ func TestMeSaysNothingOfOthers(t *testing.T) {
 				name := []string{"openai", "gemini", "anthropic"}[rng.IntN(3)]
 				head, _, _ := strings.Cut(apis[name].key, ": ")
 				prefix := strings.TrimPrefix(apis[name].key, head+": ")
-				b.do(b.request(t.Context(), name, rng.IntN(2) == 0, strings.Repeat("word ", 1+rng.IntN(50)), head+": "+prefix+bob))
+				prompt := strings.Repeat("word ", 1+rng.IntN(50))
+				b.do(b.request(t.Context(), name, rng.IntN(2) == 0, prompt, head+": "+prefix+bob))
 				time.Sleep(2 * time.Second)
 				after := text()
 				if after != before || strings.Contains(after, "somebody") || strings.Contains(after, "another") {
@@ -209,23 +212,23 @@ func TestMeSaysNothingOfOthers(t *testing.T) {
 	}
 }
 
-// peeking counts what is read of a store, which may be away.
+// peeking counts what is read of a store, which may be down.
 type peeking struct {
 	store.Store
 	peeks int
-	away  bool
+	down  bool
 }
 
 func (c *peeking) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	c.peeks++
-	if c.away {
+	if c.down {
 		return &store.Error{Store: "test", Op: "peek", Err: errors.New("away")}
 	}
 	return c.Store.Peek(ctx, buckets, priority, out)
 }
 
-// TestMeAsksTheStoreSeldom: a key that asks again and again reads the store every two seconds. While
-// the store is away it is told so, and when that is over it gets numbers again.
+// TestMeAsksTheStoreSeldom: a key that asks again and again reads the store every two seconds.
+// While the store is away it is told so, and when that is over it gets numbers again.
 func TestMeAsksTheStoreSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -244,13 +247,13 @@ func TestMeAsksTheStoreSeldom(t *testing.T) {
 		if each := 2; inner.peeks > 6*each {
 			t.Errorf("%d reads in 10 s, want two buckets every 2 s", inner.peeks)
 		}
-		inner.away = true
+		inner.down = true
 		time.Sleep(2 * time.Second)
 		got := b.do(b.raw(t.Context(), http.MethodGet, wire.PathMe, "", "Authorization: Bearer "+alice))
 		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 			t.Errorf("a store that is away: %d %s", got.status, got.body)
 		}
-		inner.away = false
+		inner.down = false
 		if me := b.aboutKey(alice); len(me.Limits) != 2 {
 			t.Errorf("%+v", me)
 		}
@@ -263,7 +266,8 @@ func TestMeRemembersTheLatestRefusals(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bench) {
 		for i := range 30 {
 			time.Sleep(time.Second)
-			b.do(b.raw(t.Context(), http.MethodPost, fmt.Sprintf("/openai/v1/path%d", i), "{}", "Authorization: Bearer "+alice))
+			path := fmt.Sprintf("/openai/v1/path%d", i)
+			b.do(b.raw(t.Context(), http.MethodPost, path, "{}", "Authorization: Bearer "+alice))
 		}
 		me := b.aboutKey(alice)
 		if len(me.Refusals) != 20 || !me.Refusals[0].At.After(me.Refusals[19].At) {
@@ -272,8 +276,8 @@ func TestMeRemembersTheLatestRefusals(t *testing.T) {
 	})
 }
 
-// TestNoAnswerIsAPage: what a provider sends as HTML, or without saying what it is, is no page of the
-// gateway's origin, where a tab may have a key. An answer in JSON, or a stream, is as it was.
+// TestNoAnswerIsAPage: what a provider sends as HTML, or without saying what it is, is no page of
+// the gateway's origin, where a tab may have a key. An answer in JSON, or a stream, is as it was.
 func TestNoAnswerIsAPage(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"text/html", "image/svg+xml", "application/xhtml+xml", "", "nonsense/;;", "application/json; charset=utf-8", "text/event-stream"} {
@@ -283,7 +287,8 @@ func TestNoAnswerIsAPage(t *testing.T) {
 			defer b.h.Close()
 			got := b.call("openai", false, "Hello!")
 			harmless := strings.HasPrefix(kind, "application/json") || kind == "text/event-stream"
-			if is := got.header.Get("Content-Security-Policy") == "sandbox" && got.header.Get("X-Content-Type-Options") == "nosniff"; is == harmless {
+			sandbox := got.header.Get("Content-Security-Policy") == "sandbox"
+			if is := sandbox && got.header.Get("X-Content-Type-Options") == "nosniff"; is == harmless {
 				t.Errorf("%q: the answer may be a page: %v", kind, got.header)
 			}
 		})
@@ -296,7 +301,9 @@ type pages string
 // RoundTrip implements http.RoundTripper.
 func (p pages) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := http.Header{"Content-Type": {string(p)}}
-	return &http.Response{StatusCode: http.StatusOK, Request: r, Header: h, Body: io.NopCloser(strings.NewReader("<script>1</script>"))}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Request: r, Header: h, Body: io.NopCloser(strings.NewReader("<script>1</script>")),
+	}, nil
 }
 
 // TestPageForKeys: the page is served where no upstream is asked, and nothing else of its files.
@@ -305,7 +312,8 @@ func TestPageForKeys(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bench) {
 		for path, status := range map[string]int{
 			"/": http.StatusOK, "/v1/page/me.js": http.StatusOK, "/v1/page/style.css": http.StatusOK,
-			"/v1/page/../me.html": http.StatusNotFound, "/v1/page/": http.StatusNotFound, "/v1/page/none.js": http.StatusNotFound, "/v1/me.html": http.StatusNotFound,
+			"/v1/page/../me.html": http.StatusNotFound, "/v1/page/": http.StatusNotFound,
+			"/v1/page/none.js": http.StatusNotFound, "/v1/me.html": http.StatusNotFound,
 		} {
 			if got := b.do(b.raw(t.Context(), http.MethodGet, path, "")); got.status != status {
 				t.Errorf("%s: got %d, want %d", path, got.status, status)

@@ -26,8 +26,8 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// costedCalls is how many calls each figure is the mean of. On DynamoDB an item grows by 40 bytes with
-// each, for 30 s: with these it stays below 1 KiB, which is what a unit writes.
+// costedCalls is how many calls each figure is the mean of. On DynamoDB an item grows by 40 bytes
+// with each, for 30 s: with these it stays below 1 KiB, which is what a unit writes.
 const costedCalls = 20
 
 // costOf makes calls, one after the other, through a gateway on a store, and returns what count
@@ -64,8 +64,8 @@ func costOf(t *testing.T, st drawgate.Store, spending bool, count func() map[str
 	return each
 }
 
-// TestWhatSpendCosts: on one Redis server what a call spends is counted in the script calls that its
-// limits need; on DynamoDB it is an item more, which is looked at and written. The figures are
+// TestWhatSpendCosts: on one Redis server what a call spends is counted in the script calls that
+// its limits need; on DynamoDB it is an item more, which is looked at and written. The figures are
 // those of docs/spend.md.
 func TestWhatSpendCosts(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,8 @@ func TestWhatSpendCosts(t *testing.T) {
 		counted := &requests{of: map[string]float64{}}
 		c := dynamodb.New(dynamodb.Options{
 			BaseEndpoint: aws.String(awstest.Dynalite(t).URL), Region: "local",
-			Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""), HTTPClient: &http.Client{Transport: counted},
+			Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+			HTTPClient:  &http.Client{Transport: counted},
 		})
 		cost := func(table string, spending bool) map[string]float64 {
 			if _, _, err := dynamostore.CreateTable(t.Context(), c, table, nil); err != nil {

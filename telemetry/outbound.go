@@ -66,8 +66,9 @@ type rareOf struct {
 
 func newCalls() *calls {
 	c := &calls{
-		upstreams: newNames(maxUpstreams), units: newNames(maxUnits), teams: newNames(maxTeams), teamUses: newNames(maxTeamUses),
-		models: map[string]*names{}, zero: map[rareOf]bool{},
+		upstreams: newNames(maxUpstreams), units: newNames(maxUnits), teams: newNames(maxTeams),
+		teamUses: newNames(maxTeamUses),
+		models:   map[string]*names{}, zero: map[rareOf]bool{},
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help},

@@ -66,7 +66,8 @@ func TestUsedByTeam(t *testing.T) {
 		report(i)
 	}
 	r.m.Outbound().Called(&outbound.Event{
-		Upstream: "llm", Model: "m", Granted: time.Now(), Sent: time.Now(), Estimate: []drawgate.Cost{drawgate.Requests(1)},
+		Upstream: "llm", Model: "m", Granted: time.Now(), Sent: time.Now(),
+		Estimate: []drawgate.Cost{drawgate.Requests(1)},
 	})
 	of := func(want float64, unit string) {
 		t.Helper()

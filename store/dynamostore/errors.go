@@ -177,8 +177,8 @@ func action(message string) string {
 	return "AccessDeniedException"
 }
 
-// cause returns why there was no answer: that the caller left, or gave too little time, must be told
-// from a store that does not answer.
+// cause returns why there was no answer: that the caller left, or gave too little time, must be
+// told from a store that does not answer.
 func cause(err error) error {
 	for _, of := range []error{context.DeadlineExceeded, context.Canceled} {
 		if errors.Is(err, of) {

@@ -50,8 +50,8 @@ func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// TestHastyCallersDoNotOpen: that the table does not answer callers who give it next to no time does
-// not make the guard decide without it.
+// TestHastyCallersDoNotOpen: that the table does not answer callers who give it next to no time
+// does not make the guard decide without it.
 //
 // req: A6
 func TestHastyCallersDoNotOpen(t *testing.T) {
@@ -76,7 +76,8 @@ func TestHastyCallersDoNotOpen(t *testing.T) {
 		t.Errorf("the guard says that the table is unavailable: %v", st.Err)
 	}
 	close(answers)
-	if d, err := take(t.Context(), g, store.Take{Buckets: bucketsOf(plan, 1, "a")}); err != nil || !d.Allowed || d.Fallback {
+	d, err := take(t.Context(), g, store.Take{Buckets: bucketsOf(plan, 1, "a")})
+	if err != nil || !d.Allowed || d.Fallback {
 		t.Errorf("a take with time: allowed %t, by the guard %t, %v", d.Allowed, d.Fallback, err)
 	}
 }

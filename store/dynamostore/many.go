@@ -244,7 +244,8 @@ func (s *Store) takeOne(ctx context.Context, t *store.Take, p part) (store.Verdi
 	return j.verdict.decision, nil
 }
 
-// undo cancels reservations, the first one last. It goes on if the caller leaves, who gets an error then.
+// undo cancels reservations, the first one last. It goes on if the caller leaves, who gets an error
+// then.
 func (s *Store) undo(ctx context.Context, one, t *store.Take, buckets []int) error {
 	if len(buckets) == 0 {
 		return nil

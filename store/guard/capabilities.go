@@ -65,8 +65,8 @@ func (s *Store) Full() store.Store {
 	return s
 }
 
-// through calls f unless the store is unavailable. That it did not answer a caller who has less time
-// than a take says nothing about it.
+// through calls f unless the store is unavailable. That it did not answer a caller who has less
+// time than a take says nothing about it.
 func (s *Store) through(ctx context.Context, op string, f func(context.Context) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err

@@ -25,8 +25,8 @@ func (s *inLine) Withdraw(ctx context.Context, number uint64, keys []drawgate.Ke
 }
 
 // TestPrioritiesWaitInOrderDuringAnOutage: units are kept for some, so that those who wait stand in
-// several lines, which the store orders. Without it, too, a higher priority is served before a lower
-// one, whether they began to wait before the outage or during it.
+// several lines, which the store orders. Without it, too, a higher priority is served before a
+// lower one, whether they began to wait before the outage or during it.
 //
 // req: C5, D12
 func TestPrioritiesWaitInOrderDuringAnOutage(t *testing.T) {

@@ -396,8 +396,8 @@ func (st *spreadTake) part(ctx context.Context, g int, last bool) (store.Verdict
 	return got, nil
 }
 
-// short returns the verdict on a take of which a slot granted a part: each limit of which it did not
-// have enough refuses it.
+// short returns the verdict on a take of which a slot granted a part: each limit of which it did
+// not have enough refuses it.
 func (st *spreadTake) short(g int, got *store.Verdict) store.Verdict {
 	d := *got
 	d.Allowed, d.Reason, d.Rest = false, store.Limited, slices.Clone(got.Rest)
