@@ -138,7 +138,9 @@ func meProblem(why *refusal) *api.Problem {
 	if why.kind == llm.Forbidden {
 		code = api.CodeForbidden
 	}
-	return present.Problemf(code, "%s", why.message)
+	p := present.Problemf(code, "%s", why.message)
+	p.Title = "The key is not accepted"
+	return p
 }
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {

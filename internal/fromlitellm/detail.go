@@ -22,7 +22,7 @@ func (c *conversion) details(d *deployment, params *value) {
 	if n := t.get("max_retries"); n != nil {
 		c.retry(d.entry.up, n, what)
 	}
-	d.weight = weight(t)
+	d.weights = weightsOf(t)
 	info := newTable(d.get("model_info"), what+": model_info")
 	for _, group := range listOf(info.get("access_groups")) {
 		d.access = append(d.access, group.plain())
@@ -79,12 +79,35 @@ func (c *conversion) merge(d *deployment, limits []limit, p *price) {
 	}
 }
 
-// weight is how often LiteLLM chooses a deployment: by weight, else rpm, else tpm.
-func weight(t *table) int64 {
-	for _, key := range []string{"weight", "rpm", "tpm"} {
+// weightKeys are the settings by which LiteLLM chooses among deployments: by the first of these that
+// the first deployment has. One without it is never chosen.
+var weightKeys = [...]string{"weight", "rpm", "tpm"}
+
+func weightsOf(t *table) (list [len(weightKeys)]int64) {
+	for i, key := range weightKeys {
 		if n, ok := t.get(key).whole(); ok && n > 0 {
-			return n
+			list[i] = n
 		}
+	}
+	return list
+}
+
+// weight returns how often LiteLLM chooses a deployment of a group, whose first one it may be.
+func (c *conversion) weight(g *group, d *deployment) int64 {
+	first := g.first
+	if first == nil {
+		first = d
+		g.first = d
+	}
+	for i, n := range first.weights {
+		if n == 0 {
+			continue
+		}
+		if d.weights[i] == 0 {
+			c.leave(d.value, "model "+show(d.group), "LiteLLM never chooses it, because it has no %s, which the first one has: "+
+				"here it gets as little as there is", weightKeys[i])
+		}
+		return d.weights[i]
 	}
 	return 1
 }

@@ -212,6 +212,42 @@ model_list:
 }
 
 // A key that may make some calls only is off, as is one whose end is not understood.
+// TestWeights: the load goes where LiteLLM sends it: by the first of weight, rpm and tpm that the first
+// deployment has. A deployment that LiteLLM never chooses is named.
+func TestWeights(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		one, other string
+		want       [2]int
+		note       bool
+	}{
+		{"weight: 3", "weight: 1", [2]int{3, 1}, false},
+		{"rpm: 500", "rpm: 100", [2]int{5, 1}, false},
+		{"rpm: 500, weight: 3", "rpm: 100", [2]int{1000, 1}, true},
+		{"rpm: 500", "rpm: 100, weight: 3", [2]int{5, 1}, false},
+		{"tpm: 1000", "rpm: 100", [2]int{1000, 1}, true},
+		{"timeout: 9", "weight: 7", [2]int{1, 1}, false},
+	} {
+		r, err := fromlitellm.Convert(of(fmt.Sprintf(`
+model_list:
+  - {model_name: smart, litellm_params: {model: openai/gpt-4.1, api_key: os.environ/A, %s}}
+  - {model_name: smart, litellm_params: {model: openai/gpt-4.1, api_key: os.environ/B, %s}}
+`, c.one, c.other)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(r.Text)
+		for i, account := range []string{"openai", "openai-2"} {
+			if line := fmt.Sprintf("{model: %s/gpt-4.1, weight: %d}", account, c.want[i]); !strings.Contains(text, line) {
+				t.Errorf("%s and %s: there is no %s in\n%s", c.one, c.other, line, text)
+			}
+		}
+		if strings.Contains(text, "never chooses it") != c.note {
+			t.Errorf("%s and %s: what is left out:\n%s", c.one, c.other, report(r))
+		}
+	}
+}
+
 func TestKeysWithOtherRightsAreOff(t *testing.T) {
 	t.Parallel()
 	for fields, off := range map[string]bool{

@@ -41,10 +41,10 @@ func (e *entry) target() string { return e.up.name + "/" + e.model }
 // deployment is an entry of model_list.
 type deployment struct {
 	*value
-	group  string // model_name
-	entry  *entry
-	weight int64
-	access []string
+	group   string // model_name
+	entry   *entry
+	weights [len(weightKeys)]int64 // 0: it has none
+	access  []string
 }
 
 // group is all deployments of a model_name.
@@ -53,6 +53,7 @@ type group struct {
 	name    string
 	entries []*entry // the first one decides about its dialect
 	weights []int64
+	first   *deployment
 	access  []string
 	alias   string // "" if callers use the model's own name
 }

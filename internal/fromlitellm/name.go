@@ -32,7 +32,7 @@ func (c *conversion) name() {
 func (c *conversion) join(g *group, d *deployment) {
 	e := d.entry
 	if i := slices.Index(g.entries, e); i >= 0 {
-		g.weights[i] += d.weight
+		g.weights[i] += c.weight(g, d)
 		return
 	}
 	why := ""
@@ -49,7 +49,7 @@ func (c *conversion) join(g *group, d *deployment) {
 		c.leave(d.value, "model "+show(d.group), "%s: callers reach this one at /%s, as %s", why, e.up.name, show(e.model))
 		return
 	}
-	g.entries, g.weights = append(g.entries, e), append(g.weights, d.weight)
+	g.entries, g.weights = append(g.entries, e), append(g.weights, c.weight(g, d))
 }
 
 // sameAPI reports whether one call can be sent to both.

@@ -142,8 +142,8 @@ func (c *conversion) money() {
 		c.priced = table
 		return
 	}
-	why := "LiteLLM has prices built in, and here they have to be in the file: there is none of " + several(missing) +
-		". Give LiteLLM's table with --prices"
+	why := "NO budget is kept, because a model has no price: " + several(missing) + ". Give it input_cost_per_token and " +
+		"output_cost_per_token (0 if it costs nothing), or a row in the table of --prices, which is LiteLLM's own"
 	for _, u := range c.upstreams {
 		for _, e := range u.entries {
 			e.limits = c.withoutMoney(e.limits, why)

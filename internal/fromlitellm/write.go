@@ -236,7 +236,7 @@ func (c *conversion) writeAliases(w *writer) {
 const maxWeight = 1000
 
 // scaled returns weights from 1 to maxWeight that are to each other as the given ones, as far as
-// whole numbers can be.
+// whole numbers can be. Where there is a 0, it is as small as can be beside the others.
 func scaled(weights []int64) []int64 {
 	divisor := int64(0)
 	for _, n := range weights {
@@ -247,11 +247,13 @@ func scaled(weights []int64) []int64 {
 			}
 		}
 	}
+	divisor = max(1, divisor)
 	most := slices.Max(weights) / divisor
+	stretch := most > maxWeight || most > 0 && slices.Contains(weights, 0)
 	list := make([]int64, 0, len(weights))
 	for _, n := range weights {
 		n /= divisor
-		if most > maxWeight {
+		if stretch {
 			n = n * maxWeight / most
 		}
 		list = append(list, max(1, n))
