@@ -27,7 +27,7 @@ type MeUpstream struct {
 	Models   []string `json:"models"` // as the gateway's configuration or the key's has them, with * at the end
 }
 
-// MeLimit is a limit of a bucket that counts calls of a key, and not those of all other keys.
+// MeLimit is a limit of a bucket that counts calls of a key, and not those of other teams.
 type MeLimit struct {
 	LimitStatus
 	Team   bool   `json:"team,omitempty"`   // it counts other keys of the team, too

@@ -130,7 +130,7 @@ func (x *exchange) answerHeader(h http.Header, c *call, resp *http.Response) {
 // has one that knows keys.
 func noPage(h http.Header) {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")) // "" if it is malformed
-	if kind != "application/json" && kind != "text/event-stream" {
+	if len(h["Content-Type"]) != 1 || kind != "application/json" && kind != "text/event-stream" {
 		h.Set("Content-Security-Policy", "sandbox")
 		h.Set("X-Content-Type-Options", "nosniff")
 	}

@@ -27,12 +27,13 @@ import (
 
 // What a key may ask about itself costs more than a call: bounds.
 const (
-	meEvery    = 2 * time.Second // an answer is given again for so long
-	meTime     = 5 * time.Second // to read what is in the store
-	meBuckets  = 64
-	meReaders  = 8
-	meAnswers  = 1000 // that are kept
-	meWrongKey = "(me)"
+	meEvery     = 2 * time.Second // an answer is given again for so long
+	meTime      = 5 * time.Second // to read what is in the store
+	meBuckets   = 64
+	meReaders   = 8
+	meStrangers = 100
+	meAnswers   = 1000 // that are kept
+	meWrongKey  = "(me)"
 )
 
 // answers are those that keys got lately.
@@ -41,11 +42,14 @@ type answers struct {
 	last map[string]*lastAnswer // guarded by mu: by the key's name
 }
 
+// lastAnswer is used by whoever has sent to turn, and not received from it yet.
 type lastAnswer struct {
-	mu   sync.Mutex
-	key  *Key      // guarded by mu: as it was then. That of a token is another one each time
-	at   time.Time // guarded by mu: zero if there is none
-	body []byte    // guarded by mu
+	turn chan struct{}
+	from string    // address and host of who asked: rules see them
+	key  *Key      // as it was then. That of a token is another one each time
+	at   time.Time // zero if there is none
+	body []byte
+	err  error // why there is no body
 }
 
 // of returns the latest answer of a key, or an empty one.
@@ -56,7 +60,7 @@ func (a *answers) of(key string) *lastAnswer {
 		a.last = map[string]*lastAnswer{}
 	}
 	if a.last[key] == nil {
-		a.last[key] = &lastAnswer{}
+		a.last[key] = &lastAnswer{turn: make(chan struct{}, 1)}
 	}
 	return a.last[key]
 }
@@ -100,36 +104,44 @@ func (h *Handler) me(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, present.Problemf(api.CodeBadMethod, "this is read with GET"))
 		return
 	}
-	last := h.answers.of(k.Name)
-	last.mu.Lock()
-	defer last.mu.Unlock()
-	if !reflect.DeepEqual(last.key, k) || time.Since(last.at) >= meEvery {
-		if err := h.answer(r, s, k, last); err != nil {
-			h.warn("a key was not told about itself", "key", k.Name, "error", err)
-			w.Header().Set("Retry-After", "1")
-			writeProblem(w, present.Problem(err))
-			return
-		}
+	body, err := h.answer(r, s, k)
+	if err != nil {
+		h.warn("a key was not told about itself", "key", k.Name, "error", err)
+		w.Header().Set("Retry-After", "1")
+		writeProblem(w, present.Problem(err))
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(last.body) // whoever has left needs no answer
+	_, _ = w.Write(body) // whoever has left needs no answer
 }
 
-// answer makes a new answer for a key. last.mu is held.
-func (h *Handler) answer(r *http.Request, s *state, k *Key, last *lastAnswer) error {
+// answer returns the latest answer for a key, or why there was none, or makes a new one. Requests of
+// one key wait for each other, so that they do not read the same at once.
+func (h *Handler) answer(r *http.Request, s *state, k *Key) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), meTime)
 	defer cancel()
+	last := h.answers.of(k.Name)
+	select {
+	case last.turn <- struct{}{}:
+		defer func() { <-last.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err() //nolint:wrapcheck // the caller has left, or those before it take long
+	}
+	from := h.client(r).String() + " " + r.Host
+	if last.from == from && reflect.DeepEqual(last.key, k) && time.Since(last.at) < meEvery {
+		return last.body, last.err
+	}
 	out, err := h.about(ctx, r, s, k)
-	if err != nil {
-		return err
+	if r.Context().Err() != nil {
+		return nil, err // others do not fail because this one has left
 	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		return err
+	last.body = nil
+	if err == nil {
+		last.body, err = json.Marshal(out)
 	}
-	last.key, last.at, last.body = k, time.Now(), body
-	return nil
+	last.from, last.key, last.at, last.err = from, k, time.Now(), err
+	return last.body, err
 }
 
 // meProblem returns why a key learns nothing.
@@ -211,12 +223,11 @@ func (s *state) mayCall(k *Key, a *Alias) bool {
 	})
 }
 
-// limitsOf returns the limits that count calls of a key but not those of all keys: a bucket that
-// any other key would be counted in as well says what others do.
+// limitsOf returns the limits that count calls of a key but not those of other teams: a bucket that
+// these would be counted in as well says what they do.
 func (h *Handler) limitsOf(ctx context.Context, r *http.Request, s *state, k *Key) ([]api.MeLimit, error) {
-	mate, stranger := *k, *k
+	mate := *k
 	mate.Name, mate.User = nobody, nobody
-	stranger.Name, stranger.User, stranger.Team, stranger.Class = nobody, nobody, nobody, nobody
 	mine, err := h.countedFor(r, s, k, k)
 	if err != nil {
 		return nil, err
@@ -225,21 +236,37 @@ func (h *Handler) limitsOf(ctx context.Context, r *http.Request, s *state, k *Ke
 	if err != nil {
 		return nil, err
 	}
-	ofAll, err := h.countedFor(r, s, k, &stranger)
-	if err != nil {
-		return nil, err
-	}
-	var list []engine.Applied
-	for b, a := range mine {
-		if _, shared := ofAll[b]; !shared {
-			list = append(list, a)
+	for _, other := range s.strangers(k) {
+		of, err := h.countedFor(r, s, k, other)
+		if err != nil {
+			return nil, err
+		}
+		for b := range of {
+			delete(mine, b)
 		}
 	}
+	list := slices.Collect(maps.Values(mine))
 	slices.SortFunc(list, func(a, b engine.Applied) int {
 		return strings.Compare(a.Policy+"\x00"+a.Tenant+"\x00"+a.Key, b.Policy+"\x00"+b.Tenant+"\x00"+b.Key)
 	})
 	list = list[:min(len(list), meBuckets)]
 	return h.readLimits(ctx, list, k.Priority, ofTeam)
+}
+
+// strangers returns keys whose use a key must not learn of: those that are in nothing like it, or in
+// their class alone, and of each other team one.
+func (s *state) strangers(k *Key) []*Key {
+	classmate := &Key{Name: nobody, User: nobody, Team: nobody, Class: k.Class}
+	list := []*Key{{Name: nobody, User: nobody, Team: nobody, Class: nobody}, classmate}
+	teams := map[string]bool{k.team(): true}
+	for i := range s.config.Keys {
+		other := &s.config.Keys[i]
+		if team := other.team(); !teams[team] && len(list) < meStrangers {
+			teams[team] = true
+			list = append(list, other)
+		}
+	}
+	return list
 }
 
 // nobody is the name of no key.
@@ -341,9 +368,7 @@ func (h *Handler) spentBy(ctx context.Context, s *state, k *Key, now time.Time) 
 		money = s.config.Prices.Unit()
 	}
 	first, last := present.ThisMonth(now.In(book.Zone()))
-	asks := spend.Meter{Key: k.Name}
-	name := asks.Named().Key
-	rows, err := book.Read(ctx, money, first, last, func(m *spend.Meter) bool { return m.Key == name })
+	rows, err := book.Read(ctx, money, first, last, k.Name)
 	if errors.Is(err, spend.ErrCannotList) {
 		return nil, nil //nolint:nilnil // as above
 	}

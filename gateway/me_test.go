@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,6 +255,7 @@ func TestMeAsksTheStoreSeldom(t *testing.T) {
 			t.Errorf("a store that is away: %d %s", got.status, got.body)
 		}
 		inner.down = false
+		time.Sleep(2 * time.Second) // as the other one, this answer is given again for so long
 		if me := b.aboutKey(alice); len(me.Limits) != 2 {
 			t.Errorf("%+v", me)
 		}
@@ -280,13 +282,13 @@ func TestMeRemembersTheLatestRefusals(t *testing.T) {
 // the gateway's origin, where a tab may have a key. An answer in JSON, or a stream, is as it was.
 func TestNoAnswerIsAPage(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"text/html", "image/svg+xml", "application/xhtml+xml", "", "nonsense/;;", "application/json; charset=utf-8", "text/event-stream"} {
+	for _, kind := range []string{"application/json\ntext/html", "text/html", "image/svg+xml", "application/xhtml+xml", "", "nonsense/;;", "application/json; charset=utf-8", "text/event-stream"} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &bench{T: t}
 			b.build(newSetup(func(s *setup) { s.options.Base = pages(kind) }), "http://provider.test")
 			defer b.h.Close()
 			got := b.call("openai", false, "Hello!")
-			harmless := strings.HasPrefix(kind, "application/json") || kind == "text/event-stream"
+			harmless := strings.HasPrefix(kind, "application/json;") || kind == "text/event-stream"
 			sandbox := got.header.Get("Content-Security-Policy") == "sandbox"
 			if is := sandbox && got.header.Get("X-Content-Type-Options") == "nosniff"; is == harmless {
 				t.Errorf("%q: the answer may be a page: %v", kind, got.header)
@@ -300,7 +302,7 @@ type pages string
 
 // RoundTrip implements http.RoundTripper.
 func (p pages) RoundTrip(r *http.Request) (*http.Response, error) {
-	h := http.Header{"Content-Type": {string(p)}}
+	h := http.Header{"Content-Type": strings.Split(string(p), "\n")}
 	return &http.Response{
 		StatusCode: http.StatusOK, Request: r, Header: h, Body: io.NopCloser(strings.NewReader("<script>1</script>")),
 	}, nil
@@ -318,6 +320,65 @@ func TestPageForKeys(t *testing.T) {
 			if got := b.do(b.raw(t.Context(), http.MethodGet, path, "")); got.status != status {
 				t.Errorf("%s: got %d, want %d", path, got.status, status)
 			}
+		}
+	})
+}
+
+// TestMeSaysNothingOfAClass: a limit that counts a class is not shown to a key of it: keys of other
+// teams are in the class, too.
+func TestMeSaysNothingOfAClass(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		s.config.Keys[0].Class, s.config.Keys[1].Class = "batch", "batch"
+		for _, name := range []string{"class", "both"} {
+			s.policies = append(s.policies, drawgate.Policy{
+				Name: name, Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 50, time.Hour)},
+			})
+		}
+		s.rules = []rules.Rule{
+			{When: `class != ""`, Apply: []rules.Apply{{Policy: "class", Key: "class"}}},
+			{When: `attr("team") in ["red", "blue"]`, Apply: []rules.Apply{{Policy: "both", Key: `"both"`}}},
+		}
+	}, func(t *testing.T, b *bench) {
+		b.call("openai", false, "Hello!", "Authorization: Bearer "+bob)
+		if me := b.aboutKey(alice); len(me.Limits) > 0 {
+			t.Errorf("a key is told what other teams use: %+v", me.Limits)
+		}
+	})
+}
+
+// hanging is a store that does not answer.
+type hanging struct{ store.Store }
+
+func (hanging) Peek(ctx context.Context, _ []store.BucketCost, _ int8, _ []store.State) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestMeWithAStoreThatHangs: each request of a key is answered within five seconds, however many there
+// are.
+func TestMeWithAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t}
+		b.build(newSetup(func(s *setup) {
+			budgets(s)
+			s.store = hanging{memstore.New(nil)}
+		}), "http://provider.test")
+		defer b.h.Close()
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 12 {
+			all.Go(func() {
+				got := b.do(b.raw(t.Context(), http.MethodGet, wire.PathMe, "", "Authorization: Bearer "+alice))
+				if got.status < 500 {
+					t.Errorf("got %d %s", got.status, got.body)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the last answer came after %v", took)
 		}
 	})
 }

@@ -26,7 +26,7 @@ import (
 func (b *bench) spent() map[spend.Meter]spend.Units {
 	b.Helper()
 	now := time.Now().UTC()
-	rows, err := spend.Read(b.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, nil)
+	rows, err := spend.Read(b.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestSpend(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := time.Now().UTC()
-			rows, err := spend.Read(t.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, nil)
+			rows, err := spend.Read(t.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, "")
 			if err != nil || len(rows) < 10 {
 				t.Fatal(len(rows), err)
 			}

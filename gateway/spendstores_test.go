@@ -147,7 +147,7 @@ func (s *spenders) judge() {
 	})
 	now := time.Now().UTC()
 	began := time.Now()
-	rows, err := spend.Read(s.Context(), b.store, b.money, now.AddDate(0, 0, -1), now, nil)
+	rows, err := spend.Read(s.Context(), b.store, b.money, now.AddDate(0, 0, -1), now, "")
 	took := time.Since(began)
 	if err != nil {
 		s.Fatal(err)

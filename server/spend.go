@@ -38,7 +38,7 @@ func (s *Server) spend(w http.ResponseWriter, r *http.Request, who *access) {
 		writeProblem(w, p)
 		return
 	}
-	rows, err := spend.Read(r.Context(), s.store, of.Money, q.First, q.Last, nil)
+	rows, err := spend.Read(r.Context(), s.store, of.Money, q.First, q.Last, "")
 	switch {
 	case errors.Is(err, spend.ErrCannotList):
 		writeProblem(w, problem(api.CodeNotSupported, "the store cannot list its buckets"))

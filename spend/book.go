@@ -87,8 +87,8 @@ func (b *Book) Meter(ctx context.Context, m Meter, began time.Time) Meter {
 func (b *Book) Zone() *time.Location { return b.zone }
 
 // Read is [Read] for the book's store.
-func (b *Book) Read(ctx context.Context, money string, first, last time.Time, only func(*Meter) bool) ([]Row, error) {
-	return Read(ctx, b.store, money, first, last, only)
+func (b *Book) Read(ctx context.Context, money string, first, last time.Time, key string) ([]Row, error) {
+	return Read(ctx, b.store, money, first, last, key)
 }
 
 // note notes meters.
@@ -178,7 +178,6 @@ func (b *Book) known(m Meter) (_ Meter, note bool) {
 			models[m.Model] = true
 		}
 	}
-	m = m.Named()
 	at, ok := b.noted[m]
 	if ok && time.Since(at) < noteEvery || b.later[m] {
 		return m, false

@@ -50,7 +50,7 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 	}
 	meter := func(p audit.Spender) Meter {
 		m := Meter(p)
-		m = m.Named()
+		m = m.named()
 		if whole := (Meter{m.Day, m.Team, m.Key, m.Upstream, Other}); blurred[whole] {
 			return whole
 		}

@@ -115,31 +115,44 @@ func (m *Meter) Bucket() (tenant, key string) {
 // mostEscaped is how long a part of a key is, so that the key is not too long for a bucket.
 const mostEscaped = 60
 
-// escaped writes a name as a part of a key. A long one is cut, and told from others by a sum.
+// escaped writes a name as a part of a key. A long one is cut, and told from others by a sum, which
+// no name can look like.
 func escaped(name string) string {
-	part := url.PathEscape(name)
+	part := strings.ReplaceAll(url.PathEscape(name), "~", "%7E")
 	if len(part) <= mostEscaped {
 		return part
 	}
 	sum := sha256.Sum256([]byte(name))
-	end := "~" + hex.EncodeToString(sum[:6])
+	end := "~" + hex.EncodeToString(sum[:16])
 	for cut := strings.ToValidUTF8(name, "?"); ; {
 		_, size := utf8.DecodeLastRuneInString(cut)
 		cut = cut[:len(cut)-size]
-		if part = url.PathEscape(cut); len(part)+len(end) <= mostEscaped {
+		part = strings.ReplaceAll(url.PathEscape(cut), "~", "%7E")
+		if len(part)+len(end) <= mostEscaped {
 			return part + end
 		}
 	}
 }
 
-// Named returns the meter with its names as its bucket has them: a long one is cut.
-func (m *Meter) Named() Meter {
+// named returns the meter with its names as its bucket has them: a long one is cut.
+func (m *Meter) named() Meter {
 	tenant, key := m.Bucket()
 	n, err := meterOf(tenant, key)
 	if err != nil {
 		return *m
 	}
 	return n
+}
+
+// isMeter reports whether a bucket is a meter of a key, or of any key if that is "". What was cut of a
+// long name is compared as it is in the bucket: another name may look like it.
+func isMeter(bucket, key string) bool {
+	parts := strings.Split(bucket, "/")
+	if len(parts) != 4 || key != "" && parts[1] != escaped(key) {
+		return false
+	}
+	_, err := meterOf("", bucket)
+	return err == nil
 }
 
 // meterOf returns the meter of a bucket.

@@ -102,6 +102,7 @@ func TestMeters(t *testing.T) {
 				}
 				most, used := randomUnits(rng), randomUnits(rng)
 				m, r := c.begin(m, most)
+				m = m.Named() // as rows have it
 				row := want[m]
 				if row == nil {
 					row = &spend.Row{Meter: m}
@@ -140,7 +141,7 @@ func TestMeters(t *testing.T) {
 			}
 			time.Sleep(180 * 24 * time.Hour)
 			maps.DeleteFunc(want, func(_ spend.Meter, r *spend.Row) bool { return r.Used == spend.Units{} })
-			rows, err := spend.Read(t.Context(), c.store, "usd_micros", first, first.AddDate(0, 0, 30), nil)
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", first, first.AddDate(0, 0, 30), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +171,7 @@ func TestUnderWay(t *testing.T) {
 		c := newCounter(t, memstore.New(nil), "UTC")
 		m, r := c.begin(spend.Meter{Key: "k", Upstream: "u", Model: "m"}, spend.Units{Requests: 1, Micros: 700})
 		row := func() spend.Row {
-			rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now(), nil)
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now(), "")
 			if err != nil || len(rows) != 1 {
 				t.Fatal(rows, err)
 			}
@@ -341,9 +342,18 @@ func TestNamesInKeys(t *testing.T) {
 		seen[key] = true
 		c := newCounter(t, memstore.New(nil), "UTC")
 		c.begin(spend.Meter{Team: name, Key: name, Upstream: name, Model: name}, spend.Units{Requests: 1})
-		rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now(), nil)
-		if err != nil || len(rows) != 1 || rows[0].Open.Requests != 1 {
-			t.Errorf("%q: %+v, %v", name, rows, err)
+		read := func(of string) []spend.Row {
+			rows, err := spend.Read(t.Context(), c.store, "usd_micros", time.Now(), time.Now(), of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rows
+		}
+		if rows := read(name); len(rows) != 1 || rows[0].Open.Requests != 1 || len(read("")) != 1 {
+			t.Errorf("%q: %+v", name, rows)
+		}
+		if cut := m.Named().Key; cut != name && len(read(cut)) > 0 {
+			t.Errorf("the key %q has what %q spent", cut, name)
 		}
 	}
 }
@@ -352,7 +362,7 @@ func TestNamesInKeys(t *testing.T) {
 func TestStoreThatCannotList(t *testing.T) {
 	t.Parallel()
 	s := struct{ drawgate.Store }{memstore.New(nil)}
-	if _, err := spend.Read(t.Context(), s, "", time.Now(), time.Now(), nil); !errors.Is(err, spend.ErrCannotList) {
+	if _, err := spend.Read(t.Context(), s, "", time.Now(), time.Now(), ""); !errors.Is(err, spend.ErrCannotList) {
 		t.Error(err)
 	}
 }

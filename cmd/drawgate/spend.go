@@ -162,7 +162,7 @@ func (a *app) spendHere(ctx context.Context, q *client.SpendQuery) (none api.Spe
 		return none, err
 	}
 	money, zone := s.spends()
-	rows, err := spend.Read(ctx, s.opened, money, p.First, p.Last, nil)
+	rows, err := spend.Read(ctx, s.opened, money, p.First, p.Last, "")
 	if err != nil {
 		return none, spendError(err)
 	}

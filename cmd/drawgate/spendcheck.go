@@ -77,7 +77,7 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}
-	rows, err := spend.Read(ctx, s.opened, money, p.First, p.Last, nil)
+	rows, err := spend.Read(ctx, s.opened, money, p.First, p.Last, "")
 	if err != nil {
 		return spendError(err)
 	}

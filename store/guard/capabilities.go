@@ -65,8 +65,8 @@ func (s *Store) Full() store.Store {
 	return s
 }
 
-// through calls f unless the store is unavailable. That it did not answer a caller who has less
-// time than a take says nothing about it.
+// through calls f unless the store is unavailable. That it did not answer in time says nothing about
+// it: the caller says how long a list of all buckets may take, or a note that can wait.
 func (s *Store) through(ctx context.Context, op string, f func(context.Context) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -74,8 +74,7 @@ func (s *Store) through(ctx context.Context, op string, f func(context.Context) 
 	if s.open.Load() {
 		return s.unavailable(op)
 	}
-	end, ok := ctx.Deadline()
-	return s.attempt(ctx, ctx, op, !ok || time.Until(end) >= s.timeout, f)
+	return s.attempt(ctx, ctx, op, false, f)
 }
 
 // Withdraw implements [store.Liner]. Where the store keeps no line, or is unavailable, there is

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,5 +84,47 @@ func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 		hurry("a store that has to be told first")
 		inner.set(well)
 		wantBack(t, g, 3*time.Second)
+	})
+}
+
+// longList is a store that answers takes at once, and has so much to list that it takes a while.
+type longList struct{ *memstore.Store }
+
+func (longList) List(ctx context.Context, _, _ string, _ func(store.Key) bool) error {
+	select {
+	case <-time.After(6 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return &store.Error{Store: "test", Op: "list", Err: ctx.Err(), Fault: store.FaultTransient}
+	}
+}
+
+// TestLongListsDoNotOpen: a store that answers each take at once is not down because lists of its
+// buckets take longer than those who ask for them have.
+func TestLongListsDoNotOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := guarded(t, longList{memstore.New(nil)}, nil)
+		s := g.Full()
+		plan := policy(t, 0, rolling(1000, time.Hour))
+		if v := take(t, g, plan, "k", 1); v.Fallback || !v.Allowed {
+			t.Fatal(v)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { _ = s.(store.Lister).List(ctx, "", "p", func(store.Key) bool { return true }) })
+		}
+		for range 49 { // the store answers all the time
+			time.Sleep(100 * time.Millisecond)
+			if v := take(t, g, plan, "k", 1); v.Fallback {
+				t.Fatal("a take is decided without the store")
+			}
+		}
+		wg.Wait()
+		if v := take(t, g, plan, "k", 1); v.Fallback || g.State().Unavailable {
+			t.Errorf("after the lists the store counts as unavailable: %+v", g.State())
+		}
 	})
 }

@@ -43,7 +43,7 @@ const limits = table('limits', {
     put(whose, l.team ? 'the team’s' : 'mine');
     put(until, l.paused ? `paused until ${clock(l.paused.until)}${l.paused.reason ? `: ${l.paused.reason}` : ''}` : l.used > 0 ? clock(l.reset_at) : '');
   },
-  none: 'No limit counts this key alone, or its team. Limits in which all keys are counted are not shown.',
+  none: 'No limit counts this key alone, or its team. Limits that other teams share are not shown.',
 });
 
 const spend = table('spend', {
@@ -135,7 +135,7 @@ function fail(error) {
   return every;
 }
 
-const pulse = poll({ path: () => 'v1/me', every, show, fail });
+const pulse = poll({ path: () => 'v1/me', every, show, fail, when: hasToken });
 
 $('login').addEventListener('submit', (e) => {
   e.preventDefault();

@@ -75,10 +75,10 @@ function parse(answer, foreign) {
   }
 }
 
-// poll asks again and again while the page is visible, and never twice at the same time. path
-// returns what to ask, show gets the answer, and fail the error: it returns how many milliseconds
+// poll asks again and again while the page is visible and when() is true, and never twice at the same
+// time. path returns what to ask, show gets the answer, and fail the error: it returns how many milliseconds
 // to wait before the next try, or nothing for the usual time.
-export function poll({ path, every, show, fail, text }) {
+export function poll({ path, every, show, fail, text, when = () => true }) {
   let timer = 0;
   let running = null;
   function stop() {
@@ -88,7 +88,7 @@ export function poll({ path, every, show, fail, text }) {
   }
   async function now() {
     stop();
-    if (document.hidden) return;
+    if (document.hidden || !when()) return;
     const mine = new AbortController();
     running = mine;
     let next = every;
