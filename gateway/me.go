@@ -116,8 +116,8 @@ func (h *Handler) me(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // whoever has left needs no answer
 }
 
-// answer returns the latest answer for a key, or why there was none, or makes a new one. Requests of
-// one key wait for each other, so that they do not read the same at once.
+// answer returns the latest answer for a key, or why there was none, or makes a new one. Requests
+// of one key wait for each other, so that they do not read the same at once.
 func (h *Handler) answer(r *http.Request, s *state, k *Key) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), meTime)
 	defer cancel()
@@ -253,8 +253,8 @@ func (h *Handler) limitsOf(ctx context.Context, r *http.Request, s *state, k *Ke
 	return h.readLimits(ctx, list, k.Priority, ofTeam)
 }
 
-// strangers returns keys whose use a key must not learn of: those that are in nothing like it, or in
-// their class alone, and of each other team one.
+// strangers returns keys whose use a key must not learn of: those that are in nothing like it, or
+// in their class alone, and of each other team one.
 func (s *state) strangers(k *Key) []*Key {
 	classmate := &Key{Name: nobody, User: nobody, Team: nobody, Class: k.Class}
 	list := []*Key{{Name: nobody, User: nobody, Team: nobody, Class: nobody}, classmate}

@@ -355,8 +355,8 @@ func (hanging) Peek(ctx context.Context, _ []store.BucketCost, _ int8, _ []store
 	return ctx.Err()
 }
 
-// TestMeWithAStoreThatHangs: each request of a key is answered within five seconds, however many there
-// are.
+// TestMeWithAStoreThatHangs: each request of a key is answered within five seconds, however many
+// there are.
 func TestMeWithAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

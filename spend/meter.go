@@ -144,8 +144,8 @@ func (m *Meter) named() Meter {
 	return n
 }
 
-// isMeter reports whether a bucket is a meter of a key, or of any key if that is "". What was cut of a
-// long name is compared as it is in the bucket: another name may look like it.
+// isMeter reports whether a bucket is a meter of a key, or of any key if that is "". What was cut
+// of a long name is compared as it is in the bucket: another name may look like it.
 func isMeter(bucket, key string) bool {
 	parts := strings.Split(bucket, "/")
 	if len(parts) != 4 || key != "" && parts[1] != escaped(key) {

@@ -79,8 +79,8 @@ func (c *conversion) merge(d *deployment, limits []limit, p *price) {
 	}
 }
 
-// weightKeys are the settings by which LiteLLM chooses among deployments: by the first of these that
-// the first deployment has. One without it is never chosen.
+// weightKeys are the settings by which LiteLLM chooses among deployments: by the first of these
+// that the first deployment has. One without it is never chosen.
 var weightKeys = [...]string{"weight", "rpm", "tpm"}
 
 func weightsOf(t *table) (list [len(weightKeys)]int64) {

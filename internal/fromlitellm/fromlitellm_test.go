@@ -211,8 +211,8 @@ model_list:
 	}
 }
 
-// A key that may make some calls only is off, as is one whose end is not understood.
-// TestWeights: the load goes where LiteLLM sends it: by the first of weight, rpm and tpm that the first
+// A key that may make some calls only is off, as is one whose end is not understood. TestWeights:
+// the load goes where LiteLLM sends it: by the first of weight, rpm and tpm that the first
 // deployment has. A deployment that LiteLLM never chooses is named.
 func TestWeights(t *testing.T) {
 	t.Parallel()

@@ -65,8 +65,8 @@ func (s *Store) Full() store.Store {
 	return s
 }
 
-// through calls f unless the store is unavailable. That it did not answer in time says nothing about
-// it: the caller says how long a list of all buckets may take, or a note that can wait.
+// through calls f unless the store is unavailable. That it did not answer in time says nothing
+// about it: the caller says how long a list of all buckets may take, or a note that can wait.
 func (s *Store) through(ctx context.Context, op string, f func(context.Context) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
