@@ -78,7 +78,7 @@ var asAliasModels = form[[]AliasModel]{
 	}},
 }
 
-var aliasModelSection = section[AliasModel]{
+var aliasModelSection = &section[AliasModel]{
 	name: "aliasModel", what: "a model of an alias", settings: (*AliasModel).settings,
 	lacks: "a model of an alias needs model", hint: "such as {model: openai/gpt-4.1, weight: 2}",
 }

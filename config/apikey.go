@@ -94,7 +94,7 @@ func parseHash(text string) (sum [sha256.Size]byte, ok bool) {
 	return [sha256.Size]byte(data), true
 }
 
-var keySection = section[APIKeys]{
+var keySection = &section[APIKeys]{
 	name: "apiKeys", what: "api_keys", noted: "api_keys", settings: (*APIKeys).settings,
 	check: func(d *decoder, e entry, _ *APIKeys, seen map[string]bool, _ bool) {
 		d.origin("api_keys", e.at)

@@ -25,7 +25,7 @@ type CloudWatch struct {
 // longestReport is how long an interval between reports may be at most.
 const longestReport = time.Hour
 
-var cloudWatchSection = section[CloudWatch]{
+var cloudWatchSection = &section[CloudWatch]{
 	name: "cloudWatch", what: "cloudwatch", settings: (*CloudWatch).settings,
 	more: schema{"anyOf": need("emf", "put")},
 	check: func(d *decoder, e entry, w *CloudWatch, _ map[string]bool, wrong bool) {

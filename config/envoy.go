@@ -38,7 +38,7 @@ const (
 
 const maxConfigs = 100
 
-var envoySection = section[Envoy]{name: "envoy", what: "envoy", noted: "envoy", settings: (*Envoy).settings}
+var envoySection = &section[Envoy]{name: "envoy", what: "envoy", noted: "envoy", settings: (*Envoy).settings}
 
 func (v *Envoy) settings() []setting {
 	headers := words(EnvoyRetryAfter, EnvoyNone, EnvoyLegacy, EnvoyX, EnvoyDraft)

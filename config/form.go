@@ -19,7 +19,10 @@ type form[T any] struct {
 	bounds string // in Markdown
 }
 
-// to returns the value of a setting that is written in this form.
+// to returns the value of a setting that is written in this form. It is not
+// inlined, because hundreds of copies take seconds to compile.
+//
+//go:noinline
 func (f form[T]) to(p *T) value {
 	return value{
 		read:   func(d *decoder, e entry) { *p = f.read(d, e) },

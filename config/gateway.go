@@ -121,7 +121,7 @@ type AnswerCache struct {
 	Shared     bool
 }
 
-var gatewaySection = section[Gateway]{
+var gatewaySection = &section[Gateway]{
 	name: "gateway", what: "gateway", noted: "gateway", settings: (*Gateway).settings,
 	more: schema{"anyOf": need("keys", "tokens")},
 	check: func(d *decoder, e entry, _ *Gateway, seen map[string]bool, wrong bool) {
@@ -173,7 +173,7 @@ func (g *Gateway) settings() []setting {
 	}
 }
 
-var spendSection = section[Spend]{name: "spend", what: "spend", settings: (*Spend).settings}
+var spendSection = &section[Spend]{name: "spend", what: "spend", settings: (*Spend).settings}
 
 func (s *Spend) settings() []setting {
 	return []setting{
@@ -183,7 +183,7 @@ func (s *Spend) settings() []setting {
 	}
 }
 
-var ledgerSection = section[Ledger]{
+var ledgerSection = &section[Ledger]{
 	name: "callLedger", what: "ledger", settings: (*Ledger).settings,
 	lacks: "ledger needs dir: the folder in which calls are written down",
 	hint:  "such as {dir: /var/lib/drawgate/ledger}",
@@ -346,7 +346,7 @@ func isPlainURL(text string) bool {
 		u.RawQuery == "" && u.Fragment == ""
 }
 
-var breakerSection = section[Breaker]{name: "circuit", what: "breaker", settings: (*Breaker).settings}
+var breakerSection = &section[Breaker]{name: "circuit", what: "breaker", settings: (*Breaker).settings}
 
 func (b *Breaker) settings() []setting {
 	return []setting{
@@ -360,7 +360,7 @@ func (b *Breaker) settings() []setting {
 	}
 }
 
-var modelSection = section[Model]{
+var modelSection = &section[Model]{
 	name: "model", what: "a model", settings: (*Model).settings,
 	lacks: "a model needs model, its name, and policy, which counts it",
 	hint:  `such as {model: "gpt-4.1*", policy: gpt}`,
@@ -384,7 +384,7 @@ func (m *Model) settings() []setting {
 	}
 }
 
-var cacheSection = section[AnswerCache]{
+var cacheSection = &section[AnswerCache]{
 	name: "answerCache", what: "cache", settings: (*AnswerCache).settings,
 	lacks: "cache needs ttl: how long an answer is given again",
 	hint:  "such as {ttl: 10m, stale: 1h}",

@@ -53,7 +53,7 @@ func (d *decoder) checkGeneric(e entry, u *Upstream, described bool) {
 	}
 }
 
-var genericSection = section[llm.Generic]{
+var genericSection = &section[llm.Generic]{
 	name: "generic", what: "generic", settings: genericSettings,
 	lacks: "generic needs KEY",
 	hint: "such as {paths: /generate, model: model, prompt: prompt, " +
@@ -92,7 +92,7 @@ func genericSettings(g *llm.Generic) []setting {
 	}
 }
 
-var usageSection = section[llm.GenericUsage]{name: "genericUsage", what: "usage", settings: genericUsageSettings}
+var usageSection = &section[llm.GenericUsage]{name: "genericUsage", what: "usage", settings: genericUsageSettings}
 
 func genericUsageSettings(u *llm.GenericUsage) []setting {
 	return []setting{
@@ -106,7 +106,7 @@ func genericUsageSettings(u *llm.GenericUsage) []setting {
 	}
 }
 
-var genericLimitSection = section[llm.GenericLimit]{
+var genericLimitSection = &section[llm.GenericLimit]{
 	name: "genericLimit", what: "a limit", settings: genericLimitSettings,
 	lacks: "a limit needs unit, and limit, the header that tells its amount",
 	hint:  "such as {unit: requests, limit: X-RateLimit-Limit}",
@@ -122,7 +122,7 @@ func genericLimitSettings(l *llm.GenericLimit) []setting {
 	}
 }
 
-var familySection = section[llm.Family]{
+var familySection = &section[llm.Family]{
 	name: "genericModel", what: "default", settings: familySettings,
 	lacks: "default needs context and max_output, in tokens",
 	hint:  "such as {context: 32_000, max_output: 4000}",

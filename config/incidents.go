@@ -25,7 +25,7 @@ type SNS struct {
 	Endpoint string // a URL; "" means AWS's public one
 }
 
-var incidentSection = section[Incidents]{name: "incidents", what: "incidents", settings: (*Incidents).settings}
+var incidentSection = &section[Incidents]{name: "incidents", what: "incidents", settings: (*Incidents).settings}
 
 func (n *Incidents) settings() []setting {
 	return []setting{
@@ -40,7 +40,7 @@ func (n *Incidents) settings() []setting {
 	}
 }
 
-var snsSection = section[SNS]{
+var snsSection = &section[SNS]{
 	name: "snsTopic", what: "sns", settings: (*SNS).settings,
 	lacks: "sns needs topic: the ARN of the topic that incidents are published to",
 	hint:  "such as {topic: \"" + exampleTopic + "\"}",

@@ -67,7 +67,7 @@ func (d *decoder) limit(n ast.Node) *limit {
 	return l
 }
 
-var limitSection = section[drawgate.Limit]{
+var limitSection = &section[drawgate.Limit]{
 	name: "limit", what: "a limit", settings: limitSettings,
 	more: schema{
 		"oneOf": append(need("concurrency"), schema{"required": []string{"bucket", "amount"}},

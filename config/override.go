@@ -167,7 +167,7 @@ func (d *decoder) overrides(p drawgate.Policy, e entry) (list []engine.Override)
 	return list
 }
 
-var overrideSection = section[engine.Override]{name: "override", what: "an override", settings: overrideSettings}
+var overrideSection = &section[engine.Override]{name: "override", what: "an override", settings: overrideSettings}
 
 func overrideSettings(o *engine.Override) []setting {
 	return []setting{

@@ -180,7 +180,7 @@ func (d *decoder) limits(policy string, e entry) (limits []drawgate.Limit) {
 	return limits
 }
 
-var waitSection = section[drawgate.Wait]{name: "wait", what: "wait", settings: waitSettings}
+var waitSection = &section[drawgate.Wait]{name: "wait", what: "wait", settings: waitSettings}
 
 func waitSettings(w *drawgate.Wait) []setting {
 	upTo := func(d *decoder, e entry) time.Duration {

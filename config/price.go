@@ -28,7 +28,7 @@ func (p *Prices) Table() *llm.Prices {
 	return &llm.Prices{Currency: currency, Models: p.Models}
 }
 
-var priceSection = section[Prices]{name: "prices", what: "prices", settings: (*Prices).settings}
+var priceSection = &section[Prices]{name: "prices", what: "prices", settings: (*Prices).settings}
 
 func (p *Prices) settings() []setting {
 	return []setting{
@@ -81,7 +81,7 @@ func (d *decoder) prices(e entry) map[string]llm.Price {
 	return list
 }
 
-var modelPrice = section[llm.Price]{
+var modelPrice = &section[llm.Price]{
 	name: "price", settings: priceSettings,
 	check: func(d *decoder, e entry, p *llm.Price, seen map[string]bool, wrong bool) {
 		if !seen["input"] && !wrong {

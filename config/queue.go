@@ -22,7 +22,7 @@ type Queue struct {
 	Multiplier  float64       // what the delay is multiplied by after each attempt; 0 means 2
 }
 
-var queueSection = section[Queue]{name: "queue", what: "queue", noted: "queue", settings: (*Queue).settings}
+var queueSection = &section[Queue]{name: "queue", what: "queue", noted: "queue", settings: (*Queue).settings}
 
 func (q *Queue) settings() []setting {
 	return []setting{

@@ -92,16 +92,16 @@ func (d *decoder) rule(n ast.Node) (r rules.Rule, p rulePlace) {
 }
 
 var (
-	ruleSection = section[rules.Rule]{
+	ruleSection = &section[rules.Rule]{
 		name: "rule", what: "a rule", more: schema{"anyOf": need("apply", "exempt", "final")},
 		settings: func(r *rules.Rule) []setting { return ruleSettings(r, nil) },
 	}
-	matchSection = section[rules.Match]{
+	matchSection = &section[rules.Match]{
 		name: "match", what: "match", more: schema{"minProperties": 1},
 		settings: func(m *rules.Match) []setting { return matchSettings(m, nil) },
 	}
-	scheduleSection = section[rules.Schedule]{name: "schedule", what: "schedule", settings: scheduleSettings}
-	applySection    = section[rules.Apply]{
+	scheduleSection = &section[rules.Schedule]{name: "schedule", what: "schedule", settings: scheduleSettings}
+	applySection    = &section[rules.Apply]{
 		name: "apply", what: "apply",
 		settings: func(a *rules.Apply) []setting { return applySettings(a, nil, "") },
 	}

@@ -89,7 +89,7 @@ type ForwardAuth struct {
 // refusalStatuses are the HTTP statuses that proxies understand as a refusal.
 var refusalStatuses = []int{401, 403, 429}
 
-var serverSection = section[Server]{name: "server", what: "server", noted: "server", settings: (*Server).settings}
+var serverSection = &section[Server]{name: "server", what: "server", noted: "server", settings: (*Server).settings}
 
 func (s *Server) settings() []setting {
 	return []setting{
@@ -111,7 +111,7 @@ func (s *Server) settings() []setting {
 	}
 }
 
-var tlsSection = section[TLS]{
+var tlsSection = &section[TLS]{
 	name: "tlsFiles", what: "tls", settings: (*TLS).settings,
 	lacks: "tls needs cert and key, the files of the certificate and of its key",
 	hint:  "such as {cert: /etc/drawgate/tls.crt, key: /etc/drawgate/tls.key}",
@@ -137,7 +137,7 @@ func (d *decoder) keyFile(e entry) string {
 	return text
 }
 
-var tokenSection = section[Token]{
+var tokenSection = &section[Token]{
 	name: "token", what: "a token", settings: (*Token).settings,
 	more:  schema{"oneOf": need("token_env", "token_file", "sha256")},
 	lacks: "the token has no role", hint: "give it one of take, read, admin, or a list of them",
@@ -196,7 +196,7 @@ func (d *decoder) digest(e entry) (sum [sha256.Size]byte) {
 	return sum
 }
 
-var proxySection = section[Proxies]{
+var proxySection = &section[Proxies]{
 	name: "proxies", what: "proxies", settings: (*Proxies).settings,
 	check: func(d *decoder, e entry, p *Proxies, _ map[string]bool, wrong bool) {
 		if !wrong && len(p.Trusted) == 0 && !p.Unix {
@@ -228,7 +228,7 @@ func (d *decoder) trusted(e entry) []netip.Prefix {
 	return list
 }
 
-var forwardSection = section[ForwardAuth]{name: "forwardAuth", what: "forward_auth", settings: (*ForwardAuth).settings}
+var forwardSection = &section[ForwardAuth]{name: "forwardAuth", what: "forward_auth", settings: (*ForwardAuth).settings}
 
 func (f *ForwardAuth) settings() []setting {
 	status := bounded(readBy(number[int](1, 999), func(d *decoder, e entry) int {

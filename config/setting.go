@@ -56,7 +56,7 @@ type section[T any] struct {
 	check func(d *decoder, e entry, to *T, seen map[string]bool, wrong bool)
 }
 
-func (s section[T]) read(d *decoder, e entry, to *T) {
+func (s *section[T]) read(d *decoder, e entry, to *T) {
 	before, list := len(d.problems), s.settings(to)
 	seen := d.object(e.value, s.what, list, d.noted(s.noted))
 	wrong := len(d.problems) > before
@@ -69,10 +69,13 @@ func (s section[T]) read(d *decoder, e entry, to *T) {
 	}
 }
 
-func (s section[T]) node(t T) node { return settingsNode(s.settings(&t)) }
+func (s *section[T]) node(t T) node { return settingsNode(s.settings(&t)) }
 
-// to returns the value of a setting that is such a mapping.
-func (s section[T]) to(p *T) value {
+// to returns the value of a setting that is such a mapping. It is not inlined: see
+// [form.to].
+//
+//go:noinline
+func (s *section[T]) to(p *T) value {
 	return value{
 		read:   func(d *decoder, e entry) { s.read(d, e, p) },
 		node:   func() node { return s.node(*p) },
@@ -80,12 +83,12 @@ func (s section[T]) to(p *T) value {
 	}
 }
 
-func (s section[T]) schema() schema {
+func (s *section[T]) schema() schema {
 	return define(s.name, s.more, func() []setting { return s.settings(new(T)) })
 }
 
 // many is the form of a list of such mappings.
-func many[T any](s section[T], most int) form[[]T] {
+func many[T any](s *section[T], most int) form[[]T] {
 	return manyBy(s, most, func(d *decoder, e entry, _ int) (t T) {
 		s.read(d, e, &t)
 		return t
@@ -93,7 +96,7 @@ func many[T any](s section[T], most int) form[[]T] {
 }
 
 // manyBy is many with a func that reads the value at an index.
-func manyBy[T any](s section[T], most int, read func(d *decoder, e entry, i int) T) form[[]T] {
+func manyBy[T any](s *section[T], most int, read func(d *decoder, e entry, i int) T) form[[]T] {
 	return form[[]T]{
 		read: func(d *decoder, e entry) (list []T) {
 			items, _ := d.list(e, most)

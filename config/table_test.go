@@ -17,7 +17,7 @@ func TestANewSettingNeedsOnlyItsTable(t *testing.T) {
 
 		Grace time.Duration
 	}
-	s := section[extended]{
+	s := &section[extended]{
 		name: "server", what: "server", noted: "server",
 		settings: func(s *extended) []setting {
 			grace := between(time.Second, time.Minute).to(&s.Grace)

@@ -49,7 +49,7 @@ type Webhook struct {
 	Milestones []int
 }
 
-var telemetrySection = section[Telemetry]{
+var telemetrySection = &section[Telemetry]{
 	name: "telemetry", what: "telemetry", noted: "telemetry", settings: (*Telemetry).settings,
 	check: func(d *decoder, e entry, t *Telemetry, _ map[string]bool, _ bool) {
 		if t.Salt.Env != "" && t.Salt.File != "" {
@@ -82,7 +82,7 @@ func (t *Telemetry) settings() []setting {
 			"(memory, or `instances` is 1)")...)
 }
 
-var watchSection = section[Watched]{
+var watchSection = &section[Watched]{
 	name: "watched", what: "a watched bucket", settings: (*Watched).settings,
 	lacks: "a watched bucket needs policy and key",
 	hint:  "such as {policy: api, key: global}",
@@ -97,7 +97,7 @@ func (w *Watched) settings() []setting {
 	}
 }
 
-var hookSection = section[Webhook]{
+var hookSection = &section[Webhook]{
 	name: "webhook", what: "webhook", settings: (*Webhook).settings,
 	more: schema{"allOf": []schema{
 		{"oneOf": need("secret_env", "secret_file")}, {"oneOf": need("url", "url_env", "url_file")},

@@ -66,7 +66,7 @@ func (d *decoder) tokenIssuers(e entry) []TokenIssuer {
 	}).read(d, e)
 }
 
-var tokenIssuerSection = section[TokenIssuer]{
+var tokenIssuerSection = &section[TokenIssuer]{
 	name: "tokenIssuer", what: "an issuer of tokens", settings: (*TokenIssuer).settings,
 	lacks: "an issuer of tokens needs KEY",
 	hint:  "such as {issuer: https://login.example.com, audience: drawgate, algorithms: [RS256]}",

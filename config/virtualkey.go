@@ -58,7 +58,7 @@ func (d *decoder) virtualKeys(e entry) []VirtualKey {
 // keySetting is the name of a key's settings.
 func keySetting(i int) string { return "gateway.keys[" + strconv.Itoa(i) + "]" }
 
-var virtualKeySection = section[VirtualKey]{
+var virtualKeySection = &section[VirtualKey]{
 	name: "virtualKey", what: "a key", settings: (*VirtualKey).settings,
 	more:  schema{"oneOf": need("secret_env", "secret_file", "sha256", "secrets")},
 	lacks: "the key has no name", hint: "rules, and the log of calls that fail, call the key by it",
@@ -74,7 +74,7 @@ var virtualKeySection = section[VirtualKey]{
 	},
 }
 
-var keySecretSection = section[KeySecret]{
+var keySecretSection = &section[KeySecret]{
 	name: "keySecret", what: "a secret", settings: (*KeySecret).settings,
 	more: schema{"oneOf": need("env", "file", "sha256")},
 	check: func(d *decoder, e entry, s *KeySecret, seen map[string]bool, wrong bool) {

@@ -146,7 +146,7 @@ func TestTokensStayHere(t *testing.T) {
 func TestForgedKeyNames(t *testing.T) {
 	t.Parallel()
 	forged := 100_000
-	if needs.Race {
+	if needs.Race || testing.Short() {
 		forged = 10_000
 	}
 	const callers = 10

@@ -75,7 +75,7 @@ func TestBatchOfTasks(t *testing.T) {
 	t.Parallel()
 	scale := 1
 	if testing.Short() {
-		scale = 10
+		scale = 20
 	}
 	total, restart := 100_000/scale, 4_999/scale
 	per := func(period string, n int) string { return fmt.Sprintf("RATE_LIMIT_PER_%s=%d", period, n/scale) }

@@ -88,9 +88,10 @@ func reported(op, text string, keys []string) error {
 	}
 	fault := faultOf(text)
 	if strings.Contains(text, noFunction) {
+		name, _ := library()
 		text = fmt.Sprintf("the server does not have the functions of this version (%s): load them on each primary "+
 			"(drawgate store functions | redis-cli -x FUNCTION LOAD REPLACE), or let programs do so with functions=load",
-			libraryName)
+			name)
 	}
 	for _, word := range notExecuted {
 		if strings.Contains(text, word) {

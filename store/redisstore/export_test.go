@@ -23,10 +23,10 @@ import (
 func NewWithClock(client rueidis.Client, opts *Options, clock func() int64) *Store {
 	s := New(client, opts)
 	const time, raw = "local time = call('TIME')\n", "local raw = time[1] * 1000000 + time[2]\n"
-	if !strings.Contains(body, time+raw) {
+	if !strings.Contains(body(), time+raw) {
 		panic("the script reads the clock in another way")
 	}
-	text := strings.Replace(body, time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
+	text := strings.Replace(body(), time+raw, "local raw = tonumber(ARGV[#ARGV])\n", 1)
 	if !strings.Contains(text, step) || !strings.Contains(text, unconfirmed) {
 		panic("the script makes instants increase, or confirms generations, in another way")
 	}
@@ -44,7 +44,7 @@ const (
 // Strictly makes the instants of a record's writes increase although the clock stands still, as the
 // script does that programs call, and returns the store.
 func (s *Store) Strictly() *Store {
-	if !strings.Contains(body, step) {
+	if !strings.Contains(body(), step) {
 		panic("the script makes instants increase in another way")
 	}
 	sc := newScript(strings.Replace(s.script.body, "local STEP = 0\n", step, 1))
@@ -70,7 +70,7 @@ func (s *Store) SetGeneration(generation uint64) {
 }
 
 // ScriptSHA is the hash of the script that decides.
-func ScriptSHA() string { return production.sha }
+func ScriptSHA() string { return production().sha }
 
 // RemoveAtMost makes the store remove no more than n expired entries in a call of the script, and
 // returns the store.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 )
@@ -33,17 +34,21 @@ func functionsOf(serverURL string) Functions {
 	return functionsNamed[u.query.Get("functions")]
 }
 
-var libraryName, library = makeLibrary()
+// library returns the library's name and the library.
+var library = sync.OnceValues(makeLibrary)
 
 // Library returns the library of functions, for FUNCTION LOAD REPLACE on each primary. Its name
 // differs from version to version if it does, so that programs of two versions use one server.
-func Library() string { return library }
+func Library() string {
+	_, text := library()
+	return text
+}
 
 // makeLibrary returns the library and its name. The server asks each function for its name only.
 func makeLibrary() (name, text string) {
 	var all strings.Builder
 	for _, f := range []struct{ name, body string }{
-		{"decide", body}, {"known", knownBody}, {"mark", markBody}, {"probe", probeBody},
+		{"decide", body()}, {"known", knownBody}, {"mark", markBody}, {"probe", probeBody},
 	} {
 		fmt.Fprintf(&all, "redis.register_function('LIBRARY_%s', function(KEYS, ARGV)\n%s\nend)\n", f.name, f.body)
 	}
@@ -53,10 +58,13 @@ func makeLibrary() (name, text string) {
 }
 
 // inLibrary returns a script that is also a function of the library.
-func inLibrary(name, body string) script {
-	s := newScript(body)
-	s.function = libraryName + "_" + name
-	return s
+func inLibrary(name string, body func() string) func() *script {
+	return sync.OnceValue(func() *script {
+		s := newScript(body())
+		prefix, _ := library()
+		s.function = prefix + "_" + name
+		return &s
+	})
 }
 
 // noFunction is what a server says of a function that it does not have.
@@ -76,7 +84,7 @@ func (s *Store) teach(c rueidis.Client, sc *script) rueidis.Completed {
 	if s.functions == CallScript || sc.function == "" {
 		return c.B().ScriptLoad().Script(sc.body).Build()
 	}
-	return c.B().FunctionLoad().Replace().FunctionCode(library).Build()
+	return c.B().FunctionLoad().Replace().FunctionCode(Library()).Build()
 }
 
 // mayLoad reports whether a server did not know what was called, and this program may teach it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 //go:embed script/*.lua
@@ -79,7 +80,8 @@ var formats = map[string]string{
 	"others": "BH",   // answer: 0, how many answers are among the others
 }
 
-var body = join()
+// body is the script. It is joined when it is first used, and not at the start of each program.
+var body = sync.OnceValue(join)
 
 var named = regexp.MustCompile(`F'([^']*)'`)
 

@@ -17,7 +17,7 @@ import (
 //go:embed known.lua
 var knownBody string
 
-var knownScript = inLibrary("known", knownBody)
+var knownScript = inLibrary("known", func() string { return knownBody })
 
 // known is what a bucket says of a reservation.
 type known struct {
@@ -60,7 +60,7 @@ func (s *Store) lookForID(ctx context.Context, op string, buckets []store.Bucket
 				errs[i] = notSent(op, err)
 				return
 			}
-			res := s.runScript(ctx, c, &knownScript, key, id)
+			res := s.runScript(ctx, c, knownScript(), key, id)
 			k, err := s.readKnown(&res)
 			found[i], errs[i] = k, failure(op, err, []string{key})
 		})

@@ -31,7 +31,7 @@ import (
 //go:embed mark.lua
 var markBody string
 
-var markScript = inLibrary("mark", markBody)
+var markScript = inLibrary("mark", func() string { return markBody })
 
 // markKey is the key of the mark of a server that is no cluster.
 func (s *Store) markKey() string { return s.prefix + ":%mark" }
@@ -161,7 +161,7 @@ func (s *Store) runMark(ctx context.Context, c rueidis.Client, key, fresh string
 	if fresh == "" {
 		return "", nil
 	}
-	res := s.runScript(ctx, c, &markScript, key, fresh)
+	res := s.runScript(ctx, c, markScript(), key, fresh)
 	return res.ToString()
 }
 

@@ -13,7 +13,7 @@ import (
 //go:embed probe.lua
 var probeBody string
 
-var probeScript = inLibrary("probe", probeBody)
+var probeScript = inLibrary("probe", func() string { return probeBody })
 
 // probeKey is the key that is written to test whether writing is possible, on a server that is no
 // cluster.
@@ -28,7 +28,7 @@ var errDenied = fmt.Errorf("%w: the Redis user is not allowed to run a command t
 // to run. wrong is any other error of the server: if it is full or read-only, it may recover by the
 // next call.
 func (s *Store) probe(ctx context.Context, c rueidis.Client, key string) (denied error, wrong string, err error) {
-	res := s.runScript(ctx, c, &probeScript, key)
+	res := s.runScript(ctx, c, probeScript(), key)
 	list, err := res.AsStrSlice()
 	if err != nil {
 		return nil, "", err

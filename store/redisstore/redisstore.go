@@ -272,7 +272,7 @@ func New(client rueidis.Client, opts *Options) *Store {
 
 func newStore(opts *Options) *Store {
 	s := &Store{
-		made: time.Now(), place: newPlace(), prefix: "drawgate", script: &production,
+		made: time.Now(), place: newPlace(), prefix: "drawgate", script: production(),
 		logger: slog.New(slog.DiscardHandler),
 	}
 	if opts != nil && opts.Prefix != "" {

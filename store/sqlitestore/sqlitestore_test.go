@@ -57,7 +57,10 @@ func TestScripts(t *testing.T) {
 	needs.NoRace(t) // one caller
 	t.Parallel()
 	n := 60
-	if os.Getenv("DRAWGATE_LONG") != "" {
+	switch {
+	case testing.Short():
+		n = 20
+	case os.Getenv("DRAWGATE_LONG") != "":
 		n = 2000
 	}
 	type reference struct {
