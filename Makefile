@@ -64,7 +64,7 @@ testtools:
 # other programs.
 test: export DRAWGATE_TEST_PROGRAM = $(CURDIR)/bin/drawgate
 test: deps size testtools
-	$(GO) vet ./...
+	GOGC=400 $(GO) vet ./...
 	bin/concurrent -later >bin/later
 	+$(MAKE) --no-print-directory -j3 -Otarget test-race test-rest test-modules
 
