@@ -107,6 +107,7 @@ func completed(c *config.Config, flags config.Flags) (settings, error) {
 		}
 		if !s.empty {
 			c.Policies, s.built = []drawgate.Policy{sample}, true
+			c.Warnings = append(c.Warnings, unnamedFiles()...)
 		}
 	}
 	if c.Explain()[0].From != "default" {
@@ -138,6 +139,20 @@ func noPolicies(flags config.Flags) *config.Problem {
 		}
 	}
 	return nil
+}
+
+// unnamedFiles returns a warning about each file of this folder that looks like the configuration and is
+// not read, because nothing names it.
+func unnamedFiles() (list []config.Problem) {
+	for _, name := range []string{"drawgate.yaml", "drawgate.yml", "drawgate.json"} {
+		if _, err := os.Stat(name); err == nil {
+			list = append(list, config.Problem{
+				File: name, Message: "this file is not read: the built-in sample policy is in force",
+				Hint: "name it with --config " + name + ", or with " + config.EnvConfig,
+			})
+		}
+	}
+	return list
 }
 
 // switchedOff reports whether the environment switches all limits off. Resolve has checked the
