@@ -14,7 +14,7 @@ import (
 )
 
 // MaxSize is the largest file that is read, in bytes.
-const MaxSize = 1 << 20
+const MaxSize = 16 << 20
 
 // Memory is the store of a [Config] that names none. It is in this process, and is lost when the
 // process ends.

@@ -220,7 +220,7 @@ func TestUnreadableFiles(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"too large": {
 			strings.Repeat("# x\n", config.MaxSize/4+1),
-			"f:1:1: the file is larger than 1048576 bytes",
+			"f:1:1: the file is larger than 16777216 bytes",
 		},
 		"line too long": {
 			limit + "#" + strings.Repeat(" ", 5000) + "\n",

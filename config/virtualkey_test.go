@@ -179,3 +179,23 @@ func TestNewSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestFileOfTenThousandKeys: so many keys fit into a file, and one that is wrong among them is
+// named.
+func TestFileOfTenThousandKeys(t *testing.T) {
+	t.Parallel()
+	var keys strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&keys, "    - {name: key-%d, team: team-%d, secrets: [{sha256: \"%x\"}]}\n", i, i%40,
+			sha256.Sum256([]byte(fmt.Sprint(i))))
+	}
+	c, problems := config.Parse("f", []byte(keysFile(keys.String())))
+	if len(problems) > 0 || len(c.Gateway.Keys) != 10_000 {
+		t.Fatalf("%d keys: %v", len(c.Gateway.Keys), problems)
+	}
+	keys.WriteString("    - {name: key-17, secrets: [{sha256: \"00\"}]}\n")
+	_, problems = config.Parse("f", []byte(keysFile(keys.String())))
+	if len(problems) != 2 || problems[0].Line != 10_007 {
+		t.Errorf("got %v, want two problems of line 10007", problems)
+	}
+}

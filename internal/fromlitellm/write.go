@@ -18,7 +18,7 @@ func (w *writer) line(format string, args ...any) { _, _ = fmt.Fprintf(w, format
 const maxComment = 2000
 
 // maxText is the size of the largest file that can be read.
-const maxText = 1 << 20
+const maxText = 16 << 20
 
 // write returns the configuration. What was left out is at its end, as comments.
 func (c *conversion) write() []byte {
