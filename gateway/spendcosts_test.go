@@ -26,9 +26,9 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// costedCalls is how many calls each figure is the mean of. On DynamoDB an item grows by 40 bytes
-// with each, for 30 s: with these it stays below 1 KiB, which is what a unit writes.
-const costedCalls = 20
+// costedCalls is how many calls each figure is the mean of. If an item on DynamoDB grew with each,
+// it would soon be larger than 1 KiB, which is what a unit writes.
+const costedCalls = 200
 
 // costOf makes calls, one after the other, through a gateway on a store, and returns what count
 // counted meanwhile, for each call.

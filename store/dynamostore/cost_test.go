@@ -174,3 +174,38 @@ func TestCostOfALargeItem(t *testing.T) {
 		t.Errorf("take %d is the first one that costs more than one write unit, want one after 150 and before 1000", n)
 	}
 }
+
+// TestSettlementsLeaveNothing: settlements of takes of several buckets leave a mark in the first
+// one, which the next write drops: so that an item does not grow with each of them, and what it
+// costs to write.
+func TestSettlementsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	c, name := client(t, awstest.Dynalite(t))
+	m := &meter{}
+	s := dynamostore.New(dynamodb.New(c.Options(), m.options), name, &dynamostore.Options{Prefix: prefix()})
+	t.Cleanup(func() { _ = s.Close() })
+	policy := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{drawgate.CalendarLimit("rpd", 1_000_000, drawgate.Day, "UTC")}}
+	l, err := drawgate.New(s, policy, &drawgate.Options{StoreTimeout: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	round := func() {
+		d, res, err := l.Take(t.Context(), drawgate.Request{Hold: drawgate.Hold{For: time.Minute}, Buckets: []drawgate.Ask{
+			{Key: "one", Costs: []store.Cost{drawgate.Requests(2)}}, {Key: "two", Costs: []store.Cost{drawgate.Requests(2)}},
+		}})
+		if err != nil || !d.Allowed {
+			t.Fatal(d.Allowed, err)
+		}
+		if err := res.Settle(t.Context(), drawgate.Requests(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 60 { // marks of 40 bytes each would be over 2 KB
+		round()
+	}
+	m.take()
+	round()
+	if got := m.take(); got.writes != 4 || got.writeCapacity != 4 {
+		t.Errorf("a take of two buckets and its settlement cost %+v, want 4 writes of one unit each", got)
+	}
+}

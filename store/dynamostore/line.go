@@ -70,12 +70,15 @@ type line struct {
 	key, parts string
 	jobs       []*job // that wait; guarded by Store.mu
 	busy       bool   // somebody works on it; guarded by Store.mu
+	// marks of settlements that have ended every reservation they had to end; guarded by Store.mu
+	ended []string
 
 	// The rest belongs to whoever works on it.
 	image     *image    // as it was left; nil if unknown
 	contested time.Time // until then another process is likely to write at the same time
 	turn      bool      // the next write carries entries over
 	pending   time.Time // until then a write whose outcome is unknown may still arrive; zero: none
+	dropped   []string  // marks that the next write drops
 }
 
 const (
@@ -106,6 +109,16 @@ func (s *Store) submit(key, parts string, jobs ...*job) {
 	if !l.busy {
 		l.busy = true
 		s.working.Go(func() { s.work(l) })
+	}
+}
+
+// unmark lets the next write of this process drop a settlement's mark: it has ended all
+// reservations, so a later settlement finds nothing open in any bucket, and needs no mark for it.
+func (s *Store) unmark(key, mark string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lines[key]; l != nil {
+		l.ended = append(l.ended, mark)
 	}
 }
 
@@ -152,6 +165,7 @@ func (s *Store) work(l *line) {
 			}
 		}
 		l.jobs = l.jobs[n:]
+		l.dropped, l.ended = append(l.dropped, l.ended...), nil
 		s.mu.Unlock()
 		if len(jobs) > 0 {
 			s.step(l, jobs)
@@ -214,6 +228,7 @@ func (s *Store) step(l *line, jobs []*job) {
 	a, err := s.decide(ctx, l, jobs, &c)
 	c.Took, c.Err = time.Since(began), err
 	s.called(&c)
+	l.dropped = slices.DeleteFunc(l.dropped, func(mark string) bool { return l.image != nil && l.image.lanes[mark] == 0 })
 	for i, j := range jobs {
 		switch {
 		case err != nil:
@@ -394,6 +409,9 @@ func (s *Store) try(l *line, jobs []*job, at instant) (*attempt, error) {
 		}
 		a.rec, a.plan = rec, a.plans[0]
 		a.image = l.image.next(rec, a.plan, s.lane, a.seq, at.early)
+		for _, mark := range l.dropped {
+			delete(a.image.lanes, mark)
+		}
 		for mark := range a.marks {
 			a.image.lanes[mark] = at.early
 		}

@@ -190,7 +190,8 @@ func (s *Store) reserveAll(ctx context.Context, t *store.Take, order []int, d *s
 			one.Buckets = slices.Clone(one.Buckets)
 			one.Buckets[0].N = d.Granted(i)
 		}
-		got, err := s.takeOne(ctx, &one, p)
+		j := s.takePart(ctx, &one, p)
+		got, err := s.answer(j)
 		mine := d.Replayed == got.Replayed // else another sending of this take opened it, or it has ended
 		if err == nil && got.Fail == nil && got.Allowed && mine && begin(&got) <= max(p.from, got.At().UnixMicro()) {
 			continue
@@ -206,6 +207,10 @@ func (s *Store) reserveAll(ctx context.Context, t *store.Take, order []int, d *s
 		}
 		last := n
 		if err != nil && !errors.Is(err, store.ErrNothingDone) {
+			if t.ID != "" && n == len(order)-1 {
+				s.undoUnless(ctx, j, &one, t, order[:n])
+				return false, err
+			}
 			last++ // it may hold units here, too
 		}
 		if failed := s.undo(ctx, &one, t, order[:last]); failed != nil {
@@ -233,15 +238,36 @@ func answered(err error) bool {
 		errors.Is(err, store.ErrInvalid)
 }
 
-// takeOne carries out a take of one bucket.
-func (s *Store) takeOne(ctx context.Context, t *store.Take, p part) (store.Verdict, error) {
+// takePart begins a take of one bucket.
+func (s *Store) takePart(ctx context.Context, t *store.Take, p part) *job {
 	j := s.takeJob(ctx, t, p)
 	key, parts := s.name(&t.Buckets[0])
 	s.submit(key, parts, j)
+	return j
+}
+
+// answer waits for the answer to a take.
+func (s *Store) answer(j *job) (store.Verdict, error) {
 	if err := s.wait(j); err != nil {
 		return store.Verdict{}, err
 	}
 	return j.verdict.decision, nil
+}
+
+// undoUnless cancels the reservations of a take in the buckets before the last one, unless that one
+// has granted: then the take is open in all of them, and another sending of it may have been
+// answered so. Nobody waits for it.
+func (s *Store) undoUnless(ctx context.Context, last *job, one, t *store.Take, buckets []int) {
+	ctx = context.WithoutCancel(ctx)
+	o, b := *one, *t
+	b.Buckets = slices.Clone(t.Buckets) // the caller may use them again
+	s.working.Go(func() {
+		<-last.done
+		if last.err == nil && last.verdict.decision.Allowed || last.err != nil && !errors.Is(last.err, store.ErrNothingDone) {
+			return
+		}
+		_ = s.undo(ctx, &o, &b, buckets)
+	})
 }
 
 // undo cancels reservations, the first one last. It goes on if the caller leaves, who gets an error
@@ -354,6 +380,10 @@ func (s *Store) settleMany(ctx context.Context, t *store.Settlement) (out store.
 	}
 	if err := joinParts(errs); err != nil {
 		return store.Outcome{Err: failure("settle", err)}
+	}
+	if first := order[0]; ends && !jobs[first].verdict.outcome.Gone {
+		key, _ := s.name(&t.Buckets[first])
+		s.unmark(key, jobs[first].mark)
 	}
 	out.Gone = out.Gone || late
 	if t.Op == store.OpUnpause {

@@ -1,0 +1,80 @@
+package dynamostore_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/drawgate/drawgate/store"
+)
+
+// TestLateAnswerOfTheLastBucket: the caller of a take leaves while its last bucket is written, and
+// somebody sends the take again. If it was written, whoever is told that the take is granted has
+// units that count: the first sending takes nothing back. If it was not, nothing stays reserved.
+//
+// req: A12
+func TestLateAnswerOfTheLastBucket(t *testing.T) {
+	t.Parallel()
+	for name, lands := range map[string]bool{"written": true, "not written": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reached, goOn := make(chan struct{}), make(chan struct{})
+			var sends atomic.Int64
+			bad, good := on(t, empty(t), func(op string, send func() (*http.Response, error)) (*http.Response, error) {
+				if !writes(op) {
+					return send()
+				}
+				switch n := sends.Add(1); {
+				case n == 1 || n > 6:
+					return send()
+				case n > 2:
+					return answer(nil, http.StatusBadRequest, exception("ThrottlingException", "too much")), nil
+				case lands:
+					resp, err := send()
+					close(reached)
+					<-goOn
+					return resp, err
+				}
+				close(reached)
+				<-goOn
+				return answer(nil, http.StatusBadRequest, exception("ThrottlingException", "too much")), nil
+			}, nil)
+			plan := planOf(t, 100)
+			sent := store.Take{ID: "id", Grant: store.NewGrant(), Hold: time.Minute, Buckets: bucketsOf(plan, 10, "a", "b")}
+			ctx, leave := context.WithCancel(t.Context())
+			first := make(chan error)
+			go func() {
+				_, err := take(ctx, bad, sent)
+				first <- err
+			}()
+			<-reached
+			leave()
+			if err := <-first; err == nil {
+				t.Fatal("whoever left has an answer")
+			}
+			again := func() bool {
+				d, err := take(t.Context(), good, sent)
+				if err != nil && lands {
+					t.Error(err)
+				}
+				return d.Allowed
+			}
+			allowed := lands && again()
+			close(goOn)
+			if err := bad.Close(); err != nil { // waits for what is under way
+				t.Fatal(err)
+			}
+			a, b := used(t, good, plan, "a"), used(t, good, plan, "b")
+			switch {
+			case lands && (!allowed || a != 10 || b != 10):
+				t.Errorf("granted again: %v, with %d and %d used, want 10 and 10", allowed, a, b)
+			case !lands && (a != 0 || b != 0):
+				t.Errorf("%d and %d stay reserved, want nothing", a, b)
+			case !lands && !again():
+				t.Error("the take is not granted when it is sent again")
+			}
+		})
+	}
+}
