@@ -175,10 +175,10 @@ func openAIProfile() *Profile {
 			{Name: "o3-pro", Prefixes: []string{"o3-pro"}},
 			{Name: "o3-deep-research", Prefixes: []string{"o3-deep-research"}},
 			{Name: "o4-mini-deep-research", Prefixes: []string{"o4-mini-deep-research"}},
-			{
-				Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k(),
-				Reasons: ReasonsNever,
-			},
+			embeddings("text-embedding-3-small", "text-embedding-3-small"),
+			embeddings("text-embedding-3-large", "text-embedding-3-large"), // costs several times as much
+			embeddings("text-embedding-ada-002", "text-embedding-ada-002"),
+			embeddings("", "text-embedding-"),
 		},
 		Default: Family{
 			Context: 1_050_000, MaxOutput: 128_000, CacheReads: true,
@@ -205,6 +205,13 @@ func openAIProfile() *Profile {
 		Correction: 1,
 		Most:       openAIBound(),
 		LeastRatio: 0.7, // measured: the smallest true ÷ estimate of a kind of text is 0.74
+	}
+}
+
+// embeddings is a family of models of embeddings.
+func embeddings(name, prefix string) Family {
+	return Family{
+		Name: name, Prefixes: []string{prefix}, Context: 300_000, Weights: Cl100k(), Reasons: ReasonsNever,
 	}
 }
 
