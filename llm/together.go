@@ -7,7 +7,7 @@ import "github.com/drawgate/drawgate"
 // Sources: docs.together.ai/docs/rate-limits (429 and 503, error_type, and in an older version the
 // headers, of seconds); together (Python) 3.1 (paths, fields, the usage in the last chunk). Not
 // verified: where in an error error_type is.
-var together = compatible("together", "https://api.together.xyz", 1_050_000, func(v *provider) {
+var together = compatible("together", "https://api.together.ai", 1_050_000, func(v *provider) {
 	v.serves(endChat, endCompletions, endEmbeddings)
 	v.known = openAIKnown.withFree("request", "context_length_exceeded_behavior")
 	v.request = onlyMaxTokens
