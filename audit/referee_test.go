@@ -58,11 +58,36 @@ var apis = []api{
 	},
 }
 
+// likes are those whose API is OpenAI's with differences.
+var likes = func() (all []api) {
+	for _, p := range []simulator.Provider{
+		simulator.XAI, simulator.Mistral, simulator.DeepSeek, simulator.Groq, simulator.Together, simulator.VLLM,
+		simulator.Ollama,
+	} {
+		a := apis[1]
+		a.provider = p
+		a.profile = func() *llm.Profile {
+			profile, _ := llm.ByName(string(p))
+			return profile
+		}
+		a.path = "/" + string(p) + a.path
+		switch p {
+		case simulator.Groq:
+			a.path, a.more = "/groq/openai/v1/chat/completions", `,"stream":true`
+		case simulator.Mistral, simulator.Together:
+			a.more = `,"stream":true`
+		}
+		a.live = a.path
+		all = append(all, a)
+	}
+	return all
+}()
+
 // Each provider has a call here.
 func TestEachProvider(t *testing.T) {
 	t.Parallel()
 	for _, name := range llm.Names() {
-		if !slices.ContainsFunc(apis, func(a api) bool { return string(a.provider) == name }) {
+		if !slices.ContainsFunc(slices.Concat(likes, apis), func(a api) bool { return string(a.provider) == name }) {
 			t.Errorf("there is no call of %s: add one to apis", name)
 		}
 	}
@@ -95,7 +120,10 @@ type load struct {
 const margin = 2 * time.Second
 
 func drawScenario(t *rapid.T) *scenario {
-	s := &scenario{api: rapid.SampledFrom(apis).Draw(t, "api")}
+	s := &scenario{api: rapid.SampledFrom(slices.Concat(apis, likes[:1])).Draw(t, "api")}
+	if s.api.provider == likes[0].provider { // as often as each of the others
+		s.api = rapid.SampledFrom(likes).Draw(t, "like OpenAI")
+	}
 	minutes := rapid.SampledFrom([]simulator.Window{simulator.Rolling, simulator.Aligned, simulator.Bucket}).Draw(t,
 		"minutes")
 	s.limits = []simulator.Limit{{

@@ -291,9 +291,9 @@ func (u *Upstream) settings() []setting {
 			"such as `api-key` for Azure"},
 		{"owner", asShort.to(&u.Owner), "the upstream's name", "whose quota it is, such as a project: the key of the " +
 			"policies' buckets. Upstreams with the same owner and policy share a quota"},
-		{"models", models.to(&u.Models), required, "how calls are counted. The first entry that fits a call's model " +
-			"decides, or an earlier one that names another version of it, such as `gpt-4.1` for " +
-			"`gpt-4.1-2025-04-14`: providers count versions together. A call that fits none is refused"},
+		{"models", models.to(&u.Models), required, "how calls are counted. A model's own entry decides, wherever it " +
+			"stands; otherwise the first that fits, or an earlier one that names another version of the model, such " +
+			"as `gpt-4.1` for `gpt-4.1-2025-04-14`: providers count versions together. A call that fits none is refused"},
 		{"estimate", either("upper", "likely").to(&u.Likely), "`upper`", "what a call reserves: the most that it can " +
 			"use (`upper`: never too little, except for [tools that the provider runs](providers.md#estimates), and " +
 			"much comes back), or what it will likely use, learned from answers (`likely`)"},
@@ -401,14 +401,17 @@ func (a *AnswerCache) settings() []setting {
 // maxAge is the longest time for which an answer is kept.
 const maxAge = 30 * 24 * time.Hour
 
-// model returns how calls of a model are counted, or nil.
+// model returns how calls of a model are counted, or nil: see [llm.Profile.Entry].
 func (u *Upstream) model(name string) *Model {
-	for i := range u.Models {
-		if fits(u.Models[i].Model, name) {
-			return &u.Models[i]
-		}
+	p, err := u.Provider()
+	if err != nil {
+		p = &llm.Profile{} // it is reported
 	}
-	return nil
+	at := p.Entry(name, len(u.Models), func(i int) string { return u.Models[i].Model })
+	if at < 0 {
+		return nil
+	}
+	return &u.Models[at]
 }
 
 // fits reports whether a name is that of a pattern.
@@ -592,7 +595,7 @@ func (c *Config) warnGateway() {
 			c.warnOf(upstreamSetting(u.Name), "name it with api_key_env or api_key_file",
 				"calls to %s are made without a key", shorten(u.Name))
 		}
-		if n := len(u.Models); n > 0 && u.Models[n-1].Model != "*" {
+		if all := func(m Model) bool { return m.Model == "*" }; len(u.Models) > 0 && !slices.ContainsFunc(u.Models, all) {
 			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`,
 				"models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
 		}
@@ -603,6 +606,9 @@ func (c *Config) warnGateway() {
 					"others of %s has %s: nearly all calls of that account pass uncounted", shorten(u.Name),
 					shorten(other))
 			}
+		}
+		if p, err := u.Provider(); err == nil {
+			c.warnModels(u, p)
 		}
 		if end := u.doubled(); end != "" {
 			c.warnOf(upstreamSetting(u.Name)+".url", "leave "+end+" out of url",

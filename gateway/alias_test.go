@@ -182,7 +182,7 @@ func TestAliasCostsWhatItsModelCosts(t *testing.T) {
 				for _, list := range models {
 					for _, m := range list {
 						for i := range s.config.Upstreams {
-							if u := &s.config.Upstreams[i]; u.Profile.Knows(m) {
+							if u := &s.config.Upstreams[i]; u.Profile.Knows(m) || slices.Contains(models[u.Name], m) {
 								s.config.Aliases = append(s.config.Aliases,
 									alias("alias."+m, u.Name, m))
 							}
@@ -192,7 +192,8 @@ func TestAliasCostsWhatItsModelCosts(t *testing.T) {
 			}, func(t *testing.T, b *bench) {
 				ref := &referee{bench: b, money: true}
 				compared := 0
-				for _, r := range table(t, provider) {
+				rows := table(t, provider)
+				for _, r := range rows {
 					for i, twin := range twins {
 						model := models[r.API][i%2]
 						path, body := written(t, r.API, model, true, "What does a gate do?\nsimulate: stored=20000", []row{r},
@@ -210,7 +211,7 @@ func TestAliasCostsWhatItsModelCosts(t *testing.T) {
 						}
 					}
 				}
-				if compared < 60 {
+				if compared < min(60, len(rows)/2) {
 					t.Errorf("%d calls were compared", compared)
 				}
 			})

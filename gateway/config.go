@@ -34,7 +34,7 @@ type Upstream struct {
 	KeyHeader string       // the header that carries Key; "" means the provider's own
 	Owner     string       // whose quota it is: the key of the policies' buckets; "" means Name
 
-	Models  []Model // the first that fits a call's model, or names a version of it, decides; others are refused
+	Models  []Model // which one counts a call says [llm.Profile.Entry]; what fits none is refused
 	Likely  bool    // reserve what a call will likely use, and learn from its answer; otherwise the most that it can
 	Breaker outbound.Breaker
 	Retries int           // how often a call that failed, or was refused for the quota, is made again
@@ -214,25 +214,15 @@ func (c *Config) upstream(name string) *Upstream {
 	return nil
 }
 
-// model returns how calls of a model are counted, or nil. An entry before the one that fits decides
-// if it names another version of the model, as the provider counts all versions together; and if it
-// fits but for capitals, which Azure passes over.
+// model returns how calls of a model are counted, or nil: see [llm.Profile.Entry].
 func (u *Upstream) model(name string) *Model {
-	at := slices.IndexFunc(u.Models, func(m Model) bool { return fits(m.Name, name) })
-	switch {
-	case at < 0:
-		return nil
-	case at == 0:
-		return &u.Models[0]
+	profile := u.Profile
+	if profile == nil {
+		profile = &llm.Profile{} // it is reported
 	}
-	lower := strings.ToLower(name)
-	family := u.Profile.Family(lower).Name
-	version := slices.IndexFunc(u.Models[:at], func(m Model) bool {
-		entry := strings.ToLower(m.Name)
-		return fits(entry, lower) || !strings.HasSuffix(entry, "*") && u.Profile.Family(entry).Name == family
-	})
-	if version >= 0 {
-		at = version
+	at := profile.Entry(name, len(u.Models), func(i int) string { return u.Models[i].Name })
+	if at < 0 {
+		return nil
 	}
 	return &u.Models[at]
 }

@@ -50,7 +50,9 @@ func TestThousandDisconnects(t *testing.T) { // not parallel: it counts goroutin
 		}
 	})
 	random := rand.New(rand.NewPCG(1, 2))
-	names := slices.Sorted(maps.Keys(apis))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(apis)), func(name string) bool {
+		return slices.Contains(like, name) // any of their models may reason: what was reserved stands
+	})
 	jobs := make(chan [2]int)
 	got := make([]int, calls) // words, by call
 	var group sync.WaitGroup

@@ -72,6 +72,7 @@ type outcome struct {
 	ask      ask
 	resp     *http.Response
 	err      error
+	won      bool // the account's grant was the first of a race
 	panicked any
 }
 
@@ -158,7 +159,10 @@ func (x *exchange) choose(c *call, wait time.Duration) *outcome {
 			return o
 		}
 		last = sooner(last, o)
-		left = slices.DeleteFunc(left, func(m *call) bool { return m == o.call })
+		// What was granted, and could not be sent in time, waits again: it has not begun.
+		if !o.won || !o.waits() {
+			left = slices.DeleteFunc(left, func(m *call) bool { return m == o.call })
+		}
 	}
 	return last
 }
@@ -221,7 +225,7 @@ func (x *exchange) race(group []*call, wait time.Duration) *outcome {
 			panic(o.panicked) //nolint:forbidigo // that of another goroutine, for the server's handler of panics
 		}
 		if r.won.Load() == &o.ask {
-			last = o
+			o.won, last = true, o
 		}
 	}
 	for _, o := range outcomes {

@@ -71,7 +71,8 @@ type fault struct {
 	err    error
 	unread bool // nothing of the call is read: it was not sent
 	status int
-	after  string // Retry-After
+	after  string        // Retry-After
+	slow   time.Duration // so long until anything is read of a call, which then is answered
 }
 
 // unreachable is an account at which nobody listens.
@@ -106,7 +107,10 @@ func (f *faulty) of(r *http.Request) *fault {
 // RoundTrip implements http.RoundTripper.
 func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	how := f.of(r)
-	if how == nil {
+	if how == nil || how.slow > 0 {
+		if how != nil {
+			time.Sleep(how.slow)
+		}
 		return f.RoundTripper.RoundTrip(r)
 	}
 	if !how.unread {
@@ -423,6 +427,42 @@ func TestWaitingCallsOfAGroup(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLateCallsOfAGroup: a call that was granted, and could not be sent within the limit's margin,
+// waits again as long as it may, with all accounts: it has not begun.
+//
+// req: C1 C8
+func TestLateCallsOfAGroup(t *testing.T) {
+	t.Parallel()
+	inGroup(t, group(2, 1, 1), func(t *testing.T, b *bench, f *faulty) {
+		for range 4 {
+			b.toGroup(t.Context(), alice, "")
+		}
+		for _, m := range members[:2] {
+			f.is(m, &fault{slow: 3 * time.Second}) // longer than the margin
+		}
+		time.AfterFunc(3*time.Minute, func() {
+			for _, m := range members[:2] {
+				f.is(m, nil)
+			}
+		})
+		var all sync.WaitGroup
+		for range 12 {
+			all.Go(func() {
+				if got := b.toGroup(t.Context(), alice, ""); got.status != http.StatusOK {
+					t.Errorf("got %d %s", got.status, got.body)
+				}
+			})
+		}
+		all.Wait()
+		if f.calls("one") == 0 || f.calls("two") == 0 {
+			t.Error("no call was late: this shows nothing")
+		}
+		if v := b.sim.Violations(); v.Total != 0 {
+			t.Errorf("%d calls exceeded an account's quota", v.Total)
+		}
+	})
 }
 
 // TestBegunCallsAreNotRepeated: what an account has begun to answer, or may have, no other account

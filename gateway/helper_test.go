@@ -46,7 +46,7 @@ type api struct {
 	full     string // what the body of a refusal by a limit has
 }
 
-var apis = map[string]api{
+var apis = withLike(map[string]api{
 	"openai": {
 		"openai", llm.OpenAI, "gpt-4o", "gpt-4o-mini", "/v1/chat/completions", "/v1/chat/completions",
 		`{"model":"gpt-4o","max_tokens":200,"messages":[{"role":"user","content":%[1]q}]%[2]s}`, `,"stream":true`,
@@ -69,6 +69,26 @@ var apis = map[string]api{
 		`{"contents":[{"role":"user","parts":[{"text":%[1]q}]}],"generationConfig":{"maxOutputTokens":200}%[2]s}`, ``,
 		"X-Goog-Api-Key: ", `"text":"[^"]`, `"status":"RESOURCE_EXHAUSTED"`,
 	},
+})
+
+// like are providers whose API is OpenAI's with differences.
+var like = []string{"xai", "mistral", "deepseek", "groq", "together", "vllm", "ollama"}
+
+// withLike adds them.
+func withLike(apis map[string]api) map[string]api {
+	for _, name := range like {
+		a := apis["openai"]
+		a.upstream = name
+		a.profile = func() *llm.Profile {
+			p, _ := llm.ByName(name)
+			return p
+		}
+		if name == "groq" {
+			a.path, a.stream = "/openai"+a.path, "/openai"+a.stream
+		}
+		apis[name] = a
+	}
+	return apis
 }
 
 // TestEachProvider: these tests have a call of each provider, and a table of estimates, and the

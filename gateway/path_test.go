@@ -75,6 +75,14 @@ func TestUncountedPaths(t *testing.T) {
 			"POST /v1/projects/p/locations/l/publishers/google/models/m:countTokens",
 		},
 	}
+	for name, prefixes := range map[string][]string{
+		"xai": {"", "/v1"}, "mistral": {"", "/v1"}, "deepseek": {"", "/v1", "/beta"}, "groq": {"", "/openai/v1"},
+		"together": {"", "/v1"}, "vllm": {"", "/v1"}, "ollama": {"", "/v1"},
+	} {
+		for _, prefix := range prefixes {
+			paths[name] = append(paths[name], "GET "+prefix+"/models", "GET "+prefix+"/models/m:x")
+		}
+	}
 	for _, p := range llm.Profiles() {
 		want := paths[p.Name]
 		if want == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/syncbuffer"
+	"github.com/drawgate/drawgate/llm"
 )
 
 // TestTokensAreKeys: a token is taken wherever an SDK puts its key. Rules, limits and what it may
@@ -25,7 +26,10 @@ func TestTokensAreKeys(t *testing.T) {
 	t.Parallel()
 	p, conf := corp(corpURL)
 	conf.TeamClaim, conf.UserClaim = "team", "email"
-	conf.Key = gateway.Key{Class: "batch", Priority: 3, Paths: []string{"openai/*", "anthropic/*", "gemini/*"}}
+	conf.Key = gateway.Key{Class: "batch", Priority: 3}
+	for _, name := range llm.Names() {
+		conf.Key.Paths = append(conf.Key.Paths, name+"/*")
+	}
 	conf.Key.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
 	own := drawgate.Policy{Name: "caller", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 100, time.Hour)}}
 	inBubble(t, withTokens(p, conf, func(s *setup) {

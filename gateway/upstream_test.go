@@ -162,6 +162,74 @@ func TestVersionsOfAModel(t *testing.T) {
 	}
 }
 
+// TestOwnEntryOfAModel: a model is counted by its own entry, wherever that stands and whatever comes
+// before it: asked for by its name, by an alias, by an alias of several accounts, or as a fallback.
+// Its price is its own, and so is what events and the meters of what is spent say of it.
+//
+// req: C1
+func TestOwnEntryOfAModel(t *testing.T) {
+	t.Parallel()
+	const small, large = "text-embedding-3-small", "text-embedding-3-large"
+	b := newBench(t, func(s *setup) {
+		for _, name := range []string{"small", "large", "rest"} {
+			p := hourly()
+			p.Name = name
+			s.policies = append(s.policies, p)
+		}
+		s.policies = append(s.policies, drawgate.Policy{
+			Name: "tight", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1, time.Hour)},
+		})
+		openai := &s.config.Upstreams[0]
+		openai.Models = []gateway.Model{
+			{Name: small, Policy: "small"},
+			{Name: "text-*", Policy: "rest"},
+			{Name: large, Policy: "large"},
+			{Name: "gpt-4o-mini", Policy: "tight", Fallbacks: []string{large}},
+		}
+		second := *openai
+		second.Name = "second"
+		s.config.Upstreams = append(s.config.Upstreams, second)
+		s.config.Aliases = []gateway.Alias{
+			{Name: "embed", Models: []gateway.Target{{Upstream: "openai", Model: large}}},
+			{Name: "embeds", Models: []gateway.Target{
+				{Upstream: "openai", Model: large}, {Upstream: "second", Model: large},
+			}},
+		}
+		s.config.Prices = &llm.Prices{Currency: "eur", Models: map[string]llm.Price{
+			small: {Input: 20_000}, large: {Input: 130_000}, "gpt-4o-mini": {Input: 1},
+		}}
+	})
+	call := func(model string) reply {
+		return b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/embeddings",
+			fmt.Sprintf(`{"model":%q,"input":"Hello!"}`, model), "Authorization: Bearer "+alice))
+	}
+	calls := []string{large, "embed", "embeds", "gpt-4o-mini", "gpt-4o-mini", small}
+	for i, model := range calls {
+		if got := call(model); got.status != http.StatusOK {
+			t.Errorf("call %d, %s: %d %s", i, model, got.status, got.body)
+		}
+	}
+	b.settled()
+	for policy, want := range map[string]int64{"small": 1, "large": 4, "rest": 0, "tight": 1} {
+		if got := b.used(policy, "account")["rpm"]; got != want {
+			t.Errorf("policy %s counted %d calls, want %d", policy, got, want)
+		}
+	}
+	for _, e := range b.events {
+		if strings.HasPrefix(e.Model, "text-") && e.Series != e.Model {
+			t.Errorf("%s counted by the entry %s", e.Model, e.Series)
+		}
+	}
+	ofLarge := b.spent()[b.meter("alice", "red", "openai", large)]
+	ofSecond := b.spent()[b.meter("alice", "red", "second", large)]
+	if n := ofLarge.Requests + ofSecond.Requests; n != 4 {
+		t.Errorf("%d calls of %s are spent, want 4", n, large)
+	}
+	if tokens, cost := ofLarge.PromptTokens+ofSecond.PromptTokens, ofLarge.Micros+ofSecond.Micros; cost < tokens*13/100 {
+		t.Errorf("%d tokens of %s cost %d millionths: that is not its price", tokens, large, cost)
+	}
+}
+
 // TestModelThatIsNotOfferedClosesNothing: a caller who asks for a model that the provider does not
 // offer to the account closes nothing for the others.
 func TestModelThatIsNotOfferedClosesNothing(t *testing.T) {

@@ -57,7 +57,7 @@ func (p *Profile) atStart(c *Call) int64 {
 	if p.provider.atStart == nil {
 		return 0
 	}
-	return p.provider.atStart(p, c)
+	return p.provider.atStart(c)
 }
 
 // Settlement returns the units to settle a reservation with, given what was reserved for: what the

@@ -161,8 +161,10 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	for _, p := range llm.Profiles() {
 		q := profile(t, p.Name)
-		q.Families[0].Name, q.Units[0] = "changed", "changed"
-		if r := profile(t, p.Name); r.Families[0].Name == "changed" || r.Units[0] == "changed" {
+		q.Families, q.Units[0] = append(q.Families, llm.Family{}), "changed"
+		q.Families[0].Name = "changed"
+		if r := profile(t, p.Name); len(r.Families) == len(q.Families) || r.Units[0] == "changed" ||
+			len(r.Families) > 0 && r.Families[0].Name == "changed" {
 			t.Errorf("copies of %s share what they have", p.Name)
 		}
 		for _, f := range p.Families {

@@ -106,6 +106,52 @@ var openAI = &provider{
 // per model family. Whether cached input counts is not documented: it does here.
 func OpenAI() *Profile { return openAI.newProfile() }
 
+// compatible returns a provider whose API is OpenAI's with differences, of whose models nothing is
+// published that a bound could be made of: any of them may reason, has the longest context that a
+// model here has, and answers as long as that. Without max_tokens a call reserves all of it.
+func compatible(name, url string, context int64, change func(*provider)) *provider {
+	return openAI.like(name, url, func() *Profile {
+		p := openAIProfile()
+		p.Families, p.OwnerHeaders, p.Most = nil, nil, nil
+		p.Correction = 1.1 // the tokenizer was not measured
+		p.Default = Family{
+			Context: context, MaxOutput: context, CacheReads: true, Images: context, Audio: context, Video: context,
+			Files: context, Weights: O200k(),
+		}
+		return p
+	}, func(v *provider) {
+		v.plain = map[role][]string{reqTier: {"auto", "default"}}
+		change(v)
+	})
+}
+
+// serves says which calls a provider has, by the ends of their paths. Before these may stand what
+// the paths of its SDKs begin with.
+func (v *provider) serves(ends ...pathEnd) {
+	v.calls = &pathEnds{list: ends}
+	f := forms{lists: []string{"/models", "/models/{:}"}}
+	for _, end := range ends {
+		f.calls = append(f.calls, end.end)
+	}
+	v.paths = f.behind(append([]string{""}, v.bases...)...)
+}
+
+// onlyMaxTokens is a request in which max_completion_tokens is not known: the provider may pass over
+// it, and answer at any length.
+func onlyMaxTokens(k *known) *node {
+	root := openAIRequest(k)
+	delete(root.keys, "max_completion_tokens")
+	return root
+}
+
+// Ends of the paths of calls.
+var (
+	endChat        = pathEnd{"/chat/completions", OpChat}
+	endCompletions = pathEnd{"/completions", OpCompletions}
+	endResponses   = pathEnd{"/responses", OpResponses}
+	endEmbeddings  = pathEnd{"/embeddings", OpEmbeddings}
+)
+
 func openAIProfile() *Profile {
 	return &Profile{
 		Units: []string{drawgate.UnitRequests, UnitTokens},
@@ -175,10 +221,10 @@ func openAIProfile() *Profile {
 			{Name: "o3-pro", Prefixes: []string{"o3-pro"}},
 			{Name: "o3-deep-research", Prefixes: []string{"o3-deep-research"}},
 			{Name: "o4-mini-deep-research", Prefixes: []string{"o4-mini-deep-research"}},
-			{
-				Name: "text-embedding", Prefixes: []string{"text-embedding-"}, Context: 300_000, Weights: Cl100k(),
-				Reasons: ReasonsNever,
-			},
+			embeddings("text-embedding-3-small", "text-embedding-3-small"),
+			embeddings("text-embedding-3-large", "text-embedding-3-large"), // costs several times as much
+			embeddings("text-embedding-ada-002", "text-embedding-ada-002"),
+			embeddings("", "text-embedding-"),
 		},
 		Default: Family{
 			Context: 1_050_000, MaxOutput: 128_000, CacheReads: true,
@@ -208,6 +254,13 @@ func openAIProfile() *Profile {
 	}
 }
 
+// embeddings is a family of models of embeddings.
+func embeddings(name, prefix string) Family {
+	return Family{
+		Name: name, Prefixes: []string{prefix}, Context: 300_000, Weights: Cl100k(), Reasons: ReasonsNever,
+	}
+}
+
 // openAIBound returns weights that no text which was measured exceeds, by either of OpenAI's
 // tokenizers: neither usual ones, nor words and characters that were searched for because they have
 // as many tokens as possible. What can be a token for each of its bytes costs its bytes. A blank in
@@ -223,11 +276,11 @@ func openAIBound() *Weights {
 // openAIAtStart returns what OpenAI counts when a call starts: the larger of max_tokens and an
 // estimate. How that is made its documentation says only in part: from the number of characters.
 // Four to a token is what its help pages give. Nothing says that it is corrected later.
-func openAIAtStart(p *Profile, c *Call) int64 {
+func openAIAtStart(c *Call) int64 {
 	const charsPerToken = 4
 	n := (c.Text.Runes + c.Schemas.Runes + charsPerToken - 1) / charsPerToken
 	if c.MaxOutput >= 0 {
-		n = max(n, p.MaxOutput(c))
+		n = max(n, c.answers(c.MaxOutput))
 	}
 	return n
 }
@@ -247,12 +300,7 @@ func openAICached(body []byte) []byte {
 // openAICalls also has those of OpenAI's first API, which others have as well:
 // /v1/engines/{model}/completions. Azure's are /openai/deployments/{deployment}/chat/completions.
 var openAICalls = &pathEnds{
-	list: []pathEnd{
-		{"/chat/completions", OpChat},
-		{"/completions", OpCompletions},
-		{"/responses", OpResponses},
-		{"/embeddings", OpEmbeddings},
-	},
+	list:   []pathEnd{endChat, endCompletions, endResponses, endEmbeddings},
 	before: []string{"/deployments/", "/engines/"},
 }
 
@@ -344,7 +392,7 @@ func openAIRequest(k *known) *node {
 	k.close(root.at("stream_options"), "stream_options")
 	root.at("n").role = reqAnswers
 	root.at("max_tokens").role = reqBoth
-	root.at("max_completion_tokens").role = reqBoth
+	root.at("max_completion_tokens").role = reqChatOutput
 	root.at("max_output_tokens").role = reqMaxOutput
 
 	message := root.subtree(reqText, "messages", "*")
@@ -503,7 +551,7 @@ var (
 	// afford is OpenRouter's word for a call whose largest output costs more than the credit that
 	// is left: smaller ones pass.
 	afford      = regexp.MustCompile(`can only afford [1-9]`)
-	openAIModel = regexp.MustCompile(`limit reached for ([\w.:/-]{1,128})`)
+	openAIModel = regexp.MustCompile("limit reached for (?:model `)?([\\w.:/-]{1,128})")
 )
 
 func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now time.Time) {

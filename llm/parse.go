@@ -43,6 +43,7 @@ const (
 	reqSource          // how media are given
 	reqNamed           // an id or an address of media
 	reqBoth            // the largest output of chat completions, which has an older name as well
+	reqChatOutput      // the same, by a name that only chat completions have
 	reqBackground      // the answer is made after the response
 	reqItemID          // of an element of the input of a response
 	reqSealed          // its reasoning, encrypted
@@ -187,7 +188,7 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.edit.body = offset + 1
 	case reqOptions:
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
-	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqBudget, reqAnswers, reqStream, reqUsage:
+	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqChatOutput, reqBudget, reqAnswers, reqStream, reqUsage:
 		return errKind
 	case reqThinking, reqThinks:
 		r.call.thinks = true
@@ -381,10 +382,10 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		case name != c.Model && name != "models/"+c.Model:
 			c.Other = name
 		}
-	case reqMaxOutput, reqBoth:
+	case reqMaxOutput, reqBoth, reqChatOutput:
 		// Responses and chat completions name their largest output differently, and some servers
 		// pass over the name that they do not know.
-		if null || ro == reqBoth && c.Operation == OpResponses ||
+		if null || ro == reqBoth && c.Operation == OpResponses || ro == reqChatOutput && c.Operation != OpChat ||
 			ro == reqMaxOutput && (c.Operation == OpChat || c.Operation == OpCompletions) {
 			return nil
 		}

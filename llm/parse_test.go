@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 		{
 			"openai", "/v1/embeddings", `{"model":"text-embedding-3-small","input":["one","two"]}`,
 			llm.Call{
-				Operation: llm.OpEmbeddings, Model: "text-embedding-3-small", Family: "text-embedding",
+				Operation: llm.OpEmbeddings, Model: "text-embedding-3-small", Family: "text-embedding-3-small",
 				MaxOutput: -1, Answers: 1, Inputs: 2, Messages: 1,
 			},
 			6,

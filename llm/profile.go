@@ -199,7 +199,15 @@ func (p *Profile) MaxOutput(c *Call) int64 {
 		f := p.Family(c.Model)
 		n = max(n, f.MaxOutput)
 	}
-	if c.Operation == OpCompletions { // each prompt has its own
+	return c.answers(n)
+}
+
+// answers returns the output of all answers of a call of which each has n tokens.
+func (c *Call) answers(n int64) int64 {
+	switch c.Operation {
+	case OpOther, OpCountTokens, OpEmbeddings:
+		return 0
+	case OpCompletions: // each prompt has its own
 		n = mul(n, max(1, c.Inputs))
 	}
 	return mul(n, c.Answers)

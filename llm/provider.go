@@ -43,7 +43,7 @@ type provider struct {
 	perInput bool
 	// atStart returns the tokens that a call counts when it starts: it never counts fewer, whatever
 	// it uses. nil: it counts its input and output.
-	atStart func(*Profile, *Call) int64
+	atStart func(*Call) int64
 
 	// What prices do not cover.
 	plain    map[role][]string // values at the price of the table: see unpricedFields
@@ -79,7 +79,9 @@ type provider struct {
 }
 
 // providers are those that have a value here.
-var providers = []*provider{openAI, anthropic, gemini}
+var providers = []*provider{
+	openAI, anthropic, gemini, xai, mistral, deepSeek, groq, together, vllm, ollama,
+}
 
 // streamed says which usage that a stream tells is final, which means that it is the whole call's.
 // In a document it always is. For what is settled otherwise see [Profile.Settlement].
@@ -135,15 +137,15 @@ func byName(name string) *provider {
 
 // all returns what the providers have in a list, without repetitions. Many servers speak several
 // protocols, or pass on what another provider says.
-func all(list func(*provider) []string) (together []string) {
+func all(list func(*provider) []string) (whole []string) {
 	for _, v := range providers {
 		for _, s := range list(v) {
-			if !slices.Contains(together, s) {
-				together = append(together, s)
+			if !slices.Contains(whole, s) {
+				whole = append(whole, s)
 			}
 		}
 	}
-	return together
+	return whole
 }
 
 // Profiles returns the profiles of all providers that have one. For others see [NewGeneric].

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -96,6 +97,7 @@ type errorBody struct {
 	Status  plainText       `json:"status"` // Azure's is a number
 	Message string          `json:"message"`
 	Details json.RawMessage `json:"details"`
+	Kind    plainText       `json:"error_type"` // Together's name of the type
 }
 
 // plainText is a text. Anything else in its place is passed over.
@@ -115,6 +117,7 @@ func (t *plainText) UnmarshalJSON(raw []byte) error {
 // as its kind can last.
 func (p *Profile) Refusal(status int, header http.Header, body []byte, now time.Time) Refusal {
 	e := readError(body)
+	e.Type = cmp.Or(e.Type, string(e.Kind))
 	r := Refusal{Status: status, Limit: -1}
 	r.RetryAfter, _ = retryAfter(header, now)
 	r.Billed = status == http.StatusRequestTimeout
@@ -167,6 +170,10 @@ func readError(body []byte) (e errorBody) {
 	}
 	if json.Unmarshal(body, &doc) != nil {
 		return e
+	}
+	if len(doc.Error) > 0 && doc.Error[0] == '"' { // xAI: {"code": …, "error": "a sentence"}
+		_ = json.Unmarshal(doc.Error, &doc.Message)
+		return doc.errorBody
 	}
 	for _, raw := range []json.RawMessage{doc.Error, doc.Response.Error} {
 		if len(raw) > 0 && json.Unmarshal(raw, &e) == nil &&

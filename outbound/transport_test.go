@@ -32,7 +32,7 @@ type api struct {
 	more    string // what makes it a stream
 }
 
-var apis = map[string]api{
+var apis = withLike(map[string]api{
 	"openai chat": {
 		llm.OpenAI, "gpt-4o", "/v1/chat/completions", "/v1/chat/completions",
 		`{"model":"gpt-4o","max_tokens":100,"messages":[{"role":"user","content":%q}]%s}`,
@@ -51,6 +51,24 @@ var apis = map[string]api{
 		"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse",
 		`{"contents":[{"role":"user","parts":[{"text":%q}]}],"generationConfig":{"maxOutputTokens":100}%s}`, ``,
 	},
+})
+
+// withLike adds those whose API is OpenAI's with differences.
+func withLike(apis map[string]api) map[string]api {
+	for _, name := range []string{"xai", "mistral", "deepseek", "groq", "together", "vllm", "ollama"} {
+		a := apis["openai chat"]
+		a.profile = func() *llm.Profile {
+			p, _ := llm.ByName(name)
+			return p
+		}
+		if slices.Contains([]string{"mistral", "groq", "together"}, name) { // its streams tell their usage
+			a.more = `,"stream":true`
+		}
+		a.path = map[bool]string{true: "/groq/openai", false: "/" + name}[name == "groq"] + a.path
+		a.stream = a.path
+		apis[name] = a
+	}
+	return apis
 }
 
 // Each provider has a call here.

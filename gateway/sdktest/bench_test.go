@@ -96,7 +96,7 @@ func newBench(t *testing.T, a api, s setup) *bench {
 	if s.upstream == nil {
 		behind := httptest.NewServer(b.sim)
 		t.Cleanup(behind.Close)
-		s.upstream, _ = url.Parse(behind.URL)
+		s.upstream, _ = url.Parse(behind.URL + "/" + a.upstream) // where the simulator has the provider
 	}
 	p := a.profile()
 	policy := drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{drawgate.RollingLimit(drawgate.UnitRequests,

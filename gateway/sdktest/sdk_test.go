@@ -80,10 +80,14 @@ type trial struct {
 	*testing.T
 	*sdk
 	client client
+	api    *api // nil: that of the operation
 }
 
 func (x *trial) bench(s setup) *bench {
 	x.Helper()
+	if x.api != nil {
+		return newBench(x.T, *x.api, s)
+	}
 	return newBench(x.T, apis[x.operation], s)
 }
 
@@ -118,7 +122,7 @@ func TestSDKs(t *testing.T) {
 			t.Parallel()
 			c := s.start(t, s.operation)
 			for _, sc := range scenarios {
-				t.Run(sc.name, func(t *testing.T) { sc.run(&trial{t, s, c}) }) // c makes one call at a time
+				t.Run(sc.name, func(t *testing.T) { sc.run(&trial{t, s, c, nil}) }) // c makes one call at a time
 			}
 		})
 	}

@@ -22,6 +22,9 @@
 //	POST /v1beta/models/{model}:streamGenerateContent[?alt=sse]
 //	POST /v1beta/models/{model}:countTokens
 //	POST /PROVIDER/…                                            each of these, such as /openai/v1/…
+//	POST /xai/v1/chat/completions                               xAI; Mistral, Together, vLLM, Ollama
+//	POST /deepseek/chat/completions                             DeepSeek, also with /v1 and /beta
+//	POST /groq/openai/v1/chat/completions                       Groq
 //	POST /generic/…                                             any JSON object
 //	GET  /simulator/ledger?after=ID&limit=N                     the recorded calls
 //	GET  /simulator/report                                      the limits, counted again

@@ -37,6 +37,11 @@ type dialect struct {
 	refuse func(x *exchange, f failure, h http.Header) (status int, body any)
 	// headers sets the headers of every answer to a call that was decided by limits.
 	headers func(x *exchange, h http.Header)
+	// usage returns the usage of chat completions; nil: OpenAI's.
+	usage func(x *exchange) object
+	// last puts the usage into the last chunk of a stream, whether it was asked for or not; nil: it
+	// has a chunk of its own, if it was asked for.
+	last func(chunk, usage object)
 	// frame returns how a stream is framed; nil means as events.
 	frame func(x *exchange) framer
 }

@@ -172,6 +172,13 @@ func (q *request) text() string {
 }
 
 func chatUsage(x *exchange) object {
+	if x.dialect.usage != nil {
+		return x.dialect.usage(x)
+	}
+	return openAIUsage(x)
+}
+
+func openAIUsage(x *exchange) object {
 	return object{
 		"prompt_tokens": x.q.input, "completion_tokens": x.output, "total_tokens": x.q.input + x.output,
 		"prompt_tokens_details": object{"cached_tokens": x.q.cacheRead, "audio_tokens": 0},
@@ -242,10 +249,15 @@ func (s chatStream) words(choice int64, text string) []event {
 }
 
 func (s chatStream) end() (events []event) {
+	told := s.dialect.last != nil
 	for i := range s.q.choices {
-		events = append(events, s.delta(i, object{}, s.q.finish("stop", "length")))
+		e := s.delta(i, object{}, s.q.finish("stop", "length"))
+		if told && i == s.q.choices-1 && s.fault.Kind != FaultNoUsage {
+			s.dialect.last(e.data.(object), chatUsage(s.exchange))
+		}
+		events = append(events, e)
 	}
-	if s.q.usage && s.fault.Kind != FaultNoUsage {
+	if s.q.usage && !told && s.fault.Kind != FaultNoUsage {
 		last := s.chunk([]object{})
 		last["usage"] = chatUsage(s.exchange)
 		events = append(events, event{data: last})

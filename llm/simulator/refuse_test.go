@@ -16,6 +16,13 @@ var calls = map[simulator.Provider]struct{ path, body string }{
 	simulator.Anthropic: {messagePath, message("x")},
 	simulator.Gemini:    {geminiPath, contents("x")},
 	simulator.Generic:   {genericPath, `{"prompt":"x"}`},
+	simulator.XAI:       {"/xai/v1/chat/completions", chat("x")},
+	simulator.Mistral:   {"/mistral/v1/chat/completions", chat("x")},
+	simulator.DeepSeek:  {"/deepseek/chat/completions", chat("x")},
+	simulator.Groq:      {"/groq/openai/v1/chat/completions", chat("x")},
+	simulator.Together:  {"/together/v1/chat/completions", chat("x")},
+	simulator.VLLM:      {"/vllm/v1/chat/completions", chat("x")},
+	simulator.Ollama:    {"/ollama/v1/chat/completions", chat("x")},
 }
 
 // TestEachProvider: these tests have a call of each provider, which is answered behind its name
@@ -250,6 +257,33 @@ func TestRefusalsByFault(t *testing.T) {
 			simulator.FaultBadGateway:  {502, html},
 		},
 	}
+	quota := answer{429, `"insufficient_quota"`}
+	for p, c := range map[simulator.Provider]struct {
+		full   string
+		credit answer
+	}{
+		simulator.XAI: {
+			`^{"code":"Some resource has been exhausted","error":"Too many requests`,
+			answer{429, `"error":"Your team .* has either used all available credits`},
+		},
+		simulator.Mistral:  {`^{"code":.*"message":"Rate limit exceeded",.*"type":"rate_limited"}$`, quota},
+		simulator.DeepSeek: {`^{"error":{.*"type":"rate_limit_reached_error"`, answer{402, `"Insufficient Balance"`}},
+		simulator.Groq:     {"model `gpt-4.1` in organization `org_.*on requests per (minute|day) \\(RP[MD]\\): Limit", quota},
+		simulator.Together: {`"error_type":"dynamic_request_limited"`, answer{402, `"credit_limit"`}},
+		simulator.VLLM:     {`"code":429,"message":"Too many requests"`, quota},
+		simulator.Ollama:   {`"message":"too many requests","param":null,"type":"api_error"`, answer{429, `exceeded your current quota`}},
+	} {
+		if p == simulator.VLLM {
+			c.credit.want = `exceeded your current quota.*"type":"insufficient_quota"`
+		}
+		table[p] = map[simulator.FaultKind]answer{
+			simulator.FaultMinute: {429, c.full}, simulator.FaultDay: {429, c.full},
+			simulator.FaultCredit: c.credit, simulator.FaultSpendCap: c.credit,
+			simulator.FaultTransient: {429, `Too Many Requests`}, simulator.FaultOverload: {503, `overloaded`},
+			simulator.FaultInternal: {500, `had an error`}, simulator.FaultUnavailable: {503, `overloaded`},
+			simulator.FaultOverloaded: {529, `overloaded`}, simulator.FaultBadGateway: {502, html},
+		}
+	}
 	for _, p := range simulator.Providers {
 		if table[p] == nil {
 			t.Errorf("no answers of %s are here", p)
@@ -269,7 +303,7 @@ func TestRefusalsByFault(t *testing.T) {
 				}
 				if retry := got.header.Get("Retry-After"); (retry != "") != (got.status == 429 &&
 					(kind == simulator.FaultMinute || kind == simulator.FaultDay) &&
-					(p == simulator.Anthropic || p == simulator.Generic)) {
+					(p == simulator.Anthropic || p == simulator.Generic || p == simulator.Groq)) {
 					t.Errorf("retry-after is %q", retry)
 				}
 				c := last(t, s)

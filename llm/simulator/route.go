@@ -8,7 +8,10 @@ import (
 // dialects are those of all providers. Each is behind /PROVIDER, and, unless it is apart, without
 // it too: there no two have the same fixed path, and where several route another path the last one
 // decides.
-var dialects = []*dialect{openAIDialect, anthropicDialect, geminiDialect, genericDialect}
+var dialects = []*dialect{
+	openAIDialect, anthropicDialect, geminiDialect, genericDialect, xaiDialect, mistralDialect, deepSeekDialect,
+	groqDialect, togetherDialect, vllmDialect, ollamaDialect,
+}
 
 // providers are the names of all.
 var providers = func() (names []Provider) {

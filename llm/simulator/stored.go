@@ -37,6 +37,9 @@ var references = []string{
 	"vectorstoreids",
 }
 
+// fees are fields, written likewise, that let the provider search, or run another model, for a fee.
+var fees = []string{"searchparameters", "searchsettings", "compoundcustom", "safetymodel", "guardrails", "agentcount"}
+
 // storedTypes are types of what refers to it.
 var storedTypes = []string{
 	"item_reference", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
@@ -82,7 +85,7 @@ func (s *stored) field(name string, v any) {
 		s.refers = true
 	case name == "tools":
 		s.tools(v)
-	case name == "websearchoptions":
+	case name == "websearchoptions", slices.Contains(fees, name):
 		s.refers = true
 		s.extra("tools")
 	case name == "servicetier" && (lower() == "priority" || lower() == "scale"),

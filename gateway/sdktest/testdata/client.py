@@ -1,6 +1,6 @@
 """Makes the calls that the tests ask for with one of the official Python SDKs.
 
-Usage: client.py chat|responses|messages|generate
+Usage: client.py chat|responses|messages|generate|mistral|groq|together|ollama
 
 Each line of the input is a job as JSON, see type job in client_test.go; each line of the output is
 what became of it. Of the SDK nothing is changed but the base URL and the key.
@@ -13,21 +13,66 @@ import sys
 def chat(job):
     import openai
 
-    c = openai.OpenAI(base_url=job["url"] + "/v1", api_key=job["key"])
+    return completions(job, openai.OpenAI(base_url=job["url"] + "/v1", api_key=job["key"]), stream_options={"include_usage": True})
+
+
+def groq(job):
+    import groq
+
+    return completions(job, groq.Groq(base_url=job["url"], api_key=job["key"]))
+
+
+def together(job):
+    import together
+
+    return completions(job, together.Together(base_url=job["url"], api_key=job["key"]))
+
+
+def completions(job, c, **live):
+    """Makes a call with a client that is like OpenAI's. live is what a stream needs to tell its usage."""
     ask = dict(model=job["model"], max_tokens=job["max"], messages=[{"role": "user", "content": job["prompt"]}])
     if not job["stream"]:
         r = c.chat.completions.create(**ask)
         return answer(r.choices[0].message.content, r.usage.prompt_tokens, r.usage.completion_tokens)
 
     def pieces(out):
-        with c.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}) as s:
+        with c.chat.completions.create(**ask, stream=True, **live) as s:
             for e in s:
                 if e.choices and e.choices[0].delta.content:
                     yield e.choices[0].delta.content
-                if e.usage:
-                    out["input"], out["output"] = e.usage.prompt_tokens, e.usage.completion_tokens
+                usage = getattr(e, "usage", None) or getattr(getattr(e, "x_groq", None), "usage", None)
+                if usage:
+                    out["input"], out["output"] = usage.prompt_tokens, usage.completion_tokens
 
     return stream(job, pieces)
+
+
+def mistral(job):
+    from mistralai.client import Mistral
+
+    c = Mistral(server_url=job["url"], api_key=job["key"])
+    ask = dict(model=job["model"], max_tokens=job["max"], messages=[{"role": "user", "content": job["prompt"]}])
+    if not job["stream"]:
+        r = c.chat.complete(**ask)
+        return answer(r.choices[0].message.content, r.usage.prompt_tokens, r.usage.completion_tokens)
+
+    def pieces(out):
+        with c.chat.stream(**ask) as s:
+            for e in s:
+                if e.data.choices and e.data.choices[0].delta.content:
+                    yield e.data.choices[0].delta.content
+                if e.data.usage:
+                    out["input"], out["output"] = e.data.usage.prompt_tokens, e.data.usage.completion_tokens
+
+    return stream(job, pieces)
+
+
+def ollama(job):
+    import ollama
+
+    c = ollama.Client(host=job["url"], headers={"Authorization": "Bearer " + job["key"]})
+    r = c.chat(model=job["model"], messages=[{"role": "user", "content": job["prompt"]}])
+    return answer(r.message.content, r.prompt_eval_count, r.eval_count)
 
 
 def responses(job):
@@ -115,7 +160,8 @@ def failure(e):
     out["status"] = getattr(e, "status_code", None) or (e.code if isinstance(getattr(e, "code", None), int) else 0)
     code = getattr(e, "status", None) or getattr(e, "code", None) or getattr(e, "type", None)
     out["code"] = code if isinstance(code, str) else ""
-    headers = getattr(getattr(e, "response", None), "headers", None) or {}
+    response = getattr(e, "response", None) or getattr(e, "raw_response", None)
+    headers = getattr(response, "headers", None) or {}
     if "retry-after-ms" in headers:
         out["after"] = float(headers["retry-after-ms"]) / 1000
     details = getattr(e, "details", None)
