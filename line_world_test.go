@@ -36,6 +36,7 @@ type lineWorld struct {
 	callers int           // of a process, on average
 	lost    float64       // share of messages
 	deaf    float64       // share of announcements that are lost
+	near    time.Duration // a message takes half of it to one and a half; 0: quickest to slowest
 
 	records *model.Records
 	began   time.Time
@@ -72,6 +73,9 @@ type lineProcess struct {
 }
 
 func (w *lineWorld) delay() time.Duration {
+	if w.near > 0 {
+		return w.near/2 + rand.N(w.near)
+	}
 	x := rand.Float64()
 	return quickest + time.Duration(x*x*x*float64(slowest-quickest))
 }
@@ -270,10 +274,22 @@ func (w *lineWorld) tell(k store.Key, number uint64) {
 	}
 }
 
+// begin makes the store.
+func (w *lineWorld) begin() {
+	w.records = model.NewRecords(func() int64 { return time.Now().UnixMicro() }, false).InLine()
+	w.owners, w.open = map[uint64]*lineProcess{}, map[store.Grant]int{}
+	w.began = time.Now()
+}
+
+func (w *lineWorld) process() *lineProcess {
+	return &lineProcess{w: w, chans: map[chan<- store.Key]bool{}}
+}
+
 // start adds a process.
 func (w *lineWorld) start(steady bool) {
 	ctx, kill := context.WithCancel(w.t.Context())
-	p := &lineProcess{w: w, steady: steady, kill: kill, chans: map[chan<- store.Key]bool{}}
+	p := w.process()
+	p.steady, p.kill = steady, kill
 	var err error
 	if p.lim, err = drawgate.New(p, policy(w.limits...), nil); err != nil {
 		w.t.Fatal(err)
@@ -361,9 +377,7 @@ func (p *lineProcess) note(n int64, waited time.Duration) {
 // run lets processes wait for some time. Half of them are steady. Something happens to one of the
 // others after each part, or two.
 func (w *lineWorld) run(procs int, lasts, part time.Duration) {
-	w.records = model.NewRecords(func() int64 { return time.Now().UnixMicro() }, false).InLine()
-	w.owners, w.open = map[uint64]*lineProcess{}, map[store.Grant]int{}
-	w.began = time.Now()
+	w.begin()
 	for i := range procs {
 		w.start(i%2 == 0)
 	}

@@ -48,10 +48,9 @@ class Walk:
         self.windows, self.kinds = [w for w, _ in both], [k for _, k in both]
         nb, self.high = len(both), r.randrange(1, 8)
         priorities = r.random() < 0.6
-        # Where a take is held, its units of other limits count as passed until its hold is over, and longer: see countsUntil in line.go.
-        kept = [priorities and (k == "slots" or "slots" not in self.kinds) for k in self.kinds]
+        self.late = [k == "rolling" and r.random() < 0.4 for k in self.kinds]  # charged at the end: units of a take that is held do not age
         low = [r.randrange(1, 4) for _ in both]
-        limits = tuple((n, n + r.choice((0, 1, 1, 2)) if keep else n) for n, keep in zip(low, kept))
+        limits = tuple((n, n + r.choice((0, 1, 1, 2)) if priorities else n) for n in low)
         slots = tuple(self.slot(limits, priorities) for _ in range(r.randrange(3, 6)))
         start = ()
         if r.random() < 0.2:
@@ -105,10 +104,10 @@ class Walk:
                 self.back(b, False, drained - past)
                 self.level[b] = level
 
-    def count(self, b, n, past=False, take=None):
-        """n units of limit b count from now on."""
+    def count(self, b, n, past=False, take=None, held=False):
+        """n units of limit b count from now on; held: they belong to a take that is held."""
         until = 0
-        if self.kinds[b] == "rolling":
+        if self.kinds[b] == "rolling" and not (held and self.late[b]):
             until = self.at + self.windows[b]
         if self.kinds[b] == "bucket":
             self.level[b] += n * self.windows[b]
@@ -139,9 +138,10 @@ class Walk:
         if out != "granted":
             return
         past = {b for b in answers if answers[b][1] and t.past[b]}
+        held = any(self.kinds[b] == "slots" for b in answers)
         for b in answers:
-            self.count(b, slot.need[b], b in past, len(self.takes))
-        self.takes.append({"event": e, "need": slot.need, "open": any(self.kinds[b] == "slots" for b in answers)})
+            self.count(b, slot.need[b], b in past, len(self.takes), held)
+        self.takes.append({"event": e, "need": slot.need, "open": held})
 
     def places(self, i):
         """Where the waiter i, and those whom it names, come among those in line, and -1 for who is known there."""
@@ -156,8 +156,8 @@ class Walk:
     def end(self, k):
         """A take that holds slots ends: settled, cancelled, or because its time is over."""
         take, r = self.takes[k], self.r
-        take["open"] = False
-        how = r.choice(("over", "settle", "cancel"))
+        take["open"], actual = False, [-1] * len(self.kinds)
+        how = r.choice(("over", "settle", "settle", "cancel"))
         if how == "cancel" and any(n and self.kinds[b] in ("bucket", "calendar") for b, n in enumerate(take["need"])):
             how = "settle"
         for b, kind in enumerate(self.kinds):
@@ -166,9 +166,17 @@ class Walk:
                 self.parts[b] = [p for p in self.parts[b] if p["take"] != k]
                 for p in mine:
                     self.back(b, p["past"], p["n"])
+                continue
+            for p in mine if kind == "rolling" else ():
+                if how == "settle" and r.random() < 0.5:
+                    actual[b] = r.randrange(p["n"] + 1)
+                    self.back(b, p["past"], p["n"] - actual[b])
+                    p["n"] = actual[b]
+                if self.late[b]:
+                    p["until"] = self.at + self.windows[b]
         if how == "over":
             take["event"]["until"] = self.at
-        self.emit(how, take=k)
+        self.emit(how, take=k, actual=actual)
 
     def lease(self):
         """A lease gets as much as fits beside tickets."""
@@ -252,7 +260,8 @@ class Walk:
             self.tick()
             self.event()
         y = self.system
-        limits = [{"kind": k, "window": w, "low": m[0], "high": m[1], "held": h} for k, w, m, h in zip(self.kinds, self.windows, y.limits, y.held)]
+        limits = [{"kind": k, "window": w, "low": m[0], "high": m[1], "held": h, "end": end}
+                  for k, w, m, h, end in zip(self.kinds, self.windows, y.limits, y.held, self.late)]
         slots = [{"need": x.need, "priority": x.priority, "kind": x.kind} for x in y.slots]
         return {"seed": self.seed, "at": self.start, "limits": limits, "high": self.high, "one": y.one, "slots": slots, "start": y.start,
                 "events": self.events}

@@ -24,9 +24,8 @@ import (
 // two priorities; takes that are granted ahead or sent again; what a paused bucket says of each of
 // its limits. Takes over several servers are made by the stores, which have tests of their own.
 //
-// Left out of the histories, because the code counts for longer what passed a ticket: shares that
-// are kept of a window or a bucket for takes that are held, and takes of several kept units of a
-// bucket.
+// Left out of the histories, because the code counts for longer what passed a ticket: takes of
+// several kept units of a bucket. Bucket and calendar limits are charged at the start there.
 //
 // req: C5
 func TestHistories(t *testing.T) {
@@ -80,6 +79,7 @@ type limit struct {
 	Kind            string
 	Window          int64
 	Low, High, Held int64
+	End             bool // it is charged at the end
 }
 
 // event is what happens to a slot, and what is the case afterwards. One more slot than there are is
@@ -94,6 +94,7 @@ type event struct {
 	Next       [][]int // who is named, and its place
 	Line       int     // a limit, for whose bucket these wait
 	Until      int64   // when what begins here ends by itself
+	Actual     []int64 // of a settlement, per limit: what was used; -1: as estimated
 	Want       int64   // of a lease
 	Granted    int64
 	Spent      int64

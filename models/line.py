@@ -49,6 +49,7 @@ class Rules(NamedTuple):
     put_back: bool = True  # a cancelled reservation puts the ticket back that it ended
     told: bool = True  # who holds a lease learns that tickets wait, and returns it
     beside: bool = True  # leases are granted beside tickets only
+    settled: bool = True  # what passed counts until its units come back; else until its hold would have ended, however early it was settled
 
 
 class Slot(NamedTuple):
@@ -97,6 +98,7 @@ class State(NamedTuple):
     pauses: int = 0  # that are still to come
     had: int = 0  # and ended a ticket there
     whose: tuple = ()  # claim code: the first ticket of the bucket when something passed it last, -1
+    late: tuple = ()  # not settled: per bucket, what came back and still counts as passed
 
 
 def put(t, i, v):
@@ -117,7 +119,7 @@ class Model:
             tickets[i] = sum(1 << b for b in range(nb) if y.slots[i].need[b])
         none = (0,) * (n + 1)
         return State(self.held, (0,) * nb, (0,) * nb, y.start, y.start, tuple(tickets), none, none, (-1,) * n, 0, -1, y.gone, max(0, y.old), 0, False,
-                     pauses=y.pauses, whose=(-1,) * nb if self.r.claim == "code" else ())
+                     pauses=y.pauses, whose=(-1,) * nb if self.r.claim == "code" else (), late=() if self.r.settled else (0,) * nb)
 
     def slot(self, s, i):
         return self.y.slots[s.ghost if i == self.n else i]
@@ -172,7 +174,7 @@ class Model:
                 continue
             if kept > 0 and rule in ("total", "use", "race", "kept", "code") and (rule == "race" or used + claims + n > most):
                 large = rule == "total" or rule in ("kept", "code") and n > most - kept
-                if (self.past_first(s, b) if large else s.past[b]) + m <= kept:
+                if (self.past_first(s, b) if large else s.past[b] + (0 if self.r.settled else s.late[b])) + m <= kept:
                     passes = "total" if large else passes or "use"
                     continue
             return "queued", ""
@@ -195,6 +197,7 @@ class Model:
             for b in range(self.nb):
                 if (s.past[b] or t.past[b] or t.whose[b] >= 0) and not any(x & self.together(b) for x in t.tickets):
                     t = t._replace(past=put(t.past, b, 0), passed=put(t.passed, b, 0), whose=put(t.whose, b, -1))
+                    t = t if self.r.settled else t._replace(late=put(t.late, b, 0))
             return t
         for b in range(self.nb):
             if t.passed[b] and self.lower(s, b) != self.lower(t, b):
@@ -440,7 +443,10 @@ class Model:
             if s.used[b] - s.past[b] - apart > self.held[b]:
                 yield ("unit back", b), fair, s._replace(used=put(s.used, b, s.used[b] - 1))
             if s.past[b]:
-                yield ("passed unit back", b), fair, s._replace(used=put(s.used, b, s.used[b] - 1), past=put(s.past, b, s.past[b] - 1))
+                t = s._replace(used=put(s.used, b, s.used[b] - 1), past=put(s.past, b, s.past[b] - 1))
+                yield ("passed unit back", b), fair, t if r.settled else t._replace(late=put(s.late, b, s.late[b] + 1))
+            if not r.settled and s.late[b]:
+                yield ("hold ends", b), False, s._replace(late=put(s.late, b, s.late[b] - 1))
 
     def leases(self, s):
         k = self.y.lease
@@ -706,6 +712,7 @@ if part("priorities and kept shares"):
     y = System(keep, (W(0, (1,)), W(1, (1,), 1)), held=(2,))
     for rule, verdict in (("room", "H"), ("all", "V"), ("zone", "H"), ("own", "V"), ("total", "V"), ("use", "H"), ("kept", "H")):
         live(verdict, f"claim {rule}: a take of high priority behind an old ticket of low priority that has no room", y, (1,), claim=rule)
+    live("V", "what passed counts until its hold would have ended, although it was settled", y, (1,), settled=False)
     y = System(keep, (W(0, (1,)), W(0, (1,), 1)), held=(2,))
     live("H", "both in one process", y, (1,))
     live("V", "the one of high priority stands behind the other one in the line of their process", y, (1,), fronts=False)
@@ -766,6 +773,8 @@ if part("as the code has it"):
     live("H", "one of a third of it, and one of two thirds", System(((3, 5),), (W(0, (1,)), W(4, (2,))) + high[:2]), range(4), slow=True, **code)
     live("H", "a take of high priority behind an old ticket of low priority that has no room",
          System(((2, 3),), (W(0, (1,)), W(1, (1,), 1)), held=(2,)), (1,), **code)
+    live("V", "what passed counts until its hold would have ended, although it was settled",
+         System(((2, 3),), (W(0, (1,)), W(1, (1,), 1)), held=(2,)), (1,), settled=False, **code)
     live("H", "several waiters of both priorities in a process", System(((2, 3),), (W(0, (2,)), W(0, (1,), 1), W(1, (1,)), W(1, (1,), 1))), range(4), **code)
     live("H", "two limits, one of which keeps a unit; two priorities",
          System(((1, 2), (1, 1)), (W(0, (1, 1)), W(1, (1, 0), 1), W(1, (0, 1)), W(2, (1, 0), 1))), range(4), slow=True, **code)

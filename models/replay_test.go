@@ -73,7 +73,7 @@ func (r *replay) number() uint64 { return r.r.Uint64() | 1 }
 // one bucket by its ID, otherwise by the rank of its bucket.
 func (h *history) spec(i int) record.Spec {
 	l := &h.Limits[i]
-	s := record.Spec{ID: uint64(1 + i), Window: l.Window * second}
+	s := record.Spec{ID: uint64(1 + i), Window: l.Window * second, ChargeEnd: l.End}
 	if h.One {
 		s.ID = uint64(2 - i)
 	}
@@ -230,12 +230,13 @@ func (r *replay) settle(e *event) error {
 	for i := range need {
 		need[i] = 1
 	}
-	asks, _ := r.asks(need)
-	for i := range asks {
-		for j := range asks[i].N {
-			asks[i].N[j] = record.KeepEstimate
+	asks, at := r.asks(need)
+	for i, b := range at {
+		for j, limit := range b.limits {
+			asks[i].N[j] = e.Actual[limit]
 		}
 	}
+	r.seen["settled in part"] += len(slices.DeleteFunc(slices.Clone(e.Actual), func(n int64) bool { return n < 0 }))
 	if ok, _ := record.Settle(asks, takeID(e.Take), uint64(e.Take)+1, e.Do == "cancel", r.now); !ok {
 		return errors.New("the take is not open")
 	}

@@ -129,6 +129,7 @@ func AppendOpen(buf []byte, o *Open) []byte {
 const (
 	flagBoth = 1 << iota
 	flagHeld
+	flagPassed // a program of the version before ignores it, and drops it when it writes the reservation
 )
 
 func appendOpen(buf []byte, o *Open) []byte {
@@ -152,6 +153,9 @@ func appendOpen(buf []byte, o *Open) []byte {
 		}
 		if p.Held {
 			flags |= flagHeld
+		}
+		if p.Passed {
+			flags |= flagPassed
 		}
 		buf = append(buf, flags)
 		buf = binary.AppendVarint(buf, p.N)

@@ -214,7 +214,7 @@ func (d *decoder) open() *Open {
 		p := &o.Parts[i]
 		p.Limit = d.id()
 		flags := d.byte()
-		p.Both, p.Held = flags&flagBoth != 0, flags&flagHeld != 0
+		p.Both, p.Held, p.Passed = flags&flagBoth != 0, flags&flagHeld != 0, flags&flagPassed != 0
 		p.N, p.Ref = d.units(), d.time()
 	}
 	return o

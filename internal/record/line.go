@@ -16,7 +16,7 @@ import (
 const (
 	MaxTickets = 64 // in a bucket
 	MaxNext    = 31 // of those behind a take in its process
-	maxPassed  = 16 // per limit, how many grants are told apart
+	maxPassed  = 16 // per limit, how many instants are told apart at which what passed ceases to count
 )
 
 // Ages and lives, in µs.
@@ -55,11 +55,14 @@ type Claim struct {
 }
 
 // Passed is what takes that may use more of a limit were granted past tickets that may use less.
+//
+// The one of limit 0, which no limit is called, says in Sum when the first of all these grants was
+// made: what passed before, while others stood in line, is forgotten. See [Line.knows].
 type Passed struct {
 	Limit uint64
 	First uint64  // number of the limit's first ticket when
 	Sum   int64   // so many units were granted past it
-	Units []Freed // until when they count, at the latest; in the order of the grants
+	Units []Freed // until when they count, at the latest; in this order
 }
 
 // Place is what a take that may wait says of its place in the line.
@@ -196,44 +199,91 @@ func (l *Line) passed(limit uint64) (counts, first int64) {
 	return counts, first
 }
 
-// pass notes n units of a limit that were granted past a ticket and count until until.
-func (l *Line) pass(limit uint64, n, until int64) {
-	l.Changed = true
-	i := slices.IndexFunc(l.Passed, func(p Passed) bool { return p.Limit == limit })
-	if i < 0 {
-		l.Passed = append(l.Passed, Passed{Limit: limit})
-		i = len(l.Passed) - 1
+// of returns what passed tickets of a limit, or nil.
+func (l *Line) of(limit uint64) *Passed {
+	if i := slices.IndexFunc(l.Passed, func(p Passed) bool { return p.Limit == limit }); i >= 0 {
+		return &l.Passed[i]
 	}
-	p := &l.Passed[i]
+	return nil
+}
+
+// ensure returns what passed tickets of a limit, which is noted from now on.
+func (l *Line) ensure(limit uint64) *Passed {
+	if l.of(limit) == nil {
+		l.Passed = append(l.Passed, Passed{Limit: limit})
+	}
+	return l.of(limit)
+}
+
+// pass notes n units of a limit that are granted now past a ticket and count until until.
+func (l *Line) pass(limit uint64, n, until, now int64) {
+	l.Changed = true
+	if since := l.ensure(0); since.Sum == 0 {
+		since.Sum = now
+	}
+	p := l.ensure(limit)
 	if first := l.first(limit); p.First != first {
 		p.First, p.Sum = first, 0
 	}
 	p.Sum = min(addSat(p.Sum, n), maxUsed)
-	if k := len(p.Units); k == maxPassed {
-		u := &p.Units[k-1]
-		u.At, u.N = max(u.At, until), min(addSat(u.N, n), maxUsed)
-		return
-	}
-	p.Units = append(p.Units, Freed{until, n})
+	p.add(n, until)
 }
 
-// giveBack notes that n units of a limit were given back that were to count until until. As far as
-// they had passed a ticket, so many may pass again; but beside a ticket for which what passed does
-// not come free, they do not.
-func (l *Line) giveBack(limit uint64, n, until int64) {
-	for i := range l.Passed {
-		if l.Passed[i].Limit != limit {
-			continue
-		}
-		units := l.Passed[i].Units
-		for k := range units {
-			if u := &units[k]; u.At == until && n > 0 && u.N > 0 {
-				back := min(u.N, n)
-				u.N, n, l.Changed = u.N-back, n-back, true
-			}
-		}
-		l.Passed[i].Units = slices.DeleteFunc(units, func(f Freed) bool { return f.N == 0 })
+// knows reports whether what was granted past a ticket at an instant is still noted: it is
+// forgotten when nobody stands in line any more.
+func (l *Line) knows(at int64) bool {
+	if l == nil {
+		return false
 	}
+	since := l.of(0)
+	return since != nil && since.Sum > 0 && since.Sum <= at
+}
+
+// add adds n units that count until until. If there are too many instants, two neighbors become the
+// later one: those for which what was joined spans the shortest time. (If these were the two that
+// are nearest to each other, the newest one would be joined with the next one again and again.)
+func (p *Passed) add(n, until int64) {
+	if n <= 0 {
+		return
+	}
+	p.Units = append(p.Units, Freed{min(until, maxUsed), min(n, maxUsed)})
+	slices.SortFunc(p.Units, func(x, y Freed) int { return cmp.Compare(x.At, y.At) })
+	for k := len(p.Units) - 1; k > 0; k-- {
+		if p.Units[k-1].At == p.Units[k].At {
+			p.join(k)
+		}
+	}
+	if len(p.Units) <= maxPassed {
+		return
+	}
+	span := func(k int) int64 { return p.Units[k].At - p.Units[k-2].At } // of what is joined
+	least := 2
+	for k := 3; k < len(p.Units); k++ {
+		if span(k) < span(least) {
+			least = k
+		}
+	}
+	p.join(least)
+}
+
+// join joins units with those before them.
+func (p *Passed) join(k int) {
+	p.Units[k].N = min(addSat(p.Units[k].N, p.Units[k-1].N), maxUsed)
+	p.Units = slices.Delete(p.Units, k-1, k)
+}
+
+// remove removes n units that were added to count until until. They are among those that count for
+// so long, or longer, if they were joined with others: it removes the first ones of these. So at no
+// instant fewer count than do without them.
+func (p *Passed) remove(n, until int64) {
+	slices.SortFunc(p.Units, func(x, y Freed) int { return cmp.Compare(x.At, y.At) })
+	for k := range p.Units {
+		if u := &p.Units[k]; u.At >= min(until, maxUsed) {
+			back := min(u.N, n)
+			u.N, n = u.N-back, n-back
+		}
+	}
+	p.Units = slices.DeleteFunc(p.Units, func(f Freed) bool { return f.N == 0 })
 }
 
 // place returns the order of a take among tickets.
@@ -457,6 +507,7 @@ func queued(asks []Ask, t *Take, v *Verdict) {
 func passing(asks []Ask, t *Take, v *Verdict) {
 	for i := range asks {
 		a := &asks[i]
+		a.passes = [MaxLimits]bool{}
 		if a.Line == nil || len(a.Line.Tickets) == 0 || v.Start > v.Now {
 			continue
 		}
@@ -464,45 +515,115 @@ func passing(asks []Ask, t *Take, v *Verdict) {
 			if a.Granted[j] == 0 {
 				continue
 			}
-			if _, passes := a.yields(j, a.Granted[j], t, v.Now); passes {
-				a.Line.pass(a.Specs[j].ID, a.Granted[j], a.countsUntil(j, v))
+			if _, a.passes[j] = a.yields(j, a.Granted[j], t, v.Now); a.passes[j] {
+				s, n := &a.Specs[j], a.Granted[j]
+				until := s.countsUntil(n, a.used(s), v.Start, v.End, s.holds(t, v.End))
+				a.Line.pass(s.ID, n, until, v.Now)
 			}
 		}
 	}
 }
 
-// countsUntil returns until when the units of a take that was granted count in limit j, at the
-// latest, unless its hold is renewed.
-func (a *Ask) countsUntil(j int, v *Verdict) int64 {
-	s := &a.Specs[j]
-	switch s.Kind {
-	case Concurrency:
-		return v.End
-	case Bucket:
-		until := max(v.Start, v.End)
-		if st := a.Rec.state(s, j); st != nil {
-			return addSat(until, CeilDiv(addSat(st.Used, mulCap(a.Granted[j], s.Scale)), s.Drain))
-		}
-		return addSat(until, CeilDiv(mulCap(a.Granted[j], s.Scale), s.Drain))
-	}
-	return s.LastsUntil(max(v.Start, v.End) + s.reach())
+// holds reports whether units of a take whose hold ends at end are held: they do not count before
+// it is over.
+func (s *Spec) holds(t *Take, end int64) bool {
+	return s.Kind == Concurrency || end != 0 && (t.Lease || s.ChargeEnd)
 }
 
-// givenBack notes that of a part of a reservation n units were used, and it ends. Of a bucket limit
-// it is not known any more until when its units were to count: these count as passed until then.
-func (a *Ask) givenBack(o *Open, p *Part, n int64) {
+// countsUntil returns until when n units count that are granted from at on and, if they are held,
+// are held until end. Of a bucket limit so much is used before, in 1/Scale units.
+func (s *Spec) countsUntil(n, used, at, end int64, held bool) int64 {
+	if held {
+		at = max(at, end)
+	}
+	switch s.Kind {
+	case Concurrency:
+		return at
+	case Bucket:
+		return addSat(at, CeilDiv(addSat(used, mulCap(n, s.Scale)), s.Drain))
+	}
+	return s.LastsUntil(at + s.lateness())
+}
+
+// passedAt returns the limit of a part of a reservation that passed a ticket, what passed its
+// tickets, and until when these units were to count, at the least: nil if this is not noted any
+// more, or they do not count any more.
+func (a *Ask) passedAt(o *Open, p *Part, now int64) (s *Spec, passed *Passed, until int64) {
+	if !p.Passed || !a.Line.knows(o.At) {
+		return nil, nil, 0
+	}
+	s, passed = specOf(a.Specs, p.Limit), a.Line.of(p.Limit)
+	if s == nil || passed == nil {
+		return nil, nil, 0
+	}
+	if until = s.countsUntil(p.N, 0, o.At, o.End, p.Held); until <= now {
+		return nil, nil, 0
+	}
+	return s, passed, until
+}
+
+// settledPassed notes that of a part of a reservation n units were used, and it ends now: what
+// passed a ticket counts until these cease to count, and what was given back may pass again; but
+// beside a ticket for which what passed does not come free, it does not. The units were settled.
+func (a *Ask) settledPassed(o *Open, p *Part, n, now int64) {
+	s, passed, until := a.passedAt(o, p, now)
+	if s == nil {
+		return
+	}
+	a.Line.Changed = true
+	switch {
+	case s.Kind == Concurrency:
+		passed.remove(p.N, until)
+	case p.Held:
+		passed.remove(p.N, until)
+		passed.add(n, s.countsUntil(0, a.used(s), now, 0, false))
+	case n < p.N:
+		passed.remove(p.N-n, until)
+	case s.Kind == Bucket:
+		passed.add(n-p.N, s.countsUntil(0, a.used(s), now, 0, false))
+	default:
+		passed.add(n-p.N, until)
+	}
+}
+
+// used returns what is used of a limit, without what is held; of a bucket in 1/Scale units.
+func (a *Ask) used(s *Spec) int64 {
+	if st := a.Rec.byID(s.ID); st != nil {
+		return st.Used
+	}
+	return 0
+}
+
+// renewPassed notes until when what passed a ticket counts if a hold now gets another end.
+func (a *Ask) renewPassed(o *Open, end, now int64) {
+	for k := range o.Parts {
+		p := &o.Parts[k]
+		if s, passed, until := a.passedAt(o, p, now); s != nil && p.Held && end > o.End {
+			passed.remove(p.N, until)
+			passed.add(p.N, s.countsUntil(p.N, a.used(s), o.At, end, true))
+			a.Line.Changed = true
+		}
+	}
+}
+
+// againPassed notes until when a part of a reservation counts that passed a ticket, and was counted
+// again from now on. was is the reservation as it was before.
+func (a *Ask) againPassed(was *Open, p *Part, now int64) {
 	if a.Line == nil {
 		return
 	}
-	for j := range a.Specs {
-		switch s := &a.Specs[j]; {
-		case s.ID != p.Limit || s.Kind == Bucket:
-			continue
-		case s.Kind == Concurrency:
-			n = 0
-		}
-		a.Line.giveBack(p.Limit, p.N-n, a.countsUntil(j, &Verdict{Start: o.At, End: o.End}))
+	if p.Passed = p.Passed && a.Line.knows(was.At); !p.Passed || p.Held {
+		return
 	}
+	s, passed := specOf(a.Specs, p.Limit), a.Line.of(p.Limit)
+	if s == nil || passed == nil {
+		return
+	}
+	if _, _, until := a.passedAt(was, p, now); until > 0 {
+		passed.remove(p.N, until)
+	}
+	passed.add(p.N, s.countsUntil(0, a.used(s), now, 0, false))
+	a.Line.Changed = true
 }
 
 // leaveLine removes the ticket of a take that was granted, and leaves those of who comes next in

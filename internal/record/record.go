@@ -71,9 +71,10 @@ type Part struct {
 	N     int64
 	// where the units were counted: bucket: instant; rolling: Entry.First; calendar: end of the
 	// window. Held: their margin, see State.Late
-	Ref  int64
-	Both bool // calendar: also counted in the following window
-	Held bool // not counted yet: the units do not age while the reservation is open
+	Ref    int64
+	Both   bool // calendar: also counted in the following window
+	Held   bool // not counted yet: the units do not age while the reservation is open
+	Passed bool // they passed a ticket: see Line.knows
 }
 
 // state returns the state of s, which is usually at position i, or nil if nothing is stored.

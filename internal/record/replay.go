@@ -140,16 +140,17 @@ func fitsAgain(asks []Ask, t *Take, now int64) bool {
 // takeAgain counts the units of an open reservation from now.
 func (a *Ask) takeAgain(id string, now int64) {
 	o := a.Rec.Open[id]
+	was := *o
 	o.At, o.Margin = now, forever
 	for k := range o.Parts {
 		p := &o.Parts[k]
 		s, st := a.moves(p)
-		if st == nil {
-			continue
+		if st != nil {
+			p.Ref, p.Both = st.enter(s, now, s.lateness(), p.N)
+			st.Loose = min(addSat(st.Loose, p.N), maxUsed)
+			o.Margin = min(o.Margin, s.way())
 		}
-		p.Ref, p.Both = st.enter(s, now, s.lateness(), p.N)
-		st.Loose = min(addSat(st.Loose, p.N), maxUsed)
-		o.Margin = min(o.Margin, s.way())
+		a.againPassed(&was, p, now)
 	}
 	a.Rec.touch(id)
 }

@@ -19,8 +19,8 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 		for k := range o.Parts {
 			p := &o.Parts[k]
 			n := used(specs, &asks[i].N, p, cancel) //nolint:gosec // i is of asks
-			asks[i].givenBack(o, p, n)              //nolint:gosec // as above
 			r.settlePart(specs, p, n, now)
+			asks[i].settledPassed(o, p, n, now) //nolint:gosec // as above
 		}
 		if !cancel {
 			asks[i].chargeRest(o, now) //nolint:gosec // as above
@@ -145,8 +145,10 @@ func Renew(asks []Ask, id string, grant uint64, hold, now int64) (renewed bool, 
 			continue
 		}
 		renewed = true
+		until := max(o.End, now+hold+blur)
+		asks[i].renewPassed(o, until, now)
 		r.unorder(o)
-		o.End = max(o.End, now+hold+blur)
+		o.End = until
 		r.enorder(o)
 		r.touch(id)
 		end = max(end, o.End-blur)

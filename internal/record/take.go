@@ -11,6 +11,7 @@ type Ask struct {
 	Granted Amounts           // units charged: N, or less for a lease
 	Line    *Line             // of the bucket; nil: the store keeps none
 	Rank    int               // of the bucket among those of the take, in an order that all takes agree on
+	passes  [MaxLimits]bool   // per limit, whether what is granted passes a ticket
 }
 
 // Result is a decision's result for one limit.
@@ -234,8 +235,8 @@ func (a *Ask) charge(t *Take, v *Verdict) {
 			continue
 		}
 		st := a.Rec.ensure(a.Specs, j, v.Now)
-		p := Part{Limit: s.ID, N: n}
-		if s.Kind == Concurrency || end != 0 && (t.Lease || s.ChargeEnd) {
+		p := Part{Limit: s.ID, N: n, Passed: a.passes[j]}
+		if s.holds(t, end) {
 			p.Held, p.Ref = true, s.lateness()
 			st.Held = min(addSat(st.Held, n), maxUsed)
 		} else {

@@ -36,7 +36,7 @@ var formats = map[string]string{
 	"ahead":    "d",
 	// its other fields
 	"entry":       "ddd",          // of a rolling limit: first and last instant, units
-	"reservation": "c8c8dddBIc0B", // the number of its parts is last
+	"reservation": "c8c8dddBIc0B", // 1: a lease, 2^k: part k passed a ticket; the number of its parts is last
 	"part":        "c8dddB",
 	"number":      "d",   // of a list
 	"epochs":      "BB",  // a history: format and flags

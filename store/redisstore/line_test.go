@@ -208,7 +208,8 @@ func sameLines(t *rapid.T, conn rueidis.Client, batches bool, did map[string]int
 }
 
 // passAndReturn uses a bucket up as far as low priority may, lets one of low priority wait for more
-// that came long ago, and one of high priority pass it, which gives some of that back early.
+// that came long ago, and some of high priority pass it, which are settled early, renewed or sent
+// again.
 func (s *script) passAndReturn(st *redisstore.Store, did map[string]int) {
 	all := s.bucket()
 	for j := range all.Plan.Policy().Limits {
@@ -228,13 +229,40 @@ func (s *script) passAndReturn(st *redisstore.Store, did map[string]int) {
 		return b
 	}
 	s.takeThis(*take("low", some(), 0, &store.Ticket{Number: numbers.Draw(s.T, "low"), Waited: 1000 * time.Second}))
-	for i := range rapid.IntRange(1, 3).Draw(s.T, "high") {
-		t := take(fmt.Sprint("high", i), some(), 9, nil)
-		if d := s.takeThis(*t); d.Allowed && len(s.model.Line(all.Key).Passed) > 0 {
-			s.giveBack(st, t)
+	var open []*store.Take
+	for i := range rapid.IntRange(1, 6).Draw(s.T, "high") {
+		b := all
+		b.N = store.Amounts{}
+		for j := range all.Plan.Policy().Limits {
+			b.N[j] = 1
+		}
+		t := take(fmt.Sprint("high", i), b, 9, nil)
+		was := s.model.Line(all.Key)
+		if d := s.takeThis(*t); d.Allowed && !d.Replayed && !cmp.Equal(was.Passed, s.model.Line(all.Key).Passed) {
+			open = append(open, t)
+			did["passed by"]++
+		}
+		s.clock.advance(rapid.SampledFrom([]time.Duration{0, 1000, time.Second, 6 * time.Second}).Draw(s.T, "then"))
+		if len(open) == 0 {
+			continue
+		}
+		k := rapid.IntRange(0, len(open)-1).Draw(s.T, "which")
+		switch rapid.IntRange(0, 4).Draw(s.T, "does") {
+		case 0:
+			s.settleThis(store.Settlement{
+				Op: store.OpRenew, ID: open[k].ID, Grant: open[k].Grant, Buckets: open[k].Buckets, Hold: 2 * time.Hour,
+			})
+			did["renewed"]++
+		case 1:
+			s.takeThis(*open[k])
+			did["sent again"]++
+		case 2, 3:
+			s.giveBack(st, open[k])
+			open = slices.Delete(open, k, k+1)
 			did["given back"]++
 		}
 	}
+	s.sameLines([]store.BucketCost{all})
 }
 
 // giveBack settles a take. What passed tickets and still counts is the same afterwards.
@@ -265,11 +293,13 @@ func fewUnits(t *rapid.T) (ls []drawgate.Limit) {
 	all := []drawgate.Limit{
 		{Name: "b", Kind: drawgate.Bucket, Window: 10 * time.Second},
 		{Name: "r", Kind: drawgate.Rolling, Window: 5 * time.Second, Precision: drawgate.Exact},
+		{Name: "re", Kind: drawgate.Rolling, Window: 20 * time.Second, Charge: drawgate.ChargeEnd},
+		{Name: "be", Kind: drawgate.Bucket, Window: 20 * time.Second, Charge: drawgate.ChargeEnd},
 		{Name: "r10", Kind: drawgate.Rolling, Window: 10 * time.Second, Margin: time.Second},
 		{Name: "m", Kind: drawgate.Calendar, Every: drawgate.Minute},
 		{Name: "n", Kind: drawgate.Concurrency},
 	}
-	order := rapid.Permutation([]int{0, 1, 2, 3, 4}).Draw(t, "order")
+	order := rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6}).Draw(t, "order")
 	for _, i := range order[:rapid.IntRange(1, 3).Draw(t, "limits")] {
 		l := all[i]
 		l.Amount = rapid.SampledFrom([]int64{2, 4, 6, 10}).Draw(t, "amount")

@@ -612,6 +612,89 @@ func TestKeptUnitsPassTickets(t *testing.T) {
 	}
 }
 
+// TestManyKeptUnitsPass: more grants pass a ticket than a line tells apart, and are settled, renewed
+// or cancelled; what passed is noted as package record has it.
+//
+// req: C5
+func TestManyKeptUnitsPass(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	s := redisstore.NewWithClock(client(t, redistest.Start(t)), nil, clock.now)
+	m := model.NewRecords(clock.now, false).InLine()
+	keeps := map[int]drawgate.Share{5: {Percent: 40}}
+	plan := compile(
+		t, "p",
+		drawgate.Limit{Name: "n", Kind: drawgate.Concurrency, Amount: 100, ReservedByPriority: keeps},
+		drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Window: time.Minute, Amount: 100, ReservedByPriority: keeps},
+		drawgate.Limit{
+			Name: "e", Kind: drawgate.Rolling, Window: time.Minute, Amount: 100, ReservedByPriority: keeps,
+			Charge: drawgate.ChargeEnd,
+		},
+		drawgate.Limit{
+			Name: "b", Kind: drawgate.Bucket, Window: time.Minute, Amount: 100, ReservedByPriority: keeps,
+			Charge: drawgate.ChargeEnd,
+		},
+	)
+	rng := rand.New(rand.NewPCG(3, 4))
+	hold := func(id string, n int64) store.Take {
+		tk := held(takeOf(plan, "k", 0), id, time.Duration(1+rng.Int64N(7200))*time.Second)
+		tk.Grant, tk.Buckets[0].N = store.NewGrant(), store.Amounts{n, n, n, n}
+		return tk
+	}
+	same := func(tk store.Take) store.Verdict {
+		t.Helper()
+		got, want := take(t, s, tk), take(t, m, tk)
+		if diff := cmp.Diff(answerOf(&want), answerOf(&got)); diff != "" {
+			t.Fatalf("-engine +Redis:\n%s", diff)
+		}
+		if diff := cmp.Diff(m.Line(tk.Buckets[0].Key), lineOf(t, s, tk), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("-engine +Redis:\n%s", diff)
+		}
+		return got
+	}
+	all := hold("all", 60)
+	all.Hold = 24 * time.Hour
+	same(all)
+	var open []store.Take
+	most, passed := 0, 0
+	for i := range 300 {
+		low := waiting(hold("low", 1), 7)
+		low.Ticket.Waited = time.Hour
+		same(low)
+		tk := hold(fmt.Sprint("high", i), 1)
+		tk.Priority = 5
+		if d := same(tk); d.Allowed {
+			open, passed = append(open, tk), passed+1
+		}
+		for len(open) > 30 || len(open) > 0 && rng.IntN(4) == 0 {
+			k := rng.IntN(len(open))
+			st := store.Settlement{
+				Op: store.OpSettle, ID: open[k].ID, Grant: open[k].Grant, Buckets: slices.Clone(open[k].Buckets), Hold: 3 * time.Hour,
+			}
+			switch rng.IntN(3) {
+			case 0:
+				st.Op = store.OpCancel
+			case 1:
+				st.Op = store.OpRenew
+			default:
+				st.Buckets[0].N = store.Amounts{1, rng.Int64N(3), rng.Int64N(3), rng.Int64N(3)}
+			}
+			settle(t, s, st)
+			settle(t, m, st)
+			if st.Op != store.OpRenew {
+				open = slices.Delete(open, k, k+1)
+			}
+		}
+		clock.advance(time.Duration(rng.Int64N(int64(3 * time.Second))))
+		for _, p := range m.Line(all.Buckets[0].Key).Passed {
+			most = max(most, len(p.Units))
+		}
+	}
+	if most != 16 || passed < 150 {
+		t.Errorf("%d passed, and at most %d instants were told apart", passed, most)
+	}
+}
+
 // TestShortWaysLeaveUnitsToTickets: a plain take that fits is refused while somebody waits for its
 // units, by each of the ways to decide one, alone and in a batch; the same holds for a first try
 // with a ticket.

@@ -20,6 +20,11 @@ var lineCases = []testCase{
 	{"line of large takes", "a take that needs many units gets them although small ones would fit before", testLineLarge, true},
 	{"line and kept units", "units kept for a priority are not blocked by tickets that may not use them", testLineKept, true},
 	{
+		"line and kept units that are used",
+		"units kept for a priority come free with what it used, whatever is left of its hold, and not with what others give back",
+		testLineKeptUsed, false,
+	},
+	{
 		"line of several limits",
 		"a take claims units in the first limit that refuses it, the longest window first, and in those before; others may use the rest, and all of it during a pause",
 		testLineLimits, true,
@@ -200,6 +205,39 @@ func testLineKept(e *env) {
 	b.leaves(9)
 	b.leaves(3)
 	e.allowed("the old one", b.waits(1, 0, 1))
+}
+
+func testLineKeptUsed(e *env) {
+	if !lined(e) {
+		return
+	}
+	l := rolling(10, 2*time.Second)
+	l.Charge, l.ReservedByPriority = drawgate.ChargeEnd, map[int]drawgate.Share{7: {Units: 2}}
+	b := e.bucket("k", l)
+	high := func(id string) store.Verdict {
+		e.Helper()
+		return e.take(store.Take{ID: id, Grant: 1, Hold: time.Hour, Priority: 7, Buckets: b.costs(1)})
+	}
+	e.allowed("take", b.granted("low", 1, time.Hour, 4))
+	e.allowed("take", b.granted("other", 1, time.Hour, 4))
+	e.refused("of low priority", b.inLine(&store.Ticket{Number: 1, Waited: 10 * time.Minute}, 0, 6), -1)
+	for range 3 {
+		e.allowed("what is kept", high("high"))
+		e.allowed("what is kept", high("high too"))
+		e.refused("more", high("more"), -1)
+		for _, id := range []string{"high", "high too"} {
+			if !b.end(store.OpSettle, id, 1, 1) {
+				e.Errorf("%q is not open", id)
+			}
+		}
+		e.refused("while it counts", high("more"), -1)
+		e.advance(2 * time.Second)
+		e.refused("of low priority", b.inLine(&store.Ticket{Number: 1, Waited: 10 * time.Minute}, 0, 6), -1)
+	}
+	e.allowed("what is kept", high("high"))
+	e.allowed("what is kept", high("high too"))
+	b.end(store.OpCancel, "other", 1)
+	e.inFront("what others gave back", high("more"))
 }
 
 func testLineLimits(e *env) {

@@ -179,61 +179,161 @@ local function makeLines()
     return counts, past
   end
 
-  local function pass(l, limit, n, till)
-    l.changed = true
-    local y
-    for _, o in ipairs(l.passed) do
-      if o.limit == limit then y = o end
+  local function passedOf(l, limit)
+    for _, y in ipairs(l.passed) do
+      if y.limit == limit then return y end
     end
+  end
+
+  local function ensurePassed(l, limit)
+    local y = passedOf(l, limit)
     if not y then
       y = { limit = limit, first = NONE, sum = 0, units = {} }
       l.passed[#l.passed + 1] = y
     end
+    return y
+  end
+
+  local function byInstant(a, b) return a.at < b.at end
+
+  local function joinUnits(us, k)
+    us[k].n = min(us[k].n + us[k - 1].n, MAX)
+    table.remove(us, k - 1)
+  end
+
+  local function add(y, n, till)
+    if n <= 0 then return end
+    local us = y.units
+    us[#us + 1] = { at = min(till, MAX), n = min(n, MAX) }
+    table.sort(us, byInstant)
+    for k = #us, 2, -1 do
+      if us[k - 1].at == us[k].at then joinUnits(us, k) end
+    end
+    if #us <= MOSTPASSED then return end
+    local least = 3
+    for k = 4, #us do
+      if us[k].at - us[k - 2].at < us[least].at - us[least - 2].at then least = k end
+    end
+    joinUnits(us, least)
+  end
+
+  local function removeUnits(y, n, till)
+    table.sort(y.units, byInstant)
+    local units = {}
+    for _, u in ipairs(y.units) do
+      if u.at >= min(till, MAX) then
+        local back = min(u.n, n)
+        u.n, n = u.n - back, n - back
+      end
+      if u.n > 0 then units[#units + 1] = u end
+    end
+    y.units = units
+  end
+
+  -- The entry of the limit NONE, which no limit is called, says since when all this is noted.
+  local function pass(l, limit, n, till)
+    l.changed = true
+    local since = ensurePassed(l, NONE)
+    if since.sum == 0 then since.sum = now end
+    local y = ensurePassed(l, limit)
     local front = first(l, limit)
     if y.first ~= front then y.first, y.sum = front, 0 end
     y.sum = min(y.sum + n, MAX)
-    till = min(till, MAX)
-    if #y.units == MOSTPASSED then
-      local u = y.units[MOSTPASSED]
-      u.at, u.n = max(u.at, till), min(u.n + n, MAX)
-    else
-      y.units[#y.units + 1] = { at = till, n = n }
-    end
+    add(y, n, till)
   end
 
-  -- Until when the units of a take count in a limit, at the latest; nil: a bucket limit, of which
-  -- it depends on what is used.
-  local function countsUntil(s, at, fin)
-    local till, _ = max(at, fin), nil
-    if s.kind == 1 then return nil end
-    if s.kind == 2 then
-      till = till + s.margin + s.win
+  local function knows(l, at)
+    local since = passedOf(l, NONE)
+    return since and since.sum > 0 and since.sum <= at
+  end
+
+  -- Until when n units of a limit count that are granted from an instant on and, if they are held,
+  -- are held until fin. So much of a bucket limit is used before.
+  local function countsUntil(s, n, used, at, fin, held)
+    local till, _ = held and max(at, fin) or at, nil
+    if s.kind == 1 then
+      till = till + ceil((used + min(n * s.scale, MAX)) / s.drain)
+    elseif s.kind == 2 then
+      till = till + lateness(s) + s.win
     elseif s.kind == 3 then
-      _, till = window(s, till + s.margin)
+      _, till = window(s, till + lateness(s))
     end
     return till
   end
 
-  -- Notes that of a part of a reservation n units were used, and it ends.
-  function L.givenBack(c, s, o, q, n)
-    local till = countsUntil(s, o.at, o.fin)
-    if not till then return end
-    local l, back = load(c), s.kind == 4 and q.n or q.n - n
-    till = min(till, MAX)
-    for _, y in ipairs(l.passed) do
-      if y.limit == s.id then
-        local units = {}
-        for _, u in ipairs(y.units) do
-          if u.at == till and back > 0 then
-            local m = min(u.n, back)
-            u.n, back, l.changed = u.n - m, back - m, true
-          end
-          if u.n > 0 then units[#units + 1] = u end
-        end
-        y.units = units
+  local function usedOf(r, s) return r.by[s.id] and r.by[s.id].used or 0 end
+
+  -- Part k of a reservation has passed a ticket if its field lease has this bit. A program of the
+  -- version before keeps it, and ignores it.
+  local function bit(k) return 2 ^ k end
+  L.bit = bit
+
+  -- What passed the tickets of the limit of part k of a reservation, and until when this part was
+  -- to count, at the least; nil: it did not pass any, or this is not noted any more, or it does not
+  -- count any more.
+  local function passedAt(r, s, o, k)
+    local c, q = r.cell, o.parts[k]
+    if not s or not c.l or floor(o.lease / bit(k)) % 2 == 0 then return nil end
+    local l = load(c)
+    local y = knows(l, o.at) and passedOf(l, s.id)
+    if not y then return nil end
+    local till = countsUntil(s, q.n, 0, o.at, o.fin, q.held)
+    if till > now then return y, till, l end
+  end
+
+  -- Notes that of part k of a reservation n units were used, and it ends. They were settled.
+  function L.settled(r, s, o, k, n)
+    local y, till, l = passedAt(r, s, o, k)
+    if not y then return end
+    local q = o.parts[k]
+    l.changed = true
+    if s.kind == 4 then
+      removeUnits(y, q.n, till)
+    elseif q.held then
+      removeUnits(y, q.n, till)
+      add(y, n, countsUntil(s, 0, usedOf(r, s), now, 0, false))
+    elseif n < q.n then
+      removeUnits(y, q.n - n, till)
+    elseif s.kind == 1 then
+      add(y, n - q.n, countsUntil(s, 0, usedOf(r, s), now, 0, false))
+    else
+      add(y, n - q.n, till)
+    end
+    L.keep({ r.cell })
+  end
+
+  -- Notes until when what passed a ticket counts if a hold gets another end.
+  function L.renewed(r, ss, o, fin)
+    if fin <= o.fin then return end
+    for k, q in ipairs(o.parts) do
+      local s = ss.by[q.id]
+      local y, till, l = passedAt(r, s, o, k)
+      if y and q.held then
+        removeUnits(y, q.n, till)
+        add(y, q.n, countsUntil(s, q.n, usedOf(r, s), o.at, fin, true))
+        l.changed = true
+        L.keep({ r.cell })
       end
     end
-    L.keep({ c })
+  end
+
+  -- Notes until when what passed a ticket counts of a reservation that was counted from at on, and
+  -- was counted again from now on.
+  function L.again(r, ss, o, at)
+    local l = load(r.cell)
+    if not r.cell.l or not knows(l, at) then
+      o.lease = o.lease % 2
+      return
+    end
+    for k, q in ipairs(o.parts) do
+      local s, y = ss.by[q.id], passedOf(l, q.id)
+      if s and y and not q.held and floor(o.lease / bit(k)) % 2 == 1 then
+        local till = countsUntil(s, q.n, 0, at, o.fin, false)
+        if till > now then removeUnits(y, q.n, till) end
+        add(y, q.n, countsUntil(s, 0, usedOf(r, s), now, 0, false))
+        l.changed = true
+      end
+    end
   end
 
   -- What tickets keep from a take.
@@ -319,13 +419,10 @@ local function makeLines()
     if at > now then return end
     for i, r in ipairs(rs) do
       for _, s in ipairs(sss[i]) do
-        local n, st = s.got or 0, r.by[s.id]
-        local _, passes = false, false
-        if n > 0 and #of[i].list > 0 then _, passes = yields(i, s, n) end
-        if passes then
-          local till = countsUntil(s, at, fin)
-            or max(at, fin) + ceil(((st and st.used or 0) + min(n * s.scale, MAX)) / s.drain)
-          pass(of[i], s.id, n, till)
+        local n, _ = s.got or 0, nil
+        if n > 0 and #of[i].list > 0 then _, s.passes = yields(i, s, n) end
+        if s.passes then
+          pass(of[i], s.id, n, countsUntil(s, n, usedOf(r, s), at, fin, s.kind == 4 or fin > 0 and s.fl % 2 == 1))
         end
       end
     end

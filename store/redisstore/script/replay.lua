@@ -90,11 +90,17 @@ if takes then
     end
     for i, r in ipairs(rs) do
       local o = find(r, id)
+      local was = o.at
       o.at, o.margin = now, MAX
       for q, s, st in moving(r, sss[i]) do
         q.ref, q.seq, q.both = enter(r, st, s, now, lateness(s), q.n)
         st.loose = min(st.loose + q.n, MAX)
         o.margin = min(o.margin, lateness(s))
+      end
+      if lined then
+        lined.again(r, sss[i], o, was)
+      else
+        o.lease = o.lease % 2
       end
       save(r, o)
       r.dirty = true

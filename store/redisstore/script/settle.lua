@@ -26,18 +26,18 @@ if batch or op == 's' or op == 'x' or op == 'r' then
       r.gone = not o or o.grant ~= grant
       if not r.gone then
         found, r.dirty = true, true
-        for _, q in ipairs(o.parts) do
+        for k, q in ipairs(o.parts) do
           local n, s = q.n, sss[i].by[q.id]
           if cancel then
             n = 0
           elseif s and s.n >= 0 then
             n = s.n
           end
-          if s and r.cell.l then
-            lines = lines or makeLines()
-            lines.givenBack(r.cell, s, o, q, n)
-          end
           settlePart(r, sss[i], q, n)
+          if o.lease >= 2 and r.cell.l then
+            lines = lines or makeLines()
+            lines.settled(r, s, o, k, n)
+          end
           if s then s.held = true end
         end
         for _, s in ipairs(sss[i]) do
@@ -65,11 +65,15 @@ if batch or op == 's' or op == 'x' or op == 'r' then
       res[3] = first
       return 12
     end
-    for _, r in ipairs(rs) do
+    for i, r in ipairs(rs) do
       local o = find(r, id)
       r.gone = not o or o.grant ~= grant
       if not r.gone then
         found, r.dirty = true, true
+        if o.lease >= 2 and r.cell.l then
+          lines = lines or makeLines()
+          lines.renewed(r, sss[i], o, max(o.fin, now + hold))
+        end
         o.fin = max(o.fin, now + hold)
         r.ends = max(r.ends, o.fin)
         save(r, o)

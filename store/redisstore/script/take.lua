@@ -40,7 +40,7 @@ if takes then
     res[3] = fin
     if lined then lined.passing(at, fin) end
     for i, r in ipairs(rs) do
-      local parts, margin = {}, MAX
+      local parts, margin, flags = {}, MAX, lease
       for _, s in ipairs(sss[i]) do
         local n = s.got or 0
         if n > 0 then
@@ -56,12 +56,13 @@ if takes then
             if fin > 0 then st.loose = min(st.loose + n, MAX) end
           end
           parts[#parts + 1] = q
+          if s.passes then flags = flags + lined.bit(#parts) end
           r.dirty = true
         end
       end
       if fin > 0 then
         r.m = r.m + 1
-        local o = { k = r.m, id = id, grant = grant, print = print, at = at, margin = margin, fin = fin, lease = lease, parts = parts }
+        local o = { k = r.m, id = id, grant = grant, print = print, at = at, margin = margin, fin = fin, lease = flags, parts = parts }
         save(r, o)
         enlist(r, o)
         if r.next == 0 or fin < r.next then r.next = fin end

@@ -1,0 +1,69 @@
+package drawgate_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/linetest"
+	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/store"
+)
+
+// TestSimulatedOrder: 400 callers wait in eight processes, near the store. At most 64 of 10,000 are
+// served after one who came over 10 ms later; of a window, of which all units come free at once, not
+// counting those served within the same instant, and as long as there are no more units than a take
+// may name waiters behind it.
+//
+// req: C5
+func TestSimulatedOrder(t *testing.T) {
+	t.Parallel()
+	if !testing.Short() {
+		needs.NoRace(t) // much of it is arithmetic; the quick proof is short enough
+	}
+	lasts := time.Duration(needs.Rounds(4, 10, 60)) * time.Second
+	for _, c := range []struct {
+		limit drawgate.Limit
+		hold  time.Duration
+		order func(all []linetest.Served) int
+		rate  int // a second
+	}{
+		{drawgate.BucketLimit("bucket", 300, time.Second, 1), 0, linetest.Overtaken, 300},
+		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, linetest.Overtaken, 400},
+		{drawgate.RollingLimit("window", 25, 500*time.Millisecond), 0, linetest.Passed, 50},
+		// Not judged: units beyond the tickets, or those named, go to whoever asks first. So it is
+		// only counted, in the long form.
+		{drawgate.RollingLimit("large", 100, 2*time.Second), 0, nil, 50},
+	} {
+		if c.order == nil && !needs.Long() {
+			continue
+		}
+		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
+			t.Run(fmt.Sprint(c.limit.Name, " ", waiters[0]), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := &lineWorld{t: t, near: 200 * time.Microsecond}
+					w.begin()
+					throng := linetest.Throng{
+						Policy: drawgate.Policy{Name: "p", Limits: []drawgate.Limit{c.limit}},
+						Hold:   c.hold, Waiters: waiters, Polls: c.hold == 0,
+					}
+					for range waiters {
+						throng.Stores = append(throng.Stores, store.Store(w.process()))
+					}
+					all := throng.Run(t, lasts)
+					t.Logf("%d served, %d overtaken, %d of them by 100 ms", len(all), linetest.Overtaken(all), linetest.Passed(all))
+					if n := c.rate * int(lasts/time.Second); len(all) < n*9/10 {
+						t.Errorf("%d were served, want %d", len(all), n)
+					}
+					if c.order != nil && 10_000*c.order(all) > 64*len(all) {
+						t.Errorf("%d were overtaken", c.order(all))
+					}
+					time.Sleep(10 * time.Second) // messages under way: what is left then blocks the bubble
+				})
+			})
+		}
+	}
+}
