@@ -122,6 +122,7 @@ var rules = map[string]struct{ own, others []string }{
 		own:    []string{"", "audit", "internal/sampler", "llm", "store"},
 		others: []string{"golang.org/x/sync"},
 	},
+	"keys": {own: []string{"api", "internal/present", "internal/sampler", "store"}},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
 		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm",
