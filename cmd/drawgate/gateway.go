@@ -117,7 +117,13 @@ func (v *service) openGateway() (err error) {
 	if err != nil {
 		return err
 	}
+	if g.KeysIn {
+		o.Stored = func() bool { return v.keys.Current() }
+	}
 	if v.gateway, err = gateway.New(v.run.Engine, conf, o); err != nil {
+		return err
+	}
+	if err := v.openKeys(); err != nil {
 		return err
 	}
 	if v.run.Metrics != nil {

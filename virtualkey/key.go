@@ -1,4 +1,4 @@
-package keys
+package virtualkey
 
 import (
 	"bytes"
@@ -60,7 +60,7 @@ func (s Sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]),
 func (s *Sum) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err != nil || len(b) != len(s) {
-		return errors.New("keys: a SHA-256 has 64 hexadecimal digits")
+		return errors.New("virtualkey: a SHA-256 has 64 hexadecimal digits")
 	}
 	copy(s[:], b)
 	return nil
@@ -95,10 +95,10 @@ func readKey(name string, value []byte) (*Key, error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&k); err != nil {
-		return nil, fmt.Errorf("keys: %w", err)
+		return nil, fmt.Errorf("virtualkey: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) || k.Name != name || len(k.Secrets) == 0 {
-		return nil, errors.New("keys: it is another key, or has no secret")
+		return nil, errors.New("virtualkey: it is another key, or has no secret")
 	}
 	var err error
 	k.networks, err = check(name, &k.KeySettings)
@@ -111,7 +111,7 @@ func encode(v any) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("keys: %w", err)
+		return nil, fmt.Errorf("virtualkey: %w", err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), nil
 }

@@ -1,4 +1,4 @@
-// Package keys keeps virtual keys of the gateway in the store, where administrators change them
+// Package virtualkey keeps virtual keys of the gateway in the store, where administrators change them
 // while gateways run.
 //
 // A [Book] is the keys as one process knows them. It looks into the store about once a second, for
@@ -13,4 +13,4 @@
 //
 // A store that does not answer, or has lost all keys, leaves those in force that are known.
 // [Book.Current] says that others may exist.
-package keys
+package virtualkey

@@ -1,4 +1,4 @@
-package keys
+package virtualkey
 
 import (
 	"bytes"
@@ -77,7 +77,7 @@ type head struct {
 }
 
 // errLost means that the store has no keys any more, but had.
-var errLost = errors.New("keys: the store has lost all keys: those that are known stay in force here; restore the store, or restart the gateways to begin without any")
+var errLost = errors.New("virtualkey: the store has lost all keys: those that are known stay in force here; restore the store, or restart the gateways to begin without any")
 
 // Open returns the keys of a store. newSecret makes a random secret. opts may be nil.
 //
@@ -86,7 +86,7 @@ var errLost = errors.New("keys: the store has lost all keys: those that are know
 func Open(ctx context.Context, s store.Store, newSecret func() string, opts *Options) (*Book, error) {
 	docs, ok := s.(store.Documents)
 	if !ok || !docs.KeepsDocuments() {
-		return nil, errors.New("keys: this store keeps no keys: use SQLite or Redis, or leave them in the file")
+		return nil, errors.New("virtualkey: this store keeps no keys: use SQLite or Redis, or leave them in the file")
 	}
 	b := &Book{store: docs, newSecret: newSecret, turn: make(chan struct{}, 1), ended: make(chan struct{})}
 	if opts != nil {
@@ -189,7 +189,7 @@ func (b *Book) refresh(ctx context.Context) error {
 	}
 	var h head
 	if err := json.Unmarshal(raw, &h); err != nil || h.N <= 0 || h.Stamp == "" {
-		return errors.New("keys: what the store says of the latest change is not understood")
+		return errors.New("virtualkey: what the store says of the latest change is not understood")
 	}
 	names, ok, err := b.changedSince(ctx, known.head, h)
 	if err != nil {

@@ -1,4 +1,4 @@
-package keys
+package virtualkey
 
 import (
 	"context"
@@ -68,6 +68,8 @@ type failed struct {
 	*api.Problem
 	cause error
 }
+
+func (f *failed) Error() string { return f.Detail + ": " + f.cause.Error() }
 
 func (f *failed) Unwrap() []error { return []error{f.Problem, f.cause} }
 
@@ -341,7 +343,7 @@ func (b *Book) readPages(ctx context.Context, pages ...int64) (changes []change,
 	for i := range docs {
 		var page []change
 		if err := json.Unmarshal(docs[i].Value, &page); err != nil {
-			return nil, fmt.Errorf("keys: a part of the history is not understood: %w", err)
+			return nil, fmt.Errorf("virtualkey: a part of the history is not understood: %w", err)
 		}
 		changes = append(changes, page...)
 	}
