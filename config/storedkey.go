@@ -22,7 +22,7 @@ func (c *Config) checkKeysInStore() (problems Problems) {
 	if !admins && s.TLS.ClientCA == "" && !s.Insecure && s.Admin != ListenOff {
 		problems = append(problems, c.note(keysInStore,
 			"nobody could change keys in the store, or everybody who reaches the address for administrators",
-			"give server.tokens one with the role admin, such as {name: ops, secret_env: OPS_TOKEN, role: admin}"))
+			"give server.tokens one with the role admin, such as {name: ops, token_env: OPS_TOKEN, role: admin}"))
 	}
 	return problems
 }
