@@ -32,7 +32,7 @@ func keyBook(t *testing.T, s store.Store) *virtualkey.Book {
 }
 
 // token is an access token of a test.
-func accessToken(name string, tenant string, role server.Role) server.Token {
+func accessToken(name, tenant string, role server.Role) server.Token {
 	return server.Token{Name: name, Secret: "secret-of-" + name + "-0123456789", Roles: []server.Role{role}, Tenant: tenant}
 }
 

@@ -42,7 +42,9 @@ func (s *Server) routes() []route {
 		{"/v1/history/keys", get, RoleAdmin, true, s.keyHistory},
 		{"/v1/keys", []string{http.MethodGet, http.MethodPost}, RoleAdmin, true, s.keys},
 		{
-			"/v1/keys/{name}", []string{http.MethodGet, http.MethodPut, http.MethodDelete}, RoleAdmin, true,
+			"/v1/keys/{name}",
+			[]string{http.MethodGet, http.MethodPut, http.MethodDelete},
+			RoleAdmin, true,
 			s.key,
 		},
 		{"/v1/keys/{name}/rotate", post, RoleAdmin, true, s.rotateKey},

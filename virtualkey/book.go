@@ -31,9 +31,8 @@ const (
 	lookEvery = 900 * time.Millisecond // so that a change is in force within a second
 	lookTime  = time.Second            // for the head
 	loadTime  = 10 * time.Second       // for the keys that have changed, which may be all
-	// what is known is all there is for so long after a look at the store began
-	freshFor = 2 * time.Second
-	logEvery = time.Minute
+	freshFor  = 2 * time.Second        // after a look began, what is known is all there is
+	logEvery  = time.Minute
 )
 
 // Options holds what a [Book] can do without. The zero value is ready to use.
@@ -332,6 +331,9 @@ func (b *Book) use(known, next *state, names map[string]bool) {
 		b.opts.Changed(put, gone)
 	}
 }
+
+// Known returns a key as this process knows it; nil if it does not.
+func (b *Book) Known(name string) *Key { return b.state.Load().keys[name] }
 
 // List returns the keys of the store, by their names.
 func (b *Book) List(ctx context.Context) ([]*Key, error) {

@@ -26,7 +26,7 @@ func TestChangesAreInForceWithinASecond(t *testing.T) {
 		s := newShared(t)
 		a, b := open(t, s), open(t, s)
 		secret := a.create(t, "alice")
-		if !a.valid("alice", secret) {
+		if !a.valid(secret) {
 			t.Error("the process that made a key does not have it")
 		}
 		within := func(what string, is func() bool) {
@@ -37,7 +37,7 @@ func TestChangesAreInForceWithinASecond(t *testing.T) {
 				t.Errorf("%s is not in force in the other process after a second", what)
 			}
 		}
-		within("a new key", func() bool { return b.valid("alice", secret) })
+		within("a new key", func() bool { return b.valid(secret) })
 		k, err := b.Change(t.Context(), "ops", "alice", b.has("alice").Version, api.KeySettings{Team: "blue"})
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestChangesAreInForceWithinASecond(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		within("another secret", func() bool { return b.valid("alice", newer) && b.valid("alice", secret) })
+		within("another secret", func() bool { return b.valid(newer) && b.valid(secret) })
 		if err := a.Delete(t.Context(), "ops", "alice"); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestKeysSurviveARestart(t *testing.T) {
 	if asJSON(t, got.KeySettings) != strings.Replace(asJSON(t, want), "2030-01-02T03:04:05+01:00", "2030-01-02T02:04:05Z", 1) {
 		t.Errorf("after a restart: %s", asJSON(t, got.KeySettings))
 	}
-	if !p.valid("alice", secret) || got.Version != k.Version+1 || got.By != "night shift" || len(got.Networks()) != 3 {
+	if !p.valid(secret) || got.Version != k.Version+1 || got.By != "night shift" || len(got.Networks()) != 3 {
 		t.Errorf("after a restart: %+v", got)
 	}
 	events, err := p.Events(t.Context(), "", 10)
@@ -144,15 +144,15 @@ func TestAStoreThatIsAwayLeavesTheKeysInForce(t *testing.T) {
 				}
 				fault(s, true)
 				time.Sleep(2 * time.Second)
-				if p.Current() || !p.valid("alice", secret) {
-					t.Errorf("without the store: all known %v, alice %v", p.Current(), p.valid("alice", secret))
+				if p.Current() || !p.valid(secret) {
+					t.Errorf("without the store: all known %v, alice %v", p.Current(), p.valid(secret))
 				}
 				_, _, err := p.Create(t.Context(), "ops", "bob", api.KeySettings{})
 				wantCode(t, "create", err, api.CodeStoreUnavailable)
 				_, err = p.List(t.Context())
 				wantCode(t, "list", err, api.CodeStoreUnavailable)
 				time.Sleep(time.Hour)
-				if p.Current() || !p.valid("alice", secret) || p.count() != 1 {
+				if p.Current() || !p.valid(secret) || p.count() != 1 {
 					t.Error("an hour without the store changed the keys")
 				}
 				if n := strings.Count(p.log.String(), "cannot be read"); n < 50 || n > 65 {
@@ -182,7 +182,7 @@ func TestAProcessStartsWithoutTheStore(t *testing.T) {
 		s.down.Store(false)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !p.Current() || !p.valid("alice", secret) {
+		if !p.Current() || !p.valid(secret) {
 			t.Error("the store is back, and the key is not known")
 		}
 	})
@@ -199,8 +199,8 @@ func TestAStoreThatLostItsKeys(t *testing.T) {
 		saved := s.all(t)
 		s.set(t, nil)
 		time.Sleep(time.Second)
-		if p.Current() || !p.valid("alice", secret) {
-			t.Errorf("all known %v, alice %v", p.Current(), p.valid("alice", secret))
+		if p.Current() || !p.valid(secret) {
+			t.Errorf("all known %v, alice %v", p.Current(), p.valid(secret))
 		}
 		_, _, err := p.Create(t.Context(), "ops", "bob", api.KeySettings{})
 		wantCode(t, "create", err, api.CodeStoreUnavailable)

@@ -241,17 +241,16 @@ func (b *Book) tryChange(ctx context.Context, c *change, edit func(*state, time.
 		return nil, false, err
 	}
 	c.Version, c.At = known.next(), now
-	before, after := &api.KeySettings{}, &api.KeySettings{}
+	before := &api.KeySettings{}
 	if old := known.keys[c.Key]; old != nil {
 		before = &old.KeySettings
 	}
 	if k != nil {
 		k.Version, k.Changed, k.By = c.Version, now, c.By
-		after = &k.KeySettings
 		if k.networks, err = networksOf(k.Addresses); err != nil {
 			return nil, false, problem(api.CodeInvalid, "%v", err)
 		}
-		c.Fields = differences(before, after)
+		c.Fields = differences(before, &k.KeySettings)
 	}
 	h := head{c.Version, c.Stamp}
 	docs, raw, err := b.documents(ctx, h, c, k)

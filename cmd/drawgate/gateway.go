@@ -184,6 +184,9 @@ func (v *service) useGateway(c *config.Config) error {
 	if err := v.gateway.Use(conf); err != nil {
 		return err
 	}
+	if v.keys != nil {
+		v.warnDoubled(&c.Gateway, func(name string) bool { return v.keys.Known(name) != nil })
+	}
 	v.declareCalls(&conf)
 	return nil
 }

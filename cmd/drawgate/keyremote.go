@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/client"
+	"github.com/drawgate/drawgate/internal/present"
 )
 
 // keysAtServer says where the commands about keys of the store ask.
@@ -117,12 +115,10 @@ func (a *app) printSecret(k *api.KeyWithSecret) {
 	a.printf("secret: %s\n\nThe secret is not shown again: give it to the caller of the gateway, in place of the provider's key.\n", k.Secret)
 	for _, s := range k.Secrets {
 		if s.Until != nil && s.Until.After(time.Now()) {
-			a.printf("A secret of %s is valid until %s.\n", asInstant(s.Made), asInstant(*s.Until))
+			a.printf("A secret of %s is valid until %s.\n", present.Instant(s.Made), present.Instant(*s.Until))
 		}
 	}
 }
-
-func asInstant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 func (a *app) keyChangeCmd() *cobra.Command {
 	var f keySettingFlags
@@ -232,37 +228,10 @@ func (a *app) printKeys(err error, list ...api.Key) error {
 	}
 	if a.json {
 		a.printJSON(list[0])
-		return nil
+	} else {
+		present.WriteKeys(a.out, list, time.Now())
 	}
-	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tTEAM\tSTATE\tMODELS\tVERSION\tCHANGED\tBY")
-	for i := range list {
-		k := &list[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", k.Name, dash(k.Team), keyState(k, time.Now()),
-			dash(strings.Join(k.Models, ", ")), k.Version, asInstant(k.Changed), dash(k.By))
-	}
-	return t.Flush()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// keyState says whether calls of a key pass.
-func keyState(k *api.Key, now time.Time) string {
-	valid := slices.ContainsFunc(k.Secrets, func(s api.KeySecret) bool { return s.Until == nil || now.Before(*s.Until) })
-	switch {
-	case k.Disabled:
-		return "disabled"
-	case k.Expires != nil && !now.Before(*k.Expires), !valid:
-		return "expired"
-	case k.Expires != nil:
-		return "until " + asInstant(*k.Expires)
-	}
-	return "valid"
+	return nil
 }
 
 func (a *app) keyHistoryCmd() *cobra.Command {
@@ -280,8 +249,12 @@ keys included. ` + keysAtServer,
 			}
 			return a.askKeys(cmd, func(ctx context.Context, c *client.Client) error {
 				list, err := c.KeyEvents(ctx, strings.Join(args, ""), last)
-				if err == nil {
-					err = a.printKeyEvents(list)
+				switch {
+				case err != nil:
+				case a.json:
+					a.printJSON(api.KeyEventsAnswer{Events: list})
+				default:
+					present.WriteKeyEvents(a.out, list)
 				}
 				return err
 			})
@@ -289,22 +262,4 @@ keys included. ` + keysAtServer,
 	}
 	cmd.Flags().IntVar(&last, "last", last, "how many changes")
 	return cmd
-}
-
-func (a *app) printKeyEvents(list []api.KeyEvent) error {
-	if a.json {
-		a.printJSON(api.KeyEventsAnswer{Events: list})
-		return nil
-	}
-	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "AT\tKEY\tOP\tBY\tCHANGES")
-	for i := range list {
-		e := &list[i]
-		var changes []string
-		for _, f := range e.Fields {
-			changes = append(changes, fmt.Sprintf("%s: %s -> %s", f.Field, dash(f.Before), dash(f.After)))
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", asInstant(e.At), e.Key, e.Op, dash(e.By), dash(strings.Join(changes, "; ")))
-	}
-	return t.Flush()
 }

@@ -29,13 +29,19 @@ func (v *service) useKeys(put []*virtualkey.Key, gone []string) {
 	if err := v.gateway.UseStored(list, gone); err != nil {
 		v.log.Error("a key of the store is not in force", "error", err)
 	}
-	c := v.run.Config()
+	names := map[string]bool{}
 	for _, k := range put {
-		for i := range c.Gateway.Keys {
-			if c.Gateway.Keys[i].Name == k.Name {
-				v.log.Warn("the configuration file and the store have a key of the same name: that of the file is in force, and neither if one is disabled or has expired",
-					"key", k.Name)
-			}
+		names[k.Name] = true
+	}
+	v.warnDoubled(&v.run.Config().Gateway, func(name string) bool { return names[name] })
+}
+
+// warnDoubled logs the keys of a configuration that the store has as well.
+func (v *service) warnDoubled(g *config.Gateway, stored func(name string) bool) {
+	for i := range g.Keys {
+		if name := g.Keys[i].Name; stored(name) {
+			v.log.Warn("the configuration file and the store have a key of the same name: that of the file is in force, and none if one of them is disabled or has expired",
+				"key", name)
 		}
 	}
 }

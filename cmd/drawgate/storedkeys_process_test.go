@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -197,4 +199,38 @@ func TestKeysWhileTheStoreHangs(t *testing.T) {
 	if got := call(d, bob); got != http.StatusOK {
 		t.Errorf("a key of the store when it is back: %d", got)
 	}
+}
+
+// TestTheFileGetsANameOfTheStore: then the file's key is in force, and the log says so, at the
+// reload and after a restart.
+func TestTheFileGetsANameOfTheStore(t *testing.T) {
+	t.Parallel()
+	b := newKeyBench(t, "sqlite:state.db")
+	d := b.gateway()
+	secret := b.secretIn(b.key(d, "create", "bob"))
+	const ofTheFile = "vk-bob-0123456789abcdef"
+	raw, err := os.ReadFile(filepath.Join(b.dir, "drawgate.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	b.write("drawgate.yaml", strings.Replace(text, "  keys: [",
+		fmt.Sprintf("  keys: [{name: bob, sha256: \"%x\"}, ", sha256.Sum256([]byte(ofTheFile))), 1))
+	await(d, "the file's key", ofTheFile, http.StatusOK)
+	d.log.await(t, `(have a key of the same name.*key=bob)`)
+	check := func(d *daemon) {
+		t.Helper()
+		if got := call(d, secret); got != http.StatusUnauthorized {
+			t.Errorf("the store's secret: %d", got)
+		}
+		if got := call(d, ofTheFile); got != http.StatusOK {
+			t.Errorf("the file's secret: %d", got)
+		}
+	}
+	check(d)
+	again := b.gateway()
+	again.log.await(t, `(have a key of the same name.*key=bob)`)
+	check(again)
+	b.key(again, "disable", "bob")
+	await(d, "a key that is disabled in the store", ofTheFile, http.StatusUnauthorized)
 }

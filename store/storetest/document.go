@@ -67,18 +67,18 @@ func testDocuments(e *env) {
 		return
 	}
 	const c = "things"
-	none := func(name string) store.Document { return store.Document{Name: name} }
+	none := store.Document{Name: "head"}
 	as := func(name, value string) store.Document { return store.Document{Name: name, Value: []byte(value)} }
 	e.wantDocuments(s, c, nil, nil)
 	e.wantDocuments(s, c, []string{"a"}, nil)
 	if e.wrote(s, c, as("head", "1"), "head", "2", "a", "x") {
 		e.Error("wrote though a document was missing")
 	}
-	if !e.wrote(s, c, none("head"), "head", "1", "a", "x", "b", "y") {
+	if !e.wrote(s, c, none, "head", "1", "a", "x", "b", "y") {
 		e.Error("the first step was not made")
 	}
 	e.wantDocuments(s, c, nil, map[string]string{"head": "1", "a": "x", "b": "y"})
-	for _, was := range []store.Document{none("head"), as("head", "2"), as("head", "10"), as("a", "y"), as("none", "1")} {
+	for _, was := range []store.Document{none, as("head", "2"), as("head", "10"), as("a", "y"), as("none", "1")} {
 		if e.wrote(s, c, was, "head", "3", "a", "", "c", "z") {
 			e.Errorf("wrote though %q is not %q", was.Name, was.Value)
 		}
@@ -90,7 +90,7 @@ func testDocuments(e *env) {
 	e.wantDocuments(s, c, []string{"b", "a", "head"}, map[string]string{"head": "2", "b": "y"})
 	e.wantDocuments(s, c, []string{}, nil)
 	e.wantDocuments(s, "other things", nil, nil)
-	if !e.wrote(s, "other things", none("head"), "b", "other") {
+	if !e.wrote(s, "other things", none, "b", "other") {
 		e.Error("another collection has a head")
 	}
 	e.wantDocuments(s, c, []string{"b"}, map[string]string{"b": "y"})
@@ -101,13 +101,13 @@ func testDocuments(e *env) {
 			continue
 		}
 		value := strings.Repeat(string([]byte{byte(i), 0, 255, '\n'}), i+1)
-		if !e.wrote(s, "other things", none("head"), name, value) {
+		if !e.wrote(s, "other things", none, name, value) {
 			e.Errorf("%.100q was not written", name)
 		}
 		strange, want[name] = append(strange, name), value
 	}
 	large := strings.Repeat("x", store.MaxDocument)
-	e.wrote(s, "other things", none("head"), "large", large)
+	e.wrote(s, "other things", none, "large", large)
 	want["large"] = large
 	e.wantDocuments(s, "other things", nil, want)
 	delete(want, "large")
