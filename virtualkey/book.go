@@ -190,11 +190,15 @@ func (b *Book) refresh(ctx context.Context) error {
 	if err := json.Unmarshal(raw, &h); err != nil || h.N <= 0 || h.Stamp == "" {
 		return errors.New("virtualkey: what the store says of the latest change is not understood")
 	}
-	names, ok, err := b.changedSince(ctx, known.head, h)
+	names, lost, err := b.changedSince(ctx, known.head, h)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if lost {
+		b.opts.Logger.Error("the store has lost changes of keys: the keys are as it has them now; look whether one is valid that was disabled",
+			"known_version", known.head.N, "version", h.N)
+	}
+	if names == nil {
 		return b.load(ctx, known, raw, h)
 	}
 	return b.loadSome(ctx, known, raw, h, names)
@@ -211,11 +215,16 @@ func (b *Book) readHead(ctx context.Context) ([]byte, error) {
 	return docs[0].Value, nil
 }
 
-// changedSince returns the names of the keys that changed between two heads. ok is false if that is
-// not known: too much has changed, or the store has lost the older one.
-func (b *Book) changedSince(ctx context.Context, from, to head) (names map[string]bool, ok bool, err error) {
+// changedSince returns the names of the keys that changed between two heads; nil if that is not
+// known. lost reports that the store does not have the older one any more.
+func (b *Book) changedSince(ctx context.Context, from, to head) (names map[string]bool, lost bool, err error) {
 	const mostPages = 3
-	if from.N == 0 || to.N <= from.N || pageOf(to.N)-pageOf(from.N) >= mostPages {
+	switch {
+	case from.N == 0:
+		return nil, false, nil
+	case to.N <= from.N:
+		return nil, true, nil
+	case pageOf(to.N)-pageOf(from.N) >= mostPages:
 		return nil, false, nil
 	}
 	var pages []int64
@@ -235,12 +244,18 @@ func (b *Book) changedSince(ctx context.Context, from, to head) (names map[strin
 			names[c.Key] = true
 		}
 	}
+	if stampOf[from.N] != from.Stamp {
+		return nil, true, nil
+	}
 	for n := from.N + 1; n <= to.N; n++ {
 		if stampOf[n] == "" {
 			return nil, false, nil
 		}
 	}
-	return names, stampOf[from.N] == from.Stamp && stampOf[to.N] == to.Stamp, nil
+	if stampOf[to.N] != to.Stamp { // it has gone back since
+		return nil, false, nil
+	}
+	return names, false, nil
 }
 
 // loadSome reads some keys again.
@@ -272,10 +287,6 @@ func (b *Book) load(ctx context.Context, known *state, raw []byte, h head) error
 	docs, err := b.store.ReadDocuments(ctx, collection, nil) // after the head: they are not older
 	if err != nil {
 		return err //nolint:wrapcheck // it says what failed
-	}
-	if known.head.N > 0 && h.N <= known.head.N {
-		b.opts.Logger.Error("the store has lost changes of keys: the keys are as it has them now; look whether one is valid that was disabled",
-			"known_version", known.head.N, "version", h.N)
 	}
 	next := &state{raw: raw, head: h, keys: map[string]*Key{}, bad: map[string]bool{}}
 	b.read(next, docs)

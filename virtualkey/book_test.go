@@ -220,36 +220,47 @@ func TestAStoreThatLostItsKeys(t *testing.T) {
 // processes then have what the store has, and the log says so.
 func TestAStoreThatGoesBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared(t)
-		a, b := open(t, s), open(t, s)
-		a.create(t, "alice")
-		a.create(t, "bob")
-		saved := s.all(t)
-		time.Sleep(time.Second)
-		if _, err := a.SetDisabled(t.Context(), "ops", "alice", true); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if !b.has("alice").Disabled {
-			t.Fatal("it is not disabled")
-		}
-		s.set(t, saved)
-		c := open(t, s)
-		if _, err := c.SetDisabled(t.Context(), "ops", "bob", true); err != nil { // it has the number of the lost one
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		for _, p := range []*process{a, b} {
-			if p.has("alice").Disabled || !p.has("bob").Disabled {
-				t.Error("a process has other keys than the store")
-			}
-			if !strings.Contains(p.log.String(), "has lost changes of keys") {
-				t.Error("the log does not say that changes were lost")
-			}
-		}
-	})
+	for later := range 4 { // how many changes there are after it
+		t.Run(fmt.Sprint(later), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newShared(t)
+				a, b := open(t, s), open(t, s)
+				a.create(t, "alice")
+				a.create(t, "bob")
+				saved := s.all(t)
+				time.Sleep(time.Second)
+				if _, err := a.SetDisabled(t.Context(), "ops", "alice", true); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				if !b.has("alice").Disabled {
+					t.Fatal("it is not disabled")
+				}
+				s.set(t, saved)
+				c := open(t, s)
+				for i := range later {
+					if _, err := c.SetDisabled(t.Context(), "ops", "bob", i%2 == 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				for _, p := range []*process{a, b} {
+					if p.has("alice").Disabled || p.has("bob").Disabled != (later%2 == 1) ||
+						p.has("bob").Version != c.has("bob").Version {
+						t.Error("a process has other keys than the store")
+					}
+					if n := strings.Count(p.log.String(), "has lost changes of keys"); n != 1 {
+						t.Errorf("the log says %d times that changes were lost", n)
+					}
+				}
+				if strings.Contains(c.log.String(), "has lost changes of keys") {
+					t.Error("the log of a process that knew nothing of them says that changes were lost")
+				}
+			})
+		})
+	}
 }
 
 // TestManyChangesAtOnce: a process that was away for long, or misses pages of the history, reads

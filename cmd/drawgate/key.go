@@ -23,7 +23,7 @@ not be kept secret itself. Neither new nor hash reads or changes it: paste what 
 Keys of the store (gateway.keys_in_store): the other commands make and change them at a running gateway. A change is in force on all gateways within
 a second.
 
-To change the secret of a key of the file without a lost call ("drawgate key rotate" does it for one of the store):
+To change the secret of a key without a lost call, in the file ("drawgate key rotate" does it in the store):
 
 1. Make a new one with "drawgate key new", and add it to the key's list of secrets. Give the old one an end in the list: until: 2027-01-31T00:00:00Z
 2. The gateway reads a changed file by itself. From then on both are valid.

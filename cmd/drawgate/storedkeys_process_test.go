@@ -187,8 +187,11 @@ func TestKeysWhileTheStoreHangs(t *testing.T) {
 	redis.Stop()
 	await(d, "an unknown key without the store", "dg_of-nobody-0123456789", http.StatusServiceUnavailable)
 	for what, secret := range map[string]string{"a key of the store": bob, "a key of the file": virtualKey} {
-		if got := call(d, secret); got != http.StatusOK {
-			t.Errorf("%s without the store: %d", what, got)
+		// Until the guard notices the outage, a take may be answered with 503, but never as a wrong key.
+		for got := 0; got != http.StatusOK; {
+			if got = call(d, secret); got != http.StatusOK && got != http.StatusServiceUnavailable {
+				t.Fatalf("%s without the store: %d", what, got)
+			}
 		}
 	}
 	if out, code := b.do("key", "create", "carol", "--server", d.admin); code != exitUnavailable {
@@ -196,9 +199,7 @@ func TestKeysWhileTheStoreHangs(t *testing.T) {
 	}
 	redis.Continue()
 	await(d, "an unknown key when the store is back", "dg_of-nobody-0123456789", http.StatusUnauthorized)
-	if got := call(d, bob); got != http.StatusOK {
-		t.Errorf("a key of the store when it is back: %d", got)
-	}
+	await(d, "a key of the store when it is back", bob, http.StatusOK)
 }
 
 // TestTheFileGetsANameOfTheStore: then the file's key is in force, and the log says so, at the
