@@ -201,7 +201,8 @@ func TestStoredKeysThatAreNotValid(t *testing.T) {
 	b.wantStatus("its key", http.StatusUnauthorized, ofCarol)
 }
 
-// TestStoredKeysLearnOfThemselves alone: another team of the store is a stranger.
+// TestStoredKeysLearnOfThemselves: a key of the store learns of its own limits, and another team
+// of the store is a stranger.
 func TestStoredKeysLearnOfThemselves(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool
@@ -220,8 +221,8 @@ func TestStoredKeysLearnOfThemselves(t *testing.T) {
 	})
 }
 
-// TestStoredKeysChangeUnderLoad: while other keys come and go, and the file is read again, every call
-// with a key that stays passes, and none with one that was removed.
+// TestStoredKeysChangeUnderLoad: while other keys come and go, and the file is read again, every
+// call with a key that stays passes, and none with one that was never there.
 func TestStoredKeysChangeUnderLoad(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool

@@ -1,5 +1,5 @@
-// Package virtualkey keeps virtual keys of the gateway in the store, where administrators change them
-// while gateways run.
+// Package virtualkey keeps virtual keys of the gateway in the store, where administrators change
+// them while gateways run.
 //
 // A [Book] is the keys as one process knows them. It looks into the store about once a second, for
 // one small document, the head, which has the number of the latest change and a random stamp. If
