@@ -122,6 +122,7 @@ var rules = map[string]struct{ own, others []string }{
 		own:    []string{"", "audit", "internal/sampler", "llm", "store"},
 		others: []string{"golang.org/x/sync"},
 	},
+	"virtualkey": {own: []string{"api", "internal/present", "internal/sampler", "store"}},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
 		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm",
@@ -165,7 +166,7 @@ var rules = map[string]struct{ own, others []string }{
 	"llm/simulator":          {},
 	"server": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/drain", "internal/regular",
-		"internal/failure", "internal/present", "internal/sampler", "internal/similar", "spend", "web",
+		"internal/failure", "internal/present", "internal/sampler", "internal/similar", "spend", "virtualkey", "web",
 	}},
 	"web":    {},
 	"client": {own: []string{"api", "internal/ending", "internal/sleep"}},
@@ -176,7 +177,7 @@ var rules = map[string]struct{ own, others []string }{
 			"internal/lambdaext", "internal/similar",
 			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "spend", "store/dynamostore",
 			"store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",
-			"taskqueue/queuemetrics",
+			"taskqueue/queuemetrics", "virtualkey",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/mattn/go-isatty",
 			"github.com/charmbracelet",

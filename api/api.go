@@ -25,6 +25,15 @@
 //	POST /v1/unpause    UnpauseRequest  -> UnpauseAnswer
 //	POST /v1/adjust     AdjustRequest   -> AdjustAnswer
 //	GET  /v1/history    ?since=&until=&policy=&tenant=&key=&op=&label=&last=  -> lines, each an Event
+//	GET  /v1/history/keys    ?key=&last=  -> KeyEventsAnswer
+//	GET  /v1/keys       -> KeysAnswer: virtual keys of the gateway that the store keeps
+//	POST /v1/keys       CreateKeyRequest  -> KeyWithSecret
+//	GET  /v1/keys/{name}  -> Key
+//	PUT  /v1/keys/{name}  ChangeKeyRequest  -> Key
+//	DELETE /v1/keys/{name}  -> Key, as it was
+//	POST /v1/keys/{name}/rotate   RotateKeyRequest  -> KeyWithSecret
+//	POST /v1/keys/{name}/disable  -> Key
+//	POST /v1/keys/{name}/enable   -> Key
 //	GET  /v1/spend           ?from=&to=&by=&team=&key=&upstream=&model=  -> SpendAnswer
 //	GET  /v1/incidents       ?since=  -> IncidentsAnswer
 //	GET  /v1/incidents/{id}  -> Incident; "last" is the newest one

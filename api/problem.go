@@ -24,7 +24,10 @@ const (
 	CodeBadToken Code = "bad_token"
 	CodeIDReused Code = "id_reused" // 409: this grant of the id is open with different content
 	// 409: the id is open for another take. Settle or cancel that one, or use another id
-	CodeIDOpen Code = "id_open"
+	CodeIDOpen      Code = "id_open"
+	CodeUnknownKey  Code = "unknown_key"  // 404: the store has no such virtual key
+	CodeKeyExists   Code = "key_exists"   // 409: the store has a virtual key of this name
+	CodeKeyConflict Code = "key_conflict" // 409: somebody else has changed the virtual key
 	// 429: a bucket has the maximum number of open reservations. Nothing was taken; try again when
 	// one is settled or ends.
 	CodeTooManyOpen Code = "too_many_open"

@@ -44,6 +44,7 @@ type Gateway struct {
 	Upstreams []Upstream // in the order of the file; names are unique
 	Aliases   []Alias    // as Upstreams
 	Keys      []VirtualKey
+	KeysIn    bool          // keys are also in the store, where administrators change them
 	Tokens    []TokenIssuer // whose signed tokens are keys as well
 	Prices    Prices
 	Incidents Incidents
@@ -123,13 +124,13 @@ type AnswerCache struct {
 
 var gatewaySection = &section[Gateway]{
 	name: "gateway", what: "gateway", noted: "gateway", settings: (*Gateway).settings,
-	more: schema{"anyOf": need("keys", "tokens")},
+	more: schema{"anyOf": need("keys", "tokens", "keys_in_store")},
 	check: func(d *decoder, e entry, _ *Gateway, seen map[string]bool, wrong bool) {
 		if !seen["upstreams"] && !wrong {
 			d.missing(e.at, "such as upstreams: {openai: {api_key_env: OPENAI_API_KEY, "+
 				"models: [{model: \"*\", policy: openai}]}}", "gateway has no upstreams")
 		}
-		if !seen["keys"] && !seen["tokens"] && !wrong {
+		if !seen["keys"] && !seen["tokens"] && !seen["keys_in_store"] && !wrong {
 			d.missing(e.at, "such as keys: [{name: alice, secret_env: ALICE_KEY}]",
 				"gateway has no keys: nobody could use it")
 		}
@@ -163,8 +164,10 @@ func (g *Gateway) settings() []setting {
 			"as in `http://gateway:7881/openai/v1`"},
 		{"aliases", g.aliases(), none, "[names by which callers ask for a model](gateway.md#aliases), or for " +
 			"the same model at [several accounts](gateway.md#several-accounts): `{fast: openai/gpt-4.1-mini}`. A name has 1 to 128 letters, digits, `-`, `.` or `_`"},
-		{"keys", keys.to(&g.Keys), "required without `tokens`", "virtual keys, which callers show in place of the " +
-			"provider's"},
+		{"keys", keys.to(&g.Keys), "required without `tokens` or `keys_in_store`", "virtual keys, which callers show in " +
+			"place of the provider's"},
+		{"keys_in_store", asFlag.to(&g.KeysIn), no, "`true` keeps keys in the store as well, where [administrators " +
+			"change them](gateway.md#keys-in-the-store) while gateways run: on SQLite or Redis"},
 		{"tokens", tokens.to(&g.Tokens), none, "issuers whose [signed tokens](gateway.md#tokens) (JWT, OpenID Connect) " +
 			"are virtual keys as well"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},
@@ -463,6 +466,7 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		t := &g.Tokens[i]
 		problems = append(problems, c.checkKey("a token of "+shorten(t.Issuer), tokenSetting(i), &t.Key, names)...)
 	}
+	problems = append(problems, c.checkKeysInStore()...)
 	return append(problems, c.checkTokens()...)
 }
 
@@ -587,6 +591,7 @@ func (c *Config) warnGateway() {
 			"keys and prompts are sent to %s without TLS", g.Listen)
 	}
 	c.warnKeys()
+	c.warnKeysInStore()
 	c.warnAliases()
 	warned := map[string]bool{}
 	for i := range g.Upstreams {

@@ -46,8 +46,12 @@ type Options struct {
 	// WrongKey is called for each call whose key is missing or unknown, has expired, is disabled or
 	// may not be used from its caller's address, like Answered; may be nil.
 	WrongKey func(upstream string)
-	Spend    *spend.Book  // counts what calls spend; nil: nothing does. The engine needs [spend.Policy]
-	Logger   *slog.Logger // nil discards
+	// Stored says that keys are kept in the store as well, which [Handler.UseStored] puts in force,
+	// and reports whether it has told all of them: otherwise calls with unknown keys are answered
+	// with 503. nil: there are none but those of the Config.
+	Stored func() (all bool)
+	Spend  *spend.Book  // counts what calls spend; nil: nothing does. The engine needs [spend.Policy]
+	Logger *slog.Logger // nil discards
 }
 
 // Results of calls that a quota counts, for [Options.Answered].
@@ -83,6 +87,7 @@ type Handler struct {
 	bodies  bodies
 	journal journal
 	answers answers
+	stored  *stored // nil: no keys are kept in the store
 
 	notice      sync.Mutex
 	noticeTimer *time.Timer // guarded by notice; nil: no key will end
@@ -101,6 +106,8 @@ type state struct {
 	upstreams map[string]*upstream
 	aliases   map[string]*Alias
 	secrets   map[[sha256.Size]byte]credential
+	named     map[string]*Key    // the Config's, by their names
+	stored    *stored            // the Handler's
 	issuers   map[string]*issuer // of tokens, by what their claim iss says
 	teams     int                // teams, and keys without one
 }
@@ -130,6 +137,9 @@ func New(e *engine.Engine, c Config, opts *Options) (*Handler, error) {
 	h.cache = newCache(o.Cache)
 	// Callers see how much is left of the tightest limit, and no other one.
 	h.headers = httplimit.NewHeaders(&httplimit.HeaderOptions{Fields: httplimit.RateLimit, MaxBytes: 1})
+	if o.Stored != nil {
+		h.stored = &stored{all: o.Stored, names: map[string]*Key{}, sums: map[[sha256.Size]byte]credential{}}
+	}
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.rest, h.cut = context.WithCancelCause(context.Background())
 	if err := h.Use(c); err != nil {
@@ -163,6 +173,10 @@ func (h *Handler) Use(c Config) error {
 	}
 	s := &state{
 		config: c, upstreams: map[string]*upstream{}, aliases: map[string]*Alias{}, secrets: credentialsOf(c.Keys),
+		named: map[string]*Key{}, stored: h.stored,
+	}
+	for i := range c.Keys {
+		s.named[c.Keys[i].Name] = &c.Keys[i]
 	}
 	old := h.state.Load()
 	for i := range c.Upstreams {
@@ -177,7 +191,9 @@ func (h *Handler) Use(c Config) error {
 	for i := range c.Aliases {
 		s.aliases[c.Aliases[i].Name] = &c.Aliases[i]
 	}
-	s.teams = c.countTeams()
+	if s.teams = c.countTeams(); h.stored != nil {
+		s.teams += 2 // nobody knows how many there will be
+	}
 	s.issuers = h.issuers(c.Tokens, old)
 	h.state.Store(s)
 	old.closeKeys(s)
@@ -199,7 +215,7 @@ func (h *Handler) Circuit(upstream string) (state string, retryAfter time.Durati
 // from returns who makes the calls of a key, as in [outbound.Call]. A level of which there is only
 // one is left out: its circuit is everybody's.
 func (s *state) from(k *Key) (list []string) {
-	if len(s.config.Keys) > 1 || len(s.issuers) > 0 {
+	if len(s.config.Keys) > 1 || len(s.issuers) > 0 || s.stored != nil {
 		list = append(list, "key "+k.Name)
 	}
 	if k.Team != "" && s.teams > 1 {

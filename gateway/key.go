@@ -109,29 +109,48 @@ func credentialsOf(keys []Key) map[[sha256.Size]byte]credential {
 func (s *state) caller(r *http.Request) (*Key, *refusal) {
 	secret := secretOf(r)
 	// The sum of a guess says nothing about the sums of keys: a plain look-up leaks nothing.
-	found, ok := s.secrets[sha256.Sum256([]byte(secret))]
+	sum := sha256.Sum256([]byte(secret))
+	found, ok := s.secrets[sum]
+	if !ok {
+		found, ok = s.storedSecret(sum)
+	}
 	if !ok && len(s.issuers) > 0 && isToken(secret) {
 		return s.bearer(r.Context(), secret)
 	}
 	if !ok || secret == "" {
+		if secret != "" && s.stored != nil && !s.stored.all() { // it may be a right one
+			return nil, &refusal{
+				kind: llm.Unavailable, after: storedAgain,
+				message: "the keys in the store cannot be read now, and this one is not known yet: try again",
+			}
+		}
 		return nil, &refusal{kind: llm.Unauthorized, message: s.unknownKey()}
 	}
-	k := found.key
-	switch now := time.Now(); {
-	case over(found.until, now):
+	k, now := found.key, time.Now()
+	if over(found.until, now) {
 		return k, &refusal{
 			kind:    llm.KeyExpired,
 			message: "this secret was valid until " + instant(found.until) + ": use the newer one of the key",
 		}
+	}
+	if why := k.ended(now); why != nil {
+		return k, why
+	}
+	return k, s.stored.refuses(k, sum, now)
+}
+
+// ended returns why no call of a key passes now, or nil.
+func (k *Key) ended(now time.Time) *refusal {
+	switch {
 	case k.Disabled:
-		return k, &refusal{kind: llm.KeyDisabled, message: "this key is disabled: ask whoever runs this gateway"}
+		return &refusal{kind: llm.KeyDisabled, message: "this key is disabled: ask whoever runs this gateway"}
 	case over(k.Expires, now):
-		return k, &refusal{
+		return &refusal{
 			kind:    llm.KeyExpired,
 			message: "this key was valid until " + instant(k.Expires) + ": ask whoever runs this gateway for another",
 		}
 	}
-	return k, nil
+	return nil
 }
 
 // unknownKey says what to use in the place of a key that is missing or unknown.

@@ -259,13 +259,17 @@ func (s *state) strangers(k *Key) []*Key {
 	classmate := &Key{Name: nobody, User: nobody, Team: nobody, Class: k.Class}
 	list := []*Key{{Name: nobody, User: nobody, Team: nobody, Class: nobody}, classmate}
 	teams := map[string]bool{k.team(): true}
-	for i := range s.config.Keys {
-		other := &s.config.Keys[i]
+	add := func(other *Key) bool {
 		if team := other.team(); !teams[team] && len(list) < meStrangers {
 			teams[team] = true
 			list = append(list, other)
 		}
+		return len(list) < meStrangers
 	}
+	for i := range s.config.Keys {
+		add(&s.config.Keys[i])
+	}
+	s.stored.each(add)
 	return list
 }
 

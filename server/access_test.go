@@ -238,6 +238,8 @@ func TestBoundTokenSeesNoOtherTenant(t *testing.T) {
 		"/v1/policies/{name}/disable": refused, "/v1/policies/{name}/enable": refused, "/v1/reload": refused,
 		"/metrics": refused, "/v1/upstreams": refused, "/v1/spend": refused,
 		"/v1/incidents": refused, "/v1/incidents/{id}": refused,
+		"/v1/keys": refused, "/v1/keys/{name}": refused, "/v1/keys/{name}/rotate": refused,
+		"/v1/keys/{name}/disable": refused, "/v1/keys/{name}/enable": refused, "/v1/history/keys": refused,
 	}
 	for _, r := range s.Routes() {
 		kind := of[r.Path]

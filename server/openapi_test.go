@@ -126,7 +126,11 @@ var schemas = map[string]any{
 	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{},
 	"WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{}, "LineEntry": api.LineEntry{},
 	"RefusalsAnswer": api.RefusalsAnswer{}, "Refusal": api.Refusal{},
-	"SpendAnswer": api.SpendAnswer{}, "SpendRow": api.SpendRow{}, "SpendUnits": api.SpendUnits{},
+	"Key": api.Key{}, "KeySecret": api.KeySecret{}, "KeyWithSecret": api.KeyWithSecret{}, "KeysAnswer": api.KeysAnswer{},
+	"CreateKeyRequest": api.CreateKeyRequest{}, "ChangeKeyRequest": api.ChangeKeyRequest{},
+	"RotateKeyRequest": api.RotateKeyRequest{}, "KeyEvent": api.KeyEvent{}, "KeyField": api.KeyField{},
+	"KeyEventsAnswer": api.KeyEventsAnswer{},
+	"SpendAnswer":     api.SpendAnswer{}, "SpendRow": api.SpendRow{}, "SpendUnits": api.SpendUnits{},
 }
 
 // The document has every field of every type, and no other.
@@ -324,6 +328,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 					},
 				}}
 			},
+			Keys:  keyBook(t, memstore.New(nil)),
 			Spend: func() (server.Spend, bool) { return server.Spend{Money: "usd_micros", Zone: time.UTC}, true },
 			Reload: func(context.Context) ([]string, error) {
 				if fail {
@@ -339,6 +344,7 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.settlements()
 	c.questions()
 	c.administration()
+	c.keys()
 	fail = true
 	c.ask("POST", "/v1/reload", "", 422, false)
 	c.history()
@@ -355,6 +361,8 @@ func TestOpenAPIHoldsForEveryAnswer(t *testing.T) {
 	c.ask("POST", "/v1/reload", "", 501, false)
 	c.ask("GET", "/v1/incidents", "", 501, false)
 	c.ask("GET", "/v1/spend", "", 501, false)
+	c.ask("GET", "/v1/keys", "", 501, false)
+	c.ask("POST", "/v1/keys", `{"name":"alice"}`, 501, false)
 	c.ask("GET", "/v1/incidents/last", "", 501, false)
 	locked := &server.Options{Tokens: []server.Token{{
 		Secret: strings.Repeat("s", 16),
@@ -481,6 +489,33 @@ func (c *checker) administration() {
 	c.ask("GET", "/v1/incidents/last", "", 200, false)
 	c.ask("GET", "/v1/incidents/none", "", 422, false)
 	c.ask("POST", "/v1/reload", "", 200, false)
+}
+
+func (c *checker) keys() {
+	c.ask("POST", "/v1/keys", `{"name":"alice","team":"red","user":"u","class":"c","priority":3,"models":["openai/*"],`+
+		`"others":["openai/v1/files"],"paths":["openai/*"],"addresses":["10.0.0.0/8"],"expires":"2030-01-01T00:00:00Z",`+
+		`"disabled":true}`, 200, false)
+	c.ask("POST", "/v1/keys", `{"name":"alice"}`, 409, false)
+	c.ask("POST", "/v1/keys", `{"name":""}`, 422, true)
+	c.ask("POST", "/v1/keys", `{"name":"corp#bob"}`, 422, false)
+	c.ask("POST", "/v1/keys", `{"name":"bob","sha256":"00"}`, 400, true)
+	c.ask("POST", "/v1/keys", `{"name":"bob","priority":10}`, 422, true)
+	c.ask("GET", "/v1/keys", "", 200, false)
+	c.ask("GET", "/v1/keys/alice", "", 200, false)
+	c.ask("GET", "/v1/keys/bob", "", 404, false)
+	c.ask("PUT", "/v1/keys/alice", `{"version":1,"team":"blue"}`, 200, false)
+	c.ask("PUT", "/v1/keys/alice", `{"version":1,"team":"green"}`, 409, false)
+	c.ask("PUT", "/v1/keys/bob", `{"version":1}`, 404, false)
+	c.ask("POST", "/v1/keys/alice/rotate", `{"until":"2030-01-01T00:00:00Z"}`, 200, false)
+	c.ask("POST", "/v1/keys/alice/rotate", `{}`, 422, true)
+	c.ask("POST", "/v1/keys/alice/disable", "", 200, false)
+	c.ask("POST", "/v1/keys/alice/enable", "", 200, false)
+	c.ask("POST", "/v1/keys/bob/enable", "", 404, false)
+	c.ask("GET", "/v1/history/keys?key=alice&last=10", "", 200, false)
+	c.ask("GET", "/v1/history/keys?last=0", "", 422, true)
+	c.ask("GET", "/v1/history/keys?since=now", "", 422, false)
+	c.ask("DELETE", "/v1/keys/alice", "", 200, false)
+	c.ask("DELETE", "/v1/keys/alice", "", 404, false)
 }
 
 func (c *checker) history() {

@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/virtualkey"
 )
 
 // Options holds the optional settings of a Server. The zero value is ready to use on a loopback
@@ -49,6 +50,8 @@ type Options struct {
 	// Spend says how it is counted what calls of the gateway spend, and false if it is not; nil:
 	// /v1/spend is not supported.
 	Spend func() (Spend, bool)
+	// Keys are the virtual keys of the gateway that the store keeps; nil: it keeps none.
+	Keys *virtualkey.Book
 	// UsageEvery is the shortest time between two readings of all buckets for /v1/usage; 0 means
 	// one second. Choose more if each reading costs money.
 	UsageEvery time.Duration

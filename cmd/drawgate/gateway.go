@@ -117,7 +117,13 @@ func (v *service) openGateway() (err error) {
 	if err != nil {
 		return err
 	}
+	if g.KeysIn {
+		o.Stored = func() bool { return v.keys.Current() }
+	}
 	if v.gateway, err = gateway.New(v.run.Engine, conf, o); err != nil {
+		return err
+	}
+	if err := v.openKeys(); err != nil {
 		return err
 	}
 	if v.run.Metrics != nil {
@@ -177,6 +183,9 @@ func (v *service) useGateway(c *config.Config) error {
 	}
 	if err := v.gateway.Use(conf); err != nil {
 		return err
+	}
+	if v.keys != nil {
+		v.warnDoubled(&c.Gateway, func(name string) bool { return v.keys.Known(name) != nil })
 	}
 	v.declareCalls(&conf)
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate/client"
 	"github.com/drawgate/drawgate/config"
 )
 
@@ -14,17 +15,32 @@ func (a *app) keyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Make virtual keys for callers of the gateway",
-		Long: `Make virtual keys, which callers of the gateway show in place of the provider's key. The file has only the SHA-256 of a key's secret, so it
-need not be kept secret itself. Neither command reads or changes the file: paste what they print under gateway.keys.
+		Long: `Make virtual keys, which callers of the gateway show in place of the provider's key.
 
-To change the secret of a key without a lost call:
+Keys of the file: "drawgate key new" makes a secret, and prints the line for the file. The file has only the SHA-256 of a key's secret, so it need
+not be kept secret itself. Neither new nor hash reads or changes it: paste what they print under gateway.keys.
+
+Keys of the store (gateway.keys_in_store): the other commands make and change them at a running gateway. A change is in force on all gateways within
+a second.
+
+To change the secret of a key without a lost call, in the file ("drawgate key rotate" does it in the store):
 
 1. Make a new one with "drawgate key new", and add it to the key's list of secrets. Give the old one an end in the list: until: 2027-01-31T00:00:00Z
 2. The gateway reads a changed file by itself. From then on both are valid.
 3. When all gateways have read it, give the new secret to the callers.
 4. After the end, remove the old one from the list.`,
 	}
-	cmd.AddCommand(a.keyNewCmd(), a.keyHashCmd())
+	cmd.AddCommand(a.keyNewCmd(), a.keyHashCmd(), a.keyListCmd(), a.keyCreateCmd(), a.keyChangeCmd(), a.keyRotateCmd(),
+		a.keyOneCmd("disable", "Refuse all calls of a key in the store",
+			"Refuse all calls of a virtual key in the store, on all gateways within a second.",
+			(*client.Client).DisableKey),
+		a.keyOneCmd("enable", "Let calls of a key in the store pass again",
+			"Let calls of a virtual key in the store pass again.",
+			(*client.Client).EnableKey),
+		a.keyOneCmd("delete", "Remove a key from the store",
+			"Remove a virtual key from the store. Its history stays. To refuse its calls for a time, disable it.",
+			(*client.Client).DeleteKey),
+		a.keyHistoryCmd())
 	return cmd
 }
 

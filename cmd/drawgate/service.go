@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/spend"
 	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/virtualkey"
 )
 
 // service is what serve runs: a configuration in force, and the servers of its engine.
@@ -35,6 +36,7 @@ type service struct {
 	envoy *rls.Service // nil: there is no listener for it
 
 	gateway   *gateway.Handler   // nil: there is none
+	keys      *virtualkey.Book   // of the store, for the gateway; nil: it keeps none
 	book      *spend.Book        // of the gateway; nil: nothing counts what calls spend
 	incidents *incident.Recorder // of the gateway; nil as well
 	ledger    *ledgerfile.Writer // nil: there is none
@@ -65,6 +67,9 @@ func newService(ctx context.Context, a *app, s settings, log *slog.Logger) (v *s
 func (v *service) close() (err error) {
 	if v.http != nil {
 		_ = v.http.Close() // it has no error
+	}
+	if v.keys != nil {
+		v.keys.Close()
 	}
 	if v.gateway != nil {
 		_ = v.gateway.Close() // it has no error
@@ -130,7 +135,7 @@ func (v *service) open() (err error) {
 		return err
 	}
 	if v.gateway != nil {
-		opts.Upstreams, opts.Spend = v.gateway.Upstreams, v.spend
+		opts.Upstreams, opts.Spend, opts.Keys = v.gateway.Upstreams, v.spend, v.keys
 	}
 	if v.http, err = server.New(v.run.Engine, v.run.Store, opts); err != nil {
 		return err

@@ -102,6 +102,41 @@ func (s *Store) Index(ctx context.Context, keep time.Duration, keys []store.Key)
 	return s.through(ctx, "index", func(ctx context.Context) error { return inner.Index(ctx, keep, keys) })
 }
 
+// KeepsDocuments implements [store.Documents].
+func (s *Store) KeepsDocuments() bool {
+	d, ok := s.store().(store.Documents)
+	return ok && d.KeepsDocuments()
+}
+
+// ReadDocuments implements [store.Documents]. It has no fallback.
+func (s *Store) ReadDocuments(ctx context.Context, collection string, names []string) (list []store.Document,
+	err error,
+) {
+	inner, ok := s.store().(store.Documents)
+	if !ok {
+		return nil, errLacks("keep documents")
+	}
+	err = s.through(ctx, "read", func(ctx context.Context) (err error) {
+		list, err = inner.ReadDocuments(ctx, collection, names)
+		return err
+	})
+	return list, err
+}
+
+// WriteDocuments implements [store.Documents]. It has no fallback.
+func (s *Store) WriteDocuments(ctx context.Context, collection string, was store.Document, docs []store.Document,
+) (done bool, err error) {
+	inner, ok := s.store().(store.Documents)
+	if !ok {
+		return false, errLacks("keep documents")
+	}
+	err = s.through(ctx, "write", func(ctx context.Context) (err error) {
+		done, err = inner.WriteDocuments(ctx, collection, was, docs)
+		return err
+	})
+	return done, err
+}
+
 // errLacks is the error if the store was replaced by one that cannot do this.
 func errLacks(what string) error {
 	return fmt.Errorf("%w: the store cannot %s", store.ErrInvalid, what)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/drawgate/drawgate/store"
@@ -63,6 +64,31 @@ func (s *Store) Index(ctx context.Context, keep time.Duration, keys []store.Key)
 	}
 	return nil
 }
+
+// KeepsDocuments implements [store.Documents].
+func (s *Store) KeepsDocuments() bool {
+	d, ok := s.inner.(store.Documents)
+	return ok && d.KeepsDocuments()
+}
+
+// ReadDocuments implements [store.Documents], with that of the store behind it.
+func (s *Store) ReadDocuments(ctx context.Context, collection string, names []string) ([]store.Document, error) {
+	if d, ok := s.inner.(store.Documents); ok {
+		return d.ReadDocuments(ctx, collection, names)
+	}
+	return nil, errNoDocuments
+}
+
+// WriteDocuments implements [store.Documents], with that of the store behind it.
+func (s *Store) WriteDocuments(ctx context.Context, collection string, was store.Document, docs []store.Document,
+) (done bool, err error) {
+	if d, ok := s.inner.(store.Documents); ok {
+		return d.WriteDocuments(ctx, collection, was, docs)
+	}
+	return false, errNoDocuments
+}
+
+var errNoDocuments = fmt.Errorf("%w: the store cannot keep documents", store.ErrInvalid)
 
 // Ping implements [store.Pinger], with that of the store behind it.
 func (s *Store) Ping(ctx context.Context) error {

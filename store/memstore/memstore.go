@@ -35,6 +35,7 @@ var ErrFull = cells.ErrFull
 type Store struct {
 	cells *cells.Store
 	watchers
+	documents documents
 }
 
 var (

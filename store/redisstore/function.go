@@ -48,7 +48,7 @@ func Library() string {
 func makeLibrary() (name, text string) {
 	var all strings.Builder
 	for _, f := range []struct{ name, body string }{
-		{"decide", body()}, {"known", knownBody}, {"mark", markBody}, {"probe", probeBody},
+		{"decide", body()}, {"document", documentBody}, {"known", knownBody}, {"mark", markBody}, {"probe", probeBody},
 	} {
 		fmt.Fprintf(&all, "redis.register_function('LIBRARY_%s', function(KEYS, ARGV)\n%s\nend)\n", f.name, f.body)
 	}

@@ -79,8 +79,9 @@
 //
 // A dedicated user needs, on the keys that start with the prefix: EVALSHA, SCRIPT LOAD, TIME,
 // HSET, HGET, HMGET, HDEL and PEXPIRE, and INFO for the warnings above and to notice fail-overs;
-// [Store.Reset] needs UNLINK for keys that hold something else, [Store.List] SCAN. The first call
-// and every [Store.Ping] check what a take needs, and an error names what is missing:
+// [Store.Reset] needs UNLINK for keys that hold something else, [Store.List] SCAN or HKEYS, and
+// [Store.ReadDocuments] of all HGETALL. The first call and every [Store.Ping] check what a take
+// needs, and an error names what is missing:
 //
 //	ACL SETUSER drawgate on >SECRET ~drawgate:* +@connection +info +script|load +evalsha +time +hset +hget +hmget +hdel +pexpire +unlink +scan
 //

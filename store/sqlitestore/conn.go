@@ -222,6 +222,11 @@ const (
 	qNamesAfter
 	qMeta
 	qSetMeta
+	qHasDocuments
+	qDocument
+	qDocuments
+	qSetDocument
+	qDropDocument
 	stmtCount
 )
 
@@ -274,4 +279,11 @@ var statements = [stmtCount]string{
 
 	qMeta:    `SELECT value FROM meta WHERE name = ?`,
 	qSetMeta: `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+
+	qHasDocuments: `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'document'`,
+	qDocument:     `SELECT value FROM document WHERE collection = ? AND name = ?`,
+	qDocuments:    `SELECT name, value FROM document WHERE collection = ?`,
+	qSetDocument: `INSERT INTO document (collection, name, value) VALUES (?, ?, ?)
+		ON CONFLICT DO UPDATE SET value = excluded.value`,
+	qDropDocument: `DELETE FROM document WHERE collection = ? AND name = ?`,
 }

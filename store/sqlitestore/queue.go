@@ -12,7 +12,7 @@ import (
 // call is one caller's request. Its arguments are copies, and the caller copies its results,
 // because a caller leaves when its ctx ends.
 type call struct {
-	op      string // "take", "settle", "peek", "reset", "withdraw" or "ping"
+	op      string // "take", "settle", "peek", "reset", "withdraw", "write" or "ping"
 	started bool   // its transaction has begun; guarded by Store.mu
 	asked   time.Time
 	done    chan struct{}
@@ -25,6 +25,7 @@ type call struct {
 	priority    int8
 	keys        []store.Key
 	number      uint64 // of the ticket to withdraw
+	write       *documentStep
 
 	decisions []store.Verdict
 	outcomes  []store.Outcome
@@ -94,7 +95,7 @@ func (s *Store) put(c *call) {
 	if c.size()+len(c.buckets)+len(c.keys) > maxKept {
 		return
 	}
-	c.started, c.err = false, nil
+	c.started, c.err, c.write = false, nil, nil
 	c.takes, c.settlements, c.buckets, c.keys = c.takes[:0], c.settlements[:0], c.buckets[:0], c.keys[:0]
 	s.pool.Put(c)
 }

@@ -18,10 +18,13 @@ import (
 
 // scribbled makes a database with used buckets and open reservations, of which some pages are
 // overwritten.
-func scribbled(t *testing.T, c *clock, plan *store.Plan, seed uint64) string {
+func scribbled(t *testing.T, c *clock, plan *store.Plan, seed uint64, more ...func(*sqlitestore.Store)) string {
 	t.Helper()
 	path := dbPath(t)
 	s := openAt(t, path, nil, c)
+	for _, f := range more {
+		f(s)
+	}
 	var batch []store.Take
 	for i := range 400 {
 		name := fmt.Sprint("user-", i)

@@ -44,10 +44,28 @@ func salvage(to *conn, path string, r *Repaired) error {
 			r.Incomplete = append(r.Incomplete, t.table)
 		}
 	}
+	if err := salvageDocuments(to, from, r); err != nil {
+		return errors.Join(err, to.script("ROLLBACK"))
+	}
 	if err := sift(to, r); err != nil {
 		return errors.Join(err, to.script("ROLLBACK"))
 	}
 	return to.script("COMMIT")
+}
+
+// salvageDocuments copies the documents, if the file has any.
+func salvageDocuments(to, from *conn, r *Repaired) error {
+	if _, there, err := from.number(qHasDocuments); err == nil && !there {
+		return nil
+	}
+	if err := to.script(createDocuments); err != nil {
+		return err
+	}
+	complete, err := copyTable(to, from, "document", "collection, name, value", "collection, name")
+	if err == nil && !complete {
+		r.Incomplete = append(r.Incomplete, "document")
+	}
+	return err
 }
 
 // copyTable copies the rows that can be read, and reports whether those are all. The error is a

@@ -395,6 +395,8 @@ func (w *writer) process(batch []*call, now int64) error {
 			for _, k := range c.keys {
 				w.withdraw(c.number, k, now)
 			}
+		case "write":
+			err = w.writeDocuments(c.write)
 		case "ping":
 			w.wrote = true
 			_, err = w.conn.exec(qSetMeta, metaPinged, now)

@@ -27,7 +27,7 @@ func (h Harness) cases() []testCase {
 		kindCases, refusalCases, answerCases, shareCases, marginCases, calendarCases, reserveCases, settleCases,
 		chargeEndCases, leaseCases,
 		chargeCases, grantCases, pauseCases, bookCases, refundCases, changeCases, keyCases, batchCases, endCases,
-		raceCases, optionalCases, lineCases, historyCases,
+		raceCases, optionalCases, documentCases, lineCases, historyCases,
 	)
 	if h.Advance == nil {
 		all = append(all, testCase{
@@ -42,8 +42,8 @@ func (h Harness) cases() []testCase {
 }
 
 // Run checks every promise, one subtest each. Promises of [store.Resetter], [store.Lister],
-// [store.Journal], [store.Pinger], [store.Watcher] and [store.Liner] are checked if the store
-// implements them; go test -v says of which it does not.
+// [store.Journal], [store.Pinger], [store.Documents], [store.Watcher] and [store.Liner] are checked
+// if the store implements them; go test -v says of which it does not.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	cases := h.cases()
