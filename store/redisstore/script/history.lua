@@ -75,7 +75,7 @@ local function note(c, news)
   if h.reset > 0 then out[2] = pack(F'number', h.reset) end
   if pauses then out[#out + 1] = pack(F'pauses', h.paused, h.till, h.resumed) end
   out[#out + 1] = es[1].mark
-  for i = 2, #es do out[#out + 1] = pack(F'epoch mark', es[i].start, es[i].fin, es[i].mark) end
+  for i = 2, #es do out[#out + 1] = pack(F'epoch mark', es[i].start, min(ceil(es[i].fin), MAX), es[i].mark) end
   c.g = table.concat(out)
   c.put = c.put or {}
   c.put.g = c.g
