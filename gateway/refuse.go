@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -138,7 +140,7 @@ func dialled(err error) bool {
 }
 
 // failed answers a call that was not made, or got no answer.
-func (x *exchange) failed(err error) {
+func (x *exchange) failed(c *call, err error) {
 	if x.r.Context().Err() != nil {
 		x.result = ResultLeft
 		return // nobody reads it
@@ -147,8 +149,38 @@ func (x *exchange) failed(err error) {
 	if !known {
 		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
 	}
+	if why.kind == llm.RateLimited && why.decision != nil {
+		why.message += shorter(c, why.decision)
+	}
 	x.refuse(why)
 }
+
+// shorter says which call would fit in the place of one that a limit has refused, if the same with
+// a shorter answer would.
+func shorter(c *call, d *drawgate.Decision) string {
+	tokens, ok := c.up.transport.LongestAnswer(c.Call, d)
+	l, limited := d.Refusing()
+	if !ok || !limited {
+		return ""
+	}
+	field := "max_tokens"
+	switch c.Operation {
+	case llm.OpResponses:
+		if field = "max_output_tokens"; tokens < leastResponse {
+			return ""
+		}
+	case llm.OpGenerate, llm.OpStreamGenerate:
+		field = "maxOutputTokens"
+	case llm.OpGeneric:
+		field = "a longest answer, in tokens,"
+	}
+	return fmt.Sprintf("; %d %s of that limit are left, and with %s of at most %d the call would fit now", l.Remaining,
+		cmp.Or(l.Limit.Unit, drawgate.UnitRequests), field, tokens)
+}
+
+// leastResponse is the least max_output_tokens that OpenAI takes ("minimum: 16" in its API
+// reference).
+const leastResponse = 16
 
 // refuse answers in the provider's own form.
 func (x *exchange) refuse(why *refusal) {
