@@ -66,10 +66,13 @@ func parts(d, large time.Duration, l string, small time.Duration, s string) stri
 // Clock formats an instant for people, in UTC.
 func Clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// Until says how far away an instant is, and when it is.
+// Until says how far away an instant is, and when it is. A prepaid budget never comes back.
 func Until(t, now time.Time) string {
-	if !t.After(now) {
+	switch {
+	case !t.After(now):
 		return "now"
+	case t.Sub(now) >= drawgate.Never/2:
+		return "never"
 	}
 	return fmt.Sprintf("in %s (%s)", Duration(t.Sub(now)), Clock(t))
 }
