@@ -95,6 +95,9 @@ func limited(err error) *refusal {
 	if d != nil && d.Reason == drawgate.Unavailable && (kind == failure.Limited || kind == failure.TimedOut) {
 		return &refusal{kind: llm.Unavailable, message: text, after: max(after, time.Second), decision: d}
 	}
+	if kind == failure.TimedOut && d != nil && d.RetryAfter >= drawgate.Never/2 {
+		kind = failure.Limited // of a prepaid budget: to wait longer would not have helped
+	}
 	switch kind {
 	case failure.NeverFits:
 		return &refusal{
@@ -174,8 +177,11 @@ func shorter(c *call, d *drawgate.Decision) string {
 	case llm.OpGeneric:
 		field = "a longest answer, in tokens,"
 	}
-	return fmt.Sprintf("; %d %s of that limit are left, and with %s of at most %d the call would fit now", l.Remaining,
-		cmp.Or(l.Limit.Unit, drawgate.UnitRequests), field, tokens)
+	left := fmt.Sprintf("; %d %s of that limit are left, and", l.Remaining, cmp.Or(l.Limit.Unit, drawgate.UnitRequests))
+	if l.Limit.Every == drawgate.Total { // it has been said
+		left = ";"
+	}
+	return fmt.Sprintf("%s with %s of at most %d the call would fit now", left, field, tokens)
 }
 
 // leastResponse is the least max_output_tokens that OpenAI takes ("minimum: 16" in its API

@@ -537,3 +537,34 @@ func TestMilestonesOfBudgetsAreNotMissed(t *testing.T) {
 		check(t, news(), "100% of 1000: 1000")
 	})
 }
+
+// The milestones of a prepaid budget are reported again once more was credited.
+func TestMilestonesOfPrepaidBudgets(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
+		drawgate.CalendarLimit("credit", 100, drawgate.Total, "").Of("usd_micros"),
+	}}
+	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		take := func(l *drawgate.Limiter, n int64) {
+			if _, err := l.Allow(t.Context(), "k", drawgate.Units("usd_micros", n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take(l, 79)
+		check(t, news(), "milestone credit 50%")
+		time.Sleep(100 * 24 * time.Hour)
+		take(l, 1)
+		check(t, news(), "milestone credit 80%")
+		p.Limits[0].Amount = 200 // 100 were credited
+		more, err := l.With(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(more, 1)
+		time.Sleep(2 * time.Minute)
+		take(more, 1)
+		check(t, news())
+		take(more, 80)
+		check(t, news(), "milestone credit 80%") // 50 % was never ten points away
+	})
+}

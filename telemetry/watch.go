@@ -61,7 +61,7 @@ func (m *measured) percent() int64 { return m.used * 100 / m.most }
 // look makes a look at limit i of a bucket.
 func (w *Warner) look(key *drawgate.Key, i int, m *measured) look {
 	l := look{key: key, limit: i, used: m.percent(), at: m.at}
-	if m.limit.Kind == drawgate.Calendar {
+	if m.limit.Kind == drawgate.Calendar && m.limit.Every != drawgate.Total { // more may be credited to a total
 		l.end = m.reset
 	}
 	l.quiet = max(m.limit.Window, w.opts.Every).Microseconds()

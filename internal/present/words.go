@@ -18,6 +18,9 @@ func Describe(l *drawgate.Limit) string {
 	case drawgate.Rolling:
 		return fmt.Sprintf("%s per rolling %s", Units(l.Amount, Unit(l)), Duration(l.Window))
 	case drawgate.Calendar:
+		if l.Every == drawgate.Total {
+			return fmt.Sprintf("%s in all", Units(l.Amount, Unit(l)))
+		}
 		return fmt.Sprintf("%s per calendar %s in %s", Units(l.Amount, Unit(l)), l.Every, cmp.Or(l.Zone, "UTC"))
 	}
 	return fmt.Sprintf("%s held at once", Units(l.Amount, Unit(l)))
