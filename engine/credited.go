@@ -24,6 +24,8 @@ const (
 // [drawgate.Total]. It is safe for concurrent use.
 type credited struct {
 	store store.Store
+	ctx   context.Context //nolint:containedctx // of readings, which are for all callers of a key
+	stop  context.CancelFunc
 
 	mu       sync.Mutex
 	accounts map[credit.Account]*balance // guarded by mu
@@ -40,7 +42,9 @@ type balance struct {
 }
 
 func newCredited(s store.Store) *credited {
-	return &credited{store: s, accounts: map[credit.Account]*balance{}}
+	c := &credited{store: s, accounts: map[credit.Account]*balance{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
 }
 
 // of returns what was credited to an account. While the store does not answer it is what was known
@@ -75,7 +79,7 @@ func (c *credited) of(a credit.Account) int64 {
 	if sum, _, fresh = b.get(); fresh { // somebody else has read it meanwhile
 		return sum
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	ctx, cancel := context.WithTimeout(c.ctx, wait)
 	defer cancel()
 	now, err := a.Sum(ctx, c.store)
 	b.mu.Lock()

@@ -37,9 +37,10 @@ func spendOf(ctx context.Context, e *engine.Engine, key string, n int64) (drawga
 	return res.Decision, err
 }
 
-func give(t *testing.T, s drawgate.Store, key, id string, n int64) {
+// give credits the budget of red.
+func give(t *testing.T, s drawgate.Store, id string, n int64) {
 	t.Helper()
-	a := credit.Account{Policy: "team", Limit: "credit", Tenant: "main", Key: key}
+	a := credit.Account{Policy: "team", Limit: "credit", Tenant: "main", Key: "red"}
 	if _, _, err := a.Give(t.Context(), s, &credit.Credit{
 		ID: id, N: n, At: time.Now(), By: "somebody", Reason: "a test",
 	}); err != nil {
@@ -68,8 +69,8 @@ func TestPrepaid(t *testing.T) {
 		take("red", 6, false)
 		take("red", 5, true) // which every key has
 		take("red", 1, false)
-		give(t, s, "red", "1", 100)
-		give(t, s, "red", "1", 100)
+		give(t, s, "1", 100)
+		give(t, s, "1", 100)
 		time.Sleep(6 * time.Second)
 		take("red", 101, false)
 		take("red", 60, true)
@@ -78,7 +79,7 @@ func TestPrepaid(t *testing.T) {
 		take("red", 41, false)
 		take("red", 40, true)
 		take("red", 1, false)
-		give(t, s, "red", "2", 7)
+		give(t, s, "2", 7)
 		time.Sleep(6 * time.Second)
 		take("red", 7, true)
 		take("red", 1, false)
@@ -128,7 +129,7 @@ func TestPrepaidIsNeverExceeded(t *testing.T) {
 			mu.Unlock()
 			var senders sync.WaitGroup
 			for range 3 {
-				senders.Go(func() { give(t, s, "red", fmt.Sprint("credit-", i), n) })
+				senders.Go(func() { give(t, s, fmt.Sprint("credit-", i), n) })
 			}
 			senders.Wait()
 			credited += n
@@ -148,7 +149,7 @@ func TestCreditOfAnotherAmount(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	defer s.Close()
-	give(t, s, "red", "1", 100)
+	give(t, s, "1", 100)
 	a := credit.Account{Policy: "team", Limit: "credit", Tenant: "main", Key: "red"}
 	c := credit.Credit{ID: "1", N: 101, At: time.Now(), By: "somebody", Reason: "a test"}
 	if _, _, err := a.Give(t.Context(), s, &c); !errors.Is(err, credit.ErrOther) {

@@ -217,6 +217,7 @@ func (e *Engine) Lines() []drawgate.Line { return e.base.Lines() }
 // Close ends all waiting with drawgate.ErrClosed, as it does every later take. It does not close
 // the store.
 func (e *Engine) Close() error {
+	e.credited.stop()
 	err := errors.Join(e.base.Close(), e.shadow.Close())
 	e.close.Do(func() {
 		for range cap(e.shadows) {

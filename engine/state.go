@@ -256,6 +256,9 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 	}
 	policy := plan.Policy()
 	for i := range policy.Limits {
+		if policy.Limits[i].Every == drawgate.Total { // more may be credited
+			continue
+		}
 		if policy.Limits[i].Amount > 0 && n[i] > plan.Max(i, drawgate.MaxPriority) { // of 0 it is meant
 			return nil, fmt.Errorf("%d can never fit limit %q of policy %q", n[i], policy.Limits[i].Name, policy.Name)
 		}
