@@ -13,6 +13,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/credit"
+	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
@@ -142,6 +143,49 @@ func TestPrepaidIsNeverExceeded(t *testing.T) {
 			t.Errorf("%d were spent of %d", spent, credited)
 		}
 	})
+}
+
+// lossy is a store whose answers to takes are lost.
+type lossy struct {
+	drawgate.Store
+	store.Lister
+	lost int
+}
+
+func (s *lossy) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	if err := s.Store.Take(ctx, batch, out); err != nil || s.lost == 0 {
+		return err
+	}
+	s.lost--
+	return errors.New("the answer was lost")
+}
+
+// A credit of which nobody knows whether it was added is sent again, and counts once.
+func TestCreditWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for lost := range 4 {
+		m := memstore.New(nil)
+		defer m.Close()
+		s := &lossy{m, m, lost}
+		a := credit.Account{Policy: "team", Limit: "credit", Tenant: "main", Key: "red"}
+		c := credit.Credit{ID: "1", N: 100, At: time.Now(), By: "somebody", Reason: "a test"}
+		failed := 0
+		for {
+			sum, _, err := a.Give(t.Context(), s, &c)
+			if err == nil && sum != 100 {
+				t.Errorf("%d were credited", sum)
+			}
+			if err == nil {
+				break
+			}
+			failed++
+			c.At = c.At.Add(time.Second)
+		}
+		list, sum, err := a.List(t.Context(), s)
+		if err != nil || sum != 100 || len(list) != 1 || failed == 0 && lost > 0 {
+			t.Errorf("%d lost, %d failed: %d in %+v, %v", lost, failed, sum, list, err)
+		}
+	}
 }
 
 // A credit whose id was used for another amount is refused, and adds nothing.
