@@ -23,9 +23,10 @@ const (
 // credited knows what was credited to prepaid budgets: the limits whose window is
 // [drawgate.Total]. It is safe for concurrent use.
 type credited struct {
-	store store.Store
-	ctx   context.Context //nolint:containedctx // of readings, which are for all callers of a key
-	stop  context.CancelFunc
+	// read asks the store, which has so long to answer. It is for all callers of a key, so none of
+	// their contexts ends it.
+	read func(a *credit.Account, wait time.Duration) (int64, error)
+	stop context.CancelFunc // ends what is being read
 
 	mu       sync.Mutex
 	accounts map[credit.Account]*balance // guarded by mu
@@ -41,10 +42,17 @@ type balance struct {
 	at    time.Time // guarded by mu: when it was read last, or could not be
 }
 
+//nolint:contextcheck // what it reads outlives any call
 func newCredited(s store.Store) *credited {
-	c := &credited{store: s, accounts: map[credit.Account]*balance{}}
-	c.ctx, c.stop = context.WithCancel(context.Background())
-	return c
+	ctx, stop := context.WithCancel(context.Background())
+	return &credited{
+		read: func(a *credit.Account, wait time.Duration) (int64, error) {
+			ctx, cancel := context.WithTimeout(ctx, wait)
+			defer cancel()
+			return a.Sum(ctx, s)
+		},
+		stop: stop, accounts: map[credit.Account]*balance{},
+	}
 }
 
 // of returns what was credited to an account. While the store does not answer it is what was known
@@ -79,9 +87,7 @@ func (c *credited) of(a credit.Account) int64 {
 	if sum, _, fresh = b.get(); fresh { // somebody else has read it meanwhile
 		return sum
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, wait)
-	defer cancel()
-	now, err := a.Sum(ctx, c.store)
+	now, err := c.read(&a, wait)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil {
