@@ -42,7 +42,7 @@ type balance struct {
 	at    time.Time // guarded by mu: when it was read last, or could not be
 }
 
-//nolint:contextcheck // what it reads outlives any call
+//nolint:contextcheck,nolintlint // what it reads outlives any call
 func newCredited(s store.Store) *credited {
 	ctx, stop := context.WithCancel(context.Background())
 	return &credited{
