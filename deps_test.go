@@ -67,9 +67,10 @@ var rules = map[string]struct{ own, others []string }{
 	"llm":          {own: []string{""}},
 	"engine/rules": {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
 	"engine": {own: []string{
-		"", "internal/cells", "engine/rules", "internal/shadow", "internal/similar",
+		"", "internal/cells", "engine/rules", "internal/credit", "internal/shadow", "internal/similar",
 		"internal/sleep",
 	}},
+	"internal/credit": {own: []string{"store"}},
 	"internal/ledger": {own: []string{"store", "internal/record", "internal/failure"}},
 	"store/guard": {
 		own: []string{
@@ -173,7 +174,7 @@ var rules = map[string]struct{ own, others []string }{
 	"cmd/drawgate": {
 		own: []string{
 			"", "api", "audit", "audit/ledgerfile", "client", "config", "engine", "gateway", "incident", "llm",
-			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/fromlitellm",
+			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/credit", "internal/fromlitellm",
 			"internal/lambdaext", "internal/similar",
 			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "spend", "store/dynamostore",
 			"store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",

@@ -89,6 +89,10 @@ func (e *LimitedError) Error() string {
 	if e.RetryAfter == Never {
 		after = "it can never fit"
 	}
+	if r, ok := e.Decision.Refusing(); ok && r.Limit.Every == Total && e.Decision.Reason == Limited {
+		return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q has %d %s left, and gets more only if that is credited",
+			e.Limit, e.Policy, r.Remaining, r.Limit.unit())
+	}
 	if e.Decision.Reason == Paused {
 		return fmt.Sprintf("drawgate: rate limit exceeded: policy %q is paused for this key; %s", e.Policy, after)
 	}

@@ -40,6 +40,9 @@ const (
 	Month  = store.Month
 )
 
+// Total is a window that never ends, for a budget that does not come back.
+const Total = store.Total
+
 // Charge says when a unit counts.
 type Charge = store.Charge
 

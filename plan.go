@@ -180,10 +180,11 @@ func named(costs []Cost, unit string) bool {
 	return false
 }
 
-// neverFits returns an error if a take of n at this priority can never be granted.
+// neverFits returns an error if a take of n at this priority can never be granted. What is left of
+// a total is refused like what is used up: more may be credited to it.
 func (p *Plan) neverFits(n *store.Amounts, priority int8) error {
 	for i := range p.specs {
-		if !p.specs[i].Fits(n[i], priority) {
+		if !p.specs[i].Fits(n[i], priority) && p.policy.Limits[i].Every != Total {
 			l := &p.policy.Limits[i]
 			return &NeverFitsError{
 				Policy: p.policy.Name, Limit: l.Name, Unit: p.units[i], Amount: l.Amount, N: n[i],

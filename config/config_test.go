@@ -356,3 +356,36 @@ func TestStores(t *testing.T) {
 		}
 	}
 }
+
+// A total never ends, so it has no zone, and nothing of it is granted while the store is
+// unavailable, whatever the policy says.
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"calendar: total, amount: 0": "", "calendar: total, amount: 5, fallback: closed": "",
+		"calendar: total, amount: 5, zone: Europe/Paris": "what never ends has no zone",
+		"calendar: total, amount: 5, anchor: 3":          "anchor is the day on which a month starts",
+		"calendar: total, amount: 5, fallback: share":    "fallback share is not for a total",
+		"calendar: total, amount: 5, fallback: open":     "fallback open is not for a total",
+		"calendar: total": "the limit has no amount",
+	} {
+		c, problems := config.Parse("x", []byte("policies: {p: {fallback: open, limits: [{name: l, "+text+"}]}}\n"))
+		if want != "" {
+			if !strings.Contains(fmt.Sprint(problems), want) {
+				t.Errorf("%s: %v, want %q", text, problems, want)
+			}
+			continue
+		}
+		if problems != nil {
+			t.Errorf("%s: %v", text, problems)
+			continue
+		}
+		if l := c.Policies[0].Limits[0]; l.Every != drawgate.Total || l.Fallback != drawgate.FallbackClosed {
+			t.Errorf("%s: %+v", text, l)
+		}
+	}
+	_, problems := config.Parse("x", []byte("policies: {p: {leased: true, limits: [{name: l, calendar: total, amount: 5}]}}\n"))
+	if problems == nil || !strings.Contains(fmt.Sprint(problems), "cannot have a total") {
+		t.Errorf("leased: %v", problems)
+	}
+}

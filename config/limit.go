@@ -61,6 +61,9 @@ func (d *decoder) limit(n ast.Node) *limit {
 	d.kind(l, kinds, special, seen)
 	d.complete(l, seen)
 	d.check(l)
+	if l.Every == drawgate.Total && l.Fallback == drawgate.FallbackDefault {
+		l.Fallback = drawgate.FallbackClosed
+	}
 	if len(d.problems) == before {
 		d.warnAbout(l)
 	}
@@ -111,7 +114,8 @@ func limitSettings(l *drawgate.Limit) []setting {
 			"interval of this length, wherever it starts; `1d` is the last 24 hours. The right kind for an " +
 			"upstream's quota"},
 		{"calendar", kind(asEvery.to(&l.Every), drawgate.Calendar), "", "kind: at most `amount` per `minute`, " +
-			"`hour`, `day`, `week` (from Monday) or `month` of the calendar in `zone`"},
+			"`hour`, `day`, `week` (from Monday) or `month` of the calendar in `zone`; `total`: at most `amount` in " +
+			"all, for ever, and what was [credited](spend.md#prepaid-budgets) to the key"},
 		{"concurrency", kind(asAmount.to(&l.Amount), drawgate.Concurrency), "", "kind: at most this many units are " +
 			"held at once; the policy then needs reservations"},
 		{
@@ -145,7 +149,7 @@ func limitSettings(l *drawgate.Limit) []setting {
 	}
 }
 
-var asEvery = numbered[drawgate.Every](everyWords()...)
+var asEvery = numbered[drawgate.Every](append(everyWords(), drawgate.Total.String())...)
 
 func everyWords() (list []string) {
 	for u := calendar.Minute; u < calendar.End; u++ {
@@ -279,6 +283,7 @@ var neutral = []struct {
 	{"keep", func(l *drawgate.Limit) { l.ReservedByPriority = nil }},
 	{"headroom", func(l *drawgate.Limit) { l.Headroom = drawgate.Share{} }},
 	{"burst", func(l *drawgate.Limit) { l.Burst = 0 }},
+	{"fallback", func(l *drawgate.Limit) { l.Fallback = drawgate.FallbackDefault }},
 	{"kind", func(l *drawgate.Limit) {
 		l.Margin, l.Burst, l.Anchor = 0, 0, 0 // their validity depends on the window
 		switch l.Kind {

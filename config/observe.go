@@ -57,7 +57,7 @@ func (r *Runtime) observe(c *Config) error {
 	}
 	r.warner = telemetry.NewWarner(&telemetry.WarnerOptions{
 		Hasher: hasher, Every: t.RefusalsEvery,
-		BackendEvery: c.WarnEvery, Metrics: r.Metrics,
+		BackendEvery: c.WarnEvery, Metrics: r.Metrics, Store: r.Store,
 	}, sinks...)
 	r.closers = append(r.closers, r.warner.Close)
 	watching := r.warner.Guard()

@@ -419,6 +419,37 @@ func TestOpenSaysWhatAnOutageSwitchesOff(t *testing.T) {
 	}
 }
 
+// The milestones of a budget that the log has are those of what calls have used, not of what they
+// hold meanwhile.
+//
+// req: C11
+func TestBudgetIsReportedByWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "drawgate.yaml")
+	write(t, path, "policies: {team: {limits: [{name: budget, unit: usd_micros, calendar: month, amount: 1000}]}}\n")
+	for used, want := range map[int64]string{10: "", 850: "has used 80% of limit"} {
+		var log strings.Builder
+		c, err := config.Open(t.Context(), path, &config.OpenOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Engine.Take(t.Context(), &engine.Request{
+			Asks: []engine.Ask{{Policy: "team", Key: "red", Costs: []drawgate.Cost{drawgate.Units("usd_micros", 990)}}},
+			Hold: time.Minute,
+		})
+		if err == nil {
+			err = r.Settle(t.Context(), drawgate.Units("usd_micros", used))
+		}
+		if err = errors.Join(err, c.Close()); err != nil {
+			t.Fatal(err)
+		}
+		text := log.String()
+		if !strings.Contains(text, want) || want == "" && strings.Contains(text, "has used") || strings.Contains(text, "95%") {
+			t.Errorf("%d of 1000 are used: logged %q", used, text)
+		}
+	}
+}
+
 // Open registers its metrics with the program's own, and can do so again after Close.
 func TestOpenRegistersMetrics(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,8 @@ type Engine struct {
 	pool   sync.Pool // of *scratch
 	state  atomic.Pointer[state]
 
+	credited *credited // to prepaid budgets
+
 	local   bool          // the store does no I/O
 	timed   store.Timed   // the store, if it says what it needs; else nil
 	shadows chan struct{} // holds an element for each shadow being evaluated; full when the engine is closed
@@ -46,7 +48,10 @@ type Engine struct {
 // The error joins all mistakes of the configuration: [*Error], [*rules.Error] and
 // [*drawgate.LimitError].
 func New(st drawgate.Store, c Config, opts *Options) (*Engine, error) {
-	e := &Engine{pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows)}
+	e := &Engine{
+		pool: sync.Pool{New: func() any { return &scratch{} }}, shadows: make(chan struct{}, maxShadows),
+		credited: newCredited(st),
+	}
 	_, e.local = st.(interface {
 		Open(tenant string, plan *store.Plan) *cells.Buckets
 	})
@@ -212,6 +217,7 @@ func (e *Engine) Lines() []drawgate.Line { return e.base.Lines() }
 // Close ends all waiting with drawgate.ErrClosed, as it does every later take. It does not close
 // the store.
 func (e *Engine) Close() error {
+	e.credited.stop()
 	err := errors.Join(e.base.Close(), e.shadow.Close())
 	e.close.Do(func() {
 		for range cap(e.shadows) {

@@ -42,6 +42,10 @@ type policy struct {
 	overrides overrides
 	disabled  *disabled
 	variants  variants
+
+	totals   []int // positions of prepaid limits
+	credited *credited
+	topped   topped
 }
 
 // use is one compiled apply of a rule.
@@ -51,12 +55,17 @@ type use struct {
 	costs   []drawgate.Cost
 }
 
-// of returns the variant for a key: that of an override, or otherwise.
+// of returns the variant for a key: that of an override, or otherwise; with what was credited to
+// the key.
 func (p *policy) of(tenant, key string, otherwise *variant) *variant {
-	if v := p.overrides.of(tenant, key); v != nil {
+	v := otherwise
+	if o := p.overrides.of(tenant, key); o != nil {
+		v = o
+	}
+	if len(p.totals) == 0 {
 		return v
 	}
-	return otherwise
+	return p.withCredit(v, tenant, key)
 }
 
 // endless stands for an end that never comes, in a form that all clients can read.
@@ -176,6 +185,7 @@ func (e *Engine) policy(i int, c *Policy, shadowed bool) (p *policy, errs []erro
 	p = &policy{
 		name: c.Name, said: c, shadow: c.Shadow, off: c.Disabled,
 		variants: variants{base: e.base, policy: c.Policy, made: map[string]*variant{}},
+		totals:   totals(&c.Policy), credited: e.credited,
 	}
 	switch {
 	case c.Shadow: // counts where it would count if it were enforced
@@ -246,6 +256,9 @@ func costs(plan *drawgate.Plan, units map[string]int64) (list []drawgate.Cost, e
 	}
 	policy := plan.Policy()
 	for i := range policy.Limits {
+		if policy.Limits[i].Every == drawgate.Total { // more may be credited
+			continue
+		}
 		if policy.Limits[i].Amount > 0 && n[i] > plan.Max(i, drawgate.MaxPriority) { // of 0 it is meant
 			return nil, fmt.Errorf("%d can never fit limit %q of policy %q", n[i], policy.Limits[i].Name, policy.Name)
 		}

@@ -436,7 +436,7 @@ func (x *exchange) request(c *call) *http.Request {
 func (x *exchange) pass(c *call) {
 	resp, err := c.up.transport.Send(x.request(c).WithContext(x.ctx), c.body, c.Call)
 	if err != nil {
-		x.failed(err)
+		x.failed(c, err)
 		return
 	}
 	x.deliver(c, resp, nil)

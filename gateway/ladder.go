@@ -101,7 +101,7 @@ func (x *exchange) warnFallback(c *call, resp *http.Response, err error) {
 // end answers with the outcome of a call.
 func (x *exchange) end(c *call, k *keep, resp *http.Response, err error) {
 	if err != nil {
-		x.failed(err)
+		x.failed(c, err)
 		return
 	}
 	x.deliver(c, resp, k)

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -93,6 +95,9 @@ func limited(err error) *refusal {
 	if d != nil && d.Reason == drawgate.Unavailable && (kind == failure.Limited || kind == failure.TimedOut) {
 		return &refusal{kind: llm.Unavailable, message: text, after: max(after, time.Second), decision: d}
 	}
+	if kind == failure.TimedOut && d != nil && d.RetryAfter >= drawgate.Never/2 {
+		kind = failure.Limited // of a prepaid budget: to wait longer would not have helped
+	}
 	switch kind {
 	case failure.NeverFits:
 		return &refusal{
@@ -138,7 +143,7 @@ func dialled(err error) bool {
 }
 
 // failed answers a call that was not made, or got no answer.
-func (x *exchange) failed(err error) {
+func (x *exchange) failed(c *call, err error) {
 	if x.r.Context().Err() != nil {
 		x.result = ResultLeft
 		return // nobody reads it
@@ -147,8 +152,41 @@ func (x *exchange) failed(err error) {
 	if !known {
 		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
 	}
+	if why.kind == llm.RateLimited && why.decision != nil {
+		why.message += shorter(c, why.decision)
+	}
 	x.refuse(why)
 }
+
+// shorter says which call would fit in the place of one that a limit has refused, if the same with
+// a shorter answer would.
+func shorter(c *call, d *drawgate.Decision) string {
+	tokens, ok := c.up.transport.LongestAnswer(c.Call, d)
+	l, limited := d.Refusing()
+	if !ok || !limited {
+		return ""
+	}
+	field := "max_tokens"
+	switch c.Operation {
+	case llm.OpResponses:
+		if field = "max_output_tokens"; tokens < leastResponse {
+			return ""
+		}
+	case llm.OpGenerate, llm.OpStreamGenerate:
+		field = "maxOutputTokens"
+	case llm.OpGeneric:
+		field = "a longest answer, in tokens,"
+	}
+	left := fmt.Sprintf("; %d %s of that limit are left, and", l.Remaining, cmp.Or(l.Limit.Unit, drawgate.UnitRequests))
+	if l.Limit.Every == drawgate.Total { // it has been said
+		left = ";"
+	}
+	return fmt.Sprintf("%s with %s of at most %d the call would fit now", left, field, tokens)
+}
+
+// leastResponse is the least max_output_tokens that OpenAI takes ("minimum: 16" in its API
+// reference).
+const leastResponse = 16
 
 // refuse answers in the provider's own form.
 func (x *exchange) refuse(why *refusal) {

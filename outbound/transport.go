@@ -134,23 +134,13 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 		return nil, err
 	}
 	r := &request{http: req, body: body, call: call, est: t.opts.Estimate(t.profile, call)}
+	costs, err := t.costs(call, r.est)
+	if err != nil {
+		return nil, err
+	}
 	r.count = Call{
-		Model: call.Family, Costs: t.profile.Admission(call, r.est),
+		Model: call.Family, Costs: costs,
 		Adapt: func(l *drawgate.Limiter) *drawgate.Limiter { return t.learned.lower(call, l) },
-	}
-	if t.opts.Prices != nil {
-		unit, micros, err := t.opts.Prices.Hold(call, r.est)
-		switch {
-		case errors.Is(err, llm.ErrUnpriced):
-			return nil, fmt.Errorf("outbound: %w", err)
-		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
-		}
-		r.count.Costs = append(r.count.Costs, drawgate.Units(unit, micros))
-	}
-	if t.opts.Tokens {
-		r.count.Costs = append(r.count.Costs, drawgate.Units(llm.UnitPromptTokens, r.est.Input),
-			drawgate.Units(llm.UnitAnswerTokens, r.est.Output))
 	}
 	if t.opts.Call != nil {
 		if err := t.opts.Call(req, call, &r.count); err != nil {
@@ -174,6 +164,69 @@ func (t *Transport) Send(req *http.Request, body []byte, call *llm.Call) (*http.
 			_ = resp.Body.Close() // it was read
 		}
 	}
+}
+
+// costs returns what a call reserves.
+func (t *Transport) costs(call *llm.Call, est llm.Estimate) ([]drawgate.Cost, error) {
+	costs := t.profile.Admission(call, est)
+	if t.opts.Prices != nil {
+		unit, micros, err := t.opts.Prices.Hold(call, est)
+		switch {
+		case errors.Is(err, llm.ErrUnpriced):
+			return nil, fmt.Errorf("outbound: %w", err)
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrNoPrice, err)
+		}
+		costs = append(costs, drawgate.Units(unit, micros))
+	}
+	if t.opts.Tokens {
+		costs = append(costs, drawgate.Units(llm.UnitPromptTokens, est.Input),
+			drawgate.Units(llm.UnitAnswerTokens, est.Output))
+	}
+	return costs, nil
+}
+
+// LongestAnswer returns the longest answer, in tokens, with which a call would fit that the limits
+// of a decision have refused; of a call that asks for several answers, each of them. It is shorter
+// than what the call asks for. ok is false if no shorter answer makes it fit, or if that cannot be
+// told from the decision.
+func (t *Transport) LongestAnswer(call *llm.Call, d *drawgate.Decision) (tokens int64, ok bool) {
+	if d.Allowed || d.Fallback || d.Reason != drawgate.Limited || !t.profile.Counts(call.Operation) {
+		return 0, false
+	}
+	fits := func(longest int64) bool {
+		shorter := *call
+		shorter.MaxOutput = longest
+		costs, err := t.costs(&shorter, t.opts.Estimate(t.profile, &shorter))
+		return err == nil && fit(costs, d)
+	}
+	most := call.MaxOutput
+	if most < 0 {
+		most = t.profile.Family(call.Model).MaxOutput
+	}
+	least := int64(1)
+	if most <= least || fits(most) || !fits(least) {
+		return 0, false
+	}
+	for least+1 < most { // least fits, and most does not
+		if middle := least + (most-least)/2; fits(middle) {
+			least = middle
+		} else {
+			most = middle
+		}
+	}
+	return least, true
+}
+
+// fit reports whether every limit of a refusal has room for these costs.
+func fit(costs []drawgate.Cost, d *drawgate.Decision) bool {
+	for l := range d.Limits() {
+		i := slices.IndexFunc(costs, func(c drawgate.Cost) bool { return unitOf(c.Unit) == unitOf(l.Limit.Unit) })
+		if i < 0 && l.Refused() || i >= 0 && costs[i].N > l.Remaining {
+			return false
+		}
+	}
+	return true
 }
 
 // readBody reads a request's body, and closes it.

@@ -19,6 +19,10 @@ type internal struct{}
 // a rolling limit without a precision is exact. They must not be changed.
 func (internal) Specs(p *Plan, exact bool) []record.Spec { return p.specsFor(exact) }
 
+// ChargesAtEnd reports whether units of limit i count from their settlement on, and are held until
+// then.
+func (internal) ChargesAtEnd(p *Plan, i int) bool { return p.specs[i].ChargeEnd }
+
 // Variant returns a plan of the same limits for a store whose clock may be ahead of the instant
 // that it says by blur µs: units count that much longer. With atOnce the units of a take count from
 // its start even if it is held, as those of a plain take do.

@@ -29,6 +29,8 @@ func (l *Limit) leasable() error {
 	case l.Kind == Concurrency:
 		return errors.New("a leased policy cannot limit concurrency, because a slot that is leased would stand empty: " +
 			"put this limit into a policy of its own, or leave leased out")
+	case l.Every == Total:
+		return errors.New("a leased policy cannot have a total: put this limit into a policy of its own, or leave leased out")
 	case l.Kind != Calendar && l.Window < livesPerSpan*minLeaseLife:
 		return fmt.Errorf("a leased policy needs windows of at least %v, because they must be 100 times as long as "+
 			"a lease, and this one is %v: choose a longer window, or leave leased out", livesPerSpan*minLeaseLife,

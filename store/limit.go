@@ -38,6 +38,7 @@ var (
 	_ [MaxPriority]struct{} = [record.Priorities - 1]struct{}{}
 	_ [Concurrency]struct{} = [record.Concurrency]struct{}{}
 	_ [endOfEvery]struct{}  = [calendar.End]struct{}{}
+	_ [Total]struct{}       = [calendar.Total]struct{}{}
 )
 
 // Kind says how a limit counts, and when used units become available again.
@@ -70,6 +71,9 @@ const (
 
 	endOfEvery // one more than the last
 )
+
+// Total is a window that never ends: what was used stays used.
+const Total = endOfEvery
 
 // String returns the name used in configuration files.
 func (e Every) String() string { return calendar.Unit(e).String() }
@@ -290,6 +294,9 @@ func (l *Limit) checkWindow(s *record.Spec) error {
 	}
 	if l.Fallback > FallbackOpen {
 		return fmt.Errorf("unknown fallback %d: use closed, share or open", l.Fallback)
+	}
+	if l.Every == Total && l.Fallback > FallbackClosed {
+		return fmt.Errorf("fallback %s is not for a total, of which nothing is granted while the store is unavailable: use closed, or leave it out", l.Fallback)
 	}
 	if l.Kind != Calendar && (l.Every != 0 || l.Zone != "" || l.Anchor != 0) {
 		return fmt.Errorf("the fields every, zone and anchor are for calendar limits, not for a %s limit", l.Kind)

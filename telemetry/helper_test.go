@@ -115,6 +115,7 @@ func amount(m *dto.Metric) float64 {
 type fallible struct {
 	drawgate.Store
 	down  atomic.Bool
+	blind atomic.Bool // only what is used cannot be read
 	peeks atomic.Int64
 }
 
@@ -139,7 +140,7 @@ func (s *fallible) Settle(ctx context.Context, batch []store.Settlement, out []s
 
 func (s *fallible) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
 	s.peeks.Add(1)
-	if s.down.Load() {
+	if s.down.Load() || s.blind.Load() {
 		return errDown
 	}
 	return s.Store.Peek(ctx, buckets, priority, out)

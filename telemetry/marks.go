@@ -56,9 +56,7 @@ func (s *marks) reach(l *look) (from, to int) {
 	if l.used < interest && s.some.Load() == 0 {
 		return 0, 0
 	}
-	// any odd number: the limits of a bucket are apart
-	hash := maphash.Comparable(s.seed, *l.key) + uint64(l.limit+1)*0x9E3779B97F4A7C15
-	hash = max(1, hash)
+	hash := s.hash(l)
 	h := &s.table[hash%homes]
 	mu := &s.locks[hash%stripes]
 	mu.Lock()
@@ -84,6 +82,26 @@ func (s *marks) reach(l *look) (from, to int) {
 		s.some.Add(-1)
 	}
 	return 0, 0
+}
+
+// would reports whether reach would return milestones for this look. It changes nothing.
+func (s *marks) would(l *look) bool {
+	hash := s.hash(l)
+	mu := &s.locks[hash%stripes]
+	mu.Lock()
+	defer mu.Unlock()
+	var k mark
+	if found := s.table[hash%homes].find(hash); found != nil {
+		k = *found
+	}
+	k.settle(l)
+	return reached(l.used) > int(k.level)
+}
+
+// hash returns the hash of a limit of a bucket, which is never 0.
+func (s *marks) hash(l *look) uint64 {
+	// any odd number: the limits of a bucket are apart
+	return max(1, maphash.Comparable(s.seed, *l.key)+uint64(l.limit+1)*0x9E3779B97F4A7C15)
 }
 
 // find returns the mark with that hash, and nil if there is none.

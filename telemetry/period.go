@@ -9,8 +9,8 @@ import (
 
 // Period names a limit's window as the label "period" does: "second", "minute", "hour", "day",
 // "week" or "month" for a calendar limit of that length and for a window of 1s, 1m, 1h, 24h, 7 days
-// or 30 days; otherwise the window's length, such as "10s", "90m" or "36h"; and "open" for a
-// concurrency limit, which counts what is open at once.
+// or 30 days; otherwise the window's length, such as "10s", "90m" or "36h"; "total" for what never
+// ends; and "open" for a concurrency limit, which counts what is open at once.
 func Period(l *drawgate.Limit) string {
 	switch l.Kind {
 	case drawgate.Calendar:

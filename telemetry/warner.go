@@ -42,6 +42,9 @@ type WarnerOptions struct {
 	BackendEvery time.Duration
 	// Metrics counts milestones, and which warnings were passed on; it may be nil.
 	Metrics *Metrics
+	// Store is asked, in the background, what a limit of a day or longer has used without what open
+	// reservations hold, when that is all that a milestone depends on. nil: what they hold counts.
+	Store store.Store
 }
 
 // Warner watches decisions for events that operators should know about, and passes them to its
@@ -57,6 +60,7 @@ type Warner struct {
 	table *table[policyWatch]
 	marks *marks
 
+	looks     *looks                  // nil: there is no store
 	circuits  *table[circuitWatch]    // by upstream, model and caller
 	fallback  sampler.Sampler         // announcements of fallbacks
 	backend   [faults]sampler.Sampler // errors and outages of the store, by kind of fault
@@ -110,6 +114,10 @@ func NewWarner(opts *WarnerOptions, sinks ...func(*Warning)) *Warner {
 	ctx, end := context.WithCancel(context.Background())
 	w.end = end
 	go w.sumUp(ctx)
+	if opts.Store != nil {
+		w.looks = newLooks(opts.Store, w.seen)
+		go w.looks.run(ctx)
+	}
 	return w
 }
 
@@ -123,12 +131,19 @@ func newPolicyWatch(policy string) *policyWatch {
 
 // Observer returns an observer that reports decisions to w: for [drawgate.Options.Observer].
 func (w *Warner) Observer() *drawgate.Observer {
-	return &drawgate.Observer{Taken: w.taken, Called: w.called}
+	o := &drawgate.Observer{Taken: w.taken, Called: w.called}
+	if w.looks != nil {
+		o.Settled = w.looks.settled
+	}
+	return o
 }
 
 // Flush waits until the warnings so far were passed to the sinks, or ctx ends. It does not wait for
 // what they queue: see [Webhook.Flush]. The error is ctx's.
 func (w *Warner) Flush(ctx context.Context) error {
+	if w.looks != nil {
+		w.looks.round(ctx)
+	}
 	if _, err := w.box.Flush(ctx); err != nil {
 		return fmt.Errorf("telemetry: not all warnings were passed on yet: %w", err)
 	}
@@ -140,6 +155,11 @@ func (w *Warner) Flush(ctx context.Context) error {
 func (w *Warner) Close() error {
 	w.closed.Do(func() {
 		w.end()
+		if w.looks != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+			w.looks.round(ctx)
+			cancel()
+		}
 		w.box.Close(context.Background())
 		w.sum(time.Now(), true)
 	})

@@ -434,3 +434,137 @@ func TestRefusalOfALargeTakeSaysWhatItAskedFor(t *testing.T) {
 		}
 	})
 }
+
+// budgeted is warned for a monthly budget of 1000 in money, whose store the Warner may ask.
+func budgeted(t *testing.T, f func(t *testing.T, s *fallible, hold func(n int64) *drawgate.Reservation,
+	w *telemetry.Warner, news func() []string),
+) {
+	t.Helper()
+	s := &fallible{Store: memstore.New(nil)}
+	synctest.Test(t, func(t *testing.T) {
+		warnings := make(chan string, 100)
+		w := telemetry.NewWarner(&telemetry.WarnerOptions{Store: s}, func(w *telemetry.Warning) {
+			warnings <- fmt.Sprintf("%d%% of %d: %d", w.Percent, w.Most, w.Used)
+		})
+		defer w.Close()
+		p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
+			drawgate.CalendarLimit("budget", 1000, drawgate.Month, "UTC").Of("usd_micros"),
+		}}
+		l, err := drawgate.New(s, p, &drawgate.Options{Observer: w.Observer(), StoreTimeout: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := func(n int64) *drawgate.Reservation {
+			r, err := l.Reserve(t.Context(), "k", time.Hour, drawgate.Units("usd_micros", n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		f(t, s, hold, w, func() (all []string) {
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			for len(warnings) > 0 {
+				all = append(all, <-warnings)
+			}
+			return all
+		})
+	})
+}
+
+// What a call holds of a budget reaches no milestone: only what calls have used does, once in each
+// window, and at once when the last of them is settled.
+//
+// req: D9 C11
+func TestMilestonesOfBudgetsCountWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	budgeted(t, func(t *testing.T, _ *fallible, hold func(n int64) *drawgate.Reservation, _ *telemetry.Warner,
+		news func() []string,
+	) {
+		settle := func(r *drawgate.Reservation, n int64) {
+			if err := r.Settle(t.Context(), drawgate.Units("usd_micros", n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // months
+			large := hold(900)
+			check(t, news())
+			settle(large, 10)
+			check(t, news())
+			settle(hold(900), 489) // 499 are used
+			check(t, news())
+			settle(hold(300), 1)
+			check(t, news(), "50% of 1000: 500")
+			settle(hold(500), 299) // 799
+			check(t, news())
+			other := hold(100)
+			settle(hold(100), 1)
+			check(t, news(), "80% of 1000: 800")
+			settle(other, 100)
+			check(t, news())
+			settle(hold(100), 100)
+			check(t, news(), "100% of 1000: 1000")
+			time.Sleep(31 * 24 * time.Hour)
+			check(t, news())
+		}
+	})
+}
+
+// A call that is never settled is used when its hold has ended, and is reported then; one that
+// passes a milestone while the store does not answer is reported when it does, and what was settled
+// last before the end of the program is reported at its end.
+func TestMilestonesOfBudgetsAreNotMissed(t *testing.T) {
+	t.Parallel()
+	budgeted(t, func(t *testing.T, s *fallible, hold func(n int64) *drawgate.Reservation, w *telemetry.Warner,
+		news func() []string,
+	) {
+		hold(600)
+		check(t, news())
+		time.Sleep(time.Hour + 2*time.Minute)
+		check(t, news(), "50% of 1000: 600")
+		s.blind.Store(true)
+		if err := hold(300).Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		check(t, news())
+		s.blind.Store(false)
+		time.Sleep(time.Minute)
+		check(t, news(), "80% of 1000: 900")
+		if err := hold(100).Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		check(t, news(), "100% of 1000: 1000")
+	})
+}
+
+// The milestones of a prepaid budget are reported again once more was credited.
+func TestMilestonesOfPrepaidBudgets(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
+		drawgate.CalendarLimit("credit", 100, drawgate.Total, "").Of("usd_micros"),
+	}}
+	warned(t, p, nil, func(t *testing.T, l *drawgate.Limiter, _ *telemetry.Warner, news func() []string) {
+		take := func(l *drawgate.Limiter, n int64) {
+			if _, err := l.Allow(t.Context(), "k", drawgate.Units("usd_micros", n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take(l, 79)
+		check(t, news(), "milestone credit 50%")
+		time.Sleep(100 * 24 * time.Hour)
+		take(l, 1)
+		check(t, news(), "milestone credit 80%")
+		p.Limits[0].Amount = 200 // 100 were credited
+		more, err := l.With(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(more, 1)
+		time.Sleep(2 * time.Minute)
+		take(more, 1)
+		check(t, news())
+		take(more, 80)
+		check(t, news(), "milestone credit 80%") // 50 % was never ten points away
+	})
+}

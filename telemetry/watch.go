@@ -22,7 +22,7 @@ func (w *Warner) taken(e *drawgate.Taken) {
 			p = w.table.get(r.Policy)
 		}
 		if !d.Fallback {
-			w.usage(p, &e.Take.Buckets[at].Key, d, &r, i)
+			w.usage(p, e.Take, d, &r, i)
 		}
 		if !d.Allowed && d.Reason == drawgate.Limited && r.Refused() {
 			w.exceeded(p, &e.Take.Buckets[at], i, &r, d.Fallback)
@@ -30,31 +30,57 @@ func (w *Warner) taken(e *drawgate.Taken) {
 	}
 }
 
-// usage looks for milestones of one limit.
-func (w *Warner) usage(p *policyWatch, key *drawgate.Key, d *drawgate.Decision, r *drawgate.LimitResult, i int) {
-	most := r.Max
-	if most < 1 {
+// usage looks for milestones of one limit, as a decision describes it. Where what is held counts as
+// used and would reach one, it is looked up first what is used without that.
+func (w *Warner) usage(p *policyWatch, take *store.Take, d *drawgate.Decision, r *drawgate.LimitResult, i int) {
+	m := measured{
+		limit: r.Limit, used: r.Max - r.Remaining, most: r.Max, at: d.At().UnixMicro(), reset: r.ResetAt().UnixMicro(),
+	}
+	if m.most < 1 || m.percent() < interest && w.marks.some.Load() == 0 {
 		return
 	}
-	l := look{key: key, limit: i, used: (most - r.Remaining) * 100 / most, at: d.At().UnixMicro()}
-	if l.used < interest && w.marks.some.Load() == 0 {
+	b := &take.Buckets[r.Bucket]
+	l := w.look(&b.Key, i, &m)
+	if w.looks != nil && budget(b.Plan, i) && w.marks.would(&l) {
+		w.looks.ask(b, take.Priority)
 		return
 	}
-	if r.Limit.Kind == drawgate.Calendar {
-		l.end = r.ResetAt().UnixMicro()
+	w.milestone(p, &l, &m)
+}
+
+// measured is what is known of one limit of a bucket at an instant. Instants are Unix microseconds.
+type measured struct {
+	limit      *drawgate.Limit
+	used, most int64
+	at, reset  int64
+}
+
+// percent returns the part of the most that is used.
+func (m *measured) percent() int64 { return m.used * 100 / m.most }
+
+// look makes a look at limit i of a bucket.
+func (w *Warner) look(key *drawgate.Key, i int, m *measured) look {
+	l := look{key: key, limit: i, used: m.percent(), at: m.at}
+	if m.limit.Kind == drawgate.Calendar && m.limit.Every != drawgate.Total { // more may be credited to a total
+		l.end = m.reset
 	}
-	l.quiet = max(r.Limit.Window, w.opts.Every).Microseconds()
-	from, to := w.marks.reach(&l)
+	l.quiet = max(m.limit.Window, w.opts.Every).Microseconds()
+	return l
+}
+
+// milestone reports the milestones that a look reaches.
+func (w *Warner) milestone(p *policyWatch, l *look, m *measured) {
+	from, to := w.marks.reach(l)
 	if to == from {
 		return
 	}
-	w.opts.Metrics.reached(p.name, r.Limit, from, to)
+	w.opts.Metrics.reached(p.name, m.limit, from, to)
 	now := time.Now()
-	held, ok := p.limits.get(r.Limit).milestones[to-1].Pass(now, w.opts.Every, perEvery[to-1])
+	held, ok := p.limits.get(m.limit).milestones[to-1].Pass(now, w.opts.Every, perEvery[to-1])
 	if !ok {
 		return
 	}
-	warning := w.about(Milestone, now, p, key, r)
+	warning := w.about(Milestone, now, p, l.key, m)
 	warning.Percent, warning.From, warning.Suppressed = int(milestones[to-1]), int(milestones[from]), held
 	w.warn(warning)
 }
@@ -66,7 +92,8 @@ func (w *Warner) exceeded(p *policyWatch, b *store.BucketCost, i int, r *drawgat
 	if !ok {
 		return
 	}
-	warning := w.about(LimitExceeded, now, p, &b.Key, r)
+	m := measured{limit: r.Limit, used: r.Max - r.Remaining, most: r.Max, reset: r.ResetAt().UnixMicro()}
+	warning := w.about(LimitExceeded, now, p, &b.Key, &m)
 	warning.Suppressed, warning.RetryAfter, warning.Asked = held, r.RetryAfter, b.N[i]
 	if fallback { // what remains is of this process's share: the usage of the whole limit is unknown
 		warning.Fallback, warning.Used, warning.Most = true, 0, 0
@@ -75,11 +102,11 @@ func (w *Warner) exceeded(p *policyWatch, b *store.BucketCost, i int, r *drawgat
 }
 
 // about makes a warning of one limit of one bucket.
-func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, r *drawgate.LimitResult) *Warning {
+func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, m *measured) *Warning {
 	return &Warning{
-		Kind: kind, At: now, Policy: p.name, Limit: r.Limit.Name, Unit: cmp.Or(r.Limit.Unit, drawgate.UnitRequests),
-		Period:     Period(r.Limit),
-		Identifier: w.opts.Hasher.Key(*key), Used: r.Max - r.Remaining, Most: r.Max, ResetAt: r.ResetAt(),
+		Kind: kind, At: now, Policy: p.name, Limit: m.limit.Name, Unit: cmp.Or(m.limit.Unit, drawgate.UnitRequests),
+		Period: Period(m.limit), Identifier: w.opts.Hasher.Key(*key), Used: m.used, Most: m.most,
+		ResetAt: time.UnixMicro(m.reset),
 	}
 }
 

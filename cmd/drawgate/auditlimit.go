@@ -99,6 +99,9 @@ func auditLimit(l *drawgate.Limit) (out audit.Limit, ok bool, err error) {
 	case drawgate.Rolling:
 		out.Window = audit.Rolling
 	case drawgate.Calendar:
+		if l.Every == drawgate.Total { // no provider's: a prepaid budget of ours
+			return out, false, nil
+		}
 		if out.Zone, err = time.LoadLocation(l.Zone); err != nil {
 			return out, false, err
 		}

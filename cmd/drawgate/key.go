@@ -14,7 +14,7 @@ import (
 func (a *app) keyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Make virtual keys for callers of the gateway",
+		Short: "Make virtual keys for callers of the gateway, and credit prepaid budgets",
 		Long: `Make virtual keys, which callers of the gateway show in place of the provider's key.
 
 Keys of the file: "drawgate key new" makes a secret, and prints the line for the file. The file has only the SHA-256 of a key's secret, so it need
@@ -22,6 +22,8 @@ not be kept secret itself. Neither new nor hash reads or changes it: paste what 
 
 Keys of the store (gateway.keys_in_store): the other commands make and change them at a running gateway. A change is in force on all gateways within
 a second.
+
+Prepaid budgets: "drawgate key credit" adds to one in the store that --config or --store names, and "drawgate key credits" lists what was added.
 
 To change the secret of a key without a lost call, in the file ("drawgate key rotate" does it in the store):
 
@@ -40,7 +42,7 @@ To change the secret of a key without a lost call, in the file ("drawgate key ro
 		a.keyOneCmd("delete", "Remove a key from the store",
 			"Remove a virtual key from the store. Its history stays. To refuse its calls for a time, disable it.",
 			(*client.Client).DeleteKey),
-		a.keyHistoryCmd())
+		a.keyHistoryCmd(), a.keyCreditCmd(), a.keyCreditsCmd())
 	return cmd
 }
 

@@ -13,7 +13,7 @@ const slotRetry = time.Second
 // RetryAfter returns after how long the same take would pass if nothing else happened; at least a
 // millisecond. It is false if the take is allowed, or can never pass.
 func RetryAfter(d *drawgate.Decision) (time.Duration, bool) {
-	if d.Allowed || d.RetryAfter == drawgate.Never {
+	if d.Allowed || d.RetryAfter >= drawgate.Never/2 { // more than a century: a prepaid budget
 		return 0, false
 	}
 	wait, slots := time.Duration(0), false

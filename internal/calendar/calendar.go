@@ -69,13 +69,24 @@ const (
 	End // one more than the last unit, for those that go through all of them
 )
 
-// Longest is longer than any window, in µs, whatever its zone's clock does: it has two days to
+// Total is no unit of a calendar: its window has begun in 1970 and does not end, for what is used
+// once and never comes back. (It ends in 2223, because instants have an end.)
+const Total = End
+
+// totalLength is the length of the window of Total, in µs. The window after it begins within 2^53
+// µs of 1970, and it is longer than half of the longest time.Duration for as long as that matters:
+// a wait until its end counts as one that never ends.
+const totalLength = 8_000_000_000_000_000
+
+// Longest is longer than any window that ends, in µs, whatever its zone's clock does: it has two days to
 // spare.
 var Longest = slices.Max(longest[:]) + 2*day
 
-var unitNames = [...]string{Minute: "minute", Hour: "hour", Day: "day", Week: "week", Month: "month"}
+var unitNames = [...]string{
+	Minute: "minute", Hour: "hour", Day: "day", Week: "week", Month: "month", Total: "total",
+}
 
-// String returns "minute", "hour", "day", "week" or "month"; for anything else "Unit(n)".
+// String returns "minute", "hour", "day", "week", "month" or "total"; for anything else "Unit(n)".
 func (u Unit) String() string {
 	if !u.valid() {
 		return fmt.Sprintf("Unit(%d)", uint8(u))
@@ -83,10 +94,15 @@ func (u Unit) String() string {
 	return unitNames[u]
 }
 
-func (u Unit) valid() bool { return Minute <= u && u < End }
+func (u Unit) valid() bool { return Minute <= u && u <= Total }
 
 // Length returns the greatest length of a window of u on a clock that does not jump, in µs.
-func (u Unit) Length() int64 { return longest[u] }
+func (u Unit) Length() int64 {
+	if u == Total {
+		return totalLength
+	}
+	return longest[u]
+}
 
 // even reports whether windows of u are counted evenly; others are dates.
 func (u Unit) even() bool { return u == Minute || u == Hour }
@@ -107,11 +123,13 @@ type Rule struct {
 func (r Rule) Validate() error {
 	switch {
 	case !r.Unit.valid():
-		return fmt.Errorf("calendar: unknown unit %v (want %s)", r.Unit, strings.Join(unitNames[Minute:End], ", "))
+		return fmt.Errorf("calendar: unknown unit %v (want %s)", r.Unit, strings.Join(unitNames[Minute:], ", "))
 	case r.Anchor < 0 || r.Anchor > 31:
 		return fmt.Errorf("calendar: anchor=%d is not a day of the month (want 1 to 31)", r.Anchor)
 	case r.Anchor != 0 && r.Unit != Month:
 		return fmt.Errorf("calendar: anchor=%d with unit %v (only months have an anchor)", r.Anchor, r.Unit)
+	case r.Unit == Total && r.Zone != nil && r.Zone != time.UTC:
+		return fmt.Errorf("calendar: zone %s with unit %v (what never ends has no zone)", r.Zone, r.Unit)
 	case r.Zone == time.Local:
 		return errors.New("calendar: zone Local: " + whyNotLocal)
 	}

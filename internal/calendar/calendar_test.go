@@ -19,7 +19,7 @@ func TestUnitNames(t *testing.T) {
 			t.Errorf("got %q, want %q", got, name)
 		}
 	}
-	for unit, want := range map[Unit]string{0: "Unit(0)", End: fmt.Sprintf("Unit(%d)", End), 255: "Unit(255)"} {
+	for unit, want := range map[Unit]string{0: "Unit(0)", Total: "total", Total + 1: fmt.Sprintf("Unit(%d)", Total+1), 255: "Unit(255)"} {
 		if got := unit.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -38,7 +38,9 @@ func TestValidate(t *testing.T) {
 		{"first anchor", Rule{Unit: Month, Anchor: 1}, ""},
 		{"last anchor", Rule{Unit: Month, Anchor: 31}, ""},
 		{"zero rule", Rule{}, "Unit(0)"},
-		{"unknown unit", Rule{Unit: End}, fmt.Sprintf("Unit(%d)", End)},
+		{"unknown unit", Rule{Unit: Total + 1}, fmt.Sprintf("Unit(%d)", Total+1)},
+		{"total", Rule{Unit: Total, Zone: time.UTC}, ""},
+		{"zone of a total", Rule{Unit: Total, Zone: time.FixedZone("x", 3600)}, "no zone"},
 		{"anchor too large", Rule{Unit: Month, Anchor: 32}, "anchor=32"},
 		{"anchor negative", Rule{Unit: Month, Anchor: -1}, "anchor=-1"},
 		{"anchor of a week", Rule{Unit: Week, Anchor: 1}, "only months"},

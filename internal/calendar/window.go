@@ -36,7 +36,7 @@ const (
 // 9999. r must be valid ([Rule.Validate]); an unknown unit panics. Window does not allocate.
 func (r Rule) Window(t int64) (start, end int64) {
 	switch {
-	case r.Zone == nil || r.Zone == time.UTC:
+	case r.Zone == nil || r.Zone == time.UTC || r.Unit == Total:
 		return r.span(t)
 	case r.Unit.even():
 		return r.evenWindow(t)
@@ -140,6 +140,8 @@ func (r Rule) span(clock int64) (start, end int64) {
 		return fixedSpan(clock, week, -3*day) // 1970-01-01 was a Thursday
 	case Month:
 		return r.monthSpan(clock)
+	case Total:
+		return fixedSpan(clock, totalLength, 0)
 	}
 	panic("calendar: invalid rule: unknown unit") //nolint:forbidigo // Validate was not called or not heeded
 }

@@ -74,6 +74,8 @@ func Mode(p *store.Policy, i, instances int) store.Fallback {
 	switch {
 	case p.Limits[i].Amount == 0: // an outage does not open what lets nothing pass
 		return store.FallbackClosed
+	case p.Limits[i].Every == store.Total: // what is spent twice never comes back
+		return store.FallbackClosed
 	case mode == store.FallbackDefault && instances > 0:
 		return store.FallbackShare
 	case mode == store.FallbackDefault, mode == store.FallbackShare && instances <= 0:

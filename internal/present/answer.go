@@ -77,8 +77,19 @@ func (f *Draft) describe(a *api.Answer) {
 	if longest >= 0 {
 		r := &f.results[longest]
 		a.RefusedBy, a.ResetAt = &api.LimitName{Policy: r.Policy, Limit: r.Limit.Name}, &a.Limits[longest].ResetAt
-		a.RetryAfterMS, a.NeverFits = retryAfter(r.RetryAfter), r.RetryAfter == drawgate.Never
+		a.RetryAfterMS, a.NeverFits = retryAfter(r.RetryAfter), r.RetryAfter >= drawgate.Never/2
 	}
+}
+
+// usedUp says that a prepaid budget has not enough left; "" if none refuses.
+func (f *Draft) usedUp() string {
+	for i := range f.results {
+		if r := &f.results[i]; r.Refused() && r.Limit.Every == drawgate.Total {
+			return fmt.Sprintf("limit %q of policy %q has %d %s left, and gets more only if that is credited", r.Limit.Name,
+				r.Policy, r.Remaining, cmp.Or(r.Limit.Unit, drawgate.UnitRequests))
+		}
+	}
+	return ""
 }
 
 // refuse turns the answer into a refusal with a reason. Its retry time is never 0.
@@ -86,6 +97,8 @@ func (f *Draft) refuse(a *api.Answer, reason api.Reason) {
 	a.Allowed, a.Reason, a.RetryAfterMS = false, reason, max(1, a.RetryAfterMS)
 	wait := Duration(a.RetryAfterMS.Duration())
 	switch {
+	case a.NeverFits && f.usedUp() != "":
+		a.Message = f.usedUp()
 	case a.NeverFits:
 		a.Message = "this take can never fit: it asks for more than a limit grants"
 	case reason == api.ReasonQueued:
@@ -235,7 +248,12 @@ func lineOf(st *drawgate.Status) (line []api.LineEntry) {
 	return line
 }
 
-func retryAfter(d time.Duration) api.Millis { return min(api.Millis(Millis(d)), api.Never) }
+func retryAfter(d time.Duration) api.Millis {
+	if d >= drawgate.Never/2 { // more than a century: of a prepaid budget
+		return api.Never
+	}
+	return api.Millis(Millis(d))
+}
 
 // Millis returns a duration in milliseconds, rounded up.
 func Millis(d time.Duration) int64 {

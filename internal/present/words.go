@@ -18,6 +18,9 @@ func Describe(l *drawgate.Limit) string {
 	case drawgate.Rolling:
 		return fmt.Sprintf("%s per rolling %s", Units(l.Amount, Unit(l)), Duration(l.Window))
 	case drawgate.Calendar:
+		if l.Every == drawgate.Total {
+			return fmt.Sprintf("%s in all", Units(l.Amount, Unit(l)))
+		}
 		return fmt.Sprintf("%s per calendar %s in %s", Units(l.Amount, Unit(l)), l.Every, cmp.Or(l.Zone, "UTC"))
 	}
 	return fmt.Sprintf("%s held at once", Units(l.Amount, Unit(l)))
@@ -66,10 +69,13 @@ func parts(d, large time.Duration, l string, small time.Duration, s string) stri
 // Clock formats an instant for people, in UTC.
 func Clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// Until says how far away an instant is, and when it is.
+// Until says how far away an instant is, and when it is. A prepaid budget never comes back.
 func Until(t, now time.Time) string {
-	if !t.After(now) {
+	switch {
+	case !t.After(now):
 		return "now"
+	case t.Sub(now) >= drawgate.Never/2:
+		return "never"
 	}
 	return fmt.Sprintf("in %s (%s)", Duration(t.Sub(now)), Clock(t))
 }

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
@@ -61,6 +62,9 @@ func (u repairMark) fill(b *bucket, plan *store.Plan, now int64) {
 	if since <= max(b.rec.Last, b.reset) {
 		return
 	}
+	if strings.HasPrefix(plan.Name(), store.OwnPolicies+"credit") {
+		return // what was credited is nothing that was used: as much as is known of it counts
+	}
 	specs := store.Internal.Specs(plan, true)
 	b.rec.Advance(specs, since)
 	ask := [1]record.Ask{{Rec: b.rec, Specs: specs}}
@@ -70,7 +74,11 @@ func (u repairMark) fill(b *bucket, plan *store.Plan, now int64) {
 		if !s.Lasts(since, now) {
 			continue
 		}
-		ask[0].N[j] = max(0, s.Effective[record.Priorities-1]-b.rec.Usage(s, 0).Used)
+		most := s.Effective[record.Priorities-1]
+		if plan.Policy().Limits[j].Every == store.Total {
+			most = store.MaxAmount // more may be credited later
+		}
+		ask[0].N[j] = max(0, most-b.rec.Usage(s, 0).Used)
 		some = some || ask[0].N[j] > 0
 	}
 	if some {

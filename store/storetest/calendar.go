@@ -27,6 +27,10 @@ var calendarCases = []testCase{
 		testCalendarEdges, false,
 	},
 	{"days of a year", "a day ends at its edge on every day, daylight saving included", testCalendarDays, false},
+	{
+		"a total never ends", "what was used of a total is used for ever, and so is a hold that ended unsettled",
+		testTotal, false,
+	},
 	{"day of another length", "on the days when the clocks change a day has 23 or 25 hours", testShortDay, false},
 }
 
@@ -93,6 +97,34 @@ func testMarginEdge(e *env) {
 	e.refused("the next one is", b.take(1), time.Hour)
 	e.advance(time.Hour)
 	e.allowed("the one after is not", b.take(10))
+}
+
+func testTotal(e *env) {
+	total := calendar(10, drawgate.Total, "")
+	b, held, back := e.bucket("k", total), e.bucket("held", chargeEnd(total)), e.bucket("back", total)
+	e.allowed("some", b.take(3))
+	e.allowed("held, and nothing else is used", held.hold("lost", time.Minute, 6))
+	e.allowed("given back", back.hold("unused", time.Minute, 10))
+	if !back.settle("unused", 0) {
+		e.Error("settle: gone")
+	}
+	for range 20 { // years
+		e.advance(365 * 24 * time.Hour)
+	}
+	b.wantUsed("years later", 3)
+	held.wantUsed("years later, of a call that ended unknown", 6)
+	back.wantUsed("years later, of what was given back", 0)
+	d := b.take(8)
+	e.refused("more than is left", d, results(d)[0].RetryAfter)
+	if got := results(d)[0]; got.RetryAfter < drawgate.Never/2 || got.Remaining != 7 {
+		e.Errorf("refused for %v, with %d left, want for ever, and 7", got.RetryAfter, got.Remaining)
+	}
+	e.allowed("the rest", b.take(7))
+	e.allowed("the rest beside what was held", held.take(4))
+	e.refused("none is left", b.take(1), results(b.take(1))[0].RetryAfter)
+	if s := b.peek().States[0]; s.Used != 10 || s.End.Before(e.now().AddDate(100, 0, 0)) {
+		e.Errorf("used %d in a window until %v", s.Used, s.End)
+	}
 }
 
 // nextEdge returns the first start of a calendar window after t. anchor is the day on which a month

@@ -326,7 +326,7 @@ async function detail(b) {
       const cell = td();
       use(cell, [{ ...l, max: l.most }]);
       const kind = [l.kind, l.every, l.zone, l.window_ms ? duration(l.window_ms) : ''].filter(Boolean).join(', ');
-      row.append(head(l.name), make('td', '', kind), cell, make('td', 'number', number(l.remaining)), make('td', 'number', l.used > 0 ? until(l.reset_at, now) : ''));
+      row.append(head(l.name), make('td', '', kind), cell, make('td', 'number', number(l.remaining)), make('td', 'number', l.every === 'total' ? 'never' : l.used > 0 ? until(l.reset_at, now) : ''));
       return row;
     }));
   } catch (error) {

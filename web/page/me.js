@@ -41,7 +41,7 @@ const limits = table('limits', {
     if (!used.firstChild) used.append(make('div'));
     use(used.firstChild, [l]);
     put(whose, l.team ? 'the team’s' : 'mine');
-    put(until, l.paused ? `paused until ${clock(l.paused.until)}${l.paused.reason ? `: ${l.paused.reason}` : ''}` : l.used > 0 ? clock(l.reset_at) : '');
+    put(until, l.paused ? `paused until ${clock(l.paused.until)}${l.paused.reason ? `: ${l.paused.reason}` : ''}` : l.every === 'total' ? 'never' : l.used > 0 ? clock(l.reset_at) : '');
   },
   none: 'No limit counts this key alone, or its team. Limits that other teams share are not shown.',
 });

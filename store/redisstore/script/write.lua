@@ -30,7 +30,7 @@ local function header(r, ss)
   return table.concat(out)
 end
 
-local LONGEST = 33 * 24 * 3600 * 1e6 -- calendar.Longest: no calendar window is longer
+local LONGEST = 33 * 24 * 3600 * 1e6 -- calendar.Longest: no calendar window that ends is longer
 
 -- The instant until which a limit's state matters.
 local function until_(r, st)
@@ -49,7 +49,7 @@ local function until_(r, st)
     elseif st.used > 0 then
       need = st.fin
     end
-    if st.held > 0 then need = max(need, from + 2 * LONGEST) end
+    if st.held > 0 then need = max(need, from + 2 * LONGEST, st.fin) end -- of a total it is as good as never
   end
   return need
 end
