@@ -116,8 +116,20 @@ func priceSettings(p *llm.Price) []setting {
 			"cache_write", price(&p.CacheWrite, usualWrite(p.Input)), "a quarter more than `input`, as at Anthropic",
 			"of tokens of the prompt that were written to a cache",
 		},
-		{"output", price(&p.Output, 0), "0", "of tokens of the answer, reasoning included"},
+		{"output", price(&p.Output, 0), "0", "of tokens of the answer, reasoning included; of a model that makes " +
+			"images the dearest of its text and its images"},
+		{"image_input", price(&p.ImageInput, 0), "as `input`; calls that edit images are refused", "of tokens of " +
+			"images that a call sends to a model that makes images"},
+		{"image", asPiece.to(&p.Image), "0", "of each image that a call makes, beside its tokens; of a model with several prices " +
+			"the dearest"},
 	}
+}
+
+// asPiece is the price of one image.
+var asPiece = form[int64]{
+	read:   func(d *decoder, e entry) int64 { return d.priceOf(e, "an image", "0.04") },
+	schema: asPrice.schema,
+	node:   func(micros int64) node { return priceNode(micros, 0) },
 }
 
 var asPrice = form[int64]{
@@ -129,17 +141,20 @@ var asPrice = form[int64]{
 }
 
 // price reads a price per million tokens, as a number or a text.
-func (d *decoder) price(e entry) int64 {
+func (d *decoder) price(e entry) int64 { return d.priceOf(e, "a million tokens", "2.50") }
+
+// priceOf reads the price of something.
+func (d *decoder) priceOf(e entry, what, such string) int64 {
 	switch n := e.value.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.StringNode:
 		text := n.GetToken().Value
 		if micros, err := llm.ParsePrice(text); err == nil {
 			return micros
 		}
-		d.problem(spanOf(n), `such as 2.50, with at most six decimals`, "%s %s is not a price per million tokens",
-			e.key, shorten(text))
+		d.problem(spanOf(n), "such as "+such+", with at most six decimals", "%s %s is not the price of %s",
+			e.key, shorten(text), what)
 	default:
-		d.problem(spanOf(n), "such as 2.50", "%s must be a price per million tokens, not %s", e.key, describe(n))
+		d.problem(spanOf(n), "such as "+such, "%s must be the price of %s, not %s", e.key, what, describe(n))
 	}
 	return 0
 }

@@ -427,7 +427,7 @@ func TestOthersAndAliases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
 		aliased("openai", "gpt-4o")(s)
-		s.config.Upstreams[0].Others = []string{"/v1/images/generations"}
+		s.config.Upstreams[0].Others = []string{"/v1/videos"}
 		s.config.Keys[0].Models = []string{fast}
 		s.upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body := make([]byte, 4096)
@@ -440,7 +440,7 @@ func TestOthersAndAliases(t *testing.T) {
 		`{"model":"gpt-4o"}`: {alice: 404, bob: 200},
 	} {
 		for key, status := range want {
-			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/images/generations", body,
+			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/videos", body,
 				"Authorization: Bearer "+key))
 			if got.status != status || status == 200 && got.body != body {
 				t.Errorf("%s by %s: got %d %s, want %d", body, key, got.status, got.body, status)

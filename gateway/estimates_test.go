@@ -247,6 +247,10 @@ func (b *referee) counted(c *simulator.Call) map[string]int64 {
 			units[unit] = input
 		case llm.UnitOutputTokens:
 			units[unit] = c.Output
+		case llm.UnitImages:
+			if c.Images > 0 {
+				units[unit] = c.Images
+			}
 		default:
 			b.Fatalf("no rule for %s of %s", unit, c.Provider)
 		}

@@ -313,6 +313,9 @@ func (x *exchange) read(up *upstream, path string, body []byte) (*call, *refusal
 		c.body = nil
 		return c, nil
 	}
+	if parsed.Operation == llm.OpImageEdits { // Parse has read its form
+		return c, nil
+	}
 	if kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type")); err == nil && kind != "application/json" &&
 		!strings.HasSuffix(kind, "+json") {
 		return nil, &refusal{
@@ -354,6 +357,13 @@ func (x *exchange) route(c *call) *refusal {
 		const message = "background: true is not supported: the answer would be paid for, " +
 			"and could not be fetched through this gateway. Leave it out"
 		return &refusal{kind: llm.BadRequest, message: message}
+	}
+	if c.Implied {
+		body, err := c.WithImplied(c.body)
+		if err != nil {
+			return &refusal{kind: llm.ServerError, message: err.Error()}
+		}
+		c.body = body
 	}
 	if !c.NeedsUsage() {
 		return nil

@@ -21,10 +21,19 @@ func (x *exchange) other(c *call) *refusal {
 	up := c.up.config
 	switch {
 	case c.Operation != llm.OpOther, up.Profile.HasCall(c.path):
-		return x.notPassed("it is like that of a call which is counted, but not the same; " +
+		if name, why, known := up.Profile.Uncounted(c.path); known {
+			return x.notPassed(" (" + name + "): " + why)
+		}
+		return x.notPassed(": it is like that of a call which is counted, but not the same; " +
 			"what precedes it at the provider belongs into the url of the upstream")
-	case !listed(up.Others, c.path), len(x.key.Others) > 0 && !listed(x.key.Others, up.Name+c.path):
-		return x.notPassed("nothing would count them")
+	case !listed(up.Others, c.path):
+		const list = ". To pass them on uncounted, list their paths in others of the upstream"
+		if name, why, known := up.Profile.Uncounted(c.path); known {
+			return x.notPassed(" (" + name + "): nothing would count them, as " + why + list)
+		}
+		return x.notPassed(": nothing would count them" + list)
+	case len(x.key.Others) > 0 && !listed(x.key.Others, up.Name+c.path):
+		return x.notPassed(": nothing would count them, and this key's others do not list it")
 	case len(x.key.Models) == 0:
 		return nil
 	}
@@ -40,9 +49,9 @@ func (x *exchange) other(c *call) *refusal {
 	return nil
 }
 
-// notPassed refuses a path.
+// notPassed refuses a path. why begins with what follows the path.
 func (x *exchange) notPassed(why string) *refusal {
-	message := "this gateway does not pass on " + x.r.Method + " calls of this path: " + why
+	message := "this gateway does not pass on " + x.r.Method + " calls of this path" + why
 	return &refusal{kind: llm.NoSuchPath, message: message}
 }
 

@@ -271,7 +271,7 @@ func TestOtherCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(s *setup) {
 		s.config.Upstreams[0].Others = []string{
-			"/v1/files", "/v1/files/*", "/v1/images/generations", "/v1/audio/*",
+			"/v1/files", "/v1/files/*", "/v1/videos", "/v1/audio/*",
 			"/v1/*",
 		}
 		s.config.Keys[0].Models = []string{"openai/gpt-image-*"}
@@ -292,16 +292,16 @@ func TestOtherCalls(t *testing.T) {
 		path, body, as, kind string
 		want                 int
 	}{
-		{"/v1/images/generations", `{"model":"gpt-image-1"}`, asAlice, "", 200},
-		{"/v1/images/generations", `{"prompt":"x"}`, asAlice, "", 200},
-		{"/v1/images/generations", `{"model":"dall-e-3"}`, asAlice, "", 404},
-		{"/v1/images/generations", `{"model":"gpt-image-1","\u006dodel":"dall-e-3"}`, asAlice, "", 404},
-		{"/v1/images/generations", `{"Model":"dall-e-3"}`, asAlice, "", 404},
-		{"/v1/images/generations", `{"requests":[{"params":{"x":"model","model":"dall-e-3"}}]}`, asAlice, "", 404},
-		{"/v1/images/generations", `{"models":["gpt-image-1","dall-e-3"]}`, asAlice, "", 404},
-		{"/v1/images/generations", `model=dall-e-3`, asAlice, "Content-Type: application/x-www-form-urlencoded", 400},
-		{"/v1/images/generations", `{"model":`, asAlice, "", 400},
-		{"/v1/images/generations?model=dall-e-3", `{}`, asAlice, "", 404},
+		{"/v1/videos", `{"model":"gpt-image-1"}`, asAlice, "", 200},
+		{"/v1/videos", `{"prompt":"x"}`, asAlice, "", 200},
+		{"/v1/videos", `{"model":"dall-e-3"}`, asAlice, "", 404},
+		{"/v1/videos", `{"model":"gpt-image-1","\u006dodel":"dall-e-3"}`, asAlice, "", 404},
+		{"/v1/videos", `{"Model":"dall-e-3"}`, asAlice, "", 404},
+		{"/v1/videos", `{"requests":[{"params":{"x":"model","model":"dall-e-3"}}]}`, asAlice, "", 404},
+		{"/v1/videos", `{"models":["gpt-image-1","dall-e-3"]}`, asAlice, "", 404},
+		{"/v1/videos", `model=dall-e-3`, asAlice, "Content-Type: application/x-www-form-urlencoded", 400},
+		{"/v1/videos", `{"model":`, asAlice, "", 400},
+		{"/v1/videos?model=dall-e-3", `{}`, asAlice, "", 404},
 		{"/v1/engines/dall-e-3/edits", `{}`, asAlice, "", 404},
 		{
 			"/v1/audio/speech", form("--b\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b--\n"),

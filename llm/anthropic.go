@@ -26,9 +26,18 @@ var anthropic = &provider{
 		calls: []string{"/messages", "/messages/count_tokens"},
 		lists: []string{"/models", "/models/{:}"},
 	}.behind("", "/v1"),
-	known:   anthropicKnown,
-	request: anthropicRequest,
-	cached:  anthropicCached,
+	known: anthropicKnown,
+	// anthropic-sdk-go v1.84
+	uncounted: []uncounted{
+		{"batches", "/messages/batches", "they run later, and their answers are everybody's who has the account"},
+		{"files", "/files", "what is stored is everybody's who has the account"},
+		{"skills", "/skills", "what is stored is everybody's who has the account"},
+		{"text completions", "/complete", "models that had them are gone: use /messages"},
+		{"administration", "/organizations", "it is the account's own"},
+	},
+	otherBases: []string{"/v1"},
+	request:    anthropicRequest,
+	cached:     anthropicCached,
 
 	// Fast mode costs several times as much, inference in the US 1.1 times, a write to the cache
 	// for an hour twice the input (platform.claude.com/docs, pricing).

@@ -27,6 +27,9 @@ const (
 	OpCompletions    Operation = "completions"
 	OpResponses      Operation = "responses"
 	OpEmbeddings     Operation = "embeddings"
+	OpModerations    Operation = "moderations"
+	OpImages         Operation = "images"
+	OpImageEdits     Operation = "image_edits"
 	OpMessages       Operation = "messages"
 	OpCountTokens    Operation = "count_tokens" // of Anthropic and Gemini: free, with a limit of its own
 	OpGenerate       Operation = "generateContent"
@@ -81,6 +84,9 @@ type Call struct {
 	Stream       bool // the answer comes in pieces
 	IncludeUsage bool // OpenAI's stream_options.include_usage: the stream will tell the usage
 	Background   bool // the response only says that the answer will be made
+	// Implied says that the call does not name Model: it is the one that the provider's
+	// documentation gives such calls. See [Call.WithImplied].
+	Implied bool
 
 	// MaxOutput is the largest number of tokens of one answer, as the call says; -1 if it does not,
 	// or says 0.
@@ -115,6 +121,8 @@ type Call struct {
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 
+	image imageOptions // of OpImages and OpImageEdits
+
 	provider *provider
 	unseen   bool  // its answer may have output that is not shown: see mayHide
 	budget   int64 // of reasoning, which may be larger than MaxOutput
@@ -133,7 +141,9 @@ type Call struct {
 type Estimate struct {
 	Input  int64 // tokens of the prompt, at least 1 for a call that has one
 	Output int64 // the largest number of tokens of all answers together
-	Upper  bool  // Input is an upper bound; never of a call with Searches: see [Profile.Upper]
+	// Upper says that these are upper bounds: never of a call with Searches, nor of one that makes
+	// images whose largest number of tokens nobody tells. See [Profile.Upper].
+	Upper bool
 
 	inputMost int64   // what Input is at most if the provider does not tell it; 0: Input
 	likely    float64 // Input before the correction, of text alone
@@ -149,6 +159,7 @@ type Usage struct {
 	InputKnown bool
 	CacheRead  int64 // of Input: read from a cache
 	CacheWrite int64 // of Input: written to a cache
+	ImageInput int64 // of Input: images, as far as the provider tells
 	// Output is the number of all tokens of the answers, reasoning included. Without the provider's
 	// word it is an upper bound of what was delivered so far. OutputKnown says that the provider
 	// told it; while Final is false it may still grow.

@@ -14,6 +14,7 @@ import "github.com/drawgate/drawgate"
 //     call starts, if it has a rule for that.
 //   - input_tokens: the input. Reads from a cache are known only afterwards.
 //   - output_tokens: the largest output.
+//   - images: those that the call makes; a call that makes none has no such cost.
 func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
 	if !p.Counts(c.Operation) {
 		return nil
@@ -34,6 +35,11 @@ func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
 			n = e.Input
 		case UnitOutputTokens:
 			n = output
+		case UnitImages:
+			if !c.makesImages() {
+				continue
+			}
+			n = c.Answers
 		default:
 			continue
 		}
@@ -75,6 +81,7 @@ func (p *Profile) atStart(c *Call) int64 {
 //     the background, or more of it may have come than was read. It also stands if the answer may
 //     have output that is not shown, such as the reasoning of models that are not known to do
 //     without, and the provider has not told how much.
+//   - images: those that were asked for.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
 // is cancelled, not settled.
@@ -105,6 +112,11 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 			n = counted
 		case UnitOutputTokens:
 			n = output
+		case UnitImages:
+			if !c.makesImages() {
+				continue
+			}
+			n = c.Answers
 		default:
 			continue
 		}
@@ -143,7 +155,7 @@ func settledOutput(c *Call, held Estimate, u Usage) int64 {
 	switch {
 	case u.Final:
 		return u.Output
-	case c.Operation == OpEmbeddings:
+	case c.wordless():
 		return 0
 	}
 	n := u.Output
@@ -166,7 +178,7 @@ func (p *Profile) Failed(c *Call, held Estimate) []drawgate.Cost {
 	costs := p.Admission(c, held)
 	for i := range costs {
 		switch {
-		case costs[i].Unit == drawgate.UnitRequests:
+		case costs[i].Unit == drawgate.UnitRequests, costs[i].Unit == UnitImages && p.FailedInput:
 		case costs[i].Unit == UnitOutputTokens || !p.FailedInput:
 			costs[i].N = 0
 		case costs[i].Unit == UnitTokens:

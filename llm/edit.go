@@ -29,6 +29,7 @@ type edits struct {
 type mention struct {
 	start, end int64
 	resource   bool // as Gemini's bodies name it: "models/" and the name
+	bare       bool // without quotes: in a form
 }
 
 // maxMentions bounds the memory that a batch takes which names its model in each of its requests.
@@ -77,6 +78,23 @@ func (c *Call) WithUsage(body []byte) ([]byte, error) {
 	return insert(body, e.body, `"stream_options":{"include_usage":true}`), nil
 }
 
+// WithImplied returns the body of a call that does not name its model with the model that it counts
+// as: what a provider gives such calls may change. It returns body itself if the call names one.
+// body must be what the call was parsed from; the error says that it is not.
+func (c *Call) WithImplied(body []byte) ([]byte, error) {
+	e := &c.edit
+	switch {
+	case !c.Implied:
+		return body, nil
+	case len(body) != c.size || e.body == 0 || e.body > int64(len(body)):
+		return nil, fmt.Errorf("llm: the body has %d bytes, the call was parsed from %d: give the same one", len(body),
+			c.size)
+	case len(e.models) > 0: // null
+		return e.withModel(body, c.Model), nil
+	}
+	return insert(body, e.body, `"model":"`+c.Model+`"`), nil
+}
+
 // WithModel returns the path and the body of a call of another model, everything else byte for byte
 // as it was: the model is in one of them, or in both. path and body must be what the call was
 // parsed from, and model a name of 1 to 256 letters, digits and -._:@/; the error says that they
@@ -116,11 +134,17 @@ func (e *edits) withModel(body []byte, model string) []byte {
 	out := make([]byte, 0, len(body)+len(e.models)*(len(model)+len(prefix)+len(`""`)))
 	done := int64(0)
 	for _, m := range e.models {
-		out = append(append(out, body[done:m.start]...), '"')
+		out = append(out, body[done:m.start]...)
+		if !m.bare {
+			out = append(out, '"')
+		}
 		if m.resource {
 			out = append(out, prefix...)
 		}
-		out = append(append(out, model...), '"')
+		out = append(out, model...)
+		if !m.bare {
+			out = append(out, '"')
+		}
 		done = m.end
 	}
 	return append(out, body[done:]...)

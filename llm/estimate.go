@@ -6,10 +6,11 @@ import (
 )
 
 // Upper returns an upper bound of the tokens that a call uses: whoever reserves it never reserves
-// too little. There is one exception, for which the result's Upper is false: after each use of a
+// too little. There are two exceptions, for which the result's Upper is false: after each use of a
 // tool that the provider runs, the model reads its prompt again, and the usage adds up all readings
 // (platform.claude.com/docs, server tools; OpenAI's Responses API likewise). Nothing bounds how
-// often that is, so one whole context is reserved for it.
+// often that is, so one whole context is reserved for it. And of images that are made some models'
+// largest number of tokens is not documented: see imageTokens.
 //
 // Text: every provider's tokenizer works on bytes or falls back to them, so a token has at least
 // one byte, and a text has at most as many tokens as bytes, and one for its start. This holds for
@@ -22,7 +23,7 @@ import (
 // itself count as the model's whole context. If the profile has a tokenizer, its count replaces the
 // bytes.
 func (p *Profile) Upper(c *Call) Estimate {
-	e := Estimate{Output: p.MaxOutput(c), Upper: c.Searches == 0}
+	e := Estimate{Output: p.MaxOutput(c), Upper: c.Searches == 0 && !p.guessesImages(c)}
 	if c.Operation == OpOther {
 		return e
 	}

@@ -44,9 +44,25 @@ var gemini = &provider{
 		"/v1/projects/{}/locations/{}/publishers/{}", // Vertex AI
 		"/v1beta1/projects/{}/locations/{}/publishers/{}",
 	),
-	known:    geminiKnown,
-	request:  geminiRequest,
-	perInput: true,
+	known: geminiKnown,
+	// google.golang.org/genai v1.77
+	uncounted: []uncounted{
+		{"files", "/files /upload", "what is stored is everybody's who has the account"},
+		{"cached contents", "/cachedcontents", "they cost by the time that they are kept, and are everybody's who has the " +
+			"account"},
+		{"batches", "/batches :batchgeneratecontent :asyncbatchembedcontent", "they run later, and their answers are " +
+			"everybody's who has the account"},
+		{"images and videos of a model of their own", ":predict :predictlongrunning", "they cost by the piece, which " +
+			"nothing here counts: make images with generateContent"},
+		{"operations", "/operations", "they are everybody's who has the account"},
+		{"tuned models", "/tunedmodels", "training costs by what it reads, after the call"},
+		{"stores of files", "/filesearchstores /corpora", "what is stored is everybody's who has the account"},
+		{"interactions", "/interactions /agents", "they call models by themselves, and what they store is everybody's " +
+			"who has the account"},
+	},
+	otherBases: []string{"/v1beta", "/v1alpha", "/v1"},
+	request:    geminiRequest,
+	perInput:   true,
 
 	plain:    map[role][]string{reqTier: {"standard", "flex", "unspecified"}, reqModality: {"text"}},
 	videoFee: true,

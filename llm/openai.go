@@ -24,13 +24,20 @@ var openAI = &provider{
 	sdkPath: openAICalls.ends,
 	paths: forms{
 		calls: []string{
-			"/chat/completions", "/completions", "/responses", "/embeddings",
+			"/chat/completions", "/completions", "/responses", "/embeddings", "/moderations", "/images/generations",
+			"/images/edits",
 			"/deployments/{}/chat/completions", "/deployments/{}/completions", "/deployments/{}/embeddings", // Azure
+			"/deployments/{}/images/generations", "/deployments/{}/images/edits",
 		},
 		lists: []string{"/models", "/models/{:}"},
 	}.behind("", "/v1", "/openai", "/openai/v1"),
-	known:   openAIKnown,
-	request: openAIRequest,
+	uncounted:  openAIUncounted,
+	otherBases: []string{"/openai/v1", "/openai", "/v1"},
+	known:      openAIKnown,
+	request:    openAIRequest,
+	bodies:     map[Operation]func(*known) *node{OpImages: openAIImageRequest, OpModerations: openAIModeration},
+	// openai-go v3.95, ModerationNewParams
+	implied: map[Operation]string{OpModerations: "omni-moderation-latest"},
 	atStart: openAIAtStart,
 	cached:  openAICached,
 
@@ -46,11 +53,17 @@ var openAI = &provider{
 		"gpt-4o-2024-05-13", "chatgpt-4o", "gpt-3.5-turbo-16k", "gpt-3.5-turbo-instruct", "gpt-3.5-turbo-0301",
 		"gpt-3.5-turbo-0613", "gpt-3.5-turbo-1106",
 	},
+	free:     []string{"omni-moderation", "text-moderation"}, // developers.openai.com/api/docs, moderation
+	perImage: []string{"dall-e-"},
+	images:   openAIImages,
 
-	response:   openAIResponse,
-	lastEvents: []string{"response.completed", "response.incomplete", "response.failed"},
-	streamed:   streamedLast,
-	askUsage:   true,
+	response: openAIResponse,
+	lastEvents: []string{
+		"response.completed", "response.incomplete", "response.failed",
+		"image_generation.completed", "image_edit.completed",
+	},
+	streamed: streamedLast,
+	askUsage: true,
 
 	limits: openAILimits(),
 	errorStatus: map[string]int{
@@ -102,8 +115,8 @@ var openAI = &provider{
 
 // OpenAI returns the profile of OpenAI's API, and of what speaks the same protocol, such as Azure.
 //
-// Its quotas count requests and tokens, input and output together, per organisation and project and
-// per model family. Whether cached input counts is not documented: it does here.
+// Its quotas count requests, images that are made, and tokens, input and output together, per
+// organisation and project and per model family. Whether cached input counts is not documented: it does here.
 func OpenAI() *Profile { return openAI.newProfile() }
 
 // compatible returns a provider whose API is OpenAI's with differences, of whose models nothing is
@@ -113,6 +126,7 @@ func compatible(name, url string, context int64, change func(*provider)) *provid
 	return openAI.like(name, url, func() *Profile {
 		p := openAIProfile()
 		p.Families, p.OwnerHeaders, p.Most = nil, nil, nil
+		p.Units = []string{drawgate.UnitRequests, UnitTokens}
 		p.Correction = 1.1 // the tokenizer was not measured
 		p.Default = Family{
 			Context: context, MaxOutput: context, CacheReads: true, Images: context, Audio: context, Video: context,
@@ -154,7 +168,7 @@ var (
 
 func openAIProfile() *Profile {
 	return &Profile{
-		Units: []string{drawgate.UnitRequests, UnitTokens},
+		Units: []string{drawgate.UnitRequests, UnitTokens, UnitImages},
 		Families: []Family{
 			// Contexts and largest outputs as OpenAI's pages of models, and those who cite them,
 			// gave them in 2026; where numbers differed, the larger. Dated versions share the
@@ -225,6 +239,18 @@ func openAIProfile() *Profile {
 			embeddings("text-embedding-3-large", "text-embedding-3-large"), // costs several times as much
 			embeddings("text-embedding-ada-002", "text-embedding-ada-002"),
 			embeddings("", "text-embedding-"),
+			{Name: "omni-moderation", Prefixes: []string{"omni-moderation"}, Reasons: ReasonsNever},
+			{Name: "text-moderation", Prefixes: []string{"text-moderation"}, Reasons: ReasonsNever},
+			// MaxOutput is of one image.
+			{Name: "gpt-image-1", Prefixes: []string{"gpt-image-1"}, MaxOutput: mostImage1, Reasons: ReasonsNever},
+			{Name: "gpt-image-1-mini", Prefixes: []string{"gpt-image-1-mini"}, MaxOutput: mostImage1, Reasons: ReasonsNever},
+			{Name: "gpt-image-1.5", Prefixes: []string{"gpt-image-1."}, MaxOutput: mostImage2, Reasons: ReasonsNever},
+			{
+				Name: "gpt-image-2", Prefixes: []string{"gpt-image-2", "chatgpt-image"}, MaxOutput: mostImage2,
+				Reasons: ReasonsNever,
+			},
+			{Name: "dall-e-2", Prefixes: []string{"dall-e-2"}, Reasons: ReasonsNever},
+			{Name: "dall-e-3", Prefixes: []string{"dall-e-3"}, Reasons: ReasonsNever},
 		},
 		Default: Family{
 			Context: 1_050_000, MaxOutput: 128_000, CacheReads: true,
@@ -300,7 +326,10 @@ func openAICached(body []byte) []byte {
 // openAICalls also has those of OpenAI's first API, which others have as well:
 // /v1/engines/{model}/completions. Azure's are /openai/deployments/{deployment}/chat/completions.
 var openAICalls = &pathEnds{
-	list:   []pathEnd{endChat, endCompletions, endResponses, endEmbeddings},
+	list: []pathEnd{
+		endChat, endCompletions, endResponses, endEmbeddings, {"/moderations", OpModerations},
+		{"/images/generations", OpImages}, {"/images/edits", OpImageEdits},
+	},
 	before: []string{"/deployments/", "/engines/"},
 }
 
@@ -319,6 +348,9 @@ var openAIKnown = &known{
 			top_k min_p repetition_penalty length_penalty min_tokens ignore_eos stop_token_ids skip_special_tokens
 			spaces_between_special_tokens include_stop_str_in_output include_reasoning reasoning_format
 			enable_thinking`,
+		"images": `
+			background moderation output_compression output_format response_format safety_identifier style user`,
+		"moderations":          "safety_identifier user",
 		"stream_options":       "include_obfuscation",
 		"image_url":            "detail",
 		"input_audio":          "format",
@@ -486,6 +518,7 @@ func openAIResponse() *node {
 			details := usage.at(name + "_details")
 			details.at("cached_tokens").role = resUsage + useCacheRead
 			details.at("cache_write_tokens").role = resUsage + useCacheWrite
+			details.at("image_tokens").role = resUsage + useImage
 		}
 		for _, name := range []string{"completion_tokens", "output_tokens"} {
 			usage.at(name).role = resUsage + useOutput

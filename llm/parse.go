@@ -60,6 +60,9 @@ const (
 	reqPrediction      // of the answer: what is wrong in it is billed, and not shown
 	reqEdit            // the type of an edit of the context
 	reqBudget          // of reasoning
+	reqSize            // of images that are made
+	reqQuality         //
+	reqPartials        // how often a stream shows an image before it is done
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -87,8 +90,18 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 		return nil, fmt.Errorf("llm: the body of a %s call has %d bytes, at most %d are read", op, len(body), maxBody)
 	}
 	r := &requestReader{call: c, table: p.provider.known, exact: -1}
-	if err := r.read(p.request, body); err != nil {
+	if op == OpImageEdits {
+		if err := c.readForm(header, body); err != nil {
+			return nil, fmt.Errorf("llm: the body of a %s call cannot be counted: %w", op, err)
+		}
+	} else if err := r.read(p.body(op), body); err != nil {
 		return nil, fmt.Errorf("llm: the body of a %s call cannot be counted: %w at byte %d", op, err, r.scan.offset)
+	}
+	if name := p.provider.implied[op]; c.Model == "" && name != "" {
+		c.Model, c.Implied = name, true
+	}
+	if err := c.checkImages(); err != nil {
+		return nil, err
 	}
 	c.Messages = max(1, c.Messages)
 	family := p.Family(c.Model)
@@ -96,10 +109,18 @@ func (p *Profile) Parse(method, path string, header http.Header, body []byte) (*
 	c.finishPrice()
 	c.headerPrice(header)
 	c.unseen = c.mayHide(family.Reasons)
-	if p.Tokenizer != nil {
+	if p.Tokenizer != nil && op != OpImageEdits {
 		c.Exact = p.countExactly(c, body)
 	}
 	return c, nil
+}
+
+// body returns where the requests of an operation have what matters.
+func (p *Profile) body(op Operation) *node {
+	if n := p.bodies[op]; n != nil {
+		return n
+	}
+	return p.request
 }
 
 // countExactly reads the body again, now that the model is known, and returns the tokens of its
@@ -108,7 +129,7 @@ func (p *Profile) countExactly(c *Call, body []byte) int64 {
 	twin := *c // the counts of the second reading are not needed
 	r := &requestReader{call: &twin, table: p.provider.known, exact: 0}
 	r.count = func(text string) int { return p.Tokenizer(c.Model, text) }
-	if r.read(p.request, body) != nil {
+	if r.read(p.body(c.Operation), body) != nil {
 		return -1
 	}
 	return r.exact
@@ -188,7 +209,8 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.edit.body = offset + 1
 	case reqOptions:
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
-	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqChatOutput, reqBudget, reqAnswers, reqStream, reqUsage:
+	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqChatOutput, reqBudget, reqAnswers, reqStream, reqUsage,
+		reqSize, reqQuality, reqPartials:
 		return errKind
 	case reqThinking, reqThinks:
 		r.call.thinks = true
@@ -373,7 +395,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		name := string(value)
 		if ro == reqModel || !null {
 			resource := ro == reqModelAgain && strings.HasPrefix(name, "models/")
-			c.edit.mention(mention{offset, r.scan.offset + 1, resource})
+			c.edit.mention(mention{start: offset, end: r.scan.offset + 1, resource: resource})
 		}
 		switch {
 		case null:
@@ -411,6 +433,21 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errCount
 		}
 		c.Answers = max(c.Answers, n)
+	case reqSize, reqQuality:
+		if kind != '"' && !null {
+			return errKind
+		}
+		if ro == reqSize {
+			c.image.size = string(value[:min(len(value), maxModel)])
+		} else {
+			c.image.quality = string(value[:min(len(value), maxModel)])
+		}
+	case reqPartials:
+		n, err := count(kind, value)
+		if err != nil && !null {
+			return err
+		}
+		c.image.partials = n
 	case reqStream:
 		c.Stream = kind == 't'
 		if kind != 't' && kind != 'f' && !null {

@@ -15,6 +15,9 @@ type Price struct {
 	CacheRead  int64 // tokens that were read from a cache
 	CacheWrite int64 // tokens that were written to a cache
 	Output     int64 // tokens of the answer, reasoning included
+
+	ImageInput int64 // tokens of images in the prompt of a call that makes images; 0: as Input
+	Image      int64 // each image that is made, beside its tokens: millionths of the currency
 }
 
 // MaxPrice is the largest price: a million per million tokens.
@@ -57,7 +60,24 @@ func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int6
 	input := settledInput(c, held, u)
 	read := min(max(u.CacheRead, 0), input)
 	write := min(max(u.CacheWrite, 0), input-read)
-	return t.Unit(), p.sum(input-read-write, read, write, settledOutput(c, held, u)), nil
+	images := int64(0) // tokens of images, and what was read from a cache is not told apart: it may be of text
+	if c.makesImages() && p.ImageInput > 0 {
+		images = min(max(u.ImageInput, 0), input)
+		if !u.Final && c.Media[Image].Count > 0 {
+			images = input
+		}
+		read, write = min(read, input-images), min(write, input-images-read)
+	}
+	micros = p.sum(input-read-write-images, read, write, images, settledOutput(c, held, u))
+	return t.Unit(), add(micros, p.pieces(c)), nil
+}
+
+// pieces returns what the images cost that a call makes, beside their tokens.
+func (p *Price) pieces(c *Call) int64 {
+	if !c.makesImages() {
+		return 0
+	}
+	return mul(c.Answers, p.Image)
 }
 
 // Hold returns the most that a call can cost, to reserve it: all of its input at the highest of the
@@ -71,8 +91,14 @@ func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error
 	if err != nil {
 		return "", 0, err
 	}
+	if what := p.unpricedImage(c); what != "" {
+		return "", 0, fmt.Errorf("%w (%s)", ErrUnpriced, what)
+	}
 	p.Input = max(p.Input, p.CacheRead, p.CacheWrite)
-	return t.Unit(), p.sum(e.Input, 0, 0, e.Output), nil
+	if c.Media[Image].Count > 0 {
+		p.Input = max(p.Input, p.ImageInput)
+	}
+	return t.Unit(), add(p.sum(e.Input, 0, 0, 0, e.Output), p.pieces(c)), nil
 }
 
 // Unit returns the unit of costs, such as usd_micros.
@@ -97,6 +123,9 @@ func (t *Prices) price(c *Call) (Price, error) {
 			return p, nil
 		}
 	}
+	if c.Operation == OpModerations && slices.ContainsFunc(free, func(prefix string) bool { return strings.HasPrefix(c.Model, prefix) }) {
+		return Price{}, nil
+	}
 	return Price{}, fmt.Errorf("llm: model %.80q has no price: add one for it or for its family %.80q", c.Model,
 		c.Family)
 }
@@ -105,10 +134,15 @@ func (t *Prices) price(c *Call) (Price, error) {
 // prices of their own. Any upstream may have any provider's models.
 var dearer = all(func(v *provider) []string { return v.dearer })
 
+// free are models whose moderations cost nothing, at any provider.
+var free = all(func(v *provider) []string { return v.free })
+
 // sum adds up tokens times prices, in 128 bits, and rounds up.
-func (p *Price) sum(input, read, write, output int64) int64 {
+func (p *Price) sum(input, read, write, images, output int64) int64 {
 	var high, low uint64
-	for _, v := range [][2]int64{{input, p.Input}, {read, p.CacheRead}, {write, p.CacheWrite}, {output, p.Output}} {
+	for _, v := range [][2]int64{
+		{input, p.Input}, {read, p.CacheRead}, {write, p.CacheWrite}, {images, p.ImageInput}, {output, p.Output},
+	} {
 		n, price := uint64(min(max(v[0], 0), maxAmount)), uint64(min(max(v[1], 0), MaxPrice))
 		h, l := bits.Mul64(n, price)
 		var carry uint64

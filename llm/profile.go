@@ -65,6 +65,7 @@ type Profile struct {
 	location *time.Location // of ResetZone, as it was at first
 	provider *provider
 	request  *node
+	bodies   map[Operation]*node // in the place of request
 	response *node
 }
 
@@ -189,8 +190,10 @@ func (p *Profile) Counts(op Operation) bool {
 // for, or the family's largest.
 func (p *Profile) MaxOutput(c *Call) int64 {
 	switch c.Operation {
-	case OpOther, OpCountTokens, OpEmbeddings:
+	case OpOther, OpCountTokens, OpEmbeddings, OpModerations:
 		return 0
+	case OpImages, OpImageEdits:
+		return mul(p.imageTokens(c), c.Answers)
 	}
 	// Where reasoning alternates with calls of tools its budget may exceed max_tokens, and then
 	// bounds the answer (platform.claude.com/docs, interleaved thinking).
@@ -214,11 +217,11 @@ func (c *Call) answers(n int64) int64 {
 }
 
 // mayHide reports whether a call may have output that its answer does not show: reasoning, answers
-// of which only the best are returned or which come one after another, and what the model writes
-// for tools of the provider. Unless the provider tells how much that is, its reservation stands.
+// of which only the best are returned or which come one after another, images, and what the model
+// writes for tools of the provider. Unless the provider tells how much that is, its reservation stands.
 func (c *Call) mayHide(reasons Reasoning) bool {
 	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 ||
-		c.Searches+c.Unknown > 0 || c.predicts
+		c.Searches+c.Unknown > 0 || c.predicts || c.makesImages()
 }
 
 func (p *Profile) unit(name string) bool { return slices.Contains(p.Units, name) }

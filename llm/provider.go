@@ -31,11 +31,18 @@ type provider struct {
 	param func(name string) bool
 
 	// Requests.
-	calls   calls                  // the paths of calls that count
-	sdkPath func(path string) bool // guesses that its SDKs make a call; nil: another provider's are used
-	paths   forms                  // of its documentation
-	known   *known                 // nil: only what request names is known
-	request func(*known) *node     // where a request has what matters, beside what is known
+	calls   calls                            // the paths of calls that count
+	sdkPath func(path string) bool           // guesses that its SDKs make a call; nil: another provider's are used
+	paths   forms                            // of its documentation
+	known   *known                           // nil: only what request names is known
+	request func(*known) *node               // where a request has what matters, beside what is known
+	bodies  map[Operation]func(*known) *node // the same for operations whose requests are unlike the others
+	// implied are the models of calls that name none.
+	implied map[Operation]string
+	// uncounted are calls that no quota counts, of which refusals say why, behind one of otherBases,
+	// the longest first.
+	uncounted  []uncounted
+	otherBases []string
 	// cached returns what calls have in common that the provider's cache serves together: see
 	// [Call.CacheName]. nil: nothing says that.
 	cached func(body []byte) []byte
@@ -49,6 +56,9 @@ type provider struct {
 	plain    map[role][]string // values at the price of the table: see unpricedFields
 	searches []string          // are in the names of models that search for a fee
 	dearer   []string          // begin the names of models that cost more than their family
+	free     []string          // begin the names of models whose moderations cost nothing
+	images   *imageTable       // nil: it publishes nothing of that
+	perImage []string          // begin the names of models that cost by the image, and have no tokens
 	videoFee bool              // media that may have sound cost more
 
 	// Answers.
@@ -115,6 +125,8 @@ func (v *provider) like(name, url string, profile func() *Profile, change func(*
 	other.sdkPath, other.otherPool = nil, nil
 	other.private, other.accountHeaders, other.account, other.quotaHeaders = nil, nil, nil, nil
 	other.searches, other.dearer, other.plain, other.lastEvents = nil, nil, nil, nil
+	other.free, other.perImage, other.implied, other.images = nil, nil, nil, nil
+	other.uncounted, other.otherBases, other.bodies = nil, nil, nil
 	change(&other)
 	return &other
 }
@@ -124,6 +136,12 @@ func (v *provider) newProfile() *Profile {
 	p := v.profile()
 	p.Name, p.provider, p.location = v.name, v, loadZone(p.ResetZone)
 	p.request, p.response = v.request(v.known), v.response()
+	for op, body := range v.bodies {
+		if p.bodies == nil {
+			p.bodies = map[Operation]*node{}
+		}
+		p.bodies[op] = body(v.known)
+	}
 	return p
 }
 

@@ -85,6 +85,7 @@ const (
 	useReasoning         //
 	useTool              // Gemini: results of tools, which are input as well
 	useTotal             //
+	useImage             // of the input: images
 	numUsage
 )
 
@@ -381,6 +382,7 @@ func (s *Stream) Usage() Usage {
 		CacheRead: s.seen[useCacheRead], CacheWrite: s.seen[useCacheWrite],
 		Output: s.seen[useOutput], OutputKnown: s.known[useOutput],
 		Reasoning: s.seen[useReasoning], Total: s.seen[useTotal], Ended: s.Ended(),
+		ImageInput: s.seen[useImage],
 	}
 	v := s.p.provider
 	if v.cacheApart {
@@ -391,7 +393,7 @@ func (s *Stream) Usage() Usage {
 		u.Output = add(u.Output, u.Reasoning)
 		u.OutputKnown = u.OutputKnown || s.known[useReasoning]
 	}
-	if s.call.Operation == OpEmbeddings && u.InputKnown {
+	if s.call.wordless() && u.InputKnown {
 		u.OutputKnown = true
 	} else if u.InputKnown && u.OutputKnown {
 		// Some who speak OpenAI's protocol tell the reasoning beside the output, not as a part of
@@ -407,7 +409,7 @@ func (s *Stream) Usage() Usage {
 	// that of Anthropic's message_start.
 	least := min(add(s.delivered.Bytes, s.delivered.Pieces), maxAmount)
 	counted := u.OutputKnown && u.Output > 0 || u.Final && u.InputKnown
-	if s.form == formJSON && u.Ended && !counted && s.call.Operation != OpEmbeddings {
+	if s.form == formJSON && u.Ended && !counted && !s.call.wordless() {
 		least = max(least, s.size)
 	}
 	if most := s.p.MaxOutput(s.call); most > 0 {
@@ -452,7 +454,7 @@ func (p *Profile) ErrorUsage(c *Call, body []byte) (u Usage, ok bool) {
 	_, _ = s.Write(body) // it takes everything
 	_ = s.Close()        // it has no error
 	u = s.Usage()
-	all := s.known[useOutput] || s.known[useReasoning] || c.Operation == OpEmbeddings
+	all := s.known[useOutput] || s.known[useReasoning] || c.wordless()
 	u.Final = u.InputKnown && (all || p.provider.streamed == streamedSoFar) // it leaves out numbers that are 0
 	return u, u.InputKnown || s.seen[useOutput]+s.seen[useReasoning]+u.Total > 0
 }

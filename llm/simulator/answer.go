@@ -306,7 +306,11 @@ func (s *streamer) flush() {
 
 // run writes the stream. Errors of writing are in s.err.
 func (s *streamer) run(ctx context.Context) Outcome {
-	s.produce(s.q.thoughts * s.q.choices)
+	if s.q.images.images > 0 {
+		s.produce(s.q.total())
+	} else {
+		s.produce(s.q.thoughts * s.q.choices)
+	}
 	s.send(s.stream.begin()...)
 	n, _ := s.q.words()
 	endless := s.fault.Kind == FaultEndless

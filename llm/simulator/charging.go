@@ -57,7 +57,7 @@ const charactersPerToken = 4
 
 // admission returns what a request is charged at its arrival, and what must fit for that.
 func (c Charging) admission(q *request) (charge, need Amounts) {
-	charge = Amounts{Requests: 1, InputTokens: q.input}
+	charge = Amounts{Requests: 1, InputTokens: q.input, Images: q.images.images}
 	if !c.CacheReads {
 		charge.InputTokens -= q.cacheRead
 	}

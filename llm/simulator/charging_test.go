@@ -43,44 +43,44 @@ func TestCharging(t *testing.T) {
 	}{
 		"OpenAI charges the bound": {
 			simulator.OpenAI, nil, chatPath, chat(words30, `"max_tokens":100`), "",
-			amounts{1, 13, 0, 100},
-			amounts{1, 13, 30, 100},
+			amounts{1, 13, 0, 100, 0},
+			amounts{1, 13, 30, 100, 0},
 			simulator.Answered,
 		},
 		"OpenAI charges characters, and the rest at the end": {
 			simulator.OpenAI, nil, chatPath, chat(words30), "",
-			amounts{1, 13, 0, 5},
-			amounts{1, 13, 30, 43},
+			amounts{1, 13, 0, 5, 0},
+			amounts{1, 13, 30, 43, 0},
 			simulator.Answered,
 		},
 		"OpenAI charges the rest beyond the bound": {
 			simulator.OpenAI, nil, chatPath, chat(words30, `"max_tokens":32`), "",
-			amounts{1, 13, 0, 32},
-			amounts{1, 13, 30, 43},
+			amounts{1, 13, 0, 32, 0},
+			amounts{1, 13, 30, 43, 0},
 			simulator.Answered,
 		},
 		"OpenAI charges the bound of all answers": {
 			simulator.OpenAI, nil, chatPath, chat(words30, `"max_tokens":40,"n":2`), "",
-			amounts{1, 13, 0, 80},
-			amounts{1, 13, 60, 80},
+			amounts{1, 13, 0, 80, 0},
+			amounts{1, 13, 60, 80, 0},
 			simulator.Answered,
 		},
 		"OpenAI embeds": {
 			simulator.OpenAI, nil, embedPath, `{"model":"e","input":"one two three four five"}`, "",
-			amounts{1, 5, 0, 6},
-			amounts{1, 5, 0, 6},
+			amounts{1, 5, 0, 6, 0},
+			amounts{1, 5, 0, 6, 0},
 			simulator.Answered,
 		},
 		"Anthropic leaves out what the cache had": {
 			simulator.Anthropic, nil, messagePath, message(words30 + " cache_read=10 cache_write=5"), "",
-			amounts{1, 13, 0, 13},
-			amounts{1, 13, 30, 43},
+			amounts{1, 13, 0, 13, 0},
+			amounts{1, 13, 30, 43, 0},
 			simulator.Answered,
 		},
 		"Anthropic charges the bound and corrects it": {
 			simulator.Anthropic, &maxTokens, messagePath, message(words30), "",
-			amounts{1, 13, 30, 13},
-			amounts{1, 13, 30, 43},
+			amounts{1, 13, 30, 13, 0},
+			amounts{1, 13, 30, 43, 0},
 			simulator.Answered,
 		},
 		"Anthropic counts tokens for nothing": {
@@ -88,8 +88,8 @@ func TestCharging(t *testing.T) {
 		},
 		"Gemini counts what the cache had, and thoughts as output": {
 			simulator.Gemini, nil, geminiPath, contents(words30 + " cache_read=10 thoughts=7"), "",
-			amounts{1, 22, 0, 22},
-			amounts{1, 22, 37, 59},
+			amounts{1, 22, 0, 22, 0},
+			amounts{1, 22, 37, 59, 0},
 			simulator.Answered,
 		},
 		"Gemini counts a request that is invalid": {
@@ -100,8 +100,8 @@ func TestCharging(t *testing.T) {
 		},
 		"Gemini counts in full a request that fails": {
 			simulator.Gemini, nil, geminiPath, contents(words30), simulator.FaultInternal,
-			amounts{1, 13, 0, 13},
-			amounts{1, 13, 0, 13},
+			amounts{1, 13, 0, 13, 0},
+			amounts{1, 13, 0, 13, 0},
 			simulator.Failed,
 		},
 		"or does not count it": {
@@ -118,21 +118,21 @@ func TestCharging(t *testing.T) {
 		},
 		"a closed connection costs the whole answer": {
 			simulator.OpenAI, nil, chatPath, chat(words30), simulator.FaultClose,
-			amounts{1, 13, 0, 5},
-			amounts{1, 13, 30, 43},
+			amounts{1, 13, 0, 5, 0},
+			amounts{1, 13, 30, 43, 0},
 			simulator.Failed,
 		},
 		"a stream that fails at its end costs all of it": {
 			simulator.OpenAI, nil, chatPath, chat(words30+" size=30", `"stream":true`), simulator.FaultErrorEvent,
-			amounts{1, 16, 0, 7},
-			amounts{1, 16, 30, 46},
+			amounts{1, 16, 0, 7, 0},
+			amounts{1, 16, 30, 46, 0},
 			simulator.Cut,
 		},
 		"a stream that is cut costs what was produced": {
 			simulator.Anthropic, &maxTokens, messagePath, message(words30+" size=5", `"max_tokens":100,"stream":true`),
 			simulator.FaultCut,
-			amounts{1, 16, 10, 16},
-			amounts{1, 16, 10, 26},
+			amounts{1, 16, 10, 16, 0},
+			amounts{1, 16, 10, 26, 0},
 			simulator.Cut,
 		},
 	} {

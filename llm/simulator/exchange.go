@@ -332,6 +332,7 @@ func (x *exchange) finish(o Outcome) {
 	defer x.s.mu.Unlock()
 	c := x.call
 	c.Status, c.Output, c.Delivered, c.Bytes = x.status, x.output, x.sent, x.bytes
+	c.Images, c.ImageInput = x.q.images.images, x.q.imageInput
 	c.CacheRead, c.CacheWrite, c.Reasoning = x.q.cacheRead, x.q.cacheWrite, min(x.output, x.q.thoughts*x.q.choices)
 	x.ledger.close(c, time.Now(), o)
 	x.release()

@@ -64,6 +64,9 @@ type Call struct {
 	CacheRead  int64 `json:"cache_read,omitempty"`
 	CacheWrite int64 `json:"cache_write,omitempty"`
 	Reasoning  int64 `json:"reasoning,omitempty"`
+	// Images is how many were made, and ImageInput how many tokens of Input are of images.
+	Images     int64 `json:"images,omitempty"`
+	ImageInput int64 `json:"image_input,omitempty"`
 	// Surcharges names what costs beyond the tokens: "tools" that have a fee per use, a tier …
 	Surcharges []string `json:"surcharges,omitempty"`
 	// Delivered is how many of the output's tokens were written to the client, and Bytes how long

@@ -21,9 +21,10 @@ const (
 	InputTokens  Dimension = "input_tokens"
 	OutputTokens Dimension = "output_tokens"
 	Tokens       Dimension = "tokens" // OpenAI's: input and output together
+	Images       Dimension = "images" // that are made
 )
 
-var dimensions = []Dimension{Requests, InputTokens, OutputTokens, Tokens}
+var dimensions = []Dimension{Requests, InputTokens, OutputTokens, Tokens, Images}
 
 // Amounts are units by dimension.
 type Amounts struct {
@@ -31,6 +32,7 @@ type Amounts struct {
 	InputTokens  int64 `json:"input_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens,omitempty"`
 	Tokens       int64 `json:"tokens,omitempty"`
+	Images       int64 `json:"images,omitempty"`
 }
 
 // Of returns the units of one dimension.
@@ -44,6 +46,8 @@ func (a Amounts) Of(d Dimension) int64 {
 		return a.OutputTokens
 	case Tokens:
 		return a.Tokens
+	case Images:
+		return a.Images
 	}
 	return 0
 }
@@ -51,7 +55,7 @@ func (a Amounts) Of(d Dimension) int64 {
 func (a Amounts) plus(b Amounts) Amounts {
 	return Amounts{
 		a.Requests + b.Requests, a.InputTokens + b.InputTokens, a.OutputTokens + b.OutputTokens,
-		a.Tokens + b.Tokens,
+		a.Tokens + b.Tokens, a.Images + b.Images,
 	}
 }
 

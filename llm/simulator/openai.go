@@ -22,9 +22,12 @@ const OpenAI Provider = "openai"
 var openAIDialect = &dialect{
 	provider: OpenAI,
 	apis: map[string]*api{
-		"/v1/chat/completions": {parseChat, answerChat, func(x *exchange) stream { return chatStream{x} }},
-		"/v1/responses":        {parseResponses, answerResponses, func(x *exchange) stream { return newResponses(x) }},
-		"/v1/embeddings":       {parseEmbeddings, answerEmbeddings, nil},
+		"/v1/chat/completions":   {parseChat, answerChat, func(x *exchange) stream { return chatStream{x} }},
+		"/v1/responses":          {parseResponses, answerResponses, func(x *exchange) stream { return newResponses(x) }},
+		"/v1/embeddings":         {parseEmbeddings, answerEmbeddings, nil},
+		"/v1/moderations":        {parseModerations, answerModerations, nil},
+		"/v1/images/generations": {parseImages, answerImages, func(x *exchange) stream { return imageStream{x} }},
+		"/v1/images/edits":       {parseImageEdits, answerImages, func(x *exchange) stream { return imageStream{x} }},
 	},
 	route: func(path string) (*api, bool) { return nil, strings.HasPrefix(path, "/v1/") },
 	// platform.openai.com/docs/guides/rate-limits: unsuccessful requests count against the minute.
@@ -429,8 +432,12 @@ const statusOverloaded = 529
 // openAIOverQuota returns the body that says which limit was full, and how long to wait.
 func openAIOverQuota(x *exchange, r Refusal) object {
 	kind, short := "tokens", "TPM"
-	if r.Dimension == Requests {
+	switch r.Dimension {
+	case Requests:
 		kind, short = "requests", "RPM"
+	case Images:
+		kind, short = "images", "IPM"
+	case InputTokens, OutputTokens, Tokens:
 	}
 	per := "min"
 	if r.Window == Day || r.Window == Month {
@@ -470,6 +477,7 @@ func openAIHeaders(x *exchange, h http.Header) {
 	}{
 		{Requests, Organization, "requests"},
 		{Tokens, Organization, "tokens"},
+		{Images, Organization, "images"},
 		{Requests, Project, "project-requests"},
 		{Tokens, Project, "project-tokens"},
 	} {

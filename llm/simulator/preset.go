@@ -90,6 +90,12 @@ var presets = map[string]func() []Quota{
 	"openai-paid": func() []Quota {
 		return []Quota{
 			{
+				Provider: OpenAI, Name: "images", Models: []string{"gpt-image-*"}, Limits: []Limit{
+					{Name: "tpm", Dimension: Tokens, Amount: 100_000, Window: Rolling},
+					{Name: "ipm", Dimension: Images, Amount: 5, Window: Rolling},
+				},
+			},
+			{
 				Provider: OpenAI, Name: "gpt-mini", Models: []string{"gpt-*-mini*", "gpt-*-nano*"},
 				Limits: append(openAILimits(500, 200_000), Limit{
 					Name: "rpd", Dimension: Requests, Amount: 10_000,
@@ -100,6 +106,10 @@ var presets = map[string]func() []Quota{
 			{
 				Provider: OpenAI, Name: "embeddings", Models: []string{"text-embedding-3-*"},
 				Limits: openAILimits(3000, 1_000_000),
+			},
+			{
+				Provider: OpenAI, Name: "moderations", Models: []string{"omni-moderation-*"},
+				Limits: openAILimits(500, 10_000),
 			},
 		}
 	},

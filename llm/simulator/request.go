@@ -30,6 +30,7 @@ type request struct {
 
 	steer
 	stored
+	images
 	// Of some APIs only.
 	usage     bool // OpenAI: the stream ends with the usage
 	obfuscate bool // OpenAI: chunks are padded
@@ -172,6 +173,9 @@ func (q *request) maxTotal() int64 { return q.maxTokens * q.choices }
 
 // words returns how many words each answer has, and whether it is cut off by the bound.
 func (q *request) words() (n int64, truncated bool) {
+	if q.images.images > 0 {
+		return 0, false
+	}
 	if q.maxTokens == 0 || q.thoughts+q.output <= q.maxTokens {
 		return q.output, false
 	}
@@ -180,6 +184,9 @@ func (q *request) words() (n int64, truncated bool) {
 
 // total returns the tokens of all answers.
 func (q *request) total() int64 {
+	if n := q.images.images; n > 0 {
+		return q.each * n
+	}
 	n, _ := q.words()
 	return (n + q.thoughts) * q.choices
 }
