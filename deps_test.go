@@ -42,6 +42,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/recorded":   {own: []string{"store"}},
 	"internal/redistest":  {own: []string{"internal/needs"}, others: []string{"github.com/redis/rueidis"}},
 	"internal/celerytest": {own: []string{"internal/needs", "internal/redistest"}},
+	"internal/owned":      {own: []string{"", "store"}},
 	"internal/regular":    {},
 	"internal/storekey":   {own: []string{"store"}},
 	"internal/awsbody":    {others: []string{"github.com/aws/smithy-go"}},
@@ -126,7 +127,8 @@ var rules = map[string]struct{ own, others []string }{
 	"virtualkey": {own: []string{"api", "internal/present", "internal/sampler", "store"}},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/ending", "internal/failure", "internal/present", "internal/sampler", "llm",
+		"internal/drain", "internal/ending", "internal/failure", "internal/owned", "internal/present",
+		"internal/sampler", "llm",
 		"outbound", "spend", "web",
 	}, others: []string{"github.com/go-jose/go-jose", "golang.org/x/sync"}},
 	"incident": {own: []string{
@@ -153,7 +155,7 @@ var rules = map[string]struct{ own, others []string }{
 	},
 	"config": {
 		own: []string{
-			"", "api", "engine", "engine/rules", "internal/calendar", "internal/regular", "internal/similar",
+			"", "api", "engine", "engine/rules", "internal/calendar", "internal/owned", "internal/regular", "internal/similar",
 			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/lease", "store/memstore",
 			"store/redisstore", "store/sqlitestore", "spend", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/owned"
 	"github.com/drawgate/drawgate/spend"
 )
 
@@ -113,7 +114,8 @@ func (c *Config) Engine() engine.Config {
 			m.Disabled, Overrides: m.Overrides})
 	}
 	if g := &c.Gateway; len(g.Upstreams) > 0 { // whether it is used is fixed at the start
-		e.Policies = append(e.Policies, engine.Policy{Policy: spend.Policy(g.Money()), Base: true})
+		e.Policies = append(e.Policies, engine.Policy{Policy: spend.Policy(g.Money()), Base: true},
+			engine.Policy{Policy: owned.Policy(), Base: true})
 	}
 	for _, p := range c.Envoy.Policies {
 		p.Disabled = p.Disabled || c.Off

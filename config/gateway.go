@@ -93,12 +93,25 @@ type Upstream struct {
 	Retries   int
 	Hold      time.Duration // 0 means 30s
 	Others    []string      // paths of what is passed on though nothing counts it, exact or with a * at the end
+	Stored    Stored
 	Silence   time.Duration // 0 means 10m
 	Duration  time.Duration // 0 means 1h
 
 	// how long no call is made after the provider's credit was exhausted; 0 means the profile's
 	CreditPause time.Duration
 }
+
+// Stored says who may use what calls have stored at an upstream. Without a By nobody may.
+type Stored struct {
+	By     string // StoredByKey or StoredByTeam
+	Policy string // counts the calls that name no model
+}
+
+// Who may use what a call has stored.
+const (
+	StoredByKey  = "key"
+	StoredByTeam = "team"
+)
 
 // Breaker says when calls to an upstream that fails are stopped. The zero value is the default.
 type Breaker struct {
@@ -308,6 +321,8 @@ func (u *Upstream) settings() []setting {
 		{"others", others.to(&u.Others), none, "paths behind `url` that are [passed on though no quota counts " +
 			"them](gateway.md#callers), exact or with `*` at the end: `[/v1/files, \"/v1/files/*\"]`. Otherwise only " +
 			"lists of models and counts of tokens"},
+		{"stored", storedSection.to(&u.Stored), "calls for what is stored are refused", "who may use [what calls have " +
+			"stored](gateway.md#stored-responses-and-files), such as responses and files"},
 		{"silence", between(time.Second, maxStep).to(&u.Silence), "10m", "longest time without anything from the " +
 			"provider"},
 		{"duration", between(time.Second, maxStep).to(&u.Duration), "1h", "longest time of a whole answer"},
@@ -387,6 +402,21 @@ func (m *Model) settings() []setting {
 	}
 }
 
+var storedSection = &section[Stored]{
+	name: "stored", what: "stored", settings: (*Stored).settings,
+	lacks: "stored needs by, whose that is, and policy, which counts its calls",
+	hint:  "such as {by: key, policy: gpt}",
+}
+
+func (s *Stored) settings() []setting {
+	return []setting{
+		{"by", words(StoredByKey, StoredByTeam).to(&s.By), required, "whose it is: of the `key` that made the call, or of " +
+			"all keys of its `team`. What was stored before the other one was chosen is nobody's"},
+		{"policy", asText.to(&s.Policy), required, "the policy that counts these calls, under the upstream's owner: as " +
+			"`requests`, and uploads as `bytes`"},
+	}
+}
+
 var cacheSection = &section[AnswerCache]{
 	name: "answerCache", what: "cache", settings: (*AnswerCache).settings,
 	lacks: "cache needs ttl: how long an answer is given again",
@@ -432,6 +462,10 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 	for i := range g.Upstreams {
 		u := &g.Upstreams[i]
 		names = append(names, u.Name)
+		if p := u.Stored.Policy; p != "" && !slices.Contains(policies, p) && !c.partial {
+			problems = append(problems, c.note(upstreamSetting(u.Name)+".stored", "unknown policy "+shorten(p),
+				someOf(p, policies)))
+		}
 		for k := range u.Models {
 			m := &u.Models[k]
 			if !slices.Contains(policies, m.Policy) && m.Policy != "" && !c.partial {
@@ -450,6 +484,10 @@ func (c *Config) checkGateway(policies []string) (problems Problems) {
 		p, err := u.Provider()
 		if err != nil {
 			continue // it was reported
+		}
+		if u.Stored.By != "" && !p.KeepsStored() {
+			problems = append(problems, c.note(upstreamSetting(u.Name)+".stored",
+				"no calls for what is stored are known of the profile "+u.Profile, "leave stored out"))
 		}
 		for _, other := range u.Others {
 			if err := p.CheckOther(other); err != nil {

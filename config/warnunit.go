@@ -70,6 +70,9 @@ func (c *Config) gatewayUses() map[string]*gatewayUse {
 		for _, m := range u.Models {
 			use(m.Policy).add(u.Name, units[i])
 		}
+		if p := u.Stored.Policy; p != "" {
+			use(p).add(u.Name, units[i])
+		}
 	}
 	others := map[string]bool{}
 	for k := range c.Rules {

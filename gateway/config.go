@@ -42,6 +42,7 @@ type Upstream struct {
 	// Others are paths that are passed on though no quota counts them, exact or with a * at the
 	// end, such as /v1/files and /v1/files/*
 	Others   []string
+	Stored   *Stored       // nil: no call for what is stored passes
 	Silence  time.Duration // longest time without anything from the provider, 0 means 10m
 	Duration time.Duration // longest time of a whole answer, 0 means 1h
 }
@@ -159,6 +160,9 @@ func (u *Upstream) check() error {
 		if err := u.Profile.CheckOther(pattern); err != nil {
 			return fmt.Errorf("gateway: upstream %q: others: %w", u.Name, err)
 		}
+	}
+	if err := u.Stored.check(u); err != nil {
+		return err
 	}
 	for i := range u.Models {
 		m := &u.Models[i]

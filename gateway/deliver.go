@@ -29,6 +29,7 @@ func (x *exchange) deliver(c *call, resp *http.Response, k *keep) {
 	defer resp.Body.Close() //nolint:errcheck // what was delivered is what counts
 	c.forget()
 	x.release()
+	x.note = x.noteStored(c, resp)
 	if resp.StatusCode == http.StatusUnauthorized {
 		x.h.warn(x.up.config.keyRefused(), "upstream", x.up.config.Name)
 		x.refuse(&refusal{
@@ -182,6 +183,9 @@ func (x *exchange) copy(f *eventFilter, k *keep, body io.Reader) error {
 	secret := redacting{redactor: x.up.secret}
 	for {
 		n, err := body.Read(*buf)
+		if x.note != nil {
+			x.note.write((*buf)[:n])
+		}
 		piece := secret.next((*buf)[:n])
 		if errors.Is(err, io.EOF) {
 			piece = append(piece, secret.rest()...)

@@ -34,6 +34,14 @@ func (u *Upstream) quotas() []api.Quota {
 		}
 		list[k].Models = append(list[k].Models, m.Name)
 	}
+	if s := u.Stored; s != nil {
+		k, ok := at[s.Policy]
+		if !ok {
+			k = len(list)
+			list = append(list, api.Quota{Policy: s.Policy})
+		}
+		list[k].Models = append(list[k].Models, s.model().Name)
+	}
 	return list
 }
 

@@ -42,6 +42,7 @@ type exchange struct {
 	wait   time.Duration // longest wait in the queue
 	tail   []byte        // of the answer, as far as it was written
 	crlf   bool          // its lines end with \r\n
+	note   *noter        // of what the answer stores; may be nil
 	size   int64         // bytes of Handler.bodies that are reserved for this request
 }
 
@@ -52,13 +53,14 @@ type call struct {
 	up      *upstream
 	path    string // of the URL, without the upstream's name; plain: see plainPath
 	body    []byte
-	entry   *Model   // how it is counted; nil: it is not
-	filter  bool     // the usage was asked for on the caller's behalf: leave it out of the stream
-	alias   string   // the name by which the caller asked for it; "": the model's own
-	label   string   // the model that it is of, if the caller asked for another one, or by an alias
-	others  []Target // other accounts that may make it
-	group   []*call  // of all these accounts; nil: they were not needed so far
-	instead bool     // it takes the place of the call that was asked for
+	entry   *Model     // how it is counted; nil: it is not
+	made    llm.Stored // of llm.OpStored: what the call is for
+	filter  bool       // the usage was asked for on the caller's behalf: leave it out of the stream
+	alias   string     // the name by which the caller asked for it; "": the model's own
+	label   string     // the model that it is of, if the caller asked for another one, or by an alias
+	others  []Target   // other accounts that may make it
+	group   []*call    // of all these accounts; nil: they were not needed so far
+	instead bool       // it takes the place of the call that was asked for
 }
 
 // ServeHTTP implements http.Handler.
@@ -286,7 +288,7 @@ func (x *exchange) parse(path string, body []byte) (*call, *refusal) {
 		return nil, why
 	}
 	c, why := x.read(x.asked, path, body)
-	if why != nil || c.Operation == llm.OpOther {
+	if why != nil || c.Operation == llm.OpOther || c.Operation == llm.OpStored {
 		return c, why
 	}
 	if a := x.state.aliases[c.Model]; a != nil && c.Other == "" {
@@ -306,7 +308,10 @@ func (x *exchange) read(up *upstream, path string, body []byte) (*call, *refusal
 	parsed.Caller = x.key.Name
 	parsed.Owner = "" // the upstream's: headers that choose another one are not passed on
 	c := &call{Call: parsed, up: up, path: path, body: body}
+	what, stored := profile.StoredCall(x.r.Method, path)
 	switch documented := profile.Documented(x.r.Method, path); {
+	case stored && !documented && parsed.Operation == llm.OpOther && !x.listed(c):
+		return c, x.stored(c, what)
 	case !documented:
 		return c, x.other(c)
 	case parsed.Operation == llm.OpOther: // a list of models: whatever a body of it may mean, it is not sent
@@ -353,9 +358,12 @@ func (x *exchange) route(c *call) *refusal {
 			"and the call has what may choose another one (%s): leave it out"
 		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
 	}
-	if c.Background {
+	if why := x.mayUseStored(c); why != nil {
+		return why
+	}
+	if c.Background && (up.Stored == nil || c.Unstored) {
 		const message = "background: true is not supported: the answer would be paid for, " +
-			"and could not be fetched through this gateway. Leave it out"
+			"and could not be fetched through this gateway. Leave it out, or have stored of the upstream configured"
 		return &refusal{kind: llm.BadRequest, message: message}
 	}
 	if c.Implied {

@@ -264,7 +264,8 @@ func (b *bench) build(s *setup, at string) {
 	if s.config.Prices != nil {
 		b.money = s.config.Prices.Unit()
 	}
-	conf.Policies = append(conf.Policies, engine.Policy{Policy: spend.Policy(b.money), Base: true})
+	conf.Policies = append(conf.Policies, engine.Policy{Policy: spend.Policy(b.money), Base: true},
+		engine.Policy{Policy: gateway.OwnedPolicy(), Base: true})
 	if !s.unspent {
 		s.options.Spend = spend.NewBook(s.store, time.UTC, nil)
 	}

@@ -19,18 +19,21 @@ import (
 // others and, if the key has a list, of the key's, and the key may use all models that it names.
 func (x *exchange) other(c *call) *refusal {
 	up := c.up.config
+	group, known := up.Profile.Uncounted(c.path)
+	const list = ". To pass them on uncounted, list their paths in others of the upstream"
 	switch {
+	case known && group.Stored && up.Stored != nil:
+		return x.notPassed(" (" + group.Name + "): of what is stored, calls by ids of one's own pass, and no list of " +
+			"everybody's")
 	case c.Operation != llm.OpOther, up.Profile.HasCall(c.path):
-		if name, why, known := up.Profile.Uncounted(c.path); known {
-			return x.notPassed(" (" + name + "): " + why)
+		if known {
+			return x.notPassed(" (" + group.Name + "): " + group.Why)
 		}
 		return x.notPassed(": it is like that of a call which is counted, but not the same; " +
 			"what precedes it at the provider belongs into the url of the upstream")
+	case !listed(up.Others, c.path) && known:
+		return x.notPassed(" (" + group.Name + "): nothing would count them, as " + group.Why + list)
 	case !listed(up.Others, c.path):
-		const list = ". To pass them on uncounted, list their paths in others of the upstream"
-		if name, why, known := up.Profile.Uncounted(c.path); known {
-			return x.notPassed(" (" + name + "): nothing would count them, as " + why + list)
-		}
 		return x.notPassed(": nothing would count them" + list)
 	case len(x.key.Others) > 0 && !listed(x.key.Others, up.Name+c.path):
 		return x.notPassed(": nothing would count them, and this key's others do not list it")
@@ -47,6 +50,12 @@ func (x *exchange) other(c *call) *refusal {
 		}
 	}
 	return nil
+}
+
+// listed reports whether a call is one that the upstream passes on uncounted.
+func (x *exchange) listed(c *call) bool {
+	up := c.up.config
+	return up.Stored == nil && !up.Profile.HasCall(c.path) && listed(up.Others, c.path)
 }
 
 // notPassed refuses a path. why begins with what follows the path.

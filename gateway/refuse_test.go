@@ -83,7 +83,7 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 			`"code":"model_not_found"`,
 		},
 		"uncounted": {
-			"POST", "/openai/v1/files", `{}`,
+			"POST", "/openai/v1/batches", `{}`,
 			[]string{key},
 			http.StatusNotFound,
 			"nothing would count them",

@@ -1,6 +1,9 @@
 package llm
 
-import "cmp"
+import (
+	"cmp"
+	"strings"
+)
 
 // block is an object with a type that is being read: a part of a message, an element of a
 // response's input, or a tool. What it is follows when it ends: its type may come last.
@@ -116,6 +119,9 @@ func (r *requestReader) leave(b *block) {
 		default:
 			c.Searches++
 			c.Unpriced = cmp.Or(c.Unpriced, feeTools)
+			if !strings.HasPrefix(b.kind, "web_search") {
+				c.refer(StoredTool, "")
+			}
 			if run != toolFee { // it may be a model, such as one for images
 				c.elsewhere("a tool that is not known here")
 			}
@@ -142,9 +148,13 @@ func (r *requestReader) item(b *block) {
 		}
 	case kind == "" && !b.odd:
 		c.Hidden++ // an id: what it names is the prompt
+		c.refer(StoredItem, "")
 	case !ok || b.odd:
 		r.unknown(nil)
 	case content == "" || !b.has(content):
 		c.Hidden++
+		if kind == "item_reference" {
+			c.refer(StoredItem, "")
+		}
 	}
 }

@@ -14,6 +14,7 @@ const (
 	UnitPromptTokens = "prompt_tokens"
 	UnitAnswerTokens = "answer_tokens"
 	UnitImages       = "images" // that are made
+	UnitBytes        = "bytes"  // that are stored: of the request
 )
 
 // Operation is what a call asks a provider for.
@@ -30,6 +31,7 @@ const (
 	OpModerations    Operation = "moderations"
 	OpImages         Operation = "images"
 	OpImageEdits     Operation = "image_edits"
+	OpStored         Operation = "stored" // for what an account has stored: see [Call.CountStored]
 	OpMessages       Operation = "messages"
 	OpCountTokens    Operation = "count_tokens" // of Anthropic and Gemini: free, with a limit of its own
 	OpGenerate       Operation = "generateContent"
@@ -118,6 +120,11 @@ type Call struct {
 	// Elsewhere names what may choose another model than Model, such as a fallback or a field that
 	// is not known; "" if there is nothing.
 	Elsewhere string
+	// Stored is what the call refers to that the account has stored. Whose that is the provider does
+	// not know: whoever serves several callers with one account has to.
+	Stored []Stored
+	// Unstored says that the provider is not to store the answer.
+	Unstored bool
 	// Exact is the number of tokens in Text and Schemas by [Profile.Tokenizer], or -1.
 	Exact int64
 

@@ -15,6 +15,7 @@ import "github.com/drawgate/drawgate"
 //   - input_tokens: the input. Reads from a cache are known only afterwards.
 //   - output_tokens: the largest output.
 //   - images: those that the call makes; a call that makes none has no such cost.
+//   - bytes: those of the request of a call of OpStored; no other one has such a cost.
 func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
 	if !p.Counts(c.Operation) {
 		return nil
@@ -40,10 +41,15 @@ func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
 				continue
 			}
 			n = c.Answers
+		case UnitBytes:
+			if c.Operation != OpStored {
+				continue
+			}
+			n = int64(c.size)
 		default:
 			continue
 		}
-		if unit != drawgate.UnitRequests && c.Operation == OpOther {
+		if unit != drawgate.UnitRequests && (c.Operation == OpOther || c.Operation == OpStored && unit != UnitBytes) {
 			continue // only the request is known
 		}
 		costs = append(costs, drawgate.Units(unit, n))
@@ -81,7 +87,7 @@ func (p *Profile) atStart(c *Call) int64 {
 //     the background, or more of it may have come than was read. It also stands if the answer may
 //     have output that is not shown, such as the reasoning of models that are not known to do
 //     without, and the provider has not told how much.
-//   - images: those that were asked for.
+//   - images, bytes: what was reserved.
 //
 // For a call that the provider refused or failed see [Profile.Failed]. A call that was never sent
 // is cancelled, not settled.
@@ -89,7 +95,7 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 	if !p.Counts(c.Operation) {
 		return nil
 	}
-	if c.Operation == OpOther {
+	if c.Operation == OpOther || c.Operation == OpStored {
 		return p.Admission(c, held)
 	}
 	input := settledInput(c, held, u)
@@ -117,6 +123,11 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 				continue
 			}
 			n = c.Answers
+		case UnitBytes:
+			if c.Operation != OpStored {
+				continue
+			}
+			n = int64(c.size)
 		default:
 			continue
 		}
@@ -129,7 +140,7 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 // included, and of its answers. It follows the rules of [Profile.Settlement] for what the provider
 // did not tell, but takes no account of how the provider's limits count.
 func (p *Profile) Tokens(c *Call, held Estimate, u Usage) (prompt, answer int64) {
-	if !p.Counts(c.Operation) || c.Operation == OpOther {
+	if !p.Counts(c.Operation) || c.Operation == OpOther || c.Operation == OpStored {
 		return 0, 0
 	}
 	return settledInput(c, held, u), settledOutput(c, held, u)
@@ -178,7 +189,7 @@ func (p *Profile) Failed(c *Call, held Estimate) []drawgate.Cost {
 	costs := p.Admission(c, held)
 	for i := range costs {
 		switch {
-		case costs[i].Unit == drawgate.UnitRequests, costs[i].Unit == UnitImages && p.FailedInput:
+		case costs[i].Unit == drawgate.UnitRequests, (costs[i].Unit == UnitImages || costs[i].Unit == UnitBytes) && p.FailedInput:
 		case costs[i].Unit == UnitOutputTokens || !p.FailedInput:
 			costs[i].N = 0
 		case costs[i].Unit == UnitTokens:

@@ -24,7 +24,7 @@ import (
 // bytes.
 func (p *Profile) Upper(c *Call) Estimate {
 	e := Estimate{Output: p.MaxOutput(c), Upper: c.Searches == 0 && !p.guessesImages(c)}
-	if c.Operation == OpOther {
+	if c.Operation == OpOther || c.Operation == OpStored {
 		return e
 	}
 	f := p.Family(c.Model)
@@ -138,7 +138,7 @@ type ratios struct {
 // a tokenizer, its count replaces the estimate of text.
 func (e *Estimator) Likely(p *Profile, c *Call) Estimate {
 	upper := p.Upper(c)
-	if c.Operation == OpOther || c.Unknown > 0 {
+	if c.Operation == OpOther || c.Operation == OpStored || c.Unknown > 0 {
 		return upper
 	}
 	est, class := p.likely(c)

@@ -31,11 +31,12 @@ var openAI = &provider{
 		},
 		lists: []string{"/models", "/models/{:}"},
 	}.behind("", "/v1", "/openai", "/openai/v1"),
-	uncounted:  openAIUncounted,
-	otherBases: []string{"/openai/v1", "/openai", "/v1"},
-	known:      openAIKnown,
-	request:    openAIRequest,
-	bodies:     map[Operation]func(*known) *node{OpImages: openAIImageRequest, OpModerations: openAIModeration},
+	uncounted:   openAIUncounted,
+	storedCalls: openAIStored,
+	otherBases:  []string{"/openai/v1", "/openai", "/v1"},
+	known:       openAIKnown,
+	request:     openAIRequest,
+	bodies:      map[Operation]func(*known) *node{OpImages: openAIImageRequest, OpModerations: openAIModeration},
 	// openai-go v3.95, ModerationNewParams
 	implied: map[Operation]string{OpModerations: "omni-moderation-latest"},
 	atStart: openAIAtStart,
@@ -168,7 +169,7 @@ var (
 
 func openAIProfile() *Profile {
 	return &Profile{
-		Units: []string{drawgate.UnitRequests, UnitTokens, UnitImages},
+		Units: []string{drawgate.UnitRequests, UnitTokens, UnitImages, UnitBytes},
 		Families: []Family{
 			// Contexts and largest outputs as OpenAI's pages of models, and those who cite them,
 			// gave them in 2026; where numbers differed, the larger. Dated versions share the
@@ -343,7 +344,7 @@ var openAIKnown = &known{
 		"request": `
 			audio dimensions echo encoding_format frequency_penalty function_call include logit_bias logprobs
 			max_tool_calls metadata moderation parallel_tool_calls presence_penalty prompt_cache_key
-			prompt_cache_retention reasoning_effort safety_identifier seed stop store
+			prompt_cache_retention reasoning_effort safety_identifier seed stop
 			temperature top_logprobs top_p truncation user verbosity
 			top_k min_p repetition_penalty length_penalty min_tokens ignore_eos stop_token_ids skip_special_tokens
 			spaces_between_special_tokens include_stop_str_in_output include_reasoning reasoning_format
@@ -440,7 +441,7 @@ func openAIRequest(k *known) *node {
 	openAIAudio(k, part)
 	file := part.at("file").set(reqFile)
 	file.at("file_data").role = reqData
-	file.at("file_id").role = reqNamed
+	file.at("file_id").role = reqFileID
 	k.close(file, "file")
 	k.close(part, "part")
 	k.close(message, "message")
@@ -459,8 +460,9 @@ func openAIRequest(k *known) *node {
 	cache := root.at("prompt_cache_options").set(reqSkip)
 	cache.at("ttl").role = reqTTL
 	k.close(cache, "prompt_cache_options")
-	root.at("previous_response_id").role = reqHidden
-	root.at("conversation").role = reqHidden
+	root.at("previous_response_id").role = reqPrevious
+	root.at("conversation").role = reqConvers
+	root.at("store").role = reqStore
 
 	// The input of responses and of embeddings: a text, or a list of items or texts.
 	item := root.subtree(reqText, "input", "*")
@@ -499,7 +501,7 @@ func openAIItemPart(k *known, part *node) {
 	part.at("image_url").role = reqImage
 	part.at("file_data").role = reqFile
 	part.at("file_url").role = reqNamed
-	part.at("file_id").role = reqNamed
+	part.at("file_id").role = reqFileID
 	openAIAudio(k, part)
 	k.close(part, "itemPart")
 }
@@ -555,6 +557,8 @@ func openAIResponse() *node {
 	item.at("name").role = resText
 	root.at("item", "name").role = resText // of a tool that is called: no delta has it
 
+	root.at("id").role = resID
+	root.at("response", "id").role = resResponseID
 	root.at("type").role = resType
 	errorFields(root.at("error"), "type", "code")
 	errorFields(root.at("response", "error"), "code")

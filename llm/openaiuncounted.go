@@ -1,5 +1,19 @@
 package llm
 
+import "net/http"
+
+// openAIStored are the calls for what an account has stored (openai-go v3.95).
+var openAIStored = []storedCall{
+	{http.MethodGet, "/responses/{}", StoredResponse},
+	{http.MethodDelete, "/responses/{}", StoredResponse},
+	{http.MethodGet, "/responses/{}/input_items", StoredResponse},
+	{http.MethodPost, "/responses/{}/cancel", StoredResponse},
+	{http.MethodPost, "/files", StoredFile},
+	{http.MethodGet, "/files/{}", StoredFile},
+	{http.MethodDelete, "/files/{}", StoredFile},
+	{http.MethodGet, "/files/{}/content", StoredFile},
+}
+
 // openAIUncounted are the other calls of OpenAI's API (openai-go v3.95), and why nothing counts
 // them.
 var openAIUncounted = []uncounted{

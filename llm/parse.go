@@ -62,6 +62,10 @@ const (
 	reqBudget          // of reasoning
 	reqSize            // of images that are made
 	reqQuality         //
+	reqPrevious        // names a response that is a part of the prompt
+	reqConvers         // names a conversation that is
+	reqFileID          // an id of media
+	reqStore           // whether the answer is stored
 	reqPartials        // how often a stream shows an image before it is done
 )
 
@@ -202,6 +206,9 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 		r.call.predicts = true
 	case reqNamed:
 		r.named()
+	case reqFileID:
+		r.call.refer(StoredFile, "")
+		r.named()
 	case reqRoot:
 		if array {
 			return errSyntax
@@ -210,12 +217,16 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 	case reqOptions:
 		r.call.edit.options, r.call.edit.optionsEnd = offset, 0
 	case reqModel, reqModelAgain, reqMaxOutput, reqBoth, reqChatOutput, reqBudget, reqAnswers, reqStream, reqUsage,
-		reqSize, reqQuality, reqPartials:
+		reqSize, reqQuality, reqPartials, reqStore:
 		return errKind
 	case reqThinking, reqThinks:
 		r.call.thinks = true
 	case reqHidden:
 		r.call.Hidden++
+		r.call.refer(StoredOther, "")
+	case reqPrevious, reqConvers: // an object has its id in a field
+		r.call.Hidden++
+		r.call.refer(StoredConversation, "")
 	case reqStored:
 		r.call.stored()
 	case reqSearch:
@@ -480,9 +491,17 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if !null {
 			c.Searches++
 		}
-	case reqNamed:
+	case reqNamed, reqFileID:
 		if !null && r.scan.offset > offset+1 {
+			if ro == reqFileID {
+				c.refer(StoredFile, idOf(kind, value, whole))
+			}
 			r.named()
+		}
+	case reqStore:
+		c.Unstored = kind == 'f'
+		if kind != 't' && kind != 'f' && !null {
+			return errKind
 		}
 	case reqBlock, reqToolType:
 		if b != nil {
@@ -495,9 +514,18 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		c.thinks = !null
 	case reqThinks:
 		c.thinks = string(value) != "disabled"
-	case reqHidden:
-		if !null && (kind != '"' || len(value) > 0) {
-			c.Hidden++
+	case reqHidden, reqPrevious, reqConvers:
+		if null || kind == '"' && len(value) == 0 {
+			return nil
+		}
+		c.Hidden++
+		switch ro {
+		case reqPrevious:
+			c.refer(StoredResponse, idOf(kind, value, whole))
+		case reqConvers:
+			c.refer(StoredConversation, idOf(kind, value, whole))
+		default:
+			c.refer(StoredOther, "")
 		}
 	case reqStored:
 		if !null && (kind != '"' || len(value) > 0) {
@@ -509,6 +537,14 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		r.mediaScalar(ro, kind, value)
 	}
 	return nil
+}
+
+// idOf returns an id, or "" for what is none.
+func idOf(kind byte, value []byte, whole bool) string {
+	if kind != '"' || !whole {
+		return ""
+	}
+	return string(value)
 }
 
 // stored counts a stored prompt, or cached content, which may have tools that have a fee.

@@ -53,6 +53,9 @@ func ParsePrice(text string) (int64, error) {
 // held is what was reserved for: it stands for what the provider has not told, by the rules of
 // [Profile.Settlement].
 func (t *Prices) Cost(c *Call, held Estimate, u Usage) (unit string, micros int64, err error) {
+	if c.Operation == OpStored {
+		return t.Unit(), 0, nil
+	}
 	p, err := t.price(c)
 	if err != nil {
 		return "", 0, err
@@ -84,6 +87,9 @@ func (p *Price) pieces(c *Call) int64 {
 // prices for input, and the largest output. The error is for a model that has no price, and
 // [ErrUnpriced] for a call that asks for something that costs more than the table says.
 func (t *Prices) Hold(c *Call, e Estimate) (unit string, micros int64, err error) {
+	if c.Operation == OpStored { // free, as far as it is known here
+		return t.Unit(), 0, nil
+	}
 	if c.Unpriced != "" {
 		return "", 0, fmt.Errorf("%w (%s): leave it out", ErrUnpriced, c.Unpriced)
 	}

@@ -190,7 +190,7 @@ func (p *Profile) Counts(op Operation) bool {
 // for, or the family's largest.
 func (p *Profile) MaxOutput(c *Call) int64 {
 	switch c.Operation {
-	case OpOther, OpCountTokens, OpEmbeddings, OpModerations:
+	case OpOther, OpStored, OpCountTokens, OpEmbeddings, OpModerations:
 		return 0
 	case OpImages, OpImageEdits:
 		return mul(p.imageTokens(c), c.Answers)

@@ -43,6 +43,8 @@ type provider struct {
 	// the longest first.
 	uncounted  []uncounted
 	otherBases []string
+	// storedCalls are those for what an account has stored, behind otherBases.
+	storedCalls []storedCall
 	// cached returns what calls have in common that the provider's cache serves together: see
 	// [Call.CacheName]. nil: nothing says that.
 	cached func(body []byte) []byte
@@ -126,7 +128,7 @@ func (v *provider) like(name, url string, profile func() *Profile, change func(*
 	other.private, other.accountHeaders, other.account, other.quotaHeaders = nil, nil, nil, nil
 	other.searches, other.dearer, other.plain, other.lastEvents = nil, nil, nil, nil
 	other.free, other.perImage, other.implied, other.images = nil, nil, nil, nil
-	other.uncounted, other.otherBases, other.bodies = nil, nil, nil
+	other.uncounted, other.otherBases, other.bodies, other.storedCalls = nil, nil, nil, nil
 	change(&other)
 	return &other
 }

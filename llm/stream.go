@@ -56,6 +56,7 @@ type Stream struct {
 	toldLast  bool   // it was told when an answer was over
 	failure   []byte // the first event that is an error
 	status    int    // that the error would have had
+	id        string // of what is stored
 }
 
 type form uint8
@@ -101,6 +102,9 @@ const (
 	resBlocked      // Gemini: why there is no answer
 	resUsage
 	resRepeated = resUsage + numUsage // a part of what resUsage tells, or is beside it
+
+	resID         = resRepeated + numUsage // of what the answer is
+	resResponseID = resID + 1              // of the response that an event is about
 )
 
 // event is what one event, or document, says.
@@ -536,6 +540,8 @@ func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ 
 	case ro == resError:
 		e.isError = true
 	case !whole:
+	case ro == resID, ro == resResponseID:
+		(*Stream)(r).noteID(ro, value)
 	case ro == resType:
 		e.kind = string(value)
 	case ro == resErrorID:

@@ -1,17 +1,26 @@
 package llm
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// uncounted is a group of calls of a provider that no quota counts.
+// Uncounted is a group of calls of a provider that no quota counts.
+type Uncounted struct {
+	Name   string // for people, such as "batches"
+	Why    string // nothing counts them
+	Stored bool   // some of them are known by [Profile.StoredCall]
+}
+
+// uncounted are Uncounted calls, and with what their paths begin, behind otherBases, separated by
+// white space. What begins with a colon ends a path.
 type uncounted struct {
-	name  string // for people
-	paths string // with which their paths begin, behind the bases, separated by white space
-	why   string // nothing counts them
+	name, paths, why string
 }
 
 // Uncounted returns what calls of a path are, and why nothing counts them. ok is false if the
 // provider is not known to have such calls. path is decoded.
-func (p *Profile) Uncounted(path string) (name, why string, ok bool) {
+func (p *Profile) Uncounted(path string) (group Uncounted, ok bool) {
 	path = strings.ToLower(path)
 	for _, base := range p.provider.otherBases {
 		if rest, found := strings.CutPrefix(path, base); found && strings.HasPrefix(rest, "/") {
@@ -22,14 +31,15 @@ func (p *Profile) Uncounted(path string) (name, why string, ok bool) {
 	for i := range p.provider.uncounted {
 		u := &p.provider.uncounted[i]
 		for begin := range strings.FieldsSeq(u.paths) {
-			if rest, found := strings.CutPrefix(path, begin); found && (rest == "" || strings.ContainsAny(rest[:1], "/:")) {
-				return u.name, u.why, true
-			}
-			// Of Gemini's models the end says what is asked for.
-			if strings.HasPrefix(begin, ":") && strings.HasSuffix(path, begin) {
-				return u.name, u.why, true
+			rest, found := strings.CutPrefix(path, begin)
+			found = found && (rest == "" || strings.ContainsAny(rest[:1], "/:"))
+			if found || strings.HasPrefix(begin, ":") && strings.HasSuffix(path, begin) {
+				stored := slices.ContainsFunc(p.provider.storedCalls, func(c storedCall) bool {
+					return c.form == begin || strings.HasPrefix(c.form, begin+"/")
+				})
+				return Uncounted{u.name, u.why, stored}, true
 			}
 		}
 	}
-	return "", "", false
+	return Uncounted{}, false
 }

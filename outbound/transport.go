@@ -537,7 +537,9 @@ func reason(r *llm.Refusal) string {
 func (t *Transport) answer(ctx context.Context, run *running, r *request, resp *http.Response) {
 	r.body = nil // it is not sent again
 	b := &answerBody{ctx: ctx, t: t, run: run, r: r, body: resp.Body}
-	if enc := resp.Header.Get("Content-Encoding"); enc == "" || strings.EqualFold(enc, "identity") {
+	// What was stored tells the usage of another call, and may be of any type.
+	stored := r.call.Operation == llm.OpStored
+	if enc := resp.Header.Get("Content-Encoding"); !stored && (enc == "" || strings.EqualFold(enc, "identity")) {
 		b.stream = t.profile.NewStream(r.call)
 	}
 	resp.Body = b
@@ -553,7 +555,7 @@ type answerBody struct {
 	body io.ReadCloser
 
 	mu      sync.Mutex
-	stream  *llm.Stream // guarded by mu; nil: compressed, though we asked for it as it is
+	stream  *llm.Stream // guarded by mu; nil: it is compressed, though we asked for it as it is, or of what was stored
 	over    bool        // guarded by mu
 	reading bool        // guarded by mu
 	read    time.Time   // guarded by mu: when the latest read ended; zero: there was none

@@ -237,6 +237,9 @@ func gatewayConfig(g *config.Gateway) (c gateway.Config, err error) {
 		if u.Breaker.Off {
 			up.Breaker.Failures = -1
 		}
+		if s := u.Stored; s.By != "" {
+			up.Stored = &gateway.Stored{By: s.By, Policy: s.Policy}
+		}
 		for _, m := range u.Models {
 			up.Models = append(up.Models, gateway.Model{
 				Name: m.Model, Policy: m.Policy, Fallbacks: m.Fallbacks,

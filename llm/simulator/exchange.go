@@ -129,6 +129,9 @@ func (x *exchange) run(ctx context.Context, bad *failure) Outcome {
 		}
 		return Rejected
 	}
+	if x.q.kept != nil {
+		return x.answerKept()
+	}
 	if x.q.stream {
 		return x.streamAnswer(ctx)
 	}
@@ -142,7 +145,7 @@ func (x *exchange) read() *failure {
 	switch {
 	case x.api == nil:
 		return &failure{reason: unknownPath, message: "there is nothing at " + x.call.Path}
-	case x.r.Method != http.MethodPost:
+	case x.r.Method != http.MethodPost && x.api != keptAPI:
 		return &failure{reason: wrongMethod, message: "the method must be POST"}
 	case !ok:
 		return &failure{reason: unauthorized}
@@ -207,6 +210,9 @@ func (x *exchange) decide(bad **failure) {
 		return // nobody's quota
 	}
 	i, known := s.quotaOf(c.Provider, x.q.model)
+	if x.q.kept != nil { // it names no model
+		i, known = -1, true
+	}
 	switch {
 	case !known && *bad == nil:
 		*bad = &failure{reason: unknownModel, message: x.q.model}

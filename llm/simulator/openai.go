@@ -29,7 +29,12 @@ var openAIDialect = &dialect{
 		"/v1/images/generations": {parseImages, answerImages, func(x *exchange) stream { return imageStream{x} }},
 		"/v1/images/edits":       {parseImageEdits, answerImages, func(x *exchange) stream { return imageStream{x} }},
 	},
-	route: func(path string) (*api, bool) { return nil, strings.HasPrefix(path, "/v1/") },
+	route: func(path string) (*api, bool) {
+		if keptPath("", path) != nil {
+			return keptAPI, true
+		}
+		return nil, strings.HasPrefix(path, "/v1/")
+	},
 	// platform.openai.com/docs/guides/rate-limits: unsuccessful requests count against the minute.
 	charging: Charging{Tokens: MaxOrEstimate, Output: Produced, CacheReads: true, Failed: true, Refused: true},
 	key:      bearer,

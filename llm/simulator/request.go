@@ -32,12 +32,16 @@ type request struct {
 	stored
 	images
 	// Of some APIs only.
-	usage     bool // OpenAI: the stream ends with the usage
-	obfuscate bool // OpenAI: chunks are padded
-	sse       bool // Gemini: the stream consists of events, not of an array
-	vectors   int  // embeddings: how many
-	width     int  // embeddings: numbers in each
-	base64    bool // embeddings: numbers are in base64
+	kept       *keptCall // OpenAI: for what is stored; nil: the call is for a model
+	unkept     bool      // OpenAI: the answer is not to be stored
+	background bool      // OpenAI: the response only says that the answer will be made
+	inputItems []any     // OpenAI: of a response
+	usage      bool      // OpenAI: the stream ends with the usage
+	obfuscate  bool      // OpenAI: chunks are padded
+	sse        bool      // Gemini: the stream consists of events, not of an array
+	vectors    int       // embeddings: how many
+	width      int       // embeddings: numbers in each
+	base64     bool      // embeddings: numbers are in base64
 }
 
 // steer is what the prompt asks of the simulator.

@@ -16,6 +16,9 @@ type responsesRequest struct {
 		IncludeObfuscation *bool `json:"include_obfuscation"`
 	} `json:"stream_options"`
 	Tools jsonList `json:"tools"`
+	Store *bool    `json:"store"`
+
+	Background bool `json:"background"`
 }
 
 // inputItem is one item of the input: a message, a tool's call or its result.
@@ -36,6 +39,9 @@ func parseResponses(_ *http.Request, body []byte, q *request) (err error) {
 	q.generates, q.stream, q.usage = true, in.Stream, true
 	q.obfuscate = in.Stream && (in.StreamOptions == nil || in.StreamOptions.IncludeObfuscation == nil ||
 		*in.StreamOptions.IncludeObfuscation)
+	q.background = in.Background
+	q.unkept = in.Store != nil && !*in.Store
+	q.inputItems = []any{object{"type": "message", "role": "user", "id": "msg_input", "content": in.Input}}
 	if in.Model == "" {
 		return badField("model", "Missing required parameter: 'model'.")
 	}
@@ -74,7 +80,15 @@ func (q *request) items(input json.RawMessage) error {
 	return nil
 }
 
-func answerResponses(x *exchange) any { return newResponses(x).response(true) }
+func answerResponses(x *exchange) any {
+	whole := x.keep(newResponses(x).response(true))
+	if !x.q.background {
+		return whole
+	}
+	later := newResponses(x).response(false)
+	later["status"], later["background"] = "queued", true
+	return later
+}
 
 // responsesStream is the stream of the Responses API: typed events, numbered from 0.
 type responsesStream struct {
@@ -172,7 +186,7 @@ func (s *responsesStream) end() []event {
 		s.event("response.output_text.done", s.at(object{"text": s.q.text(), "logprobs": []any{}})),
 		s.event("response.content_part.done", s.at(object{"part": s.part(s.q.text())})),
 		s.event("response.output_item.done", object{"output_index": 0, "item": s.item(true)}),
-		s.event("response."+s.q.finish("completed", "incomplete"), object{"response": s.response(true)}),
+		s.event("response."+s.q.finish("completed", "incomplete"), object{"response": s.keep(s.response(true))}),
 	}
 }
 

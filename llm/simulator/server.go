@@ -90,6 +90,7 @@ type Server struct {
 	ledger   *ledger                     // guarded by mu
 	faults   *faults                     // guarded by mu
 	travel   *rand.Rand                  // guarded by mu
+	kept     map[string]*keptThing       // guarded by mu: what is stored, by its id
 }
 
 // limit is a limit of a quota, with its time zone.
@@ -109,7 +110,7 @@ func New(opts *Options) (*Server, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Server{options: *opts, keys: map[string]Key{}}
+	s := &Server{options: *opts, keys: map[string]Key{}, kept: map[string]*keptThing{}}
 	s.options.defaults()
 	if err := s.options.check(); err != nil {
 		return nil, err
@@ -235,6 +236,7 @@ func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counters = map[counterKey]*keptCounter{}
+	s.kept = map[string]*keptThing{}
 	s.prune = pruneAt
 	s.ledger = newLedger(s.options.MaxCalls)
 	s.faults = newFaults(s.options.Faults, s.options.Seed)

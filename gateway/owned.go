@@ -1,0 +1,208 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/owned"
+	"github.com/drawgate/drawgate/llm"
+)
+
+// Stored says who may use what calls have stored at an upstream, such as responses and files: whose
+// they are its provider does not know. The gateway writes it down in the store.
+type Stored struct {
+	By     string // StoredByKey or StoredByTeam
+	Policy string // of the engine: counts the calls that name no model
+}
+
+// Who may use what a call has stored.
+const (
+	StoredByKey  = "key"  // the key that made the call
+	StoredByTeam = "team" // all keys of its team; of a key without one, that key
+)
+
+// OwnedPolicy returns the policy that the engine needs if an upstream has a [Stored]: a bucket for
+// each thing that is stored, which lasts for 366 days.
+func OwnedPolicy() drawgate.Policy { return owned.Policy() }
+
+// check returns what is wrong with who may use what is stored at an upstream, which may be nobody.
+func (s *Stored) check(u *Upstream) error {
+	switch {
+	case s == nil:
+	case !u.Profile.KeepsStored():
+		return fmt.Errorf("gateway: upstream %q: stored: calls of the profile %q for what is stored are not known",
+			u.Name, u.Profile.Name)
+	case s.By != StoredByKey && s.By != StoredByTeam:
+		return fmt.Errorf("gateway: upstream %q: stored: by is %q, not %q or %q", u.Name, s.By, StoredByKey, StoredByTeam)
+	case s.Policy == "":
+		return fmt.Errorf("gateway: upstream %q: stored: it needs the policy that counts its calls", u.Name)
+	}
+	return nil
+}
+
+// model is how calls are counted that name none.
+func (s *Stored) model() *Model { return &Model{Name: string(llm.OpStored), Policy: s.Policy} }
+
+// bucket returns the key of the bucket that says that something is a key's.
+func (s *Stored) bucket(upstream string, k *Key, what llm.Stored) string {
+	owner := "key " + k.Name
+	if s.By == StoredByTeam {
+		owner = k.team()
+	}
+	return owned.Key(upstream, owner, strconv.Itoa(int(what.Kind)), what.ID)
+}
+
+// own notes that something is the caller's.
+func (x *exchange) own(c *call, what llm.Stored) {
+	set := c.up.config.Stored
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), ownTimeout)
+	defer cancel()
+	res, err := x.h.engine.Take(ctx, &engine.Request{Asks: []engine.Ask{{
+		Policy: owned.PolicyName, Tenant: owned.Tenant, Key: set.bucket(c.up.config.Name, x.key, what), Own: true,
+		Costs: owned.Cost(1),
+	}}})
+	if err == nil {
+		err = res.Decision.Err()
+	}
+	if err != nil {
+		x.h.warn("it was not written down whose something is that is stored: nobody can use it", "upstream",
+			c.up.config.Name, "key", x.key.Name, "kind", what.Kind, "error", err)
+	}
+}
+
+// ownTimeout is how long an answer is held up until it is written down whose it is.
+const ownTimeout = 10 * time.Second
+
+var errNoOwners = errors.New("gateway: the engine lacks gateway.OwnedPolicy")
+
+// owns reports whether something is the caller's.
+func (x *exchange) owns(up *Upstream, what llm.Stored) (bool, error) {
+	if what.ID == "" {
+		return false, nil
+	}
+	l := x.h.engine.Limiter(owned.PolicyName)
+	if l == nil {
+		return false, errNoOwners
+	}
+	ask := drawgate.Ask{
+		Limiter: l, Tenant: owned.Tenant, Key: up.Stored.bucket(up.Name, x.key, what), Costs: owned.Cost(0),
+	}
+	st, err := ask.Status(x.ctx, 0)
+	if err != nil {
+		return false, err //nolint:wrapcheck // it is logged
+	}
+	return len(st.States) > 0 && st.States[0].Used > 0, nil
+}
+
+// mayUseStored returns why a call may not use what it refers to that is stored, or nil. Where
+// nobody says whose things are, whoever knows the id of one can use it.
+func (x *exchange) mayUseStored(c *call) *refusal {
+	up := c.up.config
+	if up.Stored == nil {
+		return nil
+	}
+	if c.Unknown > 0 {
+		const message = "calls may use only what is their own of what is stored, and this one has what may name " +
+			"something else (%s): leave it out"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
+	}
+	for _, what := range c.Stored {
+		switch what.Kind {
+		case llm.StoredResponse, llm.StoredFile:
+			if why := x.notOwned(up, what); why != nil {
+				return why
+			}
+		default:
+			const message = "the call names %s, and this gateway does not know whose that is: " +
+				"use previous_response_id, or send the content itself"
+			return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, what.Kind)}
+		}
+	}
+	return nil
+}
+
+// notOwned returns why something is not the caller's, or nil.
+func (x *exchange) notOwned(up *Upstream, what llm.Stored) *refusal {
+	mine, err := x.owns(up, what)
+	switch {
+	case err != nil:
+		x.h.warn("it cannot be read whose something is that is stored", "upstream", up.Name, "error", err)
+		return &refusal{
+			kind:    llm.Unavailable,
+			message: "it cannot be read now whose " + what.Kind.String() + " is: try again later", after: time.Second,
+		}
+	case !mine:
+		const message = "there is no %s %.80q of this key at %s"
+		_, name, _ := strings.Cut(what.Kind.String(), " ")
+		return &refusal{kind: llm.NoSuchPath, message: fmt.Sprintf(message, name, what.ID, up.Name)}
+	}
+	return nil
+}
+
+// stored makes a call for what is stored one that counts, if that is the caller's.
+func (x *exchange) stored(c *call, what llm.Stored) *refusal {
+	up := c.up.config
+	if up.Stored == nil {
+		return x.notPassed(" (" + storedName(what) + "): the provider does not know which key's they are. " +
+			"Have it configured in stored of the upstream")
+	}
+	if what.ID != "" {
+		if why := x.notOwned(up, what); why != nil {
+			return why
+		}
+		c.body = nil // it means nothing
+	}
+	c.CountStored()
+	c.entry, c.made = up.Stored.model(), what
+	return nil
+}
+
+func storedName(what llm.Stored) string {
+	if what.Kind == llm.StoredFile {
+		return "files"
+	}
+	return "stored responses"
+}
+
+// noteStored returns what notes whose the answer of a call is, as its pieces pass; nil if nothing
+// is stored by it.
+func (x *exchange) noteStored(c *call, resp *http.Response) *noter {
+	if c.up.config.Stored == nil || resp.StatusCode >= http.StatusMultipleChoices || !plain(resp) {
+		return nil
+	}
+	what := llm.Stored{Kind: llm.StoredResponse}
+	switch {
+	case c.Operation == llm.OpResponses && !c.Unstored:
+	case c.Operation == llm.OpStored && c.made.ID == "":
+		what = c.made
+	default:
+		return nil
+	}
+	return &noter{x: x, c: c, what: what, answer: c.up.config.Profile.NewStream(c.Call)}
+}
+
+// noter reads the id of an answer.
+type noter struct {
+	x      *exchange
+	c      *call
+	what   llm.Stored
+	answer *llm.Stream
+}
+
+// write reads a piece, before the caller gets it.
+func (n *noter) write(piece []byte) {
+	if n.what.ID != "" {
+		return
+	}
+	_, _ = n.answer.Write(piece) // it never fails
+	if n.what.ID = n.answer.ID(); n.what.ID != "" {
+		n.x.own(n.c, n.what)
+	}
+}
