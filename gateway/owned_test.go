@@ -20,6 +20,7 @@ import (
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/llm"
+	"github.com/drawgate/drawgate/outbound"
 	"github.com/drawgate/drawgate/spend"
 )
 
@@ -105,8 +106,10 @@ func TestStoredIsOnesOwn(t *testing.T) {
 						{http.MethodPost, "/v1/responses/" + plain + "/cancel", "", "Cannot cancel"},
 						{http.MethodGet, "/v1/files/" + file, "", `"id":"` + file},
 						{http.MethodGet, "/v1/files/" + file + "/content", "", "mine"},
-						{http.MethodPost, "/v1/responses",
-							`{"model":"gpt-4o","max_output_tokens":5,"input":"x","previous_response_id":"` + plain + `"}`, `"resp_`},
+						{
+							http.MethodPost, "/v1/responses",
+							`{"model":"gpt-4o","max_output_tokens":5,"input":"x","previous_response_id":"` + plain + `"}`, `"resp_`,
+						},
 						{http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,"input":[{"role":"user",` +
 							`"content":[{"type":"input_file","file_id":"` + file + `"}]}]}`, `"resp_`},
 						{http.MethodPost, "/v1/chat/completions", `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user",` +
@@ -413,6 +416,42 @@ func TestBackground(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if u := b.spent()[b.meter("alice", "red", "openai", "gpt-4o")]; u.Requests != 1 || u.AnswerTokens != 50 || u.Micros < most {
 			t.Errorf("%+v is spent, want the longest answer", u)
+		}
+	})
+}
+
+// TestStoredResponseThatFailed: a response that is read may have failed for a quota, long ago, and
+// says what it used: that is not the call's that reads it, and pauses nothing.
+func TestStoredResponseThatFailed(t *testing.T) {
+	t.Parallel()
+	answer := `{"id":"resp_1","usage":{"input_tokens":1,"output_tokens":1}}`
+	inBubble(t, func(s *setup) {
+		keeping(gateway.StoredByKey)(s)
+		s.options.Base = answers(func(*http.Request) string { return answer })
+	}, func(t *testing.T, b *bench) {
+		h, err := gateway.New(b.engine, b.conf, &gateway.Options{
+			Base: answers(func(*http.Request) string { return answer }), Observer: &outbound.Observer{Called: func(e *outbound.Event) {
+				if e.Model == string(llm.OpStored) && (e.Usage != llm.Usage{} || e.Refusal.Meaning != 0 || e.Err != nil) {
+					t.Errorf("the call that reads is told as %+v", e)
+				}
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		b.h = h
+		b.as(alice, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,"input":"x"}`)
+		answer = `{"id":"resp_1","status":"failed","error":{"code":"rate_limit_exceeded","message":"Rate limit reached for gpt-4o ` +
+			`in organization org-1 on tokens per min (TPM): Limit 1, Used 1, Requested 1. Please try again in 1h."},` +
+			`"usage":{"input_tokens":1000000,"output_tokens":1000000,"total_tokens":2000000}}`
+		for range 3 {
+			if status, body := b.as(alice, http.MethodGet, "/v1/responses/resp_1", "", gateway.HeaderTimeout+": 0"); status != http.StatusOK || body != answer {
+				t.Errorf("got %d %s", status, body)
+			}
+		}
+		if used := b.used("upstream", "account"); used["rpm"] != 4 || used[llm.UnitTokens] > 1000 {
+			t.Errorf("used: %v", used)
 		}
 	})
 }
