@@ -325,6 +325,9 @@ func TestModerations(t *testing.T) {
 		if u.Requests != 4 || u.PromptTokens < 10 || u.AnswerTokens != 0 || u.Micros != 0 {
 			t.Errorf("%+v is spent by %+v", u, b.spent())
 		}
+		if u := b.spent()[b.meter("bob", "blue", "openai", "gpt-4o")]; u.Requests != 1 || u.Micros == 0 {
+			t.Errorf("by a model that has a price %+v is spent", u)
+		}
 	})
 }
 
