@@ -292,7 +292,7 @@ func (u *Upstream) settings() []setting {
 		return n
 	}
 	models := bounded(manyBy(modelSection, maxModels, func(d *decoder, e entry, i int) (m Model) {
-		s := modelSection
+		s := *modelSection
 		s.noted = modelSetting(u.Name, i)
 		s.read(d, e, &m)
 		return m

@@ -69,7 +69,7 @@ func (d *decoder) prices(e entry) map[string]llm.Price {
 	list := map[string]llm.Price{}
 	for _, e := range entries {
 		var p llm.Price
-		s := modelPrice
+		s := *modelPrice
 		s.what = "the price of " + shorten(e.key)
 		s.read(d, e, &p)
 		if strings.Contains(e.key, "*") {

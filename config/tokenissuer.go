@@ -51,7 +51,7 @@ func (d *decoder) tokenIssuers(e entry) []TokenIssuer {
 	type place struct{ entry, line int }
 	first := map[string]place{}
 	return manyBy(tokenIssuerSection, maxTokenIssuers, func(d *decoder, e entry, i int) (t TokenIssuer) {
-		s := tokenIssuerSection
+		s := *tokenIssuerSection
 		s.noted = tokenSetting(i)
 		d.origin(s.noted, e.at)
 		s.read(d, e, &t)

@@ -42,7 +42,7 @@ type KeySecret struct {
 func (d *decoder) virtualKeys(e entry) []VirtualKey {
 	first := map[string]int{}
 	return manyBy(virtualKeySection, maxKeys, func(d *decoder, e entry, i int) (k VirtualKey) {
-		s := virtualKeySection
+		s := *virtualKeySection
 		s.noted = keySetting(i)
 		d.origin(s.noted, e.at)
 		s.read(d, e, &k)
