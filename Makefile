@@ -21,7 +21,7 @@ LDFLAGS := -s -w
 # Leaves out the traces of gRPC, which are pages that nothing serves here.
 TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
-MAX_SIZE := 53500000
+MAX_SIZE := 54000000
 
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
