@@ -328,8 +328,10 @@ func openAICached(body []byte) []byte {
 // /v1/engines/{model}/completions. Azure's are /openai/deployments/{deployment}/chat/completions.
 var openAICalls = &pathEnds{
 	list: []pathEnd{
-		endChat, endCompletions, endResponses, endEmbeddings, {"/moderations", OpModerations},
-		{"/images/generations", OpImages}, {"/images/edits", OpImageEdits},
+		endChat, endCompletions, endResponses, endEmbeddings,
+		{"/moderations", OpModerations},
+		{"/images/generations", OpImages},
+		{"/images/edits", OpImageEdits},
 	},
 	before: []string{"/deployments/", "/engines/"},
 }
