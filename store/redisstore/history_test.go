@@ -267,6 +267,35 @@ func TestEpochsAreDropped(t *testing.T) {
 	}
 }
 
+// TestEndsOfEpochs: when a rate becomes lower, what was used before counts for longer, and may then
+// drain between two microseconds, or not in our lives. The end of its epoch is a number of
+// microseconds all the same.
+func TestEndsOfEpochs(t *testing.T) {
+	t.Parallel()
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	for name, c := range map[string]struct {
+		window time.Duration
+		lower  int64
+	}{"between two": {7 * time.Second, 3}, "in many years": {31 * 24 * time.Hour, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
+			plan := func(amount int64) *store.Plan { return compile(t, "p", drawgate.BucketLimit("b", amount, c.window, 3000)) }
+			before := takeOf(plan(3000), "k", 2900)
+			s.SetGeneration(1)
+			take(t, s, before)
+			s.SetGeneration(2)
+			before.Buckets[0].N[0] = 1
+			take(t, s, before)
+			lowered := takeOf(plan(c.lower), "k", 1)
+			take(t, s, lowered)
+			if h := historyOf(t, s, lowered.Buckets[0]); len(h.Epochs) != 2 || h.Epochs[1].Until <= clock.now() {
+				t.Errorf("%+v", h)
+			}
+		})
+	}
+}
+
 // turns sends each call to one of two stores on the same buckets: of this version, and of the one
 // before it.
 type turns struct {
