@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,9 @@ func (a *app) askKeys(cmd *cobra.Command, f func(context.Context, *client.Client
 	}
 	return adminError(err)
 }
+
+// keySettings are the names of keySettingFlags.
+var keySettings = []string{"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires"}
 
 // keySettingFlags are settings of a key as flags.
 type keySettingFlags struct {
@@ -86,7 +90,7 @@ func (a *app) keyCreateCmd() *cobra.Command {
 		Short: "Make a key in the store, and print its secret once",
 		Long: `Make a virtual key in the store (gateway.keys_in_store), which is in force on all gateways within a second. Its secret is printed once, and
 stored nowhere. ` + keysAtServer,
-		Example: `  drawgate key create alice --server http://127.0.0.1:7979 --team red --models 'openai/gpt-4.1*'`,
+		Example: `  drawgate key create alice --server http://127.0.0.1:7879 --team red --models 'openai/gpt-4.1*'`,
 		Args:    cobra.ExactArgs(1),
 	}
 	f.add(cmd.Flags())
@@ -127,11 +131,14 @@ func (a *app) keyChangeCmd() *cobra.Command {
 		Short: "Change settings of a key in the store",
 		Long: `Change settings of a virtual key in the store: those whose flags are given. Nothing is changed if somebody else changes the key at the same time.
 ` + keysAtServer,
-		Example: `  drawgate key change alice --server http://127.0.0.1:7979 --models openai/gpt-4.1-mini --expires 2027-01-31T00:00:00Z`,
+		Example: `  drawgate key change alice --server http://127.0.0.1:7879 --models openai/gpt-4.1-mini --expires 2027-01-31T00:00:00Z`,
 		Args:    cobra.ExactArgs(1),
 	}
 	f.add(cmd.Flags())
 	cmd.RunE = action(func(cmd *cobra.Command, args []string) error {
+		if !slices.ContainsFunc(keySettings, cmd.Flags().Changed) {
+			return usage("say what to change, by one of these flags: --%s", strings.Join(keySettings, ", --"))
+		}
 		return a.askKeys(cmd, func(ctx context.Context, c *client.Client) error {
 			k, err := c.VirtualKey(ctx, args[0])
 			if err != nil {
@@ -156,12 +163,12 @@ func (a *app) keyRotateCmd() *cobra.Command {
 		Short: "Give a key in the store another secret, and print it once",
 		Long: `Give a virtual key in the store another secret, which is valid on all gateways within a second. The secrets so far are valid for the time that is
 given, so that callers can change theirs without a lost call. ` + keysAtServer,
-		Example: `  drawgate key rotate alice --server http://127.0.0.1:7979 --keep 24h
-  drawgate key rotate alice --server http://127.0.0.1:7979 --keep 0s   # the old one was stolen`,
+		Example: `  drawgate key rotate alice --server http://127.0.0.1:7879 --keep 24h
+  drawgate key rotate alice --server http://127.0.0.1:7879 --keep 0s   # the old one was stolen`,
 		Args: cobra.ExactArgs(1),
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("keep") == (until != "") || keep < 0 {
-				return usage("say how long the secrets so far are valid: --keep 24h, or 0s for no longer, or --until 2027-01-31T00:00:00Z")
+				return usage("say how long the secrets so far are valid, by one of these flags: --keep 24h (0s ends them now), or --until 2027-01-31T00:00:00Z")
 			}
 			end := time.Now().Add(keep)
 			if until != "" {
@@ -179,7 +186,7 @@ given, so that callers can change theirs without a lost call. ` + keysAtServer,
 			})
 		}),
 	}
-	durationVar(cmd, &keep, "keep", 0, "how long the secrets so far are valid (24h); 0s ends them now")
+	durationVar(cmd, &keep, "keep", 0, "how long the secrets so far are valid, such as 24h; 0s ends them now. This or --until is required")
 	cmd.Flags().StringVar(&until, "until", "", "before which instant they are valid, instead of --keep; such as 2027-01-31T00:00:00Z")
 	return cmd
 }
@@ -190,7 +197,7 @@ func (a *app) keyOneCmd(verb, short, long string, do func(*client.Client, contex
 		Use:     verb + " NAME",
 		Short:   short,
 		Long:    long + " " + keysAtServer,
-		Example: "  drawgate key " + verb + " alice --server http://127.0.0.1:7979",
+		Example: "  drawgate key " + verb + " alice --server http://127.0.0.1:7879",
 		Args:    cobra.ExactArgs(1),
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			return a.askKeys(cmd, func(ctx context.Context, c *client.Client) error {
@@ -206,7 +213,7 @@ func (a *app) keyListCmd() *cobra.Command {
 		Use:     "list",
 		Short:   "List the keys in the store",
 		Long:    "List the virtual keys in the store, by their names. Those of the file are not among them. " + keysAtServer,
-		Example: `  drawgate key list --server http://127.0.0.1:7979`,
+		Example: `  drawgate key list --server http://127.0.0.1:7879`,
 		Args:    noArgs,
 		RunE: action(func(cmd *cobra.Command, _ []string) error {
 			return a.askKeys(cmd, func(ctx context.Context, c *client.Client) error {
@@ -241,7 +248,7 @@ func (a *app) keyHistoryCmd() *cobra.Command {
 		Short: "Show who changed which key in the store",
 		Long: `Show the latest changes of virtual keys in the store, the newest first: of one, or of all. The store keeps about 10,000 of them, those of deleted
 keys included. ` + keysAtServer,
-		Example: `  drawgate key history alice --server http://127.0.0.1:7979`,
+		Example: `  drawgate key history alice --server http://127.0.0.1:7879`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			if last < 1 || last > api.MaxKeyEvents {
