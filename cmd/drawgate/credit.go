@@ -86,7 +86,7 @@ type prepaid struct {
 // prepaid opens the store, and finds the budget that is meant.
 func (a *app) prepaid(f *creditFlags, key string, looks bool) (*prepaid, error) {
 	if a.serverURL() != "" {
-		return nil, usage("credits are kept in the store: name it with --config or --store, without --server")
+		return nil, usage("credits are kept in the store: name it with --config or --store, and leave out --server and $DRAWGATE_SERVER")
 	}
 	if key == "" || len(key) > drawgate.MaxKey {
 		return nil, usage("NAME has 1 to %d bytes", drawgate.MaxKey)
@@ -129,7 +129,7 @@ func (p *prepaid) find(f *creditFlags, key string) error {
 	}
 	switch {
 	case len(have) == 0:
-		return usage("there is no such prepaid budget: a limit with calendar: total, in a policy that --policy names, if it is given")
+		return usage("no limit with calendar: total fits: name the file that has the policy with --config (or $DRAWGATE_CONFIG), and check --policy and --limit")
 	case len(have) > 1:
 		return usage("there are several prepaid budgets: name one of %s with --policy and --limit", strings.Join(have, ", "))
 	}
@@ -221,7 +221,9 @@ func (a *app) credit(cmd *cobra.Command, f *creditFlags, key, amount string) err
 	}
 	sum, again, err := p.account.Give(cmd.Context(), p.opened, &c)
 	switch {
-	case errors.Is(err, credit.ErrInvalid), errors.Is(err, credit.ErrOther), errors.Is(err, credit.ErrTooMuch):
+	case errors.Is(err, credit.ErrOther):
+		return usage("%s (in %s): give this credit another --id", strings.TrimPrefix(err.Error(), "credit: "), p.unit)
+	case errors.Is(err, credit.ErrInvalid), errors.Is(err, credit.ErrTooMuch):
 		return usage("%s", strings.TrimPrefix(err.Error(), "credit: "))
 	case err != nil:
 		return fmt.Errorf("it is not known whether this was credited: run it again with --id %s: %w", c.ID, err)

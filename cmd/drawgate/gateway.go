@@ -70,7 +70,7 @@ func (f *serveFlags) mergeGateway(c *config.Config) {
 
 // errNoGateway is of a command that has nothing to serve.
 var errNoGateway = &exitError{exitConfig, errors.New(
-	"there is no gateway to serve: the file given by --config needs the section gateway with upstreams, and an address other than off")}
+	"there is no gateway to serve: name a file with --config, whose section gateway has upstreams, and a listen other than off")}
 
 // openGateway makes the gateway, if there is one.
 func (v *service) openGateway() (err error) {
