@@ -168,6 +168,24 @@ func TestBillOfImages(t *testing.T) {
 	}
 }
 
+// TestImagesThatNeverFit: the refusal of a call of more images than are ever granted says how to ask
+// for fewer, and names no max_tokens, which such a call does not have.
+func TestImagesThatNeverFit(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		s.policies = []drawgate.Policy{{Name: "upstream", Limits: []drawgate.Limit{
+			drawgate.RollingLimit("ipm", 2, time.Minute).Of(llm.UnitImages),
+		}}}
+	}, func(t *testing.T, b *bench) {
+		got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/images/generations",
+			`{"model":"gpt-image-1","prompt":"a gate","n":3}`, "Authorization: Bearer "+alice))
+		if got.status != http.StatusBadRequest || !strings.Contains(got.body, "ask for fewer images (n)") ||
+			strings.Contains(got.body, "max_tokens") {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	})
+}
+
 // TestImagesThatAreNotTold: a provider that does not tell what an image used, that breaks off, or
 // whose caller leaves, costs what was reserved for it.
 func TestImagesThatAreNotTold(t *testing.T) {

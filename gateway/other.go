@@ -29,8 +29,8 @@ func (x *exchange) other(c *call) *refusal {
 		if known {
 			return x.notPassed(" (" + group.Name + "): " + group.Why)
 		}
-		return x.notPassed(": it is like that of a call which is counted, but not the same; " +
-			"what precedes it at the provider belongs into the url of the upstream")
+		return x.notPassed(": it is like that of a call which is counted, but none of profile " +
+			up.Profile.Name + "; if only what precedes it differs, have that put into the url of the upstream")
 	case !listed(up.Others, c.path) && known:
 		return x.notPassed(" (" + group.Name + "): nothing would count them, as " + group.Why + list)
 	case !listed(up.Others, c.path):

@@ -75,7 +75,7 @@ func TestPrepaidBudget(t *testing.T) {
 				t.Errorf("refused after %v", waited)
 			}
 		}
-		refused(100, `limit \"credit\" of policy \"caller\" has 0 usd_micros left, and gets more only if that is credited`)
+		refused(100, `"drawgate: rate limit exceeded: limit \"credit\" of policy \"caller\" has 0 usd_micros left, and gets more only if that is credited`)
 		credited(t, b.store, "alice", "1", 10_000)
 		time.Sleep(6 * time.Second)
 		if got := ask(100); got.status != http.StatusOK {

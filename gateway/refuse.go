@@ -97,14 +97,11 @@ func limited(err error) *refusal {
 	}
 	if kind == failure.TimedOut && d != nil && d.RetryAfter >= drawgate.Never/2 {
 		kind = failure.Limited // of a prepaid budget: to wait longer would not have helped
+		text = "drawgate: " + strings.TrimPrefix(text, drawgate.ErrDeadline.Error()+": ")
 	}
 	switch kind {
 	case failure.NeverFits:
-		return &refusal{
-			kind: llm.BadRequest, message: text +
-				": make the prompt or its max_tokens smaller; without max_tokens the longest answer of the model counts",
-			decision: d,
-		}
+		return &refusal{kind: llm.BadRequest, message: text, decision: d}
 	case failure.Limited:
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:
@@ -155,7 +152,21 @@ func (x *exchange) failed(c *call, err error) {
 	if why.kind == llm.RateLimited && why.decision != nil {
 		why.message += shorter(c, why.decision)
 	}
+	if errors.Is(err, drawgate.ErrNeverFits) {
+		why.message += smaller(c)
+	}
 	x.refuse(why)
+}
+
+// smaller says how a call that can never fit might.
+func smaller(c *call) string {
+	switch c.Operation {
+	case llm.OpImages, llm.OpImageEdits:
+		return ": ask for fewer images (n), or name a smaller size and a lower quality"
+	case llm.OpEmbeddings, llm.OpModerations:
+		return ": send less at a time"
+	}
+	return ": make the prompt smaller, or set a smaller max_tokens: without it the longest answer of the model counts"
 }
 
 // shorter says which call would fit in the place of one that a limit has refused, if the same with
