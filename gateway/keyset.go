@@ -169,10 +169,10 @@ func (s *keySet) begin(now time.Time) {
 		news := s.take(list, err, time.Now())
 		s.flight = nil
 		s.mu.Unlock()
-		close(done)
 		if s.life.Err() == nil { // nobody cares for a fetch that was ended
 			s.tell(news, leftOut, err)
 		}
+		close(done)
 	})
 }
 

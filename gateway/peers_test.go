@@ -340,8 +340,8 @@ func TestPeers15CostAboveTheLimitIsRefusedAtOnce(t *testing.T) {
 					t.Errorf("got %d %s after %v, want 400 at once", got.status, got.body, time.Since(began))
 				}
 				for _, part := range []string{
-					"can never fit", `limit \"most\"`, "199", "max_tokens smaller",
-					"without max_tokens",
+					"can never fit", `limit \"most\"`, "199", "a smaller max_tokens",
+					"without it",
 				} {
 					if !strings.Contains(got.body, part) {
 						t.Errorf("got %s, want that it says %q", got.body, part)

@@ -46,10 +46,8 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
-		return &refusal{
-			kind:    llm.NotFound,
-			message: "this model has no price, and calls are limited by what they cost: have it added to gateway.prices",
-		}, true
+		_, why, _ := strings.Cut(err.Error(), "llm: ") // the model's name may be another one than the caller's
+		return &refusal{kind: llm.NotFound, message: why + " in gateway.prices, as calls are limited by what they cost"}, true
 	case errors.Is(err, llm.ErrUnpriced):
 		return &refusal{kind: llm.BadRequest, message: strings.TrimPrefix(err.Error(), "outbound: llm: ")}, true
 	case errors.Is(err, outbound.ErrNotOffered):
