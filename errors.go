@@ -75,17 +75,17 @@ type LimitedError struct {
 func (e *LimitedError) Error() string {
 	if e.Queued {
 		return fmt.Sprintf("drawgate: rate limit exceeded: others are waiting for policy %q; retry after %v", e.Policy,
-			e.RetryAfter)
+			roundUp(e.RetryAfter))
 	}
 	if e.Decision.Reason == Unavailable {
 		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and limit %q of policy %q does not admit this take without it; retry after %v",
-			e.Limit, e.Policy, e.RetryAfter)
+			e.Limit, e.Policy, roundUp(e.RetryAfter))
 	}
 	if e.Decision.UsageUnknown() {
 		return fmt.Sprintf("drawgate: rate limit exceeded: the store is unavailable, and usage before this outage is unknown: "+
-			"limit %q of policy %q; retry after %v", e.Limit, e.Policy, e.RetryAfter)
+			"limit %q of policy %q; retry after %v", e.Limit, e.Policy, roundUp(e.RetryAfter))
 	}
-	after := "retry after " + e.RetryAfter.String()
+	after := "retry after " + roundUp(e.RetryAfter).String()
 	if e.RetryAfter == Never {
 		after = "it can never fit"
 	}
@@ -98,6 +98,19 @@ func (e *LimitedError) Error() string {
 	}
 	return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q; %s, resets at %s",
 		e.Limit, e.Policy, after, e.ResetAt.UTC().Format(time.RFC3339))
+}
+
+// roundUp returns a duration as people read it, and no shorter: in milliseconds, or from ten seconds
+// on in seconds.
+func roundUp(d time.Duration) time.Duration {
+	unit := time.Millisecond
+	if d >= 10*time.Second {
+		unit = time.Second
+	}
+	if rest := d % unit; rest > 0 && d < Never-unit {
+		d += unit - rest
+	}
+	return d
 }
 
 // deadlineError ends waiting. It matches ErrDeadline, context.DeadlineExceeded and the last

@@ -170,7 +170,7 @@ func TestAllowBehindWaiters(t *testing.T) {
 		}
 		e, ok := errors.AsType[*drawgate.LimitedError](d.Err())
 		if !ok || !e.Queued || e.Policy != "rate" ||
-			e.Error() != fmt.Sprintf(`drawgate: rate limit exceeded: others are waiting for policy "rate"; retry after %v`, d.RetryAfter) {
+			!strings.HasPrefix(e.Error(), `drawgate: rate limit exceeded: others are waiting for policy "rate"; retry after 5`) {
 			t.Errorf("%v", d.Err())
 		}
 		// A take of several buckets says which one it is.
