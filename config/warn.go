@@ -52,6 +52,7 @@ func (c *Config) warn() {
 	c.warnQueue()
 	c.warnGateway()
 	c.warnUnits()
+	c.warnStored()
 	if len(c.Warnings) > maxProblems {
 		c.Warnings = c.Warnings[:maxProblems]
 	}

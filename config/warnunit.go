@@ -50,6 +50,23 @@ func (c *Config) warnUnits() {
 	}
 }
 
+// warnStored warns of upstreams whose calls for what is stored nothing counts, because their policy
+// has no limit of what these calls have.
+func (c *Config) warnStored() {
+	for i := range c.Gateway.Upstreams {
+		u := &c.Gateway.Upstreams[i]
+		at := slices.IndexFunc(c.Policies, func(p drawgate.Policy) bool { return p.Name == u.Stored.Policy })
+		if at < 0 || slices.ContainsFunc(c.Policies[at].Limits, func(l drawgate.Limit) bool {
+			return l.Unit == "" || l.Unit == drawgate.UnitRequests || l.Unit == llm.UnitBytes
+		}) {
+			continue
+		}
+		c.warnOf(upstreamSetting(u.Name)+".stored", "give the policy a limit of requests, or name another one",
+			"nothing counts the calls of %s for what is stored: policy %s has no limit of requests or bytes",
+			shorten(u.Name), shorten(u.Stored.Policy))
+	}
+}
+
 // gatewayUses returns the policies that only calls through the gateway use, as far as that can be
 // seen.
 func (c *Config) gatewayUses() map[string]*gatewayUse {

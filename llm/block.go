@@ -153,7 +153,7 @@ func (r *requestReader) item(b *block) {
 		r.unknown(nil)
 	case content == "" || !b.has(content):
 		c.Hidden++
-		if kind == "item_reference" {
+		if kind == "item_reference" || kind == "image_generation_call" && !b.has("result") {
 			c.refer(StoredItem, "")
 		}
 	}

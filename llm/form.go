@@ -19,6 +19,13 @@ var (
 	textType = regexp.MustCompile(`(?i)^text/plain(; ?charset=utf-8)?$`)
 )
 
+// formFields are the fields of a form that have a text.
+var formFields = map[string]bool{
+	"model": true, "prompt": true, "n": true, "size": true, "quality": true, "partial_images": true, "stream": true,
+	"background": true, "input_fidelity": true, "output_format": true, "output_compression": true,
+	"response_format": true, "user": true, "moderation": true,
+}
+
 // maxParts bounds the parts of a form: OpenAI accepts 16 images.
 const maxParts = 64
 
@@ -78,7 +85,11 @@ func formParts(contentType string, body []byte) (parts []formPart, err error) {
 // partHead reads the headers of a part.
 func partHead(text string) (p formPart, err error) {
 	kind := ""
+	control := func(r rune) bool { return r < ' ' } // some programs end a line at \n alone, or at \r
 	for line := range strings.SplitSeq(text, "\r\n") {
+		if strings.ContainsFunc(line, control) {
+			return p, errForm
+		}
 		name, value, _ := strings.Cut(line, ": ")
 		switch {
 		case strings.EqualFold(name, "Content-Disposition") && p.name == "":
@@ -93,8 +104,7 @@ func partHead(text string) (p formPart, err error) {
 			return p, errForm
 		}
 	}
-	if p.name == "" || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\r' && r != '\n' }) ||
-		p.file && kind != "" && !fileType.MatchString(kind) || !p.file && kind != "" && !textType.MatchString(kind) {
+	if p.name == "" || p.file && kind != "" && !fileType.MatchString(kind) || !p.file && kind != "" && !textType.MatchString(kind) {
 		return p, errForm
 	}
 	return p, nil
@@ -110,6 +120,10 @@ func (c *Call) readForm(header http.Header, body []byte) error {
 	seen := map[string]bool{}
 	for _, p := range parts {
 		content := body[p.start:p.end]
+		image := p.name == "image" || p.name == "image[]" || p.name == "mask"
+		if base := strings.TrimSuffix(p.name, "[]"); !image && formFields[base] && (p.file || base != p.name) {
+			return fmt.Errorf("the field %s is in the form as a file, or as a list: programs do not agree on its value", base)
+		}
 		if p.file {
 			c.formFile(r, &p, content)
 			continue
@@ -174,10 +188,10 @@ func (c *Call) formField(r *requestReader, p *formPart, text string) (err error)
 			return errKind
 		}
 		c.Stream = text == "true"
-	case "background", "input_fidelity", "output_format", "output_compression", "response_format", "user",
-		"moderation":
-	default: // such as an image that is given by an id
-		r.unknown([]byte(p.name))
+	default:
+		if !formFields[p.name] { // such as an image that is given by an id
+			r.unknown([]byte(p.name))
+		}
 	}
 	return err
 }

@@ -253,3 +253,21 @@ func TestOnlyMaxTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestDeferredIsInTheBackground: xAI has two fields that ask for an answer which is fetched by
+// another call; neither of them takes back what the other one asks for.
+func TestDeferredIsInTheBackground(t *testing.T) {
+	t.Parallel()
+	p, _ := llm.ByName("xai")
+	for _, fields := range []string{
+		`"deferred":true`, `"deferred":true,"background":false`, `"background":false,"deferred":true`,
+		`"deferred":false,"background":true`, `"background":true,"deferred":null`,
+	} {
+		if !parse(t, p, "/v1/chat/completions", `{"model":"grok-4","messages":[],`+fields+`}`).Background {
+			t.Errorf("%s is not in the background", fields)
+		}
+	}
+	if parse(t, p, "/v1/chat/completions", `{"model":"grok-4","messages":[],"deferred":false,"background":null}`).Background {
+		t.Error("an answer that comes at once is in the background")
+	}
+}

@@ -371,7 +371,7 @@ var openAIKnown = &known{
 			acknowledged_safety_checks server_label error approval_request_id reason execution action actions
 			arguments approve code input operation outputs queries results tools`,
 		"itemPart": openAIPart,
-		"prompt":   "version variables",
+		"prompt":   "version",
 	},
 	parts: kinds(map[partKind]string{
 		partInline: `
@@ -451,6 +451,8 @@ func openAIRequest(k *known) *node {
 	prompt := root.subtree(reqText, "prompt") // completions: texts; responses: a stored prompt
 	prompt.at("id").role = reqStored
 	prompt.at("*").role = reqInput
+	variables := prompt.at("variables")
+	variables.role, variables.rest = reqText, reqVariable
 	k.close(prompt, "prompt").scalar = true
 	instructions := root.at("instructions") // only a text: a list of items may name files
 	instructions.role, instructions.closed = reqText, true

@@ -67,6 +67,7 @@ const (
 	reqFileID          // an id of media
 	reqStore           // whether the answer is stored
 	reqPartials        // how often a stream shows an image before it is done
+	reqVariable        // of a stored prompt: a text, or an input that may name what is stored
 )
 
 // Parse reads what matters to quotas from a request. path is the URL's path, with or without its
@@ -224,6 +225,9 @@ func (r *requestReader) begin(ro role, array bool, offset int64) error {
 	case reqHidden:
 		r.call.Hidden++
 		r.call.refer(StoredOther, "")
+	case reqVariable:
+		r.call.Hidden++
+		r.call.refer(StoredOther, "")
 	case reqPrevious, reqConvers: // an object has its id in a field
 		r.call.Hidden++
 		r.call.refer(StoredConversation, "")
@@ -316,7 +320,7 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 			return nil, false
 		}
 		switch ro {
-		case reqText:
+		case reqText, reqVariable:
 			r.structure(&c.Text)
 			return r.tapped(&c.Text), false
 		case reqSchema:
@@ -326,7 +330,7 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return nil, false
 	}
 	switch ro {
-	case reqText, reqMessage, reqPart, reqInput, reqItemID, reqPrediction:
+	case reqText, reqMessage, reqPart, reqInput, reqItemID, reqPrediction, reqVariable:
 		return r.tapped(&c.Text), false
 	case reqSchema, reqTool, reqFunction, reqRun:
 		return r.tapped(&c.Schemas), false
@@ -380,7 +384,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		}
 	case reqPrediction:
 		c.predicts = c.predicts || !null
-	case reqText, reqSchema, reqMessage, reqPart, reqTool, reqFunction, reqInput:
+	case reqText, reqSchema, reqMessage, reqPart, reqTool, reqFunction, reqInput, reqVariable:
 		if (ro == reqTool || ro == reqFunction) && !null {
 			r.unknown(nil)
 		}
@@ -468,7 +472,7 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 		if kind != 't' && kind != 'f' && !null {
 			return errKind
 		}
-		c.Background = kind == 't'
+		c.Background = c.Background || kind == 't' // xAI has two such fields
 	case reqRoot:
 		return errKind
 	case reqOptions:

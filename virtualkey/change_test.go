@@ -301,3 +301,35 @@ func TestKeysAreReadAsTheyWereWritten(t *testing.T) {
 		t.Errorf("the history: %+v, %v", events, err)
 	}
 }
+
+// TestEveryChangeIsInTheHistory: lists that differ are told apart, however their entries are
+// written, and so are ends within one second.
+func TestEveryChangeIsInTheHistory(t *testing.T) {
+	t.Parallel()
+	p := open(t, newShared(t))
+	k, _, err := p.Create(t.Context(), "ops", "alice", api.KeySettings{Models: []string{"a/x, b/y"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	later := at.Add(time.Millisecond)
+	long := strings.Repeat("ä", 100)
+	for i, s := range []api.KeySettings{
+		{Models: []string{"a/x", "b/y"}}, {Models: []string{`"a/x`, ` b/y"`[1:]}}, {Expires: &at}, {Expires: &later},
+		{Team: long + "x"}, {Team: long + "ö"}, {Team: long + "öy"}, {Team: long},
+	} {
+		if k, err = p.Change(t.Context(), "ops", "alice", k.Version, s); err != nil {
+			t.Fatal(err)
+		}
+		events, err := p.Events(t.Context(), "alice", 1)
+		if err != nil || len(events) != 1 || len(events[0].Fields) == 0 {
+			t.Errorf("change %d is in the history as %+v, %v", i, events, err)
+			continue
+		}
+		for _, f := range events[0].Fields {
+			if f.Before == f.After {
+				t.Errorf("change %d: %s was %s and is %s", i, f.Field, f.Before, f.After)
+			}
+		}
+	}
+}

@@ -178,13 +178,21 @@ func networksOf(list []string) (networks []netip.Prefix, err error) {
 	return networks, nil
 }
 
-// fieldsOf returns the settings as texts, by name.
+// fieldsOf returns the settings as texts, by name. Settings that differ have different texts.
 func fieldsOf(s *api.KeySettings) [][2]string {
 	expires := ""
 	if s.Expires != nil {
-		expires = s.Expires.UTC().Format(time.RFC3339)
+		expires = s.Expires.UTC().Format(time.RFC3339Nano)
 	}
-	list := func(l []string) string { return strings.Join(l, ", ") }
+	list := func(l []string) string {
+		l = slices.Clone(l)
+		for i := range l {
+			if strings.ContainsAny(l[i], `,"`) { // otherwise it could be two
+				l[i] = strconv.Quote(l[i])
+			}
+		}
+		return strings.Join(l, ", ")
+	}
 	return [][2]string{
 		{"team", s.Team},
 		{"user", s.User},
@@ -214,9 +222,25 @@ func shown(text string) string {
 func differences(before, after *api.KeySettings) (list []api.KeyField) {
 	old, now := fieldsOf(before), fieldsOf(after)
 	for i := range old {
-		if old[i] != now[i] {
-			list = append(list, api.KeyField{Field: old[i][0], Before: shown(old[i][1]), After: shown(now[i][1])})
+		if old[i] == now[i] {
+			continue
 		}
+		f := api.KeyField{Field: old[i][0], Before: shown(old[i][1]), After: shown(now[i][1])}
+		if f.Before == f.After { // they differ behind what is shown
+			at := sameStart(old[i][1], now[i][1])
+			f.Before, f.After = shown("…"+old[i][1][at:]), shown("…"+now[i][1][at:])
+		}
+		list = append(list, f)
 	}
 	return list
+}
+
+// sameStart returns how many bytes of whole characters two texts begin with alike.
+func sameStart(a, b string) int {
+	for i, r := range a {
+		if n := i + utf8.RuneLen(r); n > min(len(a), len(b)) || a[i:n] != b[i:n] {
+			return i
+		}
+	}
+	return len(a)
 }

@@ -207,8 +207,8 @@ func (s *Store) reserveAll(ctx context.Context, t *store.Take, order []int, d *s
 		}
 		last := n
 		if err != nil && !errors.Is(err, store.ErrNothingDone) {
-			if t.ID != "" && n == len(order)-1 {
-				s.undoUnless(ctx, j, &one, t, order[:n])
+			if t.ID != "" && (n == 0 || n == len(order)-1) {
+				s.undoUnless(ctx, j, &one, t, order, n)
 				return false, err
 			}
 			last++ // it may hold units here, too
@@ -254,17 +254,26 @@ func (s *Store) answer(j *job) (store.Verdict, error) {
 	return j.verdict.decision, nil
 }
 
-// undoUnless cancels the reservations of a take in the buckets before the last one, unless that one
-// has granted: then the take is open in all of them, and another sending of it may have been
-// answered so. Nobody waits for it.
-func (s *Store) undoUnless(ctx context.Context, last *job, one, t *store.Take, buckets []int) {
+// undoUnless cancels what a take has reserved as far as bucket n, whose answer is missing, unless
+// another sending of it may have been granted by that. Nobody waits for it.
+//
+//   - If the last bucket has granted, the take is open in all of them.
+//   - What is open in the first one may have been reserved by another sending, which goes on. It may
+//     be only if this one is told so, or nothing: where it has reserved there itself, others wait.
+func (s *Store) undoUnless(ctx context.Context, last *job, one, t *store.Take, order []int, n int) {
 	ctx = context.WithoutCancel(ctx)
 	o, b := *one, *t
 	b.Buckets = slices.Clone(t.Buckets) // the caller may use them again
 	s.working.Go(func() {
 		<-last.done
-		if last.err == nil && last.verdict.decision.Allowed || last.err != nil && !errors.Is(last.err, store.ErrNothingDone) {
+		buckets := order[:n]
+		switch d := &last.verdict.decision; {
+		case last.err != nil && !errors.Is(last.err, store.ErrNothingDone):
 			return
+		case last.err == nil && d.Allowed && (n == len(order)-1 || d.Replayed):
+			return
+		case last.err == nil && d.Allowed:
+			buckets = order[:n+1]
 		}
 		_ = s.undo(ctx, &o, &b, buckets)
 	})

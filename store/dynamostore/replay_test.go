@@ -78,3 +78,57 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 		})
 	}
 }
+
+// TestLateAnswerOfTheFirstBucket: the caller of a take leaves while its first bucket is written, and
+// somebody sends the take again, and is faster. The first sending takes nothing back of what the
+// second one was granted; what it has reserved itself, it does.
+//
+// req: A12
+func TestLateAnswerOfTheFirstBucket(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]bool{"sent again": true, "not sent again": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reached, goOn := make(chan struct{}), make(chan struct{})
+			var sends atomic.Int64
+			bad, good := on(t, empty(t), func(op string, send func() (*http.Response, error)) (*http.Response, error) {
+				if writes(op) && sends.Add(1) == 1 {
+					close(reached)
+					<-goOn
+				}
+				return send()
+			}, nil)
+			plan := planOf(t, 100)
+			sent := store.Take{
+				ID: "id", Grant: store.NewGrant(), Hold: time.Minute, Buckets: bucketsOf(plan, 10, "a", "b", "c"),
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			first := make(chan error)
+			go func() {
+				_, err := take(ctx, bad, sent)
+				first <- err
+			}()
+			<-reached
+			leave()
+			if err := <-first; err == nil {
+				t.Fatal("whoever left has an answer")
+			}
+			want := int64(0)
+			if again {
+				if d, err := take(t.Context(), good, sent); err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				want = 10
+			}
+			close(goOn)
+			if err := bad.Close(); err != nil { // waits for what is under way
+				t.Fatal(err)
+			}
+			for _, bucket := range []string{"a", "b", "c"} {
+				if n := used(t, good, plan, bucket); n != want {
+					t.Errorf("%d units are used of %s, want %d", n, bucket, want)
+				}
+			}
+		})
+	}
+}
