@@ -315,8 +315,14 @@ func TestEveryChangeIsInTheHistory(t *testing.T) {
 	later := at.Add(time.Millisecond)
 	long := strings.Repeat("ä", 100)
 	for i, s := range []api.KeySettings{
-		{Models: []string{"a/x", "b/y"}}, {Models: []string{`"a/x`, ` b/y"`[1:]}}, {Expires: &at}, {Expires: &later},
-		{Team: long + "x"}, {Team: long + "ö"}, {Team: long + "öy"}, {Team: long},
+		{Models: []string{"a/x", "b/y"}},
+		{Models: []string{`"a/x`, `b/y"`}},
+		{Expires: &at},
+		{Expires: &later},
+		{Team: long + "x"},
+		{Team: long + "ö"},
+		{Team: long + "öy"},
+		{Team: long},
 	} {
 		if k, err = p.Change(t.Context(), "ops", "alice", k.Version, s); err != nil {
 			t.Fatal(err)
