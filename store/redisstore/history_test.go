@@ -280,7 +280,9 @@ func TestEndsOfEpochs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: prefix()}, clock.now)
-			plan := func(amount int64) *store.Plan { return compile(t, "p", drawgate.BucketLimit("b", amount, c.window, 3000)) }
+			plan := func(amount int64) *store.Plan {
+				return compile(t, "p", drawgate.BucketLimit("b", amount, c.window, 3000))
+			}
 			before := takeOf(plan(3000), "k", 2900)
 			s.SetGeneration(1)
 			take(t, s, before)
