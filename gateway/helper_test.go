@@ -147,6 +147,8 @@ type setup struct {
 	store    drawgate.Store
 	ledger   string // the folder of a ledger of all calls; "" is none
 	unspent  bool   // nothing counts what calls spend
+
+	storeTimeout time.Duration // of the engine; 0: the usual
 }
 
 // bench is a gateway in front of the simulator.
@@ -271,7 +273,7 @@ func (b *bench) build(s *setup, at string) {
 	}
 	b.Cleanup(func() { s.store.Close() })
 	var err error
-	if b.engine, err = engine.New(s.store, conf, nil); err != nil {
+	if b.engine, err = engine.New(s.store, conf, &engine.Options{StoreTimeout: s.storeTimeout}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { b.engine.Close() })

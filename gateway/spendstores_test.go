@@ -91,6 +91,9 @@ func newSpenders(t *testing.T, gateways, teams int, timeout time.Duration, open 
 		s.guards = append(s.guards, g)
 		set := newSetup(func(set *setup) {
 			set.store, set.config.Prices, set.config.Keys = g.Full(), s.biller.prices, nil
+			if timeout >= time.Minute { // nothing falls out here: a slow machine is no outage
+				set.storeTimeout = 2 * timeout
+			}
 			for i := range teams {
 				set.config.Keys = append(set.config.Keys, gateway.Key{
 					Name: fmt.Sprint("key", i), Team: fmt.Sprint("team", i%(teams/2+1)), Sum: sha256.Sum256([]byte(secretOfKey(i))),
