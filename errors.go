@@ -100,8 +100,8 @@ func (e *LimitedError) Error() string {
 		e.Limit, e.Policy, after, e.ResetAt.UTC().Format(time.RFC3339))
 }
 
-// roundUp returns a duration as people read it, and no shorter: in milliseconds, or from ten seconds
-// on in seconds.
+// roundUp returns a duration as people read it, and no shorter: in milliseconds, or from ten
+// seconds on in seconds.
 func roundUp(d time.Duration) time.Duration {
 	unit := time.Millisecond
 	if d >= 10*time.Second {

@@ -13,9 +13,9 @@ import (
 )
 
 // TestSimulatedOrder: 400 callers wait in eight processes, near the store. At most 64 of 10,000 are
-// served after one who came over 10 ms later; of a window, of which all units come free at once, not
-// counting those served within the same instant, and as long as there are no more units than a take
-// may name waiters behind it.
+// served after one who came over 10 ms later; of a window, of which all units come free at once,
+// not counting those served within the same instant, and as long as there are no more units than a
+// take may name waiters behind it.
 //
 // req: C5
 func TestSimulatedOrder(t *testing.T) {

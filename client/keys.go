@@ -33,7 +33,8 @@ func (c *Client) CreateKey(ctx context.Context, q api.CreateKeyRequest) (out api
 	return out, err
 }
 
-// ChangeKey replaces all settings of a key, if its version is still q.Version. It is sent only once.
+// ChangeKey replaces all settings of a key, if its version is still q.Version. It is sent only
+// once.
 func (c *Client) ChangeKey(ctx context.Context, name string, q api.ChangeKeyRequest) (out api.Key, err error) {
 	_, err = c.do(ctx, call{method: http.MethodPut, path: keyPath(name, ""), body: q}, &out)
 	return out, err
@@ -65,8 +66,8 @@ func (c *Client) DeleteKey(ctx context.Context, name string) (out api.Key, err e
 	return out, err
 }
 
-// KeyEvents lists the latest changes of keys, the newest first: of one key or, if the name is "", of
-// all; last of them, or api.DefaultKeyEvents if that is 0.
+// KeyEvents lists the latest changes of keys, the newest first: of one key or, if the name is "",
+// of all; last of them, or api.DefaultKeyEvents if that is 0.
 func (c *Client) KeyEvents(ctx context.Context, name string, last int) ([]api.KeyEvent, error) {
 	v := url.Values{}
 	if name != "" {

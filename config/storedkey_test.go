@@ -57,8 +57,8 @@ func problemsText(list []config.Problem) (text string) {
 	return text
 }
 
-// TestStoredKeysAreCheckedAgainstTheFile: a name that the file has, or something that it has not, is
-// refused.
+// TestStoredKeysAreCheckedAgainstTheFile: a name that the file has, or something that it has not,
+// is refused.
 func TestStoredKeysAreCheckedAgainstTheFile(t *testing.T) {
 	t.Parallel()
 	path := writeFile(t, inStore("  keys: [{name: alice, secret_env: ALICE}]\n"+adminToken+"store: sqlite:state.db\n"))

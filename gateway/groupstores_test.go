@@ -66,8 +66,8 @@ func onRedis(t *testing.T, change func(*setup)) (gateways []*bench, f *faulty, c
 	return gateways, f, c
 }
 
-// crowds lets callers of both gateways call at once, so many times each, until they are refused, and
-// returns the answers that are no 200.
+// crowds lets callers of both gateways call at once, so many times each, until they are refused,
+// and returns the answers that are no 200.
 func crowds(gateways []*bench, callers, calls int, headers ...string) (bad []reply) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -160,8 +160,8 @@ func TestRefusedAccountOfAGroupOnRedis(t *testing.T) {
 }
 
 // TestDyingAccountOfAGroupOnRedis: while calls wait in the queues of both gateways, for slots that
-// they share, an account dies. All calls that had not begun are made by the others, which never have
-// more on their way than they may.
+// they share, an account dies. All calls that had not begun are made by the others, which never
+// have more on their way than they may.
 //
 // req: C1 C8 E1
 func TestDyingAccountOfAGroupOnRedis(t *testing.T) {

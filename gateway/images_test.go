@@ -168,8 +168,8 @@ func TestBillOfImages(t *testing.T) {
 	}
 }
 
-// TestImagesThatNeverFit: the refusal of a call of more images than are ever granted says how to ask
-// for fewer, and names no max_tokens, which such a call does not have.
+// TestImagesThatNeverFit: the refusal of a call of more images than are ever granted says how to
+// ask for fewer, and names no max_tokens, which such a call does not have.
 func TestImagesThatNeverFit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {

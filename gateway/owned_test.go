@@ -78,8 +78,8 @@ func (b *bench) upload(key, content string) string {
 }
 
 // TestStoredIsOnesOwn: whose a response or a file is that was stored, whether its answer was
-// streamed or not, may read, continue and delete it, at any process and after a restart; nobody else
-// learns whether there is one.
+// streamed or not, may read, continue and delete it, at any process and after a restart; nobody
+// else learns whether there is one.
 func TestStoredIsOnesOwn(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{gateway.StoredByKey, gateway.StoredByTeam} {
@@ -150,8 +150,8 @@ func TestStoredIsOnesOwn(t *testing.T) {
 }
 
 // TestStoredByNobody: nothing passes whose owner is not known: what a call did not store, what was
-// stored for another purpose, upstream or way to tell owners, lists of everybody's, other calls, and
-// fields that are not understood. Paths that only look like those of such calls are refused.
+// stored for another purpose, upstream or way to tell owners, lists of everybody's, other calls,
+// and fields that are not understood. Paths that only look like those of such calls are refused.
 func TestStoredByNobody(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
@@ -318,8 +318,8 @@ func TestStoredCounts(t *testing.T) {
 	})
 }
 
-// TestStoredWithoutAStore: while the store is unavailable nothing that is stored passes, and the log
-// says that it is not written down whose an answer is.
+// TestStoredWithoutAStore: while the store is unavailable nothing that is stored passes, and the
+// log says that it is not written down whose an answer is.
 func TestStoredWithoutAStore(t *testing.T) {
 	t.Parallel()
 	var log syncbuffer.Buffer
@@ -346,8 +346,8 @@ func TestStoredWithoutAStore(t *testing.T) {
 	})
 }
 
-// TestIDsAreReadWhereTheyStand: an answer whose text, or metadata, has another id makes nothing else
-// the caller's.
+// TestIDsAreReadWhereTheyStand: an answer whose text, or metadata, has another id makes nothing
+// else the caller's.
 func TestIDsAreReadWhereTheyStand(t *testing.T) {
 	t.Parallel()
 	const other = "resp_of_bob"

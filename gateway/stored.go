@@ -85,8 +85,8 @@ func (t *stored) add(k *Key) error {
 	return nil
 }
 
-// storedSecret returns the key of the store with a secret. Where the configuration has a key of that
-// name, its secrets are those that count.
+// storedSecret returns the key of the store with a secret. Where the configuration has a key of
+// that name, its secrets are those that count.
 func (s *state) storedSecret(sum [sha256.Size]byte) (found credential, ok bool) {
 	if s.stored == nil {
 		return found, false

@@ -128,8 +128,8 @@ func TestUnknownKeysWhileTheStoreIsAway(t *testing.T) {
 		})
 }
 
-// TestTheFileWins: where file and store have a key of the same name, or the same secret, that of the
-// file is in force; if either one is disabled or has expired, neither is.
+// TestTheFileWins: where file and store have a key of the same name, or the same secret, that of
+// the file is in force; if either one is disabled or has expired, neither is.
 func TestTheFileWins(t *testing.T) {
 	t.Parallel()
 	disabled := func(k *gateway.Key) { k.Disabled = true }

@@ -162,9 +162,9 @@ func TestVersionsOfAModel(t *testing.T) {
 	}
 }
 
-// TestOwnEntryOfAModel: a model is counted by its own entry, wherever that stands and whatever comes
-// before it: asked for by its name, by an alias, by an alias of several accounts, or as a fallback.
-// Its price is its own, and so is what events and the meters of what is spent say of it.
+// TestOwnEntryOfAModel: a model is counted by its own entry, wherever that stands and whatever
+// comes before it: asked for by its name, by an alias, by an alias of several accounts, or as a
+// fallback. Its price is its own, and so is what events and the meters of what is spent say of it.
 //
 // req: C1
 func TestOwnEntryOfAModel(t *testing.T) {

@@ -120,8 +120,8 @@ type Call struct {
 	// Elsewhere names what may choose another model than Model, such as a fallback or a field that
 	// is not known; "" if there is nothing.
 	Elsewhere string
-	// Stored is what the call refers to that the account has stored. Whose that is the provider does
-	// not know: whoever serves several callers with one account has to.
+	// Stored is what the call refers to that the account has stored. Whose that is the provider
+	// does not know: whoever serves several callers with one account has to.
 	Stored []Stored
 	// Unstored says that the provider is not to store the answer.
 	Unstored bool

@@ -8,9 +8,10 @@ import (
 	"github.com/drawgate/drawgate/llm"
 )
 
-// TestFormsThatReadersReadDifferently: a form is refused in which another program might find another
-// value than is counted here: text fields as files (to some servers a part is one even though it
-// names a file, above all if that name is empty) or as lists, and ends of lines in other places.
+// TestFormsThatReadersReadDifferently: a form is refused in which another program might find
+// another value than is counted here: text fields as files (to some servers a part is one even
+// though it names a file, above all if that name is empty) or as lists, and ends of lines in other
+// places.
 func TestFormsThatReadersReadDifferently(t *testing.T) {
 	t.Parallel()
 	const model = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ngpt-image-1-mini\r\n"

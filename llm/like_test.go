@@ -231,8 +231,8 @@ func TestLikeOpenAIHeaders(t *testing.T) {
 	}
 }
 
-// TestOnlyMaxTokens: max_completion_tokens bounds an answer only where the provider knows it, and in
-// chat completions.
+// TestOnlyMaxTokens: max_completion_tokens bounds an answer only where the provider knows it, and
+// in chat completions.
 func TestOnlyMaxTokens(t *testing.T) {
 	t.Parallel()
 	for _, p := range llm.Profiles() {

@@ -10,9 +10,9 @@ import (
 
 // mistral is Mistral's API.
 //
-// Sources: mistralai (Python) 3.7 (paths, fields); github.com/mistralai/client-ts, issue 169 (headers
-// of a minute); errors as users quote them (github.com/raycast/extensions, issue 31107). Not
-// verified: the headers of a month, and that a limit of 0 means that the plan lacks the model.
+// Sources: mistralai (Python) 3.7 (paths, fields); github.com/mistralai/client-ts, issue 169
+// (headers of a minute); errors as users quote them (github.com/raycast/extensions, issue 31107).
+// Not verified: the headers of a month, and that a limit of 0 means that the plan lacks the model.
 var mistral = compatible("mistral", "https://api.mistral.ai", 1_050_000, func(v *provider) {
 	v.serves(endChat, pathEnd{"/fim/completions", OpCompletions}, endEmbeddings)
 	v.known = openAIKnown.withFree("request", "random_seed output_dimension output_dtype")

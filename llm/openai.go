@@ -117,7 +117,8 @@ var openAI = &provider{
 // OpenAI returns the profile of OpenAI's API, and of what speaks the same protocol, such as Azure.
 //
 // Its quotas count requests, images that are made, and tokens, input and output together, per
-// organisation and project and per model family. Whether cached input counts is not documented: it does here.
+// organisation and project and per model family. Whether cached input counts is not documented: it
+// does here.
 func OpenAI() *Profile { return openAI.newProfile() }
 
 // compatible returns a provider whose API is OpenAI's with differences, of whose models nothing is
@@ -151,8 +152,8 @@ func (v *provider) serves(ends ...pathEnd) {
 	v.paths = f.behind(append([]string{""}, v.bases...)...)
 }
 
-// onlyMaxTokens is a request in which max_completion_tokens is not known: the provider may pass over
-// it, and answer at any length.
+// onlyMaxTokens is a request in which max_completion_tokens is not known: the provider may pass
+// over it, and answer at any length.
 func onlyMaxTokens(k *known) *node {
 	root := openAIRequest(k)
 	delete(root.keys, "max_completion_tokens")

@@ -1,8 +1,8 @@
 package llm
 
 // openAIImages are the tokens of images of gpt-image-1 and gpt-image-1-mini, as the guide to image
-// generation gave them in 2025 and 2026 (developers.openai.com/api/docs, "Cost and latency"). By the
-// same guide an image that is shown before it is done has 100.
+// generation gave them in 2025 and 2026 (developers.openai.com/api/docs, "Cost and latency"). By
+// the same guide an image that is shown before it is done has 100.
 var openAIImages = &imageTable{
 	families: []string{"gpt-image-1", "gpt-image-1-mini"},
 	tokens: map[string]int64{

@@ -218,7 +218,8 @@ func (c *Call) answers(n int64) int64 {
 
 // mayHide reports whether a call may have output that its answer does not show: reasoning, answers
 // of which only the best are returned or which come one after another, images, and what the model
-// writes for tools of the provider. Unless the provider tells how much that is, its reservation stands.
+// writes for tools of the provider. Unless the provider tells how much that is, its reservation
+// stands.
 func (c *Call) mayHide(reasons Reasoning) bool {
 	return reasons == ReasonsAlways || reasons == ReasonsAsked && c.thinks || c.Answers > 1 ||
 		c.Searches+c.Unknown > 0 || c.predicts || c.makesImages()

@@ -39,8 +39,8 @@ type provider struct {
 	bodies  map[Operation]func(*known) *node // the same for operations whose requests are unlike the others
 	// implied are the models of calls that name none.
 	implied map[Operation]string
-	// uncounted are calls that no quota counts, of which refusals say why, behind one of otherBases,
-	// the longest first.
+	// uncounted are calls that no quota counts, of which refusals say why, behind one of
+	// otherBases, the longest first.
 	uncounted  []uncounted
 	otherBases []string
 	// storedCalls are those for what an account has stored, behind otherBases.

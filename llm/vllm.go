@@ -4,9 +4,9 @@ import "maps"
 
 // vllm is a server of vLLM. It has no quotas of its own.
 //
-// Sources: vLLM 0.11, vllm/entrypoints/openai (paths, fields, errors). What may make a prompt longer
-// than its bytes (chat_template, mm_processor_kwargs) or an answer several (use_beam_search) is not
-// known here.
+// Sources: vLLM 0.11, vllm/entrypoints/openai (paths, fields, errors). What may make a prompt
+// longer than its bytes (chat_template, mm_processor_kwargs) or an answer several (use_beam_search)
+// is not known here.
 var vllm = compatible("vllm", "http://localhost:8000", longestOpen, func(v *provider) {
 	v.serves(endChat, endCompletions, endResponses, endEmbeddings)
 	v.known = openAIKnown.withFree("request", `

@@ -216,8 +216,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheLargestChangesFit: a page of the history with the longest texts, and a key with the longest
-// lists, are no larger than a store takes, or the change is refused as too large.
+// TestTheLargestChangesFit: a page of the history with the longest texts, and a key with the
+// longest lists, are no larger than a store takes, or the change is refused as too large.
 func TestTheLargestChangesFit(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)

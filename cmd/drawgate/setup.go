@@ -141,8 +141,8 @@ func noPolicies(flags config.Flags) *config.Problem {
 	return nil
 }
 
-// unnamedFiles returns a warning about each file of this folder that looks like the configuration and is
-// not read, because nothing names it.
+// unnamedFiles returns a warning about each file of this folder that looks like the configuration
+// and is not read, because nothing names it.
 func unnamedFiles() (list []config.Problem) {
 	for _, name := range []string{"drawgate.yaml", "drawgate.yml", "drawgate.json"} {
 		if _, err := os.Stat(name); err == nil {

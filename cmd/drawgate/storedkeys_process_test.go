@@ -100,9 +100,9 @@ func await(d *daemon, what, secret string, want int) {
 	}
 }
 
-// TestKeysOfTheStoreAreSharedAndKept: what an administrator changes at one gateway is in force there
-// at once and at another one soon, and after a restart. What the file has stays, and nobody else
-// sees or changes anything.
+// TestKeysOfTheStoreAreSharedAndKept: what an administrator changes at one gateway is in force
+// there at once and at another one soon, and after a restart. What the file has stays, and nobody
+// else sees or changes anything.
 func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) string{
@@ -187,7 +187,8 @@ func TestKeysWhileTheStoreHangs(t *testing.T) {
 	redis.Stop()
 	await(d, "an unknown key without the store", "dg_of-nobody-0123456789", http.StatusServiceUnavailable)
 	for what, secret := range map[string]string{"a key of the store": bob, "a key of the file": virtualKey} {
-		// Until the guard notices the outage, a take may be answered with 503, but never as a wrong key.
+		// Until the guard notices the outage, a take may be answered with 503, but never as a wrong
+		// key.
 		for got := 0; got != http.StatusOK; {
 			if got = call(d, secret); got != http.StatusOK && got != http.StatusServiceUnavailable {
 				t.Fatalf("%s without the store: %d", what, got)

@@ -8,8 +8,8 @@ import (
 	"github.com/drawgate/drawgate/llm"
 )
 
-// likeOpenAI are providers whose API is OpenAI's with differences, and the SDK for Python that calls
-// them: their own, or OpenAI's.
+// likeOpenAI are providers whose API is OpenAI's with differences, and the SDK for Python that
+// calls them: their own, or OpenAI's.
 var likeOpenAI = []struct {
 	upstream, operation string
 	limited, denied     string // its errors
@@ -46,8 +46,8 @@ func TestSDKsLikeOpenAI(t *testing.T) {
 	}
 }
 
-// TestOllamasOwnAPI: calls of Ollama's own API, which its SDK makes, are refused as an error of that
-// SDK, which says what is wrong.
+// TestOllamasOwnAPI: calls of Ollama's own API, which its SDK makes, are refused as an error of
+// that SDK, which says what is wrong.
 //
 // req: C7
 func TestOllamasOwnAPI(t *testing.T) {

@@ -54,8 +54,8 @@ var notChats = map[string]string{
 	"delete file":              "rue",
 }
 
-// TestSDKsBeyondChats: images, edits, moderations, stored responses and files work with the official
-// SDKs of OpenAI; what is refused is the SDK's own error, which says what it was and why.
+// TestSDKsBeyondChats: images, edits, moderations, stored responses and files work with the
+// official SDKs of OpenAI; what is refused is the SDK's own error, which says what it was and why.
 func TestSDKsBeyondChats(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) *process{

@@ -78,8 +78,8 @@ const Total = End
 // a wait until its end counts as one that never ends.
 const totalLength = 8_000_000_000_000_000
 
-// Longest is longer than any window that ends, in µs, whatever its zone's clock does: it has two days to
-// spare.
+// Longest is longer than any window that ends, in µs, whatever its zone's clock does: it has two
+// days to spare.
 var Longest = slices.Max(longest[:]) + 2*day
 
 var unitNames = [...]string{

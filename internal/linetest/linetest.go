@@ -101,9 +101,9 @@ func Overtaken(all []Served) (n int) {
 	return n
 }
 
-// Passed returns how many were granted over 100 ms after somebody who began to wait over 10 ms later:
-// of those who were overtaken, all but the ones who only came later within the same instant, in
-// which units came free for both.
+// Passed returns how many were granted over 100 ms after somebody who began to wait over 10 ms
+// later: of those who were overtaken, all but the ones who only came later within the same instant,
+// in which units came free for both.
 func Passed(all []Served) (n int) {
 	latest, k := int64(0), 0
 	for _, s := range all {

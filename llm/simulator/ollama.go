@@ -2,8 +2,8 @@ package simulator
 
 import "net/http"
 
-// Ollama is a server of Ollama, with its paths that are OpenAI's. It has no quotas: limits of it are
-// a proxy's.
+// Ollama is a server of Ollama, with its paths that are OpenAI's. It has no quotas: limits of it
+// are a proxy's.
 const Ollama Provider = "ollama"
 
 var ollamaDialect = likeOpenAI(Ollama, func(d *dialect) {

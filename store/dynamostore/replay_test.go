@@ -79,9 +79,9 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 	}
 }
 
-// TestLateAnswerOfTheFirstBucket: the caller of a take leaves while its first bucket is written, and
-// somebody sends the take again, and is faster. The first sending takes nothing back of what the
-// second one was granted; what it has reserved itself, it does.
+// TestLateAnswerOfTheFirstBucket: the caller of a take leaves while its first bucket is written,
+// and somebody sends the take again, and is faster. The first sending takes nothing back of what
+// the second one was granted; what it has reserved itself, it does.
 //
 // req: A12
 func TestLateAnswerOfTheFirstBucket(t *testing.T) {

@@ -612,8 +612,8 @@ func TestKeptUnitsPassTickets(t *testing.T) {
 	}
 }
 
-// TestManyKeptUnitsPass: more grants pass a ticket than a line tells apart, and are settled, renewed
-// or cancelled; what passed is noted as package record has it.
+// TestManyKeptUnitsPass: more grants pass a ticket than a line tells apart, and are settled,
+// renewed or cancelled; what passed is noted as package record has it.
 //
 // req: C5
 func TestManyKeptUnitsPass(t *testing.T) {
