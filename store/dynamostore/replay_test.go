@@ -43,17 +43,7 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 			}, nil)
 			plan := planOf(t, 100)
 			sent := store.Take{ID: "id", Grant: store.NewGrant(), Hold: time.Minute, Buckets: bucketsOf(plan, 10, "a", "b")}
-			ctx, leave := context.WithCancel(t.Context())
-			first := make(chan error)
-			go func() {
-				_, err := take(ctx, bad, sent)
-				first <- err
-			}()
-			<-reached
-			leave()
-			if err := <-first; err == nil {
-				t.Fatal("whoever left has an answer")
-			}
+			leaves(t, bad, sent, reached)
 			again := func() bool {
 				d, err := take(t.Context(), good, sent)
 				if err != nil && lands {
@@ -102,17 +92,7 @@ func TestLateAnswerOfTheFirstBucket(t *testing.T) {
 			sent := store.Take{
 				ID: "id", Grant: store.NewGrant(), Hold: time.Minute, Buckets: bucketsOf(plan, 10, "a", "b", "c"),
 			}
-			ctx, leave := context.WithCancel(t.Context())
-			first := make(chan error)
-			go func() {
-				_, err := take(ctx, bad, sent)
-				first <- err
-			}()
-			<-reached
-			leave()
-			if err := <-first; err == nil {
-				t.Fatal("whoever left has an answer")
-			}
+			leaves(t, bad, sent, reached)
 			want := int64(0)
 			if again {
 				if d, err := take(t.Context(), good, sent); err != nil || !d.Allowed {
@@ -130,5 +110,21 @@ func TestLateAnswerOfTheFirstBucket(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// leaves sends a take whose caller leaves once it has got so far.
+func leaves(t *testing.T, s store.Store, sent store.Take, reached <-chan struct{}) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	first := make(chan error)
+	go func() {
+		_, err := take(ctx, s, sent)
+		first <- err
+	}()
+	<-reached
+	leave()
+	if err := <-first; err == nil {
+		t.Fatal("whoever left has an answer")
 	}
 }
