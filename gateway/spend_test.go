@@ -139,18 +139,9 @@ func TestSpend(t *testing.T) {
 			if diff := cmp.Diff(b.told(), b.spent()); diff != "" {
 				t.Errorf("seed %d: -client +store:\n%s", seed, diff)
 			}
-			if err := b.ledger.Close(); err != nil {
-				t.Fatal(err)
-			}
-			told, err := audit.Spending(t.Context(), []string{dir},
-				func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			now := time.Now().UTC()
-			rows, err := spend.Read(t.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, "")
-			if err != nil || len(rows) < 10 {
-				t.Fatal(len(rows), err)
+			rows, told := b.countedTwice(dir)
+			if len(rows) < 10 {
+				t.Fatalf("%d rows", len(rows))
 			}
 			diff, doubtful := spend.Compare(rows, told, b.money)
 			if len(diff) > 0 || len(doubtful) > 0 || len(told.Unended) > 0 || told.Others > 0 {
@@ -162,6 +153,26 @@ func TestSpend(t *testing.T) {
 			}
 		})
 	}
+}
+
+// countedTwice returns what was spent, as the store has it and as the ledger in a folder tells it,
+// which it closes.
+func (b *bench) countedTwice(dir string) ([]spend.Row, *audit.Spent) {
+	b.Helper()
+	if err := b.ledger.Close(); err != nil {
+		b.Fatal(err)
+	}
+	told, err := audit.Spending(b.Context(), []string{dir},
+		func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now().UTC()
+	rows, err := spend.Read(b.Context(), b.store, b.money, now.AddDate(0, 0, -40), now, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return rows, told
 }
 
 // TestSpendOfOtherModel: what another model answers counts as of that model.
