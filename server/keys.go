@@ -69,9 +69,7 @@ func (s *Server) key(w http.ResponseWriter, r *http.Request, who *access) {
 	case http.MethodPut:
 		k, err = book.Change(r.Context(), who.name, name, q.Version, q.KeySettings)
 	case http.MethodDelete:
-		if k, err = book.Key(r.Context(), name); err == nil {
-			err = book.Delete(r.Context(), who.name, name)
-		}
+		k, err = book.Delete(r.Context(), who.name, name)
 	default:
 		k, err = book.Key(r.Context(), name)
 	}

@@ -205,3 +205,33 @@ func (s *awayDocuments) ReadDocuments(ctx context.Context, c string, names []str
 	}
 	return s.Store.ReadDocuments(ctx, c, names)
 }
+
+// TestKeyThatIsNotUnderstoodIsDeleted: as the error says that one gets who looks at it.
+func TestKeyThatIsNotUnderstoodIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	before := keyBook(t, s)
+	if _, _, err := before.Create(t.Context(), "", "alice", api.KeySettings{}); err != nil {
+		t.Fatal(err)
+	}
+	before.Close()
+	head, err := s.ReadDocuments(t.Context(), "keys", []string{"head"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := []store.Document{{Name: "key:alice", Value: []byte(`{"name":"alice","budget":5}`)}}
+	if done, err := s.WriteDocuments(t.Context(), "keys", head[0], newer); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	f := setup{options: &server.Options{
+		Keys: keyBook(t, s), Tokens: []server.Token{accessToken("ops", "", server.RoleAdmin)},
+	}}.start(t)
+	for _, c := range []struct {
+		method string
+		want   int
+	}{{"GET", http.StatusServiceUnavailable}, {"DELETE", http.StatusOK}, {"GET", http.StatusNotFound}} {
+		if got := f.status(c.method, "/v1/keys/alice", "", "ops"); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.method, got, c.want)
+		}
+	}
+}

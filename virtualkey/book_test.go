@@ -56,7 +56,7 @@ func TestChangesAreInForceWithinASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		within("another secret", func() bool { return b.valid(newer) && b.valid(secret) })
-		if err := a.Delete(t.Context(), "ops", "alice"); err != nil {
+		if _, err := a.Delete(t.Context(), "ops", "alice"); err != nil {
 			t.Fatal(err)
 		}
 		within("that it is gone", func() bool { return b.has("alice") == nil })
@@ -276,7 +276,7 @@ func TestManyChangesAtOnce(t *testing.T) {
 			for i := range n {
 				a.create(t, fmt.Sprint("key ", round, " ", i))
 				if i%10 == 3 {
-					if err := a.Delete(t.Context(), "ops", fmt.Sprint("key ", round, " ", i)); err != nil {
+					if _, err := a.Delete(t.Context(), "ops", fmt.Sprint("key ", round, " ", i)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -330,7 +330,7 @@ func TestWhatIsNotUnderstoodIsNotInForce(t *testing.T) {
 			c.Close()
 		}
 		c := open(t, s)
-		if err := c.Delete(t.Context(), "ops", "alice"); err != nil || !c.Current() {
+		if _, err := c.Delete(t.Context(), "ops", "alice"); err != nil || !c.Current() {
 			t.Errorf("it was not deleted: %v", err)
 		}
 		c.create(t, "alice")
@@ -425,7 +425,7 @@ func TestTenThousandKeys(t *testing.T) {
 	}
 	_, _, err := p.Create(t.Context(), "ops", "one more", api.KeySettings{})
 	wantCode(t, "one more", err, api.CodeInvalid)
-	if err := p.Delete(t.Context(), "ops", "key 7"); err != nil {
+	if _, err := p.Delete(t.Context(), "ops", "key 7"); err != nil {
 		t.Fatal(err)
 	}
 	p.create(t, "one more")

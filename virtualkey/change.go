@@ -175,16 +175,22 @@ func (b *Book) Rotate(ctx context.Context, by, name string, until time.Time) (k 
 	return k, secret, nil
 }
 
-// Delete removes a key. Its history stays.
-func (b *Book) Delete(ctx context.Context, by, name string) error {
-	_, err := b.change(ctx, by, api.KeyDeleted, name, func(st *state, _ time.Time) (*Key, error) {
+// Delete removes a key, also one that is not understood, and returns it as far as it is known. Its
+// history stays.
+func (b *Book) Delete(ctx context.Context, by, name string) (gone *Key, err error) {
+	_, err = b.change(ctx, by, api.KeyDeleted, name, func(st *state, _ time.Time) (*Key, error) {
 		if st.bad[name] {
+			gone = &Key{Name: name}
 			return nil, nil //nolint:nilnil // there is no key then
 		}
-		_, err := st.key(name)
+		var err error
+		gone, err = st.key(name)
 		return nil, err
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return gone, nil
 }
 
 // check returns what is wrong with a key that somebody wants.

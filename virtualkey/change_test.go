@@ -99,7 +99,7 @@ func TestALostAnswer(t *testing.T) {
 			t.Errorf("the history: %+v, %v", events, err)
 		}
 		s.lostReply.Store(true)
-		if err := p.Delete(t.Context(), "ops", "alice"); err != nil || p.has("alice") != nil {
+		if _, err := p.Delete(t.Context(), "ops", "alice"); err != nil || p.has("alice") != nil {
 			t.Errorf("delete: %v", err)
 		}
 	})
@@ -201,7 +201,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"change":  func() error { _, err := p.Change(t.Context(), "", "nobody", 1, api.KeySettings{}); return err }(),
-		"delete":  p.Delete(t.Context(), "", "nobody"),
+		"delete":  func() error { _, err := p.Delete(t.Context(), "", "nobody"); return err }(),
 		"disable": func() error { _, err := p.SetDisabled(t.Context(), "", "nobody", true); return err }(),
 		"look":    func() error { _, err := p.Key(t.Context(), "nobody"); return err }(),
 	} {
