@@ -3,12 +3,12 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/llm"
 )
 
@@ -24,7 +24,7 @@ type AliasModel struct {
 	Weight int    // how often it comes first, relative to the others; 0 means 1
 }
 
-var aliasNames = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+var aliasNames = pattern.New(`^[A-Za-z0-9._-]{1,128}$`)
 
 func aliasSetting(name string) string { return "gateway.aliases." + name }
 
@@ -55,7 +55,7 @@ func (g *Gateway) aliases() value {
 }
 
 func (d *decoder) alias(e entry) Alias {
-	if !aliasNames.MatchString(e.key) || strings.Trim(e.key, ".") == "" {
+	if !aliasNames().MatchString(e.key) || strings.Trim(e.key, ".") == "" {
 		d.problem(e.at, "such as fast", "the alias %s is not made of 1 to 128 letters, digits, -, . and _", shorten(e.key))
 	}
 	return Alias{e.key, asAliasModels.read(d, e)}

@@ -7,11 +7,12 @@ import (
 	"maps"
 	"net/http"
 	"net/textproto"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // The defaults of [APIKeys].
@@ -130,12 +131,12 @@ func (k *APIKeys) settings() []setting {
 	}
 }
 
-var headers = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+var headers = pattern.New("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
 
 // header reads the name of a header.
 func (d *decoder) header(e entry) string {
 	text, ok := d.text(e)
-	if ok && !headers.MatchString(text) {
+	if ok && !headers().MatchString(text) {
 		d.problem(spanOf(e.value), "such as X-API-Key", "%s %s is not the name of a header", e.key, shorten(text))
 	}
 	return textproto.CanonicalMIMEHeaderKey(text)

@@ -70,7 +70,7 @@ func (d *decoder) unknown(e entry, what string, known []string, entries []entry,
 		hint = fmt.Sprintf("%q is there too: leave one of them out", meant)
 	}
 	seen[meant] = true
-	if secretName.MatchString(e.key) {
+	if secretName().MatchString(e.key) {
 		d.hideValue(e.value)
 	}
 	d.problem(e.at, hint, "unknown key %s in %s", shorten(e.key), what)

@@ -3,12 +3,12 @@ package config
 import (
 	"fmt"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // multiTier reads the preset multi-tier: limits that have the names of calendar windows. One whose
@@ -147,13 +147,13 @@ func (e *environment) global() {
 	e.add(p)
 }
 
-var decimals = regexp.MustCompile(`^[0-9]{1,7}(\.[0-9]{1,6})?$`)
+var decimals = pattern.New(`^[0-9]{1,7}(\.[0-9]{1,6})?$`)
 
 // perSecond returns a rate per second as a whole number per period, without rounding. The period is
 // a minute if possible, so that a change of the rate seldom makes it a new limit.
 func perSecond(text string) (amount int64, period time.Duration, err error) {
 	rate, ok := new(big.Rat).SetString(text)
-	if !decimals.MatchString(text) || !ok || rate.Sign() <= 0 || rate.Cmp(big.NewRat(1_000_000, 1)) > 0 {
+	if !decimals().MatchString(text) || !ok || rate.Sign() <= 0 || rate.Cmp(big.NewRat(1_000_000, 1)) > 0 {
 		return 0, 0, fmt.Errorf("is not a number above 0 and up to 1000000 with at most six decimals")
 	}
 	for _, period := range []time.Duration{time.Minute, time.Hour} {

@@ -85,7 +85,7 @@ func (s schema) with(more schema) schema {
 }
 
 // matching is the schema of texts that a pattern matches.
-func matching(pattern *regexp.Regexp) schema { return schema{"pattern": pattern.String()} }
+func matching(p func() *regexp.Regexp) schema { return schema{"pattern": p().String()} }
 
 // textBy is the form of texts that a func reads. more is what their schema says about them.
 func textBy(read func(*decoder, entry) string, more schema) form[string] {
@@ -204,7 +204,7 @@ var (
 var asDuration = form[time.Duration]{
 	read: (*decoder).duration, node: durationNode,
 	schema: define("duration", schema{"anyOf": []schema{
-		{"type": "string", "pattern": durations.String(), "examples": []string{"90s", "1m", "12h", "7d"}},
+		{"type": "string", "pattern": durations().String(), "examples": []string{"90s", "1m", "12h", "7d"}},
 		{"const": 0},
 	}}, nil),
 }
@@ -219,7 +219,7 @@ func between(least, most time.Duration) form[time.Duration] {
 var asInstant = form[time.Time]{
 	read: (*decoder).instant, node: instantNode,
 	schema: schema{
-		"type": "string", "pattern": instants.String(), "examples": []string{"2027-01-31T00:00:00Z"},
+		"type": "string", "pattern": instants().String(), "examples": []string{"2027-01-31T00:00:00Z"},
 	},
 }
 

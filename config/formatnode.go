@@ -2,12 +2,13 @@ package config
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // node is a value to be written into a file: a scalar, a list, or a mapping.
@@ -118,13 +119,13 @@ func (n node) flow(most int) string {
 }
 
 var (
-	bare     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._/-]*$`)
-	reserved = regexp.MustCompile(`(?i)^(true|false|null|yes|no|on|off|y|n)$`)
+	bare     = pattern.New(`^[A-Za-z][A-Za-z0-9._/-]*$`)
+	reserved = pattern.New(`(?i)^(true|false|null|yes|no|on|off|y|n)$`)
 )
 
 // quote returns s as a YAML scalar.
 func quote(s string) string {
-	if bare.MatchString(s) && !reserved.MatchString(s) {
+	if bare().MatchString(s) && !reserved().MatchString(s) {
 		return s
 	}
 	return strconv.Quote(s)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/telemetry/snsnotify"
 )
 
@@ -48,7 +48,7 @@ var snsSection = &section[SNS]{
 
 const exampleTopic = "arn:aws:sns:eu-central-1:123456789012:drawgate"
 
-var regions = regexp.MustCompile(`^[a-z]{2}[a-z0-9-]{1,30}$`)
+var regions = pattern.New(`^[a-z]{2}[a-z0-9-]{1,30}$`)
 
 func (s *SNS) settings() []setting {
 	arn := schema{"pattern": `^arn:aws[a-z-]{0,20}:sns:[a-z]{2}[a-z0-9-]{1,30}:[0-9]{12}:[A-Za-z0-9_-]{1,256}$`}
@@ -67,7 +67,7 @@ func (s *SNS) settings() []setting {
 // region reads the name of a region of AWS. without says what is used if it is left out.
 func (d *decoder) region(e entry, without string) string {
 	text, ok := d.text(e)
-	if ok && !regions.MatchString(text) {
+	if ok && !regions().MatchString(text) {
 		d.problem(spanOf(e.value), "such as eu-central-1; "+without, "region %s is not the name of a region of AWS",
 			shorten(text))
 	}

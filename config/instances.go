@@ -55,7 +55,7 @@ func (d *decoder) instances(e entry) (n Instances) {
 			n.Auto = true
 			return n
 		}
-		if !integers.MatchString(v.Value) {
+		if !integers().MatchString(v.Value) {
 			hint, _ := didYouMean(v.Value, []string{auto})
 			d.problem(spanOf(v), hint, "%s %s is neither a number nor auto", e.key, shorten(v.Value))
 			return n
@@ -77,7 +77,7 @@ func (e *environment) instances(value string) (n Instances) {
 	if value == auto {
 		return Instances{Auto: true}
 	}
-	if !integers.MatchString(value) {
+	if !integers().MatchString(value) {
 		e.problem(envInstances, "is neither a whole number nor auto")
 		return n
 	}

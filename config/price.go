@@ -136,7 +136,7 @@ var asPrice = form[int64]{
 	read: (*decoder).price,
 	schema: define("amount", schema{"anyOf": []schema{
 		{"type": "number", "minimum": 0, "maximum": 1_000_000},
-		{"type": "string", "pattern": decimals.String(), "examples": []string{"2.50"}},
+		{"type": "string", "pattern": decimals().String(), "examples": []string{"2.50"}},
 	}}, nil),
 }
 

@@ -60,7 +60,7 @@ func (d *decoder) multiplier(e entry) float64 {
 
 func parseMultiplier(text string) (float64, bool) {
 	f, err := strconv.ParseFloat(text, 64)
-	return f, err == nil && decimals.MatchString(text) && f >= 1 && f <= maxMultiplier
+	return f, err == nil && decimals().MatchString(text) && f >= 1 && f <= maxMultiplier
 }
 
 // warnQueue warns of settings that only other programs read. QUEUE_MAX_DEPTH also sets the queue

@@ -1,9 +1,10 @@
 package config
 
 import (
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // redacted replaces a secret.
@@ -12,7 +13,7 @@ const redacted = "xxxxx"
 // secrets finds the secrets in a URL: the password (or, without one, the user), and query values
 // whose names suggest a secret. It does not parse the URL, because an invalid URL may contain a
 // secret too. So the slashes may be missing, and the last '@' before white space ends the password.
-var secrets = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*:/*(?:[^\s/:@?]*:)?([^\s"'/][^\s"']*)@|` +
+var secrets = pattern.New(`[A-Za-z][A-Za-z0-9+.-]*:/*(?:[^\s/:@?]*:)?([^\s"'/][^\s"']*)@|` +
 	`(?i)[?&][^=&\s]*(?:pass|secret|token|key|auth|credential)[^=&\s]*=([^&\s"']+)`)
 
 // RedactURL returns a store URL in which passwords and other secrets are replaced. The text need
@@ -29,7 +30,7 @@ func RedactURL(url string) string {
 func redactLine(line string, at span) (string, span) {
 	var b strings.Builder
 	end, column := 0, at.Column
-	for _, m := range secrets.FindAllStringSubmatchIndex(line, -1) {
+	for _, m := range secrets().FindAllStringSubmatchIndex(line, -1) {
 		from, to := m[2], m[3]
 		if from < 0 {
 			from, to = m[4], m[5]

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // compileRules reports the errors of package rules about the rules of this file, each at its
@@ -58,13 +58,13 @@ func ruleErrors(err error) (list []*rules.Error) {
 	return list
 }
 
-var expressionError = regexp.MustCompile(`^line ([0-9]+), column ([0-9]+): `)
+var expressionError = pattern.New(`^line ([0-9]+), column ([0-9]+): `)
 
 // expressionPlace returns the position of a mistake in an expression, if the message has one, and
 // the message without it.
 func (p *rulePlace) expressionPlace(part, message string) (span, string) {
 	at := p.place(part)
-	m := expressionError.FindStringSubmatch(message)
+	m := expressionError().FindStringSubmatch(message)
 	if m == nil {
 		return at, message
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // text reads a string that is not empty.
@@ -67,7 +67,7 @@ func (d *decoder) integer(e entry, least, most int64) int64 {
 	n, ok := e.value.(*ast.IntegerNode)
 	if !ok {
 		hint := ""
-		if s, isText := e.value.(*ast.StringNode); isText && integers.MatchString(s.Value) {
+		if s, isText := e.value.(*ast.StringNode); isText && integers().MatchString(s.Value) {
 			// without quotes: the parser treats a number that is too large as a text
 			if s.Token.Type == token.StringType {
 				d.problem(spanOf(s), "", "%s %s is not between %d and %d", e.key, s.Value, least, most)
@@ -90,12 +90,12 @@ func (d *decoder) integer(e entry, least, most int64) int64 {
 	return i
 }
 
-var integers = regexp.MustCompile(`^[+-]?(0|[1-9][0-9]*(_[0-9]+)*)$`)
+var integers = pattern.New(`^[+-]?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
 // parseInteger reads a decimal number. Groups of digits may be separated by '_'. Other bases are
 // errors, and so are leading zeros, which could mean one.
 func parseInteger(s string) (int64, error) {
-	if !integers.MatchString(s) {
+	if !integers().MatchString(s) {
 		return 0, fmt.Errorf("%s is not a whole decimal number", shorten(s))
 	}
 	i, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
@@ -127,8 +127,8 @@ func (d *decoder) duration(e entry) time.Duration {
 }
 
 var (
-	durations = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h|d|w))+$`)
-	parts     = regexp.MustCompile(`([0-9.]+)([a-zµμ]+)`)
+	durations = pattern.New(`^([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h|d|w))+$`)
+	parts     = pattern.New(`([0-9.]+)([a-zµμ]+)`)
 )
 
 // ParseDuration reads a duration as Go writes it ("1h30m", "250ms"), and also with d for 24 hours
@@ -137,11 +137,11 @@ func ParseDuration(s string) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil
 	}
-	if !durations.MatchString(s) {
+	if !durations().MatchString(s) {
 		return 0, fmt.Errorf("%s is not a duration such as 90s, 1m, 12h or 7d", shorten(s))
 	}
 	var sum time.Duration
-	for _, m := range parts.FindAllStringSubmatch(s, -1) {
+	for _, m := range parts().FindAllStringSubmatch(s, -1) {
 		number, unit, times := m[1], m[2], int64(1)
 		switch unit {
 		case "d":
@@ -158,7 +158,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return sum, nil
 }
 
-var instants = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`)
+var instants = pattern.New(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`)
 
 // instant reads an instant of RFC 3339 in the years 2000 to 9999, in UTC. Any other value is
 // reported, and the result is zero.
@@ -171,7 +171,7 @@ func (d *decoder) instant(e entry) (t time.Time) {
 	}
 	at, err := time.Parse(time.RFC3339, n.Value)
 	at = at.UTC()
-	if err != nil || !instants.MatchString(n.Value) || at.Year() < 2000 || at.Year() > 9999 {
+	if err != nil || !instants().MatchString(n.Value) || at.Year() < 2000 || at.Year() > 9999 {
 		d.problem(spanOf(n), hint, "%s: %s is not an instant of RFC 3339 in the years 2000 to 9999", e.key,
 			shorten(n.Value))
 		return t
@@ -179,7 +179,7 @@ func (d *decoder) instant(e entry) (t time.Time) {
 	return at
 }
 
-var percents = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]{1,4})?%$`)
+var percents = pattern.New(`^(0|[1-9][0-9]*)(\.[0-9]{1,4})?%$`)
 
 // between reads a duration from least to most.
 func (d *decoder) between(e entry, least, most time.Duration) time.Duration {
@@ -205,7 +205,7 @@ func (d *decoder) share(e entry) (s drawgate.Share) {
 	case *ast.StringNode:
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(n.Value, "%"), 64)
 		switch {
-		case !percents.MatchString(n.Value) || err != nil:
+		case !percents().MatchString(n.Value) || err != nil:
 			d.problem(spanOf(n), "such as 10 or 12.5%",
 				"%s %s is neither a whole number of units nor a percentage with at most four decimals", e.key,
 				shorten(n.Value))

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // minSecret is the minimum length of a secret in bytes, because shorter ones can be guessed.
@@ -150,9 +151,9 @@ func SecretVariables(c *Config) []string {
 
 // secretName matches the usual names of secrets. The value of an unknown key with such a name may
 // be a secret.
-var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|bearer|api.?key`)
+var secretName = pattern.New(`(?i)secret|token|passw|credential|bearer|api.?key`)
 
-var variableNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+var variableNames = pattern.New(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 // settings returns the keys that name a secret, and last the key that must not contain one. what is
 // the secret, for the reference; only the first key has what follows its first sentence.
@@ -174,7 +175,7 @@ func (s *Secret) settings(word, usual, what string) []setting {
 
 func (d *decoder) variableName(e entry) string {
 	text, ok := d.text(e)
-	if ok && (!variableNames.MatchString(text) || isSecret(text)) {
+	if ok && (!variableNames().MatchString(text) || isSecret(text)) {
 		d.hideValue(e.value) // the value may be the secret itself
 		d.problem(spanOf(e.value), "such as DRAWGATE_TOKEN", "%s is not the name of an environment variable", e.key)
 	}

@@ -5,10 +5,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // ListenOff as an address switches a listener off.
@@ -180,13 +181,13 @@ func digest(sum *[sha256.Size]byte, named *Secret) value {
 	}
 }
 
-var digests = regexp.MustCompile(`^(sha256:)?[0-9a-fA-F]{64}$`)
+var digests = pattern.New(`^(sha256:)?[0-9a-fA-F]{64}$`)
 
 // digest reads the SHA-256 of a secret. Any other value may be the secret itself, so it is not
 // shown.
 func (d *decoder) digest(e entry) (sum [sha256.Size]byte) {
 	n, ok := e.value.(*ast.StringNode)
-	if ok && digests.MatchString(n.Value) {
+	if ok && digests().MatchString(n.Value) {
 		sum, _ = parseHash(hashPrefix + n.Value[len(n.Value)-2*sha256.Size:])
 		return sum
 	}

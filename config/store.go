@@ -3,9 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
@@ -34,10 +34,10 @@ func (d *decoder) prefix(e entry) string {
 	return text
 }
 
-var prefixes = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,64}$`)
+var prefixes = pattern.New(`^[A-Za-z0-9._:/-]{1,64}$`)
 
 func checkPrefix(text string) error {
-	if !prefixes.MatchString(text) {
+	if !prefixes().MatchString(text) {
 		return fmt.Errorf("prefix %s is not 1 to 64 letters, digits, '.', '-', '_', ':' or '/'", shorten(text))
 	}
 	return nil

@@ -6,11 +6,11 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
 
@@ -275,7 +275,7 @@ func (c *Config) warnRule(i int) {
 	warn := func(part, hint, format string, args ...any) {
 		c.Warnings = append(c.Warnings, at.problem(at.place(part), fmt.Sprintf(format, args...), hint))
 	}
-	if r.Match.Path != "" && likeRegexp.MatchString(r.Match.Path) {
+	if r.Match.Path != "" && likeRegexp().MatchString(r.Match.Path) {
 		warn("match.path",
 			"/v1/* matches everything that begins with /v1/, {name} any one segment; for patterns use when: path matches \"…\"",
 			"path %s looks like a regular expression, which it is not", shorten(r.Match.Path))
@@ -338,7 +338,7 @@ func (c *Config) warnAttributes(attrs map[string]string, warn func(part, hint, f
 	}
 }
 
-var likeRegexp = regexp.MustCompile(`[\\^$()|+\[\]]|\.\*|/:[A-Za-z_]`)
+var likeRegexp = pattern.New(`[\\^$()|+\[\]]|\.\*|/:[A-Za-z_]`)
 
 // warnServer warns about what the server would refuse, or should not do.
 func (c *Config) warnServer() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -101,14 +101,14 @@ func limits(d *drawgate.Decision) (list []api.Limit) {
 
 // limitNames are the forms in which OpenAI, Azure and Gemini name limits. Such a name is taken from
 // the text of an error, which may quote a key or a prompt: nothing else is shown.
-var limitNames = regexp.MustCompile(`^(?:[a-z]{1,12} (?:[a-z]{1,12} )?per (?:min|minute|hour|day|month)(?: \([A-Z]{2,4}\))?` +
+var limitNames = pattern.New(`^(?:[a-z]{1,12} (?:[a-z]{1,12} )?per (?:min|minute|hour|day|month)(?: \([A-Z]{2,4}\))?` +
 	`|(?:Generate|Embed|Batch|Stream)[A-Za-z]{0,60}Per(?:Minute|Hour|Day|Project|Model|User)[A-Za-z]{0,60}(?:-FreeTier)?` +
 	`|generativelanguage\.googleapis\.com/generate_content_[a-z_]{1,60})$`)
 
 // provider returns the limit that the upstream named, or nil.
 func provider(r *llm.Refusal) *api.ProviderLimit {
 	p := &api.ProviderLimit{Unit: r.Unit}
-	if limitNames.MatchString(r.QuotaID) {
+	if limitNames().MatchString(r.QuotaID) {
 		p.Name = r.QuotaID
 	}
 	if r.Limit >= 0 && r.Meaning != llm.NotQuota {

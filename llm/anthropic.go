@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // anthropic is Anthropic's API.
@@ -329,12 +329,12 @@ func anthropicLimits() (list []limitHeader) {
 }
 
 var (
-	anthropicLimit = regexp.MustCompile(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
+	anthropicLimit = pattern.New(`limit of (\d[\d,]{0,15}\d|\d) (input tokens|output tokens|requests|tokens)`)
 	// Whole sentences: other errors quote what the caller wrote, such as the name of a model or of
 	// a field that is not known.
-	anthropicCap    = regexp.MustCompile(`^you have reached your specified [^:]*usage limits\.([^:]* at 00:00 utc\.)?$`)
-	anthropicCredit = regexp.MustCompile(`^your credit balance is too low[^:]*$`)
-	anthropicRegain = regexp.MustCompile(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)
+	anthropicCap    = pattern.New(`^you have reached your specified [^:]*usage limits\.([^:]* at 00:00 utc\.)?$`)
+	anthropicCredit = pattern.New(`^your credit balance is too low[^:]*$`)
+	anthropicRegain = pattern.New(`on (\d{4}-\d{2}-\d{2}) at 00:00 UTC`)
 )
 
 func anthropicRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now time.Time) {
@@ -353,14 +353,14 @@ func anthropicRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, 
 	case decided:
 		return
 	case e.Type == "billing_error", r.Meaning == Credit,
-		r.Status == http.StatusBadRequest && anthropicCredit.MatchString(message):
+		r.Status == http.StatusBadRequest && anthropicCredit().MatchString(message):
 		p.credit(r, now)
 		return
 	case details.ErrorCode == "enforced_spend_limit_reached",
-		r.Status == http.StatusBadRequest && anthropicCap.MatchString(message):
+		r.Status == http.StatusBadRequest && anthropicCap().MatchString(message):
 		r.Meaning = Spend
 		r.ReopenAt = nextMonth(now)
-		if m := anthropicRegain.FindStringSubmatch(e.Message); m != nil {
+		if m := anthropicRegain().FindStringSubmatch(e.Message); m != nil {
 			if at, err := time.Parse(time.DateOnly, m[1]); err == nil && at.After(now) &&
 				at.Before(now.Add(2*maxReset)) {
 				r.ReopenAt = at
@@ -371,7 +371,7 @@ func anthropicRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, 
 		return
 	}
 	r.Meaning = PerMinute
-	if m := anthropicLimit.FindStringSubmatch(e.Message); m != nil {
+	if m := anthropicLimit().FindStringSubmatch(e.Message); m != nil {
 		if n, ok := wireNumber([]string{m[1]}); ok {
 			r.Limit = n
 		}

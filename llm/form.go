@@ -6,17 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // Forms (multipart/form-data) are read in one way only, in which official SDKs, browsers and curl
 // write them: then no program reads another value in a form than is counted here.
 var (
-	formType = regexp.MustCompile(`^multipart/form-data; ?boundary=([0-9A-Za-z_-]{1,70})$`)
-	formName = regexp.MustCompile(`^form-data; name="([0-9A-Za-z_]{1,64}(?:\[\])?)"(; filename="[^"\\]{0,512}")?$`)
-	fileType = regexp.MustCompile(`^[0-9A-Za-z.+-]{1,64}/[0-9A-Za-z.+-]{1,64}$`)
-	textType = regexp.MustCompile(`(?i)^text/plain(; ?charset=utf-8)?$`)
+	formType = pattern.New(`^multipart/form-data; ?boundary=([0-9A-Za-z_-]{1,70})$`)
+	formName = pattern.New(`^form-data; name="([0-9A-Za-z_]{1,64}(?:\[\])?)"(; filename="[^"\\]{0,512}")?$`)
+	fileType = pattern.New(`^[0-9A-Za-z.+-]{1,64}/[0-9A-Za-z.+-]{1,64}$`)
+	textType = pattern.New(`(?i)^text/plain(; ?charset=utf-8)?$`)
 )
 
 // formFields are the fields of a form that have a text.
@@ -44,7 +45,7 @@ type formPart struct {
 
 // formParts reads a form.
 func formParts(contentType string, body []byte) (parts []formPart, err error) {
-	m := formType.FindStringSubmatch(contentType)
+	m := formType().FindStringSubmatch(contentType)
 	if m == nil {
 		return nil, errFormType
 	}
@@ -93,7 +94,7 @@ func partHead(text string) (p formPart, err error) {
 		name, value, _ := strings.Cut(line, ": ")
 		switch {
 		case strings.EqualFold(name, "Content-Disposition") && p.name == "":
-			m := formName.FindStringSubmatch(value)
+			m := formName().FindStringSubmatch(value)
 			if m == nil {
 				return p, errForm
 			}
@@ -104,7 +105,7 @@ func partHead(text string) (p formPart, err error) {
 			return p, errForm
 		}
 	}
-	if p.name == "" || p.file && kind != "" && !fileType.MatchString(kind) || !p.file && kind != "" && !textType.MatchString(kind) {
+	if p.name == "" || p.file && kind != "" && !fileType().MatchString(kind) || !p.file && kind != "" && !textType().MatchString(kind) {
 		return p, errForm
 	}
 	return p, nil

@@ -3,12 +3,12 @@ package llm
 import (
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // gemini is the Gemini Developer API, and Vertex AI, which speaks the same protocol.
@@ -341,7 +341,7 @@ type violation struct {
 	QuotaValue      json.RawMessage   `json:"quotaValue"` // an int64, which ProtoJSON writes as a text
 }
 
-var geminiLimit = regexp.MustCompile(`metric: ([\w./-]{1,200}), limit: (\d{1,12})(?:, model: ([\w.:/-]{1,128}))?`)
+var geminiLimit = pattern.New(`metric: ([\w./-]{1,200}), limit: (\d{1,12})(?:, model: ([\w.:/-]{1,128}))?`)
 
 func geminiRefusal(p *Profile, r *Refusal, e *errorBody, _ http.Header, now time.Time) {
 	if r.Status == 0 {
@@ -360,12 +360,12 @@ func geminiRefusal(p *Profile, r *Refusal, e *errorBody, _ http.Header, now time
 		return
 	}
 	violations, hint := geminiDetails(e.Details)
-	if m := tryAgain.FindStringSubmatch(e.Message); m != nil && hint == 0 {
+	if m := tryAgain().FindStringSubmatch(e.Message); m != nil && hint == 0 {
 		hint, _ = wireDuration(m[1])
 	}
 	r.RetryAfter = max(r.RetryAfter, hint)
 	if len(violations) == 0 {
-		for _, m := range geminiLimit.FindAllStringSubmatch(e.Message, 16) {
+		for _, m := range geminiLimit().FindAllStringSubmatch(e.Message, 16) {
 			violations = append(violations, violation{
 				QuotaMetric: m[1], QuotaValue: json.RawMessage(m[2]), QuotaDimensions: map[string]string{"model": m[3]},
 			})

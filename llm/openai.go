@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // openAI is OpenAI's API, and what speaks the same protocol, such as Azure.
@@ -588,12 +588,12 @@ func openAILimits() (list []limitHeader) {
 }
 
 var (
-	openAILimit = regexp.MustCompile(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)` +
+	openAILimit = pattern.New(`.*\b(?:on|for) ([^:]{1,100}): Limit:? (\d[\d,]{0,15}\d|\d)` +
 		`(?:, Used:? (?:\d[\d,]{0,15}\d|\d))?(?:, Requested:? (\d[\d,]{0,15}\d|\d))?`)
 	// afford is OpenRouter's word for a call whose largest output costs more than the credit that
 	// is left: smaller ones pass.
-	afford      = regexp.MustCompile(`can only afford [1-9]`)
-	openAIModel = regexp.MustCompile("limit reached for (?:model `)?([\\w.:/-]{1,128})")
+	afford      = pattern.New(`can only afford [1-9]`)
+	openAIModel = pattern.New("limit reached for (?:model `)?([\\w.:/-]{1,128})")
 )
 
 func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now time.Time) {
@@ -603,7 +603,7 @@ func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now
 	case code == "insufficient_quota", e.Type == "insufficient_quota", code == "billing_hard_limit_reached",
 		code == "billing_not_active", r.Meaning == Credit:
 		p.credit(r, now)
-		r.Oversize = afford.MatchString(e.Message)
+		r.Oversize = afford().MatchString(e.Message)
 		return
 	case decided, r.Status != http.StatusTooManyRequests:
 		return
@@ -612,7 +612,7 @@ func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now
 		return
 	}
 	hint := r.RetryAfter
-	if m := tryAgain.FindStringSubmatch(e.Message); m != nil {
+	if m := tryAgain().FindStringSubmatch(e.Message); m != nil {
 		text := strings.ReplaceAll(m[1], " ", "") // "5 seconds" is 5s
 		if d, ok := wireDuration(strings.TrimSuffix(strings.TrimSuffix(text, "econds"), "econd")); ok {
 			hint = max(hint, d)
@@ -620,10 +620,10 @@ func openAIRefusal(p *Profile, r *Refusal, e *errorBody, header http.Header, now
 	}
 	r.RetryAfter = hint
 	r.Meaning = PerMinute
-	if m := openAIModel.FindStringSubmatch(e.Message); m != nil {
+	if m := openAIModel().FindStringSubmatch(e.Message); m != nil {
 		r.Model = m[1]
 	}
-	if m := openAILimit.FindStringSubmatch(e.Message); m != nil {
+	if m := openAILimit().FindStringSubmatch(e.Message); m != nil {
 		r.QuotaID = m[1]
 		if n, ok := wireNumber([]string{m[2]}); ok {
 			r.Limit = n

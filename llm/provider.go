@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // provider is what is known of one provider: a value in a file of its own, such as openai.go. Only
@@ -250,13 +251,13 @@ func AccountHeaders() []string {
 }
 
 // accounts are the names of an account in errors.
-var accounts = regexp.MustCompile(strings.Join(all(func(v *provider) []string { return v.account }), "|"))
+var accounts = pattern.New(strings.Join(all(func(v *provider) []string { return v.account }), "|"))
 
 // WithoutAccount returns the body of an error without the names of the account of which it speaks.
 // Callers share that, and need not know it.
 func WithoutAccount(body []byte, header http.Header) []byte {
 	const hidden = "(account)"
-	body = accounts.ReplaceAll(body, []byte(hidden))
+	body = accounts().ReplaceAll(body, []byte(hidden))
 	for _, name := range AccountHeaders() {
 		if v := header.Get(name); len(v) >= 4 {
 			body = bytes.ReplaceAll(body, []byte(v), []byte(hidden))

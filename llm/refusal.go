@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // Meaning says what kind of thing a provider ran out of.
@@ -214,7 +214,7 @@ func (p *Profile) credit(r *Refusal, now time.Time) {
 }
 
 // tryAgain finds how long a message asks to wait.
-var tryAgain = regexp.MustCompile(`(?i)(?:try again in|retry after|retry in) ` +
+var tryAgain = pattern.New(`(?i)(?:try again in|retry after|retry in) ` +
 	`((?:\d{1,9}(?:\.\d{1,12})?(?:ms|s|m|h))+|\d{1,9} seconds?)`)
 
 // reopen sets ReopenAt of a limit per minute or per day that comes back gradually: after the hint;

@@ -2,8 +2,9 @@ package llm
 
 import (
 	"net/http"
-	"regexp"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // xai is xAI's API.
@@ -29,7 +30,7 @@ var xai = compatible("xai", "https://api.x.ai", 2_000_000, func(v *provider) {
 	v.atStart = nil // "all tokens consumed" count
 	v.account = []string{`\bteam [0-9a-f]{8}-[0-9a-f-]{20,}`}
 	v.refusal = func(p *Profile, r *Refusal, e *errorBody, h http.Header, now time.Time) {
-		if r.Status == http.StatusTooManyRequests && xaiSpent.MatchString(e.Message) {
+		if r.Status == http.StatusTooManyRequests && xaiSpent().MatchString(e.Message) {
 			p.credit(r, now)
 			return
 		}
@@ -38,4 +39,4 @@ var xai = compatible("xai", "https://api.x.ai", 2_000_000, func(v *provider) {
 })
 
 // xaiSpent is of a team without credit (github.com/continuedev/continue, issue 10373).
-var xaiSpent = regexp.MustCompile(`used all available credits|reached its monthly spending limit`)
+var xaiSpent = pattern.New(`used all available credits|reached its monthly spending limit`)

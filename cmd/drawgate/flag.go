@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // durationValue is a flag that accepts the same durations as a file, with days and weeks.
@@ -31,12 +31,12 @@ func (d *durationValue) String() string {
 
 func (d *durationValue) Type() string { return "duration" }
 
-var bareNumber = regexp.MustCompile(`^[0-9]+$`)
+var bareNumber = pattern.New(`^[0-9]+$`)
 
 // Set reads a duration. The commands say which may be negative.
 func (d *durationValue) Set(text string) error {
 	positive, negative := strings.CutPrefix(text, "-")
-	if bareNumber.MatchString(positive) && strings.Trim(positive, "0") != "" {
+	if bareNumber().MatchString(positive) && strings.Trim(positive, "0") != "" {
 		return fmt.Errorf("the duration has no unit: write %ss for seconds, %[1]sm for minutes", text)
 	}
 	t, err := config.ParseDuration(positive)

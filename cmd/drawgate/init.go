@@ -9,13 +9,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/internal/similar"
 )
@@ -255,14 +255,14 @@ func (s *starter) unset() (commands []string) {
 	return commands
 }
 
-var plainWord = regexp.MustCompile(`^[\w./-]+$`)
+var plainWord = pattern.New(`^[\w./-]+$`)
 
 // shellWord returns a file's name as a shell needs it. It is not taken for an option.
 func shellWord(s string) string {
 	if strings.HasPrefix(s, "-") {
 		s = "./" + s
 	}
-	if plainWord.MatchString(s) {
+	if plainWord().MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 func (a *app) planCmd() *cobra.Command {
@@ -98,14 +98,14 @@ func (a *app) plan(ctx context.Context, before, after string, buckets bool) erro
 }
 
 // silent are the settings that do not change any answer.
-var silent = regexp.MustCompile(`^(queue|telemetry)\.|^warn_every$`)
+var silent = pattern.New(`^(queue|telemetry)\.|^warn_every$`)
 
 // settingChanges returns the lines about settings other than policies and rules. Another store, or
 // another prefix in it, means other buckets.
 func settingChanges(list []config.Difference) []change {
 	out := []change{}
 	for _, d := range list {
-		if silent.MatchString(d.Setting) {
+		if silent().MatchString(d.Setting) {
 			continue
 		}
 		c := change{

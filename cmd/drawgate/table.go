@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/internal/present"
 	"github.com/drawgate/drawgate/store/dynamostore"
 )
@@ -291,10 +291,10 @@ func (a *app) printTable(v *tableVerdict) {
 		present.Count(len(v.Findings)-failures, "warning"))
 }
 
-var accounts = regexp.MustCompile(`^[0-9]{12}$`)
+var accounts = pattern.New(`^[0-9]{12}$`)
 
 func (a *app) tablePolicy(f *tableFlags, args []string, account string, o dynamostore.PolicyOptions) error {
-	if account != "" && !accounts.MatchString(account) {
+	if account != "" && !accounts().MatchString(account) {
 		return usage("--account %q is not the number of an AWS account, which has 12 digits", account)
 	}
 	var arn string

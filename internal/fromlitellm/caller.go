@@ -2,11 +2,12 @@ package fromlitellm
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // callers are the keys and teams of LiteLLM's database.
@@ -124,10 +125,10 @@ func (c *conversion) team(s *callers, v *value) {
 		c.leave(v, "teams", "a team has no team_id")
 		return
 	}
-	if !callerNames.MatchString(one.name) || s.teamNamed(one.name) {
+	if !callerNames().MatchString(one.name) || s.teamNamed(one.name) {
 		one.name = one.id
 	}
-	if !callerNames.MatchString(one.name) || secretLike.MatchString(one.name) {
+	if !callerNames().MatchString(one.name) || secretLike().MatchString(one.name) {
 		one.name = "team-" + strconv.Itoa(len(s.teams)+1)
 	}
 	one.models = namesOf(t.get("models"))
@@ -143,7 +144,7 @@ func (s *callers) teamNamed(name string) bool {
 
 // callerNames are names of keys and teams that are kept: no pattern, and nothing that cannot be
 // seen.
-var callerNames = regexp.MustCompile(`^[\pL\pN._@+=:/-][\pL\pN ._@+=:/-]{0,98}[\pL\pN._@+=:/-]$|^[\pL\pN]$`)
+var callerNames = pattern.New(`^[\pL\pN._@+=:/-][\pL\pN ._@+=:/-]{0,98}[\pL\pN._@+=:/-]$|^[\pL\pN]$`)
 
 // everyModel are LiteLLM's words for all models.
 var everyModel = []string{"all-proxy-models", "*"}
@@ -211,7 +212,7 @@ var keyReasons = reasons(map[string]string{
 })
 
 // sums are SHA-256, in hexadecimal digits, of what callers show: LiteLLM keeps them so.
-var sums = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var sums = pattern.New(`^[0-9a-f]{64}$`)
 
 // key reads a key. One whose rights cannot be converted is switched off: nobody may call more here.
 func (c *conversion) key(s *callers, v *value) {
@@ -222,7 +223,7 @@ func (c *conversion) key(s *callers, v *value) {
 		c.leave(v, "keys", "the answer has no limits of its keys: ask with return_full_object=true")
 	}
 	switch {
-	case !sums.MatchString(sum):
+	case !sums().MatchString(sum):
 		c.leave(v, "keys", "a key without its SHA-256 (token) is left out")
 		return
 	case s.sums[sum]:
@@ -231,7 +232,7 @@ func (c *conversion) key(s *callers, v *value) {
 	}
 	s.sums[sum] = true
 	k := &callerKey{place: v, sum: sum, name: s.keyName(t.get("key_alias").plain())}
-	if user := t.get("user_id").plain(); callerNames.MatchString(user) && !secretLike.MatchString(user) {
+	if user := t.get("user_id").plain(); callerNames().MatchString(user) && !secretLike().MatchString(user) {
 		k.user = user
 	}
 	k.ownModels = namesOf(t.get("models"))
@@ -281,7 +282,7 @@ func (c *conversion) inMetadata(k *callerKey, v *value) {
 
 // keyName returns a name for a key that no other has.
 func (s *callers) keyName(alias string) string {
-	if !callerNames.MatchString(alias) || secretLike.MatchString(alias) {
+	if !callerNames().MatchString(alias) || secretLike().MatchString(alias) {
 		alias = "key"
 	}
 	name := unused(alias, "-", s.names)

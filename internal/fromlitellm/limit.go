@@ -3,11 +3,11 @@ package fromlitellm
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/llm"
 )
 
@@ -118,7 +118,7 @@ func (c *conversion) leaveUnits(t *table, key string, units []string, list []lim
 	}
 }
 
-var durations = regexp.MustCompile(`^([0-9]{1,9})(mo|[smhdw])$`)
+var durations = pattern.New(`^([0-9]{1,9})(mo|[smhdw])$`)
 
 // words are LiteLLM's words for periods.
 var words = map[string]string{"hourly": "1h", "daily": "1d", "weekly": "7d", "monthly": "30d"}
@@ -134,7 +134,7 @@ func window(v *value, zone string) (window, differs string) {
 		return "rolling: 366d", "it is never reset in LiteLLM: here it is for any 366 days, the longest window"
 	}
 	text := strings.ToLower(strings.TrimSpace(v.plain()))
-	m := durations.FindStringSubmatch(cmp.Or(words[text], text))
+	m := durations().FindStringSubmatch(cmp.Or(words[text], text))
 	if m == nil {
 		return "", "its period is not a number with s, m, h, d, w or mo"
 	}

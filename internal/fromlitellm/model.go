@@ -3,9 +3,10 @@ package fromlitellm
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // upstream is an account of a provider.
@@ -124,9 +125,9 @@ func (c *conversion) deployment(v *value) *deployment {
 	model = &value{file: v.file, line: v.line, kind: isText, text: cmp.Or(c.resolved(model), model.text)}
 	var why string
 	switch {
-	case keyLike.MatchString(name.text), keyLike.MatchString(model.text):
+	case keyLike().MatchString(name.text), keyLike().MatchString(model.text):
 		why = "the name looks like a secret"
-	case !modelNames.MatchString(name.text), !modelNames.MatchString(model.text):
+	case !modelNames().MatchString(name.text), !modelNames().MatchString(model.text):
 		why = "a name has 1 to 128 characters that can be seen, no blanks, and a * only at its end"
 	default:
 		var e *entry
@@ -140,7 +141,7 @@ func (c *conversion) deployment(v *value) *deployment {
 	return nil
 }
 
-var modelNames = regexp.MustCompile(`^[!-)+-~]{1,128}$|^[!-)+-~]{0,127}\*$`)
+var modelNames = pattern.New(`^[!-)+-~]{1,128}$|^[!-)+-~]{0,127}\*$`)
 
 // entry returns the model of a deployment, with the account that it is of, or why there is none.
 func (c *conversion) entry(v, params *value, model string) (e *entry, why string) {

@@ -1,10 +1,10 @@
 package fromlitellm
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/llm"
 )
 
@@ -87,14 +87,14 @@ func (c *conversion) nameGroup(g *group) {
 	}
 }
 
-var aliasNames = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+var aliasNames = pattern.New(`^[A-Za-z0-9._-]{1,128}$`)
 
 // noAlias says why a name cannot be an alias of models; "" if it can.
 func (c *conversion) noAlias(name string, entries []*entry) string {
 	if len(c.aliases) == maxAliases {
 		return "there are too many names"
 	}
-	if !aliasNames.MatchString(name) || strings.Trim(name, ".") == "" {
+	if !aliasNames().MatchString(name) || strings.Trim(name, ".") == "" {
 		return "a name is made of letters, digits, -, . and _"
 	}
 	for _, a := range c.aliases {
@@ -233,7 +233,7 @@ func (c *conversion) allowed(name string) (list []string) {
 	for _, g := range c.groups { // a model of a pattern
 		prefix, ok := strings.CutSuffix(g.name, "*")
 		behind, all := strings.CutSuffix(g.entries[0].model, "*")
-		if ok && all && strings.HasPrefix(name, prefix) && modelNames.MatchString(name) {
+		if ok && all && strings.HasPrefix(name, prefix) && modelNames().MatchString(name) {
 			list = append(list, g.entries[0].up.name+"/"+behind+strings.TrimPrefix(name, prefix))
 		}
 	}

@@ -99,7 +99,7 @@ func (p *prices) of(e *entry) map[string]*price {
 	for _, one := range p.list {
 		name := strings.TrimPrefix(one.key, e.up.prefix+"/")
 		fits := name == e.model || pattern && strings.HasPrefix(name, prefix) && counted(one.value)
-		if !fits || !modelNames.MatchString(name) || strings.HasSuffix(name, "*") ||
+		if !fits || !modelNames().MatchString(name) || strings.HasSuffix(name, "*") ||
 			one.get("litellm_provider").plain() != e.up.prefix {
 			continue
 		}

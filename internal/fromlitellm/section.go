@@ -2,10 +2,11 @@ package fromlitellm
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // notLiteLLM says what was expected.
@@ -114,7 +115,7 @@ func (c *conversion) environment(v *value) {
 		return
 	}
 	for _, p := range v.keys {
-		if !variables.MatchString(p.key) {
+		if !variables().MatchString(p.key) {
 			c.leave(p.value, "environment_variables", "a name is not that of a variable")
 			continue
 		}
@@ -192,8 +193,8 @@ func (c *conversion) routerSettings(v *value) (r routes) {
 }
 
 var (
-	hosts  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?$`)
-	digits = regexp.MustCompile(`^[0-9]{1,5}$`)
+	hosts  = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?$`)
+	digits = pattern.New(`^[0-9]{1,5}$`)
 )
 
 // redis takes the Redis of LiteLLM's router for the store.
@@ -214,7 +215,7 @@ func (c *conversion) redis(t *table) {
 	if db != nil {
 		base = c.resolved(db)
 	}
-	if host == nil || !hosts.MatchString(name) || !digits.MatchString(number) || !digits.MatchString(base) {
+	if host == nil || !hosts().MatchString(name) || !digits().MatchString(number) || !digits().MatchString(base) {
 		c.leave(at, "Redis", "its address is in a variable, or may have a password: set DRAWGATE_STORE, such as "+
 			"redis://:PASSWORD@HOST:6379/0; until then the store is a file of SQLite, for one gateway")
 		return

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -66,9 +66,9 @@ func (e *URLError) Unwrap() error { return store.ErrInvalid }
 const exampleURL = "write dynamodb://TABLE?region=REGION, such as dynamodb://quotas?region=eu-central-1"
 
 var (
-	tableNames   = regexp.MustCompile(`^[A-Za-z0-9_.-]{3,255}$`)
-	regionNames  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) // it becomes a part of a host name
-	harmlessName = regexp.MustCompile(`^[a-z_-]{1,20}$`)                      // a parameter's name that is no secret
+	tableNames   = pattern.New(`^[A-Za-z0-9_.-]{3,255}$`)
+	regionNames  = pattern.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) // it becomes a part of a host name
+	harmlessName = pattern.New(`^[a-z_-]{1,20}$`)                      // a parameter's name that is no secret
 )
 
 // ParseURL reads dynamodb://TABLE?region=REGION&endpoint=URL. Both parameters may be missing.
@@ -110,7 +110,7 @@ func (l Location) Check() error {
 	if err := l.checkTable(); err != nil {
 		return err
 	}
-	if l.Region != "" && !regionNames.MatchString(l.Region) {
+	if l.Region != "" && !regionNames().MatchString(l.Region) {
 		return &URLError{"names a region that cannot exist", "write it as AWS does, such as region=eu-central-1"}
 	}
 	if l.Endpoint == "" {
@@ -128,7 +128,7 @@ func (l Location) Check() error {
 }
 
 func (l Location) checkTable() error {
-	if tableNames.MatchString(l.Table) {
+	if tableNames().MatchString(l.Table) {
 		return nil
 	}
 	return &URLError{
@@ -147,7 +147,7 @@ func (l *Location) parameter(name string, values []string) error {
 		field = &l.Endpoint
 	default:
 		shown := ""
-		if harmlessName.MatchString(name) {
+		if harmlessName().MatchString(name) {
 			shown = " " + name
 		}
 		return &URLError{"has an unknown parameter" + shown, "there are region and endpoint"}

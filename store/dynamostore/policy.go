@@ -3,9 +3,9 @@ package dynamostore
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -34,7 +34,7 @@ func TableARN(table, region, account string) string {
 	return fmt.Sprintf("arn:%s:dynamodb:%s:%s:table/%s", partition, region, account, table)
 }
 
-var tableARNs = regexp.MustCompile(`^arn:aws[a-z-]*:dynamodb:([a-z0-9-]+|\*):([0-9]{12}|\*):table/[A-Za-z0-9_.-]{3,255}$`)
+var tableARNs = pattern.New(`^arn:aws[a-z-]*:dynamodb:([a-z0-9-]+|\*):([0-9]{12}|\*):table/[A-Za-z0-9_.-]{3,255}$`)
 
 // statement is a part of an IAM policy.
 type statement struct {
@@ -48,7 +48,7 @@ type statement struct {
 // [CheckTable] to check it. arn is that of the table: see [TableARN]. The error is
 // [store.ErrInvalid].
 func Policy(arn string, o PolicyOptions) ([]byte, error) {
-	if !tableARNs.MatchString(arn) {
+	if !tableARNs().MatchString(arn) {
 		return nil, fmt.Errorf("%w: dynamostore: %q is not the ARN of a table: write arn:aws:dynamodb:REGION:ACCOUNT:table/NAME, where an account has 12 digits", store.ErrInvalid, arn)
 	}
 	allow := func(sid string, actions ...string) statement {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // Finding is something about a table that keeps the store from working, or from working well.
@@ -67,8 +68,8 @@ func apiMessage(err error) string {
 
 // deniedAction and deniedUser find what was denied, and to whom, in AWS's text.
 var (
-	deniedAction = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)`)
-	deniedUser   = regexp.MustCompile(`User: (arn:\S+)`)
+	deniedAction = pattern.New(`not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)`)
+	deniedUser   = pattern.New(`User: (arn:\S+)`)
 )
 
 // finding says why a call failed, and what to do.
@@ -173,13 +174,13 @@ func (t *tableAdmin) where(ctx context.Context) string {
 
 // denied is about a permission that is missing. text is AWS's.
 func denied(action, text string) Finding {
-	if m := deniedAction.FindStringSubmatch(text); m != nil {
+	if m := deniedAction().FindStringSubmatch(text); m != nil {
 		action = m[1]
 	} else {
 		action = "dynamodb:" + action
 	}
 	who := "these credentials"
-	if m := deniedUser.FindStringSubmatch(text); m != nil {
+	if m := deniedUser().FindStringSubmatch(text); m != nil {
 		who = m[1]
 	}
 	f := Finding{

@@ -3,9 +3,10 @@ package redisstore
 import (
 	"embed"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 //go:embed script/*.lua
@@ -83,7 +84,7 @@ var formats = map[string]string{
 // body is the script. It is joined when it is first used, and not at the start of each program.
 var body = sync.OnceValue(join)
 
-var named = regexp.MustCompile(`F'([^']*)'`)
+var named = pattern.New(`F'([^']*)'`)
 
 // join returns the script.
 func join() string {
@@ -93,7 +94,7 @@ func join() string {
 		if err != nil {
 			panic(err) //nolint:forbidigo // the name is wrong
 		}
-		text.WriteString(named.ReplaceAllStringFunc(string(part), func(use string) string {
+		text.WriteString(named().ReplaceAllStringFunc(string(part), func(use string) string {
 			var format strings.Builder
 			for word := range strings.FieldsSeq(use[len("F'") : len(use)-1]) {
 				if formats[word] == "" {

@@ -119,7 +119,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(stor
 func (s *Store) listOn(ctx context.Context, c, node rueidis.Client, tenant, policy string, fresh func(string) bool,
 	yield func(store.Key) bool,
 ) (more bool, err error) {
-	match := pattern(s.prefix, tenant, policy)
+	match := keysOf(s.prefix, tenant, policy)
 	for cursor := uint64(0); ; {
 		page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(match).Count(pageSize).Build()).AsScanEntry()
 		if err != nil {
@@ -211,8 +211,8 @@ func (st *stored) idle(now int64) bool {
 	return !held && st.rec.Until() <= max(now, st.rec.Last)
 }
 
-// pattern returns a SCAN pattern for the keys of a policy.
-func pattern(prefix, tenant, policy string) string {
+// keysOf returns a SCAN pattern for the keys of a policy.
+func keysOf(prefix, tenant, policy string) string {
 	var b strings.Builder
 	for i := range len(prefix) {
 		if strings.IndexByte(`*?[]\`, prefix[i]) >= 0 {

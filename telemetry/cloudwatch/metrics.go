@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/outbox"
+	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/internal/sampler"
 )
 
@@ -79,11 +79,11 @@ type shard struct {
 	_      [64]byte
 }
 
-var namespaces = regexp.MustCompile(`^[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}$`)
+var namespaces = pattern.New(`^[0-9A-Za-z._/#-][0-9A-Za-z._/#:-]{0,254}$`)
 
 // CheckNamespace returns an error if CloudWatch does not take a namespace.
 func CheckNamespace(namespace string) error {
-	if !namespaces.MatchString(namespace) || strings.HasPrefix(namespace, "AWS/") {
+	if !namespaces().MatchString(namespace) || strings.HasPrefix(namespace, "AWS/") {
 		return fmt.Errorf("cloudwatch: the namespace %q does not have 1 to 255 letters, digits and . _ / # : -, or it begins with a colon or with AWS/", namespace)
 	}
 	return nil

@@ -11,13 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // Server is a Prometheus process of its own on a free port of the loopback interface.
@@ -27,7 +27,7 @@ type Server struct {
 	tb testing.TB
 }
 
-var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
+var listening = pattern.New(`msg="Listening on" address=(\S+)`)
 
 // patience is how long to wait for something that must happen.
 const patience = 2 * time.Minute
@@ -93,7 +93,7 @@ func Start(tb testing.TB, target string, opts *Options) *Server {
 func read(out io.Reader, address chan<- string, done chan<- struct{}) {
 	defer close(done)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if f := listening.FindStringSubmatch(lines.Text()); f != nil {
+		if f := listening().FindStringSubmatch(lines.Text()); f != nil {
 			select {
 			case address <- f[1]:
 			default:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 
 	"github.com/drawgate/drawgate/internal/awsbody"
+	"github.com/drawgate/drawgate/internal/pattern"
 )
 
 // Topic says where messages are sent.
@@ -23,11 +23,11 @@ type Topic struct {
 	Endpoint string // an http or https URL, such as that of a VPC endpoint; "": AWS's public one
 }
 
-var topicARNs = regexp.MustCompile(`^arn:aws[a-z-]{0,20}:sns:([a-z]{2}[a-z0-9-]{1,30}):[0-9]{12}:[A-Za-z0-9_-]{1,256}$`)
+var topicARNs = pattern.New(`^arn:aws[a-z-]{0,20}:sns:([a-z]{2}[a-z0-9-]{1,30}):[0-9]{12}:[A-Za-z0-9_-]{1,256}$`)
 
 // RegionOf returns the region in the ARN of a standard topic. ok is false if it is not such an ARN.
 func RegionOf(arn string) (region string, ok bool) {
-	m := topicARNs.FindStringSubmatch(arn)
+	m := topicARNs().FindStringSubmatch(arn)
 	if m == nil {
 		return "", false
 	}
