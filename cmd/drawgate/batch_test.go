@@ -65,18 +65,15 @@ func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []str
 	return names
 }
 
-// In a month of 100,000 tasks, with restarts in between, the answers, the file and the tasks' own
-// log agree exactly. Each refusal names the periods that refused, and each of the five periods
-// refuses at some time.
+// In a month of tasks, 100,000 in the long form, with restarts in between, the answers, the file and
+// the tasks' own log agree exactly. Each refusal names the periods that refused, and each of the
+// five periods refuses at some time.
 //
 // req: D1, D2, D5, D11
 func TestBatchOfTasks(t *testing.T) {
 	needs.NoRace(t)
 	t.Parallel()
-	scale := 1
-	if testing.Short() {
-		scale = 20
-	}
+	scale := needs.Rounds(20, 5, 1)
 	total, restart := 100_000/scale, 4_999/scale
 	per := func(period string, n int) string { return fmt.Sprintf("RATE_LIMIT_PER_%s=%d", period, n/scale) }
 	policy := quota(t, "RATE_LIMIT_PER_MINUTE=20", per("HOUR", 600), per("DAY", 4000), per("WEEK", 25000),
