@@ -53,7 +53,7 @@ traefik:
 
 # Fewer rounds of the garbage collector: the compiler has more to do here than the tests.
 quick:
-	GOGC=400 $(GO) test -short -vet=all -ldflags=-w ./...
+	GOGC=400 $(GO) test -short -vet=all -ldflags=-s ./...
 
 # testlog judges the output of tests; concurrent finds the packages in which goroutines meet, for the race detector.
 testtools:

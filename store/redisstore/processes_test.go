@@ -174,7 +174,7 @@ func (w *worker) work(out io.Writer) {
 // req: C1, C12, E1, E10
 func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the machine busy
 	t.Parallel()
-	w := worker{Callers: 8, For: 1500 * time.Millisecond}
+	w := worker{Callers: 8, For: 1200 * time.Millisecond}
 	if long {
 		w = worker{Callers: 64, For: time.Minute}
 	}
