@@ -158,6 +158,9 @@ func (x *exchange) stored(c *call, what llm.Stored) *refusal {
 		return x.notPassed(" (" + storedName(what) + "): the provider does not know which key's they are. " +
 			"Have it configured in stored of the upstream")
 	}
+	if !x.mayUseAny(up.Name) {
+		return x.notPassed(" (" + storedName(what) + "): this key may use no model of " + up.Name)
+	}
 	if what.ID != "" {
 		if why := x.notOwned(up, what); why != nil {
 			return why

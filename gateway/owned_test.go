@@ -304,6 +304,42 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 	})
 }
 
+// TestStoredOnlyWhereAModelMayBeUsed: a key that may use models of some upstreams only reads,
+// deletes and stores nothing at another one, also not what is its own.
+//
+// req: C12
+func TestStoredOnlyWhereAModelMayBeUsed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		keeping(gateway.StoredByTeam)(s)
+		s.config.Aliases = []gateway.Alias{{Name: "fast", Models: []gateway.Target{{Upstream: "openai", Model: "gpt-4o"}}}}
+	}, func(t *testing.T, b *bench) {
+		id, file := b.respond(alice, ""), b.upload(carol, "of the team")
+		for list, allowed := range map[string]bool{
+			"anthropic/*": false, "open": false, "openai": false, "openai2/*": false, "slow": false,
+			"*": true, "open*": true, "openai/*": true, "openai/gpt-4o*": true, "openai/x": true, "fast": true,
+		} {
+			conf := b.conf
+			conf.Keys = slices.Clone(conf.Keys)
+			conf.Keys[0].Models = []string{list}
+			if err := b.h.Use(conf); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{"/v1/responses/" + id, "/v1/files/" + file + "/content"} {
+				before := len(b.sim.Calls())
+				status, body := b.as(alice, http.MethodGet, path, "")
+				if reached := len(b.sim.Calls()) > before; reached != allowed || allowed != (status == http.StatusOK) {
+					t.Errorf("%s, %s: got %d %s, reached: %t", list, path, status, body, reached)
+				}
+			}
+			if status, body := b.as(alice, http.MethodPost, "/v1/files", "x"); !allowed &&
+				(status != http.StatusNotFound || !strings.Contains(body, "no model of openai")) {
+				t.Errorf("%s, an upload: got %d %s", list, status, body)
+			}
+		}
+	})
+}
+
 // TestStoredIsRefusedByName: without owners nothing that is stored passes; the error says what it
 // is, and what to configure. A call that continues a response passes as ever.
 func TestStoredIsRefusedByName(t *testing.T) {
