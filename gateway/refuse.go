@@ -44,6 +44,9 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		message := calls + " to " + upstream + " fail, and none is made for a while"
 		return &refusal{kind: llm.Unavailable, message: message, after: open.RetryAfter}, true
 	}
+	if e, ok := errors.AsType[*keyError](err); ok {
+		return e.why, true
+	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
 		_, why, _ := strings.Cut(err.Error(), "llm: ") // the model's name may be another one than the caller's
@@ -146,6 +149,9 @@ func (x *exchange) failed(c *call, err error) {
 	why, known := errorOf(err, x.up.config.Name)
 	if !known {
 		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
+	}
+	if _, ok := errors.AsType[*keyError](err); ok {
+		x.refusedKey(why)
 	}
 	if why.kind == llm.RateLimited && why.decision != nil {
 		why.message += shorter(c, why.decision)
