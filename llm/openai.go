@@ -103,6 +103,7 @@ var openAI = &provider{
 		Lost:         {http.StatusBadGateway, "server_error", "upstream_lost"},
 		KeyExpired:   {http.StatusUnauthorized, "invalid_request_error", codeExpired},
 		KeyDisabled:  {http.StatusUnauthorized, "invalid_request_error", codeDisabled},
+		NoCredit:     {http.StatusTooManyRequests, codeCredit, codeCredit},
 	},
 	errorBody: func(e *providerError, message string, _ time.Duration) any {
 		return map[string]any{"error": map[string]any{

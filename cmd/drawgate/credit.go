@@ -17,6 +17,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/credit"
+	"github.com/drawgate/drawgate/internal/money"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
@@ -122,9 +123,7 @@ func (p *prepaid) find(f *creditFlags, key string) error {
 				Policy: info.Name, Limit: l.Name, Tenant: p.tenant, Key: drawgate.BoundedKey(key),
 			}
 			p.unit = cmp.Or(l.Unit, drawgate.UnitRequests)
-			if currency, ok := strings.CutSuffix(p.unit, "_micros"); ok {
-				p.currency = currency
-			}
+			p.currency, _ = money.Currency(p.unit)
 		}
 	}
 	switch {
@@ -181,15 +180,7 @@ func (p *prepaid) parse(text string) (int64, error) {
 
 // show writes an amount as parse reads it, with its unit.
 func (p *prepaid) show(n int64) string {
-	if p.currency == "" {
-		return fmt.Sprintf("%d %s", n, p.unit)
-	}
-	const million = 1_000_000
-	text := strconv.FormatInt(n/million, 10)
-	if n%million != 0 {
-		text += strings.TrimRight(fmt.Sprintf(".%06d", n%million), "0")
-	}
-	return text + " " + p.currency
+	return money.Text(n, p.unit)
 }
 
 // creditAnswer is a credit as JSON. Amounts are in the limit's unit.
