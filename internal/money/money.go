@@ -17,7 +17,10 @@ const (
 // of money.
 func Currency(unit string) (currency string, ok bool) {
 	currency, ok = strings.CutSuffix(unit, suffix)
-	return currency, ok && currency != ""
+	if !ok || currency == "" {
+		return "", false
+	}
+	return currency, true
 }
 
 // Text writes an amount exactly, with its unit: "0.25 usd", "10 requests".
