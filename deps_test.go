@@ -25,11 +25,12 @@ var grpcs = []string{
 var rules = map[string]struct{ own, others []string }{
 	"": {own: []string{
 		"store", "internal/record", "internal/queue", "internal/cells",
-		"internal/ending", "internal/sleep",
+		"internal/ending", "internal/money", "internal/sleep",
 	}},
 	"api":                 {},
 	"internal/calendar":   {},
 	"internal/drain":      {},
+	"internal/money":      {},
 	"internal/ending":     {},
 	"internal/queue":      {},
 	"internal/record":     {own: []string{"internal/calendar"}},
@@ -95,7 +96,7 @@ var rules = map[string]struct{ own, others []string }{
 		own: []string{"internal/yamltext", "llm"}, others: []string{"github.com/goccy/go-yaml"},
 	},
 	"internal/present": {own: []string{
-		"", "api", "engine", "engine/rules", "internal/failure", "spend", "store",
+		"", "api", "engine", "engine/rules", "internal/failure", "internal/money", "spend", "store",
 	}},
 	"internal/top": {
 		own:    []string{"api", "internal/present"},
@@ -129,8 +130,8 @@ var rules = map[string]struct{ own, others []string }{
 	"virtualkey": {own: []string{"api", "internal/present", "internal/sampler", "store"}},
 	"gateway": {own: []string{
 		"", "api", "engine", "engine/rules", "httplimit", "internal/admit",
-		"internal/drain", "internal/ending", "internal/failure", "internal/owned", "internal/present",
-		"internal/sampler", "llm",
+		"internal/drain", "internal/ending", "internal/failure", "internal/money", "internal/owned",
+		"internal/present", "internal/sampler", "llm",
 		"outbound", "spend", "web",
 	}, others: []string{"github.com/go-jose/go-jose", "golang.org/x/sync"}},
 	"incident": {own: []string{
@@ -179,7 +180,7 @@ var rules = map[string]struct{ own, others []string }{
 		own: []string{
 			"", "api", "audit", "audit/ledgerfile", "client", "config", "engine", "gateway", "incident", "llm",
 			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/credit", "internal/fromlitellm",
-			"internal/lambdaext", "internal/similar",
+			"internal/lambdaext", "internal/money", "internal/similar",
 			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "spend", "store/dynamostore",
 			"store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",
 			"taskqueue/queuemetrics", "virtualkey",

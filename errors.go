@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/money"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -49,8 +51,12 @@ type NeverFitsError struct {
 }
 
 func (e *NeverFitsError) Error() string {
-	return fmt.Sprintf("drawgate: %d %s can never fit limit %q of policy %q, which grants at most %d at this priority",
-		e.N, e.Unit, e.Limit, e.Policy, e.Max)
+	most := strconv.FormatInt(e.Max, 10)
+	if _, ok := money.Currency(e.Unit); ok {
+		most = money.Text(e.Max, e.Unit)
+	}
+	return fmt.Sprintf("drawgate: %s can never fit limit %q of policy %q, which grants at most %s at this priority",
+		money.Text(e.N, e.Unit), e.Limit, e.Policy, most)
 }
 
 // Is makes the error match ErrNeverFits.
@@ -90,8 +96,8 @@ func (e *LimitedError) Error() string {
 		after = "it can never fit"
 	}
 	if r, ok := e.Decision.Refusing(); ok && r.Limit.Every == Total && e.Decision.Reason == Limited {
-		return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q has %d %s left, and gets more only if that is credited",
-			e.Limit, e.Policy, r.Remaining, r.Limit.unit())
+		return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q has %s left, and gets more only if that is credited",
+			e.Limit, e.Policy, money.Text(r.Remaining, r.Limit.unit()))
 	}
 	if e.Decision.Reason == Paused {
 		return fmt.Sprintf("drawgate: rate limit exceeded: policy %q is paused for this key; %s", e.Policy, after)

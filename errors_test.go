@@ -27,3 +27,17 @@ func TestTimesInErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestMoneyInErrors: refusals tell money in its currency, and everything else as it is counted.
+func TestMoneyInErrors(t *testing.T) {
+	t.Parallel()
+	for unit, want := range map[string]string{
+		"usd_micros": `0.25 usd can never fit limit "l" of policy "p", which grants at most 0.1 usd at this priority`,
+		"tokens":     `250000 tokens can never fit limit "l" of policy "p", which grants at most 100000 at this priority`,
+	} {
+		e := &drawgate.NeverFitsError{Policy: "p", Limit: "l", Unit: unit, N: 250_000, Max: 100_000}
+		if got := e.Error(); got != "drawgate: "+want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -30,8 +30,9 @@ type MeUpstream struct {
 // MeLimit is a limit of a bucket that counts calls of a key, and not those of other teams.
 type MeLimit struct {
 	LimitStatus
-	Team   bool   `json:"team,omitempty"`   // it counts other keys of the team, too
-	Paused *Pause `json:"paused,omitempty"` // the bucket refuses every call
+	ResetAt *time.Time `json:"reset_at,omitempty"` // as in LimitStatus; absent: never, of a prepaid budget
+	Team    bool       `json:"team,omitempty"`     // it counts other keys of the team, too
+	Paused  *Pause     `json:"paused,omitempty"`   // the bucket refuses every call
 }
 
 // MeWaiting is a call that waits.

@@ -179,5 +179,18 @@ func (x *exchange) mayUse(c *call) bool {
 	return c.alias != "" && slices.Contains(x.key.Models, c.alias) || x.key.may(c.up.config.Name, c.Model)
 }
 
+// mayUseAny reports whether the key of a request may use a model of an upstream, by whatever name.
+func (x *exchange) mayUseAny(upstream string) bool {
+	names := x.key.Models
+	return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool {
+		prefix, more := strings.CutSuffix(name, "*")
+		if strings.HasPrefix(name, upstream+"/") || more && strings.HasPrefix(upstream+"/", prefix) {
+			return true
+		}
+		a := x.state.aliases[name]
+		return a != nil && slices.ContainsFunc(a.Models, func(t Target) bool { return t.Upstream == upstream })
+	})
+}
+
 // name returns the name by which a caller has asked for a call's model.
 func (c *call) name() string { return cmp.Or(c.alias, c.Model) }

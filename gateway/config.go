@@ -93,6 +93,8 @@ type Key struct {
 	// Addresses are the networks in which its callers must be, as [Options].Proxies name them; none
 	// means all.
 	Addresses []netip.Prefix
+
+	issuer string // of the token that it is of; "": it has secrets
 }
 
 // Secret is a text that is not printed.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,9 +122,7 @@ func (x *exchange) serve(path string) {
 		why = x.key.refuseAddress(x.h.client(x.r))
 	}
 	if why != nil {
-		if why.kind != llm.Unavailable { // otherwise it may be a right one
-			x.h.wrongKey(x.up.config.Name, x.key, why, x.r)
-		}
+		x.refusedKey(why)
 		x.refuse(why)
 		return
 	}
@@ -145,6 +144,7 @@ func (x *exchange) serve(path string) {
 		x.refuse(why)
 		return
 	}
+	x.ask.secret = sha256.Sum256([]byte(secretOf(x.r)))
 	x.ask.key, x.ask.labels = x.key, []drawgate.Label{{Name: "key", Value: x.key.Name}}
 	if x.key.Team != "" {
 		x.ask.labels = append(x.ask.labels, drawgate.Label{Name: "team", Value: x.key.Team})
@@ -154,6 +154,13 @@ func (x *exchange) serve(path string) {
 		x.ladder(c)
 	} else {
 		x.pass(c)
+	}
+}
+
+// refusedKey counts and logs a call that is refused for its key.
+func (x *exchange) refusedKey(why *refusal) {
+	if why.kind != llm.Unavailable { // otherwise it may be a right one
+		x.h.wrongKey(x.up.config.Name, x.key, why, x.r)
 	}
 }
 

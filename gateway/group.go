@@ -241,7 +241,7 @@ func (q *quota) giveBack(ctx context.Context, g outbound.Grant) {
 	ctx, stop := ending.Context(ctx)
 	defer stop()
 	if err := g.Cancel(ctx); err != nil && !errors.Is(err, drawgate.ErrGone) {
-		q.h.warn("what was held for a call that another account makes ends by itself, as used", "owner", q.owner,
+		q.h.warn("what was held for a call that is not made ends by itself, as used", "owner", q.owner,
 			"error", err)
 	}
 }

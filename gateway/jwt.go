@@ -85,7 +85,7 @@ func (s *state) bearer(ctx context.Context, token string) (*Key, *refusal) {
 	case err != nil:
 		return nil, refuseToken(err)
 	case k.Disabled:
-		return k, &refusal{kind: llm.KeyDisabled, message: "tokens of this issuer are disabled: ask whoever runs this gateway"}
+		return k, refuseDisabled()
 	case !from.named.admit(k.Name, time.Now()):
 		return k, &refusal{
 			kind: llm.Overloaded,
@@ -95,6 +95,10 @@ func (s *state) bearer(ctx context.Context, token string) (*Key, *refusal) {
 		}
 	}
 	return k, nil
+}
+
+func refuseDisabled() *refusal {
+	return &refusal{kind: llm.KeyDisabled, message: "tokens of this issuer are disabled: ask whoever runs this gateway"}
 }
 
 func refuseToken(err error) *refusal {
@@ -185,5 +189,10 @@ func (i *issuer) verify(ctx context.Context, t *jwt.JSONWebToken, now time.Time)
 	case err != nil:
 		return nil, errClaims
 	}
-	return i.config.named(all)
+	k, err := i.config.named(all)
+	if err != nil {
+		return nil, err
+	}
+	k.issuer, k.Expires = i.config.Issuer, std.Expiry.Time().Add(leeway)
+	return k, nil
 }

@@ -110,34 +110,77 @@ func (s *state) caller(r *http.Request) (*Key, *refusal) {
 	secret := secretOf(r)
 	// The sum of a guess says nothing about the sums of keys: a plain look-up leaks nothing.
 	sum := sha256.Sum256([]byte(secret))
-	found, ok := s.secrets[sum]
-	if !ok {
-		found, ok = s.storedSecret(sum)
-	}
-	if !ok && len(s.issuers) > 0 && isToken(secret) {
+	found := s.credential(sum)
+	switch {
+	case found.key == nil && len(s.issuers) > 0 && isToken(secret):
 		return s.bearer(r.Context(), secret)
-	}
-	if !ok || secret == "" {
-		if secret != "" && s.stored != nil && !s.stored.all() { // it may be a right one
-			return nil, &refusal{
-				kind: llm.Unavailable, after: storedAgain,
-				message: "the keys in the store cannot be read now, and this one is not known yet: try again",
-			}
-		}
+	case secret == "":
 		return nil, &refusal{kind: llm.Unauthorized, message: s.unknownKey()}
 	}
-	k, now := found.key, time.Now()
-	if over(found.until, now) {
-		return k, &refusal{
+	return found.key, s.refuses(found, sum)
+}
+
+// credential returns the key that a secret is of. Without one its key is nil.
+func (s *state) credential(sum [sha256.Size]byte) credential {
+	if found, ok := s.secrets[sum]; ok {
+		return found
+	}
+	if found, ok := s.storedSecret(sum); ok {
+		return found
+	}
+	return credential{}
+}
+
+// refuses returns why no call with a secret passes now, or nil. Without a key the secret is unknown.
+func (s *state) refuses(c credential, sum [sha256.Size]byte) *refusal {
+	k, now := c.key, time.Now()
+	switch {
+	case k == nil && s.stored != nil && !s.stored.all(): // it may be a right one
+		return &refusal{
+			kind: llm.Unavailable, after: storedAgain,
+			message: "the keys in the store cannot be read now, and this one is not known yet: try again",
+		}
+	case k == nil:
+		return &refusal{kind: llm.Unauthorized, message: s.unknownKey()}
+	case over(c.until, now):
+		return &refusal{
 			kind:    llm.KeyExpired,
-			message: "this secret was valid until " + instant(found.until) + ": use the newer one of the key",
+			message: "this secret was valid until " + instant(c.until) + ": use the newer one of the key",
 		}
 	}
 	if why := k.ended(now); why != nil {
-		return k, why
+		return why
 	}
-	return k, s.stored.refuses(k, sum, now)
+	return s.stored.refuses(k, sum, now)
 }
+
+// refusesNow returns why a call of a key that has passed, and may have waited since, is not to be
+// sent, or nil. It asks nobody: what this process knows of keys now is what counts.
+func (h *Handler) refusesNow(k *Key, sum [sha256.Size]byte) *refusal {
+	s := h.state.Load()
+	if k.issuer == "" {
+		c := s.credential(sum)
+		if c.key != nil && c.key.Name != k.Name { // the secret was given to another one
+			c = credential{}
+		}
+		return s.refuses(c, sum)
+	}
+	i := s.issuers[k.issuer]
+	switch {
+	case i == nil:
+		return refuseToken(errStranger)
+	case i.config.Key.Disabled:
+		return refuseDisabled()
+	case over(k.Expires, time.Now()):
+		return refuseToken(errOver)
+	}
+	return nil
+}
+
+// keyError says why the key of a call that was granted does not allow it any more.
+type keyError struct{ why *refusal }
+
+func (e *keyError) Error() string { return "gateway: " + e.why.message }
 
 // ended returns why no call of a key passes now, or nil.
 func (k *Key) ended(now time.Time) *refusal {

@@ -356,7 +356,11 @@ func (h *Handler) readLimits(ctx context.Context, list []engine.Applied, priorit
 func limitsIn(policy string, st *drawgate.Status, shared bool) (list []api.MeLimit) {
 	status := present.Status(policy, "", st)
 	for i := range status.Limits {
-		list = append(list, api.MeLimit{LimitStatus: status.Limits[i], Team: shared, Paused: status.Paused})
+		l := api.MeLimit{LimitStatus: status.Limits[i], Team: shared, Paused: status.Paused}
+		if l.Every != drawgate.Total.String() {
+			l.ResetAt = &l.LimitStatus.ResetAt
+		}
+		list = append(list, l)
 	}
 	return list
 }

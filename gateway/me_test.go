@@ -100,6 +100,7 @@ func TestMe(t *testing.T) {
 		}
 		cost := b.spent()[b.meter("alice", "red", "openai", "gpt-4o")].Micros
 		if len(me.Limits) != 2 || me.Limits[0].Name != "budget" || me.Limits[0].Used != cost || me.Limits[0].Team ||
+			me.Limits[0].ResetAt == nil ||
 			me.Limits[1].Name != "rpm" || me.Limits[1].Used != 3 || !me.Limits[1].Team || me.Limits[1].Most != 5 {
 			t.Errorf("limits %+v, want %d millionths of a budget, and 3 of 5 requests of the team", me.Limits, cost)
 		}
@@ -185,7 +186,7 @@ func TestMeSaysNothingOfOthers(t *testing.T) {
 				me := b.aboutKey(alice)
 				me.At = time.Time{}
 				for i := range me.Limits {
-					me.Limits[i].ResetAt = time.Time{}
+					me.Limits[i].ResetAt = nil
 				}
 				out, err := json.Marshal(me)
 				if err != nil {

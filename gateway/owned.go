@@ -115,7 +115,7 @@ func (x *exchange) mayUseStored(c *call) *refusal {
 	}
 	for _, what := range c.Stored {
 		switch what.Kind {
-		case llm.StoredResponse, llm.StoredFile:
+		case llm.StoredResponse, llm.StoredFile, llm.StoredItem:
 			if why := x.notOwned(up, what); why != nil {
 				return why
 			}
@@ -138,6 +138,11 @@ func (x *exchange) notOwned(up *Upstream, what llm.Stored) *refusal {
 			kind:    llm.Unavailable,
 			message: "it cannot be read now whose " + what.Kind.String() + " is: try again later", after: time.Second,
 		}
+	case !mine && what.Kind == llm.StoredItem:
+		const message = "the call names the item %.80q by its id, and this gateway does not know that it is this key's " +
+			"own: send all of the item, reasoning with its encrypted_content (which the field include asks for), or " +
+			"use previous_response_id"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, what.ID)}
 	case !mine:
 		const message = "there is no %s %.80q of this key at %s"
 		_, name, _ := strings.Cut(what.Kind.String(), " ")
@@ -152,6 +157,9 @@ func (x *exchange) stored(c *call, what llm.Stored) *refusal {
 	if up.Stored == nil {
 		return x.notPassed(" (" + storedName(what) + "): the provider does not know which key's they are. " +
 			"Have it configured in stored of the upstream")
+	}
+	if !x.mayUseAny(up.Name) {
+		return x.notPassed(" (" + storedName(what) + "): this key may use no model of " + up.Name)
 	}
 	if what.ID != "" {
 		if why := x.notOwned(up, what); why != nil {
@@ -177,32 +185,38 @@ func (x *exchange) noteStored(c *call, resp *http.Response) *noter {
 	if c.up.config.Stored == nil || resp.StatusCode >= http.StatusMultipleChoices || !plain(resp) {
 		return nil
 	}
-	what := llm.Stored{Kind: llm.StoredResponse}
-	switch {
-	case c.Operation == llm.OpResponses && !c.Unstored:
-	case c.Operation == llm.OpStored && c.made.ID == "":
-		what = c.made
+	n := &noter{x: x, c: c, what: llm.Stored{Kind: llm.StoredResponse}, noted: c.Unstored}
+	switch c.Operation {
+	case llm.OpResponses:
+	case llm.OpStored:
+		n.what, n.noted = c.made, c.made.ID != ""
 	default:
 		return nil
 	}
-	return &noter{x: x, c: c, what: what, answer: c.up.config.Profile.NewStream(c.Call)}
+	n.answer = c.up.config.Profile.NewStream(c.Call)
+	return n
 }
 
-// noter reads the id of an answer.
+// noter reads the ids of an answer, and of the items in it that a later call may name.
 type noter struct {
 	x      *exchange
 	c      *call
 	what   llm.Stored
+	noted  bool // it is known whose the answer is, or it is not stored
 	answer *llm.Stream
 }
 
 // write reads a piece, before the caller gets it.
 func (n *noter) write(piece []byte) {
-	if n.what.ID != "" {
-		return
-	}
 	_, _ = n.answer.Write(piece) // it never fails
-	if n.what.ID = n.answer.ID(); n.what.ID != "" {
-		n.x.own(n.c, n.what)
+	if !n.noted {
+		n.what.ID = n.answer.ID()
+		n.noted = n.what.ID != ""
+		if n.noted {
+			n.x.own(n.c, n.what)
+		}
+	}
+	for _, id := range n.answer.Items() {
+		n.x.own(n.c, llm.Stored{Kind: llm.StoredItem, ID: id})
 	}
 }

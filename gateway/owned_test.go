@@ -202,10 +202,10 @@ func TestStoredByNobody(t *testing.T) {
 			{respond, with(`"conversation":"conv_1"`), 400, "a conversation"},
 			{respond, with(`"conversation":{"id":"conv_1"}`), 400, "a conversation"},
 			{respond, with(`"container":"c"`), 400, "the field container"},
-			{respond, items(`{"type":"item_reference","id":"msg_1"}`), 400, "item_reference"},
-			{respond, items(`{"id":"msg_1"}`), 400, "item_reference"},
-			{respond, items(`{"type":"image_generation_call","id":"ig_1"}`), 400, "item_reference"},
-			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":null}`), 400, "item_reference"},
+			{respond, items(`{"type":"item_reference","id":"msg_1"}`), 400, `\"msg_1\" by its id`},
+			{respond, items(`{"id":"msg_1"}`), 400, `\"msg_1\" by its id`},
+			{respond, items(`{"type":"image_generation_call","id":"ig_1"}`), 400, `\"ig_1\" by its id`},
+			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":null}`), 400, `\"ig_1\" by its id`},
 			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":"aGVsbG8="}`), 200, ""},
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":"text","b":null}}`), 200, ""},
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":{"type":"input_file","file_id":"file-1"}}}`), 400, "something that is stored"},
@@ -228,6 +228,114 @@ func TestStoredByNobody(t *testing.T) {
 		if status, body := b.as(alice, http.MethodPost, "/v1/responses",
 			items(`{"role":"user","content":[`+strings.TrimSuffix(more, ",")+`]}`)); status != http.StatusBadRequest {
 			t.Errorf("200 files: %d %s", status, body)
+		}
+	})
+}
+
+// TestItemsByIDAreOnesOwn: an item of an earlier answer whose content the provider has passes by its
+// id for whom it was made, streamed or not, stored or not, as SDKs send it back; for nobody else.
+// Items that have their content pass for everybody.
+func TestItemsByIDAreOnesOwn(t *testing.T) {
+	t.Parallel()
+	const plain = `{"id":"resp_1","output":[{"type":"reasoning","id":"rs_1","summary":[]},` +
+		`{"id":"rs_2","type":"reasoning","summary":[],"encrypted_content":"sealed"},` +
+		`{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}},` +
+		`{"type":"mcp_approval_request","id":"mcpr_1","arguments":"{}"},` +
+		`{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"a","id":"rs_3"}]}],` +
+		`"usage":{"input_tokens":1,"output_tokens":1}}`
+	const streamed = `data: {"type":"response.output_item.added","item":{"type":"reasoning","id":"rs_4","summary":[]}}` + "\n\n" +
+		`data: {"item":{"type":"reasoning","id":"rs_5","summary":[]},"type":"response.output_item.done"}` + "\n\n" +
+		`data: {"type":"response.completed","response":{"id":"resp_2","usage":{"input_tokens":1,"output_tokens":1}}}` + "\n\n"
+	answer := ""
+	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
+		h, err := gateway.New(b.engine, b.conf, &gateway.Options{Base: answers(func(*http.Request) string { return answer })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		b.h = h
+		send := func(key, more string) (int, string) {
+			return b.as(key, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,`+more+`}`)
+		}
+		for _, answer = range []string{plain, streamed} {
+			if status, body := send(alice, `"store":false,"input":"x"`); status != http.StatusOK {
+				t.Fatalf("got %d %s", status, body)
+			}
+		}
+		answer = `{}`
+		for item, owned := range map[string]bool{
+			`{"type":"reasoning","id":"rs_1","summary":[]}`:                                                      true,
+			`{"type":"reasoning","id":"rs_5","summary":[{"type":"summary_text","text":"t"}]}`:                    true,
+			`{"type":"item_reference","id":"rs_1"}`:                                                              true,
+			`{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}}`: true,
+			`{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}`:                     true,
+			`{"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":null}`:                             false,
+			`{"type":"reasoning","id":"rs_3","summary":[]}`:                                                      false,
+			`{"type":"reasoning","id":"rs_4","summary":[]}`:                                                      false,
+			`{"type":"reasoning","id":"resp_1","summary":[]}`:                                                    false,
+			`{"type":"reasoning","id":["rs_1"],"summary":[]}`:                                                    false,
+			`{"type":"code_interpreter_call","id":"ci_1","code":"1","outputs":[]}`:                               false,
+			`{"type":"file_search_call","id":"fs_1","queries":["q"],"results":[]}`:                               false,
+			`{"type":"message","id":"msg_1","role":"assistant"}`:                                                 false,
+			`{"type":"function_call_output","id":"fco_1","call_id":"c"}`:                                         false,
+			`{"type":"compaction","id":"cmp_1","encrypted_content":""}`:                                          false,
+			`{"type":"mcp_approval_response","approval_request_id":"mcpr_2","approve":true}`:                     false,
+		} {
+			for _, key := range []string{alice, bob} {
+				status, body := send(key, `"input":[`+item+`]`)
+				if passes := owned && key == alice; passes != (status == http.StatusOK) ||
+					!passes && (status != http.StatusBadRequest || !strings.Contains(body, "by its id") || !strings.Contains(body, "previous_response_id")) {
+					t.Errorf("%s of %s: got %d %s", item, key, status, body)
+				}
+			}
+		}
+		for _, item := range []string{
+			`{"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":"sealed"}`,
+			`{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[]}]}`,
+			`{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}","status":"completed"}`,
+			`{"type":"function_call_output","call_id":"c","output":"1"}`,
+			`{"type":"reasoning","summary":[]}`,
+			`{"type":"compaction","id":"cmp_1","encrypted_content":"sealed"}`,
+		} {
+			if status, body := send(bob, `"input":[`+item+`]`); status != http.StatusOK {
+				t.Errorf("%s: got %d %s", item, status, body)
+			}
+		}
+	})
+}
+
+// TestStoredOnlyWhereAModelMayBeUsed: a key that may use models of some upstreams only reads,
+// deletes and stores nothing at another one, also not what is its own.
+//
+// req: C12
+func TestStoredOnlyWhereAModelMayBeUsed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) {
+		keeping(gateway.StoredByTeam)(s)
+		s.config.Aliases = []gateway.Alias{{Name: "fast", Models: []gateway.Target{{Upstream: "openai", Model: "gpt-4o"}}}}
+	}, func(t *testing.T, b *bench) {
+		id, file := b.respond(alice, ""), b.upload(carol, "of the team")
+		for list, allowed := range map[string]bool{
+			"anthropic/*": false, "open": false, "openai": false, "openai2/*": false, "slow": false,
+			"*": true, "open*": true, "openai/*": true, "openai/gpt-4o*": true, "openai/x": true, "fast": true,
+		} {
+			conf := b.conf
+			conf.Keys = slices.Clone(conf.Keys)
+			conf.Keys[0].Models = []string{list}
+			if err := b.h.Use(conf); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{"/v1/responses/" + id, "/v1/files/" + file + "/content"} {
+				before := len(b.sim.Calls())
+				status, body := b.as(alice, http.MethodGet, path, "")
+				if reached := len(b.sim.Calls()) > before; reached != allowed || allowed != (status == http.StatusOK) {
+					t.Errorf("%s, %s: got %d %s, reached: %t", list, path, status, body, reached)
+				}
+			}
+			if status, body := b.as(alice, http.MethodPost, "/v1/files", "x"); !allowed &&
+				(status != http.StatusNotFound || !strings.Contains(body, "no model of openai")) {
+				t.Errorf("%s, an upload: got %d %s", list, status, body)
+			}
 		}
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/credit"
+	"github.com/drawgate/drawgate/internal/money"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/dynamostore"
@@ -75,14 +76,15 @@ func TestPrepaidBudget(t *testing.T) {
 				t.Errorf("refused after %v", waited)
 			}
 		}
-		refused(100, `"drawgate: rate limit exceeded: limit \"credit\" of policy \"caller\" has 0 usd_micros left, and gets more only if that is credited`)
+		refused(100, `"drawgate: rate limit exceeded: limit \"credit\" of policy \"caller\" has 0 usd left, and gets more only if that is credited`,
+			`"type":"insufficient_quota"`, `"code":"insufficient_quota"`)
 		credited(t, b.store, "alice", "1", 10_000)
 		time.Sleep(6 * time.Second)
 		if got := ask(100); got.status != http.StatusOK {
 			t.Fatalf("got %d %s", got.status, got.body)
 		}
 		used := b.used("caller", "alice")["credit"]
-		refused(5000, fmt.Sprintf("has %d usd_micros left", 10_000-used), "; with max_tokens of at most ",
+		refused(5000, "has "+money.Text(10_000-used, "usd_micros")+" left", "; with max_tokens of at most ",
 			" the call would fit now")
 		var me wire.MeAnswer
 		got := b.do(b.raw(t.Context(), http.MethodGet, wire.PathMe, "", apis["openai"].key+alice))
@@ -90,7 +92,7 @@ func TestPrepaidBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l := me.Limits[0]; l.Name != "credit" || l.Most != 10_000 || l.Used != used || l.Remaining != 10_000-used ||
-			l.Every != "total" {
+			l.Every != "total" || l.ResetAt != nil || strings.Contains(got.body, "reset_at") {
 			t.Errorf("got %+v", l)
 		}
 		credited(t, b.store, "alice", "2", 200_000)

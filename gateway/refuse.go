@@ -16,6 +16,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/admit"
 	"github.com/drawgate/drawgate/internal/failure"
+	"github.com/drawgate/drawgate/internal/money"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
 )
@@ -43,6 +44,9 @@ func errorOf(err error, upstream string) (why *refusal, known bool) {
 		}
 		message := calls + " to " + upstream + " fail, and none is made for a while"
 		return &refusal{kind: llm.Unavailable, message: message, after: open.RetryAfter}, true
+	}
+	if e, ok := errors.AsType[*keyError](err); ok {
+		return e.why, true
 	}
 	switch {
 	case errors.Is(err, outbound.ErrNoPrice):
@@ -101,6 +105,9 @@ func limited(err error) *refusal {
 	case failure.NeverFits:
 		return &refusal{kind: llm.BadRequest, message: text, decision: d}
 	case failure.Limited:
+		if l, ok := refusing(d); ok && l.Limit.Every == drawgate.Total && d.Reason == drawgate.Limited {
+			return &refusal{kind: llm.NoCredit, message: text, decision: d}
+		}
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:
 		return &refusal{kind: llm.RateLimited, message: text, after: max(after, time.Second), decision: d}
@@ -116,6 +123,14 @@ func limited(err error) *refusal {
 		}
 	}
 	return nil
+}
+
+// refusing returns the limit that refuses longest, if one does. d may be nil.
+func refusing(d *drawgate.Decision) (drawgate.LimitResult, bool) {
+	if d == nil {
+		return drawgate.LimitResult{}, false
+	}
+	return d.Refusing()
 }
 
 // lost returns the refusal of a call that went wrong on its way. Details are for the log alone:
@@ -147,7 +162,10 @@ func (x *exchange) failed(c *call, err error) {
 	if !known {
 		x.h.warn("a call failed", "upstream", x.up.config.Name, "key", x.key.Name, "error", err)
 	}
-	if why.kind == llm.RateLimited && why.decision != nil {
+	if _, ok := errors.AsType[*keyError](err); ok {
+		x.refusedKey(why)
+	}
+	if (why.kind == llm.RateLimited || why.kind == llm.NoCredit) && why.decision != nil {
 		why.message += shorter(c, why.decision)
 	}
 	if errors.Is(err, drawgate.ErrNeverFits) {
@@ -186,7 +204,8 @@ func shorter(c *call, d *drawgate.Decision) string {
 	case llm.OpGeneric:
 		field = "a longest answer, in tokens,"
 	}
-	left := fmt.Sprintf("; %d %s of that limit are left, and", l.Remaining, cmp.Or(l.Limit.Unit, drawgate.UnitRequests))
+	unit := cmp.Or(l.Limit.Unit, drawgate.UnitRequests)
+	left := fmt.Sprintf("; %s of that limit are left, and", money.Text(l.Remaining, unit))
 	if l.Limit.Every == drawgate.Total { // it has been said
 		left = ";"
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/money"
 	"github.com/drawgate/drawgate/llm"
 )
 
@@ -68,15 +69,15 @@ func TestRefusalSaysWhichAnswerWouldFit(t *testing.T) {
 					t.Fatalf("the first call: got %d %s", got.status, got.body)
 				}
 				got := ask(1500)
-				say := regexp.MustCompile(`limit .*"` + c.limit.Name + `.*; (\d+) ` + c.limit.Unit +
+				say := regexp.MustCompile(`limit .*"` + c.limit.Name + `.*; ([^;]+)` +
 					` of that limit are left, and with ` + c.field + ` of at most (\d+) the call would fit now`).
 					FindStringSubmatch(got.body)
 				if got.status != http.StatusTooManyRequests || say == nil {
 					t.Fatalf("got %d %s", got.status, got.body)
 				}
-				left, _ := strconv.ParseInt(say[1], 10, 64)
-				if used := b.used("caller", "alice")[c.limit.Name]; left != c.limit.Amount-used {
-					t.Errorf("%d are left, and %d of %d are used", left, used, c.limit.Amount)
+				used := b.used("caller", "alice")[c.limit.Name]
+				if left := money.Text(c.limit.Amount-used, c.limit.Unit); say[1] != left {
+					t.Errorf("it says that %s are left, want %s", say[1], left)
 				}
 				longest, _ := strconv.ParseInt(say[2], 10, 64)
 				if got := ask(longest + 1); got.status != http.StatusTooManyRequests {

@@ -132,7 +132,6 @@ func TestUnknownKeysWhileTheStoreIsAway(t *testing.T) {
 // the file is in force; if either one is disabled or has expired, neither is.
 func TestTheFileWins(t *testing.T) {
 	t.Parallel()
-	disabled := func(k *gateway.Key) { k.Disabled = true }
 	for what, c := range map[string]struct {
 		file    func(*gateway.Key)
 		stored  func() *gateway.Key

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"net/http"
 	"time"
@@ -47,6 +48,7 @@ func (h *Handler) upstream(u *Upstream, prices *llm.Prices) *upstream {
 // ask is how a call is counted, and what was granted. It is in the context of the call.
 type ask struct {
 	key    *Key
+	secret [sha256.Size]byte // SHA-256 of what the caller showed
 	model  *Model
 	caller *rules.Attributes
 	labels []drawgate.Label
@@ -132,6 +134,10 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 	a.queued += time.Since(began)
 	if err != nil {
 		return nil, err
+	}
+	if why := q.h.refusesNow(a.key, a.secret); why != nil {
+		q.giveBack(ctx, g)
+		return nil, &keyError{why}
 	}
 	if a.race != nil && !a.race.claim(a) {
 		q.giveBack(ctx, g)

@@ -81,6 +81,7 @@ var anthropic = &provider{
 		Lost:         {http.StatusBadGateway, "api_error", ""},
 		KeyExpired:   {http.StatusUnauthorized, "authentication_error", codeExpired},
 		KeyDisabled:  {http.StatusUnauthorized, "authentication_error", codeDisabled},
+		NoCredit:     {http.StatusTooManyRequests, "billing_error", ""},
 	},
 	errorBody: func(e *providerError, message string, _ time.Duration) any {
 		inner := map[string]any{"type": e.kind, "message": message}

@@ -8,17 +8,19 @@ import (
 // block is an object with a type that is being read: a part of a message, an element of a
 // response's input, or a tool. What it is follows when it ends: its type may come last.
 type block struct {
-	role   role
-	depth  int    // of the stack, with it
-	kind   string // its type
-	odd    bool   // its type is no text
-	node   *node  // if its keys are noted
-	given  uint64 // its keys that have a value, by their index in node.kids
-	key    int    // of the value that comes, or -1
-	open   int    // of the list or object that is open and was empty so far, or -1
-	sealed bool   // it has its reasoning, encrypted
-	webs   int64  // inputs that it gives by an address
-	source Text   // of a search's result: where it is from
+	role     role
+	depth    int    // of the stack, with it
+	kind     string // its type
+	odd      bool   // its type is no text
+	node     *node  // if its keys are noted
+	given    uint64 // its keys that have a value, by their index in node.kids
+	key      int    // of the value that comes, or -1
+	open     int    // of the list or object that is open and was empty so far, or -1
+	id       string // of an element of the input of a response; "" if it is none that could be stored
+	approved string // the id of an element of an earlier response that it approves
+	sealed   bool   // it has its reasoning, encrypted
+	webs     int64  // inputs that it gives by an address
+	source   Text   // of a search's result: where it is from
 }
 
 // top returns the block that is being read, or nil.
@@ -145,16 +147,27 @@ func (r *requestReader) item(b *block) {
 	case kind == "reasoning" && !b.odd:
 		if !b.sealed { // a summary says nothing of its size
 			c.Reasonings++
+			r.referItem(b)
 		}
 	case kind == "" && !b.odd:
 		c.Hidden++ // an id: what it names is the prompt
-		c.refer(StoredItem, "")
+		r.referItem(b)
 	case !ok || b.odd:
 		r.unknown(nil)
+	case kind == "mcp_approval_response":
+		c.refer(StoredItem, b.approved)
 	case content == "" || !b.has(content):
 		c.Hidden++
-		if kind == "item_reference" || kind == "image_generation_call" && !b.has("result") {
-			c.refer(StoredItem, "")
+		if kind != "image_generation_call" || !b.has("result") {
+			r.referItem(b)
 		}
+	}
+}
+
+// referItem notes that the provider may take an element's content from what it has stored under its
+// id. Without an id there is nothing.
+func (r *requestReader) referItem(b *block) {
+	if b.has("id") {
+		r.call.refer(StoredItem, b.id)
 	}
 }

@@ -29,6 +29,7 @@ const (
 	Lost        // the provider cannot be reached, or its answer was cut off
 	KeyExpired  // the key was valid, or the secret that was shown of it
 	KeyDisabled // the key is switched off
+	NoCredit    // a budget that does not come back has not enough left
 	numErrorKinds
 )
 
@@ -44,6 +45,7 @@ type ErrorResponse struct {
 const (
 	codeExpired  = "key_expired"
 	codeDisabled = "key_disabled"
+	codeCredit   = "insufficient_quota" // OpenAI's, and in no provider's words
 )
 
 // providerErrors name each kind in a provider's words.

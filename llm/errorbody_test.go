@@ -3,6 +3,7 @@ package llm_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 
 var kinds = []llm.ErrorKind{
 	llm.RateLimited, llm.Unauthorized, llm.BadRequest, llm.Overloaded, llm.ServerError,
-	llm.TimedOut, llm.KeyExpired, llm.KeyDisabled,
+	llm.TimedOut, llm.KeyExpired, llm.KeyDisabled, llm.NoCredit,
 }
 
 // TestErrorsInTheProvidersForm: each provider's clients find what they look at: the status, the
@@ -67,6 +68,19 @@ func TestErrorsInTheProvidersForm(t *testing.T) {
 		{
 			"openai", llm.BadRequest, 0, 400,
 			`{"error":{"code":null,"message":"a \"<b>\"","param":null,"type":"invalid_request_error"}}`,
+			[]string{"", "", "false"},
+		},
+		{
+			"openai", llm.NoCredit, 0, 429,
+			`{"error":{"code":"insufficient_quota","message":"a \"<b>\"","param":null,"type":"insufficient_quota"}}`,
+			[]string{"", "", "false"},
+		},
+		{
+			"anthropic", llm.NoCredit, 0, 429, `{"error":{"message":"a \"<b>\"","type":"billing_error"},"type":"error"}`,
+			[]string{"", "", "false"},
+		},
+		{
+			"gemini", llm.NoCredit, 0, 429, `{"error":{"code":429,"message":"a \"<b>\"","status":"RESOURCE_EXHAUSTED"}}`,
 			[]string{"", "", "false"},
 		},
 		{
@@ -138,7 +152,7 @@ func TestOwnErrorsAreUnderstood(t *testing.T) {
 		llm.RateLimited: {llm.PerMinute}, llm.Unauthorized: {llm.NotQuota}, llm.BadRequest: {llm.NotQuota},
 		llm.Overloaded:  {llm.Overload},
 		llm.ServerError: {llm.Transient}, llm.TimedOut: {llm.Transient},
-		llm.KeyExpired: {llm.NotQuota}, llm.KeyDisabled: {llm.NotQuota},
+		llm.KeyExpired: {llm.NotQuota}, llm.KeyDisabled: {llm.NotQuota}, llm.NoCredit: {llm.Credit, llm.PerMinute},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom(llm.Profiles()).Draw(t, "profile")
@@ -147,7 +161,7 @@ func TestOwnErrorsAreUnderstood(t *testing.T) {
 		now := time.Unix(1_800_000_000, 0)
 		e := p.Error(kind, "the quota is full", after)
 		r := p.Refusal(e.Status, e.Header, e.Body, now)
-		if r.Meaning != want[kind][0] {
+		if !slices.Contains(want[kind], r.Meaning) || r.Meaning == llm.PerMinute && kind == llm.NoCredit && p.Name != "gemini" {
 			t.Fatalf("%s: %s is read as %v", p.Name, e.Body, r.Meaning)
 		}
 		if wait := r.ReopenAt.Sub(now); kind == llm.RateLimited && (wait < after || wait > after+time.Second) {

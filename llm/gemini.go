@@ -98,6 +98,7 @@ var gemini = &provider{
 		Lost:         {http.StatusBadGateway, "UNAVAILABLE", ""},
 		KeyExpired:   {http.StatusUnauthorized, "UNAUTHENTICATED", codeExpired},
 		KeyDisabled:  {http.StatusUnauthorized, "UNAUTHENTICATED", codeDisabled},
+		NoCredit:     {http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", ""},
 	},
 	errorBody: func(e *providerError, message string, retryAfter time.Duration) any {
 		inner := map[string]any{"code": e.status, "message": message, "status": e.kind}

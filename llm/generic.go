@@ -126,6 +126,7 @@ func (g *Generic) provider() *provider {
 			Lost:         {http.StatusBadGateway, "upstream lost", ""},
 			KeyExpired:   {http.StatusUnauthorized, "unauthorized", codeExpired},
 			KeyDisabled:  {http.StatusUnauthorized, "unauthorized", codeDisabled},
+			NoCredit:     {http.StatusTooManyRequests, "rate limited", codeCredit},
 		},
 		errorBody: func(e *providerError, message string, _ time.Duration) any { // RFC 9457
 			body := map[string]any{"title": e.kind, "status": e.status, "detail": message}

@@ -163,7 +163,7 @@ func TestEveryKindOfErrorIsSaid(t *testing.T) {
 		llm.TooLarge:    http.StatusRequestEntityTooLarge,
 		llm.Unavailable: http.StatusServiceUnavailable, llm.Lost: http.StatusBadGateway,
 		llm.Unauthorized: http.StatusUnauthorized, llm.KeyExpired: http.StatusUnauthorized,
-		llm.KeyDisabled: http.StatusUnauthorized,
+		llm.KeyDisabled: http.StatusUnauthorized, llm.NoCredit: http.StatusTooManyRequests,
 	}
 	for _, p := range llm.Profiles() {
 		for kind, status := range want {

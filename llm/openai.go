@@ -103,6 +103,7 @@ var openAI = &provider{
 		Lost:         {http.StatusBadGateway, "server_error", "upstream_lost"},
 		KeyExpired:   {http.StatusUnauthorized, "invalid_request_error", codeExpired},
 		KeyDisabled:  {http.StatusUnauthorized, "invalid_request_error", codeDisabled},
+		NoCredit:     {http.StatusTooManyRequests, codeCredit, codeCredit},
 	},
 	errorBody: func(e *providerError, message string, _ time.Duration) any {
 		return map[string]any{"error": map[string]any{
@@ -369,7 +370,7 @@ var openAIKnown = &known{
 		"file": "filename",
 		"item": `
 			role status phase call_id name namespace caller async summary pending_safety_checks
-			acknowledged_safety_checks server_label error approval_request_id reason execution action actions
+			acknowledged_safety_checks server_label error reason execution action actions
 			arguments approve code input operation outputs queries results tools`,
 		"itemPart": openAIPart,
 		"prompt":   "version",
@@ -481,6 +482,7 @@ func openAIRequest(k *known) *node {
 	openAIItemPart(k, item.at("output")) // a screenshot
 	item.at("output").scalar = true
 	item.at("id").role = reqItemID
+	item.at("approval_request_id").role = reqApproval
 	item.at("type").role = reqBlock
 	item.at("encrypted_content").role = reqSealed
 	item.at("container_id").role = reqHidden
@@ -555,6 +557,8 @@ func openAIResponse() *node {
 	// Responses: the deltas of all kinds of events, and in a document the output.
 	root.at("delta").role = resText
 	item := root.at("output", "*")
+	openAIItem(item)
+	openAIItem(root.at("item"))
 	item.at("content", "*", "text").role = resText
 	item.at("summary", "*", "text").role = resText
 	item.at("arguments").role = resText
@@ -569,6 +573,14 @@ func openAIResponse() *node {
 	errorFields(root.at("response", "error"), "code")
 	root.at("code").role = resErrorID // an event of the type "error"
 	return root
+}
+
+// openAIItem says what tells which item of a response's output a node is.
+func openAIItem(item *node) {
+	item.role = resItem
+	item.at("id").role = resItemID
+	item.at("type").role = resItemType
+	item.at("encrypted_content").role = resItemSealed
 }
 
 func openAILimits() (list []limitHeader) {

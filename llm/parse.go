@@ -46,6 +46,7 @@ const (
 	reqChatOutput      // the same, by a name that only chat completions have
 	reqBackground      // the answer is made after the response
 	reqItemID          // of an element of the input of a response
+	reqApproval        // of the element that it approves
 	reqSealed          // its reasoning, encrypted
 	reqTier            // what changes the price of tokens: see unpricedFields
 	reqSpeed           //
@@ -330,13 +331,13 @@ func (r *requestReader) text(ro role, key bool) (*Text, bool) {
 		return nil, false
 	}
 	switch ro {
-	case reqText, reqMessage, reqPart, reqInput, reqItemID, reqPrediction, reqVariable:
+	case reqText, reqMessage, reqPart, reqInput, reqPrediction, reqVariable:
 		return r.tapped(&c.Text), false
 	case reqSchema, reqTool, reqFunction, reqRun:
 		return r.tapped(&c.Schemas), false
 	case reqSearch, reqToolType:
 		return r.tapped(&c.Schemas), true
-	case reqBlock, reqTTL, reqFallbacks, reqSealed:
+	case reqBlock, reqTTL, reqFallbacks, reqSealed, reqItemID, reqApproval:
 		return r.tapped(&c.Text), true
 	case reqData, reqImage, reqAudio, reqFile, reqInline:
 		if !r.inMed {
@@ -370,6 +371,13 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	}
 	switch ro {
 	case reqItemID:
+		if b != nil {
+			b.id = idOf(kind, value, whole)
+		}
+	case reqApproval:
+		if b != nil {
+			b.approved = idOf(kind, value, whole)
+		}
 	case reqSealed:
 		if b != nil {
 			b.sealed = kind == '"' && len(value) > 0

@@ -13,14 +13,14 @@ const (
 	StoredResponse     StoredKind = iota // with its input
 	StoredFile                           //
 	StoredConversation                   //
-	StoredItem                           // of a response, by its id
+	StoredItem                           // of a response's output, or of a conversation, by its id
 	StoredTool                           // what a tool that the provider runs has at hand
 	StoredOther                          // such as a container
 	numStored
 )
 
 var storedNames = [numStored]string{
-	"a response", "a file", "a conversation", "an item that is given by its id (item_reference)",
+	"a response", "a file", "a conversation", "an item",
 	"a tool that reads what is stored", "something that is stored",
 }
 
@@ -108,4 +108,38 @@ func (s *Stream) noteID(ro role, value []byte) {
 	if ro == resID && s.form == formJSON || ro == resResponseID && s.form == formEvents {
 		s.id = cmp.Or(s.id, string(value))
 	}
+}
+
+// outputItem is what an element of a response's output says of itself.
+type outputItem struct {
+	id, kind string
+	sealed   bool // it has its reasoning, encrypted
+}
+
+// endItem notes the element that was read, if later calls name it by its id.
+func (e *event) endItem(k *known) {
+	if k == nil || e.item.id == "" || len(e.items) == maxStored {
+		return
+	}
+	content, ok := k.items[e.item.kind]
+	switch kind := e.item.kind; {
+	case ok && content == "", kind == "reasoning" && !e.item.sealed, kind == "mcp_approval_request":
+		e.items = append(e.items, e.item.id)
+	}
+}
+
+// noteItems takes over what an event says that is complete.
+func (s *Stream) noteItems(e *event) {
+	if s.form == formJSON || e.kind == "response.output_item.done" {
+		s.items = append(s.items, e.items[:min(len(e.items), maxStored-len(s.items))]...)
+	}
+}
+
+// Items returns the ids of those elements of the output that were read since it was called last, and
+// that a later call names by their ids: their content, such as reasoning that is not encrypted, is
+// not in the answer, or they ask for an approval. Of a document there are at most 100.
+func (s *Stream) Items() []string {
+	list := s.items
+	s.items = nil
+	return list
 }

@@ -51,12 +51,13 @@ type Stream struct {
 	seen      [numUsage]int64
 	known     [numUsage]bool
 	finish    bool
-	finishes  int64  // reasons why an answer is over
-	toldAt    int64  // bytes that were delivered when usage was told last; -1: none was
-	toldLast  bool   // it was told when an answer was over
-	failure   []byte // the first event that is an error
-	status    int    // that the error would have had
-	id        string // of what is stored
+	finishes  int64    // reasons why an answer is over
+	toldAt    int64    // bytes that were delivered when usage was told last; -1: none was
+	toldLast  bool     // it was told when an answer was over
+	failure   []byte   // the first event that is an error
+	status    int      // that the error would have had
+	id        string   // of what is stored
+	items     []string // see Items
 }
 
 type form uint8
@@ -105,6 +106,10 @@ const (
 
 	resID         = resRepeated + numUsage // of what the answer is
 	resResponseID = resID + 1              // of the response that an event is about
+	resItem       = resID + 2              // an element of a response's output
+	resItemID     = resID + 3              //
+	resItemType   = resID + 4              //
+	resItemSealed = resID + 5              // its reasoning, encrypted
 )
 
 // event is what one event, or document, says.
@@ -117,6 +122,8 @@ type event struct {
 	usage   [numUsage]int64
 	has     [numUsage]bool
 	sum     [numUsage]int64 // of resRepeated
+	item    outputItem      // that is being read
+	items   []string        // ids of those that were read: see Stream.Items
 }
 
 // NewStream returns a Stream for the answer to a call. Answers must be given to it decompressed.
@@ -326,6 +333,7 @@ func (s *Stream) endEvent() {
 		return
 	}
 	e := &s.ev
+	s.noteItems(e)
 	for i := range e.usage {
 		if e.has[i] || e.sum[i] > 0 { // counts are cumulative: the last is the largest
 			s.seen[i], s.known[i] = max(s.seen[i], e.usage[i], e.sum[i]), true
@@ -497,13 +505,21 @@ func statusOf(id string) int {
 type responseReader Stream
 
 func (r *responseReader) begin(ro role, _ bool, _ int64) error {
-	if ro == resError {
+	switch ro {
+	case resError:
 		r.ev.isError = true
+	case resItem:
+		r.ev.item = outputItem{}
 	}
 	return nil
 }
 
-func (r *responseReader) end(role, bool, int64) error { return nil }
+func (r *responseReader) end(ro role, _ bool, _ int64) error {
+	if ro == resItem {
+		r.ev.endItem(r.p.provider.known)
+	}
+	return nil
+}
 
 func (r *responseReader) unknown([]byte) {}
 
@@ -539,7 +555,13 @@ func (r *responseReader) scalar(ro role, kind byte, value []byte, whole bool, _ 
 		e.finish, e.reasons = true, maxAnswers // no answer comes
 	case ro == resError:
 		e.isError = true
+	case ro == resItemSealed:
+		e.item.sealed = len(value) > 0
 	case !whole:
+	case ro == resItemID:
+		e.item.id = string(value)
+	case ro == resItemType:
+		e.item.kind = string(value)
 	case ro == resID, ro == resResponseID:
 		(*Stream)(r).noteID(ro, value)
 	case ro == resType:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -17,11 +18,15 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/credit"
+	"github.com/drawgate/drawgate/internal/money"
 	"github.com/drawgate/drawgate/internal/present"
 )
 
 // creditFlags name a prepaid budget, and what is added to it.
-type creditFlags struct{ policy, limit, id, by, reason string }
+type creditFlags struct {
+	policy, limit, id, by, reason string
+	isNew                         bool
+}
 
 func (a *app) keyCreditCmd() *cobra.Command {
 	var f creditFlags
@@ -30,6 +35,9 @@ func (a *app) keyCreditCmd() *cobra.Command {
 		Short: "Add to a prepaid budget",
 		Long: `Add to a prepaid budget: a limit with "calendar: total", whose amount does not come back. NAME is the key of the bucket that counts it, as the rule says: of a
 virtual key, or of a team. AMOUNT is in the unit of the limit; money is in the currency, such as 250.00, and no smaller than a millionth of it.
+
+A NAME that no key, team, user or class of the gateway has, in the file or the store, is refused if its budget was neither credited nor used so far: it is probably
+misspelt. --new takes it as it is. Without a gateway in the file nobody knows which names there are.
 
 A credit has an id. If the command fails, or nobody knows whether it succeeded, run it again with the same --id: it is added once. Servers and gateways see it within
 five seconds.
@@ -49,6 +57,7 @@ Who gave it (the user who runs the command, unless --by says another name), when
 	cmd.Flags().StringVar(&f.id, "id", "", "id of the credit, which counts once (default: a random one, which is printed)")
 	cmd.Flags().StringVar(&f.by, "by", "", "who credits it (default: the user who runs the command)")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people: at most 200 bytes")
+	cmd.Flags().BoolVar(&f.isNew, "new", false, "NAME is meant, although the gateway has no key, team, user or class of that name")
 	return cmd
 }
 
@@ -122,9 +131,7 @@ func (p *prepaid) find(f *creditFlags, key string) error {
 				Policy: info.Name, Limit: l.Name, Tenant: p.tenant, Key: drawgate.BoundedKey(key),
 			}
 			p.unit = cmp.Or(l.Unit, drawgate.UnitRequests)
-			if currency, ok := strings.CutSuffix(p.unit, "_micros"); ok {
-				p.currency = currency
-			}
+			p.currency, _ = money.Currency(p.unit)
 		}
 	}
 	switch {
@@ -137,12 +144,12 @@ func (p *prepaid) find(f *creditFlags, key string) error {
 }
 
 // status returns what is used of the budget, and left.
-func (p *prepaid) status(cmd *cobra.Command) (used, left int64, err error) {
+func (p *prepaid) status(ctx context.Context) (used, left int64, err error) {
 	ask, err := p.engine.Ask(p.account.Policy, p.account.Tenant, p.account.Key)
 	if err != nil {
 		return 0, 0, err
 	}
-	st, err := ask.Status(cmd.Context(), drawgate.MaxPriority)
+	st, err := ask.Status(ctx, drawgate.MaxPriority)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -181,15 +188,7 @@ func (p *prepaid) parse(text string) (int64, error) {
 
 // show writes an amount as parse reads it, with its unit.
 func (p *prepaid) show(n int64) string {
-	if p.currency == "" {
-		return fmt.Sprintf("%d %s", n, p.unit)
-	}
-	const million = 1_000_000
-	text := strconv.FormatInt(n/million, 10)
-	if n%million != 0 {
-		text += strings.TrimRight(fmt.Sprintf(".%06d", n%million), "0")
-	}
-	return text + " " + p.currency
+	return money.Text(n, p.unit)
 }
 
 // creditAnswer is a credit as JSON. Amounts are in the limit's unit.
@@ -219,6 +218,11 @@ func (a *app) credit(cmd *cobra.Command, f *creditFlags, key, amount string) err
 	if c.N, err = p.parse(amount); err != nil {
 		return err
 	}
+	if !f.isNew {
+		if err := p.checkName(cmd.Context(), key); err != nil {
+			return err
+		}
+	}
 	sum, again, err := p.account.Give(cmd.Context(), p.opened, &c)
 	switch {
 	case errors.Is(err, credit.ErrOther):
@@ -228,7 +232,7 @@ func (a *app) credit(cmd *cobra.Command, f *creditFlags, key, amount string) err
 	case err != nil:
 		return fmt.Errorf("it is not known whether this was credited: run it again with --id %s: %w", c.ID, err)
 	}
-	_, left, err := p.status(cmd)
+	_, left, err := p.status(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -280,7 +284,7 @@ func (a *app) credits(cmd *cobra.Command, f *creditFlags, key string) error {
 	if err != nil {
 		return err
 	}
-	used, left, err := p.status(cmd)
+	used, left, err := p.status(cmd.Context())
 	if err != nil {
 		return err
 	}

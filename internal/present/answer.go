@@ -9,6 +9,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/money"
 )
 
 // Answer converts a decision to its wire form.
@@ -85,8 +86,8 @@ func (f *Draft) describe(a *api.Answer) {
 func (f *Draft) usedUp() string {
 	for i := range f.results {
 		if r := &f.results[i]; r.Refused() && r.Limit.Every == drawgate.Total {
-			return fmt.Sprintf("limit %q of policy %q has %d %s left, and gets more only if that is credited", r.Limit.Name,
-				r.Policy, r.Remaining, cmp.Or(r.Limit.Unit, drawgate.UnitRequests))
+			return fmt.Sprintf("limit %q of policy %q has %s left, and gets more only if that is credited", r.Limit.Name,
+				r.Policy, money.Text(r.Remaining, Unit(r.Limit)))
 		}
 	}
 	return ""

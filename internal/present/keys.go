@@ -26,7 +26,7 @@ func WriteKeys(w io.Writer, list []api.Key, now time.Time) {
 	_ = t.Flush()
 }
 
-// keyState says whether calls of a key pass.
+// keyState says whether calls of a key pass, and which of its secrets end.
 func keyState(k *api.Key, now time.Time) string {
 	valid := func(s api.KeySecret) bool { return s.Until == nil || now.Before(*s.Until) }
 	switch {
@@ -34,10 +34,17 @@ func keyState(k *api.Key, now time.Time) string {
 		return "disabled"
 	case k.Expires != nil && !now.Before(*k.Expires), !slices.ContainsFunc(k.Secrets, valid):
 		return "expired"
-	case k.Expires != nil:
-		return "until " + Instant(*k.Expires)
 	}
-	return "valid"
+	state := "valid"
+	if k.Expires != nil {
+		state = "until " + Instant(*k.Expires)
+	}
+	for _, s := range k.Secrets {
+		if s.Until != nil && valid(s) {
+			state += "; a secret until " + Instant(*s.Until)
+		}
+	}
+	return state
 }
 
 // WriteKeyEvents writes a table of changes of virtual keys.

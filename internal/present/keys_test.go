@@ -21,14 +21,18 @@ func TestKeys(t *testing.T) {
 		{Name: "c", Secrets: secrets, KeySettings: api.KeySettings{Expires: &now}},
 		{Name: "d", Secrets: secrets, KeySettings: api.KeySettings{Expires: &later}},
 		{Name: "e", Secrets: secrets[:1]},
+		{Name: "f", Secrets: []api.KeySecret{{Until: &later}, {}}},
 	}, now)
+	if got := b.String(); !strings.Contains(got, "valid; a secret until 2026-11-28 11:00:00Z ") || strings.Count(got, "; a secret") != 1 {
+		t.Error(got)
+	}
 	var states []string
 	for line := range strings.Lines(b.String()) {
 		if f := strings.Fields(line); len(f) > 2 {
 			states = append(states, f[0]+" "+f[2])
 		}
 	}
-	if got := strings.Join(states, ", "); got != "NAME STATE, a valid, b disabled, c expired, d until, e expired" {
+	if got := strings.Join(states, ", "); got != "NAME STATE, a valid, b disabled, c expired, d until, e expired, f valid;" {
 		t.Errorf("%s of\n%s", got, b.String())
 	}
 	if line := strings.Split(b.String(), "\n")[1]; strings.Join(strings.Fields(line), " ") !=
