@@ -51,14 +51,16 @@ func TestSpending(t *testing.T) {
 	files := map[string][]audit.Line{
 		"away": {
 			reserved(1, 0, "bob"), settled(1, 0, 0, units(1, 3)), reserved(2, 5, "bob"), settled(2, 5, 5, units(1, 4)), without,
-			settled(3, 7, 8, units(1, 5)), {Event: audit.Closed, At: at(9)},
+			settled(3, 7, 8, units(1, 5)),
+			{Event: audit.Closed, At: at(9)},
 		},
 		"killed": {
 			asked(1, 0), reserved(1, 0, "alice"), reserved(2, 0, "alice"), settled(1, 0, 5, units(1, 30)), reserved(3, 20, "alice"),
 			settled(3, 20, 20, []audit.Amount{{Unit: "usd_micros", N: 40}}), reserved(4, 20, "bob"),
 			{Event: audit.Refunded, At: at(20), Call: 4, Upstream: "u", Granted: at(20)},
-			asked(5, 20), asked(6, 20), {Event: audit.Refused, At: at(20), Call: 5, Upstream: "u", Asked: at(20), Limit: "p/rpm"},
-			asked(7, 20), {Event: audit.Refused, At: at(20), Call: 7, Upstream: "u", Asked: at(20), Limit: "unavailable"},
+			asked(5, 20), asked(6, 20), asked(7, 20),
+			{Event: audit.Refused, At: at(20), Call: 5, Upstream: "u", Asked: at(20), Limit: "p/rpm"},
+			{Event: audit.Refused, At: at(20), Call: 7, Upstream: "u", Asked: at(20), Limit: "unavailable"},
 		},
 		"closed": {
 			reserved(1, 1, "alice"), settled(1, 1, 1, units(1, 7)), reserved(2, 2, ""), settled(2, 2, 2, units(1, 9)),

@@ -61,7 +61,7 @@ func readMonth(b *testing.B, s drawgate.Store) {
 	b.Cleanup(func() { _ = s.Close() })
 	const days, teams, models = 30, 40, 5
 	first := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	lim, err := drawgate.New(s, spend.Policy("usd_micros"), &drawgate.Options{StoreTimeout: time.Minute})
+	lim, err := drawgate.New(s, spend.Policy("usd_micros"), &drawgate.Options{StoreTimeout: 5 * time.Minute})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func readMonth(b *testing.B, s drawgate.Store) {
 	b.Cleanup(book.Close)
 	for day := range days {
 		var g errgroup.Group
-		g.SetLimit(teams)
+		g.SetLimit(8)
 		for i := range teams * models {
 			g.Go(func() error {
 				name := fmt.Sprint(i / models)
@@ -88,10 +88,14 @@ func readMonth(b *testing.B, s drawgate.Store) {
 			b.Fatal(err)
 		}
 	}
+	best := time.Hour
 	for b.Loop() {
+		began := time.Now()
 		rows, err := spend.Read(b.Context(), s, "usd_micros", first, first.AddDate(0, 0, days-1), "")
 		if err != nil || len(rows) != days*teams*models {
 			b.Fatal(len(rows), err)
 		}
+		best = min(best, time.Since(began))
 	}
+	b.ReportMetric(float64(best)/1e6, "best-ms") // on a machine that does other things as well
 }

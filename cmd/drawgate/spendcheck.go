@@ -136,7 +136,7 @@ func (a *app) printSpendCheck(c *spendCheck) {
 	}
 	a.printCalls("whose end no ledger tells: under way, or counted as what they reserved unless the store was away",
 		c.Unended)
-	a.printCalls("that ended before a process was killed: the store has what some of these reserved", c.Doubtful)
+	a.printCalls("that the store may not have heard the end of: it has what some of these reserved, or nothing", c.Doubtful)
 	if len(c.Differences) == 0 {
 		a.printf("the store has what the ledgers say\n")
 		return
