@@ -14,6 +14,7 @@ type Event string
 // The events.
 const (
 	Opened   Event = "open"     // a file begins
+	Asked    Event = "asked"    // a call asks its quota: whether it is granted is told later
 	Reserved Event = "reserved" // a call was granted, and may be sent from now on
 	Settled  Event = "settled"  // it was sent, and has ended
 	Refunded Event = "refunded" // it was not sent: everything came back
@@ -53,12 +54,13 @@ type Line struct {
 	Host    string // its name
 	Part    int    // counts the files of a run from 1
 
-	// Of a call. Call and Granted tell it from other calls of the upstream, with the same run.
+	// Of a call. Call and Granted, or Call and Asked, tell it from other calls of the upstream, with
+	// the same run.
 	Call     uint64
 	Upstream string
 	Granted  int64 // no later than the decision
 
-	// Reserved and Refused:
+	// Asked, Reserved and Refused:
 	Asked    int64    // when it began, before it asked for anything
 	Key      string   // of the gateway that made it, by name; "" if it has none
 	Team     string   // of the key
@@ -66,6 +68,7 @@ type Line struct {
 	Model    string   // or the family of models that has its own quota
 	Policy   string   // that granted it; "" if none did
 	Reserved []Amount // of requests one, unless it names them; a unit that is named twice adds up
+	Fallback bool     // Reserved: the store was unavailable, and has not heard of it yet
 	Limit    string   // Refused: which limits refused it, as policy/limit, or why there was no decision
 
 	// Settled and Refunded:
@@ -100,6 +103,9 @@ func (l *Line) Append(b []byte) []byte {
 	b = text(b, "model", l.Model)
 	b = text(b, "policy", l.Policy)
 	b = amounts(b, "reserved", l.Reserved)
+	if l.Fallback {
+		b = number(b, "fallback", 1)
+	}
 	b = text(b, "limit", l.Limit)
 	b = number(b, "sent", l.Sent)
 	b = number(b, "answered", l.Answered)

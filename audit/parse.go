@@ -88,6 +88,9 @@ func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a 
 		err = p.text(&l.Policy)
 	case "reserved":
 		l.Reserved, err = p.amounts()
+	case "fallback":
+		n, err = p.number()
+		l.Fallback = n != 0
 	case "limit":
 		err = p.text(&l.Limit)
 	case "sent":

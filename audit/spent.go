@@ -3,7 +3,9 @@ package audit
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,32 +15,36 @@ type Spender struct {
 	Team, Key, Upstream, Model string
 }
 
-// Unended is a call that was granted, and whose end no ledger tells: its process was killed, or
-// still makes it.
+// Unended is a call whose end no ledger tells: its process was killed, or still makes it.
 type Unended struct {
 	Spender
 
 	Run      string // of the process
 	Host     string
 	Call     uint64
-	Granted  time.Time
+	Granted  time.Time // or when it began, if it is not told whether it was granted
 	Reserved []Amount
+	// the store may have nothing of it: it was unavailable when the call was granted, or it is not
+	// told whether it was
+	Uncertain bool
 }
 
 // Spent is what ledgers say of what calls used.
 type Spent struct {
 	Ended   map[Spender]map[string]int64 // units of the calls that have ended
 	Unended []Unended
-	// Doubtful are calls that ended in the last minute of a ledger whose process did not end as it
-	// should, or still runs: what they used may not have reached the store, which then has what
-	// they reserved. They are in Ended.
+	// Doubtful are calls of a process that did not end as it should, or ended while the store was
+	// unavailable, or still runs, and that ended less than a minute before the store last granted
+	// it one, or later: what they used may not have reached the store, which then has what they
+	// reserved, or nothing if they are Uncertain. They are in Ended. So are calls that the store did
+	// not answer, which were not made.
 	Doubtful []Doubtful
 	Calls    int64 // that have ended, or whose end is not told
 	Others   int64 // calls of no key, or made while it was not counted what calls spend
 	Missing  int64 // lines that could not be written or read
 }
 
-// Doubtful is a call of which the store may have what it reserved instead of what it used.
+// Doubtful is a call of which the store may not have what it used.
 type Doubtful struct {
 	Unended
 
@@ -46,8 +52,7 @@ type Doubtful struct {
 	ended int64
 }
 
-// doubt is how long before the end of a process that was killed a settlement may not have been
-// delivered. Where the store was away it may be longer.
+// doubt is how long it takes to deliver a settlement to a store that answers.
 const doubt = int64(time.Minute)
 
 // Spending adds up what calls used, by those whose key is told. day names the day of an instant.
@@ -74,8 +79,9 @@ func Spending(ctx context.Context, paths []string, day func(time.Time) string) (
 
 // read adds up one run.
 func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) error {
-	open := map[callKey]*Unended{}
+	asked, open := map[callKey]*Unended{}, map[callKey]*Unended{}
 	var late []Doubtful
+	heard, away := int64(0), false // when the store last granted a call, and whether it did not grant the last one
 	for n := 0; ; n++ {
 		if n%cancelEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -90,16 +96,24 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		l := &r.line
 		k := callKey{l.Upstream, l.Call, l.Granted}
 		switch l.Event {
+		case Asked:
+			asked[callKey{l.Upstream, l.Call, l.Asked}] = r.unended(day)
+		case Refused:
+			k.granted = l.Asked
+			if c := asked[k]; c != nil && !strings.Contains(l.Limit, "/") { // no limit refused it
+				s.Doubtful = append(s.Doubtful, Doubtful{*c, nothing(c.Reserved), l.At})
+			}
+			delete(asked, k)
 		case Reserved:
+			delete(asked, callKey{l.Upstream, l.Call, l.Asked})
+			if away = l.Fallback; !away {
+				heard = max(heard, l.Granted)
+			}
 			if l.Key == "" || l.Asked == 0 || !slices.ContainsFunc(l.Reserved, isPrompt) {
 				s.Others++
 				continue
 			}
-			open[k] = &Unended{
-				Spender: Spender{day(time.Unix(0, l.Asked)), l.Team, l.Key, l.Upstream, l.Model},
-				Run:     r.info.ID, Host: r.info.Host, Call: l.Call, Granted: time.Unix(0, l.Granted),
-				Reserved: slices.Clone(l.Reserved),
-			}
+			open[k] = r.unended(day)
 			s.Calls++
 		case Settled, Refunded:
 			if c := open[k]; c != nil {
@@ -110,21 +124,33 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 				} else {
 					s.ended(c, used)
 				}
-				for len(late) > 0 && late[0].ended < l.At-doubt {
+				for len(late) > 0 && late[0].ended < heard-doubt {
 					late = late[1:]
 				}
 				late = append(late, Doubtful{*c, slices.Clone(used), l.At})
 			}
-		case Refused, Opened, Alive, Closed:
+		case Opened, Alive, Closed:
 		}
 	}
+	s.Calls += int64(len(asked))
+	maps.Copy(open, asked)
 	for _, c := range open {
 		s.Unended = append(s.Unended, *c)
 	}
-	if !r.info.Closed {
+	if !r.info.Closed || away {
 		s.Doubtful = append(s.Doubtful, late...)
 	}
 	return nil
+}
+
+// unended returns the call of the line that was read last.
+func (r *run) unended(day func(time.Time) string) *Unended {
+	l := &r.line
+	return &Unended{
+		Spender: Spender{day(time.Unix(0, l.Asked)), l.Team, l.Key, l.Upstream, l.Model},
+		Run:     r.info.ID, Host: r.info.Host, Call: l.Call, Granted: time.Unix(0, cmp.Or(l.Granted, l.Asked)),
+		Reserved: slices.Clone(l.Reserved), Uncertain: l.Fallback || l.Event == Asked,
+	}
 }
 
 // isPrompt reports whether an amount is that of a prompt, which is told where it is counted what

@@ -47,7 +47,7 @@ func (b *bench) told() map[spend.Meter]spend.Units {
 	want := map[spend.Meter]spend.Units{}
 	for i := range b.events {
 		e := &b.events[i]
-		if e.ID == 0 {
+		if e.Granted.IsZero() {
 			continue
 		}
 		m := spend.Meter{Day: e.Asked.UTC().Format(time.DateOnly), Upstream: e.Upstream, Model: e.Model}

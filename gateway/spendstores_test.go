@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -29,6 +30,7 @@ import (
 	"github.com/drawgate/drawgate/spend"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/memstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -37,8 +39,9 @@ import (
 // bill by whom the prompt names.
 type biller struct {
 	prices *llm.Prices
+	takes  time.Duration // a call; then the bill has the days on which calls came
 	mu     sync.Mutex
-	bill   map[spend.Meter]spend.Units // guarded by mu; without days
+	bill   map[spend.Meter]spend.Units // guarded by mu
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -55,9 +58,13 @@ func (b *biller) RoundTrip(r *http.Request) (*http.Response, error) {
 	in, out := int64(1+h.Sum32()%900), int64(1+h.Sum32()/1000%100)
 	price := b.prices.Models[parts[2]]
 	micros := (in*price.Input + out*price.Output + 999_999) / 1_000_000
+	m := spend.Meter{Team: parts[0], Key: parts[1], Upstream: "openai", Model: parts[2]}
+	if b.takes > 0 {
+		m.Day = time.Now().UTC().Format(time.DateOnly)
+		time.Sleep(b.takes)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := spend.Meter{Team: parts[0], Key: parts[1], Upstream: "openai", Model: parts[2]}
 	u := b.bill[m]
 	u.Requests, u.PromptTokens, u.AnswerTokens, u.Micros = u.Requests+1, u.PromptTokens+in, u.AnswerTokens+out, u.Micros+micros
 	b.bill[m] = u
@@ -227,4 +234,64 @@ func TestSpendIsTheBill(t *testing.T) {
 		s.calls(calls / 4)
 		s.judge()
 	})
+}
+
+// TestSpendAtMonthsEdge: calls that begin before, at and after the end of a month, and end after it,
+// are of the day on which they began: in the bill, in the ledger, and in what was counted.
+func TestSpendAtMonthsEdge(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(path string) (drawgate.Store, error){
+		"memory": func(string) (drawgate.Store, error) { return memstore.New(nil), nil },
+		"sqlite": func(path string) (drawgate.Store, error) { return sqlitestore.Open(path, nil) },
+	} {
+		dir := t.TempDir()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(time.Date(2000, 2, 1, 0, 0, 0, 0, time.UTC)) - 2*time.Second)
+				provider := &biller{prices: priced(), takes: 3 * time.Second, bill: map[spend.Meter]spend.Units{}}
+				set := newSetup(func(s *setup) {
+					s.ledger, s.config.Prices, s.options.Base = dir, provider.prices, provider
+					var err error
+					if s.store, err = open(filepath.Join(dir, "state.db")); err != nil {
+						t.Fatal(err)
+					}
+				})
+				b := &bench{T: t}
+				b.build(set, "http://provider.test")
+				b.callsOverMonthsEdge()
+				if diff := cmp.Diff(provider.bill, b.spent()); diff != "" {
+					t.Errorf("-bill +store:\n%s", diff)
+				}
+				rows, told := b.countedTwice(dir)
+				if diff, _ := spend.Compare(rows, told, b.money); len(diff) > 0 || told.Calls != 40 {
+					t.Errorf("the ledger has %d calls, and differs: %+v", told.Calls, diff)
+				}
+				if len(rows) != 8 || rows[3].Day != "2000-01-31" || rows[4].Day != "2000-02-01" {
+					t.Errorf("%+v, want four meters of each month", rows)
+				}
+			})
+		})
+	}
+}
+
+// callsOverMonthsEdge makes a call each tenth of a second for four seconds, in the middle of which a
+// month ends.
+func (b *bench) callsOverMonthsEdge() {
+	b.Helper()
+	var calls sync.WaitGroup
+	for i := range 40 {
+		key, model := b.conf.Keys[i%2], []string{"gpt-4o", "gpt-4o-mini"}[i/2%2]
+		body := fmt.Sprintf(`{"model":%q,"max_tokens":200,"messages":[{"role":"user","content":"for %s,%s,%s,%d."}]}`,
+			model, key.Team, key.Name, model, i)
+		calls.Go(func() {
+			if got := b.do(b.raw(b.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
+				"Authorization: Bearer "+[]string{alice, bob}[i%2])); got.status != http.StatusOK {
+				b.Errorf("%d %s", got.status, got.body)
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+	}
+	calls.Wait()
+	b.settled()
 }

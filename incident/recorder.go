@@ -149,7 +149,7 @@ func (r *Recorder) lowered(l *outbound.Lowered) {
 
 // called notes the end of a call.
 func (r *Recorder) called(e *outbound.Event) {
-	if e.ID == 0 { // it was not granted
+	if e.Granted.IsZero() { // it was not granted
 		return
 	}
 	ring := r.rings.ring(e.Upstream, e.Granted)

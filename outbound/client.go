@@ -211,12 +211,17 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	asking.Asked = began
 	call = &asking
 	if open := c.circuits.ask(call, began); open != nil {
-		return nil, c.turnedAway(call, began, open)
+		return nil, c.turnedAway(call, 0, began, open)
 	}
+	id := c.lastID.Add(1)
+	c.opts.Observer.asking(&Event{
+		ID: id, Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series,
+		Priority: call.Priority, Labels: call.Labels, Estimate: call.Costs, Asked: began,
+	})
 	g, err := c.take(ctx, call)
 	if err != nil {
 		c.observe(&Event{
-			Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: NotGranted,
+			ID: id, Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: NotGranted,
 			Estimate: call.Costs, Err: err, Asked: began, Queued: time.Since(began),
 		})
 		return nil, err
@@ -225,7 +230,7 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	a, open := c.circuits.begin(call, now)
 	if open != nil {
 		c.cancel(ctx, call, g)
-		return nil, c.turnedAway(call, began, open)
+		return nil, c.turnedAway(call, id, began, open)
 	}
 	r := &running{c: c, call: call, attempt: a, grant: g, began: began}
 	r.granted = g.Deadline().Add(-c.opts.Hold + c.opts.Hold/1000)
@@ -234,7 +239,7 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	}
 	r.margin = margin(g.Decision())
 	r.event = Event{
-		ID: c.lastID.Add(1), Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series,
+		ID: id, Upstream: c.opts.Upstream, Owner: c.opts.Owner, Model: call.Model, Series: call.Series,
 		Priority: call.Priority, Labels: call.Labels,
 		Decision: *g.Decision(), Estimate: call.Costs, Asked: began,
 		Granted: r.granted, Queued: now.Sub(began), UnderWay: int(c.underWay.Add(1)),
@@ -254,13 +259,13 @@ func (c *Client) take(ctx context.Context, call *Call) (Grant, error) {
 }
 
 // turnedAway is the error of a call that an open circuit stopped.
-func (c *Client) turnedAway(call *Call, began time.Time, open *Circuit) error {
+func (c *Client) turnedAway(call *Call, id uint64, began time.Time, open *Circuit) error {
 	err := &CircuitOpenError{
 		Upstream: c.opts.Upstream, Model: open.Model, Caller: open.Caller, RetryAfter: open.RetryAfter,
 		Recovery: time.Now().Add(open.RetryAfter),
 	}
 	c.observe(&Event{
-		Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: TurnedAway,
+		ID: id, Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: TurnedAway,
 		Estimate: call.Costs, Err: err, Asked: began, Queued: time.Since(began),
 	})
 	return err

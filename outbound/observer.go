@@ -33,7 +33,7 @@ func (o Outcome) String() string {
 
 // Event describes a call: one attempt, if it is made again.
 type Event struct {
-	ID       uint64 // of this call, among those of its Client; 0 if it was not granted
+	ID       uint64 // of this call, among those of its Client; 0 if it asked for nothing
 	Upstream string
 	Owner    string // whose quota it is, as [Options] says
 	Model    string
@@ -75,6 +75,7 @@ func (e *Event) Spent() []drawgate.Cost {
 // perhaps by many goroutines at once: it must be quick. Nothing that it is given may be changed, or
 // kept.
 type Observer struct {
+	Asking  func(*Event) // a call asks its quota, from now on. Whether it is granted is not known
 	Granted func(*Event) // a call was granted; nothing was sent yet. Its end is not known
 	// Ended: a call that was granted has ended; it is settled after this. Took is not known.
 	Ended   func(*Event)
@@ -98,6 +99,11 @@ type Lowered struct {
 func Join(list ...*Observer) *Observer {
 	list = slices.DeleteFunc(slices.Clone(list), func(o *Observer) bool { return o == nil })
 	return &Observer{
+		Asking: func(e *Event) {
+			for _, o := range list {
+				o.asking(e)
+			}
+		},
 		Granted: func(e *Event) {
 			for _, o := range list {
 				o.granted(e)
@@ -123,6 +129,12 @@ func Join(list ...*Observer) *Observer {
 				o.lowered(l)
 			}
 		},
+	}
+}
+
+func (o *Observer) asking(e *Event) {
+	if o != nil && o.Asking != nil {
+		o.Asking(e)
 	}
 }
 

@@ -27,6 +27,11 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 		var ended outbound.Event
 		note := func(who string) *outbound.Observer {
 			return &outbound.Observer{
+				Asking: func(e *outbound.Event) {
+					if heard = append(heard, who+" asking"); e.ID == 0 || e.Upstream != "api" || !e.Granted.IsZero() {
+						t.Errorf("asking: %+v", e)
+					}
+				},
 				Granted: func(e *outbound.Event) {
 					heard, ids = append(heard, who+" granted"), append(ids, e.ID)
 					if e.ID == 0 || e.Upstream != "api" || !e.Granted.Equal(start) || !e.Sent.IsZero() {
@@ -56,7 +61,7 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 		}
 		_, _ = outbound.Do(t.Context(), c, call, made)
 		if want := []string{
-			"first granted", "second granted", "first open", "second open", "first ended",
+			"first asking", "second asking", "first granted", "second granted", "first open", "second open", "first ended",
 			"second ended", "first failed", "second failed",
 		}; !slices.Equal(heard, want) {
 			t.Errorf("heard %q, want %q", heard, want)
@@ -72,7 +77,7 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		_, _ = outbound.Do(t.Context(), c, outbound.Call{Model: "other", NoWait: true}, made)
-		if ended.Outcome != outbound.NotGranted || ended.ID != 0 || !ended.Granted.IsZero() || !ended.Sent.IsZero() {
+		if ended.Outcome != outbound.NotGranted || ended.ID != 2 || !ended.Granted.IsZero() || !ended.Sent.IsZero() {
 			t.Errorf("not granted: %+v", ended)
 		}
 	})

@@ -21,8 +21,9 @@ type Difference struct {
 
 // Compare compares meters with ledgers. A meter should have what the calls used that have ended,
 // and what those reserved whose end no ledger tells; or less of these, as long as they are under
-// way. Of a doubtful call it may have what that reserved: doubtful are the meters of which that is
-// so. money is the unit of costs, as in [Policy].
+// way, or were granted without the store. Of a doubtful call it may have what that reserved, or
+// nothing if it was granted without the store: doubtful are the meters of which that is so. money
+// is the unit of costs, as in [Policy].
 func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubtful map[Meter]bool) {
 	all := map[Meter]*Difference{}
 	doubtful = map[Meter]bool{}
@@ -64,20 +65,28 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 	}
 	for i := range s.Unended {
 		c := &s.Unended[i]
-		unended := &of(meter(c.Spender)).Unended
+		d := of(meter(c.Spender))
 		for _, a := range c.Reserved {
-			unended.addUnit(a.Unit, a.N, money)
+			d.Unended.addUnit(a.Unit, a.N, money)
+			if c.Uncertain {
+				d.less.addUnit(a.Unit, a.N, money)
+			}
 		}
 	}
 	for i := range s.Doubtful {
 		c := &s.Doubtful[i]
 		d := of(meter(c.Spender))
 		for _, a := range c.Reserved {
-			i := slices.IndexFunc(c.Used, func(u audit.Amount) bool { return u.Unit == a.Unit })
-			if i >= 0 {
-				d.more.addUnit(a.Unit, max(0, a.N-c.Used[i].N), money)
-				d.less.addUnit(a.Unit, max(0, c.Used[i].N-a.N), money)
+			used := a.N
+			if i := slices.IndexFunc(c.Used, func(u audit.Amount) bool { return u.Unit == a.Unit }); i >= 0 {
+				used = c.Used[i].N
 			}
+			least := min(used, a.N)
+			if c.Uncertain {
+				least = 0
+			}
+			d.less.addUnit(a.Unit, used-least, money)
+			d.more.addUnit(a.Unit, max(0, a.N-used), money)
 		}
 	}
 	for m, d := range all {

@@ -14,7 +14,23 @@ import (
 // Observer returns an observer that writes what clients do. Clients whose upstreams have different
 // names can share it.
 func (w *Writer) Observer() *outbound.Observer {
-	return &outbound.Observer{Granted: w.granted, Ended: w.ended, Called: w.called}
+	return &outbound.Observer{Asking: w.asking, Granted: w.granted, Ended: w.ended, Called: w.called}
+}
+
+// asking writes who makes a call, if it is counted what it spends: if this process is killed, the
+// store may have granted a call of which no other line tells.
+func (w *Writer) asking(e *outbound.Event) {
+	if !slices.ContainsFunc(e.Estimate, func(c drawgate.Cost) bool { return c.Unit == llm.UnitPromptTokens }) {
+		return
+	}
+	l := audit.Line{
+		Event: audit.Asked, Call: e.ID, Upstream: e.Upstream, Model: e.Model, Asked: nanos(e.Asked),
+		Reserved: reserved(e.Estimate),
+	}
+	l.Key, l.Team = caller(e)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.write(&l)
 }
 
 // granted writes that a call was granted, before it is sent.
@@ -23,6 +39,7 @@ func (w *Writer) granted(e *outbound.Event) {
 		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model,
 		Policy: policy(&e.Decision),
 		Asked:  nanos(e.Asked), Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
+		Fallback: e.Decision.Fallback,
 	}
 	l.Key, l.Team = caller(e)
 	w.mu.Lock()

@@ -41,9 +41,9 @@ died counts as the most that it can have used. Versions of a model count togethe
 
 With --server, name the server's address for administrators.
 
---check LEDGER compares the store with a ledger (the folder of the setting gateway.ledger, or one of its files; name those of all gateways). Calls that were sent, and
-whose end is in no ledger, are listed: they are under way, or their process died, and then they are in the store as what they reserved. So are those that ended in the
-last minute of a process that was killed, if the store has not heard of some of them.
+--check LEDGER compares the store with a ledger (the folder of the setting gateway.ledger, or one of its files; name those of all gateways). Calls whose end
+is in no ledger are listed: they are under way, or their process died, and then they are in the store as what they reserved. Where a meter differs, so are calls that may
+be why: they ended before their process was killed, or while the store was away, or it did not answer them.
 
 Exit codes of --check:
   0   what was spent is what the ledgers say

@@ -21,8 +21,8 @@ type spendCheck struct {
 	OtherCalls  int64         `json:"other_calls"`   // that tell no key
 	MissingLine int64         `json:"missing_lines"` // of the ledgers
 	Unended     []unendedCall `json:"unended"`
-	// that ended in the last minute of a ledger which has no end, of meters that have what some of
-	// these reserved
+	// that ended shortly before their process was killed, or while the store was away until then,
+	// of meters that do not have what some of these used
 	Doubtful    []unendedCall     `json:"doubtful"`
 	Differences []spendDifference `json:"differences"`
 }
@@ -47,6 +47,8 @@ type unendedCall struct {
 	Granted time.Time        `json:"granted"`
 	Of      whose            `json:"of"`
 	Units   map[string]int64 `json:"reserved"`
+	// the store may have nothing of it: it was away, or the process was killed before it heard the answer
+	Uncertain bool `json:"uncertain,omitempty"`
 }
 
 // whose says which meter counts a call.
@@ -116,7 +118,7 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 func unended(u *audit.Unended) unendedCall {
 	c := unendedCall{
 		Run: u.Run, Call: u.Call, Host: u.Host, Granted: u.Granted, Units: map[string]int64{},
-		Of: whose(u.Spender),
+		Of: whose(u.Spender), Uncertain: u.Uncertain,
 	}
 	for _, n := range u.Reserved {
 		c.Units[n.Unit] += n.N
@@ -134,8 +136,7 @@ func (a *app) printSpendCheck(c *spendCheck) {
 	}
 	a.printCalls("whose end no ledger tells: under way, or counted as what they reserved unless the store was away",
 		c.Unended)
-	a.printCalls("that ended in the last minute of a ledger which has no end: the store has what some of these reserved",
-		c.Doubtful)
+	a.printCalls("that the store may not have heard the end of: it has what some of these reserved, or nothing", c.Doubtful)
 	if len(c.Differences) == 0 {
 		a.printf("the store has what the ledgers say\n")
 		return
@@ -166,8 +167,12 @@ func (a *app) printCalls(which string, calls []unendedCall) {
 	t := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "  RUN\tCALL\tGRANTED\tTEAM\tKEY\tUPSTREAM\tMODEL\tRESERVED")
 	for _, u := range calls {
+		reserved := pairs(u.Units)
+		if u.Uncertain {
+			reserved += ", or nothing"
+		}
 		_, _ = fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Run, u.Call, u.Granted.Format(stamp),
-			cellOf(u.Of.Team), cellOf(u.Of.Key), cellOf(u.Of.Upstream), cellOf(u.Of.Model), pairs(u.Units))
+			cellOf(u.Of.Team), cellOf(u.Of.Key), cellOf(u.Of.Upstream), cellOf(u.Of.Model), reserved)
 	}
 	_ = t.Flush() // nothing can be done if the output is closed
 }
