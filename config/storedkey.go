@@ -13,10 +13,6 @@ func (c *Config) checkKeysInStore() (problems Problems) {
 	if !c.Gateway.KeysIn || c.partial {
 		return nil
 	}
-	if onDynamoDB(c.Store) {
-		problems = append(problems, c.note(keysInStore, "keys cannot be kept in DynamoDB",
-			"use a store on Redis or SQLite, or leave the keys in the file"))
-	}
 	s := &c.Server
 	admins := slices.ContainsFunc(s.Tokens, func(t Token) bool { return slices.Contains(t.Roles, "admin") })
 	if !admins && s.TLS.ClientCA == "" && !s.Insecure && s.Admin != ListenOff {
@@ -30,7 +26,7 @@ func (c *Config) checkKeysInStore() (problems Problems) {
 // warnKeysInStore warns of keys that end with the process.
 func (c *Config) warnKeysInStore() {
 	if c.Gateway.KeysIn && c.local() {
-		c.warnOf(keysInStore, "name a store on SQLite or Redis",
+		c.warnOf(keysInStore, "name a store on SQLite, Redis or DynamoDB",
 			"keys in the store are lost when this process ends, and no other one has them: the store is its memory")
 	}
 }

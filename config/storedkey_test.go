@@ -29,7 +29,7 @@ func TestKeysInTheStoreNeedAStore(t *testing.T) {
 		"sqlite":    {adminToken + "store: sqlite:state.db\n", "", ""},
 		"redis":     {adminToken + "store: redis://127.0.0.1:1\n", "", ""},
 		"memory":    {adminToken + "store: \"memory:\"\n", "", "lost when this process ends"},
-		"dynamodb":  {adminToken + "store: dynamodb://table?region=eu-west-1\n", "keys cannot be kept in DynamoDB", ""},
+		"dynamodb":  {adminToken + "store: dynamodb://table?region=eu-west-1\n", "", ""},
 		"no token":  {"store: sqlite:state.db\n", "everybody who reaches the address for administrators", ""},
 		"take only": {strings.Replace(adminToken, "admin", "take", 1) + "store: sqlite:state.db\n", "nobody could change keys", ""},
 		"no admin":  {"store: sqlite:state.db\nserver: {admin: off}\n", "", ""},

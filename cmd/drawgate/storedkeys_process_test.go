@@ -10,11 +10,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -48,7 +50,8 @@ func newKeyBench(t *testing.T, store string) keyBench {
 	}
 	upstream := httptest.NewServer(provider)
 	t.Cleanup(upstream.Close)
-	b := keyBench{newBench(t, "OPS_TOKEN="+opsToken, "READ_TOKEN=read-0123456789abcdef", "DRAWGATE_TOKEN="+opsToken)}
+	b := keyBench{newBench(t, append(slices.Clip(awsEnv), "OPS_TOKEN="+opsToken, "READ_TOKEN=read-0123456789abcdef",
+		"DRAWGATE_TOKEN="+opsToken)...)}
 	b.write("drawgate.yaml", fmt.Sprintf(keysInStore, store, upstream.URL+"/openai", sha256.Sum256([]byte(virtualKey))))
 	return b
 }
@@ -108,6 +111,14 @@ func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 	for name, store := range map[string]func(t *testing.T) string{
 		"sqlite": func(*testing.T) string { return "sqlite:state.db" },
 		"redis":  func(t *testing.T) string { t.Helper(); return redistest.Start(t).URL() },
+		"dynamodb": func(t *testing.T) string {
+			t.Helper()
+			url := "dynamodb://keys?region=eu-central-1&endpoint=" + awstest.Moto(t).URL
+			if out, code := newBench(t, awsEnv...).do("table", "create", "--store", url); code != 0 {
+				t.Fatalf("the table was not made: %d, %s", code, out)
+			}
+			return url
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
