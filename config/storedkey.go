@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/engine"
 )
 
 const keysInStore = "gateway.keys_in_store"
@@ -32,8 +34,8 @@ func (c *Config) warnKeysInStore() {
 }
 
 // CheckStoredKey returns what speaks against a key of the store, with these models and so on: the
-// file has its name, or nothing of what it may use.
-func (c *Config) CheckStoredKey(k *VirtualKey) error {
+// file has its name, or nothing of what it may use, or no limits to which its amounts belong.
+func (c *Config) CheckStoredKey(k *VirtualKey, amounts engine.Amounts) error {
 	g := &c.Gateway
 	if slices.ContainsFunc(g.Keys, func(of VirtualKey) bool { return of.Name == k.Name }) {
 		return errors.New("the configuration file has a key of this name: choose another one, or change it there")
@@ -49,5 +51,6 @@ func (c *Config) CheckStoredKey(k *VirtualKey) error {
 	if len(texts) > 0 {
 		return errors.New(strings.Join(texts, "; "))
 	}
-	return nil
+	policies := c.Engine()
+	return policies.CheckAmounts(k.Name, `attr("key")`, amounts)
 }
