@@ -181,15 +181,12 @@ func answerLostToTheEnd(t *testing.T, server *awstest.Server) {
 func readsOfDocuments(t *testing.T, server *awstest.Server) {
 	t.Helper()
 	s := newDocumentStore(t, server, prefix())
-	const steps = 12 // of more documents than one request reads
-	for i := range steps {
-		from := ""
-		if i > 0 {
-			from = fmt.Sprint(i - 1)
-		}
-		if done, err := s.step(t.Context(), from, fmt.Sprint(i)); !done || err != nil {
-			t.Fatal(done, err)
-		}
+	var docs []store.Document
+	for i := range 12 { // one request reads fewer
+		docs = append(docs, store.Document{Name: fmt.Sprint("to ", i), Value: []byte("x")})
+	}
+	if done, err := s.WriteDocuments(t.Context(), "c", store.Document{Name: "head"}, docs); !done || err != nil {
+		t.Fatal(done, err)
 	}
 	reads := 0
 	s.wire.troubled(func(_ string, r *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
@@ -197,7 +194,7 @@ func readsOfDocuments(t *testing.T, server *awstest.Server) {
 		reads++
 		return answer(r, http.StatusBadRequest, cancelledBy("None", "TransactionConflict")), nil
 	})
-	if got := s.names(t); len(got) != steps+1 || reads != 1 {
+	if got := s.names(t); len(got) != len(docs) || reads != 1 {
 		t.Errorf("%q after %d conflicts", got, reads)
 	}
 	s.wire.troubled(func(op string, r *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
@@ -218,8 +215,8 @@ func readsOfDocuments(t *testing.T, server *awstest.Server) {
 func documentsAreNoBuckets(t *testing.T, server *awstest.Server) {
 	t.Helper()
 	s := newDocumentStore(t, server, "a")
-	for _, c := range []string{"c", "c:c", ":c"} {
-		for _, name := range []string{dynamostore.TTLAttribute, dynamostore.KeyAttribute, "c:c", ":c", "c"} {
+	for _, c := range []string{"c", "c:c"} {
+		for _, name := range []string{dynamostore.TTLAttribute, dynamostore.KeyAttribute, "c:c", "c"} {
 			done, err := s.WriteDocuments(t.Context(), c, store.Document{Name: name},
 				[]store.Document{{Name: name, Value: []byte(c)}})
 			if !done || err != nil {
@@ -231,7 +228,7 @@ func documentsAreNoBuckets(t *testing.T, server *awstest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out.Items) < 3*5+3 {
+	if len(out.Items) < 2*4+2 {
 		t.Errorf("%d items", len(out.Items))
 	}
 	for _, item := range out.Items {
