@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // MaxKeys is how many virtual keys the store may have, and the largest number in an answer.
 const MaxKeys = 10_000
@@ -25,6 +29,22 @@ type KeySettings struct {
 	Addresses []string   `json:"addresses,omitempty"` // networks, or single addresses; none: all
 	Expires   *time.Time `json:"expires,omitempty"`   // it is valid before this instant
 	Disabled  bool       `json:"disabled,omitempty"`
+
+	// Limits are the key's own amounts, by policy and limit ("limit.burst" is the burst of a
+	// bucket). They count where a rule applies the policy by attr("key"). Limits that are not named
+	// have those of the rule or the policy.
+	Limits map[string]map[string]int64 `json:"limits,omitempty"`
+}
+
+// LimitTexts returns the key's own amounts as "policy/limit=amount", sorted.
+func (s *KeySettings) LimitTexts() (list []string) {
+	for policy, amounts := range s.Limits {
+		for limit, n := range amounts {
+			list = append(list, fmt.Sprintf("%s/%s=%d", policy, limit, n))
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // KeySecret says when a secret of a key was made, and until when it is valid. Nobody can see the

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/engine"
 )
 
 const keysInStore = "gateway.keys_in_store"
@@ -12,10 +14,6 @@ const keysInStore = "gateway.keys_in_store"
 func (c *Config) checkKeysInStore() (problems Problems) {
 	if !c.Gateway.KeysIn || c.partial {
 		return nil
-	}
-	if onDynamoDB(c.Store) {
-		problems = append(problems, c.note(keysInStore, "keys cannot be kept in DynamoDB",
-			"use a store on Redis or SQLite, or leave the keys in the file"))
 	}
 	s := &c.Server
 	admins := slices.ContainsFunc(s.Tokens, func(t Token) bool { return slices.Contains(t.Roles, "admin") })
@@ -30,14 +28,14 @@ func (c *Config) checkKeysInStore() (problems Problems) {
 // warnKeysInStore warns of keys that end with the process.
 func (c *Config) warnKeysInStore() {
 	if c.Gateway.KeysIn && c.local() {
-		c.warnOf(keysInStore, "name a store on SQLite or Redis",
+		c.warnOf(keysInStore, "name a store on SQLite, Redis or DynamoDB",
 			"keys in the store are lost when this process ends, and no other one has them: the store is its memory")
 	}
 }
 
 // CheckStoredKey returns what speaks against a key of the store, with these models and so on: the
-// file has its name, or nothing of what it may use.
-func (c *Config) CheckStoredKey(k *VirtualKey) error {
+// file has its name, or nothing of what it may use, or no limits to which its amounts belong.
+func (c *Config) CheckStoredKey(k *VirtualKey, amounts engine.Amounts) error {
 	g := &c.Gateway
 	if slices.ContainsFunc(g.Keys, func(of VirtualKey) bool { return of.Name == k.Name }) {
 		return errors.New("the configuration file has a key of this name: choose another one, or change it there")
@@ -53,5 +51,6 @@ func (c *Config) CheckStoredKey(k *VirtualKey) error {
 	if len(texts) > 0 {
 		return errors.New(strings.Join(texts, "; "))
 	}
-	return nil
+	policies := c.Engine()
+	return policies.CheckAmounts(k.Name, `attr("key")`, amounts)
 }

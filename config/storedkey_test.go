@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
 )
 
 // inStore is a file whose keys are in the store.
@@ -29,7 +30,7 @@ func TestKeysInTheStoreNeedAStore(t *testing.T) {
 		"sqlite":    {adminToken + "store: sqlite:state.db\n", "", ""},
 		"redis":     {adminToken + "store: redis://127.0.0.1:1\n", "", ""},
 		"memory":    {adminToken + "store: \"memory:\"\n", "", "lost when this process ends"},
-		"dynamodb":  {adminToken + "store: dynamodb://table?region=eu-west-1\n", "keys cannot be kept in DynamoDB", ""},
+		"dynamodb":  {adminToken + "store: dynamodb://table?region=eu-west-1\n", "", ""},
 		"no token":  {"store: sqlite:state.db\n", "everybody who reaches the address for administrators", ""},
 		"take only": {strings.Replace(adminToken, "admin", "take", 1) + "store: sqlite:state.db\n", "nobody could change keys", ""},
 		"no admin":  {"store: sqlite:state.db\nserver: {admin: off}\n", "", ""},
@@ -74,9 +75,13 @@ func TestStoredKeysAreCheckedAgainstTheFile(t *testing.T) {
 		`may call "azure/v1/files"`:      {Name: "bob", Others: []string{"azure/v1/files"}},
 		`may call "azure/v1"`:            {Name: "bob", Paths: []string{"openai/*", "azure/v1"}},
 	} {
-		err := conf.CheckStoredKey(&k)
+		err := conf.CheckStoredKey(&k, nil)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", k, err, want)
 		}
+	}
+	err = conf.CheckStoredKey(&config.VirtualKey{Name: "bob"}, engine.Amounts{"gpt": {"rpm": 5}})
+	if err == nil || !strings.Contains(err.Error(), `no rule applies policy "gpt" by attr("key")`) {
+		t.Errorf("amounts of a provider's quota: %v", err)
 	}
 }

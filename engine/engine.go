@@ -40,7 +40,8 @@ type Engine struct {
 	shadows chan struct{} // holds an element for each shadow being evaluated; full when the engine is closed
 	close   sync.Once
 
-	mu sync.Mutex // held while the state is replaced
+	mu    sync.Mutex         // held while the state is replaced
+	given map[string]Amounts // guarded by mu: by key, see GiveAmounts
 }
 
 // New returns an engine over st, which the caller closes. opts may be nil.
@@ -91,6 +92,7 @@ func (e *Engine) Replace(c Config) error {
 	if err != nil {
 		return err
 	}
+	e.giveAll(s)
 	e.state.Store(s)
 	e.base.WakeAll() // a raised limit may admit waiting callers
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/drawgate/drawgate"
 )
@@ -13,6 +14,8 @@ type overrides struct {
 	exact  map[keyOf]*variant
 	starts map[keyOf]*variant // by the prefix of the key
 	long   []int              // lengths of the prefixes, longest first
+
+	given atomic.Pointer[map[string]*variant] // by key: see [Engine.GiveAmounts]
 }
 
 // keyOf is a key of a tenant, or of any tenant if that is "".
@@ -43,11 +46,16 @@ func (o *overrides) add(c *Override, v *variant) error {
 }
 
 // of returns the variant for a key: that of the key itself, cut ([drawgate.BoundedKey]) or not,
-// then that of the longest prefix, each for the tenant before that for any. It returns nil if there
-// is none.
+// then what the key was given, then that of the longest prefix, each for the tenant before that for
+// any. It returns nil if there is none.
 func (o *overrides) of(tenant, key string) *variant {
 	if v := either(o.exact, tenant, drawgate.BoundedKey(key)); v != nil {
 		return v
+	}
+	if given := o.given.Load(); given != nil {
+		if v := (*given)[drawgate.BoundedKey(key)]; v != nil {
+			return v
+		}
 	}
 	for _, n := range o.long {
 		if n > len(key) {

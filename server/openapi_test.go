@@ -494,7 +494,8 @@ func (c *checker) administration() {
 func (c *checker) keys() {
 	c.ask("POST", "/v1/keys", `{"name":"alice","team":"red","user":"u","class":"c","priority":3,"models":["openai/*"],`+
 		`"others":["openai/v1/files"],"paths":["openai/*"],"addresses":["10.0.0.0/8"],"expires":"2030-01-01T00:00:00Z",`+
-		`"disabled":true}`, 200, false)
+		`"limits":{"llm":{"rpm":5}},"disabled":true}`, 200, false)
+	c.ask("POST", "/v1/keys", `{"name":"bob","limits":{"llm":{"rpm":0}}}`, 422, true)
 	c.ask("POST", "/v1/keys", `{"name":"alice"}`, 409, false)
 	c.ask("POST", "/v1/keys", `{"name":""}`, 422, true)
 	c.ask("POST", "/v1/keys", `{"name":"corp#bob"}`, 422, false)

@@ -286,7 +286,7 @@ func TestTheHistoryIsBounded(t *testing.T) {
 func TestKeysAreReadAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
-	s.put(t, "key:alice", `{"team":"blue","models":["openai/*"],"expires":"2030-01-02T02:04:05Z","name":"alice","version":7,`+
+	s.put(t, "key:alice", `{"team":"blue","models":["openai/*"],"expires":"2030-01-02T02:04:05Z","limits":{"per-key":{"budget":5000000}},"name":"alice","version":7,`+
 		`"secrets":[{"sha256":"0a57cf2a5b5ee8ee3d0fdc8a5cf5c9dd7b1e4f4dbd5ac3aa7a3d0c5ec7cfa0d1","made":"2026-01-01T00:00:00Z",`+
 		`"until":"2027-01-01T00:00:00Z"}],"created":"2026-01-01T00:00:00Z","changed":"2026-01-02T00:00:00Z","by":"ops"}`)
 	s.put(t, "page:0", `[{"version":7,"at":"2026-01-02T00:00:00Z","by":"ops","op":"change","key":"alice","fields":[{"field":"team","after":"blue"}],"stamp":"s"}]`)
@@ -294,11 +294,35 @@ func TestKeysAreReadAsTheyWereWritten(t *testing.T) {
 	p := open(t, s)
 	k := p.has("alice")
 	if k == nil || k.Team != "blue" || k.Version != 7 || k.Secrets[0].Sum[0] != 0x0a || k.Secrets[0].Until.Year() != 2027 ||
-		k.Expires.Year() != 2030 || k.By != "ops" {
+		k.Expires.Year() != 2030 || k.By != "ops" || k.Limits["per-key"]["budget"] != 5_000_000 {
 		t.Fatalf("%+v", k)
 	}
 	if events, err := p.Events(t.Context(), "alice", 10); err != nil || len(events) != 1 || events[0].Op != api.KeyChanged {
 		t.Errorf("the history: %+v, %v", events, err)
+	}
+}
+
+// TestAmountsAreChecked: what no limit could have is refused.
+func TestAmountsAreChecked(t *testing.T) {
+	t.Parallel()
+	p := open(t, newShared(t))
+	many := map[string]int64{}
+	for i := range 101 {
+		many[fmt.Sprint(i)] = 1
+	}
+	for want, limits := range map[string]map[string]map[string]int64{
+		"amount 0 of p/a is not":        {"p": {"a": 0}},
+		"amount -1 of p/a is not":       {"p": {"a": -1}},
+		"is not between 1 and 10000000": {"p": {"a": 1e12 + 1}},
+		`policy "p" is empty`:           {"p": {}},
+		"cannot be seen":                {"p": {"a\n": 1}},
+		"more than 100":                 {"p": many},
+	} {
+		_, _, err := p.Create(t.Context(), "ops", "alice", api.KeySettings{Limits: limits})
+		wantCode(t, want, err, api.CodeInvalid)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 
@@ -323,6 +347,9 @@ func TestEveryChangeIsInTheHistory(t *testing.T) {
 		{Team: long + "ö"},
 		{Team: long + "öy"},
 		{Team: long},
+		{Limits: map[string]map[string]int64{"p": {"a": 1}, "q": {"a": 2}}},
+		{Limits: map[string]map[string]int64{"p": {"a": 1}, "q": {"a": 3}}},
+		{Limits: map[string]map[string]int64{"p": {"a": 1, "b": 3}}},
 	} {
 		if k, err = p.Change(t.Context(), "ops", "alice", k.Version, s); err != nil {
 			t.Fatal(err)

@@ -151,7 +151,34 @@ func check(name string, s *api.KeySettings) ([]netip.Prefix, error) {
 			}
 		}
 	}
+	if err := checkLimits(s.Limits); err != nil {
+		return nil, err
+	}
 	return networksOf(s.Addresses)
+}
+
+// checkLimits returns what is wrong with amounts, whatever limits there are.
+func checkLimits(limits map[string]map[string]int64) error {
+	n := 0
+	for policy, amounts := range limits {
+		if len(amounts) == 0 {
+			return fmt.Errorf("limits of policy %.80q is empty: leave the policy out", policy)
+		}
+		for limit, amount := range amounts {
+			n++
+			switch {
+			case len(policy) > maxText || len(limit) > maxText || hidden(policy) || hidden(limit):
+				return errors.New("limits has a name that is too long, or has characters that cannot be seen")
+			case amount < 1 || amount > store.MaxAmount:
+				return fmt.Errorf("limits: amount %d of %.80s/%.80s is not between 1 and %d", amount, policy, limit,
+					int64(store.MaxAmount))
+			}
+		}
+	}
+	if n > maxList {
+		return fmt.Errorf("limits has more than %d amounts", maxList)
+	}
+	return nil
 }
 
 // hidden reports whether a text has characters that cannot be seen.
@@ -204,6 +231,7 @@ func fieldsOf(s *api.KeySettings) [][2]string {
 		{"addresses", list(s.Addresses)},
 		{"expires", expires},
 		{"disabled", strconv.FormatBool(s.Disabled)},
+		{"limits", list(s.LimitTexts())},
 	}
 }
 

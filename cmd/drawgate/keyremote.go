@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,12 +38,13 @@ func (a *app) askKeys(cmd *cobra.Command, f func(context.Context, *client.Client
 }
 
 // keySettings are the names of keySettingFlags.
-var keySettings = []string{"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires"}
+var keySettings = []string{"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires", "limits"}
 
 // keySettingFlags are settings of a key as flags.
 type keySettingFlags struct {
 	s       api.KeySettings
 	expires string
+	limits  []string
 }
 
 func (f *keySettingFlags) add(flags *pflag.FlagSet) {
@@ -54,6 +56,7 @@ func (f *keySettingFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.s.Others, "others", nil, "which of the upstreams' others it may use: UPSTREAM/PATH, with * at the end (default all)")
 	flags.StringSliceVar(&f.s.Paths, "paths", nil, "which calls it may make: UPSTREAM/PATH, with * at the end (default all)")
 	flags.StringSliceVar(&f.s.Addresses, "addresses", nil, "networks from which it may be used (default all)")
+	flags.StringSliceVar(&f.limits, "limits", nil, "amounts of its own: POLICY/LIMIT=AMOUNT, in place of those that a rule or the policy gives it (default none)")
 	flags.StringVar(&f.expires, "expires", "", "it is valid before this instant, such as 2027-01-31T00:00:00Z; never: it has no end")
 }
 
@@ -80,7 +83,35 @@ func (f *keySettingFlags) settings(flags *pflag.FlagSet, s api.KeySettings) (api
 		}
 		s.Expires = &at
 	}
+	if flags.Changed("limits") {
+		var err error
+		if s.Limits, err = limitsOf(f.limits); err != nil {
+			return s, err
+		}
+	}
 	return s, nil
+}
+
+// limitsOf reads amounts such as per-key/budget=50_000_000.
+func limitsOf(list []string) (map[string]map[string]int64, error) {
+	limits := map[string]map[string]int64{}
+	for _, text := range list {
+		name, amount, _ := strings.Cut(text, "=")
+		i := strings.LastIndex(name, "/")
+		n, err := strconv.ParseInt(strings.ReplaceAll(amount, "_", ""), 10, 64)
+		if err != nil || i < 0 {
+			return nil, usage("--limits %q is not of the form POLICY/LIMIT=AMOUNT, such as per-key/budget=50_000_000", text)
+		}
+		policy, limit := name[:i], name[i+1:]
+		if _, twice := limits[policy][limit]; twice {
+			return nil, usage("--limits names %s twice", name)
+		}
+		if limits[policy] == nil {
+			limits[policy] = map[string]int64{}
+		}
+		limits[policy][limit] = n
+	}
+	return limits, nil
 }
 
 func (a *app) keyCreateCmd() *cobra.Command {

@@ -129,9 +129,6 @@ func onDynamoDB(t *testing.T, p previous) string {
 	return url
 }
 
-// awsEnv are credentials that any stand-in takes.
-var awsEnv = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true"}
-
 // Amounts of the policies of both servers.
 const (
 	countedAmount = 240

@@ -28,6 +28,9 @@ type bench struct {
 	program string
 }
 
+// awsEnv are credentials that any stand-in takes.
+var awsEnv = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true"}
+
 func newBench(t *testing.T, env ...string) bench {
 	t.Helper()
 	dir := t.TempDir()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/gateway"
 	"github.com/drawgate/drawgate/virtualkey"
 )
@@ -22,10 +23,14 @@ func (v *service) openKeys() (err error) {
 
 // useKeys puts keys of the store in force in the gateway.
 func (v *service) useKeys(put []*virtualkey.Key, gone []string) {
-	list := make([]*gateway.Key, len(put))
+	list, amounts := make([]*gateway.Key, len(put)), map[string]engine.Amounts{}
 	for i, k := range put {
-		list[i] = storedKey(k)
+		list[i], amounts[k.Name] = storedKey(k), k.Limits
 	}
+	for _, name := range gone {
+		amounts[name] = nil
+	}
+	v.run.Engine.GiveAmounts(amounts) // before a key that is new can be used
 	if err := v.gateway.UseStored(list, gone); err != nil {
 		v.log.Error("a key of the store is not in force", "error", err)
 	}
@@ -50,7 +55,7 @@ func (v *service) warnDoubled(g *config.Gateway, stored func(name string) bool) 
 func (v *service) checkKey(name string, s *api.KeySettings) error {
 	return v.run.Config().CheckStoredKey(&config.VirtualKey{
 		Name: name, Models: s.Models, Others: s.Others, Paths: s.Paths,
-	})
+	}, s.Limits)
 }
 
 // storedKey converts a key.

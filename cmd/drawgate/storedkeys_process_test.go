@@ -10,11 +10,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -31,6 +33,9 @@ gateway:
   keys_in_store: true
 policies:
   spare: {limits: [{name: rpm, rolling: 1m, amount: 1000, margin: 2s}], fallback: open}
+  per-key: {limits: [{name: calls, rolling: 24h, amount: 1000, precision: exact}], fallback: open}
+rules:
+  - {apply: [{policy: per-key, key: attr("key")}]}
 `
 
 const opsToken = "ops-0123456789abcdef"
@@ -48,7 +53,8 @@ func newKeyBench(t *testing.T, store string) keyBench {
 	}
 	upstream := httptest.NewServer(provider)
 	t.Cleanup(upstream.Close)
-	b := keyBench{newBench(t, "OPS_TOKEN="+opsToken, "READ_TOKEN=read-0123456789abcdef", "DRAWGATE_TOKEN="+opsToken)}
+	b := keyBench{newBench(t, append(slices.Clip(awsEnv), "OPS_TOKEN="+opsToken, "READ_TOKEN=read-0123456789abcdef",
+		"DRAWGATE_TOKEN="+opsToken)...)}
 	b.write("drawgate.yaml", fmt.Sprintf(keysInStore, store, upstream.URL+"/openai", sha256.Sum256([]byte(virtualKey))))
 	return b
 }
@@ -108,6 +114,14 @@ func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 	for name, store := range map[string]func(t *testing.T) string{
 		"sqlite": func(*testing.T) string { return "sqlite:state.db" },
 		"redis":  func(t *testing.T) string { t.Helper(); return redistest.Start(t).URL() },
+		"dynamodb": func(t *testing.T) string {
+			t.Helper()
+			url := "dynamodb://keys?region=eu-central-1&endpoint=" + awstest.Moto(t).URL
+			if out, code := newBench(t, awsEnv...).do("table", "create", "--store", url); code != 0 {
+				t.Fatalf("the table was not made: %d, %s", code, out)
+			}
+			return url
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,6 +180,7 @@ func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 			if !strings.Contains(text, "bob") || !strings.Contains(text, "valid") || strings.Contains(text, "alice") {
 				t.Errorf("the list:\n%s", text)
 			}
+			b.amounts(one, two)
 			b.key(one, "delete", "bob")
 			await(two, "a key that is gone", newer, http.StatusUnauthorized)
 			for _, d := range []*daemon{one, two} {
@@ -175,6 +190,53 @@ func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// amounts gives a key a budget of its own, and changes it.
+func (b keyBench) amounts(one, two *daemon) {
+	b.t.Helper()
+	carol := b.secretIn(b.key(one, "create", "carol", "--limits", "per-key/calls=1"))
+	over := func(what string) {
+		b.t.Helper()
+		for _, d := range []*daemon{one, two} {
+			if got := call(d, carol); got != http.StatusTooManyRequests {
+				b.t.Errorf("%s: %d", what, got)
+			}
+		}
+	}
+	await(two, "the only call", carol, http.StatusOK)
+	over("a second call of 1")
+	b.key(two, "change", "carol", "--limits", "per-key/calls=3")
+	await(one, "a second call of 3", carol, http.StatusOK)
+	await(two, "a third call of 3", carol, http.StatusOK)
+	over("a fourth call of 3")
+	b.key(one, "change", "carol", "--limits", "per-key/calls=2")
+	again := b.gateway()
+	if got := call(again, carol); got != http.StatusTooManyRequests {
+		b.t.Errorf("a fourth call of 2, after a start: %d", got)
+	}
+	r, err := again.ask(again.public+"/v1/me", nil, "Authorization: Bearer "+carol)
+	if err != nil || !strings.Contains(r.body, `"amount":2`) {
+		b.t.Errorf("what the key may know: %s %v", r.body, err)
+	}
+	list, _ := b.do("key", "list", "--server", two.admin)
+	history, _ := b.do("key", "history", "carol", "--server", two.admin)
+	if !strings.Contains(list, "per-key/calls=2") ||
+		!strings.Contains(history, "limits: per-key/calls=3 -> per-key/calls=2") {
+		b.t.Errorf("the list and the history:\n%s%s", list, history)
+	}
+	for want, limits := range map[string]string{
+		`unknown policy "pre-key"`: "pre-key/calls=1", "amount 0 of": "per-key/calls=0", `has no limit "call"`: "per-key/call=1",
+		"no rule applies": "spare/rpm=1", "is not of the form": "calls=1", "names per-key/calls twice": "per-key/calls=1,per-key/calls=2",
+	} {
+		cmd := b.command("key", "change", "carol", "--limits", limits, "--server", one.admin)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			b.t.Errorf("--limits %s: %s, want %q", limits, out, want)
+		}
+	}
+	b.key(two, "change", "carol", "--limits", "")
+	await(one, "a call of 1000", carol, http.StatusOK)
+	b.key(one, "delete", "carol")
 }
 
 // TestKeysWhileTheStoreHangs: keys that are known go on, and an unknown one is told to try again.

@@ -17,11 +17,11 @@ func Instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z")
 // WriteKeys writes a table of virtual keys, as they are at an instant.
 func WriteKeys(w io.Writer, list []api.Key, now time.Time) {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "NAME\tTEAM\tSTATE\tMODELS\tVERSION\tCHANGED\tBY")
+	_, _ = fmt.Fprintln(t, "NAME\tTEAM\tSTATE\tMODELS\tLIMITS\tVERSION\tCHANGED\tBY")
 	for i := range list {
 		k := &list[i]
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", k.Name, orDash(k.Team), keyState(k, now),
-			orDash(strings.Join(k.Models, ", ")), k.Version, Instant(k.Changed), orDash(k.By))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", k.Name, orDash(k.Team), keyState(k, now),
+			orDash(strings.Join(k.Models, ", ")), orDash(strings.Join(k.LimitTexts(), ", ")), k.Version, Instant(k.Changed), orDash(k.By))
 	}
 	_ = t.Flush()
 }

@@ -16,7 +16,7 @@ func TestKeys(t *testing.T) {
 	secrets := []api.KeySecret{{Until: &before}, {}}
 	var b strings.Builder
 	present.WriteKeys(&b, []api.Key{
-		{Name: "a", Secrets: secrets, Version: 7, Changed: before, By: "ops", KeySettings: api.KeySettings{Team: "red", Models: []string{"x/*", "y"}}},
+		{Name: "a", Secrets: secrets, Version: 7, Changed: before, By: "ops", KeySettings: api.KeySettings{Team: "red", Models: []string{"x/*", "y"}, Limits: map[string]map[string]int64{"p": {"b": 2, "a": 10}}}},
 		{Name: "b", Secrets: secrets, KeySettings: api.KeySettings{Disabled: true, Expires: &before}},
 		{Name: "c", Secrets: secrets, KeySettings: api.KeySettings{Expires: &now}},
 		{Name: "d", Secrets: secrets, KeySettings: api.KeySettings{Expires: &later}},
@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%s of\n%s", got, b.String())
 	}
 	if line := strings.Split(b.String(), "\n")[1]; strings.Join(strings.Fields(line), " ") !=
-		"a red valid x/*, y 7 2026-11-28 09:00:00Z ops" {
+		"a red valid x/*, y p/a=10, p/b=2 7 2026-11-28 09:00:00Z ops" {
 		t.Error(line)
 	}
 	b.Reset()

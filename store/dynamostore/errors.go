@@ -72,6 +72,9 @@ func classify(err error) outcome {
 	if e := (*types.ConditionalCheckFailedException)(nil); errors.As(err, &e) {
 		return conflict
 	}
+	if e := (*types.TransactionCanceledException)(nil); errors.As(err, &e) {
+		return cancelled(e)
+	}
 	if api := smithy.APIError(nil); errors.As(err, &api) {
 		switch code := api.ErrorCode(); {
 		case strings.Contains(code, "Throttl"), code == "ProvisionedThroughputExceededException",
@@ -156,7 +159,8 @@ func (s *Store) explain(err error) error {
 		code == "ValidationException" && strings.Contains(api.ErrorMessage(), "number of conditions"):
 		return fmt.Errorf("%w: table %q has another key: it needs the partition key %q of type string and no sort key",
 			ErrMisconfigured, table, KeyAttribute)
-	case code == "ValidationException" && strings.Contains(api.ErrorMessage(), "size has exceeded"):
+	case code == "ValidationException" && strings.Contains(api.ErrorMessage(), "size has exceeded"),
+		code == "TransactionCanceledException" && classify(err) == hopeless:
 		return errTooLong
 	case classify(err) == throttled:
 		return fmt.Errorf("%w (%s)", ErrThrottled, code)

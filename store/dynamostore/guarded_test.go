@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestGuardedStore(t *testing.T) {
 	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
 	h := harness(t, awstest.Dynalite(t))
-	h.Without = lengthy()
+	maps.Copy(h.Without, lengthy())
 	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
