@@ -304,6 +304,30 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 	})
 }
 
+// TestFilesSayNothingOfItems: a file that is read back, and looks like an answer, makes nobody the owner
+// of the items in it: whoever uploaded it has written them.
+//
+// req: C12
+func TestFilesSayNothingOfItems(t *testing.T) {
+	t.Parallel()
+	const item = `{"type":"reasoning","id":"rs_alice","summary":[]}`
+	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
+		for _, content := range []string{
+			`{"output":[` + item + `]}`,
+			`data: {"type":"response.output_item.done","item":` + item + "}\n\n",
+		} {
+			file := b.upload(bob, content)
+			if status, body := b.as(bob, http.MethodGet, "/v1/files/"+file+"/content", ""); status != http.StatusOK || body != content {
+				t.Errorf("got %d %s", status, body)
+			}
+			status, body := b.as(bob, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,"input":[`+item+`]}`)
+			if status != http.StatusBadRequest || !strings.Contains(body, "by its id") {
+				t.Errorf("after %s: got %d %s", content, status, body)
+			}
+		}
+	})
+}
+
 // TestStoredOnlyWhereAModelMayBeUsed: a key that may use models of some upstreams only reads,
 // deletes and stores nothing at another one, also not what is its own.
 //
