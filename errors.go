@@ -96,8 +96,12 @@ func (e *LimitedError) Error() string {
 		after = "it can never fit"
 	}
 	if r, ok := e.Decision.Refusing(); ok && r.Limit.Every == Total && e.Decision.Reason == Limited {
-		return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q has %s left, and gets more only if that is credited",
-			e.Limit, e.Policy, money.Text(r.Remaining, r.Limit.unit()))
+		more := "that is credited"
+		if e.Decision.EarliestRetry < e.Decision.RetryAfter {
+			more = "open reservations use less than they hold, or " + more
+		}
+		return fmt.Sprintf("drawgate: rate limit exceeded: limit %q of policy %q has %s left, and gets more only if %s",
+			e.Limit, e.Policy, money.Text(r.Remaining, r.Limit.unit()), more)
 	}
 	if e.Decision.Reason == Paused {
 		return fmt.Sprintf("drawgate: rate limit exceeded: policy %q is paused for this key; %s", e.Policy, after)

@@ -94,3 +94,35 @@ func TestKeysThatEndInTheQueue(t *testing.T) {
 }
 
 func disabled(k *gateway.Key) { k.Disabled = true }
+
+// TestKeysThatEndInTheQueuesOfAGroup: a call that waits at several accounts is refused as soon as
+// one of them would grant it.
+//
+// req: C12
+func TestKeysThatEndInTheQueuesOfAGroup(t *testing.T) {
+	t.Parallel()
+	inGroup(t, group(1, 1, 1), func(t *testing.T, b *bench, _ *faulty) {
+		b.toGroup(t.Context(), alice, "")
+		time.Sleep(30 * time.Second)
+		b.toGroup(t.Context(), alice, "")
+		start, done := time.Now(), make(chan reply)
+		go func() { done <- b.toGroup(t.Context(), alice, "") }()
+		synctest.Wait() // it waits in both queues
+		conf := b.conf
+		conf.Keys = slices.Clone(conf.Keys)
+		conf.Keys[0].Disabled = true
+		if err := b.h.Use(conf); err != nil {
+			t.Fatal(err)
+		}
+		got := <-done
+		if waited := time.Since(start); got.status != http.StatusUnauthorized || !strings.Contains(got.body, "key_disabled") ||
+			waited > 40*time.Second {
+			t.Errorf("got %d %s after %v", got.status, got.body, waited)
+		}
+		for _, m := range members[:2] {
+			if used := b.used(m, m)["rpm"]; used > 1 {
+				t.Errorf("%s counts %d calls", m, used)
+			}
+		}
+	})
+}

@@ -216,6 +216,9 @@ func (n *noter) write(piece []byte) {
 			n.x.own(n.c, n.what)
 		}
 	}
+	if n.what.Kind != llm.StoredResponse {
+		return // what a file says, its owner has written
+	}
 	for _, id := range n.answer.Items() {
 		n.x.own(n.c, llm.Stored{Kind: llm.StoredItem, ID: id})
 	}

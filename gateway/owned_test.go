@@ -211,7 +211,7 @@ func TestStoredByNobody(t *testing.T) {
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":{"type":"input_file","file_id":"file-1"}}}`), 400, "something that is stored"},
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":[{"type":"input_image","file_id":"file-1"}]}}`), 400, "something that is stored"},
 			{respond, items(`{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}`), 404, "of this key"},
-			{respond, items(`{"type":"computer_call_output","output":{"type":"computer_screenshot","file_id":"file-1"}}`), 400, "not know"},
+			{respond, items(`{"type":"computer_call_output","output":{"type":"computer_screenshot","file_id":"file-1"}}`), 404, "no file"},
 			{respond, with(`"tools":[{"type":"file_search","vector_store_ids":["vs_1"]}]`), 400, "a tool"},
 			{respond, with(`"tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["file-1"]}}]`), 400, "a tool"},
 			{respond, with(`"tools":[{"type":"image_generation","input_image_mask":{"file_id":"file-1"}}]`), 400, "a tool"},
@@ -299,6 +299,67 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 		} {
 			if status, body := send(bob, `"input":[`+item+`]`); status != http.StatusOK {
 				t.Errorf("%s: got %d %s", item, status, body)
+			}
+		}
+	})
+}
+
+// TestItemsInDisguise: an item that names another key's by its id, and has something else in it that
+// might be taken for its type or content, does not pass; items whose content is in them do.
+//
+// req: C12
+func TestItemsInDisguise(t *testing.T) {
+	t.Parallel()
+	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
+		h, err := gateway.New(b.engine, b.conf, &gateway.Options{Base: answers(func(*http.Request) string { return `{}` })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		b.h = h
+		for field, passes := range map[string]bool{
+			`"input":[{"type":"item_reference","id":"rs_1","output":{"type":"function_call_output"}}]`:                     false,
+			`"input":[{"type":"reasoning","id":"rs_1","summary":[],"output":{"type":"function_call_output"}}]`:             false,
+			`"input":[{"type":"item_reference","id":"rs_1","content":"x","output":{"type":"message"}}]`:                    false,
+			`"input":[{"type":"item_reference","id":"rs_1","encrypted_content":"x","output":{"type":"reasoning"}}]`:        false,
+			`"input":[{"type":"item_reference","id":"rs_1","output":{"type":"input_text","text":"x"}}]`:                    false,
+			`"input":[{"id":5,"type":"message","content":"x"}]`:                                                            false,
+			`"input":[{"type":"message","id":"msg_1","content":false}]`:                                                    false,
+			`"input":[{"type":"message","id":"msg_1","content":[null]}]`:                                                   false,
+			`"input":[{"type":"compaction","id":"cmp_1","encrypted_content":false}]`:                                       false,
+			`"input":[{"type":"image_generation_call","id":"ig_1","result":0}]`:                                            false,
+			`"input":"x","prompt":[{"type":"item_reference","id":"rs_1"}]`:                                                 false,
+			`"input":[{"type":"computer_call_output","id":"o_1","output":{"type":"computer_screenshot","image_url":"u"}}]`: true,
+			`"input":[{"type":"computer_call","id":"cu_1","action":{"x":1,"y":2,"type":"click"}}]`:                         true,
+			`"input":[{"type":"message","id":"msg_1","content":[{"type":"output_text","text":"x"}]}]`:                      true,
+		} {
+			status, body := b.as(bob, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,`+field+`}`)
+			if want := map[bool]int{true: http.StatusOK, false: http.StatusBadRequest}[passes]; status != want {
+				t.Errorf("%s: got %d %s, want %d", field, status, body, want)
+			}
+		}
+	})
+}
+
+// TestFilesSayNothingOfItems: a file that is read back, and looks like an answer, makes nobody the owner
+// of the items in it: whoever uploaded it has written them.
+//
+// req: C12
+func TestFilesSayNothingOfItems(t *testing.T) {
+	t.Parallel()
+	const item = `{"type":"reasoning","id":"rs_alice","summary":[]}`
+	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
+		for _, content := range []string{
+			`{"output":[` + item + `]}`,
+			`data: {"type":"response.output_item.done","item":` + item + "}\n\n",
+		} {
+			file := b.upload(bob, content)
+			if status, body := b.as(bob, http.MethodGet, "/v1/files/"+file+"/content", ""); status != http.StatusOK || body != content {
+				t.Errorf("got %d %s", status, body)
+			}
+			status, body := b.as(bob, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,"input":[`+item+`]}`)
+			if status != http.StatusBadRequest || !strings.Contains(body, "by its id") {
+				t.Errorf("after %s: got %d %s", content, status, body)
 			}
 		}
 	})

@@ -107,6 +107,37 @@ func TestPrepaidBudget(t *testing.T) {
 	})
 }
 
+// TestPrepaidBudgetThatCallsHold: while calls under way hold a prepaid budget, and may use less of it,
+// others are told to come back, and not that it is used up.
+//
+// req: B12
+func TestPrepaidBudgetThatCallsHold(t *testing.T) {
+	t.Parallel()
+	budget := drawgate.CalendarLimit("credit", 120_000, drawgate.Total, "").Of("usd_micros")
+	inBubble(t, limitedTo(budget, true), func(t *testing.T, b *bench) {
+		ask := func(text, more string, headers ...string) reply {
+			body := strings.Replace(fmt.Sprintf(apis["openai"].body, text, more), "200", "5000", 1)
+			return b.do(b.raw(t.Context(), http.MethodPost, "/openai"+apis["openai"].path, body,
+				append(headers, apis["openai"].key+alice)...))
+		}
+		var first sync.WaitGroup
+		first.Go(func() { ask("Hello!\nsimulate: output=10 chunk=1s", `,"stream":true`) })
+		time.Sleep(time.Second) // it runs, and holds nearly all
+		for _, wait := range []string{"0", "100ms"} {
+			got := ask("Hello!", "", gateway.HeaderTimeout+": "+wait)
+			if got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "1" ||
+				strings.Contains(got.body, "insufficient_quota") ||
+				!strings.Contains(got.body, "gets more only if open reservations use less than they hold, or that is credited") {
+				t.Errorf("within %s: got %d %v %s", wait, got.status, got.header, got.body)
+			}
+		}
+		first.Wait()
+		if got := ask("Hello!", ""); got.status != http.StatusOK {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	})
+}
+
 // prepaidProcess is a process that counts by a prepaid budget.
 func prepaidProcess(t *testing.T, st drawgate.Store) (*engine.Engine, drawgate.Store) {
 	t.Helper()

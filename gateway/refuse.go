@@ -106,7 +106,10 @@ func limited(err error) *refusal {
 		return &refusal{kind: llm.BadRequest, message: text, decision: d}
 	case failure.Limited:
 		if l, ok := refusing(d); ok && l.Limit.Every == drawgate.Total && d.Reason == drawgate.Limited {
-			return &refusal{kind: llm.NoCredit, message: text, decision: d}
+			if d.EarliestRetry == d.RetryAfter {
+				return &refusal{kind: llm.NoCredit, message: text, decision: d}
+			}
+			after = time.Second // calls under way hold some of it, and may use less
 		}
 		return &refusal{kind: llm.RateLimited, message: text, after: after, decision: d}
 	case failure.TimedOut:

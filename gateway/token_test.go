@@ -20,6 +20,20 @@ import (
 	"github.com/drawgate/drawgate/llm"
 )
 
+// TestMeOfATokenWithoutAnEnd: a token that ends after the year 9999, as of an issuer that writes
+// milliseconds, learns what it may use, and not until when.
+func TestMeOfATokenWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	p, conf := corp(corpURL)
+	inBubble(t, withTokens(p, conf, func(*setup) {}), func(t *testing.T, b *bench) {
+		for exp, told := range map[int64]bool{9_999_999_999: true, 1_700_000_000_000: false, 1 << 61: false} {
+			if me := b.aboutKey(valid("exp", exp)); me.Key != "corp#alice" || (me.Until != nil) != told {
+				t.Errorf("of exp %d: got %+v", exp, me)
+			}
+		}
+	})
+}
+
 // TestTokensAreKeys: a token is taken wherever an SDK puts its key. Rules, limits and what it may
 // use are those of its claims and of its issuer's entry. Its name is not that of a key of the file.
 func TestTokensAreKeys(t *testing.T) {

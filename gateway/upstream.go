@@ -135,13 +135,13 @@ func (q *quota) Take(ctx context.Context, c *outbound.Call, hold time.Duration) 
 	if err != nil {
 		return nil, err
 	}
-	if why := q.h.refusesNow(a.key, a.secret); why != nil {
-		q.giveBack(ctx, g)
-		return nil, &keyError{why}
-	}
 	if a.race != nil && !a.race.claim(a) {
 		q.giveBack(ctx, g)
 		return nil, errElsewhere
+	}
+	if why := q.h.refusesNow(a.key, a.secret); why != nil {
+		q.giveBack(ctx, g)
+		return nil, &keyError{why}
 	}
 	a.decision = *g.Decision()
 	return g, nil

@@ -31,8 +31,8 @@ func (r *requestReader) top() *block {
 	return nil
 }
 
-// value notes that a value of the block begins. empty says that it is null or an empty text, or
-// that a list or object opens.
+// value notes that a value of the block begins. empty says that it is an empty text, or no text, and
+// opens that it is a list or an object.
 func (b *block) value(depth int, opens, empty bool) {
 	switch {
 	case depth == b.depth && !opens:
@@ -43,6 +43,8 @@ func (b *block) value(depth int, opens, empty bool) {
 	case depth == b.depth+1 && opens:
 		b.open, b.key = b.key, -1
 		return
+	case b.open >= 0 && empty:
+		return
 	case b.open >= 0:
 		b.given |= 1 << b.open
 	default:
@@ -51,7 +53,8 @@ func (b *block) value(depth int, opens, empty bool) {
 	b.open = -1
 }
 
-// has reports whether the block has a value other than null, "" and an empty list for a key.
+// has reports whether the block has a text for a key, or a list or an object that has something in
+// it; not "". Other values are no content: programs may take them for none.
 func (b *block) has(key string) bool {
 	if b.node == nil {
 		return false
@@ -149,6 +152,8 @@ func (r *requestReader) item(b *block) {
 			c.Reasonings++
 			r.referItem(b)
 		}
+	case b.node == nil: // it has nothing that is known
+		r.unknown(nil)
 	case kind == "" && !b.odd:
 		c.Hidden++ // an id: what it names is the prompt
 		r.referItem(b)

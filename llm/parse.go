@@ -367,12 +367,13 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 	}
 	b := r.top()
 	if b != nil {
-		b.value(len(r.scan.stack), false, null || kind == '"' && r.scan.offset == offset+1)
+		b.value(len(r.scan.stack), false, kind != '"' || r.scan.offset == offset+1)
 	}
 	switch ro {
 	case reqItemID:
 		if b != nil {
 			b.id = idOf(kind, value, whole)
+			b.odd = b.odd || kind != '"' && !null
 		}
 	case reqApproval:
 		if b != nil {
@@ -516,8 +517,12 @@ func (r *requestReader) scalar(ro role, kind byte, value []byte, whole bool, off
 			return errKind
 		}
 	case reqBlock, reqToolType:
-		if b != nil {
-			b.kind, b.odd = string(value), !null && (kind != '"' || !whole)
+		switch {
+		case b == nil:
+		case len(r.scan.stack) > b.depth: // of a part in it, which is no block of its own
+			b.odd = b.odd || r.table == nil || kind != '"' || !whole || r.table.parts[string(value)] == 0
+		default:
+			b.kind, b.odd = string(value), b.odd || !null && (kind != '"' || !whole)
 			if null {
 				b.kind = ""
 			}
