@@ -206,7 +206,7 @@ func TestStoredByNobody(t *testing.T) {
 			{respond, items(`{"id":"msg_1"}`), 400, `\"msg_1\" by its id`},
 			{respond, items(`{"type":"image_generation_call","id":"ig_1"}`), 400, `\"ig_1\" by its id`},
 			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":null}`), 400, `\"ig_1\" by its id`},
-			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":"aGVsbG8="}`), 200, ""},
+			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":"aGVsbG8="}`), 400, `\"ig_1\" by its id`},
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":"text","b":null}}`), 200, ""},
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":{"type":"input_file","file_id":"file-1"}}}`), 400, "something that is stored"},
 			{respond, with(`"prompt":{"id":"pmpt_1","variables":{"a":[{"type":"input_image","file_id":"file-1"}]}}`), 400, "something that is stored"},

@@ -163,9 +163,7 @@ func (r *requestReader) item(b *block) {
 		c.refer(StoredItem, b.approved)
 	case content == "" || !b.has(content):
 		c.Hidden++
-		if kind != "image_generation_call" || !b.has("result") {
-			r.referItem(b)
-		}
+		r.referItem(b)
 	}
 }
 

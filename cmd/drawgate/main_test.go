@@ -25,13 +25,17 @@ import (
 	"github.com/drawgate/drawgate/llm/simulator"
 )
 
-// parallel is how many tests run at once without -parallel. Most of the time they wait for
-// processes and for holds to end. Two at a time, the default on two processors, would leave the
-// processors idle.
-const parallel = "4"
+// How many tests run at once without -parallel. Most of the time they wait for processes and for
+// holds to end. Two at a time, the default on two processors, would leave the processors idle; in
+// the quick proof, where they come last, four would as well.
+const parallel, parallelShort = "4", "16"
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", parallel); err != nil {
+	at := parallel
+	if slices.Contains(os.Args, "-test.short=true") {
+		at = parallelShort
+	}
+	if err := flag.Set("test.parallel", at); err != nil {
 		panic(err)
 	}
 	args := slices.Clone(os.Args) // testscript shortens the program's path
