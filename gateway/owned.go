@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,19 +114,23 @@ func (x *exchange) mayUseStored(c *call) *refusal {
 			"something else (%s): leave it out"
 		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Elsewhere)}
 	}
+	i := slices.IndexFunc(c.Stored, func(s llm.Stored) bool { return !looksUp(s.Kind) })
+	if i >= 0 {
+		const message = "the call names %s, and this gateway does not know whose that is: " +
+			"use previous_response_id, or send the content itself"
+		return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, c.Stored[i].Kind)}
+	}
 	for _, what := range c.Stored {
-		switch what.Kind {
-		case llm.StoredResponse, llm.StoredFile, llm.StoredItem:
-			if why := x.notOwned(up, what); why != nil {
-				return why
-			}
-		default:
-			const message = "the call names %s, and this gateway does not know whose that is: " +
-				"use previous_response_id, or send the content itself"
-			return &refusal{kind: llm.BadRequest, message: fmt.Sprintf(message, what.Kind)}
+		if why := x.notOwned(up, what); why != nil {
+			return why
 		}
 	}
 	return nil
+}
+
+// looksUp reports whether it is written down whose things of a kind are.
+func looksUp(kind llm.StoredKind) bool {
+	return kind == llm.StoredResponse || kind == llm.StoredFile || kind == llm.StoredItem
 }
 
 // notOwned returns why something is not the caller's, or nil.

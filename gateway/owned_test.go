@@ -204,6 +204,10 @@ func TestStoredByNobody(t *testing.T) {
 			{respond, with(`"container":"c"`), 400, "the field container"},
 			{respond, items(`{"type":"item_reference","id":"msg_1"}`), 400, `\"msg_1\" by its id`},
 			{respond, items(`{"id":"msg_1"}`), 400, `\"msg_1\" by its id`},
+			{
+				respond, items(strings.Repeat(`{"type":"item_reference","id":"rs_1"},`, 100) +
+					`{"type":"item_reference","id":"rs_1"}`), 400, "the call names more than 100 things that are stored",
+			},
 			{respond, items(`{"type":"image_generation_call","id":"ig_1"}`), 400, `\"ig_1\" by its id`},
 			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":null}`), 400, `\"ig_1\" by its id`},
 			{respond, items(`{"type":"image_generation_call","id":"ig_1","result":"aGVsbG8="}`), 400, `\"ig_1\" by its id`},

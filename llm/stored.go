@@ -2,6 +2,7 @@ package llm
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
 )
 
@@ -16,12 +17,14 @@ const (
 	StoredItem                           // of a response's output, or of a conversation, by its id
 	StoredTool                           // what a tool that the provider runs has at hand
 	StoredOther                          // such as a container
+	StoredMany                           // more than are looked up for a call
 	numStored
 )
 
 var storedNames = [numStored]string{
 	"a response", "a file", "a conversation", "an item",
 	"a tool that reads what is stored", "something that is stored",
+	"more than " + strconv.Itoa(maxStored) + " things that are stored",
 }
 
 // String returns what it is, for people: "a response".
@@ -47,7 +50,7 @@ func (c *Call) refer(kind StoredKind, id string) {
 		id = ""
 	}
 	if len(c.Stored) == maxStored {
-		kind, id = StoredOther, "" // nobody's: nobody looks up so many
+		kind, id = StoredMany, ""
 	}
 	if len(c.Stored) <= maxStored {
 		c.Stored = append(c.Stored, Stored{kind, id})
