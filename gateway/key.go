@@ -131,7 +131,8 @@ func (s *state) credential(sum [sha256.Size]byte) credential {
 	return credential{}
 }
 
-// refuses returns why no call with a secret passes now, or nil. Without a key the secret is unknown.
+// refuses returns why no call with a secret passes now, or nil. Without a key the secret is
+// unknown.
 func (s *state) refuses(c credential, sum [sha256.Size]byte) *refusal {
 	k, now := c.key, time.Now()
 	switch {

@@ -236,9 +236,9 @@ func TestStoredByNobody(t *testing.T) {
 	})
 }
 
-// TestItemsByIDAreOnesOwn: an item of an earlier answer whose content the provider has passes by its
-// id for whom it was made, streamed or not, stored or not, as SDKs send it back; for nobody else.
-// Items that have their content pass for everybody.
+// TestItemsByIDAreOnesOwn: an item of an earlier answer whose content the provider has passes by
+// its id for whom it was made, streamed or not, stored or not, as SDKs send it back; for nobody
+// else. Items that have their content pass for everybody.
 func TestItemsByIDAreOnesOwn(t *testing.T) {
 	t.Parallel()
 	const plain = `{"id":"resp_1","output":[{"type":"reasoning","id":"rs_1","summary":[]},` +
@@ -308,8 +308,8 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 	})
 }
 
-// TestItemsInDisguise: an item that names another key's by its id, and has something else in it that
-// might be taken for its type or content, does not pass; items whose content is in them do.
+// TestItemsInDisguise: an item that names another key's by its id, and has something else in it
+// that might be taken for its type or content, does not pass; items whose content is in them do.
 //
 // req: C12
 func TestItemsInDisguise(t *testing.T) {
@@ -345,8 +345,8 @@ func TestItemsInDisguise(t *testing.T) {
 	})
 }
 
-// TestFilesSayNothingOfItems: a file that is read back, and looks like an answer, makes nobody the owner
-// of the items in it: whoever uploaded it has written them.
+// TestFilesSayNothingOfItems: a file that is read back, and looks like an answer, makes nobody the
+// owner of the items in it: whoever uploaded it has written them.
 //
 // req: C12
 func TestFilesSayNothingOfItems(t *testing.T) {

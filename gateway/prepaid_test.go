@@ -107,8 +107,8 @@ func TestPrepaidBudget(t *testing.T) {
 	})
 }
 
-// TestPrepaidBudgetThatCallsHold: while calls under way hold a prepaid budget, and may use less of it,
-// others are told to come back, and not that it is used up.
+// TestPrepaidBudgetThatCallsHold: while calls under way hold a prepaid budget, and may use less of
+// it, others are told to come back, and not that it is used up.
 //
 // req: B12
 func TestPrepaidBudgetThatCallsHold(t *testing.T) {

@@ -236,8 +236,8 @@ func TestSpendIsTheBill(t *testing.T) {
 	})
 }
 
-// TestSpendAtMonthsEdge: calls that begin before, at and after the end of a month, and end after it,
-// are of the day on which they began: in the bill, in the ledger, and in what was counted.
+// TestSpendAtMonthsEdge: calls that begin before, at and after the end of a month, and end after
+// it, are of the day on which they began: in the bill, in the ledger, and in what was counted.
 func TestSpendAtMonthsEdge(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(path string) (drawgate.Store, error){
@@ -275,8 +275,8 @@ func TestSpendAtMonthsEdge(t *testing.T) {
 	}
 }
 
-// callsOverMonthsEdge makes a call each tenth of a second for four seconds, in the middle of which a
-// month ends.
+// callsOverMonthsEdge makes a call each tenth of a second for four seconds, in the middle of which
+// a month ends.
 func (b *bench) callsOverMonthsEdge() {
 	b.Helper()
 	var calls sync.WaitGroup

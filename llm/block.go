@@ -31,8 +31,8 @@ func (r *requestReader) top() *block {
 	return nil
 }
 
-// value notes that a value of the block begins. empty says that it is an empty text, or no text, and
-// opens that it is a list or an object.
+// value notes that a value of the block begins. empty says that it is an empty text, or no text,
+// and opens that it is a list or an object.
 func (b *block) value(depth int, opens, empty bool) {
 	switch {
 	case depth == b.depth && !opens:

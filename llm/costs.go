@@ -36,18 +36,11 @@ func (p *Profile) Admission(c *Call, e Estimate) []drawgate.Cost {
 			n = e.Input
 		case UnitOutputTokens:
 			n = output
-		case UnitImages:
-			if !c.makesImages() {
-				continue
-			}
-			n = c.Answers
-		case UnitBytes:
-			if c.Operation != OpStored {
-				continue
-			}
-			n = int64(c.size)
 		default:
-			continue
+			var counts bool
+			if n, counts = c.things(unit); !counts {
+				continue
+			}
 		}
 		if unit != drawgate.UnitRequests && (c.Operation == OpOther || c.Operation == OpStored && unit != UnitBytes) {
 			continue // only the request is known
@@ -118,18 +111,11 @@ func (p *Profile) Settlement(c *Call, held Estimate, u Usage) []drawgate.Cost {
 			n = counted
 		case UnitOutputTokens:
 			n = output
-		case UnitImages:
-			if !c.makesImages() {
-				continue
-			}
-			n = c.Answers
-		case UnitBytes:
-			if c.Operation != OpStored {
-				continue
-			}
-			n = int64(c.size)
 		default:
-			continue
+			var counts bool
+			if n, counts = c.things(unit); !counts {
+				continue
+			}
 		}
 		costs = append(costs, drawgate.Units(unit, min(max(n, 0), maxAmount)))
 	}
@@ -197,4 +183,15 @@ func (p *Profile) Failed(c *Call, held Estimate) []drawgate.Cost {
 		}
 	}
 	return costs
+}
+
+// things returns how many images or bytes a call counts as, if it counts as such.
+func (c *Call) things(unit string) (n int64, counts bool) {
+	switch unit {
+	case UnitImages:
+		return c.Answers, c.makesImages()
+	case UnitBytes:
+		return int64(c.size), c.Operation == OpStored
+	}
+	return 0, false
 }

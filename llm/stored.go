@@ -138,9 +138,9 @@ func (s *Stream) noteItems(e *event) {
 	}
 }
 
-// Items returns the ids of those elements of the output that were read since it was called last, and
-// that a later call names by their ids: their content, such as reasoning that is not encrypted, is
-// not in the answer, or they ask for an approval. Of a document there are at most 100.
+// Items returns the ids of those elements of the output that were read since it was called last,
+// and that a later call names by their ids: their content, such as reasoning that is not encrypted,
+// is not in the answer, or they ask for an approval. Of a document there are at most 100.
 func (s *Stream) Items() []string {
 	list := s.items
 	s.items = nil

@@ -43,7 +43,8 @@ func TestItems(t *testing.T) {
 	})
 }
 
-// TestItemsAreBounded: nobody's answer fills the memory, whether somebody asks for its items or not.
+// TestItemsAreBounded: nobody's answer fills the memory, whether somebody asks for its items or
+// not.
 func TestItemsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := llm.OpenAI().NewStream(&llm.Call{Operation: llm.OpResponses})

@@ -42,10 +42,11 @@ func open(g *config.Gateway, name string) bool {
 // what rules usually count by; none if there is no gateway.
 func (p *prepaid) names(ctx context.Context) (names []string, err error) {
 	g := &p.Gateway
+	added := map[string]bool{"": true}
 	add := func(list ...string) {
 		for _, name := range list {
-			if name != "" && !slices.Contains(names, name) {
-				names = append(names, name)
+			if !added[name] {
+				added[name], names = true, append(names, name)
 			}
 		}
 	}
