@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/failure"
-	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -74,17 +73,13 @@ func (l *Ledger) Wait(now Now) int64 {
 func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 	switch it.kind {
 	case chargeItem:
-		st := it.st
-		st.At = store.Internal.Instant(now.Store)
-		if !it.whole {
-			n := l.counting(now, it)
-			if n == (store.Amounts{}) { // all of it has aged
-				l.finish(it)
-				return
-			}
-			st.Buckets = []store.BucketCost{{Key: st.Buckets[0].Key, Plan: st.Buckets[0].Plan, N: n}}
+		l.composeCharge(now, d, it)
+	case chargedItem:
+		if it.end <= now.Store {
+			l.finish(it)
+			return
 		}
-		l.settleIn(d, it, st)
+		l.settleIn(d, it, it.st)
 	case pauseItem, unpauseItem:
 		if it.spent || !it.st.At.After(store.Internal.Instant(now.Store)) {
 			l.finish(it)
@@ -135,34 +130,12 @@ func (l *Ledger) settleIn(d *Delivery, it *item, st store.Settlement) {
 	d.settled = append(d.settled, it)
 }
 
-// counting returns how much of a charge still counts: at most what is used here. Units that have
-// aged need not be charged.
-func (l *Ledger) counting(now Now, it *item) (n store.Amounts) {
-	e, f, b := it.entries[0], it.plan, &it.st.Buckets[0]
-	f.adapt(&e.rec, now.Store)
-	e.rec.Advance(f.unbounded, now.Store)
-	for j, at := range f.at {
-		st := stateOf(&e.rec, f.unbounded[j].ID)
-		if st == nil {
-			continue
-		}
-		used := st.Used
-		if st.Kind == record.Bucket {
-			used = record.CeilDiv(used, st.Scale)
-		}
-		n[at] = min(b.N[at], max(used, st.Next))
-	}
-	return n
-}
-
 // Failed notes that the next part of a delivery was not answered, so it may have been carried out
 // or not. The rest of the delivery is pending again.
 func (l *Ledger) Failed(now Now, d *Delivery) {
 	if d.settled == nil {
 		for _, it := range d.taken {
-			if it.h != nil {
-				it.h.unsure, it.h.until = true, now.Own+store.SendLife.Microseconds()
-			}
+			it.unanswered(now)
 		}
 	}
 	for _, it := range d.looking {
@@ -178,7 +151,19 @@ func (l *Ledger) Failed(now Now, d *Delivery) {
 	d.Looks, d.looking, d.settled, d.taken = nil, nil, nil, nil
 }
 
-// doubted notes that an item was sent and not answered.
+// unanswered notes that the take of an item was sent and not answered: it may open a reservation
+// until then.
+func (it *item) unanswered(now Now) {
+	until := now.Own + store.SendLife.Microseconds()
+	if it.kind == chargeItem {
+		it.until = until
+	}
+	if it.h != nil {
+		it.h.unsure, it.h.until = true, until
+	}
+}
+
+// doubted notes that a settlement was sent and not answered.
 func (it *item) doubted(now Now) {
 	if it.kind == cancelItem {
 		it.doubt = now.Own + store.SendLife.Microseconds()
@@ -238,6 +223,8 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 			l.finish(it)
 		case cancelItem:
 			l.cancelled(now, it, o)
+		case chargedItem:
+			l.finish(it)
 		case endItem:
 			l.ended(now, it, o)
 		case renewItem:
@@ -315,14 +302,16 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 	for i, it := range d.taken {
 		o, h := &out[i], it.h
 		if Unavailable(o.Fail) {
-			if h != nil {
-				h.unsure, h.until = true, now.Own+store.SendLife.Microseconds()
-			}
+			it.unanswered(now)
 			l.faulty(now, it, o.Fail, rep)
 			continue
 		}
 		if it.kind == traceItem {
 			l.reopened(now, it, o, rep)
+			continue
+		}
+		if it.kind == chargeItem {
+			l.chargedLate(now, it, o, rep)
 			continue
 		}
 		l.hearAll(now, d.Takes[i].Buckets, o.Histories)

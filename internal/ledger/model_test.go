@@ -76,7 +76,7 @@ func (m *modelStore) decide(t *store.Take, now int64) store.Verdict {
 			return store.Verdict{Fail: store.ErrIDOpen}
 		}
 		if now > h.entry.at { // a later replay is a cancellation and a take in one
-			if units > store.Internal.Specs(b.Plan, true)[0].Effective[t.Priority] || m.paused > now {
+			if units > store.Internal.Specs(b.Plan, true)[0].Effective[t.Priority] || m.paused > now && !t.Given {
 				return m.refuse(t, now)
 			}
 			h.entry.at = now
@@ -91,7 +91,7 @@ func (m *modelStore) decide(t *store.Take, now int64) store.Verdict {
 	}
 	specs := store.Internal.Specs(b.Plan, true)
 	over := func(i int, used int64) bool { return b.N[i] > 0 && used+b.N[i] > specs[i].Effective[t.Priority] }
-	if over(0, units) || over(1, slots) || m.paused > now {
+	if over(0, units) || over(1, slots) || m.paused > now && !t.Given {
 		return m.refuse(t, now)
 	}
 	e := &entry{at: now, n: b.N[0], grant: t.Grant}

@@ -11,7 +11,8 @@ import (
 type kind uint8
 
 const (
-	chargeItem  kind = iota // units that were admitted here without an ID, of one bucket
+	chargeItem  kind = iota // units that were admitted here, of one bucket: see late.go
+	chargedItem             // the end of what such a charge has opened
 	callerItem              // a caller's charge, where it can have no grant
 	pauseItem               // a pause that was set here
 	unpauseItem             // the end of a pause, which was ended here
@@ -38,13 +39,15 @@ type item struct {
 	st      store.Settlement
 	plan    *FallbackPlan // chargeItem
 	whole   bool          // chargeItem: all of it counts, whatever has aged here
+	take    *store.Take   // chargeItem: as which it was sent; nil: it was not, and may grow
+	plain   bool          // chargeItem: the store does not accept it with an id
 	several bool          // cancelItem: several messages that may open the grant were not answered
-	// cancelItem: messages on their way may open the grant until then; replayItem: see mayPass; on
-	// the own clock
+	// cancelItem, chargeItem: messages on their way may open the grant until then; replayItem: see
+	// mayPass; on the own clock
 	until     int64
 	spent     bool  // cancelItem: it has been carried out; pauseItem: it was ended here
 	recovers  bool  // pauseItem, unpauseItem: the store had it before
-	end       int64 // renewItem, traceItem: the end that was asked for
+	end       int64 // renewItem, traceItem: the end that was asked for; chargedItem: of the hold
 	doubt     int64 // cancelItem: a copy of it may arrive until then, on the own clock
 	notBefore int64 // on the own clock
 	inFlight  bool
@@ -226,7 +229,9 @@ func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, at
 		l.pendOutage(now, e, f.Plan, &some, at)
 		return
 	}
-	e.charges = slices.DeleteFunc(e.charges, func(it *item) bool { return it.inFlight || it.dropped })
+	e.charges = slices.DeleteFunc(e.charges, func(it *item) bool {
+		return it.inFlight || it.dropped || it.take != nil || it.plain
+	})
 	for _, it := range e.charges {
 		if it.whole == whole && it.plan.Plan == f.Plan {
 			for j := range some {

@@ -432,17 +432,18 @@ func TestAChargeThatOneBucketCannotTakeStaysPending(t *testing.T) {
 		t.Fatal("refused")
 	}
 	d := l.Next(at(1))
-	if d == nil || len(d.Settlements) != 1 {
-		t.Fatalf("%+v is to be delivered, want a charge", d)
+	if d == nil || len(d.Takes) != 1 {
+		t.Fatalf("%+v is to be delivered, want a late charge", d)
 	}
-	fault := &store.Error{Store: "test", Op: "settle", Fault: store.FaultBucket}
+	charge := d.Takes[0]
+	fault := &store.Error{Store: "test", Op: "take", Fault: store.FaultBucket}
 	var rep ledger.Report
-	l.Delivered(at(2), d, []store.Outcome{{Err: fault}}, &rep)
+	l.Replayed(at(2), d, []store.Verdict{{Fail: fault}}, &rep)
 	if !errors.Is(rep.Fault, fault) || len(rep.Refused) != 0 {
 		t.Errorf("%+v is reported, want a fault", rep)
 	}
-	if d := l.Next(at(2 * second)); d == nil || len(d.Settlements) != 1 || d.Settlements[0].Op != store.OpCharge {
-		t.Errorf("%+v is delivered later, want the charge", d)
+	if d := l.Next(at(2 * second)); d == nil || len(d.Takes) != 1 || d.Takes[0].Grant != charge.Grant {
+		t.Errorf("%+v is delivered later, want %+v again", d, charge)
 	}
 }
 
@@ -465,9 +466,8 @@ func TestDebtOfAHoldThatJustEnded(t *testing.T) {
 	}
 	l.Delivered(at(second), l.Next(at(2)), []store.Outcome{{Gone: true}}, &ledger.Report{})
 	next := l.Next(at(second))
-	if next == nil || len(next.Settlements) != 1 || next.Settlements[0].Op != store.OpCharge ||
-		next.Settlements[0].Buckets[0].N[0] != 4 {
-		t.Errorf("%+v is delivered, want a charge of 4", next)
+	if next == nil || len(next.Takes) != 1 || next.Takes[0].Buckets[0].N[0] != 4 {
+		t.Errorf("%+v is delivered, want a late charge of 4", next)
 	}
 }
 

@@ -242,6 +242,10 @@ func (l *Ledger) Expire(now Now) {
 
 // lapse ends a reservation whose hold is over, and that the store may not have.
 func (l *Ledger) lapse(now Now, h *reservation) {
+	if h.unsure && h.last != nil {
+		l.pendEnd(now, h)
+		return
+	}
 	if h.unsure {
 		st := &store.Settlement{Op: store.OpSettle, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
 		st.Buckets = append([]store.BucketCost(nil), h.take.Buckets...)

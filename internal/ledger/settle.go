@@ -52,11 +52,33 @@ func (l *Ledger) settleGiven(now Now, h *reservation, st *store.Settlement) {
 	h.last = st
 	switch {
 	case h.it != nil && h.it.inFlight: // the answer decides what has to be delivered
-	case h.stored || h.unsure && !h.charged:
+	case h.stored || h.unsure && !h.charged && usesNothing(st):
 		l.pendEnd(now, h)
+	case h.unsure && !h.charged:
+		l.pendReplay(now, h)
 	default:
 		l.chargeUsed(now, h)
 	}
+}
+
+// pendReplay makes the replay of a reservation pending that the store may have. After it the store
+// has it, so its end is carried out once, however often it is sent; what was gone would have to be
+// charged, as the store may never have had it.
+func (l *Ledger) pendReplay(now Now, h *reservation) {
+	if h.it != nil && h.it.kind == replayItem {
+		l.queue.push(h.it, now)
+		return
+	}
+	if h.it != nil {
+		l.finish(h.it)
+	}
+	h.it = &item{kind: replayItem, h: h}
+	l.pend(now, h.it, l.entriesOf(now, h.parts))
+}
+
+// usesNothing reports whether a settlement gives everything back.
+func usesNothing(st *store.Settlement) bool {
+	return !slices.ContainsFunc(st.Buckets, func(b store.BucketCost) bool { return b.N != store.Amounts{} })
 }
 
 // chargeUsed makes a charge pending for what a reservation used, because the store does not have

@@ -178,7 +178,8 @@ func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error
 	return nil
 }
 
-// deliverTakes sends the takes of a delivery.
+// deliverTakes sends the takes of a delivery: what was given without the store. Their failure is
+// told as one of a charge, as nobody waits for them.
 func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 	batch := d.Takes
 	if len(batch) == 0 {
@@ -188,7 +189,7 @@ func (s *Store) deliverTakes(d *ledger.Delivery, rep *ledger.Report) error {
 	defer cancel()
 	out := make([]store.Verdict, len(batch))
 	answered := false
-	err := s.attempt(ctx, ctx, "take", true, func(ctx context.Context) error {
+	err := s.attempt(ctx, ctx, store.OpCharge.String(), true, func(ctx context.Context) error {
 		if err := s.store().Take(ctx, batch, out); err != nil {
 			return err
 		}

@@ -45,7 +45,6 @@ type faulty struct {
 	calls   int                                  // of any kind
 	blocked func(b store.BucketCost) error       // fails takes and settlements of some buckets only
 	cancels int                                  // calls that cancelled
-	charges []store.Settlement                   // charges that were carried out
 	during  func()                               // called while a call is under way
 	only    func(op string, plain bool) (m mood) // overrides mood
 }
@@ -178,10 +177,6 @@ func (f *faulty) Settle(ctx context.Context, batch []store.Settlement, out []sto
 		for i := range batch {
 			if err := f.block(batch[i].Buckets); err != nil {
 				out[i] = store.Outcome{Err: err}
-			} else if batch[i].Op == store.OpCharge {
-				f.mu.Lock()
-				f.charges = append(f.charges, batch[i])
-				f.mu.Unlock()
 			}
 		}
 		return nil

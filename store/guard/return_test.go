@@ -102,7 +102,8 @@ func TestOnlyWhatStillCountsIsCharged(t *testing.T) {
 	}{
 		{rolling(10, time.Minute), 10 * time.Second, 60, 6},  // those of the last minute
 		{leaky(10, time.Minute, 5), 10 * time.Second, 60, 1}, // 10 a minute drain, 6 come
-		{daily(1000), time.Minute, 20, 10},                   // those of the new day
+		// those of the new day, and the first one: it was sent on the old one, and not answered
+		{daily(1000), time.Minute, 20, 11},
 	} {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, store *faulty) {
 			time.Sleep(24*time.Hour - 10*time.Minute) // to ten minutes before midnight
@@ -720,4 +721,43 @@ func TestFullLedgerCountsFromTheAnswer(t *testing.T) {
 				t.Errorf("%v %v, then within the hour %v", first.Allowed, first.Fallback, d.Allowed)
 			}
 		})
+}
+
+// TestWhatWasGivenHereCountsOnce, although the store's answers are lost while it learns of it: a
+// plain take, and a reservation whose own take was carried out and not answered.
+//
+// req: A10, A12
+func TestWhatWasGivenHereCountsOnce(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{1, 2, 5} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(100, time.Hour))
+			inner.set(mute)
+			hold(t, g, "id", time.Hour, plan, "k", 5)
+			inner.set(refuses)
+			take(t, g, plan, "k", 3)
+			end(t, g, store.OpSettle, "id", plan, "k", 4)
+			time.Sleep(time.Minute)
+			left := map[string]int{"take": lost, "settle": lost, "charge": lost}
+			inner.mu.Lock()
+			inner.mood, inner.only = well, func(op string, _ bool) mood {
+				if left[op] == 0 {
+					return well
+				}
+				left[op]--
+				return mute
+			}
+			inner.mu.Unlock()
+			wantBack(t, g, time.Minute)
+			if got := used(t, inner, plan, "k"); !slices.Equal(got, []int64{7}) {
+				t.Errorf("%d answers lost: the store knows of %v, want 7", lost, got)
+			}
+			time.Sleep(5 * time.Second)
+			var out [1]store.State
+			if err := inner.Store.Peek(t.Context(), []store.BucketCost{cost(plan, "k")}, 0, out[:]); err != nil ||
+				out[0].Open != 0 {
+				t.Errorf("%d answers lost: %d reservations stay open, %v", lost, out[0].Open, err)
+			}
+		})
+	}
 }
