@@ -249,7 +249,7 @@ policies:
   ledger: {dir: %s}
   spend: {zone: Edge}
   upstreams:
-    openai: {url: %s, api_key_env: UPSTREAM_KEY, owner: project, hold: 20s, models: [%s]}
+    openai: {url: %s, api_key_env: UPSTREAM_KEY, owner: project, hold: 90s, models: [%s]}
   prices: {models: {%s}}
   keys:
 %s`, s.store, strings.Join(policies, ""), ledgerOf(gateway), provider, strings.Join(models, ", "),
@@ -404,11 +404,14 @@ func (s *spenders) onRedis() {
 	s.back = server.Restart
 }
 
-// onDynamoDB counts at a stand-in for DynamoDB, which answers always: what it was asked there when
-// an answer is lost may count twice (docs/spend.md).
+// onDynamoDB counts at a stand-in for DynamoDB.
 func (s *spenders) onDynamoDB() {
-	s.store = "dynamodb://shared?region=local&endpoint=" + awstest.Dynalite(s.T).URL
-	s.env = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "DRAWGATE_STORE_TIMEOUT=1m"}
-	s.callers, s.calls = 2, min(s.calls, 5000) // those who write the same items wait for each other
-	s.away, s.back = func() {}, func() {}
+	server := strings.TrimPrefix(awstest.Dynalite(s.T).URL, "http://")
+	proxy := redistest.NewProxy(s.T, server)
+	proxy.OneIn.Store(lost)
+	s.store = "dynamodb://shared?region=local&endpoint=http://" + proxy.Addr
+	s.env = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "DRAWGATE_STORE_TIMEOUT=10s"}
+	s.callers, s.calls = 2, min(s.calls, 20_000)    // those who write the same items wait for each other
+	s.away = func() { proxy.Switch("127.0.0.1:1") } // nobody is there
+	s.back = func() { proxy.Switch(server) }
 }

@@ -36,6 +36,18 @@ func (l *Ledger) cancelHeld(now Now, h *reservation) {
 	l.cancel(now, &t, h.until, h.until)
 }
 
+// cancelUnsure cancels a grant that the store may have, and that it need not have any more.
+func (l *Ledger) cancelUnsure(now Now, h *reservation) {
+	if !h.unsure {
+		return
+	}
+	t := h.take
+	t.ID = h.storeID()
+	if it := l.cancel(now, &t, 0, h.until); it != nil {
+		it.several = true
+	}
+}
+
 // cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by
 // itself.
 func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64) *item {

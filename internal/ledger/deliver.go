@@ -283,8 +283,6 @@ func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 		}
 		switch used := usedOf(h.last, k, &h.granted[k]); {
 		case !gone:
-		case h.given != 0 && !h.stored: // the store never had it
-			n[k] = used
 		case h.end <= now.Store: // it counts as granted: charge what was used beyond that
 			for j := range used {
 				n[k][j] = max(0, used[j]-h.granted[k][j])
@@ -324,13 +322,15 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 			continue
 		}
 		if errors.Is(o.Fail, store.ErrIDOpen) && h.name == "" {
+			l.cancelUnsure(now, h) // it may have a part of it by its own id
 			l.held.rename(h)
-			h.unsure = false // the store does not have it by its own id
+			h.unsure = false
 			l.again(now, it)
 			continue
 		}
 		l.finish(it)
-		if !o.Allowed { // too many are open there
+		if !o.Allowed { // too many are open there, or another take has its id and grant
+			h.unsure = false
 			l.refusedThere(now, h)
 			continue
 		}

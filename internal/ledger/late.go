@@ -96,3 +96,17 @@ func (it *item) settlement() store.Settlement {
 		Op: store.OpSettle, ID: it.take.ID, Grant: it.take.Grant, Buckets: []store.BucketCost{b},
 	}
 }
+
+// Hurry makes the ends of late charges due that wait for copies of them which may be on their way,
+// because nobody is there later to send them.
+func (l *Ledger) Hurry(now Now) {
+	later := l.queue.later
+	l.queue.later = nil
+	for _, it := range later {
+		it.queued = false
+		if it.kind == chargedItem {
+			it.notBefore = 0
+		}
+		l.queue.push(it, now)
+	}
+}

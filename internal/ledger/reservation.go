@@ -224,7 +224,7 @@ func (l *Ledger) give(now Now, r *Request, granted []store.Amounts) *reservation
 }
 
 // Expire charges the store for reservations that were given here, have reached their end, and are
-// unknown to the store. A reservation that the store may have is settled as granted.
+// unknown to the store.
 func (l *Ledger) Expire(now Now) {
 	ends := &l.held.ends
 	for len(*ends) > 0 && (*ends)[0].at <= now.Store {
@@ -242,23 +242,10 @@ func (l *Ledger) Expire(now Now) {
 
 // lapse ends a reservation whose hold is over, and that the store may not have.
 func (l *Ledger) lapse(now Now, h *reservation) {
-	if h.unsure && h.last != nil {
-		l.pendEnd(now, h)
-		return
-	}
-	if h.unsure {
-		st := &store.Settlement{Op: store.OpSettle, ID: h.take.ID, Grant: h.take.Grant, Buckets: h.take.Buckets}
-		st.Buckets = append([]store.BucketCost(nil), h.take.Buckets...)
-		for k := range st.Buckets {
-			st.Buckets[k].N = h.granted[k]
-		}
-		h.last = st
-		l.pendEnd(now, h)
-		return
-	}
 	h.charged = true
 	l.finish(h.it)
 	l.chargeParts(now, h.parts, h.granted, h.since(now), false)
+	l.cancelUnsure(now, h)
 }
 
 // holdEnd is the end of a hold, possibly outdated by a renewal.

@@ -52,37 +52,16 @@ func (l *Ledger) settleGiven(now Now, h *reservation, st *store.Settlement) {
 	h.last = st
 	switch {
 	case h.it != nil && h.it.inFlight: // the answer decides what has to be delivered
-	case h.stored || h.unsure && !h.charged && usesNothing(st):
+	case h.stored:
 		l.pendEnd(now, h)
-	case h.unsure && !h.charged:
-		l.pendReplay(now, h)
 	default:
 		l.chargeUsed(now, h)
 	}
 }
 
-// pendReplay makes the replay of a reservation pending that the store may have. After it the store
-// has it, so its end is carried out once, however often it is sent; what was gone would have to be
-// charged, as the store may never have had it.
-func (l *Ledger) pendReplay(now Now, h *reservation) {
-	if h.it != nil && h.it.kind == replayItem {
-		l.queue.push(h.it, now)
-		return
-	}
-	if h.it != nil {
-		l.finish(h.it)
-	}
-	h.it = &item{kind: replayItem, h: h}
-	l.pend(now, h.it, l.entriesOf(now, h.parts))
-}
-
-// usesNothing reports whether a settlement gives everything back.
-func usesNothing(st *store.Settlement) bool {
-	return !slices.ContainsFunc(st.Buckets, func(b store.BucketCost) bool { return b.N != store.Amounts{} })
-}
-
 // chargeUsed makes a charge pending for what a reservation used, because the store does not have
-// it.
+// it. If it may have it, that is cancelled. (Its end could be sent instead. But if that finds
+// nothing, either the store never had it, or an earlier copy has ended it.)
 func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	n := make([]store.Amounts, len(h.parts))
 	for k := range n {
@@ -98,9 +77,7 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	}
 	l.chargeParts(now, h.parts, n, h.since(now), false)
 	h.charged = true
-	if h.unsure { // a message may have arrived after all
-		l.cancelHeld(now, h)
-	}
+	l.cancelUnsure(now, h)
 }
 
 // late converts a settlement of a reservation that was given here to what the store must record

@@ -38,6 +38,9 @@ func (s *Store) takeMany(ctx context.Context, t *store.Take) store.Verdict {
 		if err != nil {
 			return store.Verdict{Fail: err}
 		}
+		if l.partly && t.Given { // its taker comes again, or cancels that and takes another id
+			return store.Verdict{Fail: store.ErrIDOpen}
+		}
 		if l.partly && round < mostRounds/2 { // another sending of this take is just reserving
 			pause(ctx, conflicted, round+1)
 			continue

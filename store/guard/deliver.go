@@ -221,6 +221,9 @@ const lastDelivery = time.Second
 
 // deliverLast delivers what is pending, when no more calls can come.
 func (s *Store) deliverLast() {
+	s.mu.Lock()
+	s.ledger.Hurry(s.clock.now())
+	s.mu.Unlock()
 	for end := time.Now().Add(lastDelivery); !s.open.Load() && s.pendingNow() && time.Now().Before(end); {
 		if s.deliver() {
 			break

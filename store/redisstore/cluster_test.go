@@ -19,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -482,6 +483,71 @@ func TestCloseLetsTakesOverSlotsEnd(t *testing.T) {
 		if err := s.Take(t.Context(), []store.Take{ask}, make([]store.Verdict, 1)); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
+	}
+}
+
+// TestPartOfATakeIsOpen: the time is over in which a reservation over several slots is made, when it
+// is open in the first of them, and its taker goes on without it. It is soon there in all of them,
+// and what is used of it counts once.
+//
+// req: A10, A12
+func TestPartOfATakeIsOpen(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, false)
+	p, err := drawgate.Policy{Name: "p", Fallback: drawgate.FallbackOpen, Limits: []drawgate.Limit{
+		{Name: "units", Kind: drawgate.Rolling, Amount: 100, Window: 24 * time.Hour, Charge: drawgate.ChargeEnd},
+		{Name: "slots", Kind: drawgate.Concurrency, Amount: 10},
+	}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, early := range []bool{false, true} {
+		const timeout = 300 * time.Millisecond
+		s := openURL(t, c.URL(), &redisstore.Options{Prefix: fmt.Sprint("early", early)})
+		var once sync.Once
+		s.OnStep(func(step string, group int) {
+			if step == "convert" && group == 1 {
+				once.Do(func() { time.Sleep(timeout + timeout/2) }) // its context has ended then
+			}
+		})
+		g := guard.New(s, &guard.Options{Instances: 1, Start: drawgate.StartFull, Timeout: timeout})
+		ask := held(across(p.Plan, 10, 0, 1, 2), "id", time.Hour)
+		ask.Grant = store.NewGrant()
+		for i := range ask.Buckets {
+			ask.Buckets[i].N[1] = 1
+		}
+		out := make([]store.Verdict, 1)
+		if err := g.Take(t.Context(), []store.Take{ask}, out); err != nil || !out[0].Allowed || !out[0].Fallback {
+			t.Fatalf("%+v, %v: want it allowed without the cluster", out[0], err)
+		}
+		want := func(when string, units, slots int64) {
+			t.Helper()
+			until(t, fmt.Sprintf("%s: %d units and %d slots are used (early: %v)", when, units, slots, early), func() bool {
+				if st := g.State(); st.Unavailable || st.Pending > 0 {
+					return false
+				}
+				for i := range ask.Buckets {
+					st := peek(t, s, ask.Buckets[i])
+					if st.States[0].Used != units || st.States[1].Used != slots || st.Open != int(slots) {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		if !early {
+			want("while it goes on", 10, 1)
+		}
+		st := store.Settlement{Op: store.OpSettle, ID: ask.ID, Grant: ask.Grant, Buckets: slices.Clone(ask.Buckets)}
+		for i := range st.Buckets {
+			st.Buckets[i].N = store.Amounts{4, 1}
+		}
+		end := make([]store.Outcome, 1)
+		if err := g.Settle(t.Context(), []store.Settlement{st}, end); err != nil || end[0].Err != nil || end[0].Gone {
+			t.Errorf("it does not end: %+v, %v", end[0], err)
+		}
+		want("after its end", 4, 0)
+		_ = g.Close()
 	}
 }
 

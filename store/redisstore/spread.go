@@ -199,6 +199,8 @@ func (st *spreadTake) try(ctx context.Context) (store.Verdict, progress) {
 	case err != nil:
 		st.persist(ctx)
 		return store.Verdict{Fail: err, Now: st.now()}, decided
+	case part == partly && st.t.Given: // its taker comes again, or cancels that and takes another id
+		return store.Verdict{Fail: store.ErrIDOpen, Now: st.now()}, decided
 	case part == partly:
 		return store.Verdict{Fail: store.ErrIDReused, Now: st.now()}, inProgress
 	case part == whole:
@@ -502,6 +504,10 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 		return st.refusal(0, first)
 	}
 	st.convertSome(ctx, rest, parts)
+	if leased {
+		rest = slices.DeleteFunc(rest, func(g int) bool { return parts[g].Fail == nil })
+		st.undo(ctx, rest) // the leases that are left; what is open stays
+	}
 	d := store.Verdict{Allowed: true, Replayed: parts[0].Replayed, Rest: make([]store.Answer, len(st.looks)-1)}
 	d.Now = parts[0].Now // the others count their units from later on
 	left := int64(0)

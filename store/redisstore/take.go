@@ -375,6 +375,9 @@ func (s *Store) carryOut(ctx context.Context, op string, reqs []request) error {
 		}
 		todo = append(todo, r)
 	}
+	if op == "peek" && !s.cluster && (len(todo) > 1 || s.gather.always) {
+		todo = s.lookAtHeaders(ctx, c, todo)
+	}
 	if len(todo) == 0 {
 		return nil
 	}

@@ -277,11 +277,12 @@ const (
 
 // stored is a bucket as described by its header.
 type stored struct {
-	rec  record.Record
-	ttl  int64    // the instant until which its TTL was set
-	open int      // reservations
-	ends int64    // none ends later
-	last []newest // of rolling limits
+	rec   record.Record
+	ttl   int64    // the instant until which its TTL was set
+	open  int      // reservations
+	ends  int64    // none ends later
+	last  []newest // of rolling limits
+	older bool     // one of them has more entries
 
 	// Storage for a bucket of one limit, to avoid allocations.
 	oneState  [1]record.State
@@ -352,6 +353,7 @@ func (st *stored) readState(r *reader) {
 		head, tail := r.num(), r.num()
 		e := record.Entry{First: r.num(), Last: r.num(), N: r.num()}
 		r.num()
+		st.older = st.older || head < tail
 		if head <= tail {
 			st.last = append(st.last, newest{len(st.rec.Limits), e})
 		}
