@@ -76,7 +76,7 @@ func TestLooksByHeaders(t *testing.T) {
 	if err := c.Do(t.Context(), c.B().Hset().Key(name).FieldValue().FieldValue("h", "\x02\x07").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	two := append(takeOf(plan, "damaged").Buckets, many[1])
+	two := []store.BucketCost{takeOf(plan, "damaged").Buckets[0], many[1]}
 	if err := s.Peek(t.Context(), two, 0, got[:2]); err != nil || got[0].Fail == nil || got[1].Fail != nil {
 		t.Errorf("a damaged bucket and another: %v, %v, %v", err, got[0].Fail, got[1].Fail)
 	}
