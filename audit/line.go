@@ -19,6 +19,7 @@ const (
 	Settled  Event = "settled"  // it was sent, and has ended
 	Refunded Event = "refunded" // it was not sent: everything came back
 	Refused  Event = "refused"  // a call was not granted: nothing was taken or sent
+	Unheard  Event = "unheard"  // the store could not be told how a call ended, and will not be
 	Alive    Event = "alive"    // nothing happened, but calls are running
 	Closed   Event = "closed"   // the process ended as it should
 )
@@ -47,6 +48,9 @@ type Line struct {
 	N     uint64 // counts the lines of a run from 1, also those that could not be written
 	At    int64  // when it was written
 	Event Event
+	// the store has heard of all ends of calls up to the line of this number, but for those that are
+	// Unheard; 0 if there is nothing new
+	Heard uint64
 
 	// Opened:
 	Version int
@@ -89,6 +93,7 @@ func (l *Line) Append(b []byte) []byte {
 	b = strconv.AppendUint(b, l.N, 10)
 	b = number(b, "t", l.At)
 	b = text(b, "e", string(l.Event))
+	b = number(b, "heard", int64(l.Heard))
 	b = number(b, "v", int64(l.Version))
 	b = text(b, "run", l.Run)
 	b = text(b, "host", l.Host)

@@ -57,6 +57,9 @@ func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a 
 		l.At, err = p.number()
 	case "e":
 		err = p.text((*string)(&l.Event))
+	case "heard":
+		n, err = p.number()
+		l.Heard = uint64(max(0, n))
 	case "v":
 		n, err = p.number()
 		l.Version = int(n)

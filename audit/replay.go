@@ -196,7 +196,7 @@ func (r *replayer) line(run *run) {
 	case Refused:
 		r.report.Refused++
 		r.report.By[cmp.Or(l.Limit, l.Outcome)]++
-	case Opened, Asked, Alive, Closed:
+	case Opened, Asked, Alive, Closed, Unheard:
 	}
 }
 

@@ -33,11 +33,13 @@ type Unended struct {
 type Spent struct {
 	Ended   map[Spender]map[string]int64 // units of the calls that have ended
 	Unended []Unended
-	// Doubtful are calls of a process that did not end as it should, or ended while the store was
-	// unavailable, or still runs, and that ended less than a minute before the store last granted
-	// it one, or later: what they used may not have reached the store, which then has what they
-	// reserved, or nothing if they are Uncertain. They are in Ended. So are calls that the store did
-	// not answer, which were not made.
+	// Doubtful are calls that have ended of which the ledger does not tell that the store has heard
+	// it: it may have what they reserved, or nothing if they are Uncertain. They are in Ended. So
+	// are calls that the store did not answer, which were not made.
+	//
+	// Ledgers of earlier versions do not tell what the store has heard. Of a process that did not
+	// end as it should, or ended while the store was unavailable, or still runs, these are the calls
+	// that ended less than a minute before the store last granted it one, or later.
 	Doubtful []Doubtful
 	Calls    int64 // that have ended, or whose end is not told
 	Others   int64 // calls of no key, or made while it was not counted what calls spend
@@ -50,9 +52,11 @@ type Doubtful struct {
 
 	Used  []Amount // of a unit that is not told it is what was reserved
 	ended int64
+	line  uint64 // that tells its end
+	key   callKey
 }
 
-// doubt is how long it takes to deliver a settlement to a store that answers.
+// doubt is how long it takes to deliver a settlement to a store that answers: see [Spent.Doubtful].
 const doubt = int64(time.Minute)
 
 // Spending adds up what calls used, by those whose key is told. day names the day of an instant.
@@ -81,7 +85,8 @@ func Spending(ctx context.Context, paths []string, day func(time.Time) string) (
 func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) error {
 	asked, open := map[callKey]*Unended{}, map[callKey]*Unended{}
 	var late []Doubtful
-	heard, away := int64(0), false // when the store last granted a call, and whether it did not grant the last one
+	granted, away := int64(0), false // when the store last granted a call, and whether it did not grant the last one
+	heard := uint64(0)               // see Line.Heard
 	for n := 0; ; n++ {
 		if n%cancelEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -95,19 +100,23 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		}
 		l := &r.line
 		k := callKey{l.Upstream, l.Call, l.Granted}
+		if l.Heard > heard {
+			heard = l.Heard
+			late = slices.DeleteFunc(late, func(d Doubtful) bool { return d.line <= heard })
+		}
 		switch l.Event {
 		case Asked:
 			asked[callKey{l.Upstream, l.Call, l.Asked}] = r.unended(day)
 		case Refused:
 			k.granted = l.Asked
 			if c := asked[k]; c != nil && !strings.Contains(l.Limit, "/") { // no limit refused it
-				s.Doubtful = append(s.Doubtful, Doubtful{*c, nothing(c.Reserved), l.At})
+				s.Doubtful = append(s.Doubtful, Doubtful{Unended: *c, Used: nothing(c.Reserved)})
 			}
 			delete(asked, k)
 		case Reserved:
 			delete(asked, callKey{l.Upstream, l.Call, l.Asked})
 			if away = l.Fallback; !away {
-				heard = max(heard, l.Granted)
+				granted = max(granted, l.Granted)
 			}
 			if l.Key == "" || l.Asked == 0 || !slices.ContainsFunc(l.Reserved, isPrompt) {
 				s.Others++
@@ -124,10 +133,15 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 				} else {
 					s.ended(c, used)
 				}
-				for len(late) > 0 && late[0].ended < heard-doubt {
+				for heard == 0 && len(late) > 0 && late[0].ended < granted-doubt {
 					late = late[1:]
 				}
-				late = append(late, Doubtful{*c, slices.Clone(used), l.At})
+				late = append(late, Doubtful{Unended: *c, Used: slices.Clone(used), ended: l.At, line: l.N, key: k})
+			}
+		case Unheard:
+			if i := slices.IndexFunc(late, func(d Doubtful) bool { return d.key == k }); i >= 0 {
+				s.Doubtful = append(s.Doubtful, late[i])
+				late = slices.Delete(late, i, i+1)
 			}
 		case Opened, Alive, Closed:
 		}
@@ -137,7 +151,7 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 	for _, c := range open {
 		s.Unended = append(s.Unended, *c)
 	}
-	if !r.info.Closed || away {
+	if heard > 0 || !r.info.Closed || away {
 		s.Doubtful = append(s.Doubtful, late...)
 	}
 	return nil

@@ -266,7 +266,7 @@ const micro = 1_000_000
 // more in untilReset µs; -1 if unknown. It is at most after, the Retry-After of a refusal (-1:
 // there is none), as section 6 of the draft requires.
 func window(r *drawgate.LimitResult, v *view, untilReset, after int64) int64 {
-	if v.slots {
+	if v.slots || v.total {
 		return -1
 	}
 	t := ceilDiv(untilReset, micro)
@@ -308,7 +308,7 @@ func (h *Headers) values(to http.Header, lines []line, best *line) {
 	}
 	to[h.names.Limit] = values[2:3:3]
 	to[h.names.Remaining] = values[3:4:4]
-	if !best.slots {
+	if !best.slots && !best.total {
 		to[h.names.Reset] = values[4:5:5]
 	}
 }

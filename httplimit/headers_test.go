@@ -68,6 +68,11 @@ func TestKinds(t *testing.T) {
 			drawgate.Limit{Name: "m", Kind: drawgate.Calendar, Every: drawgate.Month, Amount: 5},
 			"5", "4", `"p";r=4;t=2678400`, `"p";q=5;w=2678400`, 31 * 24 * time.Hour,
 		},
+		{
+			"total, which never comes back",
+			drawgate.Limit{Name: "credit", Kind: drawgate.Calendar, Every: drawgate.Total, Amount: 5},
+			"5", "4", `"p";r=4`, `"p";q=5`, 0,
+		},
 		{"concurrency", slots(3), "3", "2", `"p";r=2`, `"p";q=3;qu="concurrent-requests"`, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) { // it begins at midnight, on the first of a month

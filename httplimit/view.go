@@ -20,6 +20,7 @@ type view struct {
 	most   int64  // the most that a take of the highest priority may use
 	refill int64  // seconds, rounded up, in which a bucket gets one unit; 0: unknown
 	slots  bool   // a concurrency limit: it has no window, and it is unknown when a slot becomes free
+	total  bool   // what is used never comes back
 }
 
 // Quota units of draft-ietf-httpapi-ratelimit-headers-11, section 3.1.2. Other units are named too,
@@ -34,6 +35,7 @@ func newView(r *drawgate.LimitResult, alone bool) *view {
 	}
 	q, most := r.Quota()
 	v := &view{of: l, limit: strconv.FormatInt(q, 10), most: most, slots: l.Kind == drawgate.Concurrency}
+	v.total = l.Kind == drawgate.Calendar && l.Every == drawgate.Total
 	quoted := quote(name)
 	v.item = quoted + ";r="
 	v.policy = quoted + ";q=" + v.limit
@@ -71,6 +73,9 @@ func windowSeconds(l *drawgate.Limit) int64 {
 	case drawgate.Concurrency:
 		return 0
 	case drawgate.Calendar:
+		if l.Every == drawgate.Total {
+			return 0
+		}
 		return calendar.Unit(l.Every).Length() / 1e6
 	}
 	return admit.Seconds(l.Window)

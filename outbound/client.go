@@ -341,7 +341,7 @@ func (r *running) unsent(failed, connected bool) {
 			r.c.circuitsChanged(r.attempt.unreachable(now))
 		}
 		r.c.opts.Observer.ended(&r.event)
-		r.hold.Cancel()
+		r.event.Unsettled = r.hold.Cancel()
 	})
 }
 
@@ -389,7 +389,7 @@ func earlier(t, most time.Time) time.Time {
 func (r *running) settle(used []drawgate.Cost) {
 	r.event.Used = used
 	r.c.opts.Observer.ended(&r.event)
-	r.hold.End(used...)
+	r.event.Unsettled = r.hold.End(used...)
 }
 
 // end ends the call, once.

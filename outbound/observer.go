@@ -60,6 +60,8 @@ type Event struct {
 	Refusal  llm.Refusal   // what the answer's error means; empty if it was none, and for [Do]
 	Usage    llm.Usage     // what the answer said it used; empty for [Do]
 	Err      error         // why there was no answer; Refused: why the quota could not be paused
+	// why the store has not heard how the call ended: what it reserved counts when the hold ends
+	Unsettled error
 }
 
 // Spent returns what the call was settled with: the estimate, if it was sent and nobody said what

@@ -57,11 +57,13 @@ func (w *Writer) ended(e *outbound.Event) {
 	defer w.mu.Unlock()
 	w.running--
 	w.write(&l)
+	w.ends.add(nameOf(e), w.n)
 }
 
-// called writes that a call was not granted.
+// called notes that a call was settled, or writes that it was not granted.
 func (w *Writer) called(e *outbound.Event) {
 	if e.Outcome != outbound.NotGranted && e.Outcome != outbound.TurnedAway {
+		w.settled(e)
 		return
 	}
 	l := audit.Line{
@@ -73,6 +75,26 @@ func (w *Writer) called(e *outbound.Event) {
 	defer w.mu.Unlock()
 	w.write(&l)
 }
+
+// settled notes that a call was settled. If that failed, it writes so.
+func (w *Writer) settled(e *outbound.Event) {
+	owes := w.owes()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Unsettled != nil {
+		w.write(&audit.Line{Event: audit.Unheard, Call: e.ID, Upstream: e.Upstream, Granted: nanos(e.Granted)})
+	}
+	w.ends.settled(nameOf(e))
+	if !owes {
+		w.ends.hear(w.n)
+	}
+	w.watch()
+}
+
+// owes reports whether the store has yet to be told of calls that were settled.
+func (w *Writer) owes() bool { return w.opts.Owes != nil && w.opts.Owes() }
+
+func nameOf(e *outbound.Event) callName { return callName{e.Upstream, e.ID, nanos(e.Granted)} }
 
 // caller returns the names of the key and the team that made a call, as its labels have them.
 func caller(e *outbound.Event) (key, team string) {

@@ -25,6 +25,9 @@ type Options struct {
 	// at least; 0 means 16 GiB
 	MaxSize int64
 	Logger  *slog.Logger // nil discards
+	// Owes reports whether what calls used has still to be sent to the store, which was unavailable
+	// when they were settled. It must be quick, and must not call the Writer. nil: never.
+	Owes func() bool
 }
 
 const (
@@ -56,6 +59,7 @@ type Writer struct {
 	dirty   bool        // guarded by mu: something has to be synchronized
 	syncing bool        // guarded by mu: the disk is being waited for
 	running int         // guarded by mu: calls that were granted, and have not ended
+	ends    ends        // guarded by mu
 	latest  time.Time   // guarded by mu: of the last line
 	timer   *time.Timer // guarded by mu; nil: nothing runs, and nothing has to be synchronized
 	lost    int64       // guarded by mu: lines that could not be written
@@ -100,10 +104,14 @@ func (w *Writer) Lost() int64 {
 
 // Close ends the ledger. Calls that end later are not in it.
 func (w *Writer) Close() error {
+	owes := w.owes()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return nil
+	}
+	if !owes {
+		w.ends.hear(w.n)
 	}
 	w.write(&audit.Line{Event: audit.Closed})
 	w.closed = true
@@ -208,6 +216,9 @@ func (w *Writer) drop() {
 func (w *Writer) put(l *audit.Line, now time.Time) error {
 	w.n++
 	l.N, l.At = w.n, now.UnixNano()
+	if l.Heard = 0; w.ends.heard > w.ends.told {
+		l.Heard = w.ends.heard
+	}
 	if w.file == nil {
 		w.lost++
 		w.mark()
@@ -228,6 +239,9 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 		return err
 	}
 	w.torn = false
+	if l.Heard > 0 {
+		w.ends.told = l.Heard
+	}
 	return nil
 }
 
@@ -255,20 +269,25 @@ func (w *Writer) report(err error, now time.Time) {
 
 // watch synchronizes the file in a second, if there is something to do. The caller holds mu.
 func (w *Writer) watch() {
-	if w.timer == nil && (w.dirty || w.running > 0) {
+	if w.timer == nil && (w.dirty || w.running > 0 || len(w.ends.list) > 0 || w.ends.heard > w.ends.told) {
 		w.timer = time.AfterFunc(syncEvery, w.tick)
 	}
 }
 
-// tick synchronizes the file, without the lock, and says that this process lives.
+// tick synchronizes the file, without the lock, and says that this process lives, or what the store
+// has heard.
 func (w *Writer) tick() {
+	owes := w.owes()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = nil
 	if w.closed {
 		return
 	}
-	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second {
+	if !owes && len(w.ends.list) > 0 {
+		w.ends.hear(w.n)
+	}
+	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second || w.ends.heard > w.ends.told {
 		w.write(&audit.Line{Event: audit.Alive})
 	}
 	if f := w.file; f != nil && w.dirty && !w.syncing { // a disk that hangs gets one goroutine, not more and more

@@ -80,7 +80,11 @@ func (v *service) openGateway() (err error) {
 	}
 	observer := outbound.Join(v.run.Outbound(), v.incidents.Observer())
 	if g.Ledger.Dir != "" {
-		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, &ledgerfile.Options{Logger: v.log}); err != nil {
+		o := &ledgerfile.Options{Logger: v.log}
+		if guard := v.run.Guard; guard != nil {
+			o.Owes = func() bool { return guard.State().Pending > 0 }
+		}
+		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, o); err != nil {
 			return &exitError{exitConfig, err}
 		}
 		observer = outbound.Join(v.ledger.Observer(), observer)

@@ -80,10 +80,11 @@ func (v *service) close() (err error) {
 	if v.incidents != nil {
 		err = v.incidents.Close()
 	}
-	if v.ledger != nil { // after the gateway: until then calls end
+	err = errors.Join(err, v.run.Close())
+	if v.ledger != nil { // after all: calls have ended, and the store has heard of them if it can
 		err = errors.Join(err, v.ledger.Close())
 	}
-	return errors.Join(err, v.run.Close())
+	return err
 }
 
 // open makes the servers.

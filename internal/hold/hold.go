@@ -129,15 +129,16 @@ func (h *Hold) next(err error) (after time.Duration, lost bool) {
 
 // End settles the hold with what was used; a unit that is not named counts as estimated, and slots
 // come free. It does not depend on the client: a client that left has used them too. During an
-// outage the hold ends by itself. Only the first End or Cancel has an effect.
-func (h *Hold) End(used ...drawgate.Cost) {
-	h.end(func(ctx context.Context) error { return h.res.Settle(ctx, used...) })
+// outage the hold ends by itself. Only the first End or Cancel has an effect; its error, which
+// Report receives as well, says that the hold has to end by itself.
+func (h *Hold) End(used ...drawgate.Cost) error {
+	return h.end(func(ctx context.Context) error { return h.res.Settle(ctx, used...) })
 }
 
 // Cancel ends the hold and gives everything back.
-func (h *Hold) Cancel() { h.end(h.res.Cancel) }
+func (h *Hold) Cancel() error { return h.end(h.res.Cancel) }
 
-func (h *Hold) end(give func(context.Context) error) {
+func (h *Hold) end(give func(context.Context) error) (err error) {
 	h.once.Do(func() {
 		h.stop()
 		if !h.first.Stop() {
@@ -146,8 +147,10 @@ func (h *Hold) end(give func(context.Context) error) {
 		h.cancel(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), endTimeout)
 		defer cancel()
-		if err := give(ctx); err != nil && !h.lost {
-			h.opts.Report(fmt.Errorf("%s: a hold could not be given back, and ends by itself: %w", h.opts.Package, err))
+		if err = give(ctx); err != nil && !h.lost {
+			err = fmt.Errorf("%s: a hold could not be given back, and ends by itself: %w", h.opts.Package, err)
+			h.opts.Report(err)
 		}
 	})
+	return err
 }
