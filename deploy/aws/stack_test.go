@@ -243,7 +243,7 @@ func (c *cloud) checkPolicy(p *template, arn, topic string) {
 	for _, s := range doc.Statement {
 		got[s.Resource] = fmt.Sprintf("%s %v %v", s.Effect, s.Action, s.Condition)
 	}
-	actions := "dynamodb:GetItem dynamodb:UpdateItem dynamodb:PutItem dynamodb:DeleteItem dynamodb:DescribeTable dynamodb:DescribeTimeToLive"
+	actions := "dynamodb:GetItem dynamodb:BatchGetItem dynamodb:UpdateItem dynamodb:PutItem dynamodb:DeleteItem dynamodb:DescribeTable dynamodb:DescribeTimeToLive"
 	if p.refs["ListBuckets"] == "true" {
 		actions += " dynamodb:Scan"
 	}

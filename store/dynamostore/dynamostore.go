@@ -33,6 +33,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -55,6 +56,8 @@ type Store struct {
 	entries bool // for tests: every item has entries
 
 	hasty sync.Once // the warning that takes have too little time
+
+	oneByOne atomic.Bool // there is no right to read several items in one request
 
 	mu      sync.Mutex
 	lines   map[string]*line        // by key
@@ -160,42 +163,6 @@ func (s *Store) variant(k planKey) *store.Plan {
 // name returns the key of a bucket's item, and what else says which bucket it is.
 func (s *Store) name(b *store.BucketCost) (key, parts string) {
 	return storekey.Format(s.prefix, b.Key)
-}
-
-// Peek implements [store.Store].
-func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
-	if err := s.begin(ctx, "peek"); err != nil {
-		return err
-	}
-	defer s.calls.Done()
-	var all sync.WaitGroup
-	limit := make(chan struct{}, 16)
-	for i := range buckets {
-		out[i] = store.State{}
-		if err := buckets[i].Check(priority); err != nil {
-			out[i].Fail = err
-			continue
-		}
-		limit <- struct{}{}
-		all.Go(func() {
-			defer func() { <-limit }()
-			out[i] = s.peek(ctx, &buckets[i], priority)
-		})
-	}
-	all.Wait()
-	return nil
-}
-
-func (s *Store) peek(ctx context.Context, b *store.BucketCost, priority int8) (st store.State) {
-	key, _ := s.name(b)
-	rec, at, err := s.look(ctx, key)
-	if err != nil {
-		st.Fail = failure("peek", err)
-		return st
-	}
-	c := *b
-	c.Plan = s.variant(planKey{b.Plan, at.blur, false})
-	return store.Internal.Describe(&c, rec, nil, priority, false, at.early)
 }
 
 // look reads a bucket.

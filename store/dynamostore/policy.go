@@ -57,9 +57,9 @@ func Policy(arn string, o PolicyOptions) ([]byte, error) {
 		}
 		return statement{sid, "Allow", actions, arn}
 	}
-	buckets := []string{"GetItem", "UpdateItem", "PutItem", "DeleteItem"}
+	buckets := []string{"GetItem", "BatchGetItem", "UpdateItem", "PutItem", "DeleteItem"}
 	if o.ReadOnly {
-		buckets = buckets[:1]
+		buckets = buckets[:2]
 	}
 	list := []statement{
 		allow("DrawgateBuckets", buckets...),
