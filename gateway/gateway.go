@@ -88,6 +88,7 @@ type Handler struct {
 	journal journal
 	answers answers
 	stored  *stored // nil: no keys are kept in the store
+	noted   noted   // of what is stored at upstreams
 
 	notice      sync.Mutex
 	noticeTimer *time.Timer // guarded by notice; nil: no key will end

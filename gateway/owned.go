@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/drawgate/drawgate"
@@ -62,17 +63,21 @@ func (s *Stored) bucket(upstream string, k *Key, what llm.Stored) string {
 
 // own notes that something is the caller's.
 func (x *exchange) own(c *call, what llm.Stored) {
-	set := c.up.config.Stored
+	bucket := c.up.config.Stored.bucket(c.up.config.Name, x.key, what)
+	if x.h.noted.has(bucket) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), ownTimeout)
 	defer cancel()
 	res, err := x.h.engine.Take(ctx, &engine.Request{Asks: []engine.Ask{{
-		Policy: owned.PolicyName, Tenant: owned.Tenant, Key: set.bucket(c.up.config.Name, x.key, what), Own: true,
-		Costs: owned.Cost(1),
+		Policy: owned.PolicyName, Tenant: owned.Tenant, Key: bucket, Own: true, Costs: owned.Cost(1),
 	}}})
 	if err == nil {
 		err = res.Decision.Err()
 	}
-	if err != nil {
+	if err == nil {
+		x.h.noted.add(bucket)
+	} else {
 		x.h.warn("it was not written down whose something is that is stored: nobody can use it", "upstream",
 			c.up.config.Name, "key", x.key.Name, "kind", what.Kind, "error", err)
 	}
@@ -80,6 +85,34 @@ func (x *exchange) own(c *call, what llm.Stored) {
 
 // ownTimeout is how long an answer is held up until it is written down whose it is.
 const ownTimeout = 10 * time.Second
+
+// noted are the buckets that were written lately, so that an answer that is asked for again and
+// again is not written down each time.
+type noted struct {
+	mu sync.Mutex
+	at map[string]time.Time // guarded by mu: by bucket, when it was written
+}
+
+const (
+	notedFor  = 10 * time.Minute
+	mostNoted = 10_000
+)
+
+func (n *noted) has(bucket string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at, ok := n.at[bucket]
+	return ok && time.Since(at) < notedFor
+}
+
+func (n *noted) add(bucket string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.at == nil || len(n.at) >= mostNoted {
+		n.at = map[string]time.Time{}
+	}
+	n.at[bucket] = time.Now()
+}
 
 var errNoOwners = errors.New("gateway: the engine lacks gateway.OwnedPolicy")
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/gateway"
+	"github.com/drawgate/drawgate/internal/owned"
 	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/outbound"
@@ -304,6 +306,47 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 			if status, body := send(bob, `"input":[`+item+`]`); status != http.StatusOK {
 				t.Errorf("%s: got %d %s", item, status, body)
 			}
+		}
+	})
+}
+
+// TestPollingWritesOnce: a stored answer that is asked for again and again is not written down each
+// time; what was written long ago is.
+func TestPollingWritesOnce(t *testing.T) {
+	t.Parallel()
+	const answer = `{"id":"resp_1","status":"in_progress","output":[{"type":"reasoning","id":"rs_1","summary":[]}],` +
+		`"usage":{"input_tokens":1,"output_tokens":1}}`
+	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
+		h, err := gateway.New(b.engine, b.conf, &gateway.Options{Base: answers(func(*http.Request) string { return answer })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		b.h = h
+		written := func() int64 {
+			l := b.engine.Limiter(owned.PolicyName)
+			key := owned.Key("openai", "key alice", strconv.Itoa(int(llm.StoredItem)), "rs_1")
+			st, err := drawgate.Ask{Limiter: l, Tenant: owned.Tenant, Key: key, Costs: owned.Cost(0)}.Status(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st.States[0].Used
+		}
+		if status, body := b.as(alice, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,"input":"x"}`); status != http.StatusOK {
+			t.Fatalf("got %d %s", status, body)
+		}
+		for range 50 {
+			if status, body := b.as(alice, http.MethodGet, "/v1/responses/resp_1", ""); status != http.StatusOK {
+				t.Fatalf("got %d %s", status, body)
+			}
+		}
+		if n := written(); n != 1 {
+			t.Errorf("the item was written down %d times, want 1", n)
+		}
+		time.Sleep(time.Hour)
+		b.as(alice, http.MethodGet, "/v1/responses/resp_1", "")
+		if n := written(); n != 2 {
+			t.Errorf("an hour later the item was written down %d times, want 2", n)
 		}
 	})
 }
