@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -278,4 +279,31 @@ func (b *bench) meter(key, team, upstream, model string) spend.Meter {
 	return spend.Meter{
 		Day: time.Now().UTC().Format(time.DateOnly), Team: team, Key: key, Upstream: upstream, Model: model,
 	}
+}
+
+// TestSpendOfATeamThatVanished: what it spent stays, that of a call included that was under way
+// when the team and its key left the configuration.
+func TestSpendOfATeamThatVanished(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(s *setup) { s.config.Prices = priced() }, func(t *testing.T, b *bench) {
+		b.call("openai", false, "first")
+		conf := b.conf
+		conf.Keys = slices.DeleteFunc(slices.Clone(conf.Keys), func(k gateway.Key) bool { return k.Name == "alice" })
+		done := make(chan reply)
+		go func() { done <- b.do(b.request(b.Context(), "openai", true, "second")) }()
+		time.Sleep(10 * time.Millisecond) // it has begun
+		if err := b.h.Use(conf); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; got.status != http.StatusOK {
+			t.Errorf("the call that was under way: got %d %s", got.status, got.body)
+		}
+		if got := b.do(b.request(b.Context(), "openai", false, "third")); got.status != http.StatusUnauthorized {
+			t.Errorf("a call with the key that has gone: got %d", got.status)
+		}
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff(b.told(), b.spent()); diff != "" || len(b.spent()) != 1 {
+			t.Errorf("-client +store:\n%s", diff)
+		}
+	})
 }

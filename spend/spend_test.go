@@ -327,6 +327,46 @@ func TestClockThatWasAhead(t *testing.T) {
 	}
 }
 
+// TestClockThatSteps: each call counts on the day that the clock showed when it began, if that
+// stepped by a day meanwhile, or back.
+func TestClockThatSteps(t *testing.T) {
+	t.Parallel()
+	c := newCounter(t, memstore.New(nil), "UTC")
+	noon := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
+	call := func(days int) (end func()) {
+		m := c.book.Meter(t.Context(), spend.Meter{Team: "t", Key: "k", Upstream: "u", Model: "m"}, noon.AddDate(0, 0, days))
+		tenant, key := m.Bucket()
+		u := spend.Units{Requests: 1, Micros: 9}
+		d, r, err := c.lim.Take(t.Context(), drawgate.Request{
+			Buckets: []drawgate.Ask{{Limiter: c.lim, Tenant: tenant, Key: key, Costs: costs(&u)}},
+			Hold:    drawgate.Hold{For: time.Minute},
+		})
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		return func() {
+			u.Micros = 5
+			if err := r.Settle(t.Context(), costs(&u)...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	ends := []func(){call(0), call(1), call(0), call(-1), call(0)}
+	for _, end := range ends {
+		end()
+	}
+	rows, err := spend.Read(t.Context(), c.store, "usd_micros", noon.AddDate(0, 0, -1), noon.AddDate(0, 0, 1), "")
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("%+v, %v: want three days", rows, err)
+	}
+	for i, want := range []int64{1, 3, 1} {
+		if r := &rows[i]; r.Day != noon.AddDate(0, 0, i-1).Format(time.DateOnly) ||
+			r.Used != (spend.Units{Requests: want, Micros: 5 * want}) || r.Open != (spend.Units{}) {
+			t.Errorf("%+v, want %d calls", r, want)
+		}
+	}
+}
+
 // TestNamesInKeys: any names make a key that is short enough for a bucket, and that is read again.
 // Long names are cut, and stay apart.
 func TestNamesInKeys(t *testing.T) {
