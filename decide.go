@@ -54,8 +54,8 @@ func (t *take) decision(v *store.Verdict) (d Decision) {
 func decisionOf(v *store.Verdict, plans []*Plan) (d Decision) {
 	d.Allowed, d.Fallback, d.Replayed, d.Reason = v.Allowed, v.Fallback, v.Replayed, v.Reason
 	d.RetryAfter, d.EarliestRetry, d.at = v.RetryAfter, v.EarliestRetry, v.Now
-	if len(plans) > 1 || v.End != 0 || v.Start > v.Now || v.UsageUnknown {
-		d.more = &details{start: v.Start, end: v.End, unknown: v.UsageUnknown}
+	if len(plans) > 1 || v.End != 0 || v.Start > v.Now || v.UsageUnknown || v.Unsure {
+		d.more = &details{start: v.Start, end: v.End, unknown: v.UsageUnknown, unsure: v.Unsure}
 	}
 	for i, plan := range plans[:min(len(plans), v.Buckets())] {
 		a := v.Bucket(i)

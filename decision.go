@@ -59,6 +59,7 @@ type details struct {
 	sent    time.Time       // before the store was asked
 	got     []store.Amounts // per bucket: units charged
 	unknown bool
+	unsure  bool
 	rest    [record.MaxLimits - inline]record.Result
 	buckets []bucketResult
 }
@@ -143,6 +144,11 @@ func (d *Decision) Counts(unit string) bool {
 // UsageUnknown reports whether a refusal without the store counts use that this process does not
 // know of, but has to assume: see [Start].
 func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
+
+// Unsure reports whether the store was asked about a take that was allowed without it, and did not
+// answer: it may have granted the take as well. A reservation counts twice then if its hold ends
+// there before the store is back.
+func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
 // Left returns what remains of limit i of the first bucket.
 func (d *Decision) Left(i int) int64 {

@@ -23,6 +23,11 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		}
 		return l
 	}
+	unsure := func(call uint64) audit.Line {
+		l := line(audit.Reserved, call)
+		l.Fallback, l.Unsure = true, true
+		return l
+	}
 	alive := func(heard uint64) audit.Line { return audit.Line{Event: audit.Alive, Heard: heard} }
 	with := func(l audit.Line, heard uint64) audit.Line {
 		l.Heard = heard
@@ -42,8 +47,11 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		"it ended and the store was away": {
 			[]audit.Line{alive(5), {Event: audit.Closed}}, []uint64{3},
 		},
-		"one could not be told":     {[]audit.Line{line(audit.Unheard, 2), alive(8)}, []uint64{2}},
-		"one could not, and ends":   {[]audit.Line{line(audit.Unheard, 1), alive(8), {Event: audit.Closed}}, []uint64{1}},
+		"one could not be told":   {[]audit.Line{line(audit.Unheard, 2), alive(8)}, []uint64{2}},
+		"one could not, and ends": {[]audit.Line{line(audit.Unheard, 1), alive(8), {Event: audit.Closed}}, []uint64{1}},
+		"one may count twice": {
+			[]audit.Line{with(unsure(4), 7), line(audit.Settled, 4), alive(9)}, []uint64{4},
+		},
 		"the line is of a new call": {[]audit.Line{with(line(audit.Reserved, 4), 7), line(audit.Settled, 4)}, []uint64{4}},
 	} {
 		dir := t.TempDir()
@@ -62,7 +70,9 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		}
 		var got []uint64
 		for _, d := range s.Doubtful {
-			got = append(got, d.Call)
+			if got = append(got, d.Call); d.Twice != (d.Call == 4 && name == "one may count twice") {
+				t.Errorf("%s: call %d may count twice: %v", name, d.Call, d.Twice)
+			}
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v are doubtful, want %v", name, got, c.want)

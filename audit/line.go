@@ -73,6 +73,7 @@ type Line struct {
 	Policy   string   // that granted it; "" if none did
 	Reserved []Amount // of requests one, unless it names them; a unit that is named twice adds up
 	Fallback bool     // Reserved: the store was unavailable, and has not heard of it yet
+	Unsure   bool     // with Fallback: the store may have granted it as well, and counts it twice then
 	Limit    string   // Refused: which limits refused it, as policy/limit, or why there was no decision
 
 	// Settled and Refunded:
@@ -108,7 +109,10 @@ func (l *Line) Append(b []byte) []byte {
 	b = text(b, "model", l.Model)
 	b = text(b, "policy", l.Policy)
 	b = amounts(b, "reserved", l.Reserved)
-	if l.Fallback {
+	switch {
+	case l.Fallback && l.Unsure:
+		b = number(b, "fallback", 2)
+	case l.Fallback:
 		b = number(b, "fallback", 1)
 	}
 	b = text(b, "limit", l.Limit)

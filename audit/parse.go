@@ -93,7 +93,7 @@ func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a 
 		l.Reserved, err = p.amounts()
 	case "fallback":
 		n, err = p.number()
-		l.Fallback = n != 0
+		l.Fallback, l.Unsure = n != 0, n == 2
 	case "limit":
 		err = p.text(&l.Limit)
 	case "sent":

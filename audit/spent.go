@@ -27,6 +27,9 @@ type Unended struct {
 	// the store may have nothing of it: it was unavailable when the call was granted, or it is not
 	// told whether it was
 	Uncertain bool
+	// the store may have what it reserved beside what it used: it was unavailable when the call was
+	// granted, had been asked, and did not answer
+	Twice bool
 }
 
 // Spent is what ledgers say of what calls used.
@@ -35,7 +38,7 @@ type Spent struct {
 	Unended []Unended
 	// Doubtful are calls that have ended of which the ledger does not tell that the store has heard
 	// it: it may have what they reserved, or nothing if they are Uncertain. They are in Ended. So
-	// are calls that the store did not answer, which were not made.
+	// are calls that the store did not answer, which were not made, and those that may count Twice.
 	//
 	// Ledgers of earlier versions do not tell what the store has heard. Of a process that did not
 	// end as it should, or ended while the store was unavailable, or still runs, these are the calls
@@ -136,7 +139,12 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 				for heard == 0 && len(late) > 0 && late[0].ended < granted-doubt {
 					late = late[1:]
 				}
-				late = append(late, Doubtful{Unended: *c, Used: slices.Clone(used), ended: l.At, line: l.N, key: k})
+				d := Doubtful{Unended: *c, Used: slices.Clone(used), ended: l.At, line: l.N, key: k}
+				if c.Twice {
+					s.Doubtful = append(s.Doubtful, d)
+				} else {
+					late = append(late, d)
+				}
 			}
 		case Unheard:
 			if i := slices.IndexFunc(late, func(d Doubtful) bool { return d.key == k }); i >= 0 {
@@ -163,7 +171,7 @@ func (r *run) unended(day func(time.Time) string) *Unended {
 	return &Unended{
 		Spender: Spender{day(time.Unix(0, l.Asked)), l.Team, l.Key, l.Upstream, l.Model},
 		Run:     r.info.ID, Host: r.info.Host, Call: l.Call, Granted: time.Unix(0, cmp.Or(l.Granted, l.Asked)),
-		Reserved: slices.Clone(l.Reserved), Uncertain: l.Fallback || l.Event == Asked,
+		Reserved: slices.Clone(l.Reserved), Uncertain: l.Fallback || l.Event == Asked, Twice: l.Unsure,
 	}
 }
 

@@ -87,6 +87,9 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 			}
 			d.less.addUnit(a.Unit, used-least, money)
 			d.more.addUnit(a.Unit, max(0, a.N-used), money)
+			if c.Twice {
+				d.more.addUnit(a.Unit, min(a.N, used), money)
+			}
 		}
 	}
 	for m, d := range all {

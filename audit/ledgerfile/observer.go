@@ -39,7 +39,7 @@ func (w *Writer) granted(e *outbound.Event) {
 		Event: audit.Reserved, Call: e.ID, Upstream: e.Upstream, Owner: e.Owner, Model: e.Model,
 		Policy: policy(&e.Decision),
 		Asked:  nanos(e.Asked), Granted: nanos(e.Granted), Reserved: reserved(e.Estimate),
-		Fallback: e.Decision.Fallback,
+		Fallback: e.Decision.Fallback, Unsure: e.Decision.Unsure(),
 	}
 	l.Key, l.Team = caller(e)
 	w.mu.Lock()

@@ -46,6 +46,7 @@ func (l *Ledger) Decide(now Now, r *Request) store.Verdict {
 	switch {
 	case !r.sent:
 	case d.Allowed:
+		d.Unsure = true
 		if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
 			h.unsure, h.until = true, max(h.until, r.until)
 		}

@@ -733,9 +733,16 @@ func TestWhatWasGivenHereCountsOnce(t *testing.T) {
 		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
 			plan := policy(t, 0, rolling(100, time.Hour))
 			inner.set(mute)
-			hold(t, g, "id", time.Hour, plan, "k", 5)
+			if d := hold(t, g, "id", time.Hour, plan, "k", 5); !d.Fallback || !d.Unsure {
+				t.Errorf("asked and not answered: by the fallback %v, unsure %v", d.Fallback, d.Unsure)
+			}
 			inner.set(refuses)
-			take(t, g, plan, "k", 3)
+			for !g.State().Unavailable {
+				take(t, g, plan, "other", 1)
+			}
+			if d := take(t, g, plan, "k", 3); !d.Fallback || d.Unsure {
+				t.Errorf("not asked: by the fallback %v, unsure %v", d.Fallback, d.Unsure)
+			}
 			end(t, g, store.OpSettle, "id", plan, "k", 4)
 			time.Sleep(time.Minute)
 			left := map[string]int{"take": lost, "settle": lost, "charge": lost}
