@@ -20,6 +20,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
@@ -68,6 +69,7 @@ func costOf(t *testing.T, st drawgate.Store, spending bool, count func() map[str
 // its limits need; on DynamoDB it is an item more, which is looked at and written. The figures are
 // those of docs/spend.md.
 func TestWhatSpendCosts(t *testing.T) {
+	needs.NoRace(t) // calls one after the other
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
