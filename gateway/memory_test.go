@@ -109,7 +109,7 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it meas
 //
 // req: C12
 func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it measures the heap
-	needs.NoRace(t) // which sees large requests at once in TestManyLargeRequests
+	needs.NoRace(t)                                    // which sees large requests at once in TestManyLargeRequests
 	const size, requests, most = 8 * mib, 16, 40 * mib // two, and what the loopback has
 	b := newBench(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size })
 	before := heap()
