@@ -23,6 +23,7 @@ func Answer(d *drawgate.Decision) api.Answer {
 type Draft struct {
 	results []drawgate.LimitResult
 	unknown bool // see [drawgate.Decision.UsageUnknown]
+	held    bool // what a refused take needs may be given back earlier by those that hold it
 }
 
 func (f *Draft) add(r drawgate.LimitResult) { f.results = append(f.results, r) }
@@ -40,7 +41,7 @@ func (f *Draft) Decide(a *api.Answer, d *drawgate.Decision) {
 func (f *Draft) decided(a *api.Answer, d *drawgate.Decision) {
 	f.describe(a)
 	a.Allowed, a.Replayed, a.Fallback = d.Allowed, d.Replayed, d.Fallback
-	f.unknown = d.UsageUnknown()
+	f.unknown, f.held = d.UsageUnknown(), d.EarliestRetry < d.RetryAfter
 	if a.RetryAfterMS = retryAfter(d.RetryAfter); d.Reason == drawgate.Paused {
 		a.RefusedBy = nil // no limit is the reason
 	}
@@ -86,8 +87,12 @@ func (f *Draft) describe(a *api.Answer) {
 func (f *Draft) usedUp() string {
 	for i := range f.results {
 		if r := &f.results[i]; r.Refused() && r.Limit.Every == drawgate.Total {
-			return fmt.Sprintf("limit %q of policy %q has %s left, and gets more only if that is credited", r.Limit.Name,
-				r.Policy, money.Text(r.Remaining, Unit(r.Limit)))
+			more := "that is credited"
+			if f.held {
+				more = "open reservations use less than they hold, or that is credited"
+			}
+			return fmt.Sprintf("limit %q of policy %q has %s left, and gets more only if %s", r.Limit.Name,
+				r.Policy, money.Text(r.Remaining, Unit(r.Limit)), more)
 		}
 	}
 	return ""
@@ -99,7 +104,9 @@ func (f *Draft) refuse(a *api.Answer, reason api.Reason) {
 	wait := Duration(a.RetryAfterMS.Duration())
 	switch {
 	case a.NeverFits && f.usedUp() != "":
-		a.Message = f.usedUp()
+		if a.Message = f.usedUp(); f.held {
+			a.NeverFits, a.RetryAfterMS = false, 1000
+		}
 	case a.NeverFits:
 		a.Message = "this take can never fit: it asks for more than a limit grants"
 	case reason == api.ReasonQueued:

@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // TestQueuedRefusalsDescribeTheRules: a take that cannot wait long enough behind others is answered
@@ -90,4 +91,42 @@ func TestRefusalsOfThoseThatWaitedInVain(t *testing.T) {
 			t.Errorf("%v: %+v", err, a)
 		}
 	})
+}
+
+// TestPrepaidThatOthersHold: a take that a prepaid budget refuses never fits if that is used up; and
+// may fit soon if others hold it, who may use less.
+func TestPrepaidThatOthersHold(t *testing.T) {
+	t.Parallel()
+	l, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
+		{Name: "credit", Kind: drawgate.Calendar, Every: drawgate.Total, Amount: 10},
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ask := func() api.Answer {
+		d, err := l.Allow(t.Context(), "k", drawgate.Requests(8))
+		if err != nil || d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		return present.Answer(&d)
+	}
+	d, r, err := l.Take(t.Context(), drawgate.Request{
+		Buckets: []drawgate.Ask{{Limiter: l, Key: "k", Costs: []drawgate.Cost{drawgate.Requests(7)}}},
+		Hold:    drawgate.Hold{For: time.Hour},
+	})
+	if err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	const more = `limit "credit" of policy "p" has 3 requests left, and gets more only if `
+	if a := ask(); a.NeverFits || a.RetryAfterMS != 1000 ||
+		a.Message != more+"open reservations use less than they hold, or that is credited" {
+		t.Errorf("while it is held: %+v", a)
+	}
+	if err := r.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := ask(); !a.NeverFits || a.RetryAfterMS != api.Never || a.Message != more+"that is credited" {
+		t.Errorf("when it is used: %+v", a)
+	}
 }
