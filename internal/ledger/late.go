@@ -40,8 +40,8 @@ func (l *Ledger) composeCharge(now Now, d *Delivery, it *item) {
 			ID: "late " + grant.String(), Grant: grant, Buckets: []store.BucketCost{b}, Hold: lateHold,
 			Priority: store.MaxPriority, Given: true,
 		}
-		it.end = now.Store + lateHold.Microseconds()
 	}
+	it.end = now.Store + lateHold.Microseconds() // at the latest
 	d.Takes = append(d.Takes, *it.take)
 	d.taken = append(d.taken, it)
 }
@@ -72,16 +72,15 @@ func (l *Ledger) counting(now Now, it *item) (n store.Amounts) {
 // chargedLate records what the store answered to the take of a late charge.
 func (l *Ledger) chargedLate(now Now, it *item, o *store.Verdict, rep *Report) {
 	it.inFlight = false
-	if !o.Allowed && o.Fail == nil { // too many are open there, or it is paused at a store that knows no better
+	if !o.Allowed { // too many are open there, or it is paused at a store that knows no better
 		it.plain = true
+		if it.until > now.Own { // it was sent before, and that copy may open it yet
+			l.cancel(now, it.take, it.until, it.until)
+		}
 		l.again(now, it)
 		return
 	}
 	l.finish(it)
-	if o.Fail != nil {
-		rep.Refused = append(rep.Refused, o.Fail)
-		return
-	}
 	rep.Charged = append(rep.Charged, it.st.Buckets)
 	l.queue.push(&item{kind: chargedItem, st: it.settlement(), end: it.end, notBefore: it.until}, now)
 }
