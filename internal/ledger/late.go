@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -18,9 +19,15 @@ import (
 // after that counts twice.
 const lateHold = time.Hour
 
+// mostSent is how many late charges of one bucket are sent at once. They differ in their plans.
+const mostSent = 16
+
 // composeCharge adds a late charge to a delivery, if it still counts.
 func (l *Ledger) composeCharge(now Now, d *Delivery, it *item) {
 	if it.take == nil {
+		if l.waits(now, it) {
+			return
+		}
 		n := l.counting(now, it)
 		if n == (store.Amounts{}) { // all of it has aged
 			l.finish(it)
@@ -44,6 +51,25 @@ func (l *Ledger) composeCharge(now Now, d *Delivery, it *item) {
 	it.end = now.Store + lateHold.Microseconds() // at the latest
 	d.Takes = append(d.Takes, *it.take)
 	d.taken = append(d.taken, it)
+}
+
+// waits reports whether a late charge is not sent yet, and grows instead, because many of its bucket
+// were sent and not answered. Otherwise there would be more and more of them while a store answers
+// other calls but not these.
+func (l *Ledger) waits(now Now, it *item) bool {
+	n, due := 0, int64(math.MaxInt64)
+	for _, o := range it.entries[0].items {
+		if o.kind == chargeItem && o.take != nil {
+			n++
+			due = min(due, o.notBefore)
+		}
+	}
+	if n < mostSent {
+		return false
+	}
+	it.notBefore = due // these go first
+	l.queue.push(it, now)
+	return true
 }
 
 // counting returns how much of a charge still counts: at most what is used here. Units that have

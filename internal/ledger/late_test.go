@@ -255,3 +255,54 @@ func TestALateChargeWhereTooManyAreOpen(t *testing.T) {
 		t.Errorf("%d are charged, want 3", charged)
 	}
 }
+
+// TestLateChargesThatAreNeverAnswered do not become more and more, and nothing of them is lost.
+func TestLateChargesThatAreNeverAnswered(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []bool{false, true} {
+		l, p := newLedger(), plan(1_000_000, 10)
+		const takes = 200 // in less than a window
+		us, sent := int64(0), map[string]int64{}
+		for ; us < takes*2*second; us += 2 * second {
+			given(t, l, &store.Take{Buckets: bucket(p, 3, 0)}, us, false)
+			d := l.Next(at(us))
+			if d == nil {
+				t.Fatal("nothing is delivered")
+			}
+			out := make([]store.Verdict, len(d.Takes))
+			for i := range d.Takes {
+				out[i].Fail = &store.Error{Store: "test", Op: "take", Fault: store.FaultBucket}
+			}
+			if fault {
+				l.Replayed(at(us+1), d, out, &ledger.Report{})
+			} else {
+				l.Failed(at(us+1), d)
+			}
+			if len(d.Takes) > 16 {
+				t.Fatalf("%d late charges are delivered", len(d.Takes))
+			}
+		}
+		m := newModel()
+		for end := us + 10*second; us < end; us += second {
+			for d := l.Next(at(us)); d != nil; d = l.Next(at(us)) {
+				outcomes, out := make([]store.Outcome, len(d.Settlements)), make([]store.Verdict, len(d.Takes))
+				for i := range d.Settlements {
+					outcomes[i] = m.settle(&d.Settlements[i], at(us).Store)
+				}
+				for i := range d.Takes {
+					sent[d.Takes[i].ID] = d.Takes[i].Buckets[0].N[0]
+					out[i] = m.take(&d.Takes[i], at(us).Store)
+				}
+				l.Delivered(at(us), d, outcomes, &ledger.Report{})
+				l.Replayed(at(us), d, out, &ledger.Report{})
+			}
+		}
+		n := int64(0)
+		for _, k := range sent {
+			n += k
+		}
+		if n != 3*takes || len(m.open) > 0 || l.Pending() > 0 {
+			t.Errorf("%d are charged, want %d; %d stay open, %d buckets pending", n, 3*takes, len(m.open), l.Pending())
+		}
+	}
+}
