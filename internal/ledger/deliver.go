@@ -321,7 +321,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 		if it.dropped {
 			continue
 		}
-		if errors.Is(o.Fail, store.ErrIDOpen) && h.name == "" {
+		if errors.Is(o.Fail, store.ErrIDOpen) && (h.name == "" || h.unsure) {
 			l.cancelUnsure(now, h) // it may have a part of it by its own id
 			h.unsure = false
 			l.held.rename(h)

@@ -127,7 +127,7 @@ func TestARefusalAfterALostAnswer(t *testing.T) {
 }
 
 // TestAPartUnderAnotherID: the store has a part of a reservation, by the id that it has there
-// because its own one was taken. The rest does not come: it is charged, and the part is cancelled.
+// because its own one was taken. It takes another one, and the part is cancelled.
 func TestAPartUnderAnotherID(t *testing.T) {
 	t.Parallel()
 	l, p := newLedger(), plan(100, 10)
@@ -145,14 +145,19 @@ func TestAPartUnderAnotherID(t *testing.T) {
 		}
 		l.Replayed(at(us), d, []store.Verdict{{Fail: store.ErrIDOpen}}, &ledger.Report{})
 	}
+	third := ""
 	cancels, _ := cancelled(t, l, 20*second, 40*second, func(tk *store.Take) store.Verdict {
-		if tk.Grant == 1 {
+		if third = tk.ID; third == name {
 			return store.Verdict{Fail: store.ErrIDOpen}
 		}
 		return m1(&ledger.Delivery{Takes: []store.Take{*tk}})
 	})
-	if cancels[name] == 0 {
-		t.Errorf("cancelled were %v, and not %q", cancels, name)
+	if cancels[name] == 0 || third == name || third == "a" {
+		t.Errorf("cancelled were %v, want %q; it has the id %q", cancels, name, third)
+	}
+	st := store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1, Buckets: bucket(p, 3, 1)}
+	if sent := l.SentSettlements([]store.Settlement{st}); sent[0].ID != third {
+		t.Errorf("it is settled as %q, want %q", sent[0].ID, third)
 	}
 }
 
