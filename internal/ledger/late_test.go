@@ -311,3 +311,42 @@ func TestLateChargesThatAreNeverAnswered(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEndWhoseTakeComesAgain: a copy of a reservation's take is late. It opens the reservation
+// again after its end, whose answer was lost, and which is sent again: what it used counts once.
+func TestAnEndWhoseTakeComesAgain(t *testing.T) {
+	t.Parallel()
+	l, m, p := newLedger(), newModel(), plan(100, 10)
+	tk := reservation(p, "a", 1, time.Hour)
+	given(t, l, tk, 0, false)
+	send := func(us int64, answered bool) (takes []store.Take) {
+		for d := l.Next(at(us)); d != nil; d = l.Next(at(us)) {
+			outcomes, out := make([]store.Outcome, len(d.Settlements)), make([]store.Verdict, len(d.Takes))
+			for i := range d.Settlements {
+				outcomes[i] = m.settle(&d.Settlements[i], at(us).Store)
+			}
+			for i := range d.Takes {
+				out[i] = m.take(&d.Takes[i], at(us).Store)
+			}
+			takes = append(takes, d.Takes...)
+			if !answered {
+				l.Failed(at(us), d)
+				break
+			}
+			l.Delivered(at(us), d, outcomes, &ledger.Report{})
+			l.Replayed(at(us), d, out, &ledger.Report{})
+		}
+		return takes
+	}
+	late := send(1, false)
+	send(2, true)
+	settled(t, l, tk, 3, store.Amounts{2, store.KeepEstimate})
+	send(4, false)
+	m.take(&late[0], at(second).Store)
+	for us := second + 1; us < 10*second; us += second / 2 {
+		send(us, true)
+	}
+	if units, slots := m.used(at(10 * second).Store); units != 2 || slots != 0 || len(m.open) > 0 {
+		t.Errorf("%d units and %d slots are used, %d open; want 2 units", units, slots, len(m.open))
+	}
+}
