@@ -1,9 +1,12 @@
 package ledgerfile
 
-// ends are the lines that tell how calls ended, as far as the store may not have heard it.
+// ends tells which lines about the ends of calls the store has heard of. It keeps those alone that
+// are not settled yet: an outage may last long.
 type ends struct {
-	list  []*endLine // in the order of their lines
+	open  []*endLine // not settled, in the order of their lines; some may be settled by now
 	calls map[callName]*endLine
+	last  uint64 // of these lines
+	done  uint64 // the last one up to which all calls were settled
 	heard uint64 // the store has heard of all ends up to the line of this number
 	told  uint64 // the ledger tells so up to this one
 }
@@ -26,29 +29,39 @@ func (s *ends) add(c callName, n uint64) {
 		s.calls = map[callName]*endLine{}
 	}
 	e := &endLine{n: n}
-	s.list, s.calls[c] = append(s.list, e), e
+	s.open, s.calls[c], s.last = append(s.open, e), e, n
 }
 
-// settled notes that a call was.
-func (s *ends) settled(c callName) {
+// settle notes that a call was settled.
+func (s *ends) settle(c callName) {
 	if e := s.calls[c]; e != nil {
 		e.settled = true
 		delete(s.calls, c)
 	}
-}
-
-// hear notes that the store has heard of all calls that were settled. last is the number of the
-// last line.
-func (s *ends) hear(last uint64) {
 	k := 0
-	for k < len(s.list) && s.list[k].settled {
+	for k < len(s.open) && s.open[k].settled {
+		s.done = s.open[k].n
 		k++
 	}
-	if k == 0 {
-		return
-	}
-	s.list = s.list[k:]
-	if s.heard = last; len(s.list) > 0 {
-		s.heard = s.list[0].n - 1
+	if s.open = s.open[k:]; len(s.open) == 0 {
+		s.open = nil
 	}
 }
+
+// settled returns the number of a line, up to which all calls were settled, or 0 if that is nothing
+// new. last is the number of the last line.
+func (s *ends) settled(last uint64) uint64 {
+	switch {
+	case s.done <= s.heard:
+		return 0
+	case len(s.open) > 0:
+		return s.open[0].n - 1
+	}
+	return last
+}
+
+// hear notes that the store has heard of all calls up to a line.
+func (s *ends) hear(upTo uint64) { s.heard = max(s.heard, upTo) }
+
+// unheard reports whether there are calls of which the store may not have heard.
+func (s *ends) unheard() bool { return s.heard < s.last }

@@ -78,17 +78,30 @@ func (w *Writer) called(e *outbound.Event) {
 
 // settled notes that a call was settled. If that failed, it writes so.
 func (w *Writer) settled(e *outbound.Event) {
-	owes := w.owes()
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if e.Unsettled != nil {
 		w.write(&audit.Line{Event: audit.Unheard, Call: e.ID, Upstream: e.Upstream, Granted: nanos(e.Granted)})
 	}
-	w.ends.settled(nameOf(e))
-	if !owes {
-		w.ends.hear(w.n)
-	}
+	w.ends.settle(nameOf(e))
+	w.mu.Unlock()
+	w.listen()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.watch()
+}
+
+// listen finds out what the store has heard. A call that is settled after the question is not meant
+// by its answer, so it waits for the next one.
+func (w *Writer) listen() {
+	w.mu.Lock()
+	upTo := w.ends.settled(w.n)
+	w.mu.Unlock()
+	if w.owes() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends.hear(upTo)
 }
 
 // owes reports whether the store has yet to be told of calls that were settled.

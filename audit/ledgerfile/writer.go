@@ -104,14 +104,11 @@ func (w *Writer) Lost() int64 {
 
 // Close ends the ledger. Calls that end later are not in it.
 func (w *Writer) Close() error {
-	owes := w.owes()
+	w.listen()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return nil
-	}
-	if !owes {
-		w.ends.hear(w.n)
 	}
 	w.write(&audit.Line{Event: audit.Closed})
 	w.closed = true
@@ -216,8 +213,8 @@ func (w *Writer) drop() {
 func (w *Writer) put(l *audit.Line, now time.Time) error {
 	w.n++
 	l.N, l.At = w.n, now.UnixNano()
-	if l.Heard = 0; w.ends.heard > w.ends.told {
-		l.Heard = w.ends.heard
+	if l.Heard = 0; w.ends.heard > w.ends.told || l.Event == audit.Opened { // each file shows that it tells this
+		l.Heard = max(1, w.ends.heard)
 	}
 	if w.file == nil {
 		w.lost++
@@ -269,7 +266,7 @@ func (w *Writer) report(err error, now time.Time) {
 
 // watch synchronizes the file in a second, if there is something to do. The caller holds mu.
 func (w *Writer) watch() {
-	if w.timer == nil && (w.dirty || w.running > 0 || len(w.ends.list) > 0 || w.ends.heard > w.ends.told) {
+	if w.timer == nil && (w.dirty || w.running > 0 || w.ends.unheard() || w.ends.heard > w.ends.told) {
 		w.timer = time.AfterFunc(syncEvery, w.tick)
 	}
 }
@@ -277,15 +274,12 @@ func (w *Writer) watch() {
 // tick synchronizes the file, without the lock, and says that this process lives, or what the store
 // has heard.
 func (w *Writer) tick() {
-	owes := w.owes()
+	w.listen()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = nil
 	if w.closed {
 		return
-	}
-	if !owes && len(w.ends.list) > 0 {
-		w.ends.hear(w.n)
 	}
 	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second || w.ends.heard > w.ends.told {
 		w.write(&audit.Line{Event: audit.Alive})

@@ -74,6 +74,9 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 		return false
 	}
 	it := l.cancels[openID(r.take.ID, r.take.Grant)]
+	if h := l.held.find(r.take.ID, r.take.Grant); h != nil && h.name != "" {
+		return false // it is asked for by another id, and what is open by its own one is not used
+	}
 	switch {
 	case it == nil:
 		return false

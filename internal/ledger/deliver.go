@@ -247,8 +247,8 @@ func (l *Ledger) renewed(now Now, it *item, o *store.Outcome) {
 	l.finish(it)
 	switch {
 	case h.end <= now.Store:
-	case o.Gone:
-		h.stored = false
+	case o.Gone: // in one bucket at least
+		h.stored, h.unsure = false, true
 		h.it = &item{kind: replayItem, h: h}
 		l.pend(now, h.it, l.entriesOf(now, h.parts))
 	// renewed here again meanwhile; what the store's clock says may differ a little
@@ -321,15 +321,18 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 		if it.dropped {
 			continue
 		}
-		if errors.Is(o.Fail, store.ErrIDOpen) && h.name == "" {
+		if errors.Is(o.Fail, store.ErrIDOpen) && (h.name == "" || h.unsure) {
 			l.cancelUnsure(now, h) // it may have a part of it by its own id
-			l.held.rename(h)
 			h.unsure = false
+			l.held.rename(h)
 			l.again(now, it)
 			continue
 		}
 		l.finish(it)
 		if !o.Allowed { // too many are open there, or another take has its id and grant
+			if !errors.Is(o.Fail, store.ErrIDReused) {
+				l.cancelUnsure(now, h) // it may have a part of it, or open it yet
+			}
 			h.unsure = false
 			l.refusedThere(now, h)
 			continue

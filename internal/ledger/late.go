@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -18,9 +19,15 @@ import (
 // after that counts twice.
 const lateHold = time.Hour
 
+// mostSent is how many late charges of one bucket are sent at once. They differ in their plans.
+const mostSent = 16
+
 // composeCharge adds a late charge to a delivery, if it still counts.
 func (l *Ledger) composeCharge(now Now, d *Delivery, it *item) {
 	if it.take == nil {
+		if l.waits(now, it) {
+			return
+		}
 		n := l.counting(now, it)
 		if n == (store.Amounts{}) { // all of it has aged
 			l.finish(it)
@@ -40,10 +47,29 @@ func (l *Ledger) composeCharge(now Now, d *Delivery, it *item) {
 			ID: "late " + grant.String(), Grant: grant, Buckets: []store.BucketCost{b}, Hold: lateHold,
 			Priority: store.MaxPriority, Given: true,
 		}
-		it.end = now.Store + lateHold.Microseconds()
 	}
+	it.end = now.Store + lateHold.Microseconds() // at the latest
 	d.Takes = append(d.Takes, *it.take)
 	d.taken = append(d.taken, it)
+}
+
+// waits reports whether a late charge is not sent yet, and grows instead, because many of its bucket
+// were sent and not answered. Otherwise there would be more and more of them while a store answers
+// other calls but not these.
+func (l *Ledger) waits(now Now, it *item) bool {
+	n, due := 0, int64(math.MaxInt64)
+	for _, o := range it.entries[0].items {
+		if o.kind == chargeItem && o.take != nil {
+			n++
+			due = min(due, o.notBefore)
+		}
+	}
+	if n < mostSent {
+		return false
+	}
+	it.notBefore = due // these go first
+	l.queue.push(it, now)
+	return true
 }
 
 // counting returns how much of a charge still counts: at most what is used here. Units that have
@@ -72,16 +98,15 @@ func (l *Ledger) counting(now Now, it *item) (n store.Amounts) {
 // chargedLate records what the store answered to the take of a late charge.
 func (l *Ledger) chargedLate(now Now, it *item, o *store.Verdict, rep *Report) {
 	it.inFlight = false
-	if !o.Allowed && o.Fail == nil { // too many are open there, or it is paused at a store that knows no better
+	if !o.Allowed { // too many are open there, or it is paused at a store that knows no better
 		it.plain = true
+		if it.until > now.Own { // it was sent before, and that copy may open it yet
+			l.cancel(now, it.take, it.until, it.until)
+		}
 		l.again(now, it)
 		return
 	}
 	l.finish(it)
-	if o.Fail != nil {
-		rep.Refused = append(rep.Refused, o.Fail)
-		return
-	}
 	rep.Charged = append(rep.Charged, it.st.Buckets)
 	l.queue.push(&item{kind: chargedItem, st: it.settlement(), end: it.end, notBefore: it.until}, now)
 }

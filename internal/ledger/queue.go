@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"slices"
 
+	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -227,6 +228,14 @@ func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, at
 	}
 	if l.recovers() {
 		l.pendOutage(now, e, f.Plan, &some, at)
+		return
+	}
+	for i, at := range f.at { // slots are over
+		if f.unbounded[i].Kind == record.Concurrency {
+			some[at] = 0
+		}
+	}
+	if some == (store.Amounts{}) {
 		return
 	}
 	e.charges = slices.DeleteFunc(e.charges, func(it *item) bool {

@@ -64,8 +64,13 @@ func (t *reservations) find(id string, g store.Grant) *reservation {
 // have a holder, so each counts, until it ends.
 func (t *reservations) rename(h *reservation) {
 	const most = store.MaxID - len("#0123456789abcdef")
-	h.name = fmt.Sprintf("%s#%016x", h.take.ID[:min(len(h.take.ID), most)], uint64(h.take.Grant))
-	t.renamed++
+	g := h.take.Grant
+	if h.name == "" {
+		t.renamed++
+	} else { // the store has a part of it by that name
+		g = store.NewGrant()
+	}
+	h.name = fmt.Sprintf("%s#%016x", h.take.ID[:min(len(h.take.ID), most)], uint64(g))
 }
 
 // storeID returns the reservation's id at the store.

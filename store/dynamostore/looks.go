@@ -36,6 +36,7 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 		})
 	}
 	var valid []int
+	read := make([]bool, len(buckets))
 	for i := range buckets {
 		out[i] = store.State{}
 		if out[i].Fail = buckets[i].Check(priority); out[i].Fail == nil {
@@ -49,11 +50,16 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 				key, _ := s.name(&buckets[i])
 				if img := images[key]; img != nil {
 					out[i] = s.state(&buckets[i], img, at, priority)
-				} else {
-					out[i] = s.peek(ctx, &buckets[i], priority)
+					read[i] = true
 				}
 			}
 		})
+	}
+	all.Wait()
+	for _, i := range valid {
+		if !read[i] {
+			each(func() { out[i] = s.peek(ctx, &buckets[i], priority) })
+		}
 	}
 	all.Wait()
 	return nil

@@ -6,7 +6,9 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
@@ -73,5 +75,50 @@ func TestLooksAtManyBuckets(t *testing.T) {
 			t.Errorf("denied %v: %v were sent, want %v", denied, sent, want)
 		}
 		mu.Unlock()
+	}
+}
+
+// TestLooksOneByOne: where the permission to read many buckets in one request is missing, they are
+// read at the same time, as before there was such a request.
+//
+// req: E5
+func TestLooksOneByOne(t *testing.T) {
+	t.Parallel()
+	const atOnce = 16
+	var sent atomic.Int64
+	all := make(chan struct{})
+	pass := sync.OnceFunc(func() { close(all) })
+	line := &faulty{next: direct, fail: func(op string) (int, string) {
+		switch op {
+		case "BatchGetItem":
+			return http.StatusBadRequest, exception("AccessDeniedException", "not authorized to perform: dynamodb:BatchGetItem")
+		case "GetItem":
+			if sent.Add(1) == atOnce {
+				pass()
+			}
+			select {
+			case <-all:
+			case <-time.After(10 * time.Second):
+				t.Errorf("%d looks are under way, want %d", sent.Load(), atOnce)
+				pass()
+			}
+		}
+		return 0, ""
+	}}
+	s := dynamostore.New(through(empty(t), line), "drawgate", &dynamostore.Options{Prefix: prefix()})
+	t.Cleanup(func() { _ = s.Close() })
+	var many []store.BucketCost
+	plan := planOf(t, 1000)
+	for i := range 100 {
+		many = append(many, bucketsOf(plan, 1, fmt.Sprint(i))...)
+	}
+	out := make([]store.State, len(many))
+	if err := s.Peek(t.Context(), many, 0, out); err != nil {
+		t.Fatal(err)
+	}
+	for i := range out {
+		if out[i].Fail != nil {
+			t.Fatal(out[i].Fail)
+		}
 	}
 }

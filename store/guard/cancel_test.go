@@ -205,3 +205,40 @@ func TestAGrantThatIsHeldHereIsNotCancelled(t *testing.T) {
 		})
 	}
 }
+
+// TestACancellationOfAnOldCopyIsSent: the answer to a take was lost, and it was sent again, settled
+// or refused. The first copy may open it again, so it is cancelled, although nothing else is to be
+// delivered.
+func TestACancellationOfAnOldCopyIsSent(t *testing.T) {
+	t.Parallel()
+	for _, settled := range []bool{true, false} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(10, time.Hour))
+			n := int64(5)
+			if !settled {
+				n = 11
+			}
+			take(t, g, plan, "k", 1)
+			lost := false
+			inner.mu.Lock()
+			inner.only = func(op string, _ bool) mood {
+				if op == "take" && !lost {
+					lost = true
+					return refuses
+				}
+				return well
+			}
+			inner.mu.Unlock()
+			if d := hold(t, g, "id", time.Hour, plan, "k", n); d.Allowed != settled || d.Fallback {
+				t.Fatalf("%+v", d)
+			}
+			if settled {
+				end(t, g, store.OpSettle, "id", plan, "k", 5)
+			}
+			time.Sleep(10 * time.Second)
+			if inner.cancelled() == 0 || g.State().Owes {
+				t.Errorf("settled %v: %d cancellations were sent; owed: %v", settled, inner.cancelled(), g.State().Owes)
+			}
+		})
+	}
+}

@@ -146,6 +146,14 @@ func (s *Store) wakeIfLost(now ledger.Now) {
 	}
 }
 
+// wakeIfSooner wakes the goroutine if something is due sooner than it was: a cancellation, or what
+// an answer showed to be lost. mu is held.
+func (s *Store) wakeIfSooner(now ledger.Now, before int64) {
+	if due := s.ledger.Wait(now); due >= 0 && (before < 0 || due < before) {
+		s.wake()
+	}
+}
+
 // deliverSettlements sends the settlements of a delivery, which come first.
 func (s *Store) deliverSettlements(d *ledger.Delivery, rep *ledger.Report) error {
 	batch := d.Settlements

@@ -768,3 +768,27 @@ func TestWhatWasGivenHereCountsOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestACancellationIsOwed: a reservation that was given back while the store was away counts there
+// until it is cancelled, if its own take was carried out and not answered.
+//
+// req: A10
+func TestACancellationIsOwed(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+		plan := policy(t, 0, rolling(100, time.Hour))
+		inner.set(mute)
+		hold(t, g, "id", time.Hour, plan, "k", 5)
+		inner.set(refuses)
+		if end(t, g, store.OpCancel, "id", plan, "k"); !g.State().Owes {
+			t.Errorf("nothing is owed, and the store has %v", used(t, inner.Store, plan, "k"))
+		}
+		time.Sleep(time.Minute)
+		inner.set(well)
+		wantBack(t, g, time.Minute)
+		time.Sleep(5 * time.Second)
+		if n := used(t, inner, plan, "k"); n[0] != 0 || g.State().Owes {
+			t.Errorf("the store has %v, and is owed something: %v", n, g.State().Owes)
+		}
+	})
+}

@@ -86,6 +86,7 @@ func (s *Store) settleThere(ctx context.Context, batch []store.Settlement, out [
 	kept := false
 	s.mu.Lock()
 	now := s.clock.now()
+	before := s.ledger.Wait(now)
 	for i := range batch {
 		switch {
 		case !answered:
@@ -97,7 +98,7 @@ func (s *Store) settleThere(ctx context.Context, batch []store.Settlement, out [
 			out[i].Histories = nil // for the guard alone
 		}
 	}
-	s.wakeIfLost(now)
+	s.wakeIfSooner(now, before)
 	s.mu.Unlock()
 	if kept {
 		s.wake()

@@ -276,13 +276,14 @@ func (s *Store) took(ctx context.Context, reqs []ledger.Request, out []store.Ver
 	}
 	s.mu.Lock()
 	now := s.clock.now()
+	before := s.ledger.Wait(now)
 	for i := range reqs {
 		if !failed || !undecided(&reqs[i], out[i].Fail) {
 			s.ledger.Answered(now, &reqs[i], &out[i])
 		}
 		out[i].Histories = nil // for the guard alone
 	}
-	s.wakeIfLost(now)
+	s.wakeIfSooner(now, before)
 	s.mu.Unlock()
 	for i := range reqs {
 		if failed && undecided(&reqs[i], out[i].Fail) {
@@ -304,6 +305,7 @@ func (s *Store) replace(ctx context.Context, r *ledger.Request, d *store.Verdict
 		s.mu.Lock()
 		s.ledger.Abandon(s.clock.now(), r)
 		s.mu.Unlock()
+		s.wake()
 		return
 	}
 	if cause.Fault == store.FaultBucket {
