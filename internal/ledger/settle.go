@@ -53,9 +53,6 @@ func (l *Ledger) settleGiven(now Now, h *reservation, st *store.Settlement) {
 	switch {
 	case h.it != nil && h.it.inFlight: // the answer decides what has to be delivered
 	case h.stored:
-		if h.until > now.Own && !l.recovers() {
-			l.chargeApart(now, h)
-		}
 		l.pendEnd(now, h)
 	default:
 		l.chargeUsed(now, h)
@@ -81,19 +78,6 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	l.chargeParts(now, h.parts, n, h.since(now), false)
 	h.charged = true
 	l.cancelUnsure(now, h)
-}
-
-// chargeApart charges what a reservation used, and makes its end a cancellation, because a copy of
-// its take may open it again. A settlement would count twice, if its answer is lost as well, and it
-// finds that copy when it is sent again. (Stores that keep histories see that it is another one.)
-func (l *Ledger) chargeApart(now Now, h *reservation) {
-	l.chargeUsed(now, h)
-	end := *h.last
-	end.Op, end.Buckets = store.OpCancel, slices.Clone(end.Buckets)
-	for k := range end.Buckets {
-		end.Buckets[k].N = store.Amounts{}
-	}
-	h.last = &end
 }
 
 // late converts a settlement of a reservation that was given here to what the store must record
