@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/credit"
@@ -54,6 +55,12 @@ Who gave it (the user who runs the command, unless --by says another name), when
 		}),
 	}
 	a.creditFlags(cmd, &f)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // -5 looks like a flag
+		if none, ok := errors.AsType[*pflag.NotExistError](err); ok && negative(none.GetSpecifiedShortnames()) {
+			return errNegative
+		}
+		return plainFlagError(err)
+	})
 	cmd.Flags().StringVar(&f.id, "id", "", "id of the credit, which counts once (default: a random one, which is printed)")
 	cmd.Flags().StringVar(&f.by, "by", "", "who credits it (default: the user who runs the command)")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people: at most 200 bytes")
@@ -161,11 +168,21 @@ func (p *prepaid) status(ctx context.Context) (used, left int64, err error) {
 	return st.States[i].Used, max(0, st.States[i].Max-st.States[i].Used), nil
 }
 
+var errNegative = usage("an amount is not negative: to take back a credit, count it as used: drawgate adjust --policy POLICY --key NAME --used N, in the unit of the limit")
+
+// negative reports whether what follows a minus is a number.
+func negative(text string) bool {
+	return text != "" && (text[0] == '.' || text[0] >= '0' && text[0] <= '9')
+}
+
 // millionths is how many decimals an amount of money has.
 const millionths = 6
 
 // parse reads an amount: of money in the currency, exactly.
 func (p *prepaid) parse(text string) (int64, error) {
+	if positive, ok := strings.CutPrefix(text, "-"); ok && negative(positive) {
+		return 0, errNegative
+	}
 	whole, part, point := strings.Cut(text, ".")
 	decimals := 0
 	if p.currency != "" {
