@@ -38,7 +38,7 @@ func (a *app) keyCreditCmd() *cobra.Command {
 virtual key, or of a team. AMOUNT is in the unit of the limit; money is in the currency, such as 250.00, and no smaller than a millionth of it.
 
 A NAME that no key, team, user or class of the gateway has, in the file or the store, is refused if its budget was neither credited nor used so far: it is probably
-misspelt. --new takes it as it is. Without a gateway in the file nobody knows which names there are.
+misspelt. If the rules count the budget by attr("team"), it must be a team; by attr("key"), a key. --new takes it as it is. Without a gateway in the file nobody knows which names there are.
 
 A credit has an id. If the command fails, or nobody knows whether it succeeded, run it again with the same --id: it is added once. Servers and gateways see it within
 five seconds.
