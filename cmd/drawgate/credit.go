@@ -263,7 +263,7 @@ func (a *app) credit(cmd *cobra.Command, f *creditFlags, key, amount string) err
 	if again {
 		word = "nothing was added, because this id has been credited before:"
 	}
-	a.printf("%s %s to key %s of policy %s: %s in all, %s are left\n", word, p.show(c.N), key, p.account.Policy, p.show(sum),
+	a.printf("%s %s to key %s of policy %s: %s credited in all, %s are left\n", word, p.show(c.N), key, p.account.Policy, p.show(sum),
 		p.show(left))
 	if f.id == "" {
 		a.printf("id %s\n", c.ID)
@@ -320,7 +320,7 @@ func (a *app) credits(cmd *cobra.Command, f *creditFlags, key string) error {
 			present.Escape(c.Reason, ""), present.Escape(c.ID, ""))
 	}
 	_ = t.Flush() // nothing can be done if the output is closed
-	a.printf("%s in all, %s are used, %s are left\n", p.show(sum), p.show(used), p.show(left))
+	a.printf("%s credited in all, %s are used, %s are left\n", p.show(sum), p.show(used), p.show(left))
 	return nil
 }
 
