@@ -119,7 +119,8 @@ type KeyEvent struct {
 	Fields  []KeyField `json:"fields,omitempty"` // the settings that are others now
 }
 
-// KeyField is a setting of a key that was changed.
+// KeyField is a setting of a key that was changed; of a rotation "until", before which the secret
+// so far is valid.
 type KeyField struct {
 	Field  string `json:"field"`
 	Before string `json:"before,omitempty"`

@@ -358,7 +358,9 @@ func limitsIn(policy string, st *drawgate.Status, shared bool) (list []api.MeLim
 	status := present.Status(policy, "", st)
 	for i := range status.Limits {
 		l := api.MeLimit{LimitStatus: status.Limits[i], Team: shared, Paused: status.Paused}
-		if l.Every != drawgate.Total.String() {
+		if l.Every == drawgate.Total.String() {
+			l.WindowEnd = nil // it does not end
+		} else {
 			l.ResetAt = &l.LimitStatus.ResetAt
 		}
 		list = append(list, l)

@@ -92,7 +92,7 @@ func TestPrepaidBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l := me.Limits[0]; l.Name != "credit" || l.Most != 10_000 || l.Used != used || l.Remaining != 10_000-used ||
-			l.Every != "total" || l.ResetAt != nil || strings.Contains(got.body, "reset_at") {
+			l.Every != "total" || l.ResetAt != nil || strings.Contains(got.body, "reset_at") || l.WindowEnd != nil {
 			t.Errorf("got %+v", l)
 		}
 		credited(t, b.store, "alice", "2", 200_000)

@@ -185,6 +185,13 @@ func smaller(c *call) string {
 	case llm.OpEmbeddings, llm.OpModerations:
 		return ": send less at a time"
 	}
+	switch {
+	case c.Unknown > 0:
+		return ": the call has a field or a value that is not known here, and may use the model's whole context and its longest answer: leave it out"
+	case c.Hidden+c.Searches > 0:
+		return ": what the provider alone knows of the prompt (an earlier response, a file by its id, a stored prompt, what its tools find) " +
+			"counts as the model's whole context: send the content itself, or ask whoever runs the gateway for a larger limit (or estimate: likely)"
+	}
 	return ": make the prompt smaller, or set a smaller max_tokens: without it the longest answer of the model counts"
 }
 

@@ -22,8 +22,9 @@ type Difference struct {
 // Compare compares meters with ledgers. A meter should have what the calls used that have ended,
 // and what those reserved whose end no ledger tells; or less of these, as long as they are under
 // way, or were granted without the store. Of a doubtful call it may have what that reserved, or
-// nothing if it was granted without the store: doubtful are the meters of which that is so. money
-// is the unit of costs, as in [Policy].
+// nothing if it was granted without the store: doubtful are the meters of which that may be so,
+// those of the list included, because doubtful calls may be a part of why they differ. money is the
+// unit of costs, as in [Policy].
 func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubtful map[Meter]bool) {
 	all := map[Meter]*Difference{}
 	doubtful = map[Meter]bool{}
@@ -100,6 +101,7 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 		switch {
 		case !d.agrees(&open, true):
 			list = append(list, *d)
+			doubtful[m] = true // they may be a part of it
 		case !d.agrees(&open, false):
 			doubtful[m] = true
 		}

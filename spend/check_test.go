@@ -53,8 +53,8 @@ func TestCompareWithDoubt(t *testing.T) {
 			}
 		}
 		for _, n := range []int64{used + reserved + 1, 2 * (used + reserved)} {
-			if differs, _ := compare(n); !differs {
-				t.Errorf("%s, %d tokens: explained", c.name, n)
+			if differs, doubtful := compare(n); !differs || !doubtful {
+				t.Errorf("%s, %d tokens: differs %v, doubtful %v", c.name, n, differs, doubtful)
 			}
 		}
 		if differs, _ := compare(0); differs == c.uncertain {

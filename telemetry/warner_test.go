@@ -568,3 +568,34 @@ func TestMilestonesOfPrepaidBudgets(t *testing.T) {
 		check(t, news(), "milestone credit 80%") // 50 % was never ten points away
 	})
 }
+
+// Warnings of a prepaid budget name no instant at which it comes back.
+func TestPrepaidBudgetsHaveNoReset(t *testing.T) {
+	t.Parallel()
+	p := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{
+		drawgate.CalendarLimit("credit", 100, drawgate.Total, "").Of("usd_micros"),
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		warnings := make(chan *telemetry.Warning, 100)
+		w := telemetry.NewWarner(nil, func(w *telemetry.Warning) { warnings <- w })
+		defer w.Close()
+		l, err := drawgate.New(memstore.New(nil), p, &drawgate.Options{Observer: w.Observer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int64{90, 20} { // a milestone, and a refusal
+			if _, err := l.Allow(t.Context(), "k", drawgate.Units("usd_micros", n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if len(warnings) != 2 {
+			t.Errorf("got %d warnings, want 2", len(warnings))
+		}
+		for len(warnings) > 0 {
+			if w := <-warnings; w.RetryAfter != 0 || !w.ResetAt.IsZero() {
+				t.Errorf("%s: retry after %v, reset at %v", w.Message(), w.RetryAfter, w.ResetAt)
+			}
+		}
+	})
+}

@@ -61,8 +61,10 @@ type Warning struct {
 	// LimitExceeded: refused by this process's share while the store is unavailable; the true usage
 	// is then unknown
 	Fallback   bool
-	RetryAfter time.Duration // LimitExceeded: until the refused take would fit
-	ResetAt    time.Time     // Milestone, LimitExceeded: when nothing counts any more, or the window ends
+	RetryAfter time.Duration // LimitExceeded: until the refused take would fit; 0 if no wait helps
+	// Milestone, LimitExceeded: when nothing counts any more, or the window ends; zero of a
+	// [drawgate.Total], which never ends
+	ResetAt time.Time
 
 	Suppressed  int64 // how many more of the same, of any key, were held back since the last report
 	WouldRefuse int64 // ShadowDivergence: takes since the last one that the shadow would have refused

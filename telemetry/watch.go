@@ -58,10 +58,15 @@ type measured struct {
 // percent returns the part of the most that is used.
 func (m *measured) percent() int64 { return m.used * 100 / m.most }
 
+// forever reports whether nothing of the limit comes back.
+func (m *measured) forever() bool {
+	return m.limit.Kind == drawgate.Calendar && m.limit.Every == drawgate.Total
+}
+
 // look makes a look at limit i of a bucket.
 func (w *Warner) look(key *drawgate.Key, i int, m *measured) look {
 	l := look{key: key, limit: i, used: m.percent(), at: m.at}
-	if m.limit.Kind == drawgate.Calendar && m.limit.Every != drawgate.Total { // more may be credited to a total
+	if m.limit.Kind == drawgate.Calendar && !m.forever() { // more may be credited to a total
 		l.end = m.reset
 	}
 	l.quiet = max(m.limit.Window, w.opts.Every).Microseconds()
@@ -94,7 +99,10 @@ func (w *Warner) exceeded(p *policyWatch, b *store.BucketCost, i int, r *drawgat
 	}
 	m := measured{limit: r.Limit, used: r.Max - r.Remaining, most: r.Max, reset: r.ResetAt().UnixMicro()}
 	warning := w.about(LimitExceeded, now, p, &b.Key, &m)
-	warning.Suppressed, warning.RetryAfter, warning.Asked = held, r.RetryAfter, b.N[i]
+	warning.Suppressed, warning.Asked = held, b.N[i]
+	if !m.forever() {
+		warning.RetryAfter = r.RetryAfter
+	}
 	if fallback { // what remains is of this process's share: the usage of the whole limit is unknown
 		warning.Fallback, warning.Used, warning.Most = true, 0, 0
 	}
@@ -103,11 +111,14 @@ func (w *Warner) exceeded(p *policyWatch, b *store.BucketCost, i int, r *drawgat
 
 // about makes a warning of one limit of one bucket.
 func (w *Warner) about(kind Kind, now time.Time, p *policyWatch, key *drawgate.Key, m *measured) *Warning {
-	return &Warning{
+	warning := &Warning{
 		Kind: kind, At: now, Policy: p.name, Limit: m.limit.Name, Unit: cmp.Or(m.limit.Unit, drawgate.UnitRequests),
 		Period: Period(m.limit), Identifier: w.opts.Hasher.Key(*key), Used: m.used, Most: m.most,
-		ResetAt: time.UnixMicro(m.reset),
 	}
+	if !m.forever() {
+		warning.ResetAt = time.UnixMicro(m.reset)
+	}
+	return warning
 }
 
 // sum reports what was held back of limits that have been quiet since then, or of all limits at the

@@ -54,6 +54,7 @@ type Book struct {
 	newSecret func() string
 	opts      Options
 	turn      chan struct{} // held by whoever looks at the store or changes it
+	failing   bool          // the log says that the keys cannot be read; of whoever has the turn
 	state     atomic.Pointer[state]
 	good      atomic.Int64 // when the latest look began that succeeded, in Unix ns; 0: none since one has failed
 	logged    sampler.Sampler
@@ -161,10 +162,15 @@ func (b *Book) look(ctx context.Context) error {
 	switch {
 	case err == nil:
 		b.good.Store(began.UnixNano())
+		if b.failing {
+			b.failing = false
+			b.opts.Logger.Info("the keys in the store can be read again", "known", len(b.state.Load().keys))
+		}
 	case errors.Is(ctx.Err(), context.Canceled): // it says nothing about the store
 	default:
 		b.good.Store(0)
 		if skipped, ok := b.logged.Pass(time.Now(), logEvery, 1); ok {
+			b.failing = true
 			b.opts.Logger.Warn("the keys in the store cannot be read: those that are known stay in force, and calls with others are answered with 503",
 				"known", len(b.state.Load().keys), "error", err, "not_logged", skipped)
 		}

@@ -163,6 +163,9 @@ func TestAStoreThatIsAwayLeavesTheKeysInForce(t *testing.T) {
 				if !p.Current() {
 					t.Error("the store is back, and nobody has looked")
 				}
+				if n := strings.Count(p.log.String(), "can be read again"); n != 1 {
+					t.Errorf("the log says %d times that the keys can be read again", n)
+				}
 			})
 		})
 	}

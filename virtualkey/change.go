@@ -257,6 +257,9 @@ func (b *Book) tryChange(ctx context.Context, c *change, edit func(*state, time.
 			return nil, false, problem(api.CodeInvalid, "%v", err)
 		}
 		c.Fields = differences(before, &k.KeySettings)
+		if i := len(k.Secrets) - 2; c.Op == api.KeyRotated && i >= 0 { // the last one is new
+			c.Fields = append(c.Fields, api.KeyField{Field: "until", After: k.Secrets[i].Until.Format(time.RFC3339)})
+		}
 	}
 	h := head{c.Version, c.Stamp}
 	docs, raw, err := b.documents(ctx, h, c, k)

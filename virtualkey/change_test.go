@@ -131,6 +131,11 @@ func TestSecretsAreReplaced(t *testing.T) {
 		first := p.create(t, "alice")
 		second := rotate(time.Hour)
 		want("after a rotation", first, second)
+		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		if events, err := p.Events(t.Context(), "alice", 1); err != nil || len(events) != 1 ||
+			!slices.Equal(events[0].Fields, []api.KeyField{{Field: "until", After: until}}) {
+			t.Errorf("the history: %+v, %v; want that the first secret is valid until %s", events, err, until)
+		}
 		time.Sleep(30 * time.Minute)
 		third := rotate(time.Hour)
 		want("after another one", first, second, third)

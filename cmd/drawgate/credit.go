@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/credit"
@@ -37,7 +38,7 @@ func (a *app) keyCreditCmd() *cobra.Command {
 virtual key, or of a team. AMOUNT is in the unit of the limit; money is in the currency, such as 250.00, and no smaller than a millionth of it.
 
 A NAME that no key, team, user or class of the gateway has, in the file or the store, is refused if its budget was neither credited nor used so far: it is probably
-misspelt. --new takes it as it is. Without a gateway in the file nobody knows which names there are.
+misspelt. If the rules count the budget by attr("team"), it must be a team; by attr("key"), a key. --new takes it as it is. Without a gateway in the file nobody knows which names there are.
 
 A credit has an id. If the command fails, or nobody knows whether it succeeded, run it again with the same --id: it is added once. Servers and gateways see it within
 five seconds.
@@ -54,6 +55,12 @@ Who gave it (the user who runs the command, unless --by says another name), when
 		}),
 	}
 	a.creditFlags(cmd, &f)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // -5 looks like a flag
+		if none, ok := errors.AsType[*pflag.NotExistError](err); ok && negative(none.GetSpecifiedShortnames()) {
+			return errNegative
+		}
+		return plainFlagError(err)
+	})
 	cmd.Flags().StringVar(&f.id, "id", "", "id of the credit, which counts once (default: a random one, which is printed)")
 	cmd.Flags().StringVar(&f.by, "by", "", "who credits it (default: the user who runs the command)")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for people: at most 200 bytes")
@@ -161,11 +168,21 @@ func (p *prepaid) status(ctx context.Context) (used, left int64, err error) {
 	return st.States[i].Used, max(0, st.States[i].Max-st.States[i].Used), nil
 }
 
+var errNegative = usage("an amount is not negative: to take back a credit, count it as used: drawgate adjust --policy POLICY --key NAME --used N, in the unit of the limit")
+
+// negative reports whether what follows a minus is a number.
+func negative(text string) bool {
+	return text != "" && (text[0] == '.' || text[0] >= '0' && text[0] <= '9')
+}
+
 // millionths is how many decimals an amount of money has.
 const millionths = 6
 
 // parse reads an amount: of money in the currency, exactly.
 func (p *prepaid) parse(text string) (int64, error) {
+	if positive, ok := strings.CutPrefix(text, "-"); ok && negative(positive) {
+		return 0, errNegative
+	}
 	whole, part, point := strings.Cut(text, ".")
 	decimals := 0
 	if p.currency != "" {
@@ -246,7 +263,7 @@ func (a *app) credit(cmd *cobra.Command, f *creditFlags, key, amount string) err
 	if again {
 		word = "nothing was added, because this id has been credited before:"
 	}
-	a.printf("%s %s to key %s of policy %s: %s in all, %s are left\n", word, p.show(c.N), key, p.account.Policy, p.show(sum),
+	a.printf("%s %s to key %s of policy %s: %s credited in all, %s are left\n", word, p.show(c.N), key, p.account.Policy, p.show(sum),
 		p.show(left))
 	if f.id == "" {
 		a.printf("id %s\n", c.ID)
@@ -303,7 +320,7 @@ func (a *app) credits(cmd *cobra.Command, f *creditFlags, key string) error {
 			present.Escape(c.Reason, ""), present.Escape(c.ID, ""))
 	}
 	_ = t.Flush() // nothing can be done if the output is closed
-	a.printf("%s in all, %s are used, %s are left\n", p.show(sum), p.show(used), p.show(left))
+	a.printf("%s credited in all, %s are used, %s are left\n", p.show(sum), p.show(used), p.show(left))
 	return nil
 }
 

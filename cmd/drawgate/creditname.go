@@ -27,8 +27,43 @@ func (p *prepaid) checkName(ctx context.Context, name string) error {
 	if used, _, err := p.status(ctx); err != nil || used > 0 {
 		return err
 	}
-	return usage("nothing was credited: no key, team, user or class of the gateway is called %q (if it is meant, add --new)%s",
-		name, similar.Suggest(name, names))
+	by := p.countedBy()
+	if len(by) == 0 {
+		by = kinds
+	}
+	what := strings.Join(by, ", ")
+	if i := len(by) - 1; i > 0 {
+		what = strings.Join(by[:i], ", ") + " or " + by[i]
+	}
+	return usage("nothing was credited: no %s of the gateway is called %q (if it is meant, add --new)%s",
+		what, name, similar.Suggest(name, names))
+}
+
+// kinds are what names are of.
+var kinds = []string{"key", "team", "user", "class"}
+
+// countedBy returns the kinds of names by which rules apply the policy of the budget; none if it is
+// not known, because no rule does, or by something else.
+func (p *prepaid) countedBy() (by []string) {
+	form := strings.NewReplacer(" ", "", "\t", "", "\n", "", "'", `"`)
+	for i := range p.Rules {
+		for _, a := range p.Rules[i].Apply {
+			if a.Policy != p.account.Policy {
+				continue
+			}
+			is := slices.IndexFunc(kinds, func(kind string) bool {
+				expr := form.Replace(a.Key)
+				return expr == kind && kind != "key" && kind != "team" || expr == `attr("`+kind+`")` && kind != "class"
+			})
+			if is < 0 {
+				return nil
+			}
+			if !slices.Contains(by, kinds[is]) {
+				by = append(by, kinds[is])
+			}
+		}
+	}
+	return by
 }
 
 // open reports whether tokens may have a name that is neither in the file nor in the store.
@@ -39,13 +74,15 @@ func open(g *config.Gateway, name string) bool {
 }
 
 // names returns what the gateway's keys are called, and their teams, users and classes, which are
-// what rules usually count by; none if there is no gateway.
+// what rules usually count by: those by which rules count the budget, if that is known. None if
+// there is no gateway.
 func (p *prepaid) names(ctx context.Context) (names []string, err error) {
 	g := &p.Gateway
 	added := map[string]bool{"": true}
-	add := func(list ...string) {
-		for _, name := range list {
-			if !added[name] {
+	by := p.countedBy()
+	add := func(list ...string) { // as kinds
+		for i, name := range list {
+			if !added[name] && (len(by) == 0 || slices.Contains(by, kinds[i])) {
 				added[name], names = true, append(names, name)
 			}
 		}
@@ -56,7 +93,7 @@ func (p *prepaid) names(ctx context.Context) (names []string, err error) {
 	}
 	for i := range g.Tokens {
 		k := &g.Tokens[i].Key
-		add(k.Team, k.User, k.Class)
+		add("", k.Team, k.User, k.Class)
 	}
 	if !g.KeysIn {
 		return names, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/engine/rules"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 	"github.com/drawgate/drawgate/virtualkey"
 )
@@ -34,6 +35,18 @@ func TestCreditedNamesOfTheStore(t *testing.T) {
 		p.Gateway.KeysIn = stored
 		if names, err := p.names(t.Context()); err != nil || !slices.Equal(names, want) {
 			t.Errorf("keys in the store: %t: got %q %v, want %q", stored, names, err, want)
+		}
+	}
+	// Where rules say by what they count the budget, only such names have one.
+	p.Gateway.KeysIn = true
+	p.account.Policy = "prepaid"
+	for by, want := range map[string][]string{
+		`attr("team")`: {"red", "blue"}, `attr( 'key' )`: {"alice", "dora"}, `user`: nil, `attr("user")`: nil,
+		`join(attr("team"), user)`: {"alice", "red", "dora", "blue"},
+	} {
+		p.Rules = []rules.Rule{{Apply: []rules.Apply{{Policy: "other", Key: "ip"}, {Policy: "prepaid", Key: by}}}}
+		if names, err := p.names(t.Context()); err != nil || !slices.Equal(names, want) {
+			t.Errorf("counted by %s: got %q %v, want %q", by, names, err, want)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (f *keySettingFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.s.Others, "others", nil, "which of the upstreams' others it may use: UPSTREAM/PATH, with * at the end (default all)")
 	flags.StringSliceVar(&f.s.Paths, "paths", nil, "which calls it may make: UPSTREAM/PATH, with * at the end (default all)")
 	flags.StringSliceVar(&f.s.Addresses, "addresses", nil, "networks from which it may be used (default all)")
-	flags.StringSliceVar(&f.limits, "limits", nil, "amounts of its own: POLICY/LIMIT=AMOUNT, in place of those that a rule or the policy gives it (default none)")
+	flags.StringSliceVar(&f.limits, "limits", nil, "amounts of its own, in the limit's unit (usd_micros: 50_000_000 is $50): POLICY/LIMIT=AMOUNT, in place of those that a rule or the policy gives it (default none)")
 	flags.StringVar(&f.expires, "expires", "", "it is valid before this instant, such as 2027-01-31T00:00:00Z; never: it has no end")
 }
 
@@ -100,7 +100,7 @@ func limitsOf(list []string) (map[string]map[string]int64, error) {
 		i := strings.LastIndex(name, "/")
 		n, err := strconv.ParseInt(strings.ReplaceAll(amount, "_", ""), 10, 64)
 		if err != nil || i < 0 {
-			return nil, usage("--limits %q is not of the form POLICY/LIMIT=AMOUNT, such as per-key/budget=50_000_000", text)
+			return nil, usage("--limits %q is not of the form POLICY/LIMIT=AMOUNT, such as per-key/budget=50_000_000; the amount is a whole number of the limit's unit, of usd_micros millionths of a dollar", text)
 		}
 		policy, limit := name[:i], name[i+1:]
 		if _, twice := limits[policy][limit]; twice {
@@ -233,6 +233,9 @@ func (a *app) keyOneCmd(verb, short, long string, do func(*client.Client, contex
 		RunE: action(func(cmd *cobra.Command, args []string) error {
 			return a.askKeys(cmd, func(ctx context.Context, c *client.Client) error {
 				k, err := do(c, ctx, args[0])
+				if err == nil && verb == "delete" && !a.json {
+					a.printf("deleted:\n")
+				}
 				return a.printKeys(err, k)
 			})
 		}),

@@ -16,6 +16,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/lambdaext"
 	"github.com/drawgate/drawgate/internal/present"
+	"github.com/drawgate/drawgate/internal/similar"
 )
 
 // app is the state that all commands share.
@@ -99,12 +100,34 @@ func (a *app) root() *cobra.Command {
 		"ask a drawgate server at this URL instead of a store (default $"+envServer+", unless --store is given; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.takeCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(),
+	commands := []*cobra.Command{
+		a.takeCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.explainCmd(), a.resetCmd(), a.pauseCmd(),
 		a.unpauseCmd(), a.adjustCmd(), a.queueCmd(), a.validateCmd(), a.serveCmd(), a.gatewayCmd(), a.incidentsCmd(),
 		a.auditCmd(), a.spendCmd(), a.simulateCmd(), a.policyCmd(), a.historyCmd(), a.planCmd(), a.boundCmd(),
 		a.repairCmd(), a.storeCmd(), a.tableCmd(), a.initCmd(), a.keyCmd(),
-		a.schemaCmd(), a.manCmd(), a.versionCmd())
+		a.schemaCmd(), a.manCmd(), a.versionCmd(),
+	}
+	for _, cmd := range commands {
+		if cmd.HasSubCommands() && !cmd.Runnable() {
+			cmd.Args, cmd.DisableFlagsInUseLine = knownCommand, true
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+	root.AddCommand(commands...)
 	return root
+}
+
+// knownCommand refuses an argument that is no command of a group, such as "key disabel". By itself
+// cobra prints the group's help, and succeeds.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), similar.Suggest(args[0], names))
 }
 
 // noArgs refuses arguments of a command that has none, and says how to write what was meant.

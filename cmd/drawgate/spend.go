@@ -132,7 +132,7 @@ func (a *app) spend(cmd *cobra.Command, f *spendFlags) error {
 	case f.csv:
 		writeSpendCSV(a.out, &s)
 	default:
-		a.printSpend(&s, q.By)
+		a.printSpend(&s, &q)
 	}
 	return nil
 }
@@ -219,9 +219,14 @@ func spendCells(r *api.SpendRow, by []string) (cells []string) {
 }
 
 // printSpend prints a table. Columns in which nothing was used are left out.
-func (a *app) printSpend(s *api.SpendAnswer, by []string) {
+func (a *app) printSpend(s *api.SpendAnswer, q *client.SpendQuery) {
+	by := q.By
 	if len(s.Rows) == 0 {
-		a.printf("nothing was spent from %s to %s (%s)\n", s.From, s.To, s.Zone)
+		only := ""
+		if q.Team != nil || q.Key != nil || q.Upstream != nil || q.Model != nil {
+			only = " of what the flags name: leave them out to see which names there are"
+		}
+		a.printf("nothing was spent from %s to %s (%s)%s\n", s.From, s.To, s.Zone, only)
 		return
 	}
 	columns := spendColumns(s)

@@ -136,9 +136,14 @@ func (a *app) printSpendCheck(c *spendCheck) {
 	}
 	a.printCalls("whose end no ledger tells: under way, or counted as what they reserved unless the store was away",
 		c.Unended)
-	a.printCalls("that the store may not have heard the end of: it has what some of these reserved, or nothing", c.Doubtful)
+	a.printCalls("that the store may not have heard the end of: it has what each of these used, or what it reserved, or both, or nothing",
+		c.Doubtful)
 	if len(c.Differences) == 0 {
-		a.printf("the store has what the ledgers say\n")
+		of := ""
+		if len(c.Doubtful) > 0 {
+			of = "for all other calls "
+		}
+		a.printf("%sthe store has what the ledgers say\n", of)
 		return
 	}
 	a.printf("what the store has for %s is not what the ledgers say:\n", count(int64(len(c.Differences)), "meter"))

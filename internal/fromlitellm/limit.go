@@ -131,7 +131,7 @@ const longest = 366 * 24 * time.Hour
 // calendar (litellm_core_utils/duration_parser.py).
 func window(v *value, zone string) (window, differs string) {
 	if v == nil {
-		return "rolling: 366d", "it is never reset in LiteLLM: here it is for any 366 days, the longest window"
+		return "calendar: total", ""
 	}
 	text := strings.ToLower(strings.TrimSpace(v.plain()))
 	m := durations().FindStringSubmatch(cmp.Or(words[text], text))
