@@ -42,7 +42,7 @@ func (p Pass) Context(ctx context.Context) context.Context {
 // failure, and may be called again. It waits for the store for at most a second.
 func (p Pass) End() {
 	if p.hold != nil {
-		p.hold.End()
+		_ = p.hold.End() // it is logged
 	}
 }
 
