@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/telemetry/promtest"
@@ -297,10 +298,14 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 	for _, a := range alerts(t) {
 		raised(a.Alert)
 	}
+	byTool := 0
 	for where, query := range dashboardQueries(t) {
 		ever := "max_over_time((" + query + ")[1h:1s]) > 0"
 		if p.Eventually(ever) == nil {
 			t.Errorf("%s has no data", where)
+		}
+		if byTool++; byTool > 3 && !needs.Long() { // it asks the same server the same, and takes a quarter of a second to start
+			continue
 		}
 		if out := promtool(t, "query", "instant", p.URL, ever); !strings.Contains(out, "=>") {
 			t.Errorf("%s: promtool query instant prints %q", where, out)

@@ -130,6 +130,9 @@ stored nowhere. ` + keysAtServer,
 		if err != nil {
 			return err
 		}
+		if s.Expires != nil && !s.Expires.After(time.Now()) {
+			return usage("--expires %q is over: the key would never be valid", f.expires)
+		}
 		return a.askKeys(cmd, func(ctx context.Context, c *client.Client) error {
 			k, err := c.CreateKey(ctx, api.CreateKeyRequest{Name: args[0], KeySettings: s})
 			if err == nil {
@@ -147,7 +150,7 @@ func (a *app) printSecret(k *api.KeyWithSecret) {
 		a.printJSON(k)
 		return
 	}
-	a.printf("secret: %s\n\nThe secret is not shown again: give it to the caller of the gateway, in place of the provider's key.\n", k.Secret)
+	a.printf("secret: %s\n\nThe secret is not shown again: give it to the caller of the gateway, in place of the provider's key. It is valid on all gateways within a second.\n", k.Secret)
 	for _, s := range k.Secrets {
 		if s.Until != nil && s.Until.After(time.Now()) {
 			a.printf("A secret of %s is valid until %s.\n", present.Instant(s.Made), present.Instant(*s.Until))

@@ -53,11 +53,11 @@ func TestPolicy(t *testing.T) {
 		o    dynamostore.PolicyOptions
 		want string
 	}{
-		{dynamostore.PolicyOptions{}, "DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan UpdateItem"},
-		{dynamostore.PolicyOptions{ReadOnly: true}, "DescribeTable DescribeTimeToLive GetItem Scan"},
+		{dynamostore.PolicyOptions{}, "BatchGetItem DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan UpdateItem"},
+		{dynamostore.PolicyOptions{ReadOnly: true}, "BatchGetItem DescribeTable DescribeTimeToLive GetItem Scan"},
 		{
 			dynamostore.PolicyOptions{Create: true},
-			"CreateTable DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan TagResource UpdateItem UpdateTimeToLive",
+			"BatchGetItem CreateTable DeleteItem DescribeTable DescribeTimeToLive GetItem PutItem Scan TagResource UpdateItem UpdateTimeToLive",
 		},
 	} {
 		if diff := cmp.Diff(strings.Fields(c.want), allowed(t, arn, c.o)); diff != "" {
