@@ -68,8 +68,10 @@ test: deps size testtools
 	bin/concurrent -later >bin/later
 	+$(MAKE) --no-print-directory -j3 -Otarget test-race test-rest test-modules
 
+# The longest ones first: they wait for much, and the others use the processors meanwhile.
 test-race:
-	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false' $$(bin/concurrent)
+	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false' \
+		./cmd/drawgate ./store/redisstore ./gateway $$(bin/concurrent)
 
 test-rest: test-plain test-servers
 
