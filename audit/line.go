@@ -48,8 +48,8 @@ type Line struct {
 	N     uint64 // counts the lines of a run from 1, also those that could not be written
 	At    int64  // when it was written
 	Event Event
-	// the store has heard of all ends of calls up to the line of this number, but for those that are
-	// Unheard; 0 if there is nothing new
+	// the store has heard of all ends of calls up to the line of this number, but for those that
+	// are Unheard; 0 if there is nothing new
 	Heard uint64
 
 	// Opened:
@@ -58,8 +58,8 @@ type Line struct {
 	Host    string // its name
 	Part    int    // counts the files of a run from 1
 
-	// Of a call. Call and Granted, or Call and Asked, tell it from other calls of the upstream, with
-	// the same run.
+	// Of a call. Call and Granted, or Call and Asked, tell it from other calls of the upstream,
+	// with the same run.
 	Call     uint64
 	Upstream string
 	Granted  int64 // no later than the decision

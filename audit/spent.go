@@ -41,8 +41,8 @@ type Spent struct {
 	// are calls that the store did not answer, which were not made, and those that may count Twice.
 	//
 	// Ledgers of earlier versions do not tell what the store has heard. Of a process that did not
-	// end as it should, or ended while the store was unavailable, or still runs, these are the calls
-	// that ended less than a minute before the store last granted it one, or later.
+	// end as it should, or ended while the store was unavailable, or still runs, these are the
+	// calls that ended less than a minute before the store last granted it one, or later.
 	Doubtful []Doubtful
 	Calls    int64 // that have ended, or whose end is not told
 	Others   int64 // calls of no key, or made while it was not counted what calls spend

@@ -22,9 +22,9 @@ func TestHeardIsNotOfLaterCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var between func()
-		var owes atomic.Bool
-		w := open(t, dir, &ledgerfile.Options{Owes: func() bool {
-			answer := owes.Load()
+		var pending atomic.Bool
+		w := open(t, dir, &ledgerfile.Options{Pending: func() bool {
+			answer := pending.Load()
 			if f := between; f != nil {
 				between = nil
 				f()
@@ -40,7 +40,7 @@ func TestHeardIsNotOfLaterCalls(t *testing.T) {
 		end(first)
 		var endOfSecond uint64
 		between = func() {
-			owes.Store(true)
+			pending.Store(true)
 			end(second)
 			l, _ := last(t, dir)
 			endOfSecond = l.N
@@ -52,7 +52,7 @@ func TestHeardIsNotOfLaterCalls(t *testing.T) {
 		if _, heard := last(t, dir); heard >= endOfSecond {
 			t.Errorf("the store has heard of all up to %d, want less than %d: it is away", heard, endOfSecond)
 		}
-		owes.Store(false)
+		pending.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if _, heard := last(t, dir); heard < endOfSecond {
@@ -70,7 +70,7 @@ func TestNothingHeard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := open(t, dir, &ledgerfile.Options{Owes: func() bool { return true }})
+		w := open(t, dir, &ledgerfile.Options{Pending: func() bool { return true }})
 		o := w.Observer()
 		for id := range uint64(3) {
 			now := time.Now()

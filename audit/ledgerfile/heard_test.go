@@ -37,8 +37,8 @@ func TestHeard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		var owes atomic.Bool
-		w := open(t, dir, &ledgerfile.Options{Owes: owes.Load})
+		var pending atomic.Bool
+		w := open(t, dir, &ledgerfile.Options{Pending: pending.Load})
 		o := w.Observer()
 		end := func(e *outbound.Event) uint64 {
 			e.Sent, e.Answered, e.Ended, e.Status, e.Used = time.Now(), time.Now(), time.Now(), 200, e.Estimate
@@ -62,10 +62,10 @@ func TestHeard(t *testing.T) {
 		endOfThird := end(third)
 		o.Called(third)
 		want("the first one is being settled", endOfSecond)
-		owes.Store(true)
+		pending.Store(true)
 		o.Called(first)
 		want("the store is away", endOfSecond)
-		owes.Store(false)
+		pending.Store(false)
 		time.Sleep(2 * time.Second)
 		if _, heard := last(t, dir); heard < endOfThird {
 			t.Errorf("the store is back: it has heard of all up to %d, want at least %d", heard, endOfThird)

@@ -96,7 +96,7 @@ func (w *Writer) listen() {
 	w.mu.Lock()
 	upTo := w.ends.settled(w.n)
 	w.mu.Unlock()
-	if w.owes() {
+	if w.pending() {
 		return
 	}
 	w.mu.Lock()
@@ -104,8 +104,8 @@ func (w *Writer) listen() {
 	w.ends.hear(upTo)
 }
 
-// owes reports whether the store has yet to be told of calls that were settled.
-func (w *Writer) owes() bool { return w.opts.Owes != nil && w.opts.Owes() }
+// pending reports whether the store has yet to be told of calls that were settled.
+func (w *Writer) pending() bool { return w.opts.Pending != nil && w.opts.Pending() }
 
 func nameOf(e *outbound.Event) callName { return callName{e.Upstream, e.ID, nanos(e.Granted)} }
 

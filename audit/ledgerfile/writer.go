@@ -25,9 +25,10 @@ type Options struct {
 	// at least; 0 means 16 GiB
 	MaxSize int64
 	Logger  *slog.Logger // nil discards
-	// Owes reports whether what calls used has still to be sent to the store, which was unavailable
-	// when they were settled. It must be quick, and must not call the Writer. nil: never.
-	Owes func() bool
+	// Pending reports whether what calls used has still to be sent to the store, which was
+	// unavailable when they were settled. It must be quick, and must not call the Writer. nil:
+	// never.
+	Pending func() bool
 }
 
 const (
@@ -213,7 +214,7 @@ func (w *Writer) drop() {
 func (w *Writer) put(l *audit.Line, now time.Time) error {
 	w.n++
 	l.N, l.At = w.n, now.UnixNano()
-	if l.Heard = 0; w.ends.heard > w.ends.told || l.Event == audit.Opened { // each file shows that it tells this
+	if l.Heard = 0; w.ends.heard > w.ends.written || l.Event == audit.Opened { // each file shows that it tells this
 		l.Heard = max(1, w.ends.heard)
 	}
 	if w.file == nil {
@@ -237,7 +238,7 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 	}
 	w.torn = false
 	if l.Heard > 0 {
-		w.ends.told = l.Heard
+		w.ends.written = l.Heard
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func (w *Writer) report(err error, now time.Time) {
 
 // watch synchronizes the file in a second, if there is something to do. The caller holds mu.
 func (w *Writer) watch() {
-	if w.timer == nil && (w.dirty || w.running > 0 || w.ends.unheard() || w.ends.heard > w.ends.told) {
+	if w.timer == nil && (w.dirty || w.running > 0 || w.ends.unheard() || w.ends.heard > w.ends.written) {
 		w.timer = time.AfterFunc(syncEvery, w.tick)
 	}
 }
@@ -281,7 +282,7 @@ func (w *Writer) tick() {
 	if w.closed {
 		return
 	}
-	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second || w.ends.heard > w.ends.told {
+	if w.running > 0 && time.Since(w.latest) > (audit.AliveEvery-2)*time.Second || w.ends.heard > w.ends.written {
 		w.write(&audit.Line{Event: audit.Alive})
 	}
 	if f := w.file; f != nil && w.dirty && !w.syncing { // a disk that hangs gets one goroutine, not more and more

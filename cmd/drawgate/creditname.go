@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/virtualkey"
 )
 
-// checkName returns an error for a name that is probably misspelt: nothing in the file and the store
-// has it, and its budget was neither credited nor used so far.
+// checkName returns an error for a name that is probably misspelt: nothing in the file and the
+// store has it, and its budget was neither credited nor used so far.
 func (p *prepaid) checkName(ctx context.Context, name string) error {
 	if open(&p.Gateway, name) {
 		return nil

@@ -82,7 +82,7 @@ func (v *service) openGateway() (err error) {
 	if g.Ledger.Dir != "" {
 		o := &ledgerfile.Options{Logger: v.log}
 		if guard := v.run.Guard; guard != nil {
-			o.Owes = func() bool { return guard.State().Owes }
+			o.Pending = func() bool { return guard.State().Undelivered }
 		}
 		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, o); err != nil {
 			return &exitError{exitConfig, err}

@@ -47,7 +47,8 @@ type unendedCall struct {
 	Granted time.Time        `json:"granted"`
 	Of      whose            `json:"of"`
 	Units   map[string]int64 `json:"reserved"`
-	// the store may have nothing of it: it was away, or the process was killed before it heard the answer
+	// the store may have nothing of it: it was away, or the process was killed before it heard the
+	// answer
 	Uncertain bool `json:"uncertain,omitempty"`
 }
 

@@ -53,21 +53,21 @@ func (l *Ledger) composeCharge(now Now, d *Delivery, it *item) {
 	d.taken = append(d.taken, it)
 }
 
-// waits reports whether a late charge is not sent yet, and grows instead, because many of its bucket
-// were sent and not answered. Otherwise there would be more and more of them while a store answers
-// other calls but not these.
+// waits reports whether a late charge is not sent yet, and grows instead, because many of its
+// bucket were sent and not answered. Otherwise there would be more and more of them while a store
+// answers other calls but not these.
 func (l *Ledger) waits(now Now, it *item) bool {
-	n, due := 0, int64(math.MaxInt64)
+	n, first := 0, int64(math.MaxInt64)
 	for _, o := range it.entries[0].items {
 		if o.kind == chargeItem && o.take != nil {
 			n++
-			due = min(due, o.notBefore)
+			first = min(first, o.notBefore)
 		}
 	}
 	if n < mostSent {
 		return false
 	}
-	it.notBefore = due // these go first
+	it.notBefore = first // these go first
 	l.queue.push(it, now)
 	return true
 }
@@ -122,7 +122,7 @@ func (it *item) settlement() store.Settlement {
 	}
 }
 
-// Hurry makes the ends of late charges due that wait for copies of them which may be on their way,
+// Hurry makes the ends of late charges first that wait for copies of them which may be on their way,
 // because nobody is there later to send them.
 func (l *Ledger) Hurry(now Now) {
 	later := l.queue.later

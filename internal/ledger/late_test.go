@@ -161,8 +161,8 @@ func TestAPartUnderAnotherID(t *testing.T) {
 	}
 }
 
-// TestAPartAfterARenewal: a reservation that was renewed here is open at the store only in a part of
-// its buckets. It takes another id there, and the part is cancelled.
+// TestAPartAfterARenewal: a reservation that was renewed here is open at the store only in a part
+// of its buckets. It takes another id there, and the part is cancelled.
 func TestAPartAfterARenewal(t *testing.T) {
 	t.Parallel()
 	l, p := newLedger(), plan(100, 10)

@@ -69,9 +69,9 @@ func (l *Ledger) Len() int { return len(l.entries.all) }
 // Pending returns the number of buckets with pending items.
 func (l *Ledger) Pending() int { return l.entries.pending }
 
-// Owes reports whether the store has yet to learn of something that was given here or has ended, or
-// that a grant is not used.
-func (l *Ledger) Owes() bool { return l.entries.pending > 0 || len(l.cancels) > 0 }
+// Undelivered reports whether the store has yet to learn of something that was given here or has
+// ended, or that a grant is not used.
+func (l *Ledger) Undelivered() bool { return l.entries.pending > 0 || len(l.cancels) > 0 }
 
 // Recovering reports whether something is pending that the store has lost, or may have.
 func (l *Ledger) Recovering() bool { return l.losses > 0 }

@@ -93,8 +93,8 @@ func TestRefusalsOfThoseThatWaitedInVain(t *testing.T) {
 	})
 }
 
-// TestPrepaidThatOthersHold: a take that a prepaid budget refuses never fits if that is used up; and
-// may fit soon if others hold it, who may use less.
+// TestPrepaidThatOthersHold: a take that a prepaid budget refuses never fits if that is used up;
+// and may fit soon if others hold it, who may use less.
 func TestPrepaidThatOthersHold(t *testing.T) {
 	t.Parallel()
 	l, err := drawgate.New(memstore.New(nil), drawgate.Policy{Name: "p", Limits: []drawgate.Limit{

@@ -236,8 +236,8 @@ func TestACancellationOfAnOldCopyIsSent(t *testing.T) {
 				end(t, g, store.OpSettle, "id", plan, "k", 5)
 			}
 			time.Sleep(10 * time.Second)
-			if inner.cancelled() == 0 || g.State().Owes {
-				t.Errorf("settled %v: %d cancellations were sent; owed: %v", settled, inner.cancelled(), g.State().Owes)
+			if inner.cancelled() == 0 || g.State().Undelivered {
+				t.Errorf("settled %v: %d cancellations were sent; owed: %v", settled, inner.cancelled(), g.State().Undelivered)
 			}
 		})
 	}

@@ -201,7 +201,7 @@ type State struct {
 	Since       time.Time // start of the outage
 	Err         error     // the last failure, during an outage
 	Pending     int       // buckets with something pending for the store
-	Owes        bool      // something is pending for the store, or a grant that is not used is being cancelled
+	Undelivered bool      // something is pending for the store, or a grant that is not used is being cancelled
 	Decided     uint64    // takes that the guard decided since it was made
 	Buckets     int       // buckets that are recorded
 
@@ -213,7 +213,7 @@ type State struct {
 func (s *Store) State() State {
 	s.mu.Lock()
 	st := State{
-		Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Owes: s.ledger.Owes(), Decided: s.news.decided.Load(),
+		Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Undelivered: s.ledger.Undelivered(), Decided: s.news.decided.Load(),
 		Buckets: s.ledger.Len(),
 	}
 	if st.Unavailable && s.fault != nil {

@@ -780,15 +780,15 @@ func TestACancellationIsOwed(t *testing.T) {
 		inner.set(mute)
 		hold(t, g, "id", time.Hour, plan, "k", 5)
 		inner.set(refuses)
-		if end(t, g, store.OpCancel, "id", plan, "k"); !g.State().Owes {
+		if end(t, g, store.OpCancel, "id", plan, "k"); !g.State().Undelivered {
 			t.Errorf("nothing is owed, and the store has %v", used(t, inner.Store, plan, "k"))
 		}
 		time.Sleep(time.Minute)
 		inner.set(well)
 		wantBack(t, g, time.Minute)
 		time.Sleep(5 * time.Second)
-		if n := used(t, inner, plan, "k"); n[0] != 0 || g.State().Owes {
-			t.Errorf("the store has %v, and is owed something: %v", n, g.State().Owes)
+		if n := used(t, inner, plan, "k"); n[0] != 0 || g.State().Undelivered {
+			t.Errorf("the store has %v, and is owed something: %v", n, g.State().Undelivered)
 		}
 	})
 }

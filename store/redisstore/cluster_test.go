@@ -486,9 +486,9 @@ func TestCloseLetsTakesOverSlotsEnd(t *testing.T) {
 	}
 }
 
-// TestPartOfATakeIsOpen: the time is over in which a reservation over several slots is made, when it
-// is open in the first of them, and its taker goes on without it. It is soon there in all of them,
-// and what is used of it counts once.
+// TestPartOfATakeIsOpen: the time is over in which a reservation over several slots is made, when
+// it is open in the first of them, and its taker goes on without it. It is soon there in all of
+// them, and what is used of it counts once.
 //
 // req: A10, A12
 func TestPartOfATakeIsOpen(t *testing.T) {
