@@ -122,7 +122,7 @@ func (it *item) settlement() store.Settlement {
 	}
 }
 
-// Hurry makes the ends of late charges first that wait for copies of them which may be on their way,
+// Hurry makes the ends of late charges due that wait for copies of them which may be on their way,
 // because nobody is there later to send them.
 func (l *Ledger) Hurry(now Now) {
 	later := l.queue.later
