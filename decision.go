@@ -145,9 +145,9 @@ func (d *Decision) Counts(unit string) bool {
 // know of, but has to assume: see [Start].
 func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
 
-// Unsure reports whether the store was asked about a take that was allowed without it, and did not
-// answer: it may have granted the take as well. A reservation counts twice then if its hold ends
-// there before the store is back.
+// Unsure reports whether the store was asked about a take that was decided without it, and did not
+// answer: it may have granted the take. A reservation that was allowed counts twice then if its
+// hold ends there before the store is back, and one that was refused counts.
 func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
 // Left returns what remains of limit i of the first bucket.

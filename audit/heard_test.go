@@ -28,6 +28,12 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		l.Fallback, l.Unsure = true, true
 		return l
 	}
+	refused := func(call int64, unsure bool) audit.Line {
+		return audit.Line{
+			Event: audit.Refused, Call: uint64(call), Upstream: "u", Asked: call, Limit: "p/rpm",
+			Fallback: unsure, Unsure: unsure,
+		}
+	}
 	alive := func(heard uint64) audit.Line { return audit.Line{Event: audit.Alive, Heard: heard} }
 	with := func(l audit.Line, heard uint64) audit.Line {
 		l.Heard = heard
@@ -51,6 +57,12 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		"one could not, and ends": {[]audit.Line{line(audit.Unheard, 1), alive(8), {Event: audit.Closed}}, []uint64{1}},
 		"one may count twice": {
 			[]audit.Line{with(unsure(4), 7), line(audit.Settled, 4), alive(9)}, []uint64{4},
+		},
+		"one was refused, and may be granted": {
+			[]audit.Line{{Event: audit.Asked, Call: 4, Upstream: "u", Asked: 4, Key: "alice"}, refused(4, true), alive(8)}, []uint64{4},
+		},
+		"one was refused": {
+			[]audit.Line{{Event: audit.Asked, Call: 4, Upstream: "u", Asked: 4, Key: "alice"}, refused(4, false), alive(8)}, nil,
 		},
 		"the line is of a new call": {[]audit.Line{with(line(audit.Reserved, 4), 7), line(audit.Settled, 4)}, []uint64{4}},
 	} {

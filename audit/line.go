@@ -72,8 +72,8 @@ type Line struct {
 	Model    string   // or the family of models that has its own quota
 	Policy   string   // that granted it; "" if none did
 	Reserved []Amount // of requests one, unless it names them; a unit that is named twice adds up
-	Fallback bool     // Reserved: the store was unavailable, and has not heard of it yet
-	Unsure   bool     // with Fallback: the store may have granted it as well, and counts it twice then
+	Fallback bool     // the store was unavailable, and has not heard of it yet
+	Unsure   bool     // with Fallback: the store may have granted it, and counts it twice then, or though it was refused
 	Limit    string   // Refused: which limits refused it, as policy/limit, or why there was no decision
 
 	// Settled and Refunded:

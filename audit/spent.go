@@ -112,7 +112,7 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 			asked[callKey{l.Upstream, l.Call, l.Asked}] = r.unended(day)
 		case Refused:
 			k.granted = l.Asked
-			if c := asked[k]; c != nil && !strings.Contains(l.Limit, "/") { // no limit refused it
+			if c := asked[k]; c != nil && (l.Unsure || !strings.Contains(l.Limit, "/")) { // no limit refused it
 				s.Doubtful = append(s.Doubtful, Doubtful{Unended: *c, Used: nothing(c.Reserved)})
 			}
 			delete(asked, k)

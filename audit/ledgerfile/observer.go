@@ -70,6 +70,9 @@ func (w *Writer) called(e *outbound.Event) {
 		Event: audit.Refused, Call: e.ID, Upstream: e.Upstream, Outcome: e.Outcome.String(), Asked: nanos(e.Asked),
 		Owner: e.Owner, Model: e.Model, Reserved: reserved(e.Estimate), Limit: limits(e.Err),
 	}
+	if r, ok := errors.AsType[*drawgate.LimitedError](e.Err); ok && r.Decision.Unsure() {
+		l.Fallback, l.Unsure = true, true
+	}
 	l.Key, l.Team = caller(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -134,6 +134,27 @@ func (s *spenders) compare(shown map[spend.Meter]spend.Units, told *audit.Spent,
 		"are listed", len(bill), equal)
 	s.inAll(bill, ledgers, shown, listed)
 	s.whoEnded(told, total(bill).Requests)
+	s.noMoreThanNeeded(told, total(bill).Requests-total(shown).Requests)
+}
+
+// noMoreThanNeeded checks that the calls that are listed are those of which the store has nothing,
+// but for some that were open when their gateway was killed or just ended, and of which it may have
+// all (each caller had one at a time); those that it did not answer; and those that may count twice.
+func (s *spenders) noMoreThanNeeded(told *audit.Spent, lacking int64) {
+	s.Helper()
+	unanswered, twice := s.unanswered.Load(), int64(0)
+	for i := range told.Doubtful {
+		if told.Doubtful[i].Twice {
+			twice++
+		}
+	}
+	n := int64(len(told.Unended) + len(told.Doubtful))
+	atKills := n - lacking - unanswered - twice
+	s.Logf("%d calls are listed: the store has nothing of %d; %d may count twice, %d were not answered; %d were open or had "+
+		"just ended when one of %d gateways was killed", n, lacking, twice, unanswered, atKills, s.gateways)
+	if atKills > int64(s.callers*s.gateways) {
+		s.Errorf("%d calls are listed too many", atKills-int64(s.callers*s.gateways))
+	}
 }
 
 // day returns the meter whose day is told for certain. On which side of midnight the gateway had a

@@ -44,7 +44,18 @@ func (l *Ledger) cancelUnsure(now Now, h *reservation) {
 	t := h.take
 	t.ID = h.storeID()
 	if it := l.cancel(now, &t, 0, h.until); it != nil {
-		it.several = true
+		if it.several = true; !h.said {
+			it.untold = true
+			l.untold++
+		}
+	}
+}
+
+// told notes that the store has carried out a cancellation, or that it need not.
+func (l *Ledger) told(it *item) {
+	if it.untold {
+		it.untold = false
+		l.untold--
 	}
 }
 
@@ -100,6 +111,7 @@ func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 		it.notBefore = max(it.notBefore, it.until)
 	} else {
 		it.spent = true
+		l.told(it)
 	}
 	l.queue.push(it, now)
 }

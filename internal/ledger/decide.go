@@ -48,9 +48,10 @@ func (l *Ledger) Decide(now Now, r *Request) store.Verdict {
 	case d.Allowed:
 		d.Unsure = true
 		if h := l.held.find(r.take.ID, r.take.Grant); h != nil {
-			h.unsure, h.until = true, max(h.until, r.until)
+			h.unsure, h.said, h.until = true, true, max(h.until, r.until)
 		}
 	case !errors.Is(d.Fail, store.ErrIDReused):
+		d.Unsure = d.Fail == nil
 		l.pendCancel(now, r)
 	}
 	l.release(r)

@@ -50,6 +50,7 @@ type Ledger struct {
 	queue   queue
 	cancels map[string]*item // cancelItems by the openID of their grants
 	charges int              // pending keptItems
+	untold  int              // of these: what was used may count twice until then, and no decision said so
 	losses  int              // pending items about what the store has lost, or must learn of under a grant
 	asks    []record.Ask
 }
@@ -70,8 +71,8 @@ func (l *Ledger) Len() int { return len(l.entries.all) }
 func (l *Ledger) Pending() int { return l.entries.pending }
 
 // Undelivered reports whether the store has yet to learn of something that was given here or has
-// ended, or that a grant is not used.
-func (l *Ledger) Undelivered() bool { return l.entries.pending > 0 || len(l.cancels) > 0 }
+// ended, or may count it twice though no decision was Unsure.
+func (l *Ledger) Undelivered() bool { return l.entries.pending > 0 || l.untold > 0 }
 
 // Recovering reports whether something is pending that the store has lost, or may have.
 func (l *Ledger) Recovering() bool { return l.losses > 0 }

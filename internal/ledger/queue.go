@@ -43,6 +43,7 @@ type item struct {
 	take    *store.Take   // chargeItem: as which it was sent; nil: it was not, and may grow
 	plain   bool          // chargeItem: the store does not accept it with an id
 	several bool          // cancelItem: several messages that may open the grant were not answered
+	untold  bool          // cancelItem: the store may count what was used twice until it is carried out, and no decision said so
 	// cancelItem, chargeItem: messages on their way may open the grant until then; replayItem: see
 	// mayPass; on the own clock
 	until     int64
@@ -185,6 +186,7 @@ func (l *Ledger) finish(it *item) {
 		l.charges--
 	case cancelItem:
 		delete(l.cancels, openID(it.st.ID, it.st.Grant))
+		l.told(it)
 	case claimItem:
 		if it.claim.it = nil; it.kept {
 			l.charges--

@@ -20,6 +20,7 @@ type reservation struct {
 	name    string            // its id at the store, where another grant has its own; "": its own
 	stored  bool              // the store has it
 	unsure  bool              // the store was asked for it and did not answer: it may have it
+	said    bool              // its decision said that the store may have it
 	until   int64             // if unsure: messages on their way may open it until then, on the own clock
 	charged bool              // given here; its units were charged to the store, which does not have it
 	last    *store.Settlement // how it ended

@@ -201,7 +201,7 @@ type State struct {
 	Since       time.Time // start of the outage
 	Err         error     // the last failure, during an outage
 	Pending     int       // buckets with something pending for the store
-	Undelivered bool      // something is pending for the store, or a grant that is not used is being cancelled
+	Undelivered bool      // something is pending for the store, or it may count twice what no decision said to be Unsure
 	Decided     uint64    // takes that the guard decided since it was made
 	Buckets     int       // buckets that are recorded
 

@@ -770,25 +770,71 @@ func TestWhatWasGivenHereCountsOnce(t *testing.T) {
 }
 
 // TestACancellationIsOwed: a reservation that was given back while the store was away counts there
-// until it is cancelled, if its own take was carried out and not answered.
+// until it is cancelled, if a take of it was carried out and not answered. That is undelivered, as
+// long as no decision said that it may be so.
 //
 // req: A10
 func TestACancellationIsOwed(t *testing.T) {
 	t.Parallel()
-	bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+	for _, said := range []bool{true, false} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(100, time.Hour))
+			inner.set(mute)
+			for !said && !g.State().Unavailable {
+				take(t, g, plan, "other", 200) // too many
+			}
+			if d := hold(t, g, "id", time.Hour, plan, "k", 5); d.Unsure != said {
+				t.Fatalf("unsure %v, want %v", d.Unsure, said)
+			}
+			if !said {
+				inner.mu.Lock()
+				inner.mood, inner.only = well, func(op string, _ bool) mood {
+					if op == "take" {
+						return mute
+					}
+					return well
+				}
+				inner.mu.Unlock()
+				time.Sleep(time.Minute) // it is sent as it was given here
+			}
+			if n := used(t, inner.Store, plan, "k"); n[0] != 5 {
+				t.Fatalf("the store has %v", n)
+			}
+			inner.mu.Lock()
+			inner.only = nil
+			inner.mu.Unlock()
+			inner.set(refuses)
+			if end(t, g, store.OpCancel, "id", plan, "k"); g.State().Undelivered == said {
+				t.Errorf("said %v: undelivered %v", said, !said)
+			}
+			time.Sleep(time.Minute)
+			inner.set(well)
+			wantBack(t, g, time.Minute)
+			time.Sleep(5 * time.Second)
+			if n := used(t, inner, plan, "k"); n[0] != 0 || g.State().Undelivered {
+				t.Errorf("said %v: the store has %v, undelivered %v", said, n, g.State().Undelivered)
+			}
+		})
+	}
+}
+
+// TestARefusedTakeMayBeGranted: a take that was sent, carried out and not answered, and that the
+// process then refused: the decision says that the store may have granted it.
+//
+// req: A10
+func TestARefusedTakeMayBeGranted(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(2), func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, 0, rolling(100, time.Hour))
 		inner.set(mute)
-		hold(t, g, "id", time.Hour, plan, "k", 5)
-		inner.set(refuses)
-		if end(t, g, store.OpCancel, "id", plan, "k"); !g.State().Undelivered {
-			t.Errorf("nothing is owed, and the store has %v", used(t, inner.Store, plan, "k"))
+		if d := hold(t, g, "id", time.Hour, plan, "k", 80); d.Allowed || !d.Fallback || !d.Unsure {
+			t.Errorf("a share of 50 allowed 80: %v, by the fallback %v, unsure %v", d.Allowed, d.Fallback, d.Unsure)
 		}
-		time.Sleep(time.Minute)
-		inner.set(well)
-		wantBack(t, g, time.Minute)
-		time.Sleep(5 * time.Second)
-		if n := used(t, inner, plan, "k"); n[0] != 0 || g.State().Undelivered {
-			t.Errorf("the store has %v, and is owed something: %v", n, g.State().Undelivered)
+		for !g.State().Unavailable {
+			take(t, g, plan, "other", 1)
+		}
+		if d := hold(t, g, "id2", time.Hour, plan, "k", 80); d.Allowed || !d.Fallback || d.Unsure {
+			t.Errorf("not asked: %v, by the fallback %v, unsure %v", d.Allowed, d.Fallback, d.Unsure)
 		}
 	})
 }
