@@ -74,15 +74,20 @@ func TestHastyCallersOfAStoreThatAnswersEach(t *testing.T) {
 		inner.mu.Unlock()
 		hurry("a store that is well")
 		inner.mu.Lock()
-		inner.during = nil
+		inner.during, inner.only = nil, func(_ string, plain bool) mood {
+			if plain {
+				return refuses
+			}
+			return stalls // for long enough that nothing is delivered
+		}
 		inner.mu.Unlock()
-		inner.set(refuses)
 		if d := take(t, g, plan, "k", 1); !d.Allowed || !d.Fallback {
 			t.Fatal("the limit does not step aside")
 		}
-		inner.set(stalls) // for long enough that nothing is delivered
 		hurry("a store that has to be told first")
-		inner.set(well)
+		inner.mu.Lock()
+		inner.only = nil
+		inner.mu.Unlock()
 		wantBack(t, g, 3*time.Second)
 	})
 }
