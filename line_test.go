@@ -14,6 +14,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/linetest"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -101,10 +102,7 @@ func TestOneLineOverProcesses(t *testing.T) {
 			t.Run(fmt.Sprint(of.name, " ", waiters[0]), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					lasts := 6 * time.Second
-					if long {
-						lasts = time.Minute
-					}
+					lasts := time.Duration(needs.Rounds(3, 6, 60)) * time.Second
 					far := farAway()
 					c := linetest.Throng{
 						Stores: slices.Repeat([]store.Store{far}, len(waiters)), Policy: policy(of.limit),

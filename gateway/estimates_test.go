@@ -357,6 +357,9 @@ func TestEstimates(t *testing.T) {
 	needs.NoRace(t) // calls one after the other
 	t.Parallel()
 	for _, provider := range llm.Names() {
+		if testing.Short() && provider != "anthropic" && provider != "openai" { // the others are much like these
+			continue
+		}
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
 			rows := table(t, provider)

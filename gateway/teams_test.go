@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -199,10 +198,7 @@ func TestOneTeamsTroubleIsItsOwn(t *testing.T) {
 	t.Parallel()
 	// Some histories have bodies of 30 MB, the others smaller ones with as much less memory for
 	// them.
-	rounds, large := uint64(40), 300_000
-	if os.Getenv("DRAWGATE_LONG") != "" {
-		rounds = 1000
-	}
+	rounds, large := uint64(needs.Rounds(10, 40, 1000)), 300_000
 	total := 0
 	for seed := range rounds {
 		size := large

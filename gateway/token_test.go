@@ -163,9 +163,9 @@ func TestTokensStayHere(t *testing.T) {
 // issuer once in 10 seconds. Those with a right key pass meanwhile.
 func TestForgedKeyNames(t *testing.T) {
 	t.Parallel()
-	forged := 100_000
-	if needs.Race || testing.Short() {
-		forged = 10_000
+	forged := needs.Rounds(2_000, 100_000, 100_000)
+	if needs.Race {
+		forged = min(forged, 10_000)
 	}
 	const callers = 10
 	p, conf := corp(corpURL)

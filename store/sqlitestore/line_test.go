@@ -216,10 +216,7 @@ func (st *lineStep) lines(t *testing.T, path string) {
 func TestLines(t *testing.T) {
 	needs.NoRace(t) // one caller
 	t.Parallel()
-	n := uint64(40)
-	if os.Getenv("DRAWGATE_LONG") != "" {
-		n = 1500
-	}
+	n := uint64(needs.Rounds(10, 40, 1500))
 	unused := uncleaned(t)
 	for _, name := range []string{"cached", "written", "reopened", "in turn"} {
 		t.Run(name, func(t *testing.T) {

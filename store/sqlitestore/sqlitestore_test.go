@@ -56,13 +56,7 @@ func TestStore(t *testing.T) {
 func TestScripts(t *testing.T) {
 	needs.NoRace(t) // one caller
 	t.Parallel()
-	n := 60
-	switch {
-	case testing.Short():
-		n = 20
-	case os.Getenv("DRAWGATE_LONG") != "":
-		n = 2000
-	}
+	n := needs.Rounds(6, 60, 2000)
 	type reference struct {
 		*model.Records
 		clock *clock

@@ -35,7 +35,7 @@ func (e *env) advance(d time.Duration) {
 // histories returns how many random histories a case tries, or keys, of n for a store that is not
 // slow.
 func (e *env) histories(n int) int {
-	if e.h.Slow {
+	if e.h.Slow || testing.Short() {
 		return n / 5
 	}
 	return n
