@@ -20,20 +20,18 @@ type Adjusted struct {
 	Debt  int64  // how far Used exceeds what may be used: nothing is granted until it has been worked off
 }
 
-// Adjust corrects what one limit of the bucket that a names has used, to what the provider's
-// console says, for example. limit is its name; "" if the policy has only one limit that can be
-// corrected, which slots cannot. reason is for people, at most 256 bytes; a history keeps it as the
-// label "reason" of a charge or of a refund. The Costs are ignored.
+// Adjust corrects what one limit of the bucket that a names has used, such as to what the
+// provider's console says. limit is its name; "" if only one limit can be corrected, which slots
+// cannot. reason is for people, at most 256 bytes; a history keeps it as the label "reason". The
+// Costs are ignored.
 //
-// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does, by
-// which the limit may be exceeded: what others take or give back in between is counted in addition.
-// used may be more than the limit: then takes wait until it has been worked off. Nothing is given
-// back in a calendar window that was opened after the look, and nothing is done at all two seconds
-// ([store.SendLife]) after it.
+// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does: what
+// others do in between, such as another adjustment, counts in addition. used may be more than the
+// limit: takes wait until it has been worked off. Nothing is done two seconds ([store.SendLife])
+// after the look, or given back in a calendar window that was opened after it.
 //
-// With an error that is [ErrStoreUnavailable] it may have arrived, but cannot arrive any more
-// unless ctx ended; look at the status, or call it again, which reads first. Two adjustments at the
-// same time may both count the difference.
+// With an error that is [ErrStoreUnavailable] it may have arrived, and cannot arrive any more
+// unless ctx ended: look at the status, or call it again, which reads first.
 func (a Ask) Adjust(ctx context.Context, limit string, used int64, reason string) (Adjusted, error) {
 	b, err := a.bucket()
 	if err != nil {

@@ -70,9 +70,6 @@ type bucketResult struct {
 	res  [record.MaxLimits]record.Result
 }
 
-// Never is the RetryAfter of a take that can never pass.
-const Never = time.Duration(math.MaxInt64)
-
 // LimitResult is what a decision says about one limit.
 type LimitResult struct {
 	Bucket     int // position of its bucket in the take
@@ -111,8 +108,8 @@ func part(remaining, most int64) float64 { return float64(remaining) / float64(m
 // Refused reports whether this limit refuses the take.
 func (r LimitResult) Refused() bool { return r.RetryAfter > 0 }
 
-// Limits yields what the decision says about each limit: bucket by bucket, in the policy's order.
-// Policies that only count, for this module itself ([store.OwnPolicies]), are left out.
+// Limits yields what the decision says about each limit: bucket by bucket, in the policy's order,
+// without those that only count ([store.OwnPolicies]).
 func (d *Decision) Limits() iter.Seq[LimitResult] {
 	return func(yield func(LimitResult) bool) {
 		for b := range d.Buckets() {
@@ -146,8 +143,8 @@ func (d *Decision) Counts(unit string) bool {
 func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
 
 // Unsure reports whether the store was asked about a take that was decided without it, and did not
-// answer: it may have granted the take. A reservation that was allowed counts twice then if its
-// hold ends there before the store is back, and one that was refused counts.
+// answer: it may have granted it too, and counts that if its hold ends there before the store is
+// back.
 func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
 // Left returns what remains of limit i of the first bucket.
@@ -230,14 +227,14 @@ func (d *Decision) Remaining() int64 {
 	return t.Remaining
 }
 
-// ResetAfter is [LimitResult.ResetAfter] of the tightest limit: see [Decision.Tightest].
+// ResetAfter is [LimitResult.ResetAfter] of the tightest limit.
 func (d *Decision) ResetAfter() time.Duration {
 	t, _ := d.Tightest()
 	return t.ResetAfter()
 }
 
-// Tightest returns the limit with the smallest [LimitResult.Part], the first of several; it is the
-// one that headers describe. It is false for an empty decision.
+// Tightest returns the limit with the smallest [LimitResult.Part], the first of several, which
+// headers describe. It is false for an empty decision.
 func (d *Decision) Tightest() (LimitResult, bool) {
 	best, bb, bi := math.Inf(1), -1, 0
 	for b := range d.Buckets() {

@@ -29,9 +29,8 @@ var (
 	// deadline does not change, and it should be returned with Settle before then.
 	ErrPaused    = errors.New("drawgate: the bucket is paused: the lease is not renewed")
 	ErrQueueFull = errors.New("drawgate: the queue is full")
-	// ErrDeadline means that the caller's deadline, or the policy's bound on waiting, cannot be met
-	// or has passed. An error that is ErrDeadline is context.DeadlineExceeded as well, and the
-	// *[LimitedError] of the last refusal if there was one, or a Queued one if callers are ahead.
+	// ErrDeadline means that the caller's deadline, or the policy's MaxWait, cannot be met or has
+	// passed. Such an error is context.DeadlineExceeded, and the last refusal's *[LimitedError], too.
 	ErrDeadline    = errors.New("drawgate: the deadline cannot be met")
 	ErrIDOpen      = store.ErrIDOpen      // another grant of the id is open, an earlier use; nothing was taken
 	ErrIDReused    = store.ErrIDReused    // this grant of the id is open, with different content; nothing was taken

@@ -8,16 +8,14 @@ import (
 
 // Lengths in bytes.
 const (
-	MaxKey    = 64 << 10 // of the key that a caller may give; see [BoundedKey]
 	maxTenant = 256
 	longKey   = 256 // of a key that a store keeps as it is
 	keyStart  = 128 // of the start of a longer one that it keeps, for people and for overrides
 )
 
 // BoundedKey returns the name of the bucket that a key is counted in: a key of up to 256 bytes as
-// it is, and for a longer key its first bytes and the SHA-256 of the whole key. It does not change
-// a name that it returned. Every method of [Limiter] that takes a key shortens it in this way,
-// because a store keeps keys for long; code that calls a [Store] directly must do it itself.
+// it is, of a longer one its first bytes and the SHA-256 of all. It does not change a name that it
+// returned. [Limiter] shortens its keys in this way; code that calls a [Store] must do it itself.
 func BoundedKey(key string) string {
 	if len(key) <= longKey {
 		return key

@@ -2,18 +2,27 @@ package drawgate
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/drawgate/drawgate/store"
 )
 
-// UnitRequests is the unit of a limit or cost that names none.
-const UnitRequests = store.UnitRequests
-
 // Bounds of policies and takes; package store has the others.
 const (
 	MaxAmount   = store.MaxAmount
 	MaxPriority = store.MaxPriority
+	MaxKey      = 64 << 10 // bytes of the key that a caller may give; see [BoundedKey]
+	MinHold     = time.Millisecond
+	MaxHold     = 31 * 24 * time.Hour
+)
+
+// Values with a meaning of their own.
+const (
+	UnitRequests = store.UnitRequests           // the unit of a limit or cost that names none
+	Total        = store.Total                  // a window that never ends, for a budget that does not come back
+	Exact        = store.Exact                  // as a [Limit.Precision]: every take has an entry of its own
+	Never        = time.Duration(math.MaxInt64) // the RetryAfter of a take that can never pass
 )
 
 // Kind says how a limit counts, and when used units become available again.
@@ -40,9 +49,6 @@ const (
 	Month  = store.Month
 )
 
-// Total is a window that never ends, for a budget that does not come back.
-const Total = store.Total
-
 // Charge says when a unit counts.
 type Charge = store.Charge
 
@@ -60,9 +66,6 @@ type Share = store.Share
 
 // Percent is a share of p per cent, from 0 up to, but not including, 100.
 func Percent(p float64) Share { return Share{Percent: p} }
-
-// Exact as a [Limit.Precision] gives every take an entry of its own.
-const Exact = store.Exact
 
 // Limit is one rule: at most Amount of a unit per window.
 //
@@ -97,14 +100,14 @@ type Limit struct {
 	Fallback           Fallback      // while the store is unavailable; FallbackDefault means the policy's
 }
 
-// RollingLimit returns a limit of at most amount requests in every interval of length window.
-// [Limit.Of] changes the unit, [Limit.WithHeadroom] keeps a part unused, other fields can be set.
+// RollingLimit returns a limit of at most amount requests in every interval of length window. For
+// another unit see [Limit.Of].
 func RollingLimit(name string, amount int64, window time.Duration) Limit {
 	return Limit{Name: name, Kind: Rolling, Amount: amount, Window: window}
 }
 
-// BucketLimit returns a limit of amount requests per period, refilled steadily, with bursts of up
-// to burst requests after an idle period; a burst of 0 means amount.
+// BucketLimit returns a limit of amount requests per period, refilled steadily, with bursts of up to
+// burst requests after an idle period (0: amount).
 func BucketLimit(name string, amount int64, period time.Duration, burst int64) Limit {
 	return Limit{Name: name, Kind: Bucket, Amount: amount, Window: period, Burst: burst}
 }
@@ -134,7 +137,7 @@ func (l Limit) WithHeadroom(s Share) Limit {
 	return l
 }
 
-// Check reports what is wrong with a limit, as [Policy.Compile] does for each of a policy's.
+// Check reports what is wrong with a limit, as [Policy.Compile] does.
 func (l Limit) Check() error {
 	s := store.Limit(l)
 	return s.Check()
@@ -169,9 +172,9 @@ func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 	return Policy{Name: name, Limits: []Limit{BucketLimit("rate", n, period, burst)}}
 }
 
-// Unlimited returns a policy that refuses nothing in practice: it allows MaxAmount (a million
-// million) of each unit per second, and as a burst. Without units it counts requests. Takes are
-// decided, counted and observed as others, and pass while the store is unavailable.
+// Unlimited returns a policy that refuses nothing in practice: it allows [MaxAmount] of each unit
+// per second, without units of requests. Takes are decided, counted and observed as others, and pass
+// while the store is unavailable.
 func Unlimited(name string, units ...string) Policy {
 	if len(units) == 0 {
 		units = []string{UnitRequests}

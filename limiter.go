@@ -19,19 +19,17 @@ const (
 type Options struct {
 	Tenant   string    // a part of every key, so that tenants share nothing; "" is a tenant too; at most 256 bytes
 	Observer *Observer // is notified of every decision; nil costs nothing
-	// StoreTimeout bounds an Allow, all attempts included: 0 means what the store needs (see
-	// [store.Timed]), or 50ms if it does not say; negative means that only the caller's context
-	// bounds it. A Reserve that does not wait is bounded like an Allow. A store in memory needs
-	// none.
+	// StoreTimeout bounds an Allow, and a Reserve that does not wait, all attempts included: 0 means
+	// what the store needs (see [store.Timed]), or 50ms; negative: only the caller's context does.
 	StoreTimeout time.Duration
 }
 
 // Limiter decides takes under one policy. It is safe for concurrent use.
 //
-// [Limiter.Allow] answers now, and [Limiter.Wait] waits in a fair queue. If the cost is only known
-// afterwards, or slots are counted, [Limiter.Reserve] holds an estimate until it is settled.
-// [Limiter.Take] has all options: several buckets, priorities, labels. Limiters made with
-// [Limiter.With] share a store and a queue, and may be mixed in one take.
+// [Limiter.Allow] answers now, and [Limiter.Wait] waits in a fair queue. [Limiter.Reserve] holds an
+// estimate until it is settled, for slots and costs that are only known afterwards. [Limiter.Take]
+// has all options. Limiters made with [Limiter.With] share a store and a queue, and may be mixed in
+// one take.
 type Limiter struct {
 	store   store.Store
 	local   *cells.Buckets // nil: the store does I/O
@@ -103,9 +101,8 @@ func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Close ends every wait, and refuses every later take, with ErrClosed: of l and of all limiters
 // that were made from each other with [Limiter.With]. Takes that callers gave up are cancelled
-// first, in two seconds at most. The store stays open: close it afterwards. Until then reservations
-// can be settled, cancelled and renewed, and buckets looked at. A program that ends need not close
-// a Limiter.
+// first, in two seconds at most. Reservations can be settled, cancelled and renewed until the store
+// is closed, which is the caller's. A program that ends need not close a Limiter.
 func (l *Limiter) Close() error {
 	l.queue.close()
 	l.given.close()

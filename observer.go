@@ -7,9 +7,8 @@ import (
 )
 
 // Observer is notified of what limiters do: see [Options.Observer]. Each func may be nil, and is
-// called on the caller's path, perhaps by many goroutines at the same time: it must be quick and
-// must not block. Its arguments must not be kept or changed. Keys may be personal data: an observer
-// that writes them anywhere must bound and hide them itself.
+// called on the caller's path, by many goroutines at a time: it must not block, or keep or change
+// its arguments. Keys may be personal data: whoever writes them must bound and hide them.
 type Observer struct {
 	Taken   func(*Taken)     // a take was decided, or failed
 	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, or units were charged or refunded

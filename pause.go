@@ -22,22 +22,21 @@ type PauseOutcome struct {
 	Kept  bool      // nothing was changed: the pause lasts longer, or is not the one to end
 }
 
-// Pause makes the bucket of key refuse every take for d, for everybody who uses the store, for
-// example because an upstream said 429. reason is for people, at most 256 bytes.
+// Pause makes the bucket of key refuse every take for d, for everybody who uses the store, such as
+// because an upstream said 429. reason is for people, at most 256 bytes.
 //
-// It stops takes only, which are refused with the reason [Paused]: settlements, renewals and
-// repeated takes with an open grant still work; a lease is not renewed. A bucket that is already
-// paused for longer stays paused. The pause ends by itself, or with [Limiter.Unpause].
+// Takes are refused with the reason [Paused]; settlements, renewals and repeated takes with an open
+// grant still work; a lease is not renewed. A bucket that is paused for longer stays so. The pause
+// ends by itself, or with [Limiter.Unpause].
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
 	_, err := l.Ask(key).Pause(ctx, Pause{For: d, Reason: reason})
 	return err
 }
 
 // Unpause ends the pause of the bucket of key that ends at until: the Pause.Until of a [Status]. A
-// pause with another end is left, because somebody else made it meanwhile, and left is its end; the
-// zero time says that the bucket is not paused. So Unpause may be called again if its answer was
-// lost. Waiting callers of this process try again at once, those of others within five seconds. A
-// process without contact to the store goes on honouring the pause that it knows.
+// pause with another end, which somebody else made, stays; left is its end, or zero if the bucket is
+// not paused. So it may be called again. Waiting callers of this process try again at once, others
+// within five seconds. A process without contact to the store honours the pause that it knows.
 func (l *Limiter) Unpause(ctx context.Context, key string, until time.Time, reason string) (left time.Time, err error) {
 	out, err := l.Ask(key).Unpause(ctx, Pause{Until: until, Reason: reason})
 	return out.Until, err

@@ -20,10 +20,9 @@ type Policy struct {
 	Fallback Fallback // while the store is unavailable, for limits that do not set their own
 	Start    Start    // while the store is unavailable, in a process that does not know what was used before
 
-	// Leased lets this process decide by itself, with units that it took from the store ahead, if
-	// the store is one of package lease: never over, but Remaining is then approximate, and units
-	// that other processes hold may be refused. It needs windows of at least a second, and no
-	// concurrency limit.
+	// Leased lets this process decide by itself, with units that it took ahead from a store of
+	// package lease: never over, but Remaining is approximate, and units that others hold may be
+	// refused. It needs windows of at least a second, and no concurrency limit.
 	Leased bool
 }
 
@@ -38,7 +37,7 @@ type Wait struct {
 	OwnLine bool
 }
 
-// Plan is a policy that was checked and made ready. It is immutable and safe for concurrent use.
+// Plan is a policy that was checked. It is immutable and safe for concurrent use.
 type Plan struct {
 	*store.Plan // what stores receive
 

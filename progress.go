@@ -11,8 +11,7 @@ import (
 type Progress struct {
 	Place int // position in the line of its bucket, among the callers of this process: 1 is the first
 	// Others are how many tickets of other processes were in front of the first of the line when it
-	// tried last: of each process, those of who comes to its front next. 0 where the store keeps no
-	// line.
+	// tried last; 0 where the store keeps no line.
 	Others int
 	Reason Reason // what holds up the line; Queued until its first one was refused there
 	Held   bool   // its first one would pass if open reservations were settled or cancelled
@@ -32,8 +31,7 @@ type progressKey struct{}
 
 // WithProgress returns a context whose takes report what they wait for. A take that has to wait
 // calls f when it begins to, and then when something has changed, at most once a second, and less
-// often far behind. The goroutine that waits calls it: f must not block, because a take that is
-// first in its line keeps all others waiting.
+// often far behind. f must not block: a take that is first in its line keeps all others waiting.
 func WithProgress(ctx context.Context, f func(Progress)) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }

@@ -27,7 +27,7 @@ type Request struct {
 // alone.
 type Ask struct {
 	Limiter *Limiter // nil: in a Request, the one that is asked
-	Tenant  string   // "": the limiter's own; at most MaxTenant bytes
+	Tenant  string   // "": the limiter's own; at most 256 bytes
 	Key     string   // at most MaxKey bytes; see [BoundedKey]
 	Costs   []Cost   // units not named cost 0, requests 1; if no bucket of a take names a unit, one must count requests
 }
@@ -44,12 +44,7 @@ type Hold struct {
 	Grant Grant
 }
 
-// Bounds of what is held.
-const (
-	MinHold = time.Millisecond
-	MaxHold = 31 * 24 * time.Hour
-	maxID   = 128 // bytes
-)
+const maxID = 128 // bytes
 
 // Ask asks for units from the bucket of key under this limiter's policy.
 func (l *Limiter) Ask(key string, costs ...Cost) Ask {
