@@ -72,7 +72,7 @@ test: deps size testtools
 
 # The longest ones first: they wait for much, and the others use the processors meanwhile.
 test-race:
-	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false' \
+	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false -dwarf=false' \
 		./cmd/drawgate ./store/redisstore ./gateway $$(bin/concurrent)
 
 test-rest: test-plain test-servers
