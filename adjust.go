@@ -25,10 +25,10 @@ type Adjusted struct {
 // cannot. reason is for people, at most 256 bytes; a history keeps it as the label "reason". The
 // Costs are ignored.
 //
-// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does: what
-// others do in between, such as another adjustment, counts in addition. used may be more than the
-// limit: takes wait until it has been worked off. Nothing is done two seconds ([store.SendLife])
-// after the look, or given back in a calendar window that was opened after it.
+// It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does:
+// what others do in between, such as another adjustment, counts in addition. used may be more than
+// the limit: takes wait until it has been worked off. Nothing is done two seconds
+// ([store.SendLife]) after the look, or given back in a calendar window that was opened after it.
 //
 // With an error that is [ErrStoreUnavailable] it may have arrived, and cannot arrive any more
 // unless ctx ended: look at the status, or call it again, which reads first.

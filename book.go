@@ -14,12 +14,12 @@ type Booking struct {
 }
 
 // Book takes units from the bucket of key for the first instant at which they fit if nothing else
-// happens until then, at most maxDelay (at most MaxHold) ahead. They count from that instant on, for
-// every user of the limit. The work must not start earlier; see [Booking.Delay].
+// happens until then, at most maxDelay (at most MaxHold) ahead. They count from that instant on,
+// for every user of the limit. The work must not start earlier; see [Booking.Delay].
 //
-// If the take does not fit by then the error is a *[LimitedError], and nothing is taken. What others
-// hold is assumed to stay held. Units of a calendar limit are booked in its open window and the next
-// one. A bucket that is paused refuses bookings, too.
+// If the take does not fit by then the error is a *[LimitedError], and nothing is taken. What
+// others hold is assumed to stay held. Units of a calendar limit are booked in its open window and
+// the next one. A bucket that is paused refuses bookings, too.
 func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, costs ...Cost) (*Booking, error) {
 	if maxDelay < 0 || maxDelay > MaxHold {
 		return nil, fmt.Errorf("%w: a delay of %v is not between 0 and %v", ErrInvalid, maxDelay, MaxHold)

@@ -429,7 +429,7 @@ func (s *scenario) agree(r *audit.Report, sim *simulator.Server) error {
 			if l == nil || l.Verdict == audit.Within || e == nil {
 				return fmt.Errorf("the referee refused a call by %s at %v (%+v), and the audit has no episode there: %s", x.Limit, c.Arrived, x, describe(r))
 			}
-			if x.Dimension == simulator.Requests && l.Verdict != audit.Over && len(c.Refusals) == 1 && s.told(r) {
+			if x.Dimension == simulator.Requests && l.Verdict != audit.Over && len(c.Refusals) == 1 && s.reported(r) {
 				return fmt.Errorf("%s was exceeded for certain, and the audit says %q: %s", x.Limit, l.Verdict,
 					describe(r))
 			}
@@ -441,7 +441,7 @@ func (s *scenario) agree(r *audit.Report, sim *simulator.Server) error {
 // told reports whether the ledgers tell for certain which limits were exceeded: each call had its
 // answer, and each refusal named a limit. If it did not, those that are still open may have arrived
 // after it.
-func (s *scenario) told(r *audit.Report) bool {
+func (s *scenario) reported(r *audit.Report) bool {
 	return len(s.faults) == 0 && !s.leave && s.kill == 0 &&
 		!slices.ContainsFunc(r.Refusals, func(f audit.Refusal) bool { return f.Unit == "" })
 }

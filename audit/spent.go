@@ -88,7 +88,7 @@ func Spending(ctx context.Context, paths []string, day func(time.Time) string) (
 func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) error {
 	asked, open := map[callKey]*Unended{}, map[callKey]*Unended{}
 	var late []Doubtful
-	granted, away := int64(0), false // when the store last granted a call, and whether it did not grant the last one
+	granted, down := int64(0), false // when the store last granted a call, and whether it did not grant the last one
 	heard := uint64(0)               // see Line.Heard
 	for n := 0; ; n++ {
 		if n%cancelEvery == 0 && ctx.Err() != nil {
@@ -118,7 +118,7 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 			delete(asked, k)
 		case Reserved:
 			delete(asked, callKey{l.Upstream, l.Call, l.Asked})
-			if away = l.Fallback; !away {
+			if down = l.Fallback; !down {
 				granted = max(granted, l.Granted)
 			}
 			if l.Key == "" || l.Asked == 0 || !slices.ContainsFunc(l.Reserved, isPrompt) {
@@ -159,7 +159,7 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 	for _, c := range open {
 		s.Unended = append(s.Unended, *c)
 	}
-	if heard > 0 || !r.info.Closed || away {
+	if heard > 0 || !r.info.Closed || down {
 		s.Doubtful = append(s.Doubtful, late...)
 	}
 	return nil
@@ -195,13 +195,13 @@ func (s *Spent) ended(c *Unended, used []Amount) {
 		sum = map[string]int64{}
 		s.Ended[c.Spender] = sum
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, a := range used {
-		told[a.Unit] = true
+		reported[a.Unit] = true
 		sum[a.Unit] += a.N
 	}
 	for _, a := range c.Reserved {
-		if !told[a.Unit] {
+		if !reported[a.Unit] {
 			sum[a.Unit] += a.N
 		}
 	}

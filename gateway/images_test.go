@@ -144,11 +144,11 @@ func TestBillOfImages(t *testing.T) {
 			if diff := cmp.Diff(bill, spent); diff != "" || len(bill) != 4 {
 				t.Errorf("seed %d: -bill +spent:\n%s", seed, diff)
 			}
-			if diff := cmp.Diff(b.told(), b.spent()); diff != "" {
+			if diff := cmp.Diff(b.reported(), b.spent()); diff != "" {
 				t.Errorf("seed %d: -client +store:\n%s", seed, diff)
 			}
-			rows, told := b.countedTwice(dir)
-			if diff, doubtful := spend.Compare(rows, told, b.money); len(diff)+len(doubtful)+len(told.Unended) > 0 || told.Calls != 60 {
+			rows, reported := b.countedTwice(dir)
+			if diff, doubtful := spend.Compare(rows, reported, b.money); len(diff)+len(doubtful)+len(reported.Unended) > 0 || reported.Calls != 60 {
 				t.Errorf("seed %d: the ledger differs: %+v", seed, diff)
 			}
 		})

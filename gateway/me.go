@@ -237,7 +237,7 @@ func (h *Handler) limitsOf(ctx context.Context, r *http.Request, s *state, k *Ke
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range s.strangers(k) {
+	for _, other := range s.others(k) {
 		of, err := h.countedFor(r, s, k, other)
 		if err != nil {
 			return nil, err
@@ -256,7 +256,7 @@ func (h *Handler) limitsOf(ctx context.Context, r *http.Request, s *state, k *Ke
 
 // strangers returns keys whose use a key must not learn of: those that are in nothing like it, or
 // in their class alone, and of each other team one.
-func (s *state) strangers(k *Key) []*Key {
+func (s *state) others(k *Key) []*Key {
 	classmate := &Key{Name: nobody, User: nobody, Team: nobody, Class: k.Class}
 	list := []*Key{{Name: nobody, User: nobody, Team: nobody, Class: nobody}, classmate}
 	teams := map[string]bool{k.team(): true}

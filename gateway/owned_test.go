@@ -520,7 +520,7 @@ func TestStoredCounts(t *testing.T) {
 		if err := b.ledger.Close(); err != nil {
 			t.Fatal(err)
 		}
-		told, err := audit.Spending(t.Context(), []string{dir}, func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
+		reported, err := audit.Spending(t.Context(), []string{dir}, func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -528,8 +528,8 @@ func TestStoredCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff, _ := spend.Compare(rows, told, b.money); len(diff) > 0 || told.Calls != 6 {
-			t.Errorf("the ledger differs: %+v, %d calls", diff, told.Calls)
+		if diff, _ := spend.Compare(rows, reported, b.money); len(diff) > 0 || reported.Calls != 6 {
+			t.Errorf("the ledger differs: %+v, %d calls", diff, reported.Calls)
 		}
 	})
 }

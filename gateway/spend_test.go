@@ -42,7 +42,7 @@ func (b *bench) spent() map[spend.Meter]spend.Units {
 }
 
 // told returns what the client's events say that calls used.
-func (b *bench) told() map[spend.Meter]spend.Units {
+func (b *bench) reported() map[spend.Meter]spend.Units {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	want := map[spend.Meter]spend.Units{}
@@ -137,19 +137,19 @@ func TestSpend(t *testing.T) {
 				}
 			}
 			time.Sleep(2 * time.Minute) // holds end
-			if diff := cmp.Diff(b.told(), b.spent()); diff != "" {
+			if diff := cmp.Diff(b.reported(), b.spent()); diff != "" {
 				t.Errorf("seed %d: -client +store:\n%s", seed, diff)
 			}
-			rows, told := b.countedTwice(dir)
+			rows, reported := b.countedTwice(dir)
 			if len(rows) < 10 {
 				t.Fatalf("%d rows", len(rows))
 			}
-			diff, doubtful := spend.Compare(rows, told, b.money)
-			if len(diff) > 0 || len(doubtful) > 0 || len(told.Unended) > 0 || told.Others > 0 {
-				t.Errorf("seed %d: the ledger differs: %+v; not ended: %+v", seed, diff, told.Unended)
+			diff, doubtful := spend.Compare(rows, reported, b.money)
+			if len(diff) > 0 || len(doubtful) > 0 || len(reported.Unended) > 0 || reported.Others > 0 {
+				t.Errorf("seed %d: the ledger differs: %+v; not ended: %+v", seed, diff, reported.Unended)
 			}
 			rows[3].Used.Micros++
-			if diff, _ := spend.Compare(rows, told, b.money); len(diff) != 1 || diff[0].Meter != rows[3].Meter {
+			if diff, _ := spend.Compare(rows, reported, b.money); len(diff) != 1 || diff[0].Meter != rows[3].Meter {
 				t.Errorf("a millionth more is no difference: %+v", diff)
 			}
 		})
@@ -163,7 +163,7 @@ func (b *bench) countedTwice(dir string) ([]spend.Row, *audit.Spent) {
 	if err := b.ledger.Close(); err != nil {
 		b.Fatal(err)
 	}
-	told, err := audit.Spending(b.Context(), []string{dir},
+	reported, err := audit.Spending(b.Context(), []string{dir},
 		func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
 	if err != nil {
 		b.Fatal(err)
@@ -173,7 +173,7 @@ func (b *bench) countedTwice(dir string) ([]spend.Row, *audit.Spent) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return rows, told
+	return rows, reported
 }
 
 // TestSpendOfOtherModel: what another model answers counts as of that model.
@@ -302,7 +302,7 @@ func TestSpendOfATeamThatVanished(t *testing.T) {
 			t.Errorf("a call with the key that has gone: got %d", got.status)
 		}
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff(b.told(), b.spent()); diff != "" || len(b.spent()) != 1 {
+		if diff := cmp.Diff(b.reported(), b.spent()); diff != "" || len(b.spent()) != 1 {
 			t.Errorf("-client +store:\n%s", diff)
 		}
 	})

@@ -263,9 +263,9 @@ func TestSpendAtMonthsEdge(t *testing.T) {
 				if diff := cmp.Diff(provider.bill, b.spent()); diff != "" {
 					t.Errorf("-bill +store:\n%s", diff)
 				}
-				rows, told := b.countedTwice(dir)
-				if diff, _ := spend.Compare(rows, told, b.money); len(diff) > 0 || told.Calls != 40 {
-					t.Errorf("the ledger has %d calls, and differs: %+v", told.Calls, diff)
+				rows, reported := b.countedTwice(dir)
+				if diff, _ := spend.Compare(rows, reported, b.money); len(diff) > 0 || reported.Calls != 40 {
+					t.Errorf("the ledger has %d calls, and differs: %+v", reported.Calls, diff)
 				}
 				if len(rows) != 8 || rows[3].Day != "2000-01-31" || rows[4].Day != "2000-02-01" {
 					t.Errorf("%+v, want four meters of each month", rows)

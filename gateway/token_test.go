@@ -26,8 +26,8 @@ func TestMeOfATokenWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	p, conf := corp(corpURL)
 	inBubble(t, withTokens(p, conf, func(*setup) {}), func(t *testing.T, b *bench) {
-		for exp, told := range map[int64]bool{9_999_999_999: true, 1_700_000_000_000: false, 1 << 61: false} {
-			if me := b.aboutKey(valid("exp", exp)); me.Key != "corp#alice" || (me.Until != nil) != told {
+		for exp, reported := range map[int64]bool{9_999_999_999: true, 1_700_000_000_000: false, 1 << 61: false} {
+			if me := b.aboutKey(valid("exp", exp)); me.Key != "corp#alice" || (me.Until != nil) != reported {
 				t.Errorf("of exp %d: got %+v", exp, me)
 			}
 		}

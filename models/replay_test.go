@@ -23,7 +23,7 @@ type replay struct {
 	now      int64
 	buckets  []*bucket
 	numbers  []uint64 // per slot, of its waiter
-	told     []bool   // per slot: the code knows its number
+	reported []bool   // per slot: the code knows its number
 	arrivals []int64  // per slot; 0: not known
 	order    []int    // slots in line, after the event before
 	ghost    int      // the slot that the ghost was
@@ -39,7 +39,7 @@ type bucket struct {
 func newReplay(h *history, seen counts) *replay {
 	r := &replay{
 		h: h, seen: seen, r: rand.New(rand.NewPCG(h.Seed, 1)), now: h.At * second,
-		numbers: make([]uint64, len(h.Slots)+1), told: make([]bool, len(h.Slots)+1),
+		numbers: make([]uint64, len(h.Slots)+1), reported: make([]bool, len(h.Slots)+1),
 		arrivals: make([]int64, len(h.Slots)+1),
 	}
 	for i := range h.Limits {
@@ -170,7 +170,7 @@ func (r *replay) event(e *event) error {
 	case "ask":
 		return r.ask(e)
 	case "comes":
-		r.numbers[e.Slot], r.told[e.Slot], r.arrivals[e.Slot] = r.number(), false, 0
+		r.numbers[e.Slot], r.reported[e.Slot], r.arrivals[e.Slot] = r.number(), false, 0
 	case "dies":
 		gone := len(r.h.Slots)
 		r.numbers[gone], r.arrivals[gone] = r.numbers[e.Slot], r.arrivals[e.Slot]
@@ -384,7 +384,7 @@ func (r *replay) place(e *event, t *record.Take, at []*bucket) error {
 			return errNoTime
 		}
 		p.Waited, r.arrivals[e.Slot] = r.now-arrival, arrival
-		p.Number, r.told[e.Slot] = r.numbers[e.Slot], true
+		p.Number, r.reported[e.Slot] = r.numbers[e.Slot], true
 		line = slices.Insert(line, e.Place, e.Slot)
 	}
 	last := e.Slot
@@ -441,7 +441,7 @@ func (r *replay) name(n *record.Next, line []int, x, place, last int) ([]int, er
 	default:
 		return nil, errNoTime
 	}
-	n.Number, r.told[x] = r.numbers[x], true
+	n.Number, r.reported[x] = r.numbers[x], true
 	return slices.Insert(line, place, x), nil
 }
 
@@ -462,15 +462,15 @@ func (r *replay) between(line []int, place, x int) (arrival int64, ok bool) {
 		least = max(least, r.rank(line[place-1])+1)
 	}
 	if least > most {
-		return r.beside(line, place, x)
+		return r.extra(line, place, x)
 	}
 	return least + r.r.Int64N(most-least+1) + ahead, true
 }
 
 // beside is between where there is no microsecond left: then x begins in the same one as who is
 // next, and its number decides. That is still free to choose if the code was never told it.
-func (r *replay) beside(line []int, place, x int) (arrival int64, ok bool) {
-	if place == len(line) || r.told[x] {
+func (r *replay) extra(line []int, place, x int) (arrival int64, ok bool) {
+	if place == len(line) || r.reported[x] {
 		return 0, false
 	}
 	least, most := uint64(1), r.numbers[line[place]]

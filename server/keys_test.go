@@ -176,7 +176,7 @@ func TestKeysWhileTheStoreIsAway(t *testing.T) {
 	}}.start(t)
 	var p api.Problem
 	f.do("POST", "/v1/keys", `{"name":"alice"}`, &p)
-	s.away.Store(true)
+	s.down.Store(true)
 	for _, q := range []struct{ method, path, body string }{
 		{"GET", "/v1/keys", ""},
 		{"POST", "/v1/keys", `{"name":"bob"}`},
@@ -196,11 +196,11 @@ func TestKeysWhileTheStoreIsAway(t *testing.T) {
 // awayDocuments is a store that can be away.
 type awayDocuments struct {
 	*memstore.Store
-	away atomic.Bool
+	down atomic.Bool
 }
 
 func (s *awayDocuments) ReadDocuments(ctx context.Context, c string, names []string) ([]store.Document, error) {
-	if s.away.Load() {
+	if s.down.Load() {
 		return nil, &store.Error{Store: "test", Op: "read", Err: fmt.Errorf("dial 10.0.0.1: refused at %v", time.Now())}
 	}
 	return s.Store.ReadDocuments(ctx, c, names)

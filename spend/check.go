@@ -12,9 +12,9 @@ import (
 type Difference struct {
 	Meter
 
-	Counted Units // by the store, of calls that have ended
-	Told    Units // by the ledgers, of these
-	Unended Units // what the calls have reserved whose end no ledger tells
+	Counted  Units // by the store, of calls that have ended
+	Reported Units // by the ledgers, of these
+	Unended  Units // what the calls have reserved whose end no ledger tells
 
 	less, more Units // by how much the store may differ because of calls that are doubtful
 }
@@ -59,9 +59,9 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 		return m
 	}
 	for p, units := range s.Ended {
-		told := &of(meter(p)).Told
+		reported := &of(meter(p)).Reported
 		for unit, n := range units {
-			told.addUnit(unit, n, money)
+			reported.addUnit(unit, n, money)
 		}
 	}
 	for i := range s.Unended {
@@ -113,15 +113,15 @@ func Compare(rows []Row, s *audit.Spent, money string) (list []Difference, doubt
 // agrees reports whether a meter has what the ledgers say, with doubt or without. What is under way
 // still is not counted.
 func (d *Difference) agrees(open *Units, doubt bool) bool {
-	counts, tells, ends, opens := d.Counted.all(), d.Told.all(), d.Unended.all(), open.all()
+	counts, tells, ends, opens := d.Counted.all(), d.Reported.all(), d.Unended.all(), open.all()
 	allLess, allMore := d.less.all(), d.more.all()
 	for i := range counts {
-		counted, told, unended := counts[i], tells[i], ends[i]
+		counted, reported, unended := counts[i], tells[i], ends[i]
 		less, more := int64(0), int64(0)
 		if doubt {
 			less, more = allLess[i], allMore[i]
 		}
-		if counted < told+unended-opens[i]-less || counted > told+unended+more {
+		if counted < reported+unended-opens[i]-less || counted > reported+unended+more {
 			return false
 		}
 	}

@@ -23,7 +23,7 @@ func (s *spenders) judge() {
 	for i := range s.gateways {
 		ledgers = append(ledgers, filepath.Join(s.b.dir, ledgerOf(i)))
 	}
-	told, err := audit.Spending(context.WithoutCancel(s.Context()), ledgers,
+	reported, err := audit.Spending(context.WithoutCancel(s.Context()), ledgers,
 		func(t time.Time) string { return t.In(s.biller.zone).Format(time.DateOnly) })
 	if err != nil {
 		s.Fatal(err)
@@ -46,7 +46,7 @@ func (s *spenders) judge() {
 			})
 		}
 	}
-	s.compare(shown, told, listed)
+	s.compare(shown, reported, listed)
 	if s.biller.twice > 0 {
 		s.Errorf("the provider got %d calls twice", s.biller.twice)
 	}
@@ -102,13 +102,13 @@ func (s *spenders) shown() (all map[spend.Meter]spend.Units, open int64) {
 
 // compare checks that meters without calls that are listed have what was billed and what the
 // ledgers tell, and that others differ by no more than these calls reserved.
-func (s *spenders) compare(shown map[spend.Meter]spend.Units, told *audit.Spent, listed map[spend.Meter]spend.Units) {
+func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Spent, listed map[spend.Meter]spend.Units) {
 	s.Helper()
 	bill, ledgers := maps.Clone(s.biller.bill), map[spend.Meter]spend.Units{}
 	for m, u := range s.biller.edge {
 		bill[m] = plus(bill[m], u)
 	}
-	for p, units := range told.Ended {
+	for p, units := range reported.Ended {
 		ledgers[spend.Meter(p)] = spend.Units{
 			Requests: units["requests"], PromptTokens: units["prompt_tokens"], AnswerTokens: units["answer_tokens"],
 			Micros: units["usd_micros"],
@@ -133,22 +133,22 @@ func (s *spenders) compare(shown map[spend.Meter]spend.Units, told *audit.Spent,
 	s.Logf("%d meters: %d have to the millionth what was billed and what the ledgers tell, the others differ by calls that "+
 		"are listed", len(bill), equal)
 	s.inAll(bill, ledgers, shown, listed)
-	s.whoEnded(told, total(bill).Requests)
-	s.noMoreThanNeeded(told, total(bill).Requests-total(shown).Requests)
+	s.whoEnded(reported, total(bill).Requests)
+	s.noMoreThanNeeded(reported, total(bill).Requests-total(shown).Requests)
 }
 
 // noMoreThanNeeded checks that the calls that are listed are those of which the store has nothing,
 // but for some that were open when their gateway was killed or just ended, and of which it may have
 // all (each caller had one at a time); those that it did not answer; and those that may count twice.
-func (s *spenders) noMoreThanNeeded(told *audit.Spent, lacking int64) {
+func (s *spenders) noMoreThanNeeded(reported *audit.Spent, lacking int64) {
 	s.Helper()
 	unanswered, twice := s.unanswered.Load(), int64(0)
-	for i := range told.Doubtful {
-		if told.Doubtful[i].Twice {
+	for i := range reported.Doubtful {
+		if reported.Doubtful[i].Twice {
 			twice++
 		}
 	}
-	n := int64(len(told.Unended) + len(told.Doubtful))
+	n := int64(len(reported.Unended) + len(reported.Doubtful))
 	atKills := n - lacking - unanswered - twice
 	s.Logf("%d calls are listed: the store has nothing of %d; %d may count twice, %d were not answered; %d were open or had "+
 		"just ended when one of %d gateways was killed", n, lacking, twice, unanswered, atKills, s.gateways)
@@ -183,11 +183,11 @@ func (s *spenders) inAll(bill, ledgers, shown, listed map[spend.Meter]spend.Unit
 
 // whoEnded checks that only gateways that were killed leave calls without an end, and that the
 // provider has each call of which a caller knows.
-func (s *spenders) whoEnded(told *audit.Spent, billed int64) {
+func (s *spenders) whoEnded(reported *audit.Spent, billed int64) {
 	s.Helper()
 	runs := map[string]bool{}
-	for i := range told.Unended {
-		runs[told.Unended[i].Run] = true
+	for i := range reported.Unended {
+		runs[reported.Unended[i].Run] = true
 	}
 	if len(runs) > s.gateways {
 		s.Errorf("%d runs have calls without an end, and %d were killed", len(runs), s.gateways)

@@ -141,7 +141,7 @@ type spenders struct {
 	edge      time.Time // when a month begins in the biller's zone
 	env       []string  // for the store
 	store     string    // its URL
-	away      func()    // makes the store unavailable
+	stop      func()    // makes the store unavailable
 	back      func()
 	addresses []string
 	running   []*daemon
@@ -336,10 +336,10 @@ func (s *spenders) disturb() {
 	}
 	outage := func(least time.Duration, during func()) func() {
 		return func() {
-			s.away()
-			began, goOn := time.Now(), s.answered.Load()+int64(4*s.callers)
+			s.stop()
+			began, enough := time.Now(), s.answered.Load()+int64(4*s.callers)
 			eventually(s.T, "call without the store", func() bool {
-				return s.answered.Load() >= goOn && time.Since(began) >= least
+				return s.answered.Load() >= enough && time.Since(began) >= least
 			})
 			during()
 			s.back()
@@ -366,7 +366,7 @@ func (s *spenders) onSQLite() {
 	path := filepath.Join(s.TempDir(), "state.db")
 	s.store = "sqlite://" + path
 	var lock *sql.Conn
-	s.away = func() {
+	s.stop = func() {
 		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(60000)")
 		if err != nil {
 			s.Fatal(err)
@@ -397,7 +397,7 @@ func (s *spenders) onRedis() {
 	proxy := redistest.NewProxy(s.T, server.Addr)
 	proxy.OneIn.Store(lost)
 	s.store, s.env = "redis://"+proxy.Addr, []string{"DRAWGATE_STORE_TIMEOUT=2s"}
-	s.away = func() {
+	s.stop = func() {
 		server.Kill9()
 		proxy.Cut()
 	}
@@ -412,6 +412,6 @@ func (s *spenders) onDynamoDB() {
 	s.store = "dynamodb://shared?region=local&endpoint=http://" + proxy.Addr
 	s.env = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "DRAWGATE_STORE_TIMEOUT=10s"}
 	s.callers = 4                                   // those who write the same items wait for each other
-	s.away = func() { proxy.Switch("127.0.0.1:1") } // nobody is there
+	s.stop = func() { proxy.Switch("127.0.0.1:1") } // nobody is there
 	s.back = func() { proxy.Switch(server) }
 }

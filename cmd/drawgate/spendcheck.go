@@ -76,7 +76,7 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 		return err
 	}
 	money, zone := s.spends()
-	told, err := audit.Spending(ctx, ledgers, func(t time.Time) string { return t.In(zone).Format(time.DateOnly) })
+	reported, err := audit.Spending(ctx, ledgers, func(t time.Time) string { return t.In(zone).Format(time.DateOnly) })
 	if err != nil {
 		return &exitError{exitConfig, err}
 	}
@@ -85,23 +85,23 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 		return spendError(err)
 	}
 	c := spendCheck{
-		From: p.First.Format(time.DateOnly), To: p.Last.Format(time.DateOnly), Calls: told.Calls, OtherCalls: told.Others,
-		MissingLine: told.Missing, Unended: []unendedCall{}, Doubtful: []unendedCall{}, Differences: []spendDifference{},
+		From: p.First.Format(time.DateOnly), To: p.Last.Format(time.DateOnly), Calls: reported.Calls, OtherCalls: reported.Others,
+		MissingLine: reported.Missing, Unended: []unendedCall{}, Doubtful: []unendedCall{}, Differences: []spendDifference{},
 	}
-	told.Between(c.From, c.To)
-	for i := range told.Unended {
-		c.Unended = append(c.Unended, unended(&told.Unended[i]))
+	reported.Between(c.From, c.To)
+	for i := range reported.Unended {
+		c.Unended = append(c.Unended, unended(&reported.Unended[i]))
 	}
-	differ, doubtful := spend.Compare(rows, told, money)
-	for i := range told.Doubtful {
-		d := &told.Doubtful[i]
+	differ, doubtful := spend.Compare(rows, reported, money)
+	for i := range reported.Doubtful {
+		d := &reported.Doubtful[i]
 		if doubtful[spend.Meter(d.Spender)] {
 			c.Doubtful = append(c.Doubtful, unended(&d.Unended))
 		}
 	}
 	for _, d := range differ {
 		c.Differences = append(c.Differences, spendDifference{
-			d.Day, d.Team, d.Key, d.Upstream, d.Model, present.SpendUnits(&d.Counted), present.SpendUnits(&d.Told),
+			d.Day, d.Team, d.Key, d.Upstream, d.Model, present.SpendUnits(&d.Counted), present.SpendUnits(&d.Reported),
 			present.SpendUnits(&d.Unended),
 		})
 	}

@@ -31,7 +31,7 @@ func (b *lineOf) settle(tb testing.TB, now int64, id string, n int64) {
 
 // crowded returns a bucket, and an instant at which low priority has used up what it may, for an
 // hour, and one of low priority waits for so much, and has waited for long.
-func crowded(tb testing.TB, spec Spec, need int64) (b *lineOf, now int64) {
+func many(tb testing.TB, spec Spec, need int64) (b *lineOf, now int64) {
 	tb.Helper()
 	b, now = &lineOf{specs: []Spec{spec}}, 10_000*sec
 	for i := range 8 {
@@ -147,7 +147,7 @@ func TestPassedUnitsUntil(t *testing.T) {
 		{"a bucket charged at the end, settled", keeps(Bucket, true), 2, settled + 12*sec, 2},
 		{"a bucket charged at the end, held", keeps(Bucket, true), -2, at + hold + 12*sec, 2},
 	} {
-		b, now := crowded(t, of.spec, 1)
+		b, now := many(t, of.spec, 1)
 		if !b.pass(now, "high", hold, 2) {
 			t.Fatalf("%s: refused", of.name)
 		}
@@ -170,7 +170,7 @@ func TestPassedUnitsUntil(t *testing.T) {
 func TestOthersGiveBackNothingThatPassed(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []Spec{keeps(Concurrency, false), keeps(Rolling, false), keeps(Rolling, true)} {
-		b, now := crowded(t, spec, 3)
+		b, now := many(t, spec, 3)
 		if !b.pass(now, "high", 3600*sec, 2) {
 			t.Fatal("refused")
 		}
@@ -189,7 +189,7 @@ func TestOthersGiveBackNothingThatPassed(t *testing.T) {
 // req: C5
 func TestManyPassAndSettle(t *testing.T) {
 	t.Parallel()
-	b, now := crowded(t, kept(1, 160, 260), 1)
+	b, now := many(t, kept(1, 160, 260), 1)
 	for i := range int64(100) {
 		now += ms
 		if !b.pass(now, fmt.Sprint("high", i), 3600*sec+i*sec, 1) {
@@ -218,7 +218,7 @@ func TestManyPassAndSettle(t *testing.T) {
 // req: C5
 func TestPassedIsForgottenWithItsLine(t *testing.T) {
 	t.Parallel()
-	b, now := crowded(t, kept(1, 8, 12), 1)
+	b, now := many(t, kept(1, 8, 12), 1)
 	if !b.pass(now, "first", 3600*sec, 2) {
 		t.Fatal("refused")
 	}
@@ -242,7 +242,7 @@ func TestPassedIsForgottenWithItsLine(t *testing.T) {
 // req: C5, D6
 func TestPassedOfTheVersionBefore(t *testing.T) {
 	t.Parallel()
-	b, now := crowded(t, keeps(Concurrency, false), 2)
+	b, now := many(t, keeps(Concurrency, false), 2)
 	was := b.line
 	was.Passed = []Passed{{Limit: 1, First: 1, Sum: 1, Units: []Freed{{now + 3600*sec, 1}}}}
 	b.line = *DecodeLine(was.Append(nil))
@@ -266,7 +266,7 @@ func TestPassedOfTheVersionBefore(t *testing.T) {
 func TestPassedIsRenewed(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []Spec{keeps(Concurrency, false), keeps(Rolling, true)} {
-		b, now := crowded(t, spec, 1)
+		b, now := many(t, spec, 1)
 		if !b.pass(now, "high", 3*sec, 2) {
 			t.Fatal("refused")
 		}
@@ -292,7 +292,7 @@ func TestPassedIsRenewed(t *testing.T) {
 func TestPassedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []Kind{Rolling, Bucket} {
-		b, now := crowded(t, keeps(kind, false), 1)
+		b, now := many(t, keeps(kind, false), 1)
 		if !b.pass(now, "high", 3600*sec, 2) {
 			t.Fatal("refused")
 		}

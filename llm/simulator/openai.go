@@ -257,15 +257,15 @@ func (s chatStream) words(choice int64, text string) []event {
 }
 
 func (s chatStream) end() (events []event) {
-	told := s.dialect.last != nil
+	reported := s.dialect.last != nil
 	for i := range s.q.choices {
 		e := s.delta(i, object{}, s.q.finish("stop", "length"))
-		if told && i == s.q.choices-1 && s.fault.Kind != FaultNoUsage {
+		if reported && i == s.q.choices-1 && s.fault.Kind != FaultNoUsage {
 			s.dialect.last(e.data.(object), chatUsage(s.exchange))
 		}
 		events = append(events, e)
 	}
-	if s.q.usage && !told && s.fault.Kind != FaultNoUsage {
+	if s.q.usage && !reported && s.fault.Kind != FaultNoUsage {
 		last := s.chunk([]object{})
 		last["usage"] = chatUsage(s.exchange)
 		events = append(events, event{data: last})

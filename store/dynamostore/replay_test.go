@@ -20,7 +20,7 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 	for name, lands := range map[string]bool{"written": true, "not written": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reached, goOn := make(chan struct{}), make(chan struct{})
+			reached, continueRun := make(chan struct{}), make(chan struct{})
 			var sends atomic.Int64
 			bad, good := on(t, empty(t), func(op string, send func() (*http.Response, error)) (*http.Response, error) {
 				if !writes(op) {
@@ -34,11 +34,11 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 				case lands:
 					resp, err := send()
 					close(reached)
-					<-goOn
+					<-continueRun
 					return resp, err
 				}
 				close(reached)
-				<-goOn
+				<-continueRun
 				return answer(nil, http.StatusBadRequest, exception("ThrottlingException", "too much")), nil
 			}, nil)
 			plan := planOf(t, 100)
@@ -52,7 +52,7 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 				return d.Allowed
 			}
 			allowed := lands && again()
-			close(goOn)
+			close(continueRun)
 			if err := bad.Close(); err != nil { // waits for what is under way
 				t.Fatal(err)
 			}
@@ -79,12 +79,12 @@ func TestLateAnswerOfTheFirstBucket(t *testing.T) {
 	for name, again := range map[string]bool{"sent again": true, "not sent again": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reached, goOn := make(chan struct{}), make(chan struct{})
+			reached, continueRun := make(chan struct{}), make(chan struct{})
 			var sends atomic.Int64
 			bad, good := on(t, empty(t), func(op string, send func() (*http.Response, error)) (*http.Response, error) {
 				if writes(op) && sends.Add(1) == 1 {
 					close(reached)
-					<-goOn
+					<-continueRun
 				}
 				return send()
 			}, nil)
@@ -100,7 +100,7 @@ func TestLateAnswerOfTheFirstBucket(t *testing.T) {
 				}
 				want = 10
 			}
-			close(goOn)
+			close(continueRun)
 			if err := bad.Close(); err != nil { // waits for what is under way
 				t.Fatal(err)
 			}

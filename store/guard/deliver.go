@@ -149,7 +149,7 @@ func (s *Store) wakeIfLost(now ledger.Now) {
 // wakeIfSooner wakes the goroutine if something is due sooner than it was: a cancellation, or what
 // an answer showed to be lost. mu is held.
 func (s *Store) wakeIfSooner(now ledger.Now, before int64) {
-	if due := s.ledger.Wait(now); due >= 0 && (before < 0 || due < before) {
+	if next := s.ledger.Wait(now); next >= 0 && (before < 0 || next < before) {
 		s.wake()
 	}
 }

@@ -68,10 +68,10 @@ func TestAllWhoFitAreTold(t *testing.T) {
 			url := of.start(t)
 			plan := compile(t, "p", drawgate.ConcurrencyLimit("s", 2))
 			var procs [3]*redisstore.Store
-			var told [3]chan store.Key
+			var reported [3]chan store.Key
 			for i := range procs {
-				procs[i], told[i] = openURL(t, url, nil), make(chan store.Key, 1000)
-				defer procs[i].Watch(told[i])()
+				procs[i], reported[i] = openURL(t, url, nil), make(chan store.Key, 1000)
+				defer procs[i].Watch(reported[i])()
 			}
 			round := 0
 			until(t, "two are told", func() bool { // they may not have subscribed yet
@@ -86,9 +86,9 @@ func TestAllWhoFitAreTold(t *testing.T) {
 					}
 				}
 				settle(t, procs[0], store.Settlement{Op: store.OpCancel, ID: "a", Buckets: takeOf(plan, name, 0).Buckets})
-				return hears(told[0], name) && hears(told[1], name)
+				return hears(reported[0], name) && hears(reported[1], name)
 			})
-			if n := len(told[2]); n > 0 {
+			if n := len(reported[2]); n > 0 {
 				t.Errorf("who does not fit was told %d times", n)
 			}
 		})
@@ -96,10 +96,10 @@ func TestAllWhoFitAreTold(t *testing.T) {
 }
 
 // hears reports whether a bucket is announced soon.
-func hears(told <-chan store.Key, name string) bool {
+func hears(reported <-chan store.Key, name string) bool {
 	for end := time.After(100 * time.Millisecond); ; {
 		select {
-		case k := <-told:
+		case k := <-reported:
 			if k.Name == name {
 				return true
 			}
@@ -117,8 +117,8 @@ func TestFirstOfSpreadTakesIsTold(t *testing.T) {
 	url := redistest.StartCluster(t, false).URL()
 	holder, first := openURL(t, url, nil), openURL(t, url, nil)
 	plan := compile(t, "p", drawgate.ConcurrencyLimit("s", 1))
-	told := make(chan store.Key, 100)
-	defer first.Watch(told)()
+	reported := make(chan store.Key, 100)
+	defer first.Watch(reported)()
 	waits := held(waiting(across(plan, 1, 0, 1), 1), "b", time.Minute)
 	until(t, "the first one is told", func() bool { // it may not have subscribed yet
 		a := held(across(plan, 1, 0, 1), "a", time.Minute)
@@ -129,7 +129,7 @@ func TestFirstOfSpreadTakesIsTold(t *testing.T) {
 		}
 		settle(t, holder, store.Settlement{Op: store.OpCancel, ID: a.ID, Grant: a.Grant, Buckets: a.Buckets})
 		select {
-		case <-told:
+		case <-reported:
 			return true
 		case <-time.After(100 * time.Millisecond):
 			return false
