@@ -2,12 +2,14 @@ package drawgate
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/drawgate/drawgate/store"
 )
 
 // Refund returns units that were taken without a reservation to the bucket that a names.
-// Without costs it gives back one request; otherwise the units that are named, and no others.
+// Without costs it gives back one request, of a policy that counts them; otherwise the units that are
+// named, and no others.
 //
 // It is for interfaces whose callers correct later and have no id, such as Envoy's rate limit
 // protocol; everybody else reserves and settles. Nobody can tell then whether the units were taken,
@@ -36,6 +38,10 @@ func (a Ask) Refund(ctx context.Context) error {
 // refund says what costs give back per limit: nothing where they name no unit.
 func (p *Plan) refund(costs []Cost) (store.Amounts, error) {
 	if len(costs) == 0 {
+		if !p.counts {
+			return store.Amounts{}, fmt.Errorf("%w: there is no request to give back: policy %q counts none; name a cost in %s",
+				ErrUnknownUnit, p.policy.Name, units(p.units))
+		}
 		return p.resolve(nil, UnitRequests, 0)
 	}
 	return p.resolve(costs, "", 0)

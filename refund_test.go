@@ -49,6 +49,8 @@ func TestRefundMistakes(t *testing.T) {
 		wantErr(t, l.Ask("k", drawgate.Cost{N: -1}).Refund(t.Context()), drawgate.ErrInvalid)
 		wantErr(t, l.Ask(string(make([]byte, drawgate.MaxKey+1))).Refund(t.Context()), drawgate.ErrInvalid)
 		wantErr(t, drawgate.Ask{Key: "k"}.Refund(t.Context()), drawgate.ErrInvalid)
+		tokens := with(t, l, policy(of("tokens", rolling(10, time.Hour))))
+		wantErr(t, tokens.Ask("k").Refund(t.Context()), drawgate.ErrUnknownUnit) // there is no request to give back
 		if n := s.settles.Load(); n != 0 {
 			t.Errorf("the store was asked %d times", n)
 		}
