@@ -13,8 +13,8 @@ import (
 
 // ops are the operations of a store.
 var ops = [...]string{
-	"take", "settle", "cancel", "renew", "charge", "refund", "pause", "peek", "reset", "ping", "list",
-	"read", other,
+	"take", "settle", "cancel", "renew", "charge", "refund", "pause", "unpause", "peek", "reset", "ping",
+	"list", "read", other,
 }
 
 // opOf returns the position in ops.

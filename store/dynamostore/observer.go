@@ -11,7 +11,7 @@ type Observer struct {
 // Call is one look at a bucket, or one change of it, with all its attempts. Callers who share a
 // write are one call, of the operation of the first of them. It names no bucket.
 type Call struct {
-	Op        string        // "take", "settle", "cancel", "renew", "charge", "refund", "pause" or "peek"
+	Op        string        // "take", "settle", "cancel", "renew", "charge", "refund", "pause", "unpause" or "peek"
 	Attempts  int           // requests that were sent for it, one after the other; at least 1
 	Conflicts int           // conditional writes that another process's write was ahead of
 	Throttled int           // requests that DynamoDB refused because the table or the account is over its capacity
