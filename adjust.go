@@ -22,8 +22,8 @@ type Adjusted struct {
 
 // Adjust corrects what one limit of the bucket that a names has used, such as to what the
 // provider's console says. limit is its name; "" if only one limit can be corrected, which slots
-// cannot. reason is for people, at most 256 bytes; a history keeps it as the label "reason". The
-// Costs are ignored.
+// cannot. used is from 0 to MaxAmount. reason is for people, 1 to 256 bytes; a history keeps it as
+// label "reason". Costs are ignored.
 //
 // It reads what is used, and then counts the difference, or gives it back as [Ask.Refund] does:
 // what others do in between, such as another adjustment, counts in addition. used may be more than

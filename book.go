@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Booking is a take that was granted for an instant which may lie ahead.
+// Booking is a take that was granted for now or later. It is safe for
+// concurrent use.
 type Booking struct {
 	Decision Decision // as it was granted
 	res      *Reservation
@@ -46,7 +47,7 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 	return &Booking{Decision: d, res: l.reservation(t, d), start: answered.Add(d.Delay())}, nil
 }
 
-// Delay returns how long to wait from now until the work may start; 0 once it may.
+// Delay returns how long to wait until the work may start; 0 once it may.
 func (b *Booking) Delay() time.Duration { return max(0, time.Until(b.start)) }
 
 // Cancel gives the units back. It returns [ErrGone] from the booked instant on: the units count as

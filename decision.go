@@ -22,8 +22,8 @@ const (
 	Paused      = store.Paused      // a bucket is paused: see [Limiter.Pause]
 )
 
-// Decision answers a take. Being over the limit is a normal answer, not an error. It is a value: it
-// may be copied and kept, and refers to nothing that changes.
+// Decision answers a take. Being over the limit is a normal answer, not an error. It is a value,
+// and may be copied and kept.
 type Decision struct {
 	Allowed  bool
 	Fallback bool   // the store was unavailable: this process decided by itself, as the policy's [Fallback] says
@@ -83,8 +83,8 @@ type LimitResult struct {
 	spec      *record.Spec
 }
 
-// Quota returns what the limit grants per window, less its headroom, and what it grants at once to
-// a take of the highest priority. They differ for a bucket.
+// Quota returns what the limit grants per window, less its headroom, and at once, to a take of the
+// highest priority. They differ for a bucket.
 func (r LimitResult) Quota() (perWindow, atOnce int64) {
 	atOnce = r.spec.Effective[MaxPriority]
 	if r.Limit.Kind == Bucket && atOnce > 0 {
@@ -93,7 +93,7 @@ func (r LimitResult) Quota() (perWindow, atOnce int64) {
 	return atOnce, atOnce
 }
 
-// ResetAt returns when nothing is used; for a calendar limit the end of its window.
+// ResetAt returns when nothing is used, or when a calendar limit's window ends.
 func (r LimitResult) ResetAt() time.Time { return time.UnixMicro(r.reset) }
 
 // ResetAfter returns how long after the decision ResetAt is.

@@ -42,7 +42,7 @@ var (
 	ErrLimited = errors.New("drawgate: rate limit exceeded") // a refusal, of [Decision.Err]: see [LimitedError]
 )
 
-// NeverFitsError says which limit can never grant a take. It matches [ErrNeverFits].
+// NeverFitsError names the limit that never grants a take. It matches [ErrNeverFits].
 type NeverFitsError struct {
 	Policy, Limit, Unit string
 	Amount              int64 // units per window of the limit, as configured; of a concurrency limit its slots
@@ -70,7 +70,7 @@ type StoreError = store.Error
 
 // LimitedError is a refusal as an error. It matches [ErrLimited].
 type LimitedError struct {
-	Policy, Limit string        // the limit that refuses longest
+	Policy, Limit string        // the limit that refuses longest; Limit is "" if others are ahead, or for a pause
 	RetryAfter    time.Duration // until this take would fit if nothing else happened
 	ResetAt       time.Time     // when that limit is unused, or its window ends
 	Queued        bool          // refused because other callers are ahead in the queue

@@ -3,8 +3,8 @@ package drawgate
 import "github.com/drawgate/drawgate/store"
 
 // Fallback says what a limit admits while the store is unavailable. An instance's share is the
-// amount divided by the number of instances. Package guard carries it out; a limiter on a bare
-// store reports [ErrStoreUnavailable] instead.
+// amount divided by the number of instances. Package guard carries it out; on a bare store a
+// limiter reports [ErrStoreUnavailable].
 type Fallback = store.Fallback
 
 const (

@@ -20,7 +20,7 @@ const (
 // Values with a meaning of their own.
 const (
 	UnitRequests = store.UnitRequests           // the unit of a limit or cost that names none
-	Total        = store.Total                  // a window that never ends, for a budget that does not come back
+	Total        = store.Total                  // an [Every] without end, for a budget that does not come back: see [Limit]
 	Exact        = store.Exact                  // as a [Limit.Precision]: every take has an entry of its own
 	Never        = time.Duration(math.MaxInt64) // the RetryAfter of a take that can never pass
 )
@@ -73,7 +73,8 @@ func Percent(p float64) Share { return Share{Percent: p} }
 //     admits up to twice Amount in one Window.
 //   - Rolling: at most Amount in every half-open interval of length Window. Takes within
 //     Window/Precision of each other may be counted together until the last of them leaves it.
-//   - Calendar: at most Amount in each window of the calendar of Zone, daylight saving included.
+//   - Calendar: at most Amount in each window of the calendar of Zone, daylight saving included. A
+//     Total never says ErrNeverFits: RetryAfter is centuries, and Wait needs a deadline.
 //   - Concurrency: at most Amount units held at once; such a policy can only be used with
 //     [Limiter.Reserve].
 //
@@ -106,8 +107,8 @@ func RollingLimit(name string, amount int64, window time.Duration) Limit {
 	return Limit{Name: name, Kind: Rolling, Amount: amount, Window: window}
 }
 
-// BucketLimit returns a limit of amount requests per period, refilled steadily, with bursts of up to
-// burst requests after an idle period (0: amount).
+// BucketLimit returns a limit of amount requests per period, refilled steadily, with bursts of up
+// to burst (0: amount) requests after an idle time.
 func BucketLimit(name string, amount int64, period time.Duration, burst int64) Limit {
 	return Limit{Name: name, Kind: Bucket, Amount: amount, Window: period, Burst: burst}
 }
@@ -172,9 +173,9 @@ func Rate(name string, n int64, period time.Duration, burst int64) Policy {
 	return Policy{Name: name, Limits: []Limit{BucketLimit("rate", n, period, burst)}}
 }
 
-// Unlimited returns a policy that refuses nothing in practice: it allows [MaxAmount] of each unit
-// per second, without units of requests. Takes are decided, counted and observed as others, and pass
-// while the store is unavailable.
+// Unlimited returns a policy that refuses nothing in practice: it allows [MaxAmount] per second of
+// each unit, of requests if none is named. Takes are decided, counted and observed as others, and
+// pass while the store is unavailable if package guard is in front of it.
 func Unlimited(name string, units ...string) Policy {
 	if len(units) == 0 {
 		units = []string{UnitRequests}

@@ -19,8 +19,9 @@ const (
 type Options struct {
 	Tenant   string    // a part of every key, so that tenants share nothing; "" is a tenant too; at most 256 bytes
 	Observer *Observer // is notified of every decision; nil costs nothing
-	// StoreTimeout bounds an Allow, and a Reserve that does not wait, all attempts included: 0 means
-	// what the store needs (see [store.Timed]), or 50ms; negative: only the caller's context does.
+	// StoreTimeout bounds an Allow, AllowUpTo, Book, and a Take without Wait, all attempts included:
+	// 0 means what the store needs (see [store.Timed]), or 50ms; negative: only the caller's context
+	// does. Other calls have 2s per attempt; what has an id, such as a settlement, three attempts.
 	StoreTimeout time.Duration
 }
 
@@ -101,8 +102,8 @@ func (l *Limiter) Plan() *Plan { return l.plan }
 
 // Close ends every wait, and refuses every later take, with ErrClosed: of l and of all limiters
 // that were made from each other with [Limiter.With]. Takes that callers gave up are cancelled
-// first, in two seconds at most. Reservations can be settled, cancelled and renewed until the store
-// is closed, which is the caller's. A program that ends need not close a Limiter.
+// first, in two seconds at most. Everything but takes works until the store is closed, which is
+// the caller's: reservations can be settled. A program that ends need not close a Limiter.
 func (l *Limiter) Close() error {
 	l.queue.close()
 	l.given.close()

@@ -11,12 +11,12 @@ import (
 // its arguments. Keys may be personal data: whoever writes them must bound and hide them.
 type Observer struct {
 	Taken   func(*Taken)     // a take was decided, or failed
-	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, or units were charged or refunded
+	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, units charged or refunded, a pause changed
 	Called  func(*StoreCall) // a store was asked for something
 }
 
-// Taken describes one [Limiter.Allow], Wait, Take or Reserve that was sent to the store, or
-// refused without asking it. Invalid calls are not reported.
+// Taken describes one [Limiter.Allow], Wait, Take, Reserve or Book that was sent to the store, or
+// refused without asking it. Calls that are invalid or never fit are not reported.
 type Taken struct {
 	Take     *store.Take
 	Decision *Decision     // empty if Err is not nil and not a refusal
@@ -27,7 +27,7 @@ type Taken struct {
 	Took     time.Duration
 }
 
-// Settled describes the end or change of a reservation, a charge, or a refund.
+// Settled describes one settlement: see [Observer] for what that may be.
 type Settled struct {
 	Settlement *store.Settlement
 	Outcome    store.Outcome
@@ -38,7 +38,7 @@ type Settled struct {
 // StoreCall describes one call of the store by a limiter. A store in memory that is asked directly
 // for a plain take makes none.
 type StoreCall struct {
-	Op   string // "take", "settle", "cancel", "renew", "charge", "refund", "peek" or "reset"
+	Op   string // "take", "peek", "reset", or the name of a [store.Op], such as "settle" or "pause"
 	Err  error  // nil, or why the store did not answer; a refusal is an answer
 	Took time.Duration
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// Pause says until when a bucket refuses every take, and why. The zero value is no pause.
+// Pause says until when a bucket refuses every take, and why. Zero is no pause.
 type Pause struct {
-	Until  time.Time     // according to the store's clock; for [Ask.Unpause]: the end of the pause to end
-	For    time.Duration // for [Ask.Pause]: how long, in place of Until
+	Until  time.Time     // by the store's clock, at most MaxHold ahead; for [Ask.Unpause]: the end of the pause to end
+	For    time.Duration // for [Ask.Pause]: how long, in place of Until; at most MaxHold
 	Reason string        // for people, at most 256 bytes
 	By     string        // for [Ask.Pause] and [Ask.Unpause]: who does it, for the history; may be empty
 }
@@ -22,8 +22,8 @@ type PauseOutcome struct {
 	Kept  bool      // nothing was changed: the pause lasts longer, or is not the one to end
 }
 
-// Pause makes the bucket of key refuse every take for d, for everybody who uses the store, such as
-// because an upstream said 429. reason is for people, at most 256 bytes.
+// Pause makes the bucket of key refuse every take for d, at most MaxHold, for everybody who uses
+// the store, such as after a 429 of an upstream. reason is for people, at most 256 bytes.
 //
 // Takes are refused with the reason [Paused]; settlements, renewals and repeated takes with an open
 // grant still work; a lease is not renewed. A bucket that is paused for longer stays so. The pause
@@ -33,10 +33,11 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration, reason
 	return err
 }
 
-// Unpause ends the pause of the bucket of key that ends at until: the Pause.Until of a [Status]. A
-// pause with another end, which somebody else made, stays; left is its end, or zero if the bucket is
-// not paused. So it may be called again. Waiting callers of this process try again at once, others
-// within five seconds. A process without contact to the store honours the pause that it knows.
+// Unpause ends the pause of the bucket of key that ends at until: the Pause.Until of a [Status], to
+// the microsecond. A pause with another end, which somebody else made, stays; left is its end, or
+// zero if the bucket is not paused. So it may be called again. Waiting callers of this process try
+// again at once, others within five seconds. A process without contact to the store honours the
+// pause that it knows.
 func (l *Limiter) Unpause(ctx context.Context, key string, until time.Time, reason string) (left time.Time, err error) {
 	out, err := l.Ask(key).Unpause(ctx, Pause{Until: until, Reason: reason})
 	return out.Until, err

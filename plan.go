@@ -11,7 +11,7 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// Policy is a named set of limits that must all pass, and what happens otherwise.
+// Policy is a named set of limits, which must all pass a take.
 type Policy struct {
 	Name   string  // required; at most 128 bytes; part of every bucket's key
 	Limits []Limit // 1 to 6
@@ -26,18 +26,18 @@ type Policy struct {
 	Leased bool
 }
 
-// Wait says how callers of [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
+// Wait says how [Limiter.Wait] and [Limiter.Reserve] wait for a policy's buckets.
 type Wait struct {
 	MaxWait time.Duration   // longest wait, unless the caller's context ends earlier; 0: no bound
 	Queue   int             // most waiters per bucket and process; 0 means 10,000
-	Backoff []time.Duration // fixed waits between attempts, the last one repeated, instead of retry-after
+	Backoff []time.Duration // fixed waits instead of retry-after, the last one repeated: up to 32 of 1ms to 24h
 	Barge   bool            // Allow may pass in front of waiters
 	// OwnLine keeps them out of the line of all processes, if the store has one: others may pass
 	// them, and they stand behind those who are in it.
 	OwnLine bool
 }
 
-// Plan is a policy that was checked. It is immutable and safe for concurrent use.
+// Plan is a checked policy. It is immutable and safe for concurrent use.
 type Plan struct {
 	*store.Plan // what stores receive
 

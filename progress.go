@@ -31,7 +31,8 @@ type progressKey struct{}
 
 // WithProgress returns a context whose takes report what they wait for. A take that has to wait
 // calls f when it begins to, and then when something has changed, at most once a second, and less
-// often far behind. f must not block: a take that is first in its line keeps all others waiting.
+// often far behind. The waiting goroutine calls f, which must not block: the first of a line keeps
+// the others waiting.
 func WithProgress(ctx context.Context, f func(Progress)) context.Context {
 	return context.WithValue(ctx, progressKey{}, f)
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// Refund returns units that were taken without a reservation to the bucket that a names.
-// Without costs it gives back one request, of a policy that counts them; otherwise the units that are
+// Refund returns units that were taken without a reservation to the bucket that a names. Without
+// costs it gives back one request, of a policy that counts them; otherwise the units that are
 // named, and no others.
 //
 // It is for interfaces whose callers correct later and have no id, such as Envoy's rate limit
 // protocol; everybody else reserves and settles. Nobody can tell then whether the units were taken,
 // or given back before: each limit may be exceeded by what is refunded (docs/semantics.md), so
 // whoever is responsible for it must enable this. It removes units that count now and would count
-// longest, at most what is used, and none that an open reservation holds or that counted in a window
-// that has ended. Slots are not given back.
+// longest, at most what is used, and none that an open reservation holds or that counted in a
+// window that has ended. Slots are not given back.
 //
 // It is sent once. With an error that is [ErrStoreUnavailable] it may have arrived, and must not be
 // sent again; with ErrUnknownUnit, ErrInvalid, ErrClosed or ctx's nothing was given back.

@@ -13,7 +13,7 @@ type Request struct {
 	Buckets  []Ask   // 1 to 64 different ones: all or nothing
 	Wait     bool    // wait in the queue until the take fits
 	Priority int     // 0 to MaxPriority: higher ones are served first, and a limit may keep a share for them
-	Labels   []Label // for the store's history: a task's type, its id
+	Labels   []Label // for the store's history: at most 32, each of at most 1,024 bytes in all
 	Hold     Hold    // zero: a plain take. Otherwise the units are held, and the take makes a [Reservation]
 
 	// RefreshLimiter tells a take that waits which limiter counts its bucket i by now, before each
@@ -37,7 +37,7 @@ type Hold struct {
 	For   time.Duration // MinHold to MaxHold
 	Lease bool          // the units do not age while held, and may be granted in part: see [Decision.Granted]
 
-	ID string // names the reservation; "" makes a random one; it may be used again once its reservation is over
+	ID string // names the reservation, in up to 128 bytes; "": a random one; may be used again once that is over
 	// Grant is the take's number; it needs an ID. 0 makes a random one. A take whose id and grant
 	// are still open is answered again: see [Grant]. A take whose Grant you choose is not cancelled
 	// for you if its answer is lost: send it again, or cancel it with [Limiter.Resume].

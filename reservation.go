@@ -47,9 +47,10 @@ func (d *Decision) deadline() time.Time {
 // holderLife is how long a holder may rely on a hold of d, given that clocks differ in rate.
 func holderLife(d time.Duration) time.Duration { return d - d/(1_000_000/clockRate) }
 
-// Resume returns a reservation that was made elsewhere (by another process, or before a restart), to
-// settle, cancel or renew it: its ID and Grant, the buckets of its take with the costs that were
-// granted; end is when the holder must have stopped.
+// Resume returns a reservation that was made elsewhere (by another process, or before a restart),
+// to settle, cancel or renew it: its ID and Grant, the buckets of its take with the costs that were
+// granted; end is its Deadline. If that is past, Settle charges what exceeds these costs unless the
+// reservation is open, even if settled elsewhere. Its Decision is empty.
 func (l *Limiter) Resume(id string, grant Grant, end time.Time, buckets ...Ask) (*Reservation, error) {
 	if id == "" || len(id) > maxID {
 		return nil, fmt.Errorf("%w: the id must have 1 to %d bytes", ErrInvalid, maxID)
@@ -81,14 +82,16 @@ func (r *Reservation) Deadline() time.Time {
 }
 
 // Settle ends the reservation with what was really used. Units that are not named stay as
-// estimated. More than the estimate is allowed, and becomes debt.
+// estimated. More than the estimate is allowed, and becomes debt. With ErrUnknownUnit or ErrInvalid
+// it is still open.
 //
 // It is carried out even if ctx was cancelled or its deadline has passed: you can pass the context
 // of the work. Only a deadline in the future limits it, and not to less than a second.
 //
-// It returns ErrGone if the reservation is no longer open: nothing is credited then, and if its hold
-// has ended, what was used beyond the estimate is charged. A lost answer makes it be sent again,
-// which is safe; if the store stays away, the error is a *[StoreError] and the hold ends, as used.
+// It returns ErrGone if the reservation is no longer open: nothing is credited then, and if its
+// hold has ended, what was used beyond the estimate is charged. A lost answer makes it be sent
+// again, which is safe; if the store stays away, the error is a *[StoreError] and the hold ends, as
+// used.
 func (r *Reservation) Settle(ctx context.Context, used ...Cost) error {
 	ctx, stop := ending.Context(ctx)
 	defer stop()

@@ -14,11 +14,12 @@ type Store = store.Store
 // keys share a bucket.
 type Key = store.Key
 
-// Label is a note on a take, for the history: a Name, such as "task", and its Value.
+// Label is a note on a take, for the history, such as the Name "task" and a Value.
 type Label = store.Label
 
 // Grant is a random number, not 0, that identifies one logical take with an id: the caller sends
 // the same number with each resend, renewal, settlement and cancellation of that take: see [Hold].
+// [store.ParseGrant] reads its String.
 type Grant = store.Grant
 
 // NewGrant returns a random number for a new take with an id.

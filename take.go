@@ -14,8 +14,9 @@ import (
 //
 // A refusal is a Decision, not an error; it costs nothing. The error is ErrNeverFits,
 // ErrUnknownUnit, ErrInvalid or ErrNeedsReserve if the request itself is wrong, ErrClosed, ctx's
-// error, or a *[StoreError] if the store could not decide (the Decision is then not Allowed). Where
-// others wait for the bucket the answer is a refusal with the reason [Queued].
+// error (a *[GaveUpError] if the store was being asked), or a *[StoreError] if the store could not
+// decide (the Decision is then not Allowed). Where others wait for the bucket the answer is a
+// refusal with the reason [Queued].
 func (l *Limiter) Allow(ctx context.Context, key string, costs ...Cost) (d Decision, err error) {
 	if !l.plain && !l.near || len(costs) != 0 || len(key) > longKey || !l.queue.idle() || ctx.Err() != nil {
 		return l.allow(ctx, key, costs)
@@ -126,7 +127,7 @@ func (l *Limiter) try(ctx context.Context, t *take) (Decision, error) {
 	return l.ask(ctx, t, l.timeout, l.timeout)
 }
 
-// Handle is one key of a [Limiter], for code that expects a limiter of one thing.
+// Handle is one key of a [Limiter], for code that limits only one thing.
 type Handle struct {
 	l   *Limiter
 	key string

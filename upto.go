@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// AllowUpTo takes as many units as are available, up to most.N, and returns how many it took: for
-// work that can be done in part. It never waits. If nothing is left, the Decision is a refusal and n
-// is 0. Other units cost what they cost in [Limiter.Allow], whose errors it has. The store is asked
-// twice: the units are held first, and then settled.
+// AllowUpTo takes as many units as are available, up to most.N (at least 1), and returns how many:
+// for work that can be done in part. It never waits. If nothing is left, the Decision is a refusal
+// and n is 0. Other units cost what they cost in [Limiter.Allow], whose errors it has. The store is
+// asked twice: the units are held first, and then settled.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decision, n int64, err error) {
 	if most.N < 1 {
 		return d, 0, fmt.Errorf("%w: cannot take up to %d units: ask for at least 1", ErrInvalid, most.N)
