@@ -3,7 +3,10 @@ package drawgate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/record"
 )
 
 // Booking is a take that was granted for now or later. It is safe for
@@ -28,7 +31,7 @@ func (l *Limiter) Book(ctx context.Context, key string, maxDelay time.Duration, 
 	if l.plan.NeedsHold() {
 		return nil, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
 	}
-	t, err := l.take(&Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: Hold{For: MinHold}})
+	t, err := l.take(&Request{Buckets: []Ask{{Key: key, Costs: costs}}, Hold: Hold{For: l.bookedFor()}})
 	if err == nil {
 		err = t.fits()
 	}
@@ -57,4 +60,18 @@ func (b *Booking) Cancel(ctx context.Context) error {
 		return ErrGone
 	}
 	return b.res.Cancel(ctx)
+}
+
+// bookedFor is how long a booking stays open from its instant on: while it may be sent again, or
+// cancelled because its answer was lost, so that it does not count twice. Where units count from the
+// end of the hold it is as short as can be, and in memory no answer is lost.
+func (l *Limiter) bookedFor() time.Duration {
+	atEnd := slices.ContainsFunc(l.plan.specs, func(s record.Spec) bool { return s.ChargeEnd })
+	switch {
+	case atEnd || l.local != nil:
+		return MinHold
+	case l.timeout == 0:
+		return 2 * stepTimeout
+	}
+	return min(max(2*l.timeout, MinHold), MaxHold)
 }

@@ -236,3 +236,23 @@ func TestBook(t *testing.T) {
 		}
 	})
 }
+
+// TestABookingWhoseAnswerIsLostCountsOnce: it is sent again, and is the same booking, also if it is
+// for now.
+func TestABookingWhoseAnswerIsLostCountsOnce(t *testing.T) {
+	t.Parallel()
+	for _, taken := range []int64{0, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			s := remote(t)
+			l := over(t, s, policy(rolling(10, time.Second)))
+			if taken != 0 {
+				take(t, l, "k", taken)
+			}
+			s.script(0, drops)
+			if _, err := l.Book(t.Context(), "k", time.Minute, drawgate.Requests(3)); err != nil {
+				t.Fatal(err)
+			}
+			wantUsed(t, l, "k", taken+3)
+		})
+	}
+}
