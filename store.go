@@ -38,7 +38,7 @@ type Status struct {
 
 	// The limiter adds what it knows of the callers that wait for the bucket in this process.
 
-	Waiting int           // how many
+	Waiting int           // how many callers of this process wait
 	NextTry time.Duration // until the first of them tries again; 0: it is doing so, or nobody waits
 }
 
