@@ -147,9 +147,12 @@ func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown 
 // back.
 func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
-// Left returns what remains of limit i of the first bucket.
+// Left returns what remains of limit i of the first bucket; 0 if there is no such limit.
 func (d *Decision) Left(i int) int64 {
 	if d.raw || i >= inline {
+		if d.plan == nil || i >= len(d.plan.specs) {
+			return 0
+		}
 		return d.result(0, i).Remaining
 	}
 	return d.res[i].Remaining

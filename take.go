@@ -121,6 +121,9 @@ func (l *Limiter) decide(ctx context.Context, t *take, wait bool) (d Decision, e
 // try decides now, behind those who wait.
 func (l *Limiter) try(ctx context.Context, t *take) (Decision, error) {
 	if d, refused := l.queue.queued(t); refused {
+		if err := ctx.Err(); err != nil {
+			return Decision{}, err
+		}
 		return d, nil
 	}
 	t.Barge = !slices.ContainsFunc(t.plans, func(p *Plan) bool { return !p.policy.Wait.Barge })
