@@ -142,9 +142,9 @@ func (d *Decision) Counts(unit string) bool {
 // know of, but has to assume: see [Start].
 func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
 
-// Unsure reports whether the store was asked about a take that was decided without it, and did not
-// answer: it may have granted it too, and counts that if its hold ends there before the store is
-// back.
+// Unsure reports whether the store was asked about a take and did not answer: it may have granted
+// it. If the take was allowed without the store, it counts twice if its hold ends there before the
+// store is back. If it was refused, also by a later answer, it counts until it is cancelled.
 func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
 // Left returns what remains of limit i of the first bucket; 0 if there is no such limit.

@@ -73,7 +73,7 @@ type Line struct {
 	Policy   string   // that granted it; "" if none did
 	Reserved []Amount // of requests one, unless it names them; a unit that is named twice adds up
 	Fallback bool     // the store was unavailable, and has not heard of it yet
-	Unsure   bool     // with Fallback: the store may have granted it, and counts it twice then, or though it was refused
+	Unsure   bool     // with Fallback: the store was asked and did not answer: it may count it twice, or though it was refused
 	Limit    string   // Refused: which limits refused it, as policy/limit, or why there was no decision
 
 	// Settled and Refunded:

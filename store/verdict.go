@@ -29,8 +29,8 @@ type Verdict struct {
 	Allowed  bool
 	Fallback bool // the store was unavailable: this process decided by itself
 	Replayed bool // the take's id was already open: this repeats its answer, and nothing more was charged
-	// with Fallback: the store was asked and did not answer, so it may have granted the take, also
-	// if it is refused here
+	// the store was asked and did not answer, so it may have granted the take. If it is allowed,
+	// this process did that by itself; it may be refused by either
 	Unsure bool
 	// refused without the store, because of use that this process does not know of, but has to
 	// assume

@@ -81,6 +81,7 @@ func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64) *item {
 // again: its caller waits, or resends it. It reports whether it is too late for that: a
 // cancellation on its way to the store would end what is granted now.
 func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
+	r.doubted = false
 	if r.take.ID == "" || len(l.cancels) == 0 {
 		return false
 	}
@@ -92,6 +93,7 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	case it == nil:
 		return false
 	case it.inFlight, it.doubt > now.Own:
+		r.doubted = !it.spent
 		return true
 	}
 	if !it.spent { // otherwise the store has nothing, and no message on its way can change that

@@ -44,7 +44,8 @@ func (l *Ledger) Decide(now Now, r *Request) store.Verdict {
 	c.full = l.withdraw(now, r)
 	d := c.decide()
 	switch {
-	case !r.sent:
+	case !r.sent: // if its cancellation is not answered, it is refused
+		d.Unsure = r.doubted && d.Fail == nil
 	case d.Allowed:
 		d.Unsure = true
 		if h := l.held.find(r.take.ID, r.take.Grant); h != nil {

@@ -18,6 +18,7 @@ type Request struct {
 	begun   bool
 	sent    bool  // the store was asked, and did not answer
 	several bool  // more than once
+	doubted bool  // the store may have granted it: its cancellation is on its way, or was not answered
 	until   int64 // messages on their way may open something until then, on the own clock
 }
 
@@ -144,6 +145,7 @@ func (l *Ledger) Answered(now Now, r *Request, d *store.Verdict) {
 		}
 		// An earlier message may have opened it, or may do so yet.
 		if r.sent && !errors.Is(d.Fail, store.ErrIDReused) {
+			d.Unsure = d.Fail == nil
 			l.pendCancel(now, r)
 		}
 	}
