@@ -51,6 +51,9 @@ type Line struct {
 	// the store has heard of all ends of calls up to the line of this number, but for those that
 	// are Unheard; 0 if there is nothing new
 	Heard uint64
+	// of the calls that were granted without the store (Fallback), and that have not ended or that
+	// it had not Heard of, one may count twice
+	Twice bool
 
 	// Opened:
 	Version int
@@ -95,6 +98,9 @@ func (l *Line) Append(b []byte) []byte {
 	b = number(b, "t", l.At)
 	b = text(b, "e", string(l.Event))
 	b = number(b, "heard", int64(l.Heard))
+	if l.Twice {
+		b = number(b, "twice", 1)
+	}
 	b = number(b, "v", int64(l.Version))
 	b = text(b, "run", l.Run)
 	b = text(b, "host", l.Host)

@@ -28,7 +28,7 @@ type Unended struct {
 	// told whether it was
 	Uncertain bool
 	// the store may have what it reserved beside what it used: it was unavailable when the call was
-	// granted, had been asked, and did not answer
+	// granted, and had been asked, then or later, and did not answer
 	Twice bool
 }
 
@@ -103,6 +103,9 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		}
 		l := &r.line
 		k := callKey{l.Upstream, l.Call, l.Granted}
+		if l.Twice {
+			late = s.twice(late, open)
+		}
 		if l.Heard > heard {
 			heard = l.Heard
 			late = slices.DeleteFunc(late, func(d Doubtful) bool { return d.line <= heard })
@@ -163,6 +166,20 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		s.Doubtful = append(s.Doubtful, late...)
 	}
 	return nil
+}
+
+// twice notes that of the calls which were granted without the store, and that are open or of whose
+// end it had not heard, one may count twice. It returns the others of these.
+func (s *Spent) twice(late []Doubtful, open map[callKey]*Unended) []Doubtful {
+	for _, c := range open {
+		c.Twice = c.Uncertain
+	}
+	return slices.DeleteFunc(late, func(d Doubtful) bool {
+		if d.Twice = d.Uncertain; d.Twice {
+			s.Doubtful = append(s.Doubtful, d)
+		}
+		return d.Twice
+	})
 }
 
 // unended returns the call of the line that was read last.

@@ -91,3 +91,37 @@ func TestHeard(t *testing.T) {
 		}
 	})
 }
+
+// TestTwice: a ledger tells once that a call may count twice, with the line that says that the store
+// has heard of it.
+func TestTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var pending atomic.Bool
+		var twice atomic.Uint64
+		w := open(t, dir, &ledgerfile.Options{Pending: pending.Load, Twice: twice.Load})
+		o := w.Observer()
+		for id := range uint64(3) {
+			e := begin(w, id+1)
+			e.Sent, e.Answered, e.Ended, e.Status, e.Used = time.Now(), time.Now(), time.Now(), 200, e.Estimate
+			o.Ended(e)
+			end, _ := last(t, dir)
+			pending.Store(true)
+			o.Called(e)
+			time.Sleep(10 * time.Second)
+			if id == 1 {
+				twice.Add(1)
+			}
+			pending.Store(false)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if l, _ := last(t, dir); l.Event != audit.Alive || l.Heard < end.N || l.Twice != (id == 1) {
+				t.Errorf("call %d: %+v", id+1, l)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -102,9 +102,14 @@ func (w *Writer) listen() {
 	if w.pending() {
 		return
 	}
+	twice := uint64(0) // after what was pending: a call that counts twice was pending before
+	if w.opts.Twice != nil {
+		twice = w.opts.Twice()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ends.hear(upTo)
+	w.ends.twice = max(w.ends.twice, twice)
 }
 
 // pending reports whether the store has yet to be told of calls that were settled.

@@ -43,11 +43,14 @@ func (l *Ledger) cancelUnsure(now Now, h *reservation) {
 	}
 	t := h.take
 	t.ID = h.storeID()
-	if it := l.cancel(now, &t, 0, h.until); it != nil {
-		if it.several = true; !h.said {
+	switch it := l.cancel(now, &t, 0, h.until); {
+	case it != nil:
+		if it.several, it.end = true, h.ends; !h.said {
 			it.untold = true
 			l.untold++
 		}
+	case !h.said && l.cancels[openID(t.ID, t.Grant)] == nil: // there is no room: its hold ends by itself
+		l.twice++
 	}
 }
 
@@ -107,12 +110,15 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 // any more, so that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 	l.undone(now, it, o)
-	it.notBefore = it.doubt
+	it.notBefore, it.found = it.doubt, it.found || o.Err == nil && !o.Gone
 	// it arrived before the take, or before another copy of it
 	if again := o.Gone || it.several; again && it.until > now.Own {
 		it.notBefore = max(it.notBefore, it.until)
 	} else {
 		it.spent = true
+		if it.untold && !it.found && it.end <= now.Store { // its hold may have ended, as used
+			l.twice++
+		}
 		l.told(it)
 	}
 	l.queue.push(it, now)

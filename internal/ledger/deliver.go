@@ -111,6 +111,9 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			return
 		}
 		t := it.h.take
+		if !it.h.unsure {
+			it.h.ends = now.Store + t.Hold.Microseconds()
+		}
 		t.ID, t.Priority, t.Ahead, t.NotAfter, t.Given = it.h.storeID(), store.MaxPriority, 0, time.Time{}, true
 		t.Buckets = append([]store.BucketCost(nil), t.Buckets...)
 		for k := range t.Buckets {

@@ -21,6 +21,7 @@ type reservation struct {
 	stored  bool              // the store has it
 	unsure  bool              // the store was asked for it and did not answer: it may have it
 	said    bool              // its decision said that the store may have it
+	ends    int64             // if unsure: its hold there ends no earlier, if a replay opened it; 0: unknown
 	until   int64             // if unsure: messages on their way may open it until then, on the own clock
 	charged bool              // given here; its units were charged to the store, which does not have it
 	last    *store.Settlement // how it ended

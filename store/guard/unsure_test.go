@@ -73,3 +73,58 @@ func TestWhatTheStoreRefusesMayBeUnsure(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatCountsTwiceIsTold: a reservation was given without asking the store. When that is back, it
+// is told, and opens the hold, but its answer is lost, and it is away until after the hold's end:
+// then it has the hold, as used, beside what was used. State tells that, and does not where the hold
+// could still be cancelled, or the store never had it.
+//
+// req: A10
+func TestWhatCountsTwiceIsTold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replay mood          // what becomes of the message
+		away   time.Duration // afterwards
+		used   int64         // by the store
+		twice  uint64
+	}{
+		"carried out, and away for long":    {mute, 50 * time.Second, 9, 1},
+		"carried out, and away for a while": {mute, 5 * time.Second, 4, 0},
+		"never asked":                       {refuses, 0, 4, 0},
+	} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(1000, time.Hour))
+			inner.set(refuses)
+			for !g.State().Unavailable {
+				take(t, g, plan, "other", 1)
+			}
+			if d := hold(t, g, "id", 30*time.Second, plan, "k", 5); !d.Allowed || d.Unsure {
+				t.Fatalf("%s: allowed %v, unsure %v", name, d.Allowed, d.Unsure)
+			}
+			if c.away > 0 {
+				inner.mu.Lock()
+				inner.mood, inner.only = well, func(op string, _ bool) mood {
+					if op == "take" {
+						return c.replay
+					}
+					return well
+				}
+				inner.mu.Unlock()
+				time.Sleep(3 * time.Second)
+				inner.mu.Lock()
+				inner.mood, inner.only = refuses, nil
+				inner.mu.Unlock()
+			}
+			end(t, g, store.OpSettle, "id", plan, "k", 4)
+			time.Sleep(c.away)
+			inner.set(well)
+			wantBack(t, g, time.Minute)
+			time.Sleep(10 * time.Second)
+			st := g.State()
+			if n := used(t, inner.Store, plan, "k")[0]; n != c.used || st.Twice != c.twice || st.Undelivered {
+				t.Errorf("%s: %d are used, %d counted twice, undelivered %v, want %d and %d", name, n, st.Twice, st.Undelivered,
+					c.used, c.twice)
+			}
+		})
+	}
+}
