@@ -44,7 +44,7 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		return l
 	}
 	twice := func(heard uint64) audit.Line {
-		return audit.Line{Event: audit.Alive, Heard: heard, Twice: true}
+		return audit.Line{Event: audit.Alive, Heard: heard, Miscounted: true}
 	}
 	calls := []audit.Line{ // lines 2 to 7
 		line(audit.Reserved, 1), line(audit.Reserved, 2), line(audit.Settled, 1), line(audit.Settled, 2),
@@ -67,6 +67,9 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 		},
 		"one was given here and counts twice": {
 			[]audit.Line{with(local(line(audit.Reserved, 4)), 7), line(audit.Settled, 4), twice(9), alive(10)}, []uint64{4},
+		},
+		"one was granted by the store, and settled after its hold": {
+			[]audit.Line{{Event: audit.Alive, Heard: 5}, {Event: audit.Alive, Heard: 8, Miscounted: true}}, []uint64{3},
 		},
 		"one was, and still runs": {
 			[]audit.Line{with(local(line(audit.Reserved, 4)), 7), twice(7), line(audit.Settled, 4), alive(10)}, []uint64{4},

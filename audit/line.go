@@ -51,9 +51,9 @@ type Line struct {
 	// the store has heard of all ends of calls up to the line of this number, but for those that
 	// are Unheard; 0 if there is nothing new
 	Heard uint64
-	// of the calls that were granted without the store (Fallback), and that have not ended or that
-	// it had not Heard of, one may count twice
-	Twice bool
+	// the store may count a call wrongly for good: one of whose end it had not Heard before this
+	// line, or that was granted without it (Fallback) and has not ended
+	Miscounted bool
 
 	// Opened:
 	Version int
@@ -98,8 +98,8 @@ func (l *Line) Append(b []byte) []byte {
 	b = number(b, "t", l.At)
 	b = text(b, "e", string(l.Event))
 	b = number(b, "heard", int64(l.Heard))
-	if l.Twice {
-		b = number(b, "twice", 1)
+	if l.Miscounted {
+		b = number(b, "miscounted", 1)
 	}
 	b = number(b, "v", int64(l.Version))
 	b = text(b, "run", l.Run)

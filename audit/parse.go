@@ -60,9 +60,9 @@ func (p *parser) field(key string, l *Line) (err error) { //nolint:gocyclo // a 
 	case "heard":
 		n, err = p.number()
 		l.Heard = uint64(max(0, n))
-	case "twice":
+	case "miscounted":
 		n, err = p.number()
-		l.Twice = n != 0
+		l.Miscounted = n != 0
 	case "v":
 		n, err = p.number()
 		l.Version = int(n)

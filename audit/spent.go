@@ -103,8 +103,15 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		}
 		l := &r.line
 		k := callKey{l.Upstream, l.Call, l.Granted}
-		if l.Twice {
-			late = s.twice(late, open)
+		if l.Miscounted {
+			for _, c := range open {
+				c.Twice = c.Uncertain
+			}
+			for _, d := range late {
+				d.Twice = d.Uncertain
+				s.Doubtful = append(s.Doubtful, d)
+			}
+			late = nil
 		}
 		if l.Heard > heard {
 			heard = l.Heard
@@ -166,20 +173,6 @@ func (s *Spent) read(ctx context.Context, r *run, day func(time.Time) string) er
 		s.Doubtful = append(s.Doubtful, late...)
 	}
 	return nil
-}
-
-// twice notes that of the calls which were granted without the store, and that are open or of whose
-// end it had not heard, one may count twice. It returns the others of these.
-func (s *Spent) twice(late []Doubtful, open map[callKey]*Unended) []Doubtful {
-	for _, c := range open {
-		c.Twice = c.Uncertain
-	}
-	return slices.DeleteFunc(late, func(d Doubtful) bool {
-		if d.Twice = d.Uncertain; d.Twice {
-			s.Doubtful = append(s.Doubtful, d)
-		}
-		return d.Twice
-	})
 }
 
 // unended returns the call of the line that was read last.

@@ -9,7 +9,7 @@ type ends struct {
 	done    uint64 // the last one up to which all calls were settled
 	heard   uint64 // the store has heard of all ends up to the line of this number
 	written uint64 // the ledger tells so up to this one
-	twice   uint64 // how often a call may have been counted twice
+	wrong   uint64 // how often a call may have been counted wrongly
 	told    uint64 // the ledger tells so of that many
 }
 

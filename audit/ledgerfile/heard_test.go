@@ -92,15 +92,15 @@ func TestHeard(t *testing.T) {
 	})
 }
 
-// TestTwice: a ledger tells once that a call may count twice, with the line that says that the store
+// TestMiscounted: a ledger tells once that a call may be counted wrongly, with the line that says that the store
 // has heard of it.
-func TestTwice(t *testing.T) {
+func TestMiscounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var pending atomic.Bool
-		var twice atomic.Uint64
-		w := open(t, dir, &ledgerfile.Options{Pending: pending.Load, Twice: twice.Load})
+		var wrong atomic.Uint64
+		w := open(t, dir, &ledgerfile.Options{Pending: pending.Load, Miscounted: wrong.Load})
 		o := w.Observer()
 		for id := range uint64(3) {
 			e := begin(w, id+1)
@@ -111,12 +111,12 @@ func TestTwice(t *testing.T) {
 			o.Called(e)
 			time.Sleep(10 * time.Second)
 			if id == 1 {
-				twice.Add(1)
+				wrong.Add(1)
 			}
 			pending.Store(false)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			if l, _ := last(t, dir); l.Event != audit.Alive || l.Heard < end.N || l.Twice != (id == 1) {
+			if l, _ := last(t, dir); l.Event != audit.Alive || l.Heard < end.N || l.Miscounted != (id == 1) {
 				t.Errorf("call %d: %+v", id+1, l)
 			}
 		}

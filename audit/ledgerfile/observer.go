@@ -102,14 +102,14 @@ func (w *Writer) listen() {
 	if w.pending() {
 		return
 	}
-	twice := uint64(0) // after what was pending: a call that counts twice was pending before
-	if w.opts.Twice != nil {
-		twice = w.opts.Twice()
+	wrong := uint64(0) // after what was pending: a call that is counted wrongly was pending before
+	if w.opts.Miscounted != nil {
+		wrong = w.opts.Miscounted()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ends.hear(upTo)
-	w.ends.twice = max(w.ends.twice, twice)
+	w.ends.wrong = max(w.ends.wrong, wrong)
 }
 
 // pending reports whether the store has yet to be told of calls that were settled.

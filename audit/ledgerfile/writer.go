@@ -29,9 +29,9 @@ type Options struct {
 	// unavailable when they were settled. It must be quick, and must not call the Writer. nil:
 	// never.
 	Pending func() bool
-	// Twice counts how often the store may have counted a call twice for good that was granted
-	// without it. It is asked after Pending, and must be as quick. nil: never.
-	Twice func() uint64
+	// Miscounted counts how often the store may have counted a call wrongly for good, because it
+	// was unavailable for long. It is asked after Pending, and must be as quick. nil: never.
+	Miscounted func() uint64
 }
 
 const (
@@ -220,8 +220,8 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 	if l.Heard = 0; w.ends.heard > w.ends.written || l.Event == audit.Opened { // each file shows that it tells this
 		l.Heard = max(1, w.ends.heard)
 	}
-	twice := w.ends.twice
-	l.Twice = twice > w.ends.told
+	wrong := w.ends.wrong
+	l.Miscounted = wrong > w.ends.told
 	if w.file == nil {
 		w.lost++
 		w.mark()
@@ -242,7 +242,7 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 		return err
 	}
 	w.torn = false
-	w.ends.told = twice
+	w.ends.told = wrong
 	if l.Heard > 0 {
 		w.ends.written = l.Heard
 	}

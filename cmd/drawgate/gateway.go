@@ -83,7 +83,7 @@ func (v *service) openGateway() (err error) {
 		o := &ledgerfile.Options{Logger: v.log}
 		if guard := v.run.Guard; guard != nil {
 			o.Pending = func() bool { return guard.State().Undelivered }
-			o.Twice = func() uint64 { return guard.State().Twice }
+			o.Miscounted = func() uint64 { return guard.State().Miscounted }
 		}
 		if v.ledger, err = ledgerfile.Open(g.Ledger.Dir, o); err != nil {
 			return &exitError{exitConfig, err}

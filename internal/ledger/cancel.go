@@ -50,7 +50,7 @@ func (l *Ledger) cancelUnsure(now Now, h *reservation) {
 			l.untold++
 		}
 	case !h.said && l.cancels[openID(t.ID, t.Grant)] == nil: // there is no room: its hold ends by itself
-		l.twice++
+		l.wrong++
 	}
 }
 
@@ -117,7 +117,7 @@ func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 	} else {
 		it.spent = true
 		if it.untold && !it.found && it.end <= now.Store { // its hold may have ended, as used
-			l.twice++
+			l.wrong++
 		}
 		l.told(it)
 	}

@@ -242,6 +242,9 @@ func (l *Ledger) Delivered(now Now, d *Delivery, out []store.Outcome, rep *Repor
 // arrived, the reservation is replayed again, because its holder was promised more time.
 func (l *Ledger) renewed(now Now, it *item, o *store.Outcome) {
 	h := it.h
+	if o.Err == nil && !o.Gone {
+		h.ends = it.end
+	}
 	l.prolongedAll(now, h, o, it.end)
 	if h.last != nil {
 		l.settleGiven(now, h, h.last)
@@ -274,7 +277,7 @@ func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 
 // ended records the outcome of the end of a reservation.
 func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
-	h := it.h
+	h, over := it.h, false
 	n := make([]store.Amounts, len(h.parts))
 	for k := range n {
 		gone := o.Gone
@@ -286,11 +289,15 @@ func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 		}
 		switch used := usedOf(h.last, k, &h.granted[k]); {
 		case !gone:
-		case h.end <= now.Store: // it counts as granted: charge what was used beyond that
+		case h.endThere() <= now.Store: // it counts as granted: charge what was used beyond that
+			over = over || used != h.granted[k]
 			for j := range used {
 				n[k][j] = max(0, used[j]-h.granted[k][j])
 			}
 		}
+	}
+	if over {
+		l.wrong++
 	}
 	l.finish(it)
 	l.held.remove(h)
@@ -340,7 +347,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 			l.refusedThere(now, h)
 			continue
 		}
-		h.stored = true
+		h.stored, h.ends = true, o.HoldEnd().UnixMicro()
 		l.replayed(now, h, o)
 		missing := make([]store.Amounts, len(h.parts)) // if the store grants a lease only in part
 		for k := range missing {

@@ -51,7 +51,7 @@ type Ledger struct {
 	cancels map[string]*item // cancelItems by the openID of their grants
 	charges int              // pending keptItems
 	untold  int              // of these: what was used may count twice until then, and no decision said so
-	twice   uint64           // see Twice
+	wrong   uint64           // see Miscounted
 	losses  int              // pending items about what the store has lost, or must learn of under a grant
 	asks    []record.Ask
 }
@@ -75,10 +75,11 @@ func (l *Ledger) Pending() int { return l.entries.pending }
 // ended, or may count it twice though no decision was Unsure.
 func (l *Ledger) Undelivered() bool { return l.entries.pending > 0 || l.untold > 0 }
 
-// Twice returns how often something that was given here may have been counted twice for good,
-// though no decision was Unsure: what it used, and a hold that a message opened which was not
-// answered, and that had ended before it could be cancelled.
-func (l *Ledger) Twice() uint64 { return l.twice }
+// Miscounted returns how often the store may have counted a reservation wrongly for good, though no
+// decision was Unsure: its hold had ended there before the store heard how much was used, so that
+// all of it counts; or a message opened it, was not answered, and the hold had ended before it could
+// be cancelled, so that it counts beside what was used.
+func (l *Ledger) Miscounted() uint64 { return l.wrong }
 
 // Recovering reports whether something is pending that the store has lost, or may have.
 func (l *Ledger) Recovering() bool { return l.losses > 0 }

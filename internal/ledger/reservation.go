@@ -21,7 +21,7 @@ type reservation struct {
 	stored  bool              // the store has it
 	unsure  bool              // the store was asked for it and did not answer: it may have it
 	said    bool              // its decision said that the store may have it
-	ends    int64             // if unsure: its hold there ends no earlier, if a replay opened it; 0: unknown
+	ends    int64             // given here: when the hold ends at the store; if unsure: no earlier, if it has it; 0: unknown
 	until   int64             // if unsure: messages on their way may open it until then, on the own clock
 	charged bool              // given here; its units were charged to the store, which does not have it
 	last    *store.Settlement // how it ended
@@ -30,6 +30,14 @@ type reservation struct {
 	traces  []*trace          // what the store was told, per bucket; nil: it keeps no history
 
 	next *reservation // another grant of the same ID
+}
+
+// endThere returns when the hold ends at the store, which may not have heard of renewals.
+func (h *reservation) endThere() int64 {
+	if h.ends > 0 {
+		return min(h.ends, h.end)
+	}
+	return h.end
 }
 
 // open reports whether the reservation is neither settled nor past its end.

@@ -186,6 +186,7 @@ func (l *Ledger) Settled(now Now, sent int64, st *store.Settlement, o *store.Out
 			l.cancelLate(now, h)
 		case st.Op == store.OpRenew:
 			h.end = max(h.end, o.End.UnixMicro())
+			h.ends = h.end
 			l.reopen(now, h)
 		}
 	}

@@ -202,12 +202,11 @@ type State struct {
 	Err         error     // the last failure, during an outage
 	Pending     int       // buckets with something pending for the store
 	Undelivered bool      // something is pending for the store, or it may count twice what no decision said to be Unsure
-	// how often something that was given here may have been counted twice for good, though no
-	// decision said to be Unsure: the store opened a hold of it without answering, and was away
-	// until that had ended
-	Twice   uint64
-	Decided uint64 // takes that the guard decided since it was made
-	Buckets int    // buckets that are recorded
+	// how often the store may have counted a reservation wrongly for good, though no decision said
+	// to be Unsure: it was away until the hold had ended
+	Miscounted uint64
+	Decided    uint64 // takes that the guard decided since it was made
+	Buckets    int    // buckets that are recorded
 
 	Instances int  // processes that a share is divided by; 0: unknown
 	MayShare  bool // this process may admit its share
@@ -218,7 +217,7 @@ func (s *Store) State() State {
 	s.mu.Lock()
 	st := State{
 		Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Undelivered: s.ledger.Undelivered(), Decided: s.news.decided.Load(),
-		Twice: s.ledger.Twice(), Buckets: s.ledger.Len(),
+		Miscounted: s.ledger.Miscounted(), Buckets: s.ledger.Len(),
 	}
 	if st.Unavailable && s.fault != nil {
 		st.Err = s.fault

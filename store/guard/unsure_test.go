@@ -121,10 +121,100 @@ func TestWhatCountsTwiceIsTold(t *testing.T) {
 			wantBack(t, g, time.Minute)
 			time.Sleep(10 * time.Second)
 			st := g.State()
-			if n := used(t, inner.Store, plan, "k")[0]; n != c.used || st.Twice != c.twice || st.Undelivered {
-				t.Errorf("%s: %d are used, %d counted twice, undelivered %v, want %d and %d", name, n, st.Twice, st.Undelivered,
+			if n := used(t, inner.Store, plan, "k")[0]; n != c.used || st.Miscounted != c.twice || st.Undelivered {
+				t.Errorf("%s: %d are used, %d counted twice, undelivered %v, want %d and %d", name, n, st.Miscounted, st.Undelivered,
 					c.used, c.twice)
 			}
 		})
 	}
+}
+
+// TestASettlementAfterTheHoldIsTold: a call ended while the store was away, and its hold ended there
+// before the store was back: it counts as it was granted. State tells that, unless all was used.
+//
+// req: A10
+func TestASettlementAfterTheHoldIsTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		used  int64
+		away  time.Duration
+		want  int64
+		wrong uint64
+	}{{3, time.Minute, 5, 1}, {5, time.Minute, 5, 0}, {7, time.Minute, 7, 1}, {3, 10 * time.Second, 3, 0}} {
+		bubble(t, full(1), func(t *testing.T, g *guard.Store, inner *faulty) {
+			plan := policy(t, 0, rolling(1000, time.Hour))
+			hold(t, g, "id", 30*time.Second, plan, "k", 5)
+			inner.set(refuses)
+			end(t, g, store.OpSettle, "id", plan, "k", c.used)
+			time.Sleep(c.away)
+			inner.set(well)
+			wantBack(t, g, time.Minute)
+			st := g.State()
+			if n := used(t, inner.Store, plan, "k")[0]; n != c.want || st.Miscounted != c.wrong {
+				t.Errorf("%+v: %d are used, %d counted wrongly", c, n, st.Miscounted)
+			}
+		})
+	}
+}
+
+// replaying is a store whose answers to takes that were given elsewhere wait for something.
+type replaying struct {
+	store.Store
+
+	before func()
+}
+
+func (s *replaying) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+	err := s.Store.Take(ctx, batch, out)
+	if err == nil && batch[0].Given {
+		time.Sleep(5 * time.Millisecond)
+		s.before()
+	}
+	return err
+}
+
+// TestExcessAfterARenewalThatWasNotTold: a reservation that was given here is renewed just before
+// the store is told of it, and the store is away again before it can be told of the renewal. What is
+// used beyond the estimate is charged, although the hold ended earlier there than here.
+//
+// req: A10
+func TestExcessAfterARenewalThatWasNotTold(t *testing.T) {
+	t.Parallel()
+	bubble(t, full(1), func(t *testing.T, _ *guard.Store, inner *faulty) {
+		plan := policy(t, 0, rolling(1000, time.Hour))
+		s := &replaying{Store: inner}
+		g := guarded(t, s, full(1))
+		inner.set(refuses)
+		for !g.State().Unavailable {
+			take(t, g, plan, "other", 1)
+		}
+		hold(t, g, "id", 30*time.Second, plan, "k", 5)
+		renew := func() {
+			var out [1]store.Outcome
+			st := store.Settlement{
+				Op: store.OpRenew, ID: "id", Grant: grant("id"), Hold: 30 * time.Second,
+				Buckets: []store.BucketCost{cost(plan, "k")},
+			}
+			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil || out[0].Gone {
+				t.Error(err, out)
+			}
+		}
+		s.before = func() {
+			s.before = func() {} // later ones are charges
+			renew()
+			inner.set(refuses)
+		}
+		inner.set(well)
+		for range 5 {
+			time.Sleep(10 * time.Second)
+			renew()
+		}
+		end(t, g, store.OpSettle, "id", plan, "k", 9)
+		inner.set(well)
+		wantBack(t, g, time.Minute)
+		st := g.State()
+		if n := used(t, inner.Store, plan, "k")[0]; n != 9 || st.Miscounted != 1 {
+			t.Errorf("%d are used, want 9; %d counted wrongly", n, st.Miscounted)
+		}
+	})
 }
