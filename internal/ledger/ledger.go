@@ -93,7 +93,12 @@ func (l *Ledger) Forget(keys []store.Key) {
 			continue
 		}
 		for _, it := range slices.Clone(e.items) {
-			if !it.inFlight {
+			switch {
+			case it.inFlight:
+			case it.kind == endItem && len(it.entries) > 1: // the other buckets need it
+				l.entries.detach(e, it)
+				it.entries = slices.DeleteFunc(it.entries, func(o *entry) bool { return o == e })
+			default:
 				l.drop(it)
 			}
 		}

@@ -218,3 +218,40 @@ func TestExcessAfterARenewalThatWasNotTold(t *testing.T) {
 		}
 	})
 }
+
+// resettable is a store whose buckets can be reset while other calls fail.
+type resettable struct {
+	*faulty
+	store.Resetter
+}
+
+// TestAResetLeavesTheOtherBucket: a reservation of two buckets was settled, which was not delivered
+// yet when one of them was reset: the other one learns what was used.
+//
+// req: A10
+func TestAResetLeavesTheOtherBucket(t *testing.T) {
+	t.Parallel()
+	opts := full(1)
+	opts.Failures = 1000
+	bubble(t, opts, func(t *testing.T, _ *guard.Store, inner *faulty) {
+		plan := policy(t, 0, rolling(1000, time.Hour))
+		g := guarded(t, resettable{inner, inner.Store.(store.Resetter)}, opts) //nolint:forcetypeassert // a memory store
+		two := []store.BucketCost{cost(plan, "k", 5), cost(plan, "m", 5)}
+		send(t, g, store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: two})
+		inner.set(refuses)
+		st := store.Settlement{
+			Op: store.OpSettle, ID: "id", Grant: 7, Buckets: []store.BucketCost{cost(plan, "k", 3), cost(plan, "m", 3)},
+		}
+		if err := g.Settle(t.Context(), []store.Settlement{st}, make([]store.Outcome, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if err := g.Full().(store.Resetter).Reset(t.Context(), []store.Key{two[0].Key}); err != nil { //nolint:forcetypeassert // as above
+			t.Fatal(err)
+		}
+		back(t, g, inner)
+		if k, m := used(t, inner, plan, "k")[0], used(t, inner, plan, "m")[0]; k != 0 || m != 3 {
+			t.Errorf("%d and %d are used, want 0 and 3", k, m)
+		}
+	})
+}
