@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -272,6 +273,11 @@ func TestResetAfter(t *testing.T) {
 		var none drawgate.Decision
 		if got := none.ResetAfter(); got != 0 {
 			t.Errorf("got %v of no decision, want 0", got)
+		}
+		one, err := local(t, policy(rolling(10, time.Minute))).Allow(t.Context(), "k")
+		if left := []int64{one.Left(0), one.Left(1), one.Left(5), none.Left(0), none.Left(5)}; err != nil ||
+			!slices.Equal(left, []int64{9, 0, 0, 0, 0}) {
+			t.Errorf("%v is left of one limit, and of none, %v", left, err)
 		}
 		time.Sleep(time.Hour)
 		take(t, l, "k", 4)

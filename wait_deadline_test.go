@@ -170,6 +170,9 @@ func TestNewFrontIsUnknown(t *testing.T) {
 			d.RetryAfter > time.Second {
 			t.Errorf("%v, %v, retry after %v", err, d.Reason, d.RetryAfter)
 		}
+		if d, err := l.Allow(ctx, "k"); !errors.Is(err, context.Canceled) || d.Buckets() != 0 {
+			t.Errorf("the caller has left: %v, %v", err, d.Reason)
+		}
 		c.Wait()
 		if c.errs["small"] != nil || c.errs["late"] != nil {
 			t.Error(c.errs)

@@ -184,12 +184,12 @@ func (s *sim) step() {
 }
 
 func (s *sim) caller(p *proc) {
-	g := &grant{owner: p, n: rapid.Int64Range(1, 3).Draw(s.t, "n")}
+	began, g := s.now, &grant{owner: p, n: rapid.Int64Range(1, 3).Draw(s.t, "n")}
 	if s.f.plain && s.chance(40, "plain") {
 		g.take = store.Take{Buckets: bucket(s.plan, g.n, 0)}
 		p.take(g.take, 0, func(d store.Verdict, _ bool) {
 			s.note("process %d: a plain take of %d: allowed %v, fallback %v", p.name, g.n, d.Allowed, d.Fallback)
-			s.mayAllow(&d)
+			s.mayAllow(began, &d)
 			if d.Allowed {
 				g.allowed, g.at, g.local, g.stopped = true, d.At().UnixMicro(), d.Fallback, s.now
 				s.plains = append(s.plains, g)
@@ -215,7 +215,7 @@ func (s *sim) ask(g *grant) {
 		leaves = int64(rapid.IntRange(1, 30).Draw(s.t, "after")) * ms
 		g.stopped = -1 // it will not be sent again
 	}
-	p := g.owner
+	p, began := g.owner, s.now
 	g.asking = true
 	p.take(g.take, leaves, func(d store.Verdict, left bool) {
 		s.note("process %d: %s/%d of %d units and %d slots: allowed %v, fallback %v, left %v, %v, %v", p.name,
@@ -226,7 +226,7 @@ func (s *sim) ask(g *grant) {
 			return
 		}
 		if !d.Replayed {
-			s.mayAllow(&d)
+			s.mayAllow(began, &d)
 		}
 		if d.Allowed && !g.allowed {
 			g.allowed, g.at, g.local, g.end, g.stopped = true, d.At().UnixMicro(), d.Fallback, d.HoldEnd().UnixMicro(),
@@ -238,9 +238,10 @@ func (s *sim) ask(g *grant) {
 	})
 }
 
-// mayAllow fails the test if a take was allowed in a bucket that everybody knows to be paused.
-func (s *sim) mayAllow(d *store.Verdict) {
-	if d.Allowed && s.pausedFrom <= d.At().UnixMicro() && d.At().UnixMicro() < s.paused {
+// mayAllow fails the test if a take was allowed in a bucket that everybody knew to be paused when it
+// began.
+func (s *sim) mayAllow(began int64, d *store.Verdict) {
+	if d.Allowed && s.pausedFrom <= began && s.pausedFrom <= d.At().UnixMicro() && d.At().UnixMicro() < s.paused {
 		s.failf("allowed at %v, though paused until %v", float64(d.At().UnixMicro())/1e6, float64(s.paused)/1e6)
 	}
 }
