@@ -21,7 +21,8 @@ const (
 
 // ask gets an answer of the store, in at most step per attempt and all in all; 0 bounds nothing. A
 // take with an id is sent again if the store is unavailable: if it had arrived, it is answered
-// again at no cost. A plain take may have been spent, and is not sent again.
+// again at no cost, unless its hold is over by then. A plain take may have been spent, and is not
+// sent again.
 func (l *Limiter) ask(ctx context.Context, t *take, step, all time.Duration) (Decision, error) {
 	if t.ID == "" {
 		return l.tryOnce(ctx, t, step)
@@ -33,6 +34,9 @@ func (l *Limiter) ask(ctx context.Context, t *take, step, all time.Duration) (De
 			return d, err
 		}
 		pause := retryPause(i)
+		if !t.lost.IsZero() && time.Since(start)+pause >= t.Hold { // its hold may be over: it would count again
+			return d, err
+		}
 		if all > 0 {
 			if step = all - time.Since(start) - pause; step <= 0 {
 				return d, err

@@ -237,6 +237,23 @@ func TestBook(t *testing.T) {
 	})
 }
 
+// TestAShortHoldCountsOnce: a reservation whose answer was lost is not taken again after its hold.
+func TestAShortHoldCountsOnce(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []time.Duration{time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := remote(t)
+			l := over(t, s, policy(rolling(10, time.Minute)))
+			s.script(0, drops)
+			_, err := l.Reserve(t.Context(), "k", hold, drawgate.Requests(3))
+			if lost := hold < time.Second; lost != errors.Is(err, drawgate.ErrStoreUnavailable) {
+				t.Errorf("held for %v: %v", hold, err)
+			}
+			wantUsed(t, l, "k", 3)
+		})
+	}
+}
+
 // TestABookingWhoseAnswerIsLostCountsOnce: it is sent again, and is the same booking, also if it is
 // for now.
 func TestABookingWhoseAnswerIsLostCountsOnce(t *testing.T) {
