@@ -143,6 +143,7 @@ type spenders struct {
 	store     string    // its URL
 	stop      func()    // makes the store unavailable
 	back      func()
+	noLosses  func() // all answers of the store arrive from now on
 	addresses []string
 	running   []*daemon
 
@@ -191,6 +192,7 @@ func (s *spenders) run(on func(*spenders), until time.Duration) {
 		"killed, %d were refused since the store gave none",
 		s.gateways, s.teams, len(billed), s.answered.Load(), time.Since(began).Round(time.Second), s.broken.Load(),
 		s.unanswered.Load())
+	s.noLosses()
 	s.judge()
 }
 
@@ -385,7 +387,7 @@ func (s *spenders) onSQLite() {
 		}
 		_ = lock.Close()
 	}
-	s.env = []string{"DRAWGATE_STORE_TIMEOUT=2s"}
+	s.env, s.noLosses = []string{"DRAWGATE_STORE_TIMEOUT=2s"}, func() {}
 }
 
 // lost is one answer in how many of a store is lost.
@@ -396,6 +398,7 @@ func (s *spenders) onRedis() {
 	server := redistest.Start(s.T, "--appendonly", "yes", "--appendfsync", "always")
 	proxy := redistest.NewProxy(s.T, server.Addr)
 	proxy.OneIn.Store(lost)
+	s.noLosses = func() { proxy.OneIn.Store(0) }
 	s.store, s.env = "redis://"+proxy.Addr, []string{"DRAWGATE_STORE_TIMEOUT=2s"}
 	s.stop = func() {
 		server.Kill9()
@@ -409,6 +412,7 @@ func (s *spenders) onDynamoDB() {
 	server := strings.TrimPrefix(awstest.Dynalite(s.T).URL, "http://")
 	proxy := redistest.NewProxy(s.T, server)
 	proxy.OneIn.Store(lost)
+	s.noLosses = func() { proxy.OneIn.Store(0) }
 	s.store = "dynamodb://shared?region=local&endpoint=http://" + proxy.Addr
 	s.env = []string{"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "DRAWGATE_STORE_TIMEOUT=10s"}
 	s.callers = 4                                   // those who write the same items wait for each other
