@@ -117,7 +117,7 @@ func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Sp
 	for _, of := range []*map[spend.Meter]spend.Units{&shown, &ledgers, &listed, &bill} {
 		*of = sums(*of, s.day)
 	}
-	equal, none := 0, spend.Units{}
+	equal, none, open := 0, spend.Units{}, s.open(reported)
 	all := maps.Clone(bill)
 	maps.Copy(all, shown)
 	for m := range all {
@@ -128,6 +128,10 @@ func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Sp
 			equal++
 		case rest == none, !within(b, l, most), !within(got, none, most), !within(b, none, plus(got, rest)):
 			s.Errorf("%+v: billed %+v, in the ledgers %+v, shown %+v; calls that are listed reserved %+v", m, b, l, got, rest)
+		}
+		if got.Requests > l.Requests+open[m] {
+			s.Errorf("%+v: %d calls in the ledgers, %d without an end, and %d shown: some count twice", m, l.Requests, open[m],
+				got.Requests)
 		}
 	}
 	s.Logf("%d meters: %d have to the millionth what was billed and what the ledgers tell, the others differ by calls that "+
@@ -155,6 +159,15 @@ func (s *spenders) noMoreThanNeeded(reported *audit.Spent, lacking int64) {
 	if atKills > int64(s.callers*s.gateways) {
 		s.Errorf("%d calls are listed too many", atKills-int64(s.callers*s.gateways))
 	}
+}
+
+// open returns how many calls of each meter have no end in the ledgers.
+func (s *spenders) open(reported *audit.Spent) map[spend.Meter]int64 {
+	open := map[spend.Meter]int64{}
+	for i := range reported.Unended {
+		open[s.day(spend.Meter(reported.Unended[i].Spender))]++
+	}
+	return open
 }
 
 // day returns the meter whose day is told for certain. On which side of midnight the gateway had a
